@@ -1,0 +1,22 @@
+/* arena.h -- bump memory with one owner and one lifetime.
+ *
+ * Pieces are 64-byte aligned and live until the arena is reset to a mark taken before them, or freed.
+ * Memory grows by blocks; a block never moves, so pieces keep their address. One thread at a time.
+ * Under AddressSanitizer, memory behind the last piece is poisoned. */
+#pragma once
+#include "base/status.h"
+#include <stddef.h>
+
+struct arena;
+struct arena_mark { size_t block, used; };
+
+enum status arena_create(struct arena **out, size_t first_block_bytes);
+void arena_free(struct arena *arena);                     /* NULL is fine */
+
+/* Uninitialised / zeroed memory. `count * size` is checked for overflow. */
+enum status arena_push(struct arena *arena, void **out, size_t count, size_t size);
+enum status arena_push_zero(struct arena *arena, void **out, size_t count, size_t size);
+
+struct arena_mark arena_mark(const struct arena *arena);
+void arena_reset(struct arena *arena, struct arena_mark mark);   /* frees nothing: blocks are reused */
+size_t arena_bytes(const struct arena *arena);            /* reserved from the system */

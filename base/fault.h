@@ -1,0 +1,11 @@
+/* fault.h -- named places where a test may let the program fail or die.
+ *
+ * In every shipped program a fault point does nothing. Programs built for crash tests link
+ * tests/crash/fault_inject.c, which defines the same function and, at the Nth pass, kills the process
+ * (as kill -9 would) or makes the call fail. Put one before and after each step whose order matters:
+ * write, sync, rename, commit. */
+#pragma once
+#include "base/status.h"
+
+/* `name` is "<file>:<step>", unique in the repository. STATUS_FAULT when a test asked for a failure. */
+enum status fault_point(const char *name);

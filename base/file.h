@@ -1,0 +1,38 @@
+/* file.h -- files mapped for reading, and files published whole or not at all. */
+#pragma once
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A file's bytes, mapped read-only (an empty file: size 0, data not NULL). Valid until file_unmap. */
+struct file_map { const uint8_t *data; size_t size; };
+enum status file_map(struct file_map *out, const char *path);
+void file_unmap(struct file_map *map);                    /* a zeroed map is fine */
+
+/* A new file that nobody sees under its name before file_publish: written to `<path>.tmp`, synced, renamed,
+ * the directory synced. file_discard drops it; both close it. Write buffered, in order, from one thread. */
+struct file_writer;
+enum status file_create(struct file_writer **out, const char *path);
+enum status file_write(struct file_writer *w, const void *data, size_t bytes);
+enum status file_write_at(struct file_writer *w, uint64_t offset, const void *data, size_t bytes);   /* patches what is written; not counted in the crc */
+uint64_t file_written(const struct file_writer *w);       /* bytes so far */
+uint32_t file_crc32c(const struct file_writer *w);        /* of the bytes given to file_write so far */
+int file_descriptor(struct file_writer *w);               /* flushed first; -1 when the flush fails */
+enum status file_publish(struct file_writer *w);          /* w is gone afterwards, also on failure */
+void file_discard(struct file_writer *w);                 /* NULL is fine */
+
+enum status file_sync_directory(const char *path);        /* makes names in it durable */
+enum status file_make_directory(const char *path);        /* parents must exist; an existing directory is fine */
+enum status file_remove(const char *path);                /* a missing file is fine */
+enum status file_size(uint64_t *out, const char *path);   /* STATUS_NOT_FOUND when missing */
+bool file_exists(const char *path);
+bool file_is_directory(const char *path);
+enum status file_free_space(uint64_t *out, const char *path);   /* bytes an ordinary user may still write there */
+
+/* CRC32C of a whole file, read in blocks. */
+enum status file_checksum(uint32_t *out, const char *path);
+
+/* "<a>/<b>" into out; STATUS_INVALID when it does not fit. */
+enum { FILE_PATH_MAX = 4096 };
+enum status file_join(char out[FILE_PATH_MAX], const char *a, const char *b);

@@ -1,0 +1,23 @@
+/* memory.h -- the only door to the system's allocator: checked sizes, statuses instead of NULL. */
+#pragma once
+#include "base/status.h"
+#include <stddef.h>
+
+/* *out = count * size bytes (zeroed by the second form); count 0 gives a valid pointer. Free with memory_free.
+ * Every call passes the fault point "memory:allocate". */
+enum status memory_allocate(void **out, size_t count, size_t size);
+enum status memory_allocate_zero(void **out, size_t count, size_t size);
+
+/* 64-byte aligned, for vector code. Free with memory_free. */
+enum status memory_allocate_aligned(void **out, size_t count, size_t size);
+
+/* Grows *pointer (to `count` items of `size` bytes) when *capacity < count, at least doubling; keeps contents.
+ * On failure pointer and capacity are unchanged. */
+enum status memory_grow(void **pointer, size_t *capacity, size_t count, size_t size);
+
+enum status memory_copy_string(char **out, const char *text);
+void memory_free(void *pointer);                          /* NULL is fine */
+
+/* Resident bytes of this process now and at its peak (0 where the system does not tell). */
+size_t memory_resident(void);
+size_t memory_resident_peak(void);

@@ -1,0 +1,66 @@
+/* status.c -- the thread's last message. The only mutable data with static lifetime in the libraries. */
+#include "base/status.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MESSAGE_MAX = 1024 };
+
+static _Thread_local char last_message[MESSAGE_MAX];
+
+/* Formats into a local buffer first: an argument may be the last message itself. */
+static void set_message(const char *format, va_list args) {
+    char text[MESSAGE_MAX];
+    vsnprintf(text, sizeof text, format, args);
+    memcpy(last_message, text, sizeof text);
+}
+
+enum status fail(enum status code, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    set_message(format, args);
+    va_end(args);
+    return code;
+}
+
+enum status fail_errno(const char *format, ...) {
+    int error = errno;
+    va_list args;
+    va_start(args, format);
+    set_message(format, args);
+    va_end(args);
+    size_t used = strlen(last_message);
+    snprintf(last_message + used, sizeof last_message - used, ": %s", strerror(error));
+    switch (error) {
+    case ENOSPC:
+    case EDQUOT: return STATUS_NO_SPACE;
+    case ENOMEM: return STATUS_NO_MEMORY;
+    case ENOENT: return STATUS_NOT_FOUND;
+    case EROFS: return STATUS_READ_ONLY;
+    default: return STATUS_IO;
+    }
+}
+
+enum status fail_context(enum status code, const char *format, ...) {
+    char text[MESSAGE_MAX], old[MESSAGE_MAX];
+    memcpy(old, last_message, sizeof old);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    snprintf(last_message, sizeof last_message, "%.500s: %.500s", text, old);
+    return code;
+}
+
+const char *status_message(void) { return last_message; }
+
+const char *status_text(enum status code) {
+    switch (code) {
+#define STATUS_CASE(name, value, text) \
+    case STATUS_##name: return text;
+        STATUS_LIST(STATUS_CASE)
+#undef STATUS_CASE
+    }
+    return "unknown status";
+}

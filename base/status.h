@@ -1,0 +1,74 @@
+/* status.h -- how a call says that it failed.
+ *
+ * Every function that can fail because of the world (files, memory, bad input) returns `enum status`:
+ * STATUS_OK (0) or a negative value, with one line of text for a person kept per thread. The line names
+ * the file, the position in it and, where there is one, the remedy. Outputs of a failed call are unset.
+ * A caller's mistake (wrong shape, NULL) is an assert instead; release builds keep asserts. */
+#pragma once
+
+#define STATUS_LIST(X)                                                                                      \
+    X(OK, 0, "ok")                                                                                          \
+    X(IO, -1, "input/output error")                 /* open, read, write, sync, rename failed */            \
+    X(NO_SPACE, -2, "no space left")                /* disk or LMDB map full */                             \
+    X(NO_MEMORY, -3, "out of memory")                                                                       \
+    X(NOT_FOUND, -4, "not found")                   /* file, tensor, key, field */                          \
+    X(INVALID, -5, "invalid input")                 /* input that no version of the program accepts */      \
+    X(CORRUPT, -6, "corrupt data")                  /* our own file, damaged */                             \
+    X(MISMATCH, -7, "mismatch")                     /* valid on its own, wrong with the rest */             \
+    X(VERSION, -8, "unknown version")               /* written by a newer program */                        \
+    X(BUSY, -9, "in use")                           /* another writer holds the lock */                     \
+    X(UNSUPPORTED, -10, "not supported")            /* valid, and we cannot do it */                        \
+    X(INTERRUPTED, -11, "interrupted")              /* stopped on request at a safe point; can be resumed */\
+    X(READ_ONLY, -12, "read-only")                                                                          \
+    X(FAULT, -13, "injected fault")                 /* tests only, see fault.h */
+
+#if defined(__GNUC__) && !defined(__cplusplus)
+#define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
+#else
+#define PRINTF_LIKE(fmt, args)
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define STATUS_ENUM(name, value, text) STATUS_##name = value,
+enum [[nodiscard]] status { STATUS_LIST(STATUS_ENUM) };
+#undef STATUS_ENUM
+
+/* Records the formatted line as this thread's last message and returns `code`, so that a failing line
+ * reads `return fail(STATUS_CORRUPT, "%s: ...", path)`. */
+enum status fail(enum status code, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* The same with ": <strerror(errno)>" appended; ENOSPC/EDQUOT, ENOMEM, ENOENT and EROFS pick their own code,
+ * anything else is STATUS_IO. */
+enum status fail_errno(const char *format, ...) PRINTF_LIKE(1, 2);
+
+/* Puts "<text>: " in front of this thread's last message and returns `code`. */
+enum status fail_context(enum status code, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* This thread's last message ("" before the first failure); valid until the next failure on this thread. */
+const char *status_message(void);
+
+/* The short name of a code, e.g. "corrupt data". */
+const char *status_text(enum status code);
+
+#ifdef __cplusplus
+}
+#endif
+
+/* Returns from the calling function when `expr` fails. */
+#define TRY(expr)                                                                                           \
+    do {                                                                                                    \
+        enum status try_status_ = (expr);                                                                   \
+        if (try_status_ != STATUS_OK) return try_status_;                                                   \
+    } while (0)
+
+/* Jumps to `label` when `expr` fails, with the code in `variable`. */
+#define TRY_GOTO(variable, expr, label)                                                                     \
+    do {                                                                                                    \
+        (variable) = (expr);                                                                                \
+        if ((variable) != STATUS_OK) goto label;                                                            \
+    } while (0)
+
+#define ARRAY_LEN(array) (sizeof(array) / sizeof((array)[0]))

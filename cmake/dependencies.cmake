@@ -1,0 +1,58 @@
+# dependencies.cmake -- the libraries we did not write, and why each.
+#
+#   FAISS C API  approximate search: IVF, PQ, HNSW. The reference in the field; used in store/ through one file.
+#   LMDB         the catalog: crash-safe transactions, many readers across processes, no server.
+#   OpenBLAS     large float32 products on the CPU; run-time dispatch over processors.
+#   PCRE2        split patterns of tokenizers need look-ahead and \p{...}; its JIT is faster than what we would write.
+#   utf8proc     Unicode normalisation (NFC, NFKC) of tokenizers.
+#   zlib zstd xz inputs come compressed.
+#   xxHash       128-bit content hashes at memory speed (fingerprints, exact duplicates); not a security boundary.
+#
+# CMAKE_PREFIX_PATH is searched first, so a user's own build (FAISS at x86-64-v3 scans 7 to 10 times faster than
+# Debian's) is picked up; then .deps/, where ./setup unpacks Debian 13's FAISS on Debian 12; then the system.
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS C CXX)           # FAISS is built with it
+
+set(drt_local_prefix ${PROJECT_SOURCE_DIR}/.deps/usr)
+set(drt_multiarch ${CMAKE_LIBRARY_ARCHITECTURE})
+
+function(drt_dependency target header package)           # names of the library follow
+  string(TOUPPER ${target} upper)
+  find_library(${upper}_LIBRARY NAMES ${ARGN} PATHS ${drt_local_prefix}/lib ${drt_local_prefix}/lib/${drt_multiarch})
+  find_path(${upper}_INCLUDE ${header} PATHS ${drt_local_prefix}/include PATH_SUFFIXES ${drt_multiarch})
+  if(NOT ${upper}_LIBRARY OR NOT ${upper}_INCLUDE)
+    message(FATAL_ERROR "${header} or its library was not found: run ./setup, or install the package ${package}")
+  endif()
+  add_library(${target} INTERFACE)
+  target_link_libraries(${target} INTERFACE ${${upper}_LIBRARY})
+  target_include_directories(${target} SYSTEM INTERFACE ${${upper}_INCLUDE})
+endfunction()
+
+drt_dependency(drt_openblas cblas.h libopenblas-dev openblas)
+drt_dependency(drt_lmdb lmdb.h liblmdb-dev lmdb)
+drt_dependency(drt_pcre2 pcre2.h libpcre2-dev pcre2-8)
+drt_dependency(drt_utf8proc utf8proc.h libutf8proc-dev utf8proc)
+drt_dependency(drt_zlib zlib.h zlib1g-dev z)
+drt_dependency(drt_zstd zstd.h libzstd-dev zstd)
+drt_dependency(drt_lzma lzma.h liblzma-dev lzma)
+drt_dependency(drt_xxhash xxhash.h libxxhash-dev xxhash)
+
+# FAISS: the C library and the C++ library behind it. In .deps the headers are 1.11's, while Debian 12's own
+# /usr/include/faiss would be 1.7's: the pair is looked up together.
+find_library(FAISS_C_LIBRARY NAMES faiss_c HINTS ${CMAKE_PREFIX_PATH} PATHS ${drt_local_prefix}/lib ${drt_local_prefix}/lib/${drt_multiarch})
+if(NOT FAISS_C_LIBRARY)
+  message(FATAL_ERROR "libfaiss_c was not found: run ./setup (Debian 12: takes it from Debian 13), or build FAISS with FAISS_ENABLE_C_API and pass -DCMAKE_PREFIX_PATH")
+endif()
+get_filename_component(faiss_folder ${FAISS_C_LIBRARY} DIRECTORY)
+find_library(FAISS_LIBRARY NAMES faiss HINTS ${faiss_folder} NO_DEFAULT_PATH)
+find_path(FAISS_INCLUDE faiss/c_api/Index_c.h HINTS ${faiss_folder}/../include ${faiss_folder}/../../include NO_DEFAULT_PATH)
+find_path(FAISS_INCLUDE faiss/c_api/Index_c.h)
+add_library(drt_faiss INTERFACE)
+target_include_directories(drt_faiss SYSTEM INTERFACE ${FAISS_INCLUDE})
+target_link_libraries(drt_faiss INTERFACE ${FAISS_C_LIBRARY} ${FAISS_LIBRARY} drt_openblas OpenMP::OpenMP_CXX stdc++)
+
+# Debian 13's archive wants three symbols that Debian 12's glibc and libstdc++ lack; one C++ object supplies them,
+# and pulls in <iostream> (without which FAISS's own error output crashes there).
+add_library(drt_faiss_compat OBJECT ${PROJECT_SOURCE_DIR}/cmake/faiss_compat.cpp)
+target_link_libraries(drt_faiss INTERFACE $<TARGET_OBJECTS:drt_faiss_compat>)
+add_dependencies(drt_faiss drt_faiss_compat)

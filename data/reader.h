@@ -1,0 +1,53 @@
+/* reader.h -- documents out of files: one stream of texts (or of token ids) over any number of inputs.
+ *
+ * Formats: jsonl (also .gz .zst .xz and stdin "-"), folders of text files (one document a file), raw u16/u32
+ * token files cut at an end-of-document id, Megatron .bin/.idx pairs. `auto` looks at the name, then at the
+ * first bytes. Inputs are read in the order given, a folder's files in byte order of their paths, so a corpus
+ * has one document order. Memory is bounded by the largest document. One thread at a time. */
+#pragma once
+#include "base/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+enum reader_format { READER_AUTO, READER_JSONL, READER_TXT, READER_U16, READER_U32, READER_MEGATRON };
+
+struct reader_config {
+    const char *const *inputs;           /* files, folders, or "-" for standard input */
+    int n_inputs;
+    enum reader_format format;
+    const char *text_field;              /* jsonl; NULL: "text" */
+    int64_t eod_id;                      /* u16/u32: document separator, dropped; < 0: the file is one document.
+                                            Megatron: a trailing eod_id of a document is dropped */
+    uint64_t max_document_bytes;         /* larger ones are refused by name; 0: 1 GiB */
+};
+
+/* A document: either text (UTF-8, invalid bytes replaced by U+FFFD) or ids. Borrowed until the next call. */
+struct document {
+    const char *text; size_t bytes;      /* NULL for token formats */
+    const uint32_t *ids; size_t n_ids;   /* NULL for text formats */
+    const char *source;                  /* the input file's path as given (folder inputs: path of the file) */
+    const char *key;                     /* jsonl: "id" of the object or of its "meta", else ""; else "" */
+    uint64_t offset;                     /* byte offset in the (uncompressed) source where the document starts */
+    uint64_t line;                       /* jsonl: line number from 1, else 0 */
+    uint64_t replaced;                   /* invalid UTF-8 sequences replaced in it */
+};
+
+struct reader;
+enum status reader_open(struct reader **out, const struct reader_config *config);
+void reader_close(struct reader *r);                      /* NULL is fine */
+
+/* The next document; *more = 0 at the end (document unset). Empty documents are passed on (bytes == 0). */
+enum status reader_next(struct reader *r, struct document *document, int *more);
+
+/* Where reading stands, to go on there later in a new process with the same inputs: the number of documents
+ * given so far, the input file's number and the (uncompressed) offset behind the last document. Seeking in a
+ * compressed file decompresses from its start; documents are not parsed again. STATUS_UNSUPPORTED on stdin when
+ * the position is not the start. */
+struct reader_position { uint64_t documents, file, offset, line; };
+struct reader_position reader_position(const struct reader *r);
+enum status reader_seek(struct reader *r, struct reader_position position);
+
+/* Bytes read and in all, on disk (compressed), for progress; total < 0 when unknown (stdin). */
+void reader_progress(const struct reader *r, int64_t *done, int64_t *total);
+
+enum status reader_format_parse(enum reader_format *out, const char *name);   /* "auto", "jsonl", ... */

@@ -1,0 +1,45 @@
+/* decoder.h -- the decoder tower: real token ids in, logits or losses out (model.md §1, §2, §4-§7).
+ *
+ * A decoder holds weights and scratch; a decoder_state is one running text: its KV rings, its place in the chunk, and
+ * the retrieval in force. Any cut of a text into calls gives the same numbers to rounding: prefill in one call, in
+ * segments, or id by id. The landmark is inserted inside, right behind the id that completes a chunk, so the next
+ * retrieval is done when that call returns. Memory of a state does not grow with the text (the retriever's may).
+ * One thread at a time per decoder; states of one decoder take turns. */
+#pragma once
+#include "decoder/retriever.h"
+#include "kernels/device.h"
+#include "kernels/model_config.h"
+#include "kernels/params.h"
+
+struct decoder;
+struct decoder_state;
+
+/* max_tokens: ids worked on at once (longer calls are cut inside); 0: a default that suits the device. */
+enum status decoder_create(struct decoder **out, struct device *dev, const struct model_config *config,
+                           const struct params *params, int max_tokens);
+void decoder_free(struct decoder *d);                     /* NULL is fine */
+
+/* retriever NULL: no retrieval (GCA gives zero). Borrowed until decoder_state_free; one retriever serves one state. */
+enum status decoder_state_create(struct decoder_state **out, struct decoder *d, struct retriever *retriever);
+void decoder_state_free(struct decoder_state *s);         /* NULL is fine */
+int64_t decoder_state_tokens(const struct decoder_state *s);   /* real ids so far */
+
+/* What tests, traces and tools may look at while it happens; any member may be NULL. Rows are borrowed for the call. */
+struct decoder_watch {
+    void *context;
+    /* "lower", "gca0", "final" [n, d] of interleaved positions first..; "query" [n, d] of chunks first.. */
+    void (*rows)(void *context, const char *what, int group, int64_t first, const float *rows, int64_t n, int64_t cols);
+    void (*retrieval)(void *context, int group, int64_t first_chunk, const struct neighbours *neighbours);
+};
+void decoder_state_watch(struct decoder_state *s, const struct decoder_watch *watch);   /* copied; NULL: none */
+
+struct decoder_output {
+    float *logits; bool logits_all;      /* [n, V] of every id when logits_all, else [1, V] of the last; NULL: none */
+    const int32_t *targets; float *nll;  /* [n]: nll[i] of targets[i] at ids[i] (< 0: 0); NULL: none */
+};
+/* Feeds n >= 1 ids (negative: pad_id). Fails only when the retriever does; the state is then spent. */
+enum status decoder_forward(struct decoder_state *s, const struct decoder_output *out, const int32_t *ids, int64_t n);
+
+/* Seconds by stage since the last reset. retrieve: all of the retriever's work (it has its own split). */
+struct decoder_times { double layers, fuse, head, query, retrieve; };
+struct decoder_times decoder_state_times(struct decoder_state *s, bool reset);

@@ -1,0 +1,30 @@
+/* chunk_cache.h -- encoded chunks kept in a pool of slots, least recently used out first.
+ *
+ * A slot holds the K and V of one chunk, in the layout kernels/gca.h reads. The key names a chunk for good
+ * (source, id). Slots that are pinned stay; with every slot pinned a lookup fails, which callers exclude by capacity. */
+#pragma once
+#include "encoder/encoder.h"
+#include "kernels/gca.h"
+
+struct chunk_cache;
+struct chunk_key { int32_t source; int64_t id; };
+
+/* Tokens of the keys that are missing: fills ids [n, chunk], -1 behind the end of a short chunk. */
+typedef enum status chunk_tokens(void *context, int32_t *ids, const struct chunk_key *keys, int64_t n);
+
+enum status chunk_cache_create(struct chunk_cache **out, struct device *dev, const struct model_config *config,
+                               struct encoder *encoder, int64_t slots);
+void chunk_cache_free(struct chunk_cache *c);             /* NULL is fine */
+struct gca_pool chunk_cache_pool(const struct chunk_cache *c);
+int64_t chunk_cache_slots(const struct chunk_cache *c);
+
+/* slot[i] of keys[i] (id < 0: -1), each pinned once more; missing chunks are read and encoded in one batch, repeated
+ * keys once. */
+enum status chunk_cache_get(struct chunk_cache *c, int32_t *slot, const struct chunk_key *keys, int64_t n,
+                            chunk_tokens *tokens, void *context);
+/* Puts a chunk whose K and V come from elsewhere (decoder variant): gives the pinned slot to fill. */
+enum status chunk_cache_put(struct chunk_cache *c, int32_t *slot, struct chunk_key key);
+void chunk_cache_unpin(struct chunk_cache *c, const int32_t *slot, int64_t n);   /* -1 is skipped */
+
+struct chunk_cache_stats { int64_t hits, misses; double read_seconds, encode_seconds; };
+struct chunk_cache_stats chunk_cache_stats(const struct chunk_cache *c);

@@ -1,0 +1,40 @@
+/* indexer.h -- a corpus into a store: read, tokenize, cut into chunks, encode, seal shard by shard, publish.
+ *
+ * Documents flow in input order through a bounded pipeline (tokenizer threads, then the encoder), so memory stays
+ * under max_ram whatever the corpus' size. A shard closes at the first document end past shard_chunks; the journal
+ * keeps the reader's position with it, so a build that was stopped or killed goes on behind its last sealed shard.
+ * The same inputs give the same store (chunks, landmarks, search results), however often it was interrupted. */
+#pragma once
+#include "base/progress.h"
+#include "data/reader.h"
+#include "data/tokenizer.h"
+#include "encoder/encoder.h"
+#include "store/store.h"
+
+struct indexer_config {
+    struct reader_config reader;
+    const struct tokenizer *tokenizer;   /* NULL only for token formats */
+    const struct model_config *model;
+    const struct params *params;
+    struct device *device;
+    struct encoder *encoder;
+    const char *store;                   /* directory */
+    const char *index;                   /* NULL: "auto" */
+    uint64_t max_ram;                    /* 0: 4 GiB */
+    int64_t shard_chunks;                /* 0: 16384 */
+    bool append;                         /* add: a published store gets more; false: build a new one (or resume it) */
+    bool restart;                        /* drop the journal instead of resuming */
+    const struct progress *progress;
+};
+struct indexer_report {
+    int64_t documents, duplicates, empty, chunks, tokens, replaced;   /* of this run */
+    int64_t resumed_documents, resumed_chunks;                        /* found in the journal */
+    uint64_t generation;
+    double seconds, encode_seconds, tokenize_seconds, publish_seconds;
+};
+/* STATUS_INTERRUPTED after a stop request: everything sealed is kept. */
+enum status indexer_run(struct indexer_report *report, const struct indexer_config *config);
+
+/* The fingerprint of a model for stores. STATUS_UNSUPPORTED for the decoder variant (its chunks depend on context). */
+enum status indexer_fingerprint(struct store_fingerprint *out, const struct model_config *model, const struct params *params,
+                                const struct tokenizer *tokenizer);

@@ -1,0 +1,32 @@
+/* retriever.h -- the product's retriever: own past, corpus, or the best k of both (model.md §11.3.4).
+ *
+ * The own past keeps each chunk's tokens and landmark only and encodes again what it retrieves, with a cache in front
+ * (encoder_input tokens; the decoder variant keeps K and V in host memory, for its chunks depend on their context).
+ * The corpus is a store view: candidates by index, scores exact, tokens by position, encoded again. One softmax over
+ * the chosen k. Made for one running text; retriever_reset starts another. */
+#pragma once
+#include "decoder/retriever.h"
+#include "encoder/encoder.h"
+#include "store/store.h"
+
+struct chunk_retriever_config {
+    struct device *device;
+    const struct model_config *model;
+    struct encoder *encoder;
+    bool self;                           /* own past */
+    struct store_view *corpus;           /* NULL: none */
+    bool random;                         /* corpus: uniformly random chunks instead of the nearest (scores stay real) */
+    uint64_t seed;                       /* of random */
+    int topk;                            /* 0: the model's */
+    bool exact;                          /* corpus: scan instead of the index */
+    int nprobe, candidates;              /* see store_search; 0: defaults */
+    int64_t max_queries;                 /* chunks of one decoder pass; 0: 16 */
+    int64_t cache_chunks;                /* encoded chunks kept; 0: as many as needed and at least 1024 */
+    int64_t exclude_document;            /* corpus: this document's chunks are never retrieved; -1: none */
+    int64_t exclude_window;              /* with exclude_document: only chunks within this many of the query's own; -1: all */
+};
+enum status chunk_retriever_create(struct retriever **out, const struct chunk_retriever_config *config);
+void chunk_retriever_reset(struct retriever *r, int64_t exclude_document);    /* a new running text; the cache stays for the corpus */
+
+struct chunk_retriever_times { double search, read, encode; int64_t queries, cache_hits, cache_misses; };
+struct chunk_retriever_times chunk_retriever_times(const struct retriever *r);

@@ -1,0 +1,9 @@
+/* elementwise.h -- y = a + b, and SwiGLU: y = silu(gate) * up (model.md §2.2). All [n, cols]; y may be an input. */
+#pragma once
+#include "kernels/device.h"
+
+struct elementwise_ops {
+    void (*add)(struct device *dev, struct mat y, struct mat a, struct mat b);
+    void (*swiglu)(struct device *dev, struct mat y, struct mat gate, struct mat up);
+};
+extern const struct elementwise_ops elementwise_cpu;

@@ -1,0 +1,33 @@
+/* gca.h -- grouped cross-attention: one softmax inside each retrieved chunk, one weight for each chunk
+ * (model.md §5.2, §5.4; variants.md §5.2 for the second combine rule).
+ *
+ * K and V lie in a pool of slots and are read in place: chunk c's T live rows start at row slot*slot_rows of
+ * pool.keys and pool.values [slots*slot_rows, h*dh].
+ *
+ * The n query rows are cut into blocks: block b is the rows row_begin[b] .. row_begin[b+1]-1 (row_begin has blocks+1
+ * entries, rising; rows outside of all blocks get o = 0) and reads the chunks slot[b*K .. b*K+K-1]. A slot < 0 is an
+ * empty place: o_k = 0, lse = -inf.
+ *
+ *   o_k = softmax_T(q K_k^T / sqrt(dh)) V_k        with off_by_one: one more key of score 0 and value 0
+ *   lse_k = log sum exp of the same scores          (natural log; the null key counted)
+ *   combine by weight (GCA):  o = sum_k weight[b, k] o_k       weight 0 at empty places
+ *   combine by lse    (CCA):  o = sum_k softmax_k(lse_k) o_k   == one softmax over all keys; all empty: o = 0
+ *
+ * forward is partial + combine by weight without the stored partials: what the model runs. */
+#pragma once
+#include "kernels/device.h"
+#include <stdbool.h>
+
+struct gca_pool { struct mat keys, values; int slot_rows, live_rows; bool off_by_one; };
+struct gca_blocks { const int64_t *row_begin; const int32_t *slot; const float *weight; int blocks, k; };
+
+struct gca_ops {
+    /* part [K*n, h*dh]: o_k of query row r in row k*n + r; lse [K*n, h]. weight is not read. */
+    void (*partial)(struct device *dev, struct mat part, struct mat lse, struct mat q, struct gca_pool pool,
+                    struct gca_blocks blocks, int heads);
+    /* blocks.weight NULL: by lse. */
+    void (*combine)(struct device *dev, struct mat o, struct mat part, struct mat lse, struct gca_blocks blocks, int heads);
+    /* o may be q. */
+    void (*forward)(struct device *dev, struct mat o, struct mat q, struct gca_pool pool, struct gca_blocks blocks, int heads);
+};
+extern const struct gca_ops gca_cpu;

@@ -1,0 +1,10 @@
+/* norm.h -- RMSNorm over rows: y[r] = x[r] * rstd[r] * w,  rstd[r] = 1/sqrt(mean(x[r]^2) + eps)  (model.md, notation)
+ *
+ * x, y [n, d]; w [1, d]; rstd [n, 1] kept for backward, data NULL where not wanted. y may be x. */
+#pragma once
+#include "kernels/device.h"
+
+struct norm_ops {
+    void (*forward)(struct device *dev, struct mat y, struct mat rstd, struct mat x, struct mat w, float eps);
+};
+extern const struct norm_ops norm_cpu;

@@ -1,0 +1,26 @@
+/* ops.h -- the table of ops a device carries: one pointer per family, one header per family. */
+#pragma once
+#include "kernels/attention.h"
+#include "kernels/chunk_attention.h"
+#include "kernels/elementwise.h"
+#include "kernels/embed.h"
+#include "kernels/gca.h"
+#include "kernels/loss.h"
+#include "kernels/matmul.h"
+#include "kernels/norm.h"
+#include "kernels/rope.h"
+#include "kernels/topk.h"
+
+struct ops {
+    const struct matmul_ops *matmul;
+    const struct norm_ops *norm;
+    const struct rope_ops *rope;
+    const struct attention_ops *attention;
+    const struct chunk_attention_ops *chunk_attention;
+    const struct gca_ops *gca;
+    const struct elementwise_ops *elementwise;
+    const struct embed_ops *embed;
+    const struct loss_ops *loss;
+    const struct topk_ops *topk;
+};
+extern const struct ops ops_cpu;

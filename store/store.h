@@ -1,0 +1,156 @@
+/* store.h -- chunks of a corpus on disk, found again by vector.
+ *
+ * A store is one directory:
+ *   catalog/             LMDB: the only commit point. What is not recorded there does not exist.
+ *   tokens/NNNNN.tok     token shards: the documents' ids (u16, or u32 when the vocabulary needs it)
+ *   landmarks/NNNNN.f16  landmark shards: one fp16 row of `dim` per chunk, row = chunk id - the shard's first id
+ *   index/*.faiss        FAISS segments and the trained template they share; derived, can be rebuilt
+ * Data files are immutable: written under a temporary name, synced, renamed, then recorded (name, bytes, CRC32C,
+ * id range). Files without a record are rubbish and are removed by the next writer.
+ *
+ * A document is `chunks` contiguous chunk ids; a run record {first chunk id -> document, token shard, token
+ * offset, chunks} finds any chunk's tokens with one lookup. The last chunk of a document may be short.
+ *
+ * A generation is what one publishing transaction made visible: {chunks, documents, shards, segments}. A view
+ * sees exactly one. Shards sealed but not yet published are journal: a resumed writer goes on behind them.
+ *
+ * One writer (an flock; a second gets STATUS_BUSY), any number of reading processes. A struct store_view is for
+ * one thread at a time; several views of one store may be used by several threads. */
+#pragma once
+#include "base/progress.h"
+#include "base/status.h"
+#include "base/threads.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { STORE_FORMAT_VERSION = 1, STORE_NAME_MAX = 64 };
+
+/* What the vectors were made with; every field must agree between a model and a store (store_check_fingerprint). */
+struct store_fingerprint {
+    uint8_t encoder[16];                 /* XXH3-128 of the weights that make a landmark, in fixed order */
+    uint8_t tokenizer[16];               /* XXH3-128 of tokenizer.json */
+    int32_t chunk_tokens;                /* ids a chunk without its landmark: 63 or 64 */
+    int32_t dim;                         /* of a landmark */
+    int32_t vocab_size;
+    int32_t metric;                      /* 0: inner product, scores divided by sqrt(dim) */
+};
+/* STATUS_MISMATCH with both values of the first field that differs. */
+enum status store_check_fingerprint(const char *store, const struct store_fingerprint *a, const char *model, const struct store_fingerprint *b);
+
+/* ---- reading ------------------------------------------------------------------------------------------- */
+struct store;
+struct store_view;
+
+/* Opens for reading: works on read-only media and while a writer is at work. STATUS_VERSION for a newer format,
+ * STATUS_NOT_FOUND when there is none, STATUS_CORRUPT when a recorded file is missing or of another size. */
+enum status store_open(struct store **out, const char *dir);
+void store_close(struct store *s);                        /* after its views; NULL is fine */
+
+/* The newest generation, whole. Files are mapped; nothing large is read. */
+enum status store_view_open(struct store_view **out, struct store *s);
+void store_view_close(struct store_view *v);              /* NULL is fine */
+
+struct store_info {
+    struct store_fingerprint fingerprint;
+    uint64_t generation;
+    int64_t chunks, documents, tokens, shards, segments;
+    int64_t duplicates;                  /* documents skipped as exact copies, over the store's life */
+    int64_t deleted;                     /* documents (reserved: no call deletes yet) */
+    uint64_t token_bytes, landmark_bytes, index_bytes, catalog_bytes;
+    char index[256];                     /* "exact", or the FAISS factory string */
+};
+void store_view_info(const struct store_view *v, struct store_info *out);
+
+struct store_document {
+    int64_t id, first_chunk, chunks, tokens;
+    uint64_t offset, line, bytes;        /* where in the source, and how long its text was (0 for token inputs) */
+    uint8_t hash[16];                    /* XXH3-128 of the text (or of the ids) */
+    const char *source, *key;            /* borrowed from the view until its next store_view_document/_chunk call */
+};
+enum status store_view_document(struct store_view *v, struct store_document *out, int64_t document);
+
+struct store_chunk {
+    int64_t id, document, in_document;   /* in_document: number of the chunk in its document */
+    int64_t token_offset;                /* of its first token in the document */
+    int n_tokens;                        /* <= chunk_tokens */
+};
+/* Position and ids of a chunk; `ids` has room for chunk_tokens, the tail of a short chunk is filled with -1. */
+enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk);
+/* The chunk's landmark, exactly as stored. out[dim]. */
+enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk);
+
+/* ---- searching ----------------------------------------------------------------------------------------- */
+struct store_hit { int64_t chunk; float score; };         /* chunk -1: fewer than k were found; score = q.l/sqrt(dim) */
+struct store_range { int64_t begin, end; };               /* chunk ids never to be returned; begin == end: none */
+struct store_search {
+    int k;
+    bool exact;                          /* scan all landmark rows instead of the index */
+    int nprobe;                          /* IVF lists to visit; 0: the view's default */
+    int candidates;                      /* asked of the index before exact re-scoring; 0: a default >= 4*k */
+    const struct store_range *exclude;   /* [n_queries], or NULL */
+    struct threads *threads;             /* NULL: this thread */
+};
+/* hits[n_queries * k], best first; ties by smaller id. Scores are always computed from the fp16 rows in float32:
+ * the index can lose a neighbour, never change a score. */
+enum status store_view_search(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
+                              const struct store_search *how);
+
+/* ---- writing ------------------------------------------------------------------------------------------- */
+struct store_writer;
+struct store_writer_config {
+    struct store_fingerprint fingerprint;                 /* of a new store; of an old one it must match */
+    uint64_t max_catalog_bytes;          /* LMDB map: address space, not disk; 0: 64 GiB */
+};
+/* Opens (creating dir when `create`) the one writer: takes the lock, removes rubbish. */
+enum status store_writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config, bool create);
+void store_writer_close(struct store_writer *w);          /* sealed shards stay in the journal; NULL is fine */
+
+/* The journal: where the last sealed shard ended. `cursor` is the caller's own bytes, stored with each shard. */
+enum { STORE_CURSOR_MAX = 4096 };
+struct store_journal { int64_t shards, documents, chunks, duplicates; uint8_t cursor[STORE_CURSOR_MAX]; size_t cursor_bytes; };
+enum status store_writer_journal(struct store_writer *w, struct store_journal *out);
+/* Drops all sealed, unpublished shards (a build started over). */
+enum status store_writer_drop_journal(struct store_writer *w);
+
+/* A shard takes whole documents: shard_document with the ids, then any number of shard_landmarks with rows in
+ * chunk order (they may lag behind), then seal: both files durable, then one LMDB transaction that journals them. */
+struct store_new_document {
+    const int32_t *ids; size_t n_ids;
+    const char *source, *key;
+    uint64_t offset, line, bytes;
+    uint8_t hash[16];
+};
+enum status store_shard_begin(struct store_writer *w);
+/* STATUS_OK with *duplicate true, and nothing added, when a document with this hash is there already. */
+enum status store_shard_document(struct store_writer *w, const struct store_new_document *d, bool *duplicate);
+int64_t store_shard_chunks(const struct store_writer *w); /* of the open shard so far */
+enum status store_shard_landmarks(struct store_writer *w, const float *rows, int64_t n);
+enum status store_shard_seal(struct store_writer *w, const void *cursor, size_t cursor_bytes);
+void store_shard_discard(struct store_writer *w);
+
+/* Makes the index over all sealed chunks that no segment covers, and publishes everything sealed in one LMDB
+ * transaction. `index`: "auto", "exact", or a FAISS factory string; an old store's own string is kept when "auto".
+ * Working memory stays within max_ram; STATUS_INVALID before any work when it cannot, with the nearest choice. */
+struct store_publish {
+    const char *index;
+    uint64_t max_ram;                    /* bytes for this call's own buffers; 0: 1 GiB */
+    uint64_t seed;                       /* of the training sample */
+    struct threads *threads;
+    const struct progress *progress;
+};
+enum status store_writer_publish(struct store_writer *w, const struct store_publish *how);
+
+/* ---- checking ------------------------------------------------------------------------------------------ */
+/* Called for each thing found; `remedy` is a sentence such as "run drt-index repair" (never NULL). */
+typedef void store_problem(void *context, const char *file, const char *problem, const char *remedy);
+/* Names, sizes and record consistency; `deep`: every byte against its CRC32C, and every record against its
+ * neighbours. *problems counts. STATUS_OK also when problems were found. */
+enum status store_verify(const char *dir, bool deep, const struct progress *p, store_problem *problem, void *context, int64_t *problems);
+/* Rebuilds what is derived (index, template, document hashes), removes rubbish, and reports what cannot be rebuilt
+ * (tokens, landmarks: build again). *problems counts what is left. */
+enum status store_repair(const char *dir, const struct store_publish *how, store_problem *problem, void *context, int64_t *problems);
+
+/* ---- the linked FAISS ---------------------------------------------------------------------------------- */
+struct store_faiss_info { char version[32], simd[64]; double scan_mb_s; };   /* simd: what its scan code was built for */
+enum status store_faiss_info(struct store_faiss_info *out);

@@ -1,0 +1,46 @@
+/* fault_inject.c -- fault points that act, for programs built for crash tests (see base/fault.h).
+ *
+ * DRT_FAULT="kill:N" kills the process at the Nth fault point passed, "fail:N" makes that one fail, both counted from
+ * 1 over all names; "kill:N:name" and "fail:N:name" count only passes of that name. "count" prints the number of
+ * passes to stderr when the process ends, so a test knows when it has tried them all. */
+#include "base/fault.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static long passes, wanted = -1;
+static char mode[8], only[128];
+
+static void print_count(void) { fprintf(stderr, "fault points passed: %ld\n", passes); }
+
+static void read_plan(void) {
+    wanted = 0;
+    const char *plan = getenv("DRT_FAULT");
+    if (!plan) return;
+    if (strcmp(plan, "count") == 0) {
+        atexit(print_count);
+        return;
+    }
+    if (sscanf(plan, "%7[a-z]:%ld:%127s", mode, &wanted, only) < 2) {
+        fprintf(stderr, "DRT_FAULT=%s: wanted kill:N[:name], fail:N[:name] or count\n", plan);
+        _exit(99);
+    }
+}
+
+enum status fault_point(const char *name) {
+    pthread_mutex_lock(&lock);
+    if (wanted < 0) read_plan();
+    long n = 0;
+    if (!only[0] || strcmp(only, name) == 0) n = ++passes;
+    pthread_mutex_unlock(&lock);
+    if (wanted == 0 || n != wanted) return STATUS_OK;
+    if (strcmp(mode, "kill") == 0) {
+        kill(getpid(), SIGKILL);
+        pause();
+    }
+    return fail(STATUS_FAULT, "injected fault at %s (pass %ld)", name, n);
+}
