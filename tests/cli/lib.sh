@@ -1,0 +1,66 @@
+# lib.sh -- for scripts in tests/cli and tests/crash: source it first.
+#
+# Gives $BIN (folder of programs), $TMP (an empty folder of this script's own, removed at the end) and the checks below.
+# A failed check prints the command, what was expected and what came, and the script leaves with 1; 77 means skipped.
+set -u
+BIN=${DRT_BIN:?folder of programs}
+SOURCE=${DRT_SOURCE:?root of the sources}
+SHARED=${DRT_SHARED:-}
+mkdir -p "${DRT_TEST_TMP:=/tmp}"
+TMP=$(mktemp -d "$DRT_TEST_TMP/cli-XXXXXX") || exit 1
+trap 'rm -rf "$TMP"' EXIT
+OUT=$TMP/.stdout ERR=$TMP/.stderr
+
+skip() { echo "skipped: $*"; exit 77; }
+die() {
+    echo "FAILED: $*" >&2
+    [ -s "$OUT" ] && { echo "--- stdout (head)" >&2; head -n 20 "$OUT" >&2; }
+    [ -s "$ERR" ] && { echo "--- stderr (tail)" >&2; tail -n 20 "$ERR" >&2; }
+    exit 1
+}
+needs() {                               # needs PROGRAM...: skips when one of ours was not built
+    local p
+    for p in "$@"; do [ -x "$BIN/$p" ] || skip "$p is not built"; done
+}
+
+# expect CODE COMMAND...: runs it (stdout in $OUT, stderr in $ERR) and wants this exit code.
+expect() {
+    local want=$1 code=0
+    shift
+    "$@" >"$OUT" 2>"$ERR" </dev/null || code=$?
+    [ "$code" = "$want" ] || die "exit code $code, wanted $want: $*"
+}
+# expect_in CODE FILE COMMAND...: the same with standard input from FILE.
+expect_in() {
+    local want=$1 file=$2 code=0
+    shift 2
+    "$@" >"$OUT" 2>"$ERR" <"$file" || code=$?
+    [ "$code" = "$want" ] || die "exit code $code, wanted $want: $* < $file"
+}
+# expect_error TEXT COMMAND...: exit code 1, and the last line of stderr is "<program>: ...TEXT...".
+expect_error() {
+    local text=$1 program last
+    shift
+    expect 1 "$@"
+    program=$(basename "$1")
+    last=$(tail -n 1 "$ERR")
+    case $last in
+    "${program%-fault}: "*"$text"*) ;;
+    *) die "the last line of stderr is not \"${program%-fault}: ...$text...\": $*" ;;
+    esac
+}
+# expect_usage TEXT COMMAND...: exit code 2, TEXT on stderr, nothing on stdout.
+expect_usage() {
+    local text=$1
+    shift
+    expect 2 "$@"
+    err_has "$text"
+    [ ! -s "$OUT" ] || die "a usage error wrote to stdout: $*"
+}
+out_has() { grep -qF -- "$1" "$OUT" || die "stdout lacks \"$1\""; }
+out_lacks() { ! grep -qF -- "$1" "$OUT" || die "stdout has \"$1\""; }
+err_has() { grep -qF -- "$1" "$ERR" || die "stderr lacks \"$1\""; }
+err_lacks() { ! grep -qF -- "$1" "$ERR" || die "stderr has \"$1\""; }
+same() { [ "$1" = "$2" ] || die "${3:-values differ}: \"$1\" against \"$2\""; }
+# json_int FILE KEY: the integer of a key in one line of our JSON (for flat objects).
+json_int() { sed -n 's/.*"'"$2"'":[ ]*\(-\{0,1\}[0-9][0-9]*\).*/\1/p' "$1" | head -n 1; }
