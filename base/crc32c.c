@@ -1,0 +1,44 @@
+/* crc32c.c -- the processor's instruction where the build has one (x86-64 from SSE 4.2), else a 16-entry table. */
+#include "base/crc32c.h"
+#include <string.h>
+
+#if defined(__SSE4_2__)
+#include <nmmintrin.h>
+
+uint32_t crc32c(uint32_t crc, const void *data, size_t bytes) {
+    const uint8_t *p = data;
+    uint64_t c = ~crc;
+    for (; bytes >= 8; bytes -= 8, p += 8) {
+        uint64_t word;
+        memcpy(&word, p, 8);
+        c = _mm_crc32_u64(c, word);
+    }
+    for (; bytes > 0; bytes--, p++)
+        c = _mm_crc32_u8((uint32_t)c, *p);
+    return ~(uint32_t)c;
+}
+
+#else
+
+/* One byte's remainder, bit by bit, as a constant expression. */
+#define POLY 0x82F63B78u
+#define B1(c) (((c) >> 1) ^ (POLY & (0u - ((c) & 1u))))
+#define B2(c) B1(B1(c))
+#define NIBBLE(c) B2(B2(c))
+static const uint32_t nibble_table[16] = {
+    NIBBLE(0u), NIBBLE(1u), NIBBLE(2u),  NIBBLE(3u),  NIBBLE(4u),  NIBBLE(5u),  NIBBLE(6u),  NIBBLE(7u),
+    NIBBLE(8u), NIBBLE(9u), NIBBLE(10u), NIBBLE(11u), NIBBLE(12u), NIBBLE(13u), NIBBLE(14u), NIBBLE(15u),
+};
+
+uint32_t crc32c(uint32_t crc, const void *data, size_t bytes) {
+    const uint8_t *p = data;
+    uint32_t c = ~crc;
+    for (; bytes > 0; bytes--, p++) {
+        c ^= *p;
+        c = (c >> 4) ^ nibble_table[c & 15];
+        c = (c >> 4) ^ nibble_table[c & 15];
+    }
+    return ~c;
+}
+
+#endif

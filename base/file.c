@@ -1,0 +1,236 @@
+/* file.c -- see file.h. A writer keeps a 1 MiB buffer; its crc follows the bytes given, before they reach the disk. */
+#include "base/file.h"
+#include "base/crc32c.h"
+#include "base/fault.h"
+#include "base/memory.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum { BUFFER_BYTES = 1 << 20 };
+
+enum status file_join(char out[FILE_PATH_MAX], const char *a, const char *b) {
+    int n = snprintf(out, FILE_PATH_MAX, "%s/%s", a, b);
+    if (n < 0 || n >= FILE_PATH_MAX) return fail(STATUS_INVALID, "%.100s.../%s: path is too long", a, b);
+    return STATUS_OK;
+}
+
+enum status file_map(struct file_map *out, const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return fail_errno("%s", path);
+    struct stat st;
+    if (fstat(fd, &st) != 0) {
+        enum status s = fail_errno("%s", path);
+        close(fd);
+        return s;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        close(fd);
+        return fail(STATUS_INVALID, "%s: not a regular file", path);
+    }
+    *out = (struct file_map){(const uint8_t *)"", (size_t)st.st_size};
+    if (st.st_size > 0) {
+        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        if (p == MAP_FAILED) {
+            enum status s = fail_errno("%s: cannot map", path);
+            close(fd);
+            return s;
+        }
+        out->data = p;
+    }
+    close(fd);
+    return STATUS_OK;
+}
+
+void file_unmap(struct file_map *map) {
+    if (map->size > 0) munmap((void *)(uintptr_t)map->data, map->size);
+    *map = (struct file_map){0};
+}
+
+struct file_writer {
+    int fd;
+    uint32_t crc;
+    uint64_t written;
+    size_t buffered;
+    char path[FILE_PATH_MAX], temporary[FILE_PATH_MAX];
+    uint8_t buffer[BUFFER_BYTES];
+};
+
+enum status file_create(struct file_writer **out, const char *path) {
+    void *memory = NULL;
+    TRY(memory_allocate(&memory, 1, sizeof(struct file_writer)));
+    struct file_writer *w = memory;
+    w->crc = 0;
+    w->written = 0;
+    w->buffered = 0;
+    int n = snprintf(w->path, sizeof w->path, "%s", path), m = snprintf(w->temporary, sizeof w->temporary, "%s.tmp", path);
+    if (n >= FILE_PATH_MAX || m >= FILE_PATH_MAX) {
+        memory_free(w);
+        return fail(STATUS_INVALID, "%.100s...: path is too long", path);
+    }
+    w->fd = open(w->temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (w->fd < 0) {
+        enum status s = fail_errno("%s: cannot create", w->temporary);
+        memory_free(w);
+        return s;
+    }
+    *out = w;
+    return STATUS_OK;
+}
+
+static enum status write_all(int fd, const char *path, const uint8_t *data, size_t bytes) {
+    while (bytes > 0) {
+        ssize_t n = write(fd, data, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return fail_errno("%s: cannot write", path);
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return STATUS_OK;
+}
+
+static enum status flush(struct file_writer *w) {
+    TRY(fault_point("file:write"));
+    size_t bytes = w->buffered;
+    w->buffered = 0;
+    return write_all(w->fd, w->temporary, w->buffer, bytes);
+}
+
+enum status file_write(struct file_writer *w, const void *data, size_t bytes) {
+    w->crc = crc32c(w->crc, data, bytes);
+    w->written += bytes;
+    if (bytes > BUFFER_BYTES - w->buffered) TRY(flush(w));
+    if (bytes >= BUFFER_BYTES) return write_all(w->fd, w->temporary, data, bytes);
+    memcpy(w->buffer + w->buffered, data, bytes);
+    w->buffered += bytes;
+    return STATUS_OK;
+}
+
+enum status file_write_at(struct file_writer *w, uint64_t offset, const void *data, size_t bytes) {
+    TRY(flush(w));
+    const uint8_t *p = data;
+    while (bytes > 0) {
+        ssize_t n = pwrite(w->fd, p, bytes, (off_t)offset);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return fail_errno("%s: cannot write", w->temporary);
+        p += n;
+        offset += (uint64_t)n;
+        bytes -= (size_t)n;
+    }
+    return STATUS_OK;
+}
+
+uint64_t file_written(const struct file_writer *w) { return w->written; }
+uint32_t file_crc32c(const struct file_writer *w) { return w->crc; }
+int file_descriptor(struct file_writer *w) { return flush(w) == STATUS_OK ? w->fd : -1; }
+
+static enum status sync_parent(const char *path) {
+    char folder[FILE_PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (!slash) return file_sync_directory(".");
+    slash[slash == folder ? 1 : 0] = 0;
+    return file_sync_directory(folder);
+}
+
+enum status file_publish(struct file_writer *w) {
+    enum status s = STATUS_OK;
+    TRY_GOTO(s, flush(w), out);
+    TRY_GOTO(s, fault_point("file:before-sync"), out);
+    if (fsync(w->fd) != 0) {
+        s = fail_errno("%s: cannot sync", w->temporary);
+        goto out;
+    }
+    TRY_GOTO(s, fault_point("file:before-rename"), out);
+    if (rename(w->temporary, w->path) != 0) {
+        s = fail_errno("%s: cannot rename to %s", w->temporary, w->path);
+        goto out;
+    }
+    close(w->fd);
+    w->fd = -1;
+    TRY_GOTO(s, fault_point("file:before-directory-sync"), out);
+    s = sync_parent(w->path);
+out:
+    if (w->fd >= 0) {
+        close(w->fd);
+        unlink(w->temporary);
+    }
+    memory_free(w);
+    return s;
+}
+
+void file_discard(struct file_writer *w) {
+    if (!w) return;
+    close(w->fd);
+    unlink(w->temporary);
+    memory_free(w);
+}
+
+enum status file_sync_directory(const char *path) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return fail_errno("%s", path);
+    enum status s = fsync(fd) == 0 ? STATUS_OK : fail_errno("%s: cannot sync", path);
+    close(fd);
+    return s;
+}
+
+enum status file_make_directory(const char *path) {
+    if (mkdir(path, 0777) == 0) return STATUS_OK;
+    int error = errno;
+    if (error == EEXIST && file_is_directory(path)) return STATUS_OK;
+    errno = error;
+    return fail_errno("%s: cannot make this folder", path);
+}
+
+enum status file_remove(const char *path) {
+    if (unlink(path) == 0 || errno == ENOENT) return STATUS_OK;
+    return fail_errno("%s: cannot remove", path);
+}
+
+enum status file_size(uint64_t *out, const char *path) {
+    struct stat st;
+    if (stat(path, &st) != 0) return fail_errno("%s", path);
+    *out = (uint64_t)st.st_size;
+    return STATUS_OK;
+}
+
+bool file_exists(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+bool file_is_directory(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+enum status file_free_space(uint64_t *out, const char *path) {
+    struct statvfs st;
+    if (statvfs(path, &st) != 0) return fail_errno("%s", path);
+    *out = (uint64_t)st.f_bavail * (uint64_t)st.f_frsize;
+    return STATUS_OK;
+}
+
+enum status file_checksum(uint32_t *out, const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return fail_errno("%s", path);
+    void *buffer = NULL;
+    enum status s = memory_allocate(&buffer, BUFFER_BYTES, 1);
+    uint32_t crc = 0;
+    while (s == STATUS_OK) {
+        ssize_t n = read(fd, buffer, BUFFER_BYTES);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) s = fail_errno("%s: cannot read", path);
+        if (n <= 0) break;
+        crc = crc32c(crc, buffer, (size_t)n);
+    }
+    memory_free(buffer);
+    close(fd);
+    if (s == STATUS_OK) *out = crc;
+    return s;
+}

@@ -1,0 +1,84 @@
+/* memory.c -- see memory.h. Growth doubles, so appending n items costs O(n) copies in all. */
+#include "base/memory.h"
+#include "base/fault.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { ALIGNMENT = 64 };
+
+static enum status refuse(size_t count, size_t size) {
+    return fail(STATUS_NO_MEMORY, "out of memory: %zu items of %zu bytes", count, size);
+}
+
+static bool overflows(size_t count, size_t size) { return size != 0 && count > SIZE_MAX / 2 / size; }
+
+enum status memory_allocate(void **out, size_t count, size_t size) {
+    TRY(fault_point("memory:allocate"));
+    if (overflows(count, size)) return refuse(count, size);
+    void *p = malloc(count * size ? count * size : 1);
+    if (!p) return refuse(count, size);
+    *out = p;
+    return STATUS_OK;
+}
+
+enum status memory_allocate_zero(void **out, size_t count, size_t size) {
+    TRY(fault_point("memory:allocate"));
+    if (overflows(count, size)) return refuse(count, size);
+    void *p = calloc(count * size ? count * size : 1, 1);
+    if (!p) return refuse(count, size);
+    *out = p;
+    return STATUS_OK;
+}
+
+enum status memory_allocate_aligned(void **out, size_t count, size_t size) {
+    TRY(fault_point("memory:allocate"));
+    if (overflows(count, size)) return refuse(count, size);
+    size_t bytes = (count * size + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
+    void *p = NULL;
+    if (posix_memalign(&p, ALIGNMENT, bytes) != 0) return refuse(count, size);
+    *out = p;
+    return STATUS_OK;
+}
+
+enum status memory_grow(void **pointer, size_t *capacity, size_t count, size_t size) {
+    if (count <= *capacity) return STATUS_OK;
+    TRY(fault_point("memory:allocate"));
+    size_t wanted = *capacity < 8 ? 8 : *capacity * 2;
+    if (wanted < count) wanted = count;
+    if (overflows(wanted, size)) return refuse(wanted, size);
+    void *p = realloc(*pointer, wanted * size);
+    if (!p) return refuse(wanted, size);
+    *pointer = p;
+    *capacity = wanted;
+    return STATUS_OK;
+}
+
+enum status memory_copy_string(char **out, const char *text) {
+    size_t bytes = strlen(text) + 1;
+    void *copy = NULL;
+    TRY(memory_allocate(&copy, bytes, 1));
+    memcpy(copy, text, bytes);
+    *out = copy;
+    return STATUS_OK;
+}
+
+void memory_free(void *pointer) { free(pointer); }
+
+size_t memory_resident(void) {
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file) return 0;
+    unsigned long total = 0, resident = 0;
+    int n = fscanf(file, "%lu %lu", &total, &resident);
+    fclose(file);
+    return n == 2 ? (size_t)resident * (size_t)sysconf(_SC_PAGESIZE) : 0;
+}
+
+size_t memory_resident_peak(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (size_t)usage.ru_maxrss * 1024 : 0;
+}

@@ -1,0 +1,22 @@
+/* progress.c -- the NULL checks, in one place. */
+#include "base/progress.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+void progress_step(const struct progress *p, const char *stage, const char *unit, int64_t done, int64_t total) {
+    if (p && p->report) p->report(p->context, &(struct progress_event){stage, unit, done, total, NULL});
+}
+
+void progress_note(const struct progress *p, const char *format, ...) {
+    if (!p || !p->report) return;
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    p->report(p->context, &(struct progress_event){"", "", 0, 0, text});
+}
+
+bool progress_stop_requested(const struct progress *p) {
+    return p && p->stop_requested && p->stop_requested(p->context);
+}
