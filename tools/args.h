@@ -12,7 +12,7 @@ enum arg_kind { ARG_FLAG, ARG_STRING, ARG_STRINGS, ARG_INT, ARG_DOUBLE, ARG_BYTE
 struct arg_strings { const char *items[64]; int count; };   /* a repeated option, in order */
 
 struct arg_option {
-    const char *name;                    /* without "--" */
+    const char *name;                    /* without "--"; NULL: `help` is a heading for the options behind it */
     enum arg_kind kind;
     void *value;                         /* bool, const char *, struct arg_strings, int64_t, double, uint64_t; holds the default */
     const char *placeholder;             /* "N", "DIR", "auto|jsonl|txt" */
@@ -27,6 +27,6 @@ struct arg_program {
     const struct arg_option *options; int n_options;
     int min_operands, max_operands;      /* max < 0: any number */
 };
-/* operands[] gets pointers into argv. Returns -1 to go on, else the exit code to leave with (0 after --help). */
+/* operands[] gets pointers into argv (room for argc). Returns -1 to go on, else the exit code to leave with (0 after --help). */
 int args_parse(const struct arg_program *program, int argc, char **argv, const char **operands, int *n_operands);
 void args_help(const struct arg_program *program, FILE *out);
