@@ -19,11 +19,11 @@ static inline void test_start(int argc, char **argv, uint64_t default_seed) {
 }
 static inline uint64_t test_seed(void) { return test_seed_value; }
 
-[[noreturn]] static inline void test_fail(const char *file, int line, const char *what) {
+_Noreturn static inline void test_fail(const char *file, int line, const char *what) {
     fprintf(stderr, "%s:%d: %s (seed %llu)\n", file, line, what, (unsigned long long)test_seed_value);
     exit(1);
 }
-[[noreturn]] static inline void test_skip(const char *why) {
+_Noreturn static inline void test_skip(const char *why) {
     printf("skipped: %s\n", why);
     exit(77);
 }
