@@ -1,0 +1,19 @@
+/* progress_line.h -- draws a library's progress on stderr, and turns SIGINT and SIGTERM into a request to stop.
+ *
+ * On a terminal one line is rewritten; elsewhere a plain line comes every few seconds, so that logs stay readable.
+ * The rate is measured from the first step of a stage, and the time left follows from it: a resumed build does not
+ * count what was done before. The first signal asks the work to stop at its next safe point; the second ends the
+ * program at once, which is safe too: nothing half-written is ever published. */
+#pragma once
+#include "base/progress.h"
+
+struct progress_line;
+/* Call it before any thread is started (threads inherit the blocked signals). `program` is put in front of notes. */
+enum status progress_line_start(struct progress_line **out, const char *program);
+const struct progress *progress_line_progress(struct progress_line *line);
+void progress_line_end(struct progress_line *line);       /* closes the line in hand; NULL is fine */
+
+/* "12.3 MB", "4.56 GB"; "1 h 02 min", "3 min 05 s", "12 s": for reports. */
+const char *progress_bytes_text(char out[32], uint64_t bytes);
+const char *progress_time_text(char out[32], double seconds);
+double progress_now(void);                                /* seconds of a clock that never goes back */
