@@ -1,0 +1,272 @@
+/* indexer_feed.c -- documents read and tokenized ahead of the encoder, handed out in input order.
+ *
+ * Workers take turns at the reader (one lock), each claims the next slot of a ring while it holds it, and tokenizes
+ * outside of it: reading is serial, tokenizing parallel, and slot order is input order. What waits is bounded in
+ * bytes, and one document may pass that bound, so a document larger than the lookahead still gets through. */
+#include "base/memory.h"
+#include "indexer/indexer_internal.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <xxhash.h>
+
+enum { RING = 1024, MESSAGE_MAX = 1024 };
+
+enum slot_state { SLOT_FREE, SLOT_CLAIMED, SLOT_READY };
+struct slot {
+    enum slot_state state;
+    enum status status;
+    bool end;
+    char message[MESSAGE_MAX];
+    struct feed_item item;
+};
+
+struct feed {
+    struct feed_config config;
+    struct slot *slots;      /* [RING] */
+    pthread_mutex_t reading; /* held by the worker that uses the reader */
+    pthread_mutex_t lock;    /* guards all below, and slot states */
+    pthread_cond_t room, ready;
+    int64_t head, tail;     /* next to hand out, next to claim */
+    uint64_t bytes;         /* charged by documents that were not released */
+    bool finished, closing; /* nothing more to read; the feed is going away */
+    double seconds;
+    pthread_t threads[64];
+    int n_threads;
+};
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- workers -------------------------------------------------------------------------------------------- */
+
+/* A document's own copy: item header strings, then text or ids, in one piece of memory. */
+struct raw {
+    char *source, *key, *text;
+    uint32_t *ids;
+    size_t bytes, n_ids;
+};
+
+static enum status copy_document(struct raw *raw, struct feed_item *item, const struct document *d) {
+    size_t source = strlen(d->source) + 1, key = strlen(d->key) + 1;
+    size_t body = d->ids ? d->n_ids * sizeof(uint32_t) : d->bytes;
+    void *memory;
+    TRY(memory_allocate(&memory, body + source + key + 1, 1));
+    char *at = memory;
+    *raw =
+        (struct raw){.text = d->ids ? NULL : at, .ids = d->ids ? memory : NULL, .bytes = d->bytes, .n_ids = d->n_ids};
+    if (body) memcpy(at, d->ids ? (const void *)d->ids : d->text, body);
+    raw->source = memcpy(at + body, d->source, source);
+    raw->key = memcpy(at + body + source, d->key, key);
+    item->memory = memory;
+    item->replaced = d->replaced;
+    item->document = (struct store_new_document){.offset = d->offset, .line = d->line, .bytes = d->ids ? 0 : d->bytes};
+    return STATUS_OK;
+}
+
+static void hash_bytes(uint8_t out[16], const void *data, size_t bytes) {
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits(data, bytes));
+    memcpy(out, canonical.digest, 16);
+}
+
+static enum status check_ids(const struct feed *f, const struct raw *raw, const struct feed_item *item) {
+    for (size_t i = 0; i < raw->n_ids; i++)
+        if (raw->ids[i] >= (uint32_t)f->config.vocab_size)
+            return fail(STATUS_INVALID,
+                        "%s: document at byte %llu: its token %zu is id %u, but the model's vocabulary has %d ids: "
+                        "these tokens were made for another model",
+                        raw->source, (unsigned long long)item->document.offset, i, raw->ids[i], f->config.vocab_size);
+    return STATUS_OK;
+}
+
+/* Text to ids, and everything the store wants in one piece of memory; the raw copy is freed. */
+static enum status finish_document(const struct feed *f, struct tokenizer_scratch *scratch, struct feed_item *item,
+                                   const struct raw *raw) {
+    const int32_t *ids = (const int32_t *)raw->ids;
+    size_t n_ids = raw->n_ids;
+    if (raw->ids)
+        TRY(check_ids(f, raw, item));
+    else if (raw->bytes == 0)
+        n_ids = 0;
+    else if (tokenizer_encode(f->config.tokenizer, scratch, raw->text, raw->bytes, TOKENIZER_LITERAL, &ids, &n_ids) !=
+             STATUS_OK)
+        return fail_context(STATUS_INVALID, "%s: document at byte %llu", raw->source,
+                            (unsigned long long)item->document.offset);
+    hash_bytes(item->document.hash, raw->ids ? (const void *)raw->ids : raw->text,
+               raw->ids ? n_ids * sizeof(uint32_t) : raw->bytes);
+
+    size_t source = strlen(raw->source) + 1, key = strlen(raw->key) + 1, body = n_ids * sizeof(int32_t);
+    void *memory;
+    TRY(memory_allocate(&memory, body + source + key, 1));
+    char *at = memory;
+    if (body) memcpy(at, ids, body);
+    item->document.ids = memory;
+    item->document.n_ids = n_ids;
+    item->document.source = memcpy(at + body, raw->source, source);
+    item->document.key = memcpy(at + body + source, raw->key, key);
+    memory_free(item->memory);
+    item->memory = memory;
+    return STATUS_OK;
+}
+
+/* Waits for room and claims the next slot; NULL when there is nothing more to do. Called with `reading` held. */
+static struct slot *claim(struct feed *f) {
+    pthread_mutex_lock(&f->lock);
+    while (!f->closing && !f->finished && (f->tail - f->head >= RING || f->bytes >= f->config.lookahead_bytes))
+        pthread_cond_wait(&f->room, &f->lock);
+    struct slot *slot = NULL;
+    if (!f->closing && !f->finished) {
+        slot = &f->slots[f->tail % RING];
+        f->tail++;
+        memset(&slot->item, 0, sizeof slot->item);
+        slot->state = SLOT_CLAIMED;
+        slot->status = STATUS_OK;
+        slot->end = false;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return slot;
+}
+
+/* Reads the next document into the claimed slot. Called with `reading` held. */
+static enum status read_document(struct feed *f, struct slot *slot, struct raw *raw) {
+    struct document d;
+    int more = 0;
+    TRY(reader_next(f->config.reader, &d, &more));
+    slot->end = !more;
+    if (!more) return STATUS_OK;
+    slot->item.after = reader_position(f->config.reader);
+    reader_progress(f->config.reader, &slot->item.read_done, &slot->item.read_total);
+    return copy_document(raw, &slot->item, &d);
+}
+
+static void settle(struct feed *f, struct slot *slot, enum status status, double seconds) {
+    if (status != STATUS_OK) {
+        snprintf(slot->message, sizeof slot->message, "%s", status_message());
+        memory_free(slot->item.memory);
+        slot->item.memory = NULL;
+    }
+    pthread_mutex_lock(&f->lock);
+    uint64_t charge = status == STATUS_OK && !slot->end ? slot->item.document.n_ids * sizeof(int32_t) + 1024 : 0;
+    f->bytes += charge - slot->item.charge;
+    slot->item.charge = charge;
+    slot->status = status;
+    slot->state = SLOT_READY;
+    f->seconds += seconds;
+    pthread_cond_broadcast(&f->ready);
+    pthread_cond_broadcast(&f->room);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void *work(void *context) {
+    struct feed *f = context;
+    struct tokenizer_scratch *scratch = NULL;
+    enum status scratch_status =
+        f->config.tokenizer ? tokenizer_scratch_create(&scratch, f->config.tokenizer) : STATUS_OK;
+    for (;;) {
+        pthread_mutex_lock(&f->reading);
+        struct slot *slot = claim(f);
+        if (!slot) {
+            pthread_mutex_unlock(&f->reading);
+            break;
+        }
+        double start = now();
+        struct raw raw = {0};
+        enum status status = scratch_status == STATUS_OK ? read_document(f, slot, &raw) : scratch_status;
+        pthread_mutex_lock(&f->lock);
+        if (status != STATUS_OK || slot->end) f->finished = true;
+        slot->item.charge = (uint64_t)raw.bytes * (FEED_BYTES_PER_TEXT_BYTE - 2) + raw.n_ids * 2 * sizeof(int32_t);
+        f->bytes += slot->item.charge;
+        pthread_mutex_unlock(&f->lock);
+        pthread_mutex_unlock(&f->reading);
+        if (status == STATUS_OK && !slot->end) status = finish_document(f, scratch, &slot->item, &raw);
+        settle(f, slot, status, now() - start);
+    }
+    tokenizer_scratch_free(scratch);
+    return NULL;
+}
+
+/* ---- the other side ------------------------------------------------------------------------------------- */
+
+enum status feed_open(struct feed **out, const struct feed_config *config) {
+    void *memory, *slots;
+    TRY(memory_allocate_zero(&memory, 1, sizeof(struct feed)));
+    enum status status = memory_allocate_zero(&slots, RING, sizeof(struct slot));
+    if (status != STATUS_OK) {
+        memory_free(memory);
+        return status;
+    }
+    struct feed *f = memory;
+    f->config = *config;
+    f->slots = slots;
+    pthread_mutex_init(&f->reading, NULL);
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->room, NULL);
+    pthread_cond_init(&f->ready, NULL);
+    int wanted = config->workers < 1 ? 1 : config->workers;
+    if (wanted > (int)ARRAY_LEN(f->threads)) wanted = (int)ARRAY_LEN(f->threads);
+    for (; f->n_threads < wanted; f->n_threads++)
+        if (pthread_create(&f->threads[f->n_threads], NULL, work, f) != 0) break;
+    if (f->n_threads == 0) {
+        feed_close(f);
+        return fail(STATUS_NO_MEMORY, "cannot start a thread that reads and tokenizes");
+    }
+    *out = f;
+    return STATUS_OK;
+}
+
+enum status feed_next(struct feed *f, struct feed_item *item, bool *more) {
+    pthread_mutex_lock(&f->lock);
+    struct slot *slot = &f->slots[f->head % RING];
+    while (slot->state != SLOT_READY)
+        pthread_cond_wait(&f->ready, &f->lock);
+    enum status status = slot->status;
+    *more = status == STATUS_OK && !slot->end;
+    if (*more) { /* an end or a failure stays: the next call finds it again */
+        *item = slot->item;
+        memset(&slot->item, 0, sizeof slot->item);
+        slot->state = SLOT_FREE;
+        f->head++;
+        pthread_cond_broadcast(&f->room);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return status == STATUS_OK ? STATUS_OK : fail(status, "%s", slot->message);
+}
+
+void feed_release(struct feed *f, struct feed_item *item) {
+    memory_free(item->memory);
+    pthread_mutex_lock(&f->lock);
+    f->bytes -= item->charge;
+    pthread_cond_broadcast(&f->room);
+    pthread_mutex_unlock(&f->lock);
+    memset(item, 0, sizeof *item);
+}
+
+double feed_seconds(struct feed *f) {
+    pthread_mutex_lock(&f->lock);
+    double seconds = f->seconds;
+    pthread_mutex_unlock(&f->lock);
+    return seconds;
+}
+
+void feed_close(struct feed *f) {
+    if (!f) return;
+    pthread_mutex_lock(&f->lock);
+    f->closing = true;
+    pthread_cond_broadcast(&f->room);
+    pthread_mutex_unlock(&f->lock);
+    for (int i = 0; i < f->n_threads; i++)
+        pthread_join(f->threads[i], NULL);
+    for (int i = 0; i < RING; i++)
+        memory_free(f->slots[i].item.memory);
+    pthread_cond_destroy(&f->ready);
+    pthread_cond_destroy(&f->room);
+    pthread_mutex_destroy(&f->lock);
+    pthread_mutex_destroy(&f->reading);
+    memory_free(f->slots);
+    memory_free(f);
+}
