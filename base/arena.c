@@ -59,7 +59,8 @@ void arena_free(struct arena *a) {
 }
 
 enum status arena_push(struct arena *a, void **out, size_t count, size_t size) {
-    if (size != 0 && count > SIZE_MAX / 4 / size) return fail(STATUS_NO_MEMORY, "arena: %zu items of %zu bytes", count, size);
+    if (size != 0 && count > SIZE_MAX / 4 / size)
+        return fail(STATUS_NO_MEMORY, "arena: %zu items of %zu bytes", count, size);
     size_t bytes = (count * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     struct block *b = &a->blocks[a->current];
     if (b->bytes - b->used < bytes) {

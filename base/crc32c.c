@@ -22,7 +22,7 @@ uint32_t crc32c(uint32_t crc, const void *data, size_t bytes) {
 
 /* One byte's remainder, bit by bit, as a constant expression. */
 #define POLY 0x82F63B78u
-#define B1(c) (((c) >> 1) ^ (POLY & (0u - ((c) & 1u))))
+#define B1(c) (((c) >> 1) ^ (POLY & (0u - ((c)&1u))))
 #define B2(c) B1(B1(c))
 #define NIBBLE(c) B2(B2(c))
 static const uint32_t nibble_table[16] = {

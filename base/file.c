@@ -68,7 +68,8 @@ enum status file_create(struct file_writer **out, const char *path) {
     w->crc = 0;
     w->written = 0;
     w->buffered = 0;
-    int n = snprintf(w->path, sizeof w->path, "%s", path), m = snprintf(w->temporary, sizeof w->temporary, "%s.tmp", path);
+    int n = snprintf(w->path, sizeof w->path, "%s", path),
+        m = snprintf(w->temporary, sizeof w->temporary, "%s.tmp", path);
     if (n >= FILE_PATH_MAX || m >= FILE_PATH_MAX) {
         memory_free(w);
         return fail(STATUS_INVALID, "%.100s...: path is too long", path);
@@ -125,9 +126,15 @@ enum status file_write_at(struct file_writer *w, uint64_t offset, const void *da
     return STATUS_OK;
 }
 
-uint64_t file_written(const struct file_writer *w) { return w->written; }
-uint32_t file_crc32c(const struct file_writer *w) { return w->crc; }
-int file_descriptor(struct file_writer *w) { return flush(w) == STATUS_OK ? w->fd : -1; }
+uint64_t file_written(const struct file_writer *w) {
+    return w->written;
+}
+uint32_t file_crc32c(const struct file_writer *w) {
+    return w->crc;
+}
+int file_descriptor(struct file_writer *w) {
+    return flush(w) == STATUS_OK ? w->fd : -1;
+}
 
 static enum status sync_parent(const char *path) {
     char folder[FILE_PATH_MAX];

@@ -36,7 +36,9 @@ uint16_t half_to_f16(float f) {
     return (uint16_t)(sign | ((rounded >> 13) - (112u << 10)));
 }
 
-float half_from_bf16(uint16_t bits) { return float_of((uint32_t)bits << 16); }
+float half_from_bf16(uint16_t bits) {
+    return float_of((uint32_t)bits << 16);
+}
 
 uint16_t half_to_bf16(float f) {
     uint32_t u = bits_of(f);

@@ -15,12 +15,20 @@ static enum status refuse(size_t count, size_t size) {
     return fail(STATUS_NO_MEMORY, "out of memory: %zu items of %zu bytes", count, size);
 }
 
-static bool overflows(size_t count, size_t size) { return size != 0 && count > SIZE_MAX / 2 / size; }
+static bool overflows(size_t count, size_t size) {
+    return size != 0 && count > SIZE_MAX / 2 / size;
+}
+
+/* Never 0: malloc(0) may give NULL, which would read as a failure. */
+static size_t bytes_of(size_t count, size_t size) {
+    size_t bytes = count * size;
+    return bytes > 0 ? bytes : 1;
+}
 
 enum status memory_allocate(void **out, size_t count, size_t size) {
     TRY(fault_point("memory:allocate"));
     if (overflows(count, size)) return refuse(count, size);
-    void *p = malloc(count * size ? count * size : 1);
+    void *p = malloc(bytes_of(count, size));
     if (!p) return refuse(count, size);
     *out = p;
     return STATUS_OK;
@@ -29,7 +37,7 @@ enum status memory_allocate(void **out, size_t count, size_t size) {
 enum status memory_allocate_zero(void **out, size_t count, size_t size) {
     TRY(fault_point("memory:allocate"));
     if (overflows(count, size)) return refuse(count, size);
-    void *p = calloc(count * size ? count * size : 1, 1);
+    void *p = calloc(bytes_of(count, size), 1);
     if (!p) return refuse(count, size);
     *out = p;
     return STATUS_OK;
@@ -67,7 +75,9 @@ enum status memory_copy_string(char **out, const char *text) {
     return STATUS_OK;
 }
 
-void memory_free(void *pointer) { free(pointer); }
+void memory_free(void *pointer) {
+    free(pointer);
+}
 
 size_t memory_resident(void) {
     FILE *file = fopen("/proc/self/statm", "r");

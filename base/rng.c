@@ -4,7 +4,8 @@
 
 void rng_philox(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t counter) {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    uint32_t x0 = (uint32_t)counter, x1 = (uint32_t)(counter >> 32), x2 = (uint32_t)stream, x3 = (uint32_t)(stream >> 32);
+    uint32_t x0 = (uint32_t)counter, x1 = (uint32_t)(counter >> 32), x2 = (uint32_t)stream,
+             x3 = (uint32_t)(stream >> 32);
     for (int round = 0; round < 10; round++) {
         uint64_t a = (uint64_t)0xD2511F53u * x0, b = (uint64_t)0xCD9E8D57u * x2;
         uint32_t y0 = (uint32_t)(b >> 32) ^ x1 ^ k0, y2 = (uint32_t)(a >> 32) ^ x3 ^ k1;
@@ -21,7 +22,9 @@ void rng_philox(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t counte
     out[3] = x3;
 }
 
-struct rng rng_make(uint64_t seed, uint64_t stream) { return (struct rng){seed, stream, 0}; }
+struct rng rng_make(uint64_t seed, uint64_t stream) {
+    return (struct rng){seed, stream, 0};
+}
 
 /* The counter counts 32-bit words: four of them are one block. */
 uint32_t rng_u32(struct rng *rng) {
@@ -43,7 +46,9 @@ uint64_t rng_below(struct rng *rng, uint64_t n) {
     }
 }
 
-float rng_uniform(struct rng *rng) { return (float)(rng_u32(rng) >> 8) * 0x1p-24f; }
+float rng_uniform(struct rng *rng) {
+    return (float)(rng_u32(rng) >> 8) * 0x1p-24f;
+}
 
 float rng_normal(struct rng *rng) {
     double u = 1.0 - (double)(rng_u32(rng) >> 8) * 0x1p-24, v = (double)(rng_u32(rng) >> 8) * 0x1p-24;

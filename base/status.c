@@ -34,11 +34,16 @@ enum status fail_errno(const char *format, ...) {
     snprintf(last_message + used, sizeof last_message - used, ": %s", strerror(error));
     switch (error) {
     case ENOSPC:
-    case EDQUOT: return STATUS_NO_SPACE;
-    case ENOMEM: return STATUS_NO_MEMORY;
-    case ENOENT: return STATUS_NOT_FOUND;
-    case EROFS: return STATUS_READ_ONLY;
-    default: return STATUS_IO;
+    case EDQUOT:
+        return STATUS_NO_SPACE;
+    case ENOMEM:
+        return STATUS_NO_MEMORY;
+    case ENOENT:
+        return STATUS_NOT_FOUND;
+    case EROFS:
+        return STATUS_READ_ONLY;
+    default:
+        return STATUS_IO;
     }
 }
 
@@ -53,12 +58,15 @@ enum status fail_context(enum status code, const char *format, ...) {
     return code;
 }
 
-const char *status_message(void) { return last_message; }
+const char *status_message(void) {
+    return last_message;
+}
 
 const char *status_text(enum status code) {
     switch (code) {
-#define STATUS_CASE(name, value, text) \
-    case STATUS_##name: return text;
+#define STATUS_CASE(name, value, text)                                                                                 \
+    case STATUS_##name:                                                                                                \
+        return text;
         STATUS_LIST(STATUS_CASE)
 #undef STATUS_CASE
     }

@@ -22,10 +22,10 @@ struct threads {
     int count;
     pthread_mutex_t lock;
     pthread_cond_t start;
-    atomic_ulong generation;             /* of the loop; raised under lock */
+    atomic_ulong generation; /* of the loop; raised under lock */
     atomic_bool stop;
-    atomic_int running;                  /* workers not yet through with the loop in hand */
-    atomic_bool busy;                    /* a loop is on: nested ones run alone */
+    atomic_int running; /* workers not yet through with the loop in hand */
+    atomic_bool busy;   /* a loop is on: nested ones run alone */
     threads_body *body;
     void *context;
     int64_t n, grain;
@@ -112,7 +112,9 @@ void threads_free(struct threads *p) {
     memory_free(p);
 }
 
-int threads_count(const struct threads *pool) { return pool ? pool->count : 1; }
+int threads_count(const struct threads *pool) {
+    return pool ? pool->count : 1;
+}
 
 void threads_for(struct threads *p, int64_t n, int64_t grain, threads_body *body, void *context) {
     assert(grain > 0);
@@ -131,8 +133,10 @@ void threads_for(struct threads *p, int64_t n, int64_t grain, threads_body *body
     raise_generation(p);
     take_ranges(p, 0);
     for (int i = 0; atomic_load_explicit(&p->running, memory_order_acquire) != 0; i++) {
-        if (i < SPINS) relax();
-        else sched_yield();
+        if (i < SPINS)
+            relax();
+        else
+            sched_yield();
     }
     atomic_store(&p->busy, false);
 }
