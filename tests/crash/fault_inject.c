@@ -15,7 +15,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long passes, wanted = -1;
 static char mode[8], only[128];
 
-static void print_count(void) { fprintf(stderr, "fault points passed: %ld\n", passes); }
+static void print_count(void) {
+    fprintf(stderr, "fault points passed: %ld\n", passes);
+}
 
 static void read_plan(void) {
     wanted = 0;

@@ -1,0 +1,28 @@
+/* fuzz_json.c -- any bytes: the parser ends, strings unescape within their bound, and errors name a place. */
+#include "base/json.h"
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct json j;
+    json_open(&j, "fuzz", data, size);
+    for (;;) {
+        enum json_event event = json_next(&j);
+        if (event == JSON_END) return 0;
+        if (event == JSON_ERROR) return json_fail(&j, "JSON") == STATUS_OK;
+        if (event == JSON_KEY || event == JSON_STRING) {
+            char *text = malloc(j.length + 1);
+            size_t length = 0;
+            if (!text || json_string(&j, text, j.length + 1, &length) != STATUS_OK || length > j.length) abort();
+            text[length] = 0;
+            (void)json_equals(&j, text);
+            free(text);
+        } else if (event == JSON_NUMBER) {
+            int64_t i = 0;
+            double d = 0;
+            (void)(json_int(&j, &i) == STATUS_OK);
+            (void)(json_double(&j, &d) == STATUS_OK);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+/* test_base.c -- memory, arena, files, checksums, 16-bit floats, random numbers. */
+#include "base/arena.h"
+#include "base/crc32c.h"
+#include "base/file.h"
+#include "base/half.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "tests/test.h"
+
+static void test_messages(void) {
+    CHECK(fail(STATUS_CORRUPT, "%s: byte %d", "x.tok", 7) == STATUS_CORRUPT);
+    CHECK_STR(status_message(), "x.tok: byte 7");
+    CHECK(fail_context(STATUS_CORRUPT, "store") == STATUS_CORRUPT);
+    CHECK_STR(status_message(), "store: x.tok: byte 7");
+    CHECK(fail(STATUS_IO, "again: %s", status_message()) == STATUS_IO);
+    CHECK_STR(status_message(), "again: store: x.tok: byte 7");
+    struct file_map map;
+    CHECK_FAILS(file_map(&map, "/no/such/file"), STATUS_NOT_FOUND, "/no/such/file: No such file");
+}
+
+static void test_memory(void) {
+    void *p = NULL;
+    CHECK_FAILS(memory_allocate(&p, SIZE_MAX / 2, 4), STATUS_NO_MEMORY, "out of memory");
+    size_t capacity = 0;
+    int *numbers = NULL;
+    for (int i = 0; i < 1000; i++) {
+        CHECK_OK(memory_grow((void **)&numbers, &capacity, (size_t)i + 1, sizeof *numbers));
+        numbers[i] = i;
+    }
+    for (int i = 0; i < 1000; i++)
+        CHECK_EQ(numbers[i], i);
+    memory_free(numbers);
+    CHECK(memory_resident() > 0 && memory_resident_peak() >= memory_resident() / 2);
+}
+
+static void test_arena(void) {
+    struct arena *a = NULL;
+    CHECK_OK(arena_create(&a, 100));
+    struct arena_mark start = arena_mark(a);
+    void *first = NULL, *p = NULL;
+    CHECK_OK(arena_push(a, &first, 10, 10));
+    memset(first, 7, 100);
+    for (int i = 0; i < 100; i++) {
+        CHECK_OK(arena_push_zero(a, &p, 1000, (size_t)i));
+        CHECK_EQ((uintptr_t)p % 64, 0);
+        memset(p, i, 1000 * (size_t)i);
+    }
+    CHECK_EQ(((unsigned char *)first)[99], 7);
+    size_t bytes = arena_bytes(a);
+    arena_reset(a, start);
+    CHECK_OK(arena_push(a, &p, 10, 10));
+    CHECK(p == first);
+    for (int i = 0; i < 100; i++)
+        CHECK_OK(arena_push(a, &p, 1000, (size_t)i));
+    CHECK_EQ(arena_bytes(a), bytes); /* the second round reuses the blocks */
+    arena_free(a);
+}
+
+static void test_file(void) {
+    char path[FILE_PATH_MAX];
+    CHECK_OK(file_join(path, test_folder(), "data"));
+    struct file_writer *w = NULL;
+    CHECK_OK(file_create(&w, path));
+    char block[3000];
+    uint32_t crc = 0;
+    for (int i = 0; i < 1000; i++) {
+        memset(block, i, sizeof block);
+        CHECK_OK(file_write(w, block, sizeof block));
+        crc = crc32c(crc, block, sizeof block);
+    }
+    CHECK_EQ(file_written(w), 3000000);
+    CHECK_EQ(file_crc32c(w), crc);
+    CHECK(!file_exists(path));
+    CHECK_OK(file_publish(w));
+    uint32_t again = 0;
+    CHECK_OK(file_checksum(&again, path));
+    CHECK_EQ(again, crc);
+    struct file_map map;
+    CHECK_OK(file_map(&map, path));
+    CHECK_EQ(map.size, 3000000);
+    CHECK_EQ(map.data[2999999], 999 & 255);
+    file_unmap(&map);
+    CHECK_OK(file_create(&w, path));
+    CHECK_OK(file_write(w, "x", 1));
+    file_discard(w);
+    uint64_t size = 0;
+    CHECK_OK(file_size(&size, path));
+    CHECK_EQ(size, 3000000);
+    CHECK_OK(file_remove(path));
+    CHECK_OK(file_remove(path));
+    CHECK_FAILS(file_create(&w, "/no/such/folder/x"), STATUS_NOT_FOUND, "/no/such/folder/x");
+}
+
+static void test_crc(void) { /* RFC 3720 B.4 */
+    unsigned char bytes[32];
+    memset(bytes, 0, 32);
+    CHECK_EQ(crc32c(0, bytes, 32), 0x8a9136aau);
+    memset(bytes, 0xff, 32);
+    CHECK_EQ(crc32c(0, bytes, 32), 0x62a8ab43u);
+    for (int i = 0; i < 32; i++)
+        bytes[i] = (unsigned char)i;
+    CHECK_EQ(crc32c(0, bytes, 32), 0x46dd794eu);
+    CHECK_EQ(crc32c(crc32c(0, bytes, 13), bytes + 13, 19), 0x46dd794eu);
+}
+
+/* Every fp16 value there and back, rows against single values, and rounding to even half way between two. */
+static void test_half(void) {
+    uint16_t bits[1000];
+    float row[1000];
+    for (unsigned first = 0; first < 65536; first += 1000) {
+        size_t n = 65536 - first < 1000 ? 65536 - first : 1000;
+        for (size_t i = 0; i < n; i++)
+            bits[i] = (uint16_t)(first + i);
+        half_from_f16_row(row, bits, n);
+        for (size_t i = 0; i < n; i++) {
+            float single = half_from_f16(bits[i]);
+            CHECK(isnan(single) ? isnan(row[i]) : memcmp(&single, &row[i], 4) == 0);
+            if (!isnan(single))
+                CHECK_EQ(half_to_f16(single), bits[i]);
+            else
+                CHECK((half_to_f16(single) & 0x7fff) > 0x7c00);
+        }
+    }
+    CHECK_EQ(half_to_f16(1.0f + 0x1p-11f), 0x3c00); /* half way: to even */
+    CHECK_EQ(half_to_f16(1.0f + 3 * 0x1p-11f), 0x3c02);
+    CHECK_EQ(half_to_f16(65519.0f), 0x7bff);
+    CHECK_EQ(half_to_f16(65520.0f), 0x7c00);
+    CHECK_EQ(half_to_f16(0x1p-25f), 0);
+    CHECK_EQ(half_to_f16(0x1.8p-25f), 1);
+    CHECK_EQ(half_to_bf16(1.0f + 0x1p-8f), 0x3f80);
+    CHECK_EQ(half_to_bf16(1.0f + 3 * 0x1p-8f), 0x3f82);
+    struct rng rng = rng_make(test_seed(), 0);
+    float values[100];
+    uint16_t rounded[100];
+    for (int k = 0; k < 1000; k++) {
+        for (int i = 0; i < 100; i++)
+            values[i] = rng_normal(&rng) * ldexpf(1, (int)rng_below(&rng, 50) - 30);
+        half_to_f16_row(rounded, values, 100);
+        for (int i = 0; i < 100; i++)
+            CHECK_EQ(rounded[i], half_to_f16(values[i]));
+    }
+}
+
+static void test_rng(void) {
+    uint32_t out[4]; /* known answer of the authors' test vectors */
+    rng_philox(out, 0, 0, 0);
+    CHECK_EQ(out[0], 0x6627e8d5u);
+    CHECK_EQ(out[3], 0x9b00dbd8u);
+    struct rng a = rng_make(1, 2), b = rng_make(1, 3);
+    int same = 0;
+    double sum = 0, squares = 0;
+    for (int i = 0; i < 20000; i++) {
+        same += rng_u32(&a) == rng_u32(&b);
+        float x = rng_normal(&a);
+        sum += (double)x;
+        squares += (double)x * (double)x;
+        CHECK(rng_below(&b, 7) < 7);
+        float u = rng_uniform(&b);
+        CHECK(u >= 0 && u < 1);
+    }
+    CHECK(same < 3);
+    CHECK(fabs(sum / 20000) < 0.04 && fabs(squares / 20000 - 1) < 0.06);
+}
+
+int main(int argc, char **argv) {
+    test_start(argc, argv, 42);
+    test_messages();
+    test_memory();
+    test_arena();
+    test_file();
+    test_crc();
+    test_half();
+    test_rng();
+    return test_done();
+}
