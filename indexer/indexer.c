@@ -1,0 +1,332 @@
+/* indexer.c -- see indexer.h.
+ *
+ * One thread (the caller's) takes documents from the feed in input order, writes their ids into the open shard, fills
+ * batches of chunks across documents, encodes them on the device's threads, and appends the landmarks. A batch never
+ * crosses a shard's end: shards are encoded alike whether or not the build was interrupted before them, so an
+ * interrupted build is bit-equal to an undisturbed one. */
+#include "indexer/indexer.h"
+#include "base/memory.h"
+#include "indexer/indexer_internal.h"
+#include <string.h>
+#include <time.h>
+
+enum {
+    BATCH_CHUNKS = 256,
+    SHARD_CHUNKS = 16384,
+    STOP_CHUNKS =
+        1024, /* after a stop request: the document in hand is finished when no more than this is left of it */
+};
+static const uint64_t MIB = 1024 * 1024;
+static const uint64_t OVERHEAD_BYTES = 64 * 1024 * 1024; /* tables of the tokenizer, the catalog's pages, stacks */
+static const uint64_t WORKING_BYTES = 64 * 1024 * 1024; /* the least that documents, and later the index, can work in */
+static const uint64_t LOOKAHEAD_BYTES = 64 * 1024 * 1024; /* seconds of encoding on any machine: more is of no use */
+
+struct build {
+    const struct indexer_config *config;
+    struct indexer_report *report;
+    struct store_fingerprint fingerprint;
+    struct reader *reader;
+    struct feed *feed;
+    struct store_writer *writer;
+    uint64_t free_ram; /* of max_ram, beside the model */
+    int64_t shard_chunks;
+    bool shard_open;
+    int32_t *ids;          /* [BATCH_CHUNKS, chunk] */
+    float *rows;           /* [BATCH_CHUNKS, dim] */
+    int64_t pending;       /* chunks in ids that wait for the encoder */
+    struct cursor cursor;  /* behind the last document taken */
+    int64_t sealed_chunks; /* unpublished, of this run and of resumed ones */
+    int64_t read_before;   /* input bytes at the last document's end, for progress */
+};
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+enum status indexer_fingerprint(struct store_fingerprint *out, const struct model_config *model,
+                                const struct params *params, const struct tokenizer *tokenizer) {
+    memset(out, 0, sizeof *out);
+    if (model->base_lm)
+        return fail(STATUS_UNSUPPORTED, "this model is a Base LM: it has no encoder, so it has no store");
+    if (model->encoder_input != ENCODER_INPUT_TOKENS)
+        return fail(
+            STATUS_UNSUPPORTED,
+            "this model's encoder reads hidden states (encoder_input \"hidden\"): its chunks depend on the text "
+            "before them, so a corpus cannot be stored; a model with encoder_input \"tokens\" can");
+    params_landmark_fingerprint(params, out->encoder);
+    if (tokenizer) tokenizer_fingerprint(tokenizer, out->tokenizer);
+    out->chunk_tokens = model->chunk;
+    out->dim = model->hidden;
+    out->vocab_size = model->vocab_size;
+    return STATUS_OK;
+}
+
+/* ---- encoding ------------------------------------------------------------------------------------------- */
+
+static enum status flush(struct build *b) {
+    if (b->pending == 0) return STATUS_OK;
+    double start = now();
+    const struct encoder_output out = {.landmarks = b->rows};
+    encoder_encode(b->config->encoder, &out, b->ids, b->pending);
+    enum status status = device_sync(b->config->device);
+    b->report->encode_seconds += now() - start;
+    if (status != STATUS_OK) return status;
+    int64_t n = b->pending;
+    b->pending = 0;
+    return store_shard_landmarks(b->writer, b->rows, n);
+}
+
+static void report_step(struct build *b, const struct feed_item *item, int64_t chunk, int64_t chunks) {
+    int64_t bytes = item->read_done - b->read_before;
+    int64_t part = chunks > 0 ? (int64_t)((double)bytes * (double)chunk / (double)chunks) : bytes;
+    progress_step(b->config->progress, "encode", "bytes", b->read_before + part, item->read_total);
+}
+
+/* Cuts a document that is in the shard already into chunks; its last batch may stay pending. */
+static enum status encode_document(struct build *b, const struct feed_item *item) {
+    const struct store_new_document *d = &item->document;
+    int64_t size = b->config->model->chunk, n_ids = (int64_t)d->n_ids;
+    int64_t chunks = (n_ids + size - 1) / size;
+    for (int64_t i = 0; i < chunks; i++) {
+        int64_t have = n_ids - i * size < size ? n_ids - i * size : size;
+        int32_t *out = b->ids + b->pending * size;
+        memcpy(out, d->ids + i * size, (size_t)have * sizeof *out);
+        for (int64_t j = have; j < size; j++)
+            out[j] = -1;
+        if (++b->pending < BATCH_CHUNKS) continue;
+        TRY(flush(b));
+        report_step(b, item, i + 1, chunks);
+        if (chunks - i - 1 > STOP_CHUNKS && progress_stop_requested(b->config->progress)) return STATUS_INTERRUPTED;
+    }
+    b->report->chunks += chunks;
+    b->report->tokens += n_ids;
+    return STATUS_OK;
+}
+
+/* ---- shards --------------------------------------------------------------------------------------------- */
+
+static void drop_shard(struct build *b) {
+    if (b->shard_open) store_shard_discard(b->writer);
+    b->shard_open = false;
+    b->pending = 0;
+}
+
+/* `regular`: at a boundary that every run of this build has; else because of a stop request, and then the next run's
+ * first shard is shorter by as much, so that later boundaries stay where they were. */
+static enum status seal(struct build *b, bool regular) {
+    TRY(flush(b));
+    int64_t chunks = store_shard_chunks(b->writer);
+    struct cursor cursor = b->cursor;
+    cursor.since_boundary = regular ? 0 : cursor.since_boundary + chunks;
+    uint8_t packed[CURSOR_BYTES];
+    cursor_pack(packed, &cursor);
+    TRY(store_shard_seal(b->writer, packed, sizeof packed));
+    b->cursor = cursor;
+    b->shard_open = false;
+    b->sealed_chunks += chunks;
+    return STATUS_OK;
+}
+
+static enum status take_document(struct build *b, const struct feed_item *item) {
+    struct indexer_report *r = b->report;
+    bool duplicate = false;
+    if (item->document.n_ids == 0) {
+        r->empty++;
+        b->cursor.empty++;
+    } else {
+        if (!b->shard_open) TRY(store_shard_begin(b->writer));
+        b->shard_open = true;
+        TRY(store_shard_document(b->writer, &item->document, &duplicate));
+        if (!duplicate) TRY(encode_document(b, item));
+    }
+    r->documents++;
+    r->duplicates += duplicate;
+    r->replaced += (int64_t)item->replaced;
+    b->cursor.documents++;
+    b->cursor.replaced += (int64_t)item->replaced;
+    b->cursor.position = item->after;
+    report_step(b, item, 1, 1);
+    b->read_before = item->read_done;
+    if (b->shard_open && store_shard_chunks(b->writer) + b->cursor.since_boundary >= b->shard_chunks)
+        return seal(b, true);
+    return STATUS_OK;
+}
+
+static enum status interrupted(struct build *b) {
+    return fail(STATUS_INTERRUPTED,
+                "stopped: %lld chunks of this corpus are done and kept in %s; run the same command again to resume",
+                (long long)b->sealed_chunks, b->config->store);
+}
+
+static enum status take_all(struct build *b) {
+    for (;;) {
+        if (progress_stop_requested(b->config->progress)) {
+            if (b->shard_open && store_shard_chunks(b->writer) > 0) TRY(seal(b, false));
+            drop_shard(b);
+            return interrupted(b);
+        }
+        struct feed_item item;
+        bool more;
+        TRY(feed_next(b->feed, &item, &more));
+        if (!more) break;
+        enum status status = take_document(b, &item);
+        feed_release(b->feed, &item);
+        if (status == STATUS_INTERRUPTED) { /* in the middle of a very long document */
+            drop_shard(b);
+            return interrupted(b);
+        }
+        if (status != STATUS_OK) return status;
+    }
+    return b->shard_open ? seal(b, true) : STATUS_OK;
+}
+
+/* ---- start and end -------------------------------------------------------------------------------------- */
+
+static enum status plan_memory(struct build *b) {
+    const struct indexer_config *c = b->config;
+    uint64_t max_ram = c->max_ram ? c->max_ram : 4096 * MIB;
+    uint64_t weights = (uint64_t)params_elements(c->params) * sizeof(float), encoder = encoder_bytes(c->encoder);
+    uint64_t held = weights + encoder + OVERHEAD_BYTES;
+    if (max_ram < held + WORKING_BYTES)
+        return fail(
+            STATUS_INVALID,
+            "--max-ram: %llu MiB cannot hold this model: at least %llu MiB are needed (weights %llu, encoder %llu, "
+            "the rest %llu)",
+            (unsigned long long)(max_ram / MIB), (unsigned long long)((held + WORKING_BYTES + MIB - 1) / MIB),
+            (unsigned long long)(weights / MIB), (unsigned long long)(encoder / MIB),
+            (unsigned long long)((OVERHEAD_BYTES + WORKING_BYTES) / MIB));
+    b->free_ram = max_ram - held;
+    return STATUS_OK;
+}
+
+/* STATUS_NOT_FOUND is no failure here: there is no store yet, or nothing in it is published. */
+static enum status published_chunks(int64_t *chunks, uint64_t *generation, const char *dir) {
+    struct store *store = NULL;
+    struct store_view *view = NULL;
+    *chunks = 0;
+    *generation = 0;
+    enum status status = store_open(&store, dir);
+    if (status == STATUS_OK) status = store_view_open(&view, store);
+    if (status == STATUS_OK) {
+        struct store_info info;
+        store_view_info(view, &info);
+        *chunks = info.chunks;
+        *generation = info.generation;
+    }
+    store_view_close(view);
+    store_close(store);
+    return status == STATUS_NOT_FOUND ? STATUS_OK : status;
+}
+
+static enum status open_store(struct build *b) {
+    const struct indexer_config *c = b->config;
+    int64_t chunks;
+    uint64_t generation;
+    TRY(published_chunks(&chunks, &generation, c->store));
+    if (chunks > 0 && !c->append)
+        return fail(STATUS_INVALID,
+                    "%s: this store is built already (%lld chunks, generation %llu): put more into it with drt-index "
+                    "add, or build into another folder",
+                    c->store, (long long)chunks, (unsigned long long)generation);
+    if (chunks == 0 && c->append)
+        return fail(STATUS_NOT_FOUND, "%s: there is no built store to add to: use drt-index build", c->store);
+    const struct store_writer_config config = {.fingerprint = b->fingerprint};
+    TRY(store_writer_open(&b->writer, c->store, &config, !c->append));
+    return c->restart ? store_writer_drop_journal(b->writer) : STATUS_OK;
+}
+
+/* Goes on behind the last sealed shard, when there is one that was not published. */
+static enum status resume(struct build *b) {
+    struct store_journal journal;
+    TRY(store_writer_journal(b->writer, &journal));
+    if (journal.shards == 0) return STATUS_OK;
+    TRY(cursor_unpack(&b->cursor, journal.cursor, journal.cursor_bytes, &b->cursor, b->config->store));
+    TRY(reader_seek(b->reader, b->cursor.position));
+    b->report->resumed_documents = b->cursor.documents;
+    b->report->resumed_chunks = journal.chunks;
+    b->sealed_chunks = journal.chunks;
+    int64_t total;
+    reader_progress(b->reader, &b->read_before, &total);
+    progress_note(b->config->progress, "resuming behind %lld documents and %lld chunks that are done",
+                  (long long)b->cursor.documents, (long long)journal.chunks);
+    return STATUS_OK;
+}
+
+static enum status open_input(struct build *b) {
+    const struct indexer_config *c = b->config;
+    struct reader_config reader = c->reader;
+    uint64_t largest = b->free_ram / 2 / FEED_BYTES_PER_TEXT_BYTE;
+    if (reader.max_document_bytes == 0 || reader.max_document_bytes > largest) reader.max_document_bytes = largest;
+    TRY(reader_open(&b->reader, &reader));
+    cursor_describe(&b->cursor, &c->reader, b->shard_chunks);
+    TRY(resume(b));
+    int threads = threads_count(c->device->threads);
+    const struct feed_config feed = {
+        .reader = b->reader,
+        .tokenizer = c->tokenizer,
+        .vocab_size = c->model->vocab_size,
+        .workers = 1 + threads / 16, /* one feeds many encoder threads */
+        .lookahead_bytes = b->free_ram / 4 < LOOKAHEAD_BYTES ? b->free_ram / 4 : LOOKAHEAD_BYTES,
+    };
+    return feed_open(&b->feed, &feed);
+}
+
+static enum status allocate_batch(struct build *b) {
+    void *memory;
+    TRY(memory_allocate(&memory, (size_t)BATCH_CHUNKS * (size_t)b->config->model->chunk, sizeof(int32_t)));
+    b->ids = memory;
+    TRY(memory_allocate_aligned(&memory, (size_t)BATCH_CHUNKS * (size_t)b->config->model->hidden, sizeof(float)));
+    b->rows = memory;
+    return STATUS_OK;
+}
+
+static enum status publish(struct build *b) {
+    const struct indexer_config *c = b->config;
+    if (b->sealed_chunks == 0 && !c->append)
+        return fail(STATUS_INVALID,
+                    "empty corpus: %lld documents were read, and none has text (%lld empty): nothing was built",
+                    (long long)b->cursor.documents, (long long)b->cursor.empty);
+    if (b->sealed_chunks > 0) {
+        double start = now();
+        const struct store_publish how = {.index = c->index,
+                                          .max_ram = b->free_ram,
+                                          .seed = 1,
+                                          .threads = c->device->threads,
+                                          .progress = c->progress};
+        enum status status = store_writer_publish(b->writer, &how);
+        b->report->publish_seconds = now() - start;
+        if (status == STATUS_INTERRUPTED) return interrupted(b);
+        if (status != STATUS_OK) return status;
+    }
+    int64_t chunks;
+    return published_chunks(&chunks, &b->report->generation, c->store);
+}
+
+enum status indexer_run(struct indexer_report *report, const struct indexer_config *config) {
+    double start = now();
+    memset(report, 0, sizeof *report);
+    struct build b = {.config = config, .report = report};
+    b.shard_chunks = config->shard_chunks > 0 ? config->shard_chunks : SHARD_CHUNKS;
+    enum status s;
+    TRY_GOTO(s, indexer_fingerprint(&b.fingerprint, config->model, config->params, config->tokenizer), out);
+    TRY_GOTO(s, plan_memory(&b), out);
+    TRY_GOTO(s, allocate_batch(&b), out);
+    TRY_GOTO(s, open_store(&b), out);
+    TRY_GOTO(s, open_input(&b), out);
+    s = take_all(&b);
+    report->tokenize_seconds = feed_seconds(b.feed);
+    feed_close(b.feed); /* its memory is the index's from here on */
+    b.feed = NULL;
+    if (s == STATUS_OK) s = publish(&b);
+out:
+    feed_close(b.feed);
+    drop_shard(&b);
+    reader_close(b.reader);
+    store_writer_close(b.writer);
+    memory_free(b.rows);
+    memory_free(b.ids);
+    report->seconds = now() - start;
+    return s;
+}
