@@ -1,0 +1,269 @@
+/* decoder.c -- the loop over passes, and over the layers of a pass.
+ *
+ * A pass takes all its positions through the lower layers, hands the chunks that it completed to the retriever, and
+ * then goes on group by group: queries, neighbours, layers. Chunk t + 1 needs only what landmark t found, and landmark
+ * t's query is an input of the group, so a whole pass can retrieve at once. */
+#include "decoder/decoder.h"
+#include "base/memory.h"
+#include "decoder/decoder_internal.h"
+#include <assert.h>
+#include <string.h>
+
+/* The released model builds these norms with its class default, whatever rms_norm_eps says (model.md §4.1). */
+static const float QUERY_NORM_EPS = 1e-5F;
+
+enum { DEFAULT_CHUNKS = 16, DEFAULT_TOKENS = 1024 };
+
+static enum status create_mat(struct decoder *d, struct mat *out, int64_t rows, int64_t cols) {
+    void *memory;
+    TRY(device_allocate(d->dev, &memory, (size_t)rows * (size_t)cols * sizeof(float)));
+    *out = mat_f32(memory, rows, cols);
+    return STATUS_OK;
+}
+
+static enum status create_scratch(struct decoder *d) {
+    struct decoder_scratch *s = &d->scratch;
+    int64_t rows = d->max_positions, cols = d->config.hidden;
+    TRY(create_mat(d, &s->x, rows + d->positions, cols));
+    TRY(create_mat(d, &s->h, rows, cols));
+    TRY(create_mat(d, &s->q, rows, cols));
+    TRY(create_mat(d, &s->sum, rows, cols));
+    TRY(create_mat(d, &s->gate_up, rows, 2 * (int64_t)d->config.ffn));
+    TRY(create_mat(d, &s->query, 2 * (d->max_chunks + 1), cols));
+    void *memory;
+    TRY(memory_allocate(&memory, (size_t)rows, sizeof *s->ids));
+    s->ids = memory;
+    TRY(memory_allocate(&memory, (size_t)(d->max_tokens + d->positions), sizeof *s->chunk_ids));
+    s->chunk_ids = memory;
+    TRY(memory_allocate(&memory, (size_t)rows, sizeof *s->wanted));
+    s->wanted = memory;
+    return STATUS_OK;
+}
+
+enum status decoder_create(struct decoder **out, struct device *dev, const struct model_config *config,
+                           const struct params *params, int max_tokens) {
+    void *memory;
+    TRY(memory_allocate_zero(&memory, 1, sizeof(struct decoder)));
+    struct decoder *d = memory;
+    d->dev = dev;
+    d->config = *config;
+    d->max_tokens = max_tokens > 0    ? max_tokens
+                    : config->base_lm ? DEFAULT_TOKENS
+                                      : (int64_t)DEFAULT_CHUNKS * config->chunk;
+    d->positions = config->base_lm ? 1 : model_config_positions(config);
+    d->max_chunks = config->base_lm ? 0 : d->max_tokens / config->chunk + 1;
+    d->max_positions = d->max_tokens + d->max_chunks;
+    enum status status;
+    TRY_GOTO(status, decoder_weights_find(&d->weights, config, params), failed);
+    TRY_GOTO(status, create_scratch(d), failed);
+    *out = d;
+    return STATUS_OK;
+failed:
+    decoder_free(d);
+    return status;
+}
+
+void decoder_free(struct decoder *d) {
+    if (!d) return;
+    struct decoder_scratch *s = &d->scratch;
+    struct mat mats[] = {s->x, s->h, s->q, s->sum, s->gate_up, s->query};
+    for (size_t i = 0; i < ARRAY_LEN(mats); i++)
+        device_release(d->dev, mats[i].data);
+    memory_free(s->ids);
+    memory_free(s->chunk_ids);
+    memory_free(s->wanted);
+    memory_free(d->weights.layers);
+    memory_free(d);
+}
+
+static struct decoder_pass make_pass(const struct decoder_state *s, int64_t left) {
+    const struct decoder *d = s->decoder;
+    int64_t n = left < d->max_tokens ? left : d->max_tokens;
+    if (d->config.base_lm) return (struct decoder_pass){.n = n, .positions = n, .first = s->tokens};
+    int64_t chunk = d->config.chunk, in_chunk = s->tokens % chunk, first_chunk = s->tokens / chunk;
+    if (s->retriever && n > s->retriever->max_queries * chunk - in_chunk)
+        n = s->retriever->max_queries * chunk - in_chunk;
+    int64_t completed = (in_chunk + n) / chunk;
+    return (struct decoder_pass){.n = n,
+                                 .positions = n + completed,
+                                 .first = first_chunk * d->positions + in_chunk,
+                                 .first_chunk = first_chunk,
+                                 .in_chunk = in_chunk,
+                                 .completed = completed};
+}
+
+static void embed(struct decoder_state *s, struct mat x, const struct decoder_pass *p, const int32_t *ids) {
+    struct decoder *d = s->decoder;
+    int32_t *all = d->scratch.ids, pad = d->config.base_lm ? 0 : d->config.pad_id; /* model.md §10 */
+    for (int64_t i = 0; i < p->completed; i++)
+        all[(i + 1) * d->positions - 1 - p->in_chunk] = d->config.landmark_id;
+    for (int64_t j = 0; j < p->n; j++) {
+        assert(ids[j] < d->config.vocab_size);
+        all[decoder_pass_row(d, p, j)] = ids[j];
+    }
+    d->dev->ops->embed->forward(d->dev, x, d->weights.embed, all, pad);
+}
+
+static struct block_scratch block_rows(struct decoder *d) {
+    return (struct block_scratch){.norm = d->scratch.h, .gate_up = d->scratch.gate_up};
+}
+
+/* x + attention over the window. Keys and values go straight into the ring: in two pieces where it wraps. */
+static void self_attention(struct decoder *d, const struct block_weights *w, const struct decoder_ring *ring,
+                           struct mat x, int64_t first) {
+    const struct ops *ops = d->dev->ops;
+    struct mat h = mat_rows(d->scratch.h, 0, x.rows), q = mat_rows(d->scratch.q, 0, x.rows);
+    ops->norm->forward(d->dev, h, decoder_no_rstd(x.rows), x, w->input_norm, d->config.rms_eps);
+    ops->matmul->forward(d->dev, q, h, w->q, false);
+    for (int64_t row = 0, n; row < x.rows; row += n) {
+        int64_t at = (first + row) % ring->both.rows, room = ring->both.rows - at;
+        n = x.rows - row < room ? x.rows - row : room;
+        ops->matmul->forward(d->dev, mat_rows(ring->both, at, n), mat_rows(h, row, n), w->kv, false);
+    }
+    ops->attention->forward(d->dev, q, q, ring->keys, ring->values, first, d->config.heads, d->config.window);
+    block_output(d->dev, x, q, w);
+}
+
+/* sum = x + GCA(x) for the rows from `begin` on, which the blocks cover (model.md §5.2). */
+static void fuse(struct decoder_state *s, const struct block_weights *w, struct mat x, struct gca_pool pool,
+                 const struct gca_blocks *blocks, const char *watch, int64_t first) {
+    struct decoder *d = s->decoder;
+    const struct ops *ops = d->dev->ops;
+    int64_t begin = blocks->row_begin[0], n = x.rows - begin;
+    struct mat h = mat_rows(d->scratch.h, 0, n), q = mat_rows(d->scratch.q, 0, x.rows);
+    struct mat sum = mat_rows(d->scratch.sum, begin, n);
+    ops->norm->forward(d->dev, h, decoder_no_rstd(n), mat_rows(x, begin, n), w->gca_norm, d->config.rms_eps);
+    ops->matmul->forward(d->dev, mat_rows(q, begin, n), h, w->gca_q, false);
+    ops->gca->forward(d->dev, q, q, pool, *blocks, d->config.heads);
+    ops->matmul->forward(d->dev, sum, mat_rows(q, begin, n), w->gca_o, false);
+    if (watch && s->watch.rows) s->watch.rows(s->watch.context, watch, 0, first + begin, mat_row(sum, 0), n, sum.cols);
+    ops->elementwise->add(d->dev, sum, sum, mat_rows(x, begin, n));
+}
+
+static void lower_layers(struct decoder_state *s, struct mat x, const struct decoder_pass *p) {
+    struct decoder *d = s->decoder;
+    for (int i = 0; i < d->config.lower_layers; i++) {
+        const struct block_weights *w = &d->weights.layers[i];
+        self_attention(d, w, &s->rings[i], x, p->first);
+        block_mlp(d->dev, x, x, w, d->config.rms_eps, block_rows(d));
+    }
+    if (s->watch.rows) s->watch.rows(s->watch.context, "lower", 0, p->first, mat_row(x, 0), x.rows, x.cols);
+}
+
+static void upper_layers(struct decoder_state *s, int group, int layer, struct mat x, const struct decoder_pass *p,
+                         struct gca_pool pool, const struct gca_blocks *blocks) {
+    struct decoder *d = s->decoder;
+    int64_t begin = blocks->blocks > 0 ? blocks->row_begin[0] : x.rows;
+    struct mat plain = mat_rows(x, 0, begin), fused = mat_rows(x, begin, x.rows - begin);
+    double start = decoder_clock();
+    for (int i = 0; i < d->config.group_layers[group]; i++) {
+        const struct block_weights *w = &d->weights.layers[layer + i];
+        self_attention(d, w, &s->rings[layer + i], x, p->first);
+        /* The residual stays x: what was fused reaches the stream through the MLP alone (model.md §5.1). */
+        if (plain.rows > 0) block_mlp(d->dev, plain, plain, w, d->config.rms_eps, block_rows(d));
+        if (fused.rows == 0) continue;
+        double before = decoder_clock();
+        fuse(s, w, x, pool, blocks, group == 0 && i == 0 ? "gca0" : NULL, p->first);
+        double after = decoder_clock();
+        s->times.fuse += after - before;
+        start += after - before;
+        block_mlp(d->dev, fused, mat_rows(d->scratch.sum, begin, fused.rows), w, d->config.rms_eps, block_rows(d));
+    }
+    s->times.layers += decoder_clock() - start;
+}
+
+/* Gives the completed chunks to the retriever, and keeps the ids and lower outputs of the one in progress. */
+static enum status append(struct decoder_state *s, struct mat x, const struct decoder_pass *p, const int32_t *ids) {
+    struct decoder *d = s->decoder;
+    int64_t chunk = d->config.chunk, cols = x.cols;
+    size_t row_bytes = (size_t)cols * sizeof(float);
+    int32_t *all = d->scratch.chunk_ids;
+    float *rows = mat_row(x, 0) - p->in_chunk * cols; /* the room in front of the pass */
+    if (p->completed > 0) {
+        memcpy(all, s->chunk_ids, (size_t)p->in_chunk * sizeof *all);
+        memcpy(all + p->in_chunk, ids, (size_t)p->n * sizeof *all);
+        memcpy(rows, s->chunk_rows, (size_t)p->in_chunk * row_bytes);
+        double start = decoder_clock();
+        TRY(s->retriever->append(s->retriever, p->first_chunk, all, rows, p->completed));
+        s->times.retrieve += decoder_clock() - start;
+    }
+    int64_t kept = (p->in_chunk + p->n) % chunk;
+    int64_t fresh = kept < p->n ? kept : p->n; /* of the kept ones, those that came in this pass */
+    memcpy(s->chunk_ids + kept - fresh, ids + p->n - fresh, (size_t)fresh * sizeof *ids);
+    memcpy(s->chunk_rows + (kept - fresh) * cols, mat_row(x, p->positions - fresh), (size_t)fresh * row_bytes);
+    return STATUS_OK;
+}
+
+static enum status retrieve(struct decoder_state *s, struct neighbours *found, int group, struct mat x,
+                            const struct decoder_pass *p) {
+    struct decoder *d = s->decoder;
+    double start = decoder_clock();
+    /* A view of the landmark rows alone: one in each chunk's last place. */
+    struct mat landmarks = {.data = mat_row(x, d->positions - 1 - p->in_chunk),
+                            .type = x.type,
+                            .rows = p->completed,
+                            .cols = x.cols,
+                            .stride = x.stride * d->positions};
+    struct mat query = mat_rows(d->scratch.query, 0, p->completed);
+    d->dev->ops->norm->forward(d->dev, query, decoder_no_rstd(query.rows), landmarks, d->weights.query_norm[group],
+                               QUERY_NORM_EPS);
+    if (d->config.retrieval_proj) {
+        struct mat projected = mat_rows(d->scratch.query, d->max_chunks + 1, p->completed);
+        d->dev->ops->matmul->forward(d->dev, projected, query, d->weights.query_proj[group], false);
+        query = projected;
+    }
+    double queried = decoder_clock();
+    s->times.query += queried - start;
+    if (s->watch.rows)
+        s->watch.rows(s->watch.context, "query", group, p->first_chunk, mat_row(query, 0), query.rows, query.cols);
+    TRY(s->retriever->retrieve(s->retriever, found, group, p->first_chunk, mat_row(query, 0), p->completed));
+    assert(found->n == p->completed && found->k > 0);
+    s->times.retrieve += decoder_clock() - queried;
+    if (s->watch.retrieval) s->watch.retrieval(s->watch.context, group, p->first_chunk, found);
+    return STATUS_OK;
+}
+
+static enum status run_pass(struct decoder_state *s, const struct decoder_output *out, const struct decoder_pass *p,
+                            const int32_t *ids, int64_t offset, int64_t total) {
+    struct decoder *d = s->decoder;
+    struct mat x = mat_rows(d->scratch.x, d->positions, p->positions);
+    double start = decoder_clock();
+    embed(s, x, p, ids);
+    lower_layers(s, x, p);
+    s->times.layers += decoder_clock() - start;
+
+    if (s->retriever) TRY(append(s, x, p, ids));
+    int layer = d->config.lower_layers;
+    for (int g = 0; g < d->config.groups; g++) {
+        struct neighbours found = {0};
+        struct gca_blocks blocks = {0};
+        struct gca_pool pool = {0};
+        if (s->retriever) {
+            if (p->completed > 0) TRY(retrieve(s, &found, g, x, p));
+            TRY(decoder_blocks_lay(&blocks, &pool, s, g, p, &found));
+        }
+        upper_layers(s, g, layer, x, p, pool, &blocks);
+        if (p->completed > 0 && s->retriever) TRY(decoder_force_keep(&s->force[g], &found));
+        layer += d->config.group_layers[g];
+    }
+    start = decoder_clock();
+    decoder_head(s, out, p, x, offset, total);
+    s->times.head += decoder_clock() - start;
+    s->tokens += p->n;
+    return STATUS_OK;
+}
+
+enum status decoder_forward(struct decoder_state *s, const struct decoder_output *out, const int32_t *ids, int64_t n) {
+    assert(n >= 1 && !s->spent);
+    assert(!out->nll == !out->targets);
+    for (int64_t done = 0; done < n;) {
+        struct decoder_pass p = make_pass(s, n - done);
+        enum status status = run_pass(s, out, &p, ids + done, done, n);
+        if (status != STATUS_OK) {
+            s->spent = true;
+            return status;
+        }
+        done += p.n;
+    }
+    return device_sync(s->decoder->dev);
+}

@@ -1,0 +1,84 @@
+/* decoder_internal.h -- what the files of the decoder share; nobody outside of decoder/ includes it.
+ *
+ * decoder_weights.c finds the weights, decoder_state.c holds what one text carries from call to call,
+ * decoder_fuse.c lays out which rows read which retrieved chunks, decoder_head.c turns rows into logits and losses,
+ * decoder.c is the loop over passes and layers. */
+#pragma once
+#include "decoder/decoder.h"
+#include "kernels/block.h"
+#include "kernels/ops.h"
+#include <time.h>
+
+struct decoder_weights {
+    struct mat embed, final_norm;
+    struct block_weights *layers;                         /* lower layers, then group by group */
+    struct mat query_norm[MODEL_GROUPS_MAX], query_proj[MODEL_GROUPS_MAX];
+};
+enum status decoder_weights_find(struct decoder_weights *out, const struct model_config *config, const struct params *params);
+
+/* Rows the layers of a pass work on. x has room for one chunk in front of the pass, so that the rows of a chunk which
+ * began in an earlier pass can be put there and complete chunks lie in one piece. */
+struct decoder_scratch { struct mat x, h, q, sum, gate_up, query; int32_t *ids, *chunk_ids; int64_t *wanted; };
+
+struct decoder {
+    struct device *dev;
+    struct model_config config;
+    struct decoder_weights weights;
+    struct decoder_scratch scratch;
+    int64_t max_tokens, max_positions, max_chunks;        /* of one pass */
+    int positions;                                        /* of a chunk, its landmark counted */
+};
+
+/* Keys and values of the last positions: row position % rows, keys in the first half of its columns, values behind
+ * them, so that one product writes both. */
+struct decoder_ring { struct mat both, keys, values; };
+
+/* The neighbours that serve the chunk in progress: the last row of the group's last retrieval. */
+struct decoder_force { struct gca_pool pool; int32_t *slot; float *weight; int k; size_t slot_capacity, weight_capacity; };
+
+struct decoder_blocks { int64_t *row_begin; int32_t *slot; float *weight; size_t slot_capacity, weight_capacity; };
+
+struct decoder_state {
+    struct decoder *decoder;
+    struct retriever *retriever;
+    struct decoder_watch watch;
+    struct decoder_times times;
+    int64_t tokens;
+    bool spent;                                           /* a retriever failed inside a call */
+    struct decoder_ring *rings;                           /* one for each layer */
+    int32_t *chunk_ids;                                   /* of the chunk in progress */
+    float *chunk_rows;                                    /* its lower outputs */
+    struct decoder_force force[MODEL_GROUPS_MAX];
+    struct decoder_blocks blocks;
+};
+
+/* One stretch of ids worked on at once. Row r of the pass is position first + r. */
+struct decoder_pass {
+    int64_t n, positions;                                 /* ids, and ids with landmarks */
+    int64_t first, first_chunk, in_chunk;                 /* the first id's position, chunk, and place in that chunk */
+    int64_t completed;                                    /* chunks that end in this pass */
+};
+/* The pass' row of its id j: each chunk that ended before j put one landmark in between. */
+static inline int64_t decoder_pass_row(const struct decoder *d, const struct decoder_pass *p, int64_t j) {
+    return d->config.base_lm ? j : j + (p->in_chunk + j) / d->config.chunk;
+}
+
+/* No 1/rms is wanted from a norm. */
+static inline struct mat decoder_no_rstd(int64_t rows) { return mat_f32(NULL, rows, 1); }
+
+/* Keeps the last row of `found` (n > 0) as the neighbours in force, after the blocks of this pass were laid out. */
+enum status decoder_force_keep(struct decoder_force *force, const struct neighbours *found);
+/* Which rows of the pass read which slots: the chunk in progress by what is in force, the chunks behind it by
+ * `found` (n may be 0). blocks->blocks 0: no row reads anything. */
+enum status decoder_blocks_lay(struct gca_blocks *blocks, struct gca_pool *pool, struct decoder_state *s, int group,
+                               const struct decoder_pass *p, const struct neighbours *found);
+
+/* Logits and losses of the pass whose ids lie at `offset` of the call's `total`. */
+void decoder_head(struct decoder_state *s, const struct decoder_output *out, const struct decoder_pass *p, struct mat x,
+                  int64_t offset, int64_t total);
+
+static inline double decoder_clock(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}

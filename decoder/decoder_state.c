@@ -1,0 +1,85 @@
+/* decoder_state.c -- what one running text carries from call to call.
+ *
+ * Memory is fixed at creation: rings of the window and one pass, and the unfinished chunk. Only the neighbours in
+ * force are sized at the first retrieval, since the retriever alone knows k. */
+#include "base/memory.h"
+#include "decoder/decoder_internal.h"
+#include <assert.h>
+
+static enum status create_rings(struct decoder_state *s) {
+    const struct decoder *d = s->decoder;
+    int layers = model_config_layers(&d->config);
+    int64_t rows = d->config.window + d->max_positions, cols = d->config.hidden;
+    void *memory;
+    TRY(memory_allocate_zero(&memory, (size_t)layers, sizeof *s->rings));
+    s->rings = memory;
+    for (int i = 0; i < layers; i++) {
+        TRY(device_allocate(d->dev, &memory, (size_t)(rows * 2 * cols) * sizeof(float)));
+        struct mat both = mat_f32(memory, rows, 2 * cols);
+        s->rings[i] =
+            (struct decoder_ring){.both = both, .keys = mat_cols(both, 0, cols), .values = mat_cols(both, cols, cols)};
+    }
+    return STATUS_OK;
+}
+
+static enum status create_parts(struct decoder_state *s) {
+    const struct decoder *d = s->decoder;
+    void *memory;
+    TRY(create_rings(s));
+    if (d->config.base_lm) return STATUS_OK;
+    TRY(memory_allocate(&memory, (size_t)d->config.chunk, sizeof *s->chunk_ids));
+    s->chunk_ids = memory;
+    TRY(device_allocate(d->dev, &memory, (size_t)d->positions * (size_t)d->config.hidden * sizeof(float)));
+    s->chunk_rows = memory;
+    TRY(memory_allocate(&memory, (size_t)d->max_chunks + 2, sizeof *s->blocks.row_begin));
+    s->blocks.row_begin = memory;
+    return STATUS_OK;
+}
+
+enum status decoder_state_create(struct decoder_state **out, struct decoder *d, struct retriever *retriever) {
+    assert(!retriever || (!d->config.base_lm && retriever->max_queries > 0));
+    void *memory;
+    TRY(memory_allocate_zero(&memory, 1, sizeof(struct decoder_state)));
+    struct decoder_state *s = memory;
+    s->decoder = d;
+    s->retriever = retriever;
+    enum status status = create_parts(s);
+    if (status != STATUS_OK) {
+        decoder_state_free(s);
+        return status;
+    }
+    *out = s;
+    return STATUS_OK;
+}
+
+void decoder_state_free(struct decoder_state *s) {
+    if (!s) return;
+    struct device *dev = s->decoder->dev;
+    for (int i = 0; s->rings && i < model_config_layers(&s->decoder->config); i++)
+        device_release(dev, s->rings[i].both.data);
+    memory_free(s->rings);
+    memory_free(s->chunk_ids);
+    device_release(dev, s->chunk_rows);
+    for (int g = 0; g < MODEL_GROUPS_MAX; g++) {
+        memory_free(s->force[g].slot);
+        memory_free(s->force[g].weight);
+    }
+    memory_free(s->blocks.row_begin);
+    memory_free(s->blocks.slot);
+    memory_free(s->blocks.weight);
+    memory_free(s);
+}
+
+int64_t decoder_state_tokens(const struct decoder_state *s) {
+    return s->tokens;
+}
+
+void decoder_state_watch(struct decoder_state *s, const struct decoder_watch *watch) {
+    s->watch = watch ? *watch : (struct decoder_watch){0};
+}
+
+struct decoder_times decoder_state_times(struct decoder_state *s, bool reset) {
+    struct decoder_times times = s->times;
+    if (reset) s->times = (struct decoder_times){0};
+    return times;
+}

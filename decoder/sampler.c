@@ -1,0 +1,139 @@
+/* sampler.c -- one draw from the logits.
+ *
+ * The vocabulary is sorted only as far as needed: greedy scans once, top-k keeps a heap of k, and top-p alone sorts
+ * all. Weights are summed in double, so that a vocabulary of 100,000 small ones still sums to one. */
+#include "decoder/sampler.h"
+#include "base/memory.h"
+#include <assert.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+struct choice {
+    float logit;
+    int32_t id;
+};
+
+struct sampler {
+    struct sampler_config config;
+    struct rng rng;
+    int vocab_size;
+    struct choice *choices; /* [vocab_size] */
+    double *weights;        /* [vocab_size] */
+};
+
+enum status sampler_create(struct sampler **out, const struct sampler_config *config, int vocab_size) {
+    assert(vocab_size > 0 && config->n_banned >= 0 && (size_t)config->n_banned <= ARRAY_LEN(config->banned));
+    if (!(config->temperature >= 0) || !isfinite(config->temperature))
+        return fail(STATUS_INVALID, "temperature %g: give 0 (greedy) or more", (double)config->temperature);
+    if (!(config->top_p > 0 && config->top_p <= 1))
+        return fail(STATUS_INVALID, "top-p %g: give more than 0 and at most 1", (double)config->top_p);
+    if (config->top_k < 0) return fail(STATUS_INVALID, "top-k %d: give 0 (off) or more", config->top_k);
+    void *memory;
+    TRY(memory_allocate_zero(&memory, 1, sizeof(struct sampler)));
+    struct sampler *s = memory;
+    s->config = *config;
+    s->rng = rng_make(config->seed, 0);
+    s->vocab_size = vocab_size;
+    enum status status;
+    TRY_GOTO(status, memory_allocate(&memory, (size_t)vocab_size, sizeof *s->choices), failed);
+    s->choices = memory;
+    TRY_GOTO(status, memory_allocate(&memory, (size_t)vocab_size, sizeof *s->weights), failed);
+    s->weights = memory;
+    *out = s;
+    return STATUS_OK;
+failed:
+    sampler_free(s);
+    return status;
+}
+
+void sampler_free(struct sampler *s) {
+    if (!s) return;
+    memory_free(s->choices);
+    memory_free(s->weights);
+    memory_free(s);
+}
+
+static bool is_banned(const struct sampler *s, int32_t id) {
+    for (int i = 0; i < s->config.n_banned; i++)
+        if (s->config.banned[i] == id) return true;
+    return false;
+}
+
+/* NaN ranks below everything: a broken logit is never picked while a sound one is left. */
+static bool is_better(struct choice a, struct choice b) {
+    if (isnan(a.logit) || isnan(b.logit)) return isnan(b.logit) && (!isnan(a.logit) || a.id < b.id);
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+static int compare(const void *a, const void *b) {
+    const struct choice *x = a, *y = b;
+    return is_better(*x, *y) ? -1 : is_better(*y, *x) ? 1 : 0;
+}
+
+/* Lets the worst of the heap's first n sink to where it belongs: the root is the worst choice kept. */
+static void sink(struct choice *heap, int64_t n, int64_t at) {
+    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && is_better(heap[child], heap[child + 1])) child++;
+        if (!is_better(heap[at], heap[child])) return;
+        struct choice swap = heap[at];
+        heap[at] = heap[child];
+        heap[child] = swap;
+    }
+}
+
+/* The `keep` best ids that are not banned, best first, into s->choices. Returns how many there are. */
+static int64_t best_choices(struct sampler *s, const float *logits, int64_t keep) {
+    struct choice *c = s->choices;
+    int64_t n = 0;
+    for (int32_t id = 0; id < s->vocab_size; id++) {
+        if (is_banned(s, id)) continue;
+        struct choice next = {.logit = logits[id], .id = id};
+        if (n < keep) {
+            c[n++] = next;
+            if (n == keep && keep < s->vocab_size)
+                for (int64_t i = n / 2; i-- > 0;)
+                    sink(c, n, i);
+        } else if (is_better(next, c[0])) {
+            c[0] = next;
+            sink(c, n, 0);
+        }
+    }
+    qsort(c, (size_t)n, sizeof *c, compare);
+    return n;
+}
+
+static int32_t greedy(const struct sampler *s, const float *logits) {
+    struct choice best = {.id = -1};
+    for (int32_t id = 0; id < s->vocab_size; id++) {
+        struct choice next = {.logit = logits[id], .id = id};
+        if (!is_banned(s, id) && (best.id < 0 || is_better(next, best))) best = next;
+    }
+    return best.id;
+}
+
+int32_t sampler_pick(struct sampler *s, const float *logits) {
+    if (s->config.temperature == 0) return greedy(s, logits);
+    int64_t keep = s->config.top_k > 0 && s->config.top_k < s->vocab_size ? s->config.top_k : s->vocab_size;
+    int64_t n = best_choices(s, logits, keep);
+    assert(n > 0);
+    /* Weights relative to the best; a logit that is NaN or -inf weighs nothing. An infinite best takes all. */
+    double total = 0, temperature = (double)s->config.temperature, best = (double)s->choices[0].logit;
+    for (int64_t i = 0; i < n; i++) {
+        double logit = (double)s->choices[i].logit, weight = logit == best ? 1 : exp((logit - best) / temperature);
+        s->weights[i] = weight > 0 ? weight : 0;
+        total += s->weights[i];
+    }
+    /* The smallest set of best ids whose share reaches top_p. */
+    double sum = 0, goal = (double)s->config.top_p * total;
+    int64_t kept = 0;
+    while (kept < n && (kept == 0 || (s->config.top_p < 1 ? sum < goal : true)))
+        sum += s->weights[kept++];
+
+    double draw = (double)rng_uniform(&s->rng) * sum;
+    for (int64_t i = 0; i < kept; i++) {
+        draw -= s->weights[i];
+        if (draw < 0) return s->choices[i].id;
+    }
+    return s->choices[0].id; /* rounding left a hair of the sum over */
+}
