@@ -33,3 +33,7 @@ enum status device_sync(struct device *dev);
 /* Zeroed memory of the device, 64-byte aligned; lives until device_release. */
 enum status device_allocate(struct device *dev, void **out, size_t bytes);
 void device_release(struct device *dev, void *memory);    /* NULL is fine */
+
+/* The device as worker `worker` of dev->threads may use it inside a loop body: same ops, no threads of its own, scratch
+ * of that worker only. Valid until device_close; ops of `dev` itself may not run meanwhile. */
+struct device *device_worker(struct device *dev, int worker);

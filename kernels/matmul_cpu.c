@@ -1,0 +1,85 @@
+/* matmul_cpu.c -- y = x w^T. Many rows: OpenBLAS on tiles of y, one tile a task, bound by arithmetic. Few rows
+ * (decoding): every weight is used only n times, so the product is bound by reading w; our own loop reads it once, in
+ * order, w's rows spread over the threads. Tiles and ranges depend on the shapes alone, so the bits of y do not
+ * depend on the number of threads. */
+#include "kernels/matmul.h"
+#include "kernels/simd_internal.h"
+#include <assert.h>
+#include <cblas.h>
+#include <limits.h>
+
+enum { FEW_ROWS = 8, TILE_ROWS = 256, TILE_COLS = 1024, RANGE_BYTES = 1 << 16 };
+
+struct task { struct mat y, x, w; int64_t tiles_across; bool accumulate; };
+
+static void tile_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct task *t = context;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t row = i / t->tiles_across * TILE_ROWS, col = i % t->tiles_across * TILE_COLS;
+        int64_t rows = t->y.rows - row < TILE_ROWS ? t->y.rows - row : TILE_ROWS;
+        int64_t cols = t->y.cols - col < TILE_COLS ? t->y.cols - col : TILE_COLS;
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)cols, (int)t->x.cols, 1.0f,
+                    mat_row(t->x, row), (int)t->x.stride, mat_row(t->w, col), (int)t->w.stride,
+                    t->accumulate ? 1.0f : 0.0f, mat_row(t->y, row) + col, (int)t->y.stride);
+    }
+}
+
+/* y[0..n][col..col+block] for constant n and block: block * n sums in registers, each vector of w used n times. */
+SIMD void few_block(const struct task *t, int64_t col, int block, int n) {
+    vf sum[8][FEW_ROWS] = {0};
+    int64_t in = t->x.cols, i = 0;
+    const float *w = mat_row(t->w, col), *x = t->x.data;
+    for (; i + LANES <= in; i += LANES) {
+        vf xs[FEW_ROWS];
+        for (int r = 0; r < n; r++) xs[r] = v_load(x + r * t->x.stride + i);
+        for (int b = 0; b < block; b++) {
+            vf weight = v_load(w + b * t->w.stride + i);
+            for (int r = 0; r < n; r++) sum[b][r] += weight * xs[r];
+        }
+    }
+    if (i < in)
+        for (int b = 0; b < block; b++)
+            for (int r = 0; r < n; r++)
+                sum[b][r] += v_load_part(w + b * t->w.stride + i, in - i) * v_load_part(x + r * t->x.stride + i, in - i);
+    for (int r = 0; r < n; r++)
+        for (int b = 0; b < block; b++) {
+            float *y = mat_row(t->y, r) + col + b;
+            *y = v_sum(sum[b][r]) + (t->accumulate ? *y : 0.0f);
+        }
+}
+
+SIMD void few_range(const struct task *t, int64_t begin, int64_t end, int block, int n) {
+    for (; begin + block <= end; begin += block) few_block(t, begin, block, n);
+    for (; begin < end; begin++) few_block(t, begin, 1, n);
+}
+
+static void few_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct task *t = context;
+    (void)worker;
+    switch (t->x.rows) {
+    case 1: few_range(t, begin, end, 8, 1); break;
+    case 2: few_range(t, begin, end, 4, 2); break;
+    case 3: few_range(t, begin, end, 4, 3); break;
+    case 4: few_range(t, begin, end, 4, 4); break;
+    case 5: few_range(t, begin, end, 2, 5); break;
+    case 6: few_range(t, begin, end, 2, 6); break;
+    case 7: few_range(t, begin, end, 2, 7); break;
+    default: few_range(t, begin, end, 2, 8); break;
+    }
+}
+
+static void forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
+    assert(y.rows == x.rows && y.cols == w.rows && x.cols == w.cols && x.cols > 0);
+    assert(x.stride <= INT_MAX && w.stride <= INT_MAX && y.stride <= INT_MAX && x.cols <= INT_MAX);
+    if (y.rows == 0 || y.cols == 0) return;
+    struct task t = {y, x, w, (y.cols + TILE_COLS - 1) / TILE_COLS, accumulate};
+    if (x.rows <= FEW_ROWS) {
+        int64_t range = (RANGE_BYTES / (x.cols * (int64_t)sizeof(float)) + 7) / 8 * 8;
+        threads_for(dev->threads, y.cols, range > 8 ? range : 8, few_body, &t);
+    } else {
+        threads_for(dev->threads, (y.rows + TILE_ROWS - 1) / TILE_ROWS * t.tiles_across, 1, tile_body, &t);
+    }
+}
+
+const struct matmul_ops matmul_cpu = {.forward = forward};

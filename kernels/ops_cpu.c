@@ -1,0 +1,15 @@
+/* ops_cpu.c -- the CPU's table of ops. */
+#include "kernels/ops.h"
+
+const struct ops ops_cpu = {
+    .matmul = &matmul_cpu,
+    .norm = &norm_cpu,
+    .rope = &rope_cpu,
+    .attention = &attention_cpu,
+    .chunk_attention = &chunk_attention_cpu,
+    .gca = &gca_cpu,
+    .elementwise = &elementwise_cpu,
+    .embed = &embed_cpu,
+    .loss = &loss_cpu,
+    .topk = &topk_cpu,
+};

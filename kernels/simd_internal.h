@@ -1,0 +1,77 @@
+/* simd_internal.h -- 16 floats at a time in GCC's vector types, on any processor: the compiler cuts them to what the
+ * machine has. Everything is inlined, so the ABI of 64-byte arguments never matters (hence the pragma). */
+#pragma once
+#include <stdint.h>
+#include <string.h>
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+enum { LANES = 16 };
+typedef float vf __attribute__((vector_size(64)));
+typedef int32_t vi __attribute__((vector_size(64)));
+typedef float vf_unaligned __attribute__((vector_size(64), aligned(4), may_alias));
+#define SIMD static inline __attribute__((always_inline, unused))
+
+SIMD vf v_load(const float *p) { return *(const vf_unaligned *)p; }
+SIMD void v_store(float *p, vf x) { *(vf_unaligned *)p = x; }
+SIMD vf v_set(float x) { return x - (vf){0}; }              /* x - 0 is x for every x, -0 and NaN too */
+
+/* The first n < LANES floats; the rest is zero. */
+SIMD vf v_load_part(const float *p, int64_t n) {
+    vf x = {0};
+    memcpy(&x, p, (size_t)n * sizeof(float));
+    return x;
+}
+SIMD void v_store_part(float *p, vf x, int64_t n) { memcpy(p, &x, (size_t)n * sizeof(float)); }
+
+SIMD vf v_select(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
+/* The greater lane by lane; NaN in b comes through. */
+SIMD vf v_max(vf a, vf b) { return v_select(a > b, a, b); }
+SIMD vf v_min(vf a, vf b) { return v_select(a < b, a, b); }
+
+SIMD float v_sum(vf x) {
+    typedef float v8 __attribute__((vector_size(32)));
+    typedef float v4 __attribute__((vector_size(16)));
+    v8 a = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) + __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+    v4 b = __builtin_shufflevector(a, a, 0, 1, 2, 3) + __builtin_shufflevector(a, a, 4, 5, 6, 7);
+    return (b[0] + b[2]) + (b[1] + b[3]);
+}
+SIMD float v_largest(vf x) {
+    float best = x[0];
+    for (int i = 1; i < LANES; i++) best = x[i] > best ? x[i] : best;
+    return best;
+}
+
+/* e^x within 2 ulp; 0 below -87.3 (where float loses its precision anyway), NaN stays NaN. x = n ln 2 + r with
+ * |r| <= ln 2 / 2, e^r by its minimax polynomial (Cephes expf), times 2^n put together from its exponent bits. */
+SIMD vf v_exp(vf x) {
+    const float lowest = -87.3f, highest = 88.3762626647949f, shift = 12582912.0f;   /* 1.5 * 2^23 rounds to integer */
+    vf clamped = v_min(v_set(highest), v_max(v_set(lowest), x));
+    vf shifted = clamped * 1.44269504088896341f + shift;
+    vf n = shifted - shift;
+    vf r = clamped - n * 0.693359375f;
+    r = r + n * 2.12194440e-4f;
+    vf p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    vi power = (vi)shifted << 23;        /* n sits in the low bits of `shifted` */
+    vf y = (vf)((vi)p + power);
+    return v_select(x < lowest, (vf){0}, y);
+}
+
+/* Sum of a[i] * b[i]: four chains, so that the adds do not wait for each other. */
+SIMD float v_dot(const float *a, const float *b, int64_t n) {
+    vf s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+    int64_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        s0 += v_load(a + i) * v_load(b + i);
+        s1 += v_load(a + i + LANES) * v_load(b + i + LANES);
+        s2 += v_load(a + i + 2 * LANES) * v_load(b + i + 2 * LANES);
+        s3 += v_load(a + i + 3 * LANES) * v_load(b + i + 3 * LANES);
+    }
+    for (; i + LANES <= n; i += LANES) s0 += v_load(a + i) * v_load(b + i);
+    if (i < n) s1 += v_load_part(a + i, n - i) * v_load_part(b + i, n - i);
+    return v_sum((s0 + s1) + (s2 + s3));
+}

@@ -1,0 +1,124 @@
+/* topk_cpu.c -- the best k landmarks of each query.
+ *
+ * The order (score, then smaller index) is total, so the best k are one set whoever finds them, and lists of several
+ * threads can be merged. Many queries: a task is a block of queries against all landmarks, scores by OpenBLAS in
+ * blocks. Few: reading the landmarks is the cost, so a task is a range of landmarks, with lists of the worker's own. */
+#include "kernels/topk.h"
+#include "kernels/device_internal.h"
+#include "kernels/simd_internal.h"
+#include <assert.h>
+#include <cblas.h>
+#include <limits.h>
+#include <math.h>
+#include <stdbool.h>
+
+enum { FEW_QUERIES = 8, QUERIES = 32, LANDMARKS = 512, RANGE = 2048 };
+
+struct list { int64_t *index; float *score; };           /* k places, best first; empty ones -1, -inf */
+
+struct task {
+    struct device *dev;
+    struct mat queries, landmarks;
+    const int64_t *visible;
+    struct list out;
+    int k;
+    float scale;
+};
+
+static void list_clear(struct list l, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        l.index[i] = -1;
+        l.score[i] = -INFINITY;
+    }
+}
+
+static struct list list_at(struct list l, int64_t place) { return (struct list){l.index + place, l.score + place}; }
+
+static bool better(float score, int64_t index, float than, int64_t than_index) {
+    return score > than || (score == than && (than_index < 0 || index < than_index));
+}
+
+/* Insertion into a sorted list: most candidates stop at the first comparison, with the last place. */
+static void list_offer(struct list l, int k, float score, int64_t index) {
+    if (!better(score, index, l.score[k - 1], l.index[k - 1])) return;
+    int place = k - 1;
+    for (; place > 0 && better(score, index, l.score[place - 1], l.index[place - 1]); place--) {
+        l.score[place] = l.score[place - 1];
+        l.index[place] = l.index[place - 1];
+    }
+    l.score[place] = score;
+    l.index[place] = index;
+}
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static void many_block(const struct task *t, float *scores, int64_t first, int64_t n) {
+    int64_t seen = 0;
+    for (int64_t q = first; q < first + n; q++) seen = t->visible[q] > seen ? t->visible[q] : seen;
+    for (int64_t base = 0; base < seen; base += LANDMARKS) {
+        int64_t m = smaller(seen - base, LANDMARKS);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)m, (int)t->queries.cols, t->scale,
+                    mat_row(t->queries, first), (int)t->queries.stride, mat_row(t->landmarks, base),
+                    (int)t->landmarks.stride, 0.0f, scores, LANDMARKS);
+        for (int64_t q = 0; q < n; q++) {
+            struct list l = list_at(t->out, (first + q) * t->k);
+            int64_t live = smaller(t->visible[first + q] - base, m);
+            for (int64_t i = 0; i < live; i++) list_offer(l, t->k, scores[q * LANDMARKS + i], base + i);
+        }
+    }
+}
+
+static void many_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct task *t = context;
+    for (int64_t i = begin; i < end; i++)
+        many_block(t, device_scratch(t->dev, worker), i * QUERIES, smaller(t->queries.rows - i * QUERIES, QUERIES));
+}
+
+/* A worker's lists for the queries in hand. */
+static struct list worker_lists(const struct task *t, int worker) {
+    int64_t places = t->queries.rows * t->k;
+    int64_t *index = device_scratch(t->dev, worker);
+    return (struct list){index, (float *)(void *)(index + places)};
+}
+
+static void few_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct task *t = context;
+    struct list lists = worker_lists(t, worker);
+    for (int64_t i = begin; i < end; i++) {
+        const float *landmark = mat_row(t->landmarks, i);
+        for (int64_t q = 0; q < t->queries.rows; q++) {
+            if (i >= t->visible[q]) continue;
+            float score = v_dot(mat_row(t->queries, q), landmark, t->queries.cols) * t->scale;
+            list_offer(list_at(lists, q * t->k), t->k, score, i);
+        }
+    }
+}
+
+static void few(struct task *t) {
+    int workers = device_cpu(t->dev)->workers;
+    int64_t seen = 0, places = t->queries.rows * t->k;
+    for (int64_t q = 0; q < t->queries.rows; q++) seen = t->visible[q] > seen ? t->visible[q] : seen;
+    for (int w = 0; w < workers; w++) list_clear(worker_lists(t, w), places);
+    threads_for(t->dev->threads, seen, RANGE, few_body, t);
+    for (int w = 0; w < workers; w++) {
+        struct list found = worker_lists(t, w);
+        for (int64_t i = 0; i < places; i++)
+            if (found.index[i] >= 0) list_offer(list_at(t->out, i / t->k * t->k), t->k, found.score[i], found.index[i]);
+    }
+}
+
+static void forward(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks,
+                    const int64_t *visible, int k) {
+    assert(k >= 1 && (landmarks.rows == 0 || queries.cols == landmarks.cols));
+    assert(queries.stride <= INT_MAX && landmarks.stride <= INT_MAX);
+    for (int64_t q = 0; q < queries.rows; q++) assert(visible[q] >= 0 && visible[q] <= landmarks.rows);
+    struct task t = {dev, queries, landmarks, visible, {index, score}, k, 1.0f / sqrtf((float)queries.cols)};
+    list_clear(t.out, queries.rows * k);
+    size_t list_bytes = (size_t)queries.rows * (size_t)k * (sizeof(int64_t) + sizeof(float));
+    if (queries.rows <= FEW_QUERIES && list_bytes <= DEVICE_SCRATCH_BYTES)
+        few(&t);
+    else
+        threads_for(dev->threads, (queries.rows + QUERIES - 1) / QUERIES, 1, many_body, &t);
+}
+
+const struct topk_ops topk_cpu = {.forward = forward};
