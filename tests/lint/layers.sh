@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Floors: which folder may include which (CONTRIBUTING.md). Every include is written from the repository's root.
+set -u
+cd "$DRT_SOURCE" || exit 1
+declare -A may=([base]="base" [kernels]="base kernels" [data]="base data" [store]="base store"
+    [encoder]="base kernels encoder" [decoder]="base kernels decoder"
+    [indexer]="base kernels data store encoder decoder indexer"
+    [tools]="base kernels data store encoder decoder indexer tools"
+    [tests]="base kernels data store encoder decoder indexer tools tests")
+bad=0
+while IFS=: read -r file line text; do
+    folder=${file%%/*}
+    target=$(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p' <<<"$text")
+    [ -z "$target" ] && continue
+    case " ${may[$folder]} " in
+    *" ${target%%/*} "*) ;;
+    *) echo "$file:$line: $folder/ may not include $target"; bad=1 ;;
+    esac
+    case $target in
+    *_internal.h)
+        [ "$folder" = tests ] || [ "${target%%/*}" = "$folder" ] || { echo "$file:$line: $target is internal to ${target%%/*}/"; bad=1; } ;;
+    esac
+    [ -f "$target" ] || { echo "$file:$line: $target is not written from the repository's root"; bad=1; }
+done < <(grep -rnE '^ *# *include *"' base kernels data store encoder decoder indexer tools tests --include='*.[ch]')
+# libfaiss and lmdb each have one door.
+for pair in "faiss/:store/vectors" "lmdb.h:store/catalog" "cblas.h:kernels/|store/exact"; do
+    grep -rlE "include *<${pair%%:*}" base kernels data store encoder decoder indexer tools --include='*.[ch]' |
+        grep -vE "^(${pair#*:})" | sed "s#\$#: only ${pair#*:} may include <${pair%%:*}>#" | grep . && bad=1
+done
+exit $bad

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Rooms that a reader can hold in mind: files to 600 lines, headers to 120, functions to 80, programs' mains to 200.
+# An exception is listed here with its reason.
+set -u
+cd "$DRT_SOURCE" || exit 1
+exceptions="
+store/store.h       the store's whole public face, read as one page
+tests/test.h        every check in one header
+"
+bad=0
+for file in $(git ls-files '*.c' '*.h' 2>/dev/null || find base kernels data store encoder decoder indexer tools tests -name '*.[ch]'); do
+    [ -f "$file" ] || continue
+    grep -q "^$file " <<<"$exceptions" && continue
+    lines=$(wc -l <"$file")
+    limit=600
+    case $file in *.h) limit=120 ;; tools/drt_*.c) limit=200 ;; esac
+    [ "$lines" -le $limit ] || { echo "$file: $lines lines, limit $limit"; bad=1; }
+done
+# A function's body starts with a line that ends in ") {" at column 0 and ends with "}" at column 0.
+for file in $(git ls-files 'base/*.c' 'kernels/*.c' 'data/*.c' 'store/*.c' 'encoder/*.c' 'decoder/*.c' 'indexer/*.c' 'tools/*.c' 2>/dev/null); do
+    [ -f "$file" ] || continue
+    awk -v file="$file" '/^[^ \t#}].*\) \{$/ || /^[^ \t#].*\{$/ && /\)/ { start = NR; name = $0 }
+        /^    .*\) \{$/ && start == 0 { start = NR; name = $0 }
+        /^}/ { if (start && NR - start + 1 > 80) { print file ":" start ": function of " NR - start + 1 " lines, limit 80"; bad = 1 } start = 0 }
+        END { exit bad }' "$file" || bad=1
+done
+exit $bad

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Calls and names that have no place here: see CONTRIBUTING.md, "What a library may not do".
+set -u
+cd "$DRT_SOURCE" || exit 1
+bad=0
+forbid() { # pattern, reason, folders...
+    local pattern=$1 reason=$2; shift 2
+    if grep -rnE "$pattern" "$@" --include='*.c' --include='*.h' | grep -vE '^[^:]*:[0-9]+: *(/\*|\*|//)' | sed "s|\$|    <- $reason|" | grep .; then bad=1; fi
+}
+libraries="kernels data store encoder decoder indexer"
+forbid '\b(strcpy|strcat|sprintf|vsprintf|gets|atoi|atol|atof|rand|srand|strtok)\(' "unbounded or unchecked call" base $libraries tools
+forbid '\b(malloc|calloc|realloc|strdup)\(' "memory comes from base/memory.h" $libraries
+forbid '\b(printf|puts|perror|exit|abort|_exit|getenv)\(' "libraries neither print nor exit nor read the environment" base $libraries
+forbid '\bfprintf\((stderr|stdout)' "libraries do not print" base $libraries
+forbid '\bgetenv\(' "no behaviour from environment variables" tools
+forbid '\bTODO\b|\bFIXME\b|\bXXX\b' "a TODO names an issue, and there is none open" base $libraries tools
+# Mutable data of static lifetime: only the thread's last message (base/status.c) and the tools' signal flag. Read off the
+# libraries themselves; builds with sanitizers have data of their own and are passed over.
+if ls "$DRT_BIN"/../libdrt_base.a >/dev/null 2>&1 && ! nm "$DRT_BIN"/../libdrt_base.a 2>/dev/null | grep -qE '__(a|t|ub)san'; then
+    nm -A "$DRT_BIN"/../libdrt_*.a 2>/dev/null | grep -E ' [bBdDcC] ' | grep -vE ' last_message$' | sed 's#.*/##; s#$#    <- mutable global#' | grep . && bad=1
+fi
+for file in $(git ls-files 2>/dev/null | grep -E '\.(c|h|cpp)$'); do
+    case $(basename "$file") in
+    util*|common*|misc*|helper*) echo "$file: a name that says nothing"; bad=1 ;;
+    esac
+done
+git ls-files '*.c' '*.h' 2>/dev/null | grep -vE '^tests/' | xargs -n1 basename | sort | uniq -d | grep -vE '^$' | sed 's|$|: two files of this name|' | grep -v '^retriever.h' | grep . && bad=1
+exit $bad
