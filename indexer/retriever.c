@@ -1,0 +1,293 @@
+/* retriever.c -- the product's retriever: candidates of both sources, the best k, their K and V in slots.
+ *
+ * Results of a call live until the second call after it (decoder/retriever.h), so each group has two sets of rows and
+ * takes them in turn; the slots of a set stay pinned until it is used again. */
+#include "indexer/retriever.h"
+#include "base/memory.h"
+#include "encoder/chunk_cache.h"
+#include "indexer/retriever_internal.h"
+#include <assert.h>
+#include <string.h>
+#include <time.h>
+
+enum { DEFAULT_QUERIES = 16, DEFAULT_CACHE = 1024 };
+
+/* One set of result rows [max_queries * k]. */
+struct found {
+    int32_t *slot;
+    float *weight, *score;
+    int64_t *id;
+    int8_t *source;
+    int64_t n;
+};
+struct group_results {
+    struct found set[2];
+    int next;
+};
+
+struct chunk_retriever {
+    struct retriever base;
+    struct chunk_retriever_config config;
+    int k;
+    struct own_past own;
+    struct corpus_side corpus;
+    struct chunk_cache *cache; /* encoder-decoder variant */
+    int32_t own_source;        /* cache keys of this text's chunks: another number for each text */
+    struct gca_pool pool;      /* decoder variant: our own slots, one region for each set of rows */
+    float *pool_keys, *pool_values;
+    struct group_results results[MODEL_GROUPS_MAX];
+    struct chunk_key *keys; /* [max_queries * k] */
+    struct neighbour_candidate *lists;
+    size_t list_capacity;
+    int64_t *used; /* [max_queries] */
+    struct chunk_retriever_times times;
+};
+
+static double clock_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static struct chunk_retriever *of(const struct retriever *r) {
+    return (struct chunk_retriever *)r;
+}
+
+static enum status append(struct retriever *base, int64_t first, const int32_t *ids, const float *hidden, int64_t n) {
+    struct chunk_retriever *r = of(base);
+    if (!r->config.self) return STATUS_OK;
+    double start = clock_now();
+    TRY(own_past_append(&r->own, first, ids, hidden, n));
+    r->times.encode += clock_now() - start;
+    return STATUS_OK;
+}
+
+/* The cache asks for ids that it does not hold. */
+static enum status tokens_of(void *context, int32_t *ids, const struct chunk_key *keys, int64_t n) {
+    struct chunk_retriever *r = context;
+    int chunk = r->config.model->chunk;
+    for (int64_t i = 0; i < n; i++) {
+        struct store_chunk at;
+        if (keys[i].source == NEIGHBOUR_CORPUS)
+            TRY(store_view_chunk(r->config.corpus, &at, ids + i * chunk, keys[i].id));
+        else
+            own_past_ids(&r->own, ids + i * chunk, keys[i].id);
+    }
+    return STATUS_OK;
+}
+
+static enum status slots_from_cache(struct chunk_retriever *r, struct found *f, int64_t n) {
+    for (int64_t i = 0; i < n * r->k; i++)
+        r->keys[i] = (struct chunk_key){.source = f->source[i] == NEIGHBOUR_CORPUS ? NEIGHBOUR_CORPUS : r->own_source,
+                                        .id = f->id[i]};
+    TRY(chunk_cache_get(r->cache, f->slot, r->keys, n * r->k, tokens_of, r));
+    f->n = n; /* from here on the slots are pinned */
+    return STATUS_OK;
+}
+
+/* Decoder variant: copies each chunk that was chosen, once, into the region of this set of rows. */
+static void slots_from_own(struct chunk_retriever *r, struct found *f, int region, int64_t n) {
+    size_t floats = (size_t)r->own.slot_rows * (size_t)r->own.dim;
+    int32_t base = (int32_t)(region * r->base.max_queries * r->k), used = base;
+    for (int64_t i = 0; i < n * r->k; i++) {
+        f->slot[i] = -1;
+        if (f->id[i] < 0) continue;
+        for (int64_t j = 0; j < i && f->slot[i] < 0; j++)
+            if (f->id[j] == f->id[i]) f->slot[i] = f->slot[j];
+        if (f->slot[i] >= 0) continue;
+        f->slot[i] = used++;
+        memcpy(r->pool_keys + (size_t)f->slot[i] * floats, r->own.keys[f->id[i]], floats * sizeof(float));
+        memcpy(r->pool_values + (size_t)f->slot[i] * floats, r->own.values[f->id[i]], floats * sizeof(float));
+    }
+    f->n = n;
+}
+
+static void release(struct chunk_retriever *r, struct found *f) {
+    if (r->cache && f->n > 0) chunk_cache_unpin(r->cache, f->slot, f->n * r->k);
+    f->n = 0;
+}
+
+static enum status search(struct chunk_retriever *r, struct found *f, int group, int64_t first, const float *queries,
+                          int64_t n) {
+    int64_t stride = r->k + (r->config.self ? own_past_candidates_max(&r->own, r->k) : 0);
+    void *lists = r->lists;
+    enum status status =
+        memory_grow(&lists, &r->list_capacity, (size_t)(stride * r->base.max_queries), sizeof *r->lists);
+    r->lists = lists;
+    if (status != STATUS_OK) return status;
+    memset(r->used, 0, (size_t)n * sizeof *r->used);
+    if (r->config.self) own_past_search(&r->own, r->lists, r->used, stride, first, queries, n, r->k);
+    if (r->config.corpus)
+        TRY(corpus_side_search(&r->corpus, r->lists, r->used, stride, group, first, queries, n, r->k));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = i * r->k;
+        struct neighbour_row row = {
+            .id = f->id + at, .score = f->score + at, .weight = f->weight + at, .source = f->source + at};
+        neighbours_choose(&row, r->k, r->lists + i * stride, r->used[i]);
+    }
+    return STATUS_OK;
+}
+
+static enum status retrieve(struct retriever *base, struct neighbours *out, int group, int64_t first,
+                            const float *queries, int64_t n) {
+    struct chunk_retriever *r = of(base);
+    assert(group >= 0 && group < r->config.model->groups && n >= 1 && n <= base->max_queries);
+    struct group_results *results = &r->results[group];
+    int which = results->next;
+    struct found *f = &results->set[which];
+    release(r, f);
+    double start = clock_now();
+    TRY(search(r, f, group, first, queries, n));
+    r->times.search += clock_now() - start;
+    r->times.queries += n;
+    if (r->cache)
+        TRY(slots_from_cache(r, f, n));
+    else
+        slots_from_own(r, f, group * 2 + which, n);
+    results->next = !which;
+    *out = (struct neighbours){.pool = r->cache ? chunk_cache_pool(r->cache) : r->pool,
+                               .n = n,
+                               .k = r->k,
+                               .slot = f->slot,
+                               .weight = f->weight,
+                               .score = f->score,
+                               .id = f->id,
+                               .source = f->source};
+    return STATUS_OK;
+}
+
+static void destroy(struct retriever *base) {
+    if (!base) return;
+    struct chunk_retriever *r = of(base);
+    for (int g = 0; g < MODEL_GROUPS_MAX; g++)
+        for (int i = 0; i < 2; i++) {
+            struct found *f = &r->results[g].set[i];
+            memory_free(f->slot);
+            memory_free(f->weight);
+            memory_free(f->score);
+            memory_free(f->id);
+            memory_free(f->source);
+        }
+    chunk_cache_free(r->cache);
+    own_past_close(&r->own);
+    corpus_side_close(&r->corpus);
+    device_release(r->config.device, r->pool_keys);
+    device_release(r->config.device, r->pool_values);
+    memory_free(r->keys);
+    memory_free(r->lists);
+    memory_free(r->used);
+    memory_free(r);
+}
+
+static enum status create_results(struct chunk_retriever *r) {
+    size_t count = (size_t)r->base.max_queries * (size_t)r->k;
+    void *memory;
+    for (int g = 0; g < r->config.model->groups; g++)
+        for (int i = 0; i < 2; i++) {
+            struct found *f = &r->results[g].set[i];
+            TRY(memory_allocate(&memory, count, sizeof *f->slot));
+            f->slot = memory;
+            TRY(memory_allocate(&memory, count, sizeof *f->weight));
+            f->weight = memory;
+            TRY(memory_allocate(&memory, count, sizeof *f->score));
+            f->score = memory;
+            TRY(memory_allocate(&memory, count, sizeof *f->id));
+            f->id = memory;
+            TRY(memory_allocate(&memory, count, sizeof *f->source));
+            f->source = memory;
+        }
+    TRY(memory_allocate(&memory, count, sizeof *r->keys));
+    r->keys = memory;
+    TRY(memory_allocate(&memory, (size_t)r->base.max_queries, sizeof *r->used));
+    r->used = memory;
+    return STATUS_OK;
+}
+
+/* Enough slots that all live results may be pinned at once. */
+static enum status create_slots(struct chunk_retriever *r) {
+    const struct model_config *model = r->config.model;
+    int64_t needed = 2 * (int64_t)model->groups * r->base.max_queries * r->k, wanted = r->config.cache_chunks;
+    if (model->encoder_input == ENCODER_INPUT_TOKENS) {
+        if (wanted <= 0) wanted = DEFAULT_CACHE;
+        return chunk_cache_create(&r->cache, r->config.device, model, r->config.encoder,
+                                  wanted > needed ? wanted : needed);
+    }
+    int64_t rows = needed * r->own.slot_rows;
+    void *memory;
+    TRY(device_allocate(r->config.device, &memory, (size_t)(rows * model->hidden) * sizeof(float)));
+    r->pool_keys = memory;
+    TRY(device_allocate(r->config.device, &memory, (size_t)(rows * model->hidden) * sizeof(float)));
+    r->pool_values = memory;
+    r->pool = (struct gca_pool){.keys = mat_f32(r->pool_keys, rows, model->hidden),
+                                .values = mat_f32(r->pool_values, rows, model->hidden),
+                                .slot_rows = r->own.slot_rows,
+                                .live_rows = model->chunk,
+                                .off_by_one = model->softmax_off_by_one};
+    return STATUS_OK;
+}
+
+static enum status create_parts(struct chunk_retriever *r) {
+    if (r->config.self) TRY(own_past_open(&r->own, &r->config, r->base.max_queries, r->k));
+    if (r->config.corpus) TRY(corpus_side_open(&r->corpus, &r->config, r->base.max_queries, r->k));
+    TRY(create_results(r));
+    return create_slots(r);
+}
+
+static enum status check_config(const struct chunk_retriever_config *c, int k) {
+    const struct model_config *model = c->model;
+    if (model->base_lm || model->groups == 0)
+        return fail(STATUS_UNSUPPORTED,
+                    "retrieval: the model has no retrieval groups; use a DRT model or no retrieval");
+    if (k < 1 || k > CHUNK_RETRIEVER_TOPK_MAX)
+        return fail(STATUS_INVALID, "retrieval: %d neighbours; give 1 to %d", k, CHUNK_RETRIEVER_TOPK_MAX);
+    if (!c->self && !c->corpus)
+        return fail(STATUS_INVALID, "retrieval: neither own past nor corpus; choose one or both");
+    if (c->random && !c->corpus) return fail(STATUS_INVALID, "random retrieval: needs a corpus");
+    if (c->corpus && model->encoder_input == ENCODER_INPUT_HIDDEN)
+        return fail(STATUS_UNSUPPORTED, "corpus retrieval: this model encodes hidden states, which depend on a chunk's "
+                                        "context; use a model with encoder_input \"tokens\"");
+    return STATUS_OK;
+}
+
+enum status chunk_retriever_create(struct retriever **out, const struct chunk_retriever_config *config) {
+    int k = config->topk > 0 ? config->topk : config->model->topk;
+    TRY(check_config(config, k));
+    void *memory;
+    TRY(memory_allocate_zero(&memory, 1, sizeof(struct chunk_retriever)));
+    struct chunk_retriever *r = memory;
+    r->config = *config;
+    r->k = k;
+    r->base = (struct retriever){.append = append,
+                                 .retrieve = retrieve,
+                                 .free = destroy,
+                                 .max_queries = config->max_queries > 0 ? config->max_queries : DEFAULT_QUERIES};
+    enum status status = create_parts(r);
+    if (status != STATUS_OK) {
+        destroy(&r->base);
+        return status;
+    }
+    *out = &r->base;
+    return STATUS_OK;
+}
+
+void chunk_retriever_reset(struct retriever *base, int64_t exclude_document) {
+    struct chunk_retriever *r = of(base);
+    for (int g = 0; g < r->config.model->groups; g++)
+        for (int i = 0; i < 2; i++)
+            release(r, &r->results[g].set[i]);
+    if (r->config.self) own_past_clear(&r->own);
+    if (r->config.corpus) corpus_side_exclude(&r->corpus, exclude_document);
+    r->own_source = r->own_source <= NEIGHBOUR_CORPUS ? NEIGHBOUR_CORPUS + 1 : r->own_source + 1;
+}
+
+struct chunk_retriever_times chunk_retriever_times(const struct retriever *base) {
+    const struct chunk_retriever *r = of(base);
+    struct chunk_retriever_times times = r->times;
+    if (!r->cache) return times;
+    struct chunk_cache_stats stats = chunk_cache_stats(r->cache);
+    times.read += stats.read_seconds;
+    times.encode += stats.encode_seconds;
+    times.cache_hits = stats.hits;
+    times.cache_misses = stats.misses;
+    return times;
+}

@@ -1,0 +1,49 @@
+/* retriever_internal.h -- the two sources of candidates behind indexer/retriever.c; nobody else includes it. */
+#pragma once
+#include "decoder/neighbours.h"
+#include "indexer/retriever.h"
+
+/* ---- own past (retriever_self.c) -------------------------------------------------------------------------------
+ * Landmarks, ids and (decoder variant) K and V of the running text's chunks. All of them lie in blocks that never
+ * move: a context of millions of ids grows without ever being copied. */
+enum { OWN_BLOCK = 2048, CHUNK_RETRIEVER_TOPK_MAX = 1024 };
+
+struct own_past {
+    struct device *dev;
+    struct encoder *encoder;
+    int dim, chunk, slot_rows;
+    int32_t pad_id;
+    bool hidden, wide;                   /* decoder variant; ids of 32 bits */
+    int64_t count;
+    float **landmarks; void **ids; int64_t blocks;        /* [blocks] of [OWN_BLOCK, dim] and [OWN_BLOCK, chunk] */
+    size_t landmark_capacity, id_capacity;
+    float **keys, **values; size_t key_capacity, value_capacity; int64_t states;   /* [slot_rows, dim] a chunk; hidden only */
+    int64_t *index, *visible; float *score;               /* [max_queries * k], [max_queries], [max_queries * k] */
+};
+enum status own_past_open(struct own_past *p, const struct chunk_retriever_config *config, int64_t max_queries, int k);
+void own_past_close(struct own_past *p);                  /* a zeroed one is fine */
+void own_past_clear(struct own_past *p);                  /* another text; memory is kept */
+enum status own_past_append(struct own_past *p, int64_t first, const int32_t *ids, const float *hidden, int64_t n);
+/* ids [chunk] of a chunk; ids that were negative come back as pad_id, which is what they mean. */
+void own_past_ids(const struct own_past *p, int32_t *ids, int64_t chunk);
+int64_t own_past_candidates_max(const struct own_past *p, int k);         /* of one query, now */
+/* Adds the best k of each block to the lists: query i sees chunks before first + i; list i starts at
+ * lists + i * stride and has used[i] entries. */
+void own_past_search(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride, int64_t first,
+                     const float *queries, int64_t n, int k);
+
+/* ---- corpus (retriever_corpus.c) ------------------------------------------------------------------------------- */
+struct corpus_side {
+    struct store_view *view;
+    struct chunk_retriever_config config;
+    struct store_range document;         /* chunk ids of the excluded document, once it was looked up */
+    bool document_known;
+    int64_t chunks;
+    struct store_hit *hits; struct store_range *exclude; float *landmark;
+};
+enum status corpus_side_open(struct corpus_side *c, const struct chunk_retriever_config *config, int64_t max_queries, int k);
+void corpus_side_close(struct corpus_side *c);            /* a zeroed one is fine */
+void corpus_side_exclude(struct corpus_side *c, int64_t document);        /* -1: none */
+/* Adds up to k candidates a query, as own_past_search does. */
+enum status corpus_side_search(struct corpus_side *c, struct neighbour_candidate *lists, int64_t *used, int64_t stride,
+                               int group, int64_t first, const float *queries, int64_t n, int k);
