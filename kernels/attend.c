@@ -14,8 +14,12 @@ void attend_begin(struct attend *a, void *scratch, const float *q, int64_t strid
     float *memory = scratch;
     int64_t plane = (int64_t)dim * ATTEND_ROWS;
     int vectors = rows <= ATTEND_FEW ? 0 : rows <= LANES ? 1 : rows <= 2 * LANES ? 2 : 4;
-    *a = (struct attend){.rows = rows, .dim = dim, .width = vectors * LANES, .scale = 1.0f / sqrtf((float)dim),
-                         .q = q, .q_stride = stride};
+    *a = (struct attend){.rows = rows,
+                         .dim = dim,
+                         .width = vectors * LANES,
+                         .scale = 1.0f / sqrtf((float)dim),
+                         .q = q,
+                         .q_stride = stride};
     a->top = memory;
     a->sum = a->top + ATTEND_ROWS;
     a->scores = a->sum + ATTEND_ROWS;
@@ -26,7 +30,8 @@ void attend_begin(struct attend *a, void *scratch, const float *q, int64_t strid
     memset(a->total, 0, (size_t)live * sizeof(float));
     for (int t = 0; t < dim && a->width; t++) {
         float *column = a->queries + (int64_t)t * a->width;
-        for (int r = 0; r < a->width; r++) column[r] = r < rows ? q[r * stride + t] : 0.0f;
+        for (int r = 0; r < a->width; r++)
+            column[r] = r < rows ? q[r * stride + t] : 0.0f;
     }
 }
 
@@ -44,9 +49,11 @@ SIMD void score_block(struct attend *a, const float *keys, int64_t stride, int j
     vf sum[BLOCK][4] = {0};
     for (int t = 0; t < a->dim; t++) {
         vf column[4];
-        for (int v = 0; v < vectors; v++) column[v] = v_load(a->queries + ((int64_t)t * vectors + v) * LANES);
+        for (int v = 0; v < vectors; v++)
+            column[v] = v_load(a->queries + ((int64_t)t * vectors + v) * LANES);
         for (int r = 0; r < block; r++)
-            for (int v = 0; v < vectors; v++) sum[r][v] += keys[(j + r) * stride + t] * column[v];
+            for (int v = 0; v < vectors; v++)
+                sum[r][v] += keys[(j + r) * stride + t] * column[v];
     }
     for (int r = 0; r < block; r++)
         for (int v = 0; v < vectors; v++)
@@ -57,15 +64,19 @@ SIMD void score_block(struct attend *a, const float *keys, int64_t stride, int j
 SIMD void value_block(struct attend *a, const float *values, int64_t stride, int n, int t, int block, int vectors) {
     vf sum[BLOCK][4];
     for (int r = 0; r < block; r++)
-        for (int v = 0; v < vectors; v++) sum[r][v] = v_load(a->out + ((int64_t)(t + r) * vectors + v) * LANES);
+        for (int v = 0; v < vectors; v++)
+            sum[r][v] = v_load(a->out + ((int64_t)(t + r) * vectors + v) * LANES);
     for (int j = 0; j < n; j++) {
         vf weight[4];
-        for (int v = 0; v < vectors; v++) weight[v] = v_load(a->scores + ((int64_t)j * vectors + v) * LANES);
+        for (int v = 0; v < vectors; v++)
+            weight[v] = v_load(a->scores + ((int64_t)j * vectors + v) * LANES);
         for (int r = 0; r < block; r++)
-            for (int v = 0; v < vectors; v++) sum[r][v] += values[j * stride + t + r] * weight[v];
+            for (int v = 0; v < vectors; v++)
+                sum[r][v] += values[j * stride + t + r] * weight[v];
     }
     for (int r = 0; r < block; r++)
-        for (int v = 0; v < vectors; v++) v_store(a->out + ((int64_t)(t + r) * vectors + v) * LANES, sum[r][v]);
+        for (int v = 0; v < vectors; v++)
+            v_store(a->out + ((int64_t)(t + r) * vectors + v) * LANES, sum[r][v]);
 }
 
 SIMD void bias_lanes(struct attend *a, int n, const struct attend_bias *bias, int vectors) {
@@ -87,7 +98,8 @@ SIMD void bias_lanes(struct attend *a, int n, const struct attend_bias *bias, in
 SIMD void softmax_lanes(struct attend *a, int n, int vectors) {
     for (int v = 0; v < vectors; v++) {
         vf old = v_load(a->top + v * LANES), top = old, sum = {0};
-        for (int j = 0; j < n; j++) top = v_max(top, v_load(a->scores + ((int64_t)j * vectors + v) * LANES));
+        for (int j = 0; j < n; j++)
+            top = v_max(top, v_load(a->scores + ((int64_t)j * vectors + v) * LANES));
         vf base = v_select(top == -INFINITY, (vf){0}, top);
         for (int j = 0; j < n; j++) {
             float *at = a->scores + ((int64_t)j * vectors + v) * LANES;
@@ -105,22 +117,27 @@ SIMD void softmax_lanes(struct attend *a, int n, int vectors) {
     }
 }
 
-SIMD void keys_lanes(struct attend *a, const float *keys, int64_t key_stride, const float *values,
-                     int64_t value_stride, int n, const struct attend_bias *bias, int vectors) {
+SIMD void keys_lanes(struct attend *a, const float *keys, int64_t key_stride, const float *values, int64_t value_stride,
+                     int n, const struct attend_bias *bias, int vectors) {
     int j = 0, t = 0;
-    for (; j + BLOCK <= n; j += BLOCK) score_block(a, keys, key_stride, j, BLOCK, vectors);
-    for (; j < n; j++) score_block(a, keys, key_stride, j, 1, vectors);
+    for (; j + BLOCK <= n; j += BLOCK)
+        score_block(a, keys, key_stride, j, BLOCK, vectors);
+    for (; j < n; j++)
+        score_block(a, keys, key_stride, j, 1, vectors);
     if (bias) bias_lanes(a, n, bias, vectors);
     softmax_lanes(a, n, vectors);
-    for (; t + BLOCK <= a->dim; t += BLOCK) value_block(a, values, value_stride, n, t, BLOCK, vectors);
-    for (; t < a->dim; t++) value_block(a, values, value_stride, n, t, 1, vectors);
+    for (; t + BLOCK <= a->dim; t += BLOCK)
+        value_block(a, values, value_stride, n, t, BLOCK, vectors);
+    for (; t < a->dim; t++)
+        value_block(a, values, value_stride, n, t, 1, vectors);
 }
 
 /* out[t..] += sum_j weight[j] * values[j][t..], 4 vectors of columns at a time, then one, then the rest. */
 static void value_row(float *out, const float *weight, const float *values, int64_t stride, int n, int dim) {
     int t = 0;
     for (; t + 4 * LANES <= dim; t += 4 * LANES) {
-        vf s0 = v_load(out + t), s1 = v_load(out + t + LANES), s2 = v_load(out + t + 2 * LANES), s3 = v_load(out + t + 3 * LANES);
+        vf s0 = v_load(out + t), s1 = v_load(out + t + LANES), s2 = v_load(out + t + 2 * LANES),
+           s3 = v_load(out + t + 3 * LANES);
         for (int j = 0; j < n; j++) {
             const float *row = values + j * stride + t;
             s0 += weight[j] * v_load(row);
@@ -136,7 +153,8 @@ static void value_row(float *out, const float *weight, const float *values, int6
     for (; t < dim; t += LANES) {
         int64_t part = dim - t < LANES ? dim - t : LANES;
         vf sum = v_load_part(out + t, part);
-        for (int j = 0; j < n; j++) sum += weight[j] * v_load_part(values + j * stride + t, part);
+        for (int j = 0; j < n; j++)
+            sum += weight[j] * v_load_part(values + j * stride + t, part);
         v_store_part(out + t, sum, part);
     }
 }
@@ -146,13 +164,15 @@ static void keys_row(struct attend *a, int row, const float *keys, int64_t key_s
     float *score = a->scores + (int64_t)row * ATTEND_KEYS, *out = a->out + (int64_t)row * a->dim;
     const float *q = a->q + row * a->q_stride;
     vf highest = v_set(a->top[row]);
-    for (int j = 0; j < ATTEND_KEYS; j++) score[j] = -INFINITY;
+    for (int j = 0; j < ATTEND_KEYS; j++)
+        score[j] = -INFINITY;
     for (int j = 0; j < n; j++) {
         int64_t distance = bias ? bias->distance + row - j : 0;
         if (bias && (distance < 0 || distance > bias->window)) continue;
         score[j] = v_dot(q, keys + j * key_stride, a->dim) * a->scale - (bias ? bias->slope * (float)distance : 0.0f);
     }
-    for (int j = 0; j < ATTEND_KEYS; j += LANES) highest = v_max(highest, v_load(score + j));
+    for (int j = 0; j < ATTEND_KEYS; j += LANES)
+        highest = v_max(highest, v_load(score + j));
     float top = v_largest(highest), base = top == -INFINITY ? 0.0f : top;
     vf sum = {0};
     for (int j = 0; j < ATTEND_KEYS; j += LANES) {
@@ -163,7 +183,8 @@ static void keys_row(struct attend *a, int row, const float *keys, int64_t key_s
     float shrink = v_exp(v_set(a->top[row] - base))[0];
     a->sum[row] = a->sum[row] * shrink + v_sum(sum);
     a->top[row] = top;
-    for (int t = 0; t < a->dim && shrink != 1.0f; t++) out[t] *= shrink;
+    for (int t = 0; t < a->dim && shrink != 1.0f; t++)
+        out[t] *= shrink;
     value_row(out, score, values, value_stride, n, a->dim);
 }
 
@@ -172,20 +193,29 @@ void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const 
     assert(n >= 1 && n <= ATTEND_KEYS);
     switch (a->width / LANES) {
     case 0:
-        for (int row = 0; row < a->rows; row++) keys_row(a, row, keys, key_stride, values, value_stride, n, bias);
+        for (int row = 0; row < a->rows; row++)
+            keys_row(a, row, keys, key_stride, values, value_stride, n, bias);
         break;
-    case 1: keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 1); break;
-    case 2: keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 2); break;
-    default: keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 4); break;
+    case 1:
+        keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 1);
+        break;
+    case 2:
+        keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 2);
+        break;
+    default:
+        keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 4);
+        break;
     }
 }
 
 void attend_add(struct attend *a, float weight) {
     float factor[ATTEND_ROWS];
-    for (int r = 0; r < ATTEND_ROWS; r++) factor[r] = a->sum[r] == 0.0f ? 0.0f : weight / a->sum[r];
+    for (int r = 0; r < ATTEND_ROWS; r++)
+        factor[r] = a->sum[r] == 0.0f ? 0.0f : weight / a->sum[r];
     if (!a->width) {
         for (int r = 0; r < a->rows; r++)
-            for (int t = 0; t < a->dim; t++) a->total[(int64_t)r * a->dim + t] += factor[r] * a->out[(int64_t)r * a->dim + t];
+            for (int t = 0; t < a->dim; t++)
+                a->total[(int64_t)r * a->dim + t] += factor[r] * a->out[(int64_t)r * a->dim + t];
         return;
     }
     for (int t = 0; t < a->dim; t++)

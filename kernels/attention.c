@@ -2,4 +2,6 @@
 #include "kernels/attention.h"
 #include <math.h>
 
-float attention_alibi_slope(int head, int heads) { return (float)exp2(-8.0 * (head + 1) / heads); }
+float attention_alibi_slope(int head, int heads) {
+    return (float)exp2(-8.0 * (head + 1) / heads);
+}

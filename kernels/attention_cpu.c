@@ -42,8 +42,8 @@ static void forward(struct device *dev, struct mat o, struct mat q, struct mat k
     assert(heads > 0 && q.cols % heads == 0 && o.cols == q.cols && keys.cols == q.cols && values.cols == q.cols);
     assert(o.rows == q.rows && values.rows == keys.rows && first >= 0 && window >= 0);
     assert(keys.rows >= window + q.rows || keys.rows >= first + q.rows);
-    struct task t = {dev, o, q, keys, values, first, (q.rows + ATTEND_ROWS - 1) / ATTEND_ROWS, heads,
-                     (int)(q.cols / heads), window};
+    struct task t = {
+        dev, o, q, keys, values, first, (q.rows + ATTEND_ROWS - 1) / ATTEND_ROWS, heads, (int)(q.cols / heads), window};
     threads_for(dev->threads, t.tiles * heads, 1, body, &t);
 }
 

@@ -44,7 +44,8 @@ static void layer_weights(struct block_weights *out, const struct params *p, con
     out->gate_up = joined(out->gate, out->up);
 }
 
-void block_weights_decoder(struct block_weights *out, const struct model_config *config, const struct params *p, int index) {
+void block_weights_decoder(struct block_weights *out, const struct model_config *config, const struct params *p,
+                           int index) {
     char layer[96];
     assert(index >= 0 && index < model_config_layers(config));
     if (config->base_lm) {
@@ -59,7 +60,8 @@ void block_weights_decoder(struct block_weights *out, const struct model_config 
     }
     int group = 0;
     index -= config->lower_layers;
-    while (index >= config->group_layers[group]) index -= config->group_layers[group++];
+    while (index >= config->group_layers[group])
+        index -= config->group_layers[group++];
     snprintf(layer, sizeof layer, "model.upper_layers.%d.%d", group, index);
     layer_weights(out, p, layer);
     out->gca_norm = layer_tensor(p, layer, "gca.pre_norm");
@@ -67,14 +69,17 @@ void block_weights_decoder(struct block_weights *out, const struct model_config 
     out->gca_o = layer_tensor(p, layer, "gca.o_proj");
 }
 
-void block_weights_encoder(struct block_weights *out, const struct model_config *config, const struct params *p, int index) {
+void block_weights_encoder(struct block_weights *out, const struct model_config *config, const struct params *p,
+                           int index) {
     char layer[96];
     assert(index >= 0 && index < config->encoder_layers);
     snprintf(layer, sizeof layer, "model.encoder.layers.%d", index);
     layer_weights(out, p, layer);
 }
 
-static struct mat no_rstd(int64_t rows) { return mat_f32(NULL, rows, 1); }
+static struct mat no_rstd(int64_t rows) {
+    return mat_f32(NULL, rows, 1);
+}
 
 void block_qkv(struct device *dev, struct mat qkv, struct mat x, const struct block_weights *w, float eps,
                struct block_scratch s) {

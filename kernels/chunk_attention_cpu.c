@@ -1,6 +1,6 @@
 /* chunk_attention_cpu.c -- full attention inside each chunk: a task is one head of one chunk. */
-#include "kernels/chunk_attention.h"
 #include "kernels/attend_internal.h"
+#include "kernels/chunk_attention.h"
 #include "kernels/device_internal.h"
 #include <assert.h>
 
@@ -10,7 +10,9 @@ struct task {
     int heads, dim, positions;
 };
 
-static int smaller(int a, int b) { return a < b ? a : b; }
+static int smaller(int a, int b) {
+    return a < b ? a : b;
+}
 
 static void body(void *context, int64_t begin, int64_t end, int worker) {
     const struct task *t = context;
@@ -30,9 +32,11 @@ static void body(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
-static void forward(struct device *dev, struct mat o, struct mat q, struct mat k, struct mat v, int heads, int positions) {
+static void forward(struct device *dev, struct mat o, struct mat q, struct mat k, struct mat v, int heads,
+                    int positions) {
     assert(heads > 0 && positions > 0 && q.cols % heads == 0 && q.rows % positions == 0);
-    assert(o.rows == q.rows && k.rows == q.rows && v.rows == q.rows && o.cols == q.cols && k.cols == q.cols && v.cols == q.cols);
+    assert(o.rows == q.rows && k.rows == q.rows && v.rows == q.rows && o.cols == q.cols && k.cols == q.cols &&
+           v.cols == q.cols);
     struct task t = {dev, o, q, k, v, heads, (int)(q.cols / heads), positions};
     threads_for(dev->threads, q.rows / positions * heads, 1, body, &t);
 }

@@ -52,7 +52,9 @@ enum status device_open(struct device **out, const char *kind, int threads) {
     TRY_GOTO(s, memory_allocate_zero((void **)&m, 1, sizeof *m + workers * sizeof *m->worker), out);
     size_t table_bytes = 2 * DEVICE_ROPE_MAX * sizeof(float);
     TRY_GOTO(s, memory_allocate_zero((void **)&serial, workers, sizeof *serial), out);
-    TRY_GOTO(s, memory_allocate_aligned((void **)&scratch, 1, workers * DEVICE_SCRATCH_BYTES + (workers + 1) * table_bytes), out);
+    TRY_GOTO(
+        s, memory_allocate_aligned((void **)&scratch, 1, workers * DEVICE_SCRATCH_BYTES + (workers + 1) * table_bytes),
+        out);
 
     openblas_set_num_threads(1);
     unsigned char *tables = scratch + workers * DEVICE_SCRATCH_BYTES;
@@ -76,22 +78,22 @@ out:
 void device_close(struct device *dev) {
     if (!dev) return;
     struct device_cpu *state = device_cpu(dev);
-    assert(state->serial);               /* not a worker's own device */
+    assert(state->serial); /* not a worker's own device */
     threads_free(dev->threads);
     memory_free(state->scratch);
     memory_free(state->serial);
-    memory_free(dev);                    /* the first member of struct device_memory */
+    memory_free(dev); /* the first member of struct device_memory */
 }
 
 struct device *device_worker(struct device *dev, int worker) {
     struct device_cpu *state = device_cpu(dev);
-    if (!state->serial) return dev;      /* already a worker's own */
+    if (!state->serial) return dev; /* already a worker's own */
     assert(worker >= 0 && worker < state->workers);
     return &state->serial[worker];
 }
 
 enum status device_sync(struct device *dev) {
-    (void)dev;                           /* CPU ops are done when they return, and cannot fail */
+    (void)dev; /* CPU ops are done when they return, and cannot fail */
     return STATUS_OK;
 }
 

@@ -3,7 +3,11 @@
 #include <assert.h>
 #include <string.h>
 
-struct task { struct mat x, table; const int32_t *ids; int32_t pad_id; };
+struct task {
+    struct mat x, table;
+    const int32_t *ids;
+    int32_t pad_id;
+};
 
 static void body(void *context, int64_t begin, int64_t end, int worker) {
     const struct task *t = context;

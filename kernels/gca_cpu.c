@@ -1,15 +1,15 @@
 /* gca_cpu.c -- grouped cross-attention: a task is one head of one block of queries; the chunks it reads pass one after
  * the other through one softmax each, so o_k is never stored unless it is asked for (partial). */
-#include "kernels/gca.h"
 #include "kernels/attend_internal.h"
 #include "kernels/device_internal.h"
+#include "kernels/gca.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
 struct task {
     struct device *dev;
-    struct mat o, lse, q;                /* o: the output, or the parts */
+    struct mat o, lse, q; /* o: the output, or the parts */
     struct gca_pool pool;
     struct gca_blocks blocks;
     int heads, dim;
@@ -51,7 +51,8 @@ static void partial_tile(const struct task *t, void *scratch, int64_t block, int
             attend_add(&a, 1.0f);
         }
         attend_store(&a, mat_row(t->o, i * n + row) + column, t->o.stride);
-        for (int r = 0; r < rows; r++) mat_row(t->lse, i * n + row + r)[head] = slot < 0 ? -INFINITY : attend_lse(&a, r);
+        for (int r = 0; r < rows; r++)
+            mat_row(t->lse, i * n + row + r)[head] = slot < 0 ? -INFINITY : attend_lse(&a, r);
     }
 }
 
@@ -73,7 +74,8 @@ static void body(void *context, int64_t begin, int64_t end, int worker) {
 
 static void fill(struct mat m, int64_t first, int64_t last, float value) {
     for (int64_t row = first; row < last; row++)
-        for (int64_t c = 0; c < m.cols; c++) mat_row(m, row)[c] = value;
+        for (int64_t c = 0; c < m.cols; c++)
+            mat_row(m, row)[c] = value;
 }
 
 static void check_blocks(const struct gca_blocks *b, int64_t rows) {
@@ -88,7 +90,8 @@ static void check_pool(const struct gca_pool *p, struct mat q, int heads) {
 
 static void partial(struct device *dev, struct mat part, struct mat lse, struct mat q, struct gca_pool pool,
                     struct gca_blocks blocks, int heads) {
-    int64_t n = q.rows, first = blocks.blocks ? blocks.row_begin[0] : n, last = blocks.blocks ? blocks.row_begin[blocks.blocks] : n;
+    int64_t n = q.rows, first = blocks.blocks ? blocks.row_begin[0] : n,
+            last = blocks.blocks ? blocks.row_begin[blocks.blocks] : n;
     check_blocks(&blocks, n);
     check_pool(&pool, q, heads);
     assert(part.rows == blocks.k * n && lse.rows == part.rows && part.cols == q.cols && lse.cols == heads);
@@ -102,8 +105,10 @@ static void partial(struct device *dev, struct mat part, struct mat lse, struct 
     threads_for(dev->threads, (int64_t)blocks.blocks * heads, 1, body, &t);
 }
 
-static void forward(struct device *dev, struct mat o, struct mat q, struct gca_pool pool, struct gca_blocks blocks, int heads) {
-    int64_t n = q.rows, first = blocks.blocks ? blocks.row_begin[0] : n, last = blocks.blocks ? blocks.row_begin[blocks.blocks] : n;
+static void forward(struct device *dev, struct mat o, struct mat q, struct gca_pool pool, struct gca_blocks blocks,
+                    int heads) {
+    int64_t n = q.rows, first = blocks.blocks ? blocks.row_begin[0] : n,
+            last = blocks.blocks ? blocks.row_begin[blocks.blocks] : n;
     check_blocks(&blocks, n);
     check_pool(&pool, q, heads);
     assert(o.rows == n && o.cols == q.cols && blocks.weight);
@@ -116,7 +121,8 @@ static void forward(struct device *dev, struct mat o, struct mat q, struct gca_p
 /* Factors of the parts of one row and head: the block's weights, or the softmax of the row's lse. */
 static float lse_top(const struct task *t, int64_t row, int64_t head) {
     float top = -INFINITY;
-    for (int64_t i = 0; i < t->blocks.k; i++) top = fmaxf(top, mat_row(t->lse, i * t->o.rows + row)[head]);
+    for (int64_t i = 0; i < t->blocks.k; i++)
+        top = fmaxf(top, mat_row(t->lse, i * t->o.rows + row)[head]);
     return top;
 }
 
@@ -129,13 +135,15 @@ static void combine_row(const struct task *t, int64_t block, int64_t row) {
         for (int64_t i = 0; i < k; i++) {
             if (t->blocks.slot[block * k + i] < 0) continue;
             const float *part = mat_row(t->q, i * n + row) + head * t->dim;
-            float factor = t->blocks.weight ? t->blocks.weight[block * k + i]
-                                            : expf(mat_row(t->lse, i * n + row)[head] - top);
+            float factor =
+                t->blocks.weight ? t->blocks.weight[block * k + i] : expf(mat_row(t->lse, i * n + row)[head] - top);
             sum += factor;
-            for (int c = 0; c < t->dim; c++) o[c] += factor * part[c];
+            for (int c = 0; c < t->dim; c++)
+                o[c] += factor * part[c];
         }
         if (t->blocks.weight || sum == 0.0f) continue;
-        for (int c = 0; c < t->dim; c++) o[c] /= sum;
+        for (int c = 0; c < t->dim; c++)
+            o[c] /= sum;
     }
 }
 
@@ -143,17 +151,21 @@ static void combine_body(void *context, int64_t begin, int64_t end, int worker) 
     const struct task *t = context;
     (void)worker;
     for (int64_t block = begin; block < end; block++)
-        for (int64_t row = t->blocks.row_begin[block]; row < t->blocks.row_begin[block + 1]; row++) combine_row(t, block, row);
+        for (int64_t row = t->blocks.row_begin[block]; row < t->blocks.row_begin[block + 1]; row++)
+            combine_row(t, block, row);
 }
 
-static void combine(struct device *dev, struct mat o, struct mat part, struct mat lse, struct gca_blocks blocks, int heads) {
-    int64_t n = o.rows, first = blocks.blocks ? blocks.row_begin[0] : n, last = blocks.blocks ? blocks.row_begin[blocks.blocks] : n;
+static void combine(struct device *dev, struct mat o, struct mat part, struct mat lse, struct gca_blocks blocks,
+                    int heads) {
+    int64_t n = o.rows, first = blocks.blocks ? blocks.row_begin[0] : n,
+            last = blocks.blocks ? blocks.row_begin[blocks.blocks] : n;
     check_blocks(&blocks, n);
     assert(heads > 0 && o.cols % heads == 0 && part.cols == o.cols && part.rows == blocks.k * n);
     assert(blocks.weight || (lse.rows == part.rows && lse.cols == heads));
     fill(o, 0, first, 0.0f);
     fill(o, last, n, 0.0f);
-    struct task t = {.dev = dev, .o = o, .lse = lse, .q = part, .blocks = blocks, .heads = heads, .dim = (int)(o.cols / heads)};
+    struct task t = {
+        .dev = dev, .o = o, .lse = lse, .q = part, .blocks = blocks, .heads = heads, .dim = (int)(o.cols / heads)};
     threads_for(dev->threads, blocks.blocks, 1, combine_body, &t);
 }
 

@@ -10,7 +10,11 @@
 
 enum { FEW_ROWS = 8, TILE_ROWS = 256, TILE_COLS = 1024, RANGE_BYTES = 1 << 16 };
 
-struct task { struct mat y, x, w; int64_t tiles_across; bool accumulate; };
+struct task {
+    struct mat y, x, w;
+    int64_t tiles_across;
+    bool accumulate;
+};
 
 static void tile_body(void *context, int64_t begin, int64_t end, int worker) {
     const struct task *t = context;
@@ -32,16 +36,19 @@ SIMD void few_block(const struct task *t, int64_t col, int block, int n) {
     const float *w = mat_row(t->w, col), *x = t->x.data;
     for (; i + LANES <= in; i += LANES) {
         vf xs[FEW_ROWS];
-        for (int r = 0; r < n; r++) xs[r] = v_load(x + r * t->x.stride + i);
+        for (int r = 0; r < n; r++)
+            xs[r] = v_load(x + r * t->x.stride + i);
         for (int b = 0; b < block; b++) {
             vf weight = v_load(w + b * t->w.stride + i);
-            for (int r = 0; r < n; r++) sum[b][r] += weight * xs[r];
+            for (int r = 0; r < n; r++)
+                sum[b][r] += weight * xs[r];
         }
     }
     if (i < in)
         for (int b = 0; b < block; b++)
             for (int r = 0; r < n; r++)
-                sum[b][r] += v_load_part(w + b * t->w.stride + i, in - i) * v_load_part(x + r * t->x.stride + i, in - i);
+                sum[b][r] +=
+                    v_load_part(w + b * t->w.stride + i, in - i) * v_load_part(x + r * t->x.stride + i, in - i);
     for (int r = 0; r < n; r++)
         for (int b = 0; b < block; b++) {
             float *y = mat_row(t->y, r) + col + b;
@@ -50,22 +57,40 @@ SIMD void few_block(const struct task *t, int64_t col, int block, int n) {
 }
 
 SIMD void few_range(const struct task *t, int64_t begin, int64_t end, int block, int n) {
-    for (; begin + block <= end; begin += block) few_block(t, begin, block, n);
-    for (; begin < end; begin++) few_block(t, begin, 1, n);
+    for (; begin + block <= end; begin += block)
+        few_block(t, begin, block, n);
+    for (; begin < end; begin++)
+        few_block(t, begin, 1, n);
 }
 
 static void few_body(void *context, int64_t begin, int64_t end, int worker) {
     const struct task *t = context;
     (void)worker;
     switch (t->x.rows) {
-    case 1: few_range(t, begin, end, 8, 1); break;
-    case 2: few_range(t, begin, end, 4, 2); break;
-    case 3: few_range(t, begin, end, 4, 3); break;
-    case 4: few_range(t, begin, end, 4, 4); break;
-    case 5: few_range(t, begin, end, 2, 5); break;
-    case 6: few_range(t, begin, end, 2, 6); break;
-    case 7: few_range(t, begin, end, 2, 7); break;
-    default: few_range(t, begin, end, 2, 8); break;
+    case 1:
+        few_range(t, begin, end, 8, 1);
+        break;
+    case 2:
+        few_range(t, begin, end, 4, 2);
+        break;
+    case 3:
+        few_range(t, begin, end, 4, 3);
+        break;
+    case 4:
+        few_range(t, begin, end, 4, 4);
+        break;
+    case 5:
+        few_range(t, begin, end, 2, 5);
+        break;
+    case 6:
+        few_range(t, begin, end, 2, 6);
+        break;
+    case 7:
+        few_range(t, begin, end, 2, 7);
+        break;
+    default:
+        few_range(t, begin, end, 2, 8);
+        break;
     }
 }
 

@@ -5,7 +5,6 @@
 #include "kernels/model_config.h"
 #include "base/file.h"
 #include "base/json.h"
-#include <assert.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -18,30 +17,40 @@ struct raw {
     int32_t layers[MODEL_GROUPS_MAX + 1];
     int n_layers;
     double rms_eps;
-    int input;                           /* -1: absent */
+    int input; /* -1: absent */
     int retrieval_proj, off_by_one, tied, bias, alibi;
     bool silu;
 };
 
-static const struct { const char *key; size_t offset; int32_t lowest, highest; } whole_numbers[] = {
-    {"vocab_size", offsetof(struct raw, vocab_size), 2, 1 << 22},
-    {"hidden_size", offsetof(struct raw, hidden), 2, 1 << 16},
-    {"intermediate_size", offsetof(struct raw, ffn), 1, 1 << 18},
-    {"num_attention_heads", offsetof(struct raw, heads), 1, 1 << 10},
-    {"num_key_value_heads", offsetof(struct raw, kv_heads), 1, 1 << 10},
-    {"encoder_layers", offsetof(struct raw, encoder_layers), 0, LAYERS_MAX},
-    {"enc_chunk_size", offsetof(struct raw, chunk), 1, 1 << 16},
-    {"chunk_topk", offsetof(struct raw, topk), 0, 1 << 10},
-    {"slide_window", offsetof(struct raw, window), 0, 1 << 24},
-    {"chunk_id", offsetof(struct raw, landmark_id), -1, 1 << 22},
-    {"mask_id", offsetof(struct raw, mask_id), -1, 1 << 22},
-    {"pad_id", offsetof(struct raw, pad_id), -1, 1 << 22},
-    {"eos_id", offsetof(struct raw, eos_id), -1, 1 << 22},
+static const struct {
+    const char *key;
+    size_t offset;
+    int32_t lowest, highest;
+    bool needed;
+} whole_numbers[] = {
+    {"vocab_size", offsetof(struct raw, vocab_size), 2, 1 << 22, true},
+    {"hidden_size", offsetof(struct raw, hidden), 2, 1 << 16, true},
+    {"intermediate_size", offsetof(struct raw, ffn), 2, 1 << 18, true},
+    {"num_attention_heads", offsetof(struct raw, heads), 1, 1 << 10, true},
+    {"num_key_value_heads", offsetof(struct raw, kv_heads), 1, 1 << 10, false},
+    {"encoder_layers", offsetof(struct raw, encoder_layers), 0, LAYERS_MAX, false},
+    {"enc_chunk_size", offsetof(struct raw, chunk), 1, 1 << 16, false},
+    {"chunk_topk", offsetof(struct raw, topk), 0, 1 << 10, false},
+    {"slide_window", offsetof(struct raw, window), 0, 1 << 24, true},
+    {"chunk_id", offsetof(struct raw, landmark_id), -1, 1 << 22, false},
+    {"mask_id", offsetof(struct raw, mask_id), -1, 1 << 22, false},
+    {"pad_id", offsetof(struct raw, pad_id), -1, 1 << 22, false},
+    {"eos_id", offsetof(struct raw, eos_id), -1, 1 << 22, false},
 };
 
-static const struct { const char *key; size_t offset; } flags[] = {
-    {"retrieval_proj", offsetof(struct raw, retrieval_proj)}, {"softmax_off_by_one", offsetof(struct raw, off_by_one)},
-    {"tie_word_embeddings", offsetof(struct raw, tied)},      {"attention_bias", offsetof(struct raw, bias)},
+static const struct {
+    const char *key;
+    size_t offset;
+} flags[] = {
+    {"retrieval_proj", offsetof(struct raw, retrieval_proj)},
+    {"softmax_off_by_one", offsetof(struct raw, off_by_one)},
+    {"tie_word_embeddings", offsetof(struct raw, tied)},
+    {"attention_bias", offsetof(struct raw, bias)},
     {"enable_alibi", offsetof(struct raw, alibi)},
 };
 
@@ -54,7 +63,8 @@ static enum status read_layers(struct json *j, struct raw *raw) {
         if (event != JSON_NUMBER) return json_fail(j, "decoder_layers: a number of layers");
         TRY(json_int(j, &value));
         if (value < 1 || value > LAYERS_MAX)
-            return fail(STATUS_INVALID, "%s: decoder_layers holds %lld: each must be from 1 to %d", j->name, (long long)value, LAYERS_MAX);
+            return fail(STATUS_INVALID, "%s: decoder_layers holds %lld: each must be from 1 to %d", j->name,
+                        (long long)value, LAYERS_MAX);
         if (raw->n_layers > MODEL_GROUPS_MAX)
             return fail(STATUS_UNSUPPORTED, "%s: decoder_layers has more than %d groups", j->name, MODEL_GROUPS_MAX);
         raw->layers[raw->n_layers++] = (int32_t)value;
@@ -67,9 +77,12 @@ static enum status read_text(struct json *j, const char *what) {
 
 static enum status read_input(struct json *j, struct raw *raw) {
     TRY(read_text(j, "encoder_input: \"hidden\" or \"tokens\""));
-    if (json_equals(j, "hidden")) raw->input = ENCODER_INPUT_HIDDEN;
-    else if (json_equals(j, "tokens")) raw->input = ENCODER_INPUT_TOKENS;
-    else return json_fail(j, "encoder_input: \"hidden\" or \"tokens\"");
+    if (json_equals(j, "hidden"))
+        raw->input = ENCODER_INPUT_HIDDEN;
+    else if (json_equals(j, "tokens"))
+        raw->input = ENCODER_INPUT_TOKENS;
+    else
+        return json_fail(j, "encoder_input: \"hidden\" or \"tokens\"");
     return STATUS_OK;
 }
 
@@ -94,7 +107,8 @@ static enum status read_member(struct json *j, struct raw *raw) {
         memcpy((char *)raw + flags[i].offset, &number, sizeof number);
         return STATUS_OK;
     }
-    if (json_equals(j, "decoder_layers")) return raw->n_layers ? json_fail(j, "decoder_layers once") : read_layers(j, raw);
+    if (json_equals(j, "decoder_layers"))
+        return raw->n_layers ? json_fail(j, "decoder_layers once") : read_layers(j, raw);
     if (json_equals(j, "encoder_input")) return read_input(j, raw);
     if (json_equals(j, "rms_norm_eps")) return json_next_double(j, &raw->rms_eps);
     if (json_equals(j, "hidden_act")) {
@@ -107,58 +121,83 @@ static enum status read_member(struct json *j, struct raw *raw) {
 
 static enum status check_kind(const char *name, const struct raw *r) {
     if (!r->silu) return fail(STATUS_UNSUPPORTED, "%s: hidden_act must be \"silu\"", name);
-    if (r->bias == 1) return fail(STATUS_UNSUPPORTED, "%s: attention_bias must be false: the network has no biases", name);
-    if (r->tied == 0) return fail(STATUS_UNSUPPORTED, "%s: tie_word_embeddings must be true: the head is the embedding", name);
-    if (r->alibi == 0) return fail(STATUS_UNSUPPORTED, "%s: enable_alibi must be true: positions come from ALiBi", name);
+    if (r->bias == 1)
+        return fail(STATUS_UNSUPPORTED, "%s: attention_bias must be false: the network has no biases", name);
+    if (r->tied == 0)
+        return fail(STATUS_UNSUPPORTED, "%s: tie_word_embeddings must be true: the head is the embedding", name);
+    if (r->alibi == 0)
+        return fail(STATUS_UNSUPPORTED, "%s: enable_alibi must be true: positions come from ALiBi", name);
     if (r->kv_heads != UNSET && r->kv_heads != r->heads)
-        return fail(STATUS_UNSUPPORTED, "%s: num_key_value_heads is %d: must equal num_attention_heads, %d", name, r->kv_heads, r->heads);
+        return fail(STATUS_UNSUPPORTED, "%s: num_key_value_heads is %d: must equal num_attention_heads, %d", name,
+                    r->kv_heads, r->heads);
     return STATUS_OK;
 }
 
 static enum status check_id(const char *name, const char *key, int32_t id, int32_t vocab_size, bool needed) {
-    if (id == UNSET || id == -1)
-        return needed ? fail(STATUS_INVALID, "%s: %s is missing", name, key) : STATUS_OK;
-    if (id >= vocab_size) return fail(STATUS_INVALID, "%s: %s is %d: the vocabulary has %d ids", name, key, id, vocab_size);
+    if (id == UNSET || id == -1) return needed ? fail(STATUS_INVALID, "%s: %s is missing", name, key) : STATUS_OK;
+    if (id >= vocab_size)
+        return fail(STATUS_INVALID, "%s: %s is %d: the vocabulary has %d ids", name, key, id, vocab_size);
     return STATUS_OK;
 }
 
 static enum status check_sizes(const char *name, const struct raw *r) {
-    for (size_t i = 0; i < 4; i++) {
-        static const size_t needed[] = {0, 1, 2, 3};
+    for (size_t i = 0; i < ARRAY_LEN(whole_numbers); i++) {
         int32_t value;
-        memcpy(&value, (const char *)r + whole_numbers[needed[i]].offset, sizeof value);
-        if (value == UNSET) return fail(STATUS_INVALID, "%s: %s is missing", name, whole_numbers[needed[i]].key);
+        memcpy(&value, (const char *)r + whole_numbers[i].offset, sizeof value);
+        if (whole_numbers[i].needed && value == UNSET)
+            return fail(STATUS_INVALID, "%s: %s is missing", name, whole_numbers[i].key);
     }
     if (r->n_layers == 0) return fail(STATUS_INVALID, "%s: decoder_layers is missing", name);
-    if (r->window == UNSET) return fail(STATUS_INVALID, "%s: slide_window is missing", name);
+    if (r->rms_eps == 0.0) return fail(STATUS_INVALID, "%s: rms_norm_eps is missing or 0", name);
     if (r->hidden % r->heads)
-        return fail(STATUS_INVALID, "%s: hidden_size %d is not a multiple of num_attention_heads %d", name, r->hidden, r->heads);
+        return fail(STATUS_INVALID, "%s: hidden_size %d is not a multiple of num_attention_heads %d", name, r->hidden,
+                    r->heads);
     int dim = r->hidden / r->heads;
-    if (dim % 2 || dim > 512) return fail(STATUS_UNSUPPORTED, "%s: a head has %d numbers: must be even, and at most 512", name, dim);
-    if (!(r->rms_eps > 0.0 && r->rms_eps < 1.0)) return fail(STATUS_INVALID, "%s: rms_norm_eps is %g: must be between 0 and 1", name, r->rms_eps);
+    if (dim % 2 || dim > 512)
+        return fail(STATUS_UNSUPPORTED, "%s: a head has %d numbers: must be even, and at most 512", name, dim);
+    if (!(r->rms_eps > 0.0 && r->rms_eps < 1.0))
+        return fail(STATUS_INVALID, "%s: rms_norm_eps is %g: must be between 0 and 1", name, r->rms_eps);
     return STATUS_OK;
 }
 
 static enum status check_retrieval(const char *name, const struct raw *r) {
-    if (r->n_layers == 1) return fail(STATUS_INVALID, "%s: encoder_layers is %d, but decoder_layers has no retrieval group", name, r->encoder_layers);
-    if (r->encoder_layers < 1) return fail(STATUS_INVALID, "%s: encoder_layers must be at least 1: decoder_layers has retrieval groups", name);
+    if (r->n_layers == 1)
+        return fail(STATUS_INVALID, "%s: encoder_layers is %d, but decoder_layers has no retrieval group", name,
+                    r->encoder_layers);
+    if (r->encoder_layers < 1)
+        return fail(STATUS_INVALID, "%s: encoder_layers must be at least 1: decoder_layers has retrieval groups", name);
     if (r->chunk != 63 && r->chunk != 64)
-        return r->chunk == UNSET ? fail(STATUS_INVALID, "%s: enc_chunk_size is missing", name)
-                                 : fail(STATUS_UNSUPPORTED, "%s: enc_chunk_size is %d: must be 63 or 64", name, r->chunk);
+        return r->chunk == UNSET
+                   ? fail(STATUS_INVALID, "%s: enc_chunk_size is missing", name)
+                   : fail(STATUS_UNSUPPORTED, "%s: enc_chunk_size is %d: must be 63 or 64", name, r->chunk);
     if (r->topk == UNSET || r->topk < 1) return fail(STATUS_INVALID, "%s: chunk_topk must be at least 1", name);
     return STATUS_OK;
 }
 
-static int32_t or_default(int32_t value, int32_t otherwise) { return value == UNSET ? otherwise : value; }
+static int32_t or_default(int32_t value, int32_t otherwise) {
+    return value == UNSET ? otherwise : value;
+}
 
 static void take(struct model_config *c, const struct raw *r) {
     *c = (struct model_config){
-        .vocab_size = r->vocab_size, .hidden = r->hidden, .ffn = r->ffn, .heads = r->heads, .head_dim = r->hidden / r->heads,
-        .lower_layers = r->layers[0], .groups = r->n_layers - 1, .encoder_layers = or_default(r->encoder_layers, 0),
-        .chunk = or_default(r->chunk, 63), .topk = or_default(r->topk, 0), .window = r->window,
-        .landmark_id = or_default(r->landmark_id, -1), .mask_id = or_default(r->mask_id, -1),
-        .pad_id = or_default(r->pad_id, -1), .eos_id = or_default(r->eos_id, -1), .rms_eps = (float)r->rms_eps,
-        /* rope_theta of a published config belongs to a rotary decoder that is switched off: the encoder never reads it. */
+        .vocab_size = r->vocab_size,
+        .hidden = r->hidden,
+        .ffn = r->ffn,
+        .heads = r->heads,
+        .head_dim = r->hidden / r->heads,
+        .lower_layers = r->layers[0],
+        .groups = r->n_layers - 1,
+        .encoder_layers = or_default(r->encoder_layers, 0),
+        .chunk = or_default(r->chunk, 63),
+        .topk = or_default(r->topk, 0),
+        .window = r->window,
+        .landmark_id = or_default(r->landmark_id, -1),
+        .mask_id = or_default(r->mask_id, -1),
+        .pad_id = or_default(r->pad_id, -1),
+        .eos_id = or_default(r->eos_id, -1),
+        .rms_eps = (float)r->rms_eps,
+        /* rope_theta of a published config belongs to a rotary decoder that is switched off: the encoder never reads
+           it. */
         .rope_theta = 10000.0f,
         .encoder_input = r->input == ENCODER_INPUT_TOKENS ? ENCODER_INPUT_TOKENS : ENCODER_INPUT_HIDDEN,
         .retrieval_proj = r->retrieval_proj == 1,
@@ -169,7 +208,8 @@ static void take(struct model_config *c, const struct raw *r) {
 }
 
 enum status model_config_parse(struct model_config *out, const char *name, const void *json, size_t bytes) {
-    struct raw r = {.rms_eps = 1e-6, .input = -1, .retrieval_proj = -1, .off_by_one = -1, .tied = -1, .bias = -1, .alibi = -1, .silu = true};
+    struct raw r = {
+        .input = -1, .retrieval_proj = -1, .off_by_one = -1, .tied = -1, .bias = -1, .alibi = -1, .silu = true};
     for (size_t i = 0; i < ARRAY_LEN(whole_numbers); i++)
         memcpy((char *)&r + whole_numbers[i].offset, &(int32_t){UNSET}, sizeof(int32_t));
     struct json j;
@@ -205,8 +245,11 @@ enum status model_config_load(struct model_config *out, const char *model_folder
 
 int model_config_layers(const struct model_config *c) {
     int layers = c->lower_layers;
-    for (int g = 0; g < c->groups; g++) layers += c->group_layers[g];
+    for (int g = 0; g < c->groups; g++)
+        layers += c->group_layers[g];
     return layers;
 }
 
-int model_config_positions(const struct model_config *c) { return c->chunk + 1; }
+int model_config_positions(const struct model_config *c) {
+    return c->chunk + 1;
+}

@@ -2,6 +2,7 @@
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { MODEL_GROUPS_MAX = 8 };

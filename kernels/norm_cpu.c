@@ -4,7 +4,11 @@
 #include <assert.h>
 #include <math.h>
 
-struct task { struct mat y, rstd, x; const float *w; float eps; };
+struct task {
+    struct mat y, rstd, x;
+    const float *w;
+    float eps;
+};
 
 static void body(void *context, int64_t begin, int64_t end, int worker) {
     const struct task *t = context;
@@ -14,8 +18,10 @@ static void body(void *context, int64_t begin, int64_t end, int worker) {
         float *y = mat_row(t->y, row);
         int64_t d = t->x.cols, i = 0;
         float rstd = 1.0f / sqrtf(v_dot(x, x, d) / (float)d + t->eps);
-        for (; i + LANES <= d; i += LANES) v_store(y + i, v_load(x + i) * rstd * v_load(t->w + i));
-        for (; i < d; i++) y[i] = x[i] * rstd * t->w[i];
+        for (; i + LANES <= d; i += LANES)
+            v_store(y + i, v_load(x + i) * rstd * v_load(t->w + i));
+        for (; i < d; i++)
+            y[i] = x[i] * rstd * t->w[i];
         if (t->rstd.data) *mat_row(t->rstd, row) = rstd;
     }
 }

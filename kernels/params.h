@@ -2,7 +2,8 @@
  *
  * The table of names and shapes comes from the config alone (model.md §12), so the same layout serves weights,
  * and later gradients and moments. Names are the published ones; a leading "module." is not accepted here
- * (drt-model convert strips it). Tied head and ALiBi slope buffers in a file are accepted and ignored. */
+ * (drt-model convert strips it); a Base LM's begin with "language_model.". Tied head and ALiBi slope buffers in a file
+ * are accepted and ignored. Tensors follow each other without gaps: q, k, v (gate, up) of a layer are one matrix too. */
 #pragma once
 #include "base/safetensors.h"
 #include "base/status.h"

@@ -1,13 +1,19 @@
 /* rope_cpu.c -- rotary positions from a table of cosines and sines, made in double and kept by the device: making it
  * costs as much as rotating a hundred chunks. A shape too large for the table computes each row's angles anew. */
-#include "kernels/rope.h"
 #include "kernels/device_internal.h"
+#include "kernels/rope.h"
 #include "kernels/simd_internal.h"
 #include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 
-struct task { struct device *dev; struct mat x; int half, period; float theta; bool table; };
+struct task {
+    struct device *dev;
+    struct mat x;
+    int half, period;
+    float theta;
+    bool table;
+};
 
 static void angles(float *cosine, float *sine, int half, int64_t position, float theta) {
     for (int t = 0; t < half; t++) {
@@ -20,7 +26,8 @@ static void angles(float *cosine, float *sine, int half, int64_t position, float
 static bool fill_table(struct device_rope *rope, int half, int period, float theta) {
     if ((int64_t)half * period > DEVICE_ROPE_MAX) return false;
     if (rope->half == half && rope->theta == theta && rope->period == period) return true;
-    for (int p = 0; p < period; p++) angles(rope->cosine + p * half, rope->sine + p * half, half, p, theta);
+    for (int p = 0; p < period; p++)
+        angles(rope->cosine + p * half, rope->sine + p * half, half, p, theta);
     rope->half = half;
     rope->period = period;
     rope->theta = theta;
@@ -54,7 +61,8 @@ static void body(void *context, int64_t begin, int64_t end, int worker) {
             sine = own + t->half;
         }
         float *x = mat_row(t->x, row);
-        for (int64_t head = 0; head < t->x.cols; head += 2 * t->half) rotate(x + head, cosine, sine, t->half);
+        for (int64_t head = 0; head < t->x.cols; head += 2 * t->half)
+            rotate(x + head, cosine, sine, t->half);
     }
 }
 

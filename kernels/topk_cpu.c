@@ -3,9 +3,9 @@
  * The order (score, then smaller index) is total, so the best k are one set whoever finds them, and lists of several
  * threads can be merged. Many queries: a task is a block of queries against all landmarks, scores by OpenBLAS in
  * blocks. Few: reading the landmarks is the cost, so a task is a range of landmarks, with lists of the worker's own. */
-#include "kernels/topk.h"
 #include "kernels/device_internal.h"
 #include "kernels/simd_internal.h"
+#include "kernels/topk.h"
 #include <assert.h>
 #include <cblas.h>
 #include <limits.h>
@@ -14,7 +14,10 @@
 
 enum { FEW_QUERIES = 8, QUERIES = 32, LANDMARKS = 512, RANGE = 2048 };
 
-struct list { int64_t *index; float *score; };           /* k places, best first; empty ones -1, -inf */
+struct list {
+    int64_t *index;
+    float *score;
+}; /* k places, best first; empty ones -1, -inf */
 
 struct task {
     struct device *dev;
@@ -32,7 +35,9 @@ static void list_clear(struct list l, int64_t n) {
     }
 }
 
-static struct list list_at(struct list l, int64_t place) { return (struct list){l.index + place, l.score + place}; }
+static struct list list_at(struct list l, int64_t place) {
+    return (struct list){l.index + place, l.score + place};
+}
 
 static bool better(float score, int64_t index, float than, int64_t than_index) {
     return score > than || (score == than && (than_index < 0 || index < than_index));
@@ -50,11 +55,14 @@ static void list_offer(struct list l, int k, float score, int64_t index) {
     l.index[place] = index;
 }
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
 
 static void many_block(const struct task *t, float *scores, int64_t first, int64_t n) {
     int64_t seen = 0;
-    for (int64_t q = first; q < first + n; q++) seen = t->visible[q] > seen ? t->visible[q] : seen;
+    for (int64_t q = first; q < first + n; q++)
+        seen = t->visible[q] > seen ? t->visible[q] : seen;
     for (int64_t base = 0; base < seen; base += LANDMARKS) {
         int64_t m = smaller(seen - base, LANDMARKS);
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)m, (int)t->queries.cols, t->scale,
@@ -63,7 +71,8 @@ static void many_block(const struct task *t, float *scores, int64_t first, int64
         for (int64_t q = 0; q < n; q++) {
             struct list l = list_at(t->out, (first + q) * t->k);
             int64_t live = smaller(t->visible[first + q] - base, m);
-            for (int64_t i = 0; i < live; i++) list_offer(l, t->k, scores[q * LANDMARKS + i], base + i);
+            for (int64_t i = 0; i < live; i++)
+                list_offer(l, t->k, scores[q * LANDMARKS + i], base + i);
         }
     }
 }
@@ -97,8 +106,10 @@ static void few_body(void *context, int64_t begin, int64_t end, int worker) {
 static void few(struct task *t) {
     int workers = device_cpu(t->dev)->workers;
     int64_t seen = 0, places = t->queries.rows * t->k;
-    for (int64_t q = 0; q < t->queries.rows; q++) seen = t->visible[q] > seen ? t->visible[q] : seen;
-    for (int w = 0; w < workers; w++) list_clear(worker_lists(t, w), places);
+    for (int64_t q = 0; q < t->queries.rows; q++)
+        seen = t->visible[q] > seen ? t->visible[q] : seen;
+    for (int w = 0; w < workers; w++)
+        list_clear(worker_lists(t, w), places);
     threads_for(t->dev->threads, seen, RANGE, few_body, t);
     for (int w = 0; w < workers; w++) {
         struct list found = worker_lists(t, w);
@@ -111,7 +122,8 @@ static void forward(struct device *dev, int64_t *index, float *score, struct mat
                     const int64_t *visible, int k) {
     assert(k >= 1 && (landmarks.rows == 0 || queries.cols == landmarks.cols));
     assert(queries.stride <= INT_MAX && landmarks.stride <= INT_MAX);
-    for (int64_t q = 0; q < queries.rows; q++) assert(visible[q] >= 0 && visible[q] <= landmarks.rows);
+    for (int64_t q = 0; q < queries.rows; q++)
+        assert(visible[q] >= 0 && visible[q] <= landmarks.rows);
     struct task t = {dev, queries, landmarks, visible, {index, score}, k, 1.0f / sqrtf((float)queries.cols)};
     list_clear(t.out, queries.rows * k);
     size_t list_bytes = (size_t)queries.rows * (size_t)k * (sizeof(int64_t) + sizeof(float));
