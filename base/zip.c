@@ -94,7 +94,7 @@ static bool read_zip64(struct zip_member *m, const uint8_t *extra, size_t bytes)
 }
 
 static enum status read_directory(struct zip *z) {
-    struct directory directory;
+    struct directory directory = {0};
     TRY(find_directory(z, &directory));
     if (!inside(z, directory.offset, directory.bytes) || directory.count > directory.bytes / ENTRY_BYTES)
         return fail(STATUS_INVALID, "%s: the zip directory does not fit into the file: cut short or damaged", z->name);
