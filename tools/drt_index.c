@@ -1,0 +1,100 @@
+/* drt_index.c -- drt-index: builds, searches and looks after chunk stores. Subcommands are in drt_index_<name>.c. */
+#include "tools/drt_index.h"
+#include "base/memory.h"
+#include <string.h>
+
+struct command {
+    const char *name, *what;
+    int (*run)(int argc, char **argv, const char **operands);
+};
+static const struct command commands[] = {
+    {"build", "make a store from a corpus", drt_index_build},
+    {"add", "put more documents into a store", drt_index_add},
+    {"search", "find the chunks that the model would retrieve for a text", drt_index_search},
+    {"stats", "show what a store holds", drt_index_stats},
+    {"verify", "look for missing, short or damaged files", drt_index_verify},
+    {"repair", "make again what can be derived, remove rubbish", drt_index_repair},
+    {"recall", "measure the index against exact search", drt_index_recall},
+    {"export", "print chunks, positions and landmarks as JSON lines", drt_index_export},
+    {"doctor", "show the linked libraries, the machine's limits, and advice", drt_index_doctor},
+};
+
+static void print_help(FILE *out) {
+    fputs("drt-index -- chunk stores for retrieval language models\n\n"
+          "A store holds a corpus cut into chunks, one landmark vector for each, and an index over the vectors. It is "
+          "one\n"
+          "folder. One process may write to it while any number read.\n\n"
+          "usage: drt-index COMMAND [options]      (drt-index COMMAND --help shows a command's options)\n\n",
+          out);
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].what);
+    fputs("\nexamples:\n"
+          "  drt-index build corpus/ more.jsonl.zst --out store\n"
+          "  drt-index search \"how are page tables locked\" --store store\n"
+          "  drt-index verify --store store --deep\n\n"
+          "Results go to standard output; progress and errors to standard error. Exit code: 0 done, 1 failed (or "
+          "stopped, or\n"
+          "problems found), 2 wrong usage.\n",
+          out);
+}
+
+int drt_index_exit(enum status status) {
+    if (status == STATUS_OK) return 0;
+    fflush(stdout);
+    fprintf(stderr, "drt-index: %s\n", status_message());
+    return 1;
+}
+
+int drt_index_usage(const char *command, const char *what) {
+    fprintf(stderr, "drt-index %s: %s (see drt-index %s --help)\n", command, what, command);
+    return 2;
+}
+
+const char *drt_index_hex(char out[33], const uint8_t bytes[16]) {
+    for (int i = 0; i < 16; i++)
+        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+    return out;
+}
+
+enum status opened_store_open(struct opened_store *out, const char *dir) {
+    memset(out, 0, sizeof *out);
+    TRY(store_open(&out->store, dir));
+    enum status status = store_view_open(&out->view, out->store);
+    if (status == STATUS_OK)
+        store_view_info(out->view, &out->info);
+    else
+        opened_store_close(out);
+    return status;
+}
+
+void opened_store_close(struct opened_store *s) {
+    store_view_close(s->view);
+    store_close(s->store);
+    memset(s, 0, sizeof *s);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        print_help(stderr);
+        return 2;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_help(stdout);
+        return 0;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+        if (strcmp(argv[1], commands[i].name) != 0) continue;
+        void *operands;
+        enum status status = memory_allocate(&operands, (size_t)argc, sizeof(char *));
+        if (status != STATUS_OK) return drt_index_exit(status);
+        int code = commands[i].run(argc - 1, argv + 1, operands);
+        memory_free(operands);
+        if (fflush(stdout) != 0 || ferror(stdout)) {
+            fprintf(stderr, "drt-index: standard output cannot be written (is the disk full?)\n");
+            return code ? code : 1;
+        }
+        return code;
+    }
+    fprintf(stderr, "drt-index: there is no command \"%s\" (see drt-index --help)\n", argv[1]);
+    return 2;
+}
