@@ -172,6 +172,10 @@ static int walk(const struct arg_program *program, int argc, char **argv, const 
     for (int i = 1; i < argc; i++) {
         const char *argument = argv[i];
         if (only_operands || argument[0] != '-' || argument[1] == 0) {
+            if (program->max_operands >= 0 && *n_operands == program->max_operands) {
+                if (help_only) continue;
+                return usage_error(program, "'%s' is one argument too many (quote text that has spaces)", argument);
+            }
             operands[(*n_operands)++] = argument;
             continue;
         }
@@ -218,9 +222,6 @@ int args_parse(const struct arg_program *program, int argc, char **argv, const c
     if (code >= 0) return code;
     if (*n_operands < program->min_operands)
         return usage_error(program, "something is missing: usage is %s %s", program->name, program->synopsis);
-    if (program->max_operands >= 0 && *n_operands > program->max_operands)
-        return usage_error(program, "'%s' is one argument too many (quote text that has spaces)",
-                           operands[program->max_operands]);
     return -1;
 }
 
