@@ -27,6 +27,7 @@ struct arg_program {
     const struct arg_option *options; int n_options;
     int min_operands, max_operands;      /* max < 0: any number */
 };
-/* operands[] gets pointers into argv (room for max_operands; for argc when there is no maximum). Returns -1 to go on, else the exit code to leave with (0 after --help). */
+/* operands[] gets pointers into argv: room for max_operands, or for argc when there is no maximum. Returns -1 to go on,
+ * else the exit code to leave with (0 after --help). */
 int args_parse(const struct arg_program *program, int argc, char **argv, const char **operands, int *n_operands);
 void args_help(const struct arg_program *program, FILE *out);

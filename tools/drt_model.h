@@ -1,0 +1,30 @@
+/* drt_model.h -- the parts of drt-model. Each subcommand takes argv from its own name on and gives the exit code. */
+#pragma once
+#include "base/file.h"
+#include "base/safetensors.h"
+#include "kernels/model_config.h"
+#include <stdio.h>
+
+int model_info(int argc, char **argv);
+int model_init(int argc, char **argv);
+int model_convert(int argc, char **argv);
+
+/* Prints the thread's last message as an error of drt-model; gives 1. */
+int model_failed(void);
+/* "f32", "bf16", "f16". */
+enum status model_dtype_parse(enum safetensors_dtype *out, const char *name);
+
+/* A model folder in the making: written as `<folder>.tmp`, then renamed, so that nobody sees half a model. */
+struct new_folder { char path[FILE_PATH_MAX], temporary[FILE_PATH_MAX]; bool replace; };
+/* An existing folder is refused; with `force` it is replaced, if it holds nothing but a model's files. */
+enum status new_folder_begin(struct new_folder *f, const char *path, bool force);
+enum status new_folder_write(const struct new_folder *f, const char *name, const void *data, size_t bytes);
+/* Checks that the tokenizer fits the model, and copies it. path NULL: says on stderr that there is none. */
+enum status new_folder_tokenizer(const struct new_folder *f, const char *path, const struct model_config *config);
+enum status new_folder_publish(struct new_folder *f);
+void new_folder_discard(struct new_folder *f);            /* after a failure */
+
+/* A config.json for tensors of these names and shapes, as the released trainer names them. What shapes cannot tell is
+ * assumed as released and said on `notes`. *json is freed with free. */
+enum status model_guess_config(char **json, size_t *bytes, const struct tensor_view *tensors, int count, const char *path,
+                               FILE *notes);
