@@ -1,11 +1,17 @@
 /* matmul.h -- y = x w^T (+ y): the Linear layer without bias (model.md, notation).
  *
- * y [n, out], x [n, in], w [out, in]. y may not overlap x or w. Sums run in float32. */
+ * y [n, out], x [n, in], w [out, in]. y may not overlap x or w. Sums run in float32.
+ *
+ * Weights that meet many rows may be packed once, into packed_elements(out, in) floats of the device. A packed product
+ * gives a row of y the same bits whatever rows are computed with it: what is stored for good (landmarks) goes this way. */
 #pragma once
 #include "kernels/device.h"
 #include <stdbool.h>
 
 struct matmul_ops {
     void (*forward)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);
+    int64_t (*packed_elements)(int64_t out, int64_t in);
+    void (*pack)(struct device *dev, float *packed, struct mat w);
+    void (*forward_packed)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);
 };
 extern const struct matmul_ops matmul_cpu;

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <cblas.h>
 #include <limits.h>
+#include <string.h>
 
 enum { FEW_ROWS = 8, TILE_ROWS = 256, TILE_COLS = 1024, RANGE_BYTES = 1 << 16 };
 
@@ -107,4 +108,101 @@ static void forward(struct device *dev, struct mat y, struct mat x, struct mat w
     }
 }
 
-const struct matmul_ops matmul_cpu = {.forward = forward};
+/* Packed: panels of PANEL outputs; a panel holds, for each of the `in` places, the PANEL weights side by side. */
+enum { PANEL = SIMD_VECTORS * LANES, DEPTH = 128, PACKED_ROWS = 128 };
+
+struct packed_task {
+    struct mat y, x;
+    const float *packed;
+    bool accumulate;
+};
+
+static int64_t packed_elements(int64_t out, int64_t in) {
+    return (out + PANEL - 1) / PANEL * PANEL * in;
+}
+
+static void pack(struct device *dev, float *packed, struct mat w) {
+    (void)dev;
+    for (int64_t first = 0; first < w.rows; first += PANEL)
+        for (int64_t i = 0; i < w.cols; i++)
+            for (int64_t o = first; o < first + PANEL; o++)
+                *packed++ = o < w.rows ? mat_row(w, o)[i] : 0.0f;
+}
+
+/* A block of `rows` rows and one panel, over places first .. first+depth-1. The sums wait in `sums` between depths, so
+ * that every y is one chain of fused multiply-adds in order of `in`, whatever the blocks. */
+SIMD void packed_block(float (*sums)[PANEL], const float *x, int64_t stride, const float *panel, int64_t depth,
+                       int rows) {
+    vf sum[SIMD_ROWS][SIMD_VECTORS];
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < SIMD_VECTORS; v++)
+            sum[r][v] = v_load(sums[r] + v * LANES);
+    for (int64_t i = 0; i < depth; i++) {
+        vf w[SIMD_VECTORS];
+        for (int v = 0; v < SIMD_VECTORS; v++)
+            w[v] = v_load(panel + i * PANEL + v * LANES);
+        for (int r = 0; r < rows; r++)
+            for (int v = 0; v < SIMD_VECTORS; v++)
+                sum[r][v] += x[r * stride + i] * w[v];
+    }
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < SIMD_VECTORS; v++)
+            v_store(sums[r] + v * LANES, sum[r][v]);
+}
+
+static void packed_rows(float (*sums)[PANEL], const float *x, int64_t stride, const float *panel, int64_t depth,
+                        int64_t rows) {
+    int64_t r = 0;
+    for (; r + SIMD_ROWS <= rows; r += SIMD_ROWS)
+        packed_block(sums + r, x + r * stride, stride, panel, depth, SIMD_ROWS);
+    for (; r + 2 <= rows; r += 2)
+        packed_block(sums + r, x + r * stride, stride, panel, depth, 2);
+    for (; r < rows; r++)
+        packed_block(sums + r, x + r * stride, stride, panel, depth, 1);
+}
+
+/* One block of rows, the panels begin .. end-1. A slice of a panel (DEPTH places) stays in the first-level cache while
+ * all rows of the block pass over it. */
+static void packed_panels(const struct packed_task *t, int64_t row, int64_t begin, int64_t end) {
+    _Alignas(64) float sums[PACKED_ROWS][PANEL];
+    int64_t rows = t->x.rows - row < PACKED_ROWS ? t->x.rows - row : PACKED_ROWS, in = t->x.cols;
+    for (int64_t p = begin; p < end; p++) {
+        int64_t cols = t->y.cols - p * PANEL < PANEL ? t->y.cols - p * PANEL : PANEL;
+        memset(sums, 0, (size_t)rows * sizeof sums[0]);
+        for (int64_t i = 0; i < in; i += DEPTH)
+            packed_rows(sums, mat_row(t->x, row) + i, t->x.stride, t->packed + (p * in + i) * PANEL,
+                        in - i < DEPTH ? in - i : DEPTH, rows);
+        for (int64_t r = 0; r < rows; r++) {
+            float *y = mat_row(t->y, row + r) + p * PANEL;
+            for (int64_t c = 0; c < cols; c++)
+                y[c] = t->accumulate ? y[c] + sums[r][c] : sums[r][c];
+        }
+    }
+}
+
+enum { PANELS_A_TASK = 8 };
+
+static void packed_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct packed_task *t = context;
+    int64_t panels = (t->y.cols + PANEL - 1) / PANEL, across = (panels + PANELS_A_TASK - 1) / PANELS_A_TASK;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t first = i % across * PANELS_A_TASK;
+        packed_panels(t, i / across * PACKED_ROWS, first,
+                      first + PANELS_A_TASK < panels ? first + PANELS_A_TASK : panels);
+    }
+}
+
+static void forward_packed(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate) {
+    assert(y.rows == x.rows && x.cols > 0);
+    struct packed_task t = {y, x, packed, accumulate};
+    int64_t panels = (y.cols + PANEL - 1) / PANEL, across = (panels + PANELS_A_TASK - 1) / PANELS_A_TASK;
+    threads_for(dev->threads, (y.rows + PACKED_ROWS - 1) / PACKED_ROWS * across, 1, packed_body, &t);
+}
+
+const struct matmul_ops matmul_cpu = {
+    .forward = forward,
+    .packed_elements = packed_elements,
+    .pack = pack,
+    .forward_packed = forward_packed,
+};

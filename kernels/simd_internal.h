@@ -9,6 +9,12 @@ enum { LANES = 16 };
 typedef float vf __attribute__((vector_size(64)));
 typedef int32_t vi __attribute__((vector_size(64)));
 typedef float vf_unaligned __attribute__((vector_size(64), aligned(4), may_alias));
+/* Sums that fit in registers, for loops that keep a block of them: 32 registers of 16 floats, or 16 of 8 (or less). */
+#if defined(__AVX512F__)
+enum { SIMD_VECTORS = 2, SIMD_ROWS = 8 };
+#else
+enum { SIMD_VECTORS = 1, SIMD_ROWS = 4 };
+#endif
 #define SIMD static inline __attribute__((always_inline, unused))
 
 SIMD vf v_load(const float *p) { return *(const vf_unaligned *)p; }
