@@ -1,8 +1,10 @@
 /* encoder.h -- the chunk encoder: a chunk's tokens (or hidden rows) to its landmark vector and its K, V (model.md §3).
  *
  * A chunk is `chunk` real ids and the landmark behind them (S = chunk + 1 positions). Short chunks are padded with
- * pad_id: give -1. Results do not depend on which chunks are encoded together. One thread at a time per encoder;
- * after create nothing is allocated. */
+ * pad_id: give -1. Results do not depend, to the bit, on which chunks are encoded together nor on the number of threads.
+ * Landmarks alone take a shorter way than states, keys or values (the last layer is worked out for the landmark's row
+ * only), so landmarks asked for together with those equal landmarks asked for alone to rounding, not to the bit.
+ * One thread at a time per encoder; after create nothing is allocated. */
 #pragma once
 #include "kernels/device.h"
 #include "kernels/model_config.h"

@@ -1,0 +1,283 @@
+/* chunk_cache.c -- slots found by key through an open-addressing table, and ordered by use in one ring.
+ *
+ * The ring runs from the most to the least recently used slot, free slots at its far end, so that the slot to give up
+ * is the last one that nobody has pinned. A get first pins all that is there and claims slots for the rest; only when
+ * tokens were read and chunks encoded do the claimed slots carry their keys, so a failure leaves nothing half-filled.
+ */
+#include "encoder/chunk_cache.h"
+#include "base/memory.h"
+#include <assert.h>
+#include <string.h>
+#include <time.h>
+
+enum { SLOT_ROWS = 64, NOBODY = -1 };
+
+struct slot {
+    struct chunk_key key; /* id NOBODY: the slot is free */
+    int64_t pins;
+    int32_t newer, older; /* neighbours in the ring; the head is slot number `slots` */
+};
+
+struct chunk_cache {
+    struct device *dev;
+    struct encoder *encoder;
+    int64_t slots;
+    int hidden, chunk;
+    bool off_by_one;
+    struct slot *slot; /* [slots + 1] */
+    int32_t *table;    /* [table_size] slot number or NOBODY, linear probing */
+    uint64_t table_mask;
+    float *keys, *values;      /* [slots * SLOT_ROWS, hidden] */
+    struct chunk_key *missing; /* of the get in hand, all four */
+    int32_t *missing_slot, *ids;
+    float **rows;
+    size_t missing_capacity, slot_capacity, ids_capacity, rows_capacity;
+    struct chunk_cache_stats stats;
+};
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+enum status chunk_cache_create(struct chunk_cache **out, struct device *dev, const struct model_config *config,
+                               struct encoder *encoder, int64_t slots) {
+    assert(slots >= 1);
+    if (slots > INT32_MAX / (2 * SLOT_ROWS))
+        return fail(STATUS_UNSUPPORTED, "a chunk cache of %lld slots: at most %d", (long long)slots,
+                    INT32_MAX / (2 * SLOT_ROWS));
+    struct chunk_cache *c;
+    enum status s;
+    TRY(memory_allocate_zero((void **)&c, 1, sizeof *c));
+    c->dev = dev;
+    c->encoder = encoder;
+    c->slots = slots;
+    c->hidden = config->hidden;
+    c->chunk = config->chunk;
+    c->off_by_one = config->softmax_off_by_one;
+    uint64_t size = 4;
+    while (size < 2 * (uint64_t)slots)
+        size *= 2;
+    c->table_mask = size - 1;
+    size_t bytes = (size_t)slots * SLOT_ROWS * (size_t)c->hidden * sizeof(float);
+    TRY_GOTO(s, memory_allocate((void **)&c->slot, (size_t)slots + 1, sizeof *c->slot), out);
+    TRY_GOTO(s, memory_allocate((void **)&c->table, size, sizeof *c->table), out);
+    TRY_GOTO(s, device_allocate(dev, (void **)&c->keys, bytes), out);
+    TRY_GOTO(s, device_allocate(dev, (void **)&c->values, bytes), out);
+    memset(c->table, 0xff, size * sizeof *c->table);
+    for (int64_t i = 0; i <= slots; i++)
+        c->slot[i] = (struct slot){
+            .key = {.id = NOBODY}, .newer = (int32_t)(i ? i - 1 : slots), .older = (int32_t)(i < slots ? i + 1 : 0)};
+    *out = c;
+    return STATUS_OK;
+out:
+    chunk_cache_free(c);
+    return s;
+}
+
+void chunk_cache_free(struct chunk_cache *c) {
+    if (!c) return;
+    device_release(c->dev, c->keys);
+    device_release(c->dev, c->values);
+    memory_free(c->slot);
+    memory_free(c->table);
+    memory_free(c->missing);
+    memory_free(c->missing_slot);
+    memory_free(c->ids);
+    memory_free(c->rows);
+    memory_free(c);
+}
+
+struct gca_pool chunk_cache_pool(const struct chunk_cache *c) {
+    int64_t rows = c->slots * SLOT_ROWS;
+    return (struct gca_pool){.keys = mat_f32(c->keys, rows, c->hidden),
+                             .values = mat_f32(c->values, rows, c->hidden),
+                             .slot_rows = SLOT_ROWS,
+                             .live_rows = c->chunk,
+                             .off_by_one = c->off_by_one};
+}
+
+int64_t chunk_cache_slots(const struct chunk_cache *c) {
+    return c->slots;
+}
+struct chunk_cache_stats chunk_cache_stats(const struct chunk_cache *c) {
+    return c->stats;
+}
+
+static uint64_t hash(struct chunk_key key) {
+    uint64_t x = (uint64_t)key.id * 0x9E3779B97F4A7C15u ^ (uint64_t)(uint32_t)key.source * 0xC2B2AE3D27D4EB4Fu;
+    x ^= x >> 32;
+    x *= 0xD6E8FEB86659FD93u;
+    return x ^ x >> 32;
+}
+
+static bool same(struct chunk_key a, struct chunk_key b) {
+    return a.id == b.id && a.source == b.source;
+}
+
+/* The table's place of this key, or the empty place where it would go. */
+static uint64_t place_of(const struct chunk_cache *c, struct chunk_key key) {
+    uint64_t place = hash(key) & c->table_mask;
+    while (c->table[place] != NOBODY && !same(c->slot[c->table[place]].key, key))
+        place = (place + 1) & c->table_mask;
+    return place;
+}
+
+/* Empties a place and moves later entries of its run up, so that no search ends early at the hole. */
+static void remove_place(struct chunk_cache *c, uint64_t hole) {
+    for (uint64_t place = (hole + 1) & c->table_mask; c->table[place] != NOBODY; place = (place + 1) & c->table_mask) {
+        uint64_t home = hash(c->slot[c->table[place]].key) & c->table_mask;
+        if (((place - home) & c->table_mask) < ((place - hole) & c->table_mask)) continue;
+        c->table[hole] = c->table[place];
+        hole = place;
+    }
+    c->table[hole] = NOBODY;
+}
+
+static void ring_remove(struct chunk_cache *c, int32_t s) {
+    c->slot[c->slot[s].newer].older = c->slot[s].older;
+    c->slot[c->slot[s].older].newer = c->slot[s].newer;
+}
+
+/* Behind `after`: the head makes it the newest, the head's newer neighbour the oldest. */
+static void ring_insert(struct chunk_cache *c, int32_t s, int32_t after) {
+    int32_t older = c->slot[after].older;
+    c->slot[s].newer = after;
+    c->slot[s].older = older;
+    c->slot[after].older = s;
+    c->slot[older].newer = s;
+}
+
+static void use(struct chunk_cache *c, int32_t s) {
+    ring_remove(c, s);
+    ring_insert(c, s, (int32_t)c->slots);
+}
+
+static void forget(struct chunk_cache *c, int32_t s) {
+    if (c->slot[s].key.id == NOBODY) return;
+    remove_place(c, place_of(c, c->slot[s].key));
+    c->slot[s].key.id = NOBODY;
+}
+
+/* Takes the slot that was not used for longest, pinned once for the caller; its old chunk is forgotten. */
+static enum status claim(struct chunk_cache *c, int32_t *out) {
+    int32_t s = c->slot[c->slots].newer;
+    while (s != c->slots && c->slot[s].pins > 0)
+        s = c->slot[s].newer;
+    if (s == c->slots)
+        return fail(STATUS_NO_SPACE, "all %lld slots of the chunk cache are in use at once: give it more",
+                    (long long)c->slots);
+    forget(c, s);
+    c->slot[s].pins = 1;
+    use(c, s);
+    *out = s;
+    return STATUS_OK;
+}
+
+static void name_slot(struct chunk_cache *c, int32_t s, struct chunk_key key) {
+    c->slot[s].key = key;
+    c->table[place_of(c, key)] = s;
+}
+
+/* Gives a claimed slot back: free, first to be taken next. */
+static void release(struct chunk_cache *c, int32_t s) {
+    forget(c, s);
+    c->slot[s].pins = 0;
+    ring_remove(c, s);
+    ring_insert(c, s, c->slot[c->slots].newer);
+}
+
+static enum status grow(struct chunk_cache *c, int64_t n) {
+    void *missing = c->missing, *slots = c->missing_slot, *ids = c->ids, *rows = c->rows;
+    enum status s = memory_grow(&missing, &c->missing_capacity, (size_t)n, sizeof *c->missing);
+    c->missing = missing;
+    if (s == STATUS_OK) s = memory_grow(&slots, &c->slot_capacity, (size_t)n, sizeof *c->missing_slot);
+    c->missing_slot = slots;
+    if (s == STATUS_OK) s = memory_grow(&ids, &c->ids_capacity, (size_t)(n * c->chunk), sizeof *c->ids);
+    c->ids = ids;
+    if (s == STATUS_OK) s = memory_grow(&rows, &c->rows_capacity, (size_t)(2 * n), sizeof *c->rows);
+    c->rows = rows;
+    return s;
+}
+
+/* Reads the tokens of the missing chunks and encodes them into their slots. */
+static enum status fill(struct chunk_cache *c, int64_t n, chunk_tokens *tokens, void *context) {
+    assert(tokens && c->encoder);
+    double start = now();
+    TRY(tokens(context, c->ids, c->missing, n));
+    double read = now();
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = (int64_t)c->missing_slot[i] * SLOT_ROWS * c->hidden;
+        c->rows[i] = c->keys + at;
+        c->rows[n + i] = c->values + at;
+    }
+    struct encoder_output out = {.keys = c->rows, .values = c->rows + n};
+    encoder_encode(c->encoder, &out, c->ids, n);
+    c->stats.read_seconds += read - start;
+    c->stats.encode_seconds += now() - read;
+    return STATUS_OK;
+}
+
+static bool pin(struct chunk_cache *c, int32_t *slot, struct chunk_key key) {
+    *slot = c->table[place_of(c, key)];
+    if (*slot == NOBODY) return false;
+    c->slot[*slot].pins++;
+    use(c, *slot);
+    return true;
+}
+
+/* Pins all that is there before slots are claimed for the rest, so that nothing of this call is given up for it.
+ * Claimed slots get their key at once: a key that comes again finds them. */
+static enum status pin_all(struct chunk_cache *c, int32_t *slot, const struct chunk_key *keys, int64_t n,
+                           int64_t *missing) {
+    for (int64_t i = 0; i < n; i++)
+        if (keys[i].id >= 0) pin(c, &slot[i], keys[i]);
+    for (int64_t i = 0; i < n; i++) {
+        if (keys[i].id < 0 || slot[i] != NOBODY || pin(c, &slot[i], keys[i])) continue;
+        int32_t s;
+        TRY(claim(c, &s));
+        name_slot(c, s, keys[i]);
+        c->missing[*missing] = keys[i];
+        c->missing_slot[(*missing)++] = s;
+        slot[i] = s;
+    }
+    return STATUS_OK;
+}
+
+enum status chunk_cache_get(struct chunk_cache *c, int32_t *slot, const struct chunk_key *keys, int64_t n,
+                            chunk_tokens *tokens, void *context) {
+    int64_t missing = 0, live = 0;
+    for (int64_t i = 0; i < n; i++) {
+        slot[i] = NOBODY;
+        live += keys[i].id >= 0;
+    }
+    TRY(grow(c, n));
+    enum status s = pin_all(c, slot, keys, n, &missing);
+    if (s == STATUS_OK && missing) s = fill(c, missing, tokens, context);
+    if (s != STATUS_OK) { /* as if it had not been called, but for chunks already dropped */
+        chunk_cache_unpin(c, slot, n);
+        for (int64_t i = 0; i < missing; i++)
+            release(c, c->missing_slot[i]);
+        return s;
+    }
+    c->stats.misses += missing;
+    c->stats.hits += live - missing;
+    return STATUS_OK;
+}
+
+enum status chunk_cache_put(struct chunk_cache *c, int32_t *slot, struct chunk_key key) {
+    assert(key.id >= 0);
+    if (pin(c, slot, key)) return STATUS_OK;
+    TRY(claim(c, slot));
+    name_slot(c, *slot, key);
+    return STATUS_OK;
+}
+
+void chunk_cache_unpin(struct chunk_cache *c, const int32_t *slot, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        if (slot[i] < 0) continue;
+        assert(slot[i] < c->slots && c->slot[slot[i]].pins > 0);
+        c->slot[slot[i]].pins--;
+    }
+}

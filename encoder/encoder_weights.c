@@ -1,0 +1,72 @@
+/* encoder_weights.c -- the encoder's weights, packed once at create: an index build multiplies them millions of times.
+ */
+#include "base/memory.h"
+#include "encoder/encoder_internal.h"
+#include "kernels/ops.h"
+
+/* Where the next matrix goes; with memory NULL it only counts. */
+struct packer {
+    struct device *dev;
+    float *memory;
+    int64_t used;
+};
+
+static struct encoder_matrix place(struct packer *p, struct mat w) {
+    struct encoder_matrix m = {.out = w.rows, .in = w.cols};
+    if (p->memory) {
+        m.packed = p->memory + p->used;
+        p->dev->ops->matmul->pack(p->dev, m.packed, w);
+    }
+    /* Each matrix on its own cache lines. */
+    p->used += (p->dev->ops->matmul->packed_elements(w.rows, w.cols) + 15) / 16 * 16;
+    return m;
+}
+
+static void place_all(struct encoder_weights *out, struct packer *p, const struct model_config *config,
+                      const struct params *params) {
+    int last = config->encoder_layers - 1;
+    for (int i = 0; i <= last; i++) {
+        struct encoder_layer *layer = &out->layers[i];
+        struct block_weights w;
+        block_weights_encoder(&w, config, params, i);
+        *layer = (struct encoder_layer){.input_norm = w.input_norm, .post_norm = w.post_norm};
+        layer->qkv = place(p, w.qkv);
+        if (i == last) { /* queries of the landmark's row alone */
+            layer->q = place(p, w.q);
+            layer->kv = place(p, w.kv);
+        }
+        layer->o = place(p, w.o);
+        layer->gate_up = place(p, w.gate_up);
+        layer->down = place(p, w.down);
+    }
+    out->chunk_k = place(p, block_tensor(params, "model.chunk_k_proj.weight"));
+    out->chunk_v = place(p, block_tensor(params, "model.chunk_v_proj.weight"));
+    if (config->retrieval_proj) out->landmark = place(p, block_tensor(params, "model.lmk_k_proj.weight"));
+}
+
+enum status encoder_weights_create(struct encoder_weights *out, struct device *dev, const struct model_config *config,
+                                   const struct params *params) {
+    struct packer packer = {.dev = dev};
+    *out = (struct encoder_weights){
+        .embedding = block_tensor(params, "model.embed_tokens.weight"),
+        .prenorm = block_tensor(params, "model.enc_prenorm.weight"),
+        .norm = block_tensor(params, "model.encoder.norm.weight"),
+    };
+    TRY(memory_allocate_zero((void **)&out->layers, (size_t)config->encoder_layers, sizeof *out->layers));
+    place_all(out, &packer, config, params);
+    out->bytes = (size_t)packer.used * sizeof(float);
+    enum status s = device_allocate(dev, &out->memory, out->bytes);
+    if (s != STATUS_OK) {
+        encoder_weights_free(out, dev);
+        return s;
+    }
+    packer = (struct packer){.dev = dev, .memory = out->memory};
+    place_all(out, &packer, config, params);
+    return STATUS_OK;
+}
+
+void encoder_weights_free(struct encoder_weights *w, struct device *dev) {
+    device_release(dev, w->memory);
+    memory_free(w->layers);
+    *w = (struct encoder_weights){0};
+}
