@@ -300,14 +300,14 @@ static enum status publish(struct build *b) {
         if (status == STATUS_INTERRUPTED) return interrupted(b);
         if (status != STATUS_OK) return status;
     }
-    int64_t chunks;
-    return published_chunks(&chunks, &b->report->generation, c->store);
+    return STATUS_OK;
 }
 
 enum status indexer_run(struct indexer_report *report, const struct indexer_config *config) {
     double start = now();
     memset(report, 0, sizeof *report);
     struct build b = {.config = config, .report = report};
+    int64_t published;
     b.shard_chunks = config->shard_chunks > 0 ? config->shard_chunks : SHARD_CHUNKS;
     enum status s;
     TRY_GOTO(s, indexer_fingerprint(&b.fingerprint, config->model, config->params, config->tokenizer), out);
@@ -324,7 +324,8 @@ out:
     feed_close(b.feed);
     drop_shard(&b);
     reader_close(b.reader);
-    store_writer_close(b.writer);
+    store_writer_close(b.writer); /* before reading: LMDB wants one environment a process */
+    if (s == STATUS_OK) s = published_chunks(&published, &report->generation, config->store);
     memory_free(b.rows);
     memory_free(b.ids);
     report->seconds = now() - start;

@@ -1,0 +1,25 @@
+/* drt_index_recall.h -- the measuring behind drt-index recall: queries from the store itself, exact and indexed hits. */
+#pragma once
+#include "base/threads.h"
+#include "tools/drt_index.h"
+
+struct recall {
+    struct opened_store store;
+    struct threads *threads;
+    int64_t n, k;                        /* queries, hits of each */
+    float *queries;                      /* [n, dim] */
+    struct store_range *exclude;         /* [n] */
+    struct store_hit *exact, *found;     /* [n, k] */
+    int32_t *ids;                        /* scratch */
+};
+struct recall_figures { double recall, gap, mass; };
+
+/* Landmarks of n random chunks as queries. window >= 0: chunks within so many of the query's own are not to be found. */
+enum { RECALL_EXCLUDE_DOCUMENT = -1, RECALL_EXCLUDE_NOTHING = -2 };
+enum status recall_prepare(struct recall *r, uint64_t seed, int64_t window);
+void recall_free(struct recall *r);                       /* what recall_prepare allocated */
+
+/* One query a call, as generation does it; *ms is the mean of a call. */
+enum status recall_search(struct recall *r, struct store_hit *hits, bool exact, int nprobe, double *ms);
+/* Means over the queries: share of the exact hits found again, share of their softmax weight, mean score lost at a rank. */
+struct recall_figures recall_compare(const struct recall *r);
