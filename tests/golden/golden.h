@@ -1,0 +1,73 @@
+/* golden.h -- one golden file while it is run: what is in it, the model made from it, and the lines printed so far.
+ *
+ * Every out.* tensor ends up in exactly one line: compared, or "not compared" with the reason. One that no rule
+ * names fails the file. Failures of the product's calls end the program (tests/test.h). */
+#pragma once
+#include "base/safetensors.h"
+#include "decoder/decoder.h"
+#include "encoder/encoder.h"
+#include "kernels/ops.h"
+#include "tests/test.h"
+#include <stdbool.h>
+
+struct golden {
+    const char *path, *name;             /* name: without its folder */
+    struct safetensors *file;
+    struct device *dev;
+    bool *seen;                          /* [tensors] */
+    int failures;
+    /* DRT cases only */
+    struct model_config config;
+    struct params *params;
+    struct encoder *encoder;             /* NULL for a Base LM */
+    struct decoder *decoder;
+};
+
+static const double TOLERANCE = 5e-5, TOLERANCE_DECODE = 2e-4, TOLERANCE_LOSS = 1e-5;
+
+/* ---- golden_file.c */
+bool golden_has(const struct golden *g, const char *name);
+const struct tensor_view *golden_tensor(struct golden *g, const char *name);      /* the program ends when it is missing */
+float *golden_floats(struct golden *g, const char *name);                         /* malloc */
+int32_t *golden_ints(struct golden *g, const char *name);                         /* malloc */
+void golden_line(struct golden *g, const char *name, double difference, double tolerance);   /* prints, and marks it seen */
+/* Compares when the file has the tensor; equal infinities are equal, NaN never is. */
+void golden_compare(struct golden *g, const char *name, const float *ours, int64_t n, double tolerance);
+void golden_leave(struct golden *g, const char *name, const char *reason);        /* when the file has it */
+void golden_finish(struct golden *g);    /* names what no rule touched */
+char *golden_name(char out[96], const char *format, ...) PRINTF_LIKE(2, 3);
+void *golden_zeroed(int64_t count, size_t size);
+
+/* ---- golden_run.c: a text through the product, with everything that the files can ask about */
+struct golden_group { float *query, *score, *weight; int32_t *index, *source; };  /* [C, d], [C, k] each */
+struct golden_run {
+    int64_t length, positions, chunks;   /* L, L', C */
+    int k, d, groups, chunk_positions;
+    float *lower, *gca0, *final, *logits, *nll;
+    struct golden_group group[MODEL_GROUPS_MAX];
+};
+void golden_run_create(struct golden_run *r, const struct golden *g, int64_t length);
+void golden_run_free(struct golden_run *r);
+struct decoder_watch golden_run_watch(struct golden_run *r);
+/* One call over all ids; targets: labels shifted by one. */
+void golden_run_forward(struct golden_run *r, struct golden *g, struct retriever *retriever, const int32_t *ids, const int32_t *labels);
+/* Sum and count of what counts in nll. */
+double golden_run_loss(const struct golden_run *r, const int32_t *labels, int64_t *count);
+/* Rows of index (source), and what belongs to them, as sets: `rows` rows of k of ours against columns K of the file's. */
+struct golden_choice { const int32_t *index, *source; const float *weight, *score; int64_t rows; int k; };
+void golden_compare_choice(struct golden *g, const struct golden_choice *ours, const char *index, const char *source,
+                           const char *weight, const char *score, double tolerance);
+
+/* ---- golden_memory.c: a corpus that lies in memory, as exact float32 landmarks (a store keeps them in fp16) */
+struct retriever *golden_memory_create(struct golden *g, const int32_t *corpus_ids, int64_t corpus_chunks, bool self, bool corpus,
+                                       int64_t own_chunks);
+const float *golden_memory_landmarks(const struct retriever *r);                  /* [corpus_chunks, d] */
+/* Passes everything on to `inner`, but ids[i] = mask_id where mask[i] != 0. */
+struct retriever *golden_masked_create(struct golden *g, struct retriever *inner, const int32_t *mask);
+
+/* ---- one function for each kind of file */
+void golden_forward(struct golden *g);   /* golden_forward.c: drt_* with out.logits or out.nll, lm_base */
+void golden_corpus(struct golden *g);    /* golden_corpus.c */
+void golden_decode(struct golden *g);    /* golden_decode.c */
+void golden_gca(struct golden *g);       /* golden_gca.c */
+int golden_tokenizer(const char *path, const char *name);        /* golden_tokenizer.c; number of failures */
