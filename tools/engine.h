@@ -1,0 +1,40 @@
+/* engine.h -- a model made ready to run, with its store: what drt-generate and drt-eval both start from.
+ *
+ * Opening checks what must fit together: store and model by fingerprint, retrieval and variant. One thread at a time. */
+#pragma once
+#include "decoder/decoder.h"
+#include "encoder/encoder.h"
+#include "indexer/retriever.h"
+#include "store/store.h"
+#include "tools/model_folder.h"
+
+struct engine_config {
+    const char *model;                   /* folder; NULL: the bundled one */
+    const char *store;                   /* directory; NULL: none */
+    const char *device;                  /* "cpu" */
+    int threads;                         /* 0: all processors */
+    bool retrieval;                      /* some kind is wanted: refused for a Base LM */
+};
+struct engine {
+    struct model_folder model;
+    struct device *device;
+    struct encoder *encoder;             /* NULL for a Base LM */
+    struct decoder *decoder;
+    struct store *store;
+    struct store_view *view;             /* NULL without a store */
+    struct store_info info;
+};
+enum status engine_open(struct engine *out, const struct engine_config *config);
+void engine_close(struct engine *e);                      /* a zeroed struct is fine */
+
+/* What a retriever looks at. Neither self nor corpus: *out is NULL, which the decoder takes as "no retrieval". */
+struct engine_retrieval {
+    bool self, corpus, random, exact;
+    int nprobe;                          /* 0: the store's default */
+    uint64_t seed;                       /* of random */
+};
+enum status engine_retriever(struct retriever **out, const struct engine *e, const struct engine_retrieval *how);
+void engine_retriever_free(struct retriever *r);          /* NULL is fine */
+
+/* Ids worked on in one decoder pass that a tool should feed at a time, a whole number of chunks. */
+int64_t engine_pass(const struct engine *e);

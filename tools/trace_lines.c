@@ -1,0 +1,72 @@
+/* trace_lines.c -- a trace for people who watch the terminal: a few lines for each chunk that had a retrieval. */
+#include "base/memory.h"
+#include "tools/trace.h"
+
+#include <string.h>
+
+enum { SNIPPET_CHARACTERS = 150 };
+struct terminal {
+    struct trace_sink sink;
+    FILE *file;
+};
+
+/* One line: runs of white space become one space, control characters go, long texts are cut at a character. */
+static void print_snippet(FILE *file, const char *text, size_t bytes) {
+    int shown = 0;
+    bool space = false;
+    size_t i = 0;
+    for (; i < bytes && shown < SNIPPET_CHARACTERS; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c <= ' ' || c == 0x7f) {
+            space = true;
+            continue;
+        }
+        if (space && shown) fputc(' ', file);
+        space = false;
+        fputc(c, file);
+        while (c >= 0xc0 && i + 1 < bytes && ((unsigned char)text[i + 1] & 0xc0) == 0x80)
+            fputc(text[++i], file);
+        shown++;
+    }
+    if (i < bytes) fputs("...", file);
+}
+
+static enum status terminal_chunk(struct trace_sink *sink, const struct trace_chunk *chunk) {
+    FILE *file = ((struct terminal *)sink)->file;
+    for (int g = 0; g < chunk->n_groups; g++) {
+        const struct trace_group *group = &chunk->groups[g];
+        if (group->n_hits == 0) continue;
+        fprintf(file, "\nchunk %lld (tokens %lld..%lld) read:", (long long)chunk->number, (long long)chunk->first_token,
+                (long long)chunk->first_token + chunk->n_ids - 1);
+        if (chunk->n_groups > 1) fprintf(file, "  [group %d]", g);
+        fputc('\n', file);
+        for (int i = 0; i < group->n_hits; i++) {
+            const struct trace_hit *hit = &group->hits[i];
+            fprintf(file, "  %d. weight %.3f  score %7.3f  ", i + 1, (double)hit->weight, (double)hit->score);
+            if (hit->source == NEIGHBOUR_CORPUS)
+                fprintf(file, "%s%s%s, token %lld", hit->document, hit->key[0] ? " " : "", hit->key,
+                        (long long)hit->token_offset);
+            else
+                fprintf(file, "this text, chunk %lld, token %lld", (long long)hit->chunk, (long long)hit->token_offset);
+            fputs("\n       ", file);
+            print_snippet(file, hit->text, hit->text_bytes);
+            fputc('\n', file);
+        }
+    }
+    fflush(file);
+    return STATUS_OK;
+}
+
+static enum status terminal_end(struct trace_sink *sink, bool keep) {
+    (void)keep;
+    memory_free(sink);
+    return STATUS_OK;
+}
+
+enum status trace_lines(struct trace_sink **out, FILE *file) {
+    struct terminal *t = NULL;
+    TRY(memory_allocate_zero((void **)&t, 1, sizeof *t));
+    *t = (struct terminal){{terminal_chunk, terminal_end}, file};
+    *out = &t->sink;
+    return STATUS_OK;
+}
