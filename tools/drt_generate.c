@@ -1,0 +1,142 @@
+/* drt_generate.c -- drt-generate: text that goes on from a prompt, with retrieval from a store, from its own past, both
+ * or neither. */
+#include "tools/drt_generate.h"
+#include "base/memory.h"
+#include "tools/progress_line.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+static int usage(const char *what) {
+    fprintf(stderr, "drt-generate: %s; see drt-generate --help\n", what);
+    return 2;
+}
+
+static int failed(void) {
+    fprintf(stderr, "drt-generate: %s\n", status_message());
+    return 1;
+}
+
+static int parse(struct generate_options *o, int argc, char **argv) {
+    const struct arg_option options[] = {
+        {NULL, ARG_FLAG, NULL, NULL, "Model and store", 0, 0},
+        {"model", ARG_STRING, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
+        {"store", ARG_STRING, &o->store, "DIR", "store made by drt-index build with the same model", 0, 0},
+        {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "retrieve from the store", 0, 0},
+        {"self-retrieval", ARG_FLAG, &o->self, NULL,
+         "retrieve from the text's own past; with --corpus-retrieval: the best of both", 0, 0},
+        {"exact", ARG_FLAG, &o->exact, NULL, "scan the whole store instead of asking its index", 0, 0},
+        {"nprobe", ARG_INT, &o->nprobe, "N", "lists of an IVF index to visit; 0: the store's default", 0, 1 << 20},
+        {NULL, ARG_FLAG, NULL, NULL, "Prompt (none: a new document is begun)", 0, 0},
+        {"prompt", ARG_STRING, &o->prompt, "TEXT", "the text to go on from; special tokens are recognised", 0, 0},
+        {"prompt-file", ARG_STRING, &o->prompt_file, "FILE", "the same, from a file of any length", 0, 0},
+        {NULL, ARG_FLAG, NULL, NULL, "Generation", 0, 0},
+        {"max-tokens", ARG_INT, &o->max_tokens, "N", "tokens to generate at most", 0, INT64_MAX},
+        {"temperature", ARG_DOUBLE, &o->temperature, "T", "below 1 safer, above 1 wilder; 0: greedy", 0, 1000},
+        {"top-k", ARG_INT, &o->top_k, "K", "draw among the K likeliest tokens; 0: off", 0, 1 << 22},
+        {"top-p", ARG_DOUBLE, &o->top_p, "P", "draw among the likeliest tokens that make up P in all; 1: off", 0, 1},
+        {"greedy", ARG_FLAG, &o->greedy, NULL, "always take the likeliest token", 0, 0},
+        {"seed", ARG_INT, &o->seed, "N", "of the draws; same seed, same machine: same text", 0, INT64_MAX},
+        {"stop", ARG_STRINGS, &o->stops, "STR", "end before this string; may be given several times", 0, 0},
+        {"ignore-eos", ARG_FLAG, &o->ignore_eos, NULL, "go on behind the end of a document", 0, 0},
+        {"echo", ARG_FLAG, &o->echo, NULL, "print the prompt in front of the text", 0, 0},
+        {NULL, ARG_FLAG, NULL, NULL, "Looking inside", 0, 0},
+        {"show-retrieved", ARG_FLAG, &o->show_retrieved, NULL,
+         "print for every chunk what it read: document, weight, score, offset and text (stderr)", 0, 0},
+        {"trace", ARG_STRING, &o->trace, "FILE", "write the same as x.jsonl (for programs) or x.html (a page)", 0, 0},
+        {"stats", ARG_FLAG, &o->stats, NULL, "print where the time went (stderr)", 0, 0},
+        {NULL, ARG_FLAG, NULL, NULL, "Machine", 0, 0},
+        {"device", ARG_STRING, &o->device, "cpu", "where to compute", 0, 0},
+        {"threads", ARG_INT, &o->threads, "N", "0: one for each processor", 0, 4096},
+    };
+    const struct arg_program program = {
+        .name = "drt-generate",
+        .synopsis = "[--model DIR] [--store DIR --corpus-retrieval] [--prompt TEXT | --prompt-file FILE | -] [options]",
+        .about =
+            "Generates text. At the end of each chunk the model asks the store (or its own past) for chunks that help, "
+            "and reads them while it writes the next one. The text goes to standard output as it comes; - reads the "
+            "prompt from standard input.",
+        .examples =
+            "  drt-generate --prompt 'The history of the lighthouse'\n"
+            "  drt-generate --store docs.store --corpus-retrieval --prompt-file question.txt --show-retrieved\n"
+            "  drt-generate --store docs.store --corpus-retrieval --self-retrieval --trace trace.html - < book.txt\n",
+        .options = options,
+        .n_options = ARRAY_LEN(options),
+        .max_operands = 1};
+    const char *operand = NULL;
+    int n_operands = 0;
+    int code = args_parse(&program, argc, argv, &operand, &n_operands);
+    if (code >= 0) return code;
+    if (n_operands && strcmp(operand, "-") != 0)
+        return usage("the prompt is given with --prompt TEXT or --prompt-file FILE");
+    o->prompt_stdin = n_operands == 1;
+    return -1;
+}
+
+static int check(const struct generate_options *o) {
+    if ((o->prompt != NULL) + (o->prompt_file != NULL) + o->prompt_stdin > 1)
+        return usage("only one of --prompt, --prompt-file and - can be given");
+    if (o->corpus && !o->store) return usage("--corpus-retrieval needs --store DIR");
+    if (o->store && !o->corpus) return usage("--store needs --corpus-retrieval (a store without it would not be used)");
+    if ((o->exact || o->nprobe) && !o->corpus) return usage("--exact and --nprobe need --store DIR --corpus-retrieval");
+    if (o->exact && o->nprobe) return usage("--exact scans everything: --nprobe has no part in it");
+    for (int i = 0; i < o->stops.count; i++)
+        if (!o->stops.items[i][0]) return usage("--stop '': an empty string is met at once");
+    return -1;
+}
+
+static enum status read_stdin(char **text, size_t *bytes) {
+    size_t capacity = 0;
+    for (;;) {
+        TRY(memory_grow((void **)text, &capacity, *bytes + (1 << 16), 1));
+        ssize_t n = read(STDIN_FILENO, *text + *bytes, capacity - *bytes);
+        if (n < 0) return fail_errno("standard input");
+        if (n == 0) return STATUS_OK;
+        *bytes += (size_t)n;
+    }
+}
+
+static enum status run(const struct generate_options *o, const struct progress *progress, enum generate_end *end) {
+    struct engine engine;
+    struct file_map map = {0};
+    char *typed = NULL;
+    const char *prompt = o->prompt ? o->prompt : "";
+    size_t bytes = strlen(prompt);
+    if (o->prompt_file) {
+        TRY(file_map(&map, o->prompt_file));
+        prompt = (const char *)map.data;
+        bytes = map.size;
+    }
+    const struct engine_config config = {.model = o->model,
+                                         .store = o->store,
+                                         .device = o->device,
+                                         .threads = (int)o->threads,
+                                         .retrieval = o->corpus || o->self};
+    enum status status = engine_open(&engine, &config);
+    if (status == STATUS_OK && o->prompt_stdin) {
+        status = read_stdin(&typed, &bytes);
+        prompt = typed;
+    }
+    if (status == STATUS_OK) status = generate_run(end, &engine, o, prompt, bytes, progress);
+    engine_close(&engine);
+    file_unmap(&map);
+    memory_free(typed);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct generate_options o = {.device = "cpu", .max_tokens = 256, .temperature = 0.8, .top_p = 0.95};
+    int code = parse(&o, argc, argv);
+    if (code < 0) code = check(&o);
+    if (code >= 0) return code;
+    struct progress_line *line = NULL;
+    enum generate_end end = GENERATE_LENGTH;
+    if (progress_line_start(&line, "drt-generate") != STATUS_OK) return failed();
+    enum status status = run(&o, progress_line_progress(line), &end);
+    progress_line_end(line);
+    if (status != STATUS_OK) return failed();
+    if (end != GENERATE_INTERRUPTED) return 0;
+    fprintf(stderr, "drt-generate: stopped by a signal\n");
+    return 1;
+}
