@@ -1,0 +1,169 @@
+/* bench_generate.c -- time per token of decoding, by stage, against the floor: reading each weight once a token.
+ *
+ *   bench_generate MODEL [TOKENS [PROMPT [STORE]]]     PROMPT: ids prefilled before; STORE: adds the mode "corpus"
+ *
+ * A row a mode, CSV: mode, tokens, ms per token and its split, the floor, their ratio. Ids are random: time does not
+ * depend on them, but for the cache, which random ids serve badly. */
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "decoder/decoder.h"
+#include "indexer/retriever.h"
+#include "tests/test.h"
+#include <time.h>
+
+struct model {
+    struct device *dev;
+    struct model_config config;
+    struct params *params;
+    struct encoder *encoder;
+    struct decoder *decoder;
+};
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void load(struct model *m, const char *folder) {
+    char path[FILE_PATH_MAX];
+    struct safetensors *file;
+    CHECK_OK(device_open(&m->dev, "cpu", 0));
+    CHECK_OK(model_config_load(&m->config, folder));
+    CHECK_OK(file_join(path, folder, "model.safetensors"));
+    CHECK_OK(safetensors_open(&file, path));
+    CHECK_OK(params_load(&m->params, &m->config, file));
+    safetensors_close(file);
+    CHECK_OK(decoder_create(&m->decoder, m->dev, &m->config, m->params, 0));
+    if (!m->config.base_lm) CHECK_OK(encoder_create(&m->encoder, m->dev, &m->config, m->params, 0));
+}
+
+static bool is_read_each_token(const char *name) {
+    return !strstr(name, ".encoder.") && !strstr(name, "chunk_k_proj") && !strstr(name, "chunk_v_proj") &&
+           !strstr(name, "enc_prenorm") && !strstr(name, "lmk_");
+}
+
+struct stream {
+    const float *data;
+    float *sums;
+};
+
+static void sum_range(void *context, int64_t begin, int64_t end, int worker) {
+    typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias));
+    const struct stream *s = context;
+    lanes a = {0}, b = {0}, c = {0}, d = {0};
+    int64_t i = begin;
+    for (; i + 64 <= end; i += 64) {
+        a += *(const lanes *)(s->data + i);
+        b += *(const lanes *)(s->data + i + 16);
+        c += *(const lanes *)(s->data + i + 32);
+        d += *(const lanes *)(s->data + i + 48);
+    }
+    a += b + c + d;
+    for (int j = 0; j < 16; j++)
+        s->sums[worker * 16] += a[j];
+}
+
+/* Seconds to read all decoder weights once with all threads: the best of some passes. */
+static double floor_seconds(const struct model *m, double *megabytes) {
+    float *sums = calloc((size_t)threads_count(m->dev->threads) * 16, sizeof *sums);
+    double best = 1e9;
+    for (int pass = 0; pass < 10; pass++) {
+        double start = now(), bytes = 0;
+        for (int i = 0; i < params_count(m->params); i++) {
+            const struct param *p = params_at(m->params, i);
+            if (!is_read_each_token(p->name) || p->rows == 1) continue;
+            struct stream s = {p->data, sums};
+            int64_t n = p->rows * p->cols;
+            threads_for(m->dev->threads, n, n / threads_count(m->dev->threads) + 1, sum_range, &s);
+            bytes += (double)n * sizeof(float);
+        }
+        double seconds = now() - start;
+        best = seconds < best ? seconds : best;
+        *megabytes = bytes / 1e6;
+    }
+    volatile float sink = sums[0];
+    (void)sink;
+    free(sums);
+    return best;
+}
+
+static void run_mode(const struct model *m, const char *mode, struct retriever *r, int64_t prompt, int64_t tokens,
+                     double floor) {
+    struct decoder_state *s;
+    CHECK_OK(decoder_state_create(&s, m->decoder, r));
+    struct rng rng = rng_make(1, 0);
+    int64_t n = prompt > tokens ? prompt : tokens;
+    int32_t *ids = malloc((size_t)n * sizeof *ids);
+    float *logits = malloc((size_t)m->config.vocab_size * sizeof *logits);
+    CHECK(ids && logits);
+    for (int64_t i = 0; i < n; i++)
+        ids[i] = (int32_t)rng_below(&rng, (uint64_t)m->config.vocab_size - 8);
+    struct decoder_output out = {.logits = logits};
+    double start = now();
+    CHECK_OK(decoder_forward(s, &out, ids, prompt));
+    double prefill = now() - start;
+    decoder_state_times(s, true);
+    start = now();
+    for (int64_t i = 0; i < tokens; i++)
+        CHECK_OK(decoder_forward(s, &out, ids + i, 1));
+    double each = 1e3 / (double)tokens, total = (now() - start) * each;
+    struct decoder_times t = decoder_state_times(s, true);
+    printf("%s,%lld,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.2f,%.1f\n", mode, (long long)tokens, total, t.layers * each,
+           t.fuse * each, t.head * each, t.query * each, t.retrieve * each, floor * 1e3, total / (floor * 1e3),
+           (double)prompt / prefill);
+    decoder_state_free(s);
+    free(ids), free(logits);
+}
+
+static void run_retrieval(const struct model *m, const char *mode, bool self, struct store_view *corpus, int64_t prompt,
+                          int64_t tokens, double floor) {
+    struct chunk_retriever_config how = {.device = m->dev,
+                                         .model = &m->config,
+                                         .encoder = m->encoder,
+                                         .self = self,
+                                         .corpus = corpus,
+                                         .exclude_document = -1};
+    struct retriever *r;
+    CHECK_OK(chunk_retriever_create(&r, &how));
+    run_mode(m, mode, r, prompt, tokens, floor);
+    struct chunk_retriever_times t = chunk_retriever_times(r);
+    printf("# %s: prompt included: search %.3f s, read %.3f s, encode %.3f s, %lld queries, %lld hits, %lld misses\n",
+           mode, t.search, t.read, t.encode, (long long)t.queries, (long long)t.cache_hits, (long long)t.cache_misses);
+    r->free(r);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2 || argc > 5) {
+        fprintf(stderr, "usage: bench_generate MODEL [TOKENS [PROMPT [STORE]]]\n");
+        return 2;
+    }
+    struct model m = {0};
+    load(&m, argv[1]);
+    int64_t tokens = argc > 2 ? strtoll(argv[2], NULL, 10) : 252, prompt = argc > 3 ? strtoll(argv[3], NULL, 10) : 1008;
+    CHECK(tokens > 0 && prompt > 0);
+    double megabytes, floor = floor_seconds(&m, &megabytes);
+    printf("# %d threads, weights %.1f MB, read once in %.3f ms (%.1f GB/s), resident %.0f MB\n",
+           threads_count(m.dev->threads), megabytes, floor * 1e3, megabytes / floor / 1e3,
+           (double)memory_resident() / 1e6);
+    printf("mode,tokens,ms_per_token,layers,fuse,head,query,retrieve,floor_ms,ratio,prefill_tokens_per_s\n");
+    run_mode(&m, "none", NULL, prompt, tokens, floor);
+    if (!m.config.base_lm) run_retrieval(&m, "self", true, NULL, prompt, tokens, floor);
+    if (argc > 4) {
+        struct store *store;
+        struct store_view *view;
+        CHECK_OK(store_open(&store, argv[4]));
+        CHECK_OK(store_view_open(&view, store));
+        run_retrieval(&m, "corpus", false, view, prompt, tokens, floor);
+        run_retrieval(&m, "both", true, view, prompt, tokens, floor);
+        store_view_close(view);
+        store_close(store);
+    }
+    printf("# peak resident %.0f MB\n", (double)memory_resident_peak() / 1e6);
+    decoder_free(m.decoder);
+    encoder_free(m.encoder);
+    params_free(m.params);
+    device_close(m.dev);
+    return 0;
+}

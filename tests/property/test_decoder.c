@@ -1,0 +1,304 @@
+/* test_decoder.c -- any cut of a text into calls gives the numbers of one pass, for every variant of the model.
+ *
+ * Models are small and random, with weights scaled so that attention and retrieval are far from uniform and all norm
+ * weights off 1 (model.md §6.6): a wrong window, a lost landmark or a late retrieval then moves logits by more than
+ * 0.1, and the tolerance is 1e-4 of their spread. */
+#include "base/rng.h"
+#include "decoder/decoder.h"
+#include "encoder/encoder.h"
+#include "indexer/retriever.h"
+#include "kernels/params.h"
+#include "tests/test.h"
+
+enum { VOCAB = 97, LENGTH = 700 };
+
+struct variant {
+    const char *name, *layers, *input;
+    int encoder_layers, chunk, window;
+    bool proj, retrieval;
+};
+static const struct variant variants[] = {
+    {"tokens", "[2,2]", "tokens", 1, 63, 100, false, true},
+    {"tokens two groups, projections", "[1,1,2]", "tokens", 1, 63, 64, true, true},
+    {"tokens 64+1", "[1,2]", "tokens", 2, 64, 130, false, true},
+    {"hidden", "[2,1]", "hidden", 1, 63, 100, false, true},
+    {"hidden two groups 64+1", "[1,1,1]", "hidden", 1, 64, 70, false, true},
+    {"no retriever", "[1,2]", "tokens", 1, 63, 90, false, false},
+    {"Base LM", "[3]", "hidden", 0, 63, 100, false, false},
+};
+
+struct model {
+    struct model_config config;
+    struct params *params;
+};
+
+static void make_model(struct model *m, const struct variant *v, uint64_t seed) {
+    char json[640];
+    int n = snprintf(json, sizeof json,
+                     "{\"vocab_size\":%d,\"hidden_size\":64,\"intermediate_size\":96,\"num_attention_heads\":2,"
+                     "\"decoder_layers\":%s,"
+                     "\"encoder_layers\":%d,\"enc_chunk_size\":%d,\"chunk_topk\":3,\"slide_window\":%d,\"chunk_id\":96,"
+                     "\"mask_id\":95,"
+                     "\"pad_id\":94,\"rms_norm_eps\":1e-5,\"encoder_input\":\"%s\",\"tie_word_embeddings\":true,"
+                     "\"retrieval_proj\":%s}",
+                     VOCAB, v->layers, v->encoder_layers, v->chunk, v->window, v->input, v->proj ? "true" : "false");
+    CHECK_OK(model_config_parse(&m->config, v->name, json, (size_t)n));
+    CHECK_OK(params_init(&m->params, &m->config, seed));
+    struct rng rng = rng_make(seed, 77);
+    for (int i = 0; i < params_count(m->params); i++) {
+        const struct param *p = params_at(m->params, i);
+        float *data = (float *)p->data; /* the test's own model: nobody else reads it yet */
+        for (int64_t j = 0; j < p->rows * p->cols; j++)
+            data[j] = p->rows == 1 ? 0.5F + rng_uniform(&rng) : data[j] * (p->rows == VOCAB ? 20.0F : 6.0F);
+    }
+}
+
+static struct device *open_device(int threads) {
+    struct device *dev;
+    CHECK_OK(device_open(&dev, "cpu", threads));
+    return dev;
+}
+
+/* One text through one decoder: everything that can be asked of it. */
+struct machine {
+    struct device *dev;
+    struct encoder *encoder;
+    struct decoder *decoder;
+    struct retriever *retriever;
+    struct decoder_state *state;
+};
+
+static void start(struct machine *a, const struct model *m, const struct variant *v, struct device *dev, int max_tokens,
+                  int64_t max_queries) {
+    *a = (struct machine){.dev = dev};
+    CHECK_OK(decoder_create(&a->decoder, dev, &m->config, m->params, max_tokens));
+    if (v->retrieval) {
+        CHECK_OK(encoder_create(&a->encoder, dev, &m->config, m->params, 3));
+        struct chunk_retriever_config how = {.device = dev,
+                                             .model = &m->config,
+                                             .encoder = a->encoder,
+                                             .self = true,
+                                             .max_queries = max_queries,
+                                             .cache_chunks = 1,
+                                             .exclude_document = -1};
+        CHECK_OK(chunk_retriever_create(&a->retriever, &how));
+    }
+    CHECK_OK(decoder_state_create(&a->state, a->decoder, a->retriever));
+}
+
+static void stop(struct machine *a) {
+    decoder_state_free(a->state);
+    if (a->retriever) a->retriever->free(a->retriever);
+    decoder_free(a->decoder);
+    encoder_free(a->encoder);
+}
+
+static void make_ids(int32_t *ids, int32_t *targets, uint64_t seed) {
+    struct rng rng = rng_make(seed, 5);
+    int32_t topic = 0;
+    for (int i = 0; i < LENGTH; i++) {
+        if (i % 50 == 0) topic = (int32_t)rng_below(&rng, 70); /* topics: chunks and so landmarks must differ */
+        ids[i] = topic + (int32_t)rng_below(&rng, 20);
+        if (rng_below(&rng, 40) == 0) ids[i] = -100;
+        targets[i] = rng_below(&rng, 3) == 0 ? -100 : (int32_t)rng_below(&rng, VOCAB);
+    }
+}
+
+static float *floats(int64_t n) {
+    float *memory = calloc((size_t)n, sizeof *memory);
+    CHECK(memory);
+    return memory;
+}
+
+struct result {
+    float *logits, *nll;
+};
+
+static struct result make_result(void) {
+    return (struct result){floats((int64_t)LENGTH * VOCAB), floats(LENGTH)};
+}
+static void free_result(struct result *r) {
+    free(r->logits), free(r->nll);
+}
+
+/* longest: of a call; 0: one call. */
+static void feed(struct machine *a, struct result *r, const int32_t *ids, const int32_t *targets, int longest,
+                 struct rng *rng) {
+    for (int done = 0; done < LENGTH;) {
+        int n = longest == 0 ? LENGTH : 1 + (int)rng_below(rng, (uint64_t)longest);
+        if (n > LENGTH - done) n = LENGTH - done;
+        struct decoder_output out = {.logits = r->logits + (int64_t)done * VOCAB,
+                                     .logits_all = true,
+                                     .targets = targets + done,
+                                     .nll = r->nll + done};
+        CHECK_OK(decoder_forward(a->state, &out, ids + done, n));
+        done += n;
+        CHECK_EQ(decoder_state_tokens(a->state), done);
+    }
+}
+
+static double spread(const float *x, int64_t n) {
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)x[i], squares += (double)x[i] * (double)x[i];
+    return sqrt(squares / (double)n - sum * sum / (double)n / (double)n);
+}
+
+/* The loss mode against log-softmax of the logits. */
+static void check_nll(const struct result *r, const int32_t *targets) {
+    int scored = 0;
+    for (int i = 0; i < LENGTH; i++) {
+        const float *row = r->logits + (int64_t)i * VOCAB;
+        double sum = 0, top = -INFINITY;
+        for (int v = 0; v < VOCAB; v++)
+            top = (double)row[v] > top ? (double)row[v] : top;
+        for (int v = 0; v < VOCAB; v++)
+            sum += exp((double)row[v] - top);
+        float expected = targets[i] < 0 ? 0 : (float)(top + log(sum) - (double)row[targets[i]]);
+        CHECK_CLOSE(&r->nll[i], &expected, 1, targets[i] < 0 ? 0 : 2e-5 * (1 + fabs((double)expected)));
+        scored += targets[i] >= 0;
+    }
+    CHECK(scored > LENGTH / 2);
+}
+
+/* Logits of the last id alone, and losses alone, are those of the full call. */
+static void check_outputs_alone(const struct model *m, const struct variant *v, struct device *dev,
+                                const struct result *whole, const int32_t *ids, const int32_t *targets,
+                                double tolerance) {
+    struct machine a;
+    float last[VOCAB], nll[LENGTH];
+    start(&a, m, v, dev, 200, 2);
+    CHECK_OK(decoder_forward(a.state, &(struct decoder_output){.logits = last}, ids, LENGTH));
+    CHECK_CLOSE(last, whole->logits + (int64_t)(LENGTH - 1) * VOCAB, VOCAB, tolerance);
+    stop(&a);
+    start(&a, m, v, dev, 300, 16);
+    CHECK_OK(decoder_forward(a.state, &(struct decoder_output){.targets = targets, .nll = nll}, ids, LENGTH));
+    CHECK_CLOSE(nll, whole->nll, LENGTH, tolerance);
+    stop(&a);
+}
+
+static void check_cuts(const struct model *m, const struct variant *v, struct device *dev, uint64_t seed) {
+    int32_t ids[LENGTH], targets[LENGTH];
+    make_ids(ids, targets, seed);
+    struct rng rng = rng_make(seed, 9);
+    struct machine a;
+    struct result whole = make_result(), cut = make_result();
+    start(&a, m, v, dev, LENGTH, 16);
+    feed(&a, &whole, ids, targets, 0, &rng);
+    stop(&a);
+    check_nll(&whole, targets);
+    double size = spread(whole.logits, (int64_t)LENGTH * VOCAB), tolerance = 1e-4 * size;
+    CHECK(size > 0.5); /* else the model is too tame to show a mistake */
+
+    static const int longest[] = {1, 7, 200, 0}; /* id by id, small and large calls, passes cut inside one call */
+    for (size_t i = 0; i < ARRAY_LEN(longest); i++) {
+        int max_tokens = 1 + (int)rng_below(&rng, 150);
+        start(&a, m, v, dev, max_tokens, 1 + (int64_t)rng_below(&rng, 3));
+        feed(&a, &cut, ids, targets, longest[i], &rng);
+        stop(&a);
+        CHECK_CLOSE(cut.logits, whole.logits, (int64_t)LENGTH * VOCAB, tolerance);
+        CHECK_CLOSE(cut.nll, whole.nll, LENGTH, tolerance);
+    }
+    check_outputs_alone(m, v, dev, &whole, ids, targets, tolerance);
+    free_result(&whole), free_result(&cut);
+}
+
+/* Same calls, other number of threads: the same bits. */
+static void check_threads(const struct model *m, const struct variant *v) {
+    int32_t ids[LENGTH], targets[LENGTH];
+    make_ids(ids, targets, test_seed());
+    struct result results[3];
+    static const int counts[] = {1, 2, 3};
+    for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
+        struct device *dev = open_device(counts[i]);
+        struct machine a;
+        struct rng rng = rng_make(test_seed(), 3);
+        results[i] = make_result();
+        start(&a, m, v, dev, 150, 2);
+        feed(&a, &results[i], ids, targets, 90, &rng);
+        stop(&a);
+        device_close(dev);
+        CHECK(memcmp(results[i].logits, results[0].logits, (size_t)LENGTH * VOCAB * sizeof(float)) == 0);
+        CHECK(memcmp(results[i].nll, results[0].nll, LENGTH * sizeof(float)) == 0);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(counts); i++)
+        free_result(&results[i]);
+}
+
+/* Two texts through one decoder, call by call in turn, are the two texts on their own. */
+static void check_turns(const struct model *m, const struct variant *v, struct device *dev) {
+    int32_t ids[2][LENGTH], targets[LENGTH];
+    struct machine alone, a;
+    struct result expected[2] = {make_result(), make_result()}, mixed[2] = {make_result(), make_result()};
+    struct rng rng = rng_make(1, 1);
+    for (int t = 0; t < 2; t++) {
+        make_ids(ids[t], targets, test_seed() + 10 + (uint64_t)t);
+        start(&alone, m, v, dev, 63, 2);
+        feed(&alone, &expected[t], ids[t], targets, 0, &rng);
+        stop(&alone);
+    }
+    start(&a, m, v, dev, 63, 2);
+    struct decoder_state *second;
+    struct retriever *other = NULL;
+    if (v->retrieval) {
+        struct chunk_retriever_config how = {
+            .device = dev, .model = &m->config, .encoder = a.encoder, .self = true, .exclude_document = -1};
+        CHECK_OK(chunk_retriever_create(&other, &how));
+    }
+    CHECK_OK(decoder_state_create(&second, a.decoder, other));
+    for (int done = 0; done < LENGTH; done += 50)
+        for (int t = 0; t < 2; t++) {
+            struct decoder_output out = {.logits = mixed[t].logits + (int64_t)done * VOCAB, .logits_all = true};
+            CHECK_OK(decoder_forward(t == 0 ? a.state : second, &out, ids[t] + done, 50));
+        }
+    double tolerance = 1e-4 * spread(expected[0].logits, (int64_t)LENGTH * VOCAB);
+    for (int t = 0; t < 2; t++)
+        CHECK_CLOSE(mixed[t].logits, expected[t].logits, (int64_t)LENGTH * VOCAB, tolerance);
+    decoder_state_free(second);
+    if (other) other->free(other);
+    stop(&a);
+    for (int t = 0; t < 2; t++)
+        free_result(&expected[t]), free_result(&mixed[t]);
+}
+
+/* Retrieval must matter in these models, or the checks above say nothing about it. */
+static void check_retrieval_matters(const struct model *m, const struct variant *v, struct device *dev) {
+    int32_t ids[LENGTH], targets[LENGTH];
+    make_ids(ids, targets, test_seed());
+    struct rng rng = rng_make(1, 1);
+    struct variant without = *v;
+    without.retrieval = false;
+    struct result results[2] = {make_result(), make_result()};
+    for (int i = 0; i < 2; i++) {
+        struct machine a;
+        start(&a, m, i == 0 ? v : &without, dev, LENGTH, 16);
+        feed(&a, &results[i], ids, targets, 0, &rng);
+        stop(&a);
+    }
+    int64_t early =
+        2 * (int64_t)m->config.chunk; /* chunks 0 and 1 have nothing to read: chunk 1's landmark 0 saw none */
+    CHECK_CLOSE(results[0].logits, results[1].logits, early * VOCAB, 1e-5 * spread(results[0].logits, early * VOCAB));
+    double difference = 0;
+    for (int64_t i = early * VOCAB; i < (int64_t)LENGTH * VOCAB; i++)
+        difference = fmax(difference, fabs((double)results[0].logits[i] - (double)results[1].logits[i]));
+    CHECK(difference > 0.05);
+    free_result(&results[0]), free_result(&results[1]);
+}
+
+int main(int argc, char **argv) {
+    test_start(argc, argv, 7);
+    struct device *dev = open_device(2);
+    for (size_t i = 0; i < ARRAY_LEN(variants); i++) {
+        const struct variant *v = &variants[i];
+        struct model m;
+        make_model(&m, v, test_seed() + i);
+        printf("%s\n", v->name);
+        check_cuts(&m, v, dev, test_seed() + 100 + i);
+        check_threads(&m, v);
+        check_turns(&m, v, dev);
+        if (v->retrieval) check_retrieval_matters(&m, v, dev);
+        params_free(m.params);
+    }
+    device_close(dev);
+    return test_done();
+}
