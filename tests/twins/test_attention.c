@@ -1,0 +1,63 @@
+/* test_attention.c -- the window's two edges, the ring's seam at every phase, the beginning of the text, one query or
+ * many, and a text cut into calls equal to one call. */
+#include "tests/twins/twins.h"
+
+struct text {
+    int64_t n;
+    int heads, dim;
+    float *q, *k, *v;
+};
+
+/* Positions first .. first+n-1 through a ring of `ring` rows that holds what the header demands and rubbish elsewhere.
+ */
+static void run(float *out, int device, const struct text *t, int64_t first, int64_t n, int64_t ring, int window,
+                bool in_place) {
+    struct device *dev = twin_device[device];
+    int64_t d = (int64_t)t->heads * t->dim;
+    float *rubbish = random_array(ring * d, 100.0f);
+    struct guarded k = guarded_make(ring, d, rubbish), v = guarded_make(ring, d, rubbish);
+    for (int64_t p = first > window ? first - window : 0; p < first + n; p++) {
+        memcpy(mat_row(k.m, p % ring), t->k + p * d, (size_t)d * sizeof(float));
+        memcpy(mat_row(v.m, p % ring), t->v + p * d, (size_t)d * sizeof(float));
+    }
+    struct guarded q = guarded_make(n, d, t->q + first * d), o = guarded_make(n, d, NULL);
+    dev->ops->attention->forward(dev, in_place ? q.m : o.m, q.m, k.m, v.m, first, t->heads, window);
+    guarded_take(out, in_place ? &q : &o);
+    guarded_drop(in_place ? &o : &q);
+    guarded_drop(&k);
+    guarded_drop(&v);
+    free(rubbish);
+}
+
+static void compare(int64_t length, int heads, int dim, int window, int64_t step, int64_t spare, float scale) {
+    int64_t d = (int64_t)heads * dim, all = length * d;
+    struct text t = {length, heads, dim, random_array(all, scale), random_array(all, scale), random_array(all, 1.0f)};
+    float *naive = zero_array(all), *twin[DEVICES] = {zero_array(all), zero_array(all)};
+    double *ref = double_array(all);
+    struct ref_attention shape = {length, 0, heads, dim, window};
+    ref_attention(ref, t.q, t.k, t.v, shape);
+    naive_attention(naive, t.q, t.k, t.v, shape);
+    for (int64_t first = 0; first < length; first += step) {
+        int64_t n = length - first < step ? length - first : step;
+        for (int i = 0; i < DEVICES; i++)
+            run(twin[i] + first * d, i, &t, first, n, window + n + spare, window, first % 2);
+    }
+    CHECK_TWIN(twin[0], naive, ref, all);
+    CHECK_BITS(twin[0], twin[1], all);
+    free(t.q), free(t.k), free(t.v), free(naive), free(ref), free(twin[0]), free(twin[1]);
+}
+
+int main(int argc, char **argv) {
+    twins_open(argc, argv);
+    CHECK_CLOSE(((float[]){attention_alibi_slope(0, 12), attention_alibi_slope(11, 12), attention_alibi_slope(2, 3)}),
+                ((float[]){0.62996052f, 0.00390625f, 0.00390625f}), 3, 1e-7);
+    compare(90, 2, 64, 512, 90, 0, 1.0f);  /* window longer than the text */
+    compare(300, 3, 32, 70, 300, 0, 1.0f); /* all at once: window edges inside tiles */
+    compare(300, 1, 64, 64, 64, 5, 1.0f);  /* segments, ring seam wanders */
+    compare(200, 2, 33, 50, 7, 0, 1.0f);   /* short segments, the smallest ring */
+    compare(120, 2, 64, 40, 1, 3, 1.0f);   /* id by id */
+    compare(120, 1, 16, 0, 11, 0, 1.0f);   /* sees itself only */
+    compare(100, 2, 48, 1, 4, 0, 1.0f);
+    compare(150, 1, 64, 20, 17, 1, 10.0f); /* large scores */
+    return twins_close();
+}

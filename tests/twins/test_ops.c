@@ -1,0 +1,51 @@
+/* test_ops.c -- no op without a test: fails when struct ops has a member, or an op's struct a function, that has no
+ * case here, and when a family has no test program of its own beside this one. */
+#include "tests/twins/twins.h"
+#include <stddef.h>
+
+#define FAMILY(name)                                                                                                   \
+    { #name, offsetof(struct ops, name), sizeof(struct name##_ops) }
+static const struct {
+    const char *name;
+    size_t offset, bytes;
+} families[] = {
+    FAMILY(matmul), FAMILY(norm),        FAMILY(rope),  FAMILY(attention), FAMILY(chunk_attention),
+    FAMILY(gca),    FAMILY(elementwise), FAMILY(embed), FAMILY(loss),      FAMILY(topk),
+};
+
+/* How many functions the family's own test program calls: raise it together with a case there. */
+static const struct {
+    const char *name;
+    size_t functions;
+} tested[] = {
+    {"matmul", 4}, {"norm", 1},        {"rope", 1},  {"attention", 1}, {"chunk_attention", 1},
+    {"gca", 3},    {"elementwise", 2}, {"embed", 1}, {"loss", 1},      {"topk", 1},
+};
+
+static bool has_program(const char *name) {
+    char path[1024];
+    const char *slash = strrchr(__FILE__, '/');
+    snprintf(path, sizeof path, "%.*s/test_%s.c", (int)(slash - __FILE__), __FILE__, name);
+    return access(path, R_OK) == 0;
+}
+
+int main(int argc, char **argv) {
+    twins_open(argc, argv);
+    CHECK_EQ(ARRAY_LEN(families), sizeof(struct ops) / sizeof(void *));
+    CHECK_EQ(ARRAY_LEN(tested), ARRAY_LEN(families));
+    for (size_t i = 0; i < ARRAY_LEN(families); i++) {
+        CHECK_STR(families[i].name, tested[i].name);
+        CHECK_EQ(families[i].bytes / sizeof(void (*)(void)), tested[i].functions);
+        for (size_t j = 0; j < i; j++)
+            CHECK(families[j].offset != families[i].offset);
+        CHECK(has_program(families[i].name));
+        for (int d = 0; d < DEVICES; d++) {
+            void (*const *family)(void);
+            memcpy(&family, (const char *)twin_device[d]->ops + families[i].offset, sizeof family);
+            CHECK(family != NULL);
+            for (size_t f = 0; f < tested[i].functions; f++)
+                CHECK(family[f] != NULL);
+        }
+    }
+    return twins_close();
+}

@@ -1,0 +1,80 @@
+/* test_topk.c -- few and many queries, visibility cut anywhere, fewer landmarks than places, equal scores. Scores are
+ * compared with the tolerance; which landmark sits at a place must be right wherever the reference's gap decides it. */
+#include "tests/twins/twins.h"
+
+static void run(int64_t *index, float *score, int device, const float *q, const float *l, const int64_t *visible,
+                int64_t n, int64_t e, int64_t d, int k) {
+    struct guarded gq = guarded_make(n, d, q), gl = guarded_make(e, d, l), out = guarded_make(1, n * k, NULL);
+    int64_t *guarded_index = malloc((size_t)(n * k + 2) * sizeof *guarded_index);
+    guarded_index[0] = guarded_index[n * k + 1] = 77;
+    twin_device[device]->ops->topk->forward(twin_device[device], guarded_index + 1, out.m.data, gq.m, gl.m, visible, k);
+    CHECK_EQ(guarded_index[0], 77);
+    CHECK_EQ(guarded_index[n * k + 1], 77);
+    memcpy(index, guarded_index + 1, (size_t)(n * k) * sizeof *index);
+    guarded_take(score, &out);
+    guarded_drop(&gq);
+    guarded_drop(&gl);
+    free(guarded_index);
+}
+
+/* Row by row: order and ties, each score right for its landmark, and nothing better left out. */
+static void check_row(const int64_t *index, const float *score, const double *ref, int64_t visible, int k,
+                      double tolerance) {
+    bool *taken = calloc((size_t)visible + 1, 1);
+    int64_t wanted = visible < k ? visible : k;
+    for (int64_t i = 0; i < k; i++) {
+        if (i >= wanted) {
+            CHECK_EQ(index[i], -1);
+            CHECK(score[i] == -INFINITY);
+            continue;
+        }
+        CHECK(index[i] >= 0 && index[i] < visible && !taken[index[i]]);
+        taken[index[i]] = true;
+        CHECK(fabs((double)score[i] - ref[index[i]]) <= tolerance);
+        if (i) CHECK(score[i - 1] > score[i] || (score[i - 1] == score[i] && index[i - 1] < index[i]));
+    }
+    for (int64_t e = 0; e < visible && wanted == k; e++)
+        if (!taken[e]) CHECK(ref[e] <= (double)score[k - 1] + tolerance);
+    free(taken);
+}
+
+static void compare(int64_t n, int64_t e, int64_t d, int k, bool ties) {
+    float *q = random_array(n * d, 1.0f), *l = random_array(e * d, 1.0f), *naive = zero_array(n * e), *score[DEVICES];
+    double *ref = double_array(n * e), worst = 0.0;
+    int64_t *index[DEVICES], *visible = malloc((size_t)n * sizeof *visible);
+    for (int64_t r = 0; r < n; r++)
+        visible[r] = r == 0 ? e : r == 1 ? 0 : (int64_t)rng_below(&twin_rng, (uint64_t)e + 1);
+    for (int64_t i = 3; i < e && ties; i++)
+        if (i % 4) memcpy(l + i * d, l + (i - i % 4) * d, (size_t)d * sizeof *l); /* runs of equal landmarks */
+    ref_scores(ref, q, l, n, e, d);
+    naive_scores(naive, q, l, n, e, d);
+    for (int64_t i = 0; i < n * e; i++)
+        worst = fmax(worst, fabs((double)naive[i] - ref[i]));
+    for (int i = 0; i < DEVICES; i++) {
+        index[i] = malloc((size_t)(n * k) * sizeof **index);
+        score[i] = zero_array(n * k);
+        run(index[i], score[i], i, q, l, visible, n, e, d, k);
+        for (int64_t r = 0; r < n; r++)
+            check_row(index[i] + r * k, score[i] + r * k, ref + r * e, visible[r], k, 2.0 * worst + 1e-6);
+    }
+    CHECK_BITS(index[0], index[1], n * k);
+    CHECK_BITS(score[0], score[1], n * k);
+    for (int i = 0; i < DEVICES; i++)
+        free(index[i]), free(score[i]);
+    free(q), free(l), free(naive), free(ref), free(visible);
+}
+
+int main(int argc, char **argv) {
+    twins_open(argc, argv);
+    for (int64_t n = 1; n <= 9; n += 4)
+        for (int ties = 0; ties < 2; ties++) {
+            compare(n, 1, 16, 8, ties);
+            compare(n, 5, 33, 8, ties);
+            compare(n, 9000, 24, 8, ties); /* several ranges, several workers */
+            compare(n, 600, 64, 1, ties);
+        }
+    compare(70, 1500, 48, 8, true);
+    compare(33, 513, 16, 50, false);
+    compare(8, 4000, 8, 1500, false);
+    return twins_close();
+}

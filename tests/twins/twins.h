@@ -1,0 +1,79 @@
+/* twins.h -- what tests of ops share: random inputs, outputs between guard bands, and the tolerance.
+ *
+ * An op is right when |twin - ref| <= 2 |naive float loop - ref| + 1e-6, with the naive loop's worst error over the
+ * tensor (style: a tolerance is derived, not tuned). Each case runs on 1 and on 2 threads, and must give equal bits. */
+#pragma once
+#include "base/rng.h"
+#include "kernels/ops.h"
+#include "tests/ref/ref.h"
+#include "tests/test.h"
+
+enum { DEVICES = 2, GUARD = 19 };        /* columns and rows around a guarded matrix: no multiple of a vector */
+static const float guard_value = -12345.678f;
+
+static struct device *twin_device[DEVICES];      /* 1 thread, 2 threads */
+static struct rng twin_rng;
+
+static inline void twins_open(int argc, char **argv) {
+    test_start(argc, argv, 1);
+    twin_rng = rng_make(test_seed(), 7);
+    for (int i = 0; i < DEVICES; i++) CHECK_OK(device_open(&twin_device[i], "cpu", i + 1));
+}
+static inline int twins_close(void) {
+    for (int i = 0; i < DEVICES; i++) device_close(twin_device[i]);
+    return test_done();
+}
+
+static inline float *random_array(int64_t n, float scale) {
+    float *a = malloc((size_t)(n + 1) * sizeof *a);
+    for (int64_t i = 0; i < n; i++) a[i] = scale * rng_normal(&twin_rng);
+    return a;
+}
+static inline float *zero_array(int64_t n) { return calloc((size_t)n + 1, sizeof(float)); }
+static inline double *double_array(int64_t n) { return calloc((size_t)n + 1, sizeof(double)); }
+
+/* A matrix inside a larger one that is filled with guard_value. */
+struct guarded {
+    float *memory;
+    struct mat m;
+};
+static inline struct guarded guarded_make(int64_t rows, int64_t cols, const float *content) {
+    struct guarded g;
+    int64_t stride = cols + 2 * GUARD, all = (rows + 2 * GUARD) * stride;
+    g.memory = malloc((size_t)all * sizeof(float));
+    for (int64_t i = 0; i < all; i++) g.memory[i] = guard_value;
+    g.m = (struct mat){.data = g.memory + GUARD * stride + GUARD, .rows = rows, .cols = cols, .stride = stride};
+    for (int64_t r = 0; r < rows && content; r++)
+        memcpy(mat_row(g.m, r), content + r * cols, (size_t)cols * sizeof(float));
+    return g;
+}
+/* Copies the content out (dense), checks that the frame is whole, and frees. */
+static inline void guarded_take(float *out, struct guarded *g) {
+    int64_t stride = g->m.stride;
+    for (int64_t r = 0; r < g->m.rows + 2 * GUARD; r++)
+        for (int64_t c = 0; c < stride; c++) {
+            bool inside = r >= GUARD && r < GUARD + g->m.rows && c >= GUARD && c < GUARD + g->m.cols;
+            if (inside) out[(r - GUARD) * g->m.cols + c - GUARD] = g->memory[r * stride + c];
+            else if (g->memory[r * stride + c] != guard_value) test_fail(__FILE__, __LINE__, "an op wrote outside of its output");
+        }
+    free(g->memory);
+}
+static inline void guarded_drop(struct guarded *g) {
+    float *out = malloc((size_t)(g->m.rows * g->m.cols + 1) * sizeof *out);
+    guarded_take(out, g);
+    free(out);
+}
+
+static inline void check_twin(const char *file, int line, const float *twin, const float *naive, const double *ref, int64_t n) {
+    double worst = 0.0;
+    for (int64_t i = 0; i < n; i++)
+        if (isfinite(ref[i])) worst = fmax(worst, fabs((double)naive[i] - ref[i]));
+    for (int64_t i = 0; i < n; i++) {
+        bool good = isfinite(ref[i]) ? fabs((double)twin[i] - ref[i]) <= 2.0 * worst + 1e-6 : (double)twin[i] == ref[i];
+        if (good) continue;
+        fprintf(stderr, "index %lld of %lld: %.9g, ref %.9g, tolerance %g\n", (long long)i, (long long)n, (double)twin[i], ref[i], 2.0 * worst + 1e-6);
+        test_fail(file, line, "op differs from its reference");
+    }
+}
+#define CHECK_TWIN(twin, naive, ref, n) check_twin(__FILE__, __LINE__, twin, naive, ref, n)
+#define CHECK_BITS(a, b, n) CHECK(memcmp(a, b, (size_t)(n) * sizeof *(a)) == 0)
