@@ -129,6 +129,13 @@ static enum status seal(struct build *b, bool regular) {
     return STATUS_OK;
 }
 
+/* A shard of duplicates alone is nothing to keep. */
+static enum status close_shard(struct build *b, bool regular) {
+    if (b->shard_open && store_shard_chunks(b->writer) > 0) return seal(b, regular);
+    drop_shard(b);
+    return STATUS_OK;
+}
+
 static enum status take_document(struct build *b, const struct feed_item *item) {
     struct indexer_report *r = b->report;
     bool duplicate = false;
@@ -163,8 +170,7 @@ static enum status interrupted(struct build *b) {
 static enum status take_all(struct build *b) {
     for (;;) {
         if (progress_stop_requested(b->config->progress)) {
-            if (b->shard_open && store_shard_chunks(b->writer) > 0) TRY(seal(b, false));
-            drop_shard(b);
+            TRY(close_shard(b, false));
             return interrupted(b);
         }
         struct feed_item item;
@@ -179,7 +185,7 @@ static enum status take_all(struct build *b) {
         }
         if (status != STATUS_OK) return status;
     }
-    return b->shard_open ? seal(b, true) : STATUS_OK;
+    return close_shard(b, true);
 }
 
 /* ---- start and end -------------------------------------------------------------------------------------- */
@@ -242,7 +248,9 @@ static enum status resume(struct build *b) {
     struct store_journal journal;
     TRY(store_writer_journal(b->writer, &journal));
     if (journal.shards == 0) return STATUS_OK;
-    TRY(cursor_unpack(&b->cursor, journal.cursor, journal.cursor_bytes, &b->cursor, b->config->store));
+    struct cursor cursor;
+    TRY(cursor_unpack(&cursor, journal.cursor, journal.cursor_bytes, &b->cursor, b->config->store));
+    b->cursor = cursor;
     TRY(reader_seek(b->reader, b->cursor.position));
     b->report->resumed_documents = b->cursor.documents;
     b->report->resumed_chunks = journal.chunks;

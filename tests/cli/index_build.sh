@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# drt-index from corpus to hit: build, add, stats, export, search, recall, verify, repair, doctor; every input format.
+. "$DRT_SOURCE/tests/cli/lib_index.sh"
+make_model "$TMP/model"
+make_corpus "$TMP/a.jsonl" 100
+build() { expect 0 "$INDEX" build "$@" --model "$TMP/model"; }
+
+build "$TMP/a.jsonl" --out "$TMP/store" --shard-chunks 50 --json
+same "$(json_int "$OUT" documents)" 100 documents
+same "$(json_int "$OUT" empty)" 5 empty
+same "$(json_int "$OUT" duplicates)" 3 duplicates
+same "$(json_int "$OUT" generation)" 1 generation
+chunks=$(json_int "$OUT" chunks)
+[ "$chunks" -gt 150 ] || die "only $chunks chunks"
+err_has "shard-chunks 50"
+
+expect 0 "$INDEX" stats --store "$TMP/store" --json
+same "$(json_int "$OUT" chunks)" "$chunks" "chunks of stats"
+same "$(json_int "$OUT" documents)" 92 "documents of stats"
+same "$(json_int "$OUT" duplicates)" 3 "duplicates of stats"
+[ "$(json_int "$OUT" shards)" -gt 2 ] || die "one shard only"
+expect 0 "$INDEX" stats --store "$TMP/store"
+out_has "index        exact"
+
+expect 0 "$INDEX" export --store "$TMP/store"
+same "$(wc -l <"$OUT")" "$chunks" "lines of export"
+out_has '"key":"doc-0"'
+expect 0 "$INDEX" export --store "$TMP/store" --first 3 --count 2 --landmarks values
+same "$(wc -l <"$OUT")" 2 "lines of a part"
+out_has '"landmark":['
+
+# A chunk's own text, as a query, gives scores in falling order, of k hits, and never an excluded document.
+expect 0 "$INDEX" search "the river and the stone" --store "$TMP/store" --model "$TMP/model" --k 4 --json
+same "$(wc -l <"$OUT")" 4 hits
+sed -n 's/.*"score":\([^,]*\),.*/\1/p' "$OUT" >"$TMP/scores"
+sort -rgc "$TMP/scores" 2>/dev/null || die "scores do not fall: $(tr '\n' ' ' <"$TMP/scores")"
+document=$(json_int "$OUT" document)
+expect 0 "$INDEX" search "the river and the stone" --store "$TMP/store" --model "$TMP/model" --k 100 --json --exclude-document "$document"
+out_lacks "\"document\":$document,"
+expect 0 "$INDEX" search "the river and the stone" --store "$TMP/store" --model "$TMP/model" --k 2 --exact
+out_has "1. score"
+out_has "a.jsonl  [doc-"
+
+expect 0 "$INDEX" recall --store "$TMP/store" --queries 20 --k 8 --json
+out_has '"recall":1,'
+out_has '"softmax_mass_recall":1,'
+expect 0 "$INDEX" recall --store "$TMP/store" --queries 5 --exclude window=2
+out_has "recall@8"
+expect 0 "$INDEX" verify --store "$TMP/store" --deep
+out_has "every byte is as recorded"
+expect 0 "$INDEX" repair --store "$TMP/store"
+expect 0 "$INDEX" doctor --store "$TMP/store"
+out_has "FAISS"
+out_has "OpenBLAS"
+
+# The same corpus from standard input, and cut at other shards, is the same store (but for its name).
+expect_in 0 "$TMP/a.jsonl" "$INDEX" build - --format jsonl --out "$TMP/stdin" --model "$TMP/model" --shard-chunks 7
+"$INDEX" export --store "$TMP/store" 2>/dev/null | sed 's/"source":"[^"]*"//' >"$TMP/one"
+"$INDEX" export --store "$TMP/stdin" 2>/dev/null | sed 's/"source":"[^"]*"//' >"$TMP/two"
+cmp "$TMP/one" "$TMP/two" || die "standard input gives another store"
+if command -v gzip >/dev/null; then
+    gzip -k "$TMP/a.jsonl"
+    build "$TMP/a.jsonl.gz" --out "$TMP/gz"
+    "$INDEX" export --store "$TMP/gz" 2>/dev/null | sed 's/"source":"[^"]*"//' >"$TMP/two"
+    cmp "$TMP/one" "$TMP/two" || die "a compressed corpus gives another store"
+fi
+
+# A trained index: nearly all is found, and what is found has its exact score.
+make_corpus "$TMP/large.jsonl" 1500 5
+build "$TMP/large.jsonl" --out "$TMP/ivf" --index "IVF16,SQ8"
+expect 0 "$INDEX" stats --store "$TMP/ivf" --json
+out_has '"index":"IVF16,SQ8"'
+expect 0 "$INDEX" recall --store "$TMP/ivf" --queries 50 --nprobe 1,16 --json
+same "$(wc -l <"$OUT")" 2 "lines of the sweep"
+tail -n 1 "$OUT" | grep -qE '"recall":(0\.9|1[,.])' || die "visiting all lists finds too little"
+
+# A folder of text files; a token file; more documents for a living store.
+mkdir -p "$TMP/texts/deep"
+echo "the river winds to the north" >"$TMP/texts/one.txt"
+echo "stone and sand" >"$TMP/texts/deep/two.md"
+build "$TMP/texts" --out "$TMP/folder" --json
+same "$(json_int "$OUT" documents)" 2 "documents of a folder"
+printf '\101\000\102\000\014\001\103\000' >"$TMP/tokens.u16"
+build "$TMP/tokens.u16" --format u16 --out "$TMP/tokens" --json
+same "$(json_int "$OUT" tokens)" 3 "tokens (without the eos_id of the model, 268)"
+same "$(json_int "$OUT" documents)" 2 "documents of a token file"
+expect 0 "$INDEX" add "$TMP/texts" --store "$TMP/store" --model "$TMP/model" --json
+same "$(json_int "$OUT" generation)" 2 "generation after add"
+expect 0 "$INDEX" stats --store "$TMP/store" --json
+same "$(json_int "$OUT" documents)" 94 "documents after add"
+expect 0 "$INDEX" verify --store "$TMP/store" --deep
+
+# Help of the program and of every command; usage errors.
+expect 0 "$INDEX" --help
+for command in build add search stats verify repair recall export doctor; do
+    out_has "  $command"
+done
+for command in build add search stats verify repair recall export doctor; do
+    expect 0 "$INDEX" "$command" --help
+    out_has "drt-index $command"
+done
+expect 0 "$INDEX" search --help
+out_has "repeated in front of itself"
+expect_usage "there is no command" "$INDEX" conquer
+expect 2 "$INDEX"
+expect_usage "--out STORE is missing" "$INDEX" build "$TMP/a.jsonl"
+expect_usage "drt-index build" "$INDEX" build --out "$TMP/x"
+expect_usage "--max-ram" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/x" --max-ram lots
+expect_usage "--store STORE is missing" "$INDEX" stats
+expect_usage "--exclude" "$INDEX" recall --store "$TMP/store" --exclude some
+expect_usage "--landmarks" "$INDEX" export --store "$TMP/store" --landmarks all
+echo ok

@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# Bad input: one clear line that names the file, exit code 1, and nothing lost of what was there before.
+. "$DRT_SOURCE/tests/cli/lib_index.sh"
+make_model "$TMP/model"
+make_corpus "$TMP/a.jsonl" 60
+expect 0 "$INDEX" build "$TMP/a.jsonl" --out "$TMP/store" --model "$TMP/model" --shard-chunks 40
+export_store "$TMP/store" "$TMP/before"
+copy_model() { rm -rf "$TMP/bad"; cp -r "$TMP/model" "$TMP/bad"; }
+build_bad() { expect_error "$1" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/none" --model "$TMP/bad"; }
+
+# --- models
+expect_error "no such folder" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/none" --model "$TMP/nowhere"
+copy_model; head -c 1000 "$TMP/model/model.safetensors" >"$TMP/bad/model.safetensors"
+build_bad "model.safetensors"
+copy_model; printf '\377\377\377\377\377\377\377\177' | dd of="$TMP/bad/model.safetensors" conv=notrunc 2>/dev/null
+build_bad "model.safetensors"
+copy_model; printf '\003' >"$TMP/bad/model.safetensors"
+build_bad "model.safetensors"
+copy_model; sed -i 's/"F32"/"I32"/' "$TMP/bad/model.safetensors"
+build_bad "I32"
+copy_model; sed -i 's/enc_prenorm/enc_prenurm/' "$TMP/bad/model.safetensors"
+build_bad "enc_pren"
+copy_model; sed -i 's/"hidden_size": 32/"hidden_size": 64/' "$TMP/bad/config.json"
+build_bad "model.safetensors"
+copy_model; sed -i 's/"hidden_size"/"hidden_siez"/' "$TMP/bad/config.json"
+build_bad "hidden_size"
+copy_model; sed -i 's/"<|pad|>": 269/"<|pad|>": 5000/; s/"id": 269/"id": 5000/' "$TMP/bad/tokenizer.json"
+build_bad "the tokenizer has ids up to 5000, but the model's vocab_size is 271"
+copy_model; head -c 500 "$TMP/model/tokenizer.json" >"$TMP/bad/tokenizer.json"
+build_bad "tokenizer.json"
+copy_model; sed -i 's/"encoder_input": "tokens"/"encoder_input": "hidden"/' "$TMP/bad/config.json"
+build_bad "encoder_input"
+[ ! -e "$TMP/none" ] || die "a refused model left a store behind"
+
+# --- a store of another model, or of another tokenizer
+make_model "$TMP/other" 4
+expect_error "$TMP/store" "$INDEX" search "river" --store "$TMP/store" --model "$TMP/other"
+expect_error "encoder" "$INDEX" add "$TMP/a.jsonl" --store "$TMP/store" --model "$TMP/other"
+copy_model; echo >>"$TMP/bad/tokenizer.json"
+expect_error "tokenizer" "$INDEX" search "river" --store "$TMP/store" --model "$TMP/bad"
+
+# --- corpora
+refuse_corpus() { rm -rf "$TMP/none"; expect_error "$1" "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/none" --model "$TMP/model"; }
+printf '{"text": "one"}\n{"body": "two"}\n' >"$TMP/corpus.jsonl"
+refuse_corpus "corpus.jsonl:2"
+printf '{"text": "one"}\n{"text": "two\n' >"$TMP/corpus.jsonl"
+refuse_corpus "corpus.jsonl:2"
+printf '{"text": ""}\n\n{"text": ""}\n' >"$TMP/corpus.jsonl"
+refuse_corpus "empty corpus"
+: >"$TMP/corpus.jsonl"
+refuse_corpus "empty corpus"
+expect_error "nowhere.jsonl" "$INDEX" build "$TMP/nowhere.jsonl" --out "$TMP/none" --model "$TMP/model"
+printf '\101\000\377\377' >"$TMP/ids.u16"
+expect_error "ids.u16: document at byte 0: its token 1 is id 65535" \
+    "$INDEX" build "$TMP/ids.u16" --format u16 --out "$TMP/none" --model "$TMP/model"
+printf '{"text": "ill \377\376 formed"}\n' >"$TMP/corpus.jsonl"
+rm -rf "$TMP/none"
+expect 0 "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/none" --model "$TMP/model" --json
+same "$(json_int "$OUT" replaced)" 2 "invalid UTF-8 sequences replaced"
+expect_error "--max-ram" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/none2" --model "$TMP/model" --max-ram 1M
+expect_error "format" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/none2" --model "$TMP/model" --format word
+[ ! -e "$TMP/none2" ] || die "a refused run left a store behind"
+
+# --- stores
+expect_error "built already" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/store" --model "$TMP/model"
+expect_error "$TMP/nowhere" "$INDEX" stats --store "$TMP/nowhere"
+expect_error "$TMP/nowhere" "$INDEX" add "$TMP/a.jsonl" --store "$TMP/nowhere" --model "$TMP/model"
+mkdir "$TMP/home" && echo mine >"$TMP/home/diary.txt"
+expect_error "diary.txt" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/home" --model "$TMP/model"
+same "$(cat "$TMP/home/diary.txt")" mine "a stranger's file"
+
+# A second writer is refused while the first one works; readers are not.
+mkfifo "$TMP/slow.jsonl"
+"$INDEX" add - --format jsonl --store "$TMP/store" --model "$TMP/model" <"$TMP/slow.jsonl" >"$TMP/first.out" 2>"$TMP/first.err" &
+first=$!
+exec 9>"$TMP/slow.jsonl"
+echo '{"text": "a slow writer"}' >&9
+for _ in $(seq 100); do grep -q threads "$TMP/first.err" && break; sleep 0.1; done
+sleep 1
+expect_error "another writer" "$INDEX" add "$TMP/a.jsonl" --store "$TMP/store" --model "$TMP/model"
+expect 0 "$INDEX" stats --store "$TMP/store"
+exec 9>&-
+wait "$first" || die "the first writer failed: $(cat "$TMP/first.err")"
+expect 0 "$INDEX" stats --store "$TMP/store" --json
+same "$(json_int "$OUT" generation)" 2 "generation of the first writer"
+
+# Damage is found by name; reading what is damaged is refused or repaired.
+damage() { # copy, file pattern, way
+    rm -rf "$TMP/damaged"
+    cp -r "$TMP/store" "$TMP/damaged"
+    file=$(find "$TMP/damaged" -path "$1" | sort | head -n 1)
+    [ -n "$file" ] || die "no file like $1"
+    case $2 in
+    flip) size=$(stat -c %s "$file"); byte=$(od -An -tu1 -j $((size - 3)) -N1 "$file"); printf "\\x$(printf %02x $((byte ^ 255)))" | dd of="$file" bs=1 seek=$((size - 3)) conv=notrunc 2>/dev/null ;;
+    short) truncate -s -7 "$file" ;;
+    gone) rm "$file" ;;
+    esac
+    expect 1 "$INDEX" verify --store "$TMP/damaged" --deep
+    cat "$OUT" "$ERR" | grep -qF "$(basename "$file")" || die "verify does not name $file after $2"
+}
+for file in '*/tokens/*' '*/landmarks/*'; do
+    for way in flip short gone; do damage "$file" $way; done
+done
+if [ "$(id -u)" = 0 ] || [ -w "$TMP/store" ]; then
+    make_corpus "$TMP/large.jsonl" 900 5
+    expect 0 "$INDEX" build "$TMP/large.jsonl" --out "$TMP/ivf" --index "IVF16,SQ8" --model "$TMP/model"
+    mv "$TMP/store" "$TMP/kept"; mv "$TMP/ivf" "$TMP/store"
+    export_store "$TMP/store" "$TMP/before-ivf"
+    for way in flip short gone; do
+        damage '*/index/*' $way
+        expect 0 "$INDEX" repair --store "$TMP/damaged"
+        expect 0 "$INDEX" verify --store "$TMP/damaged" --deep
+        export_store "$TMP/damaged" "$TMP/after"
+        cmp -s "$TMP/before-ivf" "$TMP/after" || die "the repaired index ($way) finds something else"
+    done
+    mv "$TMP/store" "$TMP/ivf"; mv "$TMP/kept" "$TMP/store"
+fi
+
+# A read-only store: searching works, writing is refused.
+if [ "$(id -u)" != 0 ]; then
+    cp -r "$TMP/store" "$TMP/fixed"
+    chmod -R a-w "$TMP/fixed"
+    expect 0 "$INDEX" search "river" --store "$TMP/fixed" --model "$TMP/model" --k 1
+    expect_error "$TMP/fixed" "$INDEX" add "$TMP/a.jsonl" --store "$TMP/fixed" --model "$TMP/model"
+    chmod -R u+w "$TMP/fixed"
+elif mkdir "$TMP/mount" && mount -t tmpfs -o size=3m none "$TMP/mount" 2>/dev/null; then
+    trap 'umount "$TMP/mount" 2>/dev/null; rm -rf "$TMP"' EXIT
+    cp -r "$TMP/store" "$TMP/mount/store"
+    mount -o remount,ro "$TMP/mount"
+    expect 0 "$INDEX" search "river" --store "$TMP/mount/store" --model "$TMP/model" --k 1
+    expect_error "$TMP/mount/store" "$INDEX" add "$TMP/a.jsonl" --store "$TMP/mount/store" --model "$TMP/model"
+    mount -o remount,rw "$TMP/mount"
+
+    # A full disk: what was published stays, and the same command goes on once there is room.
+    make_corpus "$TMP/b.jsonl" 2500 9
+    "$INDEX" export --store "$TMP/mount/store" >"$TMP/one" 2>/dev/null
+    code=0
+    "$INDEX" add "$TMP/b.jsonl" --store "$TMP/mount/store" --model "$TMP/model" --shard-chunks 300 >"$OUT" 2>"$ERR" || code=$?
+    same $code 1 "exit code on a full disk"
+    tail -n 1 "$ERR" | grep -qi "space" || die "the full disk is not named"
+    "$INDEX" export --store "$TMP/mount/store" >"$TMP/two" 2>"$ERR" || die "the store cannot be read on a full disk"
+    cmp "$TMP/one" "$TMP/two" || die "a full disk changed the store"
+    mount -o remount,size=64m "$TMP/mount"
+    expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/mount/store" --model "$TMP/model" --shard-chunks 300
+    expect 0 "$INDEX" verify --store "$TMP/mount/store" --deep
+    umount "$TMP/mount"
+else
+    echo "not tried: read-only media and a full disk (mounting is not allowed here)"
+fi
+
+# A newer store format: the number behind "format" in the catalog is raised by hand.
+expect 0 "$INDEX" verify --store "$TMP/store" --deep
+echo ok

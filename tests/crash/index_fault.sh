@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Dies at every fault point of a small build and of an add (allocations: at some): whatever was cut off, the store
+# verifies, readers see the old generation or the new one, and the same command run again ends with the store that was
+# never disturbed. Then the same with a call that fails instead of a process that dies: one line, exit code 1.
+#
+#   index_fault.sh [STRIDE]     of the passes of one name every STRIDEth is tried (default 3; 1: all)
+. "$DRT_SOURCE/tests/cli/lib_index.sh"
+needs drt-index-fault
+FAULT=$BIN/drt-index-fault
+make_model "$TMP/model"
+make_corpus "$TMP/a.jsonl" 40 1
+make_corpus "$TMP/b.jsonl" 20 2
+options=(--model "$TMP/model" --shard-chunks 40 --threads 1)
+expect 0 "$INDEX" build "$TMP/a.jsonl" --out "$TMP/whole-a" "${options[@]}"
+cp -r "$TMP/whole-a" "$TMP/whole-b"
+expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/whole-b" "${options[@]}"
+export_store "$TMP/whole-a" "$TMP/a.export"
+export_store "$TMP/whole-b" "$TMP/b.export"
+
+equals() { export_store "$1" "$TMP/.now"; cmp -s "$TMP/.now" "$2"; }
+sound() { # STORE WHAT: verify --deep finds nothing, or there is no store yet
+    [ -e "$1/catalog/data.mdb" ] || return 0
+    "$INDEX" verify --store "$1" --deep >"$OUT" 2>"$ERR" && return
+    tail -n 1 "$ERR" | grep -qE "no contents yet|no store here" || die "verify after $2"
+}
+
+# One point of one command. $1 kill or fail, $2 which pass, $3 its name, $4 build or add. Sets `passed` when the command
+# has no such pass.
+try() {
+    local mode=$1 n="$2 of $3" command=$4 code=0 where="--out" from="" want=$TMP/a.export corpus=$TMP/a.jsonl
+    rm -rf "$TMP/s"
+    if [ "$command" = add ]; then
+        where="--store" want=$TMP/b.export corpus=$TMP/b.jsonl from=$TMP/a.export
+        cp -r "$TMP/whole-a" "$TMP/s"
+    fi
+    DRT_FAULT=$mode:$2:$3 "$FAULT" "$command" "$corpus" "$where" "$TMP/s" "${options[@]}" >"$OUT" 2>"$ERR" || code=$?
+    if [ $code = 0 ]; then passed=1; else passed=0; fi
+    case $mode:$code in
+    *:0 | kill:137 | fail:1) ;;
+    *) die "$command at fault point $n ($mode): exit code $code" ;;
+    esac
+    if [ $mode:$code = fail:1 ]; then
+        grep -q "injected fault\|^drt-index: " "$ERR" || die "$command: a failure at fault point $n says nothing"
+    fi
+    sound "$TMP/s" "$mode $n of $command"
+    if [ -n "$from" ] && ! equals "$TMP/s" "$from" && ! equals "$TMP/s" "$want"; then
+        die "$command at fault point $n ($mode): neither the old generation nor the new one"
+    fi
+    if "$INDEX" stats --store "$TMP/s" >/dev/null 2>&1 && equals "$TMP/s" "$want"; then return; fi
+    expect 0 "$INDEX" "$command" "$corpus" "$where" "$TMP/s" "${options[@]}"
+    equals "$TMP/s" "$want" || die "$command at fault point $n ($mode): the resumed store differs"
+}
+
+names=$(cd "$SOURCE" && grep -rhoE 'fault_point\("[^"]+"' base store data indexer | sed 's/.*"\(.*\)"/\1/' | sort -u)
+[ "$(wc -w <<<"$names")" -gt 10 ] || die "few fault points: $names"
+stride=${1:-3}
+tried=0 unreached=""
+for command in build add; do
+    for name in $names; do
+        step=$stride
+        [ "$name" = memory:allocate ] && step=$((stride * 60 + 1))
+        for mode in kill fail; do
+            passed=0
+            for ((i = 1; passed == 0; i += step)); do
+                try $mode $i "$name" $command
+                tried=$((tried + 1 - passed))
+            done
+            [ $i -gt $((step + 1)) ] || unreached="$unreached $command/$name"
+        done
+    done
+done
+echo "ok: $tried points tried; not reached by these commands:$(tr ' ' '\n' <<<"$unreached" | sort -u | tr '\n' ' ')"
