@@ -1,0 +1,148 @@
+/* test_sampler.c -- greedy, filters, frequencies, seeds, and logits that are not numbers. */
+#include "decoder/sampler.h"
+#include "tests/test.h"
+
+static struct sampler *make(struct sampler_config config, int vocab) {
+    struct sampler *s;
+    CHECK_OK(sampler_create(&s, &config, vocab));
+    return s;
+}
+
+static void test_greedy(void) {
+    float logits[] = {1, 5, 5, 2, 9};
+    struct sampler *s = make((struct sampler_config){.top_p = 1}, 5);
+    CHECK_EQ(sampler_pick(s, logits), 4);
+    logits[4] = -3;
+    CHECK_EQ(sampler_pick(s, logits), 1); /* the smaller id of equals */
+    sampler_free(s);
+    s = make((struct sampler_config){.top_p = 1, .banned = {1, 2}, .n_banned = 2}, 5);
+    CHECK_EQ(sampler_pick(s, logits), 3);
+    sampler_free(s);
+}
+
+/* Shares of many draws against the softmax that the filters leave; 5 standard deviations. */
+static void check_shares(struct sampler_config config, const float *logits, const double *expected, int vocab) {
+    enum { DRAWS = 40000 };
+    struct sampler *s = make(config, vocab);
+    int counts[64] = {0};
+    for (int i = 0; i < DRAWS; i++) {
+        int32_t id = sampler_pick(s, logits);
+        CHECK(id >= 0 && id < vocab);
+        counts[id]++;
+    }
+    for (int i = 0; i < vocab; i++) {
+        double share = counts[i] / (double)DRAWS, deviation = sqrt(expected[i] * (1 - expected[i]) / DRAWS);
+        if (expected[i] == 0) CHECK_EQ(counts[i], 0);
+        CHECK(fabs(share - expected[i]) <= 5 * deviation);
+    }
+    sampler_free(s);
+}
+
+/* The softmax of logits / temperature over the ids that `keep` marks. */
+static void softmax(double *out, const float *logits, const int *keep, int n, double temperature) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        out[i] = keep[i] ? exp((double)logits[i] / temperature) : 0;
+        sum += out[i];
+    }
+    for (int i = 0; i < n; i++)
+        out[i] /= sum;
+}
+
+static void test_shares(void) {
+    static const float logits[] = {0.5F, 2, -1, 1.5F, 0, 1.5F, -4, 1};
+    double expected[8];
+    softmax(expected, logits, (int[]){1, 1, 1, 1, 1, 1, 1, 1}, 8, 1);
+    check_shares((struct sampler_config){.temperature = 1, .top_p = 1, .seed = 3}, logits, expected, 8);
+    softmax(expected, logits, (int[]){1, 1, 1, 1, 1, 1, 1, 1}, 8, 2.5);
+    check_shares((struct sampler_config){.temperature = 2.5F, .top_p = 1, .seed = 4}, logits, expected, 8);
+    softmax(expected, logits, (int[]){0, 1, 0, 1, 0, 0, 0, 0}, 8, 1); /* the tie at the edge goes to id 3 */
+    check_shares((struct sampler_config){.temperature = 1, .top_k = 2, .top_p = 1, .seed = 5}, logits, expected, 8);
+    softmax(expected, logits, (int[]){1, 0, 0, 1, 0, 1, 0, 1}, 8, 0.7); /* a banned id leaves its place to the next */
+    check_shares(
+        (struct sampler_config){.temperature = 0.7F, .top_k = 4, .top_p = 1, .seed = 6, .banned = {1}, .n_banned = 1},
+        logits, expected, 8);
+    check_shares(
+        (struct sampler_config){
+            .temperature = 1, .top_k = 100, .top_p = 1, .seed = 7, .banned = {0, 1, 2, 3}, .n_banned = 4},
+        (float[]){9, 9, 9, 9, 0, 0, 0, 0}, (double[]){0, 0, 0, 0, 0.25, 0.25, 0.25, 0.25}, 8);
+}
+
+static void test_top_p(void) {
+    /* shares .5 .3 .15 .05 */
+    float logits[] = {logf(0.15F), logf(0.5F), logf(0.05F), logf(0.3F)};
+    check_shares((struct sampler_config){.temperature = 1, .top_p = 0.4F, .seed = 1}, logits, (double[]){0, 1, 0, 0},
+                 4);
+    check_shares((struct sampler_config){.temperature = 1, .top_p = 0.7F, .seed = 1}, logits,
+                 (double[]){0, 0.625, 0, 0.375}, 4);
+    check_shares((struct sampler_config){.temperature = 1, .top_p = 0.9F, .seed = 1}, logits,
+                 (double[]){0.15 / 0.95, 0.5 / 0.95, 0, 0.3 / 0.95}, 4);
+    /* top-k first: of {.5, .3} renormalised, .6 is reached by the first alone (.625). */
+    check_shares((struct sampler_config){.temperature = 1, .top_k = 2, .top_p = 0.6F, .seed = 1}, logits,
+                 (double[]){0, 1, 0, 0}, 4);
+}
+
+static void test_seeds(void) {
+    enum { N = 500 };
+    float logits[1000];
+    for (int i = 0; i < 1000; i++)
+        logits[i] = sinf((float)i);
+    int32_t first[N], differences = 0;
+    struct sampler_config config = {.temperature = 1, .top_p = 0.95F, .seed = 42};
+    for (int run = 0; run < 3; run++) {
+        config.seed = run == 2 ? 43 : 42;
+        struct sampler *s = make(config, 1000);
+        for (int i = 0; i < N; i++) {
+            int32_t id = sampler_pick(s, logits);
+            if (run == 0) first[i] = id;
+            if (run == 1) CHECK_EQ(id, first[i]);
+            if (run == 2) differences += id != first[i];
+        }
+        sampler_free(s);
+    }
+    CHECK(differences > N / 2);
+}
+
+static void test_broken_logits(void) {
+    struct sampler_config config = {.temperature = 1, .top_p = 0.9F, .seed = 2};
+    float logits[] = {NAN, 1, NAN, 1.5F, -INFINITY};
+    struct sampler *s = make(config, 5);
+    for (int i = 0; i < 200; i++) {
+        int32_t id = sampler_pick(s, logits);
+        CHECK(id == 1 || id == 3);
+    }
+    sampler_free(s);
+    config.temperature = 0;
+    s = make(config, 5);
+    CHECK_EQ(sampler_pick(s, logits), 3);
+    sampler_free(s);
+    config.temperature = 1e-30F; /* as good as greedy, no overflow */
+    s = make(config, 5);
+    CHECK_EQ(sampler_pick(s, logits), 3);
+    logits[1] = INFINITY;
+    CHECK_EQ(sampler_pick(s, logits), 1);
+    sampler_free(s);
+}
+
+static void test_config(void) {
+    struct sampler *s;
+    CHECK_FAILS(sampler_create(&s, &(struct sampler_config){.temperature = -1, .top_p = 1}, 5), STATUS_INVALID,
+                "temperature -1");
+    CHECK_FAILS(sampler_create(&s, &(struct sampler_config){.temperature = NAN, .top_p = 1}, 5), STATUS_INVALID,
+                "temperature");
+    CHECK_FAILS(sampler_create(&s, &(struct sampler_config){.top_p = 0}, 5), STATUS_INVALID, "top-p 0");
+    CHECK_FAILS(sampler_create(&s, &(struct sampler_config){.top_p = 1.5F}, 5), STATUS_INVALID, "top-p 1.5");
+    CHECK_FAILS(sampler_create(&s, &(struct sampler_config){.top_p = 1, .top_k = -2}, 5), STATUS_INVALID, "top-k -2");
+    sampler_free(NULL);
+}
+
+int main(int argc, char **argv) {
+    test_start(argc, argv, 1);
+    test_greedy();
+    test_shares();
+    test_top_p();
+    test_seeds();
+    test_broken_logits();
+    test_config();
+    return test_done();
+}
