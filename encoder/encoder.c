@@ -279,13 +279,21 @@ static void encode_batch(void *context, int64_t begin, int64_t end, int worker) 
     write_states(job, dev, x, begin, end - begin);
 }
 
+/* A range of threads_for may be longer than its grain: it is all of them when there is one thread. */
+static void encode_range(void *context, int64_t begin, int64_t end, int worker) {
+    const struct job *job = context;
+    int64_t batch = job->e->batch;
+    for (int64_t at = begin; at < end; at += batch)
+        encode_batch(context, at, at + batch < end ? at + batch : end, worker);
+}
+
 static void encode(const struct job *job, int64_t n) {
     struct encoder *e = job->e;
     if (!job->out->landmarks && !job->out->states && !job->out->keys && !job->out->values) return;
     /* A few chunks are spread over all workers rather than batched. */
     int64_t grain = (n + e->workers - 1) / e->workers;
     if (grain > e->batch) grain = e->batch;
-    if (n > 0) threads_for(e->dev->threads, n, grain, encode_batch, (void *)job);
+    if (n > 0) threads_for(e->dev->threads, n, grain, encode_range, (void *)job);
 }
 
 void encoder_encode(struct encoder *e, const struct encoder_output *out, const int32_t *ids, int64_t n) {
