@@ -1,0 +1,143 @@
+/* drt_eval.c -- drt-eval: measures of a model. ppl: perplexity with and without retrieval, on the same positions. */
+#include "tools/drt_eval.h"
+#include "tools/progress_line.h"
+
+#include <string.h>
+
+static int usage(const char *what) {
+    fprintf(stderr, "drt-eval ppl: %s; see drt-eval ppl --help\n", what);
+    return 2;
+}
+static int failed(void) {
+    fprintf(stderr, "drt-eval: %s\n", status_message());
+    return 1;
+}
+
+static int parse(struct eval_options *o, int argc, char **argv) {
+    const struct arg_option options[] = {
+        {NULL, ARG_FLAG, NULL, NULL, "What to measure", 0, 0},
+        {"model", ARG_STRING, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
+        {"data", ARG_STRINGS, &o->data, "FILE", "texts to predict (required; may be given several times)", 0, 0},
+        {"store", ARG_STRING, &o->store, "DIR", "store to retrieve from; it should not hold the texts of --data", 0, 0},
+        {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "measure retrieval from the store", 0, 0},
+        {"self-retrieval", ARG_FLAG, &o->self, NULL,
+         "measure retrieval from the window's own past; with --corpus-retrieval: also both together", 0, 0},
+        {"random-retrieval", ARG_FLAG, &o->random, NULL, "measure random chunks of the store, with their real scores",
+         0, 0},
+        {"modes", ARG_STRING, &o->modes, "LIST",
+         "instead of the three options above: any of none,self,corpus,both,random "
+         "(default: none, and what those options ask for)",
+         0, 0},
+        {NULL, ARG_FLAG, NULL, NULL, "Which tokens", 0, 0},
+        {"context", ARG_INT, &o->context, "N", "tokens a window; documents are cut into windows", 2, 1 << 28},
+        {"skip", ARG_INT, &o->skip, "N", "first tokens of each window that are read but not scored", 0, 1 << 28},
+        {"max-documents", ARG_INT, &o->max_documents, "N", "scored documents of each file at most; 0: all", 0,
+         INT64_MAX},
+        {"max-tokens", ARG_INT, &o->max_tokens, "N", "scored tokens of each file at most; 0: all", 0, INT64_MAX},
+        {"format", ARG_STRING, &o->format, "auto|jsonl|txt|u16|u32|megatron", "of --data", 0, 0},
+        {"text-field", ARG_STRING, &o->text_field, "NAME", "jsonl: the field that holds the text", 0, 0},
+        {"eod-id", ARG_INT, &o->eod_id, "ID", "u16, u32: the id between documents; -1: the file is one document", -1,
+         1ll << 32},
+        {NULL, ARG_FLAG, NULL, NULL, "Search and machine", 0, 0},
+        {"exact", ARG_FLAG, &o->exact, NULL, "scan the whole store instead of asking its index", 0, 0},
+        {"nprobe", ARG_INT, &o->nprobe, "N", "lists of an IVF index to visit; 0: the store's default", 0, 1 << 20},
+        {"seed", ARG_INT, &o->seed, "N", "of random retrieval", 0, INT64_MAX},
+        {"device", ARG_STRING, &o->device, "cpu", "where to compute", 0, 0},
+        {"threads", ARG_INT, &o->threads, "N", "0: one for each processor", 0, 4096},
+        {"json", ARG_FLAG, &o->json, NULL, "print one JSON object instead of tables", 0, 0},
+    };
+    const struct arg_program program = {
+        .name = "drt-eval ppl",
+        .synopsis = "--data FILE... [--model DIR] [--store DIR --corpus-retrieval] [--self-retrieval] [options]",
+        .about = "Perplexity per token and bits per byte, with 95 % intervals over documents. Every mode scores "
+                 "exactly the same "
+                 "positions with the same text before them, so differences between modes are paired.",
+        .examples = "  drt-eval ppl --data valid.jsonl.xz\n"
+                    "  drt-eval ppl --data valid.jsonl.xz --store docs.store --modes none,self,corpus,random "
+                    "--max-documents 50\n",
+        .options = options,
+        .n_options = ARRAY_LEN(options)};
+    int n_operands = 0;
+    return args_parse(&program, argc, argv, NULL, &n_operands);
+}
+
+/* The modes that were asked for, by list or by options. */
+static int choose_modes(bool mode[EVAL_MODES], const struct eval_options *o) {
+    if (!o->modes) {
+        mode[EVAL_NONE] = true;
+        mode[EVAL_SELF] = o->self;
+        mode[EVAL_CORPUS] = o->corpus;
+        mode[EVAL_BOTH] = o->self && o->corpus;
+        mode[EVAL_RANDOM] = o->random;
+        return -1;
+    }
+    if (o->self || o->corpus || o->random)
+        return usage("--modes says which modes: leave out the other --...-retrieval options");
+    for (const char *at = o->modes;;) {
+        size_t length = strcspn(at, ",");
+        int found = EVAL_MODES;
+        for (int i = 0; i < EVAL_MODES; i++)
+            if (strlen(eval_mode_names[i]) == length && memcmp(eval_mode_names[i], at, length) == 0) found = i;
+        if (found == EVAL_MODES) return usage("--modes: must be a list like none,self,corpus,both,random");
+        mode[found] = true;
+        if (!at[length]) return -1;
+        at += length + 1;
+    }
+}
+
+static int check(const struct eval_options *o, const bool mode[EVAL_MODES]) {
+    bool corpus = mode[EVAL_CORPUS] || mode[EVAL_BOTH] || mode[EVAL_RANDOM];
+    if (o->data.count == 0) return usage("--data FILE is missing");
+    if (corpus && !o->store) return usage("retrieval from a corpus (corpus, both, random) needs --store DIR");
+    if (o->store && !corpus)
+        return usage("--store needs --corpus-retrieval, --random-retrieval or --modes (it would not be used)");
+    if ((o->exact || o->nprobe) && !corpus) return usage("--exact and --nprobe need a store and a mode that uses it");
+    if (o->exact && o->nprobe) return usage("--exact scans everything: --nprobe has no part in it");
+    if (o->skip >= o->context) return usage("--skip must be smaller than --context");
+    return -1;
+}
+
+static int ppl(int argc, char **argv) {
+    struct eval_options o = {
+        .device = "cpu", .format = "auto", .text_field = "text", .context = 4032, .skip = 256, .eod_id = -1};
+    struct eval_result result = {0};
+    int code = parse(&o, argc, argv);
+    if (code < 0) code = choose_modes(result.mode, &o);
+    if (code < 0) code = check(&o, result.mode);
+    if (code >= 0) return code;
+    bool retrieval = false;
+    for (int mode = EVAL_SELF; mode < EVAL_MODES; mode++)
+        retrieval = retrieval || result.mode[mode];
+    const struct engine_config config = {
+        .model = o.model, .store = o.store, .device = o.device, .threads = (int)o.threads, .retrieval = retrieval};
+    struct engine engine;
+    struct progress_line *line = NULL;
+    if (progress_line_start(&line, "drt-eval") != STATUS_OK) return failed();
+    enum status status = engine_open(&engine, &config);
+    if (status == STATUS_OK) status = eval_run(&result, &engine, &o, progress_line_progress(line));
+    progress_line_end(line);
+    if (status == STATUS_OK) status = eval_print(&result, &engine, &o);
+    engine_close(&engine);
+    eval_result_free(&result);
+    return status == STATUS_OK ? 0 : failed();
+}
+
+static void help(FILE *out) {
+    fputs("Usage: drt-eval COMMAND ...\n\nMeasures models.\n\nCommands:\n"
+          "  ppl       perplexity and bits per byte, with and without retrieval, on the same positions\n"
+          "\ndrt-eval COMMAND --help says more.\n",
+          out);
+}
+
+int main(int argc, char **argv) {
+    if (argc >= 2 && strcmp(argv[1], "ppl") == 0) return ppl(argc - 1, argv + 1);
+    if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)) {
+        help(stdout);
+        return 0;
+    }
+    if (argc >= 2)
+        fprintf(stderr, "drt-eval: unknown command '%s': the one there is is ppl; see drt-eval --help\n", argv[1]);
+    else
+        help(stderr);
+    return 2;
+}

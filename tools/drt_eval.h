@@ -1,0 +1,39 @@
+/* drt_eval.h -- the parts of drt-eval ppl: which windows are scored, and what the sums say. */
+#pragma once
+#include "base/progress.h"
+#include "tools/args.h"
+#include "tools/engine.h"
+#include <stdio.h>
+
+enum eval_mode { EVAL_NONE, EVAL_SELF, EVAL_CORPUS, EVAL_BOTH, EVAL_RANDOM, EVAL_MODES };
+extern const char *const eval_mode_names[EVAL_MODES];
+
+struct eval_options {
+    const char *model, *store, *device, *modes, *text_field, *format;
+    struct arg_strings data;
+    bool corpus, self, random, exact, json;
+    int64_t context, skip, max_documents, max_tokens, seed, nprobe, threads, eod_id;
+};
+
+/* One scored document: sums over its scored tokens. */
+struct eval_document { int file; int64_t tokens, bytes; double nll[EVAL_MODES]; };
+struct eval_file { const char *path; int64_t documents, short_documents, tokens; };
+struct eval_result {
+    bool mode[EVAL_MODES];
+    struct eval_document *documents; size_t n_documents, capacity;
+    struct eval_file files[64]; int n_files;
+    double seconds[EVAL_MODES];
+};
+void eval_result_free(struct eval_result *r);
+
+/* ---- drt_eval_run.c ---- */
+/* Reads every file, scores its documents in every mode of result->mode at the same positions. */
+enum status eval_run(struct eval_result *result, struct engine *e, const struct eval_options *o, const struct progress *progress);
+
+/* ---- drt_eval_report.c ---- */
+/* A ratio of two sums over documents, with a 95 % interval: the documents are the sample (tokens of one document are not
+ * independent), the variance is the ratio estimator's, the quantile Student's. low > high: one document, no interval. */
+struct eval_ratio { double value, low, high; };
+struct eval_ratio eval_ratio_of(const double *numerator, const double *denominator, size_t n);
+
+enum status eval_print(const struct eval_result *r, const struct engine *e, const struct eval_options *o);
