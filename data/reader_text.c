@@ -23,6 +23,7 @@ static enum status read_all(struct reader *r, struct stream *s, bool *binary) {
             return fail(STATUS_UNSUPPORTED, "%s: is larger than the limit of %llu bytes for a document",
                         reader_file(r)->path, (unsigned long long)r->max_bytes);
     }
+    b->data[b->size] = '\0'; /* the last block was not full */
     return STATUS_OK;
 }
 

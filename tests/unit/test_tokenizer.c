@@ -319,9 +319,7 @@ static void refuse_part(const char *part, const char *value, const char *text) {
 
 static void test_refusals(void) {
     struct tokenizer *t;
-    const char *folder = getenv("DRT_TEST_TMP");
-    snprintf(scratch_path, sizeof scratch_path, "%s/tokenizer-%d.json", folder ? folder : "/tmp", (int)getpid());
-    if (folder) mkdir(folder, 0777);
+    snprintf(scratch_path, sizeof scratch_path, "%s/tokenizer.json", test_folder());
     CHECK_FAILS(tokenizer_open(&t, "/no/such/file.json"), STATUS_NOT_FOUND, "/no/such/file.json");
     refuse("", STATUS_INVALID, "line 1");
     refuse("{\"model\":", STATUS_INVALID, "line 1");
@@ -369,7 +367,6 @@ static void test_refusals(void) {
     refuse_part("decoder",
                 "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}",
                 "Strip");
-    unlink(scratch_path);
 }
 
 int main(int argc, char **argv) {
