@@ -1,4 +1,4 @@
 /* ref_double.c -- the oracle in double. */
 #define REAL double
 #define PREFIX ref
-#include "tests/ref/ref_loops.h"
+#include "tests/ref/ref_loops.inc"

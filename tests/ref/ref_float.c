@@ -1,4 +1,4 @@
 /* ref_float.c -- the same loops in float: what a naive program gets. */
 #define REAL float
 #define PREFIX naive
-#include "tests/ref/ref_loops.h"
+#include "tests/ref/ref_loops.inc"

@@ -42,7 +42,7 @@ static void compare(int64_t length, int heads, int dim, int window, int64_t step
         for (int i = 0; i < DEVICES; i++)
             run(twin[i] + first * d, i, &t, first, n, window + n + spare, window, first % 2);
     }
-    CHECK_TWIN(twin[0], naive, ref, all);
+    CHECK_ATTENTION(twin[0], naive, ref, all, scale);
     CHECK_BITS(twin[0], twin[1], all);
     free(t.q), free(t.k), free(t.v), free(naive), free(ref), free(twin[0]), free(twin[1]);
 }

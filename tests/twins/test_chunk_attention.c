@@ -20,7 +20,7 @@ static void compare(int64_t chunks, int positions, int heads, int dim, float sca
         guarded_drop(&gk);
         guarded_drop(&gv);
     }
-    CHECK_TWIN(twin[0], naive, ref, n * d);
+    CHECK_ATTENTION(twin[0], naive, ref, n * d, scale);
     CHECK_BITS(twin[0], twin[1], n * d);
     free(q), free(k), free(v), free(naive), free(ref), free(twin[0]), free(twin[1]);
 }

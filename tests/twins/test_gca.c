@@ -83,17 +83,17 @@ static void compare(const struct shape *s) {
         run(&twin[i], i, s, in, i);
     ref_gca(ref, ref_part, ref_lse, in->q, in->k, in->v, in->ref);
     naive_gca(o, part, lse, in->q, in->k, in->v, in->ref);
-    CHECK_TWIN(twin[0].part, part, ref_part, parts * d);
-    CHECK_TWIN(twin[0].lse, lse, ref_lse, parts * s->heads);
-    CHECK_TWIN(twin[0].o, o, ref, n * d);
-    CHECK_TWIN(twin[0].fused, o, ref, n * d);
+    CHECK_ATTENTION(twin[0].part, part, ref_part, parts * d, s->scale);
+    CHECK_ATTENTION(twin[0].lse, lse, ref_lse, parts * s->heads, s->scale);
+    CHECK_ATTENTION(twin[0].o, o, ref, n * d, s->scale);
+    CHECK_ATTENTION(twin[0].fused, o, ref, n * d, s->scale);
     CHECK_BITS(twin[0].fused, twin[1].fused, n * d);
     CHECK_BITS(twin[0].part, twin[1].part, parts * d);
     CHECK_BITS(twin[0].o, twin[1].o, n * d);
     in->ref.weight = NULL;
     ref_gca(ref, ref_part, ref_lse, in->q, in->k, in->v, in->ref);
     naive_gca(o, part, lse, in->q, in->k, in->v, in->ref);
-    CHECK_TWIN(twin[0].cca, o, ref, n * d);
+    CHECK_ATTENTION(twin[0].cca, o, ref, n * d, s->scale);
     CHECK_BITS(twin[0].cca, twin[1].cca, n * d);
     for (int i = 0; i < DEVICES; i++)
         free(twin[i].o), free(twin[i].part), free(twin[i].lse), free(twin[i].fused), free(twin[i].cca);
