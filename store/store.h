@@ -15,7 +15,8 @@
  * sees exactly one. Shards sealed but not yet published are journal: a resumed writer goes on behind them.
  *
  * One writer (an flock; a second gets STATUS_BUSY), any number of reading processes. A struct store_view is for
- * one thread at a time; several views of one store may be used by several threads. */
+ * one thread at a time; several views of one store may be used by several threads. A process opens one store once at
+ * a time, as struct store or as struct store_writer (LMDB's rule: its file locks belong to the process). */
 #pragma once
 #include "base/progress.h"
 #include "base/status.h"

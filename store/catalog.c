@@ -1,0 +1,350 @@
+/* catalog.c -- the only file that knows LMDB.
+ *
+ * Default durability: a commit returns after its fsync, so a record is never durable before the data files it names
+ * (they are synced first) and never lost after. No WRITEMAP: a stray write could damage the map, and a full disk
+ * would be a SIGBUS instead of an error. */
+#include "base/file.h"
+#include "base/memory.h"
+#include "store/catalog_internal.h"
+#include <errno.h>
+#include <lmdb.h>
+#include <stdio.h>
+#include <string.h>
+
+static const uint64_t map_bytes_default = UINT64_C(64) << 30;
+/* Opening walks the whole page structure of a catalog up to this size (64 MiB): some milliseconds. */
+enum { OPEN_CHECK_PAGES = 16384, READERS_MAX = 1024, SNAPSHOT_TRIES = 8 };
+
+struct catalog {
+    MDB_env *env;
+    MDB_dbi tables[TABLE_COUNT];
+    bool write;
+    char path[FILE_PATH_MAX];
+};
+struct catalog_txn {
+    struct catalog *c;
+    MDB_txn *txn;
+};
+struct catalog_walk {
+    struct catalog_txn *t;
+    MDB_cursor *cursor;
+    enum catalog_table table;
+    MDB_cursor_op next;
+    struct catalog_key begin;
+};
+
+const char *catalog_table_name(enum catalog_table table) {
+    static const char *const names[TABLE_COUNT] = {"meta",   "runs",     "documents",  "hashes",
+                                                   "shards", "segments", "generations"};
+    return names[table];
+}
+
+struct catalog_key catalog_key(uint64_t number) {
+    struct catalog_key key;
+    for (int i = 0; i < 8; i++)
+        key.bytes[i] = (uint8_t)(number >> (56 - 8 * i));
+    return key;
+}
+
+uint64_t catalog_key_number(struct bytes key) {
+    if (key.size != 8) return UINT64_MAX;
+    uint64_t n = 0;
+    for (int i = 0; i < 8; i++)
+        n = n << 8 | key.data[i];
+    return n;
+}
+
+/* LMDB codes end here. */
+static enum status translate(const struct catalog *c, int rc, const char *what) {
+    switch (rc) {
+    case MDB_SUCCESS:
+        return STATUS_OK;
+    case MDB_NOTFOUND:
+        return STATUS_NOT_FOUND;
+    case MDB_MAP_FULL:
+        return fail(STATUS_NO_SPACE, "%s: the catalog's map is full, open the writer with a larger max_catalog_bytes",
+                    c->path);
+    case ENOSPC:
+    case EDQUOT:
+        return fail(STATUS_NO_SPACE, "%s: %s: no space left on the device, free some and run the command again",
+                    c->path, what);
+    case ENOMEM:
+        return fail(STATUS_NO_MEMORY, "%s: %s: out of memory or address space for the map", c->path, what);
+    case MDB_VERSION_MISMATCH:
+        return fail(STATUS_VERSION, "%s: made by an incompatible LMDB, use the program version that wrote it", c->path);
+    case MDB_INVALID:
+    case MDB_CORRUPTED:
+    case MDB_PAGE_NOTFOUND:
+    case MDB_BAD_TXN:
+        return fail(STATUS_CORRUPT, "%s: %s: the catalog is damaged (%s), run drt-index verify", c->path, what,
+                    mdb_strerror(rc));
+    case MDB_BAD_RSLOT:
+        return fail(STATUS_BUSY, "%s: this process opened the store a second time; a process opens it once at a time",
+                    c->path);
+    case MDB_READERS_FULL:
+        return fail(STATUS_BUSY, "%s: more than %d readers are open", c->path, READERS_MAX);
+    case MDB_MAP_RESIZED:
+        return fail(STATUS_BUSY, "%s: another process enlarged the catalog's map, open the store again", c->path);
+    case MDB_KEYEXIST:
+        return fail(STATUS_CORRUPT, "%s: %s: the key is there already", c->path, what);
+    case EROFS:
+    case EACCES:
+        return fail(STATUS_READ_ONLY, "%s: %s: %s", c->path, what, strerror(rc));
+    default:
+        return fail(STATUS_IO, "%s: %s: %s", c->path, what, mdb_strerror(rc));
+    }
+}
+
+static enum status open_tables(struct catalog *c) {
+    MDB_txn *txn;
+    TRY(translate(c, mdb_txn_begin(c->env, NULL, c->write ? 0 : MDB_RDONLY, &txn), "begin"));
+    for (int i = 0; i < TABLE_COUNT; i++) {
+        int rc = mdb_dbi_open(txn, catalog_table_name((enum catalog_table)i), c->write ? MDB_CREATE : 0, &c->tables[i]);
+        if (rc != MDB_SUCCESS) {
+            mdb_txn_abort(txn);
+            if (rc == MDB_NOTFOUND)
+                return fail(STATUS_NOT_FOUND, "%s: the store has no contents yet, build it first", c->path);
+            return translate(c, rc, catalog_table_name((enum catalog_table)i));
+        }
+    }
+    return translate(c, mdb_txn_commit(txn), "commit");
+}
+
+static enum status open_environment(struct catalog *c, const char *folder, uint64_t max_bytes) {
+    unsigned flags = MDB_NOTLS | (c->write ? 0 : MDB_RDONLY);
+    for (;;) {
+        TRY(translate(c, mdb_env_create(&c->env), "create"));
+        mdb_env_set_maxdbs(c->env, TABLE_COUNT);
+        mdb_env_set_maxreaders(c->env, READERS_MAX);
+        if (c->write) mdb_env_set_mapsize(c->env, (size_t)max_bytes);
+        int rc = mdb_env_open(c->env, folder, flags, 0644);
+        if (rc == MDB_SUCCESS) return STATUS_OK;
+        mdb_env_close(c->env);
+        c->env = NULL;
+        /* A folder where we may not make LMDB's lock file: read without it. Nobody writes there meanwhile, as a
+         * writer of the same store would have made the file. */
+        bool no_lock_file = !c->write && !(flags & MDB_NOLOCK) && (rc == EACCES || rc == EROFS || rc == ENOENT);
+        if (!no_lock_file) return translate(c, rc, "open");
+        flags |= MDB_NOLOCK;
+    }
+}
+
+/* Holds a snapshot meanwhile, so that a writer does not reuse its pages. One that went on by two transactions since
+ * has replaced the snapshot's meta page: take the next. */
+static enum status check_structure(const struct catalog *c, uint64_t pages_max) {
+    enum status s = STATUS_OK;
+    for (int i = 0; i < SNAPSHOT_TRIES; i++) {
+        MDB_txn *txn;
+        TRY(translate(c, mdb_txn_begin(c->env, NULL, MDB_RDONLY, &txn), "begin"));
+        s = catalog_check_pages(c->path, mdb_txn_id(txn), pages_max);
+        mdb_txn_abort(txn);
+        if (s != STATUS_NOT_FOUND) return s;
+    }
+    return STATUS_OK;
+}
+
+enum status catalog_check(const struct catalog *c) {
+    return check_structure(c, 0);
+}
+
+static enum status open_catalog(struct catalog *c, const char *store, uint64_t max_bytes) {
+    char folder[FILE_PATH_MAX];
+    TRY(file_join(folder, store, "catalog"));
+    TRY(file_join(c->path, folder, "data.mdb"));
+    bool exists = file_exists(c->path);
+    if (!exists && !c->write) return fail(STATUS_NOT_FOUND, "%s: no store here (no catalog/data.mdb)", store);
+    if (c->write) TRY(file_make_directory(folder));
+    if (exists) {
+        uint64_t size = 0;
+        TRY(file_size(&size, c->path));
+        if (size == 0 && !c->write)
+            return fail(STATUS_NOT_FOUND, "%s: the store has no contents yet, build it first", store);
+        if (size > 0) TRY(catalog_check_meta(c->path));
+    }
+    TRY(open_environment(c, folder, max_bytes ? max_bytes : map_bytes_default));
+    if (c->write) {
+        int dead = 0;
+        mdb_reader_check(c->env, &dead); /* slots of killed readers would keep their pages for ever */
+        if (!exists) TRY(file_sync_directory(folder));
+    }
+    if (exists) TRY(check_structure(c, OPEN_CHECK_PAGES));
+    return open_tables(c);
+}
+
+enum status catalog_open(struct catalog **out, const char *store, bool write, uint64_t max_bytes) {
+    struct catalog *c;
+    TRY(memory_allocate_zero((void **)&c, 1, sizeof *c));
+    c->write = write;
+    enum status s = open_catalog(c, store, max_bytes);
+    if (s != STATUS_OK) {
+        catalog_close(c);
+        return s;
+    }
+    *out = c;
+    return STATUS_OK;
+}
+
+void catalog_close(struct catalog *c) {
+    if (!c) return;
+    if (c->env) mdb_env_close(c->env);
+    memory_free(c);
+}
+
+const char *catalog_path(const struct catalog *c) {
+    return c->path;
+}
+
+uint64_t catalog_bytes(const struct catalog *c) {
+    MDB_envinfo info;
+    MDB_stat stat;
+    if (mdb_env_info(c->env, &info) != MDB_SUCCESS || mdb_env_stat(c->env, &stat) != MDB_SUCCESS) return 0;
+    return ((uint64_t)info.me_last_pgno + 1) * stat.ms_psize;
+}
+
+enum status catalog_begin(struct catalog_txn **out, struct catalog *c, bool write) {
+    struct catalog_txn *t;
+    TRY(memory_allocate_zero((void **)&t, 1, sizeof *t));
+    t->c = c;
+    enum status s = translate(c, mdb_txn_begin(c->env, NULL, write ? 0 : MDB_RDONLY, &t->txn), "begin");
+    if (s != STATUS_OK) {
+        memory_free(t);
+        return s;
+    }
+    *out = t;
+    return STATUS_OK;
+}
+
+enum status catalog_commit(struct catalog_txn *t) {
+    enum status s = translate(t->c, mdb_txn_commit(t->txn), "commit");
+    memory_free(t);
+    return s;
+}
+
+void catalog_abort(struct catalog_txn *t) {
+    if (!t) return;
+    mdb_txn_abort(t->txn);
+    memory_free(t);
+}
+
+void catalog_pause(struct catalog_txn *t) {
+    mdb_txn_reset(t->txn);
+}
+
+enum status catalog_renew(struct catalog_txn *t) {
+    return translate(t->c, mdb_txn_renew(t->txn), "renew");
+}
+
+static struct bytes to_bytes(MDB_val v) {
+    return (struct bytes){v.mv_data, v.mv_size};
+}
+
+enum status catalog_get(struct catalog_txn *t, struct bytes *value, enum catalog_table table, const void *key,
+                        size_t key_bytes) {
+    MDB_val k = {key_bytes, (void *)key}, v;
+    int rc = mdb_get(t->txn, t->c->tables[table], &k, &v);
+    if (rc == MDB_SUCCESS) *value = to_bytes(v);
+    return translate(t->c, rc, catalog_table_name(table));
+}
+
+/* Positions a cursor by `op`; when `step_back`, a miss or a larger key goes to the record before. */
+static enum status seek(struct catalog_txn *t, uint64_t *found, struct bytes *value, enum catalog_table table,
+                        const struct catalog_key *key, bool step_back) {
+    MDB_cursor *cursor;
+    TRY(translate(t->c, mdb_cursor_open(t->txn, t->c->tables[table], &cursor), catalog_table_name(table)));
+    MDB_val k = {0, NULL}, v = {0, NULL};
+    int rc;
+    if (step_back) {
+        k = (MDB_val){8, (void *)key->bytes};
+        rc = mdb_cursor_get(cursor, &k, &v, MDB_SET_RANGE);
+        if (rc == MDB_NOTFOUND)
+            rc = mdb_cursor_get(cursor, &k, &v, MDB_LAST);
+        else if (rc == MDB_SUCCESS && (k.mv_size != 8 || memcmp(k.mv_data, key->bytes, 8) != 0))
+            rc = mdb_cursor_get(cursor, &k, &v, MDB_PREV);
+    } else {
+        rc = mdb_cursor_get(cursor, &k, &v, MDB_LAST);
+    }
+    mdb_cursor_close(cursor);
+    if (rc == MDB_SUCCESS) {
+        *found = catalog_key_number(to_bytes(k));
+        *value = to_bytes(v);
+    }
+    return translate(t->c, rc, catalog_table_name(table));
+}
+
+enum status catalog_get_floor(struct catalog_txn *t, uint64_t *found, struct bytes *value, enum catalog_table table,
+                              uint64_t key) {
+    struct catalog_key k = catalog_key(key);
+    return seek(t, found, value, table, &k, true);
+}
+
+enum status catalog_get_last(struct catalog_txn *t, uint64_t *key, struct bytes *value, enum catalog_table table) {
+    return seek(t, key, value, table, NULL, false);
+}
+
+static enum status put(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes,
+                       const void *value, size_t bytes, unsigned flags) {
+    MDB_val k = {key_bytes, (void *)key}, v = {bytes, (void *)value};
+    return translate(t->c, mdb_put(t->txn, t->c->tables[table], &k, &v, flags), catalog_table_name(table));
+}
+
+enum status catalog_put(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes,
+                        const void *value, size_t bytes) {
+    return put(t, table, key, key_bytes, value, bytes, 0);
+}
+
+enum status catalog_append(struct catalog_txn *t, enum catalog_table table, uint64_t key, const void *value,
+                           size_t bytes) {
+    struct catalog_key k = catalog_key(key);
+    return put(t, table, k.bytes, sizeof k.bytes, value, bytes, MDB_APPEND);
+}
+
+enum status catalog_delete(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes) {
+    MDB_val k = {key_bytes, (void *)key};
+    int rc = mdb_del(t->txn, t->c->tables[table], &k, NULL);
+    return rc == MDB_NOTFOUND ? STATUS_OK : translate(t->c, rc, catalog_table_name(table));
+}
+
+enum status catalog_empty(struct catalog_txn *t, enum catalog_table table) {
+    return translate(t->c, mdb_drop(t->txn, t->c->tables[table], 0), catalog_table_name(table));
+}
+
+uint64_t catalog_count(struct catalog_txn *t, enum catalog_table table) {
+    MDB_stat stat;
+    return mdb_stat(t->txn, t->c->tables[table], &stat) == MDB_SUCCESS ? stat.ms_entries : 0;
+}
+
+enum status catalog_walk_begin(struct catalog_walk **out, struct catalog_txn *t, enum catalog_table table,
+                               uint64_t begin) {
+    struct catalog_walk *w;
+    TRY(memory_allocate_zero((void **)&w, 1, sizeof *w));
+    w->t = t;
+    w->table = table;
+    w->begin = catalog_key(begin);
+    w->next = begin ? MDB_SET_RANGE : MDB_FIRST;
+    enum status s =
+        translate(t->c, mdb_cursor_open(t->txn, t->c->tables[table], &w->cursor), catalog_table_name(table));
+    if (s != STATUS_OK) {
+        memory_free(w);
+        return s;
+    }
+    *out = w;
+    return STATUS_OK;
+}
+
+enum status catalog_walk_next(struct catalog_walk *w, bool *more, struct bytes *key, struct bytes *value) {
+    MDB_val k = {sizeof w->begin.bytes, w->begin.bytes}, v;
+    int rc = mdb_cursor_get(w->cursor, &k, &v, w->next);
+    w->next = MDB_NEXT;
+    *more = rc == MDB_SUCCESS;
+    if (rc == MDB_NOTFOUND) return STATUS_OK;
+    TRY(translate(w->t->c, rc, catalog_table_name(w->table)));
+    *key = to_bytes(k);
+    *value = to_bytes(v);
+    return STATUS_OK;
+}
+
+void catalog_walk_end(struct catalog_walk *w) {
+    if (!w) return;
+    mdb_cursor_close(w->cursor);
+    memory_free(w);
+}

@@ -1,0 +1,297 @@
+/* exact.c -- see exact_internal.h.
+ *
+ * Rows are converted to float32 in blocks that stay in the second-level cache, then multiplied with 4 queries x 2 rows
+ * at a time: 8 accumulators of 8 lanes, which is what 16 registers hold. A library product would be somewhat faster
+ * for hundreds of queries, but its order of summation changes with the shape, and with it the last bits of scores. */
+#include "base/half.h"
+#include "base/memory.h"
+#include "store/exact_internal.h"
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+typedef float v8 __attribute__((vector_size(32)));
+typedef float v8u __attribute__((vector_size(32), aligned(4)));
+
+enum { LANES = 8, BLOCK_ROWS = 128, QUERY_BATCH = 64, GRAIN = 1024 };
+
+static inline v8 load(const float *p) {
+    return *(const v8u *)p;
+}
+
+static inline float sum_lanes(v8 a) {
+    return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
+}
+
+/* `padded` is a multiple of LANES: rows and queries are zero-filled up to it. Every accumulator sees the same
+ * sequence of multiply-adds whatever its place in the tile; -ffp-contract makes all of them one instruction. */
+static inline void tile(float *scores, size_t score_stride, const float *queries, const float *rows, int padded, int nq,
+                        int nr) {
+    v8 acc[4][2] = {0};
+    for (int i = 0; i < padded; i += LANES)
+        for (int q = 0; q < nq; q++) {
+            v8 a = load(queries + (size_t)q * (size_t)padded + i);
+            for (int r = 0; r < nr; r++)
+                acc[q][r] += a * load(rows + (size_t)r * (size_t)padded + i);
+        }
+    for (int q = 0; q < nq; q++)
+        for (int r = 0; r < nr; r++)
+            scores[(size_t)q * score_stride + (size_t)r] = sum_lanes(acc[q][r]);
+}
+
+/* scores[q * n_rows + r] for a block of converted rows. */
+static void block_scores(float *scores, const float *queries, int n_queries, const float *rows, int n_rows,
+                         int padded) {
+    for (int r = 0; r < n_rows; r += 2) {
+        int nr = n_rows - r < 2 ? 1 : 2;
+        const float *row = rows + (size_t)r * (size_t)padded;
+        int q = 0;
+        for (; q + 4 <= n_queries && nr == 2; q += 4)
+            tile(scores + (size_t)q * (size_t)n_rows + r, (size_t)n_rows, queries + (size_t)q * (size_t)padded, row,
+                 padded, 4, 2);
+        for (; q < n_queries; q++) {
+            if (nr == 2)
+                tile(scores + (size_t)q * (size_t)n_rows + r, (size_t)n_rows, queries + (size_t)q * (size_t)padded, row,
+                     padded, 1, 2);
+            else
+                tile(scores + (size_t)q * (size_t)n_rows + r, (size_t)n_rows, queries + (size_t)q * (size_t)padded, row,
+                     padded, 1, 1);
+        }
+    }
+}
+
+void exact_dots(float *out, const float *rows, int64_t n, const float *query, int dim) {
+    assert(dim % LANES == 0);
+    for (int64_t r = 0; r + 2 <= n; r += 2)
+        tile(out + r, 1, query, rows + (size_t)r * (size_t)dim, dim, 1, 2);
+    if (n % 2) tile(out + n - 1, 1, query, rows + (size_t)(n - 1) * (size_t)dim, dim, 1, 1);
+}
+
+/* ---- the best k, as a heap with the worst on top ---- */
+
+static bool worse(struct store_hit a, struct store_hit b) {
+    return a.score < b.score || (a.score == b.score && a.chunk > b.chunk);
+}
+
+static void sift_down(struct store_hit *heap, int n, int i) {
+    for (;;) {
+        int child = 2 * i + 1;
+        if (child >= n) return;
+        if (child + 1 < n && worse(heap[child + 1], heap[child])) child++;
+        if (!worse(heap[child], heap[i])) return;
+        struct store_hit t = heap[i];
+        heap[i] = heap[child];
+        heap[child] = t;
+        i = child;
+    }
+}
+
+/* A NaN score compares false with everything and never enters: a damaged row is not found, and does no harm. */
+static void offer(struct store_hit *heap, int *n, int k, struct store_hit hit) {
+    if (isnan(hit.score)) return;
+    if (*n < k) {
+        int i = (*n)++;
+        heap[i] = hit;
+        while (i > 0 && worse(heap[i], heap[(i - 1) / 2])) {
+            struct store_hit t = heap[i];
+            heap[i] = heap[(i - 1) / 2];
+            heap[(i - 1) / 2] = t;
+            i = (i - 1) / 2;
+        }
+    } else if (worse(heap[0], hit)) {
+        heap[0] = hit;
+        sift_down(heap, k, 0);
+    }
+}
+
+/* Best first, the rest filled with -1. */
+static void finish(struct store_hit *heap, int n, int k) {
+    for (int left = n; left > 1; left--) {
+        struct store_hit t = heap[0];
+        heap[0] = heap[left - 1];
+        heap[left - 1] = t;
+        sift_down(heap, left - 1, 0);
+    }
+    for (int i = n; i < k; i++)
+        heap[i] = (struct store_hit){-1, -INFINITY};
+}
+
+static bool excluded(const struct store_range *r, int64_t chunk) {
+    return r && chunk >= r->begin && chunk < r->end;
+}
+
+/* The shard that holds the chunk: the last that begins at or before it (empty shards share a beginning). */
+static int64_t shard_of(const struct landmarks *l, int64_t chunk) {
+    int64_t low = 0, high = l->n_shards;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (l->shards[middle].first_row <= chunk)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+const uint16_t *landmarks_row(const struct landmarks *l, int64_t chunk) {
+    assert(chunk >= 0 && chunk < l->chunks);
+    const struct shard_map *m = &l->shards[shard_of(l, chunk)];
+    return (const uint16_t *)(const void *)m->rows + (size_t)(chunk - m->first_row) * (size_t)l->dim;
+}
+
+void landmarks_to_float(float *out, const struct landmarks *l, int64_t first, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        half_from_f16_row(out + (size_t)i * (size_t)l->dim, landmarks_row(l, first + i), (size_t)l->dim);
+}
+
+static int padded_dim(const struct landmarks *l) {
+    return (l->dim + LANES - 1) / LANES * LANES;
+}
+
+static void convert_row(float *out, const uint16_t *row, int dim, int padded) {
+    half_from_f16_row(out, row, (size_t)dim);
+    for (int i = dim; i < padded; i++)
+        out[i] = 0;
+}
+
+static enum status pad_queries(float **out, const float *queries, int64_t n, int dim, int padded) {
+    TRY(memory_allocate_aligned((void **)out, (size_t)n * (size_t)padded, sizeof(float)));
+    memset(*out, 0, (size_t)n * (size_t)padded * sizeof(float));
+    for (int64_t q = 0; q < n; q++)
+        memcpy(*out + (size_t)q * (size_t)padded, queries + (size_t)q * (size_t)dim, (size_t)dim * sizeof(float));
+    return STATUS_OK;
+}
+
+/* ---- scanning ---- */
+
+struct scan {
+    const struct landmarks *l;
+    const float *queries; /* padded */
+    const struct store_range *exclude;
+    int n_queries, k, padded;
+    float scale;
+    struct store_hit *heaps; /* [worker][query][k] */
+    int *filled;             /* [worker][query] */
+    float *rows, *scores;    /* [worker] blocks */
+};
+
+static void scan_body(void *context, int64_t begin, int64_t end, int worker) {
+    struct scan *s = context;
+    float *rows = s->rows + (size_t)worker * BLOCK_ROWS * (size_t)s->padded;
+    float *scores = s->scores + (size_t)worker * BLOCK_ROWS * QUERY_BATCH;
+    for (int64_t at = begin; at < end; at += BLOCK_ROWS) {
+        int n = (int)(end - at < BLOCK_ROWS ? end - at : BLOCK_ROWS);
+        for (int r = 0; r < n; r++)
+            convert_row(rows + (size_t)r * (size_t)s->padded, landmarks_row(s->l, at + r), s->l->dim, s->padded);
+        block_scores(scores, s->queries, s->n_queries, rows, n, s->padded);
+        for (int q = 0; q < s->n_queries; q++) {
+            size_t slot = (size_t)worker * QUERY_BATCH + (size_t)q;
+            struct store_hit *heap = s->heaps + slot * (size_t)s->k;
+            const struct store_range *range = s->exclude ? &s->exclude[q] : NULL;
+            for (int r = 0; r < n; r++) {
+                struct store_hit hit = {at + r, scores[(size_t)q * (size_t)n + (size_t)r] * s->scale};
+                /* Most rows fail here, before the heap is touched. */
+                if (s->filled[slot] == s->k && !worse(heap[0], hit)) continue;
+                if (!excluded(range, hit.chunk)) offer(heap, &s->filled[slot], s->k, hit);
+            }
+        }
+    }
+}
+
+static void merge_workers(struct store_hit *hits, const struct scan *s, int workers) {
+    for (int q = 0; q < s->n_queries; q++) {
+        struct store_hit *best = hits + (size_t)q * (size_t)s->k;
+        int n = 0;
+        for (int w = 0; w < workers; w++) {
+            size_t slot = (size_t)w * QUERY_BATCH + (size_t)q;
+            for (int i = 0; i < s->filled[slot]; i++)
+                offer(best, &n, s->k, s->heaps[slot * (size_t)s->k + (size_t)i]);
+        }
+        finish(best, n, s->k);
+    }
+}
+
+enum status exact_scan(const struct landmarks *l, struct store_hit *hits, const float *queries, int64_t n, int k,
+                       const struct store_range *exclude, struct threads *threads) {
+    int workers = threads_count(threads), padded = padded_dim(l);
+    struct scan s = {.l = l, .k = k, .padded = padded, .scale = 1.0f / sqrtf((float)l->dim)};
+    float *all = NULL;
+    enum status status = pad_queries(&all, queries, n, l->dim, padded);
+    size_t slots = (size_t)workers * QUERY_BATCH;
+    if (status == STATUS_OK) status = memory_allocate((void **)&s.heaps, slots * (size_t)k, sizeof *s.heaps);
+    if (status == STATUS_OK) status = memory_allocate((void **)&s.filled, slots, sizeof *s.filled);
+    if (status == STATUS_OK)
+        status =
+            memory_allocate_aligned((void **)&s.rows, (size_t)workers * BLOCK_ROWS * (size_t)padded, sizeof(float));
+    if (status == STATUS_OK) status = memory_allocate_aligned((void **)&s.scores, slots * BLOCK_ROWS, sizeof(float));
+    for (int64_t q = 0; q < n && status == STATUS_OK; q += QUERY_BATCH) {
+        s.n_queries = (int)(n - q < QUERY_BATCH ? n - q : QUERY_BATCH);
+        s.queries = all + (size_t)q * (size_t)padded;
+        s.exclude = exclude ? exclude + q : NULL;
+        memset(s.filled, 0, slots * sizeof *s.filled);
+        threads_for(threads, l->chunks, GRAIN, scan_body, &s);
+        merge_workers(hits + (size_t)q * (size_t)k, &s, workers);
+    }
+    memory_free(all);
+    memory_free(s.heaps);
+    memory_free(s.filled);
+    memory_free(s.rows);
+    memory_free(s.scores);
+    return status;
+}
+
+/* ---- scoring candidates ---- */
+
+struct rescore {
+    const struct landmarks *l;
+    struct store_hit *hits;
+    const float *queries; /* padded */
+    const int64_t *candidates;
+    int64_t n_candidates;
+    const struct store_range *exclude;
+    int k, padded;
+    float scale;
+    float *rows; /* [worker][padded] */
+};
+
+static void rescore_body(void *context, int64_t begin, int64_t end, int worker) {
+    struct rescore *s = context;
+    float *row = s->rows + (size_t)worker * (size_t)s->padded;
+    for (int64_t q = begin; q < end; q++) {
+        struct store_hit *heap = s->hits + (size_t)q * (size_t)s->k;
+        const struct store_range *range = s->exclude ? &s->exclude[q] : NULL;
+        int n = 0;
+        for (int64_t i = 0; i < s->n_candidates; i++) {
+            int64_t chunk = s->candidates[(size_t)q * (size_t)s->n_candidates + (size_t)i];
+            if (chunk < 0 || chunk >= s->l->chunks || excluded(range, chunk)) continue;
+            convert_row(row, landmarks_row(s->l, chunk), s->l->dim, s->padded);
+            float dot;
+            tile(&dot, 1, s->queries + (size_t)q * (size_t)s->padded, row, s->padded, 1, 1);
+            offer(heap, &n, s->k, (struct store_hit){chunk, dot * s->scale});
+        }
+        finish(heap, n, s->k);
+    }
+}
+
+enum status exact_rescore(const struct landmarks *l, struct store_hit *hits, const float *queries, int64_t n, int k,
+                          const int64_t *candidates, int64_t n_candidates, const struct store_range *exclude,
+                          struct threads *threads) {
+    struct rescore s = {.l = l,
+                        .hits = hits,
+                        .candidates = candidates,
+                        .n_candidates = n_candidates,
+                        .exclude = exclude,
+                        .k = k,
+                        .padded = padded_dim(l),
+                        .scale = 1.0f / sqrtf((float)l->dim)};
+    float *all = NULL;
+    enum status status = pad_queries(&all, queries, n, l->dim, s.padded);
+    s.queries = all;
+    if (status == STATUS_OK)
+        status =
+            memory_allocate_aligned((void **)&s.rows, (size_t)threads_count(threads) * (size_t)s.padded, sizeof(float));
+    if (status == STATUS_OK) threads_for(threads, n, 1, rescore_body, &s);
+    memory_free(all);
+    memory_free(s.rows);
+    return status;
+}

@@ -1,0 +1,18 @@
+/* index_plan_internal.h -- which index a store gets, and how much memory making it takes. Arithmetic only. */
+#pragma once
+#include "store/records_internal.h"
+
+struct index_plan {
+    char factory[RECORD_INDEX_MAX];      /* "exact": none */
+    bool chosen;                         /* by the user */
+    bool rebuild;                        /* nothing of the old index is of use */
+    int64_t sample;                      /* rows to train on */
+    int64_t segment_rows;                /* as many as one segment may hold under the memory limit */
+    int64_t code_bytes, lists;           /* see vectors_plan */
+};
+
+enum { INDEX_EXACT_BELOW = 100000 };     /* chunks: scanning fp16 rows is as fast as an index, and loses nothing */
+
+/* STATUS_INVALID, with the nearest choice that works, when it cannot be made within max_ram or from so few chunks. */
+enum status index_plan_make(struct index_plan *out, const char *wanted, const struct index_record *old, int64_t chunks,
+                            int dim, uint64_t max_ram);

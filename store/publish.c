@@ -1,0 +1,244 @@
+/* publish.c -- builds what the index lacks, then one LMDB transaction makes a new generation visible.
+ *
+ * Segments share one trained template, so vectors of different segments are in the same lists. New chunks get a
+ * segment of their own; older segments that are not larger are made anew together with them, which keeps their number
+ * logarithmic in the number of additions (each costs its own reading at search). */
+#include "base/fault.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "store/index_plan_internal.h"
+#include "store/writer_internal.h"
+#include <assert.h>
+#include <string.h>
+
+enum { ADD_BLOCK_FLOATS = 1 << 21, SAMPLE_STREAM = 0x5a17 };
+static const uint64_t max_ram_default = UINT64_C(1) << 30;
+
+struct build {
+    struct store_writer *w;
+    const struct store_publish *how;
+    struct index_plan plan;
+    struct index_record index; /* as it will be recorded */
+    struct segment_record *old, *fresh;
+    int64_t n_old, n_kept, n_fresh; /* the first n_kept of old stay */
+    size_t fresh_capacity;
+    struct landmarks landmarks; /* all chunks of the target */
+    int64_t begin;              /* first chunk for a new segment */
+};
+
+static enum status stored_file_of(struct stored_file *out, const char *path) {
+    TRY(file_size(&out->bytes, path));
+    return file_checksum(&out->crc, path);
+}
+
+static enum status stop_or_go(const struct build *b) {
+    if (!progress_stop_requested(b->how->progress)) return STATUS_OK;
+    return fail(STATUS_INTERRUPTED,
+                "%s: stopped while the index was made; sealed shards are kept, run the command again to publish",
+                b->w->dir);
+}
+
+/* One row from each of `sample` equal stretches: spread over the whole store, ids rising, the same for a seed. */
+static enum status train(struct build *b, struct vectors *v) {
+    int64_t chunks = b->landmarks.chunks, n = b->plan.sample;
+    size_t dim = (size_t)b->landmarks.dim;
+    float *rows;
+    TRY(memory_allocate_aligned((void **)&rows, (size_t)n * dim, sizeof *rows));
+    struct rng rng = rng_make(b->how->seed, SAMPLE_STREAM);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t low = (int64_t)((__int128)chunks * i / n), high = (int64_t)((__int128)chunks * (i + 1) / n);
+        landmarks_to_float(rows + (size_t)i * dim, &b->landmarks,
+                           low + (int64_t)rng_below(&rng, (uint64_t)(high - low)), 1);
+    }
+    progress_step(b->how->progress, "train index", "vectors", 0, n);
+    enum status s = vectors_train(v, rows, n, threads_count(b->how->threads));
+    if (s == STATUS_OK) progress_step(b->how->progress, "train index", "vectors", n, n);
+    memory_free(rows);
+    return s;
+}
+
+static enum status make_template(struct build *b) {
+    char path[FILE_PATH_MAX];
+    struct vectors *v;
+    TRY(vectors_make(&v, b->plan.factory, b->landmarks.dim));
+    b->index.template_number = b->index.next_number++;
+    b->index.trained_chunks = b->landmarks.chunks;
+    enum status s = train(b, v);
+    if (s == STATUS_OK) s = index_path(path, b->w->dir, b->index.template_number);
+    if (s == STATUS_OK) s = vectors_write(v, path);
+    vectors_free(v);
+    if (s == STATUS_OK) s = stored_file_of(&b->index.template_file, path);
+    if (s == STATUS_OK) s = fault_point("store:publish:template-written");
+    return s;
+}
+
+static enum status open_template(const struct build *b, struct vectors **out) {
+    char path[FILE_PATH_MAX];
+    TRY(index_path(path, b->w->dir, b->index.template_number));
+    TRY(stored_file_check(path, b->index.template_file, "run drt-index repair"));
+    uint32_t crc = 0;
+    TRY(file_checksum(&crc, path));
+    if (crc != b->index.template_file.crc)
+        return fail(STATUS_CORRUPT, "%s: the index template is damaged, run drt-index repair", path);
+    return vectors_open(out, path, b->landmarks.dim, 0, 0, false);
+}
+
+static enum status fill(const struct build *b, struct vectors *v, int64_t begin, int64_t end) {
+    size_t dim = (size_t)b->landmarks.dim;
+    int64_t block = ADD_BLOCK_FLOATS / b->landmarks.dim;
+    float *rows;
+    TRY(memory_allocate_aligned((void **)&rows, (size_t)block * dim, sizeof *rows));
+    enum status s = STATUS_OK;
+    for (int64_t at = begin; at < end && s == STATUS_OK; at += block) {
+        int64_t n = end - at < block ? end - at : block;
+        landmarks_to_float(rows, &b->landmarks, at, n);
+        s = vectors_add(v, rows, n, at, threads_count(b->how->threads));
+        if (s == STATUS_OK) s = stop_or_go(b);
+        progress_step(b->how->progress, "fill index", "chunks", at + n, b->landmarks.chunks);
+    }
+    memory_free(rows);
+    return s;
+}
+
+/* What FAISS follows blindly is all but the lists' ids and codes, which end the file: that part is checked at every
+ * opening. Where the layout is not known, the whole file is. */
+static enum status record_files(const struct build *b, struct segment_record *r, const char *path) {
+    TRY(stored_file_of(&r->file, path));
+    r->head = r->file;
+    if (b->plan.lists <= 0 || b->plan.code_bytes <= 0) return STATUS_OK;
+    uint64_t tail = (uint64_t)r->chunks * (uint64_t)(b->plan.code_bytes + 8);
+    if (tail >= r->file.bytes || r->file.bytes - tail + 64 < b->index.template_file.bytes) return STATUS_OK;
+    r->head.bytes = r->file.bytes - tail;
+    return file_head_checksum(&r->head.crc, path, r->head.bytes);
+}
+
+static enum status make_segment(struct build *b, int64_t begin, int64_t end) {
+    struct segment_record r = {.number = b->index.next_number++, .first_chunk = begin, .chunks = end - begin};
+    TRY(memory_grow((void **)&b->fresh, &b->fresh_capacity, (size_t)b->n_fresh + 1, sizeof *b->fresh));
+    char path[FILE_PATH_MAX];
+    TRY(index_path(path, b->w->dir, r.number));
+    struct vectors *v;
+    TRY(open_template(b, &v));
+    enum status s = fill(b, v, begin, end);
+    if (s == STATUS_OK) s = vectors_write(v, path);
+    vectors_free(v);
+    TRY(s);
+    TRY(record_files(b, &r, path));
+    b->fresh[b->n_fresh++] = r;
+    return fault_point("store:publish:segment-written");
+}
+
+static enum status make_segments(struct build *b) {
+    if (b->begin == b->landmarks.chunks) return STATUS_OK;
+    int64_t left = b->landmarks.chunks - b->begin, count = (left + b->plan.segment_rows - 1) / b->plan.segment_rows;
+    for (int64_t i = 0; i < count; i++) {
+        TRY(stop_or_go(b));
+        TRY(make_segment(b, b->begin + left * i / count, b->begin + left * (i + 1) / count));
+    }
+    return STATUS_OK;
+}
+
+/* Which old segments stay. */
+static void keep_segments(struct build *b, bool rebuild) {
+    b->n_kept = rebuild ? 0 : b->n_old;
+    int64_t covered = b->n_kept ? b->old[b->n_kept - 1].first_chunk + b->old[b->n_kept - 1].chunks : 0;
+    int64_t fresh = b->landmarks.chunks - covered;
+    while (fresh > 0 && b->n_kept > 0) {
+        int64_t last = b->old[b->n_kept - 1].chunks;
+        if (last > fresh || last + fresh > b->plan.segment_rows) break;
+        fresh += last;
+        b->n_kept--;
+    }
+    b->begin = b->landmarks.chunks - fresh;
+}
+
+static enum status make_index(struct build *b, const struct generation_record *target, bool rebuild) {
+    struct store_writer *w = b->w;
+    struct shard_record *shards;
+    struct catalog_txn *t;
+    TRY(catalog_begin(&t, w->catalog, false));
+    enum status s = record_list_shards(t, w->catalog, &shards, target->shards);
+    if (s == STATUS_OK)
+        s = record_list_segments(t, w->catalog, &b->old, &b->n_old);
+    else
+        shards = NULL;
+    catalog_abort(t);
+    if (s == STATUS_OK) s = landmarks_open(&b->landmarks, w->dir, shards, target->shards, &w->fingerprint);
+    memory_free(shards);
+    TRY(s);
+    if (b->landmarks.chunks != target->chunks)
+        return fail(STATUS_CORRUPT, "%s: shards hold %lld chunks, the generation has %lld, run drt-index verify",
+                    catalog_path(w->catalog), (long long)b->landmarks.chunks, (long long)target->chunks);
+    memcpy(b->index.factory, b->plan.factory, sizeof b->index.factory);
+    b->index.chosen = b->plan.chosen;
+    if (strcmp(b->plan.factory, "exact") == 0) {
+        b->index.template_number = 0;
+        b->index.trained_chunks = 0;
+        b->index.template_file = (struct stored_file){0};
+        return STATUS_OK;
+    }
+    rebuild = rebuild || b->plan.rebuild || b->index.template_number == 0;
+    keep_segments(b, rebuild);
+    if (rebuild) TRY(make_template(b));
+    return make_segments(b);
+}
+
+static enum status record_generation(const struct build *b, struct catalog_txn *t, const struct generation_record *g) {
+    for (int64_t i = b->n_kept; i < b->n_old; i++) {
+        struct catalog_key key = catalog_key((uint64_t)b->old[i].number);
+        TRY(catalog_delete(t, TABLE_SEGMENTS, key.bytes, sizeof key.bytes));
+    }
+    for (int64_t i = 0; i < b->n_fresh; i++)
+        TRY(record_put_segment(t, &b->fresh[i]));
+    TRY(record_put_index(t, &b->index));
+    TRY(record_put_generation(t, g));
+    return fault_point("store:publish:before-commit");
+}
+
+static enum status commit_generation(const struct build *b, const struct generation_record *g) {
+    struct catalog_txn *t;
+    TRY(catalog_begin(&t, b->w->catalog, true));
+    enum status s = record_generation(b, t, g);
+    if (s != STATUS_OK) {
+        catalog_abort(t);
+        return s;
+    }
+    return catalog_commit(t);
+}
+
+static enum status plan(struct build *b, const struct generation_record *target) {
+    struct catalog_txn *t;
+    TRY(catalog_begin(&t, b->w->catalog, false));
+    enum status s = record_get_index(t, b->w->catalog, &b->index);
+    catalog_abort(t);
+    TRY(s);
+    return index_plan_make(&b->plan, b->how->index, &b->index, target->chunks, b->w->fingerprint.dim,
+                           b->how->max_ram ? b->how->max_ram : max_ram_default);
+}
+
+enum status publish_generation(struct store_writer *w, const struct generation_record *target,
+                               const struct store_publish *how, bool rebuild) {
+    struct build b = {.w = w, .how = how};
+    TRY(plan(&b, target));
+    bool same = w->published.number > 0 && target->shards == w->published.shards && !rebuild && !b.plan.rebuild &&
+                strcmp(b.plan.factory, b.index.factory) == 0 && b.plan.chosen == b.index.chosen;
+    if (same) return STATUS_OK;
+    struct generation_record g = *target;
+    g.number = w->published.number + 1;
+    enum status s = make_index(&b, target, rebuild);
+    if (s == STATUS_OK) s = commit_generation(&b, &g);
+    landmarks_close(&b.landmarks);
+    memory_free(b.old);
+    memory_free(b.fresh);
+    if (s == STATUS_NO_SPACE)
+        return fail(s, "%s; sealed shards are kept: free some space and run the command again", status_message());
+    TRY(s);
+    w->published = g;
+    return fault_point("store:publish:committed");
+}
+
+enum status store_writer_publish(struct store_writer *w, const struct store_publish *how) {
+    assert(!w->open);
+    if (w->sealed.chunks == 0) return fail(STATUS_INVALID, "%s: nothing to publish, no document was stored", w->dir);
+    return publish_generation(w, &w->sealed, how, false);
+}

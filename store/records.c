@@ -1,0 +1,461 @@
+/* records.c -- the catalog's records, byte by byte: the same on every machine, and never trusted when read. */
+#include "base/memory.h"
+#include "store/records_internal.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { FIXED_MAX = 256 };
+
+struct writer {
+    uint8_t *at;
+};
+
+static void put(struct writer *w, uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; i++)
+        *w->at++ = (uint8_t)(value >> (8 * i));
+}
+static void put_i64(struct writer *w, int64_t value) {
+    put(w, (uint64_t)value, 8);
+}
+static void put_file(struct writer *w, struct stored_file f) {
+    put(w, f.bytes, 8);
+    put(w, f.crc, 4);
+}
+
+/* Reading past the end gives zeros and is remembered in `good`. */
+struct reader {
+    const uint8_t *at, *end;
+    bool good;
+};
+
+static uint64_t get(struct reader *r, int bytes) {
+    if (r->end - r->at < bytes) {
+        r->good = false;
+        return 0;
+    }
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; i++)
+        value |= (uint64_t)r->at[i] << (8 * i);
+    r->at += bytes;
+    return value;
+}
+/* Counts and ids: a negative or absurd one could overflow sums further on. */
+static int64_t get_count(struct reader *r) {
+    uint64_t value = get(r, 8);
+    if (value > (uint64_t)INT64_MAX / 1024) r->good = false;
+    return r->good ? (int64_t)value : 0;
+}
+static struct stored_file get_file(struct reader *r) {
+    struct stored_file f = {.bytes = get(r, 8)};
+    f.crc = (uint32_t)get(r, 4);
+    return f;
+}
+static const uint8_t *get_bytes(struct reader *r, size_t n) {
+    if ((size_t)(r->end - r->at) < n) {
+        r->good = false;
+        return NULL;
+    }
+    const uint8_t *at = r->at;
+    r->at += n;
+    return at;
+}
+static struct reader reader_of(struct bytes b) {
+    return (struct reader){b.data, b.data + b.size, true};
+}
+
+static enum status damaged(const struct catalog *c, const char *what, int64_t number) {
+    return fail(STATUS_CORRUPT, "%s: record of %s %lld is missing or damaged, run drt-index verify", catalog_path(c),
+                what, (long long)number);
+}
+static bool finished(const struct reader *r) {
+    return r->good && r->at == r->end;
+}
+
+/* ---- meta ---- */
+
+enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *c, struct store_fingerprint *out) {
+    struct bytes value;
+    enum status s = catalog_get(t, &value, TABLE_META, "format", 6);
+    if (s == STATUS_NOT_FOUND)
+        return fail(STATUS_NOT_FOUND, "%s: the store has no contents yet, build it first", catalog_path(c));
+    TRY(s);
+    struct reader r = reader_of(value);
+    uint64_t version = get(&r, 4);
+    if (!finished(&r)) return damaged(c, "format", 0);
+    if (version > STORE_FORMAT_VERSION)
+        return fail(STATUS_VERSION,
+                    "%s: the store has format version %llu, this program reads up to %d: use a newer program",
+                    catalog_path(c), (unsigned long long)version, STORE_FORMAT_VERSION);
+    s = catalog_get(t, &value, TABLE_META, "fingerprint", 11);
+    if (s == STATUS_NOT_FOUND) return damaged(c, "fingerprint", 0);
+    TRY(s);
+    r = reader_of(value);
+    const uint8_t *encoder = get_bytes(&r, 16), *tokenizer = get_bytes(&r, 16);
+    if (!encoder || !tokenizer) return damaged(c, "fingerprint", 0);
+    memcpy(out->encoder, encoder, 16);
+    memcpy(out->tokenizer, tokenizer, 16);
+    out->chunk_tokens = (int32_t)get(&r, 4);
+    out->dim = (int32_t)get(&r, 4);
+    out->vocab_size = (int32_t)get(&r, 4);
+    out->metric = (int32_t)get(&r, 4);
+    if (!finished(&r) || out->chunk_tokens < 1 || out->chunk_tokens > 65536 || out->dim < 1 || out->dim > 65536 ||
+        out->vocab_size < 1)
+        return damaged(c, "fingerprint", 0);
+    return STATUS_OK;
+}
+
+enum status record_put_fingerprint(struct catalog_txn *t, const struct store_fingerprint *f) {
+    uint8_t buffer[FIXED_MAX];
+    struct writer w = {buffer};
+    put(&w, STORE_FORMAT_VERSION, 4);
+    TRY(catalog_put(t, TABLE_META, "format", 6, buffer, (size_t)(w.at - buffer)));
+    w.at = buffer;
+    memcpy(w.at, f->encoder, 16);
+    memcpy(w.at + 16, f->tokenizer, 16);
+    w.at += 32;
+    put(&w, (uint32_t)f->chunk_tokens, 4);
+    put(&w, (uint32_t)f->dim, 4);
+    put(&w, (uint32_t)f->vocab_size, 4);
+    put(&w, (uint32_t)f->metric, 4);
+    return catalog_put(t, TABLE_META, "fingerprint", 11, buffer, (size_t)(w.at - buffer));
+}
+
+enum status record_get_index(struct catalog_txn *t, const struct catalog *c, struct index_record *out) {
+    struct bytes value;
+    *out = (struct index_record){.next_number = 1};
+    enum status s = catalog_get(t, &value, TABLE_META, "index", 5);
+    if (s == STATUS_NOT_FOUND) return STATUS_OK;
+    TRY(s);
+    struct reader r = reader_of(value);
+    out->chosen = get(&r, 1) != 0;
+    out->template_number = get_count(&r);
+    out->trained_chunks = get_count(&r);
+    out->template_file = get_file(&r);
+    out->next_number = get_count(&r);
+    size_t length = get(&r, 1);
+    const uint8_t *text = get_bytes(&r, length);
+    if (!text || !finished(&r) || memchr(text, 0, length)) return damaged(c, "index", 0);
+    memcpy(out->factory, text, length);
+    return STATUS_OK;
+}
+
+enum status record_put_index(struct catalog_txn *t, const struct index_record *r) {
+    uint8_t buffer[FIXED_MAX + RECORD_INDEX_MAX];
+    struct writer w = {buffer};
+    put(&w, r->chosen, 1);
+    put_i64(&w, r->template_number);
+    put_i64(&w, r->trained_chunks);
+    put_file(&w, r->template_file);
+    put_i64(&w, r->next_number);
+    size_t length = strnlen(r->factory, RECORD_INDEX_MAX - 1);
+    put(&w, length, 1);
+    memcpy(w.at, r->factory, length);
+    return catalog_put(t, TABLE_META, "index", 5, buffer, (size_t)(w.at - buffer) + length);
+}
+
+/* ---- generations ---- */
+
+enum status record_decode_generation(struct bytes key, struct bytes value, const struct catalog *c,
+                                     struct generation_record *out) {
+    uint64_t number = catalog_key_number(key);
+    struct reader r = reader_of(value);
+    *out = (struct generation_record){.number = (int64_t)number};
+    out->chunks = get_count(&r);
+    out->documents = get_count(&r);
+    out->tokens = get_count(&r);
+    out->shards = get_count(&r);
+    out->duplicates = get_count(&r);
+    if (!finished(&r) || number >= INT64_MAX) return damaged(c, "generation", (int64_t)number);
+    return STATUS_OK;
+}
+
+enum status record_get_generation(struct catalog_txn *t, const struct catalog *c, struct generation_record *out) {
+    uint64_t number;
+    struct bytes value;
+    *out = (struct generation_record){0};
+    enum status s = catalog_get_last(t, &number, &value, TABLE_GENERATIONS);
+    if (s == STATUS_NOT_FOUND) return STATUS_OK;
+    TRY(s);
+    struct catalog_key key = catalog_key(number);
+    return record_decode_generation((struct bytes){key.bytes, sizeof key.bytes}, value, c, out);
+}
+
+enum status record_put_generation(struct catalog_txn *t, const struct generation_record *g) {
+    uint8_t buffer[FIXED_MAX];
+    struct writer w = {buffer};
+    put_i64(&w, g->chunks);
+    put_i64(&w, g->documents);
+    put_i64(&w, g->tokens);
+    put_i64(&w, g->shards);
+    put_i64(&w, g->duplicates);
+    return catalog_append(t, TABLE_GENERATIONS, (uint64_t)g->number, buffer, (size_t)(w.at - buffer));
+}
+
+/* ---- shards ---- */
+
+enum status record_decode_shard(struct bytes key, struct bytes value, const struct catalog *c,
+                                struct shard_record *out) {
+    uint64_t number = catalog_key_number(key);
+    struct reader r = reader_of(value);
+    *out = (struct shard_record){.number = (int64_t)number};
+    out->first_chunk = get_count(&r);
+    out->chunks = get_count(&r);
+    out->first_document = get_count(&r);
+    out->documents = get_count(&r);
+    out->first_token = get_count(&r);
+    out->tokens = get_count(&r);
+    out->duplicates = get_count(&r);
+    out->token_file = get_file(&r);
+    out->landmark_file = get_file(&r);
+    out->cursor_bytes = get(&r, 4);
+    out->cursor = get_bytes(&r, out->cursor_bytes);
+    if (!finished(&r) || out->cursor_bytes > STORE_CURSOR_MAX || number >= INT64_MAX)
+        return damaged(c, "shard", (int64_t)number);
+    return STATUS_OK;
+}
+
+enum status record_put_shard(struct catalog_txn *t, const struct shard_record *s) {
+    uint8_t buffer[FIXED_MAX + STORE_CURSOR_MAX];
+    struct writer w = {buffer};
+    put_i64(&w, s->first_chunk);
+    put_i64(&w, s->chunks);
+    put_i64(&w, s->first_document);
+    put_i64(&w, s->documents);
+    put_i64(&w, s->first_token);
+    put_i64(&w, s->tokens);
+    put_i64(&w, s->duplicates);
+    put_file(&w, s->token_file);
+    put_file(&w, s->landmark_file);
+    put(&w, s->cursor_bytes, 4);
+    if (s->cursor_bytes) memcpy(w.at, s->cursor, s->cursor_bytes);
+    struct catalog_key key = catalog_key((uint64_t)s->number);
+    return catalog_put(t, TABLE_SHARDS, key.bytes, sizeof key.bytes, buffer, (size_t)(w.at - buffer) + s->cursor_bytes);
+}
+
+enum status record_get_sealed(struct catalog_txn *t, const struct catalog *c, struct generation_record *out) {
+    *out = (struct generation_record){0};
+    struct catalog_walk *walk;
+    TRY(catalog_walk_begin(&walk, t, TABLE_SHARDS, 0));
+    enum status s;
+    for (;;) {
+        bool more;
+        struct bytes key, value;
+        TRY_GOTO(s, catalog_walk_next(walk, &more, &key, &value), out);
+        if (!more) break;
+        struct shard_record r;
+        TRY_GOTO(s, record_decode_shard(key, value, c, &r), out);
+        if (r.number != out->shards || r.first_chunk != out->chunks || r.first_document != out->documents ||
+            r.first_token != out->tokens) {
+            s = damaged(c, "shard", r.number);
+            goto out;
+        }
+        out->shards++;
+        out->chunks += r.chunks;
+        out->documents += r.documents;
+        out->tokens += r.tokens;
+        out->duplicates += r.duplicates;
+    }
+    out->number = out->shards;
+out:
+    catalog_walk_end(walk);
+    return s;
+}
+
+enum status record_list_shards(struct catalog_txn *t, const struct catalog *c, struct shard_record **out,
+                               int64_t count) {
+    if (count < 0 || (uint64_t)count > catalog_count(t, TABLE_SHARDS)) return damaged(c, "shard", count);
+    struct shard_record *list;
+    TRY(memory_allocate_zero((void **)&list, (size_t)count, sizeof *list));
+    struct catalog_walk *walk = NULL;
+    enum status s;
+    TRY_GOTO(s, catalog_walk_begin(&walk, t, TABLE_SHARDS, 0), out);
+    int64_t next_chunk = 0;
+    for (int64_t i = 0; i < count; i++) {
+        bool more;
+        struct bytes key, value;
+        TRY_GOTO(s, catalog_walk_next(walk, &more, &key, &value), out);
+        s = more ? record_decode_shard(key, value, c, &list[i]) : damaged(c, "shard", i);
+        if (s != STATUS_OK) goto out;
+        list[i].cursor = NULL;
+        if (list[i].number != i || list[i].first_chunk != next_chunk) {
+            s = damaged(c, "shard", i);
+            goto out;
+        }
+        next_chunk += list[i].chunks;
+    }
+out:
+    catalog_walk_end(walk);
+    if (s == STATUS_OK)
+        *out = list;
+    else
+        memory_free(list);
+    return s;
+}
+
+/* ---- segments ---- */
+
+enum status record_decode_segment(struct bytes key, struct bytes value, const struct catalog *c,
+                                  struct segment_record *out) {
+    uint64_t number = catalog_key_number(key);
+    struct reader r = reader_of(value);
+    *out = (struct segment_record){.number = (int64_t)number};
+    out->first_chunk = get_count(&r);
+    out->chunks = get_count(&r);
+    out->file = get_file(&r);
+    out->head = get_file(&r);
+    if (!finished(&r) || number >= INT64_MAX || out->head.bytes > out->file.bytes)
+        return damaged(c, "segment", (int64_t)number);
+    return STATUS_OK;
+}
+
+enum status record_put_segment(struct catalog_txn *t, const struct segment_record *s) {
+    uint8_t buffer[FIXED_MAX];
+    struct writer w = {buffer};
+    put_i64(&w, s->first_chunk);
+    put_i64(&w, s->chunks);
+    put_file(&w, s->file);
+    put_file(&w, s->head);
+    struct catalog_key key = catalog_key((uint64_t)s->number);
+    return catalog_put(t, TABLE_SEGMENTS, key.bytes, sizeof key.bytes, buffer, (size_t)(w.at - buffer));
+}
+
+enum status record_list_segments(struct catalog_txn *t, const struct catalog *c, struct segment_record **out,
+                                 int64_t *count) {
+    int64_t n = (int64_t)catalog_count(t, TABLE_SEGMENTS), next_chunk = 0;
+    struct segment_record *list;
+    TRY(memory_allocate_zero((void **)&list, (size_t)n, sizeof *list));
+    struct catalog_walk *walk = NULL;
+    enum status s;
+    TRY_GOTO(s, catalog_walk_begin(&walk, t, TABLE_SEGMENTS, 0), out);
+    for (int64_t i = 0; i < n; i++) {
+        bool more;
+        struct bytes key, value;
+        TRY_GOTO(s, catalog_walk_next(walk, &more, &key, &value), out);
+        s = more ? record_decode_segment(key, value, c, &list[i]) : damaged(c, "segment", i);
+        if (s != STATUS_OK) goto out;
+        if (list[i].first_chunk != next_chunk) {
+            s = damaged(c, "segment", list[i].number);
+            goto out;
+        }
+        next_chunk += list[i].chunks;
+    }
+out:
+    catalog_walk_end(walk);
+    if (s == STATUS_OK) {
+        *out = list;
+        *count = n;
+    } else
+        memory_free(list);
+    return s;
+}
+
+/* ---- runs, documents, hashes ---- */
+
+enum status record_decode_run(struct bytes value, const struct catalog *c, struct run_record *out) {
+    struct reader r = reader_of(value);
+    out->document = get_count(&r);
+    out->shard = get_count(&r);
+    out->token_offset = get_count(&r);
+    out->tokens = get_count(&r);
+    out->chunks = get_count(&r);
+    if (!finished(&r) || out->chunks < 1 || out->tokens < 1) return damaged(c, "the run of document", out->document);
+    return STATUS_OK;
+}
+
+enum status record_append_run(struct catalog_txn *t, int64_t first_chunk, const struct run_record *run) {
+    uint8_t buffer[FIXED_MAX];
+    struct writer w = {buffer};
+    put_i64(&w, run->document);
+    put_i64(&w, run->shard);
+    put_i64(&w, run->token_offset);
+    put_i64(&w, run->tokens);
+    put_i64(&w, run->chunks);
+    return catalog_append(t, TABLE_RUNS, (uint64_t)first_chunk, buffer, (size_t)(w.at - buffer));
+}
+
+enum status record_find_run(struct catalog_txn *t, const struct catalog *c, int64_t *first_chunk,
+                            struct run_record *out, int64_t chunk) {
+    uint64_t found;
+    struct bytes value;
+    enum status s = catalog_get_floor(t, &found, &value, TABLE_RUNS, (uint64_t)chunk);
+    if (s == STATUS_NOT_FOUND) return damaged(c, "the run of chunk", chunk);
+    TRY(s);
+    TRY(record_decode_run(value, c, out));
+    if (found > (uint64_t)chunk || chunk - (int64_t)found >= out->chunks) return damaged(c, "the run of chunk", chunk);
+    *first_chunk = (int64_t)found;
+    return STATUS_OK;
+}
+
+enum status record_decode_document(struct bytes value, const struct catalog *c, struct document_record *out) {
+    struct reader r = reader_of(value);
+    out->first_chunk = get_count(&r);
+    out->chunks = get_count(&r);
+    out->tokens = get_count(&r);
+    out->shard = get_count(&r);
+    out->token_offset = get_count(&r);
+    out->offset = get(&r, 8);
+    out->line = get(&r, 8);
+    out->bytes = get(&r, 8);
+    const uint8_t *hash = get_bytes(&r, 16);
+    out->source_bytes = get(&r, 4);
+    out->key_bytes = get(&r, 4);
+    out->source = (const char *)get_bytes(&r, out->source_bytes);
+    out->key = (const char *)get_bytes(&r, out->key_bytes);
+    if (!finished(&r) || !hash) return damaged(c, "document with chunk", out->first_chunk);
+    memcpy(out->hash, hash, 16);
+    return STATUS_OK;
+}
+
+enum status record_get_document(struct catalog_txn *t, const struct catalog *c, struct document_record *out,
+                                int64_t document) {
+    struct catalog_key key = catalog_key((uint64_t)document);
+    struct bytes value;
+    enum status s = catalog_get(t, &value, TABLE_DOCUMENTS, key.bytes, sizeof key.bytes);
+    if (s == STATUS_NOT_FOUND) return damaged(c, "document", document);
+    TRY(s);
+    return record_decode_document(value, c, out);
+}
+
+enum status record_append_document(struct catalog_txn *t, int64_t document, const struct document_record *d) {
+    uint8_t *buffer;
+    TRY(memory_allocate((void **)&buffer, FIXED_MAX + d->source_bytes + d->key_bytes, 1));
+    struct writer w = {buffer};
+    put_i64(&w, d->first_chunk);
+    put_i64(&w, d->chunks);
+    put_i64(&w, d->tokens);
+    put_i64(&w, d->shard);
+    put_i64(&w, d->token_offset);
+    put(&w, d->offset, 8);
+    put(&w, d->line, 8);
+    put(&w, d->bytes, 8);
+    memcpy(w.at, d->hash, 16);
+    w.at += 16;
+    put(&w, d->source_bytes, 4);
+    put(&w, d->key_bytes, 4);
+    memcpy(w.at, d->source, d->source_bytes);
+    w.at += d->source_bytes;
+    memcpy(w.at, d->key, d->key_bytes);
+    w.at += d->key_bytes;
+    enum status s = catalog_append(t, TABLE_DOCUMENTS, (uint64_t)document, buffer, (size_t)(w.at - buffer));
+    memory_free(buffer);
+    return s;
+}
+
+enum status record_find_hash(struct catalog_txn *t, const uint8_t hash[16], bool *found, int64_t *document) {
+    struct bytes value;
+    enum status s = catalog_get(t, &value, TABLE_HASHES, hash, 16);
+    *found = s == STATUS_OK;
+    if (s == STATUS_NOT_FOUND) return STATUS_OK;
+    TRY(s);
+    struct reader r = reader_of(value);
+    *document = get_count(&r);
+    if (!finished(&r)) *document = -1; /* the hash is there, which is all that a writer asks */
+    return STATUS_OK;
+}
+
+enum status record_put_hash(struct catalog_txn *t, const uint8_t hash[16], int64_t document) {
+    uint8_t buffer[8];
+    struct writer w = {buffer};
+    put_i64(&w, document);
+    return catalog_put(t, TABLE_HASHES, hash, 16, buffer, sizeof buffer);
+}

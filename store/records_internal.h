@@ -1,0 +1,76 @@
+/* records_internal.h -- what the catalog's records hold, and their bytes (little-endian, no padding).
+ *
+ * Every decode checks the length and the plausibility of its fields; STATUS_CORRUPT names the catalog. A get
+ * function that finds no record gives STATUS_CORRUPT too, for a record that is asked for must be there, except
+ * where it says otherwise. */
+#pragma once
+#include "store/catalog_internal.h"
+#include "store/store.h"
+
+enum { RECORD_INDEX_MAX = 256 };
+
+struct generation_record { int64_t number, chunks, documents, tokens, shards, duplicates; };
+struct stored_file { uint64_t bytes; uint32_t crc; };     /* crc: CRC32C of the whole file */
+struct shard_record {
+    int64_t number, first_chunk, chunks, first_document, documents;
+    int64_t first_token, tokens;         /* counted over the store */
+    int64_t duplicates;                  /* skipped while this shard was open */
+    struct stored_file token_file, landmark_file;
+    const uint8_t *cursor; size_t cursor_bytes;           /* borrowed from the transaction */
+};
+struct segment_record {
+    int64_t number, first_chunk, chunks;
+    struct stored_file file, head;       /* head: what FAISS follows blindly, checked at every opening */
+};
+/* Which index there is, and the trained template that its segments share (number 0: none). */
+struct index_record {
+    char factory[RECORD_INDEX_MAX];      /* "exact", or for FAISS */
+    bool chosen;                         /* by the user, so that "auto" keeps it */
+    int64_t template_number, trained_chunks;              /* trained_chunks: the store's size at that time */
+    struct stored_file template_file;
+    int64_t next_number;                 /* of the next segment or template file: names are never used twice */
+};
+struct run_record { int64_t document, shard, token_offset, tokens, chunks; };
+struct document_record {
+    int64_t first_chunk, chunks, tokens, shard, token_offset;
+    uint64_t offset, line, bytes;
+    uint8_t hash[16];
+    const char *source, *key; size_t source_bytes, key_bytes;   /* borrowed, without NUL */
+};
+
+/* "format" and "fingerprint". NOT_FOUND: a catalog without contents; VERSION: a newer format. */
+enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *c, struct store_fingerprint *out);
+enum status record_put_fingerprint(struct catalog_txn *t, const struct store_fingerprint *f);
+
+enum status record_get_index(struct catalog_txn *t, const struct catalog *c, struct index_record *out);  /* none: zeroed, numbers from 1 */
+enum status record_put_index(struct catalog_txn *t, const struct index_record *r);
+
+/* The newest generation; number 0 when nothing was published. */
+enum status record_get_generation(struct catalog_txn *t, const struct catalog *c, struct generation_record *out);
+enum status record_put_generation(struct catalog_txn *t, const struct generation_record *r);
+enum status record_decode_generation(struct bytes key, struct bytes value, const struct catalog *c, struct generation_record *out);
+
+/* The totals of all sealed shards, published or not; number = how many shards. */
+enum status record_get_sealed(struct catalog_txn *t, const struct catalog *c, struct generation_record *out);
+
+enum status record_decode_shard(struct bytes key, struct bytes value, const struct catalog *c, struct shard_record *out);
+enum status record_put_shard(struct catalog_txn *t, const struct shard_record *r);
+enum status record_decode_segment(struct bytes key, struct bytes value, const struct catalog *c, struct segment_record *out);
+enum status record_put_segment(struct catalog_txn *t, const struct segment_record *r);
+
+/* All shards below `count`, all segments: allocated, free with memory_free. Cursors are not kept. */
+enum status record_list_shards(struct catalog_txn *t, const struct catalog *c, struct shard_record **out, int64_t count);
+enum status record_list_segments(struct catalog_txn *t, const struct catalog *c, struct segment_record **out, int64_t *count);
+
+/* The run that holds the chunk, and where it begins. */
+enum status record_find_run(struct catalog_txn *t, const struct catalog *c, int64_t *first_chunk, struct run_record *out, int64_t chunk);
+enum status record_decode_run(struct bytes value, const struct catalog *c, struct run_record *out);
+enum status record_append_run(struct catalog_txn *t, int64_t first_chunk, const struct run_record *r);
+
+enum status record_get_document(struct catalog_txn *t, const struct catalog *c, struct document_record *out, int64_t document);
+enum status record_decode_document(struct bytes value, const struct catalog *c, struct document_record *out);
+enum status record_append_document(struct catalog_txn *t, int64_t document, const struct document_record *r);
+
+/* *found false: no such hash. */
+enum status record_find_hash(struct catalog_txn *t, const uint8_t hash[16], bool *found, int64_t *document);
+enum status record_put_hash(struct catalog_txn *t, const uint8_t hash[16], int64_t document);

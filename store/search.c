@@ -1,0 +1,101 @@
+/* search.c -- the best chunks for queries: candidates from the segments, scores from the fp16 rows. */
+#include "base/memory.h"
+#include "store/view_internal.h"
+#include <assert.h>
+
+enum { QUERY_BATCH = 256, CANDIDATES_MIN = 64 };
+
+struct candidate_search {
+    const struct store_view *v;
+    int64_t *ids; /* [query][segment][candidates] */
+    const float *queries;
+    const struct store_range *exclude; /* [query] */
+    int candidates, nprobe;
+    enum status *statuses; /* [query] */
+};
+
+/* The part of a segment's file that holds ids and codes is not checksummed at opening: what cannot be is dropped. */
+static void keep_valid(int64_t *ids, int64_t n, const struct segment_record *r) {
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] < r->first_chunk || ids[i] >= r->first_chunk + r->chunks) ids[i] = -1;
+}
+
+static enum status search_one(const struct candidate_search *c, int64_t q) {
+    int dim = c->v->store->fingerprint.dim;
+    const struct store_range *range = c->exclude[q].end > c->exclude[q].begin ? &c->exclude[q] : NULL;
+    for (int64_t i = 0; i < c->v->n_segments; i++) {
+        const struct segment *segment = &c->v->segments[i];
+        int64_t *out = c->ids + (q * c->v->n_segments + i) * c->candidates;
+        TRY(vectors_search(segment->vectors, out, c->queries + (size_t)q * (size_t)dim, 1, c->candidates, c->nprobe,
+                           range, 1));
+        keep_valid(out, c->candidates, &segment->record);
+    }
+    return STATUS_OK;
+}
+
+static void search_body(void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    struct candidate_search *c = context;
+    for (int64_t q = begin; q < end; q++)
+        c->statuses[q] = search_one(c, q);
+}
+
+/* A filter holds for a whole FAISS call, so queries with ranges of their own go one by one, in parallel. */
+static enum status search_filtered(struct candidate_search *c, int64_t n, struct threads *threads) {
+    TRY(memory_allocate((void **)&c->statuses, (size_t)n, sizeof *c->statuses));
+    threads_for(threads, n, 1, search_body, c);
+    enum status s = STATUS_OK;
+    /* A worker's message stays with its thread: fail again on this one. */
+    for (int64_t q = 0; q < n && s == STATUS_OK; q++)
+        if (c->statuses[q] != STATUS_OK) s = search_one(c, q);
+    memory_free(c->statuses);
+    return s;
+}
+
+/* All queries at once, segment by segment; FAISS spreads them over its threads. */
+static enum status search_together(struct candidate_search *c, int64_t n, struct threads *threads) {
+    int64_t *found;
+    TRY(memory_allocate((void **)&found, (size_t)n * (size_t)c->candidates, sizeof *found));
+    enum status s = STATUS_OK;
+    for (int64_t i = 0; i < c->v->n_segments && s == STATUS_OK; i++) {
+        const struct segment *segment = &c->v->segments[i];
+        s = vectors_search(segment->vectors, found, c->queries, n, c->candidates, c->nprobe, NULL,
+                           threads_count(threads));
+        if (s != STATUS_OK) break;
+        keep_valid(found, n * c->candidates, &segment->record);
+        for (int64_t q = 0; q < n; q++)
+            for (int64_t j = 0; j < c->candidates; j++)
+                c->ids[(q * c->v->n_segments + i) * c->candidates + j] = found[q * c->candidates + j];
+    }
+    memory_free(found);
+    return s;
+}
+
+static enum status search_index(const struct store_view *v, struct store_hit *hits, const float *queries, int64_t n,
+                                const struct store_range *exclude, const struct store_search *how) {
+    struct candidate_search c = {.v = v, .queries = queries, .exclude = exclude, .nprobe = how->nprobe};
+    c.candidates = how->candidates > 0 ? how->candidates : how->k > INT32_MAX / 4 ? how->k : 4 * how->k;
+    if (how->candidates <= 0 && c.candidates < CANDIDATES_MIN) c.candidates = CANDIDATES_MIN;
+    if (c.candidates < how->k) c.candidates = how->k;
+    if (c.candidates > v->generation.chunks) c.candidates = (int)v->generation.chunks;
+    int64_t each = v->n_segments * c.candidates;
+    TRY(memory_allocate((void **)&c.ids, (size_t)n * (size_t)each, sizeof *c.ids));
+    enum status s = exclude ? search_filtered(&c, n, how->threads) : search_together(&c, n, how->threads);
+    if (s == STATUS_OK) s = exact_rescore(&v->landmarks, hits, queries, n, how->k, c.ids, each, exclude, how->threads);
+    memory_free(c.ids);
+    return s;
+}
+
+enum status store_view_search(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
+                              const struct store_search *how) {
+    assert(how->k > 0 && n_queries >= 0);
+    /* k beyond the store's size would only size heaps for hits that cannot be. */
+    if (how->exact || v->n_segments == 0 || how->k >= v->generation.chunks)
+        return exact_scan(&v->landmarks, hits, queries, n_queries, how->k, how->exclude, how->threads);
+    for (int64_t q = 0; q < n_queries; q += QUERY_BATCH) {
+        int64_t n = n_queries - q < QUERY_BATCH ? n_queries - q : QUERY_BATCH;
+        TRY(search_index(v, hits + (size_t)q * (size_t)how->k, queries + (size_t)q * (size_t)v->store->fingerprint.dim,
+                         n, how->exclude ? how->exclude + q : NULL, how));
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,302 @@
+/* verify.c -- looks at everything a store consists of and says what is wrong, without changing anything. */
+#include "base/memory.h"
+#include "store/verify_internal.h"
+#include <stdio.h>
+#include <string.h>
+
+const char *const remedy_repair = "run drt-index repair", *const remedy_build = "build the store again";
+
+enum status finding(struct findings *f, enum status s, const char *file, const char *remedy) {
+    if (s == STATUS_OK || s == STATUS_NO_MEMORY || s == STATUS_INTERRUPTED || s == STATUS_FAULT) return s;
+    char text[1024];
+    snprintf(text, sizeof text, "%s", status_message());
+    char *at = text, *advice = strstr(text, ", run drt-index");
+    size_t n = strlen(file);
+    if (strncmp(at, file, n) == 0 && strncmp(at + n, ": ", 2) == 0) at += n + 2;
+    if (!advice) advice = strstr(text, ": run drt-index");
+    if (advice) *advice = 0; /* the remedy is said on its own */
+    f->count++;
+    if (f->problem) f->problem(f->context, file, at, remedy);
+    return STATUS_OK;
+}
+
+enum status stored_file_verify(const char *path, struct stored_file recorded, bool deep) {
+    TRY(stored_file_check(path, recorded, "run drt-index verify"));
+    if (!deep) return STATUS_OK;
+    uint32_t crc = 0;
+    TRY(file_checksum(&crc, path));
+    if (crc != recorded.crc)
+        return fail(STATUS_CORRUPT, "%s: its bytes changed: CRC32C %08x, recorded %08x", path, crc, recorded.crc);
+    return STATUS_OK;
+}
+
+enum status shard_file_verify(const char *dir, enum shard_kind kind, const struct shard_record *r,
+                              const struct store_fingerprint *f, bool deep) {
+    char path[FILE_PATH_MAX];
+    TRY(shard_path(path, dir, kind, r->number));
+    TRY(stored_file_verify(path, kind == SHARD_TOKENS ? r->token_file : r->landmark_file, deep));
+    struct shard_map map;
+    TRY(shard_open(&map, dir, kind, r, f));
+    shard_close(&map);
+    return STATUS_OK;
+}
+
+/* ---- records ---- */
+
+static enum status wrong(const struct catalog *c, enum catalog_table table, int64_t number, const char *what) {
+    return fail(STATUS_CORRUPT, "%s: table %s, record %lld: %s", catalog_path(c), catalog_table_name(table),
+                (long long)number, what);
+}
+
+static enum status check_count(struct catalog_txn *t, const struct catalog *c, enum catalog_table table,
+                               int64_t count) {
+    uint64_t n = catalog_count(t, table);
+    if (n == (uint64_t)count) return STATUS_OK;
+    return fail(STATUS_CORRUPT, "%s: table %s has %llu records, %lld belong there", catalog_path(c),
+                catalog_table_name(table), (unsigned long long)n, (long long)count);
+}
+
+struct document_walk {
+    int64_t number, chunk, shard, token;
+};
+
+/* One document against what the ones before it leave room for. */
+static enum status check_document(struct document_walk *w, const struct catalog *c, const struct document_record *d,
+                                  const struct shard_record *shards, int64_t n_shards, int chunk_tokens) {
+    while (w->shard < n_shards && w->number >= shards[w->shard].first_document + shards[w->shard].documents) {
+        w->shard++;
+        w->token = 0;
+    }
+    if (w->shard >= n_shards) return wrong(c, TABLE_DOCUMENTS, w->number, "belongs to no shard");
+    if (d->shard != w->shard || d->token_offset != w->token || d->first_chunk != w->chunk || d->tokens < 1 ||
+        d->chunks != (d->tokens + chunk_tokens - 1) / chunk_tokens || w->token + d->tokens > shards[w->shard].tokens)
+        return wrong(c, TABLE_DOCUMENTS, w->number, "its place or size does not follow from its neighbours");
+    w->token += d->tokens;
+    w->chunk += d->chunks;
+    w->number++;
+    return STATUS_OK;
+}
+
+/* Calls `each` for every document; numbers are checked here. */
+typedef enum status document_visit(void *context, int64_t number, const struct document_record *d);
+static enum status each_document(struct catalog_txn *t, const struct catalog *c, document_visit *each, void *context) {
+    struct catalog_walk *walk;
+    TRY(catalog_walk_begin(&walk, t, TABLE_DOCUMENTS, 0));
+    enum status s = STATUS_OK;
+    for (int64_t i = 0; s == STATUS_OK; i++) {
+        bool more = false;
+        struct bytes key, value;
+        struct document_record d;
+        s = catalog_walk_next(walk, &more, &key, &value);
+        if (s != STATUS_OK || !more) break;
+        if (catalog_key_number(key) != (uint64_t)i) s = wrong(c, TABLE_DOCUMENTS, i, "is missing");
+        if (s == STATUS_OK) s = record_decode_document(value, c, &d);
+        if (s == STATUS_OK) s = each(context, i, &d);
+    }
+    catalog_walk_end(walk);
+    return s;
+}
+
+struct document_context {
+    struct catalog_txn *t;
+    const struct catalog *c;
+    const struct shard_record *shards;
+    int64_t n_shards;
+    int chunk_tokens;
+    struct document_walk walk;
+};
+
+static enum status visit_document(void *context, int64_t number, const struct document_record *d) {
+    struct document_context *x = context;
+    (void)number;
+    return check_document(&x->walk, x->c, d, x->shards, x->n_shards, x->chunk_tokens);
+}
+
+enum status documents_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed,
+                             const struct shard_record *shards, int chunk_tokens, bool deep) {
+    TRY(check_count(t, c, TABLE_DOCUMENTS, sealed->documents));
+    if (!deep) return STATUS_OK;
+    struct document_context x = {t, c, shards, sealed->shards, chunk_tokens, {0}};
+    TRY(each_document(t, c, visit_document, &x));
+    if (x.walk.chunk != sealed->chunks)
+        return wrong(c, TABLE_DOCUMENTS, x.walk.number - 1, "documents and shards disagree about the chunks");
+    return STATUS_OK;
+}
+
+static enum status visit_run(void *context, int64_t number, const struct document_record *d) {
+    struct document_context *x = context;
+    struct catalog_key key = catalog_key((uint64_t)d->first_chunk);
+    struct bytes value;
+    struct run_record r;
+    enum status s = catalog_get(x->t, &value, TABLE_RUNS, key.bytes, sizeof key.bytes);
+    if (s == STATUS_NOT_FOUND) return wrong(x->c, TABLE_RUNS, d->first_chunk, "is missing");
+    TRY(s);
+    TRY(record_decode_run(value, x->c, &r));
+    if (r.document != number || r.shard != d->shard || r.token_offset != d->token_offset || r.tokens != d->tokens ||
+        r.chunks != d->chunks)
+        return wrong(x->c, TABLE_RUNS, d->first_chunk, "does not agree with its document");
+    return STATUS_OK;
+}
+
+enum status runs_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed,
+                        bool deep) {
+    TRY(check_count(t, c, TABLE_RUNS, sealed->documents));
+    struct document_context x = {.t = t, .c = c};
+    return deep ? each_document(t, c, visit_run, &x) : STATUS_OK;
+}
+
+static enum status visit_hash(void *context, int64_t number, const struct document_record *d) {
+    struct document_context *x = context;
+    bool found;
+    int64_t document = -1;
+    TRY(record_find_hash(x->t, d->hash, &found, &document));
+    if (!found || document != number)
+        return wrong(x->c, TABLE_HASHES, number, "the hash of this document is missing or leads elsewhere");
+    return STATUS_OK;
+}
+
+enum status hashes_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed,
+                          bool deep) {
+    TRY(check_count(t, c, TABLE_HASHES, sealed->documents));
+    struct document_context x = {.t = t, .c = c};
+    return deep ? each_document(t, c, visit_hash, &x) : STATUS_OK;
+}
+
+/* ---- the whole store ---- */
+
+struct verify {
+    const char *dir;
+    bool deep;
+    const struct progress *progress;
+    struct findings *f;
+    struct catalog *c;
+    struct catalog_txn *t;
+    struct store_fingerprint fingerprint;
+    struct generation_record generation, sealed;
+    struct shard_record *shards;
+};
+
+static enum status verify_shards(struct verify *v) {
+    for (int64_t i = 0; i < v->sealed.shards; i++) {
+        for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
+            char path[FILE_PATH_MAX];
+            TRY(shard_path(path, v->dir, (enum shard_kind)kind, i));
+            /* A shard that is not published yet is only work to be done again. */
+            const char *remedy = i < v->generation.shards ? remedy_build : remedy_repair;
+            TRY(finding(v->f, shard_file_verify(v->dir, (enum shard_kind)kind, &v->shards[i], &v->fingerprint, v->deep),
+                        path, remedy));
+        }
+        progress_step(v->progress, "verify shards", "shards", i + 1, v->sealed.shards);
+        if (progress_stop_requested(v->progress)) return fail(STATUS_INTERRUPTED, "%s: verify was stopped", v->dir);
+    }
+    return STATUS_OK;
+}
+
+static enum status verify_segment(struct verify *v, const struct segment_record *r) {
+    char path[FILE_PATH_MAX];
+    TRY(index_path(path, v->dir, r->number));
+    TRY(stored_file_verify(path, r->file, v->deep));
+    if (!v->deep) return STATUS_OK;
+    struct vectors *opened;
+    TRY(segment_open(&opened, v->dir, r, v->fingerprint.dim));
+    vectors_free(opened);
+    return STATUS_OK;
+}
+
+static enum status verify_index(struct verify *v) {
+    const char *catalog = catalog_path(v->c);
+    char path[FILE_PATH_MAX];
+    struct index_record index;
+    enum status s = record_get_index(v->t, v->c, &index);
+    if (s != STATUS_OK) return finding(v->f, s, catalog, remedy_repair);
+    if (index.template_number) {
+        TRY(index_path(path, v->dir, index.template_number));
+        TRY(finding(v->f, stored_file_verify(path, index.template_file, v->deep), path, remedy_repair));
+    }
+    struct segment_record *list;
+    int64_t n;
+    s = record_list_segments(v->t, v->c, &list, &n);
+    if (s != STATUS_OK) return finding(v->f, s, catalog, remedy_repair);
+    int64_t covered = n ? list[n - 1].first_chunk + list[n - 1].chunks : 0;
+    if (covered != (index.template_number ? v->generation.chunks : 0))
+        s = finding(v->f,
+                    fail(STATUS_CORRUPT, "%s: segments cover %lld chunks of %lld", catalog, (long long)covered,
+                         (long long)v->generation.chunks),
+                    catalog, remedy_repair);
+    for (int64_t i = 0; i < n && s == STATUS_OK; i++) {
+        s = index_path(path, v->dir, list[i].number);
+        if (s == STATUS_OK) s = finding(v->f, verify_segment(v, &list[i]), path, remedy_repair);
+        progress_step(v->progress, "verify index", "segments", i + 1, n);
+    }
+    memory_free(list);
+    return s;
+}
+
+static enum status verify_generations(struct verify *v) {
+    struct catalog_walk *walk;
+    TRY(catalog_walk_begin(&walk, v->t, TABLE_GENERATIONS, 0));
+    struct generation_record before = {0}, g;
+    enum status s;
+    for (;;) {
+        bool more;
+        struct bytes key, value;
+        s = catalog_walk_next(walk, &more, &key, &value);
+        if (s != STATUS_OK || !more) break;
+        s = record_decode_generation(key, value, v->c, &g);
+        if (s != STATUS_OK) break;
+        if (g.number != before.number + 1 || g.chunks < before.chunks || g.documents < before.documents ||
+            g.tokens < before.tokens || g.shards < before.shards || g.shards > v->sealed.shards ||
+            g.chunks > v->sealed.chunks || g.documents > v->sealed.documents) {
+            s = wrong(v->c, TABLE_GENERATIONS, g.number, "does not follow from the one before, or from the shards");
+            break;
+        }
+        before = g;
+    }
+    catalog_walk_end(walk);
+    return s;
+}
+
+static enum status note_rubbish(void *context, const char *path) {
+    struct verify *v = context;
+    progress_note(v->progress, "%s: left over by an interrupted write; harmless, the next build or add removes it",
+                  path);
+    return STATUS_OK;
+}
+
+static enum status verify_catalog(struct verify *v) {
+    const char *catalog = catalog_path(v->c);
+    enum status s = catalog_check(v->c);
+    if (s == STATUS_OK) s = record_get_fingerprint(v->t, v->c, &v->fingerprint);
+    if (s == STATUS_VERSION || s == STATUS_NOT_FOUND) return s;
+    if (s == STATUS_OK) s = record_get_generation(v->t, v->c, &v->generation);
+    if (s == STATUS_OK) s = record_get_sealed(v->t, v->c, &v->sealed);
+    if (s == STATUS_OK) s = record_list_shards(v->t, v->c, &v->shards, v->sealed.shards);
+    if (s != STATUS_OK) return finding(v->f, s, catalog, remedy_build);
+    TRY(finding(v->f, verify_generations(v), catalog, remedy_build));
+    TRY(finding(v->f, documents_verify(v->t, v->c, &v->sealed, v->shards, v->fingerprint.chunk_tokens, v->deep),
+                catalog, remedy_build));
+    TRY(finding(v->f, runs_verify(v->t, v->c, &v->sealed, v->deep), catalog, remedy_repair));
+    TRY(finding(v->f, hashes_verify(v->t, v->c, &v->sealed, v->deep), catalog, remedy_repair));
+    TRY(verify_shards(v));
+    TRY(verify_index(v));
+    return rubbish_each(v->dir, v->c, note_rubbish, v);
+}
+
+enum status store_verify(const char *dir, bool deep, const struct progress *p, store_problem *problem, void *context,
+                         int64_t *problems) {
+    struct findings f = {problem, context, 0};
+    struct verify v = {.dir = dir, .deep = deep, .progress = p, .f = &f};
+    char path[FILE_PATH_MAX];
+    TRY(file_join(path, dir, "catalog/data.mdb"));
+    enum status s = catalog_open(&v.c, dir, false, 0);
+    if (s == STATUS_OK) s = catalog_begin(&v.t, v.c, false);
+    if (s == STATUS_OK)
+        s = verify_catalog(&v);
+    else if (s == STATUS_CORRUPT)
+        s = finding(&f, s, path, remedy_build);
+    memory_free(v.shards);
+    catalog_abort(v.t);
+    catalog_close(v.c);
+    *problems = f.count;
+    return s;
+}

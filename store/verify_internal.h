@@ -1,0 +1,22 @@
+/* verify_internal.h -- checks that verifying and repairing share. */
+#pragma once
+#include "store/writer_internal.h"
+
+struct findings { store_problem *problem; void *context; int64_t count; };
+
+/* Reports the last failure (its message begins with `file` or not: the name is cut off) and goes on: STATUS_OK. Only
+ * what is not damage (out of memory, stopped) is returned. STATUS_OK as `s` reports nothing. */
+enum status finding(struct findings *f, enum status s, const char *file, const char *remedy);
+
+/* Size, and with `deep` every byte. STATUS_CORRUPT. */
+enum status stored_file_verify(const char *path, struct stored_file recorded, bool deep);
+enum status shard_file_verify(const char *dir, enum shard_kind kind, const struct shard_record *r,
+                              const struct store_fingerprint *f, bool deep);
+
+/* Documents and runs against each other and the shards: counts, or with `deep` every record. */
+enum status documents_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed,
+                             const struct shard_record *shards, int chunk_tokens, bool deep);
+enum status runs_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed, bool deep);
+enum status hashes_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed, bool deep);
+
+extern const char *const remedy_repair, *const remedy_build;

@@ -1,0 +1,408 @@
+/* writer.c -- the one writer: lock, open shard, seal, journal.
+ *
+ * Order of a seal: each data file written to a temporary name, synced, renamed, its folder synced; then one LMDB
+ * transaction with the shard, its documents, runs and hashes. A writer killed anywhere leaves either the whole shard
+ * recorded or files that nothing names, which the next writer removes. */
+#include "base/fault.h"
+#include "base/memory.h"
+#include "store/writer_internal.h"
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+static const char *const folders[] = {"tokens", "landmarks", "index"};
+
+/* ---- opening ---- */
+
+static enum status take_lock(struct store_writer *w) {
+    char path[FILE_PATH_MAX];
+    TRY(file_join(path, w->dir, "lock"));
+    w->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (w->lock < 0 && errno == EACCES)
+        return fail(STATUS_READ_ONLY, "%s: no permission to write in this store", w->dir);
+    if (w->lock < 0) return fail_errno("%s: cannot open the lock", path);
+    if (flock(w->lock, LOCK_EX | LOCK_NB) == 0) return STATUS_OK;
+    if (errno == EWOULDBLOCK)
+        return fail(STATUS_BUSY, "%s: another writer is at work on this store, wait until it is done", w->dir);
+    return fail_errno("%s: cannot lock", path);
+}
+
+/* A new store may only be made in a folder that holds nothing else: --out ~ must not mix with somebody's files. */
+static enum status check_folder(const char *dir) {
+    DIR *folder = opendir(dir);
+    if (!folder) return fail_errno("%s", dir);
+    enum status s = STATUS_OK;
+    for (struct dirent *entry; s == STATUS_OK && (entry = readdir(folder));) {
+        const char *name = entry->d_name;
+        bool ours = name[0] == '.' || strcmp(name, "catalog") == 0 || strcmp(name, "lock") == 0;
+        for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+            ours = ours || strcmp(name, folders[i]) == 0;
+        if (!ours)
+            s = fail(STATUS_INVALID, "%s: not a store and not empty (%s is there), choose another folder", dir, name);
+    }
+    closedir(folder);
+    return s;
+}
+
+static enum status make_folders(const char *dir) {
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+        char path[FILE_PATH_MAX];
+        TRY(file_join(path, dir, folders[i]));
+        TRY(file_make_directory(path));
+    }
+    return file_sync_directory(dir);
+}
+
+/* What the catalog says; a catalog without contents gets the fingerprint. */
+static enum status read_state(struct store_writer *w, const struct store_writer_config *config) {
+    struct catalog_txn *t;
+    TRY(catalog_begin(&t, w->catalog, false));
+    enum status s = record_get_fingerprint(t, w->catalog, &w->fingerprint);
+    bool fresh = s == STATUS_NOT_FOUND && config;
+    if (s == STATUS_OK) s = record_get_generation(t, w->catalog, &w->published);
+    if (s == STATUS_OK) s = record_get_sealed(t, w->catalog, &w->sealed);
+    catalog_abort(t);
+    if (!fresh) {
+        TRY(s);
+        if (w->published.shards > w->sealed.shards || w->published.chunks > w->sealed.chunks)
+            return fail(STATUS_CORRUPT, "%s: generation %lld has more shards than are recorded, run drt-index verify",
+                        catalog_path(w->catalog), (long long)w->published.number);
+        return config ? store_check_fingerprint(w->dir, &w->fingerprint, "the model", &config->fingerprint) : STATUS_OK;
+    }
+    w->fingerprint = config->fingerprint;
+    TRY(catalog_begin(&t, w->catalog, true));
+    s = record_put_fingerprint(t, &config->fingerprint);
+    if (s == STATUS_OK) s = fault_point("store:create:before-commit");
+    if (s != STATUS_OK) {
+        catalog_abort(t);
+        return s;
+    }
+    TRY(catalog_commit(t));
+    return fault_point("store:create:committed");
+}
+
+static enum status remove_rubbish(void *context, const char *path) {
+    (void)context;
+    TRY(fault_point("store:open:before-remove"));
+    return file_remove(path);
+}
+
+static enum status open_writer(struct store_writer *w, const struct store_writer_config *config, bool create) {
+    char path[FILE_PATH_MAX];
+    TRY(file_join(path, w->dir, "catalog/data.mdb"));
+    bool exists = file_exists(path);
+    if (!exists && !create) return fail(STATUS_NOT_FOUND, "%s: no store here (no catalog/data.mdb)", w->dir);
+    if (!exists) TRY(file_make_directory(w->dir));
+    if (!exists) TRY(check_folder(w->dir));
+    TRY(take_lock(w));
+    TRY(make_folders(w->dir));
+    TRY(fault_point("store:open:locked"));
+    TRY(catalog_open(&w->catalog, w->dir, true, config ? config->max_catalog_bytes : 0));
+    TRY(read_state(w, config));
+    TRY(rubbish_each(w->dir, w->catalog, remove_rubbish, NULL));
+    TRY(catalog_begin(&w->lookup, w->catalog, false));
+    catalog_pause(w->lookup);
+    return STATUS_OK;
+}
+
+enum status writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config,
+                        bool create) {
+    struct store_writer *w;
+    TRY(memory_allocate_zero((void **)&w, 1, sizeof *w));
+    w->lock = -1;
+    enum status s = STATUS_OK;
+    if (snprintf(w->dir, sizeof w->dir, "%s", dir) >= FILE_PATH_MAX)
+        s = fail(STATUS_INVALID, "%.100s...: path is too long", dir);
+    if (s == STATUS_OK) s = open_writer(w, config, create);
+    if (s != STATUS_OK) {
+        store_writer_close(w);
+        return s;
+    }
+    *out = w;
+    return STATUS_OK;
+}
+
+enum status store_writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config,
+                              bool create) {
+    const struct store_fingerprint *f = &config->fingerprint;
+    if (f->chunk_tokens < 1 || f->chunk_tokens > 65536 || f->dim < 1 || f->dim > 65536 || f->vocab_size < 1)
+        return fail(STATUS_INVALID, "%s: %d ids a chunk, %d dimensions, %d ids in all: out of range", dir,
+                    f->chunk_tokens, f->dim, f->vocab_size);
+    return writer_open(out, dir, config, create);
+}
+
+void store_writer_close(struct store_writer *w) {
+    if (!w) return;
+    store_shard_discard(w);
+    catalog_abort(w->lookup);
+    catalog_close(w->catalog);
+    if (w->lock >= 0) close(w->lock); /* lets the flock go */
+    memory_free(w->documents);
+    memory_free(w->text);
+    memory_free(w->slots);
+    memory_free(w);
+}
+
+/* ---- the journal ---- */
+
+enum status store_writer_journal(struct store_writer *w, struct store_journal *out) {
+    *out = (struct store_journal){
+        .shards = w->sealed.shards - w->published.shards,
+        .documents = w->sealed.documents - w->published.documents,
+        .chunks = w->sealed.chunks - w->published.chunks,
+        .duplicates = w->sealed.duplicates - w->published.duplicates,
+    };
+    if (out->shards == 0) return STATUS_OK;
+    TRY(catalog_renew(w->lookup));
+    struct shard_record r = {0};
+    uint64_t number;
+    struct bytes value;
+    enum status s = catalog_get_last(w->lookup, &number, &value, TABLE_SHARDS);
+    struct catalog_key key = catalog_key(number);
+    if (s == STATUS_OK) s = record_decode_shard((struct bytes){key.bytes, sizeof key.bytes}, value, w->catalog, &r);
+    if (s == STATUS_OK && r.cursor_bytes) memcpy(out->cursor, r.cursor, r.cursor_bytes);
+    out->cursor_bytes = r.cursor_bytes;
+    catalog_pause(w->lookup);
+    return s;
+}
+
+static enum status delete_numbers(struct catalog_txn *t, enum catalog_table table, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+        struct catalog_key key = catalog_key((uint64_t)i);
+        TRY(catalog_delete(t, table, key.bytes, sizeof key.bytes));
+    }
+    return STATUS_OK;
+}
+
+static enum status delete_journal(struct store_writer *w, struct catalog_txn *t) {
+    for (int64_t i = w->published.documents; i < w->sealed.documents; i++) {
+        struct document_record d;
+        TRY(record_get_document(t, w->catalog, &d, i));
+        TRY(catalog_delete(t, TABLE_HASHES, d.hash, sizeof d.hash));
+        TRY(delete_numbers(t, TABLE_RUNS, d.first_chunk, d.first_chunk + 1));
+    }
+    TRY(delete_numbers(t, TABLE_DOCUMENTS, w->published.documents, w->sealed.documents));
+    TRY(delete_numbers(t, TABLE_SHARDS, w->published.shards, w->sealed.shards));
+    return fault_point("store:drop:before-commit");
+}
+
+/* Numbers of dropped shards are used again: no reader ever saw them. */
+static enum status remove_shard_files(const struct store_writer *w, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+        char path[FILE_PATH_MAX];
+        TRY(shard_path(path, w->dir, SHARD_TOKENS, i));
+        TRY(file_remove(path));
+        TRY(shard_path(path, w->dir, SHARD_LANDMARKS, i));
+        TRY(file_remove(path));
+    }
+    return STATUS_OK;
+}
+
+enum status store_writer_drop_journal(struct store_writer *w) {
+    assert(!w->open);
+    if (w->sealed.shards == w->published.shards) return STATUS_OK;
+    struct catalog_txn *t;
+    TRY(catalog_begin(&t, w->catalog, true));
+    enum status s = delete_journal(w, t);
+    if (s != STATUS_OK) {
+        catalog_abort(t);
+        return s;
+    }
+    TRY(catalog_commit(t));
+    int64_t end = w->sealed.shards;
+    w->sealed = w->published;
+    w->sealed.number = w->sealed.shards;
+    TRY(fault_point("store:drop:committed"));
+    return remove_shard_files(w, w->sealed.shards, end);
+}
+
+/* ---- the open shard ---- */
+
+enum status store_shard_begin(struct store_writer *w) {
+    assert(!w->open);
+    w->open = true;
+    w->n_documents = w->text_used = 0;
+    w->chunks = w->duplicates = 0;
+    for (size_t i = 0; i < w->n_slots; i++)
+        w->slots[i] = -1;
+    int64_t number = w->sealed.shards;
+    enum status s = shard_create(&w->tokens, w->dir, SHARD_TOKENS, number, &w->fingerprint, w->sealed.tokens);
+    if (s == STATUS_OK)
+        s = shard_create(&w->landmarks, w->dir, SHARD_LANDMARKS, number, &w->fingerprint, w->sealed.chunks);
+    if (s == STATUS_OK) s = fault_point("store:shard:begun");
+    if (s != STATUS_OK) store_shard_discard(w);
+    return s;
+}
+
+void store_shard_discard(struct store_writer *w) {
+    shard_discard(w->tokens);
+    shard_discard(w->landmarks);
+    w->tokens = w->landmarks = NULL;
+    w->open = false;
+    w->chunks = 0;
+}
+
+int64_t store_shard_chunks(const struct store_writer *w) {
+    return w->chunks;
+}
+
+/* The slot of this hash, or the free one where it belongs. The hash's own bits are random enough. */
+static size_t slot_of(const struct store_writer *w, const uint8_t hash[16]) {
+    uint64_t h;
+    memcpy(&h, hash, sizeof h);
+    size_t i = (size_t)h & (w->n_slots - 1);
+    while (w->slots[i] >= 0 && memcmp(w->documents[w->slots[i]].record.hash, hash, 16) != 0)
+        i = (i + 1) & (w->n_slots - 1);
+    return i;
+}
+
+static enum status grow_slots(struct store_writer *w) {
+    if (w->n_slots > 2 * w->n_documents) return STATUS_OK;
+    size_t n = w->n_slots ? 2 * w->n_slots : 64;
+    int64_t *slots;
+    TRY(memory_allocate((void **)&slots, n, sizeof *slots));
+    memory_free(w->slots);
+    w->slots = slots;
+    w->n_slots = n;
+    for (size_t i = 0; i < n; i++)
+        slots[i] = -1;
+    for (size_t d = 0; d < w->n_documents; d++)
+        slots[slot_of(w, w->documents[d].record.hash)] = (int64_t)d;
+    return STATUS_OK;
+}
+
+static enum status known(struct store_writer *w, const uint8_t hash[16], bool *found) {
+    TRY(grow_slots(w));
+    *found = w->slots[slot_of(w, hash)] >= 0;
+    if (*found) return STATUS_OK;
+    TRY(catalog_renew(w->lookup));
+    int64_t document;
+    enum status s = record_find_hash(w->lookup, hash, found, &document);
+    catalog_pause(w->lookup);
+    return s;
+}
+
+/* Everything that can fail for lack of memory comes before the ids are written, so that a failure adds nothing. */
+static enum status reserve(struct store_writer *w, const struct store_new_document *d) {
+    TRY(memory_grow((void **)&w->documents, &w->documents_capacity, w->n_documents + 1, sizeof *w->documents));
+    return memory_grow((void **)&w->text, &w->text_capacity, w->text_used + strlen(d->source) + strlen(d->key), 1);
+}
+
+enum status store_shard_document(struct store_writer *w, const struct store_new_document *d, bool *duplicate) {
+    assert(w->open);
+    if (d->n_ids == 0)
+        return fail(STATUS_INVALID, "%s: %s: a document without tokens cannot be stored, skip it", d->source, d->key);
+    TRY(known(w, d->hash, duplicate));
+    if (*duplicate) {
+        w->duplicates++;
+        return STATUS_OK;
+    }
+    TRY(reserve(w, d));
+    int64_t chunk_tokens = w->fingerprint.chunk_tokens;
+    struct pending_document *p = &w->documents[w->n_documents];
+    *p = (struct pending_document){
+        .record = {.first_chunk = w->sealed.chunks + w->chunks,
+                   .tokens = (int64_t)d->n_ids,
+                   .shard = w->sealed.shards,
+                   .token_offset = shard_rows(w->tokens),
+                   .offset = d->offset,
+                   .line = d->line,
+                   .bytes = d->bytes,
+                   .source_bytes = strlen(d->source),
+                   .key_bytes = strlen(d->key)},
+        .source_at = w->text_used,
+        .key_at = w->text_used + strlen(d->source),
+    };
+    p->record.chunks = ((int64_t)d->n_ids + chunk_tokens - 1) / chunk_tokens;
+    memcpy(p->record.hash, d->hash, 16);
+    TRY(shard_write_ids(w->tokens, d->ids, d->n_ids));
+    memcpy(w->text + p->source_at, d->source, p->record.source_bytes);
+    memcpy(w->text + p->key_at, d->key, p->record.key_bytes);
+    w->text_used += p->record.source_bytes + p->record.key_bytes;
+    w->slots[slot_of(w, d->hash)] = (int64_t)w->n_documents++;
+    w->chunks += p->record.chunks;
+    return STATUS_OK;
+}
+
+enum status store_shard_landmarks(struct store_writer *w, const float *rows, int64_t n) {
+    assert(w->open && shard_rows(w->landmarks) + n <= w->chunks);
+    return shard_write_rows(w->landmarks, rows, n);
+}
+
+/* ---- sealing ---- */
+
+static enum status record_shard(struct store_writer *w, struct catalog_txn *t, const struct shard_record *r) {
+    for (size_t i = 0; i < w->n_documents; i++) {
+        struct pending_document *p = &w->documents[i];
+        struct document_record *d = &p->record;
+        d->source = w->text + p->source_at;
+        d->key = w->text + p->key_at;
+        int64_t number = r->first_document + (int64_t)i;
+        TRY(record_append_document(t, number, d));
+        struct run_record run = {number, d->shard, d->token_offset, d->tokens, d->chunks};
+        TRY(record_append_run(t, d->first_chunk, &run));
+        TRY(record_put_hash(t, d->hash, number));
+    }
+    TRY(record_put_shard(t, r));
+    return fault_point("store:seal:before-commit");
+}
+
+static enum status publish_files(struct store_writer *w, struct shard_record *r) {
+    TRY(fault_point("store:seal:begin"));
+    struct shard_writer *file = w->tokens;
+    w->tokens = NULL;
+    TRY(shard_publish(file, &r->token_file));
+    TRY(fault_point("store:seal:tokens-written"));
+    file = w->landmarks;
+    w->landmarks = NULL;
+    TRY(shard_publish(file, &r->landmark_file));
+    return fault_point("store:seal:landmarks-written");
+}
+
+static enum status seal(struct store_writer *w, struct shard_record *r) {
+    TRY(publish_files(w, r));
+    struct catalog_txn *t;
+    TRY(catalog_begin(&t, w->catalog, true));
+    enum status s = record_shard(w, t, r);
+    if (s != STATUS_OK) {
+        catalog_abort(t);
+        return s;
+    }
+    return catalog_commit(t);
+}
+
+enum status store_shard_seal(struct store_writer *w, const void *cursor, size_t cursor_bytes) {
+    assert(w->open && cursor_bytes <= STORE_CURSOR_MAX);
+    struct shard_record r = {
+        .number = w->sealed.shards,
+        .first_chunk = w->sealed.chunks,
+        .chunks = w->chunks,
+        .first_document = w->sealed.documents,
+        .documents = (int64_t)w->n_documents,
+        .first_token = w->sealed.tokens,
+        .tokens = shard_rows(w->tokens),
+        .duplicates = w->duplicates,
+        .cursor = cursor,
+        .cursor_bytes = cursor_bytes,
+    };
+    enum status s = shard_rows(w->landmarks) == w->chunks
+                        ? seal(w, &r)
+                        : fail(STATUS_INVALID, "%s: shard %lld has %lld chunks but %lld landmarks", w->dir,
+                               (long long)r.number, (long long)w->chunks, (long long)shard_rows(w->landmarks));
+    store_shard_discard(w);
+    if (s == STATUS_NO_SPACE)
+        return fail(s, "%s; sealed shards are kept: free some space and run the command again", status_message());
+    TRY(s);
+    w->sealed.shards++;
+    w->sealed.number = w->sealed.shards;
+    w->sealed.chunks += r.chunks;
+    w->sealed.documents += r.documents;
+    w->sealed.tokens += r.tokens;
+    w->sealed.duplicates += r.duplicates;
+    return fault_point("store:seal:committed");
+}

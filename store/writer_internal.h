@@ -1,0 +1,37 @@
+/* writer_internal.h -- the one writer's state, shared by sealing, publishing and repairing. */
+#pragma once
+#include "store/view_internal.h"
+
+struct pending_document {
+    struct document_record record;       /* source and key: offsets into the text pool, kept apart as it moves */
+    size_t source_at, key_at;
+};
+struct store_writer {
+    struct catalog *catalog;
+    struct catalog_txn *lookup;          /* reading, paused between calls */
+    struct store_fingerprint fingerprint;
+    struct generation_record published;  /* number 0: nothing yet */
+    struct generation_record sealed;     /* totals of all shards with a record, published ones included */
+    int lock;
+    char dir[FILE_PATH_MAX];
+
+    /* the open shard */
+    bool open;
+    struct shard_writer *tokens, *landmarks;
+    struct pending_document *documents; size_t n_documents, documents_capacity;
+    char *text; size_t text_used, text_capacity;
+    int64_t *slots; size_t n_slots;      /* hashes of the open shard: open addressing, document index or -1 */
+    int64_t chunks, duplicates;
+};
+
+/* As store_writer_open; config NULL: take the store's own fingerprint (repair). */
+enum status writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config, bool create);
+
+/* Indexes the first `target->chunks` chunks and publishes target's counts as the next generation. `rebuild`: trains
+ * and fills anew even where the old segments would do. */
+enum status publish_generation(struct store_writer *w, const struct generation_record *target,
+                               const struct store_publish *how, bool rebuild);
+
+/* Files of the store's folders that no record names (temporary ones, and what a killed writer left). */
+typedef enum status rubbish_found(void *context, const char *path);
+enum status rubbish_each(const char *dir, struct catalog *c, rubbish_found *found, void *context);
