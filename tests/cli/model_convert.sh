@@ -1,0 +1,47 @@
+# drt-model convert: safetensors and torch checkpoints (tests/cli/torch/*.bin) into a folder, and every refusal.
+. "$DRT_SOURCE/tests/cli/lib_model.sh"
+TORCH=$SOURCE/tests/cli/torch
+
+tiny_model "$TMP/a"
+expect 0 "$MODEL" convert "$TMP/a/model.safetensors" --config "$TINY/config.json" --tokenizer "$TINY/tokenizer.json" --out "$TMP/b"
+cmp -s "$TMP/a/model.safetensors" "$TMP/b/model.safetensors" || die "safetensors to safetensors changed the weights"
+expect_usage "--out is missing" "$MODEL" convert "$TMP/a"
+expect_usage "something is missing" "$MODEL" convert --out "$TMP/x"
+expect_error "give its config.json with --config" "$MODEL" convert "$TMP/a/model.safetensors" --out "$TMP/x"
+expect_error "nowhere.bin" "$MODEL" convert "$TMP/nowhere.bin" --out "$TMP/x"
+mkdir "$TMP/empty"
+expect_error "holds no model.safetensors" "$MODEL" convert "$TMP/empty" --out "$TMP/x"
+
+# The same tiny model as torch.save writes it under data-parallel training: "module." in front, slopes, the tied head.
+expect 0 "$MODEL" convert "$TORCH/tiny_module.bin" --config "$TORCH/config.json" --out "$TMP/t"
+expect 0 "$MODEL" info "$TMP/t" --json
+cp "$OUT" "$TMP/t.json"
+expect 0 "$MODEL" convert "$TORCH/tiny_plain.safetensors" --config "$TORCH/config.json" --out "$TMP/p"
+cmp -s "$TMP/t/model.safetensors" "$TMP/p/model.safetensors" || die "torch and safetensors of one model differ"
+# Inside of a training checkpoint, beside an optimiser's state.
+expect 0 "$MODEL" convert "$TORCH/tiny_nested.bin" --config "$TORCH/config.json" --out "$TMP/n"
+err_has "outside of the model were left out"
+cmp -s "$TMP/t/model.safetensors" "$TMP/n/model.safetensors" || die "the nested checkpoint gives another model"
+# Released sizes are recognised without a config, and what is assumed is said.
+cat >"$TMP/released.json" <<END
+{"vocab_size": 50265, "hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 1, "decoder_layers": [2, 1, 1],
+ "encoder_layers": 1, "enc_chunk_size": 63, "chunk_topk": 8, "slide_window": 512, "chunk_id": 50264, "mask_id": 50263,
+ "pad_id": 50257, "eos_id": 50256, "rms_norm_eps": 1e-5, "encoder_input": "hidden"}
+END
+expect 0 "$MODEL" init --config "$TMP/released.json" --out "$TMP/released" --dtype bf16
+expect 0 "$MODEL" info "$TMP/released" --json
+sed 's/"model":"[^"]*"//' "$OUT" >"$TMP/released.facts"
+expect 0 "$MODEL" convert "$TMP/released/model.safetensors" --out "$TMP/r"
+err_has "these values are assumed"
+err_has "enc_chunk_size 63, chunk_topk 8, chunk_id 50264"
+expect 0 "$MODEL" info "$TMP/r" --json
+sed 's/"model":"[^"]*"//' "$OUT" | cmp -s - "$TMP/released.facts" || die "the inferred config is not the one it was made with"
+
+expect_error "refuses to run pickle global 'os.system'" "$MODEL" convert "$TORCH/hostile.bin" --config "$TORCH/config.json" --out "$TMP/x"
+expect_error "before torch 1.6" "$MODEL" convert "$TORCH/legacy.bin" --config "$TORCH/config.json" --out "$TMP/x"
+expect_error "lm_head.weight differs from the embedding" "$MODEL" convert "$TORCH/untied.bin" --config "$TORCH/config.json" --out "$TMP/x"
+expect_error "tensor" "$MODEL" convert "$TORCH/missing.bin" --config "$TORCH/config.json" --out "$TMP/x"
+head -c 20000 "$TORCH/tiny_module.bin" >"$TMP/cut.bin"
+expect_error "cut short" "$MODEL" convert "$TMP/cut.bin" --config "$TORCH/config.json" --out "$TMP/x"
+[ ! -e /tmp/drt-owned ] || die "code of a pickle was run"
+[ ! -e "$TMP/x" ] && [ ! -e "$TMP/x.tmp" ] || die "a refused checkpoint left files"
