@@ -1,0 +1,171 @@
+/* test_tokenizer_text.c -- on random text: decoding gives back what was encoded, a stream of pieces gives what
+ * decoding gives, and merging gives what the definition of byte-pair merges gives (a plain quadratic loop here;
+ * linear search, heap, cuts and cache there). */
+#include "base/rng.h"
+#include "data/tokenizer_internal.h"
+#include "data/utf8.h"
+#include "tests/test.h"
+
+enum { ROUNDS = 3000, LENGTH_MAX = 200 };
+
+struct opened {
+    struct tokenizer *t;
+    struct tokenizer_scratch *s;
+};
+
+static struct opened open_tokenizer(const char *name) {
+    struct opened o;
+    char path[4096];
+    const char *source = getenv("DRT_SOURCE");
+    snprintf(path, sizeof path, "%s/tests/unit/tokenizer/%s.json", source ? source : ".", name);
+    CHECK_OK(tokenizer_open(&o.t, path));
+    CHECK_OK(tokenizer_scratch_create(&o.s, o.t));
+    return o;
+}
+
+static void close_tokenizer(struct opened *o) {
+    tokenizer_scratch_free(o->s);
+    tokenizer_free(o->t);
+}
+
+/* Letters that merge often, and now and then anything. */
+static size_t random_text(struct rng *rng, char *out, bool with_mark) {
+    size_t bytes = 0;
+    int length = (int)rng_below(rng, LENGTH_MAX);
+    uint64_t spaces = rng_below(rng, 12);
+    for (int i = 0; i < length; i++) {
+        uint32_t code = (uint32_t)(uint8_t) "etaoinshrdluthe"[rng_below(rng, 15)];
+        if (rng_below(rng, 12) < spaces) code = ' ';
+        if (rng_below(rng, 40) == 0) code = (uint32_t)rng_below(rng, 0x110000);
+        if (rng_below(rng, 40) == 0) code = 0x2581;
+        if (code == 0x2581 && !with_mark) code = 'x';
+        if (code < 0xD800 || code >= 0xE000) bytes += (size_t)utf8_encode(out + bytes, code);
+    }
+    return bytes;
+}
+
+static int32_t *copy_ids(const int32_t *ids, size_t n) {
+    int32_t *copy = malloc(n * sizeof *copy + 1);
+    memcpy(copy, ids, n * sizeof *copy);
+    return copy;
+}
+
+static void check_back(struct opened *o, const int32_t *ids, size_t n, const char *text, size_t bytes) {
+    const char *out;
+    size_t got, used = 0;
+    CHECK_OK(tokenizer_decode(o->t, o->s, ids, n, false, &out, &got));
+    CHECK_EQ(got, bytes);
+    CHECK(memcmp(out, text, bytes) == 0);
+    struct tokenizer_stream st;
+    tokenizer_stream_start(&st, false);
+    for (size_t i = 0; i <= n; i++) {
+        if (i < n)
+            CHECK_OK(tokenizer_stream_push(o->t, &st, o->s, ids[i], &out, &got));
+        else
+            CHECK_OK(tokenizer_stream_flush(&st, o->s, &out, &got));
+        CHECK_EQ(utf8_valid_prefix(out, got), got);
+        CHECK(used + got <= bytes && memcmp(out, text + used, got) == 0);
+        used += got;
+    }
+    CHECK_EQ(used, bytes);
+}
+
+static void test_back(const char *name) {
+    struct opened o = open_tokenizer(name);
+    struct rng rng = rng_make(test_seed(), 1);
+    char text[4 * LENGTH_MAX];
+    for (int round = 0; round < ROUNDS; round++) {
+        size_t bytes = random_text(&rng, text, o.t->byte_level), n; /* elsewhere a mark is a space */
+        const int32_t *ids;
+        CHECK_OK(tokenizer_encode(o.t, o.s, text, bytes, TOKENIZER_LITERAL, &ids, &n));
+        int32_t *copy = copy_ids(ids, n);
+        check_back(&o, copy, n, text, bytes);
+        free(copy);
+    }
+    close_tokenizer(&o);
+}
+
+/* Random ids make broken characters: stream and whole must agree on them, too. */
+static void test_random_ids(const char *name) {
+    struct opened o = open_tokenizer(name);
+    struct rng rng = rng_make(test_seed(), 2);
+    int32_t ids[LENGTH_MAX];
+    for (int round = 0; round < ROUNDS; round++) {
+        size_t n = (size_t)rng_below(&rng, LENGTH_MAX);
+        for (size_t i = 0; i < n; i++)
+            ids[i] = (int32_t)rng_below(&rng, round % 2 ? 300 : (uint64_t)tokenizer_vocab_size(o.t) + 2) - 1;
+        const char *out;
+        size_t got;
+        CHECK_OK(tokenizer_decode(o.t, o.s, ids, n, false, &out, &got));
+        char *whole = malloc(got + 1);
+        memcpy(whole, out, got + 1);
+        check_back(&o, ids, n, whole, got);
+        free(whole);
+    }
+    close_tokenizer(&o);
+}
+
+/* The definition: join the pair of lowest rank, leftmost first, until there is none. */
+static size_t merge_plainly(const struct tokenizer *t, int32_t *ids, size_t n) {
+    for (;;) {
+        int32_t rank = INT32_MAX, id = -1;
+        size_t where = 0;
+        for (size_t i = 0; i + 1 < n; i++)
+            for (size_t slot = bpe_slot(bpe_pair(ids[i], ids[i + 1])); t->merges[slot & t->merge_mask].rank >= 0;
+                 slot++) {
+                const struct merge *m = &t->merges[slot & t->merge_mask];
+                if (m->pair == bpe_pair(ids[i], ids[i + 1]) && m->rank < rank) {
+                    rank = m->rank;
+                    id = m->id;
+                    where = i;
+                }
+            }
+        if (id < 0) return n;
+        ids[where] = id;
+        memmove(ids + where + 1, ids + where + 2, (n - where - 2) * sizeof *ids);
+        n--;
+    }
+}
+
+/* llama2 has no pre-tokenizer, so a text is one word: of marks and letters that have ids of their own. */
+static void test_merges(const char *name, int length_max) {
+    struct opened o = open_tokenizer(name);
+    struct rng rng = rng_make(test_seed(), 3);
+    for (int round = 0; round < 1500; round++) {
+        char text[8 * LENGTH_MAX];
+        int32_t plain[2 * LENGTH_MAX];
+        size_t bytes = 0, n = 0, got;
+        int32_t mark = tokenizer_id(o.t, "\xE2\x96\x81");
+        CHECK(mark >= 0);
+        plain[n++] = mark; /* Prepend, or Metaspace "always" */
+        int length = 1 + (int)rng_below(&rng, (uint64_t)length_max);
+        for (int i = 0; i < length; i++) {
+            char letter[2] = {"etaoinshrdluthe    "[rng_below(&rng, 19)], '\0'};
+            if (i == 0) letter[0] = 't';
+            text[bytes++] = letter[0];
+            plain[n++] = letter[0] == ' ' ? mark : tokenizer_id(o.t, letter);
+            CHECK(plain[n - 1] >= 0);
+        }
+        n = merge_plainly(o.t, plain, n);
+        const int32_t *ids;
+        CHECK_OK(tokenizer_encode(o.t, o.s, text, bytes, TOKENIZER_LITERAL, &ids, &got));
+        CHECK_EQ(got, n);
+        CHECK(memcmp(ids, plain, n * sizeof *ids) == 0);
+    }
+    close_tokenizer(&o);
+}
+
+int main(int argc, char **argv) {
+    test_start(argc, argv, 1);
+    static const char *const exact[] = {"cl100k", "deepseek",         "digits",
+                                        "gemma",  "split-contiguous", "split-merged_with_next"};
+    for (size_t i = 0; i < ARRAY_LEN(exact); i++)
+        test_back(exact[i]);
+    static const char *const all[] = {"cl100k", "llama2", "gemma", "metaspace", "metaspace-never", "joined"};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        test_random_ids(all[i]);
+    test_merges("llama2", 30);
+    test_merges("llama2", LENGTH_MAX);
+    test_merges("metaspace-whole", LENGTH_MAX);
+    return test_done();
+}
