@@ -1,0 +1,272 @@
+/* test_store_damage.c -- damaged, foreign, full and read-only stores: found, named, refused or repaired. */
+#include "tests/store_fixture.h"
+#include <dirent.h>
+#include <fcntl.h>
+#include <lmdb.h>
+#include <sys/mount.h>
+
+enum { DIM = 16, VOCAB = 200 };
+static struct store_writer_config config;
+static char dir[800];
+
+static const char *in_store(const char *name) {
+    static char path[900];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return path;
+}
+
+static void fresh_store(const char *name) {
+    snprintf(dir, sizeof dir, "%s/%s", test_folder(), name);
+    char command[2600];
+    snprintf(command, sizeof command, "rm -rf '%s' && cp -r '%s/pristine' '%s'", dir, test_folder(), dir);
+    CHECK_EQ(system(command), 0);
+}
+
+struct found {
+    int n;
+    char file[1000], problem[1200], remedy[200];
+};
+static void remember(void *context, const char *file, const char *problem, const char *remedy) {
+    struct found *f = context;
+    f->n++;
+    snprintf(f->file, sizeof f->file, "%s", file);
+    snprintf(f->problem, sizeof f->problem, "%s", problem);
+    snprintf(f->remedy, sizeof f->remedy, "%s", remedy);
+}
+
+static int64_t verify(bool deep, struct found *f) {
+    int64_t problems = -1;
+    *f = (struct found){0};
+    CHECK_OK(store_verify(dir, deep, NULL, remember, f, &problems));
+    CHECK_EQ(problems, f->n);
+    return problems;
+}
+
+static void flip(const char *path, long offset) {
+    FILE *file = fopen(path, "r+b");
+    CHECK(file);
+    if (offset < 0)
+        fseek(file, offset, SEEK_END);
+    else
+        fseek(file, offset, SEEK_SET);
+    int c = fgetc(file);
+    CHECK(c != EOF);
+    fseek(file, -1, SEEK_CUR);
+    fputc(c ^ 0x10, file);
+    fclose(file);
+}
+
+static void search_all(struct store_hit *hits, int n) {
+    struct store *s;
+    struct store_view *v;
+    CHECK_OK(store_open(&s, dir));
+    CHECK_OK(store_view_open(&v, s));
+    for (int i = 0; i < n; i++) {
+        float query[DIM];
+        fixture_vector(query, DIM, (uint64_t)i * 3, 0.6f);
+        struct store_search how = {.k = 1};
+        CHECK_OK(store_view_search(v, &hits[i], query, 1, &how));
+    }
+    store_view_close(v);
+    store_close(s);
+}
+
+/* One data file after the other: missing, short, longer, a flipped byte. */
+static void data_files(void) {
+    static const struct {
+        const char *name;
+        bool derived;
+    } files[] = {{"tokens/00001.tok", false},
+                 {"landmarks/00000.f16", false},
+                 {"index/00001.faiss", true},
+                 {"index/00002.faiss", true}};
+    struct found f;
+    struct store_hit before[10], after[10];
+    fresh_store("files");
+    CHECK_EQ(verify(true, &f), 0);
+    search_all(before, 10);
+    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+        for (int damage = 0; damage < 4; damage++) {
+            fresh_store("files");
+            const char *path = in_store(files[i].name);
+            struct stat st;
+            CHECK(stat(path, &st) == 0);
+            if (damage == 0) CHECK(unlink(path) == 0);
+            if (damage == 1) CHECK(truncate(path, st.st_size - 7) == 0);
+            if (damage == 2) CHECK(truncate(path, st.st_size + 7) == 0);
+            if (damage == 3) flip(path, st.st_size / 2);
+            CHECK_EQ(verify(false, &f), damage < 3 ? 1 : 0); /* sizes without reading, bytes only when asked */
+            CHECK_EQ(verify(true, &f), 1);
+            CHECK_STR(f.file, path);
+            CHECK(strstr(f.problem, damage == 0 ? "missing" : damage == 3 ? "CRC32C" : "are recorded"));
+            CHECK_STR(f.remedy, files[i].derived ? "run drt-index repair" : "build the store again");
+            struct store *s;
+            if (damage < 3 && !files[i].derived) CHECK_FAILS(store_open(&s, dir), STATUS_CORRUPT, files[i].name);
+            struct found left = {0};
+            int64_t problems;
+            CHECK_OK(store_repair(dir, NULL, remember, &left, &problems));
+            CHECK_EQ(problems, files[i].derived ? 0 : 1);
+            CHECK_EQ(verify(true, &f), files[i].derived ? 0 : 1);
+            if (!files[i].derived) CHECK_STR(left.file, path);
+            if (files[i].derived) {
+                search_all(after, 10);
+                CHECK(fixture_same_hits(before, after, 10));
+            }
+        }
+}
+
+static void rubbish_is_harmless(void) {
+    struct found f;
+    fresh_store("rubbish");
+    fclose(fopen(in_store("tokens/00077.tok"), "w"));
+    fclose(fopen(in_store("index/00099.faiss.tmp"), "w"));
+    fclose(fopen(in_store("index/NOTE"), "w"));
+    CHECK_EQ(verify(true, &f), 0);
+    struct store_writer *w;
+    CHECK_OK(store_writer_open(&w, dir, &config, false));
+    store_writer_close(w);
+    CHECK(access(in_store("tokens/00077.tok"), F_OK) != 0);
+    CHECK(access(in_store("index/00099.faiss.tmp"), F_OK) != 0);
+    CHECK(access(in_store("index/NOTE"), F_OK) == 0);
+}
+
+/* ---- the catalog, changed through LMDB itself ---- */
+
+static void edit(const char *table, const void *key, size_t key_bytes, const void *value, size_t bytes) {
+    MDB_env *env;
+    MDB_txn *txn;
+    MDB_dbi dbi;
+    MDB_val k = {key_bytes, (void *)(uintptr_t)key}, v = {bytes, (void *)(uintptr_t)value};
+    CHECK(mdb_env_create(&env) == 0);
+    mdb_env_set_maxdbs(env, 16);
+    CHECK(mdb_env_open(env, in_store("catalog"), 0, 0644) == 0);
+    CHECK(mdb_txn_begin(env, NULL, 0, &txn) == 0);
+    CHECK(mdb_dbi_open(txn, table, 0, &dbi) == 0);
+    if (!key)
+        CHECK(mdb_drop(txn, dbi, 0) == 0);
+    else if (value)
+        CHECK(mdb_put(txn, dbi, &k, &v, 0) == 0);
+    else
+        CHECK(mdb_del(txn, dbi, &k, NULL) == 0);
+    CHECK(mdb_txn_commit(txn) == 0);
+    mdb_env_close(env);
+}
+
+static void records(void) {
+    struct found f;
+    int64_t problems;
+    static const char *const derived[] = {"hashes", "runs", "segments"};
+    for (size_t i = 0; i < ARRAY_LEN(derived); i++) {
+        fresh_store("records");
+        edit(derived[i], NULL, 0, NULL, 0);
+        CHECK_EQ(verify(false, &f), 1);
+        CHECK(strstr(f.file, "catalog/data.mdb"));
+        CHECK_STR(f.remedy, "run drt-index repair");
+        CHECK_OK(store_repair(dir, NULL, remember, &f, &problems));
+        CHECK_EQ(problems, 0);
+        CHECK_EQ(verify(true, &f), 0);
+    }
+    /* A document's record: cannot be made from anything. */
+    const uint8_t key[8] = {0, 0, 0, 0, 0, 0, 0, 5};
+    fresh_store("records");
+    edit("documents", key, 8, "short", 5);
+    CHECK_EQ(verify(false, &f), 0);
+    CHECK(verify(true, &f) >= 1);
+    CHECK_OK(store_repair(dir, NULL, remember, &f, &problems));
+    CHECK_EQ(problems, 1);
+    CHECK_STR(f.remedy, "build the store again");
+    struct store *s;
+    struct store_view *v;
+    struct store_document d;
+    CHECK_OK(store_open(&s, dir));
+    CHECK_OK(store_view_open(&v, s));
+    CHECK_FAILS(store_view_document(v, &d, 5), STATUS_CORRUPT, "run drt-index");
+    CHECK_OK(store_view_document(v, &d, 6));
+    store_view_close(v);
+    store_close(s);
+    /* A newer format is refused, naming both versions. */
+    fresh_store("records");
+    edit("meta", "format", 6, "\x09\0\0\0", 4);
+    struct store_writer *w;
+    CHECK_FAILS(store_open(&s, dir), STATUS_VERSION, "format version 9, this program reads up to 1");
+    CHECK_FAILS(store_writer_open(&w, dir, &config, false), STATUS_VERSION, "format version 9");
+    CHECK_FAILS(store_verify(dir, true, NULL, remember, &f, &problems), STATUS_VERSION, "format version 9");
+}
+
+/* ---- media ---- */
+
+static void full_disk(void) {
+    char mount_point[700];
+    snprintf(mount_point, sizeof mount_point, "%s/small", test_folder());
+    mkdir(mount_point, 0777);
+    if (mount("tmpfs", mount_point, "tmpfs", 0, "size=1m") != 0) {
+        printf("full disk: skipped, mounting a tmpfs needs root\n");
+        return;
+    }
+    snprintf(dir, sizeof dir, "%s/store", mount_point);
+    struct store_writer *w;
+    CHECK_OK(store_writer_open(&w, dir, &config, true));
+    int64_t n = 0;
+    enum status s;
+    while ((s = fixture_shard(w, &config, n, n + 200)) == STATUS_OK)
+        n += 200;
+    CHECK_FAILS(s, STATUS_NO_SPACE, "free some space");
+    CHECK(n > 0);
+    store_writer_close(w);
+    CHECK_OK(store_writer_open(&w, dir, &config, true));
+    struct store_journal j;
+    CHECK_OK(store_writer_journal(w, &j));
+    CHECK_EQ(j.documents, n);
+    /* The index does not fit either; nothing is published, nothing is lost, and with more room it goes on. */
+    enum status published = store_writer_publish(w, &(struct store_publish){.index = "IVF16,Flat", .seed = 1});
+    CHECK_FAILS(published, STATUS_NO_SPACE, "free some space");
+    store_writer_close(w);
+    CHECK(mount("tmpfs", mount_point, "tmpfs", MS_REMOUNT, "size=8m") == 0);
+    CHECK_OK(store_writer_open(&w, dir, &config, true));
+    CHECK_OK(store_writer_publish(w, &(struct store_publish){.index = "IVF16,Flat", .seed = 1}));
+    store_writer_close(w);
+    struct found f;
+    CHECK_EQ(verify(true, &f), 0);
+    /* The same mount, read-only: readers work, a writer is refused. */
+    CHECK(mount("tmpfs", mount_point, "tmpfs", MS_REMOUNT | MS_RDONLY, NULL) == 0);
+    struct store_hit hits[3];
+    search_all(hits, 3);
+    CHECK(hits[0].chunk >= 0);
+    CHECK_EQ(verify(true, &f), 0);
+    CHECK_FAILS(store_writer_open(&w, dir, &config, false), STATUS_READ_ONLY, "");
+    CHECK(umount2(mount_point, MNT_DETACH) == 0);
+}
+
+static void small_map(void) {
+    snprintf(dir, sizeof dir, "%s/small-map", test_folder());
+    struct store_writer_config c = config;
+    c.max_catalog_bytes = 128 << 10;
+    struct store_writer *w;
+    CHECK_OK(store_writer_open(&w, dir, &c, true));
+    int64_t n = 0;
+    enum status s;
+    while ((s = fixture_shard(w, &c, n, n + 100)) == STATUS_OK)
+        n += 100;
+    CHECK_FAILS(s, STATUS_NO_SPACE, "larger max_catalog_bytes");
+    store_writer_close(w);
+    CHECK_OK(store_writer_open(&w, dir, &config, false));
+    CHECK_OK(fixture_shard(w, &config, n, n + 100));
+    CHECK_OK(store_writer_publish(w, &(struct store_publish){0}));
+    store_writer_close(w);
+    struct found f;
+    CHECK_EQ(verify(true, &f), 0);
+}
+
+int main(int argc, char **argv) {
+    test_start(argc, argv, 1);
+    config = fixture_config(DIM, VOCAB);
+    char pristine[600];
+    snprintf(pristine, sizeof pristine, "%s/pristine", test_folder());
+    fixture_store(pristine, &config, 0, 150, 50, "IVF4,SQ8");
+    data_files();
+    rubbish_is_harmless();
+    records();
+    full_disk();
+    small_map();
+    return test_done();
+}
