@@ -1,5 +1,5 @@
 # drt-model convert: safetensors and torch checkpoints (tests/cli/torch/*.bin) into a folder, and every refusal.
-. "$DRT_SOURCE/tests/cli/lib_model.sh"
+. "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 TORCH=$SOURCE/tests/cli/torch
 
 tiny_model "$TMP/a"
@@ -18,6 +18,9 @@ expect 0 "$MODEL" info "$TMP/t" --json
 cp "$OUT" "$TMP/t.json"
 expect 0 "$MODEL" convert "$TORCH/tiny_plain.safetensors" --config "$TORCH/config.json" --out "$TMP/p"
 cmp -s "$TMP/t/model.safetensors" "$TMP/p/model.safetensors" || die "torch and safetensors of one model differ"
+# The same weights, saved by torch 1.13 itself.
+expect 0 "$MODEL" convert "$TORCH/torch_1.13_module.bin" --config "$TORCH/config.json" --out "$TMP/g"
+cmp -s "$TMP/g/model.safetensors" "$TMP/p/model.safetensors" || die "a file of torch's own gives another model"
 # Inside of a training checkpoint, beside an optimiser's state.
 expect 0 "$MODEL" convert "$TORCH/tiny_nested.bin" --config "$TORCH/config.json" --out "$TMP/n"
 err_has "outside of the model were left out"

@@ -1,5 +1,5 @@
 # drt-model info and init: facts, the same seed gives the same model, nothing half-made, every refusal.
-. "$DRT_SOURCE/tests/cli/lib_model.sh"
+. "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 
 expect 0 "$MODEL" --help
 out_has "info"

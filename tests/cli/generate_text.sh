@@ -1,0 +1,64 @@
+# drt-generate: seeds, stop strings, ends, prompts from everywhere, long prompts, usage errors.
+. "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
+needs drt-generate
+tiny_model "$TMP/m"
+gen() { expect 0 "$GENERATE" --model "$TMP/m" "$@"; }
+
+# The same seed gives the same text; another seed another; greedy has no seed.
+gen --prompt "the river" --max-tokens 60 --seed 4 && cp "$OUT" "$TMP/first"
+[ ! -s "$ERR" ] || die "a plain run wrote to stderr"
+gen --prompt "the river" --max-tokens 60 --seed 4 && cmp -s "$OUT" "$TMP/first" || die "one seed gave two texts"
+gen --prompt "the river" --max-tokens 60 --seed 4 --threads 1 && cmp -s "$OUT" "$TMP/first" || die "the number of threads changed the text"
+gen --prompt "the river" --max-tokens 60 --seed 5 && ! cmp -s "$OUT" "$TMP/first" || die "two seeds gave one text"
+gen --prompt "the river" --max-tokens 60 --greedy --seed 4 && cp "$OUT" "$TMP/greedy"
+gen --prompt "the river" --max-tokens 60 --temperature 0 --seed 9 && cmp -s "$OUT" "$TMP/greedy" || die "temperature 0 is not greedy"
+gen --prompt "the river" --max-tokens 60 --top-k 1 --seed 9 && cmp -s "$OUT" "$TMP/greedy" || die "top-k 1 is not greedy"
+
+# The prompt from a file and from standard input is the same prompt; - in front of it is no option.
+printf 'the river' >"$TMP/prompt"
+gen --prompt-file "$TMP/prompt" --max-tokens 60 --seed 4 && cmp -s "$OUT" "$TMP/first" || die "--prompt-file differs"
+expect_in 0 "$TMP/prompt" "$GENERATE" --model "$TMP/m" - --max-tokens 60 --seed 4
+cmp -s "$OUT" "$TMP/first" || die "standard input differs"
+gen --prompt "the river" --max-tokens 60 --seed 4 --echo
+case $(cat "$OUT") in "the river"*) ;; *) die "--echo did not print the prompt" ;; esac
+gen --max-tokens 5
+gen --prompt "" --max-tokens 5
+gen --prompt "x" --max-tokens 0
+[ ! -s "$OUT" ] || die "0 tokens printed something"
+
+# Text before a stop string, never the string or a part of it; stop strings across tokens (each token is one byte here).
+text=$(tr -d '\n' <"$TMP/first")
+gen --prompt "the river" --max-tokens 60 --seed 4 --stop "not in there at all" && cmp -s "$OUT" "$TMP/first" || die "a stop string that is not met changed the text"
+LC_ALL=C awk 'BEGIN { RS = "\001" } { print substr($0, 12, 4) }' "$TMP/first" | head -c 4 >"$TMP/stop"
+if [ "$(wc -c <"$TMP/stop")" = 4 ] && ! LC_ALL=C grep -q '[^ -~]' "$TMP/stop"; then
+    stop=$(cat "$TMP/stop")
+    gen --prompt "the river" --max-tokens 60 --seed 4 --stop "zzzz" --stop "$stop"
+    out_lacks "$stop"
+    [ "$(wc -c <"$OUT")" -lt "$(wc -c <"$TMP/first")" ] || die "the stop string did not stop"
+fi
+
+# A prompt of many passes, and where the time went.
+words 7000 >"$TMP/long"
+gen --prompt-file "$TMP/long" --max-tokens 10 --self-retrieval --stats
+err_has "decode (layers)"
+err_has "re-encode chunks"
+err_has "prompt 27562 tokens"
+err_has "generated 10 tokens"
+# Bytes that are not UTF-8 do not stop it.
+printf 'a\377\376b' >"$TMP/bytes"
+gen --prompt-file "$TMP/bytes" --max-tokens 5
+
+expect 0 "$GENERATE" --help
+out_has "(default: 0.95)"
+expect_usage "did you mean --prompt?" "$GENERATE" --promt x
+expect_usage "only one of" "$GENERATE" --prompt a --prompt-file b
+expect_usage "--corpus-retrieval needs --store" "$GENERATE" --corpus-retrieval
+expect_usage "--store needs --corpus-retrieval" "$GENERATE" --store x
+expect_usage "need --store DIR --corpus-retrieval" "$GENERATE" --exact
+expect_usage "--prompt TEXT" "$GENERATE" "a bare prompt"
+expect_usage "an empty string is met at once" "$GENERATE" --stop ""
+expect_usage "must be between 0 and 1" "$GENERATE" --top-p 1.5
+expect_usage "not a whole number" "$GENERATE" --max-tokens ten
+expect_error "no such folder" "$GENERATE" --model "$TMP/nowhere" --prompt x
+expect_error "nowhere.txt" "$GENERATE" --model "$TMP/m" --prompt-file "$TMP/nowhere.txt"
+expect_error "tpu" "$GENERATE" --model "$TMP/m" --prompt x --device tpu
