@@ -3,6 +3,7 @@
 #include "base/progress.h"
 #include "tools/args.h"
 #include "tools/engine.h"
+#include "tools/ratio.h"
 #include <stdio.h>
 
 enum eval_mode { EVAL_NONE, EVAL_SELF, EVAL_CORPUS, EVAL_BOTH, EVAL_RANDOM, EVAL_MODES };
@@ -31,9 +32,4 @@ void eval_result_free(struct eval_result *r);
 enum status eval_run(struct eval_result *result, struct engine *e, const struct eval_options *o, const struct progress *progress);
 
 /* ---- drt_eval_report.c ---- */
-/* A ratio of two sums over documents, with a 95 % interval: the documents are the sample (tokens of one document are not
- * independent), the variance is the ratio estimator's, the quantile Student's. low > high: one document, no interval. */
-struct eval_ratio { double value, low, high; };
-struct eval_ratio eval_ratio_of(const double *numerator, const double *denominator, size_t n);
-
 enum status eval_print(const struct eval_result *r, const struct engine *e, const struct eval_options *o);

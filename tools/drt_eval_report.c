@@ -6,38 +6,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Student's 97.5 % quantile by Cornish and Fisher's expansion; exact to 1 % from 3 degrees of freedom on, and for the
- * first two the table's values. */
-static double student(size_t degrees) {
-    static const double FEW[] = {12.706, 4.303};
-    if (degrees <= 2) return FEW[degrees - 1];
-    const double z = 1.959964, v = (double)degrees, z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z;
-    return z + (z3 + z) / (4 * v) + (5 * z5 + 16 * z3 + 3 * z) / (96 * v * v) +
-           (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * v * v * v);
-}
-
-struct eval_ratio eval_ratio_of(const double *numerator, const double *denominator, size_t n) {
-    double above = 0, below = 0, squares = 0;
-    for (size_t i = 0; i < n; i++) {
-        above += numerator[i];
-        below += denominator[i];
-    }
-    double value = below > 0 ? above / below : NAN;
-    if (n < 2) return (struct eval_ratio){value, 1, 0};
-    for (size_t i = 0; i < n; i++) {
-        double residual = numerator[i] - value * denominator[i];
-        squares += residual * residual;
-    }
-    double half = student(n - 1) * sqrt(squares * (double)n / (double)(n - 1)) / below;
-    return (struct eval_ratio){value, value - half, value + half};
-}
-
 /* ---- figures --------------------------------------------------------------------------------------------- */
 
 enum per { PER_TOKEN, PER_BYTE };
 
 /* Documents of one file (-1: all), mode a minus mode b (b < 0: a itself), in nats. */
-static enum status figure(struct eval_ratio *out, const struct eval_result *r, int file, int a, int b, enum per per) {
+static enum status figure(struct ratio *out, const struct eval_result *r, int file, int a, int b, enum per per) {
     double *above = NULL, *below = NULL;
     size_t n = 0;
     enum status status = memory_allocate((void **)&above, r->n_documents, sizeof *above);
@@ -48,15 +22,15 @@ static enum status figure(struct eval_ratio *out, const struct eval_result *r, i
         above[n] = d->nll[a] - (b >= 0 ? d->nll[b] : 0);
         below[n++] = (double)(per == PER_TOKEN ? d->tokens : d->bytes);
     }
-    if (status == STATUS_OK) *out = eval_ratio_of(above, below, n);
+    if (status == STATUS_OK) *out = ratio_of(above, below, n);
     memory_free(above);
     memory_free(below);
     return status;
 }
 
-static struct eval_ratio map(struct eval_ratio r, double (*f)(double)) {
+static struct ratio map(struct ratio r, double (*f)(double)) {
     bool interval = r.low <= r.high;
-    return (struct eval_ratio){f(r.value), interval ? f(r.low) : 1, interval ? f(r.high) : 0};
+    return (struct ratio){f(r.value), interval ? f(r.low) : 1, interval ? f(r.high) : 0};
 }
 static double to_perplexity(double nats) {
     return exp(nats);
@@ -82,7 +56,7 @@ static bool have_pair(const struct eval_result *r, size_t i) {
 
 /* ---- text ------------------------------------------------------------------------------------------------ */
 
-static void print_interval(struct eval_ratio r, const char *number) {
+static void print_interval(struct ratio r, const char *number) {
     if (r.low > r.high) {
         printf("  %-21s", "(one document)");
         return;
@@ -115,7 +89,7 @@ static enum status print_by_file(const struct eval_result *r) {
     printf("%11s %10s  file\n", "tokens", "documents");
     for (int i = 0; i < r->n_files; i++) {
         for (int mode = 0; mode < EVAL_MODES; mode++) {
-            struct eval_ratio ratio = {0};
+            struct ratio ratio = {0};
             if (!r->mode[mode]) continue;
             TRY(figure(&ratio, r, i, mode, -1, PER_TOKEN));
             if (r->files[i].tokens)
@@ -133,7 +107,7 @@ static enum status print_modes(const struct eval_result *r) {
     printf("\n%-8s %11s  %-21s %10s  %-21s %9s\n", "mode", "perplexity", "95 % interval", "bits/byte", "95 % interval",
            "tokens/s");
     for (int mode = 0; mode < EVAL_MODES; mode++) {
-        struct eval_ratio nats = {0}, per_byte = {0};
+        struct ratio nats = {0}, per_byte = {0};
         int64_t tokens = 0;
         if (!r->mode[mode]) continue;
         TRY(figure(&nats, r, -1, mode, -1, PER_TOKEN));
@@ -152,13 +126,13 @@ static enum status print_modes(const struct eval_result *r) {
 static enum status print_pairs(const struct eval_result *r) {
     bool headed = false;
     for (size_t i = 0; i < ARRAY_LEN(PAIRS); i++) {
-        struct eval_ratio nats = {0};
+        struct ratio nats = {0};
         if (!have_pair(r, i)) continue;
         if (!headed)
             printf("\n%-24s %11s  95 %% interval (same positions, paired by document)\n", "difference", "perplexity");
         headed = true;
         TRY(figure(&nats, r, -1, PAIRS[i].a, PAIRS[i].b, PER_TOKEN));
-        struct eval_ratio percent = map(nats, to_percent);
+        struct ratio percent = map(nats, to_percent);
         printf("%-7s against %-8s %+10.2f %%", eval_mode_names[PAIRS[i].a], eval_mode_names[PAIRS[i].b], percent.value);
         print_interval(percent, "%+.2f %%");
         printf("\n");
@@ -194,7 +168,7 @@ static void put_text(struct json_writer *w, const char *key, const char *value) 
     else
         json_write_null(w);
 }
-static void put_ratio(struct json_writer *w, const char *key, struct eval_ratio r) {
+static void put_ratio(struct json_writer *w, const char *key, struct ratio r) {
     json_write_key(w, key);
     json_write_double(w, r.value);
     json_write_key(w, key[0] == 'p' ? "perplexity_interval" : key[0] == 'b' ? "bits_per_byte_interval" : "interval");
@@ -208,7 +182,7 @@ static enum status write_modes(struct json_writer *w, const struct eval_result *
     json_write_key(w, "modes");
     json_write_object(w);
     for (int mode = 0; mode < EVAL_MODES; mode++) {
-        struct eval_ratio nats = {0}, per_byte = {0};
+        struct ratio nats = {0}, per_byte = {0};
         if (!r->mode[mode]) continue;
         TRY(figure(&nats, r, file, mode, -1, PER_TOKEN));
         TRY(figure(&per_byte, r, file, mode, -1, PER_BYTE));
@@ -226,7 +200,7 @@ static enum status write_pairs(struct json_writer *w, const struct eval_result *
     json_write_key(w, "differences");
     json_write_array(w);
     for (size_t i = 0; i < ARRAY_LEN(PAIRS); i++) {
-        struct eval_ratio nats = {0};
+        struct ratio nats = {0};
         if (!have_pair(r, i)) continue;
         TRY(figure(&nats, r, -1, PAIRS[i].a, PAIRS[i].b, PER_TOKEN));
         json_write_object(w);

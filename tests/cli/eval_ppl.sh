@@ -1,0 +1,72 @@
+# drt-eval ppl: the same positions in every mode, known values, files apart, seeds, JSON, every refusal.
+. "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
+needs drt-eval drt-index
+tiny_model "$TMP/m"
+corpus "$TMP/train.jsonl" 10 80
+corpus "$TMP/valid.jsonl" 4 200 100
+corpus "$TMP/other.jsonl" 2 150 200
+printf '{"text": "too short"}\n' >>"$TMP/valid.jsonl"
+tiny_store "$TMP/s" "$TMP/m" "$TMP/train.jsonl"
+ppl() { expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/valid.jsonl" --context 504 --skip 64 "$@"; }
+# figure MODE: its perplexity in the JSON of the last run (the figures over all files come last).
+figure() { sed 's/.*"modes":{//; s/.*"'"$1"'":{"perplexity":\([0-9.e+]*\).*/\1/' "$OUT"; }
+
+ppl
+out_has "mode"
+out_has "1 documents too short"
+# A random model knows nothing: the perplexity is near its vocabulary of 271, whatever it retrieves.
+ppl --json
+case $(figure none) in 2[67][0-9].*) ;; *) die "the perplexity of a random model is $(figure none), not about 271" ;; esac
+out_has '"documents":4,"documents_too_short":1'
+none=$(figure none)
+
+# Each mode gives the same figure alone and in company: same positions, nothing carried over.
+ppl --store "$TMP/s" --modes none,self,corpus,both,random --json --seed 5
+cp "$OUT" "$TMP/all"
+same "$(figure none)" "$none" "none in company"
+for mode in self corpus both random; do
+    cp "$TMP/all" "$OUT"
+    want=$(figure $mode)
+    case $mode in self) store= ;; *) store="--store $TMP/s" ;; esac
+    ppl $store --modes $mode --json --seed 5
+    same "$(figure $mode)" "$want" "$mode alone"
+done
+# Random chunks depend on the seed, the nearest do not; a small store is searched exactly either way.
+ppl --store "$TMP/s" --modes corpus,random --json --seed 6
+cp "$OUT" "$TMP/six" && cp "$TMP/all" "$OUT"
+corpus=$(figure corpus) random=$(figure random) both=$(figure both) self=$(figure self)
+cp "$TMP/six" "$OUT"
+same "$(figure corpus)" "$corpus" "corpus with another seed"
+[ "$(figure random)" != "$random" ] || die "another seed gave the same random chunks"
+[ "$corpus" != "$none" ] && [ "$self" != "$none" ] && [ "$both" != "$self" ] || die "retrieval changed nothing: $none $self $corpus $both"
+# The options name the modes: both options, all four.
+ppl --store "$TMP/s" --corpus-retrieval --self-retrieval --random-retrieval
+for row in "none " "self " "corpus " "both " "random "; do grep -q "^$row" "$OUT" || die "no row for $row"; done
+out_has "corpus  against random"
+out_has "paired by document"
+
+# Two files: a row each, and limits count for each.
+expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/valid.jsonl" --data "$TMP/other.jsonl" --max-documents 1 --skip 64
+out_has "perplexity by file"
+out_has "in 2 documents"
+expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/valid.jsonl" --max-tokens 300 --skip 64
+out_has "scored     300 tokens"
+
+expect 0 "$EVAL" --help
+out_has "ppl"
+expect 0 "$EVAL" ppl --help
+out_has "(default: 4032)"
+expect 2 "$EVAL"
+expect_usage "unknown command 'pll'" "$EVAL" pll
+expect_usage "--data FILE is missing" "$EVAL" ppl
+expect_usage "needs --store" "$EVAL" ppl --data x --corpus-retrieval
+expect_usage "it would not be used" "$EVAL" ppl --data x --store y
+expect_usage "must be a list like" "$EVAL" ppl --data x --modes none,sefl
+expect_usage "leave out the other" "$EVAL" ppl --data x --modes none --self-retrieval
+expect_usage "--skip must be smaller" "$EVAL" ppl --data x --context 100 --skip 100
+expect_error "nowhere" "$EVAL" ppl --model "$TMP/m" --data "$TMP/nowhere.jsonl"
+expect_error "nothing could be scored" "$EVAL" ppl --model "$TMP/m" --data "$TMP/valid.jsonl" --skip 4000
+printf '{"text": "good"}\n{"body": "bad"}\n' >"$TMP/field.jsonl"
+expect_error "field.jsonl:2" "$EVAL" ppl --model "$TMP/m" --data "$TMP/field.jsonl"
+tiny_model "$TMP/m2" 9
+expect_error "$TMP/m2" "$EVAL" ppl --model "$TMP/m2" --data "$TMP/valid.jsonl" --store "$TMP/s" --corpus-retrieval
