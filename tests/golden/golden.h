@@ -15,6 +15,7 @@ struct golden {
     struct safetensors *file;
     struct device *dev;
     bool *seen;                          /* [tensors] */
+    const char *suffix;                  /* of the names printed, where a tensor is compared in a second way */
     int failures;
     /* DRT cases only */
     struct model_config config;

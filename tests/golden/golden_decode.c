@@ -1,6 +1,6 @@
 /* golden_decode.c -- drt_decode*: a prompt in one call, then one id at a time. */
-#include "golden.h"
 #include "indexer/retriever.h"
+#include "tests/golden/golden.h"
 
 void golden_decode(struct golden *g) {
     int64_t prompt = golden_tensor(g, "in.ids")->count, steps = golden_tensor(g, "in.next_ids")->count,

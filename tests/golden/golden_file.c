@@ -1,5 +1,5 @@
 /* golden_file.c -- tensors of a golden file, and the lines that are printed about them. */
-#include "golden.h"
+#include "tests/golden/golden.h"
 #include <stdarg.h>
 
 static int find(const struct golden *g, const char *name) {
@@ -49,7 +49,8 @@ char *golden_name(char out[96], const char *format, ...) {
 
 void golden_line(struct golden *g, const char *name, double difference, double tolerance) {
     bool ok = difference <= tolerance; /* false for NaN */
-    printf("%s %s %.3g %g %s\n", g->name, name, difference, tolerance, ok ? "ok" : "FAIL");
+    printf("%s %s%s %.3g %g %s\n", g->name, name, g->suffix ? g->suffix : "", difference, tolerance,
+           ok ? "ok" : "FAIL");
     g->failures += !ok;
     int i = find(g, name);
     if (i >= 0) g->seen[i] = true;

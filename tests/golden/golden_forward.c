@@ -1,6 +1,6 @@
 /* golden_forward.c -- whole texts in one pass: drt_* (also the forward half of the gradient cases) and lm_base. */
-#include "golden.h"
 #include "indexer/retriever.h"
+#include "tests/golden/golden.h"
 
 /* What the encoder gives for each chunk of the text, by calling it directly. */
 struct encoded {

@@ -1,6 +1,6 @@
 /* golden_gca.c -- gca_op_*: the cross-attention operator alone, in one piece and as partial + combine. */
 #include "base/json.h"
-#include "golden.h"
+#include "tests/golden/golden.h"
 
 struct shape {
     int64_t batch, heads, topk, queries, rows, head_dim, off_by_one;

@@ -1,7 +1,7 @@
 /* golden_memory.c -- retrievers for the golden cases that a store cannot serve exactly: a corpus whose landmarks stay
  * in float32, and a text whose encoder input is masked. Selection is the product's own (decoder/neighbours.h). */
 #include "decoder/neighbours.h"
-#include "golden.h"
+#include "tests/golden/golden.h"
 
 struct memory {
     struct retriever base;

@@ -1,5 +1,5 @@
 /* golden_run.c -- a text through decoder and retriever, and all that can be seen on the way. */
-#include "golden.h"
+#include "tests/golden/golden.h"
 
 void golden_run_create(struct golden_run *r, const struct golden *g, int64_t length) {
     const struct model_config *c = &g->config;

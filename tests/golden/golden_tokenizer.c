@@ -2,7 +2,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "data/tokenizer.h"
-#include "golden.h"
+#include "tests/golden/golden.h"
 
 enum { TOKENIZERS_MAX = 8, IDS_MAX = 1 << 16 };
 

@@ -3,7 +3,7 @@
  *   test_golden FILE...      drt_*.safetensors  gca_op_*.safetensors  lm_base.safetensors  tokenizer_*cases.jsonl
  *
  * One line for each tensor: FILE TENSOR max_abs_diff tolerance ok|FAIL. Exit 0 only when all are ok. */
-#include "golden.h"
+#include "tests/golden/golden.h"
 
 static int refuse(const char *path, const char *why) {
     fprintf(stderr, "%s: %s\n", path, why);

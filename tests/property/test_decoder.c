@@ -10,7 +10,7 @@
 #include "kernels/params.h"
 #include "tests/test.h"
 
-enum { VOCAB = 97, LENGTH = 700 };
+enum { VOCAB = 97, LENGTH = 550 };
 
 struct variant {
     const char *name, *layers, *input;
