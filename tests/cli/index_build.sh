@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # drt-index from corpus to hit: build, add, stats, export, search, recall, verify, repair, doctor; every input format.
-. "$DRT_SOURCE/tests/cli/lib_index.sh"
+. "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 make_model "$TMP/model"
 make_corpus "$TMP/a.jsonl" 100
 build() { expect 0 "$INDEX" build "$@" --model "$TMP/model"; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Bad input: one clear line that names the file, exit code 1, and nothing lost of what was there before.
-. "$DRT_SOURCE/tests/cli/lib_index.sh"
+. "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 make_model "$TMP/model"
 make_corpus "$TMP/a.jsonl" 60
 expect 0 "$INDEX" build "$TMP/a.jsonl" --out "$TMP/store" --model "$TMP/model" --shard-chunks 40
@@ -148,6 +148,16 @@ else
     echo "not tried: read-only media and a full disk (mounting is not allowed here)"
 fi
 
-# A newer store format: the number behind "format" in the catalog is raised by hand.
+# A newer store format: the number behind "format" in every catalog page that has it is raised by hand.
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
+cp -r "$TMP/store" "$TMP/newer"
+places=$(grep -obUaP 'format\x01\x00\x00\x00' "$TMP/newer/catalog/data.mdb" | cut -d: -f1)
+[ -n "$places" ] || die "the format record was not found"
+for at in $places; do
+    printf '\143' | dd of="$TMP/newer/catalog/data.mdb" bs=1 seek=$((at + 6)) conv=notrunc 2>/dev/null
+done
+expect_error "format version 99" "$INDEX" stats --store "$TMP/newer"
+expect_error "format version 99" "$INDEX" search "river" --store "$TMP/newer" --model "$TMP/model"
+expect_error "format version 99" "$INDEX" add "$TMP/a.jsonl" --store "$TMP/newer" --model "$TMP/model"
+expect_error "format version 99" "$INDEX" verify --store "$TMP/newer"
 echo ok

@@ -1,5 +1,5 @@
 # lib_index.sh -- what the drt-index scripts share: a tiny random model, small corpora, stores compared.
-. "$DRT_SOURCE/tests/cli/lib.sh"
+. "${DRT_SOURCE:?root of the sources}/tests/cli/lib.sh" || exit 1
 INDEX=$BIN/drt-index
 needs drt-index drt-model
 

@@ -4,7 +4,7 @@
 # never disturbed. Then the same with a call that fails instead of a process that dies: one line, exit code 1.
 #
 #   index_fault.sh [STRIDE]     of the passes of one name every STRIDEth is tried (default 3; 1: all)
-. "$DRT_SOURCE/tests/cli/lib_index.sh"
+. "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 needs drt-index-fault
 FAULT=$BIN/drt-index-fault
 make_model "$TMP/model"

@@ -3,7 +3,7 @@
 # or the new one and nothing between, and in the end it equals the store that was never disturbed.
 #
 #   index_kill.sh [KILLS [SEED]]        10 kills by default; 50 for the long run
-. "$DRT_SOURCE/tests/cli/lib_index.sh"
+. "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 kills=${1:-10}
 RANDOM=${2:-7}
 make_model "$TMP/model"
@@ -55,7 +55,7 @@ while [ $killed -lt $((kills / 2)) ]; do
         check_unfinished "$TMP/s$store" "$TMP/whole-a"
         # Killed behind the commit: the command was done, and says so when it is run again.
         "$INDEX" stats --store "$TMP/s$store" >/dev/null 2>&1 && break
-        [ $killed -lt $kills ] || { "$INDEX" build "$TMP/a.jsonl" --out "$TMP/s$store" "${options[@]}" >/dev/null 2>"$ERR" || die "the last build"; break; }
+        [ $killed -lt $((kills / 2)) ] || { "$INDEX" build "$TMP/a.jsonl" --out "$TMP/s$store" "${options[@]}" >/dev/null 2>"$ERR" || die "the last build"; break; }
     done
     same_store "$TMP/s$store" "$TMP/whole-a"
     rm -rf "$TMP/s$store"
