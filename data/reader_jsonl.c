@@ -13,6 +13,7 @@ enum status jsonl_open(struct reader *r) {
     struct jsonl *j = &r->jsonl;
     j->buffer.size = j->at = 0;
     j->ended = false;
+    TRY(memory_grow((void **)&j->buffer.data, &j->buffer.capacity, BLOCK, 1));
     TRY(stream_open(&j->stream, reader_file(r)->path));
     return stream_skip(j->stream, r->position.offset);
 }

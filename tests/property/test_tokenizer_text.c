@@ -6,7 +6,7 @@
 #include "data/utf8.h"
 #include "tests/test.h"
 
-enum { ROUNDS = 3000, LENGTH_MAX = 200 };
+enum { ROUNDS = 1200, LENGTH_MAX = 200 };
 
 struct opened {
     struct tokenizer *t;
@@ -131,7 +131,7 @@ static size_t merge_plainly(const struct tokenizer *t, int32_t *ids, size_t n) {
 static void test_merges(const char *name, int length_max) {
     struct opened o = open_tokenizer(name);
     struct rng rng = rng_make(test_seed(), 3);
-    for (int round = 0; round < 1500; round++) {
+    for (int round = 0; round < 600; round++) {
         char text[8 * LENGTH_MAX];
         int32_t plain[2 * LENGTH_MAX];
         size_t bytes = 0, n = 0, got;

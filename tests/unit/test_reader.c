@@ -260,7 +260,7 @@ static void expect_ids(struct reader *r, const uint32_t *ids, size_t n, uint64_t
     CHECK_OK(reader_next(r, &d, &more));
     CHECK(more && d.text == NULL && d.ids);
     CHECK_EQ(d.n_ids, n);
-    CHECK(memcmp(d.ids, ids, n * sizeof *ids) == 0);
+    CHECK(n == 0 || memcmp(d.ids, ids, n * sizeof *ids) == 0);
     CHECK_EQ(d.offset, offset);
 }
 #define IDS(...) (const uint32_t[]){__VA_ARGS__}, sizeof((const uint32_t[]){__VA_ARGS__}) / 4
