@@ -2,6 +2,7 @@
 #include "tools/drt_eval.h"
 #include "tools/progress_line.h"
 
+#include <math.h>
 #include <string.h>
 
 static int usage(const char *what) {
@@ -32,8 +33,8 @@ static int parse(struct eval_options *o, int argc, char **argv) {
         {"context", ARG_INT, &o->context, "N", "tokens a window; documents are cut into windows", 2, 1 << 28},
         {"skip", ARG_INT, &o->skip, "N", "first tokens of each window that are read but not scored", 0, 1 << 28},
         {"max-documents", ARG_INT, &o->max_documents, "N", "scored documents of each file at most; 0: all", 0,
-         INT64_MAX},
-        {"max-tokens", ARG_INT, &o->max_tokens, "N", "scored tokens of each file at most; 0: all", 0, INT64_MAX},
+         INFINITY},
+        {"max-tokens", ARG_INT, &o->max_tokens, "N", "scored tokens of each file at most; 0: all", 0, INFINITY},
         {"format", ARG_STRING, &o->format, "auto|jsonl|txt|u16|u32|megatron", "of --data", 0, 0},
         {"text-field", ARG_STRING, &o->text_field, "NAME", "jsonl: the field that holds the text", 0, 0},
         {"eod-id", ARG_INT, &o->eod_id, "ID", "u16, u32: the id between documents; -1: the file is one document", -1,
@@ -41,7 +42,7 @@ static int parse(struct eval_options *o, int argc, char **argv) {
         {NULL, ARG_FLAG, NULL, NULL, "Search and machine", 0, 0},
         {"exact", ARG_FLAG, &o->exact, NULL, "scan the whole store instead of asking its index", 0, 0},
         {"nprobe", ARG_INT, &o->nprobe, "N", "lists of an IVF index to visit; 0: the store's default", 0, 1 << 20},
-        {"seed", ARG_INT, &o->seed, "N", "of random retrieval", 0, INT64_MAX},
+        {"seed", ARG_INT, &o->seed, "N", "of random retrieval", 0, INFINITY},
         {"device", ARG_STRING, &o->device, "cpu", "where to compute", 0, 0},
         {"threads", ARG_INT, &o->threads, "N", "0: one for each processor", 0, 4096},
         {"json", ARG_FLAG, &o->json, NULL, "print one JSON object instead of tables", 0, 0},
@@ -116,7 +117,8 @@ static int ppl(int argc, char **argv) {
     enum status status = engine_open(&engine, &config);
     if (status == STATUS_OK) status = eval_run(&result, &engine, &o, progress_line_progress(line));
     progress_line_end(line);
-    if (status == STATUS_OK) status = eval_print(&result, &engine, &o);
+    if (status == STATUS_OK) status = (o.json ? eval_print_json : eval_print_text)(&result, &engine, &o);
+    if (status == STATUS_OK && (fflush(stdout) != 0 || ferror(stdout))) status = fail_errno("standard output");
     engine_close(&engine);
     eval_result_free(&result);
     return status == STATUS_OK ? 0 : failed();

@@ -31,5 +31,20 @@ void eval_result_free(struct eval_result *r);
 /* Reads every file, scores its documents in every mode of result->mode at the same positions. */
 enum status eval_run(struct eval_result *result, struct engine *e, const struct eval_options *o, const struct progress *progress);
 
-/* ---- drt_eval_report.c ---- */
-enum status eval_print(const struct eval_result *r, const struct engine *e, const struct eval_options *o);
+/* ---- drt_eval_figures.c ---- */
+enum eval_per { EVAL_PER_TOKEN, EVAL_PER_BYTE };
+/* Over the documents of one file (-1: all): mode a minus mode b (-1: a itself), in nats. */
+enum status eval_figure(struct ratio *out, const struct eval_result *r, int file, int a, int b, enum eval_per per);
+struct ratio eval_map(struct ratio r, double (*f)(double));   /* f rises; the ends of the interval go with it */
+double eval_to_perplexity(double nats);
+double eval_to_percent(double nats);
+double eval_to_bits(double nats);
+/* The differences that are shown, where both modes were run. */
+enum { EVAL_PAIRS = 7 };
+struct eval_pair { enum eval_mode a, b; };
+extern const struct eval_pair eval_pairs[EVAL_PAIRS];
+bool eval_has_pair(const struct eval_result *r, size_t i);
+
+/* ---- drt_eval_report.c, drt_eval_json.c: to standard output ---- */
+enum status eval_print_text(const struct eval_result *r, const struct engine *e, const struct eval_options *o);
+enum status eval_print_json(const struct eval_result *r, const struct engine *e, const struct eval_options *o);

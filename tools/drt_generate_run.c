@@ -1,6 +1,6 @@
 /* drt_generate_run.c -- prompt in passes, then the token loop. */
 #include "base/memory.h"
-#include "tools/drt_generate.h"
+#include "tools/drt_generate_state.h"
 #include "tools/progress_line.h"
 
 #include <math.h>
@@ -8,114 +8,14 @@
 
 enum { PROGRESS_FROM = 16 }; /* prompts of fewer passes are read without a progress line */
 
-struct run {
-    struct engine *engine;
-    const struct generate_options *options;
-    const struct progress *progress;
-    struct tokenizer_scratch *scratch;
-    struct retriever *retriever;
-    struct decoder_state *state;
-    struct sampler *sampler;
-    struct printer *printer;
-    struct tokenizer_stream stream;
-    struct trace *trace; /* NULL: nobody looks */
-    float *logits;
-    int32_t *unspoken;
-    int n_unspoken; /* ids of the model that the tokenizer has no text for */
-    struct chunk_retriever_times last;
-    struct generate_times prompt, generated;
-};
-
-/* ---- setting up ------------------------------------------------------------------------------------------ */
-
-static enum status find_unspoken(struct run *r) {
-    const struct model_config *config = &r->engine->model.config;
-    TRY(memory_allocate((void **)&r->unspoken, (size_t)config->vocab_size, sizeof *r->unspoken));
-    for (int32_t id = 0; id < config->vocab_size; id++)
-        if (id >= tokenizer_vocab_size(r->engine->model.tokenizer) || !tokenizer_token(r->engine->model.tokenizer, id))
-            r->unspoken[r->n_unspoken++] = id;
-    return STATUS_OK;
-}
-
-static enum status make_sampler(struct run *r) {
-    const struct generate_options *o = r->options;
-    const struct model_config *config = &r->engine->model.config;
-    struct sampler_config sampler = {.temperature = o->greedy ? 0 : (float)o->temperature,
-                                     .top_k = (int)o->top_k,
-                                     .top_p = (float)o->top_p,
-                                     .seed = (uint64_t)o->seed};
-    const int32_t banned[] = {config->landmark_id, config->pad_id, config->mask_id};
-    for (size_t i = 0; i < ARRAY_LEN(banned); i++)
-        if (banned[i] >= 0 && banned[i] != config->eos_id) sampler.banned[sampler.n_banned++] = banned[i];
-    return sampler_create(&r->sampler, &sampler, config->vocab_size);
-}
-
-static enum status make_trace(struct run *r) {
-    const struct generate_options *o = r->options;
-    const struct model_config *config = &r->engine->model.config;
-    if (!o->trace && !o->show_retrieved) return STATUS_OK;
-    struct trace_config trace = {.tokenizer = r->engine->model.tokenizer,
-                                 .view = r->engine->view,
-                                 .chunk = config->base_lm ? 64 : config->chunk,
-                                 .groups = config->groups ? config->groups : 1};
-    if (o->trace) {
-        char title[2 * FILE_PATH_MAX + 64];
-        snprintf(title, sizeof title, "%s%s%s%s", r->engine->model.path, o->store ? " with the store " : "",
-                 o->store ? o->store : "", o->self ? o->store ? " and its own past" : " with its own past" : "");
-        TRY(trace_sink_for(&trace.sinks[trace.n_sinks], o->trace, title));
-        trace.n_sinks++;
-    }
-    if (o->show_retrieved) {
-        enum status status = trace_lines(&trace.sinks[trace.n_sinks], stderr);
-        if (status != STATUS_OK) {
-            if (trace.n_sinks) (void)trace.sinks[0]->end(trace.sinks[0], false);
-            return status;
-        }
-        trace.n_sinks++;
-    }
-    return trace_create(&r->trace, &trace);
-}
-
-static enum status prepare(struct run *r) {
-    const struct generate_options *o = r->options;
-    const struct engine_retrieval how = {
-        .self = o->self, .corpus = o->corpus, .exact = o->exact, .nprobe = (int)o->nprobe};
-    TRY(tokenizer_scratch_create(&r->scratch, r->engine->model.tokenizer));
-    TRY(find_unspoken(r));
-    TRY(make_sampler(r));
-    TRY(printer_create(&r->printer, stdout, &o->stops));
-    TRY(memory_allocate_aligned((void **)&r->logits, (size_t)r->engine->model.config.vocab_size, sizeof *r->logits));
-    TRY(make_trace(r));
-    TRY(engine_retriever(&r->retriever, r->engine, &how));
-    TRY(decoder_state_create(&r->state, r->engine->decoder, r->retriever));
-    if (r->trace) {
-        struct decoder_watch watch = trace_watch(r->trace);
-        decoder_state_watch(r->state, &watch);
-    }
-    return STATUS_OK;
-}
-
-static void run_free(struct run *r) {
-    decoder_state_free(r->state);
-    engine_retriever_free(r->retriever);
-    (void)trace_end(r->trace, false);
-    printer_free(r->printer);
-    sampler_free(r->sampler);
-    tokenizer_scratch_free(r->scratch);
-    memory_free(r->logits);
-    memory_free(r->unspoken);
-}
-
-/* ---- running --------------------------------------------------------------------------------------------- */
-
-static enum status feed(struct run *r, const int32_t *ids, int64_t n, bool logits, bool prompt) {
+static enum status feed(struct generate_state *r, const int32_t *ids, int64_t n, bool logits, bool prompt) {
     const struct decoder_output out = {.logits = logits ? r->logits : NULL};
     TRY(decoder_forward(r->state, &out, ids, n));
     return r->trace ? trace_tokens(r->trace, ids, n, prompt) : STATUS_OK;
 }
 
 /* In passes of whole chunks, so that a long prompt shows progress and can be interrupted. */
-static enum status feed_prompt(struct run *r, const int32_t *ids, int64_t n) {
+static enum status feed_prompt(struct generate_state *r, const int32_t *ids, int64_t n) {
     const int64_t pass = engine_pass(r->engine);
     for (int64_t at = 0; at < n; at += pass) {
         int64_t now = n - at < pass ? n - at : pass;
@@ -127,7 +27,7 @@ static enum status feed_prompt(struct run *r, const int32_t *ids, int64_t n) {
 }
 
 /* The next id, shown as far as it can be. Ids without text never come out. */
-static enum status pick(struct run *r, int32_t *id, enum generate_end *end, bool *done) {
+static enum status pick(struct generate_state *r, int32_t *id, enum generate_end *end, bool *done) {
     const struct model_config *config = &r->engine->model.config;
     const char *text = "";
     size_t bytes = 0;
@@ -145,7 +45,7 @@ static enum status pick(struct run *r, int32_t *id, enum generate_end *end, bool
     return STATUS_OK;
 }
 
-static enum status token_loop(struct run *r, enum generate_end *end, int64_t *tokens) {
+static enum status token_loop(struct generate_state *r, enum generate_end *end, int64_t *tokens) {
     bool done = false;
     *end = GENERATE_LENGTH;
     for (*tokens = 0; *tokens < r->options->max_tokens && !done;) {
@@ -171,13 +71,13 @@ static enum status token_loop(struct run *r, enum generate_end *end, int64_t *to
     return printer_end(r->printer);
 }
 
-static enum status work(struct run *r, enum generate_end *end, const char *prompt, size_t prompt_bytes) {
+static enum status work(struct generate_state *r, enum generate_end *end, const char *prompt, size_t prompt_bytes) {
     const struct model_config *config = &r->engine->model.config;
     const int32_t *ids = NULL;
     size_t n = 0;
     int64_t tokens = 0;
     bool stopped = false;
-    TRY(prepare(r));
+    TRY(generate_prepare(r));
     double start = progress_now();
     TRY(tokenizer_encode(r->engine->model.tokenizer, r->scratch, prompt, prompt_bytes, TOKENIZER_RECOGNISE, &ids, &n));
     int32_t *copy = NULL, begin = config->eos_id;
@@ -209,8 +109,8 @@ static enum status work(struct run *r, enum generate_end *end, const char *promp
 
 enum status generate_run(enum generate_end *end, struct engine *e, const struct generate_options *o, const char *prompt,
                          size_t prompt_bytes, const struct progress *progress) {
-    struct run r = {.engine = e, .options = o, .progress = progress};
+    struct generate_state r = {.engine = e, .options = o, .progress = progress};
     enum status status = work(&r, end, prompt, prompt_bytes);
-    run_free(&r);
+    generate_release(&r);
     return status;
 }

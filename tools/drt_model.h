@@ -2,6 +2,7 @@
 #pragma once
 #include "base/file.h"
 #include "base/safetensors.h"
+#include "base/torch_checkpoint.h"
 #include "kernels/model_config.h"
 #include <stdio.h>
 
@@ -23,6 +24,16 @@ enum status new_folder_write(const struct new_folder *f, const char *name, const
 enum status new_folder_tokenizer(const struct new_folder *f, const char *path, const struct model_config *config);
 enum status new_folder_publish(struct new_folder *f);
 void new_folder_discard(struct new_folder *f);            /* after a failure */
+
+/* A checkpoint opened: its model's tensors, names cleaned and owned, data borrowed from the open file. */
+struct model_source {
+    struct torch_checkpoint *torch;      /* one of the two */
+    struct safetensors *safetensors;
+    struct tensor_view *tensors;
+    int count, left_out;                 /* left_out: tensors outside of the model, such as an optimiser's */
+};
+enum status model_source_open(struct model_source *s, const char *path);   /* a zeroed struct; closed on failure */
+void model_source_close(struct model_source *s);
 
 /* A config.json for tensors of these names and shapes, as the released trainer names them. What shapes cannot tell is
  * assumed as released and said on `notes`. *json is freed with free. */

@@ -1,32 +1,17 @@
 /* drt_model_info.c -- drt-model info: facts about a model folder, for people and as JSON. */
-#include "base/json.h"
-#include "data/tokenizer.h"
-#include "kernels/params.h"
+#include "tools/drt_model_info.h"
 #include "tools/args.h"
-#include "tools/drt_model.h"
 #include "tools/model_folder.h"
 
 #include <string.h>
 
-enum part { PART_EMBEDDING, PART_LOWER, PART_UPPER, PART_ENCODER, PART_GCA, PART_NORM, PARTS };
-static const char *const PART_NAMES[PARTS] = {"embedding", "lower", "upper", "encoder", "gca", "norm"};
+const char *const part_names[PARTS] = {"embedding", "lower", "upper", "encoder", "gca", "norm"};
 static const char *const PART_HELP[PARTS] = {"token embedding, also the head",
                                              "decoder layers below the first retrieval",
                                              "decoder layers above it",
                                              "chunk encoder",
                                              "cross-attention, its K and V projections, retrieval norms",
                                              "final norm"};
-
-struct facts {
-    char path[FILE_PATH_MAX];
-    struct model_config config;
-    struct safetensors *file;
-    struct params *params;
-    struct tokenizer *tokenizer; /* NULL: the folder has none */
-    uint64_t bytes;              /* of model.safetensors */
-    int64_t parts[PARTS];
-    uint8_t landmark[16], tokenizer_hash[16];
-};
 
 static enum part part_of(const char *name) {
     if (strstr(name, "embed_tokens")) return PART_EMBEDDING;
@@ -79,12 +64,7 @@ static const char *variant(const struct model_config *c) {
                ? "encoder-decoder DRT: the encoder reads tokens, a store can serve it"
                : "decoder DRT: the encoder reads hidden states of its own text";
 }
-static const char *variant_key(const struct model_config *c) {
-    if (c->base_lm) return "base-lm";
-    return c->encoder_input == ENCODER_INPUT_TOKENS ? "encoder-decoder" : "decoder";
-}
-
-static const char *hex(char out[33], const uint8_t bytes[16]) {
+const char *facts_hex(char out[33], const uint8_t bytes[16]) {
     for (int i = 0; i < 16; i++)
         snprintf(out + 2 * i, 3, "%02x", bytes[i]);
     return out;
@@ -101,8 +81,6 @@ static const char *grouped(char out[32], int64_t value) {
     out[at] = 0;
     return out;
 }
-
-/* ---- text ---------------------------------------------------------------------------------------------- */
 
 static void print_id(const struct facts *f, const char *what, int32_t id) {
     if (id < 0) return;
@@ -140,13 +118,13 @@ static void print_text(const struct facts *f) {
            safetensors_dtype_name(safetensors_at(f->file, 0)->dtype));
     printf("parameters   %s in %d tensors\n", grouped(text, params_elements(f->params)), params_count(f->params));
     for (int i = 0; i < PARTS; i++)
-        if (f->parts[i]) printf("  %-10s %14s  %s\n", PART_NAMES[i], grouped(text, f->parts[i]), PART_HELP[i]);
+        if (f->parts[i]) printf("  %-10s %14s  %s\n", part_names[i], grouped(text, f->parts[i]), PART_HELP[i]);
     if (f->tokenizer)
         printf("tokenizer    %d ids, fingerprint %s\n", tokenizer_vocab_size(f->tokenizer),
-               hex(line, f->tokenizer_hash));
+               facts_hex(line, f->tokenizer_hash));
     else
         printf("tokenizer    none: put a tokenizer.json into the folder before using the model with text\n");
-    if (!f->config.base_lm) printf("fingerprint  %s (what makes a landmark)\n", hex(line, f->landmark));
+    if (!f->config.base_lm) printf("fingerprint  %s (what makes a landmark)\n", facts_hex(line, f->landmark));
     printf("tensors\n");
     for (int i = 0; i < params_count(f->params); i++) {
         const struct param *p = params_at(f->params, i);
@@ -157,99 +135,6 @@ static void print_text(const struct facts *f) {
             snprintf(text, sizeof text, "[%lld, %lld]", (long long)p->rows, (long long)p->cols);
         printf("  %-56s %-4s %s\n", p->name, t ? safetensors_dtype_name(t->dtype) : "?", text);
     }
-}
-
-/* ---- JSON ---------------------------------------------------------------------------------------------- */
-
-static void put(struct json_writer *w, const char *key, int64_t value) {
-    json_write_key(w, key);
-    json_write_int(w, value);
-}
-static void put_text(struct json_writer *w, const char *key, const char *value) {
-    json_write_key(w, key);
-    json_write_string(w, value);
-}
-
-static void write_config(struct json_writer *w, const struct model_config *c) {
-    json_write_key(w, "config");
-    json_write_object(w);
-    put(w, "vocab_size", c->vocab_size);
-    put(w, "hidden_size", c->hidden);
-    put(w, "intermediate_size", c->ffn);
-    put(w, "num_attention_heads", c->heads);
-    json_write_key(w, "decoder_layers");
-    json_write_array(w);
-    json_write_int(w, c->lower_layers);
-    for (int g = 0; g < c->groups; g++)
-        json_write_int(w, c->group_layers[g]);
-    json_write_array_end(w);
-    put(w, "encoder_layers", c->encoder_layers);
-    put(w, "enc_chunk_size", c->chunk);
-    put(w, "chunk_topk", c->topk);
-    put(w, "slide_window", c->window);
-    put(w, "chunk_id", c->landmark_id);
-    put(w, "pad_id", c->pad_id);
-    put(w, "mask_id", c->mask_id);
-    put(w, "eos_id", c->eos_id);
-    put_text(w, "encoder_input", c->encoder_input == ENCODER_INPUT_TOKENS ? "tokens" : "hidden");
-    json_write_key(w, "retrieval_proj");
-    json_write_bool(w, c->retrieval_proj);
-    json_write_key(w, "softmax_off_by_one");
-    json_write_bool(w, c->softmax_off_by_one);
-    json_write_object_end(w);
-}
-
-static void write_tensors(struct json_writer *w, const struct facts *f) {
-    json_write_key(w, "tensors");
-    json_write_array(w);
-    for (int i = 0; i < params_count(f->params); i++) {
-        const struct param *p = params_at(f->params, i);
-        const struct tensor_view *t = safetensors_find(f->file, p->name);
-        json_write_object(w);
-        put_text(w, "name", p->name);
-        put_text(w, "dtype", t ? safetensors_dtype_name(t->dtype) : "?");
-        json_write_key(w, "shape");
-        json_write_array(w);
-        if (p->rows != 1) json_write_int(w, p->rows);
-        json_write_int(w, p->cols);
-        json_write_array_end(w);
-        json_write_object_end(w);
-    }
-    json_write_array_end(w);
-}
-
-static void print_json(const struct facts *f) {
-    struct json_writer w;
-    char line[33];
-    json_write_open(&w, stdout, 0);
-    json_write_object(&w);
-    put_text(&w, "model", f->path);
-    put_text(&w, "variant", variant_key(&f->config));
-    write_config(&w, &f->config);
-    put(&w, "bytes", (int64_t)f->bytes);
-    json_write_key(&w, "parameters");
-    json_write_object(&w);
-    put(&w, "total", params_elements(f->params));
-    for (int i = 0; i < PARTS; i++)
-        put(&w, PART_NAMES[i], f->parts[i]);
-    json_write_object_end(&w);
-    json_write_key(&w, "fingerprint");
-    if (f->config.base_lm)
-        json_write_null(&w);
-    else
-        json_write_string(&w, hex(line, f->landmark));
-    json_write_key(&w, "tokenizer");
-    if (f->tokenizer) {
-        json_write_object(&w);
-        put(&w, "ids", tokenizer_vocab_size(f->tokenizer));
-        put_text(&w, "fingerprint", hex(line, f->tokenizer_hash));
-        json_write_object_end(&w);
-    } else {
-        json_write_null(&w);
-    }
-    write_tensors(&w, f);
-    json_write_object_end(&w);
-    printf("\n");
 }
 
 int model_info(int argc, char **argv) {
@@ -274,7 +159,7 @@ int model_info(int argc, char **argv) {
     enum status status = facts_open(&f, n_operands ? operand : NULL);
     if (status == STATUS_OK) {
         if (json)
-            print_json(&f);
+            facts_print_json(&f);
         else
             print_text(&f);
         if (fflush(stdout) != 0 || ferror(stdout)) status = fail_errno("standard output");

@@ -3,6 +3,7 @@
 #include "tools/args.h"
 #include "tools/drt_model.h"
 
+#include <math.h>
 #include <string.h>
 
 struct options {
@@ -43,7 +44,7 @@ int model_init(int argc, char **argv) {
         {"out", ARG_STRING, &o.out, "DIR", "the model folder to make (required)", 0, 0},
         {"tokenizer", ARG_STRING, &o.tokenizer, "FILE", "a tokenizer.json to put into the folder", 0, 0},
         {"dtype", ARG_STRING, &o.dtype, "f32|bf16|f16", "type of the stored weights", 0, 0},
-        {"seed", ARG_INT, &o.seed, "N", "of the random weights; the same seed gives the same model", 0, INT64_MAX},
+        {"seed", ARG_INT, &o.seed, "N", "of the random weights; the same seed gives the same model", 0, INFINITY},
         {"force", ARG_FLAG, &o.force, NULL, "replace an existing model folder", 0, 0},
     };
     const struct arg_program program = {
