@@ -99,7 +99,7 @@ static int64_t code_bytes(const char *codec, int64_t dim) {
 }
 
 struct vectors_plan vectors_plan(const char *factory, int dim) {
-    struct vectors_plan plan = {0};
+    struct vectors_plan plan = {.width = dim};
     int64_t width = dim, ignored;
     for (const char *part = factory; part;) {
         const char *comma = strchr(part, ','), *p = part;
@@ -119,6 +119,8 @@ struct vectors_plan vectors_plan(const char *factory, int dim) {
             /* what follows in this part is the coarse quantizer */
         } else if (!comma) {
             plan.code_bytes = code_bytes(word, width);
+            plan.width = width;
+            if (starts(&p, "PQ") && !read_number(&p, &plan.parts)) plan.parts = 0;
         } else if (strcmp(word, "RR") != 0 && strcmp(word, "ITQ") != 0) {
             return (struct vectors_plan){.lists = plan.lists};
         }
@@ -149,6 +151,12 @@ enum status vectors_make(struct vectors **out, const char *factory, int dim) {
                     "index %s: fast-scan codes, IDMap and RaBitQ cannot be served from a mapped file with id filters; "
                     "choose SQ8, SQfp16, Flat or PQ..np behind an IVF",
                     factory);
+    /* FAISS 1.11 leaks the coarse quantizer when it refuses this itself. */
+    struct vectors_plan plan = vectors_plan(factory, dim);
+    if (plan.parts > 0 && plan.width % plan.parts != 0)
+        return fail(STATUS_INVALID,
+                    "index %s: %lld dimensions cannot be cut into %lld equal parts, choose a divisor or SQ8", factory,
+                    (long long)plan.width, (long long)plan.parts);
     char what[320];
     snprintf(what, sizeof what, "index %.255s for %d dimensions", factory, dim);
     FaissIndex *index = NULL;

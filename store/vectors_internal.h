@@ -12,6 +12,7 @@ struct vectors;
 struct vectors_plan {
     int64_t lists;                       /* of the inverted file; 0: not one, or not understood */
     int64_t code_bytes;                  /* a vector, without its id; 0: not understood */
+    int64_t width, parts;                /* dimensions that reach the codes; of product codes: parts they are cut into */
 };
 struct vectors_plan vectors_plan(const char *factory, int dim);
 
