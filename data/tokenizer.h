@@ -28,11 +28,13 @@ enum tokenizer_specials {
     TOKENIZER_LITERAL,                   /* corpora: the spelling of a special token is ordinary text */
     TOKENIZER_RECOGNISE,                 /* prompts: special tokens written out become their ids */
 };
-/* Encodes; *ids is owned by the scratch and valid until its next use. No template (BOS, EOS) is added. */
+/* Encodes; *ids is owned by the scratch and valid until its next use. No template (BOS, EOS) is added. Any bytes are
+ * safe: an invalid UTF-8 sequence counts as U+FFFD. At most 512 MiB at once. */
 enum status tokenizer_encode(const struct tokenizer *t, struct tokenizer_scratch *s, const char *text, size_t bytes,
                              enum tokenizer_specials specials, const int32_t **ids, size_t *n_ids);
 
-/* Decodes all at once into the scratch (NUL-terminated). skip_special drops special tokens. */
+/* Decodes all at once into the scratch (NUL-terminated). skip_special drops special tokens. An id
+ * that no token has gives U+FFFD. */
 enum status tokenizer_decode(const struct tokenizer *t, struct tokenizer_scratch *s, const int32_t *ids, size_t n_ids,
                              bool skip_special, const char **text, size_t *bytes);
 

@@ -4,9 +4,10 @@
  * cut out -> pre-tokenised into words -> byte-pair merges (through a cache of words) -> ids. */
 #pragma once
 #include "data/tokenizer.h"
+#include "data/tokenizer_regex.h"
+#include "data/tokenizer_scan.h"
 
 struct json;
-struct regex;                                /* tokenizer_regex.c: a compiled PCRE2 pattern */
 struct bytes { char *data; size_t size, capacity; };
 struct piece { const char *text; size_t bytes; bool first; };   /* first: starts where the whole text starts */
 struct pieces { struct piece *items; size_t count, capacity; };
@@ -14,7 +15,6 @@ struct pieces { struct piece *items; size_t count, capacity; };
 enum normal_kind { NORMAL_NFC, NORMAL_NFD, NORMAL_NFKC, NORMAL_NFKD, NORMAL_PREPEND, NORMAL_REPLACE };
 struct normal { enum normal_kind kind; struct regex *regex; struct bytes from, to; };
 
-enum scanner { SCANNER_NONE, SCANNER_GPT2, SCANNER_CL100K, SCANNER_QWEN2 };
 enum split_behaviour { SPLIT_ISOLATED, SPLIT_REMOVED, SPLIT_PREVIOUS, SPLIT_NEXT, SPLIT_CONTIGUOUS };
 enum prepend { PREPEND_NEVER, PREPEND_FIRST, PREPEND_ALWAYS };
 enum step_kind { STEP_SCAN, STEP_REGEX, STEP_LITERAL, STEP_NUMBERS, STEP_PREFIX_SPACE, STEP_METASPACE };
@@ -38,8 +38,7 @@ struct added_set {                           /* sorted by spelling, so that a se
     int begin[257];                          /* items[begin[b] .. begin[b + 1]) start with byte b */
 };
 
-enum { STEPS_MAX = 16 };
-enum { TOKEN_KNOWN = 1, TOKEN_SPECIAL = 2 };
+enum { STEPS_MAX = 16, TOKEN_KNOWN = 1, TOKEN_SPECIAL = 2 };
 struct token { uint32_t at, bytes, decoded_at, decoded_bytes; uint8_t flags; };
 struct merge { uint64_t pair; int32_t rank, id; };                /* rank < 0: free slot */
 
@@ -107,23 +106,6 @@ enum status tokenizer_normalise(const struct tokenizer *t, struct tokenizer_scra
 
 /* tokenizer_pretokenise.c: cuts a segment into words and encodes them. */
 enum status tokenizer_pretokenise(const struct tokenizer *t, struct tokenizer_scratch *s, const char *text, size_t bytes, bool first);
-
-/* tokenizer_scan.c */
-enum { CLASS_OTHER, CLASS_LETTER, CLASS_NUMBER, CLASS_SPACE };
-enum status scanner_classes(uint8_t **out);
-enum scanner scanner_find(const char *pattern);
-const char *scanner_pattern(enum scanner scanner);
-/* Bytes of the word at text[at] (at < bytes); looks no further than `bytes`. */
-size_t scanner_next(enum scanner scanner, const uint8_t *classes, const char *text, size_t bytes, size_t at);
-
-/* tokenizer_regex.c */
-enum status regex_create(struct regex **out, const char *name, const char *pattern);
-void regex_free(struct regex *r);
-enum status regex_scratch_create(struct regex_scratch **out);
-void regex_scratch_free(struct regex_scratch *s);
-/* The first match at or behind `at`; *found = false: none. */
-enum status regex_search(const struct regex *r, struct regex_scratch *s, const char *text, size_t bytes, size_t at,
-                         bool *found, size_t *begin, size_t *end);
 
 /* tokenizer_bpe.c */
 enum status bpe_prepare(struct tokenizer *t);

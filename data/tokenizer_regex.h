@@ -1,0 +1,16 @@
+/* tokenizer_regex.h -- patterns written for Oniguruma, on PCRE2. A pattern may be shared by threads, each with its own
+ * scratch. Texts must be valid UTF-8. */
+#pragma once
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+struct regex;
+struct regex_scratch;
+enum status regex_create(struct regex **out, const char *name, const char *pattern);
+void regex_free(struct regex *r);
+enum status regex_scratch_create(struct regex_scratch **out);
+void regex_scratch_free(struct regex_scratch *s);
+/* The first match at or behind `at`; *found = false: none. */
+enum status regex_search(const struct regex *r, struct regex_scratch *s, const char *text, size_t bytes, size_t at,
+                         bool *found, size_t *begin, size_t *end);
