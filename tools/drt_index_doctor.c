@@ -62,7 +62,7 @@ static void print_libraries(void) {
         return;
     }
     printf("FAISS        %s, scan code for %s, %.0f MB/s on one thread\n", faiss.version, faiss.simd, faiss.scan_mb_s);
-    if (cpu_has_avx2() && strstr(faiss.simd, "sse"))
+    if (cpu_has_avx2() && strcasestr(faiss.simd, "sse2 only"))
         printf("advice       this processor has AVX2 and the linked FAISS does not use it: one built with "
                "-march=x86-64-v3 scans\n"
                "             7 to 10 times faster; give its folder to cmake in CMAKE_PREFIX_PATH\n");
