@@ -3,7 +3,7 @@
 # verifies, readers see the old generation or the new one, and the same command run again ends with the store that was
 # never disturbed. Then the same with a call that fails instead of a process that dies: one line, exit code 1.
 #
-#   index_fault.sh [STRIDE]     of the passes of one name every STRIDEth is tried (default 10; 1: all)
+#   index_fault.sh [STRIDE]     of the passes of one name every STRIDEth is tried (default 15; 1: all)
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 needs drt-index-fault
 FAULT=$BIN/drt-index-fault
@@ -53,7 +53,7 @@ try() {
 
 names=$(cd "$SOURCE" && grep -rhoE 'fault_point\("[^"]+"' base store data indexer | sed 's/.*"\(.*\)"/\1/' | sort -u)
 [ "$(wc -w <<<"$names")" -gt 10 ] || die "few fault points: $names"
-stride=${1:-10}
+stride=${1:-15}
 tried=0 unreached=""
 for command in build add; do
     for name in $names; do
