@@ -7,7 +7,6 @@
 #include "store/store.h"
 #include "tests/test.h"
 #include <sys/wait.h>
-
 enum { FIXTURE_CHUNK = 8, FIXTURE_IDS_MAX = 40, FIXTURE_CLUSTERS = 20 };
 
 [[maybe_unused]] static struct store_writer_config fixture_config(int dim, int vocab) {
@@ -37,8 +36,9 @@ enum { FIXTURE_CHUNK = 8, FIXTURE_IDS_MAX = 40, FIXTURE_CLUSTERS = 20 };
 }
 
 [[maybe_unused]] static void fixture_hash(uint8_t out[16], int64_t document) {
-    struct rng r = rng_make(14, (uint64_t)document);
-    for (int i = 0; i < 16; i++) out[i] = (uint8_t)rng_u32(&r);
+    uint32_t words[4];
+    rng_philox(words, 14, 0, (uint64_t)document);
+    memcpy(out, words, 16);
 }
 
 /* Adds one document and its landmarks to the open shard. */
@@ -64,11 +64,11 @@ enum { FIXTURE_CHUNK = 8, FIXTURE_IDS_MAX = 40, FIXTURE_CLUSTERS = 20 };
     return s;
 }
 
-/* Seals documents [begin, end) as one shard; the cursor is the next document's number. */
+/* One shard of documents [begin, end); the cursor is the next one's number. */
 [[maybe_unused]] static enum status fixture_shard(struct store_writer *w, const struct store_writer_config *c, int64_t begin, int64_t end) {
     TRY(store_shard_begin(w));
+    bool duplicate;
     for (int64_t i = begin; i < end; i++) {
-        bool duplicate;
         enum status s = fixture_add(w, c, i, &duplicate);
         if (s != STATUS_OK) {
             store_shard_discard(w);
