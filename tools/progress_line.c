@@ -1,11 +1,12 @@
 /* progress_line.c -- see progress_line.h.
  *
- * Signals are blocked everywhere and taken by one thread with sigwait: no handler, no mutable global. */
+ * SIGINT and SIGTERM are counted by a handler. Blocking them and waiting in a thread of our own would not do: OpenBLAS
+ * starts threads before main, and a signal that one of those takes would end the process. The count is the one
+ * mutable global of the programs: a handler has nothing else to write to. */
 #include "tools/progress_line.h"
 #include "base/memory.h"
-#include <pthread.h>
+#include <errno.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -20,9 +21,7 @@ struct progress_line {
     double stage_start, drawn;
     bool open_line; /* terminal: the cursor stands behind an unfinished line */
     bool dirty;     /* the last step was not drawn */
-    atomic_int signals;
-    pthread_t watcher;
-    sigset_t before;
+    struct sigaction before_int, before_term;
 };
 
 double progress_now(void) {
@@ -128,31 +127,20 @@ static void report(void *context, const struct progress_event *e) {
     if (now - line->drawn >= (line->terminal ? 0.2 : 5.0)) draw(line, now);
 }
 
+static volatile sig_atomic_t signals_seen;
+
+static void count_signal(int signal) {
+    if (signals_seen++ > 0) _exit(128 + signal);
+    static const char text[] = "\nstopping at the next safe point; once more to leave at once\n";
+    int error = errno;
+    ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)ignored;
+    errno = error;
+}
+
 static bool stop_requested(void *context) {
-    struct progress_line *line = context;
-    return atomic_load(&line->signals) > 0;
-}
-
-static void stop_set(sigset_t *set) {
-    sigemptyset(set);
-    sigaddset(set, SIGINT);
-    sigaddset(set, SIGTERM);
-}
-
-static void *watch(void *context) {
-    struct progress_line *line = context;
-    sigset_t set;
-    stop_set(&set);
-    for (;;) {
-        int signal = 0;
-        if (sigwait(&set, &signal) != 0) continue;
-        if (atomic_fetch_add(&line->signals, 1) > 0) _exit(128 + signal);
-        static const char text[] = "\nstopping at the next safe point; once more to leave at once\n";
-        ssize_t ignored =
-            write(STDERR_FILENO, line->terminal ? text : text + 1, sizeof text - (line->terminal ? 1 : 2));
-        (void)ignored;
-    }
-    return NULL;
+    (void)context;
+    return signals_seen > 0;
 }
 
 enum status progress_line_start(struct progress_line **out, const char *program) {
@@ -162,14 +150,11 @@ enum status progress_line_start(struct progress_line **out, const char *program)
     line->program = program;
     line->terminal = isatty(STDERR_FILENO) == 1;
     line->progress = (struct progress){.report = report, .stop_requested = stop_requested, .context = line};
-    sigset_t set;
-    stop_set(&set);
-    pthread_sigmask(SIG_BLOCK, &set, &line->before);
-    if (pthread_create(&line->watcher, NULL, watch, line) != 0) {
-        pthread_sigmask(SIG_SETMASK, &line->before, NULL);
-        memory_free(line);
-        return fail(STATUS_NO_MEMORY, "cannot start the thread that waits for signals");
-    }
+    /* Reads that a signal meets are taken up again: the stop is asked for at safe points only. */
+    struct sigaction action = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, &line->before_int);
+    sigaction(SIGTERM, &action, &line->before_term);
     *out = line;
     return STATUS_OK;
 }
@@ -181,8 +166,7 @@ const struct progress *progress_line_progress(struct progress_line *line) {
 void progress_line_end(struct progress_line *line) {
     if (!line) return;
     close_line(line);
-    pthread_cancel(line->watcher);
-    pthread_join(line->watcher, NULL);
-    pthread_sigmask(SIG_SETMASK, &line->before, NULL);
+    sigaction(SIGINT, &line->before_int, NULL);
+    sigaction(SIGTERM, &line->before_term, NULL);
     memory_free(line);
 }

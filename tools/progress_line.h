@@ -8,7 +8,7 @@
 #include "base/progress.h"
 
 struct progress_line;
-/* Call it before any thread is started (threads inherit the blocked signals). `program` is put in front of notes. */
+/* One at a time in a process. `program` is put in front of notes. */
 enum status progress_line_start(struct progress_line **out, const char *program);
 const struct progress *progress_line_progress(struct progress_line *line);
 void progress_line_end(struct progress_line *line);       /* closes the line in hand; NULL is fine */
