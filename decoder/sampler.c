@@ -1,7 +1,7 @@
 /* sampler.c -- one draw from the logits.
  *
- * The vocabulary is sorted only as far as needed: greedy scans once, top-k keeps a heap of k, and top-p alone sorts
- * all. Weights are summed in double, so that a vocabulary of 100,000 small ones still sums to one. */
+ * The vocabulary is sorted only as far as needed: greedy scans once, top-k keeps a heap of k, and top-p sorts what can
+ * be in its set at all. Weights are summed in double, so that a vocabulary of 100,000 small ones still sums to one. */
 #include "decoder/sampler.h"
 #include "base/memory.h"
 #include <assert.h>
@@ -112,18 +112,44 @@ static int32_t greedy(const struct sampler *s, const float *logits) {
     return best.id;
 }
 
+/* Weight relative to the best; a logit that is NaN or -inf weighs nothing. An infinite best takes all. */
+static double weight_of(const struct sampler *s, float logit, float best) {
+    double weight = logit == best ? 1 : exp(((double)logit - (double)best) / (double)s->config.temperature);
+    return weight > 0 ? weight : 0;
+}
+
+/* Every id that may be in the set of top-p, best first; *total is the weight of all ids. An id lighter than the share
+ * (1 - p) / n of the total is in no smallest set: all such ids together weigh less than 1 - p. Without top-p, all ids.
+ */
+static int64_t likely_choices(struct sampler *s, const float *logits, double *total) {
+    struct choice *c = s->choices;
+    int32_t best = greedy(s, logits);
+    double sum = 0;
+    for (int32_t id = 0; id < s->vocab_size; id++) {
+        s->weights[id] = is_banned(s, id) ? 0 : weight_of(s, logits[id], logits[best]);
+        sum += s->weights[id];
+    }
+    double least = s->config.top_p < 1 ? (1 - (double)s->config.top_p) * sum / s->vocab_size : 0;
+    int64_t n = 0;
+    for (int32_t id = 0; id < s->vocab_size; id++)
+        if (id == best || (s->weights[id] >= least && !is_banned(s, id)))
+            c[n++] = (struct choice){.logit = logits[id], .id = id};
+    qsort(c, (size_t)n, sizeof *c, compare);
+    *total = sum;
+    return n;
+}
+
 int32_t sampler_pick(struct sampler *s, const float *logits) {
     if (s->config.temperature == 0) return greedy(s, logits);
-    int64_t keep = s->config.top_k > 0 && s->config.top_k < s->vocab_size ? s->config.top_k : s->vocab_size;
-    int64_t n = best_choices(s, logits, keep);
+    double total = 0;
+    bool some = s->config.top_k > 0 && s->config.top_k < s->vocab_size;
+    int64_t n = some ? best_choices(s, logits, s->config.top_k) : likely_choices(s, logits, &total);
     assert(n > 0);
-    /* Weights relative to the best; a logit that is NaN or -inf weighs nothing. An infinite best takes all. */
-    double total = 0, temperature = (double)s->config.temperature, best = (double)s->choices[0].logit;
-    for (int64_t i = 0; i < n; i++) {
-        double logit = (double)s->choices[i].logit, weight = logit == best ? 1 : exp((logit - best) / temperature);
-        s->weights[i] = weight > 0 ? weight : 0;
-        total += s->weights[i];
-    }
+    for (int64_t i = 0; i < n; i++)
+        s->weights[i] = weight_of(s, s->choices[i].logit, s->choices[0].logit);
+    if (some)
+        for (int64_t i = 0; i < n; i++)
+            total += s->weights[i];
     /* The smallest set of best ids whose share reaches top_p. */
     double sum = 0, goal = (double)s->config.top_p * total;
     int64_t kept = 0;
