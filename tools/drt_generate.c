@@ -42,8 +42,8 @@ static int parse(struct generate_options *o, int argc, char **argv) {
         {"ignore-eos", ARG_FLAG, &o->ignore_eos, NULL, "go on behind the end of a document", 0, 0},
         {"echo", ARG_FLAG, &o->echo, NULL, "print the prompt in front of the text", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Looking inside", 0, 0},
-        {"show-retrieved", ARG_FLAG, &o->show_retrieved, NULL,
-         "print for every chunk what it read: document, weight, score, offset and text (stderr)", 0, 0},
+        {"show-retrieved", ARG_INT, &o->show_retrieved, "N",
+         "print the N best chunks that each chunk read: document, weight, score, offset and text (stderr)", 0, 64},
         {"trace", ARG_STRING, &o->trace, "FILE", "write the same as x.jsonl (for programs) or x.html (a page)", 0, 0},
         {"stats", ARG_FLAG, &o->stats, NULL, "print where the time went (stderr)", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Machine", 0, 0},
@@ -59,7 +59,7 @@ static int parse(struct generate_options *o, int argc, char **argv) {
             "prompt from standard input.",
         .examples =
             "  drt-generate --prompt 'The history of the lighthouse'\n"
-            "  drt-generate --store docs.store --corpus-retrieval --prompt-file question.txt --show-retrieved\n"
+            "  drt-generate --store docs.store --corpus-retrieval --prompt-file question.txt --show-retrieved 3\n"
             "  drt-generate --store docs.store --corpus-retrieval --self-retrieval --trace trace.html - < book.txt\n",
         .options = options,
         .n_options = ARRAY_LEN(options),

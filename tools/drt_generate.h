@@ -9,8 +9,8 @@
 
 struct generate_options {
     const char *model, *store, *device, *prompt, *prompt_file, *trace;
-    bool prompt_stdin, corpus, self, greedy, ignore_eos, echo, exact, stats, show_retrieved;
-    int64_t max_tokens, top_k, seed, nprobe, threads;
+    bool prompt_stdin, corpus, self, greedy, ignore_eos, echo, exact, stats;
+    int64_t max_tokens, top_k, seed, nprobe, threads, show_retrieved;
     double temperature, top_p;
     struct arg_strings stops;
 };

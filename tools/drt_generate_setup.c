@@ -42,7 +42,7 @@ static enum status make_trace(struct generate_state *r) {
         trace.n_sinks++;
     }
     if (o->show_retrieved) {
-        enum status status = trace_lines(&trace.sinks[trace.n_sinks], stderr);
+        enum status status = trace_lines(&trace.sinks[trace.n_sinks], stderr, (int)o->show_retrieved);
         if (status != STATUS_OK) {
             if (trace.n_sinks) (void)trace.sinks[0]->end(trace.sinks[0], false);
             return status;

@@ -34,10 +34,11 @@ struct trace_sink {
     enum status (*chunk)(struct trace_sink *sink, const struct trace_chunk *chunk);
     enum status (*end)(struct trace_sink *sink, bool keep);
 };
-/* One JSON object a line; one self-contained HTML page (`title` is shown on it); lines for people on `file`. */
+/* One JSON object a line; one self-contained HTML page (`title` is shown on it); lines for people on `file`,
+ * the `most` best chunks of each list. */
 enum status trace_jsonl(struct trace_sink **out, const char *path);
 enum status trace_html(struct trace_sink **out, const char *path, const char *title);
-enum status trace_lines(struct trace_sink **out, FILE *file);
+enum status trace_lines(struct trace_sink **out, FILE *file, int most);
 /* By the path's ending: .jsonl or .html. */
 enum status trace_sink_for(struct trace_sink **out, const char *path, const char *title);
 

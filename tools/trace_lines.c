@@ -8,6 +8,7 @@ enum { SNIPPET_CHARACTERS = 150 };
 struct terminal {
     struct trace_sink sink;
     FILE *file;
+    int most; /* chunks shown of a list */
 };
 
 /* One line: runs of white space become one space, control characters go, long texts are cut at a character. */
@@ -32,7 +33,8 @@ static void print_snippet(FILE *file, const char *text, size_t bytes) {
 }
 
 static enum status terminal_chunk(struct trace_sink *sink, const struct trace_chunk *chunk) {
-    FILE *file = ((struct terminal *)sink)->file;
+    const struct terminal *t = (const struct terminal *)sink;
+    FILE *file = t->file;
     for (int g = 0; g < chunk->n_groups; g++) {
         const struct trace_group *group = &chunk->groups[g];
         if (group->n_hits == 0) continue;
@@ -40,7 +42,7 @@ static enum status terminal_chunk(struct trace_sink *sink, const struct trace_ch
                 (long long)chunk->first_token + chunk->n_ids - 1);
         if (chunk->n_groups > 1) fprintf(file, "  [group %d]", g);
         fputc('\n', file);
-        for (int i = 0; i < group->n_hits; i++) {
+        for (int i = 0; i < group->n_hits && i < t->most; i++) {
             const struct trace_hit *hit = &group->hits[i];
             fprintf(file, "  %d. weight %.3f  score %7.3f  ", i + 1, (double)hit->weight, (double)hit->score);
             if (hit->source == NEIGHBOUR_CORPUS)
@@ -52,6 +54,7 @@ static enum status terminal_chunk(struct trace_sink *sink, const struct trace_ch
             print_snippet(file, hit->text, hit->text_bytes);
             fputc('\n', file);
         }
+        if (group->n_hits > t->most) fprintf(file, "  and %d more\n", group->n_hits - t->most);
     }
     fflush(file);
     return STATUS_OK;
@@ -63,10 +66,10 @@ static enum status terminal_end(struct trace_sink *sink, bool keep) {
     return STATUS_OK;
 }
 
-enum status trace_lines(struct trace_sink **out, FILE *file) {
+enum status trace_lines(struct trace_sink **out, FILE *file, int most) {
     struct terminal *t = NULL;
     TRY(memory_allocate_zero((void **)&t, 1, sizeof *t));
-    *t = (struct terminal){{terminal_chunk, terminal_end}, file};
+    *t = (struct terminal){{terminal_chunk, terminal_end}, file, most};
     *out = &t->sink;
     return STATUS_OK;
 }

@@ -10,9 +10,10 @@ words 40 7 >"$TMP/prompt"
 gen() { expect 0 "$GENERATE" --model "$TMP/m" --prompt-file "$TMP/prompt" --max-tokens 80 --seed 1 "$@"; }
 
 gen && cp "$OUT" "$TMP/plain"
-gen --store "$TMP/s" --corpus-retrieval --trace "$TMP/t.jsonl" --show-retrieved && cp "$OUT" "$TMP/corpus"
+gen --store "$TMP/s" --corpus-retrieval --trace "$TMP/t.jsonl" --show-retrieved 3 && cp "$OUT" "$TMP/corpus"
 err_has "c.jsonl doc-"
 err_has "weight 0."
+err_has "and 1 more"
 gen --store "$TMP/s" --corpus-retrieval --exact && cmp -s "$OUT" "$TMP/corpus" || die "exact search of a small store differs"
 words 1500 8 >"$TMP/long"               # own chunks outnumber the corpus', so both sources are found
 expect 0 "$GENERATE" --model "$TMP/m" --prompt-file "$TMP/long" --max-tokens 5 --store "$TMP/s" --corpus-retrieval --self-retrieval --trace "$TMP/both.jsonl"
