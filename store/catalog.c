@@ -13,7 +13,7 @@
 
 static const uint64_t map_bytes_default = UINT64_C(64) << 30;
 /* Opening walks the whole page structure of a catalog up to this size (64 MiB): some milliseconds. */
-enum { OPEN_CHECK_PAGES = 16384, READERS_MAX = 1024, SNAPSHOT_TRIES = 8 };
+enum { OPEN_CHECK_PAGES = 16384, READERS_MAX = 1024, SNAPSHOT_TRIES = 8, DISK_FULL_BYTES = 1 << 16 };
 
 struct catalog {
     MDB_env *env;
@@ -54,8 +54,15 @@ uint64_t catalog_key_number(struct bytes key) {
     return n;
 }
 
+/* A disk that fills in the middle of a page gives LMDB a short write, which it reports as EIO. */
+static bool disk_is_full(const struct catalog *c) {
+    uint64_t left = 0;
+    return file_free_space(&left, c->path) == STATUS_OK && left < DISK_FULL_BYTES;
+}
+
 /* LMDB codes end here. */
 static enum status translate(const struct catalog *c, int rc, const char *what) {
+    if (rc == EIO && disk_is_full(c)) rc = ENOSPC;
     switch (rc) {
     case MDB_SUCCESS:
         return STATUS_OK;
