@@ -1,0 +1,473 @@
+/* attend_backward_sm90.cuh -- attention of bf16 tiles with Hopper's matrix units, backward, in two passes.
+ *
+ *   dq   as the forward pass: a thread block has 64 query rows and reads their key tiles. P comes from the kept lse,
+ *        dP = dO V^T, dS = P (dP - delta), dQ += dS K. Chunks: delta, the row's sum of P dP, is whole inside a tile, so
+ *        nothing of the forward pass but lse is needed; it also is what dweight sums. lse and delta are left as `stat`.
+ *   dkv  a thread block has 64 key rows and reads the query tiles that saw them, in the order of the inverse list:
+ *        S^T = K Q^T and dP^T = V dO^T lie in registers as the A operands of dV += P^T dO and dK += dS^T Q.
+ *
+ * Nothing is summed between thread blocks, so results are the same bits each time. Seven products for the five that are
+ * counted: keeping P or dS between the passes would cost more in memory traffic than the two products. */
+#pragma once
+#include "kernels/attend_forward_sm90.cuh"
+
+/* What dkv needs to know of an entry of the inverse list, side by side. */
+struct place_entry {
+    int row, rows;
+    float weight;
+    int place;
+};
+
+static __global__ void list_entries(attend_task t, gca_inverse inverse, place_entry *entries) {
+    int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (j >= inverse.begin[inverse.slots]) return;
+    int64_t place = inverse.place[j], block = place / t.k, begin = block_begin(t, block);
+    int i = (int)(place % t.k);
+    entries[j] = {(int)begin, (int)(block_begin(t, block + 1) - begin), block_weight(t, block, i), i};
+}
+
+#if SM90
+/* s becomes dS = p (dp - delta) weight; chunks: delta is found here. Returns the two rows' delta. */
+static __device__ __forceinline__ float2 score_gradients(float (&s)[32], const float (&dp)[32], float to_log2, float slope,
+                                                         float key, float2 log2_sum, bool find_delta, float2 delta,
+                                                         float weight) {
+#pragma unroll
+    for (int i = 0; i < 32; i += 4) {
+        float bias = slope * (key + 2.0f * i), next = bias + slope;
+        s[i] = power2(fmaf(s[i], to_log2, bias - log2_sum.x));
+        s[i + 1] = power2(fmaf(s[i + 1], to_log2, next - log2_sum.x));
+        s[i + 2] = power2(fmaf(s[i + 2], to_log2, bias - log2_sum.y));
+        s[i + 3] = power2(fmaf(s[i + 3], to_log2, next - log2_sum.y));
+    }
+    if (find_delta) {
+        delta = make_float2(0.0f, 0.0f);
+#pragma unroll
+        for (int i = 0; i < 32; i += 4) {
+            delta.x += s[i] * dp[i] + s[i + 1] * dp[i + 1];
+            delta.y += s[i + 2] * dp[i + 2] + s[i + 3] * dp[i + 3];
+        }
+        delta.x = row_sum(delta.x);
+        delta.y = row_sum(delta.y);
+    }
+#pragma unroll
+    for (int i = 0; i < 32; i += 4) {
+        s[i] *= (dp[i] - delta.x) * weight;
+        s[i + 1] *= (dp[i + 1] - delta.x) * weight;
+        s[i + 2] *= (dp[i + 2] - delta.y) * weight;
+        s[i + 3] *= (dp[i + 3] - delta.y) * weight;
+    }
+    return delta;
+}
+
+/* sum of o * dout of this thread's two rows. */
+template <int DIM>
+static __device__ __forceinline__ float2 row_products(rows<bf16> o, rows<bf16> dout, int64_t row, int64_t last, int column) {
+    int lane = threadIdx.x % 32;
+    float sum[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int64_t at = row + threadIdx.x / 32 * 16 + lane / 4 + 8 * r;
+        at = at < last ? at : last;
+#pragma unroll
+        for (int c = 0; c < DIM / 4; c += 8) {
+            vec8 a = load8(o[at] + column + lane % 4 * (DIM / 4) + c), b = load8(dout[at] + column + lane % 4 * (DIM / 4) + c);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                sum[r] += a.v[i] * b.v[i];
+        }
+        sum[r] = row_sum(sum[r]);
+    }
+    return make_float2(sum[0], sum[1]);
+}
+#endif
+
+template <int DIM, int STAGES> struct dq_memory {
+    static constexpr int TILES = DIM / TILE, STAGE_BYTES = 2 * TILES * TILE_BYTES,
+                         BYTES = 1024 + 2 * TILES * TILE_BYTES + STAGES * STAGE_BYTES;
+};
+
+template <bool WINDOW, int DIM, int STAGES, int RESIDENT>
+static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
+    dq_sm90(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap dout_map,
+            const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
+            const __grid_constant__ attend_task t, rows<bf16> dq, rows<float> lse, rows<bf16> o, rows<bf16> dout,
+            float2 *stat) {
+#if SM90
+    using memory = dq_memory<DIM, STAGES>;
+    constexpr int TILES = memory::TILES;
+    extern __shared__ uint8_t raw[];
+    uint8_t *q_tiles = raw + (1024 - shared_address(raw) % 1024) % 1024, *dout_tiles = q_tiles + TILES * TILE_BYTES;
+    uint8_t *stages = dout_tiles + TILES * TILE_BYTES;
+    __shared__ uint64_t full[STAGES], q_full;
+    __shared__ place_list list;
+    int head = blockIdx.y, lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 + lane / 4;
+    int live = WINDOW ? TILE : t.live_rows;
+    uint32_t stage_bytes = 2 * TILES * live * 128;
+
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; i++)
+            barrier_init(&full[i], 1);
+        barrier_init(&q_full, 1);
+        barrier_init_done();
+    }
+    int64_t begin = 0, end = 0;
+    query_tile tile;
+    if (WINDOW) {
+        tile = window_tile(t, blockIdx.x);
+    } else {
+        begin = block_begin(t, blockIdx.x);
+        end = block_begin(t, blockIdx.x + 1);
+        if (threadIdx.x < 32) list_places(&list, t, blockIdx.x, true);
+        for (int i = threadIdx.x; live < TILE && i < (TILE - live) * 2 * STAGES * TILES * 8; i += WARPGROUP)
+            *(uint4 *)(stages + i / 8 % (2 * STAGES * TILES) * TILE_BYTES + (live + i / 8 / (2 * STAGES * TILES)) * 128 +
+                       i % 8 * 16) = make_uint4(0, 0, 0, 0);
+        fence_async();
+    }
+    __syncthreads();
+    int count = WINDOW ? tile.count : list.count;
+    int64_t query_tiles = WINDOW ? 1 : (end - begin + TILE - 1) / TILE, items = query_tiles * count;
+
+    int filled_index = 0;
+    auto fill = [&](int64_t item) {
+        uint8_t *to = stages + item % STAGES * memory::STAGE_BYTES;
+        uint64_t *barrier = &full[item % STAGES];
+        int row = WINDOW ? key_row(t, tile, filled_index) : list.row[filled_index];
+        barrier_expect(barrier, stage_bytes);
+        for (int i = 0; i < TILES; i++) {
+            tile_copy(to + i * TILE_BYTES, &k_map, head * DIM + i * TILE, row, barrier);
+            tile_copy(to + (TILES + i) * TILE_BYTES, &v_map, head * DIM + i * TILE, row, barrier);
+        }
+        filled_index = filled_index + 1 == count ? 0 : filled_index + 1;
+    };
+    auto fill_queries = [&](int64_t row) {
+        barrier_expect(&q_full, 2 * TILES * TILE_BYTES);
+        for (int i = 0; i < TILES; i++) {
+            tile_copy(q_tiles + i * TILE_BYTES, &q_map, head * DIM + i * TILE, (int)row, &q_full);
+            tile_copy(dout_tiles + i * TILE_BYTES, &dout_map, head * DIM + i * TILE, (int)row, &q_full);
+        }
+    };
+    if (threadIdx.x == 0 && query_tiles > 0) {
+        fill_queries(WINDOW ? tile.row : begin);
+        for (int i = 0; i < STAGES && i < items; i++)
+            fill(i);
+    }
+    if (!WINDOW) fill_empty<DIM>(t, blockIdx.x, begin, end, dq, {nullptr, 0}, false);
+
+    float to_log2 = t.scale * ATTEND_LOG2E, slope = WINDOW ? window_slope(t, head) : 0.0f;
+    float s[32], dp[32], out[32 * TILES];
+    uint32_t q[16 * TILES], ds[16];
+    int64_t item = 0;
+    for (int64_t at = 0; at < query_tiles; at++) {
+        if (!WINDOW) {
+            tile.row = begin + at * TILE;
+            tile.rows = end - tile.row < TILE ? (int)(end - tile.row) : TILE;
+        }
+        int64_t r0 = tile.row + row0 < t.n ? tile.row + row0 : t.n - 1, r1 = r0 + 8 < t.n ? r0 + 8 : t.n - 1;
+        auto kept = [&](int i) {
+            int64_t place = WINDOW ? 0 : list.place[i] * t.n;
+            return make_float2(lse[place + r0][head] * ATTEND_LOG2E, lse[place + r1][head] * ATTEND_LOG2E);
+        };
+        float2 log2_sum = make_float2(0.0f, 0.0f), delta = log2_sum;
+        if (count) log2_sum = kept(0);
+        if (WINDOW) delta = row_products<DIM>(o, dout, tile.row, t.n - 1, head * DIM);
+        barrier_wait(&q_full, at & 1);
+        load_fragments<TILES>(q, q_tiles);
+#pragma unroll
+        for (int i = 0; i < 32 * TILES; i++)
+            out[i] = 0.0f;
+        auto multiply = [&](int64_t of) {
+            const uint8_t *from = stages + of % STAGES * memory::STAGE_BYTES;
+            barrier_wait(&full[of % STAGES], of / STAGES & 1);
+            pin(s);
+            pin(dp);
+            products_begin();
+            multiply_rows<TILES>(s, q, from);
+            multiply_tiles<TILES>(dp, dout_tiles, from + TILES * TILE_BYTES);
+            products_commit();
+        };
+        auto add_gradient = [&](int i) { /* scores of tile i -> dS; dQ += dS K begins */
+            float2 now = log2_sum;
+            if (!WINDOW && i + 1 < count) log2_sum = kept(i + 1);
+            products_wait<0>();
+            pin(s);
+            pin(dp);
+            if (WINDOW)
+                mask_window(s, i * TILE, t.window, tile.position);
+            else if (live < TILE)
+                mask_keys(s, live);
+            float2 shift = now;
+            if (WINDOW) shift = make_float2(now.x + slope * (float)row0, now.y + slope * (float)(row0 + 8));
+            delta = score_gradients(s, dp, to_log2, slope, (float)(lane % 4 * 2 - i * TILE), shift, !WINDOW, delta,
+                                    WINDOW ? 1.0f : list.weight[i]);
+            if (lane % 4 == 0 && (!WINDOW || i == 0)) {
+                int64_t to = stat_index(t, head, WINDOW ? 0 : list.place[i], tile.row + row0);
+                if (row0 < tile.rows) stat[to] = make_float2(now.x, delta.x);
+                if (row0 + 8 < tile.rows) stat[to + 8] = make_float2(now.y, delta.y);
+            }
+            pack(ds, s);
+            pin(ds);
+            pin(out);
+            products_begin();
+            multiply_columns<TILES>(out, ds, stages + item % STAGES * memory::STAGE_BYTES);
+            products_commit();
+        };
+        auto release = [&] {
+            pin(out);
+            pin(ds);
+            __syncthreads();
+            if (threadIdx.x == 0 && item + STAGES < items) fill(item + STAGES);
+            item++;
+        };
+        if (count) {
+            multiply(item);
+            for (int i = 0; i + 1 < count; i++) {
+                add_gradient(i);
+                multiply(item + 1);
+                products_wait<1>();
+                release();
+            }
+            add_gradient(count - 1);
+            products_wait<0>();
+            release();
+        }
+        store_rows<TILES>(out, t.scale, q_tiles, dq[tile.row] + head * DIM, dq.stride, tile.rows);
+        if (at + 1 < query_tiles) {
+            fence_async();
+            __syncthreads();
+            if (threadIdx.x == 0) fill_queries(begin + (at + 1) * TILE);
+        }
+    }
+#endif
+}
+
+#if SM90
+/* Runs over the query tiles that read one key tile: entries of the inverse list, each cut into tiles. The entry after
+ * the present one is already on its way. */
+struct entry_cursor {
+    const place_entry *entries;
+    int next, end;
+    place_entry now, ahead;
+
+    __device__ void begin(const place_entry *list, int first, int last) {
+        entries = list;
+        next = first;
+        end = last;
+        now = {0, 0, 0.0f, 0};
+        if (next < end) ahead = entries[next];
+        settle();
+    }
+    /* Moves on to an entry with rows; `now.rows` is 0 at the end. */
+    __device__ void settle() {
+        while (now.rows <= 0 && next < end) {
+            now = ahead;
+            next++;
+            if (next < end) ahead = entries[next];
+        }
+        if (now.rows < 0) now.rows = 0;
+    }
+    __device__ void advance() {
+        now.row += TILE;
+        now.rows -= TILE;
+        settle();
+    }
+};
+
+template <int TILES, typename G>
+static __device__ __forceinline__ void store_gradient(const float (&d)[32 * TILES], float factor, rows<G> to, int64_t row,
+                                                      int column, int count, bool accumulate) {
+    int lane = threadIdx.x % 32, first = threadIdx.x / 32 * 16 + lane / 4;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        if (first + 8 * half >= count) continue;
+        G *at = to[row + first + 8 * half] + column + lane % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < 8 * TILES; i++) {
+            float x = d[4 * i + 2 * half] * factor, y = d[4 * i + 2 * half + 1] * factor;
+            if constexpr (sizeof(G) == 4) {
+                float2 *p = (float2 *)(at + 8 * i);
+                float2 old = accumulate ? *p : make_float2(0.0f, 0.0f);
+                *p = make_float2(old.x + x, old.y + y);
+            } else {
+                __nv_bfloat162 *p = (__nv_bfloat162 *)(at + 8 * i);
+                float2 old = accumulate ? __bfloat1622float2(*p) : make_float2(0.0f, 0.0f);
+                *p = __floats2bfloat162_rn(old.x + x, old.y + y);
+            }
+        }
+    }
+}
+#endif
+
+template <int DIM, int STAGES> struct dkv_memory {
+    static constexpr int TILES = DIM / TILE, STAGE_BYTES = 2 * TILES * TILE_BYTES,
+                         BYTES = 1024 + 2 * TILES * TILE_BYTES + STAGES * STAGE_BYTES;
+};
+
+template <bool WINDOW, typename G, int DIM, int STAGES, int RESIDENT>
+static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
+    dkv_sm90(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap dout_map,
+             const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
+             const __grid_constant__ attend_task t, rows<G> dk, rows<G> dv, const int32_t *entry_begin,
+             const place_entry *entries, const float2 *stat, bool accumulate) {
+#if SM90
+    using memory = dkv_memory<DIM, STAGES>;
+    constexpr int TILES = memory::TILES;
+    extern __shared__ uint8_t raw[];
+    uint8_t *k_tiles = raw + (1024 - shared_address(raw) % 1024) % 1024, *v_tiles = k_tiles + TILES * TILE_BYTES;
+    uint8_t *stages = v_tiles + TILES * TILE_BYTES;
+    __shared__ uint64_t full[STAGES], k_full;
+    __shared__ alignas(16) float2 stats[STAGES][TILE];
+    __shared__ place_entry entry[STAGES];
+    int head = blockIdx.y, lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 + lane / 4;
+
+    entry_cursor cursor;
+    int64_t key_row;
+    int keys;
+    if (WINDOW) {
+        int64_t tiles = (t.length + TILE - 1) / TILE, sequence = blockIdx.x / tiles, offset = blockIdx.x % tiles * TILE;
+        int64_t last = offset + TILE - 1 + t.window < t.length - 1 ? offset + TILE - 1 + t.window : t.length - 1;
+        key_row = sequence * t.length + offset;
+        keys = t.length - offset < TILE ? (int)(t.length - offset) : TILE;
+        cursor.begin(nullptr, 0, 0);
+        cursor.now = {(int)key_row, (int)(last - offset + 1), 1.0f, 0};
+    } else {
+        key_row = (int64_t)blockIdx.x * t.slot_rows;
+        keys = t.live_rows;
+        if (entry_begin) {
+            cursor.begin(entries, entry_begin[blockIdx.x], entry_begin[blockIdx.x + 1]);
+        } else {
+            cursor.begin(nullptr, 0, 0);
+            cursor.now = {(int)blockIdx.x * t.positions, t.positions, 1.0f, 0};
+        }
+    }
+    if (cursor.now.rows == 0 && accumulate) return; /* nobody read this slot */
+
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; i++)
+            barrier_init(&full[i], 1 + TILE);
+        barrier_init(&k_full, 1);
+        barrier_init_done();
+    }
+    for (int i = threadIdx.x; keys < TILE && i < (TILE - keys) * 2 * TILES * 8; i += WARPGROUP)
+        *(uint4 *)(k_tiles + i / 8 % (2 * TILES) * TILE_BYTES + (keys + i / 8 / (2 * TILES)) * 128 + i % 8 * 16) =
+            make_uint4(0, 0, 0, 0);
+    fence_async();
+    __syncthreads();
+
+    auto fill = [&](int stage) {
+        uint8_t *to = stages + stage * memory::STAGE_BYTES;
+        if (threadIdx.x == 0) {
+            entry[stage] = cursor.now;
+            barrier_expect(&full[stage], memory::STAGE_BYTES);
+            for (int i = 0; i < TILES; i++) {
+                tile_copy(to + i * TILE_BYTES, &q_map, head * DIM + i * TILE, cursor.now.row, &full[stage]);
+                tile_copy(to + (TILES + i) * TILE_BYTES, &dout_map, head * DIM + i * TILE, cursor.now.row, &full[stage]);
+            }
+        }
+        if (threadIdx.x < TILE) {
+            int64_t row = (int64_t)cursor.now.row + threadIdx.x;
+            copy8(&stats[stage][threadIdx.x], stat + stat_index(t, head, cursor.now.place, row < t.n ? row : t.n - 1),
+                  row < t.n);
+            barrier_arrive_copies(&full[stage]);
+        }
+        cursor.advance();
+    };
+    if (threadIdx.x == 0) {
+        /* Window: the box is 64 rows, so rows behind a sequence's end come too; they are masked. */
+        barrier_expect(&k_full, 2 * TILES * (WINDOW ? TILE : keys) * 128);
+        for (int i = 0; i < TILES; i++) {
+            tile_copy(k_tiles + i * TILE_BYTES, &k_map, head * DIM + i * TILE, (int)key_row, &k_full);
+            tile_copy(v_tiles + i * TILE_BYTES, &v_map, head * DIM + i * TILE, (int)key_row, &k_full);
+        }
+    }
+    int filled = 0;
+    for (; filled < STAGES && cursor.now.rows > 0; filled++)
+        fill(filled);
+
+    float to_log2 = t.scale * ATTEND_LOG2E, slope = WINDOW ? window_slope(t, head) : 0.0f;
+    float s[32], dp[32], sum_k[32 * TILES], sum_v[32 * TILES];
+    uint32_t p[16], ds[16];
+#pragma unroll
+    for (int i = 0; i < 32 * TILES; i++)
+        sum_k[i] = sum_v[i] = 0.0f;
+    auto multiply = [&](int item) {
+        const uint8_t *from = stages + item % STAGES * memory::STAGE_BYTES;
+        barrier_wait(&full[item % STAGES], item / STAGES & 1);
+        pin(s);
+        pin(dp);
+        products_begin();
+        multiply_tiles<TILES>(s, k_tiles, from);
+        multiply_tiles<TILES>(dp, v_tiles, from + TILES * TILE_BYTES);
+        products_commit();
+    };
+    barrier_wait(&k_full, 0);
+    auto add_gradients = [&](int item) { /* scores of an item -> P^T, dS^T; dV += P^T dO and dK += dS^T Q begin */
+        int stage = item % STAGES;
+        const uint8_t *from = stages + stage * memory::STAGE_BYTES;
+        place_entry now = entry[stage];
+        /* Window: query column c, key row r: distance behind + c - r. */
+        int behind = WINDOW ? now.row - (int)key_row : 0;
+        bool masked = now.rows < TILE || (WINDOW && (behind == 0 || behind + TILE - 1 > t.window));
+        products_wait<0>();
+        pin(s);
+        pin(dp);
+#pragma unroll
+        for (int i = 0; i < 32; i += 4) {
+            int column = i * 2 + lane % 4 * 2;
+            float4 st = *(const float4 *)&stats[stage][column]; /* two queries: log2 of the sum, delta */
+            float bias0 = WINDOW ? slope * (float)(row0 - behind - column) : 0.0f, bias1 = bias0 - slope;
+            float bias2 = bias0 + 8.0f * slope, bias3 = bias1 + 8.0f * slope;
+            float x[4] = {power2(fmaf(s[i], to_log2, bias0 - st.x)), power2(fmaf(s[i + 1], to_log2, bias1 - st.z)),
+                          power2(fmaf(s[i + 2], to_log2, bias2 - st.x)), power2(fmaf(s[i + 3], to_log2, bias3 - st.z))};
+            if (masked) {
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    int distance = behind + column + j % 2 - row0 - j / 2 * 8;
+                    if (column + j % 2 >= now.rows || (WINDOW && (distance < 0 || distance > t.window))) x[j] = 0.0f;
+                }
+            }
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                s[i + j] = x[j] * now.weight;
+                dp[i + j] = x[j] == 0.0f ? 0.0f : s[i + j] * (dp[i + j] - (j % 2 ? st.w : st.y));
+            }
+        }
+        pack(p, s);
+        pack(ds, dp);
+        pin(p);
+        pin(ds);
+        pin(sum_k);
+        pin(sum_v);
+        products_begin();
+        multiply_columns<TILES>(sum_v, p, from + TILES * TILE_BYTES);
+        multiply_columns<TILES>(sum_k, ds, from);
+        products_commit();
+    };
+    auto release = [&](int item) {
+        pin(sum_k);
+        pin(sum_v);
+        pin(p);
+        pin(ds);
+        __syncthreads();
+        if (cursor.now.rows > 0) {
+            fill(item % STAGES);
+            filled++;
+        }
+    };
+    if (filled) {
+        int item = 0;
+        multiply(0);
+        for (; item + 1 < filled; item++) {
+            add_gradients(item);
+            multiply(item + 1);
+            products_wait<1>();
+            release(item);
+        }
+        add_gradients(item);
+        products_wait<0>();
+        pin(sum_k);
+        pin(sum_v);
+    }
+    store_gradient<TILES>(sum_k, t.scale, dk, key_row, head * DIM, keys, accumulate);
+    store_gradient<TILES>(sum_v, 1.0f, dv, key_row, head * DIM, keys, accumulate);
+#endif
+}
