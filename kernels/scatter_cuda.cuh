@@ -20,8 +20,8 @@ struct scatter_plan { /* in the scratch */
     int bits;
 };
 
-/* Room for n places among `keys` keys; the key `keys` marks a place that takes no part. */
-static scatter_plan scatter_room(struct device *dev, int64_t n, int64_t keys) {
+/* Room for n places among `keys` keys; the key `keys` marks a place that takes no part. *more: `more_bytes` besides. */
+static scatter_plan scatter_room(struct device *dev, int64_t n, int64_t keys, void **more, size_t more_bytes) {
     scatter_plan p = {};
     assert(n <= INT_MAX && keys < UINT_MAX);
     p.n = n;
@@ -30,12 +30,13 @@ static scatter_plan scatter_room(struct device *dev, int64_t n, int64_t keys) {
     (void)cub::DeviceRadixSort::SortPairs(NULL, p.temporary_bytes, p.key, p.key_sorted, p.place, p.place_sorted, (int)n, 0,
                                           p.bits);
     size_t each = ((size_t)n * 4 + 255) / 256 * 256;
-    unsigned char *at = (unsigned char *)device_cuda_scratch(dev, 4 * each + p.temporary_bytes);
+    unsigned char *at = (unsigned char *)device_cuda_scratch(dev, 4 * each + p.temporary_bytes + 256 + more_bytes);
     p.key = (uint32_t *)(void *)at;
     p.key_sorted = (uint32_t *)(void *)(at + each);
     p.place = (int32_t *)(void *)(at + 2 * each);
     p.place_sorted = (int32_t *)(void *)(at + 3 * each);
     p.temporary = at + 4 * each;
+    if (more) *more = at + 4 * each + (p.temporary_bytes + 255) / 256 * 256;
     return p;
 }
 
