@@ -19,6 +19,7 @@ if(DRT_SANITIZE AND DRT_CUDA STREQUAL "auto")
 endif()
 
 if(drt_cuda_on)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
   set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -lineinfo")

@@ -41,7 +41,7 @@ enum status blas_cuda_open(struct blas_cuda **out) {
     }
     blas_cuda_close(blas);
     return fail(STATUS_IO, "GPU: cuBLASLt: %s",
-                error == cudaSuccess ? cublasGetStatusString(status) : cudaGetErrorString(error));
+                error == cudaSuccess ? cublasLtGetStatusString(status) : cudaGetErrorString(error));
 }
 
 void blas_cuda_close(struct blas_cuda *blas) {
@@ -52,7 +52,7 @@ void blas_cuda_close(struct blas_cuda *blas) {
 }
 
 static void check(struct device *dev, const char *op, cublasStatus_t status) {
-    if (status != CUBLAS_STATUS_SUCCESS) device_cuda_fault(dev, op, cublasGetStatusString(status));
+    if (status != CUBLAS_STATUS_SUCCESS) device_cuda_fault(dev, op, cublasLtGetStatusString(status));
     device_cuda_check(dev, op);
 }
 
