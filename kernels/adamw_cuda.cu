@@ -7,7 +7,7 @@
 
 enum { THREADS = 256, PARTS = 1024 };
 
-__device__ static double block_sum_double(double x) {
+static __device__ double block_sum_double(double x) {
     __shared__ double shared[THREADS];
     shared[threadIdx.x] = x;
     for (int step = THREADS / 2; step; step /= 2) {
@@ -18,7 +18,7 @@ __device__ static double block_sum_double(double x) {
     return shared[0];
 }
 
-__global__ void __launch_bounds__(THREADS) squares(double *part, const float *g, int64_t n, bool vectors) {
+static __global__ void __launch_bounds__(THREADS) squares(double *part, const float *g, int64_t n, bool vectors) {
     double all = 0.0;
     if (vectors) {
         for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n / 4; i += (int64_t)PARTS * THREADS) {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(THREADS) squares(double *part, const float *g,
     if (threadIdx.x == 0) part[blockIdx.x] = all;
 }
 
-__global__ void __launch_bounds__(THREADS) join(float *sum, const double *part) {
+static __global__ void __launch_bounds__(THREADS) join(float *sum, const double *part) {
     double all = 0.0;
     for (int i = threadIdx.x; i < PARTS; i += THREADS)
         all += part[i];
@@ -61,21 +61,21 @@ struct state {
     float p, m, v;
 };
 
-__device__ static state step(const update_task &t, state s, float g) {
+static __device__ state step(const update_task &t, state s, float g) {
     s.m = t.beta1 * s.m + (1.0f - t.beta1) * g;
     s.v = t.beta2 * s.v + (1.0f - t.beta2) * g * g;
     s.p -= t.lr * (s.m * t.correction1 / (sqrtf(s.v * t.correction2) + t.eps) + t.decay * s.p);
     return s;
 }
 
-__device__ static float scale_of(const update_task &t) {
+static __device__ float scale_of(const update_task &t) {
     if (t.clip == 0.0f) return 1.0f;
     float norm = sqrtf(*t.sum_of_squares);
     return norm > t.clip ? t.clip / norm : 1.0f;
 }
 
 /* C: type of the copy; copy NULL: none. `copy` is dense: its rows follow each other as p's. */
-template <typename C> __global__ void __launch_bounds__(THREADS) update4(update_task t, C *copy, int64_t n) {
+template <typename C> static __global__ void __launch_bounds__(THREADS) update4(update_task t, C *copy, int64_t n) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= n / 4) return;
     float scale = scale_of(t);
@@ -96,7 +96,7 @@ template <typename C> __global__ void __launch_bounds__(THREADS) update4(update_
             copy[4 * i + j] = out.numbers[j];
 }
 
-template <typename C> __global__ void __launch_bounds__(THREADS) update1(update_task t, C *copy, int64_t first, int64_t n) {
+template <typename C> static __global__ void __launch_bounds__(THREADS) update1(update_task t, C *copy, int64_t first, int64_t n) {
     int64_t i = first + (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= n) return;
     state s = step(t, {t.p[i], t.m[i], t.v[i]}, t.g[i] * scale_of(t));

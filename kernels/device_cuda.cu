@@ -30,7 +30,7 @@ struct device_cuda {
     void *scratch;
     struct blas_cuda *blas;
     struct device_rope rope;
-    int processors, architecture, checked;
+    int processors, architecture, shared_bytes, checked;
     char fault[256]; /* "": none yet */
     enum status fault_status;
 };
@@ -60,6 +60,10 @@ int device_cuda_processors(struct device *dev) {
 
 int device_cuda_architecture(struct device *dev) {
     return state_of(dev)->architecture;
+}
+
+int device_cuda_shared_bytes(struct device *dev) {
+    return state_of(dev)->shared_bytes;
 }
 
 struct blas_cuda *device_cuda_blas(struct device *dev) {
@@ -188,6 +192,8 @@ static enum status find_gpu(struct device_cuda *s) {
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&s->processors, cudaDevAttrMultiProcessorCount, gpu);
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu);
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(&s->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu);
     if (error != cudaSuccess) return fail(STATUS_IO, "GPU %d: %s", gpu, cudaGetErrorString(error));
     s->architecture = 10 * major + minor;
     if (s->architecture < 80)

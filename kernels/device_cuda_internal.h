@@ -13,6 +13,7 @@ cudaStream_t device_cuda_stream(struct device *dev);
 void *device_cuda_scratch(struct device *dev, size_t bytes);
 int device_cuda_processors(struct device *dev);           /* streaming multiprocessors */
 int device_cuda_architecture(struct device *dev);         /* 80, 86, 90, ... */
+int device_cuda_shared_bytes(struct device *dev);         /* shared memory that a block may ask for */
 
 /* After each launch: keeps the device's first fault with the op's name ("norm.forward"). When the device is checked, it
  * also waits for the kernel, so that a fault inside it is blamed on the right op: for tests. */

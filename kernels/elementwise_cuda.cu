@@ -20,7 +20,7 @@ template <typename TY, typename TA, typename TB> struct addition {
     __device__ void at(int64_t r, int64_t c) const { y[r][c] = from_float<TY>(to_float(a[r][c]) + to_float(b[r][c])); }
 };
 
-__device__ static float sigmoid(float x) {
+static __device__ float sigmoid(float x) {
     return 1.0f / (1.0f + expf(-x));
 }
 
@@ -42,7 +42,7 @@ template <typename T> struct gating {
 /* silu'(g) = s (1 + g (1 - s)), s = sigmoid(g) */
 template <typename T> struct gating_back {
     rows<T> dgate, dup, dy, gate, up;
-    __device__ static void one(float &g, float &u, float d) {
+    static __device__ void one(float &g, float &u, float d) {
         float s = sigmoid(g), dg = d * u * s * (1.0f + g * (1.0f - s));
         u = d * g * s;
         g = dg;
@@ -63,11 +63,11 @@ template <typename T> struct gating_back {
     }
 };
 
-template <typename F> __global__ void __launch_bounds__(THREADS) each8(F f, int64_t n, int64_t across) {
+template <typename F> static __global__ void __launch_bounds__(THREADS) each8(F f, int64_t n, int64_t across) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < n * across) f.at8(i / across, i % across * 8);
 }
-template <typename F> __global__ void __launch_bounds__(THREADS) each1(F f, int64_t n, int64_t across) {
+template <typename F> static __global__ void __launch_bounds__(THREADS) each1(F f, int64_t n, int64_t across) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < n * across) f.at(i / across, i % across);
 }

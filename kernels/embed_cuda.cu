@@ -7,7 +7,7 @@
 enum { THREADS = 256 };
 
 template <typename TX, typename TT, int N>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     gather(rows<TX> x, rows<const TT> table, const int32_t *ids, int32_t pad_id, int64_t n, int64_t across) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = i / across, column = i % across * N;
     if (row >= n) return;
@@ -32,7 +32,7 @@ static void forward(struct device *dev, struct mat x, struct mat table, const in
     else run<bf16, bf16>(dev, x, table, ids, pad_id);
 }
 
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     keys_of(uint32_t *key, int32_t *place, const int32_t *ids, int32_t pad_id, int64_t n, uint32_t keys) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= n) return;

@@ -18,13 +18,13 @@ struct running { /* of exp: sum exp(x - top) */
     float top, sum;
 };
 
-__device__ static running join(running a, running b) {
+static __device__ running join(running a, running b) {
     float top = fmaxf(a.top, b.top);
     if (top == -INFINITY) return {top, 0.0f};
     return {top, a.sum * expf(a.top - top) + b.sum * expf(b.top - top)};
 }
 
-__device__ static running join_block(running mine, running *shared) {
+static __device__ running join_block(running mine, running *shared) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
     for (int step = 16; step; step /= 2) {
@@ -40,7 +40,7 @@ __device__ static running join_block(running mine, running *shared) {
 }
 
 /* Maximum and sum of a row by the whole block; logits are 16-byte aligned. */
-__device__ static running row_sum(const float *logits, int words, running *shared) {
+static __device__ running row_sum(const float *logits, int words, running *shared) {
     running mine = {-INFINITY, 0.0f};
     int whole = words / 4;
     for (int i = threadIdx.x; i < whole; i += THREADS) {
@@ -59,7 +59,7 @@ __device__ static running row_sum(const float *logits, int words, running *share
 /* In place: number i of type G lies at or before float i, so a tile is read whole before it is written, and earlier
  * tiles are done with. */
 template <typename G>
-__device__ static void row_gradient(float *logits, int words, running all, int target, float scale) {
+static __device__ void row_gradient(float *logits, int words, running all, int target, float scale) {
     G *out = (G *)(void *)logits;
     float inverse = 1.0f / all.sum;
     for (int base = 0; base < words; base += THREADS * 8) {
@@ -81,7 +81,7 @@ __device__ static void row_gradient(float *logits, int words, running all, int t
 }
 
 template <typename G, bool GRADIENT>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     softmax(float *nll, float *logits, int64_t stride, const int32_t *targets, int words, float scale) {
     __shared__ running shared[THREADS / 32];
     float *row = logits + blockIdx.x * stride;

@@ -22,7 +22,7 @@ struct weight {
 };
 
 template <typename TX, typename TY, int V>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     forward_rows(rows<TY> y, rows<float> rstd, rows<const TX> x, weight w, int64_t n, int d, float eps) {
     int lane = threadIdx.x % 32;
     int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename TX, typename TY>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     forward_plain(rows<TY> y, rows<float> rstd, rows<const TX> x, weight w, int64_t n, int d, float eps) {
     int lane = threadIdx.x % 32;
     int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* partial [gridDim.x, d]: this block's part of dw. dx = rstd (w dy - xh mean(w dy xh)), xh = x rstd. */
 template <typename TX, typename TY, typename TD, int V>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     backward_rows(rows<TD> dx, float *partial, rows<const TY> dy, rows<const TX> x, weight w, rows<const float> rstd,
                   int64_t n, int d, bool accumulate) {
     __shared__ float part[WARPS][CHUNK];
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* dx alone, and below dw alone: any width, any alignment. dx may be dy, so dw is made first. */
 template <typename TX, typename TY, typename TD>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     backward_plain(rows<TD> dx, rows<const TY> dy, rows<const TX> x, weight w, rows<const float> rstd, int64_t n, int d,
                    bool accumulate) {
     int lane = threadIdx.x % 32;
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename TX, typename TY>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     backward_weight_plain(float *partial, rows<const TY> dy, rows<const TX> x, rows<const float> rstd, int64_t n, int d) {
     int column = blockIdx.y * THREADS + threadIdx.x;
     if (column >= d) return;
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* dw += the sum over the blocks' parts: 32 columns a block, each by 8 threads. */
-__global__ void __launch_bounds__(THREADS) join_parts(float *dw, const float *partial, int parts, int d) {
+static __global__ void __launch_bounds__(THREADS) join_parts(float *dw, const float *partial, int parts, int d) {
     __shared__ float group[WARPS][32];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, column = blockIdx.x * 32 + lane;
     float sum = 0.0f;

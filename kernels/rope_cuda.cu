@@ -7,14 +7,14 @@
 
 enum { THREADS = 256 };
 
-__device__ static void angle(float *cosine, float *sine, int64_t position, int t, int half, float theta) {
+static __device__ void angle(float *cosine, float *sine, int64_t position, int t, int half, float theta) {
     double s, c;
     sincos((double)position * pow((double)theta, -(double)t / half), &s, &c);
     *cosine = (float)c;
     *sine = (float)s;
 }
 
-__global__ void fill(float *cosine, float *sine, int half, int period, float theta) {
+static __global__ void fill(float *cosine, float *sine, int half, int period, float theta) {
     int i = blockIdx.x * THREADS + threadIdx.x;
     if (i < half * period) angle(cosine + i, sine + i, i / half, i % half, half, theta);
 }
@@ -25,7 +25,7 @@ struct task {
     float theta, direction; /* 1: forward, -1: back */
 };
 
-template <typename T> __global__ void rotate8(rows<T> x, task k, int64_t n) {
+template <typename T> static __global__ void rotate8(rows<T> x, task k, int64_t n) {
     int groups = k.half / 8;
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = i / (groups * k.heads);
     if (row >= n) return;
@@ -43,7 +43,7 @@ template <typename T> __global__ void rotate8(rows<T> x, task k, int64_t n) {
     store8(at + k.half, v);
 }
 
-template <typename T> __global__ void rotate1(rows<T> x, task k, int64_t n) {
+template <typename T> static __global__ void rotate1(rows<T> x, task k, int64_t n) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, pairs = (int64_t)k.half * k.heads, row = i / pairs;
     if (row >= n) return;
     int t = (int)(i % pairs) % k.half;

@@ -42,7 +42,7 @@ static scatter_plan scatter_room(struct device *dev, int64_t n, int64_t keys, vo
 
 /* A lane's eight columns of one row, added to sum; past the end nothing. */
 template <typename T>
-__device__ static void scatter_row(float *sum, const T *row, float coefficient, int64_t column, int64_t d, bool vectors) {
+static __device__ void scatter_row(float *sum, const T *row, float coefficient, int64_t column, int64_t d, bool vectors) {
     if (vectors) {
         if (column >= d) return;
         vec8 x = load8(row + column);
@@ -57,7 +57,7 @@ __device__ static void scatter_row(float *sum, const T *row, float coefficient, 
 }
 
 template <typename T>
-__global__ void __launch_bounds__(SCATTER_THREADS)
+static __global__ void __launch_bounds__(SCATTER_THREADS)
     scatter_sum(rows<float> table, rows<const T> source, const uint32_t *key, const int32_t *place,
                 const float *coefficient, float scale, int share, int64_t n, uint32_t keys, int64_t d, bool vectors) {
     __shared__ float part[SCATTER_WARPS][SCATTER_COLUMNS];

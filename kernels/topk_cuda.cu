@@ -14,7 +14,7 @@ extern "C" {
 
 enum { THREADS = 256, SCAN_WARPS = 4, TILE_SCORES = 8 << 20, TILE_MIN = 1024, TILE_MAX = 16384, JOIN_WARPS = 4 };
 
-__global__ void __launch_bounds__(THREADS) clear_out(int64_t *index, float *score, int64_t n) {
+static __global__ void __launch_bounds__(THREADS) clear_out(int64_t *index, float *score, int64_t n) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= n) return;
     index[i] = -1;
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(THREADS) clear_out(int64_t *index, float *scor
 }
 
 /* Joins the blocks' lists of one query: one warp. lists [blocks, queries, k]. */
-__global__ void __launch_bounds__(32 * JOIN_WARPS)
+static __global__ void __launch_bounds__(32 * JOIN_WARPS)
     join_blocks(topk_out out, const float *scores, const int32_t *indexes, int blocks, int queries, int first_query) {
     __shared__ float score[JOIN_WARPS][LIST_MAX];
     __shared__ int32_t index[JOIN_WARPS][LIST_MAX];
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(32 * JOIN_WARPS)
 template <typename T, typename Q>
 static void few(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
     int parts = sizeof(Q) > sizeof(T) ? 2 : 1;
-    int group = stream_queries(queries.cols, out.k, parts);
+    int group = stream_queries(dev, queries.cols, out.k, parts);
     for (int64_t first = 0; first < queries.rows; first += group) {
         int n = (int)(queries.rows - first < group ? queries.rows - first : group);
         stream_lists lists = stream_run<T, Q>(dev, out, mat_rows(queries, first, n), landmarks, visible + first, first, parts);
@@ -59,7 +59,7 @@ static void few(struct device *dev, topk_out out, struct mat queries, struct mat
 
 /* parts [2n or n, d] of type T: row r the query rounded, row n + r what the rounding lost. */
 template <typename T, typename Q>
-__global__ void __launch_bounds__(THREADS) split_queries(T *parts, rows<const Q> queries, int64_t n, int64_t d, bool two) {
+static __global__ void __launch_bounds__(THREADS) split_queries(T *parts, rows<const Q> queries, int64_t n, int64_t d, bool two) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= n * d) return;
     float q = to_float(queries[i / d][i % d]);
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(THREADS) split_queries(T *parts, rows<const Q>
 }
 
 /* A tile of scores [n (and n more), columns], of landmarks base .. base+columns-1: a warp a query. */
-__global__ void __launch_bounds__(32 * SCAN_WARPS)
+static __global__ void __launch_bounds__(32 * SCAN_WARPS)
     scan(topk_out out, const float *scores, int64_t second, int stride, int columns, int32_t base, const int64_t *visible,
          int64_t n) {
     __shared__ float score[SCAN_WARPS][LIST_MAX];
@@ -164,7 +164,7 @@ static void many(struct device *dev, topk_out out, struct mat queries, struct ma
 template <typename T, typename Q>
 static void run(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
     if constexpr (sizeof(T) == 2)
-        if (queries.rows <= STREAM_COLUMNS && stream_serves(queries, landmarks, out.k)) {
+        if (queries.rows <= STREAM_COLUMNS && stream_serves(dev, queries, landmarks, out.k)) {
             few<T, Q>(dev, out, queries, landmarks, visible);
             return;
         }
@@ -189,7 +189,7 @@ static void forward(struct device *dev, int64_t *index, float *score, struct mat
 }
 
 /* A thread a row. */
-__global__ void __launch_bounds__(THREADS) softmax_places(float *weight, const float *score, int64_t n, int k) {
+static __global__ void __launch_bounds__(THREADS) softmax_places(float *weight, const float *score, int64_t n, int k) {
     int64_t row = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (row >= n) return;
     float top = -INFINITY, sum = 0.0f;
@@ -206,7 +206,7 @@ static void weigh(struct device *dev, float *weight, const float *score, int64_t
 }
 
 /* dscore = w (dw - sum w dw); also the keys of the scatter: empty places take no part. */
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     scores_back(float *dscore, uint32_t *key, int32_t *place, const float *dweight, const float *weight,
                 const int64_t *index, int64_t n, int k, uint32_t keys) {
     int64_t row = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* dqueries[row] += scale sum_j dscore_j landmark_j: a block a row. */
 template <typename T>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     queries_back(rows<float> dqueries, const float *dscore, const int64_t *index, rows<const T> landmarks, int64_t d, int k,
                  float scale) {
     int64_t row = blockIdx.x;

@@ -12,12 +12,12 @@ struct topk_list { /* `k` places, best first; empty ones -1, -inf; in shared mem
     int32_t *index;
 };
 
-__device__ static __forceinline__ bool better(float score, int32_t index, float than, int32_t than_index) {
+static __device__ __forceinline__ bool better(float score, int32_t index, float than, int32_t than_index) {
     return score > than || (score == than && (than_index < 0 || index < than_index));
 }
 
 /* All lanes call with the same candidate. Every place worse than it moves on by one. */
-__device__ static void list_offer(topk_list l, int k, float score, int32_t index) {
+static __device__ void list_offer(topk_list l, int k, float score, int32_t index) {
     int lane = threadIdx.x % 32;
     float own = lane < k ? l.score[lane] : -INFINITY;
     int32_t own_index = lane < k ? l.index[lane] : -1;
@@ -32,7 +32,7 @@ __device__ static void list_offer(topk_list l, int k, float score, int32_t index
     __syncwarp();
 }
 
-__device__ static void list_clear(topk_list l, int k) {
+static __device__ void list_clear(topk_list l, int k) {
     if (threadIdx.x % 32 < k) {
         l.score[threadIdx.x % 32] = -INFINITY;
         l.index[threadIdx.x % 32] = -1;
@@ -41,7 +41,7 @@ __device__ static void list_clear(topk_list l, int k) {
 }
 
 /* Each lane may bring a candidate. */
-__device__ static __forceinline__ void list_offer_lanes(topk_list l, int k, bool mine, float score, int32_t index) {
+static __device__ __forceinline__ void list_offer_lanes(topk_list l, int k, bool mine, float score, int32_t index) {
     for (unsigned left = __ballot_sync(~0u, mine); left; left &= left - 1) {
         int lane = __ffs(left) - 1;
         list_offer(l, k, __shfl_sync(~0u, score, lane), __shfl_sync(~0u, index, lane));

@@ -1,13 +1,11 @@
 /* on_device.h -- what tests of ops on a GPU share: matrices there between guards, numbers of the storage type, tolerance.
  *
- * Every output starts as NaN. A case runs twice and must give the same bits (REPEAT). The tolerance is that of
- * tests/twins/twins.h, with the naive loop's result rounded to the output's type. */
+ * Every output starts as NaN; a case runs twice and must give the same bits. */
 #pragma once
 #include "base/half.h"
 #include "base/rng.h"
 #include "kernels/ops.h"
-#include "tests/ref/ref.h"
-#include "tests/ref/ref_backward.h"
+#include "tests/device/tolerance.h"
 #include "tests/test.h"
 
 enum { HELD_MAX = 64, FRONT = 64 };      /* elements in front of a matrix and behind it */
@@ -18,11 +16,6 @@ static struct rng on_rng;
 static bool on_short;                    /* a second argument: the cases worth a sanitizer's patience */
 static struct held held[HELD_MAX];
 static int helds;
-
-static inline float as_type(float x, enum dtype type) {
-    return type == DTYPE_BF16 ? half_from_bf16(half_to_bf16(x)) : type == DTYPE_F16 ? half_from_f16(half_to_f16(x)) : x;
-}
-static inline float store_bf16(float x) { return as_type(x, DTYPE_BF16); }
 
 static inline float *normals(int64_t n, float scale, enum dtype type) {
     float *a = malloc((size_t)(n + 1) * sizeof *a);
@@ -104,27 +97,6 @@ static inline void drop_all(void) {
     CHECK_OK(device_sync(gpu));
     while (helds) device_release(gpu, held[--helds].memory);
 }
-
-/* Prints the worst error in units of the tolerance, so that a near miss is seen; fails above 1. */
-static inline void check_on(const char *file, int line, const char *what, const float *twin, const float *naive, const double *ref,
-                            int64_t n, enum dtype type) {
-    double worst = 0.0, error = 0.0;
-    int64_t place = 0;
-    for (int64_t i = 0; i < n; i++)
-        if (isfinite(ref[i])) worst = fmax(worst, fabs((double)as_type(naive[i], type) - ref[i]));
-    for (int64_t i = 0; i < n; i++) {
-        double e = fabs((double)twin[i] - ref[i]);
-        if (!(e <= error)) error = e, place = i;
-        if (isnan(e)) break;
-    }
-    double tolerance = 2.0 * worst + 1e-6;
-    if (error <= tolerance) return;
-    fprintf(stderr, "%s: index %lld of %lld: %.9g, ref %.9g, tolerance %g\n", what, (long long)place, (long long)n,
-            (double)twin[place], ref[place], tolerance);
-    test_fail(file, line, "op differs from its reference");
-}
-#define CHECK_ON(what, twin, naive, ref, n, type) check_on(__FILE__, __LINE__, what, twin, naive, ref, n, type)
-#define CHECK_SAME(a, b, n) CHECK(memcmp(a, b, (size_t)(n) * sizeof *(a)) == 0)
 
 static inline void on_device_open(int argc, char **argv) {
     test_start(argc, argv, 1);
