@@ -8,7 +8,7 @@
  *   window  a row reads the `window` positions before it and itself, one softmax over all, ALiBi.
  *
  * Two implementations (attend_cuda.cu picks one at each call): attend_plain.cuh computes with ordinary arithmetic, any
- * type, head size and length; attend_*_sm90.cuh use Hopper's matrix units for bf16 tiles. */
+ * type, head size and length; attend_tiles_*.cuh use matrix units for bf16 tiles; attend_few.cuh is for decoding. */
 #pragma once
 #include "kernels/cuda.cuh"
 

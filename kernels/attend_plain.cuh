@@ -21,6 +21,11 @@ static __device__ __forceinline__ plain_run slot_run(int64_t first_row) {
     return {0, first_row, INT64_MAX};
 }
 
+/* Scores are natural logarithms: a factor of log2(e) inside q would cost large scores their last bits. */
+static __device__ __forceinline__ float plain_exp(float x) {
+    return exp2f(x * ATTEND_LOG2E);
+}
+
 template <typename T> static __device__ float plain_dot(const float *shared, const T *row, int dim, bool vectors) {
     float sum = 0.0f;
     if (vectors) {
@@ -64,7 +69,7 @@ template <int ACC> struct plain_softmax {
     /* Up to 32 keys more; at least one score is finite. */
     template <typename T>
     __device__ void keys(float score, rows<T> values, plain_run run, int64_t column, int dim, int count) {
-        float higher = fmaxf(top, warp_max(score)), shrink = exp2f(top - higher), p = exp2f(score - higher);
+        float higher = fmaxf(top, warp_max(score)), shrink = plain_exp(top - higher), p = plain_exp(score - higher);
         sum = sum * shrink + warp_sum(p);
         top = higher;
 #pragma unroll
@@ -137,7 +142,7 @@ static __device__ void plain_chunks(const attend_task &t, const plain_views<T> &
             for (int key = 0; key < t.live_rows; key += 32) {
                 int count = min(32, t.live_rows - key);
                 plain_run run = slot_run((int64_t)slot * t.slot_rows + key);
-                float score = lane < count ? plain_dot(query, m.k[run.row(lane)] + column, t.dim, m.vectors) : -INFINITY;
+                float score = lane < count ? t.scale * plain_dot(query, m.k[run.row(lane)] + column, t.dim, m.vectors) : -INFINITY;
                 a.keys(score, m.v, run, column, t.dim, count);
             }
         float factor = weight == 0.0f ? 0.0f : weight / a.sum;
@@ -148,7 +153,7 @@ static __device__ void plain_chunks(const attend_task &t, const plain_views<T> &
             total[c] += factor == 0.0f ? 0.0f : factor * a.out[c];
         }
         if (m.lse && lane == 0)
-            m.lse[(i * t.n + row) * m.lse_stride + head] = slot < 0 ? -INFINITY : (a.top + log2f(a.sum)) * ATTEND_LN2;
+            m.lse[(i * t.n + row) * m.lse_stride + head] = slot < 0 ? -INFINITY : a.top + logf(a.sum);
     }
     if (m.partial) return;
     plain_gather(share, total, t.dim);
@@ -167,7 +172,7 @@ static __device__ void plain_window_row(const attend_task &t, const plain_views<
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64_t column = (int64_t)head * t.dim;
     plain_window w = window_of(t, row);
-    float slope = window_slope(t, head);
+    float slope = window_slope(t, head) * ATTEND_LN2;
     plain_softmax<ACC> a;
     a.begin(false);
     for (int64_t key = warp * 32; key < w.count; key += PLAIN_THREADS) {
@@ -177,7 +182,7 @@ static __device__ void plain_window_row(const attend_task &t, const plain_views<
         if (run.first >= run.ring) run.first -= run.ring;
         float score = -INFINITY;
         if (lane < count)
-            score = plain_dot(query, m.k[run.row(lane)] + column, t.dim, m.vectors) -
+            score = t.scale * plain_dot(query, m.k[run.row(lane)] + column, t.dim, m.vectors) -
                     slope * (float)(w.distance - key - lane);
         a.keys(score, m.v, run, column, t.dim, count);
     }
@@ -187,14 +192,14 @@ static __device__ void plain_window_row(const attend_task &t, const plain_views<
     for (int i = 0; i < PLAIN_WARPS; i++)
         top = fmaxf(top, tops[i]);
     for (int i = 0; i < PLAIN_WARPS; i++)
-        sum += exp2f(tops[i] - top) * sums[i];
+        sum += plain_exp(tops[i] - top) * sums[i];
     for (int c = threadIdx.x; c < t.dim; c += PLAIN_THREADS) {
         float x = 0.0f;
         for (int i = 0; i < PLAIN_WARPS; i++)
-            x += exp2f(tops[i] - top) * share[i * t.dim + c];
+            x += plain_exp(tops[i] - top) * share[i * t.dim + c];
         m.o[row][column + c] = from_float<T>(x / sum);
     }
-    if (m.lse && threadIdx.x == 0) m.lse[row * m.lse_stride + head] = (top + log2f(sum)) * ATTEND_LN2;
+    if (m.lse && threadIdx.x == 0) m.lse[row * m.lse_stride + head] = top + logf(sum);
 }
 
 template <bool WINDOW, typename T, int ACC>
@@ -202,7 +207,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) plain_forward(attend_tas
     __shared__ float query[32 * ACC], share[PLAIN_WARPS * 32 * ACC];
     int64_t row = blockIdx.x;
     int head = blockIdx.y;
-    plain_load(query, m.q[row] + (int64_t)head * t.dim, t.dim, t.scale * ATTEND_LOG2E);
+    plain_load(query, m.q[row] + (int64_t)head * t.dim, t.dim, 1.0f);
     __syncthreads(); /* also: all of q's row is read before o, which may be q, is written */
     if (WINDOW)
         plain_window_row<T, ACC>(t, m, query, share, row, head);
@@ -226,7 +231,7 @@ static __device__ void plain_scores(float &p, float &dp, const attend_task &t, c
     int lane = threadIdx.x % 32;
     p = dp = 0.0f;
     if (lane >= count) return;
-    p = exp2f(plain_dot(query, m.k[run.row(lane)] + column, t.dim, m.vectors) - shift);
+    p = plain_exp(t.scale * plain_dot(query, m.k[run.row(lane)] + column, t.dim, m.vectors) - shift);
     dp = plain_dot(gradient, m.v[run.row(lane)] + column, t.dim, m.vectors);
 }
 
@@ -239,7 +244,7 @@ static __device__ void plain_dq_chunks(float (&total)[ACC], const attend_task &t
         int32_t slot = block_slot(t, block, i);
         if (slot < 0) continue;
         float weight = block_weight(t, block, i), p, dp, delta = 0.0f;
-        float lse = m.lse[(i * t.n + row) * m.lse_stride + head] * ATTEND_LOG2E;
+        float lse = m.lse[(i * t.n + row) * m.lse_stride + head];
         int64_t first = (int64_t)slot * t.slot_rows;
         for (int key = 0; key < t.live_rows; key += 32) {
             plain_scores(p, dp, t, m, query, gradient, slot_run(first + key), column, min(32, t.live_rows - key), lse);
@@ -262,7 +267,7 @@ static __device__ void plain_dq_window(float (&total)[ACC], const attend_task &t
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64_t column = (int64_t)head * t.dim;
     plain_window w = window_of(t, row);
-    float slope = window_slope(t, head), lse = m.lse[row * m.lse_stride + head] * ATTEND_LOG2E, delta = 0.0f;
+    float slope = window_slope(t, head) * ATTEND_LN2, lse = m.lse[row * m.lse_stride + head], delta = 0.0f;
     for (int c = lane; c < t.dim; c += 32)
         delta += gradient[c] * to_float(m.o[row][column + c]);
     delta = warp_sum(delta);
@@ -284,7 +289,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) plain_dq(attend_task t, 
     int64_t row = blockIdx.x;
     int head = blockIdx.y;
     int64_t column = (int64_t)head * t.dim;
-    plain_load(query, m.q[row] + column, t.dim, t.scale * ATTEND_LOG2E);
+    plain_load(query, m.q[row] + column, t.dim, 1.0f);
     plain_load(gradient, m.dout[row] + column, t.dim, 1.0f);
     __syncthreads();
     float total[ACC] = {};
@@ -320,7 +325,7 @@ static __device__ void plain_dkv_row(plain_key<ACC> &a, const attend_task &t, ro
         s += x[i] * a.k[i];
         dp += g[i] * a.v[i];
     }
-    float p = exp2f(warp_sum(s) * t.scale * ATTEND_LOG2E + bias - stat.x) * weight, ds = p * (warp_sum(dp) - stat.y);
+    float p = plain_exp(warp_sum(s) * t.scale + bias - stat.x) * weight, ds = p * (warp_sum(dp) - stat.y);
 #pragma unroll
     for (int i = 0; i < ACC; i++) {
         a.dv[i] += p * g[i];
@@ -345,7 +350,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
         }
     if (WINDOW) {
         int64_t end = key / t.length * t.length + t.length; /* of its sequence */
-        float slope = window_slope(t, head);
+        float slope = window_slope(t, head) * ATTEND_LN2;
         for (int64_t row = key; row < end && row <= key + t.window; row++)
             plain_dkv_row(a, t, m.q, m.dout, row, column, m.stat[stat_index(t, head, 0, row)],
                           -slope * (float)(row - key), 1.0f);

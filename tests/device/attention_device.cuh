@@ -17,7 +17,7 @@
     } while (0)
 
 static void *device_scratch_memory;
-static int device_architecture_seen; /* 0: the card's; a test sets 80 to force the kernels of other cards */
+static int device_architecture_seen; /* 0: the card's; a test sets 75, where plain kernels run */
 
 extern "C" {
 cudaStream_t device_cuda_stream(struct device *) {

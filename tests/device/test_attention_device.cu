@@ -512,8 +512,8 @@ static void test_all() {
 int main() {
     test_all();
     printf("attention on this card's kernels: %d checks, %d failed\n", checks, failures);
-    device_architecture_seen = 80;
+    device_architecture_seen = 75; /* no card that we build for: plain kernels */
     test_all();
-    printf("with the kernels of other cards: %d checks, %d failed\n", checks, failures);
+    printf("with the plain kernels: %d checks, %d failed\n", checks, failures);
     return failures ? 1 : 0;
 }

@@ -1,17 +1,16 @@
-/* attend_forward_sm90.cuh -- attention of bf16 tiles with Hopper's matrix units, forward.
+/* attend_tiles_forward.cuh -- attention of bf16 tiles with matrix units, forward.
  *
- * A thread block is one warpgroup and one head of 64 query rows (chunks: of one block of rows, 64 at a time). Q's
- * fragments stay in registers; K and V tiles pass through a ring of stages that thread 0 fills by bulk tensor copies,
- * straight from the pool's slots. For each tile: S = Q K^T (32 sums a thread), exponentials in registers, and these as
- * the A operand of O += P V. With chunks each softmax is whole inside its tile, so P is scaled by weight / sum before the
- * product and nothing is rescaled later. Three such blocks share a multiprocessor: while one computes exponentials, the
- * others' products run.
+ * A group of 128 threads is one head of 64 query rows (chunks: of one block of rows, 64 at a time). Q's fragments stay in
+ * registers; K and V tiles pass through a ring of stages, copied straight from the pool's slots. For each tile: S = Q K^T
+ * (32 sums a thread), exponentials in registers, and these as the A operand of O += P V. With chunks each softmax is whole
+ * inside its tile, so P is scaled by weight / sum before the product and nothing is rescaled later. Several groups share a
+ * multiprocessor: while one computes exponentials, the others' products run.
  *
- * Heads are the grid's slow axis: K and V of one head of all slots fit the L2 cache where those of all heads do not.
- * Bound for chunks: a tile pair is 16 KiB from L2 for 4 * 64^3 operations. */
+ * Bound by the L2 cache: a tile pair is 16 KiB for 4 * 64^3 operations. Groups of heads are the grid's slow axis, so that
+ * K and V of the heads at work fit in that cache where those of all heads would not. */
 #pragma once
 #include "kernels/attend_cuda.cuh"
-#include "kernels/sm90.cuh"
+#include "kernels/tiles.cuh"
 
 enum { ATTEND_LIST_MAX = 64 }; /* places of a block */
 
@@ -21,7 +20,6 @@ struct place_list {
     float weight[ATTEND_LIST_MAX];
 };
 
-#if SM90
 /* By the first warp. `all`: also places of weight 0. */
 static __device__ __forceinline__ void list_places(place_list *list, const attend_task &t, int64_t block, bool all) {
     int count = 0, lane = threadIdx.x;
@@ -62,24 +60,31 @@ static __device__ __forceinline__ query_tile window_tile(const attend_task &t, i
 }
 static __device__ __forceinline__ int key_row(const attend_task &t, const query_tile &q, int i) {
     int64_t position = q.position - (int64_t)i * TILE;
-    return (int)(q.base + (position < 0 ? position : position % t.ring));
+    return (int)(q.base + (position < t.ring ? position : position % t.ring));
 }
 
+/* Inside a branch: keeps the compiler from turning it into selections that every tile would pay for. */
+static __device__ __forceinline__ void rarely() {
+    asm volatile("" ::: "memory");
+}
 /* Scores that a row may not see become -inf. Chunks: keys from `live` on. */
 static __device__ __forceinline__ void mask_keys(float (&s)[32], int live) {
-    int column = threadIdx.x % 4 * 2;
+    rarely();
+    int column = (int)(threadIdx.x % 4) * 2;
 #pragma unroll
     for (int i = 0; i < 32; i++)
         if (i / 4 * 8 + column + i % 2 >= live) s[i] = -INFINITY;
 }
-/* Window: `behind` is the distance of the two tiles' first rows; keys before position 0 are `missing`. */
+/* Window: `behind` is the distance of the two tiles' first rows, `position` that of the queries'. */
 static __device__ __forceinline__ void mask_window(float (&s)[32], int behind, int window, int64_t position) {
-    int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
-    if (behind > 0 && behind + TILE - 1 <= window && position >= behind) return;
+    int missing = behind > position ? (int)(behind - position) : 0; /* keys before position 0 */
+    if (behind > 0 && behind + TILE - 1 <= window && missing == 0) return;
+    rarely();
+    int lane = threadIdx.x % 32, row = behind + threadIdx.x / 32 * 16 + lane / 4;
 #pragma unroll
     for (int i = 0; i < 32; i++) {
-        int key = i / 4 * 8 + lane % 4 * 2 + i % 2, distance = behind + row + i / 2 % 2 * 8 - key;
-        if (distance < 0 || distance > window || position - behind + key < 0) s[i] = -INFINITY;
+        int key = i / 4 * 8 + lane % 4 * 2 + i % 2, distance = row + i / 2 % 2 * 8 - key;
+        if (distance < 0 || distance > window || key < missing) s[i] = -INFINITY;
     }
 }
 
@@ -131,10 +136,10 @@ struct running {
 };
 /* `keys` more: s becomes p; returns by how much earlier sums shrink. The first tile holds a key for every row. */
 static __device__ __forceinline__ float2 softmax_window(running &a, float (&s)[32], float to_log2, float slope, int behind) {
-    float top0 = a.top0, top1 = a.top1, key = (float)(threadIdx.x % 4 * 2 - behind);
+    float top0 = a.top0, top1 = a.top1, first = slope * (float)((int)(threadIdx.x % 4) * 2 - behind);
 #pragma unroll
     for (int i = 0; i < 32; i += 4) {
-        float bias = slope * (key + 2.0f * i), next = bias + slope;
+        float bias = fmaf(slope, 2.0f * i, first), next = bias + slope;
         s[i] = fmaf(s[i], to_log2, bias);
         s[i + 1] = fmaf(s[i + 1], to_log2, next);
         s[i + 2] = fmaf(s[i + 2], to_log2, bias);
@@ -171,9 +176,8 @@ template <int HALVES> static __device__ __forceinline__ void scale_rows(float (&
 
 /* Rows outside of all blocks, and (partial, lse) places that are empty, of this thread block's head. */
 template <int DIM>
-static __device__ void fill_empty(const attend_task &t, int64_t block, int64_t begin, int64_t end, rows<bf16> o,
+static __device__ void fill_empty(const attend_task &t, int64_t block, int head, int64_t begin, int64_t end, rows<bf16> o,
                                   rows<float> lse, bool partial) {
-    int head = blockIdx.y;
     auto clear = [&](int64_t first, int64_t last, int place) {
         for (int64_t i = first * (DIM / 8) + threadIdx.x; (partial || place == 0) && i < last * (DIM / 8); i += WARPGROUP)
             *(uint4 *)(o[place * t.n + i / (DIM / 8)] + head * DIM + i % (DIM / 8) * 8) = make_uint4(0, 0, 0, 0);
@@ -192,7 +196,6 @@ static __device__ void fill_empty(const attend_task &t, int64_t block, int64_t b
         }
     }
 }
-#endif
 
 template <int DIM, int STAGES> struct forward_memory {
     static constexpr int TILES = DIM / TILE, STAGE_BYTES = 2 * TILES * TILE_BYTES,
@@ -201,34 +204,34 @@ template <int DIM, int STAGES> struct forward_memory {
 
 template <bool WINDOW, int DIM, int STAGES, int RESIDENT>
 static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
-    forward_sm90(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
-                 const __grid_constant__ CUtensorMap v_map, const __grid_constant__ attend_task t, rows<bf16> o,
+    forward_tiles(const __grid_constant__ tile_matrix q_map, const __grid_constant__ tile_matrix k_map,
+                 const __grid_constant__ tile_matrix v_map, const __grid_constant__ attend_task t, rows<bf16> o,
                  rows<float> lse, bool partial) {
-#if SM90
     using memory = forward_memory<DIM, STAGES>;
     constexpr int TILES = memory::TILES;
     extern __shared__ uint8_t raw[];
     uint8_t *q_tiles = raw + (1024 - shared_address(raw) % 1024) % 1024, *stages = q_tiles + TILES * TILE_BYTES;
     __shared__ uint64_t full[STAGES], q_full;
     __shared__ place_list list;
-    int head = blockIdx.y, lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 + lane / 4;
+    int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 + lane / 4;
+    int head = (int)blockIdx.y, block = (int)blockIdx.x;
     int live = WINDOW ? TILE : t.live_rows;
     uint32_t stage_bytes = 2 * TILES * live * 128;
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++)
-            barrier_init(&full[i], 1);
-        barrier_init(&q_full, 1);
+            barrier_init(&full[i], FILL_ARRIVALS);
+        barrier_init(&q_full, FILL_ARRIVALS);
         barrier_init_done();
     }
     int64_t begin = 0, end = 0;
     query_tile tile;
     if (WINDOW) {
-        tile = window_tile(t, blockIdx.x);
+        tile = window_tile(t, block);
     } else {
-        begin = block_begin(t, blockIdx.x);
-        end = block_begin(t, blockIdx.x + 1);
-        if (threadIdx.x < 32) list_places(&list, t, blockIdx.x, partial || lse.data);
+        begin = block_begin(t, block);
+        end = block_begin(t, block + 1);
+        if (threadIdx.x < 32) list_places(&list, t, block, partial || lse.data);
         /* Copies bring live rows only: what lies behind them in a slot is never read, and must count as finite. */
         for (int i = threadIdx.x; live < TILE && i < (TILE - live) * 2 * STAGES * TILES * 8; i += WARPGROUP)
             *(uint4 *)(stages + i / 8 % (2 * STAGES * TILES) * TILE_BYTES + (live + i / 8 / (2 * STAGES * TILES)) * 128 +
@@ -239,31 +242,35 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     int count = WINDOW ? tile.count : list.count;
     int64_t query_tiles = WINDOW ? 1 : (end - begin + TILE - 1) / TILE, items = query_tiles * count;
 
-    int filled_index = 0; /* of the next copy, in its query tile; thread 0's */
+    int filled_index = 0; /* of the next copy, in its query tile */
     auto fill = [&](int64_t item) {
         uint8_t *to = stages + item % STAGES * memory::STAGE_BYTES;
         uint64_t *barrier = &full[item % STAGES];
         int row = WINDOW ? key_row(t, tile, filled_index) : list.row[filled_index];
-        barrier_expect(barrier, stage_bytes);
+        fill_begin(barrier, stage_bytes);
         for (int i = 0; i < TILES; i++) {
-            tile_copy(to + i * TILE_BYTES, &k_map, head * DIM + i * TILE, row, barrier);
-            tile_copy(to + (TILES + i) * TILE_BYTES, &v_map, head * DIM + i * TILE, row, barrier);
+            tile_copy(to + i * TILE_BYTES, k_map, head * DIM + i * TILE, row, barrier);
+            tile_copy(to + (TILES + i) * TILE_BYTES, v_map, head * DIM + i * TILE, row, barrier);
         }
+        fill_end(barrier);
         filled_index = filled_index + 1 == count ? 0 : filled_index + 1;
     };
     auto fill_queries = [&](int64_t row) {
-        barrier_expect(&q_full, TILES * TILE_BYTES);
+        fill_begin(&q_full, TILES * TILE_BYTES);
         for (int i = 0; i < TILES; i++)
-            tile_copy(q_tiles + i * TILE_BYTES, &q_map, head * DIM + i * TILE, (int)row, &q_full);
+            tile_copy(q_tiles + i * TILE_BYTES, q_map, head * DIM + i * TILE, (int)row, &q_full);
+        fill_end(&q_full);
     };
-    if (threadIdx.x == 0 && query_tiles > 0) {
+    if (query_tiles > 0) {
         fill_queries(WINDOW ? tile.row : begin);
         for (int i = 0; i < STAGES && i < items; i++)
             fill(i);
     }
-    if (!WINDOW) fill_empty<DIM>(t, blockIdx.x, begin, end, o, lse, partial);
+    if (!WINDOW) fill_empty<DIM>(t, block, head, begin, end, o, lse, partial);
 
     float to_log2 = t.scale * ATTEND_LOG2E, slope = WINDOW ? window_slope(t, head) : 0.0f;
+    int64_t lse_plane = t.n * lse.stride;
+    bool zero_row = t.null_key && live == TILE - 1; /* the tile's last row of zeros is the null key */
     float s[32], out[32 * TILES];
     uint32_t q[16 * TILES], p[16];
     int64_t item = 0;
@@ -272,6 +279,7 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
             tile.row = begin + at * TILE;
             tile.rows = end - tile.row < TILE ? (int)(end - tile.row) : TILE;
         }
+        float *lse_row = lse.data + (tile.row + row0) * lse.stride + head;
         barrier_wait(&q_full, at & 1);
         load_fragments<TILES>(q, q_tiles);
 #pragma unroll
@@ -293,12 +301,12 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
                 float2 shrink = softmax_window(a, s, to_log2, slope, i * TILE);
                 scale_rows<TILES>(out, shrink.x, shrink.y);
             } else {
-                if (live < TILE) mask_keys(s, live);
-                float2 log2_sum = softmax_chunk(s, to_log2, t.null_key, partial ? 1.0f : list.weight[i]);
+                if (live < TILE && !zero_row) mask_keys(s, live);
+                float2 log2_sum = softmax_chunk(s, to_log2, t.null_key && !zero_row, partial ? 1.0f : list.weight[i]);
                 if (lse.data && lane % 4 == 0) {
-                    int64_t to = list.place[i] * t.n + tile.row + row0;
-                    if (row0 < tile.rows) lse[to][head] = log2_sum.x * ATTEND_LN2;
-                    if (row0 + 8 < tile.rows) lse[to + 8][head] = log2_sum.y * ATTEND_LN2;
+                    float *to = lse_row + list.place[i] * lse_plane;
+                    if (row0 < tile.rows) to[0] = log2_sum.x * ATTEND_LN2;
+                    if (row0 + 8 < tile.rows) to[8 * lse.stride] = log2_sum.y * ATTEND_LN2;
                 }
             }
             pack(p, s);
@@ -312,7 +320,7 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
             pin(out);
             pin(p);
             __syncthreads();
-            if (threadIdx.x == 0 && item + STAGES < items) fill(item + STAGES);
+            if (item + STAGES < items) fill(item + STAGES);
             if (!WINDOW && partial) {
                 store_rows<TILES>(out, 1.0f, q_tiles, o[list.place[i] * t.n + tile.row] + head * DIM, o.stride, tile.rows);
 #pragma unroll
@@ -348,8 +356,7 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
         if (at + 1 < query_tiles) {
             fence_async();
             __syncthreads();
-            if (threadIdx.x == 0) fill_queries(begin + (at + 1) * TILE);
+            fill_queries(begin + (at + 1) * TILE);
         }
     }
-#endif
 }

@@ -1,15 +1,16 @@
-/* attend_backward_sm90.cuh -- attention of bf16 tiles with Hopper's matrix units, backward, in two passes.
+/* attend_tiles_backward.cuh -- attention of bf16 tiles with matrix units, backward, in two passes.
  *
- *   dq   as the forward pass: a thread block has 64 query rows and reads their key tiles. P comes from the kept lse,
+ *   dq   as the forward pass: a group has 64 query rows and reads their key tiles. P comes from the kept lse,
  *        dP = dO V^T, dS = P (dP - delta), dQ += dS K. Chunks: delta, the row's sum of P dP, is whole inside a tile, so
  *        nothing of the forward pass but lse is needed; it also is what dweight sums. lse and delta are left as `stat`.
- *   dkv  a thread block has 64 key rows and reads the query tiles that saw them, in the order of the inverse list:
+ *   dkv  a group has 64 key rows and reads the query tiles that saw them, in the order of the inverse list:
  *        S^T = K Q^T and dP^T = V dO^T lie in registers as the A operands of dV += P^T dO and dK += dS^T Q.
  *
  * Nothing is summed between thread blocks, so results are the same bits each time. Seven products for the five that are
  * counted: keeping P or dS between the passes would cost more in memory traffic than the two products. */
 #pragma once
-#include "kernels/attend_forward_sm90.cuh"
+#include "kernels/attend_tiles_forward.cuh"
+#include <type_traits>
 
 /* What dkv needs to know of an entry of the inverse list, side by side. */
 struct place_entry {
@@ -17,6 +18,16 @@ struct place_entry {
     float weight;
     int place;
 };
+
+/* dweight of each place from its heads' parts, in their order. */
+static __global__ void sum_heads(attend_task t, const float *part, float *dweight) {
+    int64_t place = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (place >= (int64_t)t.blocks * t.k) return;
+    float sum = 0.0f;
+    for (int head = 0; head < t.heads && t.slot[place] >= 0; head++)
+        sum += part[place * t.heads + head];
+    dweight[place] = sum;
+}
 
 static __global__ void list_entries(attend_task t, gca_inverse inverse, place_entry *entries) {
     int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -26,35 +37,37 @@ static __global__ void list_entries(attend_task t, gca_inverse inverse, place_en
     entries[j] = {(int)begin, (int)(block_begin(t, block + 1) - begin), block_weight(t, block, i), i};
 }
 
-#if SM90
-/* s becomes dS = p (dp - delta) weight; chunks: delta is found here. Returns the two rows' delta. */
+/* s becomes dS = p (dp - delta) weight; chunks: delta is found here. Returns the two rows' delta. `key`: window, the
+ * distance of this thread's first column from the tile of queries. */
+template <bool WINDOW>
 static __device__ __forceinline__ float2 score_gradients(float (&s)[32], const float (&dp)[32], float to_log2, float slope,
-                                                         float key, float2 log2_sum, bool find_delta, float2 delta,
-                                                         float weight) {
+                                                         float key, float2 log2_sum, float2 delta, float weight) {
+    float first = WINDOW ? slope * key : 0.0f;
 #pragma unroll
     for (int i = 0; i < 32; i += 4) {
-        float bias = slope * (key + 2.0f * i), next = bias + slope;
+        float bias = WINDOW ? fmaf(slope, 2.0f * i, first) : 0.0f, next = WINDOW ? bias + slope : 0.0f;
         s[i] = power2(fmaf(s[i], to_log2, bias - log2_sum.x));
         s[i + 1] = power2(fmaf(s[i + 1], to_log2, next - log2_sum.x));
         s[i + 2] = power2(fmaf(s[i + 2], to_log2, bias - log2_sum.y));
         s[i + 3] = power2(fmaf(s[i + 3], to_log2, next - log2_sum.y));
     }
-    if (find_delta) {
+    if (!WINDOW) {
         delta = make_float2(0.0f, 0.0f);
 #pragma unroll
         for (int i = 0; i < 32; i += 4) {
-            delta.x += s[i] * dp[i] + s[i + 1] * dp[i + 1];
-            delta.y += s[i + 2] * dp[i + 2] + s[i + 3] * dp[i + 3];
+            delta.x = fmaf(s[i + 1], dp[i + 1], fmaf(s[i], dp[i], delta.x));
+            delta.y = fmaf(s[i + 3], dp[i + 3], fmaf(s[i + 2], dp[i + 2], delta.y));
         }
         delta.x = row_sum(delta.x);
         delta.y = row_sum(delta.y);
     }
+    float less0 = -delta.x * weight, less1 = -delta.y * weight;
 #pragma unroll
     for (int i = 0; i < 32; i += 4) {
-        s[i] *= (dp[i] - delta.x) * weight;
-        s[i + 1] *= (dp[i + 1] - delta.x) * weight;
-        s[i + 2] *= (dp[i + 2] - delta.y) * weight;
-        s[i + 3] *= (dp[i + 3] - delta.y) * weight;
+        s[i] *= fmaf(dp[i], weight, less0);
+        s[i + 1] *= fmaf(dp[i + 1], weight, less0);
+        s[i + 2] *= fmaf(dp[i + 2], weight, less1);
+        s[i + 3] *= fmaf(dp[i + 3], weight, less1);
     }
     return delta;
 }
@@ -79,7 +92,6 @@ static __device__ __forceinline__ float2 row_products(rows<bf16> o, rows<bf16> d
     }
     return make_float2(sum[0], sum[1]);
 }
-#endif
 
 template <int DIM, int STAGES> struct dq_memory {
     static constexpr int TILES = DIM / TILE, STAGE_BYTES = 2 * TILES * TILE_BYTES,
@@ -88,11 +100,10 @@ template <int DIM, int STAGES> struct dq_memory {
 
 template <bool WINDOW, int DIM, int STAGES, int RESIDENT>
 static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
-    dq_sm90(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap dout_map,
-            const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
+    dq_tiles(const __grid_constant__ tile_matrix q_map, const __grid_constant__ tile_matrix dout_map,
+            const __grid_constant__ tile_matrix k_map, const __grid_constant__ tile_matrix v_map,
             const __grid_constant__ attend_task t, rows<bf16> dq, rows<float> lse, rows<bf16> o, rows<bf16> dout,
-            float2 *stat) {
-#if SM90
+            float2 *stat, float *part_dweight) {
     using memory = dq_memory<DIM, STAGES>;
     constexpr int TILES = memory::TILES;
     extern __shared__ uint8_t raw[];
@@ -100,24 +111,28 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     uint8_t *stages = dout_tiles + TILES * TILE_BYTES;
     __shared__ uint64_t full[STAGES], q_full;
     __shared__ place_list list;
-    int head = blockIdx.y, lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 + lane / 4;
+    __shared__ float place_sum[WINDOW ? 1 : ATTEND_LIST_MAX][WARPGROUP / 32]; /* delta, by places and warps */
+    int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 + lane / 4;
+    int head = (int)blockIdx.y, block = (int)blockIdx.x;
     int live = WINDOW ? TILE : t.live_rows;
     uint32_t stage_bytes = 2 * TILES * live * 128;
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++)
-            barrier_init(&full[i], 1);
-        barrier_init(&q_full, 1);
+            barrier_init(&full[i], FILL_ARRIVALS);
+        barrier_init(&q_full, FILL_ARRIVALS);
         barrier_init_done();
     }
     int64_t begin = 0, end = 0;
     query_tile tile;
     if (WINDOW) {
-        tile = window_tile(t, blockIdx.x);
+        tile = window_tile(t, block);
     } else {
-        begin = block_begin(t, blockIdx.x);
-        end = block_begin(t, blockIdx.x + 1);
-        if (threadIdx.x < 32) list_places(&list, t, blockIdx.x, true);
+        begin = block_begin(t, block);
+        end = block_begin(t, block + 1);
+        if (threadIdx.x < 32) list_places(&list, t, block, true);
+        for (int i = threadIdx.x; i < t.k * (WARPGROUP / 32); i += WARPGROUP)
+            place_sum[i / (WARPGROUP / 32)][i % (WARPGROUP / 32)] = 0.0f;
         for (int i = threadIdx.x; live < TILE && i < (TILE - live) * 2 * STAGES * TILES * 8; i += WARPGROUP)
             *(uint4 *)(stages + i / 8 % (2 * STAGES * TILES) * TILE_BYTES + (live + i / 8 / (2 * STAGES * TILES)) * 128 +
                        i % 8 * 16) = make_uint4(0, 0, 0, 0);
@@ -132,40 +147,44 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
         uint8_t *to = stages + item % STAGES * memory::STAGE_BYTES;
         uint64_t *barrier = &full[item % STAGES];
         int row = WINDOW ? key_row(t, tile, filled_index) : list.row[filled_index];
-        barrier_expect(barrier, stage_bytes);
+        fill_begin(barrier, stage_bytes);
         for (int i = 0; i < TILES; i++) {
-            tile_copy(to + i * TILE_BYTES, &k_map, head * DIM + i * TILE, row, barrier);
-            tile_copy(to + (TILES + i) * TILE_BYTES, &v_map, head * DIM + i * TILE, row, barrier);
+            tile_copy(to + i * TILE_BYTES, k_map, head * DIM + i * TILE, row, barrier);
+            tile_copy(to + (TILES + i) * TILE_BYTES, v_map, head * DIM + i * TILE, row, barrier);
         }
+        fill_end(barrier);
         filled_index = filled_index + 1 == count ? 0 : filled_index + 1;
     };
     auto fill_queries = [&](int64_t row) {
-        barrier_expect(&q_full, 2 * TILES * TILE_BYTES);
+        fill_begin(&q_full, 2 * TILES * TILE_BYTES);
         for (int i = 0; i < TILES; i++) {
-            tile_copy(q_tiles + i * TILE_BYTES, &q_map, head * DIM + i * TILE, (int)row, &q_full);
-            tile_copy(dout_tiles + i * TILE_BYTES, &dout_map, head * DIM + i * TILE, (int)row, &q_full);
+            tile_copy(q_tiles + i * TILE_BYTES, q_map, head * DIM + i * TILE, (int)row, &q_full);
+            tile_copy(dout_tiles + i * TILE_BYTES, dout_map, head * DIM + i * TILE, (int)row, &q_full);
         }
+        fill_end(&q_full);
     };
-    if (threadIdx.x == 0 && query_tiles > 0) {
+    if (query_tiles > 0) {
         fill_queries(WINDOW ? tile.row : begin);
         for (int i = 0; i < STAGES && i < items; i++)
             fill(i);
     }
-    if (!WINDOW) fill_empty<DIM>(t, blockIdx.x, begin, end, dq, {nullptr, 0}, false);
+    if (!WINDOW) fill_empty<DIM>(t, block, head, begin, end, dq, {nullptr, 0}, false);
 
     float to_log2 = t.scale * ATTEND_LOG2E, slope = WINDOW ? window_slope(t, head) : 0.0f;
     float s[32], dp[32], out[32 * TILES];
     uint32_t q[16 * TILES], ds[16];
-    int64_t item = 0;
+    int64_t item = 0, lse_plane = t.n * lse.stride;
     for (int64_t at = 0; at < query_tiles; at++) {
         if (!WINDOW) {
             tile.row = begin + at * TILE;
             tile.rows = end - tile.row < TILE ? (int)(end - tile.row) : TILE;
         }
         int64_t r0 = tile.row + row0 < t.n ? tile.row + row0 : t.n - 1, r1 = r0 + 8 < t.n ? r0 + 8 : t.n - 1;
+        const float *lse0 = lse[r0] + head, *lse1 = lse[r1] + head;
+        float2 *stat_row = stat + stat_index(t, head, 0, tile.row + row0);
         auto kept = [&](int i) {
-            int64_t place = WINDOW ? 0 : list.place[i] * t.n;
-            return make_float2(lse[place + r0][head] * ATTEND_LOG2E, lse[place + r1][head] * ATTEND_LOG2E);
+            int64_t place = WINDOW ? 0 : list.place[i] * lse_plane;
+            return make_float2(lse0[place] * ATTEND_LOG2E, lse1[place] * ATTEND_LOG2E);
         };
         float2 log2_sum = make_float2(0.0f, 0.0f), delta = log2_sum;
         if (count) log2_sum = kept(0);
@@ -193,16 +212,22 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
             pin(dp);
             if (WINDOW)
                 mask_window(s, i * TILE, t.window, tile.position);
-            else if (live < TILE)
-                mask_keys(s, live);
+            else if (live < TILE && !t.null_key)
+                mask_keys(s, live); /* with a null key lse >= 0: p of the zero rows is at most 1, and meets zeros */
             float2 shift = now;
             if (WINDOW) shift = make_float2(now.x + slope * (float)row0, now.y + slope * (float)(row0 + 8));
-            delta = score_gradients(s, dp, to_log2, slope, (float)(lane % 4 * 2 - i * TILE), shift, !WINDOW, delta,
-                                    WINDOW ? 1.0f : list.weight[i]);
+            delta = score_gradients<WINDOW>(s, dp, to_log2, slope, (float)(lane % 4 * 2 - i * TILE), shift, delta,
+                                            WINDOW ? 1.0f : list.weight[i]);
+            if (!WINDOW) {
+                float sum = (row0 < tile.rows ? delta.x : 0.0f) + (row0 + 8 < tile.rows ? delta.y : 0.0f);
+                for (int offset = 4; offset < 32; offset *= 2)
+                    sum += __shfl_xor_sync(~0u, sum, offset);
+                if (lane == 0) place_sum[i][threadIdx.x / 32] += sum;
+            }
             if (lane % 4 == 0 && (!WINDOW || i == 0)) {
-                int64_t to = stat_index(t, head, WINDOW ? 0 : list.place[i], tile.row + row0);
-                if (row0 < tile.rows) stat[to] = make_float2(now.x, delta.x);
-                if (row0 + 8 < tile.rows) stat[to + 8] = make_float2(now.y, delta.y);
+                float2 *to = stat_row + (WINDOW ? 0 : list.place[i] * t.n);
+                if (row0 < tile.rows) to[0] = make_float2(now.x, delta.x);
+                if (row0 + 8 < tile.rows) to[8] = make_float2(now.y, delta.y);
             }
             pack(ds, s);
             pin(ds);
@@ -215,7 +240,7 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
             pin(out);
             pin(ds);
             __syncthreads();
-            if (threadIdx.x == 0 && item + STAGES < items) fill(item + STAGES);
+            if (item + STAGES < items) fill(item + STAGES);
             item++;
         };
         if (count) {
@@ -234,13 +259,17 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
         if (at + 1 < query_tiles) {
             fence_async();
             __syncthreads();
-            if (threadIdx.x == 0) fill_queries(begin + (at + 1) * TILE);
+            fill_queries(begin + (at + 1) * TILE);
         }
     }
-#endif
+    if (!WINDOW && part_dweight) {
+        __syncthreads();
+        for (int i = threadIdx.x; i < count; i += WARPGROUP)
+            part_dweight[((int64_t)block * t.k + list.place[i]) * t.heads + head] =
+                place_sum[i][0] + place_sum[i][1] + place_sum[i][2] + place_sum[i][3];
+    }
 }
 
-#if SM90
 /* Runs over the query tiles that read one key tile: entries of the inverse list, each cut into tiles. The entry after
  * the present one is already on its way. */
 struct entry_cursor {
@@ -295,7 +324,6 @@ static __device__ __forceinline__ void store_gradient(const float (&d)[32 * TILE
         }
     }
 }
-#endif
 
 template <int DIM, int STAGES> struct dkv_memory {
     static constexpr int TILES = DIM / TILE, STAGE_BYTES = 2 * TILES * TILE_BYTES,
@@ -304,11 +332,10 @@ template <int DIM, int STAGES> struct dkv_memory {
 
 template <bool WINDOW, typename G, int DIM, int STAGES, int RESIDENT>
 static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
-    dkv_sm90(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap dout_map,
-             const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
+    dkv_tiles(const __grid_constant__ tile_matrix q_map, const __grid_constant__ tile_matrix dout_map,
+             const __grid_constant__ tile_matrix k_map, const __grid_constant__ tile_matrix v_map,
              const __grid_constant__ attend_task t, rows<G> dk, rows<G> dv, const int32_t *entry_begin,
              const place_entry *entries, const float2 *stat, bool accumulate) {
-#if SM90
     using memory = dkv_memory<DIM, STAGES>;
     constexpr int TILES = memory::TILES;
     extern __shared__ uint8_t raw[];
@@ -317,34 +344,35 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     __shared__ uint64_t full[STAGES], k_full;
     __shared__ alignas(16) float2 stats[STAGES][TILE];
     __shared__ place_entry entry[STAGES];
-    int head = blockIdx.y, lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 + lane / 4;
+    int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 + lane / 4;
+    int head = (int)blockIdx.y, block = (int)blockIdx.x;
 
     entry_cursor cursor;
     int64_t key_row;
     int keys;
     if (WINDOW) {
-        int64_t tiles = (t.length + TILE - 1) / TILE, sequence = blockIdx.x / tiles, offset = blockIdx.x % tiles * TILE;
+        int64_t tiles = (t.length + TILE - 1) / TILE, sequence = block / tiles, offset = block % tiles * TILE;
         int64_t last = offset + TILE - 1 + t.window < t.length - 1 ? offset + TILE - 1 + t.window : t.length - 1;
         key_row = sequence * t.length + offset;
         keys = t.length - offset < TILE ? (int)(t.length - offset) : TILE;
         cursor.begin(nullptr, 0, 0);
         cursor.now = {(int)key_row, (int)(last - offset + 1), 1.0f, 0};
     } else {
-        key_row = (int64_t)blockIdx.x * t.slot_rows;
+        key_row = (int64_t)block * t.slot_rows;
         keys = t.live_rows;
         if (entry_begin) {
-            cursor.begin(entries, entry_begin[blockIdx.x], entry_begin[blockIdx.x + 1]);
+            cursor.begin(entries, entry_begin[block], entry_begin[block + 1]);
         } else {
             cursor.begin(nullptr, 0, 0);
-            cursor.now = {(int)blockIdx.x * t.positions, t.positions, 1.0f, 0};
+            cursor.now = {block * t.positions, t.positions, 1.0f, 0};
         }
     }
     if (cursor.now.rows == 0 && accumulate) return; /* nobody read this slot */
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++)
-            barrier_init(&full[i], 1 + TILE);
-        barrier_init(&k_full, 1);
+            barrier_init(&full[i], FILL_ARRIVALS + TILE);
+        barrier_init(&k_full, FILL_ARRIVALS);
         barrier_init_done();
     }
     for (int i = threadIdx.x; keys < TILE && i < (TILE - keys) * 2 * TILES * 8; i += WARPGROUP)
@@ -355,14 +383,13 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
 
     auto fill = [&](int stage) {
         uint8_t *to = stages + stage * memory::STAGE_BYTES;
-        if (threadIdx.x == 0) {
-            entry[stage] = cursor.now;
-            barrier_expect(&full[stage], memory::STAGE_BYTES);
-            for (int i = 0; i < TILES; i++) {
-                tile_copy(to + i * TILE_BYTES, &q_map, head * DIM + i * TILE, cursor.now.row, &full[stage]);
-                tile_copy(to + (TILES + i) * TILE_BYTES, &dout_map, head * DIM + i * TILE, cursor.now.row, &full[stage]);
-            }
+        if (threadIdx.x == 0) entry[stage] = cursor.now;
+        fill_begin(&full[stage], memory::STAGE_BYTES);
+        for (int i = 0; i < TILES; i++) {
+            tile_copy(to + i * TILE_BYTES, q_map, head * DIM + i * TILE, cursor.now.row, &full[stage]);
+            tile_copy(to + (TILES + i) * TILE_BYTES, dout_map, head * DIM + i * TILE, cursor.now.row, &full[stage]);
         }
+        fill_end(&full[stage]);
         if (threadIdx.x < TILE) {
             int64_t row = (int64_t)cursor.now.row + threadIdx.x;
             copy8(&stats[stage][threadIdx.x], stat + stat_index(t, head, cursor.now.place, row < t.n ? row : t.n - 1),
@@ -371,14 +398,13 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
         }
         cursor.advance();
     };
-    if (threadIdx.x == 0) {
-        /* Window: the box is 64 rows, so rows behind a sequence's end come too; they are masked. */
-        barrier_expect(&k_full, 2 * TILES * (WINDOW ? TILE : keys) * 128);
-        for (int i = 0; i < TILES; i++) {
-            tile_copy(k_tiles + i * TILE_BYTES, &k_map, head * DIM + i * TILE, (int)key_row, &k_full);
-            tile_copy(v_tiles + i * TILE_BYTES, &v_map, head * DIM + i * TILE, (int)key_row, &k_full);
-        }
+    /* Window: the box is 64 rows, so rows behind a sequence's end come too; they are masked. */
+    fill_begin(&k_full, 2 * TILES * (WINDOW ? TILE : keys) * 128);
+    for (int i = 0; i < TILES; i++) {
+        tile_copy(k_tiles + i * TILE_BYTES, k_map, head * DIM + i * TILE, (int)key_row, &k_full);
+        tile_copy(v_tiles + i * TILE_BYTES, v_map, head * DIM + i * TILE, (int)key_row, &k_full);
     }
+    fill_end(&k_full);
     int filled = 0;
     for (; filled < STAGES && cursor.now.rows > 0; filled++)
         fill(filled);
@@ -410,26 +436,36 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
         products_wait<0>();
         pin(s);
         pin(dp);
+        float first = WINDOW ? slope * (float)(row0 - behind - lane % 4 * 2) : 0.0f;
+        auto gradients = [&](auto some_masked) {
+            constexpr bool MASKED = decltype(some_masked)::value;
 #pragma unroll
-        for (int i = 0; i < 32; i += 4) {
-            int column = i * 2 + lane % 4 * 2;
-            float4 st = *(const float4 *)&stats[stage][column]; /* two queries: log2 of the sum, delta */
-            float bias0 = WINDOW ? slope * (float)(row0 - behind - column) : 0.0f, bias1 = bias0 - slope;
-            float bias2 = bias0 + 8.0f * slope, bias3 = bias1 + 8.0f * slope;
-            float x[4] = {power2(fmaf(s[i], to_log2, bias0 - st.x)), power2(fmaf(s[i + 1], to_log2, bias1 - st.z)),
-                          power2(fmaf(s[i + 2], to_log2, bias2 - st.x)), power2(fmaf(s[i + 3], to_log2, bias3 - st.z))};
-            if (masked) {
+            for (int i = 0; i < 32; i += 4) {
+                int column = i * 2 + lane % 4 * 2;
+                float4 st = *(const float4 *)&stats[stage][column]; /* two queries: log2 of the sum, delta */
+                float bias0 = WINDOW ? fmaf(slope, -2.0f * i, first) : 0.0f, bias1 = WINDOW ? bias0 - slope : 0.0f;
+                float less0 = bias0 - st.x, less1 = bias1 - st.z, eight = 8.0f * slope;
+                float x[4] = {power2(fmaf(s[i], to_log2, less0)), power2(fmaf(s[i + 1], to_log2, less1)),
+                              power2(fmaf(s[i + 2], to_log2, WINDOW ? less0 + eight : less0)),
+                              power2(fmaf(s[i + 3], to_log2, WINDOW ? less1 + eight : less1))};
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
-                    int distance = behind + column + j % 2 - row0 - j / 2 * 8;
-                    if (column + j % 2 >= now.rows || (WINDOW && (distance < 0 || distance > t.window))) x[j] = 0.0f;
+                    bool seen = true;
+                    if (MASKED) {
+                        int distance = behind + column + j % 2 - row0 - j / 2 * 8;
+                        seen = column + j % 2 < now.rows && (!WINDOW || (distance >= 0 && distance <= t.window));
+                    }
+                    float q = WINDOW ? x[j] : x[j] * now.weight;
+                    s[i + j] = seen ? q : 0.0f;
+                    dp[i + j] = seen ? q * (dp[i + j] - (j % 2 ? st.w : st.y)) : 0.0f;
                 }
             }
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                s[i + j] = x[j] * now.weight;
-                dp[i + j] = x[j] == 0.0f ? 0.0f : s[i + j] * (dp[i + j] - (j % 2 ? st.w : st.y));
-            }
+        };
+        if (masked) {
+            rarely();
+            gradients(std::true_type{});
+        } else {
+            gradients(std::false_type{});
         }
         pack(p, s);
         pack(ds, dp);
@@ -458,9 +494,9 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
         multiply(0);
         for (; item + 1 < filled; item++) {
             add_gradients(item);
-            multiply(item + 1);
-            products_wait<1>();
+            products_wait<0>();
             release(item);
+            multiply(item + 1);
         }
         add_gradients(item);
         products_wait<0>();
@@ -469,5 +505,4 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     }
     store_gradient<TILES>(sum_k, t.scale, dk, key_row, head * DIM, keys, accumulate);
     store_gradient<TILES>(sum_v, 1.0f, dv, key_row, head * DIM, keys, accumulate);
-#endif
 }
