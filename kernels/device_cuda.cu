@@ -86,9 +86,9 @@ static void keep_fault(struct device *dev, enum status status, const char *op, c
 }
 
 static void keep_error(struct device *dev, const char *op, cudaError_t error) {
-    if (error != cudaSuccess)
-        keep_fault(dev, error == cudaErrorMemoryAllocation ? STATUS_NO_MEMORY : STATUS_IO, op,
-                   cudaGetErrorString(error));
+    if (error == cudaSuccess) return;
+    (void)cudaGetLastError(); /* CUDA remembers it too, and would blame the next launch, of whatever device */
+    keep_fault(dev, error == cudaErrorMemoryAllocation ? STATUS_NO_MEMORY : STATUS_IO, op, cudaGetErrorString(error));
 }
 
 void device_cuda_check(struct device *dev, const char *op) {

