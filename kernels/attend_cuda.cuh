@@ -37,9 +37,9 @@ void attend_cuda_forward(struct device *dev, const char *op, const struct attend
 
 struct attend_gradients {
     struct mat dq, dk, dv;
-    float *dweight;              /* chunks, or NULL */
-    bool accumulate;             /* dk and dv are added to */
-    struct gca_inverse inverse;  /* chunks; begin NULL: block b is the only one that reads slot b */
+    float *dweight;             /* chunks, or NULL */
+    bool accumulate;            /* dk and dv are added to */
+    struct gca_inverse inverse; /* chunks; begin NULL: block b is the only one that reads slot b */
 };
 /* o.data is read in window mode only. */
 void attend_cuda_backward(struct device *dev, const char *op, const struct attend_task *t,

@@ -1,69 +1,85 @@
-/* attend_few.cuh -- attention of a row or two (decoding), bf16: bound by the time a read of memory takes, so all reads are
- * on their way before the first is used.
+/* attend_few.cuh -- attention of a row or two (decoding), bf16: bound by the time a read of memory takes, so all reads
+ * are on their way before the first is used.
  *
- * A thread block is one query row of one head; a warp is a run of 32 keys. A lane holds one key whole (for its score) and
- * two columns of all 32 values, as registers. Runs meet in shared memory: those of a slot in one softmax, or all. */
+ * A thread block is one query row of one head; a warp is a run of 32 keys. DIM / 8 lanes share a row of K or V, 16
+ * bytes each, so that a load covers whole lines. Runs meet in shared memory: those of a slot in one softmax, or all.
+ * Measured on an H100, 2026-11-21, replayed graph, 8 slots of 63 keys, 12 heads of 64: see
+ * tests/device/bench_attention.cu. Tried and lost: a key whole in a lane (each load touched 32 lines: 9.0 us). */
 #pragma once
 #include "kernels/attend_plain.cuh"
 
-enum { FEW_ROWS = 16, FEW_WARPS = 18, FEW_RUNS_MAX = 64 };
+enum { FEW_ROWS = 16, FEW_WARPS = 17, FEW_RUNS_MAX = 64 };
 
 template <int DIM> struct few_run {
-    uint4 key[DIM / 8];
-    __nv_bfloat162 values[32][DIM / 64];
-    int count; /* keys */
-    float bias;
+    static constexpr int SHARE = DIM / 8, ROWS = 32 / SHARE,
+                         LOADS = 32 / ROWS; /* key of load j: j * ROWS + lane / SHARE */
+    uint4 keys[LOADS], values[LOADS];
+    float bias[LOADS]; /* -inf: no key */
+    int count;
 
-    __device__ void load(const plain_views<bf16> &m, plain_run run, int64_t column, int keys, float lane_bias) {
-        int lane = threadIdx.x % 32;
-        count = keys;
-        bias = lane_bias;
-        const uint4 *row = (const uint4 *)(m.k[run.row(min(lane, keys - 1))] + column);
+    static __device__ int key_of(int j) { return j * ROWS + (int)(threadIdx.x % 32) / SHARE; }
+    static __device__ void fetch(uint4 *to, rows<bf16> from, plain_run run, int64_t column, int last) {
 #pragma unroll
-        for (int i = 0; i < DIM / 8; i++)
-            key[i] = row[i];
+        for (int j = 0; j < LOADS; j++)
+            to[j] = *(const uint4 *)(from[run.row(min(key_of(j), last))] + column + threadIdx.x % SHARE * 8);
+    }
+    /* `slope`: the bias is -slope * distance, `distance` that of the run's first key. */
+    __device__ void load(const plain_views<bf16> &m, plain_run run, int64_t column, int keys_here, float slope,
+                         float distance) {
+        count = keys_here;
+        fetch(keys, m.k, run, column, count - 1);
+        fetch(values, m.v, run, column, count - 1);
 #pragma unroll
-        for (int j = 0; j < 32; j++)
-#pragma unroll
-            for (int i = 0; i < DIM / 64; i++)
-                values[j][i] = *(const __nv_bfloat162 *)(m.v[run.row(min(j, keys - 1))] + column + 64 * i + 2 * lane);
+        for (int j = 0; j < LOADS; j++)
+            bias[j] = key_of(j) < count ? -slope * (distance - (float)key_of(j)) : -INFINITY;
     }
 
     /* One softmax over the run: out [DIM] is not yet divided by the sum. */
     __device__ void attend(float *out, float *top, float *sum, const float *query, float scale) {
         int lane = threadIdx.x % 32;
-        float score = 0.0f;
+        float score[LOADS], highest = -INFINITY, all = 0.0f;
+        vec8 q = load8(query + lane % SHARE * 8), total = {};
 #pragma unroll
-        for (int i = 0; i < DIM / 8; i++) {
-            vec8 x = load8((const bf16 *)&key[i]), shared = load8(query + 8 * i);
-            const float *q = shared.v;
+        for (int j = 0; j < LOADS; j++) {
+            vec8 x = load8((const bf16 *)&keys[j]);
+            float dot = 0.0f;
 #pragma unroll
             for (int c = 0; c < 8; c++)
-                score += q[c] * x.v[c];
+                dot += q.v[c] * x.v[c];
+#pragma unroll
+            for (int offset = 1; offset < SHARE; offset *= 2)
+                dot += __shfl_xor_sync(~0u, dot, offset);
+            score[j] = dot * scale + bias[j];
+            highest = fmaxf(highest, score[j]);
         }
-        score = lane < count ? score * scale + bias : -INFINITY;
-        float highest = warp_max(score), p = plain_exp(score - highest), all = warp_sum(p);
+        highest = warp_max(highest);
+#pragma unroll
+        for (int j = 0; j < LOADS; j++) {
+            float p = plain_exp(score[j] - highest);
+            vec8 x = load8((const bf16 *)&values[j]);
+            all += p;
+#pragma unroll
+            for (int c = 0; c < 8; c++)
+                total.v[c] += p * x.v[c];
+        }
+#pragma unroll
+        for (int offset = SHARE; offset < 32; offset *= 2) {
+            all += __shfl_xor_sync(~0u, all, offset);
+#pragma unroll
+            for (int c = 0; c < 8; c++)
+                total.v[c] += __shfl_xor_sync(~0u, total.v[c], offset);
+        }
         if (lane == 0) *top = highest, *sum = all;
-#pragma unroll
-        for (int i = 0; i < DIM / 64; i++) {
-            float2 total = make_float2(0.0f, 0.0f);
-#pragma unroll
-            for (int j = 0; j < 32; j++) {
-                float factor = __shfl_sync(~0u, p, j);
-                float2 x = __bfloat1622float2(values[j][i]);
-                total.x += factor * x.x;
-                total.y += factor * x.y;
-            }
-            *(float2 *)(out + 64 * i + 2 * lane) = total;
-        }
+        if (lane < SHARE) store8(out + lane * 8, total);
     }
 };
 
 template <bool WINDOW, int DIM>
 static __global__ void __launch_bounds__(FEW_WARPS * 32) few_forward(attend_task t, plain_views<bf16> m) {
-    __shared__ alignas(16) float query[DIM], outs[FEW_RUNS_MAX][DIM], tops[FEW_RUNS_MAX], sums[FEW_RUNS_MAX], factors[FEW_RUNS_MAX];
+    __shared__ alignas(16) float query[DIM], outs[FEW_RUNS_MAX][DIM];
+    __shared__ float tops[FEW_RUNS_MAX], sums[FEW_RUNS_MAX], factors[FEW_RUNS_MAX];
     int64_t row = blockIdx.x, column = (int64_t)blockIdx.y * DIM;
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    int warp = threadIdx.x / 32, warps = blockDim.x / 32;
     /* With one block its slots can be asked for before it is known whether the row is in it. */
     int64_t block = WINDOW || t.blocks == 1 ? 0 : find_block(t, row);
     bool outside = !WINDOW && t.blocks == 1 && (row < block_begin(t, 0) || row >= block_begin(t, 1));
@@ -81,11 +97,12 @@ static __global__ void __launch_bounds__(FEW_WARPS * 32) few_forward(attend_task
             plain_run from = w.run;
             from.first += first;
             if (from.first >= from.ring) from.first -= from.ring;
-            a.load(m, from, column, min(32, (int)w.count - first), -slope * (float)(w.distance - first - lane));
+            a.load(m, from, column, min(32, (int)w.count - first), slope, (float)(w.distance - first));
         } else {
             int32_t slot = block_slot(t, block, run / each);
             if (slot >= 0 && block_weight(t, block, run / each) != 0.0f)
-                a.load(m, slot_run((int64_t)slot * t.slot_rows + first), column, min(32, t.live_rows - first), 0.0f);
+                a.load(m, slot_run((int64_t)slot * t.slot_rows + first), column, min(32, t.live_rows - first), 0.0f,
+                       0.0f);
         }
     };
     if (warp < runs) load(warp);
@@ -100,7 +117,9 @@ static __global__ void __launch_bounds__(FEW_WARPS * 32) few_forward(attend_task
     __syncthreads();
     /* A thread a softmax: what each of its runs counts for. */
     for (int g = threadIdx.x; g < groups; g += blockDim.x) {
-        float weight = outside || (!WINDOW && block_slot(t, block, g) < 0) ? 0.0f : WINDOW ? 1.0f : block_weight(t, block, g);
+        float weight = outside || (!WINDOW && block_slot(t, block, g) < 0) ? 0.0f
+                       : WINDOW                                            ? 1.0f
+                                                                           : block_weight(t, block, g);
         float top = t.null_key ? 0.0f : -INFINITY, sum = 0.0f;
         for (int run = g * each; run < (g + 1) * each && weight != 0.0f; run++)
             top = fmaxf(top, tops[run]);

@@ -104,15 +104,13 @@ static __device__ plain_window window_of(const attend_task &t, int64_t row) {
     return {{sequence * t.ring, low % t.ring, t.ring}, position - low + 1, position - low};
 }
 
-template <typename T>
-static __device__ void plain_load(float *shared, const T *row, int dim, float factor) {
+template <typename T> static __device__ void plain_load(float *shared, const T *row, int dim, float factor) {
     for (int i = threadIdx.x; i < dim; i += PLAIN_THREADS)
         shared[i] = to_float(row[i]) * factor;
 }
 
 /* Sums each column over the warps, in the order of warps. factor[w] scales warp w's share. */
-template <int ACC>
-static __device__ void plain_gather(float *shared, const float (&share)[ACC], int dim) {
+template <int ACC> static __device__ void plain_gather(float *shared, const float (&share)[ACC], int dim) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
     for (int i = 0; i < ACC; i++)
@@ -142,7 +140,8 @@ static __device__ void plain_chunks(const attend_task &t, const plain_views<T> &
             for (int key = 0; key < t.live_rows; key += 32) {
                 int count = min(32, t.live_rows - key);
                 plain_run run = slot_run((int64_t)slot * t.slot_rows + key);
-                float score = lane < count ? t.scale * plain_dot(query, m.k[run.row(lane)] + column, t.dim, m.vectors) : -INFINITY;
+                float score = lane < count ? t.scale * plain_dot(query, m.k[run.row(lane)] + column, t.dim, m.vectors)
+                                           : -INFINITY;
                 a.keys(score, m.v, run, column, t.dim, count);
             }
         float factor = weight == 0.0f ? 0.0f : weight / a.sum;
@@ -307,9 +306,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) plain_dq(attend_task t, 
 }
 
 /* What one warp holds of its key row. */
-template <int ACC> struct plain_key {
-    float k[ACC], v[ACC], dk[ACC], dv[ACC];
-};
+template <int ACC> struct plain_key { float k[ACC], v[ACC], dk[ACC], dv[ACC]; };
 
 /* One query row more that read this key. */
 template <typename T, int ACC>

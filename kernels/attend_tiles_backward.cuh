@@ -40,8 +40,9 @@ static __global__ void list_entries(attend_task t, gca_inverse inverse, place_en
 /* s becomes dS = p (dp - delta) weight; chunks: delta is found here. Returns the two rows' delta. `key`: window, the
  * distance of this thread's first column from the tile of queries. */
 template <bool WINDOW>
-static __device__ __forceinline__ float2 score_gradients(float (&s)[32], const float (&dp)[32], float to_log2, float slope,
-                                                         float key, float2 log2_sum, float2 delta, float weight) {
+static __device__ __forceinline__ float2 score_gradients(float (&s)[32], const float (&dp)[32], float to_log2,
+                                                         float slope, float key, float2 log2_sum, float2 delta,
+                                                         float weight) {
     float first = WINDOW ? slope * key : 0.0f;
 #pragma unroll
     for (int i = 0; i < 32; i += 4) {
@@ -74,7 +75,8 @@ static __device__ __forceinline__ float2 score_gradients(float (&s)[32], const f
 
 /* sum of o * dout of this thread's two rows. */
 template <int DIM>
-static __device__ __forceinline__ float2 row_products(rows<bf16> o, rows<bf16> dout, int64_t row, int64_t last, int column) {
+static __device__ __forceinline__ float2 row_products(rows<bf16> o, rows<bf16> dout, int64_t row, int64_t last,
+                                                      int column) {
     int lane = threadIdx.x % 32;
     float sum[2] = {0.0f, 0.0f};
 #pragma unroll
@@ -83,7 +85,8 @@ static __device__ __forceinline__ float2 row_products(rows<bf16> o, rows<bf16> d
         at = at < last ? at : last;
 #pragma unroll
         for (int c = 0; c < DIM / 4; c += 8) {
-            vec8 a = load8(o[at] + column + lane % 4 * (DIM / 4) + c), b = load8(dout[at] + column + lane % 4 * (DIM / 4) + c);
+            vec8 a = load8(o[at] + column + lane % 4 * (DIM / 4) + c),
+                 b = load8(dout[at] + column + lane % 4 * (DIM / 4) + c);
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 sum[r] += a.v[i] * b.v[i];
@@ -101,9 +104,9 @@ template <int DIM, int STAGES> struct dq_memory {
 template <bool WINDOW, int DIM, int STAGES, int RESIDENT>
 static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     dq_tiles(const __grid_constant__ tile_matrix q_map, const __grid_constant__ tile_matrix dout_map,
-            const __grid_constant__ tile_matrix k_map, const __grid_constant__ tile_matrix v_map,
-            const __grid_constant__ attend_task t, rows<bf16> dq, rows<float> lse, rows<bf16> o, rows<bf16> dout,
-            float2 *stat, float *part_dweight) {
+             const __grid_constant__ tile_matrix k_map, const __grid_constant__ tile_matrix v_map,
+             const __grid_constant__ attend_task t, rows<bf16> dq, rows<float> lse, rows<bf16> o, rows<bf16> dout,
+             float2 *stat, float *part_dweight) {
     using memory = dq_memory<DIM, STAGES>;
     constexpr int TILES = memory::TILES;
     extern __shared__ uint8_t raw[];
@@ -130,12 +133,24 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     } else {
         begin = block_begin(t, block);
         end = block_begin(t, block + 1);
+    }
+    auto fill_queries = [&](int64_t row) {
+        fill_begin(&q_full, 2 * TILES * TILE_BYTES);
+        for (int i = 0; i < TILES; i++) {
+            tile_copy(q_tiles + i * TILE_BYTES, q_map, head * DIM + i * TILE, (int)row, &q_full);
+            tile_copy(dout_tiles + i * TILE_BYTES, dout_map, head * DIM + i * TILE, (int)row, &q_full);
+        }
+        fill_end(&q_full);
+    };
+    __syncthreads();
+    if (WINDOW || begin < end) fill_queries(WINDOW ? tile.row : begin);
+    if (!WINDOW) {
         if (threadIdx.x < 32) list_places(&list, t, block, true);
         for (int i = threadIdx.x; i < t.k * (WARPGROUP / 32); i += WARPGROUP)
             place_sum[i / (WARPGROUP / 32)][i % (WARPGROUP / 32)] = 0.0f;
         for (int i = threadIdx.x; live < TILE && i < (TILE - live) * 2 * STAGES * TILES * 8; i += WARPGROUP)
-            *(uint4 *)(stages + i / 8 % (2 * STAGES * TILES) * TILE_BYTES + (live + i / 8 / (2 * STAGES * TILES)) * 128 +
-                       i % 8 * 16) = make_uint4(0, 0, 0, 0);
+            *(uint4 *)(stages + i / 8 % (2 * STAGES * TILES) * TILE_BYTES +
+                       (live + i / 8 / (2 * STAGES * TILES)) * 128 + i % 8 * 16) = make_uint4(0, 0, 0, 0);
         fence_async();
     }
     __syncthreads();
@@ -155,19 +170,8 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
         fill_end(barrier);
         filled_index = filled_index + 1 == count ? 0 : filled_index + 1;
     };
-    auto fill_queries = [&](int64_t row) {
-        fill_begin(&q_full, 2 * TILES * TILE_BYTES);
-        for (int i = 0; i < TILES; i++) {
-            tile_copy(q_tiles + i * TILE_BYTES, q_map, head * DIM + i * TILE, (int)row, &q_full);
-            tile_copy(dout_tiles + i * TILE_BYTES, dout_map, head * DIM + i * TILE, (int)row, &q_full);
-        }
-        fill_end(&q_full);
-    };
-    if (query_tiles > 0) {
-        fill_queries(WINDOW ? tile.row : begin);
-        for (int i = 0; i < STAGES && i < items; i++)
-            fill(i);
-    }
+    for (int i = 0; i < STAGES && i < items; i++)
+        fill(i);
     if (!WINDOW) fill_empty<DIM>(t, block, head, begin, end, dq, {nullptr, 0}, false);
 
     float to_log2 = t.scale * ATTEND_LOG2E, slope = WINDOW ? window_slope(t, head) : 0.0f;
@@ -204,38 +208,42 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
             multiply_tiles<TILES>(dp, dout_tiles, from + TILES * TILE_BYTES);
             products_commit();
         };
-        auto add_gradient = [&](int i) { /* scores of tile i -> dS; dQ += dS K begins */
-            float2 now = log2_sum;
-            if (!WINDOW && i + 1 < count) log2_sum = kept(i + 1);
-            products_wait<0>();
-            pin(s);
-            pin(dp);
-            if (WINDOW)
-                mask_window(s, i * TILE, t.window, tile.position);
-            else if (live < TILE && !t.null_key)
-                mask_keys(s, live); /* with a null key lse >= 0: p of the zero rows is at most 1, and meets zeros */
-            float2 shift = now;
-            if (WINDOW) shift = make_float2(now.x + slope * (float)row0, now.y + slope * (float)(row0 + 8));
-            delta = score_gradients<WINDOW>(s, dp, to_log2, slope, (float)(lane % 4 * 2 - i * TILE), shift, delta,
-                                            WINDOW ? 1.0f : list.weight[i]);
-            if (!WINDOW) {
-                float sum = (row0 < tile.rows ? delta.x : 0.0f) + (row0 + 8 < tile.rows ? delta.y : 0.0f);
-                for (int offset = 4; offset < 32; offset *= 2)
-                    sum += __shfl_xor_sync(~0u, sum, offset);
-                if (lane == 0) place_sum[i][threadIdx.x / 32] += sum;
-            }
-            if (lane % 4 == 0 && (!WINDOW || i == 0)) {
-                float2 *to = stat_row + (WINDOW ? 0 : list.place[i] * t.n);
-                if (row0 < tile.rows) to[0] = make_float2(now.x, delta.x);
-                if (row0 + 8 < tile.rows) to[8] = make_float2(now.y, delta.y);
-            }
-            pack(ds, s);
-            pin(ds);
-            pin(out);
-            products_begin();
-            multiply_columns<TILES>(out, ds, stages + item % STAGES * memory::STAGE_BYTES);
-            products_commit();
-        };
+        auto add_gradient =
+            [&](int i) { /* scores of tile i -> dS; dQ += dS K begins */
+                         float2 now = log2_sum;
+                         if (!WINDOW && i + 1 < count) log2_sum = kept(i + 1);
+                         products_wait<0>();
+                         pin(s);
+                         pin(dp);
+                         if (WINDOW)
+                             mask_window(s, i * TILE, t.window, tile.position);
+                         else if (live < TILE && !t.null_key)
+                             mask_keys(
+                                 s,
+                                 live); /* with a null key lse >= 0: p of the zero rows is at most 1, and meets zeros */
+                         float2 shift = now;
+                         if (WINDOW)
+                             shift = make_float2(now.x + slope * (float)row0, now.y + slope * (float)(row0 + 8));
+                         delta = score_gradients<WINDOW>(s, dp, to_log2, slope, (float)(lane % 4 * 2 - i * TILE), shift,
+                                                         delta, WINDOW ? 1.0f : list.weight[i]);
+                         if (!WINDOW) {
+                             float sum = (row0 < tile.rows ? delta.x : 0.0f) + (row0 + 8 < tile.rows ? delta.y : 0.0f);
+                             for (int offset = 4; offset < 32; offset *= 2)
+                                 sum += __shfl_xor_sync(~0u, sum, offset);
+                             if (lane == 0) place_sum[i][threadIdx.x / 32] += sum;
+                         }
+                         if (lane % 4 == 0 && (!WINDOW || i == 0)) {
+                             float2 *to = stat_row + (WINDOW ? 0 : list.place[i] * t.n);
+                             if (row0 < tile.rows) to[0] = make_float2(now.x, delta.x);
+                             if (row0 + 8 < tile.rows) to[8] = make_float2(now.y, delta.y);
+                         }
+                         pack(ds, s);
+                         pin(ds);
+                         pin(out);
+                         products_begin();
+                         multiply_columns<TILES>(out, ds, stages + item % STAGES * memory::STAGE_BYTES);
+                         products_commit();
+            };
         auto release = [&] {
             pin(out);
             pin(ds);
@@ -301,26 +309,44 @@ struct entry_cursor {
     }
 };
 
+static __device__ __forceinline__ float2 as_floats(float2 x) {
+    return x;
+}
+static __device__ __forceinline__ float2 as_floats(__nv_bfloat162 x) {
+    return __bfloat1622float2(x);
+}
+template <typename G> struct gradient_pair;
+template <> struct gradient_pair<float> {
+    using type = float2;
+    static __device__ type of(float x, float y) { return make_float2(x, y); }
+};
+template <> struct gradient_pair<bf16> {
+    using type = __nv_bfloat162;
+    static __device__ type of(float x, float y) { return __floats2bfloat162_rn(x, y); }
+};
+
+/* Adds d * factor to `count` rows, or overwrites them. What stands there is read all at once: its way from memory is
+ * longer than a tile's work. */
 template <int TILES, typename G>
-static __device__ __forceinline__ void store_gradient(const float (&d)[32 * TILES], float factor, rows<G> to, int64_t row,
-                                                      int column, int count, bool accumulate) {
+static __device__ __forceinline__ void store_gradient(const float (&d)[32 * TILES], float factor, rows<G> to,
+                                                      int64_t row, int column, int count, bool accumulate) {
+    using pair = typename gradient_pair<G>::type;
     int lane = threadIdx.x % 32, first = threadIdx.x / 32 * 16 + lane / 4;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        if (first + 8 * half >= count) continue;
-        G *at = to[row + first + 8 * half] + column + lane % 4 * 2;
+    for (int tile = 0; tile < TILES; tile++) {
+        pair old[16];
+        G *at = to[row + first] + column + tile * TILE + lane % 4 * 2;
 #pragma unroll
-        for (int i = 0; i < 8 * TILES; i++) {
-            float x = d[4 * i + 2 * half] * factor, y = d[4 * i + 2 * half + 1] * factor;
-            if constexpr (sizeof(G) == 4) {
-                float2 *p = (float2 *)(at + 8 * i);
-                float2 old = accumulate ? *p : make_float2(0.0f, 0.0f);
-                *p = make_float2(old.x + x, old.y + y);
-            } else {
-                __nv_bfloat162 *p = (__nv_bfloat162 *)(at + 8 * i);
-                float2 old = accumulate ? __bfloat1622float2(*p) : make_float2(0.0f, 0.0f);
-                *p = __floats2bfloat162_rn(old.x + x, old.y + y);
-            }
+        for (int i = 0; i < 16; i++)
+            old[i] = accumulate && first + i / 8 * 8 < count ? *(const pair *)(at + i / 8 * 8 * to.stride + i % 8 * 8)
+                                                             : gradient_pair<G>::of(0.0f, 0.0f);
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            int from = tile * 32 + i % 8 * 4 + i / 8 * 2;
+            float2 sum = as_floats(old[i]);
+            if (first + i / 8 * 8 < count)
+                *(pair *)(at + i / 8 * 8 * to.stride + i % 8 * 8) =
+                    gradient_pair<G>::of(fmaf(d[from], factor, sum.x), fmaf(d[from + 1], factor, sum.y));
         }
     }
 }
@@ -333,9 +359,9 @@ template <int DIM, int STAGES> struct dkv_memory {
 template <bool WINDOW, typename G, int DIM, int STAGES, int RESIDENT>
 static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     dkv_tiles(const __grid_constant__ tile_matrix q_map, const __grid_constant__ tile_matrix dout_map,
-             const __grid_constant__ tile_matrix k_map, const __grid_constant__ tile_matrix v_map,
-             const __grid_constant__ attend_task t, rows<G> dk, rows<G> dv, const int32_t *entry_begin,
-             const place_entry *entries, const float2 *stat, bool accumulate) {
+              const __grid_constant__ tile_matrix k_map, const __grid_constant__ tile_matrix v_map,
+              const __grid_constant__ attend_task t, rows<G> dk, rows<G> dv, const int32_t *entry_begin,
+              const place_entry *entries, const float2 *stat, bool accumulate) {
     using memory = dkv_memory<DIM, STAGES>;
     constexpr int TILES = memory::TILES;
     extern __shared__ uint8_t raw[];
@@ -347,27 +373,19 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 + lane / 4;
     int head = (int)blockIdx.y, block = (int)blockIdx.x;
 
-    entry_cursor cursor;
-    int64_t key_row;
-    int keys;
+    int64_t key_row, tiles = WINDOW ? (t.length + TILE - 1) / TILE : 1, offset = WINDOW ? block % tiles * TILE : 0;
+    int keys = t.live_rows, first_entry = 0, last_entry = 0;
     if (WINDOW) {
-        int64_t tiles = (t.length + TILE - 1) / TILE, sequence = block / tiles, offset = block % tiles * TILE;
-        int64_t last = offset + TILE - 1 + t.window < t.length - 1 ? offset + TILE - 1 + t.window : t.length - 1;
-        key_row = sequence * t.length + offset;
+        key_row = block / tiles * t.length + offset;
         keys = t.length - offset < TILE ? (int)(t.length - offset) : TILE;
-        cursor.begin(nullptr, 0, 0);
-        cursor.now = {(int)key_row, (int)(last - offset + 1), 1.0f, 0};
     } else {
         key_row = (int64_t)block * t.slot_rows;
-        keys = t.live_rows;
         if (entry_begin) {
-            cursor.begin(entries, entry_begin[block], entry_begin[block + 1]);
-        } else {
-            cursor.begin(nullptr, 0, 0);
-            cursor.now = {block * t.positions, t.positions, 1.0f, 0};
+            first_entry = entry_begin[block];
+            last_entry = entry_begin[block + 1];
+            if (first_entry == last_entry) return; /* nobody read this slot: there is nothing to add */
         }
     }
-    if (cursor.now.rows == 0 && accumulate) return; /* nobody read this slot */
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++)
@@ -381,6 +399,21 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     fence_async();
     __syncthreads();
 
+    /* Window: the box is 64 rows, so rows behind a sequence's end come too; they are masked. */
+    fill_begin(&k_full, 2 * TILES * (WINDOW ? TILE : keys) * 128);
+    for (int i = 0; i < TILES; i++) {
+        tile_copy(k_tiles + i * TILE_BYTES, k_map, head * DIM + i * TILE, (int)key_row, &k_full);
+        tile_copy(v_tiles + i * TILE_BYTES, v_map, head * DIM + i * TILE, (int)key_row, &k_full);
+    }
+    fill_end(&k_full);
+    entry_cursor cursor;
+    cursor.begin(entries, first_entry, last_entry);
+    if (WINDOW) {
+        int64_t last = offset + TILE - 1 + t.window < t.length - 1 ? offset + TILE - 1 + t.window : t.length - 1;
+        cursor.now = {(int)key_row, (int)(last - offset + 1), 1.0f, 0};
+    } else if (!entry_begin) {
+        cursor.now = {block * t.positions, t.positions, 1.0f, 0};
+    }
     auto fill = [&](int stage) {
         uint8_t *to = stages + stage * memory::STAGE_BYTES;
         if (threadIdx.x == 0) entry[stage] = cursor.now;
@@ -398,13 +431,6 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
         }
         cursor.advance();
     };
-    /* Window: the box is 64 rows, so rows behind a sequence's end come too; they are masked. */
-    fill_begin(&k_full, 2 * TILES * (WINDOW ? TILE : keys) * 128);
-    for (int i = 0; i < TILES; i++) {
-        tile_copy(k_tiles + i * TILE_BYTES, k_map, head * DIM + i * TILE, (int)key_row, &k_full);
-        tile_copy(v_tiles + i * TILE_BYTES, v_map, head * DIM + i * TILE, (int)key_row, &k_full);
-    }
-    fill_end(&k_full);
     int filled = 0;
     for (; filled < STAGES && cursor.now.rows > 0; filled++)
         fill(filled);
@@ -426,58 +452,63 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
         products_commit();
     };
     barrier_wait(&k_full, 0);
-    auto add_gradients = [&](int item) { /* scores of an item -> P^T, dS^T; dV += P^T dO and dK += dS^T Q begin */
-        int stage = item % STAGES;
-        const uint8_t *from = stages + stage * memory::STAGE_BYTES;
-        place_entry now = entry[stage];
-        /* Window: query column c, key row r: distance behind + c - r. */
-        int behind = WINDOW ? now.row - (int)key_row : 0;
-        bool masked = now.rows < TILE || (WINDOW && (behind == 0 || behind + TILE - 1 > t.window));
-        products_wait<0>();
-        pin(s);
-        pin(dp);
-        float first = WINDOW ? slope * (float)(row0 - behind - lane % 4 * 2) : 0.0f;
-        auto gradients = [&](auto some_masked) {
-            constexpr bool MASKED = decltype(some_masked)::value;
+    auto add_gradients =
+        [&](int item) { /* scores of an item -> P^T, dS^T; dV += P^T dO and dK += dS^T Q begin */
+                        int stage = item % STAGES;
+                        const uint8_t *from = stages + stage * memory::STAGE_BYTES;
+                        place_entry now = entry[stage];
+                        /* Window: query column c, key row r: distance behind + c - r. */
+                        int behind = WINDOW ? now.row - (int)key_row : 0;
+                        bool masked = now.rows < TILE || (WINDOW && (behind == 0 || behind + TILE - 1 > t.window));
+                        products_wait<0>();
+                        pin(s);
+                        pin(dp);
+                        float first = WINDOW ? slope * (float)(row0 - behind - lane % 4 * 2) : 0.0f;
+                        auto gradients = [&](auto some_masked) {
+                            constexpr bool MASKED = decltype(some_masked)::value;
 #pragma unroll
-            for (int i = 0; i < 32; i += 4) {
-                int column = i * 2 + lane % 4 * 2;
-                float4 st = *(const float4 *)&stats[stage][column]; /* two queries: log2 of the sum, delta */
-                float bias0 = WINDOW ? fmaf(slope, -2.0f * i, first) : 0.0f, bias1 = WINDOW ? bias0 - slope : 0.0f;
-                float less0 = bias0 - st.x, less1 = bias1 - st.z, eight = 8.0f * slope;
-                float x[4] = {power2(fmaf(s[i], to_log2, less0)), power2(fmaf(s[i + 1], to_log2, less1)),
-                              power2(fmaf(s[i + 2], to_log2, WINDOW ? less0 + eight : less0)),
-                              power2(fmaf(s[i + 3], to_log2, WINDOW ? less1 + eight : less1))};
+                            for (int i = 0; i < 32; i += 4) {
+                                int column = i * 2 + lane % 4 * 2;
+                                float4 st =
+                                    *(const float4 *)&stats[stage][column]; /* two queries: log2 of the sum, delta */
+                                float bias0 = WINDOW ? fmaf(slope, -2.0f * i, first) : 0.0f,
+                                      bias1 = WINDOW ? bias0 - slope : 0.0f;
+                                float less0 = bias0 - st.x, less1 = bias1 - st.z, eight = 8.0f * slope;
+                                float x[4] = {power2(fmaf(s[i], to_log2, less0)),
+                                              power2(fmaf(s[i + 1], to_log2, less1)),
+                                              power2(fmaf(s[i + 2], to_log2, WINDOW ? less0 + eight : less0)),
+                                              power2(fmaf(s[i + 3], to_log2, WINDOW ? less1 + eight : less1))};
 #pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    bool seen = true;
-                    if (MASKED) {
-                        int distance = behind + column + j % 2 - row0 - j / 2 * 8;
-                        seen = column + j % 2 < now.rows && (!WINDOW || (distance >= 0 && distance <= t.window));
-                    }
-                    float q = WINDOW ? x[j] : x[j] * now.weight;
-                    s[i + j] = seen ? q : 0.0f;
-                    dp[i + j] = seen ? q * (dp[i + j] - (j % 2 ? st.w : st.y)) : 0.0f;
-                }
-            }
+                                for (int j = 0; j < 4; j++) {
+                                    bool seen = true;
+                                    if (MASKED) {
+                                        int distance = behind + column + j % 2 - row0 - j / 2 * 8;
+                                        seen = column + j % 2 < now.rows &&
+                                               (!WINDOW || (distance >= 0 && distance <= t.window));
+                                    }
+                                    float q = WINDOW ? x[j] : x[j] * now.weight;
+                                    s[i + j] = seen ? q : 0.0f;
+                                    dp[i + j] = seen ? q * (dp[i + j] - (j % 2 ? st.w : st.y)) : 0.0f;
+                                }
+                            }
+                        };
+                        if (masked) {
+                            rarely();
+                            gradients(std::true_type{});
+                        } else {
+                            gradients(std::false_type{});
+                        }
+                        pack(p, s);
+                        pack(ds, dp);
+                        pin(p);
+                        pin(ds);
+                        pin(sum_k);
+                        pin(sum_v);
+                        products_begin();
+                        multiply_columns<TILES>(sum_v, p, from + TILES * TILE_BYTES);
+                        multiply_columns<TILES>(sum_k, ds, from);
+                        products_commit();
         };
-        if (masked) {
-            rarely();
-            gradients(std::true_type{});
-        } else {
-            gradients(std::false_type{});
-        }
-        pack(p, s);
-        pack(ds, dp);
-        pin(p);
-        pin(ds);
-        pin(sum_k);
-        pin(sum_v);
-        products_begin();
-        multiply_columns<TILES>(sum_v, p, from + TILES * TILE_BYTES);
-        multiply_columns<TILES>(sum_k, ds, from);
-        products_commit();
-    };
     auto release = [&](int item) {
         pin(sum_k);
         pin(sum_v);

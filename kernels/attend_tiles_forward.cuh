@@ -1,13 +1,13 @@
 /* attend_tiles_forward.cuh -- attention of bf16 tiles with matrix units, forward.
  *
- * A group of 128 threads is one head of 64 query rows (chunks: of one block of rows, 64 at a time). Q's fragments stay in
- * registers; K and V tiles pass through a ring of stages, copied straight from the pool's slots. For each tile: S = Q K^T
- * (32 sums a thread), exponentials in registers, and these as the A operand of O += P V. With chunks each softmax is whole
- * inside its tile, so P is scaled by weight / sum before the product and nothing is rescaled later. Several groups share a
- * multiprocessor: while one computes exponentials, the others' products run.
+ * A group of 128 threads is one head of 64 query rows (chunks: of one block of rows, 64 at a time). Q's fragments stay
+ * in registers; K and V tiles pass through a ring of stages, copied straight from the pool's slots. For each tile: S =
+ * Q K^T (32 sums a thread), exponentials in registers, and these as the A operand of O += P V. With chunks each softmax
+ * is whole inside its tile, so P is scaled by weight / sum before the product and nothing is rescaled later. Several
+ * groups share a multiprocessor: while one computes exponentials, the others' products run.
  *
- * Bound by the L2 cache: a tile pair is 16 KiB for 4 * 64^3 operations. Groups of heads are the grid's slow axis, so that
- * K and V of the heads at work fit in that cache where those of all heads would not. */
+ * Bound by the L2 cache: a tile pair is 16 KiB for 4 * 64^3 operations. Groups of heads are the grid's slow axis, so
+ * that K and V of the heads at work fit in that cache where those of all heads would not. */
 #pragma once
 #include "kernels/attend_cuda.cuh"
 #include "kernels/tiles.cuh"
@@ -26,7 +26,7 @@ static __device__ __forceinline__ void list_places(place_list *list, const atten
     for (int first = 0; first < t.k; first += 32) {
         int i = first + lane;
         int32_t slot = i < t.k ? block_slot(t, block, i) : -1;
-        float weight = slot < 0 ? 0.0f : block_weight(t, block, i);
+        float weight = i < t.k ? block_weight(t, block, i) : 0.0f;
         bool take = slot >= 0 && (all || weight != 0.0f);
         unsigned taken = __ballot_sync(~0u, take);
         int at = count + __popc(taken & ((1u << lane) - 1));
@@ -135,7 +135,8 @@ struct running {
     float top0, top1, sum0, sum1;
 };
 /* `keys` more: s becomes p; returns by how much earlier sums shrink. The first tile holds a key for every row. */
-static __device__ __forceinline__ float2 softmax_window(running &a, float (&s)[32], float to_log2, float slope, int behind) {
+static __device__ __forceinline__ float2 softmax_window(running &a, float (&s)[32], float to_log2, float slope,
+                                                        int behind) {
     float top0 = a.top0, top1 = a.top1, first = slope * (float)((int)(threadIdx.x % 4) * 2 - behind);
 #pragma unroll
     for (int i = 0; i < 32; i += 4) {
@@ -164,7 +165,8 @@ static __device__ __forceinline__ float2 softmax_window(running &a, float (&s)[3
     return shrink;
 }
 
-template <int HALVES> static __device__ __forceinline__ void scale_rows(float (&o)[32 * HALVES], float first, float second) {
+template <int HALVES>
+static __device__ __forceinline__ void scale_rows(float (&o)[32 * HALVES], float first, float second) {
 #pragma unroll
     for (int i = 0; i < 32 * HALVES; i += 4) {
         o[i] *= first;
@@ -176,10 +178,11 @@ template <int HALVES> static __device__ __forceinline__ void scale_rows(float (&
 
 /* Rows outside of all blocks, and (partial, lse) places that are empty, of this thread block's head. */
 template <int DIM>
-static __device__ void fill_empty(const attend_task &t, int64_t block, int head, int64_t begin, int64_t end, rows<bf16> o,
-                                  rows<float> lse, bool partial) {
+static __device__ void fill_empty(const attend_task &t, int64_t block, int head, int64_t begin, int64_t end,
+                                  rows<bf16> o, rows<float> lse, bool partial) {
     auto clear = [&](int64_t first, int64_t last, int place) {
-        for (int64_t i = first * (DIM / 8) + threadIdx.x; (partial || place == 0) && i < last * (DIM / 8); i += WARPGROUP)
+        for (int64_t i = first * (DIM / 8) + threadIdx.x; (partial || place == 0) && i < last * (DIM / 8);
+             i += WARPGROUP)
             *(uint4 *)(o[place * t.n + i / (DIM / 8)] + head * DIM + i % (DIM / 8) * 8) = make_uint4(0, 0, 0, 0);
         for (int64_t r = first + threadIdx.x; lse.data && r < last; r += WARPGROUP)
             lse[place * t.n + r][head] = -INFINITY;
@@ -205,8 +208,8 @@ template <int DIM, int STAGES> struct forward_memory {
 template <bool WINDOW, int DIM, int STAGES, int RESIDENT>
 static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     forward_tiles(const __grid_constant__ tile_matrix q_map, const __grid_constant__ tile_matrix k_map,
-                 const __grid_constant__ tile_matrix v_map, const __grid_constant__ attend_task t, rows<bf16> o,
-                 rows<float> lse, bool partial) {
+                  const __grid_constant__ tile_matrix v_map, const __grid_constant__ attend_task t, rows<bf16> o,
+                  rows<float> lse, bool partial) {
     using memory = forward_memory<DIM, STAGES>;
     constexpr int TILES = memory::TILES;
     extern __shared__ uint8_t raw[];
@@ -231,11 +234,21 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     } else {
         begin = block_begin(t, block);
         end = block_begin(t, block + 1);
+    }
+    auto fill_queries = [&](int64_t row) {
+        fill_begin(&q_full, TILES * TILE_BYTES);
+        for (int i = 0; i < TILES; i++)
+            tile_copy(q_tiles + i * TILE_BYTES, q_map, head * DIM + i * TILE, (int)row, &q_full);
+        fill_end(&q_full);
+    };
+    __syncthreads();
+    if (WINDOW || begin < end) fill_queries(WINDOW ? tile.row : begin); /* on their way while the places are listed */
+    if (!WINDOW) {
         if (threadIdx.x < 32) list_places(&list, t, block, partial || lse.data);
         /* Copies bring live rows only: what lies behind them in a slot is never read, and must count as finite. */
         for (int i = threadIdx.x; live < TILE && i < (TILE - live) * 2 * STAGES * TILES * 8; i += WARPGROUP)
-            *(uint4 *)(stages + i / 8 % (2 * STAGES * TILES) * TILE_BYTES + (live + i / 8 / (2 * STAGES * TILES)) * 128 +
-                       i % 8 * 16) = make_uint4(0, 0, 0, 0);
+            *(uint4 *)(stages + i / 8 % (2 * STAGES * TILES) * TILE_BYTES +
+                       (live + i / 8 / (2 * STAGES * TILES)) * 128 + i % 8 * 16) = make_uint4(0, 0, 0, 0);
         fence_async();
     }
     __syncthreads();
@@ -255,17 +268,8 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
         fill_end(barrier);
         filled_index = filled_index + 1 == count ? 0 : filled_index + 1;
     };
-    auto fill_queries = [&](int64_t row) {
-        fill_begin(&q_full, TILES * TILE_BYTES);
-        for (int i = 0; i < TILES; i++)
-            tile_copy(q_tiles + i * TILE_BYTES, q_map, head * DIM + i * TILE, (int)row, &q_full);
-        fill_end(&q_full);
-    };
-    if (query_tiles > 0) {
-        fill_queries(WINDOW ? tile.row : begin);
-        for (int i = 0; i < STAGES && i < items; i++)
-            fill(i);
-    }
+    for (int i = 0; i < STAGES && i < items; i++)
+        fill(i);
     if (!WINDOW) fill_empty<DIM>(t, block, head, begin, end, o, lse, partial);
 
     float to_log2 = t.scale * ATTEND_LOG2E, slope = WINDOW ? window_slope(t, head) : 0.0f;
@@ -294,40 +298,44 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
             products_commit();
         };
         auto add_values = [&](int i) { /* scores of tile i -> p; out += p V begins */
-            products_wait<0>();
-            pin(s);
-            if (WINDOW) {
-                mask_window(s, i * TILE, t.window, tile.position);
-                float2 shrink = softmax_window(a, s, to_log2, slope, i * TILE);
-                scale_rows<TILES>(out, shrink.x, shrink.y);
-            } else {
-                if (live < TILE && !zero_row) mask_keys(s, live);
-                float2 log2_sum = softmax_chunk(s, to_log2, t.null_key && !zero_row, partial ? 1.0f : list.weight[i]);
-                if (lse.data && lane % 4 == 0) {
-                    float *to = lse_row + list.place[i] * lse_plane;
-                    if (row0 < tile.rows) to[0] = log2_sum.x * ATTEND_LN2;
-                    if (row0 + 8 < tile.rows) to[8 * lse.stride] = log2_sum.y * ATTEND_LN2;
-                }
-            }
-            pack(p, s);
-            pin(p);
-            pin(out);
-            products_begin();
-            multiply_columns<TILES>(out, p, stages + item % STAGES * memory::STAGE_BYTES + TILES * TILE_BYTES);
-            products_commit();
+                                       products_wait<0>();
+                                       pin(s);
+                                       if (WINDOW) {
+                                           mask_window(s, i * TILE, t.window, tile.position);
+                                           float2 shrink = softmax_window(a, s, to_log2, slope, i * TILE);
+                                           scale_rows<TILES>(out, shrink.x, shrink.y);
+                                       } else {
+                                           if (live < TILE && !zero_row) mask_keys(s, live);
+                                           float2 log2_sum = softmax_chunk(s, to_log2, t.null_key && !zero_row,
+                                                                           partial ? 1.0f : list.weight[i]);
+                                           if (lse.data && lane % 4 == 0) {
+                                               float *to = lse_row + list.place[i] * lse_plane;
+                                               if (row0 < tile.rows) to[0] = log2_sum.x * ATTEND_LN2;
+                                               if (row0 + 8 < tile.rows) to[8 * lse.stride] = log2_sum.y * ATTEND_LN2;
+                                           }
+                                       }
+                                       pack(p, s);
+                                       pin(p);
+                                       pin(out);
+                                       products_begin();
+                                       multiply_columns<TILES>(
+                                           out, p, stages + item % STAGES * memory::STAGE_BYTES + TILES * TILE_BYTES);
+                                       products_commit();
         };
         auto release = [&](int i) { /* all warps are done with this stage */
-            pin(out);
-            pin(p);
-            __syncthreads();
-            if (item + STAGES < items) fill(item + STAGES);
-            if (!WINDOW && partial) {
-                store_rows<TILES>(out, 1.0f, q_tiles, o[list.place[i] * t.n + tile.row] + head * DIM, o.stride, tile.rows);
+                                    pin(out);
+                                    pin(p);
+                                    __syncthreads();
+                                    if (item + STAGES < items) fill(item + STAGES);
+                                    if (!WINDOW && partial) {
+                                        store_rows<TILES>(out, 1.0f, q_tiles,
+                                                          o[list.place[i] * t.n + tile.row] + head * DIM, o.stride,
+                                                          tile.rows);
 #pragma unroll
-                for (int c = 0; c < 32 * TILES; c++)
-                    out[c] = 0.0f;
-            }
-            item++;
+                                        for (int c = 0; c < 32 * TILES; c++)
+                                            out[c] = 0.0f;
+                                    }
+                                    item++;
         };
         /* The last round stands alone: a choice inside the loop would make the compiler wait for products in flight. */
         if (count) {

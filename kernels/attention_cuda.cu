@@ -25,22 +25,25 @@ static void forward(struct device *dev, struct mat o, struct mat q, struct mat k
     attend_cuda_forward(dev, "attention.forward", &t, o, {}, q, keys, values, false);
 }
 
-static struct attend_task sequences_of(struct mat q, struct mat k, struct mat v, int64_t length, int heads, int window) {
+static struct attend_task sequences_of(struct mat q, struct mat k, struct mat v, int64_t length, int heads,
+                                       int window) {
     struct attend_task t = task_of(q, heads, window);
-    assert(length > 0 && q.rows % length == 0 && k.rows == q.rows && v.rows == q.rows && k.cols == q.cols && v.cols == q.cols);
+    assert(length > 0 && q.rows % length == 0 && k.rows == q.rows && v.rows == q.rows && k.cols == q.cols &&
+           v.cols == q.cols);
     t.length = t.ring = length;
     return t;
 }
 
-static void forward_sequences(struct device *dev, struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v,
-                              int64_t length, int heads, int window) {
+static void forward_sequences(struct device *dev, struct mat o, struct mat lse, struct mat q, struct mat k,
+                              struct mat v, int64_t length, int heads, int window) {
     struct attend_task t = sequences_of(q, k, v, length, heads, window);
     assert(o.rows == q.rows && o.cols == q.cols && lse.type == DTYPE_F32 && lse.rows == q.rows && lse.cols == heads);
     attend_cuda_forward(dev, "attention.forward_sequences", &t, o, lse, q, k, v, false);
 }
 
-static void backward_sequences(struct device *dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout, struct mat o,
-                               struct mat lse, struct mat q, struct mat k, struct mat v, int64_t length, int heads, int window) {
+static void backward_sequences(struct device *dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout,
+                               struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v, int64_t length,
+                               int heads, int window) {
     struct attend_task t = sequences_of(q, k, v, length, heads, window);
     assert(dq.rows == q.rows && dk.rows == q.rows && dv.rows == q.rows && dout.rows == q.rows && o.rows == q.rows);
     assert(lse.type == DTYPE_F32 && lse.rows == q.rows && lse.cols == heads && dk.type == dv.type);

@@ -16,21 +16,22 @@ static struct attend_task task_of(struct mat q, struct mat k, struct mat v, int 
     return t;
 }
 
-static void forward(struct device *dev, struct mat o, struct mat q, struct mat k, struct mat v, int heads, int positions) {
+static void forward(struct device *dev, struct mat o, struct mat q, struct mat k, struct mat v, int heads,
+                    int positions) {
     struct attend_task t = task_of(q, k, v, heads, positions);
     assert(o.rows == q.rows && o.cols == q.cols);
     attend_cuda_forward(dev, "chunk_attention.forward", &t, o, {}, q, k, v, false);
 }
 
-static void forward_keep(struct device *dev, struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v, int heads,
-                         int positions) {
+static void forward_keep(struct device *dev, struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v,
+                         int heads, int positions) {
     struct attend_task t = task_of(q, k, v, heads, positions);
     assert(o.rows == q.rows && o.cols == q.cols && lse.type == DTYPE_F32 && lse.rows == q.rows && lse.cols == heads);
     attend_cuda_forward(dev, "chunk_attention.forward_keep", &t, o, lse, q, k, v, false);
 }
 
-static void backward(struct device *dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout, struct mat o, struct mat lse,
-                     struct mat q, struct mat k, struct mat v, int heads, int positions) {
+static void backward(struct device *dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout, struct mat o,
+                     struct mat lse, struct mat q, struct mat k, struct mat v, int heads, int positions) {
     struct attend_task t = task_of(q, k, v, heads, positions);
     assert(dq.rows == q.rows && dk.rows == q.rows && dv.rows == q.rows && dout.rows == q.rows && dk.type == dv.type);
     assert(lse.type == DTYPE_F32 && lse.rows == q.rows && lse.cols == heads);

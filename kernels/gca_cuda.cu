@@ -1,7 +1,8 @@
 /* gca_cuda.cu -- grouped cross-attention on a GPU: attend_cuda.cu's chunks, and the combination of kept parts. */
 #include "kernels/attend_cuda.cuh"
 
-static struct attend_task task_of(const struct gca_pool *pool, const struct gca_blocks *blocks, struct mat q, int heads) {
+static struct attend_task task_of(const struct gca_pool *pool, const struct gca_blocks *blocks, struct mat q,
+                                  int heads) {
     assert(heads > 0 && q.cols % heads == 0 && pool->keys.cols == q.cols && pool->values.cols == q.cols);
     assert(pool->live_rows >= 1 && pool->live_rows <= pool->slot_rows && pool->keys.rows == pool->values.rows);
     assert(blocks->blocks >= 0 && blocks->k >= 0);
@@ -37,15 +38,16 @@ static void forward_keep(struct device *dev, struct mat o, struct mat lse, struc
     attend_cuda_forward(dev, "gca.forward_keep", &t, o, lse, q, pool.keys, pool.values, false);
 }
 
-static void forward(struct device *dev, struct mat o, struct mat q, struct gca_pool pool, struct gca_blocks blocks, int heads) {
+static void forward(struct device *dev, struct mat o, struct mat q, struct gca_pool pool, struct gca_blocks blocks,
+                    int heads) {
     struct attend_task t = task_of(&pool, &blocks, q, heads);
     assert(o.rows == q.rows && o.cols == q.cols && blocks.weight);
     attend_cuda_forward(dev, "gca.forward", &t, o, {}, q, pool.keys, pool.values, false);
 }
 
-static void backward(struct device *dev, struct mat dq, struct mat dkeys, struct mat dvalues, float *dweight, struct mat dout,
-                     struct mat q, struct gca_pool pool, struct gca_blocks blocks, struct gca_inverse inverse, struct mat lse,
-                     int heads) {
+static void backward(struct device *dev, struct mat dq, struct mat dkeys, struct mat dvalues, float *dweight,
+                     struct mat dout, struct mat q, struct gca_pool pool, struct gca_blocks blocks,
+                     struct gca_inverse inverse, struct mat lse, int heads) {
     struct attend_task t = task_of(&pool, &blocks, q, heads);
     assert(dq.rows == q.rows && dq.cols == q.cols && dout.rows == q.rows && dout.cols == q.cols && blocks.weight);
     assert(dkeys.rows == pool.keys.rows && dvalues.rows == pool.keys.rows && dkeys.type == dvalues.type);
@@ -79,7 +81,9 @@ static __global__ void __launch_bounds__(128)
         for (int i = 0; i < k && !blocks.weight; i++)
             if (slot[i] >= 0) top = fmaxf(top, lse[i * n + row][head]);
         for (int i = 0; i < k; i++) {
-            float f = slot[i] < 0 ? 0.0f : blocks.weight ? blocks.weight[block * k + i] : expf(lse[i * n + row][head] - top);
+            float f = slot[i] < 0     ? 0.0f
+                      : blocks.weight ? blocks.weight[block * k + i]
+                                      : expf(lse[i * n + row][head] - top);
             factor[head * k + i] = f;
             sum += f;
         }
@@ -95,7 +99,8 @@ static __global__ void __launch_bounds__(128)
     }
 }
 
-static void combine(struct device *dev, struct mat o, struct mat part, struct mat lse, struct gca_blocks blocks, int heads) {
+static void combine(struct device *dev, struct mat o, struct mat part, struct mat lse, struct gca_blocks blocks,
+                    int heads) {
     assert(heads > 0 && o.cols % heads == 0 && part.cols == o.cols && part.rows == blocks.k * o.rows);
     assert(blocks.weight || (lse.rows == part.rows && lse.cols == heads && lse.type == DTYPE_F32));
     rows<float> sums = {(float *)lse.data, lse.stride};
@@ -103,11 +108,11 @@ static void combine(struct device *dev, struct mat o, struct mat part, struct ma
     int dim = (int)(o.cols / heads);
     assert(bytes <= 48 * 1024);
     if (o.type == DTYPE_F32)
-        launch(dev, "gca.combine", combine_rows<float>, (unsigned)o.rows, 128, bytes, rows_of<float>(o), rows_of<float>(part),
-               sums, blocks, heads, o.rows, dim);
+        launch(dev, "gca.combine", combine_rows<float>, (unsigned)o.rows, 128, bytes, rows_of<float>(o),
+               rows_of<float>(part), sums, blocks, heads, o.rows, dim);
     else
-        launch(dev, "gca.combine", combine_rows<bf16>, (unsigned)o.rows, 128, bytes, rows_of<bf16>(o), rows_of<bf16>(part),
-               sums, blocks, heads, o.rows, dim);
+        launch(dev, "gca.combine", combine_rows<bf16>, (unsigned)o.rows, 128, bytes, rows_of<bf16>(o),
+               rows_of<bf16>(part), sums, blocks, heads, o.rows, dim);
 }
 
 extern "C" const struct gca_ops gca_cuda = {partial, combine, forward_keep, backward, forward};

@@ -1,10 +1,11 @@
-/* tiles.cuh -- matrix units by name, for kernels that are written once and run on two kinds of card: Hopper (sm_90a: bulk
- * tensor copies, products of a warpgroup) and Ampere and later (sm_80: cp.async, mma.sync). The compiler makes a version
- * for each; on Hopper's thread 0 alone copies, elsewhere all threads do, and products are done when they return.
+/* tiles.cuh -- matrix units by name, for kernels that are written once and run on two kinds of card: Hopper (sm_90a:
+ * bulk tensor copies, products of a warpgroup) and Ampere and later (sm_80: cp.async, mma.sync). The compiler makes a
+ * version for each; on Hopper's thread 0 alone copies, elsewhere all threads do, and products are done when they
+ * return.
  *
  * A tile is 64 rows of 64 bf16 (128 bytes a row, 8 KiB), its 16-byte pieces swizzled over the rows' low three bits as
- * Hopper's copy engine writes it: piece c of row r lies at r * 128 + ((c ^ (r & 7)) << 4). Tiles lie at multiples of 1 KiB.
- * Wider heads are several tiles, one behind the other.
+ * Hopper's copy engine writes it: piece c of row r lies at r * 128 + ((c ^ (r & 7)) << 4). Tiles lie at multiples of 1
+ * KiB. Wider heads are several tiles, one behind the other.
  *
  * A group is 128 threads. Accumulators of 64 x 64 (and fragments of A) lie as those of mma.m16n8k16: warp w has rows
  * 16w .. 16w+15; thread `lane` of it has rows lane/4 and lane/4 + 8 and of each 8 columns the two at 2 * (lane % 4):
@@ -61,8 +62,7 @@ static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, uint32_t 
 #endif
     asm volatile("{\n"
                  ".reg .pred done;\n"
-                 "again:\n"
-                 BARRIER_TRY " done, [%0], %1;\n"
+                 "again:\n" BARRIER_TRY " done, [%0], %1;\n"
                  "@done bra over;\n"
                  "bra again;\n"
                  "over:\n"
@@ -84,7 +84,8 @@ static __device__ __forceinline__ void fill_end(uint64_t *barrier) {
 #endif
 }
 /* The tile whose first element is (row, column); rows outside of the matrix read as 0. Rows from `box` on stay. */
-static __device__ __forceinline__ void tile_copy(uint8_t *tile, const tile_matrix &m, int column, int row, uint64_t *barrier) {
+static __device__ __forceinline__ void tile_copy(uint8_t *tile, const tile_matrix &m, int column, int row,
+                                                 uint64_t *barrier) {
 #if HOPPER
     if (threadIdx.x == 0)
         asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -96,7 +97,8 @@ static __device__ __forceinline__ void tile_copy(uint8_t *tile, const tile_matri
         int r = i / 8, c = i % 8;
         bool inside = row + r >= 0 && row + r < m.rows;
         const bf16 *from = m.data + (inside ? row + r : 0) * m.stride + column + c * 8;
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(tile + r * 128 + ((c ^ (r & 7)) << 4))),
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                         shared_address(tile + r * 128 + ((c ^ (r & 7)) << 4))),
                      "l"(from), "r"(inside ? 16 : 0)
                      : "memory");
     }
@@ -164,11 +166,13 @@ static __device__ __forceinline__ void load_matrices(uint32_t *a, const uint8_t 
                      : "memory");
 }
 /* Rows of tiles as A: fragments of this warp's 16 rows. */
-template <int TILES> static __device__ __forceinline__ void load_fragments(uint32_t (&a)[16 * TILES], const uint8_t *tiles) {
+template <int TILES>
+static __device__ __forceinline__ void load_fragments(uint32_t (&a)[16 * TILES], const uint8_t *tiles) {
     int lane = threadIdx.x % 32;
 #pragma unroll
     for (int s = 0; s < 4 * TILES; s++)
-        load_matrices<false>(a + 4 * s, tiles + s / 4 * TILE_BYTES, threadIdx.x / 32 * 16 + lane % 16, s % 4 * 2 + lane / 16);
+        load_matrices<false>(a + 4 * s, tiles + s / 4 * TILE_BYTES, threadIdx.x / 32 * 16 + lane % 16,
+                             s % 4 * 2 + lane / 16);
 }
 #if HOPPER
 /* How the matrix units find a tile: address / 16, 1024 bytes from 8 rows to the next 8, 128-byte swizzle. */
@@ -187,8 +191,7 @@ static __device__ __forceinline__ uint64_t tile_descriptor(const void *tile) {
 
 /* d (+)= A B, 64x64x16, A of registers. TURN 0: B's tile has a row for each column of d (d = A tile^T); 1: for each
  * step of the sum (d = A tile). */
-template <int TURN>
-static __device__ __forceinline__ void product(float *d, const uint32_t *a, uint64_t b, int add) {
+template <int TURN> static __device__ __forceinline__ void product(float *d, const uint32_t *a, uint64_t b, int add) {
     asm volatile("{\n"
                  ".reg .pred p;\n"
                  "setp.ne.b32 p, %37, 0;\n"
@@ -211,7 +214,8 @@ static __device__ __forceinline__ void product_tiles(float *d, uint64_t a, uint6
 
 /* d = A (tiles of TILES * 64 columns)^T. */
 template <int TILES>
-static __device__ __forceinline__ void multiply_rows(float (&d)[32], const uint32_t (&a)[16 * TILES], const uint8_t *tiles) {
+static __device__ __forceinline__ void multiply_rows(float (&d)[32], const uint32_t (&a)[16 * TILES],
+                                                     const uint8_t *tiles) {
 #pragma unroll
     for (int s = 0; s < 4 * TILES; s++)
         product<0>(d, a + 4 * s, tile_descriptor(tiles + s / 4 * TILE_BYTES) + s % 4 * 2, s > 0);
@@ -220,12 +224,13 @@ template <int TILES>
 static __device__ __forceinline__ void multiply_tiles(float (&d)[32], const uint8_t *a, const uint8_t *b) {
 #pragma unroll
     for (int s = 0; s < 4 * TILES; s++)
-        product_tiles(d, tile_descriptor(a + s / 4 * TILE_BYTES) + s % 4 * 2, tile_descriptor(b + s / 4 * TILE_BYTES) + s % 4 * 2,
-                      s > 0);
+        product_tiles(d, tile_descriptor(a + s / 4 * TILE_BYTES) + s % 4 * 2,
+                      tile_descriptor(b + s / 4 * TILE_BYTES) + s % 4 * 2, s > 0);
 }
 /* d += A tiles, A 64 x 64. */
 template <int TILES>
-static __device__ __forceinline__ void multiply_columns(float (&d)[32 * TILES], const uint32_t (&a)[16], const uint8_t *tiles) {
+static __device__ __forceinline__ void multiply_columns(float (&d)[32 * TILES], const uint32_t (&a)[16],
+                                                        const uint8_t *tiles) {
 #pragma unroll
     for (int i = 0; i < TILES; i++)
 #pragma unroll
@@ -253,7 +258,8 @@ static __device__ __forceinline__ void product_rows(float (&d)[32], const uint32
     }
 }
 template <int TILES>
-static __device__ __forceinline__ void multiply_rows(float (&d)[32], const uint32_t (&a)[16 * TILES], const uint8_t *tiles) {
+static __device__ __forceinline__ void multiply_rows(float (&d)[32], const uint32_t (&a)[16 * TILES],
+                                                     const uint8_t *tiles) {
 #pragma unroll
     for (int i = 0; i < 32; i++)
         d[i] = 0.0f;
@@ -270,12 +276,14 @@ static __device__ __forceinline__ void multiply_tiles(float (&d)[32], const uint
 #pragma unroll
     for (int s = 0; s < 4 * TILES; s++) {
         uint32_t fragment[4];
-        load_matrices<false>(fragment, a + s / 4 * TILE_BYTES, threadIdx.x / 32 * 16 + lane % 16, s % 4 * 2 + lane / 16);
+        load_matrices<false>(fragment, a + s / 4 * TILE_BYTES, threadIdx.x / 32 * 16 + lane % 16,
+                             s % 4 * 2 + lane / 16);
         product_rows(d, fragment, b + s / 4 * TILE_BYTES, s % 4);
     }
 }
 template <int TILES>
-static __device__ __forceinline__ void multiply_columns(float (&d)[32 * TILES], const uint32_t (&a)[16], const uint8_t *tiles) {
+static __device__ __forceinline__ void multiply_columns(float (&d)[32 * TILES], const uint32_t (&a)[16],
+                                                        const uint8_t *tiles) {
     int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < TILES; i++)

@@ -16,12 +16,14 @@
         }                                                                                                              \
     } while (0)
 
+static cudaStream_t device_stream; /* a blocking one: ordered with copies */
 static void *device_scratch_memory;
 static int device_architecture_seen; /* 0: the card's; a test sets 75, where plain kernels run */
 
 extern "C" {
 cudaStream_t device_cuda_stream(struct device *) {
-    return 0;
+    if (!device_stream) GPU(cudaStreamCreate(&device_stream));
+    return device_stream;
 }
 void *device_cuda_scratch(struct device *, size_t bytes) {
     if (!device_scratch_memory) GPU(cudaMalloc(&device_scratch_memory, DEVICE_CUDA_SCRATCH_BYTES));

@@ -1,5 +1,5 @@
-/* bench_ceiling.cu -- what the card gives to simple work: a large bf16 product (cuBLAS, random numbers: zeros run faster)
- * and a large copy. Prints the TFLOP/s and GB/s, alone on two lines. */
+/* bench_ceiling.cu -- what the card gives to simple work: a large bf16 product (cuBLAS, random numbers: zeros run
+ * faster) and a large copy. Prints the TFLOP/s and GB/s, alone on two lines. */
 #include "tests/device/attention_device.cuh"
 #include <cublas_v2.h>
 
@@ -18,8 +18,8 @@ int main(void) {
     for (int turn = 0; turn < 2; turn++) {
         GPU(cudaEventRecord(begin));
         for (int i = 0; i < 20; i++)
-            cublasGemmEx(blas, CUBLAS_OP_T, CUBLAS_OP_N, n, n, n, &one, a, CUDA_R_16BF, n, b, CUDA_R_16BF, n, &zero, c, CUDA_R_16BF,
-                         n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+            cublasGemmEx(blas, CUBLAS_OP_T, CUBLAS_OP_N, n, n, n, &one, a, CUDA_R_16BF, n, b, CUDA_R_16BF, n, &zero, c,
+                         CUDA_R_16BF, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
         GPU(cudaEventRecord(end));
         GPU(cudaEventSynchronize(end));
         GPU(cudaEventElapsedTime(&ms, begin, end));

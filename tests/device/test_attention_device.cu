@@ -27,9 +27,7 @@ struct problem {
     int heads, dim;
     std::function<std::vector<group>(int64_t row, int head)> groups;
 };
-template <typename R> struct answers {
-    std::vector<R> o, part, lse, dq, dk, dv, dweight;
-};
+template <typename R> struct answers { std::vector<R> o, part, lse, dq, dk, dv, dweight; };
 
 template <typename R, bool ROUND> static R stored(R x) {
     return ROUND ? (R)as_bf16((float)x) : x;
@@ -68,6 +66,16 @@ static answers<R> solve(const problem &p, const std::vector<float> &q, const std
                 sum = s.null_key ? (R)exp(-top) : 0;
                 for (size_t j = 0; j < count; j++)
                     sum += (R)exp(score[j] - top);
+                /* Backward knows the softmax by its kept lse alone, whose rounding is part of the contract, and finds
+                 * the scores again: in another order of summation, as another kernel would. */
+                std::vector<R> again(count);
+                R lse = top + (R)log(sum);
+                for (size_t j = 0; j < count; j++) {
+                    R dot = 0;
+                    for (int t = p.dim - 1; t >= 0; t--)
+                        dot += (R)x[t] * (R)k[s.keys[j] * d + h * p.dim + t];
+                    again[j] = stored<R, ROUND>((R)exp(stored<R, ROUND>(dot * scale + (R)s.bias[j]) - lse));
+                }
                 for (size_t j = 0; j < count; j++) {
                     score[j] = stored<R, ROUND>((R)exp(score[j] - top) / sum);
                     R dot = 0;
@@ -79,21 +87,22 @@ static answers<R> solve(const problem &p, const std::vector<float> &q, const std
                     dp[j] = stored<R, ROUND>(dot);
                 }
                 int64_t k_of = s.place < 0 ? 0 : s.place % per_place;
-                a.lse[(k_of * p.n + r) * p.heads + h] = top + (R)log(sum);
+                a.lse[(k_of * p.n + r) * p.heads + h] = lse;
                 for (int t = 0; t < p.dim; t++) {
                     o[t] = stored<R, ROUND>(o[t]);
                     a.part[(k_of * p.n + r) * d + h * p.dim + t] = o[t];
                     out[t] += (R)s.weight * o[t];
-                    delta += (R)g[t] * o[t];
                 }
+                for (size_t j = 0; j < count; j++)
+                    delta += again[j] * dp[j];
                 if (s.place >= 0) a.dweight[s.place] += delta;
                 for (size_t j = 0; j < count; j++) {
-                    R ds = stored<R, ROUND>(score[j] * (dp[j] - delta) * (R)s.weight);
+                    R ds = stored<R, ROUND>(again[j] * (dp[j] - delta) * (R)s.weight);
                     for (int t = 0; t < p.dim; t++) {
                         int64_t at = s.keys[j] * d + h * p.dim + t;
                         dq[t] += ds * scale * (R)k[at];
                         a.dk[at] += ds * scale * (R)x[t];
-                        a.dv[at] += (R)s.weight * score[j] * (R)g[t];
+                        a.dv[at] += (R)s.weight * again[j] * (R)g[t];
                     }
                 }
             }
@@ -123,7 +132,8 @@ static guarded guarded_make(enum dtype type, int64_t rows, int64_t cols, const s
     std::vector<bf16> narrow(size);
     for (int64_t i = 0; i < size; i++)
         narrow[i] = __float2bfloat16_rn(all[i]);
-    GPU(cudaMemcpy(g.memory, type == DTYPE_F32 ? (void *)all.data() : (void *)narrow.data(), g.bytes, cudaMemcpyHostToDevice));
+    GPU(cudaMemcpy(g.memory, type == DTYPE_F32 ? (void *)all.data() : (void *)narrow.data(), g.bytes,
+                   cudaMemcpyHostToDevice));
     g.m = {(char *)g.memory + (stride + 8) * each, type, rows, cols, stride};
     return g;
 }
@@ -145,7 +155,8 @@ static std::vector<float> guarded_read(const guarded &g) {
             if (inside)
                 out[(r - 1) * g.m.cols + c - 8] = all[r * g.m.stride + c];
             else if (all[r * g.m.stride + c] != guard)
-                printf("FAILED %s: wrote outside of a matrix\n", place_name), failures++, r = g.m.rows + 2, c = g.m.stride;
+                printf("FAILED %s: wrote outside of a matrix\n", place_name), failures++, r = g.m.rows + 2,
+                                                                                          c = g.m.stride;
         }
     return out;
 }
@@ -168,8 +179,8 @@ static void compare(const char *what, const std::vector<float> &twin, const std:
     checks++;
     if (!wrong) return;
     failures++;
-    printf("FAILED %s, %s: index %zu of %zu is %.9g, truth %.9g; worst error of the naive loops %g\n", place_name, what, at,
-           truth.size(), (double)twin[at], truth[at], worst);
+    printf("FAILED %s, %s: index %zu of %zu is %.9g, truth %.9g; worst error of the naive loops %g\n", place_name, what,
+           at, truth.size(), (double)twin[at], truth[at], worst);
 }
 static void same_bits(const char *what, const std::vector<float> &a, const std::vector<float> &b) {
     checks++;
@@ -185,8 +196,8 @@ static std::vector<float> random_vector(int64_t n, float scale) {
 }
 
 static problem chunk_problem(int64_t n, int64_t key_rows, int heads, int dim, const std::vector<int64_t> &row_begin,
-                             const std::vector<int32_t> &slot, const std::vector<float> &weight, int k, int slot_rows, int live,
-                             bool null_key) {
+                             const std::vector<int32_t> &slot, const std::vector<float> &weight, int k, int slot_rows,
+                             int live, bool null_key) {
     problem p = {n, key_rows, (int64_t)slot.size(), heads, dim, {}};
     p.groups = [=](int64_t row, int) {
         std::vector<group> all;
@@ -216,8 +227,9 @@ struct gca_shape {
 };
 enum { SLOTS = 7 };
 
-static void check_oracle(const problem &p, const answers<double> &a, const std::vector<float> &q, const std::vector<float> &k,
-                         const std::vector<float> &v, const std::vector<float> &dout, int64_t per_place) {
+static void check_oracle(const problem &p, const answers<double> &a, const std::vector<float> &q,
+                         const std::vector<float> &k, const std::vector<float> &v, const std::vector<float> &dout,
+                         int64_t per_place) {
     /* Finite differences of sum(o * dout), a few elements of each input. The step is exact in float. */
     const float step = 1.0f / 256;
     const std::vector<float> *inputs[3] = {&q, &k, &v};
@@ -238,7 +250,8 @@ static void check_oracle(const problem &p, const answers<double> &a, const std::
             double numeric = (value[1] - value[0]) / (2.0 * step), analytic = (*gradients[which])[at];
             checks++;
             if (!(fabs(numeric - analytic) <= 2e-3 * (fabs(analytic) + 1.0)))
-                printf("FAILED %s: the oracle's gradient %d is %g, differences say %g\n", place_name, which, analytic, numeric),
+                printf("FAILED %s: the oracle's gradient %d is %g, differences say %g\n", place_name, which, analytic,
+                       numeric),
                     failures++;
         }
 }
@@ -256,19 +269,21 @@ static void test_gca(const gca_shape &s) {
         slot[i] = i % 5 == 4 || (blocks > 2 && i / s.k == 1) ? -1 : (int32_t)(random_uniform() * (double)SLOTS);
         weight[i] = slot[i] < 0 || i % 7 == 2 ? 0.0f : (float)random_uniform();
     }
-    std::vector<float> q = random_vector(n * d, s.scale), k = random_vector(key_rows * d, s.scale), v = random_vector(key_rows * d, 1.0f),
-                       dout = random_vector(n * d, 1.0f);
+    std::vector<float> q = random_vector(n * d, s.scale), k = random_vector(key_rows * d, s.scale),
+                       v = random_vector(key_rows * d, 1.0f), dout = random_vector(n * d, 1.0f);
     for (int64_t r = 0; r < key_rows; r++) /* rows that are not live */
         for (int64_t c = 0; c < d && r % s.slot_rows >= s.live; c++)
             k[r * d + c] = v[r * d + c] = NAN;
-    problem p = chunk_problem(n, key_rows, s.heads, s.dim, row_begin, slot, weight, s.k, s.slot_rows, s.live, s.null_key);
+    problem p =
+        chunk_problem(n, key_rows, s.heads, s.dim, row_begin, slot, weight, s.k, s.slot_rows, s.live, s.null_key);
     answers<double> truth = solve<double, false>(p, q, k, v, dout, s.k);
     answers<float> naive =
         s.type == DTYPE_F32 ? solve<float, false>(p, q, k, v, dout, s.k) : solve<float, true>(p, q, k, v, dout, s.k);
     if (n * d * s.k < 20000) check_oracle(p, truth, q, k, v, dout, s.k);
     {
         std::vector<double> o(n * d), part(s.k * n * d), lse(s.k * n * s.heads);
-        struct ref_gca ref = {n, s.heads, s.dim, s.slot_rows, s.live, blocks, s.k, s.null_key, row_begin.data(), slot.data(), weight.data()};
+        struct ref_gca ref = {n,          s.heads,          s.dim,       s.slot_rows,  s.live, blocks, s.k,
+                              s.null_key, row_begin.data(), slot.data(), weight.data()};
         ref_gca(o.data(), part.data(), lse.data(), q.data(), k.data(), v.data(), ref);
         double apart = 0.0;
         for (int64_t i = 0; i < n * d; i++)
@@ -288,8 +303,9 @@ static void test_gca(const gca_shape &s) {
     struct gca_inverse inverse = {upload(begin), upload(place), SLOTS};
     struct gca_blocks of = {upload(row_begin), upload(slot), upload(weight), blocks, s.k}, by_lse = of;
     by_lse.weight = NULL;
-    guarded gq = guarded_make(s.type, n, d, &q), gk = guarded_make(s.type, key_rows, d, &k), gv = guarded_make(s.type, key_rows, d, &v),
-            gdout = guarded_make(s.type, n, d, &dout), o = guarded_make(s.type, n, d, NULL), kept = guarded_make(s.type, n, d, NULL),
+    guarded gq = guarded_make(s.type, n, d, &q), gk = guarded_make(s.type, key_rows, d, &k),
+            gv = guarded_make(s.type, key_rows, d, &v), gdout = guarded_make(s.type, n, d, &dout),
+            o = guarded_make(s.type, n, d, NULL), kept = guarded_make(s.type, n, d, NULL),
             lse = guarded_make(DTYPE_F32, s.k * n, s.heads, NULL), part = guarded_make(s.type, s.k * n, d, NULL),
             part_lse = guarded_make(DTYPE_F32, s.k * n, s.heads, NULL), combined = guarded_make(s.type, n, d, NULL),
             cca = guarded_make(s.type, n, d, NULL), in_place = guarded_make(s.type, n, d, &q);
@@ -384,13 +400,15 @@ static problem window_problem(const window_shape &s) {
 static void test_window(const window_shape &s) {
     place_name = s.name;
     int64_t n = s.sequences * s.length, d = (int64_t)s.heads * s.dim, key_rows = s.ring ? s.ring : n;
-    std::vector<float> q = random_vector(n * d, s.scale), k = random_vector(key_rows * d, s.scale), v = random_vector(key_rows * d, 1.0f),
-                       dout = random_vector(n * d, 1.0f);
+    std::vector<float> q = random_vector(n * d, s.scale), k = random_vector(key_rows * d, s.scale),
+                       v = random_vector(key_rows * d, 1.0f), dout = random_vector(n * d, 1.0f);
     problem p = window_problem(s);
     answers<double> truth = solve<double, false>(p, q, k, v, dout, 1);
-    answers<float> naive = s.type == DTYPE_F32 ? solve<float, false>(p, q, k, v, dout, 1) : solve<float, true>(p, q, k, v, dout, 1);
-    guarded gq = guarded_make(s.type, n, d, &q), gk = guarded_make(s.type, key_rows, d, &k), gv = guarded_make(s.type, key_rows, d, &v),
-            gdout = guarded_make(s.type, n, d, &dout), o = guarded_make(s.type, n, d, NULL), lse = guarded_make(DTYPE_F32, n, s.heads, NULL);
+    answers<float> naive =
+        s.type == DTYPE_F32 ? solve<float, false>(p, q, k, v, dout, 1) : solve<float, true>(p, q, k, v, dout, 1);
+    guarded gq = guarded_make(s.type, n, d, &q), gk = guarded_make(s.type, key_rows, d, &k),
+            gv = guarded_make(s.type, key_rows, d, &v), gdout = guarded_make(s.type, n, d, &dout),
+            o = guarded_make(s.type, n, d, NULL), lse = guarded_make(DTYPE_F32, n, s.heads, NULL);
     if (s.ring) {
         attention_cuda.forward(NULL, o.m, gq.m, gk.m, gv.m, s.first, s.heads, s.window);
         compare("forward", guarded_read(o), naive.o, truth.o);
@@ -405,8 +423,10 @@ static void test_window(const window_shape &s) {
             naive.dk[i] = as_bf16(naive.dk[i]), naive.dv[i] = as_bf16(naive.dv[i]);
         std::vector<float> first[3];
         for (int turn = 0; turn < 2; turn++) {
-            guarded dq = guarded_make(s.type, n, d, NULL), dk = guarded_make(s.type, n, d, NULL), dv = guarded_make(s.type, n, d, NULL);
-            attention_cuda.backward_sequences(NULL, dq.m, dk.m, dv.m, gdout.m, o.m, lse.m, gq.m, gk.m, gv.m, s.length, s.heads, s.window);
+            guarded dq = guarded_make(s.type, n, d, NULL), dk = guarded_make(s.type, n, d, NULL),
+                    dv = guarded_make(s.type, n, d, NULL);
+            attention_cuda.backward_sequences(NULL, dq.m, dk.m, dv.m, gdout.m, o.m, lse.m, gq.m, gk.m, gv.m, s.length,
+                                              s.heads, s.window);
             std::vector<float> now[3] = {guarded_read(dq), guarded_read(dk), guarded_read(dv)};
             if (turn == 0) {
                 compare("dq", now[0], naive.dq, truth.dq);
@@ -435,14 +455,17 @@ static void test_chunks(const char *name, enum dtype type, int chunks, int posit
         row_begin.push_back((int64_t)c * positions);
     for (int c = 0; c < chunks; c++)
         slot.push_back(c);
-    problem p = chunk_problem(n, n, heads, dim, row_begin, slot, std::vector<float>(chunks, 1.0f), 1, positions, positions, false);
+    problem p = chunk_problem(n, n, heads, dim, row_begin, slot, std::vector<float>(chunks, 1.0f), 1, positions,
+                              positions, false);
     answers<double> truth = solve<double, false>(p, q, k, v, dout, 1);
-    answers<float> naive = type == DTYPE_F32 ? solve<float, false>(p, q, k, v, dout, 1) : solve<float, true>(p, q, k, v, dout, 1);
+    answers<float> naive =
+        type == DTYPE_F32 ? solve<float, false>(p, q, k, v, dout, 1) : solve<float, true>(p, q, k, v, dout, 1);
     for (size_t i = 0; type == DTYPE_BF16 && i < naive.dk.size(); i++)
         naive.dk[i] = as_bf16(naive.dk[i]), naive.dv[i] = as_bf16(naive.dv[i]);
     guarded gq = guarded_make(type, n, d, &q), gk = guarded_make(type, n, d, &k), gv = guarded_make(type, n, d, &v),
-            gdout = guarded_make(type, n, d, &dout), o = guarded_make(type, n, d, NULL), kept = guarded_make(type, n, d, NULL),
-            lse = guarded_make(DTYPE_F32, n, heads, NULL), dq = guarded_make(type, n, d, NULL), dk = guarded_make(type, n, d, NULL),
+            gdout = guarded_make(type, n, d, &dout), o = guarded_make(type, n, d, NULL),
+            kept = guarded_make(type, n, d, NULL), lse = guarded_make(DTYPE_F32, n, heads, NULL),
+            dq = guarded_make(type, n, d, NULL), dk = guarded_make(type, n, d, NULL),
             dv = guarded_make(type, n, d, NULL);
     chunk_attention_cuda.forward_keep(NULL, kept.m, lse.m, gq.m, gk.m, gv.m, heads, positions);
     chunk_attention_cuda.backward(NULL, dq.m, dk.m, dv.m, gdout.m, kept.m, lse.m, gq.m, gk.m, gv.m, heads, positions);
