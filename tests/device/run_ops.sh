@@ -19,13 +19,16 @@ export PATH=$PATH:/usr/local/cuda/bin
 log=${OUT:-/tmp}
 summary=() failed=0
 step() { # name, command...
-    local name=$1 begin=$SECONDS; shift
-    if "$@" >"$log/$name.log" 2>&1; then summary+=("ok      $name ($((SECONDS - begin)) s)")
+    local name=$1 begin=$SECONDS result; shift
+    "$@" >"$log/$name.log" 2>&1
+    result=$?
+    if [ $result = 0 ]; then summary+=("ok      $name ($((SECONDS - begin)) s)")
+    elif [ $result = 77 ]; then summary+=("skipped $name: $(tail -n 1 "$log/$name.log")")
     else summary+=("FAILED  $name ($((SECONDS - begin)) s): $(grep -v '^$' "$log/$name.log" | tail -n 2 | tr '\n' ' ')"); failed=1; return 1; fi
 }
 build() {
-    local capability; capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)
-    [ "$capability" = 90 ] && capability=90a
+    local capability; capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1 | tr -d .)
+    case $capability in "" | 90) capability=90a ;; esac
     cmake -S . -B "$build" -DDRT_KERNELS_ONLY=ON -DDRT_CUDA=ON -DCMAKE_BUILD_TYPE=Release \
         -DDRT_CUDA_ARCHITECTURES="$capability-real" && cmake --build "$build" -j "$(nproc)"
 }
