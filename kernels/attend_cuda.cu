@@ -87,7 +87,7 @@ static bool head_vectors(struct mat m, int dim) {
 template <bool WINDOW, int DIM>
 static void few_launch(struct device *dev, const char *op, const struct attend_task *t, const plain_views<bf16> &m,
                        int64_t runs) {
-    int warps = (int)(runs < FEW_WARPS ? runs : FEW_WARPS);
+    int warps = runs < FEW_WARPS ? (int)runs : (int)FEW_WARPS;
     launch(dev, op, few_forward<WINDOW, DIM>, dim3((unsigned)t->n, (unsigned)t->heads),
            dim3((unsigned)(warps < 1 ? 32 : warps * 32)), 0, *t, m);
 }
