@@ -212,7 +212,7 @@ int main(int argc, char **argv) {
     printf("%s, %d multiprocessors\n", card.name, card.multiProcessorCount);
     ceilings();
     if (!search_only) steps();
-    search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_BF16, {1, 16, 32, 33, 64, 128, 1024, 8192});
+    search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_BF16, {1, 8, 32, 64, 128, 1024, 8192});
     search(landmarks * 1000000, 1024, DTYPE_BF16, DTYPE_BF16, {64, 1024});
     search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_F32, {32, 64});
     device_close(dev);
