@@ -1,7 +1,7 @@
 /* topk_cuda.cu -- landmark scores and the best of them; the weights of the chosen, and their way back.
  *
- * 16-bit queries and landmarks on Hopper: topk_tiles_cuda.cuh, scores never leave the registers. To 64 queries of any
- * type on any card: topk_stream_cuda.cuh. Both read the landmarks once.
+ * More than 32 16-bit queries against 16-bit landmarks on Hopper: topk_tiles_cuda.cuh, scores never leave the registers.
+ * To 64 queries else: topk_stream_cuda.cuh. Both read the landmarks once.
  * Everything else: products by cuBLASLt into a tile of scores that stays in the L2 cache, and a warp a query that reads
  * the tile against its list's last place. Bound by arithmetic, 2 n E d; the tile's way through the cache, 4 n E bytes
  * each way, comes on top: 2.2 times the floor for 1024 queries (H100, 2026-11-21), and why the kernel for Hopper exists.
@@ -192,12 +192,14 @@ static void tiles(struct device *dev, topk_out out, struct mat queries, struct m
 template <typename T, typename Q>
 static void run(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
     if constexpr (sizeof(T) == 2) {
-        if (sizeof(Q) == 2 && tiles_serve(dev, landmarks, out.k)) {
-            tiles<T, Q>(dev, out, queries, landmarks, visible);
+        bool hopper = sizeof(Q) == 2 && tiles_serve(dev, landmarks, out.k);
+        int64_t most = hopper ? STREAM_COLUMNS / 2 : STREAM_COLUMNS;
+        if (queries.rows <= most && stream_serves(dev, queries, landmarks, out.k)) {
+            few<T, Q>(dev, out, queries, landmarks, visible);
             return;
         }
-        if (queries.rows <= STREAM_COLUMNS && stream_serves(dev, queries, landmarks, out.k)) {
-            few<T, Q>(dev, out, queries, landmarks, visible);
+        if (hopper) {
+            tiles<T, Q>(dev, out, queries, landmarks, visible);
             return;
         }
     }
