@@ -89,16 +89,17 @@ static void forward(struct device *dev, float *nll, struct mat x, struct mat tab
 }
 
 /* Gradients. Logits are made twice. First a task is a block of rows and goes through the vocabulary as attention goes
- * through its keys, with a running maximum: it ends with log sum exp and dx. Then a task is a block of words and goes
- * through the rows: it alone adds to its rows of dtable, in order. LSE_ROWS rows at a time, whose log sum exp wait
- * behind the logits of the first worker's scratch. */
-enum { LSE_ROWS = 1 << 16 };
+ * through its keys, with a running maximum: it ends with the row's maximum and sum, and dx. Then a task is a block of
+ * words and goes through the rows: it alone adds to its rows of dtable, in order. PART_ROWS rows at a time, whose
+ * maxima and sums wait behind the logits of the first worker's scratch. */
+enum { PART_ROWS = 1 << 16 };
 
 struct backward_task {
     struct device *dev;
     struct mat dx, dtable, x, table;
     const int32_t *targets;
-    float *nll, *lse, scale;
+    struct part *parts; /* [x.rows] of the whole vocabulary: a float log sum exp of hundreds would cost digits */
+    float *nll, scale;
 };
 
 static void logits_block(const struct backward_task *t, float *logits, int64_t row, int64_t n, int64_t word,
@@ -176,7 +177,7 @@ static void input_block(const struct backward_task *t, float *logits, int64_t ro
         int32_t target = t->targets[row + r];
         float *dx = mat_row(t->dx, row + r), factor = (float)(1.0 / now.sum[r]);
         double lse = (double)now.top[r] + log(now.sum[r]);
-        t->lse[row + r] = (float)lse;
+        t->parts[row + r] = (struct part){now.top[r], (float)now.sum[r]};
         t->nll[row + r] = target < 0 ? 0.0f : (float)(lse - (double)now.target[r]);
         for (int64_t i = 0; i < t->dx.cols; i++)
             dx[i] = target < 0 ? 0.0f : t->scale * (dx[i] * factor - mat_row(t->table, target)[i]);
@@ -205,7 +206,8 @@ static void table_body(void *context, int64_t begin, int64_t end, int worker) {
                     memset(logits + r * WORDS, 0, (size_t)words * sizeof(float));
                     continue;
                 }
-                exponents(logits + r * WORDS, words, t->lse[row + r], t->scale);
+                struct part p = t->parts[row + r];
+                exponents(logits + r * WORDS, words, p.top, t->scale / p.sum);
                 if (place >= 0 && place < words) logits[r * WORDS + place] -= t->scale;
             }
             cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)words, (int)t->x.cols, (int)n, 1.0f, logits,
@@ -222,17 +224,17 @@ static void forward_backward(struct device *dev, float *nll, struct mat dx, stru
            dx.stride <= INT_MAX && dtable.stride <= INT_MAX);
     for (int64_t i = 0; i < x.rows; i++)
         assert(targets[i] < table.rows);
-    float *lse = (float *)device_scratch(dev, 0) + ROWS * WORDS;
-    for (int64_t first = 0; first < x.rows; first += LSE_ROWS) {
-        int64_t n = x.rows - first < LSE_ROWS ? x.rows - first : LSE_ROWS;
+    struct part *parts = (struct part *)(void *)((float *)device_scratch(dev, 0) + ROWS * WORDS);
+    for (int64_t first = 0; first < x.rows; first += PART_ROWS) {
+        int64_t n = x.rows - first < PART_ROWS ? x.rows - first : PART_ROWS;
         struct backward_task t = {.dev = dev,
                                   .dx = mat_rows(dx, first, n),
                                   .dtable = dtable,
                                   .x = mat_rows(x, first, n),
                                   .table = table,
                                   .targets = targets + first,
+                                  .parts = parts,
                                   .nll = nll + first,
-                                  .lse = lse,
                                   .scale = scale};
         threads_for(dev->threads, (n + ROWS - 1) / ROWS, 1, input_body, &t);
         threads_for(dev->threads, (table.rows + WORDS - 1) / WORDS, 1, table_body, &t);
