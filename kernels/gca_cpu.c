@@ -213,16 +213,31 @@ static struct attend_grad grad_of_head(const struct backward_task *t, int worker
     return g;
 }
 
+/* P sums to 1 over a chunk's keys (and the null key) by its own scores: they are rounded otherwise than those of
+ * forward, and where one key takes all, P (dP - delta) is nothing but that difference. */
+static void normalise(float *weight, int keys, float null_weight) {
+    vf sum = {0};
+    int j = 0;
+    for (; j + LANES <= keys; j += LANES)
+        sum += v_load(weight + j);
+    if (j < keys) sum += v_load_part(weight + j, keys - j);
+    float factor = 1.0f / (v_sum(sum) + null_weight);
+    for (j = 0; j < keys; j++)
+        weight[j] *= factor;
+}
+
 /* P, dP and delta of a tile; returns the sum of delta. */
 static double tile_weights(const struct backward_task *t, const struct attend_grad *g, float *delta, int64_t place,
                            int64_t head, int64_t row, int rows) {
     int keys = t->pool.live_rows;
     int64_t key = (int64_t)t->blocks.slot[place] * t->pool.slot_rows;
+    const float *lse = mat_row(t->lse, place % t->blocks.k * t->q.rows + row) + head;
     double sum = 0.0;
-    attend_grad_weights(g, row, rows, key, keys, mat_row(t->lse, place % t->blocks.k * t->q.rows + row) + head,
-                        t->lse.stride, NULL);
+    attend_grad_weights(g, row, rows, key, keys, lse, t->lse.stride, NULL);
     for (int r = 0; r < rows; r++) {
-        delta[r] = v_dot(g->weight + (int64_t)r * keys, g->slope + (int64_t)r * keys, keys);
+        float *weight = g->weight + (int64_t)r * keys;
+        normalise(weight, keys, t->pool.off_by_one ? expf(-lse[r * t->lse.stride]) : 0.0f);
+        delta[r] = v_dot(weight, g->slope + (int64_t)r * keys, keys);
         sum += (double)delta[r];
     }
     return sum;

@@ -153,11 +153,11 @@ int main(int argc, char **argv) {
     compare((struct shape){2, 200, 3, 32, 70, 1}); /* window edges inside tiles */
     compare((struct shape){1, 300, 1, 33, 64, 1});
     compare((struct shape){3, 65, 2, 16, 0, 1}); /* sees itself only */
-    compare((struct shape){1, 130, 1, 64, 20, 6});
+    compare((struct shape){1, 130, 1, 64, 20, 3});
     compare((struct shape){3, 64, 2, 64, -1, 1});
     compare((struct shape){2, 1, 2, 18, -1, 1});
     compare((struct shape){2, 130, 3, 20, -1, 1});
-    compare((struct shape){1, 64, 2, 64, -1, 6});
+    compare((struct shape){1, 64, 2, 64, -1, 3});
     differences((struct ref_attention){7, 0, 2, 3, 3});
     differences((struct ref_attention){5, 0, 2, 4, -1});
     return twins_close();
