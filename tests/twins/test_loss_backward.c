@@ -44,7 +44,7 @@ static void compare(int64_t n, int64_t d, int64_t words, float width, float scal
     naive_loss_backward(naive.dx, naive.dtable, x, table, targets, n, d, words, scale, NULL);
     for (int i = 0; i < DEVICES; i++)
         twin[i] = run(i, x, table, before, targets, n, d, words, scale);
-    CHECK_TWIN(twin[0].nll, naive.nll, nll, n);
+    CHECK_GRADIENT(twin[0].nll, naive.nll, nll, n); /* few rows: the worst naive one says little about the size */
     CHECK_GRADIENT(twin[0].dx, naive.dx, dx, n * d);
     CHECK_GRADIENT(twin[0].dtable, naive.dtable, dtable, words * d);
     CHECK_BITS(twin[0].nll, twin[1].nll, n);
