@@ -12,6 +12,13 @@
 struct attention_ops {
     void (*forward)(struct device *dev, struct mat o, struct mat q, struct mat keys, struct mat values, int64_t first,
                     int heads, int window);
+    /* Training: whole sequences of `length` rows behind one another in q, k, v, o [n, h*dh] (views with a stride are
+     * fine), each from position 0. lse [n, h] float32: log of the softmax' denominator with its maximum put back. */
+    void (*forward_sequences)(struct device *dev, struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v,
+                              int64_t length, int heads, int window);
+    /* dq, dk, dv are overwritten. Deterministic. */
+    void (*backward_sequences)(struct device *dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout, struct mat o,
+                               struct mat lse, struct mat q, struct mat k, struct mat v, int64_t length, int heads, int window);
 };
 extern const struct attention_ops attention_cpu;
 float attention_alibi_slope(int head, int heads);

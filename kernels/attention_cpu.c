@@ -1,12 +1,12 @@
 /* attention_cpu.c -- sliding-window attention: a task is one head and a tile of queries, reading the ring in runs. */
-#include "kernels/attend_internal.h"
+#include "kernels/attend_backward_internal.h"
 #include "kernels/attention.h"
 #include "kernels/device_internal.h"
 #include <assert.h>
 
 struct task {
     struct device *dev;
-    struct mat o, q, keys, values;
+    struct mat o, q, keys, values, lse; /* lse: data NULL where not wanted */
     int64_t first, tiles;
     int heads, dim, window;
 };
@@ -28,6 +28,8 @@ static void tile(const struct task *t, void *scratch, int head, int64_t row) {
                     t->values.stride, (int)n, &bias);
     }
     attend_add(&a, 1.0f);
+    for (int r = 0; r < a.rows && t->lse.data; r++)
+        mat_row(t->lse, row + r)[head] = attend_lse(&a, r);
     attend_store(&a, mat_row(t->o, row) + column, t->o.stride);
 }
 
@@ -42,9 +44,97 @@ static void forward(struct device *dev, struct mat o, struct mat q, struct mat k
     assert(heads > 0 && q.cols % heads == 0 && o.cols == q.cols && keys.cols == q.cols && values.cols == q.cols);
     assert(o.rows == q.rows && values.rows == keys.rows && first >= 0 && window >= 0);
     assert(keys.rows >= window + q.rows || keys.rows >= first + q.rows);
-    struct task t = {
-        dev, o, q, keys, values, first, (q.rows + ATTEND_ROWS - 1) / ATTEND_ROWS, heads, (int)(q.cols / heads), window};
+    struct task t = {.dev = dev,
+                     .o = o,
+                     .q = q,
+                     .keys = keys,
+                     .values = values,
+                     .first = first,
+                     .tiles = (q.rows + ATTEND_ROWS - 1) / ATTEND_ROWS,
+                     .heads = heads,
+                     .dim = (int)(q.cols / heads),
+                     .window = window};
     threads_for(dev->threads, t.tiles * heads, 1, body, &t);
 }
 
-const struct attention_ops attention_cpu = {.forward = forward};
+/* Whole sequences: each is a ring that never comes round, so a task is the tile above on its rows. */
+struct sequences_task {
+    struct task one; /* q, o: all rows; keys, values: k, v of all rows */
+    struct mat lse;
+    int64_t length;
+};
+
+static void sequences_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct sequences_task *all = context;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t first = i / (all->one.tiles * all->one.heads) * all->length,
+                rest = i % (all->one.tiles * all->one.heads);
+        struct task t = all->one;
+        t.q = mat_rows(all->one.q, first, all->length);
+        t.o = mat_rows(all->one.o, first, all->length);
+        t.keys = mat_rows(all->one.keys, first, all->length);
+        t.values = mat_rows(all->one.values, first, all->length);
+        t.lse = mat_rows(all->lse, first, all->length);
+        tile(&t, device_scratch(t.dev, worker), (int)(rest % t.heads), rest / t.heads * ATTEND_ROWS);
+    }
+}
+
+static void forward_sequences(struct device *dev, struct mat o, struct mat lse, struct mat q, struct mat k,
+                              struct mat v, int64_t length, int heads, int window) {
+    assert(heads > 0 && q.cols % heads == 0 && o.cols == q.cols && k.cols == q.cols && v.cols == q.cols);
+    assert(length > 0 && window >= 0 && q.rows % length == 0 && o.rows == q.rows && k.rows == q.rows &&
+           v.rows == q.rows && lse.data && lse.rows == q.rows && lse.cols == heads);
+    int64_t tiles = (length + ATTEND_ROWS - 1) / ATTEND_ROWS;
+    struct sequences_task t = {{.dev = dev,
+                                .o = o,
+                                .q = q,
+                                .keys = k,
+                                .values = v,
+                                .tiles = tiles,
+                                .heads = heads,
+                                .dim = (int)(q.cols / heads),
+                                .window = window},
+                               lse,
+                               length};
+    threads_for(dev->threads, q.rows / length * tiles * heads, 1, sequences_body, &t);
+}
+
+struct backward_task {
+    struct device *dev;
+    struct mat dq, dk, dv, dout, o, lse, q, k, v;
+    int64_t length;
+    int heads, dim, window;
+};
+
+/* A task is one head of one sequence. */
+static void backward_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct backward_task *t = context;
+    int dim = t->dim;
+    for (int64_t i = begin; i < end; i++) {
+        int head = (int)(i % t->heads);
+        int64_t column = (int64_t)head * dim;
+        struct attend_bias bias = {.window = t->window, .slope = attention_alibi_slope(head, t->heads)};
+        struct attend_grad g = {.q = mat_cols(t->q, column, dim),
+                                .k = mat_cols(t->k, column, dim),
+                                .v = mat_cols(t->v, column, dim),
+                                .dout = mat_cols(t->dout, column, dim),
+                                .dq = mat_cols(t->dq, column, dim),
+                                .dk = mat_cols(t->dk, column, dim),
+                                .dv = mat_cols(t->dv, column, dim)};
+        attend_grad_rows(&g, device_scratch(t->dev, worker), mat_cols(t->o, column, dim), mat_row(t->lse, 0) + head,
+                         t->lse.stride, i / t->heads * t->length, t->length, &bias);
+    }
+}
+
+static void backward_sequences(struct device *dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout,
+                               struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v, int64_t length,
+                               int heads, int window) {
+    assert(heads > 0 && length > 0 && window >= 0 && q.cols % heads == 0 && q.rows % length == 0);
+    assert(lse.data && lse.rows == q.rows && lse.cols == heads && o.rows == q.rows && dout.rows == q.rows);
+    assert(k.rows == q.rows && v.rows == q.rows && dq.rows == q.rows && dk.rows == q.rows && dv.rows == q.rows);
+    struct backward_task t = {dev, dq, dk, dv, dout, o, lse, q, k, v, length, heads, (int)(q.cols / heads), window};
+    threads_for(dev->threads, q.rows / length * heads, 1, backward_body, &t);
+}
+
+const struct attention_ops attention_cpu = {
+    .forward = forward, .forward_sequences = forward_sequences, .backward_sequences = backward_sequences};

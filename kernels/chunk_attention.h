@@ -6,5 +6,11 @@
 
 struct chunk_attention_ops {
     void (*forward)(struct device *dev, struct mat o, struct mat q, struct mat k, struct mat v, int heads, int positions);
+    /* Training: the same, and lse [C*S, h] float32 kept. */
+    void (*forward_keep)(struct device *dev, struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v, int heads,
+                         int positions);
+    /* dq, dk, dv are overwritten. */
+    void (*backward)(struct device *dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout, struct mat o, struct mat lse,
+                     struct mat q, struct mat k, struct mat v, int heads, int positions);
 };
 extern const struct chunk_attention_ops chunk_attention_cpu;

@@ -1,12 +1,12 @@
 /* chunk_attention_cpu.c -- full attention inside each chunk: a task is one head of one chunk. */
-#include "kernels/attend_internal.h"
+#include "kernels/attend_backward_internal.h"
 #include "kernels/chunk_attention.h"
 #include "kernels/device_internal.h"
 #include <assert.h>
 
 struct task {
     struct device *dev;
-    struct mat o, q, k, v;
+    struct mat o, q, k, v, lse; /* lse: data NULL where not wanted */
     int heads, dim, positions;
 };
 
@@ -27,18 +27,59 @@ static void body(void *context, int64_t begin, int64_t end, int worker) {
                 attend_keys(&a, mat_row(t->k, chunk + key) + column, t->k.stride, mat_row(t->v, chunk + key) + column,
                             t->v.stride, smaller(t->positions - key, ATTEND_KEYS), NULL);
             attend_add(&a, 1.0f);
+            for (int r = 0; r < a.rows && t->lse.data; r++)
+                mat_row(t->lse, chunk + row + r)[i % t->heads] = attend_lse(&a, r);
             attend_store(&a, mat_row(t->o, chunk + row) + column, t->o.stride);
         }
     }
 }
 
-static void forward(struct device *dev, struct mat o, struct mat q, struct mat k, struct mat v, int heads,
-                    int positions) {
+static void forward_keep(struct device *dev, struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v,
+                         int heads, int positions) {
     assert(heads > 0 && positions > 0 && q.cols % heads == 0 && q.rows % positions == 0);
     assert(o.rows == q.rows && k.rows == q.rows && v.rows == q.rows && o.cols == q.cols && k.cols == q.cols &&
            v.cols == q.cols);
-    struct task t = {dev, o, q, k, v, heads, (int)(q.cols / heads), positions};
+    assert(!lse.data || (lse.rows == q.rows && lse.cols == heads));
+    struct task t = {dev, o, q, k, v, lse, heads, (int)(q.cols / heads), positions};
     threads_for(dev->threads, q.rows / positions * heads, 1, body, &t);
 }
 
-const struct chunk_attention_ops chunk_attention_cpu = {.forward = forward};
+static void forward(struct device *dev, struct mat o, struct mat q, struct mat k, struct mat v, int heads,
+                    int positions) {
+    forward_keep(dev, o, (struct mat){0}, q, k, v, heads, positions);
+}
+
+struct backward_task {
+    struct device *dev;
+    struct mat dq, dk, dv, dout, o, lse, q, k, v;
+    int heads, dim, positions;
+};
+
+static void backward_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct backward_task *t = context;
+    int dim = t->dim;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t head = i % t->heads, column = head * dim;
+        struct attend_grad g = {.q = mat_cols(t->q, column, dim),
+                                .k = mat_cols(t->k, column, dim),
+                                .v = mat_cols(t->v, column, dim),
+                                .dout = mat_cols(t->dout, column, dim),
+                                .dq = mat_cols(t->dq, column, dim),
+                                .dk = mat_cols(t->dk, column, dim),
+                                .dv = mat_cols(t->dv, column, dim)};
+        attend_grad_rows(&g, device_scratch(t->dev, worker), mat_cols(t->o, column, dim), mat_row(t->lse, 0) + head,
+                         t->lse.stride, i / t->heads * t->positions, t->positions, NULL);
+    }
+}
+
+static void backward(struct device *dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout, struct mat o,
+                     struct mat lse, struct mat q, struct mat k, struct mat v, int heads, int positions) {
+    assert(heads > 0 && positions > 0 && q.cols % heads == 0 && q.rows % positions == 0);
+    assert(lse.data && lse.rows == q.rows && lse.cols == heads && o.rows == q.rows && dout.rows == q.rows);
+    assert(k.rows == q.rows && v.rows == q.rows && dq.rows == q.rows && dk.rows == q.rows && dv.rows == q.rows);
+    struct backward_task t = {dev, dq, dk, dv, dout, o, lse, q, k, v, heads, (int)(q.cols / heads), positions};
+    threads_for(dev->threads, q.rows / positions * heads, 1, backward_body, &t);
+}
+
+const struct chunk_attention_ops chunk_attention_cpu = {
+    .forward = forward, .forward_keep = forward_keep, .backward = backward};

@@ -1,119 +1,73 @@
-/* device.c -- opens the CPU device: pool, scratch, and one serial device for each worker of the pool.
- *
- * OpenBLAS is held to one thread: we cut products over our own pool, so that its threads never fight with ours, and
- * results do not depend on how many there are. */
+/* device.c -- views of matrices, and the door to the kinds of devices. */
 #include "kernels/device.h"
-#include "base/memory.h"
 #include "kernels/device_internal.h"
-#include "kernels/ops.h"
 #include <assert.h>
-#include <cblas.h>
 #include <string.h>
 
+struct mat mat_dense(void *data, enum dtype type, int64_t rows, int64_t cols) {
+    return (struct mat){.data = data, .type = type, .rows = rows, .cols = cols, .stride = cols};
+}
+
 struct mat mat_f32(const float *data, int64_t rows, int64_t cols) {
-    return (struct mat){.data = (float *)data, .type = DTYPE_F32, .rows = rows, .cols = cols, .stride = cols};
+    return mat_dense((float *)data, DTYPE_F32, rows, cols);
+}
+
+static void *moved(struct mat m, int64_t elements) {
+    return m.data ? (unsigned char *)m.data + elements * dtype_bytes(m.type) : NULL;
 }
 
 struct mat mat_rows(struct mat m, int64_t first, int64_t rows) {
-    assert(first >= 0 && rows >= 0 && first + rows <= m.rows && m.type == DTYPE_F32);
-    if (m.data) m.data = (float *)m.data + first * m.stride;
+    assert(first >= 0 && rows >= 0 && first + rows <= m.rows);
+    m.data = moved(m, first * m.stride);
     m.rows = rows;
     return m;
 }
 
 struct mat mat_cols(struct mat m, int64_t first, int64_t cols) {
-    assert(first >= 0 && cols >= 0 && first + cols <= m.cols && m.type == DTYPE_F32);
-    if (m.data) m.data = (float *)m.data + first;
+    assert(first >= 0 && cols >= 0 && first + cols <= m.cols);
+    m.data = moved(m, first);
     m.cols = cols;
     return m;
 }
 
-/* A device and its states, and those of the serial devices, in one piece. */
-struct device_memory {
-    struct device device;
-    struct device_cpu state;
-    struct device_cpu worker[];
-};
-
-static void rope_tables(struct device_rope *rope, float *memory) {
-    rope->cosine = memory;
-    rope->sine = memory + DEVICE_ROPE_MAX;
-}
-
 enum status device_open(struct device **out, const char *kind, int threads) {
-    if (strcmp(kind, "cpu") != 0) return fail(STATUS_UNSUPPORTED, "device \"%s\" is not built in: use cpu", kind);
-    struct threads *pool = NULL;
-    struct device_memory *m = NULL;
-    unsigned char *scratch = NULL;
-    struct device *serial = NULL;
-    enum status s;
-    TRY_GOTO(s, threads_create(&pool, threads), out);
-    size_t workers = (size_t)threads_count(pool);
-    TRY_GOTO(s, memory_allocate_zero((void **)&m, 1, sizeof *m + workers * sizeof *m->worker), out);
-    size_t table_bytes = 2 * DEVICE_ROPE_MAX * sizeof(float);
-    TRY_GOTO(s, memory_allocate_zero((void **)&serial, workers, sizeof *serial), out);
-    TRY_GOTO(
-        s, memory_allocate_aligned((void **)&scratch, 1, workers * DEVICE_SCRATCH_BYTES + (workers + 1) * table_bytes),
-        out);
-
-    openblas_set_num_threads(1);
-    unsigned char *tables = scratch + workers * DEVICE_SCRATCH_BYTES;
-    m->state = (struct device_cpu){.workers = (int)workers, .scratch = scratch, .serial = serial};
-    rope_tables(&m->state.rope, (float *)(void *)tables);
-    for (size_t w = 0; w < workers; w++) {
-        m->worker[w] = (struct device_cpu){.workers = 1, .scratch = scratch + w * DEVICE_SCRATCH_BYTES};
-        rope_tables(&m->worker[w].rope, (float *)(void *)(tables + (w + 1) * table_bytes));
-        serial[w] = (struct device){.ops = &ops_cpu, .state = &m->worker[w], .name = "cpu"};
-    }
-    m->device = (struct device){.ops = &ops_cpu, .threads = pool, .state = &m->state, .name = "cpu"};
-    *out = &m->device;
-    return STATUS_OK;
-out:
-    memory_free(serial);
-    memory_free(m);
-    threads_free(pool);
-    return s;
+    if (strcmp(kind, "cpu") == 0) return device_open_cpu(out, threads);
+    if (strcmp(kind, "cuda") == 0) return device_open_cuda(out, threads);
+    return fail(STATUS_UNSUPPORTED, "device \"%s\" is unknown: use cpu or cuda", kind);
 }
 
 void device_close(struct device *dev) {
-    if (!dev) return;
-    struct device_cpu *state = device_cpu(dev);
-    assert(state->serial); /* not a worker's own device */
-    threads_free(dev->threads);
-    memory_free(state->scratch);
-    memory_free(state->serial);
-    memory_free(dev); /* the first member of struct device_memory */
-}
-
-struct device *device_worker(struct device *dev, int worker) {
-    struct device_cpu *state = device_cpu(dev);
-    if (!state->serial) return dev; /* already a worker's own */
-    assert(worker >= 0 && worker < state->workers);
-    return &state->serial[worker];
+    if (dev) dev->runtime->close(dev);
 }
 
 enum status device_sync(struct device *dev) {
-    (void)dev; /* CPU ops are done when they return, and cannot fail */
-    return STATUS_OK;
+    return dev->runtime->sync(dev);
 }
 
-/* Zeroed pages straight from the system are not touched here, so that a large, rarely filled pool stays cheap: hence
- * the zeroing allocation with the alignment made by hand, its true address kept in front of the piece. */
 enum status device_allocate(struct device *dev, void **out, size_t bytes) {
-    (void)dev;
-    unsigned char *raw;
-    if (bytes > SIZE_MAX - 128) return fail(STATUS_NO_MEMORY, "%zu bytes cannot be addressed", bytes);
-    TRY(memory_allocate_zero((void **)&raw, 1, bytes + 128));
-    unsigned char *aligned = raw + 64 + (64 - (uintptr_t)raw % 64) % 64;
-    memcpy(aligned - sizeof raw, &raw, sizeof raw);
-    *out = aligned;
-    return STATUS_OK;
+    return dev->runtime->allocate(dev, out, bytes);
 }
 
 void device_release(struct device *dev, void *memory) {
-    (void)dev;
-    if (!memory) return;
-    unsigned char *raw;
-    memcpy(&raw, (unsigned char *)memory - sizeof raw, sizeof raw);
-    memory_free(raw);
+    if (memory) dev->runtime->release(dev, memory);
+}
+
+void device_upload(struct device *dev, void *to, const void *from, size_t bytes) {
+    if (bytes) dev->runtime->upload(dev, to, from, bytes);
+}
+
+void device_download(struct device *dev, void *to, const void *from, size_t bytes) {
+    if (bytes) dev->runtime->download(dev, to, from, bytes);
+}
+
+void device_copy(struct device *dev, void *to, const void *from, size_t bytes) {
+    if (bytes) dev->runtime->copy(dev, to, from, bytes);
+}
+
+void device_clear(struct device *dev, void *memory, size_t bytes) {
+    if (bytes) dev->runtime->clear(dev, memory, bytes);
+}
+
+struct device *device_worker(struct device *dev, int worker) {
+    return dev->runtime->worker(dev, worker);
 }

@@ -1,5 +1,8 @@
 /* device.h -- where numbers are computed: a table of ops, memory, and a thread pool.
  *
+ * Every pointer that an op takes (matrices, ids, weights, row lists) is memory of the device; on the CPU that is any
+ * memory. Ops of one device run in the order of their calls; on a GPU a call returns before its work is done.
+ *
  * Shape letters: n rows (positions), d hidden size, h heads, dh head size, f FFN size, V vocabulary,
  * C chunks, S positions a chunk (with landmark), T live rows of a chunk's K and V, K neighbours, G groups.
  * One thread at a time per device. Ops never fail: on a GPU the first fault is kept and device_sync returns it. */
@@ -9,30 +12,43 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum dtype { DTYPE_F32, DTYPE_BF16 };                     /* the CPU computes in DTYPE_F32 only */
+/* The CPU computes in DTYPE_F32 only. DTYPE_F16 is the store's type for landmarks: topk alone takes it. */
+enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
+static inline int64_t dtype_bytes(enum dtype type) { return type == DTYPE_F32 ? 4 : 2; }
 
 /* A row-major view; `stride` elements from row to row (>= cols). Borrowed memory of the device. */
 struct mat { void *data; enum dtype type; int64_t rows, cols, stride; };
 struct mat mat_f32(const float *data, int64_t rows, int64_t cols);          /* stride = cols */
+struct mat mat_dense(void *data, enum dtype type, int64_t rows, int64_t cols);
 struct mat mat_rows(struct mat m, int64_t first, int64_t rows);             /* a range of rows */
 struct mat mat_cols(struct mat m, int64_t first, int64_t cols);             /* a range of columns */
 static inline float *mat_row(struct mat m, int64_t row) { return (float *)m.data + row * m.stride; }
 
 struct ops;
+struct device_runtime;                   /* open, memory, copies: device_internal.h */
 struct device {
     const struct ops *ops;
+    const struct device_runtime *runtime;
     struct threads *threads;             /* owned; NULL: this thread alone */
     void *state;                         /* the twin's own */
-    const char *name;                    /* "cpu", later "cuda" */
+    const char *name;                    /* "cpu", "cuda" */
 };
 
-/* `kind`: "cpu". threads <= 0: all processors. Sets OpenBLAS to one thread: parallelism is ours. */
+/* `kind`: "cpu" or "cuda". threads <= 0: all processors. Sets OpenBLAS to one thread: parallelism is ours.
+ * "cuda" is the current GPU of this process; STATUS_UNSUPPORTED, with the reason, where there is none or where the
+ * program was built without CUDA: a caller may go on with "cpu". */
 enum status device_open(struct device **out, const char *kind, int threads);
 void device_close(struct device *dev);                    /* NULL is fine */
 enum status device_sync(struct device *dev);
 /* Zeroed memory of the device, 64-byte aligned; lives until device_release. */
 enum status device_allocate(struct device *dev, void **out, size_t bytes);
 void device_release(struct device *dev, void *memory);    /* NULL is fine */
+/* In the order of ops. `from` and `to` of this process's side are free again when the call returns; a download has
+ * then arrived. Faults are kept for device_sync, as those of ops. */
+void device_upload(struct device *dev, void *to, const void *from, size_t bytes);
+void device_download(struct device *dev, void *to, const void *from, size_t bytes);
+void device_copy(struct device *dev, void *to, const void *from, size_t bytes);      /* both of the device */
+void device_clear(struct device *dev, void *memory, size_t bytes);                   /* to zero */
 
 /* The device as worker `worker` of dev->threads may use it inside a loop body: same ops, no threads of its own, scratch
  * of that worker only. Valid until device_close; ops of `dev` itself may not run meanwhile. */

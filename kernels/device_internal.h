@@ -1,6 +1,22 @@
-/* device_internal.h -- what the CPU twins find behind a device: scratch memory of each worker, taken once. */
+/* device_internal.h -- what stands behind a device: the calls of its kind, and what the CPU twins find there (scratch
+ * memory of each worker, taken once). */
 #pragma once
 #include "kernels/device.h"
+
+/* The calls of device.h for one kind of device. Memory and copies are checked by device.c before they come here. */
+struct device_runtime {
+    void (*close)(struct device *dev);
+    enum status (*sync)(struct device *dev);
+    enum status (*allocate)(struct device *dev, void **out, size_t bytes);
+    void (*release)(struct device *dev, void *memory);
+    void (*upload)(struct device *dev, void *to, const void *from, size_t bytes);
+    void (*download)(struct device *dev, void *to, const void *from, size_t bytes);
+    void (*copy)(struct device *dev, void *to, const void *from, size_t bytes);
+    void (*clear)(struct device *dev, void *memory, size_t bytes);
+    struct device *(*worker)(struct device *dev, int worker);
+};
+enum status device_open_cpu(struct device **out, int threads);
+enum status device_open_cuda(struct device **out, int threads);    /* device_cuda.cu, or device_nocuda.c's refusal */
 
 /* Scratch of one worker. Ops cut their work so that this is enough whatever the shapes: nothing is allocated by an op.
  * Pages that no op touches cost nothing. */
@@ -17,7 +33,7 @@ struct device_cpu {
     struct device *serial;               /* [workers] what device_worker gives; NULL in those themselves */
 };
 
-static inline struct device_cpu *device_cpu(struct device *dev) { return dev->state; }
+static inline struct device_cpu *device_cpu(struct device *dev) { return (struct device_cpu *)dev->state; }
 static inline void *device_scratch(struct device *dev, int worker) {
     return device_cpu(dev)->scratch + (size_t)worker * DEVICE_SCRATCH_BYTES;
 }

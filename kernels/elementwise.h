@@ -5,5 +5,7 @@
 struct elementwise_ops {
     void (*add)(struct device *dev, struct mat y, struct mat a, struct mat b);
     void (*swiglu)(struct device *dev, struct mat y, struct mat gate, struct mat up);
+    /* dgate, dup are overwritten; they may be gate and up. */
+    void (*swiglu_backward)(struct device *dev, struct mat dgate, struct mat dup, struct mat dy, struct mat gate, struct mat up);
 };
 extern const struct elementwise_ops elementwise_cpu;

@@ -1,4 +1,4 @@
-/* elementwise_cpu.c -- add and SwiGLU. Bound by memory. */
+/* elementwise_cpu.c -- add, SwiGLU and its gradient. Bound by memory. */
 #include "kernels/elementwise.h"
 #include "kernels/simd_internal.h"
 #include <assert.h>
@@ -38,6 +38,38 @@ static void swiglu_body(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
+struct backward_task {
+    struct mat dgate, dup, dy, gate, up;
+};
+
+/* d silu(g)/dg = s (1 + g (1 - s)) with s = sigmoid(g). Both inputs are read before either output is written. */
+SIMD void swiglu_backward_lanes(vf *dgate, vf *dup, vf dy, vf gate, vf up) {
+    vf s = 1.0f / (1.0f + v_exp(-gate));
+    *dgate = dy * up * s * (1.0f + gate * (1.0f - s));
+    *dup = dy * gate * s;
+}
+
+static void swiglu_backward_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct backward_task *t = context;
+    (void)worker;
+    for (int64_t row = begin; row < end; row++) {
+        const float *dy = mat_row(t->dy, row), *gate = mat_row(t->gate, row), *up = mat_row(t->up, row);
+        float *dgate = mat_row(t->dgate, row), *dup = mat_row(t->dup, row);
+        int64_t i = 0, n = t->dy.cols;
+        vf g, u;
+        for (; i + LANES <= n; i += LANES) {
+            swiglu_backward_lanes(&g, &u, v_load(dy + i), v_load(gate + i), v_load(up + i));
+            v_store(dgate + i, g);
+            v_store(dup + i, u);
+        }
+        if (i == n) continue;
+        swiglu_backward_lanes(&g, &u, v_load_part(dy + i, n - i), v_load_part(gate + i, n - i),
+                              v_load_part(up + i, n - i));
+        v_store_part(dgate + i, g, n - i);
+        v_store_part(dup + i, u, n - i);
+    }
+}
+
 static void run(struct device *dev, struct mat y, struct mat a, struct mat b, threads_body *body) {
     assert(a.rows == y.rows && b.rows == y.rows && a.cols == y.cols && b.cols == y.cols && y.cols > 0);
     struct task t = {y, a, b};
@@ -51,4 +83,12 @@ static void swiglu(struct device *dev, struct mat y, struct mat gate, struct mat
     run(dev, y, gate, up, swiglu_body);
 }
 
-const struct elementwise_ops elementwise_cpu = {.add = add, .swiglu = swiglu};
+static void swiglu_backward(struct device *dev, struct mat dgate, struct mat dup, struct mat dy, struct mat gate,
+                            struct mat up) {
+    assert(gate.rows == dy.rows && up.rows == dy.rows && dgate.rows == dy.rows && dup.rows == dy.rows);
+    assert(gate.cols == dy.cols && up.cols == dy.cols && dgate.cols == dy.cols && dup.cols == dy.cols && dy.cols > 0);
+    struct backward_task t = {dgate, dup, dy, gate, up};
+    threads_for(dev->threads, dy.rows, 1 + 16384 / dy.cols, swiglu_backward_body, &t);
+}
+
+const struct elementwise_ops elementwise_cpu = {.add = add, .swiglu = swiglu, .swiglu_backward = swiglu_backward};

@@ -20,6 +20,9 @@
 
 struct gca_pool { struct mat keys, values; int slot_rows, live_rows; bool off_by_one; };
 struct gca_blocks { const int64_t *row_begin; const int32_t *slot; const float *weight; int blocks, k; };
+/* begin [slots+1], place [begin[slots]]: places b*K + k with slot[place] == s are place[begin[s]] .. place[begin[s+1]-1].
+ * All memory of the device. */
+struct gca_inverse { const int32_t *begin, *place; int64_t slots; };
 
 struct gca_ops {
     /* part [K*n, h*dh]: o_k of query row r in row k*n + r; lse [K*n, h]. weight is not read. */
@@ -27,6 +30,15 @@ struct gca_ops {
                     struct gca_blocks blocks, int heads);
     /* blocks.weight NULL: by lse. */
     void (*combine)(struct device *dev, struct mat o, struct mat part, struct mat lse, struct gca_blocks blocks, int heads);
+    /* Training: forward, and lse [K*n, h] float32 kept (k*n + r, as partial). */
+    void (*forward_keep)(struct device *dev, struct mat o, struct mat lse, struct mat q, struct gca_pool pool,
+                         struct gca_blocks blocks, int heads);
+    /* dq [n, h*dh] is overwritten (0 outside of blocks); dkeys, dvalues (laid out as the pool's; float32 or the pool's
+     * type) are added to over every place that chose a slot; dweight [blocks*K] float32 is overwritten. `inverse` lists
+     * the places of each slot, rising, so that sums have one order: the result is the same bits each time. */
+    void (*backward)(struct device *dev, struct mat dq, struct mat dkeys, struct mat dvalues, float *dweight, struct mat dout,
+                     struct mat q, struct gca_pool pool, struct gca_blocks blocks, struct gca_inverse inverse, struct mat lse,
+                     int heads);
     /* o may be q. */
     void (*forward)(struct device *dev, struct mat o, struct mat q, struct gca_pool pool, struct gca_blocks blocks, int heads);
 };

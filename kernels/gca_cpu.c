@@ -1,8 +1,9 @@
 /* gca_cpu.c -- grouped cross-attention: a task is one head of one block of queries; the chunks it reads pass one after
  * the other through one softmax each, so o_k is never stored unless it is asked for (partial). */
-#include "kernels/attend_internal.h"
+#include "kernels/attend_backward_internal.h"
 #include "kernels/device_internal.h"
 #include "kernels/gca.h"
+#include "kernels/simd_internal.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -13,6 +14,7 @@ struct task {
     struct gca_pool pool;
     struct gca_blocks blocks;
     int heads, dim;
+    bool parts; /* o takes the parts */
 };
 
 /* One softmax over the live rows of a slot. */
@@ -33,9 +35,13 @@ static void forward_tile(const struct task *t, void *scratch, int64_t block, int
     for (int i = 0; i < k; i++) {
         int32_t slot = t->blocks.slot[block * k + i];
         float weight = t->blocks.weight[block * k + i];
-        if (slot < 0 || weight == 0.0f) continue;
+        for (int r = 0; r < rows && slot < 0 && t->lse.data; r++)
+            mat_row(t->lse, i * t->q.rows + row + r)[column / t->dim] = -INFINITY;
+        if (slot < 0 || (weight == 0.0f && !t->lse.data)) continue;
         read_chunk(&a, t, slot, column);
-        attend_add(&a, weight);
+        if (weight != 0.0f) attend_add(&a, weight);
+        for (int r = 0; r < rows && t->lse.data; r++)
+            mat_row(t->lse, i * t->q.rows + row + r)[column / t->dim] = attend_lse(&a, r);
     }
     attend_store(&a, mat_row(t->o, row) + column, t->o.stride);
 }
@@ -64,7 +70,7 @@ static void body(void *context, int64_t begin, int64_t end, int worker) {
         int64_t last = t->blocks.row_begin[block + 1];
         for (int64_t row = t->blocks.row_begin[block]; row < last; row += ATTEND_ROWS) {
             int rows = (int)(last - row < ATTEND_ROWS ? last - row : ATTEND_ROWS);
-            if (t->lse.data)
+            if (t->parts)
                 partial_tile(t, scratch, block, row, rows, column);
             else
                 forward_tile(t, scratch, block, row, rows, column);
@@ -101,12 +107,12 @@ static void partial(struct device *dev, struct mat part, struct mat lse, struct 
         fill(lse, i * n, i * n + first, -INFINITY);
         fill(lse, i * n + last, (i + 1) * n, -INFINITY);
     }
-    struct task t = {dev, part, lse, q, pool, blocks, heads, (int)(q.cols / heads)};
+    struct task t = {dev, part, lse, q, pool, blocks, heads, (int)(q.cols / heads), true};
     threads_for(dev->threads, (int64_t)blocks.blocks * heads, 1, body, &t);
 }
 
-static void forward(struct device *dev, struct mat o, struct mat q, struct gca_pool pool, struct gca_blocks blocks,
-                    int heads) {
+static void forward_keep(struct device *dev, struct mat o, struct mat lse, struct mat q, struct gca_pool pool,
+                         struct gca_blocks blocks, int heads) {
     int64_t n = q.rows, first = blocks.blocks ? blocks.row_begin[0] : n,
             last = blocks.blocks ? blocks.row_begin[blocks.blocks] : n;
     check_blocks(&blocks, n);
@@ -114,8 +120,18 @@ static void forward(struct device *dev, struct mat o, struct mat q, struct gca_p
     assert(o.rows == n && o.cols == q.cols && blocks.weight);
     fill(o, 0, first, 0.0f);
     fill(o, last, n, 0.0f);
-    struct task t = {dev, o, {0}, q, pool, blocks, heads, (int)(q.cols / heads)};
+    assert(!lse.data || (lse.rows == blocks.k * n && lse.cols == heads));
+    for (int64_t i = 0; i < blocks.k && lse.data; i++) {
+        fill(lse, i * n, i * n + first, -INFINITY);
+        fill(lse, i * n + last, (i + 1) * n, -INFINITY);
+    }
+    struct task t = {dev, o, lse, q, pool, blocks, heads, (int)(q.cols / heads), false};
     threads_for(dev->threads, (int64_t)blocks.blocks * heads, 1, body, &t);
+}
+
+static void forward(struct device *dev, struct mat o, struct mat q, struct gca_pool pool, struct gca_blocks blocks,
+                    int heads) {
+    forward_keep(dev, o, (struct mat){0}, q, pool, blocks, heads);
 }
 
 /* Factors of the parts of one row and head: the block's weights, or the softmax of the row's lse. */
@@ -169,4 +185,151 @@ static void combine(struct device *dev, struct mat o, struct mat part, struct ma
     threads_for(dev->threads, blocks.blocks, 1, combine_body, &t);
 }
 
-const struct gca_ops gca_cpu = {.partial = partial, .combine = combine, .forward = forward};
+/* Gradients. With delta = P dP summed over a chunk's keys (= dout . o_k): dweight = sum of delta over rows and heads,
+ * dS = weight P (dP - delta), and a slot's dK and dV are sums over the places that chose it. Two passes, so that no two
+ * tasks write one number: a task of the first is a block (dq, dweight), of the second one head of a slot (dkeys,
+ * dvalues), places in order. P and dP are made in both; a tile holds all keys of a chunk, as delta needs. */
+struct backward_task {
+    struct device *dev;
+    struct mat dq, dkeys, dvalues, dout, q, lse;
+    float *dweight;
+    struct gca_pool pool;
+    struct gca_blocks blocks;
+    struct gca_inverse inverse;
+    int heads, dim, rows; /* rows: of a tile */
+};
+
+static struct attend_grad grad_of_head(const struct backward_task *t, int worker, int64_t head) {
+    int64_t column = head * t->dim;
+    struct attend_grad g = {.q = mat_cols(t->q, column, t->dim),
+                            .k = mat_cols(t->pool.keys, column, t->dim),
+                            .v = mat_cols(t->pool.values, column, t->dim),
+                            .dout = mat_cols(t->dout, column, t->dim),
+                            .dq = mat_cols(t->dq, column, t->dim),
+                            .dk = mat_cols(t->dkeys, column, t->dim),
+                            .dv = mat_cols(t->dvalues, column, t->dim),
+                            .weight = device_scratch(t->dev, worker)};
+    g.slope = g.weight + (int64_t)t->rows * t->pool.live_rows;
+    return g;
+}
+
+/* P sums to 1 over a chunk's keys (and the null key) by its own scores: they are rounded otherwise than those of
+ * forward, and where one key takes all, P (dP - delta) is nothing but that difference. */
+static void normalise(float *weight, int keys, float null_weight) {
+    vf sum = {0};
+    int j = 0;
+    for (; j + LANES <= keys; j += LANES)
+        sum += v_load(weight + j);
+    if (j < keys) sum += v_load_part(weight + j, keys - j);
+    float factor = 1.0f / (v_sum(sum) + null_weight);
+    for (j = 0; j < keys; j++)
+        weight[j] *= factor;
+}
+
+/* P, dP and delta of a tile; returns the sum of delta. */
+static double tile_weights(const struct backward_task *t, const struct attend_grad *g, float *delta, int64_t place,
+                           int64_t head, int64_t row, int rows) {
+    int keys = t->pool.live_rows;
+    int64_t key = (int64_t)t->blocks.slot[place] * t->pool.slot_rows;
+    const float *lse = mat_row(t->lse, place % t->blocks.k * t->q.rows + row) + head;
+    double sum = 0.0;
+    attend_grad_weights(g, row, rows, key, keys, lse, t->lse.stride, NULL);
+    for (int r = 0; r < rows; r++) {
+        float *weight = g->weight + (int64_t)r * keys;
+        normalise(weight, keys, t->pool.off_by_one ? expf(-lse[r * t->lse.stride]) : 0.0f);
+        delta[r] = v_dot(weight, g->slope + (int64_t)r * keys, keys);
+        sum += (double)delta[r];
+    }
+    return sum;
+}
+
+static void queries_place(const struct backward_task *t, int worker, int64_t block, int64_t place) {
+    float delta[ATTEND_ROWS], weight = t->blocks.weight[place];
+    int64_t first = t->blocks.row_begin[block], last = t->blocks.row_begin[block + 1];
+    int64_t key = (int64_t)t->blocks.slot[place] * t->pool.slot_rows;
+    double sum = 0.0;
+    for (int64_t head = 0; head < t->heads; head++) {
+        struct attend_grad g = grad_of_head(t, worker, head);
+        for (int64_t row = first; row < last; row += t->rows) {
+            int rows = (int)(last - row < t->rows ? last - row : t->rows);
+            sum += tile_weights(t, &g, delta, place, head, row, rows);
+            if (weight == 0.0f) continue;
+            attend_grad_scores(&g, rows, t->pool.live_rows, delta, weight);
+            attend_grad_queries(&g, row, rows, key, t->pool.live_rows);
+        }
+    }
+    t->dweight[place] = (float)sum;
+}
+
+static void queries_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct backward_task *t = context;
+    for (int64_t block = begin; block < end; block++) {
+        fill(t->dq, t->blocks.row_begin[block], t->blocks.row_begin[block + 1], 0.0f);
+        for (int64_t place = block * t->blocks.k; place < (block + 1) * t->blocks.k; place++)
+            if (t->blocks.slot[place] < 0)
+                t->dweight[place] = 0.0f;
+            else
+                queries_place(t, worker, block, place);
+    }
+}
+
+static void slots_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct backward_task *t = context;
+    float delta[ATTEND_ROWS];
+    int keys = t->pool.live_rows;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t slot = i / t->heads, head = i % t->heads, key = slot * t->pool.slot_rows;
+        struct attend_grad g = grad_of_head(t, worker, head);
+        for (int32_t at = t->inverse.begin[slot]; at < t->inverse.begin[slot + 1]; at++) {
+            int64_t place = t->inverse.place[at], block = place / t->blocks.k;
+            int64_t last = t->blocks.row_begin[block + 1];
+            float weight = t->blocks.weight[place];
+            if (weight == 0.0f) continue;
+            for (int64_t row = t->blocks.row_begin[block]; row < last; row += t->rows) {
+                int rows = (int)(last - row < t->rows ? last - row : t->rows);
+                tile_weights(t, &g, delta, place, head, row, rows);
+                attend_grad_scores(&g, rows, keys, delta, weight);
+                attend_grad_keys(&g, row, rows, key, keys, weight);
+            }
+        }
+    }
+}
+
+static void backward(struct device *dev, struct mat dq, struct mat dkeys, struct mat dvalues, float *dweight,
+                     struct mat dout, struct mat q, struct gca_pool pool, struct gca_blocks blocks,
+                     struct gca_inverse inverse, struct mat lse, int heads) {
+    int64_t n = q.rows, first = blocks.blocks ? blocks.row_begin[0] : n,
+            last = blocks.blocks ? blocks.row_begin[blocks.blocks] : n;
+    int64_t fits = DEVICE_SCRATCH_BYTES / (2 * (int64_t)sizeof(float) * pool.live_rows);
+    check_blocks(&blocks, n);
+    check_pool(&pool, q, heads);
+    assert(fits >= 1 && dq.rows == n && dout.rows == n && lse.rows == blocks.k * n && lse.cols == heads);
+    assert(dkeys.rows == pool.keys.rows && dvalues.rows == pool.keys.rows && blocks.weight);
+    assert(inverse.slots * pool.slot_rows <= pool.keys.rows);
+    fill(dq, 0, first, 0.0f);
+    fill(dq, last, n, 0.0f);
+    struct backward_task t = {.dev = dev,
+                              .dq = dq,
+                              .dkeys = dkeys,
+                              .dvalues = dvalues,
+                              .dout = dout,
+                              .q = q,
+                              .lse = lse,
+                              .dweight = dweight,
+                              .pool = pool,
+                              .blocks = blocks,
+                              .inverse = inverse,
+                              .heads = heads,
+                              .dim = (int)(q.cols / heads),
+                              .rows = (int)(fits < ATTEND_ROWS ? fits : ATTEND_ROWS)};
+    threads_for(dev->threads, blocks.blocks, 1, queries_body, &t);
+    threads_for(dev->threads, inverse.slots * heads, 1, slots_body, &t);
+}
+
+const struct gca_ops gca_cpu = {
+    .partial = partial,
+    .combine = combine,
+    .forward_keep = forward_keep,
+    .backward = backward,
+    .forward = forward,
+};

@@ -88,4 +88,157 @@ static void forward(struct device *dev, float *nll, struct mat x, struct mat tab
     }
 }
 
-const struct loss_ops loss_cpu = {.forward = forward};
+/* Gradients. Logits are made twice. First a task is a block of rows and goes through the vocabulary as attention goes
+ * through its keys, with a running maximum: it ends with the row's maximum and sum, and dx. Then a task is a block of
+ * words and goes through the rows: it alone adds to its rows of dtable, in order. PART_ROWS rows at a time, whose
+ * maxima and sums wait behind the logits of the first worker's scratch. */
+enum { PART_ROWS = 1 << 16 };
+
+struct backward_task {
+    struct device *dev;
+    struct mat dx, dtable, x, table;
+    const int32_t *targets;
+    struct part *parts; /* [x.rows] of the whole vocabulary: a float log sum exp of hundreds would cost digits */
+    float *nll, scale;
+};
+
+static void logits_block(const struct backward_task *t, float *logits, int64_t row, int64_t n, int64_t word,
+                         int64_t words) {
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)words, (int)t->x.cols, 1.0f, mat_row(t->x, row),
+                (int)t->x.stride, mat_row(t->table, word), (int)t->table.stride, 0.0f, logits, WORDS);
+}
+
+/* logits[i] = factor * exp(logits[i] - base); returns their sum. */
+static float exponents(float *logits, int64_t n, float base, float factor) {
+    vf sum = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vf e = factor * v_exp(v_load(logits + i) - base);
+        v_store(logits + i, e);
+        sum += e;
+    }
+    float rest = 0.0f;
+    for (; i < n; i++) {
+        logits[i] = factor * expf(logits[i] - base);
+        rest += logits[i];
+    }
+    return v_sum(sum) + rest;
+}
+
+static void scale_row(float *x, int64_t n, float factor) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        v_store(x + i, factor * v_load(x + i));
+    for (; i < n; i++)
+        x[i] *= factor;
+}
+
+struct running {
+    float top[ROWS], target[ROWS];
+    double sum[ROWS];
+};
+
+/* Logits of one block of words become exponents below the running maximum; what came before follows a new one. */
+static void follow(const struct backward_task *t, struct running *now, float *logits, int64_t row, int64_t n,
+                   int64_t word, int64_t words) {
+    for (int64_t r = 0; r < n; r++) {
+        float *own = logits + r * WORDS;
+        int64_t target = t->targets[row + r] - word;
+        if (target >= 0 && target < words) now->target[r] = own[target];
+        float top = now->top[r];
+        for (int64_t i = 0; i < words; i++)
+            top = own[i] > top ? own[i] : top;
+        if (top > now->top[r]) {
+            float shrink = word == 0 ? 0.0f : expf(now->top[r] - top);
+            if (word > 0) scale_row(mat_row(t->dx, row + r), t->dx.cols, shrink);
+            now->sum[r] *= (double)shrink;
+            now->top[r] = top;
+        }
+        now->sum[r] += (double)exponents(own, words, top, 1.0f);
+    }
+}
+
+static void input_block(const struct backward_task *t, float *logits, int64_t row, int64_t n) {
+    struct running now;
+    for (int64_t r = 0; r < n; r++) {
+        now.top[r] = -INFINITY;
+        now.target[r] = 0.0f;
+        now.sum[r] = 0.0;
+    }
+    for (int64_t word = 0; word < t->table.rows; word += WORDS) {
+        int64_t words = t->table.rows - word < WORDS ? t->table.rows - word : WORDS;
+        logits_block(t, logits, row, n, word, words);
+        follow(t, &now, logits, row, n, word, words);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, (int)t->x.cols, (int)words, 1.0f, logits, WORDS,
+                    mat_row(t->table, word), (int)t->table.stride, word == 0 ? 0.0f : 1.0f, mat_row(t->dx, row),
+                    (int)t->dx.stride);
+    }
+    for (int64_t r = 0; r < n; r++) {
+        int32_t target = t->targets[row + r];
+        float *dx = mat_row(t->dx, row + r), factor = (float)(1.0 / now.sum[r]);
+        double lse = (double)now.top[r] + log(now.sum[r]);
+        t->parts[row + r] = (struct part){now.top[r], (float)now.sum[r]};
+        t->nll[row + r] = target < 0 ? 0.0f : (float)(lse - (double)now.target[r]);
+        for (int64_t i = 0; i < t->dx.cols; i++)
+            dx[i] = target < 0 ? 0.0f : t->scale * (dx[i] * factor - mat_row(t->table, target)[i]);
+    }
+}
+
+static void input_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct backward_task *t = context;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t row = i * ROWS, n = t->x.rows - row < ROWS ? t->x.rows - row : ROWS;
+        input_block(t, device_scratch(t->dev, worker), row, n);
+    }
+}
+
+static void table_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct backward_task *t = context;
+    float *logits = device_scratch(t->dev, worker);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t word = i * WORDS, words = t->table.rows - word < WORDS ? t->table.rows - word : WORDS;
+        for (int64_t row = 0; row < t->x.rows; row += ROWS) {
+            int64_t n = t->x.rows - row < ROWS ? t->x.rows - row : ROWS;
+            logits_block(t, logits, row, n, word, words);
+            for (int64_t r = 0; r < n; r++) {
+                int64_t target = t->targets[row + r], place = target - word;
+                if (target < 0) {
+                    memset(logits + r * WORDS, 0, (size_t)words * sizeof(float));
+                    continue;
+                }
+                struct part p = t->parts[row + r];
+                exponents(logits + r * WORDS, words, p.top, t->scale / p.sum);
+                if (place >= 0 && place < words) logits[r * WORDS + place] -= t->scale;
+            }
+            cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)words, (int)t->x.cols, (int)n, 1.0f, logits,
+                        WORDS, mat_row(t->x, row), (int)t->x.stride, 1.0f, mat_row(t->dtable, word),
+                        (int)t->dtable.stride);
+        }
+    }
+}
+
+static void forward_backward(struct device *dev, float *nll, struct mat dx, struct mat dtable, struct mat x,
+                             struct mat table, const int32_t *targets, float scale) {
+    assert(x.cols == table.cols && dx.rows == x.rows && dx.cols == x.cols && table.rows >= 1);
+    assert(dtable.rows == table.rows && dtable.cols == table.cols && x.stride <= INT_MAX && table.stride <= INT_MAX &&
+           dx.stride <= INT_MAX && dtable.stride <= INT_MAX);
+    for (int64_t i = 0; i < x.rows; i++)
+        assert(targets[i] < table.rows);
+    struct part *parts = (struct part *)(void *)((float *)device_scratch(dev, 0) + ROWS * WORDS);
+    for (int64_t first = 0; first < x.rows; first += PART_ROWS) {
+        int64_t n = x.rows - first < PART_ROWS ? x.rows - first : PART_ROWS;
+        struct backward_task t = {.dev = dev,
+                                  .dx = mat_rows(dx, first, n),
+                                  .dtable = dtable,
+                                  .x = mat_rows(x, first, n),
+                                  .table = table,
+                                  .targets = targets + first,
+                                  .parts = parts,
+                                  .nll = nll + first,
+                                  .scale = scale};
+        threads_for(dev->threads, (n + ROWS - 1) / ROWS, 1, input_body, &t);
+        threads_for(dev->threads, (table.rows + WORDS - 1) / WORDS, 1, table_body, &t);
+    }
+}
+
+const struct loss_ops loss_cpu = {.forward = forward, .forward_backward = forward_backward};

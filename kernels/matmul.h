@@ -10,6 +10,10 @@
 
 struct matmul_ops {
     void (*forward)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);
+    /* dx = dy w (+ dx). */
+    void (*backward_input)(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate);
+    /* dw += dy^T x, dw float32. */
+    void (*backward_weight)(struct device *dev, struct mat dw, struct mat dy, struct mat x);
     int64_t (*packed_elements)(int64_t out, int64_t in);
     void (*pack)(struct device *dev, float *packed, struct mat w);
     void (*forward_packed)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);

@@ -108,6 +108,50 @@ static void forward(struct device *dev, struct mat y, struct mat x, struct mat w
     }
 }
 
+/* dx = dy w, and dw += dy^T x: tiles of the result, as forward. */
+static void input_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct task *t = context; /* y: dx, x: dy */
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t row = i / t->tiles_across * TILE_ROWS, col = i % t->tiles_across * TILE_COLS;
+        int64_t rows = t->y.rows - row < TILE_ROWS ? t->y.rows - row : TILE_ROWS;
+        int64_t cols = t->y.cols - col < TILE_COLS ? t->y.cols - col : TILE_COLS;
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)cols, (int)t->x.cols, 1.0f,
+                    mat_row(t->x, row), (int)t->x.stride, mat_row(t->w, 0) + col, (int)t->w.stride,
+                    t->accumulate ? 1.0f : 0.0f, mat_row(t->y, row) + col, (int)t->y.stride);
+    }
+}
+
+static void weight_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct task *t = context; /* y: dw, x: x, w: dy */
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t row = i / t->tiles_across * TILE_ROWS, col = i % t->tiles_across * TILE_COLS;
+        int64_t rows = t->y.rows - row < TILE_ROWS ? t->y.rows - row : TILE_ROWS;
+        int64_t cols = t->y.cols - col < TILE_COLS ? t->y.cols - col : TILE_COLS;
+        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)rows, (int)cols, (int)t->x.rows, 1.0f,
+                    mat_row(t->w, 0) + row, (int)t->w.stride, mat_row(t->x, 0) + col, (int)t->x.stride, 1.0f,
+                    mat_row(t->y, row) + col, (int)t->y.stride);
+    }
+}
+
+static void run_tiles(struct device *dev, threads_body *body, struct mat y, struct mat x, struct mat w,
+                      bool accumulate) {
+    assert(x.stride <= INT_MAX && w.stride <= INT_MAX && y.stride <= INT_MAX && x.rows <= INT_MAX);
+    struct task t = {y, x, w, (y.cols + TILE_COLS - 1) / TILE_COLS, accumulate};
+    threads_for(dev->threads, (y.rows + TILE_ROWS - 1) / TILE_ROWS * t.tiles_across, 1, body, &t);
+}
+
+static void backward_input(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate) {
+    assert(dx.rows == dy.rows && dx.cols == w.cols && dy.cols == w.rows && dy.cols > 0);
+    run_tiles(dev, input_body, dx, dy, w, accumulate);
+}
+
+static void backward_weight(struct device *dev, struct mat dw, struct mat dy, struct mat x) {
+    assert(dw.rows == dy.cols && dw.cols == x.cols && dy.rows == x.rows);
+    if (x.rows > 0) run_tiles(dev, weight_body, dw, x, dy, true);
+}
+
 /* Packed: panels of PANEL outputs; a panel holds, for each of the `in` places, the PANEL weights side by side. */
 enum { PANEL = SIMD_VECTORS * LANES, DEPTH = 128, PACKED_ROWS = 128 };
 
@@ -202,6 +246,8 @@ static void forward_packed(struct device *dev, struct mat y, struct mat x, const
 
 const struct matmul_ops matmul_cpu = {
     .forward = forward,
+    .backward_input = backward_input,
+    .backward_weight = backward_weight,
     .packed_elements = packed_elements,
     .pack = pack,
     .forward_packed = forward_packed,

@@ -1,5 +1,6 @@
 /* ops.h -- the table of ops a device carries: one pointer per family, one header per family. */
 #pragma once
+#include "kernels/adamw.h"
 #include "kernels/attention.h"
 #include "kernels/chunk_attention.h"
 #include "kernels/elementwise.h"
@@ -22,5 +23,6 @@ struct ops {
     const struct embed_ops *embed;
     const struct loss_ops *loss;
     const struct topk_ops *topk;
+    const struct adamw_ops *adamw;
 };
 extern const struct ops ops_cpu;

@@ -12,4 +12,5 @@ const struct ops ops_cpu = {
     .embed = &embed_cpu,
     .loss = &loss_cpu,
     .topk = &topk_cpu,
+    .adamw = &adamw_cpu,
 };

@@ -7,5 +7,7 @@
 
 struct rope_ops {
     void (*forward)(struct device *dev, struct mat x, int heads, int period, float theta);
+    /* The inverse rotation, in place: a rotation's gradient. */
+    void (*backward)(struct device *dev, struct mat dx, int heads, int period, float theta);
 };
 extern const struct rope_ops rope_cpu;

@@ -13,6 +13,7 @@ struct task {
     int half, period;
     float theta;
     bool table;
+    float direction; /* 1, or -1: the inverse */
 };
 
 static void angles(float *cosine, float *sine, int half, int64_t position, float theta) {
@@ -34,17 +35,17 @@ static bool fill_table(struct device_rope *rope, int half, int period, float the
     return true;
 }
 
-static void rotate(float *x, const float *cosine, const float *sine, int half) {
+static void rotate(float *x, const float *cosine, const float *sine, int half, float direction) {
     int t = 0;
     for (; t + LANES <= half; t += LANES) {
-        vf a = v_load(x + t), b = v_load(x + half + t), c = v_load(cosine + t), s = v_load(sine + t);
+        vf a = v_load(x + t), b = v_load(x + half + t), c = v_load(cosine + t), s = direction * v_load(sine + t);
         v_store(x + t, a * c - b * s);
         v_store(x + half + t, b * c + a * s);
     }
     for (; t < half; t++) {
-        float a = x[t], b = x[half + t];
-        x[t] = a * cosine[t] - b * sine[t];
-        x[half + t] = b * cosine[t] + a * sine[t];
+        float a = x[t], b = x[half + t], s = direction * sine[t];
+        x[t] = a * cosine[t] - b * s;
+        x[half + t] = b * cosine[t] + a * s;
     }
 }
 
@@ -62,16 +63,29 @@ static void body(void *context, int64_t begin, int64_t end, int worker) {
         }
         float *x = mat_row(t->x, row);
         for (int64_t head = 0; head < t->x.cols; head += 2 * t->half)
-            rotate(x + head, cosine, sine, t->half);
+            rotate(x + head, cosine, sine, t->half, t->direction);
     }
 }
 
-static void forward(struct device *dev, struct mat x, int heads, int period, float theta) {
+static void run(struct device *dev, struct mat x, int heads, int period, float theta, float direction) {
     assert(heads > 0 && period > 0 && x.cols % heads == 0 && x.cols / heads % 2 == 0);
-    struct task t = {.dev = dev, .x = x, .half = (int)(x.cols / heads / 2), .period = period, .theta = theta};
+    struct task t = {.dev = dev,
+                     .x = x,
+                     .half = (int)(x.cols / heads / 2),
+                     .period = period,
+                     .theta = theta,
+                     .direction = direction};
     assert((size_t)t.half * 2 * sizeof(float) <= DEVICE_SCRATCH_BYTES);
     t.table = fill_table(&device_cpu(dev)->rope, t.half, period, theta);
     threads_for(dev->threads, x.rows, 1 + 16384 / x.cols, body, &t);
 }
 
-const struct rope_ops rope_cpu = {.forward = forward};
+static void forward(struct device *dev, struct mat x, int heads, int period, float theta) {
+    run(dev, x, heads, period, theta, 1.0f);
+}
+
+static void backward(struct device *dev, struct mat dx, int heads, int period, float theta) {
+    run(dev, dx, heads, period, theta, -1.0f);
+}
+
+const struct rope_ops rope_cpu = {.forward = forward, .backward = backward};

@@ -133,4 +133,82 @@ static void forward(struct device *dev, int64_t *index, float *score, struct mat
         threads_for(dev->threads, (queries.rows + QUERIES - 1) / QUERIES, 1, many_body, &t);
 }
 
-const struct topk_ops topk_cpu = {.forward = forward};
+struct weigh_task {
+    float *weight;
+    const float *score;
+    int k;
+};
+
+static void weigh_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct weigh_task *t = context;
+    (void)worker;
+    for (int64_t row = begin; row < end; row++) {
+        const float *score = t->score + row * t->k;
+        float *weight = t->weight + row * t->k, top = -INFINITY, sum = 0.0f;
+        for (int i = 0; i < t->k; i++)
+            top = fmaxf(top, score[i]);
+        for (int i = 0; i < t->k; i++) {
+            weight[i] = top == -INFINITY ? 0.0f : expf(score[i] - top);
+            sum += weight[i];
+        }
+        for (int i = 0; i < t->k && sum > 0.0f; i++)
+            weight[i] /= sum;
+    }
+}
+
+static void weigh(struct device *dev, float *weight, const float *score, int64_t n, int k) {
+    assert(k >= 1);
+    struct weigh_task t = {weight, score, k};
+    threads_for(dev->threads, n, 1 + 4096 / k, weigh_body, &t);
+}
+
+struct backward_task {
+    struct mat dqueries, dlandmarks, queries, landmarks;
+    const float *dweight, *weight;
+    const int64_t *index;
+    int k;
+    float scale;
+};
+
+/* to[begin..end) += factor * from[begin..end) */
+static void add_scaled(float *to, const float *from, float factor, int64_t begin, int64_t end) {
+    for (; begin + LANES <= end; begin += LANES)
+        v_store(to + begin, v_load(to + begin) + factor * v_load(from + begin));
+    for (; begin < end; begin++)
+        to[begin] += factor * from[begin];
+}
+
+/* A task owns a range of columns, of queries and landmarks alike, and goes through all rows in order; what it costs to
+ * make a row's dscore again is little beside its columns. */
+enum { COLUMNS = 4 * LANES };
+
+static void backward_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct backward_task *t = context;
+    (void)worker;
+    int64_t first = begin * COLUMNS, last = smaller(end * COLUMNS, t->queries.cols);
+    for (int64_t row = 0; row < t->queries.rows; row++) {
+        const float *weight = t->weight + row * t->k, *dweight = t->dweight + row * t->k;
+        float mean = 0.0f;
+        for (int i = 0; i < t->k; i++)
+            mean += weight[i] == 0.0f ? 0.0f : weight[i] * dweight[i];
+        for (int i = 0; i < t->k; i++) {
+            int64_t index = t->index[row * t->k + i];
+            if (index < 0 || weight[i] == 0.0f) continue;
+            assert(index < t->landmarks.rows);
+            float dscore = weight[i] * (dweight[i] - mean) * t->scale;
+            add_scaled(mat_row(t->dqueries, row), mat_row(t->landmarks, index), dscore, first, last);
+            add_scaled(mat_row(t->dlandmarks, index), mat_row(t->queries, row), dscore, first, last);
+        }
+    }
+}
+
+static void backward(struct device *dev, struct mat dqueries, struct mat dlandmarks, const float *dweight,
+                     const float *weight, const int64_t *index, struct mat queries, struct mat landmarks, int k) {
+    assert(k >= 1 && dqueries.rows == queries.rows && dqueries.cols == queries.cols && queries.cols > 0);
+    assert(dlandmarks.rows == landmarks.rows && (landmarks.rows == 0 || landmarks.cols == queries.cols));
+    struct backward_task t = {
+        dqueries, dlandmarks, queries, landmarks, dweight, weight, index, k, 1.0f / sqrtf((float)queries.cols)};
+    threads_for(dev->threads, (queries.cols + COLUMNS - 1) / COLUMNS, 1, backward_body, &t);
+}
+
+const struct topk_ops topk_cpu = {.forward = forward, .weigh = weigh, .backward = backward};

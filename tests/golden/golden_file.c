@@ -94,5 +94,6 @@ void golden_finish(struct golden *g) {
         g->failures++;
     }
     if (gradients > 0)
-        printf("%s grad.* (%d tensors) not compared: backward is not part of this build\n", g->name, gradients);
+        printf("%s grad.* (%d tensors) not compared: backward of the towers is not part of this build\n", g->name,
+               gradients);
 }

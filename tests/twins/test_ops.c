@@ -9,17 +9,18 @@ static const struct {
     const char *name;
     size_t offset, bytes;
 } families[] = {
-    FAMILY(matmul), FAMILY(norm),        FAMILY(rope),  FAMILY(attention), FAMILY(chunk_attention),
-    FAMILY(gca),    FAMILY(elementwise), FAMILY(embed), FAMILY(loss),      FAMILY(topk),
+    FAMILY(matmul),      FAMILY(norm),  FAMILY(rope), FAMILY(attention), FAMILY(chunk_attention), FAMILY(gca),
+    FAMILY(elementwise), FAMILY(embed), FAMILY(loss), FAMILY(topk),      FAMILY(adamw),
 };
 
-/* How many functions the family's own test program calls: raise it together with a case there. */
+/* How many functions the family's own test programs (test_<name>.c, and a test_*_backward.c) call: raise it together
+ * with a case there. */
 static const struct {
     const char *name;
     size_t functions;
 } tested[] = {
-    {"matmul", 4}, {"norm", 1},        {"rope", 1},  {"attention", 1}, {"chunk_attention", 1},
-    {"gca", 3},    {"elementwise", 2}, {"embed", 1}, {"loss", 1},      {"topk", 1},
+    {"matmul", 6},      {"norm", 2},  {"rope", 2}, {"attention", 3}, {"chunk_attention", 3}, {"gca", 5},
+    {"elementwise", 3}, {"embed", 2}, {"loss", 2}, {"topk", 3},      {"adamw", 2},
 };
 
 static bool has_program(const char *name) {

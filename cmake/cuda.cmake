@@ -1,0 +1,41 @@
+# cuda.cmake -- whether the CUDA twins are built, and with what. Files are chosen here: no source asks.
+set(DRT_CUDA_LIBRARIES "")
+set(drt_cuda_on OFF)
+if(NOT DRT_CUDA STREQUAL "OFF")
+  include(CheckLanguage)
+  if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)      # often not in PATH
+    set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+  endif()
+  set(CMAKE_CUDA_ARCHITECTURES ${DRT_CUDA_ARCHITECTURES})
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(drt_cuda_on ON)
+  elseif(NOT DRT_CUDA STREQUAL "auto")
+    message(FATAL_ERROR "DRT_CUDA=${DRT_CUDA}, and nvcc was not found: put it in PATH, pass -DCMAKE_CUDA_COMPILER, or -DDRT_CUDA=OFF")
+  endif()
+endif()
+if(DRT_SANITIZE AND DRT_CUDA STREQUAL "auto")
+  set(drt_cuda_on OFF)                   # the CUDA runtime and the sanitizers' shadow memory do not go together
+endif()
+
+if(drt_cuda_on)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -lineinfo")
+  # The standard as a flag: CMake before 3.26 does not know that nvcc has it.
+  set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} -std=c++20 -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers -Werror all-warnings")
+  set(DRT_CUDA_LIBRARIES CUDA::cudart CUDA::cublasLt)
+endif()
+message(STATUS "CUDA twins: ${drt_cuda_on}")
+
+# Adds a folder's .cu files, or takes out what only a CUDA build has.
+function(drt_cuda_sources list folder)
+  set(sources ${${list}})
+  if(drt_cuda_on)
+    file(GLOB cuda CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cu)
+    list(APPEND sources ${cuda})
+    list(FILTER sources EXCLUDE REGEX "_nocuda\\.c$")
+  endif()
+  set(${list} ${sources} PARENT_SCOPE)
+endfunction()

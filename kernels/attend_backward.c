@@ -1,0 +1,96 @@
+/* attend_backward.c -- one tile of queries against one tile of keys: see attend_backward_internal.h.
+ *
+ * Scores are made again from q and k, and their softmax from the log sum exp that forward kept, so nothing of size
+ * queries by keys is ever stored. A task does all tiles of its keys one after the other: sums have one order. */
+#include "kernels/attend_backward_internal.h"
+#include "kernels/simd_internal.h"
+#include <cblas.h>
+#include <math.h>
+
+static void weight_row(float *score, int keys, float scale, float lse) {
+    int j = 0;
+    for (; j + LANES <= keys; j += LANES)
+        v_store(score + j, v_exp(v_load(score + j) * scale - lse));
+    if (j < keys) v_store_part(score + j, v_exp(v_load_part(score + j, keys - j) * scale - lse), keys - j);
+}
+
+static void biased_row(float *score, int keys, float scale, float lse, const struct attend_bias *bias,
+                       int64_t distance) {
+    for (int j = 0; j < keys; j++, distance--)
+        score[j] =
+            distance < 0 || distance > bias->window ? -INFINITY : score[j] * scale - bias->slope * (float)distance;
+    weight_row(score, keys, 1.0f, lse);
+}
+
+void attend_grad_weights(const struct attend_grad *g, int64_t query, int rows, int64_t key, int keys, const float *lse,
+                         int64_t lse_stride, const struct attend_bias *bias) {
+    int dim = (int)g->q.cols;
+    float scale = 1.0f / sqrtf((float)dim);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, keys, dim, 1.0f, mat_row(g->q, query), (int)g->q.stride,
+                mat_row(g->k, key), (int)g->k.stride, 0.0f, g->weight, keys);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, keys, dim, 1.0f, mat_row(g->dout, query),
+                (int)g->dout.stride, mat_row(g->v, key), (int)g->v.stride, 0.0f, g->slope, keys);
+    for (int r = 0; r < rows; r++) {
+        float *score = g->weight + (int64_t)r * keys, own = lse[r * lse_stride];
+        if (bias)
+            biased_row(score, keys, scale, own, bias, bias->distance + r);
+        else
+            weight_row(score, keys, scale, own);
+    }
+}
+
+void attend_grad_scores(const struct attend_grad *g, int rows, int keys, const float *delta, float factor) {
+    float scale = factor / sqrtf((float)g->q.cols);
+    for (int r = 0; r < rows; r++) {
+        float *slope = g->slope + (int64_t)r * keys, *weight = g->weight + (int64_t)r * keys;
+        int j = 0;
+        for (; j + LANES <= keys; j += LANES)
+            v_store(slope + j, v_load(weight + j) * (v_load(slope + j) - delta[r]) * scale);
+        for (; j < keys; j++)
+            slope[j] = weight[j] * (slope[j] - delta[r]) * scale;
+    }
+}
+
+void attend_grad_queries(const struct attend_grad *g, int64_t query, int rows, int64_t key, int keys) {
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, (int)g->q.cols, keys, 1.0f, g->slope, keys,
+                mat_row(g->k, key), (int)g->k.stride, 1.0f, mat_row(g->dq, query), (int)g->dq.stride);
+}
+
+void attend_grad_keys(const struct attend_grad *g, int64_t query, int rows, int64_t key, int keys, float factor) {
+    int dim = (int)g->q.cols;
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, keys, dim, rows, 1.0f, g->slope, keys, mat_row(g->q, query),
+                (int)g->q.stride, 1.0f, mat_row(g->dk, key), (int)g->dk.stride);
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, keys, dim, rows, factor, g->weight, keys,
+                mat_row(g->dout, query), (int)g->dout.stride, 1.0f, mat_row(g->dv, key), (int)g->dv.stride);
+}
+
+static void clear_rows(struct mat m, int64_t first, int64_t n) {
+    for (int64_t row = first; row < first + n; row++)
+        memset(mat_row(m, row), 0, (size_t)m.cols * sizeof(float));
+}
+
+void attend_grad_rows(struct attend_grad *g, void *scratch, struct mat out, const float *lse, int64_t lse_stride,
+                      int64_t first, int64_t n, const struct attend_bias *bias) {
+    float delta[ATTEND_ROWS];
+    g->weight = scratch;
+    g->slope = g->weight + ATTEND_ROWS * ATTEND_KEYS;
+    clear_rows(g->dq, first, n);
+    clear_rows(g->dk, first, n);
+    clear_rows(g->dv, first, n);
+    for (int64_t row = 0; row < n; row += ATTEND_ROWS) {
+        int rows = (int)(n - row < ATTEND_ROWS ? n - row : ATTEND_ROWS);
+        for (int r = 0; r < rows; r++)
+            delta[r] = v_dot(mat_row(out, first + row + r), mat_row(g->dout, first + row + r), out.cols);
+        int64_t low = bias && row > bias->window ? row - bias->window : 0, high = bias ? row + rows : n;
+        for (int64_t key = low / ATTEND_KEYS * ATTEND_KEYS; key < high; key += ATTEND_KEYS) {
+            int keys = (int)(high - key < ATTEND_KEYS ? high - key : ATTEND_KEYS);
+            struct attend_bias here = bias ? *bias : (struct attend_bias){0};
+            here.distance = row - key;
+            attend_grad_weights(g, first + row, rows, first + key, keys, lse + (first + row) * lse_stride, lse_stride,
+                                bias ? &here : NULL);
+            attend_grad_scores(g, rows, keys, delta, 1.0f);
+            attend_grad_queries(g, first + row, rows, first + key, keys);
+            attend_grad_keys(g, first + row, rows, first + key, keys, 1.0f);
+        }
+    }
+}

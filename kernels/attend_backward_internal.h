@@ -1,0 +1,26 @@
+/* attend_backward_internal.h -- gradients of softmax(q K^T / sqrt(dh) + bias) V for a tile of queries and a tile of keys
+ * of one head: the core of attention's, chunk_attention's and gca's backward. Products by OpenBLAS. */
+#pragma once
+#include "kernels/attend_internal.h"
+#include "kernels/device.h"
+
+/* Views of one head's columns; rows of `keys` as dk, dv. */
+struct attend_grad {
+    struct mat q, k, v, dout, dq, dk, dv;
+    float *weight, *slope;               /* [rows][keys] of the tile in hand: P, and dP (later dS) */
+};
+
+/* P = exp(score - lse) from row `query` and key `key` on; dP = dout V^T. lse of row r: lse[r * lse_stride].
+ * bias NULL: none. */
+void attend_grad_weights(const struct attend_grad *g, int64_t query, int rows, int64_t key, int keys, const float *lse,
+                         int64_t lse_stride, const struct attend_bias *bias);
+/* dS = factor P (dP - delta[r]) / sqrt(dh), in place of dP. */
+void attend_grad_scores(const struct attend_grad *g, int rows, int keys, const float *delta, float factor);
+/* dq += dS K. */
+void attend_grad_queries(const struct attend_grad *g, int64_t query, int rows, int64_t key, int keys);
+/* dk += dS^T q, dv += factor P^T dout. */
+void attend_grad_keys(const struct attend_grad *g, int64_t query, int rows, int64_t key, int keys, float factor);
+/* Whole queries first .. first+n-1 over whole keys of the same rows, in tiles; out: what forward gave; bias NULL: none,
+ * else window and slope of it, distances from the rows. dq, dk, dv of these rows are overwritten. */
+void attend_grad_rows(struct attend_grad *g, void *scratch, struct mat out, const float *lse, int64_t lse_stride,
+                      int64_t first, int64_t n, const struct attend_bias *bias);

@@ -1,0 +1,277 @@
+/* attend_cuda.cu -- picks the kernels for a piece of attention, and launches them. */
+#include "kernels/attend_few.cuh"
+#include "kernels/attend_plain.cuh"
+#include "kernels/attend_tiles_backward.cuh"
+#include <cudaTypedefs.h>
+
+/* Asked of the driver, not linked: a program built with CUDA also runs where there is no driver. */
+static PFN_cuTensorMapEncodeTiled_v12000 tile_encoder(void) {
+    void *function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found) !=
+        cudaSuccess)
+        return nullptr;
+    return found == cudaDriverEntryPointSuccess ? (PFN_cuTensorMapEncodeTiled_v12000)function : nullptr;
+}
+
+bool tile_matrix_of(tile_matrix *out, struct mat m, int box, bool hopper) {
+    static const PFN_cuTensorMapEncodeTiled_v12000 encode = tile_encoder();
+    if (m.type != DTYPE_BF16 || !vectors_fit(m) || m.rows >= INT32_MAX) return false;
+    *out = {{}, (const bf16 *)m.data, m.stride, (int)m.rows, box};
+    if (!hopper) return true;
+    cuuint64_t size[2] = {(cuuint64_t)m.cols, (cuuint64_t)m.rows}, stride[1] = {(cuuint64_t)m.stride * sizeof(bf16)};
+    cuuint32_t boxes[2] = {TILE, (cuuint32_t)box}, step[2] = {1, 1};
+    return encode && encode(&out->map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, m.data, size, stride, boxes, step,
+                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                            CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+static bool on_hopper(struct device *dev) {
+    return device_cuda_architecture(dev) == 90;
+}
+static bool tiles_fit(struct mat m) {
+    return m.type == DTYPE_BF16 && vectors_fit(m);
+}
+/* Whether the tiles of these rows and keys suit the matrix units' kernels. */
+static bool tiles_suit(struct device *dev, const struct attend_task *t) {
+    if (device_cuda_architecture(dev) < 80 || t->n <= FEW_ROWS || (t->dim != 64 && t->dim != 128)) return false;
+    /* A tile of keys must not cross the ring's end. */
+    if (t->window_mode) return t->first + t->length <= t->ring || (t->first % TILE == 0 && t->ring % TILE == 0);
+    return t->blocks > 0 && t->live_rows <= TILE && t->k >= 1 && t->k <= ATTEND_LIST_MAX;
+}
+
+template <typename... Parameters, typename... Arguments>
+static void launch_tiles(struct device *dev, const char *op, void (*kernel)(Parameters...), dim3 grid, int bytes,
+                         Arguments... arguments) {
+    cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    launch(dev, op, kernel, grid, WARPGROUP, (size_t)bytes, arguments...);
+}
+
+static int64_t tiles_of(const struct attend_task *t) {
+    return t->window_mode ? t->n / t->length * blocks_for(t->length, TILE) : t->blocks;
+}
+static int key_box(const struct attend_task *t) {
+    return t->window_mode ? TILE : t->live_rows;
+}
+
+template <bool WINDOW, int DIM, int STAGES, int RESIDENT>
+static void forward_launch(struct device *dev, const char *op, const struct attend_task *t, struct mat o,
+                           struct mat lse, const tile_matrix (&maps)[3], bool partial) {
+    rows<float> sums = {(float *)lse.data, lse.stride};
+    launch_tiles(dev, op, forward_tiles<WINDOW, DIM, STAGES, RESIDENT>, dim3((unsigned)tiles_of(t), (unsigned)t->heads),
+                 forward_memory<DIM, STAGES>::BYTES, maps[0], maps[1], maps[2], *t, rows_of<bf16>(o), sums, partial);
+}
+
+static bool forward_by_tiles(struct device *dev, const char *op, const struct attend_task *t, struct mat o,
+                             struct mat lse, struct mat q, struct mat k, struct mat v, bool partial) {
+    tile_matrix maps[3];
+    bool hopper = on_hopper(dev);
+    if (!tiles_suit(dev, t) || !tiles_fit(o) || !tile_matrix_of(&maps[0], q, TILE, hopper) ||
+        !tile_matrix_of(&maps[1], k, key_box(t), hopper) || !tile_matrix_of(&maps[2], v, key_box(t), hopper))
+        return false;
+    if (t->window_mode && t->dim == 64)
+        forward_launch<true, 64, 2, 4>(dev, op, t, o, lse, maps, partial);
+    else if (t->window_mode)
+        forward_launch<true, 128, 2, 2>(dev, op, t, o, lse, maps, partial);
+    else if (t->dim == 64)
+        forward_launch<false, 64, 2, 4>(dev, op, t, o, lse, maps, partial);
+    else
+        forward_launch<false, 128, 2, 2>(dev, op, t, o, lse, maps, partial);
+    return true;
+}
+
+static bool head_vectors(struct mat m, int dim) {
+    return vectors_fit(m) && dim % 8 == 0;
+}
+
+template <bool WINDOW, int DIM>
+static void few_launch(struct device *dev, const char *op, const struct attend_task *t, const plain_views<bf16> &m,
+                       int64_t runs) {
+    int warps = runs < FEW_WARPS ? (int)runs : (int)FEW_WARPS;
+    launch(dev, op, few_forward<WINDOW, DIM>, dim3((unsigned)t->n, (unsigned)t->heads),
+           dim3((unsigned)(warps < 1 ? 32 : warps * 32)), 0, *t, m);
+}
+static bool forward_few(struct device *dev, const char *op, const struct attend_task *t, struct mat o, struct mat lse,
+                        struct mat q, struct mat k, struct mat v, bool partial) {
+    int64_t keys = t->first + t->length < t->window + 1 ? t->first + t->length : t->window + 1;
+    int64_t runs = t->window_mode ? blocks_for(keys, 32) : blocks_for(t->live_rows, 32) * t->k;
+    if (t->n > FEW_ROWS || lse.data || partial || o.type != DTYPE_BF16 || (t->dim != 64 && t->dim != 128) ||
+        runs > FEW_RUNS_MAX || !head_vectors(k, t->dim) || !head_vectors(v, t->dim))
+        return false;
+    plain_views<bf16> m = {
+        rows_of<bf16>(o), rows_of<bf16>(q), rows_of<bf16>(k), rows_of<bf16>(v), nullptr, 0, false, true};
+    if (t->window_mode && t->dim == 64)
+        few_launch<true, 64>(dev, op, t, m, runs);
+    else if (t->window_mode)
+        few_launch<true, 128>(dev, op, t, m, runs);
+    else if (t->dim == 64)
+        few_launch<false, 64>(dev, op, t, m, runs);
+    else
+        few_launch<false, 128>(dev, op, t, m, runs);
+    return true;
+}
+
+template <typename T, int ACC>
+static void forward_plain(struct device *dev, const char *op, const struct attend_task *t, const plain_views<T> &m) {
+    dim3 grid((unsigned)t->n, (unsigned)t->heads);
+    if (t->window_mode)
+        launch(dev, op, plain_forward<true, T, ACC>, grid, PLAIN_THREADS, 0, *t, m);
+    else
+        launch(dev, op, plain_forward<false, T, ACC>, grid, PLAIN_THREADS, 0, *t, m);
+}
+
+template <typename T>
+static void forward_typed(struct device *dev, const char *op, const struct attend_task *t, struct mat o, struct mat lse,
+                          struct mat q, struct mat k, struct mat v, bool partial) {
+    bool vectors = head_vectors(k, t->dim) && head_vectors(v, t->dim);
+    plain_views<T> m = {rows_of<T>(o),     rows_of<T>(q), rows_of<T>(k), rows_of<T>(v),
+                        (float *)lse.data, lse.stride,    partial,       vectors};
+    assert(t->dim <= PLAIN_DIM_MAX);
+    if (t->dim <= 64)
+        forward_plain<T, 2>(dev, op, t, m);
+    else if (t->dim <= 128)
+        forward_plain<T, 4>(dev, op, t, m);
+    else
+        forward_plain<T, 16>(dev, op, t, m);
+}
+
+void attend_cuda_forward(struct device *dev, const char *op, const struct attend_task *t, struct mat o, struct mat lse,
+                         struct mat q, struct mat k, struct mat v, bool partial) {
+    if (t->n == 0 || forward_few(dev, op, t, o, lse, q, k, v, partial) ||
+        forward_by_tiles(dev, op, t, o, lse, q, k, v, partial))
+        return;
+    if (q.type == DTYPE_F32)
+        forward_typed<float>(dev, op, t, o, lse, q, k, v, partial);
+    else
+        forward_typed<bf16>(dev, op, t, o, lse, q, k, v, partial);
+}
+
+/* dweight[place]: the sum over rows and heads of delta. */
+static __global__ void __launch_bounds__(128) sum_dweight(attend_task t, const float2 *stat, float *dweight) {
+    __shared__ float shared[128 / 32];
+    int64_t block = blockIdx.x / t.k;
+    int i = blockIdx.x % t.k;
+    float sum = 0.0f;
+    int64_t begin = block_begin(t, block), rows = block_begin(t, block + 1) - begin;
+    if (block_slot(t, block, i) >= 0)
+        for (int head = 0; head < t.heads; head++)
+            for (int64_t r = threadIdx.x; r < rows; r += 128)
+                sum += stat[stat_index(t, head, i, begin + r)].y;
+    sum = block_sum(sum, shared);
+    if (threadIdx.x == 0) dweight[blockIdx.x] = sum;
+}
+
+struct backward_inputs {
+    struct mat dout, o, lse, q, k, v;
+};
+
+struct backward_scratch {
+    float2 *stat;
+    place_entry *entries;
+    float *part_dweight; /* [blocks*k, heads] */
+};
+
+template <bool WINDOW, int DIM, int DQ_STAGES, int DQ_RESIDENT, int STAGES, int RESIDENT>
+static void backward_launch(struct device *dev, const char *op, const struct attend_task *t,
+                            const struct attend_gradients *g, const backward_inputs &in,
+                            const backward_scratch &scratch, const tile_matrix (&maps)[4]) {
+    rows<bf16> o = in.o.data ? rows_of<bf16>(in.o) : rows<bf16>{nullptr, 0};
+    launch_tiles(dev, op, dq_tiles<WINDOW, DIM, DQ_STAGES, DQ_RESIDENT>,
+                 dim3((unsigned)tiles_of(t), (unsigned)t->heads), dq_memory<DIM, DQ_STAGES>::BYTES, maps[0], maps[1],
+                 maps[2], maps[3], *t, rows_of<bf16>(g->dq), rows_of<float>(in.lse), o, rows_of<bf16>(in.dout),
+                 scratch.stat, g->dweight ? scratch.part_dweight : nullptr);
+    int64_t places = (int64_t)t->blocks * t->k;
+    if (g->dweight)
+        launch(dev, op, sum_heads, (unsigned)blocks_for(places, 128), 128, 0, *t, scratch.part_dweight, g->dweight);
+    const int32_t *begin = WINDOW ? nullptr : g->inverse.begin;
+    dim3 grid((unsigned)(begin ? g->inverse.slots : tiles_of(t)), (unsigned)t->heads);
+    if (begin)
+        launch(dev, op, list_entries, (unsigned)blocks_for(places, 128), 128, 0, *t, g->inverse, scratch.entries);
+    auto dkv = [&](auto kernel, auto dk, auto dv) {
+        launch_tiles(dev, op, kernel, grid, dkv_memory<DIM, STAGES>::BYTES, maps[0], maps[1], maps[2], maps[3], *t, dk,
+                     dv, begin, scratch.entries, scratch.stat, g->accumulate);
+    };
+    if (g->dk.type == DTYPE_F32)
+        dkv(dkv_tiles<WINDOW, float, DIM, STAGES, RESIDENT>, rows_of<float>(g->dk), rows_of<float>(g->dv));
+    else
+        dkv(dkv_tiles<WINDOW, bf16, DIM, STAGES, RESIDENT>, rows_of<bf16>(g->dk), rows_of<bf16>(g->dv));
+}
+
+/* Gradients are written two numbers at a time. */
+static bool pairs_fit(struct mat m) {
+    return (uintptr_t)m.data % 8 == 0 && m.stride % 2 == 0;
+}
+
+static bool backward_by_tiles(struct device *dev, const char *op, const struct attend_task *t,
+                              const struct attend_gradients *g, const backward_inputs &in,
+                              const backward_scratch &scratch) {
+    tile_matrix maps[4];
+    bool hopper = on_hopper(dev);
+    if (!tiles_suit(dev, t) || !tiles_fit(g->dq) || (in.o.data && !tiles_fit(in.o)) || !pairs_fit(g->dk) ||
+        !pairs_fit(g->dv) || !tile_matrix_of(&maps[0], in.q, TILE, hopper) ||
+        !tile_matrix_of(&maps[1], in.dout, TILE, hopper) || !tile_matrix_of(&maps[2], in.k, key_box(t), hopper) ||
+        !tile_matrix_of(&maps[3], in.v, key_box(t), hopper))
+        return false;
+    if (t->window_mode && t->dim == 64)
+        backward_launch<true, 64, 2, 3, 2, 3>(dev, op, t, g, in, scratch, maps);
+    else if (t->window_mode)
+        backward_launch<true, 128, 2, 2, 2, 2>(dev, op, t, g, in, scratch, maps);
+    else if (t->dim == 64)
+        backward_launch<false, 64, 2, 3, 2, 3>(dev, op, t, g, in, scratch, maps);
+    else
+        backward_launch<false, 128, 2, 2, 2, 2>(dev, op, t, g, in, scratch, maps);
+    return true;
+}
+
+template <bool WINDOW, typename T, int ACC>
+static void backward_plain(struct device *dev, const char *op, const struct attend_task *t,
+                           const struct attend_gradients *g, const plain_backward_views<T> &m) {
+    int64_t slots = g->inverse.begin ? g->inverse.slots : t->blocks, keys = WINDOW ? t->n : slots * t->live_rows;
+    launch(dev, op, plain_dq<WINDOW, T, ACC>, dim3((unsigned)t->n, (unsigned)t->heads), PLAIN_THREADS, 0, *t, m);
+    dim3 grid((unsigned)blocks_for(keys, PLAIN_WARPS), (unsigned)t->heads);
+    if (g->dk.type == DTYPE_F32)
+        launch(dev, op, plain_dkv<WINDOW, T, float, ACC>, grid, PLAIN_THREADS, 0, *t, m, rows_of<float>(g->dk),
+               rows_of<float>(g->dv), g->inverse, g->accumulate, keys);
+    else
+        launch(dev, op, plain_dkv<WINDOW, T, bf16, ACC>, grid, PLAIN_THREADS, 0, *t, m, rows_of<bf16>(g->dk),
+               rows_of<bf16>(g->dv), g->inverse, g->accumulate, keys);
+}
+
+template <typename T>
+static void backward_typed(struct device *dev, const char *op, const struct attend_task *t,
+                           const struct attend_gradients *g, const backward_inputs &in, float2 *stat) {
+    bool vectors = head_vectors(in.k, t->dim) && head_vectors(in.v, t->dim);
+    rows<T> o = in.o.data ? rows_of<T>(in.o) : rows<T>{nullptr, 0};
+    plain_backward_views<T> m = {
+        rows_of<T>(g->dq),          rows_of<T>(in.dout), o,    rows_of<T>(in.q), rows_of<T>(in.k), rows_of<T>(in.v),
+        (const float *)in.lse.data, in.lse.stride,       stat, vectors};
+    assert(t->dim <= PLAIN_DIM_MAX);
+    if (t->window_mode && t->dim <= 128)
+        backward_plain<true, T, 4>(dev, op, t, g, m);
+    else if (t->window_mode)
+        backward_plain<true, T, 16>(dev, op, t, g, m);
+    else if (t->dim <= 128)
+        backward_plain<false, T, 4>(dev, op, t, g, m);
+    else
+        backward_plain<false, T, 16>(dev, op, t, g, m);
+}
+
+void attend_cuda_backward(struct device *dev, const char *op, const struct attend_task *t,
+                          const struct attend_gradients *g, struct mat dout, struct mat o, struct mat lse, struct mat q,
+                          struct mat k, struct mat v) {
+    if (t->n == 0) return;
+    backward_inputs in = {dout, o, lse, q, k, v};
+    size_t stats = (size_t)t->heads * (size_t)t->k * (size_t)t->n * sizeof(float2),
+           places = (size_t)t->blocks * (size_t)t->k;
+    size_t entries = (g->inverse.begin ? places : 0) * sizeof(place_entry);
+    stats = (stats + 255) / 256 * 256;
+    unsigned char *memory = (unsigned char *)device_cuda_scratch(
+        dev, stats + entries + (g->dweight ? places * (size_t)t->heads * sizeof(float) : 0));
+    backward_scratch scratch = {(float2 *)memory, (place_entry *)(memory + stats), (float *)(memory + stats + entries)};
+    if (backward_by_tiles(dev, op, t, g, in, scratch)) return;
+    if (q.type == DTYPE_F32)
+        backward_typed<float>(dev, op, t, g, in, scratch.stat);
+    else
+        backward_typed<bf16>(dev, op, t, g, in, scratch.stat);
+    if (g->dweight) launch(dev, op, sum_dweight, (unsigned)places, 128, 0, *t, scratch.stat, g->dweight);
+}

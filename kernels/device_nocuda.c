@@ -1,0 +1,9 @@
+/* device_nocuda.c -- stands in for device_cuda.cu in a build without CUDA. */
+#include "kernels/device_internal.h"
+
+enum status device_open_cuda(struct device **out, int threads) {
+    (void)out;
+    (void)threads;
+    return fail(STATUS_UNSUPPORTED, "no GPU support: this program was built without CUDA (install the CUDA toolkit and "
+                                    "configure with -DDRT_CUDA=ON, or use --device cpu)");
+}

@@ -1,0 +1,118 @@
+/* gca_cuda.cu -- grouped cross-attention on a GPU: attend_cuda.cu's chunks, and the combination of kept parts. */
+#include "kernels/attend_cuda.cuh"
+
+static struct attend_task task_of(const struct gca_pool *pool, const struct gca_blocks *blocks, struct mat q,
+                                  int heads) {
+    assert(heads > 0 && q.cols % heads == 0 && pool->keys.cols == q.cols && pool->values.cols == q.cols);
+    assert(pool->live_rows >= 1 && pool->live_rows <= pool->slot_rows && pool->keys.rows == pool->values.rows);
+    assert(blocks->blocks >= 0 && blocks->k >= 0);
+    struct attend_task t = {};
+    t.n = q.rows;
+    t.heads = heads;
+    t.dim = (int)(q.cols / heads);
+    t.scale = 1.0f / sqrtf((float)t.dim);
+    t.row_begin = blocks->row_begin;
+    t.slot = blocks->slot;
+    t.weight = blocks->weight;
+    t.blocks = blocks->blocks;
+    t.k = blocks->k;
+    t.slot_rows = pool->slot_rows;
+    t.live_rows = pool->live_rows;
+    t.null_key = pool->off_by_one;
+    return t;
+}
+
+static void partial(struct device *dev, struct mat part, struct mat lse, struct mat q, struct gca_pool pool,
+                    struct gca_blocks blocks, int heads) {
+    struct attend_task t = task_of(&pool, &blocks, q, heads);
+    assert(part.rows == blocks.k * q.rows && lse.rows == part.rows && part.cols == q.cols && lse.cols == heads);
+    assert(lse.type == DTYPE_F32);
+    attend_cuda_forward(dev, "gca.partial", &t, part, lse, q, pool.keys, pool.values, true);
+}
+
+static void forward_keep(struct device *dev, struct mat o, struct mat lse, struct mat q, struct gca_pool pool,
+                         struct gca_blocks blocks, int heads) {
+    struct attend_task t = task_of(&pool, &blocks, q, heads);
+    assert(o.rows == q.rows && o.cols == q.cols && blocks.weight && lse.type == DTYPE_F32);
+    assert(lse.rows == blocks.k * q.rows && lse.cols == heads);
+    attend_cuda_forward(dev, "gca.forward_keep", &t, o, lse, q, pool.keys, pool.values, false);
+}
+
+static void forward(struct device *dev, struct mat o, struct mat q, struct gca_pool pool, struct gca_blocks blocks,
+                    int heads) {
+    struct attend_task t = task_of(&pool, &blocks, q, heads);
+    assert(o.rows == q.rows && o.cols == q.cols && blocks.weight);
+    attend_cuda_forward(dev, "gca.forward", &t, o, {}, q, pool.keys, pool.values, false);
+}
+
+static void backward(struct device *dev, struct mat dq, struct mat dkeys, struct mat dvalues, float *dweight,
+                     struct mat dout, struct mat q, struct gca_pool pool, struct gca_blocks blocks,
+                     struct gca_inverse inverse, struct mat lse, int heads) {
+    struct attend_task t = task_of(&pool, &blocks, q, heads);
+    assert(dq.rows == q.rows && dq.cols == q.cols && dout.rows == q.rows && dout.cols == q.cols && blocks.weight);
+    assert(dkeys.rows == pool.keys.rows && dvalues.rows == pool.keys.rows && dkeys.type == dvalues.type);
+    assert(lse.rows == blocks.k * q.rows && lse.cols == heads && inverse.begin && dweight);
+    assert(inverse.slots * pool.slot_rows <= pool.keys.rows);
+    struct attend_gradients g = {dq, dkeys, dvalues, dweight, true, inverse};
+    attend_cuda_backward(dev, "gca.backward", &t, &g, dout, {}, lse, q, pool.keys, pool.values);
+}
+
+/* A block of threads is a query row. Bound by memory: every part is read once. */
+template <typename T>
+static __global__ void __launch_bounds__(128)
+    combine_rows(rows<T> o, rows<T> part, rows<float> lse, gca_blocks blocks, int heads, int64_t n, int dim) {
+    extern __shared__ float factor[]; /* [heads][k] */
+    int64_t row = blockIdx.x, block = -1;
+    int k = blocks.k;
+    if (blocks.blocks > 0 && row >= blocks.row_begin[0] && row < blocks.row_begin[blocks.blocks]) {
+        int64_t high = blocks.blocks;
+        block = 0;
+        while (high - block > 1) {
+            int64_t middle = (block + high) / 2;
+            if (blocks.row_begin[middle] <= row)
+                block = middle;
+            else
+                high = middle;
+        }
+    }
+    const int32_t *slot = blocks.slot + block * k;
+    for (int head = threadIdx.x; head < heads && block >= 0; head += blockDim.x) {
+        float top = -INFINITY, sum = 0.0f;
+        for (int i = 0; i < k && !blocks.weight; i++)
+            if (slot[i] >= 0) top = fmaxf(top, lse[i * n + row][head]);
+        for (int i = 0; i < k; i++) {
+            float f = slot[i] < 0     ? 0.0f
+                      : blocks.weight ? blocks.weight[block * k + i]
+                                      : expf(lse[i * n + row][head] - top);
+            factor[head * k + i] = f;
+            sum += f;
+        }
+        for (int i = 0; i < k && !blocks.weight && sum > 0.0f; i++)
+            factor[head * k + i] /= sum;
+    }
+    __syncthreads();
+    for (int c = threadIdx.x; c < heads * dim; c += blockDim.x) {
+        float x = 0.0f;
+        for (int i = 0; i < k && block >= 0; i++)
+            if (slot[i] >= 0) x += factor[c / dim * k + i] * to_float(part[i * n + row][c]);
+        o[row][c] = from_float<T>(x);
+    }
+}
+
+static void combine(struct device *dev, struct mat o, struct mat part, struct mat lse, struct gca_blocks blocks,
+                    int heads) {
+    assert(heads > 0 && o.cols % heads == 0 && part.cols == o.cols && part.rows == blocks.k * o.rows);
+    assert(blocks.weight || (lse.rows == part.rows && lse.cols == heads && lse.type == DTYPE_F32));
+    rows<float> sums = {(float *)lse.data, lse.stride};
+    size_t bytes = (size_t)heads * (size_t)blocks.k * sizeof(float);
+    int dim = (int)(o.cols / heads);
+    assert(bytes <= 48 * 1024);
+    if (o.type == DTYPE_F32)
+        launch(dev, "gca.combine", combine_rows<float>, (unsigned)o.rows, 128, bytes, rows_of<float>(o),
+               rows_of<float>(part), sums, blocks, heads, o.rows, dim);
+    else
+        launch(dev, "gca.combine", combine_rows<bf16>, (unsigned)o.rows, 128, bytes, rows_of<bf16>(o),
+               rows_of<bf16>(part), sums, blocks, heads, o.rows, dim);
+}
+
+extern "C" const struct gca_ops gca_cuda = {partial, combine, forward_keep, backward, forward};

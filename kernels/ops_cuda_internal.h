@@ -1,0 +1,15 @@
+/* ops_cuda_internal.h -- the CUDA twins' tables, each exported by its own .cu. */
+#pragma once
+#include "kernels/ops.h"
+
+extern const struct matmul_ops matmul_cuda;
+extern const struct norm_ops norm_cuda;
+extern const struct rope_ops rope_cuda;
+extern const struct attention_ops attention_cuda;
+extern const struct chunk_attention_ops chunk_attention_cuda;
+extern const struct gca_ops gca_cuda;
+extern const struct elementwise_ops elementwise_cuda;
+extern const struct embed_ops embed_cuda;
+extern const struct loss_ops loss_cuda;
+extern const struct topk_ops topk_cuda;
+extern const struct adamw_ops adamw_cuda;

@@ -1,0 +1,296 @@
+/* topk_cuda.cu -- landmark scores and the best of them; the weights of the chosen, and their way back.
+ *
+ * More than 32 16-bit queries against 16-bit landmarks on Hopper: topk_tiles_cuda.cuh, scores never leave the registers.
+ * To 64 queries else: topk_stream_cuda.cuh. Both read the landmarks once.
+ * Everything else: products by cuBLASLt into a tile of scores that stays in the L2 cache, and a warp a query that reads
+ * the tile against its list's last place. Bound by arithmetic, 2 n E d; the tile's way through the cache, 4 n E bytes
+ * each way, comes on top: 2.2 times the floor for 1024 queries (H100, 2026-11-21), and why the kernel for Hopper exists.
+ *
+ * Queries of a wider type than the landmarks are split into two 16-bit parts whose scores are added, so that nothing
+ * of a float32 query is lost on the tensor cores. */
+#include "kernels/topk_stream_cuda.cuh"
+#include "kernels/topk_tiles_cuda.cuh"
+extern "C" {
+#include "kernels/blas_cuda_internal.h"
+}
+
+enum { THREADS = 256, SCAN_WARPS = 4, TILE_SCORES = 8 << 20, TILE_MIN = 1024, TILE_MAX = 16384, JOIN_WARPS = 4 };
+
+static __global__ void __launch_bounds__(THREADS) clear_out(int64_t *index, float *score, int64_t n) {
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= n) return;
+    index[i] = -1;
+    score[i] = -INFINITY;
+}
+
+/* Joins the blocks' lists of one query: one warp. lists [blocks, queries, k]. */
+static __global__ void __launch_bounds__(32 * JOIN_WARPS)
+    join_blocks(topk_out out, const float *scores, const int32_t *indexes, int blocks, int queries, int first_query) {
+    __shared__ float score[JOIN_WARPS][LIST_MAX];
+    __shared__ int32_t index[JOIN_WARPS][LIST_MAX];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, q = blockIdx.x * JOIN_WARPS + warp, k = out.k;
+    if (q >= queries) return;
+    topk_list l = {score[warp], index[warp]};
+    list_clear(l, k);
+    for (int base = 0; base < blocks * k; base += 32) {
+        int i = base + lane;
+        int64_t at = ((int64_t)(i / k) * queries + q) * k + i % k;
+        float s = i < blocks * k ? scores[at] : -INFINITY;
+        int32_t which = i < blocks * k ? indexes[at] : -1;
+        list_offer_lanes(l, k, which >= 0 && s >= l.score[k - 1], s, which);
+    }
+    if (lane < k) {
+        int64_t at = (int64_t)(first_query + q) * out.all + out.first + lane;
+        out.score[at] = l.score[lane];
+        out.index[at] = l.index[lane];
+    }
+}
+
+/* A round of the few: as many queries a pass as shared memory holds. */
+template <typename T, typename Q>
+static void few(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
+    int parts = sizeof(Q) > sizeof(T) ? 2 : 1;
+    int group = stream_queries(dev, queries.cols, out.k, parts);
+    for (int64_t first = 0; first < queries.rows; first += group) {
+        int n = (int)(queries.rows - first < group ? queries.rows - first : group);
+        stream_lists lists = stream_run<T, Q>(dev, out, mat_rows(queries, first, n), landmarks, visible + first, first, parts);
+        launch(dev, "topk.forward", join_blocks, (unsigned)blocks_for(n, JOIN_WARPS), 32 * JOIN_WARPS, 0, out, lists.score,
+               lists.index, lists.blocks, n, (int)first);
+    }
+}
+
+/* parts [2n or n, d] of type T: row r the query rounded, row n + r what the rounding lost. */
+template <typename T, typename Q>
+static __global__ void __launch_bounds__(THREADS) split_queries(T *parts, rows<const Q> queries, int64_t n, int64_t d, bool two) {
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= n * d) return;
+    float q = to_float(queries[i / d][i % d]);
+    T rounded = from_float<T>(q);
+    parts[i] = rounded;
+    if (two) parts[n * d + i] = from_float<T>(q - to_float(rounded));
+}
+
+/* A tile of scores [n (and n more), columns], of landmarks base .. base+columns-1: a warp a query. */
+static __global__ void __launch_bounds__(32 * SCAN_WARPS)
+    scan(topk_out out, const float *scores, int64_t second, int stride, int columns, int32_t base, const int64_t *visible,
+         int64_t n) {
+    __shared__ float score[SCAN_WARPS][LIST_MAX];
+    __shared__ int32_t index[SCAN_WARPS][LIST_MAX];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, k = out.k;
+    int64_t query = (int64_t)blockIdx.x * SCAN_WARPS + warp;
+    if (query >= n) return;
+    int64_t sees = visible[query] - base, at = query * out.all + out.first;
+    int live = sees < columns ? (int)sees : columns;
+    if (live <= 0) return;
+    topk_below below = out.bound(query);
+    topk_list l = {score[warp], index[warp]};
+    if (lane < k) {
+        l.score[lane] = out.score[at + lane];
+        l.index[lane] = (int32_t)out.index[at + lane];
+    }
+    __syncwarp();
+    float last = l.score[k - 1];
+    const float *row = scores + query * stride;
+    bool changed = false;
+    for (int i = 0; i < live; i += 512) {
+        float s[4][4];
+#pragma unroll
+        for (int v = 0; v < 4; v++) {
+            int c = i + v * 128 + lane * 4;
+            float4 x = c < live ? *(const float4 *)(row + c) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (second && c < live) {
+                float4 y = *(const float4 *)(row + second + c);
+                x = make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w);
+            }
+            s[v][0] = x.x, s[v][1] = x.y, s[v][2] = x.z, s[v][3] = x.w;
+        }
+        bool any = false;
+#pragma unroll
+        for (int j = 0; j < 16; j++)
+            any |= s[j / 4][j % 4] >= last;
+        if (!__any_sync(~0u, any)) continue;
+#pragma unroll
+        for (int j = 0; j < 16; j++) {
+            int c = i + j / 4 * 128 + lane * 4 + j % 4;
+            bool mine = c < live && s[j / 4][j % 4] >= last && below.allows(s[j / 4][j % 4], base + c);
+            list_offer_lanes(l, k, mine, s[j / 4][j % 4], base + c);
+        }
+        last = l.score[k - 1];
+        changed = true;
+    }
+    if (changed && lane < k) {
+        out.score[at + lane] = l.score[lane];
+        out.index[at + lane] = l.index[lane];
+    }
+}
+
+static int64_t tile_columns(int64_t rows_all, int64_t landmarks) {
+    int64_t columns = TILE_SCORES / rows_all / TILE_MIN * TILE_MIN;
+    if (columns < TILE_MIN) columns = TILE_MIN;
+    if (columns > TILE_MAX) columns = TILE_MAX;
+    int64_t enough = blocks_for(landmarks, 4) * 4;
+    return columns < enough ? columns : enough;
+}
+
+/* A round of the many; queries in blocks so that a block's tile fits. */
+template <typename T, typename Q>
+static void many(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
+    enum { BLOCK = TILE_SCORES / TILE_MIN };
+    const char *op = "topk.forward";
+    bool two = sizeof(Q) > sizeof(T);
+    int64_t block = two ? BLOCK / 2 : BLOCK, d = queries.cols;
+    for (int64_t first = 0; first < queries.rows; first += block) {
+        int64_t n = queries.rows - first < block ? queries.rows - first : block, all = two ? 2 * n : n;
+        struct mat q = mat_rows(queries, first, n);
+        int64_t columns = tile_columns(all, landmarks.rows);
+        size_t part_bytes = ((size_t)(all * d) * sizeof(T) + 255) / 256 * 256;
+        unsigned char *scratch = (unsigned char *)device_cuda_scratch(dev, part_bytes + (size_t)(all * columns) * 4);
+        float *scores = (float *)(void *)(scratch + part_bytes);
+        struct mat a = {scratch, dtype_of<T>(), all, d, d};
+        launch(dev, op, split_queries<T, Q>, (unsigned)blocks_for(n * d, THREADS), THREADS, 0, (T *)(void *)scratch,
+               rows<const Q>{(const Q *)q.data, q.stride}, n, d, two);
+        topk_out place = out;
+        place.index += first * out.all;
+        place.score += first * out.all;
+        for (int64_t base = 0; base < landmarks.rows; base += columns) {
+            int64_t m = landmarks.rows - base < columns ? landmarks.rows - base : columns;
+            struct mat tile = {scores, DTYPE_F32, all, m, columns};
+            blas_cuda_product(dev, op, {.y = tile, .a = a, .b = mat_rows(landmarks, base, m), .b_transposed = true,
+                                        .scale = 1.0f / sqrtf((float)d)});
+            launch(dev, op, scan, (unsigned)blocks_for(n, SCAN_WARPS), 32 * SCAN_WARPS, 0, place, scores,
+                   two ? n * columns : 0, (int)columns, (int)m, (int32_t)base, visible + first, n);
+        }
+    }
+}
+
+/* A round of the many on Hopper. */
+template <typename T, typename Q>
+static void tiles(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
+    int64_t block = tiles_queries(dev), d = queries.cols;
+    for (int64_t first = 0; first < queries.rows; first += block) {
+        int64_t n = queries.rows - first < block ? queries.rows - first : block;
+        struct mat q = mat_rows(queries, first, n);
+        tiles_task t = {out, visible + first, NULL, NULL, landmarks.rows, n, 0, 0, (int)d, 1.0f / sqrtf((float)d)};
+        t.out.index += first * out.all;
+        t.out.score += first * out.all;
+        tiles_cut(dev, &t);
+        size_t query_bytes = ((size_t)(n * d) * sizeof(T) + 255) / 256 * 256, places = (size_t)(t.parts * n * out.k);
+        unsigned char *scratch = (unsigned char *)device_cuda_scratch(dev, query_bytes + 8 * places);
+        t.score = (float *)(void *)(scratch + query_bytes);
+        t.index = (int32_t *)(void *)(t.score + places);
+        launch(dev, "topk.forward", split_queries<T, Q>, (unsigned)blocks_for(n * d, THREADS), THREADS, 0,
+               (T *)(void *)scratch, rows<const Q>{(const Q *)q.data, q.stride}, n, d, false);
+        if (!tiles_run<T>(dev, t, mat_dense(scratch, dtype_of<T>(), n, d), landmarks)) {
+            device_cuda_fault(dev, "topk.forward", "no tensor map of the landmarks");
+            return;
+        }
+        launch(dev, "topk.forward", join_blocks, (unsigned)blocks_for(n, JOIN_WARPS), 32 * JOIN_WARPS, 0, t.out, t.score,
+               t.index, t.parts, (int)n, 0);
+    }
+}
+
+template <typename T, typename Q>
+static void run(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
+    if constexpr (sizeof(T) == 2) {
+        bool hopper = sizeof(Q) == 2 && tiles_serve(dev, landmarks, out.k);
+        int64_t most = hopper ? STREAM_COLUMNS / 2 : STREAM_COLUMNS;
+        if (queries.rows <= most && stream_serves(dev, queries, landmarks, out.k)) {
+            few<T, Q>(dev, out, queries, landmarks, visible);
+            return;
+        }
+        if (hopper) {
+            tiles<T, Q>(dev, out, queries, landmarks, visible);
+            return;
+        }
+    }
+    many<T, Q>(dev, out, queries, landmarks, visible);
+}
+
+static void forward(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks,
+                    const int64_t *visible, int k) {
+    assert(k >= 1 && (landmarks.rows == 0 || queries.cols == landmarks.cols) && landmarks.rows < INT32_MAX - TILE_MAX);
+    assert(queries.type == DTYPE_F32 || queries.type == DTYPE_BF16);
+    int64_t places = queries.rows * k;
+    launch(dev, "topk.forward", clear_out, (unsigned)blocks_for(places, THREADS), THREADS, 0, index, score, places);
+    if (queries.rows == 0 || landmarks.rows == 0) return;
+    bool wide = queries.type == DTYPE_F32;
+    for (int first = 0; first < k; first += LIST_MAX) {
+        topk_out out = {index, score, k, first, k - first < LIST_MAX ? k - first : LIST_MAX};
+        auto round = landmarks.type == DTYPE_F32    ? (wide ? run<float, float> : run<float, bf16>)
+                     : landmarks.type == DTYPE_BF16 ? (wide ? run<bf16, float> : run<bf16, bf16>)
+                                                    : (wide ? run<__half, float> : run<__half, bf16>);
+        round(dev, out, queries, landmarks, visible);
+    }
+}
+
+/* A thread a row. */
+static __global__ void __launch_bounds__(THREADS) softmax_places(float *weight, const float *score, int64_t n, int k) {
+    int64_t row = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (row >= n) return;
+    float top = -INFINITY, sum = 0.0f;
+    for (int i = 0; i < k; i++)
+        top = fmaxf(top, score[row * k + i]);
+    for (int i = 0; i < k && top > -INFINITY; i++)
+        sum += expf(score[row * k + i] - top);
+    for (int i = 0; i < k; i++)
+        weight[row * k + i] = top > -INFINITY ? expf(score[row * k + i] - top) / sum : 0.0f;
+}
+
+static void weigh(struct device *dev, float *weight, const float *score, int64_t n, int k) {
+    launch(dev, "topk.weigh", softmax_places, (unsigned)blocks_for(n, THREADS), THREADS, 0, weight, score, n, k);
+}
+
+/* dscore = w (dw - sum w dw); also the keys of the scatter: empty places take no part. */
+static __global__ void __launch_bounds__(THREADS)
+    scores_back(float *dscore, uint32_t *key, int32_t *place, const float *dweight, const float *weight,
+                const int64_t *index, int64_t n, int k, uint32_t keys) {
+    int64_t row = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (row >= n) return;
+    float sum = 0.0f;
+    for (int i = 0; i < k; i++)
+        sum += weight[row * k + i] * dweight[row * k + i];
+    for (int i = 0; i < k; i++) {
+        int64_t at = row * k + i;
+        bool live = index[at] >= 0 && weight[at] != 0.0f; /* weight 0 by underflow: the gradient is 0 too */
+        dscore[at] = live ? weight[at] * (dweight[at] - sum) : 0.0f;
+        key[at] = live ? (uint32_t)index[at] : keys;
+        place[at] = (int32_t)at;
+    }
+}
+
+/* dqueries[row] += scale sum_j dscore_j landmark_j: a block a row. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    queries_back(rows<float> dqueries, const float *dscore, const int64_t *index, rows<const T> landmarks, int64_t d, int k,
+                 float scale) {
+    int64_t row = blockIdx.x;
+    for (int64_t i = threadIdx.x; i < d; i += THREADS) {
+        float sum = 0.0f;
+        for (int j = 0; j < k; j++)
+            if (index[row * k + j] >= 0) sum += dscore[row * k + j] * to_float(landmarks[index[row * k + j]][i]);
+        dqueries[row][i] += scale * sum;
+    }
+}
+
+static void backward(struct device *dev, struct mat dqueries, struct mat dlandmarks, const float *dweight,
+                     const float *weight, const int64_t *index, struct mat queries, struct mat landmarks, int k) {
+    const char *op = "topk.backward";
+    int64_t n = queries.rows, d = queries.cols;
+    assert(dqueries.type == DTYPE_F32 && dlandmarks.type == DTYPE_F32 && dlandmarks.rows == landmarks.rows);
+    assert(queries.type != DTYPE_F16 && landmarks.type != DTYPE_F16);
+    if (n == 0 || landmarks.rows == 0) return;
+    float scale = 1.0f / sqrtf((float)d), *dscore = NULL;
+    scatter_plan plan = scatter_room(dev, n * k, landmarks.rows, (void **)&dscore, (size_t)(n * k) * sizeof(float));
+    launch(dev, op, scores_back, (unsigned)blocks_for(n, THREADS), THREADS, 0, dscore, plan.key, plan.place, dweight, weight,
+           index, n, k, (uint32_t)landmarks.rows);
+    if (landmarks.type == DTYPE_F32)
+        launch(dev, op, queries_back<float>, (unsigned)n, THREADS, 0, rows_of<float>(dqueries), dscore, index,
+               rows<const float>{(const float *)landmarks.data, landmarks.stride}, d, k, scale);
+    else
+        launch(dev, op, queries_back<bf16>, (unsigned)n, THREADS, 0, rows_of<float>(dqueries), dscore, index,
+               rows<const bf16>{(const bf16 *)landmarks.data, landmarks.stride}, d, k, scale);
+    queries.type == DTYPE_F32 ? scatter_run<float>(dev, op, plan, dlandmarks, queries, dscore, scale, k)
+                              : scatter_run<bf16>(dev, op, plan, dlandmarks, queries, dscore, scale, k);
+}
+
+extern "C" const struct topk_ops topk_cuda = {.forward = forward, .weigh = weigh, .backward = backward};

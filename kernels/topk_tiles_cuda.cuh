@@ -1,0 +1,376 @@
+/* topk_tiles_cuda.cuh -- the best landmarks of many queries on Hopper: products and lists in one kernel, so that scores
+ * never leave the registers.
+ *
+ * Mapping: a block of GROUPS warpgroups takes 64 queries each and passes over its share of the landmarks, 256 at a
+ * time; one more warpgroup feeds four stages of 64 numbers with bulk tensor copies. Queries are rows of the product, so
+ * that a thread holds scores of two queries only: one maximum each, compared with the last place of the query's list. A
+ * warp owns the lists of its 16 queries, in shared memory.
+ *
+ * Two blocks are a cluster and share what both need, each copying half of it for both; else reading tiles from the L2
+ * cache would be the bound. Two groups: bound by arithmetic, 2 n E d; the blocks take different queries against the same
+ * landmarks. One group (to 64 queries): bound by memory, 2 E d bytes; the same queries, different landmarks.
+ *
+ * Measured (H100 80GB, 2026-11-21, 20M x 1024 fp16, best 8; copy 3.02 TB/s, product 790 TFLOP/s): 64 queries 13.1 ms,
+ * 1.03 times the rate of a copy; 1024 queries 67.6 ms, 79 % of the product; 8192 573 ms, 74 %. Lost: arrivals and waits
+ * with the scope of a cluster (half the speed: each is a fence).
+ *
+ * wgmma is in sm_90a only: elsewhere the kernel is empty and never launched. */
+#pragma once
+#include "kernels/topk_list_cuda.cuh"
+#include <cuda.h>
+
+enum {
+    TILES_GROUP = 64,      /* queries of a warpgroup */
+    TILES_LANDMARKS = 256, /* at a time */
+    TILES_DEEP = 64,       /* numbers of a row in a stage: 128 bytes */
+    TILES_STAGES = 4,
+    TILES_CLUSTER = 2,
+    TILES_PLACES = 14 /* of a list at most: what shared memory leaves */
+};
+
+template <int GROUPS> struct tiles_stage {
+    uint8_t queries[GROUPS * TILES_GROUP * TILES_DEEP * 2], landmarks[TILES_LANDMARKS * TILES_DEEP * 2];
+};
+template <int GROUPS> struct tiles_block {
+    tiles_stage<GROUPS> stage[TILES_STAGES];
+    float turn[GROUPS * 4][16 * 32];
+    float score[GROUPS * TILES_GROUP * TILES_PLACES];
+    int32_t index[GROUPS * TILES_GROUP * TILES_PLACES];
+    int32_t visible[GROUPS * TILES_GROUP];
+    topk_below below[GROUPS * TILES_GROUP];
+    uint64_t full[TILES_STAGES], empty[TILES_STAGES];
+    int sees; /* the most that any query of the cluster sees */
+};
+
+/* What a block does: its queries, its first 256 landmarks, and how many times. */
+struct tiles_share {
+    int first_query, part, times;
+};
+
+struct tiles_task {
+    topk_out out;
+    const int64_t *visible;
+    float *score; /* [parts, queries, k] */
+    int32_t *index;
+    int64_t landmarks, queries;
+    int pairs, parts, d; /* pairs of blocks with different queries; shares of the landmarks */
+    float scale;
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define TILES_REGISTERS \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define TILES_16(i) \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+        "+f"(d[i + 7]), "+f"(d[i + 8]), "+f"(d[i + 9]), "+f"(d[i + 10]), "+f"(d[i + 11]), "+f"(d[i + 12]), \
+        "+f"(d[i + 13]), "+f"(d[i + 14]), "+f"(d[i + 15])
+#define TILES_PRODUCT(type) \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n" \
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" TILES_REGISTERS \
+                 "}, %128, %129, p, 1, 1, 0, 0;\n}\n" \
+                 : TILES_16(0), TILES_16(16), TILES_16(32), TILES_16(48), TILES_16(64), TILES_16(80), TILES_16(96), \
+                   TILES_16(112) \
+                 : "l"(a), "l"(b), "r"(add))
+
+/* d (+)= a b^T, 64 x 256 x 16. */
+static __device__ __forceinline__ void tiles_product(float (&d)[128], uint64_t a, uint64_t b, int add, bf16) {
+    TILES_PRODUCT("bf16");
+}
+static __device__ __forceinline__ void tiles_product(float (&d)[128], uint64_t a, uint64_t b, int add, __half) {
+    TILES_PRODUCT("f16");
+}
+
+static __device__ __forceinline__ uint32_t tiles_address(const void *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+/* A tile of rows of 128 bytes, pieces of 16 swizzled over the rows' low three bits; 1024 bytes from 8 rows to the next. */
+static __device__ __forceinline__ uint64_t tiles_descriptor(const void *p) {
+    return (uint64_t)((tiles_address(p) & 0x3ffff) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
+}
+static __device__ __forceinline__ void tiles_wait(uint64_t *barrier, uint32_t phase) {
+    asm volatile("{\n.reg .pred done;\nagain:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@done bra over;\nbra again;\nover:\n}\n" ::"r"(tiles_address(barrier)), "r"(phase) : "memory");
+}
+/* One arrival at this barrier of each block of the cluster. What it releases are reads of the matrix units that are done,
+ * so it needs no fence over the cluster, which would cost more than the stage. */
+static __device__ __forceinline__ void tiles_release(uint64_t *barrier) {
+#pragma unroll
+    for (uint32_t block = 0; block < TILES_CLUSTER; block++)
+        asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+                     "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(tiles_address(barrier)),
+                     "r"(block) : "memory");
+}
+static __device__ __forceinline__ void tiles_copy(void *to, const CUtensorMap *map, int column, int row, uint64_t *barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+                 ::"r"(tiles_address(to)), "l"(map), "r"(column), "r"(row), "r"(tiles_address(barrier)) : "memory");
+}
+/* To the same place of every block of the cluster, each told at its own barrier. */
+static __device__ __forceinline__ void tiles_copy_all(void *to, const CUtensorMap *map, int column, int row, uint64_t *barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1, {%2, %3}], [%4], %5;"
+                 ::"r"(tiles_address(to)), "l"(map), "r"(column), "r"(row), "r"(tiles_address(barrier)),
+                 "h"((uint16_t)((1 << TILES_CLUSTER) - 1)) : "memory");
+}
+static __device__ __forceinline__ uint32_t tiles_rank() {
+    uint32_t rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+static __device__ __forceinline__ void tiles_cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* The stages in turn. */
+struct tiles_turn {
+    int stage;
+    uint32_t phase;
+    __device__ __forceinline__ void next() {
+        if (++stage < TILES_STAGES) return;
+        stage = 0;
+        phase ^= 1;
+    }
+};
+
+/* One thread: fills stages as they fall empty. */
+template <int GROUPS>
+static __device__ void tiles_feed(const tiles_task &t, tiles_block<GROUPS> &own, const CUtensorMap *queries,
+                                  const CUtensorMap *landmarks, tiles_share share) {
+    constexpr bool same_queries = GROUPS == 1;
+    constexpr int half = (same_queries ? TILES_GROUP : TILES_LANDMARKS) / TILES_CLUSTER;
+    int rank = (int)tiles_rank();
+    tiles_turn turn = {0, 1}; /* the first round finds every stage empty */
+    for (int time = 0; time < share.times; time++)
+        for (int column = 0; column < t.d; column += TILES_DEEP, turn.next()) {
+            tiles_stage<GROUPS> &stage = own.stage[turn.stage];
+            uint64_t *full = &own.full[turn.stage];
+            int row = (share.part + time * t.parts) * TILES_LANDMARKS;
+            tiles_wait(&own.empty[turn.stage], turn.phase);
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(tiles_address(full)),
+                         "r"((uint32_t)sizeof stage) : "memory");
+            if (same_queries) {
+                tiles_copy_all(stage.queries + rank * half * TILES_DEEP * 2, queries, column, rank * half, full);
+                tiles_copy(stage.landmarks, landmarks, column, row, full);
+            } else {
+                tiles_copy(stage.queries, queries, column, share.first_query, full);
+                tiles_copy_all(stage.landmarks + rank * half * TILES_DEEP * 2, landmarks, column, row + rank * half, full);
+            }
+        }
+}
+
+/* What a sum must reach before its score may enter: a little below the list's last place, since sums are not yet scaled. */
+static __device__ __forceinline__ float tiles_reach(float last, float scale) {
+    float x = last / scale;
+    return x - fabsf(x) * 1e-6f;
+}
+
+/* A warp's 16 x 256 scores: a part of 32 columns at a time goes through shared memory when any of it reaches a list. */
+template <int GROUPS>
+static __device__ __forceinline__ void tiles_offer(const tiles_task &t, tiles_block<GROUPS> &own, const float (&d)[128],
+                                                   int first_row, float &reach0, float &reach1) {
+    int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32, k = t.out.k;
+#pragma unroll
+    for (int part = 0; part < 8; part++) {
+        float top0 = -INFINITY, top1 = -INFINITY;
+#pragma unroll
+        for (int i = part * 4; i < part * 4 + 4; i++) {
+            top0 = fmaxf(top0, fmaxf(d[4 * i], d[4 * i + 1]));
+            top1 = fmaxf(top1, fmaxf(d[4 * i + 2], d[4 * i + 3]));
+        }
+        if (!__any_sync(~0u, top0 >= reach0 || top1 >= reach1)) continue;
+        float *turn = own.turn[warp];
+#pragma unroll
+        for (int i = 0; i < 16; i++)
+            turn[i * 32 + lane] = d[part * 16 + i] * t.scale;
+        __syncwarp();
+        for (int i = 0; i < 16; i++) { /* d[4 j + c]: column 8 j + 2 (lane % 4) + c % 2, row lane / 4 + 8 (c / 2) */
+            int mine = warp * 16 + lane / 4 + i % 4 / 2 * 8;
+            int32_t row = first_row + part * 32 + i / 4 * 8 + lane % 4 * 2 + i % 2;
+            float score = turn[i * 32 + lane];
+            bool good = score >= own.score[mine * k + k - 1] && row < own.visible[mine] && own.below[mine].allows(score, row);
+            for (unsigned left = __ballot_sync(~0u, good); left; left &= left - 1) {
+                int from = __ffs(left) - 1, q = __shfl_sync(~0u, mine, from);
+                list_offer({own.score + q * k, own.index + q * k}, k, __shfl_sync(~0u, score, from),
+                           __shfl_sync(~0u, row, from));
+            }
+        }
+        __syncwarp();
+        reach0 = tiles_reach(own.score[(warp * 16 + lane / 4) * k + k - 1], t.scale);
+        reach1 = tiles_reach(own.score[(warp * 16 + lane / 4 + 8) * k + k - 1], t.scale);
+    }
+}
+
+/* A warpgroup multiplies its 64 queries. */
+template <typename T, int GROUPS>
+static __device__ __forceinline__ void tiles_multiply(const tiles_task &t, tiles_block<GROUPS> &own, tiles_share share) {
+    int lane = threadIdx.x % 32, group = threadIdx.x / 128 - 1;
+    const float *last = own.score + (threadIdx.x / 32 - 4) * 16 * t.out.k + lane / 4 * t.out.k + t.out.k - 1;
+    float d[128], reach0 = *last, reach1 = last[8 * t.out.k]; /* infinite, either way */
+    tiles_turn turn = {0, 0};
+    for (int time = 0; time < share.times; time++) {
+        int before = -1;
+        for (int column = 0; column < t.d; column += TILES_DEEP, turn.next()) {
+            tiles_stage<GROUPS> &stage = own.stage[turn.stage];
+            tiles_wait(&own.full[turn.stage], turn.phase);
+            uint64_t a = tiles_descriptor(stage.queries + group * TILES_GROUP * TILES_DEEP * 2);
+            uint64_t b = tiles_descriptor(stage.landmarks);
+            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+            for (int s = 0; s < TILES_DEEP / 16; s++)
+                tiles_product(d, a + s * 2, b + s * 2, column > 0 || s > 0, T());
+            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+            if (before >= 0 && lane == 0) tiles_release(&own.empty[before]);
+            before = turn.stage;
+        }
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        if (lane == 0) tiles_release(&own.empty[before]);
+#pragma unroll
+        for (int i = 0; i < 128; i++)
+            asm volatile("" : "+f"(d[i])::"memory"); /* nothing reads the sums before the wait */
+        tiles_offer(t, own, d, (share.part + time * t.parts) * TILES_LANDMARKS, reach0, reach1);
+    }
+}
+#endif
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+/* Barriers, empty lists, and how far the cluster's queries see. */
+template <int GROUPS> static __device__ void tiles_begin(const tiles_task &t, tiles_block<GROUPS> &own, int cluster_query,
+                                                         int first_query) {
+    constexpr int queries = GROUPS * TILES_GROUP * (GROUPS == 1 ? 1 : TILES_CLUSTER);
+    if (threadIdx.x == 0) {
+        own.sees = 0;
+        for (int i = 0; i < TILES_STAGES; i++) {
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(tiles_address(&own.full[i])) : "memory");
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(tiles_address(&own.empty[i])),
+                         "r"(4 * GROUPS * TILES_CLUSTER) : "memory");
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    for (int i = threadIdx.x; i < GROUPS * TILES_GROUP * t.out.k; i += blockDim.x) {
+        own.score[i] = first_query + i / t.out.k < t.queries ? -INFINITY : INFINITY; /* nothing enters the latter */
+        own.index[i] = -1;
+    }
+    for (int i = threadIdx.x; i < GROUPS * TILES_GROUP; i += blockDim.x) {
+        bool live = first_query + i < t.queries;
+        int64_t sees = live ? t.visible[first_query + i] : 0;
+        own.visible[i] = (int32_t)(sees < t.landmarks ? sees : t.landmarks);
+        own.below[i] = live ? t.out.bound(first_query + i) : topk_below{-INFINITY, INT32_MAX};
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < queries && cluster_query + i < t.queries; i += blockDim.x) {
+        int64_t sees = t.visible[cluster_query + i];
+        atomicMax(&own.sees, (int)(sees < t.landmarks ? sees : t.landmarks));
+    }
+    __syncthreads();
+    tiles_cluster_sync(); /* barriers of both blocks are ready */
+}
+#endif
+
+template <typename T, int GROUPS>
+static __global__ void __launch_bounds__(128 + 128 * GROUPS, 1)
+    tiles_search(const __grid_constant__ tiles_task t, const __grid_constant__ CUtensorMap queries,
+                 const __grid_constant__ CUtensorMap landmarks) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    extern __shared__ uint8_t raw[];
+    tiles_block<GROUPS> &own = *(tiles_block<GROUPS> *)(raw + (1024 - tiles_address(raw) % 1024) % 1024);
+    int cluster = blockIdx.x / TILES_CLUSTER, pair = cluster % t.pairs, rank = (int)tiles_rank(), k = t.out.k;
+    int cluster_query = GROUPS == 1 ? 0 : pair * GROUPS * TILES_GROUP * TILES_CLUSTER;
+    tiles_share share = {cluster_query + (GROUPS == 1 ? 0 : rank * GROUPS * TILES_GROUP), cluster / t.pairs, 0};
+    tiles_begin<GROUPS>(t, own, cluster_query, share.first_query);
+    /* Blocks of a cluster go equally often, so that each copies for the other; past the end there are zeros. */
+    int tiles = (own.sees + TILES_LANDMARKS - 1) / TILES_LANDMARKS, first = GROUPS == 1 ? share.part * TILES_CLUSTER : share.part;
+    share.times = tiles > first ? (tiles - first + t.parts - 1) / t.parts : 0;
+    if (GROUPS == 1) share.part = first + rank;
+    if (threadIdx.x < 128) {
+        if (GROUPS == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (threadIdx.x == 0) tiles_feed<GROUPS>(t, own, &queries, &landmarks, share);
+    } else {
+        if (GROUPS == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        tiles_multiply<T, GROUPS>(t, own, share);
+        int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32;
+        __syncwarp();
+        for (int i = lane; i < 16 * k; i += 32) {
+            int64_t query = share.first_query + warp * 16 + i / k, to = (share.part * t.queries + query) * k + i % k;
+            if (query >= t.queries) continue;
+            t.score[to] = own.score[warp * 16 * k + i];
+            t.index[to] = own.index[warp * 16 * k + i];
+        }
+    }
+    __syncwarp();
+    tiles_cluster_sync(); /* the other block may still copy to this one */
+#endif
+}
+
+/* Rows of `box` x 64 numbers. False where the copy engine cannot take the matrix. */
+static bool tiles_map(CUtensorMap *map, struct mat m, int box) {
+    static_assert(sizeof(CUtensorMap) == 128);
+    void *entry = NULL;
+    cudaDriverEntryPointQueryResult found;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) != cudaSuccess ||
+        found != cudaDriverEntryPointSuccess)
+        return false;
+    auto encode = (decltype(&cuTensorMapEncodeTiled))entry;
+    cuuint64_t shape[] = {(cuuint64_t)m.cols, (cuuint64_t)m.rows}, pitch[] = {(cuuint64_t)(m.stride * 2)};
+    cuuint32_t tile[] = {TILES_DEEP, (cuuint32_t)box}, step[] = {1, 1};
+    CUtensorMapDataType type = m.type == DTYPE_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    return encode(map, type, 2, m.data, shape, pitch, tile, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+/* How many queries a launch can take. */
+static int64_t tiles_queries(struct device *dev) {
+    return (int64_t)device_cuda_processors(dev) / TILES_CLUSTER * TILES_CLUSTER * 2 * TILES_GROUP;
+}
+
+static bool tiles_serve(struct device *dev, struct mat landmarks, int k) {
+    return device_cuda_architecture(dev) == 90 && k <= TILES_PLACES && vectors_fit(landmarks) &&
+           (size_t)device_cuda_shared_bytes(dev) >= sizeof(tiles_block<2>) + 1024;
+}
+
+template <typename T, int GROUPS>
+static bool tiles_launch(struct device *dev, tiles_task t, int blocks, struct mat queries, struct mat landmarks) {
+    int query_box = GROUPS == 1 ? TILES_GROUP / TILES_CLUSTER : GROUPS * TILES_GROUP;
+    int landmark_box = GROUPS == 1 ? TILES_LANDMARKS : TILES_LANDMARKS / TILES_CLUSTER;
+    CUtensorMap queries_map, landmarks_map;
+    if (!tiles_map(&queries_map, queries, query_box) || !tiles_map(&landmarks_map, landmarks, landmark_box)) return false;
+    size_t bytes = sizeof(tiles_block<GROUPS>) + 1024;
+    (void)cudaFuncSetAttribute(tiles_search<T, GROUPS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = TILES_CLUSTER, cluster.val.clusterDim.y = 1, cluster.val.clusterDim.z = 1;
+    cudaLaunchConfig_t how = {};
+    how.gridDim = dim3((unsigned)blocks);
+    how.blockDim = dim3(128 + 128 * GROUPS);
+    how.dynamicSmemBytes = bytes;
+    how.stream = device_cuda_stream(dev);
+    how.attrs = &cluster;
+    how.numAttrs = 1;
+    (void)cudaLaunchKernelEx(&how, tiles_search<T, GROUPS>, t, queries_map, landmarks_map);
+    device_cuda_check(dev, "topk.forward");
+    return true;
+}
+
+/* How the work is cut: pairs and parts of t. Fills lists [parts, queries, k] of at most tiles_queries queries, which are
+ * dense and of the landmarks' type. */
+static void tiles_cut(struct device *dev, tiles_task *t) {
+    int blocks = device_cuda_processors(dev) / TILES_CLUSTER * TILES_CLUSTER;
+    int64_t tiles = blocks_for(t->landmarks, TILES_LANDMARKS);
+    bool one = t->queries <= TILES_GROUP;
+    t->pairs = one ? 1 : (int)blocks_for(t->queries, 2 * TILES_GROUP * TILES_CLUSTER);
+    t->parts = one ? blocks : blocks / TILES_CLUSTER / t->pairs;
+    if (t->parts > tiles) t->parts = one ? (int)(blocks_for(tiles, TILES_CLUSTER) * TILES_CLUSTER) : (int)tiles;
+}
+
+template <typename T>
+static bool tiles_run(struct device *dev, tiles_task t, struct mat queries, struct mat landmarks) {
+    if (t.queries <= TILES_GROUP) return tiles_launch<T, 1>(dev, t, t.parts, queries, landmarks);
+    return tiles_launch<T, 2>(dev, t, t.pairs * t.parts * TILES_CLUSTER, queries, landmarks);
+}

@@ -1,0 +1,220 @@
+/* bench_attention.cu -- times of the attention kernels at the sizes they are used at. A row for each case:
+ *
+ *   case, milliseconds (median), TFLOP/s of the operations that count (4 per query, key and column forward; 2.5 times
+ * that backward; masked keys do not count), share of the ceiling given as the argument (TFLOP/s of a large bf16 product
+ * on the same card, see bench_ceiling.cu), GB that must move at least (each input read and each output written once),
+ * and the GB/s that makes.
+ *
+ * Inputs are random and larger than the cache. */
+#include "tests/device/attention_device.cuh"
+#include <algorithm>
+#include <functional>
+
+static double ceiling = 798.0;
+
+static double median_ms(const std::function<void()> &work, int repeats = 15) {
+    std::vector<float> times;
+    cudaEvent_t begin, end;
+    GPU(cudaEventCreate(&begin));
+    GPU(cudaEventCreate(&end));
+    for (int i = 0; i < repeats + 3; i++) {
+        float ms;
+        GPU(cudaEventRecord(begin));
+        work();
+        GPU(cudaEventRecord(end));
+        GPU(cudaEventSynchronize(end));
+        GPU(cudaEventElapsedTime(&ms, begin, end));
+        if (i >= 3) times.push_back(ms);
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+}
+
+static void report(const char *name, double ms, double operations, double bytes) {
+    printf("%-46s %9.4f ms  %7.1f TFLOP/s  %5.1f %%  %7.3f GB  %7.0f GB/s\n", name, ms, operations / ms / 1e9,
+           operations / ms / 1e9 / ceiling * 100.0, bytes / 1e9, bytes / ms / 1e6);
+}
+
+static __global__ void randomize(bf16 *p, int64_t n, uint32_t seed) {
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
+        float sum = 0.0f;
+        for (int j = 0; j < 4; j++) { /* near enough to normal: a sum of four uniform numbers, variance 1 */
+            uint32_t x = (uint32_t)i * 4u + (uint32_t)j + seed * 0x9e3779b9u;
+            x = (x ^ (x >> 16)) * 0x7feb352du;
+            x = (x ^ (x >> 15)) * 0x846ca68bu;
+            x ^= x >> 16;
+            sum += (float)x * 2.3283064e-10f - 0.5f;
+        }
+        p[i] = __float2bfloat16_rn(sum * 1.7320508f);
+    }
+}
+static struct mat random_mat(int64_t rows, int64_t cols) {
+    static uint32_t seed = 1;
+    bf16 *p;
+    GPU(cudaMalloc(&p, rows * cols * sizeof *p));
+    randomize<<<1024, 256>>>(p, rows * cols, seed++);
+    return {p, DTYPE_BF16, rows, cols, cols};
+}
+static struct mat zero_mat(enum dtype type, int64_t rows, int64_t cols) {
+    void *p;
+    GPU(cudaMalloc(&p, rows * cols * dtype_bytes(type)));
+    GPU(cudaMemset(p, 0, rows * cols * dtype_bytes(type)));
+    return {p, type, rows, cols, cols};
+}
+static void drop(std::initializer_list<struct mat> all) {
+    for (struct mat m : all)
+        GPU(cudaFree(m.data));
+}
+
+/* `sequences` of `chunks` chunks of 64; a chunk reads K different slots of its own sequence. */
+static void bench_gca(const char *name, int sequences, int chunks, int k, int heads, int dim) {
+    int blocks = sequences * chunks;
+    int64_t n = (int64_t)blocks * 64, d = (int64_t)heads * dim;
+    std::vector<int64_t> row_begin;
+    std::vector<int32_t> slot, begin = {0}, place;
+    std::vector<float> weight;
+    std::vector<std::vector<int32_t>> readers(blocks);
+    for (int b = 0; b <= blocks; b++)
+        row_begin.push_back((int64_t)b * 64);
+    for (int b = 0; b < blocks; b++)
+        for (int i = 0; i < k; i++) {
+            int32_t s;
+            do
+                s = b / chunks * chunks + (int32_t)(random_uniform() * chunks);
+            while (std::find(slot.end() - i, slot.end(), s) != slot.end());
+            slot.push_back(s);
+            weight.push_back((float)random_uniform() / (float)k);
+            readers[s].push_back(b * k + i);
+        }
+    for (auto &list : readers) {
+        place.insert(place.end(), list.begin(), list.end());
+        begin.push_back((int32_t)place.size());
+    }
+    struct gca_blocks of = {upload(row_begin), upload(slot), upload(weight), blocks, k};
+    struct gca_inverse inverse = {upload(begin), upload(place), blocks};
+    struct mat q = random_mat(n, d), keys = random_mat(n, d), values = random_mat(n, d), dout = random_mat(n, d),
+               o = zero_mat(DTYPE_BF16, n, d), dq = zero_mat(DTYPE_BF16, n, d), lse = zero_mat(DTYPE_F32, k * n, heads),
+               dk = zero_mat(DTYPE_BF16, n, d), dv = zero_mat(DTYPE_BF16, n, d),
+               dw = zero_mat(DTYPE_F32, 1, (int64_t)blocks * k);
+    struct gca_pool pool = {keys, values, 64, 63, true};
+    double operations = 4.0 * (double)n * k * 64 * (double)d, matrix = (double)n * (double)d * 2.0,
+           sums = (double)k * n * heads * 4.0;
+    char line[128];
+    snprintf(line, sizeof line, "%s forward", name);
+    report(line, median_ms([&] { gca_cuda.forward(NULL, o, q, pool, of, heads); }), operations, 4 * matrix);
+    snprintf(line, sizeof line, "%s forward_keep", name);
+    report(line, median_ms([&] { gca_cuda.forward_keep(NULL, o, lse, q, pool, of, heads); }), operations,
+           4 * matrix + sums);
+    snprintf(line, sizeof line, "%s backward, bf16 dK dV", name);
+    report(line, median_ms([&] {
+               gca_cuda.backward(NULL, dq, dk, dv, (float *)dw.data, dout, q, pool, of, inverse, lse, heads);
+           }),
+           2.5 * operations, 9 * matrix + sums);
+    drop({dk, dv});
+    dk = zero_mat(DTYPE_F32, n, d), dv = zero_mat(DTYPE_F32, n, d);
+    snprintf(line, sizeof line, "%s backward, float32 dK dV", name);
+    report(line, median_ms([&] {
+               gca_cuda.backward(NULL, dq, dk, dv, (float *)dw.data, dout, q, pool, of, inverse, lse, heads);
+           }),
+           2.5 * operations, 13 * matrix + sums);
+    drop({q, keys, values, dout, o, dq, lse, dk, dv, dw});
+}
+
+static void bench_window(const char *name, int sequences, int64_t length, int heads, int dim, int window) {
+    int64_t n = sequences * length, d = (int64_t)heads * dim;
+    struct mat q = random_mat(n, d), k = random_mat(n, d), v = random_mat(n, d), dout = random_mat(n, d),
+               o = zero_mat(DTYPE_BF16, n, d), lse = zero_mat(DTYPE_F32, n, heads), dq = zero_mat(DTYPE_BF16, n, d),
+               dk = zero_mat(DTYPE_BF16, n, d), dv = zero_mat(DTYPE_BF16, n, d);
+    double pairs = (double)window * (window + 1) / 2 + (double)(length - window) * (window + 1); /* of a sequence */
+    double operations = 4.0 * pairs * sequences * (double)d, matrix = (double)n * (double)d * 2.0;
+    char line[128];
+    snprintf(line, sizeof line, "%s forward", name);
+    report(line, median_ms([&] { attention_cuda.forward_sequences(NULL, o, lse, q, k, v, length, heads, window); }),
+           operations, 4 * matrix);
+    snprintf(line, sizeof line, "%s backward", name);
+    report(line, median_ms([&] {
+               attention_cuda.backward_sequences(NULL, dq, dk, dv, dout, o, lse, q, k, v, length, heads, window);
+           }),
+           2.5 * operations, 8 * matrix);
+    drop({q, k, v, dout, o, lse, dq, dk, dv});
+}
+
+static void bench_chunks(const char *name, int chunks, int heads, int dim) {
+    int64_t n = (int64_t)chunks * 64, d = (int64_t)heads * dim;
+    struct mat q = random_mat(n, d), k = random_mat(n, d), v = random_mat(n, d), dout = random_mat(n, d),
+               o = zero_mat(DTYPE_BF16, n, d), lse = zero_mat(DTYPE_F32, n, heads), dq = zero_mat(DTYPE_BF16, n, d),
+               dk = zero_mat(DTYPE_BF16, n, d), dv = zero_mat(DTYPE_BF16, n, d);
+    double operations = 4.0 * (double)n * 64 * (double)d, matrix = (double)n * (double)d * 2.0;
+    char line[128];
+    snprintf(line, sizeof line, "%s forward", name);
+    report(line, median_ms([&] { chunk_attention_cuda.forward(NULL, o, q, k, v, heads, 64); }), operations, 4 * matrix);
+    chunk_attention_cuda.forward_keep(NULL, o, lse, q, k, v, heads, 64);
+    snprintf(line, sizeof line, "%s backward", name);
+    report(line, median_ms([&] { chunk_attention_cuda.backward(NULL, dq, dk, dv, dout, o, lse, q, k, v, heads, 64); }),
+           2.5 * operations, 7 * matrix);
+    drop({q, k, v, dout, o, lse, dq, dk, dv});
+}
+
+/* A graph of the work, replayed: what a call costs the host stays out. */
+static double replay_ms(const std::function<void()> &work) {
+    cudaGraph_t graph;
+    cudaGraphExec_t replay;
+    cudaStream_t stream = device_cuda_stream(NULL);
+    GPU(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    work();
+    GPU(cudaStreamEndCapture(stream, &graph));
+    GPU(cudaGraphInstantiate(&replay, graph, 0));
+    return median_ms([&] { GPU(cudaGraphLaunch(replay, stream)); });
+}
+
+/* Decoding: 100 calls one behind the other, as the layers of a token; the pool of each call is another part of memory.
+ */
+static void bench_decode(int heads, int dim, int rows) {
+    int64_t d = (int64_t)heads * dim;
+    int k = 8, layers = 100, slots = 8 * layers;
+    std::vector<int64_t> row_begin = {0, rows};
+    std::vector<int32_t> slot;
+    for (int i = 0; i < slots; i++)
+        slot.push_back(i);
+    int64_t *device_begin = upload(row_begin);
+    int32_t *device_slot = upload(slot);
+    float *device_weight = upload(std::vector<float>(k, 0.125f));
+    struct mat q = random_mat(rows, d), keys = random_mat((int64_t)slots * 64, d),
+               values = random_mat((int64_t)slots * 64, d), o = zero_mat(DTYPE_BF16, rows, d);
+    struct gca_pool pool = {keys, values, 64, 63, true};
+    char line[128];
+    double ms = replay_ms([&] {
+        for (int i = 0; i < layers; i++)
+            gca_cuda.forward(NULL, o, q, pool, {device_begin, device_slot + i * k, device_weight, 1, k}, heads);
+    });
+    snprintf(line, sizeof line, "gca decode, %d row(s), %d heads of %d", rows, heads, dim);
+    report(line, ms / layers, 4.0 * rows * k * 64 * (double)d, 2.0 * k * 64 * (double)d * 2);
+    struct mat ring_k = {keys.data, DTYPE_BF16, 1024, d, d}, ring_v = {values.data, DTYPE_BF16, 1024, d, d};
+    ms = replay_ms([&] {
+        for (int i = 0; i < layers; i++) {
+            ring_k.data = (bf16 *)keys.data + (int64_t)(i % 50) * 1024 * d;
+            ring_v.data = (bf16 *)values.data + (int64_t)(i % 50) * 1024 * d;
+            attention_cuda.forward(NULL, o, q, ring_k, ring_v, 5000, heads, 512);
+        }
+    });
+    snprintf(line, sizeof line, "window 512 decode, %d row(s), %d heads of %d", rows, heads, dim);
+    report(line, ms / layers, 4.0 * rows * 513 * (double)d, 2.0 * 513 * (double)d * 2);
+    drop({q, keys, values, o});
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) ceiling = strtod(argv[1], NULL);
+    cudaDeviceProp p;
+    GPU(cudaGetDeviceProperties(&p, 0));
+    printf("%s, ceiling %.0f TFLOP/s\n", p.name, ceiling);
+    bench_gca("gca 4 x 16K, 12 heads of 64, K 8", 4, 256, 8, 12, 64);
+    bench_gca("gca 4 x 16K, 16 heads of 64, K 8", 4, 256, 8, 16, 64);
+    bench_gca("gca 2 x 16K, 6 heads of 128, K 8", 2, 256, 8, 6, 128);
+    bench_window("window 512, 4 x 16640, 12 heads of 64", 4, 16640, 12, 64, 512);
+    bench_window("window 512, 2 x 16640, 6 heads of 128", 2, 16640, 6, 128, 512);
+    bench_chunks("chunks of 64, 1040, 12 heads of 64", 1040, 12, 64);
+    bench_decode(12, 64, 1);
+    bench_decode(12, 64, 2);
+    GPU(cudaDeviceSynchronize());
+    return 0;
+}

@@ -1,0 +1,80 @@
+/* test_loss_on_device.c -- log-likelihood and its gradients on a GPU: odd vocabularies, targets that do not count, more
+ * rows than a slice of the scratch holds. */
+#include "tests/device/on_device.h"
+
+struct results {
+    float *nll, *dx, *dtable, *alone;
+};
+
+static struct results run(const float *x, const float *table, const float *base, const int32_t *targets, int64_t n,
+                          int64_t d, int64_t words, float scale, enum dtype type) {
+    struct results r;
+    struct mat mx = put_plain(x, type, n, d), mt = put_plain(table, type, words, d),
+               nll = put_plain(NULL, DTYPE_F32, 1, n);
+    struct mat dx = put_plain(NULL, type, n, d), dt = put_plain(base, DTYPE_F32, words, d);
+    struct mat alone = put_plain(NULL, DTYPE_F32, 1, n);
+    int32_t *there = put_bytes(targets, (size_t)n * sizeof *targets);
+    gpu->ops->loss->forward(gpu, alone.data, mx, mt, there);
+    gpu->ops->loss->forward_backward(gpu, nll.data, dx, dt, mx, mt, there, scale);
+    r = (struct results){take(nll), take(dx), take(dt), take(alone)};
+    drop_all();
+    return r;
+}
+
+static void drop_results(struct results r) {
+    free(r.nll), free(r.dx), free(r.dtable), free(r.alone);
+}
+
+/* `copies` times the same rows: every copy must come out as the first should, and dtable as one copy's times copies. */
+static void compare(int64_t n, int64_t d, int64_t words, enum dtype type, int64_t copies) {
+    float *x = normals(n * copies * d, 1.0f, type), *table = normals(words * d, 0.2f, type), scale = 0.37f;
+    float *base = normals(words * d, 0.1f, DTYPE_F32), *naive = zeros(n, 4), *naive_x = zeros(n * d, 4),
+          *naive_t = zeros(words * d, 4);
+    double *ref = zeros(n, 8), *ref_x = zeros(n * d, 8), *ref_t = zeros(words * d, 8);
+    int32_t *targets = zeros(n * copies, 4);
+    for (int64_t r = 0; r < n; r++)
+        targets[r] = r % 7 == 3 ? -100 : r % 5 == 1 ? (int32_t)words - 1 : (int32_t)rng_below(&on_rng, (uint64_t)words);
+    for (int64_t r = n; r < n * copies; r++) {
+        targets[r] = targets[r % n];
+        memcpy(x + r * d, x + r % n * d, (size_t)d * sizeof *x);
+    }
+    for (int64_t i = 0; i < words * d; i++)
+        naive_t[i] = base[i] / (float)copies, ref_t[i] = (double)base[i] / (double)copies;
+    ref_loss(ref, x, table, targets, n, d, words);
+    naive_loss(naive, x, table, targets, n, d, words);
+    ref_loss_backward(ref_x, ref_t, x, table, targets, n, d, words, scale, NULL);
+    naive_loss_backward(naive_x, naive_t, x, table, targets, n, d, words, scale,
+                        type == DTYPE_BF16 ? store_bf16 : NULL);
+    struct results a = run(x, table, base, targets, n * copies, d, words, scale, type);
+    struct results b = run(x, table, base, targets, n * copies, d, words, scale, type);
+    for (int64_t i = 0; i < words * d; i++)
+        a.dtable[i] /= (float)copies, b.dtable[i] /= (float)copies;
+    for (int64_t c = 0; c<copies; c += copies> 1 ? copies - 1 : 1) { /* the first and the last */
+        CHECK_ON("loss.forward", a.alone + c * n, naive, ref, n, DTYPE_F32);
+        CHECK_ON("loss nll", a.nll + c * n, naive, ref, n, DTYPE_F32);
+        CHECK_ON("loss dx", a.dx + c * n * d, naive_x, ref_x, n * d, type);
+    }
+    /* Sums are `copies` times as long as the naive loop's; rounding grows as the root of that. */
+    for (int64_t i = 0; i < words * d; i++)
+        naive_t[i] = (float)(ref_t[i] + ((double)naive_t[i] - ref_t[i]) * sqrt((double)copies));
+    CHECK_ON("loss dtable", a.dtable, naive_t, ref_t, words * d, DTYPE_F32);
+    CHECK_SAME(a.nll, b.nll, n * copies);
+    CHECK_SAME(a.dx, b.dx, n * copies * d);
+    CHECK_SAME(a.dtable, b.dtable, words * d);
+    drop_results(a), drop_results(b);
+    free(x), free(table), free(base), free(naive), free(naive_x), free(naive_t), free(ref), free(ref_x), free(ref_t),
+        free(targets);
+}
+
+int main(int argc, char **argv) {
+    on_device_open(argc, argv);
+    for (int t = 0; t < 2; t++) {
+        enum dtype type = t ? DTYPE_BF16 : DTYPE_F32;
+        compare(1, 64, 7, type, 1);
+        compare(70, 128, 5000, type, 1);
+        compare(33, 96, 8193, type, 1);
+        compare(40, 64, 50265, type, 1);
+        compare(13, 16, 200003, type, 150); /* two slices: 1342 rows of 200003 words fill the scratch */
+    }
+    return on_device_close();
+}

@@ -1,0 +1,34 @@
+/* tolerance.h -- when a result of a GPU is right: |twin - ref| <= 2 |naive - ref| + 1e-6, the rule of tests/twins/twins.h,
+ * with the naive loop's result rounded to the output's storage type. */
+#pragma once
+#include "base/half.h"
+#include "kernels/device.h"
+#include "tests/ref/ref.h"
+#include "tests/ref/ref_backward.h"
+#include "tests/test.h"
+
+static inline float as_type(float x, enum dtype type) {
+    return type == DTYPE_BF16 ? half_from_bf16(half_to_bf16(x)) : type == DTYPE_F16 ? half_from_f16(half_to_f16(x)) : x;
+}
+static inline float store_bf16(float x) { return as_type(x, DTYPE_BF16); }
+
+static inline void check_on(const char *file, int line, const char *what, const float *twin, const float *naive, const double *ref,
+                            int64_t n, enum dtype type) {
+    double worst = 0.0, error = 0.0;
+    int64_t place = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (isfinite(ref[i])) worst = fmax(worst, fabs((double)as_type(naive[i], type) - ref[i]));
+    for (int64_t i = 0; i < n; i++) {
+        double e = fabs((double)twin[i] - ref[i]);
+        if (!(e <= error)) error = e, place = i;
+        if (isnan(e)) break;
+    }
+    double tolerance = 2.0 * worst + 1e-6;
+    if (error <= tolerance) return;
+    fprintf(stderr, "%s: index %lld of %lld: %.9g, ref %.9g, tolerance %g\n", what, (long long)place, (long long)n,
+            (double)twin[place], ref[place], tolerance);
+    test_fail(file, line, "op differs from its reference");
+}
+#define CHECK_ON(what, twin, naive, ref, n, type) check_on(__FILE__, __LINE__, what, twin, naive, ref, n, type)
+#define CHECK_SAME(a, b, n) CHECK(memcmp(a, b, (size_t)(n) * sizeof *(a)) == 0)
+
