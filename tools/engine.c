@@ -29,6 +29,9 @@ static enum status open_parts(struct engine *e, const struct engine_config *conf
                     "retrieve from its own past only (--self-retrieval), not from a store",
                     e->model.path);
     if (config->store) TRY(open_store(e, config->store));
+    /* The CUDA twins have every op, but the towers still hand them host memory. */
+    if (strcmp(config->device, "cpu") != 0)
+        return fail(STATUS_UNSUPPORTED, "--device %s: only cpu so far", config->device);
     TRY(device_open(&e->device, config->device, config->threads));
     if (!model->base_lm) TRY(encoder_create(&e->encoder, e->device, model, e->model.params, 0));
     return decoder_create(&e->decoder, e->device, model, e->model.params, 0);

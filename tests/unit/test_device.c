@@ -35,7 +35,8 @@ static void memory(struct device *dev) {
 int main(void) {
     struct device *dev;
     views();
-    CHECK_FAILS(device_open(&dev, "cuda", 1), STATUS_UNSUPPORTED, "\"cuda\"");
+    CHECK_FAILS(device_open(&dev, "cuda", 1), STATUS_UNSUPPORTED, "--device cpu");
+    CHECK_FAILS(device_open(&dev, "abacus", 1), STATUS_UNSUPPORTED, "\"abacus\"");
     CHECK_OK(device_open(&dev, "cpu", 3));
     CHECK_STR(dev->name, "cpu");
     CHECK_EQ(threads_count(dev->threads), 3);
