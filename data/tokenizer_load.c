@@ -98,8 +98,8 @@ static enum status read_vocab(struct tokenizer *t, struct json j) {
     enum json_event event;
     size_t count = 0;
     while ((event = json_next(&j)) == JSON_KEY) {
-        uint32_t at, bytes;
-        int64_t id;
+        uint32_t at = 0, bytes = 0;
+        int64_t id = 0;
         TRY(add_spelling(t, &j, &at, &bytes));
         TRY(json_next_int(&j, &id));
         TRY(add_token(t, id, at, bytes, 0));
