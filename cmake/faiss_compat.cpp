@@ -10,6 +10,8 @@
 #include <iostream>
 
 extern "C" {
+// Not where glibc has them (2.38, Debian 13): there strtol itself is called __isoc23_strtol, and would call itself.
+#if !__GLIBC_PREREQ(2, 38)
 __attribute__((weak)) long drt_compat_strtol(const char *text, char **end, int base) __asm__("__isoc23_strtol");
 long drt_compat_strtol(const char *text, char **end, int base) { return std::strtol(text, end, base); }
 
@@ -21,6 +23,7 @@ int drt_compat_sscanf(const char *text, const char *format, ...) {
     va_end(args);
     return n;
 }
+#endif
 
 __attribute__((weak)) void __cxa_call_terminate(void *) noexcept;
 void __cxa_call_terminate(void *) noexcept { std::terminate(); }
