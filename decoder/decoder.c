@@ -54,7 +54,8 @@ enum status decoder_create(struct decoder **out, struct device *dev, const struc
     d->max_chunks = config->base_lm ? 0 : d->max_tokens / config->chunk + 1;
     d->max_positions = d->max_tokens + d->max_chunks;
     enum status status;
-    TRY_GOTO(status, decoder_weights_find(&d->weights, config, params), failed);
+    struct weights weights = weights_of_params(params);
+    TRY_GOTO(status, decoder_weights_find(&d->weights, config, &weights), failed);
     TRY_GOTO(status, create_scratch(d), failed);
     *out = d;
     return STATUS_OK;

@@ -14,7 +14,7 @@ struct decoder_weights {
     struct block_weights *layers;                         /* lower layers, then group by group */
     struct mat query_norm[MODEL_GROUPS_MAX], query_proj[MODEL_GROUPS_MAX];
 };
-enum status decoder_weights_find(struct decoder_weights *out, const struct model_config *config, const struct params *params);
+enum status decoder_weights_find(struct decoder_weights *out, const struct model_config *config, const struct weights *weights);
 
 /* Rows the layers of a pass work on. x has room for one chunk in front of the pass, so that the rows of a chunk which
  * began in an earlier pass can be put there and complete chunks lie in one piece. */

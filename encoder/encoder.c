@@ -110,7 +110,8 @@ enum status encoder_create(struct encoder **out, struct device *dev, const struc
     e->workers = threads_count(dev->threads);
     e->batch = max_chunks > 0 ? (max_chunks + e->workers - 1) / e->workers : BATCH;
     if (e->batch > BATCH) e->batch = BATCH;
-    enum status s = encoder_weights_create(&e->weights, dev, config, params);
+    struct weights weights = weights_of_params(params);
+    enum status s = encoder_weights_create(&e->weights, dev, config, &weights);
     if (s == STATUS_OK) s = make_workspaces(e);
     if (s == STATUS_OK)
         *out = e;

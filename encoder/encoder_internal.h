@@ -20,5 +20,5 @@ struct encoder_weights {
 };
 
 enum status encoder_weights_create(struct encoder_weights *out, struct device *dev, const struct model_config *config,
-                                   const struct params *params);
+                                   const struct weights *weights);
 void encoder_weights_free(struct encoder_weights *w, struct device *dev);

@@ -23,12 +23,12 @@ static struct encoder_matrix place(struct packer *p, struct mat w) {
 }
 
 static void place_all(struct encoder_weights *out, struct packer *p, const struct model_config *config,
-                      const struct params *params) {
+                      const struct weights *weights) {
     int last = config->encoder_layers - 1;
     for (int i = 0; i <= last; i++) {
         struct encoder_layer *layer = &out->layers[i];
         struct block_weights w;
-        block_weights_encoder(&w, config, params, i);
+        block_weights_encoder(&w, config, weights, i);
         *layer = (struct encoder_layer){.input_norm = w.input_norm, .post_norm = w.post_norm};
         layer->qkv = place(p, w.qkv);
         if (i == last) { /* queries of the landmark's row alone */
@@ -39,21 +39,21 @@ static void place_all(struct encoder_weights *out, struct packer *p, const struc
         layer->gate_up = place(p, w.gate_up);
         layer->down = place(p, w.down);
     }
-    out->chunk_k = place(p, block_tensor(params, "model.chunk_k_proj.weight"));
-    out->chunk_v = place(p, block_tensor(params, "model.chunk_v_proj.weight"));
-    if (config->retrieval_proj) out->landmark = place(p, block_tensor(params, "model.lmk_k_proj.weight"));
+    out->chunk_k = place(p, weights_tensor(weights, "model.chunk_k_proj.weight"));
+    out->chunk_v = place(p, weights_tensor(weights, "model.chunk_v_proj.weight"));
+    if (config->retrieval_proj) out->landmark = place(p, weights_tensor(weights, "model.lmk_k_proj.weight"));
 }
 
 enum status encoder_weights_create(struct encoder_weights *out, struct device *dev, const struct model_config *config,
-                                   const struct params *params) {
+                                   const struct weights *weights) {
     struct packer packer = {.dev = dev};
     *out = (struct encoder_weights){
-        .embedding = block_tensor(params, "model.embed_tokens.weight"),
-        .prenorm = block_tensor(params, "model.enc_prenorm.weight"),
-        .norm = block_tensor(params, "model.encoder.norm.weight"),
+        .embedding = weights_tensor(weights, "model.embed_tokens.weight"),
+        .prenorm = weights_tensor(weights, "model.enc_prenorm.weight"),
+        .norm = weights_tensor(weights, "model.encoder.norm.weight"),
     };
     TRY(memory_allocate_zero((void **)&out->layers, (size_t)config->encoder_layers, sizeof *out->layers));
-    place_all(out, &packer, config, params);
+    place_all(out, &packer, config, weights);
     out->bytes = (size_t)packer.used * sizeof(float);
     enum status s = device_allocate(dev, &out->memory, out->bytes);
     if (s != STATUS_OK) {
@@ -61,7 +61,7 @@ enum status encoder_weights_create(struct encoder_weights *out, struct device *d
         return s;
     }
     packer = (struct packer){.dev = dev, .memory = out->memory};
-    place_all(out, &packer, config, params);
+    place_all(out, &packer, config, weights);
     return STATUS_OK;
 }
 

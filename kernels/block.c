@@ -5,57 +5,49 @@
 #include <stdio.h>
 #include <string.h>
 
-struct mat block_tensor(const struct params *p, const char *name) {
-    for (int i = 0; i < params_count(p); i++) {
-        const struct param *t = params_at(p, i);
-        if (strcmp(t->name, name) == 0) return mat_f32(t->data, t->rows, t->cols);
-    }
-    assert(!"the config has such a tensor");
-    return (struct mat){0};
-}
-
-static struct mat layer_tensor(const struct params *p, const char *layer, const char *name) {
+static struct mat layer_tensor(const struct weights *w, const char *layer, const char *name) {
     char full[192];
     int length = snprintf(full, sizeof full, "%s.%s.weight", layer, name);
     assert(length > 0 && (size_t)length < sizeof full);
-    return block_tensor(p, full);
+    return weights_tensor(w, full);
 }
 
 /* One view over matrices that follow each other in the block of parameters. */
 static struct mat joined(struct mat first, struct mat second) {
-    assert((float *)first.data + first.rows * first.cols == second.data && first.cols == second.cols);
-    return mat_f32(first.data, first.rows + second.rows, first.cols);
+    assert((unsigned char *)first.data + first.rows * first.cols * dtype_bytes(first.type) == second.data);
+    assert(first.cols == second.cols);
+    return mat_dense(first.data, first.type, first.rows + second.rows, first.cols);
 }
 
-static void layer_weights(struct block_weights *out, const struct params *p, const char *layer) {
+static void layer_weights(struct block_weights *out, const struct weights *w, const char *layer) {
     *out = (struct block_weights){
-        .input_norm = layer_tensor(p, layer, "input_layernorm"),
-        .post_norm = layer_tensor(p, layer, "post_attention_layernorm"),
-        .q = layer_tensor(p, layer, "self_attn.q_proj"),
-        .k = layer_tensor(p, layer, "self_attn.k_proj"),
-        .v = layer_tensor(p, layer, "self_attn.v_proj"),
-        .o = layer_tensor(p, layer, "self_attn.o_proj"),
-        .gate = layer_tensor(p, layer, "mlp.gate_proj"),
-        .up = layer_tensor(p, layer, "mlp.up_proj"),
-        .down = layer_tensor(p, layer, "mlp.down_proj"),
+        .input_norm = layer_tensor(w, layer, "input_layernorm"),
+        .post_norm = layer_tensor(w, layer, "post_attention_layernorm"),
+        .q = layer_tensor(w, layer, "self_attn.q_proj"),
+        .k = layer_tensor(w, layer, "self_attn.k_proj"),
+        .v = layer_tensor(w, layer, "self_attn.v_proj"),
+        .o = layer_tensor(w, layer, "self_attn.o_proj"),
+        .gate = layer_tensor(w, layer, "mlp.gate_proj"),
+        .up = layer_tensor(w, layer, "mlp.up_proj"),
+        .down = layer_tensor(w, layer, "mlp.down_proj"),
     };
     out->kv = joined(out->k, out->v);
     out->qkv = joined(out->q, out->kv);
     out->gate_up = joined(out->gate, out->up);
 }
 
-void block_weights_decoder(struct block_weights *out, const struct model_config *config, const struct params *p,
+void block_weights_decoder(struct block_weights *out, const struct model_config *config, const struct weights *w,
                            int index) {
     char layer[96];
     assert(index >= 0 && index < model_config_layers(config));
     if (config->base_lm) {
         snprintf(layer, sizeof layer, "language_model.model.layers.%d", index);
-        layer_weights(out, p, layer);
+        layer_weights(out, w, layer);
         return;
     }
     if (index < config->lower_layers) {
         snprintf(layer, sizeof layer, "model.lower_layers.%d", index);
-        layer_weights(out, p, layer);
+        layer_weights(out, w, layer);
         return;
     }
     int group = 0;
@@ -63,18 +55,18 @@ void block_weights_decoder(struct block_weights *out, const struct model_config 
     while (index >= config->group_layers[group])
         index -= config->group_layers[group++];
     snprintf(layer, sizeof layer, "model.upper_layers.%d.%d", group, index);
-    layer_weights(out, p, layer);
-    out->gca_norm = layer_tensor(p, layer, "gca.pre_norm");
-    out->gca_q = layer_tensor(p, layer, "gca.q_proj");
-    out->gca_o = layer_tensor(p, layer, "gca.o_proj");
+    layer_weights(out, w, layer);
+    out->gca_norm = layer_tensor(w, layer, "gca.pre_norm");
+    out->gca_q = layer_tensor(w, layer, "gca.q_proj");
+    out->gca_o = layer_tensor(w, layer, "gca.o_proj");
 }
 
-void block_weights_encoder(struct block_weights *out, const struct model_config *config, const struct params *p,
+void block_weights_encoder(struct block_weights *out, const struct model_config *config, const struct weights *w,
                            int index) {
     char layer[96];
     assert(index >= 0 && index < config->encoder_layers);
     snprintf(layer, sizeof layer, "model.encoder.layers.%d", index);
-    layer_weights(out, p, layer);
+    layer_weights(out, w, layer);
 }
 
 static struct mat no_rstd(int64_t rows) {

@@ -8,7 +8,7 @@
 #pragma once
 #include "kernels/device.h"
 #include "kernels/model_config.h"
-#include "kernels/params.h"
+#include "kernels/weights.h"
 
 struct block_weights {
     struct mat input_norm, post_norm;    /* [1, d] */
@@ -19,10 +19,8 @@ struct block_weights {
     struct mat gca_norm, gca_q, gca_o;   /* upper layers only, else data NULL */
 };
 /* Layer `index` of the decoder: lower layers first, then those of the groups in order. */
-void block_weights_decoder(struct block_weights *out, const struct model_config *config, const struct params *p, int index);
-void block_weights_encoder(struct block_weights *out, const struct model_config *config, const struct params *p, int index);
-/* A named tensor as a view. */
-struct mat block_tensor(const struct params *p, const char *name);
+void block_weights_decoder(struct block_weights *out, const struct model_config *config, const struct weights *w, int index);
+void block_weights_encoder(struct block_weights *out, const struct model_config *config, const struct weights *w, int index);
 
 /* Rows that block functions use for themselves: norm [n, d], gate_up [n, 2f], both with at least n rows. */
 struct block_scratch { struct mat norm, gate_up; };

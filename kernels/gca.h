@@ -39,6 +39,8 @@ struct gca_ops {
     void (*backward)(struct device *dev, struct mat dq, struct mat dkeys, struct mat dvalues, float *dweight, struct mat dout,
                      struct mat q, struct gca_pool pool, struct gca_blocks blocks, struct gca_inverse inverse, struct mat lse,
                      int heads);
+    /* Makes a gca_inverse: begin [slots+1], place [places] from slot [places] (< 0: in no list). The places of a slot rise. */
+    void (*invert)(struct device *dev, int32_t *begin, int32_t *place, const int32_t *slot, int64_t places, int64_t slots);
     /* o may be q. */
     void (*forward)(struct device *dev, struct mat o, struct mat q, struct gca_pool pool, struct gca_blocks blocks, int heads);
 };

@@ -4,10 +4,26 @@
  * without a landmark get index -1, score -inf. landmarks [E, d]. */
 #pragma once
 #include "kernels/device.h"
+#include <stdbool.h>
+
+/* What each query row of a training step may choose (model.md §4.3; training.md): landmark e when
+ *   own_begin[r] <= e < own_end[r]                                     its own past, always allowed; or
+ *   other_begin[r] <= e < other_end[r], e outside of own_begin[r] .. sequence_end[r]-1, and the documents apart.
+ * Documents are apart when document_of[e] = {first, last} and document_barred[r] = {first, last} do not overlap; both NULL:
+ * no check; a landmark of first -1 overlaps nothing. All arrays are memory of the device; other_begin NULL: own past alone. */
+struct topk_rows {
+    const int32_t *own_begin, *own_end, *sequence_end, *other_begin, *other_end;      /* [n] */
+    const int32_t (*document_of)[2], (*document_barred)[2];                            /* [E], [n] */
+};
 
 struct topk_ops {
     void (*forward)(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks,
                     const int64_t *visible, int k);
+    /* Training's selection (model.md §4.4). With `gumbel` the key is score + g, g = -log(-log u), u from a hash of
+     * (seed, r, e): the same on both twins, fresh for every seed. Outputs the raw score; `slot` is index as int32 (-1 at
+     * empty places), NULL where not wanted. queries and landmarks are of one type. */
+    void (*choose)(struct device *dev, int64_t *index, int32_t *slot, float *score, struct mat queries, struct mat landmarks,
+                   struct topk_rows rows, int k, bool gumbel, uint64_t seed);
     /* The weights of chosen landmarks and their way back (model.md §4.5, §4.7): weight [n*k] = softmax of a row's scores,
      * 0 at places with score -inf, all 0 where every place is empty. */
     void (*weigh)(struct device *dev, float *weight, const float *score, int64_t n, int k);

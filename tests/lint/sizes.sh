@@ -8,7 +8,7 @@ store/store.h       the store's whole public face, read as one page
 tests/test.h        every check in one header
 "
 bad=0
-for file in $(git ls-files '*.c' '*.h' 2>/dev/null || find base kernels data store encoder decoder indexer tools tests -name '*.[ch]'); do
+for file in $(git ls-files '*.c' '*.h' 2>/dev/null || find base kernels data store encoder decoder indexer train tools tests -name '*.[ch]'); do
     [ -f "$file" ] || continue
     grep -q "^$file " <<<"$exceptions" && continue
     lines=$(wc -l <"$file")
@@ -17,7 +17,7 @@ for file in $(git ls-files '*.c' '*.h' 2>/dev/null || find base kernels data sto
     [ "$lines" -le $limit ] || { echo "$file: $lines lines, limit $limit"; bad=1; }
 done
 # A function's body starts with a line that ends in ") {" at column 0 and ends with "}" at column 0.
-for file in $(git ls-files 'base/*.c' 'kernels/*.c' 'data/*.c' 'store/*.c' 'encoder/*.c' 'decoder/*.c' 'indexer/*.c' 'tools/*.c' 2>/dev/null); do
+for file in $(git ls-files 'base/*.c' 'kernels/*.c' 'data/*.c' 'store/*.c' 'encoder/*.c' 'decoder/*.c' 'indexer/*.c' 'train/*.c' 'tools/*.c' 2>/dev/null); do
     [ -f "$file" ] || continue
     awk -v file="$file" '/^[^ \t#}].*\) \{$/ || /^[^ \t#].*\{$/ && /\)/ { start = NR; name = $0 }
         /^    .*\) \{$/ && start == 0 { start = NR; name = $0 }

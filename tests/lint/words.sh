@@ -7,7 +7,7 @@ forbid() { # pattern, reason, folders...
     local pattern=$1 reason=$2; shift 2
     if grep -rnE "$pattern" "$@" --include='*.c' --include='*.h' | grep -vE '^[^:]*:[0-9]+: *(/\*|\*|//)' | sed "s|\$|    <- $reason|" | grep .; then bad=1; fi
 }
-libraries="kernels data store encoder decoder indexer"
+libraries="kernels data store encoder decoder indexer train"
 forbid '\b(strcpy|strcat|sprintf|vsprintf|gets|atoi|atol|atof|rand|srand|strtok)\(' "unbounded or unchecked call" base $libraries tools
 forbid '\b(malloc|calloc|realloc|strdup)\(' "memory comes from base/memory.h" $libraries
 forbid '\b(printf|puts|perror|exit|abort|_exit|getenv)\(' "libraries neither print nor exit nor read the environment" base $libraries

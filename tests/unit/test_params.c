@@ -64,9 +64,10 @@ static void round_trip(const char *layers) {
         safetensors_close(file);
         params_free(b);
     }
+    struct weights weights = weights_of_params(a);
     for (int i = 0; i < model_config_layers(&c); i++) {
         struct block_weights w;
-        block_weights_decoder(&w, &c, a, i);
+        block_weights_decoder(&w, &c, &weights, i);
         CHECK(w.qkv.data == w.q.data && w.qkv.rows == 3 * c.hidden && w.gate_up.rows == 2 * c.ffn);
         CHECK_EQ(w.gca_q.data != NULL, i >= c.lower_layers);
     }

@@ -1,0 +1,54 @@
+/* weights.c -- where the tensors of a model lie on a device. */
+#include "kernels/weights.h"
+#include "base/half.h"
+#include "base/memory.h"
+#include <assert.h>
+#include <string.h>
+
+struct weights weights_of_params(const struct params *p) {
+    return (struct weights){.table = p, .data = (void *)params_at(p, 0)->data, .type = DTYPE_F32};
+}
+
+enum status weights_create(struct weights *out, struct device *dev, const struct params *table, enum dtype type) {
+    *out = (struct weights){.table = table, .type = type};
+    return device_allocate(dev, &out->data, (size_t)params_elements(table) * (size_t)dtype_bytes(type));
+}
+
+enum status weights_upload(struct weights *out, struct device *dev, const struct params *p, enum dtype type) {
+    assert(type == DTYPE_F32 || type == DTYPE_BF16);
+    size_t n = (size_t)params_elements(p);
+    const float *from = params_at(p, 0)->data;
+    TRY(weights_create(out, dev, p, type));
+    if (type == DTYPE_F32) {
+        device_upload(dev, out->data, from, n * sizeof *from);
+        return STATUS_OK;
+    }
+    uint16_t *rounded = NULL;
+    enum status s = memory_allocate((void **)&rounded, n, sizeof *rounded);
+    if (s != STATUS_OK) {
+        weights_release(out, dev);
+        return s;
+    }
+    for (size_t i = 0; i < n; i++)
+        rounded[i] = half_to_bf16(from[i]);
+    device_upload(dev, out->data, rounded, n * sizeof *rounded);
+    memory_free(rounded); /* the upload has taken it (device.h) */
+    return STATUS_OK;
+}
+
+void weights_release(struct weights *w, struct device *dev) {
+    device_release(dev, w->data);
+    w->data = NULL;
+}
+
+struct mat weights_tensor(const struct weights *w, const char *name) {
+    int64_t at = 0;
+    for (int i = 0; i < params_count(w->table); i++) {
+        const struct param *t = params_at(w->table, i);
+        if (strcmp(t->name, name) == 0)
+            return mat_dense((unsigned char *)w->data + at * dtype_bytes(w->type), w->type, t->rows, t->cols);
+        at += t->rows * t->cols;
+    }
+    assert(!"the config has such a tensor");
+    return (struct mat){0};
+}

@@ -1,0 +1,20 @@
+/* weights.h -- a model's tensors in the memory of a device, laid out as struct params lays them out: behind one another
+ * without gaps, so that q, k, v of a layer are one matrix. One layout serves weights (float32, or bf16 to compute with),
+ * gradients and moments.
+ *
+ * `table` is borrowed: names and shapes (params_describe is enough). */
+#pragma once
+#include "kernels/device.h"
+#include "kernels/params.h"
+
+struct weights { const struct params *table; void *data; enum dtype type; };
+
+/* The params' own memory: what the CPU computes with. Nothing to release. */
+struct weights weights_of_params(const struct params *p);
+/* Zeros. */
+enum status weights_create(struct weights *out, struct device *dev, const struct params *table, enum dtype type);
+/* A copy of p's data on the device, rounded to `type` (float32 or bf16). */
+enum status weights_upload(struct weights *out, struct device *dev, const struct params *p, enum dtype type);
+void weights_release(struct weights *w, struct device *dev);          /* of create and upload only; data NULL is fine */
+/* A tensor as a view; asserts that it exists. */
+struct mat weights_tensor(const struct weights *w, const char *name);

@@ -1,0 +1,13 @@
+/* batch.h -- one micro-batch as a step takes it, in host memory (model.md §1.4-1.7). */
+#pragma once
+#include <stdint.h>
+
+/* N sequences of C chunks of S = chunk + 1 positions; n = N*C*S rows (Base LM: chunks = L positions of one row each). */
+struct batch {
+    int sequences;
+    int64_t chunks;
+    const int32_t *ids;                  /* [n]: landmark_id in every chunk's last row */
+    const int32_t *targets;              /* [n]: the next real id; -1 at landmarks, at a sequence's end, and where nothing is scored */
+    const int32_t (*documents)[2];       /* [N*C]: first and last document that the chunk's ids belong to */
+    int64_t scored;                      /* targets >= 0 */
+};

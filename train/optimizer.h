@@ -1,0 +1,29 @@
+/* optimizer.h -- AdamW over all of a model's tensors, with the norm of the whole gradient clipped first (kernels/adamw.h).
+ *
+ * Owns the float32 weights, both moments, the gradient, and the copy that the towers compute with. Matrices decay;
+ * norms and, unless asked, the embedding do not (weight-decay groups). */
+#pragma once
+#include "base/status.h"
+#include "kernels/device.h"
+#include "kernels/model_config.h"
+#include "kernels/weights.h"
+
+struct optimizer_config { float beta1, beta2, eps, decay, clip; bool decay_embedding; };
+struct optimizer_now { float lr; int64_t step; /* from 1 */ };
+
+struct optimizer;
+/* `type`: of the copy; DTYPE_F32: the weights themselves. */
+enum status optimizer_create(struct optimizer **out, struct device *dev, const struct optimizer_config *config,
+                             const struct params *initial, enum dtype type);
+void optimizer_free(struct optimizer *o);                 /* NULL is fine */
+const struct weights *optimizer_weights(const struct optimizer *o);       /* to compute with */
+const struct weights *optimizer_gradients(const struct optimizer *o);     /* float32, to add to */
+const struct weights *optimizer_master(const struct optimizer *o);        /* float32 */
+const struct weights *optimizer_moment(const struct optimizer *o, int which);    /* 0: m, 1: v; for checkpoints */
+/* After weights or moments were uploaded from a checkpoint: makes the copy anew. */
+void optimizer_refresh(struct optimizer *o);
+void optimizer_clear_gradients(struct optimizer *o);
+/* Computes the gradient's norm (squared, float32, on the device), then moves the weights. */
+void optimizer_step(struct optimizer *o, const struct optimizer_now *now);
+/* Waits for the device. */
+enum status optimizer_gradient_norm(struct optimizer *o, double *out);

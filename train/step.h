@@ -1,0 +1,58 @@
+/* step.h -- one training step: batches in, losses out, weights moved (model.md §6.4, §6.5, §11.3; training.md).
+ *
+ * Owns everything on the device that outlives a step: float32 weights, moments, gradients, the copy to compute with
+ * (bf16 on a GPU, the weights themselves on the CPU), both towers' activations, the corpus pool's index. Allocates at
+ * create only. Equal inputs give equal bits. One thread at a time. */
+#pragma once
+#include "base/status.h"
+#include "kernels/device.h"
+#include "kernels/model_config.h"
+#include "kernels/params.h"
+#include "train/batch.h"
+#include "train/optimizer.h"
+#include "train/pool.h"
+#include <stdbool.h>
+
+struct corpus_pool;                      /* train/corpus_pool.h */
+
+struct step_config {
+    int sequences;                       /* N of a micro-batch */
+    int64_t chunks;                      /* C (Base LM: positions) */
+    struct optimizer_config optimizer;
+    enum dtype type;                     /* activations: DTYPE_F32, or DTYPE_BF16 on a GPU */
+    bool recompute;                      /* of both towers */
+    enum pool_kind pool;
+    int candidates;                      /* POOL_CORPUS: encoded afresh per query */
+    bool gumbel;                         /* noise on the choice */
+    bool cut_query;                      /* the contrastive loss does not move the trunk */
+    bool contrastive;                    /* room for it is taken at create */
+    bool mlm;
+};
+
+/* What may change from step to step. */
+struct step_now {
+    struct optimizer_now optimizer;
+    uint64_t seed;                       /* of this step: Gumbel noise and masks */
+    float mlm_rate, mlm_weight;          /* rate 0: no masking, no loss */
+    float contrastive_weight;            /* 0: off */
+    enum pool_kind pool;                 /* POOL_CORPUS may begin as POOL_OWN or POOL_BATCH */
+};
+
+/* Means over what was scored; NaN where there was nothing. */
+struct step_report { double loss, mlm_loss, contrastive_loss, contrastive_accuracy, gradient_norm; int64_t scored; };
+
+struct step;
+/* `initial`: read at create only. `corpus` NULL unless POOL_CORPUS; borrowed. */
+enum status step_create(struct step **out, struct device *dev, const struct model_config *model, const struct step_config *config,
+                        const struct params *initial, struct corpus_pool *corpus);
+void step_free(struct step *s);                           /* NULL is fine */
+size_t step_bytes(const struct step *s);                  /* of device memory held */
+/* Gradients of `count` micro-batches are summed (each batch weighed by its scored targets over all of theirs), then the
+ * optimizer moves the weights, unless now.optimizer.lr is < 0: then gradients stay to be looked at (tests, golden cases). */
+enum status step_run(struct step *s, struct step_report *out, const struct batch *batches, int count, const struct step_now *now);
+/* Mean loss of a batch as the model stands: no noise, no mask, nothing moved. */
+enum status step_evaluate(struct step *s, double *sum_nll, const struct batch *batch, enum pool_kind pool);
+/* For checkpoints, tests: float32 on the host. */
+enum status step_weights(struct step *s, struct params *out);
+enum status step_gradients(struct step *s, struct params *out);
+struct optimizer *step_optimizer(struct step *s);
