@@ -91,6 +91,7 @@ static void update(struct device *dev, float *p, float *m, float *v, struct mat 
                    const float *sum_of_squares, float clip, struct adamw_step how) {
     assert(how.step >= 1 && clip >= 0.0f && (clip == 0.0f || sum_of_squares));
     assert(!copy.data || (copy.rows * copy.cols == n && copy.type != DTYPE_F16));
+    if (sum_of_squares && !isfinite(*sum_of_squares)) return;
     float length = clip > 0.0f ? sqrtf(*sum_of_squares) : 0.0f;
     struct update_task t = {.p = p,
                             .m = m,

@@ -69,6 +69,10 @@ static __device__ state step(const update_task &t, state s, float g) {
     return s;
 }
 
+static __device__ bool broken(const update_task &t) {
+    return t.sum_of_squares && !isfinite(*t.sum_of_squares);
+}
+
 static __device__ float scale_of(const update_task &t) {
     if (t.clip == 0.0f) return 1.0f;
     float norm = sqrtf(*t.sum_of_squares);
@@ -78,7 +82,7 @@ static __device__ float scale_of(const update_task &t) {
 /* C: type of the copy; copy NULL: none. `copy` is dense: its rows follow each other as p's. */
 template <typename C> static __global__ void __launch_bounds__(THREADS) update4(update_task t, C *copy, int64_t n) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= n / 4) return;
+    if (i >= n / 4 || broken(t)) return;
     float scale = scale_of(t);
     float4 p = ((float4 *)t.p)[i], m = ((float4 *)t.m)[i], v = ((float4 *)t.v)[i], g = ((const float4 *)t.g)[i];
     state a = step(t, {p.x, m.x, v.x}, g.x * scale), b = step(t, {p.y, m.y, v.y}, g.y * scale);
@@ -99,7 +103,7 @@ template <typename C> static __global__ void __launch_bounds__(THREADS) update4(
 
 template <typename C> static __global__ void __launch_bounds__(THREADS) update1(update_task t, C *copy, int64_t first, int64_t n) {
     int64_t i = first + (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= n) return;
+    if (i >= n || broken(t)) return;
     state s = step(t, {t.p[i], t.m[i], t.v[i]}, t.g[i] * scale_of(t));
     t.p[i] = s.p;
     t.m[i] = s.m;

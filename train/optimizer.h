@@ -12,7 +12,8 @@ struct optimizer_config { float beta1, beta2, eps, decay, clip; bool decay_embed
 struct optimizer_now { float lr; int64_t step; /* from 1 */ };
 
 struct optimizer;
-/* `type`: of the copy; DTYPE_F32: the weights themselves. */
+/* `type`: of the copy; DTYPE_F32: the weights themselves. The data of `initial` is read at create only, its table (names,
+ * shapes) is borrowed until optimizer_free. */
 enum status optimizer_create(struct optimizer **out, struct device *dev, const struct optimizer_config *config,
                              const struct params *initial, enum dtype type);
 void optimizer_free(struct optimizer *o);                 /* NULL is fine */
@@ -23,7 +24,8 @@ const struct weights *optimizer_moment(const struct optimizer *o, int which);   
 /* After weights or moments were uploaded from a checkpoint: makes the copy anew. */
 void optimizer_refresh(struct optimizer *o);
 void optimizer_clear_gradients(struct optimizer *o);
-/* Computes the gradient's norm (squared, float32, on the device), then moves the weights. */
+/* Computes the gradient's norm (squared, float32, on the device), then moves the weights, unless the norm is not finite:
+ * then weights and moments stay as they are. */
 void optimizer_step(struct optimizer *o, const struct optimizer_now *now);
 /* Waits for the device. */
 enum status optimizer_gradient_norm(struct optimizer *o, double *out);
