@@ -1,0 +1,83 @@
+/* drt_tokenizer.c -- drt-tokenizer: tokenizers, and token files made with them. Subcommands are in
+ * drt_tokenizer_<name>.c. */
+#include "tools/drt_tokenizer.h"
+#include "base/memory.h"
+#include <string.h>
+
+static const struct {
+    const char *name, *what;
+    int (*run)(int argc, char **argv, const char **operands);
+} commands[] = {
+    {"encode", "turn a corpus into a token file, for drt-train", drt_tokenizer_encode},
+    {"decode", "print the text of a token file", drt_tokenizer_decode},
+    {"count", "count the documents and tokens of a token file", drt_tokenizer_count},
+};
+
+static void print_help(FILE *out) {
+    fputs("drt-tokenizer -- tokenizers, and token files made with them\n\n"
+          "usage: drt-tokenizer COMMAND [options]      (drt-tokenizer COMMAND --help shows a command's options)\n\n",
+          out);
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].what);
+    fputs(
+        "\nResults go to standard output; progress and errors to standard error. Exit code: 0 done, 1 failed, 2 wrong "
+        "usage.\n",
+        out);
+}
+
+int drt_tokenizer_exit(enum status status) {
+    if (status == STATUS_OK) return 0;
+    fflush(stdout);
+    fprintf(stderr, "drt-tokenizer: %s\n", status_message());
+    return 1;
+}
+
+int drt_tokenizer_usage(const char *command, const char *what) {
+    fprintf(stderr, "drt-tokenizer %s: %s; see drt-tokenizer %s --help\n", command, what, command);
+    return 2;
+}
+
+enum status drt_tokenizer_end(int32_t *out, const struct tokenizer *t, const char *path, int64_t wanted) {
+    static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>", "<|eos|>", "</s>", "<eos>"};
+    if (wanted >= tokenizer_vocab_size(t))
+        return fail(STATUS_INVALID, "--eod-id %lld: %s has ids up to %d", (long long)wanted, path,
+                    tokenizer_vocab_size(t) - 1);
+    *out = (int32_t)wanted;
+    for (size_t i = 0; i < ARRAY_LEN(names) && *out < 0; i++)
+        *out = tokenizer_id(t, names[i]);
+    if (*out >= 0) return STATUS_OK;
+    return fail(STATUS_NOT_FOUND, "%s: has no end-of-document token that we know by name: give its id with --eod-id",
+                path);
+}
+
+enum status drt_tokenizer_width(int *out, const char *path) {
+    size_t n = strlen(path);
+    *out = n > 4 && strcmp(path + n - 4, ".u16") == 0 ? 2 : n > 4 && strcmp(path + n - 4, ".u32") == 0 ? 4 : 0;
+    return *out ? STATUS_OK : fail(STATUS_INVALID, "%s: a token file's name ends in .u16 or .u32", path);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        print_help(stderr);
+        return 2;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_help(stdout);
+        return 0;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+        if (strcmp(argv[1], commands[i].name) != 0) continue;
+        void *operands;
+        enum status status = memory_allocate(&operands, (size_t)argc, sizeof(char *));
+        if (status != STATUS_OK) return drt_tokenizer_exit(status);
+        int code = commands[i].run(argc - 1, argv + 1, operands);
+        memory_free(operands);
+        if (fflush(stdout) != 0 || ferror(stdout)) {
+            fprintf(stderr, "drt-tokenizer: standard output cannot be written (is the disk full?)\n");
+            return code ? code : 1;
+        }
+        return code;
+    }
+    fprintf(stderr, "drt-tokenizer: there is no command \"%s\"; see drt-tokenizer --help\n", argv[1]);
+    return 2;
+}
