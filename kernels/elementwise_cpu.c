@@ -1,11 +1,19 @@
-/* elementwise_cpu.c -- add, SwiGLU and its gradient. Bound by memory. */
+/* elementwise_cpu.c -- a copy, add, SwiGLU and its gradient. Bound by memory. */
 #include "kernels/elementwise.h"
 #include "kernels/simd_internal.h"
 #include <assert.h>
+#include <string.h>
 
 struct task {
     struct mat y, a, b;
 };
+
+static void convert_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct task *t = context;
+    (void)worker;
+    for (int64_t row = begin; row < end; row++)
+        memmove(mat_row(t->y, row), mat_row(t->a, row), (size_t)t->y.cols * sizeof(float));
+}
 
 static void add_body(void *context, int64_t begin, int64_t end, int worker) {
     const struct task *t = context;
@@ -76,6 +84,10 @@ static void run(struct device *dev, struct mat y, struct mat a, struct mat b, th
     threads_for(dev->threads, y.rows, 1 + 16384 / y.cols, body, &t);
 }
 
+static void convert(struct device *dev, struct mat y, struct mat x) {
+    assert(x.type == DTYPE_F32 && y.type == DTYPE_F32);
+    run(dev, y, x, x, convert_body);
+}
 static void add(struct device *dev, struct mat y, struct mat a, struct mat b) {
     run(dev, y, a, b, add_body);
 }
@@ -91,4 +103,5 @@ static void swiglu_backward(struct device *dev, struct mat dgate, struct mat dup
     threads_for(dev->threads, dy.rows, 1 + 16384 / dy.cols, swiglu_backward_body, &t);
 }
 
-const struct elementwise_ops elementwise_cpu = {.add = add, .swiglu = swiglu, .swiglu_backward = swiglu_backward};
+const struct elementwise_ops elementwise_cpu = {
+    .convert = convert, .add = add, .swiglu = swiglu, .swiglu_backward = swiglu_backward};

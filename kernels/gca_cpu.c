@@ -326,10 +326,32 @@ static void backward(struct device *dev, struct mat dq, struct mat dkeys, struct
     threads_for(dev->threads, inverse.slots * heads, 1, slots_body, &t);
 }
 
+/* A counting sort: begin[s + 1] counts a slot's places, then is where they end, and while they are put down where the
+ * next one goes. */
+static void invert(struct device *dev, int32_t *begin, int32_t *place, const int32_t *slot, int64_t places,
+                   int64_t slots) {
+    (void)dev;
+    assert(places <= INT32_MAX);
+    memset(begin, 0, (size_t)(slots + 1) * sizeof *begin);
+    for (int64_t i = 0; i < places; i++) {
+        assert(slot[i] < slots);
+        if (slot[i] >= 0) begin[slot[i] + 1]++;
+    }
+    int32_t sum = 0;
+    for (int64_t s = 1; s <= slots; s++) {
+        int32_t count = begin[s];
+        begin[s] = sum; /* where slot s - 1 begins */
+        sum += count;
+    }
+    for (int64_t i = 0; i < places; i++)
+        if (slot[i] >= 0) place[begin[slot[i] + 1]++] = (int32_t)i;
+}
+
 const struct gca_ops gca_cpu = {
     .partial = partial,
     .combine = combine,
     .forward_keep = forward_keep,
     .backward = backward,
+    .invert = invert,
     .forward = forward,
 };

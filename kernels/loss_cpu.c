@@ -8,6 +8,7 @@
 #include <cblas.h>
 #include <limits.h>
 #include <math.h>
+#include <string.h>
 
 enum { ROWS = 128, WORDS = 512, BLOCKS_MAX = 8192 }; /* vocabularies to 4 million words */
 
@@ -241,4 +242,105 @@ static void forward_backward(struct device *dev, float *nll, struct mat dx, stru
     }
 }
 
-const struct loss_ops loss_cpu = {.forward = forward, .forward_backward = forward_backward};
+/* Contrastive: candidates are few, so a row's logits are whole in the scratch. As above a task is first a block of rows
+ * (nll, hit, dx), then a block of candidates (dtable), with what a row's exponents need kept in between. */
+enum { CONTRAST_ROWS = 64, CONTRAST_BYTES = DEVICE_SCRATCH_BYTES / 2 };
+
+struct contrast_task {
+    struct device *dev;
+    struct mat dx, dtable, x, table;
+    const int32_t *targets, *excluded;
+    struct part *parts; /* [x.rows] */
+    float *nll, *hit, scale, factor;
+    int64_t rows; /* of a block */
+};
+
+static void contrast_logits(const struct contrast_task *t, float *logits, int64_t row, int64_t n, int64_t word,
+                            int64_t words) {
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)words, (int)t->x.cols, t->scale,
+                mat_row(t->x, row), (int)t->x.stride, mat_row(t->table, word), (int)t->table.stride, 0.0f, logits,
+                (int)words);
+    for (int64_t r = 0; r < n; r++) {
+        int64_t out = t->excluded[row + r] - word;
+        if (t->excluded[row + r] >= 0 && out >= 0 && out < words) logits[r * words + out] = -INFINITY;
+    }
+}
+
+/* Logits of candidates word .. word+words-1 become d nll / d(x.table[v]), times the caller's weight. */
+static void contrast_gradient(const struct contrast_task *t, float *logits, int64_t row, int64_t word, int64_t words) {
+    int64_t target = t->targets[row] - word;
+    struct part p = t->parts[row];
+    if (t->targets[row] < 0) {
+        memset(logits, 0, (size_t)words * sizeof *logits);
+        return;
+    }
+    exponents(logits, words, p.top, t->factor / p.sum);
+    if (target >= 0 && target < words) logits[target] -= t->factor;
+}
+
+static void contrast_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct contrast_task *t = context;
+    float *logits = device_scratch(t->dev, worker);
+    int64_t words = t->table.rows;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t row = i * t->rows, n = t->x.rows - row < t->rows ? t->x.rows - row : t->rows;
+        contrast_logits(t, logits, row, n, 0, words);
+        for (int64_t r = 0; r < n; r++) {
+            int32_t target = t->targets[row + r];
+            struct part p = row_part(logits + r * words, words);
+            float chosen = target < 0 ? 0.0f : logits[r * words + target];
+            t->parts[row + r] = p;
+            t->hit[row + r] = target >= 0 && chosen >= p.top ? 1.0f : 0.0f;
+            t->nll[row + r] = target < 0 ? 0.0f : (float)((double)p.top - (double)chosen + log((double)p.sum));
+            contrast_gradient(t, logits + r * words, row + r, 0, words);
+        }
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, (int)t->x.cols, (int)words, 1.0f, logits,
+                    (int)words, t->table.data, (int)t->table.stride, 1.0f, mat_row(t->dx, row), (int)t->dx.stride);
+    }
+}
+
+static void contrast_words(void *context, int64_t begin, int64_t end, int worker) {
+    const struct contrast_task *t = context;
+    float *logits = device_scratch(t->dev, worker);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t word = i * WORDS, words = t->table.rows - word < WORDS ? t->table.rows - word : WORDS;
+        for (int64_t row = 0; row < t->x.rows; row += ROWS) {
+            int64_t n = t->x.rows - row < ROWS ? t->x.rows - row : ROWS;
+            contrast_logits(t, logits, row, n, word, words);
+            for (int64_t r = 0; r < n; r++)
+                contrast_gradient(t, logits + r * words, row + r, word, words);
+            cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)words, (int)t->x.cols, (int)n, 1.0f, logits,
+                        (int)words, mat_row(t->x, row), (int)t->x.stride, 1.0f, mat_row(t->dtable, word),
+                        (int)t->dtable.stride);
+        }
+    }
+}
+
+static void contrastive(struct device *dev, float *nll, float *hit, struct mat dx, struct mat dtable, struct mat x,
+                        struct mat table, const int32_t *targets, const int32_t *excluded, float scale, float weight) {
+    int64_t fits = CONTRAST_BYTES / (int64_t)sizeof(float) / table.rows;
+    assert(x.cols == table.cols && dx.rows == x.rows && dx.cols == x.cols && dtable.rows == table.rows &&
+           dtable.cols == table.cols);
+    assert(fits >= 1 && x.rows <= (int64_t)(CONTRAST_BYTES / sizeof(struct part)));
+    assert(x.stride <= INT_MAX && table.stride <= INT_MAX && dx.stride <= INT_MAX && dtable.stride <= INT_MAX);
+    for (int64_t i = 0; i < x.rows; i++)
+        assert(targets[i] < table.rows && (targets[i] < 0 || targets[i] != excluded[i]));
+    struct contrast_task t = {.dev = dev,
+                              .dx = dx,
+                              .dtable = dtable,
+                              .x = x,
+                              .table = table,
+                              .targets = targets,
+                              .excluded = excluded,
+                              .parts =
+                                  (struct part *)(void *)((unsigned char *)device_scratch(dev, 0) + CONTRAST_BYTES),
+                              .nll = nll,
+                              .hit = hit,
+                              .scale = scale,
+                              .factor = scale * weight,
+                              .rows = fits < CONTRAST_ROWS ? fits : CONTRAST_ROWS};
+    threads_for(dev->threads, (x.rows + t.rows - 1) / t.rows, 1, contrast_rows, &t);
+    threads_for(dev->threads, (table.rows + WORDS - 1) / WORDS, 1, contrast_words, &t);
+}
+
+const struct loss_ops loss_cpu = {.forward = forward, .contrastive = contrastive, .forward_backward = forward_backward};

@@ -24,6 +24,11 @@ struct topk_ops {
      * empty places), NULL where not wanted. queries and landmarks are of one type. */
     void (*choose)(struct device *dev, int64_t *index, int32_t *slot, float *score, struct mat queries, struct mat landmarks,
                    struct topk_rows rows, int k, bool gumbel, uint64_t seed);
+    /* The k best of `from` places a row by score + noise as choose draws it: [n*k] of [n*from]. Empty places stay behind. */
+    void (*thin)(struct device *dev, int64_t *index, const int64_t *from_index, const float *from_score, int64_t n, int from, int k,
+                 uint64_t seed);
+    /* out [n, cols] = the rows `index` of a table [rows, cols]; index < 0: the last row, which the caller keeps for that. */
+    void (*take)(struct device *dev, int32_t *out, const int32_t *table, int64_t rows, int64_t cols, const int64_t *index, int64_t n);
     /* The weights of chosen landmarks and their way back (model.md §4.5, §4.7): weight [n*k] = softmax of a row's scores,
      * 0 at places with score -inf, all 0 where every place is empty. */
     void (*weigh)(struct device *dev, float *weight, const float *score, int64_t n, int k);

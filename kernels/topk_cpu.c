@@ -4,6 +4,7 @@
  * threads can be merged. Many queries: a task is a block of queries against all landmarks, scores by OpenBLAS in
  * blocks. Few: reading the landmarks is the cost, so a task is a range of landmarks, with lists of the worker's own. */
 #include "kernels/device_internal.h"
+#include "kernels/noise_internal.h"
 #include "kernels/simd_internal.h"
 #include "kernels/topk.h"
 #include <assert.h>
@@ -11,6 +12,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 enum { FEW_QUERIES = 8, QUERIES = 32, LANDMARKS = 512, RANGE = 2048 };
 
@@ -133,6 +135,119 @@ static void forward(struct device *dev, int64_t *index, float *score, struct mat
         threads_for(dev->threads, (queries.rows + QUERIES - 1) / QUERIES, 1, many_body, &t);
 }
 
+/* Training's choice: as `many`, with the rows' own ranges, and lists sorted by key. */
+struct choose_task {
+    struct device *dev;
+    struct mat queries, landmarks;
+    struct topk_rows rows;
+    int64_t *index;
+    int32_t *slot;
+    float *score, scale;
+    int k;
+    bool gumbel;
+    uint64_t seed;
+};
+
+static bool allowed(const struct topk_rows *rows, int64_t r, int64_t e) {
+    if (rows->own_begin[r] <= e && e < rows->own_end[r]) return true;
+    if (!rows->other_begin || e < rows->other_begin[r] || e >= rows->other_end[r]) return false;
+    if (rows->own_begin[r] <= e && e < rows->sequence_end[r]) return false;
+    if (!rows->document_of) return true;
+    const int32_t *of = rows->document_of[e], *barred = rows->document_barred[r];
+    return of[0] < 0 || of[0] > barred[1] || of[1] < barred[0];
+}
+
+/* What rows first .. first+n-1 may see at most. */
+static void choose_range(const struct choose_task *t, int64_t first, int64_t n, int64_t *begin, int64_t *end) {
+    const struct topk_rows *rows = &t->rows;
+    *begin = t->landmarks.rows;
+    *end = 0;
+    for (int64_t r = first; r < first + n; r++) {
+        if (rows->own_begin[r] < rows->own_end[r]) {
+            *begin = smaller(*begin, rows->own_begin[r]);
+            *end = -smaller(-*end, -rows->own_end[r]);
+        }
+        if (rows->other_begin && rows->other_begin[r] < rows->other_end[r]) {
+            *begin = smaller(*begin, rows->other_begin[r]);
+            *end = -smaller(-*end, -rows->other_end[r]);
+        }
+    }
+    assert(*begin >= 0 && *end <= t->landmarks.rows);
+}
+
+static void choose_tile(const struct choose_task *t, struct list keys, const float *scores, int64_t first, int64_t n,
+                        int64_t base, int64_t columns) {
+    for (int64_t q = 0; q < n; q++) {
+        uint64_t noise = noise_row(t->seed, (uint64_t)(first + q));
+        for (int64_t i = 0; i < columns; i++) {
+            if (!allowed(&t->rows, first + q, base + i)) continue;
+            float key = scores[q * LANDMARKS + i] + (t->gumbel ? noise_gumbel(noise, (uint64_t)(base + i)) : 0.0f);
+            list_offer(list_at(keys, q * t->k), t->k, key, base + i);
+        }
+    }
+}
+
+static void choose_block(const struct choose_task *t, float *scores, int64_t first, int64_t n) {
+    struct list keys = {t->index + first * t->k, scores + QUERIES * LANDMARKS};
+    int64_t begin, end;
+    choose_range(t, first, n, &begin, &end);
+    list_clear(keys, n * t->k);
+    for (int64_t base = begin; base < end; base += LANDMARKS) {
+        int64_t m = smaller(end - base, LANDMARKS);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)m, (int)t->queries.cols, t->scale,
+                    mat_row(t->queries, first), (int)t->queries.stride, mat_row(t->landmarks, base),
+                    (int)t->landmarks.stride, 0.0f, scores, LANDMARKS);
+        choose_tile(t, keys, scores, first, n, base, m);
+    }
+    for (int64_t i = 0; i < n * t->k; i++) {
+        int64_t e = keys.index[i], row = first + i / t->k;
+        t->score[first * t->k + i] =
+            e < 0 || !t->gumbel ? keys.score[i]
+                                : t->scale * v_dot(mat_row(t->queries, row), mat_row(t->landmarks, e), t->queries.cols);
+        if (t->slot) t->slot[first * t->k + i] = (int32_t)e;
+    }
+}
+
+static void choose_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct choose_task *t = context;
+    for (int64_t i = begin; i < end; i++)
+        choose_block(t, device_scratch(t->dev, worker), i * QUERIES, smaller(t->queries.rows - i * QUERIES, QUERIES));
+}
+
+static void choose(struct device *dev, int64_t *index, int32_t *slot, float *score, struct mat queries,
+                   struct mat landmarks, struct topk_rows rows, int k, bool gumbel, uint64_t seed) {
+    assert(k >= 1 && (size_t)QUERIES * (size_t)(k + LANDMARKS) * sizeof(float) <= DEVICE_SCRATCH_BYTES);
+    assert((landmarks.rows == 0 || queries.cols == landmarks.cols) && landmarks.rows <= INT32_MAX);
+    assert(queries.stride <= INT_MAX && landmarks.stride <= INT_MAX);
+    struct choose_task t = {dev, queries, landmarks, rows, index, slot, score, 1.0f / sqrtf((float)queries.cols),
+                            k,   gumbel,  seed};
+    threads_for(dev->threads, (queries.rows + QUERIES - 1) / QUERIES, 1, choose_body, &t);
+}
+
+static void thin(struct device *dev, int64_t *index, const int64_t *from_index, const float *from_score, int64_t n,
+                 int from, int k, uint64_t seed) {
+    float *key = device_scratch(dev, 0);
+    assert(k >= 1 && k <= from && (size_t)k * sizeof *key <= DEVICE_SCRATCH_BYTES);
+    for (int64_t row = 0; row < n; row++) {
+        struct list l = {index + row * k, key};
+        uint64_t noise = noise_row(seed, (uint64_t)row);
+        list_clear(l, k);
+        for (int64_t i = row * from; i < (row + 1) * from; i++)
+            if (from_index[i] >= 0)
+                list_offer(l, k, from_score[i] + noise_gumbel(noise, (uint64_t)from_index[i]), from_index[i]);
+    }
+}
+
+static void take(struct device *dev, int32_t *out, const int32_t *table, int64_t rows, int64_t cols,
+                 const int64_t *index, int64_t n) {
+    (void)dev;
+    for (int64_t i = 0; i < n; i++) {
+        assert(index[i] < rows);
+        int64_t row = index[i] < 0 ? rows - 1 : index[i];
+        memcpy(out + i * cols, table + row * cols, (size_t)cols * sizeof *out);
+    }
+}
+
 struct weigh_task {
     float *weight;
     const float *score;
@@ -211,4 +326,5 @@ static void backward(struct device *dev, struct mat dqueries, struct mat dlandma
     threads_for(dev->threads, (queries.cols + COLUMNS - 1) / COLUMNS, 1, backward_body, &t);
 }
 
-const struct topk_ops topk_cpu = {.forward = forward, .weigh = weigh, .backward = backward};
+const struct topk_ops topk_cpu = {
+    .forward = forward, .choose = choose, .thin = thin, .take = take, .weigh = weigh, .backward = backward};

@@ -75,6 +75,33 @@ void REF(loss_backward)(REAL *dx, REAL *dtable, const float *x, const float *tab
     free(logits);
 }
 
+void REF(contrastive)(REAL *nll, REAL *dx, REAL *dtable, const float *x, const float *table, const int32_t *targets,
+                      const int32_t *excluded, int64_t n, int64_t d, int64_t words, float scale, float weight, float (*store)(float)) {
+    REAL *logit = malloc((size_t)words * sizeof *logit);
+    for (int64_t r = 0; r < n; r++, x += d, dx += d) {
+        REAL top = -INFINITY, sum = 0;
+        nll[r] = 0;
+        for (int64_t w = 0; w < words; w++) {
+            logit[w] = 0;
+            for (int64_t i = 0; i < d; i++) logit[w] += (REAL)scale * (REAL)x[i] * (REAL)table[w * d + i];
+            if (w == excluded[r]) logit[w] = -INFINITY;
+            top = logit[w] > top ? logit[w] : top;
+        }
+        if (targets[r] < 0) continue;
+        for (int64_t w = 0; w < words; w++) sum += (REAL)exp(logit[w] - top);
+        nll[r] = top + (REAL)log(sum) - logit[targets[r]];
+        for (int64_t w = 0; w < words; w++) {
+            REAL g = (REAL)weight * (REAL)scale * ((REAL)exp(logit[w] - top) / sum - (w == targets[r]));
+            if (store) g = (REAL)store((float)g);
+            for (int64_t i = 0; i < d; i++) {
+                dx[i] += g * (REAL)table[w * d + i];
+                dtable[w * d + i] += g * (REAL)x[i];
+            }
+        }
+    }
+    free(logit);
+}
+
 void REF(weigh)(REAL *weight, const float *score, int64_t n, int k) {
     for (int64_t r = 0; r < n; r++) {
         REAL top = -INFINITY, sum = 0;

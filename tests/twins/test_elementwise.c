@@ -1,4 +1,4 @@
-/* test_elementwise.c -- add and SwiGLU, each output place in turn: its own, the first input, the second. */
+/* test_elementwise.c -- conversion, add and SwiGLU, each output place in turn: its own, the first input, the second. */
 #include "tests/twins/twins.h"
 
 static void compare(int64_t n, int64_t cols, float scale, bool swiglu, int alias) {
@@ -24,8 +24,24 @@ static void compare(int64_t n, int64_t cols, float scale, bool swiglu, int alias
     free(a), free(b), free(naive), free(ref), free(twin[0]), free(twin[1]);
 }
 
+static void converted(int64_t n, int64_t cols, bool alias) {
+    float *x = random_array(n * cols, 1.0f), *y = zero_array(n * cols);
+    for (int i = 0; i < DEVICES; i++) {
+        struct guarded gx = guarded_make(n, cols, x), gy = guarded_make(n, cols, NULL);
+        twin_device[i]->ops->elementwise->convert(twin_device[i], alias ? gx.m : gy.m, gx.m);
+        guarded_take(y, alias ? &gx : &gy);
+        guarded_drop(alias ? &gy : &gx);
+        CHECK_BITS(x, y, n * cols);
+    }
+    free(x), free(y);
+}
+
 int main(int argc, char **argv) {
     twins_open(argc, argv);
+    for (int alias = 0; alias < 2; alias++) {
+        converted(1, 1, alias);
+        converted(700, 33, alias);
+    }
     for (int swiglu = 0; swiglu < 2; swiglu++)
         for (int alias = 0; alias < 3; alias++) {
             compare(1, 1, 1.0f, swiglu, alias);

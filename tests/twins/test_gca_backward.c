@@ -158,6 +158,24 @@ static void differences(const struct shape *s) {
     free(in->q), free(in->k), free(in->v), free(in->dout), free(in->dk), free(in->dv), free(in);
 }
 
+/* The lists of places, from random slots: rising, none forgotten, empty slots and empty places. */
+static void inverted(int64_t places, int64_t slots) {
+    int32_t *slot = malloc((size_t)places * sizeof *slot + 1), *begin = malloc((size_t)(slots + 3) * sizeof *begin);
+    int32_t *place = malloc((size_t)(places + 2) * sizeof *place), found = 0;
+    for (int64_t i = 0; i < places; i++)
+        slot[i] = i % 7 == 3 ? -1 : (int32_t)(slots / 3 + (int64_t)rng_below(&twin_rng, (uint64_t)(slots - slots / 3)));
+    begin[0] = begin[slots + 2] = place[0] = place[places + 1] = 77;
+    twin_device[1]->ops->gca->invert(twin_device[1], begin + 1, place + 1, slot, places, slots);
+    CHECK(begin[0] == 77 && begin[slots + 2] == 77 && place[0] == 77 && place[places + 1] == 77);
+    CHECK_EQ(begin[1], 0);
+    for (int64_t s = 0; s < slots; s++) {
+        for (int32_t i = 0; i < places; i++)
+            if (slot[i] == s) CHECK_EQ(place[1 + found++], i);
+        CHECK_EQ(begin[s + 2], found);
+    }
+    free(slot), free(begin), free(place);
+}
+
 int main(int argc, char **argv) {
     static const struct shape shapes[] = {
         {0, {1}, 1, 0, 1, 1, 64, 63, 64, true, 1},          {5, {64, 64, 20}, 3, 2, 8, 2, 64, 63, 64, true, 1},
@@ -170,5 +188,9 @@ int main(int argc, char **argv) {
         compare(&shapes[i]);
     differences(&(struct shape){1, {3, 2}, 2, 1, 3, 2, 5, 4, 5, true, 1});
     differences(&(struct shape){0, {4}, 1, 0, 2, 1, 6, 3, 3, false, 1});
+    inverted(0, 1);
+    inverted(1, 1);
+    inverted(300, 5);
+    inverted(2000, 700);
     return twins_close();
 }
