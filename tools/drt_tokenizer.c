@@ -8,6 +8,7 @@ static const struct {
     const char *name, *what;
     int (*run)(int argc, char **argv, const char **operands);
 } commands[] = {
+    {"train", "make a byte-level BPE tokenizer.json from a corpus", drt_tokenizer_train},
     {"encode", "turn a corpus into a token file, for drt-train", drt_tokenizer_encode},
     {"decode", "print the text of a token file", drt_tokenizer_decode},
     {"count", "count the documents and tokens of a token file", drt_tokenizer_count},

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 /* Each gets argv[0] = its own name and room for argc operands, and returns the exit code. */
+int drt_tokenizer_train(int argc, char **argv, const char **operands);
 int drt_tokenizer_encode(int argc, char **argv, const char **operands);
 int drt_tokenizer_decode(int argc, char **argv, const char **operands);
 int drt_tokenizer_count(int argc, char **argv, const char **operands);
