@@ -35,6 +35,9 @@ struct indexer_report {
 /* STATUS_INTERRUPTED after a stop request: everything sealed is kept. */
 enum status indexer_run(struct indexer_report *report, const struct indexer_config *config);
 
+/* The content hash that a store keeps of a document: XXH3-128 of its text, or of its ids. */
+void indexer_document_hash(uint8_t out[16], const struct document *document);
+
 /* The fingerprint of a model for stores. STATUS_UNSUPPORTED for the decoder variant (its chunks depend on context). */
 enum status indexer_fingerprint(struct store_fingerprint *out, const struct model_config *model, const struct params *params,
                                 const struct tokenizer *tokenizer);

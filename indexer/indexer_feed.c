@@ -4,6 +4,7 @@
  * outside of it: reading is serial, tokenizing parallel, and slot order is input order. What waits is bounded in
  * bytes, and one document may pass that bound, so a document larger than the lookahead still gets through. */
 #include "base/memory.h"
+#include "indexer/indexer.h"
 #include "indexer/indexer_internal.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -68,9 +69,10 @@ static enum status copy_document(struct raw *raw, struct feed_item *item, const 
     return STATUS_OK;
 }
 
-static void hash_bytes(uint8_t out[16], const void *data, size_t bytes) {
+void indexer_document_hash(uint8_t out[16], const struct document *d) {
     XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits(data, bytes));
+    XXH128_canonicalFromHash(&canonical, d->ids ? XXH3_128bits(d->ids, d->n_ids * sizeof *d->ids)
+                                                : XXH3_128bits(d->text, d->bytes));
     memcpy(out, canonical.digest, 16);
 }
 
@@ -97,8 +99,8 @@ static enum status finish_document(const struct feed *f, struct tokenizer_scratc
              STATUS_OK)
         return fail_context(STATUS_INVALID, "%s: document at byte %llu", raw->source,
                             (unsigned long long)item->document.offset);
-    hash_bytes(item->document.hash, raw->ids ? (const void *)raw->ids : raw->text,
-               raw->ids ? n_ids * sizeof(uint32_t) : raw->bytes);
+    const struct document content = {.text = raw->text, .bytes = raw->bytes, .ids = raw->ids, .n_ids = raw->n_ids};
+    indexer_document_hash(item->document.hash, &content);
 
     size_t source = strlen(raw->source) + 1, key = strlen(raw->key) + 1, body = n_ids * sizeof(int32_t);
     void *memory;

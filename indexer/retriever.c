@@ -34,9 +34,9 @@ struct chunk_retriever {
     struct chunk_cache *cache; /* encoder-decoder variant */
     int32_t own_source;        /* cache keys of this text's chunks: another number for each text */
     struct gca_pool pool;      /* decoder variant: our own slots, one region for each set of rows */
-    float *pool_keys, *pool_values;
     struct group_results results[MODEL_GROUPS_MAX];
     struct chunk_key *keys; /* [max_queries * k] */
+    float *queries;         /* [max_queries, d] for the corpus; NULL where they can be read in place */
     struct neighbour_candidate *lists;
     size_t list_capacity;
     int64_t *used; /* [max_queries] */
@@ -53,7 +53,7 @@ static struct chunk_retriever *of(const struct retriever *r) {
     return (struct chunk_retriever *)r;
 }
 
-static enum status append(struct retriever *base, int64_t first, const int32_t *ids, const float *hidden, int64_t n) {
+static enum status append(struct retriever *base, int64_t first, const int32_t *ids, struct mat hidden, int64_t n) {
     struct chunk_retriever *r = of(base);
     if (!r->config.self) return STATUS_OK;
     double start = clock_now();
@@ -87,7 +87,7 @@ static enum status slots_from_cache(struct chunk_retriever *r, struct found *f, 
 
 /* Decoder variant: copies each chunk that was chosen, once, into the region of this set of rows. */
 static void slots_from_own(struct chunk_retriever *r, struct found *f, int region, int64_t n) {
-    size_t floats = (size_t)r->own.slot_rows * (size_t)r->own.dim;
+    int64_t rows = r->own.slot_rows;
     int32_t base = (int32_t)(region * r->base.max_queries * r->k), used = base;
     for (int64_t i = 0; i < n * r->k; i++) {
         f->slot[i] = -1;
@@ -96,8 +96,10 @@ static void slots_from_own(struct chunk_retriever *r, struct found *f, int regio
             if (f->id[j] == f->id[i]) f->slot[i] = f->slot[j];
         if (f->slot[i] >= 0) continue;
         f->slot[i] = used++;
-        memcpy(r->pool_keys + (size_t)f->slot[i] * floats, r->own.keys[f->id[i]], floats * sizeof(float));
-        memcpy(r->pool_values + (size_t)f->slot[i] * floats, r->own.values[f->id[i]], floats * sizeof(float));
+        const struct own_states *from = &r->own.states[f->id[i] / OWN_STATES];
+        int64_t to_row = f->slot[i] * rows, from_row = f->id[i] % OWN_STATES * rows;
+        device_copy_rows(r->config.device, mat_rows(r->pool.keys, to_row, rows), mat_rows(from->keys, from_row, rows));
+        device_copy_rows(r->config.device, mat_rows(r->pool.values, to_row, rows), mat_rows(from->values, from_row, rows));
     }
     f->n = n;
 }
@@ -107,7 +109,15 @@ static void release(struct chunk_retriever *r, struct found *f) {
     f->n = 0;
 }
 
-static enum status search(struct chunk_retriever *r, struct found *f, int group, int64_t first, const float *queries,
+/* The store reads queries in memory of this process. */
+static const float *queries_here(struct chunk_retriever *r, struct mat queries) {
+    assert(queries.type == DTYPE_F32 && queries.stride == queries.cols);
+    float *here = r->queries ? r->queries : queries.data;
+    device_download(r->config.device, here, queries.data, (size_t)(queries.rows * queries.cols) * sizeof *here);
+    return here;
+}
+
+static enum status search(struct chunk_retriever *r, struct found *f, int group, int64_t first, struct mat queries,
                           int64_t n) {
     int64_t stride = r->k + (r->config.self ? own_past_candidates_max(&r->own, r->k) : 0);
     void *lists = r->lists;
@@ -118,7 +128,7 @@ static enum status search(struct chunk_retriever *r, struct found *f, int group,
     memset(r->used, 0, (size_t)n * sizeof *r->used);
     if (r->config.self) own_past_search(&r->own, r->lists, r->used, stride, first, queries, n, r->k);
     if (r->config.corpus)
-        TRY(corpus_side_search(&r->corpus, r->lists, r->used, stride, group, first, queries, n, r->k));
+        TRY(corpus_side_search(&r->corpus, r->lists, r->used, stride, group, first, queries_here(r, queries), n, r->k));
     for (int64_t i = 0; i < n; i++) {
         int64_t at = i * r->k;
         struct neighbour_row row = {
@@ -129,7 +139,7 @@ static enum status search(struct chunk_retriever *r, struct found *f, int group,
 }
 
 static enum status retrieve(struct retriever *base, struct neighbours *out, int group, int64_t first,
-                            const float *queries, int64_t n) {
+                            struct mat queries, int64_t n) {
     struct chunk_retriever *r = of(base);
     assert(group >= 0 && group < r->config.model->groups && n >= 1 && n <= base->max_queries);
     struct group_results *results = &r->results[group];
@@ -171,9 +181,10 @@ static void destroy(struct retriever *base) {
     chunk_cache_free(r->cache);
     own_past_close(&r->own);
     corpus_side_close(&r->corpus);
-    device_release(r->config.device, r->pool_keys);
-    device_release(r->config.device, r->pool_values);
+    device_release(r->config.device, r->pool.keys.data);
+    device_release(r->config.device, r->pool.values.data);
     memory_free(r->keys);
+    memory_free(r->queries);
     memory_free(r->lists);
     memory_free(r->used);
     memory_free(r);
@@ -200,6 +211,11 @@ static enum status create_results(struct chunk_retriever *r) {
     r->keys = memory;
     TRY(memory_allocate(&memory, (size_t)r->base.max_queries, sizeof *r->used));
     r->used = memory;
+    if (!r->config.device->shares_memory) {
+        size_t floats = (size_t)r->base.max_queries * (size_t)r->config.model->hidden;
+        TRY(memory_allocate(&memory, floats, sizeof *r->queries));
+        r->queries = memory;
+    }
     return STATUS_OK;
 }
 
@@ -213,17 +229,15 @@ static enum status create_slots(struct chunk_retriever *r) {
                                   wanted > needed ? wanted : needed);
     }
     int64_t rows = needed * r->own.slot_rows;
-    void *memory;
-    TRY(device_allocate(r->config.device, &memory, (size_t)(rows * model->hidden) * sizeof(float)));
-    r->pool_keys = memory;
-    TRY(device_allocate(r->config.device, &memory, (size_t)(rows * model->hidden) * sizeof(float)));
-    r->pool_values = memory;
-    r->pool = (struct gca_pool){.keys = mat_f32(r->pool_keys, rows, model->hidden),
-                                .values = mat_f32(r->pool_values, rows, model->hidden),
+    struct mat empty = mat_dense(NULL, encoder_type(r->config.encoder), rows, model->hidden);
+    size_t bytes = (size_t)(rows * model->hidden * dtype_bytes(empty.type));
+    r->pool = (struct gca_pool){.keys = empty,
+                                .values = empty,
                                 .slot_rows = r->own.slot_rows,
                                 .live_rows = model->chunk,
                                 .off_by_one = model->softmax_off_by_one};
-    return STATUS_OK;
+    TRY(device_allocate(r->config.device, &r->pool.keys.data, bytes));
+    return device_allocate(r->config.device, &r->pool.values.data, bytes);
 }
 
 static enum status create_parts(struct chunk_retriever *r) {
@@ -270,13 +284,13 @@ enum status chunk_retriever_create(struct retriever **out, const struct chunk_re
     return STATUS_OK;
 }
 
-void chunk_retriever_reset(struct retriever *base, int64_t exclude_document) {
+void chunk_retriever_reset(struct retriever *base, int64_t exclude_document, int64_t exclude_from) {
     struct chunk_retriever *r = of(base);
     for (int g = 0; g < r->config.model->groups; g++)
         for (int i = 0; i < 2; i++)
             release(r, &r->results[g].set[i]);
     if (r->config.self) own_past_clear(&r->own);
-    if (r->config.corpus) corpus_side_exclude(&r->corpus, exclude_document);
+    if (r->config.corpus) corpus_side_exclude(&r->corpus, exclude_document, exclude_from);
     r->own_source = r->own_source <= NEIGHBOUR_CORPUS ? NEIGHBOUR_CORPUS + 1 : r->own_source + 1;
 }
 

@@ -1,7 +1,7 @@
 /* retriever.h -- the product's retriever: own past, corpus, or the best k of both (model.md §11.3.4).
  *
  * The own past keeps each chunk's tokens and landmark only and encodes again what it retrieves, with a cache in front
- * (encoder_input tokens; the decoder variant keeps K and V in host memory, for its chunks depend on their context).
+ * (encoder_input tokens; the decoder variant keeps K and V, for its chunks depend on their context). It lies on the device.
  * The corpus is a store view: candidates by index, scores exact, tokens by position, encoded again. One softmax over
  * the chosen k. Made for one running text; retriever_reset starts another. */
 #pragma once
@@ -24,9 +24,11 @@ struct chunk_retriever_config {
     int64_t cache_chunks;                /* encoded chunks kept; 0: as many as needed and at least 1024 */
     int64_t exclude_document;            /* corpus: this document's chunks are never retrieved; -1: none */
     int64_t exclude_window;              /* with exclude_document: only chunks within this many of the query's own; -1: all */
+    int64_t exclude_from;                /* with exclude_window: the running text begins in this chunk of the document */
 };
 enum status chunk_retriever_create(struct retriever **out, const struct chunk_retriever_config *config);
-void chunk_retriever_reset(struct retriever *r, int64_t exclude_document);    /* a new running text; the cache stays for the corpus */
+/* A new running text, with exclude_document and exclude_from of its own; the cache stays for the corpus. */
+void chunk_retriever_reset(struct retriever *r, int64_t exclude_document, int64_t exclude_from);
 
 struct chunk_retriever_times { double search, read, encode; int64_t queries, cache_hits, cache_misses; };
 struct chunk_retriever_times chunk_retriever_times(const struct retriever *r);

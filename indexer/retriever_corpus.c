@@ -30,8 +30,9 @@ void corpus_side_close(struct corpus_side *c) {
     *c = (struct corpus_side){0};
 }
 
-void corpus_side_exclude(struct corpus_side *c, int64_t document) {
+void corpus_side_exclude(struct corpus_side *c, int64_t document, int64_t from) {
     c->config.exclude_document = document;
+    c->config.exclude_from = from;
     c->document_known = false;
 }
 
@@ -40,6 +41,7 @@ static struct store_range excluded(const struct corpus_side *c, int64_t t) {
     struct store_range r = c->document;
     int64_t window = c->config.exclude_window;
     if (window < 0 || r.begin == r.end) return r;
+    t += c->config.exclude_from;
     int64_t begin = r.begin + t - window, end = r.begin + t + window + 1;
     if (begin > r.begin) r.begin = begin < r.end ? begin : r.end;
     if (end < r.end) r.end = end > r.begin ? end : r.begin;

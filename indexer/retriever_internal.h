@@ -5,8 +5,10 @@
 
 /* ---- own past (retriever_self.c) -------------------------------------------------------------------------------
  * Landmarks, ids and (decoder variant) K and V of the running text's chunks. All of them lie in blocks that never
- * move: a context of millions of ids grows without ever being copied. */
-enum { OWN_BLOCK = 2048, CHUNK_RETRIEVER_TOPK_MAX = 1024 };
+ * move: a context of millions of ids grows without ever being copied. Only the ids are memory of this process. */
+enum { OWN_BLOCK = 2048, OWN_STATES = 32, CHUNK_RETRIEVER_TOPK_MAX = 1024 };
+
+struct own_states { struct mat keys, values; };           /* [OWN_STATES * slot_rows, dim] */
 
 struct own_past {
     struct device *dev;
@@ -17,20 +19,21 @@ struct own_past {
     int64_t count;
     float **landmarks; void **ids; int64_t blocks;        /* [blocks] of [OWN_BLOCK, dim] and [OWN_BLOCK, chunk] */
     size_t landmark_capacity, id_capacity;
-    float **keys, **values; size_t key_capacity, value_capacity; int64_t states;   /* [slot_rows, dim] a chunk; hidden only */
+    struct own_states *states; size_t state_capacity; int64_t state_blocks;        /* hidden only */
     int64_t *index, *visible; float *score;               /* [max_queries * k], [max_queries], [max_queries * k] */
+    void *index_room, *visible_room, *score_room;         /* the device's sides of them */
 };
 enum status own_past_open(struct own_past *p, const struct chunk_retriever_config *config, int64_t max_queries, int k);
 void own_past_close(struct own_past *p);                  /* a zeroed one is fine */
 void own_past_clear(struct own_past *p);                  /* another text; memory is kept */
-enum status own_past_append(struct own_past *p, int64_t first, const int32_t *ids, const float *hidden, int64_t n);
+enum status own_past_append(struct own_past *p, int64_t first, const int32_t *ids, struct mat hidden, int64_t n);
 /* ids [chunk] of a chunk; ids that were negative come back as pad_id, which is what they mean. */
 void own_past_ids(const struct own_past *p, int32_t *ids, int64_t chunk);
 int64_t own_past_candidates_max(const struct own_past *p, int k);         /* of one query, now */
 /* Adds the best k of each block to the lists: query i sees chunks before first + i; list i starts at
  * lists + i * stride and has used[i] entries. */
 void own_past_search(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride, int64_t first,
-                     const float *queries, int64_t n, int k);
+                     struct mat queries, int64_t n, int k);
 
 /* ---- corpus (retriever_corpus.c) ------------------------------------------------------------------------------- */
 struct corpus_side {
@@ -43,7 +46,7 @@ struct corpus_side {
 };
 enum status corpus_side_open(struct corpus_side *c, const struct chunk_retriever_config *config, int64_t max_queries, int k);
 void corpus_side_close(struct corpus_side *c);            /* a zeroed one is fine */
-void corpus_side_exclude(struct corpus_side *c, int64_t document);        /* -1: none */
+void corpus_side_exclude(struct corpus_side *c, int64_t document, int64_t from);   /* -1: none; the text's first chunk in it */
 /* Adds up to k candidates a query, as own_past_search does. */
 enum status corpus_side_search(struct corpus_side *c, struct neighbour_candidate *lists, int64_t *used, int64_t stride,
                                int group, int64_t first, const float *queries, int64_t n, int k);

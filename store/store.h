@@ -70,6 +70,8 @@ struct store_document {
     const char *source, *key;            /* borrowed from the view until its next store_view_document/_chunk call */
 };
 enum status store_view_document(struct store_view *v, struct store_document *out, int64_t document);
+/* The document with this content hash; -1: the view has none. */
+enum status store_view_find_document(struct store_view *v, int64_t *document, const uint8_t hash[16]);
 
 struct store_chunk {
     int64_t id, document, in_document;   /* in_document: number of the chunk in its document */

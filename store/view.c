@@ -255,6 +255,17 @@ enum status store_view_document(struct store_view *v, struct store_document *out
     return s;
 }
 
+enum status store_view_find_document(struct store_view *v, int64_t *document, const uint8_t hash[16]) {
+    bool found = false;
+    TRY(catalog_renew(v->txn));
+    enum status s = record_find_hash(v->txn, hash, &found, document);
+    catalog_pause(v->txn);
+    TRY(s);
+    /* Of a shard that is sealed and not published, or of a later generation: nothing that this view has. */
+    if (!found || *document >= v->generation.documents) *document = -1;
+    return STATUS_OK;
+}
+
 static enum status no_chunk(const struct store_view *v, int64_t chunk) {
     return fail(STATUS_NOT_FOUND, "%s: there is no chunk %lld, the store has %lld", v->store->dir, (long long)chunk,
                 (long long)v->generation.chunks);

@@ -266,7 +266,8 @@ static void format_bytes(char *out, size_t size, uint64_t bytes) {
     snprintf(out, size, "%llu%.1s", (unsigned long long)bytes, &units[unit]);
 }
 
-/* The default as text; "" where there is none, or where the help text speaks of it in its own words. */
+/* The default as text; "" where there is none, or where the help text speaks of it in its own words. A number outside
+ * of the option's limits stands for "not given". */
 static void format_default(char *out, size_t size, const struct arg_option *o) {
     char value[256] = "";
     out[0] = 0;
@@ -280,6 +281,7 @@ static void format_default(char *out, size_t size, const struct arg_option *o) {
         snprintf(value, sizeof value, "%s", *(const char **)o->value);
         break;
     case ARG_INT:
+        if (!in_range(o, (double)*(int64_t *)o->value)) return;
         snprintf(value, sizeof value, "%lld", (long long)*(int64_t *)o->value);
         break;
     case ARG_DOUBLE:

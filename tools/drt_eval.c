@@ -19,7 +19,7 @@ static int parse(struct eval_options *o, int argc, char **argv) {
         {NULL, ARG_FLAG, NULL, NULL, "What to measure", 0, 0},
         {"model", ARG_STRING, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
         {"data", ARG_STRINGS, &o->data, "FILE", "texts to predict (required; may be given several times)", 0, 0},
-        {"store", ARG_STRING, &o->store, "DIR", "store to retrieve from; it should not hold the texts of --data", 0, 0},
+        {"store", ARG_STRING, &o->store, "DIR", "store to retrieve from (see --exclude)", 0, 0},
         {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "measure retrieval from the store", 0, 0},
         {"self-retrieval", ARG_FLAG, &o->self, NULL,
          "measure retrieval from the window's own past; with --corpus-retrieval: also both together", 0, 0},
@@ -28,6 +28,10 @@ static int parse(struct eval_options *o, int argc, char **argv) {
         {"modes", ARG_STRING, &o->modes, "LIST",
          "instead of the three options above: any of none,self,corpus,both,random "
          "(default: none, and what those options ask for)",
+         0, 0},
+        {"exclude", ARG_STRING, &o->exclude, "doc|window=N|none",
+         "what a text of --data that is in the store too must not find of itself: all of it, chunks at most N away "
+         "from the one being read, or nothing",
          0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Which tokens", 0, 0},
         {"context", ARG_INT, &o->context, "N", "tokens a window; documents are cut into windows", 2, 1 << 28},
@@ -86,7 +90,7 @@ static int choose_modes(bool mode[EVAL_MODES], const struct eval_options *o) {
     }
 }
 
-static int check(const struct eval_options *o, const bool mode[EVAL_MODES]) {
+static int check(struct eval_options *o, const bool mode[EVAL_MODES]) {
     bool corpus = mode[EVAL_CORPUS] || mode[EVAL_BOTH] || mode[EVAL_RANDOM];
     if (o->data.count == 0) return usage("--data FILE is missing");
     if (corpus && !o->store) return usage("retrieval from a corpus (corpus, both, random) needs --store DIR");
@@ -94,13 +98,19 @@ static int check(const struct eval_options *o, const bool mode[EVAL_MODES]) {
         return usage("--store needs --corpus-retrieval, --random-retrieval or --modes (it would not be used)");
     if ((o->exact || o->nprobe) && !corpus) return usage("--exact and --nprobe need a store and a mode that uses it");
     if (o->exact && o->nprobe) return usage("--exact scans everything: --nprobe has no part in it");
+    if (!exclude_parse(&o->rule, o->exclude)) return usage("--exclude is doc, window=N or none");
     if (o->skip >= o->context) return usage("--skip must be smaller than --context");
     return -1;
 }
 
 static int ppl(int argc, char **argv) {
-    struct eval_options o = {
-        .device = "cpu", .format = "auto", .text_field = "text", .context = 4032, .skip = 256, .eod_id = -1};
+    struct eval_options o = {.device = "cpu",
+                             .format = "auto",
+                             .exclude = "doc",
+                             .text_field = "text",
+                             .context = 4032,
+                             .skip = 256,
+                             .eod_id = -1};
     struct eval_result result = {0};
     int code = parse(&o, argc, argv);
     if (code < 0) code = choose_modes(result.mode, &o);
@@ -121,7 +131,9 @@ static int ppl(int argc, char **argv) {
     if (status == STATUS_OK && (fflush(stdout) != 0 || ferror(stdout))) status = fail_errno("standard output");
     engine_close(&engine);
     eval_result_free(&result);
-    return status == STATUS_OK ? 0 : failed();
+    if (status != STATUS_OK) return failed();
+    if (result.partial) fprintf(stderr, "drt-eval: stopped by a signal: the report is of what was scored until then\n");
+    return result.partial ? 1 : 0;
 }
 
 static void help(FILE *out) {

@@ -3,6 +3,7 @@
 #include "base/progress.h"
 #include "tools/args.h"
 #include "tools/engine.h"
+#include "tools/exclude.h"
 #include "tools/ratio.h"
 #include <stdio.h>
 
@@ -10,7 +11,8 @@ enum eval_mode { EVAL_NONE, EVAL_SELF, EVAL_CORPUS, EVAL_BOTH, EVAL_RANDOM, EVAL
 extern const char *const eval_mode_names[EVAL_MODES];
 
 struct eval_options {
-    const char *model, *store, *device, *modes, *text_field, *format;
+    const char *model, *store, *device, *modes, *text_field, *format, *exclude;
+    int64_t rule;                        /* what `exclude` says */
     struct arg_strings data;
     bool corpus, self, random, exact, json;
     int64_t context, skip, max_documents, max_tokens, seed, nprobe, threads, eod_id;
@@ -18,12 +20,13 @@ struct eval_options {
 
 /* One scored document: sums over its scored tokens. */
 struct eval_document { int file; int64_t tokens, bytes; double nll[EVAL_MODES]; };
-struct eval_file { const char *path; int64_t documents, short_documents, tokens; };
+struct eval_file { const char *path; int64_t documents, short_documents, stored_documents, tokens; };   /* stored: in the store too */
 struct eval_result {
     bool mode[EVAL_MODES];
     struct eval_document *documents; size_t n_documents, capacity;
     struct eval_file files[64]; int n_files;
     double seconds[EVAL_MODES];
+    bool partial;                        /* stopped by a signal: what was scored until then */
 };
 void eval_result_free(struct eval_result *r);
 
@@ -43,6 +46,7 @@ double eval_to_bits(double nats);
 enum { EVAL_PAIRS = 7 };
 struct eval_pair { enum eval_mode a, b; };
 extern const struct eval_pair eval_pairs[EVAL_PAIRS];
+bool eval_uses_store(const struct eval_result *r);         /* some mode retrieves from it */
 bool eval_has_pair(const struct eval_result *r, size_t i);
 
 /* ---- drt_eval_report.c, drt_eval_json.c: to standard output ---- */

@@ -42,6 +42,10 @@ const struct eval_pair eval_pairs[EVAL_PAIRS] = {
     {EVAL_CORPUS, EVAL_RANDOM}, {EVAL_BOTH, EVAL_SELF},   {EVAL_BOTH, EVAL_CORPUS},
 };
 
+bool eval_uses_store(const struct eval_result *r) {
+    return r->mode[EVAL_CORPUS] || r->mode[EVAL_BOTH] || r->mode[EVAL_RANDOM];
+}
+
 bool eval_has_pair(const struct eval_result *r, size_t i) {
     return r->mode[eval_pairs[i].a] && r->mode[eval_pairs[i].b];
 }

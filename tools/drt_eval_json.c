@@ -71,6 +71,9 @@ enum status eval_print_json(const struct eval_result *r, const struct engine *e,
     put_int(&w, "seed", o->seed);
     json_write_key(&w, "exact");
     json_write_bool(&w, o->exact);
+    json_write_key(&w, "partial");
+    json_write_bool(&w, r->partial);
+    put_text(&w, "exclude", o->exclude);
     put_text(&w, "interval_method", "95 %, ratio estimator over documents, Student's t");
     json_write_key(&w, "files");
     json_write_array(&w);
@@ -79,6 +82,7 @@ enum status eval_print_json(const struct eval_result *r, const struct engine *e,
         put_text(&w, "file", r->files[i].path);
         put_int(&w, "documents", r->files[i].documents);
         put_int(&w, "documents_too_short", r->files[i].short_documents);
+        put_int(&w, "documents_in_store", r->files[i].stored_documents);
         put_int(&w, "tokens", r->files[i].tokens);
         TRY(write_modes(&w, r, i));
         json_write_object_end(&w);

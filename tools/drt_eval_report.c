@@ -15,17 +15,24 @@ static void print_interval(struct ratio r, const char *number) {
     printf("  %-21s", both);
 }
 
-static void print_files(const struct eval_result *r) {
-    int64_t documents = 0, shorts = 0, tokens = 0, bytes = 0;
+static void print_files(const struct eval_result *r, const struct eval_options *o) {
+    int64_t documents = 0, shorts = 0, stored = 0, tokens = 0, bytes = 0;
     for (int i = 0; i < r->n_files; i++) {
         documents += r->files[i].documents;
         shorts += r->files[i].short_documents;
+        stored += r->files[i].stored_documents;
         tokens += r->files[i].tokens;
     }
     for (size_t i = 0; i < r->n_documents; i++)
         bytes += r->documents[i].bytes;
     printf("scored     %lld tokens (%lld bytes of text) in %lld documents; %lld documents too short, left out\n",
            (long long)tokens, (long long)bytes, (long long)documents, (long long)shorts);
+    if (stored > 0)
+        printf("in store   %lld of the documents %s (--exclude %s)\n", (long long)stored,
+               o->rule == EXCLUDE_NOTHING    ? "may find themselves: the figures of retrieval are too good"
+               : o->rule == EXCLUDE_DOCUMENT ? "do not find themselves"
+                                             : "do not find their own text near by",
+               o->exclude);
 }
 
 static enum status print_by_file(const struct eval_result *r) {
@@ -89,13 +96,14 @@ static enum status print_pairs(const struct eval_result *r) {
 }
 
 enum status eval_print_text(const struct eval_result *r, const struct engine *e, const struct eval_options *o) {
+    if (r->partial) printf("PARTIAL    stopped by a signal: the figures are of what was scored until then\n");
     printf("model      %s\n", e->model.path);
     if (e->view)
         printf("store      %s: %lld chunks, index %s%s\n", o->store, (long long)e->info.chunks, e->info.index,
                o->exact ? " (not used: --exact)" : "");
     printf("windows    %lld tokens within a document, the first %lld of each read only\n", (long long)o->context,
            (long long)o->skip);
-    print_files(r);
+    print_files(r, o);
     TRY(print_by_file(r));
     TRY(print_modes(r));
     TRY(print_pairs(r));

@@ -1,88 +1,16 @@
-/* drt_eval_run.c -- documents to windows, windows to sums of negative log-likelihoods.
- *
- * A document is cut into windows of `context` tokens that do not overlap. The first `skip` tokens of a window are only
- * read: they have little context, and no retrieval to speak of. Each window runs once for each mode with a fresh state,
- * so every mode scores exactly the same positions with the same left context. */
+/* drt_eval_run.c -- files to documents, documents to ids and to what the store knows of them; drt_eval_window.c scores
+ * them. */
+#include "tools/drt_eval_run.h"
 #include "base/memory.h"
 #include "data/reader.h"
-#include "tools/drt_eval.h"
+#include "indexer/indexer.h"
 #include "tools/progress_line.h"
 
 #include <string.h>
 
 const char *const eval_mode_names[EVAL_MODES] = {"none", "self", "corpus", "both", "random"};
 
-struct run {
-    struct eval_result *result;
-    struct engine *engine;
-    const struct eval_options *options;
-    const struct progress *progress;
-    struct retriever *retriever[EVAL_MODES];
-    struct tokenizer_scratch *scratch, *decoding; /* ids being scored must survive decoding */
-    int32_t *targets;
-    float *nll;
-    int32_t *ids;
-    size_t ids_capacity; /* of token inputs, which come unsigned */
-};
-
-/* ---- one window ------------------------------------------------------------------------------------------ */
-
-static enum status score_window(struct run *r, enum eval_mode mode, const int32_t *ids, int64_t n, int64_t first,
-                                double *sum) {
-    struct decoder_state *state = NULL;
-    const int64_t pass = engine_pass(r->engine);
-    double start = progress_now();
-    for (int64_t i = 0; i + 1 < n; i++)
-        r->targets[i] = i + 1 < first ? -1 : ids[i + 1];
-    if (r->retriever[mode]) chunk_retriever_reset(r->retriever[mode], -1);
-    TRY(decoder_state_create(&state, r->engine->decoder, r->retriever[mode]));
-    enum status status = STATUS_OK;
-    for (int64_t at = 0; at < n - 1 && status == STATUS_OK; at += pass) {
-        const struct decoder_output out = {.targets = r->targets + at, .nll = r->nll + at};
-        status = decoder_forward(state, &out, ids + at, n - 1 - at < pass ? n - 1 - at : pass);
-    }
-    decoder_state_free(state);
-    TRY(status);
-    for (int64_t i = first - 1; i < n - 1; i++)
-        *sum += (double)r->nll[i];
-    r->result->seconds[mode] += progress_now() - start;
-    return STATUS_OK;
-}
-
-/* Bytes of text that the tokens from `first` on decode to. Characters cut at an edge count on one side. */
-static enum status window_bytes(struct run *r, const int32_t *ids, int64_t n, int64_t first, int64_t *bytes) {
-    struct tokenizer_stream stream;
-    const char *text = NULL;
-    size_t length = 0;
-    tokenizer_stream_start(&stream, false);
-    for (int64_t i = 0; i < n; i++) {
-        TRY(tokenizer_stream_push(r->engine->model.tokenizer, &stream, r->decoding, ids[i], &text, &length));
-        if (i >= first) *bytes += (int64_t)length;
-    }
-    TRY(tokenizer_stream_flush(&stream, r->decoding, &text, &length));
-    *bytes += (int64_t)length;
-    return STATUS_OK;
-}
-
-/* ---- one document ---------------------------------------------------------------------------------------- */
-
-static enum status score_document(struct run *r, struct eval_document *d, const int32_t *ids, int64_t n,
-                                  int64_t tokens_left) {
-    const struct eval_options *o = r->options;
-    const int64_t first = o->skip > 1 ? o->skip : 1; /* the first token of a window has no context at all */
-    for (int64_t at = 0; at < n; at += o->context) {
-        int64_t length = n - at < o->context ? n - at : o->context;
-        if (tokens_left > 0 && length - first > tokens_left - d->tokens) length = first + tokens_left - d->tokens;
-        if (length <= first) continue;
-        for (int mode = 0; mode < EVAL_MODES; mode++)
-            if (r->result->mode[mode]) TRY(score_window(r, mode, ids + at, length, first, &d->nll[mode]));
-        TRY(window_bytes(r, ids + at, length, first, &d->bytes));
-        d->tokens += length - first;
-    }
-    return STATUS_OK;
-}
-
-static enum status document_ids(struct run *r, const struct document *document, const int32_t **ids, size_t *n) {
+static enum status document_ids(struct eval_run *r, const struct document *document, const int32_t **ids, size_t *n) {
     if (document->text)
         return tokenizer_encode(r->engine->model.tokenizer, r->scratch, document->text, document->bytes,
                                 TOKENIZER_LITERAL, ids, n);
@@ -101,7 +29,20 @@ static enum status document_ids(struct run *r, const struct document *document, 
     return STATUS_OK;
 }
 
-static enum status next_document(struct run *r, int file, const struct document *document) {
+/* A document that is in the store too would find itself. */
+static enum status look_up_stored(struct eval_run *r, struct eval_file *f, const struct document *document) {
+    uint8_t hash[16];
+    int64_t stored = -1;
+    r->stored = -1;
+    if (!eval_uses_store(r->result)) return STATUS_OK;
+    indexer_document_hash(hash, document);
+    TRY(store_view_find_document(r->engine->view, &stored, hash));
+    f->stored_documents += stored >= 0;
+    if (r->options->rule != EXCLUDE_NOTHING) r->stored = stored;
+    return STATUS_OK;
+}
+
+static enum status next_document(struct eval_run *r, int file, const struct document *document) {
     struct eval_result *result = r->result;
     struct eval_file *f = &result->files[file];
     const struct eval_options *o = r->options;
@@ -109,7 +50,9 @@ static enum status next_document(struct run *r, int file, const struct document 
     size_t n = 0;
     struct eval_document d = {.file = file};
     TRY(document_ids(r, document, &ids, &n));
-    TRY(score_document(r, &d, ids, (int64_t)n, o->max_tokens ? o->max_tokens - f->tokens : 0));
+    TRY(look_up_stored(r, f, document));
+    TRY(eval_score_document(r, &d, ids, (int64_t)n, o->max_tokens ? o->max_tokens - f->tokens : 0));
+    if (d.tokens == 0 && progress_stop_requested(r->progress)) return STATUS_OK;
     if (d.tokens == 0) {
         f->short_documents++;
         return STATUS_OK;
@@ -123,7 +66,7 @@ static enum status next_document(struct run *r, int file, const struct document 
 
 /* ---- all of it ------------------------------------------------------------------------------------------- */
 
-static enum status run_file(struct run *r, int file, enum reader_format format) {
+static enum status run_file(struct eval_run *r, int file, enum reader_format format) {
     const struct eval_options *o = r->options;
     struct eval_file *f = &r->result->files[file];
     struct reader *reader = NULL;
@@ -136,7 +79,7 @@ static enum status run_file(struct run *r, int file, enum reader_format format) 
         struct document document;
         int more = 0;
         if (progress_stop_requested(r->progress)) {
-            status = fail(STATUS_INTERRUPTED, "stopped by a signal: nothing is reported");
+            r->result->partial = true;
             break;
         }
         status = reader_next(reader, &document, &more);
@@ -148,7 +91,14 @@ static enum status run_file(struct run *r, int file, enum reader_format format) 
     return status;
 }
 
-static enum status prepare(struct run *r) {
+/* Where windows do not begin with a chunk of the document, a chunk of the window lies across two of those. */
+static int64_t exclude_window(const struct eval_run *r) {
+    const struct eval_options *o = r->options;
+    if (o->rule < 0) return -1;
+    return o->rule + (o->context % r->engine->model.config.chunk != 0);
+}
+
+static enum status prepare(struct eval_run *r) {
     const struct eval_options *o = r->options;
     for (int mode = 0; mode < EVAL_MODES; mode++) {
         const struct engine_retrieval how = {.self = mode == EVAL_SELF || mode == EVAL_BOTH,
@@ -156,6 +106,7 @@ static enum status prepare(struct run *r) {
                                              .random = mode == EVAL_RANDOM,
                                              .exact = o->exact && mode != EVAL_RANDOM,
                                              .nprobe = (int)o->nprobe,
+                                             .exclude_window = exclude_window(r),
                                              .seed = (uint64_t)o->seed};
         if (r->result->mode[mode]) TRY(engine_retriever(&r->retriever[mode], r->engine, &how));
     }
@@ -167,11 +118,11 @@ static enum status prepare(struct run *r) {
 
 enum status eval_run(struct eval_result *result, struct engine *e, const struct eval_options *o,
                      const struct progress *progress) {
-    struct run r = {.result = result, .engine = e, .options = o, .progress = progress};
+    struct eval_run r = {.result = result, .engine = e, .options = o, .progress = progress};
     enum reader_format format = READER_AUTO;
     enum status status = reader_format_parse(&format, o->format);
     if (status == STATUS_OK) status = prepare(&r);
-    for (int i = 0; i < o->data.count && status == STATUS_OK; i++) {
+    for (int i = 0; i < o->data.count && status == STATUS_OK && !result->partial; i++) {
         result->files[result->n_files++] = (struct eval_file){.path = o->data.items[i]};
         status = run_file(&r, i, format);
     }
@@ -182,6 +133,8 @@ enum status eval_run(struct eval_result *result, struct engine *e, const struct 
     memory_free(r.targets);
     memory_free(r.nll);
     memory_free(r.ids);
+    if (status == STATUS_OK && result->n_documents == 0 && result->partial)
+        return fail(STATUS_INTERRUPTED, "stopped by a signal before anything was scored");
     if (status == STATUS_OK && result->n_documents == 0)
         return fail(STATUS_INVALID,
                     "no document has more than %lld tokens, so nothing could be scored: give longer texts, or a "

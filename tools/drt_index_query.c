@@ -6,14 +6,16 @@
  * has seen repeated text in training but no padding in front of text. */
 #include "base/memory.h"
 #include "tools/drt_index.h"
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
-enum { QUERY_CHUNKS = 8 }; /* about the decoder's window: more context changes little */
+enum { QUERY_CHUNKS = DRT_INDEX_QUERY_CHUNKS };
 
 /* A retriever that keeps the last query of group 0 and finds nothing. */
 struct catcher {
     struct retriever retriever;
+    struct device *device;
     float *query;
     int32_t slot[QUERY_CHUNKS];
     float weight[QUERY_CHUNKS], score[QUERY_CHUNKS];
@@ -23,17 +25,18 @@ struct catcher {
     int64_t cols;
 };
 
-static enum status catch_append(struct retriever *r, int64_t first, const int32_t *ids, const float *hidden,
+static enum status catch_append(struct retriever *r, int64_t first, const int32_t *ids, struct mat hidden,
                                 int64_t n) {
     (void)r, (void)first, (void)ids, (void)hidden, (void)n;
     return STATUS_OK;
 }
 
 static enum status catch_query(struct retriever *r, struct neighbours *out, int group, int64_t first,
-                               const float *queries, int64_t n) {
+                               struct mat queries, int64_t n) {
     struct catcher *c = (struct catcher *)r;
     (void)first;
-    if (group == 0) memcpy(c->query, queries + (n - 1) * c->cols, (size_t)c->cols * sizeof *queries);
+    if (group == 0)
+        device_download(c->device, c->query, mat_row(queries, n - 1), (size_t)c->cols * sizeof *c->query);
     *out = (struct neighbours){.pool = c->pool,
                                .n = n,
                                .k = 1,
@@ -45,9 +48,10 @@ static enum status catch_query(struct retriever *r, struct neighbours *out, int 
     return STATUS_OK;
 }
 
-static void catcher_init(struct catcher *c, float *query, const struct model_config *config) {
+static void catcher_init(struct catcher *c, struct device *device, float *query, const struct model_config *config) {
     *c = (struct catcher){
         .retriever = {.append = catch_append, .retrieve = catch_query, .max_queries = QUERY_CHUNKS},
+        .device = device,
         .query = query,
         .cols = config->hidden,
         .pool = {.keys = mat_f32(query, 0, config->hidden),
@@ -76,9 +80,10 @@ static enum status run_decoder(struct catcher *c, struct device *device, const s
                                const int32_t *ids, int64_t n) {
     struct decoder *decoder = NULL;
     struct decoder_state *state = NULL;
+    struct weights weights = weights_of_params(m->params);
     const struct decoder_output none = {0};
     enum status s;
-    TRY_GOTO(s, decoder_create(&decoder, device, &m->config, m->params, 0), out);
+    TRY_GOTO(s, decoder_create(&decoder, device, &m->config, &weights, 0), out);
     TRY_GOTO(s, decoder_state_create(&state, decoder, &c->retriever), out);
     s = decoder_forward(state, &none, ids, n);
 out:
@@ -87,25 +92,14 @@ out:
     return s;
 }
 
-enum status drt_index_query(float *out, struct device *device, const struct model_folder *model, const char *text,
-                            size_t bytes) {
-    struct tokenizer_scratch *scratch;
+enum status drt_index_query(float *out, struct device *device, const struct model_folder *model, const int32_t *ids,
+                            int64_t n) {
     struct catcher catcher;
-    const int32_t *ids;
-    size_t n;
-    void *memory = NULL;
-    TRY(tokenizer_scratch_create(&scratch, model->tokenizer));
-    enum status s;
-    TRY_GOTO(s, tokenizer_encode(model->tokenizer, scratch, text, bytes, TOKENIZER_LITERAL, &ids, &n), out);
-    if (n == 0) {
-        s = fail(STATUS_INVALID, "the query text is empty");
-        goto out;
-    }
-    TRY_GOTO(s, memory_allocate(&memory, (size_t)QUERY_CHUNKS * (size_t)model->config.chunk, sizeof *ids), out);
-    catcher_init(&catcher, out, &model->config);
-    s = run_decoder(&catcher, device, model, memory, query_ids(memory, ids, (int64_t)n, model->config.chunk));
-out:
-    memory_free(memory);
-    tokenizer_scratch_free(scratch);
+    int32_t *used;
+    assert(n >= 1);
+    TRY(memory_allocate((void **)&used, (size_t)QUERY_CHUNKS * (size_t)model->config.chunk, sizeof *used));
+    catcher_init(&catcher, device, out, &model->config);
+    enum status s = run_decoder(&catcher, device, model, used, query_ids(used, ids, n, model->config.chunk));
+    memory_free(used);
     return s;
 }

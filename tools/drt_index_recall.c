@@ -12,7 +12,7 @@ struct options {
     const char *store, *exclude, *nprobe;
     int64_t k, queries, threads, seed;
     bool json;
-    int64_t window; /* of recall_prepare */
+    int64_t rule; /* what `exclude` says */
     int sweep[SWEEP_MAX], n_sweep;
 };
 
@@ -48,7 +48,7 @@ static enum status run(struct recall *r, const struct options *o) {
             o->store, (unsigned long long)r->store.info.generation, (long long)r->store.info.chunks,
             r->store.info.index, (long long)o->k, (long long)o->queries, o->exclude, (long long)o->seed,
             threads_count(r->threads));
-    TRY(recall_prepare(r, (uint64_t)o->seed, o->window));
+    TRY(recall_prepare(r, (uint64_t)o->seed, o->rule));
     double exact_ms;
     TRY(recall_search(r, r->exact, true, 0, &exact_ms));
     if (!o->json)
@@ -62,17 +62,9 @@ static enum status run(struct recall *r, const struct options *o) {
     return STATUS_OK;
 }
 
-/* "doc", "none" or "window=N"; "1,4,16" */
-static bool parse_lists(struct options *o) {
+/* "1,4,16" */
+static bool parse_sweep(struct options *o) {
     char *end;
-    o->window = RECALL_EXCLUDE_DOCUMENT;
-    if (strcmp(o->exclude, "none") == 0)
-        o->window = RECALL_EXCLUDE_NOTHING;
-    else if (strncmp(o->exclude, "window=", 7) == 0) {
-        o->window = strtoll(o->exclude + 7, &end, 10);
-        if (*end || end == o->exclude + 7 || o->window < 0) return false;
-    } else if (strcmp(o->exclude, "doc") != 0)
-        return false;
     for (const char *at = o->nprobe; o->n_sweep < SWEEP_MAX; at = end + 1) {
         long long value = strtoll(at, &end, 10);
         if (end == at || value < 0 || value > 1000000000 || (*end && *end != ',')) return false;
@@ -112,9 +104,8 @@ int drt_index_recall(int argc, char **argv, const char **operands) {
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     if (!o.store) return drt_index_usage("recall", "--store STORE is missing");
-    if (!parse_lists(&o))
-        return drt_index_usage("recall",
-                               "--exclude is doc, window=N or none; --nprobe is up to 32 numbers with commas");
+    if (!exclude_parse(&o.rule, o.exclude)) return drt_index_usage("recall", "--exclude is doc, window=N or none");
+    if (!parse_sweep(&o)) return drt_index_usage("recall", "--nprobe is up to 32 numbers with commas");
     struct recall r = {.k = o.k, .n = o.queries};
     enum status status = run(&r, &o);
     recall_free(&r);

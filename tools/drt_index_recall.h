@@ -2,6 +2,7 @@
 #pragma once
 #include "base/threads.h"
 #include "tools/drt_index.h"
+#include "tools/exclude.h"
 
 struct recall {
     struct opened_store store;
@@ -14,9 +15,8 @@ struct recall {
 };
 struct recall_figures { double recall, gap, mass; };
 
-/* Landmarks of n random chunks as queries. window >= 0: chunks within so many of the query's own are not to be found. */
-enum { RECALL_EXCLUDE_DOCUMENT = -1, RECALL_EXCLUDE_NOTHING = -2 };
-enum status recall_prepare(struct recall *r, uint64_t seed, int64_t window);
+/* Landmarks of n random chunks as queries; `exclude` as in tools/exclude.h. */
+enum status recall_prepare(struct recall *r, uint64_t seed, int64_t exclude);
 void recall_free(struct recall *r);                       /* what recall_prepare allocated */
 
 /* One query a call, as generation does it; *ms is the mean of a call. */

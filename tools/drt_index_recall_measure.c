@@ -5,7 +5,7 @@
 #include "tools/progress_line.h"
 #include <math.h>
 
-static enum status pick_queries(struct recall *r, uint64_t seed, int64_t window) {
+static enum status pick_queries(struct recall *r, uint64_t seed, int64_t exclude) {
     struct rng rng = rng_make(seed, 0);
     for (int64_t i = 0; i < r->n; i++) {
         struct store_chunk c;
@@ -14,18 +14,12 @@ static enum status pick_queries(struct recall *r, uint64_t seed, int64_t window)
         TRY(store_view_chunk(r->store.view, &c, r->ids, chunk));
         TRY(store_view_document(r->store.view, &d, c.document));
         TRY(store_view_landmark(r->store.view, r->queries + i * r->store.info.fingerprint.dim, chunk));
-        int64_t begin = d.first_chunk, end = d.first_chunk + d.chunks;
-        if (window >= 0) {
-            if (chunk - window > begin) begin = chunk - window;
-            if (chunk + window + 1 < end) end = chunk + window + 1;
-        }
-        r->exclude[i] = window == RECALL_EXCLUDE_NOTHING ? (struct store_range){0}
-                                                         : (struct store_range){.begin = begin, .end = end};
+        r->exclude[i] = exclude_range(exclude, &d, c.in_document);
     }
     return STATUS_OK;
 }
 
-enum status recall_prepare(struct recall *r, uint64_t seed, int64_t window) {
+enum status recall_prepare(struct recall *r, uint64_t seed, int64_t exclude) {
     size_t n = (size_t)r->n, k = (size_t)r->k;
     void *memory;
     TRY(memory_allocate(&memory, n * (size_t)r->store.info.fingerprint.dim, sizeof(float)));
@@ -38,7 +32,7 @@ enum status recall_prepare(struct recall *r, uint64_t seed, int64_t window) {
     r->found = memory;
     TRY(memory_allocate(&memory, (size_t)r->store.info.fingerprint.chunk_tokens, sizeof(int32_t)));
     r->ids = memory;
-    return pick_queries(r, seed, window);
+    return pick_queries(r, seed, exclude);
 }
 
 void recall_free(struct recall *r) {

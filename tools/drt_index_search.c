@@ -1,14 +1,16 @@
-/* drt_index_search.c -- drt-index search: the chunks that the model would retrieve for a text. */
-#include "base/json.h"
+/* drt_index_search.c -- drt-index search: the chunks that the model would retrieve behind a text, or behind a chunk of
+ * the store. */
 #include "base/memory.h"
 #include "indexer/indexer.h"
 #include "tools/args.h"
 #include "tools/drt_index.h"
+#include "tools/exclude.h"
 #include <string.h>
 
 struct options {
-    const char *text, *store, *model;
-    int64_t k, nprobe, threads, exclude_document;
+    const char *text, *store, *model, *exclude; /* text NULL: the query is from_chunk's own */
+    int64_t k, nprobe, threads, from_document, from_chunk;
+    int64_t rule; /* what `exclude` says */
     bool exact, json;
 };
 
@@ -20,55 +22,8 @@ struct search {
     struct tokenizer_scratch *scratch;
     float *query;
     struct store_hit *hits;
-    int32_t *ids;
+    int32_t *ids; /* [DRT_INDEX_QUERY_CHUNKS * chunk] */
 };
-
-static void print_json(const struct search *s, int rank, const struct store_hit *hit, const struct store_chunk *c,
-                       const struct store_document *d, const char *text, size_t bytes) {
-    (void)s;
-    struct json_writer w;
-    json_write_open(&w, stdout, 0);
-    json_write_object(&w);
-    json_write_key(&w, "rank"), json_write_int(&w, rank);
-    json_write_key(&w, "score"), json_write_double(&w, (double)hit->score);
-    json_write_key(&w, "chunk"), json_write_int(&w, c->id);
-    json_write_key(&w, "document"), json_write_int(&w, c->document);
-    json_write_key(&w, "source"), json_write_string(&w, d->source);
-    json_write_key(&w, "key"), json_write_string(&w, d->key);
-    json_write_key(&w, "line"), json_write_int(&w, (int64_t)d->line);
-    json_write_key(&w, "offset"), json_write_int(&w, (int64_t)d->offset);
-    json_write_key(&w, "chunk_in_document"), json_write_int(&w, c->in_document);
-    json_write_key(&w, "chunks_of_document"), json_write_int(&w, d->chunks);
-    json_write_key(&w, "token_offset"), json_write_int(&w, c->token_offset);
-    json_write_key(&w, "tokens"), json_write_int(&w, c->n_tokens);
-    json_write_key(&w, "text"), json_write_bytes(&w, text, bytes);
-    json_write_object_end(&w);
-    fputc('\n', stdout);
-}
-
-/* Line ends and control characters would break the layout (and could play with a terminal). */
-static void print_on_one_line(const char *text, size_t bytes) {
-    bool space = false;
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned char ch = (unsigned char)text[i];
-        bool blank = ch <= ' ' || ch == 0x7f;
-        if (!blank) fputc(ch, stdout);
-        if (blank && !space) fputc(' ', stdout);
-        space = blank;
-    }
-}
-
-static void print_text(int rank, const struct store_hit *hit, const struct store_chunk *c,
-                       const struct store_document *d, const char *text, size_t bytes) {
-    printf("%d. score %.4f  %s", rank, (double)hit->score, d->source);
-    if (d->key[0]) printf("  [%s]", d->key);
-    if (d->line) printf("  line %llu", (unsigned long long)d->line);
-    printf("  byte %llu\n   document %lld, chunk %lld of %lld (tokens %lld to %lld), chunk id %lld\n   ",
-           (unsigned long long)d->offset, (long long)c->document, (long long)c->in_document + 1, (long long)d->chunks,
-           (long long)c->token_offset, (long long)(c->token_offset + c->n_tokens - 1), (long long)c->id);
-    print_on_one_line(text, bytes);
-    printf("\n\n");
-}
 
 static enum status print_hit(struct search *s, int rank, const struct store_hit *hit) {
     struct store_chunk c;
@@ -79,9 +34,9 @@ static enum status print_hit(struct search *s, int rank, const struct store_hit 
     TRY(store_view_document(s->store.view, &d, c.document));
     TRY(tokenizer_decode(s->model.tokenizer, s->scratch, s->ids, (size_t)c.n_tokens, false, &text, &bytes));
     if (s->o->json)
-        print_json(s, rank, hit, &c, &d, text, bytes);
+        drt_index_hit_json(rank, hit, &c, &d, text, bytes);
     else
-        print_text(rank, hit, &c, &d, text, bytes);
+        drt_index_hit_text(rank, hit, &c, &d, text, bytes);
     return STATUS_OK;
 }
 
@@ -103,21 +58,50 @@ static enum status prepare(struct search *s) {
     s->query = memory;
     TRY(memory_allocate(&memory, (size_t)o->k, sizeof(struct store_hit)));
     s->hits = memory;
-    TRY(memory_allocate(&memory, (size_t)s->model.config.chunk, sizeof(int32_t)));
+    TRY(memory_allocate(&memory, DRT_INDEX_QUERY_CHUNKS * (size_t)s->model.config.chunk, sizeof(int32_t)));
     s->ids = memory;
+    return STATUS_OK;
+}
+
+static enum status query_of_text(struct search *s) {
+    const int32_t *ids;
+    size_t n;
+    TRY(tokenizer_encode(s->model.tokenizer, s->scratch, s->o->text, strlen(s->o->text), TOKENIZER_LITERAL, &ids, &n));
+    if (n == 0) return fail(STATUS_INVALID, "the query text is empty");
+    return drt_index_query(s->query, s->device, &s->model, ids, (int64_t)n);
+}
+
+/* What its document says up to the end of the chunk. */
+static enum status query_of_chunk(struct search *s, int64_t chunk) {
+    struct store_chunk c;
+    int64_t first = chunk - DRT_INDEX_QUERY_CHUNKS + 1, n = 0;
+    TRY(store_view_chunk(s->store.view, &c, s->ids, chunk));
+    if (first < chunk - c.in_document) first = chunk - c.in_document;
+    for (int64_t i = first; i <= chunk; i++) {
+        TRY(store_view_chunk(s->store.view, &c, s->ids + n, i));
+        n += c.n_tokens;
+    }
+    return drt_index_query(s->query, s->device, &s->model, s->ids, n);
+}
+
+static enum status find_excluded(struct search *s, struct store_range *out) {
+    const struct options *o = s->o;
+    struct store_chunk c = {.document = o->from_document};
+    struct store_document d;
+    *out = (struct store_range){0};
+    if (o->rule == EXCLUDE_NOTHING) return STATUS_OK;
+    if (o->from_chunk >= 0) TRY(store_view_chunk(s->store.view, &c, s->ids, o->from_chunk));
+    TRY(store_view_document(s->store.view, &d, c.document));
+    *out = exclude_range(o->rule, &d, c.in_document);
     return STATUS_OK;
 }
 
 static enum status run(struct search *s) {
     const struct options *o = s->o;
-    struct store_range exclude = {0};
+    struct store_range exclude;
     TRY(prepare(s));
-    TRY(drt_index_query(s->query, s->device, &s->model, o->text, strlen(o->text)));
-    if (o->exclude_document >= 0) {
-        struct store_document d;
-        TRY(store_view_document(s->store.view, &d, o->exclude_document));
-        exclude = (struct store_range){.begin = d.first_chunk, .end = d.first_chunk + d.chunks};
-    }
+    TRY(find_excluded(s, &exclude));
+    TRY(o->text ? query_of_text(s) : query_of_chunk(s, o->from_chunk));
     const struct store_search how = {.k = (int)o->k,
                                      .exact = o->exact,
                                      .nprobe = (int)o->nprobe,
@@ -129,8 +113,24 @@ static enum status run(struct search *s) {
     return STATUS_OK;
 }
 
+/* The exit code of what cannot be meant; -1: all is well. */
+static int check(struct options *o) {
+    bool own = o->from_document >= 0 || o->from_chunk >= 0;
+    if (!o->store) return drt_index_usage("search", "--store STORE is missing");
+    if (!o->text && o->from_chunk < 0) return drt_index_usage("search", "TEXT or --from-chunk ID is missing");
+    if (o->from_document >= 0 && o->from_chunk >= 0)
+        return drt_index_usage("search", "--from-chunk says which document it is: leave --from-document out");
+    if (!exclude_parse(&o->rule, o->exclude ? o->exclude : own ? "doc" : "none"))
+        return drt_index_usage("search", "--exclude is doc, window=N or none");
+    if (o->rule == EXCLUDE_DOCUMENT && !own)
+        return drt_index_usage("search", "--exclude doc: which one? give --from-document ID or --from-chunk ID");
+    if (o->rule >= 0 && o->from_chunk < 0)
+        return drt_index_usage("search", "--exclude window=N: around which chunk? give --from-chunk ID");
+    return -1;
+}
+
 int drt_index_search(int argc, char **argv, const char **operands) {
-    struct options o = {.k = 8, .exclude_document = -1};
+    struct options o = {.k = 8, .from_document = -1, .from_chunk = -1};
     const struct arg_option options[] = {
         {"store", ARG_STRING, &o.store, "STORE", "the store's folder", 0, 0},
         {"model", ARG_STRING, &o.model, "DIR",
@@ -138,14 +138,20 @@ int drt_index_search(int argc, char **argv, const char **operands) {
         {"k", ARG_INT, &o.k, "N", "hits to print", 1, 100000},
         {"exact", ARG_FLAG, &o.exact, NULL, "scan all landmarks instead of asking the index", 0, 0},
         {"nprobe", ARG_INT, &o.nprobe, "N", "IVF lists to visit; 0: the index's default", 0, 1e9},
-        {"exclude-document", ARG_INT, &o.exclude_document, "ID", "never return this document's chunks; -1: none", -1,
-         1e18},
+        {"from-document", ARG_INT, &o.from_document, "ID",
+         "TEXT was taken from this document of the store (see --exclude)", 0, 1e18},
+        {"from-chunk", ARG_INT, &o.from_chunk, "ID",
+         "TEXT ends in this chunk of the store; without TEXT: the query is that chunk's own", 0, 1e18},
+        {"exclude", ARG_STRING, &o.exclude, "doc|window=N|none",
+         "what must not be found of the document that the query was taken from: all of it, chunks at most N away from "
+         "--from-chunk, or nothing (default: doc, where that document is named)",
+         0, 0},
         {"threads", ARG_INT, &o.threads, "N", "0: one for each processor", 0, 1024},
         {"json", ARG_FLAG, &o.json, NULL, "one JSON object a line", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-index search",
-        .synopsis = "TEXT --store STORE [options]",
+        .synopsis = "TEXT|--from-chunk ID --store STORE [options]",
         .about = "Prints the chunks that the model would retrieve behind TEXT. The query is the one that generation "
                  "uses: TEXT runs\n"
                  "through the decoder, whose state at the landmark behind the last chunk (normed) is the query vector. "
@@ -153,16 +159,17 @@ int drt_index_search(int argc, char **argv, const char **operands) {
                  "whole chunks count, at most 8; a TEXT shorter than one chunk is repeated in front of itself until it "
                  "fills one.\n"
                  "Scores are query . landmark / sqrt(dimensions), computed exactly; they may be negative.",
-        .examples = "  drt-index search \"The treaty was signed in\" --store store --k 3\n",
+        .examples = "  drt-index search \"The treaty was signed in\" --store store --k 3\n"
+                    "  drt-index search --from-chunk 1234 --exclude window=4 --store store\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
-        .min_operands = 1,
         .max_operands = 1,
     };
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
-    if (!o.store) return drt_index_usage("search", "--store STORE is missing");
-    o.text = operands[0];
+    o.text = n > 0 ? operands[0] : NULL;
+    code = check(&o);
+    if (code >= 0) return code;
     struct search s = {.o = &o};
     enum status status = run(&s);
     memory_free(s.ids);

@@ -68,7 +68,7 @@ enum status engine_retriever(struct retriever **out, const struct engine *e, con
                                                   .nprobe = how->nprobe,
                                                   .max_queries = PASS_CHUNKS,
                                                   .exclude_document = -1,
-                                                  .exclude_window = -1};
+                                                  .exclude_window = how->exclude_window};
     return chunk_retriever_create(out, &config);
 }
 

@@ -31,6 +31,7 @@ void engine_close(struct engine *e);                      /* a zeroed struct is 
 struct engine_retrieval {
     bool self, corpus, random, exact;
     int nprobe;                          /* 0: the store's default */
+    int64_t exclude_window;              /* as in indexer/retriever.h; which document: chunk_retriever_reset */
     uint64_t seed;                       /* of random */
 };
 enum status engine_retriever(struct retriever **out, const struct engine *e, const struct engine_retrieval *how);

@@ -45,6 +45,42 @@ for row in "none " "self " "corpus " "both " "random "; do grep -q "^$row" "$OUT
 out_has "corpus  against random"
 out_has "paired by document"
 
+# A document that is in the store too does not find itself, unless that is asked for: with all of it left out, a store
+# that holds it is as good as one that does not.
+expect 0 "$BIN/drt-index" build "$TMP/train.jsonl" "$TMP/other.jsonl" --out "$TMP/leaky" --model "$TMP/m"
+leak() { expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/other.jsonl" --context 504 --skip 64 --modes corpus --json "$@"; }
+leak --store "$TMP/s"
+out_has '"documents_in_store":0'
+clean=$(figure corpus)
+leak --store "$TMP/leaky" --exclude none
+out_has '"documents_in_store":2'
+[ "$(figure corpus)" != "$clean" ] || die "nothing leaks, so nothing is tested"
+leak --store "$TMP/leaky" --exclude window=0
+windowed=$(figure corpus)
+[ "$windowed" != "$clean" ] || die "window=0 leaves out more than a chunk"
+leak --store "$TMP/leaky" --exclude window=100000
+whole=$(figure corpus)
+leak --store "$TMP/leaky"
+same "$(figure corpus)" "$whole" "all of the document against a window that covers it"
+expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/other.jsonl" --context 504 --skip 64 --store "$TMP/leaky" --modes corpus
+out_has "in store   2 of the documents do not find themselves (--exclude doc)"
+expect_usage "--exclude is doc, window=N or none" "$EVAL" ppl --data x --exclude some
+
+# Stopped by a signal: what was scored is reported, marked, and the exit code is 1.
+corpus "$TMP/long.jsonl" 300 400 100
+for seconds in 0.5 1 2 4 8; do
+    "$EVAL" ppl --model "$TMP/m" --data "$TMP/long.jsonl" --context 504 --skip 64 --modes none,self --json >"$OUT" 2>"$ERR" </dev/null &
+    eval_pid=$!
+    sleep $seconds
+    kill -TERM $eval_pid
+    code=0
+    wait $eval_pid || code=$?
+    [ -s "$OUT" ] && break # else it had not scored anything yet
+done
+same "$code" 1 "exit code after SIGTERM"
+err_has "stopped by a signal: the report is of what was scored until then"
+out_has '"partial":true'
+
 # Two files: a row each, and limits count for each.
 expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/valid.jsonl" --data "$TMP/other.jsonl" --max-documents 1 --skip 64
 out_has "perplexity by file"

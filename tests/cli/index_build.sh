@@ -35,8 +35,23 @@ same "$(wc -l <"$OUT")" 4 hits
 sed -n 's/.*"score":\([^,]*\),.*/\1/p' "$OUT" >"$TMP/scores"
 sort -rgc "$TMP/scores" 2>/dev/null || die "scores do not fall: $(tr '\n' ' ' <"$TMP/scores")"
 document=$(json_int "$OUT" document)
-expect 0 "$INDEX" search "the river and the stone" --store "$TMP/store" --model "$TMP/model" --k 100 --json --exclude-document "$document"
+chunk=$(json_int "$OUT" chunk)
+search() { expect 0 "$INDEX" search --store "$TMP/store" --model "$TMP/model" --k 1000 --json "$@"; }
+search "the river and the stone" --from-document "$document"
 out_lacks "\"document\":$document,"
+search "the river and the stone" --from-document "$document" --exclude none
+out_has "\"document\":$document,"
+# A stored chunk as the query: with its document's text before it; without its document, without itself, or with both.
+search --from-chunk "$chunk"
+out_lacks "\"document\":$document,"
+search --from-chunk "$chunk" --exclude window=0
+out_lacks "\"chunk\":$chunk,"
+same "$(wc -l <"$OUT")" $((chunks - 1)) "hits without one chunk"
+search --from-chunk "$chunk" --exclude none
+out_has "\"chunk\":$chunk,"
+same "$(wc -l <"$OUT")" "$chunks" "hits without any exclusion"
+search "the river and the stone" --from-chunk "$chunk" --exclude window=0
+out_lacks "\"chunk\":$chunk,"
 expect 0 "$INDEX" search "the river and the stone" --store "$TMP/store" --model "$TMP/model" --k 2 --exact
 out_has "1. score"
 out_has "a.jsonl  [doc-"
@@ -107,6 +122,15 @@ expect_usage "--out STORE is missing" "$INDEX" build "$TMP/a.jsonl"
 expect_usage "drt-index build" "$INDEX" build --out "$TMP/x"
 expect_usage "--max-ram" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/x" --max-ram lots
 expect_usage "--store STORE is missing" "$INDEX" stats
-expect_usage "--exclude" "$INDEX" recall --store "$TMP/store" --exclude some
+for rule in some window= window=-1 window=x window=1e3 doc,none; do
+    expect_usage "--exclude is doc, window=N or none" "$INDEX" recall --store "$TMP/store" --exclude "$rule"
+    expect_usage "--exclude is doc, window=N or none" "$INDEX" search x --store "$TMP/store" --exclude "$rule"
+done
+expect_usage "which one?" "$INDEX" search x --store "$TMP/store" --exclude doc
+expect_usage "around which chunk?" "$INDEX" search x --store "$TMP/store" --from-document 1 --exclude window=1
+expect_usage "leave --from-document out" "$INDEX" search x --store "$TMP/store" --from-document 1 --from-chunk 1
+expect_usage "TEXT or --from-chunk ID is missing" "$INDEX" search --store "$TMP/store"
+expect_error "no document 100000" "$INDEX" search x --store "$TMP/store" --model "$TMP/model" --from-document 100000
+expect_error "no chunk 100000" "$INDEX" search --store "$TMP/store" --model "$TMP/model" --from-chunk 100000
 expect_usage "--landmarks" "$INDEX" export --store "$TMP/store" --landmarks all
 echo ok

@@ -247,11 +247,19 @@ static void test_exclusion(struct world *w) {
                 for (int j = 0; j < K; j++)
                     CHECK(found.id[i * K + j] < hole.begin || found.id[i * K + j] >= hole.end);
             }
-            chunk_retriever_reset(r, -1); /* nothing excluded any more */
+            chunk_retriever_reset(r, DOCUMENT, 2); /* a text that begins in the document's third chunk */
+            CHECK_OK(r->retrieve(r, &found, 0, 0, queries, N));
+            for (int64_t i = 0; i < N; i++)
+                for (int j = 0; j < K; j++) {
+                    int64_t place = found.id[i * K + j] - d.begin;
+                    bool own = found.id[i * K + j] >= d.begin && found.id[i * K + j] < d.end;
+                    CHECK(!own || (window >= 0 && (place < i + 2 - window || place > i + 2 + window)));
+                }
+            chunk_retriever_reset(r, -1, 0); /* nothing excluded any more */
             CHECK_OK(r->retrieve(r, &found, 0, 0, queries, N));
             struct truth all = {.corpus = w->landmarks, .corpus_ids = w->ids, .corpus_chunks = w->chunks};
             if (!random) check_row(w, &found, 0, queries, &all);
-            chunk_retriever_reset(r, 1000);
+            chunk_retriever_reset(r, 1000, 0);
             CHECK(r->retrieve(r, &found, 0, 0, queries, N) != STATUS_OK);
             r->free(r);
         }
@@ -322,7 +330,7 @@ static void test_reset(struct world *w) {
         struct chunk_retriever_times times = chunk_retriever_times(r);
         if (text > 0) CHECK(times.cache_misses - misses <= 2); /* own chunks at most */
         misses = times.cache_misses;
-        chunk_retriever_reset(r, -1);
+        chunk_retriever_reset(r, -1, 0);
     }
     r->free(r);
 }
