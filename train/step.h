@@ -42,15 +42,18 @@ struct step_now {
 struct step_report { double loss, mlm_loss, contrastive_loss, contrastive_accuracy, gradient_norm; int64_t scored; };
 
 struct step;
-/* `initial`: read at create only. `corpus` NULL unless POOL_CORPUS; borrowed. */
+/* `initial`: its data is read at create only, its table borrowed until step_free. `corpus` NULL unless POOL_CORPUS; borrowed. */
 enum status step_create(struct step **out, struct device *dev, const struct model_config *model, const struct step_config *config,
                         const struct params *initial, struct corpus_pool *corpus);
 void step_free(struct step *s);                           /* NULL is fine */
 size_t step_bytes(const struct step *s);                  /* of device memory held */
+/* Makes the corpus pool's index anew with the encoder as it is (POOL_CORPUS; between steps). Who runs the steps decides when:
+ * before the first, then every `refresh` steps. */
+void step_refresh_corpus(struct step *s);
 /* Gradients of `count` micro-batches are summed (each batch weighed by its scored targets over all of theirs), then the
  * optimizer moves the weights, unless now.optimizer.lr is < 0: then gradients stay to be looked at (tests, golden cases). */
 enum status step_run(struct step *s, struct step_report *out, const struct batch *batches, int count, const struct step_now *now);
-/* Mean loss of a batch as the model stands: no noise, no mask, nothing moved. */
+/* Sum of the losses over a batch's scored targets as the model stands: no noise, no mask, nothing moved. */
 enum status step_evaluate(struct step *s, double *sum_nll, const struct batch *batch, enum pool_kind pool);
 /* For checkpoints, tests: float32 on the host. */
 enum status step_weights(struct step *s, struct params *out);
