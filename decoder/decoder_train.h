@@ -36,6 +36,8 @@ struct mat decoder_train_query(struct decoder_train *t, int group);
 void decoder_train_group(struct decoder_train *t, int group, struct gca_pool pool, struct gca_blocks blocks);
 /* Final norm and tied head: nll[r] of targets[r] (< 0: 0), and the way back begins with scale * sum of nll. */
 void decoder_train_loss(struct decoder_train *t, float *nll, const int32_t *targets, float scale);
+/* The same numbers without the way back: for evaluation. */
+void decoder_train_score(struct decoder_train *t, float *nll, const int32_t *targets);
 /* The last norm's output [n, d], for samples and tests; borrowed until the next step. */
 struct mat decoder_train_final(const struct decoder_train *t);
 
@@ -44,7 +46,7 @@ struct mat decoder_train_final(const struct decoder_train *t);
 void decoder_train_group_backward(struct decoder_train *t, int group, struct mat dkeys, struct mat dvalues, float *dweight,
                                   struct gca_inverse inverse);
 /* dquery [N*C, d] float32, of what decoder_train_query gave. `cut`: stop at the projection (with retrieval_proj) or at
- * lmk_norms' input, so that the trunk is not moved by it (training.md: "query trunk cut"). */
+ * lmk_norms' input, so that the trunk is not moved by it (training.md: "query trunk cut"). May be called more than once: parts add up. */
 void decoder_train_query_backward(struct decoder_train *t, int group, struct mat dquery, bool cut);
 /* The way back through the lower layers and the embedding. First encoder_train_backward has added to
  * decoder_train_dhidden, where the encoder read the lower output. */

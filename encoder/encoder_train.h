@@ -23,7 +23,7 @@ void encoder_train_forward(struct encoder_train *t, const int32_t *ids, struct m
 /* Of the last forward, borrowed until the next. */
 struct mat encoder_train_states(const struct encoder_train *t);       /* [n*S, d] after encoder.norm */
 struct mat encoder_train_landmarks(const struct encoder_train *t);    /* [n, d]: row `chunk` of each, lmk_k_proj applied where the config has it */
-struct gca_pool encoder_train_pool(const struct encoder_train *t);    /* slot = chunk; row 63 of a 63-chunk is zero */
+struct gca_pool encoder_train_pool(const struct encoder_train *t);    /* slot = chunk; the landmark's row is not live */
 
 /* Gradients to add to between forward (which clears them) and backward. */
 struct mat encoder_train_dkeys(const struct encoder_train *t);        /* laid out as pool.keys */

@@ -1,0 +1,205 @@
+/* decoder_train.c -- the decoder over whole sequences: memory, and the way forward.
+ *
+ * Everything that the way back reads is kept where the forward op wrote it: a layer's output is the next one's input,
+ * and no activation is copied but the residual (block_backward.h). With `recompute` layers keep their inputs alone and
+ * share one room for the rest. */
+#include "base/memory.h"
+#include "decoder/decoder_train_internal.h"
+#include <assert.h>
+
+enum { ALL_POSITIONS = 1 };                /* a Base LM's rows stand alone */
+static const float query_norm_eps = 1e-5f; /* of lmk_norms, whatever the config says (model.md §4.1) */
+
+int decoder_train_first(const struct decoder_train *t, int group) {
+    int layer = t->config.lower_layers;
+    for (int g = 0; g < group; g++)
+        layer += t->config.group_layers[g];
+    return layer;
+}
+
+static void carve_fused(struct decoder_train_fused *out, struct carve *c, const struct decoder_train *t) {
+    const struct model_config *m = &t->config;
+    int64_t n = t->rows, d = m->hidden;
+    *out = (struct decoder_train_fused){
+        .norm = carve_mat(c, t->type, n, d),
+        .rstd = carve_mat(c, DTYPE_F32, n, 1),
+        .q = carve_mat(c, t->type, n, d),
+        .o = carve_mat(c, t->type, n, d),
+        .lse = carve_mat(c, DTYPE_F32, m->topk * n, m->heads),
+        .sum = carve_mat(c, t->type, n, d),
+    };
+}
+
+static void carve_layers(struct decoder_train *t, struct carve *c) {
+    struct decoder_train_layer shared = {0};
+    int first_upper = t->config.lower_layers;
+    for (int i = 0; i < model_config_layers(&t->config); i++) {
+        struct mat x = carve_mat(c, t->type, t->rows, t->config.hidden);
+        if (!t->recompute || i == 0) block_kept_carve(&shared.kept, c, &t->config, t->type, t->rows);
+        if (i >= first_upper && (!t->recompute || i == first_upper)) carve_fused(&shared.fused, c, t);
+        t->layers[i] = shared;
+        t->layers[i].kept.x = x;
+    }
+}
+
+static void carve_all(struct decoder_train *t, struct carve *c) {
+    const struct model_config *m = &t->config;
+    int64_t n = t->rows, d = m->hidden;
+    carve_layers(t, c);
+    for (int g = 0; g < m->groups; g++) {
+        struct decoder_train_group *group = &t->groups[g];
+        group->norm = carve_mat(c, t->type, t->queries, d);
+        group->rstd = carve_mat(c, DTYPE_F32, t->queries, 1);
+        group->query = m->retrieval_proj ? carve_mat(c, t->type, t->queries, d) : group->norm;
+    }
+    t->out = carve_mat(c, t->type, n, d);
+    t->final = carve_mat(c, t->type, n, d);
+    t->final_rstd = carve_mat(c, DTYPE_F32, n, 1);
+    t->grad = carve_mat(c, t->type, n, d);
+    block_work_carve(&t->work, c, m, t->type, n);
+    if (m->groups == 0) return;
+    t->dsum = carve_mat(c, t->type, n, d);
+    t->dquery = carve_mat(c, t->type, t->queries, d);
+    t->dweight = carve_bytes(c, t->queries * m->topk, sizeof *t->dweight);
+}
+
+static enum status allocate(struct decoder_train *t) {
+    void *layers;
+    TRY(memory_allocate_zero(&layers, (size_t)model_config_layers(&t->config), sizeof *t->layers));
+    t->layers = layers;
+    struct carve count = {0};
+    carve_all(t, &count);
+    TRY(device_allocate(t->dev, &t->memory, count.used));
+    struct carve memory = {.base = t->memory};
+    carve_all(t, &memory);
+    return STATUS_OK;
+}
+
+enum status decoder_train_create(struct decoder_train **out, struct device *dev, const struct model_config *config,
+                                 const struct weights *weights, const struct weights *gradients, int sequences,
+                                 int64_t chunks, bool recompute) {
+    struct decoder_train *t;
+    assert(sequences > 0 && chunks > 0 && gradients->type == DTYPE_F32);
+    TRY(memory_allocate_zero((void **)&t, 1, sizeof *t));
+    t->dev = dev;
+    t->config = *config;
+    t->type = weights->type;
+    t->positions = config->base_lm ? ALL_POSITIONS : model_config_positions(config);
+    t->queries = sequences * chunks;
+    t->length = chunks * t->positions;
+    t->rows = sequences * t->length;
+    t->recompute = recompute;
+    enum status s = decoder_weights_find(&t->w, config, weights);
+    if (s == STATUS_OK) s = decoder_weights_find(&t->g, config, gradients);
+    if (s == STATUS_OK) s = allocate(t);
+    if (s == STATUS_OK)
+        *out = t;
+    else
+        decoder_train_free(t);
+    return s;
+}
+
+void decoder_train_free(struct decoder_train *t) {
+    if (!t) return;
+    device_release(t->dev, t->memory);
+    memory_free(t->layers);
+    memory_free(t->w.layers);
+    memory_free(t->g.layers);
+    memory_free(t);
+}
+
+int64_t decoder_train_rows(const struct decoder_train *t) {
+    return t->rows;
+}
+struct mat decoder_train_final(const struct decoder_train *t) {
+    return t->final;
+}
+
+struct mat decoder_train_landmark_rows(const struct decoder_train *t, struct mat x) {
+    struct mat first = mat_rows(x, t->positions - 1, 1);
+    return (struct mat){
+        .data = first.data, .type = x.type, .rows = t->queries, .cols = x.cols, .stride = x.stride * t->positions};
+}
+
+/* sum = h + GCA(h) (model.md §5.2). */
+static void fuse(struct decoder_train *t, const struct block_weights *w, const struct block_kept *k,
+                 const struct decoder_train_fused *f, const struct decoder_train_group *group) {
+    const struct ops *ops = t->dev->ops;
+    struct mat lse = mat_rows(f->lse, 0, group->blocks.k * t->rows);
+    ops->norm->forward(t->dev, f->norm, f->rstd, k->h, w->gca_norm, t->config.rms_eps);
+    ops->matmul->forward(t->dev, f->q, f->norm, w->gca_q, false);
+    ops->gca->forward_keep(t->dev, f->o, lse, f->q, group->pool, group->blocks, t->config.heads);
+    device_copy(t->dev, f->sum.data, k->h.data, (size_t)(t->rows * k->h.cols * dtype_bytes(t->type)));
+    ops->matmul->forward(t->dev, f->sum, f->o, w->gca_o, true);
+}
+
+void decoder_train_layer_forward(struct decoder_train *t, int layer, int group, struct mat y) {
+    const struct model_config *m = &t->config;
+    const struct block_weights *w = &t->w.layers[layer];
+    const struct decoder_train_layer *l = &t->layers[layer];
+    const struct block_kept *k = &l->kept;
+    block_keep_qkv(t->dev, k, w, m->rms_eps);
+    t->dev->ops->attention->forward_sequences(t->dev, k->o, k->lse, block_part(k->qkv, 0), block_part(k->qkv, 1),
+                                              block_part(k->qkv, 2), t->length, m->heads, m->window);
+    block_keep_output(t->dev, k, w);
+    bool fused = group >= 0 && t->groups[group].blocks.blocks > 0;
+    if (fused) fuse(t, w, k, &l->fused, &t->groups[group]);
+    block_keep_mlp(t->dev, y, k, fused ? l->fused.sum : k->h, w, m->rms_eps);
+    t->ready = layer;
+}
+
+/* Layers from `first` to before `end`: each writes the next one's input. */
+static void layers_forward(struct decoder_train *t, int first, int end, int group) {
+    int all = model_config_layers(&t->config);
+    for (int i = first; i < end; i++)
+        decoder_train_layer_forward(t, i, group, i + 1 < all ? t->layers[i + 1].kept.x : t->out);
+}
+
+/* What the layers before `layer` gave. */
+static struct mat input_of(const struct decoder_train *t, int layer) {
+    return layer < model_config_layers(&t->config) ? t->layers[layer].kept.x : t->out;
+}
+
+struct mat decoder_train_lower(struct decoder_train *t, const int32_t *ids) {
+    int pad = t->config.base_lm ? 0 : t->config.pad_id; /* model.md §10 */
+    t->ids = ids;
+    t->dev->ops->embed->forward(t->dev, input_of(t, 0), t->w.embed, ids, pad);
+    layers_forward(t, 0, t->config.lower_layers, -1);
+    return input_of(t, t->config.lower_layers);
+}
+
+struct mat decoder_train_query(struct decoder_train *t, int group) {
+    struct decoder_train_group *g = &t->groups[group];
+    struct mat x = input_of(t, decoder_train_first(t, group));
+    assert(group >= 0 && group < t->config.groups);
+    t->dev->ops->norm->forward(t->dev, g->norm, g->rstd, decoder_train_landmark_rows(t, x), t->w.query_norm[group],
+                               query_norm_eps);
+    if (t->config.retrieval_proj)
+        t->dev->ops->matmul->forward(t->dev, g->query, g->norm, t->w.query_proj[group], false);
+    return g->query;
+}
+
+void decoder_train_group(struct decoder_train *t, int group, struct gca_pool pool, struct gca_blocks blocks) {
+    assert(group >= 0 && group < t->config.groups);
+    assert(blocks.blocks == 0 || (blocks.blocks == t->queries && blocks.k > 0 && blocks.k <= t->config.topk));
+    t->groups[group].pool = pool;
+    t->groups[group].blocks = blocks;
+    layers_forward(t, decoder_train_first(t, group), decoder_train_first(t, group + 1), group);
+}
+
+static void final_norm(struct decoder_train *t) {
+    t->dev->ops->norm->forward(t->dev, t->final, t->final_rstd, t->out, t->w.final_norm, t->config.rms_eps);
+}
+
+void decoder_train_score(struct decoder_train *t, float *nll, const int32_t *targets) {
+    final_norm(t);
+    t->dev->ops->loss->forward(t->dev, nll, t->final, t->w.embed, targets);
+}
+
+void decoder_train_loss(struct decoder_train *t, float *nll, const int32_t *targets, float scale) {
+    struct mat dfinal = t->work.narrow;
+    final_norm(t);
+    t->dev->ops->loss->forward_backward(t->dev, nll, dfinal, t->g.embed, t->final, t->w.embed, targets, scale);
+    t->dev->ops->norm->backward(t->dev, t->grad, t->g.final_norm, dfinal, t->out, t->w.final_norm, t->final_rstd,
+                                false);
+}

@@ -1,0 +1,44 @@
+/* decoder_train_internal.h -- what the files of the training decoder share: decoder_train.c makes it and runs it
+ * forward, decoder_train_backward.c takes it back. */
+#pragma once
+#include "decoder/decoder_internal.h"
+#include "decoder/decoder_train.h"
+#include "kernels/block_backward.h"
+
+/* What an upper layer keeps besides: gca_norm = RMS(h), q = Wq gca_norm, o = GCA(q), sum = h + Wo o. lse has room for
+ * topk * n rows. */
+struct decoder_train_fused { struct mat norm, rstd, q, o, lse, sum; };
+
+struct decoder_train_layer { struct block_kept kept; struct decoder_train_fused fused; };
+
+struct decoder_train_group {
+    struct gca_pool pool;                /* of the last forward, borrowed */
+    struct gca_blocks blocks;
+    struct mat norm, rstd, query;        /* [N*C, d]: lmk_norms' output, and its projection (or the same matrix) */
+};
+
+struct decoder_train {
+    struct device *dev;
+    struct model_config config;
+    struct decoder_weights w, g;
+    enum dtype type;
+    int64_t rows, length, queries, positions;             /* length: of a sequence; queries: N*C; positions: S, Base LM 1 */
+    bool recompute;
+    int ready;                           /* the layer whose activations lie in the shared room (recompute) */
+    const int32_t *ids;
+    void *memory;
+    struct decoder_train_layer *layers;
+    struct decoder_train_group groups[MODEL_GROUPS_MAX];
+    struct mat out, final, final_rstd;   /* the last layer's output and its norm */
+    struct mat grad;                     /* of the residual stream */
+    struct mat dsum, dquery;             /* [n, d]; [N*C, d] */
+    struct block_work work;
+    float *dweight;                      /* [N*C*topk]: one layer's part */
+};
+
+/* Layer number of the first layer of a group, or of the end for group == groups. */
+int decoder_train_first(const struct decoder_train *t, int group);
+/* Runs a layer; y data NULL: for its activations alone. group -1: a lower layer. */
+void decoder_train_layer_forward(struct decoder_train *t, int layer, int group, struct mat y);
+/* The rows of x at the chunks' landmarks. */
+struct mat decoder_train_landmark_rows(const struct decoder_train *t, struct mat x);
