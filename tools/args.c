@@ -227,23 +227,29 @@ int args_parse(const struct arg_program *program, int argc, char **argv, const c
 
 /* ---- help ---------------------------------------------------------------------------------------------- */
 
-/* Prints words from column `at`, wrapped at HELP_WIDTH and indented by `indent`; a newline in the text breaks the line.
- * Returns the column reached. */
+/* Up to the next space; what stands in brackets (a group of a synopsis, a default) is kept on one line. */
+static int word_length(const char *text) {
+    if (text[0] == '[' || strncmp(text, "(default: ", 10) == 0) {
+        const char *end = strchr(text, text[0] == '[' ? ']' : ')');
+        if (end && end - text < HELP_WIDTH / 2) return (int)(end - text) + 1 + (int)strcspn(end + 1, " \n");
+    }
+    return (int)strcspn(text, " \n");
+}
+
+/* Prints words from column `at`, wrapped at HELP_WIDTH and indented by `indent`. A newline is a space like any other,
+ * an empty line begins a new paragraph. Returns the column reached. */
 static int print_wrapped(FILE *out, const char *text, int at, int indent) {
     bool line_begins = true;
     while (*text) {
-        if (*text == '\n') {
-            fprintf(out, "\n%*s", indent, "");
+        int blanks = (int)strspn(text, " \n");
+        if (blanks > 1 && memchr(text, '\n', (size_t)blanks) != memrchr(text, '\n', (size_t)blanks)) {
+            fprintf(out, "\n\n%*s", indent, "");
             at = indent;
             line_begins = true;
-            text++;
-            continue;
         }
-        if (*text == ' ') {
-            text++;
-            continue;
-        }
-        int length = (int)strcspn(text, " \n");
+        text += blanks;
+        if (!*text) break;
+        int length = word_length(text);
         if (!line_begins && at + 1 + length > HELP_WIDTH) {
             fprintf(out, "\n%*s", indent, "");
             at = indent;

@@ -16,13 +16,13 @@ struct arg_option {
     enum arg_kind kind;
     void *value;                         /* bool, const char *, struct arg_strings, int64_t, double, uint64_t; holds the default */
     const char *placeholder;             /* "N", "DIR", "auto|jsonl|txt" */
-    const char *help;                    /* one line or more; the default is appended where there is one */
+    const char *help;                    /* the default is appended where there is one */
     double min, max;                     /* numbers; both 0: no limits */
 };
 struct arg_program {
     const char *name;                    /* "drt-index build" */
     const char *synopsis;                /* "CORPUS... --out STORE [options]" */
-    const char *about;                   /* what it does, a paragraph */
+    const char *about;                   /* what it does; an empty line begins a paragraph */
     const char *examples;                /* shown at the end of --help; may be NULL */
     const struct arg_option *options; int n_options;
     int min_operands, max_operands;      /* max < 0: any number */

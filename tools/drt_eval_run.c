@@ -70,8 +70,11 @@ static enum status run_file(struct eval_run *r, int file, enum reader_format for
     const struct eval_options *o = r->options;
     struct eval_file *f = &r->result->files[file];
     struct reader *reader = NULL;
-    const struct reader_config config = {
-        .inputs = &f->path, .n_inputs = 1, .format = format, .text_field = o->text_field, .eod_id = o->eod_id};
+    const struct reader_config config = {.inputs = &f->path,
+                                         .n_inputs = 1,
+                                         .format = format,
+                                         .text_field = o->text_field,
+                                         .eod_id = o->eod_id == -1 ? r->engine->model.config.eos_id : o->eod_id};
     TRY(reader_open(&reader, &config));
     enum status status = STATUS_OK;
     while (status == STATUS_OK && (!o->max_documents || f->documents < o->max_documents) &&

@@ -10,7 +10,7 @@ struct command {
 static const struct command commands[] = {
     {"build", "make a store from a corpus", drt_index_build},
     {"add", "put more documents into a store", drt_index_add},
-    {"search", "find the chunks that the model would retrieve for a text", drt_index_search},
+    {"search", "find the chunks that the model would retrieve behind a text", drt_index_search},
     {"stats", "show what a store holds", drt_index_stats},
     {"verify", "look for missing, short or damaged files", drt_index_verify},
     {"repair", "make again what can be derived, remove rubbish", drt_index_repair},
@@ -20,21 +20,20 @@ static const struct command commands[] = {
 };
 
 static void print_help(FILE *out) {
-    fputs("drt-index -- chunk stores for retrieval language models\n\n"
-          "A store holds a corpus cut into chunks, one landmark vector for each, and an index over the vectors. It is "
-          "one\n"
+    fputs("Usage: drt-index COMMAND ...\n\n"
+          "Makes chunk stores for retrieval language models, searches them and looks after them. A store holds\n"
+          "a corpus cut into chunks, one landmark vector for each, and an index over the vectors. It is one\n"
           "folder. One process may write to it while any number read.\n\n"
-          "usage: drt-index COMMAND [options]      (drt-index COMMAND --help shows a command's options)\n\n",
+          "Commands:\n",
           out);
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
         fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].what);
-    fputs("\nexamples:\n"
+    fputs("\nExamples:\n"
           "  drt-index build corpus/ more.jsonl.zst --out store\n"
           "  drt-index search \"how are page tables locked\" --store store\n"
           "  drt-index verify --store store --deep\n\n"
-          "Results go to standard output; progress and errors to standard error. Exit code: 0 done, 1 failed (or "
-          "stopped, or\n"
-          "problems found), 2 wrong usage.\n",
+          "Results go to standard output, progress and errors to standard error. Exit code: 0 done, 1 failed\n"
+          "(or stopped, or problems found), 2 wrong usage. drt-index COMMAND --help says more.\n",
           out);
 }
 

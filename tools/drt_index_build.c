@@ -116,18 +116,19 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
          append ? "the store to add to" : "the store's folder, made when missing", 0, 0},
         {"model", ARG_STRING, &o.model, "DIR", "model folder (default: the bundled seed-25m)", 0, 0},
         {"index", ARG_STRING, &o.index, "auto|exact|FACTORY",
-         append ? "as in build; auto keeps the store's own (default auto)"
-                : "auto picks by size; or a FAISS factory string such as IVF4096,SQ8 (default auto)",
+         append ? "as in build; auto keeps the store's own (default: auto)"
+                : "auto: none (exact search) for a small store, else an IVF by size; or a FAISS factory string such as "
+                  "IVF4096,SQ8 (default: auto)",
          0, 0},
         {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory that the run may use, model included", 0, 0},
         {"format", ARG_STRING, &o.format, "auto|jsonl|txt|u16|u32|megatron",
-         "of the corpus (default auto: by name, then by content)", 0, 0},
+         "format of the corpus; auto: by name, then by content (default: auto)", 0, 0},
         {"text-field", ARG_STRING, &o.text_field, "NAME", "jsonl: the member that holds the text", 0, 0},
         {"eod-id", ARG_INT, &o.eod_id, "N",
          "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none", -2, 4294967295.0},
         {"shard-chunks", ARG_INT, &o.shard_chunks, "N",
          "a shard is sealed at the first document end behind so many chunks", 1, 1e9},
-        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor", 0, 1024},
+        {"threads", ARG_INT, &o.threads, "N", "threads to use; 0: one for each processor", 0, 1024},
         {"restart", ARG_FLAG, &o.restart, NULL, "drop what an unfinished run has done instead of resuming it", 0, 0},
         {"json", ARG_FLAG, &o.json, NULL, "report as one line of JSON", 0, 0},
     };
@@ -135,13 +136,13 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
         .name = append ? "drt-index add" : "drt-index build",
         .synopsis = append ? "CORPUS... --store STORE [options]" : "CORPUS... --out STORE [options]",
         .about = "Reads documents, cuts them into chunks, encodes each chunk into a landmark vector, and publishes all "
-                 "of it at once.\n"
+                 "of it at once.\n\n"
                  "CORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz), folders of text "
-                 "files, raw u16 or\n"
+                 "files, raw u16 or "
                  "u32 token files, Megatron .bin/.idx. Documents that were seen before, byte for byte, are skipped and "
-                 "counted.\n"
+                 "counted.\n\n"
                  "A run that was stopped (Ctrl-C, SIGTERM) or killed goes on where it was when the same command is run "
-                 "again;\n"
+                 "again; "
                  "nothing of it is visible to readers before it is complete.",
         .examples = append ? "  drt-index add new.jsonl --store store\n"
                            : "  drt-index build corpus/ --out store\n"

@@ -73,7 +73,8 @@ int drt_index_export(int argc, char **argv, const char **operands) {
     int64_t first = 0, count = -1;
     const struct arg_option options[] = {
         {"store", ARG_STRING, &dir, "STORE", "the store's folder", 0, 0},
-        {"landmarks", ARG_STRING, &landmarks, "hash|values|none", "hash: XXH3-64 of the stored row as float32", 0, 0},
+        {"landmarks", ARG_STRING, &landmarks, "hash|values|none",
+         "what to print of landmarks; hash: XXH3-64 of the stored row as float32", 0, 0},
         {"first", ARG_INT, &first, "ID", "the first chunk", 0, 1e18},
         {"count", ARG_INT, &count, "N", "how many chunks; -1: to the end", -1, 1e18},
     };
@@ -81,7 +82,7 @@ int drt_index_export(int argc, char **argv, const char **operands) {
         .name = "drt-index export",
         .synopsis = "--store STORE [options]",
         .about = "Prints one JSON object for each chunk of the newest generation: its place in its document and "
-                 "source, its token\n"
+                 "source, its token "
                  "ids, and its landmark. Two stores with equal output (but for sources) hold the same.",
         .options = options,
         .n_options = ARRAY_LEN(options),

@@ -79,23 +79,24 @@ int drt_index_recall(int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {"store", ARG_STRING, &o.store, "STORE", "the store's folder", 0, 0},
         {"k", ARG_INT, &o.k, "N", "hits compared", 1, 10000},
-        {"queries", ARG_INT, &o.queries, "N", "how many", 1, 1e6},
-        {"nprobe", ARG_STRING, &o.nprobe, "N,N,...", "a line for each; 0: the index's default", 0, 0},
+        {"queries", ARG_INT, &o.queries, "N", "how many queries to measure", 1, 1e6},
+        {"nprobe", ARG_STRING, &o.nprobe, "N,N,...",
+         "IVF lists to visit, a line of figures for each; 0: the index's default", 0, 0},
         {"exclude", ARG_STRING, &o.exclude, "doc|window=N|none",
          "chunks of the query's own document that may not be found", 0, 0},
-        {"seed", ARG_INT, &o.seed, "N", "of the choice of queries", 0, 9e18},
-        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor", 0, 1024},
+        {"seed", ARG_INT, &o.seed, "N", "seed of the random choice of queries", 0, 9e18},
+        {"threads", ARG_INT, &o.threads, "N", "threads to use; 0: one for each processor", 0, 1024},
         {"json", ARG_FLAG, &o.json, NULL, "one JSON object a line", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-index recall",
         .synopsis = "--store STORE [options]",
         .about = "Compares the index with exact search. The queries are the landmarks of randomly chosen stored "
-                 "chunks, without\n"
+                 "chunks, without "
                  "their own document (see --exclude); a decoder's queries may be spread differently. Columns: the "
-                 "share of the exact\n"
+                 "share of the exact "
                  "k hits that the index finds; the share of their softmax weight that it keeps (what the model feels); "
-                 "the mean score\n"
+                 "the mean score "
                  "lost at a rank; milliseconds a query, one query a call.",
         .examples = "  drt-index recall --store store --k 8 --nprobe 1,4,16,64\n",
         .options = options,

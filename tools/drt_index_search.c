@@ -146,18 +146,18 @@ int drt_index_search(int argc, char **argv, const char **operands) {
          "what must not be found of the document that the query was taken from: all of it, chunks at most N away from "
          "--from-chunk, or nothing (default: doc, where that document is named)",
          0, 0},
-        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor", 0, 1024},
+        {"threads", ARG_INT, &o.threads, "N", "threads to use; 0: one for each processor", 0, 1024},
         {"json", ARG_FLAG, &o.json, NULL, "one JSON object a line", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-index search",
         .synopsis = "TEXT|--from-chunk ID --store STORE [options]",
         .about = "Prints the chunks that the model would retrieve behind TEXT. The query is the one that generation "
-                 "uses: TEXT runs\n"
+                 "uses: TEXT runs "
                  "through the decoder, whose state at the landmark behind the last chunk (normed) is the query vector. "
-                 "TEXT's last\n"
+                 "TEXT's last "
                  "whole chunks count, at most 8; a TEXT shorter than one chunk is repeated in front of itself until it "
-                 "fills one.\n"
+                 "fills one. "
                  "Scores are query . landmark / sqrt(dimensions), computed exactly; they may be negative.",
         .examples = "  drt-index search \"The treaty was signed in\" --store store --k 3\n"
                     "  drt-index search --from-chunk 1234 --exclude window=4 --store store\n",

@@ -45,7 +45,7 @@ int drt_index_verify(int argc, char **argv, const char **operands) {
         .synopsis = "--store STORE [--deep]",
         .about =
             "Compares the store's files with its catalog: names, sizes, ranges of ids; with --deep every byte. Prints "
-            "one line\n"
+            "one line "
             "for each problem, with the file's name and what helps. Exit code 1 when there is any. Changes nothing.",
         .options = options,
         .n_options = ARRAY_LEN(options),
@@ -71,16 +71,17 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
     uint64_t max_ram = 4ull << 30;
     const struct arg_option options[] = {
         {"store", ARG_STRING, &dir, "STORE", "the store's folder", 0, 0},
-        {"index", ARG_STRING, &index, "auto|exact|FACTORY", "of a rebuilt index; auto keeps the store's own", 0, 0},
+        {"index", ARG_STRING, &index, "auto|exact|FACTORY", "kind of a rebuilt index; auto keeps the store's own", 0,
+         0},
         {"max-ram", ARG_BYTES, &max_ram, "SIZE", "memory for rebuilding the index", 0, 0},
-        {"threads", ARG_INT, &threads, "N", "0: one for each processor", 0, 1024},
+        {"threads", ARG_INT, &threads, "N", "threads to use; 0: one for each processor", 0, 1024},
         {"json", ARG_FLAG, &json, NULL, "one JSON object for each problem that is left", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-index repair",
         .synopsis = "--store STORE [options]",
         .about = "Rebuilds what is derived from the rest (index, template, table of document hashes), removes files "
-                 "that no record\n"
+                 "that no record "
                  "names, and prints what cannot be made good: damaged tokens or landmarks must be built again. Exit "
                  "code 1 then.",
         .options = options,

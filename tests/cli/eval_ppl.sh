@@ -91,6 +91,7 @@ out_has "scored     300 tokens"
 expect 0 "$EVAL" --help
 out_has "ppl"
 expect 0 "$EVAL" ppl --help
+help_is_smooth
 out_has "(default: 4032)"
 expect 2 "$EVAL"
 expect_usage "unknown command 'pll'" "$EVAL" pll

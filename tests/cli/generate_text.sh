@@ -49,6 +49,7 @@ printf 'a\377\376b' >"$TMP/bytes"
 gen --prompt-file "$TMP/bytes" --max-tokens 5
 
 expect 0 "$GENERATE" --help
+help_is_smooth
 out_has "(default: 0.95)"
 expect_usage "did you mean --prompt?" "$GENERATE" --promt x
 expect_usage "only one of" "$GENERATE" --prompt a --prompt-file b

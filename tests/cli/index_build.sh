@@ -107,12 +107,14 @@ expect 0 "$INDEX" verify --store "$TMP/store" --deep
 
 # Help of the program and of every command; usage errors.
 expect 0 "$INDEX" --help
+help_is_smooth
 for command in build add search stats verify repair recall export doctor; do
     out_has "  $command"
 done
 for command in build add search stats verify repair recall export doctor; do
     expect 0 "$INDEX" "$command" --help
     out_has "drt-index $command"
+    help_is_smooth
 done
 expect 0 "$INDEX" search --help
 out_has "repeated in front of itself"

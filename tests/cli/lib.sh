@@ -64,3 +64,13 @@ err_lacks() { ! grep -qF -- "$1" "$ERR" || die "stderr has \"$1\""; }
 same() { [ "$1" = "$2" ] || die "${3:-values differ}: \"$1\" against \"$2\""; }
 # json_int FILE KEY: the integer of a key in one line of our JSON (for flat objects).
 json_int() { sed -n 's/.*"'"$2"'":[ ]*\(-\{0,1\}[0-9][0-9]*\).*/\1/p' "$1" | head -n 1; }
+# help_is_smooth: the help text in $OUT is wrapped at 100 columns, and no line of its prose ends before it must.
+help_is_smooth() {
+    awk '
+        length > 100 { print "longer than 100: " $0; bad = 1 }
+        prose && prev != "" && $0 != "" && length(prev) + 1 + length($1) <= 100 { print "ends early: " prev; bad = 1 }
+        /^(Options|Commands|Examples|[A-Z][a-z ]*):$/ { prose = 0 }
+        /^Usage/ { prose = 1 }
+        { prev = /^Usage/ || /^       / ? "" : $0 }
+        END { exit bad }' "$OUT" || die "the help text is rough"
+}

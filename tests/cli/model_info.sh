@@ -7,6 +7,7 @@ expect_usage "unknown command 'inof'" "$MODEL" inof
 expect 2 "$MODEL"
 for command in info init convert; do
     expect 0 "$MODEL" $command --help
+    help_is_smooth
     out_has "Usage: drt-model $command"
 done
 expect_usage "did you mean --config?" "$MODEL" init --confg x

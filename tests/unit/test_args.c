@@ -17,13 +17,19 @@ static const struct arg_option options[] = {
     {"corpus-retrieval", ARG_FLAG, &got.flag, NULL, "retrieve from the store", 0, 0},
     {"text", ARG_STRING, &got.text, "TEXT", "what to say", 0, 0},
     {"stop", ARG_STRINGS, &got.many, "STR", "where to stop", 0, 0},
-    {"max-tokens", ARG_INT, &got.whole, "N", "how much, in so many words that the line must be wrapped somewhere here",
+    {"max-tokens", ARG_INT, &got.whole, "N", "how much, in so many words that the line must be wrapped somewhere\nhere",
      1, 100},
     {"temperature", ARG_DOUBLE, &got.real, "T", "how hot", 0, INFINITY},
     {"max-ram", ARG_BYTES, &got.bytes, "SIZE", "how large", 0, 0},
 };
-static const struct arg_program program = {
-    "drt-test go", "FILE... [options]", "Does things.", "  drt-test go a b\n", options, ARRAY_LEN(options), 0, 2};
+static const struct arg_program program = {"drt-test go",
+                                           "FILE... [options]",
+                                           "Does\nthings.\n\nAnd others.",
+                                           "  drt-test go a b\n",
+                                           options,
+                                           ARRAY_LEN(options),
+                                           0,
+                                           2};
 
 static char captured[8192];
 static const char *operands[64];
@@ -138,7 +144,8 @@ static void test_refusals(void) {
 
 static void test_help(void) {
     CHECK_EQ(PARSE("--max-tokens", "50", "--help"), 0);
-    CHECK(strstr(captured, "Usage: drt-test go FILE... [options]\n\nDoes things.\n\nThings:\n"));
+    CHECK(strstr(captured, "Usage: drt-test go FILE... [options]\n\nDoes things.\n\nAnd others.\n\nThings:\n"));
+    CHECK(strstr(captured, " here\n") || strstr(captured, " here (default")); /* a newline in mid-sentence is a space */
     CHECK(strstr(captured, "(default: 7)")); /* the default, not the 50 of this command line */
     CHECK(strstr(captured, "(default: 8G)"));
     CHECK(strstr(captured, "(default: 0.5)"));
