@@ -69,7 +69,8 @@ static enum status allocate(struct decoder_train *t) {
     t->layers = layers;
     struct carve count = {0};
     carve_all(t, &count);
-    TRY(device_allocate(t->dev, &t->memory, count.used));
+    t->bytes = count.used;
+    TRY(device_allocate(t->dev, &t->memory, t->bytes));
     struct carve memory = {.base = t->memory};
     carve_all(t, &memory);
     return STATUS_OK;
@@ -106,6 +107,10 @@ void decoder_train_free(struct decoder_train *t) {
     memory_free(t->w.layers);
     memory_free(t->g.layers);
     memory_free(t);
+}
+
+size_t decoder_train_bytes(const struct decoder_train *t) {
+    return t->bytes;
 }
 
 int64_t decoder_train_rows(const struct decoder_train *t) {

@@ -24,6 +24,7 @@ enum status decoder_train_create(struct decoder_train **out, struct device *dev,
                                  const struct weights *weights, const struct weights *gradients, int sequences, int64_t chunks,
                                  bool recompute);
 void decoder_train_free(struct decoder_train *t);         /* NULL is fine */
+size_t decoder_train_bytes(const struct decoder_train *t);    /* of device memory */
 int64_t decoder_train_rows(const struct decoder_train *t);
 
 /* ids [n], memory of the device, borrowed until the step ends. Gives the last lower layer's output [n, d], borrowed

@@ -27,6 +27,7 @@ struct decoder_train {
     int ready;                           /* the layer whose activations lie in the shared room (recompute) */
     const int32_t *ids;
     void *memory;
+    size_t bytes;
     struct decoder_train_layer *layers;
     struct decoder_train_group groups[MODEL_GROUPS_MAX];
     struct mat out, final, final_rstd;   /* the last layer's output and its norm */

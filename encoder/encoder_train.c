@@ -26,6 +26,7 @@ struct encoder_train {
     const int32_t *ids; /* of the last forward, or NULL */
     struct mat input;   /* embedded ids, or the borrowed hidden rows */
     void *memory;
+    size_t bytes;
     /* For max_chunks; a step's are the first rows of them. */
     struct block_kept *layers;
     struct mat embedded, prenorm_rstd, out, norm_rstd, states, kv, landmarks, dkv, dstates, dlandmarks;
@@ -85,7 +86,8 @@ static enum status allocate(struct encoder_train *t) {
     t->layers = layers;
     struct carve count = {0};
     carve_all(t, &count);
-    TRY(device_allocate(t->dev, &t->memory, count.used));
+    t->bytes = count.used;
+    TRY(device_allocate(t->dev, &t->memory, t->bytes));
     struct carve memory = {.base = t->memory};
     carve_all(t, &memory);
     return STATUS_OK;
@@ -120,6 +122,10 @@ void encoder_train_free(struct encoder_train *t) {
     memory_free(t->w.layers);
     memory_free(t->g.layers);
     memory_free(t);
+}
+
+size_t encoder_train_bytes(const struct encoder_train *t) {
+    return t->bytes;
 }
 
 /* The first rows of m that this step's chunks fill. */

@@ -10,4 +10,5 @@ struct batch {
     const int32_t *targets;              /* [n]: the next real id; -1 at landmarks, at a sequence's end, and where nothing is scored */
     const int32_t (*documents)[2];       /* [N*C]: first and last document that the chunk's ids belong to */
     int64_t scored;                      /* targets >= 0 */
+    const int32_t *mask;                 /* [n]: where != 0 the encoder reads mask_id, instead of a drawn mask; NULL: drawn */
 };

@@ -1,0 +1,96 @@
+/* step_internal.h -- what the files of a training step share.
+ *
+ * step.c makes it and runs the micro-batches, step_batch.c brings a batch onto the device and draws the mask,
+ * step_choice.c chooses neighbours and takes their weights' gradient back, step_losses.c has the two losses beside the
+ * next token's. */
+#pragma once
+#include "decoder/decoder_train.h"
+#include "encoder/encoder_train.h"
+#include "kernels/carve.h"
+#include "kernels/ops.h"
+#include "train/corpus_pool.h"
+#include "train/step.h"
+
+/* What the queries of one group chose, in one step.
+ *
+ * Block s*C + c of decoder_train_group reads what landmark c-1 of the same sequence chose, and that is choice row
+ * s*C + c - 1. So slot and weight hold one row more than there are queries, row r of the choice in row r + 1, and block b
+ * reads row b as it lies. A sequence's last landmark serves nobody: its choice is kept empty, and so row (s+1)*C is the
+ * nothing that the next sequence's chunk 0 reads; row 0 is empty for ever. dweight comes back by block: row b + 1. */
+struct step_choice {
+    int64_t *index;                      /* [Q*K] */
+    int32_t *slot;                       /* [(Q+1)*K] */
+    float *score, *weight, *dweight;     /* [Q*K], [(Q+1)*K], [(Q+1)*K] */
+    struct mat query;                    /* of the towers, [Q, d] */
+    struct mat dquery, dquery_cut;       /* [Q, d] float32; cut: data NULL unless cut_query */
+    float *contrast_nll, *contrast_hit;  /* [Q] */
+};
+
+/* Who may choose what, for each query; made once, for a batch has always the same shape. */
+struct step_visible {
+    int32_t *own_begin, *own_end, *sequence_end, *none;                        /* [Q] */
+    int32_t *batch_end, *candidates_begin, *candidates_end;                    /* other ranges by pool */
+    int32_t (*document_of)[2], (*barred)[2];                                   /* [chunks of the encoder], [Q] */
+};
+
+/* The rows whose encoder ids are masked, of one micro-batch. */
+struct step_masked { int64_t count; int32_t *rows, *targets; struct mat x, dx; float *nll; };
+
+/* Sums over a step's micro-batches; on the host. */
+struct step_sums { double nll, mlm, contrast, hits; int64_t scored, masked, pairs; };
+
+struct step {
+    struct device *dev;
+    struct model_config model;
+    struct step_config config;
+    struct optimizer *optimizer;
+    struct decoder_train *decoder;
+    struct encoder_train *encoder;       /* NULL: nothing asks for it */
+    struct corpus_pool *corpus;
+    int64_t rows, queries, positions, max_chunks;         /* n, Q = N*C, S, the encoder's */
+    void *memory;                        /* all below, on the device */
+    size_t bytes;
+    int32_t *ids, *targets, *encoder_ids;
+    float *nll;
+    int64_t *row_begin;                  /* [Q+1] */
+    struct step_visible visible;
+    struct step_choice choices[MODEL_GROUPS_MAX];
+    int32_t *inverse_begin, *inverse_place;
+    int32_t *contrast_targets, *contrast_excluded;
+    struct step_masked masked;
+    int32_t *host_ids;                   /* [4n]: room for uploads */
+    float *host_floats;                  /* [n]: for downloads */
+};
+
+/* What is done with one micro-batch. */
+struct step_task {
+    const struct batch *batch;
+    const struct step_now *now;          /* NULL: evaluation */
+    enum pool_kind pool;
+    uint64_t seed;                       /* of this micro-batch's noise */
+    int64_t first_row;                   /* of all micro-batches' rows behind one another */
+    bool encode, choose, mlm, contrast;
+    float scale, mlm_scale, contrast_scale;               /* of a row's loss */
+};
+
+static inline uint64_t step_mix(uint64_t x) {             /* SplitMix64's finalizer */
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* ---- step_batch.c */
+void step_constants_upload(struct step *s);
+/* Rows of a batch that the mask takes; the same ones that step_batch_upload masks. */
+int64_t step_masked_count(const struct step *s, const struct batch *batch, const struct step_now *now, int64_t first_row);
+void step_batch_upload(struct step *s, const struct step_task *task);
+double step_sum(struct step *s, const float *values, int64_t n);              /* of the device; waits */
+/* ---- step_choice.c */
+/* Encodes the batch, and the candidates of its queries. */
+void step_encode(struct step *s, const struct step_task *task, struct mat lower);
+void step_group_forward(struct step *s, const struct step_task *task, int group);
+void step_group_backward(struct step *s, const struct step_task *task, int group);
+/* ---- step_losses.c */
+void step_mlm(struct step *s, const struct step_task *task);
+void step_contrast(struct step *s, const struct step_task *task);
