@@ -63,6 +63,7 @@ enum status tokenizer_trainer_merge(struct tokenizer_trainer *t, const struct pr
     TRY(counter_flush(&t->counter));
     TRY(train_merges(t, progress));
     t->report.vocab = (int64_t)t->vocabulary.count;
+    t->report.merges = (int64_t)t->n_merges;
     return STATUS_OK;
 }
 
@@ -177,7 +178,6 @@ static enum status write_model(struct json_writer *w, const struct tokenizer_tra
     json_write_key(w, "merges");
     json_write_array(w);
     for (size_t i = 0; i < t->n_merges; i++) {
-        if (t->merges[i].left < 0) continue;
         json_write_array(w);
         write_spelling(w, &t->vocabulary, t->merges[i].left);
         write_spelling(w, &t->vocabulary, t->merges[i].right);

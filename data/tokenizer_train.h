@@ -4,12 +4,11 @@
  * and their order; the bytes of the file too): special tokens first, then the 256 bytes in the order of their
  * characters, then merges, most frequent pair first, the pair of lowest ids among equals. It is the same for any
  * number of threads and any order of the documents. Known differences: counts are 64 bits wide (there 32, and wrong
- * beyond 2^31), characters' classes are our utf8proc's Unicode version, and one merge that two queued candidates
- * offer at the same count is done oldest first (there in the order of a random hash).
+ * beyond 2^31), and letters, numbers and spaces are those of our utf8proc's Unicode version.
  *
  * Memory: the distinct words (pre-tokens) of the texts, not the texts. Counting takes a word's bytes and 48 bytes for
  * each, and a batch of text (8 MiB a thread); merging takes 4 bytes for each byte of the distinct words, 12 for each
- * word, at most 12 more for each byte for the lists of places, and 80 for each pair ever seen. Tens of MB for 60 MB of
+ * word, at most 12 more for each byte for the lists of places, and 80 for each pair ever seen. Some 100 MB for 50 MB of
  * English. Time of a merge grows with the lengths of the words that it changes: texts without any space or
  * punctuation are slow.
  *

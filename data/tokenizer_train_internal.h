@@ -43,7 +43,7 @@ struct vocabulary {
 };
 enum status vocabulary_create(struct vocabulary *v, const char *const *specials, int n_specials, size_t limit);
 void vocabulary_free(struct vocabulary *v);
-/* The id of left's and right's spellings together: a new one unless some token is already spelled so. */
+/* The id of left's and right's spellings together: a new one unless a special token is spelled so. */
 enum status vocabulary_join(struct vocabulary *v, int32_t left, int32_t right, int32_t *id);
 
 /* tokenizer_train_pairs.c: pairs of ids by number, and the queue of merges to come. */
@@ -51,21 +51,20 @@ struct pair {
     uint64_t key;                            /* bpe_pair */
     int64_t count;
     uint32_t step, fresh;                    /* fresh: its number among the step's new pairs, while step is the one in hand */
-    uint32_t merged;                         /* its last merge's number + 1; 0: none */
 };
 struct pair_table { struct pair *items; size_t count, capacity; uint32_t *slots; size_t mask; };
 enum status pair_table_find(struct pair_table *p, uint64_t key, uint32_t *number);   /* added with count 0 when new */
 void pair_table_free(struct pair_table *p);
 
 /* A pair, its count when it was queued, and the words in which that step made it. */
-struct candidate { uint64_t count, key, at; uint32_t n, step; };
+struct candidate { uint64_t count, key, at; uint32_t n; };
 struct queue { struct candidate *items; size_t count, capacity; };
 enum status queue_push(struct queue *q, const struct candidate *c);
 void queue_pop(struct queue *q);                           /* the first */
 void queue_lower(struct queue *q, uint64_t count);         /* the first has another count: it finds its new place */
 void queue_free(struct queue *q);
 
-/* tokenizer_train_merge.c. left < 0: a later merge of the same pair took its place. */
+/* tokenizer_train_merge.c */
 struct trained_merge { int32_t left, right; };
 struct tokenizer_trainer {
     struct counter counter;

@@ -5,15 +5,15 @@
  * and notes how the counts of the neighbouring pairs change. Pairs that a merge makes are queued with their words; a
  * count that fell since is seen when its candidate comes first, which then goes back with the true count.
  *
- * Two habits of the reference decide about equal merges, and are kept. The count of a merged pair is not set to zero:
- * when another spelling of one of its halves makes the pair again, it counts as often as before and more. And a pair
- * may then be merged twice: its rank is that of the last time. */
+ * A pair comes into the queue once. Inside a span that ends up as one token merges go as if the span stood alone, so a
+ * spelling is always made by the same merge; a pair is then made when the younger of its halves is, and never again
+ * after its own merge, which takes every place where it stands. */
 #include "base/memory.h"
 #include "data/tokenizer_train_internal.h"
 #include <string.h>
 
 enum { LENGTH, COUNT, SYMBOLS = COUNT + 2 }; /* of a record, in int32; the count has 64 bits */
-enum { BYTE_PAIRS = 1 << 16, AHEAD = 12, STEPS_A_REPORT = 64 };
+enum { AHEAD = 12, STEPS_A_REPORT = 64 };
 
 /* Numbers of a neighbour's pairs, looked up once a step. */
 struct near {
@@ -114,7 +114,7 @@ static enum status queue_fresh(struct merging *m) {
             f->at = UINT64_MAX;
             continue;
         }
-        struct candidate c = {(uint64_t)p->count, p->key, f->at, f->n, m->step};
+        struct candidate c = {(uint64_t)p->count, p->key, f->at, f->n};
         TRY(queue_push(&m->queue, &c));
         m->n_places += f->n;
     }
@@ -197,30 +197,16 @@ static enum status merge_in_word(struct merging *m, uint32_t place) {
     return STATUS_OK;
 }
 
-/* Remembers the merge; its place among the merges is that of the last time. */
-static enum status add_merge(struct merging *m, uint64_t key) {
-    struct tokenizer_trainer *t = m->t;
-    uint32_t number;
-    TRY(pair_table_find(&m->pairs, key, &number));
-    struct pair *p = &m->pairs.items[number];
-    if (p->merged > 0) {
-        t->merges[p->merged - 1].left = -1;
-        t->report.merges--;
-    }
-    TRY(memory_grow((void **)&t->merges, &t->merges_capacity, t->n_merges + 1, sizeof *t->merges));
-    t->merges[t->n_merges++] = (struct trained_merge){m->left, m->right};
-    p->merged = (uint32_t)t->n_merges;
-    t->report.merges++;
-    return vocabulary_join(&t->vocabulary, m->left, m->right, &m->made);
-}
-
 static enum status merge_first(struct merging *m) {
+    struct tokenizer_trainer *t = m->t;
     struct candidate c = m->queue.items[0];
     queue_pop(&m->queue);
     m->step++;
     m->left = (int32_t)(c.key >> 32);
     m->right = (int32_t)(uint32_t)c.key;
-    TRY(add_merge(m, c.key));
+    TRY(vocabulary_join(&t->vocabulary, m->left, m->right, &m->made));
+    TRY(memory_grow((void **)&t->merges, &t->merges_capacity, t->n_merges + 1, sizeof *t->merges));
+    t->merges[t->n_merges++] = (struct trained_merge){m->left, m->right};
     for (uint32_t i = 0; i < c.n; i++) {
         if (i + AHEAD < c.n) __builtin_prefetch(m->records + m->places[c.at + i + AHEAD]);
         TRY(merge_in_word(m, m->places[c.at + i]));

@@ -46,12 +46,11 @@ void pair_table_free(struct pair_table *p) {
 
 /* ---- the queue: a heap of four ways, the next merge first ------------------------------------------------------- */
 
-/* The most frequent pair, of equals the one of lowest ids, of its candidates the oldest: no two are equal, so the order
- * of merges depends on nothing else. */
+/* The most frequent pair, of equals the one of lowest ids. A pair is queued once, so no two candidates are equal, and
+ * the order of merges depends on nothing else. */
 static bool comes_before(const struct candidate *a, const struct candidate *b) {
     if (a->count != b->count) return a->count > b->count;
-    if (a->key != b->key) return a->key < b->key;
-    return a->step < b->step;
+    return a->key < b->key;
 }
 
 enum status queue_push(struct queue *q, const struct candidate *c) {

@@ -1,5 +1,6 @@
 /* tokenizer_train_vocabulary.c -- the tokens of a tokenizer in the making, spelled in the characters that stand for
- * bytes. Two merges may spell the same token (ab+c, a+bc): it then has one id, as in the reference. */
+ * bytes. A special token may be spelled like a byte or a merge ("a", "th"): then it is that token, as in the reference.
+ */
 #include "base/memory.h"
 #include "data/tokenizer_train_internal.h"
 #include "data/utf8.h"
