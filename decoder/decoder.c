@@ -12,24 +12,25 @@
 /* The released model builds these norms with its class default, whatever rms_norm_eps says (model.md §4.1). */
 static const float QUERY_NORM_EPS = 1e-5F;
 
-enum { DEFAULT_CHUNKS = 16, DEFAULT_TOKENS = 1024 };
+enum { DEFAULT_CHUNKS = 16, DEFAULT_TOKENS = 1024, LOGIT_ROWS = 64 };
 
-static enum status create_mat(struct decoder *d, struct mat *out, int64_t rows, int64_t cols) {
+enum status decoder_create_mat(struct decoder *d, struct mat *out, enum dtype type, int64_t rows, int64_t cols) {
     void *memory;
-    TRY(device_allocate(d->dev, &memory, (size_t)rows * (size_t)cols * sizeof(float)));
-    *out = mat_f32(memory, rows, cols);
+    TRY(device_allocate(d->dev, &memory, (size_t)rows * (size_t)cols * (size_t)dtype_bytes(type)));
+    *out = mat_dense(memory, type, rows, cols);
     return STATUS_OK;
 }
 
 static enum status create_scratch(struct decoder *d) {
     struct decoder_scratch *s = &d->scratch;
     int64_t rows = d->max_positions, cols = d->config.hidden;
-    TRY(create_mat(d, &s->x, rows + d->positions, cols));
-    TRY(create_mat(d, &s->h, rows, cols));
-    TRY(create_mat(d, &s->q, rows, cols));
-    TRY(create_mat(d, &s->sum, rows, cols));
-    TRY(create_mat(d, &s->gate_up, rows, 2 * (int64_t)d->config.ffn));
-    TRY(create_mat(d, &s->query, 2 * (d->max_chunks + 1), cols));
+    TRY(decoder_create_mat(d, &s->x, d->type, rows + d->positions, cols));
+    TRY(decoder_create_mat(d, &s->h, d->type, rows, cols));
+    TRY(decoder_create_mat(d, &s->q, d->type, rows, cols));
+    TRY(decoder_create_mat(d, &s->sum, d->type, rows, cols));
+    TRY(decoder_create_mat(d, &s->gate_up, d->type, rows, 2 * (int64_t)d->config.ffn));
+    TRY(decoder_create_mat(d, &s->query_norm, d->type, d->max_chunks + 1, cols));
+    TRY(decoder_create_mat(d, &s->query, DTYPE_F32, d->max_chunks + 1, cols));
     void *memory;
     TRY(memory_allocate(&memory, (size_t)rows, sizeof *s->ids));
     s->ids = memory;
@@ -37,25 +38,34 @@ static enum status create_scratch(struct decoder *d) {
     s->chunk_ids = memory;
     TRY(memory_allocate(&memory, (size_t)rows, sizeof *s->wanted));
     s->wanted = memory;
+    TRY(memory_allocate(&memory, (size_t)rows, sizeof *s->nll));
+    s->nll = memory;
+    TRY(device_room(d->dev, &memory, (size_t)rows * sizeof *s->ids));
+    s->ids_room = memory;
+    TRY(device_room(d->dev, &memory, (size_t)rows * sizeof *s->nll));
+    s->nll_room = memory;
+    TRY(device_room(d->dev, &memory, (size_t)d->logit_rows * (size_t)d->config.vocab_size * sizeof(float)));
+    s->logits_room = memory;
     return STATUS_OK;
 }
 
 enum status decoder_create(struct decoder **out, struct device *dev, const struct model_config *config,
-                           const struct params *params, int max_tokens) {
+                           const struct weights *weights, int max_tokens) {
     void *memory;
     TRY(memory_allocate_zero(&memory, 1, sizeof(struct decoder)));
     struct decoder *d = memory;
     d->dev = dev;
     d->config = *config;
+    d->type = weights->type;
     d->max_tokens = max_tokens > 0    ? max_tokens
                     : config->base_lm ? DEFAULT_TOKENS
                                       : (int64_t)DEFAULT_CHUNKS * config->chunk;
     d->positions = config->base_lm ? 1 : model_config_positions(config);
     d->max_chunks = config->base_lm ? 0 : d->max_tokens / config->chunk + 1;
     d->max_positions = d->max_tokens + d->max_chunks;
+    d->logit_rows = dev->shares_memory || d->max_tokens < LOGIT_ROWS ? d->max_tokens : LOGIT_ROWS;
     enum status status;
-    struct weights weights = weights_of_params(params);
-    TRY_GOTO(status, decoder_weights_find(&d->weights, config, &weights), failed);
+    TRY_GOTO(status, decoder_weights_find(&d->weights, config, weights), failed);
     TRY_GOTO(status, create_scratch(d), failed);
     *out = d;
     return STATUS_OK;
@@ -67,12 +77,16 @@ failed:
 void decoder_free(struct decoder *d) {
     if (!d) return;
     struct decoder_scratch *s = &d->scratch;
-    struct mat mats[] = {s->x, s->h, s->q, s->sum, s->gate_up, s->query};
+    struct mat mats[] = {s->x, s->h, s->q, s->sum, s->gate_up, s->query_norm, s->query};
     for (size_t i = 0; i < ARRAY_LEN(mats); i++)
         device_release(d->dev, mats[i].data);
     memory_free(s->ids);
     memory_free(s->chunk_ids);
     memory_free(s->wanted);
+    memory_free(s->nll);
+    device_release(d->dev, s->ids_room);
+    device_release(d->dev, s->nll_room);
+    device_release(d->dev, s->logits_room);
     memory_free(d->weights.layers);
     memory_free(d);
 }
@@ -102,7 +116,9 @@ static void embed(struct decoder_state *s, struct mat x, const struct decoder_pa
         assert(ids[j] < d->config.vocab_size);
         all[decoder_pass_row(d, p, j)] = ids[j];
     }
-    d->dev->ops->embed->forward(d->dev, x, d->weights.embed, all, pad);
+    int32_t *there = device_side(d->dev, all, d->scratch.ids_room);
+    device_upload(d->dev, there, all, (size_t)p->positions * sizeof *all);
+    d->dev->ops->embed->forward(d->dev, x, d->weights.embed, there, pad);
 }
 
 static struct block_scratch block_rows(struct decoder *d) {
@@ -126,18 +142,18 @@ static void self_attention(struct decoder *d, const struct block_weights *w, con
 }
 
 /* sum = x + GCA(x) for the rows from `begin` on, which the blocks cover (model.md §5.2). */
-static void fuse(struct decoder_state *s, const struct block_weights *w, struct mat x, struct gca_pool pool,
-                 const struct gca_blocks *blocks, const char *watch, int64_t first) {
+static void fuse(struct decoder_state *s, const struct block_weights *w, struct mat x, const struct decoder_fusion *f,
+                 const char *watch, int64_t first) {
     struct decoder *d = s->decoder;
     const struct ops *ops = d->dev->ops;
-    int64_t begin = blocks->row_begin[0], n = x.rows - begin;
+    int64_t begin = f->begin, n = x.rows - begin;
     struct mat h = mat_rows(d->scratch.h, 0, n), q = mat_rows(d->scratch.q, 0, x.rows);
     struct mat sum = mat_rows(d->scratch.sum, begin, n);
     ops->norm->forward(d->dev, h, decoder_no_rstd(n), mat_rows(x, begin, n), w->gca_norm, d->config.rms_eps);
     ops->matmul->forward(d->dev, mat_rows(q, begin, n), h, w->gca_q, false);
-    ops->gca->forward(d->dev, q, q, pool, *blocks, d->config.heads);
+    ops->gca->forward(d->dev, q, q, f->pool, f->blocks, d->config.heads);
     ops->matmul->forward(d->dev, sum, mat_rows(q, begin, n), w->gca_o, false);
-    if (watch && s->watch.rows) s->watch.rows(s->watch.context, watch, 0, first + begin, mat_row(sum, 0), n, sum.cols);
+    if (watch) decoder_watch_rows(s, watch, 0, first + begin, sum);
     ops->elementwise->add(d->dev, sum, sum, mat_rows(x, begin, n));
 }
 
@@ -148,13 +164,13 @@ static void lower_layers(struct decoder_state *s, struct mat x, const struct dec
         self_attention(d, w, &s->rings[i], x, p->first);
         block_mlp(d->dev, x, x, w, d->config.rms_eps, block_rows(d));
     }
-    if (s->watch.rows) s->watch.rows(s->watch.context, "lower", 0, p->first, mat_row(x, 0), x.rows, x.cols);
+    decoder_watch_rows(s, "lower", 0, p->first, x);
 }
 
 static void upper_layers(struct decoder_state *s, int group, int layer, struct mat x, const struct decoder_pass *p,
-                         struct gca_pool pool, const struct gca_blocks *blocks) {
+                         const struct decoder_fusion *f) {
     struct decoder *d = s->decoder;
-    int64_t begin = blocks->blocks > 0 ? blocks->row_begin[0] : x.rows;
+    int64_t begin = f->blocks.blocks > 0 ? f->begin : x.rows;
     struct mat plain = mat_rows(x, 0, begin), fused = mat_rows(x, begin, x.rows - begin);
     double start = decoder_clock();
     for (int i = 0; i < d->config.group_layers[group]; i++) {
@@ -164,7 +180,7 @@ static void upper_layers(struct decoder_state *s, int group, int layer, struct m
         if (plain.rows > 0) block_mlp(d->dev, plain, plain, w, d->config.rms_eps, block_rows(d));
         if (fused.rows == 0) continue;
         double before = decoder_clock();
-        fuse(s, w, x, pool, blocks, group == 0 && i == 0 ? "gca0" : NULL, p->first);
+        fuse(s, w, x, f, group == 0 && i == 0 ? "gca0" : NULL, p->first);
         double after = decoder_clock();
         s->times.fuse += after - before;
         start += after - before;
@@ -173,25 +189,30 @@ static void upper_layers(struct decoder_state *s, int group, int layer, struct m
     s->times.layers += decoder_clock() - start;
 }
 
-/* Gives the completed chunks to the retriever, and keeps the ids and lower outputs of the one in progress. */
-static enum status append(struct decoder_state *s, struct mat x, const struct decoder_pass *p, const int32_t *ids) {
+static void copy_rows(struct decoder *d, struct mat to, int64_t to_row, struct mat from, int64_t from_row, int64_t n) {
+    device_copy_rows(d->dev, mat_rows(to, to_row, n), mat_rows(from, from_row, n));
+}
+
+/* Gives the completed chunks to the retriever, and keeps the ids (and lower outputs) of the one in progress. */
+static enum status append(struct decoder_state *s, const struct decoder_pass *p, const int32_t *ids) {
     struct decoder *d = s->decoder;
-    int64_t chunk = d->config.chunk, cols = x.cols;
-    size_t row_bytes = (size_t)cols * sizeof(float);
+    int64_t chunk = d->config.chunk, kept = (p->in_chunk + p->n) % chunk;
+    int64_t fresh = kept < p->n ? kept : p->n; /* of the kept ones, those that came in this pass */
     int32_t *all = d->scratch.chunk_ids;
-    float *rows = mat_row(x, 0) - p->in_chunk * cols; /* the room in front of the pass */
+    struct mat x = d->scratch.x; /* the pass begins at row d->positions, with room in front */
+    bool hidden = s->chunk_rows.data != NULL;
     if (p->completed > 0) {
+        struct mat rows = mat_rows(x, d->positions - p->in_chunk, p->completed * d->positions);
+        if (!hidden) rows.data = NULL;
         memcpy(all, s->chunk_ids, (size_t)p->in_chunk * sizeof *all);
         memcpy(all + p->in_chunk, ids, (size_t)p->n * sizeof *all);
-        memcpy(rows, s->chunk_rows, (size_t)p->in_chunk * row_bytes);
+        if (hidden) copy_rows(d, rows, 0, s->chunk_rows, 0, p->in_chunk);
         double start = decoder_clock();
         TRY(s->retriever->append(s->retriever, p->first_chunk, all, rows, p->completed));
         s->times.retrieve += decoder_clock() - start;
     }
-    int64_t kept = (p->in_chunk + p->n) % chunk;
-    int64_t fresh = kept < p->n ? kept : p->n; /* of the kept ones, those that came in this pass */
     memcpy(s->chunk_ids + kept - fresh, ids + p->n - fresh, (size_t)fresh * sizeof *ids);
-    memcpy(s->chunk_rows + (kept - fresh) * cols, mat_row(x, p->positions - fresh), (size_t)fresh * row_bytes);
+    if (hidden) copy_rows(d, s->chunk_rows, kept - fresh, x, d->positions + p->positions - fresh, fresh);
     return STATUS_OK;
 }
 
@@ -200,24 +221,19 @@ static enum status retrieve(struct decoder_state *s, struct neighbours *found, i
     struct decoder *d = s->decoder;
     double start = decoder_clock();
     /* A view of the landmark rows alone: one in each chunk's last place. */
-    struct mat landmarks = {.data = mat_row(x, d->positions - 1 - p->in_chunk),
-                            .type = x.type,
-                            .rows = p->completed,
-                            .cols = x.cols,
-                            .stride = x.stride * d->positions};
+    struct mat landmarks = mat_rows(x, d->positions - 1 - p->in_chunk, 1);
+    landmarks.rows = p->completed;
+    landmarks.stride = x.stride * d->positions;
     struct mat query = mat_rows(d->scratch.query, 0, p->completed);
-    d->dev->ops->norm->forward(d->dev, query, decoder_no_rstd(query.rows), landmarks, d->weights.query_norm[group],
+    struct mat norm = d->config.retrieval_proj ? mat_rows(d->scratch.query_norm, 0, p->completed) : query;
+    d->dev->ops->norm->forward(d->dev, norm, decoder_no_rstd(norm.rows), landmarks, d->weights.query_norm[group],
                                QUERY_NORM_EPS);
-    if (d->config.retrieval_proj) {
-        struct mat projected = mat_rows(d->scratch.query, d->max_chunks + 1, p->completed);
-        d->dev->ops->matmul->forward(d->dev, projected, query, d->weights.query_proj[group], false);
-        query = projected;
-    }
+    if (d->config.retrieval_proj)
+        d->dev->ops->matmul->forward(d->dev, query, norm, d->weights.query_proj[group], false);
     double queried = decoder_clock();
     s->times.query += queried - start;
-    if (s->watch.rows)
-        s->watch.rows(s->watch.context, "query", group, p->first_chunk, mat_row(query, 0), query.rows, query.cols);
-    TRY(s->retriever->retrieve(s->retriever, found, group, p->first_chunk, mat_row(query, 0), p->completed));
+    decoder_watch_rows(s, "query", group, p->first_chunk, query);
+    TRY(s->retriever->retrieve(s->retriever, found, group, p->first_chunk, query, p->completed));
     assert(found->n == p->completed && found->k > 0);
     s->times.retrieve += decoder_clock() - queried;
     if (s->watch.retrieval) s->watch.retrieval(s->watch.context, group, p->first_chunk, found);
@@ -233,18 +249,17 @@ static enum status run_pass(struct decoder_state *s, const struct decoder_output
     lower_layers(s, x, p);
     s->times.layers += decoder_clock() - start;
 
-    if (s->retriever) TRY(append(s, x, p, ids));
+    if (s->retriever) TRY(append(s, p, ids));
     int layer = d->config.lower_layers;
     for (int g = 0; g < d->config.groups; g++) {
         struct neighbours found = {0};
-        struct gca_blocks blocks = {0};
-        struct gca_pool pool = {0};
+        struct decoder_fusion fusion = {0};
         if (s->retriever) {
             if (p->completed > 0) TRY(retrieve(s, &found, g, x, p));
-            TRY(decoder_blocks_lay(&blocks, &pool, s, g, p, &found));
+            TRY(decoder_blocks_lay(&fusion, s, g, p, &found));
         }
-        upper_layers(s, g, layer, x, p, pool, &blocks);
-        if (p->completed > 0 && s->retriever) TRY(decoder_force_keep(&s->force[g], &found));
+        upper_layers(s, g, layer, x, p, &fusion);
+        if (p->completed > 0 && s->retriever) TRY(decoder_force_keep(s, g, &found));
         layer += d->config.group_layers[g];
     }
     start = decoder_clock();

@@ -4,19 +4,23 @@
  * the retrieval in force. Any cut of a text into calls gives the same numbers to rounding: prefill in one call, in
  * segments, or id by id. The landmark is inserted inside, right behind the id that completes a chunk, so the next
  * retrieval is done when that call returns. Memory of a state does not grow with the text (the retriever's may).
- * One thread at a time per decoder; states of one decoder take turns. */
+ * One thread at a time per decoder; states of one decoder take turns.
+ *
+ * Any device: it computes in the weights' type (bf16 on a GPU, or float32 for parity), rings and activations in memory of
+ * the device; ids, targets, logits, nll and what a watch sees are memory of this process. */
 #pragma once
 #include "decoder/retriever.h"
 #include "kernels/device.h"
 #include "kernels/model_config.h"
-#include "kernels/params.h"
+#include "kernels/weights.h"
 
 struct decoder;
 struct decoder_state;
 
-/* max_tokens: ids worked on at once (longer calls are cut inside); 0: a default that suits the device. */
+/* weights (kernels/weights.h) are borrowed until decoder_free. max_tokens: ids worked on at once (longer calls are cut
+ * inside); 0: a default that suits the device. */
 enum status decoder_create(struct decoder **out, struct device *dev, const struct model_config *config,
-                           const struct params *params, int max_tokens);
+                           const struct weights *weights, int max_tokens);
 void decoder_free(struct decoder *d);                     /* NULL is fine */
 
 /* retriever NULL: no retrieval (GCA gives zero). Borrowed until decoder_state_free; one retriever serves one state. */
@@ -24,7 +28,8 @@ enum status decoder_state_create(struct decoder_state **out, struct decoder *d, 
 void decoder_state_free(struct decoder_state *s);         /* NULL is fine */
 int64_t decoder_state_tokens(const struct decoder_state *s);   /* real ids so far */
 
-/* What tests, traces and tools may look at while it happens; any member may be NULL. Rows are borrowed for the call. */
+/* What tests, traces and tools may look at while it happens; any member may be NULL. Rows are borrowed for the call;
+ * those of another device or type are fetched for it, which takes its time. */
 struct decoder_watch {
     void *context;
     /* "lower", "gca0", "final" [n, d] of interleaved positions first..; "query" [n, d] of chunks first.. */

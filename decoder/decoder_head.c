@@ -21,13 +21,29 @@ static void losses(struct decoder *d, const struct decoder_output *out, const in
                    int64_t offset, int64_t pass) {
     memset(out->nll + offset, 0, (size_t)pass * sizeof *out->nll);
     if (n == 0) return;
-    int32_t *targets = d->scratch.ids;       /* the pass has embedded its ids: the room is free */
-    float *nll = mat_row(d->scratch.sum, 0); /* and so is this; max_positions * hidden >= n */
+    struct decoder_scratch *s = &d->scratch;
+    int32_t *targets = s->ids; /* the pass has embedded its ids: both sides of them are free */
     for (int64_t i = 0; i < n; i++)
         targets[i] = out->targets[offset + wanted[i]];
-    d->dev->ops->loss->forward(d->dev, nll, mat_rows(d->scratch.h, 0, n), d->weights.embed, targets);
+    int32_t *targets_there = device_side(d->dev, targets, s->ids_room);
+    float *nll_there = device_side(d->dev, s->nll, s->nll_room);
+    device_upload(d->dev, targets_there, targets, (size_t)n * sizeof *targets);
+    d->dev->ops->loss->forward(d->dev, nll_there, mat_rows(s->h, 0, n), d->weights.embed, targets_there);
+    device_download(d->dev, s->nll, nll_there, (size_t)n * sizeof *s->nll);
     for (int64_t i = 0; i < n; i++)
-        out->nll[offset + wanted[i]] = nll[i];
+        out->nll[offset + wanted[i]] = s->nll[i];
+}
+
+/* Of the first n rows of h, as many at once as there is room for. */
+static void logits(struct decoder *d, float *out, int64_t n) {
+    int64_t vocab = d->config.vocab_size;
+    for (int64_t done = 0, part; done < n; done += part) {
+        part = n - done < d->logit_rows ? n - done : d->logit_rows;
+        float *here = out + done * vocab, *there = device_side(d->dev, here, d->scratch.logits_room);
+        d->dev->ops->matmul->forward(d->dev, mat_f32(there, part, vocab), mat_rows(d->scratch.h, done, part),
+                                     d->weights.embed, false);
+        device_download(d->dev, here, there, (size_t)(part * vocab) * sizeof *here);
+    }
 }
 
 void decoder_head(struct decoder_state *s, const struct decoder_output *out, const struct decoder_pass *p, struct mat x,
@@ -37,7 +53,7 @@ void decoder_head(struct decoder_state *s, const struct decoder_output *out, con
     if (s->watch.rows) {
         struct mat all = mat_rows(d->scratch.q, 0, p->positions);
         d->dev->ops->norm->forward(d->dev, all, decoder_no_rstd(all.rows), x, d->weights.final_norm, d->config.rms_eps);
-        s->watch.rows(s->watch.context, "final", 0, p->first, mat_row(all, 0), p->positions, all.cols);
+        decoder_watch_rows(s, "final", 0, p->first, all);
     }
     bool last = out->logits && !out->logits_all && offset + p->n == total;
     if (out->nll) {
@@ -51,7 +67,5 @@ void decoder_head(struct decoder_state *s, const struct decoder_output *out, con
     for (int64_t j = last ? p->n - 1 : 0; j < p->n; j++)
         wanted[n++] = j;
     norm_rows(d, p, x, wanted, n);
-    float *logits = out->logits + (last ? 0 : offset * d->config.vocab_size);
-    d->dev->ops->matmul->forward(d->dev, mat_f32(logits, n, d->config.vocab_size), mat_rows(d->scratch.h, 0, n),
-                                 d->weights.embed, false);
+    logits(d, out->logits + (last ? 0 : offset * d->config.vocab_size), n);
 }

@@ -2,7 +2,9 @@
  *
  * decoder_weights.c finds the weights, decoder_state.c holds what one text carries from call to call,
  * decoder_fuse.c lays out which rows read which retrieved chunks, decoder_head.c turns rows into logits and losses,
- * decoder.c is the loop over passes and layers. */
+ * decoder.c is the loop over passes and layers.
+ *
+ * A member called room is the device's side of the host memory beside it (kernels/device.h: device_room). */
 #pragma once
 #include "decoder/decoder.h"
 #include "kernels/block.h"
@@ -18,16 +20,25 @@ enum status decoder_weights_find(struct decoder_weights *out, const struct model
 
 /* Rows the layers of a pass work on. x has room for one chunk in front of the pass, so that the rows of a chunk which
  * began in an earlier pass can be put there and complete chunks lie in one piece. */
-struct decoder_scratch { struct mat x, h, q, sum, gate_up, query; int32_t *ids, *chunk_ids; int64_t *wanted; };
+struct decoder_scratch {
+    struct mat x, h, q, sum, gate_up;
+    struct mat query_norm, query;                         /* query: float32 */
+    int32_t *ids, *chunk_ids, *ids_room;
+    int64_t *wanted;
+    float *nll, *nll_room, *logits_room;
+};
 
 struct decoder {
     struct device *dev;
     struct model_config config;
     struct decoder_weights weights;
     struct decoder_scratch scratch;
+    enum dtype type;                                      /* of weights and activations */
     int64_t max_tokens, max_positions, max_chunks;        /* of one pass */
+    int64_t logit_rows;                                   /* made at once: all of a pass where they go straight to the caller */
     int positions;                                        /* of a chunk, its landmark counted */
 };
+enum status decoder_create_mat(struct decoder *d, struct mat *out, enum dtype type, int64_t rows, int64_t cols);
 
 /* Keys and values of the last positions: row position % rows, keys in the first half of its columns, values behind
  * them, so that one product writes both. */
@@ -36,7 +47,12 @@ struct decoder_ring { struct mat both, keys, values; };
 /* The neighbours that serve the chunk in progress: the last row of the group's last retrieval. */
 struct decoder_force { struct gca_pool pool; int32_t *slot; float *weight; int k; size_t slot_capacity, weight_capacity; };
 
-struct decoder_blocks { int64_t *row_begin; int32_t *slot; float *weight; size_t slot_capacity, weight_capacity; };
+/* row_begin, slot and weight of a group's blocks, behind one another in one piece. */
+struct decoder_blocks {
+    void *memory, *room;
+    size_t capacity, room_bytes;
+    int64_t laid;                                         /* positions of the pass for which what is in force lies there; 0: none */
+};
 
 struct decoder_state {
     struct decoder *decoder;
@@ -47,9 +63,10 @@ struct decoder_state {
     bool spent;                                           /* a retriever failed inside a call */
     struct decoder_ring *rings;                           /* one for each layer */
     int32_t *chunk_ids;                                   /* of the chunk in progress */
-    float *chunk_rows;                                    /* its lower outputs */
+    struct mat chunk_rows;                                /* its lower outputs; data NULL unless the encoder reads them */
     struct decoder_force force[MODEL_GROUPS_MAX];
-    struct decoder_blocks blocks;
+    struct decoder_blocks blocks[MODEL_GROUPS_MAX];
+    float *seen;                                          /* rows fetched for the watch; NULL where they can be looked at in place */
 };
 
 /* One stretch of ids worked on at once. Row r of the pass is position first + r. */
@@ -67,15 +84,20 @@ static inline int64_t decoder_pass_row(const struct decoder *d, const struct dec
 static inline struct mat decoder_no_rstd(int64_t rows) { return mat_f32(NULL, rows, 1); }
 
 /* Keeps the last row of `found` (n > 0) as the neighbours in force, after the blocks of this pass were laid out. */
-enum status decoder_force_keep(struct decoder_force *force, const struct neighbours *found);
+enum status decoder_force_keep(struct decoder_state *s, int group, const struct neighbours *found);
 /* Which rows of the pass read which slots: the chunk in progress by what is in force, the chunks behind it by
- * `found` (n may be 0). blocks->blocks 0: no row reads anything. */
-enum status decoder_blocks_lay(struct gca_blocks *blocks, struct gca_pool *pool, struct decoder_state *s, int group,
-                               const struct decoder_pass *p, const struct neighbours *found);
+ * `found` (n may be 0). The rows from `begin` on are covered; blocks.blocks 0: no row reads anything. */
+struct decoder_fusion { struct gca_pool pool; struct gca_blocks blocks; int64_t begin; };
+enum status decoder_blocks_lay(struct decoder_fusion *out, struct decoder_state *s, int group, const struct decoder_pass *p,
+                               const struct neighbours *found);
+void decoder_blocks_free(struct decoder_blocks *b, struct device *dev);
 
 /* Logits and losses of the pass whose ids lie at `offset` of the call's `total`. */
 void decoder_head(struct decoder_state *s, const struct decoder_output *out, const struct decoder_pass *p, struct mat x,
                   int64_t offset, int64_t total);
+
+/* Shows rows (dense) to the watch, when there is one. */
+void decoder_watch_rows(struct decoder_state *s, const char *what, int group, int64_t first, struct mat rows);
 
 static inline double decoder_clock(void) {
     struct timespec t;

@@ -6,18 +6,22 @@
 #include "decoder/decoder_internal.h"
 #include <assert.h>
 
+/* A GPU's attention reads keys in tiles of so many, which may not cross the ring's end. */
+enum { RING_TILE = 64 };
+
 static enum status create_rings(struct decoder_state *s) {
     const struct decoder *d = s->decoder;
     int layers = model_config_layers(&d->config);
     int64_t rows = d->config.window + d->max_positions, cols = d->config.hidden;
+    if (!d->dev->shares_memory) rows = (rows + RING_TILE - 1) / RING_TILE * RING_TILE;
     void *memory;
     TRY(memory_allocate_zero(&memory, (size_t)layers, sizeof *s->rings));
     s->rings = memory;
     for (int i = 0; i < layers; i++) {
-        TRY(device_allocate(d->dev, &memory, (size_t)(rows * 2 * cols) * sizeof(float)));
-        struct mat both = mat_f32(memory, rows, 2 * cols);
-        s->rings[i] =
-            (struct decoder_ring){.both = both, .keys = mat_cols(both, 0, cols), .values = mat_cols(both, cols, cols)};
+        struct decoder_ring *r = &s->rings[i];
+        TRY(decoder_create_mat(s->decoder, &r->both, d->type, rows, 2 * cols));
+        r->keys = mat_cols(r->both, 0, cols);
+        r->values = mat_cols(r->both, cols, cols);
     }
     return STATUS_OK;
 }
@@ -26,13 +30,15 @@ static enum status create_parts(struct decoder_state *s) {
     const struct decoder *d = s->decoder;
     void *memory;
     TRY(create_rings(s));
+    if (!d->dev->shares_memory) {
+        TRY(memory_allocate(&memory, (size_t)(d->max_positions * d->config.hidden), sizeof *s->seen));
+        s->seen = memory;
+    }
     if (d->config.base_lm) return STATUS_OK;
     TRY(memory_allocate(&memory, (size_t)d->config.chunk, sizeof *s->chunk_ids));
     s->chunk_ids = memory;
-    TRY(device_allocate(d->dev, &memory, (size_t)d->positions * (size_t)d->config.hidden * sizeof(float)));
-    s->chunk_rows = memory;
-    TRY(memory_allocate(&memory, (size_t)d->max_chunks + 2, sizeof *s->blocks.row_begin));
-    s->blocks.row_begin = memory;
+    if (d->config.encoder_input == ENCODER_INPUT_HIDDEN)
+        TRY(decoder_create_mat(s->decoder, &s->chunk_rows, d->type, d->positions, d->config.hidden));
     return STATUS_OK;
 }
 
@@ -59,14 +65,13 @@ void decoder_state_free(struct decoder_state *s) {
         device_release(dev, s->rings[i].both.data);
     memory_free(s->rings);
     memory_free(s->chunk_ids);
-    device_release(dev, s->chunk_rows);
+    memory_free(s->seen);
+    device_release(dev, s->chunk_rows.data);
     for (int g = 0; g < MODEL_GROUPS_MAX; g++) {
         memory_free(s->force[g].slot);
         memory_free(s->force[g].weight);
+        decoder_blocks_free(&s->blocks[g], dev);
     }
-    memory_free(s->blocks.row_begin);
-    memory_free(s->blocks.slot);
-    memory_free(s->blocks.weight);
     memory_free(s);
 }
 

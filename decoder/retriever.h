@@ -2,7 +2,10 @@
  *
  * The decoder calls append for each chunk that is complete, in order, then retrieve for each group. A retriever
  * belongs to one running text. indexer/ makes one from store + encoder + the running text's own past; train/ will
- * make one from the current batch. */
+ * make one from the current batch.
+ *
+ * What is large stays on the device: hidden, queries and the pool are its memory, hidden and pool in the weights' type,
+ * queries in float32 (a store's search downloads them). ids and the rows of struct neighbours are memory of this process. */
 #pragma once
 #include "base/status.h"
 #include "kernels/gca.h"
@@ -24,11 +27,12 @@ struct neighbours {
 };
 
 struct retriever {
-    /* Chunks first .. first+n-1 of the running text: ids [n, chunk]; hidden [n, S, d] is the last lower layer's output. */
-    enum status (*append)(struct retriever *r, int64_t first, const int32_t *ids, const float *hidden, int64_t n);
+    /* Chunks first .. first+n-1 of the running text: ids [n, chunk]; hidden [n*S, d] is the last lower layer's output, data
+     * NULL where the model's encoder reads tokens. */
+    enum status (*append)(struct retriever *r, int64_t first, const int32_t *ids, struct mat hidden, int64_t n);
     /* queries [n, d]: lmk_norms[g] (and lmk_q_proj[g]) applied, of chunks first .. first+n-1, all of them appended.
      * Query t must see own chunks strictly before t only. */
-    enum status (*retrieve)(struct retriever *r, struct neighbours *out, int group, int64_t first, const float *queries, int64_t n);
+    enum status (*retrieve)(struct retriever *r, struct neighbours *out, int group, int64_t first, struct mat queries, int64_t n);
     void (*free)(struct retriever *r);
     int64_t max_queries;                 /* of one retrieve call: the decoder cuts its passes so */
 };

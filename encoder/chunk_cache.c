@@ -27,11 +27,10 @@ struct chunk_cache {
     struct slot *slot; /* [slots + 1] */
     int32_t *table;    /* [table_size] slot number or NOBODY, linear probing */
     uint64_t table_mask;
-    float *keys, *values;      /* [slots * SLOT_ROWS, hidden] */
-    struct chunk_key *missing; /* of the get in hand, all four */
+    struct mat keys, values;   /* [slots * SLOT_ROWS, hidden], memory of the device */
+    struct chunk_key *missing; /* of the get in hand, all three */
     int32_t *missing_slot, *ids;
-    float **rows;
-    size_t missing_capacity, slot_capacity, ids_capacity, rows_capacity;
+    size_t missing_capacity, slot_capacity, ids_capacity;
     struct chunk_cache_stats stats;
 };
 
@@ -60,11 +59,13 @@ enum status chunk_cache_create(struct chunk_cache **out, struct device *dev, con
     while (size < 2 * (uint64_t)slots)
         size *= 2;
     c->table_mask = size - 1;
-    size_t bytes = (size_t)slots * SLOT_ROWS * (size_t)c->hidden * sizeof(float);
+    enum dtype type = encoder ? encoder_type(encoder) : DTYPE_F32;
+    c->keys = c->values = mat_dense(NULL, type, slots * SLOT_ROWS, c->hidden);
+    size_t bytes = (size_t)(c->keys.rows * c->keys.cols * dtype_bytes(type));
     TRY_GOTO(s, memory_allocate((void **)&c->slot, (size_t)slots + 1, sizeof *c->slot), out);
     TRY_GOTO(s, memory_allocate((void **)&c->table, size, sizeof *c->table), out);
-    TRY_GOTO(s, device_allocate(dev, (void **)&c->keys, bytes), out);
-    TRY_GOTO(s, device_allocate(dev, (void **)&c->values, bytes), out);
+    TRY_GOTO(s, device_allocate(dev, &c->keys.data, bytes), out);
+    TRY_GOTO(s, device_allocate(dev, &c->values.data, bytes), out);
     memset(c->table, 0xff, size * sizeof *c->table);
     for (int64_t i = 0; i <= slots; i++)
         c->slot[i] = (struct slot){
@@ -78,21 +79,19 @@ out:
 
 void chunk_cache_free(struct chunk_cache *c) {
     if (!c) return;
-    device_release(c->dev, c->keys);
-    device_release(c->dev, c->values);
+    device_release(c->dev, c->keys.data);
+    device_release(c->dev, c->values.data);
     memory_free(c->slot);
     memory_free(c->table);
     memory_free(c->missing);
     memory_free(c->missing_slot);
     memory_free(c->ids);
-    memory_free(c->rows);
     memory_free(c);
 }
 
 struct gca_pool chunk_cache_pool(const struct chunk_cache *c) {
-    int64_t rows = c->slots * SLOT_ROWS;
-    return (struct gca_pool){.keys = mat_f32(c->keys, rows, c->hidden),
-                             .values = mat_f32(c->values, rows, c->hidden),
+    return (struct gca_pool){.keys = c->keys,
+                             .values = c->values,
                              .slot_rows = SLOT_ROWS,
                              .live_rows = c->chunk,
                              .off_by_one = c->off_by_one};
@@ -189,15 +188,13 @@ static void release(struct chunk_cache *c, int32_t s) {
 }
 
 static enum status grow(struct chunk_cache *c, int64_t n) {
-    void *missing = c->missing, *slots = c->missing_slot, *ids = c->ids, *rows = c->rows;
+    void *missing = c->missing, *slots = c->missing_slot, *ids = c->ids;
     enum status s = memory_grow(&missing, &c->missing_capacity, (size_t)n, sizeof *c->missing);
     c->missing = missing;
     if (s == STATUS_OK) s = memory_grow(&slots, &c->slot_capacity, (size_t)n, sizeof *c->missing_slot);
     c->missing_slot = slots;
     if (s == STATUS_OK) s = memory_grow(&ids, &c->ids_capacity, (size_t)(n * c->chunk), sizeof *c->ids);
     c->ids = ids;
-    if (s == STATUS_OK) s = memory_grow(&rows, &c->rows_capacity, (size_t)(2 * n), sizeof *c->rows);
-    c->rows = rows;
     return s;
 }
 
@@ -207,12 +204,7 @@ static enum status fill(struct chunk_cache *c, int64_t n, chunk_tokens *tokens, 
     double start = now();
     TRY(tokens(context, c->ids, c->missing, n));
     double read = now();
-    for (int64_t i = 0; i < n; i++) {
-        int64_t at = (int64_t)c->missing_slot[i] * SLOT_ROWS * c->hidden;
-        c->rows[i] = c->keys + at;
-        c->rows[n + i] = c->values + at;
-    }
-    struct encoder_output out = {.keys = c->rows, .values = c->rows + n};
+    struct encoder_output out = {.keys = c->keys, .values = c->values, .slot = c->missing_slot};
     encoder_encode(c->encoder, &out, c->ids, n);
     c->stats.read_seconds += read - start;
     c->stats.encode_seconds += now() - read;

@@ -11,12 +11,14 @@
 #include <assert.h>
 #include <string.h>
 
-enum { BATCH = 8, KEY_ROWS = 64 };
+/* Chunks a worker of the CPU takes through all layers at once, and chunks that fill a GPU: there a batch's work must
+ * outweigh what lies between two batches (2048 x 64 rows are some 5 ms of an H100). */
+enum { BATCH = 8, BATCH_GPU = 2048, KEY_ROWS = 64 };
 static const float inner_eps = 1e-6f; /* of every norm inside the encoder, whatever the config says */
 
 /* What one worker needs for a batch; all rows of chunk c at c*S .. c*S+S-1. */
 struct workspace {
-    int32_t *ids;                                     /* [B*S] */
+    int32_t *ids, *room;                              /* [B*S], and the device's side of it */
     struct mat x, norm, qkv, gate_up;                 /* [B*S, d], [B*S, d], [B*S, 3d], [B*S, 2f] */
     struct mat landmark, landmark_norm, landmark_out; /* [B, d]: the shorter way of the last layer */
 };
@@ -25,10 +27,13 @@ struct encoder {
     struct device *dev;
     struct model_config config;
     struct encoder_weights weights;
+    enum dtype type;              /* of weights and activations */
     struct workspace *workspaces; /* one for each worker */
-    int workers, positions;
+    int workers, positions;       /* workers: 1 where the device's parallelism is inside of ops */
     int64_t batch;
     void *memory;        /* of the workspaces */
+    int32_t *ids;        /* of the workspaces, this process's side */
+    void *block_memory;  /* of the three behind, memory of the device */
     int64_t *block_rows; /* [B+1] 0, 1, 2 ...: each landmark reads its own chunk */
     int32_t *block_slots;
     float *block_weights;
@@ -40,7 +45,7 @@ struct job {
     struct encoder *e;
     const struct encoder_output *out;
     const int32_t *ids;
-    const float *hidden;
+    struct mat hidden; /* data NULL: ids */
 };
 
 /* Deals out one piece of memory after the other; with base NULL it only counts. */
@@ -56,63 +61,90 @@ static void *take(struct dealer *deal, size_t count, size_t size) {
 }
 
 /* Rows lie a little further apart than they are long: at strides of a large power of two (2f floats are 8 KiB in a
- * common model) the rows of a block would share few lines of the first-level cache, which costs some percent. */
-static struct mat take_rows(struct dealer *deal, int64_t rows, int64_t cols) {
-    int64_t stride = (cols + 15) / 16 * 16 + 16;
-    float *data = take(deal, (size_t)(rows * stride), sizeof(float));
-    return (struct mat){.data = data, .type = DTYPE_F32, .rows = rows, .cols = cols, .stride = stride};
+ * common model) the rows of a block would share few lines of the first-level cache, which costs some percent. A GPU
+ * has no such trouble. */
+static struct mat take_rows(struct dealer *deal, const struct encoder *e, int64_t rows, int64_t cols) {
+    int64_t stride = e->dev->shares_memory ? (cols + 15) / 16 * 16 + 16 : (cols + 7) / 8 * 8;
+    void *data = take(deal, (size_t)(rows * stride), (size_t)dtype_bytes(e->type));
+    return (struct mat){.data = data, .type = e->type, .rows = rows, .cols = cols, .stride = stride};
 }
 
 static void lay_out(struct workspace *w, const struct encoder *e, struct dealer *deal) {
     int64_t rows = e->batch * e->positions, d = e->config.hidden, f = e->config.ffn;
-    w->ids = take(deal, (size_t)rows, sizeof *w->ids);
-    w->x = take_rows(deal, rows, d);
-    w->norm = take_rows(deal, rows, d);
-    w->qkv = take_rows(deal, rows, 3 * d);
-    w->gate_up = take_rows(deal, rows, 2 * f);
-    w->landmark = take_rows(deal, e->batch, d);
-    w->landmark_norm = take_rows(deal, e->batch, d);
-    w->landmark_out = take_rows(deal, e->batch, d);
+    w->room = take(deal, (size_t)rows, sizeof *w->room);
+    w->x = take_rows(deal, e, rows, d);
+    w->norm = take_rows(deal, e, rows, d);
+    w->qkv = take_rows(deal, e, rows, 3 * d);
+    w->gate_up = take_rows(deal, e, rows, 2 * f);
+    w->landmark = take_rows(deal, e, e->batch, d);
+    w->landmark_norm = take_rows(deal, e, e->batch, d);
+    w->landmark_out = take_rows(deal, e, e->batch, d);
 }
 
 static enum status make_workspaces(struct encoder *e) {
     struct workspace none;
     struct dealer deal = {0};
+    size_t rows = (size_t)(e->batch * e->positions);
     lay_out(&none, e, &deal);
     size_t bytes = deal.used * (size_t)e->workers;
     e->bytes = bytes + e->weights.bytes;
     TRY(device_allocate(e->dev, &e->memory, bytes));
     TRY(memory_allocate_zero((void **)&e->workspaces, (size_t)e->workers, sizeof *e->workspaces));
+    if (!e->dev->shares_memory) TRY(memory_allocate((void **)&e->ids, rows * (size_t)e->workers, sizeof *e->ids));
     deal = (struct dealer){.base = e->memory};
-    for (int w = 0; w < e->workers; w++)
-        lay_out(&e->workspaces[w], e, &deal);
-
-    TRY(memory_allocate((void **)&e->block_rows, (size_t)e->batch + 1, sizeof *e->block_rows));
-    TRY(memory_allocate((void **)&e->block_slots, (size_t)e->batch, sizeof *e->block_slots));
-    TRY(memory_allocate((void **)&e->block_weights, (size_t)e->batch, sizeof *e->block_weights));
-    for (int64_t c = 0; c < e->batch; c++) {
-        e->block_rows[c] = c;
-        e->block_slots[c] = (int32_t)c;
-        e->block_weights[c] = 1.0f;
+    for (int i = 0; i < e->workers; i++) {
+        struct workspace *w = &e->workspaces[i];
+        lay_out(w, e, &deal);
+        w->ids = e->ids ? e->ids + rows * (size_t)i : w->room;
     }
-    e->block_rows[e->batch] = e->batch;
     return STATUS_OK;
 }
 
+/* Behind one another in one piece, row_begin first: it wants 8 bytes. */
+static enum status make_blocks(struct encoder *e) {
+    size_t n = (size_t)e->batch, bytes = (n + 1) * sizeof(int64_t) + n * (sizeof(int32_t) + sizeof(float));
+    unsigned char *memory;
+    TRY(memory_allocate((void **)&memory, bytes, 1));
+    int64_t *rows = (int64_t *)(void *)memory;
+    int32_t *slots = (int32_t *)(void *)(rows + n + 1);
+    float *weights = (float *)(void *)(slots + n);
+    for (size_t c = 0; c < n; c++) {
+        rows[c] = (int64_t)c;
+        slots[c] = (int32_t)c;
+        weights[c] = 1.0f;
+    }
+    rows[n] = (int64_t)n;
+    enum status s = device_allocate(e->dev, &e->block_memory, bytes);
+    if (s == STATUS_OK) {
+        device_upload(e->dev, e->block_memory, memory, bytes);
+        e->block_rows = e->block_memory;
+        e->block_slots = (int32_t *)(void *)(e->block_rows + n + 1);
+        e->block_weights = (float *)(void *)(e->block_slots + n);
+    }
+    memory_free(memory);
+    return s;
+}
+
+static int64_t batch_of(const struct encoder *e, int max_chunks) {
+    int64_t most = e->dev->shares_memory ? BATCH : BATCH_GPU;
+    int64_t each = max_chunks > 0 ? (max_chunks + e->workers - 1) / e->workers : most;
+    return each < most ? each : most;
+}
+
 enum status encoder_create(struct encoder **out, struct device *dev, const struct model_config *config,
-                           const struct params *params, int max_chunks) {
+                           const struct weights *weights, int max_chunks) {
     struct encoder *e;
     assert(!config->base_lm && config->encoder_layers > 0 && max_chunks >= 0);
     TRY(memory_allocate_zero((void **)&e, 1, sizeof *e));
     e->dev = dev;
     e->config = *config;
+    e->type = weights->type;
     e->positions = model_config_positions(config);
-    e->workers = threads_count(dev->threads);
-    e->batch = max_chunks > 0 ? (max_chunks + e->workers - 1) / e->workers : BATCH;
-    if (e->batch > BATCH) e->batch = BATCH;
-    struct weights weights = weights_of_params(params);
-    enum status s = encoder_weights_create(&e->weights, dev, config, &weights);
+    e->workers = dev->shares_memory ? threads_count(dev->threads) : 1;
+    e->batch = batch_of(e, max_chunks);
+    enum status s = encoder_weights_create(&e->weights, dev, config, weights);
     if (s == STATUS_OK) s = make_workspaces(e);
+    if (s == STATUS_OK) s = make_blocks(e);
     if (s == STATUS_OK)
         *out = e;
     else
@@ -125,14 +157,21 @@ void encoder_free(struct encoder *e) {
     encoder_weights_free(&e->weights, e->dev);
     device_release(e->dev, e->memory);
     memory_free(e->workspaces);
-    memory_free(e->block_rows);
-    memory_free(e->block_slots);
-    memory_free(e->block_weights);
+    device_release(e->dev, e->block_memory);
+    memory_free(e->ids);
     memory_free(e);
 }
 
 size_t encoder_bytes(const struct encoder *e) {
     return e->bytes;
+}
+
+enum dtype encoder_type(const struct encoder *e) {
+    return e->type;
+}
+
+int64_t encoder_batch(const struct encoder *e) {
+    return e->batch * e->workers;
 }
 
 static void multiply(struct device *dev, struct mat y, struct mat x, struct encoder_matrix w, bool accumulate) {
@@ -146,21 +185,14 @@ static void normalise(struct device *dev, struct mat y, struct mat x, struct mat
 
 /* Rows S-1, 2S-1, ...: one landmark for each chunk. */
 static struct mat landmark_rows(const struct encoder *e, struct mat m, int64_t chunks) {
-    struct mat rows = {.data = mat_row(m, e->positions - 1),
-                       .type = m.type,
-                       .rows = chunks,
-                       .cols = m.cols,
-                       .stride = m.stride * e->positions};
+    struct mat rows = mat_rows(m, e->positions - 1, 1);
+    rows.rows = chunks;
+    rows.stride = m.stride * e->positions;
     return rows;
 }
 
 static struct mat first_rows(struct mat m, int64_t rows) {
     return mat_rows(m, 0, rows);
-}
-
-static void copy_rows(struct mat to, struct mat from) {
-    for (int64_t r = 0; r < to.rows; r++)
-        memcpy(mat_row(to, r), mat_row(from, r), (size_t)to.cols * sizeof(float));
 }
 
 /* x += MLP(RMS(x)) */
@@ -193,7 +225,7 @@ static void layer(const struct encoder *e, struct device *dev, const struct enco
     mlp(e, dev, l, x, norm, first_rows(w->gate_up, rows));
 }
 
-/* The last layer and the last norm for the landmark's row of each chunk: w->landmark_norm. Query rows of other
+/* The last layer for the landmark's row of each chunk: w->landmark. Query rows of other
  * positions hold what an earlier layer left: they are turned along, and never read. */
 static void last_layer_landmarks(const struct encoder *e, struct device *dev, const struct encoder_layer *l,
                                  const struct workspace *w, int64_t chunks) {
@@ -213,57 +245,65 @@ static void last_layer_landmarks(const struct encoder *e, struct device *dev, co
     struct gca_blocks blocks = {
         .row_begin = e->block_rows, .slot = e->block_slots, .weight = e->block_weights, .blocks = (int)chunks, .k = 1};
     dev->ops->gca->forward(dev, o, query, pool, blocks, e->config.heads);
-    copy_rows(landmark, landmark_rows(e, w->x, chunks));
+    device_copy_rows(dev, landmark, landmark_rows(e, w->x, chunks));
     multiply(dev, landmark, o, l->o, true);
     mlp(e, dev, l, landmark, landmark_norm, first_rows(w->gate_up, chunks));
-    normalise(dev, landmark_norm, landmark, e->weights.norm, inner_eps);
 }
 
 static void load(const struct job *job, struct device *dev, const struct workspace *w, int64_t first, int64_t chunks) {
     const struct encoder *e = job->e;
     int64_t S = e->positions, chunk = e->config.chunk, rows = chunks * S;
     struct mat x = first_rows(w->x, rows);
-    if (job->hidden) {
-        struct mat hidden = mat_f32(job->hidden + first * S * x.cols, rows, x.cols);
-        copy_rows(x, hidden);
+    if (job->hidden.data) {
+        device_copy_rows(dev, x, mat_rows(job->hidden, first * S, rows));
     } else {
         for (int64_t c = 0; c < chunks; c++) {
             memcpy(w->ids + c * S, job->ids + (first + c) * chunk, (size_t)chunk * sizeof *w->ids);
             w->ids[c * S + chunk] = e->config.landmark_id;
         }
-        dev->ops->embed->forward(dev, x, e->weights.embedding, w->ids, e->config.pad_id);
+        device_upload(dev, w->room, w->ids, (size_t)rows * sizeof *w->ids);
+        dev->ops->embed->forward(dev, x, e->weights.embedding, w->room, e->config.pad_id);
     }
     normalise(dev, x, x, e->weights.prenorm, e->config.rms_eps);
 }
 
-static void write_landmarks(const struct job *job, struct device *dev, struct mat rows, int64_t first) {
+/* rows: landmark rows in front of the last norm. The projection, or else the norm itself, gives float32. */
+static void write_landmarks(const struct job *job, struct device *dev, const struct workspace *w, struct mat rows,
+                            int64_t first) {
     const struct encoder *e = job->e;
     struct mat out = mat_f32(job->out->landmarks + first * rows.cols, rows.rows, rows.cols);
-    if (e->weights.landmark.packed) {
-        multiply(dev, out, rows, e->weights.landmark, false);
-        return;
-    }
-    copy_rows(out, rows);
+    struct mat norm = first_rows(w->landmark_norm, rows.rows);
+    bool projected = e->weights.landmark.packed != NULL;
+    normalise(dev, projected ? norm : out, rows, e->weights.norm, inner_eps);
+    if (projected) multiply(dev, out, norm, e->weights.landmark, false);
 }
 
 /* Keys or values of one chunk: its real rows projected; a 63-chunk's last row, the landmark's, is zero. */
-static void write_projection(const struct encoder *e, struct device *dev, float *out, struct mat states,
-                             struct encoder_matrix w) {
-    int64_t live = e->config.chunk, d = e->config.hidden;
-    multiply(dev, mat_f32(out, live, d), first_rows(states, live), w, false);
-    memset(out + live * d, 0, (size_t)((KEY_ROWS - live) * d) * sizeof(float));
+static void write_projection(const struct encoder *e, struct device *dev, struct mat pool, int64_t slot,
+                             struct mat states, struct encoder_matrix w) {
+    int64_t live = e->config.chunk;
+    struct mat out = mat_rows(pool, slot * KEY_ROWS, KEY_ROWS);
+    assert(out.stride == out.cols);
+    multiply(dev, first_rows(out, live), first_rows(states, live), w, false);
+    struct mat rest = mat_rows(out, live, KEY_ROWS - live);
+    device_clear(dev, rest.data, (size_t)(rest.rows * rest.cols * dtype_bytes(rest.type)));
 }
 
-static void write_states(const struct job *job, struct device *dev, struct mat states, int64_t first, int64_t chunks) {
+/* x: rows in front of the last norm; they are normed in place. */
+static void write_states(const struct job *job, struct device *dev, const struct workspace *w, struct mat x,
+                         int64_t first, int64_t chunks) {
     const struct encoder *e = job->e;
     const struct encoder_output *out = job->out;
     int64_t S = e->positions, d = e->config.hidden;
-    if (out->states) copy_rows(mat_f32(out->states + first * S * d, chunks * S, d), states);
-    if (out->landmarks) write_landmarks(job, dev, landmark_rows(e, states, chunks), first);
+    if (out->landmarks) write_landmarks(job, dev, w, landmark_rows(e, x, chunks), first);
+    if (out->states) normalise(dev, mat_f32(out->states + first * S * d, chunks * S, d), x, e->weights.norm, inner_eps);
+    if (!out->keys.data && !out->values.data) return;
+    normalise(dev, x, x, e->weights.norm, inner_eps);
     for (int64_t c = 0; c < chunks; c++) {
-        struct mat chunk = mat_rows(states, c * S, S);
-        if (out->keys) write_projection(e, dev, out->keys[first + c], chunk, e->weights.chunk_k);
-        if (out->values) write_projection(e, dev, out->values[first + c], chunk, e->weights.chunk_v);
+        struct mat chunk = mat_rows(x, c * S, S);
+        int64_t slot = out->slot ? out->slot[first + c] : first + c;
+        if (out->keys.data) write_projection(e, dev, out->keys, slot, chunk, e->weights.chunk_k);
+        if (out->values.data) write_projection(e, dev, out->values, slot, chunk, e->weights.chunk_v);
     }
 }
 
@@ -273,19 +313,17 @@ static void encode_batch(void *context, int64_t begin, int64_t end, int worker) 
     const struct workspace *w = &e->workspaces[worker];
     struct device *dev = device_worker(e->dev, worker);
     int last = e->config.encoder_layers - 1;
-    bool all_rows = job->out->states || job->out->keys || job->out->values;
+    bool all_rows = job->out->states || job->out->keys.data || job->out->values.data;
     load(job, dev, w, begin, end - begin);
     for (int i = 0; i < last; i++)
         layer(e, dev, &e->weights.layers[i], w, end - begin);
     if (!all_rows) {
         last_layer_landmarks(e, dev, &e->weights.layers[last], w, end - begin);
-        write_landmarks(job, dev, first_rows(w->landmark_norm, end - begin), begin);
+        write_landmarks(job, dev, w, first_rows(w->landmark, end - begin), begin);
         return;
     }
-    struct mat x = first_rows(w->x, (end - begin) * e->positions);
     layer(e, dev, &e->weights.layers[last], w, end - begin);
-    normalise(dev, x, x, e->weights.norm, inner_eps);
-    write_states(job, dev, x, begin, end - begin);
+    write_states(job, dev, w, first_rows(w->x, (end - begin) * e->positions), begin, end - begin);
 }
 
 /* A range of threads_for may be longer than its grain: it is all of them when there is one thread. */
@@ -298,7 +336,11 @@ static void encode_range(void *context, int64_t begin, int64_t end, int worker) 
 
 static void encode(const struct job *job, int64_t n) {
     struct encoder *e = job->e;
-    if (!job->out->landmarks && !job->out->states && !job->out->keys && !job->out->values) return;
+    if (!job->out->landmarks && !job->out->states && !job->out->keys.data && !job->out->values.data) return;
+    if (!e->dev->shares_memory) {
+        encode_range((void *)job, 0, n, 0);
+        return;
+    }
     /* A few chunks are spread over all workers rather than batched. */
     int64_t grain = (n + e->workers - 1) / e->workers;
     if (grain > e->batch) grain = e->batch;
@@ -310,7 +352,7 @@ void encoder_encode(struct encoder *e, const struct encoder_output *out, const i
     encode(&(struct job){.e = e, .out = out, .ids = ids}, n);
 }
 
-void encoder_encode_hidden(struct encoder *e, const struct encoder_output *out, const float *hidden, int64_t n) {
-    assert(e->config.encoder_input == ENCODER_INPUT_HIDDEN);
+void encoder_encode_hidden(struct encoder *e, const struct encoder_output *out, struct mat hidden, int64_t n) {
+    assert(e->config.encoder_input == ENCODER_INPUT_HIDDEN && hidden.data && hidden.type == e->type);
     encode(&(struct job){.e = e, .out = out, .hidden = hidden}, n);
 }

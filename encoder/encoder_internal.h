@@ -4,7 +4,7 @@
 #include "kernels/block.h"
 
 /* A matrix packed by dev->ops->matmul->pack. */
-struct encoder_matrix { float *packed; int64_t out, in; };
+struct encoder_matrix { void *packed; int64_t out, in; };
 
 struct encoder_layer {
     struct mat input_norm, post_norm;

@@ -7,8 +7,8 @@
 /* Where the next matrix goes; with memory NULL it only counts. */
 struct packer {
     struct device *dev;
-    float *memory;
-    int64_t used;
+    unsigned char *memory;
+    size_t used;
 };
 
 static struct encoder_matrix place(struct packer *p, struct mat w) {
@@ -18,7 +18,8 @@ static struct encoder_matrix place(struct packer *p, struct mat w) {
         p->dev->ops->matmul->pack(p->dev, m.packed, w);
     }
     /* Each matrix on its own cache lines. */
-    p->used += (p->dev->ops->matmul->packed_elements(w.rows, w.cols) + 15) / 16 * 16;
+    size_t bytes = (size_t)(p->dev->ops->matmul->packed_elements(w.rows, w.cols) * dtype_bytes(w.type));
+    p->used += (bytes + 63) / 64 * 64;
     return m;
 }
 
@@ -54,7 +55,7 @@ enum status encoder_weights_create(struct encoder_weights *out, struct device *d
     };
     TRY(memory_allocate_zero((void **)&out->layers, (size_t)config->encoder_layers, sizeof *out->layers));
     place_all(out, &packer, config, weights);
-    out->bytes = (size_t)packer.used * sizeof(float);
+    out->bytes = packer.used;
     enum status s = device_allocate(dev, &out->memory, out->bytes);
     if (s != STATUS_OK) {
         encoder_weights_free(out, dev);

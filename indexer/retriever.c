@@ -99,7 +99,8 @@ static void slots_from_own(struct chunk_retriever *r, struct found *f, int regio
         const struct own_states *from = &r->own.states[f->id[i] / OWN_STATES];
         int64_t to_row = f->slot[i] * rows, from_row = f->id[i] % OWN_STATES * rows;
         device_copy_rows(r->config.device, mat_rows(r->pool.keys, to_row, rows), mat_rows(from->keys, from_row, rows));
-        device_copy_rows(r->config.device, mat_rows(r->pool.values, to_row, rows), mat_rows(from->values, from_row, rows));
+        device_copy_rows(r->config.device, mat_rows(r->pool.values, to_row, rows),
+                         mat_rows(from->values, from_row, rows));
     }
     f->n = n;
 }

@@ -2,7 +2,7 @@
  *
  * Encoder-decoder variant: landmark and ids, about 1.6 KB a chunk at d = 384, and nothing else; K and V are made again
  * when a chunk is retrieved (the cache in front). Decoder variant: K and V depend on the chunk's context, so they are
- * made once, from the lower layers' output, and kept in host memory. */
+ * made once, from the lower layers' output, and kept. All but the ids lies in memory of the device. */
 #include "base/memory.h"
 #include "indexer/retriever_internal.h"
 #include "kernels/ops.h"
@@ -26,7 +26,9 @@ enum status own_past_open(struct own_past *p, const struct chunk_retriever_confi
     p->score = memory;
     TRY(memory_allocate(&memory, (size_t)max_queries, sizeof *p->visible));
     p->visible = memory;
-    return STATUS_OK;
+    TRY(device_room(p->dev, &p->index_room, (size_t)(max_queries * k) * sizeof *p->index));
+    TRY(device_room(p->dev, &p->score_room, (size_t)(max_queries * k) * sizeof *p->score));
+    return device_room(p->dev, &p->visible_room, (size_t)max_queries * sizeof *p->visible);
 }
 
 void own_past_close(struct own_past *p) {
@@ -34,12 +36,16 @@ void own_past_close(struct own_past *p) {
         device_release(p->dev, p->landmarks[b]);
         memory_free(p->ids[b]);
     }
-    for (int64_t i = 0; i < p->states; i++)
-        device_release(p->dev, p->keys[i]);
+    for (int64_t b = 0; b < p->state_blocks; b++) {
+        device_release(p->dev, p->states[b].keys.data);
+        device_release(p->dev, p->states[b].values.data);
+    }
+    device_release(p->dev, p->index_room);
+    device_release(p->dev, p->score_room);
+    device_release(p->dev, p->visible_room);
     memory_free(p->landmarks);
     memory_free(p->ids);
-    memory_free(p->keys);
-    memory_free(p->values);
+    memory_free(p->states);
     memory_free(p->index);
     memory_free(p->score);
     memory_free(p->visible);
@@ -75,20 +81,23 @@ static enum status add_block(struct own_past *p) {
     return STATUS_OK;
 }
 
-/* Room for the K and V of one more chunk: keys in front, values behind them in the same piece. */
-static enum status add_state(struct own_past *p) {
-    void *list = p->keys, *memory;
-    size_t count = (size_t)p->states + 1, floats = (size_t)p->slot_rows * (size_t)p->dim;
-    enum status status = memory_grow(&list, &p->key_capacity, count, sizeof *p->keys);
-    p->keys = list;
+/* Room for the K and V of more chunks. */
+static enum status add_states(struct own_past *p) {
+    void *list = p->states;
+    enum status status = memory_grow(&list, &p->state_capacity, (size_t)p->state_blocks + 1, sizeof *p->states);
+    p->states = list;
     if (status != STATUS_OK) return status;
-    list = p->values;
-    status = memory_grow(&list, &p->value_capacity, count, sizeof *p->values);
-    p->values = list;
-    if (status != STATUS_OK) return status;
-    TRY(device_allocate(p->dev, &memory, 2 * floats * sizeof(float)));
-    p->keys[p->states] = memory;
-    p->values[p->states++] = (float *)memory + floats;
+    struct mat empty = mat_dense(NULL, encoder_type(p->encoder), (int64_t)OWN_STATES * p->slot_rows, p->dim);
+    size_t bytes = (size_t)(empty.rows * empty.cols * dtype_bytes(empty.type));
+    struct own_states *s = &p->states[p->state_blocks];
+    *s = (struct own_states){.keys = empty, .values = empty};
+    TRY(device_allocate(p->dev, &s->keys.data, bytes));
+    status = device_allocate(p->dev, &s->values.data, bytes);
+    if (status != STATUS_OK) {
+        device_release(p->dev, s->keys.data);
+        return status;
+    }
+    p->state_blocks++;
     return STATUS_OK;
 }
 
@@ -114,27 +123,38 @@ void own_past_ids(const struct own_past *p, int32_t *ids, int64_t chunk) {
         ids[i] = p->wide ? (int32_t)wide[at + i] : (int32_t)narrow[at + i];
 }
 
-enum status own_past_append(struct own_past *p, int64_t first, const int32_t *ids, const float *hidden, int64_t n) {
-    assert(first == p->count);
-    while ((p->blocks * OWN_BLOCK) < first + n)
-        TRY(add_block(p));
-    while (p->hidden && p->states < first + n)
-        TRY(add_state(p));
-    /* Encoded straight into its block, cut where a block ends. */
-    for (int64_t done = 0, part; done < n; done += part) {
-        int64_t chunk = first + done, row = chunk % OWN_BLOCK;
-        part = n - done < OWN_BLOCK - row ? n - done : OWN_BLOCK - row;
-        struct encoder_output out = {.landmarks = p->landmarks[chunk / OWN_BLOCK] + row * p->dim};
-        if (p->hidden) {
-            out.keys = p->keys + chunk;
-            out.values = p->values + chunk;
-            encoder_encode_hidden(p->encoder, &out, hidden + done * (p->chunk + 1) * p->dim, part);
-        } else {
-            encoder_encode(p->encoder, &out, ids + done * p->chunk, part);
-        }
-        for (int64_t i = 0; i < part; i++)
-            keep_ids(p, chunk + i, ids + (done + i) * p->chunk);
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* Chunks that lie in one block: straight into it. */
+static void encode_part(struct own_past *p, int64_t chunk, const int32_t *ids, struct mat hidden, int64_t n) {
+    struct encoder_output out = {.landmarks = p->landmarks[chunk / OWN_BLOCK] + chunk % OWN_BLOCK * p->dim};
+    if (!p->hidden) {
+        encoder_encode(p->encoder, &out, ids, n);
+        return;
     }
+    const struct own_states *block = &p->states[chunk / OWN_STATES];
+    int64_t row = chunk % OWN_STATES * p->slot_rows, rows = n * p->slot_rows;
+    out.keys = mat_rows(block->keys, row, rows);
+    out.values = mat_rows(block->values, row, rows);
+    encoder_encode_hidden(p->encoder, &out, hidden, n);
+}
+
+enum status own_past_append(struct own_past *p, int64_t first, const int32_t *ids, struct mat hidden, int64_t n) {
+    assert(first == p->count && (!p->hidden || hidden.data));
+    int64_t block = p->hidden ? OWN_STATES : OWN_BLOCK, positions = p->chunk + 1;
+    while (p->blocks * OWN_BLOCK < first + n)
+        TRY(add_block(p));
+    while (p->hidden && p->state_blocks * OWN_STATES < first + n)
+        TRY(add_states(p));
+    for (int64_t done = 0, part; done < n; done += part) {
+        part = least(n - done, block - (first + done) % block);
+        struct mat rows = p->hidden ? mat_rows(hidden, done * positions, part * positions) : hidden;
+        encode_part(p, first + done, ids + done * p->chunk, rows, part);
+    }
+    for (int64_t i = 0; i < n; i++)
+        keep_ids(p, first + i, ids + i * p->chunk);
     p->count = first + n;
     return STATUS_OK;
 }
@@ -143,18 +163,28 @@ int64_t own_past_candidates_max(const struct own_past *p, int k) {
     return p->blocks * k;
 }
 
+/* The landmarks `base` .. of one block: p->index and p->score get the best k of them for each query. */
+static void search_block(struct own_past *p, int64_t base, int64_t first, struct mat queries, int k) {
+    int64_t n = queries.rows, held = least(p->count - base, OWN_BLOCK),
+            *index = device_side(p->dev, p->index, p->index_room);
+    int64_t *visible = device_side(p->dev, p->visible, p->visible_room);
+    float *score = device_side(p->dev, p->score, p->score_room);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t seen = first + i - base; /* strictly before the query's own chunk */
+        p->visible[i] = seen < 0 ? 0 : least(seen, held);
+    }
+    device_upload(p->dev, visible, p->visible, (size_t)n * sizeof *visible);
+    struct mat block = mat_f32(p->landmarks[base / OWN_BLOCK], held, p->dim);
+    p->dev->ops->topk->forward(p->dev, index, score, queries, block, visible, k);
+    device_download(p->dev, p->index, index, (size_t)(n * k) * sizeof *index);
+    device_download(p->dev, p->score, score, (size_t)(n * k) * sizeof *score);
+}
+
 void own_past_search(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride,
-                     int64_t first, const float *queries, int64_t n, int k) {
-    struct mat rows = mat_f32(queries, n, p->dim);
-    assert(first + n <= p->count);
+                     int64_t first, struct mat queries, int64_t n, int k) {
+    assert(first + n <= p->count && queries.rows == n);
     for (int64_t base = 0; base < first + n - 1; base += OWN_BLOCK) {
-        int64_t held = p->count - base < OWN_BLOCK ? p->count - base : OWN_BLOCK;
-        for (int64_t i = 0; i < n; i++) {
-            int64_t seen = first + i - base; /* strictly before the query's own chunk */
-            p->visible[i] = seen < 0 ? 0 : seen < held ? seen : held;
-        }
-        struct mat block = mat_f32(p->landmarks[base / OWN_BLOCK], held, p->dim);
-        p->dev->ops->topk->forward(p->dev, p->index, p->score, rows, block, p->visible, k);
+        search_block(p, base, first, queries, k);
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = i * k; j < (i + 1) * k && p->index[j] >= 0; j++)
                 lists[i * stride + used[i]++] = (struct neighbour_candidate){

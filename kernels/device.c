@@ -36,6 +36,10 @@ enum status device_open(struct device **out, const char *kind, int threads) {
     return fail(STATUS_UNSUPPORTED, "device \"%s\" is unknown: use cpu or cuda", kind);
 }
 
+bool device_built(const char *kind) {
+    return strcmp(kind, "cpu") == 0 || (strcmp(kind, "cuda") == 0 && device_built_cuda());
+}
+
 void device_close(struct device *dev) {
     if (dev) dev->runtime->close(dev);
 }
@@ -52,16 +56,26 @@ void device_release(struct device *dev, void *memory) {
     if (memory) dev->runtime->release(dev, memory);
 }
 
+enum status device_room(struct device *dev, void **out, size_t bytes) {
+    *out = NULL;
+    return dev->shares_memory ? STATUS_OK : device_allocate(dev, out, bytes);
+}
+
 void device_upload(struct device *dev, void *to, const void *from, size_t bytes) {
-    if (bytes) dev->runtime->upload(dev, to, from, bytes);
+    if (bytes && to != from) dev->runtime->upload(dev, to, from, bytes);
 }
 
 void device_download(struct device *dev, void *to, const void *from, size_t bytes) {
-    if (bytes) dev->runtime->download(dev, to, from, bytes);
+    if (bytes && to != from) dev->runtime->download(dev, to, from, bytes);
 }
 
 void device_copy(struct device *dev, void *to, const void *from, size_t bytes) {
     if (bytes) dev->runtime->copy(dev, to, from, bytes);
+}
+
+void device_copy_rows(struct device *dev, struct mat to, struct mat from) {
+    assert(to.rows == from.rows && to.cols == from.cols && to.type == from.type);
+    if (to.rows && to.cols) dev->runtime->copy_rows(dev, to, from);
 }
 
 void device_clear(struct device *dev, void *memory, size_t bytes) {

@@ -9,6 +9,7 @@
 #pragma once
 #include "base/status.h"
 #include "base/threads.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,22 +33,31 @@ struct device {
     struct threads *threads;             /* owned; NULL: this thread alone */
     void *state;                         /* the twin's own */
     const char *name;                    /* "cpu", "cuda" */
+    bool shares_memory;                  /* with this process: the CPU. Its ops gain from loops over device_worker, too */
 };
 
 /* `kind`: "cpu" or "cuda". threads <= 0: all processors. Sets OpenBLAS to one thread: parallelism is ours.
  * "cuda" is the current GPU of this process; STATUS_UNSUPPORTED, with the reason, where there is none or where the
  * program was built without CUDA: a caller may go on with "cpu". */
 enum status device_open(struct device **out, const char *kind, int threads);
+bool device_built(const char *kind);                      /* whether this program has support for it */
 void device_close(struct device *dev);                    /* NULL is fine */
 enum status device_sync(struct device *dev);
 /* Zeroed memory of the device, 64-byte aligned; lives until device_release. */
 enum status device_allocate(struct device *dev, void **out, size_t bytes);
 void device_release(struct device *dev, void *memory);    /* NULL is fine */
+
+/* What this process hands to ops, or takes from them, has two sides: its own memory and the device's. Where the device
+ * shares memory they are one: device_room gives NULL, device_side the process's own, and copies between them vanish.
+ *   device_room(dev, &room, bytes);  ids = device_side(dev, host_ids, room);  device_upload(dev, ids, host_ids, bytes);  */
+enum status device_room(struct device *dev, void **out, size_t bytes);    /* device_release; NULL where memory is shared */
+static inline void *device_side(const struct device *dev, void *host, void *room) { return dev->shares_memory ? host : room; }
 /* In the order of ops. `from` and `to` of this process's side are free again when the call returns; a download has
- * then arrived. Faults are kept for device_sync, as those of ops. */
+ * then arrived. Nothing happens when both are one address. Faults are kept for device_sync, as those of ops. */
 void device_upload(struct device *dev, void *to, const void *from, size_t bytes);
 void device_download(struct device *dev, void *to, const void *from, size_t bytes);
 void device_copy(struct device *dev, void *to, const void *from, size_t bytes);      /* both of the device */
+void device_copy_rows(struct device *dev, struct mat to, struct mat from);           /* both of the device, one type and shape */
 void device_clear(struct device *dev, void *memory, size_t bytes);                   /* to zero */
 
 /* The device as worker `worker` of dev->threads may use it inside a loop body: same ops, no threads of its own, scratch

@@ -46,10 +46,15 @@ enum status device_open_cpu(struct device **out, int threads) {
     for (size_t w = 0; w < workers; w++) {
         m->worker[w] = (struct device_cpu){.workers = 1, .scratch = scratch + w * DEVICE_SCRATCH_BYTES};
         rope_tables(&m->worker[w].rope, (float *)(void *)(tables + (w + 1) * table_bytes));
-        serial[w] = (struct device){.ops = &ops_cpu, .runtime = &runtime, .state = &m->worker[w], .name = "cpu"};
+        serial[w] = (struct device){
+            .ops = &ops_cpu, .runtime = &runtime, .state = &m->worker[w], .name = "cpu", .shares_memory = true};
     }
-    m->device =
-        (struct device){.ops = &ops_cpu, .runtime = &runtime, .threads = pool, .state = &m->state, .name = "cpu"};
+    m->device = (struct device){.ops = &ops_cpu,
+                                .runtime = &runtime,
+                                .threads = pool,
+                                .state = &m->state,
+                                .name = "cpu",
+                                .shares_memory = true};
     *out = &m->device;
     return STATUS_OK;
 out:
@@ -105,6 +110,15 @@ static void cpu_copy(struct device *dev, void *to, const void *from, size_t byte
     memcpy(to, from, bytes);
 }
 
+static void cpu_copy_rows(struct device *dev, struct mat to, struct mat from) {
+    (void)dev;
+    size_t size = (size_t)dtype_bytes(to.type);
+    unsigned char *out = to.data;
+    const unsigned char *in = from.data;
+    for (int64_t r = 0; r < to.rows; r++)
+        memcpy(out + (size_t)(r * to.stride) * size, in + (size_t)(r * from.stride) * size, (size_t)to.cols * size);
+}
+
 static void cpu_clear(struct device *dev, void *memory, size_t bytes) {
     (void)dev;
     memset(memory, 0, bytes);
@@ -118,6 +132,7 @@ static const struct device_runtime runtime = {
     .upload = cpu_copy,
     .download = cpu_copy,
     .copy = cpu_copy,
+    .copy_rows = cpu_copy_rows,
     .clear = cpu_clear,
     .worker = cpu_worker,
 };

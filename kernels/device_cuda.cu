@@ -147,6 +147,14 @@ static void cuda_copy(struct device *dev, void *to, const void *from, size_t byt
     keep_error(dev, "copy", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, state_of(dev)->stream));
 }
 
+static void cuda_copy_rows(struct device *dev, struct mat to, struct mat from) {
+    size_t size = (size_t)dtype_bytes(to.type);
+    keep_error(dev, "copy of rows",
+               cudaMemcpy2DAsync(to.data, (size_t)to.stride * size, from.data, (size_t)from.stride * size,
+                                 (size_t)to.cols * size, (size_t)to.rows, cudaMemcpyDeviceToDevice,
+                                 state_of(dev)->stream));
+}
+
 static void cuda_clear(struct device *dev, void *memory, size_t bytes) {
     keep_error(dev, "clear", cudaMemsetAsync(memory, 0, bytes, state_of(dev)->stream));
 }
@@ -176,8 +184,10 @@ static const struct device_runtime runtime = {
     .upload = cuda_upload,
     .download = cuda_download,
     .copy = cuda_copy,
+    .copy_rows = cuda_copy_rows,
     .clear = cuda_clear,
     .worker = cuda_worker,
+    .peers = &device_peers_cuda,
 };
 
 static enum status find_gpu(struct device_cuda *s) {
@@ -229,4 +239,8 @@ enum status device_open_cuda(struct device **out, int threads) {
     }
     *out = &m->device;
     return STATUS_OK;
+}
+
+bool device_built_cuda(void) {
+    return true;
 }

@@ -29,3 +29,6 @@ void blas_cuda_close(struct blas_cuda *blas);             /* NULL is fine */
 
 /* Cosines and sines of rope for the last shape asked for, memory of the device (kernels/rope_cuda.cu). */
 struct device_rope *device_cuda_rope(struct device *dev);
+
+/* NCCL behind kernels/collective.h (collective_cuda.cu, or collective_nonccl.c's refusal). */
+extern const struct device_peers device_peers_cuda;

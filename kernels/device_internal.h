@@ -3,6 +3,14 @@
 #pragma once
 #include "kernels/device.h"
 
+/* How processes on devices of one kind sum (collective.h); identity: 128 bytes that rank 0 makes and all others join with. */
+struct device_peers {
+    enum status (*identity)(uint8_t out[128]);
+    enum status (*join)(void **peers, struct device *dev, const uint8_t identity[128], int rank, int world);
+    enum status (*sum)(void *peers, struct device *dev, float *x, int64_t n);    /* in the order of ops */
+    void (*leave)(void *peers);
+};
+
 /* The calls of device.h for one kind of device. Memory and copies are checked by device.c before they come here. */
 struct device_runtime {
     void (*close)(struct device *dev);
@@ -12,11 +20,14 @@ struct device_runtime {
     void (*upload)(struct device *dev, void *to, const void *from, size_t bytes);
     void (*download)(struct device *dev, void *to, const void *from, size_t bytes);
     void (*copy)(struct device *dev, void *to, const void *from, size_t bytes);
+    void (*copy_rows)(struct device *dev, struct mat to, struct mat from);
     void (*clear)(struct device *dev, void *memory, size_t bytes);
     struct device *(*worker)(struct device *dev, int worker);
+    const struct device_peers *peers;    /* NULL: processes sum through shared memory */
 };
 enum status device_open_cpu(struct device **out, int threads);
 enum status device_open_cuda(struct device **out, int threads);    /* device_cuda.cu, or device_nocuda.c's refusal */
+bool device_built_cuda(void);
 
 /* Scratch of one worker. Ops cut their work so that this is enough whatever the shapes: nothing is allocated by an op.
  * Pages that no op touches cost nothing. */

@@ -7,3 +7,7 @@ enum status device_open_cuda(struct device **out, int threads) {
     return fail(STATUS_UNSUPPORTED, "no GPU support: this program was built without CUDA (install the CUDA toolkit and "
                                     "configure with -DDRT_CUDA=ON, or use --device cpu)");
 }
+
+bool device_built_cuda(void) {
+    return false;
+}

@@ -2,7 +2,7 @@
  *
  * y [n, out], x [n, in], w [out, in]. y may not overlap x or w. Sums run in float32.
  *
- * Weights that meet many rows may be packed once, into packed_elements(out, in) floats of the device. A packed product
+ * Weights that meet many rows may be packed once, into packed_elements(out, in) numbers of w's type. A packed product
  * gives a row of y the same bits whatever rows are computed with it: what is stored for good (landmarks) goes this way. */
 #pragma once
 #include "kernels/device.h"

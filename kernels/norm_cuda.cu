@@ -199,6 +199,7 @@ static void forward(struct device *dev, struct mat y, struct mat rstd, struct ma
     assert(!rstd.data || (rstd.rows == x.rows && rstd.cols == 1 && rstd.type == DTYPE_F32));
     if (x.type == DTYPE_F32 && y.type == DTYPE_F32) run_forward<float, float>(dev, y, rstd, x, w, eps);
     else if (x.type == DTYPE_F32) run_forward<float, bf16>(dev, y, rstd, x, w, eps);
+    else if (y.type == DTYPE_F32) run_forward<bf16, float>(dev, y, rstd, x, w, eps);
     else run_forward<bf16, bf16>(dev, y, rstd, x, w, eps);
 }
 

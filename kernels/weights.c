@@ -36,8 +36,14 @@ enum status weights_upload(struct weights *out, struct device *dev, const struct
     return STATUS_OK;
 }
 
+enum status weights_open(struct weights *out, struct device *dev, const struct params *p, enum dtype type) {
+    if (!dev->shares_memory || type != DTYPE_F32) return weights_upload(out, dev, p, type);
+    *out = weights_of_params(p);
+    return STATUS_OK;
+}
+
 void weights_release(struct weights *w, struct device *dev) {
-    device_release(dev, w->data);
+    if (w->data && w->data != (const void *)params_at(w->table, 0)->data) device_release(dev, w->data);
     w->data = NULL;
 }
 

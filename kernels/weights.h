@@ -15,6 +15,9 @@ struct weights weights_of_params(const struct params *p);
 enum status weights_create(struct weights *out, struct device *dev, const struct params *table, enum dtype type);
 /* A copy of p's data on the device, rounded to `type` (float32 or bf16). */
 enum status weights_upload(struct weights *out, struct device *dev, const struct params *p, enum dtype type);
-void weights_release(struct weights *w, struct device *dev);          /* of create and upload only; data NULL is fine */
+/* What a device computes with: the params' own memory where the device shares it and `type` is float32, else a copy. */
+enum status weights_open(struct weights *out, struct device *dev, const struct params *p, enum dtype type);
+/* Of create, upload, open; the params' own memory stays. data NULL is fine. */
+void weights_release(struct weights *w, struct device *dev);
 /* A tensor as a view; asserts that it exists. */
 struct mat weights_tensor(const struct weights *w, const char *name);

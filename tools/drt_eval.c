@@ -39,27 +39,29 @@ static int parse(struct eval_options *o, int argc, char **argv) {
         {"max-documents", ARG_INT, &o->max_documents, "N", "scored documents of each file at most; 0: all", 0,
          INFINITY},
         {"max-tokens", ARG_INT, &o->max_tokens, "N", "scored tokens of each file at most; 0: all", 0, INFINITY},
-        {"format", ARG_STRING, &o->format, "auto|jsonl|txt|u16|u32|megatron", "of --data", 0, 0},
+        {"format", ARG_STRING, &o->format, "auto|jsonl|txt|u16|u32|megatron",
+         "format of --data; auto: by name, then by content", 0, 0},
         {"text-field", ARG_STRING, &o->text_field, "NAME", "jsonl: the field that holds the text", 0, 0},
-        {"eod-id", ARG_INT, &o->eod_id, "ID", "u16, u32: the id between documents; -1: the file is one document", -1,
-         1ll << 32},
+        {"eod-id", ARG_INT, &o->eod_id, "ID",
+         "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none", -2, 1ll << 32},
         {NULL, ARG_FLAG, NULL, NULL, "Search and machine", 0, 0},
         {"exact", ARG_FLAG, &o->exact, NULL, "scan the whole store instead of asking its index", 0, 0},
         {"nprobe", ARG_INT, &o->nprobe, "N", "lists of an IVF index to visit; 0: the store's default", 0, 1 << 20},
-        {"seed", ARG_INT, &o->seed, "N", "of random retrieval", 0, INFINITY},
-        {"device", ARG_STRING, &o->device, "cpu", "where to compute", 0, 0},
-        {"threads", ARG_INT, &o->threads, "N", "0: one for each processor", 0, 4096},
+        {"seed", ARG_INT, &o->seed, "N", "seed of random retrieval", 0, INFINITY},
+        {"device", ARG_STRING, &o->where.device, "auto|cpu|cuda", "where to compute; auto: a GPU where there is one", 0,
+         0},
+        {"dtype", ARG_STRING, &o->where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
+        {"threads", ARG_INT, &o->threads, "N", "threads to use; 0: one for each processor", 0, 4096},
         {"json", ARG_FLAG, &o->json, NULL, "print one JSON object instead of tables", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-eval ppl",
-        .synopsis = "--data FILE... [--model DIR] [--store DIR --corpus-retrieval] [--self-retrieval] [options]",
+        .synopsis = "--data FILE [--model DIR] [--store DIR --corpus-retrieval] [--self-retrieval] [options]",
         .about = "Perplexity per token and bits per byte, with 95 % intervals over documents. Every mode scores "
                  "exactly the same "
                  "positions with the same text before them, so differences between modes are paired.",
         .examples = "  drt-eval ppl --data valid.jsonl.xz\n"
-                    "  drt-eval ppl --data valid.jsonl.xz --store docs.store --modes none,self,corpus,random "
-                    "--max-documents 50\n",
+                    "  drt-eval ppl --data valid.jsonl.xz --store docs.store --modes none,corpus,random\n",
         .options = options,
         .n_options = ARRAY_LEN(options)};
     int n_operands = 0;
@@ -104,7 +106,7 @@ static int check(struct eval_options *o, const bool mode[EVAL_MODES]) {
 }
 
 static int ppl(int argc, char **argv) {
-    struct eval_options o = {.device = "cpu",
+    struct eval_options o = {.where = DEVICE_CHOICE_DEFAULT,
                              .format = "auto",
                              .exclude = "doc",
                              .text_field = "text",
@@ -120,7 +122,7 @@ static int ppl(int argc, char **argv) {
     for (int mode = EVAL_SELF; mode < EVAL_MODES; mode++)
         retrieval = retrieval || result.mode[mode];
     const struct engine_config config = {
-        .model = o.model, .store = o.store, .device = o.device, .threads = (int)o.threads, .retrieval = retrieval};
+        .model = o.model, .store = o.store, .where = o.where, .threads = (int)o.threads, .retrieval = retrieval};
     struct engine engine;
     struct progress_line *line = NULL;
     if (progress_line_start(&line, "drt-eval") != STATUS_OK) return failed();

@@ -11,7 +11,8 @@ enum eval_mode { EVAL_NONE, EVAL_SELF, EVAL_CORPUS, EVAL_BOTH, EVAL_RANDOM, EVAL
 extern const char *const eval_mode_names[EVAL_MODES];
 
 struct eval_options {
-    const char *model, *store, *device, *modes, *text_field, *format, *exclude;
+    struct device_choice where;
+    const char *model, *store, *modes, *text_field, *format, *exclude;
     int64_t rule;                        /* what `exclude` says */
     struct arg_strings data;
     bool corpus, self, random, exact, json;

@@ -37,18 +37,21 @@ static int parse(struct generate_options *o, int argc, char **argv) {
         {"top-k", ARG_INT, &o->top_k, "K", "draw among the K likeliest tokens; 0: off", 0, 1 << 22},
         {"top-p", ARG_DOUBLE, &o->top_p, "P", "draw among the likeliest tokens that make up P in all; 1: off", 0, 1},
         {"greedy", ARG_FLAG, &o->greedy, NULL, "always take the likeliest token", 0, 0},
-        {"seed", ARG_INT, &o->seed, "N", "of the draws; same seed, same machine: same text", 0, INFINITY},
+        {"seed", ARG_INT, &o->seed, "N", "seed of the random draws; same seed, same machine: same text", 0, INFINITY},
         {"stop", ARG_STRINGS, &o->stops, "STR", "end before this string; may be given several times", 0, 0},
         {"ignore-eos", ARG_FLAG, &o->ignore_eos, NULL, "go on behind the end of a document", 0, 0},
         {"echo", ARG_FLAG, &o->echo, NULL, "print the prompt in front of the text", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Looking inside", 0, 0},
         {"show-retrieved", ARG_INT, &o->show_retrieved, "N",
-         "print the N best chunks that each chunk read: document, weight, score, offset and text (stderr)", 0, 64},
+         "print to standard error the N best chunks that each chunk read: document, weight, score, offset, text", 0,
+         64},
         {"trace", ARG_STRING, &o->trace, "FILE", "write the same as x.jsonl (for programs) or x.html (a page)", 0, 0},
         {"stats", ARG_FLAG, &o->stats, NULL, "print where the time went (stderr)", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Machine", 0, 0},
-        {"device", ARG_STRING, &o->device, "cpu", "where to compute", 0, 0},
-        {"threads", ARG_INT, &o->threads, "N", "0: one for each processor", 0, 4096},
+        {"device", ARG_STRING, &o->where.device, "auto|cpu|cuda", "where to compute; auto: a GPU where there is one", 0,
+         0},
+        {"dtype", ARG_STRING, &o->where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
+        {"threads", ARG_INT, &o->threads, "N", "threads to use; 0: one for each processor", 0, 4096},
     };
     const struct arg_program program = {
         .name = "drt-generate",
@@ -60,7 +63,7 @@ static int parse(struct generate_options *o, int argc, char **argv) {
         .examples =
             "  drt-generate --prompt 'The history of the lighthouse'\n"
             "  drt-generate --store docs.store --corpus-retrieval --prompt-file question.txt --show-retrieved 3\n"
-            "  drt-generate --store docs.store --corpus-retrieval --self-retrieval --trace trace.html - < book.txt\n",
+            "  drt-generate --store docs.store --corpus-retrieval --self-retrieval --trace t.html - < book.txt\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
         .max_operands = 1};
@@ -110,7 +113,7 @@ static enum status run(const struct generate_options *o, const struct progress *
     }
     const struct engine_config config = {.model = o->model,
                                          .store = o->store,
-                                         .device = o->device,
+                                         .where = o->where,
                                          .threads = (int)o->threads,
                                          .retrieval = o->corpus || o->self};
     enum status status = engine_open(&engine, &config);
@@ -126,7 +129,7 @@ static enum status run(const struct generate_options *o, const struct progress *
 }
 
 int main(int argc, char **argv) {
-    struct generate_options o = {.device = "cpu", .max_tokens = 256, .temperature = 0.8, .top_p = 0.95};
+    struct generate_options o = {.where = DEVICE_CHOICE_DEFAULT, .max_tokens = 256, .temperature = 0.8, .top_p = 0.95};
     int code = parse(&o, argc, argv);
     if (code < 0) code = check(&o);
     if (code >= 0) return code;

@@ -8,7 +8,8 @@
 #include <stdio.h>
 
 struct generate_options {
-    const char *model, *store, *device, *prompt, *prompt_file, *trace;
+    struct device_choice where;
+    const char *model, *store, *prompt, *prompt_file, *trace;
     bool prompt_stdin, corpus, self, greedy, ignore_eos, echo, exact, stats;
     int64_t max_tokens, top_k, seed, nprobe, threads, show_retrieved;
     double temperature, top_p;

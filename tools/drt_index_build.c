@@ -2,11 +2,13 @@
 #include "base/json.h"
 #include "indexer/indexer.h"
 #include "tools/args.h"
+#include "tools/device_choice.h"
 #include "tools/drt_index.h"
 #include "tools/progress_line.h"
 #include <string.h>
 
 struct options {
+    struct device_choice where;
     const char *store, *model, *index, *format, *text_field;
     int64_t eod_id, shard_chunks, threads;
     uint64_t max_ram;
@@ -73,6 +75,8 @@ static enum status run(const struct options *o, const char *const *inputs, int n
                        const struct progress *progress) {
     struct model_folder model;
     struct device *device = NULL;
+    struct weights weights = {0};
+    enum dtype type;
     struct encoder *encoder = NULL;
     struct store_fingerprint fingerprint;
     struct indexer_report report;
@@ -91,8 +95,9 @@ static enum status run(const struct options *o, const char *const *inputs, int n
     print_configuration(o, &model, inputs, n_inputs);
     enum status s;
     TRY_GOTO(s, indexer_fingerprint(&fingerprint, &model.config, model.params, model.tokenizer), out);
-    TRY_GOTO(s, device_open(&device, "cpu", (int)o->threads), out);
-    TRY_GOTO(s, encoder_create(&encoder, device, &model.config, model.params, 0), out);
+    TRY_GOTO(s, device_choose(&device, &type, &o->where, (int)o->threads), out);
+    TRY_GOTO(s, weights_open(&weights, device, model.params, type), out);
+    TRY_GOTO(s, encoder_create(&encoder, device, &model.config, &weights, 0), out);
     config.reader.eod_id = o->eod_id == -1 ? model.config.eos_id : o->eod_id;
     config.tokenizer = model.tokenizer;
     config.model = &model.config;
@@ -103,14 +108,19 @@ static enum status run(const struct options *o, const char *const *inputs, int n
     if (s == STATUS_OK) print_report(o, &report);
 out:
     encoder_free(encoder);
+    if (device) weights_release(&weights, device);
     device_close(device);
     model_folder_close(&model);
     return s;
 }
 
 static int build_or_add(bool append, int argc, char **argv, const char **operands) {
-    struct options o = {
-        .text_field = "text", .eod_id = -1, .shard_chunks = 16384, .max_ram = 4ull << 30, .append = append};
+    struct options o = {.where = DEVICE_CHOICE_DEFAULT,
+                        .text_field = "text",
+                        .eod_id = -1,
+                        .shard_chunks = 16384,
+                        .max_ram = 4ull << 30,
+                        .append = append};
     const struct arg_option options[] = {
         {append ? "store" : "out", ARG_STRING, &o.store, "STORE",
          append ? "the store to add to" : "the store's folder, made when missing", 0, 0},
@@ -128,6 +138,9 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
          "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none", -2, 4294967295.0},
         {"shard-chunks", ARG_INT, &o.shard_chunks, "N",
          "a shard is sealed at the first document end behind so many chunks", 1, 1e9},
+        {"device", ARG_STRING, &o.where.device, "auto|cpu|cuda",
+         "where chunks are encoded; auto: a GPU where there is one", 0, 0},
+        {"dtype", ARG_STRING, &o.where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
         {"threads", ARG_INT, &o.threads, "N", "threads to use; 0: one for each processor", 0, 1024},
         {"restart", ARG_FLAG, &o.restart, NULL, "drop what an unfinished run has done instead of resuming it", 0, 0},
         {"json", ARG_FLAG, &o.json, NULL, "report as one line of JSON", 0, 0},

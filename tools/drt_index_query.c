@@ -25,8 +25,7 @@ struct catcher {
     int64_t cols;
 };
 
-static enum status catch_append(struct retriever *r, int64_t first, const int32_t *ids, struct mat hidden,
-                                int64_t n) {
+static enum status catch_append(struct retriever *r, int64_t first, const int32_t *ids, struct mat hidden, int64_t n) {
     (void)r, (void)first, (void)ids, (void)hidden, (void)n;
     return STATUS_OK;
 }
@@ -35,8 +34,7 @@ static enum status catch_query(struct retriever *r, struct neighbours *out, int 
                                struct mat queries, int64_t n) {
     struct catcher *c = (struct catcher *)r;
     (void)first;
-    if (group == 0)
-        device_download(c->device, c->query, mat_row(queries, n - 1), (size_t)c->cols * sizeof *c->query);
+    if (group == 0) device_download(c->device, c->query, mat_row(queries, n - 1), (size_t)c->cols * sizeof *c->query);
     *out = (struct neighbours){.pool = c->pool,
                                .n = n,
                                .k = 1,

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-enum { PASS_CHUNKS = 16 };
+/* A pass retrieves a few hundred chunks at most: memory for a larger batch would lie idle. */
+enum { PASS_CHUNKS = 16, GPU_CHUNKS = 256 };
 
 static enum status open_store(struct engine *e, const char *path) {
     struct store_fingerprint fingerprint;
@@ -29,12 +30,12 @@ static enum status open_parts(struct engine *e, const struct engine_config *conf
                     "retrieve from its own past only (--self-retrieval), not from a store",
                     e->model.path);
     if (config->store) TRY(open_store(e, config->store));
-    /* The CUDA twins have every op, but the towers still hand them host memory. */
-    if (strcmp(config->device, "cpu") != 0)
-        return fail(STATUS_UNSUPPORTED, "--device %s: only cpu so far", config->device);
-    TRY(device_open(&e->device, config->device, config->threads));
-    if (!model->base_lm) TRY(encoder_create(&e->encoder, e->device, model, e->model.params, 0));
-    return decoder_create(&e->decoder, e->device, model, e->model.params, 0);
+    enum dtype type;
+    TRY(device_choose(&e->device, &type, &config->where, config->threads));
+    TRY(weights_open(&e->weights, e->device, e->model.params, type));
+    int chunks = e->device->shares_memory ? 0 : GPU_CHUNKS;
+    if (!model->base_lm) TRY(encoder_create(&e->encoder, e->device, model, &e->weights, chunks));
+    return decoder_create(&e->decoder, e->device, model, &e->weights, 0);
 }
 
 enum status engine_open(struct engine *out, const struct engine_config *config) {
@@ -47,6 +48,7 @@ enum status engine_open(struct engine *out, const struct engine_config *config) 
 void engine_close(struct engine *e) {
     decoder_free(e->decoder);
     encoder_free(e->encoder);
+    if (e->device) weights_release(&e->weights, e->device);
     store_view_close(e->view);
     store_close(e->store);
     model_folder_close(&e->model);

@@ -6,18 +6,20 @@
 #include "encoder/encoder.h"
 #include "indexer/retriever.h"
 #include "store/store.h"
+#include "tools/device_choice.h"
 #include "tools/model_folder.h"
 
 struct engine_config {
     const char *model;                   /* folder; NULL: the bundled one */
     const char *store;                   /* directory; NULL: none */
-    const char *device;                  /* "cpu" */
+    struct device_choice where;
     int threads;                         /* 0: all processors */
     bool retrieval;                      /* some kind is wanted: refused for a Base LM */
 };
 struct engine {
     struct model_folder model;
     struct device *device;
+    struct weights weights;              /* on the device */
     struct encoder *encoder;             /* NULL for a Base LM */
     struct decoder *decoder;
     struct store *store;

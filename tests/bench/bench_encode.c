@@ -88,7 +88,7 @@ static void measure(struct bench *b, const char *what, const struct encoder_outp
         if (end - middle < best_encode) best_encode = end - middle;
     }
     report(b, what, chunks, best_encode, 2.0 * PRODUCT_ROWS * d * d * 1e-9 / best_product,
-           chunk_operations(b->c, !out->keys));
+           chunk_operations(b->c, !out->keys.data));
 }
 
 static void bench(int hidden, int ffn, int threads, double seconds) {
@@ -106,7 +106,8 @@ static void bench(int hidden, int ffn, int threads, double seconds) {
     must(params_init(&params, &c, 1));
     struct bench b = {.c = &c, .seconds = seconds};
     must(device_open(&b.dev, "cpu", threads));
-    must(encoder_create(&b.e, b.dev, &c, params, 0));
+    struct weights weights = weights_of_params(params);
+    must(encoder_create(&b.e, b.dev, &c, &weights, 0));
     b.threads = threads_count(b.dev->threads);
     b.product =
         (struct product){random_floats((int64_t)PRODUCT_ROWS * hidden, 1), random_floats((int64_t)hidden * hidden, 2),
@@ -115,15 +116,14 @@ static void bench(int hidden, int ffn, int threads, double seconds) {
     int32_t *ids = malloc((size_t)(chunks * 63) * sizeof *ids);
     float *landmarks = malloc((size_t)(chunks * hidden) * sizeof *landmarks),
           *kv = malloc((size_t)(chunks * 128 * hidden) * sizeof *kv);
-    float **rows = malloc((size_t)(2 * chunks) * sizeof *rows);
     struct rng rng = rng_make(4, 0);
     for (int64_t i = 0; i < chunks * 63; i++)
         ids[i] = (int32_t)rng_below(&rng, 16000);
-    for (int64_t i = 0; i < 2 * chunks; i++)
-        rows[i] = kv + i * 64 * hidden;
+    struct encoder_output pools = {.keys = mat_dense(kv, DTYPE_F32, chunks * 64, hidden),
+                                   .values = mat_dense(kv + chunks * 64 * hidden, DTYPE_F32, chunks * 64, hidden)};
     measure(&b, "landmarks", &(struct encoder_output){.landmarks = landmarks}, ids, chunks);
-    measure(&b, "keys+values", &(struct encoder_output){.keys = rows, .values = rows + chunks}, ids, chunks);
-    free(ids), free(landmarks), free(kv), free(rows), free(b.product.x), free(b.product.w), free(b.product.y);
+    measure(&b, "keys+values", &pools, ids, chunks);
+    free(ids), free(landmarks), free(kv), free(b.product.x), free(b.product.w), free(b.product.y);
     encoder_free(b.e);
     params_free(params);
     device_close(b.dev);

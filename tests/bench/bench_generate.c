@@ -3,8 +3,15 @@
  *   bench_generate MODEL [TOKENS [PROMPT [STORE]]]     PROMPT: ids prefilled before; STORE: adds the mode "corpus"
  *
  * A row a mode, CSV: mode, tokens, ms per token (mean, median, best) and its split, the floor, best over floor. On a
- * busy machine only the best means anything. Ids are random: time does not
- * depend on them, but for the cache, which random ids serve badly. */
+ * busy machine only the best means anything. Ids are random: time does not depend on them, but for the cache, which
+ * random ids serve badly.
+ *
+ *   bench_generate MODEL --ratio STORE [CHUNKS]
+ *
+ * What corpus retrieval costs, for a machine with other work on it: two texts are decoded id by id in turns, a chunk of
+ * the one without retrieval, a chunk of the other with it, so that both meet the same neighbours. Each chunk's time
+ * holds its boundary: query, search, reading and encoding again. The ids are a document of the store, which is itself
+ * excluded. CSV: medians of ms a token over the chunks, their ratio, and the quartiles of the ratios of pairs. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -17,6 +24,7 @@ struct model {
     struct device *dev;
     struct model_config config;
     struct params *params;
+    struct weights weights;
     struct encoder *encoder;
     struct decoder *decoder;
 };
@@ -36,8 +44,9 @@ static void load(struct model *m, const char *folder) {
     CHECK_OK(safetensors_open(&file, path));
     CHECK_OK(params_load(&m->params, &m->config, file));
     safetensors_close(file);
-    CHECK_OK(decoder_create(&m->decoder, m->dev, &m->config, m->params, 0));
-    if (!m->config.base_lm) CHECK_OK(encoder_create(&m->encoder, m->dev, &m->config, m->params, 0));
+    CHECK_OK(weights_open(&m->weights, m->dev, m->params, m->dev->shares_memory ? DTYPE_F32 : DTYPE_BF16));
+    CHECK_OK(decoder_create(&m->decoder, m->dev, &m->config, &m->weights, 0));
+    if (!m->config.base_lm) CHECK_OK(encoder_create(&m->encoder, m->dev, &m->config, &m->weights, 256));
 }
 
 static bool is_read_each_token(const char *name) {
@@ -145,9 +154,127 @@ static void run_retrieval(const struct model *m, const char *mode, bool self, st
     r->free(r);
 }
 
+/* ---- the cost of retrieval ------------------------------------------------------------------------------- */
+
+enum { PROMPT_CHUNKS = 16, WARM_CHUNKS = 2 };
+
+/* The first `n` ids of the first document that has so many; gives its number. */
+static int64_t text_of_store(const struct model *m, struct store_view *view, int32_t *ids, int64_t n) {
+    struct store_info info;
+    store_view_info(view, &info);
+    for (int64_t i = 0; i < info.documents; i++) {
+        struct store_document d;
+        CHECK_OK(store_view_document(view, &d, i));
+        if (d.tokens < n) continue;
+        for (int64_t at = 0; at < n; at += m->config.chunk) {
+            struct store_chunk c;
+            CHECK_OK(store_view_chunk(view, &c, ids + at, d.first_chunk + at / m->config.chunk));
+        }
+        return i;
+    }
+    fprintf(stderr, "bench_generate: no document of the store has %lld tokens: ask for fewer chunks\n", (long long)n);
+    exit(1);
+}
+
+static double decode_chunk(struct decoder_state *s, float *logits, const int32_t *ids, int64_t n) {
+    struct decoder_output out = {.logits = logits};
+    double start = now();
+    for (int64_t i = 0; i < n; i++)
+        CHECK_OK(decoder_forward(s, &out, ids + i, 1));
+    return (now() - start) * 1e3 / (double)n;
+}
+
+static double quantile(double *sorted, int64_t n, double q) {
+    return sorted[(int64_t)(q * (double)(n - 1) + 0.5)];
+}
+
+static void print_ratio(double *plain, double *with, int64_t n) {
+    double *pairs = malloc((size_t)n * sizeof *pairs);
+    CHECK(pairs);
+    for (int64_t i = 0; i < n; i++)
+        pairs[i] = with[i] / plain[i];
+    qsort(plain, (size_t)n, sizeof *plain, compare);
+    qsort(with, (size_t)n, sizeof *with, compare);
+    qsort(pairs, (size_t)n, sizeof *pairs, compare);
+    double a = quantile(plain, n, 0.5), b = quantile(with, n, 0.5);
+    printf("chunks,none_ms,corpus_ms,ratio,pairs_q1,pairs_median,pairs_q3,none_best,corpus_best\n");
+    printf("%lld,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f\n", (long long)n, a, b, b / a, quantile(pairs, n, 0.25),
+           quantile(pairs, n, 0.5), quantile(pairs, n, 0.75), plain[0], with[0]);
+    free(pairs);
+}
+
+static void run_ratio(const struct model *m, struct store_view *view, int64_t chunks) {
+    int64_t chunk = m->config.chunk, prompt = PROMPT_CHUNKS * chunk, n = prompt + (WARM_CHUNKS + chunks) * chunk;
+    int32_t *ids = malloc((size_t)n * sizeof *ids);
+    float *logits = malloc((size_t)m->config.vocab_size * sizeof *logits);
+    double *took[2] = {malloc((size_t)chunks * sizeof(double)), malloc((size_t)chunks * sizeof(double))};
+    CHECK(ids && logits && took[0] && took[1]);
+    struct chunk_retriever_config how = {
+        .device = m->dev, .model = &m->config, .encoder = m->encoder, .corpus = view, .exclude_window = -1};
+    how.exclude_document = text_of_store(m, view, ids, n);
+    struct retriever *r;
+    struct decoder_state *state[2];
+    struct decoder_output none = {0};
+    CHECK_OK(chunk_retriever_create(&r, &how));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(decoder_state_create(&state[i], m->decoder, i ? r : NULL));
+        CHECK_OK(decoder_forward(state[i], &none, ids, prompt));
+    }
+    struct chunk_retriever_times before = {0};
+    for (int64_t c = 0; c < WARM_CHUNKS + chunks; c++) {
+        if (c == WARM_CHUNKS) {
+            before = chunk_retriever_times(r);
+            decoder_state_times(state[1], true);
+        }
+        for (int turn = 0; turn < 2; turn++) {
+            int which = (c + turn) % 2; /* neither is always the one that finds the caches as the other left them */
+            double ms = decode_chunk(state[which], logits, ids + prompt + c * chunk, chunk);
+            if (c >= WARM_CHUNKS) took[which][c - WARM_CHUNKS] = ms;
+        }
+    }
+    struct chunk_retriever_times t = chunk_retriever_times(r);
+    struct decoder_times d = decoder_state_times(state[1], true);
+    double each = 1e3 / (double)(chunks * chunk);
+    print_ratio(took[0], took[1], chunks);
+    printf(
+        "# corpus, means of ms a token: layers %.3f, fuse %.3f, head %.3f, query %.4f, search %.3f, read %.4f, encode "
+        "%.3f; %lld hits, %lld misses\n",
+        d.layers * each, d.fuse * each, d.head * each, d.query * each, (t.search - before.search) * each,
+        (t.read - before.read) * each, (t.encode - before.encode) * each, (long long)(t.cache_hits - before.cache_hits),
+        (long long)(t.cache_misses - before.cache_misses));
+    for (int i = 0; i < 2; i++)
+        decoder_state_free(state[i]);
+    r->free(r);
+    free(ids), free(logits), free(took[0]), free(took[1]);
+}
+
+static void unload(struct model *m) {
+    decoder_free(m->decoder);
+    encoder_free(m->encoder);
+    params_free(m->params);
+    device_close(m->dev);
+}
+
+static int main_ratio(const char *model, const char *dir, int64_t chunks) {
+    struct model m = {0};
+    struct store *store;
+    struct store_view *view;
+    CHECK(chunks > 0);
+    load(&m, model);
+    CHECK_OK(store_open(&store, dir));
+    CHECK_OK(store_view_open(&view, store));
+    run_ratio(&m, view, chunks);
+    store_view_close(view);
+    store_close(store);
+    unload(&m);
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc >= 4 && argc <= 5 && strcmp(argv[2], "--ratio") == 0)
+        return main_ratio(argv[1], argv[3], argc > 4 ? strtoll(argv[4], NULL, 10) : 40);
     if (argc < 2 || argc > 5) {
-        fprintf(stderr, "usage: bench_generate MODEL [TOKENS [PROMPT [STORE]]]\n");
+        fprintf(stderr, "usage: bench_generate MODEL [TOKENS [PROMPT [STORE]]] or MODEL --ratio STORE [CHUNKS]\n");
         return 2;
     }
     struct model m = {0};
@@ -173,9 +300,6 @@ int main(int argc, char **argv) {
         store_close(store);
     }
     printf("# peak resident %.0f MB\n", (double)memory_resident_peak() / 1e6);
-    decoder_free(m.decoder);
-    encoder_free(m.encoder);
-    params_free(m.params);
-    device_close(m.dev);
+    unload(&m);
     return 0;
 }

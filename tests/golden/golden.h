@@ -14,17 +14,30 @@ struct golden {
     const char *path, *name;             /* name: without its folder */
     struct safetensors *file;
     struct device *dev;
+    enum dtype type;                     /* float32, or bf16 on a GPU: then differences are relative, and choices may differ */
+    void *there[256]; int theres;        /* memory of the device, freed at the end of the file */
     bool *seen;                          /* [tensors] */
     const char *suffix;                  /* of the names printed, where a tensor is compared in a second way */
     int failures;
     /* DRT cases only */
     struct model_config config;
     struct params *params;
+    struct weights weights;
     struct encoder *encoder;             /* NULL for a Base LM */
     struct decoder *decoder;
 };
 
 static const double TOLERANCE = 5e-5, TOLERANCE_DECODE = 2e-4, TOLERANCE_LOSS = 1e-5;
+
+/* In bf16: of the root mean square of a tensor; of the number of choices. */
+static const double TOLERANCE_BF16 = 0.1, CHOICES_BF16 = 0.25;
+
+/* ---- golden_device.c: matrices of this program in memory of the device, of the case's type or float32 */
+struct mat golden_put(struct golden *g, const float *from, int64_t rows, int64_t cols, enum dtype type);   /* from NULL: zeros */
+void *golden_put_bytes(struct golden *g, const void *from, int64_t count, size_t size);
+void golden_get(struct golden *g, float *to, struct mat from);       /* dense */
+void golden_get_bytes(struct golden *g, void *to, const void *from, int64_t count, size_t size);
+void golden_drop(struct golden *g);      /* everything that was put */
 
 /* ---- golden_file.c */
 bool golden_has(const struct golden *g, const char *name);
@@ -68,6 +81,7 @@ struct retriever *golden_masked_create(struct golden *g, struct retriever *inner
 
 /* ---- one function for each kind of file */
 void golden_forward(struct golden *g);   /* golden_forward.c: drt_* with out.logits or out.nll, lm_base */
+void golden_train(struct golden *g);     /* golden_train.c: the same files through a training step, and grad.* */
 void golden_corpus(struct golden *g);    /* golden_corpus.c */
 void golden_decode(struct golden *g);    /* golden_decode.c */
 void golden_gca(struct golden *g);       /* golden_gca.c */

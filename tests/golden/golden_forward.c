@@ -8,18 +8,20 @@ struct encoded {
 };
 
 static void encode_text(struct encoded *e, struct golden *g, const int32_t *ids, const float *lower, int64_t chunks) {
-    int64_t d = g->config.hidden, chunk_floats = 64 * d;
-    float **keys = golden_zeroed(chunks, sizeof *keys), **values = golden_zeroed(chunks, sizeof *values);
-    for (int64_t c = 0; c < chunks; c++) {
-        keys[c] = e->k + c * chunk_floats;
-        values[c] = e->v + c * chunk_floats;
-    }
-    struct encoder_output out = {.landmarks = e->landmarks, .states = e->states, .keys = keys, .values = values};
+    int64_t d = g->config.hidden, positions = model_config_positions(&g->config);
+    struct mat keys = golden_put(g, NULL, chunks * 64, d, g->type),
+               values = golden_put(g, NULL, chunks * 64, d, g->type);
+    struct mat landmarks = golden_put(g, NULL, chunks, d, DTYPE_F32),
+               states = golden_put(g, NULL, chunks * positions, d, DTYPE_F32);
+    struct encoder_output out = {.landmarks = landmarks.data, .states = states.data, .keys = keys, .values = values};
     if (g->config.encoder_input == ENCODER_INPUT_TOKENS)
         encoder_encode(g->encoder, &out, ids, chunks);
     else
-        encoder_encode_hidden(g->encoder, &out, lower, chunks);
-    free(keys), free(values);
+        encoder_encode_hidden(g->encoder, &out, golden_put(g, lower, chunks * positions, d, g->type), chunks);
+    golden_get(g, e->landmarks, landmarks);
+    golden_get(g, e->states, states);
+    golden_get(g, e->k, keys);
+    golden_get(g, e->v, values);
 }
 
 /* All scores of a group, by the op that the retriever uses. */
@@ -29,8 +31,13 @@ static void all_scores(float *scores, struct golden *g, const float *query, cons
     float *sorted = golden_zeroed(chunks * chunks, sizeof *sorted);
     for (int64_t t = 0; t < chunks; t++)
         visible[t] = t;
-    g->dev->ops->topk->forward(g->dev, index, sorted, mat_f32(query, chunks, d), mat_f32(landmarks, chunks, d), visible,
-                               (int)chunks);
+    int64_t *index_there = golden_put_bytes(g, NULL, chunks * chunks, sizeof *index);
+    float *sorted_there = golden_put_bytes(g, NULL, chunks * chunks, sizeof *sorted);
+    g->dev->ops->topk->forward(g->dev, index_there, sorted_there, golden_put(g, query, chunks, d, DTYPE_F32),
+                               golden_put(g, landmarks, chunks, d, DTYPE_F32),
+                               golden_put_bytes(g, visible, chunks, sizeof *visible), (int)chunks);
+    golden_get_bytes(g, index, index_there, chunks * chunks, sizeof *index);
+    golden_get_bytes(g, sorted, sorted_there, chunks * chunks, sizeof *sorted);
     for (int64_t i = 0; i < chunks * chunks; i++)
         scores[i] = -INFINITY;
     for (int64_t i = 0; i < chunks * chunks; i++)
@@ -48,8 +55,11 @@ static void compare_mlm(struct golden *g, const struct encoded *e, const int32_t
         targets[r] = -1;
     for (int64_t i = 0; i < length; i++)
         if (mask[i]) targets[i + i / chunk] = ids[i];
-    struct mat table = mat_f32(params_get(g->params, "model.embed_tokens.weight"), g->config.vocab_size, d);
-    g->dev->ops->loss->forward(g->dev, all, mat_f32(e->states, rows, d), table, targets);
+    float *there = golden_put_bytes(g, NULL, rows, sizeof *there);
+    g->dev->ops->loss->forward(g->dev, there, golden_put(g, e->states, rows, d, g->type),
+                               weights_tensor(&g->weights, "model.embed_tokens.weight"),
+                               golden_put_bytes(g, targets, rows, sizeof *targets));
+    golden_get_bytes(g, all, there, rows, sizeof *all);
     double sum = 0;
     int64_t count = 0;
     for (int64_t i = 0; i < length; i++) {

@@ -8,8 +8,9 @@ struct memory {
     struct golden *g;
     bool self, corpus;
     int64_t corpus_chunks, own_chunks;
-    float *landmarks;     /* corpus first, own behind */
-    float *keys, *values; /* a slot for each */
+    struct mat landmarks;    /* corpus first, own behind; all three memory of the device */
+    struct mat keys, values; /* a slot for each */
+    float *corpus_landmarks; /* here */
     int32_t *slot;
     float *weight, *score;
     int64_t *id;
@@ -19,40 +20,40 @@ struct memory {
 enum { SLOT_ROWS = 64 };
 
 static void encode(struct memory *m, const int32_t *ids, int64_t slot, int64_t n) {
-    size_t floats = (size_t)SLOT_ROWS * (size_t)m->g->config.hidden;
-    float **keys = golden_zeroed(n, sizeof *keys), **values = golden_zeroed(n, sizeof *values);
-    for (int64_t i = 0; i < n; i++) {
-        keys[i] = m->keys + (size_t)(slot + i) * floats;
-        values[i] = m->values + (size_t)(slot + i) * floats;
-    }
-    struct encoder_output out = {
-        .landmarks = m->landmarks + slot * m->g->config.hidden, .keys = keys, .values = values};
+    struct encoder_output out = {.landmarks = mat_row(m->landmarks, slot),
+                                 .keys = mat_rows(m->keys, slot * SLOT_ROWS, n * SLOT_ROWS),
+                                 .values = mat_rows(m->values, slot * SLOT_ROWS, n * SLOT_ROWS)};
     encoder_encode(m->g->encoder, &out, ids, n);
-    free(keys), free(values);
 }
 
-static enum status append(struct retriever *base, int64_t first, const int32_t *ids, const float *hidden, int64_t n) {
+static enum status append(struct retriever *base, int64_t first, const int32_t *ids, struct mat hidden, int64_t n) {
     struct memory *m = (struct memory *)base;
     (void)hidden;
     encode(m, ids, m->corpus_chunks + first, n);
     return STATUS_OK;
 }
 
-static int64_t candidates(struct memory *m, struct neighbour_candidate *list, const float *query, int64_t first,
+static int64_t candidates(struct memory *m, struct neighbour_candidate *list, struct mat query, int64_t first,
                           int64_t visible, int8_t source, int k) {
     struct golden *g = m->g;
-    int64_t index[64], used = 0;
-    float score[64];
+    int64_t index[64], used = 0, *index_there;
+    float score[64], *score_there;
     CHECK(k <= 64);
-    struct mat rows = mat_f32(m->landmarks + first * g->config.hidden, visible, g->config.hidden);
-    g->dev->ops->topk->forward(g->dev, index, score, mat_f32(query, 1, g->config.hidden), rows, &visible, k);
+    index_there = golden_put_bytes(g, NULL, k, sizeof *index);
+    score_there = golden_put_bytes(g, NULL, k, sizeof *score);
+    g->dev->ops->topk->forward(g->dev, index_there, score_there, query, mat_rows(m->landmarks, first, visible),
+                               golden_put_bytes(g, &visible, 1, sizeof visible), k);
+    golden_get_bytes(g, index, index_there, k, sizeof *index);
+    golden_get_bytes(g, score, score_there, k, sizeof *score);
+    for (int i = 0; i < 3; i++)
+        device_release(g->dev, g->there[--g->theres]);
     for (int i = 0; i < k && index[i] >= 0; i++)
         list[used++] = (struct neighbour_candidate){.score = score[i], .source = source, .id = index[i]};
     return used;
 }
 
 static enum status retrieve(struct retriever *base, struct neighbours *out, int group, int64_t first,
-                            const float *queries, int64_t n) {
+                            struct mat queries, int64_t n) {
     struct memory *m = (struct memory *)base;
     const struct model_config *c = &m->g->config;
     int k = c->topk;
@@ -60,7 +61,7 @@ static enum status retrieve(struct retriever *base, struct neighbours *out, int 
     for (int64_t i = 0; i < n; i++) {
         struct neighbour_candidate list[128];
         int64_t used = 0, at = start + i * k;
-        const float *query = queries + i * c->hidden;
+        struct mat query = mat_rows(queries, i, 1);
         if (m->self) used += candidates(m, list + used, query, m->corpus_chunks, first + i, NEIGHBOUR_SELF, k);
         if (m->corpus) used += candidates(m, list + used, query, 0, m->corpus_chunks, NEIGHBOUR_CORPUS, k);
         struct neighbour_row row = {
@@ -71,9 +72,8 @@ static enum status retrieve(struct retriever *base, struct neighbours *out, int 
                                    : m->source[j] == NEIGHBOUR_CORPUS ? m->id[j]
                                                                       : m->corpus_chunks + m->id[j]);
     }
-    int64_t pool_rows = (m->corpus_chunks + m->own_chunks) * SLOT_ROWS;
-    *out = (struct neighbours){.pool = {.keys = mat_f32(m->keys, pool_rows, c->hidden),
-                                        .values = mat_f32(m->values, pool_rows, c->hidden),
+    *out = (struct neighbours){.pool = {.keys = m->keys,
+                                        .values = m->values,
                                         .slot_rows = SLOT_ROWS,
                                         .live_rows = c->chunk,
                                         .off_by_one = c->softmax_off_by_one},
@@ -89,8 +89,7 @@ static enum status retrieve(struct retriever *base, struct neighbours *out, int 
 
 static void destroy(struct retriever *base) {
     struct memory *m = (struct memory *)base;
-    free(m->landmarks), free(m->keys), free(m->values), free(m->slot), free(m->weight), free(m->score), free(m->id);
-    free(m->source), free(m);
+    free(m->corpus_landmarks), free(m->slot), free(m->weight), free(m->score), free(m->id), free(m->source), free(m);
 }
 
 struct retriever *golden_memory_create(struct golden *g, const int32_t *corpus_ids, int64_t corpus_chunks, bool self,
@@ -100,20 +99,22 @@ struct retriever *golden_memory_create(struct golden *g, const int32_t *corpus_i
             places = own_chunks * g->config.topk * g->config.groups;
     m->base = (struct retriever){.append = append, .retrieve = retrieve, .free = destroy, .max_queries = 5};
     m->g = g, m->self = self, m->corpus = corpus, m->corpus_chunks = corpus_chunks, m->own_chunks = own_chunks;
-    m->landmarks = golden_zeroed(chunks * d, sizeof(float));
-    m->keys = golden_zeroed(chunks * SLOT_ROWS * d, sizeof(float));
-    m->values = golden_zeroed(chunks * SLOT_ROWS * d, sizeof(float));
+    m->landmarks = golden_put(g, NULL, chunks, d, DTYPE_F32);
+    m->keys = golden_put(g, NULL, chunks * SLOT_ROWS, d, g->type);
+    m->values = golden_put(g, NULL, chunks * SLOT_ROWS, d, g->type);
+    m->corpus_landmarks = golden_zeroed(corpus_chunks * d, sizeof(float));
     m->slot = golden_zeroed(places, sizeof *m->slot);
     m->weight = golden_zeroed(places, sizeof *m->weight);
     m->score = golden_zeroed(places, sizeof *m->score);
     m->id = golden_zeroed(places, sizeof *m->id);
     m->source = golden_zeroed(places, sizeof *m->source);
     encode(m, corpus_ids, 0, corpus_chunks);
+    golden_get(g, m->corpus_landmarks, mat_rows(m->landmarks, 0, corpus_chunks));
     return &m->base;
 }
 
 const float *golden_memory_landmarks(const struct retriever *r) {
-    return ((const struct memory *)r)->landmarks;
+    return ((const struct memory *)r)->corpus_landmarks;
 }
 
 /* ---- masked encoder input */
@@ -123,7 +124,7 @@ struct masked {
     const int32_t *mask;
 };
 
-static enum status masked_append(struct retriever *base, int64_t first, const int32_t *ids, const float *hidden,
+static enum status masked_append(struct retriever *base, int64_t first, const int32_t *ids, struct mat hidden,
                                  int64_t n) {
     struct masked *m = (struct masked *)base;
     int64_t count = n * m->config->chunk, start = first * m->config->chunk;
@@ -136,7 +137,7 @@ static enum status masked_append(struct retriever *base, int64_t first, const in
 }
 
 static enum status masked_retrieve(struct retriever *base, struct neighbours *out, int group, int64_t first,
-                                   const float *queries, int64_t n) {
+                                   struct mat queries, int64_t n) {
     struct masked *m = (struct masked *)base;
     return m->inner->retrieve(m->inner, out, group, first, queries, n);
 }

@@ -124,8 +124,9 @@ void golden_compare_choice(struct golden *g, const struct golden_choice *ours, c
     CHECK_EQ(t->count, ours->rows * k);
     int32_t *their_index = golden_ints(g, index), *their_source = source ? golden_ints(g, source) : NULL;
     double wrong = wrong_places(ours, their_index, their_source, k);
-    golden_line(g, index, wrong, 0);
-    if (source) golden_line(g, source, wrong, 0); /* an id counts only with its source */
+    double allowed = g->type == DTYPE_F32 ? 0 : CHOICES_BF16 * (double)(ours->rows * k);
+    golden_line(g, index, wrong, allowed);
+    if (source) golden_line(g, source, wrong, allowed); /* an id counts only with its source */
 
     const char *names[] = {weight, score};
     const float *values[] = {ours->weight, ours->score};
@@ -136,13 +137,14 @@ void golden_compare_choice(struct golden *g, const struct golden_choice *ours, c
         for (int64_t i = 0; i < ours->rows * k; i++) {
             int place =
                 their_index[i] < 0 ? -1 : place_of(ours, i / k, their_index[i], their_source ? &their_source[i] : NULL);
+            if (place < 0 && their_index[i] >= 0 && g->type != DTYPE_F32) continue; /* counted above */
             double empty = what == 0 ? 0 : -INFINITY;
             double mine = place < 0 ? empty : (double)values[what][i / k * ours->k + place], other = (double)theirs[i];
             double difference = mine == other ? 0 : fabs(mine - other);
             if (!(difference <= worst)) worst = difference;
             if (isnan(difference)) break;
         }
-        golden_line(g, names[what], worst, tolerance);
+        golden_line(g, names[what], worst, g->type == DTYPE_F32 ? tolerance : TOLERANCE_BF16);
         free(theirs);
     }
     free(their_index), free(their_source);

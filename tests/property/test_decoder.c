@@ -71,9 +71,10 @@ struct machine {
 static void start(struct machine *a, const struct model *m, const struct variant *v, struct device *dev, int max_tokens,
                   int64_t max_queries) {
     *a = (struct machine){.dev = dev};
-    CHECK_OK(decoder_create(&a->decoder, dev, &m->config, m->params, max_tokens));
+    struct weights weights = weights_of_params(m->params);
+    CHECK_OK(decoder_create(&a->decoder, dev, &m->config, &weights, max_tokens));
     if (v->retrieval) {
-        CHECK_OK(encoder_create(&a->encoder, dev, &m->config, m->params, 3));
+        CHECK_OK(encoder_create(&a->encoder, dev, &m->config, &weights, 3));
         struct chunk_retriever_config how = {.device = dev,
                                              .model = &m->config,
                                              .encoder = a->encoder,

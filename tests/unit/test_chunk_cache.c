@@ -39,11 +39,13 @@ static enum status read_tokens(void *context, int32_t *ids, const struct chunk_k
 }
 
 static void check_content(const struct chunk_cache *c, int32_t slot, struct chunk_key key) {
-    float k[ROWS * DIM], v[ROWS * DIM], *keys[1] = {k}, *values[1] = {v};
+    float k[ROWS * DIM], v[ROWS * DIM];
+    struct encoder_output out = {.keys = mat_dense(k, DTYPE_F32, ROWS, DIM),
+                                 .values = mat_dense(v, DTYPE_F32, ROWS, DIM)};
     int32_t ids[CHUNK];
     struct gca_pool pool = chunk_cache_pool(c);
     fill_ids(ids, key);
-    encoder_encode(encoder, &(struct encoder_output){.keys = keys, .values = values}, ids, 1);
+    encoder_encode(encoder, &out, ids, 1);
     CHECK(memcmp(mat_row(pool.keys, (int64_t)slot * ROWS), k, sizeof k) == 0);
     CHECK(memcmp(mat_row(pool.values, (int64_t)slot * ROWS), v, sizeof v) == 0);
     for (int i = 0; i < DIM; i++)
@@ -221,7 +223,8 @@ int main(int argc, char **argv) {
     CHECK_OK(model_config_parse(&config, "config", config_text, strlen(config_text)));
     CHECK_OK(params_init(&params, &config, 1));
     CHECK_OK(device_open(&dev, "cpu", 2));
-    CHECK_OK(encoder_create(&encoder, dev, &config, params, 4));
+    struct weights weights = weights_of_params(params);
+    CHECK_OK(encoder_create(&encoder, dev, &config, &weights, 4));
     order_of_use();
     duplicates_and_empty_places();
     pins();

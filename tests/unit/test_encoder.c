@@ -16,7 +16,7 @@ enum status fault_point(const char *name) {
 enum { CHUNKS = 41, ROWS = 64 };
 
 struct result {
-    float *landmarks, *alone, *states, *keys, *values, **key_rows, **value_rows;
+    float *landmarks, *alone, *states, *keys, *values;
     int64_t landmark_bytes, state_bytes, kv_bytes;
 };
 
@@ -43,18 +43,11 @@ static struct result result_make(const struct model_config *c) {
     r.states = malloc((size_t)r.state_bytes);
     r.keys = malloc((size_t)r.kv_bytes);
     r.values = malloc((size_t)r.kv_bytes);
-    r.key_rows = malloc(CHUNKS * sizeof *r.key_rows);
-    r.value_rows = malloc(CHUNKS * sizeof *r.value_rows);
-    for (int64_t i = 0; i < CHUNKS; i++) {
-        r.key_rows[i] = r.keys + i * ROWS * d;
-        r.value_rows[i] = r.values + i * ROWS * d;
-    }
     return r;
 }
 
 static void result_free(struct result *r) {
-    free(r->landmarks), free(r->alone), free(r->states), free(r->keys), free(r->values), free(r->key_rows),
-        free(r->value_rows);
+    free(r->landmarks), free(r->alone), free(r->states), free(r->keys), free(r->values);
 }
 
 /* All chunks in calls of `step`, on a device of `threads` with batches of `batch`. */
@@ -65,20 +58,24 @@ static struct result encode(const struct model_config *c, const struct params *p
     struct result r = result_make(c);
     int64_t d = c->hidden, S = model_config_positions(c);
     CHECK_OK(device_open(&dev, "cpu", threads));
-    CHECK_OK(encoder_create(&e, dev, c, p, batch));
+    struct weights weights = weights_of_params(p);
+    CHECK_OK(encoder_create(&e, dev, c, &weights, batch));
     CHECK(encoder_bytes(e) > 0);
     long before = atomic_load(&allocations);
     for (int64_t first = 0; first < CHUNKS; first += step) {
         int64_t n = CHUNKS - first < step ? CHUNKS - first : step;
         struct encoder_output alone = {.landmarks = r.alone + first * d};
-        struct encoder_output all = {r.landmarks + first * d, r.states + first * S * d, r.key_rows + first,
-                                     r.value_rows + first};
+        struct encoder_output all = {.landmarks = r.landmarks + first * d,
+                                     .states = r.states + first * S * d,
+                                     .keys = mat_f32(r.keys + first * ROWS * d, n * ROWS, d),
+                                     .values = mat_f32(r.values + first * ROWS * d, n * ROWS, d)};
+        struct mat rows = mat_f32(hidden + first * S * d, n * S, d);
         if (ids) {
             encoder_encode(e, &alone, ids + first * c->chunk, n);
             encoder_encode(e, &all, ids + first * c->chunk, n);
         } else {
-            encoder_encode_hidden(e, &alone, hidden + first * S * d, n);
-            encoder_encode_hidden(e, &all, hidden + first * S * d, n);
+            encoder_encode_hidden(e, &alone, rows, n);
+            encoder_encode_hidden(e, &all, rows, n);
         }
     }
     CHECK_EQ(atomic_load(&allocations), before);
@@ -118,7 +115,7 @@ static void compare(int chunk, int layers, bool projection, bool tokens) {
         const float *landmark = first.states + (i * S + S - 1) * d;
         if (!projection) CHECK(memcmp(first.landmarks + i * d, landmark, (size_t)d * sizeof(float)) == 0);
         for (int64_t j = chunk * d; j < ROWS * d; j++)
-            CHECK(first.key_rows[i][j] == 0.0f && first.value_rows[i][j] == 0.0f);
+            CHECK(first.keys[i * ROWS * d + j] == 0.0f && first.values[i * ROWS * d + j] == 0.0f);
         CHECK(memcmp(first.landmarks + i * d, first.landmarks + (i + 1) % CHUNKS * d, (size_t)d * sizeof(float)) != 0);
     }
     result_free(&first);

@@ -53,7 +53,8 @@ static void load_model(void) {
     snprintf(path, sizeof path, "%s/tests/cli/tiny/tokenizer.json", source ? source : ".");
     CHECK_OK(tokenizer_open(&tokenizer, path));
     CHECK_OK(device_open(&device, "cpu", 2));
-    CHECK_OK(encoder_create(&encoder, device, &config, params, 0));
+    struct weights weights = weights_of_params(params);
+    CHECK_OK(encoder_create(&encoder, device, &config, &weights, 0));
 }
 
 static struct indexer_config base_config(const char *const *input, const char *store) {

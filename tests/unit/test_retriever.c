@@ -38,7 +38,8 @@ static void make_model(struct world *w, const char *input) {
         for (int64_t j = 0; p->rows > 1 && j < p->rows * p->cols; j++)
             ((float *)p->data)[j] *= p->rows == VOCAB ? 20 : 5;
     }
-    CHECK_OK(encoder_create(&w->encoder, w->dev, &w->config, w->params, 8));
+    struct weights weights = weights_of_params(w->params);
+    CHECK_OK(encoder_create(&w->encoder, w->dev, &w->config, &weights, 8));
 }
 
 static void fill_ids(int32_t *ids, int64_t n, struct rng *rng) {
@@ -126,8 +127,8 @@ struct truth {
 };
 
 static void check_slot(struct world *w, const struct neighbours *n, int64_t at, const int32_t *ids) {
-    float k[64 * D], v[64 * D], *keys = k, *values = v;
-    struct encoder_output out = {.keys = &keys, .values = &values};
+    float k[64 * D], v[64 * D];
+    struct encoder_output out = {.keys = mat_dense(k, DTYPE_F32, 64, D), .values = mat_dense(v, DTYPE_F32, 64, D)};
     encoder_encode(w->encoder, &out, ids, 1);
     CHECK(n->slot[at] >= 0 && n->pool.live_rows == CHUNK && n->pool.off_by_one);
     int64_t row = (int64_t)n->slot[at] * n->pool.slot_rows;
@@ -196,11 +197,11 @@ static void test_against_truth(struct world *w, bool self, bool corpus) {
     for (int64_t first = 0, n; first < OWN; first += n) {
         n = 1 + (int64_t)rng_below(&rng, 6);
         if (n > OWN - first) n = OWN - first;
-        CHECK_OK(r->append(r, first, ids + first * CHUNK, NULL, n));
+        CHECK_OK(r->append(r, first, ids + first * CHUNK, (struct mat){0}, n));
         for (int g = 0; g < 2; g++) {
             struct neighbours found;
             const float *q = queries + (g * OWN + first) * D;
-            CHECK_OK(r->retrieve(r, &found, g, first, q, n));
+            CHECK_OK(r->retrieve(r, &found, g, first, mat_f32(q, n, D), n));
             CHECK(found.n == n && found.k == K);
             for (int64_t i = 0; i < n; i++) {
                 t.own_seen = self ? first + i : 0;
@@ -233,7 +234,7 @@ static void test_exclusion(struct world *w) {
             config.exclude_document = DOCUMENT, config.exclude_window = window, config.random = random, config.topk = K;
             struct retriever *r = make(&config);
             struct neighbours found;
-            CHECK_OK(r->retrieve(r, &found, 0, 0, queries, N));
+            CHECK_OK(r->retrieve(r, &found, 0, 0, mat_f32(queries, N, D), N));
             struct store_range d = {w->first_chunk[DOCUMENT], w->first_chunk[DOCUMENT + 1]};
             for (int64_t i = 0; i < N; i++) {
                 struct store_range hole = d;
@@ -248,7 +249,7 @@ static void test_exclusion(struct world *w) {
                     CHECK(found.id[i * K + j] < hole.begin || found.id[i * K + j] >= hole.end);
             }
             chunk_retriever_reset(r, DOCUMENT, 2); /* a text that begins in the document's third chunk */
-            CHECK_OK(r->retrieve(r, &found, 0, 0, queries, N));
+            CHECK_OK(r->retrieve(r, &found, 0, 0, mat_f32(queries, N, D), N));
             for (int64_t i = 0; i < N; i++)
                 for (int j = 0; j < K; j++) {
                     int64_t place = found.id[i * K + j] - d.begin;
@@ -256,11 +257,11 @@ static void test_exclusion(struct world *w) {
                     CHECK(!own || (window >= 0 && (place < i + 2 - window || place > i + 2 + window)));
                 }
             chunk_retriever_reset(r, -1, 0); /* nothing excluded any more */
-            CHECK_OK(r->retrieve(r, &found, 0, 0, queries, N));
+            CHECK_OK(r->retrieve(r, &found, 0, 0, mat_f32(queries, N, D), N));
             struct truth all = {.corpus = w->landmarks, .corpus_ids = w->ids, .corpus_chunks = w->chunks};
             if (!random) check_row(w, &found, 0, queries, &all);
             chunk_retriever_reset(r, 1000, 0);
-            CHECK(r->retrieve(r, &found, 0, 0, queries, N) != STATUS_OK);
+            CHECK(r->retrieve(r, &found, 0, 0, mat_f32(queries, N, D), N) != STATUS_OK);
             r->free(r);
         }
 }
@@ -277,9 +278,9 @@ static void test_random(struct world *w) {
         queries[i] = (float)(i % 7) / 7;
     for (int64_t round = 0; round < ROUNDS; round++) {
         struct neighbours found, single;
-        CHECK_OK(r->retrieve(r, &found, 0, round * N, queries, N));
+        CHECK_OK(r->retrieve(r, &found, 0, round * N, mat_f32(queries, N, D), N));
         for (int64_t i = 0; i < N; i++) {
-            CHECK_OK(one->retrieve(one, &single, 0, round * N + i, queries + i * D, 1));
+            CHECK_OK(one->retrieve(one, &single, 0, round * N + i, mat_f32(queries + i * D, 1, D), 1));
             CHECK(memcmp(single.id, found.id + i * K, K * sizeof *found.id) == 0); /* however the calls are cut */
             double sum = 0;
             for (int j = 0; j < K; j++) {
@@ -316,8 +317,8 @@ static void test_reset(struct world *w) {
         struct encoder_output out = {.landmarks = own};
         encoder_encode(w->encoder, &out, ids, 3);
         struct neighbours found;
-        CHECK_OK(r->append(r, 0, ids, NULL, 3));
-        CHECK_OK(r->retrieve(r, &found, 0, 0, query, 3));
+        CHECK_OK(r->append(r, 0, ids, (struct mat){0}, 3));
+        CHECK_OK(r->retrieve(r, &found, 0, 0, mat_f32(query, 3, D), 3));
         for (int64_t i = 0; i < 3; i++) {
             struct truth t = {.own = own,
                               .corpus = w->landmarks,
@@ -349,14 +350,14 @@ static void test_long_past(struct world *w) {
         fill_ids(ids + c * CHUNK, CHUNK, &rng);
     struct encoder_output out = {.landmarks = own};
     encoder_encode(w->encoder, &out, ids, OWN);
-    CHECK_OK(r->append(r, 0, ids, NULL, 2000));
-    CHECK_OK(r->append(r, 2000, ids + 2000 * CHUNK, NULL, OWN - 2000)); /* over the edge in one call */
+    CHECK_OK(r->append(r, 0, ids, (struct mat){0}, 2000));
+    CHECK_OK(r->append(r, 2000, ids + 2000 * CHUNK, (struct mat){0}, OWN - 2000)); /* over the edge in one call */
     for (int i = 0; i < 64 * D; i++)
         query[i] = rng_normal(&rng);
     struct neighbours found;
     static const int64_t firsts[] = {2048 - 30, OWN - 64};
     for (size_t f = 0; f < ARRAY_LEN(firsts); f++) {
-        CHECK_OK(r->retrieve(r, &found, 1, firsts[f], query, 64));
+        CHECK_OK(r->retrieve(r, &found, 1, firsts[f], mat_f32(query, 64, D), 64));
         for (int64_t i = 0; i < 64; i += 7) {
             struct truth t = {.own = own, .own_ids = ids, .own_seen = firsts[f] + i};
             check_row(w, &found, i, query + i * D, &t);

@@ -1,0 +1,35 @@
+/* device_choice.c -- see device_choice.h. */
+#include "tools/device_choice.h"
+#include <stdio.h>
+#include <string.h>
+
+static enum status choose_type(enum dtype *out, const struct device *dev, const char *dtype) {
+    bool automatic = strcmp(dtype, "auto") == 0, bf16 = strcmp(dtype, "bf16") == 0;
+    if (!automatic && !bf16 && strcmp(dtype, "f32") != 0)
+        return fail(STATUS_INVALID, "--dtype %s: must be auto, f32 or bf16", dtype);
+    if (bf16 && dev->shares_memory)
+        return fail(STATUS_UNSUPPORTED, "--dtype bf16: the CPU computes in float32 only; use --device cuda, or f32");
+    *out = bf16 || (automatic && !dev->shares_memory) ? DTYPE_BF16 : DTYPE_F32;
+    return STATUS_OK;
+}
+
+enum status device_choose(struct device **out, enum dtype *type, const struct device_choice *choice, int threads) {
+    bool automatic = strcmp(choice->device, "auto") == 0;
+    struct device *dev = NULL;
+    enum status status = device_open(&dev, automatic ? "cuda" : choice->device, threads);
+    if (automatic && status == STATUS_UNSUPPORTED) {
+        if (device_built("cuda")) fprintf(stderr, "device cpu: %s\n", status_message());
+        status = device_open(&dev, "cpu", threads);
+    }
+    if (status != STATUS_OK) return status;
+    status = choose_type(type, dev, choice->dtype);
+    if (status != STATUS_OK) {
+        device_close(dev);
+        return status;
+    }
+    if (automatic && !dev->shares_memory)
+        fprintf(stderr, "device %s, %s (choose with --device cpu|cuda and --dtype)\n", dev->name,
+                *type == DTYPE_BF16 ? "bf16" : "f32");
+    *out = dev;
+    return STATUS_OK;
+}
