@@ -63,6 +63,7 @@ static const struct key keys[] = {
     {"", "checkpoint_type", TEXT, AT(checkpoint_type), 0, 0, "f32", "of model.safetensors: f32 or bf16"},
     {"", "eval_every", WHOLE, AT(eval_every), 1, 1e12, "500", "steps between measurements on `valid`"},
     {"", "eval_windows", WHOLE, AT(eval_windows), 0, 1e9, "64", "sequences measured, spread over `valid`; 0: all"},
+    {"", "eval_pool", POOL, AT(eval_pool), 0, 0, "own", "what it is measured with; corpus only where `pool` is corpus"},
     {"", "sample_every", WHOLE, AT(sample_every), 0, 1e12, "0", "steps between samples of text; 0: none"},
     {"", "sample_tokens", WHOLE, AT(sample_tokens), 1, 1e6, "126", "length of a sample"},
     {"", "prompts", TEXTS, AT(prompts), 0, 0, NULL, "what samples go on from; none: a new document"},

@@ -23,7 +23,7 @@ struct train_config {
     struct schedule schedule;            /* steps, learning rate, pool, mlm, contrastive, seed */
     double beta1, beta2, eps, weight_decay, clip;
     bool decay_embedding;
-    int pool, pool_before;               /* enum pool_kind */
+    int pool, pool_before, eval_pool;    /* enum pool_kind */
     int64_t candidates, refresh, seed;
     bool gumbel, cut_query, recompute;
     char *type;                          /* "auto", "f32", "bf16" */

@@ -53,6 +53,11 @@ static enum status check_schedule(struct train_config *c) {
                     (long long)s->steps);
     if (s->min_lr > s->lr) return fail(STATUS_INVALID, "min_lr is %g: must be at most lr, %g", s->min_lr, s->lr);
     if (c->pool_before == POOL_CORPUS) return fail(STATUS_INVALID, "pool_before must be none, own or batch");
+    if (s->pool_start > 1 && c->pool_before > c->pool)
+        return fail(STATUS_INVALID,
+                    "pool_before is %s: a run's pool may grow (none, own, batch, corpus), from there to %s it shrinks",
+                    pool_kind_name(c->pool_before), pool_kind_name(c->pool));
+    if (c->eval_pool > c->pool) c->eval_pool = c->pool;
     s->pool = c->pool;
     s->pool_before = c->pool_before;
     s->seed = (uint64_t)c->seed;

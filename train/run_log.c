@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -77,6 +78,13 @@ static void put_if(struct json_writer *w, const char *key, double value) {
     if (!isnan(value)) put(w, key, value);
 }
 
+/* A float32 as people write it: 0.005, not 0.004999999888241291. */
+static double rounded(double value) {
+    char text[32];
+    snprintf(text, sizeof text, "%.7g", value);
+    return strtod(text, NULL);
+}
+
 enum status run_log_write(struct run_log *log, const struct run_log_line *line) {
     const struct step_report *r = &line->report;
     struct json_writer w;
@@ -88,7 +96,7 @@ enum status run_log_write(struct run_log *log, const struct run_log_line *line) 
     put_if(&w, "mlm_loss", r->mlm_loss);
     put_if(&w, "contrastive_loss", r->contrastive_loss);
     put_if(&w, "contrastive_accuracy", r->contrastive_accuracy);
-    put(&w, "lr", line->lr);
+    put(&w, "lr", rounded(line->lr));
     put(&w, "gradient_norm", r->gradient_norm);
     json_write_key(&w, "pool"), json_write_string(&w, line->pool);
     if (line->skipped) json_write_key(&w, "skipped"), json_write_bool(&w, true);

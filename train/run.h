@@ -1,0 +1,32 @@
+/* run.h -- a whole training run: a folder that fills while it goes, and goes on where it was.
+ *
+ *   RUN/config.json     what the run is, every default written out    RUN/log.jsonl    a line a step (run_log.h)
+ *   RUN/checkpoints/    checkpoint.h                                  RUN/samples/     text, where the config asks for it
+ *
+ * A run that is stopped (by its progress' request, `until`, `max_seconds`, or killed at any moment) and resumed gives the
+ * losses of one that was not, bit for bit, on the same device with the same number of threads. One exception: with pool
+ * corpus, a stop at a step that is no multiple of `refresh`: the index is then made anew earlier than it would have been. */
+#pragma once
+#include "base/progress.h"
+#include "base/status.h"
+#include "kernels/device.h"
+#include "train/config.h"
+
+struct run_options {
+    const struct train_config *config;   /* checked */
+    const char *folder;
+    bool resume;                         /* an existing folder is gone on with; else it is refused */
+    struct device *device;
+    int64_t until;                       /* stop, with a checkpoint, behind this step; 0: config's steps */
+    double max_seconds;                  /* the same behind the first step that ends later; 0: no limit */
+    const struct progress *progress;
+};
+
+struct run_report {
+    int64_t first_step, step, tokens, skipped;         /* step: the last one done */
+    double loss, valid_loss, valid_bits_per_byte;      /* the last ones measured; NaN: none */
+    double seconds;                      /* of this process's steps */
+    bool finished;                       /* all steps of the config */
+};
+/* STATUS_INTERRUPTED: stopped on request; a checkpoint was written. */
+enum status run_train(struct run_report *out, const struct run_options *options);

@@ -1,0 +1,229 @@
+/* run_open.c -- a run's folder and all that its steps need. */
+#include "base/memory.h"
+#include "train/run_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the folder ---------------------------------------------------------------------------------------------------
+ */
+
+static enum status write_config(const struct run *r) {
+    char path[FILE_PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    struct file_writer *w = NULL;
+    enum status s;
+    FILE *memory = open_memstream(&text, &bytes);
+    if (!memory) return fail_errno("%s: config.json", r->options->folder);
+    config_write(r->config, memory);
+    bool broken = ferror(memory) != 0;
+    if (fclose(memory) != 0 || broken) {
+        free(text);
+        return fail(STATUS_NO_MEMORY, "%s: config.json does not fit into memory", r->options->folder);
+    }
+    TRY_GOTO(s, file_join(path, r->options->folder, "config.json"), out);
+    TRY_GOTO(s, file_create(&w, path), out);
+    TRY_GOTO(s, file_write(w, text, bytes), out);
+    s = file_publish(w);
+    w = NULL;
+out:
+    file_discard(w);
+    free(text);
+    return s;
+}
+
+/* The run's own copy, so that a checkpoint can be made however long the run lasts. */
+static enum status copy_tokenizer(const struct run *r) {
+    struct file_map map;
+    struct file_writer *w;
+    if (file_exists(r->tokenizer_path)) return STATUS_OK;
+    TRY(file_map(&map, r->config->tokenizer));
+    enum status s = file_create(&w, r->tokenizer_path);
+    if (s == STATUS_OK) {
+        s = file_write(w, map.data, map.size);
+        if (s == STATUS_OK)
+            s = file_publish(w);
+        else
+            file_discard(w);
+    }
+    file_unmap(&map);
+    return s;
+}
+
+static enum status open_tokenizer(struct run *r) {
+    const char *path = file_exists(r->tokenizer_path) ? r->tokenizer_path : r->config->tokenizer;
+    TRY(tokenizer_open(&r->tokenizer, path));
+    int have = tokenizer_vocab_size(r->tokenizer);
+    if (have <= r->config->model.vocab_size) return STATUS_OK;
+    return fail(STATUS_MISMATCH, "%s: the tokenizer has ids up to %d, but the model's vocab_size is %d", path, have - 1,
+                r->config->model.vocab_size);
+}
+
+/* Refuses before anything is written. */
+static enum status check_folder(struct run *r) {
+    char log[FILE_PATH_MAX], config[FILE_PATH_MAX];
+    const char *folder = r->options->folder;
+    TRY(file_join(log, folder, "log.jsonl"));
+    TRY(file_join(config, folder, "config.json"));
+    TRY(file_join(r->tokenizer_path, folder, "tokenizer.json"));
+    bool exists = file_exists(log) || file_exists(config);
+    if (exists && !r->options->resume)
+        return fail(STATUS_INVALID, "%s: holds a run already: go on with --resume, or name another folder", folder);
+    if (!exists && r->options->resume) return fail(STATUS_NOT_FOUND, "%s: holds no run to resume", folder);
+    return STATUS_OK;
+}
+
+static enum status make_folder(struct run *r) {
+    char path[FILE_PATH_MAX];
+    TRY(file_make_directory(r->options->folder));
+    TRY(write_config(r));
+    TRY(copy_tokenizer(r));
+    TRY(checkpoint_prepare(r->options->folder));
+    if (r->config->sample_every) {
+        TRY(file_join(path, r->options->folder, "samples"));
+        TRY(file_make_directory(path));
+    }
+    TRY(file_join(path, r->options->folder, "log.jsonl"));
+    return run_log_open(&r->log, path, r->state.step);
+}
+
+/* ---- weights ------------------------------------------------------------------------------------------------------
+ */
+
+static enum status start_weights(struct run *r) {
+    const struct train_config *c = r->config;
+    if (!c->start_from) return params_init(&r->state.params, &c->model, (uint64_t)c->seed);
+    char path[FILE_PATH_MAX];
+    struct safetensors *file;
+    TRY(file_join(path, c->start_from, "model.safetensors"));
+    TRY(safetensors_open(&file, path));
+    enum status s = params_load(&r->state.params, &c->model, file);
+    safetensors_close(file);
+    return s;
+}
+
+static enum status load_weights(struct run *r) {
+    int64_t latest = -1;
+    if (r->options->resume) TRY(checkpoint_latest(&latest, r->options->folder));
+    if (latest < 0) {
+        r->state.data = batches_fingerprint(r->batches);
+        return start_weights(r);
+    }
+    TRY(checkpoint_load(&r->state, r->options->folder, latest, &r->config->model));
+    r->saved = latest;
+    if (r->state.data == batches_fingerprint(r->batches)) return STATUS_OK;
+    return fail(STATUS_MISMATCH,
+                "%s: the training data is not what the run was trained on up to step %lld: a run goes on with the same "
+                "files, or begins anew from --set start_from=",
+                r->options->folder, (long long)latest);
+}
+
+/* ---- what steps need ----------------------------------------------------------------------------------------------
+ */
+
+static enum status open_batches(struct run *r) {
+    const struct train_config *c = r->config;
+    struct batches_config how = {.files = (const char *const *)c->data.items,
+                                 .n_files = (int)c->data.count,
+                                 .end_id = c->end_id,
+                                 .model = &c->model,
+                                 .sampling = (enum sampling)c->sampling,
+                                 .sequences = (int)c->sequences,
+                                 .chunks = config_chunks(c),
+                                 .held = (int)c->accumulate,
+                                 .seed = (uint64_t)c->seed};
+    progress_step(r->options->progress, "read the data", "files", 0, how.n_files);
+    TRY(batches_open(&r->batches, &how));
+    r->step_tokens = c->sequences * c->length * c->accumulate;
+    return memory_allocate_zero((void **)&r->batch, (size_t)c->accumulate, sizeof *r->batch);
+}
+
+static enum dtype type_of(const struct run *r) {
+    bool gpu = strcmp(r->options->device->name, "cpu") != 0;
+    if (strcmp(r->config->type, "auto") == 0) return gpu ? DTYPE_BF16 : DTYPE_F32;
+    return strcmp(r->config->type, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
+}
+
+static enum status open_corpus(struct run *r) {
+    const struct train_config *c = r->config;
+    struct batches_corpus corpus;
+    TRY(batches_corpus_make(&corpus, r->batches));
+    enum status s = corpus_pool_create(&r->corpus, r->options->device, &c->model, type_of(r), corpus.ids,
+                                       (const int32_t(*)[2])corpus.documents, corpus.chunks,
+                                       c->sequences * config_chunks(c), (int)c->candidates);
+    batches_corpus_free(&corpus);
+    return s;
+}
+
+static enum status open_step(struct run *r) {
+    const struct train_config *c = r->config;
+    struct step_config how = {.sequences = (int)c->sequences,
+                              .chunks = config_chunks(c),
+                              .optimizer = {.beta1 = (float)c->beta1,
+                                            .beta2 = (float)c->beta2,
+                                            .eps = (float)c->eps,
+                                            .decay = (float)c->weight_decay,
+                                            .clip = (float)c->clip,
+                                            .decay_embedding = c->decay_embedding},
+                              .type = type_of(r),
+                              .recompute = c->recompute,
+                              .pool = (enum pool_kind)c->pool,
+                              .candidates = (int)c->candidates,
+                              .gumbel = c->gumbel,
+                              .cut_query = c->cut_query,
+                              .contrastive = c->schedule.contrastive_weight > 0,
+                              .mlm = c->schedule.mlm_rate > 0};
+    if (strcmp(r->options->device->name, "cpu") == 0 && how.type != DTYPE_F32)
+        return fail(STATUS_UNSUPPORTED, "type bf16: the CPU computes in f32 only");
+    TRY(step_create(&r->step, r->options->device, &c->model, &how, r->state.params, r->corpus));
+    if (r->state.step == 0) return STATUS_OK;
+    struct optimizer *o = step_optimizer(r->step);
+    size_t bytes = (size_t)params_elements(r->state.params) * sizeof(float);
+    for (int i = 0; i < 2; i++)
+        device_upload(r->options->device, optimizer_moment(o, i)->data, r->state.moments[i], bytes);
+    return device_sync(r->options->device);
+}
+
+static enum status open_cpu(struct run *r) {
+    if (r->config->sample_every == 0) return STATUS_OK;
+    if (strcmp(r->options->device->name, "cpu") != 0) return device_open(&r->cpu, "cpu", 0);
+    r->cpu = r->options->device;
+    return STATUS_OK;
+}
+
+enum status run_open(struct run *r) {
+    const struct train_config *c = r->config;
+    TRY(check_folder(r));
+    TRY(open_tokenizer(r));
+    TRY(open_batches(r));
+    TRY(validation_open(&r->validation, c, r->tokenizer));
+    TRY(load_weights(r));
+    if (r->config->pool == POOL_CORPUS) TRY(open_corpus(r));
+    TRY(open_step(r));
+    TRY(open_cpu(r));
+    TRY(make_folder(r));
+    r->kind =
+        (struct checkpoint_kind){.run = r->options->folder,
+                                 .model_json = c->model_json,
+                                 .tokenizer = r->tokenizer_path,
+                                 .type = strcmp(c->checkpoint_type, "bf16") == 0 ? SAFETENSORS_BF16 : SAFETENSORS_F32};
+    progress_note(
+        r->options->progress,
+        "%s: %lld parameters, %lld tokens of %lld documents, %lld windows, %lld tokens a step, %.2f GiB on %s",
+        r->options->folder, (long long)params_elements(r->state.params), (long long)batches_tokens(r->batches),
+        (long long)batches_documents(r->batches), (long long)batches_windows(r->batches), (long long)r->step_tokens,
+        (double)step_bytes(r->step) / 1073741824.0, r->options->device->name);
+    if (r->state.step) progress_note(r->options->progress, "goes on behind step %lld", (long long)r->state.step);
+    return STATUS_OK;
+}
+
+void run_close(struct run *r) {
+    run_log_close(r->log);
+    step_free(r->step);
+    if (r->corpus) corpus_pool_free(r->corpus);
+    validation_close(r->validation);
+    batches_close(r->batches);
+    memory_free(r->batch);
+    checkpoint_free(&r->state);
+    tokenizer_free(r->tokenizer);
+    if (r->cpu != r->options->device) device_close(r->cpu);
+}
