@@ -1,4 +1,4 @@
-/* elementwise_cuda.cu -- add, SwiGLU and its backward. Bound by memory: every matrix is read or written once.
+/* elementwise_cuda.cu -- conversion, add, SwiGLU and its backward. Bound by memory: every matrix is read or written once.
  *
  * Mapping: a thread takes eight neighbours of a row (or one number, where vectors do not fit); all of a thread's loads
  * are under way before its first store, so an output may be an input. Measured (H100 80GB, 2026-11-21, bf16, 65536 rows):
@@ -6,6 +6,13 @@
 #include "kernels/cuda.cuh"
 
 enum { THREADS = 256 };
+
+template <typename TY, typename TX> struct conversion {
+    rows<TY> y;
+    rows<TX> x;
+    __device__ void at8(int64_t r, int64_t c) const { store8(y[r] + c, load8(x[r] + c)); }
+    __device__ void at(int64_t r, int64_t c) const { y[r][c] = from_float<TY>(to_float(x[r][c])); }
+};
 
 template <typename TY, typename TA, typename TB> struct addition {
     rows<TY> y;
@@ -83,6 +90,16 @@ static bool same_shape(struct mat a, struct mat b) {
     return a.rows == b.rows && a.cols == b.cols;
 }
 
+template <typename TY, typename TX> static void run_convert(struct device *dev, struct mat y, struct mat x) {
+    run(dev, "elementwise.convert", conversion<TY, TX>{rows_of<TY>(y), rows_of<TX>(x)}, y, vectors_fit(y) && vectors_fit(x));
+}
+
+static void convert(struct device *dev, struct mat y, struct mat x) {
+    assert(same_shape(y, x) && (y.data != x.data || y.type == x.type));
+    if (y.type == DTYPE_F32) x.type == DTYPE_F32 ? run_convert<float, float>(dev, y, x) : run_convert<float, bf16>(dev, y, x);
+    else x.type == DTYPE_F32 ? run_convert<bf16, float>(dev, y, x) : run_convert<bf16, bf16>(dev, y, x);
+}
+
 template <typename TY, typename TA, typename TB>
 static void run_add(struct device *dev, struct mat y, struct mat a, struct mat b) {
     run(dev, "elementwise.add", addition<TY, TA, TB>{rows_of<TY>(y), rows_of<TA>(a), rows_of<TB>(b)}, y,
@@ -121,4 +138,4 @@ static void swiglu_backward(struct device *dev, struct mat dgate, struct mat dup
 }
 
 extern "C" const struct elementwise_ops elementwise_cuda = {
-    .add = add, .swiglu = swiglu, .swiglu_backward = swiglu_backward};
+    .convert = convert, .add = add, .swiglu = swiglu, .swiglu_backward = swiglu_backward};

@@ -1,5 +1,7 @@
-/* gca_cuda.cu -- grouped cross-attention on a GPU: attend_cuda.cu's chunks, and the combination of kept parts. */
+/* gca_cuda.cu -- grouped cross-attention on a GPU: attend_cuda.cu's chunks, the combination of kept parts, and the lists
+ * of places of each slot (a stable sort of the places by slot; begin is looked for in the sorted slots). */
 #include "kernels/attend_cuda.cuh"
+#include "kernels/scatter_cuda.cuh"
 
 static struct attend_task task_of(const struct gca_pool *pool, const struct gca_blocks *blocks, struct mat q,
                                   int heads) {
@@ -55,6 +57,45 @@ static void backward(struct device *dev, struct mat dq, struct mat dkeys, struct
     assert(inverse.slots * pool.slot_rows <= pool.keys.rows);
     struct attend_gradients g = {dq, dkeys, dvalues, dweight, true, inverse};
     attend_cuda_backward(dev, "gca.backward", &t, &g, dout, {}, lse, q, pool.keys, pool.values);
+}
+
+enum { INVERT_THREADS = 256 };
+
+/* An empty place sorts behind all slots. */
+static __global__ void __launch_bounds__(INVERT_THREADS)
+    invert_keys(uint32_t *key, int32_t *place, const int32_t *slot, int64_t places, uint32_t slots) {
+    int64_t i = (int64_t)blockIdx.x * INVERT_THREADS + threadIdx.x;
+    if (i >= places) return;
+    key[i] = slot[i] < 0 ? slots : (uint32_t)slot[i];
+    place[i] = (int32_t)i;
+}
+
+/* begin[s]: how many sorted keys are smaller than s. Then the places of slots, without those of no slot. */
+static __global__ void __launch_bounds__(INVERT_THREADS)
+    invert_lists(int32_t *begin, int32_t *place, const uint32_t *key, const int32_t *sorted, int64_t places, int64_t slots) {
+    int64_t i = (int64_t)blockIdx.x * INVERT_THREADS + threadIdx.x;
+    if (i <= slots) {
+        int64_t low = 0, high = places;
+        while (low < high) {
+            int64_t middle = (low + high) / 2;
+            if (key[middle] < (uint32_t)i) low = middle + 1;
+            else high = middle;
+        }
+        begin[i] = (int32_t)low;
+    }
+    if (i < places && key[i] < (uint32_t)slots) place[i] = sorted[i];
+}
+
+static void invert(struct device *dev, int32_t *begin, int32_t *place, const int32_t *slot, int64_t places, int64_t slots) {
+    const char *op = "gca.invert";
+    assert(places <= INT32_MAX && slots < INT32_MAX);
+    scatter_plan plan = scatter_room(dev, places, slots, NULL, 0);
+    launch(dev, op, invert_keys, (unsigned)blocks_for(places, INVERT_THREADS), INVERT_THREADS, 0, plan.key, plan.place, slot,
+           places, (uint32_t)slots);
+    if (places) scatter_sort(dev, op, plan);
+    int64_t most = places > slots + 1 ? places : slots + 1;
+    launch(dev, op, invert_lists, (unsigned)blocks_for(most, INVERT_THREADS), INVERT_THREADS, 0, begin, place,
+           plan.key_sorted, plan.place_sorted, places, slots);
 }
 
 /* A block of threads is a query row. Bound by memory: every part is read once. */
@@ -115,4 +156,4 @@ static void combine(struct device *dev, struct mat o, struct mat part, struct ma
                rows_of<bf16>(part), sums, blocks, heads, o.rows, dim);
 }
 
-extern "C" const struct gca_ops gca_cuda = {partial, combine, forward_keep, backward, forward};
+extern "C" const struct gca_ops gca_cuda = {partial, combine, forward_keep, backward, invert, forward};

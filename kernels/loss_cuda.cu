@@ -177,4 +177,49 @@ static void forward_backward(struct device *dev, float *nll, struct mat dx, stru
     }
 }
 
-extern "C" const struct loss_ops loss_cuda = {.forward = forward, .forward_backward = forward_backward};
+/* A row of the contrastive loss: as softmax, with one candidate left out, and whether the target is the best. */
+template <typename G>
+static __global__ void __launch_bounds__(THREADS)
+    contrast(float *nll, float *hit, float *logits, int64_t stride, const int32_t *targets, const int32_t *excluded, int words,
+             float factor) {
+    __shared__ running shared[THREADS / 32];
+    float *row = logits + blockIdx.x * stride;
+    int target = targets[blockIdx.x];
+    if (threadIdx.x == 0 && excluded[blockIdx.x] >= 0) row[excluded[blockIdx.x]] = -INFINITY;
+    __syncthreads();
+    running all = row_sum(row, words, shared);
+    if (threadIdx.x == 0) {
+        float own = target < 0 ? 0.0f : target < words ? row[target] : NAN;
+        nll[blockIdx.x] = target < 0 ? 0.0f : all.top - own + logf(all.sum);
+        hit[blockIdx.x] = target >= 0 && own >= all.top ? 1.0f : 0.0f;
+    }
+    __syncthreads();
+    row_gradient<G>(row, words, all, target, factor);
+}
+
+static void contrastive(struct device *dev, float *nll, float *hit, struct mat dx, struct mat dtable, struct mat x,
+                        struct mat table, const int32_t *targets, const int32_t *excluded, float scale, float weight) {
+    const char *op = "loss.contrastive";
+    assert(x.cols == table.cols && dx.rows == x.rows && dx.cols == x.cols && dtable.rows == table.rows);
+    assert(dx.type == DTYPE_F32 && dtable.type == DTYPE_F32 && x.type == table.type && table.rows >= 1);
+    if (x.rows == 0) return;
+    slices s = cut(x.rows, table.rows);
+    for (int64_t first = 0; first < x.rows; first += s.rows) {
+        int64_t n = x.rows - first < s.rows ? x.rows - first : s.rows;
+        float *scratch = (float *)device_cuda_scratch(dev, (size_t)(s.rows * s.stride) * sizeof(float));
+        struct mat part = mat_rows(x, first, n), logits = {scratch, DTYPE_F32, n, table.rows, s.stride}, gradient = logits;
+        blas_cuda_product(dev, op, {.y = logits, .a = part, .b = table, .b_transposed = true, .scale = scale});
+        launch(dev, op, x.type == DTYPE_F32 ? contrast<float> : contrast<bf16>, (unsigned)n, THREADS, 0, nll + first,
+               hit + first, scratch, s.stride, targets + first, excluded + first, (int)table.rows, scale * weight);
+        gradient.type = x.type;
+        if (x.type == DTYPE_BF16) gradient.stride = 2 * s.stride;
+        blas_cuda_product(dev, op,
+                          {.y = mat_rows(dx, first, n), .a = gradient, .b = table, .accumulate = true, .scale = 1.0f});
+        blas_cuda_product(
+            dev, op,
+            {.y = dtable, .a = gradient, .b = part, .a_transposed = true, .accumulate = true, .scale = 1.0f});
+    }
+}
+
+extern "C" const struct loss_ops loss_cuda = {
+    .forward = forward, .contrastive = contrastive, .forward_backward = forward_backward};

@@ -94,16 +94,21 @@ static __global__ void __launch_bounds__(SCATTER_THREADS)
     }
 }
 
-/* plan.key and plan.place are filled. coefficient NULL: 1. */
-template <typename T>
-static void scatter_run(struct device *dev, const char *op, scatter_plan plan, struct mat table, struct mat source,
-                        const float *coefficient, float scale, int share) {
-    assert(table.type == DTYPE_F32 && table.cols == source.cols);
+/* From plan.key and plan.place. */
+static void scatter_sort(struct device *dev, const char *op, scatter_plan plan) {
     cudaError_t error =
         cub::DeviceRadixSort::SortPairs(plan.temporary, plan.temporary_bytes, plan.key, plan.key_sorted, plan.place,
                                         plan.place_sorted, (int)plan.n, 0, plan.bits, device_cuda_stream(dev));
     if (error != cudaSuccess) device_cuda_fault(dev, op, cudaGetErrorString(error));
     device_cuda_check(dev, op);
+}
+
+/* plan.key and plan.place are filled. coefficient NULL: 1. */
+template <typename T>
+static void scatter_run(struct device *dev, const char *op, scatter_plan plan, struct mat table, struct mat source,
+                        const float *coefficient, float scale, int share) {
+    assert(table.type == DTYPE_F32 && table.cols == source.cols);
+    scatter_sort(dev, op, plan);
     launch(dev, op, scatter_sum<T>, (unsigned)plan.n, SCATTER_THREADS, 0, rows_of<float>(table),
            rows<const T>{(const T *)source.data, source.stride}, plan.key_sorted, plan.place_sorted, coefficient, scale, share,
            plan.n, (uint32_t)table.rows, source.cols, vectors_fit(source));

@@ -8,6 +8,7 @@
  *
  * Queries of a wider type than the landmarks are split into two 16-bit parts whose scores are added, so that nothing
  * of a float32 query is lost on the tensor cores. */
+#include "kernels/topk_choose_cuda.cuh"
 #include "kernels/topk_stream_cuda.cuh"
 #include "kernels/topk_tiles_cuda.cuh"
 extern "C" {
@@ -223,6 +224,33 @@ static void forward(struct device *dev, int64_t *index, float *score, struct mat
     }
 }
 
+static void choose(struct device *dev, int64_t *index, int32_t *slot, float *score, struct mat queries, struct mat landmarks,
+                   struct topk_rows rows, int k, bool gumbel, uint64_t seed) {
+    assert(k >= 1 && (landmarks.rows == 0 || queries.cols == landmarks.cols) && landmarks.rows < INT32_MAX - CHOOSE_COLUMNS);
+    assert(queries.type == landmarks.type && queries.type != DTYPE_F16);
+    int64_t places = queries.rows * k;
+    launch(dev, "topk.choose", clear_out, (unsigned)blocks_for(places, THREADS), THREADS, 0, index, score, places);
+    for (int first = 0; first < k && queries.rows && landmarks.rows; first += LIST_MAX) {
+        topk_out out = {index, score, k, first, k - first < LIST_MAX ? k - first : LIST_MAX};
+        choose_round(dev, {rows, 0, out, gumbel, seed}, queries, landmarks);
+    }
+    auto finish = queries.type == DTYPE_F32 ? choose_finish<float> : choose_finish<bf16>;
+    if (slot || gumbel) finish(dev, score, slot, index, queries, landmarks, k, gumbel);
+}
+
+static void thin(struct device *dev, int64_t *index, const int64_t *from_index, const float *from_score, int64_t n, int from,
+                 int k, uint64_t seed) {
+    assert(k >= 1 && k <= from);
+    launch(dev, "topk.thin", thin_rows, (unsigned)blocks_for(n, CHOOSE_WARPS), CHOOSE_THREADS, 0, index, from_index, from_score,
+           n, from, k, seed);
+}
+
+static void take(struct device *dev, int32_t *out, const int32_t *table, int64_t rows, int64_t cols, const int64_t *index,
+                 int64_t n) {
+    launch(dev, "topk.take", take_rows, (unsigned)blocks_for(n * cols, CHOOSE_THREADS), CHOOSE_THREADS, 0, out, table, rows,
+           cols, index, n);
+}
+
 /* A thread a row. */
 static __global__ void __launch_bounds__(THREADS) softmax_places(float *weight, const float *score, int64_t n, int k) {
     int64_t row = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -293,4 +321,5 @@ static void backward(struct device *dev, struct mat dqueries, struct mat dlandma
                               : scatter_run<bf16>(dev, op, plan, dlandmarks, queries, dscore, scale, k);
 }
 
-extern "C" const struct topk_ops topk_cuda = {.forward = forward, .weigh = weigh, .backward = backward};
+extern "C" const struct topk_ops topk_cuda = {
+    .forward = forward, .choose = choose, .thin = thin, .take = take, .weigh = weigh, .backward = backward};

@@ -66,14 +66,66 @@ static void compare(int64_t n, int64_t d, int64_t words, enum dtype type, int64_
         free(targets);
 }
 
+static void contrast(int64_t n, int64_t d, int64_t words, float scale, float weight, enum dtype type) {
+    float *x = normals(n * d, 1.0f, type), *table = normals(words * d, 1.0f, type), *got[2][4];
+    float *base_x = normals(n * d, 0.1f, DTYPE_F32), *base_t = normals(words * d, 0.1f, DTYPE_F32);
+    float *naive = zeros(n, 4), *naive_x = zeros(n * d, 4), *naive_t = zeros(words * d, 4);
+    double *ref = zeros(n, 8), *ref_x = zeros(n * d, 8), *ref_t = zeros(words * d, 8);
+    int32_t *targets = zeros(n, 4), *excluded = zeros(n, 4);
+    for (int64_t r = 0; r < n; r++) {
+        targets[r] = r % 5 == 4 ? -1 : (int32_t)rng_below(&on_rng, (uint64_t)words);
+        excluded[r] = r % 3 == 0 || words < 2 ? -1 : (int32_t)((targets[r] + 1 + r % (words - 1)) % words);
+        if (excluded[r] == targets[r]) excluded[r] = -1;
+    }
+    for (int64_t i = 0; i < n * d; i++)
+        naive_x[i] = base_x[i], ref_x[i] = (double)base_x[i];
+    for (int64_t i = 0; i < words * d; i++)
+        naive_t[i] = base_t[i], ref_t[i] = (double)base_t[i];
+    float (*store)(float) = type == DTYPE_BF16 ? store_bf16 : NULL;
+    ref_contrastive(ref, ref_x, ref_t, x, table, targets, excluded, n, d, words, scale, weight, NULL);
+    naive_contrastive(naive, naive_x, naive_t, x, table, targets, excluded, n, d, words, scale, weight, store);
+    for (int pass = 0; pass < 2; pass++) {
+        struct mat nll = put_plain(NULL, DTYPE_F32, 1, n), hit = put_plain(NULL, DTYPE_F32, 1, n);
+        struct mat dx = put_plain(base_x, DTYPE_F32, n, d), dt = put_plain(base_t, DTYPE_F32, words, d);
+        gpu->ops->loss->contrastive(gpu, nll.data, hit.data, dx, dt, put_plain(x, type, n, d),
+                                    put_plain(table, type, words, d), put_bytes(targets, (size_t)n * 4),
+                                    put_bytes(excluded, (size_t)n * 4), scale, weight);
+        got[pass][0] = take(nll), got[pass][1] = take(hit), got[pass][2] = take(dx), got[pass][3] = take(dt);
+        drop_all();
+    }
+    CHECK_ON("contrastive nll", got[0][0], naive, ref, n, DTYPE_F32);
+    CHECK_ON("contrastive dx", got[0][2], naive_x, ref_x, n * d, DTYPE_F32);
+    CHECK_ON("contrastive dtable", got[0][3], naive_t, ref_t, words * d, DTYPE_F32);
+    const int64_t sizes[] = {n, n, n * d, words * d};
+    double *score = zeros(n * words, 8);
+    ref_scores(score, x, table, n, words, d);
+    for (int64_t r = 0; r < n; r++) {
+        double best = -INFINITY, own = targets[r] < 0 ? 0.0 : score[r * words + targets[r]];
+        for (int64_t w = 0; w < words; w++)
+            if (w != excluded[r] && w != targets[r]) best = fmax(best, score[r * words + w]);
+        if (fabs(own - best) > 1e-4) CHECK(got[0][1][r] == (targets[r] >= 0 && own > best ? 1.0f : 0.0f));
+    }
+    for (int i = 0; i < 4; i++) {
+        CHECK_SAME(got[0][i], got[1][i], sizes[i]);
+        free(got[0][i]), free(got[1][i]);
+    }
+    free(x), free(table), free(base_x), free(base_t), free(naive), free(naive_x), free(naive_t), free(ref), free(ref_x),
+        free(ref_t), free(targets), free(excluded), free(score);
+}
+
 int main(int argc, char **argv) {
     on_device_open(argc, argv);
     for (int t = 0; t < 2; t++) {
         enum dtype type = t ? DTYPE_BF16 : DTYPE_F32;
+        contrast(1, 16, 1, 0.25f, 1.0f, type);
+        contrast(70, 64, 513, 0.125f, 0.01f, type);
+        contrast(130, 96, 1040, 0.1f, 1.0f, type);
+        contrast(33, 33, 5003, 0.17f, 0.3f, type);
         compare(1, 64, 7, type, 1);
         compare(70, 128, 5000, type, 1);
         compare(33, 96, 8193, type, 1);
         compare(40, 64, 50265, type, 1);
+        if (on_short) continue;
         compare(13, 16, 200003, type, 150); /* two slices: 1342 rows of 200003 words fill the scratch */
     }
     return on_device_close();

@@ -372,10 +372,63 @@ static void runtime(void) {
     device_close(broken);
 }
 
+static void case_convert(int64_t n, int64_t cols, enum dtype x_type, enum dtype y_type, int pad, int skew) {
+    float *x = normals(n * cols, 1.0f, x_type), *y;
+    struct mat my = put(NULL, y_type, n, cols, pad, skew);
+    gpu->ops->elementwise->convert(gpu, my, put(x, x_type, n, cols, pad, skew));
+    y = take(my);
+    drop_all();
+    for (int64_t i = 0; i < n * cols; i++)
+        CHECK(y[i] == as_type(x[i], y_type));
+    free(x), free(y);
+}
+
+static void case_invert(int64_t places, int64_t slots) {
+    int32_t *slot = zeros(places, 4), *begin = zeros(slots + 1, 4), *place = zeros(places, 4), found = 0;
+    for (int64_t i = 0; i < places; i++)
+        slot[i] = i % 7 == 3 ? -1 : (int32_t)(slots / 3 + (int64_t)rng_below(&on_rng, (uint64_t)(slots - slots / 3)));
+    int32_t *there_begin = put_bytes(begin, (size_t)(slots + 1) * 4),
+            *there_place = put_bytes(place, (size_t)places * 4 + 4);
+    gpu->ops->gca->invert(gpu, there_begin, there_place, put_bytes(slot, (size_t)places * 4 + 4), places, slots);
+    device_download(gpu, begin, there_begin, (size_t)(slots + 1) * 4);
+    device_download(gpu, place, there_place, (size_t)places * 4);
+    CHECK_OK(device_sync(gpu));
+    drop_all();
+    int32_t *next = zeros(slots + 1, 4); /* where the next place of a slot must stand */
+    for (int64_t i = 0; i < places; i++)
+        if (slot[i] >= 0) next[slot[i] + 1]++;
+    for (int64_t s = 0; s <= slots; s++) {
+        next[s] += s ? next[s - 1] : 0;
+        CHECK_EQ(begin[s], next[s]);
+    }
+    for (int32_t i = 0; i < places; i++)
+        if (slot[i] >= 0) {
+            CHECK_EQ(place[next[slot[i]]++], i);
+            found++;
+        }
+    CHECK_EQ(found, begin[slots]);
+    free(slot), free(begin), free(place), free(next);
+}
+
+static void convert_invert(void) {
+    for (int x = 0; x < 2; x++)
+        for (int y = 0; y < 2; y++) {
+            case_convert(1, 1, types[x], types[y], 0, 0);
+            case_convert(300, 768, types[x], types[y], 8, 0);
+            case_convert(77, 33, types[x], types[y], 3, 1);
+        }
+    case_invert(0, 1);
+    case_invert(1, 1);
+    case_invert(300, 5);
+    case_invert(8320, 1040);
+    case_invert(66560, 20000);
+}
+
 int main(int argc, char **argv) {
     on_device_open(argc, argv);
     runtime();
     elementwise();
+    convert_invert();
     norm();
     rope();
     embed();

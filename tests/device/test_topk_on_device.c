@@ -1,6 +1,8 @@
 /* test_topk_on_device.c -- the best landmarks on a GPU: every pair of types, few and many queries, more places than a
- * list holds, equal landmarks, visibility cut anywhere; then the weights and their gradient. */
+ * list holds, equal landmarks, visibility cut anywhere; then training's choice, the weights and
+ * their gradient. */
 #include "tests/device/on_device.h"
+#include "tests/ref/ref_choose.h"
 
 /* Row by row: order and ties, each score right for its landmark, and nothing better left out. */
 static void check_row(const int64_t *index, const float *score, const double *ref, int64_t visible, int k,
@@ -97,6 +99,103 @@ static void forward(void) {
     }
 }
 
+static const void *put_range(const void *range, int64_t n, size_t size) {
+    return range ? put_bytes(range, (size_t)n * size) : NULL;
+}
+
+static void choose(int64_t n, int64_t e, int64_t d, int k, int kind, bool gumbel, enum dtype type) {
+    float *q = normals(n * d, 1.0f, type), *l = normals(e * d, 1.0f, type), *naive = zeros(n * e, 4), *score[2];
+    double *ref = zeros(n * e, 8), worst = 0.0;
+    int64_t *index[2];
+    struct choose_case c = choose_case_make(n, e, kind, &on_rng);
+    struct topk_rows rows = choose_case_rows(&c);
+    uint64_t seed = rng_u64(&on_rng);
+    ref_scores(ref, q, l, n, e, d);
+    naive_scores(naive, q, l, n, e, d);
+    for (int64_t i = 0; i < n * e; i++)
+        worst = fmax(worst, fabs((double)naive[i] - ref[i]));
+    for (int pass = 0; pass < 2; pass++) {
+        struct topk_rows there = {put_range(c.own_begin, n, 4),      put_range(c.own_end, n, 4),
+                                  put_range(c.sequence_end, n, 4),   put_range(c.other_begin, n, 4),
+                                  put_range(c.other_end, n, 4),      put_range(c.document_of, e, 8),
+                                  put_range(c.document_barred, n, 8)};
+        struct mat ms = put_plain(NULL, DTYPE_F32, 1, n * k);
+        index[pass] = zeros(n * k, 8);
+        int32_t *slot = zeros(n * k, 4), *there_slot = put_bytes(slot, (size_t)(n * k) * 4);
+        int64_t *there_index = put_bytes(index[pass], (size_t)(n * k) * 8);
+        gpu->ops->topk->choose(gpu, there_index, pass ? NULL : there_slot, ms.data, put(q, type, n, d, 8, 0),
+                               put(l, type, e, d, 0, 0), there, k, gumbel, seed);
+        device_download(gpu, index[pass], there_index, (size_t)(n * k) * 8);
+        device_download(gpu, slot, there_slot, (size_t)(n * k) * 4);
+        score[pass] = take(ms);
+        drop_all();
+        check_choice(index[pass], pass ? NULL : slot, score[pass], ref, n, e, k, &rows, gumbel, seed,
+                     2.0 * worst + 1e-6);
+        free(slot);
+    }
+    CHECK_SAME(index[0], index[1], n * k);
+    CHECK_SAME(score[0], score[1], n * k);
+    for (int i = 0; i < 2; i++)
+        free(index[i]), free(score[i]);
+    free(q), free(l), free(naive), free(ref);
+    choose_case_free(&c);
+}
+
+static void thin(int64_t n, int from, int k) {
+    int64_t *index = zeros(n * from, 8), *out = zeros(n * k, 8);
+    float *score = normals(n * from, 2.0f, DTYPE_F32);
+    for (int64_t i = 0; i < n * from; i++) {
+        bool empty = i / from % 4 == 1 && i % from >= from / 3;
+        index[i] = empty ? -1 : i % from * 1000003 % 5003 + i / from;
+        if (empty) score[i] = -INFINITY;
+    }
+    int64_t *there = put_bytes(out, (size_t)(n * k) * 8);
+    gpu->ops->topk->thin(gpu, there, put_bytes(index, (size_t)(n * from) * 8),
+                         put_plain(score, DTYPE_F32, 1, n * from).data, n, from, k, 99);
+    device_download(gpu, out, there, (size_t)(n * k) * 8);
+    CHECK_OK(device_sync(gpu));
+    drop_all();
+    check_thinned(out, index, score, n, from, k, 99);
+    free(index), free(out), free(score);
+}
+
+static void take_rows(int64_t rows, int64_t cols, int64_t n) {
+    int32_t *table = zeros(rows * cols, 4), *out = zeros(n * cols, 4);
+    int64_t *index = zeros(n, 8);
+    for (int64_t i = 0; i < rows * cols; i++)
+        table[i] = (int32_t)i - 5;
+    for (int64_t i = 0; i < n; i++)
+        index[i] = (int64_t)rng_below(&on_rng, (uint64_t)rows + 1) - 1;
+    int32_t *there = put_bytes(out, (size_t)(n * cols) * 4);
+    gpu->ops->topk->take(gpu, there, put_bytes(table, (size_t)(rows * cols) * 4), rows, cols,
+                         put_bytes(index, (size_t)n * 8), n);
+    device_download(gpu, out, there, (size_t)(n * cols) * 4);
+    CHECK_OK(device_sync(gpu));
+    drop_all();
+    for (int64_t i = 0; i < n * cols; i++)
+        CHECK_EQ(out[i], table[(index[i / cols] < 0 ? rows - 1 : index[i / cols]) * cols + i % cols]);
+    free(table), free(out), free(index);
+}
+
+static void choices(enum dtype type) {
+    for (int kind = 0; kind < 3; kind++)
+        for (int gumbel = 0; gumbel < 2; gumbel++) {
+            choose(1, 1, 16, 8, kind, gumbel, type);
+            choose(70, 1300, 64, 8, kind, gumbel, type);
+            choose(9, 600, 48, 70, kind, gumbel, type);
+            if (on_short) continue;
+            choose(33, 513, 33, 1, kind, gumbel, type);
+            choose(300, 2080, 768, 8, kind, gumbel, type);
+            choose(40, 70001, 32, 8, kind, gumbel, type);  /* several tiles of columns */
+            choose(700, 20000, 16, 8, kind, gumbel, type); /* several tiles of rows */
+        }
+    thin(5, 1, 1);
+    thin(300, 32, 8);
+    thin(9, 70, 35);
+    take_rows(1, 3, 7);
+    take_rows(500, 64, 3000);
+}
+
 static void back(int64_t n, int64_t e, int64_t d, int k, enum dtype type) {
     float *q = normals(n * d, 1.0f, type), *l = normals(e * d, 1.0f, type), *score = normals(n * k, 2.0f, DTYPE_F32);
     float *dweight = normals(n * k, 1.0f, DTYPE_F32), *base = normals((n + e) * d, 1.0f, DTYPE_F32), *got[2][3];
@@ -139,6 +238,7 @@ int main(int argc, char **argv) {
     on_device_open(argc, argv);
     forward();
     for (int t = 0; t < 2; t++) {
+        choices(t ? DTYPE_BF16 : DTYPE_F32);
         back(2, 3, 8, 1, t ? DTYPE_BF16 : DTYPE_F32);
         back(100, 50, 96, 8, t ? DTYPE_BF16 : DTYPE_F32);
         back(700, 2000, 768, 8, t ? DTYPE_BF16 : DTYPE_F32);

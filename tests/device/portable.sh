@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# portable.sh -- programs for a GPU machine that has the driver and CUDA 13's libraries but not our third-party libraries:
+# built here with the static ones, stripped, and gathered in one folder to be taken there. OpenBLAS, 36 MB in every program,
+# travels as one shared library beside them.
+#
+#   tests/device/portable.sh [--build FOLDER] [--out FOLDER] [--jobs N] [PROGRAM...]
+#
+# There: LD_LIBRARY_PATH=<out>:/usr/local/cuda/lib64 <out>/PROGRAM. The processor must have AVX-512 (x86-64-v4).
+set -eu
+cd "$(dirname "$0")/../.."
+build=build-c-cuda out=build-c-carry jobs=2 programs=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    --build) build=$2; shift ;;
+    --out) out=$2; shift ;;
+    --jobs) jobs=$2; shift ;;
+    -*) echo "usage: tests/device/portable.sh [--build FOLDER] [--out FOLDER] [--jobs N] [PROGRAM...]" >&2; exit 2 ;;
+    *) programs+=("$1") ;;
+    esac
+    shift
+done
+[ ${#programs[@]} -gt 0 ] || programs=(drt_train)
+libraries=/usr/lib/$(${CC:-cc} -dumpmachine)
+static=()
+for pair in LMDB:liblmdb PCRE2:libpcre2-8 UTF8PROC:libutf8proc ZLIB:libz ZSTD:libzstd LZMA:liblzma XXHASH:libxxhash; do
+    static+=("-DDRT_${pair%%:*}_LIBRARY=$libraries/${pair#*:}.a")
+done
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDRT_CUDA=ON -DDRT_CUDA_ARCHITECTURES=90a-real \
+    -DDRT_MARCH=x86-64-v4 "${static[@]}" \
+    "-DDRT_OPENBLAS_LIBRARY=$libraries/openblas-pthread/libopenblas.so" \
+    "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc" >/dev/null
+nice -n 5 ninja -C "$build" -j "$jobs" "${programs[@]}"
+mkdir -p "$out"
+for program in "${programs[@]}"; do
+    made=$(find "$build" -type f -name "$program" -perm -u+x | head -n 1)
+    strip -o "$out/$program" "$made"
+done
+for library in libopenblas.so.0 libgfortran.so.5 libquadmath.so.0 libgomp.so.1 libgcc_s.so.1; do
+    from=$(ldd "$out/${programs[0]}" | sed -n "s#^.*$library => \(.*\) (.*#\1#p")
+    [ -z "$from" ] || cp -uL "$from" "$out/"
+done
+for program in "${programs[@]}"; do
+    LD_LIBRARY_PATH=$out ldd "$out/$program" | grep -vE "linux-vdso|ld-linux|$out/|lib(c|m|dl|pthread|rt|cudart|cublas|cublasLt)\.so" | sed "s#^#$program also needs#" || true
+done
+du -sh "$out" | cut -f 1
