@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# drt-tokenizer train dies, or a call in it fails, at every fault point in turn: the tokenizer.json is the old one or the
+# new one, whole; a failure is told in one line with exit code 1.
+. "${DRT_SOURCE:?root of the sources}/tests/cli/lib.sh" || exit 1
+needs drt-tokenizer-fault
+TRAIN=("$BIN/drt-tokenizer-fault" train "$SOURCE/tests/unit/tokenizer_train/docs.jsonl" --vocab-size 500 --threads 1 --out "$TMP/t.json")
+new=$SOURCE/tests/unit/tokenizer_train/expected-gpt2.json
+echo '{"old": true}' >"$TMP/old.json"
+
+DRT_FAULT=count expect 0 "${TRAIN[@]}"
+points=$(sed -n 's/^fault points passed: //p' "$ERR")
+[ "${points:-0}" -gt 20 ] || die "no fault points: $points"
+outcomes=""
+for mode in kill fail; do
+    for ((n = 1; n <= points; n++)); do
+        cp "$TMP/old.json" "$TMP/t.json"
+        code=0
+        { DRT_FAULT=$mode:$n "${TRAIN[@]}" >"$OUT" 2>"$ERR" </dev/null || code=$?; } 2>/dev/null
+        case $mode:$code in
+        kill:137) ;;
+        fail:1) [ "$(grep -c '^drt-tokenizer: ' "$ERR")" = 1 ] || die "fault point $n: not one line" ;;
+        *) die "fault point $n ($mode): exit code $code" ;;
+        esac
+        if cmp -s "$TMP/t.json" "$TMP/old.json"; then
+            outcomes+="o"
+        elif cmp -s "$TMP/t.json" "$new"; then
+            outcomes+="n"
+        else
+            die "fault point $n ($mode): the file is neither the old one nor the new one"
+        fi
+        [ $mode = kill ] || [ ! -e "$TMP/t.json.tmp" ] || die "fault point $n: a temporary file is left"
+    done
+done
+case $outcomes in *o*) ;; *) die "no fault came before the file was there" ;; esac
+# After all that it still works, whatever lies about.
+expect 0 "${TRAIN[@]}"
+cmp -s "$TMP/t.json" "$new" || die "not the tokenizer of an undisturbed run"
