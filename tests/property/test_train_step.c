@@ -1,0 +1,461 @@
+/* test_train_step.c -- what a training step promises, on small random models of every variant: its losses are those of
+ * inference, its gradients those of differences of its own losses, and neither recomputation, threads nor the cut into
+ * micro-batches changes them. */
+#include "base/rng.h"
+#include "decoder/decoder.h"
+#include "encoder/encoder.h"
+#include "indexer/retriever.h"
+#include "tests/test.h"
+#include "train/step_internal.h"
+
+enum { VOCAB = 97, TOPK = 4 };
+
+struct variant {
+    const char *name, *layers, *input;
+    int encoder_layers, chunk, window, chunks;
+    bool proj, mlm, contrastive;
+    enum pool_kind pool;
+};
+/* topk is not below what can be chosen wherever losses are differenced: a choice that flips is no derivative. */
+static const struct variant variants[] = {
+    {"hidden", "[1,2]", "hidden", 1, 63, 90, 4, false, false, false, POOL_OWN},
+    {"tokens, two groups, projections", "[1,1,2]", "tokens", 2, 63, 70, 4, true, true, true, POOL_OWN},
+    {"tokens 64+1", "[1,1]", "tokens", 1, 64, 100, 3, false, false, true, POOL_OWN},
+    {"hidden 64+1, batch", "[1,1]", "hidden", 1, 64, 100, 2, true, false, true, POOL_BATCH},
+    {"no retrieval", "[1,1]", "tokens", 1, 63, 80, 3, false, true, false, POOL_NONE},
+    {"Base LM", "[2]", "hidden", 0, 63, 60, 150, false, false, false, POOL_NONE},
+};
+enum { SEQUENCES = 2 };
+
+struct model {
+    struct model_config config;
+    struct params *params;
+};
+
+static void make_model(struct model *m, const struct variant *v, uint64_t seed) {
+    char json[640];
+    int n =
+        snprintf(json, sizeof json,
+                 "{\"vocab_size\":%d,\"hidden_size\":32,\"intermediate_size\":40,\"num_attention_heads\":2,"
+                 "\"decoder_layers\":%s,\"encoder_layers\":%d,\"enc_chunk_size\":%d,\"chunk_topk\":%d,"
+                 "\"slide_window\":%d,\"chunk_id\":96,\"mask_id\":95,\"pad_id\":94,\"rms_norm_eps\":1e-5,"
+                 "\"encoder_input\":\"%s\",\"tie_word_embeddings\":true,\"retrieval_proj\":%s}",
+                 VOCAB, v->layers, v->encoder_layers, v->chunk, TOPK, v->window, v->input, v->proj ? "true" : "false");
+    CHECK_OK(model_config_parse(&m->config, v->name, json, (size_t)n));
+    CHECK_OK(params_init(&m->params, &m->config, seed));
+    struct rng rng = rng_make(seed, 77);
+    for (int i = 0; i < params_count(m->params); i++) {
+        const struct param *p = params_at(m->params, i);
+        float *data = (float *)p->data; /* the test's own model: nobody else reads it yet */
+        for (int64_t j = 0; j < p->rows * p->cols; j++)
+            data[j] = p->rows == 1 ? 0.5F + rng_uniform(&rng) : data[j] * (p->rows == VOCAB ? 12.0F : 5.0F);
+    }
+}
+
+/* Batches of random sequences: sequence q of any batch is the same wherever it stands. */
+struct text {
+    struct batch batch;
+    int32_t *ids, *targets, (*documents)[2];
+    int64_t rows, positions;
+};
+
+static void make_text(struct text *t, const struct variant *v, int first, int sequences) {
+    bool base = v->encoder_layers == 0;
+    *t = (struct text){.positions = base ? 1 : v->chunk + 1};
+    int64_t length = v->chunks * t->positions;
+    t->rows = sequences * length;
+    CHECK(t->ids = calloc((size_t)t->rows, sizeof *t->ids));
+    CHECK(t->targets = calloc((size_t)t->rows, sizeof *t->targets));
+    CHECK(t->documents = calloc((size_t)(sequences * v->chunks), sizeof *t->documents));
+    for (int q = 0; q < sequences; q++) {
+        struct rng rng = rng_make(test_seed() + (uint64_t)(first + q), 5);
+        int32_t topic = 0, *ids = t->ids + q * length, *targets = t->targets + q * length;
+        for (int64_t i = 0, last = -1; i < length; i++) {
+            bool landmark = !base && i % t->positions == t->positions - 1;
+            targets[i] = -1;
+            ids[i] = 96;
+            if (landmark) continue;
+            if (i % 50 == 0) topic = (int32_t)rng_below(&rng, 70);
+            ids[i] = topic + (int32_t)rng_below(&rng, 20);
+            if (last >= 0 && rng_below(&rng, 5) > 0) targets[last] = ids[i];
+            if (rng_below(&rng, 40) == 0) ids[i] = rng_below(&rng, 2) ? -1 : 94;
+            last = i;
+        }
+        for (int64_t i = 0; i < length; i++)
+            t->batch.scored += targets[i] >= 0;
+        for (int64_t c = 0; c < v->chunks; c++)
+            t->documents[q * v->chunks + c][0] = t->documents[q * v->chunks + c][1] = first + q;
+    }
+    t->batch.sequences = sequences;
+    t->batch.chunks = v->chunks;
+    t->batch.ids = t->ids;
+    t->batch.targets = t->targets;
+    t->batch.documents = (const int32_t(*)[2])t->documents;
+}
+
+static void free_text(struct text *t) {
+    free(t->ids), free(t->targets), free(t->documents);
+}
+
+static struct device *open_device(int threads) {
+    struct device *dev;
+    CHECK_OK(device_open(&dev, "cpu", threads));
+    return dev;
+}
+
+static struct step_config config_of(const struct variant *v, int sequences) {
+    return (struct step_config){.sequences = sequences,
+                                .chunks = v->chunks,
+                                .optimizer = {.beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F, .clip = 1.0F},
+                                .type = DTYPE_F32,
+                                .pool = v->pool,
+                                .contrastive = v->contrastive,
+                                .mlm = v->mlm};
+}
+
+static struct step_now now_of(const struct variant *v) {
+    return (struct step_now){.optimizer = {.lr = -1.0F, .step = 1},
+                             .seed = test_seed(),
+                             .mlm_rate = v->mlm ? 0.15F : 0.0F,
+                             .mlm_weight = 0.7F,
+                             .contrastive_weight = v->contrastive ? 0.3F : 0.0F,
+                             .pool = v->pool};
+}
+
+static struct step *make_step(struct device *dev, const struct model *m, const struct step_config *config) {
+    struct step *s;
+    CHECK_OK(step_create(&s, dev, &m->config, config, m->params, NULL));
+    return s;
+}
+
+/* All gradients, behind one another. */
+static float *gradients_of(struct step *s, const struct model *m) {
+    size_t bytes = (size_t)params_elements(m->params) * sizeof(float);
+    float *out = malloc(bytes);
+    CHECK(out);
+    memcpy(out, optimizer_gradients(step_optimizer(s))->data, bytes); /* the CPU's memory */
+    return out;
+}
+
+static float *run(struct step *s, const struct model *m, const struct batch *batches, int n, const struct step_now *now,
+                  struct step_report *report) {
+    CHECK_OK(step_run(s, report, batches, n, now));
+    return gradients_of(s, m);
+}
+
+/* Largest difference of a tensor's gradients, in parts of its largest element; names the worst tensor. */
+static double worst_difference(const struct model *m, const float *a, const float *b, const char **name) {
+    double worst = 0;
+    for (int i = 0; i < params_count(m->params); i++) {
+        const struct param *p = params_at(m->params, i);
+        double largest = 1e-12, difference = 0;
+        for (int64_t j = 0; j < p->rows * p->cols; j++, a++, b++) {
+            largest = fmax(largest, fabs((double)*a));
+            difference = fmax(difference, fabs((double)*a - (double)*b));
+        }
+        if (difference / largest <= worst) continue;
+        worst = difference / largest;
+        *name = p->name;
+    }
+    return worst;
+}
+
+static void check_same(const struct model *m, const float *a, const float *b, double tolerance, const char *what) {
+    const char *name = "";
+    double worst = worst_difference(m, a, b, &name);
+    if (!(worst <= tolerance)) fprintf(stderr, "%s: %s differs by %g of its largest element\n", what, name, worst);
+    CHECK(worst <= tolerance);
+}
+
+/* ---- the same numbers another way */
+
+static void check_ways(const struct variant *v, const struct model *m) {
+    struct text both, one[SEQUENCES];
+    struct step_report report, other;
+    struct step_config config = config_of(v, SEQUENCES);
+    struct step_now now = now_of(v);
+    make_text(&both, v, 0, SEQUENCES);
+    struct device *dev = open_device(1), *two = open_device(2);
+    struct step *s = make_step(dev, m, &config);
+    float *plain = run(s, m, &both.batch, 1, &now, &report), *again = run(s, m, &both.batch, 1, &now, &other);
+    CHECK(memcmp(plain, again, (size_t)params_elements(m->params) * sizeof *plain) == 0);
+    CHECK(memcmp(&report, &other, sizeof report) == 0);
+    free(again);
+
+    config.recompute = true;
+    struct step *recomputing = make_step(dev, m, &config);
+    again = run(recomputing, m, &both.batch, 1, &now, &other);
+    CHECK(memcmp(plain, again, (size_t)params_elements(m->params) * sizeof *plain) == 0);
+    CHECK(step_bytes(recomputing) < step_bytes(s));
+    free(again), step_free(recomputing);
+
+    config.recompute = false;
+    struct step *threaded = make_step(two, m, &config);
+    again = run(threaded, m, &both.batch, 1, &now, &other);
+    check_same(m, plain, again, 2e-5, "two threads");
+    free(again), step_free(threaded);
+
+    /* The contrastive loss and the batch's pool see their micro-batch alone: they are another thing then. */
+    if (!v->contrastive && v->pool != POOL_BATCH) {
+        struct batch batches[SEQUENCES];
+        config.sequences = 1;
+        struct step *small = make_step(dev, m, &config);
+        for (int i = 0; i < SEQUENCES; i++) {
+            make_text(&one[i], v, i, 1);
+            batches[i] = one[i].batch;
+        }
+        again = run(small, m, batches, SEQUENCES, &now, &other);
+        check_same(m, plain, again, 2e-5, "micro-batches");
+        CHECK(fabs(report.loss - other.loss) < 1e-6 && report.scored == other.scored);
+        CHECK(!v->mlm || fabs(report.mlm_loss - other.mlm_loss) < 1e-6);
+        free(again), step_free(small);
+        for (int i = 0; i < SEQUENCES; i++)
+            free_text(&one[i]);
+    }
+    free(plain), step_free(s), free_text(&both);
+    device_close(dev), device_close(two);
+}
+
+/* ---- inference */
+
+/* Sum of the losses of one sequence by the decoder of inference. */
+static double inferred(struct device *dev, const struct variant *v, const struct model *m, const int32_t *ids,
+                       const int32_t *targets, int64_t rows, int64_t positions) {
+    struct weights weights = weights_of_params(m->params);
+    struct decoder *decoder;
+    struct decoder_state *state;
+    struct encoder *encoder = NULL;
+    struct retriever *retriever = NULL;
+    int64_t n = 0;
+    int32_t *real = calloc((size_t)rows, sizeof *real), *wanted = calloc((size_t)rows, sizeof *wanted);
+    float *nll = calloc((size_t)rows, sizeof *nll);
+    CHECK(real && wanted && nll);
+    for (int64_t r = 0; r < rows; r++) {
+        if (positions > 1 && r % positions == positions - 1) continue;
+        real[n] = ids[r];
+        wanted[n++] = targets[r];
+    }
+    CHECK_OK(decoder_create(&decoder, dev, &m->config, &weights, 0));
+    if (v->pool == POOL_OWN) {
+        CHECK_OK(encoder_create(&encoder, dev, &m->config, &weights, 3));
+        struct chunk_retriever_config how = {
+            .device = dev, .model = &m->config, .encoder = encoder, .self = true, .exclude_document = -1};
+        CHECK_OK(chunk_retriever_create(&retriever, &how));
+    }
+    CHECK_OK(decoder_state_create(&state, decoder, retriever));
+    struct decoder_output out = {.targets = wanted, .nll = nll};
+    CHECK_OK(decoder_forward(state, &out, real, n));
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)nll[i];
+    decoder_state_free(state);
+    if (retriever) retriever->free(retriever);
+    decoder_free(decoder), encoder_free(encoder);
+    free(real), free(wanted), free(nll);
+    return sum;
+}
+
+static void check_inference(const struct variant *v, const struct model *m) {
+    if (v->pool == POOL_BATCH) return;
+    struct text t;
+    struct step_config config = config_of(v, SEQUENCES);
+    make_text(&t, v, 0, SEQUENCES);
+    struct device *dev = open_device(1);
+    struct step *s = make_step(dev, m, &config);
+    struct step_report report;
+    struct step_now now = now_of(v);
+    double sum, reference = 0;
+    float *before = run(s, m, &t.batch, 1, &now, &report);
+    CHECK_OK(step_evaluate(s, &sum, &t.batch, v->pool));
+    float *after = gradients_of(s, m);
+    CHECK(memcmp(before, after, (size_t)params_elements(m->params) * sizeof *before) == 0);
+    int64_t length = t.rows / SEQUENCES;
+    for (int i = 0; i < SEQUENCES; i++)
+        reference += inferred(dev, v, m, t.ids + i * length, t.targets + i * length, length, t.positions);
+    CHECK(fabs(sum - reference) / (double)t.batch.scored < 1e-5);
+    if (!v->mlm) CHECK(fabs(sum / (double)t.batch.scored - report.loss) < 1e-6);
+    free(before), free(after), step_free(s), free_text(&t), device_close(dev);
+}
+
+/* ---- differences */
+
+static double total(const struct step_report *r, const struct step_now *now) {
+    double sum = r->loss;
+    if (!isnan(r->mlm_loss)) sum += (double)now->mlm_weight * r->mlm_loss;
+    if (!isnan(r->contrastive_loss)) sum += (double)now->contrastive_weight * r->contrastive_loss;
+    return sum;
+}
+
+/* For each tensor: the loss along its own gradient, and along a random direction. Losses are float32 sums, so the step
+ * must not be too small, and the slope agrees to parts of a hundred; a missing path or factor moves it by more. */
+static void check_differences(const struct variant *v, const struct model *m) {
+    struct text t;
+    struct step_config config = config_of(v, SEQUENCES);
+    struct step_now now = now_of(v);
+    struct step_report report;
+    make_text(&t, v, 0, SEQUENCES);
+    struct device *dev = open_device(2);
+    struct step *s = make_step(dev, m, &config);
+    float *gradient = run(s, m, &t.batch, 1, &now, &report), *weights = optimizer_master(step_optimizer(s))->data;
+    struct rng rng = rng_make(test_seed(), 9);
+    int64_t at = 0;
+    for (int i = 0; i < params_count(m->params); i++) {
+        const struct param *p = params_at(m->params, i);
+        int64_t n = p->rows * p->cols;
+        double norm = 0, values[2];
+        for (int64_t j = 0; j < n; j++)
+            norm += (double)gradient[at + j] * (double)gradient[at + j];
+        norm = sqrt(norm);
+        float *direction = malloc((size_t)n * sizeof *direction), *old = malloc((size_t)n * sizeof *old);
+        CHECK(direction && old);
+        memcpy(old, weights + at, (size_t)n * sizeof *old);
+        double slope = 0, length = 0;
+        for (int64_t j = 0; j < n; j++) {
+            /* Mostly along the gradient, for a slope above the noise; partly anywhere, against a wrong scale of parts.
+             */
+            double along = norm > 0 ? (double)gradient[at + j] / norm : 0;
+            direction[j] = (float)(along + 0.5 * (double)rng_normal(&rng) / sqrt((double)n));
+            /* The pad's row learns from the head alone, by rule: no derivative. */
+            if (p->rows == VOCAB && !m->config.base_lm && j / p->cols == 94) direction[j] = 0.0F;
+            length += (double)direction[j] * (double)direction[j];
+        }
+        double by = 3e-3 / fmax(norm, 0.03); /* the loss then moves by about 3e-3, noise is 1e-7 */
+        for (int side = 0; side < 2; side++) {
+            for (int64_t j = 0; j < n; j++)
+                weights[at + j] = (float)((double)old[j] + (side ? -by : by) * (double)direction[j]);
+            CHECK_OK(step_run(s, &report, &t.batch, 1, &now));
+            values[side] = total(&report, &now);
+        }
+        for (int64_t j = 0; j < n; j++)
+            slope += (double)direction[j] * (double)gradient[at + j];
+        memcpy(weights + at, old, (size_t)n * sizeof *old);
+        double difference = (values[0] - values[1]) / (2 * by), error = fabs(difference - slope);
+        if (error > 0.01 * norm + 1e-5)
+            fprintf(stderr, "%s: %s: slope %g by differences, %g by the gradient (norm %g)\n", v->name, p->name,
+                    difference, slope, norm);
+        CHECK(error <= 0.01 * norm + 1e-5);
+        CHECK(length > 0);
+        free(direction), free(old);
+        at += n;
+    }
+    free(gradient), step_free(s), free_text(&t), device_close(dev);
+}
+
+/* ---- what may be chosen */
+
+static void check_choices(enum pool_kind pool, bool gumbel, bool same_document) {
+    const struct variant v = {"choices", "[1,1,1]", "tokens", 1, 63, 70, 6, false, false, false, pool};
+    struct model m;
+    struct text t;
+    make_model(&m, &v, 3);
+    make_text(&t, &v, 0, SEQUENCES);
+    for (int64_t i = 0; same_document && i < SEQUENCES * v.chunks; i++)
+        t.documents[i][0] = t.documents[i][1] = 7;
+    struct device *dev = open_device(2);
+    struct step_config config = config_of(&v, SEQUENCES);
+    struct step_now now = now_of(&v);
+    config.gumbel = gumbel;
+    struct step *s = make_step(dev, &m, &config);
+    struct step_report report;
+    CHECK_OK(step_run(s, &report, &t.batch, 1, &now));
+    int64_t others = 0, full = 0;
+    for (int g = 0; g < m.config.groups; g++)
+        for (int64_t r = 0; r < SEQUENCES * v.chunks; r++) {
+            const struct step_choice *c = &s->choices[g];
+            int64_t first = r / v.chunks * v.chunks, chosen = 0;
+            double sum = 0;
+            for (int64_t j = r * TOPK; j < (r + 1) * TOPK; j++) {
+                int64_t e = c->index[j];
+                CHECK_EQ(c->slot[TOPK + j], e);
+                if (e < 0) CHECK(c->weight[TOPK + j] == 0.0F);
+                if (e < 0) continue;
+                bool own = e >= first && e < first + v.chunks;
+                CHECK(own ? e < r : pool == POOL_BATCH && !same_document);
+                chosen++, others += !own;
+                sum += (double)c->weight[TOPK + j];
+            }
+            bool last = r == first + v.chunks - 1;
+            CHECK(!last || chosen == 0);
+            CHECK(chosen == 0 || fabs(sum - 1) < 1e-5);
+            full += chosen == TOPK;
+        }
+    CHECK((others > 0) == (pool == POOL_BATCH && !same_document));
+    CHECK(full > 0);
+    for (int64_t j = 0; j < TOPK; j++)
+        CHECK_EQ(s->choices[0].slot[j], -1);
+    step_free(s), free_text(&t), params_free(m.params), device_close(dev);
+}
+
+/* ---- a cut query: the contrastive loss moves the encoder and the query's last map, and no layer of the decoder. */
+static void check_cut(void) {
+    const struct variant v = {"cut", "[1,1]", "tokens", 1, 63, 70, 4, true, false, true, POOL_OWN};
+    struct model m;
+    struct text t;
+    make_model(&m, &v, 4);
+    make_text(&t, &v, 0, SEQUENCES);
+    struct device *dev = open_device(2);
+    struct step_config config = config_of(&v, SEQUENCES);
+    struct step_now now = now_of(&v), off = now;
+    off.contrastive_weight = 0.0F;
+    struct step_report report;
+    config.cut_query = true;
+    struct step *s = make_step(dev, &m, &config);
+    float *with = run(s, &m, &t.batch, 1, &now, &report), *without = run(s, &m, &t.batch, 1, &off, &report);
+    CHECK(isnan(report.contrastive_loss));
+    int64_t at = 0;
+    for (int i = 0; i < params_count(m.params); i++) {
+        const struct param *p = params_at(m.params, i);
+        size_t bytes = (size_t)(p->rows * p->cols) * sizeof(float);
+        bool layer = strstr(p->name, "_layers.") != NULL || strcmp(p->name, "model.norm.weight") == 0 ||
+                     strstr(p->name, "lmk_norms") != NULL;
+        bool moved = strstr(p->name, "lmk_q_proj") != NULL || strstr(p->name, "model.encoder.") != NULL ||
+                     strstr(p->name, "lmk_k_proj") != NULL;
+        bool same = memcmp(with + at, without + at, bytes) == 0;
+        if (layer) CHECK(same);
+        if (moved) CHECK(!same);
+        at += p->rows * p->cols;
+    }
+    free(with), free(without), step_free(s), free_text(&t), params_free(m.params), device_close(dev);
+}
+
+/* ---- learning: the optimizer is fed, and the loss of one batch falls. */
+static void check_learning(void) {
+    const struct variant v = variants[1];
+    struct model m;
+    struct text t;
+    make_model(&m, &v, 5);
+    make_text(&t, &v, 0, SEQUENCES);
+    struct device *dev = open_device(2);
+    struct step_config config = config_of(&v, SEQUENCES);
+    struct step_now now = now_of(&v);
+    struct step *s = make_step(dev, &m, &config);
+    struct step_report first, report;
+    for (int i = 1; i <= 12; i++) {
+        now.optimizer = (struct optimizer_now){.lr = 5e-3F, .step = i};
+        CHECK_OK(step_run(s, i == 1 ? &first : &report, &t.batch, 1, &now));
+    }
+    CHECK(first.gradient_norm > 0 && report.loss < first.loss - 0.2 && report.mlm_loss < first.mlm_loss);
+    struct params *weights;
+    CHECK_OK(params_init(&weights, &m.config, 1));
+    CHECK_OK(step_weights(s, weights));
+    CHECK(memcmp(params_at(weights, 0)->data, optimizer_master(step_optimizer(s))->data,
+                 (size_t)params_elements(weights) * sizeof(float)) == 0);
+    params_free(weights), step_free(s), free_text(&t), params_free(m.params), device_close(dev);
+}
+
+int main(int argc, char **argv) {
+    test_start(argc, argv, 11);
+    for (size_t i = 0; i < ARRAY_LEN(variants); i++) {
+        struct model m;
+        make_model(&m, &variants[i], test_seed() + i);
+        check_ways(&variants[i], &m);
+        check_inference(&variants[i], &m);
+        check_differences(&variants[i], &m);
+        params_free(m.params);
+    }
+    for (int i = 0; i < 8; i++)
+        check_choices(i & 1 ? POOL_BATCH : POOL_OWN, i & 2, i & 4);
+    check_cut();
+    check_learning();
+    return test_done();
+}
