@@ -167,7 +167,7 @@ void plot_axis_log(struct plot_axis *axis, double low, double high, int most) {
     } CHOICES[] = {{MULTIPLES, 3, 1}, {ODD, 2, 1},       {MULTIPLES, 1, 1},
                    {MULTIPLES, 1, 2}, {MULTIPLES, 1, 5}, {MULTIPLES, 1, 20}};
     if (high < low * 8) { /* less than a decade: linear ticks are denser, and as round */
-        place_linear(axis, 2 * most < PLOT_TICKS_MAX ? 2 * most : PLOT_TICKS_MAX);
+        place_linear(axis, most + 2 < PLOT_TICKS_MAX ? most + 2 : PLOT_TICKS_MAX);
         drop_crowded(axis, 0.55 / most);
         return;
     }

@@ -1,9 +1,9 @@
 /* plot_page.c -- style of plots, and the fixed parts of the plot page. No outside resources; colours follow the system.
  *
- * The seven colours are Okabe and Ito's, told apart by colour-blind readers too, darkened or lightened to stand out from
- * the paper. The picture's style uses plain colours only, which every program that reads SVG understands. The page shows
- * each panel along tokens and along steps as two drawings, so that its script draws nothing: it finds values under the
- * pointer, and switches runs. Names of runs reach it through the table's text, never as markup. */
+ * The seven colours are Okabe and Ito's, told apart by colour-blind readers too, darkened or lightened to stand out
+ * from the paper. The picture's style uses plain colours only, which every program that reads SVG understands. The page
+ * shows each panel along tokens and along steps as two drawings, so that its script draws nothing: it finds values
+ * under the pointer, and switches runs. Names of runs reach it through the table's text, never as markup. */
 #include "train/plot_internal.h"
 
 /* clang-format off */
@@ -18,7 +18,7 @@ const char plot_style[] =
     ".grid{stroke:#e6e6e3;stroke-width:1;fill:none}\n"
     ".frame{stroke:#9a9da3;stroke-width:1;fill:none}\n"
     ".raw,.line,.thin,.dot,.cross{fill:none;stroke-linejoin:round;stroke-linecap:round}\n"
-    ".raw{stroke-width:1;opacity:.28}\n"
+    ".raw{stroke-width:1.15;opacity:.28}\n"
     ".line{stroke-width:1.9}\n"
     ".thin{stroke-width:1.2}\n"
     ".cross{stroke-width:1.5}\n"
