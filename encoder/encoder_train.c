@@ -124,6 +124,10 @@ void encoder_train_free(struct encoder_train *t) {
     memory_free(t);
 }
 
+int64_t encoder_train_max_chunks(const struct encoder_train *t) {
+    return t->max_chunks;
+}
+
 size_t encoder_train_bytes(const struct encoder_train *t) {
     return t->bytes;
 }

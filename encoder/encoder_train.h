@@ -15,6 +15,7 @@ struct encoder_train;
 enum status encoder_train_create(struct encoder_train **out, struct device *dev, const struct model_config *config,
                                  const struct weights *weights, const struct weights *gradients, int64_t max_chunks, bool recompute);
 void encoder_train_free(struct encoder_train *t);         /* NULL is fine */
+int64_t encoder_train_max_chunks(const struct encoder_train *t);
 size_t encoder_train_bytes(const struct encoder_train *t);    /* of device memory */
 
 /* n <= max_chunks chunks. ids [n*S], landmark included, memory of the device (encoder_input tokens); or hidden [n*S, d],

@@ -13,10 +13,12 @@ struct corpus_pool;
 enum status corpus_pool_create(struct corpus_pool **out, struct device *dev, const struct model_config *config, enum dtype type,
                                const int32_t *ids, const int32_t (*documents)[2], int64_t chunks, int64_t max_queries, int candidates);
 void corpus_pool_free(struct corpus_pool *p);             /* NULL is fine */
+size_t corpus_pool_bytes(const struct corpus_pool *p);    /* of device memory held */
 /* Encodes every chunk with `encoder`, whose activations it overwrites: between steps only. */
 void corpus_pool_refresh(struct corpus_pool *p, struct encoder_train *encoder);
 /* queries [n, d], barred [n][2] (device): the `candidates` best chunks of each that share no document with barred; with
  * `gumbel` noise on the score of the 4 * candidates best. Writes ids [n*candidates, S] with the landmark in place, and
- * their documents; memory of the device. */
+ * their documents; memory of the device. Where too few are allowed: pads, of the documents 0 .. INT32_MAX, which no query
+ * of any document may choose. */
 void corpus_pool_search(struct corpus_pool *p, int32_t *ids, int32_t (*documents)[2], struct mat queries,
                         const int32_t (*barred)[2], bool gumbel, uint64_t seed);
