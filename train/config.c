@@ -1,11 +1,12 @@
 /* config.c -- one table of keys gives reading, writing, defaults and help. */
-#include "train/config.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "train/config_internal.h"
 #include <assert.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum kind { WHOLE, NUMBER, SWITCH, TEXT, TEXTS, MODEL, POOL, SAMPLING };
@@ -336,6 +337,21 @@ static void copy_json(struct json_writer *w, const char *text) {
         if (event == JSON_TRUE || event == JSON_FALSE) json_write_bool(w, event == JSON_TRUE);
         if (event == JSON_NULL) json_write_null(w);
     }
+}
+
+enum status config_tidy(char **json) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    if (!memory) return fail_errno("model");
+    struct json_writer w;
+    json_write_open(&w, memory, 1);
+    copy_json(&w, *json);
+    bool broken = ferror(memory) != 0;
+    enum status s =
+        fclose(memory) != 0 || broken ? fail(STATUS_NO_MEMORY, "model: out of memory") : set_text(json, text);
+    free(text);
+    return s;
 }
 
 static void write_value(struct json_writer *w, const struct train_config *c, const struct key *k) {

@@ -1,7 +1,7 @@
 /* config_check.c -- what must fit together in a run's config, and what follows from the rest of it. */
 #include "base/file.h"
 #include "base/memory.h"
-#include "train/config.h"
+#include "train/config_internal.h"
 #include <string.h>
 
 static enum status load_model_json(struct train_config *c) {
@@ -25,6 +25,7 @@ static enum status check_model(struct train_config *c) {
         return fail(STATUS_INVALID, "model is missing: an object as in config.json, or a model folder to start from");
     if (!c->model_json) TRY(load_model_json(c));
     TRY(model_config_parse(&c->model, "model", c->model_json, strlen(c->model_json)));
+    TRY(config_tidy(&c->model_json));
     if (!c->tokenizer && c->start_from) {
         char path[FILE_PATH_MAX];
         TRY(file_join(path, c->start_from, "tokenizer.json"));

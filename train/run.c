@@ -2,7 +2,7 @@
 #include "train/run.h"
 #include "base/memory.h"
 #include "train/checkpoint.h"
-#include "train/corpus_pool.h"
+#include "train/plot.h"
 #include "train/run_internal.h"
 #include <math.h>
 #include <string.h>
@@ -34,6 +34,9 @@ static enum status save(struct run *r) {
     TRY(run_log_sync(r->log));
     TRY(checkpoint_save(c, &r->kind));
     r->saved = c->step;
+    /* A picture is not worth a run. */
+    if (plot_refresh(r->options->folder) != STATUS_OK)
+        progress_note(r->options->progress, "no plot: %s", status_message());
     return checkpoint_trim(r->options->folder, r->config->keep);
 }
 

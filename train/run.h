@@ -2,6 +2,7 @@
  *
  *   RUN/config.json     what the run is, every default written out    RUN/log.jsonl    a line a step (run_log.h)
  *   RUN/checkpoints/    checkpoint.h                                  RUN/samples/     text, where the config asks for it
+ *   RUN/plot.html       the log as a picture (plot.h), drawn anew with each checkpoint
  *
  * A run that is stopped (by its progress' request, `until`, `max_seconds`, or killed at any moment) and resumed gives the
  * losses of one that was not, bit for bit, on the same device with the same number of threads. One exception: with pool
@@ -17,6 +18,7 @@ struct run_options {
     const char *folder;
     bool resume;                         /* an existing folder is gone on with; else it is refused */
     struct device *device;
+    enum dtype type;                     /* of activations, and of the weights to compute with */
     int64_t until;                       /* stop, with a checkpoint, behind this step; 0: config's steps */
     double max_seconds;                  /* the same behind the first step that ends later; 0: no limit */
     const struct progress *progress;

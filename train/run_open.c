@@ -137,17 +137,11 @@ static enum status open_batches(struct run *r) {
     return memory_allocate_zero((void **)&r->batch, (size_t)c->accumulate, sizeof *r->batch);
 }
 
-static enum dtype type_of(const struct run *r) {
-    bool gpu = strcmp(r->options->device->name, "cpu") != 0;
-    if (strcmp(r->config->type, "auto") == 0) return gpu ? DTYPE_BF16 : DTYPE_F32;
-    return strcmp(r->config->type, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
-}
-
 static enum status open_corpus(struct run *r) {
     const struct train_config *c = r->config;
     struct batches_corpus corpus;
     TRY(batches_corpus_make(&corpus, r->batches));
-    enum status s = corpus_pool_create(&r->corpus, r->options->device, &c->model, type_of(r), corpus.ids,
+    enum status s = corpus_pool_create(&r->corpus, r->options->device, &c->model, r->options->type, corpus.ids,
                                        (const int32_t(*)[2])corpus.documents, corpus.chunks,
                                        c->sequences * config_chunks(c), (int)c->candidates);
     batches_corpus_free(&corpus);
@@ -164,7 +158,7 @@ static enum status open_step(struct run *r) {
                                             .decay = (float)c->weight_decay,
                                             .clip = (float)c->clip,
                                             .decay_embedding = c->decay_embedding},
-                              .type = type_of(r),
+                              .type = r->options->type,
                               .recompute = c->recompute,
                               .pool = (enum pool_kind)c->pool,
                               .candidates = (int)c->candidates,
@@ -172,8 +166,6 @@ static enum status open_step(struct run *r) {
                               .cut_query = c->cut_query,
                               .contrastive = c->schedule.contrastive_weight > 0,
                               .mlm = c->schedule.mlm_rate > 0};
-    if (strcmp(r->options->device->name, "cpu") == 0 && how.type != DTYPE_F32)
-        return fail(STATUS_UNSUPPORTED, "type bf16: the CPU computes in f32 only");
     TRY(step_create(&r->step, r->options->device, &c->model, &how, r->state.params, r->corpus));
     if (r->state.step == 0) return STATUS_OK;
     struct optimizer *o = step_optimizer(r->step);
@@ -185,7 +177,7 @@ static enum status open_step(struct run *r) {
 
 static enum status open_cpu(struct run *r) {
     if (r->config->sample_every == 0) return STATUS_OK;
-    if (strcmp(r->options->device->name, "cpu") != 0) return device_open(&r->cpu, "cpu", 0);
+    if (!r->options->device->shares_memory) return device_open(&r->cpu, "cpu", 0);
     r->cpu = r->options->device;
     return STATUS_OK;
 }

@@ -1,0 +1,131 @@
+# drt-tokenizer encode, then drt-train: the loss falls; stopped, killed and resumed runs are the undisturbed one, bit for bit;
+# drt-generate loads a checkpoint; every refusal; a full disk.
+. "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
+needs drt-train drt-tokenizer drt-generate
+TRAIN=$BIN/drt-train
+TOKENIZER=$BIN/drt-tokenizer
+
+# ---- token files
+corpus "$TMP/train.jsonl" 12 150
+corpus "$TMP/valid.jsonl" 3 120 50
+for part in train valid; do
+    expect 0 "$TOKENIZER" encode "$TMP/$part.jsonl" --tokenizer "$TINY/tokenizer.json" --out "$TMP/$part.u16" --eod-id 268 --threads 2
+done
+out_has "3 documents"
+expect 0 "$TOKENIZER" encode "$TMP/train.jsonl" --tokenizer "$TINY/tokenizer.json" --out "$TMP/train.u32" --eod-id 268 --threads 1
+expect 0 "$TOKENIZER" count "$TMP/train.u32" --tokenizer "$TINY/tokenizer.json" --eod-id 268 --json
+same "$(json_int "$OUT" documents)" 12 documents
+tokens=$(json_int "$OUT" tokens)
+same "$(wc -c <"$TMP/train.u16")" $((2 * (tokens + 12))) "bytes of the u16 file"
+expect 0 "$TOKENIZER" decode "$TMP/train.u16" --tokenizer "$TINY/tokenizer.json" --eod-id 268 --documents 1
+same "$(cat "$OUT")" "$(sed -n '1s/.*"text": "\(.*\)"}/\1/p' "$TMP/train.jsonl")" "decoded text"
+expect_error "ends in .u16 or .u32" "$TOKENIZER" encode "$TMP/train.jsonl" --tokenizer "$TINY/tokenizer.json" --out "$TMP/x.bin" --eod-id 268
+expect_error "token ids already" "$TOKENIZER" encode "$TMP/train.u16" --tokenizer "$TINY/tokenizer.json" --out "$TMP/x.u16" --eod-id 268
+[ ! -e "$TMP/x.u16" ] && [ ! -e "$TMP/x.u16.tmp" ] || die "a failed encode left a file"
+expect_usage "--out is missing" "$TOKENIZER" encode "$TMP/train.jsonl" --tokenizer "$TINY/tokenizer.json"
+
+# ---- a run
+model=$(sed 's/"chunk_id"/"mask_id": 267, "chunk_id"/' "$TINY/config.json")
+cat >"$TMP/config.json" <<END
+{"model": $model, "tokenizer": "$TINY/tokenizer.json", "data": ["$TMP/train.u16"], "valid": ["$TMP/valid.u16"],
+ "sequences": 2, "length": 189, "accumulate": 2, "steps": 24, "warmup": 2, "lr": 0.01, "min_lr": 0.001,
+ "pool": "batch", "mlm": {"rate": 0.15}, "contrastive": {"weight": 0.05, "ramp": 4},
+ "save_every": 5, "keep": 2, "eval_every": 12, "eval_windows": 4, "sample_every": 12, "sample_tokens": 8}
+END
+train() { "$TRAIN" --device cpu --threads 2 "$@"; }
+start() { # in the background; not through train, whose subshell would take the signals
+    "$TRAIN" --device cpu --threads 2 "$@" >"$OUT" 2>"$ERR" &
+    pid=$!
+}
+expect 0 train --config "$TMP/config.json" --out "$TMP/whole"
+out_has "checkpoints/step-24"
+loss() { sed -n 's/.*"step":'"$2"',.*"loss":\([0-9.]*\),"mlm.*/\1/p;s/.*"step":'"$2"',.*"loss":\([0-9.]*\),"contrastive.*/\1/p' "$1" | head -n 1; }
+awk -v a="$(loss "$TMP/whole/log.jsonl" 1)" -v b="$(loss "$TMP/whole/log.jsonl" 24)" 'BEGIN { exit !(a > 5.5 && b > 0 && b < 0.75 * a) }' ||
+    die "the loss did not fall: $(loss "$TMP/whole/log.jsonl" 1), $(loss "$TMP/whole/log.jsonl" 24)"
+same "$(wc -l <"$TMP/whole/log.jsonl")" 24 "lines of the log"
+same "$(grep -c '"mlm_loss"' "$TMP/whole/log.jsonl")" 12 "steps with masks: half"
+same "$(grep -c '"valid_bits_per_byte"' "$TMP/whole/log.jsonl")" 2 "measurements"
+same "$(ls "$TMP/whole/checkpoints" | tr '\n' ' ')" "step-20 step-24 " checkpoints
+[ -s "$TMP/whole/samples/step-12.txt" ] || die "no sample"
+expect 0 "$GENERATE" --model "$TMP/whole/checkpoints/step-24" --prompt "the river" --max-tokens 8 --greedy --device cpu
+expect 0 "$MODEL" info "$TMP/whole/checkpoints/step-24"
+
+# ---- the same run, disturbed
+# What a log says but for times.
+facts() { sed 's/"tokens_per_second".*//' "$1/log.jsonl"; }
+same_run() {
+    [ "$(facts "$1")" = "$(facts "$TMP/whole")" ] || die "$2: the log differs: $(diff <(facts "$1") <(facts "$TMP/whole") | head -n 4)"
+    local file
+    for file in model.safetensors state.safetensors config.json; do
+        cmp -s "$1/checkpoints/step-24/$file" "$TMP/whole/checkpoints/step-24/$file" || die "$2: $file differs"
+    done
+}
+expect 0 train --config "$TMP/config.json" --out "$TMP/again"
+same_run "$TMP/again" "a second run"
+
+expect 0 train --config "$TMP/config.json" --out "$TMP/parts" --until 7
+out_has "not finished"
+expect 0 train --out "$TMP/parts" --resume --max-minutes 0.0001
+same "$(wc -l <"$TMP/parts/log.jsonl")" 8 "one step in no time"
+expect 0 train --out "$TMP/parts" --resume --until 8
+expect 0 train --out "$TMP/parts" --resume
+same_run "$TMP/parts" "stopped behind 7 and 8"
+
+# SIGTERM: the step in hand is finished and kept.
+start --config "$TMP/config.json" --out "$TMP/term"
+for _ in $(seq 200); do [ -s "$TMP/term/log.jsonl" ] && break; sleep 0.02; done
+kill -TERM $pid
+code=0
+wait $pid || code=$?
+if [ $code != 0 ]; then
+    same $code 1 "exit code of a stopped run"
+    err_has "stopped behind step"
+    expect 0 train --out "$TMP/term" --resume
+fi
+same_run "$TMP/term" "after SIGTERM"
+
+# kill -9 again and again, a little later each time: what was not saved is done again.
+delay=0.05
+start --config "$TMP/config.json" --out "$TMP/kill"
+for round in $(seq 12); do
+    sleep $delay
+    kill -KILL $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    delay=$(awk -v d=$delay 'BEGIN { print d + 0.04 }')
+    if [ -e "$TMP/kill/config.json" ]; then start --out "$TMP/kill" --resume; else start --config "$TMP/config.json" --out "$TMP/kill"; fi
+done
+wait $pid || die "the last resume failed"
+same_run "$TMP/kill" "after kill -9"
+[ -z "$(find "$TMP/kill" -name '*.tmp')" ] || die "temporary files are left"
+
+# ---- refusals
+expect 0 "$TRAIN" --help
+out_has "contrastive.cut_query"
+expect_usage "--out is missing" "$TRAIN" --config "$TMP/config.json"
+expect_usage "--config is missing" "$TRAIN" --out "$TMP/x"
+expect_error "holds a run already" "$TRAIN" --config "$TMP/config.json" --out "$TMP/whole" --device cpu
+expect_error "holds no run to resume" "$TRAIN" --out "$TMP/nothing" --resume --device cpu
+expect_error 'there is no key "larning_rate"' "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set larning_rate=1 --device cpu
+sed 's/"warmup"/"warm_up"/' "$TMP/config.json" >"$TMP/typo.json"
+expect_error 'there is no key "warm_up"' "$TRAIN" --config "$TMP/typo.json" --out "$TMP/x" --device cpu
+expect_error "as 252 is" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set length=200 --device cpu
+head -c 1001 "$TMP/train.u16" >"$TMP/odd.u16"
+expect_error "not a multiple of 2" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --data "$TMP/odd.u16" --device cpu
+printf '\377\177%.0s' $(seq 600) >"$TMP/alien.u16"
+expect_error "another tokenizer's" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --data "$TMP/alien.u16" --device cpu
+expect_error "fewer than one sequence" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set length=63000 --device cpu
+expect_error "not what the run was trained on" "$TRAIN" --out "$TMP/parts" --resume --data "$TMP/valid.u16" --device cpu
+[ ! -e "$TMP/x" ] || die "a refused run left its folder"
+
+# ---- a full disk: a line that says so, the checkpoints before it whole, and the run goes on once there is room
+if [ "$(id -u)" = 0 ] && mkdir "$TMP/mount" && mount -t tmpfs -o size=1500k none "$TMP/mount" 2>/dev/null; then
+    trap 'umount "$TMP/mount" 2>/dev/null; rm -rf "$TMP"' EXIT
+    expect_error "o space left" "$TRAIN" --config "$TMP/config.json" --out "$TMP/mount/run" --device cpu --threads 2 --set keep=9
+    [ -z "$(find "$TMP/mount/run/checkpoints" -name '*.tmp')" ] || die "half a checkpoint is left"
+    for folder in "$TMP"/mount/run/checkpoints/step-*; do expect 0 "$MODEL" info "$folder"; done
+    mount -o remount,size=8m "$TMP/mount"
+    expect 0 train --out "$TMP/mount/run" --resume --set keep=2
+    same_run "$TMP/mount/run" "after a full disk"
+else
+    echo "no tmpfs here: the full disk was not tested"
+fi
