@@ -10,7 +10,6 @@ static const struct {
 } commands[] = {
     {"run", drt_train_run},
     {"plot", drt_train_plot},
-    {"plot", drt_train_plot},
 };
 
 int drt_train_exit(enum status status) {

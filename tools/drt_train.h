@@ -6,7 +6,6 @@
 
 int drt_train_run(int argc, char **argv, const char **operands);
 int drt_train_plot(int argc, char **argv, const char **operands);
-int drt_train_plot(int argc, char **argv, const char **operands);
 
 /* Prints "drt-train: <this thread's last message>" and gives exit code 1 (0 for STATUS_OK). */
 int drt_train_exit(enum status status);
