@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 static const char *const moment_names[] = {"optimizer.m", "optimizer.v"};
-static const char weights_name[] = "optimizer.weights";
+static const char weights_name[] = "optimizer.weights", index_name[] = "corpus.weights";
 static const char version[] = "1";
 
 static enum status folder_of(char out[FILE_PATH_MAX], const char *run) {
@@ -168,9 +168,10 @@ static enum status write_state(const struct checkpoint *c, const struct checkpoi
     char path[FILE_PATH_MAX], metadata[256];
     int64_t n = params_elements(c->params);
     int count = 2;
-    struct tensor_view views[3] = {row_of(moment_names[0], c->moments[0], n),
+    struct tensor_view views[4] = {row_of(moment_names[0], c->moments[0], n),
                                    row_of(moment_names[1], c->moments[1], n)};
     if (kind->type != SAFETENSORS_F32) views[count++] = row_of(weights_name, params_at(c->params, 0)->data, n);
+    if (c->index_weights) views[count++] = row_of(index_name, c->index_weights, n);
     snprintf(metadata, sizeof metadata,
              "{\"version\":\"%s\",\"step\":\"%" PRId64 "\",\"skipped\":\"%" PRId64 "\",\"data\":\"%016" PRIx64 "\"}",
              version, c->step, c->skipped, c->data);
@@ -248,6 +249,10 @@ static enum status load_state(struct checkpoint *c, const struct safetensors *fi
         TRY(memory_allocate_aligned((void **)&c->moments[i], (size_t)n, sizeof(float)));
         TRY(read_row(c->moments[i], file, moment_names[i], n));
     }
+    if (safetensors_find(file, index_name)) {
+        TRY(memory_allocate_aligned((void **)&c->index_weights, (size_t)n, sizeof(float)));
+        TRY(read_row(c->index_weights, file, index_name, n));
+    }
     if (safetensors_find(file, weights_name))
         TRY(read_row((float *)params_at(c->params, 0)->data, file, weights_name, n)); /* ours: params_load made it */
     return STATUS_OK;
@@ -281,5 +286,6 @@ void checkpoint_free(struct checkpoint *c) {
     params_free(c->params);
     memory_free(c->moments[0]);
     memory_free(c->moments[1]);
+    memory_free(c->index_weights);
     *c = (struct checkpoint){0};
 }

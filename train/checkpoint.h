@@ -1,8 +1,8 @@
 /* checkpoint.h -- the folders of a run: a model that drt-generate loads as it is, and what a run needs to go on exactly.
  *
  *   RUN/checkpoints/step-<n>/  config.json, model.safetensors, tokenizer.json: a model folder
- *                              state.safetensors: both moments, the float32 weights where the model's are rounded, and the
- *                              step. Noise, masks and order of data follow from the step and the seed: nothing else is kept.
+ *                              state.safetensors: both moments, the float32 weights where the model's are rounded, those
+ *                              of the corpus index where the next step does not make it anew, and the step. Noise, masks and order of data follow from the step and the seed: nothing else is kept.
  *
  * A checkpoint is written to `step-<n>.tmp`, synced file by file, and renamed: one with its name is whole. The newest is
  * found by looking, so nothing can point at a wrong one. */
@@ -20,6 +20,7 @@ struct checkpoint {
     uint64_t data;                       /* batches_fingerprint of the training data */
     struct params *params;               /* float32 */
     float *moments[2];                   /* [params_elements] */
+    float *index_weights;                /* pool corpus: the weights its index was made with; NULL: made anew by the next step */
 };
 
 /* What does not change over a run; borrowed. */

@@ -87,10 +87,6 @@ static enum status check_retrieval(const struct train_config *c) {
     if (c->candidates < c->model.topk)
         return fail(STATUS_INVALID, "candidates is %lld: must be at least the model's chunk_topk, %d",
                     (long long)c->candidates, c->model.topk);
-    /* A resumed run encodes the corpus anew when it starts: exact only where the run before would have done so too. */
-    if (c->save_every % c->refresh != 0)
-        return fail(STATUS_INVALID, "save_every is %lld: with pool corpus it must be a multiple of refresh, %lld",
-                    (long long)c->save_every, (long long)c->refresh);
     return STATUS_OK;
 }
 

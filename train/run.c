@@ -1,6 +1,7 @@
 /* run.c -- see run.h. Opening in order, one loop, closing. */
 #include "train/run.h"
 #include "base/memory.h"
+#include "kernels/collective.h"
 #include "train/checkpoint.h"
 #include "train/plot.h"
 #include "train/run_internal.h"
@@ -16,6 +17,10 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static bool due(int64_t step, int64_t every) {
+    return every > 0 && step % every == 0;
+}
+
 /* ---- checkpoints and samples --------------------------------------------------------------------------------------
  */
 
@@ -23,7 +28,7 @@ static enum status save(struct run *r) {
     struct optimizer *o = step_optimizer(r->step);
     struct checkpoint *c = &r->state;
     size_t n = (size_t)params_elements(c->params);
-    if (r->saved == c->step) return STATUS_OK;
+    if (r->saved == c->step || r->rank > 0) return STATUS_OK;
     progress_step(r->options->progress, "checkpoint", "steps", c->step, r->config->schedule.steps);
     TRY(step_weights(r->step, c->params));
     for (int i = 0; i < 2; i++) {
@@ -32,7 +37,9 @@ static enum status save(struct run *r) {
     }
     TRY(device_sync(r->options->device));
     TRY(run_log_sync(r->log));
-    TRY(checkpoint_save(c, &r->kind));
+    struct checkpoint kept = *c;
+    if (due(c->step, r->config->refresh)) kept.index_weights = NULL;
+    TRY(checkpoint_save(&kept, &r->kind));
     r->saved = c->step;
     /* A picture is not worth a run. */
     if (plot_refresh(r->options->folder) != STATUS_OK)
@@ -42,6 +49,7 @@ static enum status save(struct run *r) {
 
 static enum status sample(struct run *r) {
     char name[64], path[FILE_PATH_MAX];
+    if (r->rank > 0) return STATUS_OK;
     snprintf(name, sizeof name, "samples/step-%lld.txt", (long long)r->state.step);
     TRY(file_join(path, r->options->folder, name));
     TRY(step_weights(r->step, r->state.params));
@@ -51,15 +59,22 @@ static enum status sample(struct run *r) {
 /* ---- a step -------------------------------------------------------------------------------------------------------
  */
 
-static bool due(int64_t step, int64_t every) {
-    return every > 0 && step % every == 0;
-}
-
-/* Whether the corpus is encoded anew in front of this step: before the first one that uses it, at each multiple of
- * `refresh`, and when a run goes on. */
+/* Whether the corpus is encoded anew in front of this step: before the first one that uses it, and at each multiple of
+ * `refresh`. */
 static bool refresh_due(const struct run *r, const struct step_now *how) {
     if (how->pool != POOL_CORPUS) return false;
     return !r->refreshed || due(how->optimizer.step - 1, r->config->refresh);
+}
+
+/* The index is made of weights that move on: they are kept, so that a run that goes on can make the same one. */
+static enum status refresh(struct run *r) {
+    size_t n = (size_t)params_elements(r->state.params);
+    struct device *dev = r->options->device;
+    step_refresh_corpus(r->step);
+    r->refreshed = true;
+    if (!r->state.index_weights) TRY(memory_allocate_aligned((void **)&r->state.index_weights, n, sizeof(float)));
+    device_download(dev, r->state.index_weights, optimizer_master(step_optimizer(r->step))->data, n * sizeof(float));
+    return device_sync(dev);
 }
 
 static enum status note_broken(struct run *r, const struct run_log_line *line) {
@@ -112,11 +127,10 @@ static enum status one_step(struct run *r, int64_t step) {
     double start = now();
     if (refresh_due(r, &how)) {
         progress_step(r->options->progress, "encode the corpus", "steps", step, c->schedule.steps);
-        step_refresh_corpus(r->step);
-        r->refreshed = true;
+        TRY(refresh(r));
     }
     for (int64_t i = 0; i < c->accumulate; i++)
-        batches_get(r->batches, &r->batch[i], (int)i, (step - 1) * c->accumulate + i);
+        batches_get(r->batches, &r->batch[i], (int)i, ((step - 1) * r->world + r->rank) * c->accumulate + i);
     TRY(step_run(r->step, &line.report, r->batch, (int)c->accumulate, &how));
     line.seconds = now() - start;
     line.tokens_per_second = (double)r->step_tokens / line.seconds;
@@ -126,9 +140,11 @@ static enum status one_step(struct run *r, int64_t step) {
     r->state.step = step;
     r->report->loss = line.report.loss;
     r->report->seconds += line.seconds;
-    if (r->validation && (due(step, c->eval_every) || step == c->schedule.steps)) TRY(validate(r, &line));
-    TRY(run_log_write(r->log, &line));
-    tell(r, &line);
+    if (r->validation && r->rank == 0 && (due(step, c->eval_every) || step == c->schedule.steps)) TRY(validate(r, &line));
+    if (r->rank == 0) {
+        TRY(run_log_write(r->log, &line));
+        tell(r, &line);
+    }
     TRY(note_broken(r, &line));
     progress_step(r->options->progress, "train", "steps", step, c->schedule.steps);
     return STATUS_OK;

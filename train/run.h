@@ -5,8 +5,7 @@
  *   RUN/plot.html       the log as a picture (plot.h), drawn anew with each checkpoint
  *
  * A run that is stopped (by its progress' request, `until`, `max_seconds`, or killed at any moment) and resumed gives the
- * losses of one that was not, bit for bit, on the same device with the same number of threads. One exception: with pool
- * corpus, a stop at a step that is no multiple of `refresh`: the index is then made anew earlier than it would have been. */
+ * losses of one that was not, bit for bit, on the same device. */
 #pragma once
 #include "base/progress.h"
 #include "base/status.h"
@@ -22,6 +21,9 @@ struct run_options {
     int64_t until;                       /* stop, with a checkpoint, behind this step; 0: config's steps */
     double max_seconds;                  /* the same behind the first step that ends later; 0: no limit */
     const struct progress *progress;
+    /* Processes that train together (kernels/collective.h), or NULL; borrowed. Rank 0 alone writes into the folder, and
+     * measures; the others follow it. A request to stop, and a time that is over, count when any process has it. */
+    struct collective *group;
 };
 
 struct run_report {

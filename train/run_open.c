@@ -1,5 +1,6 @@
 /* run_open.c -- a run's folder and all that its steps need. */
 #include "base/memory.h"
+#include "kernels/collective.h"
 #include "train/run_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,7 @@ static enum status check_folder(struct run *r) {
     TRY(file_join(log, folder, "log.jsonl"));
     TRY(file_join(config, folder, "config.json"));
     TRY(file_join(r->tokenizer_path, folder, "tokenizer.json"));
+    if (r->rank > 0) return STATUS_OK; /* rank 0 looks; it may have made the folder by now */
     bool exists = file_exists(log) || file_exists(config);
     if (exists && !r->options->resume)
         return fail(STATUS_INVALID, "%s: holds a run already: go on with --resume, or name another folder", folder);
@@ -74,6 +76,7 @@ static enum status check_folder(struct run *r) {
 
 static enum status make_folder(struct run *r) {
     char path[FILE_PATH_MAX];
+    if (r->rank > 0) return STATUS_OK;
     TRY(file_make_directory(r->options->folder));
     TRY(write_config(r));
     TRY(copy_tokenizer(r));
@@ -108,7 +111,10 @@ static enum status load_weights(struct run *r) {
         r->state.data = batches_fingerprint(r->batches);
         return start_weights(r);
     }
-    TRY(checkpoint_load(&r->state, r->options->folder, latest, &r->config->model));
+    enum status s = checkpoint_load(&r->state, r->options->folder, latest, &r->config->model);
+    if (s != STATUS_OK)
+        return fail_context(s, "checkpoint of step %lld (remove its folder to go back to the one before)",
+                            (long long)latest);
     r->saved = latest;
     if (r->state.data == batches_fingerprint(r->batches)) return STATUS_OK;
     return fail(STATUS_MISMATCH,
@@ -133,7 +139,7 @@ static enum status open_batches(struct run *r) {
                                  .seed = (uint64_t)c->seed};
     progress_step(r->options->progress, "read the data", "files", 0, how.n_files);
     TRY(batches_open(&r->batches, &how));
-    r->step_tokens = c->sequences * c->length * c->accumulate;
+    r->step_tokens = c->sequences * c->length * c->accumulate * r->world;
     return memory_allocate_zero((void **)&r->batch, (size_t)c->accumulate, sizeof *r->batch);
 }
 
@@ -146,6 +152,23 @@ static enum status open_corpus(struct run *r) {
                                        c->sequences * config_chunks(c), (int)c->candidates);
     batches_corpus_free(&corpus);
     return s;
+}
+
+static enum status upload_state(struct run *r) {
+    struct device *dev = r->options->device;
+    struct optimizer *o = step_optimizer(r->step);
+    size_t bytes = (size_t)params_elements(r->state.params) * sizeof(float);
+    for (int i = 0; i < 2; i++)
+        device_upload(dev, optimizer_moment(o, i)->data, r->state.moments[i], bytes);
+    if (r->state.index_weights && r->corpus) { /* the index of the run before, with the weights it was made with */
+        device_upload(dev, optimizer_master(o)->data, r->state.index_weights, bytes);
+        optimizer_refresh(o);
+        step_refresh_corpus(r->step);
+        r->refreshed = true;
+        device_upload(dev, optimizer_master(o)->data, params_at(r->state.params, 0)->data, bytes);
+        optimizer_refresh(o);
+    }
+    return device_sync(dev);
 }
 
 static enum status open_step(struct run *r) {
@@ -165,18 +188,14 @@ static enum status open_step(struct run *r) {
                               .gumbel = c->gumbel,
                               .cut_query = c->cut_query,
                               .contrastive = c->schedule.contrastive_weight > 0,
-                              .mlm = c->schedule.mlm_rate > 0};
+                              .mlm = c->schedule.mlm_rate > 0,
+                              .group = r->options->group};
     TRY(step_create(&r->step, r->options->device, &c->model, &how, r->state.params, r->corpus));
-    if (r->state.step == 0) return STATUS_OK;
-    struct optimizer *o = step_optimizer(r->step);
-    size_t bytes = (size_t)params_elements(r->state.params) * sizeof(float);
-    for (int i = 0; i < 2; i++)
-        device_upload(r->options->device, optimizer_moment(o, i)->data, r->state.moments[i], bytes);
-    return device_sync(r->options->device);
+    return r->state.step == 0 ? STATUS_OK : upload_state(r);
 }
 
 static enum status open_cpu(struct run *r) {
-    if (r->config->sample_every == 0) return STATUS_OK;
+    if (r->config->sample_every == 0 || r->rank > 0) return STATUS_OK;
     if (!r->options->device->shares_memory) return device_open(&r->cpu, "cpu", 0);
     r->cpu = r->options->device;
     return STATUS_OK;
@@ -184,6 +203,8 @@ static enum status open_cpu(struct run *r) {
 
 enum status run_open(struct run *r) {
     const struct train_config *c = r->config;
+    r->rank = r->options->group ? collective_rank(r->options->group) : 0;
+    r->world = r->options->group ? collective_world(r->options->group) : 1;
     TRY(check_folder(r));
     TRY(open_tokenizer(r));
     TRY(open_batches(r));

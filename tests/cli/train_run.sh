@@ -98,6 +98,21 @@ wait $pid || die "the last resume failed"
 same_run "$TMP/kill" "after kill -9"
 [ -z "$(find "$TMP/kill" -name '*.tmp')" ] || die "temporary files are left"
 
+# ---- the corpus as a pool: its index is of older weights, and a resumed run has the same one
+corpus_run() { train "$@" --set pool=corpus --set pool_start=4 --set refresh=5 --set save_every=50 --set candidates=5 --set eval_pool=corpus; }
+expect 0 corpus_run --config "$TMP/config.json" --out "$TMP/corpus"
+out_has "valid"
+expect 0 corpus_run --config "$TMP/config.json" --out "$TMP/corpus-parts" --until 2
+for until in 10 13 24; do expect 0 train --out "$TMP/corpus-parts" --resume --until $until; done
+[ "$(facts "$TMP/corpus")" = "$(facts "$TMP/corpus-parts")" ] || die "pool corpus: a resumed run differs"
+
+# ---- damage: named, with what to do; the checkpoint before it is still there
+truncate -s -8 "$TMP/term/checkpoints/step-24/state.safetensors"
+expect_error "checkpoint of step 24 (remove its folder" "$TRAIN" --out "$TMP/term" --resume --device cpu
+rm -r "$TMP/term/checkpoints/step-24"
+expect 0 train --out "$TMP/term" --resume
+same_run "$TMP/term" "after damage"
+
 # ---- refusals
 expect 0 "$TRAIN" --help
 out_has "contrastive.cut_query"

@@ -89,7 +89,6 @@ static void refusals(void) {
     REFUSED("{" MODEL REST ", \"lr\": 1e-5}", STATUS_INVALID, "min_lr is 0.0001: must be at most lr");
     REFUSED("{" MODEL REST ", \"mlm\": {\"rate\": 0.15}}", STATUS_INVALID, "no mask_id");
     REFUSED("{" MODEL REST ", \"type\": \"f16\"}", STATUS_INVALID, "must be auto, f32 or bf16");
-    REFUSED("{" MODEL REST ", \"pool\": \"corpus\", \"save_every\": 150}", STATUS_INVALID, "multiple of refresh, 100");
     REFUSED("{" MODEL REST ", \"pool\": \"corpus\", \"candidates\": 1}", STATUS_INVALID, "chunk_topk, 2");
     REFUSED("{" MODEL REST ", \"pool\": \"none\", \"pool_start\": 5}", STATUS_INVALID, "shrinks");
     REFUSED("{" MODEL ", \"data\": [\"a.u16\"]}", STATUS_INVALID, "tokenizer is missing");
