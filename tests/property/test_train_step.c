@@ -286,59 +286,70 @@ static double total(const struct step_report *r, const struct step_now *now) {
     return sum;
 }
 
-/* For each tensor: the loss along its own gradient, and along a random direction. Losses are float32 sums, so the step
- * must not be too small, and the slope agrees to parts of a hundred; a missing path or factor moves it by more. */
-static void check_differences(const struct variant *v, const struct model *m) {
-    struct text t;
-    struct step_config config = config_of(v, SEQUENCES);
+/* The loss moved along `direction` from the weights of one tensor, there and back: its slope. */
+static double slope_of(struct step *s, const struct text *t, const struct step_now *now, float *weights,
+                       const float *direction, int64_t n, double by) {
+    struct step_report report;
+    double values[2];
+    float *old = malloc((size_t)n * sizeof *old);
+    CHECK(old);
+    memcpy(old, weights, (size_t)n * sizeof *old);
+    for (int side = 0; side < 2; side++) {
+        for (int64_t j = 0; j < n; j++)
+            weights[j] = (float)((double)old[j] + (side ? -by : by) * (double)direction[j]);
+        CHECK_OK(step_run(s, &report, &t->batch, 1, now));
+        values[side] = total(&report, now);
+    }
+    memcpy(weights, old, (size_t)n * sizeof *old);
+    free(old);
+    return (values[0] - values[1]) / (2 * by);
+}
+
+/* For each tensor: the loss along a direction, mostly that of its gradient (for a slope above the noise), partly a
+ * random one (against a wrong scale of parts). Losses are float32 sums, so the step must not be too small, and the
+ * slopes agree to parts of a hundred; a missing path or factor moves them by more. */
+static void differences(const struct variant *v, const struct model *m, struct step *s, const struct text *t) {
     struct step_now now = now_of(v);
     struct step_report report;
-    make_text(&t, v, 0, SEQUENCES);
-    struct device *dev = open_device(2);
-    struct step *s = make_step(dev, m, &config);
-    float *gradient = run(s, m, &t.batch, 1, &now, &report), *weights = optimizer_master(step_optimizer(s))->data;
+    float *gradient = run(s, m, &t->batch, 1, &now, &report), *weights = optimizer_master(step_optimizer(s))->data;
     struct rng rng = rng_make(test_seed(), 9);
     int64_t at = 0;
     for (int i = 0; i < params_count(m->params); i++) {
         const struct param *p = params_at(m->params, i);
         int64_t n = p->rows * p->cols;
-        double norm = 0, values[2];
+        double norm = 0, slope = 0;
         for (int64_t j = 0; j < n; j++)
             norm += (double)gradient[at + j] * (double)gradient[at + j];
         norm = sqrt(norm);
-        float *direction = malloc((size_t)n * sizeof *direction), *old = malloc((size_t)n * sizeof *old);
-        CHECK(direction && old);
-        memcpy(old, weights + at, (size_t)n * sizeof *old);
-        double slope = 0, length = 0;
+        float *direction = malloc((size_t)n * sizeof *direction);
+        CHECK(direction);
         for (int64_t j = 0; j < n; j++) {
-            /* Mostly along the gradient, for a slope above the noise; partly anywhere, against a wrong scale of parts.
-             */
             double along = norm > 0 ? (double)gradient[at + j] / norm : 0;
             direction[j] = (float)(along + 0.5 * (double)rng_normal(&rng) / sqrt((double)n));
             /* The pad's row learns from the head alone, by rule: no derivative. */
             if (p->rows == VOCAB && !m->config.base_lm && j / p->cols == 94) direction[j] = 0.0F;
-            length += (double)direction[j] * (double)direction[j];
+            slope += (double)direction[j] * (double)gradient[at + j];
         }
         double by = 3e-3 / fmax(norm, 0.03); /* the loss then moves by about 3e-3, noise is 1e-7 */
-        for (int side = 0; side < 2; side++) {
-            for (int64_t j = 0; j < n; j++)
-                weights[at + j] = (float)((double)old[j] + (side ? -by : by) * (double)direction[j]);
-            CHECK_OK(step_run(s, &report, &t.batch, 1, &now));
-            values[side] = total(&report, &now);
-        }
-        for (int64_t j = 0; j < n; j++)
-            slope += (double)direction[j] * (double)gradient[at + j];
-        memcpy(weights + at, old, (size_t)n * sizeof *old);
-        double difference = (values[0] - values[1]) / (2 * by), error = fabs(difference - slope);
+        double difference = slope_of(s, t, &now, weights + at, direction, n, by), error = fabs(difference - slope);
         if (error > 0.01 * norm + 1e-5)
             fprintf(stderr, "%s: %s: slope %g by differences, %g by the gradient (norm %g)\n", v->name, p->name,
                     difference, slope, norm);
         CHECK(error <= 0.01 * norm + 1e-5);
-        CHECK(length > 0);
-        free(direction), free(old);
+        free(direction);
         at += n;
     }
-    free(gradient), step_free(s), free_text(&t), device_close(dev);
+    free(gradient);
+}
+
+static void check_differences(const struct variant *v, const struct model *m) {
+    struct text t;
+    struct step_config config = config_of(v, SEQUENCES);
+    make_text(&t, v, 0, SEQUENCES);
+    struct device *dev = open_device(2);
+    struct step *s = make_step(dev, m, &config);
+    differences(v, m, s, &t);
+    step_free(s), free_text(&t), device_close(dev);
 }
 
 /* ---- what may be chosen */
@@ -384,6 +395,72 @@ static void check_choices(enum pool_kind pool, bool gumbel, bool same_document) 
     for (int64_t j = 0; j < TOPK; j++)
         CHECK_EQ(s->choices[0].slot[j], -1);
     step_free(s), free_text(&t), params_free(m.params), device_close(dev);
+}
+
+/* ---- a corpus: gradients reach the chunks that were found; what a query may not see it does not get. */
+
+enum { CORPUS = 3, CANDIDATES = 2 };
+
+/* Chunk 2 is of the documents of both sequences: no query may have it, and the other two are all there is, so that what
+ * is found does not hang on the weights. */
+static struct corpus_pool *make_corpus(struct device *dev, const struct variant *v, const struct model *m) {
+    struct corpus_pool *p;
+    static const int32_t documents[CORPUS][2] = {{40, 40}, {41, 41}, {0, 1}};
+    int32_t ids[CORPUS * 63];
+    struct rng rng = rng_make(test_seed(), 21);
+    for (int i = 0; i < CORPUS * 63; i++)
+        ids[i] = i == CORPUS * 63 - 1 ? -1 : (int32_t)rng_below(&rng, 90);
+    CHECK_OK(
+        corpus_pool_create(&p, dev, &m->config, DTYPE_F32, ids, documents, CORPUS, SEQUENCES * v->chunks, CANDIDATES));
+    return p;
+}
+
+static struct step *corpus_step(struct device *dev, const struct variant *v, const struct model *m,
+                                struct corpus_pool *corpus, bool recompute) {
+    struct step *s;
+    struct step_config config = config_of(v, SEQUENCES);
+    config.candidates = CANDIDATES;
+    config.recompute = recompute;
+    CHECK_OK(step_create(&s, dev, &m->config, &config, m->params, corpus));
+    step_refresh_corpus(s);
+    return s;
+}
+
+static void check_corpus_choices(const struct variant *v, const struct step *s) {
+    int64_t Q = SEQUENCES * v->chunks, found = 0;
+    for (int64_t r = 0; r < Q; r++)
+        for (int64_t j = r * TOPK; j < (r + 1) * TOPK; j++) {
+            int64_t e = s->choices[0].index[j];
+            if (e < Q) continue;
+            CHECK((e - Q) / CANDIDATES == r); /* its own candidates */
+            int32_t document = s->visible.document_of[e][0];
+            CHECK(document == 40 || document == 41);
+            CHECK_EQ(s->encoder_ids[e * 64 + 63], 96);
+            found++;
+        }
+    CHECK_EQ(found, SEQUENCES * (v->chunks - 1) * CANDIDATES);
+}
+
+static void check_corpus(void) {
+    const struct variant v = {"corpus", "[1,1,1]", "tokens", 1, 63, 80, 3, true, true, true, POOL_CORPUS};
+    struct model m;
+    struct text t;
+    struct step_report report;
+    double sum;
+    make_model(&m, &v, 6);
+    make_text(&t, &v, 0, SEQUENCES);
+    struct device *dev = open_device(2);
+    struct corpus_pool *corpus = make_corpus(dev, &v, &m), *again = make_corpus(dev, &v, &m);
+    struct step *s = corpus_step(dev, &v, &m, corpus, false), *other = corpus_step(dev, &v, &m, again, true);
+    struct step_now now = now_of(&v);
+    float *a = run(s, &m, &t.batch, 1, &now, &report), *b = run(other, &m, &t.batch, 1, &now, &report);
+    check_corpus_choices(&v, s);
+    CHECK(memcmp(a, b, (size_t)params_elements(m.params) * sizeof *a) == 0);
+    CHECK_OK(step_evaluate(s, &sum, &t.batch, POOL_CORPUS));
+    CHECK(isfinite(sum));
+    differences(&v, &m, s, &t);
+    free(a), free(b), step_free(s), step_free(other), corpus_pool_free(corpus), corpus_pool_free(again);
+    free_text(&t), params_free(m.params), device_close(dev);
 }
 
 /* ---- a cut query: the contrastive loss moves the encoder and the query's last map, and no layer of the decoder. */
@@ -455,6 +532,7 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < 8; i++)
         check_choices(i & 1 ? POOL_BATCH : POOL_OWN, i & 2, i & 4);
+    check_corpus();
     check_cut();
     check_learning();
     return test_done();
