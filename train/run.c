@@ -140,13 +140,24 @@ static enum status one_step(struct run *r, int64_t step) {
     r->state.step = step;
     r->report->loss = line.report.loss;
     r->report->seconds += line.seconds;
-    if (r->validation && r->rank == 0 && (due(step, c->eval_every) || step == c->schedule.steps)) TRY(validate(r, &line));
+    if (r->validation && r->rank == 0 && (due(step, c->eval_every) || step == c->schedule.steps))
+        TRY(validate(r, &line));
     if (r->rank == 0) {
         TRY(run_log_write(r->log, &line));
         tell(r, &line);
     }
     TRY(note_broken(r, &line));
     progress_step(r->options->progress, "train", "steps", step, c->schedule.steps);
+    return STATUS_OK;
+}
+
+/* Processes that train together must stop behind the same step: when any of them wants to. */
+static enum status agree(struct collective *group, bool *stop, bool *over) {
+    double any[] = {*stop, *over};
+    if (!group) return STATUS_OK;
+    TRY(collective_sum_host(group, any, ARRAY_LEN(any)));
+    *stop = any[0] > 0;
+    *over = any[1] > 0;
     return STATUS_OK;
 }
 
@@ -157,15 +168,17 @@ static enum status loop(struct run *r) {
     while (r->state.step < last) {
         TRY(one_step(r, r->state.step + 1));
         int64_t step = r->state.step;
+        if (due(step, r->config->sample_every)) TRY(sample(r)); /* first: a run that dies here does it again */
         if (due(step, r->config->save_every)) TRY(save(r));
-        if (due(step, r->config->sample_every)) TRY(sample(r));
-        if (progress_stop_requested(o->progress)) {
+        bool stop = progress_stop_requested(o->progress), over = o->max_seconds > 0 && now() - start >= o->max_seconds;
+        TRY(agree(o->group, &stop, &over));
+        if (stop) {
             TRY(save(r));
             return fail(STATUS_INTERRUPTED,
                         "%s: stopped behind step %lld of %lld, with a checkpoint: go on with --resume", o->folder,
                         (long long)step, (long long)steps);
         }
-        if (o->max_seconds > 0 && now() - start >= o->max_seconds) break;
+        if (over) break;
     }
     return r->state.step > 0 ? save(r) : STATUS_OK;
 }

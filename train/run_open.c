@@ -81,6 +81,7 @@ static enum status make_folder(struct run *r) {
     TRY(write_config(r));
     TRY(copy_tokenizer(r));
     TRY(checkpoint_prepare(r->options->folder));
+    TRY(checkpoint_trim(r->options->folder, r->config->keep)); /* a killed run may not have come to it */
     if (r->config->sample_every) {
         TRY(file_join(path, r->options->folder, "samples"));
         TRY(file_make_directory(path));
