@@ -131,8 +131,10 @@ static enum status seal(struct build *b, bool regular) {
 
 /* A shard of duplicates alone is nothing to keep. */
 static enum status close_shard(struct build *b, bool regular) {
-    if (b->shard_open && store_shard_chunks(b->writer) > 0) return seal(b, regular);
-    drop_shard(b);
+    if (!b->shard_open) return STATUS_OK;
+    if (store_shard_chunks(b->writer) > 0) return seal(b, regular);
+    store_shard_discard_duplicates(b->writer);
+    b->shard_open = false;
     return STATUS_OK;
 }
 

@@ -240,5 +240,10 @@ enum status publish_generation(struct store_writer *w, const struct generation_r
 enum status store_writer_publish(struct store_writer *w, const struct store_publish *how) {
     assert(!w->open);
     if (w->sealed.chunks == 0) return fail(STATUS_INVALID, "%s: nothing to publish, no document was stored", w->dir);
-    return publish_generation(w, &w->sealed, how, false);
+    struct generation_record target = w->sealed;
+    target.duplicates += w->loose_duplicates;
+    TRY(publish_generation(w, &target, how, false));
+    w->sealed.duplicates = target.duplicates;
+    w->loose_duplicates = 0;
+    return STATUS_OK;
 }

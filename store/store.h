@@ -56,7 +56,7 @@ struct store_info {
     struct store_fingerprint fingerprint;
     uint64_t generation;
     int64_t chunks, documents, tokens, shards, segments;
-    int64_t duplicates;                  /* documents skipped as exact copies, over the store's life */
+    int64_t duplicates;                  /* documents skipped as exact copies by all runs that published something */
     int64_t deleted;                     /* documents (reserved: no call deletes yet) */
     uint64_t token_bytes, landmark_bytes, index_bytes, catalog_bytes;
     char index[256];                     /* "exact", or the FAISS factory string */
@@ -131,6 +131,8 @@ int64_t store_shard_chunks(const struct store_writer *w); /* of the open shard s
 enum status store_shard_landmarks(struct store_writer *w, const float *rows, int64_t n);
 enum status store_shard_seal(struct store_writer *w, const void *cursor, size_t cursor_bytes);
 void store_shard_discard(struct store_writer *w);
+/* Discards an open shard that took nothing but duplicates; they count in the next generation that is published. */
+void store_shard_discard_duplicates(struct store_writer *w);
 
 /* Makes the index over all sealed chunks that no segment covers, and publishes everything sealed in one LMDB
  * transaction. `index`: "auto", "exact", or a FAISS factory string; an old store's own string is kept when "auto".

@@ -58,6 +58,18 @@ static enum status make_folders(const char *dir) {
     return file_sync_directory(dir);
 }
 
+/* Duplicates that earlier generations counted behind their last shard are in no shard's record. */
+static enum status count_loose(struct store_writer *w, struct catalog_txn *t) {
+    struct shard_record *shards;
+    int64_t counted = 0;
+    TRY(record_list_shards(t, w->catalog, &shards, w->published.shards));
+    for (int64_t i = 0; i < w->published.shards; i++)
+        counted += shards[i].duplicates;
+    memory_free(shards);
+    if (w->published.duplicates > counted) w->sealed.duplicates += w->published.duplicates - counted;
+    return STATUS_OK;
+}
+
 /* What the catalog says; a catalog without contents gets the fingerprint. */
 static enum status read_state(struct store_writer *w, const struct store_writer_config *config) {
     struct catalog_txn *t;
@@ -66,6 +78,7 @@ static enum status read_state(struct store_writer *w, const struct store_writer_
     bool fresh = s == STATUS_NOT_FOUND && config;
     if (s == STATUS_OK) s = record_get_generation(t, w->catalog, &w->published);
     if (s == STATUS_OK) s = record_get_sealed(t, w->catalog, &w->sealed);
+    if (s == STATUS_OK && w->published.shards <= w->sealed.shards) s = count_loose(w, t);
     catalog_abort(t);
     if (!fresh) {
         TRY(s);
@@ -245,6 +258,12 @@ void store_shard_discard(struct store_writer *w) {
     w->tokens = w->landmarks = NULL;
     w->open = false;
     w->chunks = 0;
+}
+
+void store_shard_discard_duplicates(struct store_writer *w) {
+    assert(w->open && w->n_documents == 0);
+    w->loose_duplicates += w->duplicates;
+    store_shard_discard(w);
 }
 
 int64_t store_shard_chunks(const struct store_writer *w) {

@@ -11,7 +11,7 @@ struct store_writer {
     struct catalog_txn *lookup;          /* reading, paused between calls */
     struct store_fingerprint fingerprint;
     struct generation_record published;  /* number 0: nothing yet */
-    struct generation_record sealed;     /* totals of all shards with a record, published ones included */
+    struct generation_record sealed;     /* totals of all shards with a record; duplicates: also those published loose */
     int lock;
     char dir[FILE_PATH_MAX];
 
@@ -22,6 +22,8 @@ struct store_writer {
     char *text; size_t text_used, text_capacity;
     int64_t *slots; size_t n_slots;      /* hashes of the open shard: open addressing, document index or -1 */
     int64_t chunks, duplicates;
+
+    int64_t loose_duplicates;            /* seen behind the last shard, counted by the next publishing */
 };
 
 /* As store_writer_open; config NULL: take the store's own fingerprint (repair). */

@@ -242,6 +242,31 @@ static void test_add(const char *const *input) {
     CHECK_EQ(r.generation, 2);
 }
 
+/* Documents skipped behind the last shard are counted in the store too, and stay so when more is added. */
+static void test_trailing_duplicates(void) {
+    char store[600], first[600], more[600];
+    static const char lines[] = "{\"text\": \"one\"}\n{\"text\": \"two\"}\n{\"text\": \"one\"}\n{\"text\": \"two\"}\n";
+    static const char others[] = "{\"text\": \"three\"}\n{\"text\": \"one\"}\n";
+    const char *const inputs[] = {path_of(first, "repeated.jsonl")}, *const added[] = {path_of(more, "others.jsonl")};
+    write_file(first, lines, sizeof lines - 1);
+    write_file(more, others, sizeof others - 1);
+    struct indexer_config c = base_config(inputs, path_of(store, "repeated"));
+    struct indexer_report r;
+    c.shard_chunks = 1;
+    CHECK_OK(indexer_run(&r, &c));
+    CHECK_EQ(r.duplicates, 2);
+    struct snapshot s = read_store(store);
+    CHECK_EQ(s.info.duplicates, 2);
+    free_snapshot(&s);
+    c.reader.inputs = added;
+    c.append = true;
+    CHECK_OK(indexer_run(&r, &c));
+    s = read_store(store);
+    CHECK_EQ(s.info.duplicates, 3);
+    CHECK_EQ(s.info.documents, 3);
+    free_snapshot(&s);
+}
+
 static void test_token_files(void) {
     char store[600], path[600];
     uint16_t ids[200];
@@ -347,6 +372,7 @@ int main(int argc, char **argv) {
     test_interrupted(input, &whole);
     test_resume_refused(input);
     test_add(input);
+    test_trailing_duplicates();
     test_token_files();
     test_refusals(input);
     free_snapshot(&whole);
