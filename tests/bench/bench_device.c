@@ -1,0 +1,240 @@
+/* bench_device.c -- decoding, prefill and encoding at published sizes on any device; models are made here, at random.
+ *
+ *   bench_device [--device cpu|cuda] [--dtype f32|bf16] [--tokens N] [--chunks N] decode|encode...
+ *
+ * decode   a Base LM (12 layers, d 768, vocabulary 50265: 124M parameters) and a DRT ([6, 6]) without retrieval and
+ * with its own past: microseconds a token, logits in this process's memory, chunk ends included; floor: all weights
+ *          read once at the rate of a large copy.
+ * encode   chunks/s and tokens/s of the chunk encoder (2 layers, d 768 and 1024), landmarks in this process's memory.
+ *
+ * CSV, a row a case. */
+#include "base/memory.h"
+#include "base/rng.h"
+#include "decoder/decoder.h"
+#include "indexer/retriever.h"
+#include "tests/test.h"
+#include <time.h>
+
+struct options {
+    const char *device;
+    enum dtype type;
+    int64_t tokens, chunks;
+};
+
+struct model {
+    struct device *dev;
+    struct model_config config;
+    struct params *params;
+    struct weights weights;
+};
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void make(struct model *m, struct device *dev, const struct options *o, const char *text) {
+    *m = (struct model){.dev = dev};
+    CHECK_OK(model_config_parse(&m->config, "bench", text, strlen(text)));
+    CHECK_OK(params_init(&m->params, &m->config, 1));
+    CHECK_OK(weights_open(&m->weights, dev, m->params, o->type));
+}
+
+static void drop(struct model *m) {
+    weights_release(&m->weights, m->dev);
+    params_free(m->params);
+}
+
+/* Bytes per second read by a copy of 1 GiB (64 MiB on the CPU), reads and writes counted. */
+static double copy_rate(struct device *dev) {
+    size_t bytes = dev->shares_memory ? (size_t)1 << 26 : (size_t)1 << 30;
+    void *from, *to;
+    double best = 1e30;
+    CHECK_OK(device_allocate(dev, &from, bytes));
+    CHECK_OK(device_allocate(dev, &to, bytes));
+    for (int i = 0; i < 10; i++) {
+        CHECK_OK(device_sync(dev));
+        double start = now();
+        for (int j = 0; j < 4; j++)
+            device_copy(dev, to, from, bytes);
+        CHECK_OK(device_sync(dev));
+        double took = (now() - start) / 4;
+        best = took < best ? took : best;
+    }
+    device_release(dev, from);
+    device_release(dev, to);
+    return 2.0 * (double)bytes / best;
+}
+
+static bool is_read_each_token(const char *name) {
+    return !strstr(name, ".encoder.") && !strstr(name, "chunk_k_proj") && !strstr(name, "chunk_v_proj") &&
+           !strstr(name, "enc_prenorm") && !strstr(name, "lmk_");
+}
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void decode_run(const struct model *m, const struct options *o, struct decoder *d, const char *what,
+                       struct retriever *r, double rate) {
+    enum { PROMPT = 1008 };
+    struct decoder_state *s;
+    struct rng rng = rng_make(1, 0);
+    int64_t n = o->tokens > PROMPT ? o->tokens : PROMPT;
+    int32_t *ids = malloc((size_t)n * sizeof *ids);
+    double *took = malloc((size_t)o->tokens * sizeof *took), bytes = 0;
+    float *logits = malloc((size_t)m->config.vocab_size * sizeof *logits);
+    CHECK(ids && took && logits);
+    for (int i = 0; i < params_count(m->params); i++) {
+        const struct param *p = params_at(m->params, i);
+        if (is_read_each_token(p->name)) bytes += (double)(p->rows * p->cols * dtype_bytes(o->type));
+    }
+    for (int64_t i = 0; i < n; i++)
+        ids[i] = (int32_t)rng_below(&rng, (uint64_t)m->config.vocab_size - 8);
+    CHECK_OK(decoder_state_create(&s, d, r));
+    struct decoder_output out = {.logits = logits};
+    double start = now();
+    CHECK_OK(decoder_forward(s, &out, ids, PROMPT));
+    double prefill = now() - start;
+    start = now();
+    for (int64_t i = 0; i < o->tokens; i++) {
+        double before = now();
+        CHECK_OK(decoder_forward(s, &out, ids + i, 1));
+        took[i] = now() - before;
+    }
+    double mean = (now() - start) / (double)o->tokens;
+    qsort(took, (size_t)o->tokens, sizeof *took, compare);
+    printf("decode,%s,%.1f us mean,%.1f median,%.1f best,%.1f p99,floor %.1f us,prefill %.0f tokens/s\n", what,
+           mean * 1e6, took[o->tokens / 2] * 1e6, took[0] * 1e6, took[o->tokens * 99 / 100] * 1e6, bytes / rate * 1e6,
+           PROMPT / prefill);
+    fflush(stdout);
+    decoder_state_free(s);
+    free(ids), free(took), free(logits);
+}
+
+static void decode_base(struct device *dev, const struct options *o, double rate) {
+    struct model m;
+    struct decoder *d;
+    make(&m, dev, o,
+         "{\"vocab_size\": 50265, \"hidden_size\": 768, \"intermediate_size\": 2048, \"num_attention_heads\": 12, "
+         "\"decoder_layers\": [12], \"slide_window\": 512, \"rms_norm_eps\": 1e-5}");
+    CHECK_OK(decoder_create(&d, dev, &m.config, &m.weights, 0));
+    decode_run(&m, o, d, "warm-up", NULL, rate);
+    decode_run(&m, o, d, "base", NULL, rate);
+    decoder_free(d);
+    drop(&m);
+}
+
+static void decode_drt(struct device *dev, const struct options *o, double rate) {
+    struct model m;
+    struct decoder *d;
+    struct encoder *e;
+    struct retriever *r;
+    make(&m, dev, o,
+         "{\"vocab_size\": 50265, \"hidden_size\": 768, \"intermediate_size\": 2048, \"num_attention_heads\": 12, "
+         "\"decoder_layers\": [6, 6], \"encoder_layers\": 2, \"enc_chunk_size\": 63, \"chunk_topk\": 8, "
+         "\"slide_window\": 512, \"rms_norm_eps\": 1e-5, \"chunk_id\": 50264, \"mask_id\": 50263, \"pad_id\": 50262, "
+         "\"encoder_input\": \"tokens\"}");
+    CHECK_OK(decoder_create(&d, dev, &m.config, &m.weights, 0));
+    CHECK_OK(encoder_create(&e, dev, &m.config, &m.weights, 256));
+    decode_run(&m, o, d, "drt without retrieval", NULL, rate);
+    for (int i = 0; i < 2; i++) {
+        struct chunk_retriever_config how = {
+            .device = dev, .model = &m.config, .encoder = e, .self = true, .exclude_document = -1};
+        CHECK_OK(chunk_retriever_create(&r, &how));
+        decode_run(&m, o, d, i ? "drt own past" : "warm-up", r, rate);
+        struct chunk_retriever_times t = chunk_retriever_times(r);
+        printf("# search %.3f s, read %.3f s, encode %.3f s, %lld queries, %lld hits, %lld misses\n", t.search, t.read,
+               t.encode, (long long)t.queries, (long long)t.cache_hits, (long long)t.cache_misses);
+        r->free(r);
+    }
+    encoder_free(e);
+    decoder_free(d);
+    drop(&m);
+}
+
+static void encode(struct device *dev, const struct options *o, int hidden, int ffn) {
+    struct model m;
+    struct encoder *e;
+    char text[600];
+    snprintf(text, sizeof text,
+             "{\"vocab_size\": 50265, \"hidden_size\": %d, \"intermediate_size\": %d, \"num_attention_heads\": %d, "
+             "\"decoder_layers\": [1, 1], \"encoder_layers\": 2, \"enc_chunk_size\": 63, \"chunk_topk\": 8, "
+             "\"slide_window\": 512, \"chunk_id\": 50264, \"pad_id\": 50262, \"rms_norm_eps\": 1e-5, "
+             "\"encoder_input\": \"tokens\", \"retrieval_proj\": true}",
+             hidden, ffn, hidden / 64);
+    make(&m, dev, o, text);
+    CHECK_OK(encoder_create(&e, dev, &m.config, &m.weights, 0));
+    int64_t n = o->chunks, d = hidden;
+    int32_t *ids = malloc((size_t)(n * 63) * sizeof *ids);
+    float *landmarks = malloc((size_t)(n * d) * sizeof *landmarks);
+    void *room;
+    CHECK(ids && landmarks);
+    CHECK_OK(device_room(dev, &room, (size_t)(n * d) * sizeof *landmarks));
+    struct rng rng = rng_make(4, 0);
+    for (int64_t i = 0; i < n * 63; i++)
+        ids[i] = (int32_t)rng_below(&rng, 50000);
+    struct encoder_output out = {.landmarks = device_side(dev, landmarks, room)};
+    double best = 1e30, best_alone = 1e30;
+    for (int i = 0; i < 8; i++) {
+        double start = now();
+        encoder_encode(e, &out, ids, n);
+        CHECK_OK(device_sync(dev));
+        double encoded = now();
+        device_download(dev, landmarks, out.landmarks, (size_t)(n * d) * sizeof *landmarks);
+        CHECK_OK(device_sync(dev));
+        double took = now() - start;
+        best = took < best ? took : best;
+        best_alone = encoded - start < best_alone ? encoded - start : best_alone;
+    }
+    printf("encode,d %d,f %d,%lld chunks,%.0f chunks/s,%.2f M tokens/s,%.2f M without the download\n", hidden, ffn,
+           (long long)n, (double)n / best, (double)n * 64e-6 / best, (double)n * 64e-6 / best_alone);
+    fflush(stdout);
+    device_release(dev, room);
+    encoder_free(e);
+    drop(&m);
+    free(ids), free(landmarks);
+}
+
+int main(int argc, char **argv) {
+    struct options o = {.device = "cpu", .tokens = 252, .chunks = 0};
+    bool typed = false;
+    int first = 1;
+    for (; first + 1 < argc && strncmp(argv[first], "--", 2) == 0; first += 2) {
+        const char *value = argv[first + 1];
+        if (strcmp(argv[first], "--device") == 0) o.device = value;
+        if (strcmp(argv[first], "--dtype") == 0)
+            o.type = strcmp(value, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32, typed = true;
+        if (strcmp(argv[first], "--tokens") == 0) o.tokens = strtoll(value, NULL, 10);
+        if (strcmp(argv[first], "--chunks") == 0) o.chunks = strtoll(value, NULL, 10);
+    }
+    if (first >= argc || o.tokens < 1) {
+        fprintf(
+            stderr,
+            "usage: bench_device [--device cpu|cuda] [--dtype f32|bf16] [--tokens N] [--chunks N] decode|encode...\n");
+        return 2;
+    }
+    struct device *dev;
+    enum status status = device_open(&dev, o.device, 0);
+    if (status == STATUS_UNSUPPORTED) test_skip(status_message());
+    CHECK_OK(status);
+    if (!typed) o.type = dev->shares_memory ? DTYPE_F32 : DTYPE_BF16;
+    if (o.chunks == 0) o.chunks = dev->shares_memory ? 32 : 16384;
+    double rate = copy_rate(dev);
+    printf("# device %s, %s, a copy moves %.2f TB/s\n", dev->name, o.type == DTYPE_F32 ? "float32" : "bf16",
+           rate * 1e-12);
+    for (int i = first; i < argc; i++) {
+        if (strcmp(argv[i], "decode") == 0) {
+            decode_base(dev, &o, rate);
+            decode_drt(dev, &o, rate);
+        } else {
+            encode(dev, &o, 768, 2048);
+            encode(dev, &o, 1024, 2816);
+        }
+    }
+    CHECK_OK(device_sync(dev));
+    device_close(dev);
+    return 0;
+}
