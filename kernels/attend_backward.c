@@ -3,6 +3,8 @@
  * Scores are made again from q and k, and their softmax from the log sum exp that forward kept, so nothing of size
  * queries by keys is ever stored. A task does all tiles of its keys one after the other: sums have one order. */
 #include "kernels/attend_backward_internal.h"
+#include "kernels/attention.h"
+#include "kernels/device_internal.h"
 #include "kernels/simd_internal.h"
 #include <cblas.h>
 #include <math.h>
@@ -69,7 +71,8 @@ static void clear_rows(struct mat m, int64_t first, int64_t n) {
         memset(mat_row(m, row), 0, (size_t)m.cols * sizeof(float));
 }
 
-void attend_grad_rows(struct attend_grad *g, void *scratch, struct mat out, const float *lse, int64_t lse_stride,
+/* Whole queries first .. first+n-1 over whole keys of the same rows, in tiles. */
+static void grad_rows(struct attend_grad *g, void *scratch, struct mat out, const float *lse, int64_t lse_stride,
                       int64_t first, int64_t n, const struct attend_bias *bias) {
     float delta[ATTEND_ROWS];
     g->weight = scratch;
@@ -93,4 +96,28 @@ void attend_grad_rows(struct attend_grad *g, void *scratch, struct mat out, cons
             attend_grad_keys(g, first + row, rows, first + key, keys, 1.0f);
         }
     }
+}
+
+/* A task is one head of one sequence. */
+static void gradients_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct attend_gradients *t = context;
+    int64_t dim = t->q.cols / t->heads;
+    for (int64_t i = begin; i < end; i++) {
+        int head = (int)(i % t->heads);
+        int64_t column = head * dim;
+        struct attend_bias bias = {.window = t->window, .slope = attention_alibi_slope(head, t->heads)};
+        struct attend_grad g = {.q = mat_cols(t->q, column, dim),
+                                .k = mat_cols(t->k, column, dim),
+                                .v = mat_cols(t->v, column, dim),
+                                .dout = mat_cols(t->dout, column, dim),
+                                .dq = mat_cols(t->dq, column, dim),
+                                .dk = mat_cols(t->dk, column, dim),
+                                .dv = mat_cols(t->dv, column, dim)};
+        grad_rows(&g, device_scratch(t->dev, worker), mat_cols(t->out, column, dim), mat_row(t->lse, 0) + head,
+                  t->lse.stride, i / t->heads * t->length, t->length, t->window < 0 ? NULL : &bias);
+    }
+}
+
+void attend_gradients(const struct attend_gradients *all) {
+    threads_for(all->dev->threads, all->q.rows / all->length * all->heads, 1, gradients_body, (void *)all);
 }

@@ -20,7 +20,12 @@ void attend_grad_scores(const struct attend_grad *g, int rows, int keys, const f
 void attend_grad_queries(const struct attend_grad *g, int64_t query, int rows, int64_t key, int keys);
 /* dk += dS^T q, dv += factor P^T dout. */
 void attend_grad_keys(const struct attend_grad *g, int64_t query, int rows, int64_t key, int keys, float factor);
-/* Whole queries first .. first+n-1 over whole keys of the same rows, in tiles; out: what forward gave; bias NULL: none,
- * else window and slope of it, distances from the rows. dq, dk, dv of these rows are overwritten. */
-void attend_grad_rows(struct attend_grad *g, void *scratch, struct mat out, const float *lse, int64_t lse_stride,
-                      int64_t first, int64_t n, const struct attend_bias *bias);
+/* All of a backward call: rows come in sequences of `length` that see only themselves; out: what forward gave;
+ * window < 0: no bias and no mask, every row sees its whole sequence. dq, dk, dv are overwritten. */
+struct attend_gradients {
+    struct device *dev;
+    struct mat dq, dk, dv, dout, out, lse, q, k, v;
+    int64_t length;
+    int heads, window;
+};
+void attend_gradients(const struct attend_gradients *all);

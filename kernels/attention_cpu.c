@@ -99,41 +99,14 @@ static void forward_sequences(struct device *dev, struct mat o, struct mat lse, 
     threads_for(dev->threads, q.rows / length * tiles * heads, 1, sequences_body, &t);
 }
 
-struct backward_task {
-    struct device *dev;
-    struct mat dq, dk, dv, dout, o, lse, q, k, v;
-    int64_t length;
-    int heads, dim, window;
-};
-
-/* A task is one head of one sequence. */
-static void backward_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct backward_task *t = context;
-    int dim = t->dim;
-    for (int64_t i = begin; i < end; i++) {
-        int head = (int)(i % t->heads);
-        int64_t column = (int64_t)head * dim;
-        struct attend_bias bias = {.window = t->window, .slope = attention_alibi_slope(head, t->heads)};
-        struct attend_grad g = {.q = mat_cols(t->q, column, dim),
-                                .k = mat_cols(t->k, column, dim),
-                                .v = mat_cols(t->v, column, dim),
-                                .dout = mat_cols(t->dout, column, dim),
-                                .dq = mat_cols(t->dq, column, dim),
-                                .dk = mat_cols(t->dk, column, dim),
-                                .dv = mat_cols(t->dv, column, dim)};
-        attend_grad_rows(&g, device_scratch(t->dev, worker), mat_cols(t->o, column, dim), mat_row(t->lse, 0) + head,
-                         t->lse.stride, i / t->heads * t->length, t->length, &bias);
-    }
-}
-
 static void backward_sequences(struct device *dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout,
                                struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v, int64_t length,
                                int heads, int window) {
     assert(heads > 0 && length > 0 && window >= 0 && q.cols % heads == 0 && q.rows % length == 0);
     assert(lse.data && lse.rows == q.rows && lse.cols == heads && o.rows == q.rows && dout.rows == q.rows);
     assert(k.rows == q.rows && v.rows == q.rows && dq.rows == q.rows && dk.rows == q.rows && dv.rows == q.rows);
-    struct backward_task t = {dev, dq, dk, dv, dout, o, lse, q, k, v, length, heads, (int)(q.cols / heads), window};
-    threads_for(dev->threads, q.rows / length * heads, 1, backward_body, &t);
+    struct attend_gradients t = {dev, dq, dk, dv, dout, o, lse, q, k, v, length, heads, window};
+    attend_gradients(&t);
 }
 
 const struct attention_ops attention_cpu = {

@@ -49,36 +49,13 @@ static void forward(struct device *dev, struct mat o, struct mat q, struct mat k
     forward_keep(dev, o, (struct mat){0}, q, k, v, heads, positions);
 }
 
-struct backward_task {
-    struct device *dev;
-    struct mat dq, dk, dv, dout, o, lse, q, k, v;
-    int heads, dim, positions;
-};
-
-static void backward_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct backward_task *t = context;
-    int dim = t->dim;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t head = i % t->heads, column = head * dim;
-        struct attend_grad g = {.q = mat_cols(t->q, column, dim),
-                                .k = mat_cols(t->k, column, dim),
-                                .v = mat_cols(t->v, column, dim),
-                                .dout = mat_cols(t->dout, column, dim),
-                                .dq = mat_cols(t->dq, column, dim),
-                                .dk = mat_cols(t->dk, column, dim),
-                                .dv = mat_cols(t->dv, column, dim)};
-        attend_grad_rows(&g, device_scratch(t->dev, worker), mat_cols(t->o, column, dim), mat_row(t->lse, 0) + head,
-                         t->lse.stride, i / t->heads * t->positions, t->positions, NULL);
-    }
-}
-
 static void backward(struct device *dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout, struct mat o,
                      struct mat lse, struct mat q, struct mat k, struct mat v, int heads, int positions) {
     assert(heads > 0 && positions > 0 && q.cols % heads == 0 && q.rows % positions == 0);
     assert(lse.data && lse.rows == q.rows && lse.cols == heads && o.rows == q.rows && dout.rows == q.rows);
     assert(k.rows == q.rows && v.rows == q.rows && dq.rows == q.rows && dk.rows == q.rows && dv.rows == q.rows);
-    struct backward_task t = {dev, dq, dk, dv, dout, o, lse, q, k, v, heads, (int)(q.cols / heads), positions};
-    threads_for(dev->threads, q.rows / positions * heads, 1, backward_body, &t);
+    struct attend_gradients t = {dev, dq, dk, dv, dout, o, lse, q, k, v, positions, heads, -1};
+    attend_gradients(&t);
 }
 
 const struct chunk_attention_ops chunk_attention_cpu = {

@@ -1,5 +1,6 @@
 /* drt_index.c -- drt-index: builds, searches and looks after chunk stores. Subcommands are in drt_index_<name>.c. */
 #include "tools/drt_index.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include <string.h>
 
@@ -47,6 +48,13 @@ int drt_index_exit(enum status status) {
 int drt_index_usage(const char *command, const char *what) {
     fprintf(stderr, "drt-index %s: %s (see drt-index %s --help)\n", command, what, command);
     return 2;
+}
+
+void drt_index_numbers(struct json_writer *w, const struct json_number *numbers, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        json_write_key(w, numbers[i].key);
+        json_write_int(w, numbers[i].value);
+    }
 }
 
 const char *drt_index_hex(char out[33], const uint8_t bytes[16]) {

@@ -20,6 +20,10 @@ int drt_index_doctor(int argc, char **argv, const char **operands);
 int drt_index_exit(enum status status);
 /* Prints a usage error and gives exit code 2. */
 int drt_index_usage(const char *command, const char *what);
+/* Members of an object that are whole numbers. */
+struct json_number { const char *key; int64_t value; };
+struct json_writer;
+void drt_index_numbers(struct json_writer *w, const struct json_number *numbers, size_t n);
 const char *drt_index_hex(char out[33], const uint8_t bytes[16]);
 
 /* A store and its newest view, opened together. */

@@ -36,10 +36,7 @@ static void print_report(const struct options *o, const struct indexer_report *r
         struct json_writer w;
         json_write_open(&w, stdout, 0);
         json_write_object(&w);
-        const struct {
-            const char *key;
-            int64_t value;
-        } numbers[] = {
+        const struct json_number numbers[] = {
             {"documents", r->documents},
             {"chunks", r->chunks},
             {"tokens", r->tokens},
@@ -50,8 +47,7 @@ static void print_report(const struct options *o, const struct indexer_report *r
             {"resumed_chunks", r->resumed_chunks},
             {"generation", (int64_t)r->generation},
         };
-        for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-            json_write_key(&w, numbers[i].key), json_write_int(&w, numbers[i].value);
+        drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
         json_write_key(&w, "seconds"), json_write_double(&w, r->seconds);
         json_write_key(&w, "encode_seconds"), json_write_double(&w, r->encode_seconds);
         json_write_key(&w, "tokenize_seconds"), json_write_double(&w, r->tokenize_seconds);

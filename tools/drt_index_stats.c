@@ -9,10 +9,7 @@ static void print_json(const struct store_info *i) {
     struct json_writer w;
     json_write_open(&w, stdout, 0);
     json_write_object(&w);
-    const struct {
-        const char *key;
-        int64_t value;
-    } numbers[] = {
+    const struct json_number numbers[] = {
         {"format", STORE_FORMAT_VERSION},
         {"generation", (int64_t)i->generation},
         {"documents", i->documents},
@@ -29,8 +26,7 @@ static void print_json(const struct store_info *i) {
         {"dim", i->fingerprint.dim},
         {"vocab_size", i->fingerprint.vocab_size},
     };
-    for (size_t n = 0; n < ARRAY_LEN(numbers); n++)
-        json_write_key(&w, numbers[n].key), json_write_int(&w, numbers[n].value);
+    drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
     json_write_key(&w, "index"), json_write_string(&w, i->index);
     json_write_key(&w, "encoder"), json_write_string(&w, drt_index_hex(hex, i->fingerprint.encoder));
     json_write_key(&w, "tokenizer"), json_write_string(&w, drt_index_hex(hex, i->fingerprint.tokenizer));
