@@ -78,7 +78,8 @@ static enum status open_file(struct batches *b, const char *path) {
 }
 
 static enum status add_document(struct batches *b, int64_t start) {
-    if (b->n_documents == INT32_MAX) return fail(STATUS_UNSUPPORTED, "the data has more than 2^31 documents");
+    if (b->n_documents == INT32_MAX - b->config.first_document)
+        return fail(STATUS_UNSUPPORTED, "the data has more than 2^31 documents");
     TRY(memory_grow((void **)&b->starts, &b->capacity, (size_t)b->n_documents + 2, sizeof *b->starts));
     b->starts[b->n_documents++] = start;
     return STATUS_OK;
@@ -261,7 +262,7 @@ static int32_t document_of(const struct batches *b, int64_t at) {
         else
             high = middle;
     }
-    return (int32_t)low;
+    return b->config.first_document + (int32_t)low;
 }
 
 /* One sequence: `ids`, `targets` [C*S], `documents` [C]. */
@@ -343,7 +344,7 @@ enum status batches_corpus_make(struct batches_corpus *out, const struct batches
             copy_ids(b, c.ids + at * chunk, b->starts[i] + j, here);
             for (int64_t k = here; k < chunk; k++)
                 c.ids[at * chunk + k] = -1;
-            c.documents[at][0] = c.documents[at][1] = (int32_t)i;
+            c.documents[at][0] = c.documents[at][1] = b->config.first_document + (int32_t)i;
         }
     }
     *out = c;

@@ -29,6 +29,7 @@ struct batches_config {
     int64_t chunks;                      /* C; Base LM: positions */
     int held;                            /* batches that are valid at a time */
     uint64_t seed;
+    int32_t first_document;              /* number of the first one: other data's documents are not these */
     int64_t max_windows;                 /* SAMPLING_ONCE: so many, spread evenly; 0: all there are */
 };
 

@@ -122,7 +122,7 @@ static void tell(struct run *r, const struct run_log_line *line) {
 static enum status one_step(struct run *r, int64_t step) {
     const struct train_config *c = r->config;
     struct step_now how;
-    struct run_log_line line = {.step = step, .tokens = step * r->step_tokens, .device_bytes = step_bytes(r->step)};
+    struct run_log_line line = {.step = step, .tokens = step * r->step_tokens, .device_bytes = run_bytes(r)};
     schedule_at(&how, &c->schedule, step);
     double start = now();
     if (refresh_due(r, &how)) {

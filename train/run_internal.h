@@ -21,13 +21,15 @@ struct run {
     struct checkpoint state;             /* .params: host memory of the model's size, the step's table */
     struct corpus_pool *corpus;
     struct step *step;
-    struct run_log *log;
+    struct run_log *log;                 /* rank 0 alone */
     struct device *cpu;                  /* for samples: the run's own device, or one beside a GPU */
-    int64_t step_tokens;                 /* real ids of a step */
+    int rank, world;                     /* of this process; 0 of 1 when alone */
+    int64_t step_tokens;                 /* real ids of a step, of all processes */
     int64_t saved;                       /* step of the last checkpoint; -1: none */
     int broken;                          /* steps in a row */
     double told;                         /* when the last line for people was written */
     bool refreshed;                      /* the corpus index was made by this process */
 };
 enum status run_open(struct run *r);
+size_t run_bytes(const struct run *r);                    /* of device memory held */
 void run_close(struct run *r);                            /* also of one that did not open */

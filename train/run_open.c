@@ -202,6 +202,10 @@ static enum status open_cpu(struct run *r) {
     return STATUS_OK;
 }
 
+size_t run_bytes(const struct run *r) {
+    return step_bytes(r->step) + (r->corpus ? corpus_pool_bytes(r->corpus) : 0);
+}
+
 enum status run_open(struct run *r) {
     const struct train_config *c = r->config;
     r->rank = r->options->group ? collective_rank(r->options->group) : 0;
@@ -209,7 +213,7 @@ enum status run_open(struct run *r) {
     TRY(check_folder(r));
     TRY(open_tokenizer(r));
     TRY(open_batches(r));
-    TRY(validation_open(&r->validation, c, r->tokenizer));
+    TRY(validation_open(&r->validation, c, r->tokenizer, batches_documents(r->batches)));
     TRY(load_weights(r));
     if (r->config->pool == POOL_CORPUS) TRY(open_corpus(r));
     TRY(open_step(r));
@@ -225,7 +229,7 @@ enum status run_open(struct run *r) {
         "%s: %lld parameters, %lld tokens of %lld documents, %lld windows, %lld tokens a step, %.2f GiB on %s",
         r->options->folder, (long long)params_elements(r->state.params), (long long)batches_tokens(r->batches),
         (long long)batches_documents(r->batches), (long long)batches_windows(r->batches), (long long)r->step_tokens,
-        (double)step_bytes(r->step) / 1073741824.0, r->options->device->name);
+        (double)run_bytes(r) / 1073741824.0, r->options->device->name);
     if (r->state.step) progress_note(r->options->progress, "goes on behind step %lld", (long long)r->state.step);
     return STATUS_OK;
 }

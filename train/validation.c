@@ -29,7 +29,7 @@ static enum status count_bytes(struct validation *v, const struct tokenizer *tok
 }
 
 enum status validation_open(struct validation **out, const struct train_config *config,
-                            const struct tokenizer *tokenizer) {
+                            const struct tokenizer *tokenizer, int64_t first_document) {
     *out = NULL;
     if (config->valid.count == 0) return STATUS_OK;
     struct validation *v;
@@ -43,6 +43,7 @@ enum status validation_open(struct validation **out, const struct train_config *
                                  .sequences = v->sequences,
                                  .chunks = config_chunks(config),
                                  .held = 1,
+                                 .first_document = (int32_t)first_document,
                                  .max_windows = config->eval_windows};
     enum status s = batches_open(&v->batches, &how);
     if (s == STATUS_OK) s = count_bytes(v, tokenizer);

@@ -220,6 +220,14 @@ static void corpus(void) {
     }
     batches_corpus_free(&c);
     batches_close(b);
+    b = open_with((struct batches_config){.sequences = 1, .chunks = 2, .sampling = SAMPLING_ONCE, .first_document = 40},
+                  &m, write_ids("c.u16", ids, N), NULL);
+    struct batch batch;
+    batches_get(b, &batch, 0, 1);
+    CHECK_EQ(batch.documents[0][0], 42); /* ids 126 .. 188, then 189 .. 251 */
+    CHECK_EQ(batch.documents[1][0], 42);
+    CHECK_EQ(batch.documents[1][1], 43);
+    batches_close(b);
 }
 
 static enum status try_file(const char *path) {
