@@ -35,7 +35,7 @@ for program in "${programs[@]}"; do
     made=$(find "$build" -type f -name "$program" -perm -u+x | head -n 1)
     strip -o "$out/$program" "$made"
 done
-for library in libopenblas.so.0 libgfortran.so.5 libquadmath.so.0 libgomp.so.1 libgcc_s.so.1; do
+for library in libopenblas.so.0 libgfortran.so.5 libquadmath.so.0 libgomp.so.1 libgcc_s.so.1 libstdc++.so.6; do
     from=$(ldd "$out/${programs[0]}" | sed -n "s#^.*$library => \(.*\) (.*#\1#p")
     [ -z "$from" ] || cp -uL "$from" "$out/"
 done
