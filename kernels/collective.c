@@ -15,7 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WORLD_MAX = 64, HOST_VALUES = 64, PIECE = 1 << 16 /* floats of a rank in flight */, PATIENCE_SECONDS = 120 };
+enum { WORLD_MAX = 64, HOST_VALUES = 64, PIECE = 1 << 16 /* floats of a rank in flight */ };
+/* A sum waits long: another rank may be validating, or writing a checkpoint. */
+enum { START_SECONDS = 120, PATIENCE_SECONDS = 3600 };
 
 /* The head of the mapped file; the pieces lie behind it, one a rank. */
 struct meeting {
@@ -46,16 +48,16 @@ static void pause_briefly(int turn) {
 }
 
 /* While one waits: somebody who came and is gone is named at once, slowness only when patience ends. */
-static enum status still_there(const struct collective *c, double since, const char *what) {
+static enum status still_there(const struct collective *c, double since, int patience, const char *what) {
     for (int r = 0; r < c->world; r++) {
         int process = atomic_load(&c->meeting->process[r]);
         if (process && kill(process, 0) != 0 && errno == ESRCH)
             return fail(STATUS_IO, "rank %d of %d (process %d) has ended while rank %d waited %s: see its own message",
                         r, c->world, process, c->rank, what);
     }
-    if (clock_seconds() - since < PATIENCE_SECONDS) return STATUS_OK;
+    if (clock_seconds() - since < patience) return STATUS_OK;
     return fail(STATUS_IO, "rank %d of %d waited %d s %s: are all ranks started, with the same configuration?", c->rank,
-                c->world, PATIENCE_SECONDS, what);
+                c->world, patience, what);
 }
 
 static enum status barrier(struct collective *c, const char *what) {
@@ -67,7 +69,7 @@ static enum status barrier(struct collective *c, const char *what) {
     }
     double since = clock_seconds();
     for (int turn = 0; atomic_load(&m->round) != next; turn++) {
-        if (turn % 256 == 255) TRY(still_there(c, since, what));
+        if (turn % 256 == 255) TRY(still_there(c, since, PATIENCE_SECONDS, what));
         if (turn >= 64) pause_briefly(turn);
     }
     c->round = next;
@@ -103,9 +105,9 @@ static enum status find_file(struct collective *c, const char *path) {
     int fd = -1;
     for (int turn = 0; (fd = open(path, O_RDWR | O_CLOEXEC)) < 0; turn++) {
         if (errno != ENOENT) return fail_errno("%s", path);
-        if (clock_seconds() - since > PATIENCE_SECONDS)
+        if (clock_seconds() - since > START_SECONDS)
             return fail(STATUS_IO, "%s: rank %d of %d waited %d s for rank 0 to make it: is rank 0 started?", path,
-                        c->rank, c->world, PATIENCE_SECONDS);
+                        c->rank, c->world, START_SECONDS);
         pause_briefly(turn);
     }
     off_t size = lseek(fd, 0, SEEK_END);
@@ -128,7 +130,7 @@ static enum status meet(struct collective *c, const char *path) {
     atomic_fetch_add(&m->come, 1);
     double since = clock_seconds();
     for (int turn = 0; atomic_load(&m->come) < c->world; turn++) {
-        if (turn % 256 == 255) TRY(still_there(c, since, "for all ranks to come"));
+        if (turn % 256 == 255) TRY(still_there(c, since, START_SECONDS, "for all ranks to come"));
         pause_briefly(turn);
     }
     TRY(barrier(c, "at the start"));

@@ -1,18 +1,21 @@
 /* drt_train_run.c -- drt-train --config C --out RUN: one training run, or the rest of it. */
 #include "base/file.h"
+#include "kernels/collective.h"
 #include "tools/args.h"
 #include "tools/device_choice.h"
 #include "tools/drt_train.h"
+#include "tools/drt_train_processes.h"
 #include "tools/progress_line.h"
 #include "train/run.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct options {
     const char *config, *out, *device;
     struct arg_strings data, valid, set;
-    int64_t threads, steps, until;
+    int64_t threads, steps, until, processes;
     double max_minutes;
     bool resume;
 };
@@ -42,16 +45,27 @@ static void print_report(const struct options *o, const struct run_report *r) {
     if (r->step > 0) printf("%s/checkpoints/step-%lld\n", o->out, (long long)r->step);
 }
 
-static enum status train(const struct options *o, const struct progress *progress) {
+/* Processes share the processors. */
+static int threads_of(const struct options *o, const struct train_place *place) {
+    if (o->threads > 0 || place->world == 1) return (int)o->threads;
+    long each = sysconf(_SC_NPROCESSORS_ONLN) / place->world;
+    return each > 0 ? (int)each : 1;
+}
+
+static enum status train(const struct options *o, const struct train_place *place, const struct progress *progress) {
     struct train_config config;
     struct device *device = NULL;
+    struct collective *group = NULL;
+    const struct progress quiet = {.stop_requested = progress->stop_requested, .context = progress->context};
     struct run_report report;
     enum dtype type = DTYPE_F32;
     TRY(config_defaults(&config));
     enum status s;
     TRY_GOTO(s, read_config(&config, o), out);
     const struct device_choice choice = {.device = o->device, .dtype = config.type};
-    TRY_GOTO(s, device_choose(&device, &type, &choice, (int)o->threads), out);
+    TRY_GOTO(s, device_choose(&device, &type, &choice, threads_of(o, place)), out);
+    if (place->world > 1)
+        TRY_GOTO(s, collective_open(&group, device, place->rank, place->world, place->rendezvous), out);
     const struct run_options options = {.config = &config,
                                         .folder = o->out,
                                         .resume = o->resume,
@@ -59,10 +73,12 @@ static enum status train(const struct options *o, const struct progress *progres
                                         .type = type,
                                         .until = o->until,
                                         .max_seconds = o->max_minutes * 60,
-                                        .progress = progress};
+                                        .progress = place->rank == 0 ? progress : &quiet,
+                                        .group = group};
     s = run_train(&report, &options);
-    if (s == STATUS_OK) print_report(o, &report);
+    if (s == STATUS_OK && place->rank == 0) print_report(o, &report);
 out:
+    collective_close(group);
     device_close(device);
     config_free(&config);
     return s;
@@ -86,7 +102,8 @@ static char *help_end(void) {
 }
 
 int drt_train_run(int argc, char **argv, const char **operands) {
-    struct options o = {.device = "auto"};
+    struct options o = {.device = "auto", .processes = 1};
+    struct train_place place;
     char *examples = help_end();
     const struct arg_option options[] = {
         {"config", ARG_STRING, &o.config, "FILE", "the run's config (with --resume: default RUN/config.json)", 0, 0},
@@ -99,6 +116,8 @@ int drt_train_run(int argc, char **argv, const char **operands) {
         {"until", ARG_INT, &o.until, "N", "stop behind this step, with a checkpoint; 0: no", 0, 1e12},
         {"max-minutes", ARG_DOUBLE, &o.max_minutes, "T", "stop after this time, with a checkpoint; 0: no", 0, 1e7},
         {"device", ARG_STRING, &o.device, "auto|cpu|cuda", "where to compute", 0, 0},
+        {"processes", ARG_INT, &o.processes, "N",
+         "start N that train together, each on a GPU of its own (or on the CPU)", 1, 64},
         {"threads", ARG_INT, &o.threads, "N", "0: one for each processor", 0, 4096},
     };
     const struct arg_program program = {
@@ -120,10 +139,15 @@ int drt_train_run(int argc, char **argv, const char **operands) {
         fprintf(stderr, "drt-train: --%s is missing; see drt-train --help\n", o.out ? "config" : "out");
         return 2;
     }
+    enum status s = train_place_found(&place);
+    if (s == STATUS_OK && place.world == 1 && o.processes > 1) {
+        s = train_processes_start(&place, &code, (int)o.processes);
+        if (s == STATUS_OK && code >= 0) return code;
+    }
     struct progress_line *line;
-    enum status s = progress_line_start(&line, "drt-train");
+    if (s == STATUS_OK) s = progress_line_start(&line, "drt-train");
     if (s != STATUS_OK) return drt_train_exit(s);
-    s = train(&o, progress_line_progress(line));
+    s = train(&o, &place, progress_line_progress(line));
     progress_line_end(line);
     return drt_train_exit(s);
 }

@@ -1,6 +1,7 @@
 /* step.c -- one training step: its memory, its micro-batches, its report. */
 #include "train/step.h"
 #include "base/memory.h"
+#include "kernels/collective.h"
 #include "train/step_internal.h"
 #include <assert.h>
 #include <math.h>
@@ -181,11 +182,12 @@ static void micro_batch(struct step *s, struct step_sums *sums, const struct ste
 }
 
 /* What a step's scales are made of: counts over all its micro-batches. */
-static struct step_sums count(const struct step *s, const struct step_task *task, const struct batch *batches, int n) {
+static struct step_sums count(const struct step *s, const struct step_task *task, const struct batch *batches, int n,
+                              int64_t first) {
     struct step_sums sums = {0};
     for (int i = 0; i < n; i++) {
         sums.scored += batches[i].scored;
-        if (task->mlm) sums.masked += step_masked_count(s, &batches[i], task->now, i * s->rows);
+        if (task->mlm) sums.masked += step_masked_count(s, &batches[i], task->now, (first + i) * s->rows);
         if (task->contrast) sums.pairs += (int64_t)s->config.sequences * (s->config.chunks - 1) * s->model.groups;
     }
     return sums;
@@ -199,6 +201,30 @@ static float share(float weight, int64_t n) {
     return n > 0 ? weight / (float)n : 0.0f;
 }
 
+/* Over all processes; counts stay exact in double. */
+static enum status sum_counts(struct collective *group, struct step_sums *sums) {
+    double all[] = {(double)sums->scored, (double)sums->masked, (double)sums->pairs};
+    if (!group) return STATUS_OK;
+    TRY(collective_sum_host(group, all, ARRAY_LEN(all)));
+    sums->scored = (int64_t)all[0];
+    sums->masked = (int64_t)all[1];
+    sums->pairs = (int64_t)all[2];
+    return STATUS_OK;
+}
+
+static enum status sum_results(struct step *s, struct step_sums *sums) {
+    double all[] = {sums->nll, sums->mlm, sums->contrast, sums->hits};
+    if (!s->config.group) return STATUS_OK;
+    const struct weights *g = optimizer_gradients(s->optimizer);
+    TRY(collective_sum(s->config.group, g->data, params_elements(g->table)));
+    TRY(collective_sum_host(s->config.group, all, ARRAY_LEN(all)));
+    sums->nll = all[0];
+    sums->mlm = all[1];
+    sums->contrast = all[2];
+    sums->hits = all[3];
+    return STATUS_OK;
+}
+
 enum status step_run(struct step *s, struct step_report *out, const struct batch *batches, int n,
                      const struct step_now *now) {
     assert(n > 0 && (now->pool == POOL_NONE || s->encoder) && (now->pool != POOL_CORPUS || s->config.candidates > 0));
@@ -210,7 +236,9 @@ enum status step_run(struct step *s, struct step_report *out, const struct batch
         .contrast = s->config.contrastive && now->contrastive_weight > 0.0f,
     };
     task.encode = task.choose || task.mlm || task.contrast;
-    struct step_sums sums = count(s, &task, batches, n);
+    int64_t first = s->config.group ? (int64_t)collective_rank(s->config.group) * n : 0;
+    struct step_sums sums = count(s, &task, batches, n, first);
+    TRY(sum_counts(s->config.group, &sums));
     task.scale = share(1.0f, sums.scored);
     task.mlm_scale = share(now->mlm_weight, sums.masked);
     task.contrast_scale = share(now->contrastive_weight, sums.pairs);
@@ -218,10 +246,11 @@ enum status step_run(struct step *s, struct step_report *out, const struct batch
     optimizer_clear_gradients(s->optimizer);
     for (int i = 0; i < n; i++) {
         task.batch = &batches[i];
-        task.first_row = i * s->rows;
-        task.seed = step_mix(now->seed ^ step_mix((uint64_t)i));
+        task.first_row = (first + i) * s->rows;
+        task.seed = step_mix(now->seed ^ step_mix((uint64_t)(first + i)));
         micro_batch(s, &sums, &task);
     }
+    TRY(sum_results(s, &sums));
     *out = (struct step_report){.loss = mean(sums.nll, sums.scored),
                                 .mlm_loss = mean(sums.mlm, sums.masked),
                                 .contrastive_loss = mean(sums.contrast, sums.pairs),

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 
 struct corpus_pool;                      /* train/corpus_pool.h */
+struct collective;                       /* kernels/collective.h */
 
 struct step_config {
     int sequences;                       /* N of a micro-batch */
@@ -27,6 +28,10 @@ struct step_config {
     bool cut_query;                      /* the contrastive loss does not move the trunk */
     bool contrastive;                    /* room for it is taken at create */
     bool mlm;
+    /* Processes that train one model together, or NULL. Each runs its own micro-batches; counts, losses and gradients are
+     * summed over all of them, so that W processes with n micro-batches take the step of one process with W*n (rank r has
+     * micro-batches r*n ..), but for the order of a float32 sum. Borrowed. */
+    struct collective *group;
 };
 
 /* What may change from step to step. */

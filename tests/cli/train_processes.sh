@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# drt-train --processes: two processes with one micro-batch each take the steps of one process with two, but for the order
+# of sums; a run is repeated to the bit; stopped, it goes on; one that dies takes the others along; mpirun's environment.
+. "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
+needs drt-train drt-tokenizer
+TRAIN=$BIN/drt-train
+corpus "$TMP/train.jsonl" 12 150
+expect 0 "$BIN/drt-tokenizer" encode "$TMP/train.jsonl" --tokenizer "$TINY/tokenizer.json" --out "$TMP/train.u16" --eod-id 268
+model=$(sed 's/"chunk_id"/"mask_id": 267, "chunk_id"/' "$TINY/config.json")
+cat >"$TMP/config.json" <<END
+{"model": $model, "tokenizer": "$TINY/tokenizer.json", "data": ["$TMP/train.u16"], "sequences": 2, "length": 189,
+ "steps": 8, "warmup": 2, "lr": 0.01, "pool": "batch", "mlm": {"rate": 0.15}, "contrastive": {"weight": 0.05}, "save_every": 4}
+END
+train() { "$TRAIN" --device cpu --threads 1 --config "$TMP/config.json" "$@"; }
+losses() { sed -n 's/.*"tokens":\([0-9]*\),"loss":\([0-9.]*\).*"gradient_norm":\([0-9.]*\).*/\1 \2 \3/p' "$1/log.jsonl"; }
+
+expect 0 train --out "$TMP/one" --set accumulate=2
+expect 0 train --out "$TMP/two" --processes 2
+same "$(losses "$TMP/two" | wc -l)" 8 "lines of the log: rank 0 alone writes it"
+paste <(losses "$TMP/one") <(losses "$TMP/two") | awk '
+    function far(a, b) { d = a - b; return (d < 0 ? -d : d) > 2e-4 * a }
+    $1 != $4 || far($2, $5) || far($3, $6) { print "step " NR ": " $0; bad = 1 } END { exit bad }' ||
+    die "two processes and two micro-batches differ"
+expect 0 train --out "$TMP/again" --processes 2
+cmp -s "$TMP/two/checkpoints/step-8/model.safetensors" "$TMP/again/checkpoints/step-8/model.safetensors" ||
+    die "a second run gives other weights"
+expect 0 train --out "$TMP/parts" --processes 2 --until 5
+expect 0 train --out "$TMP/parts" --processes 2 --resume
+cmp -s "$TMP/two/checkpoints/step-8/model.safetensors" "$TMP/parts/checkpoints/step-8/model.safetensors" ||
+    die "a resumed run gives other weights"
+
+# As mpirun would start them: two processes of one parent.
+for rank in 0 1; do
+    OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 "$TRAIN" --device cpu --threads 1 \
+        --config "$TMP/config.json" --out "$TMP/mpi" >"$TMP/mpi.$rank" 2>&1 &
+done
+wait
+cmp -s "$TMP/two/checkpoints/step-8/model.safetensors" "$TMP/mpi/checkpoints/step-8/model.safetensors" ||
+    die "mpirun's way gives other weights: $(cat "$TMP"/mpi.?)"
+OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 expect_error "several hosts" "$TRAIN" --config "$TMP/config.json" --out "$TMP/hosts"
+
+# SIGTERM to the parent: all stop behind one step, with a checkpoint. Death of one: the others do not wait.
+start() {
+    "$TRAIN" --device cpu --threads 1 --config "$TMP/config.json" --processes 2 --steps 4000 --set save_every=100000 "$@" \
+        >"$OUT" 2>"$ERR" &
+    pid=$!
+}
+start --out "$TMP/term"
+for _ in $(seq 400); do [ -s "$TMP/term/log.jsonl" ] && break; sleep 0.02; done
+kill -TERM $pid
+code=0
+wait $pid || code=$?
+same $code 1 "exit code of a stopped run"
+err_has "stopped behind step"
+[ "$(ls "$TMP/term/checkpoints")" ] || die "no checkpoint of the stopped run"
+start --out "$TMP/death"
+for _ in $(seq 400); do [ -s "$TMP/death/log.jsonl" ] && break; sleep 0.02; done
+kill -KILL "$(pgrep -P $pid | tail -n 1)"
+code=0
+wait $pid || code=$?
+same $code 137 "exit code when a process was killed"
+expect_usage "" "$TRAIN" --config "$TMP/config.json" --out "$TMP/none" --processes 65
