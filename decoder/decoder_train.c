@@ -134,8 +134,7 @@ static void fuse(struct decoder_train *t, const struct block_weights *w, const s
     ops->norm->forward(t->dev, f->norm, f->rstd, k->h, w->gca_norm, t->config.rms_eps);
     ops->matmul->forward(t->dev, f->q, f->norm, w->gca_q, false);
     ops->gca->forward_keep(t->dev, f->o, lse, f->q, group->pool, group->blocks, t->config.heads);
-    device_copy(t->dev, f->sum.data, k->h.data, (size_t)(t->rows * k->h.cols * dtype_bytes(t->type)));
-    ops->matmul->forward(t->dev, f->sum, f->o, w->gca_o, true);
+    ops->matmul->forward_add(t->dev, f->sum, k->h, f->o, w->gca_o);
 }
 
 void decoder_train_layer_forward(struct decoder_train *t, int layer, int group, struct mat y) {

@@ -14,8 +14,8 @@ enum { CHOICES = 512, WORKSPACE_BYTES = 64 << 20 };
 
 /* What cuBLASLt's choice depends on; compared as bytes, so it is zeroed before it is filled. */
 struct shape {
-    int64_t m, n, k, lda, ldb, ldy;
-    int type, y_type, flags, alignment;
+    int64_t m, n, k, lda, ldb, ldy, ldc;
+    int type, y_type, flags, alignment, base_alignment; /* the last: 0 where base is y */
 };
 
 struct choice {
@@ -67,7 +67,7 @@ static int alignment_of(const void *p) {
 /* The descriptors of one call, made and destroyed with it: they are plain memory of the host. */
 struct problem {
     cublasLtMatmulDesc_t product;
-    cublasLtMatrixLayout_t a, b, y;
+    cublasLtMatrixLayout_t a, b, base, y;
     cublasStatus_t status;
 };
 
@@ -87,12 +87,14 @@ static struct problem describe(const struct blas_product *p, int64_t rows) {
     keep(&q, cublasLtMatmulDescSetAttribute(q.product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
     keep(&q, cublasLtMatrixLayoutCreate(&q.b, type_of(p->b.type), (uint64_t)p->b.cols, (uint64_t)p->b.rows, p->b.stride));
     keep(&q, cublasLtMatrixLayoutCreate(&q.a, type_of(p->a.type), (uint64_t)a_cols, (uint64_t)a_rows, p->a.stride));
+    keep(&q, cublasLtMatrixLayoutCreate(&q.base, type_of(p->y.type), (uint64_t)p->y.cols, (uint64_t)rows, p->base.stride));
     keep(&q, cublasLtMatrixLayoutCreate(&q.y, type_of(p->y.type), (uint64_t)p->y.cols, (uint64_t)rows, p->y.stride));
     return q;
 }
 
 static void forget(struct problem *q) {
     if (q->y) (void)cublasLtMatrixLayoutDestroy(q->y);
+    if (q->base) (void)cublasLtMatrixLayoutDestroy(q->base);
     if (q->a) (void)cublasLtMatrixLayoutDestroy(q->a);
     if (q->b) (void)cublasLtMatrixLayoutDestroy(q->b);
     if (q->product) (void)cublasLtMatmulDescDestroy(q->product);
@@ -105,18 +107,18 @@ static cublasStatus_t ask(struct blas_cuda *blas, struct choice *c, const struct
     int count = 0;
     size_t workspace = p->rows_as ? 0 : WORKSPACE_BYTES; /* a sum split over blocks would depend on the rows */
     uint32_t first = (uint32_t)alignment_of(p->b.data), second = (uint32_t)alignment_of(p->a.data),
-             third = (uint32_t)alignment_of(p->y.data);
+             third = (uint32_t)alignment_of(p->base.data), fourth = (uint32_t)alignment_of(p->y.data);
     keep(&q, cublasLtMatmulPreferenceCreate(&preference));
     keep(&q, cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                                                   sizeof workspace));
     const cublasLtMatmulPreferenceAttributes_t names[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    const uint32_t values[] = {first, second, third, third};
+    const uint32_t values[] = {first, second, third, fourth};
     for (int i = 0; i < 4; i++)
         keep(&q, cublasLtMatmulPreferenceSetAttribute(preference, names[i], &values[i], sizeof values[i]));
     if (q.status == CUBLAS_STATUS_SUCCESS)
-        keep(&q, cublasLtMatmulAlgoGetHeuristic(blas->handle, q.product, q.b, q.a, q.y, q.y, preference, 1, &found, &count));
+        keep(&q, cublasLtMatmulAlgoGetHeuristic(blas->handle, q.product, q.b, q.a, q.base, q.y, preference, 1, &found, &count));
     if (q.status == CUBLAS_STATUS_SUCCESS && count == 0) keep(&q, CUBLAS_STATUS_NOT_SUPPORTED);
     if (preference) (void)cublasLtMatmulPreferenceDestroy(preference);
     forget(&q);
@@ -147,10 +149,11 @@ static struct shape shape_of(const struct blas_product *p, int64_t rows, int64_t
     struct shape s;
     memset(&s, 0, sizeof s);
     s.m = p->y.cols, s.n = rows, s.k = k;
-    s.lda = p->b.stride, s.ldb = p->a.stride, s.ldy = p->y.stride;
+    s.lda = p->b.stride, s.ldb = p->a.stride, s.ldy = p->y.stride, s.ldc = p->base.stride;
     s.type = p->a.type, s.y_type = p->y.type;
     s.flags = p->a_transposed | p->b_transposed << 1 | (p->rows_as != 0) << 2;
     s.alignment = alignment_of(p->a.data) | alignment_of(p->b.data) << 10 | alignment_of(p->y.data) << 20;
+    s.base_alignment = p->base.data == p->y.data ? 0 : alignment_of(p->base.data);
     return s;
 }
 
@@ -161,6 +164,7 @@ void blas_cuda_product(struct device *dev, const char *op, struct blas_product p
     assert((p.b_transposed ? p.b.cols : p.b.rows) == k && (p.b_transposed ? p.b.rows : p.b.cols) == p.y.cols);
     assert(p.a.type == p.b.type && (p.y.type == p.a.type || p.y.type == DTYPE_F32));
     if (p.y.rows == 0 || p.y.cols == 0) return;
+    if (!p.base.data) p.base = p.y;
     int64_t rows = p.rows_as ? p.rows_as : p.y.rows;
     struct shape shape = shape_of(&p, rows, k);
     struct choice *c = choice_for(blas, &shape);
@@ -172,7 +176,7 @@ void blas_cuda_product(struct device *dev, const char *op, struct blas_product p
     struct problem q = describe(&p, p.y.rows);
     float keep_y = p.accumulate ? 1.0f : 0.0f;
     if (q.status == CUBLAS_STATUS_SUCCESS)
-        keep(&q, cublasLtMatmul(blas->handle, q.product, &p.scale, p.b.data, q.b, p.a.data, q.a, &keep_y, p.y.data, q.y,
+        keep(&q, cublasLtMatmul(blas->handle, q.product, &p.scale, p.b.data, q.b, p.a.data, q.a, &keep_y, p.base.data, q.base,
                                 p.y.data, q.y, &c->algorithm, blas->workspace, p.rows_as ? 0 : WORKSPACE_BYTES,
                                 device_cuda_stream(dev)));
     forget(&q);

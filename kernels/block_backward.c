@@ -50,20 +50,13 @@ struct mat block_wide(const struct block_work *work, int64_t n, int64_t cols) {
     return mat_dense(work->wide.data, work->wide.type, n, cols);
 }
 
-/* y = base + x w^T: the product adds to a copy in float32, so that the sum is rounded once. */
-static void add_product(struct device *dev, struct mat y, struct mat base, struct mat x, struct mat w) {
-    assert(y.stride == y.cols && base.stride == base.cols && y.type == base.type && y.data != base.data);
-    device_copy(dev, y.data, base.data, (size_t)(y.rows * y.cols * dtype_bytes(y.type)));
-    dev->ops->matmul->forward(dev, y, x, w, true);
-}
-
 void block_keep_qkv(struct device *dev, const struct block_kept *k, const struct block_weights *w, float eps) {
     dev->ops->norm->forward(dev, k->input_norm, k->input_rstd, k->x, w->input_norm, eps);
     dev->ops->matmul->forward(dev, k->qkv, k->input_norm, w->qkv, false);
 }
 
 void block_keep_output(struct device *dev, const struct block_kept *k, const struct block_weights *w) {
-    add_product(dev, k->h, k->x, k->o, w->o);
+    dev->ops->matmul->forward_add(dev, k->h, k->x, k->o, w->o);
 }
 
 void block_keep_mlp(struct device *dev, struct mat y, const struct block_kept *k, struct mat sum,
@@ -72,7 +65,7 @@ void block_keep_mlp(struct device *dev, struct mat y, const struct block_kept *k
     dev->ops->norm->forward(dev, k->post_norm, k->post_rstd, sum, w->post_norm, eps);
     dev->ops->matmul->forward(dev, k->gate_up, k->post_norm, w->gate_up, false);
     dev->ops->elementwise->swiglu(dev, k->gated, mat_cols(k->gate_up, 0, f), mat_cols(k->gate_up, f, f));
-    if (y.data) add_product(dev, y, k->h, k->gated, w->down);
+    if (y.data) dev->ops->matmul->forward_add(dev, y, k->h, k->gated, w->down);
 }
 
 void block_back_mlp(struct device *dev, struct mat dsum, bool accumulate, struct mat dy, const struct block_kept *k,

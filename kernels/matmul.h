@@ -10,6 +10,8 @@
 
 struct matmul_ops {
     void (*forward)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);
+    /* y = base + x w^T, base of y's type and shape; y may be base. */
+    void (*forward_add)(struct device *dev, struct mat y, struct mat base, struct mat x, struct mat w);
     /* dx = dy w (+ dx). */
     void (*backward_input)(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate);
     /* dw += dy^T x, dw float32. */

@@ -14,6 +14,12 @@ static void forward(struct device *dev, struct mat y, struct mat x, struct mat w
                       {.y = y, .a = x, .b = w, .b_transposed = true, .accumulate = accumulate, .scale = 1.0f});
 }
 
+static void forward_add(struct device *dev, struct mat y, struct mat base, struct mat x, struct mat w) {
+    assert(base.rows == y.rows && base.cols == y.cols && base.type == y.type);
+    blas_cuda_product(dev, "matmul.forward_add",
+                      {.y = y, .a = x, .b = w, .base = base, .b_transposed = true, .accumulate = true, .scale = 1.0f});
+}
+
 static void backward_input(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate) {
     blas_cuda_product(dev, "matmul.backward_input",
                       {.y = dx, .a = dy, .b = w, .accumulate = accumulate, .scale = 1.0f});
@@ -51,6 +57,7 @@ static void forward_packed(struct device *dev, struct mat y, struct mat x, const
 
 extern "C" const struct matmul_ops matmul_cuda = {
     .forward = forward,
+    .forward_add = forward_add,
     .backward_input = backward_input,
     .backward_weight = backward_weight,
     .packed_elements = packed_elements,

@@ -71,20 +71,21 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* partial [gridDim.x, d]: this block's part of dw. dx = rstd (w dy - xh mean(w dy xh)), xh = x rstd. */
 template <typename TX, typename TY, typename TD, int V>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, V <= 4 ? 2 : 1)
     backward_rows(rows<TD> dx, float *partial, rows<const TY> dy, rows<const TX> x, weight w, rows<const float> rstd,
                   int64_t n, int d, bool accumulate) {
     __shared__ float part[WARPS][CHUNK];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float dw[V][8] = {};
     for (int64_t row = (int64_t)blockIdx.x * WARPS + warp; row < n; row += (int64_t)gridDim.x * WARPS) {
-        vec8 hat[V], out[V];
+        vec8 hat[V], out[V], old[V];
         float scale = *rstd[row], dot = 0.0f;
 #pragma unroll
         for (int v = 0; v < V; v++)
             if (v * CHUNK + lane * 8 < d) {
                 hat[v] = load8(x[row] + v * CHUNK + lane * 8);
                 out[v] = load8(dy[row] + v * CHUNK + lane * 8);
+                old[v] = accumulate ? load8(dx[row] + v * CHUNK + lane * 8) : vec8{}; /* on its way with the others */
             }
 #pragma unroll
         for (int v = 0; v < V; v++)
@@ -103,11 +104,9 @@ static __global__ void __launch_bounds__(THREADS)
         for (int v = 0; v < V; v++)
             if (v * CHUNK + lane * 8 < d) {
                 TD *to = dx[row] + v * CHUNK + lane * 8;
-                vec8 old = {};
-                if (accumulate) old = load8(to);
 #pragma unroll
                 for (int i = 0; i < 8; i++)
-                    out[v].v[i] = scale * (out[v].v[i] - hat[v].v[i] * mean) + old.v[i];
+                    out[v].v[i] = scale * (out[v].v[i] - hat[v].v[i] * mean) + old[v].v[i];
                 store8(to, out[v]);
             }
     }

@@ -54,6 +54,11 @@ static void clocked_matmul_forward(struct device *dev, struct mat y, struct mat 
     clock_product(name, accumulate ? "forward+" : "forward", x.rows, w.rows, w.cols);
     CLOCKED(dev, name, product_flop(x.rows, w.rows, w.cols), op_clock.ops->matmul->forward(dev, y, x, w, accumulate));
 }
+static void clocked_forward_add(struct device *dev, struct mat y, struct mat base, struct mat x, struct mat w) {
+    char name[72];
+    clock_product(name, "forward_add", x.rows, w.rows, w.cols);
+    CLOCKED(dev, name, product_flop(x.rows, w.rows, w.cols), op_clock.ops->matmul->forward_add(dev, y, base, x, w));
+}
 static void clocked_backward_input(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate) {
     char name[72];
     clock_product(name, "backward_input", dy.rows, w.cols, w.rows);
@@ -122,7 +127,7 @@ static inline void clock_start(struct device *dev) {
     embed = *dev->ops->embed, loss = *dev->ops->loss, topk = *dev->ops->topk, adamw = *dev->ops->adamw;
     runtime = *dev->runtime;
     matmul.forward = clocked_matmul_forward, matmul.backward_input = clocked_backward_input;
-    matmul.backward_weight = clocked_backward_weight;
+    matmul.backward_weight = clocked_backward_weight, matmul.forward_add = clocked_forward_add;
     norm.forward = clocked_norm_forward, norm.backward = clocked_norm_backward;
     rope.forward = clocked_rope_forward, rope.backward = clocked_rope_backward;
     attention.forward_sequences = clocked_attention_forward_sequences;

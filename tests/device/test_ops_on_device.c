@@ -6,15 +6,19 @@ static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
 
 static void case_matmul(int64_t n, int64_t out, int64_t in, enum dtype type, enum dtype y_type, int pad, int skew) {
     float *x = normals(n * in, 1.0f, type), *w = normals(out * in, 0.1f, type), *base = normals(n * out, 1.0f, y_type);
-    for (int accumulate = 0; accumulate < 2; accumulate++) {
+    for (int way = 0; way < 3; way++) { /* as it is, added to y, added to a base elsewhere */
+        bool accumulate = way > 0;
         float *naive = zeros(n * out, 4), *y[2];
         double *ref = zeros(n * out, 8);
         ref_matmul(ref, x, w, n, out, in, accumulate ? base : NULL);
         naive_matmul(naive, x, w, n, out, in, accumulate ? base : NULL);
         for (int pass = 0; pass < 2; pass++) {
-            struct mat my = put(accumulate ? base : NULL, y_type, n, out, pad, skew);
-            gpu->ops->matmul->forward(gpu, my, put(x, type, n, in, pad, skew), put(w, type, out, in, pad, 0),
-                                      accumulate);
+            struct mat my = put(way == 1 ? base : NULL, y_type, n, out, pad, skew);
+            struct mat mx = put(x, type, n, in, pad, skew), mw = put(w, type, out, in, pad, 0);
+            if (way == 2)
+                gpu->ops->matmul->forward_add(gpu, my, put(base, y_type, n, out, 2 * pad, 0), mx, mw);
+            else
+                gpu->ops->matmul->forward(gpu, my, mx, mw, accumulate);
             y[pass] = take(my);
             drop_all();
         }

@@ -2,14 +2,17 @@
  */
 #include "tests/twins/twins.h"
 
-enum { FORWARD, PACKED };
+enum { FORWARD, PACKED, ADD }; /* ADD: to a base elsewhere */
 
 static void run(float *out, int device, int way, const float *x, const float *w, const float *old, int64_t n,
                 int64_t outs, int64_t in) {
     struct device *dev = twin_device[device];
-    struct guarded y = guarded_make(n, outs, old), gx = guarded_make(n, in, x), gw = guarded_make(outs, in, w);
+    struct guarded y = guarded_make(n, outs, way == ADD ? NULL : old), base = guarded_make(n, outs, old),
+                   gx = guarded_make(n, in, x), gw = guarded_make(outs, in, w);
     if (way == FORWARD) {
         dev->ops->matmul->forward(dev, y.m, gx.m, gw.m, old != NULL);
+    } else if (way == ADD) {
+        dev->ops->matmul->forward_add(dev, y.m, base.m, gx.m, gw.m);
     } else {
         int64_t elements = dev->ops->matmul->packed_elements(outs, in);
         struct guarded packed = guarded_make(1, elements, NULL);
@@ -18,6 +21,7 @@ static void run(float *out, int device, int way, const float *x, const float *w,
         guarded_drop(&packed);
     }
     guarded_take(out, &y);
+    guarded_drop(&base);
     guarded_drop(&gx);
     guarded_drop(&gw);
 }
@@ -27,7 +31,7 @@ static void compare(int64_t n, int64_t outs, int64_t in) {
     float *naive = zero_array(n * outs), *twin[DEVICES] = {zero_array(n * outs), zero_array(n * outs)};
     double *ref = double_array(n * outs);
     for (int accumulate = 0; accumulate < 2; accumulate++)
-        for (int way = FORWARD; way <= PACKED; way++) {
+        for (int way = FORWARD; way <= (accumulate ? ADD : PACKED); way++) {
             const float *add = accumulate ? old : NULL;
             ref_matmul(ref, x, w, n, outs, in, add);
             naive_matmul(naive, x, w, n, outs, in, add);

@@ -19,7 +19,7 @@ static const struct {
     const char *name;
     size_t functions;
 } tested[] = {
-    {"matmul", 6},      {"norm", 2},  {"rope", 2}, {"attention", 3}, {"chunk_attention", 3}, {"gca", 6},
+    {"matmul", 7},      {"norm", 2},  {"rope", 2}, {"attention", 3}, {"chunk_attention", 3}, {"gca", 6},
     {"elementwise", 4}, {"embed", 2}, {"loss", 3}, {"topk", 6},      {"adamw", 2},
 };
 
