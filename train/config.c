@@ -168,7 +168,87 @@ static enum status read_strings(struct json *j, struct config_strings *list) {
     return STATUS_OK;
 }
 
-/* An object is kept as its text. */
+/* ---- JSON as it is ------------------------------------------------------------------------------------------------
+ */
+
+static enum status copy_text(struct json_writer *w, const struct json *j, bool key) {
+    char *text;
+    TRY(take_string(&text, j));
+    key ? json_write_key(w, text) : json_write_string(w, text);
+    memory_free(text);
+    return STATUS_OK;
+}
+
+static enum status copy_number(struct json_writer *w, const struct json *j) {
+    int64_t whole;
+    double number;
+    if (json_int(j, &whole) == STATUS_OK) {
+        json_write_int(w, whole);
+        return STATUS_OK;
+    }
+    TRY(json_double(j, &number));
+    json_write_double(w, number);
+    return STATUS_OK;
+}
+
+static enum status copy_event(struct json_writer *w, const struct json *j, enum json_event event) {
+    enum { DEEP = 32 }; /* well below what the writer holds */
+    if (j->depth > DEEP) return json_fail(j, "less nesting");
+    switch (event) {
+    case JSON_KEY:
+    case JSON_STRING:
+        return copy_text(w, j, event == JSON_KEY);
+    case JSON_NUMBER:
+        return copy_number(w, j);
+    case JSON_OBJECT:
+        json_write_object(w);
+        return STATUS_OK;
+    case JSON_OBJECT_END:
+        json_write_object_end(w);
+        return STATUS_OK;
+    case JSON_ARRAY:
+        json_write_array(w);
+        return STATUS_OK;
+    case JSON_ARRAY_END:
+        json_write_array_end(w);
+        return STATUS_OK;
+    case JSON_NULL:
+        json_write_null(w);
+        return STATUS_OK;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        json_write_bool(w, event == JSON_TRUE);
+        return STATUS_OK;
+    default:
+        return json_fail(j, "JSON");
+    }
+}
+
+/* JSON text through the writer, so that it is laid out as the rest. */
+static enum status copy_json(struct json_writer *w, const char *text) {
+    struct json j;
+    json_open(&j, "model", text, strlen(text));
+    for (enum json_event event; (event = json_next(&j)) != JSON_END;)
+        TRY(copy_event(w, &j, event));
+    return STATUS_OK;
+}
+
+enum status config_tidy(char **json) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    if (!memory) return fail_errno("model");
+    struct json_writer w;
+    json_write_open(&w, memory, 1);
+    enum status s = copy_json(&w, *json);
+    bool broken = ferror(memory) != 0;
+    if ((fclose(memory) != 0 || broken) && s == STATUS_OK) s = fail(STATUS_NO_MEMORY, "model: out of memory");
+    if (s == STATUS_OK) s = set_text(json, text);
+    free(text);
+    return s;
+}
+
+/* An object is kept as its text, laid out anew. */
 static enum status read_object(struct json *j, char **out) {
     const char *begin = j->at - 1;
     assert(*begin == '{');
@@ -180,7 +260,7 @@ static enum status read_object(struct json *j, char **out) {
     copy[n] = 0;
     memory_free(*out);
     *out = copy;
-    return STATUS_OK;
+    return config_tidy(out);
 }
 
 static enum status read_value(struct train_config *c, struct json *j, const struct key *k) {
@@ -311,49 +391,6 @@ void config_free(struct train_config *c) {
 /* ---- writing ------------------------------------------------------------------------------------------------------
  */
 
-/* Copies JSON text through the writer, so that it is indented as the rest. */
-static void copy_json(struct json_writer *w, const char *text) {
-    struct json j;
-    json_open(&j, "model", text, strlen(text));
-    for (;;) {
-        enum json_event event = json_next(&j);
-        char *string = NULL;
-        if (event == JSON_END || event == JSON_ERROR) return; /* it was parsed before */
-        if (event == JSON_KEY || event == JSON_STRING) {
-            if (take_string(&string, &j) != STATUS_OK) return;
-            event == JSON_KEY ? json_write_key(w, string) : json_write_string(w, string);
-            memory_free(string);
-        }
-        int64_t whole;
-        double number;
-        if (event == JSON_NUMBER && json_int(&j, &whole) == STATUS_OK)
-            json_write_int(w, whole);
-        else if (event == JSON_NUMBER && json_double(&j, &number) == STATUS_OK)
-            json_write_double(w, number);
-        if (event == JSON_OBJECT) json_write_object(w);
-        if (event == JSON_OBJECT_END) json_write_object_end(w);
-        if (event == JSON_ARRAY) json_write_array(w);
-        if (event == JSON_ARRAY_END) json_write_array_end(w);
-        if (event == JSON_TRUE || event == JSON_FALSE) json_write_bool(w, event == JSON_TRUE);
-        if (event == JSON_NULL) json_write_null(w);
-    }
-}
-
-enum status config_tidy(char **json) {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
-    if (!memory) return fail_errno("model");
-    struct json_writer w;
-    json_write_open(&w, memory, 1);
-    copy_json(&w, *json);
-    bool broken = ferror(memory) != 0;
-    enum status s =
-        fclose(memory) != 0 || broken ? fail(STATUS_NO_MEMORY, "model: out of memory") : set_text(json, text);
-    free(text);
-    return s;
-}
-
 static void write_value(struct json_writer *w, const struct train_config *c, const struct key *k) {
     const void *at = (const char *)c + k->offset;
     const struct config_strings *list = at;
@@ -371,7 +408,7 @@ static void write_value(struct json_writer *w, const struct train_config *c, con
         json_write_string(w, *(char *const *)at);
         break;
     case MODEL:
-        copy_json(w, c->model_json);
+        if (copy_json(w, c->model_json) != STATUS_OK) assert(!"tidy JSON"); /* it went through config_tidy */
         break;
     case POOL:
         json_write_string(w, pool_kind_name(*(const enum pool_kind *)at));

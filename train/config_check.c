@@ -17,7 +17,7 @@ static enum status load_model_json(struct train_config *c) {
         c->model_json = text;
     }
     file_unmap(&map);
-    return s;
+    return s == STATUS_OK ? config_tidy(&c->model_json) : s;
 }
 
 static enum status check_model(struct train_config *c) {
@@ -25,7 +25,6 @@ static enum status check_model(struct train_config *c) {
         return fail(STATUS_INVALID, "model is missing: an object as in config.json, or a model folder to start from");
     if (!c->model_json) TRY(load_model_json(c));
     TRY(model_config_parse(&c->model, "model", c->model_json, strlen(c->model_json)));
-    TRY(config_tidy(&c->model_json));
     if (!c->tokenizer && c->start_from) {
         char path[FILE_PATH_MAX];
         TRY(file_join(path, c->start_from, "tokenizer.json"));
