@@ -9,6 +9,7 @@
 enum {
     TRAIN_PER_LIST = 64,
     TRAIN_PER_LIST_MIN = 39,
+    CODE_CENTROIDS = 256, /* of each part of a product code */
     LISTS_MIN = 16,
     SEGMENTS_NEW_MAX = 16,
     ADD_BLOCK_BYTES = 32 << 20,
@@ -79,6 +80,11 @@ static enum status size_sample(struct index_plan *p, int64_t chunks, int dim, ui
                     "limit, or use fewer lists or exact",
                     p->factory, (unsigned long long)(train_bytes(p->sample, p->lists, dim) >> 20),
                     (unsigned long long)(max_ram >> 20));
+    int64_t centroids = p->lists;
+    if (vectors_plan(p->factory, dim).parts > 0 && centroids < CODE_CENTROIDS) centroids = CODE_CENTROIDS;
+    p->quiet_sample = centroids * TRAIN_PER_LIST_MIN;
+    if (p->quiet_sample < p->sample || train_bytes(p->quiet_sample, p->lists, dim) > max_ram)
+        p->quiet_sample = p->sample;
     return STATUS_OK;
 }
 

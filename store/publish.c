@@ -40,10 +40,10 @@ static enum status stop_or_go(const struct build *b) {
 
 /* One row from each of `sample` equal stretches: spread over the whole store, ids rising, the same for a seed. */
 static enum status train(struct build *b, struct vectors *v) {
-    int64_t chunks = b->landmarks.chunks, n = b->plan.sample;
+    int64_t chunks = b->landmarks.chunks, n = b->plan.sample, all = b->plan.quiet_sample;
     size_t dim = (size_t)b->landmarks.dim;
     float *rows;
-    TRY(memory_allocate_aligned((void **)&rows, (size_t)n * dim, sizeof *rows));
+    TRY(memory_allocate_aligned((void **)&rows, (size_t)all * dim, sizeof *rows));
     struct rng rng = rng_make(b->how->seed, SAMPLE_STREAM);
     for (int64_t i = 0; i < n; i++) {
         int64_t low = (int64_t)((__int128)chunks * i / n), high = (int64_t)((__int128)chunks * (i + 1) / n);
@@ -51,7 +51,11 @@ static enum status train(struct build *b, struct vectors *v) {
                            low + (int64_t)rng_below(&rng, (uint64_t)(high - low)), 1);
     }
     progress_step(b->how->progress, "train index", "vectors", 0, n);
-    enum status s = vectors_train(v, rows, n, threads_count(b->how->threads));
+    /* FAISS warns on stderr, which is not a library's to write to, when it thinks the rows few: then they come again.
+     */
+    for (int64_t i = n; i < all; i++)
+        memcpy(rows + (size_t)i * dim, rows + (size_t)(i - n) * dim, dim * sizeof *rows);
+    enum status s = vectors_train(v, rows, all, threads_count(b->how->threads));
     if (s == STATUS_OK) progress_step(b->how->progress, "train index", "vectors", n, n);
     memory_free(rows);
     return s;

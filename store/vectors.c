@@ -45,8 +45,12 @@ static enum status fail_faiss(enum status code, const char *what) {
     if (strstr(text, "bad_alloc")) code = STATUS_NO_MEMORY;
     /* "Error in <function> at <file>:<line>: Error: '<condition>' failed: <reason>": only the reason is for a person.
      */
-    const char *reason = strstr(text, "failed: ");
-    if (reason) text = reason + 8;
+    const char *reason = strstr(text, "failed: "), *place = strstr(text, ".cpp:");
+    const char *behind = place ? strstr(place, ": ") : NULL;
+    if (reason)
+        text = reason + 8;
+    else if (behind)
+        text = behind + 2;
     char line[400];
     snprintf(line, sizeof line, "%s", text);
     for (char *p = line; *p; p++)
