@@ -5,18 +5,26 @@
  * Models: base and drt are the sizes of peers (d 768, 12 layers, 50265 words; drt 6 + 6, encoder of 2, chunk of 63, 8
  * neighbours), seed the shape of seed-25m, or a folder with a config.json. CSV: model, device, type, pool, sequences,
  * positions, ms a step (median, best), tokens/s at the median, GiB of device memory that the step holds, loss of the
- * first and the last step. Tokens are real ids: landmarks are not counted. Time does not depend on what the ids are. */
+ * first and the last step. Tokens are real ids: landmarks are not counted. Time does not depend on what the ids are.
+ * --corpus N: pool corpus over N random chunks; a line says how long encoding them took. */
 #include "base/rng.h"
 #include "tests/bench/op_clock.h"
 #include "tools/args.h"
+#include "train/corpus_pool.h"
 #include "train/step.h"
 
 static struct options {
     const char *device, *type, *model, *pool;
-    int64_t sequences, length, steps, parts, threads;
+    int64_t sequences, length, steps, parts, threads, corpus, candidates;
     bool recompute, gumbel, contrastive, mlm;
-} options = {
-    .device = "cpu", .type = "f32", .model = "drt", .pool = "own", .sequences = 4, .length = 16380, .steps = 10};
+} options = {.device = "cpu",
+             .type = "f32",
+             .model = "drt",
+             .pool = "own",
+             .sequences = 4,
+             .length = 16380,
+             .steps = 10,
+             .candidates = 8};
 
 static const struct arg_option table[] = {
     {.name = "device", .kind = ARG_STRING, .value = &options.device, .placeholder = "cpu|cuda", .help = "where"},
@@ -55,6 +63,20 @@ static const struct arg_option table[] = {
      .help = "then as many steps, op by op",
      .min = 0,
      .max = 1e6},
+    {.name = "corpus",
+     .kind = ARG_INT,
+     .value = &options.corpus,
+     .placeholder = "N",
+     .help = "chunks to retrieve from",
+     .min = 0,
+     .max = 1e8},
+    {.name = "candidates",
+     .kind = ARG_INT,
+     .value = &options.candidates,
+     .placeholder = "N",
+     .help = "of them, a query",
+     .min = 1,
+     .max = 64},
     {.name = "threads",
      .kind = ARG_INT,
      .value = &options.threads,
@@ -122,6 +144,31 @@ static struct batch make_batch(const struct model_config *c, int64_t chunks, uin
     return b;
 }
 
+static struct corpus_pool *make_corpus(struct device *dev, const struct model_config *c, enum dtype type,
+                                       int64_t queries) {
+    int32_t *ids = malloc((size_t)(options.corpus * c->chunk) * sizeof *ids);
+    int32_t(*documents)[2] = malloc((size_t)options.corpus * sizeof *documents);
+    struct corpus_pool *p;
+    struct rng rng = rng_make(9, 2);
+    CHECK(ids && documents);
+    for (int64_t i = 0; i < options.corpus * c->chunk; i++)
+        ids[i] = (int32_t)rng_below(&rng, (uint64_t)c->vocab_size - 8);
+    for (int64_t i = 0; i < options.corpus; i++)
+        documents[i][0] = documents[i][1] = (int32_t)(i / 8);
+    CHECK_OK(corpus_pool_create(&p, dev, c, type, ids, (const int32_t(*)[2])documents, options.corpus, queries,
+                                (int)options.candidates));
+    free(ids), free(documents);
+    return p;
+}
+
+static void refresh(struct device *dev, struct step *s, const struct corpus_pool *p) {
+    double begun = clock_now();
+    step_refresh_corpus(s);
+    CHECK_OK(device_sync(dev));
+    printf("corpus: %lld chunks encoded in %.2f s, %.2f GiB\n", (long long)options.corpus, clock_now() - begun,
+           (double)corpus_pool_bytes(p) / (1 << 30));
+}
+
 static int compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -174,13 +221,15 @@ int main(int argc, char **argv) {
     struct device *dev;
     struct params *params;
     struct step *s;
+    struct corpus_pool *corpus = NULL;
     int operands, code = args_parse(&program, argc, argv, NULL, &operands);
     if (code >= 0) return code;
     struct model_config model = make_model();
     int64_t chunks = model.base_lm ? options.length : options.length / model.chunk;
     if (model.base_lm) options.pool = "none";
+    if (options.corpus) options.pool = "corpus";
     int pool = pool_kind_find(options.pool);
-    CHECK(chunks > 0 && pool >= 0 && pool != POOL_CORPUS);
+    CHECK(chunks > 0 && pool >= 0 && (pool == POOL_CORPUS) == (options.corpus > 0));
     struct step_config config = {
         .sequences = (int)options.sequences,
         .chunks = chunks,
@@ -188,16 +237,20 @@ int main(int argc, char **argv) {
         .type = strcmp(options.type, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32,
         .recompute = options.recompute,
         .pool = (enum pool_kind)pool,
+        .candidates = (int)options.candidates,
         .gumbel = options.gumbel,
         .contrastive = options.contrastive,
         .mlm = options.mlm};
     CHECK_OK(device_open(&dev, options.device, (int)options.threads));
     CHECK_OK(params_init(&params, &model, 1));
-    CHECK_OK(step_create(&s, dev, &model, &config, params, NULL));
+    if (options.corpus) corpus = make_corpus(dev, &model, config.type, options.sequences * chunks);
+    CHECK_OK(step_create(&s, dev, &model, &config, params, corpus));
+    if (corpus) refresh(dev, s, corpus);
     struct batch b = make_batch(&model, chunks, 7);
     measure(dev, s, &b, (enum pool_kind)pool);
     if (options.parts) measure_parts(dev, s, &b, (enum pool_kind)pool);
     step_free(s);
+    corpus_pool_free(corpus);
     params_free(params);
     device_close(dev);
     free((void *)b.ids), free((void *)b.targets), free((void *)b.documents);

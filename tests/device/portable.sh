@@ -3,23 +3,25 @@
 # built here with the static ones, stripped, and gathered in one folder to be taken there. OpenBLAS, 36 MB in every program,
 # travels as one shared library beside them.
 #
-#   tests/device/portable.sh [--build FOLDER] [--out FOLDER] [--jobs N] [PROGRAM...]
+#   tests/device/portable.sh [--build FOLDER] [--out FOLDER] [--pack FILE.tgz] [--jobs N] [PROGRAM...]
 #
+# Each program is some 15 MB, most of it kernels: --pack also writes the folder as one compressed file.
 # There: LD_LIBRARY_PATH=<out>:/usr/local/cuda/lib64 <out>/PROGRAM. The processor must have AVX-512 (x86-64-v4).
 set -eu
 cd "$(dirname "$0")/../.."
-build=build-c-cuda out=build-c-carry jobs=2 programs=()
+build=build-c-cuda out=build-c-carry pack= jobs=2 programs=()
 while [ $# -gt 0 ]; do
     case $1 in
     --build) build=$2; shift ;;
     --out) out=$2; shift ;;
+    --pack) pack=$2; shift ;;
     --jobs) jobs=$2; shift ;;
-    -*) echo "usage: tests/device/portable.sh [--build FOLDER] [--out FOLDER] [--jobs N] [PROGRAM...]" >&2; exit 2 ;;
+    -*) echo "usage: tests/device/portable.sh [--build FOLDER] [--out FOLDER] [--pack FILE.tgz] [--jobs N] [PROGRAM...]" >&2; exit 2 ;;
     *) programs+=("$1") ;;
     esac
     shift
 done
-[ ${#programs[@]} -gt 0 ] || programs=(drt_train)
+[ ${#programs[@]} -gt 0 ] || programs=(drt-train drt-eval drt-generate)
 libraries=/usr/lib/$(${CC:-cc} -dumpmachine)
 static=()
 for pair in LMDB:liblmdb PCRE2:libpcre2-8 UTF8PROC:libutf8proc ZLIB:libz ZSTD:libzstd LZMA:liblzma XXHASH:libxxhash; do
@@ -43,3 +45,4 @@ for program in "${programs[@]}"; do
     LD_LIBRARY_PATH=$out ldd "$out/$program" | grep -vE "linux-vdso|ld-linux|$out/|lib(c|m|dl|pthread|rt|cudart|cublas|cublasLt)\.so" | sed "s#^#$program also needs#" || true
 done
 du -sh "$out" | cut -f 1
+[ -z "$pack" ] || { mkdir -p "$(dirname "$pack")" && tar czf "$pack" -C "$out" . && ls -l "$pack"; }
