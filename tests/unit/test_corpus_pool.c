@@ -102,10 +102,26 @@ static int64_t differing(const struct found *a, const struct found *b) {
     return n;
 }
 
-static void search(struct found *out, struct corpus_pool *p, const struct corpus *t, bool gumbel, uint64_t seed) {
+static void *put(struct device *dev, const void *from, size_t bytes) {
+    void *there;
+    CHECK_OK(device_allocate(dev, &there, bytes));
+    if (from) device_upload(dev, there, from, bytes);
+    return there;
+}
+
+static void search(struct found *out, struct device *dev, struct corpus_pool *p, const struct corpus *t, bool gumbel,
+                   uint64_t seed) {
     memset(out, 77, sizeof *out);
-    corpus_pool_search(p, out->ids[0], out->documents, mat_f32(t->queries, QUERIES, D), (const int32_t(*)[2])t->barred,
+    struct found *found = put(dev, out, sizeof *out);
+    float *queries = put(dev, t->queries, sizeof t->queries);
+    int32_t(*barred)[2] = put(dev, t->barred, sizeof t->barred);
+    corpus_pool_search(p, found->ids[0], found->documents, mat_f32(queries, QUERIES, D), (const int32_t(*)[2])barred,
                        gumbel, seed);
+    device_download(dev, out, found, sizeof *out);
+    CHECK_OK(device_sync(dev));
+    device_release(dev, found);
+    device_release(dev, queries);
+    device_release(dev, barred);
 }
 
 /* The landmarks of all chunks, made in one call. */
@@ -117,12 +133,15 @@ static void landmarks_of(float *out, struct device *dev, const struct model_conf
         memcpy(ids[i], t->ids[i], sizeof t->ids[i]);
         ids[i][CHUNK] = LANDMARK;
     }
+    int32_t *there = put(dev, ids, sizeof(int32_t[CHUNKS][S]));
     CHECK_OK(encoder_train_create(&e, dev, c, w, g, CHUNKS, false));
-    encoder_train_forward(e, ids[0], (struct mat){0}, CHUNKS);
+    encoder_train_forward(e, there, (struct mat){0}, CHUNKS);
     struct mat landmarks = encoder_train_landmarks(e);
-    for (int i = 0; i < CHUNKS; i++)
-        memcpy(out + i * D, mat_row(landmarks, i), D * sizeof *out);
+    CHECK_EQ(landmarks.stride, D);
+    device_download(dev, out, landmarks.data, sizeof(float) * CHUNKS * D);
+    CHECK_OK(device_sync(dev));
     encoder_train_free(e);
+    device_release(dev, there);
     free(ids);
 }
 
@@ -139,29 +158,30 @@ static void searched(struct device *dev) {
     CHECK(corpus_pool_bytes(p) > sizeof *t);
     for (uint64_t seed = 1; seed <= 2; seed++) {
         struct params *params;
-        struct weights gradients;
+        struct weights weights, gradients;
         struct encoder_train *encoder;
         CHECK_OK(params_init(&params, &config, seed));
-        struct weights weights = weights_of_params(params);
+        CHECK_OK(weights_upload(&weights, dev, params, DTYPE_F32));
         CHECK_OK(weights_create(&gradients, dev, params, DTYPE_F32));
         CHECK_OK(encoder_train_create(&encoder, dev, &config, &weights, &gradients, 64, false));
         corpus_pool_refresh(p, encoder);
         landmarks_of(landmarks, dev, &config, &weights, &gradients, t);
         ref_scores(scores, t->queries, landmarks, QUERIES, CHUNKS, D);
-        search(&f[0], p, t, false, 0);
+        search(&f[0], dev, p, t, false, 0);
         check_found(&f[0], t, scores, false);
         CHECK(differing(&f[0], before) > QUERIES);
         *before = f[0];
         for (uint64_t noise = 0; noise < 2; noise++) {
-            search(&f[1 + noise], p, t, true, noise + 5);
+            search(&f[1 + noise], dev, p, t, true, noise + 5);
             check_found(&f[1 + noise], t, scores, true);
             CHECK(differing(&f[0], &f[1 + noise]) > QUERIES);
         }
         CHECK(differing(&f[1], &f[2]) > QUERIES);
-        search(&f[2], p, t, true, 5);
+        search(&f[2], dev, p, t, true, 5);
         CHECK_EQ(differing(&f[1], &f[2]), 0);
         encoder_train_free(encoder);
         weights_release(&gradients, dev);
+        weights_release(&weights, dev);
         params_free(params);
     }
     corpus_pool_free(p);
@@ -188,6 +208,11 @@ int main(int argc, char **argv) {
     CHECK_OK(device_open(&dev, "cpu", 2));
     searched(dev);
     refused(dev);
+    device_close(dev);
+    enum status gpu = device_open(&dev, "cuda", 1);
+    if (gpu == STATUS_UNSUPPORTED) return test_done();
+    CHECK_OK(gpu);
+    searched(dev);
     device_close(dev);
     return test_done();
 }
