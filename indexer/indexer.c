@@ -1,7 +1,7 @@
 /* indexer.c -- see indexer.h.
  *
  * One thread (the caller's) takes documents from the feed in input order, writes their ids into the open shard, fills
- * batches of chunks across documents, encodes them on the device's threads, and appends the landmarks. A batch never
+ * batches of chunks across documents, encodes them on the device, and appends the landmarks. A batch never
  * crosses a shard's end: shards are encoded alike whether or not the build was interrupted before them, so an
  * interrupted build is bit-equal to an undisturbed one. */
 #include "indexer/indexer.h"
@@ -31,9 +31,11 @@ struct build {
     uint64_t free_ram; /* of max_ram, beside the model */
     int64_t shard_chunks;
     bool shard_open;
-    int32_t *ids;          /* [BATCH_CHUNKS, chunk] */
-    float *rows;           /* [BATCH_CHUNKS, dim] */
+    int64_t batch;         /* chunks encoded at once */
+    int32_t *ids;          /* [batch, chunk] */
+    float *rows, *room;    /* [batch, dim], and the device's side of it */
     int64_t pending;       /* chunks in ids that wait for the encoder */
+    int64_t encoding;      /* chunks that the device has in hand: their landmarks come with the next batch */
     struct cursor cursor;  /* behind the last document taken */
     int64_t sealed_chunks; /* unpublished, of this run and of resumed ones */
     int64_t read_before;   /* input bytes at the last document's end, for progress */
@@ -65,17 +67,38 @@ enum status indexer_fingerprint(struct store_fingerprint *out, const struct mode
 
 /* ---- encoding ------------------------------------------------------------------------------------------- */
 
-static enum status flush(struct build *b) {
-    if (b->pending == 0) return STATUS_OK;
+/* Landmarks of the batch that the device has in hand, in rows; *n chunks, 0 when there is none. */
+static enum status fetch(struct build *b, int64_t *n) {
+    struct device *dev = b->config->device;
     double start = now();
-    const struct encoder_output out = {.landmarks = b->rows};
-    encoder_encode(b->config->encoder, &out, b->ids, b->pending);
-    enum status status = device_sync(b->config->device);
+    *n = b->encoding;
+    b->encoding = 0;
+    if (*n == 0) return STATUS_OK;
+    float *there = device_side(dev, b->rows, b->room);
+    device_download(dev, b->rows, there, (size_t)(*n * b->config->model->hidden) * sizeof *there);
+    enum status status = device_sync(dev);
     b->report->encode_seconds += now() - start;
-    if (status != STATUS_OK) return status;
-    int64_t n = b->pending;
-    b->pending = 0;
-    return store_shard_landmarks(b->writer, b->rows, n);
+    return status;
+}
+
+/* Hands the pending chunks to the device, which a GPU works on while the batch before is stored and the next is read;
+ * with `all`, their landmarks are waited for too. */
+static enum status flush(struct build *b, bool all) {
+    struct device *dev = b->config->device;
+    int64_t n;
+    TRY(fetch(b, &n));
+    if (b->pending > 0) {
+        double start = now();
+        const struct encoder_output out = {.landmarks = device_side(dev, b->rows, b->room)};
+        encoder_encode(b->config->encoder, &out, b->ids, b->pending);
+        b->report->encode_seconds += now() - start;
+        b->encoding = b->pending;
+        b->pending = 0;
+    }
+    if (n > 0) TRY(store_shard_landmarks(b->writer, b->rows, n));
+    if (!all && !dev->shares_memory) return STATUS_OK;
+    TRY(fetch(b, &n));
+    return n > 0 ? store_shard_landmarks(b->writer, b->rows, n) : STATUS_OK;
 }
 
 static void report_step(struct build *b, const struct feed_item *item, int64_t chunk, int64_t chunks) {
@@ -95,8 +118,8 @@ static enum status encode_document(struct build *b, const struct feed_item *item
         memcpy(out, d->ids + i * size, (size_t)have * sizeof *out);
         for (int64_t j = have; j < size; j++)
             out[j] = -1;
-        if (++b->pending < BATCH_CHUNKS) continue;
-        TRY(flush(b));
+        if (++b->pending < b->batch) continue;
+        TRY(flush(b, false));
         report_step(b, item, i + 1, chunks);
         if (chunks - i - 1 > STOP_CHUNKS && progress_stop_requested(b->config->progress)) return STATUS_INTERRUPTED;
     }
@@ -111,12 +134,13 @@ static void drop_shard(struct build *b) {
     if (b->shard_open) store_shard_discard(b->writer);
     b->shard_open = false;
     b->pending = 0;
+    b->encoding = 0;
 }
 
 /* `regular`: at a boundary that every run of this build has; else because of a stop request, and then the next run's
  * first shard is shorter by as much, so that later boundaries stay where they were. */
 static enum status seal(struct build *b, bool regular) {
-    TRY(flush(b));
+    TRY(flush(b, true));
     int64_t chunks = store_shard_chunks(b->writer);
     struct cursor cursor = b->cursor;
     cursor.since_boundary = regular ? 0 : cursor.since_boundary + chunks;
@@ -195,7 +219,8 @@ static enum status take_all(struct build *b) {
 static enum status plan_memory(struct build *b) {
     const struct indexer_config *c = b->config;
     uint64_t max_ram = c->max_ram ? c->max_ram : 4096 * MIB;
-    uint64_t weights = (uint64_t)params_elements(c->params) * sizeof(float), encoder = encoder_bytes(c->encoder);
+    uint64_t weights = (uint64_t)params_elements(c->params) * sizeof(float),
+             encoder = c->device->shares_memory ? encoder_bytes(c->encoder) : 0;
     uint64_t held = weights + encoder + OVERHEAD_BYTES;
     if (max_ram < held + WORKING_BYTES)
         return fail(
@@ -285,10 +310,14 @@ static enum status open_input(struct build *b) {
 
 static enum status allocate_batch(struct build *b) {
     void *memory;
-    TRY(memory_allocate(&memory, (size_t)BATCH_CHUNKS * (size_t)b->config->model->chunk, sizeof(int32_t)));
+    b->batch = b->config->device->shares_memory ? BATCH_CHUNKS : encoder_batch(b->config->encoder);
+    size_t floats = (size_t)b->batch * (size_t)b->config->model->hidden;
+    TRY(memory_allocate(&memory, (size_t)b->batch * (size_t)b->config->model->chunk, sizeof(int32_t)));
     b->ids = memory;
-    TRY(memory_allocate_aligned(&memory, (size_t)BATCH_CHUNKS * (size_t)b->config->model->hidden, sizeof(float)));
+    TRY(memory_allocate_aligned(&memory, floats, sizeof(float)));
     b->rows = memory;
+    TRY(device_room(b->config->device, &memory, floats * sizeof(float)));
+    b->room = memory;
     return STATUS_OK;
 }
 
@@ -336,6 +365,7 @@ out:
     reader_close(b.reader);
     store_writer_close(b.writer); /* before reading: LMDB wants one environment a process */
     if (s == STATUS_OK) s = published_chunks(&published, &report->generation, config->store);
+    device_release(config->device, b.room);
     memory_free(b.rows);
     memory_free(b.ids);
     report->seconds = now() - start;
