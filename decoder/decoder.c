@@ -216,14 +216,10 @@ static enum status append(struct decoder_state *s, const struct decoder_pass *p,
     return STATUS_OK;
 }
 
-static enum status retrieve(struct decoder_state *s, struct neighbours *found, int group, struct mat x,
-                            const struct decoder_pass *p) {
+enum status decoder_retrieve(struct decoder_state *s, struct neighbours *found, int group, struct mat landmarks,
+                             const struct decoder_pass *p) {
     struct decoder *d = s->decoder;
     double start = decoder_clock();
-    /* A view of the landmark rows alone: one in each chunk's last place. */
-    struct mat landmarks = mat_rows(x, d->positions - 1 - p->in_chunk, 1);
-    landmarks.rows = p->completed;
-    landmarks.stride = x.stride * d->positions;
     struct mat query = mat_rows(d->scratch.query, 0, p->completed);
     struct mat norm = d->config.retrieval_proj ? mat_rows(d->scratch.query_norm, 0, p->completed) : query;
     d->dev->ops->norm->forward(d->dev, norm, decoder_no_rstd(norm.rows), landmarks, d->weights.query_norm[group],
@@ -240,10 +236,21 @@ static enum status retrieve(struct decoder_state *s, struct neighbours *found, i
     return STATUS_OK;
 }
 
+/* A view of the landmark rows alone: one in each chunk's last place. */
+static struct mat landmark_rows(const struct decoder *d, struct mat x, const struct decoder_pass *p) {
+    struct mat rows = mat_rows(x, d->positions - 1 - p->in_chunk, 1);
+    rows.rows = p->completed;
+    rows.stride = x.stride * d->positions;
+    return rows;
+}
+
 static enum status run_pass(struct decoder_state *s, const struct decoder_output *out, const struct decoder_pass *p,
                             const int32_t *ids, int64_t offset, int64_t total) {
     struct decoder *d = s->decoder;
     struct mat x = mat_rows(d->scratch.x, d->positions, p->positions);
+    bool done;
+    TRY(decoder_step(&done, s, out, p, ids));
+    if (done) return STATUS_OK;
     double start = decoder_clock();
     embed(s, x, p, ids);
     lower_layers(s, x, p);
@@ -255,7 +262,7 @@ static enum status run_pass(struct decoder_state *s, const struct decoder_output
         struct neighbours found = {0};
         struct decoder_fusion fusion = {0};
         if (s->retriever) {
-            if (p->completed > 0) TRY(retrieve(s, &found, g, x, p));
+            if (p->completed > 0) TRY(decoder_retrieve(s, &found, g, landmark_rows(d, x, p), p));
             TRY(decoder_blocks_lay(&fusion, s, g, p, &found));
         }
         upper_layers(s, g, layer, x, p, &fusion);

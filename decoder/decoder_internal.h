@@ -9,6 +9,7 @@
 #include "decoder/decoder.h"
 #include "kernels/block.h"
 #include "kernels/ops.h"
+#include "kernels/token_step.h"
 #include <time.h>
 
 struct decoder_weights {
@@ -66,6 +67,8 @@ struct decoder_state {
     struct mat chunk_rows;                                /* its lower outputs; data NULL unless the encoder reads them */
     struct decoder_force force[MODEL_GROUPS_MAX];
     struct decoder_blocks blocks[MODEL_GROUPS_MAX];
+    struct token_step *step;                              /* the short way of a single id; NULL: there is none */
+    struct mat inputs;                                    /* [groups, d] of its layers */
     float *seen;                                          /* rows fetched for the watch; NULL where they can be looked at in place */
 };
 
@@ -92,9 +95,18 @@ enum status decoder_blocks_lay(struct decoder_fusion *out, struct decoder_state 
                                const struct neighbours *found);
 void decoder_blocks_free(struct decoder_blocks *b, struct device *dev);
 
+/* The queries of the landmarks, and what they find. */
+enum status decoder_retrieve(struct decoder_state *s, struct neighbours *found, int group, struct mat landmarks,
+                             const struct decoder_pass *p);
+
 /* Logits and losses of the pass whose ids lie at `offset` of the call's `total`. */
 void decoder_head(struct decoder_state *s, const struct decoder_output *out, const struct decoder_pass *p, struct mat x,
                   int64_t offset, int64_t total);
+
+/* decoder_step.c: one id, in one kernel (two at a chunk's end) where the device has it. *done false: take the ordinary way. */
+enum status decoder_step_create(struct decoder_state *s);
+enum status decoder_step(bool *done, struct decoder_state *s, const struct decoder_output *out, const struct decoder_pass *p,
+                         const int32_t *ids);
 
 /* Shows rows (dense) to the watch, when there is one. */
 void decoder_watch_rows(struct decoder_state *s, const char *what, int group, int64_t first, struct mat rows);

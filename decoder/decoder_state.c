@@ -30,6 +30,7 @@ static enum status create_parts(struct decoder_state *s) {
     const struct decoder *d = s->decoder;
     void *memory;
     TRY(create_rings(s));
+    TRY(decoder_step_create(s));
     if (!d->dev->shares_memory) {
         TRY(memory_allocate(&memory, (size_t)(d->max_positions * d->config.hidden), sizeof *s->seen));
         s->seen = memory;
@@ -61,6 +62,8 @@ enum status decoder_state_create(struct decoder_state **out, struct decoder *d, 
 void decoder_state_free(struct decoder_state *s) {
     if (!s) return;
     struct device *dev = s->decoder->dev;
+    token_step_free(s->step);
+    device_release(dev, s->inputs.data);
     for (int i = 0; s->rings && i < model_config_layers(&s->decoder->config); i++)
         device_release(dev, s->rings[i].both.data);
     memory_free(s->rings);

@@ -1,0 +1,103 @@
+/* decoder_step.c -- decoding id by id: all layers of a position in one kernel (kernels/token_step.h), where there is
+ * one.
+ *
+ * What a landmark finds serves the next chunk alone, so the chunk's last id and its landmark run first, each as a
+ * position of its own, and retrieval follows. Losses, longer calls and lookers-on take the ordinary way through the
+ * ops. */
+#include "base/memory.h"
+#include "decoder/decoder_internal.h"
+#include <string.h>
+
+static void layers_of(struct token_step_layer *out, const struct decoder_state *s) {
+    const struct decoder *d = s->decoder;
+    int n = d->config.lower_layers, base_layers = d->config.base_lm ? model_config_layers(&d->config) : n;
+    for (int i = 0; i < base_layers; i++)
+        out[i].group = -1;
+    for (int g = 0; g < d->config.groups; g++)
+        for (int i = 0; i < d->config.group_layers[g]; i++)
+            out[n++].group = g;
+    for (int i = 0; i < model_config_layers(&d->config); i++) {
+        out[i].weights = &d->weights.layers[i];
+        out[i].ring = s->rings[i].both;
+    }
+}
+
+enum status decoder_step_create(struct decoder_state *s) {
+    const struct decoder *d = s->decoder;
+    struct token_step_layer *layers;
+    int n = model_config_layers(&d->config);
+    TRY(memory_allocate((void **)&layers, (size_t)n, sizeof *layers));
+    layers_of(layers, s);
+    const struct token_step_config config = {.layers = layers,
+                                             .n_layers = n,
+                                             .embed = d->weights.embed,
+                                             .final_norm = d->weights.final_norm,
+                                             .heads = d->config.heads,
+                                             .window = d->config.window,
+                                             .eps = d->config.rms_eps};
+    enum status status = token_step_create(&s->step, d->dev, &config);
+    memory_free(layers);
+    if (status == STATUS_OK && s->step && d->config.groups > 0)
+        status = decoder_create_mat(s->decoder, &s->inputs, d->type, d->config.groups, d->config.hidden);
+    return status;
+}
+
+static bool serves(const struct decoder_state *s, const struct decoder_output *out, const struct decoder_pass *p) {
+    if (!s->step || p->n != 1 || out->nll || s->watch.rows) return false;
+    for (int g = 0; g < s->decoder->config.groups; g++)
+        if (s->force[g].k > TOKEN_STEP_SLOTS_MAX) return false;
+    return true;
+}
+
+/* The decoder variant's encoder reads every row's lower output. */
+static void keep_hidden(struct decoder_state *s, int64_t row) {
+    if (s->retriever && s->chunk_rows.data)
+        device_copy_rows(s->decoder->dev, mat_rows(s->chunk_rows, row, 1), mat_rows(s->inputs, 0, 1));
+}
+
+/* The landmark's own position, and what it retrieves for the chunk to come. */
+static enum status end_chunk(struct decoder_state *s, const struct decoder_pass *p,
+                             const struct token_step_fusion *fusions) {
+    struct decoder *d = s->decoder;
+    double start = decoder_clock();
+    token_step_run(s->step, NULL, s->inputs.data, d->config.landmark_id, p->first + 1, fusions);
+    s->times.layers += decoder_clock() - start;
+    if (!s->retriever) return STATUS_OK;
+    keep_hidden(s, d->config.chunk);
+    start = decoder_clock();
+    TRY(s->retriever->append(s->retriever, p->first_chunk, s->chunk_ids, s->chunk_rows, 1));
+    s->times.retrieve += decoder_clock() - start;
+    for (int g = 0; g < d->config.groups; g++) {
+        struct neighbours found;
+        TRY(decoder_retrieve(s, &found, g, mat_rows(s->inputs, g, 1), p));
+        TRY(decoder_force_keep(s, g, &found));
+    }
+    return STATUS_OK;
+}
+
+enum status decoder_step(bool *done, struct decoder_state *s, const struct decoder_output *out,
+                         const struct decoder_pass *p, const int32_t *ids) {
+    struct decoder *d = s->decoder;
+    *done = serves(s, out, p);
+    if (!*done) return STATUS_OK;
+    double start = decoder_clock();
+    struct token_step_fusion fusions[MODEL_GROUPS_MAX] = {0};
+    const struct neighbours none = {0};
+    for (int g = 0; s->retriever && g < d->config.groups; g++) {
+        struct decoder_fusion f;
+        TRY(decoder_blocks_lay(&f, s, g, p, &none));
+        fusions[g] = (struct token_step_fusion){.pool = f.pool, .blocks = f.blocks};
+    }
+    int32_t pad = d->config.base_lm ? 0 : d->config.pad_id;
+    float *logits = out->logits ? device_side(d->dev, out->logits, d->scratch.logits_room) : NULL;
+    token_step_run(s->step, logits, s->inputs.data, ids[0] < 0 ? pad : ids[0], p->first, fusions);
+    if (s->retriever) s->chunk_ids[p->in_chunk] = ids[0];
+    keep_hidden(s, p->in_chunk);
+    s->times.layers += decoder_clock() - start;
+    if (p->completed > 0) TRY(end_chunk(s, p, fusions));
+    start = decoder_clock();
+    if (logits) device_download(d->dev, out->logits, logits, (size_t)d->config.vocab_size * sizeof *logits);
+    s->times.head += decoder_clock() - start;
+    s->tokens += p->n;
+    return STATUS_OK;
+}

@@ -1,0 +1,233 @@
+/* token_step.cuh -- the parts of the token step's kernel: the barrier of all blocks, products of a vector, attention of
+ * one row.
+ *
+ * All blocks (one on each multiprocessor) work on one phase after the other; between phases lies a barrier in device
+ * memory, about a microsecond. Its wait is filled: weights and old keys do not depend on the phase before, so their
+ * loads are sent before the wait and land in registers during it. What another block wrote is read past the first
+ * cache (__ldcg), which does not see it.
+ *
+ * The code of a phase runs once a layer, so its size counts: unrolled to 270 KB it took 6 us a phase, most of it
+ * waiting for instructions (H200). Hence one product and one attention, told by a switch what to do around them. */
+#pragma once
+#include "kernels/attend_cuda.cuh"
+
+enum { STEP_WARPS = 16, STEP_THREADS = 32 * STEP_WARPS, STEP_PIECES = 4 };
+
+struct step_barrier {
+    unsigned *count, target;
+
+    __device__ void arrive() {
+        __syncthreads();
+        target += gridDim.x;
+        if (threadIdx.x == 0) {
+            asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count) : "memory");
+        }
+    }
+    __device__ void wait() {
+        if (threadIdx.x == 0) {
+            unsigned seen;
+            do
+                asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(count) : "memory");
+            while ((int)(seen - target) < 0);
+        }
+        __syncthreads();
+    }
+};
+
+/* Not moved behind a barrier by the compiler. */
+static __device__ __forceinline__ uint4 step_fetch(const bf16 *p) {
+    uint4 x;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "l"(p));
+    return x;
+}
+static __device__ __forceinline__ uint4 step_fetch_fresh(const bf16 *p) {
+    uint4 x;
+    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "l"(p)
+                 : "memory");
+    return x;
+}
+
+static __device__ __forceinline__ float step_low(unsigned pair) {
+    return __uint_as_float(pair << 16);
+}
+static __device__ __forceinline__ float step_high(unsigned pair) {
+    return __uint_as_float(pair & 0xffff0000u);
+}
+static __device__ __forceinline__ float step_dot(const uint4 &w, const float4 &a, const float4 &b) {
+    float even = step_low(w.x) * a.x + step_low(w.y) * a.z + step_low(w.z) * b.x + step_low(w.w) * b.z;
+    float odd = step_high(w.x) * a.y + step_high(w.y) * a.w + step_high(w.z) * b.y + step_high(w.w) * b.w;
+    return even + odd;
+}
+
+/* The vector of a product, in shared memory: eighths of it split in two planes, so that lanes side by side meet
+ * different banks. */
+struct step_vector {
+    float4 *plane[2];
+    __device__ void set(int i, float x) { ((float *)plane[i / 4 % 2])[i / 8 * 4 + i % 4] = x; }
+};
+
+/* Rows of w [*, in] times the vector. Row r of the whole is a unit, with `pair` the rows u and second + u are; unit u
+ * belongs to block u % blocks, there to warp u / blocks % warps. A row is read in segments of STEP_PIECES pieces of 16
+ * bytes a lane; two segments are always on their way. */
+struct step_product {
+    const bf16 *w;
+    int in, segments, units, second;
+    bool pair;
+    uint4 ahead[2][STEP_PIECES];
+    struct place {
+        int unit, half, segment;
+    } load, use;
+
+    __device__ __forceinline__ void next(place &at) const {
+        if (++at.segment < segments) return;
+        at.segment = 0;
+        if (pair && at.half == 0) {
+            at.half = 1;
+            return;
+        }
+        at.half = 0;
+        at.unit += gridDim.x * STEP_WARPS;
+    }
+    __device__ __forceinline__ void fetch(uint4 (&to)[STEP_PIECES]) {
+        int column = (load.segment * STEP_PIECES * 32 + (int)(threadIdx.x % 32)) * 8;
+        const bf16 *from = w + (int64_t)(load.unit + load.half * second) * in + column;
+#pragma unroll
+        for (int i = 0; i < STEP_PIECES; i++) {
+            to[i] = make_uint4(0, 0, 0, 0);
+            if (load.unit < units && column + i * 256 < in) to[i] = step_fetch(from + i * 256);
+        }
+        next(load);
+    }
+    __device__ __forceinline__ void begin(const bf16 *weights, int columns, int rows, int second_row) {
+        w = weights, in = columns, units = rows, second = second_row, pair = second_row != 0;
+        segments = (columns + 256 * STEP_PIECES - 1) / (256 * STEP_PIECES);
+        load = {(int)(blockIdx.x + gridDim.x * (threadIdx.x / 32)), 0, 0};
+        use = load;
+        fetch(ahead[0]);
+        fetch(ahead[1]);
+    }
+    /* finish(unit, half, sum) in every lane, when a row is complete. */
+    template <typename F>
+    __device__ __forceinline__ void consume(const uint4 (&from)[STEP_PIECES], const step_vector &v, float &sum, F &finish) {
+        int eighth = use.segment * STEP_PIECES * 32 + threadIdx.x % 32;
+#pragma unroll
+        for (int i = 0; i < STEP_PIECES; i++)
+            if ((eighth + i * 32) * 8 < in) sum += step_dot(from[i], v.plane[0][eighth + i * 32], v.plane[1][eighth + i * 32]);
+        if (use.segment == segments - 1) {
+            finish(use.unit, use.half, warp_sum(sum));
+            sum = 0.0f;
+        }
+        next(use);
+    }
+    template <typename F> __device__ __forceinline__ void run(const step_vector &v, F finish) {
+        float sum = 0.0f;
+#pragma unroll 1
+        while (use.unit < units) {
+            consume(ahead[0], v, sum, finish);
+            fetch(ahead[0]);
+            if (use.unit >= units) break;
+            consume(ahead[1], v, sum, finish);
+            fetch(ahead[1]);
+        }
+    }
+};
+
+/* Keys that one block attends to with one row of one head: DIM / 8 lanes a key. Row of key i: first + i, around the
+ * ring. */
+struct step_keys {
+    const bf16 *keys, *values;
+    int stride, first, ring;
+    int count, fresh; /* key `fresh` was written in this step (-1: none) */
+    float slope, distance; /* bias of key i: -slope * (distance - i) */
+    __device__ int64_t at(int i) const {
+        int row = first + i;
+        return (int64_t)(row >= ring ? row - ring : row) * stride;
+    }
+};
+
+template <int DIM> struct step_attention {
+    static constexpr int SHARE = DIM / 8, EACH = 32 / SHARE, PASS = STEP_WARPS * EACH, WIDTH = DIM + 2;
+    uint4 key, value;
+
+    static __device__ int mine(int pass) { return pass * PASS + threadIdx.x / 32 * EACH + threadIdx.x % 32 / SHARE; }
+
+    __device__ void begin(const step_keys &s) {
+        int i = mine(0), column = threadIdx.x % SHARE * 8;
+        key = value = make_uint4(0, 0, 0, 0);
+        if (i < s.count && i != s.fresh) {
+            key = step_fetch_fresh(s.keys + s.at(i) + column);
+            value = step_fetch_fresh(s.values + s.at(i) + column);
+        }
+    }
+    /* out [WIDTH]: the weighted values not yet divided, the highest score, the sum. `shared` [STEP_WARPS * WIDTH]. */
+    __device__ void run(float *out, const step_keys &s, const float *query, float *shared) {
+        int lane = threadIdx.x % 32, warp = threadIdx.x / 32, column = lane % SHARE * 8;
+        float4 a = __ldcg((const float4 *)(query + column)), b = __ldcg((const float4 *)(query + column + 4));
+        float top = -INFINITY, sum = 0.0f, total[8] = {};
+        const float scale = rsqrtf((float)DIM);
+#pragma unroll 1
+        for (int pass = 0; pass * PASS < s.count; pass++) {
+            int i = mine(pass);
+            if (i < s.count && (pass > 0 || i == s.fresh)) {
+                key = step_fetch_fresh(s.keys + s.at(i) + column);
+                value = step_fetch_fresh(s.values + s.at(i) + column);
+            }
+            float score = step_dot(key, a, b);
+#pragma unroll
+            for (int offset = 1; offset < SHARE; offset *= 2)
+                score += __shfl_xor_sync(~0u, score, offset);
+            score = i < s.count ? score * scale - s.slope * (s.distance - (float)i) : -INFINITY;
+            float higher = fmaxf(top, score);
+            float shrink = top == -INFINITY ? 0.0f : __expf(top - higher), p = i < s.count ? __expf(score - higher) : 0.0f;
+            sum = sum * shrink + p;
+            top = higher;
+            const unsigned pair[4] = {value.x, value.y, value.z, value.w};
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                total[2 * c] = total[2 * c] * shrink + p * step_low(pair[c]);
+                total[2 * c + 1] = total[2 * c + 1] * shrink + p * step_high(pair[c]);
+            }
+        }
+        float highest = top;
+#pragma unroll
+        for (int offset = SHARE; offset < 32; offset *= 2)
+            highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, offset));
+        float factor = top == -INFINITY ? 0.0f : __expf(top - highest);
+        sum *= factor;
+#pragma unroll
+        for (int c = 0; c < 8; c++)
+            total[c] *= factor;
+#pragma unroll
+        for (int offset = SHARE; offset < 32; offset *= 2) {
+            sum += __shfl_xor_sync(~0u, sum, offset);
+#pragma unroll
+            for (int c = 0; c < 8; c++)
+                total[c] += __shfl_xor_sync(~0u, total[c], offset);
+        }
+        float *row = shared + warp * WIDTH;
+        if (lane < SHARE)
+#pragma unroll
+            for (int c = 0; c < 8; c++)
+                row[column + c] = total[c];
+        if (lane == 0) row[DIM] = highest, row[DIM + 1] = sum;
+        __syncthreads();
+        if (threadIdx.x < DIM) {
+            float most = -INFINITY, all = 0.0f, result = 0.0f;
+#pragma unroll
+            for (int w = 0; w < STEP_WARPS; w++)
+                most = fmaxf(most, shared[w * WIDTH + DIM]);
+#pragma unroll
+            for (int w = 0; w < STEP_WARPS; w++) {
+                float m = shared[w * WIDTH + DIM], f = m == -INFINITY ? 0.0f : __expf(m - most);
+                all += f * shared[w * WIDTH + DIM + 1];
+                result += f * shared[w * WIDTH + threadIdx.x];
+            }
+            out[threadIdx.x] = result;
+            if (threadIdx.x == 0) out[DIM] = most, out[DIM + 1] = all;
+        }
+    }
+};

@@ -1,0 +1,29 @@
+/* token_step.h -- one position of one text through all layers and the head in a single kernel: decoding on a GPU.
+ *
+ * With one row every product is bound by reading its weights, and a launch for each op costs more than the work. What
+ * it computes is what the ops compute one by one (model.md §2, §5), with activations kept in float32 between them; same
+ * bits each time. A landmark is a position like any other; retrieval and losses stay with the ops. */
+#pragma once
+#include "kernels/block.h"
+#include "kernels/gca.h"
+
+struct token_step;
+
+struct token_step_layer { const struct block_weights *weights; struct mat ring; int group; };   /* ring [n, 2d]; group -1: no GCA */
+struct token_step_config {
+    const struct token_step_layer *layers; int n_layers;
+    struct mat embed, final_norm;
+    int heads, window;
+    float eps;
+};
+/* *out is NULL where this device, type or shape has no such kernel. Everything is borrowed until token_step_free. */
+enum status token_step_create(struct token_step **out, struct device *dev, const struct token_step_config *config);
+void token_step_free(struct token_step *t);               /* NULL is fine */
+
+enum { TOKEN_STEP_SLOTS_MAX = 64 };
+/* blocks.blocks 0: the group reads nothing; else one block with k <= TOKEN_STEP_SLOTS_MAX. */
+struct token_step_fusion { struct gca_pool pool; struct gca_blocks blocks; };
+/* Id `id` at `position`, whose window lies in the rings. logits [V] float32; inputs [groups, d]: what the first layer of
+ * each group read, in the weights' type (both memory of the device, NULL: not wanted). */
+void token_step_run(struct token_step *t, float *logits, void *inputs, int32_t id, int64_t position,
+                    const struct token_step_fusion *fusions);
