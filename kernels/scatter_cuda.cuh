@@ -1,15 +1,16 @@
 /* scatter_cuda.cuh -- table[key[i]] += coefficient[i] * source[i / share], without atomics: the places are sorted by
  * key (CUB's radix sort, stable), and a block sums all places of one key in a fixed order.
  *
- * Bound by memory: source is read once, rows of the table that have a key are read and written once. A block per
- * place; those whose place is not the first of its key leave at once. A key with many places (the landmark id, the
- * comma) is shared by the block's eight warps. */
+ * Bound by memory: source is read once, rows of the table that have a key are read and written once. Most keys have a
+ * few places: a warp a place, those whose place is not the first of its key leave at once. A key with many (the landmark
+ * id, the comma) is shared by the eight warps of a block for each piece of the row; more than SCATTER_FEW places can
+ * begin but once among SCATTER_FEW neighbours, so that such a block looks at as many. */
 #pragma once
 #include "kernels/cuda.cuh"
 #include <cub/device/device_radix_sort.cuh>
 #include <limits.h>
 
-enum { SCATTER_WARPS = 8, SCATTER_THREADS = 32 * SCATTER_WARPS, SCATTER_COLUMNS = 256 };
+enum { SCATTER_WARPS = 8, SCATTER_THREADS = 32 * SCATTER_WARPS, SCATTER_COLUMNS = 256, SCATTER_FEW = 32 };
 
 struct scatter_plan { /* in the scratch */
     uint32_t *key, *key_sorted;
@@ -56,42 +57,92 @@ static __device__ void scatter_row(float *sum, const T *row, float coefficient, 
     }
 }
 
-template <typename T>
-static __global__ void __launch_bounds__(SCATTER_THREADS)
-    scatter_sum(rows<float> table, rows<const T> source, const uint32_t *key, const int32_t *place,
-                const float *coefficient, float scale, int share, int64_t n, uint32_t keys, int64_t d, bool vectors) {
-    __shared__ float part[SCATTER_WARPS][SCATTER_COLUMNS];
-    int64_t first = blockIdx.x, end = first + 1;
-    uint32_t mine = key[first];
-    if (mine >= keys || (first > 0 && key[first - 1] == mine)) return;
-    for (int64_t far = n; end < far;) { /* the first place behind of another key */
-        int64_t middle = (end + far) / 2;
-        if (key[middle] == mine) end = middle + 1;
-        else far = middle;
-    }
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int64_t each = (end - first + SCATTER_WARPS - 1) / SCATTER_WARPS;
-    int64_t from = first + warp * each, to = from + each < end ? from + each : end;
-    for (int64_t base = 0; base < d; base += SCATTER_COLUMNS) {
-        float sum[8] = {};
-#pragma unroll 4
-        for (int64_t i = from; i < to; i++) {
-            int32_t at = place[i];
-            scatter_row(sum, source[at / share], coefficient ? coefficient[at] * scale : scale, base + lane * 8, d, vectors);
-        }
-        __syncthreads();
+struct scatter_task {
+    rows<float> table;
+    const uint32_t *key; /* sorted, as place */
+    const int32_t *place;
+    const float *coefficient;
+    float scale;
+    int share;
+    uint32_t keys;
+    int64_t n, d;
+    bool vectors, table_vectors;
+};
+
+/* table[row][column ..] += sum: a lane's eight columns. */
+static __device__ void scatter_add(const scatter_task &t, uint32_t row, const float *sum, int64_t column) {
+    float *to = t.table[row] + column;
+    if (t.table_vectors) {
+        vec8 x = load8(to);
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            part[warp][lane * 8 + i] = sum[i];
-        __syncthreads();
-        int64_t column = base + threadIdx.x;
-        if (column >= d) continue;
-        float all = 0.0f;
+            x.v[i] += sum[i];
+        store8(to, x);
+    } else {
 #pragma unroll
-        for (int w = 0; w < SCATTER_WARPS; w++)
-            all += part[w][threadIdx.x];
-        table[mine][column] += all;
+        for (int i = 0; i < 8; i++)
+            if (column + i < t.d) to[i] += sum[i];
     }
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(SCATTER_THREADS) scatter_few(scatter_task t, rows<const T> source) {
+    int64_t first = (int64_t)blockIdx.x * SCATTER_WARPS + threadIdx.x / 32;
+    int lane = threadIdx.x % 32;
+    if (first >= t.n) return;
+    uint32_t mine = t.key[first];
+    if (mine >= t.keys || (first > 0 && t.key[first - 1] == mine)) return;
+    unsigned others = __ballot_sync(~0u, first + 1 + lane < t.n && t.key[first + 1 + lane] != mine);
+    int64_t left = t.n - first;
+    int count = others ? __ffs(others) : left <= SCATTER_FEW ? (int)left : SCATTER_FEW + 1;
+    if (count > SCATTER_FEW) return; /* scatter_many's */
+    for (int64_t column = lane * 8; column < t.d; column += SCATTER_COLUMNS) {
+        float sum[8] = {};
+#pragma unroll 4
+        for (int i = 0; i < count; i++) {
+            int32_t at = t.place[first + i];
+            scatter_row(sum, source[at / t.share], t.coefficient ? t.coefficient[at] * t.scale : t.scale, column, t.d, t.vectors);
+        }
+        scatter_add(t, mine, sum, column);
+    }
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(SCATTER_THREADS) scatter_many(scatter_task t, rows<const T> source) {
+    __shared__ float part[SCATTER_WARPS][SCATTER_COLUMNS];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int64_t look = (int64_t)blockIdx.x * SCATTER_FEW + lane;
+    bool begins = look + SCATTER_FEW < t.n && t.key[look] < t.keys && t.key[look + SCATTER_FEW] == t.key[look] &&
+                  (look == 0 || t.key[look - 1] != t.key[look]);
+    unsigned found = __ballot_sync(~0u, begins);
+    if (!found) return;
+    int64_t first = (int64_t)blockIdx.x * SCATTER_FEW + __ffs(found) - 1, end = first + SCATTER_FEW + 1;
+    uint32_t mine = t.key[first];
+    for (int64_t far = t.n; end < far;) { /* the first place behind of another key */
+        int64_t middle = (end + far) / 2;
+        if (t.key[middle] == mine) end = middle + 1;
+        else far = middle;
+    }
+    int64_t each = (end - first + SCATTER_WARPS - 1) / SCATTER_WARPS, base = (int64_t)blockIdx.y * SCATTER_COLUMNS;
+    int64_t from = first + warp * each, to = from + each < end ? from + each : end;
+    float sum[8] = {};
+#pragma unroll 8
+    for (int64_t i = from; i < to; i++) {
+        int32_t at = t.place[i];
+        scatter_row(sum, source[at / t.share], t.coefficient ? t.coefficient[at] * t.scale : t.scale, base + lane * 8, t.d,
+                    t.vectors);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        part[warp][lane * 8 + i] = sum[i];
+    __syncthreads();
+    int64_t column = base + threadIdx.x;
+    if (column >= t.d) return;
+    float all = 0.0f;
+#pragma unroll
+    for (int w = 0; w < SCATTER_WARPS; w++)
+        all += part[w][threadIdx.x];
+    t.table[mine][column] += all;
 }
 
 /* From plan.key and plan.place. */
@@ -109,7 +160,10 @@ static void scatter_run(struct device *dev, const char *op, scatter_plan plan, s
                         const float *coefficient, float scale, int share) {
     assert(table.type == DTYPE_F32 && table.cols == source.cols);
     scatter_sort(dev, op, plan);
-    launch(dev, op, scatter_sum<T>, (unsigned)plan.n, SCATTER_THREADS, 0, rows_of<float>(table),
-           rows<const T>{(const T *)source.data, source.stride}, plan.key_sorted, plan.place_sorted, coefficient, scale, share,
-           plan.n, (uint32_t)table.rows, source.cols, vectors_fit(source));
+    scatter_task t = {rows_of<float>(table), plan.key_sorted, plan.place_sorted, coefficient, scale, share,
+                      (uint32_t)table.rows, plan.n, source.cols, vectors_fit(source), vectors_fit(table)};
+    rows<const T> from = {(const T *)source.data, source.stride};
+    dim3 pieces((unsigned)blocks_for(plan.n, SCATTER_FEW), (unsigned)blocks_for(source.cols, SCATTER_COLUMNS));
+    launch(dev, op, scatter_few<T>, (unsigned)blocks_for(plan.n, SCATTER_WARPS), SCATTER_THREADS, 0, t, from);
+    launch(dev, op, scatter_many<T>, pieces, SCATTER_THREADS, 0, t, from);
 }

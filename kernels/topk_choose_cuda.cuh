@@ -4,7 +4,8 @@
  * Many landmarks (the corpus) go in tiles of columns; a query's list then waits in the scratch from tile to tile. More
  * places than a list holds are found in rounds, each below the last of the round before; the products are made again,
  * which is what k > 32 costs. Bound by arithmetic, 2 n E d a round, and by the tile's way through the cache; the noise,
- * two logarithms a pair, hides behind neither for E of a few thousand (H100: see tests/device/bench_ops.cu). */
+ * two logarithms a pair, comes on top. Measured (H100 80GB, 2026-11-21, bf16, d 768): 1040 queries among 1040 landmarks
+ * 0.06 ms; 520 among 500,000, 32 places, 2.2 ms, four times the product's own time: the tiles are small for it. */
 #pragma once
 #include "kernels/topk_list_cuda.cuh"
 extern "C" {

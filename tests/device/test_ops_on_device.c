@@ -290,6 +290,8 @@ static void embed(void) {
         case_embed(1, 8, 8, x_type, table_type, 0);
         case_embed(3000, 1000, 96, x_type, table_type, 0);
         case_embed(777, 50, 300, x_type, table_type, 1);
+        case_embed(2500, 9, 520, x_type, table_type, 0);  /* ids of many rows each */
+        case_embed(2600, 70, 264, x_type, table_type, 0); /* some of 32 rows, some of more */
         case_embed(5000, 65536, 33, x_type, table_type, 0);
     }
 }
