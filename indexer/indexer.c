@@ -314,7 +314,7 @@ static enum status allocate_batch(struct build *b) {
     size_t floats = (size_t)b->batch * (size_t)b->config->model->hidden;
     TRY(memory_allocate(&memory, (size_t)b->batch * (size_t)b->config->model->chunk, sizeof(int32_t)));
     b->ids = memory;
-    TRY(memory_allocate_aligned(&memory, floats, sizeof(float)));
+    TRY(device_allocate_host(b->config->device, &memory, floats * sizeof(float)));
     b->rows = memory;
     TRY(device_room(b->config->device, &memory, floats * sizeof(float)));
     b->room = memory;
@@ -366,7 +366,7 @@ out:
     store_writer_close(b.writer); /* before reading: LMDB wants one environment a process */
     if (s == STATUS_OK) s = published_chunks(&published, &report->generation, config->store);
     device_release(config->device, b.room);
-    memory_free(b.rows);
+    device_release_host(config->device, b.rows);
     memory_free(b.ids);
     report->seconds = now() - start;
     return s;

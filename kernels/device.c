@@ -56,6 +56,14 @@ void device_release(struct device *dev, void *memory) {
     if (memory) dev->runtime->release(dev, memory);
 }
 
+enum status device_allocate_host(struct device *dev, void **out, size_t bytes) {
+    return dev->runtime->allocate_host(dev, out, bytes);
+}
+
+void device_release_host(struct device *dev, void *memory) {
+    if (memory) dev->runtime->release_host(dev, memory);
+}
+
 enum status device_room(struct device *dev, void **out, size_t bytes) {
     *out = NULL;
     return dev->shares_memory ? STATUS_OK : device_allocate(dev, out, bytes);

@@ -130,6 +130,18 @@ static void cuda_release(struct device *dev, void *memory) {
     keep_error(dev, "release", cudaFree(memory)); /* waits for kernels that may still use it */
 }
 
+static enum status cuda_allocate_host(struct device *dev, void **out, size_t bytes) {
+    (void)dev;
+    cudaError_t error = cudaMallocHost(out, bytes ? bytes : 1);
+    if (error == cudaSuccess) return STATUS_OK;
+    (void)cudaGetLastError();
+    return fail(STATUS_NO_MEMORY, "GPU: %zu bytes of pinned memory: %s", bytes, cudaGetErrorString(error));
+}
+
+static void cuda_release_host(struct device *dev, void *memory) {
+    keep_error(dev, "release of pinned memory", cudaFreeHost(memory));
+}
+
 /* Pageable memory is staged before the call returns; pinned memory is not, hence the wait. */
 static void cuda_upload(struct device *dev, void *to, const void *from, size_t bytes) {
     struct cudaPointerAttributes where;
@@ -181,6 +193,8 @@ static const struct device_runtime runtime = {
     .sync = cuda_sync,
     .allocate = cuda_allocate,
     .release = cuda_release,
+    .allocate_host = cuda_allocate_host,
+    .release_host = cuda_release_host,
     .upload = cuda_upload,
     .download = cuda_download,
     .copy = cuda_copy,

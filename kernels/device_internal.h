@@ -17,6 +17,8 @@ struct device_runtime {
     enum status (*sync)(struct device *dev);
     enum status (*allocate)(struct device *dev, void **out, size_t bytes);
     void (*release)(struct device *dev, void *memory);
+    enum status (*allocate_host)(struct device *dev, void **out, size_t bytes);
+    void (*release_host)(struct device *dev, void *memory);
     void (*upload)(struct device *dev, void *to, const void *from, size_t bytes);
     void (*download)(struct device *dev, void *to, const void *from, size_t bytes);
     void (*copy)(struct device *dev, void *to, const void *from, size_t bytes);

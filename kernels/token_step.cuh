@@ -1,40 +1,55 @@
-/* token_step.cuh -- the parts of the token step's kernel: the barrier of all blocks, products of a vector, attention of
- * one row.
+/* token_step.cuh -- the parts of the token step's kernel: words that say when they are there, products of a vector,
+ * attention of one row.
  *
- * All blocks (one on each multiprocessor) work on one phase after the other; between phases lies a barrier in device
- * memory, about a microsecond. Its wait is filled: weights and old keys do not depend on the phase before, so their
- * loads are sent before the wait and land in registers during it. What another block wrote is read past the first
- * cache (__ldcg), which does not see it.
+ * All blocks (one on each multiprocessor) work on one phase after the other, and each needs what all others made. A
+ * barrier between phases cost five microseconds with the reads behind it (H200), 60 times a token. So there is none:
+ * every number travels with the number of its phase in one word of 8 bytes, and who needs it reads the word until the
+ * phase is right. Meanwhile weights and old keys, which do not depend on the phase before, are on their way into
+ * registers.
  *
- * The code of a phase runs once a layer, so its size counts: unrolled to 270 KB it took 6 us a phase, most of it
- * waiting for instructions (H200). Hence one product and one attention, told by a switch what to do around them. */
+ * A word is written once a layer. Before anyone can write it again, every block has made something of the next layer,
+ * hence read all of this one: no reader is overtaken (that is why 3d and f must not be smaller than the blocks).
+ *
+ * The code of a phase runs once a layer, so its size counts: unrolled to 270 KB it waited for instructions. Hence one
+ * product and one attention, told by a switch what to do around them. */
 #pragma once
 #include "kernels/attend_cuda.cuh"
 
 enum { STEP_WARPS = 16, STEP_THREADS = 32 * STEP_WARPS, STEP_PIECES = 4 };
 
-struct step_barrier {
-    unsigned *count, target;
+/* A number and the phase that made it. */
+typedef uint2 step_word;
 
-    __device__ void arrive() {
-        __syncthreads();
-        target += gridDim.x;
-        if (threadIdx.x == 0) {
-            asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count) : "memory");
-        }
+static __device__ __forceinline__ void step_put(step_word *to, float x, unsigned phase) {
+    uint64_t both = (uint64_t)phase << 32 | __float_as_uint(x); /* one access, so that the two cannot be seen apart */
+    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(to), "l"(both) : "memory");
+}
+/* Two words side by side, the first at an even place. */
+static __device__ __forceinline__ uint4 step_look(const step_word *from) {
+    uint64_t a, b;
+    asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(from) : "memory");
+    return make_uint4((unsigned)a, (unsigned)(a >> 32), (unsigned)b, (unsigned)(b >> 32));
+}
+static __device__ __forceinline__ float2 step_take(const step_word *from, unsigned phase) {
+    uint4 x = step_look(from);
+    while (x.y != phase || x.w != phase)
+        x = step_look(from);
+    return make_float2(__uint_as_float(x.x), __uint_as_float(x.z));
+}
+template <int N> static __device__ __forceinline__ void step_take_all(float2 (&out)[N], const step_word *from, int apart, unsigned phase) {
+    uint4 x[N];
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        x[i] = step_look(from + i * apart);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        while (x[i].y != phase || x[i].w != phase)
+            x[i] = step_look(from + i * apart);
+        out[i] = make_float2(__uint_as_float(x[i].x), __uint_as_float(x[i].z));
     }
-    __device__ void wait() {
-        if (threadIdx.x == 0) {
-            unsigned seen;
-            do
-                asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(count) : "memory");
-            while ((int)(seen - target) < 0);
-        }
-        __syncthreads();
-    }
-};
+}
 
-/* Not moved behind a barrier by the compiler. */
+/* Not moved behind the reading of words by the compiler. */
 static __device__ __forceinline__ uint4 step_fetch(const bf16 *p) {
     uint4 x;
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -67,7 +82,9 @@ static __device__ __forceinline__ float step_dot(const uint4 &w, const float4 &a
  * different banks. */
 struct step_vector {
     float4 *plane[2];
-    __device__ void set(int i, float x) { ((float *)plane[i / 4 % 2])[i / 8 * 4 + i % 4] = x; }
+    __device__ void set(int i, float2 x) const { /* i even; not plane[i / 4 % 2], which would put the planes in memory */
+        ((float2 *)(i / 4 % 2 ? plane[1] : plane[0]))[(i / 8 * 4 + i % 4) / 2] = x;
+    }
 };
 
 /* Rows of w [*, in] times the vector. Row r of the whole is a unit, with `pair` the rows u and second + u are; unit u
@@ -141,7 +158,9 @@ struct step_product {
 struct step_keys {
     const bf16 *keys, *values;
     int stride, first, ring;
-    int count, fresh; /* key `fresh` was written in this step (-1: none) */
+    int count, fresh; /* key `fresh` is made in this step (-1: none): its words */
+    const step_word *fresh_key, *fresh_value;
+    unsigned fresh_phase;
     float slope, distance; /* bias of key i: -slope * (distance - i) */
     __device__ int64_t at(int i) const {
         int row = first + i;
@@ -151,6 +170,7 @@ struct step_keys {
 
 template <int DIM> struct step_attention {
     static constexpr int SHARE = DIM / 8, EACH = 32 / SHARE, PASS = STEP_WARPS * EACH, WIDTH = DIM + 2;
+    static constexpr int WORDS = DIM / 2 + 2; /* of a part: pairs of bf16, the highest score, the sum */
     uint4 key, value;
 
     static __device__ int mine(int pass) { return pass * PASS + threadIdx.x / 32 * EACH + threadIdx.x % 32 / SHARE; }
@@ -163,16 +183,31 @@ template <int DIM> struct step_attention {
             value = step_fetch_fresh(s.values + s.at(i) + column);
         }
     }
+    static __device__ uint4 made(const step_word *from, unsigned phase) {
+        float2 x[4];
+        step_take_all(x, from, 2, phase);
+        uint4 y;
+        __nv_bfloat162 *pair = (__nv_bfloat162 *)&y;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            pair[i] = __float22bfloat162_rn(x[i]);
+        return y;
+    }
     /* out [WIDTH]: the weighted values not yet divided, the highest score, the sum. `shared` [STEP_WARPS * WIDTH]. */
-    __device__ void run(float *out, const step_keys &s, const float *query, float *shared) {
+    __device__ void run(float *out, const step_keys &s, const step_word *query, unsigned phase, float *shared) {
         int lane = threadIdx.x % 32, warp = threadIdx.x / 32, column = lane % SHARE * 8;
-        float4 a = __ldcg((const float4 *)(query + column)), b = __ldcg((const float4 *)(query + column + 4));
+        float2 q[4];
+        step_take_all(q, query + column, 2, phase);
+        float4 a = make_float4(q[0].x, q[0].y, q[1].x, q[1].y), b = make_float4(q[2].x, q[2].y, q[3].x, q[3].y);
         float top = -INFINITY, sum = 0.0f, total[8] = {};
         const float scale = rsqrtf((float)DIM);
 #pragma unroll 1
         for (int pass = 0; pass * PASS < s.count; pass++) {
             int i = mine(pass);
-            if (i < s.count && (pass > 0 || i == s.fresh)) {
+            if (i == s.fresh) {
+                key = made(s.fresh_key + column, s.fresh_phase);
+                value = made(s.fresh_value + column, s.fresh_phase);
+            } else if (i < s.count && pass > 0) {
                 key = step_fetch_fresh(s.keys + s.at(i) + column);
                 value = step_fetch_fresh(s.values + s.at(i) + column);
             }

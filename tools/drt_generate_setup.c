@@ -60,7 +60,8 @@ enum status generate_prepare(struct generate_state *r) {
     TRY(find_unspoken(r));
     TRY(make_sampler(r));
     TRY(printer_create(&r->printer, stdout, &o->stops));
-    TRY(memory_allocate_aligned((void **)&r->logits, (size_t)r->engine->model.config.vocab_size, sizeof *r->logits));
+    TRY(device_allocate_host(r->engine->device, (void **)&r->logits,
+                             (size_t)r->engine->model.config.vocab_size * sizeof *r->logits));
     TRY(make_trace(r));
     TRY(engine_retriever(&r->retriever, r->engine, &how));
     TRY(decoder_state_create(&r->state, r->engine->decoder, r->retriever));
@@ -78,6 +79,6 @@ void generate_release(struct generate_state *r) {
     printer_free(r->printer);
     sampler_free(r->sampler);
     tokenizer_scratch_free(r->scratch);
-    memory_free(r->logits);
+    device_release_host(r->engine->device, r->logits);
     memory_free(r->unspoken);
 }

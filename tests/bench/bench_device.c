@@ -85,8 +85,9 @@ static void decode_run(const struct model *m, const struct options *o, struct de
     int64_t n = o->tokens > PROMPT ? o->tokens : PROMPT;
     int32_t *ids = malloc((size_t)n * sizeof *ids);
     double *took = malloc((size_t)o->tokens * sizeof *took), bytes = 0;
-    float *logits = malloc((size_t)m->config.vocab_size * sizeof *logits);
-    CHECK(ids && took && logits);
+    float *logits;
+    CHECK(ids && took);
+    CHECK_OK(device_allocate_host(m->dev, (void **)&logits, (size_t)m->config.vocab_size * sizeof *logits));
     for (int i = 0; i < params_count(m->params); i++) {
         const struct param *p = params_at(m->params, i);
         if (is_read_each_token(p->name)) bytes += (double)(p->rows * p->cols * dtype_bytes(o->type));
@@ -111,7 +112,8 @@ static void decode_run(const struct model *m, const struct options *o, struct de
            PROMPT / prefill);
     fflush(stdout);
     decoder_state_free(s);
-    free(ids), free(took), free(logits);
+    device_release_host(m->dev, logits);
+    free(ids), free(took);
 }
 
 static void decode_base(struct device *dev, const struct options *o, double rate) {
@@ -169,9 +171,10 @@ static void encode(struct device *dev, const struct options *o, int hidden, int 
     CHECK_OK(encoder_create(&e, dev, &m.config, &m.weights, 0));
     int64_t n = o->chunks, d = hidden;
     int32_t *ids = malloc((size_t)(n * 63) * sizeof *ids);
-    float *landmarks = malloc((size_t)(n * d) * sizeof *landmarks);
+    float *landmarks;
     void *room;
-    CHECK(ids && landmarks);
+    CHECK(ids);
+    CHECK_OK(device_allocate_host(dev, (void **)&landmarks, (size_t)(n * d) * sizeof *landmarks));
     CHECK_OK(device_room(dev, &room, (size_t)(n * d) * sizeof *landmarks));
     struct rng rng = rng_make(4, 0);
     for (int64_t i = 0; i < n * 63; i++)
@@ -195,7 +198,8 @@ static void encode(struct device *dev, const struct options *o, int hidden, int 
     device_release(dev, room);
     encoder_free(e);
     drop(&m);
-    free(ids), free(landmarks);
+    device_release_host(dev, landmarks);
+    free(ids);
 }
 
 int main(int argc, char **argv) {
