@@ -10,6 +10,10 @@
  * A word is written once a layer. Before anyone can write it again, every block has made something of the next layer,
  * hence read all of this one: no reader is overtaken (that is why 3d and f must not be smaller than the blocks).
  *
+ * H200, 12 layers of d 768, 50265 words: 230 us, of which the head 20; 3.5 us a phase, most of it waiting for the words of
+ * the slowest block. Tried and lost: four or eight copies of the words, so that fewer blocks look at one (1 %, -1 %); a
+ * nap between two looks (nothing).
+ *
  * The code of a phase runs once a layer, so its size counts: unrolled to 270 KB it waited for instructions. Hence one
  * product and one attention, told by a switch what to do around them. */
 #pragma once
