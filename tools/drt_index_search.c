@@ -134,7 +134,7 @@ int drt_index_search(int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {"store", ARG_STRING, &o.store, "STORE", "the store's folder", 0, 0},
         {"model", ARG_STRING, &o.model, "DIR",
-         "the model folder that the store was built with (default: the bundled seed-25m)", 0, 0},
+         "the model folder that the store was built with (default: the bundled drt-25m)", 0, 0},
         {"k", ARG_INT, &o.k, "N", "hits to print", 1, 100000},
         {"exact", ARG_FLAG, &o.exact, NULL, "scan all landmarks instead of asking the index", 0, 0},
         {"nprobe", ARG_INT, &o.nprobe, "N", "IVF lists to visit; 0: the index's default", 0, 1e9},
