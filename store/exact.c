@@ -133,10 +133,16 @@ static int64_t shard_of(const struct landmarks *l, int64_t chunk) {
     return low;
 }
 
+const uint16_t *landmarks_rows(const struct landmarks *l, int64_t *n, int64_t first) {
+    assert(first >= 0 && first < l->chunks);
+    const struct shard_map *m = &l->shards[shard_of(l, first)];
+    *n = m->first_row + m->count - first;
+    return (const uint16_t *)(const void *)m->rows + (size_t)(first - m->first_row) * (size_t)l->dim;
+}
+
 const uint16_t *landmarks_row(const struct landmarks *l, int64_t chunk) {
-    assert(chunk >= 0 && chunk < l->chunks);
-    const struct shard_map *m = &l->shards[shard_of(l, chunk)];
-    return (const uint16_t *)(const void *)m->rows + (size_t)(chunk - m->first_row) * (size_t)l->dim;
+    int64_t n;
+    return landmarks_rows(l, &n, chunk);
 }
 
 void landmarks_to_float(float *out, const struct landmarks *l, int64_t first, int64_t n) {

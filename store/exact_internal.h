@@ -12,6 +12,7 @@ struct landmarks {
     int dim;
 };
 const uint16_t *landmarks_row(const struct landmarks *l, int64_t chunk);
+const uint16_t *landmarks_rows(const struct landmarks *l, int64_t *n, int64_t first);      /* to the end of its shard */
 void landmarks_to_float(float *out, const struct landmarks *l, int64_t first, int64_t n);   /* [n, dim] */
 
 /* Best k of all rows (queries [n, dim]); exclude [n] or NULL. hits as store_view_search. */

@@ -82,6 +82,9 @@ struct store_chunk {
 enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk);
 /* The chunk's landmark, exactly as stored. out[dim]. */
 enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk);
+/* fp16 rows [*n, dim] as stored: from chunk `first` to the end of its shard, at least one. They lie in the map, until
+ * store_view_close. */
+enum status store_view_landmark_rows(struct store_view *v, const uint16_t **rows, int64_t *n, int64_t first);
 
 /* ---- searching ----------------------------------------------------------------------------------------- */
 struct store_hit { int64_t chunk; float score; };         /* chunk -1: fewer than k were found; score = q.l/sqrt(dim) */

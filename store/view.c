@@ -321,3 +321,9 @@ enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk)
     landmarks_to_float(out, &v->landmarks, chunk, 1);
     return STATUS_OK;
 }
+
+enum status store_view_landmark_rows(struct store_view *v, const uint16_t **rows, int64_t *n, int64_t first) {
+    if (first < 0 || first >= v->generation.chunks) return no_chunk(v, first);
+    *rows = landmarks_rows(&v->landmarks, n, first);
+    return STATUS_OK;
+}
