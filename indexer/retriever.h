@@ -2,11 +2,12 @@
  *
  * The own past keeps each chunk's tokens and landmark only and encodes again what it retrieves, with a cache in front
  * (encoder_input tokens; the decoder variant keeps K and V, for its chunks depend on their context). It lies on the device.
- * The corpus is a store view: candidates by index, scores exact, tokens by position, encoded again. One softmax over
+ * The corpus is a store view: candidates by index (or all of it, on the device), scores exact, tokens by position, encoded again. One softmax over
  * the chosen k. Made for one running text; retriever_reset starts another. */
 #pragma once
 #include "decoder/retriever.h"
 #include "encoder/encoder.h"
+#include "indexer/flat_index.h"
 #include "store/store.h"
 
 struct chunk_retriever_config {
@@ -15,6 +16,7 @@ struct chunk_retriever_config {
     struct encoder *encoder;
     bool self;                           /* own past */
     struct store_view *corpus;           /* NULL: none */
+    struct flat_index *flat;             /* of the corpus, on `device`: searched instead of the store; NULL: none. Lent */
     bool random;                         /* corpus: uniformly random chunks instead of the nearest (scores stay real) */
     uint64_t seed;                       /* of random */
     int topk;                            /* 0: the model's */

@@ -95,24 +95,30 @@ static enum status random_candidates(struct corpus_side *c, struct neighbour_can
     return STATUS_OK;
 }
 
+static enum status nearest(struct corpus_side *c, struct mat queries, const float *here, int64_t n, int k,
+                           const struct store_range *exclude) {
+    if (c->config.flat) return flat_index_search(c->config.flat, c->hits, mat_rows(queries, 0, n), k, exclude);
+    const struct store_search how = {.k = k,
+                                     .exact = c->config.exact,
+                                     .nprobe = c->config.nprobe,
+                                     .candidates = c->config.candidates,
+                                     .exclude = exclude,
+                                     .threads = c->config.device->threads};
+    return store_view_search(c->view, c->hits, here, n, &how);
+}
+
 enum status corpus_side_search(struct corpus_side *c, struct neighbour_candidate *lists, int64_t *used, int64_t stride,
-                               int group, int64_t first, const float *queries, int64_t n, int k) {
+                               int group, int64_t first, struct mat queries, const float *here, int64_t n, int k) {
     TRY(look_up_document(c));
     if (c->config.random) {
         for (int64_t i = 0; i < n; i++)
-            TRY(random_candidates(c, lists + i * stride, &used[i], group, first + i,
-                                  queries + i * c->config.model->hidden, k));
+            TRY(random_candidates(c, lists + i * stride, &used[i], group, first + i, here + i * c->config.model->hidden,
+                                  k));
         return STATUS_OK;
     }
     for (int64_t i = 0; i < n; i++)
         c->exclude[i] = excluded(c, first + i);
-    struct store_search how = {.k = k,
-                               .exact = c->config.exact,
-                               .nprobe = c->config.nprobe,
-                               .candidates = c->config.candidates,
-                               .exclude = c->document.begin < c->document.end ? c->exclude : NULL,
-                               .threads = c->config.device->threads};
-    TRY(store_view_search(c->view, c->hits, queries, n, &how));
+    TRY(nearest(c, queries, here, n, k, c->document.begin < c->document.end ? c->exclude : NULL));
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = i * k; j < (i + 1) * k && c->hits[j].chunk >= 0; j++)
             lists[i * stride + used[i]++] = (struct neighbour_candidate){

@@ -1,7 +1,7 @@
 /* engine.c -- see engine.h. */
 #include "tools/engine.h"
 #include "indexer/indexer.h"
-
+#include "tools/device_flat_index.h"
 #include <string.h>
 
 /* A pass retrieves a few hundred chunks at most: memory for a larger batch would lie idle. */
@@ -46,6 +46,7 @@ enum status engine_open(struct engine *out, const struct engine_config *config) 
 }
 
 void engine_close(struct engine *e) {
+    flat_index_free(e->flat);
     decoder_free(e->decoder);
     encoder_free(e->encoder);
     if (e->device) weights_release(&e->weights, e->device);
@@ -56,14 +57,20 @@ void engine_close(struct engine *e) {
     memset(e, 0, sizeof *e);
 }
 
-enum status engine_retriever(struct retriever **out, const struct engine *e, const struct engine_retrieval *how) {
+enum status engine_retriever(struct retriever **out, struct engine *e, const struct engine_retrieval *how) {
     *out = NULL;
     if (!how->self && !how->corpus) return STATUS_OK;
+    bool flat = how->corpus && !how->random && how->nprobe == 0;
+    if (flat && !e->flat_tried) {
+        e->flat_tried = true;
+        TRY(device_flat_index(&e->flat, e->device, e->view));
+    }
     const struct chunk_retriever_config config = {.device = e->device,
                                                   .model = &e->model.config,
                                                   .encoder = e->encoder,
                                                   .self = how->self,
                                                   .corpus = how->corpus ? e->view : NULL,
+                                                  .flat = flat ? e->flat : NULL,
                                                   .random = how->random,
                                                   .seed = how->seed,
                                                   .exact = how->exact,

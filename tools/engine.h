@@ -25,18 +25,21 @@ struct engine {
     struct store *store;
     struct store_view *view;             /* NULL without a store */
     struct store_info info;
+    struct flat_index *flat;             /* the store's landmarks on a GPU, once a retriever wants them; NULL: not there */
+    bool flat_tried;
 };
 enum status engine_open(struct engine *out, const struct engine_config *config);
 void engine_close(struct engine *e);                      /* a zeroed struct is fine */
 
-/* What a retriever looks at. Neither self nor corpus: *out is NULL, which the decoder takes as "no retrieval". */
+/* What a retriever looks at. On a GPU the corpus is searched there and exactly, where its landmarks fit and no nprobe asks
+ * for the index; the first retriever loads them and says so on stderr. Neither self nor corpus: *out is NULL, which the decoder takes as "no retrieval". */
 struct engine_retrieval {
     bool self, corpus, random, exact;
     int nprobe;                          /* 0: the store's default */
     int64_t exclude_window;              /* as in indexer/retriever.h; which document: chunk_retriever_reset */
     uint64_t seed;                       /* of random */
 };
-enum status engine_retriever(struct retriever **out, const struct engine *e, const struct engine_retrieval *how);
+enum status engine_retriever(struct retriever **out, struct engine *e, const struct engine_retrieval *how);
 void engine_retriever_free(struct retriever *r);          /* NULL is fine */
 
 /* Ids worked on in one decoder pass that a tool should feed at a time, a whole number of chunks. */

@@ -16,8 +16,9 @@ struct world {
     struct encoder *encoder;
     struct store *store;
     struct store_view *view;
-    int64_t chunks; /* of the corpus */
-    int32_t *ids;   /* [chunks, CHUNK], -1 behind a short one */
+    struct flat_index *flat; /* NULL: the store searches */
+    int64_t chunks;          /* of the corpus */
+    int32_t *ids;            /* [chunks, CHUNK], -1 behind a short one */
     int64_t first_chunk[DOCUMENTS + 1];
     float *landmarks; /* as the store has them */
 };
@@ -98,6 +99,7 @@ static struct chunk_retriever_config config_of(struct world *w, bool self, bool 
                                            .encoder = w->encoder,
                                            .self = self,
                                            .corpus = corpus ? w->view : NULL,
+                                           .flat = corpus ? w->flat : NULL,
                                            .exact = true,
                                            .max_queries = 6,
                                            .cache_chunks = 1,
@@ -416,6 +418,13 @@ int main(int argc, char **argv) {
     test_exclusion(&w);
     test_random(&w);
     test_reset(&w);
+    CHECK_OK(flat_index_create(&w.flat, &(struct flat_index_config){.device = w.dev, .view = w.view}));
+    test_against_truth(&w, false, true);
+    test_against_truth(&w, true, true);
+    test_exclusion(&w);
+    test_random(&w);
+    flat_index_free(w.flat);
+    w.flat = NULL;
     test_long_past(&w);
     store_view_close(w.view);
     store_close(w.store);
