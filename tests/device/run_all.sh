@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# run_all.sh -- everything that needs a GPU, in one call of a few minutes: twins, towers, golden cases, a training run that is
+# stopped and resumed, compute-sanitizer on a short run, benchmarks. A summary comes last; all logs are packed into
+# run_all.tgz in $OUT (or /tmp).
+#
+#   tests/device/portable.sh --out FOLDER drt-train drt-tokenizer test_golden test_ops_on_device test_topk_on_device \
+#       test_loss_on_device test_towers_on_gpu bench_train bench_device          (where the libraries are)
+#   tests/device/run_all.sh FOLDER GOLDEN [ATTENTION]                             (where the GPU is)
+#
+# GOLDEN: the folder of golden cases. ATTENTION: the folder of run_attention.sh's programs (built if it is empty).
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+programs=$(realpath "$1") golden=$(realpath "$2") attention=${3:-}
+log=$(mktemp -d)
+export LD_LIBRARY_PATH=$programs:/usr/local/cuda/lib64 PATH=$PATH:/usr/local/cuda/bin:$programs
+summary=() failed=0
+step() { # name, seconds at most, command...
+    local name=$1 limit=$2 begin=$SECONDS result; shift 2
+    timeout "$limit" "$@" >"$log/$name.txt" 2>&1
+    result=$?
+    if [ $result = 0 ]; then summary+=("ok      $name ($((SECONDS - begin)) s)")
+    elif [ $result = 77 ]; then summary+=("skipped $name: $(tail -n 1 "$log/$name.txt")")
+    else summary+=("FAILED  $name ($((SECONDS - begin)) s, exit $result): $(grep -E 'FAIL|rror' "$log/$name.txt" | tail -n 3 | tr '\n' ' ')"); failed=1; fi
+}
+# A tiny model on random ids: whole, repeated, and stopped behind step 7 then resumed: the same weights and losses.
+resume() {
+    local work; work=$(mktemp -d)
+    python3 - "$work" <<'END' || return 1
+import random, struct, sys
+random.seed(1)
+ids = [random.randrange(1, 250) if i % 400 else 0 for i in range(60000)]
+open(sys.argv[1] + "/x.u16", "wb").write(struct.pack("<%dH" % len(ids), *ids))
+END
+    cat >"$work/c.json" <<END
+{"model": {"vocab_size": 272, "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 2, "decoder_layers": [2, 2],
+ "encoder_layers": 1, "enc_chunk_size": 63, "chunk_topk": 8, "slide_window": 512, "chunk_id": 270, "pad_id": 269, "mask_id": 268,
+ "eos_id": 0, "rms_norm_eps": 1e-5, "encoder_input": "tokens"}, "tokenizer": "tests/cli/tiny/tokenizer.json",
+ "data": ["$work/x.u16"], "sequences": 4, "length": 1008, "steps": 16, "warmup": 2, "lr": 0.003, "pool": "corpus",
+ "refresh": 7, "candidates": 8, "mlm": {"rate": 0.15}, "contrastive": {"weight": 0.05}, "save_every": 100}
+END
+    local run
+    for run in whole again; do drt-train --device cuda --config "$work/c.json" --out "$work/$run" || return 1; done
+    drt-train --device cuda --config "$work/c.json" --out "$work/parts" --until 7 || return 1
+    drt-train --device cuda --out "$work/parts" --resume || return 1
+    for run in again parts; do
+        cmp "$work/whole/checkpoints/step-16/model.safetensors" "$work/$run/checkpoints/step-16/model.safetensors" || return 1
+        diff <(sed 's/"tokens_per_second".*//' "$work/whole/log.jsonl") <(sed 's/"tokens_per_second".*//' "$work/$run/log.jsonl") || return 1
+    done
+    tail -n 1 "$work/whole/log.jsonl"
+    echo "a second run and a resumed run equal the first, bit for bit"
+}
+export -f resume
+for test in ops loss topk; do step "test_$test" 100 "$programs/test_${test}_on_device"; done
+step towers 100 "$programs/test_towers_on_gpu"
+step golden_f32 100 bash -c '"$0" --device cuda --dtype f32 "$@"' "$programs/test_golden" "$golden"/{drt_,gca_op_,lm_base}*.safetensors
+step golden_bf16 100 bash -c '"$0" --device cuda --dtype bf16 "$@"' "$programs/test_golden" "$golden"/{drt_,gca_op_,lm_base}*.safetensors
+step resume 100 bash -c resume
+if command -v compute-sanitizer >/dev/null; then
+    for test in ops loss topk; do # test_ops makes calls fail on purpose: errors of kernels alone count
+        step "memcheck_$test" 100 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 \
+            "$programs/test_${test}_on_device" 5 short
+    done
+    step racecheck_topk 100 compute-sanitizer --tool racecheck --error-exitcode 9 "$programs/test_topk_on_device" 5 short
+fi
+[ -z "$attention" ] || step attention 200 bash tests/device/run_attention.sh "$attention"
+for model in base drt; do step "bench_train_$model" 60 "$programs/bench_train" --device cuda --type bf16 --model $model; done
+step bench_encode 60 "$programs/bench_device" --device cuda encode
+step bench_decode 60 "$programs/bench_device" --device cuda decode
+for name in attention bench_train_base bench_train_drt bench_encode bench_decode; do
+    [ ! -s "$log/$name.txt" ] || { echo "== $name"; tail -n 40 "$log/$name.txt"; }
+done
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+tar czf "${OUT:-/tmp}/run_all.tgz" -C "$log" .
+printf '%s\n' "${summary[@]}"
+exit $failed
