@@ -28,8 +28,8 @@ enum status device_choose(struct device **out, enum dtype *type, const struct de
         return status;
     }
     if (automatic && !dev->shares_memory)
-        fprintf(stderr, "device %s, %s (choose with --device cpu|cuda and --dtype)\n", dev->name,
-                *type == DTYPE_BF16 ? "bf16" : "f32");
+        fprintf(stderr, "device %s, %s (choose with --device cpu|cuda%s)\n", dev->name,
+                *type == DTYPE_BF16 ? "bf16" : "f32", strcmp(choice->dtype, "auto") == 0 ? " and --dtype" : "");
     *out = dev;
     return STATUS_OK;
 }

@@ -32,9 +32,10 @@ enum status opened_store_open(struct opened_store *out, const char *dir);
 void opened_store_close(struct opened_store *s);          /* a zeroed struct is fine */
 
 /* The decoder's own query for n >= 1 ids: the normed landmark state behind the last chunk of them (see
- * drt_index_query.c; at most the last DRT_INDEX_QUERY_CHUNKS chunks count). out [hidden]. */
+ * drt_index_query.c; at most the last DRT_INDEX_QUERY_CHUNKS chunks count). out [hidden], memory of this process. */
 enum { DRT_INDEX_QUERY_CHUNKS = 8 };                      /* about the decoder's window: more context changes little */
-enum status drt_index_query(float *out, struct device *device, const struct model_folder *model, const int32_t *ids, int64_t n);
+struct drt_index_model { struct device *device; const struct weights *weights; const struct model_config *config; };
+enum status drt_index_query(float *out, const struct drt_index_model *model, const int32_t *ids, int64_t n);
 
 /* One hit of a search, with its place and text: for people, or a JSON object a line. */
 void drt_index_hit_text(int rank, const struct store_hit *hit, const struct store_chunk *c, const struct store_document *d,

@@ -46,17 +46,16 @@ static enum status catch_query(struct retriever *r, struct neighbours *out, int 
     return STATUS_OK;
 }
 
-static void catcher_init(struct catcher *c, struct device *device, float *query, const struct model_config *config) {
+/* The pool is one slot that nothing points to: ops want memory of the device and the model's type all the same. */
+static enum status catcher_init(struct catcher *c, const struct drt_index_model *m, float *query) {
+    enum { SLOT_ROWS = 64 };
+    struct mat slot = mat_dense(NULL, m->weights->type, SLOT_ROWS, m->config->hidden);
     *c = (struct catcher){
         .retriever = {.append = catch_append, .retrieve = catch_query, .max_queries = QUERY_CHUNKS},
-        .device = device,
+        .device = m->device,
         .query = query,
-        .cols = config->hidden,
-        .pool = {.keys = mat_f32(query, 0, config->hidden),
-                 .values = mat_f32(query, 0, config->hidden),
-                 .slot_rows = 64,
-                 .live_rows = config->chunk,
-                 .off_by_one = config->softmax_off_by_one},
+        .cols = m->config->hidden,
+        .pool = {.slot_rows = SLOT_ROWS, .live_rows = m->config->chunk, .off_by_one = m->config->softmax_off_by_one},
     };
     for (int i = 0; i < QUERY_CHUNKS; i++) {
         c->slot[i] = -1;
@@ -64,6 +63,9 @@ static void catcher_init(struct catcher *c, struct device *device, float *query,
         c->id[i] = -1;
         c->source[i] = NEIGHBOUR_NONE;
     }
+    TRY(device_allocate(m->device, &slot.data, (size_t)(slot.rows * slot.cols * dtype_bytes(slot.type))));
+    c->pool.keys = c->pool.values = slot;
+    return STATUS_OK;
 }
 
 /* The last whole chunks of the text, or the text repeated up to one chunk. */
@@ -74,14 +76,12 @@ static int64_t query_ids(int32_t *out, const int32_t *ids, int64_t n, int64_t ch
     return length;
 }
 
-static enum status run_decoder(struct catcher *c, struct device *device, const struct model_folder *m,
-                               const int32_t *ids, int64_t n) {
+static enum status run_decoder(struct catcher *c, const struct drt_index_model *m, const int32_t *ids, int64_t n) {
     struct decoder *decoder = NULL;
     struct decoder_state *state = NULL;
-    struct weights weights = weights_of_params(m->params);
     const struct decoder_output none = {0};
     enum status s;
-    TRY_GOTO(s, decoder_create(&decoder, device, &m->config, &weights, 0), out);
+    TRY_GOTO(s, decoder_create(&decoder, m->device, m->config, m->weights, 0), out);
     TRY_GOTO(s, decoder_state_create(&state, decoder, &c->retriever), out);
     s = decoder_forward(state, &none, ids, n);
 out:
@@ -90,14 +90,15 @@ out:
     return s;
 }
 
-enum status drt_index_query(float *out, struct device *device, const struct model_folder *model, const int32_t *ids,
-                            int64_t n) {
+enum status drt_index_query(float *out, const struct drt_index_model *model, const int32_t *ids, int64_t n) {
     struct catcher catcher;
     int32_t *used;
     assert(n >= 1);
-    TRY(memory_allocate((void **)&used, (size_t)QUERY_CHUNKS * (size_t)model->config.chunk, sizeof *used));
-    catcher_init(&catcher, device, out, &model->config);
-    enum status s = run_decoder(&catcher, device, model, used, query_ids(used, ids, n, model->config.chunk));
+    TRY(memory_allocate((void **)&used, (size_t)QUERY_CHUNKS * (size_t)model->config->chunk, sizeof *used));
+    enum status s = catcher_init(&catcher, model, out);
+    if (s == STATUS_OK) s = run_decoder(&catcher, model, used, query_ids(used, ids, n, model->config->chunk));
+    if (s == STATUS_OK) s = device_sync(model->device);
+    device_release(model->device, catcher.pool.keys.data);
     memory_free(used);
     return s;
 }

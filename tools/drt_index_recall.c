@@ -1,15 +1,16 @@
 /* drt_index_recall.c -- drt-index recall: what the index loses against exact search, and what it costs. */
 #include "tools/drt_index_recall.h"
 #include "base/json.h"
-#include "base/threads.h"
 #include "tools/args.h"
+#include "tools/device_choice.h"
+#include "tools/device_flat_index.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum { SWEEP_MAX = 32 };
 
 struct options {
-    const char *store, *exclude, *nprobe;
+    const char *store, *exclude, *nprobe, *device;
     int64_t k, queries, threads, seed;
     bool json;
     int64_t rule; /* what `exclude` says */
@@ -41,13 +42,16 @@ static void print_row(const struct recall *r, bool json, int nprobe, struct reca
 
 static enum status run(struct recall *r, const struct options *o) {
     TRY(opened_store_open(&r->store, o->store));
-    TRY(threads_create(&r->threads, (int)o->threads));
+    const struct device_choice where = {.device = o->device, .dtype = "f32"};
+    enum dtype type;
+    TRY(device_choose(&r->device, &type, &where, (int)o->threads));
     fprintf(stderr,
             "drt-index recall: store %s (generation %llu, %lld chunks, index %s), k %lld, queries %lld, exclude %s, "
-            "seed %lld, threads %d\n",
+            "seed %lld, device %s, threads %d\n",
             o->store, (unsigned long long)r->store.info.generation, (long long)r->store.info.chunks,
             r->store.info.index, (long long)o->k, (long long)o->queries, o->exclude, (long long)o->seed,
-            threads_count(r->threads));
+            r->device->name, threads_count(r->device->threads));
+    TRY(device_flat_index(&r->flat, r->device, r->store.view));
     TRY(recall_prepare(r, (uint64_t)o->seed, o->rule));
     double exact_ms;
     TRY(recall_search(r, r->exact, true, 0, &exact_ms));
@@ -75,7 +79,7 @@ static bool parse_sweep(struct options *o) {
 }
 
 int drt_index_recall(int argc, char **argv, const char **operands) {
-    struct options o = {.k = 8, .queries = 200, .exclude = "doc", .nprobe = "0", .seed = 1};
+    struct options o = {.k = 8, .queries = 200, .exclude = "doc", .nprobe = "0", .device = "auto", .seed = 1};
     const struct arg_option options[] = {
         {"store", ARG_STRING, &o.store, "STORE", "the store's folder", 0, 0},
         {"k", ARG_INT, &o.k, "N", "hits compared", 1, 10000},
@@ -85,6 +89,8 @@ int drt_index_recall(int argc, char **argv, const char **operands) {
         {"exclude", ARG_STRING, &o.exclude, "doc|window=N|none",
          "chunks of the query's own document that may not be found", 0, 0},
         {"seed", ARG_INT, &o.seed, "N", "seed of the random choice of queries", 0, 9e18},
+        {"device", ARG_STRING, &o.device, "auto|cpu|cuda",
+         "where exact search runs (the index is asked on the CPU); auto: a GPU where there is one", 0, 0},
         {"threads", ARG_INT, &o.threads, "N", "threads to use; 0: one for each processor", 0, 1024},
         {"json", ARG_FLAG, &o.json, NULL, "one JSON object a line", 0, 0},
     };
@@ -110,7 +116,8 @@ int drt_index_recall(int argc, char **argv, const char **operands) {
     struct recall r = {.k = o.k, .n = o.queries};
     enum status status = run(&r, &o);
     recall_free(&r);
-    threads_free(r.threads);
+    flat_index_free(r.flat);
+    device_close(r.device);
     opened_store_close(&r.store);
     return drt_index_exit(status);
 }

@@ -1,12 +1,13 @@
 /* drt_index_recall.h -- the measuring behind drt-index recall: queries from the store itself, exact and indexed hits. */
 #pragma once
-#include "base/threads.h"
+#include "indexer/flat_index.h"
 #include "tools/drt_index.h"
 #include "tools/exclude.h"
 
 struct recall {
     struct opened_store store;
-    struct threads *threads;
+    struct device *device;
+    struct flat_index *flat;             /* exact search on the device; NULL: the store's own */
     int64_t n, k;                        /* queries, hits of each */
     float *queries;                      /* [n, dim] */
     struct store_range *exclude;         /* [n] */
@@ -19,7 +20,7 @@ struct recall_figures { double recall, gap, mass; };
 enum status recall_prepare(struct recall *r, uint64_t seed, int64_t exclude);
 void recall_free(struct recall *r);                       /* what recall_prepare allocated */
 
-/* One query a call, as generation does it; *ms is the mean of a call. */
+/* One query a call, as generation does it (exact: on the device, where r->flat is there); *ms is the mean of a call. */
 enum status recall_search(struct recall *r, struct store_hit *hits, bool exact, int nprobe, double *ms);
 /* Means over the queries: share of the exact hits found again, share of their softmax weight, mean score lost at a rank. */
 struct recall_figures recall_compare(const struct recall *r);

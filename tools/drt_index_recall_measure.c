@@ -47,8 +47,10 @@ enum status recall_search(struct recall *r, struct store_hit *hits, bool exact, 
     double start = progress_now();
     for (int64_t i = 0; i < r->n; i++) {
         const struct store_search how = {
-            .k = (int)r->k, .exact = exact, .nprobe = nprobe, .exclude = r->exclude + i, .threads = r->threads};
-        TRY(store_view_search(r->store.view, hits + i * r->k, r->queries + i * r->store.info.fingerprint.dim, 1, &how));
+            .k = (int)r->k, .exact = exact, .nprobe = nprobe, .exclude = r->exclude + i, .threads = r->device->threads};
+        const float *query = r->queries + i * r->store.info.fingerprint.dim;
+        TRY(exact && r->flat ? flat_index_search_host(r->flat, hits + i * r->k, query, 1, how.k, how.exclude)
+                             : store_view_search(r->store.view, hits + i * r->k, query, 1, &how));
     }
     *ms = (progress_now() - start) * 1000 / (double)r->n;
     return STATUS_OK;

@@ -3,11 +3,14 @@
 #include "base/memory.h"
 #include "indexer/indexer.h"
 #include "tools/args.h"
+#include "tools/device_choice.h"
+#include "tools/device_flat_index.h"
 #include "tools/drt_index.h"
 #include "tools/exclude.h"
 #include <string.h>
 
 struct options {
+    struct device_choice where;
     const char *text, *store, *model, *exclude; /* text NULL: the query is from_chunk's own */
     int64_t k, nprobe, threads, from_document, from_chunk;
     int64_t rule; /* what `exclude` says */
@@ -19,6 +22,9 @@ struct search {
     struct model_folder model;
     struct opened_store store;
     struct device *device;
+    struct weights weights; /* on the device */
+    struct drt_index_model runner;
+    struct flat_index *flat; /* NULL: the store searches */
     struct tokenizer_scratch *scratch;
     float *query;
     struct store_hit *hits;
@@ -52,7 +58,11 @@ static enum status prepare(struct search *s) {
             o->exact ? "exact" : "by index", (long long)o->nprobe, (long long)o->threads);
     TRY(indexer_fingerprint(&fingerprint, &s->model.config, s->model.params, s->model.tokenizer));
     TRY(store_check_fingerprint(o->store, &s->store.info.fingerprint, s->model.path, &fingerprint));
-    TRY(device_open(&s->device, "cpu", (int)o->threads));
+    enum dtype type;
+    TRY(device_choose(&s->device, &type, &o->where, (int)o->threads));
+    TRY(weights_open(&s->weights, s->device, s->model.params, type));
+    s->runner = (struct drt_index_model){.device = s->device, .weights = &s->weights, .config = &s->model.config};
+    if (o->exact || s->store.info.segments == 0) TRY(device_flat_index(&s->flat, s->device, s->store.view));
     TRY(tokenizer_scratch_create(&s->scratch, s->model.tokenizer));
     TRY(memory_allocate(&memory, (size_t)s->model.config.hidden, sizeof(float)));
     s->query = memory;
@@ -68,7 +78,7 @@ static enum status query_of_text(struct search *s) {
     size_t n;
     TRY(tokenizer_encode(s->model.tokenizer, s->scratch, s->o->text, strlen(s->o->text), TOKENIZER_LITERAL, &ids, &n));
     if (n == 0) return fail(STATUS_INVALID, "the query text is empty");
-    return drt_index_query(s->query, s->device, &s->model, ids, (int64_t)n);
+    return drt_index_query(s->query, &s->runner, ids, (int64_t)n);
 }
 
 /* What its document says up to the end of the chunk. */
@@ -81,7 +91,7 @@ static enum status query_of_chunk(struct search *s, int64_t chunk) {
         TRY(store_view_chunk(s->store.view, &c, s->ids + n, i));
         n += c.n_tokens;
     }
-    return drt_index_query(s->query, s->device, &s->model, s->ids, n);
+    return drt_index_query(s->query, &s->runner, s->ids, n);
 }
 
 static enum status find_excluded(struct search *s, struct store_range *out) {
@@ -107,7 +117,8 @@ static enum status run(struct search *s) {
                                      .nprobe = (int)o->nprobe,
                                      .exclude = &exclude,
                                      .threads = s->device->threads};
-    TRY(store_view_search(s->store.view, s->hits, s->query, 1, &how));
+    TRY(s->flat ? flat_index_search_host(s->flat, s->hits, s->query, 1, how.k, &exclude)
+                : store_view_search(s->store.view, s->hits, s->query, 1, &how));
     for (int i = 0; i < (int)o->k && s->hits[i].chunk >= 0; i++)
         TRY(print_hit(s, i + 1, &s->hits[i]));
     return STATUS_OK;
@@ -130,7 +141,7 @@ static int check(struct options *o) {
 }
 
 int drt_index_search(int argc, char **argv, const char **operands) {
-    struct options o = {.k = 8, .from_document = -1, .from_chunk = -1};
+    struct options o = {.where = {.device = "cpu", .dtype = "auto"}, .k = 8, .from_document = -1, .from_chunk = -1};
     const struct arg_option options[] = {
         {"store", ARG_STRING, &o.store, "STORE", "the store's folder", 0, 0},
         {"model", ARG_STRING, &o.model, "DIR",
@@ -146,6 +157,10 @@ int drt_index_search(int argc, char **argv, const char **operands) {
          "what must not be found of the document that the query was taken from: all of it, chunks at most N away from "
          "--from-chunk, or nothing (default: doc, where that document is named)",
          0, 0},
+        {"device", ARG_STRING, &o.where.device, "auto|cpu|cuda",
+         "where the query is made, and where --exact scans; one query alone is rarely worth copying the landmarks", 0,
+         0},
+        {"dtype", ARG_STRING, &o.where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
         {"threads", ARG_INT, &o.threads, "N", "threads to use; 0: one for each processor", 0, 1024},
         {"json", ARG_FLAG, &o.json, NULL, "one JSON object a line", 0, 0},
     };
@@ -176,6 +191,8 @@ int drt_index_search(int argc, char **argv, const char **operands) {
     memory_free(s.hits);
     memory_free(s.query);
     tokenizer_scratch_free(s.scratch);
+    flat_index_free(s.flat);
+    if (s.device) weights_release(&s.weights, s.device);
     device_close(s.device);
     model_folder_close(&s.model);
     opened_store_close(&s.store);

@@ -61,6 +61,14 @@ out_has '"recall":1,'
 out_has '"softmax_mass_recall":1,'
 expect 0 "$INDEX" recall --store "$TMP/store" --queries 5 --exclude window=2
 out_has "recall@8"
+# The device: the CPU by name is what it was; what is no device is refused in one line.
+expect 0 "$INDEX" search "the river and the stone" --store "$TMP/store" --model "$TMP/model" --k 4 --exact --device cpu --json
+sed -n 's/.*"score":\([^,]*\),.*/\1/p' "$OUT" | cmp - "$TMP/scores" || die "--device cpu --exact gives other scores"
+expect 0 "$INDEX" recall --store "$TMP/store" --queries 3 --device cpu
+err_has "device cpu"
+expect_error "tpu" "$INDEX" search x --store "$TMP/store" --model "$TMP/model" --device tpu
+expect_error "tpu" "$INDEX" recall --store "$TMP/store" --device tpu
+expect_error "--dtype bf16" "$INDEX" search x --store "$TMP/store" --model "$TMP/model" --device cpu --dtype bf16
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 out_has "every byte is as recorded"
 expect 0 "$INDEX" repair --store "$TMP/store"
