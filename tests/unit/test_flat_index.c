@@ -1,9 +1,98 @@
-/* test_flat_index.c -- exact search in device memory against the store's own exact search, on every device there is. */
+/* test_flat_index.c -- exact search in device memory against the store's own exact search, on every device there is,
+ * and on one that shows without a GPU which side's memory is given to whom. */
+#include "base/half.h"
 #include "base/rng.h"
 #include "indexer/flat_index.h"
+#include "kernels/device_internal.h"
+#include "kernels/ops.h"
 #include "tests/store_fixture.h"
 
 enum { DOCUMENTS = 300, PER_SHARD = 70, QUERIES = 100, VOCAB = 1000 };
+
+/* ---- a device apart: the CPU's ops behind memory of its own, which copies reach and nothing else does ---- */
+
+enum { APART_MAX = 64 };
+static struct apart {
+    struct device *cpu, device;
+    struct ops ops;
+    struct topk_ops topk;
+    struct device_runtime runtime;
+    struct {
+        unsigned char *begin;
+        size_t bytes;
+    } own[APART_MAX]; /* memory of the device */
+} apart;
+
+static bool of_device(const void *at, size_t bytes) {
+    for (int i = 0; i < APART_MAX; i++)
+        if (apart.own[i].begin && (const unsigned char *)at >= apart.own[i].begin &&
+            (const unsigned char *)at + bytes <= apart.own[i].begin + apart.own[i].bytes)
+            return true;
+    return false;
+}
+
+static enum status apart_allocate(struct device *dev, void **out, size_t bytes) {
+    if (bytes > UINT64_C(1) << 40) return fail(STATUS_NO_MEMORY, "%zu bytes", bytes);
+    TRY(apart.cpu->runtime->allocate(dev, out, bytes));
+    for (int i = 0; i < APART_MAX; i++)
+        if (!apart.own[i].begin) {
+            apart.own[i].begin = *out;
+            apart.own[i].bytes = bytes;
+            return STATUS_OK;
+        }
+    test_fail(__FILE__, __LINE__, "too many allocations");
+}
+
+static void apart_release(struct device *dev, void *memory) {
+    for (int i = 0; i < APART_MAX; i++)
+        if (apart.own[i].begin == memory) apart.own[i].begin = NULL;
+    apart.cpu->runtime->release(dev, memory);
+}
+
+static void apart_upload(struct device *dev, void *to, const void *from, size_t bytes) {
+    CHECK(of_device(to, bytes) && !of_device(from, bytes));
+    apart.cpu->runtime->upload(dev, to, from, bytes);
+}
+
+static void apart_download(struct device *dev, void *to, const void *from, size_t bytes) {
+    CHECK(!of_device(to, bytes) && of_device(from, bytes));
+    apart.cpu->runtime->download(dev, to, from, bytes);
+}
+
+static void apart_topk(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks,
+                       const int64_t *visible, int k) {
+    size_t places = (size_t)(queries.rows * k), count = (size_t)(landmarks.rows * landmarks.cols);
+    CHECK(landmarks.type == DTYPE_F16 && landmarks.stride == landmarks.cols);
+    CHECK(of_device(index, places * sizeof *index) && of_device(score, places * sizeof *score));
+    CHECK(of_device(queries.data, (size_t)(queries.rows * queries.cols) * sizeof(float)));
+    CHECK(of_device(landmarks.data, 2 * count) && of_device(visible, (size_t)queries.rows * sizeof *visible));
+    float *wide = malloc(count * sizeof *wide);
+    CHECK(wide);
+    half_from_f16_row(wide, landmarks.data, count);
+    topk_cpu.forward(dev, index, score, queries, mat_f32(wide, landmarks.rows, landmarks.cols), visible, k);
+    free(wide);
+}
+
+static struct device *open_apart(struct device *cpu) {
+    memset(&apart, 0, sizeof apart);
+    apart.cpu = cpu;
+    apart.device = *cpu;
+    apart.ops = *cpu->ops;
+    apart.topk = topk_cpu;
+    apart.topk.forward = apart_topk;
+    apart.ops.topk = &apart.topk;
+    apart.runtime = *cpu->runtime;
+    apart.runtime.allocate = apart_allocate;
+    apart.runtime.release = apart_release;
+    apart.runtime.upload = apart_upload;
+    apart.runtime.download = apart_download;
+    apart.device.ops = &apart.ops;
+    apart.device.runtime = &apart.runtime;
+    apart.device.shares_memory = false;
+    return &apart.device;
+}
+
+/* ---- the cases ---- */
 
 struct world {
     struct device *dev;
@@ -46,9 +135,9 @@ static void check_hits(const struct store_hit *found, const struct store_hit *ri
         double off = fabs((double)found[j].score - (double)right[j].score), tolerance = near(right[j].score);
         CHECK(off <= tolerance);
         CHECK(found[j].chunk < hole.begin || found[j].chunk >= hole.end);
-        bool apart = (j == 0 || (double)right[j - 1].score - (double)right[j].score > 2 * tolerance) &&
+        bool alone = (j == 0 || (double)right[j - 1].score - (double)right[j].score > 2 * tolerance) &&
                      (j + 1 < k && (double)right[j].score - (double)right[j + 1].score > 2 * tolerance);
-        if (apart) CHECK_EQ(found[j].chunk, right[j].chunk);
+        if (alone) CHECK_EQ(found[j].chunk, right[j].chunk);
         for (int i = 0; i < j; i++)
             CHECK(found[i].chunk != found[j].chunk);
     }
@@ -198,12 +287,14 @@ static void test_limits(struct world *w) {
 static void test_device(const char *kind, int dim) {
     struct world w = {0};
     char dir[600];
-    enum status status = device_open(&w.dev, kind, 2);
+    bool separate = strcmp(kind, "apart") == 0;
+    enum status status = device_open(&w.dev, separate ? "cpu" : kind, 2);
     if (status == STATUS_UNSUPPORTED && strcmp(kind, "cpu") != 0) {
         printf("%s left out: %s\n", kind, status_message());
         return;
     }
     CHECK_OK(status);
+    if (separate) w.dev = open_apart(w.dev);
     snprintf(dir, sizeof dir, "%s/%s-%d", test_folder(), kind, dim);
     test_against_store(&w, dir, dim);
     test_limits(&w);
@@ -213,7 +304,9 @@ static void test_device(const char *kind, int dim) {
     test_ties(&w, dir);
     free(w.queries);
     CHECK_OK(device_sync(w.dev));
-    device_close(w.dev);
+    for (int i = 0; separate && i < APART_MAX; i++)
+        CHECK(!apart.own[i].begin); /* all given back */
+    device_close(separate ? apart.cpu : w.dev);
 }
 
 int main(int argc, char **argv) {
@@ -221,6 +314,7 @@ int main(int argc, char **argv) {
     static const int dims[] = {24, 128};
     for (size_t i = 0; i < ARRAY_LEN(dims); i++) {
         test_device("cpu", dims[i]);
+        test_device("apart", dims[i]);
         test_device("cuda", dims[i]);
     }
     return test_done();
