@@ -44,6 +44,10 @@ void device_cuda_check(struct device *, const char *op) {
     fprintf(stderr, "%s: %s\n", op, cudaGetErrorString(e));
     exit(1);
 }
+void device_cuda_fault(struct device *, const char *op, const char *what) {
+    fprintf(stderr, "%s: %s\n", op, what);
+    exit(1);
+}
 }
 
 static uint64_t random_state = 88172645463325252ull;
