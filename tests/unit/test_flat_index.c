@@ -179,6 +179,9 @@ static void fill_ranges(struct store_range *out, int kind, int64_t rows) {
         case 5:
             out[i] = (struct store_range){0, i % 2 ? rows : 0};
             break; /* everything */
+        case 6:    /* up to the end, or nearly */
+            out[i] = (struct store_range){i, rows - i % 2 * 30};
+            break;
         default:
             out[i] = (struct store_range){rows - 5, rows + 5 * i};
             break; /* beyond the end */
@@ -201,7 +204,7 @@ static void test_against_store(struct world *w, const char *dir, int dim) {
     for (size_t i = 0; i < ARRAY_LEN(ks); i++) {
         check_search(w, 1, ks[i], NULL);
         check_search(w, QUERIES, ks[i], NULL);
-        for (int kind = 0; kind < 7; kind++) {
+        for (int kind = 0; kind < 8; kind++) {
             fill_ranges(exclude, kind, w->info.chunks);
             check_search(w, 7, ks[i], exclude);
             check_search(w, QUERIES, ks[i], exclude);
