@@ -21,16 +21,21 @@ enum part {
 };                                  /* in the order of ids: a merge that prefers the earlier breaks ties by id */
 #define ROWS_MAX (INT64_C(1) << 30) /* topk counts rows in 32 bits */
 
+struct lists {
+    int64_t *index; /* [PARTS, BATCH, k] */
+    float *score;
+};
+
 struct flat_index {
     struct device *dev;
     struct mat rows; /* [chunks, dim] */
-    /* Pairs of this process's memory and the device's (NULL where it is shared). */
-    int64_t *index;   /* [PARTS, BATCH, k] */
-    float *score;     /* [PARTS, BATCH, k] */
-    int64_t *visible; /* [PARTS, BATCH] */
-    void *index_room, *score_room, *visible_room;
+    /* This process's memory and the device's (a room is NULL where memory is shared). */
+    void *found, *found_room;      /* lists */
+    int k;                         /* places of a list there is memory for; 0: none yet */
+    int64_t visible[PARTS][BATCH]; /* rows of its part that a query sees */
+    void *visible_room;
+    bool unlimited;     /* what is in visible_room says: all rows, for every query */
     void *queries_room; /* [BATCH, dim] */
-    int k;              /* places there is memory for; 0: none yet */
 };
 
 static enum dtype row_type(const struct device *dev) {
@@ -84,6 +89,7 @@ enum status flat_index_create(struct flat_index **out, const struct flat_index_c
     f->rows = mat_dense(NULL, row_type(f->dev), info.chunks, dim);
     enum status s = allocate_rows(f, config, flat_index_bytes(f->dev, config->view));
     if (s == STATUS_OK) s = fill_rows(f, config->view);
+    if (s == STATUS_OK) s = device_room(f->dev, &f->visible_room, sizeof f->visible);
     if (s == STATUS_OK) s = device_room(f->dev, &f->queries_room, BATCH * (size_t)dim * sizeof(float));
     if (s != STATUS_OK) {
         flat_index_free(f);
@@ -94,21 +100,16 @@ enum status flat_index_create(struct flat_index **out, const struct flat_index_c
 }
 
 static void release_places(struct flat_index *f) {
-    device_release_host(f->dev, f->index);
-    device_release_host(f->dev, f->score);
-    device_release_host(f->dev, f->visible);
-    device_release(f->dev, f->index_room);
-    device_release(f->dev, f->score_room);
-    device_release(f->dev, f->visible_room);
-    f->index = f->visible = NULL;
-    f->score = NULL;
-    f->index_room = f->score_room = f->visible_room = NULL;
+    device_release_host(f->dev, f->found);
+    device_release(f->dev, f->found_room);
+    f->found = f->found_room = NULL;
     f->k = 0;
 }
 
 void flat_index_free(struct flat_index *f) {
     if (!f) return;
     release_places(f);
+    device_release(f->dev, f->visible_room);
     device_release(f->dev, f->queries_room);
     device_release(f->dev, f->rows.data);
     memory_free(f);
@@ -116,22 +117,24 @@ void flat_index_free(struct flat_index *f) {
 
 static enum status ensure_places(struct flat_index *f, int k) {
     if (k <= f->k) return STATUS_OK;
-    size_t places = (size_t)PARTS * BATCH * (size_t)k, visible_bytes = PARTS * BATCH * sizeof *f->visible;
+    size_t bytes = (size_t)PARTS * BATCH * (size_t)k * (sizeof(int64_t) + sizeof(float));
     release_places(f);
-    TRY(device_allocate_host(f->dev, (void **)&f->index, places * sizeof *f->index));
-    TRY(device_allocate_host(f->dev, (void **)&f->score, places * sizeof *f->score));
-    TRY(device_allocate_host(f->dev, (void **)&f->visible, visible_bytes));
-    TRY(device_room(f->dev, &f->index_room, places * sizeof *f->index));
-    TRY(device_room(f->dev, &f->score_room, places * sizeof *f->score));
-    TRY(device_room(f->dev, &f->visible_room, visible_bytes));
+    TRY(device_allocate_host(f->dev, &f->found, bytes));
+    TRY(device_room(f->dev, &f->found_room, bytes));
     f->k = k;
     return STATUS_OK;
 }
 
-/* Where the batch's queries look: each below `visible[BELOW]` rows, from `begin` on in the other parts. */
+/* Index and score lie behind one another, so that one copy brings both. */
+static struct lists lists_in(void *memory, int64_t places) {
+    return (struct lists){.index = memory, .score = (float *)(void *)((int64_t *)memory + places)};
+}
+
+/* Where the batch's queries look. */
 struct ranges {
     int64_t below, behind; /* no query's range begins behind `below` rows; `behind` is where the last one ends */
     int64_t begin[BATCH];  /* of BETWEEN: the query's own range's end */
+    int64_t parts;         /* up to the last that anyone looks at */
 };
 
 static void find_ranges(struct flat_index *f, struct ranges *r, const struct store_range *exclude, int64_t n) {
@@ -143,40 +146,42 @@ static void find_ranges(struct flat_index *f, struct ranges *r, const struct sto
         if (hole.begin < 0) hole.begin = 0;
         if (hole.end > rows) hole.end = rows;
         if (hole.begin >= hole.end) hole.begin = hole.end = rows; /* all rows are below an empty range at the end */
-        f->visible[BELOW * BATCH + i] = hole.begin;
+        f->visible[BELOW][i] = hole.begin;
         r->begin[i] = hole.end;
         if (hole.begin > r->below) r->below = hole.begin;
         if (hole.begin < rows && hole.end > r->behind) r->behind = hole.end;
     }
     if (r->behind < 0) r->behind = rows;
+    r->parts = 1;
     for (int64_t i = 0; i < n; i++) {
-        bool hole = f->visible[BELOW * BATCH + i] < rows;
-        f->visible[BETWEEN * BATCH + i] = hole ? r->behind - r->begin[i] : 0;
-        f->visible[BEHIND * BATCH + i] = hole ? rows - r->behind : 0;
+        bool hole = f->visible[BELOW][i] < rows;
+        f->visible[BETWEEN][i] = hole ? r->behind - r->begin[i] : 0;
+        f->visible[BEHIND][i] = hole ? rows - r->behind : 0;
+        if (f->visible[BETWEEN][i] > 0) r->parts = 2;
     }
+    if (r->behind < rows) r->parts = 3;
+}
+
+/* Where nothing is excluded the device knows already what is visible: one round trip less for a step of decoding. */
+static void upload_visible(struct flat_index *f, bool limited) {
+    if (f->unlimited && !limited) return;
+    device_upload(f->dev, device_side(f->dev, f->visible, f->visible_room), f->visible, sizeof f->visible);
+    f->unlimited = !limited;
 }
 
 /* Queries i .. i+n-1 over `count` rows from `first` on, into their places of a part. */
-static void look(struct flat_index *f, enum part part, struct mat queries, int64_t i, int64_t n, int64_t first,
-                 int64_t count, int k) {
-    int64_t *index = device_side(f->dev, f->index, f->index_room);
-    float *score = device_side(f->dev, f->score, f->score_room);
+static void look(struct flat_index *f, struct lists there, enum part part, struct mat queries, int64_t i, int64_t n,
+                 int64_t first, int64_t count, int k) {
     int64_t *visible = device_side(f->dev, f->visible, f->visible_room);
-    int64_t at = ((int64_t)part * BATCH + i) * k;
+    int64_t at = (int64_t)part * BATCH + i;
     if (count > 0)
-        f->dev->ops->topk->forward(f->dev, index + at, score + at, mat_rows(queries, i, n),
-                                   mat_rows(f->rows, first, count), visible + (int64_t)part * BATCH + i, k);
-}
-
-/* Everything up to the last part that was looked at comes back in one copy each. */
-static void bring(struct flat_index *f, int64_t places) {
-    if (places == 0) return;
-    device_download(f->dev, f->index, device_side(f->dev, f->index, f->index_room), (size_t)places * sizeof *f->index);
-    device_download(f->dev, f->score, device_side(f->dev, f->score, f->score_room), (size_t)places * sizeof *f->score);
+        f->dev->ops->topk->forward(f->dev, there.index + at * k, there.score + at * k, mat_rows(queries, i, n),
+                                   mat_rows(f->rows, first, count), visible + at, k);
 }
 
 /* Merges the parts of query i, of which those with nothing visible hold nothing. */
-static void merge(const struct flat_index *f, struct store_hit *hits, const struct ranges *r, int64_t i, int k) {
+static void merge(const struct flat_index *f, struct store_hit *hits, struct lists here, const struct ranges *r,
+                  int64_t i, int k) {
     int64_t first[PARTS] = {0, r->begin[i], r->behind};
     int at[PARTS] = {0};
     for (int j = 0; j < k; j++) {
@@ -184,10 +189,10 @@ static void merge(const struct flat_index *f, struct store_hit *hits, const stru
         int best = -1;
         for (int p = 0; p < PARTS; p++) {
             int64_t place = ((int64_t)p * BATCH + i) * k + at[p];
-            if (f->visible[p * BATCH + i] <= 0 || at[p] >= k || f->index[place] < 0) continue;
-            if (best >= 0 && !(f->score[place] > hits[j].score)) continue;
+            if (f->visible[p][i] <= 0 || at[p] >= k || here.index[place] < 0) continue;
+            if (best >= 0 && !(here.score[place] > hits[j].score)) continue;
             best = p;
-            hits[j] = (struct store_hit){.chunk = first[p] + f->index[place], .score = f->score[place]};
+            hits[j] = (struct store_hit){.chunk = first[p] + here.index[place], .score = here.score[place]};
         }
         if (best >= 0) at[best]++;
     }
@@ -196,24 +201,20 @@ static void merge(const struct flat_index *f, struct store_hit *hits, const stru
 static enum status search_batch(struct flat_index *f, struct store_hit *hits, struct mat queries, int k,
                                 const struct store_range *exclude) {
     struct ranges r;
-    int64_t n = queries.rows, used = 1;
-    find_ranges(f, &r, exclude, n);
-    device_upload(f->dev, device_side(f->dev, f->visible, f->visible_room), f->visible,
-                  PARTS * BATCH * sizeof *f->visible);
-    look(f, BELOW, queries, 0, n, 0, r.below, k);
+    int64_t n = queries.rows;
+    find_ranges(f, &r, exclude, exclude ? n : BATCH);
+    upload_visible(f, exclude);
+    int64_t places = ((r.parts - 1) * BATCH + n) * k;
+    struct lists here = lists_in(f->found, places);
+    struct lists there = lists_in(device_side(f->dev, f->found, f->found_room), places);
+    look(f, there, BELOW, queries, 0, n, 0, r.below, k);
     for (int64_t i = 0; i < n; i++)
-        if (f->visible[BETWEEN * BATCH + i] > 0) {
-            look(f, BETWEEN, queries, i, 1, r.begin[i], r.behind - r.begin[i], k);
-            used = 2;
-        }
-    if (r.behind < f->rows.rows) {
-        look(f, BEHIND, queries, 0, n, r.behind, f->rows.rows - r.behind, k);
-        used = 3;
-    }
-    bring(f, ((used - 1) * BATCH + n) * k);
+        if (f->visible[BETWEEN][i] > 0) look(f, there, BETWEEN, queries, i, 1, r.begin[i], r.behind - r.begin[i], k);
+    if (r.behind < f->rows.rows) look(f, there, BEHIND, queries, 0, n, r.behind, f->rows.rows - r.behind, k);
+    device_download(f->dev, here.index, there.index, (size_t)places * (sizeof *here.index + sizeof *here.score));
     TRY(device_sync(f->dev));
     for (int64_t i = 0; i < n; i++)
-        merge(f, hits + i * k, &r, i, k);
+        merge(f, hits + i * k, here, &r, i, k);
     return STATUS_OK;
 }
 

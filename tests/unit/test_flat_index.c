@@ -282,8 +282,8 @@ static void test_limits(struct world *w) {
     config.reserve = 1 << 20;
     CHECK_OK(flat_index_create(&flat, &config));
     flat_index_free(flat);
-    config.reserve = UINT64_C(1) << 60;
-    CHECK_FAILS(flat_index_create(&flat, &config), STATUS_NO_MEMORY, "");
+    config.reserve = UINT64_C(1) << 60; /* an allocator of the CPU may stop a program that asks for so much */
+    if (!w->dev->shares_memory) CHECK_FAILS(flat_index_create(&flat, &config), STATUS_NO_MEMORY, "");
     flat_index_free(NULL);
 }
 
