@@ -52,6 +52,11 @@ void file_unmap(struct file_map *map) {
     *map = (struct file_map){0};
 }
 
+void file_let_go(const struct file_map *map) {
+    if (map->size > 0)
+        (void)madvise((void *)(uintptr_t)map->data, map->size, MADV_DONTNEED); /* advice: may be refused */
+}
+
 struct file_writer {
     int fd;
     uint32_t crc;

@@ -150,6 +150,11 @@ void landmarks_to_float(float *out, const struct landmarks *l, int64_t first, in
         half_from_f16_row(out + (size_t)i * (size_t)l->dim, landmarks_row(l, first + i), (size_t)l->dim);
 }
 
+void landmarks_let_go(const struct landmarks *l, int64_t first, int64_t n) {
+    for (int64_t s = shard_of(l, first); s < l->n_shards && l->shards[s].first_row < first + n; s++)
+        file_let_go(&l->shards[s].map);
+}
+
 static int padded_dim(const struct landmarks *l) {
     return (l->dim + LANES - 1) / LANES * LANES;
 }

@@ -14,6 +14,9 @@ struct landmarks {
 const uint16_t *landmarks_row(const struct landmarks *l, int64_t chunk);
 const uint16_t *landmarks_rows(const struct landmarks *l, int64_t *n, int64_t first);      /* to the end of its shard */
 void landmarks_to_float(float *out, const struct landmarks *l, int64_t first, int64_t n);   /* [n, dim] */
+/* Pages of shards that hold rows first .. first+n-1 count no longer as this process's memory: for a pass over a store
+ * larger than what may be resident. */
+void landmarks_let_go(const struct landmarks *l, int64_t first, int64_t n);
 
 /* Best k of all rows (queries [n, dim]); exclude [n] or NULL. hits as store_view_search. */
 enum status exact_scan(const struct landmarks *l, struct store_hit *hits, const float *queries, int64_t n, int k,

@@ -11,7 +11,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { ADD_BLOCK_FLOATS = 1 << 21, SAMPLE_STREAM = 0x5a17 };
+enum { ADD_BLOCK_FLOATS = 1 << 21, SAMPLE_STREAM = 0x5a17, LET_GO_ROWS = 1 << 15 };
 static const uint64_t max_ram_default = UINT64_C(1) << 30;
 
 struct build {
@@ -45,10 +45,13 @@ static enum status train(struct build *b, struct vectors *v) {
     float *rows;
     TRY(memory_allocate_aligned((void **)&rows, (size_t)all * dim, sizeof *rows));
     struct rng rng = rng_make(b->how->seed, SAMPLE_STREAM);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0, seen = 0; i < n; i++) {
         int64_t low = (int64_t)((__int128)chunks * i / n), high = (int64_t)((__int128)chunks * (i + 1) / n);
         landmarks_to_float(rows + (size_t)i * dim, &b->landmarks,
                            low + (int64_t)rng_below(&rng, (uint64_t)(high - low)), 1);
+        if (high - seen < LET_GO_ROWS && i + 1 < n) continue;
+        landmarks_let_go(&b->landmarks, seen, high - seen); /* mapped pages are resident too, and count under max_ram */
+        seen = high;
     }
     progress_step(b->how->progress, "train index", "vectors", 0, n);
     /* FAISS warns on stderr, which is not a library's to write to, when it thinks the rows few: then they come again.
@@ -96,6 +99,7 @@ static enum status fill(const struct build *b, struct vectors *v, int64_t begin,
     for (int64_t at = begin; at < end && s == STATUS_OK; at += block) {
         int64_t n = end - at < block ? end - at : block;
         landmarks_to_float(rows, &b->landmarks, at, n);
+        landmarks_let_go(&b->landmarks, at, n);
         s = vectors_add(v, rows, n, at, threads_count(b->how->threads));
         if (s == STATUS_OK) s = stop_or_go(b);
         progress_step(b->how->progress, "fill index", "chunks", at + n, b->landmarks.chunks);
