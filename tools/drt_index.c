@@ -1,13 +1,9 @@
 /* drt_index.c -- drt-index: builds, searches and looks after chunk stores. Subcommands are in drt_index_<name>.c. */
 #include "tools/drt_index.h"
 #include "base/json.h"
-#include "base/memory.h"
+#include "tools/commands.h"
 #include <string.h>
 
-struct command {
-    const char *name, *what;
-    int (*run)(int argc, char **argv, const char **operands);
-};
 static const struct command commands[] = {
     {"build", "make a store from a corpus", drt_index_build},
     {"add", "put more documents into a store", drt_index_add},
@@ -20,23 +16,19 @@ static const struct command commands[] = {
     {"doctor", "show the linked libraries, the machine's limits, and advice", drt_index_doctor},
 };
 
-static void print_help(FILE *out) {
-    fputs("Usage: drt-index COMMAND ...\n\n"
-          "Makes chunk stores for retrieval language models, searches them and looks after them. A store holds\n"
-          "a corpus cut into chunks, one landmark vector for each, and an index over the vectors. It is one\n"
-          "folder. One process may write to it while any number read.\n\n"
-          "Commands:\n",
-          out);
-    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-        fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].what);
-    fputs("\nExamples:\n"
-          "  drt-index build corpus/ more.jsonl.zst --out store\n"
-          "  drt-index search \"how are page tables locked\" --store store\n"
-          "  drt-index verify --store store --deep\n\n"
-          "Results go to standard output, progress and errors to standard error. Exit code: 0 done, 1 failed\n"
-          "(or stopped, or problems found), 2 wrong usage. drt-index COMMAND --help says more.\n",
-          out);
-}
+static const struct command_program program = {
+    .name = "drt-index",
+    .about = "Makes chunk stores for retrieval language models, searches them and looks after them. A store holds\n"
+             "a corpus cut into chunks, one landmark vector for each, and an index over the vectors. It is one\n"
+             "folder. One process may write to it while any number read.\n",
+    .end = "Examples:\n"
+           "  drt-index build corpus/ more.jsonl.zst --out store\n"
+           "  drt-index search \"how are page tables locked\" --store store\n"
+           "  drt-index verify --store store --deep\n\n"
+           "Results go to standard output, progress and errors to standard error. Exit code: 0 done, 1 failed\n"
+           "(or stopped, or problems found), 2 wrong usage. ",
+    .commands = commands,
+    .n_commands = ARRAY_LEN(commands)};
 
 int drt_index_exit(enum status status) {
     if (status == STATUS_OK) return 0;
@@ -81,27 +73,5 @@ void opened_store_close(struct opened_store *s) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 2) {
-        print_help(stderr);
-        return 2;
-    }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        print_help(stdout);
-        return 0;
-    }
-    for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
-        if (strcmp(argv[1], commands[i].name) != 0) continue;
-        void *operands;
-        enum status status = memory_allocate(&operands, (size_t)argc, sizeof(char *));
-        if (status != STATUS_OK) return drt_index_exit(status);
-        int code = commands[i].run(argc - 1, argv + 1, operands);
-        memory_free(operands);
-        if (fflush(stdout) != 0 || ferror(stdout)) {
-            fprintf(stderr, "drt-index: standard output cannot be written (is the disk full?)\n");
-            return code ? code : 1;
-        }
-        return code;
-    }
-    fprintf(stderr, "drt-index: there is no command \"%s\" (see drt-index --help)\n", argv[1]);
-    return 2;
+    return commands_main(&program, argc, argv);
 }

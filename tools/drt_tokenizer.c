@@ -1,30 +1,22 @@
 /* drt_tokenizer.c -- drt-tokenizer: tokenizers, and token files made with them. Subcommands are in
  * drt_tokenizer_<name>.c. */
 #include "tools/drt_tokenizer.h"
-#include "base/memory.h"
+#include "tools/commands.h"
 #include <string.h>
 
-static const struct {
-    const char *name, *what;
-    int (*run)(int argc, char **argv, const char **operands);
-} commands[] = {
+static const struct command commands[] = {
     {"train", "make a byte-level BPE tokenizer.json from a corpus", drt_tokenizer_train},
     {"encode", "turn a corpus into a token file, for drt-train", drt_tokenizer_encode},
     {"decode", "print the text of a token file", drt_tokenizer_decode},
     {"count", "count the documents and tokens of a token file", drt_tokenizer_count},
 };
-
-static void print_help(FILE *out) {
-    fputs("drt-tokenizer -- tokenizers, and token files made with them\n\n"
-          "usage: drt-tokenizer COMMAND [options]      (drt-tokenizer COMMAND --help shows a command's options)\n\n",
-          out);
-    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-        fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].what);
-    fputs(
-        "\nResults go to standard output; progress and errors to standard error. Exit code: 0 done, 1 failed, 2 wrong "
-        "usage.\n",
-        out);
-}
+static const struct command_program program = {
+    .name = "drt-tokenizer",
+    .about = "Makes tokenizers, and token files with them.\n",
+    .end = "Results go to standard output, progress and errors to standard error. Exit code: 0 done, 1 failed,\n"
+           "2 wrong usage. ",
+    .commands = commands,
+    .n_commands = ARRAY_LEN(commands)};
 
 int drt_tokenizer_exit(enum status status) {
     if (status == STATUS_OK) return 0;
@@ -58,27 +50,5 @@ enum status drt_tokenizer_width(int *out, const char *path) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 2) {
-        print_help(stderr);
-        return 2;
-    }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        print_help(stdout);
-        return 0;
-    }
-    for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
-        if (strcmp(argv[1], commands[i].name) != 0) continue;
-        void *operands;
-        enum status status = memory_allocate(&operands, (size_t)argc, sizeof(char *));
-        if (status != STATUS_OK) return drt_tokenizer_exit(status);
-        int code = commands[i].run(argc - 1, argv + 1, operands);
-        memory_free(operands);
-        if (fflush(stdout) != 0 || ferror(stdout)) {
-            fprintf(stderr, "drt-tokenizer: standard output cannot be written (is the disk full?)\n");
-            return code ? code : 1;
-        }
-        return code;
-    }
-    fprintf(stderr, "drt-tokenizer: there is no command \"%s\"; see drt-tokenizer --help\n", argv[1]);
-    return 2;
+    return commands_main(&program, argc, argv);
 }

@@ -1,0 +1,40 @@
+/* commands.c -- see commands.h. */
+#include "tools/commands.h"
+#include "base/memory.h"
+#include <stdio.h>
+#include <string.h>
+
+static void print_help(FILE *out, const struct command_program *p) {
+    fprintf(out, "Usage: %s COMMAND ...\n\n%s\nCommands:\n", p->name, p->about);
+    for (size_t i = 0; i < p->n_commands; i++)
+        fprintf(out, "  %-8s %s\n", p->commands[i].name, p->commands[i].what);
+    fprintf(out, "\n%s%s COMMAND --help says more.\n", p->end, p->name);
+}
+
+static int run(const struct command_program *p, const struct command *c, int argc, char **argv) {
+    void *operands;
+    if (memory_allocate(&operands, (size_t)argc, sizeof(char *)) != STATUS_OK) {
+        fprintf(stderr, "%s: %s\n", p->name, status_message());
+        return 1;
+    }
+    int code = c->run(argc, argv, operands);
+    memory_free(operands);
+    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+    fprintf(stderr, "%s: standard output cannot be written (is the disk full?)\n", p->name);
+    return code ? code : 1;
+}
+
+int commands_main(const struct command_program *p, int argc, char **argv) {
+    if (argc < 2) {
+        print_help(stderr, p);
+        return 2;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_help(stdout, p);
+        return 0;
+    }
+    for (size_t i = 0; i < p->n_commands; i++)
+        if (strcmp(argv[1], p->commands[i].name) == 0) return run(p, &p->commands[i], argc - 1, argv + 1);
+    fprintf(stderr, "%s: there is no command \"%s\" (see %s --help)\n", p->name, argv[1], p->name);
+    return 2;
+}

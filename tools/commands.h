@@ -1,0 +1,12 @@
+/* commands.h -- programs made of commands ("drt-index build ..."): the overview, the way to a command, and the last look at
+ * standard output. */
+#pragma once
+#include <stddef.h>
+
+/* `run` gets argv from its own name on, with room for argc operands, and gives the exit code. */
+struct command { const char *name, *what; int (*run)(int argc, char **argv, const char **operands); };
+/* about: what the program is; end: what its --help ends with. Lines are printed as they are. */
+struct command_program { const char *name, *about, *end; const struct command *commands; size_t n_commands; };
+
+/* 2 without a command, or with one that there is not; 1 when standard output could not be written. */
+int commands_main(const struct command_program *program, int argc, char **argv);
