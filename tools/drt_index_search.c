@@ -172,7 +172,7 @@ int drt_index_search(int argc, char **argv, const char **operands) {
                  "through the decoder, whose state at the landmark behind the last chunk (normed) is the query vector. "
                  "TEXT's last "
                  "whole chunks count, at most 8; a TEXT shorter than one chunk is repeated in front of itself until it "
-                 "fills one. "
+                 "fills one: a passage of a few chunks finds much better than a lone question does. "
                  "Scores are query . landmark / sqrt(dimensions), computed exactly; they may be negative.",
         .examples = "  drt-index search \"The treaty was signed in\" --store store --k 3\n"
                     "  drt-index search --from-chunk 1234 --exclude window=4 --store store\n",
