@@ -64,5 +64,3 @@ enum status step_evaluate(struct step *s, double *sum_nll, const struct batch *b
 enum status step_weights(struct step *s, struct params *out);
 enum status step_gradients(struct step *s, struct params *out);
 struct optimizer *step_optimizer(struct step *s);
-/* Encodes the corpus pool anew with the encoder as it is: before the first step that uses it, then every `refresh` steps. */
-void step_refresh_corpus(struct step *s);
