@@ -55,7 +55,8 @@ err_has "stopped behind step"
 [ "$(ls "$TMP/term/checkpoints")" ] || die "no checkpoint of the stopped run"
 start --out "$TMP/death"
 for _ in $(seq 400); do [ -s "$TMP/death/log.jsonl" ] && break; sleep 0.02; done
-kill -KILL "$(pgrep -P $pid | tail -n 1)"
+read -r -a children <"/proc/$pid/task/$pid/children"
+kill -KILL "${children[1]}"
 code=0
 wait $pid || code=$?
 same $code 137 "exit code when a process was killed"
