@@ -11,16 +11,16 @@ static void print_help(FILE *out, const struct command_program *p) {
     fprintf(out, "\n%s%s COMMAND --help says more.\n", p->end, p->name);
 }
 
-static int run(const struct command_program *p, const struct command *c, int argc, char **argv) {
+int commands_run(const char *program, int (*run)(int argc, char **argv, const char **operands), int argc, char **argv) {
     void *operands;
     if (memory_allocate(&operands, (size_t)argc, sizeof(char *)) != STATUS_OK) {
-        fprintf(stderr, "%s: %s\n", p->name, status_message());
+        fprintf(stderr, "%s: %s\n", program, status_message());
         return 1;
     }
-    int code = c->run(argc, argv, operands);
+    int code = run(argc, argv, operands);
     memory_free(operands);
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
-    fprintf(stderr, "%s: standard output cannot be written (is the disk full?)\n", p->name);
+    fprintf(stderr, "%s: standard output cannot be written (is the disk full?)\n", program);
     return code ? code : 1;
 }
 
@@ -34,7 +34,8 @@ int commands_main(const struct command_program *p, int argc, char **argv) {
         return 0;
     }
     for (size_t i = 0; i < p->n_commands; i++)
-        if (strcmp(argv[1], p->commands[i].name) == 0) return run(p, &p->commands[i], argc - 1, argv + 1);
+        if (strcmp(argv[1], p->commands[i].name) == 0)
+            return commands_run(p->name, p->commands[i].run, argc - 1, argv + 1);
     fprintf(stderr, "%s: there is no command \"%s\" (see %s --help)\n", p->name, argv[1], p->name);
     return 2;
 }

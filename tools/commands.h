@@ -10,3 +10,5 @@ struct command_program { const char *name, *about, *end; const struct command *c
 
 /* 2 without a command, or with one that there is not; 1 when standard output could not be written. */
 int commands_main(const struct command_program *program, int argc, char **argv);
+/* Runs one command with room for its operands, then looks at standard output: what commands_main does with the one it found. */
+int commands_run(const char *program, int (*run)(int argc, char **argv, const char **operands), int argc, char **argv);

@@ -3,29 +3,7 @@
  * their gradient. */
 #include "tests/device/on_device.h"
 #include "tests/ref/ref_choose.h"
-
-/* Row by row: order and ties, each score right for its landmark, and nothing better left out. */
-static void check_row(const int64_t *index, const float *score, const double *ref, int64_t visible, int k,
-                      double tolerance) {
-    bool *taken = calloc((size_t)visible + 1, 1);
-    int64_t wanted = visible < k ? visible : k;
-    for (int64_t i = 0; i < k; i++) {
-        if (i >= wanted) {
-            CHECK_EQ(index[i], -1);
-            CHECK(score[i] == -INFINITY);
-            continue;
-        }
-        CHECK(index[i] >= 0 && index[i] < visible && !taken[index[i]]);
-        taken[index[i]] = true;
-        if (fabs((double)score[i] - ref[index[i]]) > tolerance)
-            fprintf(stderr, "score %.9g, ref %.9g, tolerance %g\n", (double)score[i], ref[index[i]], tolerance);
-        CHECK(fabs((double)score[i] - ref[index[i]]) <= tolerance);
-        if (i) CHECK(score[i - 1] > score[i] || (score[i - 1] == score[i] && index[i - 1] < index[i]));
-    }
-    for (int64_t e = 0; e < visible && wanted == k; e++)
-        if (!taken[e]) CHECK(ref[e] <= (double)score[k - 1] + tolerance);
-    free(taken);
-}
+#include "tests/ref/ref_topk.h"
 
 static void run(int64_t **index, float **score, const float *q, const float *l, const int64_t *visible, int64_t n,
                 int64_t e, int64_t d, int k, enum dtype query_type, enum dtype type, int pad) {
@@ -60,7 +38,7 @@ static void compare(int64_t n, int64_t e, int64_t d, int k, bool ties, enum dtyp
     for (int i = 0; i < 2; i++) {
         run(&index[i], &score[i], q, l, visible, n, e, d, k, query_type, type, pad);
         for (int64_t r = 0; r < n; r++)
-            check_row(index[i] + r * k, score[i] + r * k, ref + r * e, visible[r], k, 2.0 * worst + 1e-6);
+            ref_check_topk(index[i] + r * k, score[i] + r * k, ref + r * e, visible[r], k, 2.0 * worst + 1e-6);
     }
     CHECK_SAME(index[0], index[1], n * k);
     CHECK_SAME(score[0], score[1], n * k);

@@ -1,5 +1,6 @@
 /* test_topk.c -- few and many queries, visibility cut anywhere, fewer landmarks than places, equal scores. Scores are
  * compared with the tolerance; which landmark sits at a place must be right wherever the reference's gap decides it. */
+#include "tests/ref/ref_topk.h"
 #include "tests/twins/twins.h"
 
 static void run(int64_t *index, float *score, int device, const float *q, const float *l, const int64_t *visible,
@@ -15,27 +16,6 @@ static void run(int64_t *index, float *score, int device, const float *q, const 
     guarded_drop(&gq);
     guarded_drop(&gl);
     free(guarded_index);
-}
-
-/* Row by row: order and ties, each score right for its landmark, and nothing better left out. */
-static void check_row(const int64_t *index, const float *score, const double *ref, int64_t visible, int k,
-                      double tolerance) {
-    bool *taken = calloc((size_t)visible + 1, 1);
-    int64_t wanted = visible < k ? visible : k;
-    for (int64_t i = 0; i < k; i++) {
-        if (i >= wanted) {
-            CHECK_EQ(index[i], -1);
-            CHECK(score[i] == -INFINITY);
-            continue;
-        }
-        CHECK(index[i] >= 0 && index[i] < visible && !taken[index[i]]);
-        taken[index[i]] = true;
-        CHECK(fabs((double)score[i] - ref[index[i]]) <= tolerance);
-        if (i) CHECK(score[i - 1] > score[i] || (score[i - 1] == score[i] && index[i - 1] < index[i]));
-    }
-    for (int64_t e = 0; e < visible && wanted == k; e++)
-        if (!taken[e]) CHECK(ref[e] <= (double)score[k - 1] + tolerance);
-    free(taken);
 }
 
 static void compare(int64_t n, int64_t e, int64_t d, int k, bool ties) {
@@ -55,7 +35,7 @@ static void compare(int64_t n, int64_t e, int64_t d, int k, bool ties) {
         score[i] = zero_array(n * k);
         run(index[i], score[i], i, q, l, visible, n, e, d, k);
         for (int64_t r = 0; r < n; r++)
-            check_row(index[i] + r * k, score[i] + r * k, ref + r * e, visible[r], k, 2.0 * worst + 1e-6);
+            ref_check_topk(index[i] + r * k, score[i] + r * k, ref + r * e, visible[r], k, 2.0 * worst + 1e-6);
     }
     CHECK_BITS(index[0], index[1], n * k);
     CHECK_BITS(score[0], score[1], n * k);
