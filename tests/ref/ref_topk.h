@@ -8,7 +8,7 @@
 
 /* Row by row: order and ties, each score right for its landmark, and nothing better left out. */
 static inline void ref_check_topk(const int64_t *index, const float *score, const double *ref, int64_t visible, int k,
-                      double tolerance) {
+                                  double tolerance) {
     bool *taken = calloc((size_t)visible + 1, 1);
     int64_t wanted = visible < k ? visible : k;
     for (int64_t i = 0; i < k; i++) {
