@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "kernels/device.h"
 #include "kernels/device_internal.h"
+#include "kernels/matmul_amx.h"
 #include "kernels/ops.h"
 #include <assert.h>
 #include <cblas.h>
@@ -41,10 +42,11 @@ enum status device_open_cpu(struct device **out, int threads) {
 
     openblas_set_num_threads(1);
     unsigned char *tables = scratch + workers * DEVICE_SCRATCH_BYTES;
-    m->state = (struct device_cpu){.workers = (int)workers, .scratch = scratch, .serial = serial};
+    bool amx = matmul_amx.open();
+    m->state = (struct device_cpu){.workers = (int)workers, .amx = amx, .scratch = scratch, .serial = serial};
     rope_tables(&m->state.rope, (float *)(void *)tables);
     for (size_t w = 0; w < workers; w++) {
-        m->worker[w] = (struct device_cpu){.workers = 1, .scratch = scratch + w * DEVICE_SCRATCH_BYTES};
+        m->worker[w] = (struct device_cpu){.workers = 1, .amx = amx, .scratch = scratch + w * DEVICE_SCRATCH_BYTES};
         rope_tables(&m->worker[w].rope, (float *)(void *)(tables + (w + 1) * table_bytes));
         serial[w] = (struct device){
             .ops = &ops_cpu, .runtime = &runtime, .state = &m->worker[w], .name = "cpu", .shares_memory = true};

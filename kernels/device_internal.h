@@ -41,12 +41,19 @@ struct device_rope { int period, half; float theta; float *cosine, *sine; };
 
 struct device_cpu {
     int workers;                         /* of this device: 1 for a worker's own */
+    bool amx;                            /* products of many rows on tiles (matmul_amx.h) */
     unsigned char *scratch;              /* worker w's begins at w * DEVICE_SCRATCH_BYTES; 64-byte aligned */
     struct device_rope rope;
     struct device *serial;               /* [workers] what device_worker gives; NULL in those themselves */
 };
 
 static inline struct device_cpu *device_cpu(struct device *dev) { return (struct device_cpu *)dev->state; }
+/* Tests compute without tiles, too. Before anything is packed. */
+static inline void device_cpu_without_amx(struct device *dev) {
+    device_cpu(dev)->amx = false;
+    for (int w = 0; w < device_cpu(dev)->workers && device_cpu(dev)->serial; w++)
+        device_cpu(&device_cpu(dev)->serial[w])->amx = false;
+}
 static inline void *device_scratch(struct device *dev, int worker) {
     return device_cpu(dev)->scratch + (size_t)worker * DEVICE_SCRATCH_BYTES;
 }

@@ -3,7 +3,9 @@
  * y [n, out], x [n, in], w [out, in]. y may not overlap x or w. Sums run in float32.
  *
  * Weights that meet many rows may be packed once, into packed_elements(out, in) numbers of w's type. A packed product
- * gives a row of y the same bits whatever rows are computed with it: what is stored for good (landmarks) goes this way. */
+ * gives a row of y the same bits whatever rows are computed with it: what is stored for good (landmarks) goes this way.
+ * It is packed for the device and its workers alone. Of very small numbers, infinities and NaN the CPU on AMX tiles
+ * promises what matmul_amx.h says. */
 #pragma once
 #include "kernels/device.h"
 #include <stdbool.h>

@@ -2,7 +2,9 @@
  * (decoding): every weight is used only n times, so the product is bound by reading w; our own loop reads it once, in
  * order, w's rows spread over the threads. Tiles and ranges depend on the shapes alone, so the bits of y do not
  * depend on the number of threads. */
+#include "kernels/device_internal.h"
 #include "kernels/matmul.h"
+#include "kernels/matmul_amx.h"
 #include "kernels/simd_internal.h"
 #include <assert.h>
 #include <cblas.h>
@@ -118,6 +120,10 @@ static void forward(struct device *dev, struct mat y, struct mat x, struct mat w
     assert(y.rows == x.rows && y.cols == w.rows && x.cols == w.cols && x.cols > 0);
     assert(x.stride <= INT_MAX && w.stride <= INT_MAX && y.stride <= INT_MAX && x.cols <= INT_MAX);
     if (y.rows == 0 || y.cols == 0) return;
+    if (device_cpu(dev)->amx && x.rows > FEW_ROWS) {
+        matmul_amx.forward(dev, y, x, w, accumulate);
+        return;
+    }
     struct task t =
         x.rows <= FEW_ROWS ? (struct task){y, x, w, .accumulate = accumulate} : task_in_tiles(y, x, w, accumulate);
     if (x.rows <= FEW_ROWS) {
@@ -182,11 +188,15 @@ struct packed_task {
 };
 
 static int64_t packed_elements(int64_t out, int64_t in) {
-    return (out + PANEL - 1) / PANEL * PANEL * in;
+    int64_t floats = (out + PANEL - 1) / PANEL * PANEL * in, tiles = matmul_amx.packed_elements(out, in);
+    return floats > tiles ? floats : tiles;
 }
 
 static void pack(struct device *dev, float *packed, struct mat w) {
-    (void)dev;
+    if (device_cpu(dev)->amx) {
+        matmul_amx.pack(packed, w);
+        return;
+    }
     for (int64_t first = 0; first < w.rows; first += PANEL)
         for (int64_t i = 0; i < w.cols; i++)
             for (int64_t o = first; o < first + PANEL; o++)
@@ -259,6 +269,10 @@ static void packed_body(void *context, int64_t begin, int64_t end, int worker) {
 
 static void forward_packed(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate) {
     assert(y.rows == x.rows && x.cols > 0);
+    if (device_cpu(dev)->amx) {
+        matmul_amx.forward_packed(dev, y, x, packed, accumulate);
+        return;
+    }
     struct packed_task t = {y, x, packed, accumulate};
     int64_t panels = (y.cols + PANEL - 1) / PANEL, across = (panels + PANELS_A_TASK - 1) / PANELS_A_TASK;
     threads_for(dev->threads, (y.rows + PACKED_ROWS - 1) / PACKED_ROWS * across, 1, packed_body, &t);

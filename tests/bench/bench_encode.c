@@ -1,5 +1,6 @@
 /* bench_encode.c -- how near the encoder comes to what OpenBLAS reaches on a 4096 x d x d product with the same threads
- * in the same run. Usage: bench_encode [threads [seconds]]; CSV on stdout.
+ * in the same run. Usage: bench_encode [threads [seconds [float32]]]; CSV on stdout. Weights are bf16 numbers, as
+ * models are saved; with "float32" they are not: a processor with AMX is slower then (kernels/matmul_amx.h).
  *
  * The product is cut into one piece of rows for each thread, the way OpenBLAS would cut it. Both are run in turn, and
  * the best of each counts: a shared machine only ever adds time. Executed operations are counted (2 for a multiply-add,
@@ -11,6 +12,7 @@
 #include <cblas.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static double now(void) {
@@ -55,6 +57,19 @@ static double chunk_operations(const struct model_config *c, bool landmark_only)
     return 2.0 * (landmark_only ? (full - 1) * layer + last : full * layer);
 }
 
+/* To bf16 numbers, cut: only the time counts. */
+static void cut_weights(struct params *params) {
+    for (int i = 0; i < params_count(params); i++) {
+        const struct param *p = params_at(params, i);
+        for (int64_t j = 0; j < p->rows * p->cols; j++) {
+            uint32_t bits;
+            memcpy(&bits, p->data + j, sizeof bits);
+            bits &= 0xffff0000u;
+            memcpy((float *)p->data + j, &bits, sizeof bits);
+        }
+    }
+}
+
 struct bench {
     const struct model_config *c;
     struct device *dev;
@@ -91,7 +106,7 @@ static void measure(struct bench *b, const char *what, const struct encoder_outp
            chunk_operations(b->c, !out->keys.data));
 }
 
-static void bench(int hidden, int ffn, int threads, double seconds) {
+static void bench(int hidden, int ffn, int threads, double seconds, bool float32) {
     struct model_config c;
     struct params *params;
     char text[512];
@@ -104,6 +119,7 @@ static void bench(int hidden, int ffn, int threads, double seconds) {
                  hidden, ffn, hidden / 64);
     must(model_config_parse(&c, "bench", text, (size_t)length));
     must(params_init(&params, &c, 1));
+    if (!float32) cut_weights(params);
     struct bench b = {.c = &c, .seconds = seconds};
     must(device_open(&b.dev, "cpu", threads));
     struct weights weights = weights_of_params(params);
@@ -132,7 +148,8 @@ static void bench(int hidden, int ffn, int threads, double seconds) {
 int main(int argc, char **argv) {
     int threads = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 0;
     double seconds = argc > 2 ? strtod(argv[2], NULL) : 3.0;
-    bench(384, 1024, threads, seconds);
-    bench(768, 2048, threads, seconds);
+    bool float32 = argc > 3 && strcmp(argv[3], "float32") == 0;
+    bench(384, 1024, threads, seconds, float32);
+    bench(768, 2048, threads, seconds, float32);
     return 0;
 }

@@ -1,9 +1,10 @@
 /* test_golden.c -- runs golden files (the format of golden/README.md) through the product.
  *
- *   test_golden [--device cpu|cuda] [--dtype f32|bf16] FILE...
+ *   test_golden [--device cpu|cuda] [--dtype f32|bf16] [--amx on|off] FILE...
  *                            drt_*.safetensors  gca_op_*.safetensors  lm_base.safetensors  tokenizer_*cases.jsonl
  *
  * One line for each tensor: FILE TENSOR max_abs_diff tolerance ok|FAIL. Exit 0 only when all are ok. */
+#include "kernels/device_internal.h"
 #include "tests/golden/golden.h"
 
 static int refuse(const char *path, const char *why) {
@@ -64,16 +65,19 @@ static int run_file(struct device *dev, enum dtype type, const char *path) {
 int main(int argc, char **argv) {
     const char *kind = "cpu";
     enum dtype type = DTYPE_F32;
+    bool amx = true;
     int first = 1;
     for (; first + 1 < argc && starts(argv[first], "--"); first += 2) {
         const char *value = argv[first + 1];
         if (strcmp(argv[first], "--device") == 0)
             kind = value;
+        else if (strcmp(argv[first], "--amx") == 0)
+            amx = strcmp(value, "off") != 0;
         else if (strcmp(argv[first], "--dtype") == 0 && strcmp(value, "f32") != 0)
             type = strcmp(value, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16;
     }
     if (first >= argc || type == DTYPE_F16) {
-        fprintf(stderr, "usage: test_golden [--device cpu|cuda] [--dtype f32|bf16] FILE...\n");
+        fprintf(stderr, "usage: test_golden [--device cpu|cuda] [--dtype f32|bf16] [--amx on|off] FILE...\n");
         return 2;
     }
     struct device *dev;
@@ -81,6 +85,7 @@ int main(int argc, char **argv) {
     if (status == STATUS_UNSUPPORTED) test_skip(status_message());
     CHECK_OK(status);
     if (type == DTYPE_BF16 && dev->shares_memory) test_skip("the CPU computes in float32 alone");
+    if (!amx && dev->shares_memory) device_cpu_without_amx(dev);
     int failures = 0;
     for (int i = first; i < argc; i++)
         failures += run_file(dev, type, argv[i]);

@@ -1,5 +1,6 @@
-/* test_matmul.c -- every row count around the border between the few-rows loop and OpenBLAS, odd sizes, tiles' edges.
- */
+/* test_matmul.c -- every row count around the border between the few-rows loop and many rows, odd sizes, tiles' edges;
+ * on a processor with AMX with its tiles, and with OpenBLAS. */
+#include "kernels/device_internal.h"
 #include "tests/twins/twins.h"
 
 enum { FORWARD, PACKED, ADD }; /* ADD: to a base elsewhere */
@@ -56,8 +57,7 @@ static void company(int64_t n, int64_t outs, int64_t in) {
     free(x), free(w), free(all), free(alone);
 }
 
-int main(int argc, char **argv) {
-    twins_open(argc, argv);
+static void all_shapes(void) {
     for (int64_t n = 1; n <= 10; n++) {
         compare(n, 33, 17);
         compare(n, 64, 64);
@@ -70,5 +70,14 @@ int main(int argc, char **argv) {
     compare(65, 3, 400);
     company(150, 70, 300);
     company(23, 32, 64);
+}
+
+int main(int argc, char **argv) {
+    twins_open(argc, argv);
+    bool amx = device_cpu(twin_device[0])->amx;
+    all_shapes();
+    for (int d = 0; d < DEVICES && amx; d++)
+        device_cpu_without_amx(twin_device[d]);
+    if (amx) all_shapes();
     return twins_close();
 }
