@@ -42,7 +42,8 @@ static void carve_layers(struct decoder_train *t, struct carve *c) {
     }
 }
 
-static void carve_all(struct decoder_train *t, struct carve *c) {
+static void carve_all(void *of, struct carve *c) {
+    struct decoder_train *t = of;
     const struct model_config *m = &t->config;
     int64_t n = t->rows, d = m->hidden;
     carve_layers(t, c);
@@ -67,13 +68,7 @@ static enum status allocate(struct decoder_train *t) {
     void *layers;
     TRY(memory_allocate_zero(&layers, (size_t)model_config_layers(&t->config), sizeof *t->layers));
     t->layers = layers;
-    struct carve count = {0};
-    carve_all(t, &count);
-    t->bytes = count.used;
-    TRY(device_allocate(t->dev, &t->memory, t->bytes));
-    struct carve memory = {.base = t->memory};
-    carve_all(t, &memory);
-    return STATUS_OK;
+    return carve_device(t->dev, &t->memory, &t->bytes, carve_all, t);
 }
 
 enum status decoder_train_create(struct decoder_train **out, struct device *dev, const struct model_config *config,

@@ -56,7 +56,8 @@ static enum status find_tensors(struct encoder_tensors *out, const struct model_
     return STATUS_OK;
 }
 
-static void carve_all(struct encoder_train *t, struct carve *c) {
+static void carve_all(void *of, struct carve *c) {
+    struct encoder_train *t = of;
     const struct model_config *m = &t->config;
     int64_t n = t->max_chunks * t->positions, d = m->hidden;
     struct block_kept shared = {0};
@@ -84,13 +85,7 @@ static enum status allocate(struct encoder_train *t) {
     void *layers;
     TRY(memory_allocate_zero(&layers, (size_t)t->config.encoder_layers, sizeof *t->layers));
     t->layers = layers;
-    struct carve count = {0};
-    carve_all(t, &count);
-    t->bytes = count.used;
-    TRY(device_allocate(t->dev, &t->memory, t->bytes));
-    struct carve memory = {.base = t->memory};
-    carve_all(t, &memory);
-    return STATUS_OK;
+    return carve_device(t->dev, &t->memory, &t->bytes, carve_all, t);
 }
 
 enum status encoder_train_create(struct encoder_train **out, struct device *dev, const struct model_config *config,
@@ -150,24 +145,29 @@ static struct block_kept kept_of(const struct encoder_train *t, int layer) {
     return k;
 }
 
-/* y data NULL: the layer's activations alone. */
-static void layer_forward(struct encoder_train *t, int layer, struct mat y) {
+static void layer_attention(struct encoder_train *t, const struct block_kept *kept, const struct block_weights *w) {
     const struct model_config *m = &t->config;
-    const struct block_weights *w = &t->w.layers[layer];
-    struct block_kept k = kept_of(t, layer);
+    struct block_kept k = *kept;
     block_keep_qkv(t->dev, &k, w, inner_eps);
     /* Queries and keys lie side by side: turned in one pass, and kept turned. */
     t->dev->ops->rope->forward(t->dev, mat_cols(k.qkv, 0, 2 * m->hidden), 2 * m->heads, (int)t->positions,
                                m->rope_theta);
     t->dev->ops->chunk_attention->forward_keep(t->dev, k.o, k.lse, block_part(k.qkv, 0), block_part(k.qkv, 1),
                                                block_part(k.qkv, 2), m->heads, (int)t->positions);
+}
+
+/* y data NULL: the layer's activations alone. */
+static void layer_forward(struct encoder_train *t, int layer, struct mat y) {
+    const struct block_weights *w = &t->w.layers[layer];
+    struct block_kept k = kept_of(t, layer);
+    layer_attention(t, &k, w);
     block_keep_output(t->dev, &k, w);
     block_keep_mlp(t->dev, y, &k, k.h, w, inner_eps);
 }
 
-void encoder_train_forward(struct encoder_train *t, const int32_t *ids, struct mat hidden, int64_t n) {
+/* What the first layer reads. */
+static void begin(struct encoder_train *t, const int32_t *ids, struct mat hidden, int64_t n) {
     const struct ops *ops = t->dev->ops;
-    int last = t->config.encoder_layers - 1;
     assert(n > 0 && n <= t->max_chunks && !ids == !!hidden.data);
     assert(!ids == (t->config.encoder_input == ENCODER_INPUT_HIDDEN));
     t->chunks = n;
@@ -180,6 +180,39 @@ void encoder_train_forward(struct encoder_train *t, const int32_t *ids, struct m
     assert(t->input.rows == n * t->positions);
     ops->norm->forward(t->dev, rows_of(t, t->layers[0].x), rows_of(t, t->prenorm_rstd), t->input, t->w.prenorm,
                        t->config.rms_eps);
+}
+
+/* The last layer behind its attention, and what stands above it, on the landmarks' rows alone. */
+static struct mat landmarks_alone(struct encoder_train *t) {
+    const struct ops *ops = t->dev->ops;
+    int last = t->config.encoder_layers - 1;
+    const struct block_weights *w = &t->w.layers[last];
+    struct block_kept k = kept_of(t, last);
+    struct mat h = mat_rows(k.h, 0, t->chunks), states = mat_rows(t->states, 0, t->chunks);
+    layer_attention(t, &k, w);
+    ops->elementwise->convert(t->dev, h, landmark_rows(t, k.x));
+    block_output(t->dev, h, landmark_rows(t, k.o), w);
+    block_mlp(t->dev, h, h, w, inner_eps, (struct block_scratch){.norm = k.post_norm, .gate_up = k.gate_up});
+    ops->norm->forward(t->dev, states, mat_rows(t->norm_rstd, 0, t->chunks), h, t->w.norm, inner_eps);
+    if (!t->w.landmark.data) return states;
+    struct mat landmarks = mat_rows(t->landmarks, 0, t->chunks);
+    ops->matmul->forward(t->dev, landmarks, states, t->w.landmark, false);
+    return landmarks;
+}
+
+void encoder_train_encode(struct encoder_train *t, struct mat landmarks, const int32_t *ids, int64_t n) {
+    assert(ids && landmarks.rows == n);
+    begin(t, ids, (struct mat){0}, n);
+    for (int i = 0; i < t->config.encoder_layers - 1; i++)
+        layer_forward(t, i, rows_of(t, t->layers[i + 1].x));
+    t->dev->ops->elementwise->convert(t->dev, landmarks, landmarks_alone(t));
+    t->chunks = 0; /* nothing to go back from */
+}
+
+void encoder_train_forward(struct encoder_train *t, const int32_t *ids, struct mat hidden, int64_t n) {
+    const struct ops *ops = t->dev->ops;
+    int last = t->config.encoder_layers - 1;
+    begin(t, ids, hidden, n);
     for (int i = 0; i <= last; i++)
         layer_forward(t, i, rows_of(t, i < last ? t->layers[i + 1].x : t->out));
 

@@ -22,6 +22,10 @@ size_t encoder_train_bytes(const struct encoder_train *t);    /* of device memor
  * the decoder's lower output (encoder_input hidden), borrowed until backward. The other one NULL / data NULL. */
 void encoder_train_forward(struct encoder_train *t, const int32_t *ids, struct mat hidden, int64_t n);
 
+/* The landmarks [n, d] of n chunks alone, of any type: no activations are kept, so there is no way back; the last forward's are
+ * overwritten. Equal to forward's to rounding, at little more than half the work. */
+void encoder_train_encode(struct encoder_train *t, struct mat landmarks, const int32_t *ids, int64_t n);
+
 /* Of the last forward, borrowed until the next. */
 struct mat encoder_train_states(const struct encoder_train *t);       /* [n*S, d] after encoder.norm */
 struct mat encoder_train_landmarks(const struct encoder_train *t);    /* [n, d]: row `chunk` of each, lmk_k_proj applied where the config has it */

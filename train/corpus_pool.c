@@ -14,7 +14,8 @@ enum { NOISE_FACTOR = 4, UPLOAD_CHUNKS = 4096 };
 
 struct corpus_pool {
     struct device *dev;
-    int64_t chunks, max_queries, positions;
+    int64_t chunks, max_queries, positions, hidden;
+    enum dtype type; /* of the landmarks */
     int candidates;
     bool refreshed;
     void *memory;
@@ -27,11 +28,12 @@ struct corpus_pool {
     float *score;
 };
 
-static void carve_all(struct corpus_pool *p, struct carve *c, enum dtype type, int64_t hidden) {
+static void carve_all(void *of, struct carve *c) {
+    struct corpus_pool *p = of;
     int64_t wide = p->max_queries * p->candidates * NOISE_FACTOR;
     p->ids = carve_bytes(c, (p->chunks + 1) * p->positions, sizeof *p->ids);
     p->documents = carve_bytes(c, p->chunks + 1, 2 * sizeof *p->documents);
-    p->landmarks = carve_mat(c, type, p->chunks, hidden);
+    p->landmarks = carve_mat(c, p->type, p->chunks, p->hidden);
     p->none = carve_bytes(c, p->max_queries, sizeof *p->none);
     p->all = carve_bytes(c, p->max_queries, sizeof *p->all);
     p->found = carve_bytes(c, wide, sizeof *p->found);
@@ -86,15 +88,10 @@ enum status corpus_pool_create(struct corpus_pool **out, struct device *dev, con
     p->max_queries = max_queries;
     p->positions = model_config_positions(config);
     p->candidates = candidates;
-    struct carve count = {0};
-    carve_all(p, &count, type, config->hidden);
-    p->bytes = count.used;
-    enum status s = device_allocate(dev, &p->memory, p->bytes);
-    struct carve memory = {.base = p->memory};
-    if (s == STATUS_OK) {
-        carve_all(p, &memory, type, config->hidden);
-        s = upload(p, ids, documents, config->landmark_id);
-    }
+    p->hidden = config->hidden;
+    p->type = type;
+    enum status s = carve_device(dev, &p->memory, &p->bytes, carve_all, p);
+    if (s == STATUS_OK) s = upload(p, ids, documents, config->landmark_id);
     if (s == STATUS_OK)
         *out = p;
     else
@@ -116,8 +113,7 @@ void corpus_pool_refresh(struct corpus_pool *p, struct encoder_train *encoder) {
     int64_t most = encoder_train_max_chunks(encoder);
     for (int64_t first = 0; first < p->chunks; first += most) {
         int64_t n = p->chunks - first < most ? p->chunks - first : most;
-        encoder_train_forward(encoder, p->ids + first * p->positions, (struct mat){0}, n);
-        p->dev->ops->elementwise->convert(p->dev, mat_rows(p->landmarks, first, n), encoder_train_landmarks(encoder));
+        encoder_train_encode(encoder, mat_rows(p->landmarks, first, n), p->ids + first * p->positions, n);
     }
     p->refreshed = true;
 }

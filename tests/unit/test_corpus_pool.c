@@ -145,6 +145,42 @@ static void landmarks_of(float *out, struct device *dev, const struct model_conf
     free(ids);
 }
 
+/* Landmarks made without anything else are forward's: one layer or several, with a projection or without. */
+static void alone(struct device *dev, int layers, bool projection) {
+    struct model_config config = make_config("tokens");
+    struct corpus *t = make_corpus();
+    struct params *params;
+    struct weights weights, gradients;
+    struct encoder_train *encoder;
+    float *wanted = malloc(sizeof(float) * CHUNKS * D), *got = malloc(sizeof(float) * CHUNKS * D);
+    int32_t(*ids)[S] = malloc(sizeof(int32_t[CHUNKS][S]));
+    config.encoder_layers = layers;
+    config.retrieval_proj = projection;
+    CHECK_OK(params_init(&params, &config, 4));
+    CHECK_OK(weights_upload(&weights, dev, params, DTYPE_F32));
+    CHECK_OK(weights_create(&gradients, dev, params, DTYPE_F32));
+    landmarks_of(wanted, dev, &config, &weights, &gradients, t);
+    for (int i = 0; i < CHUNKS; i++) {
+        memcpy(ids[i], t->ids[i], sizeof t->ids[i]);
+        ids[i][CHUNK] = LANDMARK;
+    }
+    int32_t *there = put(dev, ids, sizeof(int32_t[CHUNKS][S]));
+    float *out = put(dev, NULL, sizeof(float) * CHUNKS * D);
+    CHECK_OK(encoder_train_create(&encoder, dev, &config, &weights, &gradients, CHUNKS + 3, false));
+    encoder_train_encode(encoder, mat_f32(out, CHUNKS, D), there, CHUNKS);
+    device_download(dev, got, out, sizeof(float) * CHUNKS * D);
+    CHECK_OK(device_sync(dev));
+    for (int i = 0; i < CHUNKS * D; i++)
+        CHECK(fabs((double)got[i] - (double)wanted[i]) < 2e-5);
+    encoder_train_free(encoder);
+    device_release(dev, there);
+    device_release(dev, out);
+    weights_release(&gradients, dev);
+    weights_release(&weights, dev);
+    params_free(params);
+    free(t), free(ids), free(wanted), free(got);
+}
+
 /* New weights, a refresh, and the answers change with them. */
 static void searched(struct device *dev) {
     struct model_config config = make_config("tokens");
@@ -207,12 +243,16 @@ int main(int argc, char **argv) {
     random_numbers = rng_make(test_seed(), 3);
     CHECK_OK(device_open(&dev, "cpu", 2));
     searched(dev);
+    alone(dev, 1, false);
+    alone(dev, 3, true);
     refused(dev);
     device_close(dev);
     enum status gpu = device_open(&dev, "cuda", 1);
     if (gpu == STATUS_UNSUPPORTED) return test_done();
     CHECK_OK(gpu);
     searched(dev);
+    alone(dev, 1, false);
+    alone(dev, 3, true);
     device_close(dev);
     return test_done();
 }
