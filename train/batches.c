@@ -313,6 +313,15 @@ void batches_window(const struct batches *b, int32_t *out, int64_t window) {
     copy_ids(b, out, window_start((struct batches *)b, window), b->length); /* ONCE changes nothing */
 }
 
+int batches_window_file(const struct batches *b, int64_t window) {
+    assert(b->config.sampling == SAMPLING_ONCE && window >= 0 && window < b->windows);
+    int64_t at = window_start((struct batches *)b, window);
+    int file = 0;
+    while (at >= b->files[file].first + b->files[file].count)
+        file++;
+    return file;
+}
+
 /* ---- the corpus ---------------------------------------------------------------------------------------------------
  */
 

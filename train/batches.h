@@ -51,6 +51,8 @@ uint64_t batches_fingerprint(const struct batches *b);
 void batches_get(struct batches *b, struct batch *out, int held, int64_t number);
 /* The real ids of a window of SAMPLING_ONCE: out [L]. */
 void batches_window(const struct batches *b, int32_t *out, int64_t window);
+/* Number of the file (from 0) in which a window of SAMPLING_ONCE begins. */
+int batches_window_file(const struct batches *b, int64_t window);
 
 /* All files as chunks to retrieve from: no chunk crosses a document, ends of documents left out, -1 behind the end of a
  * short chunk. Document numbers are those of the batches. */

@@ -21,7 +21,7 @@ struct train_config {
     int sampling;                        /* enum sampling */
     int64_t sequences, length, accumulate;
     struct schedule schedule;            /* steps, learning rate, pool, mlm, contrastive, seed */
-    double beta1, beta2, eps, weight_decay, clip;
+    double beta1, beta2, eps, weight_decay, clip, trunk_lr;
     bool decay_embedding;
     int pool, pool_before, eval_pool;    /* enum pool_kind */
     int64_t candidates, refresh, seed;

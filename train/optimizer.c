@@ -10,7 +10,7 @@
 
 struct range {
     int64_t first, count;
-    bool decays;
+    bool decays, trunk;
 };
 
 struct optimizer {
@@ -29,15 +29,27 @@ static bool decays(const struct param *t, const struct optimizer_config *config)
     return t->rows > 1; /* norms have one row */
 }
 
+static bool starts_with(const char *text, const char *with) {
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* Whether the next token hangs on it where nothing is retrieved. */
+static bool is_trunk(const struct param *t) {
+    static const char *const retrieval[] = {"model.encoder.", "model.enc_prenorm.", "model.chunk_", "model.lmk_"};
+    for (size_t i = 0; i < ARRAY_LEN(retrieval); i++)
+        if (starts_with(t->name, retrieval[i])) return false;
+    return !strstr(t->name, ".gca.");
+}
+
 static enum status find_ranges(struct optimizer *o, const struct params *table) {
     TRY(memory_allocate((void **)&o->ranges, (size_t)params_count(table), sizeof *o->ranges));
     int64_t at = 0;
     for (int i = 0; i < params_count(table); i++) {
         const struct param *t = params_at(table, i);
         int64_t n = t->rows * t->cols;
-        bool decay = decays(t, &o->config);
-        if (o->n_ranges == 0 || o->ranges[o->n_ranges - 1].decays != decay)
-            o->ranges[o->n_ranges++] = (struct range){.first = at, .decays = decay};
+        struct range range = {.first = at, .decays = decays(t, &o->config), .trunk = is_trunk(t)};
+        struct range *before = o->n_ranges > 0 ? &o->ranges[o->n_ranges - 1] : NULL;
+        if (!before || before->decays != range.decays || before->trunk != range.trunk) o->ranges[o->n_ranges++] = range;
         o->ranges[o->n_ranges - 1].count += n;
         at += n;
     }
@@ -117,7 +129,7 @@ void optimizer_step(struct optimizer *o, const struct optimizer_now *now) {
     adamw->norm(o->dev, o->sum_of_squares, g, elements(o));
     for (int i = 0; i < o->n_ranges; i++) {
         const struct range *r = &o->ranges[i];
-        struct adamw_step how = {.lr = now->lr,
+        struct adamw_step how = {.lr = r->trunk ? now->lr * o->config.trunk : now->lr,
                                  .beta1 = o->config.beta1,
                                  .beta2 = o->config.beta2,
                                  .eps = o->config.eps,

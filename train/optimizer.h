@@ -8,7 +8,8 @@
 #include "kernels/model_config.h"
 #include "kernels/weights.h"
 
-struct optimizer_config { float beta1, beta2, eps, decay, clip; bool decay_embedding; };
+/* trunk: learning rate, in parts, of the tensors that a model without retrieval has too; 0: they stay as they are. */
+struct optimizer_config { float beta1, beta2, eps, decay, clip; bool decay_embedding; float trunk; };
 struct optimizer_now { float lr; int64_t step; /* from 1 */ };
 
 struct optimizer;

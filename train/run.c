@@ -97,8 +97,13 @@ static enum status validate(struct run *r, struct run_log_line *line) {
     progress_step(r->options->progress, "validate", "steps", line->step, r->config->schedule.steps);
     enum pool_kind pool = (enum pool_kind)r->config->eval_pool;
     if (pool == POOL_CORPUS && !r->refreshed) pool = POOL_OWN; /* there is no index yet */
-    TRY(validation_run(&line->valid_loss, &line->valid_bits_per_byte, r->validation, r->step, pool));
+    struct validation_figure all;
+    TRY(validation_run(&all, &line->valid_figures, r->validation, r->step, pool));
     line->validated = true;
+    line->valid_loss = all.loss;
+    line->valid_bits_per_byte = all.bits_per_byte;
+    line->valid_files = (const char *const *)r->config->valid.items;
+    line->n_valid_files = (int)r->config->valid.count;
     r->report->valid_loss = line->valid_loss;
     r->report->valid_bits_per_byte = line->valid_bits_per_byte;
     return STATUS_OK;
@@ -138,7 +143,7 @@ static enum status one_step(struct run *r, int64_t step) {
     line.pool = pool_kind_name(how.pool);
     line.skipped = !isfinite(line.report.loss) || !isfinite(line.report.gradient_norm);
     r->state.step = step;
-    r->report->loss = line.report.loss;
+    if (!line.skipped) r->report->loss = line.report.loss;
     r->report->seconds += line.seconds;
     if (r->validation && r->rank == 0 && (due(step, c->eval_every) || step == c->schedule.steps))
         TRY(validate(r, &line));

@@ -85,6 +85,22 @@ static double rounded(double value) {
     return strtod(text, NULL);
 }
 
+/* JSON has no infinity: what was none is told in words. */
+static void put_reason(struct json_writer *w, const struct step_report *r) {
+    char text[80];
+    snprintf(text, sizeof text, "loss %g, gradient norm %g", r->loss, r->gradient_norm);
+    json_write_key(w, "skipped"), json_write_bool(w, true);
+    json_write_key(w, "skipped_for"), json_write_string(w, text);
+}
+
+static void put_files(struct json_writer *w, const struct run_log_line *line) {
+    json_write_key(w, "valid_bits_per_byte_by_file");
+    json_write_object(w);
+    for (int i = 0; i < line->n_valid_files; i++)
+        put_if(w, line->valid_files[i], line->valid_figures[i].bits_per_byte);
+    json_write_object_end(w);
+}
+
 enum status run_log_write(struct run_log *log, const struct run_log_line *line) {
     const struct step_report *r = &line->report;
     struct json_writer w;
@@ -96,13 +112,15 @@ enum status run_log_write(struct run_log *log, const struct run_log_line *line) 
     put_if(&w, "mlm_loss", r->mlm_loss);
     put_if(&w, "contrastive_loss", r->contrastive_loss);
     put_if(&w, "contrastive_accuracy", r->contrastive_accuracy);
+    put_if(&w, "corpus_weight", r->corpus_weight);
     put(&w, "lr", rounded(line->lr));
     put(&w, "gradient_norm", r->gradient_norm);
     json_write_key(&w, "pool"), json_write_string(&w, line->pool);
-    if (line->skipped) json_write_key(&w, "skipped"), json_write_bool(&w, true);
+    if (line->skipped) put_reason(&w, r);
     if (line->validated) {
         put(&w, "valid_loss", line->valid_loss);
         put(&w, "valid_bits_per_byte", line->valid_bits_per_byte);
+        if (line->n_valid_files > 1) put_files(&w, line);
     }
     put(&w, "tokens_per_second", line->tokens_per_second);
     put(&w, "seconds", line->seconds);

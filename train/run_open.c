@@ -181,6 +181,7 @@ static enum status open_step(struct run *r) {
                                             .eps = (float)c->eps,
                                             .decay = (float)c->weight_decay,
                                             .clip = (float)c->clip,
+                                            .trunk = (float)c->trunk_lr,
                                             .decay_embedding = c->decay_embedding},
                               .type = r->options->type,
                               .recompute = c->recompute,

@@ -24,11 +24,15 @@ void schedule_at(struct step_now *out, const struct schedule *s, int64_t step) {
     assert(step >= 1);
     enum { STREAM_STEPS = 3 };
     struct rng rng = rng_make(s->seed, (uint64_t)STREAM_STEPS << 56 | (uint64_t)step);
-    bool mlm = s->mlm_rate > 0.0 && (double)step <= s->mlm_until * (double)s->steps;
+    double part = (double)step / (double)s->steps;
+    bool mlm = s->mlm_rate > 0.0 && part <= s->mlm_until;
     *out = (struct step_now){.optimizer = {.lr = (float)rate_at(s, step), .step = step},
                              .seed = rng_u64(&rng),
                              .mlm_rate = mlm ? (float)s->mlm_rate : 0.0f,
                              .mlm_weight = mlm ? (float)s->mlm_weight : 0.0f,
+                             .no_noise = part > s->gumbel_until,
+                             .corpus_alone = (float)s->corpus_alone,
+                             .contrastive_reach = s->contrastive_reach,
                              .contrastive_weight = (float)contrastive_at(s, step),
                              .pool = step >= s->pool_start ? s->pool : s->pool_before};
 }

@@ -9,8 +9,10 @@ struct schedule {
     int64_t warmup;                      /* linear from 0: step t has lr * t / warmup */
     double lr, min_lr;                   /* then a cosine, min_lr at the last step */
     double mlm_rate, mlm_weight, mlm_until;            /* until: part of the steps (model.md §11.2: the first half) */
+    double gumbel_until;                 /* part of the steps after which choices have no noise */
+    double corpus_alone;                 /* part of the sequences */
     double contrastive_weight;
-    int64_t contrastive_start, contrastive_ramp;       /* 0 before the start, then rising over so many steps */
+    int64_t contrastive_reach, contrastive_start, contrastive_ramp;       /* 0 before the start, then rising over so many steps */
     enum pool_kind pool, pool_before;
     int64_t pool_start;                  /* the first step with `pool`; `pool_before` until then */
     uint64_t seed;

@@ -34,7 +34,8 @@ static void carve_choice(struct step_choice *out, struct carve *c, const struct 
     if (s->config.cut_query) out->dquery_cut = carve_mat(c, DTYPE_F32, Q, s->model.hidden);
 }
 
-static void carve_all(struct step *s, struct carve *c) {
+static void carve_all(void *of, struct carve *c) {
+    struct step *s = of;
     int64_t n = s->rows, Q = s->queries;
     size_t word = sizeof(int32_t);
     s->ids = carve_bytes(c, n, word);
@@ -64,13 +65,8 @@ static void carve_all(struct step *s, struct carve *c) {
 }
 
 static enum status allocate(struct step *s) {
-    struct carve count = {0};
-    carve_all(s, &count);
-    s->bytes = count.used;
-    TRY(device_allocate(s->dev, &s->memory, s->bytes));
-    struct carve memory = {.base = s->memory};
-    carve_all(s, &memory);
     void *room;
+    TRY(carve_device(s->dev, &s->memory, &s->bytes, carve_all, s));
     int64_t words = 4 * s->rows > 4 * s->model.topk ? 4 * s->rows : 4 * s->model.topk;
     TRY(memory_allocate_zero(&room, (size_t)words, sizeof *s->host_ids));
     s->host_ids = room;
@@ -179,6 +175,7 @@ static void micro_batch(struct step *s, struct step_sums *sums, const struct ste
         sums->contrast += step_sum(s, s->choices[g].contrast_nll, s->queries);
         sums->hits += step_sum(s, s->choices[g].contrast_hit, s->queries);
     }
+    if (task->pool == POOL_CORPUS) step_choices_sum(s, sums);
 }
 
 /* What a step's scales are made of: counts over all its micro-batches. */
@@ -188,7 +185,8 @@ static struct step_sums count(const struct step *s, const struct step_task *task
     for (int i = 0; i < n; i++) {
         sums.scored += batches[i].scored;
         if (task->mlm) sums.masked += step_masked_count(s, &batches[i], task->now, (first + i) * s->rows);
-        if (task->contrast) sums.pairs += (int64_t)s->config.sequences * (s->config.chunks - 1) * s->model.groups;
+        for (int64_t r = 0; task->contrast && r < s->queries; r++)
+            sums.pairs += step_chunk_continues(s, &batches[i], r, 1) ? s->model.groups : 0;
     }
     return sums;
 }
@@ -213,7 +211,7 @@ static enum status sum_counts(struct collective *group, struct step_sums *sums) 
 }
 
 static enum status sum_results(struct step *s, struct step_sums *sums) {
-    double all[] = {sums->nll, sums->mlm, sums->contrast, sums->hits};
+    double all[] = {sums->nll, sums->mlm, sums->contrast, sums->hits, sums->corpus_weight, sums->weight};
     if (!s->config.group) return STATUS_OK;
     const struct weights *g = optimizer_gradients(s->optimizer);
     TRY(collective_sum(s->config.group, g->data, params_elements(g->table)));
@@ -222,6 +220,8 @@ static enum status sum_results(struct step *s, struct step_sums *sums) {
     sums->mlm = all[1];
     sums->contrast = all[2];
     sums->hits = all[3];
+    sums->corpus_weight = all[4];
+    sums->weight = all[5];
     return STATUS_OK;
 }
 
@@ -255,6 +255,7 @@ enum status step_run(struct step *s, struct step_report *out, const struct batch
                                 .mlm_loss = mean(sums.mlm, sums.masked),
                                 .contrastive_loss = mean(sums.contrast, sums.pairs),
                                 .contrastive_accuracy = mean(sums.hits, sums.pairs),
+                                .corpus_weight = sums.weight > 0 ? sums.corpus_weight / sums.weight : (double)NAN,
                                 .gradient_norm = (double)NAN,
                                 .scored = sums.scored};
     if (now->optimizer.lr < 0.0f) return device_sync(s->dev);
@@ -268,7 +269,9 @@ enum status step_evaluate(struct step *s, double *sum_nll, const struct batch *b
     struct step_task task = {.batch = batch, .pool = pool, .choose = choose, .encode = choose};
     forward(s, &task);
     decoder_train_score(s->decoder, s->nll, s->targets);
-    *sum_nll = step_sum(s, s->nll, s->rows);
+    int64_t each = s->rows / s->config.sequences;
+    for (int i = 0; i < s->config.sequences; i++)
+        sum_nll[i] = step_sum(s, s->nll + i * each, each);
     return device_sync(s->dev);
 }
 

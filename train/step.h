@@ -40,11 +40,18 @@ struct step_now {
     uint64_t seed;                       /* of this step: Gumbel noise and masks */
     float mlm_rate, mlm_weight;          /* rate 0: no masking, no loss */
     float contrastive_weight;            /* 0: off */
+    int64_t contrastive_reach;           /* a query is to find a chunk 1 .. reach behind its own, of the same document; 0: as 1 */
+    bool no_noise;                       /* none on the choice, whatever step_config.gumbel says */
+    float corpus_alone;                  /* POOL_CORPUS: part of the sequences that do not see their own past */
     enum pool_kind pool;                 /* POOL_CORPUS may begin as POOL_OWN or POOL_BATCH */
 };
 
 /* Means over what was scored; NaN where there was nothing. */
-struct step_report { double loss, mlm_loss, contrastive_loss, contrastive_accuracy, gradient_norm; int64_t scored; };
+struct step_report {
+    double loss, mlm_loss, contrastive_loss, contrastive_accuracy, gradient_norm;
+    double corpus_weight;                /* POOL_CORPUS: the part of the choices' weight that lies on chunks of the corpus */
+    int64_t scored;
+};
 
 struct step;
 /* `initial`: its data is read at create only, its table borrowed until step_free. `corpus` NULL unless POOL_CORPUS; borrowed. */
@@ -58,7 +65,8 @@ void step_refresh_corpus(struct step *s);
 /* Gradients of `count` micro-batches are summed (each batch weighed by its scored targets over all of theirs), then the
  * optimizer moves the weights, unless now.optimizer.lr is < 0: then gradients stay to be looked at (tests, golden cases). */
 enum status step_run(struct step *s, struct step_report *out, const struct batch *batches, int count, const struct step_now *now);
-/* Sum of the losses over a batch's scored targets as the model stands: no noise, no mask, nothing moved. */
+/* sum_nll [sequences]: sum of the losses over the scored targets of each of a batch's sequences, as the model stands: no
+ * noise, no mask, nothing moved. */
 enum status step_evaluate(struct step *s, double *sum_nll, const struct batch *batch, enum pool_kind pool);
 /* For checkpoints, tests: float32 on the host. */
 enum status step_weights(struct step *s, struct params *out);

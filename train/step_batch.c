@@ -27,13 +27,9 @@ static void upload_ranges(struct step *s) {
         }
         upload(s, to[which], room, Q, sizeof *room);
     }
-    int32_t *targets = room, *excluded = room + Q;
-    for (int64_t r = 0; r < Q; r++) {
-        targets[r] = r % C == C - 1 ? -1 : (int32_t)(r + 1);
-        excluded[r] = (int32_t)r;
-    }
-    upload(s, s->contrast_targets, targets, Q, sizeof *targets);
-    upload(s, s->contrast_excluded, excluded, Q, sizeof *excluded);
+    for (int64_t r = 0; r < Q; r++)
+        room[r] = (int32_t)r;
+    upload(s, s->contrast_excluded, room, Q, sizeof *room);
 }
 
 void step_constants_upload(struct step *s) {
@@ -105,12 +101,44 @@ static void upload_documents(struct step *s, const struct batch *b) {
     upload(s, s->visible.barred, barred, Q, sizeof *barred);
 }
 
+bool step_chunk_continues(const struct step *s, const struct batch *b, int64_t r, int64_t by) {
+    return r % s->config.chunks + by < s->config.chunks && b->documents[r + by][0] == b->documents[r][1];
+}
+
+static void upload_contrast_targets(struct step *s, const struct step_task *task) {
+    int64_t reach = task->now->contrastive_reach;
+    uint64_t seed = step_mix(task->now->seed ^ 0x7265616368u);
+    for (int64_t r = 0; r < s->queries; r++) {
+        uint64_t hash = step_mix(seed + (uint64_t)(task->first_row / s->positions + r));
+        int64_t by = reach > 1 ? 1 + (int64_t)(hash % (uint64_t)reach) : 1;
+        while (by > 0 && !step_chunk_continues(s, task->batch, r, by))
+            by--;
+        s->host_ids[r] = by > 0 ? (int32_t)(r + by) : -1;
+    }
+    upload(s, s->contrast_targets, s->host_ids, s->queries, sizeof *s->host_ids);
+}
+
+/* Which sequences see nothing but the corpus is a hash of the step's seed and the sequence's number in the step. */
+static void upload_own_end(struct step *s, const struct step_task *task) {
+    int64_t C = s->config.chunks, first = task->first_row / (C * s->positions);
+    uint64_t seed = task->now ? step_mix(task->now->seed ^ 0x636f72707573u) : 0;
+    float part = task->now && task->pool == POOL_CORPUS ? task->now->corpus_alone : 0.0f;
+    for (int64_t r = 0; r < s->queries; r++) {
+        uint64_t hash = step_mix(seed + (uint64_t)(first + r / C));
+        bool blind = (float)(hash >> 40) < part * 0x1p24f, last = r % C == C - 1;
+        s->host_ids[r] = (int32_t)(blind || last ? r / C * C : r);
+    }
+    upload(s, s->visible.own_end, s->host_ids, s->queries, sizeof *s->host_ids);
+}
+
 void step_batch_upload(struct step *s, const struct step_task *task) {
     const struct batch *b = task->batch;
     assert(b->sequences == s->config.sequences && b->chunks == s->config.chunks);
     upload(s, s->ids, b->ids, s->rows, sizeof *b->ids);
     upload(s, s->targets, b->targets, s->rows, sizeof *b->targets);
     if (task->choose && task->pool != POOL_OWN) upload_documents(s, b);
+    if (task->choose && s->config.pool == POOL_CORPUS) upload_own_end(s, task);
+    if (task->contrast) upload_contrast_targets(s, task);
     if (!task->encode || s->model.encoder_input == ENCODER_INPUT_HIDDEN) return;
     if (task->mlm)
         upload_masked(s, task);

@@ -7,7 +7,7 @@ static uint64_t noise_seed(const struct step_task *task, int group) {
 }
 
 static bool noisy(const struct step *s, const struct step_task *task) {
-    return s->config.gumbel && task->now;
+    return s->config.gumbel && task->now && !task->now->no_noise;
 }
 
 void step_encode(struct step *s, const struct step_task *task, struct mat lower) {
@@ -63,6 +63,22 @@ static struct gca_inverse invert(struct step *s, const struct step_choice *c) {
     int64_t slots = encoder_train_landmarks(s->encoder).rows;
     s->dev->ops->gca->invert(s->dev, s->inverse_begin, s->inverse_place, c->slot, s->queries * s->model.topk, slots);
     return (struct gca_inverse){.begin = s->inverse_begin, .place = s->inverse_place, .slots = slots};
+}
+
+void step_choices_sum(struct step *s, struct step_sums *sums) {
+    int64_t places = s->queries * s->model.topk, corpus = s->queries; /* the corpus' chunks lie behind the batch's */
+    int32_t *slot = s->host_ids;
+    for (int g = 0; g < s->model.groups; g++)
+        for (int64_t first = 0, n; first < places; first += n) {
+            const struct step_choice *c = &s->choices[g];
+            n = places - first < s->rows ? places - first : s->rows;
+            device_download(s->dev, slot, c->slot + s->model.topk + first, (size_t)n * sizeof *slot);
+            device_download(s->dev, s->host_floats, c->weight + s->model.topk + first, (size_t)n * sizeof(float));
+            for (int64_t i = 0; i < n; i++) {
+                sums->weight += (double)s->host_floats[i];
+                if (slot[i] >= corpus) sums->corpus_weight += (double)s->host_floats[i];
+            }
+        }
 }
 
 void step_group_backward(struct step *s, const struct step_task *task, int group) {

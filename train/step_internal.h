@@ -37,7 +37,8 @@ struct step_visible {
 struct step_masked { int64_t count; int32_t *rows, *targets; struct mat x, dx; float *nll; };
 
 /* Sums over a step's micro-batches; on the host. */
-struct step_sums { double nll, mlm, contrast, hits; int64_t scored, masked, pairs; };
+/* weight: on corpus chunks, and on all; contrast: over `pairs` queries that have a next chunk of their document. */
+struct step_sums { double nll, mlm, contrast, hits, corpus_weight, weight; int64_t scored, masked, pairs; };
 
 struct step {
     struct device *dev;
@@ -86,11 +87,15 @@ void step_constants_upload(struct step *s);
 int64_t step_masked_count(const struct step *s, const struct batch *batch, const struct step_now *now, int64_t first_row);
 void step_batch_upload(struct step *s, const struct step_task *task);
 double step_sum(struct step *s, const float *values, int64_t n);              /* of the device; waits */
+/* Whether chunk r + by of a batch begins within the document that chunk r ends in: what the contrastive loss asks for. */
+bool step_chunk_continues(const struct step *s, const struct batch *batch, int64_t r, int64_t by);
 /* ---- step_choice.c */
 /* Encodes the batch, and the candidates of its queries. */
 void step_encode(struct step *s, const struct step_task *task, struct mat lower);
 void step_group_forward(struct step *s, const struct step_task *task, int group);
 void step_group_backward(struct step *s, const struct step_task *task, int group);
+/* Adds to sums.weight and sums.corpus_weight what the groups chose; waits. */
+void step_choices_sum(struct step *s, struct step_sums *sums);
 /* ---- step_losses.c */
 void step_mlm(struct step *s, const struct step_task *task);
 void step_contrast(struct step *s, const struct step_task *task);

@@ -3,10 +3,17 @@
 #include "base/memory.h"
 #include <math.h>
 
+struct part {
+    double sum;
+    int64_t scored, bytes; /* bytes: of the scored ids' text */
+};
+
 struct validation {
     struct batches *batches;
-    int sequences;
-    int64_t bytes; /* of the scored ids' text */
+    int sequences, n_files;
+    struct part *parts; /* of each file; only bytes stay from run to run */
+    struct validation_figure *figures;
+    double *sums; /* [sequences] */
 };
 
 /* The first id of a window is given, not guessed. */
@@ -21,11 +28,17 @@ static enum status count_bytes(struct validation *v, const struct tokenizer *tok
         size_t bytes;
         batches_window(v->batches, ids, i);
         s = tokenizer_decode(tokenizer, scratch, ids + 1, (size_t)length - 1, true, &text, &bytes);
-        if (s == STATUS_OK) v->bytes += (int64_t)bytes;
+        if (s == STATUS_OK) v->parts[batches_window_file(v->batches, i)].bytes += (int64_t)bytes;
     }
     memory_free(ids);
     tokenizer_scratch_free(scratch);
     return s;
+}
+
+static enum status make_room(struct validation *v) {
+    TRY(memory_allocate_zero((void **)&v->parts, (size_t)v->n_files, sizeof *v->parts));
+    TRY(memory_allocate_zero((void **)&v->figures, (size_t)v->n_files, sizeof *v->figures));
+    return memory_allocate_zero((void **)&v->sums, (size_t)v->sequences, sizeof *v->sums);
 }
 
 enum status validation_open(struct validation **out, const struct train_config *config,
@@ -35,8 +48,9 @@ enum status validation_open(struct validation **out, const struct train_config *
     struct validation *v;
     TRY(memory_allocate_zero((void **)&v, 1, sizeof *v));
     v->sequences = (int)config->sequences;
+    v->n_files = (int)config->valid.count;
     struct batches_config how = {.files = (const char *const *)config->valid.items,
-                                 .n_files = (int)config->valid.count,
+                                 .n_files = v->n_files,
                                  .end_id = config->end_id,
                                  .model = &config->model,
                                  .sampling = SAMPLING_ONCE,
@@ -46,6 +60,7 @@ enum status validation_open(struct validation **out, const struct train_config *
                                  .first_document = (int32_t)first_document,
                                  .max_windows = config->eval_windows};
     enum status s = batches_open(&v->batches, &how);
+    if (s == STATUS_OK) s = make_room(v);
     if (s == STATUS_OK) s = count_bytes(v, tokenizer);
     if (s == STATUS_OK)
         *out = v;
@@ -57,6 +72,9 @@ enum status validation_open(struct validation **out, const struct train_config *
 void validation_close(struct validation *v) {
     if (!v) return;
     batches_close(v->batches);
+    memory_free(v->parts);
+    memory_free(v->figures);
+    memory_free(v->sums);
     memory_free(v);
 }
 
@@ -64,19 +82,35 @@ int64_t validation_windows(const struct validation *v) {
     return batches_windows(v->batches);
 }
 
-enum status validation_run(double *loss, double *bits_per_byte, struct validation *v, struct step *step,
-                           enum pool_kind pool) {
-    double sum = 0.0;
-    int64_t scored = 0, windows = batches_windows(v->batches);
-    for (int64_t i = 0; i * v->sequences < windows; i++) {
+static void add(struct part *to, double sum, int64_t scored, int64_t bytes) {
+    to->sum += sum;
+    to->scored += scored;
+    to->bytes += bytes;
+}
+
+static struct validation_figure figure(const struct part *p) {
+    return (struct validation_figure){.loss = p->scored ? p->sum / (double)p->scored : (double)NAN,
+                                      .bits_per_byte = p->bytes ? p->sum / M_LN2 / (double)p->bytes : (double)NAN};
+}
+
+enum status validation_run(struct validation_figure *all, const struct validation_figure **files, struct validation *v,
+                           struct step *step, enum pool_kind pool) {
+    int64_t windows = batches_windows(v->batches);
+    struct part whole = {0};
+    for (int i = 0; i < v->n_files; i++)
+        v->parts[i].sum = 0.0, v->parts[i].scored = 0;
+    for (int64_t first = 0; first < windows; first += v->sequences) {
         struct batch batch;
-        double part;
-        batches_get(v->batches, &batch, 0, i);
-        TRY(step_evaluate(step, &part, &batch, pool));
-        sum += part;
-        scored += batch.scored;
+        batches_get(v->batches, &batch, 0, first / v->sequences);
+        TRY(step_evaluate(step, v->sums, &batch, pool));
+        for (int64_t i = 0; i < v->sequences && first + i < windows; i++)
+            add(&v->parts[batches_window_file(v->batches, first + i)], v->sums[i], batches_length(v->batches) - 1, 0);
     }
-    *loss = scored ? sum / (double)scored : NAN;
-    *bits_per_byte = v->bytes ? sum / M_LN2 / (double)v->bytes : NAN;
+    for (int i = 0; i < v->n_files; i++) {
+        v->figures[i] = figure(&v->parts[i]);
+        add(&whole, v->parts[i].sum, v->parts[i].scored, v->parts[i].bytes);
+    }
+    *all = figure(&whole);
+    *files = v->figures;
     return STATUS_OK;
 }

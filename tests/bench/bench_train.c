@@ -233,7 +233,7 @@ int main(int argc, char **argv) {
     struct step_config config = {
         .sequences = (int)options.sequences,
         .chunks = chunks,
-        .optimizer = {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .decay = 0.1f, .clip = 1.0f},
+        .optimizer = {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .decay = 0.1f, .clip = 1.0f, .trunk = 1.0f},
         .type = strcmp(options.type, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32,
         .recompute = options.recompute,
         .pool = (enum pool_kind)pool,

@@ -106,7 +106,7 @@ static struct device *open_device(int threads) {
 static struct step_config config_of(const struct variant *v, int sequences) {
     return (struct step_config){.sequences = sequences,
                                 .chunks = v->chunks,
-                                .optimizer = {.beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F, .clip = 1.0F},
+                                .optimizer = {.beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F, .clip = 1.0F, .trunk = 1.0F},
                                 .type = DTYPE_F32,
                                 .pool = v->pool,
                                 .contrastive = v->contrastive,
@@ -264,14 +264,17 @@ static void check_inference(const struct variant *v, const struct model *m) {
     struct step *s = make_step(dev, m, &config);
     struct step_report report;
     struct step_now now = now_of(v);
-    double sum, reference = 0;
+    double sums[SEQUENCES], sum = 0, reference = 0;
     float *before = run(s, m, &t.batch, 1, &now, &report);
-    CHECK_OK(step_evaluate(s, &sum, &t.batch, v->pool));
+    CHECK_OK(step_evaluate(s, sums, &t.batch, v->pool));
     float *after = gradients_of(s, m);
     CHECK(memcmp(before, after, (size_t)params_elements(m->params) * sizeof *before) == 0);
     int64_t length = t.rows / SEQUENCES;
-    for (int i = 0; i < SEQUENCES; i++)
-        reference += inferred(dev, v, m, t.ids + i * length, t.targets + i * length, length, t.positions);
+    for (int i = 0; i < SEQUENCES; i++) {
+        double one = inferred(dev, v, m, t.ids + i * length, t.targets + i * length, length, t.positions);
+        CHECK(fabs(sums[i] - one) / (double)t.batch.scored < 1e-5);
+        sum += sums[i], reference += one;
+    }
     CHECK(fabs(sum - reference) / (double)t.batch.scored < 1e-5);
     if (!v->mlm) CHECK(fabs(sum / (double)t.batch.scored - report.loss) < 1e-6);
     free(before), free(after), step_free(s), free_text(&t), device_close(dev);
@@ -446,7 +449,7 @@ static void check_corpus(void) {
     struct model m;
     struct text t;
     struct step_report report;
-    double sum;
+    double sums[SEQUENCES];
     make_model(&m, &v, 6);
     make_text(&t, &v, 0, SEQUENCES);
     struct device *dev = open_device(2);
@@ -456,11 +459,85 @@ static void check_corpus(void) {
     float *a = run(s, &m, &t.batch, 1, &now, &report), *b = run(other, &m, &t.batch, 1, &now, &report);
     check_corpus_choices(&v, s);
     CHECK(memcmp(a, b, (size_t)params_elements(m.params) * sizeof *a) == 0);
-    CHECK_OK(step_evaluate(s, &sum, &t.batch, POOL_CORPUS));
-    CHECK(isfinite(sum));
+    CHECK_OK(step_evaluate(s, sums, &t.batch, POOL_CORPUS));
+    CHECK(isfinite(sums[0]) && isfinite(sums[1]));
     differences(&v, &m, s, &t);
     free(a), free(b), step_free(s), step_free(other), corpus_pool_free(corpus), corpus_pool_free(again);
     free_text(&t), params_free(m.params), device_close(dev);
+}
+
+/* ---- what the contrastive loss asks for: a chunk behind the query's, of the document that the query's chunk ends in.
+ */
+static void check_contrast(int64_t reach) {
+    const struct variant v = {"contrast", "[1,1]", "tokens", 1, 63, 70, 12, false, false, true, POOL_OWN};
+    /* Of one sequence: chunk 3 holds the end of one document and the start of the next; chunk 7 begins another. */
+    static const int32_t documents[12][2] = {{1, 1}, {1, 1}, {1, 1}, {1, 2}, {2, 2}, {2, 2},
+                                             {2, 2}, {3, 3}, {3, 3}, {3, 3}, {3, 3}, {3, 3}};
+    static const int begins_in_document_of_end[12] = {3, 2, 1, 3, 2, 1, 0, 4, 3, 2, 1, 0}; /* chunks behind that do */
+    struct model m;
+    struct text t;
+    struct step_report report;
+    int64_t pairs = 0, far = 0;
+    make_model(&m, &v, 8);
+    make_text(&t, &v, 0, SEQUENCES);
+    for (int64_t i = 0; i < SEQUENCES * v.chunks; i++)
+        for (int j = 0; j < 2; j++)
+            t.documents[i][j] = documents[i % v.chunks][j] + (i < v.chunks ? 0 : 10);
+    struct device *dev = open_device(2);
+    struct step_config config = config_of(&v, SEQUENCES);
+    struct step_now now = now_of(&v);
+    now.contrastive_reach = reach;
+    struct step *s = make_step(dev, &m, &config);
+    for (now.seed = 1; now.seed <= 6; now.seed++) {
+        double sum = 0;
+        CHECK_OK(step_run(s, &report, &t.batch, 1, &now));
+        pairs = 0;
+        for (int64_t r = 0; r < SEQUENCES * v.chunks; r++) {
+            int64_t most = begins_in_document_of_end[r % v.chunks], by = s->contrast_targets[r] - r;
+            if (most == 0) CHECK_EQ(s->contrast_targets[r], -1);
+            if (most == 0) continue;
+            CHECK(by >= 1 && by <= most && by <= (reach > 1 ? reach : 1));
+            pairs++, far += by > 1, sum += (double)s->choices[0].contrast_nll[r];
+        }
+        CHECK(fabs(report.contrastive_loss - sum / (double)pairs) < 1e-5);
+    }
+    CHECK_EQ(pairs, 20);
+    CHECK((far > 0) == (reach > 1));
+    step_free(s), free_text(&t), params_free(m.params), device_close(dev);
+}
+
+/* ---- some sequences see the corpus alone: another part of them each step, and none when the model is measured. */
+static void check_corpus_alone(void) {
+    const struct variant v = {"corpus alone", "[1,1]", "tokens", 1, 63, 80, 3, true, false, false, POOL_CORPUS};
+    struct model m;
+    struct text t;
+    struct step_report report;
+    double sums[SEQUENCES];
+    make_model(&m, &v, 6);
+    make_text(&t, &v, 0, SEQUENCES);
+    struct device *dev = open_device(2);
+    struct corpus_pool *corpus = make_corpus(dev, &v, &m);
+    struct step *s = corpus_step(dev, &v, &m, corpus, false);
+    struct step_now now = now_of(&v);
+    int blind[3] = {0};
+    for (int part = 0; part <= 2; part++) {
+        now.corpus_alone = 0.5F * (float)part;
+        for (now.seed = 1; now.seed <= 16; now.seed++) {
+            CHECK_OK(step_run(s, &report, &t.batch, 1, &now));
+            for (int64_t q = 0; q < SEQUENCES; q++) {
+                int64_t r = q * v.chunks + 1; /* a query with one chunk behind it */
+                bool own = false;
+                for (int64_t j = r * TOPK; j < (r + 1) * TOPK; j++)
+                    own = own || s->choices[0].index[j] == r - 1;
+                blind[part] += !own;
+            }
+            CHECK(part < 2 ? report.corpus_weight > 0 : report.corpus_weight == 1);
+        }
+    }
+    CHECK(blind[0] == 0 && blind[1] > 4 && blind[1] < 28 && blind[2] == 32);
+    CHECK_OK(step_evaluate(s, sums, &t.batch, POOL_CORPUS));
+    CHECK_EQ(s->visible.own_end[1], 1);
+    step_free(s), corpus_pool_free(corpus), free_text(&t), params_free(m.params), device_close(dev);
 }
 
 /* ---- a cut query: the contrastive loss moves the encoder and the query's last map, and no layer of the decoder. */
@@ -533,6 +610,9 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 8; i++)
         check_choices(i & 1 ? POOL_BATCH : POOL_OWN, i & 2, i & 4);
     check_corpus();
+    check_corpus_alone();
+    check_contrast(0);
+    check_contrast(4);
     check_cut();
     check_learning();
     return test_done();

@@ -23,9 +23,9 @@ static void fill_gradient(const struct optimizer *o, int step) {
 }
 
 /* Three steps, each tensor followed in double on its own. */
-static void moves_each_tensor(struct device *dev, bool decay_embedding) {
+static void moves_each_tensor(struct device *dev, bool decay_embedding, float trunk) {
     struct model_config c = model();
-    struct optimizer_config how = {0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, decay_embedding};
+    struct optimizer_config how = {0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, decay_embedding, trunk};
     struct params *initial;
     struct optimizer *o;
     CHECK_OK(params_init(&initial, &c, 3));
@@ -50,7 +50,10 @@ static void moves_each_tensor(struct device *dev, bool decay_embedding) {
         for (int i = 0; i < params_count(initial); i++) {
             const struct param *t = params_at(initial, i);
             bool decays = strstr(t->name, "embed_tokens") ? decay_embedding : !strstr(t->name, "norm");
-            struct ref_adamw shape = {0.01f, 0.9f, 0.95f, 1e-8f, decays ? 0.1f : 0.0f, 0.0f, step};
+            bool retrieval = strstr(t->name, ".gca.") || strstr(t->name, "lmk_") || strstr(t->name, "chunk_") ||
+                             strstr(t->name, "enc_prenorm") || strstr(t->name, "encoder.");
+            struct ref_adamw shape = {
+                retrieval ? 0.01f : 0.01f * trunk, 0.9f, 0.95f, 1e-8f, decays ? 0.1f : 0.0f, 0.0f, step};
             ref_adamw(p + at, m + at, v + at, scaled + at, t->rows * t->cols, shape);
             at += t->rows * t->cols;
         }
@@ -59,6 +62,8 @@ static void moves_each_tensor(struct device *dev, bool decay_embedding) {
     const float *moved = optimizer_weights(o)->data;
     for (int64_t i = 0; i < n; i++)
         CHECK(fabs((double)moved[i] - p[i]) < 2e-5);
+    if (trunk == 0.0f)
+        CHECK(moved[0] == start[0] && memcmp(moved, start, 20 * 8 * sizeof *moved) == 0); /* the embedding */
     optimizer_clear_gradients(o);
     CHECK(gradient[0] == 0.0f && gradient[n - 1] == 0.0f);
     free(p), free(m), free(v);
@@ -68,7 +73,7 @@ static void moves_each_tensor(struct device *dev, bool decay_embedding) {
 
 static void broken_gradient(struct device *dev, float what) {
     struct model_config c = model();
-    struct optimizer_config how = {0.9f, 0.95f, 1e-8f, 0.1f, 1.0f, false};
+    struct optimizer_config how = {0.9f, 0.95f, 1e-8f, 0.1f, 1.0f, false, 1.0f};
     struct params *initial;
     struct optimizer *o;
     double norm;
@@ -91,8 +96,10 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     struct device *dev;
     CHECK_OK(device_open(&dev, "cpu", 2));
-    moves_each_tensor(dev, false);
-    moves_each_tensor(dev, true);
+    moves_each_tensor(dev, false, 1.0f);
+    moves_each_tensor(dev, true, 1.0f);
+    moves_each_tensor(dev, true, 0.25f);
+    moves_each_tensor(dev, false, 0.0f);
     broken_gradient(dev, NAN);
     broken_gradient(dev, INFINITY);
     device_close(dev);

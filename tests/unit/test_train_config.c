@@ -118,6 +118,9 @@ static void schedule(void) {
                          .contrastive_weight = 0.4,
                          .contrastive_start = 20,
                          .contrastive_ramp = 10,
+                         .contrastive_reach = 3,
+                         .gumbel_until = 0.5,
+                         .corpus_alone = 0.25,
                          .pool = POOL_CORPUS,
                          .pool_before = POOL_BATCH,
                          .pool_start = 30,
@@ -137,6 +140,8 @@ static void schedule(void) {
         CHECK(fabs((double)now.mlm_rate - rows[i].mlm) < 1e-6);
         CHECK(fabs((double)now.contrastive_weight - rows[i].contrastive) < 1e-6);
         CHECK_EQ(now.pool, rows[i].pool);
+        CHECK_EQ(now.no_noise, rows[i].step > 55);
+        CHECK(now.corpus_alone == 0.25f && now.contrastive_reach == 3);
         CHECK_EQ(now.optimizer.step, rows[i].step);
         schedule_at(&next, &s, rows[i].step + 1);
         CHECK(next.seed != now.seed);

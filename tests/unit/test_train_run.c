@@ -85,6 +85,8 @@ int main(int argc, char **argv) {
     snprintf(log, sizeof log, "%s/log.jsonl", run);
     CHECK_EQ(count_lines(log, "\"skipped\":true"), 20);
     CHECK_EQ(count_lines(log, "\"loss\":null"), 20);
+    CHECK_EQ(count_lines(log, "\"skipped_for\":\"loss "), 20);
+    CHECK(isnan(report.loss)); /* no step had one */
 
     /* The checkpoint of step 10 has the weights of the start. */
     struct checkpoint saved;
