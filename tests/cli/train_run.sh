@@ -45,6 +45,7 @@ awk -v a="$(loss "$TMP/whole/log.jsonl" 1)" -v b="$(loss "$TMP/whole/log.jsonl" 
 same "$(wc -l <"$TMP/whole/log.jsonl")" 24 "lines of the log"
 same "$(grep -c '"mlm_loss"' "$TMP/whole/log.jsonl")" 12 "steps with masks: half"
 same "$(grep -c '"valid_bits_per_byte"' "$TMP/whole/log.jsonl")" 2 "measurements"
+same "$(grep -c valid_bits_per_byte_by_file "$TMP/whole/log.jsonl")" 0 "measurements by file, of one file"
 same "$(ls "$TMP/whole/checkpoints" | tr '\n' ' ')" "step-20 step-24 " checkpoints
 [ -s "$TMP/whole/samples/step-12.txt" ] || die "no sample"
 expect 0 "$GENERATE" --model "$TMP/whole/checkpoints/step-24" --prompt "the river" --max-tokens 8 --greedy --device cpu
@@ -99,12 +100,15 @@ same_run "$TMP/kill" "after kill -9"
 [ -z "$(find "$TMP/kill" -name '*.tmp')" ] || die "temporary files are left"
 
 # ---- the corpus as a pool: its index is of older weights, and a resumed run has the same one
-corpus_run() { train "$@" --set pool=corpus --set pool_start=4 --set refresh=5 --set save_every=50 --set candidates=5 --set eval_pool=corpus; }
+corpus_run() { train "$@" --set pool=corpus --set pool_start=4 --set refresh=5 --set save_every=50 --set candidates=5 --set eval_pool=corpus --set corpus_alone=0.5 \
+    --set gumbel_until=0.6 --set trunk_lr=0.5 --set contrastive.reach=3 --valid "$TMP/valid.u16" --valid "$TMP/train.u16"; }
 expect 0 corpus_run --config "$TMP/config.json" --out "$TMP/corpus"
 out_has "valid"
 expect 0 corpus_run --config "$TMP/config.json" --out "$TMP/corpus-parts" --until 2
 for until in 10 13 24; do expect 0 train --out "$TMP/corpus-parts" --resume --until $until; done
 [ "$(facts "$TMP/corpus")" = "$(facts "$TMP/corpus-parts")" ] || die "pool corpus: a resumed run differs"
+same "$(grep -c '"corpus_weight"' "$TMP/corpus/log.jsonl")" 21 "steps that could choose from the corpus"
+same "$(grep -c 'by_file":{".*valid.u16":[0-9.]*,".*train.u16":[0-9.]*}' "$TMP/corpus/log.jsonl")" 2 "measurements by file"
 
 # ---- damage: named, with what to do; the checkpoint before it is still there
 truncate -s -8 "$TMP/term/checkpoints/step-24/state.safetensors"

@@ -1,21 +1,11 @@
 /* test_train_step.c -- what a training step promises, on small random models of every variant: its losses are those of
  * inference, its gradients those of differences of its own losses, and neither recomputation, threads nor the cut into
  * micro-batches changes them. */
-#include "base/rng.h"
 #include "decoder/decoder.h"
 #include "encoder/encoder.h"
 #include "indexer/retriever.h"
-#include "tests/test.h"
-#include "train/step_internal.h"
+#include "tests/train_fixture.h"
 
-enum { VOCAB = 97, TOPK = 4 };
-
-struct variant {
-    const char *name, *layers, *input;
-    int encoder_layers, chunk, window, chunks;
-    bool proj, mlm, contrastive;
-    enum pool_kind pool;
-};
 /* topk is not below what can be chosen wherever losses are differenced: a choice that flips is no derivative. */
 static const struct variant variants[] = {
     {"hidden", "[1,2]", "hidden", 1, 63, 90, 4, false, false, false, POOL_OWN},
@@ -25,108 +15,6 @@ static const struct variant variants[] = {
     {"no retrieval", "[1,1]", "tokens", 1, 63, 80, 3, false, true, false, POOL_NONE},
     {"Base LM", "[2]", "hidden", 0, 63, 60, 150, false, false, false, POOL_NONE},
 };
-enum { SEQUENCES = 2 };
-
-struct model {
-    struct model_config config;
-    struct params *params;
-};
-
-static void make_model(struct model *m, const struct variant *v, uint64_t seed) {
-    char json[640];
-    int n =
-        snprintf(json, sizeof json,
-                 "{\"vocab_size\":%d,\"hidden_size\":32,\"intermediate_size\":40,\"num_attention_heads\":2,"
-                 "\"decoder_layers\":%s,\"encoder_layers\":%d,\"enc_chunk_size\":%d,\"chunk_topk\":%d,"
-                 "\"slide_window\":%d,\"chunk_id\":96,\"mask_id\":95,\"pad_id\":94,\"rms_norm_eps\":1e-5,"
-                 "\"encoder_input\":\"%s\",\"tie_word_embeddings\":true,\"retrieval_proj\":%s}",
-                 VOCAB, v->layers, v->encoder_layers, v->chunk, TOPK, v->window, v->input, v->proj ? "true" : "false");
-    CHECK_OK(model_config_parse(&m->config, v->name, json, (size_t)n));
-    CHECK_OK(params_init(&m->params, &m->config, seed));
-    struct rng rng = rng_make(seed, 77);
-    for (int i = 0; i < params_count(m->params); i++) {
-        const struct param *p = params_at(m->params, i);
-        float *data = (float *)p->data; /* the test's own model: nobody else reads it yet */
-        for (int64_t j = 0; j < p->rows * p->cols; j++)
-            data[j] = p->rows == 1 ? 0.5F + rng_uniform(&rng) : data[j] * (p->rows == VOCAB ? 12.0F : 5.0F);
-    }
-}
-
-/* Batches of random sequences: sequence q of any batch is the same wherever it stands. */
-struct text {
-    struct batch batch;
-    int32_t *ids, *targets, (*documents)[2];
-    int64_t rows, positions;
-};
-
-static void make_text(struct text *t, const struct variant *v, int first, int sequences) {
-    bool base = v->encoder_layers == 0;
-    *t = (struct text){.positions = base ? 1 : v->chunk + 1};
-    int64_t length = v->chunks * t->positions;
-    t->rows = sequences * length;
-    CHECK(t->ids = calloc((size_t)t->rows, sizeof *t->ids));
-    CHECK(t->targets = calloc((size_t)t->rows, sizeof *t->targets));
-    CHECK(t->documents = calloc((size_t)(sequences * v->chunks), sizeof *t->documents));
-    for (int q = 0; q < sequences; q++) {
-        struct rng rng = rng_make(test_seed() + (uint64_t)(first + q), 5);
-        int32_t topic = 0, *ids = t->ids + q * length, *targets = t->targets + q * length;
-        for (int64_t i = 0, last = -1; i < length; i++) {
-            bool landmark = !base && i % t->positions == t->positions - 1;
-            targets[i] = -1;
-            ids[i] = 96;
-            if (landmark) continue;
-            if (i % 50 == 0) topic = (int32_t)rng_below(&rng, 70);
-            ids[i] = topic + (int32_t)rng_below(&rng, 20);
-            if (last >= 0 && rng_below(&rng, 5) > 0) targets[last] = ids[i];
-            if (rng_below(&rng, 40) == 0) ids[i] = rng_below(&rng, 2) ? -1 : 94;
-            last = i;
-        }
-        for (int64_t i = 0; i < length; i++)
-            t->batch.scored += targets[i] >= 0;
-        for (int64_t c = 0; c < v->chunks; c++)
-            t->documents[q * v->chunks + c][0] = t->documents[q * v->chunks + c][1] = first + q;
-    }
-    t->batch.sequences = sequences;
-    t->batch.chunks = v->chunks;
-    t->batch.ids = t->ids;
-    t->batch.targets = t->targets;
-    t->batch.documents = (const int32_t(*)[2])t->documents;
-}
-
-static void free_text(struct text *t) {
-    free(t->ids), free(t->targets), free(t->documents);
-}
-
-static struct device *open_device(int threads) {
-    struct device *dev;
-    CHECK_OK(device_open(&dev, "cpu", threads));
-    return dev;
-}
-
-static struct step_config config_of(const struct variant *v, int sequences) {
-    return (struct step_config){.sequences = sequences,
-                                .chunks = v->chunks,
-                                .optimizer = {.beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F, .clip = 1.0F, .trunk = 1.0F},
-                                .type = DTYPE_F32,
-                                .pool = v->pool,
-                                .contrastive = v->contrastive,
-                                .mlm = v->mlm};
-}
-
-static struct step_now now_of(const struct variant *v) {
-    return (struct step_now){.optimizer = {.lr = -1.0F, .step = 1},
-                             .seed = test_seed(),
-                             .mlm_rate = v->mlm ? 0.15F : 0.0F,
-                             .mlm_weight = 0.7F,
-                             .contrastive_weight = v->contrastive ? 0.3F : 0.0F,
-                             .pool = v->pool};
-}
-
-static struct step *make_step(struct device *dev, const struct model *m, const struct step_config *config) {
-    struct step *s;
-    CHECK_OK(step_create(&s, dev, &m->config, config, m->params, NULL));
-    return s;
-}
 
 /* All gradients, behind one another. */
 static float *gradients_of(struct step *s, const struct model *m) {
@@ -354,80 +242,7 @@ static void check_differences(const struct variant *v, const struct model *m) {
     differences(v, m, s, &t);
     step_free(s), free_text(&t), device_close(dev);
 }
-
-/* ---- what may be chosen */
-
-static void check_choices(enum pool_kind pool, bool gumbel, bool same_document) {
-    const struct variant v = {"choices", "[1,1,1]", "tokens", 1, 63, 70, 6, false, false, false, pool};
-    struct model m;
-    struct text t;
-    make_model(&m, &v, 3);
-    make_text(&t, &v, 0, SEQUENCES);
-    for (int64_t i = 0; same_document && i < SEQUENCES * v.chunks; i++)
-        t.documents[i][0] = t.documents[i][1] = 7;
-    struct device *dev = open_device(2);
-    struct step_config config = config_of(&v, SEQUENCES);
-    struct step_now now = now_of(&v);
-    config.gumbel = gumbel;
-    struct step *s = make_step(dev, &m, &config);
-    struct step_report report;
-    CHECK_OK(step_run(s, &report, &t.batch, 1, &now));
-    int64_t others = 0, full = 0;
-    for (int g = 0; g < m.config.groups; g++)
-        for (int64_t r = 0; r < SEQUENCES * v.chunks; r++) {
-            const struct step_choice *c = &s->choices[g];
-            int64_t first = r / v.chunks * v.chunks, chosen = 0;
-            double sum = 0;
-            for (int64_t j = r * TOPK; j < (r + 1) * TOPK; j++) {
-                int64_t e = c->index[j];
-                CHECK_EQ(c->slot[TOPK + j], e);
-                if (e < 0) CHECK(c->weight[TOPK + j] == 0.0F);
-                if (e < 0) continue;
-                bool own = e >= first && e < first + v.chunks;
-                CHECK(own ? e < r : pool == POOL_BATCH && !same_document);
-                chosen++, others += !own;
-                sum += (double)c->weight[TOPK + j];
-            }
-            bool last = r == first + v.chunks - 1;
-            CHECK(!last || chosen == 0);
-            CHECK(chosen == 0 || fabs(sum - 1) < 1e-5);
-            full += chosen == TOPK;
-        }
-    CHECK((others > 0) == (pool == POOL_BATCH && !same_document));
-    CHECK(full > 0);
-    for (int64_t j = 0; j < TOPK; j++)
-        CHECK_EQ(s->choices[0].slot[j], -1);
-    step_free(s), free_text(&t), params_free(m.params), device_close(dev);
-}
-
 /* ---- a corpus: gradients reach the chunks that were found; what a query may not see it does not get. */
-
-enum { CORPUS = 3, CANDIDATES = 2 };
-
-/* Chunk 2 is of the documents of both sequences: no query may have it, and the other two are all there is, so that what
- * is found does not hang on the weights. */
-static struct corpus_pool *make_corpus(struct device *dev, const struct variant *v, const struct model *m) {
-    struct corpus_pool *p;
-    static const int32_t documents[CORPUS][2] = {{40, 40}, {41, 41}, {0, 1}};
-    int32_t ids[CORPUS * 63];
-    struct rng rng = rng_make(test_seed(), 21);
-    for (int i = 0; i < CORPUS * 63; i++)
-        ids[i] = i == CORPUS * 63 - 1 ? -1 : (int32_t)rng_below(&rng, 90);
-    CHECK_OK(
-        corpus_pool_create(&p, dev, &m->config, DTYPE_F32, ids, documents, CORPUS, SEQUENCES * v->chunks, CANDIDATES));
-    return p;
-}
-
-static struct step *corpus_step(struct device *dev, const struct variant *v, const struct model *m,
-                                struct corpus_pool *corpus, bool recompute) {
-    struct step *s;
-    struct step_config config = config_of(v, SEQUENCES);
-    config.candidates = CANDIDATES;
-    config.recompute = recompute;
-    CHECK_OK(step_create(&s, dev, &m->config, &config, m->params, corpus));
-    step_refresh_corpus(s);
-    return s;
-}
 
 static void check_corpus_choices(const struct variant *v, const struct step *s) {
     int64_t Q = SEQUENCES * v->chunks, found = 0;
@@ -465,81 +280,6 @@ static void check_corpus(void) {
     free(a), free(b), step_free(s), step_free(other), corpus_pool_free(corpus), corpus_pool_free(again);
     free_text(&t), params_free(m.params), device_close(dev);
 }
-
-/* ---- what the contrastive loss asks for: a chunk behind the query's, of the document that the query's chunk ends in.
- */
-static void check_contrast(int64_t reach) {
-    const struct variant v = {"contrast", "[1,1]", "tokens", 1, 63, 70, 12, false, false, true, POOL_OWN};
-    /* Of one sequence: chunk 3 holds the end of one document and the start of the next; chunk 7 begins another. */
-    static const int32_t documents[12][2] = {{1, 1}, {1, 1}, {1, 1}, {1, 2}, {2, 2}, {2, 2},
-                                             {2, 2}, {3, 3}, {3, 3}, {3, 3}, {3, 3}, {3, 3}};
-    static const int begins_in_document_of_end[12] = {3, 2, 1, 3, 2, 1, 0, 4, 3, 2, 1, 0}; /* chunks behind that do */
-    struct model m;
-    struct text t;
-    struct step_report report;
-    int64_t pairs = 0, far = 0;
-    make_model(&m, &v, 8);
-    make_text(&t, &v, 0, SEQUENCES);
-    for (int64_t i = 0; i < SEQUENCES * v.chunks; i++)
-        for (int j = 0; j < 2; j++)
-            t.documents[i][j] = documents[i % v.chunks][j] + (i < v.chunks ? 0 : 10);
-    struct device *dev = open_device(2);
-    struct step_config config = config_of(&v, SEQUENCES);
-    struct step_now now = now_of(&v);
-    now.contrastive_reach = reach;
-    struct step *s = make_step(dev, &m, &config);
-    for (now.seed = 1; now.seed <= 6; now.seed++) {
-        double sum = 0;
-        CHECK_OK(step_run(s, &report, &t.batch, 1, &now));
-        pairs = 0;
-        for (int64_t r = 0; r < SEQUENCES * v.chunks; r++) {
-            int64_t most = begins_in_document_of_end[r % v.chunks], by = s->contrast_targets[r] - r;
-            if (most == 0) CHECK_EQ(s->contrast_targets[r], -1);
-            if (most == 0) continue;
-            CHECK(by >= 1 && by <= most && by <= (reach > 1 ? reach : 1));
-            pairs++, far += by > 1, sum += (double)s->choices[0].contrast_nll[r];
-        }
-        CHECK(fabs(report.contrastive_loss - sum / (double)pairs) < 1e-5);
-    }
-    CHECK_EQ(pairs, 20);
-    CHECK((far > 0) == (reach > 1));
-    step_free(s), free_text(&t), params_free(m.params), device_close(dev);
-}
-
-/* ---- some sequences see the corpus alone: another part of them each step, and none when the model is measured. */
-static void check_corpus_alone(void) {
-    const struct variant v = {"corpus alone", "[1,1]", "tokens", 1, 63, 80, 3, true, false, false, POOL_CORPUS};
-    struct model m;
-    struct text t;
-    struct step_report report;
-    double sums[SEQUENCES];
-    make_model(&m, &v, 6);
-    make_text(&t, &v, 0, SEQUENCES);
-    struct device *dev = open_device(2);
-    struct corpus_pool *corpus = make_corpus(dev, &v, &m);
-    struct step *s = corpus_step(dev, &v, &m, corpus, false);
-    struct step_now now = now_of(&v);
-    int blind[3] = {0};
-    for (int part = 0; part <= 2; part++) {
-        now.corpus_alone = 0.5F * (float)part;
-        for (now.seed = 1; now.seed <= 16; now.seed++) {
-            CHECK_OK(step_run(s, &report, &t.batch, 1, &now));
-            for (int64_t q = 0; q < SEQUENCES; q++) {
-                int64_t r = q * v.chunks + 1; /* a query with one chunk behind it */
-                bool own = false;
-                for (int64_t j = r * TOPK; j < (r + 1) * TOPK; j++)
-                    own = own || s->choices[0].index[j] == r - 1;
-                blind[part] += !own;
-            }
-            CHECK(part < 2 ? report.corpus_weight > 0 : report.corpus_weight == 1);
-        }
-    }
-    CHECK(blind[0] == 0 && blind[1] > 4 && blind[1] < 28 && blind[2] == 32);
-    CHECK_OK(step_evaluate(s, sums, &t.batch, POOL_CORPUS));
-    CHECK_EQ(s->visible.own_end[1], 1);
-    step_free(s), corpus_pool_free(corpus), free_text(&t), params_free(m.params), device_close(dev);
-}
-
 /* ---- a cut query: the contrastive loss moves the encoder and the query's last map, and no layer of the decoder. */
 static void check_cut(void) {
     const struct variant v = {"cut", "[1,1]", "tokens", 1, 63, 70, 4, true, false, true, POOL_OWN};
@@ -607,12 +347,7 @@ int main(int argc, char **argv) {
         check_differences(&variants[i], &m);
         params_free(m.params);
     }
-    for (int i = 0; i < 8; i++)
-        check_choices(i & 1 ? POOL_BATCH : POOL_OWN, i & 2, i & 4);
     check_corpus();
-    check_corpus_alone();
-    check_contrast(0);
-    check_contrast(4);
     check_cut();
     check_learning();
     return test_done();

@@ -114,6 +114,7 @@ static struct run_log_line line(int64_t step) {
                                             .mlm_loss = NAN,
                                             .contrastive_loss = NAN,
                                             .contrastive_accuracy = NAN,
+                                            .corpus_weight = NAN,
                                             .gradient_norm = step == 2 ? NAN : 1.0},
                                  .lr = (double)0.005f,
                                  .pool = "own",
@@ -135,6 +136,27 @@ static void check_file(const char *path, const char *want) {
     "{\"step\":" step ",\"tokens\":" tokens ",\"loss\":5.5,\"lr\":0.005,\"gradient_norm\":" norm                       \
     ",\"pool\":\"own\"," more "\"tokens_per_second\":0,\"seconds\":0,\"device_bytes\":0}\n"
 
+/* What was measured of each file stands behind what was measured of all. */
+static void log_names_files(void) {
+    static const char *const names[] = {"a.u16", "b.u16"};
+    static const struct validation_figure figures[] = {{3.0, 1.5}, {2.0, 1.25}};
+    const char *path = in_folder("files.jsonl");
+    struct run_log_line l = line(1);
+    struct run_log *log;
+    l.validated = true;
+    l.valid_loss = 2.5;
+    l.valid_bits_per_byte = 1.375;
+    l.valid_files = names;
+    l.valid_figures = figures;
+    l.n_valid_files = 2;
+    CHECK_OK(run_log_open(&log, path, 0));
+    CHECK_OK(run_log_write(log, &l));
+    run_log_close(log);
+    check_file(path, LINE("1", "10", "1",
+                          "\"valid_loss\":2.5,\"valid_bits_per_byte\":1.375,"
+                          "\"valid_bits_per_byte_by_file\":{\"a.u16\":1.5,\"b.u16\":1.25},"));
+}
+
 static void log_is_cut(void) {
     const char *path = in_folder("log.jsonl");
     struct run_log *log;
@@ -144,7 +166,8 @@ static void log_is_cut(void) {
         CHECK_OK(run_log_write(log, &l));
     }
     run_log_close(log);
-    static const char two[] = LINE("1", "10", "1", "") LINE("2", "20", "null", "\"skipped\":true,");
+    static const char two[] = LINE("1", "10", "1", "")
+        LINE("2", "20", "null", "\"skipped\":true,\"skipped_for\":\"loss 5.5, gradient norm nan\",");
     FILE *f = fopen(path, "a");
     CHECK(f && fputs("{\"step\":4,\"tok", f) >= 0 && fclose(f) == 0); /* killed while writing */
     CHECK_OK(run_log_open(&log, path, 2));
@@ -164,5 +187,6 @@ int main(int argc, char **argv) {
     round_trip(SAFETENSORS_BF16, "b");
     damage();
     log_is_cut();
+    log_names_files();
     return test_done();
 }

@@ -1,0 +1,125 @@
+/* train_fixture.h -- small random models, texts and a corpus for the tests of a training step. */
+#pragma once
+#include "base/rng.h"
+#include "tests/test.h"
+#include "train/step_internal.h"
+
+enum { VOCAB = 97, TOPK = 4, SEQUENCES = 2 };
+
+struct variant {
+    const char *name, *layers, *input;
+    int encoder_layers, chunk, window, chunks;
+    bool proj, mlm, contrastive;
+    enum pool_kind pool;
+};
+struct model { struct model_config config; struct params *params; };
+
+[[maybe_unused]] static void make_model(struct model *m, const struct variant *v, uint64_t seed) {
+    char json[640];
+    int n = snprintf(json, sizeof json,
+                 "{\"vocab_size\":%d,\"hidden_size\":32,\"intermediate_size\":40,\"num_attention_heads\":2,"
+                 "\"decoder_layers\":%s,\"encoder_layers\":%d,\"enc_chunk_size\":%d,\"chunk_topk\":%d,"
+                 "\"slide_window\":%d,\"chunk_id\":96,\"mask_id\":95,\"pad_id\":94,\"rms_norm_eps\":1e-5,"
+                 "\"encoder_input\":\"%s\",\"tie_word_embeddings\":true,\"retrieval_proj\":%s}",
+                 VOCAB, v->layers, v->encoder_layers, v->chunk, TOPK, v->window, v->input, v->proj ? "true" : "false");
+    CHECK_OK(model_config_parse(&m->config, v->name, json, (size_t)n));
+    CHECK_OK(params_init(&m->params, &m->config, seed));
+    struct rng rng = rng_make(seed, 77);
+    for (int i = 0; i < params_count(m->params); i++) {
+        const struct param *p = params_at(m->params, i);
+        float *data = (float *)p->data; /* the test's own model: nobody else reads it yet */
+        for (int64_t j = 0; j < p->rows * p->cols; j++)
+            data[j] = p->rows == 1 ? 0.5F + rng_uniform(&rng) : data[j] * (p->rows == VOCAB ? 12.0F : 5.0F);
+    }
+}
+
+/* Batches of random sequences: sequence q of any batch is the same wherever it stands. */
+struct text {
+    struct batch batch;
+    int32_t *ids, *targets, (*documents)[2];
+    int64_t rows, positions;
+};
+
+[[maybe_unused]] static void make_text(struct text *t, const struct variant *v, int first, int sequences) {
+    bool base = v->encoder_layers == 0;
+    *t = (struct text){.positions = base ? 1 : v->chunk + 1};
+    int64_t length = v->chunks * t->positions;
+    t->rows = sequences * length;
+    CHECK(t->ids = calloc((size_t)t->rows, sizeof *t->ids));
+    CHECK(t->targets = calloc((size_t)t->rows, sizeof *t->targets));
+    CHECK(t->documents = calloc((size_t)(sequences * v->chunks), sizeof *t->documents));
+    for (int q = 0; q < sequences; q++) {
+        struct rng rng = rng_make(test_seed() + (uint64_t)(first + q), 5);
+        int32_t topic = 0, *ids = t->ids + q * length, *targets = t->targets + q * length;
+        for (int64_t i = 0, last = -1; i < length; i++) {
+            bool landmark = !base && i % t->positions == t->positions - 1;
+            targets[i] = -1;
+            ids[i] = 96;
+            if (landmark) continue;
+            if (i % 50 == 0) topic = (int32_t)rng_below(&rng, 70);
+            ids[i] = topic + (int32_t)rng_below(&rng, 20);
+            if (last >= 0 && rng_below(&rng, 5) > 0) targets[last] = ids[i];
+            if (rng_below(&rng, 40) == 0) ids[i] = rng_below(&rng, 2) ? -1 : 94;
+            last = i;
+        }
+        for (int64_t i = 0; i < length; i++) t->batch.scored += targets[i] >= 0;
+        for (int64_t c = 0; c < v->chunks; c++)
+            t->documents[q * v->chunks + c][0] = t->documents[q * v->chunks + c][1] = first + q;
+    }
+    t->batch.sequences = sequences, t->batch.chunks = v->chunks;
+    t->batch.ids = t->ids, t->batch.targets = t->targets, t->batch.documents = (const int32_t(*)[2])t->documents;
+}
+
+[[maybe_unused]] static void free_text(struct text *t) {
+    free(t->ids), free(t->targets), free(t->documents);
+}
+
+[[maybe_unused]] static struct device *open_device(int threads) {
+    struct device *dev;
+    CHECK_OK(device_open(&dev, "cpu", threads));
+    return dev;
+}
+
+[[maybe_unused]] static struct step_config config_of(const struct variant *v, int sequences) {
+    return (struct step_config){
+        .sequences = sequences, .chunks = v->chunks, .type = DTYPE_F32, .pool = v->pool, .contrastive = v->contrastive, .mlm = v->mlm,
+        .optimizer = {.beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F, .clip = 1.0F, .trunk = 1.0F}};
+}
+
+[[maybe_unused]] static struct step_now now_of(const struct variant *v) {
+    return (struct step_now){
+        .optimizer = {.lr = -1.0F, .step = 1}, .seed = test_seed(), .mlm_rate = v->mlm ? 0.15F : 0.0F, .mlm_weight = 0.7F,
+        .contrastive_weight = v->contrastive ? 0.3F : 0.0F, .pool = v->pool};
+}
+
+[[maybe_unused]] static struct step *make_step(struct device *dev, const struct model *m, const struct step_config *config) {
+    struct step *s;
+    CHECK_OK(step_create(&s, dev, &m->config, config, m->params, NULL));
+    return s;
+}
+
+enum { CORPUS = 3, CANDIDATES = 2 };
+
+/* Chunk 2 is of the documents of both sequences: no query may have it, and the other two are all there is, so that what
+ * is found does not hang on the weights. */
+[[maybe_unused]] static struct corpus_pool *make_corpus(struct device *dev, const struct variant *v, const struct model *m) {
+    struct corpus_pool *p;
+    static const int32_t documents[CORPUS][2] = {{40, 40}, {41, 41}, {0, 1}};
+    int32_t ids[CORPUS * 63];
+    struct rng rng = rng_make(test_seed(), 21);
+    for (int i = 0; i < CORPUS * 63; i++)
+        ids[i] = i == CORPUS * 63 - 1 ? -1 : (int32_t)rng_below(&rng, 90);
+    CHECK_OK(corpus_pool_create(&p, dev, &m->config, DTYPE_F32, ids, documents, CORPUS, SEQUENCES * v->chunks, CANDIDATES));
+    return p;
+}
+
+[[maybe_unused]] static struct step *corpus_step(struct device *dev, const struct variant *v, const struct model *m,
+                                struct corpus_pool *corpus, bool recompute) {
+    struct step *s;
+    struct step_config config = config_of(v, SEQUENCES);
+    config.candidates = CANDIDATES;
+    config.recompute = recompute;
+    CHECK_OK(step_create(&s, dev, &m->config, &config, m->params, corpus));
+    step_refresh_corpus(s);
+    return s;
+}
