@@ -21,7 +21,10 @@ struct encoder_train {
     struct model_config config;
     struct encoder_tensors w, g;
     enum dtype type;
-    int64_t max_chunks, positions, chunks; /* chunks: of the last forward */
+    int64_t max_chunks, positions;
+    int64_t first, chunks;          /* first .. chunks - 1 are in hand: a pass's, and between passes all */
+    int64_t ends[MODEL_GROUPS_MAX]; /* of the passes that made them: forward, then append */
+    int passes;
     bool recompute;
     const int32_t *ids; /* of the last forward, or NULL */
     struct mat input;   /* embedded ids, or the borrowed hidden rows */
@@ -127,20 +130,24 @@ size_t encoder_train_bytes(const struct encoder_train *t) {
     return t->bytes;
 }
 
-/* The first rows of m that this step's chunks fill. */
-static struct mat rows_of(const struct encoder_train *t, struct mat m) {
-    return mat_rows(m, 0, t->chunks * t->positions);
+static int64_t in_hand(const struct encoder_train *t) {
+    return t->chunks - t->first;
 }
 
-/* One row of each chunk: its landmark's. */
+/* The rows of m that the chunks in hand fill. */
+static struct mat rows_of(const struct encoder_train *t, struct mat m) {
+    return mat_rows(m, t->first * t->positions, in_hand(t) * t->positions);
+}
+
+/* Of m's rows, which are those of the chunks in hand, one for each: its landmark's. */
 static struct mat landmark_rows(const struct encoder_train *t, struct mat m) {
     struct mat first = mat_rows(m, t->positions - 1, 1);
     return (struct mat){
-        .data = first.data, .type = m.type, .rows = t->chunks, .cols = m.cols, .stride = m.stride * t->positions};
+        .data = first.data, .type = m.type, .rows = in_hand(t), .cols = m.cols, .stride = m.stride * t->positions};
 }
 
 static struct block_kept kept_of(const struct encoder_train *t, int layer) {
-    struct block_kept k = block_kept_rows(&t->layers[layer], t->chunks * t->positions);
+    struct block_kept k = block_kept_rows(&t->layers[layer], t->first * t->positions, in_hand(t) * t->positions);
     k.x = rows_of(t, k.x);
     return k;
 }
@@ -165,21 +172,25 @@ static void layer_forward(struct encoder_train *t, int layer, struct mat y) {
     block_keep_mlp(t->dev, y, &k, k.h, w, inner_eps);
 }
 
-/* What the first layer reads. */
-static void begin(struct encoder_train *t, const int32_t *ids, struct mat hidden, int64_t n) {
-    const struct ops *ops = t->dev->ops;
+static void start(struct encoder_train *t, const int32_t *ids, struct mat hidden, int64_t n) {
     assert(n > 0 && n <= t->max_chunks && !ids == !!hidden.data);
     assert(!ids == (t->config.encoder_input == ENCODER_INPUT_HIDDEN));
+    assert(ids || hidden.rows == n * t->positions);
+    t->first = 0;
     t->chunks = n;
+    t->passes = 0;
     t->ids = ids;
-    t->input = hidden;
-    if (ids) {
-        t->input = rows_of(t, t->embedded);
-        ops->embed->forward(t->dev, t->input, t->w.embed, ids, t->config.pad_id);
-    }
-    assert(t->input.rows == n * t->positions);
-    ops->norm->forward(t->dev, rows_of(t, t->layers[0].x), rows_of(t, t->prenorm_rstd), t->input, t->w.prenorm,
-                       t->config.rms_eps);
+    t->input = ids ? t->embedded : hidden;
+}
+
+/* What the first layer reads. */
+static void embed(struct encoder_train *t) {
+    const struct ops *ops = t->dev->ops;
+    if (t->ids)
+        ops->embed->forward(t->dev, rows_of(t, t->embedded), t->w.embed, t->ids + t->first * t->positions,
+                            t->config.pad_id);
+    ops->norm->forward(t->dev, rows_of(t, t->layers[0].x), rows_of(t, t->prenorm_rstd), rows_of(t, t->input),
+                       t->w.prenorm, t->config.rms_eps);
 }
 
 /* The last layer behind its attention, and what stands above it, on the landmarks' rows alone. */
@@ -188,6 +199,7 @@ static struct mat landmarks_alone(struct encoder_train *t) {
     int last = t->config.encoder_layers - 1;
     const struct block_weights *w = &t->w.layers[last];
     struct block_kept k = kept_of(t, last);
+    assert(t->first == 0);
     struct mat h = mat_rows(k.h, 0, t->chunks), states = mat_rows(t->states, 0, t->chunks);
     layer_attention(t, &k, w);
     ops->elementwise->convert(t->dev, h, landmark_rows(t, k.x));
@@ -202,30 +214,46 @@ static struct mat landmarks_alone(struct encoder_train *t) {
 
 void encoder_train_encode(struct encoder_train *t, struct mat landmarks, const int32_t *ids, int64_t n) {
     assert(ids && landmarks.rows == n);
-    begin(t, ids, (struct mat){0}, n);
+    start(t, ids, (struct mat){0}, n);
+    embed(t);
     for (int i = 0; i < t->config.encoder_layers - 1; i++)
         layer_forward(t, i, rows_of(t, t->layers[i + 1].x));
     t->dev->ops->elementwise->convert(t->dev, landmarks, landmarks_alone(t));
     t->chunks = 0; /* nothing to go back from */
 }
 
-void encoder_train_forward(struct encoder_train *t, const int32_t *ids, struct mat hidden, int64_t n) {
+/* The chunks in hand, through all layers. */
+static void pass(struct encoder_train *t) {
     const struct ops *ops = t->dev->ops;
     int last = t->config.encoder_layers - 1;
-    begin(t, ids, hidden, n);
+    embed(t);
     for (int i = 0; i <= last; i++)
         layer_forward(t, i, rows_of(t, i < last ? t->layers[i + 1].x : t->out));
 
-    struct mat states = encoder_train_states(t), landmarks = encoder_train_landmarks(t);
+    struct mat states = rows_of(t, t->states), landmarks = mat_rows(t->landmarks, t->first, in_hand(t));
     ops->norm->forward(t->dev, states, rows_of(t, t->norm_rstd), rows_of(t, t->out), t->w.norm, inner_eps);
     ops->matmul->forward(t->dev, rows_of(t, t->kv), states, t->w.kv, false);
     if (t->w.landmark.data)
         ops->matmul->forward(t->dev, landmarks, landmark_rows(t, states), t->w.landmark, false);
     else
         ops->elementwise->convert(t->dev, landmarks, landmark_rows(t, states));
-    struct mat sums[] = {t->dkv, t->dstates, t->dlandmarks};
+    struct mat sums[] = {rows_of(t, t->dkv), rows_of(t, t->dstates), mat_rows(t->dlandmarks, t->first, in_hand(t))};
     for (size_t i = 0; i < ARRAY_LEN(sums); i++)
         device_clear(t->dev, sums[i].data, (size_t)(sums[i].rows * sums[i].cols) * sizeof(float));
+    t->ends[t->passes++] = t->chunks;
+    t->first = 0;
+}
+
+void encoder_train_forward(struct encoder_train *t, const int32_t *ids, struct mat hidden, int64_t n) {
+    start(t, ids, hidden, n);
+    pass(t);
+}
+
+void encoder_train_append(struct encoder_train *t, int64_t n) {
+    assert(t->ids && t->passes > 0 && t->passes < MODEL_GROUPS_MAX && n > 0 && t->chunks + n <= t->max_chunks);
+    t->first = t->chunks;
+    t->chunks += n;
+    pass(t);
 }
 
 struct mat encoder_train_states(const struct encoder_train *t) {
@@ -284,11 +312,23 @@ static struct mat gather_states(struct encoder_train *t) {
     return rounded(t, dstates, t->work.narrow);
 }
 
+/* A layer's activations anew, in the passes that made them, for the same bits. */
+static void layer_again(struct encoder_train *t, int layer) {
+    int64_t all = t->chunks;
+    for (int i = 0; i < t->passes; i++) {
+        t->first = i > 0 ? t->ends[i - 1] : 0;
+        t->chunks = t->ends[i];
+        layer_forward(t, layer, (struct mat){0});
+    }
+    t->first = 0;
+    t->chunks = all;
+}
+
 static void layer_backward(struct encoder_train *t, int layer) {
     const struct model_config *m = &t->config;
     const struct block_weights *w = &t->w.layers[layer], *g = &t->g.layers[layer];
     /* A layer's activations are gone where it shares their room; the last one's are still there. */
-    if (t->recompute && layer < m->encoder_layers - 1) layer_forward(t, layer, (struct mat){0});
+    if (t->recompute && layer < m->encoder_layers - 1) layer_again(t, layer);
     struct block_kept k = kept_of(t, layer);
     struct mat grad = rows_of(t, t->grad), dout = rows_of(t, t->work.narrow);
     block_back_mlp(t->dev, grad, true, grad, &k, k.h, w, g, &t->work);
@@ -311,7 +351,7 @@ void encoder_train_backward(struct encoder_train *t, struct mat dhidden) {
     for (int i = t->config.encoder_layers - 1; i >= 0; i--)
         layer_backward(t, i);
     struct mat to = dhidden.data ? dhidden : grad;
-    ops->norm->backward(t->dev, to, t->g.prenorm, grad, t->input, t->w.prenorm, rows_of(t, t->prenorm_rstd),
+    ops->norm->backward(t->dev, to, t->g.prenorm, grad, rows_of(t, t->input), t->w.prenorm, rows_of(t, t->prenorm_rstd),
                         dhidden.data != NULL);
     if (t->ids) ops->embed->backward(t->dev, t->g.embed, grad, t->ids, t->config.pad_id);
 }

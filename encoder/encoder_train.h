@@ -22,6 +22,9 @@ size_t encoder_train_bytes(const struct encoder_train *t);    /* of device memor
  * the decoder's lower output (encoder_input hidden), borrowed until backward. The other one NULL / data NULL. */
 void encoder_train_forward(struct encoder_train *t, const int32_t *ids, struct mat hidden, int64_t n);
 
+/* n more chunks behind those of the last forward (and of calls of this since), of ids that lie behind theirs: encoder_input
+ * tokens alone. All of them are one forward to what follows; what was handed out before must be fetched anew. */
+void encoder_train_append(struct encoder_train *t, int64_t n);
 /* The landmarks [n, d] of n chunks alone, of any type: no activations are kept, so there is no way back; the last forward's are
  * overwritten. Equal to forward's to rounding, at little more than half the work. */
 void encoder_train_encode(struct encoder_train *t, struct mat landmarks, const int32_t *ids, int64_t n);

@@ -23,19 +23,19 @@ void block_kept_carve(struct block_kept *out, struct carve *c, const struct mode
     };
 }
 
-struct block_kept block_kept_rows(const struct block_kept *k, int64_t n) {
+struct block_kept block_kept_rows(const struct block_kept *k, int64_t first, int64_t n) {
     return (struct block_kept){
         .x = k->x,
-        .input_norm = mat_rows(k->input_norm, 0, n),
-        .input_rstd = mat_rows(k->input_rstd, 0, n),
-        .qkv = mat_rows(k->qkv, 0, n),
-        .o = mat_rows(k->o, 0, n),
-        .lse = mat_rows(k->lse, 0, n),
-        .h = mat_rows(k->h, 0, n),
-        .post_norm = mat_rows(k->post_norm, 0, n),
-        .post_rstd = mat_rows(k->post_rstd, 0, n),
-        .gate_up = mat_rows(k->gate_up, 0, n),
-        .gated = mat_rows(k->gated, 0, n),
+        .input_norm = mat_rows(k->input_norm, first, n),
+        .input_rstd = mat_rows(k->input_rstd, first, n),
+        .qkv = mat_rows(k->qkv, first, n),
+        .o = mat_rows(k->o, first, n),
+        .lse = mat_rows(k->lse, first, n),
+        .h = mat_rows(k->h, first, n),
+        .post_norm = mat_rows(k->post_norm, first, n),
+        .post_rstd = mat_rows(k->post_rstd, first, n),
+        .gate_up = mat_rows(k->gate_up, first, n),
+        .gated = mat_rows(k->gated, first, n),
     };
 }
 

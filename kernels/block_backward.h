@@ -18,8 +18,8 @@ struct block_kept {
 };
 /* Room for one layer of n rows, x aside: that is the output of the layer below. */
 void block_kept_carve(struct block_kept *out, struct carve *c, const struct model_config *config, enum dtype type, int64_t n);
-/* The first n rows of everything, x aside. */
-struct block_kept block_kept_rows(const struct block_kept *k, int64_t n);
+/* Rows first .. first + n - 1 of everything, x aside. */
+struct block_kept block_kept_rows(const struct block_kept *k, int64_t first, int64_t n);
 static inline struct mat block_part(struct mat qkv, int part) { return mat_cols(qkv, part * (qkv.cols / 3), qkv.cols / 3); }
 
 /* What the way back needs for the layer in hand: wide [n * max(f, 3d)], narrow [n, d]. */

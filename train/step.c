@@ -45,11 +45,12 @@ static void carve_all(void *of, struct carve *c) {
     struct step_visible *v = &s->visible;
     s->encoder_ids = carve_bytes(c, s->max_chunks * s->positions, word);
     s->row_begin = carve_bytes(c, Q + 1, sizeof(int64_t));
-    int32_t **ranges[] = {&v->own_begin,      &v->own_end,          &v->sequence_end,
-                          &v->none,           &v->batch_end,        &v->candidates_begin,
-                          &v->candidates_end, &s->contrast_targets, &s->contrast_excluded};
+    int32_t **ranges[] = {&v->own_begin, &v->own_end,          &v->sequence_end,     &v->none,
+                          &v->batch_end, &s->contrast_targets, &s->contrast_excluded};
     for (size_t i = 0; i < ARRAY_LEN(ranges); i++)
         *ranges[i] = carve_bytes(c, Q, word);
+    v->candidates_begin = carve_bytes(c, s->model.groups * Q, word);
+    v->candidates_end = carve_bytes(c, s->model.groups * Q, word);
     v->document_of = carve_bytes(c, s->max_chunks, 2 * word);
     v->barred = carve_bytes(c, Q, 2 * word);
     for (int g = 0; g < s->model.groups; g++)
@@ -101,7 +102,7 @@ enum status step_create(struct step **out, struct device *dev, const struct mode
     s->positions = model->base_lm ? 1 : model_config_positions(model);
     s->queries = config->sequences * config->chunks;
     s->rows = s->queries * s->positions;
-    s->max_chunks = s->queries * (1 + s->config.candidates);
+    s->max_chunks = step_candidates_begin(s, model->groups);
     enum status status = create_parts(s, initial);
     if (status == STATUS_OK)
         *out = s;

@@ -13,16 +13,14 @@ static void upload(struct step *s, void *to, const void *from, int64_t count, si
 /* Ranges of what the queries may choose: all but the last landmark of a sequence, whose choice nobody reads. */
 static void upload_ranges(struct step *s) {
     struct step_visible *v = &s->visible;
-    int64_t Q = s->queries, C = s->config.chunks, k = s->config.candidates;
-    int32_t *to[] = {v->own_begin,        v->own_end,        v->sequence_end, v->batch_end,
-                     v->candidates_begin, v->candidates_end, v->none};
+    int64_t Q = s->queries, C = s->config.chunks;
+    int32_t *to[] = {v->own_begin, v->own_end, v->sequence_end, v->batch_end, v->none};
     int32_t *room = s->host_ids;
     for (size_t which = 0; which < ARRAY_LEN(to); which++) {
         for (int64_t r = 0; r < Q; r++) {
             int64_t first = r / C * C;
             bool last = r % C == C - 1;
-            int64_t values[] = {first,     last ? first : r,           first + C, last ? 0 : Q,
-                                Q + r * k, Q + r * k + (last ? 0 : k), 0};
+            int64_t values[] = {first, last ? first : r, first + C, last ? 0 : Q, 0};
             room[r] = (int32_t)values[which];
         }
         upload(s, to[which], room, Q, sizeof *room);
@@ -32,10 +30,25 @@ static void upload_ranges(struct step *s) {
     upload(s, s->contrast_excluded, room, Q, sizeof *room);
 }
 
+/* Each group's queries have candidates of their own. */
+static void upload_candidate_ranges(struct step *s) {
+    int64_t Q = s->queries, C = s->config.chunks, k = s->config.candidates;
+    int32_t *begin = s->host_ids, *end = begin + Q;
+    for (int g = 0; g < s->model.groups; g++) {
+        for (int64_t r = 0; r < Q; r++) {
+            begin[r] = (int32_t)(step_candidates_begin(s, g) + r * k);
+            end[r] = begin[r] + (r % C == C - 1 ? 0 : (int32_t)k);
+        }
+        upload(s, s->visible.candidates_begin + g * Q, begin, Q, sizeof *begin);
+        upload(s, s->visible.candidates_end + g * Q, end, Q, sizeof *end);
+    }
+}
+
 void step_constants_upload(struct step *s) {
     if (s->model.base_lm) return;
     int64_t places = (s->queries + 1) * s->model.topk, begin[512];
     upload_ranges(s);
+    upload_candidate_ranges(s);
     for (int64_t b = 0; b <= s->queries;) {
         int64_t n = 0;
         while (n < (int64_t)ARRAY_LEN(begin) && b + n <= s->queries)

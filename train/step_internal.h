@@ -29,7 +29,8 @@ struct step_choice {
 /* Who may choose what, for each query; made once, for a batch has always the same shape. */
 struct step_visible {
     int32_t *own_begin, *own_end, *sequence_end, *none;                        /* [Q] */
-    int32_t *batch_end, *candidates_begin, *candidates_end;                    /* other ranges by pool */
+    int32_t *batch_end;                                                        /* other ranges, by pool */
+    int32_t *candidates_begin, *candidates_end;                                /* [groups * Q] */
     int32_t (*document_of)[2], (*barred)[2];                                   /* [chunks of the encoder], [Q] */
 };
 
@@ -73,6 +74,11 @@ struct step_task {
     bool encode, choose, mlm, contrast;
     float scale, mlm_scale, contrast_scale;               /* of a row's loss */
 };
+
+/* The first of the chunks that a group's queries found in the corpus; behind the last group's: the end. */
+static inline int64_t step_candidates_begin(const struct step *s, int group) {
+    return s->queries * (1 + (int64_t)group * s->config.candidates);
+}
 
 static inline uint64_t step_mix(uint64_t x) {             /* SplitMix64's finalizer */
     x += 0x9e3779b97f4a7c15u;

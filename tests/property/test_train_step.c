@@ -246,17 +246,19 @@ static void check_differences(const struct variant *v, const struct model *m) {
 
 static void check_corpus_choices(const struct variant *v, const struct step *s) {
     int64_t Q = SEQUENCES * v->chunks, found = 0;
-    for (int64_t r = 0; r < Q; r++)
+    for (int64_t row = 0; row < Q * s->model.groups; row++) {
+        int64_t group = row / Q, r = row % Q;
         for (int64_t j = r * TOPK; j < (r + 1) * TOPK; j++) {
-            int64_t e = s->choices[0].index[j];
+            int64_t e = s->choices[group].index[j];
             if (e < Q) continue;
-            CHECK((e - Q) / CANDIDATES == r); /* its own candidates */
+            CHECK_EQ((e - Q) / CANDIDATES, group * Q + r); /* its own candidates */
             int32_t document = s->visible.document_of[e][0];
             CHECK(document == 40 || document == 41);
             CHECK_EQ(s->encoder_ids[e * 64 + 63], 96);
             found++;
         }
-    CHECK_EQ(found, SEQUENCES * (v->chunks - 1) * CANDIDATES);
+    }
+    CHECK_EQ(found, s->model.groups * SEQUENCES * (v->chunks - 1) * CANDIDATES);
 }
 
 static void check_corpus(void) {
