@@ -34,11 +34,7 @@ struct model { struct model_config config; struct params *params; };
 }
 
 /* Batches of random sequences: sequence q of any batch is the same wherever it stands. */
-struct text {
-    struct batch batch;
-    int32_t *ids, *targets, (*documents)[2];
-    int64_t rows, positions;
-};
+struct text { struct batch batch; int32_t *ids, *targets, (*documents)[2]; int64_t rows, positions; };
 
 [[maybe_unused]] static void make_text(struct text *t, const struct variant *v, int first, int sequences) {
     bool base = v->encoder_layers == 0;
@@ -107,8 +103,7 @@ enum { CORPUS = 3, CANDIDATES = 2 };
     static const int32_t documents[CORPUS][2] = {{40, 40}, {41, 41}, {0, 1}};
     int32_t ids[CORPUS * 63];
     struct rng rng = rng_make(test_seed(), 21);
-    for (int i = 0; i < CORPUS * 63; i++)
-        ids[i] = i == CORPUS * 63 - 1 ? -1 : (int32_t)rng_below(&rng, 90);
+    for (int i = 0; i < CORPUS * 63; i++) ids[i] = i == CORPUS * 63 - 1 ? -1 : (int32_t)rng_below(&rng, 90);
     CHECK_OK(corpus_pool_create(&p, dev, &m->config, DTYPE_F32, ids, documents, CORPUS, SEQUENCES * v->chunks, CANDIDATES));
     return p;
 }
@@ -117,8 +112,7 @@ enum { CORPUS = 3, CANDIDATES = 2 };
                                 struct corpus_pool *corpus, bool recompute) {
     struct step *s;
     struct step_config config = config_of(v, SEQUENCES);
-    config.candidates = CANDIDATES;
-    config.recompute = recompute;
+    config.candidates = CANDIDATES, config.recompute = recompute;
     CHECK_OK(step_create(&s, dev, &m->config, &config, m->params, corpus));
     step_refresh_corpus(s);
     return s;
