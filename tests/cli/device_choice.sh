@@ -1,0 +1,57 @@
+# Where there is no GPU, in a build with CUDA as in one without: every program goes on with the CPU when it may choose (a
+# build with CUDA says why), to the same result as when told to; told to use a GPU it refuses in one line and leaves nothing.
+. "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
+needs drt-index drt-generate drt-eval drt-train drt-tokenizer
+tiny_model "$TMP/m"
+corpus "$TMP/c.jsonl" 4 200
+if "$GENERATE" --model "$TMP/m" --prompt x --max-tokens 1 --device cuda >"$OUT" 2>"$ERR"; then skip "there is a GPU"; fi
+why=
+grep -q "no GPU was found" "$ERR" && why="device cpu: no GPU was found"
+
+refused() { # COMMAND...: one line behind the configuration, and nothing on stdout
+    expect_error "use --device cpu" "$@" --device cuda
+    same "$(grep -c "^$(basename "$1"): " "$ERR")" 1 "errors of $*"
+    [ ! -s "$OUT" ] || die "$1 wrote to stdout and refused"
+}
+chosen() { # COMMAND...: with --device cpu and without one; the second says why if there is something to say
+    expect 0 "$@" --device cpu
+    grep -q "no GPU" "$ERR" && die "told to use the CPU, it speaks of a GPU: $*"
+    cp "$OUT" "$TMP/told"
+    expect 0 "$@" --device auto
+    [ -z "$why" ] || err_has "$why"
+    [ -n "$why" ] || ! grep -q "no GPU" "$ERR" || die "a build without CUDA speaks of a GPU: $*"
+}
+
+index=$BIN/drt-index
+refused "$index" build "$TMP/c.jsonl" --model "$TMP/m" --out "$TMP/s"
+[ ! -e "$TMP/s" ] || die "a refused build left a store"
+expect 0 "$index" build "$TMP/c.jsonl" --model "$TMP/m" --out "$TMP/s" --device auto
+[ -z "$why" ] || err_has "$why"
+refused "$index" search "the river" --store "$TMP/s" --model "$TMP/m"
+chosen "$index" search "the river" --store "$TMP/s" --model "$TMP/m" --exact --json
+same "$(sed 's/"[a-z_]*seconds":[^,}]*//g' "$OUT")" "$(sed 's/"[a-z_]*seconds":[^,}]*//g' "$TMP/told")" "hits"
+refused "$index" recall --store "$TMP/s" --queries 2
+
+words 150 7 >"$TMP/prompt"
+generate() { "$1" "$GENERATE" --model "$TMP/m" --prompt-file "$TMP/prompt" --max-tokens 80 --seed 1 "${@:2}"; }
+generate refused
+for how in "" "--self-retrieval" "--store $TMP/s --corpus-retrieval"; do
+    generate chosen $how
+    cmp -s "$OUT" "$TMP/told" || die "drt-generate $how: another text"
+done
+
+refused "$EVAL" ppl --model "$TMP/m" --data "$TMP/c.jsonl"
+chosen "$EVAL" ppl --model "$TMP/m" --data "$TMP/c.jsonl" --store "$TMP/s" --modes none,self,corpus
+same "$(sed 's/ [0-9]*$//' "$OUT")" "$(sed 's/ [0-9]*$//' "$TMP/told")" "figures, but for tokens a second"
+
+"$BIN/drt-tokenizer" encode "$TMP/c.jsonl" --tokenizer "$TINY/tokenizer.json" --out "$TMP/c.u16" --eod-id 268 >"$OUT" 2>"$ERR" || die "drt-tokenizer encode"
+cat >"$TMP/config.json" <<END
+{"model": $(sed 's/"chunk_id"/"mask_id": 267, "chunk_id"/' "$TINY/config.json"), "tokenizer": "$TINY/tokenizer.json",
+ "data": ["$TMP/c.u16"], "sequences": 2, "length": 189, "steps": 2, "warmup": 1, "lr": 0.01, "pool": "batch", "save_every": 2}
+END
+refused "$BIN/drt-train" --config "$TMP/config.json" --out "$TMP/refused"
+[ ! -e "$TMP/refused" ] || die "a refused run left a folder"
+expect 0 "$BIN/drt-train" --config "$TMP/config.json" --out "$TMP/cpu" --device cpu
+expect 0 "$BIN/drt-train" --config "$TMP/config.json" --out "$TMP/auto" --device auto
+[ -z "$why" ] || err_has "$why"
+cmp -s "$TMP/cpu/checkpoints/step-2/model.safetensors" "$TMP/auto/checkpoints/step-2/model.safetensors" || die "drt-train: other weights"
