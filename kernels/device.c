@@ -48,6 +48,10 @@ enum status device_sync(struct device *dev) {
     return dev->runtime->sync(dev);
 }
 
+enum status device_fault(struct device *dev) {
+    return dev->runtime->fault(dev);
+}
+
 enum status device_allocate(struct device *dev, void **out, size_t bytes) {
     return dev->runtime->allocate(dev, out, bytes);
 }
@@ -77,6 +81,17 @@ void device_download(struct device *dev, void *to, const void *from, size_t byte
     if (bytes && to != from) dev->runtime->download(dev, to, from, bytes);
 }
 
+void device_fetch(struct device *dev, void *to, const void *from, size_t bytes) {
+    if (!dev->runtime->fetch)
+        device_download(dev, to, from, bytes);
+    else if (bytes && to != from)
+        dev->runtime->fetch(dev, to, from, bytes);
+}
+
+void device_fetch_wait(struct device *dev) {
+    if (dev->runtime->fetch_wait) dev->runtime->fetch_wait(dev);
+}
+
 void device_copy(struct device *dev, void *to, const void *from, size_t bytes) {
     if (bytes) dev->runtime->copy(dev, to, from, bytes);
 }
@@ -88,6 +103,17 @@ void device_copy_rows(struct device *dev, struct mat to, struct mat from) {
 
 void device_clear(struct device *dev, void *memory, size_t bytes) {
     if (bytes) dev->runtime->clear(dev, memory, bytes);
+}
+
+void device_replay_run(struct device *dev, struct device_replay **replay, device_ops *body, void *context) {
+    if (dev->runtime->replay)
+        dev->runtime->replay(dev, replay, body, context);
+    else
+        body(context, dev);
+}
+
+void device_replay_free(struct device *dev, struct device_replay *replay) {
+    if (replay) dev->runtime->replay_free(replay);
 }
 
 struct device *device_worker(struct device *dev, int worker) {

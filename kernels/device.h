@@ -43,6 +43,7 @@ enum status device_open(struct device **out, const char *kind, int threads);
 bool device_built(const char *kind);                      /* whether this program has support for it */
 void device_close(struct device *dev);                    /* NULL is fine */
 enum status device_sync(struct device *dev);
+enum status device_fault(struct device *dev);             /* the first fault found so far: device_sync without the wait */
 /* Zeroed memory of the device, 64-byte aligned; lives until device_release. */
 enum status device_allocate(struct device *dev, void **out, size_t bytes);
 void device_release(struct device *dev, void *memory);    /* NULL is fine */
@@ -59,9 +60,22 @@ static inline void *device_side(const struct device *dev, void *host, void *room
  * then arrived. Nothing happens when both are one address. Faults are kept for device_sync, as those of ops. */
 void device_upload(struct device *dev, void *to, const void *from, size_t bytes);
 void device_download(struct device *dev, void *to, const void *from, size_t bytes);
+/* A download that travels while later ops run: of what the ops up to now make. `to` has it when device_fetch_wait
+ * returns, which waits for every fetch so far and for nothing behind it; until then no op may write `from`. `to` should be of
+ * device_allocate_host: a fetch to other memory is as good as a download. */
+void device_fetch(struct device *dev, void *to, const void *from, size_t bytes);
+void device_fetch_wait(struct device *dev);
 void device_copy(struct device *dev, void *to, const void *from, size_t bytes);      /* both of the device */
 void device_copy_rows(struct device *dev, struct mat to, struct mat from);           /* both of the device, one type and shape */
 void device_clear(struct device *dev, void *memory, size_t bytes);                   /* to zero */
+
+/* Ops that come again with the same arguments. `body` issues ops and copies inside the device, the same ones each time.
+ * A GPU is given them one by one the first time, records them the second and from then on gets them all at once, which
+ * spares a launch for each. *replay is NULL at first, and belongs to the caller. */
+struct device_replay;
+typedef void device_ops(void *context, struct device *dev);
+void device_replay_run(struct device *dev, struct device_replay **replay, device_ops *body, void *context);
+void device_replay_free(struct device *dev, struct device_replay *replay);          /* NULL is fine */
 
 /* The device as worker `worker` of dev->threads may use it inside a loop body: same ops, no threads of its own, scratch
  * of that worker only. Valid until device_close; ops of `dev` itself may not run meanwhile. */

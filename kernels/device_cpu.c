@@ -129,6 +129,7 @@ static void cpu_clear(struct device *dev, void *memory, size_t bytes) {
 static const struct device_runtime runtime = {
     .close = cpu_close,
     .sync = cpu_sync,
+    .fault = cpu_sync,
     .allocate = cpu_allocate,
     .release = cpu_release,
     .allocate_host = cpu_allocate,

@@ -26,7 +26,8 @@ static const struct ops ops_cuda = {
 }
 
 struct device_cuda {
-    cudaStream_t stream;
+    cudaStream_t stream, fetches; /* of ops; of downloads beside them */
+    cudaEvent_t made;             /* what the next fetch takes */
     void *scratch;
     struct blas_cuda *blas;
     struct device_rope rope;
@@ -101,10 +102,14 @@ void device_cuda_fault(struct device *dev, const char *op, const char *what) {
     keep_fault(dev, STATUS_IO, op, what);
 }
 
-static enum status cuda_sync(struct device *dev) {
+static enum status cuda_fault(struct device *dev) {
     struct device_cuda *s = state_of(dev);
-    keep_error(dev, "found when waiting", cudaStreamSynchronize(s->stream));
     return s->fault[0] ? fail(s->fault_status, "%s", s->fault) : STATUS_OK;
+}
+
+static enum status cuda_sync(struct device *dev) {
+    keep_error(dev, "found when waiting", cudaStreamSynchronize(state_of(dev)->stream));
+    return cuda_fault(dev);
 }
 
 /* An allocation that does not fit is the caller's to handle, and no fault of the device. */
@@ -155,6 +160,17 @@ static void cuda_download(struct device *dev, void *to, const void *from, size_t
     keep_error(dev, "download", cudaStreamSynchronize(state_of(dev)->stream));
 }
 
+static void cuda_fetch(struct device *dev, void *to, const void *from, size_t bytes) {
+    struct device_cuda *s = state_of(dev);
+    keep_error(dev, "fetch", cudaEventRecord(s->made, s->stream));
+    keep_error(dev, "fetch", cudaStreamWaitEvent(s->fetches, s->made, 0));
+    keep_error(dev, "fetch", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, s->fetches));
+}
+
+static void cuda_fetch_wait(struct device *dev) {
+    keep_error(dev, "fetch", cudaStreamSynchronize(state_of(dev)->fetches));
+}
+
 static void cuda_copy(struct device *dev, void *to, const void *from, size_t bytes) {
     keep_error(dev, "copy", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, state_of(dev)->stream));
 }
@@ -171,6 +187,53 @@ static void cuda_clear(struct device *dev, void *memory, size_t bytes) {
     keep_error(dev, "clear", cudaMemsetAsync(memory, 0, bytes, state_of(dev)->stream));
 }
 
+/* The table of rope is made by the first op that wants its shape, and replaced by another's: what was recorded reads it. */
+struct device_replay {
+    cudaGraphExec_t graph; /* NULL: not recorded (yet) */
+    struct device_rope rope;
+    bool ran, plain; /* once; it cannot be recorded: one by one for good */
+};
+
+static bool same_rope(const struct device_rope *a, const struct device_rope *b) {
+    return a->half == b->half && a->period == b->period && a->theta == b->theta;
+}
+
+/* Runs the body into a graph instead of the stream. */
+static cudaError_t record(struct device *dev, struct device_replay *r, device_ops *body, void *context) {
+    struct device_cuda *s = state_of(dev);
+    cudaGraph_t graph = NULL;
+    cudaError_t error = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal);
+    if (error != cudaSuccess) return error;
+    body(context, dev);
+    error = cudaStreamEndCapture(s->stream, &graph);
+    if (error == cudaSuccess) error = cudaGraphInstantiate(&r->graph, graph, 0);
+    if (graph) (void)cudaGraphDestroy(graph);
+    r->rope = s->rope;
+    return error;
+}
+
+static void cuda_replay(struct device *dev, struct device_replay **replay, device_ops *body, void *context) {
+    struct device_cuda *s = state_of(dev);
+    struct device_replay *r = *replay;
+    if (!r && memory_allocate_zero((void **)&r, 1, sizeof *r) == STATUS_OK) *replay = r;
+    bool plain = !r || r->plain || !r->ran || s->checked || s->fault[0] || (r->graph && !same_rope(&r->rope, &s->rope));
+    if (!plain && !r->graph && record(dev, r, body, context) != cudaSuccess) {
+        (void)cudaGetLastError();
+        r->graph = NULL;
+        plain = r->plain = true;
+    }
+    if (plain)
+        body(context, dev);
+    else
+        keep_error(dev, "replay", cudaGraphLaunch(r->graph, s->stream));
+    if (r) r->ran = true;
+}
+
+static void cuda_replay_free(struct device_replay *replay) {
+    if (replay->graph) (void)cudaGraphExecDestroy(replay->graph);
+    memory_free(replay);
+}
+
 /* The GPU's parallelism is inside of ops: every worker of the host sees the same device. */
 static struct device *cuda_worker(struct device *dev, int worker) {
     (void)worker;
@@ -183,6 +246,8 @@ static void cuda_close(struct device *dev) {
     blas_cuda_close(s->blas);
     (void)cudaFree(s->rope.cosine);
     (void)cudaFree(s->scratch);
+    if (s->made) (void)cudaEventDestroy(s->made);
+    if (s->fetches) (void)cudaStreamDestroy(s->fetches);
     if (s->stream) (void)cudaStreamDestroy(s->stream);
     threads_free(dev->threads);
     memory_free(dev); /* the first member of struct device_cuda_memory */
@@ -191,6 +256,7 @@ static void cuda_close(struct device *dev) {
 static const struct device_runtime runtime = {
     .close = cuda_close,
     .sync = cuda_sync,
+    .fault = cuda_fault,
     .allocate = cuda_allocate,
     .release = cuda_release,
     .allocate_host = cuda_allocate_host,
@@ -200,6 +266,10 @@ static const struct device_runtime runtime = {
     .copy = cuda_copy,
     .copy_rows = cuda_copy_rows,
     .clear = cuda_clear,
+    .fetch = cuda_fetch,
+    .fetch_wait = cuda_fetch_wait,
+    .replay = cuda_replay,
+    .replay_free = cuda_replay_free,
     .worker = cuda_worker,
     .peers = &device_peers_cuda,
 };
@@ -228,6 +298,8 @@ static enum status find_gpu(struct device_cuda *s) {
 
 static enum status open_parts(struct device_cuda *s) {
     cudaError_t error = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
+    if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&s->fetches, cudaStreamNonBlocking);
+    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->made, cudaEventDisableTiming);
     if (error != cudaSuccess) return fail(STATUS_IO, "GPU: stream: %s", cudaGetErrorString(error));
     error = cudaMalloc(&s->scratch, DEVICE_CUDA_SCRATCH_BYTES);
     if (error != cudaSuccess) return out_of_memory(DEVICE_CUDA_SCRATCH_BYTES, error);

@@ -15,6 +15,7 @@ struct device_peers {
 struct device_runtime {
     void (*close)(struct device *dev);
     enum status (*sync)(struct device *dev);
+    enum status (*fault)(struct device *dev);
     enum status (*allocate)(struct device *dev, void **out, size_t bytes);
     void (*release)(struct device *dev, void *memory);
     enum status (*allocate_host)(struct device *dev, void **out, size_t bytes);
@@ -24,6 +25,11 @@ struct device_runtime {
     void (*copy)(struct device *dev, void *to, const void *from, size_t bytes);
     void (*copy_rows)(struct device *dev, struct mat to, struct mat from);
     void (*clear)(struct device *dev, void *memory, size_t bytes);
+    /* All four NULL: fetches are downloads, and nothing is gained by recording. */
+    void (*fetch)(struct device *dev, void *to, const void *from, size_t bytes);
+    void (*fetch_wait)(struct device *dev);
+    void (*replay)(struct device *dev, struct device_replay **replay, device_ops *body, void *context);
+    void (*replay_free)(struct device_replay *replay);
     struct device *(*worker)(struct device *dev, int worker);
     const struct device_peers *peers;    /* NULL: processes sum through shared memory */
 };

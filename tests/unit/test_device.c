@@ -32,6 +32,28 @@ static void memory(struct device *dev) {
     device_release(dev, NULL);
 }
 
+static void count(void *context, struct device *dev) {
+    CHECK_STR(dev->name, "cpu");
+    ++*(int *)context;
+}
+
+/* Where memory is shared a fetch is a copy that is there at once, and a body runs each time. */
+static void fetched(struct device *dev) {
+    float from[4] = {1, 2, 3, 4}, to[4] = {0};
+    struct device_replay *replay = NULL;
+    int calls = 0;
+    device_fetch(dev, to, from, sizeof to);
+    CHECK(memcmp(to, from, sizeof to) == 0);
+    device_fetch(dev, from, from, sizeof from);
+    device_fetch_wait(dev);
+    for (int i = 0; i < 3; i++)
+        device_replay_run(dev, &replay, count, &calls);
+    CHECK_EQ(calls, 3);
+    CHECK(replay == NULL);
+    device_replay_free(dev, replay);
+    CHECK_OK(device_fault(dev));
+}
+
 int main(void) {
     struct device *dev;
     views();
@@ -43,6 +65,7 @@ int main(void) {
     CHECK_EQ(openblas_get_num_threads(), 1);
     CHECK(dev->ops == &ops_cpu);
     memory(dev);
+    fetched(dev);
     for (int w = 0; w < 3; w++) {
         struct device *own = device_worker(dev, w);
         CHECK(own->ops == dev->ops && own->threads == NULL && own->state != dev->state);

@@ -1,0 +1,73 @@
+/* test_runtime_on_device.c -- what device.h promises of a GPU beside ops: fetches that overlap, ops that are recorded.
+ */
+#include "tests/device/on_device.h"
+
+/* A fetch brings what was there when it was asked for, though `from` is copied on and worked with behind it. */
+static void fetches(void) {
+    enum { N = 1 << 18, ROUNDS = 20 };
+    float *x = normals(N, 1.0f, DTYPE_F32), *pinned, *plain = zeros(N, 4);
+    struct mat m = put_plain(x, DTYPE_F32, 64, N / 64), sum = put_plain(x, DTYPE_F32, 64, N / 64);
+    CHECK_OK(device_allocate_host(gpu, (void **)&pinned, 2 * N * sizeof *pinned));
+    for (int i = 1; i <= ROUNDS; i++) {
+        gpu->ops->elementwise->add(gpu, sum, sum, m);
+        device_fetch(gpu, pinned, sum.data, N * sizeof *pinned);
+        device_fetch(gpu, pinned + N, m.data, N * sizeof *pinned);
+        gpu->ops->elementwise->add(gpu, put_plain(NULL, DTYPE_F32, 64, N / 64), sum, m); /* reads beside it */
+        device_fetch_wait(gpu);
+        for (int64_t j = 0; j < N; j += 997)
+            CHECK(fabsf(pinned[j] - (float)(i + 1) * x[j]) <= 1e-4f * fabsf(pinned[j]) && pinned[N + j] == x[j]);
+    }
+    device_fetch(gpu, plain, m.data, N * sizeof *plain);
+    device_fetch_wait(gpu);
+    CHECK_SAME(plain, x, N);
+    device_fetch(gpu, NULL, NULL, 0);
+    device_fetch_wait(gpu);
+    device_release_host(gpu, pinned);
+    drop_all();
+    free(x), free(plain);
+}
+
+/* y = rope(x w^T): a library's product, and a table that another shape replaces. */
+struct body {
+    struct mat y, x, w;
+    int heads, period, calls;
+};
+static void body_of(void *context, struct device *dev) {
+    struct body *b = context;
+    b->calls++;
+    dev->ops->matmul->forward(dev, b->y, b->x, b->w, false);
+    dev->ops->rope->forward(dev, b->y, b->heads, b->period, 10000.0f);
+}
+
+static void replays(enum dtype type) {
+    enum { ROWS = 64, D = 128 };
+    float *x = normals(ROWS * D, 1.0f, type), *w = normals(D * D, 0.1f, type), *want;
+    struct device_replay *replay = NULL;
+    struct body b = {.x = put_plain(x, type, ROWS, D), .w = put_plain(w, type, D, D), .heads = 2, .period = 64};
+    struct mat other = put_plain(x, type, ROWS, D);
+    b.y = put_plain(NULL, type, ROWS, D);
+    body_of(&b, gpu);
+    want = take(b.y);
+    for (int i = 0; i < 6; i++) {
+        device_clear(gpu, b.y.data, (size_t)(ROWS * D * dtype_bytes(type)));
+        if (i == 4)
+            gpu->ops->rope->forward(gpu, other, 4, 32, 500.0f); /* the recorded table is gone: one by one again */
+        device_replay_run(gpu, &replay, body_of, &b);
+        float *got = take(b.y);
+        CHECK_SAME(got, want, ROWS * D);
+        free(got);
+    }
+    CHECK_EQ(b.calls, 4); /* by hand, the first time, recorded, and behind the other table */
+    device_replay_free(gpu, replay);
+    device_replay_free(gpu, NULL);
+    drop_all();
+    free(x), free(w), free(want);
+}
+
+int main(int argc, char **argv) {
+    on_device_open(argc, argv);
+    fetches();
+    replays(DTYPE_BF16);
+    replays(DTYPE_F32);
+    return on_device_close();
+}
