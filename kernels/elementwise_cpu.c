@@ -1,4 +1,4 @@
-/* elementwise_cpu.c -- a copy, add, SwiGLU and its gradient. Bound by memory. */
+/* elementwise_cpu.c -- a copy, add, SwiGLU and its gradient, rows into slots. Bound by memory. */
 #include "kernels/elementwise.h"
 #include "kernels/simd_internal.h"
 #include <assert.h>
@@ -103,5 +103,32 @@ static void swiglu_backward(struct device *dev, struct mat dgate, struct mat dup
     threads_for(dev->threads, dy.rows, 1 + 16384 / dy.cols, swiglu_backward_body, &t);
 }
 
+struct place_task {
+    struct mat pool, x;
+    struct elementwise_slots s;
+};
+
+static void place_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct place_task *t = context;
+    (void)worker;
+    for (int64_t c = begin; c < end; c++) {
+        int64_t slot = t->s.slot ? t->s.slot[c] : c;
+        for (int64_t r = 0; r < t->s.slot_rows; r++) {
+            float *to = mat_row(t->pool, slot * t->s.slot_rows + r);
+            if (r < t->s.live)
+                memcpy(to, mat_row(t->x, c * t->s.positions + r), (size_t)t->x.cols * sizeof *to);
+            else
+                memset(to, 0, (size_t)t->x.cols * sizeof *to);
+        }
+    }
+}
+
+static void place(struct device *dev, struct mat pool, struct mat x, struct elementwise_slots slots) {
+    assert(pool.cols == x.cols && slots.chunks * slots.positions <= x.rows);
+    assert(slots.live <= slots.positions && slots.live <= slots.slot_rows);
+    struct place_task t = {pool, x, slots};
+    threads_for(dev->threads, slots.chunks, 1, place_body, &t);
+}
+
 const struct elementwise_ops elementwise_cpu = {
-    .convert = convert, .add = add, .swiglu = swiglu, .swiglu_backward = swiglu_backward};
+    .convert = convert, .add = add, .swiglu = swiglu, .swiglu_backward = swiglu_backward, .place = place};

@@ -1,4 +1,4 @@
-/* elementwise_cuda.cu -- conversion, add, SwiGLU and its backward. Bound by memory: every matrix is read or written once.
+/* elementwise_cuda.cu -- conversion, add, SwiGLU and its backward, rows into slots. Bound by memory: every matrix is read or written once.
  *
  * Mapping: a thread takes eight neighbours of a row (or one number, where vectors do not fit); all of a thread's loads
  * are under way before its first store, so an output may be an input. Measured (H100 80GB, 2026-11-21, bf16, 65536 rows):
@@ -137,5 +137,35 @@ static void swiglu_backward(struct device *dev, struct mat dgate, struct mat dup
     dy.type == DTYPE_F32 ? run_back<float>(dev, dgate, dup, dy, gate, up) : run_back<bf16>(dev, dgate, dup, dy, gate, up);
 }
 
+/* Row r counts the rows of all slots to be filled. */
+template <typename T> struct placing {
+    rows<T> pool, x;
+    elementwise_slots s;
+    __device__ T *to(int64_t r) const {
+        int64_t c = r / s.slot_rows;
+        return pool[(s.slot ? s.slot[c] : c) * s.slot_rows + r % s.slot_rows];
+    }
+    __device__ const T *from(int64_t r) const {
+        return r % s.slot_rows < s.live ? x[r / s.slot_rows * s.positions + r % s.slot_rows] : NULL;
+    }
+    __device__ void at8(int64_t r, int64_t c) const {
+        const T *x = from(r);
+        store8(to(r) + c, x ? load8(x + c) : vec8{});
+    }
+    __device__ void at(int64_t r, int64_t c) const {
+        const T *x = from(r);
+        to(r)[c] = x ? x[c] : from_float<T>(0.0f);
+    }
+};
+
+static void place(struct device *dev, struct mat pool, struct mat x, struct elementwise_slots slots) {
+    assert(pool.cols == x.cols && pool.type == x.type && slots.chunks * slots.positions <= x.rows);
+    assert(slots.live <= slots.positions && slots.live <= slots.slot_rows);
+    struct mat shape = {NULL, x.type, slots.chunks * slots.slot_rows, x.cols, x.cols};
+    bool vectors = vectors_fit(pool) && vectors_fit(x);
+    if (x.type == DTYPE_F32) run(dev, "elementwise.place", placing<float>{rows_of<float>(pool), rows_of<float>(x), slots}, shape, vectors);
+    else run(dev, "elementwise.place", placing<bf16>{rows_of<bf16>(pool), rows_of<bf16>(x), slots}, shape, vectors);
+}
+
 extern "C" const struct elementwise_ops elementwise_cuda = {
-    .convert = convert, .add = add, .swiglu = swiglu, .swiglu_backward = swiglu_backward};
+    .convert = convert, .add = add, .swiglu = swiglu, .swiglu_backward = swiglu_backward, .place = place};

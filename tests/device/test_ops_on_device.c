@@ -68,8 +68,8 @@ static void case_matmul_backward(int64_t n, int64_t out, int64_t in, enum dtype 
 
 /* A packed product gives a row the same bits whatever rows are computed with it. */
 static void case_packed(int64_t out, int64_t in, enum dtype type) {
-    enum { ROWS = 700 };
-    static const int64_t counts[] = {1, 3, 64, 257, ROWS};
+    enum { ROWS = 1100 };
+    static const int64_t counts[] = {1, 3, 64, 130, 257, 700, ROWS};
     float *x = normals(ROWS * in, 1.0f, type), *w = normals(out * in, 0.1f, type), *whole = NULL;
     float *naive = zeros(ROWS * out, 4);
     double *ref = zeros(ROWS * out, 8);
@@ -244,7 +244,34 @@ static void case_elementwise(int64_t n, int64_t d, enum dtype type, enum dtype b
     free(a), free(b), free(dy);
 }
 
+/* All slots but one are filled, in mixed order; the one left keeps its numbers. */
+static void case_place(int64_t chunks, int positions, int slot_rows, int live, int64_t d, enum dtype type, int pad) {
+    int64_t rows = (chunks + 1) * slot_rows;
+    float *x = normals(chunks * positions * d, 1.0f, type), *pool = normals(rows * d, 1.0f, type),
+          *want = zeros(rows * d, 4);
+    int32_t *slot = zeros(chunks, 4);
+    memcpy(want, pool, (size_t)(rows * d) * sizeof *want);
+    for (int64_t c = 0; c < chunks; c++) {
+        slot[c] = (int32_t)((c * 3 + 1) % (chunks + 1));
+        for (int64_t i = 0; i < slot_rows * d; i++)
+            want[slot[c] * slot_rows * d + i] = i < live * d ? x[c * positions * d + i] : 0.0f;
+    }
+    struct mat mp = put(pool, type, rows, d, pad, 0), mx = put(x, type, chunks * positions, d, pad, 0);
+    struct elementwise_slots slots = {put_bytes(slot, (size_t)chunks * sizeof *slot), chunks, positions, slot_rows,
+                                      live};
+    gpu->ops->elementwise->place(gpu, mp, mx, slots);
+    float *got = take(mp);
+    CHECK_SAME(got, want, rows * d);
+    drop_all();
+    free(x), free(pool), free(want), free(slot), free(got);
+}
+
 static void elementwise(void) {
+    for (int t = 0; t < 2; t++) {
+        case_place(1, 64, 64, 63, 768, types[t], 0);
+        case_place(9, 65, 64, 64, 256, types[t], 8);
+        case_place(4, 5, 7, 3, 33, types[t], 1);
+    }
     for (int t = 0; t < 3; t++) {
         enum dtype type = t == 1 ? DTYPE_BF16 : DTYPE_F32, b_type = t ? DTYPE_BF16 : DTYPE_F32;
         case_elementwise(1, 1, type, b_type, 0, 0);

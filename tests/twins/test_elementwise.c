@@ -1,4 +1,5 @@
-/* test_elementwise.c -- conversion, add and SwiGLU, each output place in turn: its own, the first input, the second. */
+/* test_elementwise.c -- conversion, add and SwiGLU, each output place in turn: its own, the first input, the second;
+ * rows into slots. */
 #include "tests/twins/twins.h"
 
 static void compare(int64_t n, int64_t cols, float scale, bool swiglu, int alias) {
@@ -36,11 +37,43 @@ static void converted(int64_t n, int64_t cols, bool alias) {
     free(x), free(y);
 }
 
+/* Every slot but one is filled, in mixed order; the one left must stay as it was. */
+static void placed(int64_t chunks, int positions, int slot_rows, int live, int64_t cols, bool named) {
+    int64_t rows = (chunks + 1) * slot_rows;
+    float *x = random_array(chunks * positions * cols, 1.0f), *pool = random_array(rows * cols, 1.0f);
+    float *want = zero_array(rows * cols), *got = zero_array(rows * cols);
+    int32_t *slot = malloc((size_t)chunks * sizeof *slot);
+    memcpy(want, pool, (size_t)(rows * cols) * sizeof *want);
+    for (int64_t c = 0; c < chunks; c++) {
+        slot[c] = named ? (int32_t)((c * 3 + 1) % (chunks + 1)) : (int32_t)c;
+        for (int64_t i = 0; i < slot_rows * cols; i++)
+            want[slot[c] * slot_rows * cols + i] = i < live * cols ? x[c * positions * cols + i] : 0.0f;
+    }
+    for (int i = 0; i < DEVICES; i++) {
+        struct guarded gx = guarded_make(chunks * positions, cols, x), gp = guarded_make(rows, cols, pool);
+        struct elementwise_slots s = {.slot = named ? slot : NULL,
+                                      .chunks = chunks,
+                                      .positions = positions,
+                                      .slot_rows = slot_rows,
+                                      .live = live};
+        twin_device[i]->ops->elementwise->place(twin_device[i], gp.m, gx.m, s);
+        guarded_take(got, &gp);
+        guarded_drop(&gx);
+        CHECK_BITS(got, want, rows * cols);
+    }
+    free(x), free(pool), free(want), free(got), free(slot);
+}
+
 int main(int argc, char **argv) {
     twins_open(argc, argv);
     for (int alias = 0; alias < 2; alias++) {
         converted(1, 1, alias);
         converted(700, 33, alias);
+    }
+    for (int named = 0; named < 2; named++) {
+        placed(1, 64, 64, 63, 8, named);
+        placed(4, 65, 64, 64, 33, named); /* 3 c + 1 modulo 5 names each slot once */
+        placed(9, 5, 7, 3, 1, named);
     }
     for (int swiglu = 0; swiglu < 2; swiglu++)
         for (int alias = 0; alias < 3; alias++) {

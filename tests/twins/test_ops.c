@@ -20,7 +20,7 @@ static const struct {
     size_t functions;
 } tested[] = {
     {"matmul", 7},      {"norm", 2},  {"rope", 2}, {"attention", 3}, {"chunk_attention", 3}, {"gca", 6},
-    {"elementwise", 4}, {"embed", 2}, {"loss", 3}, {"topk", 6},      {"adamw", 2},
+    {"elementwise", 5}, {"embed", 2}, {"loss", 3}, {"topk", 6},      {"adamw", 2},
 };
 
 static bool has_program(const char *name) {
