@@ -1,7 +1,7 @@
 /* topk_cuda.cu -- landmark scores and the best of them; the weights of the chosen, and their way back.
  *
  * More than 32 16-bit queries against 16-bit landmarks on Hopper: topk_tiles_cuda.cuh, scores never leave the registers.
- * To 64 queries else: topk_stream_cuda.cuh. Both read the landmarks once.
+ * To 64 queries else: topk_stream_cuda.cuh. Both read the landmarks once. A few float32 queries: topk_rows_cuda.cuh.
  * Everything else: products by cuBLASLt into a tile of scores that stays in the L2 cache, and a warp a query that reads
  * the tile against its list's last place. Bound by arithmetic, 2 n E d; the tile's way through the cache, 4 n E bytes
  * each way, comes on top: 2.2 times the floor for 1024 queries (H100, 2026-11-21), and why the kernel for Hopper exists.
@@ -9,6 +9,7 @@
  * Queries of a wider type than the landmarks are split into two 16-bit parts whose scores are added, so that nothing
  * of a float32 query is lost on the tensor cores. */
 #include "kernels/topk_choose_cuda.cuh"
+#include "kernels/topk_rows_cuda.cuh"
 #include "kernels/topk_stream_cuda.cuh"
 #include "kernels/topk_tiles_cuda.cuh"
 extern "C" {
@@ -207,17 +208,28 @@ static void run(struct device *dev, topk_out out, struct mat queries, struct mat
     many<T, Q>(dev, out, queries, landmarks, visible);
 }
 
+/* A round of a few float32 queries. */
+static void few_rows(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
+    rows_task t = {out, visible, NULL, NULL, 0, 0, 0.0f};
+    int blocks = rows_run(dev, &t, queries, landmarks), n = (int)queries.rows;
+    if (blocks > 1)
+        launch(dev, "topk.forward", join_blocks, (unsigned)blocks_for(n, JOIN_WARPS), 32 * JOIN_WARPS, 0, out, t.score, t.index,
+               blocks, n, 0);
+}
+
 static void forward(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks,
                     const int64_t *visible, int k) {
     assert(k >= 1 && (landmarks.rows == 0 || queries.cols == landmarks.cols) && landmarks.rows < INT32_MAX - TILE_MAX);
     assert(queries.type == DTYPE_F32 || queries.type == DTYPE_BF16);
     int64_t places = queries.rows * k;
-    launch(dev, "topk.forward", clear_out, (unsigned)blocks_for(places, THREADS), THREADS, 0, index, score, places);
+    bool wide = queries.type == DTYPE_F32, by_rows = landmarks.rows > 0 && rows_serve(queries, landmarks);
+    if (!by_rows) /* which writes every place */
+        launch(dev, "topk.forward", clear_out, (unsigned)blocks_for(places, THREADS), THREADS, 0, index, score, places);
     if (queries.rows == 0 || landmarks.rows == 0) return;
-    bool wide = queries.type == DTYPE_F32;
     for (int first = 0; first < k; first += LIST_MAX) {
         topk_out out = {index, score, k, first, k - first < LIST_MAX ? k - first : LIST_MAX};
-        auto round = landmarks.type == DTYPE_F32    ? (wide ? run<float, float> : run<float, bf16>)
+        auto round = by_rows                        ? few_rows
+                     : landmarks.type == DTYPE_F32  ? (wide ? run<float, float> : run<float, bf16>)
                      : landmarks.type == DTYPE_BF16 ? (wide ? run<bf16, float> : run<bf16, bf16>)
                                                     : (wide ? run<__half, float> : run<__half, bf16>);
         round(dev, out, queries, landmarks, visible);
