@@ -91,9 +91,18 @@ void decoder_free(struct decoder *d) {
     memory_free(d);
 }
 
-static struct decoder_pass make_pass(const struct decoder_state *s, int64_t left) {
+/* A pass that others follow ends where a chunk does, or a tile of a GPU's attention: they begin there, and go on
+ * faster. */
+static int64_t pass_ids(const struct decoder_state *s, int64_t left) {
     const struct decoder *d = s->decoder;
     int64_t n = left < d->max_tokens ? left : d->max_tokens;
+    int64_t over = s->tokens % (d->config.base_lm ? DECODER_TILE : d->config.chunk);
+    return n < left && over < n && !d->dev->shares_memory ? n - over : n;
+}
+
+static struct decoder_pass make_pass(const struct decoder_state *s, int64_t left) {
+    const struct decoder *d = s->decoder;
+    int64_t n = pass_ids(s, left);
     if (d->config.base_lm) return (struct decoder_pass){.n = n, .positions = n, .first = s->tokens};
     int64_t chunk = d->config.chunk, in_chunk = s->tokens % chunk, first_chunk = s->tokens / chunk;
     if (s->retriever && n > s->retriever->max_queries * chunk - in_chunk)
@@ -248,9 +257,6 @@ static enum status run_pass(struct decoder_state *s, const struct decoder_output
                             const int32_t *ids, int64_t offset, int64_t total) {
     struct decoder *d = s->decoder;
     struct mat x = mat_rows(d->scratch.x, d->positions, p->positions);
-    bool done;
-    TRY(decoder_step(&done, s, out, p, ids));
-    if (done) return STATUS_OK;
     double start = decoder_clock();
     embed(s, x, p, ids);
     lower_layers(s, x, p);
@@ -279,14 +285,17 @@ static enum status run_pass(struct decoder_state *s, const struct decoder_output
 enum status decoder_forward(struct decoder_state *s, const struct decoder_output *out, const int32_t *ids, int64_t n) {
     assert(n >= 1 && !s->spent);
     assert(!out->nll == !out->targets);
+    bool step = false;
     for (int64_t done = 0; done < n;) {
         struct decoder_pass p = make_pass(s, n - done);
-        enum status status = run_pass(s, out, &p, ids + done, done, n);
+        enum status status = decoder_step(&step, s, out, &p, ids + done);
+        if (status == STATUS_OK && !step) status = run_pass(s, out, &p, ids + done, done, n);
         if (status != STATUS_OK) {
             s->spent = true;
             return status;
         }
         done += p.n;
     }
-    return device_sync(s->decoder->dev);
+    /* Behind a step only work may go on that nobody waits for yet. */
+    return step ? device_fault(s->decoder->dev) : device_sync(s->decoder->dev);
 }

@@ -12,6 +12,9 @@
 #include "kernels/token_step.h"
 #include <time.h>
 
+/* A GPU's attention reads keys in tiles of so many, which may not cross a ring's end. */
+enum { DECODER_TILE = 64 };
+
 struct decoder_weights {
     struct mat embed, final_norm;
     struct block_weights *layers;                         /* lower layers, then group by group */

@@ -6,14 +6,11 @@
 #include "decoder/decoder_internal.h"
 #include <assert.h>
 
-/* A GPU's attention reads keys in tiles of so many, which may not cross the ring's end. */
-enum { RING_TILE = 64 };
-
 static enum status create_rings(struct decoder_state *s) {
     const struct decoder *d = s->decoder;
     int layers = model_config_layers(&d->config);
     int64_t rows = d->config.window + d->max_positions, cols = d->config.hidden;
-    if (!d->dev->shares_memory) rows = (rows + RING_TILE - 1) / RING_TILE * RING_TILE;
+    if (!d->dev->shares_memory) rows = (rows + DECODER_TILE - 1) / DECODER_TILE * DECODER_TILE;
     void *memory;
     TRY(memory_allocate_zero(&memory, (size_t)layers, sizeof *s->rings));
     s->rings = memory;
