@@ -91,12 +91,16 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
     int32_t pad = d->config.base_lm ? 0 : d->config.pad_id;
     float *logits = out->logits ? device_side(d->dev, out->logits, d->scratch.logits_room) : NULL;
     token_step_run(s->step, logits, s->inputs.data, ids[0] < 0 ? pad : ids[0], p->first, fusions);
+    /* The logits travel while the landmark runs, or what the retriever has to do, and whoever waits for them need not
+     * wait for that. */
+    if (logits) device_fetch(d->dev, out->logits, logits, (size_t)d->config.vocab_size * sizeof *logits);
     if (s->retriever) s->chunk_ids[p->in_chunk] = ids[0];
     keep_hidden(s, p->in_chunk);
     s->times.layers += decoder_clock() - start;
     if (p->completed > 0) TRY(end_chunk(s, p, fusions));
+    if (s->retriever && s->retriever->idle) s->retriever->idle(s->retriever);
     start = decoder_clock();
-    if (logits) device_download(d->dev, out->logits, logits, (size_t)d->config.vocab_size * sizeof *logits);
+    if (logits) device_fetch_wait(d->dev);
     s->times.head += decoder_clock() - start;
     s->tokens += p->n;
     return STATUS_OK;

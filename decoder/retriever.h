@@ -33,6 +33,9 @@ struct retriever {
     /* queries [n, d]: lmk_norms[g] (and lmk_q_proj[g]) applied, of chunks first .. first+n-1, all of them appended.
      * Query t must see own chunks strictly before t only. */
     enum status (*retrieve)(struct retriever *r, struct neighbours *out, int group, int64_t first, struct mat queries, int64_t n);
+    /* While the device would have nothing to do before this process has an id for it: time for a little work that is needed
+     * later. NULL: none. */
+    void (*idle)(struct retriever *r);
     void (*free)(struct retriever *r);
     int64_t max_queries;                 /* of one retrieve call: the decoder cuts its passes so */
 };

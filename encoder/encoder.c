@@ -14,13 +14,38 @@
 /* Chunks a worker of the CPU takes through all layers at once, and chunks that fill a GPU: there a batch's work must
  * outweigh what lies between two batches (2048 x 64 rows are some 5 ms of an H100). */
 enum { BATCH = 8, BATCH_GPU = 2048, KEY_ROWS = 64 };
+/* So many chunks at most are what a step of decoding misses: their ops are recorded, for launches would cost more than
+ * the work. A layer is issued in so many parts when a chunk is encoded beside other work. */
+enum { REPLAY_CHUNKS = 16, LAYER_PARTS = 4 };
 static const float inner_eps = 1e-6f; /* of every norm inside the encoder, whatever the config says */
 
 /* What one worker needs for a batch; all rows of chunk c at c*S .. c*S+S-1. */
 struct workspace {
-    int32_t *ids, *room;                              /* [B*S], and the device's side of it */
+    int32_t *ids, *room;                              /* [B*S] with [B] slots behind, and the device's side of them */
     struct mat x, norm, qkv, gate_up;                 /* [B*S, d], [B*S, d], [B*S, 3d], [B*S, 2f] */
     struct mat landmark, landmark_norm, landmark_out; /* [B, d]: the shorter way of the last layer */
+};
+
+/* The job that workers share. */
+struct job {
+    struct encoder *e;
+    const struct encoder_output *out;
+    const int32_t *ids;
+    struct mat hidden; /* data NULL: ids */
+};
+
+/* The chunk that is encoded part by part, its ids and slot kept: [chunk + 1]. */
+struct later {
+    struct job job;
+    struct encoder_output out;
+    int32_t *ids;
+    int next, parts; /* the part to be issued next, of so many; 0 of 0: there is none */
+};
+
+/* Keys and values of few chunks, recorded for one pool. */
+struct recorded {
+    struct device_replay *replay;
+    void *keys, *values;
 };
 
 struct encoder {
@@ -37,15 +62,9 @@ struct encoder {
     int64_t *block_rows; /* [B+1] 0, 1, 2 ...: each landmark reads its own chunk */
     int32_t *block_slots;
     float *block_weights;
+    struct later later;
+    struct recorded recorded[REPLAY_CHUNKS + 1]; /* by chunks */
     size_t bytes;
-};
-
-/* The job that workers share. */
-struct job {
-    struct encoder *e;
-    const struct encoder_output *out;
-    const int32_t *ids;
-    struct mat hidden; /* data NULL: ids */
 };
 
 /* Deals out one piece of memory after the other; with base NULL it only counts. */
@@ -71,7 +90,7 @@ static struct mat take_rows(struct dealer *deal, const struct encoder *e, int64_
 
 static void lay_out(struct workspace *w, const struct encoder *e, struct dealer *deal) {
     int64_t rows = e->batch * e->positions, d = e->config.hidden, f = e->config.ffn;
-    w->room = take(deal, (size_t)rows, sizeof *w->room);
+    w->room = take(deal, (size_t)(rows + e->batch), sizeof *w->room);
     w->x = take_rows(deal, e, rows, d);
     w->norm = take_rows(deal, e, rows, d);
     w->qkv = take_rows(deal, e, rows, 3 * d);
@@ -84,13 +103,16 @@ static void lay_out(struct workspace *w, const struct encoder *e, struct dealer 
 static enum status make_workspaces(struct encoder *e) {
     struct workspace none;
     struct dealer deal = {0};
-    size_t rows = (size_t)(e->batch * e->positions);
+    size_t rows = (size_t)(e->batch * (e->positions + 1));
     lay_out(&none, e, &deal);
     size_t bytes = deal.used * (size_t)e->workers;
     e->bytes = bytes + e->weights.bytes;
     TRY(device_allocate(e->dev, &e->memory, bytes));
     TRY(memory_allocate_zero((void **)&e->workspaces, (size_t)e->workers, sizeof *e->workspaces));
-    if (!e->dev->shares_memory) TRY(memory_allocate((void **)&e->ids, rows * (size_t)e->workers, sizeof *e->ids));
+    if (!e->dev->shares_memory) {
+        TRY(memory_allocate((void **)&e->ids, rows * (size_t)e->workers, sizeof *e->ids));
+        TRY(memory_allocate((void **)&e->later.ids, (size_t)e->positions, sizeof *e->later.ids));
+    }
     deal = (struct dealer){.base = e->memory};
     for (int i = 0; i < e->workers; i++) {
         struct workspace *w = &e->workspaces[i];
@@ -158,6 +180,9 @@ void encoder_free(struct encoder *e) {
     device_release(e->dev, e->memory);
     memory_free(e->workspaces);
     device_release(e->dev, e->block_memory);
+    for (int i = 0; i <= REPLAY_CHUNKS; i++)
+        device_replay_free(e->dev, e->recorded[i].replay);
+    memory_free(e->later.ids);
     memory_free(e->ids);
     memory_free(e);
 }
@@ -195,15 +220,19 @@ static struct mat first_rows(struct mat m, int64_t rows) {
     return mat_rows(m, 0, rows);
 }
 
-/* x += MLP(RMS(x)) */
-static void mlp(const struct encoder *e, struct device *dev, const struct encoder_layer *l, struct mat x,
-                struct mat norm, struct mat gate_up) {
+/* x += MLP(RMS(x)), in two halves. */
+static void mlp_up(const struct encoder *e, struct device *dev, const struct encoder_layer *l, struct mat x,
+                   struct mat norm, struct mat gate_up) {
     int64_t f = e->config.ffn;
     struct mat gate = mat_cols(gate_up, 0, f), up = mat_cols(gate_up, f, f);
     normalise(dev, norm, x, l->post_norm, inner_eps);
     multiply(dev, gate_up, norm, l->gate_up, false);
     dev->ops->elementwise->swiglu(dev, gate, gate, up);
-    multiply(dev, x, gate, l->down, true);
+}
+
+static void mlp_down(const struct encoder *e, struct device *dev, const struct encoder_layer *l, struct mat x,
+                     struct mat gate_up) {
+    multiply(dev, x, mat_cols(gate_up, 0, e->config.ffn), l->down, true);
 }
 
 /* Turns queries and keys, which lie side by side, in one pass. */
@@ -212,17 +241,28 @@ static void rotate(const struct encoder *e, struct device *dev, struct mat qkv) 
                             e->config.rope_theta);
 }
 
-static void layer(const struct encoder *e, struct device *dev, const struct encoder_layer *l, const struct workspace *w,
-                  int64_t chunks) {
+static void layer_part(const struct encoder *e, struct device *dev, const struct encoder_layer *l,
+                       const struct workspace *w, int64_t chunks, int part) {
     int64_t rows = chunks * e->positions, d = e->config.hidden;
     struct mat x = first_rows(w->x, rows), norm = first_rows(w->norm, rows), qkv = first_rows(w->qkv, rows);
     struct mat q = mat_cols(qkv, 0, d), k = mat_cols(qkv, d, d), v = mat_cols(qkv, 2 * d, d);
-    normalise(dev, norm, x, l->input_norm, inner_eps);
-    multiply(dev, qkv, norm, l->qkv, false);
-    rotate(e, dev, qkv);
-    dev->ops->chunk_attention->forward(dev, q, q, k, v, e->config.heads, e->positions);
-    multiply(dev, x, q, l->o, true);
-    mlp(e, dev, l, x, norm, first_rows(w->gate_up, rows));
+    struct mat gate_up = first_rows(w->gate_up, rows);
+    switch (part) {
+    case 0:
+        normalise(dev, norm, x, l->input_norm, inner_eps);
+        multiply(dev, qkv, norm, l->qkv, false);
+        rotate(e, dev, qkv);
+        break;
+    case 1:
+        dev->ops->chunk_attention->forward(dev, q, q, k, v, e->config.heads, e->positions);
+        multiply(dev, x, q, l->o, true);
+        break;
+    case 2:
+        mlp_up(e, dev, l, x, norm, gate_up);
+        break;
+    default:
+        mlp_down(e, dev, l, x, gate_up);
+    }
 }
 
 /* The last layer for the landmark's row of each chunk: w->landmark. Query rows of other
@@ -247,23 +287,31 @@ static void last_layer_landmarks(const struct encoder *e, struct device *dev, co
     dev->ops->gca->forward(dev, o, query, pool, blocks, e->config.heads);
     device_copy_rows(dev, landmark, landmark_rows(e, w->x, chunks));
     multiply(dev, landmark, o, l->o, true);
-    mlp(e, dev, l, landmark, landmark_norm, first_rows(w->gate_up, chunks));
+    mlp_up(e, dev, l, landmark, landmark_norm, first_rows(w->gate_up, chunks));
+    mlp_down(e, dev, l, landmark, first_rows(w->gate_up, chunks));
+}
+
+/* Ids, and slots behind them, to the device. */
+static void stage(const struct job *job, struct device *dev, const struct workspace *w, int64_t first, int64_t chunks) {
+    const struct encoder *e = job->e;
+    int64_t S = e->positions, chunk = e->config.chunk, n = job->hidden.data ? 0 : chunks;
+    for (int64_t c = 0; c < n; c++) {
+        memcpy(w->ids + c * S, job->ids + (first + c) * chunk, (size_t)chunk * sizeof *w->ids);
+        w->ids[c * S + chunk] = e->config.landmark_id;
+    }
+    if (job->out->slot) memcpy(w->ids + chunks * S, job->out->slot + first, (size_t)chunks * sizeof *w->ids);
+    int64_t begin = n > 0 ? 0 : chunks * S, end = chunks * S + (job->out->slot ? chunks : 0);
+    device_upload(dev, w->room + begin, w->ids + begin, (size_t)(end - begin) * sizeof *w->ids);
 }
 
 static void load(const struct job *job, struct device *dev, const struct workspace *w, int64_t first, int64_t chunks) {
     const struct encoder *e = job->e;
-    int64_t S = e->positions, chunk = e->config.chunk, rows = chunks * S;
+    int64_t rows = chunks * e->positions;
     struct mat x = first_rows(w->x, rows);
-    if (job->hidden.data) {
-        device_copy_rows(dev, x, mat_rows(job->hidden, first * S, rows));
-    } else {
-        for (int64_t c = 0; c < chunks; c++) {
-            memcpy(w->ids + c * S, job->ids + (first + c) * chunk, (size_t)chunk * sizeof *w->ids);
-            w->ids[c * S + chunk] = e->config.landmark_id;
-        }
-        device_upload(dev, w->room, w->ids, (size_t)rows * sizeof *w->ids);
+    if (job->hidden.data)
+        device_copy_rows(dev, x, mat_rows(job->hidden, first * e->positions, rows));
+    else
         dev->ops->embed->forward(dev, x, e->weights.embedding, w->room, e->config.pad_id);
-    }
     normalise(dev, x, x, e->weights.prenorm, e->config.rms_eps);
 }
 
@@ -289,6 +337,27 @@ static void write_projection(const struct encoder *e, struct device *dev, struct
     device_clear(dev, rest.data, (size_t)(rest.rows * rest.cols * dtype_bytes(rest.type)));
 }
 
+/* All chunks' rows in one product, which then go where they belong: the products of queries are done with. */
+static void write_projections(const struct job *job, struct device *dev, const struct workspace *w, struct mat x,
+                              int64_t first, int64_t chunks) {
+    const struct encoder *e = job->e;
+    const struct encoder_output *out = job->out;
+    int64_t d = e->config.hidden;
+    struct mat both = mat_cols(first_rows(w->qkv, x.rows), 0, 2 * d);
+    struct elementwise_slots slots = {.slot = out->slot ? w->room + chunks * e->positions : NULL,
+                                      .chunks = chunks,
+                                      .positions = e->positions,
+                                      .slot_rows = KEY_ROWS,
+                                      .live = e->config.chunk};
+    struct mat pools[2] = {out->keys, out->values};
+    multiply(dev, both, x, e->weights.chunk_kv, false);
+    for (int i = 0; i < 2; i++) {
+        if (!pools[i].data) continue;
+        struct mat pool = out->slot ? pools[i] : mat_rows(pools[i], first * KEY_ROWS, chunks * KEY_ROWS);
+        dev->ops->elementwise->place(dev, pool, mat_cols(both, i * d, d), slots);
+    }
+}
+
 /* x: rows in front of the last norm; they are normed in place. */
 static void write_states(const struct job *job, struct device *dev, const struct workspace *w, struct mat x,
                          int64_t first, int64_t chunks) {
@@ -299,12 +368,67 @@ static void write_states(const struct job *job, struct device *dev, const struct
     if (out->states) normalise(dev, mat_f32(out->states + first * S * d, chunks * S, d), x, e->weights.norm, inner_eps);
     if (!out->keys.data && !out->values.data) return;
     normalise(dev, x, x, e->weights.norm, inner_eps);
+    if (!dev->shares_memory) {
+        write_projections(job, dev, w, x, first, chunks);
+        return;
+    }
     for (int64_t c = 0; c < chunks; c++) {
         struct mat chunk = mat_rows(x, c * S, S);
         int64_t slot = out->slot ? out->slot[first + c] : first + c;
         if (out->keys.data) write_projection(e, dev, out->keys, slot, chunk, e->weights.chunk_k);
         if (out->values.data) write_projection(e, dev, out->values, slot, chunk, e->weights.chunk_v);
     }
+}
+
+/* All rows of a batch in the order of the work: part 0 loads, LAYER_PARTS follow for each layer, the last one writes.
+ */
+static int batch_parts(const struct encoder *e) {
+    return 2 + LAYER_PARTS * e->config.encoder_layers;
+}
+
+static void batch_part(const struct job *job, struct device *dev, const struct workspace *w, int64_t first,
+                       int64_t chunks, int part) {
+    const struct encoder *e = job->e;
+    int in_layers = part - 1;
+    if (part == 0)
+        load(job, dev, w, first, chunks);
+    else if (part < batch_parts(e) - 1)
+        layer_part(e, dev, &e->weights.layers[in_layers / LAYER_PARTS], w, chunks, in_layers % LAYER_PARTS);
+    else
+        write_states(job, dev, w, first_rows(w->x, chunks * e->positions), first, chunks);
+}
+
+/* What is recorded: nothing in it depends on more than the number of chunks and the pool. */
+struct batch {
+    const struct job *job;
+    const struct workspace *w;
+    int64_t first, chunks;
+};
+
+static void all_parts(void *context, struct device *dev) {
+    const struct batch *b = context;
+    for (int part = 0; part < batch_parts(b->job->e); part++)
+        batch_part(b->job, dev, b->w, b->first, b->chunks, part);
+}
+
+static bool comes_again(const struct batch *b) {
+    const struct encoder_output *out = b->job->out;
+    return b->chunks <= REPLAY_CHUNKS && !b->job->e->dev->shares_memory && !b->job->hidden.data && out->slot &&
+           out->keys.data && out->values.data && !out->landmarks && !out->states;
+}
+
+static void encode_all_rows(struct device *dev, struct batch *b) {
+    if (!comes_again(b)) {
+        all_parts(b, dev);
+        return;
+    }
+    const struct encoder_output *out = b->job->out;
+    struct recorded *r = &b->job->e->recorded[b->chunks];
+    if (r->keys != out->keys.data || r->values != out->values.data) {
+        device_replay_free(dev, r->replay);
+        *r = (struct recorded){.keys = out->keys.data, .values = out->values.data};
+    }
+    device_replay_run(dev, &r->replay, all_parts, b);
 }
 
 static void encode_batch(void *context, int64_t begin, int64_t end, int worker) {
@@ -314,16 +438,16 @@ static void encode_batch(void *context, int64_t begin, int64_t end, int worker) 
     struct device *dev = device_worker(e->dev, worker);
     int last = e->config.encoder_layers - 1;
     bool all_rows = job->out->states || job->out->keys.data || job->out->values.data;
-    load(job, dev, w, begin, end - begin);
-    for (int i = 0; i < last; i++)
-        layer(e, dev, &e->weights.layers[i], w, end - begin);
-    if (!all_rows) {
-        last_layer_landmarks(e, dev, &e->weights.layers[last], w, end - begin);
-        write_landmarks(job, dev, w, first_rows(w->landmark, end - begin), begin);
+    stage(job, dev, w, begin, end - begin);
+    if (all_rows) {
+        encode_all_rows(dev, &(struct batch){.job = job, .w = w, .first = begin, .chunks = end - begin});
         return;
     }
-    layer(e, dev, &e->weights.layers[last], w, end - begin);
-    write_states(job, dev, w, first_rows(w->x, (end - begin) * e->positions), begin, end - begin);
+    load(job, dev, w, begin, end - begin);
+    for (int i = 0; i < last * LAYER_PARTS; i++)
+        layer_part(e, dev, &e->weights.layers[i / LAYER_PARTS], w, end - begin, i % LAYER_PARTS);
+    last_layer_landmarks(e, dev, &e->weights.layers[last], w, end - begin);
+    write_landmarks(job, dev, w, first_rows(w->landmark, end - begin), begin);
 }
 
 /* A range of threads_for may be longer than its grain: it is all of them when there is one thread. */
@@ -337,6 +461,8 @@ static void encode_range(void *context, int64_t begin, int64_t end, int worker) 
 static void encode(const struct job *job, int64_t n) {
     struct encoder *e = job->e;
     if (!job->out->landmarks && !job->out->states && !job->out->keys.data && !job->out->values.data) return;
+    while (e->later.next > 0) /* it has begun: its rows lie in the workspace */
+        encoder_advance(e);
     if (!e->dev->shares_memory) {
         encode_range((void *)job, 0, n, 0);
         return;
@@ -355,4 +481,42 @@ void encoder_encode(struct encoder *e, const struct encoder_output *out, const i
 void encoder_encode_hidden(struct encoder *e, const struct encoder_output *out, struct mat hidden, int64_t n) {
     assert(e->config.encoder_input == ENCODER_INPUT_HIDDEN && hidden.data && hidden.type == e->type);
     encode(&(struct job){.e = e, .out = out, .hidden = hidden}, n);
+}
+
+void encoder_begin(struct encoder *e, const struct encoder_output *out, const int32_t *ids, struct mat hidden) {
+    struct later *l = &e->later;
+    struct job now = {.e = e, .out = out, .ids = ids, .hidden = hidden};
+    encoder_finish(e);
+    if (e->dev->shares_memory) {
+        encode(&now, 1);
+        return;
+    }
+    l->out = *out;
+    l->job = now;
+    l->job.out = &l->out;
+    l->parts = batch_parts(e);
+    if (out->slot) {
+        l->ids[e->config.chunk] = out->slot[0];
+        l->out.slot = &l->ids[e->config.chunk];
+    }
+    if (hidden.data) {
+        encoder_advance(e); /* takes the rows, which may change */
+        return;
+    }
+    memcpy(l->ids, ids, (size_t)e->config.chunk * sizeof *l->ids);
+    l->job.ids = l->ids;
+}
+
+bool encoder_advance(struct encoder *e) {
+    struct later *l = &e->later;
+    if (l->next == l->parts) return false;
+    if (l->next == 0) stage(&l->job, e->dev, e->workspaces, 0, 1);
+    batch_part(&l->job, e->dev, e->workspaces, 0, 1, l->next);
+    if (++l->next == l->parts) l->next = l->parts = 0;
+    return true;
+}
+
+void encoder_finish(struct encoder *e) {
+    while (encoder_advance(e))
+        ;
 }

@@ -36,3 +36,11 @@ struct encoder_output {
 void encoder_encode(struct encoder *e, const struct encoder_output *out, const int32_t *ids, int64_t n);
 /* hidden [n*S, d]: outputs of the last lower layer, in the weights' type (encoder_input hidden only). */
 void encoder_encode_hidden(struct encoder *e, const struct encoder_output *out, struct mat hidden, int64_t n);
+
+/* One chunk, to be encoded beside other work of the device (of a GPU: on the CPU it is done when begin returns). begin keeps
+ * what it is given, `out` and what ids, hidden and slot hold; each advance issues a part of some microseconds, false: none
+ * was left. Results are there behind the last part; they equal encoder_encode's to rounding. Whatever else is asked of the
+ * encoder comes first if begin alone was called, else behind the rest. */
+void encoder_begin(struct encoder *e, const struct encoder_output *out, const int32_t *ids, struct mat hidden);
+bool encoder_advance(struct encoder *e);
+void encoder_finish(struct encoder *e);                   /* advances to the end */

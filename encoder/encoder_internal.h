@@ -14,7 +14,8 @@ struct encoder_layer {
 struct encoder_weights {
     struct mat embedding, prenorm, norm;
     struct encoder_layer *layers;
-    struct encoder_matrix chunk_k, chunk_v, landmark;    /* landmark: packed NULL without retrieval_proj */
+    struct encoder_matrix chunk_k, chunk_v, chunk_kv;    /* k and v where a chunk's rows go straight to its slot, else kv */
+    struct encoder_matrix landmark;      /* packed NULL without retrieval_proj */
     void *memory;                        /* all packed matrices */
     size_t bytes;
 };

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "encoder/encoder_internal.h"
 #include "kernels/ops.h"
+#include <assert.h>
 
 /* Where the next matrix goes; with memory NULL it only counts. */
 struct packer {
@@ -23,6 +24,19 @@ static struct encoder_matrix place(struct packer *p, struct mat w) {
     return m;
 }
 
+/* A GPU makes the keys and values of all chunks in one product: K's rows with V's behind them. */
+static void place_keys(struct encoder_weights *out, struct packer *p, const struct weights *weights) {
+    struct mat k = weights_tensor(weights, "model.chunk_k_proj.weight");
+    struct mat v = weights_tensor(weights, "model.chunk_v_proj.weight");
+    if (p->dev->shares_memory) {
+        out->chunk_k = place(p, k);
+        out->chunk_v = place(p, v);
+        return;
+    }
+    assert((unsigned char *)k.data + k.rows * k.cols * dtype_bytes(k.type) == v.data); /* as params lay them */
+    out->chunk_kv = place(p, mat_dense(k.data, k.type, k.rows + v.rows, k.cols));
+}
+
 static void place_all(struct encoder_weights *out, struct packer *p, const struct model_config *config,
                       const struct weights *weights) {
     int last = config->encoder_layers - 1;
@@ -40,8 +54,7 @@ static void place_all(struct encoder_weights *out, struct packer *p, const struc
         layer->gate_up = place(p, w.gate_up);
         layer->down = place(p, w.down);
     }
-    out->chunk_k = place(p, weights_tensor(weights, "model.chunk_k_proj.weight"));
-    out->chunk_v = place(p, weights_tensor(weights, "model.chunk_v_proj.weight"));
+    place_keys(out, p, weights);
     if (config->retrieval_proj) out->landmark = place(p, weights_tensor(weights, "model.lmk_k_proj.weight"));
 }
 

@@ -33,7 +33,9 @@ struct chunk_retriever {
     struct corpus_side corpus;
     struct chunk_cache *cache; /* encoder-decoder variant */
     int32_t own_source;        /* cache keys of this text's chunks: another number for each text */
-    struct gca_pool pool;      /* decoder variant: our own slots, one region for each set of rows */
+    bool encoding; /* a chunk was begun with the encoder, for `begun`: a slot of the cache, pinned; -1: none */
+    int32_t begun;
+    struct gca_pool pool; /* decoder variant: our own slots, one region for each set of rows */
     struct group_results results[MODEL_GROUPS_MAX];
     struct chunk_key *keys; /* [max_queries * k] */
     float *queries;         /* [max_queries, d] for the corpus; NULL where they can be read in place */
@@ -53,13 +55,47 @@ static struct chunk_retriever *of(const struct retriever *r) {
     return (struct chunk_retriever *)r;
 }
 
+/* The chunk that was begun is all there, and its slot like any other. */
+static void finish(struct chunk_retriever *r) {
+    if (!r->encoding) return;
+    encoder_finish(r->config.encoder);
+    if (r->begun >= 0) chunk_cache_unpin(r->cache, &r->begun, 1);
+    r->begun = -1;
+    r->encoding = false;
+}
+
+/* A chunk that ends while a text is being decoded is needed when the next one ends, and its ids are known: a GPU
+ * encodes it in the time in which it would wait for the next id (idle, below). It will likely be retrieved, and K and V
+ * cost little beside the landmark, so they go into the cache at once. */
+static enum status begin(struct chunk_retriever *r, int64_t chunk, const int32_t *ids, struct mat hidden) {
+    struct own_target states = {0};
+    r->encoding = true;
+    if (r->cache && chunk_cache_put(r->cache, &r->begun, (struct chunk_key){r->own_source, chunk}) == STATUS_OK) {
+        struct gca_pool pool = chunk_cache_pool(r->cache);
+        states = (struct own_target){pool.keys, pool.values, &r->begun};
+    }
+    return own_past_begin(&r->own, chunk, ids, hidden, states);
+}
+
 static enum status append(struct retriever *base, int64_t first, const int32_t *ids, struct mat hidden, int64_t n) {
     struct chunk_retriever *r = of(base);
     if (!r->config.self) return STATUS_OK;
     double start = clock_now();
-    TRY(own_past_append(&r->own, first, ids, hidden, n));
+    finish(r);
+    if (n == 1 && !r->config.device->shares_memory)
+        TRY(begin(r, first, ids, hidden));
+    else
+        TRY(own_past_append(&r->own, first, ids, hidden, n));
     r->times.encode += clock_now() - start;
     return STATUS_OK;
+}
+
+static void idle(struct retriever *base) {
+    struct chunk_retriever *r = of(base);
+    double start = clock_now();
+    if (!r->encoding) return;
+    if (!encoder_advance(r->config.encoder)) finish(r);
+    r->times.idle += clock_now() - start;
 }
 
 /* The cache asks for ids that it does not hold. */
@@ -127,7 +163,7 @@ static enum status search(struct chunk_retriever *r, struct found *f, int group,
     r->lists = lists;
     if (status != STATUS_OK) return status;
     memset(r->used, 0, (size_t)n * sizeof *r->used);
-    if (r->config.self) own_past_search(&r->own, r->lists, r->used, stride, first, queries, n, r->k);
+    if (r->config.self) TRY(own_past_search(&r->own, r->lists, r->used, stride, first, queries, n, r->k));
     if (r->config.corpus) {
         const float *here = corpus_side_reads(&r->corpus) ? queries_here(r, queries) : NULL;
         TRY(corpus_side_search(&r->corpus, r->lists, r->used, stride, group, first, queries, here, n, r->k));
@@ -172,6 +208,7 @@ static enum status retrieve(struct retriever *base, struct neighbours *out, int 
 static void destroy(struct retriever *base) {
     if (!base) return;
     struct chunk_retriever *r = of(base);
+    finish(r); /* the encoder is lent: it must not go on writing here */
     for (int g = 0; g < MODEL_GROUPS_MAX; g++)
         for (int i = 0; i < 2; i++) {
             struct found *f = &r->results[g].set[i];
@@ -228,6 +265,7 @@ static enum status create_slots(struct chunk_retriever *r) {
     int64_t needed = 2 * (int64_t)model->groups * r->base.max_queries * r->k, wanted = r->config.cache_chunks;
     if (model->encoder_input == ENCODER_INPUT_TOKENS) {
         if (wanted <= 0) wanted = DEFAULT_CACHE;
+        if (!r->config.device->shares_memory) needed++; /* what begin puts there */
         return chunk_cache_create(&r->cache, r->config.device, model, r->config.encoder,
                                   wanted > needed ? wanted : needed);
     }
@@ -274,8 +312,10 @@ enum status chunk_retriever_create(struct retriever **out, const struct chunk_re
     struct chunk_retriever *r = memory;
     r->config = *config;
     r->k = k;
+    r->begun = -1;
     r->base = (struct retriever){.append = append,
                                  .retrieve = retrieve,
+                                 .idle = idle,
                                  .free = destroy,
                                  .max_queries = config->max_queries > 0 ? config->max_queries : DEFAULT_QUERIES};
     enum status status = create_parts(r);
@@ -289,6 +329,7 @@ enum status chunk_retriever_create(struct retriever **out, const struct chunk_re
 
 void chunk_retriever_reset(struct retriever *base, int64_t exclude_document, int64_t exclude_from) {
     struct chunk_retriever *r = of(base);
+    finish(r);
     for (int g = 0; g < r->config.model->groups; g++)
         for (int i = 0; i < 2; i++)
             release(r, &r->results[g].set[i]);

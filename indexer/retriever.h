@@ -32,5 +32,7 @@ enum status chunk_retriever_create(struct retriever **out, const struct chunk_re
 /* A new running text, with exclude_document and exclude_from of its own; the cache stays for the corpus. */
 void chunk_retriever_reset(struct retriever *r, int64_t exclude_document, int64_t exclude_from);
 
-struct chunk_retriever_times { double search, read, encode; int64_t queries, cache_hits, cache_misses; };
+/* Seconds of this process: on a GPU work is only issued by encode and idle (chunks encoded beside decoding), and search waits
+ * for all that was issued before it. */
+struct chunk_retriever_times { double search, read, encode, idle; int64_t queries, cache_hits, cache_misses; };
 struct chunk_retriever_times chunk_retriever_times(const struct retriever *r);

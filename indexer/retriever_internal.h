@@ -20,20 +20,25 @@ struct own_past {
     float **landmarks; void **ids; int64_t blocks;        /* [blocks] of [OWN_BLOCK, dim] and [OWN_BLOCK, chunk] */
     size_t landmark_capacity, id_capacity;
     struct own_states *states; size_t state_capacity; int64_t state_blocks;        /* hidden only */
-    int64_t *index, *visible; float *score;               /* [max_queries * k], [max_queries], [max_queries * k] */
-    void *index_room, *visible_room, *score_room;         /* the device's sides of them */
+    int64_t max_queries; int k;
+    void *found, *found_room; int64_t found_blocks;       /* what a search finds in so many blocks: own_found */
+    int64_t *counts;                     /* of the device: 0 max_queries times, 1 .. OWN_BLOCK, OWN_BLOCK max_queries times */
 };
 enum status own_past_open(struct own_past *p, const struct chunk_retriever_config *config, int64_t max_queries, int k);
 void own_past_close(struct own_past *p);                  /* a zeroed one is fine */
 void own_past_clear(struct own_past *p);                  /* another text; memory is kept */
 enum status own_past_append(struct own_past *p, int64_t first, const int32_t *ids, struct mat hidden, int64_t n);
+/* One chunk whose landmark is there when encoder_finish has been called, and no search sees it before: begins it with the
+ * encoder (encoder.h). `states`: where its K and V go besides (encoder-decoder variant; data NULL: nowhere). */
+struct own_target { struct mat keys, values; const int32_t *slot; };
+enum status own_past_begin(struct own_past *p, int64_t chunk, const int32_t *ids, struct mat hidden, struct own_target states);
 /* ids [chunk] of a chunk; ids that were negative come back as pad_id, which is what they mean. */
 void own_past_ids(const struct own_past *p, int32_t *ids, int64_t chunk);
 int64_t own_past_candidates_max(const struct own_past *p, int k);         /* of one query, now */
 /* Adds the best k of each block to the lists: query i sees chunks before first + i; list i starts at
  * lists + i * stride and has used[i] entries. */
-void own_past_search(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride, int64_t first,
-                     struct mat queries, int64_t n, int k);
+enum status own_past_search(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride, int64_t first,
+                            struct mat queries, int64_t n, int k);
 
 /* ---- corpus (retriever_corpus.c) ------------------------------------------------------------------------------- */
 struct corpus_side {

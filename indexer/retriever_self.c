@@ -9,6 +9,55 @@
 #include <assert.h>
 #include <string.h>
 
+/* What a search finds, in one piece that one copy brings: index [blocks, n, k], then score. */
+struct own_found {
+    int64_t *index;
+    float *score;
+};
+
+static struct own_found found_in(void *memory, int64_t places) {
+    int64_t *index = memory;
+    return (struct own_found){index, (float *)(void *)(index + places)};
+}
+
+static size_t found_bytes(int64_t places) {
+    return (size_t)places * (sizeof(int64_t) + sizeof(float));
+}
+
+static enum status reserve_found(struct own_past *p, int64_t blocks) {
+    if (p->found_blocks >= blocks) return STATUS_OK;
+    int64_t wanted = 2 * blocks;
+    size_t bytes = found_bytes(wanted * p->max_queries * p->k);
+    device_release_host(p->dev, p->found);
+    device_release(p->dev, p->found_room);
+    p->found = p->found_room = NULL;
+    p->found_blocks = 0;
+    TRY(device_allocate_host(p->dev, &p->found, bytes));
+    TRY(device_room(p->dev, &p->found_room, bytes));
+    p->found_blocks = wanted;
+    return STATUS_OK;
+}
+
+/* What queries of consecutive chunks see of one block are consecutive numbers, cut at both ends: a place in one list
+ * that the device has once and for all, instead of an upload for each search. */
+static enum status make_counts(struct own_past *p) {
+    int64_t n = 2 * p->max_queries + OWN_BLOCK, *here;
+    void *memory;
+    TRY(memory_allocate(&memory, (size_t)n, sizeof *here));
+    here = memory;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t count = i - p->max_queries;
+        here[i] = count < 0 ? 0 : count < OWN_BLOCK ? count : OWN_BLOCK;
+    }
+    enum status status = device_allocate(p->dev, &memory, (size_t)n * sizeof *here);
+    if (status == STATUS_OK) {
+        p->counts = memory;
+        device_upload(p->dev, p->counts, here, (size_t)n * sizeof *here);
+    }
+    memory_free(here);
+    return status;
+}
+
 enum status own_past_open(struct own_past *p, const struct chunk_retriever_config *config, int64_t max_queries, int k) {
     const struct model_config *model = config->model;
     *p = (struct own_past){.dev = config->device,
@@ -19,16 +68,10 @@ enum status own_past_open(struct own_past *p, const struct chunk_retriever_confi
                            .pad_id = model->pad_id,
                            .hidden = model->encoder_input == ENCODER_INPUT_HIDDEN,
                            .wide = model->vocab_size > UINT16_MAX + 1};
-    void *memory;
-    TRY(memory_allocate(&memory, (size_t)(max_queries * k), sizeof *p->index));
-    p->index = memory;
-    TRY(memory_allocate(&memory, (size_t)(max_queries * k), sizeof *p->score));
-    p->score = memory;
-    TRY(memory_allocate(&memory, (size_t)max_queries, sizeof *p->visible));
-    p->visible = memory;
-    TRY(device_room(p->dev, &p->index_room, (size_t)(max_queries * k) * sizeof *p->index));
-    TRY(device_room(p->dev, &p->score_room, (size_t)(max_queries * k) * sizeof *p->score));
-    return device_room(p->dev, &p->visible_room, (size_t)max_queries * sizeof *p->visible);
+    p->max_queries = max_queries;
+    p->k = k;
+    TRY(make_counts(p));
+    return reserve_found(p, 1);
 }
 
 void own_past_close(struct own_past *p) {
@@ -40,15 +83,12 @@ void own_past_close(struct own_past *p) {
         device_release(p->dev, p->states[b].keys.data);
         device_release(p->dev, p->states[b].values.data);
     }
-    device_release(p->dev, p->index_room);
-    device_release(p->dev, p->score_room);
-    device_release(p->dev, p->visible_room);
+    device_release_host(p->dev, p->found);
+    device_release(p->dev, p->found_room);
+    device_release(p->dev, p->counts);
     memory_free(p->landmarks);
     memory_free(p->ids);
     memory_free(p->states);
-    memory_free(p->index);
-    memory_free(p->score);
-    memory_free(p->visible);
     *p = (struct own_past){0};
 }
 
@@ -141,13 +181,39 @@ static void encode_part(struct own_past *p, int64_t chunk, const int32_t *ids, s
     encoder_encode_hidden(p->encoder, &out, hidden, n);
 }
 
+/* Room and ids for chunks up to `end`. */
+static enum status make_room(struct own_past *p, int64_t end) {
+    while (p->blocks * OWN_BLOCK < end)
+        TRY(add_block(p));
+    while (p->hidden && p->state_blocks * OWN_STATES < end)
+        TRY(add_states(p));
+    return STATUS_OK;
+}
+
+enum status own_past_begin(struct own_past *p, int64_t chunk, const int32_t *ids, struct mat hidden,
+                           struct own_target states) {
+    assert(chunk == p->count && (!p->hidden || hidden.data));
+    TRY(make_room(p, chunk + 1));
+    struct encoder_output out = {.landmarks = p->landmarks[chunk / OWN_BLOCK] + chunk % OWN_BLOCK * p->dim,
+                                 .keys = states.keys,
+                                 .values = states.values,
+                                 .slot = states.slot};
+    if (p->hidden) {
+        const struct own_states *block = &p->states[chunk / OWN_STATES];
+        int64_t row = chunk % OWN_STATES * p->slot_rows;
+        out.keys = mat_rows(block->keys, row, p->slot_rows);
+        out.values = mat_rows(block->values, row, p->slot_rows);
+    }
+    encoder_begin(p->encoder, &out, ids, hidden);
+    keep_ids(p, chunk, ids);
+    p->count = chunk + 1;
+    return STATUS_OK;
+}
+
 enum status own_past_append(struct own_past *p, int64_t first, const int32_t *ids, struct mat hidden, int64_t n) {
     assert(first == p->count && (!p->hidden || hidden.data));
     int64_t block = p->hidden ? OWN_STATES : OWN_BLOCK, positions = p->chunk + 1;
-    while (p->blocks * OWN_BLOCK < first + n)
-        TRY(add_block(p));
-    while (p->hidden && p->state_blocks * OWN_STATES < first + n)
-        TRY(add_states(p));
+    TRY(make_room(p, first + n));
     for (int64_t done = 0, part; done < n; done += part) {
         part = least(n - done, block - (first + done) % block);
         struct mat rows = p->hidden ? mat_rows(hidden, done * positions, part * positions) : hidden;
@@ -163,31 +229,35 @@ int64_t own_past_candidates_max(const struct own_past *p, int k) {
     return p->blocks * k;
 }
 
-/* The landmarks `base` .. of one block: p->index and p->score get the best k of them for each query. */
-static void search_block(struct own_past *p, int64_t base, int64_t first, struct mat queries, int k) {
-    int64_t n = queries.rows, held = least(p->count - base, OWN_BLOCK),
-            *index = device_side(p->dev, p->index, p->index_room);
-    int64_t *visible = device_side(p->dev, p->visible, p->visible_room);
-    float *score = device_side(p->dev, p->score, p->score_room);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t seen = first + i - base; /* strictly before the query's own chunk */
-        p->visible[i] = seen < 0 ? 0 : least(seen, held);
-    }
-    device_upload(p->dev, visible, p->visible, (size_t)n * sizeof *visible);
+/* The best k of the landmarks `base` .. of one block for each query. */
+static void search_block(struct own_past *p, struct own_found to, int64_t base, int64_t first, struct mat queries,
+                         int k) {
+    int64_t held = least(p->count - base, OWN_BLOCK), seen = first - base; /* strictly before the query's own chunk */
+    if (seen > OWN_BLOCK) seen = OWN_BLOCK;
+    assert(seen >= -p->max_queries && queries.rows <= p->max_queries);
     struct mat block = mat_f32(p->landmarks[base / OWN_BLOCK], held, p->dim);
-    p->dev->ops->topk->forward(p->dev, index, score, queries, block, visible, k);
-    device_download(p->dev, p->index, index, (size_t)(n * k) * sizeof *index);
-    device_download(p->dev, p->score, score, (size_t)(n * k) * sizeof *score);
+    p->dev->ops->topk->forward(p->dev, to.index, to.score, queries, block, p->counts + p->max_queries + seen, k);
 }
 
-void own_past_search(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride,
-                     int64_t first, struct mat queries, int64_t n, int k) {
-    assert(first + n <= p->count && queries.rows == n);
-    for (int64_t base = 0; base < first + n - 1; base += OWN_BLOCK) {
-        search_block(p, base, first, queries, k);
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t j = i * k; j < (i + 1) * k && p->index[j] >= 0; j++)
+enum status own_past_search(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride,
+                            int64_t first, struct mat queries, int64_t n, int k) {
+    assert(first + n <= p->count && queries.rows == n && k <= p->k);
+    int64_t blocks = (first + n - 1 + OWN_BLOCK - 1) / OWN_BLOCK, each = n * k;
+    if (blocks == 0) return STATUS_OK;
+    TRY(reserve_found(p, blocks));
+    struct own_found there = found_in(device_side(p->dev, p->found, p->found_room), blocks * each);
+    struct own_found here = found_in(p->found, blocks * each);
+    for (int64_t b = 0; b < blocks; b++)
+        search_block(p, (struct own_found){there.index + b * each, there.score + b * each}, b * OWN_BLOCK, first,
+                     queries, k);
+    device_fetch(p->dev, here.index, there.index, found_bytes(blocks * each));
+    device_fetch_wait(p->dev);
+    for (int64_t b = 0; b < blocks; b++)
+        for (int64_t i = 0; i < n; i++) {
+            int64_t at = (b * n + i) * k;
+            for (int64_t j = at; j < at + k && here.index[j] >= 0; j++)
                 lists[i * stride + used[i]++] = (struct neighbour_candidate){
-                    .score = p->score[j], .source = NEIGHBOUR_SELF, .id = base + p->index[j]};
-    }
+                    .score = here.score[j], .source = NEIGHBOUR_SELF, .id = b * OWN_BLOCK + here.index[j]};
+        }
+    return STATUS_OK;
 }

@@ -1,11 +1,13 @@
 /* bench_device.c -- decoding, prefill and encoding at published sizes on any device; models are made here, at random.
  *
- *   bench_device [--device cpu|cuda] [--dtype f32|bf16] [--tokens N] [--chunks N] decode|encode...
+ *   bench_device [--device cpu|cuda] [--dtype f32|bf16] [--tokens N] [--chunks N] decode|prefill|encode...
  *
  * decode   a Base LM (12 layers, d 768, vocabulary 50265: 124M parameters) and a DRT ([6, 6]) without retrieval and
  * with its own past: microseconds a token, logits in this process's memory, chunk ends included; floor: all weights
- *          read once at the rate of a large copy.
- * encode   chunks/s and tokens/s of the chunk encoder (2 layers, d 768 and 1024), landmarks in this process's memory.
+ *          read once at the rate of a large copy. What a call takes longer that ends a chunk, by stages of this
+ * process: search waits for the landmark's step and the search, the others issue work. "few slots": the own past with a
+ * cache so small that most of what is retrieved is encoded anew, as with a corpus. encode   chunks/s and tokens/s of
+ * the chunk encoder (2 layers, d 768 and 1024), landmarks in this process's memory.
  *
  * CSV, a row a case. */
 #include "base/memory.h"
@@ -77,12 +79,38 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+/* Calls behind a prompt of whole chunks: those that end a chunk, with the one behind each (work may go on when a call
+ * returns), against the others. */
+static void report_ends(const double *took, int64_t n, int chunk, const struct decoder_times *d,
+                        const struct chunk_retriever_times *before, const struct retriever *r) {
+    double *plain = malloc((size_t)n * sizeof *plain), *end = malloc((size_t)n * sizeof *end);
+    int64_t plains = 0, ends = 0;
+    CHECK(plain && end);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t place = i % chunk;
+        if (place == chunk - 1 && i + 1 < n) end[ends++] = took[i] + took[i + 1];
+        if (place != chunk - 1 && (place > 0 || i == 0)) plain[plains++] = took[i];
+    }
+    qsort(plain, (size_t)plains, sizeof *plain, compare);
+    qsort(end, (size_t)ends, sizeof *end, compare);
+    if (ends) {
+        struct chunk_retriever_times t = chunk_retriever_times(r);
+        double each = 1e6 / (double)(n / chunk), usual = plain[plains / 2];
+        printf("# a chunk's end: median %.1f us beside a token's %.1f; in this process search %.1f, read %.1f, encode "
+               "%.1f, idle %.1f, query %.1f us; %.1f hits, %.1f misses\n",
+               (end[ends / 2] - 2 * usual) * 1e6, usual * 1e6, (t.search - before->search) * each,
+               (t.read - before->read) * each, (t.encode - before->encode) * each, (t.idle - before->idle) * each,
+               d->query * each, (double)(t.cache_hits - before->cache_hits) * each * 1e-6,
+               (double)(t.cache_misses - before->cache_misses) * each * 1e-6);
+    }
+    free(plain), free(end);
+}
+
 static void decode_run(const struct model *m, const struct options *o, struct decoder *d, const char *what,
-                       struct retriever *r, double rate) {
-    enum { PROMPT = 1008 };
+                       struct retriever *r, int64_t prompt_chunks, double rate) {
     struct decoder_state *s;
     struct rng rng = rng_make(1, 0);
-    int64_t n = o->tokens > PROMPT ? o->tokens : PROMPT;
+    int64_t prompt = prompt_chunks * 63, n = o->tokens > prompt ? o->tokens : prompt;
     int32_t *ids = malloc((size_t)n * sizeof *ids);
     double *took = malloc((size_t)o->tokens * sizeof *took), bytes = 0;
     float *logits;
@@ -97,8 +125,11 @@ static void decode_run(const struct model *m, const struct options *o, struct de
     CHECK_OK(decoder_state_create(&s, d, r));
     struct decoder_output out = {.logits = logits};
     double start = now();
-    CHECK_OK(decoder_forward(s, &out, ids, PROMPT));
+    CHECK_OK(decoder_forward(s, &out, ids, prompt));
     double prefill = now() - start;
+    struct chunk_retriever_times filled = {0};
+    if (r) filled = chunk_retriever_times(r);
+    decoder_state_times(s, true);
     start = now();
     for (int64_t i = 0; i < o->tokens; i++) {
         double before = now();
@@ -106,16 +137,49 @@ static void decode_run(const struct model *m, const struct options *o, struct de
         took[i] = now() - before;
     }
     double mean = (now() - start) / (double)o->tokens;
+    struct decoder_times times = decoder_state_times(s, false);
+    if (r) report_ends(took, o->tokens, m->config.chunk, &times, &filled, r);
     qsort(took, (size_t)o->tokens, sizeof *took, compare);
     printf("decode,%s,%.1f us mean,%.1f median,%.1f best,%.1f p99,floor %.1f us,prefill %.0f tokens/s\n", what,
            mean * 1e6, took[o->tokens / 2] * 1e6, took[0] * 1e6, took[o->tokens * 99 / 100] * 1e6, bytes / rate * 1e6,
-           PROMPT / prefill);
+           (double)prompt / prefill);
     fflush(stdout);
     decoder_state_free(s);
     device_release_host(m->dev, logits);
     free(ids), free(took);
 }
 
+static void prefill_run(const struct model *m, struct decoder *d, struct encoder *e, const char *what) {
+    enum { TEXT = 8064, FRONT = 10 };
+    struct rng rng = rng_make(2, 0);
+    int32_t *ids = malloc(TEXT * sizeof *ids);
+    float *logits = malloc((size_t)m->config.vocab_size * sizeof *logits);
+    double rate[2] = {0};
+    CHECK(ids && logits);
+    for (int i = 0; i < TEXT; i++)
+        ids[i] = (int32_t)rng_below(&rng, (uint64_t)m->config.vocab_size - 8);
+    for (int i = 0; i < 6; i++) { /* in turns, the first of each for warming up */
+        struct retriever *r = NULL;
+        struct decoder_state *s;
+        struct decoder_output out = {.logits = logits};
+        struct chunk_retriever_config how = {
+            .device = m->dev, .model = &m->config, .encoder = e, .self = true, .exclude_document = -1};
+        if (e) CHECK_OK(chunk_retriever_create(&r, &how));
+        CHECK_OK(decoder_state_create(&s, d, r));
+        if (i % 2) CHECK_OK(decoder_forward(s, &out, ids, FRONT));
+        double start = now();
+        CHECK_OK(decoder_forward(s, &out, ids, TEXT));
+        double found = TEXT / (now() - start);
+        if (i > 1 && found > rate[i % 2]) rate[i % 2] = found;
+        decoder_state_free(s);
+        if (r) r->free(r);
+    }
+    printf("prefill,%s,%d ids,%.0f tokens/s,%.0f behind %d ids\n", what, TEXT, rate[0], rate[1], FRONT);
+    fflush(stdout);
+    free(ids), free(logits);
+}
+
+/* rate 0: prefill. */
 static void decode_base(struct device *dev, const struct options *o, double rate) {
     struct model m;
     struct decoder *d;
@@ -123,8 +187,12 @@ static void decode_base(struct device *dev, const struct options *o, double rate
          "{\"vocab_size\": 50265, \"hidden_size\": 768, \"intermediate_size\": 2048, \"num_attention_heads\": 12, "
          "\"decoder_layers\": [12], \"slide_window\": 512, \"rms_norm_eps\": 1e-5}");
     CHECK_OK(decoder_create(&d, dev, &m.config, &m.weights, 0));
-    decode_run(&m, o, d, "warm-up", NULL, rate);
-    decode_run(&m, o, d, "base", NULL, rate);
+    if (rate > 0) {
+        decode_run(&m, o, d, "warm-up", NULL, 16, rate);
+        decode_run(&m, o, d, "base", NULL, 16, rate);
+    } else {
+        prefill_run(&m, d, NULL, "base");
+    }
     decoder_free(d);
     drop(&m);
 }
@@ -141,15 +209,21 @@ static void decode_drt(struct device *dev, const struct options *o, double rate)
          "\"encoder_input\": \"tokens\"}");
     CHECK_OK(decoder_create(&d, dev, &m.config, &m.weights, 0));
     CHECK_OK(encoder_create(&e, dev, &m.config, &m.weights, 256));
-    decode_run(&m, o, d, "drt without retrieval", NULL, rate);
-    for (int i = 0; i < 2; i++) {
-        struct chunk_retriever_config how = {
-            .device = dev, .model = &m.config, .encoder = e, .self = true, .exclude_document = -1};
+    if (rate > 0)
+        decode_run(&m, o, d, "drt without retrieval", NULL, 16, rate);
+    else
+        prefill_run(&m, d, e, "drt own past");
+    static const char *const names[] = {"warm-up", "drt own past", "drt own past, few slots"};
+    for (int i = 0; rate > 0 && i < 3; i++) {
+        struct chunk_retriever_config how = {.device = dev,
+                                             .model = &m.config,
+                                             .encoder = e,
+                                             .self = true,
+                                             .exclude_document = -1,
+                                             .max_queries = i == 2 ? 1 : 0,
+                                             .cache_chunks = i == 2 ? 1 : 0};
         CHECK_OK(chunk_retriever_create(&r, &how));
-        decode_run(&m, o, d, i ? "drt own past" : "warm-up", r, rate);
-        struct chunk_retriever_times t = chunk_retriever_times(r);
-        printf("# search %.3f s, read %.3f s, encode %.3f s, %lld queries, %lld hits, %lld misses\n", t.search, t.read,
-               t.encode, (long long)t.queries, (long long)t.cache_hits, (long long)t.cache_misses);
+        decode_run(&m, o, d, names[i], r, i == 2 ? 64 : 16, rate);
         r->free(r);
     }
     encoder_free(e);
@@ -215,9 +289,8 @@ int main(int argc, char **argv) {
         if (strcmp(argv[first], "--chunks") == 0) o.chunks = strtoll(value, NULL, 10);
     }
     if (first >= argc || o.tokens < 1) {
-        fprintf(
-            stderr,
-            "usage: bench_device [--device cpu|cuda] [--dtype f32|bf16] [--tokens N] [--chunks N] decode|encode...\n");
+        fprintf(stderr, "usage: bench_device [--device cpu|cuda] [--dtype f32|bf16] [--tokens N] [--chunks N] "
+                        "decode|prefill|encode...\n");
         return 2;
     }
     struct device *dev;
@@ -233,6 +306,9 @@ int main(int argc, char **argv) {
         if (strcmp(argv[i], "decode") == 0) {
             decode_base(dev, &o, rate);
             decode_drt(dev, &o, rate);
+        } else if (strcmp(argv[i], "prefill") == 0) {
+            decode_base(dev, &o, 0);
+            decode_drt(dev, &o, 0);
         } else {
             encode(dev, &o, 768, 2048);
             encode(dev, &o, 1024, 2816);

@@ -1,5 +1,6 @@
 /* test_towers_on_gpu.c -- decoding id by id on a GPU (bf16: the single kernel of kernels/token_step.h) against the same
- * text in one call and against the CPU, over variants, head sizes, windows and K; and that it is deterministic. */
+ * text in one call and against the CPU, over variants, head sizes, windows and K; and that it is deterministic. A
+ * chunk's K and V by all ways: among many, few at a time (recorded), part by part. */
 #include "base/rng.h"
 #include "decoder/decoder.h"
 #include "indexer/retriever.h"
@@ -118,6 +119,123 @@ static void check(const struct variant *v) {
     params_free(p);
 }
 
+enum { CHUNKS = 24, SLOTS = 40, ROUNDS = 5 };
+
+struct pools {
+    struct mat keys, values;
+    float *landmarks;
+};
+
+static void make_pools(struct pools *p, struct device *dev, const struct model_config *c, int64_t slots) {
+    size_t bytes = (size_t)(slots * 64 * c->hidden) * 2;
+    p->keys = p->values = mat_dense(NULL, DTYPE_BF16, slots * 64, c->hidden);
+    CHECK_OK(device_allocate(dev, &p->keys.data, bytes));
+    CHECK_OK(device_allocate(dev, &p->values.data, bytes));
+    CHECK_OK(device_allocate(dev, (void **)&p->landmarks, (size_t)(slots * c->hidden) * sizeof(float)));
+}
+
+static void free_pools(struct pools *p, struct device *dev) {
+    device_release(dev, p->keys.data);
+    device_release(dev, p->values.data);
+    device_release(dev, p->landmarks);
+}
+
+/* Slot `slot` of a pool against slot `chunk` of another. */
+static void check_slot(struct device *dev, struct mat a, int64_t slot, struct mat b, int64_t chunk) {
+    size_t n = (size_t)(64 * a.cols);
+    uint16_t *x = malloc(n * sizeof *x), *y = malloc(n * sizeof *y);
+    CHECK(x && y);
+    device_download(dev, x, mat_rows(a, slot * 64, 64).data, n * sizeof *x);
+    device_download(dev, y, mat_rows(b, chunk * 64, 64).data, n * sizeof *y);
+    CHECK(memcmp(x, y, n * sizeof *x) == 0);
+    free(x), free(y);
+}
+
+/* n chunks from `first` on into slots of their own, often enough that what is recorded runs; another pool in between.
+ */
+static void few_at_a_time(const struct machine *m, const struct model_config *c, const int32_t *ids,
+                          const struct pools *all, int64_t n) {
+    struct pools few[2];
+    int32_t slot[16];
+    for (int i = 0; i < 2; i++)
+        make_pools(&few[i], m->dev, c, SLOTS);
+    for (int round = 0; round < ROUNDS; round++) {
+        struct pools *p = &few[round == 3];
+        int64_t first = round * 2;
+        for (int64_t i = 0; i < n; i++)
+            slot[i] = (int32_t)((round * 7 + i * 3) % SLOTS);
+        struct encoder_output out = {.keys = p->keys, .values = p->values, .slot = slot};
+        encoder_encode(m->encoder, &out, ids + first * c->chunk, n);
+        for (int64_t i = 0; i < n; i++) {
+            check_slot(m->dev, p->keys, slot[i], all->keys, first + i);
+            check_slot(m->dev, p->values, slot[i], all->values, first + i);
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        free_pools(&few[i], m->dev);
+}
+
+/* Begun, a few parts issued, then other chunks: they must not disturb each other. */
+static void part_by_part(const struct machine *m, const struct model_config *c, const int32_t *ids,
+                         const struct pools *all) {
+    struct pools p;
+    make_pools(&p, m->dev, c, SLOTS);
+    for (int parts = 0; parts < 12; parts++) {
+        int32_t slot = parts, others[2] = {20, 21}, mine[64];
+        struct encoder_output out = {.landmarks = p.landmarks, .keys = p.keys, .values = p.values, .slot = &slot};
+        struct encoder_output beside = {.keys = p.keys, .values = p.values, .slot = others};
+        memcpy(mine, ids + parts * c->chunk, (size_t)c->chunk * sizeof *mine);
+        encoder_begin(m->encoder, &out, mine, (struct mat){0});
+        memset(mine, 0, sizeof mine);
+        slot = 30;
+        for (int i = 0; i < parts; i++)
+            encoder_advance(m->encoder);
+        encoder_encode(m->encoder, &beside, ids + 12 * c->chunk, 2);
+        encoder_finish(m->encoder);
+        CHECK(!encoder_advance(m->encoder));
+        check_slot(m->dev, p.keys, parts, all->keys, parts);
+        check_slot(m->dev, p.values, parts, all->values, parts);
+        check_slot(m->dev, p.keys, 20, all->keys, 12);
+        check_slot(m->dev, p.values, 21, all->values, 13);
+        float row[2][1024];
+        device_download(m->dev, row[0], p.landmarks, (size_t)c->hidden * sizeof(float));
+        device_download(m->dev, row[1], all->landmarks + parts * c->hidden, (size_t)c->hidden * sizeof(float));
+        CHECK(memcmp(row[0], row[1], (size_t)c->hidden * sizeof(float)) == 0);
+    }
+    free_pools(&p, m->dev);
+}
+
+static void check_encoder(int chunk, bool proj) {
+    char text[600];
+    struct model_config c;
+    struct params *params;
+    struct machine m;
+    struct pools all;
+    struct rng rng = rng_make(test_seed(), 9);
+    int32_t ids[CHUNKS * 64];
+    snprintf(text, sizeof text,
+             "{\"vocab_size\": 200, \"hidden_size\": 256, \"intermediate_size\": 640, \"num_attention_heads\": 4, "
+             "\"decoder_layers\": [1, 1], \"encoder_layers\": 2, \"enc_chunk_size\": %d, \"chunk_topk\": 3, "
+             "\"slide_window\": 64, \"rms_norm_eps\": 1e-5, \"chunk_id\": 199, \"mask_id\": 198, \"pad_id\": 197, "
+             "\"encoder_input\": \"tokens\", \"retrieval_proj\": %s}",
+             chunk, proj ? "true" : "false");
+    CHECK_OK(model_config_parse(&c, "encoder", text, strlen(text)));
+    CHECK_OK(params_init(&params, &c, 6));
+    for (int i = 0; i < CHUNKS * 64; i++)
+        ids[i] = (int32_t)rng_below(&rng, 190);
+    ids[5] = -1;
+    start(&m, &c, params, "cuda", DTYPE_BF16);
+    make_pools(&all, m.dev, &c, CHUNKS);
+    struct encoder_output out = {.landmarks = all.landmarks, .keys = all.keys, .values = all.values};
+    encoder_encode(m.encoder, &out, ids, CHUNKS);
+    for (int64_t n = 1; n <= 16; n += 5)
+        few_at_a_time(&m, &c, ids, &all, n);
+    part_by_part(&m, &c, ids, &all);
+    free_pools(&all, m.dev);
+    stop(&m);
+    params_free(params);
+}
+
 int main(int argc, char **argv) {
     struct device *gpu;
     test_start(argc, argv, 4);
@@ -127,5 +245,7 @@ int main(int argc, char **argv) {
     device_close(gpu);
     for (size_t i = 0; i < ARRAY_LEN(variants); i++)
         check(&variants[i]);
+    check_encoder(63, false);
+    check_encoder(64, true);
     return test_done();
 }

@@ -70,7 +70,14 @@ static struct result encode(const struct model_config *c, const struct params *p
                                      .keys = mat_f32(r.keys + first * ROWS * d, n * ROWS, d),
                                      .values = mat_f32(r.values + first * ROWS * d, n * ROWS, d)};
         struct mat rows = mat_f32(hidden + first * S * d, n * S, d);
-        if (ids) {
+        if (n == 1) { /* where there is nothing to be done beside, a chunk that was begun is there */
+            struct mat none = {0};
+            const int32_t *its = ids ? ids + first * c->chunk : NULL;
+            encoder_begin(e, &alone, its, ids ? none : rows);
+            encoder_begin(e, &all, its, ids ? none : rows);
+            CHECK(!encoder_advance(e));
+            encoder_finish(e);
+        } else if (ids) {
             encoder_encode(e, &alone, ids + first * c->chunk, n);
             encoder_encode(e, &all, ids + first * c->chunk, n);
         } else {
