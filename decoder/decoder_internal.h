@@ -12,9 +12,7 @@
 #include "kernels/token_step.h"
 #include <time.h>
 
-/* A GPU's attention reads keys in tiles of so many, which may not cross a ring's end. */
-enum { DECODER_TILE = 64 };
-
+enum { DECODER_TILE = 64 };              /* keys that a GPU's attention reads at once: none across a ring's end */
 struct decoder_weights {
     struct mat embed, final_norm;
     struct block_weights *layers;                         /* lower layers, then group by group */
