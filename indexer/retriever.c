@@ -163,11 +163,12 @@ static enum status search(struct chunk_retriever *r, struct found *f, int group,
     r->lists = lists;
     if (status != STATUS_OK) return status;
     memset(r->used, 0, (size_t)n * sizeof *r->used);
-    if (r->config.self) TRY(own_past_search(&r->own, r->lists, r->used, stride, first, queries, n, r->k));
+    if (r->config.self) TRY(own_past_look(&r->own, first, queries, r->k));
     if (r->config.corpus) {
         const float *here = corpus_side_reads(&r->corpus) ? queries_here(r, queries) : NULL;
         TRY(corpus_side_search(&r->corpus, r->lists, r->used, stride, group, first, queries, here, n, r->k));
     }
+    if (r->config.self) own_past_found(&r->own, r->lists, r->used, stride, first, n, r->k);
     for (int64_t i = 0; i < n; i++) {
         int64_t at = i * r->k;
         struct neighbour_row row = {

@@ -35,10 +35,11 @@ enum status own_past_begin(struct own_past *p, int64_t chunk, const int32_t *ids
 /* ids [chunk] of a chunk; ids that were negative come back as pad_id, which is what they mean. */
 void own_past_ids(const struct own_past *p, int32_t *ids, int64_t chunk);
 int64_t own_past_candidates_max(const struct own_past *p, int k);         /* of one query, now */
-/* Adds the best k of each block to the lists: query i sees chunks before first + i; list i starts at
- * lists + i * stride and has used[i] entries. */
-enum status own_past_search(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride, int64_t first,
-                            struct mat queries, int64_t n, int k);
+/* Looks for the best k of each block, for queries that see the chunks before first + i; found, behind it, waits and adds them to
+ * the lists: list i starts at lists + i * stride and has used[i] entries. Something else may be searched in between. */
+enum status own_past_look(struct own_past *p, int64_t first, struct mat queries, int k);
+void own_past_found(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride, int64_t first,
+                    int64_t n, int k);
 
 /* ---- corpus (retriever_corpus.c) ------------------------------------------------------------------------------- */
 struct corpus_side {
@@ -54,6 +55,6 @@ void corpus_side_close(struct corpus_side *c);            /* a zeroed one is fin
 void corpus_side_exclude(struct corpus_side *c, int64_t document, int64_t from);   /* -1: none; the text's first chunk in it */
 /* Whether it reads queries in memory of this process; with config.flat and nothing random it takes the device's. */
 static inline bool corpus_side_reads(const struct corpus_side *c) { return !c->config.flat || c->config.random; }
-/* Adds up to k candidates a query, as own_past_search does. `here`: the queries in memory of this process, where read. */
+/* Adds up to k candidates a query, as own_past_found does. `here`: the queries in memory of this process, where read. */
 enum status corpus_side_search(struct corpus_side *c, struct neighbour_candidate *lists, int64_t *used, int64_t stride,
                                int group, int64_t first, struct mat queries, const float *here, int64_t n, int k);

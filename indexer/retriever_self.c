@@ -239,18 +239,28 @@ static void search_block(struct own_past *p, struct own_found to, int64_t base, 
     p->dev->ops->topk->forward(p->dev, to.index, to.score, queries, block, p->counts + p->max_queries + seen, k);
 }
 
-enum status own_past_search(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride,
-                            int64_t first, struct mat queries, int64_t n, int k) {
-    assert(first + n <= p->count && queries.rows == n && k <= p->k);
-    int64_t blocks = (first + n - 1 + OWN_BLOCK - 1) / OWN_BLOCK, each = n * k;
+/* Blocks that any of n queries from chunk `first` on sees something of. */
+static int64_t seen_blocks(int64_t first, int64_t n) {
+    return (first + n - 1 + OWN_BLOCK - 1) / OWN_BLOCK;
+}
+
+enum status own_past_look(struct own_past *p, int64_t first, struct mat queries, int k) {
+    int64_t n = queries.rows, blocks = seen_blocks(first, n), each = n * k;
+    assert(first + n <= p->count && k <= p->k);
     if (blocks == 0) return STATUS_OK;
     TRY(reserve_found(p, blocks));
     struct own_found there = found_in(device_side(p->dev, p->found, p->found_room), blocks * each);
-    struct own_found here = found_in(p->found, blocks * each);
     for (int64_t b = 0; b < blocks; b++)
         search_block(p, (struct own_found){there.index + b * each, there.score + b * each}, b * OWN_BLOCK, first,
                      queries, k);
-    device_fetch(p->dev, here.index, there.index, found_bytes(blocks * each));
+    device_fetch(p->dev, p->found, there.index, found_bytes(blocks * each));
+    return STATUS_OK;
+}
+
+void own_past_found(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride, int64_t first,
+                    int64_t n, int k) {
+    int64_t blocks = seen_blocks(first, n);
+    struct own_found here = found_in(p->found, blocks * n * k);
     device_fetch_wait(p->dev);
     for (int64_t b = 0; b < blocks; b++)
         for (int64_t i = 0; i < n; i++) {
@@ -259,5 +269,4 @@ enum status own_past_search(struct own_past *p, struct neighbour_candidate *list
                 lists[i * stride + used[i]++] = (struct neighbour_candidate){
                     .score = here.score[j], .source = NEIGHBOUR_SELF, .id = b * OWN_BLOCK + here.index[j]};
         }
-    return STATUS_OK;
 }
