@@ -4,7 +4,7 @@
 # run_all.tgz in $OUT (or /tmp).
 #
 #   tests/device/portable.sh --out FOLDER drt-train drt-tokenizer test_golden test_ops_on_device test_topk_on_device \
-#       test_loss_on_device test_towers_on_gpu bench_train bench_device          (where the libraries are)
+#       test_runtime_on_device test_loss_on_device test_towers_on_gpu bench_train bench_device          (where the libraries are)
 #   tests/device/run_all.sh FOLDER GOLDEN [ATTENTION]                             (where the GPU is)
 #
 # GOLDEN: the folder of golden cases. ATTENTION: the folder of run_attention.sh's programs (built if it is empty).
@@ -50,13 +50,13 @@ END
     echo "a second run and a resumed run equal the first, bit for bit"
 }
 export -f resume
-for test in ops loss topk; do step "test_$test" 100 "$programs/test_${test}_on_device"; done
+for test in runtime ops loss topk; do step "test_$test" 100 "$programs/test_${test}_on_device"; done
 step towers 100 "$programs/test_towers_on_gpu"
 step golden_f32 100 bash -c '"$0" --device cuda --dtype f32 "$@"' "$programs/test_golden" "$golden"/{drt_,gca_op_,lm_base}*.safetensors
 step golden_bf16 100 bash -c '"$0" --device cuda --dtype bf16 "$@"' "$programs/test_golden" "$golden"/{drt_,gca_op_,lm_base}*.safetensors
 step resume 100 bash -c resume
 if command -v compute-sanitizer >/dev/null; then
-    for test in ops loss topk; do # test_ops makes calls fail on purpose: errors of kernels alone count
+    for test in runtime ops loss topk; do # test_ops makes calls fail on purpose: errors of kernels alone count
         step "memcheck_$test" 100 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 \
             "$programs/test_${test}_on_device" 5 short
     done
