@@ -3,7 +3,13 @@
  *
  * What a landmark finds serves the next chunk alone, so the chunk's last id and its landmark run first, each as a
  * position of its own, and retrieval follows. Losses, longer calls and lookers-on take the ordinary way through the
- * ops. */
+ * ops.
+ *
+ * What overlaps at a chunk's end: the logits travel beside the landmark's step; the chunk's own encoding needs its ids
+ * alone and is not looked for before the next chunk ends (model.md §4.3), so it is left to the retriever's idle time.
+ * What the data does not allow: the query is made by the landmark's lower layers, the search needs the query, K and V
+ * of what was missing the search, and the next id's upper layers need those; its lower layers do not, but one kernel
+ * holds them all. */
 #include "base/memory.h"
 #include "decoder/decoder_internal.h"
 #include <string.h>
