@@ -42,7 +42,7 @@ done
 
 refused "$EVAL" ppl --model "$TMP/m" --data "$TMP/c.jsonl"
 chosen "$EVAL" ppl --model "$TMP/m" --data "$TMP/c.jsonl" --store "$TMP/s" --modes none,self,corpus
-same "$(sed 's/ [0-9]*$//' "$OUT")" "$(sed 's/ [0-9]*$//' "$TMP/told")" "figures, but for tokens a second"
+same "$(sed 's/ *[0-9]* *$//' "$OUT")" "$(sed 's/ *[0-9]* *$//' "$TMP/told")" "figures, but for tokens a second"
 
 "$BIN/drt-tokenizer" encode "$TMP/c.jsonl" --tokenizer "$TINY/tokenizer.json" --out "$TMP/c.u16" --eod-id 268 >"$OUT" 2>"$ERR" || die "drt-tokenizer encode"
 cat >"$TMP/config.json" <<END
