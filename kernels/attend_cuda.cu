@@ -2,6 +2,7 @@
 #include "kernels/attend_few.cuh"
 #include "kernels/attend_plain.cuh"
 #include "kernels/attend_tiles_backward.cuh"
+#include "kernels/attend_tiles_forward.cuh"
 #include <cudaTypedefs.h>
 
 /* Asked of the driver, not linked: a program built with CUDA also runs where there is no driver. */
@@ -36,7 +37,7 @@ static bool tiles_fit(struct mat m) {
 static bool tiles_suit(struct device *dev, const struct attend_task *t) {
     if (device_cuda_architecture(dev) < 80 || t->n <= FEW_ROWS || (t->dim != 64 && t->dim != 128)) return false;
     /* A tile of keys must not cross the ring's end. */
-    if (t->window_mode) return t->first + t->length <= t->ring || (t->first % TILE == 0 && t->ring % TILE == 0);
+    if (t->window_mode) return t->first + t->length <= t->ring || t->ring % TILE == 0;
     return t->blocks > 0 && t->live_rows <= TILE && t->k >= 1 && t->k <= ATTEND_LIST_MAX;
 }
 
@@ -48,7 +49,7 @@ static void launch_tiles(struct device *dev, const char *op, void (*kernel)(Para
 }
 
 static int64_t tiles_of(const struct attend_task *t) {
-    return t->window_mode ? t->n / t->length * blocks_for(t->length, TILE) : t->blocks;
+    return t->window_mode ? t->n / t->length * blocks_for(window_lead(*t) + t->length, TILE) : t->blocks;
 }
 static int key_box(const struct attend_task *t) {
     return t->window_mode ? TILE : t->live_rows;
@@ -59,7 +60,8 @@ static void forward_launch(struct device *dev, const char *op, const struct atte
                            struct mat lse, const tile_matrix (&maps)[3], bool partial) {
     rows<float> sums = {(float *)lse.data, lse.stride};
     launch_tiles(dev, op, forward_tiles<WINDOW, DIM, STAGES, RESIDENT>, dim3((unsigned)tiles_of(t), (unsigned)t->heads),
-                 forward_memory<DIM, STAGES>::BYTES, maps[0], maps[1], maps[2], *t, rows_of<bf16>(o), sums, partial);
+                 key_reader<WINDOW, DIM, STAGES, 1>::BYTES, maps[0], maps[1], maps[2], *t, rows_of<bf16>(o), sums,
+                 partial);
 }
 
 static bool forward_by_tiles(struct device *dev, const char *op, const struct attend_task *t, struct mat o,
@@ -177,8 +179,8 @@ static void backward_launch(struct device *dev, const char *op, const struct att
                             const backward_scratch &scratch, const tile_matrix (&maps)[4]) {
     rows<bf16> o = in.o.data ? rows_of<bf16>(in.o) : rows<bf16>{nullptr, 0};
     launch_tiles(dev, op, dq_tiles<WINDOW, DIM, DQ_STAGES, DQ_RESIDENT>,
-                 dim3((unsigned)tiles_of(t), (unsigned)t->heads), dq_memory<DIM, DQ_STAGES>::BYTES, maps[0], maps[1],
-                 maps[2], maps[3], *t, rows_of<bf16>(g->dq), rows_of<float>(in.lse), o, rows_of<bf16>(in.dout),
+                 dim3((unsigned)tiles_of(t), (unsigned)t->heads), key_reader<WINDOW, DIM, DQ_STAGES, 2>::BYTES, maps[0],
+                 maps[1], maps[2], maps[3], *t, rows_of<bf16>(g->dq), rows_of<float>(in.lse), o, rows_of<bf16>(in.dout),
                  scratch.stat, g->dweight ? scratch.part_dweight : nullptr);
     int64_t places = (int64_t)t->blocks * t->k;
     if (g->dweight)
@@ -207,17 +209,17 @@ static bool backward_by_tiles(struct device *dev, const char *op, const struct a
                               const backward_scratch &scratch) {
     tile_matrix maps[4];
     bool hopper = on_hopper(dev);
-    if (!tiles_suit(dev, t) || !tiles_fit(g->dq) || (in.o.data && !tiles_fit(in.o)) || !pairs_fit(g->dk) ||
-        !pairs_fit(g->dv) || !tile_matrix_of(&maps[0], in.q, TILE, hopper) ||
-        !tile_matrix_of(&maps[1], in.dout, TILE, hopper) || !tile_matrix_of(&maps[2], in.k, key_box(t), hopper) ||
-        !tile_matrix_of(&maps[3], in.v, key_box(t), hopper))
+    if (!tiles_suit(dev, t) || t->k * t->n * in.lse.stride > UINT32_MAX || !tiles_fit(g->dq) ||
+        (in.o.data && !tiles_fit(in.o)) || !pairs_fit(g->dk) || !pairs_fit(g->dv) ||
+        !tile_matrix_of(&maps[0], in.q, TILE, hopper) || !tile_matrix_of(&maps[1], in.dout, TILE, hopper) ||
+        !tile_matrix_of(&maps[2], in.k, key_box(t), hopper) || !tile_matrix_of(&maps[3], in.v, key_box(t), hopper))
         return false;
     if (t->window_mode && t->dim == 64)
-        backward_launch<true, 64, 2, 3, 2, 3>(dev, op, t, g, in, scratch, maps);
+        backward_launch<true, 64, 3, 3, 3, 3>(dev, op, t, g, in, scratch, maps);
     else if (t->window_mode)
         backward_launch<true, 128, 2, 2, 2, 2>(dev, op, t, g, in, scratch, maps);
     else if (t->dim == 64)
-        backward_launch<false, 64, 2, 3, 2, 3>(dev, op, t, g, in, scratch, maps);
+        backward_launch<false, 64, 3, 3, 3, 3>(dev, op, t, g, in, scratch, maps);
     else
         backward_launch<false, 128, 2, 2, 2, 2>(dev, op, t, g, in, scratch, maps);
     return true;
@@ -256,22 +258,24 @@ static void backward_typed(struct device *dev, const char *op, const struct atte
         backward_plain<false, T, 16>(dev, op, t, g, m);
 }
 
-void attend_cuda_backward(struct device *dev, const char *op, const struct attend_task *t,
+void attend_cuda_backward(struct device *dev, const char *op, const struct attend_task *task,
                           const struct attend_gradients *g, struct mat dout, struct mat o, struct mat lse, struct mat q,
                           struct mat k, struct mat v) {
-    if (t->n == 0) return;
+    struct attend_task t = *task;
+    if (t.n == 0) return;
+    t.stat_rows = stat_first(t.n, t.window_mode ? t.n / t.length : t.blocks) + 2;
     backward_inputs in = {dout, o, lse, q, k, v};
-    size_t stats = (size_t)t->heads * (size_t)t->k * (size_t)t->n * sizeof(float2),
-           places = (size_t)t->blocks * (size_t)t->k;
+    size_t stats = ((size_t)t.heads * (size_t)t.k * (size_t)t.stat_rows + TILE) * sizeof(float2),
+           places = (size_t)t.blocks * (size_t)t.k;
     size_t entries = (g->inverse.begin ? places : 0) * sizeof(place_entry);
     stats = (stats + 255) / 256 * 256;
     unsigned char *memory = (unsigned char *)device_cuda_scratch(
-        dev, stats + entries + (g->dweight ? places * (size_t)t->heads * sizeof(float) : 0));
+        dev, stats + entries + (g->dweight ? places * (size_t)t.heads * sizeof(float) : 0));
     backward_scratch scratch = {(float2 *)memory, (place_entry *)(memory + stats), (float *)(memory + stats + entries)};
-    if (backward_by_tiles(dev, op, t, g, in, scratch)) return;
+    if (backward_by_tiles(dev, op, &t, g, in, scratch)) return;
     if (q.type == DTYPE_F32)
-        backward_typed<float>(dev, op, t, g, in, scratch.stat);
+        backward_typed<float>(dev, op, &t, g, in, scratch.stat);
     else
-        backward_typed<bf16>(dev, op, t, g, in, scratch.stat);
-    if (g->dweight) launch(dev, op, sum_dweight, (unsigned)places, 128, 0, *t, scratch.stat, g->dweight);
+        backward_typed<bf16>(dev, op, &t, g, in, scratch.stat);
+    if (g->dweight) launch(dev, op, sum_dweight, (unsigned)places, 128, 0, t, scratch.stat, g->dweight);
 }

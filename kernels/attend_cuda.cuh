@@ -29,6 +29,8 @@ struct attend_task {
      * s * ring + p % ring */
     int64_t first, length, ring;
     int window;
+
+    int64_t stat_rows; /* backward by tiles: see stat_first */
 };
 
 /* o: the result, or with `partial` the parts [k*n, h*dh]. lse.data may be NULL. */

@@ -4,8 +4,9 @@
  * A thread block is one query row of one head; a warp is a run of 32 keys. DIM / 8 lanes share a row of K or V, 16
  * bytes each, so that a load covers whole lines. Runs meet in shared memory: those of a slot in one softmax, or all.
  *
- * Measured on an H100 (2026-11-21, tests/device/bench_attention.cu, graph replayed), one row, 12 heads of 64: 8 slots of
- * 63 keys 6.6 us, a window of 512 7.3 us. Tried and lost: a key whole in a lane (each load touched 32 lines: 9.0 us). */
+ * Measured on an H100 (2026-11-21, tests/device/bench_attention.cu, graph replayed), one row, 12 heads of 64: 8 slots
+ * of 63 keys 6.6 us, a window of 512 7.3 us. Tried and lost: a key whole in a lane (each load touched 32 lines: 9.0
+ * us). */
 #pragma once
 #include "kernels/attend_plain.cuh"
 
@@ -83,7 +84,8 @@ static __global__ void __launch_bounds__(FEW_WARPS * 32) few_forward(attend_task
     int warp = threadIdx.x / 32, warps = blockDim.x / 32;
     /* With one block its slots can be asked for before it is known whether the row is in it. */
     int64_t block = WINDOW || t.blocks == 1 ? 0 : find_block(t, row);
-    bool outside = !WINDOW && t.blocks == 1 && (row < block_begin(t, 0) || row >= block_begin(t, 1));
+    bool one = !WINDOW && t.blocks == 1;
+    int64_t begin = one ? block_begin(t, 0) : row, end = one ? block_begin(t, 1) : row + 1; /* used at the end */
     plain_window w = {};
     if (WINDOW) w = window_of(t, row);
     float slope = WINDOW ? window_slope(t, blockIdx.y) * ATTEND_LN2 : 0.0f;
@@ -101,7 +103,8 @@ static __global__ void __launch_bounds__(FEW_WARPS * 32) few_forward(attend_task
             a.load(m, from, column, min(32, (int)w.count - first), slope, (float)(w.distance - first));
         } else {
             int32_t slot = block_slot(t, block, run / each);
-            if (slot >= 0 && block_weight(t, block, run / each) != 0.0f)
+            float weight = block_weight(t, block, run / each); /* asked for beside the slot, not behind it */
+            if (slot >= 0 && weight != 0.0f)
                 a.load(m, slot_run((int64_t)slot * t.slot_rows + first), column, min(32, t.live_rows - first), 0.0f,
                        0.0f);
         }
@@ -116,6 +119,7 @@ static __global__ void __launch_bounds__(FEW_WARPS * 32) few_forward(attend_task
         if (run < runs) load(run);
     }
     __syncthreads();
+    bool outside = row < begin || row >= end;
     /* A thread a softmax: what each of its runs counts for. */
     for (int g = threadIdx.x; g < groups; g += blockDim.x) {
         float weight = outside || (!WINDOW && block_slot(t, block, g) < 0) ? 0.0f
@@ -135,6 +139,7 @@ static __global__ void __launch_bounds__(FEW_WARPS * 32) few_forward(attend_task
     __syncthreads();
     for (int c = threadIdx.x; c < DIM; c += blockDim.x) {
         float result = 0.0f;
+#pragma unroll 8
         for (int run = 0; run < runs; run++)
             if (factors[run] != 0.0f) result += factors[run] * outs[run][c];
         m.o[row][column + c] = from_float<bf16>(result);

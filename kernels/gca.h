@@ -10,7 +10,7 @@
  *
  *   o_k = softmax_T(q K_k^T / sqrt(dh)) V_k        with off_by_one: one more key of score 0 and value 0
  *   lse_k = log sum exp of the same scores          (natural log; the null key counted)
- *   combine by weight (GCA):  o = sum_k weight[b, k] o_k       weight 0 at empty places
+ *   combine by weight (GCA):  o = sum_k weight[b, k] o_k       weights 0 or more; 0 at empty places
  *   combine by lse    (CCA):  o = sum_k softmax_k(lse_k) o_k   == one softmax over all keys; all empty: o = 0
  *
  * forward is partial + combine by weight without the stored partials: what the model runs. */

@@ -104,11 +104,25 @@ static __device__ __forceinline__ void tile_copy(uint8_t *tile, const tile_matri
     }
 #endif
 }
-/* 8 bytes, or zeros. */
-static __device__ __forceinline__ void copy8(void *shared, const void *global, bool inside) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(shared)), "l"(global),
-                 "r"(inside ? 8 : 0)
-                 : "memory");
+/* BYTES one behind the other, both sides at multiples of 16. */
+template <int BYTES>
+static __device__ __forceinline__ void line_copy(void *shared, const void *global, uint64_t *barrier) {
+#if HOPPER
+    if (threadIdx.x == 0)
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                         shared_address(shared)),
+                     "l"(global), "n"(BYTES), "r"(shared_address(barrier))
+                     : "memory");
+#else
+    for (int i = threadIdx.x * 16; i < BYTES; i += WARPGROUP * 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address((uint8_t *)shared + i)),
+                     "l"((const uint8_t *)global + i)
+                     : "memory");
+#endif
+}
+/* Brings what will be read later nearer. */
+static __device__ __forceinline__ void fetch_ahead(const void *global) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
 }
 
 static __device__ __forceinline__ void products_begin() {
@@ -299,11 +313,22 @@ static __device__ __forceinline__ void multiply_columns(float (&d)[32 * TILES], 
 }
 #endif
 
+/* The same with A's fragments among others: every 4 of 8 registers, from FIRST. */
+template <int TILES, int FIRST>
+static __device__ __forceinline__ void multiply_columns(float (&d)[32 * TILES], const float (&a)[32],
+                                                        const uint8_t *tiles) {
+    uint32_t part[16];
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        part[i] = __float_as_uint(a[i / 4 * 8 + FIRST + i % 4]);
+    multiply_columns<TILES>(d, part, tiles);
+}
+
 /* Writes an accumulator, times `factor`, as rows of bf16: turned in shared memory (this warp's rows of `tiles`) so that
- * memory is written 16 bytes at a time. Rows from `count` on are left out. */
+ * memory is written 16 bytes at a time. Rows before `skip` and from `count` on are left out. */
 template <int TILES>
 static __device__ __forceinline__ void store_rows(const float (&d)[32 * TILES], float factor, uint8_t *tiles, bf16 *to,
-                                                  int64_t stride, int count) {
+                                                  int64_t stride, int skip, int count) {
     int lane = threadIdx.x % 32, first = threadIdx.x / 32 * 16;
     __syncwarp();
 #pragma unroll
@@ -318,7 +343,7 @@ static __device__ __forceinline__ void store_rows(const float (&d)[32 * TILES], 
     for (int i = 0; i < 4 * TILES; i++) {
         int piece = i * 32 + lane, row = first + piece / (8 * TILES), c = piece % (8 * TILES);
         uint4 x = *(const uint4 *)(tiles + c / 8 * TILE_BYTES + row * 128 + (((c % 8) ^ (row & 7)) << 4));
-        if (row < count) *(uint4 *)(to + row * stride + c * 8) = x;
+        if (row >= skip && row < count) *(uint4 *)(to + row * stride + c * 8) = x;
     }
     __syncwarp();
 }

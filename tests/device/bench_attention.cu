@@ -167,6 +167,21 @@ static double replay_ms(const std::function<void()> &work) {
     return median_ms([&] { GPU(cudaGraphLaunch(replay, stream)); });
 }
 
+/* What a call costs that does nothing: a kernel of as many threads. */
+static __global__ void nothing(float *p, int64_t n) {
+    if (n < 0) p[threadIdx.x] = 0.0f;
+}
+static void bench_nothing(int heads, int rows) {
+    int calls = 100;
+    double ms = replay_ms([&] {
+        for (int i = 0; i < calls; i++)
+            nothing<<<dim3((unsigned)rows, (unsigned)heads), 512, 0, device_cuda_stream(NULL)>>>(NULL, i);
+    });
+    char line[128];
+    snprintf(line, sizeof line, "an empty kernel of %d x %d blocks", rows, heads);
+    report(line, ms / calls, 0.0, 0.0);
+}
+
 /* Decoding: 100 calls one behind the other, as the layers of a token; the pool of each call is another part of memory.
  */
 static void bench_decode(int heads, int dim, int rows) {
@@ -202,19 +217,30 @@ static void bench_decode(int heads, int dim, int rows) {
     drop({q, keys, values, o});
 }
 
+static const char *wanted_case = ""; /* cases whose name contains this */
+static bool wanted(const char *name) {
+    return strstr(name, wanted_case) != NULL;
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) ceiling = strtod(argv[1], NULL);
+    if (argc > 2) wanted_case = argv[2];
     cudaDeviceProp p;
     GPU(cudaGetDeviceProperties(&p, 0));
     printf("%s, ceiling %.0f TFLOP/s\n", p.name, ceiling);
-    bench_gca("gca 4 x 16K, 12 heads of 64, K 8", 4, 256, 8, 12, 64);
-    bench_gca("gca 4 x 16K, 16 heads of 64, K 8", 4, 256, 8, 16, 64);
-    bench_gca("gca 2 x 16K, 6 heads of 128, K 8", 2, 256, 8, 6, 128);
-    bench_window("window 512, 4 x 16640, 12 heads of 64", 4, 16640, 12, 64, 512);
-    bench_window("window 512, 2 x 16640, 6 heads of 128", 2, 16640, 6, 128, 512);
-    bench_chunks("chunks of 64, 1040, 12 heads of 64", 1040, 12, 64);
-    bench_decode(12, 64, 1);
-    bench_decode(12, 64, 2);
+    const char *gca[] = {"gca 4 x 16K, 12 heads of 64, K 8", "gca 4 x 16K, 16 heads of 64, K 8",
+                         "gca 2 x 16K, 6 heads of 128, K 8"};
+    const char *window[] = {"window 512, 4 x 16640, 12 heads of 64", "window 512, 2 x 16640, 6 heads of 128"};
+    if (wanted(gca[0])) bench_gca(gca[0], 4, 256, 8, 12, 64);
+    if (wanted(gca[1])) bench_gca(gca[1], 4, 256, 8, 16, 64);
+    if (wanted(gca[2])) bench_gca(gca[2], 2, 256, 8, 6, 128);
+    if (wanted(window[0])) bench_window(window[0], 4, 16640, 12, 64, 512);
+    if (wanted(window[1])) bench_window(window[1], 2, 16640, 6, 128, 512);
+    if (wanted("chunks")) bench_chunks("chunks of 64, 1040, 12 heads of 64", 1040, 12, 64);
+    for (int rows = 1; rows <= 2 && wanted("decode"); rows++) {
+        bench_nothing(12, rows);
+        bench_decode(12, 64, rows);
+    }
     GPU(cudaDeviceSynchronize());
     return 0;
 }

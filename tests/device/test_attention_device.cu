@@ -535,6 +535,14 @@ static void test_all() {
     test_chunks("chunks: long", B, 2, 100, 2, 64);
     test_chunks("chunks: float32", F, 3, 64, 2, 64);
     test_chunks("chunks: float32, head of 18", F, 3, 20, 2, 18);
+    test_gca({"gca: blocks without rows", B, F, 1, {0, 0, 0, 33, 0}, 0, 2, 1, 64, 63, 64, true, 1});
+    const window_shape amid[] = {
+        {"ring: tiles over its end, from amid a tile", B, 1, 100, 250, 256, 2, 64, 130, 1},
+        {"ring: often over its end, from a tile's last row", B, 1, 200, 5055, 384, 2, 64, 130, 1},
+        {"ring: amid a tile over its end, head of 128", B, 1, 90, 333, 192, 1, 128, 100, 1},
+    };
+    for (const window_shape &s : amid)
+        test_window(s);
 }
 
 int main() {
