@@ -95,7 +95,9 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
         fusions[g] = (struct token_step_fusion){.pool = f.pool, .blocks = f.blocks};
     }
     int32_t pad = d->config.base_lm ? 0 : d->config.pad_id;
-    float *logits = out->logits ? device_side(d->dev, out->logits, d->scratch.logits_room) : NULL;
+    float *reached =
+        out->logits ? device_reach(d->dev, out->logits) : NULL; /* the kernel's own writing costs no copy */
+    float *logits = reached || !out->logits ? reached : d->scratch.logits_room;
     token_step_run(s->step, logits, s->inputs.data, ids[0] < 0 ? pad : ids[0], p->first, fusions);
     /* The logits travel while the landmark runs, or what the retriever has to do, and whoever waits for them need not
      * wait for that. */

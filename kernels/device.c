@@ -68,6 +68,10 @@ void device_release_host(struct device *dev, void *memory) {
     if (memory) dev->runtime->release_host(dev, memory);
 }
 
+void *device_reach(struct device *dev, void *memory) {
+    return dev->runtime->reach ? dev->runtime->reach(dev, memory) : memory;
+}
+
 enum status device_room(struct device *dev, void **out, size_t bytes) {
     *out = NULL;
     return dev->shares_memory ? STATUS_OK : device_allocate(dev, out, bytes);
@@ -84,7 +88,7 @@ void device_download(struct device *dev, void *to, const void *from, size_t byte
 void device_fetch(struct device *dev, void *to, const void *from, size_t bytes) {
     if (!dev->runtime->fetch)
         device_download(dev, to, from, bytes);
-    else if (bytes && to != from)
+    else if (bytes)
         dev->runtime->fetch(dev, to, from, bytes);
 }
 

@@ -50,6 +50,9 @@ void device_release(struct device *dev, void *memory);    /* NULL is fine */
 /* Memory of this process that copies reach without a detour: pinned beside a GPU. */
 enum status device_allocate_host(struct device *dev, void **out, size_t bytes);
 void device_release_host(struct device *dev, void *memory);                          /* NULL is fine */
+/* The address under which the device's own code may write memory of this process; NULL where it cannot (memory that is
+ * not pinned, beside a GPU). What was written has arrived after device_sync. */
+void *device_reach(struct device *dev, void *memory);
 
 /* What this process hands to ops, or takes from them, has two sides: its own memory and the device's. Where the device
  * shares memory they are one: device_room gives NULL, device_side the process's own, and copies between them vanish.
@@ -62,7 +65,8 @@ void device_upload(struct device *dev, void *to, const void *from, size_t bytes)
 void device_download(struct device *dev, void *to, const void *from, size_t bytes);
 /* A download that travels while later ops run: of what the ops up to now make. `to` has it when device_fetch_wait
  * returns, which waits for every fetch so far and for nothing behind it; until then no op may write `from`. `to` should be of
- * device_allocate_host: a fetch to other memory is as good as a download. */
+ * device_allocate_host: a fetch to other memory is as good as a download. `to` may be `from`, within the device's reach:
+ * written in place, only waited for. */
 void device_fetch(struct device *dev, void *to, const void *from, size_t bytes);
 void device_fetch_wait(struct device *dev);
 void device_copy(struct device *dev, void *to, const void *from, size_t bytes);      /* both of the device */

@@ -147,6 +147,15 @@ static void cuda_release_host(struct device *dev, void *memory) {
     keep_error(dev, "release of pinned memory", cudaFreeHost(memory));
 }
 
+static void *cuda_reach(struct device *dev, void *memory) {
+    struct cudaPointerAttributes where;
+    (void)dev;
+    if (cudaPointerGetAttributes(&where, memory) == cudaSuccess)
+        return where.type == cudaMemoryTypeHost ? where.devicePointer : NULL;
+    (void)cudaGetLastError();
+    return NULL;
+}
+
 /* Pageable memory is staged before the call returns; pinned memory is not, hence the wait. */
 static void cuda_upload(struct device *dev, void *to, const void *from, size_t bytes) {
     struct cudaPointerAttributes where;
@@ -163,11 +172,13 @@ static void cuda_download(struct device *dev, void *to, const void *from, size_t
 static void cuda_fetch(struct device *dev, void *to, const void *from, size_t bytes) {
     struct device_cuda *s = state_of(dev);
     keep_error(dev, "fetch", cudaEventRecord(s->made, s->stream));
+    if (to == from) return; /* written in place */
     keep_error(dev, "fetch", cudaStreamWaitEvent(s->fetches, s->made, 0));
     keep_error(dev, "fetch", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, s->fetches));
 }
 
 static void cuda_fetch_wait(struct device *dev) {
+    keep_error(dev, "fetch", cudaEventSynchronize(state_of(dev)->made));
     keep_error(dev, "fetch", cudaStreamSynchronize(state_of(dev)->fetches));
 }
 
@@ -261,6 +272,7 @@ static const struct device_runtime runtime = {
     .release = cuda_release,
     .allocate_host = cuda_allocate_host,
     .release_host = cuda_release_host,
+    .reach = cuda_reach,
     .upload = cuda_upload,
     .download = cuda_download,
     .copy = cuda_copy,

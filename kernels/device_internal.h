@@ -20,6 +20,7 @@ struct device_runtime {
     void (*release)(struct device *dev, void *memory);
     enum status (*allocate_host)(struct device *dev, void **out, size_t bytes);
     void (*release_host)(struct device *dev, void *memory);
+    void *(*reach)(struct device *dev, void *memory);     /* NULL: all memory, at its own address */
     void (*upload)(struct device *dev, void *to, const void *from, size_t bytes);
     void (*download)(struct device *dev, void *to, const void *from, size_t bytes);
     void (*copy)(struct device *dev, void *to, const void *from, size_t bytes);

@@ -23,7 +23,8 @@ void token_step_free(struct token_step *t);               /* NULL is fine */
 enum { TOKEN_STEP_SLOTS_MAX = 64 };
 /* blocks.blocks 0: the group reads nothing; else one block with k <= TOKEN_STEP_SLOTS_MAX. */
 struct token_step_fusion { struct gca_pool pool; struct gca_blocks blocks; };
-/* Id `id` at `position`, whose window lies in the rings. logits [V] float32; inputs [groups, d]: what the first layer of
- * each group read, in the weights' type (both memory of the device, NULL: not wanted). */
+/* Id `id` at `position`, whose window lies in the rings. logits [V] float32, memory of the device or within its reach
+ * (device_reach); inputs [groups, d] of the device: what the first layer of each group read, in the weights' type. NULL:
+ * not wanted. */
 void token_step_run(struct token_step *t, float *logits, void *inputs, int32_t id, int64_t position,
                     const struct token_step_fusion *fusions);

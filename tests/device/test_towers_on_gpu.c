@@ -16,6 +16,7 @@ struct variant {
 
 static const struct variant variants[] = {
     {"base", "[3]", "hidden", 384, 1000, 6, 0, 63, 0, 100, false, false},
+    {"base, 768", "[2]", "hidden", 768, 2048, 12, 0, 63, 0, 100, false, false},
     {"base, wide heads", "[2]", "hidden", 256, 512, 2, 0, 63, 0, 40, false, false},
     {"own past", "[1, 2]", "tokens", 256, 640, 4, 2, 63, 3, 64, true, true},
     {"own past, two groups, wide heads", "[1, 1, 1]", "tokens", 512, 512, 4, 1, 64, 8, 500, false, true},
