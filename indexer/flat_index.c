@@ -5,7 +5,6 @@
  * range's end and that of the last, which is nothing when the ranges are one document. All rows but the excluded ones
  * are read about once. The three lists of a query are merged here. */
 #include "indexer/flat_index.h"
-#include "base/half.h"
 #include "base/memory.h"
 #include "kernels/ops.h"
 #include "kernels/topk.h"
@@ -18,8 +17,7 @@ enum part {
     BETWEEN,
     BEHIND,
     PARTS
-};                                  /* in the order of ids: a merge that prefers the earlier breaks ties by id */
-#define ROWS_MAX (INT64_C(1) << 30) /* topk counts rows in 32 bits */
+}; /* in the order of ids: a merge that prefers the earlier breaks ties by id */
 
 struct lists {
     int64_t *index; /* [PARTS, BATCH, k] */
@@ -38,59 +36,19 @@ struct flat_index {
     void *queries_room; /* [BATCH, dim] */
 };
 
-static enum dtype row_type(const struct device *dev) {
-    return dev->shares_memory ? DTYPE_F32 : DTYPE_F16;
-}
-
-uint64_t flat_index_bytes(const struct device *dev, const struct store_view *view) {
-    struct store_info info;
-    store_view_info(view, &info);
-    return (uint64_t)info.chunks * (uint64_t)info.fingerprint.dim * (uint64_t)dtype_bytes(row_type(dev));
-}
-
-static enum status allocate_rows(struct flat_index *f, const struct flat_index_config *config, uint64_t bytes) {
-    void *reserve = NULL;
-    double gib = (double)bytes / (1 << 30);
-    if (f->rows.rows > ROWS_MAX)
-        return fail(STATUS_NO_MEMORY, "%lld landmarks are more than a device searches at once",
-                    (long long)f->rows.rows);
-    if (config->max_bytes && bytes > config->max_bytes)
-        return fail(STATUS_NO_MEMORY, "landmarks of %.2f GiB, the limit is %.2f GiB", gib,
-                    (double)config->max_bytes / (1 << 30));
-    TRY(device_allocate(f->dev, &f->rows.data, bytes));
-    /* Taken and given back: what cannot be had now is missing later, where nothing can be done about it. */
-    if (config->reserve) TRY(device_allocate(f->dev, &reserve, config->reserve));
-    device_release(f->dev, reserve);
-    return STATUS_OK;
-}
-
-static enum status fill_rows(struct flat_index *f, struct store_view *view) {
-    int64_t n;
-    for (int64_t at = 0; at < f->rows.rows; at += n) {
-        const uint16_t *stored;
-        TRY(store_view_landmark_rows(view, &stored, &n, at));
-        struct mat to = mat_rows(f->rows, at, n);
-        size_t count = (size_t)(n * to.cols);
-        if (to.type == DTYPE_F16)
-            device_upload(f->dev, to.data, stored, count * sizeof *stored);
-        else
-            half_from_f16_row(to.data, stored, count);
-    }
-    return device_sync(f->dev);
-}
-
 enum status flat_index_create(struct flat_index **out, const struct flat_index_config *config) {
     struct flat_index *f;
-    struct store_info info;
-    store_view_info(config->view, &info);
-    int dim = info.fingerprint.dim;
+    uint64_t bytes = landmark_source_bytes(&config->source, config->device);
+    if (config->max_bytes && bytes > config->max_bytes)
+        return fail(STATUS_NO_MEMORY, "landmarks of %.2f GiB, the limit is %.2f GiB", (double)bytes / (1 << 30),
+                    (double)config->max_bytes / (1 << 30));
     TRY(memory_allocate_zero((void **)&f, 1, sizeof *f));
     f->dev = config->device;
-    f->rows = mat_dense(NULL, row_type(f->dev), info.chunks, dim);
-    enum status s = allocate_rows(f, config, flat_index_bytes(f->dev, config->view));
-    if (s == STATUS_OK) s = fill_rows(f, config->view);
+    enum status s = landmark_source_allocate(&f->rows, &config->source, f->dev, config->reserve);
+    if (s == STATUS_OK) s = config->source.read(config->source.context, f->dev, f->rows, 0);
+    if (s == STATUS_OK) s = device_sync(f->dev);
     if (s == STATUS_OK) s = device_room(f->dev, &f->visible_room, sizeof f->visible);
-    if (s == STATUS_OK) s = device_room(f->dev, &f->queries_room, BATCH * (size_t)dim * sizeof(float));
+    if (s == STATUS_OK) s = device_room(f->dev, &f->queries_room, BATCH * (size_t)config->source.dim * sizeof(float));
     if (s != STATUS_OK) {
         flat_index_free(f);
         return s;

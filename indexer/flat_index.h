@@ -1,19 +1,15 @@
 /* flat_index.h -- exact search over all landmarks of a store, in memory of a device ("gpu-flat").
  *
- * The rows of one view, all shards, are copied to the device once: fp16 as stored on a GPU, where topk reads them at the
- * speed of its memory, float32 on the CPU, whose topk takes no other. What a view sees never changes, so the index is
+ * The rows of one view, all shards, are copied to the device once. What a view sees never changes, so the index is
  * never stale: a newer generation needs a newer view and another index. The view is needed during creation only. */
 #pragma once
-#include "kernels/device.h"
-#include "store/store.h"
+#include "indexer/landmark_source.h"
 
 struct flat_index;
 
-/* Bytes of device memory that the rows of a view take. */
-uint64_t flat_index_bytes(const struct device *dev, const struct store_view *view);
 /* STATUS_NO_MEMORY, with the bytes, when the rows do not fit and leave `reserve` bytes for what the program does next, or
  * when they are more than max_bytes (0: no such limit). The store's own search serves then. */
-struct flat_index_config { struct device *device; struct store_view *view; uint64_t max_bytes, reserve; };
+struct flat_index_config { struct device *device; struct landmark_source source; uint64_t max_bytes, reserve; };
 enum status flat_index_create(struct flat_index **out, const struct flat_index_config *config);
 void flat_index_free(struct flat_index *f);               /* before the device is closed; NULL is fine */
 

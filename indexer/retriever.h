@@ -8,6 +8,7 @@
 #include "decoder/retriever.h"
 #include "encoder/encoder.h"
 #include "indexer/flat_index.h"
+#include "indexer/list_index.h"
 #include "store/store.h"
 
 struct chunk_retriever_config {
@@ -17,6 +18,7 @@ struct chunk_retriever_config {
     bool self;                           /* own past */
     struct store_view *corpus;           /* NULL: none */
     struct flat_index *flat;             /* of the corpus, on `device`: searched instead of the store; NULL: none. Lent */
+    struct list_index *lists;            /* the same, of some lists (nprobe of them); at most one of both */
     bool random;                         /* corpus: uniformly random chunks instead of the nearest (scores stay real) */
     uint64_t seed;                       /* of random */
     int topk;                            /* 0: the model's */

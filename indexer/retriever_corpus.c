@@ -97,6 +97,8 @@ static enum status random_candidates(struct corpus_side *c, struct neighbour_can
 
 static enum status nearest(struct corpus_side *c, struct mat queries, const float *here, int64_t n, int k,
                            const struct store_range *exclude) {
+    if (c->config.lists)
+        return list_index_search(c->config.lists, c->hits, mat_rows(queries, 0, n), k, c->config.nprobe, exclude);
     if (c->config.flat) return flat_index_search(c->config.flat, c->hits, mat_rows(queries, 0, n), k, exclude);
     const struct store_search how = {.k = k,
                                      .exact = c->config.exact,

@@ -53,8 +53,8 @@ struct corpus_side {
 enum status corpus_side_open(struct corpus_side *c, const struct chunk_retriever_config *config, int64_t max_queries, int k);
 void corpus_side_close(struct corpus_side *c);            /* a zeroed one is fine */
 void corpus_side_exclude(struct corpus_side *c, int64_t document, int64_t from);   /* -1: none; the text's first chunk in it */
-/* Whether it reads queries in memory of this process; with config.flat and nothing random it takes the device's. */
-static inline bool corpus_side_reads(const struct corpus_side *c) { return !c->config.flat || c->config.random; }
+/* Whether it reads queries in memory of this process; with an index on the device and nothing random it takes the device's. */
+static inline bool corpus_side_reads(const struct corpus_side *c) { return (!c->config.flat && !c->config.lists) || c->config.random; }
 /* Adds up to k candidates a query, as own_past_found does. `here`: the queries in memory of this process, where read. */
 enum status corpus_side_search(struct corpus_side *c, struct neighbour_candidate *lists, int64_t *used, int64_t stride,
                                int group, int64_t first, struct mat queries, const float *here, int64_t n, int k);

@@ -76,6 +76,18 @@ static __device__ __forceinline__ vec8 load8(const bf16 *p) {
     }
     return x;
 }
+static __device__ __forceinline__ vec8 load8(const __half *p) {
+    uint4 raw = *(const uint4 *)p;
+    const __half2 *pair = (const __half2 *)&raw;
+    vec8 x;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float2 f = __half22float2(pair[i]);
+        x.v[2 * i] = f.x;
+        x.v[2 * i + 1] = f.y;
+    }
+    return x;
+}
 static __device__ __forceinline__ void store8(float *p, const vec8 &x) {
     *(float4 *)p = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]);
     *(float4 *)(p + 4) = make_float4(x.v[4], x.v[5], x.v[6], x.v[7]);

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The CPU computes in DTYPE_F32 only. DTYPE_F16 is the store's type for landmarks: topk alone takes it. */
+/* The CPU computes in DTYPE_F32 only. DTYPE_F16 is the store's type for landmarks: topk, cluster and probe alone take it. */
 enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
 static inline int64_t dtype_bytes(enum dtype type) { return type == DTYPE_F32 ? 4 : 2; }
 

@@ -22,6 +22,8 @@ static const struct ops ops_cuda = {
     .loss = &loss_cuda,
     .topk = &topk_cuda,
     .adamw = &adamw_cuda,
+    .cluster = &cluster_cuda,
+    .probe = &probe_cuda,
 };
 }
 

@@ -3,12 +3,14 @@
 #include "kernels/adamw.h"
 #include "kernels/attention.h"
 #include "kernels/chunk_attention.h"
+#include "kernels/cluster.h"
 #include "kernels/elementwise.h"
 #include "kernels/embed.h"
 #include "kernels/gca.h"
 #include "kernels/loss.h"
 #include "kernels/matmul.h"
 #include "kernels/norm.h"
+#include "kernels/probe.h"
 #include "kernels/rope.h"
 #include "kernels/topk.h"
 
@@ -24,5 +26,7 @@ struct ops {
     const struct loss_ops *loss;
     const struct topk_ops *topk;
     const struct adamw_ops *adamw;
+    const struct cluster_ops *cluster;
+    const struct probe_ops *probe;
 };
 extern const struct ops ops_cpu;

@@ -13,4 +13,6 @@ const struct ops ops_cpu = {
     .loss = &loss_cpu,
     .topk = &topk_cpu,
     .adamw = &adamw_cpu,
+    .cluster = &cluster_cpu,
+    .probe = &probe_cpu,
 };

@@ -220,7 +220,7 @@ static void few_rows(struct device *dev, topk_out out, struct mat queries, struc
 static void forward(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks,
                     const int64_t *visible, int k) {
     assert(k >= 1 && (landmarks.rows == 0 || queries.cols == landmarks.cols) && landmarks.rows < INT32_MAX - TILE_MAX);
-    assert(queries.type == DTYPE_F32 || queries.type == DTYPE_BF16);
+    assert(queries.type != DTYPE_F16 || landmarks.type == DTYPE_F16);
     int64_t places = queries.rows * k;
     bool wide = queries.type == DTYPE_F32, by_rows = landmarks.rows > 0 && rows_serve(queries, landmarks);
     if (!by_rows) /* which writes every place */
@@ -229,6 +229,7 @@ static void forward(struct device *dev, int64_t *index, float *score, struct mat
     for (int first = 0; first < k; first += LIST_MAX) {
         topk_out out = {index, score, k, first, k - first < LIST_MAX ? k - first : LIST_MAX};
         auto round = by_rows                        ? few_rows
+                     : queries.type == DTYPE_F16     ? run<__half, __half>
                      : landmarks.type == DTYPE_F32  ? (wide ? run<float, float> : run<float, bf16>)
                      : landmarks.type == DTYPE_BF16 ? (wide ? run<bf16, float> : run<bf16, bf16>)
                                                     : (wide ? run<__half, float> : run<__half, bf16>);

@@ -3,7 +3,6 @@
 #include "base/json.h"
 #include "tools/args.h"
 #include "tools/device_choice.h"
-#include "tools/device_flat_index.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +27,7 @@ static void print_row(const struct recall *r, bool json, int nprobe, struct reca
     struct json_writer w;
     json_write_open(&w, stdout, 0);
     json_write_object(&w);
+    json_write_key(&w, "index"), json_write_string(&w, r->index.lists ? "gpu-ivf" : r->store.info.index);
     json_write_key(&w, "nprobe"), json_write_int(&w, nprobe);
     json_write_key(&w, "k"), json_write_int(&w, r->k);
     json_write_key(&w, "queries"), json_write_int(&w, r->n);
@@ -38,6 +38,19 @@ static void print_row(const struct recall *r, bool json, int nprobe, struct reca
     json_write_key(&w, "exact_ms"), json_write_double(&w, exact_ms);
     json_write_object_end(&w);
     fputc('\n', stdout);
+}
+
+/* A line of figures for each number of lists: of gpu-ivf where it is there, of the store's index else. */
+static enum status sweep(struct recall *r, const struct options *o, double exact_ms) {
+    if (!o->json)
+        printf("%-9s recall@%-3lld %18s %12s %12s %12s\n", r->index.lists ? "gpu-ivf" : "nprobe", (long long)o->k,
+               "softmax-mass", "score gap", "ms/query", "exact ms");
+    for (int i = 0; i < o->n_sweep; i++) {
+        double ms;
+        TRY(recall_search(r, r->found, false, o->sweep[i], &ms));
+        print_row(r, o->json, o->sweep[i], recall_compare(r), ms, exact_ms);
+    }
+    return STATUS_OK;
 }
 
 static enum status run(struct recall *r, const struct options *o) {
@@ -51,19 +64,15 @@ static enum status run(struct recall *r, const struct options *o) {
             o->store, (unsigned long long)r->store.info.generation, (long long)r->store.info.chunks,
             r->store.info.index, (long long)o->k, (long long)o->queries, o->exclude, (long long)o->seed,
             r->device->name, threads_count(r->device->threads));
-    TRY(device_flat_index(&r->flat, r->device, r->store.view));
+    TRY(device_index_open(&r->index, r->device, r->store.view, (struct device_index_choice){.exact = true}));
     TRY(recall_prepare(r, (uint64_t)o->seed, o->rule));
     double exact_ms;
     TRY(recall_search(r, r->exact, true, 0, &exact_ms));
-    if (!o->json)
-        printf("%-9s recall@%-3lld %18s %12s %12s %12s\n", "nprobe", (long long)o->k, "softmax-mass", "score gap",
-               "ms/query", "exact ms");
-    for (int i = 0; i < o->n_sweep; i++) {
-        double ms;
-        TRY(recall_search(r, r->found, false, o->sweep[i], &ms));
-        print_row(r, o->json, o->sweep[i], recall_compare(r), ms, exact_ms);
-    }
-    return STATUS_OK;
+    TRY(sweep(r, o, exact_ms));
+    device_index_close(&r->index); /* room for the lists */
+    if (r->device->shares_memory) return STATUS_OK;
+    TRY(device_index_open(&r->index, r->device, r->store.view, (struct device_index_choice){.lists = true}));
+    return r->index.lists ? sweep(r, o, exact_ms) : STATUS_OK;
 }
 
 /* "1,4,16" */
@@ -90,7 +99,10 @@ int drt_index_recall(int argc, char **argv, const char **operands) {
          "chunks of the query's own document that may not be found", 0, 0},
         {"seed", ARG_INT, &o.seed, "N", "seed of the random choice of queries", 0, 9e18},
         {"device", ARG_STRING, &o.device, "auto|cpu|cuda",
-         "where exact search runs (the index is asked on the CPU); auto: a GPU where there is one", 0, 0},
+         "where exact search runs; on a GPU its own index of lists, gpu-ivf, is measured besides; auto: a GPU where "
+         "there "
+         "is one",
+         0, 0},
         {"threads", ARG_INT, &o.threads, "N", "threads to use; 0: one for each processor", 0, 1024},
         {"json", ARG_FLAG, &o.json, NULL, "one JSON object a line", 0, 0},
     };
@@ -116,7 +128,7 @@ int drt_index_recall(int argc, char **argv, const char **operands) {
     struct recall r = {.k = o.k, .n = o.queries};
     enum status status = run(&r, &o);
     recall_free(&r);
-    flat_index_free(r.flat);
+    device_index_close(&r.index);
     device_close(r.device);
     opened_store_close(&r.store);
     return drt_index_exit(status);

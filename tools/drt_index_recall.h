@@ -1,13 +1,13 @@
 /* drt_index_recall.h -- the measuring behind drt-index recall: queries from the store itself, exact and indexed hits. */
 #pragma once
-#include "indexer/flat_index.h"
+#include "tools/device_index.h"
 #include "tools/drt_index.h"
 #include "tools/exclude.h"
 
 struct recall {
     struct opened_store store;
     struct device *device;
-    struct flat_index *flat;             /* exact search on the device; NULL: the store's own */
+    struct device_index index;           /* on the device: first gpu-flat for exact search, then gpu-ivf; neither: the store's own */
     int64_t n, k;                        /* queries, hits of each */
     float *queries;                      /* [n, dim] */
     struct store_range *exclude;         /* [n] */

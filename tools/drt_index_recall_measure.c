@@ -49,8 +49,13 @@ enum status recall_search(struct recall *r, struct store_hit *hits, bool exact, 
         const struct store_search how = {
             .k = (int)r->k, .exact = exact, .nprobe = nprobe, .exclude = r->exclude + i, .threads = r->device->threads};
         const float *query = r->queries + i * r->store.info.fingerprint.dim;
-        TRY(exact && r->flat ? flat_index_search_host(r->flat, hits + i * r->k, query, 1, how.k, how.exclude)
-                             : store_view_search(r->store.view, hits + i * r->k, query, 1, &how));
+        struct store_hit *to = hits + i * r->k;
+        if (exact && r->index.flat)
+            TRY(flat_index_search_host(r->index.flat, to, query, 1, how.k, how.exclude));
+        else if (!exact && r->index.lists)
+            TRY(list_index_search_host(r->index.lists, to, query, 1, how.k, nprobe, how.exclude));
+        else
+            TRY(store_view_search(r->store.view, to, query, 1, &how));
     }
     *ms = (progress_now() - start) * 1000 / (double)r->n;
     return STATUS_OK;

@@ -4,7 +4,7 @@
 #include "indexer/indexer.h"
 #include "tools/args.h"
 #include "tools/device_choice.h"
-#include "tools/device_flat_index.h"
+#include "tools/device_index.h"
 #include "tools/drt_index.h"
 #include "tools/exclude.h"
 #include <string.h>
@@ -24,7 +24,7 @@ struct search {
     struct device *device;
     struct weights weights; /* on the device */
     struct drt_index_model runner;
-    struct flat_index *flat; /* NULL: the store searches */
+    struct device_index index; /* neither: the store searches */
     struct tokenizer_scratch *scratch;
     float *query;
     struct store_hit *hits;
@@ -62,7 +62,9 @@ static enum status prepare(struct search *s) {
     TRY(device_choose(&s->device, &type, &o->where, (int)o->threads));
     TRY(weights_open(&s->weights, s->device, s->model.params, type));
     s->runner = (struct drt_index_model){.device = s->device, .weights = &s->weights, .config = &s->model.config};
-    if (o->exact || s->store.info.segments == 0) TRY(device_flat_index(&s->flat, s->device, s->store.view));
+    const struct device_index_choice index = {.exact = o->exact || s->store.info.segments == 0,
+                                              .nprobe = (int)o->nprobe};
+    if (index.exact || index.nprobe) TRY(device_index_open(&s->index, s->device, s->store.view, index));
     TRY(tokenizer_scratch_create(&s->scratch, s->model.tokenizer));
     TRY(memory_allocate(&memory, (size_t)s->model.config.hidden, sizeof(float)));
     s->query = memory;
@@ -117,8 +119,12 @@ static enum status run(struct search *s) {
                                      .nprobe = (int)o->nprobe,
                                      .exclude = &exclude,
                                      .threads = s->device->threads};
-    TRY(s->flat ? flat_index_search_host(s->flat, s->hits, s->query, 1, how.k, &exclude)
-                : store_view_search(s->store.view, s->hits, s->query, 1, &how));
+    if (s->index.flat)
+        TRY(flat_index_search_host(s->index.flat, s->hits, s->query, 1, how.k, &exclude));
+    else if (s->index.lists)
+        TRY(list_index_search_host(s->index.lists, s->hits, s->query, 1, how.k, how.nprobe, &exclude));
+    else
+        TRY(store_view_search(s->store.view, s->hits, s->query, 1, &how));
     for (int i = 0; i < (int)o->k && s->hits[i].chunk >= 0; i++)
         TRY(print_hit(s, i + 1, &s->hits[i]));
     return STATUS_OK;
@@ -158,8 +164,9 @@ int drt_index_search(int argc, char **argv, const char **operands) {
          "--from-chunk, or nothing (default: doc, where that document is named)",
          0, 0},
         {"device", ARG_STRING, &o.where.device, "auto|cpu|cuda",
-         "where the query is made, and where --exact scans; one query alone is rarely worth copying the landmarks", 0,
-         0},
+         "where the query is made, and where --exact scans or --nprobe visits lists; one query alone is rarely worth "
+         "copying the landmarks",
+         0, 0},
         {"dtype", ARG_STRING, &o.where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
         {"threads", ARG_INT, &o.threads, "N", "threads to use; 0: one for each processor", 0, 1024},
         {"json", ARG_FLAG, &o.json, NULL, "one JSON object a line", 0, 0},
@@ -191,7 +198,7 @@ int drt_index_search(int argc, char **argv, const char **operands) {
     memory_free(s.hits);
     memory_free(s.query);
     tokenizer_scratch_free(s.scratch);
-    flat_index_free(s.flat);
+    device_index_close(&s.index);
     if (s.device) weights_release(&s.weights, s.device);
     device_close(s.device);
     model_folder_close(&s.model);

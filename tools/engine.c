@@ -1,7 +1,6 @@
 /* engine.c -- see engine.h. */
 #include "tools/engine.h"
 #include "indexer/indexer.h"
-#include "tools/device_flat_index.h"
 #include <string.h>
 
 /* A pass retrieves a few hundred chunks at most: memory for a larger batch would lie idle. */
@@ -46,7 +45,7 @@ enum status engine_open(struct engine *out, const struct engine_config *config) 
 }
 
 void engine_close(struct engine *e) {
-    flat_index_free(e->flat);
+    device_index_close(&e->index);
     decoder_free(e->decoder);
     encoder_free(e->encoder);
     if (e->device) weights_release(&e->weights, e->device);
@@ -60,17 +59,19 @@ void engine_close(struct engine *e) {
 enum status engine_retriever(struct retriever **out, struct engine *e, const struct engine_retrieval *how) {
     *out = NULL;
     if (!how->self && !how->corpus) return STATUS_OK;
-    bool flat = how->corpus && !how->random && how->nprobe == 0;
-    if (flat && !e->flat_tried) {
-        e->flat_tried = true;
-        TRY(device_flat_index(&e->flat, e->device, e->view));
+    bool index = how->corpus && !how->random;
+    if (index && !e->index_tried) {
+        e->index_tried = true;
+        TRY(device_index_open(&e->index, e->device, e->view,
+                              (struct device_index_choice){.exact = how->exact, .nprobe = how->nprobe}));
     }
     const struct chunk_retriever_config config = {.device = e->device,
                                                   .model = &e->model.config,
                                                   .encoder = e->encoder,
                                                   .self = how->self,
                                                   .corpus = how->corpus ? e->view : NULL,
-                                                  .flat = flat ? e->flat : NULL,
+                                                  .flat = index ? e->index.flat : NULL,
+                                                  .lists = index ? e->index.lists : NULL,
                                                   .random = how->random,
                                                   .seed = how->seed,
                                                   .exact = how->exact,

@@ -7,6 +7,7 @@
 #include "indexer/retriever.h"
 #include "store/store.h"
 #include "tools/device_choice.h"
+#include "tools/device_index.h"
 #include "tools/model_folder.h"
 
 struct engine_config {
@@ -25,14 +26,15 @@ struct engine {
     struct store *store;
     struct store_view *view;             /* NULL without a store */
     struct store_info info;
-    struct flat_index *flat;             /* the store's landmarks on a GPU, once a retriever wants them; NULL: not there */
-    bool flat_tried;
+    struct device_index index;           /* the store's landmarks on a GPU, once a retriever wants them */
+    bool index_tried;
 };
 enum status engine_open(struct engine *out, const struct engine_config *config);
 void engine_close(struct engine *e);                      /* a zeroed struct is fine */
 
-/* What a retriever looks at. On a GPU the corpus is searched there and exactly, where its landmarks fit and no nprobe asks
- * for the index; the first retriever loads them and says so on stderr. Neither self nor corpus: *out is NULL, which the decoder takes as "no retrieval". */
+/* What a retriever looks at. On a GPU the corpus is searched there, where its landmarks fit: exactly or by lists, as
+ * tools/device_index.h says; the first retriever decides and loads them. Neither self nor corpus: *out is NULL, which the decoder
+ * takes as "no retrieval". */
 struct engine_retrieval {
     bool self, corpus, random, exact;
     int nprobe;                          /* 0: the store's default */

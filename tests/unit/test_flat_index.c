@@ -116,7 +116,8 @@ static void close_view(struct world *w) {
 
 static struct flat_index *make(struct world *w) {
     struct flat_index *flat;
-    CHECK_OK(flat_index_create(&flat, &(struct flat_index_config){.device = w->dev, .view = w->view}));
+    CHECK_OK(
+        flat_index_create(&flat, &(struct flat_index_config){.device = w->dev, .source = landmark_source_of(w->view)}));
     return flat;
 }
 
@@ -274,9 +275,10 @@ static void test_ties(struct world *w, const char *dir) {
 
 static void test_limits(struct world *w) {
     struct flat_index *flat;
-    uint64_t bytes = flat_index_bytes(w->dev, w->view);
+    const struct landmark_source source = landmark_source_of(w->view);
+    uint64_t bytes = landmark_source_bytes(&source, w->dev);
     CHECK_EQ(bytes, (uint64_t)w->info.chunks * (uint64_t)w->info.fingerprint.dim * (w->dev->shares_memory ? 4 : 2));
-    struct flat_index_config config = {.device = w->dev, .view = w->view, .max_bytes = bytes - 1};
+    struct flat_index_config config = {.device = w->dev, .source = source, .max_bytes = bytes - 1};
     CHECK_FAILS(flat_index_create(&flat, &config), STATUS_NO_MEMORY, "the limit is");
     config.max_bytes = bytes;
     config.reserve = 1 << 20;

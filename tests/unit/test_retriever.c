@@ -16,9 +16,10 @@ struct world {
     struct encoder *encoder;
     struct store *store;
     struct store_view *view;
-    struct flat_index *flat; /* NULL: the store searches */
-    int64_t chunks;          /* of the corpus */
-    int32_t *ids;            /* [chunks, CHUNK], -1 behind a short one */
+    struct flat_index *flat;  /* NULL: the store searches */
+    struct list_index *lists; /* the same */
+    int64_t chunks;           /* of the corpus */
+    int32_t *ids;             /* [chunks, CHUNK], -1 behind a short one */
     int64_t first_chunk[DOCUMENTS + 1];
     float *landmarks; /* as the store has them */
 };
@@ -100,6 +101,7 @@ static struct chunk_retriever_config config_of(struct world *w, bool self, bool 
                                            .self = self,
                                            .corpus = corpus ? w->view : NULL,
                                            .flat = corpus ? w->flat : NULL,
+                                           .lists = corpus ? w->lists : NULL,
                                            .exact = true,
                                            .max_queries = 6,
                                            .cache_chunks = 1,
@@ -418,13 +420,23 @@ int main(int argc, char **argv) {
     test_exclusion(&w);
     test_random(&w);
     test_reset(&w);
-    CHECK_OK(flat_index_create(&w.flat, &(struct flat_index_config){.device = w.dev, .view = w.view}));
+    CHECK_OK(
+        flat_index_create(&w.flat, &(struct flat_index_config){.device = w.dev, .source = landmark_source_of(w.view)}));
     test_against_truth(&w, false, true);
     test_against_truth(&w, true, true);
     test_exclusion(&w);
     test_random(&w);
     flat_index_free(w.flat);
     w.flat = NULL;
+    const struct list_index_config by_lists = {
+        .device = w.dev, .source = landmark_source_of(w.view), .lists = 9, .nprobe = 9}; /* all of them: as exact */
+    CHECK_OK(list_index_create(&w.lists, &by_lists));
+    test_against_truth(&w, false, true);
+    test_against_truth(&w, true, true);
+    test_exclusion(&w);
+    test_random(&w);
+    list_index_free(w.lists);
+    w.lists = NULL;
     test_long_past(&w);
     store_view_close(w.view);
     store_close(w.store);

@@ -1,0 +1,290 @@
+/* list_index.c -- see list_index.h.
+ *
+ * While it is made, rows lie in their order first, where k-means takes its sample (every so many-th row, in place) and
+ * every row finds its list; then they are read again, block by block, and go to their places. So no row is ever there
+ * twice, but for a block of them. */
+#include "indexer/list_index.h"
+#include "base/memory.h"
+#include "kernels/kmeans.h"
+#include "kernels/ops.h"
+#include <assert.h>
+#include <math.h>
+
+enum {
+    BATCH = 256,       /* queries of a call */
+    BLOCK = 1 << 16,   /* rows at a time */
+    PER_LIST_MIN = 39, /* rows that make a list worth having */
+    SAMPLE = 64        /* rows a list for k-means: as the store's own indexes have */
+};
+
+struct list_index {
+    struct device *dev;
+    struct mat rows, centroids;
+    int32_t *begin, *id; /* memory of the device */
+    int64_t largest;
+    int nprobe;
+    /* This process's memory and the device's, as in flat_index.c. */
+    void *found, *found_room;
+    int k;
+    int64_t hole[BATCH][2];
+    void *hole_room, *queries_room;
+};
+
+static int64_t lists_of(const struct list_index_config *c) {
+    int64_t lists = 1, most = c->source.rows / PER_LIST_MIN;
+    if (c->lists > 0) lists = c->lists;
+    while (c->lists <= 0 && lists * 2 <= (int64_t)(4 * sqrt((double)c->source.rows) * 1.4143) && lists * 2 <= most)
+        lists *= 2;
+    if (lists > c->source.rows) lists = c->source.rows;
+    return lists < PROBE_LISTS_MAX ? lists : PROBE_LISTS_MAX;
+}
+
+uint64_t list_index_bytes(const struct list_index_config *c) {
+    uint64_t lists = (uint64_t)lists_of(c), number = (uint64_t)dtype_bytes(landmark_source_type(c->device));
+    return landmark_source_bytes(&c->source, c->device) + 4 * (uint64_t)c->source.rows +
+           lists * ((uint64_t)c->source.dim * number + 4);
+}
+
+/* ---- making ---- */
+
+/* What is needed only meanwhile. */
+struct making {
+    struct list_index *f;
+    const struct list_index_config *config;
+    struct mat fine;                   /* centroids in float32 */
+    int64_t *list_room, *visible_room; /* [BLOCK] of the device */
+    float *score_room;                 /* [BLOCK] */
+    struct mat block;                  /* [BLOCK, dim] */
+    int64_t *wide;                     /* [BLOCK], this process's from here on */
+    int32_t *list, *id;                /* [rows]: each row's list; which row lies at a place */
+    int32_t *begin, *next;             /* [lists + 1], [lists] */
+};
+
+static enum status allocate(struct making *m) {
+    struct list_index *f = m->f;
+    struct device *dev = f->dev;
+    const struct landmark_source *from = &m->config->source;
+    size_t rows = (size_t)from->rows, lists = (size_t)lists_of(m->config), dim = (size_t)from->dim;
+    enum dtype type = landmark_source_type(dev);
+    TRY(device_allocate(dev, (void **)&f->id, rows * sizeof *f->id));
+    TRY(device_allocate(dev, (void **)&f->begin, (lists + 1) * sizeof *f->begin));
+    f->centroids = mat_dense(NULL, type, (int64_t)lists, from->dim);
+    TRY(device_allocate(dev, &f->centroids.data, lists * dim * (size_t)dtype_bytes(type)));
+    m->fine = mat_dense(NULL, DTYPE_F32, (int64_t)lists, from->dim);
+    TRY(device_allocate(dev, &m->fine.data, lists * dim * sizeof(float)));
+    m->block = mat_dense(NULL, type, BLOCK, from->dim);
+    TRY(device_allocate(dev, &m->block.data, BLOCK * dim * (size_t)dtype_bytes(type)));
+    TRY(device_allocate(dev, (void **)&m->list_room, BLOCK * sizeof *m->list_room));
+    TRY(device_allocate(dev, (void **)&m->visible_room, BLOCK * sizeof *m->visible_room));
+    TRY(device_allocate(dev, (void **)&m->score_room, BLOCK * sizeof *m->score_room));
+    TRY(memory_allocate((void **)&m->wide, BLOCK, sizeof *m->wide));
+    TRY(memory_allocate((void **)&m->list, rows, sizeof *m->list));
+    TRY(memory_allocate((void **)&m->id, rows, sizeof *m->id));
+    TRY(memory_allocate_zero((void **)&m->begin, lists + 1, sizeof *m->begin));
+    TRY(memory_allocate((void **)&m->next, lists, sizeof *m->next));
+    return landmark_source_allocate(&f->rows, from, dev, m->config->reserve);
+}
+
+static void release(struct making *m) {
+    struct device *dev = m->f->dev;
+    device_release(dev, m->fine.data);
+    device_release(dev, m->block.data);
+    device_release(dev, m->list_room);
+    device_release(dev, m->visible_room);
+    device_release(dev, m->score_room);
+    memory_free(m->wide);
+    memory_free(m->list);
+    memory_free(m->id);
+    memory_free(m->begin);
+    memory_free(m->next);
+}
+
+static enum status stop_or_go(const struct making *m) {
+    bool stop = m->config->stop && m->config->stop(m->config->context);
+    return stop ? fail(STATUS_INTERRUPTED, "the index on the device was stopped while it was made") : STATUS_OK;
+}
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* Rows come in their order, and give the centroids. */
+static enum status find_centroids(struct making *m) {
+    struct list_index *f = m->f;
+    const struct landmark_source *from = &m->config->source;
+    for (int64_t at = 0; at < from->rows; at += BLOCK) {
+        TRY(from->read(from->context, f->dev, mat_rows(f->rows, at, smaller(from->rows - at, BLOCK)), at));
+        TRY(stop_or_go(m));
+    }
+    int64_t wanted = f->centroids.rows * SAMPLE, step = from->rows > wanted ? from->rows / wanted : 1;
+    struct mat sample = f->rows;
+    sample.rows /= step;
+    sample.stride *= step;
+    const struct kmeans_config how = {.seed = m->config->seed, .stop = m->config->stop, .context = m->config->context};
+    TRY(kmeans_fit(f->dev, m->fine, sample, &how));
+    f->dev->ops->cluster->unit(f->dev, f->centroids, m->fine);
+    return STATUS_OK;
+}
+
+/* Each row's list, and where lists begin. */
+static enum status find_lists(struct making *m) {
+    struct list_index *f = m->f;
+    int64_t rows = f->rows.rows, lists = f->centroids.rows;
+    for (int64_t i = 0; i < BLOCK; i++)
+        m->wide[i] = lists;
+    device_upload(f->dev, m->visible_room, m->wide, BLOCK * sizeof *m->wide);
+    for (int64_t at = 0; at < rows; at += BLOCK) {
+        int64_t n = smaller(rows - at, BLOCK);
+        kmeans_assign(f->dev, m->list_room, m->score_room, mat_rows(f->rows, at, n), f->centroids, m->visible_room);
+        device_download(f->dev, m->wide, m->list_room, (size_t)n * sizeof *m->wide);
+        TRY(device_sync(f->dev));
+        for (int64_t i = 0; i < n; i++) {
+            int64_t list = m->wide[i] < 0 ? 0 : m->wide[i]; /* no product with a row that is not a number is the best */
+            m->list[at + i] = (int32_t)list;
+            m->begin[list + 1]++;
+        }
+        TRY(stop_or_go(m));
+    }
+    for (int64_t l = 0; l < lists; l++) {
+        f->largest = m->begin[l + 1] > f->largest ? m->begin[l + 1] : f->largest;
+        m->begin[l + 1] += m->begin[l];
+        m->next[l] = m->begin[l];
+    }
+    return STATUS_OK;
+}
+
+/* Rows come again, and go to their places. */
+static enum status place_rows(struct making *m) {
+    struct list_index *f = m->f;
+    const struct landmark_source *from = &m->config->source;
+    for (int64_t at = 0; at < from->rows; at += BLOCK) {
+        int64_t n = smaller(from->rows - at, BLOCK);
+        for (int64_t i = 0; i < n; i++) {
+            m->wide[i] = m->next[m->list[at + i]]++;
+            m->id[m->wide[i]] = (int32_t)(at + i);
+        }
+        TRY(from->read(from->context, f->dev, mat_rows(m->block, 0, n), at));
+        device_upload(f->dev, m->list_room, m->wide, (size_t)n * sizeof *m->wide);
+        f->dev->ops->cluster->place(f->dev, f->rows, mat_rows(m->block, 0, n), m->list_room);
+        TRY(stop_or_go(m));
+    }
+    device_upload(f->dev, f->id, m->id, (size_t)from->rows * sizeof *m->id);
+    device_upload(f->dev, f->begin, m->begin, (size_t)(f->centroids.rows + 1) * sizeof *m->begin);
+    return device_sync(f->dev);
+}
+
+static enum status make(struct list_index *f, const struct list_index_config *config) {
+    struct making m = {.f = f, .config = config};
+    enum status s = allocate(&m);
+    if (s == STATUS_OK) s = find_centroids(&m);
+    if (s == STATUS_OK) s = find_lists(&m);
+    if (s == STATUS_OK) s = place_rows(&m);
+    release(&m);
+    return s;
+}
+
+enum status list_index_create(struct list_index **out, const struct list_index_config *config) {
+    struct list_index *f;
+    bool shared = config->device->shares_memory;
+    int dim = config->source.dim;
+    assert(config->source.rows > 0);
+    if (!shared && (dim % 8 != 0 || dim > PROBE_WIDTH_MAX))
+        return fail(STATUS_UNSUPPORTED, "landmarks of %d dimensions: the GPU's lists take multiples of 8 up to %d", dim,
+                    PROBE_WIDTH_MAX);
+    TRY(memory_allocate_zero((void **)&f, 1, sizeof *f));
+    f->dev = config->device;
+    int64_t lists = lists_of(config);
+    f->nprobe = config->nprobe > 0 ? config->nprobe : (int)(2 * sqrt((double)lists));
+    if (config->nprobe <= 0 && f->nprobe < 8) f->nprobe = 8;
+    enum status s = make(f, config);
+    if (s == STATUS_OK) s = device_room(f->dev, &f->hole_room, sizeof f->hole);
+    if (s == STATUS_OK) s = device_room(f->dev, &f->queries_room, BATCH * (size_t)dim * sizeof(float));
+    if (s != STATUS_OK) {
+        list_index_free(f);
+        return s;
+    }
+    *out = f;
+    return STATUS_OK;
+}
+
+static void release_places(struct list_index *f) {
+    device_release_host(f->dev, f->found);
+    device_release(f->dev, f->found_room);
+    f->found = f->found_room = NULL;
+    f->k = 0;
+}
+
+void list_index_free(struct list_index *f) {
+    if (!f) return;
+    release_places(f);
+    device_release(f->dev, f->rows.data);
+    device_release(f->dev, f->centroids.data);
+    device_release(f->dev, f->begin);
+    device_release(f->dev, f->id);
+    device_release(f->dev, f->hole_room);
+    device_release(f->dev, f->queries_room);
+    memory_free(f);
+}
+
+struct list_index_info list_index_info(const struct list_index *f) {
+    return (struct list_index_info){
+        .rows = f->rows.rows, .lists = f->centroids.rows, .largest = f->largest, .nprobe = f->nprobe};
+}
+
+/* ---- searching ---- */
+
+static enum status ensure_places(struct list_index *f, int k) {
+    if (k <= f->k) return STATUS_OK;
+    size_t bytes = (size_t)BATCH * (size_t)k * (sizeof(int64_t) + sizeof(float));
+    release_places(f);
+    TRY(device_allocate_host(f->dev, &f->found, bytes));
+    TRY(device_room(f->dev, &f->found_room, bytes));
+    f->k = k;
+    return STATUS_OK;
+}
+
+static enum status search_batch(struct list_index *f, struct store_hit *hits, struct mat queries, int k, int nprobe,
+                                const struct store_range *exclude) {
+    int64_t n = queries.rows, places = n * k;
+    int64_t *index = f->found, *there = device_side(f->dev, f->found, f->found_room);
+    const float *score = (const float *)(const void *)(index + places);
+    void *hole = device_side(f->dev, f->hole, f->hole_room);
+    for (int64_t i = 0; exclude && i < n; i++) {
+        f->hole[i][0] = exclude[i].begin;
+        f->hole[i][1] = exclude[i].end;
+    }
+    if (exclude) device_upload(f->dev, hole, f->hole, (size_t)n * sizeof *f->hole);
+    const struct probe_lists lists = {f->centroids, f->rows, f->begin, f->id};
+    f->dev->ops->probe->forward(f->dev, there, (float *)(void *)(there + places), queries, lists,
+                                exclude ? (const int64_t(*)[2])hole : NULL, nprobe > 0 ? nprobe : f->nprobe, k);
+    /* Ids and scores lie behind one another, so that one copy brings both. */
+    device_download(f->dev, index, there, (size_t)places * (sizeof *index + sizeof *score));
+    TRY(device_sync(f->dev));
+    for (int64_t i = 0; i < places; i++)
+        hits[i] = (struct store_hit){.chunk = index[i], .score = score[i]};
+    return STATUS_OK;
+}
+
+enum status list_index_search(struct list_index *f, struct store_hit *hits, struct mat queries, int k, int nprobe,
+                              const struct store_range *exclude) {
+    assert(k > 0 && queries.type == DTYPE_F32 && queries.cols == f->rows.cols);
+    TRY(ensure_places(f, k));
+    for (int64_t i = 0; i < queries.rows; i += BATCH)
+        TRY(search_batch(f, hits + i * k, mat_rows(queries, i, smaller(queries.rows - i, BATCH)), k, nprobe,
+                         exclude ? exclude + i : NULL));
+    return STATUS_OK;
+}
+
+enum status list_index_search_host(struct list_index *f, struct store_hit *hits, const float *queries, int64_t n, int k,
+                                   int nprobe, const struct store_range *exclude) {
+    int64_t dim = f->rows.cols;
+    for (int64_t i = 0; i < n; i += BATCH) {
+        int64_t batch = smaller(n - i, BATCH);
+        const float *from = queries + i * dim;
+        float *to = f->queries_room;
+        if (to) device_upload(f->dev, to, from, (size_t)(batch * dim) * sizeof *to);
+        TRY(list_index_search(f, hits + i * k, mat_f32(to ? to : from, batch, dim), k, nprobe,
+                              exclude ? exclude + i : NULL));
+    }
+    return STATUS_OK;
+}

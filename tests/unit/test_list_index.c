@@ -1,0 +1,211 @@
+/* test_list_index.c -- lists of landmarks in device memory, on every device there is: all lists visited, it is exact
+ * search; fewer, it finds nearly all of it and never a wrong score. Rows come from a store, or from anywhere. */
+#include "base/half.h"
+#include "indexer/list_index.h"
+#include "tests/store_fixture.h"
+
+enum { DOCUMENTS = 300, PER_SHARD = 70, QUERIES = 70, VOCAB = 1000 };
+
+struct world {
+    struct device *dev;
+    struct store *store;
+    struct store_view *view;
+    struct store_info info;
+    struct landmark_source source;
+    float *queries;
+};
+
+static void open_world(struct world *w, const char *dir, int dim) {
+    struct store_writer_config config = fixture_config(dim, VOCAB);
+    fixture_store(dir, &config, 0, DOCUMENTS, PER_SHARD, "exact");
+    CHECK_OK(store_open(&w->store, dir));
+    CHECK_OK(store_view_open(&w->view, w->store));
+    store_view_info(w->view, &w->info);
+    w->source = landmark_source_of(w->view);
+    w->queries = malloc(QUERIES * (size_t)dim * sizeof(float));
+    CHECK(w->queries);
+    for (int i = 0; i < QUERIES; i++)
+        fixture_vector(w->queries + i * dim, dim, (uint64_t)(100000 + i), 1);
+}
+
+static struct list_index *make(struct world *w, int64_t lists, int nprobe, uint64_t seed) {
+    struct list_index *f;
+    const struct list_index_config config = {
+        .device = w->dev, .source = w->source, .lists = lists, .nprobe = nprobe, .seed = seed};
+    CHECK_OK(list_index_create(&f, &config));
+    return f;
+}
+
+/* Ranges of all kinds: none, one document's, the beginning, the end, everything. */
+static void fill_ranges(struct store_range *out, int64_t rows) {
+    for (int64_t i = 0; i < QUERIES; i++) {
+        const struct store_range kinds[] = {
+            {0, 0}, {rows / 3 + i, rows / 3 + 2 * i}, {0, i}, {rows - i, rows + i}, {-5, rows * 2}};
+        out[i] = kinds[i % 5];
+    }
+}
+
+static bool same_score(float a, float b) {
+    return a == b || fabs((double)a - (double)b) <= 1e-5 * (1 + fabs((double)b));
+}
+
+/* Every list: rank by rank the scores of exact search; ids where no other has nearly the same score. */
+static void check_exact(struct world *w, struct list_index *f, int nprobe, int64_t n, int k,
+                        const struct store_range *exclude) {
+    struct store_hit *found = malloc((size_t)(n * k) * sizeof *found), *right = malloc((size_t)(n * k) * sizeof *right);
+    CHECK(found && right);
+    const struct store_search how = {.k = k, .exact = true, .exclude = exclude};
+    CHECK_OK(store_view_search(w->view, right, w->queries, n, &how));
+    CHECK_OK(list_index_search_host(f, found, w->queries, n, k, nprobe, exclude));
+    for (int64_t i = 0; i < n * k; i++) {
+        CHECK_EQ(found[i].chunk < 0, right[i].chunk < 0);
+        CHECK(same_score(found[i].score, right[i].score));
+        const struct store_range hole = exclude ? exclude[i / k] : (struct store_range){0};
+        CHECK(found[i].chunk < hole.begin || found[i].chunk >= hole.end || found[i].chunk < 0);
+        bool alone = (i % k == 0 || !same_score(right[i - 1].score, right[i].score)) &&
+                     (i % k < k - 1 && !same_score(right[i + 1].score, right[i].score));
+        if (alone) CHECK_EQ(found[i].chunk, right[i].chunk);
+    }
+    free(found), free(right);
+}
+
+/* Few lists: the score of whatever is found is right, and most of what is near is found. */
+static void check_some(struct world *w, struct list_index *f, int nprobe, double least) {
+    enum { K = 8 };
+    struct store_hit found[K], right[K];
+    int64_t again = 0, dim = w->source.dim;
+    for (int64_t i = 0; i < QUERIES; i++) {
+        const float *query = w->queries + i * dim;
+        const struct store_search how = {.k = K, .exact = true};
+        CHECK_OK(store_view_search(w->view, right, query, 1, &how));
+        CHECK_OK(list_index_search_host(f, found, query, 1, K, nprobe, NULL));
+        for (int j = 0; j < K && found[j].chunk >= 0; j++) {
+            float row[256];
+            double dot = 0;
+            CHECK_OK(store_view_landmark(w->view, row, found[j].chunk));
+            for (int64_t c = 0; c < dim; c++)
+                dot += (double)row[c] * (double)query[c];
+            CHECK(same_score(found[j].score, (float)(dot / sqrt((double)dim))));
+            CHECK(j == 0 || found[j - 1].score >= found[j].score);
+            for (int r = 0; r < K; r++)
+                again += right[r].chunk == found[j].chunk;
+        }
+    }
+    double recall = (double)again / (QUERIES * K);
+    if (recall < least) fprintf(stderr, "recall %.3f of at least %.3f\n", recall, least);
+    CHECK(recall >= least);
+}
+
+/* The same seed: the same lists and hits, whether from the store or from a copy of its rows. */
+struct copy {
+    float *rows;
+    int64_t read, dim;
+};
+static enum status read_copy(void *context, struct device *dev, struct mat to, int64_t first) {
+    struct copy *c = context;
+    CHECK(to.stride == to.cols && to.type == landmark_source_type(dev));
+    c->read += to.rows;
+    if (to.type == DTYPE_F32) {
+        device_upload(dev, to.data, c->rows + first * c->dim, (size_t)(to.rows * c->dim) * sizeof *c->rows);
+        return STATUS_OK;
+    }
+    uint16_t *half = malloc((size_t)(to.rows * c->dim) * sizeof *half);
+    CHECK(half);
+    for (int64_t i = 0; i < to.rows * c->dim; i++)
+        half[i] = half_to_f16(c->rows[first * c->dim + i]);
+    device_upload(dev, to.data, half, (size_t)(to.rows * c->dim) * sizeof *half);
+    enum status s = device_sync(dev);
+    free(half);
+    return s;
+}
+
+static void check_source(struct world *w) {
+    enum { K = 8 };
+    struct copy c = {.dim = w->source.dim};
+    static struct store_hit a[QUERIES * K], b[QUERIES * K];
+    c.rows = malloc((size_t)(w->source.rows * c.dim) * sizeof *c.rows);
+    CHECK(c.rows);
+    for (int64_t i = 0; i < w->source.rows; i++)
+        CHECK_OK(store_view_landmark(w->view, c.rows + i * c.dim, i));
+    struct list_index *first = make(w, 20, 3, 9), *second;
+    struct list_index_config config = {.device = w->dev, .lists = 20, .nprobe = 3, .seed = 9};
+    config.source = (struct landmark_source){w->source.rows, (int)c.dim, read_copy, &c};
+    CHECK_OK(list_index_create(&second, &config));
+    CHECK_EQ(c.read, 2 * w->source.rows);
+    CHECK_OK(list_index_search_host(first, a, w->queries, QUERIES, K, 0, NULL));
+    CHECK_OK(list_index_search_host(second, b, w->queries, QUERIES, K, 0, NULL));
+    CHECK(fixture_same_hits(a, b, QUERIES * K));
+    for (int i = 0; i < QUERIES; i++) /* one by one: the same bits */
+        CHECK_OK(list_index_search_host(second, b + i * K, w->queries + i * c.dim, 1, K, 3, NULL));
+    CHECK(fixture_same_hits(a, b, QUERIES * K));
+    list_index_free(first), list_index_free(second);
+    free(c.rows);
+}
+
+static bool at_once(void *context) {
+    (void)context;
+    return true;
+}
+
+static void check_limits(struct world *w) {
+    struct list_index *f;
+    struct list_index_config config = {.device = w->dev, .source = w->source, .stop = at_once};
+    CHECK_FAILS(list_index_create(&f, &config), STATUS_INTERRUPTED, "stopped");
+    config.stop = NULL;
+    CHECK(list_index_bytes(&config) > landmark_source_bytes(&w->source, w->dev));
+    if (!w->dev->shares_memory) {
+        config.reserve = UINT64_C(1) << 60;
+        CHECK_FAILS(list_index_create(&f, &config), STATUS_NO_MEMORY, "");
+        config.reserve = 0;
+        config.source.dim = 12;
+        CHECK_FAILS(list_index_create(&f, &config), STATUS_UNSUPPORTED, "12 dimensions");
+    }
+    list_index_free(NULL);
+}
+
+static void test_device(const char *kind, int dim) {
+    struct world w = {0};
+    char dir[600];
+    enum status status = device_open(&w.dev, kind, 2);
+    if (status == STATUS_UNSUPPORTED && strcmp(kind, "cpu") != 0) {
+        printf("%s left out: %s\n", kind, status_message());
+        return;
+    }
+    CHECK_OK(status);
+    snprintf(dir, sizeof dir, "%s/%s-%d", test_folder(), kind, dim);
+    open_world(&w, dir, dim);
+    struct store_range exclude[QUERIES];
+    fill_ranges(exclude, w.info.chunks);
+    static const int64_t lists[] = {1, 16, 0};
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        struct list_index *f = make(&w, lists[i], 1 << 20, 1);
+        struct list_index_info info = list_index_info(f);
+        CHECK_EQ(info.rows, w.info.chunks);
+        CHECK(info.lists == lists[i] || (lists[i] == 0 && info.lists >= 16));
+        CHECK(info.largest >= info.rows / info.lists && info.largest <= info.rows);
+        check_exact(&w, f, 0, 1, 8, NULL);
+        check_exact(&w, f, 1000, QUERIES, 8, NULL);
+        check_exact(&w, f, 0, QUERIES, 1, exclude);
+        check_exact(&w, f, 0, QUERIES, 40, exclude);
+        check_exact(&w, f, 0, 3, (int)w.info.chunks + 10, exclude);
+        check_some(&w, f, 8, lists[i] == 0 ? 0.6 : 0.8);
+        list_index_free(f);
+    }
+    check_source(&w);
+    check_limits(&w);
+    store_view_close(w.view);
+    store_close(w.store);
+    free(w.queries);
+    CHECK_OK(device_sync(w.dev));
+    device_close(w.dev);
+}
+
+int main(int argc, char **argv) {
+    test_start(argc, argv, 1);
+    static const int dims[] = {24, 128};
+    for (size_t i = 0; i < ARRAY_LEN(dims); i++) {
+        test_device("cpu", dims[i]);
+        test_device("cuda", dims[i]);
+    }
+    return test_done();
+}

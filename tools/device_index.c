@@ -1,0 +1,50 @@
+/* device_index.c -- see device_index.h. */
+#include "tools/device_index.h"
+#include <stdio.h>
+
+/* Left for what a program allocates behind the landmarks: caches of chunks, states, logits. */
+#define RESERVE_BYTES (UINT64_C(1) << 30)
+enum { SEED = 1 };
+
+static double gib(uint64_t bytes) {
+    return (double)bytes / (1 << 30);
+}
+
+static enum status open_flat(struct device_index *out, struct device *device, const struct landmark_source *source) {
+    const struct flat_index_config config = {.device = device, .source = *source, .reserve = RESERVE_BYTES};
+    TRY(flat_index_create(&out->flat, &config));
+    fprintf(stderr, "corpus search gpu-flat: exact, %.2f GiB of landmarks on the GPU\n",
+            gib(landmark_source_bytes(source, device)));
+    return STATUS_OK;
+}
+
+static enum status open_lists(struct device_index *out, struct device *device, const struct landmark_source *source,
+                              int nprobe) {
+    const struct list_index_config config = {
+        .device = device, .source = *source, .nprobe = nprobe, .reserve = RESERVE_BYTES, .seed = SEED};
+    TRY(list_index_create(&out->lists, &config));
+    struct list_index_info info = list_index_info(out->lists);
+    fprintf(stderr, "corpus search gpu-ivf: %d of %lld lists a query, exact scores, %.2f GiB of landmarks on the GPU\n",
+            info.nprobe, (long long)info.lists, gib(list_index_bytes(&config)));
+    return STATUS_OK;
+}
+
+enum status device_index_open(struct device_index *out, struct device *device, struct store_view *view,
+                              struct device_index_choice how) {
+    *out = (struct device_index){0};
+    const struct landmark_source source = landmark_source_of(view);
+    if (device->shares_memory || source.rows == 0) return STATUS_OK;
+    bool lists = how.lists || how.nprobe > 0 || landmark_source_bytes(&source, device) > DEVICE_INDEX_EXACT_BYTES;
+    enum status status =
+        lists && !how.exact ? open_lists(out, device, &source, how.nprobe) : open_flat(out, device, &source);
+    if (status != STATUS_NO_MEMORY && status != STATUS_UNSUPPORTED) return status;
+    fprintf(stderr, "corpus search by the store, on the CPU: landmarks of %.2f GiB cannot be searched on the GPU: %s\n",
+            gib(landmark_source_bytes(&source, device)), status_message());
+    return STATUS_OK;
+}
+
+void device_index_close(struct device_index *x) {
+    flat_index_free(x->flat);
+    list_index_free(x->lists);
+    *x = (struct device_index){0};
+}
