@@ -6,6 +6,7 @@
  * interrupted build is bit-equal to an undisturbed one. */
 #include "indexer/indexer.h"
 #include "base/memory.h"
+#include "indexer/clustering.h"
 #include "indexer/indexer_internal.h"
 #include <string.h>
 #include <time.h>
@@ -333,7 +334,8 @@ static enum status publish(struct build *b) {
                                           .max_ram = b->free_ram,
                                           .seed = 1,
                                           .threads = c->device->threads,
-                                          .progress = c->progress};
+                                          .progress = c->progress,
+                                          .clustering = clustering_on(c->device)};
         enum status status = store_writer_publish(b->writer, &how);
         b->report->publish_seconds = now() - start;
         if (status == STATUS_INTERRUPTED) return interrupted(b);

@@ -137,6 +137,12 @@ void store_shard_discard(struct store_writer *w);
 /* Discards an open shard that took nothing but duplicates; they count in the next generation that is published. */
 void store_shard_discard_duplicates(struct store_writer *w);
 
+/* Who computes the centroids of an inverted file's lists: fit gives centroids [lists, dim] at length 1 for the inner product with
+ * rows [n, dim], n >= lists; the same for the same rows. STATUS_NO_MEMORY: FAISS does it. fit NULL: FAISS always. */
+struct store_clustering {
+    enum status (*fit)(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists);
+    void *context;
+};
 /* Makes the index over all sealed chunks that no segment covers, and publishes everything sealed in one LMDB
  * transaction. `index`: "auto", "exact", or a FAISS factory string; an old store's own string is kept when "auto".
  * Working memory stays within max_ram; STATUS_INVALID before any work when it cannot, with the nearest choice. */
@@ -146,6 +152,7 @@ struct store_publish {
     uint64_t seed;                       /* of the training sample */
     struct threads *threads;
     const struct progress *progress;
+    struct store_clustering clustering;
 };
 enum status store_writer_publish(struct store_writer *w, const struct store_publish *how);
 

@@ -33,8 +33,9 @@ enum { MAP_LISTS = 0x646f0008, MAP_CODES = 0x200 }; /* IO_FLAG_MMAP (lists of an
 
 struct vectors {
     FaissIndex *index;
-    FaissIndexIVF *ivf; /* the inverted file within, borrowed; NULL: none */
-    int64_t first_id;   /* of vector 0, when not an inverted file */
+    FaissIndexIVF *ivf;             /* the inverted file within, borrowed; NULL: none */
+    FaissVectorTransform *rotation; /* what comes before it, where we made that ourselves; borrowed */
+    int64_t first_id;               /* of vector 0, when not an inverted file */
     bool mapped;
 };
 
@@ -135,6 +136,36 @@ struct vectors_plan vectors_plan(const char *factory, int dim) {
 
 /* ---- making and filling ---- */
 
+/* "OPQ64_256,": a rotation in front, of so many parts and dimensions; *rest is what follows. */
+static bool starts_with_rotation(const char **rest, const char *factory, int64_t *parts, int64_t *width, int dim) {
+    *width = dim;
+    if (!starts(&factory, "OPQ") || !read_number(&factory, parts)) return false;
+    if (starts(&factory, "_") && !read_number(&factory, width)) return false;
+    if (!starts(&factory, ",") || *parts < 1 || *width < 1 || *width > dim) return false;
+    *rest = factory;
+    return true;
+}
+
+/* As index_factory makes it, but so that the rotation can be trained by itself. */
+static int make_rotated(FaissIndex **out, FaissVectorTransform **rotation, const char *rest, int64_t parts,
+                        int64_t width, int dim) {
+    FaissOPQMatrix *matrix = NULL;
+    FaissIndex *inner = NULL;
+    FaissIndexPreTransform *outer = NULL;
+    int rc = faiss_index_factory(&inner, (int)width, rest, METRIC_INNER_PRODUCT);
+    if (rc == 0) rc = faiss_OPQMatrix_new_with(&matrix, dim, (int)parts, (int)width);
+    if (rc == 0) rc = faiss_IndexPreTransform_new_with_transform(&outer, (FaissVectorTransform *)matrix, inner);
+    if (rc != 0) {
+        if (matrix) faiss_VectorTransform_free((FaissVectorTransform *)matrix);
+        if (inner) faiss_Index_free(inner);
+        return rc;
+    }
+    faiss_IndexPreTransform_set_own_fields(outer, 1);
+    *rotation = (FaissVectorTransform *)matrix;
+    *out = (FaissIndex *)outer;
+    return 0;
+}
+
 static enum status wrap(struct vectors **out, FaissIndex *index, int64_t first_id, bool mapped) {
     struct vectors *v;
     enum status s = memory_allocate_zero((void **)&v, 1, sizeof *v);
@@ -164,14 +195,58 @@ enum status vectors_make(struct vectors **out, const char *factory, int dim) {
     char what[320];
     snprintf(what, sizeof what, "index %.255s for %d dimensions", factory, dim);
     FaissIndex *index = NULL;
-    if (faiss_index_factory(&index, dim, factory, METRIC_INNER_PRODUCT) != 0) return fail_faiss(STATUS_INVALID, what);
-    return wrap(out, index, 0, false);
+    FaissVectorTransform *rotation = NULL;
+    const char *rest;
+    int64_t parts, width;
+    int rc = starts_with_rotation(&rest, factory, &parts, &width, dim)
+                 ? make_rotated(&index, &rotation, rest, parts, width, dim)
+                 : faiss_index_factory(&index, dim, factory, METRIC_INNER_PRODUCT);
+    if (rc != 0) return fail_faiss(STATUS_INVALID, what);
+    TRY(wrap(out, index, 0, false));
+    (*out)->rotation = rotation;
+    return STATUS_OK;
 }
 
 void vectors_free(struct vectors *v) {
     if (!v) return;
     faiss_Index_free(v->index);
     memory_free(v);
+}
+
+static enum status give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
+                                  int64_t n) {
+    FaissIndexPreTransform *outer = faiss_IndexPreTransform_cast(v->index);
+    int dim = faiss_Index_d(outer ? faiss_IndexPreTransform_index(outer) : v->index);
+    int64_t lists = vectors_lists(v);
+    float *rotated = NULL, *centroids = NULL;
+    enum status s = STATUS_OK;
+    if (v->rotation) {
+        s = memory_allocate((void **)&rotated, (size_t)(n * dim), sizeof *rotated);
+        if (s == STATUS_OK && faiss_VectorTransform_train(v->rotation, n, rows) != 0)
+            s = fail_faiss(STATUS_INVALID, "training the rotation");
+        if (s == STATUS_OK) faiss_VectorTransform_apply_noalloc(v->rotation, n, rows, rotated);
+    }
+    if (s == STATUS_OK) s = memory_allocate((void **)&centroids, (size_t)(lists * dim), sizeof *centroids);
+    if (s == STATUS_OK) s = clustering->fit(clustering->context, centroids, rotated ? rotated : rows, n, dim, lists);
+    memory_free(rotated);
+    if (s == STATUS_OK && faiss_Index_add(faiss_IndexIVF_quantizer(v->ivf), lists, centroids) != 0)
+        s = fail_faiss(STATUS_INVALID, "adding centroids to the index");
+    memory_free(centroids);
+    return s;
+}
+
+enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
+                                   int64_t n, int threads) {
+    bool behind = faiss_IndexPreTransform_cast(v->index) != NULL;
+    if (!v->ivf || (behind && !v->rotation) || n < vectors_lists(v))
+        return fail(STATUS_UNSUPPORTED, "no lists that could be given centroids");
+    FaissIndex *quantizer = faiss_IndexIVF_quantizer(v->ivf);
+    if (faiss_Index_ntotal(quantizer) > 0 || !faiss_Index_is_trained(quantizer))
+        return fail(STATUS_UNSUPPORTED, "lists whose centroids are coded cannot be given any");
+    int before = use_threads(threads);
+    enum status s = give_centroids(v, clustering, rows, n);
+    omp_set_num_threads(before);
+    return s;
 }
 
 enum status vectors_train(struct vectors *v, const float *rows, int64_t n, int threads) {

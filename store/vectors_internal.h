@@ -21,6 +21,10 @@ enum status vectors_make(struct vectors **out, const char *factory, int dim);
 void vectors_free(struct vectors *v);                     /* NULL is fine */
 
 enum status vectors_train(struct vectors *v, const float *rows, int64_t n, int threads);
+/* To be called before vectors_train, which then trains the rest: gives the lists of an inverted file centroids of `fit`'s (behind an
+ * OPQ rotation, which is trained first). STATUS_UNSUPPORTED where there is nothing to give, or something else comes before the
+ * lists. */
+enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows, int64_t n, int threads);
 bool vectors_trained(const struct vectors *v);
 /* Ids first_id, first_id + 1, ...; several calls must go on where the last one ended. */
 enum status vectors_add(struct vectors *v, const float *rows, int64_t n, int64_t first_id, int threads);

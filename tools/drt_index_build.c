@@ -135,7 +135,7 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
         {"shard-chunks", ARG_INT, &o.shard_chunks, "N",
          "a shard is sealed at the first document end behind so many chunks", 1, 1e9},
         {"device", ARG_STRING, &o.where.device, "auto|cpu|cuda",
-         "where chunks are encoded; auto: a GPU where there is one", 0, 0},
+         "where chunks are encoded and the index's centroids computed; auto: a GPU where there is one", 0, 0},
         {"dtype", ARG_STRING, &o.where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
         {"threads", ARG_INT, &o.threads, "N", "threads to use; 0: one for each processor", 0, 1024},
         {"restart", ARG_FLAG, &o.restart, NULL, "drop what an unfinished run has done instead of resuming it", 0, 0},

@@ -1,6 +1,8 @@
 /* drt_index_verify.c -- drt-index verify and repair: damage found, named, and where possible made good. */
 #include "base/json.h"
+#include "indexer/clustering.h"
 #include "tools/args.h"
+#include "tools/device_choice.h"
 #include "tools/drt_index.h"
 #include "tools/progress_line.h"
 
@@ -66,6 +68,7 @@ int drt_index_verify(int argc, char **argv, const char **operands) {
 
 int drt_index_repair(int argc, char **argv, const char **operands) {
     const char *dir = NULL, *index = "auto";
+    struct device_choice where = DEVICE_CHOICE_DEFAULT;
     bool json = false;
     int64_t threads = 0;
     uint64_t max_ram = 4ull << 30;
@@ -74,6 +77,8 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
         {"index", ARG_STRING, &index, "auto|exact|FACTORY", "kind of a rebuilt index; auto keeps the store's own", 0,
          0},
         {"max-ram", ARG_BYTES, &max_ram, "SIZE", "memory for rebuilding the index", 0, 0},
+        {"device", ARG_STRING, &where.device, "auto|cpu|cuda",
+         "where the centroids of a rebuilt index are computed; auto: a GPU where there is one", 0, 0},
         {"threads", ARG_INT, &threads, "N", "threads to use; 0: one for each processor", 0, 1024},
         {"json", ARG_FLAG, &json, NULL, "one JSON object for each problem that is left", 0, 0},
     };
@@ -91,20 +96,25 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     if (!dir) return drt_index_usage("repair", "--store STORE is missing");
     char ram[32];
-    fprintf(stderr, "drt-index repair: store %s, index %s, max-ram %s, threads %lld\n", dir, index,
-            progress_bytes_text(ram, max_ram), (long long)threads);
+    fprintf(stderr, "drt-index repair: store %s, index %s, max-ram %s, device %s, threads %lld\n", dir, index,
+            progress_bytes_text(ram, max_ram), where.device, (long long)threads);
     struct progress_line *line;
-    struct threads *pool = NULL;
+    struct device *device = NULL;
+    enum dtype type;
     enum status status = progress_line_start(&line, "drt-index");
     if (status != STATUS_OK) return drt_index_exit(status);
     int64_t problems = 0;
-    status = threads_create(&pool, (int)threads);
+    status = device_choose(&device, &type, &where, (int)threads);
     if (status == STATUS_OK) {
-        const struct store_publish how = {
-            .index = index, .max_ram = max_ram, .seed = 1, .threads = pool, .progress = progress_line_progress(line)};
+        const struct store_publish how = {.index = index,
+                                          .max_ram = max_ram,
+                                          .seed = 1,
+                                          .threads = device->threads,
+                                          .progress = progress_line_progress(line),
+                                          .clustering = clustering_on(device)};
         status = store_repair(dir, &how, print_problem, &json, &problems);
     }
     progress_line_end(line);
-    threads_free(pool);
+    device_close(device);
     return conclude(status, dir, problems, "nothing is left to repair", json);
 }

@@ -1,0 +1,47 @@
+/* clustering.c -- see clustering.h. */
+#include "indexer/clustering.h"
+#include "base/half.h"
+#include "base/memory.h"
+#include "kernels/kmeans.h"
+
+enum { SEED = 1234, BLOCK_FLOATS = 1 << 20 };
+
+/* Rows to the device, where it does not share memory: as fp16, a block at a time. */
+static enum status upload(struct device *dev, struct mat to, const float *rows) {
+    uint16_t *block;
+    int64_t count = to.rows * to.cols;
+    TRY(memory_allocate((void **)&block, BLOCK_FLOATS, sizeof *block));
+    for (int64_t at = 0; at < count; at += BLOCK_FLOATS) {
+        int64_t n = count - at < BLOCK_FLOATS ? count - at : BLOCK_FLOATS;
+        half_to_f16_row(block, rows + at, (size_t)n);
+        device_upload(dev, (uint16_t *)to.data + at, block, (size_t)n * sizeof *block);
+    }
+    memory_free(block);
+    return device_sync(dev);
+}
+
+static enum status fit_apart(struct device *dev, float *centroids, struct mat there, struct mat points,
+                             const float *rows) {
+    const struct kmeans_config how = {.seed = SEED};
+    TRY(upload(dev, points, rows));
+    TRY(kmeans_fit(dev, there, points, &how));
+    device_download(dev, centroids, there.data, (size_t)(there.rows * there.cols) * sizeof *centroids);
+    return device_sync(dev);
+}
+
+static enum status fit(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists) {
+    struct device *dev = context;
+    const struct kmeans_config how = {.seed = SEED};
+    if (dev->shares_memory) return kmeans_fit(dev, mat_f32(centroids, lists, dim), mat_f32(rows, n, dim), &how);
+    struct mat there = mat_dense(NULL, DTYPE_F32, lists, dim), points = mat_dense(NULL, DTYPE_F16, n, dim);
+    enum status s = device_allocate(dev, &there.data, (size_t)(lists * dim) * sizeof(float));
+    if (s == STATUS_OK) s = device_allocate(dev, &points.data, (size_t)(n * dim) * sizeof(uint16_t));
+    if (s == STATUS_OK) s = fit_apart(dev, centroids, there, points, rows);
+    device_release(dev, points.data);
+    device_release(dev, there.data);
+    return s;
+}
+
+struct store_clustering clustering_on(struct device *dev) {
+    return (struct store_clustering){.fit = fit, .context = dev};
+}
