@@ -81,7 +81,8 @@ static enum status size_sample(struct index_plan *p, int64_t chunks, int dim, ui
                     p->factory, (unsigned long long)(train_bytes(p->sample, p->lists, dim) >> 20),
                     (unsigned long long)(max_ram >> 20));
     int64_t centroids = p->lists;
-    if (vectors_plan(p->factory, dim).parts > 0 && centroids < CODE_CENTROIDS) centroids = CODE_CENTROIDS;
+    struct vectors_plan v = vectors_plan(p->factory, dim);
+    if ((v.parts > 0 || v.rotated) && centroids < CODE_CENTROIDS) centroids = CODE_CENTROIDS;
     p->quiet_sample = centroids * TRAIN_PER_LIST_MIN;
     if (p->quiet_sample < p->sample || train_bytes(p->quiet_sample, p->lists, dim) > max_ram)
         p->quiet_sample = p->sample;

@@ -60,7 +60,7 @@ static enum status train(struct build *b, struct vectors *v) {
         memcpy(rows + (size_t)i * dim, rows + (size_t)(i - n) * dim, dim * sizeof *rows);
     enum status s = STATUS_OK;
     int threads = threads_count(b->how->threads);
-    if (b->how->clustering.fit) s = vectors_give_centroids(v, &b->how->clustering, rows, n, threads);
+    if (b->how->clustering.fit) s = vectors_give_centroids(v, &b->how->clustering, rows, n, all, threads);
     if (s == STATUS_NO_MEMORY)
         progress_note(b->how->progress, "%s: centroids are left to FAISS: %s", b->w->dir, status_message());
     if (s == STATUS_NO_MEMORY || s == STATUS_UNSUPPORTED) s = STATUS_OK;

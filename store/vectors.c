@@ -28,6 +28,8 @@ int omp_get_max_threads(void);
 void omp_set_num_threads(int count);
 /* Exported by the library, in no header of 1.11. */
 const char *faiss_get_version(void);
+/* vectors_prefetch.cpp */
+void vectors_no_prefetch(void *ivf);
 
 enum { MAP_LISTS = 0x646f0008, MAP_CODES = 0x200 }; /* IO_FLAG_MMAP (lists of an IVF), IO_FLAG_MMAP_IFC */
 
@@ -115,6 +117,7 @@ struct vectors_plan vectors_plan(const char *factory, int dim) {
         word[length] = 0;
         p = word;
         if (starts(&p, "OPQ") && read_number(&p, &ignored)) {
+            plan.rotated = true;
             if (starts(&p, "_") && !read_number(&p, &width)) return (struct vectors_plan){0};
         } else if (p = word, (starts(&p, "PCAWR") || starts(&p, "PCAW") || starts(&p, "PCAR") || starts(&p, "PCA") ||
                               starts(&p, "RR")) &&
@@ -186,6 +189,7 @@ enum status vectors_make(struct vectors **out, const char *factory, int dim) {
                     "index %s: fast-scan codes, IDMap and RaBitQ cannot be served from a mapped file with id filters; "
                     "choose SQ8, SQfp16, Flat or PQ..np behind an IVF",
                     factory);
+    TRY(factory_check(factory));
     /* FAISS 1.11 leaks the coarse quantizer when it refuses this itself. */
     struct vectors_plan plan = vectors_plan(factory, dim);
     if (plan.parts > 0 && plan.width % plan.parts != 0)
@@ -214,7 +218,7 @@ void vectors_free(struct vectors *v) {
 }
 
 static enum status give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
-                                  int64_t n) {
+                                  int64_t n, int64_t all) {
     FaissIndexPreTransform *outer = faiss_IndexPreTransform_cast(v->index);
     int dim = faiss_Index_d(outer ? faiss_IndexPreTransform_index(outer) : v->index);
     int64_t lists = vectors_lists(v);
@@ -222,7 +226,7 @@ static enum status give_centroids(struct vectors *v, const struct store_clusteri
     enum status s = STATUS_OK;
     if (v->rotation) {
         s = memory_allocate((void **)&rotated, (size_t)(n * dim), sizeof *rotated);
-        if (s == STATUS_OK && faiss_VectorTransform_train(v->rotation, n, rows) != 0)
+        if (s == STATUS_OK && faiss_VectorTransform_train(v->rotation, all, rows) != 0)
             s = fail_faiss(STATUS_INVALID, "training the rotation");
         if (s == STATUS_OK) faiss_VectorTransform_apply_noalloc(v->rotation, n, rows, rotated);
     }
@@ -236,7 +240,7 @@ static enum status give_centroids(struct vectors *v, const struct store_clusteri
 }
 
 enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
-                                   int64_t n, int threads) {
+                                   int64_t n, int64_t all, int threads) {
     bool behind = faiss_IndexPreTransform_cast(v->index) != NULL;
     if (!v->ivf || (behind && !v->rotation) || n < vectors_lists(v))
         return fail(STATUS_UNSUPPORTED, "no lists that could be given centroids");
@@ -244,7 +248,7 @@ enum status vectors_give_centroids(struct vectors *v, const struct store_cluster
     if (faiss_Index_ntotal(quantizer) > 0 || !faiss_Index_is_trained(quantizer))
         return fail(STATUS_UNSUPPORTED, "lists whose centroids are coded cannot be given any");
     int before = use_threads(threads);
-    enum status s = give_centroids(v, clustering, rows, n);
+    enum status s = give_centroids(v, clustering, rows, n, all);
     omp_set_num_threads(before);
     return s;
 }
@@ -330,7 +334,9 @@ enum status vectors_open(struct vectors **out, const char *path, int dim, int64_
         faiss_Index_free(index);
         return fail(STATUS_CORRUPT, "%s: not the index that is recorded, run drt-index repair", path);
     }
-    return wrap(out, index, first_id, mapped);
+    TRY(wrap(out, index, first_id, mapped));
+    if ((*out)->ivf && mapped) vectors_no_prefetch((*out)->ivf);
+    return STATUS_OK;
 }
 
 /* ---- searching ---- */

@@ -13,18 +13,22 @@ struct vectors_plan {
     int64_t lists;                       /* of the inverted file; 0: not one, or not understood */
     int64_t code_bytes;                  /* a vector, without its id; 0: not understood */
     int64_t width, parts;                /* dimensions that reach the codes; of product codes: parts they are cut into */
+    bool rotated;                        /* by an OPQ, which trains product codes of its own */
 };
 struct vectors_plan vectors_plan(const char *factory, int dim);
 
+/* STATUS_INVALID, with the part, for a string that FAISS certainly cannot read. */
+enum status factory_check(const char *factory);
 /* An empty index. STATUS_INVALID with FAISS's own reason when it cannot be built, or cannot be served by us. */
 enum status vectors_make(struct vectors **out, const char *factory, int dim);
 void vectors_free(struct vectors *v);                     /* NULL is fine */
 
 enum status vectors_train(struct vectors *v, const float *rows, int64_t n, int threads);
-/* To be called before vectors_train, which then trains the rest: gives the lists of an inverted file centroids of `fit`'s (behind an
- * OPQ rotation, which is trained first). STATUS_UNSUPPORTED where there is nothing to give, or something else comes before the
- * lists. */
-enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows, int64_t n, int threads);
+/* To be called before vectors_train, which then trains the rest: gives the lists of an inverted file centroids of `fit`'s, from the
+ * first n rows (behind an OPQ rotation, which is trained first, with all of them). STATUS_UNSUPPORTED where there is nothing to
+ * give, or something else comes before the lists. */
+enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows, int64_t n,
+                                   int64_t all, int threads);
 bool vectors_trained(const struct vectors *v);
 /* Ids first_id, first_id + 1, ...; several calls must go on where the last one ended. */
 enum status vectors_add(struct vectors *v, const float *rows, int64_t n, int64_t first_id, int threads);

@@ -43,6 +43,13 @@ enum status device_index_open(struct device_index *out, struct device *device, s
     return STATUS_OK;
 }
 
+enum status device_index_search(struct device_index *x, struct store_view *view, struct store_hit *hits,
+                                const float *query, const struct store_search *how) {
+    if (x->flat) return flat_index_search_host(x->flat, hits, query, 1, how->k, how->exclude);
+    if (x->lists) return list_index_search_host(x->lists, hits, query, 1, how->k, how->nprobe, how->exclude);
+    return store_view_search(view, hits, query, 1, how);
+}
+
 void device_index_close(struct device_index *x) {
     flat_index_free(x->flat);
     list_index_free(x->lists);

@@ -17,4 +17,6 @@ struct device_index_choice {
 };
 /* Neither on the CPU, whose search is the store's own, and, with a line on stderr, where the landmarks do not fit. */
 enum status device_index_open(struct device_index *out, struct device *device, struct store_view *view, struct device_index_choice how);
+/* One query, in memory of this process; where neither is there, the store searches as `how` says. */
+enum status device_index_search(struct device_index *x, struct store_view *view, struct store_hit *hits, const float *query, const struct store_search *how);
 void device_index_close(struct device_index *x);          /* before the device; a zeroed struct is fine */

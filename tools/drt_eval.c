@@ -47,7 +47,9 @@ static int parse(struct eval_options *o, int argc, char **argv) {
         {NULL, ARG_FLAG, NULL, NULL, "Search and machine", 0, 0},
         {"exact", ARG_FLAG, &o->exact, NULL, "scan the whole store instead of asking its index", 0, 0},
         {"nprobe", ARG_INT, &o->nprobe, "N",
-         "lists to visit, of the store's index or on a GPU of gpu-ivf; 0: the default, or on a GPU exact search of up to 2 GiB", 0, 1 << 20},
+         "lists to visit, of the store's index or on a GPU of gpu-ivf; 0: the default, or on a GPU exact search of up "
+         "to 2 GiB",
+         0, 1 << 20},
         {"seed", ARG_INT, &o->seed, "N", "seed of random retrieval", 0, INFINITY},
         {"device", ARG_STRING, &o->where.device, "auto|cpu|cuda", "where to compute; auto: a GPU where there is one", 0,
          0},

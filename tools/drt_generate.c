@@ -28,7 +28,9 @@ static int parse(struct generate_options *o, int argc, char **argv) {
          "retrieve from the text's own past; with --corpus-retrieval: the best of both", 0, 0},
         {"exact", ARG_FLAG, &o->exact, NULL, "scan the whole store instead of asking its index", 0, 0},
         {"nprobe", ARG_INT, &o->nprobe, "N",
-         "lists to visit, of the store's index or on a GPU of gpu-ivf; 0: the default, or on a GPU exact search of up to 2 GiB", 0, 1 << 20},
+         "lists to visit, of the store's index or on a GPU of gpu-ivf; 0: the default, or on a GPU exact search of up "
+         "to 2 GiB",
+         0, 1 << 20},
         {NULL, ARG_FLAG, NULL, NULL, "Prompt (none: a new document is begun)", 0, 0},
         {"prompt", ARG_STRING, &o->prompt, "TEXT", "the text to go on from; special tokens are recognised", 0, 0},
         {"prompt-file", ARG_STRING, &o->prompt_file, "FILE", "the same, from a file of any length", 0, 0},

@@ -44,18 +44,14 @@ void recall_free(struct recall *r) {
 }
 
 enum status recall_search(struct recall *r, struct store_hit *hits, bool exact, int nprobe, double *ms) {
+    struct device_index none = {0};
     double start = progress_now();
     for (int64_t i = 0; i < r->n; i++) {
         const struct store_search how = {
             .k = (int)r->k, .exact = exact, .nprobe = nprobe, .exclude = r->exclude + i, .threads = r->device->threads};
         const float *query = r->queries + i * r->store.info.fingerprint.dim;
-        struct store_hit *to = hits + i * r->k;
-        if (exact && r->index.flat)
-            TRY(flat_index_search_host(r->index.flat, to, query, 1, how.k, how.exclude));
-        else if (!exact && r->index.lists)
-            TRY(list_index_search_host(r->index.lists, to, query, 1, how.k, nprobe, how.exclude));
-        else
-            TRY(store_view_search(r->store.view, to, query, 1, &how));
+        TRY(device_index_search(exact || r->index.lists ? &r->index : &none, r->store.view, hits + i * r->k, query,
+                                &how));
     }
     *ms = (progress_now() - start) * 1000 / (double)r->n;
     return STATUS_OK;

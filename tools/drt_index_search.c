@@ -119,12 +119,7 @@ static enum status run(struct search *s) {
                                      .nprobe = (int)o->nprobe,
                                      .exclude = &exclude,
                                      .threads = s->device->threads};
-    if (s->index.flat)
-        TRY(flat_index_search_host(s->index.flat, s->hits, s->query, 1, how.k, &exclude));
-    else if (s->index.lists)
-        TRY(list_index_search_host(s->index.lists, s->hits, s->query, 1, how.k, how.nprobe, &exclude));
-    else
-        TRY(store_view_search(s->store.view, s->hits, s->query, 1, &how));
+    TRY(device_index_search(&s->index, s->store.view, s->hits, s->query, &how));
     for (int i = 0; i < (int)o->k && s->hits[i].chunk >= 0; i++)
         TRY(print_hit(s, i + 1, &s->hits[i]));
     return STATUS_OK;

@@ -117,7 +117,9 @@ static inline void clock_start(struct device *dev) {
     static struct loss_ops loss;
     static struct topk_ops topk;
     static struct adamw_ops adamw;
-    static struct ops ops = {&matmul, &norm, &rope, &attention, &chunk_attention, &gca, &elementwise, &embed, &loss, &topk, &adamw};
+    static struct ops ops;
+    ops = (struct ops){&matmul, &norm, &rope, &attention, &chunk_attention, &gca, &elementwise, &embed, &loss, &topk, &adamw,
+                       dev->ops->cluster, dev->ops->probe};
     op_clock.ops = dev->ops;
     op_clock.runtime = dev->runtime;
     op_clock.count = 0;

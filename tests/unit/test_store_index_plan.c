@@ -69,6 +69,28 @@ static void choices(void) {
                 "more than the limit of 128 MiB");
 }
 
+static void names(void) {
+    static const char *good[] = {"Flat",
+                                 "SQ8",
+                                 "IVF4096,SQ8",
+                                 "IVF65536_HNSW32,SQfp16",
+                                 "OPQ64_256,IVF1024_HNSW32,PQ64np",
+                                 "PCAR256,IVF64,SQ8",
+                                 "RR384,IVF4,Flat",
+                                 "IVF16(HNSW32,Flat),SQ4",
+                                 "IMI2x10,PQ8",
+                                 "L2norm,IVF9,PQ4x8np",
+                                 "HNSW32,SQ8",
+                                 "PCAW12,Flat"};
+    static const char *bad[] = {"nonsense",         "",           "IVF,SQ8",         "IVF16,",
+                                "IVF16,SQ9",        "IVF16,SQ88", "OPQ_64,IVF4,SQ8", "IVF16,PQ64xx",
+                                "IVF16_HSNW32,SQ8", "ivf16,SQ8",  "PCA,Flat",        "IVF4096 ,SQ8"};
+    for (size_t i = 0; i < ARRAY_LEN(good); i++)
+        CHECK_OK(factory_check(good[i]));
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        CHECK_FAILS(factory_check(bad[i]), STATUS_INVALID, "FAISS has no");
+}
+
 static void grown_store(void) {
     enum { DIM = 8, PER_DOCUMENT = 1000, DOCUMENTS = 101, K = 8 };
     struct store_writer_config c = fixture_config(DIM, 100);
@@ -132,6 +154,7 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     sizes();
     choices();
+    names();
     grown_store();
     linked_library();
     return test_done();
