@@ -3,8 +3,9 @@
 # stopped and resumed, compute-sanitizer on a short run, benchmarks. A summary comes last; all logs are packed into
 # run_all.tgz in $OUT (or /tmp).
 #
-#   tests/device/portable.sh --out FOLDER drt-train drt-tokenizer test_golden test_ops_on_device test_topk_on_device \
-#       test_runtime_on_device test_loss_on_device test_towers_on_gpu bench_train bench_device          (where the libraries are)
+#   tests/device/portable.sh --out FOLDER drt-train drt-tokenizer drt-index drt-generate test_golden \
+#       test_runtime_on_device test_ops_on_device test_topk_on_device test_loss_on_device test_probe_on_device test_towers_on_gpu \
+#       test_flat_index test_list_index test_clustering bench_train bench_device bench_device_corpus      (where the libraries are)
 #   tests/device/run_all.sh FOLDER GOLDEN [ATTENTION]                             (where the GPU is)
 #
 # GOLDEN: the folder of golden cases. ATTENTION: the folder of run_attention.sh's programs (built if it is empty).
@@ -49,14 +50,37 @@ END
     tail -n 1 "$work/whole/log.jsonl"
     echo "a second run and a resumed run equal the first, bit for bit"
 }
-export -f resume
-for test in runtime ops loss topk; do step "test_$test" 100 "$programs/test_${test}_on_device"; done
+# A store of this repository's own text, searched on the CPU and on the GPU: the same chunks; text made with it: the same words.
+corpus() {
+    local work query="How a store is laid out: token shards, landmark shards, and the catalog that names every file and its bytes"
+    work=$(mktemp -d)
+    drt-index build README.md docs CONTRIBUTING.md CHANGELOG.md BENCHMARKS.md --format txt --device cuda --index IVF8_HNSW32,SQ8 \
+        --out "$work/s" || return 1
+    drt-index verify --store "$work/s" --deep || return 1
+    drt-index recall --store "$work/s" --device cuda --nprobe 1,1000 --queries 100 --json | tee "$work/recall" || return 1
+    grep '"index":"gpu-ivf","nprobe":1000' "$work/recall" | grep -qE '"recall":(1[,.]|0.99)' || { echo "FAIL: all lists lose neighbours"; return 1; }
+    local where
+    for where in "cpu --exact" "cuda --exact" "cuda --nprobe 1000"; do
+        drt-index search "$query" --store "$work/s" --dtype f32 --k 4 --json --device $where | grep -o '"chunk":[0-9]*' >"$work/hits ${where//[^a-z]/}"
+    done
+    cmp "$work/hits cpuexact" "$work/hits cudaexact" && cmp "$work/hits cpuexact" "$work/hits cudanprobe" || return 1
+    for where in "cpu --exact" "cuda --exact" "cuda --nprobe 1000"; do
+        drt-generate --store "$work/s" --corpus-retrieval --dtype f32 --prompt-file data/quickstart-prompt.txt --max-tokens 130 --temperature 0 \
+            --device $where >"$work/text ${where//[^a-z]/}" || return 1
+    done
+    cmp "$work/text cpuexact" "$work/text cudaexact" && cmp "$work/text cpuexact" "$work/text cudanprobe" || return 1
+    echo "GPU and CPU find the same chunks and write the same text"
+}
+export -f resume corpus
+for test in runtime ops loss topk probe; do step "test_$test" 100 "$programs/test_${test}_on_device"; done
 step towers 100 "$programs/test_towers_on_gpu"
 step golden_f32 100 bash -c '"$0" --device cuda --dtype f32 "$@"' "$programs/test_golden" "$golden"/{drt_,gca_op_,lm_base}*.safetensors
 step golden_bf16 100 bash -c '"$0" --device cuda --dtype bf16 "$@"' "$programs/test_golden" "$golden"/{drt_,gca_op_,lm_base}*.safetensors
 step resume 100 bash -c resume
+for test in flat_index list_index clustering; do step "test_$test" 60 "$programs/test_$test"; done
+step corpus 60 bash -c corpus
 if command -v compute-sanitizer >/dev/null; then
-    for test in runtime ops loss topk; do # test_ops makes calls fail on purpose: errors of kernels alone count
+    for test in runtime ops loss topk probe; do # test_ops makes calls fail on purpose: errors of kernels alone count
         step "memcheck_$test" 100 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 \
             "$programs/test_${test}_on_device" 5 short
     done
@@ -66,7 +90,8 @@ fi
 for model in base drt; do step "bench_train_$model" 60 "$programs/bench_train" --device cuda --type bf16 --model $model; done
 step bench_encode 60 "$programs/bench_device" --device cuda encode
 step bench_decode 60 "$programs/bench_device" --device cuda decode
-for name in attention bench_train_base bench_train_drt bench_encode bench_decode; do
+step bench_corpus 100 "$programs/bench_device_corpus" --device cuda search decode
+for name in attention bench_train_base bench_train_drt bench_encode bench_decode bench_corpus; do
     [ ! -s "$log/$name.txt" ] || { echo "== $name"; tail -n 40 "$log/$name.txt"; }
 done
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
