@@ -90,7 +90,7 @@ fi
 for model in base drt; do step "bench_train_$model" 60 "$programs/bench_train" --device cuda --type bf16 --model $model; done
 step bench_encode 60 "$programs/bench_device" --device cuda encode
 step bench_decode 60 "$programs/bench_device" --device cuda decode
-step bench_corpus 100 "$programs/bench_device_corpus" --device cuda search decode
+step bench_corpus 60 "$programs/bench_device_corpus" --device cuda decode
 for name in attention bench_train_base bench_train_drt bench_encode bench_decode bench_corpus; do
     [ ! -s "$log/$name.txt" ] || { echo "== $name"; tail -n 40 "$log/$name.txt"; }
 done
