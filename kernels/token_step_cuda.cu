@@ -10,12 +10,11 @@
  * Weights stream into shared memory (token_step_ring.cuh), products run on matrix units (token_step_product.cuh),
  * numbers go from block to block in words that say when they are there (token_step_words.cuh). For Hopper and newer.
  *
- * H200, 12 layers of d 768, 50265 words: 147 us back to back, of which the head 18 (one read of all weights: 58); two
- * runs of one program differ by a tenth, with where the words lie. What counts is what every warp does between two
- * words: eight warps beat sixteen, and code that the compiler spilled cost four times as much. Tried and lost: sixteen
- * warps with rows copied one by one (480 us with spills, 204 without), one loop over the phases instead of code for
- * each (211), warps of their own that add the sums (185: the others then look for words all the time, and are in the
- * way of those that write). */
+ * H200, 12 layers of d 768, 50265 words: 147 to 157 us back to back, of which the head 17 (all weights once: 58); about
+ * 3,500 cycles a phase, where a look into the L2 cache takes 570. The longest wait is OUTPUT's, for attention's parts.
+ * What every warp does between two words counts, so eight warps beat sixteen. Tried and lost: rows copied one by one and
+ * sixteen warps (204 us; 480 while registers were spilled), one code for all phases (211; 232 with sixteen warps), warps
+ * of their own that add the sums and fetch keys (185 to 208). */
 #include "kernels/token_step_attend.cuh"
 #include <string.h>
 extern "C" {

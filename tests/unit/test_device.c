@@ -46,6 +46,7 @@ static void fetched(struct device *dev) {
     CHECK(memcmp(to, from, sizeof to) == 0);
     device_fetch(dev, from, from, sizeof from);
     device_fetch_wait(dev);
+    CHECK(device_reach(dev, from) == from);
     for (int i = 0; i < 3; i++)
         device_replay_run(dev, &replay, count, &calls);
     CHECK_EQ(calls, 3);
