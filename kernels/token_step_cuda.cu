@@ -84,8 +84,8 @@ static __device__ __forceinline__ void work(const step_task &t, unsigned char *m
 
 template <int DIM, int D>
 static __global__ void __launch_bounds__(STEP_THREADS, 1) token_step_kernel(const __grid_constant__ step_task t) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 /* copies of whole pieces of memory; others are not served (fits)   \
-                                                    */
+/* Older cards have no copies of whole pieces of memory; fits() keeps them away. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) unsigned char memory[];
     step_shared &shared = *(step_shared *)memory;
     step_ring ring = {step_address(memory + step_layout<DIM>::RING),
