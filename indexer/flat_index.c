@@ -11,7 +11,7 @@
 #include <assert.h>
 #include <math.h>
 
-enum { BATCH = 64 }; /* queries: what topk serves in one reading of the rows */
+enum { BATCH = 32 }; /* float32 queries: what topk serves in one reading of the rows */
 enum part {
     BELOW,
     BETWEEN,
