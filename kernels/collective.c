@@ -22,6 +22,7 @@ enum { START_SECONDS = 120, PATIENCE_SECONDS = 3600 };
 /* The head of the mapped file; the pieces lie behind it, one a rank. */
 struct meeting {
     atomic_int come, arrived, round;
+    atomic_int lost;                /* 1 + the rank that was found gone first; 0: none */
     _Atomic int process[WORLD_MAX]; /* ids; 0: not come yet */
     uint8_t identity[128];          /* NCCL's, written by rank 0 before the first round ends */
     double host[WORLD_MAX][HOST_VALUES];
@@ -47,14 +48,18 @@ static void pause_briefly(int turn) {
     nanosleep(&t, NULL);
 }
 
-/* While one waits: somebody who came and is gone is named at once, slowness only when patience ends. */
+/* While one waits: somebody who came and is gone is named at once, slowness only when patience ends. Who finds one gone
+ * ends soon, too: it leaves the name behind, so that all name the first. */
 static enum status still_there(const struct collective *c, double since, int patience, const char *what) {
-    for (int r = 0; r < c->world; r++) {
-        int process = atomic_load(&c->meeting->process[r]);
-        if (process && kill(process, 0) != 0 && errno == ESRCH)
-            return fail(STATUS_IO, "rank %d of %d (process %d) has ended while rank %d waited %s: see its own message",
-                        r, c->world, process, c->rank, what);
+    struct meeting *m = c->meeting;
+    for (int r = 0, none = 0; r < c->world && atomic_load(&m->lost) == 0; r++) {
+        int process = atomic_load(&m->process[r]);
+        if (process && kill(process, 0) != 0 && errno == ESRCH) atomic_compare_exchange_strong(&m->lost, &none, r + 1);
     }
+    int lost = atomic_load(&m->lost) - 1;
+    if (lost >= 0)
+        return fail(STATUS_IO, "rank %d of %d (process %d) has ended while rank %d waited %s: see its own message",
+                    lost, c->world, atomic_load(&m->process[lost]), c->rank, what);
     if (clock_seconds() - since < patience) return STATUS_OK;
     return fail(STATUS_IO, "rank %d of %d waited %d s %s: are all ranks started, with the same configuration?", c->rank,
                 c->world, patience, what);
