@@ -162,13 +162,28 @@ static enum status drop_unreadable(const struct repair *r) {
     return catalog_commit(t);
 }
 
+/* Whoever names a kind of index gets it, though the one that is there be whole. */
+static enum status wants_another(bool *yes, const struct repair *r, struct catalog_txn *t) {
+    struct index_record index;
+    TRY(record_get_index(t, r->w->catalog, &index));
+    *yes = r->how->index && strcmp(r->how->index, "auto") != 0 && strcmp(r->how->index, index.factory) != 0;
+    return STATUS_OK;
+}
+
 static enum status repair_index(struct repair *r) {
     struct store_writer *w = r->w;
     if (w->published.number == 0) return STATUS_OK;
     struct catalog_txn *t;
     TRY(begin_reading(r, &t));
+    bool another = false;
     enum status s = check_segments(r, t);
+    if (s == STATUS_OK) s = wants_another(&another, r, t);
     catalog_abort(t);
+    if (another && r->landmarks_good) {
+        TRY(publish_generation(w, &w->published, r->how, true));
+        note(r, "the index was made anew, of another kind");
+        return STATUS_OK;
+    }
     if (s == STATUS_OK || (s != STATUS_CORRUPT && s != STATUS_IO)) return s;
     char folder[FILE_PATH_MAX];
     TRY(file_join(folder, w->dir, "index"));

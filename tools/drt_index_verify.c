@@ -74,8 +74,8 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
     uint64_t max_ram = 4ull << 30;
     const struct arg_option options[] = {
         {"store", ARG_STRING, &dir, "STORE", "the store's folder", 0, 0},
-        {"index", ARG_STRING, &index, "auto|exact|FACTORY", "kind of a rebuilt index; auto keeps the store's own", 0,
-         0},
+        {"index", ARG_STRING, &index, "auto|exact|FACTORY",
+         "kind of a rebuilt index; auto keeps the store's own; another kind than that has it made anew", 0, 0},
         {"max-ram", ARG_BYTES, &max_ram, "SIZE", "memory for rebuilding the index", 0, 0},
         {"device", ARG_STRING, &where.device, "auto|cpu|cuda",
          "where the centroids of a rebuilt index are computed; auto: a GPU where there is one", 0, 0},

@@ -72,6 +72,21 @@ expect_error "--dtype bf16" "$INDEX" search x --store "$TMP/store" --model "$TMP
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 out_has "every byte is as recorded"
 expect 0 "$INDEX" repair --store "$TMP/store"
+# Another kind of index, there and back; a name that is none changes nothing.
+cp -r "$TMP/store" "$TMP/kinds"
+expect 0 "$INDEX" repair --store "$TMP/kinds" --index IVF2,Flat
+err_has "of another kind"
+expect 0 "$INDEX" stats --store "$TMP/kinds"
+out_has "IVF2,Flat"
+expect 0 "$INDEX" repair --store "$TMP/kinds" --index IVF2,Flat
+grep -q "of another kind" "$ERR" && die "the kind it has is made again"
+expect 0 "$INDEX" search "the river and the stone" --store "$TMP/kinds" --model "$TMP/model" --k 4 --nprobe 2 --json
+sed -n 's/.*"score":\([^,]*\),.*/\1/p' "$OUT" | cut -c 1-6 >"$TMP/here"
+cut -c 1-6 "$TMP/scores" | cmp - "$TMP/here" || die "all lists of the new index give other scores"
+expect_error "IVFxyz" "$INDEX" repair --store "$TMP/kinds" --index IVFxyz
+expect_error "65536 lists" "$INDEX" repair --store "$TMP/kinds" --index IVF65536,Flat
+expect 0 "$INDEX" repair --store "$TMP/kinds" --index exact
+expect 0 "$INDEX" verify --store "$TMP/kinds" --deep
 expect 0 "$INDEX" doctor --store "$TMP/store"
 out_has "FAISS"
 out_has "OpenBLAS"
