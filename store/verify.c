@@ -258,8 +258,10 @@ static enum status verify_generations(struct verify *v) {
 
 static enum status note_rubbish(void *context, const char *path) {
     struct verify *v = context;
-    progress_note(v->progress, "%s: left over by an interrupted write; harmless, the next build or add removes it",
-                  path);
+    progress_note(
+        v->progress,
+        "%s: left over by an interrupted write or an earlier index; harmless, the next build, add or repair removes it",
+        path);
     return STATUS_OK;
 }
 
