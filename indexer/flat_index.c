@@ -6,6 +6,7 @@
  * are read about once. The three lists of a query are merged here. */
 #include "indexer/flat_index.h"
 #include "base/memory.h"
+#include "indexer/found_room.h"
 #include "kernels/ops.h"
 #include "kernels/topk.h"
 #include <assert.h>
@@ -19,17 +20,11 @@ enum part {
     PARTS
 }; /* in the order of ids: a merge that prefers the earlier breaks ties by id */
 
-struct lists {
-    int64_t *index; /* [PARTS, BATCH, k] */
-    float *score;
-};
-
 struct flat_index {
     struct device *dev;
     struct mat rows; /* [chunks, dim] */
     /* This process's memory and the device's (a room is NULL where memory is shared). */
-    void *found, *found_room;      /* lists */
-    int k;                         /* places of a list there is memory for; 0: none yet */
+    struct found_room found;       /* lists: [PARTS, BATCH, k] */
     int64_t visible[PARTS][BATCH]; /* rows of its part that a query sees */
     void *visible_room;
     bool unlimited;     /* what is in visible_room says: all rows, for every query */
@@ -57,35 +52,13 @@ enum status flat_index_create(struct flat_index **out, const struct flat_index_c
     return STATUS_OK;
 }
 
-static void release_places(struct flat_index *f) {
-    device_release_host(f->dev, f->found);
-    device_release(f->dev, f->found_room);
-    f->found = f->found_room = NULL;
-    f->k = 0;
-}
-
 void flat_index_free(struct flat_index *f) {
     if (!f) return;
-    release_places(f);
+    found_room_release(&f->found, f->dev);
     device_release(f->dev, f->visible_room);
     device_release(f->dev, f->queries_room);
     device_release(f->dev, f->rows.data);
     memory_free(f);
-}
-
-static enum status ensure_places(struct flat_index *f, int k) {
-    if (k <= f->k) return STATUS_OK;
-    size_t bytes = (size_t)PARTS * BATCH * (size_t)k * (sizeof(int64_t) + sizeof(float));
-    release_places(f);
-    TRY(device_allocate_host(f->dev, &f->found, bytes));
-    TRY(device_room(f->dev, &f->found_room, bytes));
-    f->k = k;
-    return STATUS_OK;
-}
-
-/* Index and score lie behind one another, so that one copy brings both. */
-static struct lists lists_in(void *memory, int64_t places) {
-    return (struct lists){.index = memory, .score = (float *)(void *)((int64_t *)memory + places)};
 }
 
 /* Where the batch's queries look. */
@@ -128,8 +101,8 @@ static void upload_visible(struct flat_index *f, bool limited) {
 }
 
 /* Queries i .. i+n-1 over `count` rows from `first` on, into their places of a part. */
-static void look(struct flat_index *f, struct lists there, enum part part, struct mat queries, int64_t i, int64_t n,
-                 int64_t first, int64_t count, int k) {
+static void look(struct flat_index *f, struct found_places there, enum part part, struct mat queries, int64_t i,
+                 int64_t n, int64_t first, int64_t count, int k) {
     int64_t *visible = device_side(f->dev, f->visible, f->visible_room);
     int64_t at = (int64_t)part * BATCH + i;
     if (count > 0)
@@ -138,7 +111,7 @@ static void look(struct flat_index *f, struct lists there, enum part part, struc
 }
 
 /* Merges the parts of query i, of which those with nothing visible hold nothing. */
-static void merge(const struct flat_index *f, struct store_hit *hits, struct lists here, const struct ranges *r,
+static void merge(const struct flat_index *f, struct store_hit *hits, struct found_places here, const struct ranges *r,
                   int64_t i, int k) {
     int64_t first[PARTS] = {0, r->begin[i], r->behind};
     int at[PARTS] = {0};
@@ -163,13 +136,12 @@ static enum status search_batch(struct flat_index *f, struct store_hit *hits, st
     find_ranges(f, &r, exclude, exclude ? n : BATCH);
     upload_visible(f, exclude);
     int64_t places = ((r.parts - 1) * BATCH + n) * k;
-    struct lists here = lists_in(f->found, places);
-    struct lists there = lists_in(device_side(f->dev, f->found, f->found_room), places);
+    struct found_places here = found_here(&f->found, places), there = found_there(&f->found, f->dev, places);
     look(f, there, BELOW, queries, 0, n, 0, r.below, k);
     for (int64_t i = 0; i < n; i++)
         if (f->visible[BETWEEN][i] > 0) look(f, there, BETWEEN, queries, i, 1, r.begin[i], r.behind - r.begin[i], k);
     if (r.behind < f->rows.rows) look(f, there, BEHIND, queries, 0, n, r.behind, f->rows.rows - r.behind, k);
-    device_download(f->dev, here.index, there.index, (size_t)places * (sizeof *here.index + sizeof *here.score));
+    device_download(f->dev, here.index, there.index, found_bytes(places));
     TRY(device_sync(f->dev));
     for (int64_t i = 0; i < n; i++)
         merge(f, hits + i * k, here, &r, i, k);
@@ -179,7 +151,7 @@ static enum status search_batch(struct flat_index *f, struct store_hit *hits, st
 enum status flat_index_search(struct flat_index *f, struct store_hit *hits, struct mat queries, int k,
                               const struct store_range *exclude) {
     assert(k > 0 && queries.type == DTYPE_F32 && queries.cols == f->rows.cols);
-    TRY(ensure_places(f, k));
+    TRY(found_room_reserve(&f->found, f->dev, (int64_t)PARTS * BATCH * k));
     for (int64_t i = 0; i < queries.rows; i += BATCH) {
         int64_t n = queries.rows - i < BATCH ? queries.rows - i : BATCH;
         TRY(search_batch(f, hits + i * k, mat_rows(queries, i, n), k, exclude ? exclude + i : NULL));

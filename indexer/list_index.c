@@ -5,6 +5,7 @@
  * twice, but for a block of them. */
 #include "indexer/list_index.h"
 #include "base/memory.h"
+#include "indexer/found_room.h"
 #include "kernels/kmeans.h"
 #include "kernels/ops.h"
 #include <assert.h>
@@ -23,9 +24,7 @@ struct list_index {
     int32_t *begin, *id; /* memory of the device */
     int64_t largest;
     int nprobe;
-    /* This process's memory and the device's, as in flat_index.c. */
-    void *found, *found_room;
-    int k;
+    struct found_room found;
     int64_t hole[BATCH][2];
     void *hole_room, *queries_room;
 };
@@ -207,16 +206,9 @@ enum status list_index_create(struct list_index **out, const struct list_index_c
     return STATUS_OK;
 }
 
-static void release_places(struct list_index *f) {
-    device_release_host(f->dev, f->found);
-    device_release(f->dev, f->found_room);
-    f->found = f->found_room = NULL;
-    f->k = 0;
-}
-
 void list_index_free(struct list_index *f) {
     if (!f) return;
-    release_places(f);
+    found_room_release(&f->found, f->dev);
     device_release(f->dev, f->rows.data);
     device_release(f->dev, f->centroids.data);
     device_release(f->dev, f->begin);
@@ -233,21 +225,10 @@ struct list_index_info list_index_info(const struct list_index *f) {
 
 /* ---- searching ---- */
 
-static enum status ensure_places(struct list_index *f, int k) {
-    if (k <= f->k) return STATUS_OK;
-    size_t bytes = (size_t)BATCH * (size_t)k * (sizeof(int64_t) + sizeof(float));
-    release_places(f);
-    TRY(device_allocate_host(f->dev, &f->found, bytes));
-    TRY(device_room(f->dev, &f->found_room, bytes));
-    f->k = k;
-    return STATUS_OK;
-}
-
 static enum status search_batch(struct list_index *f, struct store_hit *hits, struct mat queries, int k, int nprobe,
                                 const struct store_range *exclude) {
     int64_t n = queries.rows, places = n * k;
-    int64_t *index = f->found, *there = device_side(f->dev, f->found, f->found_room);
-    const float *score = (const float *)(const void *)(index + places);
+    struct found_places here = found_here(&f->found, places), there = found_there(&f->found, f->dev, places);
     void *hole = device_side(f->dev, f->hole, f->hole_room);
     for (int64_t i = 0; exclude && i < n; i++) {
         f->hole[i][0] = exclude[i].begin;
@@ -255,20 +236,19 @@ static enum status search_batch(struct list_index *f, struct store_hit *hits, st
     }
     if (exclude) device_upload(f->dev, hole, f->hole, (size_t)n * sizeof *f->hole);
     const struct probe_lists lists = {f->centroids, f->rows, f->begin, f->id};
-    f->dev->ops->probe->forward(f->dev, there, (float *)(void *)(there + places), queries, lists,
+    f->dev->ops->probe->forward(f->dev, there.index, there.score, queries, lists,
                                 exclude ? (const int64_t(*)[2])hole : NULL, nprobe > 0 ? nprobe : f->nprobe, k);
-    /* Ids and scores lie behind one another, so that one copy brings both. */
-    device_download(f->dev, index, there, (size_t)places * (sizeof *index + sizeof *score));
+    device_download(f->dev, here.index, there.index, found_bytes(places));
     TRY(device_sync(f->dev));
     for (int64_t i = 0; i < places; i++)
-        hits[i] = (struct store_hit){.chunk = index[i], .score = score[i]};
+        hits[i] = (struct store_hit){.chunk = here.index[i], .score = here.score[i]};
     return STATUS_OK;
 }
 
 enum status list_index_search(struct list_index *f, struct store_hit *hits, struct mat queries, int k, int nprobe,
                               const struct store_range *exclude) {
     assert(k > 0 && queries.type == DTYPE_F32 && queries.cols == f->rows.cols);
-    TRY(ensure_places(f, k));
+    TRY(found_room_reserve(&f->found, f->dev, (int64_t)BATCH * k));
     for (int64_t i = 0; i < queries.rows; i += BATCH)
         TRY(search_batch(f, hits + i * k, mat_rows(queries, i, smaller(queries.rows - i, BATCH)), k, nprobe,
                          exclude ? exclude + i : NULL));

@@ -1,6 +1,7 @@
 /* retriever_internal.h -- the two sources of candidates behind indexer/retriever.c; nobody else includes it. */
 #pragma once
 #include "decoder/neighbours.h"
+#include "indexer/found_room.h"
 #include "indexer/retriever.h"
 
 /* ---- own past (retriever_self.c) -------------------------------------------------------------------------------
@@ -21,7 +22,7 @@ struct own_past {
     size_t landmark_capacity, id_capacity;
     struct own_states *states; size_t state_capacity; int64_t state_blocks;        /* hidden only */
     int64_t max_queries; int k;
-    void *found, *found_room; int64_t found_blocks;       /* what a search finds in so many blocks: own_found */
+    struct found_room found;             /* by blocks: [blocks, n, k] */
     int64_t *counts;                     /* of the device: 0 max_queries times, 1 .. OWN_BLOCK, OWN_BLOCK max_queries times */
 };
 enum status own_past_open(struct own_past *p, const struct chunk_retriever_config *config, int64_t max_queries, int k);

@@ -9,33 +9,10 @@
 #include <assert.h>
 #include <string.h>
 
-/* What a search finds, in one piece that one copy brings: index [blocks, n, k], then score. */
-struct own_found {
-    int64_t *index;
-    float *score;
-};
-
-static struct own_found found_in(void *memory, int64_t places) {
-    int64_t *index = memory;
-    return (struct own_found){index, (float *)(void *)(index + places)};
-}
-
-static size_t found_bytes(int64_t places) {
-    return (size_t)places * (sizeof(int64_t) + sizeof(float));
-}
-
+/* Twice what is needed: the text goes on. */
 static enum status reserve_found(struct own_past *p, int64_t blocks) {
-    if (p->found_blocks >= blocks) return STATUS_OK;
-    int64_t wanted = 2 * blocks;
-    size_t bytes = found_bytes(wanted * p->max_queries * p->k);
-    device_release_host(p->dev, p->found);
-    device_release(p->dev, p->found_room);
-    p->found = p->found_room = NULL;
-    p->found_blocks = 0;
-    TRY(device_allocate_host(p->dev, &p->found, bytes));
-    TRY(device_room(p->dev, &p->found_room, bytes));
-    p->found_blocks = wanted;
-    return STATUS_OK;
+    int64_t needed = blocks * p->max_queries * p->k;
+    return needed <= p->found.places ? STATUS_OK : found_room_reserve(&p->found, p->dev, 2 * needed);
 }
 
 /* What queries of consecutive chunks see of one block are consecutive numbers, cut at both ends: a place in one list
@@ -83,8 +60,7 @@ void own_past_close(struct own_past *p) {
         device_release(p->dev, p->states[b].keys.data);
         device_release(p->dev, p->states[b].values.data);
     }
-    device_release_host(p->dev, p->found);
-    device_release(p->dev, p->found_room);
+    found_room_release(&p->found, p->dev);
     device_release(p->dev, p->counts);
     memory_free(p->landmarks);
     memory_free(p->ids);
@@ -230,7 +206,7 @@ int64_t own_past_candidates_max(const struct own_past *p, int k) {
 }
 
 /* The best k of the landmarks `base` .. of one block for each query. */
-static void search_block(struct own_past *p, struct own_found to, int64_t base, int64_t first, struct mat queries,
+static void search_block(struct own_past *p, struct found_places to, int64_t base, int64_t first, struct mat queries,
                          int k) {
     int64_t held = least(p->count - base, OWN_BLOCK), seen = first - base; /* strictly before the query's own chunk */
     if (seen > OWN_BLOCK) seen = OWN_BLOCK;
@@ -249,18 +225,18 @@ enum status own_past_look(struct own_past *p, int64_t first, struct mat queries,
     assert(first + n <= p->count && k <= p->k);
     if (blocks == 0) return STATUS_OK;
     TRY(reserve_found(p, blocks));
-    struct own_found there = found_in(device_side(p->dev, p->found, p->found_room), blocks * each);
+    struct found_places there = found_there(&p->found, p->dev, blocks * each);
     for (int64_t b = 0; b < blocks; b++)
-        search_block(p, (struct own_found){there.index + b * each, there.score + b * each}, b * OWN_BLOCK, first,
+        search_block(p, (struct found_places){there.index + b * each, there.score + b * each}, b * OWN_BLOCK, first,
                      queries, k);
-    device_fetch(p->dev, p->found, there.index, found_bytes(blocks * each));
+    device_fetch(p->dev, p->found.here, there.index, found_bytes(blocks * each));
     return STATUS_OK;
 }
 
 void own_past_found(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride, int64_t first,
                     int64_t n, int k) {
     int64_t blocks = seen_blocks(first, n);
-    struct own_found here = found_in(p->found, blocks * n * k);
+    struct found_places here = found_here(&p->found, blocks * n * k);
     device_fetch_wait(p->dev);
     for (int64_t b = 0; b < blocks; b++)
         for (int64_t i = 0; i < n; i++) {
