@@ -2,13 +2,13 @@
 #include "kernels/device_internal.h"
 #include "kernels/probe.h"
 #include "kernels/simd_internal.h"
+#include "kernels/topk_list_internal.h"
 #include <assert.h>
 #include <math.h>
 
 struct task {
     struct device *dev;
-    int64_t *index;
-    float *score;
+    struct topk_list out;
     struct mat queries;
     struct probe_lists lists;
     const int64_t (*hole)[2];
@@ -55,36 +55,17 @@ static int choose_lists(const struct task *t, struct visit *heap, const float *q
     return used;
 }
 
-static bool better(float score, int64_t id, float than, int64_t than_id) {
-    return score > than || (score == than && (than_id < 0 || id < than_id));
-}
-
-static void offer(int64_t *index, float *score, int k, float s, int64_t id) {
-    int place = k - 1;
-    if (!better(s, id, score[place], index[place])) return;
-    for (; place > 0 && better(s, id, score[place - 1], index[place - 1]); place--) {
-        score[place] = score[place - 1];
-        index[place] = index[place - 1];
-    }
-    score[place] = s;
-    index[place] = id;
-}
-
 static void search(const struct task *t, int64_t q, int worker) {
     struct visit *heap = device_scratch(t->dev, worker);
     const float *query = mat_row(t->queries, q);
-    int64_t *index = t->index + q * t->k;
-    float *score = t->score + q * t->k;
-    for (int i = 0; i < t->k; i++) {
-        index[i] = -1;
-        score[i] = -INFINITY;
-    }
+    struct topk_list best = list_at(t->out, q * t->k);
+    list_clear(best, t->k);
     int visits = choose_lists(t, heap, query);
     for (int v = 0; v < visits; v++)
         for (int64_t row = t->lists.begin[heap[v].list]; row < t->lists.begin[heap[v].list + 1]; row++) {
             int64_t id = t->lists.id[row];
             if (t->hole && id >= t->hole[q][0] && id < t->hole[q][1]) continue;
-            offer(index, score, t->k, v_dot(query, mat_row(t->lists.rows, row), t->queries.cols) * t->scale, id);
+            list_offer(best, t->k, v_dot(query, mat_row(t->lists.rows, row), t->queries.cols) * t->scale, id);
         }
 }
 
@@ -99,7 +80,7 @@ static void forward(struct device *dev, int64_t *index, float *score, struct mat
     assert(queries.cols == lists.centroids.cols && queries.cols == lists.rows.cols);
     static_assert(PROBE_LISTS_MAX * sizeof(struct visit) <= DEVICE_SCRATCH_BYTES);
     if (nprobe > lists.centroids.rows) nprobe = (int)lists.centroids.rows;
-    struct task t = {dev, index, score, queries, lists, hole, nprobe, k, 1.0f / sqrtf((float)queries.cols)};
+    struct task t = {dev, {index, score}, queries, lists, hole, nprobe, k, 1.0f / sqrtf((float)queries.cols)};
     threads_for(dev->threads, queries.rows, 1, body, &t);
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/noise_internal.h"
 #include "kernels/simd_internal.h"
 #include "kernels/topk.h"
+#include "kernels/topk_list_internal.h"
 #include <assert.h>
 #include <cblas.h>
 #include <limits.h>
@@ -16,46 +17,14 @@
 
 enum { FEW_QUERIES = 8, QUERIES = 32, LANDMARKS = 512, RANGE = 2048 };
 
-struct list {
-    int64_t *index;
-    float *score;
-}; /* k places, best first; empty ones -1, -inf */
-
 struct task {
     struct device *dev;
     struct mat queries, landmarks;
     const int64_t *visible;
-    struct list out;
+    struct topk_list out;
     int k;
     float scale;
 };
-
-static void list_clear(struct list l, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        l.index[i] = -1;
-        l.score[i] = -INFINITY;
-    }
-}
-
-static struct list list_at(struct list l, int64_t place) {
-    return (struct list){l.index + place, l.score + place};
-}
-
-static bool better(float score, int64_t index, float than, int64_t than_index) {
-    return score > than || (score == than && (than_index < 0 || index < than_index));
-}
-
-/* Insertion into a sorted list: most candidates stop at the first comparison, with the last place. */
-static void list_offer(struct list l, int k, float score, int64_t index) {
-    if (!better(score, index, l.score[k - 1], l.index[k - 1])) return;
-    int place = k - 1;
-    for (; place > 0 && better(score, index, l.score[place - 1], l.index[place - 1]); place--) {
-        l.score[place] = l.score[place - 1];
-        l.index[place] = l.index[place - 1];
-    }
-    l.score[place] = score;
-    l.index[place] = index;
-}
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -71,7 +40,7 @@ static void many_block(const struct task *t, float *scores, int64_t first, int64
                     mat_row(t->queries, first), (int)t->queries.stride, mat_row(t->landmarks, base),
                     (int)t->landmarks.stride, 0.0f, scores, LANDMARKS);
         for (int64_t q = 0; q < n; q++) {
-            struct list l = list_at(t->out, (first + q) * t->k);
+            struct topk_list l = list_at(t->out, (first + q) * t->k);
             int64_t live = smaller(t->visible[first + q] - base, m);
             for (int64_t i = 0; i < live; i++)
                 list_offer(l, t->k, scores[q * LANDMARKS + i], base + i);
@@ -86,15 +55,15 @@ static void many_body(void *context, int64_t begin, int64_t end, int worker) {
 }
 
 /* A worker's lists for the queries in hand. */
-static struct list worker_lists(const struct task *t, int worker) {
+static struct topk_list worker_lists(const struct task *t, int worker) {
     int64_t places = t->queries.rows * t->k;
     int64_t *index = device_scratch(t->dev, worker);
-    return (struct list){index, (float *)(void *)(index + places)};
+    return (struct topk_list){index, (float *)(void *)(index + places)};
 }
 
 static void few_body(void *context, int64_t begin, int64_t end, int worker) {
     const struct task *t = context;
-    struct list lists = worker_lists(t, worker);
+    struct topk_list lists = worker_lists(t, worker);
     for (int64_t i = begin; i < end; i++) {
         const float *landmark = mat_row(t->landmarks, i);
         for (int64_t q = 0; q < t->queries.rows; q++) {
@@ -114,7 +83,7 @@ static void few(struct task *t) {
         list_clear(worker_lists(t, w), places);
     threads_for(t->dev->threads, seen, RANGE, few_body, t);
     for (int w = 0; w < workers; w++) {
-        struct list found = worker_lists(t, w);
+        struct topk_list found = worker_lists(t, w);
         for (int64_t i = 0; i < places; i++)
             if (found.index[i] >= 0) list_offer(list_at(t->out, i / t->k * t->k), t->k, found.score[i], found.index[i]);
     }
@@ -175,8 +144,8 @@ static void choose_range(const struct choose_task *t, int64_t first, int64_t n, 
     assert(*begin >= 0 && *end <= t->landmarks.rows);
 }
 
-static void choose_tile(const struct choose_task *t, struct list keys, const float *scores, int64_t first, int64_t n,
-                        int64_t base, int64_t columns) {
+static void choose_tile(const struct choose_task *t, struct topk_list keys, const float *scores, int64_t first,
+                        int64_t n, int64_t base, int64_t columns) {
     for (int64_t q = 0; q < n; q++) {
         uint64_t noise = noise_row(t->seed, (uint64_t)(first + q));
         for (int64_t i = 0; i < columns; i++) {
@@ -188,7 +157,7 @@ static void choose_tile(const struct choose_task *t, struct list keys, const flo
 }
 
 static void choose_block(const struct choose_task *t, float *scores, int64_t first, int64_t n) {
-    struct list keys = {t->index + first * t->k, scores + QUERIES * LANDMARKS};
+    struct topk_list keys = {t->index + first * t->k, scores + QUERIES * LANDMARKS};
     int64_t begin, end;
     choose_range(t, first, n, &begin, &end);
     list_clear(keys, n * t->k);
@@ -229,7 +198,7 @@ static void thin(struct device *dev, int64_t *index, const int64_t *from_index, 
     float *key = device_scratch(dev, 0);
     assert(k >= 1 && k <= from && (size_t)k * sizeof *key <= DEVICE_SCRATCH_BYTES);
     for (int64_t row = 0; row < n; row++) {
-        struct list l = {index + row * k, key};
+        struct topk_list l = {index + row * k, key};
         uint64_t noise = noise_row(seed, (uint64_t)row);
         list_clear(l, k);
         for (int64_t i = row * from; i < (row + 1) * from; i++)
