@@ -5,6 +5,7 @@
 #include "encoder/encoder.h"
 #include "base/memory.h"
 #include "encoder/encoder_internal.h"
+#include "kernels/carve.h"
 #include "kernels/ops.h"
 #include <assert.h>
 #include <string.h>
@@ -13,58 +14,44 @@
  * outweigh what lies between two batches (2048 x 64 rows are some 5 ms of an H100). */
 enum { BATCH = 8, BATCH_GPU = 2048 };
 
-/* Deals out one piece of memory after the other; with base NULL it only counts. */
-struct dealer {
-    unsigned char *base;
-    size_t used;
-};
-
-static void *take(struct dealer *deal, size_t count, size_t size) {
-    void *piece = deal->base ? deal->base + deal->used : NULL;
-    deal->used += (count * size + 63) / 64 * 64;
-    return piece;
-}
-
 /* Rows lie a little further apart than they are long: at strides of a large power of two (2f floats are 8 KiB in a
  * common model) the rows of a block would share few lines of the first-level cache, which costs some percent. A GPU
  * has no such trouble. */
-static struct mat take_rows(struct dealer *deal, const struct encoder *e, int64_t rows, int64_t cols) {
+static struct mat carve_rows(struct carve *c, const struct encoder *e, int64_t rows, int64_t cols) {
     int64_t stride = e->dev->shares_memory ? (cols + 15) / 16 * 16 + 16 : (cols + 7) / 8 * 8;
-    void *data = take(deal, (size_t)(rows * stride), (size_t)dtype_bytes(e->type));
+    void *data = carve_bytes(c, rows * stride, (size_t)dtype_bytes(e->type));
     return (struct mat){.data = data, .type = e->type, .rows = rows, .cols = cols, .stride = stride};
 }
 
-static void lay_out(struct encoder_workspace *w, const struct encoder *e, struct dealer *deal) {
+static void lay_out(struct encoder_workspace *w, const struct encoder *e, struct carve *c) {
     int64_t rows = e->batch * e->positions, d = e->config.hidden, f = e->config.ffn;
-    w->room = take(deal, (size_t)(rows + e->batch), sizeof *w->room);
-    w->x = take_rows(deal, e, rows, d);
-    w->norm = take_rows(deal, e, rows, d);
-    w->qkv = take_rows(deal, e, rows, 3 * d);
-    w->gate_up = take_rows(deal, e, rows, 2 * f);
-    w->landmark = take_rows(deal, e, e->batch, d);
-    w->landmark_norm = take_rows(deal, e, e->batch, d);
-    w->landmark_out = take_rows(deal, e, e->batch, d);
+    w->room = carve_bytes(c, rows + e->batch, sizeof *w->room);
+    w->x = carve_rows(c, e, rows, d);
+    w->norm = carve_rows(c, e, rows, d);
+    w->qkv = carve_rows(c, e, rows, 3 * d);
+    w->gate_up = carve_rows(c, e, rows, 2 * f);
+    w->landmark = carve_rows(c, e, e->batch, d);
+    w->landmark_norm = carve_rows(c, e, e->batch, d);
+    w->landmark_out = carve_rows(c, e, e->batch, d);
+}
+
+static void lay_out_all(void *of, struct carve *c) {
+    struct encoder *e = of;
+    for (int i = 0; i < e->workers; i++)
+        lay_out(&e->workspaces[i], e, c);
 }
 
 static enum status make_workspaces(struct encoder *e) {
-    struct encoder_workspace none;
-    struct dealer deal = {0};
     size_t rows = (size_t)(e->batch * (e->positions + 1));
-    lay_out(&none, e, &deal);
-    size_t bytes = deal.used * (size_t)e->workers;
-    e->bytes = bytes + e->weights.bytes;
-    TRY(device_allocate(e->dev, &e->memory, bytes));
     TRY(memory_allocate_zero((void **)&e->workspaces, (size_t)e->workers, sizeof *e->workspaces));
+    TRY(carve_device(e->dev, &e->memory, &e->bytes, lay_out_all, e));
+    e->bytes += e->weights.bytes;
     if (!e->dev->shares_memory) {
         TRY(memory_allocate((void **)&e->ids, rows * (size_t)e->workers, sizeof *e->ids));
         TRY(memory_allocate((void **)&e->later.ids, (size_t)e->positions, sizeof *e->later.ids));
     }
-    deal = (struct dealer){.base = e->memory};
-    for (int i = 0; i < e->workers; i++) {
-        struct encoder_workspace *w = &e->workspaces[i];
-        lay_out(w, e, &deal);
-        w->ids = e->ids ? e->ids + rows * (size_t)i : w->room;
-    }
+    for (int i = 0; i < e->workers; i++)
+        e->workspaces[i].ids = e->ids ? e->ids + rows * (size_t)i : e->workspaces[i].room;
     return STATUS_OK;
 }
 
