@@ -64,28 +64,36 @@ static __device__ __forceinline__ vec8 load8(const float *p) {
     float4 a = *(const float4 *)p, b = *(const float4 *)(p + 4);
     return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
 }
-static __device__ __forceinline__ vec8 load8(const bf16 *p) {
+static __device__ __forceinline__ float2 two_floats(__nv_bfloat162 x) {
+    return __bfloat1622float2(x);
+}
+static __device__ __forceinline__ float2 two_floats(__half2 x) {
+    return __half22float2(x);
+}
+template <typename PAIR> static __device__ __forceinline__ vec8 load8_pairs(const void *p) {
     uint4 raw = *(const uint4 *)p;
-    const __nv_bfloat162 *pair = (const __nv_bfloat162 *)&raw;
+    const PAIR *pair = (const PAIR *)&raw;
     vec8 x;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        float2 f = __bfloat1622float2(pair[i]);
+        float2 f = two_floats(pair[i]);
         x.v[2 * i] = f.x;
         x.v[2 * i + 1] = f.y;
     }
     return x;
 }
+static __device__ __forceinline__ vec8 load8(const bf16 *p) {
+    return load8_pairs<__nv_bfloat162>(p);
+}
 static __device__ __forceinline__ vec8 load8(const __half *p) {
-    uint4 raw = *(const uint4 *)p;
-    const __half2 *pair = (const __half2 *)&raw;
-    vec8 x;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float2 f = __half22float2(pair[i]);
-        x.v[2 * i] = f.x;
-        x.v[2 * i + 1] = f.y;
-    }
+    return load8_pairs<__half2>(p);
+}
+/* 16 bytes that nobody reads again. */
+static __device__ __forceinline__ uint4 load_once(const void *p) {
+    uint4 x;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "l"(p));
     return x;
 }
 static __device__ __forceinline__ void store8(float *p, const vec8 &x) {

@@ -60,14 +60,6 @@ static __device__ void queries_in(float4 *to, rows<const float> queries, int n, 
     }
 }
 
-static __device__ __forceinline__ uint4 read_once(const void *p) {
-    uint4 x;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                 : "l"(p));
-    return x;
-}
-
 /* Rows first .. first+3 of a matrix, as a warp holds them; behind `last` that one again. */
 template <int UNITS>
 static __device__ __forceinline__ void group_load(uint4 (&raw)[PROBE_GROUP][UNITS], rows<const __half> from, int64_t first,
@@ -79,7 +71,7 @@ static __device__ __forceinline__ void group_load(uint4 (&raw)[PROBE_GROUP][UNIT
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
             int at = (u * 32 + lane) * 8;
-            raw[g][u] = at < d ? read_once(row + at) : make_uint4(0, 0, 0, 0);
+            raw[g][u] = at < d ? load_once(row + at) : make_uint4(0, 0, 0, 0);
         }
     }
 }
@@ -305,7 +297,7 @@ static __global__ void __launch_bounds__(PROBE_THREADS, 1)
     scan_lists(probe_task t, rows<const float> queries, rows<const __half> from) {
     extern __shared__ float4 shared[];
     __shared__ scan_block own;
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, k = t.out.k, places = PROBE_WARPS * t.queries * k;
+    int warp = threadIdx.x / 32, k = t.out.k, places = PROBE_WARPS * t.queries * k;
     float *scores = (float *)(shared + t.queries * UNITS * 64);
     int32_t *ids = (int32_t *)(scores + places);
     queries_in<UNITS>(shared, queries, t.queries, t.d);
@@ -322,20 +314,7 @@ static __global__ void __launch_bounds__(PROBE_THREADS, 1)
     __syncthreads();
     scan_stretch<UNITS>(t, shared, from, own, {scores + warp * t.queries * k, ids + warp * t.queries * k});
     __syncthreads();
-    for (int q = warp; q < t.queries; q += PROBE_WARPS) {
-        topk_list first = {scores + q * k, ids + q * k};
-        for (int w = 1; w < PROBE_WARPS; w++) {
-            int at = (w * t.queries + q) * k;
-            float s = lane < k ? scores[at + lane] : -INFINITY;
-            int32_t which = lane < k ? ids[at + lane] : -1;
-            list_offer_lanes(first, k, which >= 0 && s >= first.score[k - 1], s, which);
-        }
-        int64_t to = ((int64_t)blockIdx.x * t.queries + q) * k;
-        if (lane < k) {
-            t.block_score[to + lane] = first.score[lane];
-            t.block_id[to + lane] = first.index[lane];
-        }
-    }
+    list_join(t.block_score, t.block_id, scores, ids, t.queries, k, PROBE_WARPS);
 }
 
 /* The blocks' lists of one query: a block a query, each warp a share, then the first joins the warps'. */

@@ -48,6 +48,27 @@ static __device__ __forceinline__ void list_offer_lanes(topk_list l, int k, bool
     }
 }
 
+/* A block's lists scores, indexes [warps][queries][k], each query's joined in its first warp's, then out, behind those of
+ * the blocks before. */
+static __device__ void list_join(float *score_out, int32_t *index_out, float *scores, int32_t *indexes, int queries, int k,
+                                 int warps) {
+    int lane = threadIdx.x % 32;
+    for (int q = threadIdx.x / 32; q < queries; q += warps) {
+        topk_list first = {scores + q * k, indexes + q * k};
+        for (int w = 1; w < warps; w++) {
+            int at = (w * queries + q) * k;
+            float s = lane < k ? scores[at + lane] : -INFINITY;
+            int32_t which = lane < k ? indexes[at + lane] : -1;
+            list_offer_lanes(first, k, which >= 0 && s >= first.score[k - 1], s, which);
+        }
+        int64_t to = ((int64_t)blockIdx.x * queries + q) * k;
+        if (lane < k) {
+            score_out[to + lane] = first.score[lane];
+            index_out[to + lane] = first.index[lane];
+        }
+    }
+}
+
 /* Which landmarks a round of more than LIST_MAX places may take: those below the last of the round before. */
 struct topk_below {
     float score;

@@ -52,12 +52,6 @@ static __device__ __forceinline__ void multiply(float *c, uint32_t a0, uint32_t 
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-static __device__ __forceinline__ uint4 load_once(const void *p) {
-    uint4 x;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
-    return x;
-}
-
 /* Queries to shared memory: entry (step, tile of 8 columns, lane) is the 16 bytes that this lane multiplies there.
  * Column c: query c % padded, part c / padded. */
 template <typename T, typename Q>
@@ -193,25 +187,6 @@ static __device__ __forceinline__ void stream_warp(const stream_task &t, rows<co
     }
 }
 
-/* The warps' lists into the first's, then out. */
-static __device__ void stream_join(const stream_task &t, float *scores, int32_t *indexes) {
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, k = t.out.k;
-    for (int q = warp; q < t.queries; q += STREAM_WARPS) {
-        topk_list first = {scores + q * k, indexes + q * k};
-        for (int w = 1; w < STREAM_WARPS; w++) {
-            int at = (w * t.queries + q) * k;
-            float s = lane < k ? scores[at + lane] : -INFINITY;
-            int32_t which = lane < k ? indexes[at + lane] : -1;
-            list_offer_lanes(first, k, which >= 0 && s >= first.score[k - 1], s, which);
-        }
-        int64_t to = ((int64_t)blockIdx.x * t.queries + q) * k;
-        if (lane < k) {
-            t.lists.score[to + lane] = first.score[lane];
-            t.lists.index[to + lane] = first.index[lane];
-        }
-    }
-}
-
 /* NT: tiles of 8 columns. Tiles j and j + NT/2 are the parts of the same queries when there are two. */
 template <typename T, typename Q, int NT, int PARTS>
 static __global__ void __launch_bounds__(STREAM_THREADS, 1)
@@ -238,7 +213,7 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 1)
     topk_list lists = {scores + warp * t.queries * k, indexes + warp * t.queries * k};
     stream_warp<T, NT, PARTS>(t, landmarks, shared, own, lists);
     __syncthreads();
-    stream_join(t, scores, indexes);
+    list_join(t.lists.score, t.lists.index, scores, indexes, t.queries, t.out.k, STREAM_WARPS);
 }
 
 static size_t stream_shared(int tiles, int queries, int64_t d, int k) {
