@@ -31,10 +31,6 @@ struct tile_matrix {
     int rows, box;
 };
 
-static __device__ __forceinline__ uint32_t shared_address(const void *p) {
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
 static __device__ __forceinline__ void barrier_init(uint64_t *barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
@@ -168,16 +164,8 @@ static __device__ __forceinline__ void pack(uint32_t (&a)[16], const float (&d)[
 template <bool TURN>
 static __device__ __forceinline__ void load_matrices(uint32_t *a, const uint8_t *tile, int row, int piece) {
     uint32_t from = shared_address(tile) + row * 128 + ((piece ^ (row & 7)) << 4);
-    if (TURN)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-                     : "r"(from)
-                     : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-                     : "r"(from)
-                     : "memory");
+    uint4 four = shared_matrices<TURN>(from);
+    a[0] = four.x, a[1] = four.y, a[2] = four.z, a[3] = four.w;
 }
 /* Rows of tiles as A: fragments of this warp's 16 rows. */
 template <int TILES>

@@ -16,23 +16,6 @@ struct step_keys {
     float slope, distance; /* bias of key i: -slope * (distance - i) */
 };
 
-static __device__ __forceinline__ uint4 step_matrix(unsigned address) {
-    uint4 a;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
-                 : "r"(address)
-                 : "memory");
-    return a;
-}
-static __device__ __forceinline__ uint4 step_matrix_across(unsigned address) {
-    uint4 a;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
-                 : "r"(address)
-                 : "memory");
-    return a;
-}
-
 template <int DIM> struct step_attention {
     /* BATCH: keys of a block at a time; ROW: bytes from key to key, so that eight meet different banks */
     static constexpr int BATCH = 8192 / DIM, WARPS = BATCH / 16, ROW = DIM * 2 + 16, BYTES = 2 * BATCH * ROW,
@@ -96,7 +79,7 @@ template <int DIM> struct step_attention {
         float top = -INFINITY, sum = 0.0f;
         float4 total[DIM / 8] = {};
         unsigned here = room + lane % 16 * ROW + lane / 16 * 16,
-                 query = step_address(scratch) + lane % 2 * (DIM * 2) + lane / 8 * 16;
+                 query = shared_address(scratch) + lane % 2 * (DIM * 2) + lane / 8 * 16;
 #pragma unroll 1
         for (int first = 0; first < s.count; first += BATCH) {
             if (first > 0) begin(s, first);
@@ -114,8 +97,8 @@ template <int DIM> struct step_attention {
             float4 c[2] = {};
 #pragma unroll
             for (int j = 0; j < DIM / 16; j += 2) {
-                uint4 b = step_matrix(query + j * 32), a = step_matrix(here + j * 32),
-                      z = step_matrix(here + j * 32 + 32);
+                uint4 b = shared_matrices<false>(query + j * 32), a = shared_matrices<false>(here + j * 32),
+                      z = shared_matrices<false>(here + j * 32 + 32);
                 step_multiply(c[0], a.x, a.y, a.z, a.w, b.x, b.y);
                 step_multiply(c[1], z.x, z.y, z.z, z.w, b.z, b.w);
             }
@@ -140,7 +123,7 @@ template <int DIM> struct step_attention {
             unsigned far = step_pack(__shfl_sync(~0u, y, 8 * k), __shfl_sync(~0u, y, 8 * k + 4));
 #pragma unroll
             for (int j = 0; j < DIM / 8; j += 2) {
-                uint4 b = step_matrix_across(here + BATCH * ROW + j * 16);
+                uint4 b = shared_matrices<true>(here + BATCH * ROW + j * 16);
                 if (first > 0) {
                     total[j].x *= shrink, total[j].y *= shrink;
                     total[j + 1].x *= shrink, total[j + 1].y *= shrink;

@@ -52,7 +52,7 @@ static __device__ __forceinline__ void work(const step_task &t, unsigned char *m
                              ring, (int)threadIdx.x % 32,  warp,
                              0};
     step_pieces<DIM> pieces;
-    pieces.attention.room = step_address(memory + layout::KEYS + warp * 16 * step_attention<DIM>::ROW);
+    pieces.attention.room = shared_address(memory + layout::KEYS + warp * 16 * step_attention<DIM>::ROW);
     pieces.rows = (float(*)[step_attention<DIM>::WARPS * (DIM + 2)])(memory + layout::ROWS), pieces.turn = 0;
     pieces.window_head = (int)blockIdx.x / t.splits, pieces.window_split = (int)blockIdx.x % t.splits;
     const step_shares &shares = worker.shared.shares;
@@ -88,9 +88,9 @@ static __global__ void __launch_bounds__(STEP_THREADS, 1) token_step_kernel(cons
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) unsigned char memory[];
     step_shared &shared = *(step_shared *)memory;
-    step_ring ring = {step_address(memory + step_layout<DIM>::RING),
-                      step_address(shared.full),
-                      step_address(shared.empty),
+    step_ring ring = {shared_address(memory + step_layout<DIM>::RING),
+                      shared_address(shared.full),
+                      shared_address(shared.empty),
                       t.capacity,
                       0,
                       0,

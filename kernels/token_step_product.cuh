@@ -146,7 +146,7 @@ template <int D> struct step_worker {
     /* The vector's side of a strip: of four columns of the product, great and less for row g, and for row g + 8. */
     template <int N> __device__ __forceinline__ uint2 split_strip(int strip, unsigned lane) const {
         uint2 x;
-        unsigned at = step_address(scratch) + lane / 4 % 2 * N * 64 + lane % 4 * 16 + lane / 8 % 2 * 8 + strip * 64;
+        unsigned at = shared_address(scratch) + lane / 4 % 2 * N * 64 + lane % 4 * 16 + lane / 8 % 2 * 8 + strip * 64;
         asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(at) : "memory");
         return x;
     }

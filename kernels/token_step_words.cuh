@@ -60,9 +60,6 @@ static __device__ __forceinline__ float step_low(unsigned pair) {
 static __device__ __forceinline__ float step_high(unsigned pair) {
     return __uint_as_float(pair & 0xffff0000u);
 }
-static __device__ __forceinline__ unsigned step_address(const void *p) {
-    return (unsigned)__cvta_generic_to_shared(p);
-}
 /* Hides from the compiler that x does not change: what is made of it is made where it is used, not once for the whole
  * kernel and kept in memory. */
 static __device__ __forceinline__ unsigned step_anew(unsigned x) {

@@ -87,17 +87,14 @@ static __device__ __forceinline__ void tiles_product(float (&d)[128], uint64_t a
     TILES_PRODUCT("f16");
 }
 
-static __device__ __forceinline__ uint32_t tiles_address(const void *p) {
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
 /* A tile of rows of 128 bytes, pieces of 16 swizzled over the rows' low three bits; 1024 bytes from 8 rows to the next. */
 static __device__ __forceinline__ uint64_t tiles_descriptor(const void *p) {
-    return (uint64_t)((tiles_address(p) & 0x3ffff) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
+    return (uint64_t)((shared_address(p) & 0x3ffff) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
 }
 static __device__ __forceinline__ void tiles_wait(uint64_t *barrier, uint32_t phase) {
     asm volatile("{\n.reg .pred done;\nagain:\n"
                  "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@done bra over;\nbra again;\nover:\n}\n" ::"r"(tiles_address(barrier)), "r"(phase) : "memory");
+                 "@done bra over;\nbra again;\nover:\n}\n" ::"r"(shared_address(barrier)), "r"(phase) : "memory");
 }
 /* One arrival at this barrier of each block of the cluster. What it releases are reads of the matrix units that are done,
  * so it needs no fence over the cluster, which would cost more than the stage. */
@@ -105,18 +102,18 @@ static __device__ __forceinline__ void tiles_release(uint64_t *barrier) {
 #pragma unroll
     for (uint32_t block = 0; block < TILES_CLUSTER; block++)
         asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-                     "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(tiles_address(barrier)),
+                     "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(shared_address(barrier)),
                      "r"(block) : "memory");
 }
 static __device__ __forceinline__ void tiles_copy(void *to, const CUtensorMap *map, int column, int row, uint64_t *barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
-                 ::"r"(tiles_address(to)), "l"(map), "r"(column), "r"(row), "r"(tiles_address(barrier)) : "memory");
+                 ::"r"(shared_address(to)), "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier)) : "memory");
 }
 /* To the same place of every block of the cluster, each told at its own barrier. */
 static __device__ __forceinline__ void tiles_copy_all(void *to, const CUtensorMap *map, int column, int row, uint64_t *barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
                  "[%0], [%1, {%2, %3}], [%4], %5;"
-                 ::"r"(tiles_address(to)), "l"(map), "r"(column), "r"(row), "r"(tiles_address(barrier)),
+                 ::"r"(shared_address(to)), "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier)),
                  "h"((uint16_t)((1 << TILES_CLUSTER) - 1)) : "memory");
 }
 static __device__ __forceinline__ uint32_t tiles_rank() {
@@ -153,7 +150,7 @@ static __device__ void tiles_feed(const tiles_task &t, tiles_block<GROUPS> &own,
             uint64_t *full = &own.full[turn.stage];
             int row = (share.part + time * t.parts) * TILES_LANDMARKS;
             tiles_wait(&own.empty[turn.stage], turn.phase);
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(tiles_address(full)),
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(full)),
                          "r"((uint32_t)sizeof stage) : "memory");
             if (same_queries) {
                 tiles_copy_all(stage.queries + rank * half * TILES_DEEP * 2, queries, column, rank * half, full);
@@ -248,8 +245,8 @@ template <int GROUPS> static __device__ void tiles_begin(const tiles_task &t, ti
     if (threadIdx.x == 0) {
         own.sees = 0;
         for (int i = 0; i < TILES_STAGES; i++) {
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(tiles_address(&own.full[i])) : "memory");
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(tiles_address(&own.empty[i])),
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&own.full[i])) : "memory");
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&own.empty[i])),
                          "r"(4 * GROUPS * TILES_CLUSTER) : "memory");
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -280,7 +277,7 @@ static __global__ void __launch_bounds__(128 + 128 * GROUPS, 1)
                  const __grid_constant__ CUtensorMap landmarks) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ uint8_t raw[];
-    tiles_block<GROUPS> &own = *(tiles_block<GROUPS> *)(raw + (1024 - tiles_address(raw) % 1024) % 1024);
+    tiles_block<GROUPS> &own = *(tiles_block<GROUPS> *)(raw + (1024 - shared_address(raw) % 1024) % 1024);
     int cluster = blockIdx.x / TILES_CLUSTER, pair = cluster % t.pairs, rank = (int)tiles_rank(), k = t.out.k;
     int cluster_query = GROUPS == 1 ? 0 : pair * GROUPS * TILES_GROUP * TILES_CLUSTER;
     tiles_share share = {cluster_query + (GROUPS == 1 ? 0 : rank * GROUPS * TILES_GROUP), cluster / t.pairs, 0};
