@@ -7,10 +7,11 @@
  * is the product's own, its store of N chunks of random ids included, which is written to DIR (default: a folder in
  * /dev/shm) with landmarks of 8 numbers that nobody looks at.
  *
- * search   making gpu-ivf; then by queries and lists: milliseconds a call, hits in this process's memory, beside
- * gpu-flat; recall@8 of queries that lie as rows do decode   a Base LM (12 layers, d D: 124M parameters at 768) and a
- * DRT ([6, 6]), batch 1, logits in this process's memory: microseconds a token with gpu-ivf and with gpu-flat, chunk
- * ends (search, read, encode, fuse) included
+ * search: making gpu-ivf; then by queries and lists milliseconds a call, hits in this process's memory, beside
+ * gpu-flat; recall@8 of queries that lie as rows do.
+ *
+ * decode: a Base LM (12 layers, d D: 124M parameters at 768) and a DRT ([6, 6]), batch 1, logits in this process's
+ * memory: microseconds a token with gpu-ivf and with gpu-flat, chunk ends (search, read, encode, fuse) included.
  *
  * CSV, a row a case. */
 #include "base/memory.h"
