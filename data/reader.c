@@ -138,6 +138,18 @@ enum status reader_seek(struct reader *r, struct reader_position position) {
     return STATUS_OK;
 }
 
+size_t reader_files(const struct reader *r) {
+    return r->n_files;
+}
+const char *reader_file_at(const struct reader *r, size_t i, int64_t *bytes) {
+    *bytes = r->files[i].bytes;
+    return r->files[i].path;
+}
+
+int64_t reader_passed_over(const struct reader *r) {
+    return r->passed_over;
+}
+
 void reader_progress(const struct reader *r, int64_t *done, int64_t *total) {
     *done = r->done_bytes;
     *total = 0;

@@ -47,6 +47,13 @@ struct reader_position { uint64_t documents, file, offset, line; };
 struct reader_position reader_position(const struct reader *r);
 enum status reader_seek(struct reader *r, struct reader_position position);
 
+/* The files that the inputs came to, folders walked, in reading order: i < reader_files. *bytes on disk; < 0: unknown. */
+size_t reader_files(const struct reader *r);
+const char *reader_file_at(const struct reader *r, size_t i, int64_t *bytes);
+
+/* Files of folders that were passed over so far, since they are not text (a NUL in the first KB). */
+int64_t reader_passed_over(const struct reader *r);
+
 /* Bytes read and in all, on disk (compressed), for progress; total < 0 when unknown (stdin). */
 void reader_progress(const struct reader *r, int64_t *done, int64_t *total);
 

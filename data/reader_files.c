@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "data/reader_internal.h"
 #include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -73,7 +74,10 @@ static enum status walk_entry(struct reader *r, const char *folder, const char *
     char path[FILE_PATH_MAX];
     TRY(file_join(path, folder, name));
     struct stat info;
-    if (stat(path, &info) != 0) return STATUS_OK; /* a dangling link, or gone since */
+    if (stat(path, &info) != 0) { /* a dangling link, or gone since */
+        if (errno == ENOENT || errno == ELOOP) return STATUS_OK;
+        return fail_errno("%s: cannot look at it", path);
+    }
     if (S_ISDIR(info.st_mode)) return walk(r, path, format, chain);
     enum reader_format of_name = format_of_name(name);
     if (!S_ISREG(info.st_mode) || !wanted(format, of_name)) return STATUS_OK;
@@ -172,10 +176,14 @@ static enum status add_input(struct reader *r, const char *input, enum reader_fo
     if (format == READER_AUTO) format = format_of_name(input);
     if (format == READER_AUTO && megatron_pair(input)) format = READER_MEGATRON;
     if (format == READER_MEGATRON) return add_megatron(r, input);
-    uint64_t bytes;
-    TRY(file_size(&bytes, input));
+    struct stat info;
+    if (stat(input, &info) != 0) return fail_errno("%s", input);
+    bool plain = S_ISREG(info.st_mode);
+    if (format == READER_AUTO && !plain) /* a pipe gives its first bytes once */
+        return fail(STATUS_INVALID, "%s: is not a plain file, so its format must be given: --format jsonl or txt",
+                    input);
     if (format == READER_AUTO) TRY(format_of_bytes(&format, input));
-    return add_file(r, input, format, false, (int64_t)bytes);
+    return add_file(r, input, format, false, plain ? info.st_size : -1);
 }
 
 enum status reader_list(struct reader *r, const struct reader_config *config) {

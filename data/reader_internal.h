@@ -54,6 +54,7 @@ struct reader {
     struct reader_position position;
     bool open;
     int64_t done_bytes;                      /* of the files behind us */
+    int64_t passed_over;
     struct jsonl jsonl;
     struct reader_buffer text, repaired;
     struct tokens tokens;

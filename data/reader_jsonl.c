@@ -24,7 +24,9 @@ void jsonl_close(struct reader *r) {
 }
 
 static enum status too_long(const struct reader *r) {
-    return fail(STATUS_UNSUPPORTED, "%s:%llu: the line is longer than the limit of %llu bytes for a document",
+    return fail(STATUS_UNSUPPORTED,
+                "%s:%llu: the line is longer than the limit of %llu bytes for a document: split it, or allow drt-index "
+                "more memory (--max-ram)",
                 reader_file(r)->path, (unsigned long long)r->position.line + 1, (unsigned long long)r->max_bytes);
 }
 

@@ -20,7 +20,9 @@ static enum status read_all(struct reader *r, struct stream *s, bool *binary) {
         }
         b->size += got;
         if (b->size > r->max_bytes)
-            return fail(STATUS_UNSUPPORTED, "%s: is larger than the limit of %llu bytes for a document",
+            return fail(STATUS_UNSUPPORTED,
+                        "%s: is larger than the limit of %llu bytes for a document: split it, or allow drt-index more "
+                        "memory (--max-ram)",
                         reader_file(r)->path, (unsigned long long)r->max_bytes);
     }
     b->data[b->size] = '\0'; /* the last block was not full */
@@ -36,7 +38,10 @@ enum status text_next(struct reader *r, struct document *d, int *more) {
     enum status status = read_all(r, s, &binary);
     stream_close(s);
     TRY(status);
-    if (binary && reader_file(r)->from_folder) return STATUS_OK;
+    if (binary && reader_file(r)->from_folder) {
+        r->passed_over++;
+        return STATUS_OK;
+    }
     if (binary) return fail(STATUS_INVALID, "%s: is not text: a NUL byte in the first KB", reader_file(r)->path);
     const char *text = r->text.data;
     size_t bytes = r->text.size;

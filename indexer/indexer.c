@@ -296,7 +296,7 @@ static enum status open_input(struct build *b) {
     uint64_t largest = b->free_ram / 2 / FEED_BYTES_PER_TEXT_BYTE;
     if (reader.max_document_bytes == 0 || reader.max_document_bytes > largest) reader.max_document_bytes = largest;
     TRY(reader_open(&b->reader, &reader));
-    cursor_describe(&b->cursor, &c->reader, b->shard_chunks);
+    cursor_describe(&b->cursor, b->reader, &c->reader, b->shard_chunks);
     TRY(resume(b));
     int threads = threads_count(c->device->threads);
     const struct feed_config feed = {
@@ -360,6 +360,7 @@ enum status indexer_run(struct indexer_report *report, const struct indexer_conf
     report->tokenize_seconds = feed_seconds(b.feed);
     feed_close(b.feed); /* its memory is the index's from here on */
     b.feed = NULL;
+    report->passed_over = reader_passed_over(b.reader);
     if (s == STATUS_OK) s = publish(&b);
 out:
     feed_close(b.feed);

@@ -28,6 +28,7 @@ struct indexer_config {
 };
 struct indexer_report {
     int64_t documents, duplicates, empty, chunks, tokens, replaced;   /* of this run */
+    int64_t passed_over;                 /* files in folders that are not text */
     int64_t resumed_documents, resumed_chunks;                        /* found in the journal */
     uint64_t generation;
     double seconds, encode_seconds, tokenize_seconds, publish_seconds;

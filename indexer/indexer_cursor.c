@@ -1,11 +1,10 @@
 /* indexer_cursor.c -- see indexer_internal.h. Fields are packed as little-endian 64-bit numbers, so a store may move
  * to another machine in the middle of a build. */
-#include "base/file.h"
 #include "indexer/indexer_internal.h"
 #include <string.h>
 #include <xxhash.h>
 
-static const char magic[8] = "drtcur1";
+static const char magic[8] = "drtcur2";
 
 /* A running hash: the next value is the hash of the last one and of the new piece's own. */
 static void hash_bytes(uint8_t hash[16], const void *data, size_t bytes) {
@@ -21,21 +20,22 @@ static void hash_int(uint8_t hash[16], int64_t value) {
     hash_bytes(hash, &value, sizeof value);
 }
 
-/* The size of a plain file belongs to the inputs: a corpus that changed under a half-finished build would be cut at
- * places that mean nothing in it. */
-static void hash_inputs(uint8_t hash[16], const struct reader_config *reader) {
-    for (int i = 0; i < reader->n_inputs; i++) {
-        uint64_t bytes = 0;
-        hash_bytes(hash, reader->inputs[i], strlen(reader->inputs[i]));
-        if (!file_is_directory(reader->inputs[i]) && file_size(&bytes, reader->inputs[i]) != STATUS_OK) bytes = 0;
-        hash_int(hash, (int64_t)bytes);
+/* Every file with its size, those of folders too: a position counts files, and a corpus that changed under a
+ * half-finished build would be taken up at places that mean nothing in it. */
+static void hash_inputs(uint8_t hash[16], const struct reader *files) {
+    for (size_t i = 0; i < reader_files(files); i++) {
+        int64_t bytes;
+        const char *path = reader_file_at(files, i, &bytes);
+        hash_bytes(hash, path, strlen(path));
+        hash_int(hash, bytes);
     }
 }
 
-void cursor_describe(struct cursor *out, const struct reader_config *reader, int64_t shard_chunks) {
+void cursor_describe(struct cursor *out, const struct reader *files, const struct reader_config *reader,
+                     int64_t shard_chunks) {
     const char *field = reader->text_field ? reader->text_field : "text";
     memset(out, 0, sizeof *out);
-    hash_inputs(out->inputs, reader);
+    hash_inputs(out->inputs, files);
     hash_int(out->options, reader->format);
     hash_bytes(out->options, field, strlen(field));
     hash_int(out->options, reader->eod_id);
@@ -87,7 +87,8 @@ enum status cursor_unpack(struct cursor *out, const uint8_t *bytes, size_t n, co
     memset(out, 0, sizeof *out);
     memcpy(out->inputs, bytes + 8, 16);
     memcpy(out->options, bytes + 24, 16);
-    if (memcmp(out->inputs, now->inputs, 16) != 0) return refuse(store, "inputs (or one of them changed its size)");
+    if (memcmp(out->inputs, now->inputs, 16) != 0)
+        return refuse(store, "inputs (or a file came, went, or changed its size)");
     if (memcmp(out->options, now->options, 16) != 0)
         return refuse(store, "options (one of --format, --text-field, --eod-id, --shard-chunks)");
     uint64_t v[8];

@@ -42,7 +42,7 @@ struct cursor {
     int64_t since_boundary;              /* chunks of shards closed early by a stop request since the last regular end */
     int64_t documents, empty, replaced;  /* of the whole build so far */
 };
-void cursor_describe(struct cursor *out, const struct reader_config *reader, int64_t shard_chunks);
+void cursor_describe(struct cursor *out, const struct reader *files, const struct reader_config *reader, int64_t shard_chunks);
 enum { CURSOR_BYTES = 128 };
 void cursor_pack(uint8_t out[CURSOR_BYTES], const struct cursor *c);
 /* STATUS_CORRUPT, STATUS_VERSION; STATUS_MISMATCH when it was made from other inputs or options than `now`. */

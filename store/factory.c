@@ -3,6 +3,7 @@
 #include "store/vectors_internal.h"
 #include <regex.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The parts that we know to the last letter, and the first words of those that are left to FAISS. */
@@ -11,7 +12,25 @@ static const char known[] =
     "|Flat|SQ(4|6|8|fp16|bf16|8_direct|8_direct_signed)|PQ[0-9]+(x[0-9]+)?(np)?"
     "|(HNSW|NSG|NNDescent|LSH|RQ|PRQ|LSQ|PLSQ|Residual|RCQ|IMI2x|Refine|RFlat|ZnLattice|Pad|L2norm|ITQ).*)$";
 
+static const char digits[] = "0123456789";
+
+/* The first number that is 0, or 1 behind a graph's name: FAISS divides by such ones, or loops; NULL: there is none. */
+static const char *number_too_small(const char *factory) {
+    for (const char *p = factory + strcspn(factory, digits); *p; p += strcspn(p, digits)) {
+        const char *number = p;
+        p += strspn(p, digits);
+        long value = strtol(number, NULL, 10);
+        bool graph = number - factory >= 3 && (memcmp(number - 3, "NSW", 3) == 0 || memcmp(number - 3, "NSG", 3) == 0);
+        if (value < (graph ? 2 : 1)) return number;
+    }
+    return NULL;
+}
+
 enum status factory_check(const char *factory) {
+    const char *small = number_too_small(factory);
+    if (small)
+        return fail(STATUS_INVALID, "index %.100s: the number at \"%.16s\" is too small (1, or 2 behind HNSW and NSG)",
+                    factory, small);
     regex_t pattern;
     enum status s = STATUS_OK;
     if (regcomp(&pattern, known, REG_EXTENDED | REG_NOSUB) != 0)

@@ -1,6 +1,7 @@
 /* commands.c -- see commands.h. */
 #include "tools/commands.h"
 #include "base/memory.h"
+#include "tools/streams.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@ static void print_help(FILE *out, const struct command_program *p) {
 
 int commands_run(const char *program, int (*run)(int argc, char **argv, const char **operands), int argc, char **argv) {
     void *operands;
+    streams_reserve();
     if (memory_allocate(&operands, (size_t)argc, sizeof(char *)) != STATUS_OK) {
         fprintf(stderr, "%s: %s\n", program, status_message());
         return 1;

@@ -1,6 +1,7 @@
 /* drt_eval.c -- drt-eval: measures of a model. ppl: perplexity with and without retrieval, on the same positions. */
 #include "tools/drt_eval.h"
 #include "tools/progress_line.h"
+#include "tools/streams.h"
 
 #include <math.h>
 #include <string.h>
@@ -149,6 +150,7 @@ static void help(FILE *out) {
 }
 
 int main(int argc, char **argv) {
+    streams_reserve();
     if (argc >= 2 && strcmp(argv[1], "ppl") == 0) return ppl(argc - 1, argv + 1);
     if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)) {
         help(stdout);

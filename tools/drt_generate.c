@@ -3,6 +3,7 @@
 #include "tools/drt_generate.h"
 #include "base/memory.h"
 #include "tools/progress_line.h"
+#include "tools/streams.h"
 
 #include <math.h>
 #include <string.h>
@@ -132,6 +133,7 @@ static enum status run(const struct generate_options *o, const struct progress *
 }
 
 int main(int argc, char **argv) {
+    streams_reserve();
     struct generate_options o = {.where = DEVICE_CHOICE_DEFAULT, .max_tokens = 256, .temperature = 0.8, .top_p = 0.95};
     int code = parse(&o, argc, argv);
     if (code < 0) code = check(&o);

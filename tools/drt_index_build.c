@@ -43,6 +43,7 @@ static void print_report(const struct options *o, const struct indexer_report *r
             {"duplicates", r->duplicates},
             {"empty", r->empty},
             {"replaced", r->replaced},
+            {"passed_over", r->passed_over},
             {"resumed_documents", r->resumed_documents},
             {"resumed_chunks", r->resumed_chunks},
             {"generation", (int64_t)r->generation},
@@ -60,8 +61,9 @@ static void print_report(const struct options *o, const struct indexer_report *r
     printf("%s: generation %llu, %lld chunks and %lld tokens from %lld documents", o->store,
            (unsigned long long)r->generation, (long long)r->chunks, (long long)r->tokens, (long long)r->documents);
     if (r->resumed_chunks) printf(", behind %lld chunks of an earlier run", (long long)r->resumed_chunks);
-    printf("\nskipped: %lld exact duplicates, %lld empty; invalid UTF-8 replaced %lld times\n",
-           (long long)r->duplicates, (long long)r->empty, (long long)r->replaced);
+    printf("\nskipped: %lld exact duplicates, %lld empty", (long long)r->duplicates, (long long)r->empty);
+    if (r->passed_over) printf(", %lld files that are not text", (long long)r->passed_over);
+    printf("; invalid UTF-8 replaced %lld times\n", (long long)r->replaced);
     printf("%s in all; encoding %.1f s (%.0f chunks/s), tokenizing %.1f s beside it, index %.1f s\n",
            progress_time_text(time, r->seconds), r->encode_seconds,
            r->encode_seconds > 0 ? (double)r->chunks / r->encode_seconds : 0, r->tokenize_seconds, r->publish_seconds);

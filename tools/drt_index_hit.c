@@ -1,6 +1,9 @@
 /* drt_index_hit.c -- what drt-index search prints of a hit. */
 #include "base/json.h"
 #include "tools/drt_index.h"
+#include "tools/streams.h"
+#include <limits.h>
+#include <string.h>
 
 void drt_index_hit_json(int rank, const struct store_hit *hit, const struct store_chunk *c,
                         const struct store_document *d, const char *text, size_t bytes) {
@@ -24,26 +27,19 @@ void drt_index_hit_json(int rank, const struct store_hit *hit, const struct stor
     fputc('\n', stdout);
 }
 
-/* Line ends and control characters would break the layout (and could play with a terminal). */
-static void print_on_one_line(const char *text, size_t bytes) {
-    bool space = false;
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned char ch = (unsigned char)text[i];
-        bool blank = ch <= ' ' || ch == 0x7f;
-        if (!blank) fputc(ch, stdout);
-        if (blank && !space) fputc(' ', stdout);
-        space = blank;
-    }
-}
-
 void drt_index_hit_text(int rank, const struct store_hit *hit, const struct store_chunk *c,
                         const struct store_document *d, const char *text, size_t bytes) {
-    printf("%d. score %.4f  %s", rank, (double)hit->score, d->source);
-    if (d->key[0]) printf("  [%s]", d->key);
+    printf("%d. score %.4f  ", rank, (double)hit->score);
+    streams_print_line(stdout, d->source, strlen(d->source), INT_MAX);
+    if (d->key[0]) {
+        fputs("  [", stdout);
+        streams_print_line(stdout, d->key, strlen(d->key), INT_MAX);
+        fputc(']', stdout);
+    }
     if (d->line) printf("  line %llu", (unsigned long long)d->line);
     printf("  byte %llu\n   document %lld, chunk %lld of %lld (tokens %lld to %lld), chunk id %lld\n   ",
            (unsigned long long)d->offset, (long long)c->document, (long long)c->in_document + 1, (long long)d->chunks,
            (long long)c->token_offset, (long long)(c->token_offset + c->n_tokens - 1), (long long)c->id);
-    print_on_one_line(text, bytes);
+    streams_print_line(stdout, text, bytes, INT_MAX);
     printf("\n\n");
 }

@@ -1,5 +1,6 @@
 /* drt_model.c -- drt-model: what a model folder holds, and ways to make one. */
 #include "tools/drt_model.h"
+#include "tools/streams.h"
 
 #include <string.h>
 
@@ -41,6 +42,7 @@ enum status model_dtype_parse(enum safetensors_dtype *out, const char *name) {
 }
 
 int main(int argc, char **argv) {
+    streams_reserve();
     if (argc >= 2) {
         for (size_t i = 0; i < ARRAY_LEN(COMMANDS); i++)
             if (strcmp(argv[1], COMMANDS[i].name) == 0) return COMMANDS[i].run(argc - 1, argv + 1);

@@ -1,7 +1,9 @@
 /* trace_lines.c -- a trace for people who watch the terminal: a few lines for each chunk that had a retrieval. */
 #include "base/memory.h"
+#include "tools/streams.h"
 #include "tools/trace.h"
 
+#include <limits.h>
 #include <string.h>
 
 enum { SNIPPET_CHARACTERS = 150 };
@@ -11,25 +13,15 @@ struct terminal {
     int most; /* chunks shown of a list */
 };
 
-/* One line: runs of white space become one space, control characters go, long texts are cut at a character. */
-static void print_snippet(FILE *file, const char *text, size_t bytes) {
-    int shown = 0;
-    bool space = false;
-    size_t i = 0;
-    for (; i < bytes && shown < SNIPPET_CHARACTERS; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c <= ' ' || c == 0x7f) {
-            space = true;
-            continue;
-        }
-        if (space && shown) fputc(' ', file);
-        space = false;
-        fputc(c, file);
-        while (c >= 0xc0 && i + 1 < bytes && ((unsigned char)text[i + 1] & 0xc0) == 0x80)
-            fputc(text[++i], file);
-        shown++;
+static void print_place(FILE *file, const struct trace_hit *hit) {
+    if (hit->source == NEIGHBOUR_CORPUS) {
+        streams_print_line(file, hit->document, strlen(hit->document), INT_MAX);
+        fputs(hit->key[0] ? " " : "", file);
+        streams_print_line(file, hit->key, strlen(hit->key), INT_MAX);
+    } else {
+        fprintf(file, "this text, chunk %lld", (long long)hit->chunk);
     }
-    if (i < bytes) fputs("...", file);
+    fprintf(file, ", token %lld", (long long)hit->token_offset);
 }
 
 static enum status terminal_chunk(struct trace_sink *sink, const struct trace_chunk *chunk) {
@@ -45,13 +37,9 @@ static enum status terminal_chunk(struct trace_sink *sink, const struct trace_ch
         for (int i = 0; i < group->n_hits && i < t->most; i++) {
             const struct trace_hit *hit = &group->hits[i];
             fprintf(file, "  %d. weight %.3f  score %7.3f  ", i + 1, (double)hit->weight, (double)hit->score);
-            if (hit->source == NEIGHBOUR_CORPUS)
-                fprintf(file, "%s%s%s, token %lld", hit->document, hit->key[0] ? " " : "", hit->key,
-                        (long long)hit->token_offset);
-            else
-                fprintf(file, "this text, chunk %lld, token %lld", (long long)hit->chunk, (long long)hit->token_offset);
+            print_place(file, hit);
             fputs("\n       ", file);
-            print_snippet(file, hit->text, hit->text_bytes);
+            streams_print_line(file, hit->text, hit->text_bytes, SNIPPET_CHARACTERS);
             fputc('\n', file);
         }
         if (group->n_hits > t->most) fprintf(file, "  and %d more\n", group->n_hits - t->most);

@@ -345,9 +345,12 @@ static void test_feed_order(const char *const *input) {
 
 static void test_cursor(const char *const *input) {
     const struct reader_config reader = {.inputs = input, .n_inputs = 1};
+    struct reader *files;
     struct cursor a, b;
     uint8_t packed[CURSOR_BYTES];
-    cursor_describe(&a, &reader, 100);
+    CHECK_OK(reader_open(&files, &reader));
+    cursor_describe(&a, files, &reader, 100);
+    reader_close(files);
     a.position = (struct reader_position){.documents = 5, .file = 1, .offset = UINT64_C(1) << 40, .line = 9};
     a.since_boundary = 77;
     a.documents = 5;

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Inputs that a user's machine has and a developer's corpus has not: pipes, folders that may not be searched or change
+# under a half-finished build, files that are not text, hostile names, and descriptors that are closed.
+. "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
+make_model "$TMP/model"
+make_corpus "$TMP/a.jsonl" 120
+build() { expect 0 "$INDEX" build "$@" --model "$TMP/model" --shard-chunks 20; }
+refused() { expect_error "$1" "$INDEX" build "${@:2}" --model "$TMP/model" --shard-chunks 20; }
+
+# --- a pipe gives its first bytes once: its format must be known from its name or an option
+mkfifo "$TMP/pipe" "$TMP/pipe.jsonl"
+feed_pipe() { (cat "$TMP/a.jsonl" >"$1" 2>/dev/null) & feeder=$!; }
+refused "its format must be given" "$TMP/pipe" --out "$TMP/none"
+feed_pipe "$TMP/pipe"
+build "$TMP/pipe" --format jsonl --out "$TMP/one" --json
+same "$(json_int "$OUT" documents)" 120 "documents of a pipe"
+wait "$feeder"
+feed_pipe "$TMP/pipe.jsonl"
+build "$TMP/pipe.jsonl" --out "$TMP/two" --json
+same "$(json_int "$OUT" documents)" 120 "documents of a pipe with a telling name"
+wait "$feeder"
+
+# --- a folder with files that are not text, and names that play with a terminal
+mkdir "$TMP/names"
+echo "stone and sand" >"$TMP/names/$(printf 'red\033[31m\nline').txt"
+printf 'h\0i\0' >"$TMP/names/utf16.txt"
+build "$TMP/names" --out "$TMP/named"
+out_has "1 files that are not text"
+expect 0 "$INDEX" search stone --store "$TMP/named" --model "$TMP/model" --k 1
+out_has "/names/red [31m line.txt  byte 0"
+
+# --- a folder that changes while its build is half finished
+mkdir "$TMP/folder"
+for i in 10 20 30 40 50; do sed -n "$i,$((i + 9))p" "$TMP/a.jsonl" >"$TMP/folder/b$i.jsonl"; done
+echo '{"text": "one", "text: "two"}' >"$TMP/folder/c.jsonl"
+refused "c.jsonl:1" "$TMP/folder" --out "$TMP/half"
+echo '{"text": "a file in front"}' >"$TMP/folder/a.jsonl"
+refused "a file came, went, or changed its size" "$TMP/folder" --out "$TMP/half"
+rm "$TMP/folder/a.jsonl"
+echo '{"text": "one", "more":"two"}' >"$TMP/folder/c.jsonl"
+build "$TMP/folder" --out "$TMP/half" --json
+[ "$(json_int "$OUT" resumed_chunks)" -gt 0 ] || die "nothing was resumed"
+build "$TMP/folder" --out "$TMP/whole"
+same_store "$TMP/half" "$TMP/whole"
+
+# --- a folder whose files may not be looked at: not the same as one without files
+if [ "$(id -u)" = 0 ]; then
+    as_user() { setpriv --reuid 65534 --clear-groups "$@"; }
+    chmod 711 "$TMP"
+    if ! as_user test -x "$INDEX" 2>/dev/null || ! as_user test -x "$TMP"; then as_user() { false; }; fi
+else
+    as_user() { "$@"; }
+fi
+if as_user true; then
+    mkdir -p "$TMP/shut/sub" "$TMP/open"
+    chmod 777 "$TMP/open"
+    echo "stone and sand" >"$TMP/shut/one.txt"
+    echo "river and ring" >"$TMP/shut/sub/two.txt"
+    chmod -R a+rX "$TMP/shut" "$TMP/model"
+    chmod 444 "$TMP/shut/sub"
+    expect 1 as_user "$INDEX" build "$TMP/shut" --out "$TMP/open/store" --model "$TMP/model"
+    err_has "two.txt: cannot look at it: Permission denied"
+    chmod 755 "$TMP/shut/sub"
+else
+    echo "not tried: folders without permission (another user cannot reach the programs)"
+fi
+
+# --- closed descriptors: no file of ours may take the number that messages go to (here: that a build is taken up again)
+for closed in '0<&- 2>&-' '0<&- 1>&- 2>&-' '2>&-'; do
+    rm -rf "$TMP/mute"
+    echo '{"text": "one", "text: "two"}' >"$TMP/folder/d.jsonl"
+    refused "d.jsonl:1" "$TMP/folder" --out "$TMP/mute"
+    echo '{"text": "one", "more":"two"}' >"$TMP/folder/d.jsonl"
+    code=0
+    eval '"$INDEX" build "$TMP/folder" --out "$TMP/mute" --model "$TMP/model" --shard-chunks 20 '"$closed" >"$OUT" || code=$?
+    case $closed in *1*) same $code 1 "exit code without standard output" ;; *) same $code 0 "exit code with $closed" ;; esac
+    expect 0 "$INDEX" verify --store "$TMP/mute" --deep
+done
+err_lacks "left over"
+
+# --- numbers in a factory string that FAISS would divide by, and lists that it would make before it counts the chunks
+for index in IVF0,Flat PQ0 PQ8x0 IVF4,PQ0 HNSW0,Flat HNSW1 IVF16_HNSW0,Flat NSG0,Flat PCA0,IVF4,Flat OPQ0,IVF4,PQ4 RR0,Flat HNSW32_0+PQ8; do
+    refused "is too small" "$TMP/a.jsonl" --out "$TMP/none" --index "$index" --restart
+done
+refused "99999999 lists cannot be trained" "$TMP/a.jsonl" --out "$TMP/none" --index IVF99999999,Flat --restart
+echo ok

@@ -1,0 +1,12 @@
+/* streams.h -- standard input, output and error as a program finds them, and text that is fit for a terminal. */
+#pragma once
+#include <stddef.h>
+#include <stdio.h>
+
+/* First thing in main: a descriptor of 0 to 2 that is closed is taken, so that no file of ours gets its number and then
+ * the messages meant for it. Reading or writing there still fails. */
+void streams_reserve(void);
+
+/* At most so many characters of a text, or of a file's name, on one line: runs of white space become one space, control
+ * characters go (they could play with a terminal), "..." says that something is left. */
+void streams_print_line(FILE *file, const char *text, size_t bytes, int characters);
