@@ -41,6 +41,8 @@ const char trace_page_style[] =
     ".chunk { cursor: pointer; border-radius: 3px; box-decoration-break: clone; -webkit-box-decoration-break: clone; outline: none; }\n"
     ".chunk::before { content: attr(data-n); font-size: .65rem; color: var(--faint); vertical-align: .45em; margin: 0 .25em 0 .1em;\n"
     "  user-select: none; }\n"
+    /* A text's own direction, and marks of direction that it leaves open, end with it. */
+    ".chunk, .where b, .what { unicode-bidi: plaintext; }\n"
     ".chunk .made { color: var(--accent); }\n"
     ".chunk:hover { background: var(--hover); }\n"
     ".chunk.source { background: var(--source); }\n"
