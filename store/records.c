@@ -1,10 +1,14 @@
-/* records.c -- the catalog's records, byte by byte: the same on every machine, and never trusted when read. */
+/* records.c -- the catalog's records, byte by byte: the same on every machine, and never trusted when read.
+ *
+ * Every value but "format" ends with the CRC32C of its bytes. Stores of format 1 have none there: what an older program
+ * wrote is read without, until it is written anew. */
+#include "base/crc32c.h"
 #include "base/memory.h"
 #include "store/records_internal.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { FIXED_MAX = 256 };
+enum { FIXED_MAX = 256, CRC_BYTES = 4 };
 
 struct writer {
     uint8_t *at;
@@ -22,9 +26,15 @@ static void put_file(struct writer *w, struct stored_file f) {
     put(w, f.crc, 4);
 }
 
+/* Ends the value, which begins at `value`; its size. */
+static size_t seal(struct writer *w, const uint8_t *value) {
+    put(w, crc32c(0, value, (size_t)(w->at - value)), CRC_BYTES);
+    return (size_t)(w->at - value);
+}
+
 /* Reading past the end gives zeros and is remembered in `good`. */
 struct reader {
-    const uint8_t *at, *end;
+    const uint8_t *begin, *at, *end;
     bool good;
 };
 
@@ -60,20 +70,23 @@ static const uint8_t *get_bytes(struct reader *r, size_t n) {
     return at;
 }
 static struct reader reader_of(struct bytes b) {
-    return (struct reader){b.data, b.data + b.size, true};
+    return (struct reader){b.data, b.data, b.data + b.size, true};
 }
 
 static enum status damaged(const struct catalog *c, const char *what, int64_t number) {
     return fail(STATUS_CORRUPT, "%s: record of %s %lld is missing or damaged, run drt-index verify", catalog_path(c),
                 what, (long long)number);
 }
-static bool finished(const struct reader *r) {
-    return r->good && r->at == r->end;
+static bool finished(struct reader *r) {
+    size_t size = (size_t)(r->at - r->begin);
+    if (!r->good || r->at == r->end) return r->good;
+    return get(r, CRC_BYTES) == crc32c(0, r->begin, size) && r->good && r->at == r->end;
 }
 
 /* ---- meta ---- */
 
-enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *c, struct store_fingerprint *out) {
+enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *c, struct store_fingerprint *out,
+                                   int *format) {
     struct bytes value;
     enum status s = catalog_get(t, &value, TABLE_META, "format", 6);
     if (s == STATUS_NOT_FOUND)
@@ -86,6 +99,7 @@ enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *
         return fail(STATUS_VERSION,
                     "%s: the store has format version %llu, this program reads up to %d: use a newer program",
                     catalog_path(c), (unsigned long long)version, STORE_FORMAT_VERSION);
+    *format = (int)version;
     s = catalog_get(t, &value, TABLE_META, "fingerprint", 11);
     if (s == STATUS_NOT_FOUND) return damaged(c, "fingerprint", 0);
     TRY(s);
@@ -104,12 +118,17 @@ enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *
     return STATUS_OK;
 }
 
+/* Without a checksum, so that any older program can read which version it does not know. */
+enum status record_put_format(struct catalog_txn *t) {
+    uint8_t buffer[4];
+    struct writer w = {buffer};
+    put(&w, STORE_FORMAT_VERSION, 4);
+    return catalog_put(t, TABLE_META, "format", 6, buffer, sizeof buffer);
+}
+
 enum status record_put_fingerprint(struct catalog_txn *t, const struct store_fingerprint *f) {
     uint8_t buffer[FIXED_MAX];
     struct writer w = {buffer};
-    put(&w, STORE_FORMAT_VERSION, 4);
-    TRY(catalog_put(t, TABLE_META, "format", 6, buffer, (size_t)(w.at - buffer)));
-    w.at = buffer;
     memcpy(w.at, f->encoder, 16);
     memcpy(w.at + 16, f->tokenizer, 16);
     w.at += 32;
@@ -117,7 +136,7 @@ enum status record_put_fingerprint(struct catalog_txn *t, const struct store_fin
     put(&w, (uint32_t)f->dim, 4);
     put(&w, (uint32_t)f->vocab_size, 4);
     put(&w, (uint32_t)f->metric, 4);
-    return catalog_put(t, TABLE_META, "fingerprint", 11, buffer, (size_t)(w.at - buffer));
+    return catalog_put(t, TABLE_META, "fingerprint", 11, buffer, seal(&w, buffer));
 }
 
 enum status record_get_index(struct catalog_txn *t, const struct catalog *c, struct index_record *out) {
@@ -150,7 +169,8 @@ enum status record_put_index(struct catalog_txn *t, const struct index_record *r
     size_t length = strnlen(r->factory, RECORD_INDEX_MAX - 1);
     put(&w, length, 1);
     memcpy(w.at, r->factory, length);
-    return catalog_put(t, TABLE_META, "index", 5, buffer, (size_t)(w.at - buffer) + length);
+    w.at += length;
+    return catalog_put(t, TABLE_META, "index", 5, buffer, seal(&w, buffer));
 }
 
 /* ---- generations ---- */
@@ -188,7 +208,7 @@ enum status record_put_generation(struct catalog_txn *t, const struct generation
     put_i64(&w, g->tokens);
     put_i64(&w, g->shards);
     put_i64(&w, g->duplicates);
-    return catalog_append(t, TABLE_GENERATIONS, (uint64_t)g->number, buffer, (size_t)(w.at - buffer));
+    return catalog_append(t, TABLE_GENERATIONS, (uint64_t)g->number, buffer, seal(&w, buffer));
 }
 
 /* ---- shards ---- */
@@ -228,8 +248,9 @@ enum status record_put_shard(struct catalog_txn *t, const struct shard_record *s
     put_file(&w, s->landmark_file);
     put(&w, s->cursor_bytes, 4);
     if (s->cursor_bytes) memcpy(w.at, s->cursor, s->cursor_bytes);
+    w.at += s->cursor_bytes;
     struct catalog_key key = catalog_key((uint64_t)s->number);
-    return catalog_put(t, TABLE_SHARDS, key.bytes, sizeof key.bytes, buffer, (size_t)(w.at - buffer) + s->cursor_bytes);
+    return catalog_put(t, TABLE_SHARDS, key.bytes, sizeof key.bytes, buffer, seal(&w, buffer));
 }
 
 enum status record_get_sealed(struct catalog_txn *t, const struct catalog *c, struct generation_record *out) {
@@ -316,7 +337,7 @@ enum status record_put_segment(struct catalog_txn *t, const struct segment_recor
     put_file(&w, s->file);
     put_file(&w, s->head);
     struct catalog_key key = catalog_key((uint64_t)s->number);
-    return catalog_put(t, TABLE_SEGMENTS, key.bytes, sizeof key.bytes, buffer, (size_t)(w.at - buffer));
+    return catalog_put(t, TABLE_SEGMENTS, key.bytes, sizeof key.bytes, buffer, seal(&w, buffer));
 }
 
 enum status record_list_segments(struct catalog_txn *t, const struct catalog *c, struct segment_record **out,
@@ -370,7 +391,7 @@ enum status record_append_run(struct catalog_txn *t, int64_t first_chunk, const 
     put_i64(&w, run->token_offset);
     put_i64(&w, run->tokens);
     put_i64(&w, run->chunks);
-    return catalog_append(t, TABLE_RUNS, (uint64_t)first_chunk, buffer, (size_t)(w.at - buffer));
+    return catalog_append(t, TABLE_RUNS, (uint64_t)first_chunk, buffer, seal(&w, buffer));
 }
 
 enum status record_find_run(struct catalog_txn *t, const struct catalog *c, int64_t *first_chunk,
@@ -436,7 +457,7 @@ enum status record_append_document(struct catalog_txn *t, int64_t document, cons
     w.at += d->source_bytes;
     memcpy(w.at, d->key, d->key_bytes);
     w.at += d->key_bytes;
-    enum status s = catalog_append(t, TABLE_DOCUMENTS, (uint64_t)document, buffer, (size_t)(w.at - buffer));
+    enum status s = catalog_append(t, TABLE_DOCUMENTS, (uint64_t)document, buffer, seal(&w, buffer));
     memory_free(buffer);
     return s;
 }
@@ -454,8 +475,8 @@ enum status record_find_hash(struct catalog_txn *t, const uint8_t hash[16], bool
 }
 
 enum status record_put_hash(struct catalog_txn *t, const uint8_t hash[16], int64_t document) {
-    uint8_t buffer[8];
+    uint8_t buffer[8 + CRC_BYTES];
     struct writer w = {buffer};
     put_i64(&w, document);
-    return catalog_put(t, TABLE_HASHES, hash, 16, buffer, sizeof buffer);
+    return catalog_put(t, TABLE_HASHES, hash, 16, buffer, seal(&w, buffer));
 }

@@ -1,6 +1,6 @@
 /* records_internal.h -- what the catalog's records hold, and their bytes (little-endian, no padding).
  *
- * Every decode checks the length and the plausibility of its fields; STATUS_CORRUPT names the catalog. A get
+ * Every decode checks the length, the checksum and the plausibility of its fields; STATUS_CORRUPT names the catalog. A get
  * function that finds no record gives STATUS_CORRUPT too, for a record that is asked for must be there, except
  * where it says otherwise. */
 #pragma once
@@ -39,7 +39,8 @@ struct document_record {
 };
 
 /* "format" and "fingerprint". NOT_FOUND: a catalog without contents; VERSION: a newer format. */
-enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *c, struct store_fingerprint *out);
+enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *c, struct store_fingerprint *out, int *format);
+enum status record_put_format(struct catalog_txn *t);
 enum status record_put_fingerprint(struct catalog_txn *t, const struct store_fingerprint *f);
 
 enum status record_get_index(struct catalog_txn *t, const struct catalog *c, struct index_record *out);  /* none: zeroed, numbers from 1 */

@@ -25,7 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STORE_FORMAT_VERSION = 1, STORE_NAME_MAX = 64 };
+enum { STORE_FORMAT_VERSION = 2, STORE_NAME_MAX = 64 };
 
 /* What the vectors were made with; every field must agree between a model and a store (store_check_fingerprint). */
 struct store_fingerprint {
@@ -54,6 +54,7 @@ void store_view_close(struct store_view *v);              /* NULL is fine */
 
 struct store_info {
     struct store_fingerprint fingerprint;
+    int format;                          /* at most STORE_FORMAT_VERSION */
     uint64_t generation;
     int64_t chunks, documents, tokens, shards, segments;
     int64_t duplicates;                  /* documents skipped as exact copies by all runs that published something */

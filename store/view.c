@@ -35,7 +35,7 @@ static enum status open_store(struct store *s) {
     TRY(catalog_open(&s->catalog, s->dir, false, 0));
     struct catalog_txn *t;
     TRY(catalog_begin(&t, s->catalog, false));
-    enum status status = record_get_fingerprint(t, s->catalog, &s->fingerprint);
+    enum status status = record_get_fingerprint(t, s->catalog, &s->fingerprint, &s->format);
     if (status == STATUS_OK) status = check_files(s, t);
     catalog_abort(t);
     return status;
@@ -203,7 +203,8 @@ void store_view_close(struct store_view *v) {
 }
 
 void store_view_info(const struct store_view *v, struct store_info *out) {
-    *out = (struct store_info){.fingerprint = v->store->fingerprint, .generation = (uint64_t)v->generation.number};
+    *out = (struct store_info){
+        .fingerprint = v->store->fingerprint, .format = v->store->format, .generation = (uint64_t)v->generation.number};
     out->chunks = v->generation.chunks;
     out->documents = v->generation.documents;
     out->tokens = v->generation.tokens;

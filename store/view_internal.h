@@ -7,6 +7,7 @@
 struct store {
     struct catalog *catalog;
     struct store_fingerprint fingerprint;
+    int format;
     char dir[FILE_PATH_MAX];
 };
 

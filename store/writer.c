@@ -70,11 +70,12 @@ static enum status count_loose(struct store_writer *w, struct catalog_txn *t) {
     return STATUS_OK;
 }
 
-/* What the catalog says; a catalog without contents gets the fingerprint. */
+/* What the catalog says; a catalog without contents gets the fingerprint, one of an older format this one. */
 static enum status read_state(struct store_writer *w, const struct store_writer_config *config) {
     struct catalog_txn *t;
+    int format = STORE_FORMAT_VERSION;
     TRY(catalog_begin(&t, w->catalog, false));
-    enum status s = record_get_fingerprint(t, w->catalog, &w->fingerprint);
+    enum status s = record_get_fingerprint(t, w->catalog, &w->fingerprint, &format);
     bool fresh = s == STATUS_NOT_FOUND && config;
     if (s == STATUS_OK) s = record_get_generation(t, w->catalog, &w->published);
     if (s == STATUS_OK) s = record_get_sealed(t, w->catalog, &w->sealed);
@@ -85,11 +86,13 @@ static enum status read_state(struct store_writer *w, const struct store_writer_
         if (w->published.shards > w->sealed.shards || w->published.chunks > w->sealed.chunks)
             return fail(STATUS_CORRUPT, "%s: generation %lld has more shards than are recorded, run drt-index verify",
                         catalog_path(w->catalog), (long long)w->published.number);
-        return config ? store_check_fingerprint(w->dir, &w->fingerprint, "the model", &config->fingerprint) : STATUS_OK;
+        if (config) TRY(store_check_fingerprint(w->dir, &w->fingerprint, "the model", &config->fingerprint));
+        if (format == STORE_FORMAT_VERSION) return STATUS_OK;
     }
-    w->fingerprint = config->fingerprint;
+    if (fresh) w->fingerprint = config->fingerprint;
     TRY(catalog_begin(&t, w->catalog, true));
-    s = record_put_fingerprint(t, &config->fingerprint);
+    s = record_put_format(t); /* of an older store too: what is written from here on is of this format */
+    if (s == STATUS_OK) s = record_put_fingerprint(t, &w->fingerprint);
     if (s == STATUS_OK) s = fault_point("store:create:before-commit");
     if (s != STATUS_OK) {
         catalog_abort(t);

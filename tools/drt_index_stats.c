@@ -10,7 +10,7 @@ static void print_json(const struct store_info *i) {
     json_write_open(&w, stdout, 0);
     json_write_object(&w);
     const struct json_number numbers[] = {
-        {"format", STORE_FORMAT_VERSION},
+        {"format", i->format},
         {"generation", (int64_t)i->generation},
         {"documents", i->documents},
         {"chunks", i->chunks},
@@ -37,8 +37,7 @@ static void print_json(const struct store_info *i) {
 static void print_text(const char *dir, const struct store_info *i) {
     char a[32], b[32], c[32], d[32], encoder[33], tokenizer[33];
     double chunks = i->chunks > 0 ? (double)i->chunks : 1;
-    printf("store        %s (format %d, generation %llu)\n", dir, STORE_FORMAT_VERSION,
-           (unsigned long long)i->generation);
+    printf("store        %s (format %d, generation %llu)\n", dir, i->format, (unsigned long long)i->generation);
     printf("documents    %lld (%lld exact duplicates were skipped)\n", (long long)i->documents,
            (long long)i->duplicates);
     printf("chunks       %lld of %d tokens, %lld tokens in all (%.1f a chunk)\n", (long long)i->chunks,
