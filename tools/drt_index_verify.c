@@ -5,6 +5,7 @@
 #include "tools/device_choice.h"
 #include "tools/drt_index.h"
 #include "tools/progress_line.h"
+#include <string.h>
 
 static void print_problem(void *context, const char *file, const char *problem, const char *remedy) {
     const bool *json = context;
@@ -66,9 +67,28 @@ int drt_index_verify(int argc, char **argv, const char **operands) {
                     deep ? "every byte is as recorded" : "all files are there, with the recorded sizes", json);
 }
 
+/* A device that is opened when centroids are wanted for the first time: most repairs want none. */
+struct late_device {
+    struct device_choice choice;
+    int threads;
+    struct device *device;
+};
+
+static enum status fit_late(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists) {
+    struct late_device *d = context;
+    enum dtype type;
+    if (!d->device && device_choose(&d->device, &type, &d->choice, d->threads) != STATUS_OK) {
+        char why[300]; /* whatever it was, FAISS is no answer to it */
+        snprintf(why, sizeof why, "%s", status_message());
+        return fail(STATUS_IO, "%s", why);
+    }
+    const struct store_clustering there = clustering_on(d->device);
+    return there.fit(there.context, centroids, rows, n, dim, lists);
+}
+
 int drt_index_repair(int argc, char **argv, const char **operands) {
     const char *dir = NULL, *index = "auto";
-    struct device_choice where = DEVICE_CHOICE_DEFAULT;
+    struct late_device late = {.choice = DEVICE_CHOICE_DEFAULT};
     bool json = false;
     int64_t threads = 0;
     uint64_t max_ram = 4ull << 30;
@@ -77,7 +97,7 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
         {"index", ARG_STRING, &index, "auto|exact|FACTORY",
          "kind of a rebuilt index; auto keeps the store's own; another kind than that has it made anew", 0, 0},
         {"max-ram", ARG_BYTES, &max_ram, "SIZE", "memory for rebuilding the index", 0, 0},
-        {"device", ARG_STRING, &where.device, "auto|cpu|cuda",
+        {"device", ARG_STRING, &late.choice.device, "auto|cpu|cuda",
          "where the centroids of a rebuilt index are computed; auto: a GPU where there is one", 0, 0},
         {"threads", ARG_INT, &threads, "N", "threads to use; 0: one for each processor", 0, 1024},
         {"json", ARG_FLAG, &json, NULL, "one JSON object for each problem that is left", 0, 0},
@@ -95,26 +115,30 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     if (!dir) return drt_index_usage("repair", "--store STORE is missing");
+    if (strcmp(late.choice.device, "auto") != 0 && strcmp(late.choice.device, "cpu") != 0 &&
+        strcmp(late.choice.device, "cuda") != 0)
+        return drt_index_usage("repair", "--device must be auto, cpu or cuda");
     char ram[32];
     fprintf(stderr, "drt-index repair: store %s, index %s, max-ram %s, device %s, threads %lld\n", dir, index,
-            progress_bytes_text(ram, max_ram), where.device, (long long)threads);
+            progress_bytes_text(ram, max_ram), late.choice.device, (long long)threads);
     struct progress_line *line;
-    struct device *device = NULL;
-    enum dtype type;
+    struct threads *pool = NULL;
     enum status status = progress_line_start(&line, "drt-index");
     if (status != STATUS_OK) return drt_index_exit(status);
     int64_t problems = 0;
-    status = device_choose(&device, &type, &where, (int)threads);
+    late.threads = (int)threads;
+    status = threads_create(&pool, late.threads);
     if (status == STATUS_OK) {
         const struct store_publish how = {.index = index,
                                           .max_ram = max_ram,
                                           .seed = 1,
-                                          .threads = device->threads,
+                                          .threads = pool,
                                           .progress = progress_line_progress(line),
-                                          .clustering = clustering_on(device)};
+                                          .clustering = {.fit = fit_late, .context = &late}};
         status = store_repair(dir, &how, print_problem, &json, &problems);
     }
     progress_line_end(line);
-    device_close(device);
+    device_close(late.device);
+    threads_free(pool);
     return conclude(status, dir, problems, "nothing is left to repair", json);
 }

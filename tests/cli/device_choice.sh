@@ -31,6 +31,10 @@ refused "$index" search "the river" --store "$TMP/s" --model "$TMP/m"
 chosen "$index" search "the river" --store "$TMP/s" --model "$TMP/m" --exact --json
 same "$(sed 's/"[a-z_]*seconds":[^,}]*//g' "$OUT")" "$(sed 's/"[a-z_]*seconds":[^,}]*//g' "$TMP/told")" "hits"
 refused "$index" recall --store "$TMP/s" --queries 2
+cp -r "$TMP/s" "$TMP/kinds"
+refused "$index" repair --store "$TMP/kinds" --index IVF2,Flat
+expect 0 "$index" repair --store "$TMP/kinds" --index IVF2,Flat
+[ -z "$why" ] || err_has "$why"
 
 words 150 7 >"$TMP/prompt"
 generate() { "$1" "$GENERATE" --model "$TMP/m" --prompt-file "$TMP/prompt" --max-tokens 80 --seed 1 "${@:2}"; }

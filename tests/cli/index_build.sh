@@ -72,6 +72,10 @@ expect_error "--dtype bf16" "$INDEX" search x --store "$TMP/store" --model "$TMP
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 out_has "every byte is as recorded"
 expect 0 "$INDEX" repair --store "$TMP/store"
+# A device is opened for centroids alone: nothing is said of it where none are wanted.
+expect 0 "$INDEX" repair --store "$TMP/store" --device cuda
+grep -q "GPU" "$ERR" && die "repair looked for a GPU with nothing to do"
+expect 2 "$INDEX" repair --store "$TMP/store" --device tpu
 # Another kind of index, there and back; a name that is none changes nothing.
 cp -r "$TMP/store" "$TMP/kinds"
 expect 0 "$INDEX" repair --store "$TMP/kinds" --index IVF2,Flat
