@@ -12,7 +12,7 @@
 #include <assert.h>
 #include <math.h>
 
-enum { BATCH = 32 }; /* float32 queries: what topk serves in one reading of the rows */
+enum { BATCH = 1024 }; /* queries at a time: bound by arithmetic long before */
 enum part {
     BELOW,
     BETWEEN,
@@ -24,10 +24,10 @@ struct flat_index {
     struct device *dev;
     struct mat rows; /* [chunks, dim] */
     /* This process's memory and the device's (a room is NULL where memory is shared). */
-    struct found_room found;       /* lists: [PARTS, BATCH, k] */
+    struct found_room found;       /* lists: [PARTS, n, k] of a batch of n queries */
     int64_t visible[PARTS][BATCH]; /* rows of its part that a query sees */
     void *visible_room;
-    bool unlimited;     /* what is in visible_room says: all rows, for every query */
+    bool unlimited;     /* what is in visible_room says for BELOW: all rows, for every query */
     void *queries_room; /* [BATCH, dim] */
 };
 
@@ -94,32 +94,34 @@ static void find_ranges(struct flat_index *f, struct ranges *r, const struct sto
 }
 
 /* Where nothing is excluded the device knows already what is visible: one round trip less for a step of decoding. */
-static void upload_visible(struct flat_index *f, bool limited) {
+static void upload_visible(struct flat_index *f, bool limited, int64_t parts, int64_t n) {
+    int64_t(*there)[BATCH] = device_side(f->dev, f->visible, f->visible_room);
     if (f->unlimited && !limited) return;
-    device_upload(f->dev, device_side(f->dev, f->visible, f->visible_room), f->visible, sizeof f->visible);
+    for (int64_t p = 0; p < parts; p++)
+        device_upload(f->dev, there[p], f->visible[p], (size_t)n * sizeof **there);
     f->unlimited = !limited;
 }
 
-/* Queries i .. i+n-1 over `count` rows from `first` on, into their places of a part. */
+/* Queries i .. i+n-1 of the batch over `count` rows from `first` on, into their places of a part. */
 static void look(struct flat_index *f, struct found_places there, enum part part, struct mat queries, int64_t i,
                  int64_t n, int64_t first, int64_t count, int k) {
-    int64_t *visible = device_side(f->dev, f->visible, f->visible_room);
-    int64_t at = (int64_t)part * BATCH + i;
+    int64_t(*visible)[BATCH] = device_side(f->dev, f->visible, f->visible_room);
+    int64_t at = ((int64_t)part * queries.rows + i) * k;
     if (count > 0)
-        f->dev->ops->topk->forward(f->dev, there.index + at * k, there.score + at * k, mat_rows(queries, i, n),
-                                   mat_rows(f->rows, first, count), visible + at, k);
+        f->dev->ops->topk->forward(f->dev, there.index + at, there.score + at, mat_rows(queries, i, n),
+                                   mat_rows(f->rows, first, count), visible[part] + i, k);
 }
 
-/* Merges the parts of query i, of which those with nothing visible hold nothing. */
+/* Merges the parts of query i of n, of which those with nothing visible hold nothing. */
 static void merge(const struct flat_index *f, struct store_hit *hits, struct found_places here, const struct ranges *r,
-                  int64_t i, int k) {
+                  int64_t i, int64_t n, int k) {
     int64_t first[PARTS] = {0, r->begin[i], r->behind};
     int at[PARTS] = {0};
     for (int j = 0; j < k; j++) {
         hits[j] = (struct store_hit){.chunk = -1, .score = -INFINITY};
         int best = -1;
         for (int p = 0; p < PARTS; p++) {
-            int64_t place = ((int64_t)p * BATCH + i) * k + at[p];
+            int64_t place = (p * n + i) * k + at[p];
             if (f->visible[p][i] <= 0 || at[p] >= k || here.index[place] < 0) continue;
             if (best >= 0 && !(here.score[place] > hits[j].score)) continue;
             best = p;
@@ -134,8 +136,8 @@ static enum status search_batch(struct flat_index *f, struct store_hit *hits, st
     struct ranges r;
     int64_t n = queries.rows;
     find_ranges(f, &r, exclude, exclude ? n : BATCH);
-    upload_visible(f, exclude);
-    int64_t places = ((r.parts - 1) * BATCH + n) * k;
+    upload_visible(f, exclude, r.parts, exclude ? n : BATCH);
+    int64_t places = r.parts * n * k;
     struct found_places here = found_here(&f->found, places), there = found_there(&f->found, f->dev, places);
     look(f, there, BELOW, queries, 0, n, 0, r.below, k);
     for (int64_t i = 0; i < n; i++)
@@ -144,14 +146,14 @@ static enum status search_batch(struct flat_index *f, struct store_hit *hits, st
     device_download(f->dev, here.index, there.index, found_bytes(places));
     TRY(device_sync(f->dev));
     for (int64_t i = 0; i < n; i++)
-        merge(f, hits + i * k, here, &r, i, k);
+        merge(f, hits + i * k, here, &r, i, n, k);
     return STATUS_OK;
 }
 
 enum status flat_index_search(struct flat_index *f, struct store_hit *hits, struct mat queries, int k,
                               const struct store_range *exclude) {
     assert(k > 0 && queries.type == DTYPE_F32 && queries.cols == f->rows.cols);
-    TRY(found_room_reserve(&f->found, f->dev, (int64_t)PARTS * BATCH * k));
+    TRY(found_room_reserve(&f->found, f->dev, PARTS * (queries.rows < BATCH ? queries.rows : BATCH) * k));
     for (int64_t i = 0; i < queries.rows; i += BATCH) {
         int64_t n = queries.rows - i < BATCH ? queries.rows - i : BATCH;
         TRY(search_batch(f, hits + i * k, mat_rows(queries, i, n), k, exclude ? exclude + i : NULL));

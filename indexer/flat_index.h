@@ -14,8 +14,8 @@ enum status flat_index_create(struct flat_index **out, const struct flat_index_c
 void flat_index_free(struct flat_index *f);               /* before the device is closed; NULL is fine */
 
 /* hits [n, k] as store_view_search gives with `exact`, but for the last bits of scores. queries [n, dim] float32, memory
- * of the device; hits and exclude [n] (NULL: none) memory of this process. Memory for k places is taken when a k is larger
- * than those before it. One thread at a time. */
+ * of the device; hits and exclude [n] (NULL: none) memory of this process. Memory for what is found is taken when a call asks
+ * for more than those before it. One thread at a time. */
 enum status flat_index_search(struct flat_index *f, struct store_hit *hits, struct mat queries, int k,
                               const struct store_range *exclude);
 /* The same for queries in memory of this process. */

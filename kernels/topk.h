@@ -1,7 +1,9 @@
 /* topk.h -- landmark scores and the best k of them (model.md §4.2-4.4): score = q.l / sqrt(d), key = score.
  *
  * Query row r sees landmarks 0 .. visible[r]-1. index, score [n*k], best first, ties by smaller index; places
- * without a landmark get index -1, score -inf. landmarks [E, d]. */
+ * without a landmark get index -1, score -inf. landmarks [E, d]. float32 queries lose nothing to a GPU's 16-bit
+ * products, whatever their magnitude; there, up to 32 places hold float32 scores, and more than 32 those of the tensor cores (within
+ * 2^-17 of the greatest). A query with a number that is not finite: its own places may hold any landmarks, or none. */
 #pragma once
 #include "kernels/device.h"
 #include <stdbool.h>

@@ -1,13 +1,13 @@
 /* topk_cuda.cu -- landmark scores and the best of them; the weights of the chosen, and their way back.
  *
- * More than 32 16-bit queries against 16-bit landmarks on Hopper: topk_tiles_cuda.cuh, scores never leave the registers.
+ * More than 32 queries against 16-bit landmarks on Hopper: topk_tiles_cuda.cuh, scores never leave the registers.
  * To 64 queries else: topk_stream_cuda.cuh. Both read the landmarks once. A few float32 queries: topk_rows_cuda.cuh.
  * Everything else: products by cuBLASLt into a tile of scores that stays in the L2 cache, and a warp a query that reads
  * the tile against its list's last place. Bound by arithmetic, 2 n E d; the tile's way through the cache, 4 n E bytes
  * each way, comes on top: 2.2 times the floor for 1024 queries (H100, 2026-11-21), and why the kernel for Hopper exists.
  *
- * Queries of a wider type than the landmarks are split into two 16-bit parts whose scores are added, so that nothing
- * of a float32 query is lost on the tensor cores. */
+ * Queries of a wider type than the landmarks are split (topk_split_cuda.cuh), so that nothing of a float32 query is lost on
+ * the tensor cores; what is found is scored once more in float32. */
 #include "kernels/topk_choose_cuda.cuh"
 #include "kernels/topk_rows_cuda.cuh"
 #include "kernels/topk_stream_cuda.cuh"
@@ -61,20 +61,9 @@ static void few(struct device *dev, topk_out out, struct mat queries, struct mat
     }
 }
 
-/* parts [2n or n, d] of type T: row r the query rounded, row n + r what the rounding lost. */
-template <typename T, typename Q>
-static __global__ void __launch_bounds__(THREADS) split_queries(T *parts, rows<const Q> queries, int64_t n, int64_t d, bool two) {
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= n * d) return;
-    float q = to_float(queries[i / d][i % d]);
-    T rounded = from_float<T>(q);
-    parts[i] = rounded;
-    if (two) parts[n * d + i] = from_float<T>(q - to_float(rounded));
-}
-
-/* A tile of scores [n (and n more), columns], of landmarks base .. base+columns-1: a warp a query. */
+/* A tile of sums [n (and n more), columns], of landmarks base .. base+columns-1: a warp a query. */
 static __global__ void __launch_bounds__(32 * SCAN_WARPS)
-    scan(topk_out out, const float *scores, int64_t second, int stride, int columns, int32_t base, const int64_t *visible,
+    scan(topk_out out, const float *scores, const float *factors, int64_t second, int stride, int columns, int32_t base, const int64_t *visible,
          int64_t n) {
     __shared__ float score[SCAN_WARPS][LIST_MAX];
     __shared__ int32_t index[SCAN_WARPS][LIST_MAX];
@@ -91,7 +80,7 @@ static __global__ void __launch_bounds__(32 * SCAN_WARPS)
         l.index[lane] = (int32_t)out.index[at + lane];
     }
     __syncwarp();
-    float last = l.score[k - 1];
+    float last = l.score[k - 1], factor = factors[query];
     const float *row = scores + query * stride;
     bool changed = false;
     for (int i = 0; i < live; i += 512) {
@@ -104,7 +93,7 @@ static __global__ void __launch_bounds__(32 * SCAN_WARPS)
                 float4 y = *(const float4 *)(row + second + c);
                 x = make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w);
             }
-            s[v][0] = x.x, s[v][1] = x.y, s[v][2] = x.z, s[v][3] = x.w;
+            s[v][0] = x.x * factor, s[v][1] = x.y * factor, s[v][2] = x.z * factor, s[v][3] = x.w * factor;
         }
         bool any = false;
 #pragma unroll
@@ -134,33 +123,47 @@ static int64_t tile_columns(int64_t rows_all, int64_t landmarks) {
     return columns < enough ? columns : enough;
 }
 
+/* The parts of a block of queries in the scratch, what makes scores of their sums, and what is left of the scratch. */
+template <typename T> struct query_parts {
+    struct mat parts; /* [n or 2n, d] */
+    float *factor;    /* [n] */
+    void *rest;
+};
+
+template <typename T, typename Q>
+static query_parts<T> split(struct device *dev, struct mat queries, size_t rest_bytes) {
+    constexpr int PARTS = sizeof(Q) > sizeof(T) ? 2 : 1;
+    int64_t n = queries.rows, d = queries.cols;
+    size_t part_bytes = ((size_t)(PARTS * n * d) * sizeof(T) + 255) / 256 * 256;
+    size_t factor_bytes = ((size_t)n * sizeof(float) + 255) / 256 * 256;
+    unsigned char *scratch = (unsigned char *)device_cuda_scratch(dev, part_bytes + factor_bytes + rest_bytes);
+    query_parts<T> q = {mat_dense(scratch, dtype_of<T>(), PARTS * n, d), (float *)(void *)(scratch + part_bytes),
+                        scratch + part_bytes + factor_bytes};
+    launch(dev, "topk.forward", split_queries<T, Q, PARTS>, (unsigned)blocks_for(n, SPLIT_WARPS), SPLIT_THREADS, 0,
+           (T *)q.parts.data, q.factor, rows<const Q>{(const Q *)queries.data, queries.stride}, n, d, 1.0f / sqrtf((float)d));
+    return q;
+}
+
 /* A round of the many; queries in blocks so that a block's tile fits. */
 template <typename T, typename Q>
 static void many(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
     enum { BLOCK = TILE_SCORES / TILE_MIN };
-    const char *op = "topk.forward";
     bool two = sizeof(Q) > sizeof(T);
-    int64_t block = two ? BLOCK / 2 : BLOCK, d = queries.cols;
+    int64_t block = two ? BLOCK / 2 : BLOCK;
     for (int64_t first = 0; first < queries.rows; first += block) {
         int64_t n = queries.rows - first < block ? queries.rows - first : block, all = two ? 2 * n : n;
-        struct mat q = mat_rows(queries, first, n);
         int64_t columns = tile_columns(all, landmarks.rows);
-        size_t part_bytes = ((size_t)(all * d) * sizeof(T) + 255) / 256 * 256;
-        unsigned char *scratch = (unsigned char *)device_cuda_scratch(dev, part_bytes + (size_t)(all * columns) * 4);
-        float *scores = (float *)(void *)(scratch + part_bytes);
-        struct mat a = {scratch, dtype_of<T>(), all, d, d};
-        launch(dev, op, split_queries<T, Q>, (unsigned)blocks_for(n * d, THREADS), THREADS, 0, (T *)(void *)scratch,
-               rows<const Q>{(const Q *)q.data, q.stride}, n, d, two);
+        query_parts<T> q = split<T, Q>(dev, mat_rows(queries, first, n), (size_t)(all * columns) * 4);
         topk_out place = out;
         place.index += first * out.all;
         place.score += first * out.all;
         for (int64_t base = 0; base < landmarks.rows; base += columns) {
             int64_t m = landmarks.rows - base < columns ? landmarks.rows - base : columns;
-            struct mat tile = {scores, DTYPE_F32, all, m, columns};
-            blas_cuda_product(dev, op, {.y = tile, .a = a, .b = mat_rows(landmarks, base, m), .b_transposed = true,
-                                        .scale = 1.0f / sqrtf((float)d)});
-            launch(dev, op, scan, (unsigned)blocks_for(n, SCAN_WARPS), 32 * SCAN_WARPS, 0, place, scores,
-                   two ? n * columns : 0, (int)columns, (int)m, (int32_t)base, visible + first, n);
+            struct mat tile = {q.rest, DTYPE_F32, all, m, columns};
+            blas_cuda_product(dev, "topk.forward", {.y = tile, .a = q.parts, .b = mat_rows(landmarks, base, m),
+                                                    .b_transposed = true, .scale = 1.0f});
+            launch(dev, "topk.forward", scan, (unsigned)blocks_for(n, SCAN_WARPS), 32 * SCAN_WARPS, 0, place,
+                   (const float *)q.rest, q.factor, two ? n * columns : 0, (int)columns, (int)m, (int32_t)base, visible + first, n);
         }
     }
 }
@@ -168,21 +171,19 @@ static void many(struct device *dev, topk_out out, struct mat queries, struct ma
 /* A round of the many on Hopper. */
 template <typename T, typename Q>
 static void tiles(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
-    int64_t block = tiles_queries(dev), d = queries.cols;
+    int64_t block = tiles_queries(dev);
     for (int64_t first = 0; first < queries.rows; first += block) {
         int64_t n = queries.rows - first < block ? queries.rows - first : block;
-        struct mat q = mat_rows(queries, first, n);
-        tiles_task t = {out, visible + first, NULL, NULL, landmarks.rows, n, 0, 0, (int)d, 1.0f / sqrtf((float)d)};
+        tiles_task t = {out, visible + first, NULL, NULL, NULL, landmarks.rows, n, 0, 0, (int)queries.cols};
         t.out.index += first * out.all;
         t.out.score += first * out.all;
         tiles_cut(dev, &t);
-        size_t query_bytes = ((size_t)(n * d) * sizeof(T) + 255) / 256 * 256, places = (size_t)(t.parts * n * out.k);
-        unsigned char *scratch = (unsigned char *)device_cuda_scratch(dev, query_bytes + 8 * places);
-        t.score = (float *)(void *)(scratch + query_bytes);
+        size_t places = (size_t)(t.parts * n * out.k);
+        query_parts<T> q = split<T, Q>(dev, mat_rows(queries, first, n), 8 * places);
+        t.factor = q.factor;
+        t.score = (float *)q.rest;
         t.index = (int32_t *)(void *)(t.score + places);
-        launch(dev, "topk.forward", split_queries<T, Q>, (unsigned)blocks_for(n * d, THREADS), THREADS, 0,
-               (T *)(void *)scratch, rows<const Q>{(const Q *)q.data, q.stride}, n, d, false);
-        if (!tiles_run<T>(dev, t, mat_dense(scratch, dtype_of<T>(), n, d), landmarks)) {
+        if (!tiles_run<T, (sizeof(Q) > sizeof(T) ? 2 : 1)>(dev, t, q.parts, landmarks)) {
             device_cuda_fault(dev, "topk.forward", "no tensor map of the landmarks");
             return;
         }
@@ -194,9 +195,11 @@ static void tiles(struct device *dev, topk_out out, struct mat queries, struct m
 template <typename T, typename Q>
 static void run(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
     if constexpr (sizeof(T) == 2) {
-        bool hopper = sizeof(Q) == 2 && tiles_serve(dev, landmarks, out.k);
+        /* All rounds of a list take one way: a round begins where the one before ended, to the bit. */
+        int k = out.all < LIST_MAX ? out.all : LIST_MAX;
+        bool hopper = tiles_serve(dev, landmarks, k);
         int64_t most = hopper ? STREAM_COLUMNS / 2 : STREAM_COLUMNS;
-        if (queries.rows <= most && stream_serves(dev, queries, landmarks, out.k)) {
+        if (queries.rows <= most && stream_serves(dev, queries, landmarks, k)) {
             few<T, Q>(dev, out, queries, landmarks, visible);
             return;
         }
@@ -206,6 +209,39 @@ static void run(struct device *dev, topk_out out, struct mat queries, struct mat
         }
     }
     many<T, Q>(dev, out, queries, landmarks, visible);
+}
+
+/* The scores of what was found once more, in float32, and its order by them: tensor cores cut the sums of a float32 query short, by
+ * some 2^-19. A block a query, a warp a place. */
+template <typename T>
+static __global__ void __launch_bounds__(32 * SCAN_WARPS)
+    score_again(int64_t *index, float *score, rows<const float> queries, rows<const T> landmarks, int64_t d, int k, float scale) {
+    __shared__ sorted_place place[LIST_MAX];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const float *query = queries[blockIdx.x];
+    index += (int64_t)blockIdx.x * k;
+    score += (int64_t)blockIdx.x * k;
+    for (int i = warp; i < LIST_MAX; i += SCAN_WARPS) {
+        int32_t which = i < k ? (int32_t)index[i] : -1;
+        float sum = 0.0f;
+        for (int64_t j = lane; which >= 0 && j < d; j += 32)
+            sum += query[j] * to_float(landmarks[which][j]);
+        sum = warp_sum(sum) * scale;
+        if (lane == 0) place[i] = {which >= 0 ? sum : -INFINITY, which};
+    }
+    __syncthreads();
+    if (warp > 0) return;
+    sorted_place p = sorted_of(place[lane]);
+    if (lane >= k) return;
+    index[lane] = p.index;
+    score[lane] = p.score;
+}
+
+template <typename T>
+static void again(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks, int k) {
+    launch(dev, "topk.forward", score_again<T>, (unsigned)queries.rows, 32 * SCAN_WARPS, 0, index, score,
+           rows<const float>{(const float *)queries.data, queries.stride},
+           rows<const T>{(const T *)landmarks.data, landmarks.stride}, queries.cols, k, 1.0f / sqrtf((float)queries.cols));
 }
 
 /* A round of a few float32 queries. */
@@ -235,6 +271,8 @@ static void forward(struct device *dev, int64_t *index, float *score, struct mat
                                                     : (wide ? run<__half, float> : run<__half, bf16>);
         round(dev, out, queries, landmarks, visible);
     }
+    if (wide && landmarks.type != DTYPE_F32 && k <= LIST_MAX)
+        (landmarks.type == DTYPE_F16 ? again<__half> : again<bf16>)(dev, index, score, queries, landmarks, k);
 }
 
 static void choose(struct device *dev, int64_t *index, int32_t *slot, float *score, struct mat queries, struct mat landmarks,

@@ -3,7 +3,7 @@
  * The order (score, then smaller index) is total, so the best are one set whoever finds them and in whatever order they
  * come: lists of warps and blocks may be joined freely, and the result is the same bits each time. */
 #pragma once
-#include "kernels/cuda.cuh"
+#include "kernels/topk_sort_cuda.cuh"
 
 enum { LIST_MAX = 32 }; /* places a list has at most: the lanes of a warp */
 
@@ -48,23 +48,19 @@ static __device__ __forceinline__ void list_offer_lanes(topk_list l, int k, bool
     }
 }
 
-/* A block's lists scores, indexes [warps][queries][k], each query's joined in its first warp's, then out, behind those of
- * the blocks before. */
-static __device__ void list_join(float *score_out, int32_t *index_out, float *scores, int32_t *indexes, int queries, int k,
-                                 int warps) {
+/* A block's lists scores, indexes [warps][queries][k], each query's joined, to `out`, behind those of the blocks before. */
+static __device__ void list_join(float *score_out, int32_t *index_out, const float *scores, const int32_t *indexes, int queries,
+                                 int k, int warps) {
     int lane = threadIdx.x % 32;
     for (int q = threadIdx.x / 32; q < queries; q += warps) {
-        topk_list first = {scores + q * k, indexes + q * k};
-        for (int w = 1; w < warps; w++) {
-            int at = (w * queries + q) * k;
-            float s = lane < k ? scores[at + lane] : -INFINITY;
-            int32_t which = lane < k ? indexes[at + lane] : -1;
-            list_offer_lanes(first, k, which >= 0 && s >= first.score[k - 1], s, which);
-        }
+        sorted_place best = sorted_best(0, 32, warps * k, [&](int i) {
+            int at = (i / k * queries + q) * k + i % k;
+            return sorted_place{scores[at], indexes[at]};
+        });
         int64_t to = ((int64_t)blockIdx.x * queries + q) * k;
         if (lane < k) {
-            score_out[to + lane] = first.score[lane];
-            index_out[to + lane] = first.index[lane];
+            score_out[to + lane] = best.score;
+            index_out[to + lane] = best.index;
         }
     }
 }

@@ -14,6 +14,7 @@
 #pragma once
 #include "kernels/scatter_cuda.cuh"
 #include "kernels/topk_list_cuda.cuh"
+#include "kernels/topk_split_cuda.cuh"
 
 enum {
     STREAM_WARPS = 8,
@@ -55,7 +56,7 @@ static __device__ __forceinline__ void multiply(float *c, uint32_t a0, uint32_t 
 /* Queries to shared memory: entry (step, tile of 8 columns, lane) is the 16 bytes that this lane multiplies there.
  * Column c: query c % padded, part c / padded. */
 template <typename T, typename Q>
-static __device__ void stream_queries_in(uint4 *to, rows<const Q> queries, const stream_task &t, int tiles) {
+static __device__ void stream_queries_in(uint4 *to, const float *power, rows<const Q> queries, const stream_task &t, int tiles) {
     int padded = tiles * 8 / t.parts;
     for (int i = threadIdx.x; i < t.d / STREAM_STEP * tiles * 32; i += STREAM_THREADS) {
         int lane = i % 32, column = i / 32 % tiles * 8 + lane / 4, at = i / 32 / tiles * STREAM_STEP + lane % 4 * 8;
@@ -65,7 +66,7 @@ static __device__ void stream_queries_in(uint4 *to, rows<const Q> queries, const
             uint16_t bits[8];
         } out = {};
         for (int j = 0; j < 8 && query < t.queries; j++) {
-            float x = to_float(queries[query][at + j]);
+            float x = to_float(queries[query][at + j]) * power[query];
             T rounded = from_float<T>(x);
             if (part) rounded = from_float<T>(x - to_float(rounded));
             memcpy(&out.bits[j], &rounded, 2);
@@ -118,6 +119,7 @@ struct stream_block {
     float stage[STREAM_WARPS][8 * 32];
     int32_t visible[STREAM_COLUMNS];
     topk_below below[STREAM_COLUMNS];
+    float power[STREAM_COLUMNS], factor[STREAM_COLUMNS]; /* of the query before it is rounded; from sums to scores */
     int sees; /* the most that any query sees */
 };
 
@@ -133,11 +135,12 @@ static __device__ __forceinline__ void stream_scores(const stream_task &t, float
         int query = j * 8 + lane % 4 * 2;
         float last0 = query < t.queries ? lists.score[query * k + k - 1] : INFINITY;
         float last1 = query + 1 < t.queries ? lists.score[(query + 1) * k + k - 1] : INFINITY;
+        float2 factor = *(const float2 *)(own.factor + query);
 #pragma unroll
         for (int e = 0; e < 8; e++) {
             float s = sum[e / 4][j][e % 4];
             if (PARTS == 2) s += sum[e / 4][j + NT - TILES][e % 4];
-            s *= t.scale;
+            s *= e % 2 ? factor.y : factor.x;
             sum[e / 4][j][e % 4] = s;
             any |= s >= (e % 2 ? last1 : last0);
         }
@@ -201,8 +204,13 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 1)
         scores[i] = -INFINITY;
         indexes[i] = -1;
     }
+    for (int q = warp; q < STREAM_COLUMNS; q += STREAM_WARPS) {
+        float power = q < t.queries ? split_power<T>(queries[q], t.d) : 1.0f;
+        own.power[q] = power;
+        own.factor[q] = t.scale / power;
+    }
     __syncthreads();
-    stream_queries_in<T, Q>(shared, queries, t, NT);
+    stream_queries_in<T, Q>(shared, own.power, queries, t, NT);
     if ((int)threadIdx.x < t.queries) {
         int64_t v = t.visible[threadIdx.x];
         own.visible[threadIdx.x] = (int32_t)(v < t.landmarks ? v : t.landmarks);

@@ -2,7 +2,7 @@
  * never leave the registers.
  *
  * Mapping: a block of GROUPS warpgroups takes 64 queries each and passes over its share of the landmarks, 256 at a
- * time; one more warpgroup feeds four stages of 64 numbers with bulk tensor copies. Queries are rows of the product, so
+ * time; one more warpgroup feeds stages of 64 numbers with bulk tensor copies. Queries are rows of the product, so
  * that a thread holds scores of two queries only: one maximum each, compared with the last place of the query's list. A
  * warp owns the lists of its 16 queries, in shared memory.
  *
@@ -14,6 +14,9 @@
  * 1.03 times the rate of a copy; 1024 queries 67.6 ms, 79 % of the product; 8192 573 ms, 74 %. Lost: arrivals and waits
  * with the scope of a cluster (half the speed: each is a fence).
  *
+ * Queries in two parts (topk_split_cuda.cuh) bring both parts to the stage of the same landmarks, and one sum: twice the
+ * arithmetic, no more bytes of landmarks.
+ *
  * wgmma is in sm_90a only: elsewhere the kernel is empty and never launched. */
 #pragma once
 #include "kernels/topk_list_cuda.cuh"
@@ -23,21 +26,23 @@ enum {
     TILES_GROUP = 64,      /* queries of a warpgroup */
     TILES_LANDMARKS = 256, /* at a time */
     TILES_DEEP = 64,       /* numbers of a row in a stage: 128 bytes */
-    TILES_STAGES = 4,
+    TILES_STAGES = 4, /* at most */
     TILES_CLUSTER = 2,
     TILES_PLACES = 14 /* of a list at most: what shared memory leaves */
 };
 
-template <int GROUPS> struct tiles_stage {
-    uint8_t queries[GROUPS * TILES_GROUP * TILES_DEEP * 2], landmarks[TILES_LANDMARKS * TILES_DEEP * 2];
+template <int GROUPS, int PARTS> struct tiles_stage {
+    uint8_t queries[PARTS][GROUPS * TILES_GROUP * TILES_DEEP * 2], landmarks[TILES_LANDMARKS * TILES_DEEP * 2];
 };
-template <int GROUPS> struct tiles_block {
-    tiles_stage<GROUPS> stage[TILES_STAGES];
+template <int GROUPS, int PARTS> struct tiles_block {
+    enum { STAGES = GROUPS * PARTS == 4 ? 3 : TILES_STAGES }; /* what shared memory holds */
+    tiles_stage<GROUPS, PARTS> stage[STAGES];
     float turn[GROUPS * 4][16 * 32];
     float score[GROUPS * TILES_GROUP * TILES_PLACES];
     int32_t index[GROUPS * TILES_GROUP * TILES_PLACES];
     int32_t visible[GROUPS * TILES_GROUP];
     topk_below below[GROUPS * TILES_GROUP];
+    float factor[GROUPS * TILES_GROUP];
     uint64_t full[TILES_STAGES], empty[TILES_STAGES];
     int sees; /* the most that any query of the cluster sees */
 };
@@ -50,11 +55,11 @@ struct tiles_share {
 struct tiles_task {
     topk_out out;
     const int64_t *visible;
-    float *score; /* [parts, queries, k] */
+    const float *factor; /* [queries]: from sums to scores */
+    float *score;        /* [parts, queries, k] */
     int32_t *index;
     int64_t landmarks, queries;
     int pairs, parts, d; /* pairs of blocks with different queries; shares of the landmarks */
-    float scale;
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -126,53 +131,58 @@ static __device__ __forceinline__ void tiles_cluster_sync() {
 }
 
 /* The stages in turn. */
-struct tiles_turn {
+template <int STAGES> struct tiles_turn {
     int stage;
     uint32_t phase;
     __device__ __forceinline__ void next() {
-        if (++stage < TILES_STAGES) return;
+        if (++stage < STAGES) return;
         stage = 0;
         phase ^= 1;
     }
 };
 
 /* One thread: fills stages as they fall empty. */
-template <int GROUPS>
-static __device__ void tiles_feed(const tiles_task &t, tiles_block<GROUPS> &own, const CUtensorMap *queries,
+template <int GROUPS, int PARTS>
+static __device__ void tiles_feed(const tiles_task &t, tiles_block<GROUPS, PARTS> &own, const CUtensorMap *queries,
                                   const CUtensorMap *landmarks, tiles_share share) {
     constexpr bool same_queries = GROUPS == 1;
     constexpr int half = (same_queries ? TILES_GROUP : TILES_LANDMARKS) / TILES_CLUSTER;
     int rank = (int)tiles_rank();
-    tiles_turn turn = {0, 1}; /* the first round finds every stage empty */
+    tiles_turn<own.STAGES> turn = {0, 1}; /* the first round finds every stage empty */
     for (int time = 0; time < share.times; time++)
         for (int column = 0; column < t.d; column += TILES_DEEP, turn.next()) {
-            tiles_stage<GROUPS> &stage = own.stage[turn.stage];
+            tiles_stage<GROUPS, PARTS> &stage = own.stage[turn.stage];
             uint64_t *full = &own.full[turn.stage];
             int row = (share.part + time * t.parts) * TILES_LANDMARKS;
             tiles_wait(&own.empty[turn.stage], turn.phase);
             asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(full)),
                          "r"((uint32_t)sizeof stage) : "memory");
-            if (same_queries) {
-                tiles_copy_all(stage.queries + rank * half * TILES_DEEP * 2, queries, column, rank * half, full);
-                tiles_copy(stage.landmarks, landmarks, column, row, full);
-            } else {
-                tiles_copy(stage.queries, queries, column, share.first_query, full);
-                tiles_copy_all(stage.landmarks + rank * half * TILES_DEEP * 2, landmarks, column, row + rank * half, full);
+            for (int part = 0; part < PARTS; part++) {
+                int first = part * (int)t.queries;
+                if (same_queries)
+                    tiles_copy_all(stage.queries[part] + rank * half * TILES_DEEP * 2, queries, column, first + rank * half, full);
+                else
+                    tiles_copy(stage.queries[part], queries, column, first + share.first_query, full);
             }
+            if (same_queries)
+                tiles_copy(stage.landmarks, landmarks, column, row, full);
+            else
+                tiles_copy_all(stage.landmarks + rank * half * TILES_DEEP * 2, landmarks, column, row + rank * half, full);
         }
 }
 
 /* What a sum must reach before its score may enter: a little below the list's last place, since sums are not yet scaled. */
-static __device__ __forceinline__ float tiles_reach(float last, float scale) {
-    float x = last / scale;
+static __device__ __forceinline__ float tiles_reach(float last, float factor) {
+    float x = last / factor;
     return x - fabsf(x) * 1e-6f;
 }
 
 /* A warp's 16 x 256 scores: a part of 32 columns at a time goes through shared memory when any of it reaches a list. */
-template <int GROUPS>
-static __device__ __forceinline__ void tiles_offer(const tiles_task &t, tiles_block<GROUPS> &own, const float (&d)[128],
+template <int GROUPS, int PARTS>
+static __device__ __forceinline__ void tiles_offer(const tiles_task &t, tiles_block<GROUPS, PARTS> &own, const float (&d)[128],
                                                    int first_row, float &reach0, float &reach1) {
     int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32, k = t.out.k;
+    const float *factor = own.factor + warp * 16 + lane / 4;
 #pragma unroll
     for (int part = 0; part < 8; part++) {
         float top0 = -INFINITY, top1 = -INFINITY;
@@ -185,7 +195,7 @@ static __device__ __forceinline__ void tiles_offer(const tiles_task &t, tiles_bl
         float *turn = own.turn[warp];
 #pragma unroll
         for (int i = 0; i < 16; i++)
-            turn[i * 32 + lane] = d[part * 16 + i] * t.scale;
+            turn[i * 32 + lane] = d[part * 16 + i] * factor[i % 4 / 2 * 8];
         __syncwarp();
         for (int i = 0; i < 16; i++) { /* d[4 j + c]: column 8 j + 2 (lane % 4) + c % 2, row lane / 4 + 8 (c / 2) */
             int mine = warp * 16 + lane / 4 + i % 4 / 2 * 8;
@@ -199,29 +209,32 @@ static __device__ __forceinline__ void tiles_offer(const tiles_task &t, tiles_bl
             }
         }
         __syncwarp();
-        reach0 = tiles_reach(own.score[(warp * 16 + lane / 4) * k + k - 1], t.scale);
-        reach1 = tiles_reach(own.score[(warp * 16 + lane / 4 + 8) * k + k - 1], t.scale);
+        reach0 = tiles_reach(own.score[(warp * 16 + lane / 4) * k + k - 1], factor[0]);
+        reach1 = tiles_reach(own.score[(warp * 16 + lane / 4 + 8) * k + k - 1], factor[8]);
     }
 }
 
 /* A warpgroup multiplies its 64 queries. */
-template <typename T, int GROUPS>
-static __device__ __forceinline__ void tiles_multiply(const tiles_task &t, tiles_block<GROUPS> &own, tiles_share share) {
+template <typename T, int GROUPS, int PARTS>
+static __device__ __forceinline__ void tiles_multiply(const tiles_task &t, tiles_block<GROUPS, PARTS> &own, tiles_share share) {
     int lane = threadIdx.x % 32, group = threadIdx.x / 128 - 1;
     const float *last = own.score + (threadIdx.x / 32 - 4) * 16 * t.out.k + lane / 4 * t.out.k + t.out.k - 1;
     float d[128], reach0 = *last, reach1 = last[8 * t.out.k]; /* infinite, either way */
-    tiles_turn turn = {0, 0};
+    tiles_turn<own.STAGES> turn = {0, 0};
     for (int time = 0; time < share.times; time++) {
         int before = -1;
         for (int column = 0; column < t.d; column += TILES_DEEP, turn.next()) {
-            tiles_stage<GROUPS> &stage = own.stage[turn.stage];
+            tiles_stage<GROUPS, PARTS> &stage = own.stage[turn.stage];
             tiles_wait(&own.full[turn.stage], turn.phase);
-            uint64_t a = tiles_descriptor(stage.queries + group * TILES_GROUP * TILES_DEEP * 2);
             uint64_t b = tiles_descriptor(stage.landmarks);
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-            for (int s = 0; s < TILES_DEEP / 16; s++)
-                tiles_product(d, a + s * 2, b + s * 2, column > 0 || s > 0, T());
+            for (int part = 0; part < PARTS; part++) {
+                uint64_t a = tiles_descriptor(stage.queries[part] + group * TILES_GROUP * TILES_DEEP * 2);
+#pragma unroll
+                for (int s = 0; s < TILES_DEEP / 16; s++)
+                    tiles_product(d, a + s * 2, b + s * 2, column > 0 || part > 0 || s > 0, T());
+            }
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
             asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
             if (before >= 0 && lane == 0) tiles_release(&own.empty[before]);
@@ -239,12 +252,12 @@ static __device__ __forceinline__ void tiles_multiply(const tiles_task &t, tiles
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 /* Barriers, empty lists, and how far the cluster's queries see. */
-template <int GROUPS> static __device__ void tiles_begin(const tiles_task &t, tiles_block<GROUPS> &own, int cluster_query,
-                                                         int first_query) {
+template <int GROUPS, int PARTS>
+static __device__ void tiles_begin(const tiles_task &t, tiles_block<GROUPS, PARTS> &own, int cluster_query, int first_query) {
     constexpr int queries = GROUPS * TILES_GROUP * (GROUPS == 1 ? 1 : TILES_CLUSTER);
     if (threadIdx.x == 0) {
         own.sees = 0;
-        for (int i = 0; i < TILES_STAGES; i++) {
+        for (int i = 0; i < own.STAGES; i++) {
             asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&own.full[i])) : "memory");
             asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&own.empty[i])),
                          "r"(4 * GROUPS * TILES_CLUSTER) : "memory");
@@ -259,6 +272,7 @@ template <int GROUPS> static __device__ void tiles_begin(const tiles_task &t, ti
         bool live = first_query + i < t.queries;
         int64_t sees = live ? t.visible[first_query + i] : 0;
         own.visible[i] = (int32_t)(sees < t.landmarks ? sees : t.landmarks);
+        own.factor[i] = live ? t.factor[first_query + i] : 1.0f;
         own.below[i] = live ? t.out.bound(first_query + i) : topk_below{-INFINITY, INT32_MAX};
     }
     __syncthreads();
@@ -271,27 +285,27 @@ template <int GROUPS> static __device__ void tiles_begin(const tiles_task &t, ti
 }
 #endif
 
-template <typename T, int GROUPS>
+template <typename T, int GROUPS, int PARTS>
 static __global__ void __launch_bounds__(128 + 128 * GROUPS, 1)
     tiles_search(const __grid_constant__ tiles_task t, const __grid_constant__ CUtensorMap queries,
                  const __grid_constant__ CUtensorMap landmarks) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ uint8_t raw[];
-    tiles_block<GROUPS> &own = *(tiles_block<GROUPS> *)(raw + (1024 - shared_address(raw) % 1024) % 1024);
+    tiles_block<GROUPS, PARTS> &own = *(tiles_block<GROUPS, PARTS> *)(raw + (1024 - shared_address(raw) % 1024) % 1024);
     int cluster = blockIdx.x / TILES_CLUSTER, pair = cluster % t.pairs, rank = (int)tiles_rank(), k = t.out.k;
     int cluster_query = GROUPS == 1 ? 0 : pair * GROUPS * TILES_GROUP * TILES_CLUSTER;
     tiles_share share = {cluster_query + (GROUPS == 1 ? 0 : rank * GROUPS * TILES_GROUP), cluster / t.pairs, 0};
-    tiles_begin<GROUPS>(t, own, cluster_query, share.first_query);
+    tiles_begin(t, own, cluster_query, share.first_query);
     /* Blocks of a cluster go equally often, so that each copies for the other; past the end there are zeros. */
     int tiles = (own.sees + TILES_LANDMARKS - 1) / TILES_LANDMARKS, first = GROUPS == 1 ? share.part * TILES_CLUSTER : share.part;
     share.times = tiles > first ? (tiles - first + t.parts - 1) / t.parts : 0;
     if (GROUPS == 1) share.part = first + rank;
     if (threadIdx.x < 128) {
         if (GROUPS == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (threadIdx.x == 0) tiles_feed<GROUPS>(t, own, &queries, &landmarks, share);
+        if (threadIdx.x == 0) tiles_feed(t, own, &queries, &landmarks, share);
     } else {
         if (GROUPS == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-        tiles_multiply<T, GROUPS>(t, own, share);
+        tiles_multiply<T>(t, own, share);
         int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32;
         __syncwarp();
         for (int i = lane; i < 16 * k; i += 32) {
@@ -327,19 +341,22 @@ static int64_t tiles_queries(struct device *dev) {
     return (int64_t)device_cuda_processors(dev) / TILES_CLUSTER * TILES_CLUSTER * 2 * TILES_GROUP;
 }
 
+enum { TILES_BYTES = sizeof(tiles_block<2, 2>) };
+static_assert((int)sizeof(tiles_block<2, 1>) <= TILES_BYTES && (int)sizeof(tiles_block<1, 2>) <= TILES_BYTES);
+
 static bool tiles_serve(struct device *dev, struct mat landmarks, int k) {
     return device_cuda_architecture(dev) == 90 && k <= TILES_PLACES && vectors_fit(landmarks) &&
-           (size_t)device_cuda_shared_bytes(dev) >= sizeof(tiles_block<2>) + 1024;
+           (size_t)device_cuda_shared_bytes(dev) >= TILES_BYTES + 1024;
 }
 
-template <typename T, int GROUPS>
+template <typename T, int GROUPS, int PARTS>
 static bool tiles_launch(struct device *dev, tiles_task t, int blocks, struct mat queries, struct mat landmarks) {
     int query_box = GROUPS == 1 ? TILES_GROUP / TILES_CLUSTER : GROUPS * TILES_GROUP;
     int landmark_box = GROUPS == 1 ? TILES_LANDMARKS : TILES_LANDMARKS / TILES_CLUSTER;
     CUtensorMap queries_map, landmarks_map;
     if (!tiles_map(&queries_map, queries, query_box) || !tiles_map(&landmarks_map, landmarks, landmark_box)) return false;
-    size_t bytes = sizeof(tiles_block<GROUPS>) + 1024;
-    (void)cudaFuncSetAttribute(tiles_search<T, GROUPS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    size_t bytes = sizeof(tiles_block<GROUPS, PARTS>) + 1024;
+    (void)cudaFuncSetAttribute(tiles_search<T, GROUPS, PARTS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = TILES_CLUSTER, cluster.val.clusterDim.y = 1, cluster.val.clusterDim.z = 1;
@@ -350,13 +367,13 @@ static bool tiles_launch(struct device *dev, tiles_task t, int blocks, struct ma
     how.stream = device_cuda_stream(dev);
     how.attrs = &cluster;
     how.numAttrs = 1;
-    (void)cudaLaunchKernelEx(&how, tiles_search<T, GROUPS>, t, queries_map, landmarks_map);
+    (void)cudaLaunchKernelEx(&how, tiles_search<T, GROUPS, PARTS>, t, queries_map, landmarks_map);
     device_cuda_check(dev, "topk.forward");
     return true;
 }
 
 /* How the work is cut: pairs and parts of t. Fills lists [parts, queries, k] of at most tiles_queries queries, which are
- * dense and of the landmarks' type. */
+ * dense and of the landmarks' type: [PARTS * queries, d], a query's parts `queries` rows apart. */
 static void tiles_cut(struct device *dev, tiles_task *t) {
     int blocks = device_cuda_processors(dev) / TILES_CLUSTER * TILES_CLUSTER;
     int64_t tiles = blocks_for(t->landmarks, TILES_LANDMARKS);
@@ -366,8 +383,8 @@ static void tiles_cut(struct device *dev, tiles_task *t) {
     if (t->parts > tiles) t->parts = one ? (int)(blocks_for(tiles, TILES_CLUSTER) * TILES_CLUSTER) : (int)tiles;
 }
 
-template <typename T>
+template <typename T, int PARTS>
 static bool tiles_run(struct device *dev, tiles_task t, struct mat queries, struct mat landmarks) {
-    if (t.queries <= TILES_GROUP) return tiles_launch<T, 1>(dev, t, t.parts, queries, landmarks);
-    return tiles_launch<T, 2>(dev, t, t.pairs * t.parts * TILES_CLUSTER, queries, landmarks);
+    if (t.queries <= TILES_GROUP) return tiles_launch<T, 1, PARTS>(dev, t, t.parts, queries, landmarks);
+    return tiles_launch<T, 2, PARTS>(dev, t, t.pairs * t.parts * TILES_CLUSTER, queries, landmarks);
 }

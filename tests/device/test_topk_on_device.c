@@ -19,6 +19,26 @@ static void run(int64_t **index, float **score, const float *q, const float *l, 
     drop_all();
 }
 
+/* Scores of all pairs in double and, for the tolerance, in float32; both take the plainest loops there are, so rows are
+ * dealt to all processors. */
+struct oracle {
+    double *ref;
+    float *naive;
+    const float *q, *l;
+    int64_t e, d;
+};
+static void oracle_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct oracle *o = context;
+    (void)worker;
+    ref_scores(o->ref + begin * o->e, o->q + begin * o->d, o->l, end - begin, o->e, o->d);
+    naive_scores(o->naive + begin * o->e, o->q + begin * o->d, o->l, end - begin, o->e, o->d);
+}
+static struct threads *pool;
+static void oracle(double *ref, float *naive, const float *q, const float *l, int64_t n, int64_t e, int64_t d) {
+    struct oracle o = {ref, naive, q, l, e, d};
+    threads_for(pool, n, 1, oracle_rows, &o);
+}
+
 static void compare(int64_t n, int64_t e, int64_t d, int k, bool ties, enum dtype query_type, enum dtype type,
                     int pad) {
     float *q = normals(n * d, 1.0f, query_type), *l = normals(e * d, 1.0f, type), *naive = zeros(n * e, 4), *score[2];
@@ -28,8 +48,7 @@ static void compare(int64_t n, int64_t e, int64_t d, int k, bool ties, enum dtyp
         visible[r] = r == 0 ? e : r == 1 ? 0 : (int64_t)rng_below(&on_rng, (uint64_t)e + 1);
     for (int64_t i = 3; i < e && ties; i++)
         if (i % 4) memcpy(l + i * d, l + (i - i % 4) * d, (size_t)d * sizeof *l);
-    ref_scores(ref, q, l, n, e, d);
-    naive_scores(naive, q, l, n, e, d);
+    oracle(ref, naive, q, l, n, e, d);
     for (int64_t i = 0; i < n * e; i++)
         worst = fmax(worst, fabs((double)naive[i] - ref[i]));
     /* Queries wider than the landmarks: two parts of 8 (bf16) or 11 (fp16) bits keep all but 2^-17 (2^-23) of a number.
@@ -45,6 +64,50 @@ static void compare(int64_t n, int64_t e, int64_t d, int k, bool ties, enum dtyp
     for (int i = 0; i < 2; i++)
         free(index[i]), free(score[i]);
     free(q), free(l), free(naive), free(ref), free(visible);
+}
+
+/* Queries of very different magnitudes, and numbers within one too: each right to its own rounding. One is zero; where
+ * `infinite`, one has an infinity and one no number, which spoils neither the others nor any memory. */
+static void magnitudes(int64_t n, int64_t e, int64_t d, enum dtype query_type, enum dtype type, bool infinite) {
+    enum { K = 8 };
+    float *q = normals(n * d, 1.0f, query_type), *l = normals(e * d, 1.0f, type), *naive = zeros(n * e, 4), *score;
+    double *ref = zeros(n * e, 8);
+    int64_t *index, *visible = zeros(n, sizeof *visible), zero = n / 2,
+                    odd[] = {infinite ? 1 : -1, infinite ? n - 1 : -1};
+    for (int64_t r = 0; r < n; r++) {
+        int power = (int)rng_below(&on_rng, 101) - 50;
+        for (int64_t i = 0; i < d; i++)
+            q[r * d + i] = r == zero ? 0.0f : ldexpf(q[r * d + i], power - (int)(i % 3 * 12));
+        visible[r] = e;
+    }
+    oracle(ref, naive, q, l, n, e, d);
+    if (infinite) q[odd[0] * d + d / 2] = -INFINITY, q[odd[1] * d] = NAN;
+    run(&index, &score, q, l, visible, n, e, d, K, query_type, type, 0);
+    for (int64_t r = 0; r < n; r++) {
+        double worst = 0.0, square = 0.0;
+        for (int64_t i = 0; i < e; i++)
+            worst = fmax(worst, fabs((double)naive[r * e + i] - ref[r * e + i]));
+        for (int64_t i = 0; i < d; i++)
+            square += (double)q[r * d + i] * (double)q[r * d + i];
+        double size = sqrt(square / (double)d);
+        if (r != odd[0] && r != odd[1])
+            ref_check_topk(index + r * K, score + r * K, ref + r * e, e, K, 2.0 * worst + 0x1p-17 * size);
+        for (int64_t j = r * K; j < (r + 1) * K && query_type == DTYPE_F32 && r != odd[0] && r != odd[1]; j++)
+            CHECK(fabs((double)score[j] - ref[r * e + index[j]]) <= 2.0 * worst + 0x1p-23 * size);
+        for (int64_t j = r * K; j < (r + 1) * K; j++)
+            CHECK(index[j] >= -1 && index[j] < e);
+    }
+    free(q), free(l), free(naive), free(ref), free(visible), free(index), free(score);
+}
+
+static void all_magnitudes(void) {
+    static const int64_t shapes[][3] = {{9, 3000, 256},  {32, 2000, 768},  {33, 2000, 768}, {64, 3000, 200},
+                                        {65, 3000, 136}, {256, 1200, 768}, {300, 900, 40},  {1024, 3000, 64}};
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
+        for (int infinite = 0; infinite < 2 && (!on_short || i % 3 == 1); infinite++) {
+            magnitudes(shapes[i][0], shapes[i][1], shapes[i][2], DTYPE_F32, DTYPE_F16, infinite);
+            if (!infinite) magnitudes(shapes[i][0], shapes[i][1], shapes[i][2], DTYPE_BF16, DTYPE_F16, false);
+        }
 }
 
 static void forward(void) {
@@ -68,12 +131,16 @@ static void forward(void) {
         compare(40, 3000, 384, 4, false, q, l, 0);
         compare(64, 2000, 1024, 8, false, q, l, 0);
         compare(37, 70001, 64, 8, true, q, l, 0);
+        compare(33, 9000, 768, 8, false, q, l, 0);
         compare(130, 20000, 136, 14, false, q, l, 8);
+        compare(200, 1300, 776, 8, true, q, l, 8);
+        compare(1024, 2000, 72, 8, true, q, l, 8);
         compare(6, 3000, 128, 50, true, q, l, 0); /* two rounds of a list */
         compare(5, 900, 33, 8, false, q, l, 3);   /* nothing fits vectors */
         compare(70, 2500, 64, 8, true, q, l, 0);
         compare(1100, 4000, 32, 8, false, q, l, 0); /* several tiles */
         compare(80, 700, 128, 100, false, q, l, 0);
+        compare(100, 3000, 24, 40, false, q, l, 0);
     }
 }
 
@@ -88,8 +155,7 @@ static void choose(int64_t n, int64_t e, int64_t d, int k, int kind, bool gumbel
     struct choose_case c = choose_case_make(n, e, kind, &on_rng);
     struct topk_rows rows = choose_case_rows(&c);
     uint64_t seed = rng_u64(&on_rng);
-    ref_scores(ref, q, l, n, e, d);
-    naive_scores(naive, q, l, n, e, d);
+    oracle(ref, naive, q, l, n, e, d);
     for (int64_t i = 0; i < n * e; i++)
         worst = fmax(worst, fabs((double)naive[i] - ref[i]));
     for (int pass = 0; pass < 2; pass++) {
@@ -214,12 +280,17 @@ static void back(int64_t n, int64_t e, int64_t d, int k, enum dtype type) {
 
 int main(int argc, char **argv) {
     on_device_open(argc, argv);
+    CHECK_OK(threads_create(&pool, 0));
+    bool search = argc > 2 && strcmp(argv[2], "search") == 0; /* that alone, all of it */
+    if (search) on_short = false;
     forward();
-    for (int t = 0; t < 2; t++) {
+    all_magnitudes();
+    for (int t = 0; t < 2 && !search; t++) {
         choices(t ? DTYPE_BF16 : DTYPE_F32);
         back(2, 3, 8, 1, t ? DTYPE_BF16 : DTYPE_F32);
         back(100, 50, 96, 8, t ? DTYPE_BF16 : DTYPE_F32);
         back(700, 2000, 768, 8, t ? DTYPE_BF16 : DTYPE_F32);
     }
+    threads_free(pool);
     return on_device_close();
 }

@@ -7,7 +7,7 @@
 #include "kernels/ops.h"
 #include "tests/store_fixture.h"
 
-enum { DOCUMENTS = 300, PER_SHARD = 70, QUERIES = 100, VOCAB = 1000 };
+enum { DOCUMENTS = 300, PER_SHARD = 70, QUERIES = 1100 /* more than a batch */, VOCAB = 1000 };
 
 /* ---- a device apart: the CPU's ops behind memory of its own, which copies reach and nothing else does ---- */
 
@@ -166,10 +166,10 @@ static void fill_ranges(struct store_range *out, int kind, int64_t rows) {
             out[i] = (struct store_range){rows / 3, rows / 3 + 17};
             break; /* one document's */
         case 1:
-            out[i] = (struct store_range){50 + i, 50 + i + 9};
+            out[i] = (struct store_range){50 + i % 100, 50 + i % 100 + 9};
             break; /* windows that move with the query */
         case 2:
-            out[i] = (struct store_range){0, 1 + i};
+            out[i] = (struct store_range){0, 1 + i % 100};
             break; /* from the first row on */
         case 3:
             out[i] = (struct store_range){rows - 1 - i, rows};
@@ -204,11 +204,12 @@ static void test_against_store(struct world *w, const char *dir, int dim) {
     w->flat = make(w);
     for (size_t i = 0; i < ARRAY_LEN(ks); i++) {
         check_search(w, 1, ks[i], NULL);
+        check_search(w, 64, ks[i], NULL);
         check_search(w, QUERIES, ks[i], NULL);
         for (int kind = 0; kind < 8; kind++) {
             fill_ranges(exclude, kind, w->info.chunks);
             check_search(w, 7, ks[i], exclude);
-            check_search(w, QUERIES, ks[i], exclude);
+            check_search(w, kind == 4 ? QUERIES : 100, ks[i], exclude);
         }
     }
     fill_ranges(exclude, 4, w->info.chunks);
