@@ -3,8 +3,8 @@
 #include "kernels/device.h"
 
 struct found_places { int64_t *index; float *score; };    /* score lies behind index */
-/* Zeroed: empty. `there`: the device's side, NULL where memory is shared. */
-struct found_room { void *here, *there; int64_t places; };
+/* Zeroed: empty. `there`: the device's side, NULL where memory is shared; `reach`: `here` as the device may write it, or NULL. */
+struct found_room { void *here, *there, *reach; int64_t places; };
 
 /* Room for that many places at least; what was found before is lost when it has to grow. */
 enum status found_room_reserve(struct found_room *r, struct device *dev, int64_t places);
@@ -17,4 +17,9 @@ static inline struct found_places found_in(void *memory, int64_t places) {
 static inline struct found_places found_here(const struct found_room *r, int64_t places) { return found_in(r->here, places); }
 static inline struct found_places found_there(const struct found_room *r, const struct device *dev, int64_t places) {
     return found_in(device_side(dev, r->here, r->there), places);
+}
+/* For an op that writes each place once: straight to this process where that can be, else as found_there. device_fetch to
+ * found_here brings either. */
+static inline struct found_places found_straight(const struct found_room *r, const struct device *dev, int64_t places) {
+    return r->reach ? found_in(r->reach, places) : found_there(r, dev, places);
 }

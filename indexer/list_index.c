@@ -12,7 +12,7 @@
 #include <math.h>
 
 enum {
-    BATCH = 256,       /* queries of a call */
+    BATCH = 1024,      /* queries of a call */
     BLOCK = 1 << 16,   /* rows at a time */
     PER_LIST_MIN = 39, /* rows that make a list worth having */
     SAMPLE = 64        /* rows a list for k-means: as the store's own indexes have */
@@ -195,6 +195,7 @@ enum status list_index_create(struct list_index **out, const struct list_index_c
     int64_t lists = lists_of(config);
     f->nprobe = config->nprobe > 0 ? config->nprobe : (int)(2 * sqrt((double)lists));
     if (config->nprobe <= 0 && f->nprobe < 8) f->nprobe = 8;
+    if (f->nprobe > lists) f->nprobe = (int)lists;
     enum status s = make(f, config);
     if (s == STATUS_OK) s = device_room(f->dev, &f->hole_room, sizeof f->hole);
     if (s == STATUS_OK) s = device_room(f->dev, &f->queries_room, BATCH * (size_t)dim * sizeof(float));
@@ -228,7 +229,9 @@ struct list_index_info list_index_info(const struct list_index *f) {
 static enum status search_batch(struct list_index *f, struct store_hit *hits, struct mat queries, int k, int nprobe,
                                 const struct store_range *exclude) {
     int64_t n = queries.rows, places = n * k;
-    struct found_places here = found_here(&f->found, places), there = found_there(&f->found, f->dev, places);
+    struct found_places here = found_here(&f->found, places);
+    struct found_places there =
+        k <= PROBE_ONCE ? found_straight(&f->found, f->dev, places) : found_there(&f->found, f->dev, places);
     void *hole = device_side(f->dev, f->hole, f->hole_room);
     for (int64_t i = 0; exclude && i < n; i++) {
         f->hole[i][0] = exclude[i].begin;
@@ -238,8 +241,9 @@ static enum status search_batch(struct list_index *f, struct store_hit *hits, st
     const struct probe_lists lists = {f->centroids, f->rows, f->begin, f->id};
     f->dev->ops->probe->forward(f->dev, there.index, there.score, queries, lists,
                                 exclude ? (const int64_t(*)[2])hole : NULL, nprobe > 0 ? nprobe : f->nprobe, k);
-    device_download(f->dev, here.index, there.index, found_bytes(places));
-    TRY(device_sync(f->dev));
+    device_fetch(f->dev, here.index, there.index, found_bytes(places));
+    device_fetch_wait(f->dev);
+    TRY(device_fault(f->dev));
     for (int64_t i = 0; i < places; i++)
         hits[i] = (struct store_hit){.chunk = here.index[i], .score = here.score[i]};
     return STATUS_OK;
@@ -248,7 +252,7 @@ static enum status search_batch(struct list_index *f, struct store_hit *hits, st
 enum status list_index_search(struct list_index *f, struct store_hit *hits, struct mat queries, int k, int nprobe,
                               const struct store_range *exclude) {
     assert(k > 0 && queries.type == DTYPE_F32 && queries.cols == f->rows.cols);
-    TRY(found_room_reserve(&f->found, f->dev, (int64_t)BATCH * k));
+    TRY(found_room_reserve(&f->found, f->dev, smaller(queries.rows, BATCH) * k));
     for (int64_t i = 0; i < queries.rows; i += BATCH)
         TRY(search_batch(f, hits + i * k, mat_rows(queries, i, smaller(queries.rows - i, BATCH)), k, nprobe,
                          exclude ? exclude + i : NULL));

@@ -6,11 +6,13 @@
  *
  * index (ids) and score [n*k], best first, ties by smaller id; places without a row get -1, -inf. Query r never gets an id in
  * hole[r][0] .. hole[r][1]-1 (NULL: no holes). Queries are float32; centroids and rows fp16 on a GPU, float32 on the CPU, of
- * at most 2^30 rows and PROBE_LISTS_MAX lists. On a GPU d is a multiple of 8 and at most PROBE_WIDTH_MAX. */
+ * at most 2^30 rows and PROBE_LISTS_MAX lists. On a GPU d is a multiple of 8 and at most PROBE_WIDTH_MAX.Up to
+ * PROBE_ONCE places a query are written once and never read: index and score may then be memory of this process within reach
+ * (device_reach). */
 #pragma once
 #include "kernels/device.h"
 
-enum { PROBE_LISTS_MAX = 1 << 18, PROBE_WIDTH_MAX = 2048 };
+enum { PROBE_LISTS_MAX = 1 << 18, PROBE_WIDTH_MAX = 2048, PROBE_ONCE = 32 };
 
 struct probe_lists {
     struct mat centroids, rows;          /* [lists, d], [rows, d] */

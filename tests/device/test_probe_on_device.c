@@ -30,8 +30,13 @@ static void probes(void) {
     probe(1, 1, 8, 1, 1, 1, 0);
     probe(1, 30, 24, 3, 5, 40, 0);
     probe(50, 700, 128, 9, 7, 8, 8);
-    probe(50, 40, 768, 5, 20, 8, 0); /* places that stay empty */
+    probe(50, 40, 768, 5, 20, 8, 0);  /* places that stay empty */
+    probe(40, 900, 136, 33, 6, 8, 0); /* list by list from here on */
     if (on_short) return;
+    probe(300, 5000, 64, 1100, 20, 8, 8);
+    probe(3, 4000, 768, 50, 2, 8, 0); /* several pieces of a list, which all visit */
+    probe(700, 3000, 24, 200, 700, 32, 0);
+    probe(5, 60, 2048, 40, 3, 40, 0);
     probe(9, 300, 264, 70, 9, 70, 0); /* several passes, several rounds of a list */
     probe(3000, 9000, 64, 40, 100, 8, 0);
     probe(9000, 20000, 8, 3, 500, 8, 0);
