@@ -1,14 +1,16 @@
 /* bench_device_corpus.c -- decoding with corpus retrieval over a corpus in memory of a device, beside the Base LM.
  *
  *   bench_device_corpus [--device cpu|cuda] [--chunks N] [--dim D] [--lists N] [--nprobe N] [--tokens N] [--store DIR]
- *                       [search] [decode]
+ *                       [--queries N] [search] [encode] [decode]
  *
  * The corpus: N chunks (20 million) whose landmarks are made on the device (corpus_rows.h) and are in no file; all else
  * is the product's own, its store of N chunks of random ids included, which is written to DIR (default: a folder in
  * /dev/shm) with landmarks of 8 numbers that nobody looks at.
  *
- * search: making gpu-ivf; then by queries and lists milliseconds a call, hits in this process's memory, beside
- * gpu-flat; recall@8 of queries that lie as rows do.
+ * search: making gpu-ivf; then by queries (--queries: so many alone) and lists milliseconds a call, hits in this
+ * process's memory, beside gpu-flat; recall@8 of queries that lie as rows do.
+ *
+ * encode: microseconds for the chunks that one query found, from their ids to K and V.
  *
  * decode: a Base LM (12 layers, d D: 124M parameters at 768) and a DRT ([6, 6]), batch 1, logits in this process's
  * memory: microseconds a token with gpu-ivf and with gpu-flat, chunk ends (search, read, encode, fuse) included.
@@ -26,8 +28,8 @@ enum { CHUNK = 63, STORE_DIM = 8, DOCUMENT = 512, SHARD_DOCUMENTS = 2048, K = 8,
 
 struct options {
     const char *device, *store;
-    int64_t chunks, dim, lists, nprobe, tokens;
-    bool search, decode;
+    int64_t chunks, dim, lists, nprobe, tokens, queries;
+    bool search, encode, decode;
 };
 
 struct bench {
@@ -147,7 +149,7 @@ static double recall(struct bench *b, struct mat queries, int nprobe) {
 }
 
 static void search(struct bench *b) {
-    static const int64_t counts[] = {1, 4, 16, 64, 1024};
+    static const int64_t counts[] = {1, 4, 16, 32, 64, 256, 1024};
     static const int probes[] = {32, 128, 256, 512};
     struct mat queries = mat_dense(NULL, DTYPE_F32, 1024, b->o.dim);
     CHECK_OK(device_allocate(b->dev, &queries.data, (size_t)(queries.rows * queries.cols) * sizeof(float)));
@@ -155,6 +157,7 @@ static void search(struct bench *b) {
     double bytes =
         (double)landmark_source_bytes(&(struct landmark_source){b->o.chunks, (int)b->o.dim, NULL, NULL}, b->dev);
     for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
+        if (b->o.queries && b->o.queries != counts[i]) continue;
         double flat = search_time(b, mat_rows(queries, 0, counts[i]), 0);
         printf("search,gpu-flat,%lld queries,%.3f ms,%.2f TB/s\n", (long long)counts[i], flat * 1e3,
                bytes / flat * 1e-12);
@@ -164,7 +167,7 @@ static void search(struct bench *b) {
         }
         fflush(stdout);
     }
-    for (size_t p = 0; p < ARRAY_LEN(probes); p++)
+    for (size_t p = 0; p < ARRAY_LEN(probes) && !b->o.queries; p++)
         printf("recall@8,%d lists,%.4f\n", probes[p], recall(b, queries, probes[p]));
     device_release(b->dev, queries.data);
 }
@@ -179,7 +182,7 @@ struct model {
     struct encoder *encoder;
 };
 
-static void make_model(struct bench *b, struct model *m, bool base) {
+static void make_params(const struct bench *b, struct model *m, bool base) {
     char text[700];
     snprintf(text, sizeof text,
              "{\"vocab_size\": %d, \"hidden_size\": %lld, \"intermediate_size\": %lld, \"num_attention_heads\": %lld, "
@@ -193,9 +196,12 @@ static void make_model(struct bench *b, struct model *m, bool base) {
     *m = (struct model){0};
     CHECK_OK(model_config_parse(&m->config, "bench", text, strlen(text)));
     CHECK_OK(params_init(&m->params, &m->config, 1));
+}
+
+static void open_model(struct bench *b, struct model *m) {
     CHECK_OK(weights_open(&m->weights, b->dev, m->params, b->type));
     CHECK_OK(decoder_create(&m->decoder, b->dev, &m->config, &m->weights, 0));
-    if (!base) CHECK_OK(encoder_create(&m->encoder, b->dev, &m->config, &m->weights, 256));
+    if (!m->config.base_lm) CHECK_OK(encoder_create(&m->encoder, b->dev, &m->config, &m->weights, 256));
 }
 
 static void drop_model(struct bench *b, struct model *m) {
@@ -203,6 +209,42 @@ static void drop_model(struct bench *b, struct model *m) {
     decoder_free(m->decoder);
     weights_release(&m->weights, b->dev);
     params_free(m->params);
+}
+
+static void encode(struct bench *b) {
+    enum { CALLS = 31 };
+    struct model m;
+    struct encoder_output out = {0};
+    struct rng rng = rng_make(1, 2);
+    int32_t ids[K * CHUNK], slot[K];
+    make_params(b, &m, false);
+    open_model(b, &m);
+    out.keys = out.values = mat_dense(NULL, b->type, (int64_t)K * (CHUNK + 1), b->o.dim);
+    size_t bytes = (size_t)(out.keys.rows * out.keys.cols * dtype_bytes(b->type));
+    CHECK_OK(device_allocate(b->dev, &out.keys.data, bytes));
+    CHECK_OK(device_allocate(b->dev, &out.values.data, bytes));
+    out.slot = slot;
+    for (int i = 0; i < K * CHUNK; i++)
+        ids[i] = (int32_t)rng_below(&rng, VOCAB - 8);
+    for (int n = 1; n <= K; n *= 2) {
+        double took[CALLS];
+        for (int i = -3; i < CALLS; i++) { /* recorded in the second call */
+            for (int j = 0; j < n; j++)
+                slot[j] = (i + 3 + j) % K;
+            double start = now();
+            encoder_encode(m.encoder, &out, ids, n);
+            double issued = now();
+            CHECK_OK(device_sync(b->dev));
+            if (i >= 0) took[i] = now() - start;
+            if (i == CALLS - 1) printf("encode,%d chunks,issued in %.1f us", n, (issued - start) * 1e6);
+        }
+        qsort(took, CALLS, sizeof *took, compare);
+        printf(",%.1f us median,%.1f best\n", took[CALLS / 2] * 1e6, took[0] * 1e6);
+    }
+    fflush(stdout);
+    device_release(b->dev, out.keys.data);
+    device_release(b->dev, out.values.data);
+    drop_model(b, &m);
 }
 
 /* Seconds a token, chunk ends included. */
@@ -249,11 +291,27 @@ static double decode_run(struct bench *b, struct model *m, const char *what, str
     return mean;
 }
 
+/* What takes this process ten seconds each, at once. */
+struct preparation {
+    struct bench *b;
+    struct model *base, *drt;
+};
+static void prepare(void *context, int64_t begin, int64_t end, int worker) {
+    const struct preparation *p = context;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        if (i == 0)
+            open_store(p->b);
+        else
+            make_params(p->b, i == 1 ? p->base : p->drt, i == 1);
+}
+
 static void decode(struct bench *b) {
     struct model base, drt;
-    open_store(b);
-    make_model(b, &base, true);
-    make_model(b, &drt, false);
+    struct preparation p = {b, &base, &drt};
+    threads_for(b->dev->threads, 3, 1, prepare, &p);
+    open_model(b, &base);
+    open_model(b, &drt);
     decode_run(b, &base, "warm-up", NULL, 0);
     for (int round = 0; round < 2; round++) {
         double alone = decode_run(b, &base, "base", NULL, 0);
@@ -285,17 +343,16 @@ static bool parse(struct options *o, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "search") == 0) {
             o->search = true;
+        } else if (strcmp(argv[i], "encode") == 0) {
+            o->encode = true;
         } else if (strcmp(argv[i], "decode") == 0) {
             o->decode = true;
         } else {
             const struct {
                 const char *name;
                 int64_t *to;
-            } numbers[] = {{"--chunks", &o->chunks},
-                           {"--dim", &o->dim},
-                           {"--lists", &o->lists},
-                           {"--nprobe", &o->nprobe},
-                           {"--tokens", &o->tokens}};
+            } numbers[] = {{"--chunks", &o->chunks}, {"--dim", &o->dim},         {"--lists", &o->lists},
+                           {"--nprobe", &o->nprobe}, {"--queries", &o->queries}, {"--tokens", &o->tokens}};
             if (i + 1 == argc) return false;
             bool known = false;
             if (strcmp(argv[i], "--device") == 0) o->device = argv[i + 1], known = true;
@@ -307,7 +364,7 @@ static bool parse(struct options *o, int argc, char **argv) {
             i++;
         }
     }
-    return (o->search || o->decode) && o->tokens > 0 && o->dim >= 64 && o->dim % 64 == 0;
+    return (o->search || o->encode || o->decode) && o->tokens > 0 && o->dim >= 64 && o->dim % 64 == 0;
 }
 
 int main(int argc, char **argv) {
@@ -315,7 +372,7 @@ int main(int argc, char **argv) {
     if (!parse(&b.o, argc, argv)) {
         fprintf(stderr,
                 "usage: bench_device_corpus [--device cpu|cuda] [--chunks N] [--dim D] [--lists N] [--nprobe N] "
-                "[--tokens N] [--store DIR] [search] [decode]\n");
+                "[--tokens N] [--store DIR] [--queries N] [search] [encode] [decode]\n");
         return 2;
     }
     enum status status = device_open(&b.dev, b.o.device, 0);
@@ -324,7 +381,8 @@ int main(int argc, char **argv) {
     b.type = b.dev->shares_memory ? DTYPE_F32 : DTYPE_BF16;
     if (b.o.chunks <= 0) b.o.chunks = b.dev->shares_memory ? 20000 : 20000000;
     b.rows = (struct corpus_rows){.clusters = b.o.chunks / 100 + 1, .noise = 0.7f, .seed = 1};
-    make_indexes(&b);
+    if (b.o.search || b.o.decode) make_indexes(&b);
+    if (b.o.encode) encode(&b);
     if (b.o.decode) decode(&b);
     if (b.o.search) search(&b);
     CHECK_OK(device_sync(b.dev));
