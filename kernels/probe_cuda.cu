@@ -56,11 +56,12 @@ static inputs inputs_of(struct mat queries, struct probe_lists in) {
             {(const __half *)in.rows.data, in.rows.stride}};
 }
 
-/* Up to PROBE_QUERIES at a time. */
+/* As many queries at a time as shared memory holds. */
 template <int UNITS> static void score_centroids(struct device *dev, probe_task t, inputs in) {
     int blocks = device_cuda_processors(dev), enough = (int)blocks_for(t.lists, PROBE_WARPS * PROBE_GROUP), n = t.queries;
-    for (int first = 0; first < n; first += PROBE_QUERIES) {
-        t.queries = n - first < PROBE_QUERIES ? n - first : PROBE_QUERIES;
+    int most = queries_in_room((size_t)device_cuda_shared_bytes(dev) - 1024, UNITS, 0, 0);
+    for (int first = 0; first < n; first += most) {
+        t.queries = n - first < most ? n - first : most;
         size_t shared = (size_t)t.queries * query_bytes(UNITS);
         (void)cudaFuncSetAttribute(centroid_scores<UNITS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
         launch(dev, "probe.forward", centroid_scores<UNITS>, (unsigned)(enough < blocks ? enough : blocks), PROBE_THREADS, shared,

@@ -167,7 +167,7 @@ static void search(struct bench *b) {
         }
         fflush(stdout);
     }
-    for (size_t p = 0; p < ARRAY_LEN(probes) && !b->o.queries; p++)
+    for (size_t p = 0; p < ARRAY_LEN(probes); p++)
         printf("recall@8,%d lists,%.4f\n", probes[p], recall(b, queries, probes[p]));
     device_release(b->dev, queries.data);
 }
