@@ -67,6 +67,7 @@ enum status decoder_create(struct decoder **out, struct device *dev, const struc
     enum status status;
     TRY_GOTO(status, decoder_weights_find(&d->weights, config, weights), failed);
     TRY_GOTO(status, create_scratch(d), failed);
+    TRY_GOTO(status, decoder_step_weights(d), failed);
     *out = d;
     return STATUS_OK;
 failed:
@@ -87,6 +88,7 @@ void decoder_free(struct decoder *d) {
     device_release(d->dev, s->ids_room);
     device_release(d->dev, s->nll_room);
     device_release(d->dev, s->logits_room);
+    token_weights_free(d->step_weights);
     memory_free(d->weights.layers);
     memory_free(d);
 }

@@ -35,6 +35,7 @@ struct decoder {
     struct model_config config;
     struct decoder_weights weights;
     struct decoder_scratch scratch;
+    struct token_weights *step_weights;                   /* of the short way of a single id; NULL: there is none */
     enum dtype type;                                      /* of weights and activations */
     int64_t max_tokens, max_positions, max_chunks;        /* of one pass */
     int64_t logit_rows;                                   /* made at once: all of a pass where they go straight to the caller */
@@ -68,7 +69,7 @@ struct decoder_state {
     struct mat chunk_rows;                                /* its lower outputs; data NULL unless the encoder reads them */
     struct decoder_force force[MODEL_GROUPS_MAX];
     struct decoder_blocks blocks[MODEL_GROUPS_MAX];
-    struct token_step *step;                              /* the short way of a single id; NULL: there is none */
+    struct token_step *step;                              /* NULL: its decoder has no step_weights */
     struct mat inputs;                                    /* [groups, d] of its layers */
     float *seen;                                          /* rows fetched for the watch; NULL where they can be looked at in place */
 };
@@ -105,7 +106,7 @@ void decoder_head(struct decoder_state *s, const struct decoder_output *out, con
                   int64_t offset, int64_t total);
 
 /* decoder_step.c: one id, in one kernel (two at a chunk's end) where the device has it. *done false: take the ordinary way. */
-enum status decoder_step_create(struct decoder_state *s);
+enum status decoder_step_weights(struct decoder *d), decoder_step_create(struct decoder_state *s);
 enum status decoder_step(bool *done, struct decoder_state *s, const struct decoder_output *out, const struct decoder_pass *p,
                          const int32_t *ids);
 

@@ -14,37 +14,46 @@
 #include "decoder/decoder_internal.h"
 #include <string.h>
 
-static void layers_of(struct token_step_layer *out, const struct decoder_state *s) {
-    const struct decoder *d = s->decoder;
+static void layers_of(struct token_weights_layer *out, const struct decoder *d) {
     int n = d->config.lower_layers, base_layers = d->config.base_lm ? model_config_layers(&d->config) : n;
     for (int i = 0; i < base_layers; i++)
         out[i].group = -1;
     for (int g = 0; g < d->config.groups; g++)
         for (int i = 0; i < d->config.group_layers[g]; i++)
             out[n++].group = g;
-    for (int i = 0; i < model_config_layers(&d->config); i++) {
+    for (int i = 0; i < model_config_layers(&d->config); i++)
         out[i].weights = &d->weights.layers[i];
-        out[i].ring = s->rings[i].both;
-    }
+}
+
+enum status decoder_step_weights(struct decoder *d) {
+    struct token_weights_layer *layers;
+    int n = model_config_layers(&d->config);
+    TRY(memory_allocate((void **)&layers, (size_t)n, sizeof *layers));
+    layers_of(layers, d);
+    const struct token_weights_config config = {.layers = layers,
+                                                .n_layers = n,
+                                                .embed = d->weights.embed,
+                                                .final_norm = d->weights.final_norm,
+                                                .heads = d->config.heads,
+                                                .window = d->config.window,
+                                                .eps = d->config.rms_eps};
+    enum status status = token_weights_create(&d->step_weights, d->dev, &config);
+    memory_free(layers);
+    return status;
 }
 
 enum status decoder_step_create(struct decoder_state *s) {
-    const struct decoder *d = s->decoder;
-    struct token_step_layer *layers;
+    struct decoder *d = s->decoder;
+    struct mat *rings;
     int n = model_config_layers(&d->config);
-    TRY(memory_allocate((void **)&layers, (size_t)n, sizeof *layers));
-    layers_of(layers, s);
-    const struct token_step_config config = {.layers = layers,
-                                             .n_layers = n,
-                                             .embed = d->weights.embed,
-                                             .final_norm = d->weights.final_norm,
-                                             .heads = d->config.heads,
-                                             .window = d->config.window,
-                                             .eps = d->config.rms_eps};
-    enum status status = token_step_create(&s->step, d->dev, &config);
-    memory_free(layers);
-    if (status == STATUS_OK && s->step && d->config.groups > 0)
-        status = decoder_create_mat(s->decoder, &s->inputs, d->type, d->config.groups, d->config.hidden);
+    if (!d->step_weights) return STATUS_OK;
+    TRY(memory_allocate((void **)&rings, (size_t)n, sizeof *rings));
+    for (int i = 0; i < n; i++)
+        rings[i] = s->rings[i].both;
+    enum status status = token_step_create(&s->step, d->step_weights, rings);
+    memory_free(rings);
+    if (status == STATUS_OK && d->config.groups > 0)
+        status = decoder_create_mat(d, &s->inputs, d->type, d->config.groups, d->config.hidden);
     return status;
 }
 

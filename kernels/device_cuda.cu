@@ -30,6 +30,7 @@ static const struct ops ops_cuda = {
 struct device_cuda {
     cudaStream_t stream, fetches; /* of ops; of downloads beside them */
     cudaEvent_t made;             /* what the next fetch takes */
+    bool fetching;                /* a copy is on its way in `fetches` */
     void *scratch;
     struct blas_cuda *blas;
     struct device_rope rope;
@@ -177,11 +178,14 @@ static void cuda_fetch(struct device *dev, void *to, const void *from, size_t by
     if (to == from) return; /* written in place */
     keep_error(dev, "fetch", cudaStreamWaitEvent(s->fetches, s->made, 0));
     keep_error(dev, "fetch", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, s->fetches));
+    s->fetching = true;
 }
 
 static void cuda_fetch_wait(struct device *dev) {
-    keep_error(dev, "fetch", cudaEventSynchronize(state_of(dev)->made));
-    keep_error(dev, "fetch", cudaStreamSynchronize(state_of(dev)->fetches));
+    struct device_cuda *s = state_of(dev);
+    keep_error(dev, "fetch", cudaEventSynchronize(s->made));
+    if (s->fetching) keep_error(dev, "fetch", cudaStreamSynchronize(s->fetches));
+    s->fetching = false;
 }
 
 static void cuda_copy(struct device *dev, void *to, const void *from, size_t bytes) {

@@ -7,17 +7,23 @@
 #include "kernels/block.h"
 #include "kernels/gca.h"
 
-struct token_step;
-
-struct token_step_layer { const struct block_weights *weights; struct mat ring; int group; };   /* ring [n, 2d]; group -1: no GCA */
-struct token_step_config {
-    const struct token_step_layer *layers; int n_layers;
-    struct mat embed, final_norm;
+/* The layers' weights once more, in the order in which the kernel reads them; shared by all texts of a model. */
+struct token_weights;
+struct token_weights_layer { const struct block_weights *weights; int group; };     /* group -1: no GCA */
+struct token_weights_config {
+    const struct token_weights_layer *layers; int n_layers;
+    struct mat embed, final_norm;                         /* read where they are: borrowed until token_weights_free */
     int heads, window;
     float eps;
 };
-/* *out is NULL where this device, type or shape has no such kernel. Everything is borrowed until token_step_free. */
-enum status token_step_create(struct token_step **out, struct device *dev, const struct token_step_config *config);
+/* *out is NULL where this device, type or shape has no such kernel. Copies what the layers' weights are now. */
+enum status token_weights_create(struct token_weights **out, struct device *dev, const struct token_weights_config *config);
+void token_weights_free(struct token_weights *w);         /* NULL is fine */
+
+/* What one text needs. rings: each layer's keys and values, bf16 [n, 2d], n the same for all, at least window + 1. The
+ * weights and the rings' memory are borrowed until token_step_free. */
+struct token_step;
+enum status token_step_create(struct token_step **out, const struct token_weights *weights, const struct mat *rings);
 void token_step_free(struct token_step *t);               /* NULL is fine */
 
 enum { TOKEN_STEP_SLOTS_MAX = 64 };

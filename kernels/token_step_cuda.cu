@@ -1,245 +1,486 @@
-/* token_step_cuda.cu -- see token_step.h. Phases of a layer, each reading what all blocks made in the one before:
+/* token_step_cuda.cu -- see token_step.h. Clusters of eight blocks, one on each multiprocessor, work on a layer:
  *
- *   qkv        norm, the three products; key and value go into the ring
- *   attention  a head's window is split over a few blocks; parts go to device memory
- *   output     the parts of a head joined, the product, the residual
- *   (fusion)   upper layers that read chunks: norm and query product; a block a head and slot; the output product
- *   gate, up   norm, both products of a unit, SwiGLU
- *   down       the product, the residual
+ *   attention  a cluster a head: norm, the head's query, key and value (a share of the rows for each block), told to
+ * the cluster; a piece of the window for each block, told to the cluster; a share of the rows of the output product, of
+ * it the head's columns: a summand of the residual stream for each head (fusion)   upper layers that read chunks, in
+ * the same way: the query, the chunks, the output product MLP        every block: norm, gate and up of its units,
+ * SwiGLU, what they add to all rows; the cluster's sum of it is a summand of the residual stream
  *
- * Weights stream into shared memory (token_step_ring.cuh), products run on matrix units (token_step_product.cuh),
- * numbers go from block to block in words that say when they are there (token_step_words.cuh). For Hopper and newer.
- *
- * H200, 12 layers of d 768, 50265 words: 147 to 157 us back to back, of which the head 17 (all weights once: 58); about
- * 3,500 cycles a phase, where a look into the L2 cache takes 570. The longest wait is OUTPUT's, for attention's parts.
- * What every warp does between two words counts, so eight warps beat sixteen. Tried and lost: rows copied one by one and
- * sixteen warps (204 us; 480 while registers were spilled), one code for all phases (211; 232 with sixteen warps), warps
- * of their own that add the sums and fetch keys (185 to 208). */
-#include "kernels/token_step_attend.cuh"
+ * So a layer has two exchanges between clusters (three with fusion), all of them sums. Weights stream into shared
+ * memory (token_step_ring.cuh), products run on matrix units (token_step_product.cuh), token_step_words.cuh says how
+ * numbers travel. For Hopper and newer. */
+#include "kernels/token_step_pack.cuh"
+#include "kernels/token_step_product.cuh"
 #include <string.h>
 extern "C" {
 #include "base/memory.h"
 #include "kernels/token_step.h"
 }
 
-enum { WIDTH_MAX = 2048 /* of d */ };
+template <int DIM, int STRIPS, int UNITS> struct step_worker {
+    using sizes = step_sizes<DIM, STRIPS, UNITS>;
+    using attention_type = step_attention<DIM>;
+    enum { PAIRS = attention_type::PAIRS, HEAD_SHARE = DIM / STEP_CLUSTER };
+    step_block<DIM, STRIPS, UNITS> block;
+    attention_type attention;
+    int cluster, clusters;
+    int slot_count; /* keys of the chunk in hand */
+    float slot_weight;
+    unsigned turn; /* of the warps' rows */
 
-struct token_step {
-    struct device *dev;
-    struct step_task task;
-    int blocks, dim, window;
-    size_t shared_bytes, bytes;
-    bool fused[MODEL_GROUPS_MAX];
-    void *memory;
-};
-
-/* Shared memory: what the workers share, attention's rows, a scratch for each warp, attention's keys, the ring. */
-template <int DIM> struct step_layout {
-    enum {
-        SCRATCH = 2 * STEP_STRIPS * 64, /* split strips; or the query in parts, a key and a value */
-        ROWS = (sizeof(step_shared) + 15) / 16 * 16,
-        SCRATCHES = ROWS + 2 * step_attention<DIM>::WARPS * (DIM + 2) * (int)sizeof(float),
-        KEYS = SCRATCHES + STEP_WARPS * SCRATCH,
-        RING = (KEYS + step_attention<DIM>::BYTES + 127) / 128 * 128
-    };
-};
-
-template <int DIM, int D>
-static __device__ __forceinline__ void work(const step_task &t, unsigned char *memory, step_ring ring) {
-    using layout = step_layout<DIM>;
-    int warp = threadIdx.x / 32;
-    step_worker<D> worker = {t,    *(step_shared *)memory, memory + layout::SCRATCHES + warp * layout::SCRATCH,
-                             ring, (int)threadIdx.x % 32,  warp,
-                             0};
-    step_pieces<DIM> pieces;
-    pieces.attention.room = shared_address(memory + layout::KEYS + warp * 16 * step_attention<DIM>::ROW);
-    pieces.rows = (float(*)[step_attention<DIM>::WARPS * (DIM + 2)])(memory + layout::ROWS), pieces.turn = 0;
-    pieces.window_head = (int)blockIdx.x / t.splits, pieces.window_split = (int)blockIdx.x % t.splits;
-    const step_shares &shares = worker.shared.shares;
-    if ((int)threadIdx.x < shares.units[OUTPUT])
-        worker.shared.own[threadIdx.x] = to_float(t.embed[(int64_t)t.id * t.d + shares.begin[OUTPUT] + threadIdx.x]);
-    unsigned zero = t.base; /* the number of the layer's phase 0 */
-#pragma unroll 1
-    for (int n = 0; n < t.n_layers; n++, zero += PHASES) {
-        const step_layer &l = t.layers[n];
-        pieces.begin_window(t, l);
-        worker.template normed<QKV>(l, zero + QKV, n == 0 ? NULL : t.end, zero - PHASES + DOWN,
-                                    l.first && t.inputs && blockIdx.x == 0 ? t.inputs + l.group * t.d : NULL);
-        pieces.template run<true>(t, l, zero + QKV, zero + ATTEND, worker.scratch);
-        worker.template join<OUTPUT, DIM>(l, zero + OUTPUT, t.part, t.splits, zero + ATTEND);
-        bool fused = step_fused(t, l);
-        if (fused) {
-            pieces.begin_slot(t, l, blockIdx.x);
-            worker.template normed<FUSE_QUERY>(l, zero + FUSE_QUERY, t.middle, zero + OUTPUT, NULL);
-            pieces.template run<false>(t, l, zero + FUSE_QUERY, zero + FUSE_ATTEND, worker.scratch);
-            worker.template join<FUSE_OUTPUT, DIM>(l, zero + FUSE_OUTPUT, t.slot_part, t.fusion[l.group].k,
-                                                   zero + FUSE_ATTEND);
-        }
-        worker.template normed<GATE_UP>(l, zero + GATE_UP, fused ? t.sum : t.middle,
-                                        zero + (fused ? FUSE_OUTPUT : OUTPUT), NULL);
-        worker.down(l, zero + DOWN, zero + GATE_UP);
+    __device__ __forceinline__ void begin_window(const step_layer &l, int head) {
+        if (head < block.t.heads) attention.begin(window_keys<DIM>(block.t, l, head), 0);
     }
-    if (t.logits) worker.template normed<HEAD>(t.layers[0], zero + HEAD, t.end, zero - PHASES + DOWN, NULL);
-}
+    __device__ __forceinline__ void begin_slot(const step_fusion &f, int head, int place) {
+        if (head >= block.t.heads || place >= f.k) return;
+        step_keys s = slot_keys<DIM>(block.t, f, head, place);
+        slot_count = s.count, slot_weight = f.weight[place];
+        attention.begin(s, 0);
+    }
+    /* Warp w tells block w what it needs of this block's part. */
+    __device__ __forceinline__ void tell_part(const float2 (&y)[PAIRS]) {
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++)
+            step_send(block.peer(&block.s.parts[block.rank][block.lane + 32 * i]), step_pack(y[i].x, y[i].y),
+                      block.peer_told(PARTS));
+    }
+    /* The product's rows: HEAD_SHARE of each of `parts` vectors of the head. */
+    __device__ __forceinline__ void tell_vectors(const step_layer &l, int head, int parts) {
+        const step_task &t = block.t;
+        float by = block.scale();
+        bf16 *ring = l.ring + (int64_t)t.row * 2 * t.d + head * DIM;
+#pragma unroll 1
+        for (int row = block.lane; row < parts * HEAD_SHARE; row += 32) {
+            int part = row / HEAD_SHARE, at = block.rank * HEAD_SHARE + row % HEAD_SHARE;
+            float y = block.total(row) * by;
+            int place = part ? part * DIM + at : attention_type::query_place(at);
+            step_send(block.peer(&block.s.vectors[place]), step_split(y), block.peer_told(VECTORS));
+            if (part && block.warp == STEP_WARPS - 1) ring[(part - 1) * t.d + at] = from_float<bf16>(y);
+        }
+    }
+    __device__ __forceinline__ void attend(const step_layer &l, int head, bf16 *copy) {
+        block.template product<sizes::stage_tiles(sizes::QKV_TILES)>(sizes::QKV_TILES, copy);
+        block.expect(VECTORS, 3 * DIM * 4);
+        block.expect(PARTS, STEP_CLUSTER * (DIM / 2 + 2) * 4);
+        step_barrier();
+        tell_vectors(l, head, 3);
+        bool attends = block.warp < attention_type::WARPS;
+        step_keys s = window_keys<DIM>(block.t, l, head);
+        block.wait_told(VECTORS, attends);
+        float *rows = block.s.rows[turn];
+        if (attends) attention.run(rows + block.warp * attention_type::WIDTH, s, block.s.vectors);
+        step_barrier();
+        float2 y[PAIRS];
+        float most, all;
+        attention_type::join(y, most, all, rows);
+        turn ^= 1;
+        tell_part(y);
+        if (block.lane == 0)
+            step_send(block.peer(&block.s.scores[block.rank]), make_float2(most, all), block.peer_told(PARTS));
+    }
+    __device__ __forceinline__ void attend_slots(const step_layer &l, int head) {
+        const step_fusion &f = block.t.fusion[l.group];
+        block.template product<sizes::stage_tiles(sizes::QUERY_TILES)>(sizes::QUERY_TILES, NULL);
+        block.expect(VECTORS, DIM * 4);
+        block.expect(PARTS, STEP_CLUSTER * DIM / 2 * 4);
+        step_barrier();
+        tell_vectors(l, head, 1);
+        bool attends = block.warp < attention_type::WARPS;
+        block.wait_told(VECTORS, attends);
+        float2 sum[PAIRS] = {};
+#pragma unroll 1
+        for (int place = block.rank; place < f.k; place += STEP_CLUSTER) {
+            if (place != block.rank) begin_slot(f, head, place);
+            step_keys s = {};
+            s.count = slot_count, s.fresh = -1;
+            float *rows = block.s.rows[turn];
+            if (attends) {
+                if (slot_count > attention_type::BATCH) s = slot_keys<DIM>(block.t, f, head, place);
+                attention.run(rows + block.warp * attention_type::WIDTH, s, block.s.vectors);
+            }
+            step_barrier();
+            float2 y[PAIRS];
+            float most, all;
+            attention_type::join(y, most, all, rows);
+            turn ^= 1;
+            float top = f.null_key ? fmaxf(most, 0.0f) : most;
+            all = __expf(most - top) * all + (f.null_key ? __expf(-top) : 0.0f);
+            float by = slot_count ? slot_weight * __expf(most - top) / all : 0.0f;
+#pragma unroll
+            for (int i = 0; i < PAIRS; i++)
+                sum[i].x += by * y[i].x, sum[i].y += by * y[i].y;
+        }
+        tell_part(sum);
+    }
+    __device__ __forceinline__ void run() {
+        const step_task &t = block.t;
+        begin_window(t.layers[0], cluster);
+        block.begin();
+#pragma unroll 1
+        for (int n = 0; n < t.n_layers; n++) {
+            const step_layer &l = t.layers[n];
+            bool fused = step_fused(t, l);
+            auto begin_next = [&](int head) {
+                if (head < t.heads) return begin_window(l, head);
+                if (fused) return begin_slot(t.fusion[l.group], cluster, block.rank);
+                if (n + 1 < t.n_layers) begin_window(t.layers[n + 1], cluster);
+            };
+#pragma unroll 1
+            for (int head = cluster; head < t.heads; head += clusters) {
+                attend(l, head, l.first && t.inputs && head == 0 && block.rank == 0 ? t.inputs + l.group * t.d : NULL);
+                block.template output<true>();
+                begin_next(head + clusters);
+            }
+            block.exchanged(false);
+            if (fused) {
+#pragma unroll 1
+                for (int head = cluster; head < t.heads; head += clusters) {
+                    attend_slots(l, head);
+                    block.template output<false>();
+                    if (head + clusters < t.heads)
+                        begin_slot(t.fusion[l.group], head + clusters, block.rank);
+                    else if (n + 1 < t.n_layers)
+                        begin_window(t.layers[n + 1], cluster);
+                }
+                block.exchanged(true);
+            }
+            block.mlp();
+        }
+        if (t.logits) block.head();
+    }
+};
 
-template <int DIM, int D>
+/* The warp that gathers what clusters add: this block's share of the columns, for its whole cluster. */
+template <int DIM, int STRIPS, int UNITS> struct step_gatherer {
+    using sizes = step_sizes<DIM, STRIPS, UNITS>;
+    step_shared<DIM, STRIPS, UNITS> &s;
+    const step_word *words;
+    unsigned taken; /* exchanges. A slot comes again behind four of them, of which one at least was an MLP's: to that
+                       every block has added, after it had read the slot */
+
+    __device__ __forceinline__ void gather(int summands) {
+        int lane = threadIdx.x % 32, share = (int)(blockIdx.x % STEP_CLUSTER) * sizes::SHARE;
+        unsigned slot = taken % STREAM_SLOTS, barrier = shared_address(&s.gathered[slot]);
+        if (lane == 0) step_expect(barrier, sizes::P * 4);
+        for (int i = share + 4 * lane; i < share + sizes::SHARE; i += 128) {
+            float4 x = step_take(words + i, (unsigned)summands);
+            unsigned to = shared_address(&s.stream[slot][i]);
+#pragma unroll
+            for (unsigned block = 0; block < STEP_CLUSTER; block++)
+                step_send(step_there(to, block), x, step_there(barrier, block));
+        }
+        __syncwarp();
+        words += sizes::P, taken++;
+    }
+    __device__ void run(const step_task &t) {
+#pragma unroll 1
+        for (int n = 0; n < t.n_layers; n++) {
+            gather(t.heads);
+            if (step_fused(t, t.layers[n])) gather(t.heads);
+            if (t.logits || n + 1 < t.n_layers) gather(gridDim.x / STEP_CLUSTER);
+        }
+    }
+};
+
+template <int DIM, int STRIPS, int UNITS> struct step_memory {
+    using shared = step_shared<DIM, STRIPS, UNITS>;
+    enum { RING = (sizeof(shared) + 127) / 128 * 128 };
+};
+
+template <int DIM, int STRIPS, int UNITS>
 static __global__ void __launch_bounds__(STEP_THREADS, 1) token_step_kernel(const __grid_constant__ step_task t) {
-/* Older cards have no copies of whole pieces of memory; fits() keeps them away. */
+/* Older cards have no clusters; fits() keeps them away. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    using shared_memory = step_shared<DIM, STRIPS, UNITS>;
     extern __shared__ __align__(128) unsigned char memory[];
-    step_shared &shared = *(step_shared *)memory;
-    step_ring ring = {shared_address(memory + step_layout<DIM>::RING),
+    shared_memory &shared = *(shared_memory *)memory;
+    step_ring ring = {shared_address(memory + step_memory<DIM, STRIPS, UNITS>::RING),
                       shared_address(shared.full),
                       shared_address(shared.empty),
                       t.capacity,
                       0,
                       0,
                       0};
-    if (threadIdx.x < RING_SLOTS) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(ring.full + threadIdx.x * 8) : "memory");
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(ring.empty + threadIdx.x * 8), "r"((int)STEP_WARPS)
+    auto begin_barrier = [](uint64_t *barrier, int arrivals) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)
                      : "memory");
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    };
+    if (threadIdx.x < RING_SLOTS)
+        begin_barrier(&shared.full[threadIdx.x], 1), begin_barrier(&shared.empty[threadIdx.x], STEP_WARPS);
+    if (threadIdx.x < 3) begin_barrier(&shared.told[threadIdx.x], 1);
+    if (threadIdx.x < STREAM_SLOTS) begin_barrier(&shared.gathered[threadIdx.x], 1);
+    if (threadIdx.x < RING_SLOTS) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    step_cluster_barrier();
+    if (threadIdx.x >= STEP_WORKERS + 32) {
+        step_gatherer<DIM, STRIPS, UNITS>{shared, t.words, 0}.run(t);
+    } else if (threadIdx.x >= STEP_WORKERS) {
+        step_bringer<DIM, STRIPS, UNITS>{ring, 0, 0, 0, 0}.run(t);
+    } else {
+        for (int i = blockIdx.x * STEP_WORKERS + threadIdx.x; i < t.exchanges * step_sizes<DIM, STRIPS, UNITS>::P;
+             i += gridDim.x * STEP_WORKERS)
+            t.next[i] = 0;
+        int warp = threadIdx.x / 32, rank = blockIdx.x % STEP_CLUSTER;
+        step_worker<DIM, STRIPS, UNITS> worker = {
+            {t,
+             shared,
+             ring,
+             (int)threadIdx.x % 32,
+             warp,
+             rank,
+             step_there(shared_address(memory), warp),
+             step_units(t.f, blockIdx.x, gridDim.x),
+             0,
+             t.words,
+             0,
+             false,
+             false,
+             {}},
+            {shared_address(shared.keys + warp % step_attention<DIM>::WARPS * 16 * step_attention<DIM>::ROW)},
+            (int)blockIdx.x / STEP_CLUSTER,
+            (int)gridDim.x / STEP_CLUSTER,
+            0,
+            0.0f,
+            0};
+        worker.run();
     }
-    if (threadIdx.x < PHASES) shared.shares.lay(t, threadIdx.x);
-    __syncthreads();
-    if (threadIdx.x >= STEP_WORKERS)
-        step_bringer<step_worker<D>::STRIPS>{ring, 0, 0, 0}.run(t, shared.shares);
-    else
-        work<DIM, D>(t, memory, ring);
+    __syncwarp();
+    step_cluster_barrier(); /* nobody writes to a block that is gone */
 #endif
 }
+
+/* ---- one kernel for each shape that is known when this is compiled, and one for any other ---- */
+
+struct step_kernel {
+    int dim, strips, units; /* units: at most; 0: UNITS_MAX */
+    const void *kernel;
+    size_t shared;             /* bytes before the ring */
+    int (*largest)(int units); /* bytes of a stage */
+    int64_t (*layer)(int heads, int f, bool fuses);
+};
+template <int DIM, int STRIPS, int UNITS> static int largest_stage(int units) {
+    using sizes = step_sizes<DIM, STRIPS, UNITS>;
+    int product = max(sizes::stage_tiles(sizes::QKV_TILES), sizes::GATE_STAGE) * sizes::TILE + sizes::NORM;
+    int head = sizes::HEAD_TILES * sizes::TILE + sizes::NORM;
+    return max(max(product, head), max((int)sizes::OUTPUT, sizes::DOWN_STAGE * sizes::down(units)));
+}
+template <int DIM, int STRIPS, int UNITS> static constexpr step_kernel kernel_of() {
+    return {DIM,
+            STRIPS,
+            UNITS,
+            (const void *)token_step_kernel<DIM, STRIPS, UNITS>,
+            (size_t)step_memory<DIM, STRIPS, UNITS>::RING,
+            largest_stage<DIM, STRIPS, UNITS>,
+            step_sizes<DIM, STRIPS, UNITS>::layer};
+}
+static const step_kernel kernels[] = {
+#if defined(STEP_ONE)
+    kernel_of<64, 3, 24>()
+#elif defined(STEP_QUICK)
+    kernel_of<64, 3, 24>(), kernel_of<64, 1, 0>(), kernel_of<64, 3, 0>(), kernel_of<128, 1, 0>()
+#else
+    kernel_of<64, 3, 24>(), kernel_of<64, 4, 24>(), kernel_of<64, 1, 0>(),  kernel_of<64, 2, 0>(),
+    kernel_of<64, 3, 0>(),  kernel_of<64, 4, 0>(),  kernel_of<64, 8, 0>(),  kernel_of<128, 1, 0>(),
+    kernel_of<128, 2, 0>(), kernel_of<128, 4, 0>(), kernel_of<128, 8, 0>(),
+#endif
+};
+
+struct token_weights {
+    struct device *dev;
+    struct step_task task; /* what is the same for all texts and steps */
+    const step_kernel *kernel;
+    int blocks, window;
+    size_t p; /* columns of the residual stream, rounded up */
+    void *packed;
+    bool fused[MODEL_GROUPS_MAX];
+};
+
+struct token_step {
+    const struct token_weights *weights;
+    struct step_task task;
+    void *words;
+    bool turn; /* of the words */
+};
 
 static bool dense_bf16(struct mat m) {
     return m.type == DTYPE_BF16 && m.stride == m.cols && (uintptr_t)m.data % 16 == 0;
 }
 
-/* Bytes left for the ring. */
-static int ring_capacity(struct device *dev, int dim) {
-    return (device_cuda_shared_bytes(dev) - (dim == 64 ? (int)step_layout<64>::RING : (int)step_layout<128>::RING)) /
-           128 * 128;
-}
-
-static bool fits(struct device *dev, const struct token_step_config *c) {
+static bool fits(struct device *dev, const struct token_weights_config *c) {
     int64_t d = c->embed.cols, f = c->layers[0].weights->gate.rows;
     if (dev->shares_memory || device_cuda_architecture(dev) < 90 || c->n_layers < 1 || c->n_layers > STEP_LAYERS_MAX ||
-        d % c->heads || (d / c->heads != 64 && d / c->heads != 128))
+        d % c->heads || f % 8 || !dense_bf16(c->embed) || !dense_bf16(c->final_norm))
         return false;
-    if (d % 8 || f % 8 || d > WIDTH_MAX || !dense_bf16(c->embed) || !dense_bf16(c->final_norm) ||
-        c->heads > device_cuda_processors(dev) || 3 * d < device_cuda_processors(dev) ||
-        f < device_cuda_processors(dev) || d > 16 * device_cuda_processors(dev))
-        return false;
-    int capacity = ring_capacity(dev, (int)(d / c->heads));
-    if (step_stage_rows((int)d, capacity) < 2 || step_stage_rows((int)f, capacity) < 1) return false;
     for (int i = 0; i < c->n_layers; i++) {
         const struct block_weights *w = c->layers[i].weights;
-        if (!dense_bf16(w->qkv) || !dense_bf16(w->o) || !dense_bf16(w->gate_up) || !dense_bf16(w->down) ||
-            !dense_bf16(c->layers[i].ring) || c->layers[i].ring.rows != c->layers[0].ring.rows)
-            return false;
+        if (!dense_bf16(w->qkv) || !dense_bf16(w->o) || !dense_bf16(w->gate_up) || !dense_bf16(w->down)) return false;
     }
     return true;
 }
 
-static const void *kernel_of(int dim, int d) {
-    if (dim == 64 && d == 768) return (const void *)token_step_kernel<64, 768>;
-    if (dim == 64 && d == 1024) return (const void *)token_step_kernel<64, 1024>;
-    if (dim == 64) return d <= 1024 ? (const void *)token_step_kernel<64, 0> : (const void *)token_step_kernel<64, -1>;
-    return d <= 1024 ? (const void *)token_step_kernel<128, 0> : (const void *)token_step_kernel<128, -1>;
+/* All blocks run at once, or none: they wait for each other. */
+static cudaLaunchConfig_t launch_of(const struct token_weights *w, cudaLaunchAttribute (&attributes)[2]) {
+    cudaLaunchConfig_t launch = {};
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim = {STEP_CLUSTER, 1, 1};
+    attributes[1].id = cudaLaunchAttributeCooperative;
+    attributes[1].val.cooperative = 1;
+    launch.gridDim = dim3((unsigned)w->blocks), launch.blockDim = dim3(STEP_THREADS);
+    launch.dynamicSmemBytes = (size_t)device_cuda_shared_bytes(w->dev);
+    launch.stream = device_cuda_stream(w->dev);
+#ifdef STEP_PLAIN
+    launch.attrs = attributes, launch.numAttrs = 1;
+#else
+    launch.attrs = attributes, launch.numAttrs = 2;
+#endif
+    return launch;
 }
 
-static void lay_layers(struct token_step *t, const struct token_step_config *c) {
-    auto at = [](struct mat m) { return (const bf16 *)m.data; };
+/* The kernel that serves, with as many clusters as run at once; false: none does. */
+static bool choose(struct token_weights *w, int d, int f, int dim) {
+    int strips = (d + 255) / 256, shared = device_cuda_shared_bytes(w->dev);
+    for (const step_kernel &k : kernels) {
+        cudaLaunchAttribute attributes[2];
+        int clusters = 0;
+        if (k.dim != dim || k.strips < strips) continue;
+        w->blocks = STEP_CLUSTER;
+        cudaLaunchConfig_t launch = launch_of(w, attributes);
+        if (cudaFuncSetAttribute(k.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared) != cudaSuccess ||
+            cudaOccupancyMaxActiveClusters(&clusters, k.kernel, &launch) != cudaSuccess || clusters < 1) {
+            (void)cudaGetLastError();
+            continue;
+        }
+        w->blocks = clusters * STEP_CLUSTER;
+        int units = step_units(f, w->blocks - 1, w->blocks), capacity = (shared - (int)k.shared) / 128 * 128;
+        if (k.units ? units > k.units || units <= k.units / 2 || k.strips > strips : units > UNITS_MAX) continue;
+        if (k.largest(units) > capacity) continue;
+        w->kernel = &k, w->task.capacity = capacity, w->p = (size_t)k.strips * 256;
+        return true;
+    }
+    return false;
+}
+
+template <step_matrix WHICH>
+static void pack(struct token_weights *w, unsigned char *to, int64_t stride, struct mat from, int pieces, int each) {
+    const struct step_task &t = w->task;
+    step_packing c = {(bf16 *)(void *)to, stride / 2, (const bf16 *)from.data, t.d, t.f, w->kernel->dim, (int)w->p};
+    dim3 grid((unsigned)((each + 255) / 256), (unsigned)pieces);
+    token_step_pack<WHICH><<<grid, 256, 0, device_cuda_stream(w->dev)>>>(c, each);
+    device_cuda_check(w->dev, "token_weights");
+}
+
+static void pack_layers(struct token_weights *w, const struct token_weights_config *c) {
+    const struct step_task &t = w->task;
+    int p = (int)w->p, dim = w->kernel->dim, shares = t.heads * STEP_CLUSTER, output = p / STEP_CLUSTER * dim;
+    int qkv = 3 * dim / STEP_CLUSTER * p, query = qkv / 3, units = step_units(t.f, w->blocks - 1, w->blocks);
+    unsigned char *to = (unsigned char *)w->packed;
+    bf16 *norms = (bf16 *)t.norms;
     for (int i = 0; i < c->n_layers; i++) {
-        const struct block_weights *w = c->layers[i].weights;
-        int group = c->layers[i].group;
-        t->task.layers[i] = {at(w->input_norm),
-                             at(w->qkv),
-                             at(w->o),
-                             at(w->post_norm),
-                             at(w->gate_up),
-                             at(w->down),
-                             at(w->gca_norm),
-                             at(w->gca_q),
-                             at(w->gca_o),
-                             (bf16 *)c->layers[i].ring.data,
-                             group,
-                             i > 0 && group > c->layers[i - 1].group};
-        if (group >= 0) t->fused[group] = true;
+        const struct block_weights *l = c->layers[i].weights;
+        bool fuses = c->layers[i].group >= 0;
+        const void *norm[] = {l->input_norm.data, fuses ? l->gca_norm.data : NULL, l->post_norm.data};
+        for (const void *from : norm) {
+            token_step_pack_norm<<<(unsigned)(p / 256), 256, 0, device_cuda_stream(w->dev)>>>(norms, (const bf16 *)from,
+                                                                                              t.d);
+            norms += p;
+        }
+        int64_t stride = 2 * (int64_t)(qkv + output);
+        pack<PACK_QKV>(w, to, stride, l->qkv, shares, qkv);
+        pack<PACK_OUTPUT>(w, to + 2 * qkv, stride, l->o, shares, output);
+        to += shares * stride, stride = 2 * (int64_t)(query + output);
+        if (fuses) {
+            pack<PACK_QUERY>(w, to, stride, l->gca_q, shares, query);
+            pack<PACK_OUTPUT>(w, to + 2 * query, stride, l->gca_o, shares, output);
+            to += shares * stride;
+        }
+        pack<PACK_GATE_UP>(w, to, 0, l->gate_up, w->blocks, 2 * units * p);
+        pack<PACK_DOWN>(w, to, 0, l->down, w->blocks, units * p);
+        to += 2 * 3 * (int64_t)t.f * p;
     }
 }
 
-static enum status prepare(struct token_step *t, const struct token_step_config *c) {
-    struct step_task *k = &t->task;
-    k->d = (int)c->embed.cols, k->f = (int)c->layers[0].weights->gate.rows, k->heads = c->heads;
-    t->dim = k->d / k->heads;
-    t->blocks = device_cuda_processors(t->dev);
-    t->shared_bytes = (size_t)device_cuda_shared_bytes(t->dev);
-    k->capacity = ring_capacity(t->dev, t->dim);
-    k->rows_d = step_stage_rows(k->d, k->capacity), k->rows_f = step_stage_rows(k->f, k->capacity);
-    k->embed = (const bf16 *)c->embed.data, k->final_norm = (const bf16 *)c->final_norm.data;
-    k->vocab = (int)c->embed.rows, k->eps = c->eps;
-    t->window = c->window;
-    k->n_layers = c->n_layers;
-    k->ring = (int)c->layers[0].ring.rows;
-    size_t d = (size_t)k->d, width = (size_t)t->dim / 2 + 2, all = 0;
-    size_t words[] = {
-        d, d, 3 * d, (size_t)t->blocks * width, d, (size_t)k->heads * TOKEN_STEP_SLOTS_MAX * width, d, (size_t)k->f};
-    step_word **to[] = {&k->middle, &k->end, &k->qkv, &k->part, &k->query, &k->slot_part, &k->sum, &k->act};
-    for (size_t n : words)
-        all += (n * sizeof(step_word) + 255) / 256 * 256;
-    t->bytes = all;
-    TRY(device_allocate(t->dev, &t->memory, all));
-    unsigned char *next = (unsigned char *)t->memory;
-    for (int i = 0; i < 8; i++) {
-        *to[i] = (step_word *)(void *)next;
-        next += (words[i] * sizeof(step_word) + 255) / 256 * 256;
+static enum status prepare(struct token_weights *w, const struct token_weights_config *c) {
+    struct step_task *t = &w->task;
+    int64_t bytes = 0;
+    t->d = (int)c->embed.cols, t->f = (int)c->layers[0].weights->gate.rows, t->heads = c->heads;
+    t->embed = (const bf16 *)c->embed.data, t->final_norm = (const bf16 *)c->final_norm.data;
+    t->vocab = (int)c->embed.rows, t->eps = c->eps;
+    t->n_layers = c->n_layers;
+    w->window = c->window;
+    for (int i = 0; i < c->n_layers; i++) {
+        int group = c->layers[i].group;
+        t->layers[i] = {NULL, group, i > 0 && group > c->layers[i - 1].group};
+        if (group >= 0) w->fused[group] = true;
+        bytes += w->kernel->layer(t->heads, t->f, group >= 0);
+        t->exchanges += group >= 0 ? 3 : 2;
     }
-    k->base = PHASES; /* new memory is zero: no phase has that number */
-    if (cudaFuncSetAttribute(kernel_of(t->dim, t->task.d), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)t->shared_bytes) != cudaSuccess)
-        return fail(STATUS_UNSUPPORTED, "GPU: %zu bytes of shared memory for the token step", t->shared_bytes);
-    lay_layers(t, c);
+    TRY(device_allocate(w->dev, &w->packed, (size_t)bytes + (size_t)c->n_layers * 3 * w->p * sizeof(bf16)));
+    t->packed = (const unsigned char *)w->packed;
+    t->norms = (const bf16 *)(const void *)(t->packed + bytes);
+    pack_layers(w, c);
     return STATUS_OK;
 }
 
-enum status token_step_create(struct token_step **out, struct device *dev, const struct token_step_config *config) {
+enum status token_weights_create(struct token_weights **out, struct device *dev,
+                                 const struct token_weights_config *config) {
     *out = NULL;
     if (!fits(dev, config)) return STATUS_OK;
+    struct token_weights *w = NULL;
+    TRY(memory_allocate_zero((void **)&w, 1, sizeof *w));
+    w->dev = dev;
+    int64_t d = config->embed.cols;
+    enum status status = STATUS_OK;
+    bool serves = choose(w, (int)d, (int)config->layers[0].weights->gate.rows, (int)d / config->heads);
+    if (serves) status = prepare(w, config);
+    if (serves && status == STATUS_OK)
+        *out = w;
+    else
+        token_weights_free(w);
+    return status;
+}
+
+void token_weights_free(struct token_weights *w) {
+    if (!w) return;
+    device_release(w->dev, w->packed);
+    memory_free(w);
+}
+
+enum status token_step_create(struct token_step **out, const struct token_weights *weights, const struct mat *rings) {
     struct token_step *t = NULL;
     TRY(memory_allocate_zero((void **)&t, 1, sizeof *t));
-    t->dev = dev;
-    enum status status = prepare(t, config);
-    if (status == STATUS_OK) {
-        *out = t;
-        return STATUS_OK;
+    t->weights = weights, t->task = weights->task;
+    t->task.ring = (int)rings[0].rows;
+    for (int i = 0; i < t->task.n_layers; i++) {
+        assert(dense_bf16(rings[i]) && rings[i].rows == rings[0].rows);
+        t->task.layers[i].ring = (bf16 *)rings[i].data;
     }
-    token_step_free(t);
+    enum status status =
+        device_allocate(weights->dev, &t->words, 2 * (size_t)t->task.exchanges * weights->p * sizeof(step_word));
+    if (status == STATUS_OK)
+        *out = t;
+    else
+        token_step_free(t);
     return status;
 }
 
 void token_step_free(struct token_step *t) {
     if (!t) return;
-    device_release(t->dev, t->memory);
+    device_release(t->weights->dev, t->words);
     memory_free(t);
-}
-
-/* Blocks that share a head's window: every block reads all parts, so no more than the keys in flight need; and no more
- * than the product behind takes at a time. */
-static int splits_of(const struct token_step *t, int keys) {
-    int batch = t->dim == 64 ? step_attention<64>::BATCH : step_attention<128>::BATCH;
-    return min(min(t->blocks / t->task.heads, 8), (keys + batch - 1) / batch);
 }
 
 void token_step_run(struct token_step *t, float *logits, void *inputs, int32_t id, int64_t position,
                     const struct token_step_fusion *fusions) {
+    const struct token_weights *w = t->weights;
     struct step_task task = t->task;
-    int64_t begin = position > t->window ? position - t->window : 0;
+    int64_t begin = position > w->window ? position - w->window : 0;
     task.logits = logits, task.inputs = (bf16 *)inputs, task.id = id;
     task.row = (int)(position % task.ring), task.first = (int)(begin % task.ring),
     task.keys = (int)(position - begin) + 1;
-    task.splits = splits_of(t, task.keys);
+    size_t words = (size_t)task.exchanges * w->p;
+    task.words = (step_word *)t->words + t->turn * words, task.next = (step_word *)t->words + !t->turn * words;
+    t->turn = !t->turn;
     for (int g = 0; g < MODEL_GROUPS_MAX; g++) {
-        if (!t->fused[g] || fusions[g].blocks.blocks == 0) continue;
+        if (!w->fused[g] || fusions[g].blocks.blocks == 0) continue;
         const struct token_step_fusion *f = &fusions[g];
         assert(dense_bf16(f->pool.keys) && dense_bf16(f->pool.values) && f->blocks.k <= TOKEN_STEP_SLOTS_MAX);
         task.fusion[g] = {(const bf16 *)f->pool.keys.data,
@@ -252,14 +493,9 @@ void token_step_run(struct token_step *t, float *logits, void *inputs, int32_t i
                           f->pool.off_by_one};
     }
     void *arguments[] = {&task};
-    cudaError_t error =
-        cudaLaunchCooperativeKernel(kernel_of(t->dim, t->task.d), dim3((unsigned)t->blocks), dim3(STEP_THREADS),
-                                    arguments, t->shared_bytes, device_cuda_stream(t->dev));
-    if (error != cudaSuccess) device_cuda_fault(t->dev, "token_step", cudaGetErrorString(error));
-    device_cuda_check(t->dev, "token_step");
-    t->task.base += (unsigned)(t->task.n_layers + 1) * PHASES;
-    if (t->task.base > UINT32_MAX / 2) { /* numbers start again, in clean memory */
-        device_clear(t->dev, t->memory, t->bytes);
-        t->task.base = PHASES;
-    }
+    cudaLaunchAttribute attributes[2];
+    cudaLaunchConfig_t launch = launch_of(w, attributes);
+    cudaError_t error = cudaLaunchKernelExC(&launch, w->kernel->kernel, arguments);
+    if (error != cudaSuccess) device_cuda_fault(w->dev, "token_step", cudaGetErrorString(error));
+    device_cuda_check(w->dev, "token_step");
 }

@@ -4,333 +4,354 @@
  * and the vector passes no barrier. Matrix units multiply: 16 rows, 16 columns, and of the eight columns of the other
  * side two: what bf16 keeps of a number, and what it loses (together 16 bits of it: float32 but for the last). Weights
  * are read from the ring into registers before the words are waited for. One partial sum for each row and warp goes
- * through shared memory, past the phase's only barrier; a few lanes a row add them and finish.
- *
- * Attention's parts are bf16 already: there the eight columns are eight parts of the window, or eight chunks, and the
- * factor of each part comes behind the product.
+ * through shared memory, past a barrier; then every warp adds all of them, since it has to tell a block of its own.
  *
  * The order of columns within a product is free, and a product of 16 rows may be two of 8: lane 4 g + k holds columns
  * 8 k .. 8 k + 7 of a strip of row g, pairs 0 1 2 3. The unit takes pairs 0 and 2 as its row g, 1 and 3 as its row g +
  * 8; so does the vector's side, in columns of its own. One read, one product for 8 rows and 32 columns. */
 #pragma once
-#include "kernels/token_step_ring.cuh"
+#include "kernels/token_step_attend.cuh"
 
-enum {
-    STEP_STRIPS = 8 /* of a warp at a time */,
-    STEP_PARTS = 2 * STEP_WARPS /* of a row's sum */,
-    SHARERS = STEP_PARTS / 4 /* lanes that add them */
-};
-
-/* What the workers share. Two buffers, used in turn: one barrier a stage is enough. */
-struct step_partials {
-    float sum[STEP_ROWS][STEP_PARTS + 4];
-    float squares[STEP_PARTS];
-};
-struct step_shared {
-    step_partials partials[2];
+/* What the workers of a block share. */
+template <int DIM, int STRIPS, int UNITS> struct step_shared {
+    using attention = step_attention<DIM>;
+    enum { SUMS = UNITS ? 64 : 2 * UNITS_MAX, SUMMANDS = 2 * STEP_WARPS };
     uint64_t full[RING_SLOTS], empty[RING_SLOTS];
-    step_shares shares;
-    float own[16]; /* this block's rows of the residual stream */
+    uint64_t told[3];                                      /* of vectors, parts, down: by the cluster */
+    uint64_t gathered[STREAM_SLOTS];                       /* of stream */
+    alignas(16) float sum[SUMS][SUMMANDS + 4];             /* of a row, by all warps */
+    float squares[STEP_WARPS];                             /* of the vector */
+    alignas(16) unsigned vectors[3 * DIM];                 /* of the head, in two parts: query, new key, new value */
+    alignas(16) float2 scores[STEP_CLUSTER];               /* of the blocks: the highest score, the sum */
+    alignas(16) unsigned parts[STEP_CLUSTER][DIM / 2 + 4]; /* of the blocks: pairs of bf16 */
+    alignas(16) float stream[STREAM_SLOTS][STRIPS * 32 * STEP_WARPS]; /* what an exchange adds to it */
+    alignas(16) float down[STEP_CLUSTER][STRIPS * 32];                /* of the blocks, for this block's rows */
+    float rows[2][attention::WARPS * attention::WIDTH];               /* of the warps in attention; used in turn */
+    /* of a warp: the vector's strips, split; or the activations of its units */
+    alignas(16) unsigned scratch[STEP_WARPS][UNITS ? STRIPS * 32 : UNITS_MAX * 4];
+    alignas(16) unsigned char keys[attention::BYTES];
 };
+enum step_told { VECTORS, PARTS, DOWN };
 
-/* A worker: what its thread keeps from phase to phase. D > 0: d, known to the compiler, a multiple of all warps'
- * strips. Else any d up to 1024 (0) or 2048 (-1). */
-template <int D> struct step_worker {
-    static constexpr bool EXACT = D > 0;
-    static constexpr int STRIPS = EXACT    ? D / 32 / STEP_WARPS
-                                  : D == 0 ? 4
-                                           : 8,
-                         NEXT = STEP_WARPS * 32; /* NEXT: columns from strip to strip */
+/* What a thread of the workers keeps from phase to phase. */
+template <int DIM, int STRIPS, int UNITS> struct step_block {
+    using sizes = step_sizes<DIM, STRIPS, UNITS>;
+    using shared_memory = step_shared<DIM, STRIPS, UNITS>;
+    enum { COLUMNS = STRIPS * 32 /* of a warp */, PAIRS = (STRIPS + 1) / 2 };
     const step_task &t;
-    step_shared &shared;
-    unsigned char *scratch; /* of this warp */
+    shared_memory &s;
     step_ring ring;
-    int lane, warp;
-    int turn; /* which of the two partials comes next */
+    int lane, warp, rank; /* rank: of the block in its cluster */
+    unsigned there;       /* the shared memory of the block of the warp's number */
+    int units;            /* of the block */
+    unsigned phases;      /* a bit for each of `told` */
+    step_word *words;     /* of the exchange to be made */
+    unsigned made;        /* exchanges */
+    bool pending, aside;  /* the last is not in x yet; it shall not be */
+    float2 x[PAIRS];      /* the residual stream: pairs lane + 32 i of this warp's columns */
 
-    __device__ __forceinline__ int d() const { return EXACT ? D : t.d; }
-
-    /* Eight rows of a stage, from a column of this warp's on, a strip after the other. Behind the last row, the last
-     * again; behind the last column (where the vector is 0), the last. */
-    template <int N, typename S>
-    __device__ __forceinline__ void fragments(uint4 (&a)[N], const S &s, unsigned stage, int rows, int tile,
-                                              unsigned lane, int first) const {
-        unsigned column = first + warp * 32 + lane % 4 * 8,
-                 row = stage + min(tile * 8 + (int)(lane / 4), rows - 1) * s.stride();
-#pragma unroll
-        for (int j = 0; j < N; j++)
-            a[j] =
-                step_read(row + (EXACT && S::WIDTH_IS_D ? column + j * NEXT : min(column + j * NEXT, s.in - 8u)) * 2);
+    __device__ __forceinline__ bool has(int pair, int cols) const { /* pair lane + 32 * pair, of so many columns */
+        return lane + 32 * pair < COLUMNS / 2 && warp * COLUMNS + 2 * lane + 64 * pair < cols;
     }
-    template <typename S> __device__ __forceinline__ unsigned arrived(const S &s, int round) {
-        unsigned stage = ring.place(s.stage_bytes(round));
-        ring_wait(ring.full + ring.slot(), ring.parity());
+    __device__ __forceinline__ void begin() {
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) {
+            const bf16 *from = t.embed + (int64_t)t.id * t.d + warp * COLUMNS + 2 * lane + 64 * i;
+            unsigned both = has(i, t.d) ? *(const unsigned *)from : 0;
+            x[i] = make_float2(step_low(both), step_high(both));
+        }
+    }
+    /* What the exchange before added: to x, unless it is `aside`; h: with it. */
+    __device__ __forceinline__ void collect(float2 (&h)[PAIRS]) {
+        unsigned slot = (made - 1) % STREAM_SLOTS;
+        step_wait(shared_address(&s.gathered[slot]), (made - 1) / STREAM_SLOTS % 2);
+        pending = false;
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) {
+            if (lane + 32 * i >= COLUMNS / 2) continue;
+            float2 more = *(const float2 *)&s.stream[slot][warp * COLUMNS + 2 * lane + 64 * i];
+            h[i] = make_float2(x[i].x + more.x, x[i].y + more.y);
+            if (!aside) x[i] = h[i];
+        }
+    }
+    /* An exchange is made, as far as this block is concerned. `for_mlp`: what chunks add is for the MLP alone, and not
+     * part of the stream. */
+    __device__ __forceinline__ void exchanged(bool for_mlp) {
+        float2 h[PAIRS];
+        if (pending) collect(h);
+        pending = true, aside = for_mlp, words += sizes::P, made++;
+    }
+    __device__ __forceinline__ unsigned peer(const void *of_here) const {
+        return there + (shared_address(of_here) - shared_address(&s));
+    }
+    __device__ __forceinline__ unsigned peer_told(step_told what) const {
+        return peer(&s.told[what]);
+    }
+    /* By all threads; `waits` false: one that needs nothing of it. */
+    __device__ __forceinline__ void wait_told(step_told what, bool waits) {
+        if (waits) step_wait(shared_address(&s.told[what]), phases >> what & 1);
+        phases ^= 1u << what;
+    }
+    __device__ __forceinline__ void expect(step_told what, int bytes) {
+        if (threadIdx.x == 0) step_expect(shared_address(&s.told[what]), (unsigned)bytes);
+    }
+    __device__ __forceinline__ unsigned arrived(int bytes) {
+        unsigned stage = ring.place(bytes);
+        step_wait(ring.full + ring.slot(), ring.parity());
         return stage;
     }
     /* The stage is in registers: its place may be filled anew. */
-    template <typename S> __device__ __forceinline__ void done(const S &s, int round, unsigned lane) {
+    __device__ __forceinline__ void done(int bytes) {
         __syncwarp();
         if (lane == 0)
             asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(ring.empty + ring.slot()) : "memory");
-        ring.next(s.stage_bytes(round));
-    }
-    /* Sums of a tile's rows: two lanes have one each. */
-    __device__ __forceinline__ void keep(int tile, unsigned lane, float first, float second) {
-        if (lane % 4 < 2)
-            shared.partials[turn].sum[tile * 8 + lane / 4][warp * 2 + lane % 4] = lane % 4 ? second : first;
+        ring.next(bytes);
     }
 
-    /* Behind the barrier: sums of a stage's rows, and what becomes of them. */
-    template <step_phase PHASE>
-    __device__ __forceinline__ void finish(const step_share<PHASE, STRIPS> &s, const step_layer &l, unsigned number,
-                                           int round, unsigned lane) {
-        enum { EACH = 32 / SHARERS }; /* units a warp */
-        const step_partials &p = shared.partials[turn];
-        turn ^= 1;
-        step_barrier();
-        int units = s.stage_units(round), u = warp * EACH + (int)(lane / SHARERS);
-        if (warp * EACH >= units) return;
-        auto four = [&](const float *from) {
-            float4 x = *(const float4 *)from;
-            return x.x + x.y + (x.z + x.w);
-        };
-        unsigned quarter = lane % SHARERS * 4;
-        float y = four(&p.sum[u][quarter]), z = s.PAIR ? four(&p.sum[units + u][quarter]) : 0.0f;
-        float squares = s.NORMED ? four(&p.squares[quarter]) : 0.0f;
+    /* The residual stream times the norm's weights at `norm` (`cols` of them), as the matrix units' side; squares: this
+     * lane's sum of them. `copy` [d] gets the stream. */
+    __device__ __forceinline__ void vector(uint2 (&b)[STRIPS], float &squares, unsigned norm, int cols, bf16 *copy) {
+        unsigned by[PAIRS];
+        int column = warp * COLUMNS + 2 * lane;
 #pragma unroll
-        for (int offset = 1; offset < SHARERS; offset *= 2) {
-            y += __shfl_xor_sync(~0u, y, offset);
-            if (s.PAIR) z += __shfl_xor_sync(~0u, z, offset);
-            if (s.NORMED) squares += __shfl_xor_sync(~0u, squares, offset);
+        for (int i = 0; i < PAIRS; i++) {
+            asm volatile("ld.shared.u32 %0, [%1];"
+                         : "=r"(by[i])
+                         : "r"(norm + (has(i, cols) ? column + 64 * i : 0) * 2)
+                         : "memory");
+            if (!has(i, cols)) by[i] = 0;
         }
-        if (lane % SHARERS || u >= units) return;
-        if (s.NORMED) {
-            float scale = rsqrtf(squares * (1.0f / (float)d()) + t.eps);
-            y *= scale, z *= scale;
+        float2 h[PAIRS];
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++)
+            h[i] = x[i];
+        if (pending) collect(h);
+        squares = 0.0f;
+        unsigned *to = s.scratch[warp] + lane / 4 * 4 + lane % 2 * 2 + lane / 2 % 2; /* of four pairs 0 2 1 3 */
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) {
+            if (copy && has(i, t.d)) *(unsigned *)(copy + column + 64 * i) = step_pack(h[i].x, h[i].y);
+            squares += h[i].x * h[i].x + h[i].y * h[i].y;
+            float low = h[i].x * step_low(by[i]), high = h[i].y * step_high(by[i]);
+            unsigned great = step_pack(low, high);
+            if (lane + 32 * i < COLUMNS / 2) to[32 * i] = great, to[32 * i + STRIPS * 16] = step_rest(low, high, great);
         }
-        int mine = round * s.each + u, unit = s.begin + mine;
-        if (PHASE == OUTPUT || PHASE == DOWN) y += shared.own[mine], shared.own[mine] = y;
-        switch (PHASE) {
-        case QKV:
-            step_put(t.qkv + unit, y, number);
-            if (unit >= d()) l.ring[t.row * 2 * d() + unit - d()] = from_float<bf16>(y);
-            break;
-        case OUTPUT:
-            step_put(t.middle + unit, y, number);
-            break;
-        case FUSE_QUERY:
-            step_put(t.query + unit, y, number);
-            break;
-        case FUSE_OUTPUT:
-            step_put(t.sum + unit, shared.own[mine] + y, number);
-            break;
-        case GATE_UP:
-            step_put(t.act + unit, __fdividef(y, 1.0f + __expf(-y)) * z, number);
-            break;
-        case DOWN:
-            step_put(t.end + unit, y, number);
-            break;
-        default:
-            t.logits[unit] = y;
-        }
+        __syncwarp();
+        /* of four columns of the product, the greater part and the rest for row g, and for row g + 8 */
+        unsigned at = shared_address(s.scratch[warp]) + lane / 4 % 2 * STRIPS * 64 + lane % 4 * 16 + lane / 8 % 2 * 8;
+#pragma unroll
+        for (int j = 0; j < STRIPS; j++)
+            b[j] = step_read_two(at + j * 64);
+    }
+    /* This warp's sums of a tile: two lanes of each row have one. */
+    __device__ __forceinline__ void keep(int tile, const float4 &c) {
+        if (lane % 4 < 2) s.sum[tile * 8 + lane / 4][warp * 2 + lane % 4] = lane % 4 ? c.z + c.w : c.x + c.y;
+    }
+    /* Behind a barrier. */
+    __device__ __forceinline__ float total(int row) const {
+        const float4 *p = (const float4 *)s.sum[row];
+        float4 a = p[0], b = p[1], c = p[2], d = p[3];
+        return ((a.x + a.y + (a.z + a.w)) + (b.x + b.y + (b.z + b.w))) +
+               ((c.x + c.y + (c.z + c.w)) + (d.x + d.y + (d.z + d.w)));
+    }
+    __device__ __forceinline__ float scale() const {
+        const float4 *p = (const float4 *)s.squares;
+        float4 a = p[0], b = p[1];
+        float sum = a.x + a.y + (a.z + a.w) + (b.x + b.y + (b.z + b.w));
+        return rsqrtf(sum * (1.0f / (float)t.d) + t.eps);
+    }
+    __device__ __forceinline__ void keep_squares(float squares) {
+        squares = warp_sum(squares);
+        if (lane == 0) s.squares[warp] = squares;
     }
 
-    /* Numbers of this warp's N strips, dealt out to its lanes in pairs (pair lane + 32 i), as two pairs of bf16 for the
-     * matrix units: the scratch has the greater parts of all strips, then the lesser; of four pairs 0 2 1 3. */
-    template <int N> __device__ __forceinline__ void split(unsigned lane, int i, float2 x) {
-        unsigned great = step_pack(x.x, x.y),
-                 *to = (unsigned *)scratch + lane / 4 * 4 + lane % 2 * 2 + lane / 2 % 2 + 32 * i;
-        to[0] = great;
-        to[N * 16] = step_pack(x.x - step_low(great), x.y - step_high(great));
-    }
-    /* The vector's side of a strip: of four columns of the product, great and less for row g, and for row g + 8. */
-    template <int N> __device__ __forceinline__ uint2 split_strip(int strip, unsigned lane) const {
-        uint2 x;
-        unsigned at = shared_address(scratch) + lane / 4 % 2 * N * 64 + lane % 4 * 16 + lane / 8 % 2 * 8 + strip * 64;
-        asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(at) : "memory");
-        return x;
-    }
-
-    /* QKV, FUSE_QUERY, GATE_UP, HEAD. x: words of phase `made`, or (NULL) a row of the embedding; `copy` [d] gets x. */
-    template <step_phase PHASE>
-    __device__ __forceinline__ void normed(const step_layer &l, unsigned number, const step_word *x, unsigned made,
-                                           bf16 *copy) {
-        enum { TILES = step_tiles(PHASE, STRIPS), PAIRS = (STRIPS + 1) / 2 };
-        step_share<PHASE, STRIPS> s(t, shared.shares);
-        unsigned lane = step_anew(this->lane);
-        float squares = 0.0f;
+    /* Sums of `tiles` tiles, EACH of a stage. */
+    template <int EACH> __device__ __forceinline__ void product(int tiles, bf16 *copy) {
         uint2 b[STRIPS];
+        float squares = 0.0f;
 #pragma unroll 1
-        for (int round = 0; round * s.each < s.units; round++) {
-            unsigned stage = arrived(s, round);
+        for (int first = 0; first < tiles; first += EACH) {
+            int here = min(EACH, tiles - first), bytes = here * sizes::TILE + (first ? 0 : sizes::NORM);
+            unsigned stage = arrived(bytes), from = stage + warp * STRIPS * 512 + lane * 16;
+            uint4 a[EACH][STRIPS];
+#pragma unroll
+            for (int m = 0; m < EACH; m++)
+#pragma unroll
+                for (int j = 0; j < STRIPS; j++)
+                    a[m][j] = m < here ? step_read(from + m * sizes::TILE + j * 512) : make_uint4(0, 0, 0, 0);
+            if (first == 0) vector(b, squares, stage + here * sizes::TILE, sizes::P, copy);
+            done(bytes);
+            float4 c[EACH] = {};
+#pragma unroll
+            for (int j = 0; j < STRIPS; j++)
+#pragma unroll
+                for (int m = 0; m < EACH; m++)
+                    if (m < here) step_multiply(c[m], a[m][j], b[j].x, b[j].y);
+            if (first == 0) keep_squares(squares);
+#pragma unroll
+            for (int m = 0; m < EACH; m++)
+                if (m < here) keep(first + m, c[m]);
+        }
+    }
+
+    /* Gate and up of this block's units, and what they add to all rows: the blocks of a cluster tell each other, for
+     * each a share of the rows. */
+    __device__ __forceinline__ void mlp() {
+        constexpr int STEPS = UNITS ? UNITS / 8 : 1; /* of 8 units */
+        product<sizes::GATE_STAGE>(units / 4, NULL);
+        expect(DOWN, STEP_CLUSTER * sizes::SHARE * 4);
+        int tile = sizes::down(units), bytes = sizes::DOWN_STAGE * tile;
+        unsigned stage = arrived(bytes) + warp * tile / STEP_WARPS + lane * 8;
+        uint2 a[sizes::DOWN_STAGE][STEPS];
+        if (UNITS) {
+#pragma unroll
+            for (int i = 0; i < sizes::DOWN_STAGE; i++)
+#pragma unroll
+                for (int j = 0; j < STEPS; j++)
+                    a[i][j] = j * 8 < units ? step_read_two(stage + i * tile + j * 256) : make_uint2(0, 0);
+            done(bytes);
+        }
+        step_barrier();
+        unsigned b[STEPS], *activations = s.scratch[warp];
+        float by = scale();
+#pragma unroll
+        for (int pass = 0; pass * 16 < (UNITS ? UNITS : units); pass++) { /* of four tiles: gate, up, gate, up */
+            int row = pass * 32 + lane, k = lane % 4;
+            float y = row < 2 * units ? total(row) * by : 0.0f, z = __shfl_xor_sync(~0u, y, 8);
+            float act = __fdividef(y, 1.0f + __expf(-y)) * z;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                float x = __shfl_sync(~0u, act, half * 16 + 2 * k), next = __shfl_sync(~0u, act, half * 16 + 2 * k + 1);
+                unsigned great = step_pack(x, next), mine = lane / 4 % 2 ? step_rest(x, next, great) : great;
+                if (!UNITS)
+                    activations[(pass * 2 + half) * 32 + lane] = mine;
+                else if (pass * 2 + half < STEPS)
+                    b[pass * 2 + half] = mine; /* zero behind the last unit */
+            }
+        }
+#pragma unroll
+        for (int first = 0; first < sizes::DOWN_TILES; first += sizes::DOWN_STAGE) {
+            if (first) stage = arrived(bytes) + warp * tile / STEP_WARPS + lane * 8;
+#pragma unroll
+            for (int i = 0; i < sizes::DOWN_STAGE; i += 2) {
+                float4 c[2] = {};
+#pragma unroll
+                for (int two = 0; two < 2; two++) {
+                    if (UNITS) {
+#pragma unroll
+                        for (int j = 0; j < STEPS; j++)
+                            step_multiply(c[two], a[i + two][j], b[j]);
+                    } else {
+                        for (int j = 0; j * 8 < units; j++)
+                            step_multiply(c[two], step_read_two(stage + (i + two) * tile + j * 256),
+                                          activations[j * 32 + lane]);
+                    }
+                }
+                if (lane % 4 == 0)
+                    step_send(peer(&s.down[rank][lane / 4 * 4 * STRIPS + (first + i) * 2]),
+                              make_float4(c[0].x + c[0].y, c[0].z + c[0].w, c[1].x + c[1].y, c[1].z + c[1].w),
+                              peer_told(DOWN));
+            }
+            if (!UNITS) done(bytes);
+        }
+        wait_told(DOWN, threadIdx.x < sizes::SHARE);
+        if (threadIdx.x < sizes::SHARE) {
+            float y[STEP_CLUSTER];
+#pragma unroll
+            for (int i = 0; i < STEP_CLUSTER; i++)
+                y[i] = s.down[i][threadIdx.x];
+            step_add(words + rank * sizes::SHARE + threadIdx.x,
+                     ((y[0] + y[1]) + (y[2] + y[3])) + ((y[4] + y[5]) + (y[6] + y[7])));
+        }
+        exchanged(false);
+    }
+
+    /* The share of the output matrix: rows of this block, columns of the head, whose vector is the parts' sum, divided
+     * (WINDOW). */
+    template <bool WINDOW> __device__ __forceinline__ void output() {
+        enum { STEPS = DIM / 16, TILES = 2 * STRIPS, TURNS = (TILES + STEP_WARPS - 1) / STEP_WARPS };
+        unsigned stage = arrived(sizes::OUTPUT) + lane * 16;
+        uint4 a[TURNS][STEPS];
+#pragma unroll
+        for (int i = 0; i < TURNS; i++)
+#pragma unroll
+            for (int j = 0; j < STEPS; j++)
+                a[i][j] = step_read(stage + (min(warp + i * STEP_WARPS, TILES - 1) * STEPS + j) * 512);
+        done(sizes::OUTPUT);
+        wait_told(PARTS, warp < TILES);
+        if (warp >= TILES) return;
+        int g = lane / 4, k = lane % 4;
+        float even = 1.0f, odd = 1.0f; /* factors of parts 2 k and 2 k + 1 */
+        if (WINDOW) {
+            float2 score[STEP_CLUSTER];
+            float most = -INFINITY, all = 0.0f;
+#pragma unroll
+            for (int i = 0; i < STEP_CLUSTER; i++)
+                score[i] = s.scores[i], most = fmaxf(most, score[i].x);
+#pragma unroll
+            for (int i = 0; i < STEP_CLUSTER; i++)
+                all += __expf(score[i].x - most) * score[i].y;
+            even = __fdividef(__expf(s.scores[2 * k].x - most), all);
+            odd = __fdividef(__expf(s.scores[2 * k + 1].x - most), all);
+        }
+        float4 c[TURNS][2] = {};
+#pragma unroll
+        for (int j = 0; j < STEPS; j++) {
+            unsigned low = s.parts[g][j * 8 + k], high = s.parts[g][j * 8 + 4 + k];
+#pragma unroll
+            for (int i = 0; i < TURNS; i++)
+                step_multiply(c[i][j % 2], a[i][j], low, high);
+        }
+#pragma unroll
+        for (int i = 0; i < TURNS; i++) {
+            float y = (c[i][0].x + c[i][1].x) * even + (c[i][0].y + c[i][1].y) * odd,
+                  z = (c[i][0].z + c[i][1].z) * even + (c[i][0].w + c[i][1].w) * odd;
+#pragma unroll
+            for (int offset = 1; offset < 4; offset *= 2)
+                y += __shfl_xor_sync(~0u, y, offset), z += __shfl_xor_sync(~0u, z, offset);
+            int row = rank * sizes::SHARE + (warp + i * STEP_WARPS) * 16 + g + k * 8;
+            if (k > 1 || warp + i * STEP_WARPS >= TILES) continue;
+            step_add(words + row, k ? z : y);
+        }
+    }
+
+    /* Logits of this block's words. */
+    __device__ __forceinline__ void head() {
+        enum { TILES = sizes::HEAD_TILES, ROWS = sizes::HEAD_ROWS };
+        int begin = step_vocab_begin(t, blockIdx.x), rows = step_vocab_begin(t, blockIdx.x + 1) - begin;
+        int stride = t.d * 2;
+        uint2 b[STRIPS];
+        float by = 0.0f;
+#pragma unroll 1
+        for (int round = 0; round * ROWS < rows; round++) {
+            int here = min((int)ROWS, rows - round * ROWS), bytes = (here + (round == 0)) * stride;
+            unsigned stage = arrived(bytes);
             uint4 a[TILES][STRIPS];
 #pragma unroll
             for (int m = 0; m < TILES; m++)
-                fragments(a[m], s, stage, s.stage_rows(round), m, lane, 0);
-            if (round == 0) {
-                unsigned by[PAIRS], norm = stage + s.stage_rows(0) * s.stride();
-                bool wanted[PAIRS];
-                const step_word *from[PAIRS];
-                uint4 raw[PAIRS];
-                int column = warp * 32 + (int)(lane / 16 * NEXT + lane % 16 * 2);
 #pragma unroll
-                for (int i = 0; i < PAIRS; i++) {
-                    int at = column + i * 2 * NEXT;
-                    wanted[i] = EXACT ? lane + 32 * i < STRIPS * 16 : at < s.in;
-                    from[i] = x + at;
-                    asm volatile("ld.shared.u32 %0, [%1];"
-                                 : "=r"(by[i])
-                                 : "r"(norm + (wanted[i] ? at : 0) * 2)
-                                 : "memory");
-                    raw[i] = make_uint4(0, 0, 0, 0);
-                    if (wanted[i] && PHASE == QKV && !x) {
-                        unsigned both = *(const unsigned *)(t.embed + (int64_t)t.id * t.d + at);
-                        raw[i].x = both << 16, raw[i].z = both & 0xffff0000u;
-                    }
+                for (int j = 0; j < STRIPS; j++) { /* behind the last row or column, where nothing counts, the last */
+                    int row = min(m * 8 + lane / 4, here - 1), column = warp * COLUMNS + j * 32 + lane % 4 * 8;
+                    a[m][j] = step_read(stage + row * stride + min(column, t.d - 8) * 2);
                 }
-                done(s, round, lane);
-                if (PHASE != QKV || x) step_take(raw, from, wanted, made);
-#pragma unroll
-                for (int i = 0; i < PAIRS; i++) {
-                    float2 y = make_float2(__uint_as_float(raw[i].x), __uint_as_float(raw[i].z));
-                    if (PHASE == QKV && copy && wanted[i])
-                        *(unsigned *)(copy + column + i * 2 * NEXT) = step_pack(y.x, y.y);
-                    squares += y.x * y.x + y.y * y.y;
-                    if (lane + 32 * i < STRIPS * 16)
-                        split<STRIPS>(lane, i, make_float2(y.x * step_low(by[i]), y.y * step_high(by[i])));
-                }
-                __syncwarp();
-#pragma unroll
-                for (int j = 0; j < STRIPS; j++)
-                    b[j] = split_strip<STRIPS>(j, lane);
-            } else {
-                done(s, round, lane);
-            }
+            float squares;
+            if (round == 0) vector(b, squares, stage + here * stride, t.d, NULL);
+            done(bytes);
             float4 c[TILES] = {};
 #pragma unroll
             for (int j = 0; j < STRIPS; j++)
 #pragma unroll
                 for (int m = 0; m < TILES; m++)
                     step_multiply(c[m], a[m][j], b[j].x, b[j].y);
-            if (round == 0) squares = warp_sum(squares);
+            if (round == 0) keep_squares(squares);
+            int turn = round % 2 * TILES;
 #pragma unroll
             for (int m = 0; m < TILES; m++)
-                keep(m, lane, c[m].x + c[m].y, c[m].z + c[m].w);
-            if (lane < 2) shared.partials[turn].squares[warp * 2 + lane] = lane ? 0.0f : squares;
-            finish(s, l, number, round, lane);
-        }
-    }
-
-    /* DOWN. */
-    __device__ __forceinline__ void down(const step_layer &l, unsigned number, unsigned made) {
-        enum { N = STEP_STRIPS, PAIRS = N / 2 };
-        step_share<DOWN, STRIPS> s(t, shared.shares);
-        unsigned lane = step_anew(this->lane);
-#pragma unroll 1
-        for (int round = 0; round * s.each < s.units; round++) {
-            unsigned stage = arrived(s, round);
-            float4 c[2] = {};
-#pragma unroll 1
-            for (int first = 0; first < s.in; first += N * NEXT) {
-                uint4 a[N], raw[PAIRS];
-                const step_word *from[PAIRS];
-                bool wanted[PAIRS];
-                fragments(a, s, stage, s.stage_rows(round), 0, lane, first);
-                int column = first + warp * 32 + (int)(lane / 16 * NEXT + lane % 16 * 2);
-#pragma unroll
-                for (int i = 0; i < PAIRS; i++) {
-                    wanted[i] = column + i * 2 * NEXT < s.in;
-                    from[i] = t.act + column + i * 2 * NEXT;
-                }
-                if (first + N * NEXT >= s.in) done(s, round, lane);
-                step_take(raw, from, wanted, made);
-#pragma unroll
-                for (int i = 0; i < PAIRS; i++)
-                    split<N>(lane, i, make_float2(__uint_as_float(raw[i].x), __uint_as_float(raw[i].z)));
-                __syncwarp();
-#pragma unroll
-                for (int j = 0; j < N; j++) {
-                    uint2 b = split_strip<N>(j, lane);
-                    step_multiply(c[j % 2], a[j], b.x, b.y);
-                }
-                __syncwarp(); /* before the scratch is written anew */
-            }
-            keep(0, lane, c[0].x + c[0].y + (c[1].x + c[1].y), c[0].z + c[0].w + (c[1].z + c[1].w));
-            finish(s, l, number, round, lane);
-        }
-    }
-
-    /* OUTPUT (parts: each head's window in `count` <= 8 pieces), FUSE_OUTPUT (a part for each of `count` chunks). A
-     * part: words of two columns, then the highest score and the sum. Lane 4 g + k is for part g of the strip's head.
-     */
-    template <step_phase PHASE, int DIM>
-    __device__ __forceinline__ void join(const step_layer &l, unsigned number, const step_word *parts, int count,
-                                         unsigned made) {
-        enum { WORDS = DIM / 2 + 2, N = STRIPS > 4 ? 4 : STRIPS };
-        constexpr bool window = PHASE == OUTPUT;
-        step_share<PHASE, STRIPS> s(t, shared.shares);
-        unsigned lane = step_anew(this->lane);
-        int g = lane / 4, k = lane % 4;
-#pragma unroll 1
-        for (int round = 0; round * s.each < s.units; round++) {
-            unsigned stage = arrived(s, round);
-            float y = 0.0f;
-#pragma unroll 1
-            for (int begin = 0; begin < (EXACT ? D : s.in); begin += N * NEXT) {
-                uint4 a[N];
-                fragments(a, s, stage, s.stage_rows(round), 0, lane, begin);
-                float4 c[N] = {}, e[N] = {}; /* of rows g, of rows g + 8 */
-                float factor = 1.0f;         /* of strip k */
-#pragma unroll 1
-                for (int first = 0; first < count; first += 8) {
-                    uint4 raw[2 * N + window];
-                    const step_word *from[2 * N + window];
-                    bool wanted[2 * N + window];
-#pragma unroll
-                    for (int j = 0; j < N; j++) {
-                        int column = begin + warp * 32 + j * NEXT, head = column / DIM;
-                        wanted[2 * j] = wanted[2 * j + 1] = (EXACT || column < s.in) && first + g < count;
-                        from[2 * j] = parts + (head * count + first + g) * WORDS + column % DIM / 2 + k * 4;
-                        from[2 * j + 1] = from[2 * j] + 2;
-                    }
-                    int column = begin + warp * 32 + k * NEXT;
-                    bool scored = window && k < N && (EXACT || column < s.in) && g < count;
-                    if (window)
-                        wanted[2 * N] = scored, from[2 * N] = parts + (column / DIM * count + g) * WORDS + DIM / 2;
-                    step_take(raw, from, wanted, made);
-#pragma unroll
-                    for (int j = 0; j < N; j++) {
-                        step_multiply(c[j], a[j], raw[2 * j].x, raw[2 * j + 1].x);
-                        step_multiply(e[j], a[j], raw[2 * j].z, raw[2 * j + 1].z);
-                    }
-                    if (!window) continue;
-                    float high = scored ? __uint_as_float(raw[2 * N].x) : -INFINITY, most = high,
-                          sum = __uint_as_float(raw[2 * N].z);
-#pragma unroll
-                    for (int offset = 4; offset < 32; offset *= 2)
-                        most = fmaxf(most, __shfl_xor_sync(~0u, most, offset));
-                    factor = high == -INFINITY ? 0.0f : __expf(high - most);
-                    sum *= factor;
-#pragma unroll
-                    for (int offset = 4; offset < 32; offset *= 2)
-                        sum += __shfl_xor_sync(~0u, sum, offset);
-                    factor = __fdividef(factor, sum);
-                }
-#pragma unroll
-                for (int j = 0; j < N; j++) { /* columns 2 k and 2 k + 1 of the product are those parts' */
-                    if (window) {
-                        float even = __shfl_sync(~0u, factor, 8 * k + j), odd = __shfl_sync(~0u, factor, 8 * k + 4 + j);
-                        if (!EXACT && begin + warp * 32 + j * NEXT >= s.in) continue;
-                        y += (c[j].x + e[j].z) * even + (c[j].y + e[j].w) * odd;
-                    } else {
-                        y += c[j].x + c[j].y + (e[j].z + e[j].w);
-                    }
-                }
-            }
-            done(s, round, lane);
-            y += __shfl_xor_sync(~0u, y, 2);
-            keep(0, lane, y, y);
-            finish(s, l, number, round, lane);
+                keep(turn + m, c[m]);
+            step_barrier();
+            if (round == 0) by = scale();
+            if (warp == round % STEP_WARPS && lane < here)
+                t.logits[begin + round * ROWS + lane] = total(turn * 8 + lane) * by;
         }
     }
 };

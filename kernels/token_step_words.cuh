@@ -1,54 +1,94 @@
-/* token_step_words.cuh -- how the blocks of the token step's kernel hand numbers to each other: words that say when
- * they are there.
+/* token_step_words.cuh -- how the blocks of the token step's kernel hand numbers to each other.
  *
- * All blocks (one on each multiprocessor) work on one phase after the other, and each needs what all others made. A
- * barrier between phases costs more than most phases. So there is none: every number travels with the number of its
- * phase in one word of 8 bytes, and who needs it reads the word until the phase is right.
+ * Between clusters: what is added to the residual stream gathers in the L2 cache, a word of 8 bytes for each column:
+ * the sum in fixed point above, the number of summands below. Whoever has a summand adds it, and the count with it, in
+ * one access; whoever needs the sum reads the word until the count is right. No barrier, no reduction of its own, and
+ * since whole numbers are added, the same bits whatever the order. Each exchange has words of its own, which the step
+ * before has cleared: nobody is overtaken. A block looks for a share of the columns and tells its cluster what it
+ * finds: were every block to look for all, they would stand in the way of those who add.
  *
- * A word is written once a layer. Before anyone can write it again, every block has made something of a later phase,
- * hence read all of this one: no reader is overtaken (that is why 3d and f must not be smaller than the blocks). */
+ * Within a cluster: a warp of each block writes into the shared memory of the block of the warp's number, and the write
+ * itself tells a barrier there. */
 #pragma once
 #include "kernels/cuda.cuh"
 
-/* Workers compute; one more warp brings the weights. */
-enum { STEP_WARPS = 8, STEP_WORKERS = 32 * STEP_WARPS, STEP_THREADS = STEP_WORKERS + 32 };
+/* Workers compute; one more warp brings the weights, and one gathers what clusters add. */
+enum { STEP_CLUSTER = 8, STEP_WARPS = STEP_CLUSTER, STEP_WORKERS = 32 * STEP_WARPS, STEP_THREADS = STEP_WORKERS + 64 };
 
-/* A number (or a pair of bf16) and the phase that made it. */
-typedef uint2 step_word;
+/* Sum in units of 2^-24, then 16 bits of count. */
+typedef unsigned long long step_word;
 
-static __device__ __forceinline__ void step_put(step_word *to, unsigned bits, unsigned phase) {
-    uint64_t both = (uint64_t)phase << 32 | bits; /* one access, so that the two cannot be seen apart */
-    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(to), "l"(both) : "memory");
+static __device__ __forceinline__ void step_add(step_word *to, float y) {
+    step_word summand = (step_word)__float2ll_rn(y * 16777216.0f) << 16 | 1;
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(to), "l"(summand) : "memory");
 }
-static __device__ __forceinline__ void step_put(step_word *to, float x, unsigned phase) {
-    step_put(to, __float_as_uint(x), phase);
+static __device__ __forceinline__ float step_sum(step_word word) {
+    return (float)((long long)word >> 16) * (1.0f / 16777216.0f);
 }
-/* Two words side by side, the first at an even place. */
-static __device__ __forceinline__ uint4 step_look(const step_word *from) {
-    uint64_t a, b;
-    asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(from) : "memory");
-    return make_uint4((unsigned)a, (unsigned)(a >> 32), (unsigned)b, (unsigned)(b >> 32));
-}
-/* out[i]: the two words from[i], for those wanted. All are looked at together until none is missing: one after the
- * other, each would cost a way to the L2 cache of its own. */
-template <int N>
-static __device__ __forceinline__ void step_take(uint4 (&out)[N], const step_word *const (&from)[N],
-                                                 const bool (&wanted)[N], unsigned phase) {
-    bool missing;
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        out[i] = make_uint4(0, 0, 0, 0);
+/* Four words, as soon as the count of each is right. */
+static __device__ __forceinline__ float4 step_take(const step_word *words, unsigned count) {
+    step_word a, b, c, d;
     do {
-        missing = false;
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            if (wanted[i]) out[i] = step_look(from[i]);
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            missing |= wanted[i] && (out[i].y != phase || out[i].w != phase);
-    } while (missing);
-    __syncwarp();
+        asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%4];\nld.relaxed.gpu.global.v2.b64 {%2, %3}, [%4 + 16];"
+                     : "=l"(a), "=l"(b), "=l"(c), "=l"(d)
+                     : "l"(words)
+                     : "memory");
+    } while ((a & 0xffff) != count || (b & 0xffff) != count || (c & 0xffff) != count || (d & 0xffff) != count);
+    return make_float4(step_sum(a), step_sum(b), step_sum(c), step_sum(d));
 }
+
+/* ---- barriers in shared memory ---- */
+
+static __device__ __forceinline__ void step_wait(unsigned barrier, unsigned parity) {
+    unsigned done;
+    do {
+        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(done)
+                     : "r"(barrier), "r"(parity)
+                     : "memory");
+    } while (!done);
+}
+/* Ends a phase of the barrier when `bytes` more have arrived. */
+static __device__ __forceinline__ void step_expect(unsigned barrier, unsigned bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+/* All workers of a block; the warp that brings the weights goes its own way. */
+static __device__ __forceinline__ void step_barrier() {
+    asm volatile("bar.sync 1, %0;" ::"r"((int)STEP_WORKERS) : "memory");
+}
+static __device__ __forceinline__ void step_cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+/* ---- to another block of the cluster ---- */
+
+/* What lies at `address` here, there. */
+static __device__ __forceinline__ unsigned step_there(unsigned address, unsigned block) {
+    unsigned there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
+    return there;
+}
+static __device__ __forceinline__ void step_send(unsigned to, unsigned x, unsigned barrier) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(x),
+                 "r"(barrier)
+                 : "memory");
+}
+static __device__ __forceinline__ void step_send(unsigned to, float x, unsigned barrier) {
+    step_send(to, __float_as_uint(x), barrier);
+}
+static __device__ __forceinline__ void step_send(unsigned to, float2 x, unsigned barrier) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
+                 "f"(x.x), "f"(x.y), "r"(barrier)
+                 : "memory");
+}
+static __device__ __forceinline__ void step_send(unsigned to, float4 x, unsigned barrier) {
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+        "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(barrier)
+        : "memory");
+}
+
+/* ---- numbers ---- */
 
 static __device__ __forceinline__ unsigned step_pack(float low, float high) {
     __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
@@ -59,6 +99,19 @@ static __device__ __forceinline__ float step_low(unsigned pair) {
 }
 static __device__ __forceinline__ float step_high(unsigned pair) {
     return __uint_as_float(pair & 0xffff0000u);
+}
+/* A number in two parts: what bf16 keeps, above what it loses. */
+static __device__ __forceinline__ unsigned step_split(float x) {
+    float great = __bfloat162float(__float2bfloat16_rn(x));
+    return step_pack(x - great, great);
+}
+/* Of two such numbers, the parts kept (or lost) as a pair. */
+static __device__ __forceinline__ unsigned step_pair(unsigned low, unsigned high, bool lost) {
+    return __byte_perm(low, high, lost ? 0x5410 : 0x7632);
+}
+/* What bf16 loses of a pair. */
+static __device__ __forceinline__ unsigned step_rest(float low, float high, unsigned great) {
+    return step_pack(low - step_low(great), high - step_high(great));
 }
 /* Hides from the compiler that x does not change: what is made of it is made where it is used, not once for the whole
  * kernel and kept in memory. */
@@ -74,17 +127,24 @@ static __device__ __forceinline__ uint4 step_read(unsigned address) {
                  : "memory");
     return x;
 }
+static __device__ __forceinline__ uint2 step_read_two(unsigned address) {
+    uint2 x;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(address) : "memory");
+    return x;
+}
 static __device__ __forceinline__ void step_multiply(float4 &c, unsigned a0, unsigned a1, unsigned a2, unsigned a3,
                                                      unsigned b0, unsigned b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(c.x), "+f"(c.y), "+f"(c.z), "+f"(c.w)
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c.x), "+f"(c.y), "+f"(c.z), "+f"(c.w)
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 static __device__ __forceinline__ void step_multiply(float4 &c, const uint4 &a, unsigned b0, unsigned b1) {
     step_multiply(c, a.x, a.y, a.z, a.w, b0, b1);
 }
-/* All workers; the warp that brings the weights goes its own way. */
-static __device__ __forceinline__ void step_barrier() {
-    asm volatile("bar.sync 1, %0;" ::"r"((int)STEP_WORKERS) : "memory");
+/* Eight columns of a matrix of 16 rows. */
+static __device__ __forceinline__ void step_multiply(float4 &c, const uint2 &a, unsigned b) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(c.x), "+f"(c.y), "+f"(c.z), "+f"(c.w)
+        : "r"(a.x), "r"(a.y), "r"(b));
 }
