@@ -4,10 +4,10 @@
  * the order in which lanes take it: a stage is one piece of memory, hence one copy, and is read without conflicts of
  * banks. P: d rounded up to what all warps take in whole strips of 32 columns (zeros behind). Pieces of a layer:
  *
- *   for each head and block of its cluster   the head's rows of Wq, Wk, Wv (a share of each); a share of the rows of
- * Wo, of them the head's columns the same, layers that read chunks        rows of the query's matrix; the output matrix
- * as Wo for each block                           rows of gate and up of its units; of all rows of Wdown its units'
- * columns
+ *   for each head and block of its cluster   a share of the head's rows of Wq, Wk, Wv; a share of the rows of Wo, of
+ *                                            them the head's columns
+ *   the same, layers that read chunks        rows of the query's matrix; the output matrix as Wo
+ *   for each block                           rows of gate and up of its units; of all rows of Wdown its units' columns
  *
  * Tiles are 8 rows x 32 columns for products of the vector (lane 4 g + k: columns 8 k .. of row g), 16 x 16 for Wo and
  * 16 x 8 for Wdown (as the matrix unit takes them).
