@@ -20,6 +20,10 @@ static double contrastive_at(const struct schedule *s, int64_t step) {
                                         : s->contrastive_weight * (double)since / (double)s->contrastive_ramp;
 }
 
+static double copies_at(const struct schedule *s, double part) {
+    return part < s->copies_until ? s->copies_rate * (1.0 - part / s->copies_until) : 0.0;
+}
+
 void schedule_at(struct step_now *out, const struct schedule *s, int64_t step) {
     assert(step >= 1);
     enum { STREAM_STEPS = 3 };
@@ -32,6 +36,7 @@ void schedule_at(struct step_now *out, const struct schedule *s, int64_t step) {
                              .mlm_weight = mlm ? (float)s->mlm_weight : 0.0f,
                              .no_noise = part > s->gumbel_until,
                              .corpus_alone = (float)s->corpus_alone,
+                             .copy_rate = (float)copies_at(s, part),
                              .contrastive_reach = s->contrastive_reach,
                              .contrastive_weight = (float)contrastive_at(s, step),
                              .pool = step >= s->pool_start ? s->pool : s->pool_before};

@@ -11,6 +11,7 @@ struct schedule {
     double mlm_rate, mlm_weight, mlm_until;            /* until: part of the steps (model.md §11.2: the first half) */
     double gumbel_until;                 /* part of the steps after which choices have no noise */
     double corpus_alone;                 /* part of the sequences */
+    double copies_rate, copies_until;    /* part of the queries, falling to none at this part of the steps */
     double contrastive_weight;
     int64_t contrastive_reach, contrastive_start, contrastive_ramp;       /* 0 before the start, then rising over so many steps */
     enum pool_kind pool, pool_before;

@@ -43,6 +43,9 @@ struct step_now {
     int64_t contrastive_reach;           /* a query is to find a chunk 1 .. reach behind its own, of the same document; 0: as 1 */
     bool no_noise;                       /* none on the choice, whatever step_config.gumbel says */
     float corpus_alone;                  /* POOL_CORPUS: part of the sequences that do not see their own past */
+    /* POOL_CORPUS: part of the queries that see one neighbour alone, in which words of the chunk to come are written. Real
+     * neighbours repeat so little of it that a model learns from them what a text is about, and not to read. */
+    float copy_rate;
     enum pool_kind pool;                 /* POOL_CORPUS may begin as POOL_OWN or POOL_BATCH */
 };
 

@@ -30,14 +30,16 @@ static void upload_ranges(struct step *s) {
     upload(s, s->contrast_excluded, room, Q, sizeof *room);
 }
 
-/* Each group's queries have candidates of their own. */
-static void upload_candidate_ranges(struct step *s) {
+/* Each group's queries have candidates of their own; some see the last of them alone. */
+static void upload_candidate_ranges(struct step *s, const struct step_task *task) {
     int64_t Q = s->queries, C = s->config.chunks, k = s->config.candidates;
     int32_t *begin = s->host_ids, *end = begin + Q;
+    uint64_t hash;
     for (int g = 0; g < s->model.groups; g++) {
         for (int64_t r = 0; r < Q; r++) {
-            begin[r] = (int32_t)(step_candidates_begin(s, g) + r * k);
-            end[r] = begin[r] + (r % C == C - 1 ? 0 : (int32_t)k);
+            int64_t first = step_candidates_begin(s, g) + r * k;
+            begin[r] = (int32_t)(step_copy_wanted(s, task, r, &hash) ? first + k - 1 : first);
+            end[r] = (int32_t)(r % C == C - 1 ? first : first + k);
         }
         upload(s, s->visible.candidates_begin + g * Q, begin, Q, sizeof *begin);
         upload(s, s->visible.candidates_end + g * Q, end, Q, sizeof *end);
@@ -48,7 +50,6 @@ void step_constants_upload(struct step *s) {
     if (s->model.base_lm) return;
     int64_t places = (s->queries + 1) * s->model.topk, begin[512];
     upload_ranges(s);
-    upload_candidate_ranges(s);
     for (int64_t b = 0; b <= s->queries;) {
         int64_t n = 0;
         while (n < (int64_t)ARRAY_LEN(begin) && b + n <= s->queries)
@@ -131,7 +132,8 @@ static void upload_contrast_targets(struct step *s, const struct step_task *task
     upload(s, s->contrast_targets, s->host_ids, s->queries, sizeof *s->host_ids);
 }
 
-/* Which sequences see nothing but the corpus is a hash of the step's seed and the sequence's number in the step. */
+/* Which sequences see nothing but the corpus is a hash of the step's seed and the sequence's number in the step; nor do
+ * queries see their own past that are given a copy of what is to come. */
 static void upload_own_end(struct step *s, const struct step_task *task) {
     int64_t C = s->config.chunks, first = task->first_row / (C * s->positions);
     uint64_t seed = task->now ? step_mix(task->now->seed ^ 0x636f72707573u) : 0;
@@ -139,6 +141,7 @@ static void upload_own_end(struct step *s, const struct step_task *task) {
     for (int64_t r = 0; r < s->queries; r++) {
         uint64_t hash = step_mix(seed + (uint64_t)(first + r / C));
         bool blind = (float)(hash >> 40) < part * 0x1p24f, last = r % C == C - 1;
+        if (step_copy_wanted(s, task, r, &hash)) blind = true;
         s->host_ids[r] = (int32_t)(blind || last ? r / C * C : r);
     }
     upload(s, s->visible.own_end, s->host_ids, s->queries, sizeof *s->host_ids);
@@ -150,7 +153,10 @@ void step_batch_upload(struct step *s, const struct step_task *task) {
     upload(s, s->ids, b->ids, s->rows, sizeof *b->ids);
     upload(s, s->targets, b->targets, s->rows, sizeof *b->targets);
     if (task->choose && task->pool != POOL_OWN) upload_documents(s, b);
-    if (task->choose && s->config.pool == POOL_CORPUS) upload_own_end(s, task);
+    if (task->choose && s->config.pool == POOL_CORPUS) {
+        upload_own_end(s, task);
+        upload_candidate_ranges(s, task);
+    }
     if (task->contrast) upload_contrast_targets(s, task);
     if (!task->encode || s->model.encoder_input == ENCODER_INPUT_HIDDEN) return;
     if (task->mlm)

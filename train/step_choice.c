@@ -20,6 +20,7 @@ static void find_candidates(struct step *s, const struct step_task *task, int gr
     int stream = group == 0 ? -1 : MODEL_GROUPS_MAX + group; /* of the noise: apart from the choices' own */
     corpus_pool_search(s->corpus, s->encoder_ids + first * s->positions, s->visible.document_of + first, query,
                        (const int32_t(*)[2])s->visible.barred, noisy(s, task), noise_seed(task, stream));
+    step_copies_write(s, task, first);
 }
 
 void step_encode(struct step *s, const struct step_task *task, struct mat lower) {

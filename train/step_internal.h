@@ -1,8 +1,8 @@
 /* step_internal.h -- what the files of a training step share.
  *
  * step.c makes it and runs the micro-batches, step_batch.c brings a batch onto the device and draws the mask,
- * step_choice.c chooses neighbours and takes their weights' gradient back, step_losses.c has the two losses beside the
- * next token's. */
+ * step_choice.c chooses neighbours and takes their weights' gradient back, step_copies.c makes neighbours that repeat what
+ * is to come, step_losses.c has the two losses beside the next token's. */
 #pragma once
 #include "decoder/decoder_train.h"
 #include "encoder/encoder_train.h"
@@ -102,6 +102,11 @@ void step_group_forward(struct step *s, const struct step_task *task, int group)
 void step_group_backward(struct step *s, const struct step_task *task, int group);
 /* Adds to sums.weight and sums.corpus_weight what the groups chose; waits. */
 void step_choices_sum(struct step *s, struct step_sums *sums);
+/* ---- step_copies.c */
+/* Whether query r of a micro-batch has one neighbour alone, its last candidate, which repeats what is to come; then *hash says how. */
+bool step_copy_wanted(const struct step *s, const struct step_task *task, int64_t r, uint64_t *hash);
+/* Writes those neighbours into encoder_ids: `first` is the first candidate of query 0. */
+void step_copies_write(struct step *s, const struct step_task *task, int64_t first);
 /* ---- step_losses.c */
 void step_mlm(struct step *s, const struct step_task *task);
 void step_contrast(struct step *s, const struct step_task *task);

@@ -100,7 +100,7 @@ same_run "$TMP/kill" "after kill -9"
 [ -z "$(find "$TMP/kill" -name '*.tmp')" ] || die "temporary files are left"
 
 # ---- the corpus as a pool: its index is of older weights, and a resumed run has the same one
-corpus_run() { train "$@" --set pool=corpus --set pool_start=4 --set refresh=5 --set save_every=50 --set candidates=5 --set eval_pool=corpus --set corpus_alone=0.5 \
+corpus_run() { train "$@" --set pool=corpus --set pool_start=4 --set refresh=5 --set save_every=50 --set candidates=5 --set eval_pool=corpus --set corpus_alone=0.5 --set copies.rate=0.5 \
     --set gumbel_until=0.6 --set trunk_lr=0.5 --set contrastive.reach=3 --valid "$TMP/valid.u16" --valid "$TMP/train.u16"; }
 expect 0 corpus_run --config "$TMP/config.json" --out "$TMP/corpus"
 out_has "valid"

@@ -40,7 +40,7 @@ END
  "encoder_layers": 1, "enc_chunk_size": 63, "chunk_topk": 8, "slide_window": 512, "chunk_id": 270, "pad_id": 269, "mask_id": 268,
  "eos_id": 0, "rms_norm_eps": 1e-5, "encoder_input": "tokens"}, "tokenizer": "tests/cli/tiny/tokenizer.json",
  "data": ["$work/x.u16"], "sequences": 4, "length": 1008, "steps": 16, "warmup": 2, "lr": 0.003, "pool": "corpus",
- "refresh": 7, "candidates": 8, "mlm": {"rate": 0.15}, "contrastive": {"weight": 0.05}, "save_every": 100}
+ "refresh": 7, "candidates": 8, "copies": {"rate": 0.5}, "mlm": {"rate": 0.15}, "contrastive": {"weight": 0.05}, "save_every": 100}
 END
     local run
     for run in whole again; do drt-train --device cuda --config "$work/c.json" --out "$work/$run" || return 1; done

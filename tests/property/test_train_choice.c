@@ -120,11 +120,72 @@ static void check_corpus_alone(void) {
     step_free(s), corpus_pool_free(corpus), free_text(&t), params_free(m.params), device_close(dev);
 }
 
+/* The longest run of ids that both hold, in a row. */
+static int64_t longest_run(const int32_t *a, int64_t na, const int32_t *b, int64_t nb) {
+    int64_t best = 0;
+    for (int64_t shift = 1 - na; shift < nb; shift++)
+        for (int64_t i = 0, run = 0; i < na; i++) {
+            bool same = i + shift >= 0 && i + shift < nb && a[i] == b[i + shift];
+            run = same ? run + 1 : 0;
+            if (run > best) best = run;
+        }
+    return best;
+}
+
+/* ---- some queries see one neighbour alone, and it repeats words of the chunk to come. */
+static void check_copies(void) {
+    const struct variant v = {"copies", "[1,1,1]", "tokens", 1, 63, 80, 4, true, false, false, POOL_CORPUS};
+    struct model m;
+    struct text t;
+    struct step_report report;
+    double sums[SEQUENCES];
+    make_model(&m, &v, 9);
+    make_text(&t, &v, 0, SEQUENCES);
+    struct device *dev = open_device(2);
+    struct corpus_pool *corpus = make_corpus(dev, &v, &m);
+    struct step *s = corpus_step(dev, &v, &m, corpus, false);
+    struct step_now now = now_of(&v);
+    int64_t copies[3] = {0}, queries = 0, k = s->config.candidates, real = v.chunk;
+    for (int part = 0; part <= 2; part++) {
+        now.copy_rate = 0.5F * (float)part;
+        for (now.seed = 1; now.seed <= 8; now.seed++) {
+            CHECK_OK(step_run(s, &report, &t.batch, 1, &now));
+            queries = 0;
+            for (int64_t r = 0; r < SEQUENCES * v.chunks; r++) {
+                int32_t sequence[4 * 63];
+                for (int64_t i = 0; i < v.chunks * real; i++)
+                    sequence[i] = t.batch.ids[(r / v.chunks * v.chunks + i / real) * s->positions + i % real];
+                if (r % v.chunks == v.chunks - 1) continue;
+                queries++;
+                for (int g = 0; g < m.config.groups; g++) {
+                    int64_t last = step_candidates_begin(s, g) + r * k + k - 1;
+                    const struct step_choice *c = &s->choices[g];
+                    int64_t begin = (r % v.chunks + 1) * real, from = begin - real / 2, to = begin + real + real / 2;
+                    if (to > v.chunks * real) to = v.chunks * real;
+                    bool copy =
+                        longest_run(s->encoder_ids + last * s->positions, real, sequence + from, to - from) >= 8;
+                    bool alone = c->index[r * TOPK] == last && c->index[r * TOPK + 1] < 0;
+                    CHECK_EQ(copy, alone);
+                    if (alone) CHECK(c->weight[(r + 1) * TOPK] == 1.0F);
+                    CHECK_EQ(s->encoder_ids[last * s->positions + real], m.config.landmark_id);
+                    copies[part] += copy;
+                }
+            }
+        }
+    }
+    queries *= 8 * m.config.groups;
+    CHECK(copies[0] == 0 && copies[1] > queries / 4 && copies[1] < queries * 3 / 4 && copies[2] == queries);
+    CHECK_OK(step_evaluate(s, sums, &t.batch, POOL_CORPUS));
+    CHECK(s->visible.own_end[1] == 1 && s->visible.candidates_begin[0] == step_candidates_begin(s, 0));
+    step_free(s), corpus_pool_free(corpus), free_text(&t), params_free(m.params), device_close(dev);
+}
+
 int main(int argc, char **argv) {
     test_start(argc, argv, 11);
     for (int i = 0; i < 8; i++)
         check_choices(i & 1 ? POOL_BATCH : POOL_OWN, i & 2, i & 4);
     check_corpus_alone();
+    check_copies();
     check_contrast(0);
     check_contrast(4);
     return test_done();

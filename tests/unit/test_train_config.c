@@ -121,6 +121,8 @@ static void schedule(void) {
                          .contrastive_reach = 3,
                          .gumbel_until = 0.5,
                          .corpus_alone = 0.25,
+                         .copies_rate = 0.4,
+                         .copies_until = 0.5,
                          .pool = POOL_CORPUS,
                          .pool_before = POOL_BATCH,
                          .pool_start = 30,
@@ -142,6 +144,7 @@ static void schedule(void) {
         CHECK_EQ(now.pool, rows[i].pool);
         CHECK_EQ(now.no_noise, rows[i].step > 55);
         CHECK(now.corpus_alone == 0.25f && now.contrastive_reach == 3);
+        CHECK(fabs((double)now.copy_rate - fmax(0.0, 0.4 * (1.0 - (double)rows[i].step / 55.0))) < 1e-6);
         CHECK_EQ(now.optimizer.step, rows[i].step);
         schedule_at(&next, &s, rows[i].step + 1);
         CHECK(next.seed != now.seed);
