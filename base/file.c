@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -181,6 +182,19 @@ void file_discard(struct file_writer *w) {
     close(w->fd);
     unlink(w->temporary);
     memory_free(w);
+}
+
+enum status file_lock(int *fd, const char *path) {
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (file < 0) return fail_errno("%s: cannot open the lock", path);
+    if (flock(file, LOCK_EX | LOCK_NB) == 0) {
+        *fd = file;
+        return STATUS_OK;
+    }
+    enum status s = errno == EWOULDBLOCK ? fail(STATUS_BUSY, "%s: is locked by another process", path)
+                                         : fail_errno("%s: cannot lock", path);
+    close(file);
+    return s;
 }
 
 enum status file_sync_directory(const char *path) {

@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 static const char *const folders[] = {"tokens", "landmarks", "index"};
@@ -22,14 +21,12 @@ static const char *const folders[] = {"tokens", "landmarks", "index"};
 static enum status take_lock(struct store_writer *w) {
     char path[FILE_PATH_MAX];
     TRY(file_join(path, w->dir, "lock"));
-    w->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (w->lock < 0 && errno == EACCES)
-        return fail(STATUS_READ_ONLY, "%s: no permission to write in this store", w->dir);
-    if (w->lock < 0) return fail_errno("%s: cannot open the lock", path);
-    if (flock(w->lock, LOCK_EX | LOCK_NB) == 0) return STATUS_OK;
-    if (errno == EWOULDBLOCK)
+    enum status s = file_lock(&w->lock, path);
+    if (s == STATUS_BUSY)
         return fail(STATUS_BUSY, "%s: another writer is at work on this store, wait until it is done", w->dir);
-    return fail_errno("%s: cannot lock", path);
+    if (s == STATUS_IO && access(w->dir, W_OK) != 0)
+        return fail(STATUS_READ_ONLY, "%s: no permission to write in this store", w->dir);
+    return s;
 }
 
 /* A new store may only be made in a folder that holds nothing else: --out ~ must not mix with somebody's files. */

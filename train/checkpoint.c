@@ -173,8 +173,9 @@ static enum status write_state(const struct checkpoint *c, const struct checkpoi
     if (kind->type != SAFETENSORS_F32) views[count++] = row_of(weights_name, params_at(c->params, 0)->data, n);
     if (c->index_weights) views[count++] = row_of(index_name, c->index_weights, n);
     snprintf(metadata, sizeof metadata,
-             "{\"version\":\"%s\",\"step\":\"%" PRId64 "\",\"skipped\":\"%" PRId64 "\",\"data\":\"%016" PRIx64 "\"}",
-             version, c->step, c->skipped, c->data);
+             "{\"version\":\"%s\",\"step\":\"%" PRId64 "\",\"tokens\":\"%" PRId64 "\",\"skipped\":\"%" PRId64
+             "\",\"data\":\"%016" PRIx64 "\"}",
+             version, c->step, c->tokens, c->skipped, c->data);
     TRY(file_join(path, folder, "state.safetensors"));
     return safetensors_write(path, views, count, metadata);
 }
@@ -239,6 +240,8 @@ static enum status load_state(struct checkpoint *c, const struct safetensors *fi
         return fail(STATUS_VERSION, "%s: state of version %.20s: this program knows %s", safetensors_path(file),
                     written ? written : "(none)", version);
     TRY(read_number(&step, file, "step", 10));
+    c->tokens = -1;
+    if (safetensors_metadata(file, "tokens")) TRY(read_number(&c->tokens, file, "tokens", 10));
     TRY(read_number(&c->skipped, file, "skipped", 10));
     TRY(read_number(&data, file, "data", 16));
     c->data = (uint64_t)data;

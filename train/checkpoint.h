@@ -16,6 +16,7 @@
 
 struct checkpoint {
     int64_t step;
+    int64_t tokens;                      /* so far; -1: saved by a program that did not count them */
     int64_t skipped;                     /* steps so far whose gradient was not finite */
     uint64_t data;                       /* batches_fingerprint of the training data */
     struct params *params;               /* float32 */

@@ -127,7 +127,7 @@ static void tell(struct run *r, const struct run_log_line *line) {
 static enum status one_step(struct run *r, int64_t step) {
     const struct train_config *c = r->config;
     struct step_now how;
-    struct run_log_line line = {.step = step, .tokens = step * r->step_tokens, .device_bytes = run_bytes(r)};
+    struct run_log_line line = {.step = step, .tokens = r->state.tokens + r->step_tokens, .device_bytes = run_bytes(r)};
     schedule_at(&how, &c->schedule, step);
     double start = now();
     if (refresh_due(r, &how)) {
@@ -143,6 +143,7 @@ static enum status one_step(struct run *r, int64_t step) {
     line.pool = pool_kind_name(how.pool);
     line.skipped = !isfinite(line.report.loss) || !isfinite(line.report.gradient_norm);
     r->state.step = step;
+    r->state.tokens = line.tokens;
     if (!line.skipped) r->report->loss = line.report.loss;
     r->report->seconds += line.seconds;
     if (r->validation && r->rank == 0 && (due(step, c->eval_every) || step == c->schedule.steps))
@@ -189,13 +190,13 @@ static enum status loop(struct run *r) {
 }
 
 enum status run_train(struct run_report *out, const struct run_options *options) {
-    struct run r = {.options = options, .config = options->config, .report = out, .saved = -1};
+    struct run r = {.options = options, .config = options->config, .report = out, .saved = -1, .lock = -1};
     *out = (struct run_report){.loss = NAN, .valid_loss = NAN, .valid_bits_per_byte = NAN};
     enum status s = run_open(&r);
     out->first_step = r.state.step + 1;
     if (s == STATUS_OK) s = loop(&r);
     out->step = r.state.step;
-    out->tokens = r.state.step * r.step_tokens;
+    out->tokens = r.state.tokens;
     out->skipped = r.state.skipped;
     out->finished = s == STATUS_OK && out->step == options->config->schedule.steps;
     run_close(&r);

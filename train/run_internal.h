@@ -23,6 +23,7 @@ struct run {
     struct step *step;
     struct run_log *log;                 /* rank 0 alone */
     struct device *cpu;                  /* for samples: the run's own device, or one beside a GPU */
+    int lock;                            /* of the folder, rank 0; -1: none */
     int rank, world;                     /* of this process; 0 of 1 when alone */
     int64_t step_tokens;                 /* real ids of a step, of all processes */
     int64_t saved;                       /* step of the last checkpoint; -1: none */

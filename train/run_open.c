@@ -4,6 +4,7 @@
 #include "train/run_internal.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- the folder ---------------------------------------------------------------------------------------------------
  */
@@ -59,6 +60,17 @@ static enum status open_tokenizer(struct run *r) {
                 r->config->model.vocab_size);
 }
 
+/* One process at a time writes into a folder: a second one would take the checkpoint that the first is writing for a
+ * killed run's. A file system without locks does without. */
+static enum status lock_folder(struct run *r) {
+    char path[FILE_PATH_MAX];
+    if (r->lock >= 0 || !file_is_directory(r->options->folder)) return STATUS_OK;
+    TRY(file_join(path, r->options->folder, "lock"));
+    if (file_lock(&r->lock, path) != STATUS_BUSY) return STATUS_OK;
+    return fail(STATUS_BUSY, "%s: another drt-train is at work on this run: stop it, or wait until it is done",
+                r->options->folder);
+}
+
 /* Refuses before anything is written. */
 static enum status check_folder(struct run *r) {
     char log[FILE_PATH_MAX], config[FILE_PATH_MAX];
@@ -71,13 +83,14 @@ static enum status check_folder(struct run *r) {
     if (exists && !r->options->resume)
         return fail(STATUS_INVALID, "%s: holds a run already: go on with --resume, or name another folder", folder);
     if (!exists && r->options->resume) return fail(STATUS_NOT_FOUND, "%s: holds no run to resume", folder);
-    return STATUS_OK;
+    return exists ? lock_folder(r) : STATUS_OK;
 }
 
 static enum status make_folder(struct run *r) {
     char path[FILE_PATH_MAX];
     if (r->rank > 0) return STATUS_OK;
     TRY(file_make_directory(r->options->folder));
+    TRY(lock_folder(r));
     TRY(write_config(r));
     TRY(copy_tokenizer(r));
     TRY(checkpoint_prepare(r->options->folder));
@@ -117,6 +130,11 @@ static enum status load_weights(struct run *r) {
         return fail_context(s, "checkpoint of step %lld (remove its folder to go back to the one before)",
                             (long long)latest);
     r->saved = latest;
+    if (r->state.tokens < 0) r->state.tokens = latest * r->step_tokens;
+    if (r->state.tokens != latest * r->step_tokens)
+        progress_note(r->options->progress,
+                      "%s: steps have another size than before: windows of the data may come twice, or not at all",
+                      r->options->folder);
     if (r->state.data == batches_fingerprint(r->batches)) return STATUS_OK;
     return fail(STATUS_MISMATCH,
                 "%s: the training data is not what the run was trained on up to step %lld: a run goes on with the same "
@@ -245,4 +263,5 @@ void run_close(struct run *r) {
     checkpoint_free(&r->state);
     tokenizer_free(r->tokenizer);
     if (r->cpu != r->options->device) device_close(r->cpu);
+    if (r->lock >= 0) close(r->lock);
 }

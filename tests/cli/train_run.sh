@@ -99,6 +99,23 @@ wait $pid || die "the last resume failed"
 same_run "$TMP/kill" "after kill -9"
 [ -z "$(find "$TMP/kill" -name '*.tmp')" ] || die "temporary files are left"
 
+# Two at once: the second one is refused, and the first one does not notice.
+start --config "$TMP/config.json" --out "$TMP/two" --set steps=100000 --set save_every=1
+for _ in $(seq 200); do [ -s "$TMP/two/log.jsonl" ] && break; sleep 0.02; done
+"$TRAIN" --out "$TMP/two" --resume --device cpu >/dev/null 2>"$TMP/second.err" && die "two runs in one folder"
+grep -q "another drt-train is at work" "$TMP/second.err" || die "the second run is refused with: $(cat "$TMP/second.err")"
+kill -TERM $pid
+wait $pid
+err_has "stopped behind step"
+
+# Steps of another size: tokens are counted on, the plot can be drawn, and what becomes of the order of the data is said.
+expect 0 train --config "$TMP/config.json" --out "$TMP/sized" --until 6
+expect 0 train --out "$TMP/sized" --resume --until 7 --set sequences=1
+expect 0 train --out "$TMP/sized" --resume --until 8
+same "$(tail -n 1 "$TMP/sized/log.jsonl" | sed 's/.*"tokens":\([0-9]*\),.*/\1/')" $((6 * 756 + 2 * 378)) "tokens of steps of two sizes"
+err_has "steps have another size than before"
+err_lacks "no plot"
+
 # ---- the corpus as a pool: its index is of older weights, and a resumed run has the same one
 corpus_run() { train "$@" --set pool=corpus --set pool_start=4 --set refresh=5 --set save_every=50 --set candidates=5 --set eval_pool=corpus --set corpus_alone=0.5 --set copies.rate=0.5 \
     --set gumbel_until=0.6 --set trunk_lr=0.5 --set contrastive.reach=3 --valid "$TMP/valid.u16" --valid "$TMP/train.u16"; }

@@ -31,7 +31,7 @@ static void put_file(const char *path, const char *text) {
 
 static struct checkpoint make(int64_t step) {
     struct model_config m = model();
-    struct checkpoint c = {.step = step, .skipped = 3, .data = 0xfedcba9876543210u};
+    struct checkpoint c = {.step = step, .tokens = 77 * step, .skipped = 3, .data = 0xfedcba9876543210u};
     CHECK_OK(params_init(&c.params, &m, (uint64_t)step));
     size_t n = (size_t)params_elements(c.params);
     for (int i = 0; i < 2; i++) {
@@ -45,6 +45,7 @@ static struct checkpoint make(int64_t step) {
 static void check_same(const struct checkpoint *a, const struct checkpoint *b) {
     size_t bytes = (size_t)params_elements(a->params) * sizeof(float);
     CHECK_EQ(a->step, b->step);
+    CHECK_EQ(a->tokens, b->tokens);
     CHECK_EQ(a->skipped, b->skipped);
     CHECK(a->data == b->data);
     CHECK(memcmp(params_at(a->params, 0)->data, params_at(b->params, 0)->data, bytes) == 0);
