@@ -76,7 +76,8 @@ static enum status translate(const struct catalog *c, int rc, const char *what) 
         return fail(STATUS_NO_SPACE, "%s: %s: no space left on the device, free some and run the command again",
                     c->path, what);
     case ENOMEM:
-        return fail(STATUS_NO_MEMORY, "%s: %s: out of memory or address space for the map", c->path, what);
+        return fail(STATUS_NO_MEMORY, "%s: %s: no memory or address space for its map of %llu GiB (see ulimit -v)",
+                    c->path, what, (unsigned long long)(map_bytes_default >> 30));
     case MDB_VERSION_MISMATCH:
         return fail(STATUS_VERSION, "%s: made by an incompatible LMDB, use the program version that wrote it", c->path);
     case MDB_INVALID:
@@ -169,11 +170,9 @@ static enum status open_catalog(struct catalog *c, const char *store, uint64_t m
         if (size > 0) TRY(catalog_check_meta(c->path));
     }
     TRY(open_environment(c, folder, max_bytes ? max_bytes : map_bytes_default));
-    if (c->write) {
-        int dead = 0;
-        mdb_reader_check(c->env, &dead); /* slots of killed readers would keep their pages for ever */
-        if (!exists) TRY(file_sync_directory(folder));
-    }
+    int dead = 0;
+    mdb_reader_check(c->env, &dead); /* slots of killed readers would keep their pages for ever, and readers out */
+    if (c->write && !exists) TRY(file_sync_directory(folder));
     if (exists) TRY(check_structure(c, OPEN_CHECK_PAGES));
     return open_tables(c);
 }

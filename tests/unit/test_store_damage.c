@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <lmdb.h>
 #include <sys/mount.h>
+#include <sys/wait.h>
 
 enum { DIM = 16, VOCAB = 200 };
 static struct store_writer_config config;
@@ -290,6 +291,45 @@ static void older_format(void) {
     CHECK(fixture_same_hits(before, after, 10));
 }
 
+/* ---- readers that were killed ---- */
+
+static bool child_reads(void) {
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        struct store *s;
+        struct store_view *v;
+        _exit(store_open(&s, dir) == STATUS_OK && store_view_open(&v, s) == STATUS_OK ? 0 : 1); /* nothing is closed */
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    return status == 0;
+}
+
+/* Their slots in LMDB's lock file are cleared by the next reader while another process (here one that allowed few
+ * readers) keeps that file in use. */
+static void killed_readers(void) {
+    int ready[2], done[2];
+    char byte = 0;
+    fresh_store("readers");
+    CHECK(unlink(in_store("catalog/lock.mdb")) == 0);
+    CHECK(pipe(ready) == 0 && pipe(done) == 0);
+    pid_t holder = fork();
+    if (holder == 0) {
+        MDB_env *env;
+        close(done[1]);
+        bool good = mdb_env_create(&env) == 0 && mdb_env_set_maxreaders(env, 4) == 0 &&
+                    mdb_env_open(env, in_store("catalog"), MDB_RDONLY, 0644) == 0;
+        _exit(write(ready[1], &byte, 1) == 1 && read(done[0], &byte, 1) == 0 && good ? 0 : 1);
+    }
+    CHECK(holder > 0 && read(ready[0], &byte, 1) == 1);
+    close(done[0]);
+    for (int i = 0; i < 12; i++)
+        CHECK(child_reads());
+    close(done[1]);
+    int status;
+    CHECK(waitpid(holder, &status, 0) == holder && status == 0);
+}
+
 /* ---- media ---- */
 
 static void full_disk(void) {
@@ -365,6 +405,7 @@ int main(int argc, char **argv) {
     records();
     flipped_record();
     older_format();
+    killed_readers();
     full_disk();
     small_map();
     return test_done();
