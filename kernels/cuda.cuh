@@ -1,6 +1,7 @@
 /* cuda.cuh -- what kernels share: launches, numbers of any storage type, 16-byte vectors, reductions in a fixed order.
  * Nothing else belongs here. */
 #pragma once
+#include "kernels/instructions.cuh"
 #include <assert.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -88,27 +89,6 @@ static __device__ __forceinline__ vec8 load8(const bf16 *p) {
 static __device__ __forceinline__ vec8 load8(const __half *p) {
     return load8_pairs<__half2>(p);
 }
-/* ---- shared memory, as instructions name it ---- */
-
-static __device__ __forceinline__ uint32_t shared_address(const void *p) {
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-/* Four 8 x 8 matrices of 16 bits; lane 8i + j says where row j of matrix i lies. TURN: turned. */
-template <bool TURN> static __device__ __forceinline__ uint4 shared_matrices(uint32_t address) {
-    uint4 a;
-    if (TURN)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
-                     : "r"(address)
-                     : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
-                     : "r"(address)
-                     : "memory");
-    return a;
-}
-
 /* 16 bytes that nobody reads again. */
 static __device__ __forceinline__ uint4 load_once(const void *p) {
     uint4 x;

@@ -12,13 +12,6 @@
  * d[4i], d[4i+1] of the first row, d[4i+2], d[4i+3] of the second. */
 #pragma once
 #include "kernels/cuda.cuh"
-#include <cuda.h>
-
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define HOPPER 1
-#else
-#define HOPPER 0
-#endif
 
 /* FILL_ARRIVALS: how many threads arrive at a barrier for one fill (fill_begin, tile copies, fill_end by all). */
 enum { TILE = 64, TILE_BYTES = 8192, WARPGROUP = 128, FILL_ARRIVALS = HOPPER ? 1 : WARPGROUP };
@@ -31,9 +24,6 @@ struct tile_matrix {
     int rows, box;
 };
 
-static __device__ __forceinline__ void barrier_init(uint64_t *barrier, int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
-}
 /* Also before the first fill of shared memory that ordinary stores wrote: orders them before the copy engine's. */
 static __device__ __forceinline__ void fence_async() {
 #if HOPPER
@@ -41,37 +31,17 @@ static __device__ __forceinline__ void fence_async() {
 #endif
 }
 static __device__ __forceinline__ void barrier_init_done() {
-#if HOPPER
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
+    barrier_init_fence();
     fence_async();
 }
 /* One arrival once this thread's cp.async copies so far are there. */
 static __device__ __forceinline__ void barrier_arrive_copies(uint64_t *barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, uint32_t phase) {
-#if HOPPER
-#define BARRIER_TRY "mbarrier.try_wait.parity.shared::cta.b64"
-#else
-#define BARRIER_TRY "mbarrier.test_wait.parity.shared::cta.b64"
-#endif
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "again:\n" BARRIER_TRY " done, [%0], %1;\n"
-                 "@done bra over;\n"
-                 "bra again;\n"
-                 "over:\n"
-                 "}\n" ::"r"(shared_address(barrier)),
-                 "r"(phase)
-                 : "memory");
-}
 /* A fill: `bytes` of tile copies that end a phase of `barrier`. By all threads of the group. */
 static __device__ __forceinline__ void fill_begin(uint64_t *barrier, uint32_t bytes) {
 #if HOPPER
-    if (threadIdx.x == 0)
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
-                     : "memory");
+    if (threadIdx.x == 0) barrier_expect(barrier, bytes);
 #endif
 }
 static __device__ __forceinline__ void fill_end(uint64_t *barrier) {
@@ -83,11 +53,7 @@ static __device__ __forceinline__ void fill_end(uint64_t *barrier) {
 static __device__ __forceinline__ void tile_copy(uint8_t *tile, const tile_matrix &m, int column, int row,
                                                  uint64_t *barrier) {
 #if HOPPER
-    if (threadIdx.x == 0)
-        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                     "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(tile)),
-                     "l"(&m.map), "r"(column), "r"(row), "r"(shared_address(barrier))
-                     : "memory");
+    if (threadIdx.x == 0) tensor_copy(tile, &m.map, column, row, barrier);
 #else
     for (int i = threadIdx.x; i < m.box * 8; i += WARPGROUP) {
         int r = i / 8, c = i % 8;
@@ -243,10 +209,7 @@ static __device__ __forceinline__ void multiply_columns(float (&d)[32 * TILES], 
 #else
 
 static __device__ __forceinline__ void product(float *d, const uint32_t *a, uint32_t b0, uint32_t b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    warp_product(d, a[0], a[1], a[2], a[3], b0, b1);
 }
 /* 16 steps of the sum, against 64 rows of a tile (its columns from `step` * 16). */
 static __device__ __forceinline__ void product_rows(float (&d)[32], const uint32_t *a, const uint8_t *tile, int step) {
@@ -313,18 +276,23 @@ static __device__ __forceinline__ void multiply_columns(float (&d)[32 * TILES], 
 }
 
 /* Writes an accumulator, times `factor`, as rows of bf16: turned in shared memory (this warp's rows of `tiles`) so that
- * memory is written 16 bytes at a time. Rows before `skip` and from `count` on are left out. */
-template <int TILES>
+ * memory is written 16 bytes at a time. ADD: to what lies in `tiles`. Rows before `skip` and from `count` on are left
+ * out. */
+template <int TILES, bool ADD = false>
 static __device__ __forceinline__ void store_rows(const float (&d)[32 * TILES], float factor, uint8_t *tiles, bf16 *to,
                                                   int64_t stride, int skip, int count) {
     int lane = threadIdx.x % 32, first = threadIdx.x / 32 * 16;
+    auto put = [&](uint8_t *at, float x, float y) {
+        float2 old = ADD ? two_floats(*(const __nv_bfloat162 *)at) : make_float2(0.0f, 0.0f);
+        *(uint32_t *)at = ADD ? pack2(fmaf(x, factor, old.x), fmaf(y, factor, old.y)) : pack2(x * factor, y * factor);
+    };
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < 8 * TILES; i++) {
         int row = first + lane / 4;
         uint8_t *at = tiles + i / 8 * TILE_BYTES + row * 128 + (((i % 8) ^ (row & 7)) << 4) + lane % 4 * 4;
-        *(uint32_t *)at = pack2(d[4 * i] * factor, d[4 * i + 1] * factor);
-        *(uint32_t *)(at + 8 * 128) = pack2(d[4 * i + 2] * factor, d[4 * i + 3] * factor);
+        put(at, d[4 * i], d[4 * i + 1]);
+        put(at + 8 * 128, d[4 * i + 2], d[4 * i + 3]);
     }
     __syncwarp();
 #pragma unroll

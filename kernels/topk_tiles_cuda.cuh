@@ -20,7 +20,6 @@
  * wgmma is in sm_90a only: elsewhere the kernel is empty and never launched. */
 #pragma once
 #include "kernels/topk_list_cuda.cuh"
-#include <cuda.h>
 
 enum {
     TILES_GROUP = 64,      /* queries of a warpgroup */
@@ -62,7 +61,7 @@ struct tiles_task {
     int pairs, parts, d; /* pairs of blocks with different queries; shares of the landmarks */
 };
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#if HOPPER
 #define TILES_REGISTERS \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
@@ -96,11 +95,6 @@ static __device__ __forceinline__ void tiles_product(float (&d)[128], uint64_t a
 static __device__ __forceinline__ uint64_t tiles_descriptor(const void *p) {
     return (uint64_t)((shared_address(p) & 0x3ffff) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
 }
-static __device__ __forceinline__ void tiles_wait(uint64_t *barrier, uint32_t phase) {
-    asm volatile("{\n.reg .pred done;\nagain:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@done bra over;\nbra again;\nover:\n}\n" ::"r"(shared_address(barrier)), "r"(phase) : "memory");
-}
 /* One arrival at this barrier of each block of the cluster. What it releases are reads of the matrix units that are done,
  * so it needs no fence over the cluster, which would cost more than the stage. */
 static __device__ __forceinline__ void tiles_release(uint64_t *barrier) {
@@ -110,10 +104,6 @@ static __device__ __forceinline__ void tiles_release(uint64_t *barrier) {
                      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(shared_address(barrier)),
                      "r"(block) : "memory");
 }
-static __device__ __forceinline__ void tiles_copy(void *to, const CUtensorMap *map, int column, int row, uint64_t *barrier) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
-                 ::"r"(shared_address(to)), "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier)) : "memory");
-}
 /* To the same place of every block of the cluster, each told at its own barrier. */
 static __device__ __forceinline__ void tiles_copy_all(void *to, const CUtensorMap *map, int column, int row, uint64_t *barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
@@ -121,15 +111,6 @@ static __device__ __forceinline__ void tiles_copy_all(void *to, const CUtensorMa
                  ::"r"(shared_address(to)), "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier)),
                  "h"((uint16_t)((1 << TILES_CLUSTER) - 1)) : "memory");
 }
-static __device__ __forceinline__ uint32_t tiles_rank() {
-    uint32_t rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-static __device__ __forceinline__ void tiles_cluster_sync() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
 /* The stages in turn. */
 template <int STAGES> struct tiles_turn {
     int stage;
@@ -147,25 +128,24 @@ static __device__ void tiles_feed(const tiles_task &t, tiles_block<GROUPS, PARTS
                                   const CUtensorMap *landmarks, tiles_share share) {
     constexpr bool same_queries = GROUPS == 1;
     constexpr int half = (same_queries ? TILES_GROUP : TILES_LANDMARKS) / TILES_CLUSTER;
-    int rank = (int)tiles_rank();
+    int rank = (int)cluster_rank();
     tiles_turn<own.STAGES> turn = {0, 1}; /* the first round finds every stage empty */
     for (int time = 0; time < share.times; time++)
         for (int column = 0; column < t.d; column += TILES_DEEP, turn.next()) {
             tiles_stage<GROUPS, PARTS> &stage = own.stage[turn.stage];
             uint64_t *full = &own.full[turn.stage];
             int row = (share.part + time * t.parts) * TILES_LANDMARKS;
-            tiles_wait(&own.empty[turn.stage], turn.phase);
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(full)),
-                         "r"((uint32_t)sizeof stage) : "memory");
+            barrier_wait(&own.empty[turn.stage], turn.phase);
+            barrier_expect(full, (uint32_t)sizeof stage);
             for (int part = 0; part < PARTS; part++) {
                 int first = part * (int)t.queries;
                 if (same_queries)
                     tiles_copy_all(stage.queries[part] + rank * half * TILES_DEEP * 2, queries, column, first + rank * half, full);
                 else
-                    tiles_copy(stage.queries[part], queries, column, first + share.first_query, full);
+                    tensor_copy(stage.queries[part], queries, column, first + share.first_query, full);
             }
             if (same_queries)
-                tiles_copy(stage.landmarks, landmarks, column, row, full);
+                tensor_copy(stage.landmarks, landmarks, column, row, full);
             else
                 tiles_copy_all(stage.landmarks + rank * half * TILES_DEEP * 2, landmarks, column, row + rank * half, full);
         }
@@ -225,7 +205,7 @@ static __device__ __forceinline__ void tiles_multiply(const tiles_task &t, tiles
         int before = -1;
         for (int column = 0; column < t.d; column += TILES_DEEP, turn.next()) {
             tiles_stage<GROUPS, PARTS> &stage = own.stage[turn.stage];
-            tiles_wait(&own.full[turn.stage], turn.phase);
+            barrier_wait(&own.full[turn.stage], turn.phase);
             uint64_t b = tiles_descriptor(stage.landmarks);
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
@@ -250,7 +230,7 @@ static __device__ __forceinline__ void tiles_multiply(const tiles_task &t, tiles
 }
 #endif
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#if HOPPER
 /* Barriers, empty lists, and how far the cluster's queries see. */
 template <int GROUPS, int PARTS>
 static __device__ void tiles_begin(const tiles_task &t, tiles_block<GROUPS, PARTS> &own, int cluster_query, int first_query) {
@@ -258,11 +238,10 @@ static __device__ void tiles_begin(const tiles_task &t, tiles_block<GROUPS, PART
     if (threadIdx.x == 0) {
         own.sees = 0;
         for (int i = 0; i < own.STAGES; i++) {
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&own.full[i])) : "memory");
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&own.empty[i])),
-                         "r"(4 * GROUPS * TILES_CLUSTER) : "memory");
+            barrier_init(&own.full[i], 1);
+            barrier_init(&own.empty[i], 4 * GROUPS * TILES_CLUSTER);
         }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        barrier_init_fence();
     }
     for (int i = threadIdx.x; i < GROUPS * TILES_GROUP * t.out.k; i += blockDim.x) {
         own.score[i] = first_query + i / t.out.k < t.queries ? -INFINITY : INFINITY; /* nothing enters the latter */
@@ -281,7 +260,8 @@ static __device__ void tiles_begin(const tiles_task &t, tiles_block<GROUPS, PART
         atomicMax(&own.sees, (int)(sees < t.landmarks ? sees : t.landmarks));
     }
     __syncthreads();
-    tiles_cluster_sync(); /* barriers of both blocks are ready */
+    cluster_arrive();
+    cluster_wait(); /* barriers of both blocks are ready */
 }
 #endif
 
@@ -289,10 +269,10 @@ template <typename T, int GROUPS, int PARTS>
 static __global__ void __launch_bounds__(128 + 128 * GROUPS, 1)
     tiles_search(const __grid_constant__ tiles_task t, const __grid_constant__ CUtensorMap queries,
                  const __grid_constant__ CUtensorMap landmarks) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#if HOPPER
     extern __shared__ uint8_t raw[];
     tiles_block<GROUPS, PARTS> &own = *(tiles_block<GROUPS, PARTS> *)(raw + (1024 - shared_address(raw) % 1024) % 1024);
-    int cluster = blockIdx.x / TILES_CLUSTER, pair = cluster % t.pairs, rank = (int)tiles_rank(), k = t.out.k;
+    int cluster = blockIdx.x / TILES_CLUSTER, pair = cluster % t.pairs, rank = (int)cluster_rank(), k = t.out.k;
     int cluster_query = GROUPS == 1 ? 0 : pair * GROUPS * TILES_GROUP * TILES_CLUSTER;
     tiles_share share = {cluster_query + (GROUPS == 1 ? 0 : rank * GROUPS * TILES_GROUP), cluster / t.pairs, 0};
     tiles_begin(t, own, cluster_query, share.first_query);
@@ -316,7 +296,8 @@ static __global__ void __launch_bounds__(128 + 128 * GROUPS, 1)
         }
     }
     __syncwarp();
-    tiles_cluster_sync(); /* the other block may still copy to this one */
+    cluster_arrive();
+    cluster_wait(); /* the other block may still copy to this one */
 #endif
 }
 

@@ -1,0 +1,117 @@
+/* instructions.cuh -- single instructions by name: shared memory as instructions address it, matrices from there,
+ * products of a warp, barriers that copies arrive at (mbarrier), clusters. Hopper has all; what older cards lack is
+ * kept from them by HOPPER, which is 1 where the compiler makes code for sm_90a. */
+#pragma once
+#include <cuda.h>
+#include <stdint.h>
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define HOPPER 1
+#else
+#define HOPPER 0
+#endif
+
+static __device__ __forceinline__ uint32_t shared_address(const void *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+/* Four 8 x 8 matrices of 16 bits; lane 8i + j says where row j of matrix i lies. TURN: turned. */
+template <bool TURN> static __device__ __forceinline__ uint4 shared_matrices(uint32_t address) {
+    uint4 a;
+    if (TURN)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
+                     : "r"(address)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
+                     : "r"(address)
+                     : "memory");
+    return a;
+}
+/* An 8 x 8 matrix of 16 bits, a row's two in each lane, turned. */
+static __device__ __forceinline__ uint32_t turned_matrix(uint32_t x) {
+    uint32_t y;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+/* d += a b of a warp, 16 x 8 x 16, bf16. */
+static __device__ __forceinline__ void warp_product(float *d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                                    uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/* ---- barriers in shared memory ---- */
+
+static __device__ __forceinline__ void barrier_init(uint64_t *barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+/* Behind the inits of a thread: copies and the other blocks of a cluster see them. */
+static __device__ __forceinline__ void barrier_init_fence() {
+#if HOPPER
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+/* Until the phase of this parity has ended. */
+static __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t phase) {
+#if HOPPER
+#define BARRIER_TRY "mbarrier.try_wait.parity.shared::cta.b64"
+#else
+#define BARRIER_TRY "mbarrier.test_wait.parity.shared::cta.b64"
+#endif
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n" BARRIER_TRY " done, [%0], %1;\n"
+                 "@done bra over;\n"
+                 "bra again;\n"
+                 "over:\n"
+                 "}\n" ::"r"(barrier),
+                 "r"(phase)
+                 : "memory");
+}
+static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, uint32_t phase) {
+    barrier_wait(shared_address(barrier), phase);
+}
+#if HOPPER
+/* Arrives, and the phase ends no sooner than copies have brought as many bytes. */
+static __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+static __device__ __forceinline__ void barrier_expect(uint64_t *barrier, uint32_t bytes) {
+    barrier_expect(shared_address(barrier), bytes);
+}
+/* The box of `map` whose first element is (row, column). */
+static __device__ __forceinline__ void tensor_copy(void *to, const CUtensorMap *map, int column, int row,
+                                                   uint64_t *barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
+                 "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier))
+                 : "memory");
+}
+#endif
+
+/* ---- clusters; without them a block is one of its own ---- */
+
+static __device__ __forceinline__ uint32_t cluster_rank() {
+    uint32_t rank = 0;
+#if HOPPER
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+    return rank;
+}
+/* By all threads, by turns: what was written before an arrival is seen behind the wait, by all blocks. */
+static __device__ __forceinline__ void cluster_arrive() {
+#if HOPPER
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void cluster_wait() {
+#if HOPPER
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#else
+    __syncthreads();
+#endif
+}
