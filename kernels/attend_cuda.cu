@@ -1,7 +1,8 @@
 /* attend_cuda.cu -- picks the kernels for a piece of attention, and launches them. */
 #include "kernels/attend_few.cuh"
 #include "kernels/attend_plain.cuh"
-#include "kernels/attend_tiles_backward.cuh"
+#include "kernels/attend_tiles_dkv.cuh"
+#include "kernels/attend_tiles_dq.cuh"
 #include "kernels/attend_tiles_forward.cuh"
 #include <cudaTypedefs.h>
 
@@ -176,7 +177,7 @@ struct backward_scratch {
 template <bool WINDOW, int DIM, int DQ_STAGES, int DQ_RESIDENT, int STAGES, int RESIDENT>
 static void backward_launch(struct device *dev, const char *op, const struct attend_task *t,
                             const struct attend_gradients *g, const backward_inputs &in,
-                            const backward_scratch &scratch, const tile_matrix (&maps)[4]) {
+                            const backward_scratch &scratch, const tile_matrix (&maps)[6]) {
     rows<bf16> o = in.o.data ? rows_of<bf16>(in.o) : rows<bf16>{nullptr, 0};
     launch_tiles(dev, op, dq_tiles<WINDOW, DIM, DQ_STAGES, DQ_RESIDENT>,
                  dim3((unsigned)tiles_of(t), (unsigned)t->heads), key_reader<WINDOW, DIM, DQ_STAGES, 2>::BYTES, maps[0],
@@ -190,8 +191,8 @@ static void backward_launch(struct device *dev, const char *op, const struct att
     if (begin)
         launch(dev, op, list_entries, (unsigned)blocks_for(places, 128), 128, 0, *t, g->inverse, scratch.entries);
     auto dkv = [&](auto kernel, auto dk, auto dv) {
-        launch_tiles(dev, op, kernel, grid, dkv_memory<DIM, STAGES>::BYTES, maps[0], maps[1], maps[2], maps[3], *t, dk,
-                     dv, begin, scratch.entries, scratch.stat, g->accumulate);
+        launch_tiles(dev, op, kernel, grid, dkv_memory<DIM, STAGES>::BYTES, maps[0], maps[1], maps[2], maps[3], maps[4],
+                     maps[5], *t, dk, dv, begin, scratch.entries, scratch.stat, g->accumulate);
     };
     if (g->dk.type == DTYPE_F32)
         dkv(dkv_tiles<WINDOW, float, DIM, STAGES, RESIDENT>, rows_of<float>(g->dk), rows_of<float>(g->dv));
@@ -207,12 +208,14 @@ static bool pairs_fit(struct mat m) {
 static bool backward_by_tiles(struct device *dev, const char *op, const struct attend_task *t,
                               const struct attend_gradients *g, const backward_inputs &in,
                               const backward_scratch &scratch) {
-    tile_matrix maps[4];
-    bool hopper = on_hopper(dev);
+    tile_matrix maps[6] = {};
+    bool hopper = on_hopper(dev), narrow = g->dk.type == DTYPE_BF16;
     if (!tiles_suit(dev, t) || t->k * t->n * in.lse.stride > UINT32_MAX || !tiles_fit(g->dq) ||
         (in.o.data && !tiles_fit(in.o)) || !pairs_fit(g->dk) || !pairs_fit(g->dv) ||
         !tile_matrix_of(&maps[0], in.q, TILE, hopper) || !tile_matrix_of(&maps[1], in.dout, TILE, hopper) ||
-        !tile_matrix_of(&maps[2], in.k, key_box(t), hopper) || !tile_matrix_of(&maps[3], in.v, key_box(t), hopper))
+        !tile_matrix_of(&maps[2], in.k, key_box(t), hopper) || !tile_matrix_of(&maps[3], in.v, key_box(t), hopper) ||
+        (narrow && (!tile_matrix_of(&maps[4], g->dk, key_box(t), hopper) ||
+                    !tile_matrix_of(&maps[5], g->dv, key_box(t), hopper))))
         return false;
     if (t->window_mode && t->dim == 64)
         backward_launch<true, 64, 3, 3, 3, 3>(dev, op, t, g, in, scratch, maps);

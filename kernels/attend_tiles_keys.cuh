@@ -13,13 +13,22 @@ struct place_list {
     float weight[ATTEND_LIST_MAX], log2_weight[ATTEND_LIST_MAX];
 };
 
-/* By one warp. `all`: also places of weight 0. */
-static __device__ __forceinline__ void list_places(place_list *list, const attend_task &t, int64_t block, bool all) {
+/* A place as one lane sees it. */
+struct place_of_lane {
+    int32_t slot;
+    float weight;
+};
+static __device__ __forceinline__ place_of_lane read_place(const attend_task &t, int64_t block, int i) {
+    if (i >= t.k) return {-1, 0.0f};
+    return {block_slot(t, block, i), block_weight(t, block, i)};
+}
+/* By one warp; `near`: the first 32 places. `all`: also places of weight 0. */
+static __device__ __forceinline__ void list_places(place_list *list, const attend_task &t, int64_t block,
+                                                   place_of_lane near, bool all) {
     int count = 0, lane = threadIdx.x % 32;
     for (int first = 0; first < t.k; first += 32) {
         int i = first + lane;
-        int32_t slot = i < t.k ? block_slot(t, block, i) : -1;
-        float weight = i < t.k ? block_weight(t, block, i) : 0.0f;
+        auto [slot, weight] = first ? read_place(t, block, i) : near;
         bool take = slot >= 0 && (all || weight != 0.0f);
         unsigned taken = __ballot_sync(~0u, take);
         int at = count + __popc(taken & ((1u << lane) - 1));
@@ -150,9 +159,12 @@ template <bool WINDOW, int DIM, int STAGES, int QUERIES> struct key_reader {
             barrier_init(&shared.queries_full, FILL_ARRIVALS);
             barrier_init_done();
         }
+        bool lists = !WINDOW && threadIdx.x / 32 == 1;
+        place_of_lane near = {-1, 0.0f};
         if (WINDOW) {
             tile = window_tile(t, block);
         } else {
+            if (lists) near = read_place(t, block, threadIdx.x % 32); /* beside the block's begin, not behind it */
             begin = block_begin(t, block);
             end = block_begin(t, block + 1);
         }
@@ -160,7 +172,7 @@ template <bool WINDOW, int DIM, int STAGES, int QUERIES> struct key_reader {
         __syncthreads();
         if (query_tiles) fill_queries(0); /* on their way while the places are listed */
         if (!WINDOW) {
-            if (threadIdx.x / 32 == 1) list_places(&shared.list, t, block, all_places);
+            if (lists) list_places(&shared.list, t, block, near, all_places);
             clear_dead_rows();
         }
         __syncthreads();
