@@ -36,7 +36,7 @@ static bool tiles_fit(struct mat m) {
 }
 /* Whether the tiles of these rows and keys suit the matrix units' kernels. */
 static bool tiles_suit(struct device *dev, const struct attend_task *t) {
-    if (device_cuda_architecture(dev) < 80 || t->n <= FEW_ROWS || (t->dim != 64 && t->dim != 128)) return false;
+    if (device_cuda_architecture(dev) < 80 || t->n <= FEW_TILE || (t->dim != 64 && t->dim != 128)) return false;
     /* A tile of keys must not cross the ring's end. */
     if (t->window_mode) return t->first + t->length <= t->ring || t->ring % TILE == 0;
     return t->blocks > 0 && t->live_rows <= TILE && t->k >= 1 && t->k <= ATTEND_LIST_MAX;
@@ -87,30 +87,67 @@ static bool head_vectors(struct mat m, int dim) {
     return vectors_fit(m) && dim % 8 == 0;
 }
 
+/* A tile of rows must read the same slots, so with several blocks it is one row. */
+static few_shape few_shape_of(const struct attend_task *t, bool hopper) {
+    few_shape f;
+    int most = few_warps(hopper, t->dim);
+    int64_t keys = t->live_rows, rows = t->n < FEW_TILE ? t->n : (int64_t)FEW_TILE;
+    f.rows = t->window_mode || t->blocks == 1 ? (int)rows : 1;
+    if (t->window_mode) keys = t->first + t->n < t->window + rows ? t->first + t->n : t->window + rows;
+    int64_t warps = blocks_for(keys, FEW_KEYS * (hopper && t->window_mode ? FEW_RANKS : 1));
+    f.warps = warps < most ? (int)warps : most;
+    f.units = t->window_mode ? (int)blocks_for(keys, f.warps * FEW_KEYS) : t->k;
+    f.teams = hopper ? 1 : most / f.warps;
+    f.ranks = !hopper || f.units < 1 ? 1 : f.units < FEW_RANKS ? f.units : (int)FEW_RANKS;
+    return f;
+}
 template <bool WINDOW, int DIM>
 static void few_launch(struct device *dev, const char *op, const struct attend_task *t, const plain_views<bf16> &m,
-                       int64_t runs) {
-    int warps = runs < FEW_WARPS ? (int)runs : (int)FEW_WARPS;
-    launch(dev, op, few_forward<WINDOW, DIM>, dim3((unsigned)t->n, (unsigned)t->heads),
-           dim3((unsigned)(warps < 1 ? 32 : warps * 32)), 0, *t, m);
+                       few_shape f) {
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {(unsigned)f.ranks, 1, 1};
+    cudaLaunchConfig_t c = {};
+    c.gridDim = dim3((unsigned)f.ranks, (unsigned)t->heads, (unsigned)blocks_for(t->n, f.rows));
+    c.blockDim = dim3((unsigned)(f.teams * f.warps * 32));
+    c.dynamicSmemBytes = (size_t)f.bytes(DIM);
+    c.stream = device_cuda_stream(dev);
+    c.attrs = &cluster;
+    c.numAttrs = f.ranks > 1;
+    if (c.dynamicSmemBytes > 48 * 1024)
+        cudaFuncSetAttribute((const void *)few_forward<WINDOW, DIM>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             FEW_BYTES_MAX);
+    cudaLaunchKernelEx(&c, few_forward<WINDOW, DIM>, *t, m, f);
+    device_cuda_check(dev, op);
+}
+/* Beyond, tiles are faster; rows of several blocks go one by one here. A chunk's own attention goes by tiles whether it
+ * comes alone or among others: the same bits. */
+static int few_rows_max(const struct attend_task *t, bool hopper) {
+    if (!hopper) return FEW_TILE;
+    return t->window_mode ? 32 : t->slot && t->blocks == 1 ? 64 : (int)FEW_TILE;
 }
 static bool forward_few(struct device *dev, const char *op, const struct attend_task *t, struct mat o, struct mat lse,
                         struct mat q, struct mat k, struct mat v, bool partial) {
-    int64_t keys = t->first + t->length < t->window + 1 ? t->first + t->length : t->window + 1;
-    int64_t runs = t->window_mode ? blocks_for(keys, 32) : blocks_for(t->live_rows, 32) * t->k;
-    if (t->n > FEW_ROWS || lse.data || partial || o.type != DTYPE_BF16 || (t->dim != 64 && t->dim != 128) ||
-        runs > FEW_RUNS_MAX || !head_vectors(k, t->dim) || !head_vectors(v, t->dim))
+    bool hopper = on_hopper(dev);
+    if (t->n > few_rows_max(t, hopper) || lse.data || partial || (t->dim != 64 && t->dim != 128) ||
+        device_cuda_architecture(dev) < 80 || (t->window_mode && t->length != t->n) ||
+        (!t->window_mode && t->live_rows > FEW_KEYS * few_warps(hopper, t->dim)) || !tiles_fit(o) || !tiles_fit(q) ||
+        !tiles_fit(k) || !tiles_fit(v))
         return false;
+    few_shape f = few_shape_of(t, hopper);
+    while (f.rows > 1 && f.bytes(t->dim) > FEW_BYTES_MAX)
+        f.rows /= 2;
+    if (f.bytes(t->dim) > FEW_BYTES_MAX) return false;
     plain_views<bf16> m = {
         rows_of<bf16>(o), rows_of<bf16>(q), rows_of<bf16>(k), rows_of<bf16>(v), nullptr, 0, false, true};
     if (t->window_mode && t->dim == 64)
-        few_launch<true, 64>(dev, op, t, m, runs);
+        few_launch<true, 64>(dev, op, t, m, f);
     else if (t->window_mode)
-        few_launch<true, 128>(dev, op, t, m, runs);
+        few_launch<true, 128>(dev, op, t, m, f);
     else if (t->dim == 64)
-        few_launch<false, 64>(dev, op, t, m, runs);
+        few_launch<false, 64>(dev, op, t, m, f);
     else
-        few_launch<false, 128>(dev, op, t, m, runs);
+        few_launch<false, 128>(dev, op, t, m, f);
     return true;
 }
 
