@@ -237,7 +237,7 @@ int main(int argc, char **argv) {
     if (wanted(window[0])) bench_window(window[0], 4, 16640, 12, 64, 512);
     if (wanted(window[1])) bench_window(window[1], 2, 16640, 6, 128, 512);
     if (wanted("chunks")) bench_chunks("chunks of 64, 1040, 12 heads of 64", 1040, 12, 64);
-    for (int rows = 1; rows <= 2 && wanted("decode"); rows++) {
+    for (int rows = 1; rows <= 64 && wanted("decode"); rows *= 2) {
         bench_nothing(12, rows);
         bench_decode(12, 64, rows);
     }

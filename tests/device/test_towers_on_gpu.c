@@ -1,8 +1,9 @@
 /* test_towers_on_gpu.c -- decoding id by id on a GPU (bf16: the single kernel of kernels/token_step.h) against the same
- * text in one call and against the CPU, over variants, head sizes, windows and K; and that it is deterministic. A
- * chunk's K and V by all ways: among many, few at a time (recorded), part by part. */
+ * text in one call and against the CPU, over variants, head sizes, windows and K; and that it is deterministic. The
+ * same with one op after the other, as cards before Hopper decode. A chunk's K and V by all ways: among many, few at a
+ * time (recorded), part by part. */
 #include "base/rng.h"
-#include "decoder/decoder.h"
+#include "decoder/decoder_internal.h"
 #include "indexer/retriever.h"
 #include "tests/test.h"
 
@@ -48,9 +49,17 @@ static void stop(struct machine *m) {
     device_close(m->dev);
 }
 
-/* All logits [LENGTH, VOCAB], in calls of up to `longest` ids behind a first one of `prompt`. */
+/* What a card without the single kernel has. */
+static void step_off(struct decoder_state *s) {
+    CHECK(s->step); /* else nothing but the ops was tested before, either */
+    token_step_free(s->step);
+    s->step = NULL;
+}
+
+/* All logits [LENGTH, VOCAB], in calls of up to `longest` ids behind a first one of `prompt`. by_ops: without the
+ * single kernel. */
 static float *run(struct machine *m, const struct model_config *c, const struct variant *v, const int32_t *ids,
-                  int prompt, int longest) {
+                  int prompt, int longest, bool by_ops) {
     struct retriever *r = NULL;
     struct decoder_state *s;
     float *logits = malloc(sizeof *logits * LENGTH * VOCAB);
@@ -61,6 +70,7 @@ static float *run(struct machine *m, const struct model_config *c, const struct 
         CHECK_OK(chunk_retriever_create(&r, &how));
     }
     CHECK_OK(decoder_state_create(&s, m->decoder, r));
+    if (by_ops) step_off(s);
     for (int done = 0, n; done < LENGTH; done += n) {
         n = done == 0 ? prompt : longest;
         if (n > LENGTH - done) n = LENGTH - done;
@@ -108,17 +118,19 @@ static void check(const struct variant *v) {
     start(&cpu, &c, p, "cpu", DTYPE_F32, 0);
     start(&gpu, &c, p, "cuda", DTYPE_BF16, 0);
     start(&narrow, &c, p, "cuda", DTYPE_BF16, 130);
-    float *truth = run(&cpu, &c, v, ids, LENGTH, LENGTH), *whole = run(&gpu, &c, v, ids, LENGTH, LENGTH);
-    float *steps = run(&gpu, &c, v, ids, 70, 1), *again = run(&gpu, &c, v, ids, 70, 1),
-          *all = run(&gpu, &c, v, ids, 1, 1), *cut = run(&narrow, &c, v, ids, 10, LENGTH);
+    float *truth = run(&cpu, &c, v, ids, LENGTH, LENGTH, false), *whole = run(&gpu, &c, v, ids, LENGTH, LENGTH, false);
+    float *steps = run(&gpu, &c, v, ids, 70, 1, false), *again = run(&gpu, &c, v, ids, 70, 1, false),
+          *all = run(&gpu, &c, v, ids, 1, 1, false), *cut = run(&narrow, &c, v, ids, 10, LENGTH, false),
+          *ops = run(&gpu, &c, v, ids, 1, 1, true);
     double whole_error = relative(whole, truth), step_error = relative(steps, truth), all_error = relative(all, truth);
-    double cut_error = relative(cut, truth);
-    printf("%s: one call %.4f, passes from id 10 on %.4f, id by id %.4f, from the first id %.4f\n", v->name,
-           whole_error, cut_error, step_error, all_error);
+    double cut_error = relative(cut, truth), ops_error = relative(ops, truth);
+    printf("%s: one call %.4f, passes from id 10 on %.4f, id by id %.4f, from the first id %.4f, op by op %.4f\n",
+           v->name, whole_error, cut_error, step_error, all_error, ops_error);
     CHECK(memcmp(steps, again, sizeof *steps * LENGTH * VOCAB) == 0);
-    CHECK(cut_error < 1.5 * whole_error + 0.01);
+    CHECK(memcmp(ops, all, sizeof *ops * LENGTH * VOCAB) != 0); /* it was another way */
+    CHECK(cut_error < 1.5 * whole_error + 0.01 && ops_error < 1.5 * whole_error + 0.01);
     CHECK(whole_error < 0.05 && step_error < 1.5 * whole_error + 0.01 && all_error < 1.5 * whole_error + 0.01);
-    free(truth), free(whole), free(steps), free(again), free(all), free(cut);
+    free(truth), free(whole), free(steps), free(again), free(all), free(cut), free(ops);
     stop(&cpu);
     stop(&gpu);
     stop(&narrow);
