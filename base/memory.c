@@ -21,6 +21,16 @@ static bool overflows(size_t count, size_t size) {
     return size != 0 && count > SIZE_MAX / 2 / size;
 }
 
+/* A wish: systems without large pages go on as before. Pages that are never touched cost nothing still. */
+static void ask_for_large_pages(void *piece, size_t bytes) {
+#ifdef MADV_HUGEPAGE
+    size_t skipped = (LARGE_PAGE - (uintptr_t)piece % LARGE_PAGE) % LARGE_PAGE;
+    if (bytes >= LARGE_PIECE) (void)madvise((unsigned char *)piece + skipped, bytes - skipped, MADV_HUGEPAGE);
+#else
+    (void)piece, (void)bytes;
+#endif
+}
+
 /* Never 0: malloc(0) may give NULL, which would read as a failure. */
 static size_t bytes_of(size_t count, size_t size) {
     size_t bytes = count * size;
@@ -41,6 +51,7 @@ enum status memory_allocate_zero(void **out, size_t count, size_t size) {
     if (overflows(count, size)) return refuse(count, size);
     void *p = calloc(bytes_of(count, size), 1);
     if (!p) return refuse(count, size);
+    ask_for_large_pages(p, count * size);
     *out = p;
     return STATUS_OK;
 }
@@ -52,10 +63,7 @@ enum status memory_allocate_aligned(void **out, size_t count, size_t size) {
     size_t bytes = (count * size + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
     void *p = NULL;
     if (posix_memalign(&p, alignment, bytes) != 0) return refuse(count, size);
-#ifdef MADV_HUGEPAGE
-    if (alignment == LARGE_PAGE)
-        (void)madvise(p, bytes, MADV_HUGEPAGE); /* a wish: systems without them go on as before */
-#endif
+    ask_for_large_pages(p, bytes);
     *out = p;
     return STATUS_OK;
 }

@@ -4,11 +4,12 @@
 #include <stddef.h>
 
 /* *out = count * size bytes (zeroed by the second form); count 0 gives a valid pointer. Free with memory_free.
+ * Pieces of 16 MiB and more, zeroed or aligned, ask the system for large pages.
  * Every call passes the fault point "memory:allocate". */
 enum status memory_allocate(void **out, size_t count, size_t size);
 enum status memory_allocate_zero(void **out, size_t count, size_t size);
 
-/* 64-byte aligned, for vector code; pieces of 16 MiB and more ask the system for large pages. Free with memory_free. */
+/* 64-byte aligned, for vector code. Free with memory_free. */
 enum status memory_allocate_aligned(void **out, size_t count, size_t size);
 
 /* Grows *pointer (to `count` items of `size` bytes) when *capacity < count, at least doubling; keeps contents.

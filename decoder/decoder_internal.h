@@ -65,6 +65,7 @@ struct decoder_state {
     int64_t tokens;
     bool spent;                                           /* a retriever failed inside a call */
     struct decoder_ring *rings;                           /* one for each layer */
+    void *ring_memory;                                    /* of all of them */
     int32_t *chunk_ids;                                   /* of the chunk in progress */
     struct mat chunk_rows;                                /* its lower outputs; data NULL unless the encoder reads them */
     struct decoder_force force[MODEL_GROUPS_MAX];

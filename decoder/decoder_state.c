@@ -4,21 +4,30 @@
  * force are sized at the first retrieval, since the retriever alone knows k. */
 #include "base/memory.h"
 #include "decoder/decoder_internal.h"
+#include "kernels/carve.h"
 #include <assert.h>
+
+/* All rings in one piece: large enough for large pages, as each token reads a window of every one. */
+static void lay_rings(void *of, struct carve *c) {
+    struct decoder_state *s = of;
+    const struct decoder *d = s->decoder;
+    int64_t rows = d->config.window + d->max_positions;
+    if (!d->dev->shares_memory) rows = (rows + DECODER_TILE - 1) / DECODER_TILE * DECODER_TILE;
+    for (int i = 0; i < model_config_layers(&d->config); i++)
+        s->rings[i].both = carve_mat(c, d->type, rows, 2 * (int64_t)d->config.hidden);
+}
 
 static enum status create_rings(struct decoder_state *s) {
     const struct decoder *d = s->decoder;
-    int layers = model_config_layers(&d->config);
-    int64_t rows = d->config.window + d->max_positions, cols = d->config.hidden;
-    if (!d->dev->shares_memory) rows = (rows + DECODER_TILE - 1) / DECODER_TILE * DECODER_TILE;
     void *memory;
-    TRY(memory_allocate_zero(&memory, (size_t)layers, sizeof *s->rings));
+    size_t bytes;
+    TRY(memory_allocate_zero(&memory, (size_t)model_config_layers(&d->config), sizeof *s->rings));
     s->rings = memory;
-    for (int i = 0; i < layers; i++) {
+    TRY(carve_device(d->dev, &s->ring_memory, &bytes, lay_rings, s));
+    for (int i = 0; i < model_config_layers(&d->config); i++) {
         struct decoder_ring *r = &s->rings[i];
-        TRY(decoder_create_mat(s->decoder, &r->both, d->type, rows, 2 * cols));
-        r->keys = mat_cols(r->both, 0, cols);
-        r->values = mat_cols(r->both, cols, cols);
+        r->keys = mat_cols(r->both, 0, d->config.hidden);
+        r->values = mat_cols(r->both, d->config.hidden, d->config.hidden);
     }
     return STATUS_OK;
 }
@@ -61,8 +70,7 @@ void decoder_state_free(struct decoder_state *s) {
     struct device *dev = s->decoder->dev;
     token_step_free(s->step);
     device_release(dev, s->inputs.data);
-    for (int i = 0; s->rings && i < model_config_layers(&s->decoder->config); i++)
-        device_release(dev, s->rings[i].both.data);
+    device_release(dev, s->ring_memory);
     memory_free(s->rings);
     memory_free(s->chunk_ids);
     memory_free(s->seen);
