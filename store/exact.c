@@ -1,7 +1,8 @@
 /* exact.c -- see exact_internal.h.
  *
- * Rows are converted to float32 in blocks that stay in the second-level cache, then multiplied with 4 queries x 2 rows
- * at a time: 8 accumulators of 8 lanes, which is what 16 registers hold. A library product would be somewhat faster
+ * Rows are converted to float32 in blocks that stay in the second-level cache (for few queries, which are through with
+ * them soon, in the first-level cache), then multiplied with 4 queries x 2 rows or 1 x 8 at a time: 8 accumulators of 8
+ * lanes, which is what 16 registers hold. A library product would be somewhat faster
  * for hundreds of queries, but its order of summation changes with the shape, and with it the last bits of scores. */
 #include "base/half.h"
 #include "base/memory.h"
@@ -13,7 +14,7 @@
 typedef float v8 __attribute__((vector_size(32)));
 typedef float v8u __attribute__((vector_size(32), aligned(4)));
 
-enum { LANES = 8, BLOCK_ROWS = 128, QUERY_BATCH = 64, GRAIN = 1024 };
+enum { LANES = 8, BLOCK_ROWS = 128, FEW_QUERIES = 4, BLOCK_FEW = 16, QUERY_BATCH = 64, GRAIN = 1024 };
 
 static inline v8 load(const float *p) {
     return *(const v8u *)p;
@@ -39,10 +40,25 @@ static inline void tile(float *scores, size_t score_stride, const float *queries
             scores[(size_t)q * score_stride + (size_t)r] = sum_lanes(acc[q][r]);
 }
 
+/* As tile for one query: with fewer rows at once every sum would wait for its last multiply-add. */
+static void eight_rows(float *out, const float *rows, const float *query, int padded) {
+    v8 acc[8] = {0};
+    for (int i = 0; i < padded; i += LANES) {
+        v8 a = load(query + i);
+        for (int r = 0; r < 8; r++)
+            acc[r] += a * load(rows + (size_t)r * (size_t)padded + i);
+    }
+    for (int r = 0; r < 8; r++)
+        out[r] = sum_lanes(acc[r]);
+}
+
 /* scores[q * n_rows + r] for a block of converted rows. */
 static void block_scores(float *scores, const float *queries, int n_queries, const float *rows, int n_rows,
                          int padded) {
-    for (int r = 0; r < n_rows; r += 2) {
+    int first = 0;
+    for (; n_queries == 1 && first + 8 <= n_rows; first += 8)
+        eight_rows(scores + first, rows + (size_t)first * (size_t)padded, queries, padded);
+    for (int r = first; r < n_rows; r += 2) {
         int nr = n_rows - r < 2 ? 1 : 2;
         const float *row = rows + (size_t)r * (size_t)padded;
         int q = 0;
@@ -190,8 +206,9 @@ static void scan_body(void *context, int64_t begin, int64_t end, int worker) {
     struct scan *s = context;
     float *rows = s->rows + (size_t)worker * BLOCK_ROWS * (size_t)s->padded;
     float *scores = s->scores + (size_t)worker * BLOCK_ROWS * QUERY_BATCH;
-    for (int64_t at = begin; at < end; at += BLOCK_ROWS) {
-        int n = (int)(end - at < BLOCK_ROWS ? end - at : BLOCK_ROWS);
+    int block = s->n_queries <= FEW_QUERIES ? BLOCK_FEW : BLOCK_ROWS;
+    for (int64_t at = begin; at < end; at += block) {
+        int n = (int)(end - at < block ? end - at : block);
         for (int r = 0; r < n; r++)
             convert_row(rows + (size_t)r * (size_t)s->padded, landmarks_row(s->l, at + r), s->l->dim, s->padded);
         block_scores(scores, s->queries, s->n_queries, rows, n, s->padded);
