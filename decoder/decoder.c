@@ -90,6 +90,7 @@ void decoder_free(struct decoder *d) {
     device_release(d->dev, s->logits_room);
     token_weights_free(d->step_weights);
     memory_free(d->weights.layers);
+    memory_free(d->weights.narrow);
     memory_free(d);
 }
 
@@ -168,10 +169,15 @@ static void fuse(struct decoder_state *s, const struct block_weights *w, struct 
     ops->elementwise->add(d->dev, sum, sum, mat_rows(x, begin, n));
 }
 
+/* Few rows are bound by reading weights, and read the shorter ones. */
+static const struct block_weights *layers_for(const struct decoder *d, int64_t rows) {
+    return d->weights.narrow && rows <= MATMUL_FEW_ROWS ? d->weights.narrow : d->weights.layers;
+}
+
 static void lower_layers(struct decoder_state *s, struct mat x, const struct decoder_pass *p) {
     struct decoder *d = s->decoder;
     for (int i = 0; i < d->config.lower_layers; i++) {
-        const struct block_weights *w = &d->weights.layers[i];
+        const struct block_weights *w = layers_for(d, x.rows) + i;
         self_attention(d, w, &s->rings[i], x, p->first);
         block_mlp(d->dev, x, x, w, d->config.rms_eps, block_rows(d));
     }
@@ -185,7 +191,7 @@ static void upper_layers(struct decoder_state *s, int group, int layer, struct m
     struct mat plain = mat_rows(x, 0, begin), fused = mat_rows(x, begin, x.rows - begin);
     double start = decoder_clock();
     for (int i = 0; i < d->config.group_layers[group]; i++) {
-        const struct block_weights *w = &d->weights.layers[layer + i];
+        const struct block_weights *w = layers_for(d, x.rows) + layer + i;
         self_attention(d, w, &s->rings[layer + i], x, p->first);
         /* The residual stays x: what was fused reaches the stream through the MLP alone (model.md §5.1). */
         if (plain.rows > 0) block_mlp(d->dev, plain, plain, w, d->config.rms_eps, block_rows(d));

@@ -39,9 +39,10 @@ static void logits(struct decoder *d, float *out, int64_t n) {
     int64_t vocab = d->config.vocab_size;
     for (int64_t done = 0, part; done < n; done += part) {
         part = n - done < d->logit_rows ? n - done : d->logit_rows;
+        bool narrow = d->weights.narrow && part <= MATMUL_FEW_ROWS;
         float *here = out + done * vocab, *there = device_side(d->dev, here, d->scratch.logits_room);
         d->dev->ops->matmul->forward(d->dev, mat_f32(there, part, vocab), mat_rows(d->scratch.h, done, part),
-                                     d->weights.embed, false);
+                                     narrow ? d->weights.narrow_embed : d->weights.embed, false);
         device_download(d->dev, here, there, (size_t)(part * vocab) * sizeof *here);
     }
 }

@@ -16,6 +16,7 @@ enum { DECODER_TILE = 64 };              /* keys that a GPU's attention reads at
 struct decoder_weights {
     struct mat embed, final_norm;
     struct block_weights *layers;                         /* lower layers, then group by group */
+    struct block_weights *narrow; struct mat narrow_embed;/* the same with matrices in bf16, for few rows; NULL: none */
     struct mat query_norm[MODEL_GROUPS_MAX], query_proj[MODEL_GROUPS_MAX];
 };
 enum status decoder_weights_find(struct decoder_weights *out, const struct model_config *config, const struct weights *weights);
@@ -64,8 +65,7 @@ struct decoder_state {
     struct decoder_times times;
     int64_t tokens;
     bool spent;                                           /* a retriever failed inside a call */
-    struct decoder_ring *rings;                           /* one for each layer */
-    void *ring_memory;                                    /* of all of them */
+    struct decoder_ring *rings; void *ring_memory;        /* one for each layer; of all of them */
     int32_t *chunk_ids;                                   /* of the chunk in progress */
     struct mat chunk_rows;                                /* its lower outputs; data NULL unless the encoder reads them */
     struct decoder_force force[MODEL_GROUPS_MAX];

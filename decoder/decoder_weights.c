@@ -3,6 +3,22 @@
 #include "decoder/decoder_internal.h"
 #include <stdio.h>
 
+/* The bf16 copies of the layers' matrices; norms stay. */
+static enum status find_narrow(struct decoder_weights *out, const struct model_config *c,
+                               const struct weights *narrow) {
+    void *layers;
+    TRY(memory_allocate_zero(&layers, (size_t)model_config_layers(c), sizeof *out->narrow));
+    out->narrow = layers;
+    for (int i = 0; i < model_config_layers(c); i++) {
+        struct block_weights *l = &out->narrow[i];
+        block_weights_decoder(l, c, narrow, i);
+        l->input_norm = out->layers[i].input_norm;
+        l->post_norm = out->layers[i].post_norm;
+        l->gca_norm = out->layers[i].gca_norm;
+    }
+    return STATUS_OK;
+}
+
 enum status decoder_weights_find(struct decoder_weights *out, const struct model_config *c,
                                  const struct weights *weights) {
     void *layers;
@@ -15,6 +31,11 @@ enum status decoder_weights_find(struct decoder_weights *out, const struct model
     char name[96];
     snprintf(name, sizeof name, "%s.embed_tokens.weight", model);
     out->embed = weights_tensor(weights, name);
+    if (weights->narrow) {
+        const struct weights narrow = weights_narrowed(weights);
+        TRY(find_narrow(out, c, &narrow));
+        out->narrow_embed = weights_tensor(&narrow, name);
+    }
     snprintf(name, sizeof name, "%s.norm.weight", model);
     out->final_norm = weights_tensor(weights, name);
     for (int g = 0; g < c->groups; g++) {

@@ -1,6 +1,8 @@
 /* matmul.h -- y = x w^T (+ y): the Linear layer without bias (model.md, notation).
  *
- * y [n, out], x [n, in], w [out, in]. y may not overlap x or w. Sums run in float32.
+ * y [n, out], x [n, in], w [out, in]. y may not overlap x or w. Sums run in float32. On the CPU w of forward and
+ * forward_add may be bf16 beside float32 x and y of up to MATMUL_FEW_ROWS rows, whose product is bound by reading w: the
+ * same bits as from float32 weights of the same numbers.
  *
  * Weights that meet many rows may be packed once, into packed_elements(out, in) numbers of w's type. A packed product
  * gives a row of y the same bits whatever rows are computed with it: what is stored for good (landmarks) goes this way.
@@ -9,6 +11,8 @@
 #pragma once
 #include "kernels/device.h"
 #include <stdbool.h>
+
+enum { MATMUL_FEW_ROWS = 8 };
 
 struct matmul_ops {
     void (*forward)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);

@@ -11,7 +11,7 @@
 #include <limits.h>
 #include <string.h>
 
-enum { FEW_ROWS = 8, TILE_ROWS = 256, TILE_COLS = 1024, RANGE_BYTES = 1 << 16 };
+enum { FEW_ROWS = MATMUL_FEW_ROWS, TILE_ROWS = 256, TILE_COLS = 1024, RANGE_BYTES = 1 << 16 };
 enum { TILES_WANTED = 16, TILE_ROWS_MIN = 128, TILE_COLS_MIN = 192 };
 
 struct task {
@@ -51,17 +51,28 @@ static void tile_body(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
+/* 16 weights (or the first n of them) of output `col`, float32 or bf16: the same numbers are the same bits. */
+SIMD vf weights_at(const struct task *t, int64_t col, int64_t i, int64_t n, bool bf16) {
+    int64_t at = col * t->w.stride + i;
+    if (bf16) {
+        const uint16_t *w = (const uint16_t *)t->w.data + at;
+        return n == LANES ? v_load_bf16(w) : v_load_bf16_part(w, n);
+    }
+    const float *w = (const float *)t->w.data + at;
+    return n == LANES ? v_load(w) : v_load_part(w, n);
+}
+
 /* y[0..n][col..col+block] for constant n and block: block * n sums in registers, each vector of w used n times. */
-SIMD void few_block(const struct task *t, int64_t col, int block, int n) {
+SIMD void few_block(const struct task *t, int64_t col, int block, int n, bool bf16) {
     vf sum[8][FEW_ROWS] = {0};
     int64_t in = t->x.cols, i = 0;
-    const float *w = mat_row(t->w, col), *x = t->x.data;
+    const float *x = t->x.data;
     for (; i + LANES <= in; i += LANES) {
         vf xs[FEW_ROWS];
         for (int r = 0; r < n; r++)
             xs[r] = v_load(x + r * t->x.stride + i);
         for (int b = 0; b < block; b++) {
-            vf weight = v_load(w + b * t->w.stride + i);
+            vf weight = weights_at(t, col + b, i, LANES, bf16);
             for (int r = 0; r < n; r++)
                 sum[b][r] += weight * xs[r];
         }
@@ -69,8 +80,7 @@ SIMD void few_block(const struct task *t, int64_t col, int block, int n) {
     if (i < in)
         for (int b = 0; b < block; b++)
             for (int r = 0; r < n; r++)
-                sum[b][r] +=
-                    v_load_part(w + b * t->w.stride + i, in - i) * v_load_part(x + r * t->x.stride + i, in - i);
+                sum[b][r] += weights_at(t, col + b, i, in - i, bf16) * v_load_part(x + r * t->x.stride + i, in - i);
     for (int r = 0; r < n; r++)
         for (int b = 0; b < block; b++) {
             float *y = mat_row(t->y, r) + col + b;
@@ -78,47 +88,55 @@ SIMD void few_block(const struct task *t, int64_t col, int block, int n) {
         }
 }
 
-SIMD void few_range(const struct task *t, int64_t begin, int64_t end, int block, int n) {
+SIMD void few_range(const struct task *t, int64_t begin, int64_t end, int block, int n, bool bf16) {
     for (; begin + block <= end; begin += block)
-        few_block(t, begin, block, n);
+        few_block(t, begin, block, n, bf16);
     for (; begin < end; begin++)
-        few_block(t, begin, 1, n);
+        few_block(t, begin, 1, n, bf16);
+}
+
+SIMD void few_rows(const struct task *t, int64_t begin, int64_t end, bool bf16) {
+    switch (t->x.rows) {
+    case 1:
+        few_range(t, begin, end, 8, 1, bf16);
+        break;
+    case 2:
+        few_range(t, begin, end, 4, 2, bf16);
+        break;
+    case 3:
+        few_range(t, begin, end, 4, 3, bf16);
+        break;
+    case 4:
+        few_range(t, begin, end, 4, 4, bf16);
+        break;
+    case 5:
+        few_range(t, begin, end, 2, 5, bf16);
+        break;
+    case 6:
+        few_range(t, begin, end, 2, 6, bf16);
+        break;
+    case 7:
+        few_range(t, begin, end, 2, 7, bf16);
+        break;
+    default:
+        few_range(t, begin, end, 2, 8, bf16);
+        break;
+    }
 }
 
 static void few_body(void *context, int64_t begin, int64_t end, int worker) {
     const struct task *t = context;
     (void)worker;
-    switch (t->x.rows) {
-    case 1:
-        few_range(t, begin, end, 8, 1);
-        break;
-    case 2:
-        few_range(t, begin, end, 4, 2);
-        break;
-    case 3:
-        few_range(t, begin, end, 4, 3);
-        break;
-    case 4:
-        few_range(t, begin, end, 4, 4);
-        break;
-    case 5:
-        few_range(t, begin, end, 2, 5);
-        break;
-    case 6:
-        few_range(t, begin, end, 2, 6);
-        break;
-    case 7:
-        few_range(t, begin, end, 2, 7);
-        break;
-    default:
-        few_range(t, begin, end, 2, 8);
-        break;
-    }
+    if (t->w.type == DTYPE_BF16)
+        few_rows(t, begin, end, true);
+    else
+        few_rows(t, begin, end, false);
 }
 
 static void forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
     assert(y.rows == x.rows && y.cols == w.rows && x.cols == w.cols && x.cols > 0);
     assert(x.stride <= INT_MAX && w.stride <= INT_MAX && y.stride <= INT_MAX && x.cols <= INT_MAX);
+    assert(w.type == DTYPE_F32 || x.rows <= FEW_ROWS);
     if (y.rows == 0 || y.cols == 0) return;
     if (device_cpu(dev)->amx && x.rows > FEW_ROWS) {
         matmul_amx.forward(dev, y, x, w, accumulate);

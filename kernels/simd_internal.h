@@ -19,6 +19,11 @@ enum { SIMD_VECTORS = 1, SIMD_ROWS = 4 };
 
 SIMD vf v_load(const float *p) { return *(const vf_unaligned *)p; }
 SIMD void v_store(float *p, vf x) { *(vf_unaligned *)p = x; }
+/* 16 bf16 numbers: the upper halves of floats. */
+SIMD vf v_load_bf16(const uint16_t *p) {
+    typedef uint16_t half_lanes __attribute__((vector_size(32), aligned(2), may_alias));
+    return (vf)(__builtin_convertvector(*(const half_lanes *)p, vi) << 16);
+}
 SIMD vf v_set(float x) { return x - (vf){0}; }              /* x - 0 is x for every x, -0 and NaN too */
 
 /* The first n < LANES floats; the rest is zero. */
@@ -26,6 +31,11 @@ SIMD vf v_load_part(const float *p, int64_t n) {
     vf x = {0};
     memcpy(&x, p, (size_t)n * sizeof(float));
     return x;
+}
+SIMD vf v_load_bf16_part(const uint16_t *p, int64_t n) {
+    uint16_t x[LANES] = {0};
+    memcpy(x, p, (size_t)n * sizeof *p);
+    return v_load_bf16(x);
 }
 SIMD void v_store_part(float *p, vf x, int64_t n) { memcpy(p, &x, (size_t)n * sizeof(float)); }
 

@@ -42,7 +42,41 @@ enum status weights_open(struct weights *out, struct device *dev, const struct p
     return STATUS_OK;
 }
 
+/* Whether bf16 holds these numbers. */
+static bool fits(const float *x, int64_t n) {
+    uint32_t lower = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        lower |= bits & 0xffff;
+    }
+    return lower == 0;
+}
+
+enum status weights_narrow(struct weights *w, struct device *dev) {
+    assert(dev->shares_memory && w->type == DTYPE_F32 && !w->narrow);
+    const float *from = w->data;
+    for (int i = 0; i < params_count(w->table); i++) {
+        const struct param *t = params_at(w->table, i);
+        if (t->rows > 1 && !fits(from, t->rows * t->cols)) return STATUS_OK;
+        from += t->rows * t->cols;
+    }
+    int64_t n = params_elements(w->table);
+    TRY(device_allocate(dev, &w->narrow, (size_t)n * sizeof(uint16_t)));
+    from = w->data;
+    uint16_t *to = w->narrow;
+    for (int64_t i = 0; i < n; i++)
+        to[i] = half_to_bf16(from[i]);
+    return STATUS_OK;
+}
+
+struct weights weights_narrowed(const struct weights *w) {
+    return (struct weights){.table = w->table, .data = w->narrow, .type = DTYPE_BF16};
+}
+
 void weights_release(struct weights *w, struct device *dev) {
+    device_release(dev, w->narrow);
+    w->narrow = NULL;
     if (w->data && w->data != (const void *)params_at(w->table, 0)->data) device_release(dev, w->data);
     w->data = NULL;
 }

@@ -7,7 +7,12 @@
 #include "kernels/device.h"
 #include "kernels/params.h"
 
-struct weights { const struct params *table; void *data; enum dtype type; };
+struct weights {
+    const struct params *table;
+    void *data;
+    enum dtype type;
+    void *narrow;                        /* weights_narrow's copy; NULL: none */
+};
 
 /* The params' own memory: what the CPU computes with. Nothing to release. */
 struct weights weights_of_params(const struct params *p);
@@ -17,7 +22,12 @@ enum status weights_create(struct weights *out, struct device *dev, const struct
 enum status weights_upload(struct weights *out, struct device *dev, const struct params *p, enum dtype type);
 /* What a device computes with: the params' own memory where the device shares it and `type` is float32, else a copy. */
 enum status weights_open(struct weights *out, struct device *dev, const struct params *p, enum dtype type);
-/* Of create, upload, open; the params' own memory stays. data NULL is fine. */
+/* Of float32 weights of the CPU: a bf16 copy of the matrices beside them, which products of few rows read in half the
+ * time (matmul.h). Only where it holds the same numbers, as those of models that are saved in bf16: else there is none. */
+enum status weights_narrow(struct weights *w, struct device *dev);
+/* The bf16 copy as weights of its own, borrowed; data NULL: there is none. Tensors of one row are not to be taken from it. */
+struct weights weights_narrowed(const struct weights *w);
+/* Of create, upload, open, and narrow; the params' own memory stays. data NULL is fine. */
 void weights_release(struct weights *w, struct device *dev);
 /* A tensor as a view; asserts that it exists. */
 struct mat weights_tensor(const struct weights *w, const char *name);

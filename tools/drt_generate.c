@@ -54,7 +54,10 @@ static int parse(struct generate_options *o, int argc, char **argv) {
         {NULL, ARG_FLAG, NULL, NULL, "Machine", 0, 0},
         {"device", ARG_STRING, &o->where.device, "auto|cpu|cuda", "where to compute; auto: a GPU where there is one", 0,
          0},
-        {"dtype", ARG_STRING, &o->where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
+        {"dtype", ARG_STRING, &o->where.dtype, "auto|f32|bf16",
+         "a GPU computes in bf16 (auto) or float32; a CPU in float32, reading weights as bf16 where that is the same "
+         "(auto)",
+         0, 0},
         {"threads", ARG_INT, &o->threads, "N", "threads to use; 0: one for each processor", 0, 4096},
     };
     const struct arg_program program = {
@@ -119,7 +122,8 @@ static enum status run(const struct generate_options *o, const struct progress *
                                          .store = o->store,
                                          .where = o->where,
                                          .threads = (int)o->threads,
-                                         .retrieval = o->corpus || o->self};
+                                         .retrieval = o->corpus || o->self,
+                                         .decoding = true};
     enum status status = engine_open(&engine, &config);
     if (status == STATUS_OK && o->prompt_stdin) {
         status = read_stdin(&typed, &bytes);

@@ -6,14 +6,15 @@
  * busy machine only the best means anything. Ids are random: time does not depend on them, but for the cache, which
  * random ids serve badly.
  *
- *   bench_generate MODEL --ratio STORE [CHUNKS [THREADS]]
+ *   bench_generate MODEL --ratio STORE [CHUNKS [THREADS [f32]]]
  *
  * What corpus retrieval costs, for a machine with other work on it: two texts are decoded id by id in turns, a chunk of
  * the one without retrieval, a chunk of the other with it, so that both meet the same neighbours. Each chunk's time
  * holds its boundary: query, search, reading and encoding again. The ids are a document of the store, which is itself
  * excluded. CSV: medians of ms a token over the chunks, their ratio, and the quartiles of the ratios of pairs; a row by
  * the clock on the wall, and one by processor time, which other programs disturb less (one thread: no waiting counts).
- */
+ * f32: every weight is read as float32; else as bf16 where the model holds no more (kernels/weights.h), as
+ * drt-generate. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -37,7 +38,7 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void load(struct model *m, const char *folder, int threads) {
+static void load(struct model *m, const char *folder, int threads, bool narrow) {
     char path[FILE_PATH_MAX];
     struct safetensors *file;
     CHECK_OK(device_open(&m->dev, "cpu", threads));
@@ -47,6 +48,7 @@ static void load(struct model *m, const char *folder, int threads) {
     CHECK_OK(params_load(&m->params, &m->config, file));
     safetensors_close(file);
     CHECK_OK(weights_open(&m->weights, m->dev, m->params, m->dev->shares_memory ? DTYPE_F32 : DTYPE_BF16));
+    if (narrow && m->dev->shares_memory) CHECK_OK(weights_narrow(&m->weights, m->dev));
     CHECK_OK(decoder_create(&m->decoder, m->dev, &m->config, &m->weights, 0));
     if (!m->config.base_lm) CHECK_OK(encoder_create(&m->encoder, m->dev, &m->config, &m->weights, 256));
 }
@@ -275,16 +277,17 @@ static void run_ratio(const struct model *m, struct store_view *view, int64_t ch
 static void unload(struct model *m) {
     decoder_free(m->decoder);
     encoder_free(m->encoder);
+    weights_release(&m->weights, m->dev);
     params_free(m->params);
     device_close(m->dev);
 }
 
-static int main_ratio(const char *model, const char *dir, int64_t chunks, int threads) {
+static int main_ratio(const char *model, const char *dir, int64_t chunks, int threads, bool narrow) {
     struct model m = {0};
     struct store *store;
     struct store_view *view;
     CHECK(chunks > 0);
-    load(&m, model, threads);
+    load(&m, model, threads, narrow);
     CHECK_OK(store_open(&store, dir));
     CHECK_OK(store_view_open(&view, store));
     run_ratio(&m, view, chunks);
@@ -295,16 +298,17 @@ static int main_ratio(const char *model, const char *dir, int64_t chunks, int th
 }
 
 int main(int argc, char **argv) {
-    if (argc >= 4 && argc <= 6 && strcmp(argv[2], "--ratio") == 0)
+    if (argc >= 4 && argc <= 7 && strcmp(argv[2], "--ratio") == 0)
         return main_ratio(argv[1], argv[3], argc > 4 ? strtoll(argv[4], NULL, 10) : 40,
-                          argc > 5 ? (int)strtol(argv[5], NULL, 10) : 0);
+                          argc > 5 ? (int)strtol(argv[5], NULL, 10) : 0, argc < 7 || strcmp(argv[6], "f32") != 0);
     if (argc < 2 || argc > 5) {
-        fprintf(stderr,
-                "usage: bench_generate MODEL [TOKENS [PROMPT [STORE]]] or MODEL --ratio STORE [CHUNKS [THREADS]]\n");
+        fprintf(
+            stderr,
+            "usage: bench_generate MODEL [TOKENS [PROMPT [STORE]]] or MODEL --ratio STORE [CHUNKS [THREADS [f32]]]\n");
         return 2;
     }
     struct model m = {0};
-    load(&m, argv[1], 0);
+    load(&m, argv[1], 0, true);
     int64_t tokens = argc > 2 ? strtoll(argv[2], NULL, 10) : 252, prompt = argc > 3 ? strtoll(argv[3], NULL, 10) : 1008;
     CHECK(tokens > 0 && prompt > 0);
     double megabytes, floor = floor_seconds(&m, &megabytes);

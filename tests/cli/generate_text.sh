@@ -13,6 +13,12 @@ gen --prompt "the river" --max-tokens 60 --seed 5 && ! cmp -s "$OUT" "$TMP/first
 gen --prompt "the river" --max-tokens 60 --greedy --seed 4 && cp "$OUT" "$TMP/greedy"
 gen --prompt "the river" --max-tokens 60 --temperature 0 --seed 9 && cmp -s "$OUT" "$TMP/greedy" || die "temperature 0 is not greedy"
 gen --prompt "the river" --max-tokens 60 --top-k 1 --seed 9 && cmp -s "$OUT" "$TMP/greedy" || die "top-k 1 is not greedy"
+# Weights saved in bf16 are read so by the CPU, or as float32: the same text.
+"$MODEL" init --config "$TINY/config.json" --tokenizer "$TINY/tokenizer.json" --out "$TMP/bf16" --seed 3 --dtype bf16 >/dev/null 2>"$ERR" || die "drt-model init"
+for how in auto f32; do
+    expect 0 "$GENERATE" --model "$TMP/bf16" --prompt "the river" --max-tokens 90 --seed 4 --self-retrieval --device cpu --dtype $how && cp "$OUT" "$TMP/$how"
+done
+cmp -s "$TMP/auto" "$TMP/f32" || die "--dtype f32: another text"
 
 # The prompt from a file and from standard input is the same prompt; - in front of it is no option.
 printf 'the river' >"$TMP/prompt"

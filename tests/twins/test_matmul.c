@@ -57,6 +57,33 @@ static void company(int64_t n, int64_t outs, int64_t in) {
     free(x), free(w), free(all), free(alone);
 }
 
+/* Weights that bf16 holds, given as bf16 to products of few rows: the same bits. */
+static void narrow(int64_t outs, int64_t in) {
+    float *x = random_array(MATMUL_FEW_ROWS * in, 1.0f), *w = random_array(outs * in, 0.3f);
+    uint16_t *halves = calloc((size_t)(outs * in), sizeof *halves);
+    CHECK(halves);
+    for (int64_t i = 0; i < outs * in; i++) {
+        uint32_t bits;
+        memcpy(&bits, w + i, sizeof bits);
+        halves[i] = (uint16_t)(bits >> 16);
+        bits &= 0xffff0000u;
+        memcpy(w + i, &bits, sizeof bits);
+    }
+    for (int64_t n = 1; n <= MATMUL_FEW_ROWS; n++)
+        for (int add = 0; add < 2; add++) {
+            float *old = random_array(n * outs, 1.0f), *wide = zero_array(n * outs);
+            struct guarded y = guarded_make(n, outs, old), gx = guarded_make(n, in, x);
+            run(wide, 0, FORWARD, x, w, add ? old : NULL, n, outs, in);
+            twin_device[1]->ops->matmul->forward(twin_device[1], y.m, gx.m, mat_dense(halves, DTYPE_BF16, outs, in),
+                                                 add);
+            guarded_take(old, &y);
+            guarded_drop(&gx);
+            CHECK_BITS(old, wide, n * outs);
+            free(old), free(wide);
+        }
+    free(x), free(w), free(halves);
+}
+
 static void all_shapes(void) {
     for (int64_t n = 1; n <= 10; n++) {
         compare(n, 33, 17);
@@ -68,6 +95,9 @@ static void all_shapes(void) {
     compare(257, 40, 31);
     compare(300, 1030, 48);
     compare(65, 3, 400);
+    narrow(33, 17);
+    narrow(64, 64);
+    narrow(5, 130);
     company(150, 70, 300);
     company(23, 32, 64);
 }
