@@ -14,9 +14,8 @@
 
 enum { DECODER_TILE = 64 };              /* keys that a GPU's attention reads at once: none across a ring's end */
 struct decoder_weights {
-    struct mat embed, final_norm;
-    struct block_weights *layers;                         /* lower layers, then group by group */
-    struct block_weights *narrow; struct mat narrow_embed;/* the same with matrices in bf16, for few rows; NULL: none */
+    struct mat embed, final_norm, narrow_embed;
+    struct block_weights *layers, *narrow;                /* lower layers, then group by group; with bf16 matrices or NULL */
     struct mat query_norm[MODEL_GROUPS_MAX], query_proj[MODEL_GROUPS_MAX];
 };
 enum status decoder_weights_find(struct decoder_weights *out, const struct model_config *config, const struct weights *weights);
