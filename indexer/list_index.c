@@ -32,7 +32,7 @@ struct list_index {
 static int64_t lists_of(const struct list_index_config *c) {
     int64_t lists = 1, most = c->source.rows / PER_LIST_MIN;
     if (c->lists > 0) lists = c->lists;
-    while (c->lists <= 0 && lists * 2 <= (int64_t)(4 * sqrt((double)c->source.rows) * 1.4143) && lists * 2 <= most)
+    while (c->lists <= 0 && lists * 2 <= (int64_t)(8 * sqrt((double)c->source.rows) * 1.4143) && lists * 2 <= most)
         lists *= 2;
     if (lists > c->source.rows) lists = c->source.rows;
     return lists < PROBE_LISTS_MAX ? lists : PROBE_LISTS_MAX;

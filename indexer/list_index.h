@@ -12,7 +12,7 @@ struct list_index;
 struct list_index_config {
     struct device *device;
     struct landmark_source source;       /* needed during creation only */
-    int64_t lists;                       /* 0: a power of two near 4 times the root of the rows */
+    int64_t lists;                       /* 0: a power of two near 8 times the root of the rows */
     int nprobe;                          /* lists that a query visits; 0: twice the root of their number, at least 8 */
     uint64_t reserve;                    /* bytes of device memory to be left for others */
     uint64_t seed;                       /* of the centroids */

@@ -5,8 +5,8 @@
  *
  * Bound by memory: 2 d bytes a centroid, 2 d bytes a row that anyone visits.
  *
- * Measured (H200, 2026-11-21, 20M x 768, 16,384 lists, best 8, hits in host memory): one query 95 us with 32 lists, 192 us with
- * 256; 64 queries, two passes, 6.3 ms with 256.
+ * Measured (H200, 2026-11-22, 20M x 768, 16,384 lists, best 8, hits in host memory): one query 56, 100, 156, 262 us with 32, 128,
+ * 256, 512 lists; 4, 16, 64, 256, 1024 queries with 256: 0.54, 1.77, 5.7, 10.4, 24.7 ms.
  *
  * The order (score, then smaller id) is total, and masks and lists are sets: the same bits however blocks are timed. */
 #include "kernels/probe_many_cuda.cuh"

@@ -11,7 +11,8 @@
  * landmarks. One group (to 64 queries): bound by memory, 2 E d bytes; the same queries, different landmarks.
  *
  * Measured (H100 80GB, 2026-11-21, 20M x 1024 fp16, best 8; copy 3.02 TB/s, product 790 TFLOP/s): 64 queries 13.1 ms,
- * 1.03 times the rate of a copy; 1024 queries 67.6 ms, 79 % of the product; 8192 573 ms, 74 %. Lost: arrivals and waits
+ * 1.03 times the rate of a copy; 1024 queries 67.6 ms, 79 % of the product; 8192 573 ms, 74 %. In two parts (H200, 2026-11-22,
+ * 20M x 768): 64 queries 8.1 ms, 256 23 to 26, 1024 98 to 101. Lost: arrivals and waits
  * with the scope of a cluster (half the speed: each is a fence).
  *
  * Queries in two parts (topk_split_cuda.cuh) bring both parts to the stage of the same landmarks, and one sum: twice the

@@ -13,7 +13,8 @@
  * encode: microseconds for the chunks that one query found, from their ids to K and V.
  *
  * decode: a Base LM (12 layers, d D: 124M parameters at 768) and a DRT ([6, 6]), batch 1, logits in this process's
- * memory: microseconds a token with gpu-ivf and with gpu-flat, chunk ends (search, read, encode, fuse) included.
+ * memory: microseconds a token with gpu-ivf and with gpu-flat, chunk ends (landmark, search, read, encode) included;
+ * what such an end costs by the mean's distance from the median; and the time that this process spends on parts of it.
  *
  * CSV, a row a case. */
 #include "base/memory.h"
@@ -279,10 +280,12 @@ static double decode_run(struct bench *b, struct model *m, const char *what, str
     if (base > 0) printf(",%.3f times the Base LM", mean / base);
     double queries = (double)(after.queries - before.queries);
     if (queries > 0)
-        printf(",a chunk end: search %.1f us read %.1f encode %.1f hits %.1f misses %.1f",
-               (after.search - before.search) / queries * 1e6, (after.read - before.read) / queries * 1e6,
-               (after.encode - before.encode) / queries * 1e6, (double)(after.cache_hits - before.cache_hits) / queries,
-               (double)(after.cache_misses - before.cache_misses) / queries);
+        printf(
+            ",a chunk end beside its tokens: %.1f us,here: search %.1f us read %.1f encode %.1f hits %.1f misses %.1f",
+            (mean - took[n / 2]) * (double)n / queries * 1e6, (after.search - before.search) / queries * 1e6,
+            (after.read - before.read) / queries * 1e6, (after.encode - before.encode) / queries * 1e6,
+            (double)(after.cache_hits - before.cache_hits) / queries,
+            (double)(after.cache_misses - before.cache_misses) / queries);
     printf("\n");
     fflush(stdout);
     decoder_state_free(s);
