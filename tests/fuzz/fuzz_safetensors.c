@@ -21,7 +21,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             size_t bytes = (size_t)t->count * safetensors_dtype_bytes(t->dtype);
             for (size_t k = 0; k < bytes; k++)
                 sum = (uint8_t)(sum + ((const uint8_t *)t->data)[k]);
+            float *numbers = malloc((size_t)t->count * sizeof *numbers + 1);
+            if (!numbers) abort();
+            enum status converted = safetensors_to_f32(numbers, t);
+            (void)converted;
+            free(numbers);
         }
+        (void)safetensors_metadata(f, "k");
         safetensors_close(f);
     }
     close(fd);

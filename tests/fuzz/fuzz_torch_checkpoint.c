@@ -1,5 +1,5 @@
-/* fuzz_torch_checkpoint.c -- torch files. An input that begins with 'P' is a whole archive; any other is taken as the
- * pickle (behind its first byte) of a good archive, for a fuzzer does not find CRCs by itself. */
+/* fuzz_torch_checkpoint.c -- torch files. An input that begins with '-' is, behind that, the pickle of a good archive,
+ * for a fuzzer does not find CRCs by itself; any other is a whole file. */
 #include "base/torch_checkpoint.h"
 #include "base/zip.h"
 
@@ -54,7 +54,7 @@ static size_t wrap(uint8_t *out, const uint8_t *pickle, size_t bytes) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     struct torch_checkpoint *c;
     uint8_t *made = NULL;
-    if (bytes && data[0] != 'P') {
+    if (bytes && data[0] == '-') {
         made = malloc(bytes + 512);
         if (!made) return 0;
         bytes = wrap(made, data + 1, bytes - 1);
