@@ -1,7 +1,11 @@
 /* threads.c -- workers sleep on a condition variable; a loop hands out ranges by an atomic counter.
  *
  * A worker first spins for a short while after a loop: token-by-token decoding starts hundreds of short loops a
- * token, and a sleep and wake each would cost more than the work. */
+ * token, and a sleep and wake each would cost more than the work.
+ *
+ * A loop waits for those workers alone that have entered it. One that the system has not run yet finds it closed: where
+ * there are more threads than processors, or other programs are at work, nobody waits for somebody with nothing to do.
+ */
 #include "base/threads.h"
 #include "base/memory.h"
 #include <assert.h>
@@ -24,8 +28,11 @@ struct threads {
     pthread_cond_t start;
     atomic_ulong generation; /* of the loop; raised under lock */
     atomic_bool stop;
-    atomic_int running; /* workers not yet through with the loop in hand */
-    atomic_bool busy;   /* a loop is on: nested ones run alone */
+    atomic_bool
+        open; /* a loop may be entered: what follows it is not written meanwhile, nor while somebody is inside */
+    atomic_int inside; /* workers */
+    int spins;
+    atomic_bool busy; /* a loop is on: nested ones run alone */
     threads_body *body;
     void *context;
     int64_t n, grain;
@@ -53,7 +60,7 @@ static void *work(void *argument) {
     struct threads *p = w->pool;
     unsigned long seen = 0;
     for (;;) {
-        for (int i = 0; i < SPINS && atomic_load_explicit(&p->generation, memory_order_acquire) == seen; i++)
+        for (int i = 0; i < p->spins && atomic_load_explicit(&p->generation, memory_order_acquire) == seen; i++)
             relax();
         if (atomic_load_explicit(&p->generation, memory_order_acquire) == seen) {
             pthread_mutex_lock(&p->lock);
@@ -63,8 +70,9 @@ static void *work(void *argument) {
         }
         seen = atomic_load_explicit(&p->generation, memory_order_acquire);
         if (atomic_load(&p->stop)) return NULL;
-        take_ranges(p, w->index);
-        atomic_fetch_sub_explicit(&p->running, 1, memory_order_release);
+        atomic_fetch_add(&p->inside, 1); /* first: either this sees the loop closed, or its caller sees this */
+        if (atomic_load(&p->open)) take_ranges(p, w->index);
+        atomic_fetch_sub_explicit(&p->inside, 1, memory_order_release);
     }
 }
 
@@ -82,6 +90,7 @@ enum status threads_create(struct threads **out, int count) {
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->start, NULL);
     p->count = 1;
+    p->spins = count <= processors() ? SPINS : 0; /* else the one that is waited for may want this processor */
     for (int i = 1; i < count; i++) {
         p->workers[i] = (struct worker){.pool = p, .index = i};
         if (pthread_create(&p->workers[i].thread, NULL, work, &p->workers[i]) != 0) {
@@ -129,11 +138,12 @@ void threads_for(struct threads *p, int64_t n, int64_t grain, threads_body *body
     p->n = n;
     p->grain = grain;
     atomic_store(&p->next, 0);
-    atomic_store(&p->running, p->count - 1);
+    atomic_store(&p->open, true);
     raise_generation(p);
     take_ranges(p, 0);
-    for (int i = 0; atomic_load_explicit(&p->running, memory_order_acquire) != 0; i++) {
-        if (i < SPINS)
+    atomic_store(&p->open, false);
+    for (int i = 0; atomic_load(&p->inside) != 0; i++) {
+        if (i < p->spins)
             relax();
         else
             sched_yield();
