@@ -13,7 +13,7 @@ struct step_keys {
     const bf16 *keys, *values;
     int stride, first, ring;
     int count, fresh;      /* key `fresh` is made in this step (-1: none) */
-    float slope, distance; /* bias of key i: -slope * (distance - i) */
+    float slope, distance; /* bias of key i: -slope * (distance - i), in units of log 2 */
 };
 
 template <int DIM> struct step_attention {
@@ -80,7 +80,7 @@ template <int DIM> struct step_attention {
             for (int j = 0; j < DIM / 16; j++)
                 step_multiply(c[j % 2], shared_matrices<false>(here + j * 32), query[j].x, query[j].y);
             int i = first + warp * 16 + g;
-            constexpr float scale = DIM == 64 ? 0.125f : 0.08838834764831845f;
+            constexpr float scale = (DIM == 64 ? 0.125f : 0.08838834764831845f) * STEP_LOG2E;
             float x = i < s.count ? (c[0].x + c[0].y + (c[1].x + c[1].y)) * scale - s.slope * (s.distance - (float)i)
                                   : -INFINITY;
             float y = i + 8 < s.count
@@ -90,11 +90,11 @@ template <int DIM> struct step_attention {
 #pragma unroll
             for (int offset = 4; offset < 32; offset *= 2)
                 higher = fmaxf(higher, __shfl_xor_sync(~0u, higher, offset));
-            float base = higher == -INFINITY ? 0.0f : higher, shrink = __expf(top - base);
+            float base = higher == -INFINITY ? 0.0f : higher, shrink = step_exp2(top - base);
             top = higher;
             /* the sum is that of the rounded probabilities */
-            x = __bfloat162float(__float2bfloat16_rn(__expf(x - base))),
-            y = __bfloat162float(__float2bfloat16_rn(__expf(y - base)));
+            x = __bfloat162float(__float2bfloat16_rn(step_exp2(x - base))),
+            y = __bfloat162float(__float2bfloat16_rn(step_exp2(y - base)));
             sum = sum * shrink + x + y;
             unsigned near = step_pack(__shfl_sync(~0u, x, 8 * k), __shfl_sync(~0u, x, 8 * k + 4));
             unsigned far = step_pack(__shfl_sync(~0u, y, 8 * k), __shfl_sync(~0u, y, 8 * k + 4));
@@ -133,7 +133,7 @@ template <int DIM> struct step_attention {
             y[i] = make_float2(0.0f, 0.0f);
 #pragma unroll
         for (int w = 0; w < WARPS; w++) {
-            float by = mine[w].x == -INFINITY ? 0.0f : __expf(mine[w].x - most);
+            float by = mine[w].x == -INFINITY ? 0.0f : step_exp2(mine[w].x - most);
             all += by * mine[w].y;
 #pragma unroll
             for (int i = 0; i < PAIRS; i++) {
@@ -158,7 +158,7 @@ static __device__ __forceinline__ step_keys window_keys(const step_task &t, cons
     s.ring = t.ring;
     s.count = count;
     s.fresh = count && first + count == t.keys ? count - 1 : -1;
-    s.slope = exp2f(-8.0f * (float)(head + 1) / (float)t.heads);
+    s.slope = exp2f((float)(head + 1) * t.slope) * STEP_LOG2E;
     s.distance = (float)(t.keys - 1 - first);
     return s;
 }

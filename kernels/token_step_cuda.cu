@@ -11,10 +11,10 @@
  * memory (token_step_ring.cuh), products run on matrix units (token_step_product.cuh), token_step_words.cuh says how
  * numbers travel. For Hopper and newer.
  *
- * H200 (15 clusters), 12 layers of d 768, 50265 words: 108 us back to back, of which the head 18 (all weights once:
- * 58). An exchange between clusters costs 1,400 to 1,900 cycles, one within a cluster 470; a layer is 12,500, and
- * 11,000 where no weights travel. Tried and lost: five exchanges a layer in words of one number each (147 to 157 us),
- * every block looking for all sums itself (an exchange of 3,600 cycles), weights of two or three layers kept in L2. */
+ * H200 (15 clusters), 12 layers of d 768, 50265 words: 100 us back to back, of which the head 18 (all weights once:
+ * 58). An exchange between clusters costs 1,400 to 1,900 cycles, one within a cluster 470; a layer is 11,000. Tried and
+ * lost: five exchanges a layer in words of one number each (147 to 157 us), every block looking for all sums itself (an
+ * exchange of 3,600 cycles), weights of two or three layers kept in L2, two looks at a word under way at once. */
 #include "kernels/token_step_pack.cuh"
 #include "kernels/token_step_product.cuh"
 extern "C" {
@@ -109,8 +109,8 @@ template <int DIM, int STRIPS, int UNITS> struct step_worker {
             attention_type::join(y, most, all, rows);
             turn ^= 1;
             float top = f.null_key ? fmaxf(most, 0.0f) : most;
-            all = __expf(most - top) * all + (f.null_key ? __expf(-top) : 0.0f);
-            float by = slot_count ? slot_weight * __expf(most - top) / all : 0.0f;
+            all = step_exp2(most - top) * all + (f.null_key ? step_exp2(-top) : 0.0f);
+            float by = slot_count ? slot_weight * step_exp2(most - top) / all : 0.0f;
 #pragma unroll
             for (int i = 0; i < PAIRS; i++)
                 sum[i].x += by * y[i].x, sum[i].y += by * y[i].y;
@@ -149,7 +149,12 @@ template <int DIM, int STRIPS, int UNITS> struct step_worker {
                 }
                 block.exchanged(true);
             }
-            block.mlp();
+            if constexpr (UNITS == 0)
+                block.template mlp<0>();
+            else if (block.units == UNITS)
+                block.template mlp<UNITS>();
+            else
+                block.template mlp<UNITS - 8>();
         }
         if (t.logits) block.head();
     }
@@ -219,7 +224,7 @@ static __global__ void __launch_bounds__(STEP_THREADS, 1) token_step_kernel(cons
     if (threadIdx.x >= STEP_WORKERS + 32) {
         step_gatherer<DIM, STRIPS, UNITS>{shared, t.words, 0}.run(t);
     } else if (threadIdx.x >= STEP_WORKERS) {
-        step_bringer<DIM, STRIPS, UNITS>{ring, 0, 0, 0, 0}.run(t);
+        step_bringer<DIM, STRIPS, UNITS>{ring, 0, 0, 0, 0, 0, 0}.run(t);
     } else {
         for (int i = blockIdx.x * STEP_WORKERS + threadIdx.x; i < t.exchanges * step_sizes<DIM, STRIPS, UNITS>::P;
              i += gridDim.x * STEP_WORKERS)
@@ -256,7 +261,7 @@ static __global__ void __launch_bounds__(STEP_THREADS, 1) token_step_kernel(cons
 /* ---- one kernel for each shape that is known when this is compiled, and one for any other ---- */
 
 struct step_kernel {
-    int dim, strips, units; /* units: at most; 0: UNITS_MAX */
+    int dim, strips, units; /* units: of a block, or eight less; 0: any number up to UNITS_MAX */
     const void *kernel;
     size_t shared;             /* bytes before the ring */
     int (*largest)(int units); /* bytes of a stage */
@@ -346,7 +351,9 @@ static bool choose(struct token_weights *w, int d, int f, int dim) {
         }
         w->blocks = clusters * STEP_CLUSTER;
         int units = step_units(f, w->blocks - 1, w->blocks), capacity = (shared - (int)k.shared) / 128 * 128;
-        if (k.units ? units > k.units || units <= k.units / 2 || k.strips > strips : units > UNITS_MAX) continue;
+        bool even = f / 8 % w->blocks == 0;
+        if (k.units ? (units != k.units && (units != k.units - 8 || !even)) || k.strips > strips : units > UNITS_MAX)
+            continue;
         if (k.largest(units) > capacity) continue;
         w->kernel = &k, w->task.capacity = capacity, w->p = (size_t)k.strips * 256;
         return true;
@@ -398,7 +405,7 @@ static enum status prepare(struct token_weights *w, const struct token_weights_c
     int64_t bytes = 0;
     t->d = (int)c->embed.cols, t->f = (int)c->layers[0].weights->gate.rows, t->heads = c->heads;
     t->embed = (const bf16 *)c->embed.data, t->final_norm = (const bf16 *)c->final_norm.data;
-    t->vocab = (int)c->embed.rows, t->eps = c->eps;
+    t->vocab = (int)c->embed.rows, t->eps = c->eps, t->slope = -8.0f / (float)c->heads;
     t->n_layers = c->n_layers;
     w->window = c->window;
     for (int i = 0; i < c->n_layers; i++) {

@@ -196,37 +196,38 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
 
     /* Gate and up of this block's units, and what they add to all rows: the blocks of a cluster tell each other, for
      * each a share of the rows. */
-    __device__ __forceinline__ void mlp() {
-        constexpr int STEPS = UNITS ? UNITS / 8 : 1; /* of 8 units */
-        product<sizes::GATE_STAGE>(units / 4, NULL);
+    template <int KNOWN> __device__ __forceinline__ void mlp() { /* KNOWN: its units; 0: any number */
+        constexpr int STEPS = KNOWN ? KNOWN / 8 : 1;             /* of 8 units */
+        int units = KNOWN ? KNOWN : this->units;
+        product<KNOWN ? KNOWN / 4 : sizes::GATE_STAGE>(units / 4, NULL);
         expect(DOWN, STEP_CLUSTER * sizes::SHARE * 4);
         int tile = sizes::down(units), bytes = sizes::DOWN_STAGE * tile;
         unsigned stage = arrived(bytes) + warp * tile / STEP_WARPS + lane * 8;
         uint2 a[sizes::DOWN_STAGE][STEPS];
-        if (UNITS) {
+        if (KNOWN) {
 #pragma unroll
             for (int i = 0; i < sizes::DOWN_STAGE; i++)
 #pragma unroll
                 for (int j = 0; j < STEPS; j++)
-                    a[i][j] = j * 8 < units ? step_read_two(stage + i * tile + j * 256) : make_uint2(0, 0);
+                    a[i][j] = step_read_two(stage + i * tile + j * 256);
             done(bytes);
         }
         step_barrier();
         unsigned b[STEPS], *activations = s.scratch[warp];
         float by = scale();
 #pragma unroll
-        for (int pass = 0; pass * 16 < (UNITS ? UNITS : units); pass++) { /* of four tiles: gate, up, gate, up */
+        for (int pass = 0; pass * 16 < units; pass++) { /* of four tiles: gate, up, gate, up */
             int row = pass * 32 + lane, k = lane % 4;
             float y = row < 2 * units ? total(row) * by : 0.0f, z = __shfl_xor_sync(~0u, y, 8);
-            float act = __fdividef(y, 1.0f + __expf(-y)) * z;
+            float act = __fdividef(y, 1.0f + step_exp2(y * -STEP_LOG2E)) * z;
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 float x = __shfl_sync(~0u, act, half * 16 + 2 * k), next = __shfl_sync(~0u, act, half * 16 + 2 * k + 1);
                 unsigned great = step_pack(x, next), mine = lane / 4 % 2 ? step_rest(x, next, great) : great;
-                if (!UNITS)
+                if (!KNOWN)
                     activations[(pass * 2 + half) * 32 + lane] = mine;
                 else if (pass * 2 + half < STEPS)
-                    b[pass * 2 + half] = mine; /* zero behind the last unit */
+                    b[pass * 2 + half] = mine;
             }
         }
 #pragma unroll
@@ -237,7 +238,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
                 float4 c[2] = {};
 #pragma unroll
                 for (int two = 0; two < 2; two++) {
-                    if (UNITS) {
+                    if (KNOWN) {
 #pragma unroll
                         for (int j = 0; j < STEPS; j++)
                             step_multiply(c[two], a[i + two][j], b[j]);
@@ -252,7 +253,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
                               make_float4(c[0].x + c[0].y, c[0].z + c[0].w, c[1].x + c[1].y, c[1].z + c[1].w),
                               peer_told(DOWN));
             }
-            if (!UNITS) done(bytes);
+            if (!KNOWN) done(bytes);
         }
         wait_told(DOWN, threadIdx.x < sizes::SHARE);
         if (threadIdx.x < sizes::SHARE) {
@@ -290,9 +291,9 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
                 score[i] = s.scores[i], most = fmaxf(most, score[i].x);
 #pragma unroll
             for (int i = 0; i < STEP_CLUSTER; i++)
-                all += __expf(score[i].x - most) * score[i].y;
-            even = __fdividef(__expf(s.scores[2 * k].x - most), all);
-            odd = __fdividef(__expf(s.scores[2 * k + 1].x - most), all);
+                all += step_exp2(score[i].x - most) * score[i].y;
+            even = __fdividef(step_exp2(s.scores[2 * k].x - most), all);
+            odd = __fdividef(step_exp2(s.scores[2 * k + 1].x - most), all);
         }
         float4 c[TURNS][2] = {};
 #pragma unroll

@@ -21,6 +21,9 @@ extern "C" {
 #include "kernels/model_config.h"
 }
 
+/* Weights are asked for a piece at a time, with a pause: when all blocks ask for whole stages at once, the words of
+ * token_step_words.cuh wait behind them. */
+enum { PIECE = 4096 /* bytes */, PAUSE = 200 /* cycles */ };
 enum { RING_SLOTS = 16, STEP_LAYERS_MAX = 96, UNITS_MAX = 80 /* of a block */, STREAM_SLOTS = 4 };
 
 struct step_layer {
@@ -44,8 +47,8 @@ struct step_task {
     bf16 *inputs;
     int row, first, keys, ring; /* rows of the ring: the position's, its window's first; keys in the window */
     int n_layers, d, f, heads, vocab, id;
-    int capacity; /* bytes of the ring of weights */
-    float eps;
+    int capacity;     /* bytes of the ring of weights */
+    float eps, slope; /* slope: the logarithm of a head's to 2, over its number from 1 on */
     step_fusion fusion[MODEL_GROUPS_MAX];
     step_layer layers[STEP_LAYERS_MAX];
 };
@@ -126,6 +129,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_bringer {
     using sizes = step_sizes<DIM, STRIPS, UNITS>;
     step_ring ring;
     int units;
+    unsigned last, pause; /* when the last piece was asked for; cycles from piece to piece */
     unsigned tail,
         begin; /* the oldest stage that may still be read; begin: of stage lane + RING_SLOTS * x, in this lane */
     uint64_t policy;
@@ -143,7 +147,12 @@ template <int DIM, int STRIPS, int UNITS> struct step_bringer {
         if (lane == ring.stage % RING_SLOTS) begin = ring.position;
         if (lane == 0) {
             step_expect(barrier, all);
-            ring_copy(to, from, size, barrier, policy);
+            for (int at = 0; at < size; at += PIECE) {
+                while ((unsigned)clock() - last < pause)
+                    ;
+                last = (unsigned)clock();
+                ring_copy(to + at, (const unsigned char *)from + at, min((int)PIECE, size - at), barrier, policy);
+            }
             if (norm) ring_copy(to + size, norm, norm_size, barrier, policy);
         }
         __syncwarp();
@@ -176,6 +185,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_bringer {
     __device__ void run(const step_task &t) {
         asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
         tail = 0, begin = 0, units = step_units(t.f, blockIdx.x, gridDim.x);
+        last = (unsigned)clock(), pause = PAUSE;
         const unsigned char *from = t.packed;
 #pragma unroll 1
         for (int n = 0; n < t.n_layers; n++) {
@@ -184,9 +194,10 @@ template <int DIM, int STRIPS, int UNITS> struct step_bringer {
             from += sizes::layer(t.heads, t.f, l.group >= 0);
         }
         if (!t.logits) return;
-        int last = step_vocab_begin(t, blockIdx.x + 1);
-        for (int row = step_vocab_begin(t, blockIdx.x), i = 0; row < last; row += sizes::HEAD_ROWS, i++)
-            bring(t.embed + (int64_t)row * t.d, min((int)sizes::HEAD_ROWS, last - row) * t.d * 2,
+        int end = step_vocab_begin(t, blockIdx.x + 1);
+        pause = 0; /* no words travel any more */
+        for (int row = step_vocab_begin(t, blockIdx.x), i = 0; row < end; row += sizes::HEAD_ROWS, i++)
+            bring(t.embed + (int64_t)row * t.d, min((int)sizes::HEAD_ROWS, end - row) * t.d * 2,
                   i ? NULL : t.final_norm, t.d * 2);
     }
 };

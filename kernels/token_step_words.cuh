@@ -23,7 +23,8 @@ static __device__ __forceinline__ void step_add(step_word *to, float y) {
     asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(to), "l"(summand) : "memory");
 }
 static __device__ __forceinline__ float step_sum(step_word word) {
-    return (float)((long long)word >> 16) * (1.0f / 16777216.0f);
+    float high = (float)(int)(word >> 32), low = (float)((unsigned)word >> 16);
+    return high * (1.0f / 256.0f) + low * (1.0f / 16777216.0f);
 }
 /* Four words, as soon as the count of each is right. */
 static __device__ __forceinline__ float4 step_take(const step_word *words, unsigned count) {
@@ -89,6 +90,14 @@ static __device__ __forceinline__ void step_send(unsigned to, float4 x, unsigned
 }
 
 /* ---- numbers ---- */
+
+/* Scores are in units of log 2: one instruction instead of five. */
+static constexpr float STEP_LOG2E = 1.4426950408889634f;
+static __device__ __forceinline__ float step_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 static __device__ __forceinline__ unsigned step_pack(float low, float high) {
     __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
