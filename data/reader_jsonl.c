@@ -71,8 +71,9 @@ static enum status line_fail(const struct reader *r, const char *what) {
 }
 
 static enum status bad_json(const struct reader *r, const struct json *j) {
-    return fail(STATUS_INVALID, "%s:%llu: not valid JSON at column %zu", reader_file(r)->path,
-                (unsigned long long)r->position.line, (size_t)(j->at - j->begin) + 1);
+    bool deep = j->depth == JSON_DEPTH_MAX && j->at < j->end && (*j->at == '[' || *j->at == '{');
+    return fail(STATUS_INVALID, "%s:%llu: %s at column %zu", reader_file(r)->path, (unsigned long long)r->position.line,
+                deep ? "JSON nested deeper than is read" : "not valid JSON", (size_t)(j->at - j->begin) + 1);
 }
 
 static enum status unescape(const struct json *j, struct reader_buffer *out) {

@@ -154,6 +154,12 @@ static void test_jsonl_errors(void) {
                    "e.jsonl:1: the field \"text\" is not a string");
     CHECK(strstr(status_message(), "--text-field"));
     expect_failure(put_text("e.jsonl", "[1]\n"), READER_AUTO, STATUS_INVALID, "e.jsonl:1: not a JSON object");
+    char deep[300] = "{\"x\":";
+    memset(deep + 5, '[', 100);
+    memset(deep + 105, ']', 100);
+    strcpy(deep + 205, ",\"text\":\"a\"}\n");
+    expect_failure(put_text("e.jsonl", deep), READER_AUTO, STATUS_INVALID,
+                   "e.jsonl:1: JSON nested deeper than is read at column 69");
     expect_failure(put_text("e.jsonl", "{\"text\":\"a\"} {\n"), READER_AUTO, STATUS_INVALID,
                    "e.jsonl:1: not valid JSON");
     expect_failure(put_text("e.jsonl", "{\"text\":\"a\tb\"}\n"), READER_AUTO, STATUS_INVALID,
