@@ -99,6 +99,25 @@ static enum status read_state(struct store_writer *w, const struct store_writer_
     return fault_point("store:create:committed");
 }
 
+/* Shards whose catalog is gone would all be rubbish to a new one: hours of encoding, removed without a word. */
+static enum status check_no_shards(const char *dir) {
+    char path[FILE_PATH_MAX];
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+        TRY(file_join(path, dir, folders[i]));
+        DIR *folder = opendir(path);
+        bool empty = true;
+        for (struct dirent *entry; folder && (entry = readdir(folder));)
+            empty = empty && entry->d_name[0] == '.';
+        if (folder) closedir(folder);
+        if (!empty)
+            return fail(STATUS_CORRUPT,
+                        "%s: is not empty, but catalog/data.mdb is missing or empty: bring the catalog back, or choose "
+                        "another folder",
+                        path);
+    }
+    return STATUS_OK;
+}
+
 static enum status remove_rubbish(void *context, const char *path) {
     (void)context;
     TRY(fault_point("store:open:before-remove"));
@@ -108,10 +127,13 @@ static enum status remove_rubbish(void *context, const char *path) {
 static enum status open_writer(struct store_writer *w, const struct store_writer_config *config, bool create) {
     char path[FILE_PATH_MAX];
     TRY(file_join(path, w->dir, "catalog/data.mdb"));
+    uint64_t size = 0;
     bool exists = file_exists(path);
     if (!exists && !create) return fail(STATUS_NOT_FOUND, "%s: no store here (no catalog/data.mdb)", w->dir);
     if (!exists) TRY(file_make_directory(w->dir));
     if (!exists) TRY(check_folder(w->dir));
+    if (exists) TRY(file_size(&size, path));
+    if (size == 0) TRY(check_no_shards(w->dir));
     TRY(take_lock(w));
     TRY(make_folders(w->dir));
     TRY(fault_point("store:open:locked"));

@@ -291,6 +291,20 @@ static void older_format(void) {
     CHECK(fixture_same_hits(before, after, 10));
 }
 
+/* Without the catalog, or with an empty one, shards are nobody's; a new store does not begin by removing them. */
+static void lost_catalog(void) {
+    struct store_writer *w;
+    for (int empty = 0; empty < 2; empty++) {
+        fresh_store("lost");
+        const char *path = in_store("catalog/data.mdb");
+        CHECK(empty ? truncate(path, 0) == 0 : unlink(path) == 0);
+        CHECK_FAILS(store_writer_open(&w, dir, &config, true), STATUS_CORRUPT,
+                    "tokens: is not empty, but catalog/data.mdb");
+        CHECK(access(in_store("tokens/00000.tok"), F_OK) == 0);
+        CHECK(access(in_store("index/00001.faiss"), F_OK) == 0);
+    }
+}
+
 /* ---- readers that were killed ---- */
 
 static bool child_reads(void) {
@@ -405,6 +419,7 @@ int main(int argc, char **argv) {
     records();
     flipped_record();
     older_format();
+    lost_catalog();
     killed_readers();
     full_disk();
     small_map();
