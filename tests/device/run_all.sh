@@ -55,20 +55,19 @@ END
 }
 # A store of this repository's own text, searched on the CPU and on the GPU: the same chunks; text made with it: the same words.
 corpus() {
-    local work query="How a store is laid out: token shards, landmark shards, and the catalog that names every file and its bytes"
+    local work where model=$PWD/data/models/drt-25m query="How a store is laid out: token shards, landmark shards, and the catalog that names every file and its bytes"
     work=$(mktemp -d)
     drt-index build README.md docs CONTRIBUTING.md CHANGELOG.md BENCHMARKS.md --format txt --device cuda --index IVF8_HNSW32,SQ8 \
-        --out "$work/s" || return 1
+        --model "$model" --out "$work/s" || return 1
     drt-index verify --store "$work/s" --deep || return 1
     drt-index recall --store "$work/s" --device cuda --nprobe 1,1000 --queries 100 --json | tee "$work/recall" || return 1
     grep '"index":"gpu-ivf","nprobe":1000' "$work/recall" | grep -qE '"recall":(1[,.]|0.99)' || { echo "FAIL: all lists lose neighbours"; return 1; }
-    local where
     for where in "cpu --exact" "cuda --exact" "cuda --nprobe 1000"; do
-        drt-index search "$query" --store "$work/s" --dtype f32 --k 4 --json --device $where | grep -o '"chunk":[0-9]*' >"$work/hits ${where//[^a-z]/}"
+        drt-index search "$query" --model "$model" --store "$work/s" --dtype f32 --k 4 --json --device $where | grep -o '"chunk":[0-9]*' >"$work/hits ${where//[^a-z]/}"
     done
     cmp "$work/hits cpuexact" "$work/hits cudaexact" && cmp "$work/hits cpuexact" "$work/hits cudanprobe" || return 1
     for where in "cpu --exact" "cuda --exact" "cuda --nprobe 1000"; do
-        drt-generate --store "$work/s" --corpus-retrieval --dtype f32 --prompt-file data/quickstart-prompt.txt --max-tokens 130 --temperature 0 \
+        drt-generate --model "$model" --store "$work/s" --corpus-retrieval --dtype f32 --prompt-file data/quickstart-prompt.txt --max-tokens 130 --temperature 0 \
             --device $where >"$work/text ${where//[^a-z]/}" || return 1
     done
     cmp "$work/text cpuexact" "$work/text cudaexact" && cmp "$work/text cpuexact" "$work/text cudanprobe" || return 1
