@@ -204,6 +204,26 @@ static enum status verify_segment(struct verify *v, const struct segment_record 
     return STATUS_OK;
 }
 
+/* Whether the newest snapshot has this index file still: a writer may have replaced it since ours was taken. */
+static bool still_named(struct verify *v, int64_t number) {
+    struct catalog_txn *t;
+    struct index_record index = {0};
+    struct segment_record *list = NULL;
+    int64_t n = 0;
+    if (catalog_begin(&t, v->c, false) != STATUS_OK) return true;
+    bool named = record_get_index(t, v->c, &index) != STATUS_OK || index.template_number == number ||
+                 record_list_segments(t, v->c, &list, &n) != STATUS_OK;
+    for (int64_t i = 0; i < n; i++)
+        named = named || list[i].number == number;
+    memory_free(list);
+    catalog_abort(t);
+    return named;
+}
+
+static enum status index_finding(struct verify *v, enum status s, const char *path, int64_t number) {
+    return s == STATUS_OK || !still_named(v, number) ? STATUS_OK : finding(v->f, s, path, remedy_repair);
+}
+
 static enum status verify_index(struct verify *v) {
     const char *catalog = catalog_path(v->c);
     char path[FILE_PATH_MAX];
@@ -212,7 +232,7 @@ static enum status verify_index(struct verify *v) {
     if (s != STATUS_OK) return finding(v->f, s, catalog, remedy_repair);
     if (index.template_number) {
         TRY(index_path(path, v->dir, index.template_number));
-        TRY(finding(v->f, stored_file_verify(path, index.template_file, v->deep), path, remedy_repair));
+        TRY(index_finding(v, stored_file_verify(path, index.template_file, v->deep), path, index.template_number));
     }
     struct segment_record *list;
     int64_t n;
@@ -226,7 +246,7 @@ static enum status verify_index(struct verify *v) {
                     catalog, remedy_repair);
     for (int64_t i = 0; i < n && s == STATUS_OK; i++) {
         s = index_path(path, v->dir, list[i].number);
-        if (s == STATUS_OK) s = finding(v->f, verify_segment(v, &list[i]), path, remedy_repair);
+        if (s == STATUS_OK) s = index_finding(v, verify_segment(v, &list[i]), path, list[i].number);
         progress_step(v->progress, "verify index", "segments", i + 1, n);
     }
     memory_free(list);

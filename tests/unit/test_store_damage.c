@@ -305,6 +305,40 @@ static void lost_catalog(void) {
     }
 }
 
+/* ---- a writer at work during verify ---- */
+
+/* In another process, as LMDB wants it: other indexes are published, and the files of those before them removed. */
+static void replace_index(void *context, const struct progress_event *e) {
+    bool *done = context;
+    if (*done || !e->stage) return;
+    *done = true;
+    pid_t child = fork();
+    if (child == 0) {
+        struct found f;
+        int64_t problems;
+        for (int lists = 5; lists < 8; lists++) {
+            char index[32];
+            snprintf(index, sizeof index, "IVF%d,SQ8", lists);
+            if (store_repair(dir, &(struct store_publish){.index = index}, remember, &f, &problems) != STATUS_OK)
+                _exit(1);
+        }
+        _exit(0);
+    }
+    int status;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
+static void verify_beside_a_writer(void) {
+    struct found f = {0};
+    int64_t problems = -1;
+    bool done = false;
+    fresh_store("beside");
+    const struct progress progress = {.report = replace_index, .context = &done};
+    CHECK_OK(store_verify(dir, true, &progress, remember, &f, &problems));
+    CHECK(done && access(in_store("index/00001.faiss"), F_OK) != 0);
+    CHECK_EQ(problems, 0);
+}
+
 /* ---- readers that were killed ---- */
 
 static bool child_reads(void) {
@@ -420,6 +454,7 @@ int main(int argc, char **argv) {
     flipped_record();
     older_format();
     lost_catalog();
+    verify_beside_a_writer();
     killed_readers();
     full_disk();
     small_map();
