@@ -1,0 +1,173 @@
+/* token_step_work.cuh -- the way through all layers: of the warps that compute, and of the one that gathers. */
+#pragma once
+#include "kernels/token_step_product.cuh"
+
+template <int DIM, int STRIPS, int UNITS> struct step_worker {
+    using sizes = step_sizes<DIM, STRIPS, UNITS>;
+    using attention_type = step_attention<DIM>;
+    enum { PAIRS = attention_type::PAIRS, HEAD_SHARE = DIM / STEP_CLUSTER };
+    step_block<DIM, STRIPS, UNITS> block;
+    attention_type attention;
+    int cluster, clusters;
+    int slot_count; /* keys of the chunk in hand */
+    float slot_weight;
+    unsigned turn; /* of the warps' rows */
+
+    __device__ __forceinline__ void begin_window(const step_layer &l, int head) {
+        if (head < block.t.heads) attention.begin(window_keys<DIM>(block.t, l, head), 0);
+    }
+    __device__ __forceinline__ void begin_slot(const step_fusion &f, int head, int place) {
+        if (head >= block.t.heads || place >= f.k) return;
+        step_keys s = slot_keys<DIM>(block.t, f, head, place);
+        slot_count = s.count, slot_weight = f.weight[place];
+        attention.begin(s, 0);
+    }
+    /* Warp w tells block w what it needs of this block's part. */
+    __device__ __forceinline__ void tell_part(const float2 (&y)[PAIRS]) {
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++)
+            step_send(block.peer(&block.s.parts[block.rank][block.lane + 32 * i]), step_pack(y[i].x, y[i].y),
+                      block.peer_told(PARTS));
+    }
+    /* The product's rows: HEAD_SHARE of each of `parts` vectors of the head. */
+    __device__ __forceinline__ void tell_vectors(const step_layer &l, int head, int parts) {
+        const step_task &t = block.t;
+        float by = block.scale();
+        bf16 *ring = l.ring + (int64_t)t.row * 2 * t.d + head * DIM;
+#pragma unroll 1
+        for (int row = block.lane; row < parts * HEAD_SHARE; row += 32) {
+            int part = row / HEAD_SHARE, at = block.rank * HEAD_SHARE + row % HEAD_SHARE;
+            float y = block.total(row) * by;
+            int place = part ? part * DIM + at : attention_type::query_place(at);
+            step_send(block.peer(&block.s.vectors[place]), step_split(y), block.peer_told(VECTORS));
+            if (part && block.warp == STEP_WARPS - 1) ring[(part - 1) * t.d + at] = from_float<bf16>(y);
+        }
+    }
+    __device__ __forceinline__ void attend(const step_layer &l, int head, bf16 *copy) {
+        block.template product<sizes::stage_tiles(sizes::QKV_TILES)>(sizes::QKV_TILES, copy);
+        block.expect(VECTORS, 3 * DIM * 4);
+        block.expect(PARTS, STEP_CLUSTER * (DIM / 2 + 2) * 4);
+        step_barrier();
+        tell_vectors(l, head, 3);
+        bool attends = block.warp < attention_type::WARPS;
+        step_keys s = window_keys<DIM>(block.t, l, head);
+        block.wait_told(VECTORS, attends);
+        float *rows = block.s.rows[turn];
+        if (attends) attention.run(rows + block.warp * attention_type::WIDTH, s, block.s.vectors);
+        step_barrier();
+        float2 y[PAIRS];
+        float most, all;
+        attention_type::join(y, most, all, rows);
+        turn ^= 1;
+        tell_part(y);
+        if (block.lane == 0)
+            step_send(block.peer(&block.s.scores[block.rank]), make_float2(most, all), block.peer_told(PARTS));
+    }
+    __device__ __forceinline__ void attend_slots(const step_layer &l, int head) {
+        const step_fusion &f = block.t.fusion[l.group];
+        block.template product<sizes::stage_tiles(sizes::QUERY_TILES)>(sizes::QUERY_TILES, NULL);
+        block.expect(VECTORS, DIM * 4);
+        block.expect(PARTS, STEP_CLUSTER * DIM / 2 * 4);
+        step_barrier();
+        tell_vectors(l, head, 1);
+        bool attends = block.warp < attention_type::WARPS;
+        block.wait_told(VECTORS, attends);
+        float2 sum[PAIRS] = {};
+#pragma unroll 1
+        for (int place = block.rank; place < f.k; place += STEP_CLUSTER) {
+            if (place != block.rank) begin_slot(f, head, place);
+            step_keys s = {};
+            s.count = slot_count, s.fresh = -1;
+            float *rows = block.s.rows[turn];
+            if (attends) {
+                if (slot_count > attention_type::BATCH) s = slot_keys<DIM>(block.t, f, head, place);
+                attention.run(rows + block.warp * attention_type::WIDTH, s, block.s.vectors);
+            }
+            step_barrier();
+            float2 y[PAIRS];
+            float most, all;
+            attention_type::join(y, most, all, rows);
+            turn ^= 1;
+            float top = f.null_key ? fmaxf(most, 0.0f) : most;
+            all = step_exp2(most - top) * all + (f.null_key ? step_exp2(-top) : 0.0f);
+            float by = slot_count ? slot_weight * step_exp2(most - top) / all : 0.0f;
+#pragma unroll
+            for (int i = 0; i < PAIRS; i++)
+                sum[i].x += by * y[i].x, sum[i].y += by * y[i].y;
+        }
+        tell_part(sum);
+    }
+    __device__ __forceinline__ void run() {
+        const step_task &t = block.t;
+        begin_window(t.layers[0], cluster);
+        block.begin();
+#pragma unroll 1
+        for (int n = 0; n < t.n_layers; n++) {
+            const step_layer &l = t.layers[n];
+            bool fused = step_fused(t, l);
+            auto begin_next = [&](int head) {
+                if (head < t.heads) return begin_window(l, head);
+                if (fused) return begin_slot(t.fusion[l.group], cluster, block.rank);
+                if (n + 1 < t.n_layers) begin_window(t.layers[n + 1], cluster);
+            };
+#pragma unroll 1
+            for (int head = cluster; head < t.heads; head += clusters) {
+                attend(l, head, l.first && t.inputs && head == 0 && block.rank == 0 ? t.inputs + l.group * t.d : NULL);
+                block.template output<true>();
+                begin_next(head + clusters);
+            }
+            block.exchanged(false);
+            if (fused) {
+#pragma unroll 1
+                for (int head = cluster; head < t.heads; head += clusters) {
+                    attend_slots(l, head);
+                    block.template output<false>();
+                    if (head + clusters < t.heads)
+                        begin_slot(t.fusion[l.group], head + clusters, block.rank);
+                    else if (n + 1 < t.n_layers)
+                        begin_window(t.layers[n + 1], cluster);
+                }
+                block.exchanged(true);
+            }
+            if constexpr (UNITS == 0)
+                block.template mlp<0>();
+            else if (block.units == UNITS)
+                block.template mlp<UNITS>();
+            else
+                block.template mlp<UNITS - 8>();
+        }
+        if (t.logits) block.head();
+    }
+};
+
+/* The warp that gathers what clusters add: this block's share of the columns, for its whole cluster. */
+template <int DIM, int STRIPS, int UNITS> struct step_gatherer {
+    using sizes = step_sizes<DIM, STRIPS, UNITS>;
+    step_shared<DIM, STRIPS, UNITS> &s;
+    const step_word *words;
+    unsigned taken; /* exchanges. A slot comes again behind four of them, of which one at least was an MLP's: to that
+                       every block has added, after it had read the slot */
+
+    __device__ __forceinline__ void gather(int summands) {
+        int lane = threadIdx.x % 32, share = (int)(blockIdx.x % STEP_CLUSTER) * sizes::SHARE;
+        unsigned slot = taken % STREAM_SLOTS, barrier = shared_address(&s.gathered[slot]);
+        if (lane == 0) step_expect(barrier, sizes::P * 4);
+        for (int i = share + 4 * lane; i < share + sizes::SHARE; i += 128) {
+            float4 x = step_take(words + i, (unsigned)summands);
+            unsigned to = shared_address(&s.stream[slot][i]);
+#pragma unroll
+            for (unsigned block = 0; block < STEP_CLUSTER; block++)
+                step_send(step_there(to, block), x, step_there(barrier, block));
+        }
+        __syncwarp();
+        words += sizes::P, taken++;
+    }
+    __device__ void run(const step_task &t) {
+#pragma unroll 1
+        for (int n = 0; n < t.n_layers; n++) {
+            gather(t.heads);
+            if (step_fused(t, t.layers[n])) gather(t.heads);
+            if (t.logits || n + 1 < t.n_layers) gather(gridDim.x / STEP_CLUSTER);
+        }
+    }
+};
