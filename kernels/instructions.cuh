@@ -11,6 +11,18 @@
 #define HOPPER 0
 #endif
 
+/* Two numbers as bf16, the first in the lower half. */
+static __device__ __forceinline__ uint32_t pack2(float low, float high) {
+    uint32_t x;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));
+    return x;
+}
+/* 2^x: one instruction, where e^x takes five. */
+static __device__ __forceinline__ float power2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 static __device__ __forceinline__ uint32_t shared_address(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
@@ -75,14 +87,14 @@ static __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t p
 static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, uint32_t phase) {
     barrier_wait(shared_address(barrier), phase);
 }
-#if HOPPER
-/* Arrives, and the phase ends no sooner than copies have brought as many bytes. */
+/* Arrives, and the phase ends no sooner than copies have brought as many bytes. From Hopper on. */
 static __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 static __device__ __forceinline__ void barrier_expect(uint64_t *barrier, uint32_t bytes) {
     barrier_expect(shared_address(barrier), bytes);
 }
+#if HOPPER
 /* The box of `map` whose first element is (row, column). */
 static __device__ __forceinline__ void tensor_copy(void *to, const CUtensorMap *map, int column, int row,
                                                    uint64_t *barrier) {

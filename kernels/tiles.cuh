@@ -115,11 +115,6 @@ template <int N> static __device__ __forceinline__ void pin(uint32_t (&d)[N]) {
         asm volatile("" : "+r"(d[i])::"memory");
 }
 
-static __device__ __forceinline__ uint32_t pack2(float low, float high) {
-    uint32_t x;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));
-    return x;
-}
 /* An accumulator as the A of a following product. */
 static __device__ __forceinline__ void pack(uint32_t (&a)[16], const float (&d)[32]) {
 #pragma unroll
@@ -304,11 +299,6 @@ static __device__ __forceinline__ void store_rows(const float (&d)[32 * TILES], 
     __syncwarp();
 }
 
-static __device__ __forceinline__ float power2(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 /* Over the four lanes that share a row. */
 static __device__ __forceinline__ float row_sum(float x) {
     x += __shfl_xor_sync(~0u, x, 1);

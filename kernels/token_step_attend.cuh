@@ -90,14 +90,14 @@ template <int DIM> struct step_attention {
 #pragma unroll
             for (int offset = 4; offset < 32; offset *= 2)
                 higher = fmaxf(higher, __shfl_xor_sync(~0u, higher, offset));
-            float base = higher == -INFINITY ? 0.0f : higher, shrink = step_exp2(top - base);
+            float base = higher == -INFINITY ? 0.0f : higher, shrink = power2(top - base);
             top = higher;
             /* the sum is that of the rounded probabilities */
-            x = __bfloat162float(__float2bfloat16_rn(step_exp2(x - base))),
-            y = __bfloat162float(__float2bfloat16_rn(step_exp2(y - base)));
+            x = __bfloat162float(__float2bfloat16_rn(power2(x - base))),
+            y = __bfloat162float(__float2bfloat16_rn(power2(y - base)));
             sum = sum * shrink + x + y;
-            unsigned near = step_pack(__shfl_sync(~0u, x, 8 * k), __shfl_sync(~0u, x, 8 * k + 4));
-            unsigned far = step_pack(__shfl_sync(~0u, y, 8 * k), __shfl_sync(~0u, y, 8 * k + 4));
+            unsigned near = pack2(__shfl_sync(~0u, x, 8 * k), __shfl_sync(~0u, x, 8 * k + 4));
+            unsigned far = pack2(__shfl_sync(~0u, y, 8 * k), __shfl_sync(~0u, y, 8 * k + 4));
 #pragma unroll
             for (int j = 0; j < DIM / 8; j += 2) {
                 uint4 b = shared_matrices<true>(here + BATCH * ROW + j * 16);
@@ -133,7 +133,7 @@ template <int DIM> struct step_attention {
             y[i] = make_float2(0.0f, 0.0f);
 #pragma unroll
         for (int w = 0; w < WARPS; w++) {
-            float by = mine[w].x == -INFINITY ? 0.0f : step_exp2(mine[w].x - most);
+            float by = mine[w].x == -INFINITY ? 0.0f : power2(mine[w].x - most);
             all += by * mine[w].y;
 #pragma unroll
             for (int i = 0; i < PAIRS; i++) {

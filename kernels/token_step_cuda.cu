@@ -41,14 +41,10 @@ static __global__ void __launch_bounds__(STEP_THREADS, 1) token_step_kernel(cons
                       0,
                       0,
                       0};
-    auto begin_barrier = [](uint64_t *barrier, int arrivals) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)
-                     : "memory");
-    };
     if (threadIdx.x < RING_SLOTS)
-        begin_barrier(&shared.full[threadIdx.x], 1), begin_barrier(&shared.empty[threadIdx.x], STEP_WARPS);
-    if (threadIdx.x < 3) begin_barrier(&shared.told[threadIdx.x], 1);
-    if (threadIdx.x < STREAM_SLOTS) begin_barrier(&shared.gathered[threadIdx.x], 1);
+        barrier_init(&shared.full[threadIdx.x], 1), barrier_init(&shared.empty[threadIdx.x], STEP_WARPS);
+    if (threadIdx.x < 3) barrier_init(&shared.told[threadIdx.x], 1);
+    if (threadIdx.x < STREAM_SLOTS) barrier_init(&shared.gathered[threadIdx.x], 1);
     if (threadIdx.x < RING_SLOTS) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     step_cluster_barrier();
     if (threadIdx.x >= STEP_WORKERS + 32) {

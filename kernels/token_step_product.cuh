@@ -93,7 +93,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         phases ^= 1u << what;
     }
     __device__ __forceinline__ void expect(step_told what, int bytes) {
-        if (threadIdx.x == 0) step_expect(shared_address(&s.told[what]), (unsigned)bytes);
+        if (threadIdx.x == 0) barrier_expect(shared_address(&s.told[what]), (unsigned)bytes);
     }
     __device__ __forceinline__ unsigned arrived(int bytes) {
         unsigned stage = ring.place(bytes);
@@ -130,10 +130,10 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         unsigned *to = s.scratch[warp] + lane / 4 * 4 + lane % 2 * 2 + lane / 2 % 2; /* of four pairs 0 2 1 3 */
 #pragma unroll
         for (int i = 0; i < PAIRS; i++) {
-            if (copy && has(i, t.d)) *(unsigned *)(copy + column + 64 * i) = step_pack(h[i].x, h[i].y);
+            if (copy && has(i, t.d)) *(unsigned *)(copy + column + 64 * i) = pack2(h[i].x, h[i].y);
             squares += h[i].x * h[i].x + h[i].y * h[i].y;
             float low = h[i].x * step_low(by[i]), high = h[i].y * step_high(by[i]);
-            unsigned great = step_pack(low, high);
+            unsigned great = pack2(low, high);
             if (lane + 32 * i < COLUMNS / 2) to[32 * i] = great, to[32 * i + STRIPS * 16] = step_rest(low, high, great);
         }
         __syncwarp();
@@ -219,11 +219,11 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         for (int pass = 0; pass * 16 < units; pass++) { /* of four tiles: gate, up, gate, up */
             int row = pass * 32 + lane, k = lane % 4;
             float y = row < 2 * units ? total(row) * by : 0.0f, z = __shfl_xor_sync(~0u, y, 8);
-            float act = __fdividef(y, 1.0f + step_exp2(y * -STEP_LOG2E)) * z;
+            float act = __fdividef(y, 1.0f + power2(y * -STEP_LOG2E)) * z;
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 float x = __shfl_sync(~0u, act, half * 16 + 2 * k), next = __shfl_sync(~0u, act, half * 16 + 2 * k + 1);
-                unsigned great = step_pack(x, next), mine = lane / 4 % 2 ? step_rest(x, next, great) : great;
+                unsigned great = pack2(x, next), mine = lane / 4 % 2 ? step_rest(x, next, great) : great;
                 if (!KNOWN)
                     activations[(pass * 2 + half) * 32 + lane] = mine;
                 else if (pass * 2 + half < STEPS)
@@ -291,9 +291,9 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
                 score[i] = s.scores[i], most = fmaxf(most, score[i].x);
 #pragma unroll
             for (int i = 0; i < STEP_CLUSTER; i++)
-                all += step_exp2(score[i].x - most) * score[i].y;
-            even = __fdividef(step_exp2(s.scores[2 * k].x - most), all);
-            odd = __fdividef(step_exp2(s.scores[2 * k + 1].x - most), all);
+                all += power2(score[i].x - most) * score[i].y;
+            even = __fdividef(power2(s.scores[2 * k].x - most), all);
+            odd = __fdividef(power2(s.scores[2 * k + 1].x - most), all);
         }
         float4 c[TURNS][2] = {};
 #pragma unroll

@@ -146,7 +146,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_bringer {
         }
         if (lane == ring.stage % RING_SLOTS) begin = ring.position;
         if (lane == 0) {
-            step_expect(barrier, all);
+            barrier_expect(barrier, all);
             for (int at = 0; at < size; at += PIECE) {
                 while ((unsigned)clock() - last < pause)
                     ;

@@ -49,10 +49,6 @@ static __device__ __forceinline__ void step_wait(unsigned barrier, unsigned pari
                      : "memory");
     } while (!done);
 }
-/* Ends a phase of the barrier when `bytes` more have arrived. */
-static __device__ __forceinline__ void step_expect(unsigned barrier, unsigned bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
 /* All workers of a block; the warp that brings the weights goes its own way. */
 static __device__ __forceinline__ void step_barrier() {
     asm volatile("bar.sync 1, %0;" ::"r"((int)STEP_WORKERS) : "memory");
@@ -91,18 +87,8 @@ static __device__ __forceinline__ void step_send(unsigned to, float4 x, unsigned
 
 /* ---- numbers ---- */
 
-/* Scores are in units of log 2: one instruction instead of five. */
+/* Scores are in units of log 2. */
 static constexpr float STEP_LOG2E = 1.4426950408889634f;
-static __device__ __forceinline__ float step_exp2(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-static __device__ __forceinline__ unsigned step_pack(float low, float high) {
-    __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return *(const unsigned *)&pair;
-}
 static __device__ __forceinline__ float step_low(unsigned pair) {
     return __uint_as_float(pair << 16);
 }
@@ -112,7 +98,7 @@ static __device__ __forceinline__ float step_high(unsigned pair) {
 /* A number in two parts: what bf16 keeps, above what it loses. */
 static __device__ __forceinline__ unsigned step_split(float x) {
     float great = __bfloat162float(__float2bfloat16_rn(x));
-    return step_pack(x - great, great);
+    return pack2(x - great, great);
 }
 /* Of two such numbers, the parts kept (or lost) as a pair. */
 static __device__ __forceinline__ unsigned step_pair(unsigned low, unsigned high, bool lost) {
@@ -120,7 +106,7 @@ static __device__ __forceinline__ unsigned step_pair(unsigned low, unsigned high
 }
 /* What bf16 loses of a pair. */
 static __device__ __forceinline__ unsigned step_rest(float low, float high, unsigned great) {
-    return step_pack(low - step_low(great), high - step_high(great));
+    return pack2(low - step_low(great), high - step_high(great));
 }
 /* Hides from the compiler that x does not change: what is made of it is made where it is used, not once for the whole
  * kernel and kept in memory. */

@@ -26,7 +26,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_worker {
     __device__ __forceinline__ void tell_part(const float2 (&y)[PAIRS]) {
 #pragma unroll
         for (int i = 0; i < PAIRS; i++)
-            step_send(block.peer(&block.s.parts[block.rank][block.lane + 32 * i]), step_pack(y[i].x, y[i].y),
+            step_send(block.peer(&block.s.parts[block.rank][block.lane + 32 * i]), pack2(y[i].x, y[i].y),
                       block.peer_told(PARTS));
     }
     /* The product's rows: HEAD_SHARE of each of `parts` vectors of the head. */
@@ -89,8 +89,8 @@ template <int DIM, int STRIPS, int UNITS> struct step_worker {
             attention_type::join(y, most, all, rows);
             turn ^= 1;
             float top = f.null_key ? fmaxf(most, 0.0f) : most;
-            all = step_exp2(most - top) * all + (f.null_key ? step_exp2(-top) : 0.0f);
-            float by = slot_count ? slot_weight * step_exp2(most - top) / all : 0.0f;
+            all = power2(most - top) * all + (f.null_key ? power2(-top) : 0.0f);
+            float by = slot_count ? slot_weight * power2(most - top) / all : 0.0f;
 #pragma unroll
             for (int i = 0; i < PAIRS; i++)
                 sum[i].x += by * y[i].x, sum[i].y += by * y[i].y;
@@ -151,7 +151,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_gatherer {
     __device__ __forceinline__ void gather(int summands) {
         int lane = threadIdx.x % 32, share = (int)(blockIdx.x % STEP_CLUSTER) * sizes::SHARE;
         unsigned slot = taken % STREAM_SLOTS, barrier = shared_address(&s.gathered[slot]);
-        if (lane == 0) step_expect(barrier, sizes::P * 4);
+        if (lane == 0) barrier_expect(barrier, sizes::P * 4);
         for (int i = share + 4 * lane; i < share + sizes::SHARE; i += 128) {
             float4 x = step_take(words + i, (unsigned)summands);
             unsigned to = shared_address(&s.stream[slot][i]);
