@@ -129,10 +129,7 @@ static __device__ __forceinline__ uint2 step_read_two(unsigned address) {
 }
 static __device__ __forceinline__ void step_multiply(float4 &c, unsigned a0, unsigned a1, unsigned a2, unsigned a3,
                                                      unsigned b0, unsigned b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(c.x), "+f"(c.y), "+f"(c.z), "+f"(c.w)
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    warp_product(&c.x, a0, a1, a2, a3, b0, b1);
 }
 static __device__ __forceinline__ void step_multiply(float4 &c, const uint4 &a, unsigned b0, unsigned b1) {
     step_multiply(c, a.x, a.y, a.z, a.w, b0, b1);
