@@ -90,11 +90,7 @@ static __device__ __forceinline__ void many_rows(const probe_task &t, const floa
             if (!__any_sync(~0u, good)) continue;
             int32_t id = good ? t.id[mine] : -1;
             good = good && (id < own.hole[v][0] || id >= own.hole[v][1]) && own.below[v].allows(score, id);
-            for (unsigned left = __ballot_sync(~0u, good); left; left &= left - 1) {
-                int lane_of = __ffs(left) - 1, at = __shfl_sync(~0u, v, lane_of) * k;
-                list_offer({lists.score + at, lists.index + at}, k, __shfl_sync(~0u, score, lane_of),
-                           __shfl_sync(~0u, id, lane_of));
-            }
+            list_offer_lanes(lists, k, good, v, score, id);
         }
     }
 }

@@ -48,6 +48,15 @@ static __device__ __forceinline__ void list_offer_lanes(topk_list l, int k, bool
     }
 }
 
+/* As above; `which` of the lists that lie behind one another a lane's is for. */
+static __device__ __forceinline__ void list_offer_lanes(topk_list lists, int k, bool mine, int which, float score,
+                                                        int32_t index) {
+    for (unsigned left = __ballot_sync(~0u, mine); left; left &= left - 1) {
+        int lane = __ffs(left) - 1, at = __shfl_sync(~0u, which, lane) * k;
+        list_offer({lists.score + at, lists.index + at}, k, __shfl_sync(~0u, score, lane), __shfl_sync(~0u, index, lane));
+    }
+}
+
 /* A block's lists scores, indexes [warps][queries][k], each query's joined, to `out`, behind those of the blocks before. */
 static __device__ void list_join(float *score_out, int32_t *index_out, const float *scores, const int32_t *indexes, int queries,
                                  int k, int warps) {

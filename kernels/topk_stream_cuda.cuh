@@ -84,11 +84,7 @@ static __device__ void stream_offer(const stream_task &t, const float *stage, to
         float score = stage[e * 32 + lane];
         bool mine = query < t.queries && row < visible[query] && score >= lists.score[query * k + k - 1] &&
                     below[query].allows(score, row);
-        for (unsigned left = __ballot_sync(~0u, mine); left; left &= left - 1) {
-            int from = __ffs(left) - 1, q = __shfl_sync(~0u, query, from);
-            topk_list l = {lists.score + q * k, lists.index + q * k};
-            list_offer(l, k, __shfl_sync(~0u, score, from), __shfl_sync(~0u, row, from));
-        }
+        list_offer_lanes(lists, k, mine, query, score, row);
     }
 }
 

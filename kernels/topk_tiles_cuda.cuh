@@ -183,11 +183,7 @@ static __device__ __forceinline__ void tiles_offer(const tiles_task &t, tiles_bl
             int32_t row = first_row + part * 32 + i / 4 * 8 + lane % 4 * 2 + i % 2;
             float score = turn[i * 32 + lane];
             bool good = score >= own.score[mine * k + k - 1] && row < own.visible[mine] && own.below[mine].allows(score, row);
-            for (unsigned left = __ballot_sync(~0u, good); left; left &= left - 1) {
-                int from = __ffs(left) - 1, q = __shfl_sync(~0u, mine, from);
-                list_offer({own.score + q * k, own.index + q * k}, k, __shfl_sync(~0u, score, from),
-                           __shfl_sync(~0u, row, from));
-            }
+            list_offer_lanes({own.score, own.index}, k, good, mine, score, row);
         }
         __syncwarp();
         reach0 = tiles_reach(own.score[(warp * 16 + lane / 4) * k + k - 1], factor[0]);
