@@ -99,7 +99,7 @@ enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *
         return fail(STATUS_VERSION,
                     "%s: the store has format version %llu, this program reads up to %d: use a newer program",
                     catalog_path(c), (unsigned long long)version, STORE_FORMAT_VERSION);
-    *format = (int)version;
+    if (format) *format = (int)version;
     s = catalog_get(t, &value, TABLE_META, "fingerprint", 11);
     if (s == STATUS_NOT_FOUND) return damaged(c, "fingerprint", 0);
     TRY(s);

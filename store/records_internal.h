@@ -38,7 +38,7 @@ struct document_record {
     const char *source, *key; size_t source_bytes, key_bytes;   /* borrowed, without NUL */
 };
 
-/* "format" and "fingerprint". NOT_FOUND: a catalog without contents; VERSION: a newer format. */
+/* "format" (NULL: not wanted) and "fingerprint". NOT_FOUND: a catalog without contents; VERSION: a newer format. */
 enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *c, struct store_fingerprint *out, int *format);
 enum status record_put_format(struct catalog_txn *t);
 enum status record_put_fingerprint(struct catalog_txn *t, const struct store_fingerprint *f);

@@ -172,7 +172,6 @@ struct verify {
     struct catalog *c;
     struct catalog_txn *t;
     struct store_fingerprint fingerprint;
-    int format;
     struct generation_record generation, sealed;
     struct shard_record *shards;
 };
@@ -289,7 +288,7 @@ static enum status note_rubbish(void *context, const char *path) {
 static enum status verify_catalog(struct verify *v) {
     const char *catalog = catalog_path(v->c);
     enum status s = catalog_check(v->c);
-    if (s == STATUS_OK) s = record_get_fingerprint(v->t, v->c, &v->fingerprint, &v->format);
+    if (s == STATUS_OK) s = record_get_fingerprint(v->t, v->c, &v->fingerprint, NULL);
     if (s == STATUS_VERSION || s == STATUS_NOT_FOUND) return s;
     if (s == STATUS_OK) s = record_get_generation(v->t, v->c, &v->generation);
     if (s == STATUS_OK) s = record_get_sealed(v->t, v->c, &v->sealed);
