@@ -30,18 +30,13 @@ static void upload_ranges(struct step *s) {
     upload(s, s->contrast_excluded, room, Q, sizeof *room);
 }
 
-/* Each group's queries have candidates of their own; some see the last of them alone. */
-static void upload_candidate_ranges(struct step *s, const struct step_task *task) {
+/* Each group's queries have candidates of their own; where they begin, a batch says (upload_alone). */
+static void upload_candidates_end(struct step *s) {
     int64_t Q = s->queries, C = s->config.chunks, k = s->config.candidates;
-    int32_t *begin = s->host_ids, *end = begin + Q;
-    uint64_t hash;
+    int32_t *end = s->host_ids;
     for (int g = 0; g < s->model.groups; g++) {
-        for (int64_t r = 0; r < Q; r++) {
-            int64_t first = step_candidates_begin(s, g) + r * k;
-            begin[r] = (int32_t)(step_copy_wanted(s, task, r, &hash) ? first + k - 1 : first);
-            end[r] = (int32_t)(r % C == C - 1 ? first : first + k);
-        }
-        upload(s, s->visible.candidates_begin + g * Q, begin, Q, sizeof *begin);
+        for (int64_t r = 0; r < Q; r++)
+            end[r] = (int32_t)(step_candidates_begin(s, g) + (r % C == C - 1 ? r : r + 1) * k);
         upload(s, s->visible.candidates_end + g * Q, end, Q, sizeof *end);
     }
 }
@@ -50,6 +45,7 @@ void step_constants_upload(struct step *s) {
     if (s->model.base_lm) return;
     int64_t places = (s->queries + 1) * s->model.topk, begin[512];
     upload_ranges(s);
+    upload_candidates_end(s);
     for (int64_t b = 0; b <= s->queries;) {
         int64_t n = 0;
         while (n < (int64_t)ARRAY_LEN(begin) && b + n <= s->queries)
@@ -132,19 +128,27 @@ static void upload_contrast_targets(struct step *s, const struct step_task *task
     upload(s, s->contrast_targets, s->host_ids, s->queries, sizeof *s->host_ids);
 }
 
-/* Which sequences see nothing but the corpus is a hash of the step's seed and the sequence's number in the step; nor do
- * queries see their own past that are given a copy of what is to come. */
-static void upload_own_end(struct step *s, const struct step_task *task) {
-    int64_t C = s->config.chunks, first = task->first_row / (C * s->positions);
-    uint64_t seed = task->now ? step_mix(task->now->seed ^ 0x636f72707573u) : 0;
+/* Who sees less than all: the sequences that choose from the corpus alone, by a hash of the step's seed and the
+ * sequence's number in the step, and the queries whose last candidate alone is there, a copy of what is to come. */
+static void upload_alone(struct step *s, const struct step_task *task) {
+    int64_t Q = s->queries, C = s->config.chunks, k = s->config.candidates,
+            sequence = task->first_row / (C * s->positions);
+    uint64_t seed = task->now ? step_mix(task->now->seed ^ 0x636f72707573u) : 0, how;
     float part = task->now && task->pool == POOL_CORPUS ? task->now->corpus_alone : 0.0f;
-    for (int64_t r = 0; r < s->queries; r++) {
-        uint64_t hash = step_mix(seed + (uint64_t)(first + r / C));
-        bool blind = (float)(hash >> 40) < part * 0x1p24f, last = r % C == C - 1;
-        if (step_copy_wanted(s, task, r, &hash)) blind = true;
-        s->host_ids[r] = (int32_t)(blind || last ? r / C * C : r);
+    int32_t *own_end = s->host_ids, *begin = own_end + Q;
+    for (int64_t r = 0; r < Q; r++) {
+        uint64_t hash = step_mix(seed + (uint64_t)(sequence + r / C));
+        bool copy = step_copy_wanted(s, task, r, &how), last = r % C == C - 1;
+        bool blind = copy || (float)(hash >> 40) < part * 0x1p24f;
+        own_end[r] = (int32_t)(blind || last ? r / C * C : r);
+        begin[r] = (int32_t)(step_candidates_begin(s, 0) + (copy ? r * k + k - 1 : r * k));
     }
-    upload(s, s->visible.own_end, s->host_ids, s->queries, sizeof *s->host_ids);
+    upload(s, s->visible.own_end, own_end, Q, sizeof *own_end);
+    for (int g = 0; g < s->model.groups; g++) {
+        upload(s, s->visible.candidates_begin + g * Q, begin, Q, sizeof *begin);
+        for (int64_t r = 0; r < Q; r++)
+            begin[r] += (int32_t)(Q * k); /* a group's candidates lie behind those of the one before */
+    }
 }
 
 void step_batch_upload(struct step *s, const struct step_task *task) {
@@ -153,10 +157,7 @@ void step_batch_upload(struct step *s, const struct step_task *task) {
     upload(s, s->ids, b->ids, s->rows, sizeof *b->ids);
     upload(s, s->targets, b->targets, s->rows, sizeof *b->targets);
     if (task->choose && task->pool != POOL_OWN) upload_documents(s, b);
-    if (task->choose && s->config.pool == POOL_CORPUS) {
-        upload_own_end(s, task);
-        upload_candidate_ranges(s, task);
-    }
+    if (task->choose && s->config.pool == POOL_CORPUS) upload_alone(s, task);
     if (task->contrast) upload_contrast_targets(s, task);
     if (!task->encode || s->model.encoder_input == ENCODER_INPUT_HIDDEN) return;
     if (task->mlm)
