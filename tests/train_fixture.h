@@ -117,3 +117,18 @@ enum { CORPUS = 3, CANDIDATES = 2 };
     step_refresh_corpus(s);
     return s;
 }
+
+/* All that a step over the corpus needs. */
+struct corpus_scene { struct model m; struct text t; struct device *dev; struct corpus_pool *corpus; struct step *s; };
+
+[[maybe_unused]] static void make_scene(struct corpus_scene *c, const struct variant *v, int stream) {
+    make_model(&c->m, v, stream);
+    make_text(&c->t, v, 0, SEQUENCES);
+    c->dev = open_device(2);
+    c->corpus = make_corpus(c->dev, v, &c->m);
+    c->s = corpus_step(c->dev, v, &c->m, c->corpus, false);
+}
+
+[[maybe_unused]] static void free_scene(struct corpus_scene *c) {
+    step_free(c->s), corpus_pool_free(c->corpus), free_text(&c->t), params_free(c->m.params), device_close(c->dev);
+}

@@ -89,21 +89,17 @@ static void check_contrast(int64_t reach) {
 /* ---- some sequences see the corpus alone: another part of them each step, and none when the model is measured. */
 static void check_corpus_alone(void) {
     const struct variant v = {"corpus alone", "[1,1]", "tokens", 1, 63, 80, 3, true, false, false, POOL_CORPUS};
-    struct model m;
-    struct text t;
+    struct corpus_scene scene;
     struct step_report report;
     double sums[SEQUENCES];
-    make_model(&m, &v, 6);
-    make_text(&t, &v, 0, SEQUENCES);
-    struct device *dev = open_device(2);
-    struct corpus_pool *corpus = make_corpus(dev, &v, &m);
-    struct step *s = corpus_step(dev, &v, &m, corpus, false);
+    make_scene(&scene, &v, 6);
+    struct step *s = scene.s;
     struct step_now now = now_of(&v);
     int blind[3] = {0};
     for (int part = 0; part <= 2; part++) {
         now.corpus_alone = 0.5F * (float)part;
         for (now.seed = 1; now.seed <= 16; now.seed++) {
-            CHECK_OK(step_run(s, &report, &t.batch, 1, &now));
+            CHECK_OK(step_run(s, &report, &scene.t.batch, 1, &now));
             for (int64_t q = 0; q < SEQUENCES; q++) {
                 int64_t r = q * v.chunks + 1; /* a query with one chunk behind it */
                 bool own = false;
@@ -115,9 +111,9 @@ static void check_corpus_alone(void) {
         }
     }
     CHECK(blind[0] == 0 && blind[1] > 4 && blind[1] < 28 && blind[2] == 32);
-    CHECK_OK(step_evaluate(s, sums, &t.batch, POOL_CORPUS));
+    CHECK_OK(step_evaluate(s, sums, &scene.t.batch, POOL_CORPUS));
     CHECK_EQ(s->visible.own_end[1], 1);
-    step_free(s), corpus_pool_free(corpus), free_text(&t), params_free(m.params), device_close(dev);
+    free_scene(&scene);
 }
 
 /* The longest run of ids that both hold, in a row. */
@@ -135,29 +131,25 @@ static int64_t longest_run(const int32_t *a, int64_t na, const int32_t *b, int64
 /* ---- some queries see one neighbour alone, and it repeats words of the chunk to come. */
 static void check_copies(void) {
     const struct variant v = {"copies", "[1,1,1]", "tokens", 1, 63, 80, 4, true, false, false, POOL_CORPUS};
-    struct model m;
-    struct text t;
+    struct corpus_scene scene;
     struct step_report report;
     double sums[SEQUENCES];
-    make_model(&m, &v, 9);
-    make_text(&t, &v, 0, SEQUENCES);
-    struct device *dev = open_device(2);
-    struct corpus_pool *corpus = make_corpus(dev, &v, &m);
-    struct step *s = corpus_step(dev, &v, &m, corpus, false);
+    make_scene(&scene, &v, 9);
+    struct step *s = scene.s;
     struct step_now now = now_of(&v);
     int64_t copies[3] = {0}, queries = 0, k = s->config.candidates, real = v.chunk;
     for (int part = 0; part <= 2; part++) {
         now.copy_rate = 0.5F * (float)part;
         for (now.seed = 1; now.seed <= 8; now.seed++) {
-            CHECK_OK(step_run(s, &report, &t.batch, 1, &now));
+            CHECK_OK(step_run(s, &report, &scene.t.batch, 1, &now));
             queries = 0;
             for (int64_t r = 0; r < SEQUENCES * v.chunks; r++) {
                 int32_t sequence[4 * 63];
                 for (int64_t i = 0; i < v.chunks * real; i++)
-                    sequence[i] = t.batch.ids[(r / v.chunks * v.chunks + i / real) * s->positions + i % real];
+                    sequence[i] = scene.t.batch.ids[(r / v.chunks * v.chunks + i / real) * s->positions + i % real];
                 if (r % v.chunks == v.chunks - 1) continue;
                 queries++;
-                for (int g = 0; g < m.config.groups; g++) {
+                for (int g = 0; g < scene.m.config.groups; g++) {
                     int64_t last = step_candidates_begin(s, g) + r * k + k - 1;
                     const struct step_choice *c = &s->choices[g];
                     int64_t begin = (r % v.chunks + 1) * real, from = begin - real / 2, to = begin + real + real / 2;
@@ -167,17 +159,17 @@ static void check_copies(void) {
                     bool alone = c->index[r * TOPK] == last && c->index[r * TOPK + 1] < 0;
                     CHECK_EQ(copy, alone);
                     if (alone) CHECK(c->weight[(r + 1) * TOPK] == 1.0F);
-                    CHECK_EQ(s->encoder_ids[last * s->positions + real], m.config.landmark_id);
+                    CHECK_EQ(s->encoder_ids[last * s->positions + real], scene.m.config.landmark_id);
                     copies[part] += copy;
                 }
             }
         }
     }
-    queries *= 8 * m.config.groups;
+    queries *= 8 * scene.m.config.groups;
     CHECK(copies[0] == 0 && copies[1] > queries / 4 && copies[1] < queries * 3 / 4 && copies[2] == queries);
-    CHECK_OK(step_evaluate(s, sums, &t.batch, POOL_CORPUS));
+    CHECK_OK(step_evaluate(s, sums, &scene.t.batch, POOL_CORPUS));
     CHECK(s->visible.own_end[1] == 1 && s->visible.candidates_begin[0] == step_candidates_begin(s, 0));
-    step_free(s), corpus_pool_free(corpus), free_text(&t), params_free(m.params), device_close(dev);
+    free_scene(&scene);
 }
 
 int main(int argc, char **argv) {

@@ -263,24 +263,22 @@ static void check_corpus_choices(const struct variant *v, const struct step *s) 
 
 static void check_corpus(void) {
     const struct variant v = {"corpus", "[1,1,1]", "tokens", 1, 63, 80, 3, true, true, true, POOL_CORPUS};
-    struct model m;
-    struct text t;
+    struct corpus_scene scene;
     struct step_report report;
     double sums[SEQUENCES];
-    make_model(&m, &v, 6);
-    make_text(&t, &v, 0, SEQUENCES);
-    struct device *dev = open_device(2);
-    struct corpus_pool *corpus = make_corpus(dev, &v, &m), *again = make_corpus(dev, &v, &m);
-    struct step *s = corpus_step(dev, &v, &m, corpus, false), *other = corpus_step(dev, &v, &m, again, true);
+    make_scene(&scene, &v, 6);
+    const struct model *m = &scene.m;
+    const struct batch *batch = &scene.t.batch;
+    struct corpus_pool *again = make_corpus(scene.dev, &v, m);
+    struct step *s = scene.s, *other = corpus_step(scene.dev, &v, m, again, true);
     struct step_now now = now_of(&v);
-    float *a = run(s, &m, &t.batch, 1, &now, &report), *b = run(other, &m, &t.batch, 1, &now, &report);
+    float *a = run(s, m, batch, 1, &now, &report), *b = run(other, m, batch, 1, &now, &report);
     check_corpus_choices(&v, s);
-    CHECK(memcmp(a, b, (size_t)params_elements(m.params) * sizeof *a) == 0);
-    CHECK_OK(step_evaluate(s, sums, &t.batch, POOL_CORPUS));
+    CHECK(memcmp(a, b, (size_t)params_elements(m->params) * sizeof *a) == 0);
+    CHECK_OK(step_evaluate(s, sums, batch, POOL_CORPUS));
     CHECK(isfinite(sums[0]) && isfinite(sums[1]));
-    differences(&v, &m, s, &t);
-    free(a), free(b), step_free(s), step_free(other), corpus_pool_free(corpus), corpus_pool_free(again);
-    free_text(&t), params_free(m.params), device_close(dev);
+    differences(&v, m, s, &scene.t);
+    free(a), free(b), step_free(other), corpus_pool_free(again), free_scene(&scene);
 }
 /* ---- a cut query: the contrastive loss moves the encoder and the query's last map, and no layer of the decoder. */
 static void check_cut(void) {
