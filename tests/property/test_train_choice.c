@@ -1,6 +1,6 @@
 /* test_train_choice.c -- what the queries of a training step may choose, and what the contrastive loss asks them for.
  */
-#include "tests/train_fixture.h"
+#include "tests/corpus_fixture.h"
 
 /* ---- what may be chosen */
 

@@ -4,7 +4,7 @@
 #include "decoder/decoder.h"
 #include "encoder/encoder.h"
 #include "indexer/retriever.h"
-#include "tests/train_fixture.h"
+#include "tests/corpus_fixture.h"
 
 /* topk is not below what can be chosen wherever losses are differenced: a choice that flips is no derivative. */
 static const struct variant variants[] = {
