@@ -66,7 +66,7 @@ same_run "$TMP/again" "a second run"
 
 expect 0 train --config "$TMP/config.json" --out "$TMP/parts" --until 7
 out_has "not finished"
-expect 0 train --out "$TMP/parts" --resume --max-minutes 0.0001
+expect 0 train --out "$TMP/parts" --resume --max-minutes 0.0000001
 same "$(wc -l <"$TMP/parts/log.jsonl")" 8 "one step in no time"
 expect 0 train --out "$TMP/parts" --resume --until 8
 expect 0 train --out "$TMP/parts" --resume
