@@ -127,6 +127,18 @@ static int store_bytes(const struct arg_program *program, const struct arg_optio
     return -1;
 }
 
+static int store_choice(const struct arg_program *program, const struct arg_option *o, const char *text) {
+    for (const char *word = o->placeholder; *word;) {
+        size_t length = strcspn(word, "|");
+        if (strlen(text) == length && memcmp(text, word, length) == 0) {
+            *(const char **)o->value = text;
+            return -1;
+        }
+        word += length + (word[length] == '|');
+    }
+    return usage_error(program, "--%s '%s': must be one of %s", o->name, text, o->placeholder);
+}
+
 static int store_value(const struct arg_program *program, const struct arg_option *o, const char *text) {
     switch (o->kind) {
     case ARG_FLAG:
@@ -142,6 +154,8 @@ static int store_value(const struct arg_program *program, const struct arg_optio
         strings->items[strings->count++] = text;
         return -1;
     }
+    case ARG_CHOICE:
+        return store_choice(program, o, text);
     case ARG_INT:
         return store_int(program, o, text);
     case ARG_DOUBLE:
@@ -283,6 +297,7 @@ static void format_default(char *out, size_t size, const struct arg_option *o) {
     case ARG_STRINGS:
         return;
     case ARG_STRING:
+    case ARG_CHOICE:
         if (!*(const char **)o->value) return;
         snprintf(value, sizeof value, "%s", *(const char **)o->value);
         break;

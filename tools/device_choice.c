@@ -5,8 +5,6 @@
 
 static enum status choose_type(enum dtype *out, const struct device *dev, const char *dtype) {
     bool automatic = strcmp(dtype, "auto") == 0, bf16 = strcmp(dtype, "bf16") == 0;
-    if (!automatic && !bf16 && strcmp(dtype, "f32") != 0)
-        return fail(STATUS_INVALID, "--dtype %s: must be auto, f32 or bf16", dtype);
     if (bf16 && dev->shares_memory)
         return fail(STATUS_UNSUPPORTED, "--dtype bf16: the CPU computes in float32 only; use --device cuda, or f32");
     *out = bf16 || (automatic && !dev->shares_memory) ? DTYPE_BF16 : DTYPE_F32;

@@ -73,7 +73,7 @@ int drt_index_export(int argc, char **argv, const char **operands) {
     int64_t first = 0, count = -1;
     const struct arg_option options[] = {
         {"store", ARG_STRING, &dir, "STORE", "the store's folder", 0, 0},
-        {"landmarks", ARG_STRING, &landmarks, "hash|values|none",
+        {"landmarks", ARG_CHOICE, &landmarks, "hash|values|none",
          "what to print of landmarks; hash: XXH3-64 of the stored row as float32", 0, 0},
         {"first", ARG_INT, &first, "ID", "the first chunk", 0, 1e18},
         {"count", ARG_INT, &count, "N", "how many chunks; -1: to the end", -1, 1e18},
@@ -90,14 +90,8 @@ int drt_index_export(int argc, char **argv, const char **operands) {
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     if (!dir) return drt_index_usage("export", "--store STORE is missing");
-    enum landmarks how;
-    if (strcmp(landmarks, "hash") == 0)
-        how = LANDMARKS_HASH;
-    else if (strcmp(landmarks, "values") == 0)
-        how = LANDMARKS_VALUES;
-    else if (strcmp(landmarks, "none") == 0)
-        how = LANDMARKS_NONE;
-    else
-        return drt_index_usage("export", "--landmarks must be hash, values or none");
+    enum landmarks how = LANDMARKS_HASH;
+    if (strcmp(landmarks, "values") == 0) how = LANDMARKS_VALUES;
+    if (strcmp(landmarks, "none") == 0) how = LANDMARKS_NONE;
     return drt_index_exit(run(dir, how, first, count));
 }

@@ -98,7 +98,7 @@ int drt_index_recall(int argc, char **argv, const char **operands) {
         {"exclude", ARG_STRING, &o.exclude, "doc|window=N|none",
          "chunks of the query's own document that may not be found", 0, 0},
         {"seed", ARG_INT, &o.seed, "N", "seed of the random choice of queries", 0, 9e18},
-        {"device", ARG_STRING, &o.device, "auto|cpu|cuda",
+        {"device", ARG_CHOICE, &o.device, "auto|cpu|cuda",
          "where exact search runs; on a GPU its own index of lists, gpu-ivf, is measured besides; auto: a GPU where "
          "there "
          "is one",

@@ -158,9 +158,9 @@ int drt_index_search(int argc, char **argv, const char **operands) {
          "what must not be found of the document that the query was taken from: all of it, chunks at most N away from "
          "--from-chunk, or nothing (default: doc, where that document is named)",
          0, 0},
-        {"device", ARG_STRING, &o.where.device, "auto|cpu|cuda",
+        {"device", ARG_CHOICE, &o.where.device, "auto|cpu|cuda",
          "where the query is made, and --exact or --nprobe searched: rarely worth copying all landmarks", 0, 0},
-        {"dtype", ARG_STRING, &o.where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
+        {"dtype", ARG_CHOICE, &o.where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
         {"threads", ARG_INT, &o.threads, "N", "threads to use; 0: one for each processor", 0, 1024},
         {"json", ARG_FLAG, &o.json, NULL, "one JSON object a line", 0, 0},
     };

@@ -97,7 +97,7 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
         {"index", ARG_STRING, &index, "auto|exact|FACTORY",
          "kind of a rebuilt index; auto keeps the store's own; another kind than that has it made anew", 0, 0},
         {"max-ram", ARG_BYTES, &max_ram, "SIZE", "memory for rebuilding the index", 0, 0},
-        {"device", ARG_STRING, &late.choice.device, "auto|cpu|cuda",
+        {"device", ARG_CHOICE, &late.choice.device, "auto|cpu|cuda",
          "where the centroids of a rebuilt index are computed; auto: a GPU where there is one", 0, 0},
         {"threads", ARG_INT, &threads, "N", "threads to use; 0: one for each processor", 0, 1024},
         {"json", ARG_FLAG, &json, NULL, "one JSON object for each problem that is left", 0, 0},
@@ -115,9 +115,6 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     if (!dir) return drt_index_usage("repair", "--store STORE is missing");
-    if (strcmp(late.choice.device, "auto") != 0 && strcmp(late.choice.device, "cpu") != 0 &&
-        strcmp(late.choice.device, "cuda") != 0)
-        return drt_index_usage("repair", "--device must be auto, cpu or cuda");
     char ram[32];
     fprintf(stderr, "drt-index repair: store %s, index %s, max-ram %s, device %s, threads %lld\n", dir, index,
             progress_bytes_text(ram, max_ram), late.choice.device, (long long)threads);

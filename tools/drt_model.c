@@ -28,17 +28,9 @@ int model_failed(void) {
     return 1;
 }
 
-enum status model_dtype_parse(enum safetensors_dtype *out, const char *name) {
-    static const struct {
-        const char *name;
-        enum safetensors_dtype dtype;
-    } DTYPES[] = {{"f32", SAFETENSORS_F32}, {"bf16", SAFETENSORS_BF16}, {"f16", SAFETENSORS_F16}};
-    for (size_t i = 0; i < ARRAY_LEN(DTYPES); i++)
-        if (strcmp(DTYPES[i].name, name) == 0) {
-            *out = DTYPES[i].dtype;
-            return STATUS_OK;
-        }
-    return fail(STATUS_INVALID, "--dtype %s: must be f32, bf16 or f16", name);
+enum safetensors_dtype model_dtype(const char *name) {
+    if (strcmp(name, "bf16") == 0) return SAFETENSORS_BF16;
+    return strcmp(name, "f16") == 0 ? SAFETENSORS_F16 : SAFETENSORS_F32;
 }
 
 int main(int argc, char **argv) {

@@ -13,7 +13,7 @@ int model_convert(int argc, char **argv);
 /* Prints the thread's last message as an error of drt-model; gives 1. */
 int model_failed(void);
 /* "f32", "bf16", "f16". */
-enum status model_dtype_parse(enum safetensors_dtype *out, const char *name);
+enum safetensors_dtype model_dtype(const char *name);
 
 /* A model folder in the making: written as `<folder>.tmp`, then renamed, so that nobody sees half a model. */
 struct new_folder { char path[FILE_PATH_MAX], temporary[FILE_PATH_MAX]; bool replace; };

@@ -39,7 +39,7 @@ static enum status write_weights(const struct new_folder *folder, const struct o
     struct safetensors *file = NULL;
     struct params *params = NULL;
     enum safetensors_dtype dtype = s->tensors[0].dtype;
-    if (strcmp(o->dtype, "keep") != 0) TRY(model_dtype_parse(&dtype, o->dtype));
+    if (strcmp(o->dtype, "keep") != 0) dtype = model_dtype(o->dtype);
     TRY(file_join(passing, folder->temporary, "source.safetensors"));
     TRY(file_join(path, folder->temporary, "model.safetensors"));
     TRY(safetensors_write(passing, s->tensors, s->count, NULL));
@@ -58,10 +58,8 @@ static enum status write_weights(const struct new_folder *folder, const struct o
 static enum status convert(struct new_folder *folder, const struct options *o) {
     struct model_source s = {0};
     struct model_config config;
-    enum safetensors_dtype dtype = SAFETENSORS_F32;
     int64_t elements = 0;
     enum status status;
-    if (strcmp(o->dtype, "keep") != 0) TRY(model_dtype_parse(&dtype, o->dtype));
     TRY(model_source_open(&s, o->input));
     if (s.left_out) fprintf(stderr, "drt-model: note: %d tensors outside of the model were left out\n", s.left_out);
     TRY_GOTO(status, new_folder_begin(folder, o->out, o->force), out);
@@ -109,7 +107,7 @@ int model_convert(int argc, char **argv) {
          "assumed as released and said",
          0, 0},
         {"tokenizer", ARG_STRING, &o.tokenizer, "FILE", "a tokenizer.json to put into the folder", 0, 0},
-        {"dtype", ARG_STRING, &o.dtype, "keep|f32|bf16|f16", "type of the stored weights", 0, 0},
+        {"dtype", ARG_CHOICE, &o.dtype, "keep|f32|bf16|f16", "type of the stored weights", 0, 0},
         {"force", ARG_FLAG, &o.force, NULL, "replace an existing model folder", 0, 0},
     };
     const struct arg_program program = {

@@ -21,14 +21,12 @@ static enum status save(const struct new_folder *folder, const struct params *pa
 static enum status make(struct new_folder *folder, const struct options *o, const struct file_map *json) {
     struct model_config config;
     struct params *params = NULL;
-    enum safetensors_dtype dtype = SAFETENSORS_F32;
-    TRY(model_dtype_parse(&dtype, o->dtype));
     TRY(model_config_parse(&config, o->config, json->data, json->size));
     TRY(new_folder_begin(folder, o->out, o->force));
     TRY(new_folder_tokenizer(folder, o->tokenizer, &config));
     TRY(new_folder_write(folder, "config.json", json->data, json->size));
     TRY(params_init(&params, &config, (uint64_t)o->seed));
-    enum status status = save(folder, params, dtype);
+    enum status status = save(folder, params, model_dtype(o->dtype));
     int64_t elements = params_elements(params);
     params_free(params);
     TRY(status);
@@ -43,7 +41,7 @@ int model_init(int argc, char **argv) {
         {"config", ARG_STRING, &o.config, "FILE", "the model's config.json (required)", 0, 0},
         {"out", ARG_STRING, &o.out, "DIR", "the model folder to make (required)", 0, 0},
         {"tokenizer", ARG_STRING, &o.tokenizer, "FILE", "a tokenizer.json to put into the folder", 0, 0},
-        {"dtype", ARG_STRING, &o.dtype, "f32|bf16|f16", "type of the stored weights", 0, 0},
+        {"dtype", ARG_CHOICE, &o.dtype, "f32|bf16|f16", "type of the stored weights", 0, 0},
         {"seed", ARG_INT, &o.seed, "N", "of the random weights; the same seed gives the same model", 0, INFINITY},
         {"force", ARG_FLAG, &o.force, NULL, "replace an existing model folder", 0, 0},
     };

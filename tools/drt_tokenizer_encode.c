@@ -168,7 +168,7 @@ int drt_tokenizer_encode(int argc, char **argv, const char **operands) {
         {"out", ARG_STRING, &o.out, "FILE.u16|FILE.u32", "the token file (required)", 0, 0},
         {"eod-id", ARG_INT, &o.eod_id, "N", "id behind each document; -1: the tokenizer's <|endoftext|> or the like",
          -1, 2147483647.0},
-        {"format", ARG_STRING, &o.format, "auto|jsonl|txt", "of the corpus (auto: by name, then by content)", 0, 0},
+        {"format", ARG_CHOICE, &o.format, "auto|jsonl|txt", "of the corpus (auto: by name, then by content)", 0, 0},
         {"text-field", ARG_STRING, &o.text_field, "NAME", "jsonl: the member that holds the text", 0, 0},
         {"threads", ARG_INT, &o.threads, "N", "0: one for each processor", 0, 1024},
     };

@@ -123,8 +123,8 @@ int drt_tokenizer_train(int argc, char **argv, const char **operands) {
         {"special", ARG_STRINGS, &o.specials, "TOKEN",
          "a special token, may be repeated: they get the ids 0, 1, ... in order (default\n<|endoftext|>)", 0, 0},
         {"no-special", ARG_FLAG, &o.no_special, NULL, "no special token at all", 0, 0},
-        {"pattern", ARG_STRING, &o.pattern, "gpt2|llama3|qwen2", "how text is cut into words before merging", 0, 0},
-        {"format", ARG_STRING, &o.format, "auto|jsonl|txt", "of the corpus (auto: by name, then by content)", 0, 0},
+        {"pattern", ARG_CHOICE, &o.pattern, "gpt2|llama3|qwen2", "how text is cut into words before merging", 0, 0},
+        {"format", ARG_CHOICE, &o.format, "auto|jsonl|txt", "of the corpus (auto: by name, then by content)", 0, 0},
         {"text-field", ARG_STRING, &o.text_field, "NAME", "jsonl: the member that holds the text", 0, 0},
         {"threads", ARG_INT, &o.threads, "N", "0: one for each processor", 0, 1024},
     };

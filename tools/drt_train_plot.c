@@ -6,10 +6,7 @@
 
 static enum status plot(const char *const *runs, int n_runs, const char *out, const char *title, const char *along) {
     struct plot_config config = {.title = title};
-    if (strcmp(along, "steps") == 0)
-        config.along = PLOT_STEPS;
-    else if (strcmp(along, "tokens") != 0)
-        return fail(STATUS_INVALID, "--along %s: must be tokens or steps", along);
+    if (strcmp(along, "steps") == 0) config.along = PLOT_STEPS;
     return plot_write(out, runs, n_runs, &config);
 }
 
@@ -18,7 +15,7 @@ int drt_train_plot(int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {"out", ARG_STRING, &out, "FILE.html|FILE.svg", "the page or picture to write", 0, 0},
         {"title", ARG_STRING, &title, "TEXT", "its heading, instead of the run's name", 0, 0},
-        {"along", ARG_STRING, &along, "tokens|steps", "what runs along the bottom (a page offers both)", 0, 0},
+        {"along", ARG_CHOICE, &along, "tokens|steps", "what runs along the bottom (a page offers both)", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-train plot",

@@ -115,7 +115,7 @@ int drt_train_run(int argc, char **argv, const char **operands) {
         {"steps", ARG_INT, &o.steps, "N", "instead of the config's (moves the schedule too); 0: the config's", 0, 1e12},
         {"until", ARG_INT, &o.until, "N", "stop behind this step, with a checkpoint; 0: no", 0, 1e12},
         {"max-minutes", ARG_DOUBLE, &o.max_minutes, "T", "stop after this time, with a checkpoint; 0: no", 0, 1e7},
-        {"device", ARG_STRING, &o.device, "auto|cpu|cuda", "where to compute", 0, 0},
+        {"device", ARG_CHOICE, &o.device, "auto|cpu|cuda", "where to compute", 0, 0},
         {"processes", ARG_INT, &o.processes, "N",
          "start N that train together, each on a GPU of its own (or on the CPU)", 1, 64},
         {"threads", ARG_INT, &o.threads, "N", "0: one for each processor", 0, 4096},

@@ -64,8 +64,9 @@ expect_usage "--store needs --corpus-retrieval" "$GENERATE" --store x
 expect_usage "need --store DIR --corpus-retrieval" "$GENERATE" --exact
 expect_usage "--prompt TEXT" "$GENERATE" "a bare prompt"
 expect_usage "an empty string is met at once" "$GENERATE" --stop ""
-expect_usage "must be between 0 and 1" "$GENERATE" --top-p 1.5
+expect_usage "must be between 1e-06 and 1" "$GENERATE" --top-p 1.5
+expect_usage "must be between 1e-06 and 1" "$GENERATE" --top-p 0
 expect_usage "not a whole number" "$GENERATE" --max-tokens ten
 expect_error "no such folder" "$GENERATE" --model "$TMP/nowhere" --prompt x
 expect_error "nowhere.txt" "$GENERATE" --model "$TMP/m" --prompt-file "$TMP/nowhere.txt"
-expect_error "tpu" "$GENERATE" --model "$TMP/m" --prompt x --device tpu
+expect_usage "auto|cpu|cuda" "$GENERATE" --model "$TMP/m" --prompt x --device tpu

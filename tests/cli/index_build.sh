@@ -66,8 +66,8 @@ expect 0 "$INDEX" search "the river and the stone" --store "$TMP/store" --model 
 sed -n 's/.*"score":\([^,]*\),.*/\1/p' "$OUT" | cmp - "$TMP/scores" || die "--device cpu --exact gives other scores"
 expect 0 "$INDEX" recall --store "$TMP/store" --queries 3 --device cpu
 err_has "device cpu"
-expect_error "tpu" "$INDEX" search x --store "$TMP/store" --model "$TMP/model" --device tpu
-expect_error "tpu" "$INDEX" recall --store "$TMP/store" --device tpu
+expect_usage "auto|cpu|cuda" "$INDEX" search x --store "$TMP/store" --model "$TMP/model" --device tpu
+expect_usage "auto|cpu|cuda" "$INDEX" recall --store "$TMP/store" --device tpu
 expect_error "--dtype bf16" "$INDEX" search x --store "$TMP/store" --model "$TMP/model" --device cpu --dtype bf16
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 out_has "every byte is as recorded"
@@ -75,7 +75,7 @@ expect 0 "$INDEX" repair --store "$TMP/store"
 # A device is opened for centroids alone: nothing is said of it where none are wanted.
 expect 0 "$INDEX" repair --store "$TMP/store" --device cuda
 grep -q "GPU" "$ERR" && die "repair looked for a GPU with nothing to do"
-expect 2 "$INDEX" repair --store "$TMP/store" --device tpu
+expect_usage "auto|cpu|cuda" "$INDEX" repair --store "$TMP/store" --device tpu
 # Another kind of index, there and back; a name that is none changes nothing.
 cp -r "$TMP/store" "$TMP/kinds"
 expect 0 "$INDEX" repair --store "$TMP/kinds" --index IVF2,Flat

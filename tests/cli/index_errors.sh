@@ -58,7 +58,7 @@ rm -rf "$TMP/none"
 expect 0 "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/none" --model "$TMP/model" --json
 same "$(json_int "$OUT" replaced)" 2 "invalid UTF-8 sequences replaced"
 expect_error "--max-ram" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/none2" --model "$TMP/model" --max-ram 1M
-expect_error "format" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/none2" --model "$TMP/model" --format word
+expect_usage "--format 'word': must be one of auto|jsonl|" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/none2" --model "$TMP/model" --format word
 [ ! -e "$TMP/none2" ] || die "a refused run left a store behind"
 
 # --- stores

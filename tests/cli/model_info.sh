@@ -64,7 +64,7 @@ sed 's/"vocab_size": 271/"vocab_size": 200/; s/: 2[67][0-9]/: 199/' "$TINY/confi
 expect_error "another model's tokenizer" "$MODEL" init --config "$TMP/small.json" --tokenizer "$TINY/tokenizer.json" --out "$TMP/n"
 echo '{"vocab_size": 10' >"$TMP/broken.json"
 expect_error "broken.json" "$MODEL" init --config "$TMP/broken.json" --out "$TMP/n"
-expect_error "must be f32, bf16 or f16" "$MODEL" init --config "$TINY/config.json" --dtype f64 --out "$TMP/n"
+expect_usage "must be one of f32|bf16|f16" "$MODEL" init --config "$TINY/config.json" --dtype f64 --out "$TMP/n"
 [ ! -e "$TMP/n" ] && [ ! -e "$TMP/n.tmp" ] || die "a refused model left files"
 head -c 3000 "$TMP/b/model.safetensors" >"$TMP/cut" && cp "$TMP/cut" "$TMP/b/model.safetensors"
 expect_error "model.safetensors" "$MODEL" info "$TMP/b"

@@ -57,7 +57,7 @@ expect_usage "--vocab-size" "$TOKENIZER" train "$TEXTS/docs.jsonl" --out "$TMP/n
 expect_usage "--reserve" "$TOKENIZER" train "$TEXTS/docs.jsonl" --out "$TMP/n.json" --reserve -1
 refuse() { local text=$1; shift; expect_error "$text" "$TOKENIZER" train "$@" --out "$TMP/n.json"; none "$text"; }
 refuse "256 bytes and a reserve of 2 need 259" "$TEXTS/docs.jsonl" --vocab-size 258 --reserve 2
-refuse "one of gpt2, llama3, qwen2" "$TEXTS/docs.jsonl" --pattern bert
+expect_usage "must be one of gpt2|llama3|qwen2" "$TOKENIZER" train "$TEXTS/docs.jsonl" --out "$TMP/n.json" --pattern bert
 refuse "given twice" "$TEXTS/docs.jsonl" --special x --special x
 refuse "is empty" "$TEXTS/docs.jsonl" --special ""
 refuse "nowhere.jsonl" "$TMP/nowhere.jsonl"

@@ -30,7 +30,7 @@ expect_error "two/log.jsonl: line 51 of the log" "$BIN/drt-train" plot "$TMP/one
 same "$before" "$(cksum <"$TMP/both.html")" "the page was touched by a run that failed"
 expect_error "has no log.jsonl" "$BIN/drt-train" plot "$TMP" --out "$TMP/x.svg"
 expect_error "ends in .html or .svg" "$BIN/drt-train" plot "$TMP/one" --out "$TMP/x.png"
-expect_error "must be tokens or steps" "$BIN/drt-train" plot "$TMP/one" --along days --out "$TMP/x.svg"
+expect_usage "must be one of tokens|steps" "$BIN/drt-train" plot "$TMP/one" --along days --out "$TMP/x.svg"
 expect_usage "" "$BIN/drt-train" plot
 expect 0 "$BIN/drt-train" plot --help
 out_has "--along tokens|steps"

@@ -5,7 +5,7 @@
 
 static struct {
     bool flag;
-    const char *text;
+    const char *text, *choice;
     struct arg_strings many;
     int64_t whole;
     double real;
@@ -16,6 +16,7 @@ static const struct arg_option options[] = {
     {NULL, ARG_FLAG, NULL, NULL, "Things", 0, 0},
     {"corpus-retrieval", ARG_FLAG, &got.flag, NULL, "retrieve from the store", 0, 0},
     {"text", ARG_STRING, &got.text, "TEXT", "what to say", 0, 0},
+    {"device", ARG_CHOICE, &got.choice, "auto|cpu|cuda", "where", 0, 0},
     {"stop", ARG_STRINGS, &got.many, "STR", "where to stop", 0, 0},
     {"max-tokens", ARG_INT, &got.whole, "N", "how much, in so many words that the line must be wrapped somewhere\nhere",
      1, 100},
@@ -89,6 +90,10 @@ static void test_values(void) {
     CHECK_EQ(n_operands, 2);
     CHECK_EQ(PARSE("--text=--flag-like"), -1);
     CHECK_STR(got.text, "--flag-like");
+    CHECK_EQ(PARSE("--device", "cpu"), -1);
+    CHECK_STR(got.choice, "cpu");
+    CHECK_EQ(PARSE("--device=cuda"), -1);
+    CHECK_STR(got.choice, "cuda");
     CHECK_EQ(PARSE("--max-ram", "2GiB"), -1);
     CHECK_EQ(got.bytes, 2ll << 30);
     CHECK_EQ(PARSE("--max-ram", "123"), -1);
@@ -105,6 +110,9 @@ static void test_refusals(void) {
     CHECK_USAGE("--text needs a value (TEXT), and --stop follows (if it is the value: --text=--stop)", "--text",
                 "--stop", "a");
     CHECK_USAGE("--corpus-retrieval takes no value (got 'yes')", "--corpus-retrieval=yes");
+    const char *no_choice[] = {"", "cp", "cpux", "cpu|cuda", "auto|", "|", "CPU"};
+    for (size_t i = 0; i < ARRAY_LEN(no_choice); i++)
+        CHECK_USAGE("must be one of auto|cpu|cuda", "--device", no_choice[i]);
     const char *bad_whole[] = {"", " 1", "1 ", "1.0", "0x10", "1e3", "abc", "--5"};
     for (size_t i = 0; i < ARRAY_LEN(bad_whole); i++) {
         char argument[64];
