@@ -9,7 +9,17 @@ static void print_help(FILE *out, const struct command_program *p) {
     fprintf(out, "Usage: %s COMMAND ...\n\n%s\nCommands:\n", p->name, p->about);
     for (size_t i = 0; i < p->n_commands; i++)
         fprintf(out, "  %-8s %s\n", p->commands[i].name, p->commands[i].what);
-    fprintf(out, "\n%s%s COMMAND --help says more.\n", p->end, p->name);
+    fprintf(out,
+            "\n%sResults go to standard output, progress and errors to standard error. Exit code: 0 done, 1 failed\n"
+            "(or stopped, or problems found), 2 wrong usage. %s COMMAND --help says more.\n",
+            p->examples ? p->examples : "", p->name);
+}
+
+/* A result that nobody can read is a failure; what failed before has said why. */
+static int end(const char *program, int code) {
+    if (code || (fflush(stdout) == 0 && !ferror(stdout))) return code;
+    fprintf(stderr, "%s: standard output cannot be written (is the disk full?)\n", program);
+    return 1;
 }
 
 int commands_run(const char *program, int (*run)(int argc, char **argv, const char **operands), int argc, char **argv) {
@@ -21,19 +31,18 @@ int commands_run(const char *program, int (*run)(int argc, char **argv, const ch
     }
     int code = run(argc, argv, operands);
     memory_free(operands);
-    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
-    fprintf(stderr, "%s: standard output cannot be written (is the disk full?)\n", program);
-    return code ? code : 1;
+    return end(program, code);
 }
 
 int commands_main(const struct command_program *p, int argc, char **argv) {
+    streams_reserve();
     if (argc < 2) {
         print_help(stderr, p);
         return 2;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         print_help(stdout, p);
-        return 0;
+        return end(p->name, 0);
     }
     for (size_t i = 0; i < p->n_commands; i++)
         if (strcmp(argv[1], p->commands[i].name) == 0)

@@ -1,7 +1,7 @@
 /* drt_eval.c -- drt-eval: measures of a model. ppl: perplexity with and without retrieval, on the same positions. */
 #include "tools/drt_eval.h"
+#include "tools/commands.h"
 #include "tools/progress_line.h"
-#include "tools/streams.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static int failed(void) {
     return 1;
 }
 
-static int parse(struct eval_options *o, int argc, char **argv) {
+static int parse(struct eval_options *o, int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {NULL, ARG_FLAG, NULL, NULL, "What to measure", 0, 0},
         {"model", ARG_STRING, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
@@ -69,7 +69,7 @@ static int parse(struct eval_options *o, int argc, char **argv) {
         .options = options,
         .n_options = ARRAY_LEN(options)};
     int n_operands = 0;
-    return args_parse(&program, argc, argv, NULL, &n_operands);
+    return args_parse(&program, argc, argv, operands, &n_operands);
 }
 
 /* The modes that were asked for, by list or by options. */
@@ -109,7 +109,7 @@ static int check(struct eval_options *o, const bool mode[EVAL_MODES]) {
     return -1;
 }
 
-static int ppl(int argc, char **argv) {
+static int ppl(int argc, char **argv, const char **operands) {
     struct eval_options o = {.where = DEVICE_CHOICE_DEFAULT,
                              .format = "auto",
                              .exclude = "doc",
@@ -118,7 +118,7 @@ static int ppl(int argc, char **argv) {
                              .skip = 256,
                              .eod_id = -1};
     struct eval_result result = {0};
-    int code = parse(&o, argc, argv);
+    int code = parse(&o, argc, argv, operands);
     if (code < 0) code = choose_modes(result.mode, &o);
     if (code < 0) code = check(&o, result.mode);
     if (code >= 0) return code;
@@ -134,7 +134,6 @@ static int ppl(int argc, char **argv) {
     if (status == STATUS_OK) status = eval_run(&result, &engine, &o, progress_line_progress(line));
     progress_line_end(line);
     if (status == STATUS_OK) status = (o.json ? eval_print_json : eval_print_text)(&result, &engine, &o);
-    if (status == STATUS_OK && (fflush(stdout) != 0 || ferror(stdout))) status = fail_errno("standard output");
     engine_close(&engine);
     eval_result_free(&result);
     if (status != STATUS_OK) return failed();
@@ -142,23 +141,12 @@ static int ppl(int argc, char **argv) {
     return result.partial ? 1 : 0;
 }
 
-static void help(FILE *out) {
-    fputs("Usage: drt-eval COMMAND ...\n\nMeasures models.\n\nCommands:\n"
-          "  ppl       perplexity and bits per byte, with and without retrieval, on the same positions\n"
-          "\ndrt-eval COMMAND --help says more.\n",
-          out);
-}
+static const struct command commands[] = {
+    {"ppl", "perplexity and bits per byte, with and without retrieval, on the same positions", ppl},
+};
+static const struct command_program program = {
+    .name = "drt-eval", .about = "Measures models.\n", .commands = commands, .n_commands = ARRAY_LEN(commands)};
 
 int main(int argc, char **argv) {
-    streams_reserve();
-    if (argc >= 2 && strcmp(argv[1], "ppl") == 0) return ppl(argc - 1, argv + 1);
-    if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)) {
-        help(stdout);
-        return 0;
-    }
-    if (argc >= 2)
-        fprintf(stderr, "drt-eval: unknown command '%s': the one there is is ppl; see drt-eval --help\n", argv[1]);
-    else
-        help(stderr);
-    return 2;
+    return commands_main(&program, argc, argv);
 }

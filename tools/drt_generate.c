@@ -2,8 +2,8 @@
  * or neither. */
 #include "tools/drt_generate.h"
 #include "base/memory.h"
+#include "tools/commands.h"
 #include "tools/progress_line.h"
-#include "tools/streams.h"
 
 #include <math.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static int failed(void) {
     return 1;
 }
 
-static int parse(struct generate_options *o, int argc, char **argv) {
+static int parse(struct generate_options *o, int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {NULL, ARG_FLAG, NULL, NULL, "Model and store", 0, 0},
         {"model", ARG_STRING, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
@@ -74,11 +74,10 @@ static int parse(struct generate_options *o, int argc, char **argv) {
         .options = options,
         .n_options = ARRAY_LEN(options),
         .max_operands = 1};
-    const char *operand = NULL;
     int n_operands = 0;
-    int code = args_parse(&program, argc, argv, &operand, &n_operands);
+    int code = args_parse(&program, argc, argv, operands, &n_operands);
     if (code >= 0) return code;
-    if (n_operands && strcmp(operand, "-") != 0)
+    if (n_operands && strcmp(operands[0], "-") != 0)
         return usage("the prompt is given with --prompt TEXT or --prompt-file FILE");
     o->prompt_stdin = n_operands == 1;
     return -1;
@@ -136,10 +135,9 @@ static enum status run(const struct generate_options *o, const struct progress *
     return status;
 }
 
-int main(int argc, char **argv) {
-    streams_reserve();
+static int generate(int argc, char **argv, const char **operands) {
     struct generate_options o = {.where = DEVICE_CHOICE_DEFAULT, .max_tokens = 256, .temperature = 0.8, .top_p = 0.95};
-    int code = parse(&o, argc, argv);
+    int code = parse(&o, argc, argv, operands);
     if (code < 0) code = check(&o);
     if (code >= 0) return code;
     struct progress_line *line = NULL;
@@ -151,4 +149,8 @@ int main(int argc, char **argv) {
     if (end != GENERATE_INTERRUPTED) return 0;
     fprintf(stderr, "drt-generate: stopped by a signal\n");
     return 1;
+}
+
+int main(int argc, char **argv) {
+    return commands_run("drt-generate", generate, argc, argv);
 }

@@ -21,12 +21,10 @@ static const struct command_program program = {
     .about = "Makes chunk stores for retrieval language models, searches them and looks after them. A store holds\n"
              "a corpus cut into chunks, one landmark vector for each, and an index over the vectors. It is one\n"
              "folder. One process may write to it while any number read.\n",
-    .end = "Examples:\n"
-           "  drt-index build corpus/ more.jsonl.zst --out store\n"
-           "  drt-index search \"how are page tables locked\" --store store\n"
-           "  drt-index verify --store store --deep\n\n"
-           "Results go to standard output, progress and errors to standard error. Exit code: 0 done, 1 failed\n"
-           "(or stopped, or problems found), 2 wrong usage. ",
+    .examples = "Examples:\n"
+                "  drt-index build corpus/ more.jsonl.zst --out store\n"
+                "  drt-index search \"how are page tables locked\" --store store\n"
+                "  drt-index verify --store store --deep\n\n",
     .commands = commands,
     .n_commands = ARRAY_LEN(commands)};
 

@@ -5,6 +5,7 @@
 #include "tools/device_choice.h"
 #include "tools/drt_index.h"
 #include "tools/progress_line.h"
+#include <math.h>
 #include <string.h>
 
 struct options {
@@ -128,7 +129,7 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
                 : "auto: none (exact search) for a small store, else an IVF by size; or a FAISS factory string such as "
                   "IVF4096,SQ8 (default: auto)",
          0, 0},
-        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory that the run may use, model included", 0, 0},
+        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory that the run may use, model included", 1, INFINITY},
         {"format", ARG_CHOICE, &o.format, "auto|jsonl|txt|u16|u32|megatron",
          "format of the corpus; auto: by name, then by content (default: auto)", 0, 0},
         {"text-field", ARG_STRING, &o.text_field, "NAME", "jsonl: the member that holds the text", 0, 0},

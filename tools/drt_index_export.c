@@ -56,7 +56,11 @@ static enum status run(const char *dir, enum landmarks how, int64_t first, int64
     void *ids = NULL, *row = NULL;
     TRY(opened_store_open(&s, dir));
     int64_t end = count < 0 || first + count > s.info.chunks ? s.info.chunks : first + count;
-    enum status status;
+    enum status status = STATUS_OK;
+    if (first > s.info.chunks)
+        status = fail(STATUS_INVALID, "%s: there is no chunk %lld, the store has %lld", dir, (long long)first,
+                      (long long)s.info.chunks);
+    TRY_GOTO(status, status, out);
     TRY_GOTO(status, memory_allocate(&ids, (size_t)s.info.fingerprint.chunk_tokens, sizeof(int32_t)), out);
     TRY_GOTO(status, memory_allocate(&row, (size_t)s.info.fingerprint.dim, sizeof(float)), out);
     for (int64_t chunk = first; chunk < end; chunk++)

@@ -52,10 +52,12 @@ static enum status prepare(struct search *s) {
     void *memory;
     TRY(opened_store_open(&s->store, o->store));
     TRY(model_folder_open(&s->model, o->model));
-    fprintf(stderr,
-            "drt-index search: store %s (generation %llu, index %s), model %s, k %lld, %s, nprobe %lld, threads %lld\n",
+    char how[48] = "exact";
+    if (!o->exact && (o->nprobe || strcmp(s->store.info.index, "exact") != 0))
+        snprintf(how, sizeof how, "by index, nprobe %lld", (long long)o->nprobe);
+    fprintf(stderr, "drt-index search: store %s (generation %llu, index %s), model %s, k %lld, %s, threads %lld\n",
             o->store, (unsigned long long)s->store.info.generation, s->store.info.index, s->model.path, (long long)o->k,
-            o->exact ? "exact" : "by index", (long long)o->nprobe, (long long)o->threads);
+            how, (long long)o->threads);
     TRY(indexer_fingerprint(&fingerprint, &s->model.config, s->model.params, s->model.tokenizer));
     TRY(store_check_fingerprint(o->store, &s->store.info.fingerprint, s->model.path, &fingerprint));
     enum dtype type;
@@ -167,19 +169,17 @@ int drt_index_search(int argc, char **argv, const char **operands) {
     const struct arg_program program = {
         .name = "drt-index search",
         .synopsis = "TEXT|--from-chunk ID --store STORE [options]",
-        .about = "Prints the chunks that the model would retrieve behind TEXT. The query is the one that generation "
-                 "uses: TEXT runs "
-                 "through the decoder, whose state at the landmark behind the last chunk (normed) is the query vector. "
-                 "TEXT's last "
-                 "whole chunks count, at most 8; a TEXT shorter than one chunk is repeated in front of itself until it "
-                 "fills one: a passage of a few chunks finds much better than a lone question does. "
-                 "Scores are query . landmark / sqrt(dimensions), computed exactly; they may be negative.",
+        .about =
+            "Prints the chunks that the model would retrieve behind TEXT. The query is the one that generation "
+            "uses: TEXT runs through the decoder, whose state at the landmark behind the last chunk (normed) is the "
+            "query vector. TEXT's last whole chunks count, at most 8; a TEXT shorter than one chunk is repeated in "
+            "front of itself until it fills one: a passage of a few chunks finds much better than a lone question "
+            "does. Scores are query . landmark / sqrt(dimensions), computed exactly; they may be negative.",
         .examples = "  drt-index search \"The treaty was signed in\" --store store --k 3\n"
                     "  drt-index search --from-chunk 1234 --exclude window=4 --store store\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
-        .max_operands = 1,
-    };
+        .max_operands = 1};
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     o.text = n > 0 ? operands[0] : NULL;

@@ -5,6 +5,7 @@
 #include "tools/device_choice.h"
 #include "tools/drt_index.h"
 #include "tools/progress_line.h"
+#include <math.h>
 #include <string.h>
 
 static void print_problem(void *context, const char *file, const char *problem, const char *remedy) {
@@ -96,7 +97,7 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
         {"store", ARG_STRING, &dir, "STORE", "the store's folder", 0, 0},
         {"index", ARG_STRING, &index, "auto|exact|FACTORY",
          "kind of a rebuilt index; auto keeps the store's own; another kind than that has it made anew", 0, 0},
-        {"max-ram", ARG_BYTES, &max_ram, "SIZE", "memory for rebuilding the index", 0, 0},
+        {"max-ram", ARG_BYTES, &max_ram, "SIZE", "memory for rebuilding the index", 1, INFINITY},
         {"device", ARG_CHOICE, &late.choice.device, "auto|cpu|cuda",
          "where the centroids of a rebuilt index are computed; auto: a GPU where there is one", 0, 0},
         {"threads", ARG_INT, &threads, "N", "threads to use; 0: one for each processor", 0, 1024},

@@ -1,4 +1,5 @@
-/* drt_model.h -- the parts of drt-model. Each subcommand takes argv from its own name on and gives the exit code. */
+/* drt_model.h -- the parts of drt-model. Each subcommand takes argv from its own name on, with
+ * room for operands, and gives the exit code. */
 #pragma once
 #include "base/file.h"
 #include "base/safetensors.h"
@@ -6,9 +7,9 @@
 #include "kernels/model_config.h"
 #include <stdio.h>
 
-int model_info(int argc, char **argv);
-int model_init(int argc, char **argv);
-int model_convert(int argc, char **argv);
+int model_info(int argc, char **argv, const char **operands);
+int model_init(int argc, char **argv, const char **operands);
+int model_convert(int argc, char **argv, const char **operands);
 
 /* Prints the thread's last message as an error of drt-model; gives 1. */
 int model_failed(void);

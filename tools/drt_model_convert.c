@@ -98,7 +98,7 @@ static enum status use_folder(struct folder_input *in, struct options *o) {
     return STATUS_OK;
 }
 
-int model_convert(int argc, char **argv) {
+int model_convert(int argc, char **argv, const char **operands) {
     struct options o = {.dtype = "keep"};
     const struct arg_option options[] = {
         {"out", ARG_STRING, &o.out, "DIR", "the model folder to make (required)", 0, 0},
@@ -124,8 +124,9 @@ int model_convert(int argc, char **argv) {
         .min_operands = 1,
         .max_operands = 1};
     int n_operands = 0;
-    int code = args_parse(&program, argc, argv, &o.input, &n_operands);
+    int code = args_parse(&program, argc, argv, operands, &n_operands);
     if (code >= 0) return code;
+    o.input = operands[0];
     if (!o.out) {
         fprintf(stderr, "drt-model convert: --out is missing; see drt-model convert --help\n");
         return 2;

@@ -137,7 +137,7 @@ static void print_text(const struct facts *f) {
     }
 }
 
-int model_info(int argc, char **argv) {
+int model_info(int argc, char **argv, const char **operands) {
     bool json = false;
     const struct arg_option options[] = {
         {"json", ARG_FLAG, &json, NULL, "print one JSON object instead of text", 0, 0},
@@ -151,18 +151,16 @@ int model_info(int argc, char **argv) {
                                         .options = options,
                                         .n_options = ARRAY_LEN(options),
                                         .max_operands = 1};
-    const char *operand = NULL;
     int n_operands = 0;
-    int code = args_parse(&program, argc, argv, &operand, &n_operands);
+    int code = args_parse(&program, argc, argv, operands, &n_operands);
     if (code >= 0) return code;
     struct facts f = {0};
-    enum status status = facts_open(&f, n_operands ? operand : NULL);
+    enum status status = facts_open(&f, n_operands ? operands[0] : NULL);
     if (status == STATUS_OK) {
         if (json)
             facts_print_json(&f);
         else
             print_text(&f);
-        if (fflush(stdout) != 0 || ferror(stdout)) status = fail_errno("standard output");
     }
     facts_close(&f);
     return status == STATUS_OK ? 0 : model_failed();

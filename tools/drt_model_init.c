@@ -35,7 +35,7 @@ static enum status make(struct new_folder *folder, const struct options *o, cons
     return STATUS_OK;
 }
 
-int model_init(int argc, char **argv) {
+int model_init(int argc, char **argv, const char **operands) {
     struct options o = {.dtype = "f32", .seed = 1};
     const struct arg_option options[] = {
         {"config", ARG_STRING, &o.config, "FILE", "the model's config.json (required)", 0, 0},
@@ -53,7 +53,7 @@ int model_init(int argc, char **argv) {
         .options = options,
         .n_options = ARRAY_LEN(options)};
     int n_operands = 0;
-    int code = args_parse(&program, argc, argv, NULL, &n_operands);
+    int code = args_parse(&program, argc, argv, operands, &n_operands);
     if (code >= 0) return code;
     if (!o.config || !o.out) {
         fprintf(stderr, "drt-model init: --%s is missing; see drt-model init --help\n", o.config ? "out" : "config");

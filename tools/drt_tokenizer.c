@@ -10,13 +10,10 @@ static const struct command commands[] = {
     {"decode", "print the text of a token file", drt_tokenizer_decode},
     {"count", "count the documents and tokens of a token file", drt_tokenizer_count},
 };
-static const struct command_program program = {
-    .name = "drt-tokenizer",
-    .about = "Makes tokenizers, and token files with them.\n",
-    .end = "Results go to standard output, progress and errors to standard error. Exit code: 0 done, 1 failed,\n"
-           "2 wrong usage. ",
-    .commands = commands,
-    .n_commands = ARRAY_LEN(commands)};
+static const struct command_program program = {.name = "drt-tokenizer",
+                                               .about = "Makes tokenizers, and token files with them.\n",
+                                               .commands = commands,
+                                               .n_commands = ARRAY_LEN(commands)};
 
 int drt_tokenizer_exit(enum status status) {
     if (status == STATUS_OK) return 0;

@@ -94,7 +94,7 @@ expect 0 "$EVAL" ppl --help
 help_is_smooth
 out_has "(default: 4032)"
 expect 2 "$EVAL"
-expect_usage "unknown command 'pll'" "$EVAL" pll
+expect_usage "there is no command \"pll\"" "$EVAL" pll
 expect_usage "--data FILE is missing" "$EVAL" ppl
 expect_usage "needs --store" "$EVAL" ppl --data x --corpus-retrieval
 expect_usage "it would not be used" "$EVAL" ppl --data x --store y

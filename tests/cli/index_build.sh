@@ -161,5 +161,8 @@ expect_usage "leave --from-document out" "$INDEX" search x --store "$TMP/store" 
 expect_usage "TEXT or --from-chunk ID is missing" "$INDEX" search --store "$TMP/store"
 expect_error "no document 100000" "$INDEX" search x --store "$TMP/store" --model "$TMP/model" --from-document 100000
 expect_error "no chunk 100000" "$INDEX" search --store "$TMP/store" --model "$TMP/model" --from-chunk 100000
+expect_error "no chunk 100000" "$INDEX" export --store "$TMP/store" --first 100000
+expect_usage "--max-ram 0: must be at least 1" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/none" --max-ram 0
+expect_usage "--max-ram 0: must be at least 1" "$INDEX" repair --store "$TMP/store" --max-ram 0
 expect_usage "--landmarks" "$INDEX" export --store "$TMP/store" --landmarks all
 echo ok

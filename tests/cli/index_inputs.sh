@@ -78,6 +78,18 @@ for closed in '0<&- 2>&-' '0<&- 1>&- 2>&-' '2>&-'; do
 done
 err_lacks "left over"
 
+# --- a result that cannot be written is a failure of every program
+if [ -c /dev/full ]; then
+    for line in "drt-index --help" "drt-index export --help" "drt-index export --store $TMP/mute" "drt-eval --help" "drt-generate --help" \
+        "drt-model --help" "drt-model info $TMP/model" "drt-tokenizer --help" "drt-train --help" \
+        "drt-model init --config $TMP/model/config.json --out $TMP/unsaid"; do
+        code=0
+        "$BIN"/$line >/dev/full 2>"$ERR" </dev/null || code=$?
+        same $code 1 "exit code where nothing can be written: $line"
+        same "$(grep -c "standard output cannot be written" "$ERR")" 1 "lines that say so: $line"
+    done
+fi
+
 # --- numbers in a factory string that FAISS would divide by, and lists that it would make before it counts the chunks
 for index in IVF0,Flat PQ0 PQ8x0 IVF4,PQ0 HNSW0,Flat HNSW1 IVF16_HNSW0,Flat NSG0,Flat PCA0,IVF4,Flat OPQ0,IVF4,PQ4 RR0,Flat HNSW32_0+PQ8; do
     refused "is too small" "$TMP/a.jsonl" --out "$TMP/none" --index "$index" --restart

@@ -3,7 +3,7 @@
 
 expect 0 "$MODEL" --help
 out_has "info"
-expect_usage "unknown command 'inof'" "$MODEL" inof
+expect_usage "there is no command \"inof\"" "$MODEL" inof
 expect 2 "$MODEL"
 for command in info init convert; do
     expect 0 "$MODEL" $command --help
