@@ -17,7 +17,7 @@ for threads in 1 2 5; do
 done
 err_has "vocabulary 500 (reserve 0), pattern gpt2"
 out_has "500 tokens (243 merges) of 22 documents"
-train "$TEXTS/docs.jsonl" --vocab-size 423 --reserve 3 --pattern llama3 --special '<|begin|>' --special '<|end|>' --special $'"\\\n\u00e9'
+train "$TEXTS/docs.jsonl" --vocab-size 423 --reserve 3 --pattern llama3 --special '<|begin|>' --special '<|end|>' --special $'"\\\n\xc3\xa9'
 reference llama3
 out_has 'ids 420 to 422 are left to the model (its config.json: "vocab_size": 423)'
 train "$TEXTS/odd.jsonl" --vocab-size 700 --pattern qwen2 --min-frequency 2 --no-special
