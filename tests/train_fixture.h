@@ -12,6 +12,16 @@ struct variant {
     bool proj, mlm, contrastive;
     enum pool_kind pool;
 };
+/* topk is not below what can be chosen wherever losses are differenced: a choice that flips is no derivative. */
+[[maybe_unused]] static const struct variant variants[] = {
+    {"hidden", "[1,2]", "hidden", 1, 63, 90, 4, false, false, false, POOL_OWN},
+    {"tokens, two groups, projections", "[1,1,2]", "tokens", 2, 63, 70, 4, true, true, true, POOL_OWN},
+    {"tokens 64+1", "[1,1]", "tokens", 1, 64, 100, 3, false, false, true, POOL_OWN},
+    {"hidden 64+1, batch", "[1,1]", "hidden", 1, 64, 100, 2, true, false, true, POOL_BATCH},
+    {"scores alone", "[1,1]", "tokens", 1, 63, 90, 4, true, false, false, POOL_OWN},
+    {"no retrieval", "[1,1]", "tokens", 1, 63, 80, 3, false, true, false, POOL_NONE},
+    {"Base LM", "[2]", "hidden", 0, 63, 60, 150, false, false, false, POOL_NONE},
+};
 struct model { struct model_config config; struct params *params; };
 
 [[maybe_unused]] static void make_model(struct model *m, const struct variant *v, uint64_t seed) {
@@ -92,4 +102,19 @@ struct text { struct batch batch; int32_t *ids, *targets, (*documents)[2]; int64
     struct step *s;
     CHECK_OK(step_create(&s, dev, &m->config, config, m->params, NULL));
     return s;
+}
+
+/* All gradients, behind one another. */
+[[maybe_unused]] static float *gradients_of(struct step *s, const struct model *m) {
+    size_t bytes = (size_t)params_elements(m->params) * sizeof(float);
+    float *out = malloc(bytes);
+    CHECK(out);
+    memcpy(out, optimizer_gradients(step_optimizer(s))->data, bytes); /* the CPU's memory */
+    return out;
+}
+
+[[maybe_unused]] static float *run(struct step *s, const struct model *m, const struct batch *batches, int n, const struct step_now *now,
+                  struct step_report *report) {
+    CHECK_OK(step_run(s, report, batches, n, now));
+    return gradients_of(s, m);
 }

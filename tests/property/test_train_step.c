@@ -1,35 +1,10 @@
 /* test_train_step.c -- what a training step promises, on small random models of every variant: its losses are those of
- * inference, its gradients those of differences of its own losses, and neither recomputation, threads nor the cut into
- * micro-batches changes them. */
+ * inference, and neither recomputation, threads nor the cut into micro-batches changes its gradients (which are right:
+ * test_train_gradients.c). */
 #include "decoder/decoder.h"
 #include "encoder/encoder.h"
 #include "indexer/retriever.h"
 #include "tests/corpus_fixture.h"
-
-/* topk is not below what can be chosen wherever losses are differenced: a choice that flips is no derivative. */
-static const struct variant variants[] = {
-    {"hidden", "[1,2]", "hidden", 1, 63, 90, 4, false, false, false, POOL_OWN},
-    {"tokens, two groups, projections", "[1,1,2]", "tokens", 2, 63, 70, 4, true, true, true, POOL_OWN},
-    {"tokens 64+1", "[1,1]", "tokens", 1, 64, 100, 3, false, false, true, POOL_OWN},
-    {"hidden 64+1, batch", "[1,1]", "hidden", 1, 64, 100, 2, true, false, true, POOL_BATCH},
-    {"no retrieval", "[1,1]", "tokens", 1, 63, 80, 3, false, true, false, POOL_NONE},
-    {"Base LM", "[2]", "hidden", 0, 63, 60, 150, false, false, false, POOL_NONE},
-};
-
-/* All gradients, behind one another. */
-static float *gradients_of(struct step *s, const struct model *m) {
-    size_t bytes = (size_t)params_elements(m->params) * sizeof(float);
-    float *out = malloc(bytes);
-    CHECK(out);
-    memcpy(out, optimizer_gradients(step_optimizer(s))->data, bytes); /* the CPU's memory */
-    return out;
-}
-
-static float *run(struct step *s, const struct model *m, const struct batch *batches, int n, const struct step_now *now,
-                  struct step_report *report) {
-    CHECK_OK(step_run(s, report, batches, n, now));
-    return gradients_of(s, m);
-}
 
 /* Largest difference of a tensor's gradients, in parts of its largest element; names the worst tensor. */
 static double worst_difference(const struct model *m, const float *a, const float *b, const char **name) {
@@ -168,80 +143,6 @@ static void check_inference(const struct variant *v, const struct model *m) {
     free(before), free(after), step_free(s), free_text(&t), device_close(dev);
 }
 
-/* ---- differences */
-
-static double total(const struct step_report *r, const struct step_now *now) {
-    double sum = r->loss;
-    if (!isnan(r->mlm_loss)) sum += (double)now->mlm_weight * r->mlm_loss;
-    if (!isnan(r->contrastive_loss)) sum += (double)now->contrastive_weight * r->contrastive_loss;
-    return sum;
-}
-
-/* The loss moved along `direction` from the weights of one tensor, there and back: its slope. */
-static double slope_of(struct step *s, const struct text *t, const struct step_now *now, float *weights,
-                       const float *direction, int64_t n, double by) {
-    struct step_report report;
-    double values[2];
-    float *old = malloc((size_t)n * sizeof *old);
-    CHECK(old);
-    memcpy(old, weights, (size_t)n * sizeof *old);
-    for (int side = 0; side < 2; side++) {
-        for (int64_t j = 0; j < n; j++)
-            weights[j] = (float)((double)old[j] + (side ? -by : by) * (double)direction[j]);
-        CHECK_OK(step_run(s, &report, &t->batch, 1, now));
-        values[side] = total(&report, now);
-    }
-    memcpy(weights, old, (size_t)n * sizeof *old);
-    free(old);
-    return (values[0] - values[1]) / (2 * by);
-}
-
-/* For each tensor: the loss along a direction, mostly that of its gradient (for a slope above the noise), partly a
- * random one (against a wrong scale of parts). Losses are float32 sums, so the step must not be too small, and the
- * slopes agree to parts of a hundred; a missing path or factor moves them by more. */
-static void differences(const struct variant *v, const struct model *m, struct step *s, const struct text *t) {
-    struct step_now now = now_of(v);
-    struct step_report report;
-    float *gradient = run(s, m, &t->batch, 1, &now, &report), *weights = optimizer_master(step_optimizer(s))->data;
-    struct rng rng = rng_make(test_seed(), 9);
-    int64_t at = 0;
-    for (int i = 0; i < params_count(m->params); i++) {
-        const struct param *p = params_at(m->params, i);
-        int64_t n = p->rows * p->cols;
-        double norm = 0, slope = 0;
-        for (int64_t j = 0; j < n; j++)
-            norm += (double)gradient[at + j] * (double)gradient[at + j];
-        norm = sqrt(norm);
-        float *direction = malloc((size_t)n * sizeof *direction);
-        CHECK(direction);
-        for (int64_t j = 0; j < n; j++) {
-            double along = norm > 0 ? (double)gradient[at + j] / norm : 0;
-            direction[j] = (float)(along + 0.5 * (double)rng_normal(&rng) / sqrt((double)n));
-            /* The pad's row learns from the head alone, by rule: no derivative. */
-            if (p->rows == VOCAB && !m->config.base_lm && j / p->cols == 94) direction[j] = 0.0F;
-            slope += (double)direction[j] * (double)gradient[at + j];
-        }
-        double by = 3e-3 / fmax(norm, 0.03); /* the loss then moves by about 3e-3, noise is 1e-7 */
-        double difference = slope_of(s, t, &now, weights + at, direction, n, by), error = fabs(difference - slope);
-        if (error > 0.01 * norm + 1e-5)
-            fprintf(stderr, "%s: %s: slope %g by differences, %g by the gradient (norm %g)\n", v->name, p->name,
-                    difference, slope, norm);
-        CHECK(error <= 0.01 * norm + 1e-5);
-        free(direction);
-        at += n;
-    }
-    free(gradient);
-}
-
-static void check_differences(const struct variant *v, const struct model *m) {
-    struct text t;
-    struct step_config config = config_of(v, SEQUENCES);
-    make_text(&t, v, 0, SEQUENCES);
-    struct device *dev = open_device(2);
-    struct step *s = make_step(dev, m, &config);
-    differences(v, m, s, &t);
-    step_free(s), free_text(&t), device_close(dev);
-}
 /* ---- a corpus: gradients reach the chunks that were found; what a query may not see it does not get. */
 
 static void check_corpus_choices(const struct variant *v, const struct step *s) {
@@ -277,7 +178,6 @@ static void check_corpus(void) {
     CHECK(memcmp(a, b, (size_t)params_elements(m->params) * sizeof *a) == 0);
     CHECK_OK(step_evaluate(s, sums, batch, POOL_CORPUS));
     CHECK(isfinite(sums[0]) && isfinite(sums[1]));
-    differences(&v, m, s, &scene.t);
     free(a), free(b), step_free(other), corpus_pool_free(again), free_scene(&scene);
 }
 /* ---- a cut query: the contrastive loss moves the encoder and the query's last map, and no layer of the decoder. */
@@ -344,7 +244,6 @@ int main(int argc, char **argv) {
         make_model(&m, &variants[i], test_seed() + i);
         check_ways(&variants[i], &m);
         check_inference(&variants[i], &m);
-        check_differences(&variants[i], &m);
         params_free(m.params);
     }
     check_corpus();
