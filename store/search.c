@@ -86,11 +86,21 @@ static enum status search_index(const struct store_view *v, struct store_hit *hi
     return s;
 }
 
+/* k beyond the store's size would only size heaps for hits that cannot be. */
+static bool scans_all(const struct store_view *v, const struct store_search *how) {
+    return how->exact || v->n_segments == 0 || how->k >= v->generation.chunks;
+}
+
+struct store_search_way store_view_search_way(const struct store_view *v, const struct store_search *how) {
+    if (scans_all(v, how)) return (struct store_search_way){.exact = true};
+    const struct vectors *first = v->segments[0].vectors; /* all are made by one template */
+    return (struct store_search_way){.visited = vectors_visited(first, how->nprobe), .lists = vectors_lists(first)};
+}
+
 enum status store_view_search(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
                               const struct store_search *how) {
     assert(how->k > 0 && n_queries >= 0);
-    /* k beyond the store's size would only size heaps for hits that cannot be. */
-    if (how->exact || v->n_segments == 0 || how->k >= v->generation.chunks)
+    if (scans_all(v, how))
         return exact_scan(&v->landmarks, hits, queries, n_queries, how->k, how->exclude, how->threads);
     for (int64_t q = 0; q < n_queries; q += QUERY_BATCH) {
         int64_t n = n_queries - q < QUERY_BATCH ? n_queries - q : QUERY_BATCH;

@@ -341,9 +341,10 @@ enum status vectors_open(struct vectors **out, const char *path, int dim, int64_
 
 /* ---- searching ---- */
 
-static int default_nprobe(int64_t lists) {
-    int n = (int)(2 * sqrt((double)lists));
-    return n < 8 ? 8 : n;
+int64_t vectors_visited(const struct vectors *v, int nprobe) {
+    int64_t lists = vectors_lists(v), usual = (int64_t)(2 * sqrt((double)lists));
+    int64_t visited = nprobe > 0 ? nprobe : usual < 8 ? 8 : usual;
+    return visited < lists ? visited : lists;
 }
 
 struct selection {
@@ -371,10 +372,8 @@ static enum status selection_make(struct selection *s, const struct store_range 
 
 static enum status search_ivf(const struct vectors *v, int64_t *ids, float *scores, const float *queries, int64_t n,
                               int k, int nprobe, const struct store_range *exclude) {
-    int64_t lists = vectors_lists(v);
-    int64_t visit = nprobe > 0 ? nprobe : default_nprobe(lists);
     struct selection s;
-    TRY(selection_make(&s, exclude, (size_t)(visit < lists ? visit : lists)));
+    TRY(selection_make(&s, exclude, (size_t)vectors_visited(v, nprobe)));
     int rc = faiss_Index_search_with_params(v->index, n, queries, k, (FaissSearchParameters *)s.params, scores, ids);
     selection_free(&s);
     return rc == 0 ? STATUS_OK : fail_faiss(STATUS_UNSUPPORTED, "searching the index");

@@ -34,6 +34,7 @@ bool vectors_trained(const struct vectors *v);
 enum status vectors_add(struct vectors *v, const float *rows, int64_t n, int64_t first_id, int threads);
 int64_t vectors_count(const struct vectors *v);
 int64_t vectors_lists(const struct vectors *v);           /* 0: not an inverted file */
+int64_t vectors_visited(const struct vectors *v, int nprobe);                 /* of them, by a query */
 
 /* Writes to a new file, durable and complete when OK (see file_publish). */
 enum status vectors_write(const struct vectors *v, const char *path);

@@ -50,6 +50,29 @@ enum status device_index_search(struct device_index *x, struct store_view *view,
     return store_view_search(view, hits, query, 1, how);
 }
 
+const char *device_index_text(char out[DEVICE_INDEX_TEXT_MAX], const struct device_index *x,
+                              const struct store_view *view, const struct store_search *how) {
+    struct store_info store;
+    struct store_search_way way = store_view_search_way(view, how);
+    store_view_info(view, &store);
+    if (x->flat) {
+        snprintf(out, DEVICE_INDEX_TEXT_MAX, "gpu-flat, exact");
+    } else if (x->lists) {
+        struct list_index_info lists = list_index_info(x->lists);
+        int64_t visited = how->nprobe > 0 ? how->nprobe : lists.nprobe;
+        snprintf(out, DEVICE_INDEX_TEXT_MAX, "gpu-ivf, %lld of %lld lists",
+                 (long long)(visited < lists.lists ? visited : lists.lists), (long long)lists.lists);
+    } else if (way.exact) {
+        snprintf(out, DEVICE_INDEX_TEXT_MAX, "exact scan");
+    } else if (way.lists > 0) {
+        snprintf(out, DEVICE_INDEX_TEXT_MAX, "index %s, %lld of %lld lists", store.index, (long long)way.visited,
+                 (long long)way.lists);
+    } else {
+        snprintf(out, DEVICE_INDEX_TEXT_MAX, "index %s", store.index);
+    }
+    return out;
+}
+
 void device_index_close(struct device_index *x) {
     flat_index_free(x->flat);
     list_index_free(x->lists);

@@ -19,4 +19,8 @@ struct device_index_choice {
 enum status device_index_open(struct device_index *out, struct device *device, struct store_view *view, struct device_index_choice how);
 /* One query, in memory of this process; where neither is there, the store searches as `how` says. */
 enum status device_index_search(struct device_index *x, struct store_view *view, struct store_hit *hits, const float *query, const struct store_search *how);
+/* What that search does, for people: "exact scan", "gpu-flat, exact", "gpu-ivf, 32 of 256 lists", "index IVF64,SQ8, 16 of 64 lists". */
+enum { DEVICE_INDEX_TEXT_MAX = 320 };
+const char *device_index_text(char out[DEVICE_INDEX_TEXT_MAX], const struct device_index *x, const struct store_view *view,
+                              const struct store_search *how);
 void device_index_close(struct device_index *x);          /* before the device; a zeroed struct is fine */

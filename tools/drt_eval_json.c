@@ -69,6 +69,7 @@ enum status eval_print_json(const struct eval_result *r, const struct engine *e,
     put_int(&w, "context", o->context);
     put_int(&w, "skip", o->skip);
     put_int(&w, "seed", o->seed);
+    if (e->index_tried) put_text(&w, "searched_by", e->way);
     json_write_key(&w, "exact");
     json_write_bool(&w, o->exact);
     json_write_key(&w, "partial");

@@ -18,10 +18,12 @@ struct options {
 
 static void print_row(const struct recall *r, bool json, int nprobe, struct recall_figures f, double ms,
                       double exact_ms) {
+    char way[DEVICE_INDEX_TEXT_MAX];
+    const struct store_search how = {.k = (int)r->k, .nprobe = nprobe};
+    const struct device_index none = {0};
+    device_index_text(way, r->index.lists ? &r->index : &none, r->store.view, &how);
     if (!json) {
-        char name[24] = "default";
-        if (nprobe > 0) snprintf(name, sizeof name, "%d", nprobe);
-        printf("%-9s %10.4f %18.4f %12.6f %12.3f %12.3f\n", name, f.recall, f.mass, f.gap, ms, exact_ms);
+        printf("%10.4f %18.4f %12.6f %12.3f %12.3f  %s\n", f.recall, f.mass, f.gap, ms, exact_ms, way);
         return;
     }
     struct json_writer w;
@@ -29,6 +31,7 @@ static void print_row(const struct recall *r, bool json, int nprobe, struct reca
     json_write_object(&w);
     json_write_key(&w, "index"), json_write_string(&w, r->index.lists ? "gpu-ivf" : r->store.info.index);
     json_write_key(&w, "nprobe"), json_write_int(&w, nprobe);
+    json_write_key(&w, "searched_by"), json_write_string(&w, way);
     json_write_key(&w, "k"), json_write_int(&w, r->k);
     json_write_key(&w, "queries"), json_write_int(&w, r->n);
     json_write_key(&w, "recall"), json_write_double(&w, f.recall);
@@ -43,8 +46,8 @@ static void print_row(const struct recall *r, bool json, int nprobe, struct reca
 /* A line of figures for each number of lists: of gpu-ivf where it is there, of the store's index else. */
 static enum status sweep(struct recall *r, const struct options *o, double exact_ms) {
     if (!o->json)
-        printf("%-9s recall@%-3lld %18s %12s %12s %12s\n", r->index.lists ? "gpu-ivf" : "nprobe", (long long)o->k,
-               "softmax-mass", "score gap", "ms/query", "exact ms");
+        printf("recall@%-3lld %18s %12s %12s %12s  %s\n", (long long)o->k, "softmax-mass", "score gap", "ms/query",
+               "exact ms", "searched by");
     for (int i = 0; i < o->n_sweep; i++) {
         double ms;
         TRY(recall_search(r, r->found, false, o->sweep[i], &ms));
@@ -115,7 +118,8 @@ int drt_index_recall(int argc, char **argv, const char **operands) {
                  "share of the exact "
                  "k hits that the index finds; the share of their softmax weight that it keeps (what the model feels); "
                  "the mean score "
-                 "lost at a rank; milliseconds a query, one query a call.",
+                 "lost at a rank; milliseconds a query, one query a call, and "
+                 "what was searched.",
         .examples = "  drt-index recall --store store --k 8 --nprobe 1,4,16,64\n",
         .options = options,
         .n_options = ARRAY_LEN(options),

@@ -25,6 +25,8 @@ struct search {
     struct weights weights; /* on the device */
     struct drt_index_model runner;
     struct device_index index; /* neither: the store searches */
+    struct store_search how;
+    char way[DEVICE_INDEX_TEXT_MAX]; /* what that does */
     struct tokenizer_scratch *scratch;
     float *query;
     struct store_hit *hits;
@@ -40,7 +42,7 @@ static enum status print_hit(struct search *s, int rank, const struct store_hit 
     TRY(store_view_document(s->store.view, &d, c.document));
     TRY(tokenizer_decode(s->model.tokenizer, s->scratch, s->ids, (size_t)c.n_tokens, false, &text, &bytes));
     if (s->o->json)
-        drt_index_hit_json(rank, hit, &c, &d, text, bytes);
+        drt_index_hit_json(rank, s->way, hit, &c, &d, text, bytes);
     else
         drt_index_hit_text(rank, hit, &c, &d, text, bytes);
     return STATUS_OK;
@@ -49,15 +51,8 @@ static enum status print_hit(struct search *s, int rank, const struct store_hit 
 static enum status prepare(struct search *s) {
     const struct options *o = s->o;
     struct store_fingerprint fingerprint;
-    void *memory;
     TRY(opened_store_open(&s->store, o->store));
     TRY(model_folder_open(&s->model, o->model));
-    char how[48] = "exact";
-    if (!o->exact && (o->nprobe || strcmp(s->store.info.index, "exact") != 0))
-        snprintf(how, sizeof how, "by index, nprobe %lld", (long long)o->nprobe);
-    fprintf(stderr, "drt-index search: store %s (generation %llu, index %s), model %s, k %lld, %s, threads %lld\n",
-            o->store, (unsigned long long)s->store.info.generation, s->store.info.index, s->model.path, (long long)o->k,
-            how, (long long)o->threads);
     TRY(indexer_fingerprint(&fingerprint, &s->model.config, s->model.params, s->model.tokenizer));
     TRY(store_check_fingerprint(o->store, &s->store.info.fingerprint, s->model.path, &fingerprint));
     enum dtype type;
@@ -67,14 +62,17 @@ static enum status prepare(struct search *s) {
     const struct device_index_choice index = {.exact = o->exact || s->store.info.segments == 0,
                                               .nprobe = (int)o->nprobe};
     if (index.exact || index.nprobe) TRY(device_index_open(&s->index, s->device, s->store.view, index));
+    s->how = (struct store_search){
+        .k = (int)o->k, .exact = o->exact, .nprobe = (int)o->nprobe, .threads = s->device->threads};
+    fprintf(stderr,
+            "drt-index search: store %s (generation %llu, index %s), model %s, k %lld, searched by %s, threads %d\n",
+            o->store, (unsigned long long)s->store.info.generation, s->store.info.index, s->model.path, (long long)o->k,
+            device_index_text(s->way, &s->index, s->store.view, &s->how), threads_count(s->device->threads));
     TRY(tokenizer_scratch_create(&s->scratch, s->model.tokenizer));
-    TRY(memory_allocate(&memory, (size_t)s->model.config.hidden, sizeof(float)));
-    s->query = memory;
-    TRY(memory_allocate(&memory, (size_t)o->k, sizeof(struct store_hit)));
-    s->hits = memory;
-    TRY(memory_allocate(&memory, DRT_INDEX_QUERY_CHUNKS * (size_t)s->model.config.chunk, sizeof(int32_t)));
-    s->ids = memory;
-    return STATUS_OK;
+    TRY(memory_allocate((void **)&s->query, (size_t)s->model.config.hidden, sizeof *s->query));
+    TRY(memory_allocate((void **)&s->hits, (size_t)o->k, sizeof *s->hits));
+    size_t ids = DRT_INDEX_QUERY_CHUNKS * (size_t)s->model.config.chunk;
+    return memory_allocate((void **)&s->ids, ids, sizeof *s->ids);
 }
 
 static enum status query_of_text(struct search *s) {
@@ -116,12 +114,8 @@ static enum status run(struct search *s) {
     TRY(prepare(s));
     TRY(find_excluded(s, &exclude));
     TRY(o->text ? query_of_text(s) : query_of_chunk(s, o->from_chunk));
-    const struct store_search how = {.k = (int)o->k,
-                                     .exact = o->exact,
-                                     .nprobe = (int)o->nprobe,
-                                     .exclude = &exclude,
-                                     .threads = s->device->threads};
-    TRY(device_index_search(&s->index, s->store.view, s->hits, s->query, &how));
+    s->how.exclude = &exclude;
+    TRY(device_index_search(&s->index, s->store.view, s->hits, s->query, &s->how));
     for (int i = 0; i < (int)o->k && s->hits[i].chunk >= 0; i++)
         TRY(print_hit(s, i + 1, &s->hits[i]));
     return STATUS_OK;
@@ -131,6 +125,7 @@ static enum status run(struct search *s) {
 static int check(struct options *o) {
     bool own = o->from_document >= 0 || o->from_chunk >= 0;
     if (!o->store) return drt_index_usage("search", "--store STORE is missing");
+    if (o->exact && o->nprobe) return drt_index_usage("search", "--exact scans everything: --nprobe has no part in it");
     if (!o->text && o->from_chunk < 0) return drt_index_usage("search", "TEXT or --from-chunk ID is missing");
     if (o->from_document >= 0 && o->from_chunk >= 0)
         return drt_index_usage("search", "--from-chunk says which document it is: leave --from-document out");

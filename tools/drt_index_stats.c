@@ -44,8 +44,11 @@ static void print_text(const char *dir, const struct store_info *i) {
            i->fingerprint.chunk_tokens, (long long)i->tokens, (double)i->tokens / chunks);
     printf("shards       %lld: tokens %s, landmarks %s (%d dimensions, fp16)\n", (long long)i->shards,
            progress_bytes_text(a, i->token_bytes), progress_bytes_text(b, i->landmark_bytes), i->fingerprint.dim);
-    printf("index        %s, %lld segments, %s\n", i->index, (long long)i->segments,
-           progress_bytes_text(c, i->index_bytes));
+    if (i->segments == 0)
+        printf("index        exact: none, all landmarks are scanned\n");
+    else
+        printf("index        %s, %lld segments, %s\n", i->index, (long long)i->segments,
+               progress_bytes_text(c, i->index_bytes));
     printf("catalog      %s\n", progress_bytes_text(d, i->catalog_bytes));
     printf("a chunk      %.0f bytes on disk, all counted\n",
            (double)(i->token_bytes + i->landmark_bytes + i->index_bytes + i->catalog_bytes) / chunks);

@@ -66,6 +66,8 @@ enum status engine_retriever(struct retriever **out, struct engine *e, const str
         e->index_tried = true;
         TRY(device_index_open(&e->index, e->device, e->view,
                               (struct device_index_choice){.exact = how->exact, .nprobe = how->nprobe}));
+        const struct store_search search = {.k = e->model.config.topk, .exact = how->exact, .nprobe = how->nprobe};
+        device_index_text(e->way, &e->index, e->view, &search);
     }
     const struct chunk_retriever_config config = {.device = e->device,
                                                   .model = &e->model.config,

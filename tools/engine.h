@@ -29,6 +29,7 @@ struct engine {
     struct store_info info;
     struct device_index index;           /* the store's landmarks on a GPU, once a retriever wants them */
     bool index_tried;
+    char way[DEVICE_INDEX_TEXT_MAX];     /* how that retriever searches, for people; else empty */
 };
 enum status engine_open(struct engine *out, const struct engine_config *config);
 void engine_close(struct engine *e);                      /* a zeroed struct is fine */

@@ -24,6 +24,7 @@ none=$(figure none)
 ppl --store "$TMP/s" --modes none,self,corpus,both,random --json --seed 5
 cp "$OUT" "$TMP/all"
 same "$(figure none)" "$none" "none in company"
+out_has '"searched_by":"exact scan"'
 for mode in self corpus both random; do
     cp "$TMP/all" "$OUT"
     want=$(figure $mode)

@@ -14,6 +14,7 @@ gen --store "$TMP/s" --corpus-retrieval --trace "$TMP/t.jsonl" --show-retrieved 
 err_has "c.jsonl doc-"
 err_has "weight 0."
 err_has "and 1 more"
+gen --store "$TMP/s" --corpus-retrieval --nprobe 3 --stats && err_has "corpus searched by exact scan"
 gen --store "$TMP/s" --corpus-retrieval --exact && cmp -s "$OUT" "$TMP/corpus" || die "exact search of a small store differs"
 words 1500 8 >"$TMP/long"               # own chunks outnumber the corpus', so both sources are found
 expect 0 "$GENERATE" --model "$TMP/m" --prompt-file "$TMP/long" --max-tokens 5 --store "$TMP/s" --corpus-retrieval --self-retrieval --trace "$TMP/both.jsonl"

@@ -56,7 +56,14 @@ expect 0 "$INDEX" search "the river and the stone" --store "$TMP/store" --model 
 out_has "1. score"
 out_has "a.jsonl  [doc-"
 
+# What is said of a search is what was done: a store without an index is scanned, whatever was asked of one.
+err_has "searched by exact scan, threads"
+expect 0 "$INDEX" search "the river and the stone" --store "$TMP/store" --model "$TMP/model" --k 2 --nprobe 3 --json
+err_has "searched by exact scan, threads"
+out_has '"searched_by":"exact scan"'
+expect_usage "nprobe has no part" "$INDEX" search x --store "$TMP/store" --exact --nprobe 3
 expect 0 "$INDEX" recall --store "$TMP/store" --queries 20 --k 8 --json
+out_has '"searched_by":"exact scan"'
 out_has '"recall":1,'
 out_has '"softmax_mass_recall":1,'
 expect 0 "$INDEX" recall --store "$TMP/store" --queries 5 --exclude window=2
@@ -114,6 +121,19 @@ expect 0 "$INDEX" stats --store "$TMP/ivf" --json
 out_has '"index":"IVF16,SQ8"'
 expect 0 "$INDEX" recall --store "$TMP/ivf" --queries 50 --nprobe 1,16 --json
 same "$(wc -l <"$OUT")" 2 "lines of the sweep"
+out_has '"nprobe":1,"searched_by":"index IVF16,SQ8, 1 of 16 lists"'
+search_ivf() { expect 0 "$INDEX" search "the river and the stone" --store "$TMP/ivf" --model "$TMP/model" "$@"; }
+search_ivf
+err_has "searched by index IVF16,SQ8, 8 of 16 lists"
+search_ivf --nprobe 1000
+err_has "searched by index IVF16,SQ8, 16 of 16 lists"
+search_ivf --exact
+err_has "searched by exact scan"
+search_ivf --k 100000 --json
+out_has '"searched_by":"exact scan"'
+expect 0 "$INDEX" recall --store "$TMP/ivf" --queries 50 --nprobe 0,16
+out_has "index IVF16,SQ8, 8 of 16 lists"
+expect 0 "$INDEX" recall --store "$TMP/ivf" --queries 50 --nprobe 1,16 --json
 tail -n 1 "$OUT" | grep -qE '"recall":(0\.9|1[,.])' || die "visiting all lists finds too little"
 
 # A folder of text files; a token file; more documents for a living store.
