@@ -8,6 +8,7 @@
  */
 #include "base/threads.h"
 #include "base/memory.h"
+#include "base/processors.h"
 #include <assert.h>
 #include <pthread.h>
 #include <sched.h>
@@ -76,13 +77,9 @@ static void *work(void *argument) {
     }
 }
 
-static int processors(void) {
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 enum status threads_create(struct threads **out, int count) {
-    if (count <= 0) count = processors();
+    int processors = processors_available();
+    if (count <= 0) count = processors;
     if (count > THREADS_MAX) count = THREADS_MAX;
     void *memory = NULL;
     TRY(memory_allocate_zero(&memory, 1, sizeof(struct threads)));
@@ -90,7 +87,7 @@ enum status threads_create(struct threads **out, int count) {
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->start, NULL);
     p->count = 1;
-    p->spins = count <= processors() ? SPINS : 0; /* else the one that is waited for may want this processor */
+    p->spins = count <= processors ? SPINS : 0; /* else the one that is waited for may want this processor */
     for (int i = 1; i < count; i++) {
         p->workers[i] = (struct worker){.pool = p, .index = i};
         if (pthread_create(&p->workers[i].thread, NULL, work, &p->workers[i]) != 0) {

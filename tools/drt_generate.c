@@ -58,7 +58,8 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
          "a GPU computes in bf16 (auto) or float32; a CPU in float32, reading weights as bf16 where that is the same "
          "(auto)",
          0, 0},
-        {"threads", ARG_INT, &o->threads, "N", "threads to use; 0: one for each processor", 0, 4096},
+        {"threads", ARG_INT, &o->threads, "N",
+         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, 4096},
     };
     const struct arg_program program = {
         .name = "drt-generate",

@@ -1,9 +1,9 @@
 /* drt_index_doctor.c -- drt-index doctor: what this program is linked with, what the machine gives, what to change. */
 #include "base/memory.h"
+#include "base/processors.h"
 #include "tools/args.h"
 #include "tools/drt_index.h"
 #include "tools/progress_line.h"
-#include <sched.h>
 #include <string.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -11,12 +11,6 @@
 /* Of OpenBLAS. Its header stays behind kernels/; these two report and compute nothing. */
 char *openblas_get_config(void);
 char *openblas_get_corename(void);
-
-static int processors(void) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 /* The first line of a small file, "" when there is none. */
 static const char *first_line(char *out, size_t size, const char *path) {
@@ -31,17 +25,15 @@ static const char *first_line(char *out, size_t size, const char *path) {
 static void print_machine(void) {
     char line[256], memory[32];
     uint64_t ram = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    printf("processors   %d for this process, %ld in the machine\n", processors(), sysconf(_SC_NPROCESSORS_ONLN));
+    double quota = processors_quota("");
+    printf("processors   %d for this process, %ld in the machine\n", processors_available(),
+           sysconf(_SC_NPROCESSORS_ONLN));
     printf("memory       %s", progress_bytes_text(memory, ram));
     unsigned long long limit;
     if (first_line(line, sizeof line, "/sys/fs/cgroup/memory.max")[0] && sscanf(line, "%llu", &limit) == 1)
         printf(", this group of processes may use %s: stay below it with --max-ram",
                progress_bytes_text(memory, limit));
-    long long quota, period;
-    if (first_line(line, sizeof line, "/sys/fs/cgroup/cpu.max")[0] && sscanf(line, "%lld %lld", &quota, &period) == 2 &&
-        period > 0)
-        printf("\nquota        %.1f processors: more --threads than that slow each other down",
-               (double)quota / (double)period);
+    if (quota > 0) printf("\nquota        %.1f processors: more --threads than that slow each other down", quota);
     printf("\n");
 }
 

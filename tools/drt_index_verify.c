@@ -100,7 +100,8 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
         {"max-ram", ARG_BYTES, &max_ram, "SIZE", "memory for rebuilding the index", 1, INFINITY},
         {"device", ARG_CHOICE, &late.choice.device, "auto|cpu|cuda",
          "where the centroids of a rebuilt index are computed; auto: a GPU where there is one", 0, 0},
-        {"threads", ARG_INT, &threads, "N", "threads to use; 0: one for each processor", 0, 1024},
+        {"threads", ARG_INT, &threads, "N",
+         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, 1024},
         {"json", ARG_FLAG, &json, NULL, "one JSON object for each problem that is left", 0, 0},
     };
     const struct arg_program program = {

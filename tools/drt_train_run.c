@@ -1,5 +1,6 @@
 /* drt_train_run.c -- drt-train --config C --out RUN: one training run, or the rest of it. */
 #include "base/file.h"
+#include "base/processors.h"
 #include "kernels/collective.h"
 #include "tools/args.h"
 #include "tools/device_choice.h"
@@ -48,8 +49,8 @@ static void print_report(const struct options *o, const struct run_report *r) {
 /* Processes share the processors. */
 static int threads_of(const struct options *o, const struct train_place *place) {
     if (o->threads > 0 || place->world == 1) return (int)o->threads;
-    long each = sysconf(_SC_NPROCESSORS_ONLN) / place->world;
-    return each > 0 ? (int)each : 1;
+    int each = processors_available() / place->world;
+    return each > 0 ? each : 1;
 }
 
 static enum status train(const struct options *o, const struct train_place *place, const struct progress *progress) {
@@ -118,7 +119,7 @@ int drt_train_run(int argc, char **argv, const char **operands) {
         {"device", ARG_CHOICE, &o.device, "auto|cpu|cuda", "where to compute", 0, 0},
         {"processes", ARG_INT, &o.processes, "N",
          "start N that train together, each on a GPU of its own (or on the CPU)", 1, 64},
-        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor", 0, 4096},
+        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor of its affinity mask and CPU quota", 0, 4096},
     };
     const struct arg_program program = {
         .name = "drt-train",
