@@ -80,6 +80,12 @@ enum status file_create(struct file_writer **out, const char *path) {
         memory_free(w);
         return fail(STATUS_INVALID, "%.100s...: path is too long", path);
     }
+    struct stat there;
+    if (lstat(path, &there) == 0 &&
+        !S_ISREG(there.st_mode)) { /* "--out /dev/stdout" would take the link from everybody */
+        memory_free(w);
+        return fail(STATUS_INVALID, "%s: is there and not a plain file: give another name", path);
+    }
     w->fd = open(w->temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (w->fd < 0) {
         enum status s = fail_errno("%s: cannot create", w->temporary);

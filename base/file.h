@@ -13,7 +13,8 @@ void file_unmap(struct file_map *map);                    /* a zeroed map is fin
 void file_let_go(const struct file_map *map);
 
 /* A new file that nobody sees under its name before file_publish: written to `<path>.tmp`, synced, renamed,
- * the directory synced. file_discard drops it; both close it. Write buffered, in order, from one thread. */
+ * the directory synced. file_discard drops it; both close it. Write buffered, in order, from one thread.
+ * A path that is a link, a device or a folder is refused (STATUS_INVALID): the rename would replace it. */
 struct file_writer;
 enum status file_create(struct file_writer **out, const char *path);
 enum status file_write(struct file_writer *w, const void *data, size_t bytes);

@@ -5,6 +5,7 @@
 #include "tools/commands.h"
 #include "tools/progress_line.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -96,28 +97,31 @@ static int check(const struct generate_options *o) {
     return -1;
 }
 
-static enum status read_stdin(char **text, size_t *bytes) {
+/* All that a descriptor has to give; `name` is for the message. */
+static enum status read_all(char **text, size_t *bytes, int fd, const char *name) {
     size_t capacity = 0;
     for (;;) {
         TRY(memory_grow((void **)text, &capacity, *bytes + (1 << 16), 1));
-        ssize_t n = read(STDIN_FILENO, *text + *bytes, capacity - *bytes);
-        if (n < 0) return fail_errno("standard input");
+        ssize_t n = read(fd, *text + *bytes, capacity - *bytes);
+        if (n < 0) return fail_errno("%s", name);
         if (n == 0) return STATUS_OK;
         *bytes += (size_t)n;
     }
 }
 
+/* Not mapped: a shell gives pipes as files, too. */
+static enum status read_file(char **text, size_t *bytes, const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return fail_errno("%s", path);
+    enum status status = read_all(text, bytes, fd, path);
+    close(fd);
+    return status;
+}
+
 static enum status run(const struct generate_options *o, const struct progress *progress, enum generate_end *end) {
     struct engine engine;
-    struct file_map map = {0};
-    char *typed = NULL;
-    const char *prompt = o->prompt ? o->prompt : "";
-    size_t bytes = strlen(prompt);
-    if (o->prompt_file) {
-        TRY(file_map(&map, o->prompt_file));
-        prompt = (const char *)map.data;
-        bytes = map.size;
-    }
+    char *text = NULL;
+    size_t bytes = 0;
     const struct engine_config config = {.model = o->model,
                                          .store = o->store,
                                          .where = o->where,
@@ -125,14 +129,13 @@ static enum status run(const struct generate_options *o, const struct progress *
                                          .retrieval = o->corpus || o->self,
                                          .decoding = true};
     enum status status = engine_open(&engine, &config);
-    if (status == STATUS_OK && o->prompt_stdin) {
-        status = read_stdin(&typed, &bytes);
-        prompt = typed;
-    }
+    if (status == STATUS_OK && o->prompt_file) status = read_file(&text, &bytes, o->prompt_file);
+    if (status == STATUS_OK && o->prompt_stdin) status = read_all(&text, &bytes, STDIN_FILENO, "standard input");
+    const char *prompt = text ? text : o->prompt ? o->prompt : "";
+    if (!text) bytes = strlen(prompt);
     if (status == STATUS_OK) status = generate_run(end, &engine, o, prompt, bytes, progress);
     engine_close(&engine);
-    file_unmap(&map);
-    memory_free(typed);
+    memory_free(text);
     return status;
 }
 

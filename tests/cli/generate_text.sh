@@ -23,6 +23,9 @@ cmp -s "$TMP/auto" "$TMP/f32" || die "--dtype f32: another text"
 # The prompt from a file and from standard input is the same prompt; - in front of it is no option.
 printf 'the river' >"$TMP/prompt"
 gen --prompt-file "$TMP/prompt" --max-tokens 60 --seed 4 && cmp -s "$OUT" "$TMP/first" || die "--prompt-file differs"
+gen --prompt-file <(cat "$TMP/prompt") --max-tokens 60 --seed 4 && cmp -s "$OUT" "$TMP/first" || die "--prompt-file of a pipe differs"
+expect_error "$TMP/nothing: No such file" "$GENERATE" --model "$TMP/m" --prompt-file "$TMP/nothing"
+expect_error "Is a directory" "$GENERATE" --model "$TMP/m" --prompt-file "$TMP"
 expect_in 0 "$TMP/prompt" "$GENERATE" --model "$TMP/m" - --max-tokens 60 --seed 4
 cmp -s "$OUT" "$TMP/first" || die "standard input differs"
 gen --prompt "the river" --max-tokens 60 --seed 4 --echo

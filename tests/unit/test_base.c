@@ -89,6 +89,14 @@ static void test_file(void) {
     CHECK_OK(file_remove(path));
     CHECK_OK(file_remove(path));
     CHECK_FAILS(file_create(&w, "/no/such/folder/x"), STATUS_NOT_FOUND, "/no/such/folder/x");
+
+    /* Nothing but a plain file is replaced: neither a folder nor a link, such as /dev/stdout, nor a device. */
+    CHECK_FAILS(file_create(&w, test_folder()), STATUS_INVALID, "not a plain file");
+    CHECK_FAILS(file_create(&w, "/dev/null"), STATUS_INVALID, "/dev/null");
+    char link[FILE_PATH_MAX];
+    CHECK_OK(file_join(link, test_folder(), "link"));
+    CHECK_EQ(symlink(path, link), 0);
+    CHECK_FAILS(file_create(&w, link), STATUS_INVALID, "not a plain file");
 }
 
 static void test_crc(void) { /* RFC 3720 B.4 */
