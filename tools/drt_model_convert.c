@@ -33,13 +33,20 @@ static enum status read_config(struct model_config *config, const struct new_fol
     return status;
 }
 
+/* The one type of all tensors; F32, which loses nothing, where they are of several (a BF16 embedding beside F32 norms).
+ */
+static enum safetensors_dtype stored_type(const struct model_source *s) {
+    for (int i = 1; i < s->count; i++)
+        if (s->tensors[i].dtype != s->tensors[0].dtype) return SAFETENSORS_F32;
+    return s->tensors[0].dtype;
+}
+
 static enum status write_weights(const struct new_folder *folder, const struct options *o, const struct model_source *s,
                                  const struct model_config *config, int64_t *elements) {
     char passing[FILE_PATH_MAX], path[FILE_PATH_MAX];
     struct safetensors *file = NULL;
     struct params *params = NULL;
-    enum safetensors_dtype dtype = s->tensors[0].dtype;
-    if (strcmp(o->dtype, "keep") != 0) dtype = model_dtype(o->dtype);
+    enum safetensors_dtype dtype = strcmp(o->dtype, "keep") == 0 ? stored_type(s) : model_dtype(o->dtype);
     TRY(file_join(passing, folder->temporary, "source.safetensors"));
     TRY(file_join(path, folder->temporary, "model.safetensors"));
     TRY(safetensors_write(passing, s->tensors, s->count, NULL));
@@ -65,7 +72,9 @@ static enum status convert(struct new_folder *folder, const struct options *o) {
     TRY_GOTO(status, new_folder_begin(folder, o->out, o->force), out);
     TRY_GOTO(status, read_config(&config, folder, o, &s), out);
     TRY_GOTO(status, new_folder_tokenizer(folder, o->tokenizer, &config), out);
-    TRY_GOTO(status, write_weights(folder, o, &s, &config, &elements), out);
+    status = write_weights(folder, o, &s, &config, &elements);
+    if (status != STATUS_OK) status = fail_context(status, "%s", o->input);
+    TRY_GOTO(status, status, out);
     TRY_GOTO(status, new_folder_publish(folder), out);
     printf("%s: %lld parameters from %s\n", folder->path, (long long)elements, o->input);
 out:
@@ -107,7 +116,8 @@ int model_convert(int argc, char **argv, const char **operands) {
          "assumed as released and said",
          0, 0},
         {"tokenizer", ARG_STRING, &o.tokenizer, "FILE", "a tokenizer.json to put into the folder", 0, 0},
-        {"dtype", ARG_CHOICE, &o.dtype, "keep|f32|bf16|f16", "type of the stored weights", 0, 0},
+        {"dtype", ARG_CHOICE, &o.dtype, "keep|f32|bf16|f16",
+         "type of the stored weights; keep: F32 where they are of several types", 0, 0},
         {"force", ARG_FLAG, &o.force, NULL, "replace an existing model folder", 0, 0},
     };
     const struct arg_program program = {

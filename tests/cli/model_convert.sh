@@ -40,6 +40,27 @@ err_has "enc_chunk_size 63, chunk_topk 8, chunk_id 50264"
 expect 0 "$MODEL" info "$TMP/r" --json
 sed 's/"model":"[^"]*"//' "$OUT" | cmp -s - "$TMP/released.facts" || die "the inferred config is not the one it was made with"
 
+# Tensors of two types (here: the last one, of 32 numbers, in F32 behind BF16 ones): kept is what loses nothing.
+expect 0 "$MODEL" convert "$TMP/a" --dtype bf16 --out "$TMP/mixed"
+n=$(head -c 8 "$TMP/mixed/model.safetensors" | od -An -tu8 | tr -d ' ')
+tail -c +9 "$TMP/mixed/model.safetensors" | head -c "$n" >"$TMP/header"
+end=$(($(wc -c <"$TMP/mixed/model.safetensors") - 8 - n))
+sed "s/\"BF16\"\(,\"shape\":\[32\],\"data_offsets\":\[$((end - 64)),\)$end\]/\"F32\"\1$((end + 64))]/" "$TMP/header" >"$TMP/header.mixed"
+{
+    size=$(wc -c <"$TMP/header.mixed")
+    for i in 0 8 16 24 32 40 48 56; do printf "\\x$(printf %02x $((size >> i & 255)))"; done
+    cat "$TMP/header.mixed"
+    tail -c "$end" "$TMP/mixed/model.safetensors" | head -c $((end - 64))
+    tail -c 128 "$TMP/a/model.safetensors"
+} >"$TMP/mixed.safetensors"
+cp "$TMP/mixed.safetensors" "$TMP/mixed/model.safetensors"
+expect 0 "$MODEL" convert "$TMP/mixed" --out "$TMP/kept"
+expect 0 "$MODEL" convert "$TMP/mixed" --out "$TMP/wide" --dtype f32
+cmp -s "$TMP/kept/model.safetensors" "$TMP/wide/model.safetensors" || die "tensors of several types were not kept as F32"
+printf '\0\0\300\177' | dd of="$TMP/mixed/model.safetensors" bs=1 seek=$((8 + size + end)) conv=notrunc 2>/dev/null
+expect_error "mixed/model.safetensors: " "$MODEL" convert "$TMP/mixed" --out "$TMP/x"
+err_has "not a finite number"
+
 expect_error "refuses to run pickle global 'os.system'" "$MODEL" convert "$TORCH/hostile.bin" --config "$TORCH/config.json" --out "$TMP/x"
 expect_error "before torch 1.6" "$MODEL" convert "$TORCH/legacy.bin" --config "$TORCH/config.json" --out "$TMP/x"
 expect_error "lm_head.weight differs from the embedding" "$MODEL" convert "$TORCH/untied.bin" --config "$TORCH/config.json" --out "$TMP/x"
