@@ -193,7 +193,8 @@ enum status json_fail(const struct json *j, const char *expected) {
             column = 1;
         }
     }
-    const char *found = j->at >= j->end ? " but the text ends there" : "";
+    bool whole = j->state == WANT_NOTHING; /* a complete value, but not the one that was wanted */
+    const char *found = j->at >= j->end && !whole ? " but the text ends there" : "";
     return fail(STATUS_INVALID, "%s: line %ld, column %ld: expected %s%s", j->name, line, column, expected, found);
 }
 
@@ -335,12 +336,19 @@ static bool number_text(const struct json *j, char out[64]) {
     return true;
 }
 
+/* A number that is another one than was wanted: told where it begins. */
+static enum status number_fail(const struct json *j, const char *expected) {
+    struct json there = *j;
+    there.at = j->text;
+    return json_fail(&there, expected);
+}
+
 enum status json_int(const struct json *j, int64_t *out) {
     char text[64], *end;
     if (!number_text(j, text)) return json_fail(j, "an integer");
     errno = 0;
     long long value = strtoll(text, &end, 10);
-    if (*end != 0 || errno != 0) return json_fail(j, "an integer of 64 bits");
+    if (*end != 0 || errno != 0) return number_fail(j, "an integer of 64 bits");
     *out = value;
     return STATUS_OK;
 }
@@ -349,7 +357,7 @@ enum status json_double(const struct json *j, double *out) {
     char text[64];
     if (!number_text(j, text)) return json_fail(j, "a shorter number");
     *out = strtod(text, NULL);
-    return isfinite(*out) ? STATUS_OK : json_fail(j, "a finite number");
+    return isfinite(*out) ? STATUS_OK : number_fail(j, "a finite number");
 }
 
 enum status json_expect(struct json *j, enum json_event event, const char *expected) {

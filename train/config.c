@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "train/config_internal.h"
+#include "train/corpus_pool.h"
 #include <assert.h>
 #include <math.h>
 #include <stddef.h>
@@ -50,7 +51,7 @@ static const struct key keys[] = {
     {"", "pool", POOL, AT(pool), 0, 0, "own", "what queries choose from: none, own (past), batch, corpus"},
     {"", "pool_start", WHOLE, AT(schedule.pool_start), 0, 1e12, "0", "the step from which `pool` is used"},
     {"", "pool_before", POOL, AT(pool_before), 0, 0, "own", "the pool until then"},
-    {"", "candidates", WHOLE, AT(candidates), 1, 4096, "16",
+    {"", "candidates", WHOLE, AT(candidates), 1, CORPUS_POOL_CANDIDATES_MAX, "16",
      "pool corpus: chunks encoded afresh for each query, of each group"},
     {"", "refresh", WHOLE, AT(refresh), 1, 1e9, "100", "pool corpus: steps between two encodings of the whole corpus"},
     {"", "gumbel", SWITCH, AT(gumbel), 0, 0, "true", "noise on the choice while training"},

@@ -32,6 +32,9 @@ static enum status check_model(struct train_config *c) {
     }
     if (!c->tokenizer) return fail(STATUS_INVALID, "tokenizer is missing: the tokenizer.json that made the data");
     if (c->end_id < 0) c->end_id = c->model.eos_id;
+    if (c->end_id >= c->model.vocab_size)
+        return fail(STATUS_INVALID, "end_id is %lld: the model has ids up to %d", (long long)c->end_id,
+                    c->model.vocab_size - 1);
     return STATUS_OK;
 }
 

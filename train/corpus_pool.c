@@ -76,7 +76,7 @@ enum status corpus_pool_create(struct corpus_pool **out, struct device *dev, con
                                enum dtype type, const int32_t *ids, const int32_t (*documents)[2], int64_t chunks,
                                int64_t max_queries, int candidates) {
     struct corpus_pool *p;
-    assert(max_queries > 0 && candidates > 0);
+    assert(max_queries > 0 && candidates > 0 && candidates <= CORPUS_POOL_CANDIDATES_MAX);
     if (config->base_lm || config->encoder_input != ENCODER_INPUT_TOKENS)
         return fail(STATUS_INVALID, "training: pool corpus needs encoder_input \"tokens\" in the model's config");
     if (chunks < 1 || chunks > INT32_MAX / 2)

@@ -8,6 +8,7 @@
 #include "kernels/device.h"
 #include "kernels/model_config.h"
 
+enum { CORPUS_POOL_CANDIDATES_MAX = 2048 };   /* of a query; with noise four times as many are searched */
 struct corpus_pool;
 /* ids [chunks, chunk] real ids (-1 behind the end of a short chunk), documents [chunks][2]; both copied to the device. */
 enum status corpus_pool_create(struct corpus_pool **out, struct device *dev, const struct model_config *config, enum dtype type,

@@ -198,7 +198,7 @@ enum status run_train(struct run_report *out, const struct run_options *options)
     out->step = r.state.step;
     out->tokens = r.state.tokens;
     out->skipped = r.state.skipped;
-    out->finished = s == STATUS_OK && out->step == options->config->schedule.steps;
+    out->finished = s == STATUS_OK && out->step >= options->config->schedule.steps;
     run_close(&r);
     return s;
 }

@@ -75,7 +75,7 @@ expect 0 "$INDEX" recall --store "$TMP/store" --queries 3 --device cpu
 err_has "device cpu"
 expect_usage "auto|cpu|cuda" "$INDEX" search x --store "$TMP/store" --model "$TMP/model" --device tpu
 expect_usage "auto|cpu|cuda" "$INDEX" recall --store "$TMP/store" --device tpu
-expect_error "--dtype bf16" "$INDEX" search x --store "$TMP/store" --model "$TMP/model" --device cpu --dtype bf16
+expect_error "bf16: the CPU computes in float32" "$INDEX" search x --store "$TMP/store" --model "$TMP/model" --device cpu --dtype bf16
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 out_has "every byte is as recorded"
 expect 0 "$INDEX" repair --store "$TMP/store"

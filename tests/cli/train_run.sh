@@ -115,6 +115,8 @@ expect 0 train --out "$TMP/sized" --resume --until 8
 same "$(tail -n 1 "$TMP/sized/log.jsonl" | sed 's/.*"tokens":\([0-9]*\),.*/\1/')" $((6 * 756 + 2 * 378)) "tokens of steps of two sizes"
 err_has "steps have another size than before"
 err_lacks "no plot"
+expect 0 train --out "$TMP/sized" --resume --steps 7
+out_lacks "not finished"
 
 # ---- the corpus as a pool: its index is of older weights, and a resumed run has the same one
 corpus_run() { train "$@" --set pool=corpus --set pool_start=4 --set refresh=5 --set save_every=50 --set candidates=5 --set eval_pool=corpus --set corpus_alone=0.5 --set copies.rate=0.5 \

@@ -59,10 +59,20 @@ static void test_numbers(void) {
     CHECK_OK(json_expect(&j, JSON_ARRAY, "array"));
     CHECK_OK(json_next_int(&j, &i));
     CHECK(i == INT64_MAX);
-    CHECK_FAILS(json_next_int(&j, &i), STATUS_INVALID, "f.json: line 1, column 42: expected an integer");
+    CHECK_FAILS(json_next_int(&j, &i), STATUS_INVALID, "f.json: line 1, column 23: expected an integer of 64 bits");
     CHECK_OK(json_next_double(&j, &d));
     CHECK(d == 1.5);
     CHECK_FAILS(json_next_double(&j, &d), STATUS_INVALID, "finite");
+    json_open(&j, "steps", "1.5", 3);
+    CHECK_FAILS(json_next_int(&j, &i), STATUS_INVALID, "steps: line 1, column 1: expected an integer of 64 bits");
+    CHECK(!strstr(status_message(), "ends"));
+    json_open(&j, "data", "5", 1);
+    CHECK_FAILS(json_expect(&j, JSON_ARRAY, "a list"), STATUS_INVALID, "expected a list");
+    CHECK(!strstr(status_message(), "ends"));
+    json_open(&j, "data", "[5", 2);
+    CHECK_OK(json_expect(&j, JSON_ARRAY, "a list"));
+    CHECK_OK(json_next_int(&j, &i));
+    CHECK_FAILS(json_next_int(&j, &i), STATUS_INVALID, "expected an integer but the text ends there");
 }
 
 static void test_skipping(void) {
