@@ -135,6 +135,12 @@ static bool megatron_pair(const char *path) {
     return megatron_path(bin, path, ".bin") && megatron_path(idx, path, ".idx") && file_exists(bin) && file_exists(idx);
 }
 
+static size_t past_blanks(const char *text, size_t bytes, size_t at) {
+    while (at < bytes && strchr(" \t\r\n", text[at]))
+        at++;
+    return at;
+}
+
 /* A file whose name says nothing: an object at the start is jsonl, text without NUL is text. */
 static enum status format_of_bytes(enum reader_format *out, const char *path) {
     struct stream *s;
@@ -150,8 +156,12 @@ static enum status format_of_bytes(enum reader_format *out, const char *path) {
                     "(jsonl, txt, u16, u32 or megatron)",
                     path);
     if (got >= 3 && memcmp(head, "\xEF\xBB\xBF", 3) == 0) at = 3;
-    while (at < got && strchr(" \t\r\n", head[at]))
-        at++;
+    at = past_blanks(head, got, at);
+    size_t second = past_blanks(head, got, at + 1);
+    if (second < got && head[at] == '[' && head[second] == '{')
+        return fail(STATUS_UNSUPPORTED,
+                    "%s: is one JSON array: make it JSON lines (jq -c '.[]'), or give --format txt to take it as text",
+                    path);
     *out = at < got && head[at] == '{' ? READER_JSONL : READER_TXT;
     return STATUS_OK;
 }

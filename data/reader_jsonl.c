@@ -72,8 +72,10 @@ static enum status line_fail(const struct reader *r, const char *what) {
 
 static enum status bad_json(const struct reader *r, const struct json *j) {
     bool deep = j->depth == JSON_DEPTH_MAX && j->at < j->end && (*j->at == '[' || *j->at == '{');
-    return fail(STATUS_INVALID, "%s:%llu: %s at column %zu", reader_file(r)->path, (unsigned long long)r->position.line,
-                deep ? "JSON nested deeper than is read" : "not valid JSON", (size_t)(j->at - j->begin) + 1);
+    bool text = r->position.line == 1 && j->at == j->begin; /* such as words on standard input */
+    return fail(STATUS_INVALID, "%s:%llu: %s at column %zu%s", reader_file(r)->path,
+                (unsigned long long)r->position.line, deep ? "JSON nested deeper than is read" : "not valid JSON",
+                (size_t)(j->at - j->begin) + 1, text ? "; if this is plain text, give --format txt" : "");
 }
 
 static enum status unescape(const struct json *j, struct reader_buffer *out) {

@@ -154,6 +154,9 @@ static void test_jsonl_errors(void) {
                    "e.jsonl:1: the field \"text\" is not a string");
     CHECK(strstr(status_message(), "--text-field"));
     expect_failure(put_text("e.jsonl", "[1]\n"), READER_AUTO, STATUS_INVALID, "e.jsonl:1: not a JSON object");
+    expect_failure(put_text("e.json", " [\n {\"text\":\"a\"}]\n"), READER_AUTO, STATUS_UNSUPPORTED, "one JSON array");
+    expect_failure(put_text("e.jsonl", "some words\n"), READER_AUTO, STATUS_INVALID,
+                   "e.jsonl:1: not valid JSON at column 1; if this is plain text, give --format txt");
     char deep[300] = "{\"x\":";
     memset(deep + 5, '[', 100);
     memset(deep + 105, ']', 100);
