@@ -215,6 +215,8 @@ enum status file_make_directory(const char *path) {
     if (mkdir(path, 0777) == 0) return STATUS_OK;
     int error = errno;
     if (error == EEXIST && file_is_directory(path)) return STATUS_OK;
+    if (error == ENOENT)
+        return fail(STATUS_NOT_FOUND, "%s: cannot make this folder: the one that it is to be in does not exist", path);
     errno = error;
     return fail_errno("%s: cannot make this folder", path);
 }

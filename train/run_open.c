@@ -210,7 +210,11 @@ static enum status open_step(struct run *r) {
                               .contrastive = c->schedule.contrastive_weight > 0,
                               .mlm = c->schedule.mlm_rate > 0,
                               .group = r->options->group};
-    TRY(step_create(&r->step, r->options->device, &c->model, &how, r->state.params, r->corpus));
+    enum status status = step_create(&r->step, r->options->device, &c->model, &how, r->state.params, r->corpus);
+    if (status == STATUS_NO_MEMORY)
+        return fail_context(status, "%lld sequences of %lld tokens at a time (make them fewer, and accumulate more)",
+                            (long long)c->sequences, (long long)c->length);
+    TRY(status);
     return r->state.step == 0 ? STATUS_OK : upload_state(r);
 }
 

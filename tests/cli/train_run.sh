@@ -152,6 +152,9 @@ expect_error "not a multiple of 2" "$TRAIN" --config "$TMP/config.json" --out "$
 printf '\377\177%.0s' $(seq 600) >"$TMP/alien.u16"
 expect_error "another tokenizer's" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --data "$TMP/alien.u16" --device cpu
 expect_error "fewer than one sequence" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set length=63000 --device cpu
+if (ulimit -v 4000000 && "$TRAIN" --help) >/dev/null 2>&1; then
+    (ulimit -v 4000000; expect_error "65536 sequences of 189 tokens at a time (make them fewer" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set sequences=65536 --device cpu --threads 1) || exit 1
+fi
 expect_error "not what the run was trained on" "$TRAIN" --out "$TMP/parts" --resume --data "$TMP/valid.u16" --device cpu
 [ ! -e "$TMP/x" ] || die "a refused run left its folder"
 
