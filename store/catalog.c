@@ -129,8 +129,8 @@ static enum status open_environment(struct catalog *c, const char *folder, uint6
         if (rc == MDB_SUCCESS) return STATUS_OK;
         mdb_env_close(c->env);
         c->env = NULL;
-        /* A folder where we may not make LMDB's lock file: read without it. Nobody writes there meanwhile, as a
-         * writer of the same store would have made the file. */
+        /* LMDB's lock file may not be made or written here (a read-only disk, another user's store): read without it. A
+         * writer does not see us then; a view holds its snapshot for one call, and two commits do not fit into that. */
         bool no_lock_file = !c->write && !(flags & MDB_NOLOCK) && (rc == EACCES || rc == EROFS || rc == ENOENT);
         if (!no_lock_file) return translate(c, rc, "open");
         flags |= MDB_NOLOCK;
