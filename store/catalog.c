@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint64_t map_bytes_default = UINT64_C(64) << 30;
+static const uint64_t map_bytes_default = UINT64_C(64) << 30, map_bytes_least = UINT64_C(1) << 30;
 /* Opening walks the whole page structure of a catalog up to this size (64 MiB): some milliseconds. */
 enum { OPEN_CHECK_PAGES = 16384, READERS_MAX = 1024, SNAPSHOT_TRIES = 8, DISK_FULL_BYTES = 1 << 16 };
 
@@ -69,7 +69,8 @@ static enum status translate(const struct catalog *c, int rc, const char *what) 
     case MDB_NOTFOUND:
         return STATUS_NOT_FOUND;
     case MDB_MAP_FULL:
-        return fail(STATUS_NO_SPACE, "%s: the catalog's map is full, open the writer with a larger max_catalog_bytes",
+        return fail(STATUS_NO_SPACE,
+                    "%s: the catalog's map is full, open the writer with a larger max_catalog_bytes (and ulimit -v)",
                     c->path);
     case ENOSPC:
     case EDQUOT:
@@ -77,7 +78,7 @@ static enum status translate(const struct catalog *c, int rc, const char *what) 
                     c->path, what);
     case ENOMEM:
         return fail(STATUS_NO_MEMORY, "%s: %s: no memory or address space for its map of %llu GiB (see ulimit -v)",
-                    c->path, what, (unsigned long long)(map_bytes_default >> 30));
+                    c->path, what, (unsigned long long)(map_bytes_least >> 30));
     case MDB_VERSION_MISMATCH:
         return fail(STATUS_VERSION, "%s: made by an incompatible LMDB, use the program version that wrote it", c->path);
     case MDB_INVALID:
@@ -120,15 +121,21 @@ static enum status open_tables(struct catalog *c) {
 
 static enum status open_environment(struct catalog *c, const char *folder, uint64_t max_bytes) {
     unsigned flags = MDB_NOTLS | (c->write ? 0 : MDB_RDONLY);
+    bool sized = c->write; /* a reader takes the writer's size */
     for (;;) {
         TRY(translate(c, mdb_env_create(&c->env), "create"));
         mdb_env_set_maxdbs(c->env, TABLE_COUNT);
         mdb_env_set_maxreaders(c->env, READERS_MAX);
-        if (c->write) mdb_env_set_mapsize(c->env, (size_t)max_bytes);
+        if (sized) mdb_env_set_mapsize(c->env, (size_t)max_bytes);
         int rc = mdb_env_open(c->env, folder, flags, 0644);
         if (rc == MDB_SUCCESS) return STATUS_OK;
         mdb_env_close(c->env);
         c->env = NULL;
+        if (rc == ENOMEM && max_bytes / 4 >= map_bytes_least) { /* ulimit -v; a smaller map holds most catalogs, too */
+            max_bytes /= 4;
+            sized = true;
+            continue;
+        }
         /* LMDB's lock file may not be made or written here (a read-only disk, another user's store): read without it. A
          * writer does not see us then; a view holds its snapshot for one call, and two commits do not fit into that. */
         bool no_lock_file = !c->write && !(flags & MDB_NOLOCK) && (rc == EACCES || rc == EROFS || rc == ENOENT);

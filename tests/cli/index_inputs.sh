@@ -78,6 +78,18 @@ for closed in '0<&- 2>&-' '0<&- 1>&- 2>&-' '2>&-'; do
 done
 err_lacks "left over"
 
+# --- little address space (ulimit -v): the catalog's map is as large as it can be (a sanitizer wants more for itself)
+if (ulimit -v 4000000 && "$INDEX" --help) >/dev/null 2>&1; then
+    (
+        ulimit -v 4000000
+        build "$TMP/a.jsonl" --out "$TMP/narrow" --threads 2
+        expect 0 "$INDEX" search "the river" --store "$TMP/narrow" --model "$TMP/model" --threads 2
+        expect 0 "$INDEX" stats --store "$TMP/mute"
+    ) || exit 1
+    expect 0 "$INDEX" add "$TMP/folder/d.jsonl" --store "$TMP/narrow" --model "$TMP/model"
+    expect 0 "$INDEX" verify --store "$TMP/narrow" --deep
+fi
+
 # --- a result that cannot be written is a failure of every program
 if [ -c /dev/full ]; then
     for line in "drt-index --help" "drt-index export --help" "drt-index export --store $TMP/mute" "drt-eval --help" "drt-generate --help" \
