@@ -94,6 +94,14 @@ void memory_free(void *pointer) {
     free(pointer);
 }
 
+bool memory_has_address_space(uint64_t bytes) {
+    if (bytes > SIZE_MAX / 2) return false;
+    void *p = mmap(NULL, (size_t)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return false;
+    munmap(p, (size_t)bytes);
+    return true;
+}
+
 size_t memory_resident(void) {
     FILE *file = fopen("/proc/self/statm", "r");
     if (!file) return 0;

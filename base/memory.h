@@ -1,7 +1,9 @@
 /* memory.h -- the only door to the system's allocator: checked sizes, statuses instead of NULL. */
 #pragma once
 #include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* *out = count * size bytes (zeroed by the second form); count 0 gives a valid pointer. Free with memory_free.
  * Pieces of 16 MiB and more, zeroed or aligned, ask the system for large pages.
@@ -18,6 +20,9 @@ enum status memory_grow(void **pointer, size_t *capacity, size_t count, size_t s
 
 enum status memory_copy_string(char **out, const char *text);
 void memory_free(void *pointer);                          /* NULL is fine */
+
+/* Whether this much address space could be mapped now: a limit on it (ulimit -v) counts what is never touched, too. */
+bool memory_has_address_space(uint64_t bytes);
 
 /* Resident bytes of this process now and at its peak (0 where the system does not tell). */
 size_t memory_resident(void);

@@ -2,28 +2,39 @@
  *
  * Default durability: a commit returns after its fsync, so a record is never durable before the data files it names
  * (they are synced first) and never lost after. No WRITEMAP: a stray write could damage the map, and a full disk
- * would be a SIGBUS instead of an error. */
+ * would be a SIGBUS instead of an error.
+ *
+ * The map is 64 GiB of address space, so that it need not grow. Where less is allowed (ulimit -v) it is as large as the
+ * file and some room, and grows: a reader's when a writer went beyond it, a writer's before a transaction. LMDB moves
+ * a map only while no transaction is on, so those are counted, and begun and ended under a lock. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "store/catalog_internal.h"
 #include <errno.h>
 #include <lmdb.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-static const uint64_t map_bytes_default = UINT64_C(64) << 30, map_bytes_least = UINT64_C(1) << 30;
+static const uint64_t map_bytes_default = UINT64_C(64) << 30;
 /* Opening walks the whole page structure of a catalog up to this size (64 MiB): some milliseconds. */
+static const uint64_t mib = 1 << 20;
 enum { OPEN_CHECK_PAGES = 16384, READERS_MAX = 1024, SNAPSHOT_TRIES = 8, DISK_FULL_BYTES = 1 << 16 };
 
 struct catalog {
     MDB_env *env;
     MDB_dbi tables[TABLE_COUNT];
     bool write;
+    uint64_t wanted; /* bytes of the map, if there is address space for them */
+    bool narrow;     /* there was not */
+    pthread_mutex_t lock;
+    int active; /* transactions that are on; under lock */
     char path[FILE_PATH_MAX];
 };
 struct catalog_txn {
     struct catalog *c;
     MDB_txn *txn;
+    bool active; /* not paused */
 };
 struct catalog_walk {
     struct catalog_txn *t;
@@ -69,16 +80,16 @@ static enum status translate(const struct catalog *c, int rc, const char *what) 
     case MDB_NOTFOUND:
         return STATUS_NOT_FOUND;
     case MDB_MAP_FULL:
-        return fail(STATUS_NO_SPACE,
-                    "%s: the catalog's map is full, open the writer with a larger max_catalog_bytes (and ulimit -v)",
-                    c->path);
+        return fail(STATUS_NO_SPACE, "%s: the catalog's map is full, %s", c->path,
+                    c->narrow ? "there is no address space for more: raise ulimit -v"
+                              : "open the writer with a larger max_catalog_bytes");
     case ENOSPC:
     case EDQUOT:
         return fail(STATUS_NO_SPACE, "%s: %s: no space left on the device, free some and run the command again",
                     c->path, what);
     case ENOMEM:
-        return fail(STATUS_NO_MEMORY, "%s: %s: no memory or address space for its map of %llu GiB (see ulimit -v)",
-                    c->path, what, (unsigned long long)(map_bytes_least >> 30));
+        return fail(STATUS_NO_MEMORY, "%s: %s: no memory or address space for the catalog's map: raise ulimit -v",
+                    c->path, what);
     case MDB_VERSION_MISMATCH:
         return fail(STATUS_VERSION, "%s: made by an incompatible LMDB, use the program version that wrote it", c->path);
     case MDB_INVALID:
@@ -93,7 +104,9 @@ static enum status translate(const struct catalog *c, int rc, const char *what) 
     case MDB_READERS_FULL:
         return fail(STATUS_BUSY, "%s: more than %d readers are open", c->path, READERS_MAX);
     case MDB_MAP_RESIZED:
-        return fail(STATUS_BUSY, "%s: another process enlarged the catalog's map, open the store again", c->path);
+        return fail(STATUS_BUSY,
+                    "%s: another process enlarged the catalog beyond this one's map: open the store again%s", c->path,
+                    c->narrow ? ", or raise ulimit -v" : "");
     case MDB_KEYEXIST:
         return fail(STATUS_CORRUPT, "%s: %s: the key is there already", c->path, what);
     case EROFS:
@@ -104,38 +117,101 @@ static enum status translate(const struct catalog *c, int rc, const char *what) 
     }
 }
 
+/* Bytes of map for a file of this size. With little address space a reader leaves most of that to others; a writer
+ * takes what it can get. Nothing fits: what is wanted, and LMDB says so. */
+static uint64_t map_bytes(struct catalog *c, uint64_t size) {
+    uint64_t wanted = c->wanted > size ? c->wanted : size;
+    c->narrow = !memory_has_address_space(wanted);
+    for (uint64_t room = (c->write ? 1024 : 16) * mib; c->narrow && room >= mib; room /= 4) {
+        uint64_t bytes = (size / mib + 1) * mib * (c->write ? 2 : 1) + room;
+        if (bytes < wanted && memory_has_address_space(bytes)) return bytes;
+    }
+    return wanted;
+}
+
+/* LMDB lets the old map go before it makes the new one: without room for both it would be left without any. */
+static bool enlarge_map(struct catalog *c, uint64_t size) {
+    MDB_envinfo info;
+    if (c->active > 0 || mdb_env_info(c->env, &info) != MDB_SUCCESS) return false;
+    uint64_t bytes = map_bytes(c, size);
+    if (bytes <= info.me_mapsize || !memory_has_address_space(bytes)) return false;
+    return mdb_env_set_mapsize(c->env, (size_t)bytes) == MDB_SUCCESS;
+}
+
+uint64_t catalog_bytes(const struct catalog *c) {
+    MDB_envinfo info;
+    MDB_stat stat;
+    if (mdb_env_info(c->env, &info) != MDB_SUCCESS || mdb_env_stat(c->env, &stat) != MDB_SUCCESS) return 0;
+    return ((uint64_t)info.me_last_pgno + 1) * stat.ms_psize;
+}
+
+static void make_room(struct catalog *c) {
+    MDB_envinfo info;
+    uint64_t used = catalog_bytes(c);
+    if (c->narrow && mdb_env_info(c->env, &info) == MDB_SUCCESS && info.me_mapsize - used < used + 32 * mib)
+        (void)enlarge_map(c, used);
+}
+
+/* *txn NULL: a new one, else one that was reset. */
+static int begin(struct catalog *c, MDB_txn **txn, bool write) {
+    pthread_mutex_lock(&c->lock);
+    if (write) make_room(c);
+    int rc = MDB_MAP_RESIZED;
+    for (int i = 0; rc == MDB_MAP_RESIZED && i < SNAPSHOT_TRIES; i++) {
+        rc = *txn ? mdb_txn_renew(*txn) : mdb_txn_begin(c->env, NULL, write ? 0 : MDB_RDONLY, txn);
+        uint64_t size = 0;
+        if (rc == MDB_MAP_RESIZED && (file_size(&size, c->path) != STATUS_OK || !enlarge_map(c, size))) break;
+    }
+    c->active += rc == MDB_SUCCESS;
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+static void ended(struct catalog *c) {
+    pthread_mutex_lock(&c->lock);
+    c->active--;
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void abort_txn(struct catalog *c, MDB_txn *txn) {
+    mdb_txn_abort(txn);
+    ended(c);
+}
+
+static int commit_txn(struct catalog *c, MDB_txn *txn) {
+    int rc = mdb_txn_commit(txn);
+    ended(c);
+    return rc;
+}
+
 static enum status open_tables(struct catalog *c) {
-    MDB_txn *txn;
-    TRY(translate(c, mdb_txn_begin(c->env, NULL, c->write ? 0 : MDB_RDONLY, &txn), "begin"));
+    MDB_txn *txn = NULL;
+    TRY(translate(c, begin(c, &txn, c->write), "begin"));
     for (int i = 0; i < TABLE_COUNT; i++) {
         int rc = mdb_dbi_open(txn, catalog_table_name((enum catalog_table)i), c->write ? MDB_CREATE : 0, &c->tables[i]);
         if (rc != MDB_SUCCESS) {
-            mdb_txn_abort(txn);
+            abort_txn(c, txn);
             if (rc == MDB_NOTFOUND)
                 return fail(STATUS_NOT_FOUND, "%s: the store has no contents yet, build it first", c->path);
             return translate(c, rc, catalog_table_name((enum catalog_table)i));
         }
     }
-    return translate(c, mdb_txn_commit(txn), "commit");
+    return translate(c, commit_txn(c, txn), "commit");
 }
 
-static enum status open_environment(struct catalog *c, const char *folder, uint64_t max_bytes) {
+static enum status open_environment(struct catalog *c, const char *folder, uint64_t size) {
     unsigned flags = MDB_NOTLS | (c->write ? 0 : MDB_RDONLY);
-    bool sized = c->write; /* a reader takes the writer's size */
     for (;;) {
         TRY(translate(c, mdb_env_create(&c->env), "create"));
         mdb_env_set_maxdbs(c->env, TABLE_COUNT);
         mdb_env_set_maxreaders(c->env, READERS_MAX);
-        if (sized) mdb_env_set_mapsize(c->env, (size_t)max_bytes);
+        uint64_t bytes = map_bytes(c, size);
+        if (c->write || c->narrow)
+            mdb_env_set_mapsize(c->env, (size_t)bytes); /* a reader's else: as the writer's was */
         int rc = mdb_env_open(c->env, folder, flags, 0644);
         if (rc == MDB_SUCCESS) return STATUS_OK;
         mdb_env_close(c->env);
         c->env = NULL;
-        if (rc == ENOMEM && max_bytes / 4 >= map_bytes_least) { /* ulimit -v; a smaller map holds most catalogs, too */
-            max_bytes /= 4;
-            sized = true;
-            continue;
-        }
         /* LMDB's lock file may not be made or written here (a read-only disk, another user's store): read without it. A
          * writer does not see us then; a view holds its snapshot for one call, and two commits do not fit into that. */
         bool no_lock_file = !c->write && !(flags & MDB_NOLOCK) && (rc == EACCES || rc == EROFS || rc == ENOENT);
@@ -146,37 +222,37 @@ static enum status open_environment(struct catalog *c, const char *folder, uint6
 
 /* Holds a snapshot meanwhile, so that a writer does not reuse its pages. One that went on by two transactions since
  * has replaced the snapshot's meta page: take the next. */
-static enum status check_structure(const struct catalog *c, uint64_t pages_max) {
+static enum status check_structure(struct catalog *c, uint64_t pages_max) {
     enum status s = STATUS_OK;
     for (int i = 0; i < SNAPSHOT_TRIES; i++) {
-        MDB_txn *txn;
-        TRY(translate(c, mdb_txn_begin(c->env, NULL, MDB_RDONLY, &txn), "begin"));
+        MDB_txn *txn = NULL;
+        TRY(translate(c, begin(c, &txn, false), "begin"));
         s = catalog_check_pages(c->path, mdb_txn_id(txn), pages_max);
-        mdb_txn_abort(txn);
+        abort_txn(c, txn);
         if (s != STATUS_NOT_FOUND) return s;
     }
     return STATUS_OK;
 }
 
-enum status catalog_check(const struct catalog *c) {
+enum status catalog_check(struct catalog *c) {
     return check_structure(c, 0);
 }
 
-static enum status open_catalog(struct catalog *c, const char *store, uint64_t max_bytes) {
+static enum status open_catalog(struct catalog *c, const char *store) {
     char folder[FILE_PATH_MAX];
+    uint64_t size = 0;
     TRY(file_join(folder, store, "catalog"));
     TRY(file_join(c->path, folder, "data.mdb"));
     bool exists = file_exists(c->path);
     if (!exists && !c->write) return fail(STATUS_NOT_FOUND, "%s: no store here (no catalog/data.mdb)", store);
     if (c->write) TRY(file_make_directory(folder));
     if (exists) {
-        uint64_t size = 0;
         TRY(file_size(&size, c->path));
         if (size == 0 && !c->write)
             return fail(STATUS_NOT_FOUND, "%s: the store has no contents yet, build it first", store);
         if (size > 0) TRY(catalog_check_meta(c->path));
     }
-    TRY(open_environment(c, folder, max_bytes ? max_bytes : map_bytes_default));
+    TRY(open_environment(c, folder, size));
     int dead = 0;
     mdb_reader_check(c->env, &dead); /* slots of killed readers would keep their pages for ever, and readers out */
     if (c->write && !exists) TRY(file_sync_directory(folder));
@@ -188,7 +264,9 @@ enum status catalog_open(struct catalog **out, const char *store, bool write, ui
     struct catalog *c;
     TRY(memory_allocate_zero((void **)&c, 1, sizeof *c));
     c->write = write;
-    enum status s = open_catalog(c, store, max_bytes);
+    c->wanted = max_bytes ? max_bytes : map_bytes_default;
+    pthread_mutex_init(&c->lock, NULL);
+    enum status s = open_catalog(c, store);
     if (s != STATUS_OK) {
         catalog_close(c);
         return s;
@@ -200,6 +278,7 @@ enum status catalog_open(struct catalog **out, const char *store, bool write, ui
 void catalog_close(struct catalog *c) {
     if (!c) return;
     if (c->env) mdb_env_close(c->env);
+    pthread_mutex_destroy(&c->lock);
     memory_free(c);
 }
 
@@ -207,28 +286,22 @@ const char *catalog_path(const struct catalog *c) {
     return c->path;
 }
 
-uint64_t catalog_bytes(const struct catalog *c) {
-    MDB_envinfo info;
-    MDB_stat stat;
-    if (mdb_env_info(c->env, &info) != MDB_SUCCESS || mdb_env_stat(c->env, &stat) != MDB_SUCCESS) return 0;
-    return ((uint64_t)info.me_last_pgno + 1) * stat.ms_psize;
-}
-
 enum status catalog_begin(struct catalog_txn **out, struct catalog *c, bool write) {
     struct catalog_txn *t;
     TRY(memory_allocate_zero((void **)&t, 1, sizeof *t));
     t->c = c;
-    enum status s = translate(c, mdb_txn_begin(c->env, NULL, write ? 0 : MDB_RDONLY, &t->txn), "begin");
+    enum status s = translate(c, begin(c, &t->txn, write), "begin");
     if (s != STATUS_OK) {
         memory_free(t);
         return s;
     }
+    t->active = true;
     *out = t;
     return STATUS_OK;
 }
 
 enum status catalog_commit(struct catalog_txn *t) {
-    enum status s = translate(t->c, mdb_txn_commit(t->txn), "commit");
+    enum status s = translate(t->c, commit_txn(t->c, t->txn), "commit");
     memory_free(t);
     return s;
 }
@@ -236,15 +309,21 @@ enum status catalog_commit(struct catalog_txn *t) {
 void catalog_abort(struct catalog_txn *t) {
     if (!t) return;
     mdb_txn_abort(t->txn);
+    if (t->active) ended(t->c);
     memory_free(t);
 }
 
 void catalog_pause(struct catalog_txn *t) {
+    if (!t->active) return;
     mdb_txn_reset(t->txn);
+    t->active = false;
+    ended(t->c);
 }
 
 enum status catalog_renew(struct catalog_txn *t) {
-    return translate(t->c, mdb_txn_renew(t->txn), "renew");
+    int rc = begin(t->c, &t->txn, false);
+    t->active = rc == MDB_SUCCESS;
+    return translate(t->c, rc, "renew");
 }
 
 static struct bytes to_bytes(MDB_val v) {

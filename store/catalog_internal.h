@@ -27,7 +27,7 @@ struct bytes { const uint8_t *data; size_t size; };
 /* `write`: makes catalog/ and the tables when missing. Reading: STATUS_NOT_FOUND when there is no catalog. Both check
  * the meta pages first, and the page structure as far as that is cheap (catalog_pages.c), since LMDB trusts its file. */
 enum status catalog_open(struct catalog **out, const char *store, bool write, uint64_t max_bytes);
-enum status catalog_check(const struct catalog *c);       /* every page, see below */
+enum status catalog_check(struct catalog *c);             /* every page, see below */
 void catalog_close(struct catalog *c);                    /* NULL is fine; after its transactions */
 const char *catalog_path(const struct catalog *c);        /* of the data file, for messages */
 uint64_t catalog_bytes(const struct catalog *c);          /* in use, of the data file */

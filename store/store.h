@@ -110,7 +110,7 @@ struct store_search_way store_view_search_way(const struct store_view *v, const 
 struct store_writer;
 struct store_writer_config {
     struct store_fingerprint fingerprint;                 /* of a new store; of an old one it must match */
-    uint64_t max_catalog_bytes;          /* LMDB map: address space, not disk; 0: 64 GiB, or as much as ulimit -v lets map, down to 1 GiB */
+    uint64_t max_catalog_bytes;          /* LMDB map: address space, not disk; 0: 64 GiB, or what ulimit -v leaves */
 };
 /* Opens (creating dir when `create`) the one writer: takes the lock, removes rubbish. */
 enum status store_writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config, bool create);
