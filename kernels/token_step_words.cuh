@@ -15,7 +15,8 @@
 /* Workers compute; one more warp brings the weights, and one gathers what clusters add. */
 enum { STEP_CLUSTER = 8, STEP_WARPS = STEP_CLUSTER, STEP_WORKERS = 32 * STEP_WARPS, STEP_THREADS = STEP_WORKERS + 64 };
 
-/* Sum in units of 2^-24 (a column may grow to eight million), then 16 bits of count. */
+/* Sum in units of 2^-24 (a column may grow to eight million), then 16 bits of count. A summand that is not finite, or
+ * larger, is lost in silence: a NaN in a layer's output ends as a number. */
 typedef unsigned long long step_word;
 
 static __device__ __forceinline__ void step_add(step_word *to, float y) {
