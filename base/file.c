@@ -79,9 +79,10 @@ enum status file_create(struct file_writer **out, const char *path) {
     w->buffered = 0;
     int n = snprintf(w->path, sizeof w->path, "%s", path),
         m = snprintf(w->temporary, sizeof w->temporary, "%s.tmp", path);
-    if (n >= FILE_PATH_MAX || m >= FILE_PATH_MAX) {
+    if (n == 0 || m >= FILE_PATH_MAX) {
         memory_free(w);
-        return fail(STATUS_INVALID, "%.100s...: path is too long", path);
+        return n == 0 ? fail(STATUS_INVALID, "the name of the file to write is empty")
+                      : fail(STATUS_INVALID, "%.100s...: path is too long", path);
     }
     struct stat there;
     if (lstat(path, &there) == 0 &&
@@ -215,6 +216,7 @@ enum status file_sync_directory(const char *path) {
 }
 
 enum status file_make_directory(const char *path) {
+    if (!path[0]) return fail(STATUS_INVALID, "the name of the folder to make is empty");
     if (mkdir(path, 0777) == 0) return STATUS_OK;
     int error = errno;
     if (error == EEXIST && file_is_directory(path)) return STATUS_OK;
