@@ -27,6 +27,19 @@ static const struct ops ops_cuda = {
 };
 }
 
+/* What the code that the driver took for this card was compiled for. A build may have less than the card can do (sm_80's
+ * for a newer card), and then some kernels are empty: so the code is asked, not the card. */
+struct code_kind {
+    int architecture;
+    bool hopper;
+};
+
+static __global__ void code_kind_of(struct code_kind *out) {
+#if defined(__CUDA_ARCH__)
+    *out = {__CUDA_ARCH__ / 10, HOPPER};
+#endif
+}
+
 struct device_cuda {
     cudaStream_t stream, fetches; /* of ops; of downloads beside them */
     cudaEvent_t made;             /* what the next fetch takes */
@@ -34,7 +47,8 @@ struct device_cuda {
     void *scratch;
     struct blas_cuda *blas;
     struct device_rope rope;
-    int processors, architecture, shared_bytes, checked;
+    int processors, shared_bytes, checked;
+    struct code_kind code;
     char fault[256]; /* "": none yet */
     enum status fault_status;
 };
@@ -63,7 +77,11 @@ int device_cuda_processors(struct device *dev) {
 }
 
 int device_cuda_architecture(struct device *dev) {
-    return state_of(dev)->architecture;
+    return state_of(dev)->code.architecture;
+}
+
+bool device_cuda_hopper(struct device *dev) {
+    return state_of(dev)->code.hopper;
 }
 
 int device_cuda_shared_bytes(struct device *dev) {
@@ -307,11 +325,23 @@ static enum status find_gpu(struct device_cuda *s) {
     if (error == cudaSuccess)
         error = cudaDeviceGetAttribute(&s->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu);
     if (error != cudaSuccess) return fail(STATUS_IO, "GPU %d: %s", gpu, cudaGetErrorString(error));
-    s->architecture = 10 * major + minor;
-    if (s->architecture < 80)
+    if (major < 8)
         return fail(STATUS_UNSUPPORTED, "no GPU that serves: compute capability %d.%d, 8.0 or newer is needed: use "
                                         "--device cpu", major, minor);
     return STATUS_OK;
+}
+
+static enum status find_code(struct device_cuda *s) {
+    struct code_kind *there = (struct code_kind *)s->scratch;
+    code_kind_of<<<1, 1, 0, s->stream>>>(there);
+    cudaError_t error = cudaGetLastError();
+    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion)
+        return fail(STATUS_UNSUPPORTED, "GPU: this program has no code for it: build with -DDRT_CUDA_ARCHITECTURES=native, "
+                                        "or use --device cpu");
+    if (error == cudaSuccess)
+        error = cudaMemcpyAsync(&s->code, there, sizeof s->code, cudaMemcpyDeviceToHost, s->stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(s->stream);
+    return error == cudaSuccess ? STATUS_OK : fail(STATUS_IO, "GPU: first kernel: %s", cudaGetErrorString(error));
 }
 
 static enum status open_parts(struct device_cuda *s) {
@@ -321,6 +351,7 @@ static enum status open_parts(struct device_cuda *s) {
     if (error != cudaSuccess) return fail(STATUS_IO, "GPU: stream: %s", cudaGetErrorString(error));
     error = cudaMalloc(&s->scratch, DEVICE_CUDA_SCRATCH_BYTES);
     if (error != cudaSuccess) return out_of_memory(DEVICE_CUDA_SCRATCH_BYTES, error);
+    TRY(find_code(s));
     size_t table = DEVICE_ROPE_MAX * sizeof(float);
     error = cudaMalloc((void **)&s->rope.cosine, 2 * table);
     if (error != cudaSuccess) return out_of_memory(2 * table, error);

@@ -12,7 +12,8 @@ cudaStream_t device_cuda_stream(struct device *dev);
 /* The scratch, 256-byte aligned, with at least `bytes` (asserted); its content is lost with the next op. */
 void *device_cuda_scratch(struct device *dev, size_t bytes);
 int device_cuda_processors(struct device *dev);           /* streaming multiprocessors */
-int device_cuda_architecture(struct device *dev);         /* 80, 86, 90, ... */
+int device_cuda_architecture(struct device *dev);         /* 80, 90, ...: what the code that runs was compiled for */
+bool device_cuda_hopper(struct device *dev);              /* ... and whether it is sm_90a's, where HOPPER is 1 */
 int device_cuda_shared_bytes(struct device *dev);         /* shared memory that a block may ask for */
 
 /* After each launch: keeps the device's first fault with the op's name ("norm.forward"). When the device is checked, it

@@ -49,7 +49,7 @@ static void pack(struct device *dev, float *packed, struct mat w) {
 /* The next power of two, so that a growing number of rows asks for few kernels. */
 static int64_t rows_as(struct device *dev, enum dtype type, int64_t rows) {
     int64_t as = 64;
-    if (rows > FEW_ROWS || type != DTYPE_BF16 || device_cuda_architecture(dev) != 90) return PACKED_ROWS;
+    if (rows > FEW_ROWS || type != DTYPE_BF16 || !device_cuda_hopper(dev)) return PACKED_ROWS;
     while (as < rows)
         as *= 2;
     return as;

@@ -323,7 +323,7 @@ enum { TILES_BYTES = sizeof(tiles_block<2, 2>) };
 static_assert((int)sizeof(tiles_block<2, 1>) <= TILES_BYTES && (int)sizeof(tiles_block<1, 2>) <= TILES_BYTES);
 
 static bool tiles_serve(struct device *dev, struct mat landmarks, int k) {
-    return device_cuda_architecture(dev) == 90 && k <= TILES_PLACES && vectors_fit(landmarks) &&
+    return device_cuda_hopper(dev) && k <= TILES_PLACES && vectors_fit(landmarks) &&
            (size_t)device_cuda_shared_bytes(dev) >= TILES_BYTES + 1024;
 }
 

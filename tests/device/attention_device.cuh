@@ -38,6 +38,9 @@ int device_cuda_architecture(struct device *) {
     }
     return device_architecture_seen;
 }
+bool device_cuda_hopper(struct device *dev) {
+    return device_cuda_architecture(dev) == 90; /* whose code is built for it: run_attention.sh */
+}
 void device_cuda_check(struct device *, const char *op) {
     cudaError_t e = cudaGetLastError();
     if (e == cudaSuccess) return;

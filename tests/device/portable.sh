@@ -3,20 +3,23 @@
 # built here with the static ones, stripped, and gathered in one folder to be taken there. OpenBLAS, 36 MB in every program,
 # travels as one shared library beside them.
 #
-#   tests/device/portable.sh [--build FOLDER] [--out FOLDER] [--pack FILE.tgz] [--jobs N] [PROGRAM...]
+#   tests/device/portable.sh [--build FOLDER] [--out FOLDER] [--pack FILE.tgz] [--jobs N] [--as 80|90] [PROGRAM...]
 #
 # Each program is some 15 MB, most of it kernels: --pack also writes the folder as one compressed file.
+# --as N: the code that other GPUs get, to be run on a Hopper card: 80 that of Ampere and of GPUs to come, 90 (with clusters,
+# without sm_90a's matrix units) that of a build for Blackwell.
 # There: LD_LIBRARY_PATH=<out>:/usr/local/cuda/lib64 <out>/PROGRAM. The processor must have AVX-512 (x86-64-v4).
 set -eu
 cd "$(dirname "$0")/../.."
-build=build-c-cuda out=build-c-carry pack= jobs=2 programs=()
+build=build-c-cuda out=build-c-carry pack= jobs=2 code=(-DDRT_CUDA_ARCHITECTURES=90a-real) programs=()
 while [ $# -gt 0 ]; do
     case $1 in
     --build) build=$2; shift ;;
     --out) out=$2; shift ;;
     --pack) pack=$2; shift ;;
     --jobs) jobs=$2; shift ;;
-    -*) echo "usage: tests/device/portable.sh [--build FOLDER] [--out FOLDER] [--pack FILE.tgz] [--jobs N] [PROGRAM...]" >&2; exit 2 ;;
+    --as) code=(-DDRT_CUDA_ARCHITECTURES=OFF "-DCMAKE_CUDA_FLAGS=-gencode arch=compute_$2,code=sm_90"); shift ;;
+    -*) echo "usage: tests/device/portable.sh [--build FOLDER] [--out FOLDER] [--pack FILE.tgz] [--jobs N] [--as 80|90] [PROGRAM...]" >&2; exit 2 ;;
     *) programs+=("$1") ;;
     esac
     shift
@@ -27,7 +30,7 @@ static=()
 for pair in LMDB:liblmdb PCRE2:libpcre2-8 UTF8PROC:libutf8proc ZLIB:libz ZSTD:libzstd LZMA:liblzma XXHASH:libxxhash; do
     static+=("-DDRT_${pair%%:*}_LIBRARY=$libraries/${pair#*:}.a")
 done
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDRT_CUDA=ON -DDRT_CUDA_ARCHITECTURES=90a-real \
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDRT_CUDA=ON "${code[@]}" \
     -DDRT_MARCH=x86-64-v4 "${static[@]}" \
     "-DDRT_OPENBLAS_LIBRARY=$libraries/openblas-pthread/libopenblas.so" \
     "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc" >/dev/null
