@@ -28,9 +28,6 @@ bool tile_matrix_of(tile_matrix *out, struct mat m, int box, bool hopper) {
                             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-static bool on_hopper(struct device *dev) {
-    return device_cuda_architecture(dev) == 90;
-}
 static bool tiles_fit(struct mat m) {
     return m.type == DTYPE_BF16 && vectors_fit(m);
 }
@@ -68,7 +65,7 @@ static void forward_launch(struct device *dev, const char *op, const struct atte
 static bool forward_by_tiles(struct device *dev, const char *op, const struct attend_task *t, struct mat o,
                              struct mat lse, struct mat q, struct mat k, struct mat v, bool partial) {
     tile_matrix maps[3];
-    bool hopper = on_hopper(dev);
+    bool hopper = device_cuda_hopper(dev);
     if (!tiles_suit(dev, t) || !tiles_fit(o) || !tile_matrix_of(&maps[0], q, TILE, hopper) ||
         !tile_matrix_of(&maps[1], k, key_box(t), hopper) || !tile_matrix_of(&maps[2], v, key_box(t), hopper))
         return false;
@@ -128,7 +125,7 @@ static int few_rows_max(const struct attend_task *t, bool hopper) {
 }
 static bool forward_few(struct device *dev, const char *op, const struct attend_task *t, struct mat o, struct mat lse,
                         struct mat q, struct mat k, struct mat v, bool partial) {
-    bool hopper = on_hopper(dev);
+    bool hopper = device_cuda_hopper(dev);
     if (t->n > few_rows_max(t, hopper) || lse.data || partial || (t->dim != 64 && t->dim != 128) ||
         device_cuda_architecture(dev) < 80 || (t->window_mode && t->length != t->n) ||
         (!t->window_mode && t->live_rows > FEW_KEYS * few_warps(hopper, t->dim)) || !tiles_fit(o) || !tiles_fit(q) ||
@@ -214,11 +211,11 @@ struct backward_scratch {
 template <bool WINDOW, int DIM, int DQ_STAGES, int DQ_RESIDENT, int STAGES, int RESIDENT>
 static void backward_launch(struct device *dev, const char *op, const struct attend_task *t,
                             const struct attend_gradients *g, const backward_inputs &in,
-                            const backward_scratch &scratch, const tile_matrix (&maps)[6]) {
+                            const backward_scratch &scratch, const backward_maps &maps) {
     rows<bf16> o = in.o.data ? rows_of<bf16>(in.o) : rows<bf16>{nullptr, 0};
     launch_tiles(dev, op, dq_tiles<WINDOW, DIM, DQ_STAGES, DQ_RESIDENT>,
-                 dim3((unsigned)tiles_of(t), (unsigned)t->heads), key_reader<WINDOW, DIM, DQ_STAGES, 2>::BYTES, maps[0],
-                 maps[1], maps[2], maps[3], *t, rows_of<bf16>(g->dq), rows_of<float>(in.lse), o, rows_of<bf16>(in.dout),
+                 dim3((unsigned)tiles_of(t), (unsigned)t->heads), key_reader<WINDOW, DIM, DQ_STAGES, 2>::BYTES, maps.q,
+                 maps.dout, maps.k, maps.v, *t, rows_of<bf16>(g->dq), rows_of<float>(in.lse), o, rows_of<bf16>(in.dout),
                  scratch.stat, g->dweight ? scratch.part_dweight : nullptr);
     int64_t places = (int64_t)t->blocks * t->k;
     if (g->dweight)
@@ -228,8 +225,8 @@ static void backward_launch(struct device *dev, const char *op, const struct att
     if (begin)
         launch(dev, op, list_entries, (unsigned)blocks_for(places, 128), 128, 0, *t, g->inverse, scratch.entries);
     auto dkv = [&](auto kernel, auto dk, auto dv) {
-        launch_tiles(dev, op, kernel, grid, dkv_memory<DIM, STAGES>::BYTES, maps[0], maps[1], maps[2], maps[3], maps[4],
-                     maps[5], *t, dk, dv, begin, scratch.entries, scratch.stat, g->accumulate);
+        launch_tiles(dev, op, kernel, grid, query_reader<WINDOW, DIM, STAGES>::BYTES, maps, *t, dk, dv, begin,
+                     scratch.entries, scratch.stat, g->accumulate);
     };
     if (g->dk.type == DTYPE_F32)
         dkv(dkv_tiles<WINDOW, float, DIM, STAGES, RESIDENT>, rows_of<float>(g->dk), rows_of<float>(g->dv));
@@ -245,14 +242,14 @@ static bool pairs_fit(struct mat m) {
 static bool backward_by_tiles(struct device *dev, const char *op, const struct attend_task *t,
                               const struct attend_gradients *g, const backward_inputs &in,
                               const backward_scratch &scratch) {
-    tile_matrix maps[6] = {};
-    bool hopper = on_hopper(dev), narrow = g->dk.type == DTYPE_BF16;
+    backward_maps maps = {};
+    bool hopper = device_cuda_hopper(dev), narrow = g->dk.type == DTYPE_BF16;
     if (!tiles_suit(dev, t) || t->k * t->n * in.lse.stride > UINT32_MAX || !tiles_fit(g->dq) ||
         (in.o.data && !tiles_fit(in.o)) || !pairs_fit(g->dk) || !pairs_fit(g->dv) ||
-        !tile_matrix_of(&maps[0], in.q, TILE, hopper) || !tile_matrix_of(&maps[1], in.dout, TILE, hopper) ||
-        !tile_matrix_of(&maps[2], in.k, key_box(t), hopper) || !tile_matrix_of(&maps[3], in.v, key_box(t), hopper) ||
-        (narrow && (!tile_matrix_of(&maps[4], g->dk, key_box(t), hopper) ||
-                    !tile_matrix_of(&maps[5], g->dv, key_box(t), hopper))))
+        !tile_matrix_of(&maps.q, in.q, TILE, hopper) || !tile_matrix_of(&maps.dout, in.dout, TILE, hopper) ||
+        !tile_matrix_of(&maps.k, in.k, key_box(t), hopper) || !tile_matrix_of(&maps.v, in.v, key_box(t), hopper) ||
+        (narrow && (!tile_matrix_of(&maps.dk, g->dk, key_box(t), hopper) ||
+                    !tile_matrix_of(&maps.dv, g->dv, key_box(t), hopper))))
         return false;
     if (t->window_mode && t->dim == 64)
         backward_launch<true, 64, 3, 3, 3, 3>(dev, op, t, g, in, scratch, maps);

@@ -40,7 +40,7 @@ void attend_cuda_forward(struct device *dev, const char *op, const struct attend
 struct attend_gradients {
     struct mat dq, dk, dv;
     float *dweight;             /* chunks, or NULL */
-    bool accumulate;            /* dk and dv are added to */
+    bool accumulate;            /* chunks: dk and dv are added to */
     struct gca_inverse inverse; /* chunks; begin NULL: block b is the only one that reads slot b */
 };
 /* o.data is read in window mode only. */
