@@ -234,8 +234,9 @@ void attend_add(struct attend *a, float weight) {
         }
 }
 
-float attend_lse(const struct attend *a, int row) {
-    return a->sum[row] == 0.0f ? -INFINITY : a->top[row] + logf(a->sum[row]);
+void attend_keep(const struct attend *a, struct mat lse, int64_t row, int64_t head) {
+    for (int r = 0; r < a->rows && lse.data; r++)
+        mat_row(lse, row + r)[head] = a->sum[r] == 0.0f ? -INFINITY : a->top[r] + logf(a->sum[r]);
 }
 
 void attend_store(const struct attend *a, float *o, int64_t stride) {

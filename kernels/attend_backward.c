@@ -4,10 +4,19 @@
  * queries by keys is ever stored. A task does all tiles of its keys one after the other: sums have one order. */
 #include "kernels/attend_backward_internal.h"
 #include "kernels/attention.h"
+#include "kernels/blas_cpu_internal.h"
 #include "kernels/device_internal.h"
 #include "kernels/simd_internal.h"
-#include <cblas.h>
 #include <math.h>
+
+/* y = a b^T, and y += factor a^T b. */
+static void multiply(struct mat y, struct mat a, struct mat b) {
+    blas_cpu_product((struct blas_product){.y = y, .a = a, .b = b, .b_transposed = true, .scale = 1.0f});
+}
+static void add_turned(struct mat y, struct mat a, struct mat b, float factor) {
+    blas_cpu_product(
+        (struct blas_product){.y = y, .a = a, .b = b, .a_transposed = true, .scale = factor, .keep = 1.0f});
+}
 
 static void weight_row(float *score, int keys, float scale, float lse) {
     int j = 0;
@@ -26,12 +35,9 @@ static void biased_row(float *score, int keys, float scale, float lse, const str
 
 void attend_grad_weights(const struct attend_grad *g, int64_t query, int rows, int64_t key, int keys, const float *lse,
                          int64_t lse_stride, const struct attend_bias *bias) {
-    int dim = (int)g->q.cols;
-    float scale = 1.0f / sqrtf((float)dim);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, keys, dim, 1.0f, mat_row(g->q, query), (int)g->q.stride,
-                mat_row(g->k, key), (int)g->k.stride, 0.0f, g->weight, keys);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, keys, dim, 1.0f, mat_row(g->dout, query),
-                (int)g->dout.stride, mat_row(g->v, key), (int)g->v.stride, 0.0f, g->slope, keys);
+    float scale = 1.0f / sqrtf((float)g->q.cols);
+    multiply(mat_f32(g->weight, rows, keys), mat_rows(g->q, query, rows), mat_rows(g->k, key, keys));
+    multiply(mat_f32(g->slope, rows, keys), mat_rows(g->dout, query, rows), mat_rows(g->v, key, keys));
     for (int r = 0; r < rows; r++) {
         float *score = g->weight + (int64_t)r * keys, own = lse[r * lse_stride];
         if (bias)
@@ -54,16 +60,16 @@ void attend_grad_scores(const struct attend_grad *g, int rows, int keys, const f
 }
 
 void attend_grad_queries(const struct attend_grad *g, int64_t query, int rows, int64_t key, int keys) {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, (int)g->q.cols, keys, 1.0f, g->slope, keys,
-                mat_row(g->k, key), (int)g->k.stride, 1.0f, mat_row(g->dq, query), (int)g->dq.stride);
+    blas_cpu_product((struct blas_product){.y = mat_rows(g->dq, query, rows),
+                                           .a = mat_f32(g->slope, rows, keys),
+                                           .b = mat_rows(g->k, key, keys),
+                                           .scale = 1.0f,
+                                           .keep = 1.0f});
 }
 
 void attend_grad_keys(const struct attend_grad *g, int64_t query, int rows, int64_t key, int keys, float factor) {
-    int dim = (int)g->q.cols;
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, keys, dim, rows, 1.0f, g->slope, keys, mat_row(g->q, query),
-                (int)g->q.stride, 1.0f, mat_row(g->dk, key), (int)g->dk.stride);
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, keys, dim, rows, factor, g->weight, keys,
-                mat_row(g->dout, query), (int)g->dout.stride, 1.0f, mat_row(g->dv, key), (int)g->dv.stride);
+    add_turned(mat_rows(g->dk, key, keys), mat_f32(g->slope, rows, keys), mat_rows(g->q, query, rows), 1.0f);
+    add_turned(mat_rows(g->dv, key, keys), mat_f32(g->weight, rows, keys), mat_rows(g->dout, query, rows), factor);
 }
 
 static void clear_rows(struct mat m, int64_t first, int64_t n) {

@@ -2,7 +2,6 @@
  * of one head: the core of attention's, chunk_attention's and gca's backward. Products by OpenBLAS. */
 #pragma once
 #include "kernels/attend_internal.h"
-#include "kernels/device.h"
 
 /* Views of one head's columns; rows of `keys` as dk, dv. */
 struct attend_grad {

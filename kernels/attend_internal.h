@@ -6,6 +6,7 @@
  * The softmax is online: running maximum and sum, outputs rescaled when the maximum rises. A few queries (decoding)
  * would leave most lanes empty, so up to ATTEND_FEW rows go one by one with dh across the lanes instead. */
 #pragma once
+#include "kernels/device.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -34,7 +35,8 @@ void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const 
                  int n, const struct attend_bias *bias);
 /* total += weight * result of this softmax (0 where it saw no key). */
 void attend_add(struct attend *a, float weight);
-/* log sum exp of this softmax, for query `row`; -inf where it saw no key. */
-float attend_lse(const struct attend *a, int row);
+/* log sum exp of this softmax, of each query, into column `head` of rows from `row` on; -inf where it saw no key. lse.data
+ * NULL: it is not wanted. */
+void attend_keep(const struct attend *a, struct mat lse, int64_t row, int64_t head);
 /* Writes the total. */
 void attend_store(const struct attend *a, float *o, int64_t stride);

@@ -28,8 +28,7 @@ static void tile(const struct task *t, void *scratch, int head, int64_t row) {
                     t->values.stride, (int)n, &bias);
     }
     attend_add(&a, 1.0f);
-    for (int r = 0; r < a.rows && t->lse.data; r++)
-        mat_row(t->lse, row + r)[head] = attend_lse(&a, r);
+    attend_keep(&a, t->lse, row, head);
     attend_store(&a, mat_row(t->o, row) + column, t->o.stride);
 }
 
@@ -59,8 +58,7 @@ static void forward(struct device *dev, struct mat o, struct mat q, struct mat k
 
 /* Whole sequences: each is a ring that never comes round, so a task is the tile above on its rows. */
 struct sequences_task {
-    struct task one; /* q, o: all rows; keys, values: k, v of all rows */
-    struct mat lse;
+    struct task one; /* q, o, lse: all rows; keys, values: k, v of all rows */
     int64_t length;
 };
 
@@ -74,7 +72,7 @@ static void sequences_body(void *context, int64_t begin, int64_t end, int worker
         t.o = mat_rows(all->one.o, first, all->length);
         t.keys = mat_rows(all->one.keys, first, all->length);
         t.values = mat_rows(all->one.values, first, all->length);
-        t.lse = mat_rows(all->lse, first, all->length);
+        t.lse = mat_rows(all->one.lse, first, all->length);
         tile(&t, device_scratch(t.dev, worker), (int)(rest % t.heads), rest / t.heads * ATTEND_ROWS);
     }
 }
@@ -90,11 +88,11 @@ static void forward_sequences(struct device *dev, struct mat o, struct mat lse, 
                                 .q = q,
                                 .keys = k,
                                 .values = v,
+                                .lse = lse,
                                 .tiles = tiles,
                                 .heads = heads,
                                 .dim = (int)(q.cols / heads),
                                 .window = window},
-                               lse,
                                length};
     threads_for(dev->threads, q.rows / length * tiles * heads, 1, sequences_body, &t);
 }

@@ -27,8 +27,7 @@ static void body(void *context, int64_t begin, int64_t end, int worker) {
                 attend_keys(&a, mat_row(t->k, chunk + key) + column, t->k.stride, mat_row(t->v, chunk + key) + column,
                             t->v.stride, smaller(t->positions - key, ATTEND_KEYS), NULL);
             attend_add(&a, 1.0f);
-            for (int r = 0; r < a.rows && t->lse.data; r++)
-                mat_row(t->lse, chunk + row + r)[i % t->heads] = attend_lse(&a, r);
+            attend_keep(&a, t->lse, chunk + row, i % t->heads);
             attend_store(&a, mat_row(t->o, chunk + row) + column, t->o.stride);
         }
     }

@@ -17,6 +17,21 @@ struct task {
     bool parts; /* o takes the parts */
 };
 
+static void fill(struct mat m, int64_t first, int64_t last, float value) {
+    for (int64_t row = first; row < last; row++)
+        for (int64_t c = 0; c < m.cols; c++)
+            mat_row(m, row)[c] = value;
+}
+
+/* Rows of no block, in each of m's planes of n rows. m.data NULL: there are none. */
+static void fill_outside(struct mat m, int64_t n, const struct gca_blocks *b, float value) {
+    int64_t first = b->blocks ? b->row_begin[0] : n, last = b->blocks ? b->row_begin[b->blocks] : n;
+    for (int64_t plane = 0; plane < m.rows && m.data; plane += n) {
+        fill(m, plane, plane + first, value);
+        fill(m, plane + last, plane + n, value);
+    }
+}
+
 /* One softmax over the live rows of a slot. */
 static void read_chunk(struct attend *a, const struct task *t, int32_t slot, int64_t column) {
     int64_t row = (int64_t)slot * t->pool.slot_rows;
@@ -30,18 +45,19 @@ static void read_chunk(struct attend *a, const struct task *t, int32_t slot, int
 
 static void forward_tile(const struct task *t, void *scratch, int64_t block, int64_t row, int rows, int64_t column) {
     struct attend a;
-    int k = t->blocks.k;
+    int64_t n = t->q.rows, head = column / t->dim;
     attend_begin(&a, scratch, mat_row(t->q, row) + column, t->q.stride, rows, t->dim);
-    for (int i = 0; i < k; i++) {
-        int32_t slot = t->blocks.slot[block * k + i];
-        float weight = t->blocks.weight[block * k + i];
-        for (int r = 0; r < rows && slot < 0 && t->lse.data; r++)
-            mat_row(t->lse, i * t->q.rows + row + r)[column / t->dim] = -INFINITY;
-        if (slot < 0 || (weight == 0.0f && !t->lse.data)) continue;
+    for (int i = 0; i < t->blocks.k; i++) {
+        int32_t slot = t->blocks.slot[block * t->blocks.k + i];
+        float weight = t->blocks.weight[block * t->blocks.k + i];
+        if (slot < 0) {
+            if (t->lse.data) fill(mat_cols(t->lse, head, 1), i * n + row, i * n + row + rows, -INFINITY);
+            continue;
+        }
+        if (weight == 0.0f && !t->lse.data) continue;
         read_chunk(&a, t, slot, column);
         if (weight != 0.0f) attend_add(&a, weight);
-        for (int r = 0; r < rows && t->lse.data; r++)
-            mat_row(t->lse, i * t->q.rows + row + r)[column / t->dim] = attend_lse(&a, r);
+        attend_keep(&a, t->lse, i * n + row, head);
     }
     attend_store(&a, mat_row(t->o, row) + column, t->o.stride);
 }
@@ -55,10 +71,11 @@ static void partial_tile(const struct task *t, void *scratch, int64_t block, int
         if (slot >= 0) {
             read_chunk(&a, t, slot, column);
             attend_add(&a, 1.0f);
+            attend_keep(&a, t->lse, i * n + row, head);
+        } else {
+            fill(mat_cols(t->lse, head, 1), i * n + row, i * n + row + rows, -INFINITY);
         }
         attend_store(&a, mat_row(t->o, i * n + row) + column, t->o.stride);
-        for (int r = 0; r < rows; r++)
-            mat_row(t->lse, i * n + row + r)[head] = slot < 0 ? -INFINITY : attend_lse(&a, r);
     }
 }
 
@@ -78,12 +95,6 @@ static void body(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
-static void fill(struct mat m, int64_t first, int64_t last, float value) {
-    for (int64_t row = first; row < last; row++)
-        for (int64_t c = 0; c < m.cols; c++)
-            mat_row(m, row)[c] = value;
-}
-
 static void check_blocks(const struct gca_blocks *b, int64_t rows) {
     assert(b->blocks >= 0 && b->k >= 0);
     assert(b->blocks == 0 || (b->row_begin[0] >= 0 && b->row_begin[b->blocks] <= rows));
@@ -96,35 +107,25 @@ static void check_pool(const struct gca_pool *p, struct mat q, int heads) {
 
 static void partial(struct device *dev, struct mat part, struct mat lse, struct mat q, struct gca_pool pool,
                     struct gca_blocks blocks, int heads) {
-    int64_t n = q.rows, first = blocks.blocks ? blocks.row_begin[0] : n,
-            last = blocks.blocks ? blocks.row_begin[blocks.blocks] : n;
+    int64_t n = q.rows;
     check_blocks(&blocks, n);
     check_pool(&pool, q, heads);
     assert(part.rows == blocks.k * n && lse.rows == part.rows && part.cols == q.cols && lse.cols == heads);
-    for (int64_t i = 0; i < blocks.k; i++) {
-        fill(part, i * n, i * n + first, 0.0f);
-        fill(part, i * n + last, (i + 1) * n, 0.0f);
-        fill(lse, i * n, i * n + first, -INFINITY);
-        fill(lse, i * n + last, (i + 1) * n, -INFINITY);
-    }
+    fill_outside(part, n, &blocks, 0.0f);
+    fill_outside(lse, n, &blocks, -INFINITY);
     struct task t = {dev, part, lse, q, pool, blocks, heads, (int)(q.cols / heads), true};
     threads_for(dev->threads, (int64_t)blocks.blocks * heads, 1, body, &t);
 }
 
 static void forward_keep(struct device *dev, struct mat o, struct mat lse, struct mat q, struct gca_pool pool,
                          struct gca_blocks blocks, int heads) {
-    int64_t n = q.rows, first = blocks.blocks ? blocks.row_begin[0] : n,
-            last = blocks.blocks ? blocks.row_begin[blocks.blocks] : n;
+    int64_t n = q.rows;
     check_blocks(&blocks, n);
     check_pool(&pool, q, heads);
     assert(o.rows == n && o.cols == q.cols && blocks.weight);
-    fill(o, 0, first, 0.0f);
-    fill(o, last, n, 0.0f);
     assert(!lse.data || (lse.rows == blocks.k * n && lse.cols == heads));
-    for (int64_t i = 0; i < blocks.k && lse.data; i++) {
-        fill(lse, i * n, i * n + first, -INFINITY);
-        fill(lse, i * n + last, (i + 1) * n, -INFINITY);
-    }
+    fill_outside(o, n, &blocks, 0.0f);
+    fill_outside(lse, n, &blocks, -INFINITY);
     struct task t = {dev, o, lse, q, pool, blocks, heads, (int)(q.cols / heads), false};
     threads_for(dev->threads, (int64_t)blocks.blocks * heads, 1, body, &t);
 }
@@ -134,7 +135,6 @@ static void forward(struct device *dev, struct mat o, struct mat q, struct gca_p
     forward_keep(dev, o, (struct mat){0}, q, pool, blocks, heads);
 }
 
-/* Factors of the parts of one row and head: the block's weights, or the softmax of the row's lse. */
 static float lse_top(const struct task *t, int64_t row, int64_t head) {
     float top = -INFINITY;
     for (int64_t i = 0; i < t->blocks.k; i++)
@@ -142,6 +142,7 @@ static float lse_top(const struct task *t, int64_t row, int64_t head) {
     return top;
 }
 
+/* Factors of the parts of one row and head: the block's weights, or the softmax of the row's lse. */
 static void combine_row(const struct task *t, int64_t block, int64_t row) {
     int64_t n = t->o.rows, k = t->blocks.k;
     for (int64_t head = 0; head < t->heads; head++) {
@@ -173,13 +174,10 @@ static void combine_body(void *context, int64_t begin, int64_t end, int worker) 
 
 static void combine(struct device *dev, struct mat o, struct mat part, struct mat lse, struct gca_blocks blocks,
                     int heads) {
-    int64_t n = o.rows, first = blocks.blocks ? blocks.row_begin[0] : n,
-            last = blocks.blocks ? blocks.row_begin[blocks.blocks] : n;
-    check_blocks(&blocks, n);
-    assert(heads > 0 && o.cols % heads == 0 && part.cols == o.cols && part.rows == blocks.k * n);
+    check_blocks(&blocks, o.rows);
+    assert(heads > 0 && o.cols % heads == 0 && part.cols == o.cols && part.rows == blocks.k * o.rows);
     assert(blocks.weight || (lse.rows == part.rows && lse.cols == heads));
-    fill(o, 0, first, 0.0f);
-    fill(o, last, n, 0.0f);
+    fill_outside(o, o.rows, &blocks, 0.0f);
     struct task t = {
         .dev = dev, .o = o, .lse = lse, .q = part, .blocks = blocks, .heads = heads, .dim = (int)(o.cols / heads)};
     threads_for(dev->threads, blocks.blocks, 1, combine_body, &t);
@@ -298,16 +296,14 @@ static void slots_body(void *context, int64_t begin, int64_t end, int worker) {
 static void backward(struct device *dev, struct mat dq, struct mat dkeys, struct mat dvalues, float *dweight,
                      struct mat dout, struct mat q, struct gca_pool pool, struct gca_blocks blocks,
                      struct gca_inverse inverse, struct mat lse, int heads) {
-    int64_t n = q.rows, first = blocks.blocks ? blocks.row_begin[0] : n,
-            last = blocks.blocks ? blocks.row_begin[blocks.blocks] : n;
+    int64_t n = q.rows;
     int64_t fits = DEVICE_SCRATCH_BYTES / (2 * (int64_t)sizeof(float) * pool.live_rows);
     check_blocks(&blocks, n);
     check_pool(&pool, q, heads);
     assert(fits >= 1 && dq.rows == n && dout.rows == n && lse.rows == blocks.k * n && lse.cols == heads);
     assert(dkeys.rows == pool.keys.rows && dvalues.rows == pool.keys.rows && blocks.weight);
     assert(inverse.slots * pool.slot_rows <= pool.keys.rows);
-    fill(dq, 0, first, 0.0f);
-    fill(dq, last, n, 0.0f);
+    fill_outside(dq, n, &blocks, 0.0f);
     struct backward_task t = {.dev = dev,
                               .dq = dq,
                               .dkeys = dkeys,

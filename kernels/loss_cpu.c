@@ -1,16 +1,20 @@
 /* loss_cpu.c -- log-likelihood in blocks of the vocabulary: a task multiplies a block of rows with a block of the
  * table in its scratch, and leaves maximum and sum of exponents per row; the blocks are then joined in order, so the
  * result does not depend on the number of threads. */
+#include "kernels/blas_cpu_internal.h"
 #include "kernels/device_internal.h"
 #include "kernels/loss.h"
 #include "kernels/simd_internal.h"
 #include <assert.h>
-#include <cblas.h>
-#include <limits.h>
 #include <math.h>
 #include <string.h>
 
 enum { ROWS = 128, WORDS = 512, BLOCKS_MAX = 8192 }; /* vocabularies to 4 million words */
+
+/* Logits of a block: rows of WORDS, also where the vocabulary ends earlier. */
+static struct mat block_of(float *logits, int64_t rows, int64_t words) {
+    return mat_cols(mat_f32(logits, rows, WORDS), 0, words);
+}
 
 struct part {
     float top, sum;
@@ -22,6 +26,19 @@ struct task {
     struct part *parts; /* [blocks][x.rows] */
     float *target_logit;
 };
+
+/* logits [rows of x, words] = scale x words^T. */
+static void multiply(struct mat logits, struct mat x, struct mat words, float scale) {
+    blas_cpu_product((struct blas_product){.y = logits, .a = x, .b = words, .b_transposed = true, .scale = scale});
+}
+/* The logits' gradients go back: dx = keep dx + logits words, and dwords += logits^T x. */
+static void back_to_inputs(struct mat dx, float keep, struct mat logits, struct mat words) {
+    blas_cpu_product((struct blas_product){.y = dx, .a = logits, .b = words, .scale = 1.0f, .keep = keep});
+}
+static void back_to_words(struct mat dwords, struct mat logits, struct mat x) {
+    blas_cpu_product(
+        (struct blas_product){.y = dwords, .a = logits, .b = x, .a_transposed = true, .scale = 1.0f, .keep = 1.0f});
+}
 
 static struct part row_part(const float *logits, int64_t n) {
     vf highest = v_set(-INFINITY), sum = {0};
@@ -43,8 +60,7 @@ static void body(void *context, int64_t begin, int64_t end, int worker) {
     float *logits = (float *)device_scratch(t->dev, worker);
     for (int64_t block = begin; block < end; block++) {
         int64_t first = block * WORDS, words = t->table.rows - first < WORDS ? t->table.rows - first : WORDS;
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)t->x.rows, (int)words, (int)t->x.cols, 1.0f,
-                    t->x.data, (int)t->x.stride, mat_row(t->table, first), (int)t->table.stride, 0.0f, logits, WORDS);
+        multiply(block_of(logits, t->x.rows, words), t->x, mat_rows(t->table, first, words), 1.0f);
         for (int64_t r = 0; r < t->x.rows; r++) {
             t->parts[block * t->x.rows + r] = row_part(logits + r * WORDS, words);
             int64_t target = t->targets[r] - first;
@@ -67,8 +83,7 @@ static float join(const struct task *t, int64_t blocks, int64_t row) {
 
 static void forward(struct device *dev, float *nll, struct mat x, struct mat table, const int32_t *targets) {
     int64_t blocks = (table.rows + WORDS - 1) / WORDS;
-    assert(x.cols == table.cols && x.stride <= INT_MAX && table.stride <= INT_MAX && blocks >= 1 &&
-           blocks <= BLOCKS_MAX);
+    assert(x.cols == table.cols && blocks >= 1 && blocks <= BLOCKS_MAX);
     for (int64_t i = 0; i < x.rows; i++)
         assert(targets[i] < table.rows);
     /* Logits of a task take the front of a worker's scratch; the parts take the back of the first worker's. */
@@ -102,12 +117,6 @@ struct backward_task {
     struct part *parts; /* [x.rows] of the whole vocabulary: a float log sum exp of hundreds would cost digits */
     float *nll, scale;
 };
-
-static void logits_block(const struct backward_task *t, float *logits, int64_t row, int64_t n, int64_t word,
-                         int64_t words) {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)words, (int)t->x.cols, 1.0f, mat_row(t->x, row),
-                (int)t->x.stride, mat_row(t->table, word), (int)t->table.stride, 0.0f, logits, WORDS);
-}
 
 /* logits[i] = factor * exp(logits[i] - base); returns their sum. */
 static float exponents(float *logits, int64_t n, float base, float factor) {
@@ -168,11 +177,10 @@ static void input_block(const struct backward_task *t, float *logits, int64_t ro
     }
     for (int64_t word = 0; word < t->table.rows; word += WORDS) {
         int64_t words = t->table.rows - word < WORDS ? t->table.rows - word : WORDS;
-        logits_block(t, logits, row, n, word, words);
+        struct mat table = mat_rows(t->table, word, words), block = block_of(logits, n, words);
+        multiply(block, mat_rows(t->x, row, n), table, 1.0f);
         follow(t, &now, logits, row, n, word, words);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, (int)t->x.cols, (int)words, 1.0f, logits, WORDS,
-                    mat_row(t->table, word), (int)t->table.stride, word == 0 ? 0.0f : 1.0f, mat_row(t->dx, row),
-                    (int)t->dx.stride);
+        back_to_inputs(mat_rows(t->dx, row, n), word == 0 ? 0.0f : 1.0f, block, table);
     }
     for (int64_t r = 0; r < n; r++) {
         int32_t target = t->targets[row + r];
@@ -200,7 +208,8 @@ static void table_body(void *context, int64_t begin, int64_t end, int worker) {
         int64_t word = i * WORDS, words = t->table.rows - word < WORDS ? t->table.rows - word : WORDS;
         for (int64_t row = 0; row < t->x.rows; row += ROWS) {
             int64_t n = t->x.rows - row < ROWS ? t->x.rows - row : ROWS;
-            logits_block(t, logits, row, n, word, words);
+            struct mat block = block_of(logits, n, words), x = mat_rows(t->x, row, n);
+            multiply(block, x, mat_rows(t->table, word, words), 1.0f);
             for (int64_t r = 0; r < n; r++) {
                 int64_t target = t->targets[row + r], place = target - word;
                 if (target < 0) {
@@ -211,9 +220,7 @@ static void table_body(void *context, int64_t begin, int64_t end, int worker) {
                 exponents(logits + r * WORDS, words, p.top, t->scale / p.sum);
                 if (place >= 0 && place < words) logits[r * WORDS + place] -= t->scale;
             }
-            cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)words, (int)t->x.cols, (int)n, 1.0f, logits,
-                        WORDS, mat_row(t->x, row), (int)t->x.stride, 1.0f, mat_row(t->dtable, word),
-                        (int)t->dtable.stride);
+            back_to_words(mat_rows(t->dtable, word, words), block, x);
         }
     }
 }
@@ -221,8 +228,7 @@ static void table_body(void *context, int64_t begin, int64_t end, int worker) {
 static void forward_backward(struct device *dev, float *nll, struct mat dx, struct mat dtable, struct mat x,
                              struct mat table, const int32_t *targets, float scale) {
     assert(x.cols == table.cols && dx.rows == x.rows && dx.cols == x.cols && table.rows >= 1);
-    assert(dtable.rows == table.rows && dtable.cols == table.cols && x.stride <= INT_MAX && table.stride <= INT_MAX &&
-           dx.stride <= INT_MAX && dtable.stride <= INT_MAX);
+    assert(dtable.rows == table.rows && dtable.cols == table.cols);
     for (int64_t i = 0; i < x.rows; i++)
         assert(targets[i] < table.rows);
     struct part *parts = (struct part *)(void *)((float *)device_scratch(dev, 0) + ROWS * WORDS);
@@ -257,9 +263,7 @@ struct contrast_task {
 
 static void contrast_logits(const struct contrast_task *t, float *logits, int64_t row, int64_t n, int64_t word,
                             int64_t words) {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)words, (int)t->x.cols, t->scale,
-                mat_row(t->x, row), (int)t->x.stride, mat_row(t->table, word), (int)t->table.stride, 0.0f, logits,
-                (int)words);
+    multiply(mat_f32(logits, n, words), mat_rows(t->x, row, n), mat_rows(t->table, word, words), t->scale);
     for (int64_t r = 0; r < n; r++) {
         int64_t out = t->excluded[row + r] - word;
         if (t->excluded[row + r] >= 0 && out >= 0 && out < words) logits[r * words + out] = -INFINITY;
@@ -294,8 +298,7 @@ static void contrast_rows(void *context, int64_t begin, int64_t end, int worker)
             t->nll[row + r] = target < 0 ? 0.0f : (float)((double)p.top - (double)chosen + log((double)p.sum));
             contrast_gradient(t, logits + r * words, row + r, 0, words);
         }
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, (int)t->x.cols, (int)words, 1.0f, logits,
-                    (int)words, t->table.data, (int)t->table.stride, 1.0f, mat_row(t->dx, row), (int)t->dx.stride);
+        back_to_inputs(mat_rows(t->dx, row, n), 1.0f, mat_f32(logits, n, words), t->table);
     }
 }
 
@@ -309,9 +312,7 @@ static void contrast_words(void *context, int64_t begin, int64_t end, int worker
             contrast_logits(t, logits, row, n, word, words);
             for (int64_t r = 0; r < n; r++)
                 contrast_gradient(t, logits + r * words, row + r, word, words);
-            cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)words, (int)t->x.cols, (int)n, 1.0f, logits,
-                        (int)words, mat_row(t->x, row), (int)t->x.stride, 1.0f, mat_row(t->dtable, word),
-                        (int)t->dtable.stride);
+            back_to_words(mat_rows(t->dtable, word, words), mat_f32(logits, n, words), mat_rows(t->x, row, n));
         }
     }
 }
@@ -322,7 +323,6 @@ static void contrastive(struct device *dev, float *nll, float *hit, struct mat d
     assert(x.cols == table.cols && dx.rows == x.rows && dx.cols == x.cols && dtable.rows == table.rows &&
            dtable.cols == table.cols);
     assert(fits >= 1 && x.rows <= (int64_t)(CONTRAST_BYTES / sizeof(struct part)));
-    assert(x.stride <= INT_MAX && table.stride <= INT_MAX && dx.stride <= INT_MAX && dtable.stride <= INT_MAX);
     for (int64_t i = 0; i < x.rows; i++)
         assert(targets[i] < table.rows && (targets[i] < 0 || targets[i] != excluded[i]));
     struct contrast_task t = {.dev = dev,

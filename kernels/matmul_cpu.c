@@ -2,57 +2,69 @@
  * (decoding): every weight is used only n times, so the product is bound by reading w; our own loop reads it once, in
  * order, w's rows spread over the threads. Tiles and ranges depend on the shapes alone, so the bits of y do not
  * depend on the number of threads. */
+#include "kernels/blas_cpu_internal.h"
 #include "kernels/device_internal.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_amx.h"
 #include "kernels/simd_internal.h"
 #include <assert.h>
-#include <cblas.h>
-#include <limits.h>
 #include <string.h>
 
 enum { FEW_ROWS = MATMUL_FEW_ROWS, TILE_ROWS = 256, TILE_COLS = 1024, RANGE_BYTES = 1 << 16 };
 enum { TILES_WANTED = 16, TILE_ROWS_MIN = 128, TILE_COLS_MIN = 192 };
 
-struct task {
-    struct mat y, x, w;
-    bool accumulate;
-    int64_t tile_rows, tile_cols, tiles_across, tiles;
+/* A product in tiles of y: large ones, which OpenBLAS likes, but enough of them for a machine of many cores. At 256 x
+ * 192 nothing is lost yet, at 128 x 192 some 6 % of a core's speed. */
+struct tiled {
+    struct blas_product all;
+    int64_t rows, cols, across, tiles;
 };
 
-/* Tiles of y: large ones, which OpenBLAS likes, but enough of them for a machine of many cores. At 256 x 192 nothing is
- * lost yet, at 128 x 192 some 6 % of a core's speed. */
-static struct task task_in_tiles(struct mat y, struct mat x, struct mat w, bool accumulate) {
-    struct task t = {y, x, w, accumulate, TILE_ROWS, TILE_COLS, 0, 0};
+static struct tiled cut(struct blas_product all) {
+    struct tiled t = {all, TILE_ROWS, TILE_COLS, 0, 0};
     for (;;) {
-        t.tiles_across = (y.cols + t.tile_cols - 1) / t.tile_cols;
-        t.tiles = (y.rows + t.tile_rows - 1) / t.tile_rows * t.tiles_across;
+        t.across = (all.y.cols + t.cols - 1) / t.cols;
+        t.tiles = (all.y.rows + t.rows - 1) / t.rows * t.across;
         if (t.tiles >= TILES_WANTED) return t;
-        int64_t cols = t.tile_cols < y.cols ? t.tile_cols : y.cols, half = (cols / 2 + 15) / 16 * 16;
+        int64_t cols = t.cols < all.y.cols ? t.cols : all.y.cols, half = (cols / 2 + 15) / 16 * 16;
         if (half >= TILE_COLS_MIN)
-            t.tile_cols = half;
-        else if (t.tile_rows / 2 >= TILE_ROWS_MIN)
-            t.tile_rows /= 2;
+            t.cols = half;
+        else if (t.rows / 2 >= TILE_ROWS_MIN)
+            t.rows /= 2;
         else
             return t;
     }
 }
 
 static void tile_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct task *t = context;
+    const struct tiled *t = context;
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
-        int64_t row = i / t->tiles_across * t->tile_rows, col = i % t->tiles_across * t->tile_cols;
-        int64_t rows = t->y.rows - row < t->tile_rows ? t->y.rows - row : t->tile_rows;
-        int64_t cols = t->y.cols - col < t->tile_cols ? t->y.cols - col : t->tile_cols;
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)cols, (int)t->x.cols, 1.0f,
-                    mat_row(t->x, row), (int)t->x.stride, mat_row(t->w, col), (int)t->w.stride,
-                    t->accumulate ? 1.0f : 0.0f, mat_row(t->y, row) + col, (int)t->y.stride);
+        struct blas_product p = t->all;
+        int64_t row = i / t->across * t->rows, col = i % t->across * t->cols;
+        int64_t rows = p.y.rows - row < t->rows ? p.y.rows - row : t->rows;
+        int64_t cols = p.y.cols - col < t->cols ? p.y.cols - col : t->cols;
+        p.y = mat_cols(mat_rows(p.y, row, rows), col, cols);
+        p.a = p.a_transposed ? mat_cols(p.a, row, rows) : mat_rows(p.a, row, rows);
+        p.b = p.b_transposed ? mat_rows(p.b, col, cols) : mat_cols(p.b, col, cols);
+        blas_cpu_product(p);
     }
 }
 
+static void run(struct device *dev, struct blas_product p, bool accumulate) {
+    p.scale = 1.0f;
+    p.keep = accumulate ? 1.0f : 0.0f;
+    struct tiled t = cut(p);
+    threads_for(dev->threads, t.tiles, 1, tile_body, &t);
+}
+
+struct few_task {
+    struct mat y, x, w;
+    bool accumulate;
+};
+
 /* 16 weights (or the first n of them) of output `col`, float32 or bf16: the same numbers are the same bits. */
-SIMD vf weights_at(const struct task *t, int64_t col, int64_t i, int64_t n, bool bf16) {
+SIMD vf weights_at(const struct few_task *t, int64_t col, int64_t i, int64_t n, bool bf16) {
     int64_t at = col * t->w.stride + i;
     if (bf16) {
         const uint16_t *w = (const uint16_t *)t->w.data + at;
@@ -63,7 +75,7 @@ SIMD vf weights_at(const struct task *t, int64_t col, int64_t i, int64_t n, bool
 }
 
 /* y[0..n][col..col+block] for constant n and block: block * n sums in registers, each vector of w used n times. */
-SIMD void few_block(const struct task *t, int64_t col, int block, int n, bool bf16) {
+SIMD void few_block(const struct few_task *t, int64_t col, int block, int n, bool bf16) {
     vf sum[8][FEW_ROWS] = {0};
     int64_t in = t->x.cols, i = 0;
     const float *x = t->x.data;
@@ -88,14 +100,14 @@ SIMD void few_block(const struct task *t, int64_t col, int block, int n, bool bf
         }
 }
 
-SIMD void few_range(const struct task *t, int64_t begin, int64_t end, int block, int n, bool bf16) {
+SIMD void few_range(const struct few_task *t, int64_t begin, int64_t end, int block, int n, bool bf16) {
     for (; begin + block <= end; begin += block)
         few_block(t, begin, block, n, bf16);
     for (; begin < end; begin++)
         few_block(t, begin, 1, n, bf16);
 }
 
-SIMD void few_rows(const struct task *t, int64_t begin, int64_t end, bool bf16) {
+SIMD void few_rows(const struct few_task *t, int64_t begin, int64_t end, bool bf16) {
     switch (t->x.rows) {
     case 1:
         few_range(t, begin, end, 8, 1, bf16);
@@ -125,7 +137,7 @@ SIMD void few_rows(const struct task *t, int64_t begin, int64_t end, bool bf16) 
 }
 
 static void few_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct task *t = context;
+    const struct few_task *t = context;
     (void)worker;
     if (t->w.type == DTYPE_BF16)
         few_rows(t, begin, end, true);
@@ -135,65 +147,27 @@ static void few_body(void *context, int64_t begin, int64_t end, int worker) {
 
 static void forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
     assert(y.rows == x.rows && y.cols == w.rows && x.cols == w.cols && x.cols > 0);
-    assert(x.stride <= INT_MAX && w.stride <= INT_MAX && y.stride <= INT_MAX && x.cols <= INT_MAX);
     assert(w.type == DTYPE_F32 || x.rows <= FEW_ROWS);
     if (y.rows == 0 || y.cols == 0) return;
-    if (device_cpu(dev)->amx && x.rows > FEW_ROWS) {
-        matmul_amx.forward(dev, y, x, w, accumulate);
-        return;
-    }
-    struct task t =
-        x.rows <= FEW_ROWS ? (struct task){y, x, w, .accumulate = accumulate} : task_in_tiles(y, x, w, accumulate);
     if (x.rows <= FEW_ROWS) {
+        struct few_task t = {y, x, w, accumulate};
         int64_t range = (RANGE_BYTES / (x.cols * (int64_t)sizeof(float)) + 7) / 8 * 8;
         threads_for(dev->threads, y.cols, range > 8 ? range : 8, few_body, &t);
+    } else if (device_cpu(dev)->amx) {
+        matmul_amx.forward(dev, y, x, w, accumulate);
     } else {
-        threads_for(dev->threads, t.tiles, 1, tile_body, &t);
+        run(dev, (struct blas_product){.y = y, .a = x, .b = w, .b_transposed = true}, accumulate);
     }
-}
-
-/* dx = dy w, and dw += dy^T x: tiles of the result, as forward. */
-static void input_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct task *t = context; /* y: dx, x: dy */
-    (void)worker;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t row = i / t->tiles_across * t->tile_rows, col = i % t->tiles_across * t->tile_cols;
-        int64_t rows = t->y.rows - row < t->tile_rows ? t->y.rows - row : t->tile_rows;
-        int64_t cols = t->y.cols - col < t->tile_cols ? t->y.cols - col : t->tile_cols;
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)cols, (int)t->x.cols, 1.0f,
-                    mat_row(t->x, row), (int)t->x.stride, mat_row(t->w, 0) + col, (int)t->w.stride,
-                    t->accumulate ? 1.0f : 0.0f, mat_row(t->y, row) + col, (int)t->y.stride);
-    }
-}
-
-static void weight_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct task *t = context; /* y: dw, x: x, w: dy */
-    (void)worker;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t row = i / t->tiles_across * t->tile_rows, col = i % t->tiles_across * t->tile_cols;
-        int64_t rows = t->y.rows - row < t->tile_rows ? t->y.rows - row : t->tile_rows;
-        int64_t cols = t->y.cols - col < t->tile_cols ? t->y.cols - col : t->tile_cols;
-        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)rows, (int)cols, (int)t->x.rows, 1.0f,
-                    mat_row(t->w, 0) + row, (int)t->w.stride, mat_row(t->x, 0) + col, (int)t->x.stride, 1.0f,
-                    mat_row(t->y, row) + col, (int)t->y.stride);
-    }
-}
-
-static void run_tiles(struct device *dev, threads_body *body, struct mat y, struct mat x, struct mat w,
-                      bool accumulate) {
-    assert(x.stride <= INT_MAX && w.stride <= INT_MAX && y.stride <= INT_MAX && x.rows <= INT_MAX);
-    struct task t = task_in_tiles(y, x, w, accumulate);
-    threads_for(dev->threads, t.tiles, 1, body, &t);
 }
 
 static void backward_input(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate) {
     assert(dx.rows == dy.rows && dx.cols == w.cols && dy.cols == w.rows && dy.cols > 0);
-    run_tiles(dev, input_body, dx, dy, w, accumulate);
+    run(dev, (struct blas_product){.y = dx, .a = dy, .b = w}, accumulate);
 }
 
 static void backward_weight(struct device *dev, struct mat dw, struct mat dy, struct mat x) {
     assert(dw.rows == dy.cols && dw.cols == x.cols && dy.rows == x.rows);
-    if (x.rows > 0) run_tiles(dev, weight_body, dw, x, dy, true);
+    if (x.rows > 0) run(dev, (struct blas_product){.y = dw, .a = dy, .b = x, .a_transposed = true}, true);
 }
 
 /* Packed: panels of PANEL outputs; a panel holds, for each of the `in` places, the PANEL weights side by side. */

@@ -3,14 +3,13 @@
  * The order (score, then smaller index) is total, so the best k are one set whoever finds them, and lists of several
  * threads can be merged. Many queries: a task is a block of queries against all landmarks, scores by OpenBLAS in
  * blocks. Few: reading the landmarks is the cost, so a task is a range of landmarks, with lists of the worker's own. */
+#include "kernels/blas_cpu_internal.h"
 #include "kernels/device_internal.h"
 #include "kernels/noise_internal.h"
 #include "kernels/simd_internal.h"
 #include "kernels/topk.h"
 #include "kernels/topk_list_internal.h"
 #include <assert.h>
-#include <cblas.h>
-#include <limits.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -30,15 +29,20 @@ static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
+/* [queries, LANDMARKS] */
+static void score_tile(float *scores, struct mat queries, struct mat landmarks, float scale) {
+    struct mat tile = mat_cols(mat_f32(scores, queries.rows, LANDMARKS), 0, landmarks.rows);
+    blas_cpu_product(
+        (struct blas_product){.y = tile, .a = queries, .b = landmarks, .b_transposed = true, .scale = scale});
+}
+
 static void many_block(const struct task *t, float *scores, int64_t first, int64_t n) {
     int64_t seen = 0;
     for (int64_t q = first; q < first + n; q++)
         seen = t->visible[q] > seen ? t->visible[q] : seen;
     for (int64_t base = 0; base < seen; base += LANDMARKS) {
         int64_t m = smaller(seen - base, LANDMARKS);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)m, (int)t->queries.cols, t->scale,
-                    mat_row(t->queries, first), (int)t->queries.stride, mat_row(t->landmarks, base),
-                    (int)t->landmarks.stride, 0.0f, scores, LANDMARKS);
+        score_tile(scores, mat_rows(t->queries, first, n), mat_rows(t->landmarks, base, m), t->scale);
         for (int64_t q = 0; q < n; q++) {
             struct topk_list l = list_at(t->out, (first + q) * t->k);
             int64_t live = smaller(t->visible[first + q] - base, m);
@@ -92,7 +96,6 @@ static void few(struct task *t) {
 static void forward(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks,
                     const int64_t *visible, int k) {
     assert(k >= 1 && (landmarks.rows == 0 || queries.cols == landmarks.cols));
-    assert(queries.stride <= INT_MAX && landmarks.stride <= INT_MAX);
     for (int64_t q = 0; q < queries.rows; q++)
         assert(visible[q] >= 0 && visible[q] <= landmarks.rows);
     struct task t = {dev, queries, landmarks, visible, {index, score}, k, 1.0f / sqrtf((float)queries.cols)};
@@ -163,9 +166,7 @@ static void choose_block(const struct choose_task *t, float *scores, int64_t fir
     list_clear(keys, n * t->k);
     for (int64_t base = begin; base < end; base += LANDMARKS) {
         int64_t m = smaller(end - base, LANDMARKS);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)m, (int)t->queries.cols, t->scale,
-                    mat_row(t->queries, first), (int)t->queries.stride, mat_row(t->landmarks, base),
-                    (int)t->landmarks.stride, 0.0f, scores, LANDMARKS);
+        score_tile(scores, mat_rows(t->queries, first, n), mat_rows(t->landmarks, base, m), t->scale);
         choose_tile(t, keys, scores, first, n, base, m);
     }
     for (int64_t i = 0; i < n * t->k; i++) {
@@ -187,7 +188,6 @@ static void choose(struct device *dev, int64_t *index, int32_t *slot, float *sco
                    struct mat landmarks, struct topk_rows rows, int k, bool gumbel, uint64_t seed) {
     assert(k >= 1 && (size_t)QUERIES * (size_t)(k + LANDMARKS) * sizeof(float) <= DEVICE_SCRATCH_BYTES);
     assert((landmarks.rows == 0 || queries.cols == landmarks.cols) && landmarks.rows <= INT32_MAX);
-    assert(queries.stride <= INT_MAX && landmarks.stride <= INT_MAX);
     struct choose_task t = {dev, queries, landmarks, rows, index, slot, score, 1.0f / sqrtf((float)queries.cols),
                             k,   gumbel,  seed};
     threads_for(dev->threads, (queries.rows + QUERIES - 1) / QUERIES, 1, choose_body, &t);
