@@ -6,7 +6,9 @@ if(NOT DRT_CUDA STREQUAL "OFF")
   if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)      # often not in PATH
     set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
   endif()
-  set(CMAKE_CUDA_ARCHITECTURES ${DRT_CUDA_ARCHITECTURES})
+  if(NOT DEFINED CACHE{CMAKE_CUDA_ARCHITECTURES})                      # CMake's own name for it is heard, too
+    set(CMAKE_CUDA_ARCHITECTURES ${DRT_CUDA_ARCHITECTURES})
+  endif()
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     set(drt_cuda_on ON)

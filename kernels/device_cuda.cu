@@ -336,8 +336,8 @@ static enum status find_code(struct device_cuda *s) {
     code_kind_of<<<1, 1, 0, s->stream>>>(there);
     cudaError_t error = cudaGetLastError();
     if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion)
-        return fail(STATUS_UNSUPPORTED, "GPU: this program has no code for it: build with -DDRT_CUDA_ARCHITECTURES=native, "
-                                        "or use --device cpu");
+        return fail(STATUS_UNSUPPORTED, "GPU: this program was built for others: build with its compute capability in "
+                                        "-DDRT_CUDA_ARCHITECTURES, or use --device cpu");
     if (error == cudaSuccess)
         error = cudaMemcpyAsync(&s->code, there, sizeof s->code, cudaMemcpyDeviceToHost, s->stream);
     if (error == cudaSuccess) error = cudaStreamSynchronize(s->stream);
