@@ -1,7 +1,8 @@
 /* bench_ops.cu -- ops of one training step and of search, timed by events, as a share of ceilings measured in the same
  * run: a device copy (bytes read and written) and a bfloat16 product of 8192^3, both on random numbers.
  *
- *   bench_ops [--landmarks N] [--search]     N: millions of landmarks for search, 20; --search: nothing but search
+ *   bench_ops [--landmarks N] [--places K] [--search]     N: millions of landmarks for search, 20; K: of them found, 8;
+ *                                                         --search: nothing but search
  *
  * Columns: op, time, GB/s or TFLOP/s, share of the ceiling, memory or arithmetic, whichever is the op's floor. */
 #include "kernels/cuda.cuh"
@@ -171,19 +172,19 @@ static void optimiser(int64_t n) {
     drop();
 }
 
-static void search(int64_t landmarks, int64_t d, enum dtype type, enum dtype query_type, std::vector<int64_t> counts) {
+static void search(int64_t landmarks, int64_t d, enum dtype type, enum dtype query_type, std::vector<int64_t> counts, int k) {
     struct mat l = matrix(type, landmarks, d, 1.0f);
     for (int64_t n : counts) {
         struct mat q = matrix(query_type, n, d, 1.0f);
-        int64_t *index = (int64_t *)take((size_t)n * 64), *visible = (int64_t *)take((size_t)n * 8);
-        float *score = (float *)take((size_t)n * 32);
+        int64_t *index = (int64_t *)take((size_t)n * 8 * k), *visible = (int64_t *)take((size_t)n * 8);
+        float *score = (float *)take((size_t)n * 4 * k);
         std::vector<int64_t> all((size_t)n, landmarks);
         device_upload(dev, visible, all.data(), all.size() * 8);
         char name[80];
-        snprintf(name, sizeof name, "topk %lldM x %lld %s, %lld %s queries", (long long)landmarks / 1000000, (long long)d,
-                 type == DTYPE_F16 ? "fp16" : "bf16", (long long)n, query_type == DTYPE_F32 ? "f32" : "bf16");
+        snprintf(name, sizeof name, "topk %lldM x %lld %s, best %d, %lld %s queries", (long long)landmarks / 1000000, (long long)d,
+                 type == DTYPE_F16 ? "fp16" : "bf16", k, (long long)n, query_type == DTYPE_F32 ? "f32" : "bf16");
         report(name, 2.0 * (double)landmarks * (double)d, 2.0 * (double)landmarks * (double)d * (double)n,
-               [&] { dev->ops->topk->forward(dev, index, score, q, l, visible, 8); }, n > 2000 ? 2 : 5);
+               [&] { dev->ops->topk->forward(dev, index, score, q, l, visible, k); }, n > 2000 ? 2 : 5);
     }
     drop();
 }
@@ -202,19 +203,21 @@ static void steps() {
 
 int main(int argc, char **argv) {
     int64_t landmarks = 20;
+    int places = 8;
     bool search_only = false;
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--search") == 0) search_only = true;
         else if (strcmp(argv[i], "--landmarks") == 0 && i + 1 < argc) landmarks = strtoll(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--places") == 0 && i + 1 < argc) places = atoi(argv[++i]);
     must(device_open(&dev, "cuda", 1));
     cudaDeviceProp card;
     cudaGetDeviceProperties(&card, 0);
     printf("%s, %d multiprocessors\n", card.name, card.multiProcessorCount);
     ceilings();
     if (!search_only) steps();
-    search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_BF16, {1, 8, 32, 64, 128, 1024, 8192});
-    search(landmarks * 1000000, 1024, DTYPE_BF16, DTYPE_BF16, {64, 1024});
-    search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_F32, {32, 64});
+    search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_BF16, {1, 8, 32, 64, 128, 1024, 8192}, places);
+    search(landmarks * 1000000, 1024, DTYPE_BF16, DTYPE_BF16, {64, 1024}, places);
+    search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_F32, {32, 64, 256}, places);
     device_close(dev);
     return 0;
 }

@@ -68,8 +68,7 @@ static void compare(int64_t n, int64_t e, int64_t d, int k, bool ties, enum dtyp
 
 /* Queries of very different magnitudes, and numbers within one too: each right to its own rounding. One is zero; where
  * `infinite`, one has an infinity and one no number, which spoils neither the others nor any memory. */
-static void magnitudes(int64_t n, int64_t e, int64_t d, enum dtype query_type, enum dtype type, bool infinite) {
-    enum { K = 8 };
+static void magnitudes(int64_t n, int64_t e, int64_t d, int k, enum dtype query_type, enum dtype type, bool infinite) {
     float *q = normals(n * d, 1.0f, query_type), *l = normals(e * d, 1.0f, type), *naive = zeros(n * e, 4), *score;
     double *ref = zeros(n * e, 8);
     int64_t *index, *visible = zeros(n, sizeof *visible), zero = n / 2,
@@ -82,7 +81,7 @@ static void magnitudes(int64_t n, int64_t e, int64_t d, enum dtype query_type, e
     }
     oracle(ref, naive, q, l, n, e, d);
     if (infinite) q[odd[0] * d + d / 2] = -INFINITY, q[odd[1] * d] = NAN;
-    run(&index, &score, q, l, visible, n, e, d, K, query_type, type, 0);
+    run(&index, &score, q, l, visible, n, e, d, k, query_type, type, 0);
     for (int64_t r = 0; r < n; r++) {
         double worst = 0.0, square = 0.0;
         for (int64_t i = 0; i < e; i++)
@@ -91,10 +90,10 @@ static void magnitudes(int64_t n, int64_t e, int64_t d, enum dtype query_type, e
             square += (double)q[r * d + i] * (double)q[r * d + i];
         double size = sqrt(square / (double)d);
         if (r != odd[0] && r != odd[1])
-            ref_check_topk(index + r * K, score + r * K, ref + r * e, e, K, 2.0 * worst + 0x1p-17 * size);
-        for (int64_t j = r * K; j < (r + 1) * K && query_type == DTYPE_F32 && r != odd[0] && r != odd[1]; j++)
+            ref_check_topk(index + r * k, score + r * k, ref + r * e, e, k, 2.0 * worst + 0x1p-17 * size);
+        for (int64_t j = r * k; j < (r + 1) * k && query_type == DTYPE_F32 && r != odd[0] && r != odd[1]; j++)
             CHECK(fabs((double)score[j] - ref[r * e + index[j]]) <= 2.0 * worst + 0x1p-23 * size);
-        for (int64_t j = r * K; j < (r + 1) * K; j++)
+        for (int64_t j = r * k; j < (r + 1) * k; j++)
             CHECK(index[j] >= -1 && index[j] < e);
     }
     free(q), free(l), free(naive), free(ref), free(visible), free(index), free(score);
@@ -105,20 +104,24 @@ static void all_magnitudes(void) {
                                         {65, 3000, 136}, {256, 1200, 768}, {300, 900, 40},  {1024, 3000, 64}};
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
         for (int infinite = 0; infinite < 2 && (!on_short || i % 3 == 1); infinite++) {
-            magnitudes(shapes[i][0], shapes[i][1], shapes[i][2], DTYPE_F32, DTYPE_F16, infinite);
-            if (!infinite) magnitudes(shapes[i][0], shapes[i][1], shapes[i][2], DTYPE_BF16, DTYPE_F16, false);
+            const int64_t *s = shapes[i];
+            int k = i % 2 ? 8 : 20;
+            magnitudes(s[0], s[1], s[2], k, DTYPE_F32, DTYPE_F16, infinite);
+            if (!infinite) magnitudes(s[0], s[1], s[2], k, DTYPE_BF16, DTYPE_F16, false);
         }
 }
 
 static void forward(void) {
     static const enum dtype kinds[][2] = {{DTYPE_F32, DTYPE_F32},  {DTYPE_BF16, DTYPE_BF16}, {DTYPE_BF16, DTYPE_F16},
                                           {DTYPE_F32, DTYPE_BF16}, {DTYPE_F32, DTYPE_F16},   {DTYPE_BF16, DTYPE_F32}};
+    static const int places[] = {14, 15, 16, 31, 32, 33};
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
         enum dtype q = kinds[i][0], l = kinds[i][1];
         if (on_short) {
             compare(9, 700, 256, 8, true, q, l, 8);
             compare(70, 900, 64, 8, true, q, l, 0);
             compare(3, 600, 128, 40, false, q, l, 0);
+            compare(70, 900, 64, 32, true, q, l, 0);
             continue;
         }
         for (int ties = 0; ties < 2; ties++) {
@@ -135,6 +138,11 @@ static void forward(void) {
         compare(130, 20000, 136, 14, false, q, l, 8);
         compare(200, 1300, 776, 8, true, q, l, 8);
         compare(1024, 2000, 72, 8, true, q, l, 8);
+        for (size_t j = 0; j < ARRAY_LEN(places); j++) { /* as many as lists of each kind hold, one less, one more */
+            compare(64, 3000, 128, places[j], j % 2 == 0, q, l, 0);
+            compare(90, 20, 64, places[j], true, q, l, 8); /* more places than landmarks */
+            compare(300, 1500, 136, places[j], j % 2 == 1, q, l, 0);
+        }
         compare(6, 3000, 128, 50, true, q, l, 0); /* two rounds of a list */
         compare(5, 900, 33, 8, false, q, l, 3);   /* nothing fits vectors */
         compare(70, 2500, 64, 8, true, q, l, 0);
