@@ -1,5 +1,6 @@
-/* test_topk.c -- few and many queries, visibility cut anywhere, fewer landmarks than places, equal scores. Scores are
- * compared with the tolerance; which landmark sits at a place must be right wherever the reference's gap decides it. */
+/* test_topk.c -- few and many queries, visibility cut anywhere, fewer landmarks than places, equal scores, numbers that
+ * are not finite. Scores are compared with the tolerance; which landmark sits at a place must be right wherever the
+ * reference's gap decides it. */
 #include "tests/ref/ref_topk.h"
 #include "tests/twins/twins.h"
 
@@ -44,6 +45,27 @@ static void compare(int64_t n, int64_t e, int64_t d, int k, bool ties) {
     free(q), free(l), free(naive), free(ref), free(visible);
 }
 
+/* Queries with numbers that are not finite find anything or nothing, and leave the others as they are. */
+static void not_finite(int64_t n, int64_t e, int64_t d, int k) {
+    float *q = random_array(n * d, 1.0f), *l = random_array(e * d, 1.0f), *score[2];
+    int64_t *index[2], *visible = malloc((size_t)n * sizeof *visible);
+    for (int64_t r = 0; r < n; r++)
+        visible[r] = e;
+    for (int i = 0; i < 2; i++) {
+        index[i] = malloc((size_t)(n * k) * sizeof **index);
+        score[i] = zero_array(n * k);
+        if (i) q[d / 2] = NAN, q[(n - 1) * d] = INFINITY, q[(n - 1) * d + d / 2] = -INFINITY;
+        run(index[i], score[i], 0, q, l, visible, n, e, d, k);
+    }
+    CHECK_BITS(index[0] + k, index[1] + k, (n - 2) * k);
+    CHECK_BITS(score[0] + k, score[1] + k, (n - 2) * k);
+    for (int64_t i = 0; i < n * k; i++)
+        CHECK(index[1][i] >= -1 && index[1][i] < e);
+    for (int i = 0; i < 2; i++)
+        free(index[i]), free(score[i]);
+    free(q), free(l), free(visible);
+}
+
 int main(int argc, char **argv) {
     twins_open(argc, argv);
     for (int64_t n = 1; n <= 9; n += 4)
@@ -56,5 +78,11 @@ int main(int argc, char **argv) {
     compare(70, 1500, 48, 8, true);
     compare(33, 513, 16, 50, false);
     compare(8, 4000, 8, 1500, false);
+    for (int k = 31; k <= 33; k++) { /* as many places as a GPU's lists hold, one less, one more */
+        compare(70, 20, 24, k, true);
+        compare(5, 900, 24, k, true);
+    }
+    not_finite(5, 700, 32, 8);
+    not_finite(40, 700, 32, 33);
     return twins_close();
 }
