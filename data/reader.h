@@ -3,7 +3,7 @@
  * Formats: jsonl (also .gz .zst .xz and stdin "-"), folders of text files (one document a file), raw u16/u32
  * token files cut at an end-of-document id, Megatron .bin/.idx pairs. `auto` looks at the name, then at the
  * first bytes. Inputs are read in the order given, a folder's files in byte order of their paths, so a corpus
- * has one document order. Memory is bounded by the largest document. One thread at a time. */
+ * has one document order. Folders may be nested as deeply as a path is long, and linked: each is read once. Memory is bounded by the largest document. One thread at a time. */
 #pragma once
 #include "base/status.h"
 #include <stddef.h>

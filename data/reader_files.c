@@ -1,19 +1,9 @@
-/* reader_files.c -- inputs to a list of files with formats; folders are walked here, in byte order of paths. */
+/* reader_files.c -- inputs to a list of files with formats, a folder's files in byte order of their paths. */
 #include "base/memory.h"
 #include "data/reader_internal.h"
-#include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-enum { FOLDER_DEPTH_MAX = 64 };
-struct folder_chain {
-    const struct folder_chain *parent;
-    dev_t device;
-    ino_t inode;
-    int depth;
-};
 
 static const char *const text_suffixes[] = {".txt", ".md", ".rst", ".tex", ".text", ".markdown"};
 static const char *const jsonl_suffixes[] = {".jsonl", ".ndjson"};
@@ -28,8 +18,7 @@ static bool ends_with(const char *name, size_t n, const char *suffix) {
     return n > m && strncasecmp(name + n - m, suffix, m) == 0;
 }
 
-/* By its name, without the suffix of a compressor; READER_AUTO when the name says nothing. */
-static enum reader_format format_of_name(const char *name) {
+enum reader_format reader_format_of_name(const char *name) {
     size_t n = strlen(name);
     bool packed = false;
     for (size_t i = 0; i < ARRAY_LEN(packed_suffixes) && !packed; i++)
@@ -48,7 +37,7 @@ static enum reader_format format_of_name(const char *name) {
     return READER_AUTO;
 }
 
-static enum status add_file(struct reader *r, const char *path, enum reader_format format, bool from_folder,
+enum status reader_add_file(struct reader *r, const char *path, enum reader_format format, bool from_folder,
                             int64_t bytes) {
     TRY(memory_grow((void **)&r->files, &r->files_capacity, r->n_files + 1, sizeof *r->files));
     struct input_file *f = &r->files[r->n_files];
@@ -60,47 +49,6 @@ static enum status add_file(struct reader *r, const char *path, enum reader_form
 
 /* ---- folders --------------------------------------------------------------------------------------------------- */
 
-/* Whether a file found in a folder is wanted: text and jsonl files for auto, else those of the format. */
-static bool wanted(enum reader_format format, enum reader_format of_name) {
-    if (of_name != READER_TXT && of_name != READER_JSONL) return false;
-    return format == READER_AUTO || format == of_name;
-}
-
-static enum status walk(struct reader *r, const char *path, enum reader_format format,
-                        const struct folder_chain *parent);
-
-static enum status walk_entry(struct reader *r, const char *folder, const char *name, enum reader_format format,
-                              const struct folder_chain *chain) {
-    char path[FILE_PATH_MAX];
-    TRY(file_join(path, folder, name));
-    struct stat info;
-    if (stat(path, &info) != 0) { /* a dangling link, or gone since */
-        if (errno == ENOENT || errno == ELOOP) return STATUS_OK;
-        return fail_errno("%s: cannot look at it", path);
-    }
-    if (S_ISDIR(info.st_mode)) return walk(r, path, format, chain);
-    enum reader_format of_name = format_of_name(name);
-    if (!S_ISREG(info.st_mode) || !wanted(format, of_name)) return STATUS_OK;
-    return add_file(r, path, of_name, true, info.st_size);
-}
-
-static enum status walk(struct reader *r, const char *path, enum reader_format format,
-                        const struct folder_chain *parent) {
-    struct stat info;
-    if (stat(path, &info) != 0) return fail_errno("%s: cannot open", path);
-    for (const struct folder_chain *c = parent; c; c = c->parent)
-        if (c->device == info.st_dev && c->inode == info.st_ino) return STATUS_OK; /* a link back up */
-    struct folder_chain chain = {parent, info.st_dev, info.st_ino, parent ? parent->depth + 1 : 0};
-    if (chain.depth > FOLDER_DEPTH_MAX) return fail(STATUS_UNSUPPORTED, "%s: folders are nested too deeply", path);
-    DIR *folder = opendir(path);
-    if (!folder) return fail_errno("%s: cannot read the folder", path);
-    enum status status = STATUS_OK;
-    for (struct dirent *entry; status == STATUS_OK && (entry = readdir(folder));)
-        if (entry->d_name[0] != '.') status = walk_entry(r, path, entry->d_name, format, &chain);
-    closedir(folder);
-    return status;
-}
-
 static int compare_paths(const void *a, const void *b) {
     return strcmp(((const struct input_file *)a)->path, ((const struct input_file *)b)->path);
 }
@@ -109,7 +57,7 @@ static enum status add_folder(struct reader *r, const char *path, enum reader_fo
     if (format != READER_AUTO && format != READER_TXT && format != READER_JSONL)
         return fail(STATUS_INVALID, "%s: is a folder; name the token files themselves", path);
     size_t before = r->n_files;
-    TRY(walk(r, path, format, NULL));
+    TRY(reader_walk(r, path, format));
     if (r->n_files == before)
         return fail(STATUS_NOT_FOUND, "%s: the folder holds no %s files", path,
                     format == READER_JSONL ? ".jsonl"
@@ -173,17 +121,17 @@ static enum status add_megatron(struct reader *r, const char *input) {
     uint64_t bytes, index_bytes;
     TRY(file_size(&index_bytes, idx));
     TRY(file_size(&bytes, bin));
-    return add_file(r, input, READER_MEGATRON, false, (int64_t)bytes);
+    return reader_add_file(r, input, READER_MEGATRON, false, (int64_t)bytes);
 }
 
 static enum status add_input(struct reader *r, const char *input, enum reader_format format) {
     if (reader_is_stdin(input)) {
         if (format != READER_AUTO && format != READER_JSONL && format != READER_TXT)
             return fail(STATUS_INVALID, "standard input can be jsonl or txt; token files must be named");
-        return add_file(r, input, format == READER_AUTO ? READER_JSONL : format, false, -1);
+        return reader_add_file(r, input, format == READER_AUTO ? READER_JSONL : format, false, -1);
     }
     if (file_is_directory(input)) return add_folder(r, input, format);
-    if (format == READER_AUTO) format = format_of_name(input);
+    if (format == READER_AUTO) format = reader_format_of_name(input);
     if (format == READER_AUTO && megatron_pair(input)) format = READER_MEGATRON;
     if (format == READER_MEGATRON) return add_megatron(r, input);
     struct stat info;
@@ -193,7 +141,7 @@ static enum status add_input(struct reader *r, const char *input, enum reader_fo
         return fail(STATUS_INVALID, "%s: is not a plain file, so its format must be given: --format jsonl or txt",
                     input);
     if (format == READER_AUTO) TRY(format_of_bytes(&format, input));
-    return add_file(r, input, format, false, plain ? info.st_size : -1);
+    return reader_add_file(r, input, format, false, plain ? info.st_size : -1);
 }
 
 enum status reader_list(struct reader *r, const struct reader_config *config) {

@@ -3,6 +3,7 @@
 #include "data/reader.h"
 #include "tests/test.h"
 #include <lzma.h>
+#include <sys/resource.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -263,6 +264,66 @@ static void test_folders(void) {
                    "large.txt: is larger than the limit");
 }
 
+/* Deeper than a process has descriptors; links up, across and to one place twice: every folder once, and an end. */
+static void test_linked_folders(void) {
+    char path[FILE_PATH_MAX], long_name[256], name[32];
+    struct rlimit before, few;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before, few.rlim_cur = 64;
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    mkdir(at("deep"), 0777);
+    int n = snprintf(path, sizeof path, "%s", at("deep"));
+    for (int i = 0; i < 300; i++, n += 2) {
+        snprintf(path + n, sizeof path - (size_t)n, "/d");
+        CHECK_EQ(mkdir(path, 0777), 0);
+    }
+    snprintf(path + n, sizeof path - (size_t)n, "/x.txt");
+    FILE *file = fopen(path, "w");
+    CHECK(file && fputs("at the bottom", file) >= 0 && fclose(file) == 0);
+    struct reader *r = open_one(at("deep"), READER_AUTO);
+    expect(r, "at the bottom");
+    expect_end(r);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+
+    mkdir(at("web"), 0777);
+    mkdir(at("outside"), 0777);
+    put_text("outside/o.txt", "outside");
+    for (int i = 0; i < 12; i++) { /* each links to all: followed path by path that would be 12! walks */
+        snprintf(name, sizeof name, "web/%d", i);
+        mkdir(at(name), 0777);
+        snprintf(name, sizeof name, "web/%d/a.txt", i);
+        put_text(name, "in the web");
+        for (int j = 0; j < 12; j++) {
+            char link[32], target[32];
+            snprintf(link, sizeof link, "web/%d/to-%d", i, j);
+            snprintf(target, sizeof target, "../%d", j);
+            CHECK_EQ(symlink(target, at(link)), 0);
+        }
+    }
+    CHECK_EQ(symlink("../outside", at("web/a")), 0);
+    CHECK_EQ(symlink("../outside", at("web/b")), 0);
+    CHECK_EQ(symlink("itself", at("web/itself")), 0);
+    r = open_one(at("web"), READER_AUTO);
+    for (int i = 0; i < 12; i++) {
+        struct document d = expect(r, "in the web");
+        CHECK(!strstr(d.source, "to-")); /* under its own name */
+    }
+    struct document d = expect(r, "outside");
+    CHECK(strstr(d.source, "web/a/o.txt"));
+    expect_end(r);
+
+    memset(long_name, 'n', 255);
+    long_name[255] = '\0';
+    mkdir(at("far"), 0777);
+    CHECK_EQ(chdir(at("far")), 0);
+    for (int i = 0; i < 17; i++) {
+        CHECK_EQ(mkdir(long_name, 0777), 0);
+        CHECK_EQ(chdir(long_name), 0);
+    }
+    CHECK_EQ(chdir("/"), 0);
+    expect_failure(at("far"), READER_AUTO, STATUS_INVALID, "name a folder further down");
+}
+
 static void expect_ids(struct reader *r, const uint32_t *ids, size_t n, uint64_t offset) {
     struct document d;
     int more;
@@ -492,6 +553,7 @@ int main(int argc, char **argv) {
     test_compressed(".zst", pack_zstd);
     test_compressed(".xz", pack_xz);
     test_folders();
+    test_linked_folders();
     test_tokens();
     test_megatron();
     test_seek();
