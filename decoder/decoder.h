@@ -23,6 +23,9 @@ enum status decoder_create(struct decoder **out, struct device *dev, const struc
                            const struct weights *weights, int max_tokens);
 void decoder_free(struct decoder *d);                     /* NULL is fine */
 
+/* Whether each token reads this tensor, by name: the embedding and the layers, not what makes chunks and queries. */
+bool decoder_reads(const char *tensor);
+
 /* retriever NULL: no retrieval (GCA gives zero). Borrowed until decoder_state_free; one retriever serves one state. */
 enum status decoder_state_create(struct decoder_state **out, struct decoder *d, struct retriever *retriever);
 void decoder_state_free(struct decoder_state *s);         /* NULL is fine */

@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "decoder/decoder_internal.h"
 #include <stdio.h>
+#include <string.h>
 
 /* The bf16 copies of the layers' matrices; norms stay. */
 static enum status find_narrow(struct decoder_weights *out, const struct model_config *c,
@@ -17,6 +18,13 @@ static enum status find_narrow(struct decoder_weights *out, const struct model_c
         l->gca_norm = out->layers[i].gca_norm;
     }
     return STATUS_OK;
+}
+
+bool decoder_reads(const char *tensor) {
+    static const char *const others[] = {"model.encoder.", "model.enc_prenorm.", "model.chunk_", "model.lmk_"};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        if (strncmp(tensor, others[i], strlen(others[i])) == 0) return false;
+    return true;
 }
 
 enum status decoder_weights_find(struct decoder_weights *out, const struct model_config *c,

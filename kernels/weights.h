@@ -6,6 +6,7 @@
 #pragma once
 #include "kernels/device.h"
 #include "kernels/params.h"
+#include <stdbool.h>
 
 struct weights {
     const struct params *table;
@@ -22,10 +23,10 @@ enum status weights_create(struct weights *out, struct device *dev, const struct
 enum status weights_upload(struct weights *out, struct device *dev, const struct params *p, enum dtype type);
 /* What a device computes with: the params' own memory where the device shares it and `type` is float32, else a copy. */
 enum status weights_open(struct weights *out, struct device *dev, const struct params *p, enum dtype type);
-/* Of float32 weights of the CPU: a bf16 copy of the matrices beside them, which products of few rows read in half the
- * time (matmul.h). Only where it holds the same numbers, as those of models that are saved in bf16: else there is none. */
-enum status weights_narrow(struct weights *w, struct device *dev);
-/* The bf16 copy as weights of its own, borrowed; data NULL: there is none. Tensors of one row are not to be taken from it. */
+/* Of float32 weights of the CPU: a bf16 copy of the matrices that are `wanted`, by name, beside them, which products of few rows
+ * read in half the time (matmul.h). Only where it holds the same numbers, as those of models that are saved in bf16: else there is none. */
+enum status weights_narrow(struct weights *w, struct device *dev, bool (*wanted)(const char *name));
+/* The bf16 copy as weights of its own, borrowed; data NULL: there is none. Tensors of one row and unwanted ones are not in it. */
 struct weights weights_narrowed(const struct weights *w);
 /* Of create, upload, open, and narrow; the params' own memory stays. data NULL is fine. */
 void weights_release(struct weights *w, struct device *dev);

@@ -33,7 +33,7 @@ static enum status open_parts(struct engine *e, const struct engine_config *conf
     TRY(device_choose(&e->device, &type, &config->where, config->threads));
     TRY(weights_open(&e->weights, e->device, e->model.params, type));
     if (config->decoding && e->device->shares_memory && strcmp(config->where.dtype, "f32") != 0)
-        TRY(weights_narrow(&e->weights, e->device));
+        TRY(weights_narrow(&e->weights, e->device, decoder_reads));
     int chunks = e->device->shares_memory ? 0 : GPU_CHUNKS;
     if (!model->base_lm) TRY(encoder_create(&e->encoder, e->device, model, &e->weights, chunks));
     return decoder_create(&e->decoder, e->device, model, &e->weights, 0);

@@ -48,14 +48,9 @@ static void load(struct model *m, const char *folder, int threads, bool narrow) 
     CHECK_OK(params_load(&m->params, &m->config, file));
     safetensors_close(file);
     CHECK_OK(weights_open(&m->weights, m->dev, m->params, m->dev->shares_memory ? DTYPE_F32 : DTYPE_BF16));
-    if (narrow && m->dev->shares_memory) CHECK_OK(weights_narrow(&m->weights, m->dev));
+    if (narrow && m->dev->shares_memory) CHECK_OK(weights_narrow(&m->weights, m->dev, decoder_reads));
     CHECK_OK(decoder_create(&m->decoder, m->dev, &m->config, &m->weights, 0));
     if (!m->config.base_lm) CHECK_OK(encoder_create(&m->encoder, m->dev, &m->config, &m->weights, 256));
-}
-
-static bool is_read_each_token(const char *name) {
-    return !strstr(name, ".encoder.") && !strstr(name, "chunk_k_proj") && !strstr(name, "chunk_v_proj") &&
-           !strstr(name, "enc_prenorm") && !strstr(name, "lmk_");
 }
 
 struct stream {
@@ -87,7 +82,7 @@ static double floor_seconds(const struct model *m, double *megabytes) {
         double start = now(), bytes = 0;
         for (int i = 0; i < params_count(m->params); i++) {
             const struct param *p = params_at(m->params, i);
-            if (!is_read_each_token(p->name) || p->rows == 1) continue;
+            if (!decoder_reads(p->name) || p->rows == 1) continue;
             struct stream s = {p->data, sums};
             int64_t n = p->rows * p->cols;
             threads_for(m->dev->threads, n, n / threads_count(m->dev->threads) + 1, sum_range, &s);
