@@ -3,7 +3,8 @@
  * Documents flow in input order through a bounded pipeline (tokenizer threads, then the encoder), so memory stays
  * under max_ram whatever the corpus' size. A shard closes at the first document end past shard_chunks; the journal
  * keeps the reader's position with it, so a build that was stopped or killed goes on behind its last sealed shard.
- * The same inputs give the same store (chunks, landmarks, search results), however often it was interrupted. */
+ * The same inputs give the same store (chunks, landmarks, search results), however often it was interrupted, on one kind of device:
+ * landmarks of another differ in last bits (docs/store-format.md), and both may lie in one store. */
 #pragma once
 #include "base/progress.h"
 #include "data/reader.h"
