@@ -4,28 +4,13 @@
 #include "kernels/attend_tiles_dkv.cuh"
 #include "kernels/attend_tiles_dq.cuh"
 #include "kernels/attend_tiles_forward.cuh"
-#include <cudaTypedefs.h>
-
-/* Asked of the driver, not linked: a program built with CUDA also runs where there is no driver. */
-static PFN_cuTensorMapEncodeTiled_v12000 tile_encoder(void) {
-    void *function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found) !=
-        cudaSuccess)
-        return nullptr;
-    return found == cudaDriverEntryPointSuccess ? (PFN_cuTensorMapEncodeTiled_v12000)function : nullptr;
-}
+#include "kernels/launch_cuda.cuh"
+#include "kernels/tile_maps.cuh"
 
 bool tile_matrix_of(tile_matrix *out, struct mat m, int box, bool hopper) {
-    static const PFN_cuTensorMapEncodeTiled_v12000 encode = tile_encoder();
     if (m.type != DTYPE_BF16 || !vectors_fit(m) || m.rows >= INT32_MAX) return false;
     *out = {{}, (const bf16 *)m.data, m.stride, (int)m.rows, box};
-    if (!hopper) return true;
-    cuuint64_t size[2] = {(cuuint64_t)m.cols, (cuuint64_t)m.rows}, stride[1] = {(cuuint64_t)m.stride * sizeof(bf16)};
-    cuuint32_t boxes[2] = {TILE, (cuuint32_t)box}, step[2] = {1, 1};
-    return encode && encode(&out->map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, m.data, size, stride, boxes, step,
-                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                            CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    return !hopper || tile_map_of(&out->map, m, box, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 }
 
 static bool tiles_fit(struct mat m) {
@@ -101,21 +86,12 @@ static few_shape few_shape_of(const struct attend_task *t, bool hopper) {
 template <bool WINDOW, int DIM>
 static void few_launch(struct device *dev, const char *op, const struct attend_task *t, const plain_views<bf16> &m,
                        few_shape f) {
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {(unsigned)f.ranks, 1, 1};
-    cudaLaunchConfig_t c = {};
-    c.gridDim = dim3((unsigned)f.ranks, (unsigned)t->heads, (unsigned)blocks_for(t->n, f.rows));
-    c.blockDim = dim3((unsigned)(f.teams * f.warps * 32));
-    c.dynamicSmemBytes = (size_t)f.bytes(DIM);
-    c.stream = device_cuda_stream(dev);
-    c.attrs = &cluster;
-    c.numAttrs = f.ranks > 1;
-    if (c.dynamicSmemBytes > 48 * 1024)
+    dim3 grid((unsigned)f.ranks, (unsigned)t->heads, (unsigned)blocks_for(t->n, f.rows));
+    if (f.bytes(DIM) > 48 * 1024)
         cudaFuncSetAttribute((const void *)few_forward<WINDOW, DIM>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              FEW_BYTES_MAX);
-    cudaLaunchKernelEx(&c, few_forward<WINDOW, DIM>, *t, m, f);
-    device_cuda_check(dev, op);
+    launch_clusters(dev, op, few_forward<WINDOW, DIM>, f.ranks, grid, (unsigned)(f.teams * f.warps * 32),
+                    (size_t)f.bytes(DIM), *t, m, f);
 }
 /* Beyond, tiles are faster; rows of several blocks go one by one here. A chunk's own attention goes by tiles whether it
  * comes alone or among others: the same bits. */

@@ -3,7 +3,7 @@
  * A lane takes 16 bytes of each 512 of a row. Sums run in float32 over rows turned to float32: what one query visits costs the
  * arithmetic units a sixth of the time that its reading takes, so that six queries that meet in a list are still free. */
 #pragma once
-#include "kernels/launch_behind_cuda.cuh"
+#include "kernels/launch_cuda.cuh"
 #include "kernels/topk_list_cuda.cuh"
 extern "C" {
 #include "kernels/probe.h"

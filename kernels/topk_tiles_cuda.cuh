@@ -20,6 +20,8 @@
  *
  * wgmma is in sm_90a only: elsewhere the kernel is empty and never launched. */
 #pragma once
+#include "kernels/launch_cuda.cuh"
+#include "kernels/tile_maps.cuh"
 #include "kernels/topk_list_cuda.cuh"
 
 enum {
@@ -298,22 +300,6 @@ static __global__ void __launch_bounds__(128 + 128 * GROUPS, 1)
 #endif
 }
 
-/* Rows of `box` x 64 numbers. False where the copy engine cannot take the matrix. */
-static bool tiles_map(CUtensorMap *map, struct mat m, int box) {
-    static_assert(sizeof(CUtensorMap) == 128);
-    void *entry = NULL;
-    cudaDriverEntryPointQueryResult found;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) != cudaSuccess ||
-        found != cudaDriverEntryPointSuccess)
-        return false;
-    auto encode = (decltype(&cuTensorMapEncodeTiled))entry;
-    cuuint64_t shape[] = {(cuuint64_t)m.cols, (cuuint64_t)m.rows}, pitch[] = {(cuuint64_t)(m.stride * 2)};
-    cuuint32_t tile[] = {TILES_DEEP, (cuuint32_t)box}, step[] = {1, 1};
-    CUtensorMapDataType type = m.type == DTYPE_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    return encode(map, type, 2, m.data, shape, pitch, tile, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
 /* How many queries a launch can take. */
 static int64_t tiles_queries(struct device *dev) {
     return (int64_t)device_cuda_processors(dev) / TILES_CLUSTER * TILES_CLUSTER * 2 * TILES_GROUP;
@@ -332,21 +318,14 @@ static bool tiles_launch(struct device *dev, tiles_task t, int blocks, struct ma
     int query_box = GROUPS == 1 ? TILES_GROUP / TILES_CLUSTER : GROUPS * TILES_GROUP;
     int landmark_box = GROUPS == 1 ? TILES_LANDMARKS : TILES_LANDMARKS / TILES_CLUSTER;
     CUtensorMap queries_map, landmarks_map;
-    if (!tiles_map(&queries_map, queries, query_box) || !tiles_map(&landmarks_map, landmarks, landmark_box)) return false;
+    static_assert(TILES_DEEP == 64); /* numbers of a tile's row */
+    if (!tile_map_of(&queries_map, queries, query_box, CU_TENSOR_MAP_L2_PROMOTION_L2_256B) ||
+        !tile_map_of(&landmarks_map, landmarks, landmark_box, CU_TENSOR_MAP_L2_PROMOTION_L2_256B))
+        return false;
     size_t bytes = sizeof(tiles_block<GROUPS, PARTS>) + 1024;
     (void)cudaFuncSetAttribute(tiles_search<T, GROUPS, PARTS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = TILES_CLUSTER, cluster.val.clusterDim.y = 1, cluster.val.clusterDim.z = 1;
-    cudaLaunchConfig_t how = {};
-    how.gridDim = dim3((unsigned)blocks);
-    how.blockDim = dim3(128 + 128 * GROUPS);
-    how.dynamicSmemBytes = bytes;
-    how.stream = device_cuda_stream(dev);
-    how.attrs = &cluster;
-    how.numAttrs = 1;
-    (void)cudaLaunchKernelEx(&how, tiles_search<T, GROUPS, PARTS>, t, queries_map, landmarks_map);
-    device_cuda_check(dev, "topk.forward");
+    launch_clusters(dev, "topk.forward", tiles_search<T, GROUPS, PARTS>, TILES_CLUSTER, (unsigned)blocks, 128 + 128 * GROUPS, bytes, t,
+                    queries_map, landmarks_map);
     return true;
 }
 
