@@ -144,6 +144,10 @@ static int store_value(const struct arg_program *program, const struct arg_optio
     case ARG_FLAG:
         *(bool *)o->value = true;
         return -1;
+    case ARG_PATH:
+        if (!*text) return usage_error(program, "--%s '': the name is empty", o->name);
+        *(const char **)o->value = text;
+        return -1;
     case ARG_STRING:
         *(const char **)o->value = text;
         return -1;
@@ -297,6 +301,7 @@ static void format_default(char *out, size_t size, const struct arg_option *o) {
     case ARG_STRINGS:
         return;
     case ARG_STRING:
+    case ARG_PATH:
     case ARG_CHOICE:
         if (!*(const char **)o->value) return;
         snprintf(value, sizeof value, "%s", *(const char **)o->value);

@@ -18,9 +18,9 @@ static int failed(void) {
 static int parse(struct eval_options *o, int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {NULL, ARG_FLAG, NULL, NULL, "What to measure", 0, 0},
-        {"model", ARG_STRING, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
+        {"model", ARG_PATH, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
         {"data", ARG_STRINGS, &o->data, "FILE", "texts to predict (required; may be given several times)", 0, 0},
-        {"store", ARG_STRING, &o->store, "DIR", "store to retrieve from (see --exclude)", 0, 0},
+        {"store", ARG_PATH, &o->store, "DIR", "store to retrieve from (see --exclude)", 0, 0},
         {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "measure retrieval from the store", 0, 0},
         {"self-retrieval", ARG_FLAG, &o->self, NULL,
          "measure retrieval from the window's own past; with --corpus-retrieval: also both together", 0, 0},

@@ -23,8 +23,8 @@ static int failed(void) {
 static int parse(struct generate_options *o, int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {NULL, ARG_FLAG, NULL, NULL, "Model and store", 0, 0},
-        {"model", ARG_STRING, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
-        {"store", ARG_STRING, &o->store, "DIR", "store made by drt-index build with the same model", 0, 0},
+        {"model", ARG_PATH, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
+        {"store", ARG_PATH, &o->store, "DIR", "store made by drt-index build with the same model", 0, 0},
         {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "retrieve from the store", 0, 0},
         {"self-retrieval", ARG_FLAG, &o->self, NULL,
          "retrieve from the text's own past; with --corpus-retrieval: the best of both", 0, 0},
@@ -35,7 +35,7 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
          0, 1 << 20},
         {NULL, ARG_FLAG, NULL, NULL, "Prompt (none: a new document is begun)", 0, 0},
         {"prompt", ARG_STRING, &o->prompt, "TEXT", "the text to go on from; special tokens are recognised", 0, 0},
-        {"prompt-file", ARG_STRING, &o->prompt_file, "FILE", "the same, from a file of any length", 0, 0},
+        {"prompt-file", ARG_PATH, &o->prompt_file, "FILE", "the same, from a file of any length", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Generation", 0, 0},
         {"max-tokens", ARG_INT, &o->max_tokens, "N", "tokens to generate at most", 0, INFINITY},
         {"temperature", ARG_DOUBLE, &o->temperature, "T", "below 1 safer, above 1 wilder; 0: greedy", 0, 1000},
@@ -50,7 +50,7 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
         {"show-retrieved", ARG_INT, &o->show_retrieved, "N",
          "print to standard error the N best chunks that each chunk read: document, weight, score, offset, text", 0,
          64},
-        {"trace", ARG_STRING, &o->trace, "FILE", "write the same as x.jsonl (for programs) or x.html (a page)", 0, 0},
+        {"trace", ARG_PATH, &o->trace, "FILE", "write the same as x.jsonl (for programs) or x.html (a page)", 0, 0},
         {"stats", ARG_FLAG, &o->stats, NULL, "print where the time went (stderr)", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Machine", 0, 0},
         {"device", ARG_CHOICE, &o->where.device, "auto|cpu|cuda", "where to compute; auto: a GPU where there is one", 0,

@@ -1,5 +1,6 @@
 /* drt_index_build.c -- drt-index build and add: a corpus into a store. */
 #include "base/json.h"
+#include "base/processors.h"
 #include "indexer/indexer.h"
 #include "tools/args.h"
 #include "tools/device_choice.h"
@@ -29,7 +30,8 @@ static void print_configuration(const struct options *o, const struct model_fold
     fprintf(stderr, "\n  store %s, model %s, index %s, format %s, text-field %s, eod-id %lld,\n", o->store, m->path,
             or_auto(o->index), or_auto(o->format), o->text_field, (long long)o->eod_id);
     fprintf(stderr, "  max-ram %s, shard-chunks %lld, threads %lld%s\n", progress_bytes_text(ram, o->max_ram),
-            (long long)o->shard_chunks, (long long)o->threads, o->restart ? ", restart" : "");
+            (long long)o->shard_chunks, o->threads ? (long long)o->threads : (long long)processors_available(),
+            o->restart ? ", restart" : "");
 }
 
 static void print_report(const struct options *o, const struct indexer_report *r) {
@@ -121,9 +123,9 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
                         .max_ram = 4ull << 30,
                         .append = append};
     const struct arg_option options[] = {
-        {append ? "store" : "out", ARG_STRING, &o.store, "STORE",
+        {append ? "store" : "out", ARG_PATH, &o.store, "STORE",
          append ? "the store to add to" : "the store's folder, made when missing", 0, 0},
-        {"model", ARG_STRING, &o.model, "DIR", "model folder (default: the bundled drt-25m)", 0, 0},
+        {"model", ARG_PATH, &o.model, "DIR", "model folder (default: the bundled drt-25m)", 0, 0},
         {"index", ARG_STRING, &o.index, "auto|exact|FACTORY",
          append ? "as in build; auto keeps the store's own (default: auto)"
                 : "auto: none (exact search) for a small store, else an IVF by size; or a FAISS factory string such as "

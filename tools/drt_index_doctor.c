@@ -110,7 +110,7 @@ static enum status print_store(const char *dir) {
 int drt_index_doctor(int argc, char **argv, const char **operands) {
     const char *dir = NULL;
     const struct arg_option options[] = {
-        {"store", ARG_STRING, &dir, "STORE", "look at this store and its file system, too", 0, 0}};
+        {"store", ARG_PATH, &dir, "STORE", "look at this store and its file system, too", 0, 0}};
     const struct arg_program program = {
         .name = "drt-index doctor",
         .synopsis = "[--store STORE]",

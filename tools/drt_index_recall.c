@@ -93,7 +93,7 @@ static bool parse_sweep(struct options *o) {
 int drt_index_recall(int argc, char **argv, const char **operands) {
     struct options o = {.k = 8, .queries = 200, .exclude = "doc", .nprobe = "0", .device = "auto", .seed = 1};
     const struct arg_option options[] = {
-        {"store", ARG_STRING, &o.store, "STORE", "the store's folder", 0, 0},
+        {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
         {"k", ARG_INT, &o.k, "N", "hits compared", 1, 10000},
         {"queries", ARG_INT, &o.queries, "N", "how many queries to measure", 1, 1e6},
         {"nprobe", ARG_STRING, &o.nprobe, "N,N,...",

@@ -141,8 +141,8 @@ static int check(struct options *o) {
 int drt_index_search(int argc, char **argv, const char **operands) {
     struct options o = {.where = {.device = "cpu", .dtype = "auto"}, .k = 8, .from_document = -1, .from_chunk = -1};
     const struct arg_option options[] = {
-        {"store", ARG_STRING, &o.store, "STORE", "the store's folder", 0, 0},
-        {"model", ARG_STRING, &o.model, "DIR",
+        {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
+        {"model", ARG_PATH, &o.model, "DIR",
          "the model folder that the store was built with (default: the bundled drt-25m)", 0, 0},
         {"k", ARG_INT, &o.k, "N", "hits to print", 1, 100000},
         {"exact", ARG_FLAG, &o.exact, NULL, "scan all landmarks instead of asking the index", 0, 0},

@@ -60,7 +60,7 @@ int drt_index_stats(int argc, char **argv, const char **operands) {
     const char *dir = NULL;
     bool json = false;
     const struct arg_option options[] = {
-        {"store", ARG_STRING, &dir, "STORE", "the store's folder", 0, 0},
+        {"store", ARG_PATH, &dir, "STORE", "the store's folder", 0, 0},
         {"json", ARG_FLAG, &json, NULL, "one line of JSON: the whole catalog", 0, 0},
     };
     const struct arg_program program = {

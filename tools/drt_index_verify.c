@@ -1,5 +1,6 @@
 /* drt_index_verify.c -- drt-index verify and repair: damage found, named, and where possible made good. */
 #include "base/json.h"
+#include "base/processors.h"
 #include "indexer/clustering.h"
 #include "tools/args.h"
 #include "tools/device_choice.h"
@@ -40,7 +41,7 @@ int drt_index_verify(int argc, char **argv, const char **operands) {
     const char *dir = NULL;
     bool deep = false, json = false;
     const struct arg_option options[] = {
-        {"store", ARG_STRING, &dir, "STORE", "the store's folder", 0, 0},
+        {"store", ARG_PATH, &dir, "STORE", "the store's folder", 0, 0},
         {"deep", ARG_FLAG, &deep, NULL, "read every byte and compare it with its checksum", 0, 0},
         {"json", ARG_FLAG, &json, NULL, "one JSON object for each problem", 0, 0},
     };
@@ -94,7 +95,7 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
     int64_t threads = 0;
     uint64_t max_ram = 4ull << 30;
     const struct arg_option options[] = {
-        {"store", ARG_STRING, &dir, "STORE", "the store's folder", 0, 0},
+        {"store", ARG_PATH, &dir, "STORE", "the store's folder", 0, 0},
         {"index", ARG_STRING, &index, "auto|exact|FACTORY",
          "kind of a rebuilt index; auto keeps the store's own; another kind than that has it made anew", 0, 0},
         {"max-ram", ARG_BYTES, &max_ram, "SIZE", "memory for rebuilding the index", 1, INFINITY},
@@ -119,7 +120,8 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
     if (!dir) return drt_index_usage("repair", "--store STORE is missing");
     char ram[32];
     fprintf(stderr, "drt-index repair: store %s, index %s, max-ram %s, device %s, threads %lld\n", dir, index,
-            progress_bytes_text(ram, max_ram), late.choice.device, (long long)threads);
+            progress_bytes_text(ram, max_ram), late.choice.device,
+            threads ? (long long)threads : (long long)processors_available());
     struct progress_line *line;
     struct threads *pool = NULL;
     enum status status = progress_line_start(&line, "drt-index");

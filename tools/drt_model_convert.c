@@ -110,12 +110,12 @@ static enum status use_folder(struct folder_input *in, struct options *o) {
 int model_convert(int argc, char **argv, const char **operands) {
     struct options o = {.dtype = "keep"};
     const struct arg_option options[] = {
-        {"out", ARG_STRING, &o.out, "DIR", "the model folder to make (required)", 0, 0},
-        {"config", ARG_STRING, &o.config, "FILE",
+        {"out", ARG_PATH, &o.out, "DIR", "the model folder to make (required)", 0, 0},
+        {"config", ARG_PATH, &o.config, "FILE",
          "the model's config.json; without it sizes are taken from the tensors' shapes, and what shapes cannot tell is "
          "assumed as released and said",
          0, 0},
-        {"tokenizer", ARG_STRING, &o.tokenizer, "FILE", "a tokenizer.json to put into the folder", 0, 0},
+        {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "a tokenizer.json to put into the folder", 0, 0},
         {"dtype", ARG_CHOICE, &o.dtype, "keep|f32|bf16|f16",
          "type of the stored weights; keep: F32 where they are of several types", 0, 0},
         {"force", ARG_FLAG, &o.force, NULL, "replace an existing model folder", 0, 0},

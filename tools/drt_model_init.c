@@ -38,9 +38,9 @@ static enum status make(struct new_folder *folder, const struct options *o, cons
 int model_init(int argc, char **argv, const char **operands) {
     struct options o = {.dtype = "f32", .seed = 1};
     const struct arg_option options[] = {
-        {"config", ARG_STRING, &o.config, "FILE", "the model's config.json (required)", 0, 0},
-        {"out", ARG_STRING, &o.out, "DIR", "the model folder to make (required)", 0, 0},
-        {"tokenizer", ARG_STRING, &o.tokenizer, "FILE", "a tokenizer.json to put into the folder", 0, 0},
+        {"config", ARG_PATH, &o.config, "FILE", "the model's config.json (required)", 0, 0},
+        {"out", ARG_PATH, &o.out, "DIR", "the model folder to make (required)", 0, 0},
+        {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "a tokenizer.json to put into the folder", 0, 0},
         {"dtype", ARG_CHOICE, &o.dtype, "f32|bf16|f16", "type of the stored weights", 0, 0},
         {"seed", ARG_INT, &o.seed, "N", "of the random weights; the same seed gives the same model", 0, INFINITY},
         {"force", ARG_FLAG, &o.force, NULL, "replace an existing model folder", 0, 0},

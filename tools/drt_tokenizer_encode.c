@@ -164,7 +164,7 @@ out:
 int drt_tokenizer_encode(int argc, char **argv, const char **operands) {
     struct options o = {.format = "auto", .text_field = "text", .eod_id = -1};
     const struct arg_option options[] = {
-        {"tokenizer", ARG_STRING, &o.tokenizer, "FILE", "tokenizer.json (required)", 0, 0},
+        {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "tokenizer.json (required)", 0, 0},
         {"out", ARG_STRING, &o.out, "FILE.u16|FILE.u32", "the token file (required)", 0, 0},
         {"eod-id", ARG_INT, &o.eod_id, "N", "id behind each document; -1: the tokenizer's <|endoftext|> or the like",
          -1, 2147483647.0},

@@ -112,7 +112,7 @@ out:
 int drt_tokenizer_train(int argc, char **argv, const char **operands) {
     struct options o = {.format = "auto", .text_field = "text", .pattern = "gpt2", .vocab_size = 16384};
     const struct arg_option options[] = {
-        {"out", ARG_STRING, &o.out, "FILE", "the tokenizer.json (required)", 0, 0},
+        {"out", ARG_PATH, &o.out, "FILE", "the tokenizer.json (required)", 0, 0},
         {"vocab-size", ARG_INT, &o.vocab_size, "N",
          "ids in all: special tokens, 256 bytes, merges, and what --reserve holds back", 1, 1 << 24},
         {"reserve", ARG_INT, &o.reserve, "N",

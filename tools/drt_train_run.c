@@ -107,8 +107,8 @@ int drt_train_run(int argc, char **argv, const char **operands) {
     struct train_place place;
     char *examples = help_end();
     const struct arg_option options[] = {
-        {"config", ARG_STRING, &o.config, "FILE", "the run's config (with --resume: default RUN/config.json)", 0, 0},
-        {"out", ARG_STRING, &o.out, "RUN", "the run's folder (required)", 0, 0},
+        {"config", ARG_PATH, &o.config, "FILE", "the run's config (with --resume: default RUN/config.json)", 0, 0},
+        {"out", ARG_PATH, &o.out, "RUN", "the run's folder (required)", 0, 0},
         {"resume", ARG_FLAG, &o.resume, NULL, "go on behind the run's newest checkpoint", 0, 0},
         {"set", ARG_STRINGS, &o.set, "KEY=VALUE", "over the config, such as mlm.rate=0.15; may be repeated", 0, 0},
         {"data", ARG_STRINGS, &o.data, "FILE", "token file instead of the config's; may be repeated", 0, 0},

@@ -148,6 +148,12 @@ else
     echo "not tried: read-only media and a full disk (mounting is not allowed here)"
 fi
 
+# An empty name is a script's unset variable, and no folder.
+for command in "stats --store" "verify --store" "repair --store" "search x --store" "add $TMP/a.jsonl --store" "build $TMP/a.jsonl --out"; do
+    expect_usage "'': the name is empty" "$INDEX" $command ""
+done
+expect_usage "--model '': the name is empty" "$INDEX" search x --store "$TMP/store" --model=
+
 # A newer store format: the number behind "format" in every catalog page that has it is raised by hand.
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 cp -r "$TMP/store" "$TMP/newer"
