@@ -1,7 +1,7 @@
 /* matmul_cpu.c -- y = x w^T. Many rows: OpenBLAS on tiles of y, one tile a task, bound by arithmetic. Few rows
  * (decoding): every weight is used only n times, so the product is bound by reading w; our own loop reads it once, in
- * order, w's rows spread over the threads. Tiles and ranges depend on the shapes alone, so the bits of y do not
- * depend on the number of threads. */
+ * order, w's rows spread over the threads. Tiles depend on the shapes alone, and each output of few rows is summed in
+ * one order whatever range it is in, so the bits of y do not depend on the number of threads. */
 #include "kernels/blas_cpu_internal.h"
 #include "kernels/device_internal.h"
 #include "kernels/matmul.h"
@@ -10,7 +10,8 @@
 #include <assert.h>
 #include <string.h>
 
-enum { FEW_ROWS = MATMUL_FEW_ROWS, TILE_ROWS = 256, TILE_COLS = 1024, RANGE_BYTES = 1 << 16 };
+enum { FEW_ROWS = MATMUL_FEW_ROWS, TILE_ROWS = 256, TILE_COLS = 1024, RANGE_BYTES = 1 << 19 };
+enum { LINE = 64, AHEAD = 8192 }; /* bytes */
 enum { TILES_WANTED = 16, TILE_ROWS_MIN = 128, TILE_COLS_MIN = 192 };
 
 /* A product in tiles of y: large ones, which OpenBLAS likes, but enough of them for a machine of many cores. At 256 x
@@ -74,6 +75,32 @@ SIMD vf weights_at(const struct few_task *t, int64_t col, int64_t i, int64_t n, 
     return n == LANES ? v_load(w) : v_load_part(w, n);
 }
 
+/* One output for one row of x. w is read as one stream, and asked for AHEAD bytes before: the hardware's prefetchers
+ * lose it at each page's end, and between the rows of a block. */
+SIMD float one_output(const struct few_task *t, int64_t col, bool bf16) {
+    vf sum[4] = {0};
+    int64_t in = t->x.cols, i = 0, bytes = bf16 ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
+    const float *x = t->x.data;
+    const char *ahead = (const char *)t->w.data + col * t->w.stride * bytes + AHEAD;
+    for (; i + 4 * LANES <= in; i += 4 * LANES) {
+        for (int64_t b = 0; b < 4 * LANES * bytes; b += LINE)
+            __builtin_prefetch(ahead + i * bytes + b, 0, 3);
+        for (int v = 0; v < 4; v++)
+            sum[v] += weights_at(t, col, i + v * LANES, LANES, bf16) * v_load(x + i + v * LANES);
+    }
+    for (int64_t n; i < in; i += n) {
+        n = in - i < LANES ? in - i : LANES;
+        sum[0] += weights_at(t, col, i, n, bf16) * v_load_part(x + i, n);
+    }
+    return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+SIMD void one_row(const struct few_task *t, int64_t begin, int64_t end, bool bf16) {
+    float *y = t->y.data;
+    for (int64_t col = begin; col < end; col++)
+        y[col] = one_output(t, col, bf16) + (t->accumulate ? y[col] : 0.0f);
+}
+
 /* y[0..n][col..col+block] for constant n and block: block * n sums in registers, each vector of w used n times. */
 SIMD void few_block(const struct few_task *t, int64_t col, int block, int n, bool bf16) {
     vf sum[8][FEW_ROWS] = {0};
@@ -110,7 +137,7 @@ SIMD void few_range(const struct few_task *t, int64_t begin, int64_t end, int bl
 SIMD void few_rows(const struct few_task *t, int64_t begin, int64_t end, bool bf16) {
     switch (t->x.rows) {
     case 1:
-        few_range(t, begin, end, 8, 1, bf16);
+        one_row(t, begin, end, bf16);
         break;
     case 2:
         few_range(t, begin, end, 4, 2, bf16);
@@ -145,14 +172,20 @@ static void few_body(void *context, int64_t begin, int64_t end, int worker) {
         few_rows(t, begin, end, false);
 }
 
+/* Long ranges, as each begins with a wait for memory, and equally many for each thread. */
+static int64_t outputs_at_once(const struct device *dev, struct mat w) {
+    int64_t threads = threads_count(dev->threads);
+    int64_t each = w.rows * w.cols * dtype_bytes(w.type) / (threads * RANGE_BYTES) + 1, ranges = threads * each;
+    return ((w.rows + ranges - 1) / ranges + 7) / 8 * 8;
+}
+
 static void forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
     assert(y.rows == x.rows && y.cols == w.rows && x.cols == w.cols && x.cols > 0);
     assert(w.type == DTYPE_F32 || x.rows <= FEW_ROWS);
     if (y.rows == 0 || y.cols == 0) return;
     if (x.rows <= FEW_ROWS) {
         struct few_task t = {y, x, w, accumulate};
-        int64_t range = (RANGE_BYTES / (x.cols * (int64_t)sizeof(float)) + 7) / 8 * 8;
-        threads_for(dev->threads, y.cols, range > 8 ? range : 8, few_body, &t);
+        threads_for(dev->threads, y.cols, outputs_at_once(dev, w), few_body, &t);
     } else if (device_cpu(dev)->amx) {
         matmul_amx.forward(dev, y, x, w, accumulate);
     } else {
