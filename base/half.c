@@ -1,5 +1,5 @@
 /* half.c -- bit work for one value; rows go through the compiler's own conversions where the build has F16C. */
-#include "base/half.h"
+#include "base/half_lanes.h"
 #include <string.h>
 
 static uint32_t bits_of(float f) {
@@ -47,12 +47,11 @@ uint16_t half_to_bf16(float f) {
 }
 
 #if defined(__F16C__)
-#include <immintrin.h>
 
 void half_from_f16_row(float *out, const uint16_t *in, size_t n) {
     size_t i = 0;
     for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(in + i))));
+        _mm256_storeu_ps(out + i, (__m256)half_lanes_from_f16(in + i));
     for (; i < n; i++)
         out[i] = half_from_f16(in[i]);
 }

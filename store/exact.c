@@ -1,10 +1,11 @@
 /* exact.c -- see exact_internal.h.
  *
  * Rows are converted to float32 in blocks that stay in the second-level cache (for few queries, which are through with
- * them soon, in the first-level cache), then multiplied with 4 queries x 2 rows or 1 x 8 at a time: 8 accumulators of 8
- * lanes, which is what 16 registers hold. A library product would be somewhat faster
- * for hundreds of queries, but its order of summation changes with the shape, and with it the last bits of scores. */
-#include "base/half.h"
+ * them soon, in the first-level cache), then multiplied with 4 queries x 2 rows at a time: 8 accumulators of 8 lanes,
+ * which is what 16 registers hold. For one query each number is used once: 8 rows at a time, converted in registers. A
+ * library product would be somewhat faster for hundreds of queries, but its order of summation changes with the shape,
+ * and with it the last bits of scores. */
+#include "base/half_lanes.h"
 #include "base/memory.h"
 #include "store/exact_internal.h"
 #include <assert.h>
@@ -14,6 +15,7 @@
 typedef float v8 __attribute__((vector_size(32)));
 typedef float v8u __attribute__((vector_size(32), aligned(4)));
 
+enum { LINE = 64, AHEAD = 8192 }; /* bytes */
 enum { LANES = 8, BLOCK_ROWS = 128, FEW_QUERIES = 4, BLOCK_FEW = 16, QUERY_BATCH = 64, GRAIN = 1024 };
 
 static inline v8 load(const float *p) {
@@ -40,25 +42,10 @@ static inline void tile(float *scores, size_t score_stride, const float *queries
             scores[(size_t)q * score_stride + (size_t)r] = sum_lanes(acc[q][r]);
 }
 
-/* As tile for one query: with fewer rows at once every sum would wait for its last multiply-add. */
-static void eight_rows(float *out, const float *rows, const float *query, int padded) {
-    v8 acc[8] = {0};
-    for (int i = 0; i < padded; i += LANES) {
-        v8 a = load(query + i);
-        for (int r = 0; r < 8; r++)
-            acc[r] += a * load(rows + (size_t)r * (size_t)padded + i);
-    }
-    for (int r = 0; r < 8; r++)
-        out[r] = sum_lanes(acc[r]);
-}
-
 /* scores[q * n_rows + r] for a block of converted rows. */
 static void block_scores(float *scores, const float *queries, int n_queries, const float *rows, int n_rows,
                          int padded) {
-    int first = 0;
-    for (; n_queries == 1 && first + 8 <= n_rows; first += 8)
-        eight_rows(scores + first, rows + (size_t)first * (size_t)padded, queries, padded);
-    for (int r = first; r < n_rows; r += 2) {
+    for (int r = 0; r < n_rows; r += 2) {
         int nr = n_rows - r < 2 ? 1 : 2;
         const float *row = rows + (size_t)r * (size_t)padded;
         int q = 0;
@@ -202,6 +189,38 @@ struct scan {
     float *rows, *scores;    /* [worker] blocks */
 };
 
+/* As tile, from the rows as they are stored. They are read from memory once, and asked for ahead. */
+static inline void stored_rows(float *out, const uint16_t *rows, const float *query, int dim, int n) {
+    v8 acc[8] = {0};
+    for (int i = 0; i < dim; i += LANES) {
+        v8 a = load(query + i);
+        for (int b = 0; b < n * LANES * 2; b += LINE)
+            __builtin_prefetch((const char *)(rows + (size_t)i * (size_t)n) + AHEAD + b, 0, 3);
+        for (int r = 0; r < n; r++)
+            acc[r] += a * half_lanes_from_f16(rows + (size_t)r * (size_t)dim + i);
+    }
+    for (int r = 0; r < n; r++)
+        out[r] = sum_lanes(acc[r]);
+}
+
+static void scores_of_one(float *scores, const struct scan *s, int64_t first, int n) {
+    for (int r = 0; r < n;) {
+        int64_t left;
+        const uint16_t *rows = landmarks_rows(s->l, &left, first + r);
+        if (left > n - r) left = n - r;
+        for (; left >= 8; left -= 8, r += 8, rows += 8 * (size_t)s->l->dim)
+            stored_rows(scores + r, rows, s->queries, s->l->dim, 8);
+        for (; left > 0; left--, r++, rows += s->l->dim)
+            stored_rows(scores + r, rows, s->queries, s->l->dim, 1);
+    }
+}
+
+static void scores_of_block(float *scores, float *rows, const struct scan *s, int64_t first, int n) {
+    for (int r = 0; r < n; r++)
+        convert_row(rows + (size_t)r * (size_t)s->padded, landmarks_row(s->l, first + r), s->l->dim, s->padded);
+    block_scores(scores, s->queries, s->n_queries, rows, n, s->padded);
+}
+
 static void scan_body(void *context, int64_t begin, int64_t end, int worker) {
     struct scan *s = context;
     float *rows = s->rows + (size_t)worker * BLOCK_ROWS * (size_t)s->padded;
@@ -209,9 +228,10 @@ static void scan_body(void *context, int64_t begin, int64_t end, int worker) {
     int block = s->n_queries <= FEW_QUERIES ? BLOCK_FEW : BLOCK_ROWS;
     for (int64_t at = begin; at < end; at += block) {
         int n = (int)(end - at < block ? end - at : block);
-        for (int r = 0; r < n; r++)
-            convert_row(rows + (size_t)r * (size_t)s->padded, landmarks_row(s->l, at + r), s->l->dim, s->padded);
-        block_scores(scores, s->queries, s->n_queries, rows, n, s->padded);
+        if (s->n_queries == 1 && s->l->dim == s->padded)
+            scores_of_one(scores, s, at, n);
+        else
+            scores_of_block(scores, rows, s, at, n);
         for (int q = 0; q < s->n_queries; q++) {
             size_t slot = (size_t)worker * QUERY_BATCH + (size_t)q;
             struct store_hit *heap = s->heaps + slot * (size_t)s->k;
