@@ -160,7 +160,8 @@ static void value_row(float *out, const float *weight, const float *values, int6
 }
 
 /* A head's slice of the rows ahead. Rows lie a whole hidden size apart, which hardware prefetchers do not follow, and
- * in decoding K and V come from memory: each token reads all weights in between. */
+ * in decoding K and V come from memory: each token reads all weights in between. Behind a run of a window comes the
+ * next; what lies behind a chunk is not wanted. */
 static inline void prefetch_row(const float *row, int dim) {
     for (int t = 0; t < dim; t += LANES)
         __builtin_prefetch(row + t, 0, 3);
@@ -174,7 +175,7 @@ static void keys_row(struct attend *a, int row, const float *keys, int64_t key_s
     for (int j = 0; j < ATTEND_KEYS; j++)
         score[j] = -INFINITY;
     for (int j = 0; j < n; j++) {
-        if (j + KEYS_AHEAD < n) prefetch_row(keys + (j + KEYS_AHEAD) * key_stride, a->dim);
+        if (bias || j + KEYS_AHEAD < n) prefetch_row(keys + (j + KEYS_AHEAD) * key_stride, a->dim);
         prefetch_row(values + j * value_stride, a->dim);
         int64_t distance = bias ? bias->distance + row - j : 0;
         if (bias && (distance < 0 || distance > bias->window)) continue;

@@ -53,7 +53,7 @@ static void forward(struct device *dev, struct mat o, struct mat q, struct mat k
                      .heads = heads,
                      .dim = (int)(q.cols / heads),
                      .window = window};
-    threads_for(dev->threads, t.tiles * heads, 1, body, &t);
+    threads_for(dev->threads, t.tiles * heads, t.tiles == 1 ? device_share(dev, heads) : 1, body, &t);
 }
 
 /* Whole sequences: each is a ring that never comes round, so a task is the tile above on its rows. */

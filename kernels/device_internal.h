@@ -64,3 +64,8 @@ static inline void device_cpu_without_amx(struct device *dev) {
 static inline void *device_scratch(struct device *dev, int worker) {
     return device_cpu(dev)->scratch + (size_t)worker * DEVICE_SCRATCH_BYTES;
 }
+/* Of n tasks that lie side by side in memory, so many for each thread: what comes along with a line or a page is its own. */
+static inline int64_t device_share(const struct device *dev, int64_t n) {
+    int64_t threads = threads_count(dev->threads);
+    return (n + threads - 1) / threads;
+}

@@ -127,7 +127,8 @@ static void forward_keep(struct device *dev, struct mat o, struct mat lse, struc
     fill_outside(o, n, &blocks, 0.0f);
     fill_outside(lse, n, &blocks, -INFINITY);
     struct task t = {dev, o, lse, q, pool, blocks, heads, (int)(q.cols / heads), false};
-    threads_for(dev->threads, (int64_t)blocks.blocks * heads, 1, body, &t);
+    int64_t grain = blocks.blocks == 1 ? device_share(dev, heads) : 1;
+    threads_for(dev->threads, (int64_t)blocks.blocks * heads, grain, body, &t);
 }
 
 static void forward(struct device *dev, struct mat o, struct mat q, struct gca_pool pool, struct gca_blocks blocks,

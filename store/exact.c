@@ -189,13 +189,14 @@ struct scan {
     float *rows, *scores;    /* [worker] blocks */
 };
 
-/* As tile, from the rows as they are stored. They are read from memory once, and asked for ahead. */
+/* As tile, from the rows as they are stored. They are read once, from far away, and asked for ahead
+ * (into the second-level cache: more may be under way to it). */
 static inline void stored_rows(float *out, const uint16_t *rows, const float *query, int dim, int n) {
     v8 acc[8] = {0};
     for (int i = 0; i < dim; i += LANES) {
         v8 a = load(query + i);
         for (int b = 0; b < n * LANES * 2; b += LINE)
-            __builtin_prefetch((const char *)(rows + (size_t)i * (size_t)n) + AHEAD + b, 0, 3);
+            __builtin_prefetch((const char *)(rows + (size_t)i * (size_t)n) + AHEAD + b, 0, 2);
         for (int r = 0; r < n; r++)
             acc[r] += a * half_lanes_from_f16(rows + (size_t)r * (size_t)dim + i);
     }
