@@ -165,11 +165,8 @@ static void encode_all_rows(struct device *dev, struct batch *b) {
     device_replay_run(dev, &r->replay, all_parts, b);
 }
 
-static void encode_batch(void *context, int64_t begin, int64_t end, int worker) {
-    const struct encoder_job *job = context;
-    const struct encoder *e = job->e;
-    const struct encoder_workspace *w = &e->workspaces[worker];
-    struct device *dev = device_worker(e->dev, worker);
+static void encode_batch(const struct encoder_job *job, struct device *dev, const struct encoder_workspace *w,
+                         int64_t begin, int64_t end) {
     bool all_rows = job->out->states || job->out->keys.data || job->out->values.data;
     encoder_stage(job, dev, w, begin, end - begin);
     if (all_rows) {
@@ -182,9 +179,10 @@ static void encode_batch(void *context, int64_t begin, int64_t end, int worker) 
 /* A range of threads_for may be longer than its grain: it is all of them when there is one thread. */
 static void encode_range(void *context, int64_t begin, int64_t end, int worker) {
     const struct encoder_job *job = context;
-    int64_t batch = job->e->batch;
-    for (int64_t at = begin; at < end; at += batch)
-        encode_batch(context, at, at + batch < end ? at + batch : end, worker);
+    const struct encoder *e = job->e;
+    for (int64_t at = begin; at < end; at += e->batch)
+        encode_batch(job, device_worker(e->dev, worker), &e->workspaces[worker], at,
+                     at + e->batch < end ? at + e->batch : end);
 }
 
 static void encode(const struct encoder_job *job, int64_t n) {
@@ -196,10 +194,14 @@ static void encode(const struct encoder_job *job, int64_t n) {
         encode_range((void *)job, 0, n, 0);
         return;
     }
-    /* A few chunks are spread over all workers rather than batched. */
-    int64_t grain = (n + e->workers - 1) / e->workers;
+    /* A few chunks are spread over all workers rather than batched. Where that leaves chunks for half of them or fewer,
+     * all work together on those, op by op. */
+    int64_t rest = n % e->workers, even = 2 * rest <= e->workers ? n - rest : n;
+    int64_t grain = (even + e->workers - 1) / e->workers;
     if (grain > e->batch) grain = e->batch;
-    if (n > 0) threads_for(e->dev->threads, n, grain, encode_range, (void *)job);
+    if (even > 0) threads_for(e->dev->threads, even, grain, encode_range, (void *)job);
+    for (int64_t at = even; at < n; at += e->batch)
+        encode_batch(job, e->dev, &e->workspaces[0], at, at + e->batch < n ? at + e->batch : n);
 }
 
 void encoder_encode(struct encoder *e, const struct encoder_output *out, const int32_t *ids, int64_t n) {
