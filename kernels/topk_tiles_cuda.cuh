@@ -22,6 +22,7 @@
 #pragma once
 #include "kernels/launch_cuda.cuh"
 #include "kernels/tile_maps.cuh"
+#include "kernels/tiles.cuh"
 #include "kernels/topk_list_cuda.cuh"
 
 enum {
@@ -206,7 +207,7 @@ static __device__ __forceinline__ void tiles_multiply(const tiles_task &t, tiles
             tiles_stage<GROUPS, PARTS> &stage = own.stage[turn.stage];
             barrier_wait(&own.full[turn.stage], turn.phase);
             uint64_t b = tiles_descriptor(stage.landmarks);
-            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+            products_begin();
 #pragma unroll
             for (int part = 0; part < PARTS; part++) {
                 uint64_t a = tiles_descriptor(stage.queries[part] + group * TILES_GROUP * TILES_DEEP * 2);
@@ -214,16 +215,14 @@ static __device__ __forceinline__ void tiles_multiply(const tiles_task &t, tiles
                 for (int s = 0; s < TILES_DEEP / 16; s++)
                     tiles_product(d, a + s * 2, b + s * 2, column > 0 || part > 0 || s > 0, T());
             }
-            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+            products_commit();
+            products_wait<1>();
             if (before >= 0 && lane == 0) tiles_release(&own.empty[before]);
             before = turn.stage;
         }
-        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        products_wait<0>();
         if (lane == 0) tiles_release(&own.empty[before]);
-#pragma unroll
-        for (int i = 0; i < 128; i++)
-            asm volatile("" : "+f"(d[i])::"memory"); /* nothing reads the sums before the wait */
+        pin(d); /* nothing reads the sums before the wait */
         tiles_offer(t, own, d, (share.part + time * t.parts) * TILES_LANDMARKS, reach0, reach1);
     }
 }
