@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum { THREADS_MAX = 256, SPINS = 4000 };
+enum { SPINS = 4000 };
 
 struct worker {
     struct threads *pool;

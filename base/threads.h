@@ -7,8 +7,10 @@
 #include <stdint.h>
 
 struct threads;
+enum { THREADS_MAX = 256 };              /* of a pool */
 
-/* `count` <= 0: one for each processor that this process may keep busy (base/processors.h). The caller counts as one of them. */
+/* `count` <= 0: one for each processor that this process may keep busy (base/processors.h); never more than THREADS_MAX.
+ * The caller counts as one of them. */
 enum status threads_create(struct threads **out, int count);
 void threads_free(struct threads *pool);                  /* NULL is fine */
 int threads_count(const struct threads *pool);            /* NULL counts as 1 */

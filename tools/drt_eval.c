@@ -56,7 +56,7 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
          0},
         {"dtype", ARG_CHOICE, &o->where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
         {"threads", ARG_INT, &o->threads, "N",
-         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, 4096},
+         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
         {"json", ARG_FLAG, &o->json, NULL, "print one JSON object instead of tables", 0, 0},
     };
     const struct arg_program program = {

@@ -60,7 +60,7 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
          "(auto)",
          0, 0},
         {"threads", ARG_INT, &o->threads, "N",
-         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, 4096},
+         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
     };
     const struct arg_program program = {
         .name = "drt-generate",

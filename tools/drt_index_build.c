@@ -142,7 +142,8 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
         {"device", ARG_CHOICE, &o.where.device, "auto|cpu|cuda",
          "where chunks are encoded and the index's centroids computed; auto: a GPU where there is one", 0, 0},
         {"dtype", ARG_CHOICE, &o.where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
-        {"threads", ARG_INT, &o.threads, "N", "threads to use; 0: one for each processor", 0, 1024},
+        {"threads", ARG_INT, &o.threads, "N",
+         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
         {"restart", ARG_FLAG, &o.restart, NULL, "drop what an unfinished run has done instead of resuming it", 0, 0},
         {"json", ARG_FLAG, &o.json, NULL, "report as one line of JSON", 0, 0},
     };

@@ -107,7 +107,7 @@ int drt_index_recall(int argc, char **argv, const char **operands) {
          "is one",
          0, 0},
         {"threads", ARG_INT, &o.threads, "N",
-         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, 1024},
+         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
         {"json", ARG_FLAG, &o.json, NULL, "one JSON object a line", 0, 0},
     };
     const struct arg_program program = {

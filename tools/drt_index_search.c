@@ -159,7 +159,7 @@ int drt_index_search(int argc, char **argv, const char **operands) {
          "where the query is made, and --exact or --nprobe searched: rarely worth copying all landmarks", 0, 0},
         {"dtype", ARG_CHOICE, &o.where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
         {"threads", ARG_INT, &o.threads, "N",
-         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, 1024},
+         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
         {"json", ARG_FLAG, &o.json, NULL, "one JSON object a line", 0, 0},
     };
     const struct arg_program program = {

@@ -102,7 +102,7 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
         {"device", ARG_CHOICE, &late.choice.device, "auto|cpu|cuda",
          "where the centroids of a rebuilt index are computed; auto: a GPU where there is one", 0, 0},
         {"threads", ARG_INT, &threads, "N",
-         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, 1024},
+         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
         {"json", ARG_FLAG, &json, NULL, "one JSON object for each problem that is left", 0, 0},
     };
     const struct arg_program program = {

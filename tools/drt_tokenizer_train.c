@@ -126,7 +126,8 @@ int drt_tokenizer_train(int argc, char **argv, const char **operands) {
         {"pattern", ARG_CHOICE, &o.pattern, "gpt2|llama3|qwen2", "how text is cut into words before merging", 0, 0},
         {"format", ARG_CHOICE, &o.format, "auto|jsonl|txt", "of the corpus (auto: by name, then by content)", 0, 0},
         {"text-field", ARG_STRING, &o.text_field, "NAME", "jsonl: the member that holds the text", 0, 0},
-        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor of its affinity mask and CPU quota", 0, 1024},
+        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor of its affinity mask and CPU quota", 0,
+         THREADS_MAX},
     };
     const struct arg_program program = {
         .name = "drt-tokenizer train",

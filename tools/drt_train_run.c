@@ -119,7 +119,8 @@ int drt_train_run(int argc, char **argv, const char **operands) {
         {"device", ARG_CHOICE, &o.device, "auto|cpu|cuda", "where to compute", 0, 0},
         {"processes", ARG_INT, &o.processes, "N",
          "start N that train together, each on a GPU of its own (or on the CPU)", 1, 64},
-        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor of its affinity mask and CPU quota", 0, 4096},
+        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor of its affinity mask and CPU quota", 0,
+         THREADS_MAX},
     };
     const struct arg_program program = {
         .name = "drt-train",

@@ -148,6 +148,8 @@ else
     echo "not tried: read-only media and a full disk (mounting is not allowed here)"
 fi
 
+expect_usage "--threads 1000: must be between 0 and 256" "$INDEX" search x --store "$TMP/store" --threads 1000
+
 # An empty name is a script's unset variable, and no folder.
 for command in "stats --store" "verify --store" "repair --store" "search x --store" "add $TMP/a.jsonl --store" "build $TMP/a.jsonl --out"; do
     expect_usage "'': the name is empty" "$INDEX" $command ""
