@@ -16,9 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint64_t map_bytes_default = UINT64_C(64) << 30;
+static const uint64_t map_bytes_default = UINT64_C(64) << 30, mib = 1 << 20;
 /* Opening walks the whole page structure of a catalog up to this size (64 MiB): some milliseconds. */
-static const uint64_t mib = 1 << 20;
 enum { OPEN_CHECK_PAGES = 16384, READERS_MAX = 1024, SNAPSHOT_TRIES = 8, DISK_FULL_BYTES = 1 << 16 };
 
 struct catalog {

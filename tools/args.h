@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* ARG_CHOICE: a string that is one of the words of its placeholder, "auto|cpu|cuda"; else a usage error. */
-/* ARG_PATH: a string that is not empty, as a script's unset variable is. */
+/* ARG_CHOICE: a string that is one of the words of its placeholder, "auto|cpu|cuda"; ARG_PATH: one that is not empty, as a
+ * script's unset variable is; else a usage error. */
 enum arg_kind { ARG_FLAG, ARG_STRING, ARG_PATH, ARG_STRINGS, ARG_CHOICE, ARG_INT, ARG_DOUBLE, ARG_BYTES /* 8G, 512M, 100k: powers of 1024 */ };
 struct arg_strings { const char *items[64]; int count; };   /* a repeated option, in order */
 
