@@ -11,14 +11,17 @@
 #include "base/memory.h"
 #include "store/catalog_internal.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <lmdb.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const uint64_t map_bytes_default = UINT64_C(64) << 30, mib = 1 << 20;
-/* Opening walks the whole page structure of a catalog up to this size (64 MiB): some milliseconds. */
-enum { OPEN_CHECK_PAGES = 16384, READERS_MAX = 1024, SNAPSHOT_TRIES = 8, DISK_FULL_BYTES = 1 << 16 };
+/* Opening walks the whole page structure of a catalog up to so many pages (64 MiB): some milliseconds. */
+enum { OPEN_CHECK_PAGES = 16384, READERS_MAX = 1024, LOCK_BYTES = 72 * READERS_MAX };
+enum { SNAPSHOT_TRIES = 8, DISK_FULL_BYTES = 1 << 16 };
 
 struct catalog {
     MDB_env *env;
@@ -198,6 +201,19 @@ static enum status open_tables(struct catalog *c) {
     return translate(c, commit_txn(c, txn), "commit");
 }
 
+/* LMDB writes its table of readers through a map: on a full disk a page of that without a block would be a SIGBUS.
+ * ENOSPC, or 0 where there are blocks, or LMDB itself will say what is wrong. Before it opens: closing the file drops
+ * its locks. */
+static int reserve_lock_file(const char *folder) {
+    char path[FILE_PATH_MAX];
+    if (file_join(path, folder, "lock.mdb") != STATUS_OK) return 0;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) return 0;
+    bool full = fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, LOCK_BYTES) != 0 && (errno == ENOSPC || errno == EDQUOT);
+    close(fd);
+    return full ? ENOSPC : 0;
+}
+
 static enum status open_environment(struct catalog *c, const char *folder, uint64_t size) {
     unsigned flags = MDB_NOTLS | (c->write ? 0 : MDB_RDONLY);
     for (;;) {
@@ -207,13 +223,16 @@ static enum status open_environment(struct catalog *c, const char *folder, uint6
         uint64_t bytes = map_bytes(c, size);
         if (c->write || c->narrow)
             mdb_env_set_mapsize(c->env, (size_t)bytes); /* a reader's else: as the writer's was */
-        int rc = mdb_env_open(c->env, folder, flags, 0644);
+        int rc = flags & MDB_NOLOCK ? 0 : reserve_lock_file(folder);
+        if (rc == 0) rc = mdb_env_open(c->env, folder, flags, 0644);
         if (rc == MDB_SUCCESS) return STATUS_OK;
         mdb_env_close(c->env);
         c->env = NULL;
-        /* LMDB's lock file may not be made or written here (a read-only disk, another user's store): read without it. A
-         * writer does not see us then; a view holds its snapshot for one call, and two commits do not fit into that. */
-        bool no_lock_file = !c->write && !(flags & MDB_NOLOCK) && (rc == EACCES || rc == EROFS || rc == ENOENT);
+        /* LMDB's lock file cannot be made or written here (a read-only or full disk, another user's store): read
+         * without it. A writer does not see us then; a view holds its snapshot for one call, and two commits do not fit
+         * into that. */
+        bool no_lock_file =
+            !c->write && !(flags & MDB_NOLOCK) && (rc == EACCES || rc == EROFS || rc == ENOENT || rc == ENOSPC);
         if (!no_lock_file) return translate(c, rc, "open");
         flags |= MDB_NOLOCK;
     }

@@ -140,6 +140,13 @@ elif mkdir "$TMP/mount" && mount -t tmpfs -o size=3m none "$TMP/mount" 2>/dev/nu
     tail -n 1 "$ERR" | grep -qi "space" || die "the full disk is not named"
     "$INDEX" export --store "$TMP/mount/store" >"$TMP/two" 2>"$ERR" || die "the store cannot be read on a full disk"
     cmp "$TMP/one" "$TMP/two" || die "a full disk changed the store"
+    # Not a block is left, and LMDB's lock file is to be made: readers go without, a writer says why it cannot.
+    rm "$TMP/mount/store/catalog/lock.mdb"
+    cat /dev/zero >"$TMP/mount/fill" 2>/dev/null
+    expect 0 "$INDEX" search "river" --store "$TMP/mount/store" --model "$TMP/model" --k 1
+    expect_error "no space left" "$INDEX" repair --store "$TMP/mount/store"
+    expect_error "pace" "$INDEX" build "$TMP/b.jsonl" --out "$TMP/mount/second" --model "$TMP/model"
+    rm "$TMP/mount/fill"
     mount -o remount,size=64m "$TMP/mount"
     expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/mount/store" --model "$TMP/model" --shard-chunks 300
     expect 0 "$INDEX" verify --store "$TMP/mount/store" --deep
