@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { SLOT_ROWS = 64, NOBODY = -1 };
+enum { SLOT_ROWS = 64, NOBODY = -1, TOUCHED = 256 };
 
 struct slot {
     struct chunk_key key; /* id NOBODY: the slot is free */
@@ -40,6 +40,16 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* The slots that are taken first, from the last one down: memory that nobody has touched comes from the system when it
+ * is written, in large pages, some of which take milliseconds, between two tokens. What else there is costs nothing
+ * until so many chunks were met. */
+static void touch(struct chunk_cache *c) {
+    int64_t slots = c->slots < TOUCHED ? c->slots : TOUCHED, rows = slots * SLOT_ROWS, first = c->keys.rows - rows;
+    struct mat both[2] = {mat_rows(c->keys, first, rows), mat_rows(c->values, first, rows)};
+    for (int i = 0; i < 2 && c->dev->shares_memory; i++)
+        device_clear(c->dev, both[i].data, (size_t)(rows * c->hidden * dtype_bytes(both[i].type)));
+}
+
 enum status chunk_cache_create(struct chunk_cache **out, struct device *dev, const struct model_config *config,
                                struct encoder *encoder, int64_t slots) {
     assert(slots >= 1);
@@ -66,6 +76,7 @@ enum status chunk_cache_create(struct chunk_cache **out, struct device *dev, con
     TRY_GOTO(s, memory_allocate((void **)&c->table, size, sizeof *c->table), out);
     TRY_GOTO(s, device_allocate(dev, &c->keys.data, bytes), out);
     TRY_GOTO(s, device_allocate(dev, &c->values.data, bytes), out);
+    touch(c);
     memset(c->table, 0xff, size * sizeof *c->table);
     for (int64_t i = 0; i <= slots; i++)
         c->slot[i] = (struct slot){
