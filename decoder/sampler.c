@@ -1,7 +1,8 @@
 /* sampler.c -- one draw from the logits.
  *
- * The vocabulary is sorted only as far as needed: greedy scans once, top-k keeps a heap of k, and top-p sorts what can
- * be in its set at all. Weights are summed in double, so that a vocabulary of 100,000 small ones still sums to one. */
+ * The vocabulary is sorted only as far as needed: greedy and a draw among all scan it, top-k keeps a heap of k, and
+ * top-p sorts what can be in its set at all. Weights are summed in double, so that 100,000 small ones still sum to one.
+ */
 #include "decoder/sampler.h"
 #include "base/memory.h"
 #include <assert.h>
@@ -114,22 +115,36 @@ static int32_t greedy(const struct sampler *s, const float *logits) {
 
 /* Weight relative to the best; a logit that is NaN or -inf weighs nothing. An infinite best takes all. */
 static double weight_of(const struct sampler *s, float logit, float best) {
-    double weight = logit == best ? 1 : exp(((double)logit - (double)best) / (double)s->config.temperature);
-    return weight > 0 ? weight : 0;
+    float weight = logit == best ? 1 : expf((logit - best) / s->config.temperature);
+    return weight > 0 ? (double)weight : 0;
 }
 
-/* Every id that may be in the set of top-p, best first; *total is the weight of all ids. An id lighter than the share
- * (1 - p) / n of the total is in no smallest set: all such ids together weigh less than 1 - p. Without top-p, all ids.
- */
-static int64_t likely_choices(struct sampler *s, const float *logits, double *total) {
-    struct choice *c = s->choices;
-    int32_t best = greedy(s, logits);
+/* The weight of every id into s->weights. Returns their sum. */
+static double weigh_all(struct sampler *s, const float *logits, int32_t best) {
     double sum = 0;
     for (int32_t id = 0; id < s->vocab_size; id++) {
         s->weights[id] = is_banned(s, id) ? 0 : weight_of(s, logits[id], logits[best]);
         sum += s->weights[id];
     }
-    double least = s->config.top_p < 1 ? (1 - (double)s->config.top_p) * sum / s->vocab_size : 0;
+    return sum;
+}
+
+static int32_t draw_among_all(struct sampler *s, const float *logits) {
+    int32_t best = greedy(s, logits);
+    double draw = (double)rng_uniform(&s->rng) * weigh_all(s, logits, best);
+    for (int32_t id = 0; id < s->vocab_size; id++) {
+        draw -= s->weights[id];
+        if (draw < 0) return id;
+    }
+    return best; /* rounding left a hair of the sum over */
+}
+
+/* Every id that may be in the set of top-p, best first; *total is the weight of all ids. An id lighter than the share
+ * (1 - p) / n of the total is in no smallest set: all such ids together weigh less than 1 - p. */
+static int64_t likely_choices(struct sampler *s, const float *logits, double *total) {
+    struct choice *c = s->choices;
+    int32_t best = greedy(s, logits);
+    double sum = weigh_all(s, logits, best), least = (1 - (double)s->config.top_p) * sum / s->vocab_size;
     int64_t n = 0;
     for (int32_t id = 0; id < s->vocab_size; id++)
         if (id == best || (s->weights[id] >= least && !is_banned(s, id)))
@@ -143,6 +158,7 @@ int32_t sampler_pick(struct sampler *s, const float *logits) {
     if (s->config.temperature == 0) return greedy(s, logits);
     double total = 0;
     bool some = s->config.top_k > 0 && s->config.top_k < s->vocab_size;
+    if (!some && s->config.top_p == 1) return draw_among_all(s, logits);
     int64_t n = some ? best_choices(s, logits, s->config.top_k) : likely_choices(s, logits, &total);
     assert(n > 0);
     for (int64_t i = 0; i < n; i++)
