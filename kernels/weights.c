@@ -55,20 +55,22 @@ static bool fits(const float *x, int64_t n) {
 
 enum status weights_narrow(struct weights *w, struct device *dev, bool (*wanted)(const char *name)) {
     assert(dev->shares_memory && w->type == DTYPE_F32 && !w->narrow);
-    for (int pass = 0; pass < 2; pass++) {
-        const float *from = w->data;
-        uint16_t *to = w->narrow; /* what is not written of it takes no memory */
-        for (int i = 0; i < params_count(w->table); i++) {
-            const struct param *t = params_at(w->table, i);
-            int64_t n = t->rows > 1 && wanted(t->name) ? t->rows * t->cols : 0;
-            if (pass == 0 && !fits(from, n)) return STATUS_OK;
-            for (int64_t j = 0; pass == 1 && j < n; j++)
-                to[j] = half_to_bf16(from[j]);
-            from += t->rows * t->cols;
-            if (pass == 1) to += t->rows * t->cols;
+    /* A place for every element; what is not written of it takes no memory. */
+    TRY(device_allocate(dev, &w->narrow, (size_t)params_elements(w->table) * sizeof(uint16_t)));
+    const float *from = w->data;
+    uint16_t *to = w->narrow;
+    for (int i = 0; i < params_count(w->table); i++) {
+        const struct param *t = params_at(w->table, i);
+        int64_t all = t->rows * t->cols, n = t->rows > 1 && wanted(t->name) ? all : 0;
+        if (!fits(from, n)) {
+            device_release(dev, w->narrow);
+            w->narrow = NULL;
+            return STATUS_OK;
         }
-        size_t bytes = (size_t)params_elements(w->table) * sizeof(uint16_t);
-        if (pass == 0) TRY(device_allocate(dev, &w->narrow, bytes));
+        for (int64_t j = 0; j < n; j++)
+            to[j] = half_to_bf16(from[j]);
+        from += all;
+        to += all;
     }
     return STATUS_OK;
 }
