@@ -153,12 +153,7 @@ template <bool WINDOW, int DIM, int STAGES, int QUERIES> struct key_reader {
 
     /* The first copies begin. `all_places`: also those of weight 0. */
     __device__ __forceinline__ void start(bool all_places) {
-        if (threadIdx.x == 0) {
-            for (int i = 0; i < STAGES; i++)
-                barrier_init(&shared.full[i], FILL_ARRIVALS);
-            barrier_init(&shared.queries_full, FILL_ARRIVALS);
-            barrier_init_done();
-        }
+        fill_barriers_init(shared.full, &shared.queries_full);
         bool lists = !WINDOW && threadIdx.x / 32 == 1;
         place_of_lane near = {-1, 0.0f};
         if (WINDOW) {

@@ -95,12 +95,7 @@ template <bool WINDOW, int DIM, int STAGES> struct query_reader {
     }
     /* The first copies begin. `adds`: to what stands in dK and dV, which comes last. */
     __device__ __forceinline__ void start(bool adds) {
-        if (threadIdx.x == 0) {
-            for (int i = 0; i < STAGES; i++)
-                barrier_init(&shared.full[i], FILL_ARRIVALS);
-            barrier_init(&shared.keys_full, FILL_ARRIVALS);
-            barrier_init_done();
-        }
+        fill_barriers_init(shared.full, &shared.keys_full);
         if (!HOPPER) __syncthreads();
         /* Window: the box is 64 rows, so rows behind a sequence's end come too; they are masked. */
         fill_begin(&shared.keys_full, 2 * TILES * (WINDOW ? TILE : key_rows) * 128);

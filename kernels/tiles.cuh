@@ -34,6 +34,14 @@ static __device__ __forceinline__ void barrier_init_done() {
     barrier_init_fence();
     fence_async();
 }
+/* The first thread makes a block's barriers for fills: of its stages, and one more. */
+template <int STAGES> static __device__ __forceinline__ void fill_barriers_init(uint64_t (&stages)[STAGES], uint64_t *more) {
+    if (threadIdx.x != 0) return;
+    for (int i = 0; i < STAGES; i++)
+        barrier_init(&stages[i], FILL_ARRIVALS);
+    barrier_init(more, FILL_ARRIVALS);
+    barrier_init_done();
+}
 /* One arrival once this thread's cp.async copies so far are there. */
 static __device__ __forceinline__ void barrier_arrive_copies(uint64_t *barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
