@@ -57,6 +57,13 @@ static void carve_all(void *of, struct carve *c) {
         carve_choice(&s->choices[g], c, s);
     s->inverse_begin = carve_bytes(c, s->max_chunks + 1, word);
     s->inverse_place = carve_bytes(c, Q * s->model.topk, word);
+    if (s->config.contrastive && s->config.group) {
+        struct step_gathered *g = &s->gathered;
+        int64_t all = collective_world(s->config.group) * Q;
+        g->f32 = carve_mat(c, DTYPE_F32, all, s->model.hidden);
+        g->table = s->config.type == DTYPE_F32 ? g->f32 : carve_mat(c, s->config.type, all, s->model.hidden);
+        g->gradient = carve_mat(c, DTYPE_F32, all, s->model.hidden);
+    }
     if (!s->config.mlm) return;
     s->masked.rows = carve_bytes(c, n, word);
     s->masked.targets = carve_bytes(c, n, word);
@@ -155,12 +162,12 @@ static void clear_dqueries(struct step *s) {
     }
 }
 
-static void micro_batch(struct step *s, struct step_sums *sums, const struct step_task *task) {
+static enum status micro_batch(struct step *s, struct step_sums *sums, const struct step_task *task) {
     forward(s, task);
     clear_dqueries(s);
     decoder_train_loss(s->decoder, s->nll, s->targets, task->scale);
     if (task->mlm) step_mlm(s, task);
-    if (task->contrast) step_contrast(s, task);
+    if (task->contrast) TRY(step_contrast(s, task));
     for (int g = s->model.groups - 1; g >= 0; g--)
         step_group_backward(s, task, g);
     if (task->encode) {
@@ -177,6 +184,7 @@ static void micro_batch(struct step *s, struct step_sums *sums, const struct ste
         sums->hits += step_sum(s, s->choices[g].contrast_hit, s->queries);
     }
     if (task->pool == POOL_CORPUS) step_choices_sum(s, sums);
+    return STATUS_OK;
 }
 
 /* What a step's scales are made of: counts over all its micro-batches. */
@@ -249,7 +257,7 @@ enum status step_run(struct step *s, struct step_report *out, const struct batch
         task.batch = &batches[i];
         task.first_row = (first + i) * s->rows;
         task.seed = step_mix(now->seed ^ step_mix((uint64_t)(first + i)));
-        micro_batch(s, &sums, &task);
+        TRY(micro_batch(s, &sums, &task));
     }
     TRY(sum_results(s, &sums));
     *out = (struct step_report){.loss = mean(sums.nll, sums.scored),

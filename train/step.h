@@ -30,7 +30,9 @@ struct step_config {
     bool mlm;
     /* Processes that train one model together, or NULL. Each runs its own micro-batches; counts, losses and gradients are
      * summed over all of them, so that W processes with n micro-batches take the step of one process with W*n (rank r has
-     * micro-batches r*n ..), but for the order of a float32 sum. Borrowed. */
+     * micro-batches r*n ..), but for the order of a float32 sum. One thing crosses them: the contrastive loss of micro-batch
+     * i has the landmarks of all processes' micro-batches i to tell apart, as one process has whose micro-batch is W times
+     * as large. Borrowed. */
     struct collective *group;
 };
 

@@ -26,7 +26,7 @@ static void upload_ranges(struct step *s) {
         upload(s, to[which], room, Q, sizeof *room);
     }
     for (int64_t r = 0; r < Q; r++)
-        room[r] = (int32_t)r;
+        room[r] = (int32_t)(step_first_query(s) + r);
     upload(s, s->contrast_excluded, room, Q, sizeof *room);
 }
 
@@ -123,7 +123,7 @@ static void upload_contrast_targets(struct step *s, const struct step_task *task
         int64_t by = reach > 1 ? 1 + (int64_t)(hash % (uint64_t)reach) : 1;
         while (by > 0 && !step_chunk_continues(s, task->batch, r, by))
             by--;
-        s->host_ids[r] = by > 0 ? (int32_t)(r + by) : -1;
+        s->host_ids[r] = by > 0 ? (int32_t)(step_first_query(s) + r + by) : -1;
     }
     upload(s, s->contrast_targets, s->host_ids, s->queries, sizeof *s->host_ids);
 }

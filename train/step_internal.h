@@ -34,6 +34,9 @@ struct step_visible {
     int32_t (*document_of)[2], (*barred)[2];                                   /* [chunks of the encoder], [Q] */
 };
 
+/* All processes' landmarks of one micro-batch behind one another, for the contrastive loss; [W*Q, d], data NULL with one process. */
+struct step_gathered { struct mat f32, table, gradient; };    /* table: of the step's type, f32 itself if that is float32 */
+
 /* The rows whose encoder ids are masked, of one micro-batch. */
 struct step_masked { int64_t count; int32_t *rows, *targets; struct mat x, dx; float *nll; };
 
@@ -60,6 +63,7 @@ struct step {
     int32_t *inverse_begin, *inverse_place;
     int32_t *contrast_targets, *contrast_excluded;
     struct step_masked masked;
+    struct step_gathered gathered;
     int32_t *host_ids;                   /* [4n]: room for uploads */
     float *host_floats;                  /* [n]: for downloads */
 };
@@ -109,4 +113,6 @@ bool step_copy_wanted(const struct step *s, const struct step_task *task, int64_
 void step_copies_write(struct step *s, const struct step_task *task, int64_t first);
 /* ---- step_losses.c */
 void step_mlm(struct step *s, const struct step_task *task);
-void step_contrast(struct step *s, const struct step_task *task);
+enum status step_contrast(struct step *s, const struct step_task *task);
+/* Number of this process' first query among all processes' (0 with one process). */
+int64_t step_first_query(const struct step *s);

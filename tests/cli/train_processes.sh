@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # drt-train --processes: two processes with one micro-batch each take the steps of one process with two, but for the order
-# of sums; a run is repeated to the bit; stopped, it goes on; one that dies takes the others along; mpirun's environment.
+# of sums, and of one whose micro-batch is twice as large, the contrastive loss included; a run is repeated to the bit; stopped, it goes on; one that dies takes the others along; mpirun's environment.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-train drt-tokenizer
 TRAIN=$BIN/drt-train
@@ -12,15 +12,30 @@ cat >"$TMP/config.json" <<END
  "steps": 8, "warmup": 2, "lr": 0.01, "pool": "batch", "mlm": {"rate": 0.15}, "contrastive": {"weight": 0.05}, "save_every": 4}
 END
 train() { "$TRAIN" --device cpu --threads 1 --config "$TMP/config.json" "$@"; }
+contrast() { sed -n 's/.*"tokens":\([0-9]*\),.*"contrastive_loss":\([0-9.]*\).*"gradient_norm":\([0-9.]*\).*/\1 \2 \3/p' "$1/log.jsonl"; }
 losses() { sed -n 's/.*"tokens":\([0-9]*\),"loss":\([0-9.]*\).*"gradient_norm":\([0-9.]*\).*/\1 \2 \3/p' "$1/log.jsonl"; }
 
-expect 0 train --out "$TMP/one" --set accumulate=2
-expect 0 train --out "$TMP/two" --processes 2
-same "$(losses "$TMP/two" | wc -l)" 8 "lines of the log: rank 0 alone writes it"
-paste <(losses "$TMP/one") <(losses "$TMP/two") | awk '
+agree() { # which numbers, of which two runs
+    local a b
+    a=$("$1" "$TMP/$2") b=$("$1" "$TMP/$3")
+    same "$(wc -l <<<"$a") $(wc -l <<<"$b")" "8 8" "lines of the logs: rank 0 alone writes them"
+    paste <(echo "$a") <(echo "$b") | awk '
     function far(a, b) { d = a - b; return (d < 0 ? -d : d) > 2e-4 * a }
-    $1 != $4 || far($2, $5) || far($3, $6) { print "step " NR ": " $0; bad = 1 } END { exit bad }' ||
-    die "two processes and two micro-batches differ"
+    $1 != $4 || far($2, $5) || far($3, $6) { print "step " NR ": " $0; bad = 1 } END { exit bad }'
+}
+
+# Two micro-batches tell apart the landmarks of one each, so that loss is off; its own comparison needs choices that no noise makes.
+expect 0 train --out "$TMP/one" --set accumulate=2 --set contrastive.weight=0
+expect 0 train --out "$TMP/plain" --processes 2 --set contrastive.weight=0
+agree losses one plain || die "two processes and two micro-batches differ"
+for run in "large --set sequences=4" "small --processes 2"; do
+    read -r name how <<<"$run"
+    # shellcheck disable=SC2086 # options
+    expect 0 train --out "$TMP/$name" $how --set pool=own --set gumbel=false --set contrastive.weight=1 --set contrastive.cut_query=false
+done
+agree contrast large small || die "the contrastive loss of two processes is not that of one"
+agree losses large small || die "two processes and twice the micro-batch differ"
+expect 0 train --out "$TMP/two" --processes 2
 expect 0 train --out "$TMP/again" --processes 2
 cmp -s "$TMP/two/checkpoints/step-8/model.safetensors" "$TMP/again/checkpoints/step-8/model.safetensors" ||
     die "a second run gives other weights"
