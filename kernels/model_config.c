@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { UNSET = INT32_MIN, LAYERS_MAX = 1024 };
@@ -20,6 +21,7 @@ struct raw {
     int input; /* -1: absent */
     int retrieval_proj, off_by_one, tied, bias, alibi;
     bool silu;
+    char unread[MODEL_UNREAD_MAX];
 };
 
 static const struct {
@@ -86,6 +88,13 @@ static enum status read_input(struct json *j, struct raw *raw) {
     return STATUS_OK;
 }
 
+static enum status skip_unread(struct json *j, struct raw *raw) {
+    size_t used = strlen(raw->unread), room = sizeof raw->unread - used, shown = j->length < room ? j->length : room;
+    int n = snprintf(raw->unread + used, room, "%s%.*s", used ? ", " : "", (int)shown, j->text);
+    if (n < 0 || (size_t)n >= room) memcpy(raw->unread + sizeof raw->unread - sizeof "...", "...", sizeof "...");
+    return json_skip(j);
+}
+
 /* The value of the key that was just read. */
 static enum status read_member(struct json *j, struct raw *raw) {
     for (size_t i = 0; i < ARRAY_LEN(whole_numbers); i++) {
@@ -116,7 +125,7 @@ static enum status read_member(struct json *j, struct raw *raw) {
         raw->silu = json_equals(j, "silu");
         return STATUS_OK;
     }
-    return json_skip(j);
+    return skip_unread(j, raw);
 }
 
 static enum status check_kind(const char *name, const struct raw *r) {
@@ -205,6 +214,7 @@ static void take(struct model_config *c, const struct raw *r) {
     c->softmax_off_by_one = r->off_by_one < 0 ? c->chunk == 63 : r->off_by_one == 1;
     c->base_lm = c->encoder_layers == 0 && c->groups == 0;
     memcpy(c->group_layers, r->layers + 1, (size_t)c->groups * sizeof *c->group_layers);
+    memcpy(c->unread, r->unread, sizeof c->unread);
 }
 
 enum status model_config_parse(struct model_config *out, const char *name, const void *json, size_t bytes) {

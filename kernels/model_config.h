@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MODEL_GROUPS_MAX = 8 };
+enum { MODEL_GROUPS_MAX = 8, MODEL_UNREAD_MAX = 200 };
 enum encoder_input { ENCODER_INPUT_HIDDEN, ENCODER_INPUT_TOKENS };   /* decoder variant, encoder-decoder variant */
 
 struct model_config {
@@ -21,10 +21,11 @@ struct model_config {
     bool retrieval_proj;
     bool softmax_off_by_one;             /* default: chunk == 63 */
     bool base_lm;                        /* no landmarks, no encoder, no groups: a plain sliding-window model */
+    char unread[MODEL_UNREAD_MAX];       /* the keys that nothing here reads, "a, b"; "..." where they were too many */
 };
 
-/* Reads JSON text. Unknown keys are ignored (published configs carry dead ones); missing or impossible values are
- * named. encoder_layers 0 with a single entry in decoder_layers means a Base LM. */
+/* Reads JSON text. Unknown keys change nothing and are kept in `unread` (published configs carry dead ones); missing or
+ * impossible values are named. encoder_layers 0 with a single entry in decoder_layers means a Base LM. */
 enum status model_config_parse(struct model_config *out, const char *name, const void *json, size_t bytes);
 enum status model_config_load(struct model_config *out, const char *model_folder);   /* <folder>/config.json */
 

@@ -109,6 +109,7 @@ static void print_config(const struct facts *f) {
     print_id(f, "mask", c->mask_id);
     print_id(f, "eos", c->eos_id);
     printf("\n");
+    if (c->unread[0]) printf("not read     %s (keys of config.json)\n", c->unread);
 }
 
 static void print_text(const struct facts *f) {

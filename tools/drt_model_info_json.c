@@ -42,6 +42,7 @@ static void write_config(struct json_writer *w, const struct model_config *c) {
     json_write_bool(w, c->retrieval_proj);
     json_write_key(w, "softmax_off_by_one");
     json_write_bool(w, c->softmax_off_by_one);
+    put_text(w, "unread", c->unread);
     json_write_object_end(w);
 }
 

@@ -22,6 +22,7 @@ static enum status make(struct new_folder *folder, const struct options *o, cons
     struct model_config config;
     struct params *params = NULL;
     TRY(model_config_parse(&config, o->config, json->data, json->size));
+    if (config.unread[0]) fprintf(stderr, "drt-model: %s: keys that nothing reads: %s\n", o->config, config.unread);
     TRY(new_folder_begin(folder, o->out, o->force));
     TRY(new_folder_tokenizer(folder, o->tokenizer, &config));
     TRY(new_folder_write(folder, "config.json", json->data, json->size));

@@ -25,6 +25,11 @@ static enum status check_model(struct train_config *c) {
         return fail(STATUS_INVALID, "model is missing: an object as in config.json, or a model folder to start from");
     if (!c->model_json) TRY(load_model_json(c));
     TRY(model_config_parse(&c->model, "model", c->model_json, strlen(c->model_json)));
+    if (!c->start_from && c->model.unread[0]) /* with start_from it may be that folder's, which a run writes out */
+        return fail(STATUS_INVALID,
+                    "model: no such key: %s (keys of other programs may stand in the config.json of a folder to start "
+                    "from)",
+                    c->model.unread);
     if (!c->tokenizer && c->start_from) {
         char path[FILE_PATH_MAX];
         TRY(file_join(path, c->start_from, "tokenizer.json"));

@@ -60,6 +60,21 @@ static void accepted(void) {
     CHECK_EQ(model_config_layers(&c), 3);
 }
 
+/* Keys that nothing reads are kept by name, as many as there is room for. */
+static void unread(void) {
+    static char text[8192];
+    CHECK_STR(parse(good).unread, "torch_dtype, dead");
+    CHECK_STR(parse(changed(", \"torch_dtype\": \"float32\", \"dead\": {\"a\": [1, {}]}", "")).unread, "");
+    for (int length = 1; length < 300; length++) {
+        size_t n = (size_t)snprintf(text, sizeof text, "{\"%0*d\": 0, \"b\": 0, \"c\": 0, %s", length, 7, good + 1);
+        struct model_config c;
+        CHECK_OK(model_config_parse(&c, "config.json", text, n));
+        size_t whole = (size_t)length + strlen(", b, c, torch_dtype, dead");
+        CHECK_EQ(strlen(c.unread), whole < MODEL_UNREAD_MAX ? whole : MODEL_UNREAD_MAX - 1);
+        CHECK_STR(c.unread + strlen(c.unread) - 3, whole < MODEL_UNREAD_MAX ? "ead" : "...");
+    }
+}
+
 static void refused(void) {
     static const struct {
         const char *from, *to;
@@ -108,6 +123,7 @@ static void refused(void) {
 
 int main(void) {
     accepted();
+    unread();
     refused();
     return test_done();
 }

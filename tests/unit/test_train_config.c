@@ -2,11 +2,12 @@
 #include "tests/test.h"
 #include "train/config.h"
 
-#define MODEL                                                                                                          \
-    "\"model\": {\"vocab_size\": 20, \"hidden_size\": 8, \"intermediate_size\": 12, \"num_attention_heads\": 2,"       \
+#define MODEL "\"model\": {" MODEL_KEYS "}"
+#define MODEL_KEYS                                                                                                     \
+    "\"vocab_size\": 20, \"hidden_size\": 8, \"intermediate_size\": 12, \"num_attention_heads\": 2,"                   \
     "\"slide_window\": 4, \"rms_norm_eps\": 1e-5, \"chunk_id\": 19, \"pad_id\": 18, \"eos_id\": 3,"                    \
     "\"enc_chunk_size\": 63, \"chunk_topk\": 2, \"encoder_input\": \"tokens\", \"decoder_layers\": [1, 1],"            \
-    "\"encoder_layers\": 1}"
+    "\"encoder_layers\": 1"
 #define BASE_MODEL                                                                                                     \
     "\"model\": {\"vocab_size\": 20, \"hidden_size\": 8, \"intermediate_size\": 12, \"num_attention_heads\": 2,"       \
     "\"slide_window\": 4, \"rms_norm_eps\": 1e-5, \"decoder_layers\": [2]}"
@@ -54,6 +55,27 @@ static void reads(void) {
     config_free(&c);
 }
 
+/* A model folder's own keys stay: in what a run writes out, and when that is read again. */
+static void keys_of_others(void) {
+    char text[1024], path[600];
+    snprintf(path, sizeof path, "%s/config.json", test_folder());
+    FILE *file = fopen(path, "w");
+    CHECK(file && fputs("{\"architectures\": [\"DRT\"], " MODEL_KEYS "}", file) >= 0 && fclose(file) == 0);
+    struct train_config c;
+    snprintf(text, sizeof text, "{\"model\": \"%s\"" REST "}", test_folder());
+    CHECK_OK(parse(&c, text));
+    CHECK(strstr(c.model_json, "\"architectures\""));
+    char *written;
+    size_t bytes;
+    FILE *memory = open_memstream(&written, &bytes);
+    config_write(&c, memory);
+    fclose(memory);
+    config_free(&c);
+    CHECK_OK(parse(&c, written));
+    config_free(&c);
+    free(written);
+}
+
 /* Written, read, written: the same text. */
 static void round_trip(void) {
     struct train_config c, again;
@@ -97,6 +119,8 @@ static void refusals(void) {
     REFUSED("{" MODEL ", \"tokenizer\": \"t\"}", STATUS_INVALID, "data is missing");
     REFUSED("{\"data\": [\"a.u16\"]}", STATUS_INVALID, "model is missing");
     REFUSED("{\"model\": {\"vocab_size\": 20}" REST "}", STATUS_INVALID, "hidden_size is missing");
+    REFUSED("{\"model\": {\"retreival_proj\": true, \"eos\": 1, " MODEL_KEYS "}" REST "}", STATUS_INVALID,
+            "model: no such key: retreival_proj, eos (");
     REFUSED("{\"model\": \"/nowhere/at/all\"" REST "}", STATUS_NOT_FOUND, "/nowhere/at/all/config.json");
     REFUSED("{" BASE_MODEL REST ", \"pool\": \"batch\"}", STATUS_INVALID, "pool must be none");
     REFUSED("{" BASE_MODEL REST ", \"contrastive\": {\"weight\": 1}}", STATUS_INVALID, "Base LM");
@@ -163,6 +187,7 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     reads();
     round_trip();
+    keys_of_others();
     refusals();
     schedule();
     return test_done();
