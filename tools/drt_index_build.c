@@ -156,7 +156,8 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
                  "files, raw u16 or "
                  "u32 token files, Megatron .bin/.idx. Documents that were seen before, byte for byte, are skipped and "
                  "counted.\n\n"
-                 "A run that was stopped (Ctrl-C, SIGTERM) or killed goes on where it was when the same command is run "
+                 "A run that was stopped (Ctrl-C, SIGTERM, SIGHUP) or killed goes on where it was when the same "
+                 "command is run "
                  "again; "
                  "nothing of it is visible to readers before it is complete.",
         .examples = append ? "  drt-index add new.jsonl --store store\n"

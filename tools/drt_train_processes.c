@@ -83,7 +83,7 @@ static int wait_all(pid_t *children, int n, const sigset_t *signals) {
     bool stopping = false;
     for (int left = n; left > 0;) {
         int signal = sigwaitinfo(signals, NULL), how;
-        if (signal == SIGINT || signal == SIGTERM) {
+        if (signal > 0 && signal != SIGCHLD && !(stopping && signal == SIGHUP)) {
             signal_all(children, n, stopping ? SIGKILL : SIGTERM);
             stopping = true;
         }
@@ -99,6 +99,18 @@ static int wait_all(pid_t *children, int n, const sigset_t *signals) {
     return code;
 }
 
+/* SIGCHLD and what asks to stop, but what the program was started to ignore: blocked, it would come all the same. */
+static void set_of_signals(sigset_t *out) {
+    static const int asking[] = {SIGINT, SIGTERM, SIGHUP};
+    sigemptyset(out);
+    sigaddset(out, SIGCHLD);
+    for (size_t i = 0; i < ARRAY_LEN(asking); i++) {
+        struct sigaction now;
+        sigaction(asking[i], NULL, &now);
+        if (now.sa_handler != SIG_IGN) sigaddset(out, asking[i]);
+    }
+}
+
 enum status train_processes_start(struct train_place *out, int *code, int processes) {
     pid_t children[PROCESSES_MAX], parent = getpid();
     sigset_t signals, before;
@@ -107,10 +119,7 @@ enum status train_processes_start(struct train_place *out, int *code, int proces
     *out = (struct train_place){.world = processes};
     *code = -1;
     name_rendezvous(out, parent);
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGCHLD);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
+    set_of_signals(&signals);
     sigprocmask(SIG_BLOCK, &signals, &before);
     for (int i = 0; i < processes; i++) {
         children[i] = fork();

@@ -9,6 +9,6 @@ struct train_place { int rank, world; char rendezvous[128]; };
 enum status train_place_found(struct train_place *out);
 
 /* Starts `processes` children, each seeing one GPU (of CUDA_VISIBLE_DEVICES where that is set); in a child it returns with
- * its place. In the parent it waits for all of them, passes SIGINT and SIGTERM on, ends the others when one fails, and
+ * its place. In the parent it waits for all of them, passes SIGINT, SIGTERM and SIGHUP on, ends the others when one fails, and
  * returns with *code >= 0: what the program shall exit with. */
 enum status train_processes_start(struct train_place *out, int *code, int processes);

@@ -128,8 +128,8 @@ int drt_train_run(int argc, char **argv, const char **operands) {
         .about =
             "Trains a model from token files (drt-tokenizer encode makes them). RUN gets config.json (every default\n"
             "written out), log.jsonl (a line a step), checkpoints/step-N (model folders: drt-generate --model loads\n"
-            "them) and samples. A run that was stopped (Ctrl-C, SIGTERM, --until, --max-minutes) or killed goes on\n"
-            "with --resume, and gives the same losses, bit for bit, as one that was not stopped.\n"
+            "them) and samples. A run that was stopped (Ctrl-C, SIGTERM, SIGHUP, --until, --max-minutes) or killed\n"
+            "goes on with --resume, and gives the same losses, bit for bit, as one that was not stopped.\n"
             "drt-train plot RUN... draws what runs logged (drt-train plot --help).",
         .examples = examples,
         .options = options,

@@ -1,6 +1,6 @@
 /* progress_line.c -- see progress_line.h.
  *
- * SIGINT and SIGTERM are counted by a handler. Blocking them and waiting in a thread of our own would not do: OpenBLAS
+ * Signals to stop are counted by a handler. Blocking them and waiting in a thread of our own would not do: OpenBLAS
  * starts threads before main, and a signal that one of those takes would end the process. The count is the one
  * mutable global of the programs: a handler has nothing else to write to. */
 #include "tools/progress_line.h"
@@ -19,10 +19,12 @@ struct progress_line {
     char stage[64], unit[32];
     int64_t first, last, total;
     double stage_start, drawn;
-    bool open_line; /* terminal: the cursor stands behind an unfinished line */
-    bool dirty;     /* the last step was not drawn */
-    struct sigaction before_int, before_term;
+    bool open_line;             /* terminal: the cursor stands behind an unfinished line */
+    bool dirty;                 /* the last step was not drawn */
+    struct sigaction before[3]; /* of stop_signals */
 };
+
+static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP};
 
 double progress_now(void) {
     struct timespec t;
@@ -130,7 +132,10 @@ static void report(void *context, const struct progress_event *e) {
 static volatile sig_atomic_t signals_seen;
 
 static void count_signal(int signal) {
-    if (signals_seen++ > 0) _exit(128 + signal);
+    if (signals_seen++ > 0) {
+        if (signal == SIGHUP) return;
+        _exit(128 + signal);
+    }
     static const char text[] = "\nstopping at the next safe point; once more to leave at once\n";
     int error = errno;
     ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
@@ -153,8 +158,10 @@ enum status progress_line_start(struct progress_line **out, const char *program)
     /* Reads that a signal meets are taken up again: the stop is asked for at safe points only. */
     struct sigaction action = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, &line->before_int);
-    sigaction(SIGTERM, &action, &line->before_term);
+    for (size_t i = 0; i < ARRAY_LEN(stop_signals); i++) {
+        sigaction(stop_signals[i], NULL, &line->before[i]);
+        if (line->before[i].sa_handler != SIG_IGN) sigaction(stop_signals[i], &action, NULL);
+    }
     *out = line;
     return STATUS_OK;
 }
@@ -166,7 +173,7 @@ const struct progress *progress_line_progress(struct progress_line *line) {
 void progress_line_end(struct progress_line *line) {
     if (!line) return;
     close_line(line);
-    sigaction(SIGINT, &line->before_int, NULL);
-    sigaction(SIGTERM, &line->before_term, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(stop_signals); i++)
+        sigaction(stop_signals[i], &line->before[i], NULL);
     memory_free(line);
 }

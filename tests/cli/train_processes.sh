@@ -54,20 +54,29 @@ cmp -s "$TMP/two/checkpoints/step-8/model.safetensors" "$TMP/mpi/checkpoints/ste
     die "mpirun's way gives other weights: $(cat "$TMP"/mpi.?)"
 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 expect_error "several hosts" "$TRAIN" --config "$TMP/config.json" --out "$TMP/hosts"
 
-# SIGTERM to the parent: all stop behind one step, with a checkpoint. Death of one: the others do not wait.
+# SIGTERM to the parent, or SIGHUP more than once: all stop behind one step, with a checkpoint. Death of one: the others do not wait.
 start() {
     "$TRAIN" --device cpu --threads 1 --config "$TMP/config.json" --processes 2 --steps 4000 --set save_every=100000 "$@" \
         >"$OUT" 2>"$ERR" &
     pid=$!
 }
-start --out "$TMP/term"
-for _ in $(seq 400); do [ -s "$TMP/term/log.jsonl" ] && break; sleep 0.02; done
-kill -TERM $pid
-code=0
-wait $pid || code=$?
-same $code 1 "exit code of a stopped run"
-err_has "stopped behind step"
-[ "$(ls "$TMP/term/checkpoints")" ] || die "no checkpoint of the stopped run"
+for signals in TERM "HUP HUP"; do
+    rm -rf "$TMP/term"
+    start --out "$TMP/term"
+    for _ in $(seq 400); do [ -s "$TMP/term/log.jsonl" ] && break; sleep 0.02; done
+    for signal in $signals; do kill -$signal $pid; sleep 0.02; done
+    code=0
+    wait $pid || code=$?
+    same $code 1 "exit code of a run stopped by $signals"
+    err_has "stopped behind step"
+    [ "$(ls "$TMP/term/checkpoints")" ] || die "no checkpoint of the stopped run"
+done
+trap '' HUP
+start --out "$TMP/nohup" --steps 40
+for _ in $(seq 400); do [ -s "$TMP/nohup/log.jsonl" ] && break; sleep 0.02; done
+kill -HUP $pid 2>/dev/null
+wait $pid || die "a run that was started to ignore SIGHUP ended by it"
+trap - HUP
 start --out "$TMP/death"
 for _ in $(seq 400); do [ -s "$TMP/death/log.jsonl" ] && break; sleep 0.02; done
 read -r -a children <"/proc/$pid/task/$pid/children"

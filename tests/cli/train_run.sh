@@ -72,18 +72,22 @@ expect 0 train --out "$TMP/parts" --resume --until 8
 expect 0 train --out "$TMP/parts" --resume
 same_run "$TMP/parts" "stopped behind 7 and 8"
 
-# SIGTERM: the step in hand is finished and kept.
-start --config "$TMP/config.json" --out "$TMP/term"
-for _ in $(seq 200); do [ -s "$TMP/term/log.jsonl" ] && break; sleep 0.02; done
-kill -TERM $pid
-code=0
-wait $pid || code=$?
-if [ $code != 0 ]; then
-    same $code 1 "exit code of a stopped run"
-    err_has "stopped behind step"
-    expect 0 train --out "$TMP/term" --resume
-fi
-same_run "$TMP/term" "after SIGTERM"
+# SIGTERM, SIGINT, or a terminal that goes, which sends SIGHUP twice: the step in hand is finished and kept.
+stopped_by() { # folder, signals
+    start --config "$TMP/config.json" --out "$TMP/$1"
+    for _ in $(seq 200); do [ -s "$TMP/$1/log.jsonl" ] && break; sleep 0.02; done
+    for signal in $2; do kill -$signal $pid 2>/dev/null; done
+    code=0
+    wait $pid || code=$?
+    if [ $code != 0 ]; then
+        same $code 1 "exit code of a run stopped by $2"
+        err_has "stopped behind step"
+        expect 0 train --out "$TMP/$1" --resume
+    fi
+    same_run "$TMP/$1" "after $2"
+}
+stopped_by term TERM
+stopped_by hup "HUP HUP"
 
 # kill -9 again and again, a little later each time: what was not saved is done again.
 delay=0.05
@@ -146,6 +150,8 @@ expect_error "holds no run to resume" "$TRAIN" --out "$TMP/nothing" --resume --d
 expect_error 'there is no key "larning_rate"' "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set larning_rate=1 --device cpu
 sed 's/"warmup"/"warm_up"/' "$TMP/config.json" >"$TMP/typo.json"
 expect_error 'there is no key "warm_up"' "$TRAIN" --config "$TMP/typo.json" --out "$TMP/x" --device cpu
+sed 's/"eos_id"/"eos"/' "$TMP/config.json" >"$TMP/typo.json"
+expect_error 'no such key: eos (' "$TRAIN" --config "$TMP/typo.json" --out "$TMP/x" --device cpu
 expect_error "as 252 is" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set length=200 --device cpu
 head -c 1001 "$TMP/train.u16" >"$TMP/odd.u16"
 expect_error "not a multiple of 2" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --data "$TMP/odd.u16" --device cpu
