@@ -31,8 +31,10 @@ enum status fail_errno(const char *format, ...) {
     set_message(format, args);
     va_end(args);
     size_t used = strlen(last_message);
-    snprintf(last_message + used, sizeof last_message - used, ": %s", strerror(error));
+    snprintf(last_message + used, sizeof last_message - used, ": %s%s", strerror(error),
+             error == EFBIG ? " (raise ulimit -f, or write to a file system that takes larger files)" : "");
     switch (error) {
+    case EFBIG:
     case ENOSPC:
     case EDQUOT:
         return STATUS_NO_SPACE;

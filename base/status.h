@@ -9,7 +9,7 @@
 #define STATUS_LIST(X)                                                                                      \
     X(OK, 0, "ok")                                                                                          \
     X(IO, -1, "input/output error")                 /* open, read, write, sync, rename failed */            \
-    X(NO_SPACE, -2, "no space left")                /* disk or LMDB map full */                             \
+    X(NO_SPACE, -2, "no space left")                /* disk or LMDB map full, ulimit -f */                  \
     X(NO_MEMORY, -3, "out of memory")                                                                       \
     X(NOT_FOUND, -4, "not found")                   /* file, tensor, key, field */                          \
     X(INVALID, -5, "invalid input")                 /* input that no version of the program accepts */      \
@@ -40,8 +40,8 @@ enum [[nodiscard]] status { STATUS_LIST(STATUS_ENUM) };
  * reads `return fail(STATUS_CORRUPT, "%s: ...", path)`. */
 enum status fail(enum status code, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* The same with ": <strerror(errno)>" appended; ENOSPC/EDQUOT, ENOMEM, ENOENT and EROFS pick their own code,
- * anything else is STATUS_IO. */
+/* The same with ": <strerror(errno)>" appended; ENOSPC/EDQUOT/EFBIG, ENOMEM, ENOENT and EROFS pick their own
+ * code, anything else is STATUS_IO. */
 enum status fail_errno(const char *format, ...) PRINTF_LIKE(1, 2);
 
 /* Puts "<text>: " in front of this thread's last message and returns `code`. */

@@ -28,8 +28,8 @@ struct build {
     struct store_fingerprint fingerprint;
     struct reader *reader;
     struct feed *feed;
-    struct store_writer *writer;
-    uint64_t free_ram; /* of max_ram, beside the model */
+    struct store_writer *writer; /* NULL: the store is to be made */
+    uint64_t free_ram;           /* of max_ram, beside the model */
     int64_t shard_chunks;
     bool shard_open;
     int64_t batch;         /* chunks encoded at once */
@@ -163,6 +163,11 @@ static enum status close_shard(struct build *b, bool regular) {
     return STATUS_OK;
 }
 
+static enum status open_writer(struct build *b, bool create) {
+    const struct store_writer_config config = {.fingerprint = b->fingerprint};
+    return store_writer_open(&b->writer, b->config->store, &config, create);
+}
+
 static enum status take_document(struct build *b, const struct feed_item *item) {
     struct indexer_report *r = b->report;
     bool duplicate = false;
@@ -170,6 +175,7 @@ static enum status take_document(struct build *b, const struct feed_item *item) 
         r->empty++;
         b->cursor.empty++;
     } else {
+        if (!b->writer) TRY(open_writer(b, true));
         if (!b->shard_open) TRY(store_shard_begin(b->writer));
         b->shard_open = true;
         TRY(store_shard_document(b->writer, &item->document, &duplicate));
@@ -189,6 +195,7 @@ static enum status take_document(struct build *b, const struct feed_item *item) 
 }
 
 static enum status interrupted(struct build *b) {
+    if (b->sealed_chunks == 0) return fail(STATUS_INTERRUPTED, "stopped before a shard was done: nothing is kept");
     return fail(STATUS_INTERRUPTED,
                 "stopped: %lld chunks of this corpus are done and kept in %s; run the same command again to resume",
                 (long long)b->sealed_chunks, b->config->store);
@@ -266,15 +273,16 @@ static enum status open_store(struct build *b) {
                     c->store, (long long)chunks, (unsigned long long)generation);
     if (chunks == 0 && c->append)
         return fail(STATUS_NOT_FOUND, "%s: there is no built store to add to: use drt-index build", c->store);
-    const struct store_writer_config config = {.fingerprint = b->fingerprint};
-    TRY(store_writer_open(&b->writer, c->store, &config, !c->append));
+    enum status status = open_writer(b, false);
+    if (status == STATUS_NOT_FOUND && !c->append) return STATUS_OK; /* made with its first chunk: none, no folder */
+    TRY(status);
     return c->restart ? store_writer_drop_journal(b->writer) : STATUS_OK;
 }
 
 /* Goes on behind the last sealed shard, when there is one that was not published. */
 static enum status resume(struct build *b) {
-    struct store_journal journal;
-    TRY(store_writer_journal(b->writer, &journal));
+    struct store_journal journal = {0};
+    if (b->writer) TRY(store_writer_journal(b->writer, &journal));
     if (journal.shards == 0) return STATUS_OK;
     struct cursor cursor;
     TRY(cursor_unpack(&cursor, journal.cursor, journal.cursor_bytes, &b->cursor, b->config->store));

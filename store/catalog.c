@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static const uint64_t map_bytes_default = UINT64_C(64) << 30, mib = 1 << 20;
@@ -73,8 +74,16 @@ static bool disk_is_full(const struct catalog *c) {
     return file_free_space(&left, c->path) == STATUS_OK && left < DISK_FULL_BYTES;
 }
 
+/* So does a file that reaches ulimit -f; of a new one LMDB says that the disk is full. */
+static bool is_at_limit(const struct catalog *c) {
+    struct rlimit limit;
+    uint64_t size;
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && file_size(&size, c->path) == STATUS_OK && size >= limit.rlim_cur;
+}
+
 /* LMDB codes end here. */
 static enum status translate(const struct catalog *c, int rc, const char *what) {
+    if ((rc == EIO || rc == ENOSPC) && is_at_limit(c)) rc = EFBIG;
     if (rc == EIO && disk_is_full(c)) rc = ENOSPC;
     switch (rc) {
     case MDB_SUCCESS:
@@ -89,6 +98,9 @@ static enum status translate(const struct catalog *c, int rc, const char *what) 
     case EDQUOT:
         return fail(STATUS_NO_SPACE, "%s: %s: no space left on the device, free some and run the command again",
                     c->path, what);
+    case EFBIG:
+        return fail(STATUS_NO_SPACE, "%s: %s: larger than ulimit -f, or the file system, allows: raise it", c->path,
+                    what);
     case ENOMEM:
         return fail(STATUS_NO_MEMORY, "%s: %s: no memory or address space for the catalog's map: raise ulimit -v",
                     c->path, what);
@@ -231,8 +243,8 @@ static enum status open_environment(struct catalog *c, const char *folder, uint6
         /* LMDB's lock file cannot be made or written here (a read-only or full disk, another user's store): read
          * without it. A writer does not see us then; a view holds its snapshot for one call, and two commits do not fit
          * into that. */
-        bool no_lock_file =
-            !c->write && !(flags & MDB_NOLOCK) && (rc == EACCES || rc == EROFS || rc == ENOENT || rc == ENOSPC);
+        bool no_lock_file = !c->write && !(flags & MDB_NOLOCK) &&
+                            (rc == EACCES || rc == EROFS || rc == ENOENT || rc == ENOSPC || rc == EFBIG);
         if (!no_lock_file) return translate(c, rc, "open");
         flags |= MDB_NOLOCK;
     }

@@ -44,6 +44,10 @@ struct vectors {
 static enum status fail_faiss(enum status code, const char *what) {
     const char *text = faiss_get_last_error();
     if (!text) text = "no reason given";
+    if (strstr(text, "File too large")) {
+        errno = EFBIG;
+        return fail_errno("%s: cannot write", what);
+    }
     if (strstr(text, "No space left")) code = STATUS_NO_SPACE;
     if (strstr(text, "bad_alloc")) code = STATUS_NO_MEMORY;
     /* "Error in <function> at <file>:<line>: Error: '<condition>' failed: <reason>": only the reason is for a person.

@@ -18,7 +18,7 @@ static void print_help(FILE *out, const struct command_program *p) {
 /* A result that nobody can read is a failure; what failed before has said why. */
 static int end(const char *program, int code) {
     if (code || (fflush(stdout) == 0 && !ferror(stdout))) return code;
-    fprintf(stderr, "%s: standard output cannot be written (is the disk full?)\n", program);
+    fprintf(stderr, "%s: standard output cannot be written (is the disk full, or ulimit -f reached?)\n", program);
     return 1;
 }
 

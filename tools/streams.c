@@ -1,10 +1,12 @@
 /* streams.c -- see streams.h. */
 #include "tools/streams.h"
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <unistd.h>
 
 void streams_reserve(void) {
+    signal(SIGXFSZ, SIG_IGN);
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
 }

@@ -4,7 +4,8 @@
 #include <stdio.h>
 
 /* First thing in main: a descriptor of 0 to 2 that is closed is taken, so that no file of ours gets its number and then
- * the messages meant for it. Reading or writing there still fails. */
+ * the messages meant for it. Reading or writing there still fails. A file that grows beyond `ulimit -f` is a write that
+ * fails, and not the program's end (SIGXFSZ). */
 void streams_reserve(void);
 
 /* At most so many characters of a text, or of a file's name, on one line: runs of white space become one space, control

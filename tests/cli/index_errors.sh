@@ -41,14 +41,15 @@ expect_error "tokenizer" "$INDEX" search "river" --store "$TMP/store" --model "$
 
 # --- corpora
 refuse_corpus() { rm -rf "$TMP/none"; expect_error "$1" "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/none" --model "$TMP/model"; }
+no_store() { refuse_corpus "$1"; [ ! -e "$TMP/none" ] || die "a store without a chunk is left"; }
 printf '{"text": "one"}\n{"body": "two"}\n' >"$TMP/corpus.jsonl"
 refuse_corpus "corpus.jsonl:2"
 printf '{"text": "one"}\n{"text": "two\n' >"$TMP/corpus.jsonl"
 refuse_corpus "corpus.jsonl:2"
 printf '{"text": ""}\n\n{"text": ""}\n' >"$TMP/corpus.jsonl"
-refuse_corpus "empty corpus"
+no_store "empty corpus"
 : >"$TMP/corpus.jsonl"
-refuse_corpus "empty corpus"
+no_store "empty corpus"
 expect_error "nowhere.jsonl" "$INDEX" build "$TMP/nowhere.jsonl" --out "$TMP/none" --model "$TMP/model"
 printf '\101\000\377\377' >"$TMP/ids.u16"
 expect_error "ids.u16: document at byte 0: its token 1 is id 65535" \
@@ -154,6 +155,23 @@ elif mkdir "$TMP/mount" && mount -t tmpfs -o size=3m none "$TMP/mount" 2>/dev/nu
 else
     echo "not tried: read-only media and a full disk (mounting is not allowed here)"
 fi
+
+# ulimit -f: said with its remedy, of every kind of file; nothing half-written is left, and the command goes on without it.
+make_corpus "$TMP/c.jsonl" 900 7
+limited() { # blocks of 1024 bytes, file, options
+    (ulimit -f "$1"; code=0; "$INDEX" build "$TMP/c.jsonl" --out "$TMP/limited" --model "$TMP/model" "${@:3}" 2>&1 >/dev/null | tail -n 1 >"$ERR"
+     grep -q "$2.*ulimit -f" "$ERR") || die "ulimit -f $1: $2 is not named"
+    [ -z "$(find "$TMP/limited" -name '*.tmp')" ] || die "ulimit -f $1: a temporary file is left"
+}
+limited 8 catalog/data.mdb
+limited 80 tokens/00000.tok --shard-chunks 100000
+limited 80 catalog/data.mdb --shard-chunks 100
+awk '{ gsub(/[^a-z ]/, ""); text = text $0 } NR % 45 == 0 { printf "{\"text\": \"%s\"}\n", text; text = "" }' "$TMP/c.jsonl" >"$TMP/long.jsonl"
+mv "$TMP/long.jsonl" "$TMP/c.jsonl"; rm -r "$TMP/limited"
+limited 100 index/.....\\.faiss --shard-chunks 100 --index IVF16,Flat
+expect 0 "$INDEX" build "$TMP/c.jsonl" --out "$TMP/limited" --model "$TMP/model" --shard-chunks 100 --index IVF16,Flat
+expect 0 "$INDEX" build "$TMP/c.jsonl" --out "$TMP/unlimited" --model "$TMP/model" --shard-chunks 100 --index IVF16,Flat
+same_store "$TMP/limited" "$TMP/unlimited"
 
 expect_usage "--threads 1000: must be between 0 and 256" "$INDEX" search x --store "$TMP/store" --threads 1000
 

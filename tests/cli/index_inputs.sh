@@ -78,6 +78,27 @@ for closed in '0<&- 2>&-' '0<&- 1>&- 2>&-' '2>&-'; do
 done
 err_lacks "left over"
 
+# --- asked to stop while a pipe is read. A terminal that goes sends SIGHUP twice; nohup keeps it away.
+stopped_by() { # signals, exit code
+    mkfifo "$TMP/slow.$1.jsonl"
+    "$INDEX" build "$TMP/slow.$1.jsonl" --out "$TMP/stopped.$1" --model "$TMP/model" --shard-chunks 20 >"$OUT" 2>"$ERR" &
+    builder=$!
+    exec 9>"$TMP/slow.$1.jsonl"
+    for _ in $(seq 500); do grep -q threads "$ERR" && break; sleep 0.02; done
+    for signal in ${1//-/ }; do kill -"$signal" $builder; sleep 0.1; done
+    cat "$TMP/a.jsonl" >&9
+    exec 9>&-
+    code=0
+    wait $builder || code=$?
+    same "$code" "$2" "exit code after $1"
+}
+for signals in TERM HUP-HUP HUP-HUP-HUP; do
+    stopped_by $signals 1
+    err_has "drt-index: stopped"
+done
+stopped_by HUP-TERM 143
+(trap '' HUP; stopped_by HUP 0) || exit 1
+
 # --- little address space (ulimit -v): the catalog's map is as large as it can be (a sanitizer wants more for itself)
 if (ulimit -v 4000000 && "$INDEX" --help) >/dev/null 2>&1; then
     (
