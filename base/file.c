@@ -70,6 +70,41 @@ struct file_writer {
     uint8_t buffer[BUFFER_BYTES];
 };
 
+/* Whether `path` still names the file that is open as fd. */
+static bool names(const char *path, int fd) {
+    struct stat there, opened;
+    return lstat(path, &there) == 0 && fstat(fd, &opened) == 0 && there.st_dev == opened.st_dev &&
+           there.st_ino == opened.st_ino;
+}
+
+/* `<path>.tmp`, or `<path>.<n>.tmp` where other processes write the same file: who writes holds a lock on it, so that
+ * what a killed one left is written over. Between our open and our lock its writer may have renamed or removed it.
+ * Where there are no locks the first name is taken, whoever has it. */
+static enum status open_temporary(struct file_writer *w) {
+    size_t length = strlen(w->path);
+    memcpy(w->temporary, w->path, length);
+    for (int n = 0; n < 1000; n++) {
+        snprintf(w->temporary + length, sizeof w->temporary - length, n ? ".%d.tmp" : ".tmp", n);
+        w->fd = open(w->temporary, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+        if (w->fd < 0) return fail_errno("%s: cannot create", w->temporary);
+        bool locked = flock(w->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+        if (locked && names(w->temporary, w->fd)) {
+            if (ftruncate(w->fd, 0) == 0) return STATUS_OK;
+            enum status s = fail_errno("%s: cannot empty it", w->temporary);
+            close(w->fd);
+            return s;
+        }
+        close(w->fd);
+    }
+    return fail(STATUS_BUSY, "%s: too many processes write this file", w->path);
+}
+
+/* The name first: closed, it would be another process's. */
+static void drop_temporary(struct file_writer *w) {
+    unlink(w->temporary);
+    close(w->fd);
+}
+
 enum status file_create(struct file_writer **out, const char *path) {
     void *memory = NULL;
     TRY(memory_allocate(&memory, 1, sizeof(struct file_writer)));
@@ -77,9 +112,8 @@ enum status file_create(struct file_writer **out, const char *path) {
     w->crc = 0;
     w->written = 0;
     w->buffered = 0;
-    int n = snprintf(w->path, sizeof w->path, "%s", path),
-        m = snprintf(w->temporary, sizeof w->temporary, "%s.tmp", path);
-    if (n == 0 || m >= FILE_PATH_MAX) {
+    int n = snprintf(w->path, sizeof w->path, "%s", path);
+    if (n == 0 || n + (int)sizeof ".1000.tmp" > FILE_PATH_MAX) {
         memory_free(w);
         return n == 0 ? fail(STATUS_INVALID, "the name of the file to write is empty")
                       : fail(STATUS_INVALID, "%.100s...: path is too long", path);
@@ -90,14 +124,12 @@ enum status file_create(struct file_writer **out, const char *path) {
         memory_free(w);
         return fail(STATUS_INVALID, "%s: is there and not a plain file: give another name", path);
     }
-    w->fd = open(w->temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (w->fd < 0) {
-        enum status s = fail_errno("%s: cannot create", w->temporary);
+    enum status s = open_temporary(w);
+    if (s == STATUS_OK)
+        *out = w;
+    else
         memory_free(w);
-        return s;
-    }
-    *out = w;
-    return STATUS_OK;
+    return s;
 }
 
 static enum status write_all(int fd, const char *path, const uint8_t *data, size_t bytes) {
@@ -179,18 +211,14 @@ enum status file_publish(struct file_writer *w) {
     TRY_GOTO(s, fault_point("file:before-directory-sync"), out);
     s = sync_parent(w->path);
 out:
-    if (w->fd >= 0) {
-        close(w->fd);
-        unlink(w->temporary);
-    }
+    if (w->fd >= 0) drop_temporary(w);
     memory_free(w);
     return s;
 }
 
 void file_discard(struct file_writer *w) {
     if (!w) return;
-    close(w->fd);
-    unlink(w->temporary);
+    drop_temporary(w);
     memory_free(w);
 }
 

@@ -14,6 +14,8 @@ void file_let_go(const struct file_map *map);
 
 /* A new file that nobody sees under its name before file_publish: written to `<path>.tmp`, synced, renamed,
  * the directory synced. file_discard drops it; both close it. Write buffered, in order, from one thread.
+ * Several processes may write the same path (`<path>.1.tmp`, ...): the last to publish wins, whole. What a killed one
+ * leaves is taken by the next writer of the path.
  * A path that is a link, a device or a folder is refused (STATUS_INVALID): the rename would replace it. */
 struct file_writer;
 enum status file_create(struct file_writer **out, const char *path);

@@ -16,8 +16,9 @@ int model_failed(void);
 /* "f32", "bf16", "f16". */
 enum safetensors_dtype model_dtype(const char *name);
 
-/* A model folder in the making: written as `<folder>.tmp`, then renamed, so that nobody sees half a model. */
-struct new_folder { char path[FILE_PATH_MAX], temporary[FILE_PATH_MAX]; bool replace; };
+/* A model folder in the making: written as `<folder>.tmp`, then renamed, so that nobody sees half a model. lock: on that
+ * folder, until the process ends; 0: it is not ours. */
+struct new_folder { char path[FILE_PATH_MAX], temporary[FILE_PATH_MAX]; bool replace; int lock; };
 /* An existing folder is refused; with `force` it is replaced, if it holds nothing but a model's files. */
 enum status new_folder_begin(struct new_folder *f, const char *path, bool force);
 enum status new_folder_write(const struct new_folder *f, const char *name, const void *data, size_t bytes);

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 static const char *const MODEL_FILES[] = {"config.json", "model.safetensors", "tokenizer.json", "source.safetensors"};
@@ -22,7 +23,7 @@ static bool is_model_file(const char *name) {
     return false;
 }
 
-/* Every entry is a file of a model; `removing` also removes them and the folder. */
+/* Every entry is a file of a model; `removing` also removes them. */
 static enum status sweep(const char *path, bool removing) {
     DIR *folder = opendir(path);
     if (!folder) return fail_errno("%s: cannot be read", path);
@@ -36,8 +37,25 @@ static enum status sweep(const char *path, bool removing) {
             status = fail_errno("%s/%s: cannot be removed", path, entry->d_name);
     }
     closedir(folder);
-    if (status == STATUS_OK && removing && rmdir(path) != 0) return fail_errno("%s: cannot be removed", path);
     return status;
+}
+
+static enum status remove_folder(const char *path) {
+    TRY(sweep(path, true));
+    return rmdir(path) == 0 ? STATUS_OK : fail_errno("%s: cannot be removed", path);
+}
+
+/* What a killed process left in the temporary folder is removed; what another one is making is left alone. */
+static enum status take_temporary(struct new_folder *f) {
+    TRY(file_make_directory(f->temporary));
+    int fd = open(f->temporary, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return fail_errno("%s: cannot be read", f->temporary);
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        close(fd);
+        return fail(STATUS_BUSY, "%s: another process is making this model", f->path);
+    }
+    f->lock = fd;
+    return sweep(f->temporary, true);
 }
 
 enum status new_folder_begin(struct new_folder *f, const char *path, bool force) {
@@ -51,8 +69,7 @@ enum status new_folder_begin(struct new_folder *f, const char *path, bool force)
     if (f->replace && !force)
         return fail(STATUS_INVALID, "%s: exists already: name another folder, or replace it with --force", f->path);
     if (f->replace) TRY(sweep(f->path, false));
-    if (file_is_directory(f->temporary)) TRY(sweep(f->temporary, true));
-    return file_make_directory(f->temporary);
+    return take_temporary(f);
 }
 
 enum status new_folder_write(const struct new_folder *f, const char *name, const void *data, size_t bytes) {
@@ -97,9 +114,9 @@ enum status new_folder_publish(struct new_folder *f) {
     if (!f->replace) {
         if (rename(f->temporary, f->path) != 0) return fail_errno("%s: cannot be renamed to %s", f->temporary, f->path);
     } else if (renameat2(AT_FDCWD, f->temporary, AT_FDCWD, f->path, RENAME_EXCHANGE) == 0) {
-        TRY(sweep(f->temporary, true));
+        TRY(remove_folder(f->temporary));
     } else {
-        TRY(sweep(f->path, true));
+        TRY(remove_folder(f->path));
         if (rename(f->temporary, f->path) != 0) return fail_errno("%s: cannot be renamed to %s", f->temporary, f->path);
     }
     char parent[FILE_PATH_MAX];
@@ -112,5 +129,5 @@ enum status new_folder_publish(struct new_folder *f) {
 
 void new_folder_discard(struct new_folder *f) {
     /* A failure here would hide the one that led here; the next run removes what is left. */
-    if (file_is_directory(f->temporary) && sweep(f->temporary, true) != STATUS_OK) return;
+    if (f->lock && remove_folder(f->temporary) != STATUS_OK) return;
 }

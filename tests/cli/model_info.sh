@@ -39,6 +39,16 @@ same "$(json_int "$OUT" norm)" 32 norm
 same "$(json_int "$OUT" total)" 43840 total
 out_has '"variant":"encoder-decoder"'
 
+# Keys that nothing reads are allowed and named.
+out_has '"unread":""'
+sed 's/"eos_id": 268/"eos": 268, "torch_dtype": "float32"/' "$TINY/config.json" >"$TMP/others.json"
+expect 0 "$MODEL" init --config "$TMP/others.json" --out "$TMP/others"
+err_has "keys that nothing reads: eos, torch_dtype"
+expect 0 "$MODEL" info "$TMP/others"
+out_has "not read     eos, torch_dtype"
+expect 0 "$MODEL" info "$TMP/others" --json
+out_has '"unread":"eos, torch_dtype"'
+
 # Half the size as bf16; the fingerprint follows the values.
 expect 0 "$MODEL" convert "$TMP/a" --dtype bf16 --out "$TMP/a16"
 expect 0 "$MODEL" info "$TMP/a16"
@@ -56,6 +66,16 @@ out_has "tokenizer    none"
 mkdir "$TMP/home" && echo precious >"$TMP/home/diary.txt"
 expect_error "holds 'diary.txt', which is no model file" "$MODEL" init --config "$TINY/config.json" --out "$TMP/home" --force
 [ "$(cat "$TMP/home/diary.txt")" = precious ] || die "--force touched another folder"
+
+# Another process makes the same model: refused, and what it has written stays. A killed one's folder is taken.
+mkdir "$TMP/m.tmp" && echo half >"$TMP/m.tmp/model.safetensors.tmp"
+exec 8<"$TMP/m.tmp"
+flock 8
+expect_error "another process is making this model" "$MODEL" init --config "$TINY/config.json" --out "$TMP/m"
+[ -e "$TMP/m.tmp/model.safetensors.tmp" ] || die "another process's file was removed"
+exec 8<&-
+expect 0 "$MODEL" init --config "$TINY/config.json" --out "$TMP/m"
+[ ! -e "$TMP/m.tmp" ] && [ ! -e "$TMP/m/model.safetensors.tmp" ] || die "a killed process's files are left"
 
 # Refusals leave nothing behind.
 expect_error "no such folder" "$MODEL" info "$TMP/nowhere"

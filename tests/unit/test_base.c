@@ -6,6 +6,10 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "tests/test.h"
+#include <dirent.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 static void test_messages(void) {
     CHECK(fail(STATUS_CORRUPT, "%s: byte %d", "x.tok", 7) == STATUS_CORRUPT);
@@ -102,6 +106,91 @@ static void test_file(void) {
     CHECK_FAILS(file_create(&w, link), STATUS_INVALID, "not a plain file");
 }
 
+static int temporaries(void) {
+    int n = 0;
+    DIR *folder = opendir(test_folder());
+    for (struct dirent *entry; (entry = readdir(folder));)
+        n += strstr(entry->d_name, ".tmp") != NULL;
+    closedir(folder);
+    return n;
+}
+
+static void write_whole(const char *path, char byte, size_t bytes) {
+    char block[5000];
+    struct file_writer *w;
+    memset(block, byte, sizeof block);
+    CHECK_OK(file_create(&w, path));
+    for (; bytes > 0; bytes -= sizeof block)
+        CHECK_OK(file_write(w, block, sizeof block));
+    CHECK_OK(file_publish(w));
+}
+
+/* Each of several writers of one path writes a file of its own; what a killed one left is written over. */
+static void test_same_path(void) {
+    char path[FILE_PATH_MAX], left[FILE_PATH_MAX];
+    CHECK_OK(file_join(path, test_folder(), "shared"));
+    CHECK_OK(file_join(left, test_folder(), "shared.tmp"));
+    struct file_writer *a, *b, *c;
+    struct file_map map;
+    FILE *dead = fopen(left, "w");
+    CHECK(dead && fprintf(dead, "%099999d", 1) > 0 && fclose(dead) == 0);
+    CHECK_OK(file_create(&a, path));
+    CHECK_OK(file_create(&b, path));
+    CHECK_OK(file_create(&c, path));
+    CHECK_EQ(temporaries(), 3);
+    CHECK_OK(file_write(a, "aaa", 3));
+    CHECK_OK(file_write(b, "bb", 2));
+    file_discard(c);
+    CHECK_OK(file_publish(b));
+    CHECK_OK(file_map(&map, path));
+    CHECK(map.size == 2 && memcmp(map.data, "bb", 2) == 0);
+    file_unmap(&map);
+    CHECK_OK(file_publish(a));
+    CHECK_OK(file_map(&map, path));
+    CHECK(map.size == 3 && memcmp(map.data, "aaa", 3) == 0);
+    file_unmap(&map);
+    CHECK_EQ(temporaries(), 0);
+
+    pid_t children[4];
+    for (int i = 0; i < 4; i++)
+        if ((children[i] = fork()) == 0) {
+            for (int round = 0; round < 60; round++)
+                write_whole(path, (char)('0' + i), 5000 * (size_t)(1 + i));
+            _exit(0);
+        }
+    for (int i = 0, how; i < 4; i++)
+        CHECK(waitpid(children[i], &how, 0) == children[i] && how == 0);
+    CHECK_OK(file_map(&map, path));
+    CHECK_EQ(map.size, 5000 * (size_t)(1 + map.data[0] - '0'));
+    for (size_t i = 0; i < map.size; i++)
+        CHECK_EQ(map.data[i], map.data[0]);
+    file_unmap(&map);
+    CHECK_EQ(temporaries(), 0);
+}
+
+/* `ulimit -f`: said with its remedy, as a disk without room is; nothing is left. */
+static void test_size_limit(void) {
+    char path[FILE_PATH_MAX];
+    static char block[3 << 20];
+    struct file_writer *w;
+    struct rlimit before, limit = {.rlim_cur = 10000};
+    CHECK_OK(file_join(path, test_folder(), "limited"));
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before);
+    limit.rlim_max = before.rlim_max;
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    CHECK_OK(file_create(&w, path));
+    CHECK_FAILS(file_write(w, block, sizeof block), STATUS_NO_SPACE,
+                "limited.tmp: cannot write: File too large (raise ulimit -f");
+    file_discard(w);
+    CHECK_OK(file_create(&w, path));
+    CHECK_OK(file_write(w, block, 10001)); /* in the buffer */
+    CHECK_FAILS(file_publish(w), STATUS_NO_SPACE, "limited.tmp: cannot write");
+    setrlimit(RLIMIT_FSIZE, &before);
+    CHECK(!file_exists(path));
+    CHECK_EQ(temporaries(), 0);
+}
+
 static void test_crc(void) { /* RFC 3720 B.4 */
     unsigned char bytes[32];
     memset(bytes, 0, 32);
@@ -179,6 +268,8 @@ int main(int argc, char **argv) {
     test_memory();
     test_arena();
     test_file();
+    test_same_path();
+    test_size_limit();
     test_crc();
     test_half();
     test_rng();
