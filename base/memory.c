@@ -1,6 +1,8 @@
 /* memory.c -- see memory.h. Growth doubles, so appending n items costs O(n) copies in all. */
 #include "base/memory.h"
+#include "base/control_groups.h"
 #include "base/fault.h"
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -100,6 +102,27 @@ bool memory_has_address_space(uint64_t bytes) {
     if (p == MAP_FAILED) return false;
     munmap(p, (size_t)bytes);
     return true;
+}
+
+static double group_limit(const char *root, const char *folder, bool second) {
+    double least = INFINITY;
+    static const char *const names[] = {"memory.limit_in_bytes", "memory.max", "memory.high"};
+    for (int i = second ? 1 : 0; i < (second ? 3 : 1); i++) {
+        double bytes = control_groups_number(root, folder, names[i], NULL);
+        if (bytes > 0) least = fmin(least, bytes);
+    }
+    return least;
+}
+
+uint64_t memory_group_limit(const char *root) {
+    double least = control_groups_least(root, "memory", group_limit);
+    return least < 0x1p62 ? (uint64_t)least : 0; /* version 1 writes "none" as a number a little below 2^63 */
+}
+
+uint64_t memory_usable(void) {
+    uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE),
+             group = memory_group_limit("");
+    return group > 0 && group < machine ? group : machine;
 }
 
 size_t memory_resident(void) {

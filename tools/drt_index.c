@@ -1,6 +1,7 @@
 /* drt_index.c -- drt-index: builds, searches and looks after chunk stores. Subcommands are in drt_index_<name>.c. */
 #include "tools/drt_index.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "tools/commands.h"
 #include <string.h>
 
@@ -38,6 +39,11 @@ int drt_index_exit(enum status status) {
 int drt_index_usage(const char *command, const char *what) {
     fprintf(stderr, "drt-index %s: %s (see drt-index %s --help)\n", command, what, command);
     return 2;
+}
+
+uint64_t drt_index_max_ram(void) {
+    uint64_t part = memory_usable() / 4 * 3, most = UINT64_C(4) << 30;
+    return part < most ? part : most;
 }
 
 void drt_index_numbers(struct json_writer *w, const struct json_number *numbers, size_t n) {

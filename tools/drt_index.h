@@ -20,6 +20,8 @@ int drt_index_doctor(int argc, char **argv, const char **operands);
 int drt_index_exit(enum status status);
 /* Prints a usage error and gives exit code 2. */
 int drt_index_usage(const char *command, const char *what);
+/* --max-ram where none is given: three quarters of what the machine and its control groups allow, at most 4 GiB. */
+uint64_t drt_index_max_ram(void);
 /* Members of an object that are whole numbers. */
 struct json_number { const char *key; int64_t value; };
 struct json_writer;

@@ -120,7 +120,7 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
                         .text_field = "text",
                         .eod_id = -1,
                         .shard_chunks = 16384,
-                        .max_ram = 4ull << 30,
+                        .max_ram = drt_index_max_ram(),
                         .append = append};
     const struct arg_option options[] = {
         {append ? "store" : "out", ARG_PATH, &o.store, "STORE",
@@ -131,7 +131,10 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
                 : "auto: none (exact search) for a small store, else an IVF by size; or a FAISS factory string such as "
                   "IVF4096,SQ8 (default: auto)",
          0, 0},
-        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory that the run may use, model included", 1, INFINITY},
+        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE",
+         "memory that the run may use, model included; three quarters of what the machine or its container allows, at "
+         "most 4 GiB",
+         1, INFINITY},
         {"format", ARG_CHOICE, &o.format, "auto|jsonl|txt|u16|u32|megatron",
          "format of the corpus; auto: by name, then by content (default: auto)", 0, 0},
         {"text-field", ARG_STRING, &o.text_field, "NAME", "jsonl: the member that holds the text", 0, 0},

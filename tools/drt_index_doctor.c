@@ -12,27 +12,16 @@
 char *openblas_get_config(void);
 char *openblas_get_corename(void);
 
-/* The first line of a small file, "" when there is none. */
-static const char *first_line(char *out, size_t size, const char *path) {
-    out[0] = 0;
-    FILE *file = fopen(path, "r");
-    if (!file) return out;
-    if (fgets(out, (int)size, file)) out[strcspn(out, "\n")] = 0;
-    fclose(file);
-    return out;
-}
-
 static void print_machine(void) {
-    char line[256], memory[32];
+    char memory[32];
     uint64_t ram = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     double quota = processors_quota("");
     printf("processors   %d for this process, %ld in the machine\n", processors_available(),
            sysconf(_SC_NPROCESSORS_ONLN));
     printf("memory       %s", progress_bytes_text(memory, ram));
-    unsigned long long limit;
-    if (first_line(line, sizeof line, "/sys/fs/cgroup/memory.max")[0] && sscanf(line, "%llu", &limit) == 1)
-        printf(", this group of processes may use %s: stay below it with --max-ram",
-               progress_bytes_text(memory, limit));
+    if (memory_group_limit("") > 0)
+        printf(", this group of processes may use %s", progress_bytes_text(memory, memory_group_limit("")));
+    printf("; --max-ram is %s where it is not given", progress_bytes_text(memory, drt_index_max_ram()));
     if (quota > 0) printf("\nquota        %.1f processors: more --threads than that slow each other down", quota);
     printf("\n");
 }

@@ -93,12 +93,12 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
     struct late_device late = {.choice = DEVICE_CHOICE_DEFAULT};
     bool json = false;
     int64_t threads = 0;
-    uint64_t max_ram = 4ull << 30;
+    uint64_t max_ram = drt_index_max_ram();
     const struct arg_option options[] = {
         {"store", ARG_PATH, &dir, "STORE", "the store's folder", 0, 0},
         {"index", ARG_STRING, &index, "auto|exact|FACTORY",
          "kind of a rebuilt index; auto keeps the store's own; another kind than that has it made anew", 0, 0},
-        {"max-ram", ARG_BYTES, &max_ram, "SIZE", "memory for rebuilding the index", 1, INFINITY},
+        {"max-ram", ARG_BYTES, &max_ram, "SIZE", "memory for rebuilding the index, as in build", 1, INFINITY},
         {"device", ARG_CHOICE, &late.choice.device, "auto|cpu|cuda",
          "where the centroids of a rebuilt index are computed; auto: a GPU where there is one", 0, 0},
         {"threads", ARG_INT, &threads, "N",

@@ -1,9 +1,11 @@
-/* test_processors.c -- CPU quotas of control groups, as containers and plain machines show them under /proc and /sys.
- */
+/* test_processors.c -- CPU quotas and memory limits of control groups, as containers and plain machines show them under
+ * /proc and /sys. */
+#include "base/memory.h"
 #include "base/processors.h"
 #include "base/threads.h"
 #include "tests/test.h"
 #include <sched.h>
+#include <unistd.h>
 
 static const char *root;
 
@@ -84,6 +86,36 @@ static void check_version_1(void) {
     quota_is(3);
 }
 
+static void check_memory(void) {
+    begin("0::/box/inner\n", two_mounts);
+    CHECK_EQ(memory_group_limit(root), 0);
+    put("sys/fs/cgroup/box/inner/memory.max", "max\n");
+    put("sys/fs/cgroup/box/inner/memory.high", "max\n");
+    CHECK_EQ(memory_group_limit(root), 0);
+    put("sys/fs/cgroup/box/memory.max", "3000000000\n");
+    CHECK_EQ(memory_group_limit(root), 3000000000);
+    put("sys/fs/cgroup/box/inner/memory.high", "2000000000\n");
+    CHECK_EQ(memory_group_limit(root), 2000000000);
+    put("sys/fs/cgroup/memory.max", "1000000000\n");
+    CHECK_EQ(memory_group_limit(root), 1000000000);
+    put("sys/fs/cgroup/box/other/memory.max", "7\n");
+    CHECK_EQ(memory_group_limit(root), 1000000000);
+    /* Version 1, whose "none" is a large number, with version 2 beside it. */
+    begin("4:memory:/process/7\n1:cpu:/\n0::/\n", "31 24 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+                                                  "32 24 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+                                                  "33 24 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n");
+    put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    put("sys/fs/cgroup/memory/process/7/memory.limit_in_bytes", "9223372036854771712\n");
+    put("sys/fs/cgroup/cpu/memory.limit_in_bytes", "4096\n");
+    CHECK_EQ(memory_group_limit(root), 0);
+    put("sys/fs/cgroup/memory/process/memory.limit_in_bytes", "536870912\n");
+    CHECK_EQ(memory_group_limit(root), 536870912);
+    put("sys/fs/cgroup/unified/memory.max", "268435456\n");
+    CHECK_EQ(memory_group_limit(root), 268435456);
+    uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    CHECK(memory_usable() > 0 && memory_usable() <= machine);
+}
+
 static void check_nothing(void) {
     begin("", "");
     quota_is(0);
@@ -119,6 +151,7 @@ int main(int argc, char **argv) {
     root = test_folder();
     check_version_2();
     check_version_1();
+    check_memory();
     check_nothing();
     check_mask();
     return test_done();
