@@ -83,6 +83,11 @@ static bool megatron_pair(const char *path) {
     return megatron_path(bin, path, ".bin") && megatron_path(idx, path, ".idx") && file_exists(bin) && file_exists(idx);
 }
 
+enum reader_format reader_format_of_path(const char *path) {
+    enum reader_format format = reader_format_of_name(path);
+    return format == READER_AUTO && megatron_pair(path) ? READER_MEGATRON : format;
+}
+
 static size_t past_blanks(const char *text, size_t bytes, size_t at) {
     while (at < bytes && strchr(" \t\r\n", text[at]))
         at++;
@@ -131,8 +136,7 @@ static enum status add_input(struct reader *r, const char *input, enum reader_fo
         return reader_add_file(r, input, format == READER_AUTO ? READER_JSONL : format, false, -1);
     }
     if (file_is_directory(input)) return add_folder(r, input, format);
-    if (format == READER_AUTO) format = reader_format_of_name(input);
-    if (format == READER_AUTO && megatron_pair(input)) format = READER_MEGATRON;
+    if (format == READER_AUTO) format = reader_format_of_path(input);
     if (format == READER_MEGATRON) return add_megatron(r, input);
     struct stat info;
     if (stat(input, &info) != 0) return fail_errno("%s", input);

@@ -68,6 +68,7 @@ enum status reader_list(struct reader *r, const struct reader_config *config);
 bool reader_is_stdin(const char *path);
 /* By its name, without the suffix of a compressor; READER_AUTO when the name says nothing. */
 enum reader_format reader_format_of_name(const char *name);
+enum reader_format reader_format_of_path(const char *path);   /* by name, or by the .idx beside a .bin */
 enum status reader_add_file(struct reader *r, const char *path, enum reader_format format, bool from_folder, int64_t bytes);
 /* reader_folders.c: adds the files of a folder and of what lies in it, in no order of paths. */
 enum status reader_walk(struct reader *r, const char *path, enum reader_format format);

@@ -6,6 +6,7 @@
  * interrupted build is bit-equal to an undisturbed one. */
 #include "indexer/indexer.h"
 #include "base/memory.h"
+#include "data/ids_check.h"
 #include "indexer/clustering.h"
 #include "indexer/indexer_internal.h"
 #include <string.h>
@@ -195,7 +196,8 @@ static enum status take_document(struct build *b, const struct feed_item *item) 
 }
 
 static enum status interrupted(struct build *b) {
-    if (b->sealed_chunks == 0) return fail(STATUS_INTERRUPTED, "stopped before a shard was done: nothing is kept");
+    if (b->sealed_chunks == 0)
+        return fail(STATUS_INTERRUPTED, "stopped before a shard was done: run the same command again");
     return fail(STATUS_INTERRUPTED,
                 "stopped: %lld chunks of this corpus are done and kept in %s; run the same command again to resume",
                 (long long)b->sealed_chunks, b->config->store);
@@ -306,6 +308,7 @@ static enum status open_input(struct build *b) {
     TRY(reader_open(&b->reader, &reader));
     cursor_describe(&b->cursor, b->reader, &c->reader, b->shard_chunks);
     TRY(resume(b));
+    if (c->tokenizer) ids_check(c->progress, &c->reader, c->tokenizer);
     int threads = threads_count(c->device->threads);
     const struct feed_config feed = {
         .reader = b->reader,

@@ -2,6 +2,7 @@
  * them. */
 #include "tools/drt_eval_run.h"
 #include "base/memory.h"
+#include "data/ids_check.h"
 #include "data/reader.h"
 #include "indexer/indexer.h"
 #include "tools/progress_line.h"
@@ -75,6 +76,7 @@ static enum status run_file(struct eval_run *r, int file, enum reader_format for
                                          .format = format,
                                          .text_field = o->text_field,
                                          .eod_id = o->eod_id == -1 ? r->engine->model.config.eos_id : o->eod_id};
+    ids_check(r->progress, &config, r->engine->model.tokenizer);
     TRY(reader_open(&reader, &config));
     enum status status = STATUS_OK;
     while (status == STATUS_OK && (!o->max_documents || f->documents < o->max_documents) &&

@@ -1,5 +1,6 @@
 /* run_open.c -- a run's folder and all that its steps need. */
 #include "base/memory.h"
+#include "data/ids_check.h"
 #include "kernels/collective.h"
 #include "train/run_internal.h"
 #include <stdlib.h>
@@ -158,6 +159,8 @@ static enum status open_batches(struct run *r) {
                                  .seed = (uint64_t)c->seed};
     progress_step(r->options->progress, "read the data", "files", 0, how.n_files);
     TRY(batches_open(&r->batches, &how));
+    const struct reader_config files = {.inputs = how.files, .n_inputs = how.n_files, .eod_id = how.end_id};
+    ids_check(r->options->progress, &files, r->tokenizer);
     r->step_tokens = c->sequences * c->length * c->accumulate * r->world;
     return memory_allocate_zero((void **)&r->batch, (size_t)c->accumulate, sizeof *r->batch);
 }

@@ -78,6 +78,16 @@ for closed in '0<&- 2>&-' '0<&- 1>&- 2>&-' '2>&-'; do
 done
 err_lacks "left over"
 
+# --- token files do not say whose ids they hold: those of another tokenizer are told by their text
+needs drt-tokenizer drt-eval
+expect 0 "$BIN/drt-tokenizer" encode "$TMP/a.jsonl" --tokenizer "$TMP/model/tokenizer.json" --out "$TMP/own.u16" --eod-id 268
+LC_ALL=C tr '\141-\172' '\341-\372' <"$TMP/own.u16" >"$TMP/foreign.u16"
+build "$TMP/own.u16" "$TMP/foreign.u16" --out "$TMP/ids"
+same "$(grep -c "another tokenizer" "$ERR")" 1 "files whose ids are another tokenizer's"
+err_has "foreign.u16: of its first"
+expect 0 "$BIN/drt-eval" ppl --model "$TMP/model" --data "$TMP/foreign.u16" --max-documents 2 --skip 8
+err_has "another tokenizer"
+
 # --- asked to stop while a pipe is read. A terminal that goes sends SIGHUP twice; nohup keeps it away.
 stopped_by() { # signals, exit code
     mkfifo "$TMP/slow.$1.jsonl"

@@ -39,6 +39,7 @@ start() { # in the background; not through train, whose subshell would take the 
 }
 expect 0 train --config "$TMP/config.json" --out "$TMP/whole"
 out_has "checkpoints/step-24"
+err_lacks "another tokenizer"
 loss() { sed -n 's/.*"step":'"$2"',.*"loss":\([0-9.]*\),"mlm.*/\1/p;s/.*"step":'"$2"',.*"loss":\([0-9.]*\),"contrastive.*/\1/p' "$1" | head -n 1; }
 awk -v a="$(loss "$TMP/whole/log.jsonl" 1)" -v b="$(loss "$TMP/whole/log.jsonl" 24)" 'BEGIN { exit !(a > 5.5 && b > 0 && b < 0.75 * a) }' ||
     die "the loss did not fall: $(loss "$TMP/whole/log.jsonl" 1), $(loss "$TMP/whole/log.jsonl" 24)"
@@ -121,6 +122,12 @@ err_has "steps have another size than before"
 err_lacks "no plot"
 expect 0 train --out "$TMP/sized" --resume --steps 7
 out_lacks "not finished"
+
+# Ids that fit and are another tokenizer's: said.
+LC_ALL=C tr '\141-\172' '\341-\372' <"$TMP/train.u16" >"$TMP/foreign.u16"
+expect 0 train --config "$TMP/config.json" --out "$TMP/foreign" --data "$TMP/foreign.u16" --until 1
+err_has "foreign.u16: of its first"
+err_has "another tokenizer"
 
 # ---- the corpus as a pool: its index is of older weights, and a resumed run has the same one
 corpus_run() { train "$@" --set pool=corpus --set pool_start=4 --set refresh=5 --set save_every=50 --set candidates=5 --set eval_pool=corpus --set corpus_alone=0.5 --set copies.rate=0.5 \

@@ -395,7 +395,7 @@ static void full_disk(void) {
     enum status s;
     while ((s = fixture_shard(w, &config, n, n + 200)) == STATUS_OK)
         n += 200;
-    CHECK_FAILS(s, STATUS_NO_SPACE, "free some space");
+    CHECK_FAILS(s, STATUS_NO_SPACE, "make room");
     CHECK(n > 0);
     store_writer_close(w);
     CHECK_OK(store_writer_open(&w, dir, &config, true));
@@ -404,7 +404,7 @@ static void full_disk(void) {
     CHECK_EQ(j.documents, n);
     /* The index does not fit either; nothing is published, nothing is lost, and with more room it goes on. */
     enum status published = store_writer_publish(w, &(struct store_publish){.index = "IVF16,Flat", .seed = 1});
-    CHECK_FAILS(published, STATUS_NO_SPACE, "free some space");
+    CHECK_FAILS(published, STATUS_NO_SPACE, "make room");
     store_writer_close(w);
     CHECK(mount("tmpfs", mount_point, "tmpfs", MS_REMOUNT, "size=8m") == 0);
     CHECK_OK(store_writer_open(&w, dir, &config, true));
