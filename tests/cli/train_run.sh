@@ -171,7 +171,11 @@ fi
 expect_error "not what the run was trained on" "$TRAIN" --out "$TMP/parts" --resume --data "$TMP/valid.u16" --device cpu
 [ ! -e "$TMP/x" ] || die "a refused run left its folder"
 
-# ---- a full disk: a line that says so, the checkpoints before it whole, and the run goes on once there is room
+# ---- ulimit -f and a full disk: a line that says so, the checkpoints before it whole, and the run goes on once there is room
+(ulimit -f 100; expect_error "raise ulimit -f" "$TRAIN" --config "$TMP/config.json" --out "$TMP/limited" --device cpu --threads 2) || exit 1
+[ -z "$(ls "$TMP/limited/checkpoints")" ] || die "half a checkpoint is left"
+expect 0 train --out "$TMP/limited" --resume
+same_run "$TMP/limited" "after ulimit -f"
 if [ "$(id -u)" = 0 ] && mkdir "$TMP/mount" && mount -t tmpfs -o size=1500k none "$TMP/mount" 2>/dev/null; then
     trap 'umount "$TMP/mount" 2>/dev/null; rm -rf "$TMP"' EXIT
     expect_error "o space left" "$TRAIN" --config "$TMP/config.json" --out "$TMP/mount/run" --device cpu --threads 2 --set keep=9
