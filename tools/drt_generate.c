@@ -41,6 +41,11 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
         {"temperature", ARG_DOUBLE, &o->temperature, "T", "below 1 safer, above 1 wilder; 0: greedy", 0, 1000},
         {"top-k", ARG_INT, &o->top_k, "K", "draw among the K likeliest tokens; 0: off", 0, 1 << 22},
         {"top-p", ARG_DOUBLE, &o->top_p, "P", "draw among the likeliest tokens that make up P in all; 1: off", 1e-6, 1},
+        {"min-p", ARG_DOUBLE, &o->min_p, "P", "leave out tokens below this part of the likeliest's share; 0: off", 0,
+         1},
+        {"repeat-penalty", ARG_DOUBLE, &o->repeat_penalty, "X",
+         "above 1: tokens of the text's last part become less likely; 1: off", 0.01, 100},
+        {"repeat-last-n", ARG_INT, &o->repeat_last, "N", "tokens that this part has", 0, 1 << 22},
         {"greedy", ARG_FLAG, &o->greedy, NULL, "always take the likeliest token", 0, 0},
         {"seed", ARG_INT, &o->seed, "N", "seed of the random draws; same seed, same machine: same text", 0, INFINITY},
         {"stop", ARG_STRINGS, &o->stops, "STR", "end before this string; may be given several times", 0, 0},
@@ -140,7 +145,12 @@ static enum status run(const struct generate_options *o, const struct progress *
 }
 
 static int generate(int argc, char **argv, const char **operands) {
-    struct generate_options o = {.where = DEVICE_CHOICE_DEFAULT, .max_tokens = 256, .temperature = 0.8, .top_p = 0.95};
+    struct generate_options o = {.where = DEVICE_CHOICE_DEFAULT,
+                                 .max_tokens = 256,
+                                 .temperature = 0.8,
+                                 .top_p = 0.95,
+                                 .repeat_penalty = 1,
+                                 .repeat_last = 64};
     int code = parse(&o, argc, argv, operands);
     if (code < 0) code = check(&o);
     if (code >= 0) return code;

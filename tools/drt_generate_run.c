@@ -88,6 +88,7 @@ static enum status work(struct generate_state *r, enum generate_end *end, const 
     TRY(memory_allocate((void **)&copy, n + 1, sizeof *copy));
     memcpy(copy, n ? ids : &begin, (n ? n : 1) * sizeof *copy);
     if (n == 0) n = 1; /* a document begins behind the end of another */
+    sampler_see(r->sampler, copy, (int64_t)n);
     enum status status = feed_prompt(r, copy, (int64_t)n);
     memory_free(copy);
     TRY(status);

@@ -19,6 +19,9 @@ static enum status make_sampler(struct generate_state *r) {
     struct sampler_config sampler = {.temperature = o->greedy ? 0 : (float)o->temperature,
                                      .top_k = (int)o->top_k,
                                      .top_p = (float)o->top_p,
+                                     .min_p = (float)o->min_p,
+                                     .repeat_penalty = (float)o->repeat_penalty,
+                                     .repeat_last = (int)o->repeat_last,
                                      .seed = (uint64_t)o->seed};
     const int32_t banned[] = {config->landmark_id, config->pad_id, config->mask_id};
     for (size_t i = 0; i < ARRAY_LEN(banned); i++)

@@ -13,6 +13,9 @@ gen --prompt "the river" --max-tokens 60 --seed 5 && ! cmp -s "$OUT" "$TMP/first
 gen --prompt "the river" --max-tokens 60 --greedy --seed 4 && cp "$OUT" "$TMP/greedy"
 gen --prompt "the river" --max-tokens 60 --temperature 0 --seed 9 && cmp -s "$OUT" "$TMP/greedy" || die "temperature 0 is not greedy"
 gen --prompt "the river" --max-tokens 60 --top-k 1 --seed 9 && cmp -s "$OUT" "$TMP/greedy" || die "top-k 1 is not greedy"
+gen --prompt "the river" --max-tokens 60 --min-p 1 --top-p 1 --seed 9 && cmp -s "$OUT" "$TMP/greedy" || die "min-p 1 is not greedy"
+gen --prompt "the river" --max-tokens 60 --greedy --repeat-penalty 100 --repeat-last-n 0 && cmp -s "$OUT" "$TMP/greedy" || die "a penalty of nothing changes the text"
+gen --prompt "the river" --max-tokens 60 --greedy --repeat-penalty 100 && ! cmp -s "$OUT" "$TMP/greedy" || die "the penalty changes nothing"
 # Weights saved in bf16 are read so by the CPU, or as float32: the same text.
 "$MODEL" init --config "$TINY/config.json" --tokenizer "$TINY/tokenizer.json" --out "$TMP/bf16" --seed 3 --dtype bf16 >/dev/null 2>"$ERR" || die "drt-model init"
 for how in auto f32; do
@@ -69,6 +72,8 @@ expect_usage "--prompt TEXT" "$GENERATE" "a bare prompt"
 expect_usage "an empty string is met at once" "$GENERATE" --stop ""
 expect_usage "must be between 1e-06 and 1" "$GENERATE" --top-p 1.5
 expect_usage "must be between 1e-06 and 1" "$GENERATE" --top-p 0
+expect_usage "must be between 0 and 1" "$GENERATE" --min-p 1.5
+expect_usage "must be between 0.01 and 100" "$GENERATE" --repeat-penalty 0
 expect_usage "not a whole number" "$GENERATE" --max-tokens ten
 expect_error "no such folder" "$GENERATE" --model "$TMP/nowhere" --prompt x
 expect_error "nowhere.txt" "$GENERATE" --model "$TMP/m" --prompt-file "$TMP/nowhere.txt"

@@ -82,6 +82,39 @@ static void test_top_p(void) {
                  (double[]){0, 1, 0, 0}, 4);
 }
 
+static void test_min_p(void) {
+    /* shares .5 .3 .15 .05 */
+    float logits[] = {logf(0.15F), logf(0.5F), logf(0.05F), logf(0.3F)};
+    check_shares((struct sampler_config){.temperature = 1, .top_p = 1, .min_p = 0.2F, .seed = 1}, logits,
+                 (double[]){0.15 / 0.95, 0.5 / 0.95, 0, 0.3 / 0.95}, 4);
+    check_shares((struct sampler_config){.temperature = 1, .top_p = 0.9F, .min_p = 0.5F, .seed = 1}, logits,
+                 (double[]){0, 0.625, 0, 0.375}, 4);
+    check_shares((struct sampler_config){.temperature = 1, .top_k = 3, .top_p = 1, .min_p = 1, .seed = 1}, logits,
+                 (double[]){0, 1, 0, 0}, 4);
+    /* top-p counts shares of all: .5 + .3 reach .8, whatever min-p lets in. */
+    check_shares((struct sampler_config){.temperature = 1, .top_p = 0.79F, .min_p = 0.01F, .seed = 1}, logits,
+                 (double[]){0, 0.625, 0, 0.375}, 4);
+}
+
+static void test_repeat_penalty(void) {
+    const float logits[] = {4, 3, -1, -3, 2.5F};
+    struct sampler *s = make((struct sampler_config){.top_p = 1, .repeat_penalty = 2, .repeat_last = 3}, 5);
+    CHECK_EQ(sampler_pick(s, logits), 0);
+    CHECK_EQ(sampler_pick(s, logits), 1); /* 4 counts 2 */
+    CHECK_EQ(sampler_pick(s, logits), 4); /* 2, 1.5, 2.5 */
+    CHECK_EQ(sampler_pick(s, logits), 0); /* all penalised once: 2, 1.5, 1.25 */
+    sampler_see(s, (int32_t[]){0, 0, 0}, 3);
+    CHECK_EQ(sampler_pick(s, logits), 1); /* once each, however often it was seen; what is older is forgotten */
+    CHECK_EQ(sampler_pick(s, (float[]){-3, -1, -9, -9, -9}), 1); /* below zero it moves down, too: -6 and -2 */
+    sampler_free(s);
+    s = make((struct sampler_config){.top_p = 1, .repeat_penalty = 2, .repeat_last = 1}, 3);
+    sampler_see(s, (int32_t[]){0, 1}, 2);
+    CHECK_EQ(sampler_pick(s, (float[]){2, 3, 1}), 0); /* 1 counts 1.5; 0 is forgotten */
+    sampler_free(s);
+    check_shares((struct sampler_config){.temperature = 1, .top_p = 1, .repeat_penalty = 1, .repeat_last = 8}, logits,
+                 (double[]){0.6255241, 0.2301175, 0.0042147, 0.0005704, 0.1395733}, 5); /* off: nothing is remembered */
+}
+
 static void test_seeds(void) {
     enum { N = 500 };
     float logits[1000];
@@ -133,6 +166,12 @@ static void test_config(void) {
     CHECK_FAILS(sampler_create(&s, &(struct sampler_config){.top_p = 0}, 5), STATUS_INVALID, "top-p 0");
     CHECK_FAILS(sampler_create(&s, &(struct sampler_config){.top_p = 1.5F}, 5), STATUS_INVALID, "top-p 1.5");
     CHECK_FAILS(sampler_create(&s, &(struct sampler_config){.top_p = 1, .top_k = -2}, 5), STATUS_INVALID, "top-k -2");
+    CHECK_FAILS(sampler_create(&s, &(struct sampler_config){.top_p = 1, .min_p = 1.5F}, 5), STATUS_INVALID,
+                "min-p 1.5");
+    CHECK_FAILS(sampler_create(&s, &(struct sampler_config){.top_p = 1, .repeat_penalty = NAN}, 5), STATUS_INVALID,
+                "repeat-penalty nan");
+    CHECK_FAILS(sampler_create(&s, &(struct sampler_config){.top_p = 1, .repeat_last = -1}, 5), STATUS_INVALID,
+                "repeat-last-n -1");
     sampler_free(NULL);
 }
 
@@ -141,6 +180,8 @@ int main(int argc, char **argv) {
     test_greedy();
     test_shares();
     test_top_p();
+    test_min_p();
+    test_repeat_penalty();
     test_seeds();
     test_broken_logits();
     test_config();
