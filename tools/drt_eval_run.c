@@ -79,17 +79,14 @@ static enum status run_file(struct eval_run *r, int file, enum reader_format for
     ids_check(r->progress, &config, r->engine->model.tokenizer);
     TRY(reader_open(&reader, &config));
     enum status status = STATUS_OK;
-    while (status == STATUS_OK && (!o->max_documents || f->documents < o->max_documents) &&
+    while (status == STATUS_OK && !r->result->partial && (!o->max_documents || f->documents < o->max_documents) &&
            (!o->max_tokens || f->tokens < o->max_tokens)) {
         struct document document;
         int more = 0;
-        if (progress_stop_requested(r->progress)) {
-            r->result->partial = true;
-            break;
-        }
         status = reader_next(reader, &document, &more);
         if (status != STATUS_OK || !more) break;
         status = next_document(r, file, &document);
+        r->result->partial = progress_stop_requested(r->progress); /* perhaps between windows of the last document */
         progress_step(r->progress, f->path, "tokens", f->tokens, o->max_tokens ? o->max_tokens : -1);
     }
     reader_close(reader);

@@ -118,7 +118,7 @@ static int64_t rows_of(const struct batches *b) {
 static enum status count_windows(struct batches *b) {
     int64_t fit = b->tokens / b->length;
     if (fit < 1)
-        return fail(STATUS_INVALID, "%s: %lld tokens in all files are fewer than one sequence of %lld",
+        return fail(STATUS_INVALID, "%s: %lld tokens in all files are fewer than one sequence of %lld (length)",
                     b->config.files[0], (long long)b->tokens, (long long)b->length);
     b->windows = fit;
     /* One window less leaves room to begin anywhere within a window. */

@@ -84,13 +84,14 @@ static enum status note_broken(struct run *r, const struct run_log_line *line) {
     }
     r->state.skipped++;
     progress_note(r->options->progress, "step %lld: the loss is %g and the gradient's norm %g: skipped",
-                  (long long)line->step, line->report.loss, line->report.gradient_norm);
+                  (long long)line->step, fabs(line->report.loss), fabs(line->report.gradient_norm)); /* no "-nan" */
     if (++r->broken < BROKEN_STEPS_MAX) return STATUS_OK;
-    return fail(
-        STATUS_INVALID,
-        "%s: loss or gradient was not a number for %d steps up to step %lld; the weights are as before them, and the "
-        "last checkpoint is of step %lld: resume with a lower lr or a longer warmup",
-        r->options->folder, BROKEN_STEPS_MAX, (long long)line->step, (long long)r->saved);
+    char last[80] = "there is no checkpoint yet: begin again";
+    if (r->saved >= 0) snprintf(last, sizeof last, "the last checkpoint is of step %lld: resume", (long long)r->saved);
+    return fail(STATUS_INVALID,
+                "%s: loss or gradient was not a number for %d steps up to step %lld; the weights are as before them, "
+                "and %s with a lower lr or a longer warmup",
+                r->options->folder, BROKEN_STEPS_MAX, (long long)line->step, last);
 }
 
 static enum status validate(struct run *r, struct run_log_line *line) {

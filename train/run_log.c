@@ -88,7 +88,7 @@ static double rounded(double value) {
 /* JSON has no infinity: what was none is told in words. */
 static void put_reason(struct json_writer *w, const struct step_report *r) {
     char text[80];
-    snprintf(text, sizeof text, "loss %g, gradient norm %g", r->loss, r->gradient_norm);
+    snprintf(text, sizeof text, "loss %g, gradient norm %g", fabs(r->loss), fabs(r->gradient_norm)); /* no "-nan" */
     json_write_key(w, "skipped"), json_write_bool(w, true);
     json_write_key(w, "skipped_for"), json_write_string(w, text);
 }

@@ -76,6 +76,7 @@ static enum status lock_folder(struct run *r) {
 static enum status check_folder(struct run *r) {
     char log[FILE_PATH_MAX], config[FILE_PATH_MAX];
     const char *folder = r->options->folder;
+    int64_t latest;
     TRY(file_join(log, folder, "log.jsonl"));
     TRY(file_join(config, folder, "config.json"));
     TRY(file_join(r->tokenizer_path, folder, "tokenizer.json"));
@@ -84,7 +85,13 @@ static enum status check_folder(struct run *r) {
     if (exists && !r->options->resume)
         return fail(STATUS_INVALID, "%s: holds a run already: go on with --resume, or name another folder", folder);
     if (!exists && r->options->resume) return fail(STATUS_NOT_FOUND, "%s: holds no run to resume", folder);
-    return exists ? lock_folder(r) : STATUS_OK;
+    if (exists) return lock_folder(r);
+    TRY(checkpoint_latest(&latest, folder));
+    if (latest < 0) return STATUS_OK;
+    /* They would be taken for this run's: kept in place of its own, and its own be trimmed as the older ones. */
+    return fail(STATUS_INVALID,
+                "%s: holds checkpoints of another run, up to step %lld: remove them, or name another folder", folder,
+                (long long)latest);
 }
 
 static enum status make_folder(struct run *r) {
@@ -159,6 +166,10 @@ static enum status open_batches(struct run *r) {
                                  .seed = (uint64_t)c->seed};
     progress_step(r->options->progress, "read the data", "files", 0, how.n_files);
     TRY(batches_open(&r->batches, &how));
+    if (c->pool >= POOL_BATCH && batches_documents(r->batches) == 1)
+        return fail(STATUS_INVALID,
+                    "%s: the training data is one document (end_id is %lld): pool %s would have nothing to choose from",
+                    c->data.items[0], (long long)c->end_id, pool_kind_name((enum pool_kind)c->pool));
     const struct reader_config files = {.inputs = how.files, .n_inputs = how.n_files, .eod_id = how.end_id};
     ids_check(r->options->progress, &files, r->tokenizer);
     r->step_tokens = c->sequences * c->length * c->accumulate * r->world;

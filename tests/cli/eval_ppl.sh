@@ -67,20 +67,24 @@ expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/other.jsonl" --context 504 --
 out_has "in store   2 of the documents do not find themselves (--exclude doc)"
 expect_usage "--exclude is doc, window=N or none" "$EVAL" ppl --data x --exclude some
 
-# Stopped by a signal: what was scored is reported, marked, and the exit code is 1.
+# Stopped by a signal, between documents and within the last of those asked for: what was scored is reported, marked, and the
+# exit code is 1.
 corpus "$TMP/long.jsonl" 300 400 100
-for seconds in 0.5 1 2 4 8; do
-    "$EVAL" ppl --model "$TMP/m" --data "$TMP/long.jsonl" --context 504 --skip 64 --modes none,self --json >"$OUT" 2>"$ERR" </dev/null &
-    eval_pid=$!
-    sleep $seconds
-    kill -TERM $eval_pid
-    code=0
-    wait $eval_pid || code=$?
-    [ -s "$OUT" ] && break # else it had not scored anything yet
+corpus "$TMP/longest.jsonl" 1 120000 100
+for asked in "long.jsonl" "longest.jsonl --max-documents 1"; do
+    for seconds in 0.5 1 2 4 8; do
+        "$EVAL" ppl --model "$TMP/m" --data "$TMP/"$asked --context 504 --skip 64 --modes none,self --json >"$OUT" 2>"$ERR" </dev/null &
+        eval_pid=$!
+        sleep $seconds
+        kill -TERM $eval_pid
+        code=0
+        wait $eval_pid || code=$?
+        [ -s "$OUT" ] && break # else it had not scored anything yet
+    done
+    same "$code" 1 "exit code after SIGTERM"
+    err_has "stopped by a signal: the report is of what was scored until then"
+    out_has '"partial":true'
 done
-same "$code" 1 "exit code after SIGTERM"
-err_has "stopped by a signal: the report is of what was scored until then"
-out_has '"partial":true'
 
 # Two files: a row each, and limits count for each.
 expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/valid.jsonl" --data "$TMP/other.jsonl" --max-documents 1 --skip 64

@@ -168,6 +168,11 @@ expect_error "fewer than one sequence" "$TRAIN" --config "$TMP/config.json" --ou
 if (ulimit -v 4000000 && "$TRAIN" --help) >/dev/null 2>&1; then
     (ulimit -v 4000000; expect_error "65536 sequences of 189 tokens at a time (make them fewer" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set sequences=65536 --device cpu --threads 1) || exit 1
 fi
+cp -r "$TMP/parts" "$TMP/old" && rm "$TMP/old/log.jsonl" "$TMP/old/config.json"
+expect_error "holds checkpoints of another run, up to step 24" "$TRAIN" --config "$TMP/config.json" --out "$TMP/old" --device cpu
+for pool in batch corpus; do
+    expect_error "the training data is one document (end_id is 269): pool $pool" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set pool=$pool --set end_id=269 --device cpu
+done
 expect_error "not what the run was trained on" "$TRAIN" --out "$TMP/parts" --resume --data "$TMP/valid.u16" --device cpu
 [ ! -e "$TMP/x" ] || die "a refused run left its folder"
 

@@ -66,7 +66,7 @@ int main(int argc, char **argv) {
     struct device *dev;
     struct run_report report;
     const char *files[] = {tokens};
-    char model[700], log[700];
+    char model[700], log[700], other[700];
     int64_t latest;
     CHECK_OK(config_defaults(&c));
     snprintf(model, sizeof model, "model=%s", start);
@@ -78,7 +78,8 @@ int main(int argc, char **argv) {
     CHECK_OK(config_check(&c));
     CHECK_OK(device_open(&dev, "cpu", 2));
     struct run_options options = {.config = &c, .folder = run, .device = dev, .type = DTYPE_F32};
-    CHECK_FAILS(run_train(&report, &options), STATUS_INVALID, "was not a number for 20 steps up to step 20");
+    CHECK_FAILS(run_train(&report, &options), STATUS_INVALID,
+                "up to step 20; the weights are as before them, and the last checkpoint is of step 10: resume");
     CHECK_EQ(report.step, 20);
     CHECK_EQ(report.skipped, 20);
     CHECK(!report.finished);
@@ -86,6 +87,7 @@ int main(int argc, char **argv) {
     CHECK_EQ(count_lines(log, "\"skipped\":true"), 20);
     CHECK_EQ(count_lines(log, "\"loss\":null"), 20);
     CHECK_EQ(count_lines(log, "\"skipped_for\":\"loss "), 20);
+    CHECK_EQ(count_lines(log, "-nan"), 0);
     CHECK(isnan(report.loss)); /* no step had one */
 
     /* The checkpoint of step 10 has the weights of the start. */
@@ -104,6 +106,13 @@ int main(int argc, char **argv) {
     safetensors_close(file);
     params_free(first);
     checkpoint_free(&saved);
+
+    /* One that never came to a checkpoint does not name one. */
+    CHECK_OK(config_set(&c, "save_every=1000"));
+    snprintf(other, sizeof other, "%s/other", folder);
+    options.folder = other;
+    CHECK_FAILS(run_train(&report, &options), STATUS_INVALID,
+                "there is no checkpoint yet: begin again with a lower lr");
     config_free(&c);
     device_close(dev);
     return test_done();
