@@ -125,7 +125,7 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
     const struct arg_option options[] = {
         {append ? "store" : "out", ARG_PATH, &o.store, "STORE",
          append ? "the store to add to" : "the store's folder, made when missing", 0, 0},
-        {"model", ARG_PATH, &o.model, "DIR", "model folder (default: the bundled drt-25m)", 0, 0},
+        {"model", ARG_PATH, &o.model, "DIR", "model folder (default: the bundled drt-28m)", 0, 0},
         {"index", ARG_STRING, &o.index, "auto|exact|FACTORY",
          append ? "as in build; auto keeps the store's own (default: auto)"
                 : "auto: none (exact search) for a small store, else an IVF by size; or a FAISS factory string such as "

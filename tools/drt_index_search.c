@@ -143,7 +143,7 @@ int drt_index_search(int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
         {"model", ARG_PATH, &o.model, "DIR",
-         "the model folder that the store was built with (default: the bundled drt-25m)", 0, 0},
+         "the model folder that the store was built with (default: the bundled drt-28m)", 0, 0},
         {"k", ARG_INT, &o.k, "N", "hits to print", 1, 100000},
         {"exact", ARG_FLAG, &o.exact, NULL, "scan all landmarks instead of asking the index", 0, 0},
         {"nprobe", ARG_INT, &o.nprobe, "N", "IVF lists to visit; 0: the index's default", 0, 1e9},

@@ -10,7 +10,7 @@
 #define DRT_MODEL_DIR ""
 #endif
 
-static const char bundled[] = "data/models/drt-25m";
+static const char bundled[] = "data/models/drt-28m";
 
 /* Cuts the last `levels` parts off a path. */
 static void parent_of(char *path, int levels) {

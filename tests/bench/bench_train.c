@@ -3,7 +3,7 @@
  *   bench_train --model base --device cuda --type bf16
  *
  * Models: base and drt are the sizes of peers (d 768, 12 layers, 50265 words; drt 6 + 6, encoder of 2, chunk of 63, 8
- * neighbours), seed the shape of drt-25m, or a folder with a config.json. CSV: model, device, type, pool, sequences,
+ * neighbours), seed the shape of seed-25m, or a folder with a config.json. CSV: model, device, type, pool, sequences,
  * positions, ms a step (median, best), tokens/s at the median, GiB of device memory that the step holds, loss of the
  * first and the last step. Tokens are real ids: landmarks are not counted. Time does not depend on what the ids are.
  * --corpus N: pool corpus over N random chunks; a line says how long encoding them took. */

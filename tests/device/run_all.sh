@@ -55,7 +55,7 @@ END
 }
 # A store of this repository's own text, searched on the CPU and on the GPU: the same chunks; text made with it: the same words.
 corpus() {
-    local work where model=$PWD/data/models/drt-25m query="How a store is laid out: token shards, landmark shards, and the catalog that names every file and its bytes"
+    local work where model=$PWD/data/models/drt-28m query="How a store is laid out: token shards, landmark shards, and the catalog that names every file and its bytes"
     work=$(mktemp -d)
     drt-index build README.md docs CONTRIBUTING.md CHANGELOG.md BENCHMARKS.md --format txt --device cuda --index IVF8_HNSW32,SQ8 \
         --model "$model" --out "$work/s" || return 1

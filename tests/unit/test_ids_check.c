@@ -49,7 +49,7 @@ static const char *notes_on(const char *path, enum reader_format format, const s
 }
 
 int main(int argc, char **argv) {
-    static const char *const files[] = {"data/models/drt-25m/tokenizer.json",
+    static const char *const files[] = {"data/models/drt-28m/tokenizer.json",
                                         "tests/unit/tokenizer_train/expected-gpt2.json",
                                         "tests/unit/tokenizer/llama2.json"};
     struct tokenizer *tokenizers[ARRAY_LEN(files)];
