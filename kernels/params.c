@@ -6,6 +6,7 @@
 #include "base/half.h"
 #include "base/memory.h"
 #include "base/rng.h"
+#include "base/threads.h"
 #include <assert.h>
 #include <math.h>
 #include <stdarg.h>
@@ -215,21 +216,41 @@ enum status params_load(struct params **out, const struct model_config *config, 
     return s;
 }
 
+/* Elements of one tensor, each from its own place in the tensor's stream. */
+struct drawing {
+    float *data;
+    struct rng rng;
+    bool ones;
+};
+static void draw(void *context, int64_t begin, int64_t end, int worker) {
+    struct drawing d = *(const struct drawing *)context;
+    (void)worker;
+    d.rng.counter = 2 * (uint64_t)begin; /* a normal number takes two words */
+    for (int64_t j = begin; j < end; j++)
+        d.data[j] = d.ones ? 1.0f : 0.02f * rng_normal(&d.rng);
+}
+
 enum status params_init(struct params **out, const struct model_config *config, uint64_t seed) {
     struct params *p;
+    struct threads *pool;
     TRY(prepare(&p, config));
+    enum status status = threads_create(&pool, 0);
+    if (status != STATUS_OK) {
+        params_free(p);
+        return status;
+    }
     for (int i = 0; i < p->count; i++) {
         const struct param *t = &p->table[i];
         float *data = (float *)t->data;
-        struct rng rng = rng_make(seed, (uint64_t)i);
-        for (int64_t j = 0; j < t->rows * t->cols; j++)
-            data[j] = t->rows == 1 ? 1.0f : 0.02f * rng_normal(&rng);
+        struct drawing d = {data, rng_make(seed, (uint64_t)i), t->rows == 1};
+        threads_for(pool, t->rows * t->cols, 1 << 14, draw, &d);
         if (starts_with(t->name, "model.lmk_q_proj.") || starts_with(t->name, "model.lmk_k_proj."))
             for (int64_t j = 0; j < t->rows; j++)
                 data[j * t->cols + j] += 1.0f;
         if (ends_with(t->name, "embed_tokens.weight") && p->pad_id >= 0)
             memset(data + p->pad_id * t->cols, 0, (size_t)t->cols * sizeof(float));
     }
+    threads_free(pool);
     *out = p;
     return STATUS_OK;
 }
