@@ -191,8 +191,9 @@ static void backward_launch(struct device *dev, const char *op, const struct att
     rows<bf16> o = in.o.data ? rows_of<bf16>(in.o) : rows<bf16>{nullptr, 0};
     launch_tiles(dev, op, dq_tiles<WINDOW, DIM, DQ_STAGES, DQ_RESIDENT>,
                  dim3((unsigned)tiles_of(t), (unsigned)t->heads), key_reader<WINDOW, DIM, DQ_STAGES, 2>::BYTES, maps.q,
-                 maps.dout, maps.k, maps.v, *t, rows_of<bf16>(g->dq), rows_of<float>(in.lse), o, rows_of<bf16>(in.dout),
-                 scratch.stat, g->dweight ? scratch.part_dweight : nullptr);
+                 maps.dout, maps.k, maps.v, *t,
+                 query_gradients{rows_of<bf16>(g->dq), scratch.stat, g->dweight ? scratch.part_dweight : nullptr},
+                 rows_of<float>(in.lse), o, rows_of<bf16>(in.dout));
     int64_t places = (int64_t)t->blocks * t->k;
     if (g->dweight)
         launch(dev, op, sum_heads, (unsigned)blocks_for(places, 128), 128, 0, *t, scratch.part_dweight, g->dweight);

@@ -62,128 +62,162 @@ static __device__ __forceinline__ float2 row_products(rows<bf16> o, rows<bf16> d
     return make_float2(sum[0], sum[1]);
 }
 
-template <bool WINDOW, int DIM, int STAGES, int RESIDENT>
-static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
-    dq_tiles(const __grid_constant__ tile_matrix q_map, const __grid_constant__ tile_matrix dout_map,
-             const __grid_constant__ tile_matrix k_map, const __grid_constant__ tile_matrix v_map,
-             const __grid_constant__ attend_task t, rows<bf16> dq, rows<float> lse, rows<bf16> o, rows<bf16> dout,
-             float2 *stat, float *part_dweight) {
-    using reader = key_reader<WINDOW, DIM, STAGES, 2>;
-    constexpr int TILES = reader::TILES;
-    extern __shared__ uint8_t raw[];
-    __shared__ typename reader::shared_part shared;
-    __shared__ float place_sum[WINDOW ? 1 : ATTEND_LIST_MAX][WARPGROUP / 32]; /* delta, by places and warps */
-    reader r(t, shared, raw, k_map, v_map);
-    r.query_maps[0] = &q_map;
-    r.query_maps[1] = &dout_map;
-    if (!WINDOW)
-        for (int i = threadIdx.x; i < t.k * (WARPGROUP / 32); i += WARPGROUP)
-            place_sum[i / (WARPGROUP / 32)][i % (WARPGROUP / 32)] = 0.0f;
-    r.start(true);
-    const place_list &list = shared.list;
-    const uint8_t *dout_tiles = r.queries + reader::TILES_BYTES;
-    int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 + lane / 4, head = r.head;
-    if (!WINDOW) fill_empty<DIM>(t, r.block, head, r.begin, r.end, dq, {nullptr, 0}, false);
+/* The places' sums of delta, by warps. */
+struct place_sums {
+    float warp[ATTEND_LIST_MAX][WARPGROUP / 32];
+};
 
-    float to_log2 = t.scale * ATTEND_LOG2E, slope = WINDOW ? window_slope(t, head) : 0.0f;
-    int64_t sequence_row = WINDOW ? r.tile.sequence * t.length : 0;
-    stat +=
-        (int64_t)head * t.k * t.stat_rows + row0 +
-        (WINDOW ? stat_first(sequence_row, r.tile.sequence) + r.tile.row - sequence_row : stat_first(r.begin, r.block));
-    /* Smaller than 2^32 elements both: see tiles_suit. */
-    uint32_t lse_plane = (uint32_t)(t.n * lse.stride), stat_plane = (uint32_t)t.stat_rows;
+/* Where results go; part_dweight NULL: not wanted. */
+struct query_gradients {
+    rows<bf16> dq;
+    float2 *stat;
+    float *part_dweight;
+};
+
+/* What a group computes of one query tile after the other. */
+template <bool WINDOW, int DIM, int STAGES> struct dq_group {
+    using reader = key_reader<WINDOW, DIM, STAGES, 2>;
+    static constexpr int TILES = reader::TILES;
+    const attend_task &t;
+    reader &r;
+    const uint8_t *dout_tiles;
+    place_sums &sums; /* chunks */
+    rows<float> lse;
+    int row0; /* this thread's first row; the other is 8 rows on */
+    float to_log2, slope;
+    float2 *stat;                   /* of row0 */
+    uint32_t lse_plane, stat_plane; /* of places: smaller than 2^32 elements both: backward_by_tiles */
+    uint32_t lse0, lse1;
+    bool inside0, inside1;
+    float2 log2_sum, now, delta; /* of the two rows: kept by forward, of the tile in hand, sum of P dP */
     float s[32], dp[32], out[32 * TILES];
     uint32_t q[16 * TILES], ds[16];
-    for (unsigned at = 0; at < r.query_tiles; at++, stat += TILE) {
+
+    __device__ __forceinline__ dq_group(const attend_task &task, reader &from, place_sums &in, rows<float> kept_lse,
+                                        float2 *to)
+        : t(task), r(from), dout_tiles(r.queries + reader::TILES_BYTES), sums(in), lse(kept_lse),
+          row0((int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4), to_log2(t.scale * ATTEND_LOG2E),
+          slope(WINDOW ? window_slope(t, r.head) : 0.0f), lse_plane((uint32_t)(t.n * lse.stride)),
+          stat_plane((uint32_t)t.stat_rows) {
+        int64_t first = WINDOW ? r.tile.sequence * t.length : r.begin;
+        stat = to + (int64_t)r.head * t.k * t.stat_rows + row0 +
+               (WINDOW ? stat_first(first, r.tile.sequence) + r.tile.row - first : stat_first(first, r.block));
+    }
+
+    __device__ __forceinline__ float2 kept(int i) const {
+        uint32_t plane = WINDOW ? 0 : (uint32_t)r.shared.list.place[i] * lse_plane;
+        return make_float2(lse.data[lse0 + plane], lse.data[lse1 + plane]);
+    }
+    __device__ __forceinline__ void begin(unsigned at, rows<bf16> o, rows<bf16> dout) {
         r.set_tile(at);
-        bool inside0 = row0 < r.tile.rows, inside1 = row0 + 8 < r.tile.rows;
-        int64_t r0 = r.tile.row + (inside0 ? row0 : 0), r1 = r.tile.row + (inside1 ? row0 + 8 : 0);
-        uint32_t lse0 = (uint32_t)(r0 * lse.stride + head), lse1 = (uint32_t)(r1 * lse.stride + head);
-        auto kept = [&](int i) {
-            uint32_t plane = WINDOW ? 0 : (uint32_t)list.place[i] * lse_plane;
-            return make_float2(lse.data[lse0 + plane], lse.data[lse1 + plane]);
-        };
-        float2 log2_sum = make_float2(0.0f, 0.0f), now = log2_sum, delta = log2_sum;
+        inside0 = row0 < r.tile.rows, inside1 = row0 + 8 < r.tile.rows;
+        lse0 = (uint32_t)((r.tile.row + (inside0 ? row0 : 0)) * lse.stride + r.head);
+        lse1 = (uint32_t)((r.tile.row + (inside1 ? row0 + 8 : 0)) * lse.stride + r.head);
+        log2_sum = delta = make_float2(0.0f, 0.0f);
         if (r.count) log2_sum = kept(0);
-        if (WINDOW) delta = row_products<DIM>(o, dout, r.tile.row, t.n - 1, head * DIM);
+        if (WINDOW) delta = row_products<DIM>(o, dout, r.tile.row, t.n - 1, r.head * DIM);
         r.wait_queries(at);
         load_fragments<TILES>(q, r.queries);
 #pragma unroll
         for (int i = 0; i < 32 * TILES; i++)
             out[i] = 0.0f;
-        auto multiply = [&](unsigned of) {
-            r.wait(of);
-            pin(s);
-            pin(dp);
-            products_begin();
-            multiply_rows<TILES>(s, q, r.keys(of));
-            multiply_tiles<TILES>(dp, dout_tiles, r.values(of));
-            products_commit();
-        };
-        /* Scores of tile i -> dS; dQ += dS K begins. */
-        auto add_gradient = [&](int i) {
-            now = make_float2(log2_sum.x * ATTEND_LOG2E, log2_sum.y * ATTEND_LOG2E);
-            if (!WINDOW && i + 1 < r.count) log2_sum = kept(i + 1);
-            products_wait<0>();
-            pin(s);
-            pin(dp);
-            /* Chunks with a null key: lse >= 0, so p of the zero rows behind the live ones is at most 1, and meets
-             * zeros. */
-            if (WINDOW)
-                mask_window(s, i * TILE, t.window, r.tile.position);
-            else if (t.live_rows < TILE && !t.null_key)
-                mask_keys(s, t.live_rows);
-            float2 shift = now;
-            if (WINDOW) shift = make_float2(now.x + slope * (float)row0, now.y + slope * (float)(row0 + 8));
-            delta = score_gradients<WINDOW>(s, dp, to_log2, slope, (float)(lane % 4 * 2 - i * TILE), shift, delta,
-                                            WINDOW ? 1.0f : list.weight[i]);
-            pack(ds, s);
-            pin(ds);
-            pin(out);
-            products_begin();
-            multiply_columns<TILES>(out, ds, r.keys(r.item));
-            products_commit();
-        };
-        /* While products run. */
-        auto keep = [&](int i) {
-            if (!WINDOW) {
-                float sum = (inside0 ? delta.x : 0.0f) + (inside1 ? delta.y : 0.0f);
-                for (int offset = 4; offset < 32; offset *= 2)
-                    sum += __shfl_xor_sync(~0u, sum, offset);
-                if (lane == 0) place_sum[i][threadIdx.x / 32] += sum;
-            }
-            if (lane % 4 || (WINDOW && i)) return;
-            float2 *to = stat + (WINDOW ? 0 : (uint32_t)list.place[i] * stat_plane);
-            float log2_weight = WINDOW ? 0.0f : list.log2_weight[i];
-            if (inside0) to[0] = make_float2(log2_weight - now.x, delta.x);
-            if (inside1) to[8] = make_float2(log2_weight - now.y, delta.y);
-        };
-        auto release = [&] {
-            pin(out);
-            pin(ds);
-            r.release();
-        };
-        if (r.count) {
-            multiply(r.item);
-            for (int i = 0; i + 1 < r.count; i++) {
-                add_gradient(i);
-                multiply(r.item + 1);
-                keep(i);
-                products_wait<1>();
-                release();
-            }
-            add_gradient(r.count - 1);
-            keep(r.count - 1);
-            products_wait<0>();
-            release();
+    }
+    /* S = Q K^T and dP = dO V^T of an item begin. */
+    __device__ __forceinline__ void multiply(unsigned of) {
+        r.wait(of);
+        pin(s);
+        pin(dp);
+        products_begin();
+        multiply_rows<TILES>(s, q, r.keys(of));
+        multiply_tiles<TILES>(dp, dout_tiles, r.values(of));
+        products_commit();
+    }
+    /* Scores of tile i -> dS; dQ += dS K begins. */
+    __device__ __forceinline__ void add_gradient(int i) {
+        now = make_float2(log2_sum.x * ATTEND_LOG2E, log2_sum.y * ATTEND_LOG2E);
+        if (!WINDOW && i + 1 < r.count) log2_sum = kept(i + 1);
+        products_wait<0>();
+        pin(s);
+        pin(dp);
+        /* Chunks with a null key: lse >= 0, so p of the zero rows behind the live ones is at most 1 and meets zeros. */
+        if (WINDOW)
+            mask_window(s, i * TILE, t.window, r.tile.position);
+        else if (t.live_rows < TILE && !t.null_key)
+            mask_keys(s, t.live_rows);
+        float2 shift = now;
+        if (WINDOW) shift = make_float2(now.x + slope * (float)row0, now.y + slope * (float)(row0 + 8));
+        delta = score_gradients<WINDOW>(s, dp, to_log2, slope, (float)((int)threadIdx.x % 4 * 2 - i * TILE), shift,
+                                        delta, WINDOW ? 1.0f : r.shared.list.weight[i]);
+        pack(ds, s);
+        pin(ds);
+        pin(out);
+        products_begin();
+        multiply_columns<TILES>(out, ds, r.keys(r.item));
+        products_commit();
+    }
+    /* While products run: what the second pass needs of tile i. */
+    __device__ __forceinline__ void keep(int i) {
+        int lane = threadIdx.x % 32;
+        if (!WINDOW) {
+            float sum = (inside0 ? delta.x : 0.0f) + (inside1 ? delta.y : 0.0f);
+            for (int offset = 4; offset < 32; offset *= 2)
+                sum += __shfl_xor_sync(~0u, sum, offset);
+            if (lane == 0) sums.warp[i][threadIdx.x / 32] += sum;
         }
-        store_rows<TILES>(out, t.scale, r.queries, dq[r.tile.row] + head * DIM, dq.stride, 0, r.tile.rows);
+        if (lane % 4 || (WINDOW && i)) return;
+        float2 *to = stat + (WINDOW ? 0 : (uint32_t)r.shared.list.place[i] * stat_plane);
+        float log2_weight = WINDOW ? 0.0f : r.shared.list.log2_weight[i];
+        if (inside0) to[0] = make_float2(log2_weight - now.x, delta.x);
+        if (inside1) to[8] = make_float2(log2_weight - now.y, delta.y);
+    }
+    __device__ __forceinline__ void release() {
+        pin(out);
+        pin(ds);
+        r.release();
+    }
+};
+
+template <bool WINDOW, int DIM, int STAGES, int RESIDENT>
+static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
+    dq_tiles(const __grid_constant__ tile_matrix q_map, const __grid_constant__ tile_matrix dout_map,
+             const __grid_constant__ tile_matrix k_map, const __grid_constant__ tile_matrix v_map,
+             const __grid_constant__ attend_task t, query_gradients to, rows<float> lse, rows<bf16> o,
+             rows<bf16> dout) {
+    using reader = key_reader<WINDOW, DIM, STAGES, 2>;
+    extern __shared__ uint8_t raw[];
+    __shared__ typename reader::shared_part shared;
+    __shared__ place_sums sums;
+    reader r(t, shared, raw, k_map, v_map);
+    r.query_maps[0] = &q_map;
+    r.query_maps[1] = &dout_map;
+    for (int i = threadIdx.x; !WINDOW && i < t.k * (WARPGROUP / 32); i += WARPGROUP)
+        sums.warp[i / (WARPGROUP / 32)][i % (WARPGROUP / 32)] = 0.0f;
+    r.start(true);
+    if (!WINDOW) fill_empty<DIM>(t, r.block, r.head, r.begin, r.end, to.dq, {nullptr, 0}, false);
+    dq_group<WINDOW, DIM, STAGES> g(t, r, sums, lse, to.stat);
+    for (unsigned at = 0; at < r.query_tiles; at++, g.stat += TILE) {
+        g.begin(at, o, dout);
+        if (r.count) {
+            g.multiply(r.item);
+            for (int i = 0; i + 1 < r.count; i++) {
+                g.add_gradient(i);
+                g.multiply(r.item + 1);
+                g.keep(i);
+                products_wait<1>();
+                g.release();
+            }
+            g.add_gradient(r.count - 1);
+            g.keep(r.count - 1);
+            products_wait<0>();
+            g.release();
+        }
+        store_rows<reader::TILES>(g.out, t.scale, r.queries, to.dq[r.tile.row] + r.head * DIM, to.dq.stride, 0,
+                                  r.tile.rows);
         r.next_queries(at);
     }
-    if (!WINDOW && part_dweight) {
-        __syncthreads();
-        for (int i = threadIdx.x; i < r.count; i += WARPGROUP)
-            part_dweight[((int64_t)r.block * t.k + list.place[i]) * t.heads + head] =
-                place_sum[i][0] + place_sum[i][1] + place_sum[i][2] + place_sum[i][3];
-    }
+    if (WINDOW || !to.part_dweight) return;
+    __syncthreads();
+    for (int i = threadIdx.x; i < r.count; i += WARPGROUP)
+        to.part_dweight[((int64_t)r.block * t.k + shared.list.place[i]) * t.heads + r.head] =
+            sums.warp[i][0] + sums.warp[i][1] + sums.warp[i][2] + sums.warp[i][3];
 }

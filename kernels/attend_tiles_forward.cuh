@@ -107,109 +107,131 @@ static __device__ __forceinline__ void scale_rows(float (&o)[32 * HALVES], float
     }
 }
 
+/* What a group computes of one query tile after the other. */
+template <bool WINDOW, int DIM, int STAGES> struct forward_group {
+    using reader = key_reader<WINDOW, DIM, STAGES, 1>;
+    static constexpr int TILES = reader::TILES;
+    const attend_task &t;
+    reader &r;
+    rows<bf16> o;
+    rows<float> lse;
+    bool partial, zero_row; /* zero_row: the tile's last row of zeros is the null key */
+    int row0;               /* this thread's first row; the other is 8 rows on */
+    float to_log2, slope, *lse_row;
+    running so_far; /* window */
+    float2 log2_sum;
+    float s[32], out[32 * TILES];
+    uint32_t q[16 * TILES], p[16];
+
+    __device__ __forceinline__ forward_group(const attend_task &task, reader &from, rows<bf16> to, rows<float> sums,
+                                             bool parts)
+        : t(task), r(from), o(to), lse(sums), partial(parts), zero_row(t.null_key && t.live_rows == TILE - 1),
+          row0((int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4), to_log2(t.scale * ATTEND_LOG2E),
+          slope(WINDOW ? window_slope(t, r.head) : 0.0f) {}
+
+    __device__ __forceinline__ void begin(unsigned at) {
+        r.set_tile(at);
+        r.wait_queries(at);
+        lse_row = lse.data + (r.tile.row + row0) * lse.stride + r.head;
+        log2_sum = make_float2(0.0f, 0.0f);
+        so_far = {-INFINITY, -INFINITY, 0.0f, 0.0f};
+        load_fragments<TILES>(q, r.queries);
+        clear_out();
+    }
+    __device__ __forceinline__ void clear_out() {
+#pragma unroll
+        for (int i = 0; i < 32 * TILES; i++)
+            out[i] = 0.0f;
+    }
+    /* S = Q K^T of an item begins. */
+    __device__ __forceinline__ void scores(unsigned of) {
+        r.wait(of);
+        pin(s);
+        products_begin();
+        multiply_rows<TILES>(s, q, r.keys(of));
+        products_commit();
+    }
+    /* Scores of tile i -> p; out += p V begins. */
+    __device__ __forceinline__ void add_values(int i) {
+        products_wait<0>();
+        pin(s);
+        if (WINDOW) {
+            mask_window(s, i * TILE, t.window, r.tile.position);
+            float2 shrink = softmax_window(so_far, s, to_log2, slope, i * TILE);
+            scale_rows<TILES>(out, shrink.x, shrink.y);
+        } else {
+            if (t.live_rows < TILE && !zero_row) mask_keys(s, t.live_rows);
+            log2_sum = softmax_chunk(s, to_log2, t.null_key && !zero_row, partial ? 1.0f : r.shared.list.weight[i]);
+        }
+        pack(p, s);
+        pin(p);
+        pin(out);
+        products_begin();
+        multiply_columns<TILES>(out, p, r.values(r.item));
+        products_commit();
+    }
+    /* While products run: the log sum exp of tile i. */
+    __device__ __forceinline__ void keep(int i) {
+        if (WINDOW || !lse.data || threadIdx.x % 4) return;
+        float *to = lse_row + r.shared.list.place[i] * (t.n * lse.stride);
+        if (row0 < r.tile.rows) to[0] = log2_sum.x * ATTEND_LN2;
+        if (row0 + 8 < r.tile.rows) to[8 * lse.stride] = log2_sum.y * ATTEND_LN2;
+    }
+    __device__ __forceinline__ void release(int i) {
+        pin(out);
+        pin(p);
+        r.release();
+        if (WINDOW || !partial) return;
+        store(r.shared.list.place[i] * t.n, 0);
+        clear_out();
+    }
+    __device__ __forceinline__ void store(int64_t plane, int skip) {
+        store_rows<TILES>(out, 1.0f, r.queries, o[plane + r.tile.row] + r.head * DIM, o.stride, skip, r.tile.rows);
+    }
+    /* The running softmax ends. */
+    __device__ __forceinline__ void divide() {
+        float sum0 = row_sum(so_far.sum0), sum1 = row_sum(so_far.sum1);
+        scale_rows<TILES>(out, __fdividef(1.0f, sum0), __fdividef(1.0f, sum1));
+        if (!lse.data || threadIdx.x % 4) return;
+        float log0 = so_far.top0 + __log2f(sum0) - slope * (float)row0;
+        float log1 = so_far.top1 + __log2f(sum1) - slope * (float)(row0 + 8);
+        if (row0 >= r.tile.skip && row0 < r.tile.rows) lse_row[0] = log0 * ATTEND_LN2;
+        if (row0 + 8 >= r.tile.skip && row0 + 8 < r.tile.rows) lse_row[8 * lse.stride] = log1 * ATTEND_LN2;
+    }
+};
+
 template <bool WINDOW, int DIM, int STAGES, int RESIDENT>
 static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     forward_tiles(const __grid_constant__ tile_matrix q_map, const __grid_constant__ tile_matrix k_map,
                   const __grid_constant__ tile_matrix v_map, const __grid_constant__ attend_task t, rows<bf16> o,
                   rows<float> lse, bool partial) {
     using reader = key_reader<WINDOW, DIM, STAGES, 1>;
-    constexpr int TILES = reader::TILES;
     extern __shared__ uint8_t raw[];
     __shared__ typename reader::shared_part shared;
     reader r(t, shared, raw, k_map, v_map);
     r.query_maps[0] = &q_map;
     r.start(partial || lse.data);
-    const place_list &list = shared.list;
-    int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 + lane / 4, head = r.head;
-    if (!WINDOW) fill_empty<DIM>(t, r.block, head, r.begin, r.end, o, lse, partial);
-
-    float to_log2 = t.scale * ATTEND_LOG2E, slope = WINDOW ? window_slope(t, head) : 0.0f;
-    int64_t lse_plane = t.n * lse.stride;
-    bool zero_row = t.null_key && t.live_rows == TILE - 1; /* the tile's last row of zeros is the null key */
-    float s[32], out[32 * TILES];
-    uint32_t q[16 * TILES], p[16];
+    if (!WINDOW) fill_empty<DIM>(t, r.block, r.head, r.begin, r.end, o, lse, partial);
+    forward_group<WINDOW, DIM, STAGES> g(t, r, o, lse, partial);
     for (unsigned at = 0; at < r.query_tiles; at++) {
-        r.set_tile(at);
-        r.wait_queries(at);
-        float *lse_row = lse.data + (r.tile.row + row0) * lse.stride + head;
-        float2 log2_sum = make_float2(0.0f, 0.0f);
-        load_fragments<TILES>(q, r.queries);
-#pragma unroll
-        for (int i = 0; i < 32 * TILES; i++)
-            out[i] = 0.0f;
-        running a = {-INFINITY, -INFINITY, 0.0f, 0.0f};
-        auto scores = [&](unsigned of) {
-            r.wait(of);
-            pin(s);
-            products_begin();
-            multiply_rows<TILES>(s, q, r.keys(of));
-            products_commit();
-        };
-        /* Scores of tile i -> p; out += p V begins. */
-        auto add_values = [&](int i) {
-            products_wait<0>();
-            pin(s);
-            if (WINDOW) {
-                mask_window(s, i * TILE, t.window, r.tile.position);
-                float2 shrink = softmax_window(a, s, to_log2, slope, i * TILE);
-                scale_rows<TILES>(out, shrink.x, shrink.y);
-            } else {
-                if (t.live_rows < TILE && !zero_row) mask_keys(s, t.live_rows);
-                log2_sum = softmax_chunk(s, to_log2, t.null_key && !zero_row, partial ? 1.0f : list.weight[i]);
-            }
-            pack(p, s);
-            pin(p);
-            pin(out);
-            products_begin();
-            multiply_columns<TILES>(out, p, r.values(r.item));
-            products_commit();
-        };
-        /* While products run. */
-        auto keep = [&](int i, float2 sum) {
-            if (WINDOW || !lse.data || lane % 4) return;
-            float *to = lse_row + list.place[i] * lse_plane;
-            if (row0 < r.tile.rows) to[0] = sum.x * ATTEND_LN2;
-            if (row0 + 8 < r.tile.rows) to[8 * lse.stride] = sum.y * ATTEND_LN2;
-        };
-        auto release = [&](int i) {
-            pin(out);
-            pin(p);
-            r.release();
-            if (!WINDOW && partial) {
-                store_rows<TILES>(out, 1.0f, r.queries, o[list.place[i] * t.n + r.tile.row] + head * DIM, o.stride, 0,
-                                  r.tile.rows);
-#pragma unroll
-                for (int c = 0; c < 32 * TILES; c++)
-                    out[c] = 0.0f;
-            }
-        };
+        g.begin(at);
         /* The last round stands alone: a choice inside the loop would make the compiler wait for products in flight. */
         if (r.count) {
-            scores(r.item);
+            g.scores(r.item);
             for (int i = 0; i + 1 < r.count; i++) {
-                add_values(i);
-                scores(r.item + 1);
-                keep(i, log2_sum);
+                g.add_values(i);
+                g.scores(r.item + 1);
+                g.keep(i);
                 products_wait<1>();
-                release(i);
+                g.release(i);
             }
-            add_values(r.count - 1);
-            keep(r.count - 1, log2_sum);
+            g.add_values(r.count - 1);
+            g.keep(r.count - 1);
             products_wait<0>();
-            release(r.count - 1);
+            g.release(r.count - 1);
         }
-        if (WINDOW) {
-            float sum0 = row_sum(a.sum0), sum1 = row_sum(a.sum1);
-            scale_rows<TILES>(out, __fdividef(1.0f, sum0), __fdividef(1.0f, sum1));
-            if (lse.data && lane % 4 == 0) {
-                float log0 = a.top0 + __log2f(sum0) - slope * (float)row0;
-                float log1 = a.top1 + __log2f(sum1) - slope * (float)(row0 + 8);
-                if (row0 >= r.tile.skip && row0 < r.tile.rows) lse_row[0] = log0 * ATTEND_LN2;
-                if (row0 + 8 >= r.tile.skip && row0 + 8 < r.tile.rows) lse_row[8 * lse.stride] = log1 * ATTEND_LN2;
-            }
-        }
-        if (!partial)
-            store_rows<TILES>(out, 1.0f, r.queries, o[r.tile.row] + head * DIM, o.stride, r.tile.skip, r.tile.rows);
+        if (WINDOW) g.divide();
+        if (!partial) g.store(0, r.tile.skip);
         r.next_queries(at);
     }
 }
