@@ -51,6 +51,20 @@ void attend_cuda_backward(struct device *dev, const char *op, const struct atten
 static __device__ __forceinline__ int64_t block_begin(const attend_task &t, int64_t block) {
     return t.row_begin ? t.row_begin[block] : block * t.positions;
 }
+/* The block that holds `row`, or -1. */
+static __device__ __forceinline__ int64_t find_block(const attend_task &t, int64_t row) {
+    if (t.blocks == 0) return -1;
+    int64_t low = 0, high = t.blocks; /* block_begin(low) <= row < block_begin(high), once both are known */
+    if (row < block_begin(t, 0) || row >= block_begin(t, t.blocks)) return -1;
+    while (high - low > 1) {
+        int64_t middle = (low + high) / 2;
+        if (block_begin(t, middle) <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
 static __device__ __forceinline__ int32_t block_slot(const attend_task &t, int64_t block, int i) {
     return t.slot ? t.slot[block * t.k + i] : (int32_t)block;
 }

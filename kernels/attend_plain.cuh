@@ -79,21 +79,6 @@ template <int ACC> struct plain_softmax {
     }
 };
 
-/* The block that holds `row`, or -1. */
-static __device__ int64_t find_block(const attend_task &t, int64_t row) {
-    if (t.blocks == 0) return -1;
-    int64_t low = 0, high = t.blocks; /* block_begin(low) <= row < block_begin(high), once both are known */
-    if (row < block_begin(t, 0) || row >= block_begin(t, t.blocks)) return -1;
-    while (high - low > 1) {
-        int64_t middle = (low + high) / 2;
-        if (block_begin(t, middle) <= row)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 struct plain_window {
     plain_run run; /* of the first key */
     int64_t count, distance;

@@ -59,7 +59,7 @@ static void backward(struct device *dev, struct mat dq, struct mat dkeys, struct
     attend_cuda_backward(dev, "gca.backward", &t, &g, dout, {}, lse, q, pool.keys, pool.values);
 }
 
-enum { INVERT_THREADS = 256 };
+enum { INVERT_THREADS = 256, COMBINE_THREADS = 128 };
 
 /* An empty place sorts behind all slots. */
 static __global__ void __launch_bounds__(INVERT_THREADS)
@@ -98,45 +98,28 @@ static void invert(struct device *dev, int32_t *begin, int32_t *place, const int
            plan.key_sorted, plan.place_sorted, places, slots);
 }
 
-/* A block of threads is a query row. Bound by memory: every part is read once. */
+/* A block of threads is a query row, a warp a head of it; t.weight NULL: by lse. Factors are made again for each 32 columns, so
+ * that there may be any number of heads and places. Bound by memory: every part is read once. */
 template <typename T>
-static __global__ void __launch_bounds__(128)
-    combine_rows(rows<T> o, rows<T> part, rows<float> lse, gca_blocks blocks, int heads, int64_t n, int dim) {
-    extern __shared__ float factor[]; /* [heads][k] */
-    int64_t row = blockIdx.x, block = -1;
-    int k = blocks.k;
-    if (blocks.blocks > 0 && row >= blocks.row_begin[0] && row < blocks.row_begin[blocks.blocks]) {
-        int64_t high = blocks.blocks;
-        block = 0;
-        while (high - block > 1) {
-            int64_t middle = (block + high) / 2;
-            if (blocks.row_begin[middle] <= row)
-                block = middle;
-            else
-                high = middle;
+static __global__ void __launch_bounds__(COMBINE_THREADS)
+    combine_rows(attend_task t, rows<T> o, rows<T> part, rows<float> lse) {
+    int64_t row = blockIdx.x, block = find_block(t, row);
+    int k = block < 0 ? 0 : t.k;
+    for (int head = threadIdx.x / 32; head < t.heads; head += COMBINE_THREADS / 32) {
+        float top = -INFINITY, sum = t.weight ? 1.0f : 0.0f;
+        auto factor = [&](int i) {
+            return t.weight ? t.weight[block * k + i] : expf(lse[i * t.n + row][head] - top);
+        };
+        for (int i = 0; i < k && !t.weight; i++)
+            if (t.slot[block * k + i] >= 0) top = fmaxf(top, lse[i * t.n + row][head]);
+        for (int i = 0; i < k && !t.weight; i++)
+            if (t.slot[block * k + i] >= 0) sum += factor(i);
+        for (int c = head * t.dim + threadIdx.x % 32; c < (head + 1) * t.dim; c += 32) {
+            float x = 0.0f;
+            for (int i = 0; i < k; i++)
+                if (t.slot[block * k + i] >= 0) x += factor(i) / sum * to_float(part[i * t.n + row][c]);
+            o[row][c] = from_float<T>(x);
         }
-    }
-    const int32_t *slot = blocks.slot + block * k;
-    for (int head = threadIdx.x; head < heads && block >= 0; head += blockDim.x) {
-        float top = -INFINITY, sum = 0.0f;
-        for (int i = 0; i < k && !blocks.weight; i++)
-            if (slot[i] >= 0) top = fmaxf(top, lse[i * n + row][head]);
-        for (int i = 0; i < k; i++) {
-            float f = slot[i] < 0     ? 0.0f
-                      : blocks.weight ? blocks.weight[block * k + i]
-                                      : expf(lse[i * n + row][head] - top);
-            factor[head * k + i] = f;
-            sum += f;
-        }
-        for (int i = 0; i < k && !blocks.weight && sum > 0.0f; i++)
-            factor[head * k + i] /= sum;
-    }
-    __syncthreads();
-    for (int c = threadIdx.x; c < heads * dim; c += blockDim.x) {
-        float x = 0.0f;
-        for (int i = 0; i < k && block >= 0; i++)
-            if (slot[i] >= 0) x += factor[c / dim * k + i] * to_float(part[i * n + row][c]);
-        o[row][c] = from_float<T>(x);
     }
 }
 
@@ -144,16 +127,16 @@ static void combine(struct device *dev, struct mat o, struct mat part, struct ma
                     int heads) {
     assert(heads > 0 && o.cols % heads == 0 && part.cols == o.cols && part.rows == blocks.k * o.rows);
     assert(blocks.weight || (lse.rows == part.rows && lse.cols == heads && lse.type == DTYPE_F32));
+    struct attend_task t = {};
+    t.n = o.rows, t.heads = heads, t.dim = (int)(o.cols / heads);
+    t.row_begin = blocks.row_begin, t.slot = blocks.slot, t.weight = blocks.weight, t.blocks = blocks.blocks, t.k = blocks.k;
     rows<float> sums = {(float *)lse.data, lse.stride};
-    size_t bytes = (size_t)heads * (size_t)blocks.k * sizeof(float);
-    int dim = (int)(o.cols / heads);
-    assert(bytes <= 48 * 1024);
     if (o.type == DTYPE_F32)
-        launch(dev, "gca.combine", combine_rows<float>, (unsigned)o.rows, 128, bytes, rows_of<float>(o),
-               rows_of<float>(part), sums, blocks, heads, o.rows, dim);
+        launch(dev, "gca.combine", combine_rows<float>, (unsigned)o.rows, COMBINE_THREADS, 0, t, rows_of<float>(o),
+               rows_of<float>(part), sums);
     else
-        launch(dev, "gca.combine", combine_rows<bf16>, (unsigned)o.rows, 128, bytes, rows_of<bf16>(o),
-               rows_of<bf16>(part), sums, blocks, heads, o.rows, dim);
+        launch(dev, "gca.combine", combine_rows<bf16>, (unsigned)o.rows, COMBINE_THREADS, 0, t, rows_of<bf16>(o),
+               rows_of<bf16>(part), sums);
 }
 
 extern "C" const struct gca_ops gca_cuda = {partial, combine, forward_keep, backward, invert, forward};

@@ -329,17 +329,18 @@ static void test_gca(const gca_shape &s) {
         std::vector<float> by_naive(n * d, 0.0f);
         for (int64_t r = 0; r < n; r++)
             for (int64_t c = 0; c < d; c++) {
-                double top = -INFINITY, sum = 0.0, x = 0.0, y = 0.0, sum_naive = 0.0;
+                double top = -INFINITY, sum = 0.0, x = 0.0;
+                float y = 0.0f, sum_naive = 0.0f;
                 for (int i = 0; i < s.k; i++)
                     top = fmax(top, truth.lse[(i * n + r) * s.heads + c / s.dim]);
                 for (int i = 0; i < s.k && isfinite(top); i++) {
                     double f = exp(truth.lse[(i * n + r) * s.heads + c / s.dim] - top);
-                    double g = exp((double)naive.lse[(i * n + r) * s.heads + c / s.dim] - top);
+                    float g = expf(naive.lse[(i * n + r) * s.heads + c / s.dim] - (float)top);
                     sum += f, x += f * truth.part[(i * n + r) * d + c];
-                    sum_naive += g, y += g * (double)naive.part[(i * n + r) * d + c];
+                    sum_naive += g, y += g * naive.part[(i * n + r) * d + c];
                 }
                 by[r * d + c] = sum > 0.0 ? x / sum : 0.0;
-                by_naive[r * d + c] = sum_naive > 0.0 ? (float)(y / sum_naive) : 0.0f;
+                by_naive[r * d + c] = sum_naive > 0.0f ? y / sum_naive : 0.0f;
                 if (s.type == DTYPE_BF16) by_naive[r * d + c] = as_bf16(by_naive[r * d + c]);
             }
         compare("combine by lse", guarded_read(cca), by_naive, by);
@@ -527,6 +528,7 @@ static void test_all() {
     };
     for (const gca_shape &s : gca)
         test_gca(s);
+    test_gca({"gca: more heads and places than shared memory", F, F, 0, {2}, 0, 40, 400, 2, 4, 4, true, 1});
     const window_shape windows[] = {
         {"window: product shape", B, 1, 700, 0, 0, 2, 64, 512, 1},
         {"window: short sequences", B, 3, 100, 0, 0, 3, 64, 70, 1},
