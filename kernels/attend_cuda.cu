@@ -159,8 +159,9 @@ void attend_cuda_forward(struct device *dev, const char *op, const struct attend
         forward_typed<bf16>(dev, op, t, o, lse, q, k, v, partial);
 }
 
-/* dweight[place]: the sum over rows and heads of delta. */
-static __global__ void __launch_bounds__(128) sum_dweight(attend_task t, const float2 *stat, float *dweight) {
+/* dweight[place]: the sum over rows and heads of delta; `more`: added. */
+static __global__ void __launch_bounds__(128)
+    sum_dweight(attend_task t, const float2 *stat, float *dweight, bool more) {
     __shared__ float shared[128 / 32];
     int64_t block = blockIdx.x / t.k;
     int i = blockIdx.x % t.k;
@@ -171,7 +172,7 @@ static __global__ void __launch_bounds__(128) sum_dweight(attend_task t, const f
             for (int64_t r = threadIdx.x; r < rows; r += 128)
                 sum += stat[stat_index(t, head, i, begin + r)].y;
     sum = block_sum(sum, shared);
-    if (threadIdx.x == 0) dweight[blockIdx.x] = sum;
+    if (threadIdx.x == 0) dweight[blockIdx.x] = more ? dweight[blockIdx.x] + sum : sum;
 }
 
 struct backward_inputs {
@@ -182,7 +183,16 @@ struct backward_scratch {
     float2 *stat;
     place_entry *entries;
     float *part_dweight; /* [blocks*k, heads] */
+    bool more;           /* dweight holds the sum of other heads */
 };
+/* Bytes a head. */
+static size_t stat_bytes(const struct attend_task *t) {
+    return (size_t)t->k * (size_t)t->stat_rows * sizeof(float2);
+}
+static size_t dweight_bytes(const struct attend_task *t, const struct attend_gradients *g) {
+    return g->dweight ? (size_t)t->blocks * (size_t)t->k * sizeof(float) : 0;
+}
+enum { STAT_MORE = TILE * sizeof(float2) }; /* behind the last head's: a tile is read whole */
 
 template <bool WINDOW, int DIM, int DQ_STAGES, int DQ_RESIDENT, int STAGES, int RESIDENT>
 static void backward_launch(struct device *dev, const char *op, const struct attend_task *t,
@@ -196,7 +206,8 @@ static void backward_launch(struct device *dev, const char *op, const struct att
                  rows_of<float>(in.lse), o, rows_of<bf16>(in.dout));
     int64_t places = (int64_t)t->blocks * t->k;
     if (g->dweight)
-        launch(dev, op, sum_heads, (unsigned)blocks_for(places, 128), 128, 0, *t, scratch.part_dweight, g->dweight);
+        launch(dev, op, sum_heads, (unsigned)blocks_for(places, 128), 128, 0, *t, scratch.part_dweight, g->dweight,
+               scratch.more);
     const int32_t *begin = WINDOW ? nullptr : g->inverse.begin;
     dim3 grid((unsigned)(begin ? g->inverse.slots : tiles_of(t)), (unsigned)t->heads);
     if (begin)
@@ -221,8 +232,8 @@ static bool backward_by_tiles(struct device *dev, const char *op, const struct a
                               const backward_scratch &scratch) {
     backward_maps maps = {};
     bool hopper = device_cuda_hopper(dev), narrow = g->dk.type == DTYPE_BF16;
-    if (!tiles_suit(dev, t) || t->k * t->n * in.lse.stride > UINT32_MAX || !tiles_fit(g->dq) ||
-        (in.o.data && !tiles_fit(in.o)) || !pairs_fit(g->dk) || !pairs_fit(g->dv) ||
+    if (!tiles_suit(dev, t) || t->k * t->n * in.lse.stride > UINT32_MAX || t->k * t->stat_rows > UINT32_MAX ||
+        !tiles_fit(g->dq) || (in.o.data && !tiles_fit(in.o)) || !pairs_fit(g->dk) || !pairs_fit(g->dv) ||
         !tile_matrix_of(&maps.q, in.q, TILE, hopper) || !tile_matrix_of(&maps.dout, in.dout, TILE, hopper) ||
         !tile_matrix_of(&maps.k, in.k, key_box(t), hopper) || !tile_matrix_of(&maps.v, in.v, key_box(t), hopper) ||
         (narrow && (!tile_matrix_of(&maps.dk, g->dk, key_box(t), hopper) ||
@@ -272,24 +283,51 @@ static void backward_typed(struct device *dev, const char *op, const struct atte
         backward_plain<false, T, 16>(dev, op, t, g, m);
 }
 
+/* Of heads t->heads; `more`: dweight holds that of heads before. */
+static void backward_heads(struct device *dev, const char *op, const struct attend_task *t,
+                           const struct attend_gradients *g, const backward_inputs &in, bool more) {
+    size_t places = (size_t)t->blocks * (size_t)t->k, entries = g->inverse.begin ? places * sizeof(place_entry) : 0;
+    size_t stats = (size_t)t->heads * stat_bytes(t) + STAT_MORE;
+    stats = (stats + 255) / 256 * 256;
+    unsigned char *memory =
+        (unsigned char *)device_cuda_scratch(dev, stats + entries + (size_t)t->heads * dweight_bytes(t, g));
+    backward_scratch scratch = {(float2 *)memory, (place_entry *)(memory + stats), (float *)(memory + stats + entries),
+                                more};
+    if (backward_by_tiles(dev, op, t, g, in, scratch)) return;
+    if (in.q.type == DTYPE_F32)
+        backward_typed<float>(dev, op, t, g, in, scratch.stat);
+    else
+        backward_typed<bf16>(dev, op, t, g, in, scratch.stat);
+    if (g->dweight) launch(dev, op, sum_dweight, (unsigned)places, 128, 0, *t, scratch.stat, g->dweight, more);
+}
+
+/* How many heads at a time the scratch has room for; 0: of none. A window's go together, as slopes differ. */
+static int heads_at_once(struct device *dev, const struct attend_task *t, const struct attend_gradients *g) {
+    int64_t each = (int64_t)(stat_bytes(t) + dweight_bytes(t, g)),
+            fixed = STAT_MORE + 256 + (int64_t)t->blocks * t->k * (int64_t)sizeof(place_entry),
+            room = (int64_t)device_cuda_scratch_bytes(dev) - fixed;
+    return each * t->heads <= room ? t->heads : t->window_mode || each > room ? 0 : (int)(room / each);
+}
+
+static struct mat columns_of(struct mat m, int64_t first, int64_t cols) {
+    if (m.data) m.data = (unsigned char *)m.data + first * dtype_bytes(m.type);
+    m.cols = cols;
+    return m;
+}
+
 void attend_cuda_backward(struct device *dev, const char *op, const struct attend_task *task,
                           const struct attend_gradients *g, struct mat dout, struct mat o, struct mat lse, struct mat q,
                           struct mat k, struct mat v) {
     struct attend_task t = *task;
     if (t.n == 0) return;
     t.stat_rows = stat_first(t.n, t.window_mode ? t.n / t.length : t.blocks) + 2;
-    backward_inputs in = {dout, o, lse, q, k, v};
-    size_t stats = ((size_t)t.heads * (size_t)t.k * (size_t)t.stat_rows + TILE) * sizeof(float2),
-           places = (size_t)t.blocks * (size_t)t.k;
-    size_t entries = (g->inverse.begin ? places : 0) * sizeof(place_entry);
-    stats = (stats + 255) / 256 * 256;
-    unsigned char *memory = (unsigned char *)device_cuda_scratch(
-        dev, stats + entries + (g->dweight ? places * (size_t)t.heads * sizeof(float) : 0));
-    backward_scratch scratch = {(float2 *)memory, (place_entry *)(memory + stats), (float *)(memory + stats + entries)};
-    if (backward_by_tiles(dev, op, &t, g, in, scratch)) return;
-    if (q.type == DTYPE_F32)
-        backward_typed<float>(dev, op, &t, g, in, scratch.stat);
-    else
-        backward_typed<bf16>(dev, op, &t, g, in, scratch.stat);
-    if (g->dweight) launch(dev, op, sum_dweight, (unsigned)places, 128, 0, t, scratch.stat, g->dweight);
+    int most = heads_at_once(dev, &t, g);
+    if (most == 0) device_cuda_fault(dev, op, "too many rows at once");
+    for (int first = 0; most && first < task->heads; first += most) {
+        t.heads = task->heads - first < most ? task->heads - first : most;
+        auto part = [&](struct mat m) { return columns_of(m, (int64_t)first * t.dim, (int64_t)t.heads * t.dim); };
+        struct attend_gradients to = {part(g->dq), part(g->dk), part(g->dv), g->dweight, g->accumulate, g->inverse};
+        backward_inputs in = {part(dout), part(o), columns_of(lse, first, t.heads), part(q), part(k), part(v)};
+        backward_heads(dev, op, &t, &to, in, first > 0);
+    }
 }

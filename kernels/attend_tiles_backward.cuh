@@ -35,11 +35,11 @@ struct alignas(16) place_entry {
     uint32_t stat; /* half the index of its first row in the head's planes */
 };
 
-/* dweight of each place from its heads' parts, in their order. */
-static __global__ void sum_heads(attend_task t, const float *part, float *dweight) {
+/* dweight of each place from its heads' parts, in their order; `more`: behind those that are in it. */
+static __global__ void sum_heads(attend_task t, const float *part, float *dweight, bool more) {
     int64_t place = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (place >= (int64_t)t.blocks * t.k) return;
-    float sum = 0.0f;
+    float sum = more ? dweight[place] : 0.0f;
     for (int head = 0; head < t.heads && t.slot[place] >= 0; head++)
         sum += part[place * t.heads + head];
     dweight[place] = sum;

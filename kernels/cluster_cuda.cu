@@ -5,7 +5,7 @@ extern "C" {
 #include "kernels/cluster.h"
 }
 
-enum { THREADS = 256 };
+enum { THREADS = 256, POINTS = 1 << 25 /* that are sorted at a time: 512 MiB of scratch, and what the sort takes */ };
 
 /* Keys and places for the scatter, and the counts: sums of whole numbers, so their order does not matter. */
 static __global__ void __launch_bounds__(THREADS)
@@ -23,12 +23,14 @@ static void sums(struct device *dev, struct mat sums, int32_t *counts, struct ma
     assert(sums.type == DTYPE_F32 && sums.stride == sums.cols && sums.cols == points.cols);
     device_clear(dev, sums.data, (size_t)(sums.rows * sums.cols) * sizeof(float));
     device_clear(dev, counts, (size_t)sums.rows * sizeof *counts);
-    if (points.rows == 0) return;
-    scatter_plan plan = scatter_room(dev, points.rows, sums.rows, NULL, 0);
-    launch(dev, op, lists_to_keys, (unsigned)blocks_for(points.rows, THREADS), THREADS, 0, plan.key, plan.place, counts, list,
-           points.rows, (uint32_t)sums.rows);
     auto run = points.type == DTYPE_F32 ? scatter_run<float> : points.type == DTYPE_F16 ? scatter_run<__half> : scatter_run<bf16>;
-    run(dev, op, plan, sums, points, NULL, 1.0f, 1);
+    for (int64_t first = 0; first < points.rows; first += POINTS) {
+        int64_t left = points.rows - first, n = left < POINTS ? left : (int64_t)POINTS;
+        scatter_plan plan = scatter_room(dev, n, sums.rows, NULL, 0);
+        launch(dev, op, lists_to_keys, (unsigned)blocks_for(n, THREADS), THREADS, 0, plan.key, plan.place, counts, list + first,
+               n, (uint32_t)sums.rows);
+        run(dev, op, plan, sums, mat_rows(points, first, n), NULL, 1.0f, 1);
+    }
 }
 
 /* A thread a column, through all pairs in order. */

@@ -27,6 +27,8 @@ static const struct ops ops_cuda = {
 };
 }
 
+enum { SCRATCH_BYTES = 1 << 30 };
+
 /* What the code that the driver took for this card was compiled for. A build may have less than the card can do (sm_80's
  * for a newer card), and then some kernels are empty: so the code is asked, not the card. */
 struct code_kind {
@@ -66,8 +68,12 @@ cudaStream_t device_cuda_stream(struct device *dev) {
     return state_of(dev)->stream;
 }
 
+size_t device_cuda_scratch_bytes(struct device *) {
+    return SCRATCH_BYTES;
+}
+
 void *device_cuda_scratch(struct device *dev, size_t bytes) {
-    assert(bytes <= DEVICE_CUDA_SCRATCH_BYTES);
+    assert(bytes <= SCRATCH_BYTES);
     (void)bytes;
     return state_of(dev)->scratch;
 }
@@ -349,8 +355,8 @@ static enum status open_parts(struct device_cuda *s) {
     if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&s->fetches, cudaStreamNonBlocking);
     if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->made, cudaEventDisableTiming);
     if (error != cudaSuccess) return fail(STATUS_IO, "GPU: stream: %s", cudaGetErrorString(error));
-    error = cudaMalloc(&s->scratch, DEVICE_CUDA_SCRATCH_BYTES);
-    if (error != cudaSuccess) return out_of_memory(DEVICE_CUDA_SCRATCH_BYTES, error);
+    error = cudaMalloc(&s->scratch, SCRATCH_BYTES);
+    if (error != cudaSuccess) return out_of_memory(SCRATCH_BYTES, error);
     TRY(find_code(s));
     size_t table = DEVICE_ROPE_MAX * sizeof(float);
     error = cudaMalloc((void **)&s->rope.cosine, 2 * table);

@@ -5,12 +5,11 @@
 #include "kernels/device_internal.h"
 #include <cuda_runtime_api.h>
 
-/* Ops cut their work so that this is enough whatever the shapes; taken once, at device_open. */
-enum { DEVICE_CUDA_SCRATCH_BYTES = 1 << 30 };
-
 cudaStream_t device_cuda_stream(struct device *dev);
-/* The scratch, 256-byte aligned, with at least `bytes` (asserted); its content is lost with the next op. */
+/* The scratch, 256-byte aligned, with at least `bytes` (asserted); its content is lost with the next op. Taken once, at
+ * device_open: ops cut their work so that scratch_bytes are enough whatever the shapes. */
 void *device_cuda_scratch(struct device *dev, size_t bytes);
+size_t device_cuda_scratch_bytes(struct device *dev);
 int device_cuda_processors(struct device *dev);           /* streaming multiprocessors */
 int device_cuda_architecture(struct device *dev);         /* 80, 90, ...: what the code that runs was compiled for */
 bool device_cuda_hopper(struct device *dev);              /* ... and whether it is sm_90a's, where HOPPER is 1 */

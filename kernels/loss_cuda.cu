@@ -159,8 +159,8 @@ struct slices {
     int64_t rows, stride; /* of a slice; floats from row to row */
 };
 
-static slices cut(int64_t n, int64_t words) {
-    int64_t stride = (words + 15) / 16 * 16, most = DEVICE_CUDA_SCRATCH_BYTES / (stride * (int64_t)sizeof(float));
+static slices cut(struct device *dev, int64_t n, int64_t words) {
+    int64_t stride = (words + 15) / 16 * 16, most = (int64_t)device_cuda_scratch_bytes(dev) / (stride * (int64_t)sizeof(float));
     if (most >= SLICE_STEP) most = most / SLICE_STEP * SLICE_STEP;
     assert(most >= 1);
     int64_t each = blocks_for(n, blocks_for(n, most)); /* slices of nearly the same size */
@@ -194,7 +194,7 @@ static void forward(struct device *dev, float *nll, struct mat x, struct mat tab
     const char *op = "loss.forward";
     assert(x.cols == table.cols && table.rows >= 1 && table.rows < 1 << 28);
     if (x.rows == 0) return;
-    slices s = cut(x.rows, table.rows);
+    slices s = cut(dev, x.rows, table.rows);
     for (int64_t first = 0; first < x.rows; first += s.rows) {
         int64_t n = x.rows - first < s.rows ? x.rows - first : s.rows;
         struct mat logits = slice_logits(dev, op, s, mat_rows(x, first, n), table);
@@ -234,7 +234,7 @@ static void forward_backward(struct device *dev, float *nll, struct mat dx, stru
     assert(x.cols == table.cols && dx.rows == x.rows && dx.cols == x.cols && dtable.rows == table.rows);
     assert(dtable.type == DTYPE_F32 && x.type == table.type && table.rows >= 1 && table.rows < 1 << 28);
     if (x.rows == 0) return;
-    slices s = cut(x.rows, table.rows);
+    slices s = cut(dev, x.rows, table.rows);
     for (int64_t first = 0; first < x.rows; first += s.rows) {
         int64_t n = x.rows - first < s.rows ? x.rows - first : s.rows;
         struct mat part = mat_rows(x, first, n);
@@ -274,7 +274,7 @@ static void contrastive(struct device *dev, float *nll, float *hit, struct mat d
     assert(x.cols == table.cols && dx.rows == x.rows && dx.cols == x.cols && dtable.rows == table.rows);
     assert(dx.type == DTYPE_F32 && dtable.type == DTYPE_F32 && x.type == table.type && table.rows >= 1);
     if (x.rows == 0) return;
-    slices s = cut(x.rows, table.rows);
+    slices s = cut(dev, x.rows, table.rows);
     for (int64_t first = 0; first < x.rows; first += s.rows) {
         int64_t n = x.rows - first < s.rows ? x.rows - first : s.rows;
         float *scratch = (float *)device_cuda_scratch(dev, (size_t)(s.rows * s.stride) * sizeof(float));

@@ -152,7 +152,7 @@ static void forward(struct device *dev, int64_t *index, float *score, struct mat
     assert(queries.type == DTYPE_F32 && in.centroids.type == DTYPE_F16 && in.rows.type == DTYPE_F16);
     assert(d == in.centroids.cols && d == in.rows.cols && vectors_fit(in.centroids) && vectors_fit(in.rows));
     assert(in.rows.rows <= 1 << 30);
-    while (many_bytes((size_t)lists, many_pieces((size_t)lists, in.rows.rows), (size_t)many) > DEVICE_CUDA_SCRATCH_BYTES)
+    while (many_bytes((size_t)lists, many_pieces((size_t)lists, in.rows.rows), (size_t)many) > device_cuda_scratch_bytes(dev))
         many /= 2;
     int units = (int)blocks_for(d, 256);
     auto pass = units == 1 ? run<1> : units == 2 ? run<2> : units == 3 ? run<3> : units == 4 ? run<4> : run<8>;

@@ -130,6 +130,12 @@ template <typename T> struct query_parts {
     void *rest;
 };
 
+/* How many queries at a time, when there may be `most`: with all their parts they take no more than half of the scratch. */
+template <typename T, typename Q> static int64_t queries_at_once(struct device *dev, int64_t most, int64_t d) {
+    int64_t bytes = d * (int64_t)sizeof(T) * (sizeof(Q) > sizeof(T) ? 2 : 1), fit = (int64_t)device_cuda_scratch_bytes(dev) / 2 / bytes;
+    return fit < most ? fit : most;
+}
+
 template <typename T, typename Q>
 static query_parts<T> split(struct device *dev, struct mat queries, size_t rest_bytes) {
     constexpr int PARTS = sizeof(Q) > sizeof(T) ? 2 : 1;
@@ -149,7 +155,7 @@ template <typename T, typename Q>
 static void many(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
     enum { BLOCK = TILE_SCORES / TILE_MIN };
     bool two = sizeof(Q) > sizeof(T);
-    int64_t block = two ? BLOCK / 2 : BLOCK;
+    int64_t block = queries_at_once<T, Q>(dev, two ? BLOCK / 2 : BLOCK, queries.cols);
     for (int64_t first = 0; first < queries.rows; first += block) {
         int64_t n = queries.rows - first < block ? queries.rows - first : block, all = two ? 2 * n : n;
         int64_t columns = tile_columns(all, landmarks.rows);
@@ -171,7 +177,7 @@ static void many(struct device *dev, topk_out out, struct mat queries, struct ma
 /* A round of the many on Hopper. */
 template <typename T, typename Q>
 static void tiles(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
-    int64_t block = tiles_queries(dev);
+    int64_t block = queries_at_once<T, Q>(dev, tiles_queries(dev), queries.cols);
     for (int64_t first = 0; first < queries.rows; first += block) {
         int64_t n = queries.rows - first < block ? queries.rows - first : block;
         tiles_task t = {out, visible + first, NULL, NULL, NULL, landmarks.rows, n, 0, 0, (int)queries.cols};

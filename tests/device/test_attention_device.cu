@@ -528,6 +528,11 @@ static void test_all() {
     };
     for (const gca_shape &s : gca)
         test_gca(s);
+    device_scratch_limit = 1 << 14; /* backward takes a head at a time, or three of four */
+    test_gca({"gca: some heads at a time", B, F, 5, {64, 64, 20, 64}, 2, 8, 5, 64, 63, 64, true, 1});
+    test_gca({"gca: some heads at a time, bf16 gradients", B, B, 0, {64, 7}, 0, 8, 4, 64, 63, 64, true, 1});
+    test_gca({"gca: some heads at a time, float32", F, F, 5, {64, 64, 20}, 2, 8, 3, 20, 63, 64, true, 1});
+    device_scratch_limit = 1 << 30;
     test_gca({"gca: more heads and places than shared memory", F, F, 0, {2}, 0, 40, 400, 2, 4, 4, true, 1});
     const window_shape windows[] = {
         {"window: product shape", B, 1, 700, 0, 0, 2, 64, 512, 1},
