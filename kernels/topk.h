@@ -3,10 +3,15 @@
  * Query row r sees landmarks 0 .. visible[r]-1. index, score [n*k], best first, ties by smaller index; places
  * without a landmark get index -1, score -inf. landmarks [E, d]. float32 queries lose nothing to a GPU's 16-bit
  * products, whatever their magnitude; there, up to 32 places hold float32 scores, and more than 32 those of the tensor cores (within
- * 2^-17 of the greatest). A query with a number that is not finite: its own places may hold any landmarks, or none. */
+ * 2^-17 of the greatest). A query with a number that is not finite: its own places may hold any landmarks, or none.
+ *
+ * k is 1 .. TOPK_PLACES_MAX, that of choose 1 .. TOPK_CHOOSE_MAX; more is a caller's mistake. A GPU finds 32 places a reading of
+ * the landmarks. */
 #pragma once
 #include "kernels/device.h"
 #include <stdbool.h>
+
+enum { TOPK_PLACES_MAX = 100000, TOPK_CHOOSE_MAX = 8192 };
 
 /* What each query row of a training step may choose (model.md §4.3; training.md): landmark e when
  *   own_begin[r] <= e < own_end[r]                                     its own past, always allowed; or

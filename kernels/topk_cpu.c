@@ -95,7 +95,7 @@ static void few(struct task *t) {
 
 static void forward(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks,
                     const int64_t *visible, int k) {
-    assert(k >= 1 && (landmarks.rows == 0 || queries.cols == landmarks.cols));
+    assert(k >= 1 && k <= TOPK_PLACES_MAX && (landmarks.rows == 0 || queries.cols == landmarks.cols));
     for (int64_t q = 0; q < queries.rows; q++)
         assert(visible[q] >= 0 && visible[q] <= landmarks.rows);
     struct task t = {dev, queries, landmarks, visible, {index, score}, k, 1.0f / sqrtf((float)queries.cols)};
@@ -186,7 +186,8 @@ static void choose_body(void *context, int64_t begin, int64_t end, int worker) {
 
 static void choose(struct device *dev, int64_t *index, int32_t *slot, float *score, struct mat queries,
                    struct mat landmarks, struct topk_rows rows, int k, bool gumbel, uint64_t seed) {
-    assert(k >= 1 && (size_t)QUERIES * (size_t)(k + LANDMARKS) * sizeof(float) <= DEVICE_SCRATCH_BYTES);
+    static_assert((size_t)QUERIES * (TOPK_CHOOSE_MAX + LANDMARKS) * sizeof(float) <= DEVICE_SCRATCH_BYTES);
+    assert(k >= 1 && k <= TOPK_CHOOSE_MAX);
     assert((landmarks.rows == 0 || queries.cols == landmarks.cols) && landmarks.rows <= INT32_MAX);
     struct choose_task t = {dev, queries, landmarks, rows, index, slot, score, 1.0f / sqrtf((float)queries.cols),
                             k,   gumbel,  seed};
@@ -196,7 +197,7 @@ static void choose(struct device *dev, int64_t *index, int32_t *slot, float *sco
 static void thin(struct device *dev, int64_t *index, const int64_t *from_index, const float *from_score, int64_t n,
                  int from, int k, uint64_t seed) {
     float *key = device_scratch(dev, 0);
-    assert(k >= 1 && k <= from && (size_t)k * sizeof *key <= DEVICE_SCRATCH_BYTES);
+    assert(k >= 1 && k <= from && k <= TOPK_CHOOSE_MAX);
     for (int64_t row = 0; row < n; row++) {
         struct topk_list l = {index + row * k, key};
         uint64_t noise = noise_row(seed, (uint64_t)row);

@@ -261,8 +261,8 @@ static void few_rows(struct device *dev, topk_out out, struct mat queries, struc
 
 static void forward(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks,
                     const int64_t *visible, int k) {
-    assert(k >= 1 && (landmarks.rows == 0 || queries.cols == landmarks.cols) && landmarks.rows < INT32_MAX - TILE_MAX);
-    assert(queries.type != DTYPE_F16 || landmarks.type == DTYPE_F16);
+    assert(k >= 1 && k <= TOPK_PLACES_MAX && (landmarks.rows == 0 || queries.cols == landmarks.cols));
+    assert(landmarks.rows < INT32_MAX - TILE_MAX && (queries.type != DTYPE_F16 || landmarks.type == DTYPE_F16));
     int64_t places = queries.rows * k;
     bool wide = queries.type == DTYPE_F32, by_rows = landmarks.rows > 0 && rows_serve(queries, landmarks);
     if (!by_rows) /* which writes every place */
@@ -283,8 +283,8 @@ static void forward(struct device *dev, int64_t *index, float *score, struct mat
 
 static void choose(struct device *dev, int64_t *index, int32_t *slot, float *score, struct mat queries, struct mat landmarks,
                    struct topk_rows rows, int k, bool gumbel, uint64_t seed) {
-    assert(k >= 1 && (landmarks.rows == 0 || queries.cols == landmarks.cols) && landmarks.rows < INT32_MAX - CHOOSE_COLUMNS);
-    assert(queries.type == landmarks.type && queries.type != DTYPE_F16);
+    assert(k >= 1 && k <= TOPK_CHOOSE_MAX && (landmarks.rows == 0 || queries.cols == landmarks.cols));
+    assert(landmarks.rows < INT32_MAX - CHOOSE_COLUMNS && queries.type == landmarks.type && queries.type != DTYPE_F16);
     int64_t places = queries.rows * k;
     launch(dev, "topk.choose", clear_out, (unsigned)blocks_for(places, THREADS), THREADS, 0, index, score, places);
     for (int first = 0; first < k && queries.rows && landmarks.rows; first += LIST_MAX) {
@@ -297,7 +297,7 @@ static void choose(struct device *dev, int64_t *index, int32_t *slot, float *sco
 
 static void thin(struct device *dev, int64_t *index, const int64_t *from_index, const float *from_score, int64_t n, int from,
                  int k, uint64_t seed) {
-    assert(k >= 1 && k <= from);
+    assert(k >= 1 && k <= from && k <= TOPK_CHOOSE_MAX);
     launch(dev, "topk.thin", thin_rows, (unsigned)blocks_for(n, CHOOSE_WARPS), CHOOSE_THREADS, 0, index, from_index, from_score,
            n, from, k, seed);
 }

@@ -2,6 +2,7 @@
  * the store. */
 #include "base/memory.h"
 #include "indexer/indexer.h"
+#include "kernels/topk.h"
 #include "tools/args.h"
 #include "tools/device_choice.h"
 #include "tools/device_index.h"
@@ -144,7 +145,7 @@ int drt_index_search(int argc, char **argv, const char **operands) {
         {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
         {"model", ARG_PATH, &o.model, "DIR",
          "the model folder that the store was built with (default: the bundled drt-28m)", 0, 0},
-        {"k", ARG_INT, &o.k, "N", "hits to print", 1, 100000},
+        {"k", ARG_INT, &o.k, "N", "hits to print", 1, TOPK_PLACES_MAX},
         {"exact", ARG_FLAG, &o.exact, NULL, "scan all landmarks instead of asking the index", 0, 0},
         {"nprobe", ARG_INT, &o.nprobe, "N", "IVF lists to visit; 0: the index's default", 0, 1e9},
         {"from-document", ARG_INT, &o.from_document, "ID",

@@ -10,7 +10,7 @@
 #include <assert.h>
 #include <stdbool.h>
 
-enum { NOISE_FACTOR = 4, UPLOAD_CHUNKS = 4096 };
+enum { UPLOAD_CHUNKS = 4096 };
 
 struct corpus_pool {
     struct device *dev;
@@ -30,7 +30,7 @@ struct corpus_pool {
 
 static void carve_all(void *of, struct carve *c) {
     struct corpus_pool *p = of;
-    int64_t wide = p->max_queries * p->candidates * NOISE_FACTOR;
+    int64_t wide = p->max_queries * p->candidates * CORPUS_POOL_NOISE;
     p->ids = carve_bytes(c, (p->chunks + 1) * p->positions, sizeof *p->ids);
     p->documents = carve_bytes(c, p->chunks + 1, 2 * sizeof *p->documents);
     p->landmarks = carve_mat(c, p->type, p->chunks, p->hidden);
@@ -122,7 +122,7 @@ void corpus_pool_search(struct corpus_pool *p, int32_t *ids, int32_t (*documents
                         const int32_t (*barred)[2], bool gumbel, uint64_t seed) {
     const struct topk_ops *topk = p->dev->ops->topk;
     int64_t n = queries.rows, places = n * p->candidates;
-    int from = gumbel ? NOISE_FACTOR * p->candidates : p->candidates;
+    int from = gumbel ? CORPUS_POOL_NOISE * p->candidates : p->candidates;
     assert(p->refreshed && n <= p->max_queries && queries.type == p->landmarks.type);
     struct topk_rows rows = {.own_begin = p->none,
                              .own_end = p->none,

@@ -78,6 +78,7 @@ int main(int argc, char **argv) {
     compare(70, 1500, 48, 8, true);
     compare(33, 513, 16, 50, false);
     compare(8, 4000, 8, 1500, false);
+    compare(2, 300, 8, TOPK_PLACES_MAX, true);
     for (int k = 31; k <= 33; k++) { /* as many places as a GPU's lists hold, one less, one more */
         compare(70, 20, 24, k, true);
         compare(5, 900, 24, k, true);

@@ -95,6 +95,7 @@ int main(int argc, char **argv) {
             compare(33, 513, 64, 1, kind, gumbel, false);
             compare(9, 600, 48, 70, kind, gumbel, true);
         }
+    compare(3, 40, 16, TOPK_CHOOSE_MAX, 1, true, false);
     spread();
     thinned(5, 1, 1);
     thinned(40, 32, 8);
