@@ -21,7 +21,7 @@ enum status token_weights_create(struct token_weights **out, struct device *dev,
 void token_weights_free(struct token_weights *w);         /* NULL is fine */
 
 /* What one text needs. rings: each layer's keys and values, bf16 [n, 2d], n the same for all, at least window + 1. The
- * weights and the rings' memory are borrowed until token_step_free. */
+ * weights and the rings' memory are borrowed until token_step_free. *out is NULL where a ring has 2^31 numbers or more. */
 struct token_step;
 enum status token_step_create(struct token_step **out, const struct token_weights *weights, const struct mat *rings);
 void token_step_free(struct token_step *t);               /* NULL is fine */

@@ -280,6 +280,8 @@ void token_weights_free(struct token_weights *w) {
 
 enum status token_step_create(struct token_step **out, const struct token_weights *weights, const struct mat *rings) {
     struct token_step *t = NULL;
+    *out = NULL;
+    if (rings[0].rows * rings[0].stride > INT32_MAX) return STATUS_OK; /* a ring's numbers are counted in 32 bits */
     TRY(memory_allocate_zero((void **)&t, 1, sizeof *t));
     t->weights = weights, t->task = weights->task;
     t->task.ring = (int)rings[0].rows;
