@@ -160,20 +160,6 @@ enum status file_write(struct file_writer *w, const void *data, size_t bytes) {
     return STATUS_OK;
 }
 
-enum status file_write_at(struct file_writer *w, uint64_t offset, const void *data, size_t bytes) {
-    TRY(flush(w));
-    const uint8_t *p = data;
-    while (bytes > 0) {
-        ssize_t n = pwrite(w->fd, p, bytes, (off_t)offset);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return fail_errno("%s: cannot write", w->temporary);
-        p += n;
-        offset += (uint64_t)n;
-        bytes -= (size_t)n;
-    }
-    return STATUS_OK;
-}
-
 uint64_t file_written(const struct file_writer *w) {
     return w->written;
 }

@@ -20,7 +20,6 @@ void file_let_go(const struct file_map *map);
 struct file_writer;
 enum status file_create(struct file_writer **out, const char *path);
 enum status file_write(struct file_writer *w, const void *data, size_t bytes);
-enum status file_write_at(struct file_writer *w, uint64_t offset, const void *data, size_t bytes);   /* patches what is written; not counted in the crc */
 uint64_t file_written(const struct file_writer *w);       /* bytes so far */
 uint32_t file_crc32c(const struct file_writer *w);        /* of the bytes given to file_write so far */
 int file_descriptor(struct file_writer *w);               /* flushed first; -1 when the flush fails */

@@ -108,13 +108,6 @@ size_t decoder_train_bytes(const struct decoder_train *t) {
     return t->bytes;
 }
 
-int64_t decoder_train_rows(const struct decoder_train *t) {
-    return t->rows;
-}
-struct mat decoder_train_final(const struct decoder_train *t) {
-    return t->final;
-}
-
 struct mat decoder_train_landmark_rows(const struct decoder_train *t, struct mat x) {
     struct mat first = mat_rows(x, t->positions - 1, 1);
     return (struct mat){

@@ -25,7 +25,6 @@ enum status decoder_train_create(struct decoder_train **out, struct device *dev,
                                  bool recompute);
 void decoder_train_free(struct decoder_train *t);         /* NULL is fine */
 size_t decoder_train_bytes(const struct decoder_train *t);    /* of device memory */
-int64_t decoder_train_rows(const struct decoder_train *t);
 
 /* ids [n], memory of the device, borrowed until the step ends. Gives the last lower layer's output [n, d], borrowed
  * until decoder_train_lower_backward: the decoder variant's encoder reads it. */
@@ -39,8 +38,6 @@ void decoder_train_group(struct decoder_train *t, int group, struct gca_pool poo
 void decoder_train_loss(struct decoder_train *t, float *nll, const int32_t *targets, float scale);
 /* The same numbers without the way back: for evaluation. */
 void decoder_train_score(struct decoder_train *t, float *nll, const int32_t *targets);
-/* The last norm's output [n, d], for samples and tests; borrowed until the next step. */
-struct mat decoder_train_final(const struct decoder_train *t);
 
 /* dkeys, dvalues (laid out as the pool's) are added to; dweight [blocks*K] float32 is the sum over the group's layers,
  * overwritten. All NULL / data NULL when the group ran without blocks. */

@@ -78,10 +78,6 @@ void validation_close(struct validation *v) {
     memory_free(v);
 }
 
-int64_t validation_windows(const struct validation *v) {
-    return batches_windows(v->batches);
-}
-
 static void add(struct part *to, double sum, int64_t scored, int64_t bytes) {
     to->sum += sum;
     to->scored += scored;

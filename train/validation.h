@@ -12,7 +12,6 @@ struct validation_figure { double loss, bits_per_byte; };
 enum status validation_open(struct validation **out, const struct train_config *config, const struct tokenizer *tokenizer,
                             int64_t first_document);
 void validation_close(struct validation *v);              /* NULL is fine */
-int64_t validation_windows(const struct validation *v);
 /* Each window counts for the file in which it begins: *all, and files [n], one for each of the config's; borrowed until the
  * next call. */
 enum status validation_run(struct validation_figure *all, const struct validation_figure **files, struct validation *v,
