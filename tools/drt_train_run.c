@@ -146,6 +146,8 @@ int drt_train_run(int argc, char **argv, const char **operands) {
         s = train_processes_start(&place, &code, (int)o.processes);
         if (s == STATUS_OK && code >= 0) return code;
     }
+    if (s == STATUS_OK && place.world > 1 && device_built("cuda") && strcmp(o.device, "cpu") != 0)
+        s = train_place_show_gpu(&place);
     struct progress_line *line;
     if (s == STATUS_OK) s = progress_line_start(&line, "drt-train");
     if (s != STATUS_OK) return drt_train_exit(s);

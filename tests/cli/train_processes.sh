@@ -54,6 +54,8 @@ cmp -s "$TMP/two/checkpoints/step-8/model.safetensors" "$TMP/mpi/checkpoints/ste
     die "mpirun's way gives other weights: $(cat "$TMP"/mpi.?)"
 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 expect_error "several hosts" "$TRAIN" --config "$TMP/config.json" --out "$TMP/hosts"
 
+CUDA_VISIBLE_DEVICES=0 expect 0 train --out "$TMP/fewer-gpus" --processes 2 --until 1 # on the CPU GPUs are not counted
+
 # SIGTERM to the parent, or SIGHUP more than once: all stop behind one step, with a checkpoint. Death of one: the others do not wait.
 start() {
     "$TRAIN" --device cpu --threads 1 --config "$TMP/config.json" --processes 2 --steps 4000 --set save_every=100000 "$@" \
