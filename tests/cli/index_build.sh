@@ -152,6 +152,9 @@ expect 0 "$INDEX" stats --store "$TMP/store" --json
 same "$(json_int "$OUT" documents)" 94 "documents after add"
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 
+expect 0 "$INDEX" doctor
+out_has "where it is not given"
+
 # Help of the program and of every command; usage errors.
 expect 0 "$INDEX" --help
 help_is_smooth
