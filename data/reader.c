@@ -150,6 +150,11 @@ int64_t reader_passed_over(const struct reader *r) {
     return r->passed_over;
 }
 
+void reader_note_passed_over(const struct reader *r, const struct progress *progress) {
+    if (r->passed_over)
+        progress_note(progress, "%lld files that are not text were passed over", (long long)r->passed_over);
+}
+
 void reader_progress(const struct reader *r, int64_t *done, int64_t *total) {
     *done = r->done_bytes;
     *total = 0;

@@ -5,6 +5,7 @@
  * first bytes. Inputs are read in the order given, a folder's files in byte order of their paths, so a corpus
  * has one document order. Folders may be nested as deeply as a path is long, and linked: each is read once. Memory is bounded by the largest document. One thread at a time. */
 #pragma once
+#include "base/progress.h"
 #include "base/status.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -53,6 +54,8 @@ const char *reader_file_at(const struct reader *r, size_t i, int64_t *bytes);
 
 /* Files of folders that were passed over so far, since they are not text (a NUL in the first KB). */
 int64_t reader_passed_over(const struct reader *r);
+/* Says so, where there were any. */
+void reader_note_passed_over(const struct reader *r, const struct progress *progress);
 
 /* Bytes read and in all, on disk (compressed), for progress; total < 0 when unknown (stdin). */
 void reader_progress(const struct reader *r, int64_t *done, int64_t *total);

@@ -89,6 +89,7 @@ static enum status run_file(struct eval_run *r, int file, enum reader_format for
         r->result->partial = progress_stop_requested(r->progress); /* perhaps between windows of the last document */
         progress_step(r->progress, f->path, "tokens", f->tokens, o->max_tokens ? o->max_tokens : -1);
     }
+    reader_note_passed_over(reader, r->progress);
     reader_close(reader);
     return status;
 }

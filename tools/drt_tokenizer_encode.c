@@ -105,6 +105,7 @@ static enum status encode_all(struct work *w, struct reader *reader, struct file
         progress_step(progress, "encode", "bytes", done, total);
         if (progress_stop_requested(progress)) return fail(STATUS_INTERRUPTED, "stopped: nothing was written");
     }
+    reader_note_passed_over(reader, progress);
     if (w->documents == 0) return fail(STATUS_INVALID, "the corpus has no documents");
     return STATUS_OK;
 }

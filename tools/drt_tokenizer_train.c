@@ -96,6 +96,7 @@ static enum status run(const struct options *o, const char *const *inputs, int n
     TRY_GOTO(s, try_output(o->out), out);
     print_configuration(o, &config, threads_count(threads));
     TRY_GOTO(s, read_all(t, reader, progress), out);
+    reader_note_passed_over(reader, progress);
     times.read = progress_now();
     TRY_GOTO(s, tokenizer_trainer_merge(t, progress), out);
     times.merged = progress_now();

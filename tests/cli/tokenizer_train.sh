@@ -36,8 +36,13 @@ reference gpt2
 mkdir "$TMP/folder"
 printf 'ab ab\n' >"$TMP/folder/x.txt"
 printf 'ab\377' >"$TMP/folder/y.txt"
+printf 'a\0b' >"$TMP/folder/z.txt"
 train "$TMP/folder" --vocab-size 300
 out_has "of 2 documents"
+err_has "1 files that are not text were passed over"
+expect 0 "$TOKENIZER" encode "$TMP/folder" --tokenizer "$TMP/t.json" --out "$TMP/folder.u16"
+err_has "1 files that are not text were passed over"
+rm "$TMP/folder/z.txt" "$TMP/folder.u16"
 [ ! -e "$TMP/t.json.tmp" ] || die "a temporary file is left"
 
 # What it made is of use: text comes back, and the special token ends documents.
