@@ -166,8 +166,9 @@ enum status added_split(const struct added_set *set, struct tokenizer_scratch *s
         at = end; /* a match that does not count is still passed over */
         if (specials == TOKENIZER_LITERAL && a->special) continue;
         if (a->single_word && (word_before(text, begin) || word_behind(text, bytes, end))) continue;
-        if (a->lstrip) begin = spaces_before(text, begin, start);
+        if (a->lstrip) begin = begin > start ? spaces_before(text, begin, start) : start;
         if (a->rstrip) end = spaces_behind(text, bytes, end);
+        if (begin == end) continue; /* spaces that the token before took along: nothing is left of this one */
         if (start < begin) TRY(segment(context, text + start, begin - start, first && start == 0));
         TRY(memory_grow((void **)&s->ids, &s->ids_capacity, s->n_ids + 1, sizeof *s->ids));
         s->ids[s->n_ids++] = a->id;

@@ -28,13 +28,19 @@ static const struct merge *find_merge(const struct tokenizer *t, int32_t left, i
     }
 }
 
+/* What text may become by itself: a token of the model's vocabulary, not one that was added to it. */
+static int32_t find_in_model(const struct tokenizer *t, const char *text, size_t bytes) {
+    int32_t id = tokenizer_find(t, text, bytes);
+    return id >= 0 && t->tokens[id].flags & TOKEN_OF_MODEL ? id : -1;
+}
+
 /* Which byte, or character, is which id; and whether a text without pre-tokeniser may be cut in front of U+2581. */
 static enum status prepare_bytes(struct tokenizer *t) {
     for (int b = 0; b < 256; b++) {
         char spelling[8];
         int length = t->byte_level ? utf8_encode(spelling, byte_level_code[b])
                                    : snprintf(spelling, sizeof spelling, "<0x%02X>", (unsigned)b);
-        t->byte_id[b] = t->byte_level || t->byte_fallback ? tokenizer_find(t, spelling, (size_t)length) : -1;
+        t->byte_id[b] = t->byte_level || t->byte_fallback ? find_in_model(t, spelling, (size_t)length) : -1;
         if (t->byte_level && t->byte_fallback && t->byte_id[b] < 0)
             return tokenizer_refuse(t, "model", "byte_fallback of a byte-level alphabet with gaps");
     }
@@ -59,7 +65,7 @@ enum status bpe_prepare(struct tokenizer *t) {
     t->char_id = memory;
     for (uint32_t code = 0; code < CHARS_DIRECT; code++) {
         char spelling[4];
-        t->char_id[code] = tokenizer_find(t, spelling, (size_t)utf8_encode(spelling, code));
+        t->char_id[code] = find_in_model(t, spelling, (size_t)utf8_encode(spelling, code));
     }
     t->cut_at_space = !t->ignore_merges && t->char_id[0x2581] >= 0;
     for (size_t i = 0; i <= t->merge_mask && t->cut_at_space; i++) {
@@ -89,7 +95,7 @@ static enum status push_ids(struct tokenizer_scratch *s, const int32_t *ids, siz
 /* ---- the first symbols of a word --------------------------------------------------------------------------- */
 
 static int32_t character_id(const struct tokenizer *t, uint32_t code, const char *text, int length) {
-    return code < CHARS_DIRECT ? t->char_id[code] : tokenizer_find(t, text, (size_t)length);
+    return code < CHARS_DIRECT ? t->char_id[code] : find_in_model(t, text, (size_t)length);
 }
 
 /* The bytes of a character as fallback tokens; false when one of them has none. */
@@ -243,9 +249,9 @@ static enum status merge_word(const struct tokenizer *t, struct tokenizer_scratc
                 char spelling[4];
                 TRY(bytes_append(&s->out, spelling, (size_t)utf8_encode(spelling, byte_level_code[(uint8_t)word[i]])));
             }
-            id = tokenizer_find(t, s->out.data, s->out.size);
+            id = find_in_model(t, s->out.data, s->out.size);
         } else {
-            id = tokenizer_find(t, word, bytes);
+            id = find_in_model(t, word, bytes);
         }
         if (id >= 0) return push_ids(s, &id, 1);
     }

@@ -38,7 +38,7 @@ struct added_set {                           /* sorted by spelling, so that a se
     int begin[257];                          /* items[begin[b] .. begin[b + 1]) start with byte b */
 };
 
-enum { STEPS_MAX = 16, TOKEN_KNOWN = 1, TOKEN_SPECIAL = 2 };
+enum { STEPS_MAX = 16, TOKEN_KNOWN = 1, TOKEN_SPECIAL = 2, TOKEN_OF_MODEL = 4 };
 struct token { uint32_t at, bytes, decoded_at, decoded_bytes; uint8_t flags; };
 struct merge { uint64_t pair; int32_t rank, id; };                /* rank < 0: free slot */
 

@@ -102,7 +102,7 @@ static enum status read_vocab(struct tokenizer *t, struct json j) {
         int64_t id = 0;
         TRY(add_spelling(t, &j, &at, &bytes));
         TRY(json_next_int(&j, &id));
-        TRY(add_token(t, id, at, bytes, 0));
+        TRY(add_token(t, id, at, bytes, TOKEN_OF_MODEL));
         count++;
     }
     if (event != JSON_OBJECT_END) return json_fail(&j, "a token");

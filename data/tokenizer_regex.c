@@ -25,9 +25,11 @@ enum { JIT_STACK_START = 32 << 10, JIT_STACK_MAX = 8 << 20, PATTERN_MAX = 64 << 
 #define NOT_SPACES                                                                                                     \
     "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}"                    \
     "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
-/* Alphabetic, marks, decimal digits, connectors; the circled letters are alphabetic symbols. */
+/* Alphabetic, marks, decimal digits, connectors; the circled letters are alphabetic symbols. And, as Oniguruma's table
+ * of the first 256 has it, superscript digits and fractions there (the others in Unicode are none). */
 #define WORDS                                                                                                          \
-    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{"    \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}"    \
+    "\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{"                                                                             \
     "1f189}"
 
 static void *allocate(size_t bytes, void *context) {

@@ -167,6 +167,8 @@ static void test_reference(void) {
     snprintf(folder, sizeof folder, "%s/tests/unit/tokenizer", source_folder());
     CHECK_OK(file_join(file, folder, "cases.jsonl"));
     CHECK(run_cases(file, folder, TOKENIZER_LITERAL) > 1000);
+    CHECK_OK(file_join(file, folder, "small_cases.jsonl"));
+    CHECK_EQ(run_cases(file, folder, TOKENIZER_LITERAL), 54);
 }
 
 static void test_golden(void) {

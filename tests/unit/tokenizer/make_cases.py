@@ -2,6 +2,7 @@
 """Makes the small tokenizers of this folder and cases.jsonl: texts with the ids and the decoded text that the Python
 package `tokenizers` gives. Run by hand (pip install tokenizers), with any text file to train on:
     make_cases.py TEXT
+Without one it makes those that are not trained alone: small-*.json and small_cases.jsonl.
 """
 import json
 import os
@@ -73,6 +74,30 @@ def tokenizers(lines):
     yield "split-inverted", train(lines, seq([split(Regex(r"\w+|[^\w\s]+"), "removed", True), plain]), None, DE.ByteLevel(), 400, True)
 
 
+def small():
+    """What added tokens must not do to text, and one of a pattern's classes."""
+    plain = PT.ByteLevel(add_prefix_space=False, use_regex=False)
+    letters = {c: i for i, c in enumerate(sorted(PT.ByteLevel.alphabet()))}
+    t = Tokenizer(models.BPE(vocab=letters, merges=[], ignore_merges=True))
+    t.pre_tokenizer, t.decoder = plain, DE.ByteLevel()
+    t.add_tokens([AddedToken("  ", lstrip=True, rstrip=True, normalized=False), AddedToken("ab", normalized=False)])
+    t.add_special_tokens(["<|end|>"])
+    yield "small-whole-words", t
+    t = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(["<unk>", "a", "b", MARK])}, merges=[], unk_token="<unk>"))
+    t.normalizer = NF.Sequence([NF.Prepend(MARK), NF.Replace(" ", MARK)])
+    t.add_tokens([AddedToken("é", lstrip=True, rstrip=True, normalized=True)])
+    t.add_special_tokens(["字"])
+    yield "small-characters", t
+    t = Tokenizer(models.BPE(vocab=letters, merges=[]))
+    t.pre_tokenizer = PT.Sequence([PT.Split(Regex(r"\w+|[^\w\s]+"), "isolated"), PT.ByteLevel(add_prefix_space=True, use_regex=False)])
+    t.decoder = DE.ByteLevel()
+    yield "small-word-class", t
+
+
+SMALL_TEXTS = ["<|end|>", "<|end|> ab", "ab", "a b    ab", "    ", "a  \n  b", "   ab   ", "aéb", "é", "a é b", " é é", "字", "a字b 字",
+               "Ⅷ²な³¼a", "1¹½¾b", "a⁴b ₂c", "a_b-c ٣", "x²+y²"]
+
+
 def texts():
     rnd = random.Random(11)
     parts = ["'s", "'S", "'\u017f", "'LL", "'ve", " ", "  ", "   ", "\n", "\r\n", "\t", "a", "The", " of", "é", "e\u0301", "É", "\u1e69", "s\u0323\u0307",
@@ -86,15 +111,15 @@ def texts():
     return out
 
 
-def main():
-    lines = [l for l in open(sys.argv[1], encoding="utf8").read()[:400000].split("\n") if l.strip()]
-    with open(os.path.join(HERE, "cases.jsonl"), "w", encoding="utf8") as cases:
-        for name, t in tokenizers(lines):
+def write(made, cases_name, texts):
+    with open(os.path.join(HERE, cases_name), "w", encoding="utf8") as cases:
+        for name, t in made:
             spec = json.loads(t.to_str())
             with open(os.path.join(HERE, name + ".json"), "w", encoding="utf8") as f:
                 json.dump(spec, f, ensure_ascii=False, separators=(",", ":"))
                 f.write("\n")
-            for text in texts():
+            t = Tokenizer.from_str(json.dumps(spec))  # as a file gives it: added tokens in order of their ids
+            for text in texts:
                 t.encode_special_tokens = True
                 literal = t.encode(text, add_special_tokens=False).ids
                 t.encode_special_tokens = False
@@ -103,6 +128,13 @@ def main():
                 if special != literal:
                     case["special_ids"] = special
                 cases.write(json.dumps(case, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def main():
+    write(small(), "small_cases.jsonl", SMALL_TEXTS)
+    if len(sys.argv) > 1:
+        lines = [l for l in open(sys.argv[1], encoding="utf8").read()[:400000].split("\n") if l.strip()]
+        write(tokenizers(lines), "cases.jsonl", texts())
     print("made with tokenizers", __version__)
 
 
