@@ -1,6 +1,6 @@
 /* topk_cuda.cu -- landmark scores and the best of them; the weights of the chosen, and their way back.
  *
- * More than 32 queries (16 in float32) against 16-bit landmarks on Hopper: topk_tiles_cuda.cuh, scores never leave the registers.
+ * More than 16 queries against 16-bit landmarks on Hopper: topk_tiles_cuda.cuh, scores never leave the registers.
  * To 64 queries else: topk_stream_cuda.cuh. Both read the landmarks once. A few float32 queries: topk_rows_cuda.cuh.
  * Everything else: products by cuBLASLt into a tile of scores that stays in the L2 cache, and a warp a query that reads
  * the tile against its list's last place. Bound by arithmetic, 2 n E d; the tile's way through the cache, 4 n E bytes
@@ -203,8 +203,8 @@ static void run(struct device *dev, topk_out out, struct mat queries, struct mat
     if constexpr (sizeof(T) == 2) {
         /* All rounds of a list take one way: a round begins where the one before ended, to the bit. */
         int k = out.all < LIST_MAX ? out.all : LIST_MAX;
-        bool hopper = tiles_serve(dev, landmarks, k);
-        int64_t most = hopper ? STREAM_COLUMNS / (sizeof(Q) > sizeof(T) ? 4 : 2) : STREAM_COLUMNS;
+        bool hopper = tiles_serve(dev, landmarks);
+        int64_t most = hopper ? STREAM_COLUMNS / 4 : STREAM_COLUMNS;
         if (queries.rows <= most && stream_serves(dev, queries, landmarks, k)) {
             few<T, Q>(dev, out, queries, landmarks, visible);
             return;

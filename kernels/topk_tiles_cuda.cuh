@@ -12,7 +12,8 @@
  *
  * Measured (H100 80GB, 2026-11-21, 20M x 1024 fp16, best 8; copy 3.02 TB/s, product 790 TFLOP/s): 64 queries 13.1 ms,
  * 1.03 times the rate of a copy; 1024 queries 67.6 ms, 79 % of the product; 8192 573 ms, 74 %. In two parts (H200, 2026-11-22,
- * 20M x 768): 64 queries 8.1 ms, 256 23 to 26, 1024 98 to 101. Lost: arrivals and waits
+ * 20M x 768): 64 queries 8.1 ms, 256 23 to 26, 1024 98 to 101. Best 32 (H200, 2026-11-22, 3M x 1024): 64 queries 2.5 ms where
+ * best 8 take 1.75, 8192 93 where they take 82. Lost: arrivals and waits
  * with the scope of a cluster (half the speed: each is a fence).
  *
  * Queries in two parts (topk_split_cuda.cuh) bring both parts to the stage of the same landmarks, and one sum: twice the
@@ -29,20 +30,23 @@ enum {
     TILES_GROUP = 64,      /* queries of a warpgroup */
     TILES_LANDMARKS = 256, /* at a time */
     TILES_DEEP = 64,       /* numbers of a row in a stage: 128 bytes */
-    TILES_STAGES = 4, /* at most */
+    TILES_STAGES = 4,      /* at most */
     TILES_CLUSTER = 2,
-    TILES_PLACES = 14 /* of a list at most: what shared memory leaves */
+    TILES_PLACES = 14,       /* of a list; where there may be more, two groups have a stage less */
+    TILES_SHARED = 226 << 10 /* bytes of a block; one KiB more goes to where stages begin */
 };
 
 template <int GROUPS, int PARTS> struct tiles_stage {
     uint8_t queries[PARTS][GROUPS * TILES_GROUP * TILES_DEEP * 2], landmarks[TILES_LANDMARKS * TILES_DEEP * 2];
 };
-template <int GROUPS, int PARTS> struct tiles_block {
-    enum { STAGES = GROUPS * PARTS == 4 ? 3 : TILES_STAGES }; /* what shared memory holds */
+/* PLACES: of a list at most. */
+template <int GROUPS_, int PARTS_, int PLACES> struct tiles_block {
+    static constexpr int GROUPS = GROUPS_, PARTS = PARTS_;
+    static constexpr int STAGES = TILES_STAGES - (GROUPS * PARTS == 4) - (GROUPS == 2 && PLACES > TILES_PLACES); /* that fit */
     tiles_stage<GROUPS, PARTS> stage[STAGES];
     float turn[GROUPS * 4][16 * 32];
-    float score[GROUPS * TILES_GROUP * TILES_PLACES];
-    int32_t index[GROUPS * TILES_GROUP * TILES_PLACES];
+    float score[GROUPS * TILES_GROUP * PLACES];
+    int32_t index[GROUPS * TILES_GROUP * PLACES];
     int32_t visible[GROUPS * TILES_GROUP];
     topk_below below[GROUPS * TILES_GROUP];
     float factor[GROUPS * TILES_GROUP];
@@ -95,10 +99,6 @@ static __device__ __forceinline__ void tiles_product(float (&d)[128], uint64_t a
     TILES_PRODUCT("f16");
 }
 
-/* A tile of rows of 128 bytes, pieces of 16 swizzled over the rows' low three bits; 1024 bytes from 8 rows to the next. */
-static __device__ __forceinline__ uint64_t tiles_descriptor(const void *p) {
-    return (uint64_t)((shared_address(p) & 0x3ffff) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
-}
 /* One arrival at this barrier of each block of the cluster. What it releases are reads of the matrix units that are done,
  * so it needs no fence over the cluster, which would cost more than the stage. */
 static __device__ __forceinline__ void tiles_release(uint64_t *barrier) {
@@ -127,21 +127,21 @@ template <int STAGES> struct tiles_turn {
 };
 
 /* One thread: fills stages as they fall empty. */
-template <int GROUPS, int PARTS>
-static __device__ void tiles_feed(const tiles_task &t, tiles_block<GROUPS, PARTS> &own, const CUtensorMap *queries,
-                                  const CUtensorMap *landmarks, tiles_share share) {
-    constexpr bool same_queries = GROUPS == 1;
+template <typename BLOCK>
+static __device__ void tiles_feed(const tiles_task &t, BLOCK &own, const CUtensorMap *queries, const CUtensorMap *landmarks,
+                                  tiles_share share) {
+    constexpr bool same_queries = BLOCK::GROUPS == 1;
     constexpr int half = (same_queries ? TILES_GROUP : TILES_LANDMARKS) / TILES_CLUSTER;
     int rank = (int)cluster_rank();
-    tiles_turn<own.STAGES> turn = {0, 1}; /* the first round finds every stage empty */
+    tiles_turn<BLOCK::STAGES> turn = {0, 1}; /* the first round finds every stage empty */
     for (int time = 0; time < share.times; time++)
         for (int column = 0; column < t.d; column += TILES_DEEP, turn.next()) {
-            tiles_stage<GROUPS, PARTS> &stage = own.stage[turn.stage];
+            auto &stage = own.stage[turn.stage];
             uint64_t *full = &own.full[turn.stage];
             int row = (share.part + time * t.parts) * TILES_LANDMARKS;
             barrier_wait(&own.empty[turn.stage], turn.phase);
             barrier_expect(full, (uint32_t)sizeof stage);
-            for (int part = 0; part < PARTS; part++) {
+            for (int part = 0; part < BLOCK::PARTS; part++) {
                 int first = part * (int)t.queries;
                 if (same_queries)
                     tiles_copy_all(stage.queries[part] + rank * half * TILES_DEEP * 2, queries, column, first + rank * half, full);
@@ -162,9 +162,9 @@ static __device__ __forceinline__ float tiles_reach(float last, float factor) {
 }
 
 /* A warp's 16 x 256 scores: a part of 32 columns at a time goes through shared memory when any of it reaches a list. */
-template <int GROUPS, int PARTS>
-static __device__ __forceinline__ void tiles_offer(const tiles_task &t, tiles_block<GROUPS, PARTS> &own, const float (&d)[128],
-                                                   int first_row, float &reach0, float &reach1) {
+template <typename BLOCK>
+static __device__ __forceinline__ void tiles_offer(const tiles_task &t, BLOCK &own, const float (&d)[128], int first_row,
+                                                   float &reach0, float &reach1) {
     int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32, k = t.out.k;
     const float *factor = own.factor + warp * 16 + lane / 4;
 #pragma unroll
@@ -195,22 +195,22 @@ static __device__ __forceinline__ void tiles_offer(const tiles_task &t, tiles_bl
 }
 
 /* A warpgroup multiplies its 64 queries. */
-template <typename T, int GROUPS, int PARTS>
-static __device__ __forceinline__ void tiles_multiply(const tiles_task &t, tiles_block<GROUPS, PARTS> &own, tiles_share share) {
+template <typename T, typename BLOCK>
+static __device__ __forceinline__ void tiles_multiply(const tiles_task &t, BLOCK &own, tiles_share share) {
     int lane = threadIdx.x % 32, group = threadIdx.x / 128 - 1;
     const float *last = own.score + (threadIdx.x / 32 - 4) * 16 * t.out.k + lane / 4 * t.out.k + t.out.k - 1;
     float d[128], reach0 = *last, reach1 = last[8 * t.out.k]; /* infinite, either way */
-    tiles_turn<own.STAGES> turn = {0, 0};
+    tiles_turn<BLOCK::STAGES> turn = {0, 0};
     for (int time = 0; time < share.times; time++) {
         int before = -1;
         for (int column = 0; column < t.d; column += TILES_DEEP, turn.next()) {
-            tiles_stage<GROUPS, PARTS> &stage = own.stage[turn.stage];
+            auto &stage = own.stage[turn.stage];
             barrier_wait(&own.full[turn.stage], turn.phase);
-            uint64_t b = tiles_descriptor(stage.landmarks);
+            uint64_t b = tile_descriptor(stage.landmarks);
             products_begin();
 #pragma unroll
-            for (int part = 0; part < PARTS; part++) {
-                uint64_t a = tiles_descriptor(stage.queries[part] + group * TILES_GROUP * TILES_DEEP * 2);
+            for (int part = 0; part < BLOCK::PARTS; part++) {
+                uint64_t a = tile_descriptor(stage.queries[part] + group * TILES_GROUP * TILES_DEEP * 2);
 #pragma unroll
                 for (int s = 0; s < TILES_DEEP / 16; s++)
                     tiles_product(d, a + s * 2, b + s * 2, column > 0 || part > 0 || s > 0, T());
@@ -230,12 +230,12 @@ static __device__ __forceinline__ void tiles_multiply(const tiles_task &t, tiles
 
 #if HOPPER
 /* Barriers, empty lists, and how far the cluster's queries see. */
-template <int GROUPS, int PARTS>
-static __device__ void tiles_begin(const tiles_task &t, tiles_block<GROUPS, PARTS> &own, int cluster_query, int first_query) {
-    constexpr int queries = GROUPS * TILES_GROUP * (GROUPS == 1 ? 1 : TILES_CLUSTER);
+template <typename BLOCK>
+static __device__ void tiles_begin(const tiles_task &t, BLOCK &own, int cluster_query, int first_query) {
+    constexpr int GROUPS = BLOCK::GROUPS, queries = GROUPS * TILES_GROUP * (GROUPS == 1 ? 1 : TILES_CLUSTER);
     if (threadIdx.x == 0) {
         own.sees = 0;
-        for (int i = 0; i < own.STAGES; i++) {
+        for (int i = 0; i < BLOCK::STAGES; i++) {
             barrier_init(&own.full[i], 1);
             barrier_init(&own.empty[i], 4 * GROUPS * TILES_CLUSTER);
         }
@@ -263,13 +263,14 @@ static __device__ void tiles_begin(const tiles_task &t, tiles_block<GROUPS, PART
 }
 #endif
 
-template <typename T, int GROUPS, int PARTS>
-static __global__ void __launch_bounds__(128 + 128 * GROUPS, 1)
+template <typename T, typename BLOCK>
+static __global__ void __launch_bounds__(128 + 128 * BLOCK::GROUPS, 1)
     tiles_search(const __grid_constant__ tiles_task t, const __grid_constant__ CUtensorMap queries,
                  const __grid_constant__ CUtensorMap landmarks) {
 #if HOPPER
     extern __shared__ uint8_t raw[];
-    tiles_block<GROUPS, PARTS> &own = *(tiles_block<GROUPS, PARTS> *)(raw + (1024 - shared_address(raw) % 1024) % 1024);
+    constexpr int GROUPS = BLOCK::GROUPS;
+    BLOCK &own = *(BLOCK *)(raw + (1024 - shared_address(raw) % 1024) % 1024);
     int cluster = blockIdx.x / TILES_CLUSTER, pair = cluster % t.pairs, rank = (int)cluster_rank(), k = t.out.k;
     int cluster_query = GROUPS == 1 ? 0 : pair * GROUPS * TILES_GROUP * TILES_CLUSTER;
     tiles_share share = {cluster_query + (GROUPS == 1 ? 0 : rank * GROUPS * TILES_GROUP), cluster / t.pairs, 0};
@@ -304,16 +305,14 @@ static int64_t tiles_queries(struct device *dev) {
     return (int64_t)device_cuda_processors(dev) / TILES_CLUSTER * TILES_CLUSTER * 2 * TILES_GROUP;
 }
 
-enum { TILES_BYTES = sizeof(tiles_block<2, 2>) };
-static_assert((int)sizeof(tiles_block<2, 1>) <= TILES_BYTES && (int)sizeof(tiles_block<1, 2>) <= TILES_BYTES);
-
-static bool tiles_serve(struct device *dev, struct mat landmarks, int k) {
-    return device_cuda_hopper(dev) && k <= TILES_PLACES && vectors_fit(landmarks) &&
-           (size_t)device_cuda_shared_bytes(dev) >= TILES_BYTES + 1024;
+static bool tiles_serve(struct device *dev, struct mat landmarks) {
+    return device_cuda_hopper(dev) && vectors_fit(landmarks) && device_cuda_shared_bytes(dev) >= TILES_SHARED + 1024;
 }
 
-template <typename T, int GROUPS, int PARTS>
+template <typename T, typename BLOCK>
 static bool tiles_launch(struct device *dev, tiles_task t, int blocks, struct mat queries, struct mat landmarks) {
+    static_assert(BLOCK::STAGES >= 2 && sizeof(BLOCK) <= TILES_SHARED);
+    constexpr int GROUPS = BLOCK::GROUPS;
     int query_box = GROUPS == 1 ? TILES_GROUP / TILES_CLUSTER : GROUPS * TILES_GROUP;
     int landmark_box = GROUPS == 1 ? TILES_LANDMARKS : TILES_LANDMARKS / TILES_CLUSTER;
     CUtensorMap queries_map, landmarks_map;
@@ -321,10 +320,9 @@ static bool tiles_launch(struct device *dev, tiles_task t, int blocks, struct ma
     if (!tile_map_of(&queries_map, queries, query_box, CU_TENSOR_MAP_L2_PROMOTION_L2_256B) ||
         !tile_map_of(&landmarks_map, landmarks, landmark_box, CU_TENSOR_MAP_L2_PROMOTION_L2_256B))
         return false;
-    size_t bytes = sizeof(tiles_block<GROUPS, PARTS>) + 1024;
-    (void)cudaFuncSetAttribute(tiles_search<T, GROUPS, PARTS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-    launch_clusters(dev, "topk.forward", tiles_search<T, GROUPS, PARTS>, TILES_CLUSTER, (unsigned)blocks, 128 + 128 * GROUPS, bytes, t,
-                    queries_map, landmarks_map);
+    (void)cudaFuncSetAttribute(tiles_search<T, BLOCK>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(BLOCK) + 1024);
+    launch_clusters(dev, "topk.forward", tiles_search<T, BLOCK>, TILES_CLUSTER, (unsigned)blocks, 128 + 128 * GROUPS,
+                    sizeof(BLOCK) + 1024, t, queries_map, landmarks_map);
     return true;
 }
 
@@ -341,6 +339,9 @@ static void tiles_cut(struct device *dev, tiles_task *t) {
 
 template <typename T, int PARTS>
 static bool tiles_run(struct device *dev, tiles_task t, struct mat queries, struct mat landmarks) {
-    if (t.queries <= TILES_GROUP) return tiles_launch<T, 1, PARTS>(dev, t, t.parts, queries, landmarks);
-    return tiles_launch<T, 2, PARTS>(dev, t, t.pairs * t.parts * TILES_CLUSTER, queries, landmarks);
+    if (t.queries <= TILES_GROUP)
+        return tiles_launch<T, tiles_block<1, PARTS, LIST_MAX>>(dev, t, t.parts, queries, landmarks);
+    auto run = t.out.k > TILES_PLACES ? tiles_launch<T, tiles_block<2, PARTS, LIST_MAX>>
+                                      : tiles_launch<T, tiles_block<2, PARTS, TILES_PLACES>>;
+    return run(dev, t, t.pairs * t.parts * TILES_CLUSTER, queries, landmarks);
 }

@@ -1,8 +1,8 @@
 /* bench_ops.cu -- ops of one training step and of search, timed by events, as a share of ceilings measured in the same
  * run: a device copy (bytes read and written) and a bfloat16 product of 8192^3, both on random numbers.
  *
- *   bench_ops [--landmarks N] [--places K] [--search]     N: millions of landmarks for search, 20; K: of them found, 8;
- *                                                         --search: nothing but search
+ *   bench_ops [--landmarks N] [--places K,K,...] [--search]     N: millions of landmarks for search, 20; K: of them found, 8;
+ *                                                               --search: nothing but search
  *
  * Columns: op, time, GB/s or TFLOP/s, share of the ceiling, memory or arithmetic, whichever is the op's floor. */
 #include "kernels/cuda.cuh"
@@ -203,21 +203,24 @@ static void steps() {
 
 int main(int argc, char **argv) {
     int64_t landmarks = 20;
-    int places = 8;
+    const char *places = "8";
     bool search_only = false;
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--search") == 0) search_only = true;
         else if (strcmp(argv[i], "--landmarks") == 0 && i + 1 < argc) landmarks = strtoll(argv[++i], NULL, 10);
-        else if (strcmp(argv[i], "--places") == 0 && i + 1 < argc) places = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--places") == 0 && i + 1 < argc) places = argv[++i];
     must(device_open(&dev, "cuda", 1));
     cudaDeviceProp card;
     cudaGetDeviceProperties(&card, 0);
     printf("%s, %d multiprocessors\n", card.name, card.multiProcessorCount);
     ceilings();
     if (!search_only) steps();
-    search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_BF16, {1, 8, 32, 64, 128, 1024, 8192}, places);
-    search(landmarks * 1000000, 1024, DTYPE_BF16, DTYPE_BF16, {64, 1024}, places);
-    search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_F32, {32, 64, 256}, places);
+    for (char *next = (char *)places; *next; next += *next == ',') {
+        int k = (int)strtol(next, &next, 10);
+        search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_BF16, {1, 8, 16, 32, 64, 128, 1024, 8192}, k);
+        search(landmarks * 1000000, 1024, DTYPE_BF16, DTYPE_BF16, {64, 1024}, k);
+        search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_F32, {32, 64, 256}, k);
+    }
     device_close(dev);
     return 0;
 }
