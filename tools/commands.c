@@ -4,6 +4,8 @@
 #include "tools/streams.h"
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static void print_help(FILE *out, const struct command_program *p) {
     fprintf(out, "Usage: %s COMMAND ...\n\n%s\nCommands:\n", p->name, p->about);
@@ -15,11 +17,19 @@ static void print_help(FILE *out, const struct command_program *p) {
             p->examples ? p->examples : "", p->name);
 }
 
-/* A result that nobody can read is a failure; what failed before has said why. */
+/* A result that nobody can read is a failure; what failed before has said why.
+ *
+ * Where `ulimit -v` leaves too little, OpenBLAS' threads, which nobody uses, ask for memory for ever, and its way out
+ * waits for them: there the program leaves without it. */
 static int end(const char *program, int code) {
-    if (code || (fflush(stdout) == 0 && !ferror(stdout))) return code;
-    fprintf(stderr, "%s: standard output cannot be written (is the disk full, or ulimit -f reached?)\n", program);
-    return 1;
+    struct rlimit space;
+    if (code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+        fprintf(stderr, "%s: standard output cannot be written (is the disk full, or ulimit -f reached?)\n", program);
+        code = 1;
+    }
+    if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur == RLIM_INFINITY) return code;
+    fflush(NULL);
+    _exit(code);
 }
 
 int commands_run(const char *program, int (*run)(int argc, char **argv, const char **operands), int argc, char **argv) {
@@ -27,7 +37,7 @@ int commands_run(const char *program, int (*run)(int argc, char **argv, const ch
     streams_reserve();
     if (memory_allocate(&operands, (size_t)argc, sizeof(char *)) != STATUS_OK) {
         fprintf(stderr, "%s: %s\n", program, status_message());
-        return 1;
+        return end(program, 1);
     }
     int code = run(argc, argv, operands);
     memory_free(operands);
