@@ -15,12 +15,13 @@
 /* Workers compute; one more warp brings the weights, and one gathers what clusters add. */
 enum { STEP_CLUSTER = 8, STEP_WARPS = STEP_CLUSTER, STEP_WORKERS = 32 * STEP_WARPS, STEP_THREADS = STEP_WORKERS + 64 };
 
-/* Sum in units of 2^-24 (a column may grow to eight million), then 16 bits of count. A summand that is not finite, or
- * larger, is lost in silence: a NaN in a layer's output ends as a number. */
+/* Sum in units of 2^-24 (a column may grow to eight million), then 8 bits that count summands that are no number of
+ * this kind (not finite, or larger), then 8 bits of count. */
 typedef unsigned long long step_word;
+enum { STEP_COUNT = 0xff, STEP_LOST = 0xff00 };
 
 static __device__ __forceinline__ void step_add(step_word *to, float y) {
-    step_word summand = (step_word)__float2ll_rn(y * 16777216.0f) << 16 | 1;
+    step_word summand = (step_word)__float2ll_rn(y * 16777216.0f) << 16 | (fabsf(y) < 8388608.0f ? 0x001 : 0x101);
     asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(to), "l"(summand) : "memory");
 }
 static __device__ __forceinline__ float step_sum(step_word word) {
@@ -35,8 +36,12 @@ static __device__ __forceinline__ float4 step_take(const step_word *words, unsig
                      : "=l"(a), "=l"(b), "=l"(c), "=l"(d)
                      : "l"(words)
                      : "memory");
-    } while ((a & 0xffff) != count || (b & 0xffff) != count || (c & 0xffff) != count || (d & 0xffff) != count);
-    return make_float4(step_sum(a), step_sum(b), step_sum(c), step_sum(d));
+    } while ((a & STEP_COUNT) != count || (b & STEP_COUNT) != count || (c & STEP_COUNT) != count ||
+             (d & STEP_COUNT) != count);
+    float4 x = make_float4(step_sum(a), step_sum(b), step_sum(c), step_sum(d));
+    /* What is lost in one column is in the norm's sum of squares, and so in all that follows. */
+    if ((a | b | c | d) & STEP_LOST) x.x = __int_as_float(0x7fffffff);
+    return x;
 }
 
 /* ---- barriers in shared memory ---- */

@@ -254,6 +254,36 @@ static void check_encoder(int chunk, bool proj) {
     params_free(params);
 }
 
+/* One weight that is no number, in what a layer adds: all logits are none. So is what a column cannot hold. */
+static void check_lost(const char *name, float weight) {
+    const char *text =
+        "{\"vocab_size\": 200, \"hidden_size\": 128, \"intermediate_size\": 256, "
+        "\"num_attention_heads\": 2, \"decoder_layers\": [2], \"slide_window\": 64, \"rms_norm_eps\": 1e-5}";
+    struct model_config c;
+    struct params *p;
+    struct machine m;
+    struct decoder_state *s;
+    float logits[VOCAB];
+    CHECK_OK(model_config_parse(&c, "lost", text, strlen(text)));
+    CHECK_OK(params_init(&p, &c, 7));
+    for (int i = 0; i < params_count(p); i++) {
+        const struct param *t = params_at(p, i);
+        if (strstr(t->name, name)) ((float *)t->data)[77 * t->cols + 5] = weight;
+    }
+    start(&m, &c, p, "cuda", DTYPE_BF16, 0);
+    CHECK_OK(decoder_state_create(&s, m.decoder, NULL));
+    CHECK(s->step); /* else the ops would be tested */
+    for (int32_t id = 3; id < 6; id++) {
+        struct decoder_output out = {.logits = logits};
+        CHECK_OK(decoder_forward(s, &out, &id, 1));
+        for (int i = 0; i < VOCAB; i++)
+            CHECK(weight == weight && fabsf(weight) < 1 ? isfinite(logits[i]) : isnan(logits[i]));
+    }
+    decoder_state_free(s);
+    stop(&m);
+    params_free(p);
+}
+
 int main(int argc, char **argv) {
     struct device *gpu;
     test_start(argc, argv, 4);
@@ -263,6 +293,10 @@ int main(int argc, char **argv) {
     device_close(gpu);
     for (size_t i = 0; i < ARRAY_LEN(variants); i++)
         check(&variants[i]);
+    const char *added[] = {"o_proj", "down_proj"};
+    const float lost[] = {NAN, INFINITY, -1e30f, 0.5f};
+    for (size_t i = 0; i < ARRAY_LEN(added) * ARRAY_LEN(lost); i++)
+        check_lost(added[i % 2], lost[i / 2]);
     check_encoder(63, false);
     check_encoder(64, true);
     return test_done();
