@@ -163,11 +163,11 @@ static __device__ __forceinline__ step_keys window_keys(const step_task &t, cons
     return s;
 }
 
-/* A chunk in its slot of the pool; none where its weight is zero. */
+/* The chunk in a slot of the pool; none where there is none, or its weight is zero. */
 template <int DIM>
-static __device__ __forceinline__ step_keys slot_keys(const step_task &t, const step_fusion &f, int head, int place) {
-    int slot = f.slot[place];
-    bool empty = slot < 0 || f.weight[place] == 0.0f;
+static __device__ __forceinline__ step_keys slot_keys(const step_task &t, const step_fusion &f, int head, int slot,
+                                                      float weight) {
+    bool empty = slot < 0 || weight == 0.0f;
     step_keys s;
     s.keys = f.keys + (int64_t)(empty ? 0 : slot) * f.slot_rows * t.d + head * DIM;
     s.values = f.values + (s.keys - f.keys);

@@ -81,6 +81,7 @@ static __global__ void __launch_bounds__(STEP_THREADS, 1) token_step_kernel(cons
             (int)blockIdx.x / STEP_CLUSTER,
             (int)gridDim.x / STEP_CLUSTER,
             0,
+            0,
             0.0f,
             0};
         worker.run();

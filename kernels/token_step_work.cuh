@@ -9,17 +9,21 @@ template <int DIM, int STRIPS, int UNITS> struct step_worker {
     step_block<DIM, STRIPS, UNITS> block;
     attention_type attention;
     int cluster, clusters;
-    int slot_count; /* keys of the chunk in hand */
+    int slot, slot_count; /* of the chunk in hand; its keys */
     float slot_weight;
     unsigned turn; /* of the warps' rows */
 
     __device__ __forceinline__ void begin_window(const step_layer &l, int head) {
         if (head < block.t.heads) attention.begin(window_keys<DIM>(block.t, l, head), 0);
     }
+    /* Well before begin_slot: what it reads comes from far. */
+    __device__ __forceinline__ void choose_slot(const step_fusion &f, int place) {
+        if (place < f.k) slot = f.slot[place], slot_weight = f.weight[place];
+    }
     __device__ __forceinline__ void begin_slot(const step_fusion &f, int head, int place) {
         if (head >= block.t.heads || place >= f.k) return;
-        step_keys s = slot_keys<DIM>(block.t, f, head, place);
-        slot_count = s.count, slot_weight = f.weight[place];
+        step_keys s = slot_keys<DIM>(block.t, f, head, slot, slot_weight);
+        slot_count = s.count;
         attention.begin(s, 0);
     }
     /* Warp w tells block w what it needs of this block's part. */
@@ -75,12 +79,12 @@ template <int DIM, int STRIPS, int UNITS> struct step_worker {
         float2 sum[PAIRS] = {};
 #pragma unroll 1
         for (int place = block.rank; place < f.k; place += STEP_CLUSTER) {
-            if (place != block.rank) begin_slot(f, head, place);
+            if (place != block.rank) choose_slot(f, place), begin_slot(f, head, place);
             step_keys s = {};
             s.count = slot_count, s.fresh = -1;
             float *rows = block.s.rows[turn];
             if (attends) {
-                if (slot_count > attention_type::BATCH) s = slot_keys<DIM>(block.t, f, head, place);
+                if (slot_count > attention_type::BATCH) s = slot_keys<DIM>(block.t, f, head, slot, slot_weight);
                 attention.run(rows + block.warp * attention_type::WIDTH, s, block.s.vectors);
             }
             step_barrier();
@@ -90,7 +94,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_worker {
             turn ^= 1;
             float top = f.null_key ? fmaxf(most, 0.0f) : most;
             all = power2(most - top) * all + (f.null_key ? power2(-top) : 0.0f);
-            float by = slot_count ? slot_weight * power2(most - top) / all : 0.0f;
+            float by = slot_count ? slot_weight * __fdividef(power2(most - top), all) : 0.0f;
 #pragma unroll
             for (int i = 0; i < PAIRS; i++)
                 sum[i].x += by * y[i].x, sum[i].y += by * y[i].y;
@@ -105,6 +109,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_worker {
         for (int n = 0; n < t.n_layers; n++) {
             const step_layer &l = t.layers[n];
             bool fused = step_fused(t, l);
+            if (fused) choose_slot(t.fusion[l.group], block.rank);
             auto begin_next = [&](int head) {
                 if (head < t.heads) return begin_window(l, head);
                 if (fused) return begin_slot(t.fusion[l.group], cluster, block.rank);
@@ -123,7 +128,8 @@ template <int DIM, int STRIPS, int UNITS> struct step_worker {
                     attend_slots(l, head);
                     block.template output<false>();
                     if (head + clusters < t.heads)
-                        begin_slot(t.fusion[l.group], head + clusters, block.rank);
+                        choose_slot(t.fusion[l.group], block.rank),
+                            begin_slot(t.fusion[l.group], head + clusters, block.rank);
                     else if (n + 1 < t.n_layers)
                         begin_window(t.layers[n + 1], cluster);
                 }
@@ -149,15 +155,18 @@ template <int DIM, int STRIPS, int UNITS> struct step_gatherer {
                        every block has added, after it had read the slot */
 
     __device__ __forceinline__ void gather(int summands) {
-        int lane = threadIdx.x % 32, share = (int)(blockIdx.x % STEP_CLUSTER) * sizes::SHARE;
+        unsigned rank = blockIdx.x % STEP_CLUSTER;
+        int lane = threadIdx.x % 32, share = (int)rank * sizes::SHARE;
         unsigned slot = taken % STREAM_SLOTS, barrier = shared_address(&s.gathered[slot]);
         if (lane == 0) barrier_expect(barrier, sizes::P * 4);
         for (int i = share + 4 * lane; i < share + sizes::SHARE; i += 128) {
             float4 x = step_take(words + i, (unsigned)summands);
             unsigned to = shared_address(&s.stream[slot][i]);
 #pragma unroll
-            for (unsigned block = 0; block < STEP_CLUSTER; block++)
+            for (unsigned j = 0; j < STEP_CLUSTER; j++) { /* not all at one block at a time */
+                unsigned block = (rank + j) % STEP_CLUSTER;
                 step_send(step_there(to, block), x, step_there(barrier, block));
+            }
         }
         __syncwarp();
         words += sizes::P, taken++;
