@@ -52,7 +52,7 @@ template <int DIM> struct step_attention {
         __syncwarp();
     }
     /* Where column `at` of the query lies: a lane takes four at once. */
-    static __device__ __forceinline__ int query_place(int at) {
+    static __device__ __forceinline__ unsigned query_place(unsigned at) {
         return at / 16 * 16 + at % 8 / 2 * 4 + at / 8 % 2 * 2 + at % 2;
     }
     /* This warp's keys, from those of begin(s, 0) on, into row [WIDTH]. vectors: query, new key and value [DIM]. */
@@ -87,14 +87,12 @@ template <int DIM> struct step_attention {
                           ? (c[0].z + c[0].w + (c[1].z + c[1].w)) * scale - s.slope * (s.distance - (float)(i + 8))
                           : -INFINITY;
             float higher = fmaxf(top, fmaxf(x, y));
-#pragma unroll
-            for (int offset = 4; offset < 32; offset *= 2)
-                higher = fmaxf(higher, __shfl_xor_sync(~0u, higher, offset));
+            higher = step_highest(higher);
             float base = higher == -INFINITY ? 0.0f : higher, shrink = power2(top - base);
             top = higher;
             /* the sum is that of the rounded probabilities */
-            x = __bfloat162float(__float2bfloat16_rn(power2(x - base))),
-            y = __bfloat162float(__float2bfloat16_rn(power2(y - base)));
+            unsigned both = pack2(power2(x - base), power2(y - base));
+            x = step_low(both), y = step_high(both);
             sum = sum * shrink + x + y;
             unsigned near = pack2(__shfl_sync(~0u, x, 8 * k), __shfl_sync(~0u, x, 8 * k + 4));
             unsigned far = pack2(__shfl_sync(~0u, y, 8 * k), __shfl_sync(~0u, y, 8 * k + 4));

@@ -238,7 +238,7 @@ static enum status prepare(struct token_weights *w, const struct token_weights_c
     int64_t bytes = 0;
     t->d = (int)c->embed.cols, t->f = (int)c->layers[0].weights->gate.rows, t->heads = c->heads;
     t->embed = (const bf16 *)c->embed.data, t->final_norm = (const bf16 *)c->final_norm.data;
-    t->vocab = (int)c->embed.rows, t->eps = c->eps, t->slope = -8.0f / (float)c->heads;
+    t->vocab = (int)c->embed.rows, t->eps = c->eps, t->share = 1.0f / (float)t->d, t->slope = -8.0f / (float)c->heads;
     t->n_layers = c->n_layers;
     w->window = c->window;
     for (int i = 0; i < c->n_layers; i++) {

@@ -158,10 +158,16 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         const float4 *p = (const float4 *)s.squares;
         float4 a = p[0], b = p[1];
         float sum = a.x + a.y + (a.z + a.w) + (b.x + b.y + (b.z + b.w));
-        return rsqrtf(sum * (1.0f / (float)t.d) + t.eps);
+        return rsqrtf(sum * t.share + t.eps);
+    }
+    /* Some of the five steps of the warp's sum, between products: each waits for the one before. */
+    static __device__ __forceinline__ float sum_squares(float squares, int step, int steps) {
+#pragma unroll
+        for (int i = step; i < step + steps && i < 5; i++)
+            squares += __shfl_xor_sync(~0u, squares, 16 >> i);
+        return squares;
     }
     __device__ __forceinline__ void keep_squares(float squares) {
-        squares = warp_sum(squares);
         if (lane == 0) s.squares[warp] = squares;
     }
 
@@ -183,10 +189,12 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
             done(bytes);
             float4 c[EACH] = {};
 #pragma unroll
-            for (int j = 0; j < STRIPS; j++)
+            for (int j = 0; j < STRIPS; j++) {
 #pragma unroll
                 for (int m = 0; m < EACH; m++)
                     if (m < here) step_multiply(c[m], a[m][j], b[j].x, b[j].y);
+                if (first == 0) squares = sum_squares(squares, 2 * j, j + 1 < STRIPS ? 2 : 5);
+            }
             if (first == 0) keep_squares(squares);
 #pragma unroll
             for (int m = 0; m < EACH; m++)
@@ -233,26 +241,21 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
 #pragma unroll
         for (int first = 0; first < sizes::DOWN_TILES; first += sizes::DOWN_STAGE) {
             if (first) stage = arrived(bytes) + warp * tile / STEP_WARPS + lane * 8;
+            float4 c[sizes::DOWN_STAGE] = {};
+            for (int j = 0; KNOWN ? j < STEPS : j * 8 < units; j++)
 #pragma unroll
-            for (int i = 0; i < sizes::DOWN_STAGE; i += 2) {
-                float4 c[2] = {};
-#pragma unroll
-                for (int two = 0; two < 2; two++) {
-                    if (KNOWN) {
-#pragma unroll
-                        for (int j = 0; j < STEPS; j++)
-                            step_multiply(c[two], a[i + two][j], b[j]);
-                    } else {
-                        for (int j = 0; j * 8 < units; j++)
-                            step_multiply(c[two], step_read_two(stage + (i + two) * tile + j * 256),
-                                          activations[j * 32 + lane]);
-                    }
+                for (int i = 0; i < sizes::DOWN_STAGE; i++) {
+                    if (KNOWN)
+                        step_multiply(c[i], a[i][j], b[j]);
+                    else
+                        step_multiply(c[i], step_read_two(stage + i * tile + j * 256), activations[j * 32 + lane]);
                 }
-                if (lane % 4 == 0)
-                    step_send(peer(&s.down[rank][lane / 4 * 4 * STRIPS + (first + i) * 2]),
-                              make_float4(c[0].x + c[0].y, c[0].z + c[0].w, c[1].x + c[1].y, c[1].z + c[1].w),
-                              peer_told(DOWN));
-            }
+#pragma unroll
+            for (int i = 0; i < sizes::DOWN_STAGE && lane % 4 == 0; i += 2)
+                step_send(
+                    peer(&s.down[rank][lane / 4 * 4 * STRIPS + (first + i) * 2]),
+                    make_float4(c[i].x + c[i].y, c[i].z + c[i].w, c[i + 1].x + c[i + 1].y, c[i + 1].z + c[i + 1].w),
+                    peer_told(DOWN));
             if (!KNOWN) done(bytes);
         }
         wait_told(DOWN, threadIdx.x < sizes::SHARE);
@@ -344,7 +347,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
 #pragma unroll
                 for (int m = 0; m < TILES; m++)
                     step_multiply(c[m], a[m][j], b[j].x, b[j].y);
-            if (round == 0) keep_squares(squares);
+            if (round == 0) keep_squares(sum_squares(squares, 0, 5));
             int turn = round % 2 * TILES;
 #pragma unroll
             for (int m = 0; m < TILES; m++)

@@ -48,6 +48,7 @@ struct step_task {
     int row, first, keys, ring; /* rows of the ring: the position's, its window's first; keys in the window */
     int n_layers, d, f, heads, vocab, id;
     int capacity;     /* bytes of the ring of weights */
+    float share;      /* 1 / d */
     float eps, slope; /* slope: the logarithm of a head's to 2, over its number from 1 on */
     step_fusion fusion[MODEL_GROUPS_MAX];
     step_layer layers[STEP_LAYERS_MAX];

@@ -103,7 +103,7 @@ static __device__ __forceinline__ float step_high(unsigned pair) {
 }
 /* A number in two parts: what bf16 keeps, above what it loses. */
 static __device__ __forceinline__ unsigned step_split(float x) {
-    float great = __bfloat162float(__float2bfloat16_rn(x));
+    float great = step_low(pack2(x, 0.0f));
     return pack2(x - great, great);
 }
 /* Of two such numbers, the parts kept (or lost) as a pair. */
@@ -113,6 +113,11 @@ static __device__ __forceinline__ unsigned step_pair(unsigned low, unsigned high
 /* What bf16 loses of a pair. */
 static __device__ __forceinline__ unsigned step_rest(float low, float high, unsigned great) {
     return pack2(low - step_low(great), high - step_high(great));
+}
+/* Over the warp: as whole numbers, whose order is that of floats but for negative ones. A NaN may be left out. */
+static __device__ __forceinline__ float step_highest(float x) {
+    int i = __float_as_int(x), most = __reduce_max_sync(~0u, i ^ (i >> 31 & 0x7fffffff));
+    return __int_as_float(most ^ (most >> 31 & 0x7fffffff));
 }
 /* Hides from the compiler that x does not change: what is made of it is made where it is used, not once for the whole
  * kernel and kept in memory. */

@@ -34,17 +34,24 @@ template <int DIM, int STRIPS, int UNITS> struct step_worker {
                       block.peer_told(PARTS));
     }
     /* The product's rows: HEAD_SHARE of each of `parts` vectors of the head. */
-    __device__ __forceinline__ void tell_vectors(const step_layer &l, int head, int parts) {
+    __device__ __forceinline__ void tell_vectors(const step_layer &l, int head, unsigned parts) {
+        enum { TURNS = (3 * HEAD_SHARE + 31) / 32 };
         const step_task &t = block.t;
-        float by = block.scale();
-        bf16 *ring = l.ring + (int64_t)t.row * 2 * t.d + head * DIM;
-#pragma unroll 1
-        for (int row = block.lane; row < parts * HEAD_SHARE; row += 32) {
-            int part = row / HEAD_SHARE, at = block.rank * HEAD_SHARE + row % HEAD_SHARE;
-            float y = block.total(row) * by;
-            int place = part ? part * DIM + at : attention_type::query_place(at);
-            step_send(block.peer(&block.s.vectors[place]), step_split(y), block.peer_told(VECTORS));
-            if (part && block.warp == STEP_WARPS - 1) ring[(part - 1) * t.d + at] = from_float<bf16>(y);
+        float y[TURNS];
+#pragma unroll
+        for (unsigned i = 0; i < TURNS; i++)
+            y[i] = block.total(block.lane + 32 * i);
+        float by = block.scale(); /* behind the sums in the code: they need not wait for it */
+#pragma unroll
+        for (unsigned i = 0; i < TURNS; i++) {
+            unsigned row = (unsigned)block.lane + 32 * i, part = row / HEAD_SHARE;
+            unsigned at = (unsigned)block.rank * HEAD_SHARE + row % HEAD_SHARE;
+            if (row >= parts * HEAD_SHARE) break;
+            y[i] *= by;
+            unsigned place = part ? part * DIM + at : attention_type::query_place(at);
+            step_send(block.peer(&block.s.vectors[place]), step_split(y[i]), block.peer_told(VECTORS));
+            if (part && block.warp == STEP_WARPS - 1)
+                l.ring[((int64_t)t.row * 2 + (part - 1)) * t.d + head * DIM + at] = from_float<bf16>(y[i]);
         }
     }
     __device__ __forceinline__ void attend(const step_layer &l, int head, bf16 *copy) {
