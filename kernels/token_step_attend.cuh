@@ -60,8 +60,9 @@ template <int DIM> struct step_attention {
         int warp = threadIdx.x / 32;
         unsigned lane = step_anew(threadIdx.x % 32);
         int g = lane / 4, k = lane % 4;
-        float top = -INFINITY, sum = 0.0f;
-        float4 total[DIM / 8] = {};
+        float top = -INFINITY;
+        float4 total[DIM / 8] = {}, sum = {}; /* sum: a column of values that are all 1 */
+        constexpr unsigned ONES = 0x3f803f80;
         unsigned here = room + lane % 16 * ROW + lane / 16 * 16;
         uint2 query[DIM / 16]; /* even columns of the product: the greater part, odd ones: the rest */
 #pragma unroll
@@ -90,12 +91,12 @@ template <int DIM> struct step_attention {
             higher = step_highest(higher);
             float base = higher == -INFINITY ? 0.0f : higher, shrink = power2(top - base);
             top = higher;
-            /* the sum is that of the rounded probabilities */
+            /* of keys g and g + 8; the sum is that of the rounded probabilities */
             unsigned both = pack2(power2(x - base), power2(y - base));
-            x = step_low(both), y = step_high(both);
-            sum = sum * shrink + x + y;
-            unsigned near = pack2(__shfl_sync(~0u, x, 8 * k), __shfl_sync(~0u, x, 8 * k + 4));
-            unsigned far = pack2(__shfl_sync(~0u, y, 8 * k), __shfl_sync(~0u, y, 8 * k + 4));
+            unsigned even = __shfl_sync(~0u, both, 8 * k), odd = __shfl_sync(~0u, both, 8 * k + 4);
+            unsigned near = __byte_perm(even, odd, 0x5410), far = __byte_perm(even, odd, 0x7632);
+            if (first > 0) sum.x *= shrink, sum.y *= shrink;
+            step_multiply(sum, near, near, far, far, ONES, ONES);
 #pragma unroll
             for (int j = 0; j < DIM / 8; j += 2) {
                 uint4 b = shared_matrices<true>(here + BATCH * ROW + j * 16);
@@ -108,14 +109,11 @@ template <int DIM> struct step_attention {
             }
             __syncwarp(); /* before the keys are written anew */
         }
-#pragma unroll
-        for (int offset = 4; offset < 32; offset *= 2)
-            sum += __shfl_xor_sync(~0u, sum, offset);
         if (g == 0)
 #pragma unroll
             for (int j = 0; j < DIM / 8; j++)
                 *(float2 *)(row + j * 8 + 2 * k) = make_float2(total[j].x, total[j].y);
-        if (lane == 0) *(float2 *)(row + DIM) = make_float2(top, sum);
+        if (lane == 0) *(float2 *)(row + DIM) = make_float2(top, sum.x);
     }
 
     /* The warps' rows joined: this lane's pairs of columns (lane + 32 i), the highest score, the sum. */

@@ -285,19 +285,6 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         wait_told(PARTS, warp < TILES);
         if (warp >= TILES) return;
         int g = lane / 4, k = lane % 4;
-        float even = 1.0f, odd = 1.0f; /* factors of parts 2 k and 2 k + 1 */
-        if (WINDOW) {
-            float2 score[STEP_CLUSTER];
-            float most = -INFINITY, all = 0.0f;
-#pragma unroll
-            for (int i = 0; i < STEP_CLUSTER; i++)
-                score[i] = s.scores[i], most = fmaxf(most, score[i].x);
-#pragma unroll
-            for (int i = 0; i < STEP_CLUSTER; i++)
-                all += power2(score[i].x - most) * score[i].y;
-            even = __fdividef(power2(s.scores[2 * k].x - most), all);
-            odd = __fdividef(power2(s.scores[2 * k + 1].x - most), all);
-        }
         float4 c[TURNS][2] = {};
 #pragma unroll
         for (int j = 0; j < STEPS; j++) {
@@ -305,6 +292,20 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
 #pragma unroll
             for (int i = 0; i < TURNS; i++)
                 step_multiply(c[i][j % 2], a[i][j], low, high);
+        }
+        float even = 1.0f, odd = 1.0f; /* factors of parts 2 k and 2 k + 1, worked out while the products run */
+        if (WINDOW) {
+            const float4 *score = (const float4 *)s.scores; /* of two parts each: the highest score, the sum */
+            float4 own = score[k];
+            float most = -INFINITY;
+#pragma unroll
+            for (int i = 0; i < STEP_CLUSTER / 2; i++)
+                most = fmaxf(most, fmaxf(score[i].x, score[i].z));
+            even = power2(own.x - most), odd = power2(own.z - most);
+            float all = even * own.y + odd * own.w;
+            all += __shfl_xor_sync(~0u, all, 1);
+            all += __shfl_xor_sync(~0u, all, 2);
+            even = __fdividef(even, all), odd = __fdividef(odd, all);
         }
 #pragma unroll
         for (int i = 0; i < TURNS; i++) {
