@@ -28,20 +28,33 @@ static __device__ __forceinline__ float step_sum(step_word word) {
     float high = (float)(int)(word >> 32), low = (float)((unsigned)word >> 16);
     return high * (1.0f / 256.0f) + low * (1.0f / 16777216.0f);
 }
-/* Four words, as soon as the count of each is right. */
-static __device__ __forceinline__ float4 step_take(const step_word *words, unsigned count) {
-    step_word a, b, c, d;
-    do {
-        asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%4];\nld.relaxed.gpu.global.v2.b64 {%2, %3}, [%4 + 16];"
-                     : "=l"(a), "=l"(b), "=l"(c), "=l"(d)
-                     : "l"(words)
-                     : "memory");
-    } while ((a & STEP_COUNT) != count || (b & STEP_COUNT) != count || (c & STEP_COUNT) != count ||
-             (d & STEP_COUNT) != count);
-    float4 x = make_float4(step_sum(a), step_sum(b), step_sum(c), step_sum(d));
-    /* What is lost in one column is in the norm's sum of squares, and so in all that follows. */
-    if ((a | b | c | d) & STEP_LOST) x.x = __int_as_float(0x7fffffff);
+static __device__ __forceinline__ ulonglong2 step_look(const step_word *words) {
+    ulonglong2 x;
+    asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(x.x), "=l"(x.y) : "l"(words) : "memory");
     return x;
+}
+/* Pairs of words from the warp's first, 64 words from one to the next, as soon as the count of each is right. */
+template <int PAIRS>
+static __device__ __forceinline__ void step_take(float2 (&sums)[PAIRS], const step_word *words, int all,
+                                                 unsigned count) {
+    int own = threadIdx.x % 32 * 2;
+    ulonglong2 x[PAIRS];
+    bool right;
+    do {
+        right = true;
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++)
+            x[i] = step_look(words + (own + 64 * i < all ? own + 64 * i : 0));
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++)
+            right = right && ((unsigned)x[i].x & STEP_COUNT) == count && ((unsigned)x[i].y & STEP_COUNT) == count;
+    } while (!right);
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) {
+        sums[i] = make_float2(step_sum(x[i].x), step_sum(x[i].y));
+        /* What is lost in one column is in the norm's sum of squares, and so in all that follows. */
+        if (((unsigned)x[i].x | (unsigned)x[i].y) & STEP_LOST) sums[i].x = __int_as_float(0x7fffffff);
+    }
 }
 
 /* ---- barriers in shared memory ---- */

@@ -162,17 +162,21 @@ template <int DIM, int STRIPS, int UNITS> struct step_gatherer {
                        every block has added, after it had read the slot */
 
     __device__ __forceinline__ void gather(int summands) {
-        unsigned rank = blockIdx.x % STEP_CLUSTER;
+        enum { PAIRS = (STRIPS + 1) / 2 };
+        unsigned rank = blockIdx.x % STEP_CLUSTER, slot = taken % STREAM_SLOTS;
+        unsigned barrier = shared_address(&s.gathered[slot]);
         int lane = threadIdx.x % 32, share = (int)rank * sizes::SHARE;
-        unsigned slot = taken % STREAM_SLOTS, barrier = shared_address(&s.gathered[slot]);
         if (lane == 0) barrier_expect(barrier, sizes::P * 4);
-        for (int i = share + 4 * lane; i < share + sizes::SHARE; i += 128) {
-            float4 x = step_take(words + i, (unsigned)summands);
-            unsigned to = shared_address(&s.stream[slot][i]);
+        float2 x[PAIRS];
+        step_take(x, words + share, sizes::SHARE, (unsigned)summands);
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) {
+            if (2 * lane + 64 * i >= sizes::SHARE) break;
+            unsigned to = shared_address(&s.stream[slot][share + 2 * lane + 64 * i]);
 #pragma unroll
             for (unsigned j = 0; j < STEP_CLUSTER; j++) { /* not all at one block at a time */
                 unsigned block = (rank + j) % STEP_CLUSTER;
-                step_send(step_there(to, block), x, step_there(barrier, block));
+                step_send(step_there(to, block), x[i], step_there(barrier, block));
             }
         }
         __syncwarp();
