@@ -65,7 +65,7 @@ def decode_peer(peers, seconds):
 
 def search_ours(programs):
     text = output([f"{programs}/bench_ops", "--search", "--landmarks", str(LANDMARKS // 1_000_000)])
-    found = re.findall(r"^topk \d+M x 1024 fp16, (\d+) bf16 queries +([\d.]+) us", text, re.M)
+    found = re.findall(r"^topk \d+M x 1024 fp16, best 8, (\d+) bf16 queries +([\d.]+) us", text, re.M)
     return {int(queries): float(us) / 1000 for queries, us in found}
 
 
@@ -96,6 +96,8 @@ def main():
             continue
         what, unit, ours, peer, more = CASES[name]
         before, theirs, after = ours(o.programs), peer(o.peers, o.seconds), ours(o.programs)
+        if not set(before) & set(theirs):
+            sys.exit(f"peers.py: {name}: nothing to compare: ours has {sorted(before, key=str)}, PyTorch {sorted(theirs, key=str)}")
         for key in sorted(set(before) & set(theirs), key=str):
             worse = (min if more else max)(before[key], after[key])
             ratio = worse / theirs[key] if more else theirs[key] / worse
