@@ -12,18 +12,20 @@
  * numbers travel. For Hopper and newer.
  *
  * H200 (15 clusters), 12 layers of d 768, 50265 words: 101 us back to back, of which the head 19 (all weights once:
- * 58), and 111 with eight chunks read in six layers. A layer's 11,000 cycles, by stamps of one warp in an earlier form:
- * the two exchanges between clusters 2,100 to 2,800 each, from this block's summands to the sum, slower blocks waited
- * for; then norms and products 560 and 600, vectors told 810, window 1,200 and its join 580, output 510; weights of the
- * MLP waited for 200 to 1,000, activations and their product 740, told and added 650. A layer that reads chunks had
- * 4,300 more (now 3,000): the exchange 2,000, query 400, told 700, chunks 1,350, their join 770, output 300. Tried and
- * lost: five exchanges a layer in words of one number each (147 to 157 us), every block looking for all sums itself (an
- * exchange of 3,600 cycles) or for none before it has added its own, weights of two or three layers kept in L2, two
- * looks at a word under way at once, waiting without the barrier's own pause (2 us more), weights asked for 2 KiB at a
- * time (118 us), one code for window and chunks (107 us, of which rolled loops in the warp that brings the weights cost
- * 4), the query over chunks as a sum over the window's heads that the same exchange carries (by Wq diag(norm) Wo: 114
- * us for 111, its bytes cost more than the step saved). Asked for more often, weights come in time where no chunks are
- * read (90 us), and stand in the way of the words where they are: 108 us for 111. */
+ * 58), and 111 with eight chunks read in six layers. By stamps of one warp (which add 2 to 4 %), a layer takes 11,600
+ * cycles and 3,700 of them wait for weights: the warp that brings them is never idle, for with what lies between its
+ * pauses a piece comes to 250 to 320 cycles and a stage to 400 more. A layer that reads chunks takes 14,500, none of
+ * them for weights. An exchange between clusters takes 1,600 to 2,400, from this block's summands to the sum, slower
+ * blocks waited for; in an earlier form, norms and products 560 and 600, vectors told 810, window 1,200 and its join
+ * 580, output 510, activations and their product 740, told and added 650; with chunks, query 400, told 700, chunks
+ * 1,350, their join 770, output 300. Tried and lost: five exchanges a layer in words of one number each (147 to 157
+ * us), every block looking for all sums itself (an exchange of 3,600 cycles) or for none before it has added its own,
+ * weights of two or three layers kept in L2, two looks at a word under way at once, waiting without the barrier's own
+ * pause (2 us more), weights asked for 2 KiB at a time (118 us), one code for window and chunks (107 us, of which
+ * rolled loops in the warp that brings the weights cost 4), the query over chunks as a sum over the window's heads that
+ * the same exchange carries (by Wq diag(norm) Wo: 114 us for 111, its bytes cost more than the step saved). Asked for
+ * more often, weights come in time where no chunks are read (90 us), and stand in the way of the words where they are:
+ * 108 us for 111. */
 #include "kernels/token_step_pack.cuh"
 #include "kernels/token_step_work.cuh"
 extern "C" {
