@@ -21,7 +21,7 @@ struct eval_options {
 
 /* One scored document: sums over its scored tokens. */
 struct eval_document { int file; int64_t tokens, bytes; double nll[EVAL_MODES]; };
-struct eval_file { const char *path; int64_t documents, short_documents, stored_documents, tokens; };   /* stored: in the store too */
+struct eval_file { const char *path; int64_t documents, short_documents, stored_documents, tokens, bytes; };   /* stored: in the store too */
 struct eval_result {
     bool mode[EVAL_MODES];
     struct eval_document *documents; size_t n_documents, capacity;

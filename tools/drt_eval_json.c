@@ -85,6 +85,7 @@ enum status eval_print_json(const struct eval_result *r, const struct engine *e,
         put_int(&w, "documents_too_short", r->files[i].short_documents);
         put_int(&w, "documents_in_store", r->files[i].stored_documents);
         put_int(&w, "tokens", r->files[i].tokens);
+        put_int(&w, "bytes", r->files[i].bytes);
         TRY(write_modes(&w, r, i));
         json_write_object_end(&w);
     }

@@ -22,9 +22,8 @@ static void print_files(const struct eval_result *r, const struct eval_options *
         shorts += r->files[i].short_documents;
         stored += r->files[i].stored_documents;
         tokens += r->files[i].tokens;
+        bytes += r->files[i].bytes;
     }
-    for (size_t i = 0; i < r->n_documents; i++)
-        bytes += r->documents[i].bytes;
     printf("scored     %lld tokens (%lld bytes of text) in %lld documents; %lld documents too short, left out\n",
            (long long)tokens, (long long)bytes, (long long)documents, (long long)shorts);
     if (stored > 0)

@@ -62,6 +62,7 @@ static enum status next_document(struct eval_run *r, int file, const struct docu
     result->documents[result->n_documents++] = d;
     f->documents++;
     f->tokens += d.tokens;
+    f->bytes += d.bytes;
     return STATUS_OK;
 }
 

@@ -14,8 +14,14 @@ figure() { sed 's/.*"modes":{//; s/.*"'"$1"'":{"perplexity":\([0-9.e+]*\).*/\1/'
 ppl
 out_has "mode"
 out_has "1 documents too short"
+bytes=$(sed -n 's/.*(\([0-9]*\) bytes of text).*/\1/p' "$OUT")
 # A random model knows nothing: the perplexity is near its vocabulary of 271, whatever it retrieves.
 ppl --json
+same "$(json_int "$OUT" bytes)" "$bytes" "bytes of text"
+# One sum of losses: tokens * ln(perplexity) = bytes * ln 2 * bits a byte.
+awk -v t="$(json_int "$OUT" tokens)" -v b="$bytes" -v p="$(figure none)" \
+    -v bits="$(sed 's/.*"bits_per_byte":\([0-9.]*\),.*/\1/' "$OUT")" 'BEGIN { d = t * log(p) / (b * log(2) * bits) - 1; exit !(d < 1e-6 && d > -1e-6) }' ||
+    die "perplexity and bits a byte are not of one sum"
 case $(figure none) in 2[67][0-9].*) ;; *) die "the perplexity of a random model is $(figure none), not about 271" ;; esac
 out_has '"documents":4,"documents_too_short":1'
 none=$(figure none)
