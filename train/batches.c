@@ -23,7 +23,7 @@ struct batches {
     struct batches_config config;
     struct model_config model;
     struct token_file *files;
-    int n_files;
+    int n_files, unended;
     int64_t tokens, length, windows;
     uint64_t fingerprint;
     int64_t *starts; /* of documents, ascending; starts[n_documents] = tokens */
@@ -104,6 +104,7 @@ static enum status scan_file(struct batches *b, const struct token_file *f, cons
         hash = (hash ^ id) * 0x100000001b3u; /* FNV-1a over ids: the same for a .u16 and a .u32 of one text */
     }
     b->fingerprint = hash;
+    b->unended += !begins;
     return STATUS_OK;
 }
 
@@ -193,6 +194,9 @@ int64_t batches_tokens(const struct batches *b) {
 }
 int64_t batches_documents(const struct batches *b) {
     return b->n_documents;
+}
+int batches_unended(const struct batches *b) {
+    return b->unended;
 }
 int64_t batches_length(const struct batches *b) {
     return b->length;

@@ -40,6 +40,7 @@ void batches_close(struct batches *b);                    /* NULL is fine */
 
 int64_t batches_tokens(const struct batches *b);          /* in all files */
 int64_t batches_documents(const struct batches *b);
+int batches_unended(const struct batches *b);             /* files whose last id is not end_id: cut short, or another id ends theirs */
 int64_t batches_length(const struct batches *b);          /* L: real ids of a sequence */
 /* Windows of an epoch, or of SAMPLING_ONCE in all; SAMPLING_RANDOM: how many would fit. */
 int64_t batches_windows(const struct batches *b);

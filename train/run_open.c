@@ -153,6 +153,21 @@ static enum status load_weights(struct run *r) {
 /* ---- what steps need ----------------------------------------------------------------------------------------------
  */
 
+/* What chunks are kept from finding hangs on where documents end, and on each being there once. */
+static void note_documents(struct run *r) {
+    const struct train_config *c = r->config;
+    const struct progress *p = r->options->progress;
+    if (c->end_id >= 0 && batches_unended(r->batches) > 0)
+        progress_note(p,
+                      "%d of %zu token files do not end with id %lld: is that the id behind their documents (end_id)?",
+                      batches_unended(r->batches), c->data.count, (long long)c->end_id);
+    for (size_t i = 0; i < c->data.count && c->pool >= POOL_BATCH; i++)
+        for (size_t j = 0; j < i; j++)
+            if (strcmp(c->data.items[i], c->data.items[j]) == 0)
+                progress_note(p, "%s: given twice: with pool %s its documents find their own copies", c->data.items[i],
+                              pool_kind_name((enum pool_kind)c->pool));
+}
+
 static enum status open_batches(struct run *r) {
     const struct train_config *c = r->config;
     struct batches_config how = {.files = (const char *const *)c->data.items,
@@ -166,6 +181,7 @@ static enum status open_batches(struct run *r) {
                                  .seed = (uint64_t)c->seed};
     progress_step(r->options->progress, "read the data", "files", 0, how.n_files);
     TRY(batches_open(&r->batches, &how));
+    note_documents(r);
     if (c->pool >= POOL_BATCH && batches_documents(r->batches) == 1)
         return fail(STATUS_INVALID,
                     "%s: the training data is one document (end_id is %lld): pool %s would have nothing to choose from",

@@ -168,6 +168,13 @@ expect_error "fewer than one sequence" "$TRAIN" --config "$TMP/config.json" --ou
 if (ulimit -v 4000000 && "$TRAIN" --help) >/dev/null 2>&1; then
     (ulimit -v 4000000; expect_error "65536 sequences of 189 tokens at a time (make them fewer" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set sequences=65536 --device cpu --threads 1) || exit 1
 fi
+# Where documents end and what is there twice decides what may be found: said, where it looks wrong.
+expect 0 train --config "$TMP/config.json" --out "$TMP/ends" --until 1
+err_lacks "do not end with id"
+err_lacks "given twice"
+expect 0 train --config "$TMP/config.json" --out "$TMP/other-ends" --until 1 --set end_id=32 --data "$TMP/train.u16" --data "$TMP/train.u16"
+err_has "2 of 2 token files do not end with id 32"
+err_has "train.u16: given twice: with pool batch"
 cp -r "$TMP/parts" "$TMP/old" && rm "$TMP/old/log.jsonl" "$TMP/old/config.json"
 expect_error "holds checkpoints of another run, up to step 24" "$TRAIN" --config "$TMP/config.json" --out "$TMP/old" --device cpu
 for pool in batch corpus; do
