@@ -198,6 +198,8 @@ expect_error "format version 99" "$INDEX" verify --store "$TMP/newer"
 for limit in 100000 160000; do
     (ulimit -v $limit; timeout -k 1 30 "$INDEX" stats --store "$TMP/newer") >"$OUT" 2>"$ERR"
     code=$?
-    [ $code != 124 ] && [ $code != 137 ] || [ ! -s "$ERR" ] || die "stats did not end under ulimit -v $limit"
+    [ $code != 124 ] && [ $code != 137 ] && continue
+    [ ! -s "$ERR" ] || die "stats did not end under ulimit -v $limit"
+    break
 done
 echo ok
