@@ -150,7 +150,7 @@ static bool dense_bf16(struct mat m) {
 static bool fits(struct device *dev, const struct token_weights_config *c) {
     int64_t d = c->embed.cols, f = c->layers[0].weights->gate.rows;
     if (dev->shares_memory || device_cuda_architecture(dev) < 90 || c->n_layers < 1 || c->n_layers > STEP_LAYERS_MAX ||
-        d % c->heads || f % 8 || !dense_bf16(c->embed) || !dense_bf16(c->final_norm))
+        c->heads > STEP_COUNT || d % c->heads || f % 8 || !dense_bf16(c->embed) || !dense_bf16(c->final_norm))
         return false;
     for (int i = 0; i < c->n_layers; i++) {
         const struct block_weights *w = c->layers[i].weights;

@@ -52,8 +52,24 @@ static enum status copy_tokenizer(const struct run *r) {
     return s;
 }
 
+/* A run keeps the tokenizer that it began with; the file that it was copied from may be gone. */
+static enum status check_own_tokenizer(const struct run *r) {
+    struct file_map own, named = {0};
+    if (!file_exists(r->config->tokenizer)) return STATUS_OK;
+    TRY(file_map(&own, r->tokenizer_path));
+    enum status s = file_map(&named, r->config->tokenizer);
+    if (s == STATUS_OK && (own.size != named.size || memcmp(own.data, named.data, own.size) != 0))
+        s = fail(STATUS_INVALID, "%s: is not the run's own %s, which cannot be changed: begin another run",
+                 r->config->tokenizer, r->tokenizer_path);
+    file_unmap(&named);
+    file_unmap(&own);
+    return s;
+}
+
 static enum status open_tokenizer(struct run *r) {
-    const char *path = file_exists(r->tokenizer_path) ? r->tokenizer_path : r->config->tokenizer;
+    bool own = file_exists(r->tokenizer_path);
+    const char *path = own ? r->tokenizer_path : r->config->tokenizer;
+    if (own) TRY(check_own_tokenizer(r));
     TRY(tokenizer_open(&r->tokenizer, path));
     int have = tokenizer_vocab_size(r->tokenizer);
     if (have <= r->config->model.vocab_size) return STATUS_OK;

@@ -153,6 +153,9 @@ out_has "contrastive.cut_query"
 expect_usage "--out is missing" "$TRAIN" --config "$TMP/config.json"
 expect_usage "--config is missing" "$TRAIN" --out "$TMP/x"
 expect_error "holds a run already" "$TRAIN" --config "$TMP/config.json" --out "$TMP/whole" --device cpu
+sed 's/"version"/ "version"/' "$TINY/tokenizer.json" >"$TMP/other.json"
+cmp -s "$TMP/other.json" "$TINY/tokenizer.json" && die "the other tokenizer is the same"
+expect_error "other.json: is not the run's own" "$TRAIN" --out "$TMP/parts" --resume --set tokenizer="$TMP/other.json" --device cpu
 expect_error "holds no run to resume" "$TRAIN" --out "$TMP/nothing" --resume --device cpu
 expect_error 'there is no key "larning_rate"' "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set larning_rate=1 --device cpu
 sed 's/"warmup"/"warm_up"/' "$TMP/config.json" >"$TMP/typo.json"
