@@ -21,6 +21,8 @@ struct printer;
 /* Stop strings are borrowed. */
 enum status printer_create(struct printer **out, FILE *file, const struct arg_strings *stops);
 void printer_free(struct printer *p);                     /* NULL is fine */
+/* The prompt, before all else: stop strings in it stop nothing. */
+enum status printer_echo(struct printer *p, const char *text, size_t bytes);
 /* *stopped: a stop string was met; it and what is behind it are not printed. */
 enum status printer_put(struct printer *p, const char *text, size_t bytes, bool *stopped);
 /* Prints what was held back, and ends the last line. */

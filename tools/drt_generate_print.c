@@ -25,10 +25,15 @@ void printer_free(struct printer *p) {
     memory_free(p);
 }
 
+static enum status write_out(struct printer *p, const char *text, size_t bytes) {
+    if (fwrite(text, 1, bytes, p->file) != bytes || fflush(p->file) != 0) return fail_errno("standard output");
+    p->last = text[bytes - 1];
+    return STATUS_OK;
+}
+
 static enum status print(struct printer *p, size_t bytes) {
     if (bytes == 0) return STATUS_OK;
-    if (fwrite(p->held, 1, bytes, p->file) != bytes || fflush(p->file) != 0) return fail_errno("standard output");
-    p->last = p->held[bytes - 1];
+    TRY(write_out(p, p->held, bytes));
     p->n_held -= bytes;
     memmove(p->held, p->held + bytes, p->n_held);
     return STATUS_OK;
@@ -56,6 +61,10 @@ static size_t open_tail(const struct printer *p) {
         if (length > longest) longest = length;
     }
     return longest;
+}
+
+enum status printer_echo(struct printer *p, const char *text, size_t bytes) {
+    return bytes ? write_out(p, text, bytes) : STATUS_OK;
 }
 
 enum status printer_put(struct printer *p, const char *text, size_t bytes, bool *stopped) {

@@ -76,7 +76,6 @@ static enum status work(struct generate_state *r, enum generate_end *end, const 
     const int32_t *ids = NULL;
     size_t n = 0;
     int64_t tokens = 0;
-    bool stopped = false;
     TRY(generate_prepare(r));
     double start = progress_now();
     TRY(tokenizer_encode(r->engine->model.tokenizer, r->scratch, prompt, prompt_bytes, TOKENIZER_RECOGNISE, &ids, &n));
@@ -94,10 +93,7 @@ static enum status work(struct generate_state *r, enum generate_end *end, const 
     TRY(status);
     r->prompt = generate_times_take(r->state, r->retriever, &r->last, progress_now() - start, (int64_t)n);
     tokenizer_stream_start(&r->stream, true);
-    if (r->options->echo) {
-        fwrite(prompt, 1, prompt_bytes, stdout);
-        TRY(printer_put(r->printer, "", 0, &stopped));
-    }
+    if (r->options->echo) TRY(printer_echo(r->printer, prompt, prompt_bytes));
     start = progress_now();
     TRY(token_loop(r, end, &tokens));
     r->generated = generate_times_take(r->state, r->retriever, &r->last, progress_now() - start, tokens);

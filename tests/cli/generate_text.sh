@@ -13,6 +13,7 @@ gen --prompt "the river" --max-tokens 60 --seed 5 && ! cmp -s "$OUT" "$TMP/first
 gen --prompt "the river" --max-tokens 60 --greedy --seed 4 && cp "$OUT" "$TMP/greedy"
 gen --prompt "the river" --max-tokens 60 --temperature 0 --seed 9 && cmp -s "$OUT" "$TMP/greedy" || die "temperature 0 is not greedy"
 gen --prompt "the river" --max-tokens 60 --top-k 1 --seed 9 && cmp -s "$OUT" "$TMP/greedy" || die "top-k 1 is not greedy"
+gen --prompt "the river" --max-tokens 0 --echo && same "$(cat "$OUT"; echo .)" "$(printf 'the river\n.')" "an echoed prompt alone, its line ended"
 gen --prompt "the river" --max-tokens 60 --min-p 1 --top-p 1 --seed 9 && cmp -s "$OUT" "$TMP/greedy" || die "min-p 1 is not greedy"
 gen --prompt "the river" --max-tokens 60 --greedy --repeat-penalty 100 --repeat-last-n 0 && cmp -s "$OUT" "$TMP/greedy" || die "a penalty of nothing changes the text"
 gen --prompt "the river" --max-tokens 60 --greedy --repeat-penalty 100 && ! cmp -s "$OUT" "$TMP/greedy" || die "the penalty changes nothing"
