@@ -15,12 +15,12 @@ char *openblas_get_corename(void);
 static void print_machine(void) {
     char memory[32];
     uint64_t ram = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t group = memory_group_limit("");
     double quota = processors_quota("");
     printf("processors   %d for this process, %ld in the machine\n", processors_available(),
            sysconf(_SC_NPROCESSORS_ONLN));
     printf("memory       %s", progress_bytes_text(memory, ram));
-    if (memory_group_limit("") > 0)
-        printf(", this group of processes may use %s", progress_bytes_text(memory, memory_group_limit("")));
+    if (group > 0) printf(", this group of processes may use %s", progress_bytes_text(memory, group));
     printf("; --max-ram is %s where it is not given", progress_bytes_text(memory, drt_index_max_ram()));
     if (quota > 0) printf("\nquota        %.1f processors: more --threads than that slow each other down", quota);
     printf("\n");

@@ -1,5 +1,6 @@
 /* drt_train_processes.c -- see drt_train_processes.h. */
 #include "tools/drt_train_processes.h"
+#include "tools/progress_line.h"
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/prctl.h>
@@ -35,18 +36,6 @@ static int wait_all(pid_t *children, int n, const sigset_t *signals) {
     return code;
 }
 
-/* SIGCHLD and what asks to stop, but what the program was started to ignore: blocked, it would come all the same. */
-static void set_of_signals(sigset_t *out) {
-    static const int asking[] = {SIGINT, SIGTERM, SIGHUP};
-    sigemptyset(out);
-    sigaddset(out, SIGCHLD);
-    for (size_t i = 0; i < ARRAY_LEN(asking); i++) {
-        struct sigaction now;
-        sigaction(asking[i], NULL, &now);
-        if (now.sa_handler != SIG_IGN) sigaddset(out, asking[i]);
-    }
-}
-
 enum status train_processes_start(struct train_place *out, int *code, int processes) {
     pid_t children[TRAIN_PROCESSES_MAX], parent = getpid();
     sigset_t signals, before;
@@ -55,7 +44,8 @@ enum status train_processes_start(struct train_place *out, int *code, int proces
     *out = (struct train_place){.world = processes};
     *code = -1;
     train_place_meet(out, parent);
-    set_of_signals(&signals);
+    progress_line_signals(&signals); /* not what is ignored: blocked, it would come all the same */
+    sigaddset(&signals, SIGCHLD);
     sigprocmask(SIG_BLOCK, &signals, &before);
     for (int i = 0; i < processes; i++) {
         children[i] = fork();

@@ -26,6 +26,15 @@ struct progress_line {
 
 static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP};
 
+void progress_line_signals(sigset_t *out) {
+    sigemptyset(out);
+    for (size_t i = 0; i < ARRAY_LEN(stop_signals); i++) {
+        struct sigaction now;
+        sigaction(stop_signals[i], NULL, &now);
+        if (now.sa_handler != SIG_IGN) sigaddset(out, stop_signals[i]);
+    }
+}
+
 double progress_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -157,11 +166,11 @@ enum status progress_line_start(struct progress_line **out, const char *program)
     line->progress = (struct progress){.report = report, .stop_requested = stop_requested, .context = line};
     /* Reads that a signal meets are taken up again: the stop is asked for at safe points only. */
     struct sigaction action = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
+    sigset_t asking;
+    progress_line_signals(&asking);
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < ARRAY_LEN(stop_signals); i++) {
-        sigaction(stop_signals[i], NULL, &line->before[i]);
-        if (line->before[i].sa_handler != SIG_IGN) sigaction(stop_signals[i], &action, NULL);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(stop_signals); i++)
+        sigaction(stop_signals[i], sigismember(&asking, stop_signals[i]) ? &action : NULL, &line->before[i]);
     *out = line;
     return STATUS_OK;
 }

@@ -7,7 +7,10 @@
  * once: it asks, and never ends. What the program was started to ignore (nohup) it ignores. */
 #pragma once
 #include "base/progress.h"
+#include <signal.h>
 
+/* The signals that ask to stop, but for those that the program was started to ignore. */
+void progress_line_signals(sigset_t *out);
 struct progress_line;
 /* One at a time in a process. `program` is put in front of notes. */
 enum status progress_line_start(struct progress_line **out, const char *program);
