@@ -71,7 +71,7 @@ enum status chunk_cache_create(struct chunk_cache **out, struct device *dev, con
     c->table_mask = size - 1;
     enum dtype type = encoder ? encoder_type(encoder) : DTYPE_F32;
     c->keys = c->values = mat_dense(NULL, type, slots * SLOT_ROWS, c->hidden);
-    size_t bytes = (size_t)(c->keys.rows * c->keys.cols * dtype_bytes(type));
+    size_t bytes = mat_bytes(c->keys);
     TRY_GOTO(s, memory_allocate((void **)&c->slot, (size_t)slots + 1, sizeof *c->slot), out);
     TRY_GOTO(s, memory_allocate((void **)&c->table, size, sizeof *c->table), out);
     TRY_GOTO(s, device_allocate(dev, &c->keys.data, bytes), out);

@@ -148,7 +148,7 @@ static void write_projection(const struct encoder *e, struct device *dev, struct
     assert(out.stride == out.cols);
     multiply(dev, first_rows(out, live), first_rows(states, live), w, false);
     struct mat rest = mat_rows(out, live, KEY_ROWS - live);
-    device_clear(dev, rest.data, (size_t)(rest.rows * rest.cols * dtype_bytes(rest.type)));
+    device_clear(dev, rest.data, mat_bytes(rest));
 }
 
 /* All chunks' rows in one product, which then go where they belong: the products of queries are done with. */

@@ -38,7 +38,7 @@ struct encoder_train {
 };
 
 static struct mat joined(struct mat first, struct mat second) {
-    assert((unsigned char *)first.data + first.rows * first.cols * dtype_bytes(first.type) == second.data);
+    assert((unsigned char *)first.data + mat_bytes(first) == second.data);
     return mat_dense(first.data, first.type, first.rows + second.rows, first.cols);
 }
 
@@ -239,7 +239,7 @@ static void pass(struct encoder_train *t) {
         ops->elementwise->convert(t->dev, landmarks, landmark_rows(t, states));
     struct mat sums[] = {rows_of(t, t->dkv), rows_of(t, t->dstates), mat_rows(t->dlandmarks, t->first, in_hand(t))};
     for (size_t i = 0; i < ARRAY_LEN(sums); i++)
-        device_clear(t->dev, sums[i].data, (size_t)(sums[i].rows * sums[i].cols) * sizeof(float));
+        device_clear(t->dev, sums[i].data, mat_bytes(sums[i]));
     t->ends[t->passes++] = t->chunks;
     t->first = 0;
 }

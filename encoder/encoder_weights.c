@@ -33,7 +33,7 @@ static void place_keys(struct encoder_weights *out, struct packer *p, const stru
         out->chunk_v = place(p, v);
         return;
     }
-    assert((unsigned char *)k.data + k.rows * k.cols * dtype_bytes(k.type) == v.data); /* as params lay them */
+    assert((unsigned char *)k.data + mat_bytes(k) == v.data); /* as params lay them */
     out->chunk_kv = place(p, mat_dense(k.data, k.type, k.rows + v.rows, k.cols));
 }
 

@@ -25,7 +25,7 @@ static enum status fit_apart(struct device *dev, float *centroids, struct mat th
     const struct kmeans_config how = {.seed = SEED};
     TRY(upload(dev, points, rows));
     TRY(kmeans_fit(dev, there, points, &how));
-    device_download(dev, centroids, there.data, (size_t)(there.rows * there.cols) * sizeof *centroids);
+    device_download(dev, centroids, there.data, mat_bytes(there));
     return device_sync(dev);
 }
 
@@ -34,7 +34,7 @@ static enum status fit(void *context, float *centroids, const float *rows, int64
     const struct kmeans_config how = {.seed = SEED};
     if (dev->shares_memory) return kmeans_fit(dev, mat_f32(centroids, lists, dim), mat_f32(rows, n, dim), &how);
     struct mat there = mat_dense(NULL, DTYPE_F32, lists, dim), points = mat_dense(NULL, DTYPE_F16, n, dim);
-    enum status s = device_allocate(dev, &there.data, (size_t)(lists * dim) * sizeof(float));
+    enum status s = device_allocate(dev, &there.data, mat_bytes(there));
     if (s == STATUS_OK) s = device_allocate(dev, &points.data, (size_t)(n * dim) * sizeof(uint16_t));
     if (s == STATUS_OK) s = fit_apart(dev, centroids, there, points, rows);
     device_release(dev, points.data);

@@ -150,7 +150,7 @@ static void release(struct chunk_retriever *r, struct found *f) {
 static const float *queries_here(struct chunk_retriever *r, struct mat queries) {
     assert(queries.type == DTYPE_F32 && queries.stride == queries.cols);
     float *here = r->queries ? r->queries : queries.data;
-    device_download(r->config.device, here, queries.data, (size_t)(queries.rows * queries.cols) * sizeof *here);
+    device_download(r->config.device, here, queries.data, mat_bytes(queries));
     return here;
 }
 

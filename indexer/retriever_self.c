@@ -104,7 +104,7 @@ static enum status add_states(struct own_past *p) {
     p->states = list;
     if (status != STATUS_OK) return status;
     struct mat empty = mat_dense(NULL, encoder_type(p->encoder), (int64_t)OWN_STATES * p->slot_rows, p->dim);
-    size_t bytes = (size_t)(empty.rows * empty.cols * dtype_bytes(empty.type));
+    size_t bytes = mat_bytes(empty);
     struct own_states *s = &p->states[p->state_blocks];
     *s = (struct own_states){.keys = empty, .values = empty};
     TRY(device_allocate(p->dev, &s->keys.data, bytes));

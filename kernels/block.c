@@ -14,7 +14,7 @@ static struct mat layer_tensor(const struct weights *w, const char *layer, const
 
 /* One view over matrices that follow each other in the block of parameters. */
 static struct mat joined(struct mat first, struct mat second) {
-    assert((unsigned char *)first.data + first.rows * first.cols * dtype_bytes(first.type) == second.data);
+    assert((unsigned char *)first.data + mat_bytes(first) == second.data);
     assert(first.cols == second.cols);
     return mat_dense(first.data, first.type, first.rows + second.rows, first.cols);
 }

@@ -23,6 +23,7 @@ struct mat mat_f32(const float *data, int64_t rows, int64_t cols);          /* s
 struct mat mat_dense(void *data, enum dtype type, int64_t rows, int64_t cols);
 struct mat mat_rows(struct mat m, int64_t first, int64_t rows);             /* a range of rows */
 struct mat mat_cols(struct mat m, int64_t first, int64_t cols);             /* a range of columns */
+static inline size_t mat_bytes(struct mat m) { return (size_t)(m.rows * m.cols * dtype_bytes(m.type)); }   /* of a dense one */
 static inline float *mat_row(struct mat m, int64_t row) { return (float *)m.data + row * m.stride; }
 
 struct ops;

@@ -158,7 +158,7 @@ static void clear_dqueries(struct step *s) {
     for (int g = 0; g < s->model.groups; g++) {
         struct mat both[] = {s->choices[g].dquery, s->choices[g].dquery_cut};
         for (int i = 0; i < 2; i++)
-            if (both[i].data) device_clear(s->dev, both[i].data, (size_t)(both[i].rows * both[i].cols) * sizeof(float));
+            if (both[i].data) device_clear(s->dev, both[i].data, mat_bytes(both[i]));
     }
 }
 

@@ -21,15 +21,11 @@ int64_t step_first_query(const struct step *s) {
     return s->config.group ? collective_rank(s->config.group) * s->queries : 0;
 }
 
-static size_t bytes(struct mat m) {
-    return (size_t)(m.rows * m.cols) * (size_t)dtype_bytes(m.type);
-}
-
 /* A sum of rows that are zero in all processes but one: every row as its process has it, to the bit. */
 static enum status gather(struct step *s, struct mat own) {
     struct step_gathered *g = &s->gathered;
-    device_clear(s->dev, g->f32.data, bytes(g->f32));
-    device_clear(s->dev, g->gradient.data, bytes(g->gradient));
+    device_clear(s->dev, g->f32.data, mat_bytes(g->f32));
+    device_clear(s->dev, g->gradient.data, mat_bytes(g->gradient));
     s->dev->ops->elementwise->convert(s->dev, mat_rows(g->f32, step_first_query(s), own.rows), own);
     TRY(collective_sum(s->config.group, g->f32.data, g->f32.rows * g->f32.cols));
     if (g->table.data != g->f32.data) s->dev->ops->elementwise->convert(s->dev, g->table, g->f32);
