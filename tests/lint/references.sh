@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # References between files: a "file.md §name" in code or documents names a section that exists, a link in a document leads to a file
-# (and a heading) of this repository, and the source files that documents and figures name are there.
+# (and a heading) of this repository, and the source files and structs that documents and figures name are there.
 #
 # The name of a section is the first word of its heading without the final dot: "### 4.2 Score" is §4.2. Several may follow one file:
 # "model.md §4.2, §4.5" and "model.md §4.2-4.4". A § without a file is a section of the document it stands in; code must name the file.
@@ -90,6 +90,13 @@ function check_names(text,    one) {
         text = substr(text, RSTART + RLENGTH)
     }
 }
+function check_structs(text,    one) {
+    while (match(text, /struct [a-z0-9_]+/)) {
+        one = substr(text, RSTART + 7, RLENGTH - 7)
+        text = substr(text, RSTART + RLENGTH)
+        if (!(one in defined)) complain("names struct " one ", which does not exist")
+    }
+}
 function check_documents(text,    one) {
     while (match(text, /[A-Za-z0-9_.\/-]*[A-Za-z0-9_-]\.md/)) {
         one = substr(text, RSTART, RLENGTH)
@@ -107,7 +114,11 @@ FNR == 1 {
     code = FILENAME ~ /\.(c|h|cu|cuh|cpp)$/ && FILENAME !~ /^tests\//     # strings of tests name files of their own
 }
 FILENAME ~ /\.md$/ && /^ *```/ { fenced = !fenced }
-# First all headings of all documents, then what refers to them.
+# First all headings of all documents and all structs of the code, then what refers to them.
+pass == 1 && FILENAME !~ /\.md$/ {
+    if (match($0, /struct [a-z0-9_]+ *\{/)) { split(substr($0, RSTART + 7, RLENGTH - 7), words, / *\{/); defined[words[1]] = 1 }
+    next
+}
 pass == 1 {
     if (fenced || !/^#+ /) next
     heading = $0
@@ -122,6 +133,6 @@ pass == 1 {
 code && /\.md/ { check_documents($0) }
 /§/ && FILENAME !~ /\.svg$/ { check_references($0) }
 FILENAME ~ /\.md$/ && !fenced && /\]\(/ { check_links($0) }
-FILENAME ~ /^docs\/|^(README|CONTRIBUTING)\.md$/ { check_names($0) }
+FILENAME ~ /^docs\/|^(README|CONTRIBUTING)\.md$/ { check_names($0); check_structs($0) }
 END { exit bad }
-' pass=1 "${documents[@]}" pass=2 "${sources[@]}"
+' pass=1 "${documents[@]}" "${sources[@]}" pass=2 "${sources[@]}"
