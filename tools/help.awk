@@ -1,6 +1,8 @@
 # help.awk -- one --help text to Markdown or to a man page; used by tools/make_docs.sh.
 #
-#   awk -v format=md|man -v name="drt-index build" -v what="make a store from a corpus" -f help.awk HELP_TEXT
+#   awk -v format=md|man -v name="drt-index build" -v what="make a store from a corpus" -v see="drt-index" -f help.awk HELP_TEXT
+#
+# what, see (names of other pages): of a man page alone.
 #
 # args_help (tools/args.c) and print_help (tools/commands.c) write every text in one form:
 #
@@ -113,5 +115,9 @@ END {
         for (text = ""; i <= NR && line[i] != "" && !is_heading(i); i++) text = text (text == "" ? "" : " ") line[i]
         paragraph(text)
     }
-    if (format == "man") print ".SH \"EXIT STATUS\"\n0: done. 1: failed, stopped, or problems found. 2: wrong usage."
+    if (format == "md") exit
+    print ".SH \"EXIT STATUS\"\n0: done. 1: failed, stopped, or problems found. 2: wrong usage."
+    n = split(see, pages, /[ \n]+/)
+    if (n) print ".SH \"SEE ALSO\""
+    for (i = 1; i <= n; i++) print ".BR " roff(pages[i]) " (1)" (i < n ? "," : "")
 }

@@ -16,7 +16,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-convert() { awk -v format="$1" -v name="$2" -v what="$3" -v version="${version:+drt $version}" -f "$here/help.awk" "$4"; }
+convert() { # FORMAT NAME WHAT HELP_FILE SEE_ALSO
+    awk -v format="$1" -v name="$2" -v what="$3" -v see="$5" -v version="${version:+drt $version}" -f "$here/help.awk" "$4"
+}
 # The commands of an overview ("  name  what"), and those that a text refers to as "(program name --help)".
 commands() {
     awk '/^Commands:$/ { on = 1; next } !/^ / { on = 0 } on { print $1 }' "$2"
@@ -26,9 +28,9 @@ what_of() { awk -v name="$2" '/^Commands:$/ { on = 1; next } on && $1 == name { 
 # Of a text: the first sentence after the usage.
 first_sentence() { awk '!body { if ($0 == "") body = 1; next } $0 == "" { exit } { print }' "$1" | tr '\n' ' ' | sed 's/\([^.]*\)\..*/\1/; s/ *$//'; }
 
-page() { # NAME WHAT HELP_FILE
-    convert md "$1" "$2" "$3" >>"$work/body.md"
-    if [ -n "$man" ]; then convert man "$1" "$2" "$3" >"$man/${1// /-}.1"; fi
+page() { # NAME WHAT HELP_FILE SEE_ALSO
+    convert md "$1" "$2" "$3" "" >>"$work/body.md"
+    if [ -n "$man" ]; then convert man "$1" "$2" "$3" "$4" >"$man/${1// /-}.1"; fi
 }
 
 [ -z "$man" ] || mkdir -p "$man"
@@ -38,12 +40,13 @@ for path in "$programs"/drt-*; do
     program=$(basename "$path")
     case $program in *-fault | 'drt-*') continue ;; esac
     "$path" --help >"$work/help"
-    page "$program" "$(first_sentence "$work/help")" "$work/help"
+    names=$(commands "$program" "$work/help")
+    page "$program" "$(first_sentence "$work/help")" "$work/help" "$(for command in $names; do echo "$program-$command"; done)"
     links=
-    for command in $(commands "$program" "$work/help"); do
+    for command in $names; do
         "$path" "$command" --help >"$work/command"
         what=$(what_of "$work/help" "$command")
-        page "$program $command" "${what:-$(first_sentence "$work/command")}" "$work/command"
+        page "$program $command" "${what:-$(first_sentence "$work/command")}" "$work/command" "$program"
         links="$links${links:+, }[$command](#$program-$command)"
     done
     echo "- [$program](#$program)${links:+: $links}" >>"$work/contents.md"
