@@ -3,7 +3,7 @@
 . "$DRT_SOURCE/tests/cli/lib.sh"
 needs $(sed -n 's/^## \(drt-[a-z]*\)$/\1/p' "$SOURCE/docs/cli.md")
 
-expect 0 bash "$SOURCE/tools/make_docs.sh" "$BIN" "$TMP/cli.md" "$TMP/man1" 0.1.0
+expect 0 bash "$SOURCE/tools/docs/make_docs.sh" "$BIN" "$TMP/cli.md" "$TMP/man1" 0.1.0
 diff -u "$SOURCE/docs/cli.md" "$TMP/cli.md" >"$OUT" || die "docs/cli.md is not what the programs print: cmake --build build --target docs"
 
 # Every command of every overview has its page, and every option that --help names is on it.
@@ -26,8 +26,8 @@ if command -v groff >/dev/null; then
     done
 fi
 # Bad use: one line, and nothing written.
-expect 2 bash "$SOURCE/tools/make_docs.sh"
+expect 2 bash "$SOURCE/tools/docs/make_docs.sh"
 mkdir "$TMP/empty"
-expect 1 bash "$SOURCE/tools/make_docs.sh" "$TMP/empty" "$TMP/none.md"
+expect 1 bash "$SOURCE/tools/docs/make_docs.sh" "$TMP/empty" "$TMP/none.md"
 err_has "no drt-* programs"
 [ ! -e "$TMP/none.md" ] || die "wrote a reference of no programs"

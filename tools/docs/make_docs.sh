@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # make_docs.sh -- docs/cli.md and the man pages, from what the programs print for --help.
 #
-#   tools/make_docs.sh PROGRAMS CLI_MD [MAN_FOLDER [VERSION]]
+#   tools/docs/make_docs.sh PROGRAMS CLI_MD [MAN_FOLDER [VERSION]]
 #   cmake --build build --target docs        the same, with build/bin, docs/cli.md and build/man/man1
 #
 # The option tables in the programs are the only source: --help prints them, help.awk converts the text. help2man would make man

@@ -1,10 +1,10 @@
-# help.awk -- one --help text to Markdown or to a man page; used by tools/make_docs.sh.
+# help.awk -- one --help text to Markdown or to a man page; used by tools/docs/make_docs.sh.
 #
 #   awk -v format=md|man -v name="drt-index build" -v what="make a store from a corpus" -v see="drt-index" -f help.awk HELP_TEXT
 #
 # what, see (names of other pages): of a man page alone.
 #
-# args_help (tools/args.c) and print_help (tools/commands.c) write every text in one form:
+# args_help (args.c) and print_help (commands.c) write every text in one form:
 #
 #   Usage: NAME SYNOPSIS           up to the first empty line
 #   paragraphs                     lines at column 0, separated by empty lines
