@@ -63,6 +63,9 @@ struct store_info {
     char index[256];                     /* "exact", or the FAISS factory string */
 };
 void store_view_info(const struct store_view *v, struct store_info *out);
+/* The caller's bytes that were sealed with the last published shard (see store_shard_seal). */
+enum { STORE_CURSOR_MAX = 4096 };
+enum status store_view_cursor(struct store_view *v, uint8_t cursor[STORE_CURSOR_MAX], size_t *bytes);
 
 struct store_document {
     int64_t id, first_chunk, chunks, tokens;
@@ -117,7 +120,6 @@ enum status store_writer_open(struct store_writer **out, const char *dir, const 
 void store_writer_close(struct store_writer *w);          /* sealed shards stay in the journal; NULL is fine */
 
 /* The journal: where the last sealed shard ended. `cursor` is the caller's own bytes, stored with each shard. */
-enum { STORE_CURSOR_MAX = 4096 };
 struct store_journal { int64_t shards, documents, chunks, duplicates; uint8_t cursor[STORE_CURSOR_MAX]; size_t cursor_bytes; };
 enum status store_writer_journal(struct store_writer *w, struct store_journal *out);
 /* Drops all sealed, unpublished shards (a build started over). */

@@ -202,6 +202,22 @@ void store_view_close(struct store_view *v) {
     memory_free(v);
 }
 
+enum status store_view_cursor(struct store_view *v, uint8_t cursor[STORE_CURSOR_MAX], size_t *bytes) {
+    *bytes = 0;
+    if (v->generation.shards == 0) return STATUS_OK;
+    TRY(catalog_renew(v->txn));
+    struct catalog_key key = catalog_key((uint64_t)v->generation.shards - 1);
+    struct bytes value;
+    struct shard_record r = {0};
+    enum status s = catalog_get(v->txn, &value, TABLE_SHARDS, key.bytes, sizeof key.bytes);
+    if (s == STATUS_OK)
+        s = record_decode_shard((struct bytes){key.bytes, sizeof key.bytes}, value, v->store->catalog, &r);
+    if (s == STATUS_OK && r.cursor_bytes) memcpy(cursor, r.cursor, r.cursor_bytes);
+    *bytes = r.cursor_bytes;
+    catalog_pause(v->txn);
+    return s;
+}
+
 void store_view_info(const struct store_view *v, struct store_info *out) {
     *out = (struct store_info){
         .fingerprint = v->store->fingerprint, .format = v->store->format, .generation = (uint64_t)v->generation.number};

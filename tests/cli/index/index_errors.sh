@@ -63,7 +63,8 @@ expect_usage "--format 'word': must be one of auto|jsonl|" "$INDEX" build "$TMP/
 [ ! -e "$TMP/none2" ] || die "a refused run left a store behind"
 
 # --- stores
-expect_error "built already" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/store" --model "$TMP/model"
+make_corpus "$TMP/b.jsonl" 20 2
+expect_error "a store is built here already" "$INDEX" build "$TMP/b.jsonl" --out "$TMP/store" --model "$TMP/model"
 expect_error "$TMP/nowhere" "$INDEX" stats --store "$TMP/nowhere"
 expect_error "$TMP/nowhere" "$INDEX" add "$TMP/a.jsonl" --store "$TMP/nowhere" --model "$TMP/model"
 mkdir "$TMP/home" && echo mine >"$TMP/home/diary.txt"
