@@ -18,10 +18,10 @@ enum {
     PAGE_HEADER = 16,
     NODE_HEADER = 8,
     TABLE_BYTES = 48,
-    META_BYTES = 152,
     DEPTH_MAX = 32,
     KEY_MAX = 511,
-    META_RETRIES = 3
+    META_RETRIES = 3,
+    UNWRITTEN_PAGES = 1024
 };
 enum { PAGE_BRANCH = 1, PAGE_LEAF = 2, PAGE_OVERFLOW = 4, PAGE_META = 8, PAGE_DIRTY = 16 };
 enum { NODE_BIG = 1, NODE_TABLE = 2, TABLE_INTEGER_KEY = 8 };
@@ -41,6 +41,7 @@ struct meta {
 struct check {
     const char *path;
     struct file_map map;
+    const uint8_t (*metas)[CATALOG_META_BYTES]; /* in place of the file's, if not NULL */
     struct meta meta;
     uint64_t pages;   /* whole ones in the file */
     uint8_t *seen;    /* a bit a page */
@@ -65,8 +66,8 @@ static struct table table_of(const uint8_t *at) {
 }
 
 static enum status read_meta(const struct check *c, uint64_t page, uint64_t offset, struct meta *out) {
-    if (c->map.size < offset + META_BYTES) return damaged(c, page, "the file ends in it");
-    const uint8_t *p = c->map.data + offset, *m = p + PAGE_HEADER;
+    if (c->map.size < offset + CATALOG_META_BYTES) return damaged(c, page, "the file ends in it");
+    const uint8_t *p = c->metas ? c->metas[page] : c->map.data + offset, *m = p + PAGE_HEADER;
     if (!(get(p + 10, 2) & PAGE_META) || get(m, 4) != lmdb_magic) return damaged(c, page, "not a meta page");
     if (get(m + 4, 4) != 1)
         return fail(STATUS_VERSION, "%s: LMDB data format %llu, this program reads 1", c->path,
@@ -94,6 +95,9 @@ static enum status read_metas(struct check *c, uint64_t txn) {
     if (txn && a.txn == txn) c->meta = a;
     if (txn && b.txn == txn) c->meta = b;
     c->pages = c->map.size / a.page_bytes;
+    /* LMDB does not write a page that a transaction takes and frees again, so the file may end before the last one. */
+    if (c->meta.last_page >= 2 * c->pages + UNWRITTEN_PAGES)
+        return damaged(c, c->meta.txn & 1, "the last page is far beyond the end of the file");
     return txn && c->meta.txn != txn ? STATUS_NOT_FOUND : STATUS_OK;
 }
 
@@ -232,6 +236,16 @@ enum status catalog_check_pages(const char *path, uint64_t txn, uint64_t pages_m
     TRY(file_map(&c.map, path));
     enum status s = read_metas(&c, txn);
     if (s == STATUS_OK && !(pages_max && c.pages > pages_max)) s = check_all(&c);
+    memory_free(c.seen);
+    file_unmap(&c.map);
+    return s;
+}
+
+enum status catalog_check_pages_under(const char *path, const uint8_t metas[2][CATALOG_META_BYTES]) {
+    struct check c = {.path = path, .metas = metas};
+    TRY(file_map(&c.map, path));
+    enum status s = read_metas(&c, 0);
+    if (s == STATUS_OK) s = check_all(&c);
     memory_free(c.seen);
     file_unmap(&c.map);
     return s;
