@@ -73,5 +73,6 @@ enum { CATALOG_META_BYTES = 152 };   /* of a meta page: what LMDB reads and writ
  * Hold a reading transaction (its number in `txn`) while a writer may be at work; `txn` 0: the newest. */
 enum status catalog_check_meta(const char *path);
 enum status catalog_check_pages(const char *path, uint64_t txn, uint64_t pages_max);
-/* Every page that the newer of these meta pages reaches, whatever the file's own are. */
-enum status catalog_check_pages_under(const char *path, const uint8_t metas[2][CATALOG_META_BYTES]);
+/* Every page that the newer of these meta pages reaches, whatever the file's own are. *freed_by: the last transaction
+ * that gave up pages. That is the one that made the tree, unless the file was empty before it. */
+enum status catalog_check_pages_under(uint64_t *freed_by, const char *path, const uint8_t metas[2][CATALOG_META_BYTES]);

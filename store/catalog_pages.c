@@ -43,9 +43,10 @@ struct check {
     struct file_map map;
     const uint8_t (*metas)[CATALOG_META_BYTES]; /* in place of the file's, if not NULL */
     struct meta meta;
-    uint64_t pages;   /* whole ones in the file */
-    uint8_t *seen;    /* a bit a page */
-    uint64_t entries; /* of the table at hand */
+    uint64_t pages;    /* whole ones in the file */
+    uint8_t *seen;     /* a bit a page */
+    uint64_t entries;  /* of the table at hand */
+    uint64_t freed_by; /* highest key of the free table: the last transaction that gave pages up */
 };
 
 static uint64_t get(const uint8_t *at, int bytes) {
@@ -153,6 +154,7 @@ static enum status check_leaf_node(struct check *c, uint64_t page, const uint8_t
     if (key_bytes == 0 || key_bytes > KEY_MAX || (role == ROLE_FREE && key_bytes != 8))
         return damaged(c, page, "size of a key");
     c->entries++;
+    if (role == ROLE_FREE && get(node + NODE_HEADER, 8) > c->freed_by) c->freed_by = get(node + NODE_HEADER, 8);
     if (role == ROLE_MAIN) {
         if (flags != NODE_TABLE || bytes != TABLE_BYTES) return damaged(c, page, "the record of a table");
         struct table t = table_of(data);
@@ -241,11 +243,13 @@ enum status catalog_check_pages(const char *path, uint64_t txn, uint64_t pages_m
     return s;
 }
 
-enum status catalog_check_pages_under(const char *path, const uint8_t metas[2][CATALOG_META_BYTES]) {
+enum status catalog_check_pages_under(uint64_t *freed_by, const char *path,
+                                      const uint8_t metas[2][CATALOG_META_BYTES]) {
     struct check c = {.path = path, .metas = metas};
     TRY(file_map(&c.map, path));
     enum status s = read_metas(&c, 0);
     if (s == STATUS_OK) s = check_all(&c);
+    *freed_by = c.freed_by;
     memory_free(c.seen);
     file_unmap(&c.map);
     return s;

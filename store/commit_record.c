@@ -12,8 +12,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { VERSION = 1, HEAD_BYTES = 20, RECORD_BYTES = HEAD_BYTES + 2 * CATALOG_META_BYTES + 4, READ_TRIES = 4 };
-enum { META_PAGE_SIZE = 40, META_ROOT = 128, META_TXN = 144, PAGE_SIZE_MIN = 512, PAGE_SIZE_MAX = 32768 };
+enum { VERSION = 1, HEAD_BYTES = 24, RECORD_BYTES = HEAD_BYTES + 2 * CATALOG_META_BYTES + 4, READ_TRIES = 4 };
+enum {
+    META_PAGE_SIZE = 40,
+    META_FREE_ROOT = 80,
+    META_ROOT = 128,
+    META_TXN = 144,
+    PAGE_SIZE_MIN = 512,
+    PAGE_SIZE_MAX = 32768
+};
 static const char magic[8] = {'d', 'r', 't', 'c', 'o', 'm', 'm', 't'};
 static const struct timespec pause_between_tries = {.tv_nsec = 1000000};
 
@@ -22,6 +29,7 @@ struct metas {
 };
 struct record {
     uint64_t generation;
+    uint32_t roots; /* CRC32C of the two root pages: page numbers come again, what is in a root does not */
     struct metas metas;
 };
 /* How the data file follows a record. */
@@ -65,6 +73,7 @@ static enum status read_record(struct record *out, const char *folder) {
         s = fail(STATUS_CORRUPT, "%s: the record of the last commit is damaged, run drt-index repair", path);
     if (s == STATUS_OK) {
         out->generation = get(p + 12, 8);
+        out->roots = (uint32_t)get(p + 20, 4);
         memcpy(&out->metas, p + HEAD_BYTES, sizeof out->metas);
     }
     file_unmap(&map);
@@ -77,6 +86,7 @@ static enum status write_record(const struct record *r, const char *folder) {
     memcpy(bytes, magic, sizeof magic);
     put(bytes + 8, VERSION, 4);
     put(bytes + 12, r->generation, 8);
+    put(bytes + 20, r->roots, 4);
     memcpy(bytes + HEAD_BYTES, &r->metas, sizeof r->metas);
     put(bytes + RECORD_BYTES - 4, crc32c(0, bytes, RECORD_BYTES - 4), 4);
     TRY(file_join(path, folder, "commit"));
@@ -107,6 +117,30 @@ static enum status read_metas(struct metas *out, const struct metas *like, const
         return fail(STATUS_CORRUPT, "%s: page %d: the file ends in it: restore the store from a copy or build it again",
                     path, first == CATALOG_META_BYTES);
     return STATUS_OK;
+}
+
+/* Of the newer tree of `m`: of the free pages' root, then of the tables'. An empty tree has none. */
+static enum status roots_checksum(uint32_t *out, const struct metas *m, const char *folder) {
+    static const int at[2] = {META_FREE_ROOT, META_ROOT};
+    char path[FILE_PATH_MAX];
+    struct file_map map;
+    TRY(file_join(path, folder, "data.mdb"));
+    TRY(file_map(&map, path));
+    uint64_t size = page_bytes(m);
+    uint32_t crc = 0;
+    enum status s = STATUS_OK;
+    for (int i = 0; i < 2; i++) {
+        uint64_t root = get(m->page[newer_page(m)] + at[i], 8);
+        if (root == UINT64_MAX) continue;
+        if (root >= map.size / size)
+            s = fail(STATUS_CORRUPT, "%s: page %llu: beyond the end of the file, run drt-index repair", path,
+                     (unsigned long long)root);
+        else
+            crc = crc32c(crc, map.data + root * size, size);
+    }
+    file_unmap(&map);
+    *out = crc;
+    return s;
 }
 
 /* ---- comparing ---- */
@@ -168,6 +202,7 @@ enum status commit_record_renew(const char *folder, uint64_t generation) {
     TRY(read_metas(&m, found ? &r.metas : NULL, folder));
     if (found && r.generation == generation && relation_of(&r, &m) == RELATION_SAME) return STATUS_OK;
     r = (struct record){.generation = generation, .metas = m};
+    TRY(roots_checksum(&r.roots, &m, folder));
     return write_record(&r, folder);
 }
 
@@ -189,15 +224,37 @@ static enum status write_metas(const struct metas *m, const char *folder) {
     return s;
 }
 
+/* Whole, and the very state that the meta pages name: page numbers come again, so old pages under newer meta pages may
+ * look whole. The record's state has the recorded roots; of another one its free table tells who made it. */
+static enum status check_state(const struct metas *m, const struct record *r, const char *folder, const char *path) {
+    uint64_t freed_by;
+    uint32_t roots;
+    TRY(catalog_check_pages_under(&freed_by, path, m->page));
+    TRY(roots_checksum(&roots, m, folder));
+    bool recorded = memcmp(m, &r->metas, sizeof *m) == 0;
+    if (recorded ? roots == r->roots : freed_by == txn_of(m, newer_page(m))) return STATUS_OK;
+    return fail(STATUS_CORRUPT, "%s: its pages are not of transaction %llu", path,
+                (unsigned long long)txn_of(m, newer_page(m)));
+}
+
+/* A transaction after the record's wrote this page: it has other roots than the record's copy, both of them. */
+static bool was_written_since(const struct record *r, const struct metas *m, int page) {
+    const uint8_t *now = m->page[page], *then = r->metas.page[page];
+    return memcmp(now + META_ROOT, then + META_ROOT, 8) != 0 &&
+           memcmp(now + META_FREE_ROOT, then + META_FREE_ROOT, 8) != 0;
+}
+
 /* The states that the record and the data file allow, the newest first. */
 static int states(struct metas out[3], const struct record *r, const struct metas *m) {
     int n = 0, newer = newer_page(&r->metas);
     uint64_t recorded = txn_of(&r->metas, newer);
+    bool since[2] = {was_written_since(r, m, 0), was_written_since(r, m, 1)};
     /* A program that keeps no record went on. */
-    if (is_pair(m) && txn_of(m, newer_page(m)) > recorded + 1) out[n++] = *m;
-    if (is_next(r, m, !newer)) {
+    if (since[0] && since[1] && is_pair(m) && txn_of(m, newer_page(m)) > recorded + 1) out[n++] = *m;
+    if (since[!newer]) {
         out[n] = *m;
-        memcpy(out[n++].page[newer], r->metas.page[newer], CATALOG_META_BYTES);
+        memcpy(out[n].page[newer], r->metas.page[newer], CATALOG_META_BYTES);
+        put(out[n++].page[!newer] + META_TXN, recorded + 1, 8);
     }
     out[n++] = r->metas;
     return n;
@@ -210,8 +267,10 @@ static enum status accept_metas(const struct metas *m, const char *folder, const
                     "%s: page 0 or 1, byte %d: transactions %llu and %llu do not follow each other, and catalog/commit "
                     "is lost: restore the store from a copy or build it again",
                     path, META_TXN, (unsigned long long)txn_of(m, 0), (unsigned long long)txn_of(m, 1));
-    TRY(catalog_check_pages_under(path, m->page));
+    uint64_t freed_by;
+    TRY(catalog_check_pages_under(&freed_by, path, m->page));
     struct record fresh = {.metas = *m};
+    TRY(roots_checksum(&fresh.roots, m, folder));
     return write_record(&fresh, folder);
 }
 
@@ -232,7 +291,7 @@ enum status commit_record_restore(const char **what, const char *folder) {
     if (relation_of(&r, &m) != RELATION_DIFFERENT) return STATUS_OK;
     int n = states(list, &r, &m);
     for (int i = 0; i < n; i++) {
-        s = catalog_check_pages_under(path, list[i].page);
+        s = check_state(&list[i], &r, folder, path);
         if (s != STATUS_OK && s != STATUS_CORRUPT) return s;
         if (s == STATUS_CORRUPT) continue;
         *what = "the meta pages of catalog/data.mdb were restored from catalog/commit";

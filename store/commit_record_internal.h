@@ -5,8 +5,8 @@
  * data file has the meta pages of the record, or is one transaction ahead (a writer was killed between the two, or is
  * between them now). Anything else is damage, which commit_record_restore mends.
  *
- * Bytes (little-endian): "drtcommt", u32 version 1, u64 generation, meta page 0, meta page 1 (the first
- * CATALOG_META_BYTES of each), u32 CRC32C of all before. `folder` is the store's catalog folder. */
+ * Bytes (little-endian): "drtcommt", u32 version 1, u64 generation, u32 CRC32C of the root pages, meta page 0, meta
+ * page 1 (the first CATALOG_META_BYTES of each), u32 CRC32C of all before. `folder` is the store's catalog folder. */
 #pragma once
 #include "store/catalog_internal.h"
 
