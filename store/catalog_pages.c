@@ -2,7 +2,7 @@
  *
  * LMDB trusts its file: a flipped bit in a page header or a page number makes it read outside the map, and the
  * process dies. This walk visits every page that the newest trees reach, once, and checks every number in them that
- * LMDB follows: page numbers, offsets, sizes, order of keys within a page, counts, and that no page is both in use
+ * LMDB follows: page numbers, offsets, sizes, order of keys within a table, counts, and that no page is both in use
  * and free. What it cannot see is a flipped bit in a key or value; verify reads those as records.
  *
  * Layout: page = {u64 number, u16 pad, u16 flags, u16 lower, u16 upper | u32 pages}, then u16 offsets of nodes. Node =
@@ -43,9 +43,11 @@ struct check {
     struct file_map map;
     const uint8_t (*metas)[CATALOG_META_BYTES]; /* in place of the file's, if not NULL */
     struct meta meta;
-    uint64_t pages;    /* whole ones in the file */
-    uint8_t *seen;     /* a bit a page */
-    uint64_t entries;  /* of the table at hand */
+    uint64_t pages;        /* whole ones in the file */
+    uint8_t *seen;         /* a bit a page */
+    uint64_t entries;      /* of the table at hand */
+    const uint8_t *before; /* the node whose key comes before, in the table at hand */
+    bool before_is_branch;
     uint64_t freed_by; /* highest key of the free table: the last transaction that gave pages up */
 };
 
@@ -162,6 +164,8 @@ static enum status check_leaf_node(struct check *c, uint64_t page, const uint8_t
         uint64_t entries = c->entries;
         TRY(check_tree(c, &t, ROLE_RECORDS));
         c->entries = entries;
+        c->before = node;
+        c->before_is_branch = false;
         return STATUS_OK;
     }
     if (big) {
@@ -180,9 +184,20 @@ static bool keys_rise(const uint8_t *a, const uint8_t *b, enum role role) {
     return order < 0 || (order == 0 && na < nb);
 }
 
+/* In the order of the whole tree: a branch's key lies above all keys left of it and is at most the first one right of
+ * it, else LMDB would look for a key in the wrong page. */
+static bool follows(struct check *c, const uint8_t *node, bool leaf, enum role role) {
+    const uint8_t *before = c->before;
+    bool good =
+        !before || (leaf && c->before_is_branch ? !keys_rise(node, before, role) : keys_rise(before, node, role));
+    c->before = node;
+    c->before_is_branch = !leaf;
+    return good;
+}
+
 static enum status check_page(struct check *c, uint64_t page, unsigned level, unsigned depth, enum role role) {
     TRY(visit(c, page));
-    const uint8_t *p = page_at(c, page), *before = NULL;
+    const uint8_t *p = page_at(c, page);
     size_t size = c->meta.page_bytes, lower = get(p + 12, 2), upper = get(p + 14, 2);
     uint64_t flags = get(p + 10, 2) & ~(uint64_t)PAGE_DIRTY;
     bool leaf = level == depth;
@@ -195,8 +210,7 @@ static enum status check_page(struct check *c, uint64_t page, unsigned level, un
         if (at < upper || at % 2 || at + NODE_HEADER > size) return damaged(c, page, "offset of a record");
         const uint8_t *node = p + at;
         if (at + NODE_HEADER + get(node + 6, 2) > size) return damaged(c, page, "size of a key");
-        if (before && (leaf || i > 1) && !keys_rise(before, node, role)) return damaged(c, page, "order of keys");
-        before = node;
+        if ((leaf || i > 0) && !follows(c, node, leaf, role)) return damaged(c, page, "order of keys");
         if (leaf)
             TRY(check_leaf_node(c, page, node, size - at, role));
         else
@@ -207,6 +221,7 @@ static enum status check_page(struct check *c, uint64_t page, unsigned level, un
 
 static enum status check_tree(struct check *c, const struct table *t, enum role role) {
     c->entries = 0;
+    c->before = NULL;
     if (t->root == no_page)
         return t->depth == 0 && t->entries == 0 ? STATUS_OK : damaged(c, 0, "an empty table with records");
     if (t->depth < 1 || t->depth > DEPTH_MAX) return damaged(c, t->root, "depth of a table");

@@ -119,26 +119,31 @@ static enum status read_metas(struct metas *out, const struct metas *like, const
     return STATUS_OK;
 }
 
-/* Of the newer tree of `m`: of the free pages' root, then of the tables'. An empty tree has none. */
+/* Of the newer tree of `m`: of the free pages' root, then of the tables'. An empty tree has none. Read, not mapped: a
+ * writer may have no address space left for the file a second time. */
 static enum status roots_checksum(uint32_t *out, const struct metas *m, const char *folder) {
     static const int at[2] = {META_FREE_ROOT, META_ROOT};
     char path[FILE_PATH_MAX];
-    struct file_map map;
+    uint8_t page[PAGE_SIZE_MAX];
     TRY(file_join(path, folder, "data.mdb"));
-    TRY(file_map(&map, path));
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return fail_errno("%s", path);
     uint64_t size = page_bytes(m);
     uint32_t crc = 0;
     enum status s = STATUS_OK;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && s == STATUS_OK; i++) {
         uint64_t root = get(m->page[newer_page(m)] + at[i], 8);
         if (root == UINT64_MAX) continue;
-        if (root >= map.size / size)
+        ssize_t n = root < INT64_MAX / PAGE_SIZE_MAX ? pread(fd, page, size, (off_t)(root * size)) : 0;
+        if (n < 0)
+            s = fail_errno("%s: cannot read", path);
+        else if ((uint64_t)n < size)
             s = fail(STATUS_CORRUPT, "%s: page %llu: beyond the end of the file, run drt-index repair", path,
                      (unsigned long long)root);
         else
-            crc = crc32c(crc, map.data + root * size, size);
+            crc = crc32c(crc, page, size);
     }
-    file_unmap(&map);
+    close(fd);
     *out = crc;
     return s;
 }
