@@ -242,27 +242,17 @@ static enum status check_state(const struct metas *m, const struct record *r, co
                 (unsigned long long)txn_of(m, newer_page(m)));
 }
 
-/* A transaction after the record's wrote this page: it has other roots than the record's copy, both of them. */
-static bool was_written_since(const struct record *r, const struct metas *m, int page) {
-    const uint8_t *now = m->page[page], *then = r->metas.page[page];
-    return memcmp(now + META_ROOT, then + META_ROOT, 8) != 0 &&
-           memcmp(now + META_FREE_ROOT, then + META_FREE_ROOT, 8) != 0;
-}
-
-/* The states that the record and the data file allow, the newest first. */
+/* The states that the record and the data file allow, the newest first; the number of the first that may be. */
 static int states(struct metas out[3], const struct record *r, const struct metas *m) {
-    int n = 0, newer = newer_page(&r->metas);
-    uint64_t recorded = txn_of(&r->metas, newer);
-    bool since[2] = {was_written_since(r, m, 0), was_written_since(r, m, 1)};
+    int newer = newer_page(&r->metas);
     /* A program that keeps no record went on. */
-    if (since[0] && since[1] && is_pair(m) && txn_of(m, newer_page(m)) > recorded + 1) out[n++] = *m;
-    if (since[!newer]) {
-        out[n] = *m;
-        memcpy(out[n].page[newer], r->metas.page[newer], CATALOG_META_BYTES);
-        put(out[n++].page[!newer] + META_TXN, recorded + 1, 8);
-    }
-    out[n++] = r->metas;
-    return n;
+    out[0] = *m;
+    /* The next commit after the record's, whatever became of its number. */
+    out[1] = *m;
+    memcpy(out[1].page[newer], r->metas.page[newer], CATALOG_META_BYTES);
+    put(out[1].page[!newer] + META_TXN, txn_of(&r->metas, newer) + 1, 8);
+    out[2] = r->metas;
+    return is_pair(m) && txn_of(m, newer_page(m)) > txn_of(&r->metas, newer) ? 0 : 1;
 }
 
 /* Leaves the generation to the writer, who opens the catalog next and renews the record. */
@@ -294,8 +284,7 @@ enum status commit_record_restore(const char **what, const char *folder) {
         return accept_metas(&m, folder, path);
     }
     if (relation_of(&r, &m) != RELATION_DIFFERENT) return STATUS_OK;
-    int n = states(list, &r, &m);
-    for (int i = 0; i < n; i++) {
+    for (int i = states(list, &r, &m); i < 3; i++) {
         s = check_state(&list[i], &r, folder, path);
         if (s != STATUS_OK && s != STATUS_CORRUPT) return s;
         if (s == STATUS_CORRUPT) continue;
