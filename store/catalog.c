@@ -335,6 +335,11 @@ enum status catalog_check_record(const struct catalog *c, int format) {
     return fail(STATUS_CORRUPT, "%s/commit: the record of the last commit is missing, run drt-index repair", c->folder);
 }
 
+enum status catalog_check_writable(const struct catalog *c) {
+    if (!c->unrecorded) return STATUS_OK;
+    return fail(STATUS_IO, "%s/commit: the last commit could not be recorded: run the command again", c->folder);
+}
+
 enum status catalog_renew_record(struct catalog *c) {
     uint64_t generation;
     TRY(newest_generation(&generation, c));
@@ -343,8 +348,7 @@ enum status catalog_renew_record(struct catalog *c) {
 
 enum status catalog_begin(struct catalog_txn **out, struct catalog *c, bool write) {
     struct catalog_txn *t;
-    if (write && c->unrecorded)
-        return fail(STATUS_IO, "%s/commit: the last commit could not be recorded: run the command again", c->folder);
+    if (write) TRY(catalog_check_writable(c));
     if (write) TRY(catalog_renew_record(c));
     TRY(memory_allocate_zero((void **)&t, 1, sizeof *t));
     t->c = c;

@@ -39,6 +39,7 @@ uint64_t catalog_bytes(const struct catalog *c);          /* in use, of the data
  * commit is durable all the same; c then begins no further write transaction, for its user does not know. */
 enum status catalog_begin(struct catalog_txn **out, struct catalog *c, bool write);
 enum status catalog_commit(struct catalog_txn *t);        /* t is gone afterwards, also on failure */
+enum status catalog_check_writable(const struct catalog *c);   /* what catalog_begin would say; before files are written */
 enum status catalog_renew_record(struct catalog *c);      /* for the writer: one that a kill left a commit short */
 void catalog_abort(struct catalog_txn *t);                /* NULL is fine */
 /* A reading transaction between uses: pause lets the snapshot go, renew takes the newest. */

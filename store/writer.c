@@ -261,6 +261,8 @@ enum status store_writer_drop_journal(struct store_writer *w) {
 
 enum status store_shard_begin(struct store_writer *w) {
     assert(!w->open);
+    TRY(catalog_check_writable(
+        w->catalog)); /* else this shard's files would replace those of a shard that is recorded */
     w->open = true;
     w->n_documents = w->text_used = 0;
     w->chunks = w->duplicates = 0;
