@@ -22,7 +22,7 @@ enum {
     PAGE_SIZE_MAX = 32768
 };
 static const char magic[8] = {'d', 'r', 't', 'c', 'o', 'm', 'm', 't'};
-static const struct timespec pause_between_tries = {.tv_nsec = 1000000};
+static const struct timespec pause_before_last = {.tv_nsec = 1000000};
 
 struct metas {
     uint8_t page[2][CATALOG_META_BYTES];
@@ -190,7 +190,7 @@ enum status commit_record_check(bool *found, const char *folder) {
     struct metas m;
     /* A writer may replace a meta page while it is read, or commit twice between our two reads. */
     for (int i = 0; i < READ_TRIES; i++) {
-        if (i > 1) nanosleep(&pause_between_tries, NULL);
+        if (i == READ_TRIES - 1) nanosleep(&pause_before_last, NULL);
         TRY(read_record(&r, folder));
         TRY(read_metas(&m, &r.metas, folder));
         if (relation_of(&r, &m) != RELATION_DIFFERENT) return STATUS_OK;

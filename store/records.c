@@ -197,6 +197,8 @@ enum status record_get_generation(struct catalog_txn *t, const struct catalog *c
     enum status s = catalog_get_last(t, &number, &value, TABLE_GENERATIONS);
     if (s == STATUS_NOT_FOUND) return STATUS_OK;
     TRY(s);
+    /* Numbers count from 1 without gaps; a key has no checksum. */
+    if (number != catalog_count(t, TABLE_GENERATIONS)) return damaged(c, "generation", (int64_t)number);
     struct catalog_key key = catalog_key(number);
     return record_decode_generation((struct bytes){key.bytes, sizeof key.bytes}, value, c, out);
 }
