@@ -7,9 +7,9 @@
  * The map is 64 GiB of address space, so that it need not grow. Where less is allowed (ulimit -v) it is as large as the
  * file and some room, and grows: a reader's when a writer went beyond it, a writer's before a transaction. LMDB moves
  * a map only while no transaction is on, so those are counted, and begun and ended under a lock. */
-#include "base/fault.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/system/fault.h"
 #include "store/commit_record_internal.h"
 #include <errno.h>
 #include <fcntl.h>
