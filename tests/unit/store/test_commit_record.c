@@ -15,7 +15,7 @@ enum { DIM = 16, VOCAB = 200, DOCUMENTS = 60, PAGE = 4096, META_BYTES = 152, TXN
 #ifdef __SANITIZE_ADDRESS__
 enum { SAMPLE = 101, SAMPLE_OF_THE_REST = 20011, BRANCH_BITS = 1 };
 #else
-enum { SAMPLE = 13, SAMPLE_OF_THE_REST = 2003, BRANCH_BITS = 6 };
+enum { SAMPLE = 13, SAMPLE_OF_THE_REST = 4003, BRANCH_BITS = 3 };
 #endif
 static struct store_writer_config config;
 static char dir[800];
@@ -282,7 +282,7 @@ static void damaged_record(void) {
     uint32_t now;
     fresh_store("record");
     size_t size = slurp(before, sizeof before, in_store("catalog/commit"));
-    for (size_t i = 0; i < 8 * size; i += 37) {
+    for (size_t i = 0; i < 8 * size; i += 101) {
         flip(in_store("catalog/commit"), (long)(i / 8), (int)(i % 8));
         CHECK_FAILS(contents(&now), STATUS_CORRUPT, "catalog/commit: the record of the last commit is damaged");
         CHECK_FAILS(add_shard(DOCUMENTS, DOCUMENTS + 1), STATUS_CORRUPT, "catalog/commit: the record");
