@@ -1,14 +1,14 @@
 /* records.c -- the catalog's records, byte by byte: the same on every machine, and never trusted when read.
  *
- * Every value but "format" ends with the CRC32C of its bytes. Stores of format 1 have none there: what an older program
- * wrote is read without, until it is written anew. */
+ * Every value ends with the CRC32C of its bytes. Stores of format 1 have none there, and "format" has one since format
+ * 3: what an older program wrote is read without, until it is written anew. */
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "store/records_internal.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { FIXED_MAX = 256, CRC_BYTES = 4 };
+enum { FIXED_MAX = 256, CRC_BYTES = 4, FORMAT_WITH_CHECKSUM = 3 };
 
 struct writer {
     uint8_t *at;
@@ -94,11 +94,12 @@ enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *
     TRY(s);
     struct reader r = reader_of(value);
     uint64_t version = get(&r, 4);
-    if (!finished(&r)) return damaged(c, "format", 0);
     if (version > STORE_FORMAT_VERSION)
         return fail(STATUS_VERSION,
                     "%s: the store has format version %llu, this program reads up to %d: use a newer program",
                     catalog_path(c), (unsigned long long)version, STORE_FORMAT_VERSION);
+    bool checked = r.at != r.end;
+    if (!finished(&r) || (version >= FORMAT_WITH_CHECKSUM && !checked)) return damaged(c, "format", 0);
     if (format) *format = (int)version;
     s = catalog_get(t, &value, TABLE_META, "fingerprint", 11);
     if (s == STATUS_NOT_FOUND) return damaged(c, "fingerprint", 0);
@@ -118,12 +119,12 @@ enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *
     return STATUS_OK;
 }
 
-/* Without a checksum, so that any older program can read which version it does not know. */
+/* The number comes first, so that any older program can read which version it does not know. */
 enum status record_put_format(struct catalog_txn *t) {
-    uint8_t buffer[4];
+    uint8_t buffer[4 + CRC_BYTES];
     struct writer w = {buffer};
     put(&w, STORE_FORMAT_VERSION, 4);
-    return catalog_put(t, TABLE_META, "format", 6, buffer, sizeof buffer);
+    return catalog_put(t, TABLE_META, "format", 6, buffer, seal(&w, buffer));
 }
 
 enum status record_put_fingerprint(struct catalog_txn *t, const struct store_fingerprint *f) {
@@ -196,6 +197,8 @@ enum status record_get_generation(struct catalog_txn *t, const struct catalog *c
     enum status s = catalog_get_last(t, &number, &value, TABLE_GENERATIONS);
     if (s == STATUS_NOT_FOUND) return STATUS_OK;
     TRY(s);
+    /* Numbers count from 1 without gaps; a key has no checksum. */
+    if (number != catalog_count(t, TABLE_GENERATIONS)) return damaged(c, "generation", (int64_t)number);
     struct catalog_key key = catalog_key(number);
     return record_decode_generation((struct bytes){key.bytes, sizeof key.bytes}, value, c, out);
 }

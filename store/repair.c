@@ -3,8 +3,10 @@
  * landmarks and documents follow from nothing here: they are reported. */
 #include "base/memory.h"
 #include "base/system/fault.h"
+#include "store/commit_record_internal.h"
 #include "store/verify_internal.h"
 #include <string.h>
+#include <unistd.h>
 
 struct repair {
     struct store_writer *w;
@@ -202,6 +204,24 @@ static enum status repair_all(struct repair *r) {
     return repair_index(r);
 }
 
+/* Before the writer opens the catalog, which it refuses to do with meta pages that catalog/commit contradicts. Whether
+ * the store may be written at all is the writer's to say. */
+static enum status repair_commit(const struct repair *r, const char *dir) {
+    char lock_path[FILE_PATH_MAX], folder[FILE_PATH_MAX], data[FILE_PATH_MAX];
+    const char *what = NULL;
+    uint64_t size;
+    int lock = -1;
+    TRY(file_join(lock_path, dir, "lock"));
+    TRY(file_join(folder, dir, "catalog"));
+    TRY(file_join(data, folder, "data.mdb"));
+    if (!file_exists(data) || file_size(&size, data) != STATUS_OK || size == 0) return STATUS_OK;
+    if (file_lock(&lock, lock_path) != STATUS_OK) return STATUS_OK;
+    enum status s = commit_record_restore(&what, folder);
+    close(lock);
+    if (s == STATUS_OK && what) progress_note(r->how->progress, "%s: %s", dir, what);
+    return s;
+}
+
 enum status store_repair(const char *dir, const struct store_publish *how, store_problem *problem, void *context,
                          int64_t *problems) {
     static const struct store_publish defaults = {.seed = 1};
@@ -209,7 +229,8 @@ enum status store_repair(const char *dir, const struct store_publish *how, store
     struct repair r = {.how = how ? how : &defaults, .f = &f};
     char path[FILE_PATH_MAX];
     TRY(file_join(path, dir, "catalog/data.mdb"));
-    enum status s = writer_open(&r.w, dir, NULL, false);
+    enum status s = repair_commit(&r, dir);
+    if (s == STATUS_OK) s = writer_open(&r.w, dir, NULL, false);
     if (s == STATUS_OK)
         s = repair_all(&r);
     else if (s == STATUS_CORRUPT)

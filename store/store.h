@@ -1,7 +1,8 @@
 /* store.h -- chunks of a corpus on disk, found again by vector.
  *
  * A store is one directory:
- *   catalog/             LMDB: the only commit point. What is not recorded there does not exist.
+ *   catalog/             LMDB: the only commit point. What is not recorded there does not exist. catalog/commit: a
+ *                        checksummed copy of its meta pages
  *   tokens/NNNNN.tok     token shards: the documents' ids (u16, or u32 when the vocabulary needs it)
  *   landmarks/NNNNN.f16  landmark shards: one fp16 row of `dim` per chunk, row = chunk id - the shard's first id
  *   index/NNNNN.faiss    FAISS segments and the trained template they share; derived, can be rebuilt
@@ -25,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STORE_FORMAT_VERSION = 2, STORE_NAME_MAX = 64 };
+enum { STORE_FORMAT_VERSION = 3, STORE_NAME_MAX = 64 };
 
 /* What the vectors were made with; every field must agree between a model and a store (store_check_fingerprint). */
 struct store_fingerprint {

@@ -1,5 +1,6 @@
 /* verify.c -- looks at everything a store consists of and says what is wrong, without changing anything. */
 #include "base/memory.h"
+#include "store/commit_record_internal.h"
 #include "store/verify_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -174,6 +175,7 @@ struct verify {
     struct store_fingerprint fingerprint;
     struct generation_record generation, sealed;
     struct shard_record *shards;
+    char record[FILE_PATH_MAX]; /* catalog/commit */
 };
 
 static enum status verify_shards(struct verify *v) {
@@ -288,8 +290,10 @@ static enum status note_rubbish(void *context, const char *path) {
 static enum status verify_catalog(struct verify *v) {
     const char *catalog = catalog_path(v->c);
     enum status s = catalog_check(v->c);
-    if (s == STATUS_OK) s = record_get_fingerprint(v->t, v->c, &v->fingerprint, NULL);
+    int format = 0;
+    if (s == STATUS_OK) s = record_get_fingerprint(v->t, v->c, &v->fingerprint, &format);
     if (s == STATUS_VERSION || s == STATUS_NOT_FOUND) return s;
+    TRY(finding(v->f, catalog_check_record(v->c, format), v->record, remedy_repair));
     if (s == STATUS_OK) s = record_get_generation(v->t, v->c, &v->generation);
     if (s == STATUS_OK) s = record_get_sealed(v->t, v->c, &v->sealed);
     if (s == STATUS_OK) s = record_list_shards(v->t, v->c, &v->shards, v->sealed.shards);
@@ -304,13 +308,32 @@ static enum status verify_catalog(struct verify *v) {
     return rubbish_each(v->dir, v->c, note_rubbish, v);
 }
 
+/* Before LMDB opens the catalog: what this finds repair can mend, from the record or from the meta pages. */
+static enum status verify_commit(struct verify *v, const char *data) {
+    char folder[FILE_PATH_MAX];
+    bool found;
+    uint64_t size;
+    TRY(file_join(folder, v->dir, "catalog"));
+    if (!file_exists(data) || file_size(&size, data) != STATUS_OK || size == 0) return STATUS_OK; /* no store yet */
+    enum status s = commit_record_check(&found, folder);
+    if (s == STATUS_VERSION) return s;
+    bool in_record = s != STATUS_OK && strncmp(status_message(), v->record, strlen(v->record)) == 0;
+    return finding(v->f, s, in_record ? v->record : data, remedy_repair);
+}
+
 enum status store_verify(const char *dir, bool deep, const struct progress *p, store_problem *problem, void *context,
                          int64_t *problems) {
     struct findings f = {problem, context, 0};
     struct verify v = {.dir = dir, .deep = deep, .progress = p, .f = &f};
     char path[FILE_PATH_MAX];
     TRY(file_join(path, dir, "catalog/data.mdb"));
-    enum status s = catalog_open(&v.c, dir, false, 0);
+    TRY(file_join(v.record, dir, "catalog/commit"));
+    enum status s = verify_commit(&v, path);
+    if (s != STATUS_OK || f.count > 0) {
+        *problems = f.count;
+        return s;
+    }
+    s = catalog_open(&v.c, dir, false, 0);
     if (s == STATUS_OK) s = catalog_begin(&v.t, v.c, false);
     if (s == STATUS_OK)
         s = verify_catalog(&v);

@@ -36,6 +36,7 @@ static enum status open_store(struct store *s) {
     struct catalog_txn *t;
     TRY(catalog_begin(&t, s->catalog, false));
     enum status status = record_get_fingerprint(t, s->catalog, &s->fingerprint, &s->format);
+    if (status == STATUS_OK) status = catalog_check_record(s->catalog, s->format);
     if (status == STATUS_OK) status = check_files(s, t);
     catalog_abort(t);
     return status;

@@ -74,6 +74,7 @@ static enum status read_state(struct store_writer *w, const struct store_writer_
     TRY(catalog_begin(&t, w->catalog, false));
     enum status s = record_get_fingerprint(t, w->catalog, &w->fingerprint, &format);
     bool fresh = s == STATUS_NOT_FOUND && config;
+    if (s == STATUS_OK) s = catalog_check_record(w->catalog, format);
     if (s == STATUS_OK) s = record_get_generation(t, w->catalog, &w->published);
     if (s == STATUS_OK) s = record_get_sealed(t, w->catalog, &w->sealed);
     if (s == STATUS_OK && w->published.shards <= w->sealed.shards) s = count_loose(w, t);
@@ -84,7 +85,7 @@ static enum status read_state(struct store_writer *w, const struct store_writer_
             return fail(STATUS_CORRUPT, "%s: generation %lld has more shards than are recorded, run drt-index verify",
                         catalog_path(w->catalog), (long long)w->published.number);
         if (config) TRY(store_check_fingerprint(w->dir, &w->fingerprint, "the model", &config->fingerprint));
-        if (format == STORE_FORMAT_VERSION) return STATUS_OK;
+        if (format == STORE_FORMAT_VERSION) return catalog_renew_record(w->catalog);
     }
     if (fresh) w->fingerprint = config->fingerprint;
     TRY(catalog_begin(&t, w->catalog, true));
@@ -260,6 +261,8 @@ enum status store_writer_drop_journal(struct store_writer *w) {
 
 enum status store_shard_begin(struct store_writer *w) {
     assert(!w->open);
+    TRY(catalog_check_writable(
+        w->catalog)); /* else this shard's files would replace those of a shard that is recorded */
     w->open = true;
     w->n_documents = w->text_used = 0;
     w->chunks = w->duplicates = 0;
