@@ -184,7 +184,7 @@ expect_usage "--model '': the name is empty" "$INDEX" search x --store "$TMP/sto
 # A newer store format: the number behind "format" in every catalog page that has it is raised by hand.
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 cp -r "$TMP/store" "$TMP/newer"
-places=$(grep -obUaP 'format\x02\x00\x00\x00' "$TMP/newer/catalog/data.mdb" | cut -d: -f1)
+places=$(grep -obUaP 'format\x03\x00\x00\x00' "$TMP/newer/catalog/data.mdb" | cut -d: -f1)
 [ -n "$places" ] || die "the format record was not found"
 for at in $places; do
     printf '\143' | dd of="$TMP/newer/catalog/data.mdb" bs=1 seek=$((at + 6)) conv=notrunc 2>/dev/null
