@@ -1,4 +1,4 @@
-/* test_store_shards.c -- shards mapped within a budget, and small ones merged: what is read must not depend on either. */
+/* test_store_shards.c -- shards mapped within a budget, and small ones merged: nothing that is read may depend on it. */
 #include "base/half.h"
 #include "store/view_internal.h"
 #include "tests/store_fixture.h"
