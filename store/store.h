@@ -4,6 +4,7 @@
  *   catalog/             LMDB: the only commit point. What is not recorded there does not exist.
  *   tokens/NNNNN.tok     token shards: the documents' ids (u16, or u32 when the vocabulary needs it)
  *   landmarks/NNNNN.f16  landmark shards: one fp16 row of `dim` per chunk, row = chunk id - the shard's first id
+ *                        (NNNNN-NNNNN.tok and .f16: shards that were merged, from the first number to the last)
  *   index/NNNNN.faiss    FAISS segments and the trained template they share; derived, can be rebuilt
  * Data files are immutable: written under a temporary name, synced, renamed, then recorded (name, bytes, CRC32C,
  * id range). Files without a record are rubbish and are removed by the next writer.

@@ -15,18 +15,21 @@
 #include <string.h>
 
 enum { OPEN_RETRIES = 5 };
-enum { OPEN_CHECK_SHARDS = 4096 }; /* sizes of more files are checked when they are mapped: opening must stay quick */
+enum { OPEN_CHECK_FILES = 4096 }; /* of more, sizes are checked when they are mapped: opening must stay quick */
 
 /* ---- the store ---- */
 
 static enum status check_files(const struct store *s, struct catalog_txn *t) {
     struct generation_record g;
     TRY(record_get_generation(t, s->catalog, &g));
-    if (g.shards > OPEN_CHECK_SHARDS) return STATUS_OK;
     struct shard_record *shards;
     TRY(record_list_shards(t, s->catalog, &shards, g.shards));
     enum status status = STATUS_OK;
-    for (int64_t i = 0; i < g.shards && status == STATUS_OK; i = shards[i].last_file_shard + 1) {
+    int64_t files = 0;
+    for (int64_t i = 0; i < g.shards; i = shards[i].last_file_shard + 1)
+        files++;
+    for (int64_t i = 0; files <= OPEN_CHECK_FILES && i < g.shards && status == STATUS_OK;
+         i = shards[i].last_file_shard + 1) {
         char path[FILE_PATH_MAX];
         status = shard_path(path, s->dir, SHARD_TOKENS, i, shards[i].last_file_shard);
         if (status == STATUS_OK) status = stored_file_check(path, shards[i].token_file, "run drt-index repair");

@@ -1,10 +1,10 @@
 /* test_store_crash.c -- a writer killed, or refused, at every fault point there is.
  *
- * The same job (build two generations, merge their shards, replace the index by an addition) runs once undisturbed; then once for each
- * fault point N = 1, 2, 3 ... it is killed there (or made to fail there), the store is verified to the last byte, and
- * the job is run again to its end. What comes out must equal the undisturbed store: chunks, documents, landmarks and
- * search results. The job runs in a process of its own (this program with another first argument), since a kill ends
- * it, and fault points are counted per process. */
+ * The same job (build two generations, merge their shards, replace the index by an addition) runs once undisturbed;
+ * then once for each fault point N = 1, 2, 3 ... it is killed there (or made to fail there), the store is verified to
+ * the last byte, and the job is run again to its end. What comes out must equal the undisturbed store: chunks,
+ * documents, landmarks and search results. The job runs in a process of its own (this program with another first
+ * argument), since a kill ends it, and fault points are counted per process. */
 #include "tests/store_fixture.h"
 #include <signal.h>
 

@@ -1,4 +1,5 @@
-/* test_store_shards.c -- shards mapped within a budget, and small ones merged: nothing that is read may depend on it. */
+/* test_store_shards.c -- shards mapped within a budget, and small ones merged: nothing that is read may depend on it.
+ */
 #include "base/half.h"
 #include "store/view_internal.h"
 #include "tests/store_fixture.h"
