@@ -9,8 +9,8 @@
  * removed. A writer killed anywhere leaves files that no record names, which the next writer removes. A reader that
  * finds an old file gone takes the newest list of shards (view.c). */
 #include "base/crc32c.h"
-#include "base/fault.h"
 #include "base/memory.h"
+#include "base/system/fault.h"
 #include "store/writer_internal.h"
 
 enum { MERGES_MAX = 2 }; /* a publishing: what its own shards make necessary, and one of older ones */
