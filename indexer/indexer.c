@@ -374,6 +374,8 @@ static enum status publish(struct build *b) {
         double start = now();
         const struct store_publish how = {.index = c->index,
                                           .max_ram = b->free_ram,
+                                          .merge_chunks =
+                                              b->shard_chunks < SHARD_CHUNKS ? b->shard_chunks : SHARD_CHUNKS,
                                           .seed = 1,
                                           .threads = c->device->threads,
                                           .progress = c->progress,

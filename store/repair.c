@@ -29,7 +29,7 @@ static enum status check_shard(struct repair *r, const struct shard_record *shar
     struct store_writer *w = r->w;
     for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
         char path[FILE_PATH_MAX];
-        TRY(shard_path(path, w->dir, (enum shard_kind)kind, shard->number));
+        TRY(shard_path(path, w->dir, (enum shard_kind)kind, shard->first_file_shard, shard->last_file_shard));
         enum status s = shard_file_verify(w->dir, (enum shard_kind)kind, shard, &w->fingerprint, true);
         if (s == STATUS_OK) continue;
         if (shard->number >= w->published.shards && s == STATUS_CORRUPT) {
@@ -51,9 +51,10 @@ static enum status repair_shards(struct repair *r) {
     catalog_abort(t);
     TRY(s);
     r->landmarks_good = r->journal_good = true;
-    for (int64_t i = 0; i < w->sealed.shards && s == STATUS_OK; i++) {
-        s = check_shard(r, &shards[i]);
-        progress_step(r->how->progress, "check shards", "shards", i + 1, w->sealed.shards);
+    for (int64_t i = 0; i < w->sealed.shards && s == STATUS_OK; i = shards[i].last_file_shard + 1) {
+        struct shard_record file = record_of_shard_file(shards, i);
+        s = check_shard(r, &file);
+        progress_step(r->how->progress, "check shards", "shards", file.last_file_shard + 1, w->sealed.shards);
     }
     memory_free(shards);
     if (s == STATUS_OK && !r->journal_good) {

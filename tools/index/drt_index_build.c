@@ -111,7 +111,10 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
         {"eod-id", ARG_INT, &o.eod_id, "N",
          "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none", -2, 4294967295.0},
         {"shard-chunks", ARG_INT, &o.shard_chunks, "N",
-         "a shard is sealed at the first document end behind so many chunks", 1, 1e9},
+         "a shard is sealed at the first document end after so many chunks; small shards of several additions are "
+         "merged "
+         "up to so many, or 16384",
+         1, 1e9},
         {"device", ARG_CHOICE, &o.where.device, "auto|cpu|cuda",
          "where chunks are encoded and the index's centroids computed; auto: a GPU where there is one", 0, 0},
         {"dtype", ARG_CHOICE, &o.where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},

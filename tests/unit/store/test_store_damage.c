@@ -273,7 +273,8 @@ static void older_format(void) {
     struct found f;
     struct store_hit before[10], after[10];
     search_all(before, 10);
-    for (int format = 1; format <= STORE_FORMAT_VERSION; format += 2) {
+    static const int formats[] = {1, STORE_FORMAT_VERSION}; /* the second: a writer has opened it */
+    for (size_t i = 0; i < ARRAY_LEN(formats); i++) {
         struct store *s;
         struct store_view *v;
         struct store_info info;
@@ -281,7 +282,7 @@ static void older_format(void) {
         CHECK_OK(store_open(&s, dir));
         CHECK_OK(store_view_open(&v, s));
         store_view_info(v, &info);
-        CHECK_EQ(info.format, format);
+        CHECK_EQ(info.format, formats[i]);
         store_view_close(v);
         store_close(s);
         struct store_writer *w;
