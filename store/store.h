@@ -102,6 +102,9 @@ struct store_search {
  * the index can lose a neighbour, never change a score. */
 enum status store_view_search(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
                               const struct store_search *how);
+/* How many of the k hits of one query are missing, although the view has as many chunks outside `exclude` (NULL: none). An index
+ * that finds too few visits more lists, up to all of them, by itself; what is still missing only an exact search finds. */
+int store_view_missing(const struct store_view *v, const struct store_hit *hits, int k, const struct store_range *exclude);
 /* What such a search does: scan all rows, or ask the index, which visits some of its lists (0 of 0: an index without lists). */
 struct store_search_way { bool exact; int64_t visited, lists; };
 struct store_search_way store_view_search_way(const struct store_view *v, const struct store_search *how);

@@ -30,6 +30,8 @@ void omp_set_num_threads(int count);
 const char *faiss_get_version(void);
 /* vectors_prefetch.cpp */
 void vectors_no_prefetch(void *ivf);
+bool vectors_search_all_lists(const void *index, int64_t *ids, float *scores, const float *queries, int64_t n,
+                              int64_t k, const void *params, char *error, size_t error_bytes);
 
 enum { MAP_LISTS = 0x646f0008, MAP_CODES = 0x200 }; /* IO_FLAG_MMAP (lists of an IVF), IO_FLAG_MMAP_IFC */
 
@@ -41,9 +43,7 @@ struct vectors {
     bool mapped;
 };
 
-static enum status fail_faiss(enum status code, const char *what) {
-    const char *text = faiss_get_last_error();
-    if (!text) text = "no reason given";
+static enum status fail_faiss_text(enum status code, const char *what, const char *text) {
     if (strstr(text, "File too large")) {
         errno = EFBIG;
         return fail_errno("%s: cannot write", what);
@@ -63,6 +63,11 @@ static enum status fail_faiss(enum status code, const char *what) {
     for (char *p = line; *p; p++)
         if (*p == '\n') *p = ' ';
     return fail(code, "%s: FAISS: %s", what, line);
+}
+
+static enum status fail_faiss(enum status code, const char *what) {
+    const char *text = faiss_get_last_error();
+    return fail_faiss_text(code, what, text ? text : "no reason given");
 }
 
 static int use_threads(int threads) {
@@ -377,10 +382,19 @@ static enum status selection_make(struct selection *s, const struct store_range 
 static enum status search_ivf(const struct vectors *v, int64_t *ids, float *scores, const float *queries, int64_t n,
                               int k, int nprobe, const struct store_range *exclude) {
     struct selection s;
-    TRY(selection_make(&s, exclude, (size_t)vectors_visited(v, nprobe)));
-    int rc = faiss_Index_search_with_params(v->index, n, queries, k, (FaissSearchParameters *)s.params, scores, ids);
+    int64_t visited = vectors_visited(v, nprobe);
+    TRY(selection_make(&s, exclude, (size_t)visited));
+    enum status status = STATUS_OK;
+    char error[400];
+    if (visited == vectors_lists(v)) {
+        if (!vectors_search_all_lists(v->index, ids, scores, queries, n, k, s.params, error, sizeof error))
+            status = fail_faiss_text(STATUS_UNSUPPORTED, "searching the index", error);
+    } else if (faiss_Index_search_with_params(v->index, n, queries, k, (FaissSearchParameters *)s.params, scores,
+                                              ids) != 0) {
+        status = fail_faiss(STATUS_UNSUPPORTED, "searching the index");
+    }
     selection_free(&s);
-    return rc == 0 ? STATUS_OK : fail_faiss(STATUS_UNSUPPORTED, "searching the index");
+    return status;
 }
 
 /* Types that take no filter: ask for as many more as the range can hold, then drop those. */

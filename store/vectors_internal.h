@@ -42,7 +42,8 @@ enum status vectors_write(const struct vectors *v, const char *path);
 enum status vectors_open(struct vectors **out, const char *path, int dim, int64_t count, int64_t first_id, bool mapped);
 
 /* ids[n * k], -1 where there are fewer; never one in `exclude` (NULL: none), which counts for all n queries.
- * Safe from several threads at once. nprobe 0: twice the root of the number of lists, at least 8. */
+ * Safe from several threads at once. nprobe 0: twice the root of the number of lists, at least 8; as many as there are: each list,
+ * also those that a graph over the centroids does not reach. */
 enum status vectors_search(const struct vectors *v, int64_t *ids, const float *queries, int64_t n, int k, int nprobe,
                            const struct store_range *exclude, int threads);
 
