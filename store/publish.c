@@ -93,6 +93,7 @@ static enum status open_template(const struct build *b, struct vectors **out) {
     TRY(file_checksum(&crc, path));
     if (crc != b->index.template_file.crc)
         return fail(STATUS_CORRUPT, "%s: the index template is damaged, run drt-index repair", path);
+    TRY(segment_check_file(path, &(struct segment_shape){.dim = b->landmarks.dim}, false, NULL));
     return vectors_open(out, path, b->landmarks.dim, 0, 0, false);
 }
 
