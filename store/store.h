@@ -145,9 +145,9 @@ void store_shard_discard(struct store_writer *w);
 void store_shard_discard_duplicates(struct store_writer *w);
 
 /* Who computes the centroids of an inverted file's lists: fit gives centroids [lists, dim] at length 1 for the inner product with
- * rows [n, dim], n >= lists; the same for the same rows. STATUS_NO_MEMORY: FAISS does it. fit NULL: FAISS always. */
+ * rows [n, dim], n >= lists; the same for the same rows; it reports to `progress` and stops when asked. STATUS_NO_MEMORY: FAISS does it. fit NULL: FAISS always. */
 struct store_clustering {
-    enum status (*fit)(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists);
+    enum status (*fit)(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists, const struct progress *progress);
     void *context;
 };
 /* Makes the index over all sealed chunks that no segment covers, and publishes everything sealed in one LMDB

@@ -227,7 +227,7 @@ void vectors_free(struct vectors *v) {
 }
 
 static enum status give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
-                                  int64_t n, int64_t all) {
+                                  int64_t n, int64_t all, const struct progress *progress) {
     FaissIndexPreTransform *outer = faiss_IndexPreTransform_cast(v->index);
     int dim = faiss_Index_d(outer ? faiss_IndexPreTransform_index(outer) : v->index);
     int64_t lists = vectors_lists(v);
@@ -235,12 +235,16 @@ static enum status give_centroids(struct vectors *v, const struct store_clusteri
     enum status s = STATUS_OK;
     if (v->rotation) {
         s = memory_allocate((void **)&rotated, (size_t)(n * dim), sizeof *rotated);
+        struct progress_clock *clock;
+        progress_clock_start(&clock, progress, "train index rotation", "by FAISS");
         if (s == STATUS_OK && faiss_VectorTransform_train(v->rotation, all, rows) != 0)
             s = fail_faiss(STATUS_INVALID, "training the rotation");
+        progress_clock_stop(clock);
         if (s == STATUS_OK) faiss_VectorTransform_apply_noalloc(v->rotation, n, rows, rotated);
     }
     if (s == STATUS_OK) s = memory_allocate((void **)&centroids, (size_t)(lists * dim), sizeof *centroids);
-    if (s == STATUS_OK) s = clustering->fit(clustering->context, centroids, rotated ? rotated : rows, n, dim, lists);
+    if (s == STATUS_OK)
+        s = clustering->fit(clustering->context, centroids, rotated ? rotated : rows, n, dim, lists, progress);
     memory_free(rotated);
     if (s == STATUS_OK && faiss_Index_add(faiss_IndexIVF_quantizer(v->ivf), lists, centroids) != 0)
         s = fail_faiss(STATUS_INVALID, "adding centroids to the index");
@@ -249,7 +253,7 @@ static enum status give_centroids(struct vectors *v, const struct store_clusteri
 }
 
 enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
-                                   int64_t n, int64_t all, int threads) {
+                                   int64_t n, int64_t all, int threads, const struct progress *progress) {
     bool behind = faiss_IndexPreTransform_cast(v->index) != NULL;
     if (!v->ivf || (behind && !v->rotation) || n < vectors_lists(v))
         return fail(STATUS_UNSUPPORTED, "no lists that could be given centroids");
@@ -257,7 +261,7 @@ enum status vectors_give_centroids(struct vectors *v, const struct store_cluster
     if (faiss_Index_ntotal(quantizer) > 0 || !faiss_Index_is_trained(quantizer))
         return fail(STATUS_UNSUPPORTED, "lists whose centroids are coded cannot be given any");
     int before = use_threads(threads);
-    enum status s = give_centroids(v, clustering, rows, n, all);
+    enum status s = give_centroids(v, clustering, rows, n, all, progress);
     omp_set_num_threads(before);
     return s;
 }
