@@ -207,7 +207,7 @@ static enum status verify_segment(struct verify *v, const struct segment_record 
         progress_note(
             v->progress,
             "%s: an index of this type is not checked but for its checksum: search it only where whoever made "
-            "it is trusted, or make another (drt-index repair --index auto)",
+            "it is trusted, or make another (drt-index repair --index exact)",
             path);
     return STATUS_OK;
 }

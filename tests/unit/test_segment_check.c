@@ -285,6 +285,11 @@ static void crafted_store(void) {
     put_segment(good, size);
     CHECK_OK(store_verify(dir, true, NULL, NULL, NULL, &problems));
     CHECK_EQ(problems, 0);
+    put_segment(bytes, size); /* with the last of those ids: repair sees it, too */
+    CHECK_OK(store_repair(dir, NULL, NULL, NULL, &problems));
+    CHECK_EQ(problems, 0);
+    CHECK_OK(store_verify(dir, true, NULL, NULL, NULL, &problems));
+    CHECK_EQ(problems, 0);
     free(good), free(bytes);
 }
 
