@@ -1,11 +1,13 @@
 /* bench_ops.cu -- ops of one training step and of search, timed by events, as a share of ceilings measured in the same
  * run: a device copy (bytes read and written) and a bfloat16 product of 8192^3, both on random numbers.
  *
- *   bench_ops [--landmarks N] [--places K,K,...] [--search]     N: millions of landmarks for search, 20; K: of them found, 8;
- *                                                               --search: nothing but search
+ *   bench_ops [--landmarks N] [--best K,K,...] [--search] [--json FILE]
  *
- * Columns: op, time, GB/s or TFLOP/s, share of the ceiling, memory or arithmetic, whichever is the op's floor. */
+ * N: millions of landmarks for search, 20; K: how many a query finds, 8; --search: nothing but search
+ *
+ * Columns: op, time, GB/s or TFLOP/s, share of the ceiling that bounds the op: memory or arithmetic. */
 #include "kernels/cuda/cuda.cuh"
+#include "tests/bench/result.h"
 #include <algorithm>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +63,7 @@ static struct mat matrix(enum dtype type, int64_t rows, int64_t cols, float scal
     return m;
 }
 
-template <typename F> static double seconds(F f, int times) {
+template <typename F> static double seconds(F f, int times, std::vector<double> *each = NULL) {
     cudaEvent_t a, b;
     std::vector<float> all;
     cudaStream_t s = device_cuda_stream(dev);
@@ -78,16 +80,22 @@ template <typename F> static double seconds(F f, int times) {
     }
     must(device_sync(dev));
     cudaEventDestroy(a), cudaEventDestroy(b);
+    if (each) each->assign(all.begin(), all.end());
     std::sort(all.begin(), all.end());
     return all[all.size() / 2] * 1e-3;
 }
 
 template <typename F> static void report(const char *name, double bytes, double operations, F f, int times = 9) {
-    double t = seconds(f, times), by_memory = bytes / copy_rate, by_arithmetic = operations / product_rate;
+    std::vector<double> each;
+    double t = seconds(f, times, &each), by_memory = bytes / copy_rate, by_arithmetic = operations / product_rate;
     bool memory = by_memory > by_arithmetic;
     printf("%-44s %10.1f us  %8.1f %-7s %5.1f %% of %s\n", name, t * 1e6, memory ? bytes / t * 1e-9 : operations / t * 1e-12,
            memory ? "GB/s" : "TFLOP/s", 100 * (memory ? by_memory : by_arithmetic) / t, memory ? "copy" : "product");
     fflush(stdout);
+    struct figure figure = {};
+    figure.unit = "ms", figure.values = each.data(), figure.count = (int64_t)each.size();
+    figure.peer = memory ? "copy" : "bf16 product", figure.ratio = (memory ? by_memory : by_arithmetic) / t;
+    result_figure(&figure, "%s", name + strspn(name, " "));
 }
 
 static void ceilings() {
@@ -97,6 +105,8 @@ static void ceilings() {
     struct mat x = matrix(DTYPE_BF16, 8192, 8192, 1.0f), w = matrix(DTYPE_BF16, 8192, 8192, 1.0f);
     struct mat y = matrix(DTYPE_BF16, 8192, 8192, 1.0f);
     product_rate = 2.0 * 8192.0 * 8192.0 * 8192.0 / seconds([&] { dev->ops->matmul->forward(dev, y, x, w, false); }, 15);
+    result_value("GB/s", copy_rate * 1e-9, "copy, read and written, the limit");
+    result_value("TFLOP/s", product_rate * 1e-12, "bf16 product, the limit");
     printf("ceilings: copy %.0f GB/s (read and written), bf16 product of 8192^3 %.0f TFLOP/s\n", copy_rate * 1e-9,
            product_rate * 1e-12);
     drop();
@@ -112,8 +122,8 @@ static void products(int64_t n, int64_t out, int64_t in, enum dtype residual) {
              residual == DTYPE_F32 ? " += f32" : "");
     report(name, 0, operations, [&] { m->forward(dev, y, x, w, residual == DTYPE_F32); });
     if (residual == DTYPE_BF16) {
-        report("  backward_input", 0, operations, [&] { m->backward_input(dev, x, dy, w, false); });
-        report("  backward_weight (f32 +=)", 0, operations, [&] { m->backward_weight(dev, dw, dy, x); });
+        report("  matmul.backward_input", 0, operations, [&] { m->backward_input(dev, x, dy, w, false); });
+        report("  matmul.backward_weight (f32 +=)", 0, operations, [&] { m->backward_weight(dev, dw, dy, x); });
     }
     drop();
 }
@@ -203,24 +213,27 @@ static void steps() {
 
 int main(int argc, char **argv) {
     int64_t landmarks = 20;
-    const char *places = "8";
+    const char *best = "8";
+    result_begin("bench_ops", &argc, argv);
     bool search_only = false;
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--search") == 0) search_only = true;
         else if (strcmp(argv[i], "--landmarks") == 0 && i + 1 < argc) landmarks = strtoll(argv[++i], NULL, 10);
-        else if (strcmp(argv[i], "--places") == 0 && i + 1 < argc) places = argv[++i];
+        else if (strcmp(argv[i], "--best") == 0 && i + 1 < argc) best = argv[++i];
     must(device_open(&dev, "cuda", 1));
     cudaDeviceProp card;
     cudaGetDeviceProperties(&card, 0);
+    result_gpu(card.name);
     printf("%s, %d multiprocessors\n", card.name, card.multiProcessorCount);
     ceilings();
     if (!search_only) steps();
-    for (char *next = (char *)places; *next; next += *next == ',') {
+    for (char *next = (char *)best; *next; next += *next == ',') {
         int k = (int)strtol(next, &next, 10);
         search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_BF16, {1, 8, 16, 32, 64, 128, 1024, 8192}, k);
         search(landmarks * 1000000, 1024, DTYPE_BF16, DTYPE_BF16, {64, 1024}, k);
         search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_F32, {32, 64, 256}, k);
     }
     device_close(dev);
+    result_end();
     return 0;
 }
