@@ -43,7 +43,7 @@ with open(sys.argv[1], "w", encoding="utf8") as out:
 END
 step index python3 tests/bench/index_bench.py "$build/bin/drt-index" "$work/store" "$@"
 step encode "$build/bench/bench_encode" 0 3
-step token "$build/bench/bench_generate" $model 252 504,2016,8064,32256
+step token "$build/bench/bench_generate" $model 252 504,2016,8064,16128
 step retrieval "$build/bench/bench_generate" $model --ratio "$work/store" 40
 step store "$build/bench/bench_store" 20000
 step kernels "$build/bench/bench_kernels" 0 0.3
