@@ -58,7 +58,7 @@ void arena_free(struct arena *a) {
     memory_free(a);
 }
 
-enum status arena_push(struct arena *a, void **out, size_t count, size_t size) {
+enum status arena_push_bytes(struct arena *a, void **out, size_t count, size_t size) {
     if (size != 0 && count > SIZE_MAX / 4 / size)
         return fail(STATUS_NO_MEMORY, "arena: %zu items of %zu bytes", count, size);
     size_t bytes = (count * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -79,8 +79,8 @@ enum status arena_push(struct arena *a, void **out, size_t count, size_t size) {
     return STATUS_OK;
 }
 
-enum status arena_push_zero(struct arena *a, void **out, size_t count, size_t size) {
-    TRY(arena_push(a, out, count, size));
+enum status arena_push_zero_bytes(struct arena *a, void **out, size_t count, size_t size) {
+    TRY(arena_push_bytes(a, out, count, size));
     memset(*out, 0, count * size);
     return STATUS_OK;
 }

@@ -57,7 +57,7 @@ static enum status copy_document(struct raw *raw, struct feed_item *item, const 
     size_t source = strlen(d->source) + 1, key = strlen(d->key) + 1;
     size_t body = d->ids ? d->n_ids * sizeof(uint32_t) : d->bytes;
     void *memory;
-    TRY(memory_allocate(&memory, body + source + key + 1, 1));
+    TRY(memory_allocate(&memory, body + source + key + 1));
     char *at = memory;
     *raw =
         (struct raw){.text = d->ids ? NULL : at, .ids = d->ids ? memory : NULL, .bytes = d->bytes, .n_ids = d->n_ids};
@@ -95,7 +95,7 @@ static enum status finish_document(const struct feed *f, struct tokenizer_scratc
 
     size_t source = strlen(raw->source) + 1, key = strlen(raw->key) + 1, body = n_ids * sizeof(int32_t);
     void *memory;
-    TRY(memory_allocate(&memory, body + source + key, 1));
+    TRY(memory_allocate(&memory, body + source + key));
     char *at = memory;
     if (body) memcpy(at, ids, body);
     item->document.ids = memory;
@@ -187,8 +187,8 @@ static void *work(void *context) {
 
 enum status feed_open(struct feed **out, const struct feed_config *config) {
     void *memory, *slots;
-    TRY(memory_allocate_zero(&memory, 1, sizeof(struct feed)));
-    enum status status = memory_allocate_zero(&slots, RING, sizeof(struct slot));
+    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct feed)));
+    enum status status = memory_allocate_zero_bytes(&slots, RING, sizeof(struct slot));
     if (status != STATUS_OK) {
         memory_free(memory);
         return status;
