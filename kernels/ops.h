@@ -12,6 +12,7 @@
 #include "kernels/norm.h"
 #include "kernels/probe.h"
 #include "kernels/rope.h"
+#include "kernels/token_memory.h"
 #include "kernels/topk.h"
 
 struct ops {
@@ -28,5 +29,6 @@ struct ops {
     const struct adamw_ops *adamw;
     const struct cluster_ops *cluster;
     const struct probe_ops *probe;
+    const struct token_memory_ops *token_memory;
 };
 extern const struct ops ops_cpu;

@@ -15,4 +15,5 @@ const struct ops ops_cpu = {
     .adamw = &adamw_cpu,
     .cluster = &cluster_cpu,
     .probe = &probe_cpu,
+    .token_memory = &token_memory_cpu,
 };

@@ -15,3 +15,4 @@ extern const struct topk_ops topk_cuda;
 extern const struct adamw_ops adamw_cuda;
 extern const struct cluster_ops cluster_cuda;
 extern const struct probe_ops probe_cuda;
+extern const struct token_memory_ops token_memory_cuda;

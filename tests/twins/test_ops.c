@@ -9,9 +9,9 @@ static const struct {
     const char *name;
     size_t offset, bytes;
 } families[] = {
-    FAMILY(matmul), FAMILY(norm),        FAMILY(rope),  FAMILY(attention), FAMILY(chunk_attention),
-    FAMILY(gca),    FAMILY(elementwise), FAMILY(embed), FAMILY(loss),      FAMILY(topk),
-    FAMILY(adamw),  FAMILY(cluster),     FAMILY(probe),
+    FAMILY(matmul), FAMILY(norm),        FAMILY(rope),  FAMILY(attention),    FAMILY(chunk_attention),
+    FAMILY(gca),    FAMILY(elementwise), FAMILY(embed), FAMILY(loss),         FAMILY(topk),
+    FAMILY(adamw),  FAMILY(cluster),     FAMILY(probe), FAMILY(token_memory),
 };
 
 /* How many functions the family's own test programs (test_<name>.c, and test_<name>_*.c) call: raise it together
@@ -20,8 +20,9 @@ static const struct {
     const char *name;
     size_t functions;
 } tested[] = {
-    {"matmul", 7}, {"norm", 2}, {"rope", 2}, {"attention", 3}, {"chunk_attention", 3}, {"gca", 6},   {"elementwise", 5},
-    {"embed", 2},  {"loss", 3}, {"topk", 6}, {"adamw", 2},     {"cluster", 4},         {"probe", 1},
+    {"matmul", 7}, {"norm", 2},        {"rope", 2},  {"attention", 3},    {"chunk_attention", 3},
+    {"gca", 6},    {"elementwise", 5}, {"embed", 2}, {"loss", 3},         {"topk", 6},
+    {"adamw", 2},  {"cluster", 4},     {"probe", 1}, {"token_memory", 7},
 };
 
 /* Run by hand: from the repository's root. */
