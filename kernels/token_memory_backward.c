@@ -20,7 +20,7 @@ static float row_gradient(const struct memory_task *t, const struct strip *s, fl
     double products = 0.0;
     for (int64_t j = 0; j < s->count; j++) {
         float distance = d2[j], w = 0.0f;
-        if (distance != INFINITY && k->largest[row] != 0.0f) {
+        if (distance != INFINITY) {
             float exponent = (near - distance) * t->per_tau + base;
             w = all * expf(exponent);
             if (value[j] == t->target[row] && of_p != 0.0f) w += of_p * expf(exponent - log_p);
