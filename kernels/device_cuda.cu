@@ -24,6 +24,7 @@ static const struct ops ops_cuda = {
     .adamw = &adamw_cuda,
     .cluster = &cluster_cuda,
     .probe = &probe_cuda,
+    .token_memory = &token_memory_cuda,
 };
 }
 

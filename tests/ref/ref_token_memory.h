@@ -18,11 +18,11 @@ struct ref_token_memory {
 static inline int64_t ref_token_memory_places(const struct ref_token_memory *m) { return (int64_t)m->k * m->slot_rows + m->limit; }
 
 /* w [n, places] as token_memory_ops.weights. stats: log_p, lse, nearest, squares, largest, n numbers each. backward adds to
- * dstates, dslots, dpast and dtau. */
+ * dstates, dslots, dpast and dtau; sizes 1: sums of the terms' sizes instead, of which rounding errors are a share. */
 #define REF_TOKEN_MEMORY_DECLARE(prefix, real)                                                                             \
     void prefix##_token_memory(real *stats, real *w, const struct ref_token_memory *m);                                    \
     void prefix##_token_memory_backward(real *dstates, real *dslots, real *dpast, real *dtau, const float *dlog_p,         \
-                                        const float *dlse, const struct ref_token_memory *m);                              \
+                                        const float *dlse, int sizes, const struct ref_token_memory *m);                   \
     real prefix##_token_memory_mix(real *dgate, real *dlog_lm, real *dlog_p, float log_lm, float log_p, float gate);
 
 REF_TOKEN_MEMORY_DECLARE(ref, double)

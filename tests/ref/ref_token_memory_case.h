@@ -81,8 +81,8 @@ static inline void memory_case_solve(struct memory_case *c) {
     c->dpast = case_zeros(c->past_keys * s.d, 8), c->naive_dpast = case_zeros(c->past_keys * s.d, 4);
     ref_token_memory(c->stats, c->w, &c->m);
     naive_token_memory(c->naive_stats, c->naive_w, &c->m);
-    ref_token_memory_backward(c->dstates, c->dslots, c->dpast, &c->dtau, c->dlog_p, c->dlse, &c->m);
-    naive_token_memory_backward(c->naive_dstates, c->naive_dslots, c->naive_dpast, &c->naive_dtau, c->dlog_p, c->dlse, &c->m);
+    ref_token_memory_backward(c->dstates, c->dslots, c->dpast, &c->dtau, c->dlog_p, c->dlse, 0, &c->m);
+    naive_token_memory_backward(c->naive_dstates, c->naive_dslots, c->naive_dpast, &c->naive_dtau, c->dlog_p, c->dlse, 0, &c->m);
 }
 
 static inline void memory_case_free(struct memory_case *c) {

@@ -53,7 +53,7 @@ void NAME()(REAL *stats, REAL *w, const struct ref_token_memory *m) {
 }
 
 void NAME(_backward)(REAL *dstates, REAL *dslots, REAL *dpast, REAL *dtau, const float *dlog_p, const float *dlse,
-                     const struct ref_token_memory *m) {
+                     int sizes, const struct ref_token_memory *m) {
     int64_t places = ref_token_memory_places(m), n = m->n;
     REAL *stats = malloc((size_t)(5 * n + 1) * sizeof *stats), *w = malloc((size_t)(n * places + 1) * sizeof *w);
     NAME()(stats, w, m);
@@ -68,9 +68,11 @@ void NAME(_backward)(REAL *dstates, REAL *dslots, REAL *dpast, REAL *dtau, const
             REAL distance = loops_distance(m, r, key), u = ((REAL)dlse[r] - of_p) * w[r * places + i];
             if (value == m->target[r] && of_p != 0) u += of_p * loops_exp(-distance / (REAL)m->tau - stats[n + r] - stats[r]);
             REAL *dkey = (past ? dpast : dslots) + at * m->d;
+            if (sizes && u < 0) u = -u;
             for (int64_t c = 0; c < m->d; c++) {
                 REAL apart = (REAL)m->states[r * m->d + c] - (REAL)key[c];
-                dstates[r * m->d + c] -= 2 / (REAL)m->tau * u * apart;
+                if (sizes && apart < 0) apart = -apart;
+                dstates[r * m->d + c] += (sizes ? 2 : -2) / (REAL)m->tau * u * apart;
                 dkey[c] += 2 / (REAL)m->tau * u * apart;
             }
             *dtau += u * distance / ((REAL)m->tau * (REAL)m->tau);
