@@ -64,8 +64,8 @@ struct token_memory_gradients {
 /* p = (1 - g) p_lm + g p_mem with g = sigmoid(gate): nll = -log p(target), and scale times its gradients. All [n]. */
 struct token_memory_mix { float *nll, *dgate, *dlog_lm, *dlog_p; };
 
-/* Columns of weights: entry j of a block's slot i is place i*slot_rows + j; then position q-1-j is place k*slot_rows + j. */
-static inline int64_t token_memory_places(const struct token_memory *m) {
+/* Columns of weights: entry j of a block's slot i is column i*slot_rows + j; then position q-1-j is column k*slot_rows + j. */
+static inline int64_t token_memory_columns(const struct token_memory *m) {
     return (int64_t)m->slots.k * m->slots.slot_rows + m->past.limit;
 }
 
@@ -80,13 +80,14 @@ struct token_memory_ops {
     /* log_lm: log p_lm(target). Rows of target < 0: all 0. */
     void (*mix)(struct device *dev, struct token_memory_mix out, const float *log_lm, const float *log_p, const float *gate,
                 const int32_t *target, int64_t n, float scale);
-    /* For few rows. w [n, places] float32: the softmax weights; 0 at places without an entry. */
+    /* For few rows. w [n, columns] float32: the softmax weights; 0 in columns without an entry (a row with NaN is NaN
+     * in all columns). */
     void (*weights)(struct device *dev, struct mat w, struct mat states, const struct token_memory *memory);
     /* p [n, words] float32: p_mem from w. Values are below `words`. */
     void (*distribution)(struct device *dev, struct mat p, struct mat w, const struct token_memory *memory);
-    /* The k places of greatest weight, of `threshold` or more, whose value is token[r]: place and weight [n*k], greatest
-     * first, ties by smaller place; -1 and 0 where there are fewer. */
-    void (*contributors)(struct device *dev, int32_t *place, float *weight, struct mat w, const struct token_memory *memory,
+    /* The k columns of greatest weight, of `threshold` or more, whose value is token[r]: column and weight [n*k], greatest
+     * first, ties by smaller column; -1 and 0 where there are fewer. */
+    void (*contributors)(struct device *dev, int32_t *column, float *weight, struct mat w, const struct token_memory *memory,
                          const int32_t *token, int k, float threshold);
 };
 extern const struct token_memory_ops token_memory_cpu;

@@ -11,26 +11,52 @@
 #include <assert.h>
 #include <math.h>
 
-/* A row's distances become d loss / d z. Returns their sum; adds sum w * distance to *moment. */
+/* What the gradients of one row's scores are made of. */
+struct row_slope {
+    float near, base, log_p, of_p, all, per_tau; /* base: log of the largest weight */
+    int32_t target;
+};
+static struct row_slope row_slope_of(const struct memory_task *t, int64_t row) {
+    float log_p = t->stats.log_p[row], of_p = log_p == -INFINITY ? 0.0f : t->to->dlog_p[row];
+    return (struct row_slope){
+        t->stats.nearest[row], logf(t->stats.largest[row]), log_p, of_p, t->to->dlse[row] - of_p, t->per_tau,
+        t->target[row]};
+}
+
+/* What an entry of the target's value gets besides. */
+static float hit_gradient(const struct row_slope *k, float distance, int32_t value) {
+    if (value != k->target || k->of_p == 0.0f || distance == INFINITY) return 0.0f;
+    return k->of_p * expf((k->near - distance) * k->per_tau + k->base - k->log_p);
+}
+
+/* A row's distances become d loss / d z. Returns their sum; adds sum u * distance to *moment. */
 static float row_gradient(const struct memory_task *t, const struct strip *s, float *d2, int64_t row, double *moment) {
-    const struct token_memory_stats *k = &t->stats;
+    const struct row_slope k = row_slope_of(t, row);
     const int32_t *value = strip_values(t, s);
-    float log_p = k->log_p[row], near = k->nearest[row], base = logf(k->largest[row]), sum = 0.0f;
-    float of_p = log_p == -INFINITY ? 0.0f : t->to->dlog_p[row], all = t->to->dlse[row] - of_p;
-    double products = 0.0;
-    for (int64_t j = 0; j < s->count; j++) {
-        float distance = d2[j], w = 0.0f;
-        if (distance != INFINITY) {
-            float exponent = (near - distance) * t->per_tau + base;
-            w = all * expf(exponent);
-            if (value[j] == t->target[row] && of_p != 0.0f) w += of_p * expf(exponent - log_p);
-            products += (double)w * (double)distance;
-        }
-        d2[j] = w;
-        sum += w;
+    vf sum = {0}, products = {0};
+    float rest = 0.0f, rest_products = 0.0f;
+    int64_t j = 0;
+    for (; j + LANES <= s->count; j += LANES) {
+        vf distance = v_load(d2 + j), u = k.all * v_exp((k.near - distance) * k.per_tau + k.base);
+        vi none = distance == v_set(INFINITY);
+        bool hit = false;
+        for (int64_t i = 0; i < LANES; i++)
+            hit |= value[j + i] == k.target;
+        for (int i = 0; hit && i < LANES; i++)
+            u[i] += hit_gradient(&k, distance[i], value[j + i]);
+        u = v_select(none, (vf){0}, u);
+        sum += u, products += u * v_select(none, (vf){0}, distance);
+        v_store(d2 + j, u);
     }
-    *moment += products;
-    return sum;
+    for (; j < s->count; j++) {
+        float distance = d2[j];
+        d2[j] = 0.0f;
+        if (distance == INFINITY) continue;
+        d2[j] = k.all * expf((k.near - distance) * k.per_tau + k.base) + hit_gradient(&k, distance, value[j]);
+        rest += d2[j], rest_products += d2[j] * distance;
+    }
+    *moment += (double)(v_sum(products) + rest_products);
+    return v_sum(sum) + rest;
 }
 
 struct row_sums {
@@ -128,7 +154,7 @@ static int64_t past_low(const struct memory_past *m) {
     return greater(0, m->first - m->limit);
 }
 
-/* A task is KEYS positions of a sequence; rows behind them, in order. */
+/* A task is KEYS positions of a sequence; then the rows that read them, in order. */
 static void past_tiles(void *context, int64_t begin, int64_t end, int worker) {
     const struct memory_task *t = context;
     const struct memory_past *m = &t->memory->past;

@@ -26,7 +26,7 @@ static void absorb(struct part *p, const float *d2, const int32_t *value, int64_
     near = -v_largest(-nearest);
     for (; i < n; i++)
         near = d2[i] < near ? d2[i] : near;
-    float origin = near == INFINITY ? 0.0f : near; /* nobody yet: exponentials of -infinity, not of NaN */
+    float origin = near == INFINITY ? 0.0f : near; /* no entry yet: exponentials of -infinity, not of NaN */
     for (i = 0; i + LANES <= n; i += LANES) {
         vf e = v_exp((origin - v_load(d2 + i)) * per_tau);
         sum += e, squares += e * e;
@@ -131,7 +131,7 @@ static void weights_strip(const struct memory_task *t, const struct strip *s, in
     int64_t past = (int64_t)t->memory->slots.k * t->memory->slots.slot_rows;
     for (int64_t r = 0; r < s->rows; r++) {
         float *w = mat_row(t->w, s->row + r);
-        if (!s->past) memcpy(w + s->place, d2 + r * KEYS, (size_t)s->count * sizeof *w);
+        if (!s->past) memcpy(w + s->column, d2 + r * KEYS, (size_t)s->count * sizeof *w);
         for (int64_t j = 0; s->past && j < s->count; j++) {
             int64_t back = s->row_position + r - 1 - (s->position + j);
             if (back >= 0 && back < t->memory->past.limit) w[past + back] = d2[r * KEYS + j];
@@ -176,7 +176,7 @@ static void weights_softmax(void *context, int64_t begin, int64_t end, int worke
 static void token_memory_weights(struct device *dev, struct mat w, struct mat states,
                                  const struct token_memory *memory) {
     struct memory_task t = memory_task_of(dev, states, memory);
-    assert(w.type == DTYPE_F32 && w.rows == states.rows && w.cols == token_memory_places(memory));
+    assert(w.type == DTYPE_F32 && w.rows == states.rows && w.cols == token_memory_columns(memory));
     t.w = w;
     threads_for(dev->threads, t.rows, 1, weights_clear, &t);
     threads_for(dev->threads, (t.rows + t.tile_rows - 1) / t.tile_rows * t.parts, 1, weights_parts, &t);
@@ -184,41 +184,41 @@ static void token_memory_weights(struct device *dev, struct mat w, struct mat st
 }
 
 /* Where a row of weights belongs. */
-struct place_reader {
+struct column_reader {
     const struct token_memory *memory;
-    int64_t block, sequence, position, past; /* block -1: none; past: the first place of the own past */
+    int64_t block, sequence, position, past; /* block -1: none; past: the first column of the own past */
 };
-static struct place_reader place_reader_of(const struct token_memory *m, int64_t row) {
-    struct place_reader p = {.memory = m, .block = -1, .past = (int64_t)m->slots.k * m->slots.slot_rows};
+static struct column_reader column_reader_of(const struct token_memory *m, int64_t row) {
+    struct column_reader p = {.memory = m, .block = -1, .past = (int64_t)m->slots.k * m->slots.slot_rows};
     for (int64_t b = 0; m->slots.k && b < m->slots.blocks; b++)
         if (row >= m->slots.row_begin[b] && row < m->slots.row_begin[b + 1]) p.block = b;
     if (m->past.limit) p.sequence = row / m->past.length, p.position = m->past.first + row % m->past.length;
     return p;
 }
-/* The value of the entry at a place; -1: there is none. */
-static int32_t place_value(const struct place_reader *p, int64_t place) {
+/* The value of the entry at a column; -1: there is none. */
+static int32_t column_value(const struct column_reader *p, int64_t column) {
     const struct memory_slots *slots = &p->memory->slots;
     const struct memory_past *past = &p->memory->past;
-    if (place < p->past) {
-        int32_t slot = p->block < 0 ? -1 : slots->slot[p->block * slots->k + place / slots->slot_rows];
-        return slot < 0 ? -1 : slots->value[(int64_t)slot * slots->slot_rows + place % slots->slot_rows];
+    if (column < p->past) {
+        int32_t slot = p->block < 0 ? -1 : slots->slot[p->block * slots->k + column / slots->slot_rows];
+        return slot < 0 ? -1 : slots->value[(int64_t)slot * slots->slot_rows + column % slots->slot_rows];
     }
-    int64_t at = p->position - 1 - (place - p->past);
+    int64_t at = p->position - 1 - (column - p->past);
     return at < 0 ? -1 : past->value[p->sequence * past->ring + at % past->ring];
 }
 
 static void token_memory_distribution(struct device *dev, struct mat p, struct mat w,
                                       const struct token_memory *memory) {
     (void)dev;
-    assert(p.type == DTYPE_F32 && p.rows == w.rows && w.cols == token_memory_places(memory));
+    assert(p.type == DTYPE_F32 && p.rows == w.rows && w.cols == token_memory_columns(memory));
     for (int64_t row = 0; row < p.rows; row++) {
-        struct place_reader reader = place_reader_of(memory, row);
+        struct column_reader reader = column_reader_of(memory, row);
         float *to = mat_row(p, row);
         memset(to, 0, (size_t)p.cols * sizeof *to);
         for (int64_t i = 0; i < w.cols; i++) {
             float weight = mat_row(w, row)[i];
             if (weight == 0.0f) continue;
-            int32_t value = place_value(&reader, i);
+            int32_t value = column_value(&reader, i);
             if (isnan(weight)) {
                 for (int64_t v = 0; v < p.cols; v++)
                     to[v] = NAN;
@@ -230,24 +230,24 @@ static void token_memory_distribution(struct device *dev, struct mat p, struct m
     }
 }
 
-static void token_memory_contributors(struct device *dev, int32_t *place, float *weight, struct mat w,
+static void token_memory_contributors(struct device *dev, int32_t *column, float *weight, struct mat w,
                                       const struct token_memory *memory, const int32_t *token, int k, float threshold) {
     (void)dev;
-    assert(k >= 1 && w.cols == token_memory_places(memory) && w.cols <= INT32_MAX);
+    assert(k >= 1 && w.cols == token_memory_columns(memory) && w.cols <= INT32_MAX);
     for (int64_t row = 0; row < w.rows; row++) {
-        struct place_reader reader = place_reader_of(memory, row);
-        int32_t *own_place = place + row * k;
+        struct column_reader reader = column_reader_of(memory, row);
+        int32_t *own_column = column + row * k;
         float *own_weight = weight + row * k;
         for (int i = 0; i < k; i++)
-            own_place[i] = -1, own_weight[i] = 0.0f;
+            own_column[i] = -1, own_weight[i] = 0.0f;
         for (int64_t i = 0; i < w.cols; i++) {
             float x = mat_row(w, row)[i];
-            if (!(x > 0.0f && x >= threshold && x > own_weight[k - 1]) || place_value(&reader, i) != token[row])
+            if (!(x > 0.0f && x >= threshold && x > own_weight[k - 1]) || column_value(&reader, i) != token[row])
                 continue;
             int at = k - 1;
             for (; at > 0 && x > own_weight[at - 1]; at--)
-                own_place[at] = own_place[at - 1], own_weight[at] = own_weight[at - 1];
-            own_place[at] = (int32_t)i, own_weight[at] = x;
+                own_column[at] = own_column[at - 1], own_weight[at] = own_weight[at - 1];
+            own_column[at] = (int32_t)i, own_weight[at] = x;
         }
     }
 }

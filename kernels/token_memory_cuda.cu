@@ -1,10 +1,10 @@
-/* token_memory_cuda.cu -- token memories on a GPU: bf16 of whole tiles by tensor cores (token_memory_tiles.cuh,
+/* token_memory_cuda.cu -- token memories on a GPU: bf16 of full tiles by tensor cores (token_memory_tiles.cuh,
  * token_memory_sums.cuh), anything else, and few rows, by ordinary arithmetic (token_memory_plain.cuh). What each is
  * bound by stands there. */
 #include "kernels/token_memory_plain.cuh"
 #include "kernels/token_memory_sums.cuh"
 
-enum { FEW_ROWS = 16, PART_PLACES = 128, SPARE_BYTES = 4096 };
+enum { FEW_ROWS = 16, PART_COLUMNS = 128, SPARE_BYTES = 4096 };
 
 /* ---- what an op is given ---- */
 
@@ -51,8 +51,8 @@ static scratch_cursor scratch_of(struct device *dev) {
     unsigned char *at = (unsigned char *)device_cuda_scratch(dev, bytes);
     return {at, at + bytes};
 }
-static void state_squares(struct device *dev, const char *op, scratch_cursor &room, memory_view &v, struct mat states) {
-    float *square = (float *)room.take((size_t)v.n * sizeof(float));
+static void state_squares(struct device *dev, const char *op, scratch_cursor &scratch, memory_view &v, struct mat states) {
+    float *square = (float *)scratch.take((size_t)v.n * sizeof(float));
     squares_of(dev, op, square, states);
     v.state_square = square;
 }
@@ -148,13 +148,13 @@ static bool forward_by_tiles(struct device *dev, struct token_memory_stats out, 
     const char *op = "token_memory.forward";
     tiles_plan p;
     if (!tiles_suit(dev, p, v, states, m)) return false;
-    scratch_cursor room = scratch_of(dev);
-    if (room.left() / ((size_t)v.n + 64) < 64) return false;
-    state_squares(dev, op, room, v, states);
+    scratch_cursor scratch = scratch_of(dev);
+    if (scratch.left() / ((size_t)v.n + 64) < 64) return false;
+    state_squares(dev, op, scratch, v, states);
     tiles_tasks t = tasks_of(dev, p, v);
     int64_t parts = v.n * t.parts;
-    if ((size_t)parts * sizeof(memory_part) + 256 > room.left()) return false;
-    memory_part *part = (memory_part *)room.take((size_t)parts * sizeof(memory_part));
+    if ((size_t)parts * sizeof(memory_part) + 256 > scratch.left()) return false;
+    memory_part *part = (memory_part *)scratch.take((size_t)parts * sizeof(memory_part));
     t.slots.part = t.past.part = part;
     launch(dev, op, parts_clear, (unsigned)blocks_for(parts, 256), 256, 0, part, parts);
     if (v.k)
@@ -218,29 +218,29 @@ static bool backward_by_tiles(struct device *dev, const struct token_memory_grad
         if (o.data && ((uintptr_t)o.data % 8 || o.stride % 2)) return false;
     if (!tiles_suit(dev, p, v, states, m)) return false;
     tiles_tasks t = tasks_of(dev, p, v);
-    scratch_cursor room = scratch_of(dev);
+    scratch_cursor scratch = scratch_of(dev);
     size_t n = (size_t)v.n, need = n * 8 + n * (size_t)t.parts * sizeof(float2) + SPARE_BYTES;
     int64_t u_slots = t.slots.row_tiles * t.slots.row_stride * TILE_BYTES, u_past = t.past.row_stride * TILE_BYTES;
-    if (need + (size_t)(u_slots > u_past ? u_slots : u_past) > room.left()) return false;
-    state_squares(dev, op, room, v, states);
-    float *moment = (float *)room.take(n * sizeof(float));
-    float2 *sums = (float2 *)room.take(n * (size_t)t.parts * sizeof(float2));
+    if (need + (size_t)(u_slots > u_past ? u_slots : u_past) > scratch.left()) return false;
+    state_squares(dev, op, scratch, v, states);
+    float *moment = (float *)scratch.take(n * sizeof(float));
+    float2 *sums = (float2 *)scratch.take(n * (size_t)t.parts * sizeof(float2));
     device_clear(dev, sums, n * (size_t)t.parts * sizeof(float2));
     for (memory_tiles_task *task : {&t.slots, &t.past}) {
-        task->v = v, task->sums = sums, task->u = room.at, task->stats = stats;
+        task->v = v, task->sums = sums, task->u = scratch.at, task->stats = stats;
         task->dlog_p = to->dlog_p, task->dlse = to->dlse;
     }
     sums_call c = {dev, &p, to->dstates, to->dkeys, m->slots.keys, {to->inverse.begin, to->inverse.place, 0, 0, 0}, 0};
     if (v.k) {
         c.key_tiles = to->inverse.slots * blocks_for(v.slot_rows, TILE);
-        backward_groups<false>(c, t.slots, v.blocks, room.left());
+        backward_groups<false>(c, t.slots, v.blocks, scratch.left());
     }
     if (v.limit) {
         int64_t low = (v.first > v.limit ? v.first - v.limit : 0) / TILE;
         c.dkeys = to->dpast, c.keys = m->past.keys, c.of_keys.low = low;
         c.of_keys.key_tiles = blocks_for(v.first + v.length, TILE) - low;
         c.key_tiles = v.n / v.length * c.of_keys.key_tiles;
-        backward_groups<true>(c, t.past, t.past_groups, room.left());
+        backward_groups<true>(c, t.past, t.past_groups, scratch.left());
     }
     launch(dev, op, sum_rows, (unsigned)blocks_for(v.n, 8), 256, 0, rows<float>{(float *)to->dstates.data, to->dstates.stride},
            moment, rows<const bf16>{(const bf16 *)states.data, states.stride}, (const float2 *)sums, t.parts, v);
@@ -254,16 +254,16 @@ template <typename T>
 static void forward_plain(struct device *dev, struct token_memory_stats out, struct mat states, const struct token_memory *m,
                           memory_view v) {
     const char *op = "token_memory.forward";
-    scratch_cursor room = scratch_of(dev);
-    state_squares(dev, op, room, v, states);
-    int64_t each = PART_PLACES, places = memory_places(v);
-    while (v.n * blocks_for(places, each) * (int64_t)sizeof(memory_part) > (int64_t)room.left() / 2 ||
-           blocks_for(places, each) > 65535 || v.n * blocks_for(places, each) > 64 * (int64_t)device_cuda_processors(dev)) {
-        if (each >= places) break;
+    scratch_cursor scratch = scratch_of(dev);
+    state_squares(dev, op, scratch, v, states);
+    int64_t each = PART_COLUMNS, columns = memory_columns(v);
+    while (v.n * blocks_for(columns, each) * (int64_t)sizeof(memory_part) > (int64_t)scratch.left() / 2 ||
+           blocks_for(columns, each) > 65535 || v.n * blocks_for(columns, each) > 64 * (int64_t)device_cuda_processors(dev)) {
+        if (each >= columns) break;
         each *= 2;
     }
-    int parts = (int)blocks_for(places, each);
-    memory_part *part = (memory_part *)room.take((size_t)v.n * (size_t)parts * sizeof(memory_part));
+    int parts = (int)blocks_for(columns, each);
+    memory_part *part = (memory_part *)scratch.take((size_t)v.n * (size_t)parts * sizeof(memory_part));
     launch_plain(dev, op, plain_parts<T>, dim3((unsigned)v.n, (unsigned)parts), (size_t)v.d * sizeof(float), part, v,
                  sources_of<T>(states, m), each);
     launch(dev, op, plain_join, (unsigned)blocks_for(v.n, PLAIN_THREADS), PLAIN_THREADS, 0, out, (const memory_part *)part, parts, v);
@@ -273,9 +273,9 @@ template <typename T>
 static void backward_plain(struct device *dev, const struct token_memory_gradients *to, struct mat states,
                            const struct token_memory *m, memory_view v, struct token_memory_stats stats) {
     const char *op = "token_memory.backward";
-    scratch_cursor room = scratch_of(dev);
-    state_squares(dev, op, room, v, states);
-    float *moment = (float *)room.take((size_t)v.n * sizeof(float));
+    scratch_cursor scratch = scratch_of(dev);
+    state_squares(dev, op, scratch, v, states);
+    float *moment = (float *)scratch.take((size_t)v.n * sizeof(float));
     plain_task t = {stats, to->dlog_p, to->dlse, moment, to->inverse.begin, to->inverse.place};
     plain_sources<T> in = sources_of<T>(states, m);
     size_t shared = 2 * (size_t)v.d * sizeof(float);
@@ -295,9 +295,9 @@ static void backward_plain(struct device *dev, const struct token_memory_gradien
 template <typename T> static void weights_plain(struct device *dev, struct mat w, struct mat states, const struct token_memory *m) {
     const char *op = "token_memory.weights";
     memory_view v = view_of(states, m, NULL);
-    scratch_cursor room = scratch_of(dev);
-    state_squares(dev, op, room, v, states);
-    int64_t each = PART_PLACES / 2;
+    scratch_cursor scratch = scratch_of(dev);
+    state_squares(dev, op, scratch, v, states);
+    int64_t each = PART_COLUMNS / 2;
     launch_plain(dev, op, plain_distances<T>, dim3((unsigned)v.n, (unsigned)blocks_for(w.cols, each)), (size_t)v.d * sizeof(float),
                  rows_of<float>(w), v, sources_of<T>(states, m), each);
     launch(dev, op, plain_softmax, (unsigned)v.n, 1024, 0, rows_of<float>(w), w.cols, v.tau);
@@ -337,7 +337,7 @@ static void token_memory_mix_rows(struct device *dev, struct token_memory_mix ou
 }
 
 static void token_memory_weights(struct device *dev, struct mat w, struct mat states, const struct token_memory *memory) {
-    assert(w.type == DTYPE_F32 && w.rows == states.rows && w.cols == token_memory_places(memory));
+    assert(w.type == DTYPE_F32 && w.rows == states.rows && w.cols == token_memory_columns(memory));
     if (states.type == DTYPE_F32) weights_plain<float>(dev, w, states, memory);
     else if (states.type == DTYPE_BF16) weights_plain<bf16>(dev, w, states, memory);
     else weights_plain<__half>(dev, w, states, memory);
@@ -345,7 +345,7 @@ static void token_memory_weights(struct device *dev, struct mat w, struct mat st
 
 /* A view for ops that read weights: rows are those of w. */
 static memory_view places_view(struct mat w, const struct token_memory *m) {
-    assert(w.type == DTYPE_F32 && w.cols == token_memory_places(m) && w.cols < INT32_MAX);
+    assert(w.type == DTYPE_F32 && w.cols == token_memory_columns(m) && w.cols < INT32_MAX);
     struct mat rows_only = {};
     rows_only.rows = w.rows, rows_only.cols = m->slots.k ? m->slots.keys.cols : m->past.keys.cols;
     rows_only.type = m->slots.k ? m->slots.keys.type : m->past.keys.type;
@@ -371,10 +371,10 @@ static void token_memory_distribution(struct device *dev, struct mat p, struct m
     }
 }
 
-static void token_memory_contributors(struct device *dev, int32_t *place, float *weight, struct mat w,
+static void token_memory_contributors(struct device *dev, int32_t *column, float *weight, struct mat w,
                                       const struct token_memory *memory, const int32_t *token, int k, float threshold) {
     assert(k >= 1);
-    launch(dev, "token_memory.contributors", plain_contributors, (unsigned)w.rows, PLAIN_THREADS, 0, place, weight,
+    launch(dev, "token_memory.contributors", plain_contributors, (unsigned)w.rows, PLAIN_THREADS, 0, column, weight,
            rows<const float>{(const float *)w.data, w.stride}, places_view(w, memory), token, k, threshold);
 }
 

@@ -89,10 +89,10 @@ static __device__ __forceinline__ int memory_block_of(const memory_view &v, int6
     }
     return low;
 }
-static __device__ __forceinline__ int64_t memory_slot_places(const memory_view &v) {
+static __device__ __forceinline__ int64_t memory_slot_columns(const memory_view &v) {
     return (int64_t)v.k * v.slot_rows;
 }
-static __host__ __device__ __forceinline__ int64_t memory_places(const memory_view &v) {
+static __host__ __device__ __forceinline__ int64_t memory_columns(const memory_view &v) {
     return (int64_t)v.k * v.slot_rows + v.limit;
 }
 
@@ -102,18 +102,18 @@ struct memory_entry {
     int32_t value;
     bool past;
 };
-static __device__ __forceinline__ memory_entry memory_entry_at(const memory_view &v, int64_t row, int block, int64_t place) {
-    int64_t slots = memory_slot_places(v);
-    memory_entry e = {-1, -1, place >= slots};
+static __device__ __forceinline__ memory_entry memory_entry_at(const memory_view &v, int64_t row, int block, int64_t column) {
+    int64_t slots = memory_slot_columns(v);
+    memory_entry e = {-1, -1, column >= slots};
     if (e.past) {
-        int64_t p = v.first + row % v.length - 1 - (place - slots);
+        int64_t p = v.first + row % v.length - 1 - (column - slots);
         if (p < 0) return e;
         e.key = row / v.length * v.ring + p % v.ring;
         e.value = v.past_value[e.key];
     } else {
-        int32_t slot = block < 0 ? -1 : v.slot[(int64_t)block * v.k + place / v.slot_rows];
+        int32_t slot = block < 0 ? -1 : v.slot[(int64_t)block * v.k + column / v.slot_rows];
         if (slot < 0) return e;
-        e.key = (int64_t)slot * v.slot_rows + place % v.slot_rows;
+        e.key = (int64_t)slot * v.slot_rows + column % v.slot_rows;
         e.value = v.slot_value[e.key];
     }
     if (e.value < 0) e.key = -1;

@@ -33,7 +33,7 @@ struct memory_task {
 /* Up to KEYS consecutive key rows that `rows` rows from `row` read. */
 struct strip {
     int64_t row, rows, key_row, count;
-    int64_t place;    /* of slots: of the first entry */
+    int64_t column;    /* of slots: of the first entry */
     int64_t position; /* of the own past: of the first entry; row_position: of the first row */
     int64_t row_position;
     bool past;

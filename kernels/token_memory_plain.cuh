@@ -59,15 +59,15 @@ template <typename T> static __device__ __forceinline__ void plain_stage(float *
 /* grid: part, row. A warp's entries are every PLAIN_WARPS-th of the part. */
 template <typename T>
 static __global__ void __launch_bounds__(PLAIN_THREADS)
-    plain_parts(memory_part *parts, memory_view v, plain_sources<T> in, int64_t part_places) {
+    plain_parts(memory_part *parts, memory_view v, plain_sources<T> in, int64_t part_columns) {
     extern __shared__ float own[];
     __shared__ memory_part found[PLAIN_WARPS];
-    int64_t row = blockIdx.x, end = (blockIdx.y + 1) * part_places, places = memory_places(v);
+    int64_t row = blockIdx.x, end = (blockIdx.y + 1) * part_columns, columns = memory_columns(v);
     int warp = threadIdx.x / 32, block = memory_block_of(v, row);
     plain_stage(own, in.states[row], v.d);
     float to_log2 = MEMORY_LOG2E / *v.tau;
     memory_part p = memory_part_none();
-    for (int64_t i = blockIdx.y * part_places + warp; i < end && i < places; i += PLAIN_WARPS) {
+    for (int64_t i = blockIdx.y * part_columns + warp; i < end && i < columns; i += PLAIN_WARPS) {
         memory_entry e = memory_entry_at(v, row, block, i);
         if (e.key < 0) continue;
         float dot = plain_dot(own, in.key(e), v.d, in.vectors);
@@ -148,17 +148,17 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
     plain_states(rows<float> dstates, memory_view v, plain_sources<T> in, plain_task t) {
     PLAIN_GATHER(T, g, v.d);
     __shared__ float distances[PLAIN_THREADS];
-    int64_t row = blockIdx.x, places = memory_places(v);
+    int64_t row = blockIdx.x, columns = memory_columns(v);
     int block = memory_block_of(v, row);
     memory_row r = memory_row_of(v, t.stats, t.dlog_p, t.dlse, row);
     float moment = 0.0f;
     g.begin(in.states[row], v.d);
-    for (int64_t first = 0; first < places; first += PLAIN_THREADS) {
+    for (int64_t first = 0; first < columns; first += PLAIN_THREADS) {
         for (int i = threadIdx.x / 32; i < PLAIN_THREADS; i += PLAIN_WARPS) {
             float u = 0.0f, distance = 0.0f;
             const T *key = nullptr;
             memory_entry e = {-1, -1, false};
-            if (first + i < places) e = memory_entry_at(v, row, block, first + i);
+            if (first + i < columns) e = memory_entry_at(v, row, block, first + i);
             if (e.key >= 0) {
                 key = in.key(e);
                 distance = memory_distance(v.state_square[row], plain_square(v, e), plain_dot(g.own, key, v.d, in.vectors));
@@ -236,15 +236,15 @@ static __global__ void __launch_bounds__(1024) plain_tau(float *dtau, const floa
 
 /* ---- few rows ---- */
 
-/* grid: row, tile of places. Distances; +infinity where there is no entry. */
+/* grid: row, tile of columns. Distances; +infinity where there is no entry. */
 template <typename T>
 static __global__ void __launch_bounds__(PLAIN_THREADS)
-    plain_distances(rows<float> w, memory_view v, plain_sources<T> in, int64_t part_places) {
+    plain_distances(rows<float> w, memory_view v, plain_sources<T> in, int64_t part_columns) {
     extern __shared__ float own[];
-    int64_t row = blockIdx.x, end = (blockIdx.y + 1) * part_places, places = memory_places(v);
+    int64_t row = blockIdx.x, end = (blockIdx.y + 1) * part_columns, columns = memory_columns(v);
     int block = memory_block_of(v, row);
     plain_stage(own, in.states[row], v.d);
-    for (int64_t i = blockIdx.y * part_places + threadIdx.x / 32; i < end && i < places; i += PLAIN_WARPS) {
+    for (int64_t i = blockIdx.y * part_columns + threadIdx.x / 32; i < end && i < columns; i += PLAIN_WARPS) {
         memory_entry e = memory_entry_at(v, row, block, i);
         float distance = INFINITY;
         if (e.key >= 0)
@@ -252,27 +252,27 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
         if (threadIdx.x % 32 == 0) w[row][i] = distance;
     }
 }
-static __global__ void __launch_bounds__(1024) plain_softmax(rows<float> w, int64_t places, const float *tau) {
+static __global__ void __launch_bounds__(1024) plain_softmax(rows<float> w, int64_t columns, const float *tau) {
     __shared__ float shared[32];
     float *own = w[blockIdx.x], near = INFINITY, sum = 0.0f, to_log2 = MEMORY_LOG2E / *tau;
-    for (int64_t i = threadIdx.x; i < places; i += 1024)
+    for (int64_t i = threadIdx.x; i < columns; i += 1024)
         near = fminf(near, own[i]);
     near = -block_max(-near, shared);
-    for (int64_t i = threadIdx.x; i < places; i += 1024) {
+    for (int64_t i = threadIdx.x; i < columns; i += 1024) {
         own[i] = own[i] == INFINITY ? 0.0f : power2((near - own[i]) * to_log2);
         sum += own[i];
     }
     sum = block_sum(sum, shared);
-    for (int64_t i = threadIdx.x; sum != 0.0f && i < places; i += 1024)
+    for (int64_t i = threadIdx.x; sum != 0.0f && i < columns; i += 1024)
         own[i] /= sum;
 }
 
-/* Sums of weights in units of 2^-62: whole numbers, which any order of additions gives alike. A weight has 24 bits, so
+/* Sums of weights in units of 2^-62: integers, whose sum does not depend on the order. A weight has 24 bits, so
  * that nothing above 2^-39 is rounded; all together are 1 and a few roundings, less than 2. */
 static __global__ void __launch_bounds__(PLAIN_THREADS)
     plain_scatter(unsigned long long *sum, int64_t words, rows<const float> w, int64_t first_row, memory_view v) {
     int64_t i = (int64_t)blockIdx.y * PLAIN_THREADS + threadIdx.x, row = first_row + blockIdx.x;
-    if (i >= memory_places(v)) return;
+    if (i >= memory_columns(v)) return;
     float weight = w[row][i];
     if (!(weight > 0.0f)) return;
     memory_entry e = memory_entry_at(v, row, memory_block_of(v, row), i);
@@ -284,36 +284,36 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
     if (i < words) p[row][i] = isnan(w[row][0]) ? NAN : (float)((double)sum[blockIdx.x * words + i] * 0x1p-62);
 }
 
-/* A block a row: k times the best of what comes behind the last. */
+/* A block a row: k times the best of those after the last found. */
 static __global__ void __launch_bounds__(PLAIN_THREADS)
-    plain_contributors(int32_t *place, float *weight, rows<const float> w, memory_view v, const int32_t *token, int k,
+    plain_contributors(int32_t *column, float *weight, rows<const float> w, memory_view v, const int32_t *token, int k,
                        float threshold) {
     __shared__ float best_weight[PLAIN_THREADS];
-    __shared__ int32_t best_place[PLAIN_THREADS];
-    int64_t row = blockIdx.x, places = memory_places(v);
+    __shared__ int32_t best_column[PLAIN_THREADS];
+    int64_t row = blockIdx.x, columns = memory_columns(v);
     int block = memory_block_of(v, row), me = threadIdx.x;
     float last = INFINITY;
-    int32_t last_place = -1;
+    int32_t last_column = -1;
     for (int found = 0; found < k; found++) {
         float best = 0.0f;
         int32_t at = -1;
-        for (int64_t i = me; i < places && last_place != INT32_MAX; i += PLAIN_THREADS) {
+        for (int64_t i = me; i < columns && last_column != INT32_MAX; i += PLAIN_THREADS) {
             float x = w[row][i];
-            if (!(x > best && x >= threshold) || x > last || (x == last && i <= last_place)) continue;
+            if (!(x > best && x >= threshold) || x > last || (x == last && i <= last_column)) continue;
             if (memory_entry_at(v, row, block, i).value == token[row]) best = x, at = (int32_t)i;
         }
-        best_weight[me] = best, best_place[me] = at;
+        best_weight[me] = best, best_column[me] = at;
         __syncthreads();
         for (int half = PLAIN_THREADS / 2; half; half /= 2) {
             float other = me < half ? best_weight[me + half] : 0.0f;
-            int32_t other_place = me < half ? best_place[me + half] : -1;
-            if (other_place >= 0 && (other > best_weight[me] || (other == best_weight[me] && other_place < best_place[me])))
-                best_weight[me] = other, best_place[me] = other_place;
+            int32_t other_column = me < half ? best_column[me + half] : -1;
+            if (other_column >= 0 && (other > best_weight[me] || (other == best_weight[me] && other_column < best_column[me])))
+                best_weight[me] = other, best_column[me] = other_column;
             __syncthreads();
         }
-        last = best_weight[0], last_place = best_place[0];
-        if (me == 0) place[row * k + found] = last_place, weight[row * k + found] = last;
-        if (last_place < 0) last_place = INT32_MAX; /* no more */
+        last = best_weight[0], last_column = best_column[0];
+        if (me == 0) column[row * k + found] = last_column, weight[row * k + found] = last;
+        if (last_column < 0) last_column = INT32_MAX; /* no more */
         __syncthreads();
     }
 }

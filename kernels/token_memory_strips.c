@@ -75,7 +75,7 @@ static void visit_slots(const struct memory_task *t, int64_t row, int64_t rows, 
             for (int64_t j = 0; slot >= 0 && j < m->slot_rows; j += KEYS) {
                 struct strip s = {.row = begin, .rows = end - begin, .key_row = (int64_t)slot * m->slot_rows + j};
                 s.count = smaller(KEYS, m->slot_rows - j);
-                s.place = (int64_t)i * m->slot_rows + j;
+                s.column = (int64_t)i * m->slot_rows + j;
                 visitor(t, &s, worker, context);
             }
         }

@@ -188,7 +188,7 @@ static __global__ void __launch_bounds__(WARPGROUP, 2)
         int64_t sequence = blockIdx.x / s.key_tiles, tiles = (t.v.length + TILE - 1) / TILE, end = t.v.first + t.v.length;
         walk.key_tile = s.low + blockIdx.x % s.key_tiles;
         int64_t p = walk.key_tile * TILE, after = p + 1 > t.v.first ? (p + 1 - t.v.first) / TILE : 0;
-        /* The last row that reads position p + 63, and the first whose tile ends behind position p. */
+        /* The last row that reads position p + 63, and the first tile with a row after position p. */
         int64_t last = (p + TILE - 1 + t.v.limit - t.v.first) / TILE + 1;
         last = (p + TILE - 1 + t.v.limit < t.v.first) ? 0 : last < tiles ? last : tiles;
         walk.tile = sequence * tiles + after, walk.last_tile = sequence * tiles + last;
@@ -196,7 +196,7 @@ static __global__ void __launch_bounds__(WARPGROUP, 2)
         if (walk.last_tile > t.first + s.groups) walk.last_tile = t.first + s.groups;
         first_key = sequence * t.v.ring + p;
         count = end - p < TILE ? (int)(end - p) : (int)TILE;
-        if (p + 1 >= end || walk.tile >= walk.last_tile) return; /* nobody reads the last position */
+        if (p + 1 >= end || walk.tile >= walk.last_tile) return; /* no row reads the last position */
     } else {
         walk.slot_tiles = (t.v.slot_rows + TILE - 1) / TILE;
         int64_t slot = blockIdx.x / walk.slot_tiles;

@@ -52,7 +52,7 @@ struct memory_tile {
 struct memory_slot_list {
     int count;
     int32_t slot[MEMORY_SLOTS_MAX];
-    uint16_t place[MEMORY_SLOTS_MAX];
+    uint16_t order[MEMORY_SLOTS_MAX];
 };
 /* By all threads: slots first .. last-1 of the block. */
 static __device__ __forceinline__ void memory_list(memory_slot_list &list, const memory_view &v, int64_t block, int first,
@@ -65,7 +65,7 @@ static __device__ __forceinline__ void memory_list(memory_slot_list &list, const
         for (int i = 0; i < last - first; i++) {
             if (list.slot[i] < 0) continue;
             list.slot[list.count] = list.slot[i];
-            list.place[list.count++] = (uint16_t)(first + i);
+            list.order[list.count++] = (uint16_t)(first + i);
         }
     }
     __syncthreads();
@@ -90,7 +90,7 @@ template <bool PAST> struct memory_walk {
         if (item >= list->count) return false;
         int count = slot_rows - sub * TILE;
         now = {list->slot[item] * slot_rows + sub * TILE, count < TILE ? count : (int)TILE,
-               index + (int64_t)list->place[item] * slot_tiles + sub, 0};
+               index + (int64_t)list->order[item] * slot_tiles + sub, 0};
         if (++sub == slot_tiles) sub = 0, item++;
         return true;
     }

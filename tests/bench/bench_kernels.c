@@ -183,7 +183,7 @@ static void memory_backward(struct bench *b) {
 }
 static void memory_weights(struct bench *b) {
     struct token_memory m = memory_of(b, 1, SPANS);
-    struct mat w = mat_f32(b->big2, 1, token_memory_places(&m));
+    struct mat w = mat_f32(b->big2, 1, token_memory_columns(&m));
     b->dev->ops->token_memory->weights(b->dev, w, mat_rows(b->x, 0, 1), &m);
 }
 

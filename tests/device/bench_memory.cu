@@ -102,7 +102,7 @@ static void train(const char *what, memory_shape s) {
 static void decode(memory_shape s) {
     char name[96];
     memory_bench b = make(s);
-    struct mat w = matrix(DTYPE_F32, s.n, token_memory_places(&b.memory), 0.0f), p = matrix(DTYPE_F32, s.n, VOCABULARY, 0.0f);
+    struct mat w = matrix(DTYPE_F32, s.n, token_memory_columns(&b.memory), 0.0f), p = matrix(DTYPE_F32, s.n, VOCABULARY, 0.0f);
     int32_t *place = (int32_t *)take((size_t)s.n * 8 * 4), *token = words(s.n);
     float *weight = (float *)take((size_t)s.n * 8 * 4);
     const struct token_memory_ops *op = dev->ops->token_memory;

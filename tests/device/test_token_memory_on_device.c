@@ -1,5 +1,5 @@
-/* test_token_memory_on_device.c -- token memories on a GPU against the oracle: tensor cores' tiles (bf16 of whole
- * tiles, 16 rows and more) and any other shape, slots, own past and both; every case twice, with the same bits. */
+/* test_token_memory_on_device.c -- token memories on a GPU against the oracle: tensor cores' full tiles (bf16,
+ * 16 rows and more) and any other shape, slots, own past and both; every case twice, with the same bits. */
 #include "tests/device/on_device.h"
 #include "tests/ref/ref_token_memory_case.h"
 
@@ -72,7 +72,7 @@ static void check_sized(const char *what, const float *twin, const float *naive,
 
 struct results {
     float *stats, *dstates, *dslots, *dpast, *dtau, *w, *p, *weight;
-    int32_t *place;
+    int32_t *column;
 };
 enum { TOP = 4 };
 
@@ -93,21 +93,21 @@ static struct results compute(const struct memory_case *c, enum dtype type, int 
     struct memory_shape s = c->shape;
     struct bound b = bind_case(c, type, pad);
     const struct token_memory_ops *op = gpu->ops->token_memory;
-    int64_t places = ref_token_memory_places(&c->m);
+    int64_t columns = ref_token_memory_columns(&c->m);
     struct mat stats = put_plain(NULL, DTYPE_F32, CASE_STATS, s.n), dstates = put_gradient(s.n, s.d, pad);
     struct mat dslots = put_gradient(c->slot_keys, s.d, pad), dpast = put_gradient(c->past_keys, s.d, pad);
-    struct mat dtau = put_gradient(1, 1, 0), w = put(NULL, DTYPE_F32, s.n, places, 3, 1),
+    struct mat dtau = put_gradient(1, 1, 0), w = put(NULL, DTYPE_F32, s.n, columns, 3, 1),
                p = put(NULL, DTYPE_F32, s.n, CASE_WORDS, 1, 0);
-    struct results r = {.place = zeros(s.n * TOP, 4)};
+    struct results r = {.column = zeros(s.n * TOP, 4)};
     float *weight = put_plain(NULL, DTYPE_F32, 1, s.n * TOP).data;
-    int32_t *place = put_ints(r.place, s.n * TOP);
+    int32_t *column = put_ints(r.column, s.n * TOP);
     op->forward(gpu, stats_of(stats), b.states, &b.memory, b.target);
     const struct token_memory_gradients g = {dstates, dslots, dpast, dtau.data, b.dlog_p, b.dlse, b.inverse};
     op->backward(gpu, &g, b.states, &b.memory, b.target, stats_of(stats));
     op->weights(gpu, w, b.states, &b.memory);
     op->distribution(gpu, p, w, &b.memory);
-    op->contributors(gpu, place, weight, w, &b.memory, b.target, TOP, 0.01f);
-    device_download(gpu, r.place, place, (size_t)(s.n * TOP) * 4);
+    op->contributors(gpu, column, weight, w, &b.memory, b.target, TOP, 0.01f);
+    device_download(gpu, r.column, column, (size_t)(s.n * TOP) * 4);
     r.weight = take_floats(weight, s.n * TOP);
     r.stats = take(stats), r.dstates = take(dstates), r.dslots = take(dslots), r.dpast = take(dpast),
     r.dtau = take(dtau);
@@ -118,39 +118,39 @@ static struct results compute(const struct memory_case *c, enum dtype type, int 
 static void drop_results(struct results *r) {
     free(r->stats), free(r->dstates), free(r->dslots), free(r->dpast), free(r->dtau), free(r->w), free(r->p),
         free(r->weight);
-    free(r->place);
+    free(r->column);
 }
 
 /* Weights and what is made of them. */
 static void check_few(const struct memory_case *c, const struct results *r) {
-    int64_t n = c->shape.n, places = ref_token_memory_places(&c->m);
+    int64_t n = c->shape.n, columns = ref_token_memory_columns(&c->m);
     float *naive = zeros(n * CASE_WORDS, 4);
     double *ref = zeros(n * CASE_WORDS, 8);
-    for (int64_t i = 0; i < n * places; i++) {
+    for (int64_t i = 0; i < n * columns; i++) {
         int past;
-        int64_t at = ref_token_memory_key(&c->m, i / places, i % places, &past);
+        int64_t at = ref_token_memory_key(&c->m, i / columns, i % columns, &past);
         if (at < 0) {
             CHECK(r->w[i] == 0.0f);
             continue;
         }
-        int64_t to = i / places * CASE_WORDS + (past ? c->past_value : c->slot_value)[at];
+        int64_t to = i / columns * CASE_WORDS + (past ? c->past_value : c->slot_value)[at];
         ref[to] += c->w[i], naive[to] += c->naive_w[i];
     }
-    check_sized("token_memory.weights", r->w, c->naive_w, c->w, NULL, n * places, 0.0, 4e-6);
+    check_sized("token_memory.weights", r->w, c->naive_w, c->w, NULL, n * columns, 0.0, 4e-6);
     check_sized("token_memory.distribution", r->p, naive, ref, NULL, n * CASE_WORDS, 0.0, 4e-6);
     for (int64_t row = 0; row < n; row++) {
         float last = INFINITY;
         for (int i = 0; i < TOP; i++) { /* of its own weights, the best that hit: none better is left out */
-            int32_t place = r->place[row * TOP + i];
-            float x = place < 0 ? 0.0f : r->w[row * places + place], best = 0.0f;
-            CHECK(r->weight[row * TOP + i] == x && x <= last && (place < 0 || x >= 0.01f));
-            for (int64_t p = 0; p < places; p++) {
+            int32_t column = r->column[row * TOP + i];
+            float x = column < 0 ? 0.0f : r->w[row * columns + column], best = 0.0f;
+            CHECK(r->weight[row * TOP + i] == x && x <= last && (column < 0 || x >= 0.01f));
+            for (int64_t p = 0; p < columns; p++) {
                 int past, taken = 0;
                 int64_t at = ref_token_memory_key(&c->m, row, p, &past);
                 for (int j = 0; j < i; j++)
-                    taken |= r->place[row * TOP + j] == p;
+                    taken |= r->column[row * TOP + j] == p;
                 if (at < 0 || taken || (past ? c->past_value : c->slot_value)[at] != c->target[row]) continue;
-                if (r->w[row * places + p] > best && r->w[row * places + p] >= 0.01f) best = r->w[row * places + p];
+                if (r->w[row * columns + p] > best && r->w[row * columns + p] >= 0.01f) best = r->w[row * columns + p];
             }
             CHECK(x == best);
             last = x;
@@ -261,7 +261,7 @@ int main(int argc, char **argv) {
     compare((struct memory_shape){100, 24, 0, 0, 0, 0, 50, 30, 75, 25, 6.0f}, DTYPE_F16,
             0); /* the ring ends among them */
     compare((struct memory_shape){70, 48, 6, 40, 3, 3, 35, 0, 35, 20, 12.0f}, DTYPE_F16, 0);
-    compare((struct memory_shape){70, 50, 6, 40, 3, 3, 35, 0, 35, 20, 12.0f}, DTYPE_BF16, 0); /* no whole tiles */
+    compare((struct memory_shape){70, 50, 6, 40, 3, 3, 35, 0, 35, 20, 12.0f}, DTYPE_BF16, 0); /* no full tiles */
     compare((struct memory_shape){300, 192, 9, 127, 4, 5, 150, 0, 150, 70, 48.0f}, DTYPE_BF16, 0);
     compare((struct memory_shape){200, 64, 4, 200, 1, 3, 100, 0, 100, 0, 16.0f}, DTYPE_BF16,
             0); /* a block of four tiles */

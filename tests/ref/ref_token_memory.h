@@ -15,9 +15,9 @@ struct ref_token_memory {
     int limit;
     float tau;
 };
-static inline int64_t ref_token_memory_places(const struct ref_token_memory *m) { return (int64_t)m->k * m->slot_rows + m->limit; }
+static inline int64_t ref_token_memory_columns(const struct ref_token_memory *m) { return (int64_t)m->k * m->slot_rows + m->limit; }
 
-/* w [n, places] as token_memory_ops.weights. stats: log_p, lse, nearest, squares, largest, n numbers each. backward adds to
+/* w [n, columns] as token_memory_ops.weights. stats: log_p, lse, nearest, squares, largest, n numbers each. backward adds to
  * dstates, dslots, dpast and dtau; sizes 1: sums of the terms' sizes instead, of which rounding errors are a share. */
 #define REF_TOKEN_MEMORY_DECLARE(prefix, real)                                                                             \
     void prefix##_token_memory(real *stats, real *w, const struct ref_token_memory *m);                                    \
@@ -28,17 +28,17 @@ static inline int64_t ref_token_memory_places(const struct ref_token_memory *m) 
 REF_TOKEN_MEMORY_DECLARE(ref, double)
 REF_TOKEN_MEMORY_DECLARE(naive, float)
 
-/* The key row of a place of a row, in slot_keys (*past 0) or past_keys (*past 1); -1: none, or its value is below 0. */
-static inline int64_t ref_token_memory_key(const struct ref_token_memory *m, int64_t row, int64_t place, int *past) {
+/* The key row of a column of a row, in slot_keys (*past 0) or past_keys (*past 1); -1: none, or its value is below 0. */
+static inline int64_t ref_token_memory_key(const struct ref_token_memory *m, int64_t row, int64_t column, int *past) {
     int64_t slots = (int64_t)m->k * m->slot_rows;
-    *past = place >= slots;
+    *past = column >= slots;
     if (*past) {
-        int64_t p = m->first + row % m->length - 1 - (place - slots), at = row / m->length * m->ring + p % m->ring;
+        int64_t p = m->first + row % m->length - 1 - (column - slots), at = row / m->length * m->ring + p % m->ring;
         return p < 0 || m->past_value[at] < 0 ? -1 : at;
     }
     for (int64_t b = 0; b < m->blocks; b++) {
         if (row < m->row_begin[b] || row >= m->row_begin[b + 1]) continue;
-        int64_t slot = m->slot[b * m->k + place / m->slot_rows], at = slot * m->slot_rows + place % m->slot_rows;
+        int64_t slot = m->slot[b * m->k + column / m->slot_rows], at = slot * m->slot_rows + column % m->slot_rows;
         return slot < 0 || m->slot_value[at] < 0 ? -1 : at;
     }
     return -1;

@@ -73,9 +73,9 @@ static inline void memory_case_solve(struct memory_case *c) {
     struct memory_shape s = c->shape;
     c->m = (struct ref_token_memory){s.n, s.d, c->states, c->slot_key, c->past_key, c->slot_value, c->past_value, c->target,
                                      c->row_begin, c->slot, s.slot_rows, s.blocks, s.k, s.length, s.first, s.ring, s.limit, s.tau};
-    int64_t places = s.n * ref_token_memory_places(&c->m);
+    int64_t columns = s.n * ref_token_memory_columns(&c->m);
     c->stats = case_zeros(CASE_STATS * s.n, 8), c->naive_stats = case_zeros(CASE_STATS * s.n, 4);
-    c->w = case_zeros(places, 8), c->naive_w = case_zeros(places, 4);
+    c->w = case_zeros(columns, 8), c->naive_w = case_zeros(columns, 4);
     c->dstates = case_zeros(s.n * s.d, 8), c->naive_dstates = case_zeros(s.n * s.d, 4);
     c->dslots = case_zeros(c->slot_keys * s.d, 8), c->naive_dslots = case_zeros(c->slot_keys * s.d, 4);
     c->dpast = case_zeros(c->past_keys * s.d, 8), c->naive_dpast = case_zeros(c->past_keys * s.d, 4);

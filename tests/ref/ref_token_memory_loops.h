@@ -24,25 +24,25 @@ static REAL loops_distance(const struct ref_token_memory *m, int64_t row, const 
 }
 
 void NAME()(REAL *stats, REAL *w, const struct ref_token_memory *m) {
-    int64_t places = ref_token_memory_places(m), n = m->n;
+    int64_t columns = ref_token_memory_columns(m), n = m->n;
     for (int64_t r = 0; r < n; r++) {
-        REAL near = (REAL)INFINITY, sum = 0, hit = 0, squares = 0, *own = w + r * places, hit_near = (REAL)INFINITY;
+        REAL near = (REAL)INFINITY, sum = 0, hit = 0, squares = 0, *own = w + r * columns, hit_near = (REAL)INFINITY;
         int past;
-        for (int64_t i = 0; i < places; i++) {
+        for (int64_t i = 0; i < columns; i++) {
             int64_t at = ref_token_memory_key(m, r, i, &past);
             own[i] = at < 0 ? (REAL)INFINITY : loops_distance(m, r, loops_key(m, at, past));
             int32_t value = at < 0 ? -1 : (past ? m->past_value : m->slot_value)[at];
             if (own[i] < near) near = own[i];
             if (value >= 0 && value == m->target[r] && own[i] < hit_near) hit_near = own[i];
         }
-        for (int64_t i = 0; i < places; i++) {
+        for (int64_t i = 0; i < columns; i++) {
             int64_t at = ref_token_memory_key(m, r, i, &past);
             int32_t value = at < 0 ? -1 : (past ? m->past_value : m->slot_value)[at];
             if (value >= 0 && value == m->target[r]) hit += loops_exp((hit_near - own[i]) / (REAL)m->tau);
             own[i] = at < 0 ? 0 : loops_exp((near - own[i]) / (REAL)m->tau);
             sum += own[i];
         }
-        for (int64_t i = 0; i < places && sum != 0; i++) own[i] /= sum, squares += own[i] * own[i];
+        for (int64_t i = 0; i < columns && sum != 0; i++) own[i] /= sum, squares += own[i] * own[i];
         int empty = sum == 0;
         stats[r] = hit == 0 ? (REAL)-INFINITY : (near - hit_near) / (REAL)m->tau + loops_log(hit) - loops_log(sum);
         stats[n + r] = empty ? (REAL)-INFINITY : loops_log(sum) - near / (REAL)m->tau;
@@ -54,18 +54,18 @@ void NAME()(REAL *stats, REAL *w, const struct ref_token_memory *m) {
 
 void NAME(_backward)(REAL *dstates, REAL *dslots, REAL *dpast, REAL *dtau, const float *dlog_p, const float *dlse,
                      int sizes, const struct ref_token_memory *m) {
-    int64_t places = ref_token_memory_places(m), n = m->n;
-    REAL *stats = malloc((size_t)(5 * n + 1) * sizeof *stats), *w = malloc((size_t)(n * places + 1) * sizeof *w);
+    int64_t columns = ref_token_memory_columns(m), n = m->n;
+    REAL *stats = malloc((size_t)(5 * n + 1) * sizeof *stats), *w = malloc((size_t)(n * columns + 1) * sizeof *w);
     NAME()(stats, w, m);
     for (int64_t r = 0; r < n; r++) {
         REAL of_p = stats[r] == (REAL)-INFINITY ? 0 : (REAL)dlog_p[r];
-        for (int64_t i = 0; i < places; i++) {
+        for (int64_t i = 0; i < columns; i++) {
             int past;
             int64_t at = ref_token_memory_key(m, r, i, &past);
             if (at < 0) continue;
             const float *key = loops_key(m, at, past);
             int32_t value = (past ? m->past_value : m->slot_value)[at];
-            REAL distance = loops_distance(m, r, key), u = ((REAL)dlse[r] - of_p) * w[r * places + i];
+            REAL distance = loops_distance(m, r, key), u = ((REAL)dlse[r] - of_p) * w[r * columns + i];
             if (value == m->target[r] && of_p != 0) u += of_p * loops_exp(-distance / (REAL)m->tau - stats[n + r] - stats[r]);
             REAL *dkey = (past ? dpast : dslots) + at * m->d;
             if (sizes && u < 0) u = -u;

@@ -166,53 +166,53 @@ static void compare(struct memory_shape s) {
 static void check_contributors(const struct memory_case *c, const struct token_memory *memory, const float *w) {
     enum { K = 3 };
     const float threshold = 0.01f;
-    int64_t n = c->shape.n, places = ref_token_memory_places(&c->m);
-    int32_t *place = malloc((size_t)(n * K) * sizeof *place);
+    int64_t n = c->shape.n, columns = ref_token_memory_columns(&c->m);
+    int32_t *column = malloc((size_t)(n * K) * sizeof *column);
     float *weight = zero_array(n * K);
     const struct token_memory_ops *op = twin_device[0]->ops->token_memory;
-    op->contributors(twin_device[0], place, weight, mat_f32(w, n, places), memory, c->target, K, threshold);
+    op->contributors(twin_device[0], column, weight, mat_f32(w, n, columns), memory, c->target, K, threshold);
     for (int64_t r = 0; r < n; r++) {
         int64_t taken[K] = {-1, -1, -1};
         for (int i = 0; i < K; i++) {
             int64_t best = -1;
-            for (int64_t p = 0; p < places; p++) {
+            for (int64_t p = 0; p < columns; p++) {
                 int past;
                 int64_t at = ref_token_memory_key(&c->m, r, p, &past);
-                float x = w[r * places + p];
+                float x = w[r * columns + p];
                 if (at < 0 || (past ? c->past_value : c->slot_value)[at] != c->target[r] || !(x >= threshold)) continue;
                 if (p == taken[0] || p == taken[1]) continue;
-                if (best < 0 || x > w[r * places + best]) best = p;
+                if (best < 0 || x > w[r * columns + best]) best = p;
             }
-            CHECK_EQ(place[r * K + i], best);
-            CHECK(weight[r * K + i] == (best < 0 ? 0.0f : w[r * places + best]));
+            CHECK_EQ(column[r * K + i], best);
+            CHECK(weight[r * K + i] == (best < 0 ? 0.0f : w[r * columns + best]));
             taken[i] = best;
         }
     }
-    free(place), free(weight);
+    free(column), free(weight);
 }
 
 static void check_few(const struct memory_case *c, enum dtype type) {
-    int64_t n = c->shape.n, places = ref_token_memory_places(&c->m);
-    float *w = zero_array(n * places), *p = zero_array(n * CASE_WORDS), *naive = zero_array(n * CASE_WORDS);
+    int64_t n = c->shape.n, columns = ref_token_memory_columns(&c->m);
+    float *w = zero_array(n * columns), *p = zero_array(n * CASE_WORDS), *naive = zero_array(n * CASE_WORDS);
     double *ref = double_array(n * CASE_WORDS);
     struct bound b = bind_case(0, c, type);
-    struct guarded weights = guarded_make(n, places, NULL), words = guarded_make(n, CASE_WORDS, NULL);
+    struct guarded weights = guarded_make(n, columns, NULL), words = guarded_make(n, CASE_WORDS, NULL);
     const struct token_memory_ops *op = twin_device[0]->ops->token_memory;
     op->weights(twin_device[0], weights.m, b.states.m, &b.memory);
     op->distribution(twin_device[0], words.m, weights.m, &b.memory);
     guarded_take(w, &weights);
     guarded_take(p, &words);
-    for (int64_t i = 0; i < n * places; i++) {
+    for (int64_t i = 0; i < n * columns; i++) {
         int past;
-        int64_t at = ref_token_memory_key(&c->m, i / places, i % places, &past);
+        int64_t at = ref_token_memory_key(&c->m, i / columns, i % columns, &past);
         if (at < 0) {
             CHECK(w[i] == 0.0f);
             continue;
         }
-        int64_t to = i / places * CASE_WORDS + (past ? c->past_value : c->slot_value)[at];
+        int64_t to = i / columns * CASE_WORDS + (past ? c->past_value : c->slot_value)[at];
         ref[to] += c->w[i], naive[to] += c->naive_w[i];
     }
-    CHECK_GRADIENT(w, c->naive_w, c->w, n * places);
+    CHECK_GRADIENT(w, c->naive_w, c->w, n * columns);
     CHECK_GRADIENT(p, naive, ref, n * CASE_WORDS);
     for (int64_t r = 0; r < n; r++) { /* forward and distribution say the same of the target */
         double log_p = c->target[r] < 0 ? -INFINITY : log(ref[r * CASE_WORDS + c->target[r]]);
@@ -271,7 +271,7 @@ static void nan_reaches_rows(void) {
     for (int i = 0; i < 4; i++)
         c.slot[i] = i; /* block 0 reads slots 0 and 1, block 1 slots 2 and 3 */
     c.slot_value[1 * 9 + 4] = 2, c.slot_key[(1 * 9 + 4) * 16 + 3] = NAN;
-    c.past_value[39] = 1, c.past_key[39 * 16] = NAN; /* nobody is behind the last position */
+    c.past_value[39] = 1, c.past_key[39 * 16] = NAN; /* no row reads the last position */
     struct results r = compute(0, &c, DTYPE_F32);
     struct bound b = bind_case(0, &c, DTYPE_F32);
     struct guarded w = guarded_make(40, 2 * 9 + 8, NULL), p = guarded_make(40, CASE_WORDS, NULL);
@@ -290,7 +290,7 @@ static void nan_reaches_rows(void) {
     unbind(&b), drop_results(&r), memory_case_free(&c);
 }
 
-/* Rows without entries: said as the header says, and no gradient, whatever comes from above. */
+/* Rows without entries: the results that the header names, and no gradient. */
 static void empty_rows(void) {
     struct memory_shape shapes[] = {{3, 8, 1, 4, 1, 1, 3, 0, 3, 0, 2.0f},
                                     {3, 8, 0, 0, 0, 0, 1, 0, 1, 4, 2.0f},
@@ -373,7 +373,7 @@ static void mixtures(void) {
         for (int j = 0; j < 4; j++)
             CHECK(fabs((double)out[j][i] - (target[i] < 0 ? 0.0 : ref[j])) <= 2e-6 * (1.0 + fabs(ref[j])));
     }
-    lm[0] = memory[0] = -INFINITY, gate[0] = 100.0f, target[0] = 1; /* nobody expects the target */
+    lm[0] = memory[0] = -INFINITY, gate[0] = 100.0f, target[0] = 1; /* both give the target nothing */
     lm[1] = -200.0f, memory[1] = -300.0f, gate[1] = -200.0f, target[1] = 1;
     twin_device[0]->ops->token_memory->mix(twin_device[0], to, lm, memory, gate, target, 2, 1.0f);
     CHECK(out[0][0] == INFINITY && out[1][0] == 0.0f && out[2][0] == 0.0f && out[3][0] == 0.0f);
