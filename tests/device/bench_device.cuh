@@ -2,7 +2,7 @@
  * events, and ceilings measured in the same run. A report's share is that of the ceiling, memory or arithmetic, that
  * bounds the op. */
 #pragma once
-#include "kernels/cuda.cuh"
+#include "kernels/cuda/cuda.cuh"
 #include <algorithm>
 #include <stdio.h>
 #include <stdlib.h>
