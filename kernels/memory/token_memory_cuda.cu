@@ -35,6 +35,13 @@ static memory_view view_of(struct mat states, const struct token_memory *m, cons
     return v;
 }
 
+/* For forward and backward: a limit far above what there is costs nothing. */
+static memory_view reach_of(struct mat states, const struct token_memory *m, const int32_t *target) {
+    memory_view v = view_of(states, m, target);
+    if (v.limit > v.first + v.length) v.limit = (int)(v.first + v.length);
+    return v;
+}
+
 /* Pieces of the scratch. */
 struct scratch_cursor {
     unsigned char *at, *end;
@@ -132,9 +139,8 @@ static tiles_tasks tasks_of(struct device *dev, const tiles_plan &p, const memor
         t.slots.row_stride = v.k * tiles;
     }
     if (v.limit) {
-        int64_t reach = smaller(v.limit, v.first + v.length);
         t.past_groups = v.n / v.length * blocks_for(v.length, TILE);
-        t.past.row_tiles = 1, t.past.row_stride = blocks_for(reach, TILE) + 2;
+        t.past.row_tiles = 1, t.past.row_stride = blocks_for(v.limit, TILE) + 2;
         t.past.part_items = part_items(dev, t.past_groups, t.past.row_stride, 4);
         t.past.parts = (int)blocks_for(t.past.row_stride, t.past.part_items);
     }
@@ -311,7 +317,7 @@ static void token_memory_squares(struct device *dev, float *square, struct mat k
 
 static void token_memory_forward(struct device *dev, struct token_memory_stats out, struct mat states,
                                  const struct token_memory *memory, const int32_t *target) {
-    memory_view v = view_of(states, memory, target);
+    memory_view v = reach_of(states, memory, target);
     if (v.n == 0 || forward_by_tiles(dev, out, states, memory, v)) return;
     if (states.type == DTYPE_F32) forward_plain<float>(dev, out, states, memory, v);
     else if (states.type == DTYPE_BF16) forward_plain<bf16>(dev, out, states, memory, v);
@@ -320,7 +326,7 @@ static void token_memory_forward(struct device *dev, struct token_memory_stats o
 
 static void token_memory_backward(struct device *dev, const struct token_memory_gradients *to, struct mat states,
                                   const struct token_memory *memory, const int32_t *target, struct token_memory_stats stats) {
-    memory_view v = view_of(states, memory, target);
+    memory_view v = reach_of(states, memory, target);
     assert(!to->dstates.data || (to->dstates.type == DTYPE_F32 && to->dstates.rows == states.rows));
     assert(!to->dkeys.data || !v.k || (to->dkeys.type == DTYPE_F32 && to->inverse.begin));
     assert(!to->dpast.data || to->dpast.type == DTYPE_F32);

@@ -124,6 +124,10 @@ struct memory_task memory_task_of(struct device *dev, struct mat states, const s
         t.part_slots = (int)greater(1, PART_ENTRIES / m->slots.slot_rows);
         t.slot_parts = (m->slots.k + t.part_slots - 1) / t.part_slots;
     }
-    t.parts = t.slot_parts + (int)(m->past.limit ? (m->past.limit + t.tile_rows + PART_ENTRIES - 1) / PART_ENTRIES : 0);
+    t.parts = t.slot_parts;
+    if (m->past.limit) { /* a tile's rows read this much together; limit may be far above what there is */
+        int64_t reach = smaller(m->past.limit, m->past.first + m->past.length) + t.tile_rows;
+        t.parts += (int)((reach + PART_ENTRIES - 1) / PART_ENTRIES);
+    }
     return t;
 }

@@ -274,5 +274,7 @@ int main(int argc, char **argv) {
     compare((struct memory_shape){100, 768, 12, 127, 2, 9, 100, 0, 100, 60, 192.0f}, DTYPE_BF16, 0);
     compare((struct memory_shape){80, 1024, 12, 127, 5, 9, 80, 0, 80, 80, 256.0f}, DTYPE_BF16, 0);
     compare((struct memory_shape){64, 64, 0, 0, 0, 0, 64, 0, 64, 0, 16.0f}, DTYPE_BF16, 0); /* no entries */
+    /* u of all blocks, 16 x 64 MiB, is more than the scratch */
+    compare((struct memory_shape){18, 64, 5, 512, 16, 1024, 18, 0, 18, 0, 16.0f}, DTYPE_BF16, 0);
     return on_device_close();
 }

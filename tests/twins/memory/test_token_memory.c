@@ -143,6 +143,8 @@ static void compare_as(struct memory_shape s, enum dtype type) {
     for (int i = 0; i < DEVICES; i++)
         twin[i] = compute(i, &c, type);
     check_stats(&c, twin[0].stats);
+    for (int64_t r = 0; r < s.n; r++)
+        CHECK(twin[0].stats[2 * s.n + r] >= 0.0f); /* also of keys that are the state */
     CHECK_ADDED(twin[0].dstates, c.naive_dstates, c.dstates, s.n * s.d);
     CHECK_ADDED(twin[0].dslots, c.naive_dslots, c.dslots, c.slot_keys * s.d);
     CHECK_ADDED(twin[0].dpast, c.naive_dpast, c.dpast, c.past_keys * s.d);
@@ -356,6 +358,32 @@ static void far_keys(void) {
     memory_case_free(&c);
 }
 
+/* So many entries that the parts of 65 rows do not fit the scratch together: two passes. A limit above all that there
+ * is. */
+static void many_parts(void) {
+    enum { N = 65, FIRST = 450000, RING = FIRST + N };
+    float *states = random_array(N, 1.0f), *keys = random_array(RING, 1.0f), *square = zero_array(RING), out[5][N];
+    int32_t *value = calloc(RING, sizeof *value), target[N] = {0};
+    const float tau = 0.5f;
+    struct token_memory m = {.tau = &tau};
+    m.past = (struct memory_past){mat_f32(keys, RING, 1), value, square, N, FIRST, RING, INT32_MAX};
+    const struct token_memory_stats to = {out[0], out[1], out[2], out[3], out[4]};
+    for (int64_t p = 0; p < RING; p++)
+        value[p] = (int32_t)(p % 4);
+    twin_device[1]->ops->token_memory->squares(twin_device[1], square, m.past.keys);
+    twin_device[1]->ops->token_memory->forward(twin_device[1], to, mat_f32(states, N, 1), &m, target);
+    for (int64_t r = 0; r < N; r += 16) { /* the last is the second pass's */
+        double sum = 0.0, hit = 0.0;
+        for (int64_t p = 0; p < FIRST + r; p++) {
+            double apart = (double)states[r] - (double)keys[p], e = exp(-apart * apart / (double)tau);
+            sum += e;
+            if (p % 4 == 0) hit += e;
+        }
+        CHECK(fabs((double)out[0][r] - log(hit / sum)) <= 1e-5 && fabs((double)out[1][r] - log(sum)) <= 1e-5);
+    }
+    free(states), free(keys), free(square), free(value);
+}
+
 static void mixtures(void) {
     enum { N = 200 };
     float lm[N], memory[N], gate[N], out[4][N];
@@ -400,6 +428,7 @@ int main(int argc, char **argv) {
     empty_rows();
     all_values_hit();
     far_keys();
+    many_parts();
     mixtures();
     return twins_close();
 }
