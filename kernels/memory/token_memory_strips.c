@@ -64,11 +64,24 @@ struct mat strip_distances(const struct memory_task *t, const struct strip *s, i
 
 /* ---- which entries rows read ---- */
 
+/* The first block that ends after `row`. */
+static int64_t first_block(const struct memory_slots *m, int64_t row) {
+    int64_t low = 0, high = m->blocks;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (m->row_begin[middle + 1] <= row)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* Slots from .. to-1 of the blocks that rows lie in. */
 static void visit_slots(const struct memory_task *t, int64_t row, int64_t rows, int from, int to, int worker,
                         strip_visitor *visitor, void *context) {
     const struct memory_slots *m = &t->memory->slots;
-    for (int64_t b = 0; b < m->blocks; b++) {
+    for (int64_t b = first_block(m, row); b < m->blocks && m->row_begin[b] < row + rows; b++) {
         int64_t begin = greater(row, m->row_begin[b]), end = smaller(row + rows, m->row_begin[b + 1]);
         for (int i = from; begin < end && i < smaller(to, m->k); i++) {
             int32_t slot = m->slot[b * m->k + i];
