@@ -154,14 +154,14 @@ static bool forward_by_tiles(struct device *dev, struct token_memory_stats out, 
     const char *op = "token_memory.forward";
     tiles_plan p;
     if (!tiles_suit(dev, p, v, states, m)) return false;
-    scratch_cursor scratch = scratch_of(dev);
-    if (scratch.left() / ((size_t)v.n + 64) < 64) return false;
-    state_squares(dev, op, scratch, v, states);
     tiles_tasks t = tasks_of(dev, p, v);
+    scratch_cursor scratch = scratch_of(dev);
     int64_t parts = v.n * t.parts;
-    if ((size_t)parts * sizeof(memory_part) + 256 > scratch.left()) return false;
+    if ((size_t)v.n * sizeof(float) + (size_t)parts * sizeof(memory_part) + SPARE_BYTES > scratch.left()) return false;
+    state_squares(dev, op, scratch, v, states);
     memory_part *part = (memory_part *)scratch.take((size_t)parts * sizeof(memory_part));
-    t.slots.part = t.past.part = part;
+    for (memory_tiles_task *task : {&t.slots, &t.past})
+        task->v = v, task->part = part;
     launch(dev, op, parts_clear, (unsigned)blocks_for(parts, 256), 256, 0, part, parts);
     if (v.k)
         launch_group(dev, op, score_tiles<false, false>, dim3((unsigned)v.blocks, (unsigned)t.slots.parts), p.score_bytes, p.states,
