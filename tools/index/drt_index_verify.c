@@ -98,7 +98,7 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
         {"store", ARG_PATH, &dir, "STORE", "the store's folder", 0, 0},
         {"index", ARG_STRING, &index, "auto|exact|FACTORY",
          "kind of a rebuilt index; auto keeps the store's own; another kind than that has it made anew", 0, 0},
-        {"max-ram", ARG_BYTES, &max_ram, "SIZE", "memory for rebuilding the index, as in build", 1, INFINITY},
+        {"max-ram", ARG_BYTES, &max_ram, "SIZE", "memory for rebuilding the index (default: as in build)", 1, INFINITY},
         {"device", ARG_CHOICE, &late.choice.device, "auto|cpu|cuda",
          "where the centroids of a rebuilt index are computed; auto: a GPU where there is one", 0, 0},
         {"threads", ARG_INT, &threads, "N",
