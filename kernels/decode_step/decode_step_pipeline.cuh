@@ -18,6 +18,7 @@
 #pragma once
 #include "kernels/decode_step/decode_step_exchange.cuh"
 extern "C" {
+#include "kernels/decode_step/decode_step.h"
 }
 
 /* Weights are asked for a piece at a time, with a pause: when all blocks ask for whole stages at once, the words of
