@@ -5,7 +5,8 @@
 #
 #   tests/device/portable.sh --out FOLDER drt-train drt-tokenizer drt-index drt-generate test_golden \
 #       test_runtime_on_device test_ops_on_device test_topk_on_device test_loss_on_device test_ivf_scan_on_device \
-#       test_token_memory_on_device test_towers_on_gpu test_flat_index test_list_index test_clustering bench_train bench_device bench_device_corpus      (where the libraries are)
+#       test_token_memory_on_device test_towers_on_gpu test_flat_index test_list_index test_clustering \
+#       bench_train bench_device bench_device_corpus                              (where the libraries are)
 #   tests/device/run_all.sh FOLDER GOLDEN [ATTENTION]                             (where the GPU is)
 #
 # GOLDEN: the folder of golden cases. ATTENTION: the folder of run_attention.sh's programs (built if it is empty).
