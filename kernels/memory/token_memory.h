@@ -52,7 +52,7 @@ struct token_memory_stats {
 
 /* dstates [n, d], dkeys and dpast (laid out as the keys; .data NULL: not wanted) and dtau [1] (NULL: not wanted) are
  * float32 and added to; dpast may be dstates. dlog_p and dlse [n] come from the loss; nearest, squares and largest are
- * features without gradient. The gradient of a log_p that is -inf counts as 0. inverse: the places of each slot
+ * features without gradient. The gradient of a log_p that is -inf counts as 0. inverse: which blocks read each slot
  * (gca_ops.invert), for dkeys. */
 struct token_memory_gradients {
     struct mat dstates, dkeys, dpast;

@@ -128,7 +128,7 @@ static void finish_keys(const struct memory_task *t, const struct strip *s, int 
         subtract(mat_row(sums->dkeys, j), mat_row(keys, j), keys.cols, 2.0f * t->per_tau * sums->sum[j]);
 }
 
-/* A task is KEYS rows of a slot; rows of the blocks that read it, in the order of places. */
+/* A task is KEYS rows of a slot; rows of the blocks that read it, in the order of blocks. */
 static void slot_tiles(void *context, int64_t begin, int64_t end, int worker) {
     const struct memory_task *t = context;
     const struct memory_slots *m = &t->memory->slots;

@@ -3,7 +3,7 @@
  * keys, some rows that read one key. Every sum has a fixed order.
  *
  * Bound by the L2 cache: a key is read again by each row (2 d bytes of bf16 for 2 d operations). One row, as in decoding,
- * reads each key once, which is the floor. */
+ * reads each key once, which is the least. */
 #pragma once
 #include "kernels/memory/token_memory_cuda.cuh"
 
@@ -105,7 +105,7 @@ struct plain_task {
     token_memory_stats stats;
     const float *dlog_p, *dlse;
     float *moment;              /* [n]: sum of u * distance */
-    const int32_t *begin, *place; /* gca_inverse */
+    const int32_t *begin, *reader; /* gca_inverse */
 };
 
 /* The owner's sums in shared memory: [d] its numbers, [d] sums. */
@@ -203,7 +203,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
     if (e.value < 0 || t.begin[slot] == t.begin[slot + 1]) return;
     g.begin(in.key(e), v.d);
     for (int32_t at = t.begin[slot]; at < t.begin[slot + 1]; at++) {
-        int block = t.place[at] / v.k;
+        int block = t.reader[at] / v.k;
         plain_readers(g, v, in, t, e, v.row_begin[block], v.row_begin[block + 1] - v.row_begin[block]);
     }
     g.finish(dkeys[e.key], v.d, 2.0f / *v.tau);

@@ -10,8 +10,8 @@
 /* One after the other, the row tiles that read a key tile: `index` of u, `row` the first. */
 template <bool PAST> struct reader_walk {
     const memory_tiles_task &t;
-    const int32_t *place;
-    int32_t at, end;        /* slots: places of the slot, in this launch's blocks */
+    const int32_t *reader;
+    int32_t at, end;        /* slots: readers of the slot, in this launch's blocks */
     int sub, slot_tiles;
     int64_t row, last_row, index;
     int64_t tile, last_tile, key_tile; /* own past */
@@ -28,9 +28,9 @@ template <bool PAST> struct reader_walk {
         row += TILE, index += t.row_stride;
         while (row >= last_row) {
             if (at >= end) return false;
-            int64_t block = place[at] / t.v.k;
+            int64_t block = reader[at] / t.v.k;
             row = t.v.row_begin[block], last_row = t.v.row_begin[block + 1];
-            index = (block - t.first) * t.row_tiles * t.row_stride + (int64_t)(place[at] % t.v.k) * slot_tiles + sub;
+            index = (block - t.first) * t.row_tiles * t.row_stride + (int64_t)(reader[at] % t.v.k) * slot_tiles + sub;
             at++;
         }
         return true;
@@ -38,10 +38,10 @@ template <bool PAST> struct reader_walk {
 };
 
 /* Places of a slot that lie in the blocks first .. first+groups-1: they rise. */
-static __device__ __forceinline__ int32_t first_place(const int32_t *place, int32_t begin, int32_t end, int64_t from) {
+static __device__ __forceinline__ int32_t first_reader(const int32_t *reader, int32_t begin, int32_t end, int64_t from) {
     while (begin < end) {
         int32_t middle = (begin + end) / 2;
-        if (place[middle] < from) begin = middle + 1;
+        if (reader[middle] < from) begin = middle + 1;
         else end = middle;
     }
     return begin;
@@ -169,7 +169,7 @@ static __global__ void __launch_bounds__(WARPGROUP, 2)
 }
 
 struct sum_keys_task {
-    const int32_t *begin, *place; /* of slots */
+    const int32_t *begin, *reader; /* of slots */
     int64_t groups;               /* blocks, or row tiles of the past, of this launch */
     int64_t low, key_tiles;       /* own past: the first key tile of a sequence, and how many */
 };
@@ -200,9 +200,9 @@ static __global__ void __launch_bounds__(WARPGROUP, 2)
     } else {
         walk.slot_tiles = (t.v.slot_rows + TILE - 1) / TILE;
         int64_t slot = blockIdx.x / walk.slot_tiles;
-        walk.sub = (int)(blockIdx.x % walk.slot_tiles), walk.place = s.place;
-        walk.at = first_place(s.place, s.begin[slot], s.begin[slot + 1], t.first * t.v.k);
-        walk.end = first_place(s.place, walk.at, s.begin[slot + 1], (t.first + s.groups) * t.v.k);
+        walk.sub = (int)(blockIdx.x % walk.slot_tiles), walk.reader = s.reader;
+        walk.at = first_reader(s.reader, s.begin[slot], s.begin[slot + 1], t.first * t.v.k);
+        walk.end = first_reader(s.reader, walk.at, s.begin[slot + 1], (t.first + s.groups) * t.v.k);
         first_key = slot * t.v.slot_rows + walk.sub * TILE;
         count = t.v.slot_rows - walk.sub * TILE < TILE ? t.v.slot_rows - walk.sub * TILE : (int)TILE;
         if (walk.at >= walk.end) return;

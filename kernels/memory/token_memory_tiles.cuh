@@ -238,7 +238,7 @@ static __device__ __forceinline__ void score_gradient(float2 (&sums)[2], const f
         }
 }
 
-/* One tile of rows: `r0` its first, `rows` of them live. The ring's count of fills goes on in `filled` and `used`. */
+/* One tile of rows: `r0` its first, `rows` of them live. The ring's count of fills continues in `filled` and `used`. */
 template <bool PAST, bool GRADIENT> struct score_group {
     const memory_tiles_task &t;
     score_shared &sh;

@@ -2,7 +2,7 @@
  *
  *   bench_memory [--short]
  *
- * Each case is bound by the larger of two floors: keys read once for each block of rows (and, backward, gradients of keys
+ * Each case is bound by the larger of two limits: keys read once for each block of rows (and, backward, gradients of keys
  * read and written), and 2 d operations for each row and entry (backward 6 d). */
 #include "tests/device/bench_device.cuh"
 
@@ -56,17 +56,17 @@ static memory_bench make(memory_shape s) {
         m.keys = matrix(DTYPE_BF16, (int64_t)s.slots * SPAN, s.d, 1.0f);
         m.value = words(m.keys.rows), m.square = squares(m.keys);
         m.blocks = (int)(s.n / s.block_rows), m.k = s.k, m.slot_rows = SPAN, m.block_rows = s.block_rows;
-        int64_t places = (int64_t)m.blocks * s.k;
-        int32_t *slot = (int32_t *)take((size_t)places * 4), *begin = (int32_t *)take((size_t)(s.slots + 1) * 4);
-        int32_t *place = (int32_t *)take((size_t)places * 4);
-        fill_slots<<<256, 256, 0, device_cuda_stream(dev)>>>(slot, places, s.slots);
+        int64_t readers = (int64_t)m.blocks * s.k;
+        int32_t *slot = (int32_t *)take((size_t)readers * 4), *begin = (int32_t *)take((size_t)(s.slots + 1) * 4);
+        int32_t *reader = (int32_t *)take((size_t)readers * 4);
+        fill_slots<<<256, 256, 0, device_cuda_stream(dev)>>>(slot, readers, s.slots);
         std::vector<int64_t> rows;
         for (int i = 0; i <= m.blocks; i++)
             rows.push_back((int64_t)i * s.block_rows);
         int64_t *row_begin = (int64_t *)take(rows.size() * sizeof(int64_t));
         device_upload(dev, row_begin, rows.data(), rows.size() * sizeof(int64_t));
-        dev->ops->gca->invert(dev, begin, place, slot, places, s.slots);
-        m.slot = slot, m.row_begin = row_begin, b.inverse = {begin, place, s.slots};
+        dev->ops->gca->invert(dev, begin, reader, slot, readers, s.slots);
+        m.slot = slot, m.row_begin = row_begin, b.inverse = {begin, reader, s.slots};
         b.pairs += (double)s.n * s.k * SPAN, b.bytes += (double)m.blocks * s.k * SPAN * key_bytes;
     }
     if (s.limit) {
@@ -103,14 +103,14 @@ static void decode(memory_shape s) {
     char name[96];
     memory_bench b = make(s);
     struct mat w = matrix(DTYPE_F32, s.n, token_memory_columns(&b.memory), 0.0f), p = matrix(DTYPE_F32, s.n, VOCABULARY, 0.0f);
-    int32_t *place = (int32_t *)take((size_t)s.n * 8 * 4), *token = words(s.n);
+    int32_t *column = (int32_t *)take((size_t)s.n * 8 * 4), *token = words(s.n);
     float *weight = (float *)take((size_t)s.n * 8 * 4);
     const struct token_memory_ops *op = dev->ops->token_memory;
     snprintf(name, sizeof name, "token_memory.weights %lld row, %lld entries, d %lld", (long long)s.n, (long long)w.cols, (long long)s.d);
     report(name, b.bytes, 0, [&] { op->weights(dev, w, b.states, &b.memory); });
     report("  distribution", 4.0 * (double)(w.cols + VOCABULARY), 0, [&] { op->distribution(dev, p, w, &b.memory); });
     report("  contributors, best 8", 4.0 * (double)w.cols, 0,
-           [&] { op->contributors(dev, place, weight, w, &b.memory, token, 8, 1e-3f); });
+           [&] { op->contributors(dev, column, weight, w, &b.memory, token, 8, 1e-3f); });
     drop();
 }
 

@@ -39,11 +39,11 @@ static struct bound bind_case(const struct memory_case *c, enum dtype type, int 
         slots->row_begin = put_bytes(c->row_begin, (size_t)(s.blocks + 1) * sizeof *c->row_begin);
         slots->slot_rows = s.slot_rows, slots->blocks = s.blocks, slots->k = s.k, slots->block_rows = c->block_rows;
         slots->square = put_squares(slots->keys);
-        int32_t *begin = zeros(s.slots + 1, 4), *place = zeros((int64_t)s.blocks * s.k, 4);
-        int32_t *on_begin = put_ints(begin, s.slots + 1), *on_place = put_ints(place, (int64_t)s.blocks * s.k);
-        gpu->ops->gca->invert(gpu, on_begin, on_place, slots->slot, (int64_t)s.blocks * s.k, s.slots);
-        b.inverse = (struct gca_inverse){on_begin, on_place, s.slots};
-        free(begin), free(place);
+        int32_t *begin = zeros(s.slots + 1, 4), *reader = zeros((int64_t)s.blocks * s.k, 4);
+        int32_t *on_begin = put_ints(begin, s.slots + 1), *on_reader = put_ints(reader, (int64_t)s.blocks * s.k);
+        gpu->ops->gca->invert(gpu, on_begin, on_reader, slots->slot, (int64_t)s.blocks * s.k, s.slots);
+        b.inverse = (struct gca_inverse){on_begin, on_reader, s.slots};
+        free(begin), free(reader);
     }
     if (s.limit) {
         past->keys = put(c->past_key, type, c->past_keys, s.d, pad, 0);
@@ -267,7 +267,7 @@ int main(int argc, char **argv) {
             0); /* a block of four tiles */
     compare((struct memory_shape){257, 320, 0, 0, 0, 0, 257, 0, 257, 1000, 80.0f}, DTYPE_BF16, 0);
     compare((struct memory_shape){300, 64, 0, 0, 0, 0, 150, 75, 230, 33, 16.0f}, DTYPE_BF16,
-            0); /* sequences that go on */
+            0); /* sequences that continue */
     compare((struct memory_shape){258, 64, 0, 0, 0, 0, 129, 0, 129, 200, 16.0f}, DTYPE_BF16,
             0); /* a last tile of one row */
     compare((struct memory_shape){128, 384, 20, 64, 8, 16, 128, 0, 128, 128, 96.0f}, DTYPE_BF16, 0);

@@ -47,7 +47,7 @@ static inline struct memory_case memory_case_make(struct rng *rng, struct memory
     c.slot_value = case_words(rng, c.slot_keys), c.past_value = case_words(rng, c.past_keys);
     c.target = case_words(rng, s.n), c.row_begin = case_zeros(s.blocks + 1, sizeof *c.row_begin);
     c.slot = case_zeros((int64_t)s.blocks * s.k, sizeof *c.slot);
-    /* Blocks: from about row n/16 to 15n/16, at uneven places; the first may be all that there is. */
+    /* Blocks: from about row n/16 to 15n/16, unevenly spaced; the first may be all that there is. */
     for (int b = 0; b <= s.blocks; b++) {
         int64_t even = s.blocks > 1 ? s.n / 16 + (s.n - s.n / 8) * b / s.blocks : s.n * b;
         int64_t shift = b > 0 && b < s.blocks ? (int64_t)rng_below(rng, 3) : 0;

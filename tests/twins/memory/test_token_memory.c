@@ -46,9 +46,9 @@ static struct bound bind_case(int device, const struct memory_case *c, enum dtyp
         slots->square = b.square[0] = zero_array(c->slot_keys);
         dev->ops->token_memory->squares(dev, b.square[0], slots->keys);
         int32_t *begin = calloc((size_t)s.slots + 1, sizeof *begin);
-        int32_t *place = calloc((size_t)(s.blocks * s.k) + 1, sizeof *place);
-        dev->ops->gca->invert(dev, begin, place, c->slot, (int64_t)s.blocks * s.k, s.slots);
-        b.inverse = (struct gca_inverse){begin, place, s.slots};
+        int32_t *reader = calloc((size_t)(s.blocks * s.k) + 1, sizeof *reader);
+        dev->ops->gca->invert(dev, begin, reader, c->slot, (int64_t)s.blocks * s.k, s.slots);
+        b.inverse = (struct gca_inverse){begin, reader, s.slots};
     }
     if (s.limit) {
         past->keys = keys_as(c->past_key, c->past_keys, s.d, type, &b.half[1]);
