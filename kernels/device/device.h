@@ -14,7 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The CPU computes in DTYPE_F32 only. DTYPE_F16 is the store's type for landmarks: topk, cluster and probe alone take it. */
+/* The CPU computes in DTYPE_F32 only (keys of token_memory may be bf16). DTYPE_F16 is the type of landmarks in a store: topk,
+ * kmeans_assign, ivf_scan and token_memory alone take it. */
 enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
 static inline int64_t dtype_bytes(enum dtype type) { return type == DTYPE_F32 ? 4 : 2; }
 
