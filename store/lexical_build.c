@@ -204,11 +204,12 @@ static enum status write_lists(struct lexical_builder *b) {
         int64_t n;
         TRY(runs_next_key(b->runs, &more, &key, &n));
         if (!more) break;
+        if (b->frame.keys % KEYS_A_STEP == 0) {
+            progress_step(b->progress, "write lexical index", "keys", b->frame.keys, -1);
+            if (progress_stop_requested(b->progress))
+                return fail(STATUS_INTERRUPTED, "%s: stopped while the lexical index was written", b->path);
+        }
         TRY(write_list(b, key, n));
-        if (b->frame.keys % KEYS_A_STEP) continue;
-        progress_step(b->progress, "write lexical index", "keys", b->frame.keys, -1);
-        if (progress_stop_requested(b->progress))
-            return fail(STATUS_INTERRUPTED, "%s: stopped while the lexical index was written", b->path);
     }
     TRY(spool_copy(b->dictionary, b->file));
     TRY(spool_copy(b->index, b->file));
