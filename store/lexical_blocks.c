@@ -106,7 +106,8 @@ static void unpack_whole(uint32_t out[LEXICAL_BLOCK], const uint8_t *in, int wid
         return;
         WIDTH(1)
         WIDTH(2)
-        WIDTH(3) WIDTH(4) WIDTH(5) WIDTH(6) WIDTH(7) WIDTH(8) WIDTH(9) WIDTH(10) WIDTH(11) WIDTH(12) WIDTH(13) WIDTH(14)
+        WIDTH(3)
+        WIDTH(4) WIDTH(5) WIDTH(6) WIDTH(7) WIDTH(8) WIDTH(9) WIDTH(10) WIDTH(11) WIDTH(12) WIDTH(13) WIDTH(14)
             WIDTH(15) WIDTH(16) WIDTH(17) WIDTH(18) WIDTH(19) WIDTH(20) WIDTH(21) WIDTH(22) WIDTH(23) WIDTH(24)
 #undef WIDTH
                 default : memset(out, 0, LEXICAL_BLOCK * sizeof *out);
@@ -182,17 +183,15 @@ static int popcount128(const uint64_t bits[2]) {
     return __builtin_popcountll(bits[0]) + __builtin_popcountll(bits[1]);
 }
 
+static uint64_t low_bits(int n) {
+    return n <= 0 ? 0 : n >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << n) - 1;
+}
+
 /* `bits` bits from `in`; false where a bit beyond them is set. */
 static bool read_plane(uint64_t out[2], const uint8_t *in, int bits) {
-    uint8_t padded[LEXICAL_BLOCK / 8] = {0};
-    memcpy(padded, in, ((size_t)bits + 7) / 8);
-    out[0] = lexical_get(padded, 8);
-    out[1] = lexical_get(padded + 8, 8);
-    uint64_t low = bits >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << bits) - 1, high = bits >= 128 ? ~UINT64_C(0)
-                                                                                 : bits <= 64
-                                                                                     ? 0
-                                                                                     : (UINT64_C(1) << (bits - 64)) - 1;
-    return !(out[0] & ~low) && !(out[1] & ~high);
+    out[0] = out[1] = 0;
+    memcpy(out, in, ((size_t)bits + 7) / 8); /* little-endian, as everything here */
+    return !(out[0] & ~low_bits(bits)) && !(out[1] & ~low_bits(bits - 64));
 }
 
 /* The i-th bit of `dense` goes where the i-th set bit of `places` is. */

@@ -146,20 +146,30 @@ static void raise_reach(struct search *s, const struct worker *w) {
     }
 }
 
+/* Adds the dense lists to the selected sums, list after list: their codes of a window lie together. Chunks that can no
+ * longer reach what k others have are dropped after each. */
 static void score_selected(struct search *s, struct worker *w, int64_t segment, uint32_t begin, int n) {
     const struct lexical_lists *l = &s->plan->segments[segment];
-    int64_t first = s->x->segments[segment].frame.first_chunk;
-    int32_t reach = atomic_load_explicit(&s->reach, memory_order_relaxed);
-    for (int i = 0; i < n; i++) {
-        uint32_t chunk = begin + w->selected[i];
-        int32_t sum = w->sums[w->selected[i]], left = l->dense_most;
-        if (w->n == s->k && w->heap[0].score > reach) reach = w->heap[0].score;
-        for (int d = 0; d < l->n_dense && sum + left >= reach; d++) {
-            left -= l->dense[d].weight[LEXICAL_CODES];
-            sum += l->dense[d].weight[lexical_dense_code(l->dense[d].list.data, chunk)];
+    int64_t first = s->x->segments[segment].frame.first_chunk + begin;
+    int32_t left = l->dense_most, reach = atomic_load_explicit(&s->reach, memory_order_relaxed);
+    for (int d = 0; d < l->n_dense && n > 0; d++) {
+        const uint8_t *codes = l->dense[d].list.data + begin / 4; /* a window begins with a byte */
+        int32_t weight[LEXICAL_CODES + 1];
+        memcpy(weight, l->dense[d].weight, sizeof weight);
+        left -= weight[LEXICAL_CODES];
+        int kept = 0;
+        for (int i = 0; i < n; i++) {
+            uint32_t c = w->selected[i];
+            int32_t sum = w->sums[c] + weight[lexical_dense_code(codes, c)];
+            w->sums[c] = sum;
+            w->selected[kept] = c;
+            kept += sum + left >= reach;
         }
-        if (sum + left >= reach && sum > 0) offer(w, s->k, (struct found){sum, first + chunk});
+        n = kept;
     }
+    for (int i = 0; i < n; i++)
+        if (w->sums[w->selected[i]] > 0)
+            offer(w, s->k, (struct found){w->sums[w->selected[i]], first + w->selected[i]});
     raise_reach(s, w);
 }
 
