@@ -103,14 +103,34 @@ static void unpack_whole(uint32_t out[LEXICAL_BLOCK], const uint8_t *in, int wid
 #define WIDTH(w)                                                                                                       \
     case w:                                                                                                            \
         unpack_lanes(out, in, w);                                                                                      \
-        return;
-        WIDTH(1)
-        WIDTH(2)
-        WIDTH(3)
-        WIDTH(4) WIDTH(5) WIDTH(6) WIDTH(7) WIDTH(8) WIDTH(9) WIDTH(10) WIDTH(11) WIDTH(12) WIDTH(13) WIDTH(14)
-            WIDTH(15) WIDTH(16) WIDTH(17) WIDTH(18) WIDTH(19) WIDTH(20) WIDTH(21) WIDTH(22) WIDTH(23) WIDTH(24)
+        return
+        WIDTH(1);
+        WIDTH(2);
+        WIDTH(3);
+        WIDTH(4);
+        WIDTH(5);
+        WIDTH(6);
+        WIDTH(7);
+        WIDTH(8);
+        WIDTH(9);
+        WIDTH(10);
+        WIDTH(11);
+        WIDTH(12);
+        WIDTH(13);
+        WIDTH(14);
+        WIDTH(15);
+        WIDTH(16);
+        WIDTH(17);
+        WIDTH(18);
+        WIDTH(19);
+        WIDTH(20);
+        WIDTH(21);
+        WIDTH(22);
+        WIDTH(23);
+        WIDTH(24);
 #undef WIDTH
-                default : memset(out, 0, LEXICAL_BLOCK * sizeof *out);
+    default:
+        memset(out, 0, LEXICAL_BLOCK * sizeof *out);
     }
 }
 
