@@ -1,24 +1,9 @@
 /* fuzz_lexical.c -- any bytes as a lexical segment: open, verify, search and score must end with a status.
  *
  * Checksums would keep damaged lists from being read: they are made right first. */
-#include "base/crc32c.h"
-#include "store/lexical.h"
-#include "store/lexical_format_internal.h"
-#include "tests/test.h"
+#include "tests/lexical_fixture.h"
 
 enum { K = 5 };
-
-static void mend(uint8_t *bytes, size_t size) {
-    if (size < LEXICAL_HEADER_BYTES + LEXICAL_FOOTER_BYTES) return;
-    uint8_t *footer = bytes + size - LEXICAL_FOOTER_BYTES, *at = bytes + LEXICAL_HEADER_BYTES;
-    for (int i = 0; i < LEXICAL_PARTS; i++) {
-        uint64_t n = lexical_get(footer + 40 + 8 * i, 8);
-        if (n > (uint64_t)(footer - at)) return;
-        lexical_put(footer + 64 + 4 * i, crc32c(0, at, n), 4);
-        at += n;
-    }
-    lexical_put(footer + 92, crc32c(crc32c(0, bytes, LEXICAL_HEADER_BYTES), footer, 92), 4);
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -28,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint8_t *bytes = malloc(size ? size : 1);
     CHECK(bytes);
     memcpy(bytes, data, size);
-    mend(bytes, size);
+    lexical_fixture_mend(bytes, size);
     FILE *f = fopen(path, "wb");
     CHECK(f && fwrite(bytes, 1, size, f) == size && fclose(f) == 0);
     free(bytes);

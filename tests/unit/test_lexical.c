@@ -1,7 +1,6 @@
 /* test_lexical.c -- the lexical index against plain loops: scores, order, segments, threads, memory, damage. */
-#include "base/file.h"
 #include "store/hybrid.h"
-#include "store/lexical_format_internal.h"
+#include "store/lexical_segment_internal.h"
 #include "tests/lexical_fixture.h"
 
 enum { QUERY = 40, K_MAX = 300 };
@@ -236,6 +235,46 @@ static void test_damage(void) {
     lexical_corpus_free(&c);
 }
 
+/* A file with right checksums whose skips, dense bits or counts do not fit its lists. */
+static void test_forged(void) {
+    struct lexical_corpus c;
+    struct lexical_segment s;
+    struct lexical_list blocks, dense;
+    struct lexical_range range;
+    char path[700];
+    uint8_t *bytes;
+    size_t n, at[3];
+    lexical_corpus_random(&c, 2001, 3, test_seed());
+    for (int64_t i = 0; i < c.n; i++) {
+        c.lengths[i] = 1;
+        c.ids[i][0] = i % 11 == 0 ? 2 : i % 5 == 0;
+    }
+    snprintf(path, sizeof path, "%s/forged.lexical", test_folder());
+    lexical_fixture_build(path, &c, 0, c.n, 0);
+    CHECK_OK(lexical_segment_open(&s, path));
+    CHECK_OK(lexical_segment_find(&s, &blocks, 2));
+    CHECK_OK(lexical_segment_find(&s, &dense, 1));
+    CHECK(blocks.kind == LEXICAL_BLOCKS && dense.kind == LEXICAL_DENSE && blocks.n == 182);
+    at[0] = (size_t)(blocks.skips + LEXICAL_SKIP_BYTES - s.map.data); /* last chunk of the last block: 1991 */
+    at[1] = (size_t)(dense.data + dense.bytes - 1 - s.map.data);      /* a chunk behind the last */
+    at[2] = s.map.size - LEXICAL_FOOTER_BYTES + 32;                   /* count of postings */
+    lexical_segment_close(&s);
+    read_bytes(&bytes, &n, path);
+    for (size_t i = 0; i < ARRAY_LEN(at); i++) {
+        uint8_t bit = i == 0 ? 8 : i == 1 ? 0x80 : 1;
+        bytes[at[i]] ^= bit;
+        lexical_fixture_mend(bytes, n);
+        write_bytes(path, bytes, n);
+        CHECK_FAILS(lexical_verify(&range, path, NULL), STATUS_CORRUPT, i < 2 ? "a list of postings" : "footer counts");
+        bytes[at[i]] ^= bit;
+    }
+    lexical_fixture_mend(bytes, n);
+    write_bytes(path, bytes, n);
+    CHECK_OK(lexical_verify(&range, path, NULL));
+    free(bytes);
+    lexical_corpus_free(&c);
+}
+
 static bool always(void *context) {
     (void)context;
     return true;
@@ -302,6 +341,7 @@ int main(int argc, char **argv) {
     test_nothing();
     test_memory();
     test_damage();
+    test_forged();
     test_refusals();
     test_hybrid();
     return test_done();
