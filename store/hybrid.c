@@ -22,15 +22,15 @@ int64_t hybrid_candidates(int64_t *ids, const struct store_hit *a, int64_t n_a, 
     return kept;
 }
 
-static bool worse(struct store_hit a, struct store_hit b) {
+static bool hit_is_worse(struct store_hit a, struct store_hit b) {
     return a.score < b.score || (a.score == b.score && a.chunk > b.chunk);
 }
 
 /* hits[*n], best first, at most k. */
-static void insert(struct store_hit *hits, int *n, int k, struct store_hit hit) {
-    if (isnan(hit.score) || (*n == k && !worse(hits[k - 1], hit))) return;
+static void hits_insert(struct store_hit *hits, int *n, int k, struct store_hit hit) {
+    if (isnan(hit.score) || (*n == k && !hit_is_worse(hits[k - 1], hit))) return;
     int i = *n < k ? (*n)++ : k - 1;
-    for (; i > 0 && worse(hits[i - 1], hit); i--)
+    for (; i > 0 && hit_is_worse(hits[i - 1], hit); i--)
         hits[i] = hits[i - 1];
     hits[i] = hit;
 }
@@ -44,7 +44,7 @@ void hybrid_weighted(struct store_hit *hits, int k, const int64_t *ids, const fl
                      float weight) {
     int filled = 0;
     for (int64_t i = 0; i < n; i++)
-        insert(hits, &filled, k, (struct store_hit){ids[i], a[i] + weight * b[i]});
+        hits_insert(hits, &filled, k, (struct store_hit){ids[i], a[i] + weight * b[i]});
     fill_rest(hits, filled, k);
 }
 
@@ -61,10 +61,10 @@ void hybrid_reciprocal_rank(struct store_hit *hits, int k, const struct store_hi
         if (a[i].chunk < 0) continue;
         int64_t other = rank_of(b, n_b, a[i].chunk);
         float score = 1 / (constant + (float)(i + 1)) + (other ? weight / (constant + (float)other) : 0);
-        insert(hits, &filled, k, (struct store_hit){a[i].chunk, score});
+        hits_insert(hits, &filled, k, (struct store_hit){a[i].chunk, score});
     }
     for (int64_t i = 0; i < n_b; i++)
         if (b[i].chunk >= 0 && rank_of(a, n_a, b[i].chunk) == 0)
-            insert(hits, &filled, k, (struct store_hit){b[i].chunk, weight / (constant + (float)(i + 1))});
+            hits_insert(hits, &filled, k, (struct store_hit){b[i].chunk, weight / (constant + (float)(i + 1))});
     fill_rest(hits, filled, k);
 }

@@ -111,7 +111,7 @@ static enum status write_part(struct lexical_builder *b, enum lexical_part part,
                                     : spool_write(part == LEXICAL_INDEX ? b->index : b->dictionary, data, bytes);
 }
 
-/* entry: what the dictionary says of the list, appended to by each. */
+/* A dictionary entry being composed. */
 struct entry {
     uint8_t bytes[4 * LEXICAL_VARINT_BYTES];
     size_t n;

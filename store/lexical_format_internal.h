@@ -30,7 +30,7 @@ enum {
 };
 enum lexical_part { LEXICAL_POSTINGS, LEXICAL_DICTIONARY, LEXICAL_INDEX, LEXICAL_PARTS };
 
-struct lexical_frame {                   /* what header and footer say */
+struct lexical_frame {                   /* contents of header and footer */
     int64_t vocab_size, first_chunk;
     int64_t chunks, tokens, keys, postings;
     uint64_t bytes[LEXICAL_PARTS];

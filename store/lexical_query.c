@@ -76,7 +76,7 @@ static int query_keys(struct key *out, int64_t vocab, const struct lexical_query
     qsort(out, (size_t)n, sizeof *out, by_key);
     for (int i = 0; i < n; i++) {
         if (kept > 0 && out[kept - 1].key == out[i].key) {
-            if (!how->distinct) out[kept - 1].weight += out[i].weight;
+            if (how->counted) out[kept - 1].weight += out[i].weight;
         } else {
             out[kept++] = out[i];
         }
@@ -97,7 +97,7 @@ static int by_weight(const void *a, const void *b) {
 
 /* Weights become integers: sums do not depend on their order, and equal scores are equal. The unit is a power of two,
  * the smallest with which the sum of all weights stays below 2^30. */
-static void weigh(struct lexical_plan *p, struct key *keys, int n, int64_t all) {
+static void plan_weights(struct lexical_plan *p, struct key *keys, int n, int64_t all) {
     double most = 0;
     for (int i = 0; i < n; i++) {
         double have = (double)keys[i].chunks;
@@ -143,7 +143,7 @@ static enum status plan_lists(struct lexical_plan *p, const struct lexical *x, s
             TRY(lexical_segment_find(&x->segments[s], &w->list, keys[i].key));
             keys[i].chunks += w->list.n;
         }
-    weigh(p, keys, n, x->chunks);
+    plan_weights(p, keys, n, x->chunks);
     for (int64_t s = 0; s < x->n; s++)
         split_lists(p, &p->segments[s], &p->lists[(size_t)(s + 1) * (size_t)n], keys, n);
     return STATUS_OK;

@@ -25,7 +25,7 @@ struct lexical_plan {
     float unit;                          /* of the weights */
     int sparse_most;                     /* lists of any segment */
 };
-/* how: pair_weight and distinct count. The sum of all weights of a plan fits in 31 bits. */
+/* how: pair_weight and counted matter. The sum of all weights of a plan fits in 31 bits. */
 enum status lexical_plan_make(struct lexical_plan *out, const struct lexical *x, const struct lexical_query *q,
                               const struct lexical_search *how);
 void lexical_plan_free(struct lexical_plan *p);

@@ -355,9 +355,9 @@ enum status runs_next_key(struct runs *r, bool *more, uint64_t *key, int64_t *n)
     return STATUS_OK;
 }
 
-enum status runs_next_postings(struct runs *r, uint32_t *chunks, uint8_t *codes, int room, int *n) {
+enum status runs_next_postings(struct runs *r, uint32_t *chunks, uint8_t *codes, int capacity, int *n) {
     *n = 0;
-    while (*n < room && r->at_current < r->n_current) {
+    while (*n < capacity && r->at_current < r->n_current) {
         struct run *run = &r->list[r->current[r->at_current]];
         if (run->left == 0) {
             r->at_current++;

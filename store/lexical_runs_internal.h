@@ -28,5 +28,5 @@ enum status runs_finish(struct runs *r);
 /* Keys rise; *n: chunks that have it, at least 1. *more false: there is no further key. Postings of the key before that were
  * not read are passed over. */
 enum status runs_next_key(struct runs *r, bool *more, uint64_t *key, int64_t *n);
-/* Up to `room` postings of the key, chunks rising; *n 0 after the last. */
-enum status runs_next_postings(struct runs *r, uint32_t *chunks, uint8_t *codes, int room, int *n);
+/* Up to `capacity` postings of the key, chunks rising; *n 0 after the last. */
+enum status runs_next_postings(struct runs *r, uint32_t *chunks, uint8_t *codes, int capacity, int *n);

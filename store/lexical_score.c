@@ -4,18 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct asked {
-    int64_t chunk, place; /* in the caller's order */
+struct candidate {
+    int64_t chunk, position; /* in the caller's order */
     int32_t sum;
 };
 
 static int by_chunk(const void *a, const void *b) {
-    const struct asked *x = a, *y = b;
+    const struct candidate *x = a, *y = b;
     return (x->chunk > y->chunk) - (x->chunk < y->chunk);
 }
 
 /* Adds the list's weights to chunks of its segment, which rise. false: damaged. */
-static bool score_list(struct asked *chunks, int64_t n, int64_t first, const struct lexical_weighted *w) {
+static bool score_list(struct candidate *chunks, int64_t n, int64_t first, const struct lexical_weighted *w) {
     struct lexical_block block;
     uint32_t at = 0, decoded = UINT32_MAX;
     for (int64_t i = 0; i < n; i++) {
@@ -42,7 +42,7 @@ static bool score_list(struct asked *chunks, int64_t n, int64_t first, const str
     return true;
 }
 
-static enum status score_sorted(const struct lexical *x, struct asked *chunks, int64_t n,
+static enum status score_sorted(const struct lexical *x, struct candidate *chunks, int64_t n,
                                 const struct lexical_plan *p) {
     for (int64_t s = 0, at = 0; s < x->n; s++) {
         const struct lexical_frame *f = &x->segments[s].frame;
@@ -67,18 +67,18 @@ static enum status score_sorted(const struct lexical *x, struct asked *chunks, i
 enum status lexical_score(const struct lexical *x, float *scores, const int64_t *chunks, int64_t n,
                           const struct lexical_query *query, const struct lexical_search *how) {
     struct lexical_plan plan;
-    struct asked *asked = NULL;
+    struct candidate *candidates = NULL;
     TRY(lexical_plan_make(&plan, x, query, how));
-    enum status s = memory_allocate((void **)&asked, (size_t)n, sizeof *asked);
+    enum status s = memory_allocate((void **)&candidates, (size_t)n, sizeof *candidates);
     if (s == STATUS_OK) {
         for (int64_t i = 0; i < n; i++)
-            asked[i] = (struct asked){chunks[i], i, 0};
-        qsort(asked, (size_t)n, sizeof *asked, by_chunk);
-        s = score_sorted(x, asked, n, &plan);
+            candidates[i] = (struct candidate){chunks[i], i, 0};
+        qsort(candidates, (size_t)n, sizeof *candidates, by_chunk);
+        s = score_sorted(x, candidates, n, &plan);
     }
     for (int64_t i = 0; i < n && s == STATUS_OK; i++)
-        scores[asked[i].place] = (float)asked[i].sum * plan.unit;
-    memory_free(asked);
+        scores[candidates[i].position] = (float)candidates[i].sum * plan.unit;
+    memory_free(candidates);
     lexical_plan_free(&plan);
     return s;
 }

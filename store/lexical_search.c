@@ -48,20 +48,20 @@ struct search {
 
 /* ---- the best k ---- */
 
-static bool worse(struct found a, struct found b) {
+static bool found_is_worse(struct found a, struct found b) {
     return a.score < b.score || (a.score == b.score && a.chunk > b.chunk);
 }
 
-static void offer(struct worker *w, int k, struct found f) {
+static void heap_offer(struct worker *w, int k, struct found f) {
     int i = 0;
     if (w->n < k) {
-        for (i = w->n++; i > 0 && worse(f, w->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        for (i = w->n++; i > 0 && found_is_worse(f, w->heap[(i - 1) / 2]); i = (i - 1) / 2)
             w->heap[i] = w->heap[(i - 1) / 2];
     } else {
-        if (!worse(w->heap[0], f)) return;
+        if (!found_is_worse(w->heap[0], f)) return;
         for (int child; (child = 2 * i + 1) < k; i = child) {
-            if (child + 1 < k && worse(w->heap[child + 1], w->heap[child])) child++;
-            if (!worse(w->heap[child], f)) break;
+            if (child + 1 < k && found_is_worse(w->heap[child + 1], w->heap[child])) child++;
+            if (!found_is_worse(w->heap[child], f)) break;
             w->heap[i] = w->heap[child];
         }
     }
@@ -169,7 +169,7 @@ static void score_selected(struct search *s, struct worker *w, int64_t segment, 
     }
     for (int i = 0; i < n; i++)
         if (w->sums[w->selected[i]] > 0)
-            offer(w, s->k, (struct found){w->sums[w->selected[i]], first + w->selected[i]});
+            heap_offer(w, s->k, (struct found){w->sums[w->selected[i]], first + w->selected[i]});
     raise_reach(s, w);
 }
 
@@ -225,7 +225,7 @@ static void search_body(void *context, int64_t begin, int64_t end, int worker) {
 }
 
 static int by_score(const void *a, const void *b) {
-    return worse(*(const struct found *)b, *(const struct found *)a) ? -1 : 1;
+    return found_is_worse(*(const struct found *)b, *(const struct found *)a) ? -1 : 1;
 }
 
 /* The heaps of all workers lie one after the other: [workers * k]. */

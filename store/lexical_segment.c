@@ -52,7 +52,7 @@ static void keys_seek(const struct lexical_segment *s, struct lexical_keys *k, i
         (struct lexical_bytes){begin + (dictionary < bytes ? dictionary : bytes), begin + bytes, dictionary > bytes};
 }
 
-/* The next key's entry; offsets move behind its list. */
+/* The next key's entry; the offset moves to the end of its list. */
 static bool read_entry(const struct lexical_segment *s, struct lexical_keys *k, struct lexical_list *out) {
     uint64_t step = lexical_get_varint(&k->at), n = lexical_get_varint(&k->at), all = s->frame.bytes[LEXICAL_POSTINGS];
     *out = (struct lexical_list){.n = (int64_t)n, .limit = (uint32_t)s->frame.chunks, .blocks = 1};
@@ -105,7 +105,7 @@ enum status lexical_keys_next(const struct lexical_segment *s, struct lexical_ke
 
 enum status lexical_segment_find(const struct lexical_segment *s, struct lexical_list *out, uint64_t key) {
     *out = (struct lexical_list){.kind = LEXICAL_ABSENT};
-    int64_t low = 0, high = index_entries(s); /* the last entry that does not begin behind the key */
+    int64_t low = 0, high = index_entries(s); /* the last entry whose first key is not greater */
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
         if (lexical_get(s->parts[LEXICAL_INDEX] + middle * LEXICAL_INDEX_BYTES, 8) <= key)

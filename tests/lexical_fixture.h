@@ -103,8 +103,8 @@ static inline void lexical_fixture_scores(double *scores, const struct lexical_c
             pair_again = pair_again || (q->ids[j] == a && q->ids[j + 1] == b);
         }
         if (a < 0) continue;
-        if (!again || !how->distinct) lexical_fixture_term(scores, c, a, -1, 1);
-        if (b >= 0 && how->pair_weight > 0 && (!pair_again || !how->distinct))
+        if (!again || how->counted) lexical_fixture_term(scores, c, a, -1, 1);
+        if (b >= 0 && how->pair_weight > 0 && (!pair_again || how->counted))
             lexical_fixture_term(scores, c, a, b, (double)how->pair_weight);
     }
 }

@@ -79,12 +79,12 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void search(const struct lexical *x, const struct lexical_query *queries, int n, int k, bool distinct,
+static void search(const struct lexical *x, const struct lexical_query *queries, int n, int k, bool counted,
                    struct threads *threads) {
     static double seconds[QUERIES_MAX];
     double cpu = 0;
     struct store_hit *hits = malloc((size_t)k * sizeof *hits);
-    struct lexical_search how = {.k = k, .pair_weight = LEXICAL_PAIR_WEIGHT, .distinct = distinct, .threads = threads};
+    struct lexical_search how = {.k = k, .pair_weight = LEXICAL_PAIR_WEIGHT, .counted = counted, .threads = threads};
     for (int q = 0; q < n; q++) {
         seconds[q] = 1e30;
         for (int r = 0; r < REPEATS; r++) {
@@ -96,9 +96,8 @@ static void search(const struct lexical *x, const struct lexical_query *queries,
         }
     }
     qsort(seconds, (size_t)n, sizeof *seconds, by_value);
-    printf("search,k %d,%s,%d threads,p50 %.2f ms,p99 %.2f ms,processor %.2f ms\n", k,
-           distinct ? "distinct" : "counted", threads_count(threads), 1e3 * seconds[n / 2], 1e3 * seconds[n * 99 / 100],
-           1e3 * cpu / (n * REPEATS));
+    printf("search,k %d,%s,%d threads,p50 %.2f ms,p99 %.2f ms,processor %.2f ms\n", k, counted ? "counted" : "distinct",
+           threads_count(threads), 1e3 * seconds[n / 2], 1e3 * seconds[n * 99 / 100], 1e3 * cpu / (n * REPEATS));
     free(hits);
 }
 
@@ -132,9 +131,9 @@ int main(int argc, char **argv) {
     uint64_t max_ram = (argc > 5 ? strtoull(argv[5], NULL, 10) : 1024) << 20;
     int32_t eod = argc > 6 ? (int32_t)strtol(argv[6], NULL, 10) : 0;
     CHECK(segments >= 1 && segments <= SEGMENTS_MAX);
-    struct text stored = {0}, asked = {0};
+    struct text stored = {0}, continued = {0};
     read_text(&stored, argv[1], eod);
-    read_text(&asked, argv[2], eod);
+    read_text(&continued, argv[2], eod);
     static char paths[SEGMENTS_MAX][700];
     build(paths, &stored, segments, max_ram);
     const char *names[SEGMENTS_MAX];
@@ -153,8 +152,8 @@ int main(int argc, char **argv) {
            (double)info.bytes / (double)info.chunks);
     static struct lexical_query queries[QUERIES_MAX];
     int n = 0;
-    for (int64_t at = LOOK; at + CHUNK <= asked.n && n < QUERIES_MAX; at += asked.n / QUERIES_MAX + 1)
-        queries[n++] = (struct lexical_query){asked.ids + at - LOOK, LOOK};
+    for (int64_t at = LOOK; at + CHUNK <= continued.n && n < QUERIES_MAX; at += continued.n / QUERIES_MAX + 1)
+        queries[n++] = (struct lexical_query){continued.ids + at - LOOK, LOOK};
     struct threads *threads;
     CHECK_OK(threads_create(&threads, threads_wanted));
     static const int ks[] = {8, 64, 256};
@@ -168,8 +167,8 @@ int main(int argc, char **argv) {
     free(stored.ids);
     free(stored.starts);
     free(stored.lengths);
-    free(asked.ids);
-    free(asked.starts);
-    free(asked.lengths);
+    free(continued.ids);
+    free(continued.starts);
+    free(continued.lengths);
     return 0;
 }

@@ -63,7 +63,7 @@ static void check_corpus(const struct lexical_corpus *c, const char *name, int q
         range[0].end = range[0].begin + (int64_t)rng_below(&r, (uint64_t)c->n);
         struct lexical_search how = {.k = 1 + (int)rng_below(&r, K_MAX),
                                      .pair_weight = i % 3 ? LEXICAL_PAIR_WEIGHT : 0,
-                                     .distinct = i % 4 == 1,
+                                     .counted = i % 4 == 1,
                                      .exclude = i % 2 ? range : NULL};
         CHECK_OK(lexical_search(one, hits, q, 1, &how));
         lexical_fixture_scores(want, c, q, &how);
@@ -256,7 +256,7 @@ static void test_forged(void) {
     CHECK_OK(lexical_segment_find(&s, &dense, 1));
     CHECK(blocks.kind == LEXICAL_BLOCKS && dense.kind == LEXICAL_DENSE && blocks.n == 182);
     at[0] = (size_t)(blocks.skips + LEXICAL_SKIP_BYTES - s.map.data); /* last chunk of the last block: 1991 */
-    at[1] = (size_t)(dense.data + dense.bytes - 1 - s.map.data);      /* a chunk behind the last */
+    at[1] = (size_t)(dense.data + dense.bytes - 1 - s.map.data);      /* a chunk after the last */
     at[2] = s.map.size - LEXICAL_FOOTER_BYTES + 32;                   /* count of postings */
     lexical_segment_close(&s);
     read_bytes(&bytes, &n, path);
