@@ -1,10 +1,10 @@
-/* test_golden.c -- runs golden files (the format of golden/README.md) through the product.
+/* test_golden.c -- runs golden files (the format: model.md §14) through the product.
  *
  *   test_golden [--device cpu|cuda] [--dtype f32|bf16] [--amx on|off] FILE...
  *                            drt_*.safetensors  gca_op_*.safetensors  lm_base.safetensors  tokenizer_*cases.jsonl
  *
  * One line for each tensor: FILE TENSOR max_abs_diff tolerance ok|FAIL. Exit 0 only when all are ok. */
-#include "kernels/device_internal.h"
+#include "kernels/device/device_internal.h"
 #include "tests/golden/golden.h"
 
 static int refuse(const char *path, const char *why) {
