@@ -9,7 +9,7 @@
  * An open index may be searched by several threads at once. */
 #pragma once
 #include "base/progress.h"
-#include "base/threads.h"
+#include "base/system/threads.h"
 #include "store/store.h"
 
 enum {

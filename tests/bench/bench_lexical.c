@@ -5,7 +5,7 @@
  * Files as drt-tokenizer encode writes them. Chunks of 64 ids that do not cross documents; a query is the 128 ids
  * before every 64th position of the other file. */
 #include "base/file.h"
-#include "base/threads.h"
+#include "base/system/threads.h"
 #include "store/lexical_build_internal.h"
 #include "tests/test.h"
 #include <time.h>
