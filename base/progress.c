@@ -1,5 +1,6 @@
 /* progress.c -- the NULL checks, in one place. */
 #include "base/progress.h"
+#include "base/printable.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -9,12 +10,13 @@ void progress_step(const struct progress *p, const char *stage, const char *unit
 
 void progress_note(const struct progress *p, const char *format, ...) {
     if (!p || !p->report) return;
-    char text[1024];
+    char text[1024], shown[1024];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    p->report(p->context, &(struct progress_event){"", "", 0, 0, text});
+    printable_copy(shown, sizeof shown, text);
+    p->report(p->context, &(struct progress_event){"", "", 0, 0, shown});
 }
 
 bool progress_stop_requested(const struct progress *p) {

@@ -22,6 +22,7 @@ struct build {
     struct segment_record *old, *fresh;
     int64_t n_old, n_kept, n_fresh; /* the first n_kept of old stay */
     size_t fresh_capacity;
+    struct shard_record *shards;
     struct landmarks landmarks; /* all chunks of the target */
     int64_t begin;              /* first chunk for a new segment */
 };
@@ -45,10 +46,11 @@ static enum status train(struct build *b, struct vectors *v) {
     float *rows;
     TRY(memory_allocate_aligned((void **)&rows, (size_t)all * dim, sizeof *rows));
     struct rng rng = rng_make(b->how->seed, SAMPLE_STREAM);
-    for (int64_t i = 0, seen = 0; i < n; i++) {
+    enum status s = STATUS_OK;
+    for (int64_t i = 0, seen = 0; i < n && s == STATUS_OK; i++) {
         int64_t low = (int64_t)((__int128)chunks * i / n), high = (int64_t)((__int128)chunks * (i + 1) / n);
-        landmarks_to_float(rows + (size_t)i * dim, &b->landmarks,
-                           low + (int64_t)rng_below(&rng, (uint64_t)(high - low)), 1);
+        s = landmarks_to_float(rows + (size_t)i * dim, &b->landmarks,
+                               low + (int64_t)rng_below(&rng, (uint64_t)(high - low)), 1);
         if (high - seen < LET_GO_ROWS && i + 1 < n) continue;
         landmarks_let_go(&b->landmarks, seen, high - seen); /* mapped pages are resident too, and count under max_ram */
         seen = high;
@@ -58,9 +60,9 @@ static enum status train(struct build *b, struct vectors *v) {
      */
     for (int64_t i = n; i < all; i++)
         memcpy(rows + (size_t)i * dim, rows + (size_t)(i - n) * dim, dim * sizeof *rows);
-    enum status s = STATUS_OK;
     int threads = threads_count(b->how->threads);
-    if (b->how->clustering.fit) s = vectors_give_centroids(v, &b->how->clustering, rows, n, all, threads);
+    if (s == STATUS_OK && b->how->clustering.fit)
+        s = vectors_give_centroids(v, &b->how->clustering, rows, n, all, threads);
     if (s == STATUS_NO_MEMORY)
         progress_note(b->how->progress, "%s: centroids are left to FAISS: %s", b->w->dir, status_message());
     if (s == STATUS_NO_MEMORY || s == STATUS_UNSUPPORTED) s = STATUS_OK;
@@ -96,7 +98,7 @@ static enum status open_template(const struct build *b, struct vectors **out) {
     return vectors_open(out, path, b->landmarks.dim, 0, 0, false);
 }
 
-static enum status fill(const struct build *b, struct vectors *v, int64_t begin, int64_t end) {
+static enum status fill(struct build *b, struct vectors *v, int64_t begin, int64_t end) {
     size_t dim = (size_t)b->landmarks.dim;
     int64_t block = ADD_BLOCK_FLOATS / b->landmarks.dim;
     float *rows;
@@ -104,9 +106,9 @@ static enum status fill(const struct build *b, struct vectors *v, int64_t begin,
     enum status s = STATUS_OK;
     for (int64_t at = begin; at < end && s == STATUS_OK; at += block) {
         int64_t n = end - at < block ? end - at : block;
-        landmarks_to_float(rows, &b->landmarks, at, n);
+        s = landmarks_to_float(rows, &b->landmarks, at, n);
         landmarks_let_go(&b->landmarks, at, n);
-        s = vectors_add(v, rows, n, at, threads_count(b->how->threads));
+        if (s == STATUS_OK) s = vectors_add(v, rows, n, at, threads_count(b->how->threads));
         if (s == STATUS_OK) s = stop_or_go(b);
         progress_step(b->how->progress, "fill index", "chunks", at + n, b->landmarks.chunks);
     }
@@ -168,21 +170,17 @@ static void keep_segments(struct build *b, bool rebuild) {
 
 static enum status make_index(struct build *b, const struct generation_record *target, bool rebuild) {
     struct store_writer *w = b->w;
-    struct shard_record *shards;
     struct catalog_txn *t;
     TRY(catalog_begin(&t, w->catalog, false));
-    enum status s = record_list_shards(t, w->catalog, &shards, target->shards);
-    if (s == STATUS_OK)
-        s = record_list_segments(t, w->catalog, &b->old, &b->n_old);
-    else
-        shards = NULL;
+    enum status s = record_list_shards(t, w->catalog, &b->shards, target->shards);
+    if (s == STATUS_OK) s = record_list_segments(t, w->catalog, &b->old, &b->n_old);
     catalog_abort(t);
-    if (s == STATUS_OK) s = landmarks_open(&b->landmarks, w->dir, shards, target->shards, &w->fingerprint);
-    memory_free(shards);
     TRY(s);
-    if (b->landmarks.chunks != target->chunks)
+    int64_t chunks = shard_records_chunks(b->shards, target->shards);
+    if (chunks != target->chunks)
         return fail(STATUS_CORRUPT, "%s: shards hold %lld chunks, the generation has %lld, run drt-index verify",
-                    catalog_path(w->catalog), (long long)b->landmarks.chunks, (long long)target->chunks);
+                    catalog_path(w->catalog), (long long)chunks, (long long)target->chunks);
+    TRY(landmarks_open(&b->landmarks, w->dir, &w->fingerprint, b->shards, target->shards, chunks));
     memcpy(b->index.factory, b->plan.factory, sizeof b->index.factory);
     b->index.chosen = b->plan.chosen;
     if (strcmp(b->plan.factory, "exact") == 0) {
@@ -242,6 +240,7 @@ enum status publish_generation(struct store_writer *w, const struct generation_r
     enum status s = make_index(&b, target, rebuild);
     if (s == STATUS_OK) s = commit_generation(&b, &g);
     landmarks_close(&b.landmarks);
+    memory_free(b.shards);
     memory_free(b.old);
     memory_free(b.fresh);
     if (s == STATUS_NO_SPACE)
@@ -259,5 +258,5 @@ enum status store_writer_publish(struct store_writer *w, const struct store_publ
     TRY(publish_generation(w, &target, how, false));
     w->sealed.duplicates = target.duplicates;
     w->loose_duplicates = 0;
-    return STATUS_OK;
+    return merge_small_shards(w, how->merge_chunks, how->progress);
 }

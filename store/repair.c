@@ -3,8 +3,10 @@
  * landmarks and documents follow from nothing here: they are reported. */
 #include "base/memory.h"
 #include "base/system/fault.h"
+#include "store/commit_record_internal.h"
 #include "store/verify_internal.h"
 #include <string.h>
+#include <unistd.h>
 
 struct repair {
     struct store_writer *w;
@@ -27,7 +29,7 @@ static enum status check_shard(struct repair *r, const struct shard_record *shar
     struct store_writer *w = r->w;
     for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
         char path[FILE_PATH_MAX];
-        TRY(shard_path(path, w->dir, (enum shard_kind)kind, shard->number));
+        TRY(shard_path(path, w->dir, (enum shard_kind)kind, shard->first_file_shard, shard->last_file_shard));
         enum status s = shard_file_verify(w->dir, (enum shard_kind)kind, shard, &w->fingerprint, true);
         if (s == STATUS_OK) continue;
         if (shard->number >= w->published.shards && s == STATUS_CORRUPT) {
@@ -49,9 +51,10 @@ static enum status repair_shards(struct repair *r) {
     catalog_abort(t);
     TRY(s);
     r->landmarks_good = r->journal_good = true;
-    for (int64_t i = 0; i < w->sealed.shards && s == STATUS_OK; i++) {
-        s = check_shard(r, &shards[i]);
-        progress_step(r->how->progress, "check shards", "shards", i + 1, w->sealed.shards);
+    for (int64_t i = 0; i < w->sealed.shards && s == STATUS_OK; i = shards[i].last_file_shard + 1) {
+        struct shard_record file = record_of_shard_file(shards, i);
+        s = check_shard(r, &file);
+        progress_step(r->how->progress, "check shards", "shards", file.last_file_shard + 1, w->sealed.shards);
     }
     memory_free(shards);
     if (s == STATUS_OK && !r->journal_good) {
@@ -202,6 +205,24 @@ static enum status repair_all(struct repair *r) {
     return repair_index(r);
 }
 
+/* Before the writer opens the catalog, which it refuses to do with meta pages that catalog/commit contradicts. Whether
+ * the store may be written at all is the writer's to say. */
+static enum status repair_commit(const struct repair *r, const char *dir) {
+    char lock_path[FILE_PATH_MAX], folder[FILE_PATH_MAX], data[FILE_PATH_MAX];
+    const char *what = NULL;
+    uint64_t size;
+    int lock = -1;
+    TRY(file_join(lock_path, dir, "lock"));
+    TRY(file_join(folder, dir, "catalog"));
+    TRY(file_join(data, folder, "data.mdb"));
+    if (!file_exists(data) || file_size(&size, data) != STATUS_OK || size == 0) return STATUS_OK;
+    if (file_lock(&lock, lock_path) != STATUS_OK) return STATUS_OK;
+    enum status s = commit_record_restore(&what, folder);
+    close(lock);
+    if (s == STATUS_OK && what) progress_note(r->how->progress, "%s: %s", dir, what);
+    return s;
+}
+
 enum status store_repair(const char *dir, const struct store_publish *how, store_problem *problem, void *context,
                          int64_t *problems) {
     static const struct store_publish defaults = {.seed = 1};
@@ -209,7 +230,8 @@ enum status store_repair(const char *dir, const struct store_publish *how, store
     struct repair r = {.how = how ? how : &defaults, .f = &f};
     char path[FILE_PATH_MAX];
     TRY(file_join(path, dir, "catalog/data.mdb"));
-    enum status s = writer_open(&r.w, dir, NULL, false);
+    enum status s = repair_commit(&r, dir);
+    if (s == STATUS_OK) s = writer_open(&r.w, dir, NULL, false);
     if (s == STATUS_OK)
         s = repair_all(&r);
     else if (s == STATUS_CORRUPT)

@@ -12,55 +12,82 @@ struct kind {
 static const struct kind kinds[] = {{"tokens", ".tok"}, {"landmarks", ".f16"}, {"index", ".faiss"}};
 enum { KIND_INDEX = 2 };
 
-/* -1: not a name of ours; a temporary name gives INT64_MAX, which is never recorded. */
-static int64_t parse_name(const char *name, const char *suffix) {
-    int64_t number = 0;
-    const char *p = name;
-    for (; *p >= '0' && *p <= '9' && number < (int64_t)1 << 50; p++)
-        number = number * 10 + (*p - '0');
-    size_t n = strlen(suffix);
-    if (p - name < 5 || strncmp(p, suffix, n) != 0) return -1;
-    if (strcmp(p + n, ".tmp") == 0) return INT64_MAX;
-    return p[n] == 0 ? number : -1;
+/* What a name says: "NNNNN", or "NNNNN-NNNNN" for shards that share a file. */
+struct file_numbers {
+    int64_t first, last;
+    bool temporary;
+};
+
+static const char *parse_number(const char *p, int64_t *out) {
+    const char *begin = p;
+    *out = 0;
+    for (; *p >= '0' && *p <= '9' && *out < (int64_t)1 << 50; p++)
+        *out = *out * 10 + (*p - '0');
+    return p - begin < 5 ? NULL : p;
 }
 
-static enum status is_recorded(struct catalog_txn *t, const struct index_record *index, size_t kind, int64_t number,
-                               bool *yes) {
-    *yes = kind == KIND_INDEX && number == index->template_number;
-    if (*yes || number == INT64_MAX) return STATUS_OK;
-    struct catalog_key key = catalog_key((uint64_t)number);
-    struct bytes value;
-    enum status s =
-        catalog_get(t, &value, kind == KIND_INDEX ? TABLE_SEGMENTS : TABLE_SHARDS, key.bytes, sizeof key.bytes);
-    *yes = s == STATUS_OK;
+/* False: not a name of ours. */
+static bool parse_name(const char *name, const char *suffix, struct file_numbers *out) {
+    size_t n = strlen(suffix);
+    const char *p = parse_number(name, &out->first);
+    out->last = out->first;
+    if (p && *p == '-') p = parse_number(p + 1, &out->last);
+    if (!p || strncmp(p, suffix, n) != 0) return false;
+    out->temporary = strcmp(p + n, ".tmp") == 0;
+    return out->temporary || p[n] == 0;
+}
+
+static enum status is_recorded(struct catalog_txn *t, const struct catalog *c, const struct index_record *index,
+                               size_t kind, struct file_numbers f, bool *yes) {
+    *yes = kind == KIND_INDEX && f.first == index->template_number && !f.temporary;
+    if (*yes || f.temporary) return STATUS_OK;
+    enum status s;
+    if (kind == KIND_INDEX) {
+        struct catalog_key key = catalog_key((uint64_t)f.first);
+        struct bytes value;
+        s = catalog_get(t, &value, TABLE_SEGMENTS, key.bytes, sizeof key.bytes);
+        *yes = s == STATUS_OK;
+    } else {
+        struct shard_record r;
+        s = record_get_shard(t, c, &r, f.first);
+        *yes = s == STATUS_OK && r.first_file_shard == f.first && r.last_file_shard == f.last;
+    }
     return s == STATUS_NOT_FOUND ? STATUS_OK : s;
 }
 
-static enum status each_in_folder(const char *dir, struct catalog_txn *t, const struct index_record *index, size_t kind,
-                                  rubbish_found *found, void *context) {
+struct rubbish {
+    const char *dir;
+    const struct catalog *c;
+    struct catalog_txn *t;
+    struct index_record index;
+    rubbish_found *found;
+    void *context;
+};
+
+static enum status each_in_folder(const struct rubbish *r, size_t kind) {
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
-    TRY(file_join(folder, dir, kinds[kind].folder));
+    TRY(file_join(folder, r->dir, kinds[kind].folder));
     DIR *open = opendir(folder);
     if (!open) return STATUS_OK; /* a missing folder has no rubbish; missing files in it are found elsewhere */
     enum status s = STATUS_OK;
     for (struct dirent *entry; s == STATUS_OK && (entry = readdir(open));) {
-        int64_t number = parse_name(entry->d_name, kinds[kind].suffix);
+        struct file_numbers numbers;
         bool recorded = true;
-        if (number >= 0) s = is_recorded(t, index, kind, number, &recorded);
+        if (parse_name(entry->d_name, kinds[kind].suffix, &numbers))
+            s = is_recorded(r->t, r->c, &r->index, kind, numbers, &recorded);
         if (s == STATUS_OK && !recorded) s = file_join(path, folder, entry->d_name);
-        if (s == STATUS_OK && !recorded) s = found(context, path);
+        if (s == STATUS_OK && !recorded) s = r->found(r->context, path);
     }
     closedir(open);
     return s;
 }
 
 enum status rubbish_each(const char *dir, struct catalog *c, rubbish_found *found, void *context) {
-    struct catalog_txn *t;
-    TRY(catalog_begin(&t, c, false));
-    struct index_record index;
-    enum status s = record_get_index(t, c, &index);
+    struct rubbish r = {.dir = dir, .c = c, .found = found, .context = context};
+    TRY(catalog_begin(&r.t, c, false));
+    enum status s = record_get_index(r.t, c, &r.index);
     for (size_t k = 0; k < ARRAY_LEN(kinds) && s == STATUS_OK; k++)
-        s = each_in_folder(dir, t, &index, k, found, context);
-    catalog_abort(t);
+        s = each_in_folder(&r, k);
+    catalog_abort(r.t);
     return s;
 }

@@ -71,7 +71,7 @@ static enum status search_together(struct candidate_search *c, int64_t n, struct
     return s;
 }
 
-static enum status search_index(const struct store_view *v, struct store_hit *hits, const float *queries, int64_t n,
+static enum status search_index(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n,
                                 const struct store_range *exclude, const struct store_search *how) {
     struct candidate_search c = {.v = v, .queries = queries, .exclude = exclude, .nprobe = how->nprobe};
     c.candidates = how->candidates > 0 ? how->candidates : how->k > INT32_MAX / 4 ? how->k : 4 * how->k;
@@ -97,9 +97,8 @@ struct store_search_way store_view_search_way(const struct store_view *v, const 
     return (struct store_search_way){.visited = vectors_visited(first, how->nprobe), .lists = vectors_lists(first)};
 }
 
-enum status store_view_search(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
-                              const struct store_search *how) {
-    assert(how->k > 0 && n_queries >= 0);
+static enum status search_view(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
+                               const struct store_search *how) {
     if (scans_all(v, how))
         return exact_scan(&v->landmarks, hits, queries, n_queries, how->k, how->exclude, how->threads);
     for (int64_t q = 0; q < n_queries; q += QUERY_BATCH) {
@@ -108,4 +107,14 @@ enum status store_view_search(struct store_view *v, struct store_hit *hits, cons
                          n, how->exclude ? how->exclude + q : NULL, how));
     }
     return STATUS_OK;
+}
+
+enum status store_view_search(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
+                              const struct store_search *how) {
+    assert(how->k > 0 && n_queries >= 0);
+    enum status s;
+    do
+        s = search_view(v, hits, queries, n_queries, how);
+    while (view_follow_merge(v, &s));
+    return s;
 }

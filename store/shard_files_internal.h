@@ -2,6 +2,7 @@
  *
  *   tokens/NNNNN.tok     header, ids of its documents one after the other (u16 or u32, little-endian), footer
  *   landmarks/NNNNN.f16  header, one row of `dim` fp16 for each chunk, footer
+ * Shards that were merged have one file, NNNNN-NNNNN.tok and .f16, named by the first and the last of them.
  * Header (64 bytes): magic, version, element bytes, elements a row, first row's number in the store. Footer (32
  * bytes): magic, rows, CRC32C of header and footer. Counts are known last, and the writer's CRC runs over the bytes
  * in order, hence the footer. */
@@ -12,15 +13,20 @@
 enum shard_kind { SHARD_TOKENS, SHARD_LANDMARKS };
 enum { SHARD_HEADER_BYTES = 64, SHARD_FOOTER_BYTES = 32 };
 
-enum status shard_path(char out[FILE_PATH_MAX], const char *store, enum shard_kind kind, int64_t number);
+/* Of the file that holds shards first to last: "NNNNN.tok", or "NNNNN-NNNNN.tok" of several. */
+enum status shard_path(char out[FILE_PATH_MAX], const char *store, enum shard_kind kind, int64_t first, int64_t last);
 int shard_token_bytes(const struct store_fingerprint *f); /* 2 or 4, by vocabulary */
 
 struct shard_writer;
-enum status shard_create(struct shard_writer **out, const char *store, enum shard_kind kind, int64_t number,
-                         const struct store_fingerprint *f, int64_t first_row);
+/* `r`: its numbers and where it begins; what it holds is not known yet. */
+enum status shard_create(struct shard_writer **out, const char *store, enum shard_kind kind, const struct shard_record *r,
+                         const struct store_fingerprint *f);
 /* Ids are checked against the vocabulary, row values against the range of fp16. */
 enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n);
 enum status shard_write_rows(struct shard_writer *w, const float *rows, int64_t n);
+/* Ids or rows of another shard, as they are. */
+struct shard_map;
+enum status shard_write_stored(struct shard_writer *w, const struct shard_map *from);
 int64_t shard_rows(const struct shard_writer *w);
 enum status shard_publish(struct shard_writer *w, struct stored_file *out);   /* w is gone afterwards */
 void shard_discard(struct shard_writer *w);               /* NULL is fine */

@@ -1,9 +1,11 @@
 /* store.h -- chunks of a corpus on disk, found again by vector.
  *
  * A store is one directory:
- *   catalog/             LMDB: the only commit point. What is not recorded there does not exist.
+ *   catalog/             LMDB: the only commit point. What is not recorded there does not exist. catalog/commit: a
+ *                        checksummed copy of its meta pages
  *   tokens/NNNNN.tok     token shards: the documents' ids (u16, or u32 when the vocabulary needs it)
  *   landmarks/NNNNN.f16  landmark shards: one fp16 row of `dim` per chunk, row = chunk id - the shard's first id
+ *                        (NNNNN-NNNNN.tok and .f16: shards that were merged, from the first number to the last)
  *   index/NNNNN.faiss    FAISS segments and the trained template they share; derived, can be rebuilt
  * Data files are immutable: written under a temporary name, synced, renamed, then recorded (name, bytes, CRC32C,
  * id range). Files without a record are rubbish and are removed by the next writer.
@@ -25,7 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STORE_FORMAT_VERSION = 2, STORE_NAME_MAX = 64 };
+enum { STORE_FORMAT_VERSION = 3, STORE_NAME_MAX = 64 };
 
 /* What the vectors were made with; every field must agree between a model and a store (store_check_fingerprint). */
 struct store_fingerprint {
@@ -44,11 +46,13 @@ struct store;
 struct store_view;
 
 /* Opens for reading: works on read-only media and while a writer is at work. STATUS_VERSION for a newer format,
- * STATUS_NOT_FOUND when there is none, STATUS_CORRUPT when a recorded file is missing or of another size. */
+ * STATUS_NOT_FOUND when there is none, STATUS_CORRUPT when a recorded file is missing or of another size (looked at here
+ * in stores of up to 4096 shards; in larger ones by the call that needs the file first, and by store_verify). */
 enum status store_open(struct store **out, const char *dir);
 void store_close(struct store *s);                        /* after its views; NULL is fine */
 
-/* The newest generation, whole. Files are mapped; nothing large is read. */
+/* The newest generation, whole; nothing large is read. Shards are mapped by the calls that need them, at most 8192 of each
+ * kind at a time: any number of shards can be read. */
 enum status store_view_open(struct store_view **out, struct store *s);
 void store_view_close(struct store_view *v);              /* NULL is fine */
 
@@ -56,13 +60,16 @@ struct store_info {
     struct store_fingerprint fingerprint;
     int format;                          /* at most STORE_FORMAT_VERSION */
     uint64_t generation;
-    int64_t chunks, documents, tokens, shards, segments;
+    int64_t chunks, documents, tokens, shards, segments;   /* shards: pairs of files */
     int64_t duplicates;                  /* documents skipped as exact copies by all runs that published something */
     int64_t deleted;                     /* documents (reserved: no call deletes yet) */
     uint64_t token_bytes, landmark_bytes, index_bytes, catalog_bytes;
     char index[256];                     /* "exact", or the FAISS factory string */
 };
 void store_view_info(const struct store_view *v, struct store_info *out);
+/* The caller's bytes that were sealed with the last published shard (see store_shard_seal). */
+enum { STORE_CURSOR_MAX = 4096 };
+enum status store_view_cursor(struct store_view *v, uint8_t cursor[STORE_CURSOR_MAX], size_t *bytes);
 
 struct store_document {
     int64_t id, first_chunk, chunks, tokens;
@@ -83,8 +90,8 @@ struct store_chunk {
 enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk);
 /* The chunk's landmark, exactly as stored. out[dim]. */
 enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk);
-/* fp16 rows [*n, dim] as stored: from chunk `first` to the end of its shard, at least one. They lie in the map, until
- * store_view_close. */
+/* fp16 rows [*n, dim] as stored: from chunk `first` to the end of its file, at least one. They are mapped until the next
+ * call on this view, which may unmap them. */
 enum status store_view_landmark_rows(struct store_view *v, const uint16_t **rows, int64_t *n, int64_t first);
 
 /* ---- searching ----------------------------------------------------------------------------------------- */
@@ -117,7 +124,6 @@ enum status store_writer_open(struct store_writer **out, const char *dir, const 
 void store_writer_close(struct store_writer *w);          /* sealed shards stay in the journal; NULL is fine */
 
 /* The journal: where the last sealed shard ended. `cursor` is the caller's own bytes, stored with each shard. */
-enum { STORE_CURSOR_MAX = 4096 };
 struct store_journal { int64_t shards, documents, chunks, duplicates; uint8_t cursor[STORE_CURSOR_MAX]; size_t cursor_bytes; };
 enum status store_writer_journal(struct store_writer *w, struct store_journal *out);
 /* Drops all sealed, unpublished shards (a build started over). */
@@ -153,6 +159,7 @@ struct store_clustering {
 struct store_publish {
     const char *index;
     uint64_t max_ram;                    /* bytes for this call's own buffers; 0: 1 GiB */
+    int64_t merge_chunks;                /* then small neighbouring shards get common files of at most so many chunks; 0: none do */
     uint64_t seed;                       /* of the training sample */
     struct threads *threads;
     const struct progress *progress;

@@ -34,6 +34,10 @@ enum status writer_open(struct store_writer **out, const char *dir, const struct
 enum status publish_generation(struct store_writer *w, const struct generation_record *target,
                                const struct store_publish *how, bool rebuild);
 
+/* Copies small neighbouring shards that are published into common files of at most `chunks_max` chunks (0: none). What
+ * fails here leaves the store as it was published, and is only noted. */
+enum status merge_small_shards(struct store_writer *w, int64_t chunks_max, const struct progress *progress);
+
 /* Files of the store's folders that no record names (temporary ones, and what a killed writer left). */
 typedef enum status rubbish_found(void *context, const char *path);
 enum status rubbish_each(const char *dir, struct catalog *c, rubbish_found *found, void *context);

@@ -3,6 +3,7 @@
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/streams.h"
 
 static void print_json(const struct store_info *i) {
     char hex[33];
@@ -37,7 +38,8 @@ static void print_json(const struct store_info *i) {
 static void print_text(const char *dir, const struct store_info *i) {
     char a[32], b[32], c[32], d[32], encoder[33], tokenizer[33];
     double chunks = i->chunks > 0 ? (double)i->chunks : 1;
-    printf("store        %s (format %d, generation %llu)\n", dir, i->format, (unsigned long long)i->generation);
+    streams_printf(stdout, "store        %s (format %d, generation %llu)\n", dir, i->format,
+                   (unsigned long long)i->generation);
     printf("documents    %lld (%lld exact duplicates were skipped)\n", (long long)i->documents,
            (long long)i->duplicates);
     printf("chunks       %lld of %d tokens, %lld tokens in all (%.1f a chunk)\n", (long long)i->chunks,
@@ -47,8 +49,8 @@ static void print_text(const char *dir, const struct store_info *i) {
     if (i->segments == 0)
         printf("index        exact: none, all landmarks are scanned\n");
     else
-        printf("index        %s, %lld segments, %s\n", i->index, (long long)i->segments,
-               progress_bytes_text(c, i->index_bytes));
+        streams_printf(stdout, "index        %s, %lld segments, %s\n", i->index, (long long)i->segments,
+                       progress_bytes_text(c, i->index_bytes));
     printf("catalog      %s\n", progress_bytes_text(d, i->catalog_bytes));
     printf("a chunk      %.0f bytes on disk, all counted\n",
            (double)(i->token_bytes + i->landmark_bytes + i->index_bytes + i->catalog_bytes) / chunks);

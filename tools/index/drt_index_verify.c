@@ -6,13 +6,14 @@
 #include "tools/shared/args.h"
 #include "tools/shared/device_choice.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/streams.h"
 #include <math.h>
 #include <string.h>
 
 static void print_problem(void *context, const char *file, const char *problem, const char *remedy) {
     const bool *json = context;
     if (!*json) {
-        printf("%s: %s: %s\n", file, problem, remedy);
+        streams_printf(stdout, "%s: %s: %s\n", file, problem, remedy);
         return;
     }
     struct json_writer w;
@@ -25,15 +26,40 @@ static void print_problem(void *context, const char *file, const char *problem, 
     fputc('\n', stdout);
 }
 
+/* The last line: what was looked at. A store that is too damaged to be opened has no numbers. */
+static void print_summary(const char *dir, int64_t problems, const char *sound) {
+    struct opened_store s;
+    struct json_writer w;
+    bool opened = opened_store_open(&s, dir) == STATUS_OK;
+    json_write_open(&w, stdout, 0);
+    json_write_object(&w);
+    json_write_key(&w, "store"), json_write_string(&w, dir);
+    json_write_key(&w, "problems"), json_write_int(&w, problems);
+    if (problems == 0) json_write_key(&w, "result"), json_write_string(&w, sound);
+    if (opened) {
+        const struct json_number numbers[] = {{"generation", (int64_t)s.info.generation},
+                                              {"shards", s.info.shards},
+                                              {"segments", s.info.segments},
+                                              {"documents", s.info.documents},
+                                              {"chunks", s.info.chunks},
+                                              {"tokens", s.info.tokens}};
+        drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
+    }
+    json_write_object_end(&w);
+    fputc('\n', stdout);
+    opened_store_close(&s);
+}
+
 /* 0 when the store is sound, 1 when problems are left. */
 static int conclude(enum status status, const char *dir, int64_t problems, const char *sound, bool json) {
     if (status != STATUS_OK) return drt_index_exit(status);
+    if (json) print_summary(dir, problems, sound);
     if (problems == 0) {
-        if (!json) printf("%s: %s\n", dir, sound);
+        if (!json) streams_printf(stdout, "%s: %s\n", dir, sound);
         return 0;
     }
     fflush(stdout);
-    fprintf(stderr, "drt-index: %s: %lld problems\n", dir, (long long)problems);
+    streams_printf(stderr, "drt-index: %s: %lld problems\n", dir, (long long)problems);
     return 1;
 }
 
@@ -43,7 +69,7 @@ int drt_index_verify(int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {"store", ARG_PATH, &dir, "STORE", "the store's folder", 0, 0},
         {"deep", ARG_FLAG, &deep, NULL, "read every byte and compare it with its checksum", 0, 0},
-        {"json", ARG_FLAG, &json, NULL, "one JSON object for each problem", 0, 0},
+        {"json", ARG_FLAG, &json, NULL, "one JSON object for each problem, then one with what was checked", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-index verify",
@@ -58,7 +84,7 @@ int drt_index_verify(int argc, char **argv, const char **operands) {
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     if (!dir) return drt_index_usage("verify", "--store STORE is missing");
-    fprintf(stderr, "drt-index verify: store %s%s\n", dir, deep ? ", deep" : "");
+    streams_printf(stderr, "drt-index verify: store %s%s\n", dir, deep ? ", deep" : "");
     struct progress_line *line;
     enum status status = progress_line_start(&line, "drt-index");
     if (status != STATUS_OK) return drt_index_exit(status);
@@ -103,7 +129,8 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
          "where the centroids of a rebuilt index are computed; auto: a GPU where there is one", 0, 0},
         {"threads", ARG_INT, &threads, "N",
          "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
-        {"json", ARG_FLAG, &json, NULL, "one JSON object for each problem that is left", 0, 0},
+        {"json", ARG_FLAG, &json, NULL, "one JSON object for each problem that is left, then one with what was checked",
+         0, 0},
     };
     const struct arg_program program = {
         .name = "drt-index repair",
@@ -119,9 +146,9 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     if (!dir) return drt_index_usage("repair", "--store STORE is missing");
     char ram[32];
-    fprintf(stderr, "drt-index repair: store %s, index %s, max-ram %s, device %s, threads %lld\n", dir, index,
-            progress_bytes_text(ram, max_ram), late.choice.device,
-            threads ? (long long)threads : (long long)processors_available());
+    streams_printf(stderr, "drt-index repair: store %s, index %s, max-ram %s, device %s, threads %lld\n", dir, index,
+                   progress_bytes_text(ram, max_ram), late.choice.device,
+                   threads ? (long long)threads : (long long)processors_available());
     struct progress_line *line;
     struct threads *pool = NULL;
     enum status status = progress_line_start(&line, "drt-index");

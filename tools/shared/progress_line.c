@@ -5,6 +5,7 @@
  * mutable global of the programs: a handler has nothing else to write to. */
 #include "tools/shared/progress_line.h"
 #include "base/memory.h"
+#include "tools/shared/streams.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -96,10 +97,8 @@ static void draw(struct progress_line *line, double now) {
             snprintf(text + n, sizeof text - (size_t)n, ", %s left",
                      progress_time_text(left, (double)(line->total - line->last) / per_second));
     }
-    if (line->terminal)
-        fprintf(stderr, "\r\033[K%s", text);
-    else
-        fprintf(stderr, "%s\n", text);
+    if (line->terminal) fputs("\r\033[K", stderr);
+    streams_printf(stderr, line->terminal ? "%s" : "%s\n", text);
     fflush(stderr);
     line->open_line = line->terminal;
     line->drawn = now;
