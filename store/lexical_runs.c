@@ -311,7 +311,7 @@ enum status runs_finish(struct runs *r) {
     r->records = NULL;
     r->capacity = 0;
     size_t runs = r->n_runs ? r->n_runs : 1;
-    uint64_t each = r->max_ram / 2 / runs;
+    uint64_t each = r->max_ram / 4 / runs; /* an allocator may still hold the memory of the records */
     r->buffer_bytes = each < 1 << 9 ? 1 << 9 : each > 1 << 20 ? 1 << 20 : (size_t)each;
     TRY(memory_allocate((void **)&r->buffers, runs, r->buffer_bytes));
     TRY(memory_allocate((void **)&r->heap, runs, sizeof *r->heap));
