@@ -9,6 +9,7 @@
 #include "store/index_plan_internal.h"
 #include "store/writer_internal.h"
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { ADD_BLOCK_FLOATS = 1 << 21, SAMPLE_STREAM = 0x5a17, LET_GO_ROWS = 1 << 15 };
@@ -39,6 +40,18 @@ static enum status stop_or_go(const struct build *b) {
                 b->w->dir);
 }
 
+/* FAISS's own training: of codes, and of centroids where nobody else made them. It reports nothing, and does not stop.
+ */
+static enum status train_rest(const struct build *b, struct vectors *v, const float *rows, int64_t n) {
+    struct progress_clock *clock;
+    char detail[120];
+    snprintf(detail, sizeof detail, "%.60s by FAISS, from %lld vectors", b->plan.factory, (long long)n);
+    progress_clock_start(&clock, b->how->progress, "train index codes", detail);
+    enum status s = vectors_train(v, rows, n, threads_count(b->how->threads));
+    progress_clock_stop(clock);
+    return s;
+}
+
 /* One row from each of `sample` equal stretches: spread over the whole store, ids rising, the same for a seed. */
 static enum status train(struct build *b, struct vectors *v) {
     int64_t chunks = b->landmarks.chunks, n = b->plan.sample, all = b->plan.quiet_sample;
@@ -55,19 +68,18 @@ static enum status train(struct build *b, struct vectors *v) {
         landmarks_let_go(&b->landmarks, seen, high - seen); /* mapped pages are resident too, and count under max_ram */
         seen = high;
     }
-    progress_step(b->how->progress, "train index", "vectors", 0, n);
     /* FAISS warns on stderr, which is not a library's to write to, when it thinks the rows few: then they come again.
      */
     for (int64_t i = n; i < all; i++)
         memcpy(rows + (size_t)i * dim, rows + (size_t)(i - n) * dim, dim * sizeof *rows);
     int threads = threads_count(b->how->threads);
     if (s == STATUS_OK && b->how->clustering.fit)
-        s = vectors_give_centroids(v, &b->how->clustering, rows, n, all, threads);
+        s = vectors_give_centroids(v, &b->how->clustering, rows, n, all, threads, b->how->progress);
+    if (s == STATUS_INTERRUPTED && progress_stop_requested(b->how->progress)) s = stop_or_go(b);
     if (s == STATUS_NO_MEMORY)
         progress_note(b->how->progress, "%s: centroids are left to FAISS: %s", b->w->dir, status_message());
     if (s == STATUS_NO_MEMORY || s == STATUS_UNSUPPORTED) s = STATUS_OK;
-    if (s == STATUS_OK) s = vectors_train(v, rows, all, threads);
-    if (s == STATUS_OK) progress_step(b->how->progress, "train index", "vectors", n, n);
+    if (s == STATUS_OK) s = train_rest(b, v, rows, all);
     memory_free(rows);
     return s;
 }
@@ -95,6 +107,7 @@ static enum status open_template(const struct build *b, struct vectors **out) {
     TRY(file_checksum(&crc, path));
     if (crc != b->index.template_file.crc)
         return fail(STATUS_CORRUPT, "%s: the index template is damaged, run drt-index repair", path);
+    TRY(segment_check_file(path, &(struct segment_shape){.dim = b->landmarks.dim}, false, NULL));
     return vectors_open(out, path, b->landmarks.dim, 0, 0, false);
 }
 
@@ -224,8 +237,16 @@ static enum status plan(struct build *b, const struct generation_record *target)
     enum status s = record_get_index(t, b->w->catalog, &b->index);
     catalog_abort(t);
     TRY(s);
-    return index_plan_make(&b->plan, b->how->index, &b->index, target->chunks, b->w->fingerprint.dim,
-                           b->how->max_ram ? b->how->max_ram : max_ram_default);
+    bool wide = false;
+    if (target->chunks >= INDEX_EXACT_BELOW) TRY(faiss_is_wide(&wide));
+    const struct index_rates rates = index_rates_of(wide, threads_count(b->how->threads));
+    TRY(index_plan_make(&b->plan, b->how->index, &b->index, target->chunks, b->w->fingerprint.dim,
+                        b->how->max_ram ? b->how->max_ram : max_ram_default, &rates));
+    if (target->chunks >= INDEX_EXACT_BELOW && b->plan.reason[0])
+        progress_note(b->how->progress, "%s: index auto is %s: %s (FAISS scans as a build for %s does, %d threads)",
+                      b->w->dir, b->plan.factory, b->plan.reason, wide ? "AVX2 or wider" : "SSE2",
+                      threads_count(b->how->threads));
+    return STATUS_OK;
 }
 
 enum status publish_generation(struct store_writer *w, const struct generation_record *target,

@@ -109,6 +109,9 @@ struct store_search {
  * the index can lose a neighbour, never change a score. */
 enum status store_view_search(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
                               const struct store_search *how);
+/* How many of the k hits of one query are missing, although the view has as many chunks outside `exclude` (NULL: none). An index
+ * that finds too few visits more lists, up to all of them, by itself; what is still missing only an exact search finds. */
+int store_view_missing(const struct store_view *v, const struct store_hit *hits, int k, const struct store_range *exclude);
 /* What such a search does: scan all rows, or ask the index, which visits some of its lists (0 of 0: an index without lists). */
 struct store_search_way { bool exact; int64_t visited, lists; };
 struct store_search_way store_view_search_way(const struct store_view *v, const struct store_search *how);
@@ -148,9 +151,9 @@ void store_shard_discard(struct store_writer *w);
 void store_shard_discard_duplicates(struct store_writer *w);
 
 /* Who computes the centroids of an inverted file's lists: fit gives centroids [lists, dim] at length 1 for the inner product with
- * rows [n, dim], n >= lists; the same for the same rows. STATUS_NO_MEMORY: FAISS does it. fit NULL: FAISS always. */
+ * rows [n, dim], n >= lists; the same for the same rows; it reports to `progress` and stops when asked. STATUS_NO_MEMORY: FAISS does it. fit NULL: FAISS always. */
 struct store_clustering {
-    enum status (*fit)(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists);
+    enum status (*fit)(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists, const struct progress *progress);
     void *context;
 };
 /* Makes the index over all sealed chunks that no segment covers, and publishes everything sealed in one LMDB

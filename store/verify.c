@@ -212,8 +212,17 @@ static enum status verify_segment(struct verify *v, const struct segment_record 
     TRY(stored_file_verify(path, r->file, v->deep));
     if (!v->deep) return STATUS_OK;
     struct vectors *opened;
+    bool known;
     TRY(segment_open(&opened, v->dir, r, v->fingerprint.dim));
     vectors_free(opened);
+    const struct segment_shape shape = {v->fingerprint.dim, r->chunks, r->first_chunk};
+    TRY(segment_check_file(path, &shape, true, &known));
+    if (!known)
+        progress_note(
+            v->progress,
+            "%s: an index of this type is not checked but for its checksum: search it only where whoever made "
+            "it is trusted, or make another (drt-index repair --index exact)",
+            path);
     return STATUS_OK;
 }
 

@@ -104,6 +104,7 @@ enum status segment_open(struct vectors **out, const char *store, const struct s
     uint32_t crc = 0;
     TRY(file_head_checksum(&crc, path, r->head.bytes));
     if (crc != r->head.crc) return fail(STATUS_CORRUPT, "%s: the index is damaged, run drt-index repair", path);
+    TRY(segment_check_file(path, &(struct segment_shape){dim, r->chunks, r->first_chunk}, false, NULL));
     return vectors_open(out, path, dim, r->chunks, r->first_chunk, true);
 }
 

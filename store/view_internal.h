@@ -2,6 +2,7 @@
 #pragma once
 #include "store/exact_internal.h"
 #include "store/records_internal.h"
+#include "store/segment_check_internal.h"
 #include "store/vectors_internal.h"
 
 struct store {

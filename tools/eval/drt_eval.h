@@ -15,7 +15,7 @@ struct eval_options {
     const char *model, *store, *modes, *text_field, *format, *exclude;
     int64_t rule;                        /* what `exclude` says */
     struct arg_strings data;
-    bool corpus, self, random, exact, json, skip_bad_lines, no_follow;
+    bool corpus, self, random, exact, exact_fallback, json, skip_bad_lines, no_follow;
     int64_t context, skip, max_documents, max_tokens, seed, nprobe, threads, eod_id;
 };
 

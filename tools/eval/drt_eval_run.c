@@ -107,6 +107,7 @@ static enum status prepare(struct eval_run *r) {
                                              .corpus = mode == EVAL_CORPUS || mode == EVAL_BOTH || mode == EVAL_RANDOM,
                                              .random = mode == EVAL_RANDOM,
                                              .exact = o->exact && mode != EVAL_RANDOM,
+                                             .exact_fallback = o->exact_fallback,
                                              .nprobe = (int)o->nprobe,
                                              .exclude_window = exclude_window(r),
                                              .seed = (uint64_t)o->seed};
@@ -128,6 +129,7 @@ enum status eval_run(struct eval_result *result, struct engine *e, const struct 
         result->files[result->n_files++] = (struct eval_file){.path = o->data.items[i]};
         status = run_file(&r, i, format);
     }
+    engine_report_missing("drt-eval", r.retriever, EVAL_MODES, o->exact_fallback);
     for (int mode = 0; mode < EVAL_MODES; mode++)
         engine_retriever_free(r.retriever[mode]);
     tokenizer_scratch_free(r.scratch);

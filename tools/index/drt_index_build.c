@@ -95,8 +95,8 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
         {"model", ARG_PATH, &o.model, "DIR", "model folder (default: the bundled drt-28m)", 0, 0},
         {"index", ARG_STRING, &o.index, "auto|exact|FACTORY",
          append ? "as in build; auto keeps the store's own (default: auto)"
-                : "auto: none (exact search) for a small store, else an IVF by size; or a FAISS factory string such as "
-                  "IVF4096,SQ8 (default: auto)",
+                : "auto: none (exact search) until an IVF is estimated to be three times faster; exact; or a FAISS "
+                  "factory string such as IVF4096,SQ8 (default: auto)",
          0, 0},
         {"max-ram", ARG_BYTES, &o.max_ram, "SIZE",
          "memory that the run may use, model included (default: three quarters of what the machine or its container "

@@ -49,7 +49,15 @@ static enum status sweep(struct recall *r, const struct options *o, double exact
     if (!o->json)
         printf("recall@%-3lld %18s %12s %12s %12s  %s\n", (long long)o->k, "softmax-mass", "score gap", "ms/query",
                "exact ms", "searched by");
-    for (int i = 0; i < o->n_sweep; i++) {
+    const struct store_search usual = {.k = (int)o->k};
+    const struct store_search_way way = store_view_search_way(r->store.view, &usual);
+    int rows = o->n_sweep;
+    if (!r->index.lists && way.lists == 0 && rows > 1) {
+        rows = 1;
+        fprintf(stderr, "drt-index recall: %s: %s, so --nprobe changes nothing: one row\n", o->store,
+                way.exact ? "searches scan all landmarks" : "the index has no lists");
+    }
+    for (int i = 0; i < rows; i++) {
         double ms;
         TRY(recall_search(r, r->found, false, o->sweep[i], &ms));
         print_row(r, o->json, o->sweep[i], recall_compare(r), ms, exact_ms);

@@ -118,7 +118,7 @@ static enum status run(struct search *s) {
     TRY(find_excluded(s, &exclude));
     TRY(o->text ? query_of_text(s) : query_of_chunk(s, o->from_chunk));
     s->how.exclude = &exclude;
-    TRY(device_index_search(&s->index, s->store.view, s->hits, s->query, &s->how));
+    TRY(device_index_search_whole(&s->index, s->store.view, s->hits, s->query, &s->how, s->way));
     for (int i = 0; i < (int)o->k && s->hits[i].chunk >= 0; i++)
         TRY(print_hit(s, i + 1, &s->hits[i]));
     return STATUS_OK;

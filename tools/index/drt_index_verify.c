@@ -102,7 +102,8 @@ struct late_device {
     struct device *device;
 };
 
-static enum status fit_late(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists) {
+static enum status fit_late(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists,
+                            const struct progress *progress) {
     struct late_device *d = context;
     enum dtype type;
     if (!d->device && device_choose(&d->device, &type, &d->choice, d->threads) != STATUS_OK) {
@@ -111,7 +112,7 @@ static enum status fit_late(void *context, float *centroids, const float *rows, 
         return fail(STATUS_IO, "%s", why);
     }
     const struct store_clustering there = clustering_on(d->device);
-    return there.fit(there.context, centroids, rows, n, dim, lists);
+    return there.fit(there.context, centroids, rows, n, dim, lists, progress);
 }
 
 int drt_index_repair(int argc, char **argv, const char **operands) {
