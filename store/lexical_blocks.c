@@ -214,12 +214,12 @@ static bool read_plane(uint64_t out[2], const uint8_t *in, int bits) {
     return !(out[0] & ~low_bits(bits)) && !(out[1] & ~low_bits(bits - 64));
 }
 
-/* The i-th bit of `dense` goes where the i-th set bit of `places` is. */
-static void deposit(uint64_t out[2], const uint64_t dense[2], const uint64_t places[2]) {
+/* The i-th bit of `dense` goes where the i-th set bit of `selected` is. */
+static void deposit(uint64_t out[2], const uint64_t dense[2], const uint64_t selected[2]) {
     int i = 0;
     for (int half = 0; half < 2; half++) {
         out[half] = 0;
-        for (uint64_t left = places[half]; left; left &= left - 1, i++)
+        for (uint64_t left = selected[half]; left; left &= left - 1, i++)
             if (dense[i / 64] >> (i % 64) & 1) out[half] |= left & (~left + 1);
     }
 }

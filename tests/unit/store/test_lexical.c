@@ -120,7 +120,7 @@ static void test_text(void) {
     lexical_corpus_free(&c);
 }
 
-/* Chunks that cannot be told apart come in the order of their ids, whatever k cuts off. */
+/* Chunks of equal scores come in the order of their ids, wherever k ends. */
 static void test_ties(void) {
     struct lexical_corpus c;
     lexical_corpus_random(&c, 20000, 3, test_seed());
