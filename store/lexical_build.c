@@ -41,7 +41,7 @@ enum status lexical_builder_create(struct lexical_builder **out, const char *pat
         return fail(STATUS_UNSUPPORTED, "%s: a lexical index has a vocabulary of 1 to %d ids, not %d: build without it",
                     path, LEXICAL_VOCAB_MAX, how->vocab_size);
     struct lexical_builder *b = NULL;
-    TRY(memory_allocate_zero((void **)&b, 1, sizeof *b));
+    TRY(memory_allocate_zero(&b, 1));
     uint64_t max_ram = how->max_ram ? how->max_ram : max_ram_default;
     uint8_t header[LEXICAL_HEADER_BYTES];
     char folder[FILE_PATH_MAX];
@@ -90,7 +90,7 @@ enum status lexical_builder_add(struct lexical_builder *b, const int32_t *ids, i
                         (long long)vocab);
     if (b->frame.chunks == LEXICAL_CHUNKS_MAX)
         return fail(STATUS_INVALID, "%s: a lexical segment has at most %d chunks", b->path, LEXICAL_CHUNKS_MAX);
-    TRY(memory_grow((void **)&b->keys, &b->keys_capacity, 2 * (size_t)n, sizeof *b->keys));
+    TRY(memory_grow(&b->keys, &b->keys_capacity, 2 * (size_t)n));
     int keys = 0;
     for (int i = 0; i < n; i++)
         b->keys[keys++] = (uint64_t)ids[i];
@@ -136,7 +136,7 @@ static enum status write_short(struct lexical_builder *b, struct entry *e, int64
 
 static enum status write_dense(struct lexical_builder *b, struct entry *e) {
     size_t bytes = ((size_t)b->frame.chunks + 3) / 4;
-    if (!b->dense) TRY(memory_allocate((void **)&b->dense, bytes, 1));
+    if (!b->dense) TRY(memory_allocate(&b->dense, bytes));
     memset(b->dense, 0, bytes);
     uint32_t chunks[LEXICAL_BLOCK];
     uint8_t codes[LEXICAL_BLOCK];
@@ -161,7 +161,7 @@ static enum status write_blocks(struct lexical_builder *b, struct entry *e) {
         if (n == 0) break;
         size_t bytes = lexical_block_encode(block, &form, chunks, codes, n, base);
         TRY(write_part(b, LEXICAL_POSTINGS, block, bytes));
-        TRY(memory_grow((void **)&b->skips, &b->skips_capacity, skips + LEXICAL_SKIP_BYTES, 1));
+        TRY(memory_grow(&b->skips, &b->skips_capacity, skips + LEXICAL_SKIP_BYTES));
         lexical_put(b->skips + skips, chunks[n - 1] | form << RUNS_CHUNK_BITS, 4);
         lexical_put(b->skips + skips + 4, b->frame.bytes[LEXICAL_POSTINGS] - begin, 4);
         skips += LEXICAL_SKIP_BYTES;

@@ -8,8 +8,8 @@
 
 enum status lexical_open(struct lexical **out, const char *const *paths, int64_t n) {
     struct lexical *x = NULL;
-    TRY(memory_allocate_zero((void **)&x, 1, sizeof *x));
-    enum status s = memory_allocate_zero((void **)&x->segments, (size_t)n, sizeof *x->segments);
+    TRY(memory_allocate_zero(&x, 1));
+    enum status s = memory_allocate_zero(&x->segments, (size_t)n);
     for (int64_t i = 0, end = 0; i < n && s == STATUS_OK; i++) {
         struct lexical_segment *segment = &x->segments[i];
         s = lexical_segment_open(segment, paths[i]);
@@ -134,8 +134,8 @@ static void split_lists(struct lexical_plan *p, struct lexical_lists *lists, str
 
 static enum status plan_lists(struct lexical_plan *p, const struct lexical *x, struct key *keys, int n) {
     /* [0, n): scratch of split_lists, then n for each segment */
-    TRY(memory_allocate((void **)&p->lists, (size_t)(x->n + 1) * (size_t)n, sizeof *p->lists));
-    TRY(memory_allocate_zero((void **)&p->segments, (size_t)x->n, sizeof *p->segments));
+    TRY(memory_allocate(&p->lists, (size_t)(x->n + 1) * (size_t)n));
+    TRY(memory_allocate_zero(&p->segments, (size_t)x->n));
     for (int64_t s = 0; s < x->n; s++)
         for (int i = 0; i < n; i++) {
             struct lexical_weighted *w = &p->lists[(size_t)(s + 1) * (size_t)n + (size_t)i];
@@ -154,7 +154,7 @@ enum status lexical_plan_make(struct lexical_plan *out, const struct lexical *x,
     assert(q->n >= 0 && q->n <= LEXICAL_QUERY_MAX);
     *out = (struct lexical_plan){.unit = 1};
     struct key *keys = NULL;
-    TRY(memory_allocate((void **)&keys, 2 * (size_t)q->n, sizeof *keys));
+    TRY(memory_allocate(&keys, 2 * (size_t)q->n));
     int n = query_keys(keys, x->vocab_size, q, how);
     enum status s = plan_lists(out, x, keys, n);
     memory_free(keys);

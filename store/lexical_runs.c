@@ -27,7 +27,7 @@ struct spool {
 
 enum status spool_create(struct spool **out, const char *folder) {
     struct spool *s = NULL;
-    TRY(memory_allocate((void **)&s, 1, sizeof *s));
+    TRY(memory_allocate(&s, 1));
     s->written = 0;
     s->buffered = 0;
     snprintf(s->folder, sizeof s->folder, "%s", folder);
@@ -131,7 +131,7 @@ struct runs {
 
 enum status runs_create(struct runs **out, const char *folder, uint64_t max_ram) {
     struct runs *r = NULL;
-    TRY(memory_allocate_zero((void **)&r, 1, sizeof *r));
+    TRY(memory_allocate_zero(&r, 1));
     r->max_ram = max_ram;
     uint64_t records = max_ram / RECORD_BYTES / 4 * 3;
     r->records_max = records < RECORDS_MIN ? RECORDS_MIN : (size_t)records;
@@ -159,8 +159,8 @@ void runs_free(struct runs *r) {
 static enum status sort_records(struct runs *r) {
     uint64_t *from = r->records, *to = NULL;
     size_t *counts = NULL;
-    TRY(memory_allocate((void **)&to, r->capacity, sizeof *to));
-    enum status s = memory_allocate((void **)&counts, DIGITS, sizeof *counts);
+    TRY(memory_allocate(&to, r->capacity));
+    enum status s = memory_allocate(&counts, DIGITS);
     if (s != STATUS_OK) {
         memory_free(to);
         return s;
@@ -213,7 +213,7 @@ static enum status write_run(struct runs *r) {
 
 static enum status spill(struct runs *r) {
     if (r->n_records == 0) return STATUS_OK;
-    TRY(memory_grow((void **)&r->list, &r->runs_capacity, r->n_runs + 1, sizeof *r->list));
+    TRY(memory_grow(&r->list, &r->runs_capacity, r->n_runs + 1));
     struct run *run = &r->list[r->n_runs];
     *run = (struct run){.at = spool_bytes(r->spool)};
     TRY(sort_records(r));
@@ -232,7 +232,7 @@ enum status runs_add(struct runs *r, const uint64_t *keys, int n, uint32_t chunk
         if (want < r->n_records + (size_t)n) want = r->n_records + (size_t)n;
         if (want < RECORDS_MIN) want = RECORDS_MIN;
         uint64_t *larger;
-        TRY(memory_allocate((void **)&larger, want, sizeof *larger));
+        TRY(memory_allocate(&larger, want));
         if (r->n_records) memcpy(larger, r->records, r->n_records * sizeof *larger);
         memory_free(r->records);
         r->records = larger;
@@ -313,9 +313,9 @@ enum status runs_finish(struct runs *r) {
     size_t runs = r->n_runs ? r->n_runs : 1;
     uint64_t each = r->max_ram / 4 / runs; /* an allocator may still hold the memory of the records */
     r->buffer_bytes = each < 1 << 9 ? 1 << 9 : each > 1 << 20 ? 1 << 20 : (size_t)each;
-    TRY(memory_allocate((void **)&r->buffers, runs, r->buffer_bytes));
-    TRY(memory_allocate((void **)&r->heap, runs, sizeof *r->heap));
-    TRY(memory_allocate((void **)&r->current, runs, sizeof *r->current));
+    TRY(memory_allocate_bytes((void **)&r->buffers, runs, r->buffer_bytes));
+    TRY(memory_allocate(&r->heap, runs));
+    TRY(memory_allocate(&r->current, runs));
     for (size_t i = 0; i < r->n_runs; i++) {
         r->list[i].buffer = r->buffers + i * r->buffer_bytes;
         TRY(advance(r, i));

@@ -69,7 +69,7 @@ enum status lexical_score(const struct lexical *x, float *scores, const int64_t 
     struct lexical_plan plan;
     struct candidate *candidates = NULL;
     TRY(lexical_plan_make(&plan, x, query, how));
-    enum status s = memory_allocate((void **)&candidates, (size_t)n, sizeof *candidates);
+    enum status s = memory_allocate(&candidates, (size_t)n);
     if (s == STATUS_OK) {
         for (int64_t i = 0; i < n; i++)
             candidates[i] = (struct candidate){chunks[i], i, 0};

@@ -253,12 +253,12 @@ static enum status search_planned(struct search *s, struct store_hit *hits, stru
     uint32_t *selected = NULL;
     struct cursor *cursors = NULL;
     struct found *heaps = NULL;
-    enum status status = memory_allocate((void **)&s->workers, count, sizeof *s->workers);
-    if (status == STATUS_OK) status = memory_allocate((void **)&sums, count * WINDOW, sizeof *sums);
-    if (status == STATUS_OK) status = memory_allocate((void **)&selected, count * WINDOW, sizeof *selected);
-    if (status == STATUS_OK) status = memory_allocate((void **)&cursors, count * lists, sizeof *cursors);
-    if (status == STATUS_OK) status = memory_allocate((void **)&heaps, count * k, sizeof *heaps);
-    if (status == STATUS_OK) status = memory_allocate((void **)&sample, count * k, sizeof *sample);
+    enum status status = memory_allocate(&s->workers, count);
+    if (status == STATUS_OK) status = memory_allocate(&sums, count * WINDOW);
+    if (status == STATUS_OK) status = memory_allocate(&selected, count * WINDOW);
+    if (status == STATUS_OK) status = memory_allocate(&cursors, count * lists);
+    if (status == STATUS_OK) status = memory_allocate(&heaps, count * k);
+    if (status == STATUS_OK) status = memory_allocate(&sample, count * k);
     if (status == STATUS_OK) {
         for (size_t i = 0; i < count; i++)
             s->workers[i] = (struct worker){sums + i * WINDOW, selected + i * WINDOW, cursors + i * lists,
