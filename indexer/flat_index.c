@@ -37,7 +37,7 @@ enum status flat_index_create(struct flat_index **out, const struct flat_index_c
     if (config->max_bytes && bytes > config->max_bytes)
         return fail(STATUS_NO_MEMORY, "landmarks of %.2f GiB, the limit is %.2f GiB", (double)bytes / (1 << 30),
                     (double)config->max_bytes / (1 << 30));
-    TRY(memory_allocate_zero((void **)&f, 1, sizeof *f));
+    TRY(memory_allocate_zero(&f, 1));
     f->dev = config->device;
     enum status s = landmark_source_allocate(&f->rows, &config->source, f->dev, config->reserve);
     if (s == STATUS_OK) s = config->source.read(config->source.context, f->dev, f->rows, 0);

@@ -109,7 +109,7 @@ int main(int argc, char **argv) {
         rings[i] = made(RING, 2 * D, 0, 1);
     }
     struct decode_step_config config = {layers, LAYERS, made(WORDS, D, 0, 0.05f), made(1, D, 1, 0.1f), HEADS,
-                                          WINDOW, 1e-5f};
+                                        WINDOW, 1e-5f};
     for (int drt = 0; drt < 2; drt++) {
         for (int i = 0; i < LAYERS; i++)
             layers[i] = w[i], layers[i].group = drt && i >= LOWER ? 0 : -1;

@@ -6,115 +6,12 @@
  * N: millions of landmarks for search, 20; K: how many a query finds, 8; --search: nothing but search
  *
  * Columns: op, time, GB/s or TFLOP/s, share of the ceiling that bounds the op: memory or arithmetic. */
-#include "kernels/cuda/cuda.cuh"
-#include "tests/bench/result.h"
-#include <algorithm>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <vector>
-
-static struct device *dev;
-static double copy_rate, product_rate; /* bytes/s, operations/s */
-
-static void must(enum status s) {
-    if (s == STATUS_OK) return;
-    fprintf(stderr, "bench_ops: %s\n", status_message());
-    exit(s == STATUS_UNSUPPORTED ? 77 : 1);
-}
-
-__device__ static float random_of(uint64_t i) {
-    i = (i ^ (i >> 31)) * 0x9E3779B97F4A7C15u;
-    i = (i ^ (i >> 29)) * 0xBF58476D1CE4E5B9u;
-    uint32_t a = (uint32_t)(i >> 32), b = (uint32_t)i;
-    return sqrtf(-2.0f * logf(((float)a + 1.0f) * 0x1p-32f)) * cospif((float)b * 0x1p-31f);
-}
-template <typename T> __global__ void fill(T *to, int64_t n, float scale, uint64_t seed) {
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x)
-        to[i] = from_float<T>(scale * random_of((uint64_t)i + seed * 1000003u));
-}
-__global__ void fill_ids(int32_t *to, int64_t n, int words) {
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
-        float u = fabsf(random_of((uint64_t)i + 77777u)) / 6.0f; /* a few ids are frequent, as in text */
-        to[i] = i % 64 == 63 ? words - 1 : min(words - 1, (int)(u * u * u * (float)words));
-    }
-}
-
-static std::vector<void *> taken;
-static void *take(size_t bytes) {
-    void *p;
-    must(device_allocate(dev, &p, bytes));
-    taken.push_back(p);
-    return p;
-}
-static void drop() {
-    for (void *p : taken)
-        device_release(dev, p);
-    taken.clear();
-}
-static struct mat matrix(enum dtype type, int64_t rows, int64_t cols, float scale) {
-    static uint64_t seed = 1;
-    struct mat m = mat_dense(take((size_t)(rows * cols * dtype_bytes(type))), type, rows, cols);
-    cudaStream_t s = device_cuda_stream(dev);
-    if (type == DTYPE_F32) fill<<<2048, 256, 0, s>>>((float *)m.data, rows * cols, scale, seed++);
-    else if (type == DTYPE_BF16) fill<<<2048, 256, 0, s>>>((bf16 *)m.data, rows * cols, scale, seed++);
-    else fill<<<2048, 256, 0, s>>>((__half *)m.data, rows * cols, scale, seed++);
-    device_cuda_check(dev, "bench fill");
-    return m;
-}
-
-template <typename F> static double seconds(F f, int times, std::vector<double> *each = NULL) {
-    cudaEvent_t a, b;
-    std::vector<float> all;
-    cudaStream_t s = device_cuda_stream(dev);
-    cudaEventCreate(&a), cudaEventCreate(&b);
-    f();
-    for (int i = 0; i < times; i++) {
-        float ms;
-        cudaEventRecord(a, s);
-        f();
-        cudaEventRecord(b, s);
-        cudaEventSynchronize(b);
-        cudaEventElapsedTime(&ms, a, b);
-        all.push_back(ms);
-    }
-    must(device_sync(dev));
-    cudaEventDestroy(a), cudaEventDestroy(b);
-    if (each) each->assign(all.begin(), all.end());
-    std::sort(all.begin(), all.end());
-    return all[all.size() / 2] * 1e-3;
-}
-
-template <typename F> static void report(const char *name, double bytes, double operations, F f, int times = 9) {
-    std::vector<double> each;
-    double t = seconds(f, times, &each), by_memory = bytes / copy_rate, by_arithmetic = operations / product_rate;
-    bool memory = by_memory > by_arithmetic;
-    printf("%-44s %10.1f us  %8.1f %-7s %5.1f %% of %s\n", name, t * 1e6, memory ? bytes / t * 1e-9 : operations / t * 1e-12,
-           memory ? "GB/s" : "TFLOP/s", 100 * (memory ? by_memory : by_arithmetic) / t, memory ? "copy" : "product");
-    fflush(stdout);
-    struct figure figure = {};
-    figure.unit = "ms", figure.values = each.data(), figure.count = (int64_t)each.size();
-    figure.peer = memory ? "copy" : "bf16 product", figure.ratio = (memory ? by_memory : by_arithmetic) / t;
-    result_figure(&figure, "%s", name + strspn(name, " "));
-}
-
-static void ceilings() {
-    size_t bytes = (size_t)4 << 30;
-    void *a = matrix(DTYPE_F32, 1 << 15, 1 << 15, 1.0f).data, *b = take(bytes);
-    copy_rate = 2.0 * (double)bytes / seconds([&] { device_copy(dev, b, a, bytes); }, 9);
-    struct mat x = matrix(DTYPE_BF16, 8192, 8192, 1.0f), w = matrix(DTYPE_BF16, 8192, 8192, 1.0f);
-    struct mat y = matrix(DTYPE_BF16, 8192, 8192, 1.0f);
-    product_rate = 2.0 * 8192.0 * 8192.0 * 8192.0 / seconds([&] { dev->ops->matmul->forward(dev, y, x, w, false); }, 15);
-    result_value("GB/s", copy_rate * 1e-9, "copy, read and written, the limit");
-    result_value("TFLOP/s", product_rate * 1e-12, "bf16 product, the limit");
-    printf("ceilings: copy %.0f GB/s (read and written), bf16 product of 8192^3 %.0f TFLOP/s\n", copy_rate * 1e-9,
-           product_rate * 1e-12);
-    drop();
-}
+#include "tests/device/bench_device.cuh"
 
 static void products(int64_t n, int64_t out, int64_t in, enum dtype residual) {
     char name[64];
-    struct mat x = matrix(DTYPE_BF16, n, in, 1.0f), w = matrix(DTYPE_BF16, out, in, 0.02f), y = matrix(residual, n, out, 1.0f);
+    struct mat x = matrix(DTYPE_BF16, n, in, 1.0f), w = matrix(DTYPE_BF16, out, in, 0.02f),
+               y = matrix(residual, n, out, 1.0f);
     struct mat dy = matrix(DTYPE_BF16, n, out, 1.0f), dw = matrix(DTYPE_F32, out, in, 0.0f);
     double operations = 2.0 * (double)n * (double)out * (double)in;
     const auto *m = dev->ops->matmul;
@@ -122,28 +19,32 @@ static void products(int64_t n, int64_t out, int64_t in, enum dtype residual) {
              residual == DTYPE_F32 ? " += f32" : "");
     report(name, 0, operations, [&] { m->forward(dev, y, x, w, residual == DTYPE_F32); });
     if (residual == DTYPE_BF16) {
-        report("  matmul.backward_input", 0, operations, [&] { m->backward_input(dev, x, dy, w, false); });
-        report("  matmul.backward_weight (f32 +=)", 0, operations, [&] { m->backward_weight(dev, dw, dy, x); });
+        report("  backward_input", 0, operations, [&] { m->backward_input(dev, x, dy, w, false); });
+        report("  backward_weight (f32 +=)", 0, operations, [&] { m->backward_weight(dev, dw, dy, x); });
     }
     drop();
 }
 
 static void rowwise(int64_t n, int64_t d, int64_t f) {
     double size = (double)n * (double)d;
-    struct mat x = matrix(DTYPE_BF16, n, d, 1.0f), y = matrix(DTYPE_BF16, n, d, 1.0f), z = matrix(DTYPE_BF16, n, d, 1.0f);
+    struct mat x = matrix(DTYPE_BF16, n, d, 1.0f), y = matrix(DTYPE_BF16, n, d, 1.0f),
+               z = matrix(DTYPE_BF16, n, d, 1.0f);
     struct mat r = matrix(DTYPE_F32, n, d, 1.0f), s = matrix(DTYPE_F32, n, d, 1.0f);
-    struct mat w = matrix(DTYPE_BF16, 1, d, 1.0f), dw = matrix(DTYPE_F32, 1, d, 1.0f), rstd = matrix(DTYPE_F32, n, 1, 1.0f);
+    struct mat w = matrix(DTYPE_BF16, 1, d, 1.0f), dw = matrix(DTYPE_F32, 1, d, 1.0f),
+               rstd = matrix(DTYPE_F32, n, 1, 1.0f);
     report("norm.forward bf16", 4 * size, 0, [&] { dev->ops->norm->forward(dev, y, rstd, x, w, 1e-5f); });
     report("norm.forward f32 -> bf16", 6 * size, 0, [&] { dev->ops->norm->forward(dev, y, rstd, r, w, 1e-5f); });
     report("norm.backward bf16", 6 * size, 0, [&] { dev->ops->norm->backward(dev, z, dw, y, x, w, rstd, false); });
-    report("norm.backward bf16, dx +=", 8 * size, 0, [&] { dev->ops->norm->backward(dev, z, dw, y, x, w, rstd, true); });
+    report("norm.backward bf16, dx +=", 8 * size, 0,
+           [&] { dev->ops->norm->backward(dev, z, dw, y, x, w, rstd, true); });
     report("norm.backward f32 x, bf16 dy, f32 dx +=", 14 * size, 0,
            [&] { dev->ops->norm->backward(dev, s, dw, y, r, w, rstd, true); });
     report("rope.forward bf16", 4 * size, 0, [&] { dev->ops->rope->forward(dev, x, (int)d / 64, 64, 10000.0f); });
     report("elementwise.add bf16", 6 * size, 0, [&] { dev->ops->elementwise->add(dev, z, x, y); });
     drop();
     size = (double)n * (double)f;
-    struct mat both = matrix(DTYPE_BF16, n, 2 * f, 1.0f), h = matrix(DTYPE_BF16, n, f, 1.0f), dh = matrix(DTYPE_BF16, n, f, 1.0f);
+    struct mat both = matrix(DTYPE_BF16, n, 2 * f, 1.0f), h = matrix(DTYPE_BF16, n, f, 1.0f),
+               dh = matrix(DTYPE_BF16, n, f, 1.0f);
     struct mat gate = mat_cols(both, 0, f), up = mat_cols(both, f, f);
     report("elementwise.swiglu bf16", 6 * size, 0, [&] { dev->ops->elementwise->swiglu(dev, h, gate, up); });
     report("elementwise.swiglu_backward bf16, in place", 10 * size, 0,
@@ -153,7 +54,8 @@ static void rowwise(int64_t n, int64_t d, int64_t f) {
 
 static void tables(int64_t n, int64_t d, int words) {
     struct mat table = matrix(DTYPE_BF16, words, d, 0.02f), x = matrix(DTYPE_BF16, n, d, 1.0f);
-    struct mat dtable = matrix(DTYPE_F32, words, d, 0.0f), dx = matrix(DTYPE_BF16, n, d, 1.0f), nll = matrix(DTYPE_F32, 1, n, 0.0f);
+    struct mat dtable = matrix(DTYPE_F32, words, d, 0.0f), dx = matrix(DTYPE_BF16, n, d, 1.0f),
+               nll = matrix(DTYPE_F32, 1, n, 0.0f);
     int32_t *ids = (int32_t *)take((size_t)n * 4);
     fill_ids<<<256, 256, 0, device_cuda_stream(dev)>>>(ids, n, words);
     double size = (double)n * (double)d, operations = 2.0 * size * words;
@@ -163,18 +65,23 @@ static void tables(int64_t n, int64_t d, int words) {
         report("embed.backward bf16 -> f32", 2 * size, 0, [&] { dev->ops->embed->backward(dev, dtable, dx, ids, 0); });
     }
     snprintf(name, sizeof name, "loss.forward, %d words", words);
-    report(name, 0, operations, [&] { dev->ops->loss->forward(dev, (float *)nll.data, x, table, ids); }, 5);
+    report(
+        name, 0, operations, [&] { dev->ops->loss->forward(dev, (float *)nll.data, x, table, ids); }, 5);
     snprintf(name, sizeof name, "loss.forward_backward, %d words", words);
-    report(name, 0, 3 * operations,
-           [&] { dev->ops->loss->forward_backward(dev, (float *)nll.data, dx, dtable, x, table, ids, 1e-4f); }, 5);
+    report(
+        name, 0, 3 * operations,
+        [&] { dev->ops->loss->forward_backward(dev, (float *)nll.data, dx, dtable, x, table, ids, 1e-4f); }, 5);
     drop();
 }
 
 static void optimiser(int64_t n) {
-    struct mat p = matrix(DTYPE_F32, 1, n, 0.02f), m = matrix(DTYPE_F32, 1, n, 0.01f), v = matrix(DTYPE_F32, 1, n, 0.0f);
-    struct mat g = matrix(DTYPE_F32, 1, n, 0.01f), copy = matrix(DTYPE_BF16, 1, n, 1.0f), sum = matrix(DTYPE_F32, 1, 1, 0.0f);
+    struct mat p = matrix(DTYPE_F32, 1, n, 0.02f), m = matrix(DTYPE_F32, 1, n, 0.01f),
+               v = matrix(DTYPE_F32, 1, n, 0.0f);
+    struct mat g = matrix(DTYPE_F32, 1, n, 0.01f), copy = matrix(DTYPE_BF16, 1, n, 1.0f),
+               sum = matrix(DTYPE_F32, 1, 1, 0.0f);
     struct adamw_step how = {1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 100};
-    report("adamw.norm, 146M", 4.0 * (double)n, 0, [&] { dev->ops->adamw->norm(dev, (float *)sum.data, (float *)g.data, n); });
+    report("adamw.norm, 146M", 4.0 * (double)n, 0,
+           [&] { dev->ops->adamw->norm(dev, (float *)sum.data, (float *)g.data, n); });
     report("adamw.update, 146M, bf16 copy", 30.0 * (double)n, 0, [&] {
         dev->ops->adamw->update(dev, (float *)p.data, (float *)m.data, (float *)v.data, copy, (float *)g.data, n,
                                 (float *)sum.data, 1.0f, how);
@@ -182,7 +89,8 @@ static void optimiser(int64_t n) {
     drop();
 }
 
-static void search(int64_t landmarks, int64_t d, enum dtype type, enum dtype query_type, std::vector<int64_t> counts, int k) {
+static void search(int64_t landmarks, int64_t d, enum dtype type, enum dtype query_type, std::vector<int64_t> counts,
+                   int k) {
     struct mat l = matrix(type, landmarks, d, 1.0f);
     for (int64_t n : counts) {
         struct mat q = matrix(query_type, n, d, 1.0f);
@@ -191,10 +99,12 @@ static void search(int64_t landmarks, int64_t d, enum dtype type, enum dtype que
         std::vector<int64_t> all((size_t)n, landmarks);
         device_upload(dev, visible, all.data(), all.size() * 8);
         char name[80];
-        snprintf(name, sizeof name, "topk %lldM x %lld %s, best %d, %lld %s queries", (long long)landmarks / 1000000, (long long)d,
-                 type == DTYPE_F16 ? "fp16" : "bf16", k, (long long)n, query_type == DTYPE_F32 ? "f32" : "bf16");
-        report(name, 2.0 * (double)landmarks * (double)d, 2.0 * (double)landmarks * (double)d * (double)n,
-               [&] { dev->ops->topk->forward(dev, index, score, q, l, visible, k); }, n > 2000 ? 2 : 5);
+        snprintf(name, sizeof name, "topk %lldM x %lld %s, best %d, %lld %s queries", (long long)landmarks / 1000000,
+                 (long long)d, type == DTYPE_F16 ? "fp16" : "bf16", k, (long long)n,
+                 query_type == DTYPE_F32 ? "f32" : "bf16");
+        report(
+            name, 2.0 * (double)landmarks * (double)d, 2.0 * (double)landmarks * (double)d * (double)n,
+            [&] { dev->ops->topk->forward(dev, index, score, q, l, visible, k); }, n > 2000 ? 2 : 5);
     }
     drop();
 }
@@ -217,9 +127,12 @@ int main(int argc, char **argv) {
     result_begin("bench_ops", &argc, argv);
     bool search_only = false;
     for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--search") == 0) search_only = true;
-        else if (strcmp(argv[i], "--landmarks") == 0 && i + 1 < argc) landmarks = strtoll(argv[++i], NULL, 10);
-        else if (strcmp(argv[i], "--best") == 0 && i + 1 < argc) best = argv[++i];
+        if (strcmp(argv[i], "--search") == 0)
+            search_only = true;
+        else if (strcmp(argv[i], "--landmarks") == 0 && i + 1 < argc)
+            landmarks = strtoll(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--best") == 0 && i + 1 < argc)
+            best = argv[++i];
     must(device_open(&dev, "cuda", 1));
     cudaDeviceProp card;
     cudaGetDeviceProperties(&card, 0);
