@@ -1,7 +1,8 @@
-/* op_clock.h -- where a step's time goes: a table of ops whose entries call the device's own, wait, and take the time.
+/* op_clock.h -- the time of each op of a step: a table of ops whose entries call the device's own op, wait, and
+ * measure.
  *
  * Waiting after each op costs some microseconds an op and hides that a GPU works while the next op is prepared: the
- * sum of the parts is a little above the undisturbed step, and parts are what this is for. One device at a time. */
+ * sum of the parts is a little above the undisturbed step. One device at a time. */
 #pragma once
 #include "kernels/device/device_internal.h"
 #include "kernels/ops.h"
@@ -118,8 +119,8 @@ CLOCK(gca, backward,
        int heads),
       (dev, dq, dkeys, dvalues, dweight, dout, q, pool, blocks, inverse, lse, heads))
 CLOCK(gca, invert,
-      (struct device * dev, int32_t *begin, int32_t *place, const int32_t *slot, int64_t places, int64_t slots),
-      (dev, begin, place, slot, places, slots))
+      (struct device * dev, int32_t *begin, int32_t *position, const int32_t *slot, int64_t positions, int64_t slots),
+      (dev, begin, position, slot, positions, slots))
 CLOCK(elementwise, convert, (struct device * dev, struct mat y, struct mat x), (dev, y, x))
 CLOCK(elementwise, add, (struct device * dev, struct mat y, struct mat a, struct mat b), (dev, y, a, b))
 CLOCK(elementwise, swiglu, (struct device * dev, struct mat y, struct mat gate, struct mat up), (dev, y, gate, up))
