@@ -3,11 +3,12 @@
 
   compare.py cpu|gpu OLD NEW [--pairs N] [--case NAME]... [--json FILE]
 
-OLD, NEW: for cpu two build folders (programs in bench/), for gpu two folders that tests/device/portable.sh made. One run
-of each warms up; then in each of N (10) pairs both run once, the order changing from pair to pair. Printed for each
-figure: the medians, and the geometric mean over the pairs of new time / old time with its interval of 95 % (Student's t
-of the logarithms): below 1 the new build is faster. Figures are read from the programs' text, so builds without --json
-can be compared; only figures that both print are. A case whose program one folder lacks is skipped.
+OLD, NEW: for cpu two build folders (programs in bench/), for gpu two folders that tests/device/portable.sh made. The
+first run of each warms up; then in each of N (10) pairs both run once, and the order changes from pair to pair. For each
+figure the medians are printed, and the geometric mean over the pairs of new time / old time with its interval of 95 %
+(Student's t of the logarithms): below 1 the new build is faster. Figures are read from the text of the programs, so
+that builds without --json can be compared; figures that only one of them prints are left out. A case is skipped if one
+folder lacks its program.
 """
 import argparse
 import math
@@ -115,7 +116,8 @@ def main():
     cases = o.case or list(CASES[o.kind])
     unknown = [case for case in cases if case not in CASES[o.kind]]
     if unknown or o.pairs < 1:
-        sys.exit(f"compare.py: {'no case ' + unknown[0] if unknown else 'no pairs'}: cases are {', '.join(CASES[o.kind])}")
+        wrong = f"no case {unknown[0]}" if unknown else "no pairs"
+        sys.exit(f"compare.py: {wrong}: cases are {', '.join(CASES[o.kind])}")
     folders = [os.path.abspath(folder) for folder in (o.old, o.new)]
     failed = False
     for case in cases:

@@ -34,7 +34,8 @@ class Case:
         g = torch.Generator(device="cuda").manual_seed(1)
         self.blocks, self.heads, self.d = sequences * chunks, heads, heads * DIM
         n = self.blocks * S
-        self.q, self.k, self.v, self.dout = (torch.randn(n, self.d, device="cuda", generator=g).to(BF16) for _ in range(4))
+        random = (torch.randn(n, self.d, device="cuda", generator=g).to(BF16) for _ in range(4))
+        self.q, self.k, self.v, self.dout = random
         for x in (self.k, self.v):
             x.view(self.blocks, S, self.d)[:, -1] = 0                    # the null key
         own = torch.rand(self.blocks, chunks, device="cuda", generator=g).topk(K, dim=1).indices
@@ -63,8 +64,8 @@ class Ours:
 
     def backward(self):
         c = self.c
-        tensors = (self.dq, self.dk, self.dv, self.dweight, c.dout, self.lse, c.q, c.k, c.v, c.row_begin, c.slot, c.weight,
-                   self.begin, self.position)
+        tensors = (self.dq, self.dk, self.dv, self.dweight, c.dout, self.lse, c.q, c.k, c.v, c.row_begin, c.slot,
+                   c.weight, self.begin, self.position)
         self.library.gca_library_backward(*map(pointer, tensors), *self.sizes)
 
 
@@ -79,7 +80,8 @@ def gather(c, x, slot):
 def sdpa(c, q, k, v, weight):
     """k, v: [blocks, K, heads, S, DIM], gathered."""
     wide = heads_first(q, c.blocks, c.heads)[:, None].expand(c.blocks, K, c.heads, S, DIM)
-    o = F.scaled_dot_product_attention(wide.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)).view(c.blocks, K, c.heads, S, DIM)
+    o = F.scaled_dot_product_attention(wide.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1))
+    o = o.view(c.blocks, K, c.heads, S, DIM)
     return torch.einsum("bkhsd,bk->bshd", o, weight.to(o.dtype)).reshape(c.blocks * S, c.d)
 
 
@@ -151,7 +153,8 @@ def times(library, heads, result):
             alone, whole = milliseconds(lambda: attend(c, q, gk, gv, weight)), milliseconds(forward)
         o, without = forward(), attend(c, q, gk, gv, weight)
         back = milliseconds(lambda: torch.autograd.grad(o, (q, k, v, weight), c.dout, retain_graph=True), 7)
-        back_alone = milliseconds(lambda: torch.autograd.grad(without, (q, gk, gv, weight), c.dout, retain_graph=True), 7)
+        back_alone = milliseconds(
+            lambda: torch.autograd.grad(without, (q, gk, gv, weight), c.dout, retain_graph=True), 7)
         row[name] = (whole, back, alone, back_alone)
         del o, without
     record(result, heads, row)

@@ -78,7 +78,8 @@ def lines(title, x_title, y_title, series, low=None):
 
     parts = legend(list(series), 48)
     for mark in marks:
-        parts.append(f'<line x1="{left}" y1="{at_y(mark):.1f}" x2="{WIDTH - right}" y2="{at_y(mark):.1f}" stroke="#d0d7de"/>')
+        parts.append(f'<line x1="{left}" y1="{at_y(mark):.1f}" x2="{WIDTH - right}" y2="{at_y(mark):.1f}" '
+                     'stroke="#d0d7de"/>')
         parts.append(text(left - 8, at_y(mark) + 4, short(mark), anchor="end", size=12))
     shown = -100.0
     for x in xs:
@@ -95,7 +96,8 @@ def lines(title, x_title, y_title, series, low=None):
         path = " ".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, y in sorted(points))
         parts.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[number]}" stroke-width="2.2" '
                      f'stroke-dasharray="{DASHES[number]}"/>')
-        parts += [f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="3.6" fill="{COLOURS[number]}"/>' for x, y in points]
+        parts += [f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="3.6" fill="{COLOURS[number]}"/>'
+                  for x, y in points]
     return picture(bottom + 62, title, parts)
 
 
@@ -116,10 +118,10 @@ def draw_gca(results):
 
 
 def draw_token(results):
-    series = {}
-    for (mode, context), value in matches(results, "cpu-token", r"token, mean with chunk ends, (\w+), after (\d+) tokens",
-                                          "ms"):
-        series.setdefault({"none": "no retrieval", "self": "self retrieval"}.get(mode, mode), []).append((int(context), value))
+    series, names = {}, {"none": "no retrieval", "self": "self retrieval"}
+    pattern = r"token, mean with chunk ends, (\w+), after (\d+) tokens"
+    for (mode, context), value in matches(results, "cpu-token", pattern, "ms"):
+        series.setdefault(names.get(mode, mode), []).append((int(context), value))
     if series and all(len(points) > 1 for points in series.values()):
         return lines("Time of a token on the CPU", "tokens before it", "ms a token", series, low=0)
 

@@ -3,13 +3,14 @@
 
   report.py [--check] [--root FOLDER]
 
-Reads tests/bench/results/*.json (tests/bench/result.h describes them) and writes BENCHMARKS.md and docs/figures/bench-*.svg;
-in README.md it replaces what stands between `<!-- table:NAME -->` and `<!-- /table -->`, for the names of README_TABLES
-below. --check writes nothing: it reports each file that differs, and each figure with a unit in a table of README.md
-outside such marks. --root: the repository, default the one that this script is in.
+Reads tests/bench/results/*.json (tests/bench/result.h describes them). Writes BENCHMARKS.md, docs/figures/bench-*.svg and
+the lines of README.md between `<!-- table:NAME -->` and `<!-- /table -->`, for the names of README_TABLES below.
 
-Optional keys of a result file: "note", a sentence under the table; "from", where figures were copied from that no
-benchmark wrote; of a figure: "interval", [low, high] of 95 %, shown instead of the quartiles.
+--check writes nothing. It reports each file that differs, and each figure with a unit in a table of README.md outside
+such marks. --root: the repository; the default is the one that this script is in.
+
+Optional keys of a result file: "note", a sentence under the table; "from", the source of figures that no benchmark
+wrote; of a figure: "interval", [low, high] of 95 %, shown instead of the quartiles.
 """
 import argparse
 import glob
@@ -89,7 +90,7 @@ README_TABLES = {
     ],
 }
 UNIT = re.compile(r"(?<![\w.])\d[\d,.]*\s?(?:%|times\b|x\b|us\b|ms\b|s\b|seconds?\b|minutes?\b|[KMGT]i?B(?:/s)?\b|"
-                  r"[GT]FLOP/s|(?:[KM] )?(?:tokens|chunks)(?:/s| a second)\b|bits/byte)")
+                  r"[GT]FLOP/s|(?:(?:[KM]|thousand|million) )?(?:tokens|chunks)(?:/s| a second)\b|bits/byte)")
 
 
 class Wrong(Exception):
@@ -173,10 +174,10 @@ def section(stem, title, result):
 
 def document(results, pictures):
     lines = ["# Benchmarks", "",
-             "Written by `tests/bench/report.py` from `tests/bench/results/*.json`: change those, not this file. A figure is the",
-             "median of its runs. The ratio compares with the peer or limit beside it: how many times as fast ours is, or the",
-             "share of the limit that it reaches. `tests/bench/run_cpu.sh` and `tests/device/run_bench.sh` measure again.",
-             "Earlier results are in the history of this file.", ""]
+             "Written by `tests/bench/report.py` from `tests/bench/results/*.json`: change those, not this file. A figure",
+             "is the median of its runs. The ratio compares it with the peer or limit in the column before: how many times",
+             "as fast ours is, or the share of the limit that it reaches. `tests/bench/run_cpu.sh` and",
+             "`tests/device/run_bench.sh` measure again. Earlier results are in the history of this file.", ""]
     known = set()
     for chapter, tables in CHAPTERS:
         present = [(stem, title) for stem, title in tables if stem in results]
@@ -222,8 +223,9 @@ def strays(text):
     blank = MARKED.sub(lambda match: "\n" * match[0].count("\n"), text)
     for count, line in enumerate(blank.split("\n"), 1):
         for figure in UNIT.findall(re.sub(r"`[^`]*`", "", line)) if line.startswith("|") else []:
-            found.append(f"README.md:{count}: \"{figure}\" is in a table that report.py does not write: put the table between "
-                         "<!-- table:NAME --> and <!-- /table -->, with NAME in README_TABLES of tests/bench/report.py")
+            found.append(f"README.md:{count}: \"{figure}\" is in a table that report.py does not write: put the table "
+                         "between <!-- table:NAME --> and <!-- /table -->, with NAME in README_TABLES of "
+                         "tests/bench/report.py")
     return found
 
 
@@ -261,7 +263,8 @@ def main():
         texts = outputs(o.root)
     except Wrong as wrong:
         sys.exit(f"report.py: {wrong}")
-    problems = [f"{path}: differs from the result files: run tests/bench/report.py" for path in differing(o.root, texts)]
+    problems = [f"{path}: differs from the result files: run tests/bench/report.py"
+                for path in differing(o.root, texts)]
     existing = {os.path.relpath(path, o.root) for path in glob.glob(os.path.join(o.root, "docs/figures/bench-*.svg"))}
     problems += [f"{path}: no benchmark draws it: remove it" for path in sorted(existing - set(texts))]
     problems += strays(texts["README.md"])

@@ -21,8 +21,13 @@ DRT_COMMIT=${DRT_COMMIT:-$(git describe --always --dirty --exclude '*' 2>/dev/nu
 export DRT_COMMIT
 step() { # name, command...: its figures go to OUT/cpu-<name>.json
     local name=$1 begin=$SECONDS; shift
-    if timeout 180 "$@" --json "$out/cpu-$name.json" >"$work/$name.log" 2>&1; then echo "ok      $name ($((SECONDS - begin)) s)"
-    else echo "FAILED  $name: $(tail -n 1 "$work/$name.log")"; failed=1; fi
+    if timeout 180 "$@" --json "$out/cpu-$name.json" >"$work/$name.log" 2>&1; then
+        echo "ok      $name ($((SECONDS - begin)) s)"
+    else
+        local result=$?
+        echo "FAILED  $name (exit $result$([ $result = 124 ] && echo ": stopped after 180 s")): $(tail -n 1 "$work/$name.log")"
+        failed=1
+    fi
 }
 # The text of .jsonl and .jsonl.xz files, of which the tokenizer gets the first 4 MB.
 python3 - "$work/text" "$@" <<'END' || exit 1
@@ -49,6 +54,7 @@ step store "$build/bench/bench_store" 20000
 step kernels "$build/bench/bench_kernels" 0 0.3
 step tokenizer "$build/bench/bench_tokenizer" $model/tokenizer.json "$work/text" 5
 if python3 -c 'import tokenizers' 2>/dev/null; then
-    step peer-tokenizer python3 tests/bench/tokenizer_peer.py "$build/bench/bench_tokenizer" $model/tokenizer.json "$work/text"
+    step peer-tokenizer python3 tests/bench/tokenizer_peer.py "$build/bench/bench_tokenizer" $model/tokenizer.json \
+        "$work/text"
 fi
 exit $failed

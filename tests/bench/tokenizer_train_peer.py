@@ -38,9 +38,10 @@ def peer(corpus, vocab, path):
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     start, used = time.perf_counter(), time.process_time()
     t.train_from_iterator(texts, trainer)
-    figures = time.perf_counter() - start, time.process_time() - used, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    took, used = time.perf_counter() - start, time.process_time() - used
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     t.save(path)
-    return figures
+    return took, used, peak
 
 
 def main():

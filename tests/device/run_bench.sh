@@ -24,8 +24,13 @@ DRT_COMMIT=${DRT_COMMIT:-$(git describe --always --dirty --exclude '*' 2>/dev/nu
 export DRT_GPU DRT_COMMIT
 step() { # name, seconds at most, command...: its figures go to OUT/gpu-<name>.json
     local name=$1 limit=$2 begin=$SECONDS; shift 2
-    if timeout "$limit" "$@" --json "$out/gpu-$name.json" >"$log/$name.txt" 2>&1; then echo "ok      $name ($((SECONDS - begin)) s)"
-    else echo "FAILED  $name: $(tail -n 1 "$log/$name.txt")"; failed=1; fi
+    if timeout "$limit" "$@" --json "$out/gpu-$name.json" >"$log/$name.txt" 2>&1; then
+        echo "ok      $name ($((SECONDS - begin)) s)"
+    else
+        local result=$?
+        echo "FAILED  $name (exit $result$([ $result = 124 ] && echo ": stopped after $limit s")): $(tail -n 1 "$log/$name.txt")"
+        failed=1
+    fi
 }
 step decode 40 "$folder/bench_device" --device cuda --tokens 504 decode
 step encode 40 "$folder/bench_device" --device cuda encode

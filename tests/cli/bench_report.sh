@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# tests/bench/report.py and compare.py: what is written is deterministic and checked, and what does not fit is refused.
+set -u
+command -v python3 >/dev/null || { echo "skipped: python3 is not installed"; exit 77; }
+export PYTHONDONTWRITEBYTECODE=1
+work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+root=$work/root report=$DRT_SOURCE/tests/bench/report.py
+die() { echo "FAILED: $*"; exit 1; }
+mkdir -p "$root/tests/bench/results" "$root/docs/figures"
+cp "$DRT_SOURCE"/tests/bench/results/*.json "$root/tests/bench/results/"
+printf '# x\n\n<!-- table:speed -->\nold\n<!-- /table -->\n\n| program | does |\n|---|---|\n| `a --p 0.9` | 3 things |\n' >"$root/README.md"
+check() { python3 "$report" --check --root "$root"; }
+check >"$work/out" && die "--check passed without BENCHMARKS.md"
+grep -q '^BENCHMARKS.md: differs' "$work/out" || die "--check did not name BENCHMARKS.md: $(cat "$work/out")"
+python3 "$report" --root "$root" >/dev/null || die "report.py failed"
+check >/dev/null || die "--check failed after report.py: $(check)"
+grep -q '^| GCA forward, d 768 | .* ms | PyTorch compiled' "$root/README.md" || die "the marked table of README.md was not written"
+grep -q '^old$' "$root/README.md" && die "the old table is still in README.md"
+(cd "$root" && find . -type f -print0 | sort -z | xargs -0 sha256sum) >"$work/first"
+python3 "$report" --root "$root" >/dev/null
+(cd "$root" && find . -type f -print0 | sort -z | xargs -0 sha256sum) | cmp - "$work/first" || die "a second run wrote other bytes"
+awk -F'|' '/^\|/ && NF > 7 { print; bad = 1 } END { exit bad }' "$root/BENCHMARKS.md" || die "a table has more than five columns"
+for svg in "$root"/docs/figures/*.svg; do
+    python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$svg" || die "$svg is not XML"
+done
+
+# A figure, a plot and a table that were changed by hand are found; so is a figure that no result file holds.
+sees() { # pattern
+    check >"$work/out" && die "--check passed: $1"
+    grep -q "$1" "$work/out" || die "--check did not report: $1; it reported: $(cat "$work/out")"
+}
+cp -r "$root" "$work/good"
+again() { rm -rf "$root" && cp -r "$work/good" "$root"; }
+sed -i 's/"median": *5.52/"median": 6.52/' "$root/tests/bench/results/gpu-peer-gca.json"
+sees '^docs/figures/bench-gca.svg: differs' && sees '^README.md: differs'; again
+sed -i 's/# Benchmarks/# Figures/' "$root/BENCHMARKS.md" && sees '^BENCHMARKS.md: differs'; again
+touch "$root/docs/figures/bench-old.svg" && sees '^docs/figures/bench-old.svg: no benchmark'; again
+for figure in '111 us' '5 times' '2.5 %' '475 thousand tokens/s' '26.5 M tokens/s' '3.8 s' '120 GB/s'; do
+    printf '| speed | %s |\n' "$figure" >>"$root/README.md"
+done
+sees '^README.md:[0-9]*: "111 us" is in a table that report.py does not write'
+[ "$(grep -c '^README.md:' "$work/out")" = 7 ] || die "not all figures were reported: $(cat "$work/out")"; again
+
+# Result files that cannot be used are named.
+refuses() { # pattern
+    python3 "$report" --root "$root" >"$work/out" 2>&1 && die "report.py accepted: $1"
+    grep -q "$1" "$work/out" || die "report.py did not report $1: $(cat "$work/out")"
+    grep -q Traceback "$work/out" && die "report.py: $(cat "$work/out")"
+    again
+}
+echo '{"name": "x", "figures": [' >"$root/tests/bench/results/quality.json"; refuses 'quality.json: '
+echo '{"name": "x", "figures": []}' >"$root/tests/bench/results/quality.json"; refuses "quality.json: no 'machine'"
+cp "$root/tests/bench/results/quality.json" "$root/tests/bench/results/other.json"; refuses 'other.json: no table'
+rm "$root/tests/bench/results/gpu-train-drt.json"; refuses 'no figure "training step, drt"'
+sed -i 's/"name": "no retrieval"/"name": "'"$(printf '%065d' 0)"'"/' "$root/tests/bench/results/quality.json"; refuses 'a cell of 65 characters'
+
+# compare.py on programs of known times: new takes 0.8 of the old time; a rate counts the other way round.
+for build in old new; do
+    mkdir -p "$work/$build/bench"
+    [ $build = old ] && times="10 10.1 9.9" rates="80 80.8 79.2" || times="8 8.08 7.92" rates="100 101 99"
+    for program in bench_generate:"none,126,0,%s,0":"$times" bench_encode:"encode,landmarks,d=384,threads=2,%s chunks\/s":"$rates"; do
+        name=${program%%:*} rest=${program#*:}
+        cat >"$work/$build/bench/$name" <<END
+#!/usr/bin/env bash
+calls=\$(cat "\$0.calls" 2>/dev/null || echo 0); echo \$((calls + 1)) >"\$0.calls"
+values=(${rest#*:})
+printf '${rest%%:*}\n' "\${values[calls % 3]}"
+END
+        sed -i 's/\\\//\//' "$work/$build/bench/$name"
+        chmod +x "$work/$build/bench/$name"
+    done
+done
+bash "$DRT_SOURCE/tests/bench/compare.sh" "$work/old" "$work/new" --pairs 6 --json "$work/c.json" >"$work/out" || die "compare.sh: $(cat "$work/out")"
+grep -q '^token, none: old 10, new 8 ms; new / old time 0.8000 (95 %: 0.8000 .. 0.8000)$' "$work/out" || die "token: $(cat "$work/out")"
+grep -q '^encode, landmarks,d=384: .* time 0.8000 ' "$work/out" || die "encode: $(cat "$work/out")"
+grep -q '^skipped search: no .*/old/bench/bench_store$' "$work/out" || die "the missing program was not named: $(cat "$work/out")"
+python3 - "$work/c.json" <<'END' || die "the JSON of compare.sh is wrong"
+import json, sys
+figures = {f["name"]: f for f in json.load(open(sys.argv[1]))["figures"]}
+ratio = figures["token, none, new / old time"]
+assert abs(ratio["median"] - 0.8) < 1e-6 and ratio["n"] == 6 and len(ratio["interval"]) == 2, ratio
+assert figures["token, none, new"]["ratio"] == 1.25 and figures["token, none, new"]["peer"] == "old"
+END
+printf '#!/usr/bin/env bash\necho "disk is full" >&2\nexit 3\n' >"$work/new/bench/bench_encode"
+bash "$DRT_SOURCE/tests/bench/compare.sh" "$work/old" "$work/new" --pairs 1 --case encode >"$work/out" 2>&1 && die "compare.sh passed over a failure"
+grep -q 'bench_encode ended with 3: disk is full' "$work/out" || die "the failure was not reported: $(cat "$work/out")"
+echo ok
