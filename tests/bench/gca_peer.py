@@ -172,15 +172,14 @@ def times(library, heads, result):
 
 
 def record(result, heads, row):
-    """Ours, then each peer's time with how many times as fast ours is."""
+    """Ours beside the compiled peer, then the time of each peer."""
     for which, label in enumerate(("forward", "backward")):
         ours = statistics.median(row["ours"][which])
-        result.figure(f"d {heads * DIM}, {label}, ours", "ms", row["ours"][which])
+        result.figure(f"d {heads * DIM}, {label}, ours", "ms", row["ours"][which], peer="PyTorch compiled",
+                      ratio=statistics.median(row["compiled"][which]) / ours)
         for name in ("compiled", "sdpa"):
             for at, gather in ((which, ""), (which + 2, ", no gather")):
-                times = row[name][at]
-                result.figure(f"d {heads * DIM}, {label}, PyTorch {name}{gather}", "ms", times,
-                              peer=f"PyTorch {name}{gather}", ratio=statistics.median(times) / ours)
+                result.figure(f"d {heads * DIM}, {label}, PyTorch {name}{gather}", "ms", row[name][at])
 
 
 def main():

@@ -101,6 +101,12 @@ def lines(title, x_title, y_title, series, low=None):
     return picture(bottom + 62, title, parts)
 
 
+def busy(results, stem):
+    """For a title: whether other programs used the processors during the measurement."""
+    machine = results[stem]["machine"]
+    return " (other work was running)" if machine.get("load", 0) > machine["cores"] else ""
+
+
 def matches(results, stem, pattern, unit):
     for figure in results.get(stem, {"figures": []})["figures"]:
         match = re.fullmatch(pattern, figure["name"])
@@ -123,7 +129,7 @@ def draw_token(results):
     for (mode, context), value in matches(results, "cpu-token", pattern, "ms"):
         series.setdefault(names.get(mode, mode), []).append((int(context), value))
     if series and all(len(points) > 1 for points in series.values()):
-        return lines("Time of a token on the CPU", "tokens before it", "ms a token", series, low=0)
+        return lines("Time of a token on the CPU" + busy(results, "cpu-token"), "tokens before it", "ms a token", series, low=0)
 
 
 def draw_recall(results):

@@ -67,6 +67,7 @@ CHAPTERS = [
         ("gpu-peer-gca", "Grouped cross-attention beside PyTorch"),
         ("gpu-peers", "Search, encoder and token beside PyTorch"),
         ("gpu-ops", "Operations of a training step on a GPU"),
+        ("gpu-memory", "Token memories on a GPU"),
         ("cpu-kernels", "Operations on the CPU"),
     ]),
 ]
@@ -83,10 +84,10 @@ README_TABLES = {
         ("token of a 124M Base LM", "gpu-peers", "a token, batch 1, base, ours"),
         ("token of a DRT with its own past", "gpu-peers", "a token, batch 1, drt, ours"),
         ("encoder, d 768", "gpu-peers", "encoder of 2 layers, d 768, ours"),
-        ("GCA forward, d 768", "gpu-peer-gca", "d 768, forward, PyTorch compiled"),
-        ("GCA backward, d 768", "gpu-peer-gca", "d 768, backward, PyTorch compiled"),
+        ("GCA forward, d 768", "gpu-peer-gca", "d 768, forward, ours"),
+        ("GCA backward, d 768", "gpu-peer-gca", "d 768, backward, ours"),
         ("training step, DRT", "gpu-train-drt", "training step, drt"),
-        ("tokenizing", "cpu-peer-tokenizer", "4 MB of English"),
+        ("tokenizing", "cpu-peer-tokenizer", "ours"),
     ],
 }
 UNIT = re.compile(r"(?<![\w.])\d[\d,.]*\s?(?:%|times\b|x\b|us\b|ms\b|s\b|seconds?\b|minutes?\b|[KMGT]i?B(?:/s)?\b|"

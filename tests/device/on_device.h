@@ -8,44 +8,32 @@
 #include "tests/device/tolerance.h"
 #include "tests/test.h"
 
-enum { HELD_MAX = 64, FRONT = 64 }; /* guard elements before a matrix, and as many after it */
+enum { HELD_MAX = 64, FRONT = 64 };      /* guard elements before a matrix, and as many after it */
 
-struct held {
-    struct mat m;
-    unsigned char *memory;
-    size_t bytes;
-    bool exact;
-};
+struct held { struct mat m; unsigned char *memory; size_t bytes; bool exact; };
 static struct device *gpu;
 static struct rng on_rng;
-static bool on_short; /* a second argument: the cases worth a sanitizer's patience */
+static bool on_short;                    /* a second argument: the cases worth a sanitizer's patience */
 static struct held held[HELD_MAX];
 static int helds;
 
 static inline float *normals(int64_t n, float scale, enum dtype type) {
     float *a = malloc((size_t)(n + 1) * sizeof *a);
-    for (int64_t i = 0; i < n; i++)
-        a[i] = as_type(scale * rng_normal(&on_rng), type);
+    for (int64_t i = 0; i < n; i++) a[i] = as_type(scale * rng_normal(&on_rng), type);
     return a;
 }
-static inline void *zeros(int64_t n, size_t size) {
-    return calloc((size_t)n + 1, size);
-}
+static inline void *zeros(int64_t n, size_t size) { return calloc((size_t)n + 1, size); }
 
 static inline void put_number(void *to, float x, enum dtype type) {
     uint16_t bits = type == DTYPE_BF16 ? half_to_bf16(x) : half_to_f16(x);
-    if (type == DTYPE_F32)
-        memcpy(to, &x, 4);
-    else
-        memcpy(to, &bits, 2);
+    if (type == DTYPE_F32) memcpy(to, &x, 4);
+    else memcpy(to, &bits, 2);
 }
 static inline float take_number(const void *from, enum dtype type) {
     float x;
     uint16_t bits;
-    if (type == DTYPE_F32)
-        memcpy(&x, from, 4);
-    else
-        memcpy(&bits, from, 2), x = type == DTYPE_BF16 ? half_from_bf16(bits) : half_from_f16(bits);
+    if (type == DTYPE_F32) memcpy(&x, from, 4);
+    else memcpy(&bits, from, 2), x = type == DTYPE_BF16 ? half_from_bf16(bits) : half_from_f16(bits);
     return x;
 }
 
@@ -58,8 +46,7 @@ static inline struct mat put(const float *content, enum dtype type, int64_t rows
     unsigned char *copy = malloc(h.bytes), *first = copy + (FRONT + skew) * size;
     memset(copy, 255, h.bytes);
     for (int64_t r = 0; r < rows && content; r++)
-        for (int64_t c = 0; c < cols; c++)
-            put_number(first + (r * h.m.stride + c) * size, content[r * cols + c], type);
+        for (int64_t c = 0; c < cols; c++) put_number(first + (r * h.m.stride + c) * size, content[r * cols + c], type);
     CHECK(helds < HELD_MAX);
     CHECK_OK(device_allocate(gpu, &h.memory, h.bytes));
     device_upload(gpu, h.memory, copy, h.bytes);
@@ -95,8 +82,8 @@ static inline float *take(struct mat m) {
         int64_t at = (i - front) / size;
         bool inside = i >= front && at < m.rows * m.stride && at % m.stride < m.cols;
         if (!inside && copy[i] != 255) test_fail(__FILE__, __LINE__, "an op wrote outside of its output");
-        if (inside && (i - front) % size == 0)
-            out[at / m.stride * m.cols + at % m.stride] = take_number(copy + i, m.type);
+        if (!inside || (i - front) % size != 0) continue;
+        out[at / m.stride * m.cols + at % m.stride] = take_number(copy + i, m.type);
     }
     free(copy);
     return out;
@@ -109,8 +96,7 @@ static inline float *take_floats(const float *from, int64_t n) {
 }
 static inline void drop_all(void) {
     CHECK_OK(device_sync(gpu));
-    while (helds)
-        device_release(gpu, held[--helds].memory);
+    while (helds) device_release(gpu, held[--helds].memory);
 }
 
 static inline void on_device_open(int argc, char **argv) {

@@ -4,8 +4,8 @@
 #   tests/device/run_bench.sh FOLDER OUT [PEERS]
 #
 # FOLDER: programs, made where the libraries are by
-#   tests/device/portable.sh --out FOLDER bench_device bench_device_corpus bench_train bench_ops bench_decode_step \
-#       bench_attention
+#   tests/device/portable.sh --out FOLDER bench_device bench_device_corpus bench_train bench_ops bench_memory \
+#       bench_decode_step bench_attention
 # OUT: to be copied to tests/bench/results. PEERS: the PyTorch scripts of tests/bench/peers.py, where PyTorch and
 # FOLDER/libgca.so (tests/device/gca_library.sh) are. DRT_COMMIT: the commit of the programs, for the files.
 # A benchmark that fails is reported; the exit status is then 1.
@@ -39,6 +39,7 @@ step token-kernel 30 "$folder/bench_decode_step"
 step attention 40 "$folder/bench_attention" 780
 for model in base drt; do step "train-$model" 40 "$folder/bench_train" --device cuda --type bf16 --model $model; done
 step topk 40 "$folder/bench_ops" --search
+step memory 40 "$folder/bench_memory" --short
 step search 40 "$folder/bench_device_corpus" --device cuda --queries 1 search
 step corpus 90 "$folder/bench_device_corpus" --device cuda decode
 if [ -n "$peers" ]; then

@@ -1,7 +1,6 @@
 /* tolerance.h -- when a result of a GPU is right: |twin - ref| <= 3 |naive - ref| + 1e-6, with the naive loop's result
- * rounded to the output's storage type, and one rounding of the largest result besides. (tests/twins/twins.h has 2: a
- * GPU sums in another order than the loop, and the worst of its many results was seen at 2.3 times the loop's worst.)
- */
+ * rounded to the output's storage type, plus one rounding of the largest result. (tests/twins/twins.h has 2: a GPU sums
+ * in another order than the loop, and the worst of its many results was 2.3 times the loop's worst.) */
 #pragma once
 #include "base/half.h"
 #include "kernels/device/device.h"
@@ -12,17 +11,16 @@
 static inline float as_type(float x, enum dtype type) {
     return type == DTYPE_BF16 ? half_from_bf16(half_to_bf16(x)) : type == DTYPE_F16 ? half_from_f16(half_to_f16(x)) : x;
 }
-static inline float store_bf16(float x) {
-    return as_type(x, DTYPE_BF16);
-}
+static inline float store_bf16(float x) { return as_type(x, DTYPE_BF16); }
 
 static inline void check_on(const char *file, int line, const char *what, const float *twin, const float *naive,
                             const double *ref, int64_t n, enum dtype type) {
     double worst = 0.0, error = 0.0, largest = 0.0;
     int64_t position = 0;
-    for (int64_t i = 0; i < n; i++)
-        if (isfinite(ref[i]))
-            worst = fmax(worst, fabs((double)as_type(naive[i], type) - ref[i])), largest = fmax(largest, fabs(ref[i]));
+    for (int64_t i = 0; i < n; i++) {
+        if (!isfinite(ref[i])) continue;
+        worst = fmax(worst, fabs((double)as_type(naive[i], type) - ref[i])), largest = fmax(largest, fabs(ref[i]));
+    }
     for (int64_t i = 0; i < n; i++) {
         double e = fabs((double)twin[i] - ref[i]);
         if (!(e <= error)) error = e, position = i;
@@ -36,3 +34,4 @@ static inline void check_on(const char *file, int line, const char *what, const 
 }
 #define CHECK_ON(what, twin, naive, ref, n, type) check_on(__FILE__, __LINE__, what, twin, naive, ref, n, type)
 #define CHECK_SAME(a, b, n) CHECK(memcmp(a, b, (size_t)(n) * sizeof *(a)) == 0)
+
