@@ -14,7 +14,8 @@ build=build
 [ $# -ge 2 ] || { echo "usage: tests/bench/run_cpu.sh [--build FOLDER] OUT CORPUS..." >&2; exit 2; }
 out=$1 model=data/models/drt-28m failed=0; shift
 mkdir -p "$out" || exit 1
-work=$(mktemp -d) || exit 1
+work=$build/bench-work # a fixed name, because commands are written into the results
+rm -rf "$work" && mkdir -p "$work" || exit 1
 trap 'rm -rf "$work"' EXIT
 export DRT_TEST_TMP=$work PYTHONDONTWRITEBYTECODE=1
 DRT_COMMIT=${DRT_COMMIT:-$(git describe --always --dirty --exclude '*' 2>/dev/null)}
