@@ -44,7 +44,7 @@ CASES = {
         "encode": ("bench_device", ["--device", "cuda", "encode"],
                    r"^encode,(?P<name>d \d+),.*?,(?P<value>[\d.]+) M tokens/s", "M tokens/s", True),
         "search": ("bench_device_corpus", ["--device", "cuda", "--chunks", "4000000", "--queries", "1", "search"],
-                   r"^search,(?P<name>gpu-(?:ivf(?=.* 256 lists)|flat)),1 queries,(?P<value>[\d.]+) ms", "ms", False),
+                   r"^search,(?P<name>gpu-(?:ivf(?=.*,256 lists)|flat)),1 queries,(?P<value>[\d.]+) ms", "ms", False),
     },
 }
 

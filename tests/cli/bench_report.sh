@@ -81,6 +81,32 @@ ratio = figures["token, none, new / old time"]
 assert abs(ratio["median"] - 0.8) < 1e-6 and ratio["n"] == 6 and len(ratio["interval"]) == 2, ratio
 assert figures["token, none, new"]["ratio"] == 1.25 and figures["token, none, new"]["peer"] == "old"
 END
+# The lines that the GPU programs print, of this commit and of 0e9cc32.
+mkdir -p "$work/gpu"
+lines() { printf '#!/usr/bin/env bash\ncat <<END\n%s\nEND\n' "$(cat)" >"$work/gpu/$1" && chmod +x "$work/gpu/$1"; }
+lines bench_device <<'END'
+decode,warm-up,90.0 us mean,90.0 median,90.0 best,90.0 p99,floor 58.0 us,prefill 1 tokens/s
+decode,drt own past,124.7 us mean,121.0 median,120.0 best,160.0 p99,floor 58.0 us,prefill 530000 tokens/s
+encode,d 768,f 2048,16384 chunks,414062 chunks/s,26.50 M tokens/s,27.00 M without the download
+END
+lines bench_attention <<<'gca 4 x 16K, 12 heads of 64, K 8 forward         0.2870 ms    359.0 TFLOP/s   46.0 %    0.100 GB     1000 GB/s'
+lines bench_train <<<'drt,cuda,bf16,own,4,16380,137.90,137.10,475000,28.60,10.8000,10.7000'
+lines bench_device_corpus <<'END'
+search,gpu-flat,1 queries,1.640 ms,3.74 TB/s
+search,gpu-ivf,1 queries,0.087 ms,128 lists
+search,gpu-ivf,1 queries,0.115 ms,256 lists
+END
+bash "$DRT_SOURCE/tests/device/compare.sh" "$work/gpu" "$work/gpu" --pairs 1 >"$work/out" || die "compare.sh: $(cat "$work/out")"
+cut -d';' -f1 "$work/out" >"$work/figures"
+cat >"$work/expected" <<'END'
+decode, drt own past: old 124.7, new 124.7 us
+gca, gca 4 x 16K, 12 heads of 64, K 8 forward: old 0.287, new 0.287 ms
+train, drt: old 137.9, new 137.9 ms
+encode, d 768: old 26.5, new 26.5 M tokens/s
+search, gpu-flat: old 1.64, new 1.64 ms
+search, gpu-ivf: old 0.115, new 0.115 ms
+END
+diff "$work/expected" "$work/figures" || die "compare.py read other figures from the GPU programs"
 printf '#!/usr/bin/env bash\necho "disk is full" >&2\nexit 3\n' >"$work/new/bench/bench_encode"
 bash "$DRT_SOURCE/tests/bench/compare.sh" "$work/old" "$work/new" --pairs 1 --case encode >"$work/out" 2>&1 && die "compare.sh passed over a failure"
 grep -q 'bench_encode ended with 3: disk is full' "$work/out" || die "the failure was not reported: $(cat "$work/out")"
