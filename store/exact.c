@@ -139,6 +139,7 @@ static int64_t shard_of(const struct landmarks *l, int64_t chunk) {
 const uint16_t *landmarks_rows(const struct landmarks *l, int64_t *n, int64_t first) {
     assert(first >= 0 && first < l->chunks);
     const struct shard_map *m = &l->shards[shard_of(l, first)];
+    assert(m->rows);
     *n = m->first_row + m->count - first;
     return (const uint16_t *)(const void *)m->rows + (size_t)(first - m->first_row) * (size_t)l->dim;
 }
@@ -227,8 +228,10 @@ static void scan_body(void *context, int64_t begin, int64_t end, int worker) {
     float *rows = s->rows + (size_t)worker * BLOCK_ROWS * (size_t)s->padded;
     float *scores = s->scores + (size_t)worker * BLOCK_ROWS * QUERY_BATCH;
     int block = s->n_queries <= FEW_QUERIES ? BLOCK_FEW : BLOCK_ROWS;
-    for (int64_t at = begin; at < end; at += block) {
-        int n = (int)(end - at < block ? end - at : block);
+    for (int64_t at = begin; at < end;) {
+        struct store_range there = store_dropped_span(landmarks_dropped(s->l), at, end);
+        at = there.begin;
+        int n = (int)(there.end - at < block ? there.end - at : block);
         if (s->n_queries == 1 && s->l->dim == s->padded)
             scores_of_one(scores, s, at, n);
         else
@@ -244,6 +247,7 @@ static void scan_body(void *context, int64_t begin, int64_t end, int worker) {
                 if (!excluded(range, hit.chunk)) offer(heap, &s->filled[slot], s->k, hit);
             }
         }
+        at += n;
     }
 }
 
@@ -313,6 +317,7 @@ static void rescore_body(void *context, int64_t begin, int64_t end, int worker) 
         for (int64_t i = 0; i < s->n_candidates; i++) {
             int64_t chunk = s->candidates[(size_t)q * (size_t)s->n_candidates + (size_t)i];
             if (chunk < 0 || chunk >= s->l->chunks || excluded(range, chunk)) continue;
+            if (!store_dropped_there(landmarks_dropped(s->l), chunk)) continue;
             convert_row(row, landmarks_row(s->l, chunk), s->l->dim, s->padded);
             float dot;
             tile(&dot, 1, s->queries + (size_t)q * (size_t)s->padded, row, s->padded, 1, 1);

@@ -62,7 +62,7 @@ static enum status choose(struct index_plan *p, int64_t chunks, int dim, uint64_
     return STATUS_OK;
 }
 
-static enum status enough_chunks(const struct index_plan *p, int64_t chunks) {
+enum status index_plan_enough(const struct index_plan *p, int64_t chunks) {
     if (chunks >= (p->lists > 0 ? p->lists : 1)) return STATUS_OK;
     return fail(STATUS_INVALID,
                 "index %s: %lld lists cannot be trained from %lld chunks, use auto, exact or IVF%lld,SQ8", p->factory,
@@ -127,8 +127,8 @@ enum status index_plan_make(struct index_plan *out, const char *wanted, const st
         return STATUS_OK;
     }
     p.rebuild = strcmp(p.factory, old->factory) != 0;
-    TRY(enough_chunks(&p, chunks)); /* first: FAISS would make all of the lists */
-    struct vectors *probe;          /* FAISS's own reason, before any work */
+    TRY(index_plan_enough(&p, chunks)); /* first: FAISS would make all of the lists */
+    struct vectors *probe;              /* FAISS's own reason, before any work */
     TRY(vectors_make(&probe, p.factory, dim));
     vectors_free(probe);
     TRY(size_sample(&p, chunks, dim, max_ram));

@@ -16,6 +16,8 @@ struct index_plan {
  * (BENCHMARKS.md), two cores break even near this size, sixteen near a million chunks. */
 enum { INDEX_EXACT_BELOW = 100000 };
 
+/* STATUS_INVALID, with the nearest choice that works, when its lists cannot be trained from so few chunks. */
+enum status index_plan_enough(const struct index_plan *p, int64_t chunks);
 /* STATUS_INVALID, with the nearest choice that works, when it cannot be made within max_ram or from so few chunks. */
 enum status index_plan_make(struct index_plan *out, const char *wanted, const struct index_record *old, int64_t chunks,
                             int dim, uint64_t max_ram);

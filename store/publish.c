@@ -23,7 +23,8 @@ struct build {
     int64_t n_old, n_kept, n_fresh; /* the first n_kept of old stay */
     size_t fresh_capacity;
     struct landmarks landmarks; /* all chunks of the target */
-    int64_t begin;              /* first chunk for a new segment */
+    const struct publish_change *change;
+    int64_t begin; /* first chunk for a new segment */
 };
 
 static enum status stored_file_of(struct stored_file *out, const char *path) {
@@ -38,17 +39,24 @@ static enum status stop_or_go(const struct build *b) {
                 b->w->dir);
 }
 
+/* Chunks of shards that are there. */
+static int64_t live_chunks(const struct build *b) {
+    return store_dropped_rank(landmarks_dropped(&b->landmarks), b->landmarks.chunks);
+}
+
 /* One row from each of `sample` equal stretches: spread over the whole store, ids rising, the same for a seed. */
 static enum status train(struct build *b, struct vectors *v) {
-    int64_t chunks = b->landmarks.chunks, n = b->plan.sample, all = b->plan.quiet_sample;
+    int64_t chunks = live_chunks(b), n = b->plan.sample < chunks ? b->plan.sample : chunks;
+    int64_t all = n < b->plan.sample ? n : b->plan.quiet_sample;
     size_t dim = (size_t)b->landmarks.dim;
     float *rows;
     TRY(memory_allocate_aligned((void **)&rows, (size_t)all * dim, sizeof *rows));
     struct rng rng = rng_make(b->how->seed, SAMPLE_STREAM);
     for (int64_t i = 0, seen = 0; i < n; i++) {
         int64_t low = (int64_t)((__int128)chunks * i / n), high = (int64_t)((__int128)chunks * (i + 1) / n);
+        int64_t pick = low + (int64_t)rng_below(&rng, (uint64_t)(high - low));
         landmarks_to_float(rows + (size_t)i * dim, &b->landmarks,
-                           low + (int64_t)rng_below(&rng, (uint64_t)(high - low)), 1);
+                           store_dropped_nth(landmarks_dropped(&b->landmarks), pick), 1);
         if (high - seen < LET_GO_ROWS && i + 1 < n) continue;
         landmarks_let_go(&b->landmarks, seen, high - seen); /* mapped pages are resident too, and count under max_ram */
         seen = high;
@@ -73,6 +81,7 @@ static enum status train(struct build *b, struct vectors *v) {
 static enum status make_template(struct build *b) {
     char path[FILE_PATH_MAX];
     struct vectors *v;
+    TRY(index_plan_enough(&b->plan, live_chunks(b)));
     TRY(vectors_make(&v, b->plan.factory, b->landmarks.dim));
     b->index.template_number = b->index.next_number++;
     b->index.trained_chunks = b->landmarks.chunks;
@@ -143,30 +152,39 @@ static enum status make_segment(struct build *b, int64_t begin, int64_t end) {
 }
 
 static enum status make_segments(struct build *b) {
-    if (b->begin == b->landmarks.chunks) return STATUS_OK;
-    int64_t left = b->landmarks.chunks - b->begin, count = (left + b->plan.segment_rows - 1) / b->plan.segment_rows;
-    for (int64_t i = 0; i < count; i++) {
-        TRY(stop_or_go(b));
-        TRY(make_segment(b, b->begin + left * i / count, b->begin + left * (i + 1) / count));
+    struct store_range there = {b->begin, b->begin};
+    for (;;) { /* no segment reaches over ids that were dropped */
+        there = store_dropped_span(landmarks_dropped(&b->landmarks), there.end, b->landmarks.chunks);
+        if (there.begin == there.end) return STATUS_OK;
+        int64_t left = there.end - there.begin, count = (left + b->plan.segment_rows - 1) / b->plan.segment_rows;
+        for (int64_t i = 0; i < count; i++) {
+            TRY(stop_or_go(b));
+            TRY(make_segment(b, there.begin + left * i / count, there.begin + left * (i + 1) / count));
+        }
     }
-    return STATUS_OK;
+}
+
+static int64_t segments_end(const struct build *b) {
+    return b->n_kept ? b->old[b->n_kept - 1].first_chunk + b->old[b->n_kept - 1].chunks : 0;
 }
 
 /* Which old segments stay. */
 static void keep_segments(struct build *b, bool rebuild) {
     b->n_kept = rebuild ? 0 : b->n_old;
-    int64_t covered = b->n_kept ? b->old[b->n_kept - 1].first_chunk + b->old[b->n_kept - 1].chunks : 0;
-    int64_t fresh = b->landmarks.chunks - covered;
+    for (int64_t i = 0; i < b->change->n_shards; i++)
+        while (b->n_kept > 0 && segments_end(b) > b->change->shards[i].first_chunk)
+            b->n_kept--;
+    int64_t fresh = live_chunks(b) - store_dropped_rank(landmarks_dropped(&b->landmarks), segments_end(b));
     while (fresh > 0 && b->n_kept > 0) {
         int64_t last = b->old[b->n_kept - 1].chunks;
         if (last > fresh || last + fresh > b->plan.segment_rows) break;
         fresh += last;
         b->n_kept--;
     }
-    b->begin = b->landmarks.chunks - fresh;
+    b->begin = segments_end(b);
 }
 
-static enum status make_index(struct build *b, const struct generation_record *target, bool rebuild) {
+static enum status make_index(struct build *b, const struct generation_record *target) {
     struct store_writer *w = b->w;
     struct shard_record *shards;
     struct catalog_txn *t;
@@ -177,24 +195,62 @@ static enum status make_index(struct build *b, const struct generation_record *t
     else
         shards = NULL;
     catalog_abort(t);
-    if (s == STATUS_OK) s = landmarks_open(&b->landmarks, w->dir, shards, target->shards, &w->fingerprint);
+    for (int64_t i = 0; s == STATUS_OK && i < b->change->n_shards; i++)
+        shards[b->change->shards[i].number] = b->change->shards[i];
+    bool exact = strcmp(b->plan.factory, "exact") == 0; /* follows from nothing: damaged landmarks are no obstacle */
+    int64_t chunks = 0;
+    for (int64_t i = 0; s == STATUS_OK && i < target->shards; i++)
+        chunks += shards[i].chunks;
+    if (s == STATUS_OK && chunks != target->chunks)
+        s = fail(STATUS_CORRUPT, "%s: shards hold %lld chunks, the generation has %lld, run drt-index verify",
+                 catalog_path(w->catalog), (long long)chunks, (long long)target->chunks);
+    if (s == STATUS_OK && !exact) s = landmarks_open(&b->landmarks, w->dir, shards, target->shards, &w->fingerprint);
     memory_free(shards);
     TRY(s);
-    if (b->landmarks.chunks != target->chunks)
-        return fail(STATUS_CORRUPT, "%s: shards hold %lld chunks, the generation has %lld, run drt-index verify",
-                    catalog_path(w->catalog), (long long)b->landmarks.chunks, (long long)target->chunks);
     memcpy(b->index.factory, b->plan.factory, sizeof b->index.factory);
     b->index.chosen = b->plan.chosen;
-    if (strcmp(b->plan.factory, "exact") == 0) {
+    if (exact) {
         b->index.template_number = 0;
         b->index.trained_chunks = 0;
         b->index.template_file = (struct stored_file){0};
         return STATUS_OK;
     }
-    rebuild = rebuild || b->plan.rebuild || b->index.template_number == 0;
+    bool rebuild = b->change->rebuild || b->plan.rebuild || b->index.template_number == 0;
     keep_segments(b, rebuild);
     if (rebuild) TRY(make_template(b));
     return make_segments(b);
+}
+
+static enum status remove_hashes(struct store_writer *w, struct catalog_txn *t, const struct shard_record *r) {
+    for (int64_t i = r->first_document; i < r->first_document + r->documents; i++) {
+        struct document_record d;
+        bool found;
+        int64_t document = -1;
+        TRY(record_get_document(t, w->catalog, &d, i));
+        TRY(record_find_hash(t, d.hash, &found, &document));
+        if (found && document == i) TRY(catalog_delete(t, TABLE_HASHES, d.hash, sizeof d.hash));
+    }
+    return STATUS_OK;
+}
+
+static enum status record_shard(struct store_writer *w, struct catalog_txn *t, const struct shard_record *changed) {
+    struct catalog_key key = catalog_key((uint64_t)changed->number);
+    struct bytes value;
+    struct shard_record r;
+    TRY(catalog_get(t, &value, TABLE_SHARDS, key.bytes, sizeof key.bytes));
+    TRY(record_decode_shard((struct bytes){key.bytes, sizeof key.bytes}, value, w->catalog, &r));
+    r.token_file = changed->token_file;
+    r.landmark_file = changed->landmark_file;
+    TRY(record_put_shard(t, &r));
+    if (!shard_is_dropped(changed)) return STATUS_OK;
+    TRY(record_put_format(t, STORE_FORMAT_VERSION));
+    return remove_hashes(w, t, changed);
+}
+
+enum status publish_record_shards(struct store_writer *w, struct catalog_txn *t, const struct publish_change *change) {
+    for (int64_t i = 0; i < change->n_shards; i++)
+        TRY(record_shard(w, t, &change->shards[i]));
+    return STATUS_OK;
 }
 
 static enum status record_generation(const struct build *b, struct catalog_txn *t, const struct generation_record *g) {
@@ -204,6 +260,7 @@ static enum status record_generation(const struct build *b, struct catalog_txn *
     }
     for (int64_t i = 0; i < b->n_fresh; i++)
         TRY(record_put_segment(t, &b->fresh[i]));
+    TRY(publish_record_shards(b->w, t, b->change));
     TRY(record_put_index(t, &b->index));
     TRY(record_put_generation(t, g));
     return fault_point("store:publish:before-commit");
@@ -231,15 +288,17 @@ static enum status plan(struct build *b, const struct generation_record *target)
 }
 
 enum status publish_generation(struct store_writer *w, const struct generation_record *target,
-                               const struct store_publish *how, bool rebuild) {
-    struct build b = {.w = w, .how = how};
+                               const struct store_publish *how, const struct publish_change *change) {
+    static const struct publish_change none = {0};
+    struct build b = {.w = w, .how = how, .change = change ? change : &none};
     TRY(plan(&b, target));
-    bool same = w->published.number > 0 && target->shards == w->published.shards && !rebuild && !b.plan.rebuild &&
-                strcmp(b.plan.factory, b.index.factory) == 0 && b.plan.chosen == b.index.chosen;
+    bool same = w->published.number > 0 && target->shards == w->published.shards && !b.change->rebuild &&
+                b.change->n_shards == 0 && !b.plan.rebuild && strcmp(b.plan.factory, b.index.factory) == 0 &&
+                b.plan.chosen == b.index.chosen;
     if (same) return STATUS_OK;
     struct generation_record g = *target;
     g.number = w->published.number + 1;
-    enum status s = make_index(&b, target, rebuild);
+    enum status s = make_index(&b, target);
     if (s == STATUS_OK) s = commit_generation(&b, &g);
     landmarks_close(&b.landmarks);
     memory_free(b.old);
@@ -256,7 +315,7 @@ enum status store_writer_publish(struct store_writer *w, const struct store_publ
     if (w->sealed.chunks == 0) return fail(STATUS_INVALID, "%s: nothing to publish, no document was stored", w->dir);
     struct generation_record target = w->sealed;
     target.duplicates += w->loose_duplicates;
-    TRY(publish_generation(w, &target, how, false));
+    TRY(publish_generation(w, &target, how, NULL));
     w->sealed.duplicates = target.duplicates;
     w->loose_duplicates = 0;
     return STATUS_OK;

@@ -119,10 +119,10 @@ enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *
 }
 
 /* Without a checksum, so that any older program can read which version it does not know. */
-enum status record_put_format(struct catalog_txn *t) {
+enum status record_put_format(struct catalog_txn *t, int version) {
     uint8_t buffer[4];
     struct writer w = {buffer};
-    put(&w, STORE_FORMAT_VERSION, 4);
+    put(&w, (uint64_t)version, 4);
     return catalog_put(t, TABLE_META, "format", 6, buffer, sizeof buffer);
 }
 
@@ -354,11 +354,11 @@ enum status record_list_segments(struct catalog_txn *t, const struct catalog *c,
         TRY_GOTO(s, catalog_walk_next(walk, &more, &key, &value), out);
         s = more ? record_decode_segment(key, value, c, &list[i]) : damaged(c, "segment", i);
         if (s != STATUS_OK) goto out;
-        if (list[i].first_chunk != next_chunk) {
+        if (list[i].first_chunk < next_chunk) { /* ids of dropped shards are in none */
             s = damaged(c, "segment", list[i].number);
             goto out;
         }
-        next_chunk += list[i].chunks;
+        next_chunk = list[i].first_chunk + list[i].chunks;
     }
 out:
     catalog_walk_end(walk);

@@ -18,6 +18,8 @@ struct shard_record {
     struct stored_file token_file, landmark_file;
     const uint8_t *cursor; size_t cursor_bytes;           /* borrowed from the transaction */
 };
+/* A dropped shard keeps its record, for its ranges of ids, without files. */
+static inline bool shard_is_dropped(const struct shard_record *r) { return r->token_file.bytes == 0 && r->landmark_file.bytes == 0; }
 struct segment_record {
     int64_t number, first_chunk, chunks;
     struct stored_file file, head;       /* head: what FAISS follows blindly, checked at every opening */
@@ -40,7 +42,7 @@ struct document_record {
 
 /* "format" (NULL: not wanted) and "fingerprint". NOT_FOUND: a catalog without contents; VERSION: a newer format. */
 enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *c, struct store_fingerprint *out, int *format);
-enum status record_put_format(struct catalog_txn *t);
+enum status record_put_format(struct catalog_txn *t, int version);
 enum status record_put_fingerprint(struct catalog_txn *t, const struct store_fingerprint *f);
 
 enum status record_get_index(struct catalog_txn *t, const struct catalog *c, struct index_record *out);  /* none: zeroed, numbers from 1 */
@@ -62,6 +64,10 @@ enum status record_put_segment(struct catalog_txn *t, const struct segment_recor
 /* All shards below `count`, all segments: allocated, free with memory_free. Cursors are not kept. */
 enum status record_list_shards(struct catalog_txn *t, const struct catalog *c, struct shard_record **out, int64_t count);
 enum status record_list_segments(struct catalog_txn *t, const struct catalog *c, struct segment_record **out, int64_t *count);
+/* Chunk ids of the dropped ones of `shards` (dropped.c): allocated, free with memory_free. */
+enum status record_list_dropped(struct store_range **out, int64_t *n, const struct shard_record *shards, int64_t n_shards);
+/* Whether the segments hold each of the first `chunks` ids that is not dropped once, and no other. */
+bool segments_cover(const struct segment_record *list, int64_t n, struct store_dropped d, int64_t chunks);
 
 /* The run that holds the chunk, and where it begins. */
 enum status record_find_run(struct catalog_txn *t, const struct catalog *c, int64_t *first_chunk, struct run_record *out, int64_t chunk);

@@ -137,6 +137,14 @@ void shard_discard(struct shard_writer *w) {
     memory_free(w);
 }
 
+void shard_remedy(char out[SHARD_REMEDY_MAX], enum shard_kind kind, int64_t number) {
+    if (kind == SHARD_TOKENS)
+        snprintf(out, SHARD_REMEDY_MAX, "run drt-index drop --shard %lld, then add its documents again",
+                 (long long)number);
+    else
+        snprintf(out, SHARD_REMEDY_MAX, "run drt-index repair --model with the model that made the store");
+}
+
 enum status stored_file_check(const char *path, struct stored_file recorded, const char *remedy) {
     uint64_t size = 0;
     enum status s = file_size(&size, path);
@@ -156,35 +164,42 @@ static enum status check_map(const struct shard_map *m, const char *path, enum s
     uint8_t header[SHARD_HEADER_BYTES], footer[SHARD_FOOTER_BYTES];
     make_header(header, kind, m->element_bytes, dim, r->number, first);
     make_footer(footer, crc32c(0, header, sizeof header), rows);
+    char remedy[SHARD_REMEDY_MAX];
+    shard_remedy(remedy, kind, r->number);
     uint64_t row_bytes = (uint64_t)dim * (uint64_t)m->element_bytes,
              body = m->map.size - SHARD_HEADER_BYTES - SHARD_FOOTER_BYTES;
     if (m->map.size < SHARD_HEADER_BYTES + SHARD_FOOTER_BYTES || body % row_bytes || body / row_bytes != (uint64_t)rows)
-        return fail(STATUS_CORRUPT, "%s: its size does not fit its record, run drt-index repair", path);
+        return fail(STATUS_CORRUPT, "%s: its size does not fit its record, %s", path, remedy);
     if (memcmp(m->map.data, header, sizeof header) != 0)
-        return fail(STATUS_CORRUPT, "%s: header is damaged, or of another shard: run drt-index repair", path);
+        return fail(STATUS_CORRUPT, "%s: header is damaged, or of another shard, %s", path, remedy);
     if (memcmp(m->map.data + m->map.size - sizeof footer, footer, sizeof footer) != 0)
-        return fail(STATUS_CORRUPT, "%s: footer is damaged: run drt-index repair", path);
+        return fail(STATUS_CORRUPT, "%s: footer is damaged, %s", path, remedy);
     return STATUS_OK;
 }
 
 enum status shard_open(struct shard_map *out, const char *store, enum shard_kind kind, const struct shard_record *r,
                        const struct store_fingerprint *f) {
-    struct stored_file recorded = kind == SHARD_TOKENS ? r->token_file : r->landmark_file;
-    char path[FILE_PATH_MAX];
-    TRY(shard_path(path, store, kind, r->number));
-    TRY(stored_file_check(path, recorded, "run drt-index repair"));
     struct shard_map m = {.element_bytes = kind == SHARD_TOKENS ? shard_token_bytes(f) : 2};
+    m.first_row = kind == SHARD_TOKENS ? r->first_token : r->first_chunk;
+    m.count = kind == SHARD_TOKENS ? r->tokens : r->chunks;
+    if (shard_is_dropped(r)) {
+        *out = m;
+        return STATUS_OK;
+    }
+    struct stored_file recorded = kind == SHARD_TOKENS ? r->token_file : r->landmark_file;
+    char path[FILE_PATH_MAX], remedy[SHARD_REMEDY_MAX];
+    shard_remedy(remedy, kind, r->number);
+    TRY(shard_path(path, store, kind, r->number));
+    TRY(stored_file_check(path, recorded, remedy));
     TRY(file_map(&m.map, path));
     enum status s = m.map.size == recorded.bytes
                         ? check_map(&m, path, kind, r, f)
-                        : fail(STATUS_CORRUPT, "%s: changed its size while it was opened, run drt-index repair", path);
+                        : fail(STATUS_CORRUPT, "%s: changed its size while it was opened, %s", path, remedy);
     if (s != STATUS_OK) {
         file_unmap(&m.map);
         return s;
     }
     m.rows = m.map.data + SHARD_HEADER_BYTES;
-    m.first_row = kind == SHARD_TOKENS ? r->first_token : r->first_chunk;
-    m.count = kind == SHARD_TOKENS ? r->tokens : r->chunks;
     *out = m;
     return STATUS_OK;
 }

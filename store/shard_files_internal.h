@@ -31,9 +31,19 @@ struct shard_map {
     int64_t first_row, count;
     int element_bytes;
 };
-/* Maps a recorded file: size, header and footer are checked against the record (rows: tokens or chunks). */
+/* Maps a recorded file: size, header and footer are checked against the record (rows: tokens or chunks). Of a dropped
+ * shard: rows NULL. */
 enum status shard_open(struct shard_map *out, const char *store, enum shard_kind kind, const struct shard_record *r,
                        const struct store_fingerprint *f);
+/* Id `row` of a token shard, not checked against the vocabulary. */
+static inline uint32_t shard_id(const struct shard_map *m, int64_t row) {
+    const uint8_t *p = m->rows + (size_t)row * (size_t)m->element_bytes;
+    uint32_t low = (uint32_t)p[0] | (uint32_t)p[1] << 8;
+    return m->element_bytes == 2 ? low : low | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
 void shard_close(struct shard_map *m);                    /* a zeroed one is fine */
+/* What helps when the file is damaged or missing: lost tokens come from the corpus alone, landmarks from the tokens. */
+enum { SHARD_REMEDY_MAX = 128 };
+void shard_remedy(char out[SHARD_REMEDY_MAX], enum shard_kind kind, int64_t number);
 /* STATUS_CORRUPT with the remedy when the file is missing or of another size. */
 enum status stored_file_check(const char *path, struct stored_file recorded, const char *remedy);

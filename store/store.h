@@ -25,7 +25,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STORE_FORMAT_VERSION = 2, STORE_NAME_MAX = 64 };
+/* Format 3 is written where a shard was dropped (store_drop), format 2 everywhere else. */
+enum { STORE_FORMAT_VERSION = 3, STORE_FORMAT_WHOLE = 2, STORE_NAME_MAX = 64 };
 
 /* What the vectors were made with; every field must agree between a model and a store (store_check_fingerprint). */
 struct store_fingerprint {
@@ -56,13 +57,24 @@ struct store_info {
     struct store_fingerprint fingerprint;
     int format;                          /* at most STORE_FORMAT_VERSION */
     uint64_t generation;
-    int64_t chunks, documents, tokens, shards, segments;
+    int64_t chunks, documents, tokens, shards, segments;    /* ids lie below them: dropped ones are counted */
+    int64_t dropped_chunks, dropped_documents, dropped_tokens, dropped_shards;
     int64_t duplicates;                  /* documents skipped as exact copies by all runs that published something */
-    int64_t deleted;                     /* documents (reserved: no call deletes yet) */
     uint64_t token_bytes, landmark_bytes, index_bytes, catalog_bytes;
     char index[256];                     /* "exact", or the FAISS factory string */
 };
 void store_view_info(const struct store_view *v, struct store_info *out);
+
+struct store_range { int64_t begin, end; };               /* chunk ids; begin == end: none */
+/* Chunk ids of dropped shards, ranges that rise and do not touch: borrowed from the view. All other ids below
+ * info.chunks are there. The functions take a time in proportion to n, which is small. */
+struct store_dropped { const struct store_range *ranges; int64_t n; };
+struct store_dropped store_view_dropped(const struct store_view *v);
+int64_t store_dropped_nth(struct store_dropped d, int64_t rank);         /* id of a chunk that is there, counted from 0 */
+int64_t store_dropped_rank(struct store_dropped d, int64_t chunk);       /* how many that are there have a smaller id */
+bool store_dropped_there(struct store_dropped d, int64_t chunk);         /* no range has it */
+/* The first ids of begin .. end-1 that are all there. */
+struct store_range store_dropped_span(struct store_dropped d, int64_t begin, int64_t end);
 
 struct store_document {
     int64_t id, first_chunk, chunks, tokens;
@@ -70,6 +82,7 @@ struct store_document {
     uint8_t hash[16];                    /* XXH3-128 of the text (or of the ids) */
     const char *source, *key;            /* borrowed from the view until its next store_view_document/_chunk call */
 };
+/* Documents and chunks of a dropped shard are STATUS_NOT_FOUND, here and in the calls below. */
 enum status store_view_document(struct store_view *v, struct store_document *out, int64_t document);
 /* The document with this content hash; -1: the view has none. */
 enum status store_view_find_document(struct store_view *v, int64_t *document, const uint8_t hash[16]);
@@ -89,13 +102,12 @@ enum status store_view_landmark_rows(struct store_view *v, const uint16_t **rows
 
 /* ---- searching ----------------------------------------------------------------------------------------- */
 struct store_hit { int64_t chunk; float score; };         /* chunk -1: fewer than k were found; score = q.l/sqrt(dim) */
-struct store_range { int64_t begin, end; };               /* chunk ids never to be returned; begin == end: none */
 struct store_search {
     int k;
     bool exact;                          /* scan all landmark rows instead of the index */
     int nprobe;                          /* IVF lists to visit; 0: the view's default */
     int candidates;                      /* asked of the index before exact re-scoring; 0: a default >= 4*k */
-    const struct store_range *exclude;   /* [n_queries], or NULL */
+    const struct store_range *exclude;   /* [n_queries] chunks never to be returned, or NULL */
     struct threads *threads;             /* NULL: this thread */
 };
 /* hits[n_queries * k], best first; ties by smaller id. Scores are always computed from the fp16 rows in float32:
@@ -166,9 +178,32 @@ typedef void store_problem(void *context, const char *file, const char *problem,
 /* Names, sizes and record consistency; `deep`: every byte against its CRC32C, and every record against its
  * neighbours. *problems counts. STATUS_OK also when problems were found. */
 enum status store_verify(const char *dir, bool deep, const struct progress *p, store_problem *problem, void *context, int64_t *problems);
-/* Rebuilds what is derived (index, template, document hashes), removes rubbish, and reports what cannot be rebuilt
- * (tokens, landmarks: build again). *problems counts what is left. */
-enum status store_repair(const char *dir, const struct store_publish *how, store_problem *problem, void *context, int64_t *problems);
+/* Makes landmarks from tokens: rows [n, dim] of ids [n, chunk_tokens], where -1 fills a short chunk. */
+struct store_encoder {
+    struct store_fingerprint fingerprint;                 /* must be the store's: STATUS_MISMATCH before anything is changed */
+    enum status (*encode)(void *context, float *rows, const int32_t *ids, int64_t n);
+    void *context;
+};
+/* Rebuilds what is derived (index, template, document hashes), removes files that no record names, and reports what cannot
+ * be rebuilt (tokens: store_drop). With an encoder (NULL: none) damaged and missing landmarks are made again from their
+ * tokens; where the bytes differ from those recorded, a note says so, and one transaction records them with the index
+ * that follows from them. *problems counts what is left. */
+enum status store_repair(const char *dir, const struct store_publish *how, const struct store_encoder *encoder,
+                         store_problem *problem, void *context, int64_t *problems);
+
+/* Takes published shards out of the store by one transaction: their documents are found no more, and may be added
+ * again under new ids. Ids of all other chunks and documents stay. A shard that was dropped before is left as it is,
+ * so that the call can be repeated. STATUS_NOT_FOUND: there is no such shard; STATUS_INVALID: it is not published.
+ * Views that are open go on seeing the shard if its files are mapped. */
+struct store_drop {
+    const int64_t *shards; int64_t n_shards;
+    bool dry_run;                        /* reports, and changes nothing */
+    struct store_publish publish;        /* the index is filled anew from the first of the shards on */
+    void (*document)(void *context, int64_t shard, const struct store_document *d);    /* each one that went; NULL: none */
+    void *context;
+};
+struct store_drop_report { int64_t shards, documents, chunks, tokens; uint64_t generation; };   /* of all shards named */
+enum status store_drop(struct store_drop_report *out, const char *dir, const struct store_drop *how);
 
 /* ---- the linked FAISS ---------------------------------------------------------------------------------- */
 struct store_faiss_info { char version[32], simd[64]; double scan_mb_s; };   /* simd: what its scan code was built for */

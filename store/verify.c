@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const remedy_repair = "run drt-index repair", *const remedy_build = "build the store again";
+const char *const remedy_repair = "run drt-index repair", *const remedy_build = "build the store again in a new folder";
 
 enum status finding(struct findings *f, enum status s, const char *file, const char *remedy) {
     if (s == STATUS_OK || s == STATUS_NO_MEMORY || s == STATUS_INTERRUPTED || s == STATUS_FAULT) return s;
@@ -147,6 +147,7 @@ enum status runs_verify(struct catalog_txn *t, const struct catalog *c, const st
 
 static enum status visit_hash(void *context, int64_t number, const struct document_record *d) {
     struct document_context *x = context;
+    if (d->shard < x->n_shards && shard_is_dropped(&x->shards[d->shard])) return STATUS_OK;
     bool found;
     int64_t document = -1;
     TRY(record_find_hash(x->t, d->hash, &found, &document));
@@ -156,10 +157,27 @@ static enum status visit_hash(void *context, int64_t number, const struct docume
 }
 
 enum status hashes_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed,
-                          bool deep) {
-    TRY(check_count(t, c, TABLE_HASHES, sealed->documents));
-    struct document_context x = {.t = t, .c = c};
+                          const struct shard_record *shards, bool deep) {
+    int64_t documents = sealed->documents;
+    for (int64_t i = 0; i < sealed->shards; i++)
+        if (shard_is_dropped(&shards[i])) documents -= shards[i].documents;
+    TRY(check_count(t, c, TABLE_HASHES, documents));
+    struct document_context x = {.t = t, .c = c, .shards = shards, .n_shards = sealed->shards};
     return deep ? each_document(t, c, visit_hash, &x) : STATUS_OK;
+}
+
+enum status published_covered(bool *out, const struct segment_record *list, int64_t n,
+                              const struct shard_record *shards, const struct generation_record *published,
+                              bool has_index) {
+    struct store_range *ranges;
+    struct store_dropped dropped = {0};
+    *out = n == 0;
+    if (!has_index) return STATUS_OK;
+    TRY(record_list_dropped(&ranges, &dropped.n, shards, published->shards));
+    dropped.ranges = ranges;
+    *out = segments_cover(list, n, dropped, published->chunks);
+    memory_free(ranges);
+    return STATUS_OK;
 }
 
 /* ---- the whole store ---- */
@@ -176,16 +194,24 @@ struct verify {
     struct shard_record *shards;
 };
 
+/* Landmarks whose tokens are damaged too cannot be encoded again. */
+static enum status verify_shard(struct verify *v, const struct shard_record *r) {
+    bool tokens_good = true;
+    for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
+        char path[FILE_PATH_MAX], remedy[SHARD_REMEDY_MAX];
+        TRY(shard_path(path, v->dir, (enum shard_kind)kind, r->number));
+        shard_remedy(remedy, tokens_good ? (enum shard_kind)kind : SHARD_TOKENS, r->number);
+        enum status s = shard_file_verify(v->dir, (enum shard_kind)kind, r, &v->fingerprint, v->deep);
+        tokens_good = tokens_good && s == STATUS_OK;
+        /* A shard that is not published yet is only work to be done again. */
+        TRY(finding(v->f, s, path, r->number < v->generation.shards ? remedy : remedy_repair));
+    }
+    return STATUS_OK;
+}
+
 static enum status verify_shards(struct verify *v) {
     for (int64_t i = 0; i < v->sealed.shards; i++) {
-        for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
-            char path[FILE_PATH_MAX];
-            TRY(shard_path(path, v->dir, (enum shard_kind)kind, i));
-            /* A shard that is not published yet is only work to be done again. */
-            const char *remedy = i < v->generation.shards ? remedy_build : remedy_repair;
-            TRY(finding(v->f, shard_file_verify(v->dir, (enum shard_kind)kind, &v->shards[i], &v->fingerprint, v->deep),
-                        path, remedy));
-        }
+        if (!shard_is_dropped(&v->shards[i])) TRY(verify_shard(v, &v->shards[i]));
         progress_step(v->progress, "verify shards", "shards", i + 1, v->sealed.shards);
         if (progress_stop_requested(v->progress)) return fail(STATUS_INTERRUPTED, "%s: verify was stopped", v->dir);
     }
@@ -237,12 +263,12 @@ static enum status verify_index(struct verify *v) {
     int64_t n;
     s = record_list_segments(v->t, v->c, &list, &n);
     if (s != STATUS_OK) return finding(v->f, s, catalog, remedy_repair);
-    int64_t covered = n ? list[n - 1].first_chunk + list[n - 1].chunks : 0;
-    if (covered != (index.template_number ? v->generation.chunks : 0))
-        s = finding(v->f,
-                    fail(STATUS_CORRUPT, "%s: segments cover %lld chunks of %lld", catalog, (long long)covered,
-                         (long long)v->generation.chunks),
-                    catalog, remedy_repair);
+    bool covered = true;
+    if (v->generation.shards <= v->sealed.shards) /* else it was found already */
+        s = published_covered(&covered, list, n, v->shards, &v->generation, index.template_number > 0);
+    if (s == STATUS_OK && !covered)
+        s = finding(v->f, fail(STATUS_CORRUPT, "%s: segments do not cover the chunks", catalog), catalog,
+                    remedy_repair);
     for (int64_t i = 0; i < n && s == STATUS_OK; i++) {
         s = index_path(path, v->dir, list[i].number);
         if (s == STATUS_OK) s = index_finding(v, verify_segment(v, &list[i]), path, list[i].number);
@@ -298,7 +324,7 @@ static enum status verify_catalog(struct verify *v) {
     TRY(finding(v->f, documents_verify(v->t, v->c, &v->sealed, v->shards, v->fingerprint.chunk_tokens, v->deep),
                 catalog, remedy_build));
     TRY(finding(v->f, runs_verify(v->t, v->c, &v->sealed, v->deep), catalog, remedy_repair));
-    TRY(finding(v->f, hashes_verify(v->t, v->c, &v->sealed, v->deep), catalog, remedy_repair));
+    TRY(finding(v->f, hashes_verify(v->t, v->c, &v->sealed, v->shards, v->deep), catalog, remedy_repair));
     TRY(verify_shards(v));
     TRY(verify_index(v));
     return rubbish_each(v->dir, v->c, note_rubbish, v);

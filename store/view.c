@@ -21,11 +21,14 @@ static enum status check_files(const struct store *s, struct catalog_txn *t) {
     TRY(record_list_shards(t, s->catalog, &shards, g.shards));
     enum status status = STATUS_OK;
     for (int64_t i = 0; i < g.shards && status == STATUS_OK; i++) {
-        char path[FILE_PATH_MAX];
+        char path[FILE_PATH_MAX], remedy[SHARD_REMEDY_MAX];
+        if (shard_is_dropped(&shards[i])) continue;
+        shard_remedy(remedy, SHARD_TOKENS, i);
         status = shard_path(path, s->dir, SHARD_TOKENS, i);
-        if (status == STATUS_OK) status = stored_file_check(path, shards[i].token_file, "run drt-index repair");
+        if (status == STATUS_OK) status = stored_file_check(path, shards[i].token_file, remedy);
+        shard_remedy(remedy, SHARD_LANDMARKS, i);
         if (status == STATUS_OK) status = shard_path(path, s->dir, SHARD_LANDMARKS, i);
-        if (status == STATUS_OK) status = stored_file_check(path, shards[i].landmark_file, "run drt-index repair");
+        if (status == STATUS_OK) status = stored_file_check(path, shards[i].landmark_file, remedy);
     }
     memory_free(shards);
     return status;
@@ -105,6 +108,11 @@ enum status landmarks_open(struct landmarks *out, const char *store, const struc
         l.n_shards++;
         l.chunks += list[i].chunks;
     }
+    enum status s = record_list_dropped(&l.dropped, &l.n_dropped, list, count);
+    if (s != STATUS_OK) {
+        landmarks_close(&l);
+        return s;
+    }
     *out = l;
     return STATUS_OK;
 }
@@ -113,6 +121,7 @@ void landmarks_close(struct landmarks *l) {
     for (int64_t i = 0; i < l->n_shards; i++)
         shard_close(&l->shards[i]);
     memory_free(l->shards);
+    memory_free(l->dropped);
     *l = (struct landmarks){0};
 }
 
@@ -145,8 +154,9 @@ static enum status read_catalog(struct store_view *v, struct segment_record **se
 static enum status open_files(struct store_view *v, const struct segment_record *segments, int64_t n) {
     const struct store *store = v->store;
     TRY(landmarks_open(&v->landmarks, store->dir, v->shards, v->generation.shards, &store->fingerprint));
-    int64_t covered = n ? segments[n - 1].first_chunk + segments[n - 1].chunks : 0;
-    if (v->landmarks.chunks != v->generation.chunks || (n && covered != v->generation.chunks))
+    struct store_dropped dropped = landmarks_dropped(&v->landmarks);
+    if (v->landmarks.chunks != v->generation.chunks ||
+        (n && !segments_cover(segments, n, dropped, v->generation.chunks)))
         return fail(STATUS_CORRUPT,
                     "%s: shards, segments and generation disagree about the chunks, run drt-index repair",
                     catalog_path(store->catalog));
@@ -212,8 +222,14 @@ void store_view_info(const struct store_view *v, struct store_info *out) {
     out->segments = v->n_segments;
     out->duplicates = v->generation.duplicates;
     for (int64_t i = 0; i < v->generation.shards; i++) {
-        out->token_bytes += v->shards[i].token_file.bytes;
-        out->landmark_bytes += v->shards[i].landmark_file.bytes;
+        const struct shard_record *r = &v->shards[i];
+        out->token_bytes += r->token_file.bytes;
+        out->landmark_bytes += r->landmark_file.bytes;
+        if (!shard_is_dropped(r)) continue;
+        out->dropped_shards++;
+        out->dropped_chunks += r->chunks;
+        out->dropped_documents += r->documents;
+        out->dropped_tokens += r->tokens;
     }
     for (int64_t i = 0; i < v->n_segments; i++)
         out->index_bytes += v->segments[i].record.file.bytes;
@@ -222,11 +238,23 @@ void store_view_info(const struct store_view *v, struct store_info *out) {
     snprintf(out->index, sizeof out->index, "%s", v->index.factory);
 }
 
+struct store_dropped store_view_dropped(const struct store_view *v) {
+    return landmarks_dropped(&v->landmarks);
+}
+
 /* ---- documents and chunks ---- */
+
+/* The records of its documents stay, so that views of older generations read them. */
+static enum status check_not_dropped(const struct store_view *v, int64_t shard, const char *what, int64_t number) {
+    if (shard >= v->generation.shards || !shard_is_dropped(&v->shards[shard])) return STATUS_OK;
+    return fail(STATUS_NOT_FOUND, "%s: %s %lld was dropped with shard %lld", v->store->dir, what, (long long)number,
+                (long long)shard);
+}
 
 static enum status copy_document(struct store_view *v, struct store_document *out, int64_t document) {
     struct document_record d;
     TRY(record_get_document(v->txn, v->store->catalog, &d, document));
+    TRY(check_not_dropped(v, d.shard, "document", document));
     TRY(memory_grow((void **)&v->text, &v->text_capacity, d.source_bytes + d.key_bytes + 2, 1));
     char *source = v->text, *key = v->text + d.source_bytes + 1;
     memcpy(source, d.source, d.source_bytes);
@@ -268,6 +296,8 @@ enum status store_view_find_document(struct store_view *v, int64_t *document, co
 }
 
 static enum status no_chunk(const struct store_view *v, int64_t chunk) {
+    if (chunk >= 0 && chunk < v->generation.chunks)
+        return fail(STATUS_NOT_FOUND, "%s: chunk %lld was dropped with its shard", v->store->dir, (long long)chunk);
     return fail(STATUS_NOT_FOUND, "%s: there is no chunk %lld, the store has %lld", v->store->dir, (long long)chunk,
                 (long long)v->generation.chunks);
 }
@@ -281,10 +311,7 @@ static enum status copy_ids(const struct store_view *v, int32_t *ids, const stru
                     catalog_path(v->store->catalog), (long long)run->document);
     int64_t first = run->token_offset + at;
     for (int i = 0; i < n; i++) {
-        const uint8_t *p = m->rows + (size_t)(first + i) * (size_t)m->element_bytes;
-        uint32_t id = m->element_bytes == 2
-                          ? (uint32_t)(p[0] | p[1] << 8)
-                          : (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+        uint32_t id = shard_id(m, first + i);
         if (id >= (uint32_t)f->vocab_size)
             return fail(STATUS_CORRUPT,
                         "%s/tokens/%05lld.tok: token %lld is outside the vocabulary, run drt-index verify --deep",
@@ -304,6 +331,7 @@ enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int3
     enum status s = record_find_run(v->txn, v->store->catalog, &first, &run, chunk);
     catalog_pause(v->txn);
     TRY(s);
+    TRY(check_not_dropped(v, run.shard, "chunk", chunk));
     int64_t chunk_tokens = v->store->fingerprint.chunk_tokens, at = (chunk - first) * chunk_tokens;
     int64_t left = run.tokens - at;
     if (left < 1)
@@ -318,13 +346,15 @@ enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int3
 }
 
 enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk) {
-    if (chunk < 0 || chunk >= v->generation.chunks) return no_chunk(v, chunk);
+    if (chunk < 0 || chunk >= v->generation.chunks || !store_dropped_there(landmarks_dropped(&v->landmarks), chunk))
+        return no_chunk(v, chunk);
     landmarks_to_float(out, &v->landmarks, chunk, 1);
     return STATUS_OK;
 }
 
 enum status store_view_landmark_rows(struct store_view *v, const uint16_t **rows, int64_t *n, int64_t first) {
-    if (first < 0 || first >= v->generation.chunks) return no_chunk(v, first);
+    if (first < 0 || first >= v->generation.chunks || !store_dropped_there(landmarks_dropped(&v->landmarks), first))
+        return no_chunk(v, first);
     *rows = landmarks_rows(&v->landmarks, n, first);
     return STATUS_OK;
 }

@@ -70,7 +70,7 @@ static enum status count_loose(struct store_writer *w, struct catalog_txn *t) {
 /* What the catalog says; a catalog without contents gets the fingerprint, one of an older format this one. */
 static enum status read_state(struct store_writer *w, const struct store_writer_config *config) {
     struct catalog_txn *t;
-    int format = STORE_FORMAT_VERSION;
+    int format = STORE_FORMAT_WHOLE;
     TRY(catalog_begin(&t, w->catalog, false));
     enum status s = record_get_fingerprint(t, w->catalog, &w->fingerprint, &format);
     bool fresh = s == STATUS_NOT_FOUND && config;
@@ -84,11 +84,12 @@ static enum status read_state(struct store_writer *w, const struct store_writer_
             return fail(STATUS_CORRUPT, "%s: generation %lld has more shards than are recorded, run drt-index verify",
                         catalog_path(w->catalog), (long long)w->published.number);
         if (config) TRY(store_check_fingerprint(w->dir, &w->fingerprint, "the model", &config->fingerprint));
-        if (format == STORE_FORMAT_VERSION) return STATUS_OK;
+        if (format >= STORE_FORMAT_WHOLE) return STATUS_OK;
     }
     if (fresh) w->fingerprint = config->fingerprint;
     TRY(catalog_begin(&t, w->catalog, true));
-    s = record_put_format(t); /* of an older store too: what is written from here on is of this format */
+    s = record_put_format(
+        t, STORE_FORMAT_WHOLE); /* of an older store too: what is written from here on is of this format */
     if (s == STATUS_OK) s = record_put_fingerprint(t, &w->fingerprint);
     if (s == STATUS_OK) s = fault_point("store:create:before-commit");
     if (s != STATUS_OK) {

@@ -29,10 +29,22 @@ struct store_writer {
 /* As store_writer_open; config NULL: take the store's own fingerprint (repair). */
 enum status writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config, bool create);
 
-/* Indexes the first `target->chunks` chunks and publishes target's counts as the next generation. `rebuild`: trains
- * and fills anew even where the old segments would do. */
+/* What a generation changes in what was published before: files of shards (dropped: zeroed), recorded with it. */
+struct publish_change {
+    bool rebuild;                        /* trains and fills anew even where the old segments would do */
+    const struct shard_record *shards; int64_t n_shards;
+};
+/* Indexes the first `target->chunks` chunks and publishes target's counts as the next generation. Segments from the
+ * first changed shard on are filled anew. change NULL: none. */
 enum status publish_generation(struct store_writer *w, const struct generation_record *target,
-                               const struct store_publish *how, bool rebuild);
+                               const struct store_publish *how, const struct publish_change *change);
+/* Records the files of shards in this transaction; the documents of dropped ones lose their hashes. */
+enum status publish_record_shards(struct store_writer *w, struct catalog_txn *t, const struct publish_change *change);
+
+/* Writes the landmark file of a shard again, from its tokens, over the one that is there; recording `out` is the
+ * caller's. Documents and the token file must be sound. */
+enum status shard_encode(struct stored_file *out, const struct store_writer *w, const struct shard_record *r,
+                         const struct store_encoder *encoder, const struct progress *progress);
 
 /* Files of the store's folders that no record names (temporary ones, and what a killed writer left). */
 typedef enum status rubbish_found(void *context, const char *path);

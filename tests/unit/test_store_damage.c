@@ -105,7 +105,7 @@ static void data_files(void) {
             if (damage < 3 && !files[i].derived) CHECK_FAILS(store_open(&s, dir), STATUS_CORRUPT, files[i].name);
             struct found left = {0};
             int64_t problems;
-            CHECK_OK(store_repair(dir, NULL, remember, &left, &problems));
+            CHECK_OK(store_repair(dir, NULL, NULL, remember, &left, &problems));
             CHECK_EQ(problems, files[i].derived ? 0 : 1);
             CHECK_EQ(verify(true, &f), files[i].derived ? 0 : 1);
             if (!files[i].derived) CHECK_STR(left.file, path);
@@ -163,7 +163,7 @@ static void records(void) {
         CHECK_EQ(verify(false, &f), 1);
         CHECK(strstr(f.file, "catalog/data.mdb"));
         CHECK_STR(f.remedy, "run drt-index repair");
-        CHECK_OK(store_repair(dir, NULL, remember, &f, &problems));
+        CHECK_OK(store_repair(dir, NULL, NULL, remember, &f, &problems));
         CHECK_EQ(problems, 0);
         CHECK_EQ(verify(true, &f), 0);
     }
@@ -173,7 +173,7 @@ static void records(void) {
     edit("documents", key, 8, "short", 5);
     CHECK_EQ(verify(false, &f), 0);
     CHECK(verify(true, &f) >= 1);
-    CHECK_OK(store_repair(dir, NULL, remember, &f, &problems));
+    CHECK_OK(store_repair(dir, NULL, NULL, remember, &f, &problems));
     CHECK_EQ(problems, 1);
     CHECK_STR(f.remedy, "build the store again");
     struct store *s;
@@ -319,7 +319,7 @@ static void replace_index(void *context, const struct progress_event *e) {
         for (int lists = 5; lists < 8; lists++) {
             char index[32];
             snprintf(index, sizeof index, "IVF%d,SQ8", lists);
-            if (store_repair(dir, &(struct store_publish){.index = index}, remember, &f, &problems) != STATUS_OK)
+            if (store_repair(dir, &(struct store_publish){.index = index}, NULL, remember, &f, &problems) != STATUS_OK)
                 _exit(1);
         }
         _exit(0);
