@@ -29,6 +29,7 @@ struct catalog {
     MDB_dbi tables[TABLE_COUNT];
     bool write;
     uint64_t wanted; /* bytes of the map, if there is address space for them */
+    bool fixed;      /* the caller gave them; else the map has twice the file's size where that is more */
     bool narrow;     /* there was not */
     pthread_mutex_t lock;
     int active; /* transactions that are on; under lock */
@@ -92,8 +93,9 @@ static enum status translate(const struct catalog *c, int rc, const char *what) 
         return STATUS_NOT_FOUND;
     case MDB_MAP_FULL:
         return fail(STATUS_NO_SPACE, "%s: the catalog's map is full, %s", c->path,
-                    c->narrow ? "there is no address space for more: raise ulimit -v"
-                              : "open the writer with a larger max_catalog_bytes");
+                    c->narrow  ? "there is no address space for more: raise ulimit -v"
+                    : c->fixed ? "open the writer with a larger max_catalog_bytes"
+                               : "run the command again, which maps more");
     case ENOSPC:
     case EDQUOT:
         return fail(STATUS_NO_SPACE, "%s: %s: no space left on the device, free some and run the command again",
@@ -134,7 +136,7 @@ static enum status translate(const struct catalog *c, int rc, const char *what) 
 /* Bytes of map for a file of this size. With little address space a reader leaves most of that to others; a writer
  * takes what it can get. Nothing fits: what is wanted, and LMDB says so. */
 static uint64_t map_bytes(struct catalog *c, uint64_t size) {
-    uint64_t wanted = c->wanted > size ? c->wanted : size;
+    uint64_t least = c->fixed ? size : 2 * size, wanted = c->wanted > least ? c->wanted : least;
     c->narrow = !memory_has_address_space(wanted);
     for (uint64_t room = (c->write ? 1024 : 16) * mib; c->narrow && room >= mib; room /= 4) {
         uint64_t bytes = (size / mib + 1) * mib * (c->write ? 2 : 1) + room;
@@ -294,6 +296,7 @@ enum status catalog_open(struct catalog **out, const char *store, bool write, ui
     struct catalog *c;
     TRY(memory_allocate_zero((void **)&c, 1, sizeof *c));
     c->write = write;
+    c->fixed = max_bytes > 0;
     c->wanted = max_bytes ? max_bytes : map_bytes_default;
     pthread_mutex_init(&c->lock, NULL);
     enum status s = open_catalog(c, store);

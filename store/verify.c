@@ -306,7 +306,7 @@ static enum status note_rubbish(void *context, const char *path) {
     struct verify *v = context;
     progress_note(
         v->progress,
-        "%s: left over by an interrupted write or an earlier index; harmless, the next build, add or repair removes it",
+        "%s: left over by an interrupted write or an earlier index; harmless, the next command that writes removes it",
         path);
     return STATUS_OK;
 }

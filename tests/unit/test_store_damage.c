@@ -75,12 +75,14 @@ static void search_all(struct store_hit *hits, int n) {
 /* One data file after the other: missing, short, longer, a flipped byte. */
 static void data_files(void) {
     static const struct {
-        const char *name;
+        const char *name, *remedy;
         bool derived;
-    } files[] = {{"tokens/00001.tok", false},
-                 {"landmarks/00000.f16", false},
-                 {"index/00001.faiss", true},
-                 {"index/00002.faiss", true}};
+    } files[] = {
+        {"tokens/00001.tok", "run drt-index drop --shard 1, then add its documents again", false},
+        {"landmarks/00000.f16", "run drt-index repair --model with the model that made the store", false},
+        {"index/00001.faiss", "run drt-index repair", true},
+        {"index/00002.faiss", "run drt-index repair", true},
+    };
     struct found f;
     struct store_hit before[10], after[10];
     fresh_store("files");
@@ -100,15 +102,16 @@ static void data_files(void) {
             CHECK_EQ(verify(true, &f), 1);
             CHECK_STR(f.file, path);
             CHECK(strstr(f.problem, damage == 0 ? "missing" : damage == 3 ? "CRC32C" : "are recorded"));
-            CHECK_STR(f.remedy, files[i].derived ? "run drt-index repair" : "build the store again");
+            CHECK_STR(f.remedy, files[i].remedy);
             struct store *s;
-            if (damage < 3 && !files[i].derived) CHECK_FAILS(store_open(&s, dir), STATUS_CORRUPT, files[i].name);
+            if (damage < 3 && !files[i].derived) CHECK_FAILS(store_open(&s, dir), STATUS_CORRUPT, files[i].remedy);
             struct found left = {0};
             int64_t problems;
             CHECK_OK(store_repair(dir, NULL, NULL, remember, &left, &problems));
             CHECK_EQ(problems, files[i].derived ? 0 : 1);
             CHECK_EQ(verify(true, &f), files[i].derived ? 0 : 1);
             if (!files[i].derived) CHECK_STR(left.file, path);
+            if (!files[i].derived) CHECK_STR(left.remedy, files[i].remedy);
             if (files[i].derived) {
                 search_all(after, 10);
                 CHECK(fixture_same_hits(before, after, 10));
@@ -175,7 +178,7 @@ static void records(void) {
     CHECK(verify(true, &f) >= 1);
     CHECK_OK(store_repair(dir, NULL, NULL, remember, &f, &problems));
     CHECK_EQ(problems, 1);
-    CHECK_STR(f.remedy, "build the store again");
+    CHECK_STR(f.remedy, "build the store again in a new folder");
     struct store *s;
     struct store_view *v;
     struct store_document d;
@@ -189,7 +192,7 @@ static void records(void) {
     fresh_store("records");
     edit("meta", "format", 6, "\x09\0\0\0", 4);
     struct store_writer *w;
-    CHECK_FAILS(store_open(&s, dir), STATUS_VERSION, "format version 9, this program reads up to 2");
+    CHECK_FAILS(store_open(&s, dir), STATUS_VERSION, "format version 9, this program reads up to 3");
     CHECK_FAILS(store_writer_open(&w, dir, &config, false), STATUS_VERSION, "format version 9");
     CHECK_FAILS(store_verify(dir, true, NULL, remember, &f, &problems), STATUS_VERSION, "format version 9");
 }
