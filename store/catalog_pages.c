@@ -55,9 +55,10 @@ static uint64_t get(const uint8_t *at, int bytes) {
 }
 
 static enum status damaged(const struct check *c, uint64_t page, const char *what) {
-    return fail(STATUS_CORRUPT,
-                "%s: page %llu: %s: the catalog is damaged, restore it from a copy or build the store again in a new folder", c->path,
-                (unsigned long long)page, what);
+    return fail(
+        STATUS_CORRUPT,
+        "%s: page %llu: %s: the catalog is damaged, restore it from a copy or build the store again in a new folder",
+        c->path, (unsigned long long)page, what);
 }
 
 static struct table table_of(const uint8_t *at) {

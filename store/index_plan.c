@@ -64,9 +64,8 @@ static enum status choose(struct index_plan *p, int64_t chunks, int dim, uint64_
 
 enum status index_plan_enough(const struct index_plan *p, int64_t chunks) {
     if (chunks >= (p->lists > 0 ? p->lists : 1)) return STATUS_OK;
-    return fail(STATUS_INVALID,
-                "index %s: %lld lists cannot be trained from %lld chunks, use exact or IVF%lld,SQ8", p->factory,
-                (long long)p->lists, (long long)chunks, (long long)(chunks / TRAIN_PER_LIST_MIN + 1));
+    return fail(STATUS_INVALID, "index %s: %lld lists cannot be trained from %lld chunks, use exact or IVF%lld,SQ8",
+                p->factory, (long long)p->lists, (long long)chunks, (long long)(chunks / TRAIN_PER_LIST_MIN + 1));
 }
 
 static enum status size_sample(struct index_plan *p, int64_t chunks, int dim, uint64_t max_ram) {

@@ -98,7 +98,7 @@ enum status eval_print_text(const struct eval_result *r, const struct engine *e,
     if (r->partial) printf("PARTIAL    stopped by a signal: the figures are of what was scored until then\n");
     printf("model      %s\n", e->model.path);
     if (e->view)
-        printf("store      %s: %lld chunks%s%s\n", o->store, (long long)e->info.chunks,
+        printf("store      %s: %lld chunks%s%s\n", o->store, (long long)(e->info.chunks - e->info.dropped_chunks),
                e->index_tried ? ", searched by " : "", e->way);
     printf("windows    %lld tokens within a document, the first %lld of each read only\n", (long long)o->context,
            (long long)o->skip);

@@ -170,6 +170,27 @@ static void records(void) {
         CHECK_EQ(problems, 0);
         CHECK_EQ(verify(true, &f), 0);
     }
+    /* Which index there is: the record is written anew, and the files that it may have named stay until then. */
+    fresh_store("records");
+    edit("meta", "index", 5, "short", 5);
+    CHECK(verify(true, &f) >= 1);
+    CHECK_STR(f.remedy, "run drt-index repair");
+    CHECK_OK(store_repair(dir, &(struct store_publish){.index = "IVF4,SQ8", .seed = 1}, NULL, remember, &f, &problems));
+    CHECK_EQ(problems, 0);
+    CHECK_EQ(verify(true, &f), 0);
+    /* With a dropped shard the hashes are those of the documents that are left. */
+    const int64_t shard = 1;
+    struct store_drop_report report;
+    fresh_store("records");
+    CHECK_OK(store_drop(&report, dir, &(struct store_drop){.shards = &shard, .n_shards = 1}));
+    CHECK_EQ(report.documents, 50);
+    for (size_t i = 0; i < ARRAY_LEN(derived); i++) {
+        edit(derived[i], NULL, 0, NULL, 0);
+        CHECK_EQ(verify(true, &f), 1);
+        CHECK_OK(store_repair(dir, NULL, NULL, remember, &f, &problems));
+        CHECK_EQ(problems, 0);
+        CHECK_EQ(verify(true, &f), 0);
+    }
     /* A document's record: cannot be made from anything. */
     const uint8_t key[8] = {0, 0, 0, 0, 0, 0, 0, 5};
     fresh_store("records");
