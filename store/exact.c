@@ -27,7 +27,7 @@ static inline float sum_lanes(v8 a) {
 }
 
 /* `padded` is a multiple of LANES: rows and queries are zero-filled up to it. Every accumulator sees the same
- * sequence of multiply-adds whatever its place in the tile; -ffp-contract makes all of them one instruction. */
+ * sequence of multiply-adds whatever its place in the tile. */
 static inline void tile(float *scores, size_t score_stride, const float *queries, const float *rows, int padded, int nq,
                         int nr) {
     v8 acc[4][2] = {0};
@@ -35,7 +35,7 @@ static inline void tile(float *scores, size_t score_stride, const float *queries
         for (int q = 0; q < nq; q++) {
             v8 a = load(queries + (size_t)q * (size_t)padded + i);
             for (int r = 0; r < nr; r++)
-                acc[q][r] += a * load(rows + (size_t)r * (size_t)padded + i);
+                acc[q][r] = half_lanes_multiply_add(a, load(rows + (size_t)r * (size_t)padded + i), acc[q][r]);
         }
     for (int q = 0; q < nq; q++)
         for (int r = 0; r < nr; r++)
@@ -199,7 +199,7 @@ static inline void stored_rows(float *out, const uint16_t *rows, const float *qu
         for (int b = 0; b < n * LANES * 2; b += LINE)
             __builtin_prefetch((const char *)(rows + (size_t)i * (size_t)n) + AHEAD + b, 0, 2);
         for (int r = 0; r < n; r++)
-            acc[r] += a * half_lanes_from_f16(rows + (size_t)r * (size_t)dim + i);
+            acc[r] = half_lanes_multiply_add(a, half_lanes_from_f16(rows + (size_t)r * (size_t)dim + i), acc[r]);
     }
     for (int r = 0; r < n; r++)
         out[r] = sum_lanes(acc[r]);
