@@ -3,7 +3,6 @@
 #include "indexer/list_index.h"
 #include "tests/mend_fixture.h"
 #include <fcntl.h>
-#include <math.h>
 
 enum { DIM = 16, VOCAB = 200, DOCUMENTS = 120, EACH = 30, QUERIES = 20, K = 10 };
 static struct store_writer_config config;
@@ -98,14 +97,6 @@ static void search(struct store_view *v, struct store_hit *hits, const struct st
     CHECK_OK(store_view_search(v, hits, queries, QUERIES, &how));
 }
 
-/* The same chunks; a scan and an index's rescoring may differ in a score's last bit. */
-static void check_same(const struct store_hit *a, const struct store_hit *b) {
-    for (int i = 0; i < QUERIES * K; i++) {
-        CHECK_EQ(a[i].chunk, b[i].chunk);
-        CHECK(fabsf(a[i].score - b[i].score) <= 1e-5f * fabsf(a[i].score));
-    }
-}
-
 /* ---- landmarks ---- */
 
 static void landmarks_again(const char *pristine) {
@@ -141,7 +132,7 @@ static void landmarks_again(const char *pristine) {
     CHECK_EQ(o.info.generation, 1); /* equal bytes: nothing was recorded */
     search(o.v, hits[1], NULL, false);
     close_view(&o);
-    check_same(hits[0], hits[1]);
+    CHECK(fixture_same_hits(hits[0], hits[1], QUERIES * K));
     free(before[0]);
     free(before[1]);
 }
@@ -173,7 +164,7 @@ static void landmarks_of_another_device(const char *pristine) {
     CHECK_OK(store_view_search(o.v, hits[0], queries, QUERIES, &how));
     search(o.v, hits[1], NULL, true);
     close_view(&o);
-    check_same(hits[0], hits[1]);
+    CHECK(fixture_same_hits(hits[0], hits[1], QUERIES * K));
 }
 
 static void repair_is_refused(void) {
@@ -263,7 +254,7 @@ static void check_view(const struct opened *before, bool both) {
     for (int filtered = 0; filtered < 2; filtered++) {
         search(o.v, hits[0], filtered ? exclude : NULL, true);
         search(o.v, hits[1], filtered ? exclude : NULL, false);
-        check_same(hits[0], hits[1]);
+        CHECK(fixture_same_hits(hits[0], hits[1], QUERIES * K));
         struct device *dev;
         struct flat_index *flat;
         struct list_index *lists;
@@ -368,7 +359,7 @@ static void add_again(const char *pristine, const char *index) {
         CHECK_EQ(found, DOCUMENTS);
         search(o.v, hits[0], NULL, false);
         search(o.v, hits[1], NULL, true);
-        check_same(hits[0], hits[1]);
+        CHECK(fixture_same_hits(hits[0], hits[1], QUERIES * K));
         close_view(&o);
     }
     /* Another index over what is there: trained and filled without the hole. */
