@@ -1,8 +1,8 @@
 /* file.c -- see file.h. A writer keeps a 1 MiB buffer; its crc follows the bytes given, before they reach the disk. */
 #include "base/file.h"
 #include "base/crc32c.h"
-#include "base/fault.h"
 #include "base/memory.h"
+#include "base/system/fault.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* half_lanes.h -- 8 fp16 numbers to float at once, inline: for loops that read rows as they are stored. */
 #pragma once
 #include "base/half.h"
-#if defined(__F16C__) || defined(__FMA__)
+#if defined(__F16C__)
 #include <immintrin.h>
 #endif
 
@@ -14,15 +14,5 @@ static inline half_lanes half_lanes_from_f16(const uint16_t *p) {
     half_lanes x;
     for (int i = 0; i < 8; i++) x[i] = half_from_f16(p[i]);
     return x;
-#endif
-}
-
-/* sum + a * b, rounded once where the processor can. The compiler's own contraction depends on the processor it tunes for:
- * on some it keeps two instructions where one sum follows itself, and the last bit would depend on the shape of a loop. */
-static inline half_lanes half_lanes_multiply_add(half_lanes a, half_lanes b, half_lanes sum) {
-#if defined(__FMA__)
-    return (half_lanes)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
-#else
-    return sum + a * b;
 #endif
 }

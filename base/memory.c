@@ -1,7 +1,7 @@
 /* memory.c -- see memory.h. Growth doubles, so appending n items costs O(n) copies in all. */
 #include "base/memory.h"
-#include "base/control_groups.h"
-#include "base/fault.h"
+#include "base/system/control_groups.h"
+#include "base/system/fault.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -24,10 +24,10 @@ void memory_free(void *pointer);                          /* NULL is fine */
 /* Whether this much address space could be mapped now: a limit on it (ulimit -v) counts what is never touched, too. */
 bool memory_has_address_space(uint64_t bytes);
 
-/* Bytes that this process may use: the machine's memory, or less where a control group allows less (base/control_groups.h). */
+/* Bytes that this process may use: the machine's memory, or less where a control group allows less (base/system/control_groups.h). */
 uint64_t memory_usable(void);
 /* What control groups allow: the least of memory.max and memory.high (version 2) and memory.limit_in_bytes (version 1); 0: no
- * limit. `root` as in base/control_groups.h. */
+ * limit. `root` as in base/system/control_groups.h. */
 uint64_t memory_group_limit(const char *root);
 
 /* Resident bytes of this process now and at its peak (0 where the system does not tell). */

@@ -1,6 +1,6 @@
 /* progress.h -- how long work in a library tells its caller where it is, and asks whether to stop.
  *
- * Libraries print nothing; a tool passes a struct progress and draws it (tools/progress_line.h). Both members
+ * Libraries print nothing; a tool passes a struct progress and draws it (tools/shared/progress_line.h). Both members
  * may be NULL, and so may the pointer to the struct itself. Calls come from the thread that runs the work. */
 #pragma once
 #include "base/status.h"

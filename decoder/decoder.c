@@ -88,7 +88,7 @@ void decoder_free(struct decoder *d) {
     device_release(d->dev, s->ids_room);
     device_release(d->dev, s->nll_room);
     device_release(d->dev, s->logits_room);
-    token_weights_free(d->step_weights);
+    decode_step_weights_free(d->step_weights);
     memory_free(d->weights.layers);
     memory_free(d->weights.narrow);
     memory_free(d);

@@ -10,14 +10,14 @@
  * the device; ids, targets, logits, nll and what a watch sees are memory of this process. */
 #pragma once
 #include "decoder/retriever.h"
-#include "kernels/device.h"
-#include "kernels/model_config.h"
-#include "kernels/weights.h"
+#include "kernels/device/device.h"
+#include "model/model_config.h"
+#include "model/weights.h"
 
 struct decoder;
 struct decoder_state;
 
-/* weights (kernels/weights.h) are borrowed until decoder_free. max_tokens: ids worked on at once (longer calls are cut
+/* weights (model/weights.h) are borrowed until decoder_free. max_tokens: ids worked on at once (longer calls are cut
  * inside); 0: a default that suits the device. */
 enum status decoder_create(struct decoder **out, struct device *dev, const struct model_config *config,
                            const struct weights *weights, int max_tokens);

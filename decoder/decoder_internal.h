@@ -4,12 +4,12 @@
  * decoder_fuse.c lays out which rows read which retrieved chunks, decoder_head.c turns rows into logits and losses,
  * decoder.c is the loop over passes and layers.
  *
- * A member called room is the device's side of the host memory beside it (kernels/device.h: device_room). */
+ * A member called room is the device's side of the host memory beside it (kernels/device/device.h: device_room). */
 #pragma once
 #include "decoder/decoder.h"
-#include "kernels/block.h"
+#include "model/block.h"
 #include "kernels/ops.h"
-#include "kernels/token_step.h"
+#include "kernels/decode_step/decode_step.h"
 #include <time.h>
 
 enum { DECODER_TILE = 64 };              /* keys that a GPU's attention reads at once: none across a ring's end */
@@ -35,7 +35,7 @@ struct decoder {
     struct model_config config;
     struct decoder_weights weights;
     struct decoder_scratch scratch;
-    struct token_weights *step_weights;                   /* of the short way of a single id; NULL: there is none */
+    struct decode_step_weights *step_weights;                   /* of the short way of a single id; NULL: there is none */
     enum dtype type;                                      /* of weights and activations */
     int64_t max_tokens, max_positions, max_chunks;        /* of one pass */
     int64_t logit_rows;                                   /* made at once: all of a pass where they go straight to the caller */
@@ -69,7 +69,7 @@ struct decoder_state {
     struct mat chunk_rows;                                /* its lower outputs; data NULL unless the encoder reads them */
     struct decoder_force force[MODEL_GROUPS_MAX];
     struct decoder_blocks blocks[MODEL_GROUPS_MAX];
-    struct token_step *step;                              /* NULL: its decoder has no step_weights */
+    struct decode_step *step;                              /* NULL: its decoder has no step_weights */
     struct mat inputs;                                    /* [groups, d] of its layers */
     float *seen;                                          /* rows fetched for the watch; NULL where they can be looked at in place */
 };

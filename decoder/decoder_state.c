@@ -4,7 +4,7 @@
  * force are sized at the first retrieval, since the retriever alone knows k. */
 #include "base/memory.h"
 #include "decoder/decoder_internal.h"
-#include "kernels/carve.h"
+#include "kernels/device/carve.h"
 #include <assert.h>
 
 /* All rings in one piece: large enough for large pages, as each token reads a window of every one. */
@@ -68,7 +68,7 @@ enum status decoder_state_create(struct decoder_state **out, struct decoder *d, 
 void decoder_state_free(struct decoder_state *s) {
     if (!s) return;
     struct device *dev = s->decoder->dev;
-    token_step_free(s->step);
+    decode_step_free(s->step);
     device_release(dev, s->inputs.data);
     device_release(dev, s->ring_memory);
     memory_free(s->rings);

@@ -1,5 +1,5 @@
-/* decoder_step.c -- decoding id by id: all layers of a position in one kernel (kernels/token_step.h), where there is
- * one.
+/* decoder_step.c -- decoding id by id: all layers of a position in one kernel (kernels/decode_step/decode_step.h),
+ * where there is one.
  *
  * What a landmark finds serves the next chunk alone, so the chunk's last id and its landmark run first, each as a
  * position of its own, and retrieval follows. Losses, longer calls and lookers-on take the ordinary way through the
@@ -14,30 +14,43 @@
 #include "decoder/decoder_internal.h"
 #include <string.h>
 
-static void layers_of(struct token_weights_layer *out, const struct decoder *d) {
+_Static_assert((int)DECODE_STEP_GROUPS_MAX == MODEL_GROUPS_MAX, "the kernel takes every legal model");
+
+static void layers_of(struct decode_step_layer *out, const struct decoder *d) {
     int n = d->config.lower_layers, base_layers = d->config.base_lm ? model_config_layers(&d->config) : n;
     for (int i = 0; i < base_layers; i++)
         out[i].group = -1;
     for (int g = 0; g < d->config.groups; g++)
         for (int i = 0; i < d->config.group_layers[g]; i++)
             out[n++].group = g;
-    for (int i = 0; i < model_config_layers(&d->config); i++)
-        out[i].weights = &d->weights.layers[i];
+    for (int i = 0; i < model_config_layers(&d->config); i++) {
+        const struct block_weights *w = &d->weights.layers[i];
+        out[i] = (struct decode_step_layer){.input_norm = w->input_norm,
+                                            .qkv = w->qkv,
+                                            .o = w->o,
+                                            .gca_norm = w->gca_norm,
+                                            .gca_q = w->gca_q,
+                                            .gca_o = w->gca_o,
+                                            .post_norm = w->post_norm,
+                                            .gate_up = w->gate_up,
+                                            .down = w->down,
+                                            .group = out[i].group};
+    }
 }
 
 enum status decoder_step_weights(struct decoder *d) {
-    struct token_weights_layer *layers;
+    struct decode_step_layer *layers;
     int n = model_config_layers(&d->config);
     TRY(memory_allocate((void **)&layers, (size_t)n, sizeof *layers));
     layers_of(layers, d);
-    const struct token_weights_config config = {.layers = layers,
-                                                .n_layers = n,
-                                                .embed = d->weights.embed,
-                                                .final_norm = d->weights.final_norm,
-                                                .heads = d->config.heads,
-                                                .window = d->config.window,
-                                                .eps = d->config.rms_eps};
-    enum status status = token_weights_create(&d->step_weights, d->dev, &config);
+    const struct decode_step_config config = {.layers = layers,
+                                              .n_layers = n,
+                                              .embed = d->weights.embed,
+                                              .final_norm = d->weights.final_norm,
+                                              .heads = d->config.heads,
+                                              .window = d->config.window,
+                                              .eps = d->config.rms_eps};
+    enum status status = decode_step_weights_create(&d->step_weights, d->dev, &config);
     memory_free(layers);
     return status;
 }
@@ -50,7 +63,7 @@ enum status decoder_step_create(struct decoder_state *s) {
     TRY(memory_allocate((void **)&rings, (size_t)n, sizeof *rings));
     for (int i = 0; i < n; i++)
         rings[i] = s->rings[i].both;
-    enum status status = token_step_create(&s->step, d->step_weights, rings);
+    enum status status = decode_step_create(&s->step, d->step_weights, rings);
     memory_free(rings);
     if (status == STATUS_OK && d->config.groups > 0)
         status = decoder_create_mat(d, &s->inputs, d->type, d->config.groups, d->config.hidden);
@@ -60,7 +73,7 @@ enum status decoder_step_create(struct decoder_state *s) {
 static bool serves(const struct decoder_state *s, const struct decoder_output *out, const struct decoder_pass *p) {
     if (!s->step || p->n != 1 || out->nll || s->watch.rows) return false;
     for (int g = 0; g < s->decoder->config.groups; g++)
-        if (s->force[g].k > TOKEN_STEP_SLOTS_MAX) return false;
+        if (s->force[g].k > DECODE_STEP_SLOTS_MAX) return false;
     return true;
 }
 
@@ -72,10 +85,10 @@ static void keep_hidden(struct decoder_state *s, int64_t row) {
 
 /* The landmark's own position, and what it retrieves for the chunk to come. */
 static enum status end_chunk(struct decoder_state *s, const struct decoder_pass *p,
-                             const struct token_step_fusion *fusions) {
+                             const struct decode_step_fusion *fusions) {
     struct decoder *d = s->decoder;
     double start = decoder_clock();
-    token_step_run(s->step, NULL, s->inputs.data, d->config.landmark_id, p->first + 1, fusions);
+    decode_step_run(s->step, NULL, s->inputs.data, d->config.landmark_id, p->first + 1, fusions);
     s->times.layers += decoder_clock() - start;
     if (!s->retriever) return STATUS_OK;
     keep_hidden(s, d->config.chunk);
@@ -96,18 +109,18 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
     *done = serves(s, out, p);
     if (!*done) return STATUS_OK;
     double start = decoder_clock();
-    struct token_step_fusion fusions[MODEL_GROUPS_MAX] = {0};
+    struct decode_step_fusion fusions[MODEL_GROUPS_MAX] = {0};
     const struct neighbours none = {0};
     for (int g = 0; s->retriever && g < d->config.groups; g++) {
         struct decoder_fusion f;
         TRY(decoder_blocks_lay(&f, s, g, p, &none));
-        fusions[g] = (struct token_step_fusion){.pool = f.pool, .blocks = f.blocks};
+        fusions[g] = (struct decode_step_fusion){.pool = f.pool, .blocks = f.blocks};
     }
     int32_t pad = d->config.base_lm ? 0 : d->config.pad_id;
     float *reached =
         out->logits ? device_reach(d->dev, out->logits) : NULL; /* the kernel's own writing costs no copy */
     float *logits = reached || !out->logits ? reached : d->scratch.logits_room;
-    token_step_run(s->step, logits, s->inputs.data, ids[0] < 0 ? pad : ids[0], p->first, fusions);
+    decode_step_run(s->step, logits, s->inputs.data, ids[0] < 0 ? pad : ids[0], p->first, fusions);
     /* The logits travel while the landmark runs, or what the retriever has to do, and whoever waits for them need not
      * wait for that. */
     if (logits) device_fetch(d->dev, out->logits, logits, (size_t)d->config.vocab_size * sizeof *logits);

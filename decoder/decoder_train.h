@@ -12,10 +12,10 @@
  *
  * A Base LM has no groups. */
 #pragma once
-#include "kernels/device.h"
-#include "kernels/gca.h"
-#include "kernels/model_config.h"
-#include "kernels/weights.h"
+#include "kernels/device/device.h"
+#include "kernels/attention/gca.h"
+#include "model/model_config.h"
+#include "model/weights.h"
 
 struct decoder_train;
 /* weights, gradients (float32, same layout; added to) and device are borrowed. chunks: C (Base LM: L positions).

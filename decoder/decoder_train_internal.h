@@ -3,7 +3,7 @@
 #pragma once
 #include "decoder/decoder_internal.h"
 #include "decoder/decoder_train.h"
-#include "kernels/block_backward.h"
+#include "model/block_backward.h"
 
 /* What an upper layer keeps besides: gca_norm = RMS(h), q = Wq gca_norm, o = GCA(q), sum = h + Wo o. lse has room for
  * topk * n rows. */

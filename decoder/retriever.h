@@ -8,7 +8,7 @@
  * queries in float32 (a store's search downloads them). ids and the rows of struct neighbours are memory of this process. */
 #pragma once
 #include "base/status.h"
-#include "kernels/gca.h"
+#include "kernels/attention/gca.h"
 #include <stdint.h>
 
 enum neighbour_source { NEIGHBOUR_NONE = -1, NEIGHBOUR_SELF = 0, NEIGHBOUR_CORPUS = 1 };

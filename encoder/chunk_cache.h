@@ -1,11 +1,11 @@
 /* chunk_cache.h -- encoded chunks kept in a pool of slots, least recently used out first.
  *
- * A slot holds the K and V of one chunk, in the layout kernels/gca.h reads, in the encoder's type and memory of the
+ * A slot holds the K and V of one chunk, in the layout kernels/attention/gca.h reads, in the encoder's type and memory of the
  * device: rows of the pool are never read here. The key names a chunk for good
  * (source, id). Slots that are pinned stay; with every slot pinned a lookup fails, which callers exclude by capacity. */
 #pragma once
 #include "encoder/encoder.h"
-#include "kernels/gca.h"
+#include "kernels/attention/gca.h"
 
 struct chunk_cache;
 struct chunk_key { int32_t source; int64_t id; };

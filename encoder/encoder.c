@@ -5,7 +5,7 @@
 #include "encoder/encoder.h"
 #include "base/memory.h"
 #include "encoder/encoder_internal.h"
-#include "kernels/carve.h"
+#include "kernels/device/carve.h"
 #include "kernels/ops.h"
 #include <assert.h>
 #include <string.h>

@@ -9,12 +9,12 @@
  * Any device: it computes in the weights' type (bf16 on a GPU, or float32). ids are memory of this process; everything
  * else is memory of the device, and is there when the device has come so far (device_sync, or a download). */
 #pragma once
-#include "kernels/device.h"
-#include "kernels/model_config.h"
-#include "kernels/weights.h"
+#include "kernels/device/device.h"
+#include "model/model_config.h"
+#include "model/weights.h"
 
 struct encoder;
-/* Weights (kernels/weights.h) and device are borrowed until encoder_free. max_chunks: encoded at once; more are cut into
+/* Weights (model/weights.h) and device are borrowed until encoder_free. max_chunks: encoded at once; more are cut into
  * batches. 0: chosen so that a batch fills the device. */
 enum status encoder_create(struct encoder **out, struct device *dev, const struct model_config *config,
                            const struct weights *weights, int max_chunks);

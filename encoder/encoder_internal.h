@@ -3,7 +3,7 @@
  * part by part. */
 #pragma once
 #include "encoder/encoder.h"
-#include "kernels/block.h"
+#include "model/block.h"
 
 /* A matrix packed by dev->ops->matmul->pack. */
 struct encoder_matrix { void *packed; int64_t out, in; };

@@ -5,8 +5,8 @@
  * too (keys, values, landmark, masked tokens), and rounded once. */
 #include "encoder/encoder_train.h"
 #include "base/memory.h"
-#include "kernels/block_backward.h"
 #include "kernels/ops.h"
+#include "model/block_backward.h"
 #include <assert.h>
 
 static const float inner_eps = 1e-6f; /* of every norm inside the encoder, whatever the config says */

@@ -4,10 +4,10 @@
  * and of what is handed over are float32. Nothing is allocated after create. Calls per step: forward, then whoever uses
  * the outputs adds to the gradients below, then backward. */
 #pragma once
-#include "kernels/device.h"
-#include "kernels/gca.h"
-#include "kernels/model_config.h"
-#include "kernels/weights.h"
+#include "kernels/device/device.h"
+#include "kernels/attention/gca.h"
+#include "model/model_config.h"
+#include "model/weights.h"
 
 struct encoder_train;
 /* weights, gradients (float32, same layout; backward adds to it) and device are borrowed. `recompute`: keep a layer's

@@ -2,7 +2,7 @@
 #include "indexer/clustering.h"
 #include "base/half.h"
 #include "base/memory.h"
-#include "kernels/kmeans.h"
+#include "kernels/search/kmeans.h"
 
 enum { SEED = 1234, BLOCK_FLOATS = 1 << 20 };
 

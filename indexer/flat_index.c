@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "indexer/found_room.h"
 #include "kernels/ops.h"
-#include "kernels/topk.h"
+#include "kernels/search/topk.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* found_room.h -- where a search on a device leaves what it finds: ids and scores in one piece, so that one copy brings both. */
 #pragma once
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 struct found_places { int64_t *index; float *score; };    /* score lies behind index */
 /* Zeroed: empty. `there`: the device's side, NULL where memory is shared; `reach`: `here` as the device may write it, or NULL. */

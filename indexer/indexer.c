@@ -6,7 +6,7 @@
  * interrupted build is bit-equal to an undisturbed one. */
 #include "indexer/indexer.h"
 #include "base/memory.h"
-#include "data/ids_check.h"
+#include "data/readers/ids_check.h"
 #include "indexer/clustering.h"
 #include "indexer/indexer_internal.h"
 #include <string.h>

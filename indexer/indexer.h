@@ -7,8 +7,8 @@
  * landmarks of another differ in last bits (docs/store-format.md), and both may lie in one store. */
 #pragma once
 #include "base/progress.h"
-#include "data/reader.h"
-#include "data/tokenizer.h"
+#include "data/readers/reader.h"
+#include "data/tokenizer/tokenizer.h"
 #include "encoder/encoder.h"
 #include "store/store.h"
 

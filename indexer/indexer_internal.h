@@ -3,8 +3,8 @@
  * The feed reads and tokenizes documents on its own threads, ahead of the encoder, and gives them out in input order.
  * The cursor is what the journal keeps with each sealed shard: where reading goes on, and of which inputs. */
 #pragma once
-#include "data/reader.h"
-#include "data/tokenizer.h"
+#include "data/readers/reader.h"
+#include "data/tokenizer/tokenizer.h"
 #include "store/store.h"
 
 /* ---- feed ---------------------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* landmark_source.h -- where an index in memory of a device gets its rows from: a store, or anything else that can give them. */
 #pragma once
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 #include "store/store.h"
 
 struct landmark_source {

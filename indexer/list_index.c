@@ -6,8 +6,8 @@
 #include "indexer/list_index.h"
 #include "base/memory.h"
 #include "indexer/found_room.h"
-#include "kernels/kmeans.h"
 #include "kernels/ops.h"
+#include "kernels/search/kmeans.h"
 #include <assert.h>
 #include <math.h>
 
@@ -35,7 +35,7 @@ static int64_t lists_of(const struct list_index_config *c) {
     while (c->lists <= 0 && lists * 2 <= (int64_t)(8 * sqrt((double)c->source.rows) * 1.4143) && lists * 2 <= most)
         lists *= 2;
     if (lists > c->source.rows) lists = c->source.rows;
-    return lists < PROBE_LISTS_MAX ? lists : PROBE_LISTS_MAX;
+    return lists < IVF_SCAN_LISTS_MAX ? lists : IVF_SCAN_LISTS_MAX;
 }
 
 uint64_t list_index_bytes(const struct list_index_config *c) {
@@ -121,7 +121,7 @@ static enum status find_centroids(struct making *m) {
     sample.stride *= step;
     const struct kmeans_config how = {.seed = m->config->seed, .stop = m->config->stop, .context = m->config->context};
     TRY(kmeans_fit(f->dev, m->fine, sample, &how));
-    f->dev->ops->cluster->unit(f->dev, f->centroids, m->fine);
+    f->dev->ops->kmeans_assign->unit(f->dev, f->centroids, m->fine);
     return STATUS_OK;
 }
 
@@ -164,7 +164,7 @@ static enum status place_rows(struct making *m) {
         }
         TRY(from->read(from->context, f->dev, mat_rows(m->block, 0, n), at));
         device_upload(f->dev, m->list_room, m->wide, (size_t)n * sizeof *m->wide);
-        f->dev->ops->cluster->place(f->dev, f->rows, mat_rows(m->block, 0, n), m->list_room);
+        f->dev->ops->kmeans_assign->place(f->dev, f->rows, mat_rows(m->block, 0, n), m->list_room);
         TRY(stop_or_go(m));
     }
     device_upload(f->dev, f->id, m->id, (size_t)from->rows * sizeof *m->id);
@@ -187,9 +187,9 @@ enum status list_index_create(struct list_index **out, const struct list_index_c
     bool shared = config->device->shares_memory;
     int dim = config->source.dim;
     assert(config->source.rows > 0);
-    if (!shared && (dim % 8 != 0 || dim > PROBE_WIDTH_MAX))
+    if (!shared && (dim % 8 != 0 || dim > IVF_SCAN_WIDTH_MAX))
         return fail(STATUS_UNSUPPORTED, "landmarks of %d dimensions: the GPU's lists take multiples of 8 up to %d", dim,
-                    PROBE_WIDTH_MAX);
+                    IVF_SCAN_WIDTH_MAX);
     TRY(memory_allocate_zero((void **)&f, 1, sizeof *f));
     f->dev = config->device;
     int64_t lists = lists_of(config);
@@ -231,16 +231,16 @@ static enum status search_batch(struct list_index *f, struct store_hit *hits, st
     int64_t n = queries.rows, places = n * k;
     struct found_places here = found_here(&f->found, places);
     struct found_places there =
-        k <= PROBE_ONCE ? found_straight(&f->found, f->dev, places) : found_there(&f->found, f->dev, places);
+        k <= IVF_SCAN_ONCE ? found_straight(&f->found, f->dev, places) : found_there(&f->found, f->dev, places);
     void *hole = device_side(f->dev, f->hole, f->hole_room);
     for (int64_t i = 0; exclude && i < n; i++) {
         f->hole[i][0] = exclude[i].begin;
         f->hole[i][1] = exclude[i].end;
     }
     if (exclude) device_upload(f->dev, hole, f->hole, (size_t)n * sizeof *f->hole);
-    const struct probe_lists lists = {f->centroids, f->rows, f->begin, f->id};
-    f->dev->ops->probe->forward(f->dev, there.index, there.score, queries, lists,
-                                exclude ? (const int64_t(*)[2])hole : NULL, nprobe > 0 ? nprobe : f->nprobe, k);
+    const struct ivf_scan_lists lists = {f->centroids, f->rows, f->begin, f->id};
+    f->dev->ops->ivf_scan->forward(f->dev, there.index, there.score, queries, lists,
+                                   exclude ? (const int64_t(*)[2])hole : NULL, nprobe > 0 ? nprobe : f->nprobe, k);
     device_fetch(f->dev, here.index, there.index, found_bytes(places));
     device_fetch_wait(f->dev);
     TRY(device_fault(f->dev));

@@ -2,7 +2,7 @@
  * be scanned. A query visits the lists whose centroids are nearest to it, and scores all of their rows exactly: a neighbour can
  * be lost, a score cannot change.
  *
- * Centroids are our own (kernels/kmeans.h), from a sample of the rows, whatever index the store has; they are made when the index
+ * Centroids are our own (kernels/search/kmeans.h), from a sample of the rows, whatever index the store has; they are made when the index
  * is, on the device. Rows are read twice: first in their order, then to their places. Of one view, as a flat_index. */
 #pragma once
 #include "indexer/landmark_source.h"
@@ -21,7 +21,7 @@ struct list_index_config {
 };
 /* Bytes of device memory that rows, ids and centroids take (creation: up to 200 MB more). */
 uint64_t list_index_bytes(const struct list_index_config *config);
-/* STATUS_NO_MEMORY when that does not fit; STATUS_UNSUPPORTED for a width that the GPU's search does not take (kernels/probe.h). */
+/* STATUS_NO_MEMORY when that does not fit; STATUS_UNSUPPORTED for a width that the GPU's search does not take (kernels/search/ivf_scan.h). */
 enum status list_index_create(struct list_index **out, const struct list_index_config *config);
 void list_index_free(struct list_index *f);               /* before the device is closed; NULL is fine */
 

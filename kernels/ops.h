@@ -1,18 +1,18 @@
 /* ops.h -- the table of ops a device carries: one pointer per family, one header per family. */
 #pragma once
-#include "kernels/adamw.h"
-#include "kernels/attention.h"
-#include "kernels/chunk_attention.h"
-#include "kernels/cluster.h"
-#include "kernels/elementwise.h"
-#include "kernels/embed.h"
-#include "kernels/gca.h"
-#include "kernels/loss.h"
-#include "kernels/matmul.h"
-#include "kernels/norm.h"
-#include "kernels/probe.h"
-#include "kernels/rope.h"
-#include "kernels/topk.h"
+#include "kernels/pointwise/adamw.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/chunk_attention.h"
+#include "kernels/search/kmeans_assign.h"
+#include "kernels/pointwise/elementwise.h"
+#include "kernels/pointwise/embed.h"
+#include "kernels/attention/gca.h"
+#include "kernels/pointwise/loss.h"
+#include "kernels/linear/matmul.h"
+#include "kernels/pointwise/norm.h"
+#include "kernels/search/ivf_scan.h"
+#include "kernels/pointwise/rope.h"
+#include "kernels/search/topk.h"
 
 struct ops {
     const struct matmul_ops *matmul;
@@ -26,7 +26,7 @@ struct ops {
     const struct loss_ops *loss;
     const struct topk_ops *topk;
     const struct adamw_ops *adamw;
-    const struct cluster_ops *cluster;
-    const struct probe_ops *probe;
+    const struct kmeans_assign_ops *kmeans_assign;
+    const struct ivf_scan_ops *ivf_scan;
 };
 extern const struct ops ops_cpu;

@@ -13,6 +13,6 @@ const struct ops ops_cpu = {
     .loss = &loss_cpu,
     .topk = &topk_cpu,
     .adamw = &adamw_cpu,
-    .cluster = &cluster_cpu,
-    .probe = &probe_cpu,
+    .kmeans_assign = &kmeans_assign_cpu,
+    .ivf_scan = &ivf_scan_cpu,
 };

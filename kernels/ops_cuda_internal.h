@@ -13,5 +13,5 @@ extern const struct embed_ops embed_cuda;
 extern const struct loss_ops loss_cuda;
 extern const struct topk_ops topk_cuda;
 extern const struct adamw_ops adamw_cuda;
-extern const struct cluster_ops cluster_cuda;
-extern const struct probe_ops probe_cuda;
+extern const struct kmeans_assign_ops kmeans_assign_cuda;
+extern const struct ivf_scan_ops ivf_scan_cuda;

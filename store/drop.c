@@ -3,8 +3,8 @@
  * One transaction zeroes the files in the shards' records, removes the hashes of their documents and publishes the
  * segments that remain. The records of the documents stay, so that views of older generations go on, and the drop can
  * be repeated; the files go with the next opening of the writer, as those of a replaced index do. */
-#include "base/fault.h"
 #include "base/memory.h"
+#include "base/system/fault.h"
 #include "store/writer_internal.h"
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* encode.c -- the landmarks of a shard made again from its tokens: cut into chunks as they were, encoded block by
  * block, published under the same name. A kill leaves the old file or the new one, whole. */
-#include "base/fault.h"
 #include "base/memory.h"
+#include "base/system/fault.h"
 #include "store/writer_internal.h"
 
 enum { BLOCK_CHUNKS = 1024 };

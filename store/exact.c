@@ -26,6 +26,16 @@ static inline float sum_lanes(v8 a) {
     return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
 }
 
+/* a * b + c, rounded once where the processor can. Left to the compiler, contraction depends on the loop around it: GCC
+ * tuned for AMD's Zen splits some chains and not others, and a row's score would depend on its place in a tile. */
+static inline v8 multiply_add(v8 a, v8 b, v8 c) {
+#ifdef __FMA__
+    return __builtin_ia32_vfmaddps256(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
 /* `padded` is a multiple of LANES: rows and queries are zero-filled up to it. Every accumulator sees the same
  * sequence of multiply-adds whatever its place in the tile. */
 static inline void tile(float *scores, size_t score_stride, const float *queries, const float *rows, int padded, int nq,
@@ -35,7 +45,7 @@ static inline void tile(float *scores, size_t score_stride, const float *queries
         for (int q = 0; q < nq; q++) {
             v8 a = load(queries + (size_t)q * (size_t)padded + i);
             for (int r = 0; r < nr; r++)
-                acc[q][r] = half_lanes_multiply_add(a, load(rows + (size_t)r * (size_t)padded + i), acc[q][r]);
+                acc[q][r] = multiply_add(a, load(rows + (size_t)r * (size_t)padded + i), acc[q][r]);
         }
     for (int q = 0; q < nq; q++)
         for (int r = 0; r < nr; r++)
@@ -199,7 +209,7 @@ static inline void stored_rows(float *out, const uint16_t *rows, const float *qu
         for (int b = 0; b < n * LANES * 2; b += LINE)
             __builtin_prefetch((const char *)(rows + (size_t)i * (size_t)n) + AHEAD + b, 0, 2);
         for (int r = 0; r < n; r++)
-            acc[r] = half_lanes_multiply_add(a, half_lanes_from_f16(rows + (size_t)r * (size_t)dim + i), acc[r]);
+            acc[r] = multiply_add(a, half_lanes_from_f16(rows + (size_t)r * (size_t)dim + i), acc[r]);
     }
     for (int r = 0; r < n; r++)
         out[r] = sum_lanes(acc[r]);

@@ -3,7 +3,7 @@
  * score = sum over i of q[i] * float(row[i]), in one fixed order of float32 operations, times 1/sqrt(dim). The order
  * is the same however many queries or threads there are, so a chunk's score has the same bits in every search. */
 #pragma once
-#include "base/threads.h"
+#include "base/system/threads.h"
 #include "store/shard_files_internal.h"
 
 struct landmarks {

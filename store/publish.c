@@ -3,9 +3,9 @@
  * Segments share one trained template, so vectors of different segments are in the same lists. New chunks get a
  * segment of their own; older segments that are not larger are made anew together with them, which keeps their number
  * logarithmic in the number of additions (each costs its own reading at search). */
-#include "base/fault.h"
 #include "base/memory.h"
 #include "base/rng.h"
+#include "base/system/fault.h"
 #include "store/index_plan_internal.h"
 #include "store/writer_internal.h"
 #include <assert.h>

@@ -1,8 +1,8 @@
 /* repair.c -- makes anew what follows from something else: landmarks from tokens (with an encoder), index and template
  * from landmarks, runs and hashes from documents. Shards that are not published are dropped when damaged (the next
  * build makes them again). Tokens and documents follow from nothing here: they are reported. */
-#include "base/fault.h"
 #include "base/memory.h"
+#include "base/system/fault.h"
 #include "store/verify_internal.h"
 #include <string.h>
 

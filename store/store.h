@@ -20,7 +20,7 @@
 #pragma once
 #include "base/progress.h"
 #include "base/status.h"
-#include "base/threads.h"
+#include "base/system/threads.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

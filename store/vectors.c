@@ -4,9 +4,9 @@
  * an error thrown inside an OpenMP region cannot be caught and aborts, so adding to a mapped index is refused here;
  * "x4fs" codes can be neither mapped nor filtered; error text is valid only until the next call, so it is copied at
  * once. The inverted-file types carry chunk ids; the others number vectors from 0, and an offset is added. */
-#include "base/fault.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/system/fault.h"
 #include "store/vectors_internal.h"
 #include <assert.h>
 #include <errno.h>

@@ -3,8 +3,8 @@
  * Order of a seal: each data file written to a temporary name, synced, renamed, its folder synced; then one LMDB
  * transaction with the shard, its documents, runs and hashes. A writer killed anywhere leaves either the whole shard
  * recorded or files that nothing names, which the next writer removes. */
-#include "base/fault.h"
 #include "base/memory.h"
+#include "base/system/fault.h"
 #include "store/writer_internal.h"
 #include <assert.h>
 #include <dirent.h>

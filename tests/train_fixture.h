@@ -2,7 +2,7 @@
 #pragma once
 #include "base/rng.h"
 #include "tests/test.h"
-#include "train/step_internal.h"
+#include "train/step/step_internal.h"
 
 enum { VOCAB = 97, TOPK = 4, SEQUENCES = 2 };
 

@@ -1,6 +1,6 @@
 /* bench_encode.c -- how near the encoder comes to what OpenBLAS reaches on a 4096 x d x d product with the same threads
  * in the same run. Usage: bench_encode [threads [seconds [float32]]]; CSV on stdout. Weights are bf16 numbers, as
- * models are saved; with "float32" they are not: a processor with AMX is slower then (kernels/matmul_amx.h).
+ * models are saved; with "float32" they are not: a processor with AMX is slower then (kernels/linear/matmul_amx.h).
  *
  * The product is cut into one piece of rows for each thread, the way OpenBLAS would cut it. Both are run in turn, and
  * the best of each counts: a shared machine only ever adds time. Executed operations are counted (2 for a multiply-add,

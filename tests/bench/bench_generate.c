@@ -13,7 +13,7 @@
  * holds its boundary: query, search, reading and encoding again. The ids are a document of the store, which is itself
  * excluded. CSV: medians of ms a token over the chunks, their ratio, and the quartiles of the ratios of pairs; a row by
  * the clock on the wall, and one by processor time, which other programs disturb less (one thread: no waiting counts).
- * f32: every weight is read as float32; else as bf16 where the model holds no more (kernels/weights.h), as
+ * f32: every weight is read as float32; else as bf16 where the model holds no more (model/weights.h), as
  * drt-generate. */
 #include "base/file.h"
 #include "base/memory.h"

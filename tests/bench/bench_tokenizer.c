@@ -6,7 +6,7 @@
  * One line a round; the first one starts with an empty cache. The text is cut into documents of about 8 KB at line
  * ends, as a corpus would be. tests/bench/tokenizer_peer.py runs this beside the Python package on the same text. */
 #include "base/file.h"
-#include "data/tokenizer_internal.h"
+#include "data/tokenizer/tokenizer_internal.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

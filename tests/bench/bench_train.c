@@ -9,9 +9,9 @@
  * --corpus N: pool corpus over N random chunks; a line says how long encoding them took. */
 #include "base/rng.h"
 #include "tests/bench/op_clock.h"
-#include "tools/args.h"
-#include "train/corpus_pool.h"
-#include "train/step.h"
+#include "tools/shared/args.h"
+#include "train/step/corpus_pool.h"
+#include "train/step/step.h"
 
 static struct options {
     const char *device, *type, *model, *pool;

@@ -1,5 +1,5 @@
 /* corpus_rows_cuda.cu -- see corpus_rows.h: a thread a number; the CPU's device by the same function. */
-#include "kernels/cuda.cuh"
+#include "kernels/cuda/cuda.cuh"
 extern "C" {
 #include "tests/bench/corpus_rows.h"
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Grouped cross-attention of this repository beside PyTorch's on one GPU, in one process and on the same tensors.
 
-  gca_peer.py LIBRARY [HEADS...]      LIBRARY: nvcc -shared of tests/device/gca_library.cu and kernels/{gca,attend}_cuda.cu
+  gca_peer.py LIBRARY [HEADS...]      LIBRARY: nvcc -shared of tests/device/gca_library.cu and kernels/attention/{gca,attend}_cuda.cu
                                       (tests/device/gca_library.sh makes it); HEADS of 64 columns, 12 and 16 if none
 
 Peers: K and V of the retrieved chunks gathered by index_select, then either scaled_dot_product_attention with each

@@ -3,7 +3,7 @@
  * Waiting after each op costs some microseconds an op and hides that a GPU works while the next op is prepared: the
  * sum of the parts is a little above the undisturbed step, and parts are what this is for. One device at a time. */
 #pragma once
-#include "kernels/device_internal.h"
+#include "kernels/device/device_internal.h"
 #include "kernels/ops.h"
 #include "tests/test.h"
 #include <time.h>
@@ -91,8 +91,8 @@ CLOCK(embed, forward, (struct device *dev, struct mat x, struct mat table, const
 CLOCK(embed, backward, (struct device *dev, struct mat dtable, struct mat dx, const int32_t *ids, int32_t pad_id), (dev, dtable, dx, ids, pad_id))
 CLOCK(loss, forward_backward, (struct device *dev, float *nll, struct mat dx, struct mat dtable, struct mat x, struct mat table, const int32_t *targets, float scale), (dev, nll, dx, dtable, x, table, targets, scale))
 CLOCK(loss, contrastive, (struct device *dev, float *nll, float *hit, struct mat dx, struct mat dtable, struct mat x, struct mat table, const int32_t *targets, const int32_t *excluded, float scale, float weight), (dev, nll, hit, dx, dtable, x, table, targets, excluded, scale, weight))
-CLOCK(topk, choose, (struct device *dev, int64_t *index, int32_t *slot, float *score, struct mat queries, struct mat landmarks, struct topk_rows rows, int k, bool gumbel, uint64_t seed), (dev, index, slot, score, queries, landmarks, rows, k, gumbel, seed))
-CLOCK(topk, weigh, (struct device *dev, float *weight, const float *score, int64_t n, int k), (dev, weight, score, n, k))
+CLOCK(topk, sample, (struct device *dev, int64_t *index, int32_t *slot, float *score, struct mat queries, struct mat landmarks, struct topk_rows rows, int k, bool gumbel, uint64_t seed), (dev, index, slot, score, queries, landmarks, rows, k, gumbel, seed))
+CLOCK(topk, softmax_weights, (struct device *dev, float *weight, const float *score, int64_t n, int k), (dev, weight, score, n, k))
 CLOCK(topk, backward, (struct device *dev, struct mat dqueries, struct mat dlandmarks, const float *dweight, const float *weight, const int64_t *index, struct mat queries, struct mat landmarks, int k), (dev, dqueries, dlandmarks, dweight, weight, index, queries, landmarks, k))
 CLOCK(adamw, norm, (struct device *dev, float *sum, const float *gradient, int64_t n), (dev, sum, gradient, n))
 CLOCK(adamw, update, (struct device *dev, float *p, float *m, float *v, struct mat copy, const float *gradient, int64_t n, const float *sum, float clip, struct adamw_step how), (dev, p, m, v, copy, gradient, n, sum, clip, how))
@@ -119,7 +119,7 @@ static inline void clock_start(struct device *dev) {
     static struct adamw_ops adamw;
     static struct ops ops;
     ops = (struct ops){&matmul, &norm, &rope, &attention, &chunk_attention, &gca, &elementwise, &embed, &loss, &topk, &adamw,
-                       dev->ops->cluster, dev->ops->probe};
+                       dev->ops->kmeans_assign, dev->ops->ivf_scan};
     op_clock.ops = dev->ops;
     op_clock.runtime = dev->runtime;
     op_clock.count = 0;
@@ -141,7 +141,7 @@ static inline void clock_start(struct device *dev) {
     elementwise.swiglu = clocked_elementwise_swiglu, elementwise.swiglu_backward = clocked_elementwise_swiglu_backward;
     embed.forward = clocked_embed_forward, embed.backward = clocked_embed_backward;
     loss.forward_backward = clocked_loss_forward_backward, loss.contrastive = clocked_loss_contrastive;
-    topk.choose = clocked_topk_choose, topk.weigh = clocked_topk_weigh, topk.backward = clocked_topk_backward;
+    topk.sample = clocked_topk_sample, topk.softmax_weights = clocked_topk_softmax_weights, topk.backward = clocked_topk_backward;
     adamw.norm = clocked_adamw_norm, adamw.update = clocked_adamw_update;
     runtime.copy = clocked_copy, runtime.clear = clocked_clear;
     runtime.upload = clocked_upload, runtime.download = clocked_download;

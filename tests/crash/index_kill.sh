@@ -3,13 +3,13 @@
 # After each kill readers see the store before the command or after it; then the same command ends, and the store equals
 # one that was never disturbed: verify --deep, export, hits.
 #
-#   index_kill.sh [KILLS [SEED [WORKERS]]]        20 kills, seed 7, 1 worker by default; 1000 for the long run
+#   index_kill.sh [KILLS [SEED [WORKERS]]]        20 kills, seed 7, 2 workers by default; 1000 for the long run
 # A kill keeps the page cache: a folder in memory shows the same, without real syncs.
 [ -w /dev/shm ] && export DRT_TEST_TMP=/dev/shm
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 kills=${1:-20}
 seed=${2:-7}
-workers=${3:-1}
+workers=${3:-2}
 RANDOM=$seed
 make_model "$TMP/model"
 make_corpus "$TMP/a.jsonl" 120 1

@@ -3,8 +3,8 @@
 # new one, whole; a failure is told in one line with exit code 1.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib.sh" || exit 1
 needs drt-tokenizer-fault
-TRAIN=("$BIN/drt-tokenizer-fault" train "$SOURCE/tests/unit/tokenizer_train/docs.jsonl" --vocab-size 500 --threads 1 --out "$TMP/t.json")
-new=$SOURCE/tests/unit/tokenizer_train/expected-gpt2.json
+TRAIN=("$BIN/drt-tokenizer-fault" train "$SOURCE/tests/unit/data/tokenizer_train/docs.jsonl" --vocab-size 500 --threads 1 --out "$TMP/t.json")
+new=$SOURCE/tests/unit/data/tokenizer_train/expected-gpt2.json
 echo '{"old": true}' >"$TMP/old.json"
 
 DRT_FAULT=count expect 0 "${TRAIN[@]}"

@@ -1,7 +1,7 @@
 /* attention_device.cuh -- a device with no more than the attention kernels need (a stream and scratch), for their tests
  * and benchmarks on a machine without the other libraries; and numbers in and out of it. */
 #pragma once
-#include "kernels/cuda.cuh"
+#include "kernels/cuda/cuda.cuh"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  *                                                               --search: nothing but search
  *
  * Columns: op, time, GB/s or TFLOP/s, share of the ceiling, memory or arithmetic, whichever is the op's floor. */
-#include "kernels/cuda.cuh"
+#include "kernels/cuda/cuda.cuh"
 #include <algorithm>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,4 +5,4 @@ out=$(realpath -m "${1:?usage: tests/device/gca_library.sh OUT.so [NVCC OPTIONS]
 shift
 cd "$(dirname "$0")/../.."
 nvcc -shared -Xcompiler -fPIC -std=c++20 -O3 -I. -gencode arch=compute_90a,code=sm_90a "$@" -o "$out" \
-    tests/device/gca_library.cu kernels/gca_cuda.cu kernels/attend_cuda.cu
+    tests/device/gca_library.cu kernels/attention/gca_cuda.cu kernels/attention/attend_cuda.cu

@@ -10,8 +10,8 @@ if [ ! -x "$out/bench_attention" ]; then
     flags="-std=c++20 -O3 -I." here="-gencode arch=compute_90a,code=sm_90a" ampere="-gencode arch=compute_80,code=compute_80"
     twins="attend gca attention chunk_attention"
     for twin in $twins; do
-        nvcc $flags $here -gencode arch=compute_80,code=sm_80 -c kernels/${twin}_cuda.cu -o "$out/$twin.o" &
-        nvcc $flags $ampere -c kernels/${twin}_cuda.cu -o "$out/$twin-80.o" &
+        nvcc $flags $here -gencode arch=compute_80,code=sm_80 -c kernels/attention/${twin}_cuda.cu -o "$out/$twin.o" &
+        nvcc $flags $ampere -c kernels/attention/${twin}_cuda.cu -o "$out/$twin-80.o" &
     done
     for source in test_attention_device bench_attention bench_ceiling; do
         nvcc $flags -c tests/device/$source.cu -o "$out/$source.o" &

@@ -2,7 +2,7 @@
  * list holds, equal landmarks, visibility cut anywhere; then training's choice, the weights and
  * their gradient. */
 #include "tests/device/on_device.h"
-#include "tests/ref/ref_choose.h"
+#include "tests/ref/ref_sample.h"
 #include "tests/ref/ref_topk.h"
 
 static void run(int64_t **index, float **score, const float *q, const float *l, const int64_t *visible, int64_t n,
@@ -175,7 +175,7 @@ static void choose(int64_t n, int64_t e, int64_t d, int k, int kind, bool gumbel
         index[pass] = zeros(n * k, 8);
         int32_t *slot = zeros(n * k, 4), *there_slot = put_bytes(slot, (size_t)(n * k) * 4);
         int64_t *there_index = put_bytes(index[pass], (size_t)(n * k) * 8);
-        gpu->ops->topk->choose(gpu, there_index, pass ? NULL : there_slot, ms.data, put(q, type, n, d, 8, 0),
+        gpu->ops->topk->sample(gpu, there_index, pass ? NULL : there_slot, ms.data, put(q, type, n, d, 8, 0),
                                put(l, type, e, d, 0, 0), there, k, gumbel, seed);
         device_download(gpu, index[pass], there_index, (size_t)(n * k) * 8);
         device_download(gpu, slot, there_slot, (size_t)(n * k) * 4);
@@ -202,8 +202,8 @@ static void thin(int64_t n, int from, int k) {
         if (empty) score[i] = -INFINITY;
     }
     int64_t *there = put_bytes(out, (size_t)(n * k) * 8);
-    gpu->ops->topk->thin(gpu, there, put_bytes(index, (size_t)(n * from) * 8),
-                         put_plain(score, DTYPE_F32, 1, n * from).data, n, from, k, 99);
+    gpu->ops->topk->subsample(gpu, there, put_bytes(index, (size_t)(n * from) * 8),
+                              put_plain(score, DTYPE_F32, 1, n * from).data, n, from, k, 99);
     device_download(gpu, out, there, (size_t)(n * k) * 8);
     CHECK_OK(device_sync(gpu));
     drop_all();
@@ -219,8 +219,8 @@ static void take_rows(int64_t rows, int64_t cols, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         index[i] = (int64_t)rng_below(&on_rng, (uint64_t)rows + 1) - 1;
     int32_t *there = put_bytes(out, (size_t)(n * cols) * 4);
-    gpu->ops->topk->take(gpu, there, put_bytes(table, (size_t)(rows * cols) * 4), rows, cols,
-                         put_bytes(index, (size_t)n * 8), n);
+    gpu->ops->topk->gather(gpu, there, put_bytes(table, (size_t)(rows * cols) * 4), rows, cols,
+                           put_bytes(index, (size_t)n * 8), n);
     device_download(gpu, out, there, (size_t)(n * cols) * 4);
     CHECK_OK(device_sync(gpu));
     drop_all();
@@ -268,14 +268,14 @@ static void back(int64_t n, int64_t e, int64_t d, int k, enum dtype type) {
     for (int pass = 0; pass < 2; pass++) {
         struct mat mw = put_plain(NULL, DTYPE_F32, 1, n * k), given = put_plain(naive_w, DTYPE_F32, 1, n * k);
         struct mat mq = put_plain(base, DTYPE_F32, n, d), ml = put_plain(base + n * d, DTYPE_F32, e, d);
-        gpu->ops->topk->weigh(gpu, mw.data, put_plain(score, DTYPE_F32, 1, n * k).data, n, k);
+        gpu->ops->topk->softmax_weights(gpu, mw.data, put_plain(score, DTYPE_F32, 1, n * k).data, n, k);
         gpu->ops->topk->backward(gpu, mq, ml, put_plain(dweight, DTYPE_F32, 1, n * k).data, given.data,
                                  put_bytes(index, (size_t)(n * k) * sizeof *index), put_plain(q, type, n, d),
                                  put_plain(l, type, e, d), k);
         got[pass][0] = take(mw), got[pass][1] = take(mq), got[pass][2] = take(ml);
         drop_all();
     }
-    CHECK_ON("topk.weigh", got[0][0], naive_w, ref_w, n * k, DTYPE_F32);
+    CHECK_ON("topk.softmax_weights", got[0][0], naive_w, ref_w, n * k, DTYPE_F32);
     CHECK_ON("topk.backward dqueries", got[0][1], naive, ref, n * d, DTYPE_F32);
     CHECK_ON("topk.backward dlandmarks", got[0][2], naive + n * d, ref + n * d, e * d, DTYPE_F32);
     for (int i = 0; i < 3; i++) {

@@ -1,7 +1,7 @@
-/* test_towers_on_gpu.c -- decoding id by id on a GPU (bf16: the single kernel of kernels/token_step.h) against the same
- * text in one call and against the CPU, over variants, head sizes, windows and K; and that it is deterministic. The
- * same with one op after the other, as cards before Hopper decode. A chunk's K and V by all ways: among many, few at a
- * time (recorded), part by part. */
+/* test_towers_on_gpu.c -- decoding id by id on a GPU (bf16: the single kernel of kernels/decode_step/decode_step.h)
+ * against the same text in one call and against the CPU, over variants, head sizes, windows and K; and that it is
+ * deterministic. The same with one op after the other, as cards before Hopper decode. A chunk's K and V by all ways:
+ * among many, few at a time (recorded), part by part. */
 #include "base/rng.h"
 #include "decoder/decoder_internal.h"
 #include "indexer/retriever.h"
@@ -54,7 +54,7 @@ static void stop(struct machine *m) {
 /* What a card without the single kernel has. */
 static void step_off(struct decoder_state *s) {
     CHECK(s->step); /* else nothing but the ops was tested before, either */
-    token_step_free(s->step);
+    decode_step_free(s->step);
     s->step = NULL;
 }
 

@@ -3,7 +3,7 @@
  * sums in another order than the loop, and the worst of its many results was seen at 2.3 times the loop's worst.) */
 #pragma once
 #include "base/half.h"
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 #include "tests/ref/ref.h"
 #include "tests/ref/ref_backward.h"
 #include "tests/test.h"

@@ -1,5 +1,5 @@
 /* fuzz_json.c -- any bytes: the parser ends, strings unescape within their bound, and errors name a place. */
-#include "base/json.h"
+#include "base/formats/json.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

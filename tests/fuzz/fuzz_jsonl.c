@@ -1,7 +1,7 @@
 /* fuzz_jsonl.c -- any bytes as a jsonl file (plain or compressed, as the first bytes say): documents of valid UTF-8
  * until the end or one error; going on from any position gives the rest. */
-#include "data/reader.h"
-#include "data/utf8.h"
+#include "data/readers/reader.h"
+#include "data/tokenizer/utf8.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* fuzz_model_config.c -- any bytes as config.json: refused, or a config whose numbers fit together. */
-#include "kernels/model_config.h"
+#include "model/model_config.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

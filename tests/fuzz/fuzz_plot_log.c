@@ -1,5 +1,5 @@
 /* fuzz_plot_log.c -- any bytes as a training log: an error that names the log, or rows in order that can be drawn. */
-#include "train/plot_internal.h"
+#include "train/plot/plot_internal.h"
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>

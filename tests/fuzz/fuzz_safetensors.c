@@ -1,5 +1,5 @@
 /* fuzz_safetensors.c -- any file: opening fails with a message, or every tensor can be read to its last byte. */
-#include "base/safetensors.h"
+#include "base/formats/safetensors.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>

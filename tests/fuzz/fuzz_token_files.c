@@ -1,6 +1,6 @@
 /* fuzz_token_files.c -- any bytes as token files: the first byte picks u16, u32 or Megatron; for Megatron the second
  * says how many bytes of the rest (times 8) are the .bin, the others are the .idx. */
-#include "data/reader.h"
+#include "data/readers/reader.h"
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>

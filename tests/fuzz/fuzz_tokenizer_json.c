@@ -1,5 +1,5 @@
 /* fuzz_tokenizer_json.c -- any bytes as a tokenizer.json: refused with one line, or usable on any text. */
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

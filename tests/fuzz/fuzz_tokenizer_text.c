@@ -1,7 +1,7 @@
 /* fuzz_tokenizer_text.c -- any bytes as text, for one of several kinds of tokenizer (the first byte): nothing breaks,
  * the text comes back where the kind promises it, and a stream gives what decoding gives. */
-#include "data/tokenizer.h"
-#include "data/utf8.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/utf8.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static void load_once(size_t kind) {
     if (tokenizers[kind]) return;
     char path[4096];
     const char *source = getenv("DRT_SOURCE");
-    snprintf(path, sizeof path, "%s/tests/unit/tokenizer/%s.json", source ? source : ".", kinds[kind].name);
+    snprintf(path, sizeof path, "%s/tests/unit/data/tokenizer/%s.json", source ? source : ".", kinds[kind].name);
     if (tokenizer_open(&tokenizers[kind], path) == STATUS_OK &&
         tokenizer_scratch_create(&scratches[kind], tokenizers[kind]) == STATUS_OK)
         return;

@@ -1,7 +1,7 @@
 /* fuzz_torch_checkpoint.c -- torch files. An input that begins with '-' is, behind that, the pickle of a good archive,
  * for a fuzzer does not find CRCs by itself; any other is a whole file. */
-#include "base/torch_checkpoint.h"
-#include "base/zip.h"
+#include "base/formats/torch_checkpoint.h"
+#include "base/formats/zip.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* fuzz_train_config.c -- any bytes as a run's config: refused, or values inside their ranges that read back as written.
  */
-#include "train/config.h"
+#include "train/run/config.h"
 #include <stdlib.h>
 #include <string.h>
 

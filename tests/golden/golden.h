@@ -3,7 +3,7 @@
  * Every out.* tensor ends up in exactly one line: compared, or "not compared" with the reason. One that no rule
  * names fails the file. Failures of the product's calls end the program (tests/test.h). */
 #pragma once
-#include "base/safetensors.h"
+#include "base/formats/safetensors.h"
 #include "decoder/decoder.h"
 #include "encoder/encoder.h"
 #include "kernels/ops.h"

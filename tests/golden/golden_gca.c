@@ -1,5 +1,5 @@
 /* golden_gca.c -- gca_op_*: the cross-attention operator alone: in one piece, as partial + combine, and backward. */
-#include "base/json.h"
+#include "base/formats/json.h"
 #include "tests/golden/golden.h"
 
 struct shape {

@@ -1,7 +1,7 @@
 /* golden_tokenizer.c -- tokenizer_cases.jsonl: text to ids, exactly, and for the literal cases back to the text. */
 #include "base/file.h"
-#include "base/json.h"
-#include "data/tokenizer.h"
+#include "base/formats/json.h"
+#include "data/tokenizer/tokenizer.h"
 #include "tests/golden/golden.h"
 
 enum { TOKENIZERS_MAX = 8, IDS_MAX = 1 << 16 };

@@ -1,10 +1,10 @@
 /* golden_train.c -- the same texts through a training step: what its forward pass gives, and every gradient. */
 #include "tests/golden/golden.h"
-#include "train/step_internal.h"
+#include "train/step/step_internal.h"
 
 static const char suffix[] = " (training)";
 
-/* A whole file as one micro-batch, landmarks in place; rows as train/batch.h has them. */
+/* A whole file as one micro-batch, landmarks in place; rows as train/step/batch.h has them. */
 struct whole_batch {
     struct batch batch;
     int32_t *ids, *targets, *mask, (*documents)[2];

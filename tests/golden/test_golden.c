@@ -4,7 +4,7 @@
  *                            drt_*.safetensors  gca_op_*.safetensors  lm_base.safetensors  tokenizer_*cases.jsonl
  *
  * One line for each tensor: FILE TENSOR max_abs_diff tolerance ok|FAIL. Exit 0 only when all are ok. */
-#include "kernels/device_internal.h"
+#include "kernels/device/device_internal.h"
 #include "tests/golden/golden.h"
 
 static int refuse(const char *path, const char *why) {

@@ -7,13 +7,13 @@ forbid() { # pattern, reason, folders...
     local pattern=$1 reason=$2; shift 2
     if grep -rnE "$pattern" "$@" --include='*.c' --include='*.h' | grep -vE '^[^:]*:[0-9]+: *(/\*|\*|//)' | sed "s|\$|    <- $reason|" | grep .; then bad=1; fi
 }
-libraries="kernels data store encoder decoder indexer train"
+libraries="kernels model data store encoder decoder indexer train"
 forbid '\b(strcpy|strcat|sprintf|vsprintf|gets|atoi|atol|atof|rand|srand|strtok)\(' "unbounded or unchecked call" base $libraries tools
 forbid '\b(malloc|calloc|realloc|strdup)\(' "memory comes from base/memory.h" $libraries
 forbid '\b(printf|puts|perror|exit|abort|_exit|getenv)\(' "libraries neither print nor exit nor read the environment" base $libraries
 forbid '\bfprintf\((stderr|stdout)' "libraries do not print" base $libraries
 # What mpirun and torchrun say, they say in the environment.
-forbid '\bgetenv\(' "no behaviour from environment variables" $(ls tools/*.[ch] | grep -v '^tools/train_place.c')
+forbid '\bgetenv\(' "no behaviour from environment variables" $(git ls-files 'tools/*.[ch]' | grep -v '/train_place.c')
 forbid '\bTODO\b|\bFIXME\b|\bXXX\b' "a TODO names an issue, and there is none open" base $libraries tools
 # Mutable data of static lifetime: only the thread's last message (base/status.c) and the tools' signal flag. Read off the
 # libraries themselves; builds with sanitizers, and objects of nvcc, have data of their own and are passed over.

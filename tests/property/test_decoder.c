@@ -7,7 +7,7 @@
 #include "decoder/decoder.h"
 #include "encoder/encoder.h"
 #include "indexer/retriever.h"
-#include "kernels/params.h"
+#include "model/params.h"
 #include "tests/test.h"
 
 enum { VOCAB = 97, LENGTH = 550 };

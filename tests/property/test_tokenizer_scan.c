@@ -1,8 +1,8 @@
 /* test_tokenizer_scan.c -- the hand-written scanners cut random Unicode text exactly as their patterns do in PCRE2. */
 #include "base/memory.h"
 #include "base/rng.h"
-#include "data/tokenizer_internal.h"
-#include "data/utf8.h"
+#include "data/tokenizer/tokenizer_internal.h"
+#include "data/tokenizer/utf8.h"
 #include "tests/test.h"
 
 enum { ROUNDS = 60000, LENGTH_MAX = 40 };

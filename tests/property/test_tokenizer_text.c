@@ -2,8 +2,8 @@
  * decoding gives, and merging gives what the definition of byte-pair merges gives (a plain quadratic loop here;
  * linear search, heap, cuts and cache there). */
 #include "base/rng.h"
-#include "data/tokenizer_internal.h"
-#include "data/utf8.h"
+#include "data/tokenizer/tokenizer_internal.h"
+#include "data/tokenizer/utf8.h"
 #include "tests/test.h"
 
 enum { ROUNDS = 1200, LENGTH_MAX = 200 };
@@ -17,7 +17,7 @@ static struct opened open_tokenizer(const char *name) {
     struct opened o;
     char path[4096];
     const char *source = getenv("DRT_SOURCE");
-    snprintf(path, sizeof path, "%s/tests/unit/tokenizer/%s.json", source ? source : ".", name);
+    snprintf(path, sizeof path, "%s/tests/unit/data/tokenizer/%s.json", source ? source : ".", name);
     CHECK_OK(tokenizer_open(&o.t, path));
     CHECK_OK(tokenizer_scratch_create(&o.s, o.t));
     return o;

@@ -4,8 +4,8 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
-#include "data/tokenizer_train_internal.h"
-#include "data/utf8.h"
+#include "data/tokenizer/tokenizer_train_internal.h"
+#include "data/tokenizer/utf8.h"
 #include "tests/test.h"
 
 enum {

@@ -9,9 +9,9 @@ static const struct {
     const char *name;
     size_t offset, bytes;
 } families[] = {
-    FAMILY(matmul), FAMILY(norm),        FAMILY(rope),  FAMILY(attention), FAMILY(chunk_attention),
-    FAMILY(gca),    FAMILY(elementwise), FAMILY(embed), FAMILY(loss),      FAMILY(topk),
-    FAMILY(adamw),  FAMILY(cluster),     FAMILY(probe),
+    FAMILY(matmul), FAMILY(norm),          FAMILY(rope),     FAMILY(attention), FAMILY(chunk_attention),
+    FAMILY(gca),    FAMILY(elementwise),   FAMILY(embed),    FAMILY(loss),      FAMILY(topk),
+    FAMILY(adamw),  FAMILY(kmeans_assign), FAMILY(ivf_scan),
 };
 
 /* How many functions the family's own test programs (test_<name>.c, and test_<name>_*.c) call: raise it together
@@ -20,16 +20,21 @@ static const struct {
     const char *name;
     size_t functions;
 } tested[] = {
-    {"matmul", 7}, {"norm", 2}, {"rope", 2}, {"attention", 3}, {"chunk_attention", 3}, {"gca", 6},   {"elementwise", 5},
-    {"embed", 2},  {"loss", 3}, {"topk", 6}, {"adamw", 2},     {"cluster", 4},         {"probe", 1},
+    {"matmul", 7}, {"norm", 2},          {"rope", 2},     {"attention", 3}, {"chunk_attention", 3},
+    {"gca", 6},    {"elementwise", 5},   {"embed", 2},    {"loss", 3},      {"topk", 6},
+    {"adamw", 2},  {"kmeans_assign", 4}, {"ivf_scan", 1},
 };
 
 /* Run by hand: from the repository's root. */
 static bool has_program(const char *name) {
-    char path[1024];
+    static const char *const folders[] = {"attention", "linear", "pointwise", "search"}; /* as in kernels/ */
     const char *source = getenv("DRT_SOURCE");
-    snprintf(path, sizeof path, "%s/tests/twins/test_%s.c", source ? source : ".", name);
-    return access(path, R_OK) == 0;
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+        char path[1024];
+        snprintf(path, sizeof path, "%s/tests/twins/%s/test_%s.c", source ? source : ".", folders[i], name);
+        if (access(path, R_OK) == 0) return true;
+    }
+    return false;
 }
 
 int main(int argc, char **argv) {

@@ -1,0 +1,149 @@
+/* threads.c -- workers sleep on a condition variable; a loop hands out ranges by an atomic counter.
+ *
+ * A worker first spins for a short while after a loop: token-by-token decoding starts hundreds of short loops a
+ * token, and a sleep and wake each would cost more than the work.
+ *
+ * A loop waits for those workers alone that have entered it. One that the system has not run yet finds it closed: where
+ * there are more threads than processors, or other programs are at work, nobody waits for somebody with nothing to do.
+ */
+#include "base/system/threads.h"
+#include "base/memory.h"
+#include "base/system/processors.h"
+#include <assert.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+enum { SPINS = 4000 };
+
+struct worker {
+    struct threads *pool;
+    int index;
+    pthread_t thread;
+};
+
+struct threads {
+    int count;
+    pthread_mutex_t lock;
+    pthread_cond_t start;
+    atomic_ulong generation; /* of the loop; raised under lock */
+    atomic_bool stop;
+    atomic_bool
+        open; /* a loop may be entered: what follows it is not written meanwhile, nor while somebody is inside */
+    atomic_int inside; /* workers */
+    int spins;
+    atomic_bool busy; /* a loop is on: nested ones run alone */
+    threads_body *body;
+    void *context;
+    int64_t n, grain;
+    atomic_llong next;
+    struct worker workers[THREADS_MAX];
+};
+
+static inline void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void take_ranges(struct threads *p, int worker) {
+    for (;;) {
+        int64_t begin = atomic_fetch_add(&p->next, p->grain);
+        if (begin >= p->n) return;
+        int64_t end = begin + p->grain < p->n ? begin + p->grain : p->n;
+        p->body(p->context, begin, end, worker);
+    }
+}
+
+static void *work(void *argument) {
+    struct worker *w = argument;
+    struct threads *p = w->pool;
+    unsigned long seen = 0;
+    for (;;) {
+        for (int i = 0; i < p->spins && atomic_load_explicit(&p->generation, memory_order_acquire) == seen; i++)
+            relax();
+        if (atomic_load_explicit(&p->generation, memory_order_acquire) == seen) {
+            pthread_mutex_lock(&p->lock);
+            while (atomic_load(&p->generation) == seen)
+                pthread_cond_wait(&p->start, &p->lock);
+            pthread_mutex_unlock(&p->lock);
+        }
+        seen = atomic_load_explicit(&p->generation, memory_order_acquire);
+        if (atomic_load(&p->stop)) return NULL;
+        atomic_fetch_add(&p->inside, 1); /* first: either this sees the loop closed, or its caller sees this */
+        if (atomic_load(&p->open)) take_ranges(p, w->index);
+        atomic_fetch_sub_explicit(&p->inside, 1, memory_order_release);
+    }
+}
+
+enum status threads_create(struct threads **out, int count) {
+    int processors = processors_available();
+    if (count <= 0) count = processors;
+    if (count > THREADS_MAX) count = THREADS_MAX;
+    void *memory = NULL;
+    TRY(memory_allocate_zero(&memory, 1, sizeof(struct threads)));
+    struct threads *p = memory;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->start, NULL);
+    p->count = 1;
+    p->spins = count <= processors ? SPINS : 0; /* else the one that is waited for may want this processor */
+    for (int i = 1; i < count; i++) {
+        p->workers[i] = (struct worker){.pool = p, .index = i};
+        if (pthread_create(&p->workers[i].thread, NULL, work, &p->workers[i]) != 0) {
+            threads_free(p);
+            return fail(STATUS_NO_MEMORY, "could not start thread %d of %d: use fewer with --threads", i + 1, count);
+        }
+        p->count++;
+    }
+    *out = p;
+    return STATUS_OK;
+}
+
+static void raise_generation(struct threads *p) {
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add_explicit(&p->generation, 1, memory_order_release);
+    pthread_cond_broadcast(&p->start);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void threads_free(struct threads *p) {
+    if (!p) return;
+    atomic_store(&p->stop, true);
+    raise_generation(p);
+    for (int i = 1; i < p->count; i++)
+        pthread_join(p->workers[i].thread, NULL);
+    pthread_cond_destroy(&p->start);
+    pthread_mutex_destroy(&p->lock);
+    memory_free(p);
+}
+
+int threads_count(const struct threads *pool) {
+    return pool ? pool->count : 1;
+}
+
+void threads_for(struct threads *p, int64_t n, int64_t grain, threads_body *body, void *context) {
+    assert(grain > 0);
+    if (n <= 0) return;
+    bool free_pool = false;
+    if (!p || p->count == 1 || n <= grain || !atomic_compare_exchange_strong(&p->busy, &free_pool, true)) {
+        body(context, 0, n, 0);
+        return;
+    }
+    p->body = body;
+    p->context = context;
+    p->n = n;
+    p->grain = grain;
+    atomic_store(&p->next, 0);
+    atomic_store(&p->open, true);
+    raise_generation(p);
+    take_ranges(p, 0);
+    atomic_store(&p->open, false);
+    for (int i = 0; atomic_load(&p->inside) != 0; i++) {
+        if (i < p->spins)
+            relax();
+        else
+            sched_yield();
+    }
+    atomic_store(&p->busy, false);
+}

@@ -1,0 +1,22 @@
+/* threads.h -- parallel loops over one fixed pool.
+ *
+ * A pool is made once and passed to whoever computes. One thread at a time may start a loop on it; loops do
+ * not nest (a loop started inside a loop's body runs on the calling thread alone). */
+#pragma once
+#include "base/status.h"
+#include <stdint.h>
+
+struct threads;
+enum { THREADS_MAX = 256 };              /* of a pool */
+
+/* `count` <= 0: one for each processor that this process may keep busy (base/system/processors.h); never more than THREADS_MAX.
+ * The caller counts as one of them. */
+enum status threads_create(struct threads **out, int count);
+void threads_free(struct threads *pool);                  /* NULL is fine */
+int threads_count(const struct threads *pool);            /* NULL counts as 1 */
+
+/* Calls body(context, begin, end, worker) over disjoint ranges that cover [0, n), each at least `grain` long
+ * but for the last; worker is in [0, threads_count). Returns when all are done. Which worker gets which range
+ * is not fixed, so a body's result must not depend on it. pool NULL: one call on this thread. */
+typedef void threads_body(void *context, int64_t begin, int64_t end, int worker);
+void threads_for(struct threads *pool, int64_t n, int64_t grain, threads_body *body, void *context);

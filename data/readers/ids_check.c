@@ -1,0 +1,73 @@
+/* ids_check.c -- see ids_check.h. */
+#include "data/readers/ids_check.h"
+#include "base/file.h"
+#include "data/readers/reader_internal.h"
+
+enum { DOCUMENTS = 16, IDS = 512, ENOUGH = 64 };
+
+struct check {
+    struct tokenizer_scratch *texts, *again; /* each holds what it gave last */
+    size_t ids, same;
+};
+
+/* Ids at the start and the end that are equal: one difference, such as a cut at the end, is one. */
+static size_t count_same(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b) {
+    size_t n = n_a < n_b ? n_a : n_b, head = 0, tail = 0;
+    while (head < n && a[head] == b[head])
+        head++;
+    while (tail < n - head && a[n_a - 1 - tail] == b[n_b - 1 - tail])
+        tail++;
+    return head + tail;
+}
+
+static enum status check_document(struct check *c, const struct tokenizer *t, const struct document *d) {
+    const char *text;
+    size_t bytes, n, n_ids = d->n_ids < IDS ? d->n_ids : IDS;
+    const int32_t *ids = (const int32_t *)d->ids, *again;
+    TRY(tokenizer_decode(t, c->texts, ids, n_ids, false, &text, &bytes));
+    TRY(tokenizer_encode(t, c->again, text, bytes, TOKENIZER_RECOGNISE, &again, &n));
+    c->ids += n_ids;
+    c->same += count_same(ids, n_ids, again, n);
+    return STATUS_OK;
+}
+
+static enum status check_file(struct check *c, const struct reader_config *file, const struct tokenizer *t) {
+    struct reader *reader;
+    struct document d;
+    int more = 1;
+    c->ids = c->same = 0;
+    TRY(reader_open(&reader, file));
+    enum status s = STATUS_OK;
+    for (int i = 0; s == STATUS_OK && more && i < DOCUMENTS; i++) {
+        s = reader_next(reader, &d, &more);
+        if (s == STATUS_OK && more && d.n_ids > 0) s = check_document(c, t, &d);
+    }
+    reader_close(reader);
+    return s;
+}
+
+/* Token formats only: nothing else is opened, since a pipe gives its bytes once. */
+static bool holds_ids(enum reader_format *format, const char *path) {
+    if (*format == READER_AUTO) *format = reader_format_of_path(path);
+    return *format == READER_U16 || *format == READER_U32 || *format == READER_MEGATRON;
+}
+
+void ids_check(const struct progress *progress, const struct reader_config *inputs, const struct tokenizer *t) {
+    struct check c = {0};
+    enum status s = tokenizer_scratch_create(&c.texts, t);
+    if (s == STATUS_OK) s = tokenizer_scratch_create(&c.again, t);
+    for (int i = 0; s == STATUS_OK && i < inputs->n_inputs; i++) {
+        struct reader_config file = *inputs;
+        file.inputs = &inputs->inputs[i];
+        file.n_inputs = 1;
+        file.max_document_bytes = 64 << 20;
+        if (!holds_ids(&file.format, file.inputs[0]) || check_file(&c, &file, t) != STATUS_OK) continue;
+        if (c.ids < ENOUGH || 2 * c.same >= c.ids) continue;
+        progress_note(progress,
+                      "%s: of its first %zu ids %zu come back when their text is encoded again: it was made with "
+                      "another tokenizer, or holds no text",
+                      file.inputs[0], c.ids, c.same);
+    }
+    tokenizer_scratch_free(c.texts);
+    tokenizer_scratch_free(c.again);
+}

@@ -1,0 +1,166 @@
+/* reader_folders.c -- the files of a folder and of what lies in it.
+ *
+ * A folder is read once: links to folders wait until everything that lies there by itself is known, and count only
+ * where they lead to something new. So links back up, and folders that link to each other, end. A folder's names are
+ * read before anything below it is opened: neither descriptors nor much of the stack are held on the way down, which
+ * goes as deep as a path can be long. */
+#include "base/memory.h"
+#include "data/readers/reader_internal.h"
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct names {
+    char **items;
+    size_t count, capacity;
+};
+/* Folders seen: open addressing, at most half full. */
+struct seen_folder {
+    dev_t device;
+    ino_t inode;
+    bool taken;
+};
+struct seen {
+    struct seen_folder *slots;
+    size_t count, capacity;
+};
+struct walk {
+    struct reader *reader;
+    enum reader_format format;
+    struct seen seen;
+    struct names links; /* to folders */
+    bool following;     /* them */
+    char path[FILE_PATH_MAX];
+};
+
+static enum status names_add(struct names *n, const char *name) {
+    TRY(memory_grow((void **)&n->items, &n->capacity, n->count + 1, sizeof *n->items));
+    TRY(memory_copy_string(&n->items[n->count], name));
+    n->count++;
+    return STATUS_OK;
+}
+
+static void names_free(struct names *n) {
+    for (size_t i = 0; i < n->count; i++)
+        memory_free(n->items[i]);
+    memory_free(n->items);
+}
+
+static size_t seen_slot(const struct seen *s, dev_t device, ino_t inode) {
+    size_t at = ((size_t)inode * 0x9e3779b97f4a7c15u ^ (size_t)device * 0xff51afd7ed558ccdu) >> 20;
+    for (;; at++) {
+        const struct seen_folder *slot = &s->slots[at %= s->capacity];
+        if (!slot->taken || (slot->inode == inode && slot->device == device)) return at;
+    }
+}
+
+static enum status seen_grow(struct seen *s) {
+    struct seen old = *s;
+    void *room;
+    s->capacity = old.capacity ? 2 * old.capacity : 64;
+    TRY(memory_allocate_zero(&room, s->capacity, sizeof *s->slots));
+    s->slots = room;
+    for (size_t i = 0; i < old.capacity; i++)
+        if (old.slots[i].taken) s->slots[seen_slot(s, old.slots[i].device, old.slots[i].inode)] = old.slots[i];
+    memory_free(old.slots);
+    return STATUS_OK;
+}
+
+static enum status seen_add(struct seen *s, bool *first, const struct stat *folder) {
+    if (2 * s->count >= s->capacity) TRY(seen_grow(s));
+    size_t at = seen_slot(s, folder->st_dev, folder->st_ino);
+    *first = !s->slots[at].taken;
+    s->slots[at] = (struct seen_folder){folder->st_dev, folder->st_ino, true};
+    s->count += *first;
+    return STATUS_OK;
+}
+
+/* Whether a file found in a folder is wanted: text and jsonl files for auto, else those of the format. */
+static bool wanted(enum reader_format format, enum reader_format of_name) {
+    if (of_name != READER_TXT && of_name != READER_JSONL) return false;
+    return format == READER_AUTO || format == of_name;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static enum status list_folder(struct names *names, const char *path) {
+    DIR *folder = opendir(path);
+    if (!folder) return fail_errno("%s: cannot read the folder", path);
+    enum status status = STATUS_OK;
+    for (struct dirent *entry; status == STATUS_OK && (entry = readdir(folder));)
+        if (entry->d_name[0] != '.') status = names_add(names, entry->d_name);
+    closedir(folder);
+    if (names->count) qsort(names->items, names->count, sizeof *names->items, compare_names);
+    return status;
+}
+
+static enum status walk_folder(struct walk *w, size_t length, const struct stat *folder);
+
+/* What w->path says. */
+static enum status walk_entry(struct walk *w, size_t length, const char *name) {
+    struct stat info, itself;
+    if (stat(w->path, &info) != 0) { /* a dangling link, or gone since */
+        if (errno == ENOENT || errno == ELOOP) return STATUS_OK;
+        return fail_errno("%s: cannot look at it", w->path);
+    }
+    bool link = lstat(w->path, &itself) == 0 && S_ISLNK(itself.st_mode);
+    if (S_ISDIR(info.st_mode)) return link ? names_add(&w->links, w->path) : walk_folder(w, length, &info);
+    enum reader_format of_name = reader_format_of_name(name);
+    if (!S_ISREG(info.st_mode) || !wanted(w->format, of_name)) return STATUS_OK;
+    return reader_add_file(w->reader, w->path, of_name, true, info.st_size);
+}
+
+/* w->path, of this length. */
+static enum status walk_folder(struct walk *w, size_t length, const struct stat *folder) {
+    struct names names = {0};
+    bool first;
+    TRY(seen_add(&w->seen, &first, folder));
+    if (!first && w->following)
+        return STATUS_OK; /* without links nothing comes twice, whatever a file system calls it */
+    enum status status = list_folder(&names, w->path);
+    for (size_t i = 0; i < names.count && status == STATUS_OK; i++) {
+        size_t n = length + 1 + strlen(names.items[i]);
+        if (n < FILE_PATH_MAX) {
+            w->path[length] = '/';
+            memcpy(w->path + length + 1, names.items[i], n - length);
+            status = walk_entry(w, n, names.items[i]);
+        } else {
+            w->path[length] = '\0';
+            status = fail(STATUS_INVALID,
+                          "%.100s... (%zu bytes): a name in this folder makes the path longer than %d: "
+                          "name a folder further down, or go into one",
+                          w->path, length, FILE_PATH_MAX - 1);
+        }
+        w->path[length] = '\0';
+    }
+    names_free(&names);
+    return status;
+}
+
+static enum status walk_from(struct walk *w, const char *path) {
+    struct stat info;
+    size_t length = strlen(path);
+    if (length >= FILE_PATH_MAX) return fail(STATUS_INVALID, "%.100s...: the path is too long", path);
+    memcpy(w->path, path, length + 1);
+    if (stat(path, &info) != 0) return fail_errno("%s: cannot open", path);
+    return walk_folder(w, length, &info);
+}
+
+enum status reader_walk(struct reader *r, const char *path, enum reader_format format) {
+    struct walk *w;
+    TRY(memory_allocate_zero((void **)&w, 1, sizeof *w));
+    w->reader = r;
+    w->format = format;
+    enum status status = walk_from(w, path);
+    w->following = true;
+    for (size_t i = 0; i < w->links.count && status == STATUS_OK; i++) /* those of linked folders come behind */
+        status = walk_from(w, w->links.items[i]);
+    names_free(&w->links);
+    memory_free(w->seen.slots);
+    memory_free(w);
+    return status;
+}

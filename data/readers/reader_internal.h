@@ -1,0 +1,88 @@
+/* reader_internal.h -- what the reader's formats share: the list of files, a decompressing stream, buffers.
+ *
+ * One input file is open at a time. Each format has open (at the place in r->position), next and close. */
+#pragma once
+#include "base/file.h"
+#include "data/readers/reader.h"
+#include <stdbool.h>
+
+/* reader_stream.c: bytes of a plain, gzip, zstd or xz file (known by its first bytes), or of standard input. */
+struct stream;
+enum status stream_open(struct stream **out, const char *path);
+void stream_close(struct stream *s);                      /* NULL is fine */
+enum status stream_read(struct stream *s, void *data, size_t bytes, size_t *got);   /* *got < bytes: the end */
+enum status stream_skip(struct stream *s, uint64_t bytes);
+uint64_t stream_consumed(const struct stream *s);         /* bytes on disk */
+
+struct reader_buffer { char *data; size_t size, capacity; };
+struct input_file {
+    char *path;
+    enum reader_format format;
+    bool from_folder;                        /* then binary files are passed over */
+    int64_t bytes;                           /* on disk; < 0: unknown */
+};
+
+struct jsonl {
+    struct stream *stream;
+    struct reader_buffer buffer, text, repaired, key;
+    size_t at;                               /* of the next line in buffer */
+    bool ended;                              /* the stream has no more */
+};
+
+struct tokens {                              /* raw u16/u32 */
+    struct file_map map;
+    int width;
+    uint32_t *ids; size_t ids_capacity;
+};
+
+struct megatron {
+    struct file_map index, data;
+    char *data_path;
+    int width, code;
+    uint64_t n_sequences, n_documents;
+    const uint8_t *lengths, *pointers, *documents;       /* into index; unaligned */
+    uint64_t next;                           /* document */
+    uint32_t *ids; size_t ids_capacity;
+};
+
+struct reader {
+    struct input_file *files;
+    size_t n_files, files_capacity;
+    char *text_field;
+    int64_t eod_id;
+    uint64_t max_bytes;
+    struct reader_position position;
+    bool open;
+    int64_t done_bytes;                      /* of the files behind us */
+    int64_t passed_over;
+    struct jsonl jsonl;
+    struct reader_buffer text, repaired;
+    struct tokens tokens;
+    struct megatron megatron;
+};
+
+static inline const struct input_file *reader_file(const struct reader *r) { return &r->files[r->position.file]; }
+
+/* reader_files.c: inputs -> r->files. */
+enum status reader_list(struct reader *r, const struct reader_config *config);
+bool reader_is_stdin(const char *path);
+/* By its name, without the suffix of a compressor; READER_AUTO when the name says nothing. */
+enum reader_format reader_format_of_name(const char *name);
+enum reader_format reader_format_of_path(const char *path);   /* by name, or by the .idx beside a .bin */
+enum status reader_add_file(struct reader *r, const char *path, enum reader_format format, bool from_folder, int64_t bytes);
+/* reader_folders.c: adds the files of a folder and of what lies in it, in no order of paths. */
+enum status reader_walk(struct reader *r, const char *path, enum reader_format format);
+
+/* The formats. *more = 0: the file has no further document. They move r->position within the file. */
+enum status jsonl_open(struct reader *r);
+enum status jsonl_next(struct reader *r, struct document *d, int *more);
+void jsonl_close(struct reader *r);
+enum status text_next(struct reader *r, struct document *d, int *more);
+enum status tokens_open(struct reader *r);
+enum status tokens_next(struct reader *r, struct document *d, int *more);
+void tokens_close(struct reader *r);
+enum status megatron_open(struct reader *r);
+enum status megatron_next(struct reader *r, struct document *d, int *more);
+void megatron_close(struct reader *r);
+/* "<prefix>.bin" or "<prefix>.idx" for a prefix, a .bin or an .idx; false when it does not fit. */
+bool megatron_path(char out[FILE_PATH_MAX], const char *input, const char *suffix);

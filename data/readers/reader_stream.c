@@ -1,0 +1,261 @@
+/* reader_stream.c -- one way to read plain, gzip, zstd and xz data, from a file or from standard input.
+ *
+ * The kind is known by the first bytes, not by the name; a name that promises compression must keep the promise.
+ * Several members or frames in a row are one stream, as their tools make them. Data that ends inside a member is an
+ * error that names the file: half a corpus must not pass for a whole one. */
+#include "base/memory.h"
+#include "data/readers/reader_internal.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <lzma.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+enum { INPUT_BYTES = 256 << 10 };
+enum stream_kind { STREAM_PLAIN, STREAM_GZIP, STREAM_ZSTD, STREAM_XZ };
+static const char *const kind_names[] = {"plain", "gzip", "zstd", "xz"};
+
+struct stream {
+    char *path;
+    int fd;
+    enum stream_kind kind;
+    bool input_ended, inside; /* inside: a member has begun and not ended */
+    bool finished;            /* xz: the decoder has said so */
+    uint8_t *input;
+    size_t at, size;   /* unread part of input */
+    uint64_t consumed; /* bytes read from the file */
+    z_stream gzip;
+    ZSTD_DCtx *zstd;
+    lzma_stream xz;
+};
+
+static bool has_suffix(const char *name, const char *suffix) {
+    size_t n = strlen(name), m = strlen(suffix);
+    return n >= m && strcmp(name + n - m, suffix) == 0;
+}
+
+/* Refills the input when all of it is used. */
+static enum status refill(struct stream *s) {
+    if (s->at < s->size || s->input_ended) return STATUS_OK;
+    s->at = s->size = 0;
+    for (;;) {
+        ssize_t got = read(s->fd, s->input, INPUT_BYTES);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return fail_errno("%s: cannot read at byte %llu", s->path, (unsigned long long)s->consumed);
+        s->size = (size_t)got;
+        s->consumed += (uint64_t)got;
+        s->input_ended = got == 0;
+        return STATUS_OK;
+    }
+}
+
+static enum stream_kind kind_of(const uint8_t *p, size_t n) {
+    if (n >= 2 && p[0] == 0x1F && p[1] == 0x8B) return STREAM_GZIP;
+    if (n >= 4 && memcmp(p, "\x28\xB5\x2F\xFD", 4) == 0) return STREAM_ZSTD;
+    if (n >= 4 && (p[0] & 0xF0) == 0x50 && memcmp(p + 1, "\x2A\x4D\x18", 3) == 0) return STREAM_ZSTD; /* skippable */
+    if (n >= 6 && memcmp(p,
+                         "\xFD"
+                         "7zXZ\0",
+                         6) == 0)
+        return STREAM_XZ;
+    return STREAM_PLAIN;
+}
+
+static enum stream_kind kind_promised(const char *path) {
+    return has_suffix(path, ".gz")    ? STREAM_GZIP
+           : has_suffix(path, ".zst") ? STREAM_ZSTD
+           : has_suffix(path, ".xz")  ? STREAM_XZ
+                                      : STREAM_PLAIN;
+}
+
+static enum status start_decoder(struct stream *s) {
+    bool good = true;
+    if (s->kind == STREAM_GZIP) good = inflateInit2(&s->gzip, 15 + 16) == Z_OK;
+    if (s->kind == STREAM_ZSTD) good = (s->zstd = ZSTD_createDCtx()) != NULL;
+    if (s->kind == STREAM_XZ) good = lzma_stream_decoder(&s->xz, UINT64_MAX, LZMA_CONCATENATED) == LZMA_OK;
+    return good ? STATUS_OK : fail(STATUS_NO_MEMORY, "%s: out of memory for decompression", s->path);
+}
+
+/* The first bytes decide; a pipe may give them one at a time. */
+static enum status detect(struct stream *s) {
+    while (s->size < 6 && !s->input_ended) {
+        ssize_t got = read(s->fd, s->input + s->size, INPUT_BYTES - s->size);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return fail_errno("%s: cannot read", s->path);
+        s->size += (size_t)got;
+        s->consumed += (uint64_t)got;
+        s->input_ended = got == 0;
+    }
+    s->kind = kind_of(s->input, s->size);
+    enum stream_kind promised = kind_promised(s->path);
+    if (promised != STREAM_PLAIN && s->kind != promised)
+        return fail(STATUS_INVALID, "%s: is not %s data, as its name says (%s)", s->path, kind_names[promised],
+                    s->size == 0 ? "the file is empty" : "its first bytes differ");
+    return start_decoder(s);
+}
+
+enum status stream_open(struct stream **out, const char *path) {
+    void *memory;
+    TRY(memory_allocate_zero(&memory, 1, sizeof(struct stream)));
+    struct stream *s = memory;
+    s->fd = -1;
+    s->xz = (lzma_stream)LZMA_STREAM_INIT;
+    enum status status;
+    TRY_GOTO(status, memory_copy_string(&s->path, reader_is_stdin(path) ? "standard input" : path), out);
+    TRY_GOTO(status, memory_allocate(&memory, INPUT_BYTES, 1), out);
+    s->input = memory;
+    s->fd = reader_is_stdin(path) ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (s->fd < 0) {
+        status = fail_errno("%s: cannot open", path);
+        goto out;
+    }
+    TRY_GOTO(status, detect(s), out);
+    *out = s;
+out:
+    if (status != STATUS_OK) stream_close(s);
+    return status;
+}
+
+void stream_close(struct stream *s) {
+    if (!s) return;
+    if (s->kind == STREAM_GZIP) inflateEnd(&s->gzip);
+    ZSTD_freeDCtx(s->zstd);
+    lzma_end(&s->xz);
+    if (s->fd > STDERR_FILENO) close(s->fd);
+    memory_free(s->input);
+    memory_free(s->path);
+    memory_free(s);
+}
+
+static enum status cut_short(const struct stream *s) {
+    return fail(STATUS_INVALID, "%s: the %s data ends too early, after %llu bytes; the file is cut short", s->path,
+                kind_names[s->kind], (unsigned long long)s->consumed);
+}
+
+static enum status damaged(const struct stream *s, const char *what) {
+    return fail(STATUS_INVALID, "%s: damaged %s data before byte %llu: %s", s->path, kind_names[s->kind],
+                (unsigned long long)s->consumed, what);
+}
+
+/* Each of these decompresses once, from input to data; *got may be 0 with the end not yet reached. */
+static enum status step_gzip(struct stream *s, uint8_t *data, size_t bytes, size_t *got) {
+    if (!s->inside) { /* between members: another one, zero padding, or the end */
+        while (s->at < s->size && s->input[s->at] == 0)
+            s->at++;
+        if (s->at == s->size) return STATUS_OK;
+        if (s->input[s->at] != 0x1F) return damaged(s, "something that is not gzip follows");
+        if (inflateReset(&s->gzip) != Z_OK) return damaged(s, "cannot start again");
+        s->inside = true;
+    }
+    size_t limit = bytes < UINT32_MAX ? bytes : UINT32_MAX;
+    s->gzip.next_in = s->input + s->at;
+    s->gzip.avail_in = (uInt)(s->size - s->at);
+    s->gzip.next_out = data;
+    s->gzip.avail_out = (uInt)limit;
+    int result = inflate(&s->gzip, Z_NO_FLUSH);
+    s->at = s->size - s->gzip.avail_in;
+    *got = limit - s->gzip.avail_out;
+    if (result == Z_STREAM_END)
+        s->inside = false;
+    else if (result != Z_OK && result != Z_BUF_ERROR)
+        return damaged(s, s->gzip.msg ? s->gzip.msg : "unreadable");
+    return STATUS_OK;
+}
+
+static enum status step_zstd(struct stream *s, uint8_t *data, size_t bytes, size_t *got) {
+    ZSTD_inBuffer in = {s->input, s->size, s->at};
+    ZSTD_outBuffer to = {data, bytes, 0};
+    if (!s->inside && s->at == s->size) return STATUS_OK;
+    size_t result = ZSTD_decompressStream(s->zstd, &to, &in);
+    if (ZSTD_isError(result)) return damaged(s, ZSTD_getErrorName(result));
+    s->at = in.pos;
+    *got = to.pos;
+    s->inside = result != 0;
+    return STATUS_OK;
+}
+
+static enum status step_xz(struct stream *s, uint8_t *data, size_t bytes, size_t *got) {
+    if (s->finished) return STATUS_OK;
+    s->xz.next_in = s->input + s->at;
+    s->xz.avail_in = s->size - s->at;
+    s->xz.next_out = data;
+    s->xz.avail_out = bytes;
+    lzma_ret result = lzma_code(&s->xz, s->input_ended ? LZMA_FINISH : LZMA_RUN);
+    s->at = s->size - s->xz.avail_in;
+    *got = bytes - s->xz.avail_out;
+    s->inside = result != LZMA_STREAM_END;
+    s->finished = !s->inside;
+    if (result == LZMA_BUF_ERROR && s->input_ended) return cut_short(s);
+    if (result == LZMA_MEM_ERROR) return fail(STATUS_NO_MEMORY, "%s: out of memory for decompression", s->path);
+    if (result != LZMA_OK && result != LZMA_STREAM_END && result != LZMA_BUF_ERROR)
+        return damaged(s, "xz reports an error");
+    return STATUS_OK;
+}
+
+static enum status step_plain(struct stream *s, uint8_t *data, size_t bytes, size_t *got) {
+    *got = s->size - s->at < bytes ? s->size - s->at : bytes;
+    memcpy(data, s->input + s->at, *got);
+    s->at += *got;
+    return STATUS_OK;
+}
+
+enum status stream_read(struct stream *s, void *data, size_t bytes, size_t *got) {
+    *got = 0;
+    while (*got < bytes) {
+        TRY(refill(s));
+        size_t made = 0, before = s->at;
+        uint8_t *to = (uint8_t *)data + *got;
+        switch (s->kind) {
+        case STREAM_PLAIN:
+            TRY(step_plain(s, to, bytes - *got, &made));
+            break;
+        case STREAM_GZIP:
+            TRY(step_gzip(s, to, bytes - *got, &made));
+            break;
+        case STREAM_ZSTD:
+            TRY(step_zstd(s, to, bytes - *got, &made));
+            break;
+        case STREAM_XZ:
+            TRY(step_xz(s, to, bytes - *got, &made));
+            break;
+        }
+        *got += made;
+        if (made == 0 && s->at == before && s->at == s->size && s->input_ended) {
+            if (s->inside) return cut_short(s);
+            break;
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status shrunk(const struct stream *s) {
+    return fail(STATUS_MISMATCH, "%s: is shorter than the place to go on from; it has changed since", s->path);
+}
+
+enum status stream_skip(struct stream *s, uint64_t bytes) {
+    uint8_t block[16 << 10];
+    if (s->kind == STREAM_PLAIN && bytes > s->size - s->at && lseek(s->fd, 0, SEEK_CUR) >= 0) {
+        uint64_t beyond = bytes - (s->size - s->at);
+        struct stat info;
+        if (fstat(s->fd, &info) != 0) return fail_errno("%s: cannot seek", s->path);
+        if (S_ISREG(info.st_mode) && s->consumed + beyond > (uint64_t)info.st_size) return shrunk(s);
+        if (lseek(s->fd, (off_t)beyond, SEEK_CUR) < 0) return fail_errno("%s: cannot seek", s->path);
+        s->at = s->size;
+        s->consumed += beyond;
+        return STATUS_OK;
+    }
+    while (bytes > 0) {
+        size_t want = bytes < sizeof block ? (size_t)bytes : sizeof block, got;
+        TRY(stream_read(s, block, want, &got));
+        if (got == 0) return shrunk(s);
+        bytes -= got;
+    }
+    return STATUS_OK;
+}
+
+uint64_t stream_consumed(const struct stream *s) {
+    return s->consumed - (s->size - s->at);
+}

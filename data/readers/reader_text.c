@@ -1,0 +1,64 @@
+/* reader_text.c -- a file is a document. */
+#include "base/memory.h"
+#include "data/readers/reader_internal.h"
+#include "data/tokenizer/utf8.h"
+#include <string.h>
+
+enum { BLOCK = 64 << 10, HEAD = 1024 };
+
+/* The whole file; *binary: a NUL in its first KB, then nothing more is read. */
+static enum status read_all(struct reader *r, struct stream *s, bool *binary) {
+    struct reader_buffer *b = &r->text;
+    b->size = 0;
+    *binary = false;
+    for (size_t got = BLOCK; got == BLOCK;) {
+        TRY(memory_grow((void **)&b->data, &b->capacity, b->size + BLOCK, 1));
+        TRY(stream_read(s, b->data + b->size, BLOCK, &got));
+        if (b->size == 0 && memchr(b->data, '\0', got < HEAD ? got : HEAD)) {
+            *binary = true;
+            return STATUS_OK;
+        }
+        b->size += got;
+        if (b->size > r->max_bytes)
+            return fail(STATUS_UNSUPPORTED,
+                        "%s: is larger than the limit of %llu bytes for a document: split it, or allow drt-index more "
+                        "memory (--max-ram)",
+                        reader_file(r)->path, (unsigned long long)r->max_bytes);
+    }
+    b->data[b->size] = '\0'; /* the last block was not full */
+    return STATUS_OK;
+}
+
+enum status text_next(struct reader *r, struct document *d, int *more) {
+    *more = 0;
+    if (r->position.offset > 0) return STATUS_OK;
+    struct stream *s;
+    bool binary;
+    TRY(stream_open(&s, reader_file(r)->path));
+    enum status status = read_all(r, s, &binary);
+    stream_close(s);
+    TRY(status);
+    if (binary && reader_file(r)->from_folder) {
+        r->passed_over++;
+        return STATUS_OK;
+    }
+    if (binary) return fail(STATUS_INVALID, "%s: is not text: a NUL byte in the first KB", reader_file(r)->path);
+    const char *text = r->text.data;
+    size_t bytes = r->text.size;
+    if (bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
+        text += 3;
+        bytes -= 3;
+    }
+    if (utf8_valid_prefix(text, bytes) != bytes) {
+        struct reader_buffer *to = &r->repaired;
+        TRY(utf8_repair(&to->data, &to->capacity, &to->size, &d->replaced, text, bytes));
+        text = to->data;
+        bytes = to->size;
+    }
+    d->text = text;
+    d->bytes = bytes;
+    /* "Behind the document" must differ from its start also for an empty file. */
+    r->position.offset = r->text.size > 0 ? r->text.size : 1;
+    *more = 1;
+    return STATUS_OK;
+}

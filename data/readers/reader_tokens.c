@@ -1,0 +1,61 @@
+/* reader_tokens.c -- raw little-endian u16 or u32 ids; documents end at the end-of-document id, which is dropped. */
+#include "base/memory.h"
+#include "data/readers/reader_internal.h"
+#include <string.h>
+
+enum status tokens_open(struct reader *r) {
+    struct tokens *t = &r->tokens;
+    const struct input_file *f = reader_file(r);
+    t->width = f->format == READER_U16 ? 2 : 4;
+    if (r->eod_id >= 0 && r->eod_id > (t->width == 2 ? UINT16_MAX : UINT32_MAX))
+        return fail(STATUS_INVALID, "%s: the end-of-document id %lld does not fit into %d bytes", f->path,
+                    (long long)r->eod_id, t->width);
+    TRY(file_map(&t->map, f->path));
+    if (t->map.size % (size_t)t->width != 0 || r->position.offset % (unsigned)t->width != 0 ||
+        r->position.offset > t->map.size) {
+        size_t size = t->map.size;
+        file_unmap(&t->map);
+        t->map = (struct file_map){0};
+        if (size % (size_t)t->width == 0)
+            return fail(STATUS_MISMATCH, "%s: is shorter than the place to go on from; it has changed since", f->path);
+        return fail(STATUS_INVALID, "%s: its size of %zu bytes is not a multiple of %d; is it really %s?", f->path,
+                    size, t->width, t->width == 2 ? "u16" : "u32");
+    }
+    return STATUS_OK;
+}
+
+void tokens_close(struct reader *r) {
+    file_unmap(&r->tokens.map);
+    r->tokens.map = (struct file_map){0};
+}
+
+static uint32_t id_at(const struct tokens *t, size_t i) {
+    const uint8_t *p = t->map.data + i * (size_t)t->width;
+    uint32_t low = p[0] | (uint32_t)p[1] << 8;
+    return t->width == 2 ? low : low | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+enum status tokens_next(struct reader *r, struct document *d, int *more) {
+    struct tokens *t = &r->tokens;
+    size_t width = (size_t)t->width, begin = r->position.offset / width, count = t->map.size / width, end = begin;
+    *more = begin < count;
+    if (!*more) return STATUS_OK;
+    while (end < count && (int64_t)id_at(t, end) != r->eod_id) {
+        if ((end - begin) * width >= r->max_bytes)
+            return fail(
+                STATUS_UNSUPPORTED,
+                "%s: the document at byte %llu is longer than the limit of %llu bytes; is %lld the end-of-document id?",
+                reader_file(r)->path, (unsigned long long)r->position.offset, (unsigned long long)r->max_bytes,
+                (long long)r->eod_id);
+        end++;
+    }
+    size_t n = end - begin;
+    TRY(memory_grow((void **)&t->ids, &t->ids_capacity, n + 1, sizeof *t->ids));
+    for (size_t i = 0; i < n; i++)
+        t->ids[i] = id_at(t, begin + i);
+    d->ids = t->ids;
+    d->n_ids = n;
+    d->offset = begin * width;
+    r->position.offset = (end + (end < count)) * width;
+    return STATUS_OK;
+}

@@ -1,0 +1,313 @@
+/* tokenizer_bpe.c -- byte-pair merges of one word, and the cache of words in front of them.
+ *
+ * A merge joins two neighbours; always the one of lowest rank, the leftmost of equals, until none applies. Short
+ * words: a linear search for the lowest rank in each round, in registers and one cache line or two. Long words
+ * (whole paragraphs where nothing splits): a heap of candidates over a linked list, O(n log n).
+ *
+ * The cache holds words of at most 24 bytes that become at most 8 ids, in pairs of 64-byte lines, the newer first;
+ * on English text it answers 97 % and more of all words. */
+#include "base/memory.h"
+#include "data/tokenizer/tokenizer_internal.h"
+#include "data/tokenizer/utf8.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { SHORT_MAX = 96, WORD_SETS = 1 << 15, CHARS_DIRECT = 0x10000 };
+
+struct symbol {
+    int32_t id;
+    int32_t previous, next;
+}; /* -1: none; id < 0: merged away */
+
+static const struct merge *find_merge(const struct tokenizer *t, int32_t left, int32_t right) {
+    uint64_t pair = bpe_pair(left, right);
+    for (size_t i = bpe_slot(pair);; i++) {
+        const struct merge *m = &t->merges[i & t->merge_mask];
+        if (m->rank < 0) return NULL;
+        if (m->pair == pair) return m;
+    }
+}
+
+/* What text may become by itself: a token of the model's vocabulary, not one that was added to it. */
+static int32_t find_in_model(const struct tokenizer *t, const char *text, size_t bytes) {
+    int32_t id = tokenizer_find(t, text, bytes);
+    return id >= 0 && t->tokens[id].flags & TOKEN_OF_MODEL ? id : -1;
+}
+
+/* Which byte, or character, is which id; and whether a text without pre-tokeniser may be cut in front of U+2581. */
+static enum status prepare_bytes(struct tokenizer *t) {
+    for (int b = 0; b < 256; b++) {
+        char spelling[8];
+        int length = t->byte_level ? utf8_encode(spelling, byte_level_code[b])
+                                   : snprintf(spelling, sizeof spelling, "<0x%02X>", (unsigned)b);
+        t->byte_id[b] = t->byte_level || t->byte_fallback ? find_in_model(t, spelling, (size_t)length) : -1;
+        if (t->byte_level && t->byte_fallback && t->byte_id[b] < 0)
+            return tokenizer_refuse(t, "model", "byte_fallback of a byte-level alphabet with gaps");
+    }
+    return STATUS_OK;
+}
+
+static bool starts_with_mark(const struct tokenizer *t, int32_t id) {
+    const struct token *token = &t->tokens[id];
+    return token->bytes >= 3 && memcmp(t->spellings.data + token->at, "\xE2\x96\x81", 3) == 0;
+}
+
+static bool ends_with_mark(const struct tokenizer *t, int32_t id) {
+    const struct token *token = &t->tokens[id];
+    return token->bytes >= 3 && memcmp(t->spellings.data + token->at + token->bytes - 3, "\xE2\x96\x81", 3) == 0;
+}
+
+enum status bpe_prepare(struct tokenizer *t) {
+    TRY(prepare_bytes(t));
+    if (t->byte_level) return STATUS_OK;
+    void *memory;
+    TRY(memory_allocate(&memory, CHARS_DIRECT, sizeof *t->char_id));
+    t->char_id = memory;
+    for (uint32_t code = 0; code < CHARS_DIRECT; code++) {
+        char spelling[4];
+        t->char_id[code] = find_in_model(t, spelling, (size_t)utf8_encode(spelling, code));
+    }
+    t->cut_at_space = !t->ignore_merges && t->char_id[0x2581] >= 0;
+    for (size_t i = 0; i <= t->merge_mask && t->cut_at_space; i++) {
+        if (t->merges[i].rank < 0) continue;
+        int32_t left = (int32_t)(t->merges[i].pair >> 32), right = (int32_t)(uint32_t)t->merges[i].pair;
+        if (!ends_with_mark(t, left) && starts_with_mark(t, right)) t->cut_at_space = false;
+    }
+    return STATUS_OK;
+}
+
+enum status bpe_words_create(struct tokenizer_scratch *s) {
+    void *memory;
+    TRY(memory_allocate_aligned(&memory, 2 * WORD_SETS, sizeof *s->words));
+    memset(memory, 0, 2 * WORD_SETS * sizeof *s->words);
+    s->words = memory;
+    return STATUS_OK;
+}
+
+static enum status push_ids(struct tokenizer_scratch *s, const int32_t *ids, size_t n) {
+    if (s->n_ids + n > s->ids_capacity)
+        TRY(memory_grow((void **)&s->ids, &s->ids_capacity, s->n_ids + n, sizeof *s->ids));
+    memcpy(s->ids + s->n_ids, ids, n * sizeof *ids);
+    s->n_ids += n;
+    return STATUS_OK;
+}
+
+/* ---- the first symbols of a word --------------------------------------------------------------------------- */
+
+static int32_t character_id(const struct tokenizer *t, uint32_t code, const char *text, int length) {
+    return code < CHARS_DIRECT ? t->char_id[code] : find_in_model(t, text, (size_t)length);
+}
+
+/* The bytes of a character as fallback tokens; false when one of them has none. */
+static bool fallback_ids(const struct tokenizer *t, int32_t ids[4], const char *text, int length) {
+    for (int i = 0; i < length; i++) {
+        ids[i] = t->byte_id[(uint8_t)text[i]];
+        if (ids[i] < 0) return false;
+    }
+    return t->byte_fallback;
+}
+
+/* At most one symbol a byte. A byte or character without an id and without a way out is dropped, as the reference
+ * does. `unknown` runs are fused when the file says so; the pending one comes after fallback bytes, as there. */
+static size_t first_symbols(const struct tokenizer *t, int32_t *ids, const char *word, size_t bytes) {
+    size_t n = 0;
+    if (t->byte_level && t->unk_id < 0) {
+        for (size_t i = 0; i < bytes; i++) {
+            int32_t id = t->byte_id[(uint8_t)word[i]];
+            if (id >= 0) ids[n++] = id;
+        }
+        return n;
+    }
+    bool pending = false;
+    int length;
+    for (size_t i = 0; i < bytes; i += (size_t)length) {
+        int32_t id, fallback[4];
+        if (t->byte_level) {
+            length = 1;
+            id = t->byte_id[(uint8_t)word[i]];
+        } else {
+            uint32_t code = utf8_decode(word + i, &length);
+            id = character_id(t, code, word + i, length);
+        }
+        if (id >= 0) {
+            if (pending) ids[n++] = t->unk_id;
+            pending = false;
+            ids[n++] = id;
+        } else if (!t->byte_level && fallback_ids(t, fallback, word + i, length)) {
+            memcpy(ids + n, fallback, (size_t)length * sizeof *ids);
+            n += (size_t)length;
+        } else if (t->unk_id >= 0) {
+            if (pending && !t->fuse_unk) ids[n++] = t->unk_id;
+            pending = true;
+        }
+    }
+    if (pending) ids[n++] = t->unk_id;
+    return n;
+}
+
+/* ---- merging ------------------------------------------------------------------------------------------------ */
+
+static size_t merge_short(const struct tokenizer *t, int32_t *ids, size_t n) {
+    int32_t rank[SHORT_MAX], made[SHORT_MAX]; /* of the pair (i, i + 1) */
+    for (size_t i = 0; i + 1 < n; i++) {
+        const struct merge *m = find_merge(t, ids[i], ids[i + 1]);
+        rank[i] = m ? m->rank : INT32_MAX;
+        made[i] = m ? m->id : -1;
+    }
+    while (n > 1) {
+        size_t best = 0;
+        for (size_t i = 1; i + 1 < n; i++)
+            if (rank[i] < rank[best]) best = i;
+        if (rank[best] == INT32_MAX) break;
+        ids[best] = made[best];
+        n--;
+        memmove(ids + best + 1, ids + best + 2, (n - best - 1) * sizeof *ids);
+        if (n > best + 1) {
+            memmove(rank + best, rank + best + 1, (n - best - 1) * sizeof *rank);
+            memmove(made + best, made + best + 1, (n - best - 1) * sizeof *made);
+            const struct merge *m = find_merge(t, ids[best], ids[best + 1]);
+            rank[best] = m ? m->rank : INT32_MAX;
+            made[best] = m ? m->id : -1;
+        }
+        if (best > 0) {
+            const struct merge *m = find_merge(t, ids[best - 1], ids[best]);
+            rank[best - 1] = m ? m->rank : INT32_MAX;
+            made[best - 1] = m ? m->id : -1;
+        }
+    }
+    return n;
+}
+
+/* Entries are rank << 32 | place, so the smallest is the lowest rank, leftmost. */
+static enum status heap_push(struct tokenizer_scratch *s, uint64_t entry) {
+    if (s->heap_count == s->heap_capacity)
+        TRY(memory_grow((void **)&s->heap, &s->heap_capacity, s->heap_count + 1, sizeof *s->heap));
+    size_t i = s->heap_count++;
+    for (; i > 0 && s->heap[(i - 1) / 2] > entry; i = (i - 1) / 2)
+        s->heap[i] = s->heap[(i - 1) / 2];
+    s->heap[i] = entry;
+    return STATUS_OK;
+}
+
+static uint64_t heap_pop(struct tokenizer_scratch *s) {
+    uint64_t top = s->heap[0], entry = s->heap[--s->heap_count];
+    size_t i = 0;
+    for (;;) {
+        size_t child = 2 * i + 1;
+        if (child >= s->heap_count) break;
+        if (child + 1 < s->heap_count && s->heap[child + 1] < s->heap[child]) child++;
+        if (s->heap[child] >= entry) break;
+        s->heap[i] = s->heap[child];
+        i = child;
+    }
+    s->heap[i] = entry;
+    return top;
+}
+
+static enum status offer_pair(const struct tokenizer *t, struct tokenizer_scratch *s, int32_t left) {
+    if (left < 0 || s->symbols[left].next < 0) return STATUS_OK;
+    const struct merge *m = find_merge(t, s->symbols[left].id, s->symbols[s->symbols[left].next].id);
+    return m ? heap_push(s, (uint64_t)(uint32_t)m->rank << 32 | (uint32_t)left) : STATUS_OK;
+}
+
+static enum status merge_long(const struct tokenizer *t, struct tokenizer_scratch *s, int32_t *ids, size_t *n) {
+    if (s->symbols_capacity < *n) TRY(memory_grow((void **)&s->symbols, &s->symbols_capacity, *n, sizeof *s->symbols));
+    struct symbol *symbols = s->symbols;
+    s->heap_count = 0;
+    for (size_t i = 0; i < *n; i++)
+        symbols[i] = (struct symbol){ids[i], (int32_t)i - 1, i + 1 < *n ? (int32_t)i + 1 : -1};
+    for (size_t i = 0; i + 1 < *n; i++)
+        TRY(offer_pair(t, s, (int32_t)i));
+    while (s->heap_count > 0) {
+        uint64_t entry = heap_pop(s);
+        int32_t at = (int32_t)(uint32_t)entry, right = symbols[at].next;
+        if (symbols[at].id < 0 || right < 0) continue;
+        /* An entry is stale when one of its two symbols has changed since. */
+        const struct merge *m = find_merge(t, symbols[at].id, symbols[right].id);
+        if (!m || (uint32_t)m->rank != entry >> 32) continue;
+        symbols[at].id = m->id;
+        symbols[at].next = symbols[right].next;
+        symbols[right].id = -1;
+        if (symbols[right].next >= 0) symbols[symbols[right].next].previous = at;
+        TRY(offer_pair(t, s, symbols[at].previous));
+        TRY(offer_pair(t, s, at));
+    }
+    size_t kept = 0;
+    for (int32_t i = 0; i >= 0; i = symbols[i].next)
+        ids[kept++] = symbols[i].id;
+    *n = kept;
+    return STATUS_OK;
+}
+
+/* Ids of a word that is not in the cache, appended. */
+static enum status merge_word(const struct tokenizer *t, struct tokenizer_scratch *s, const char *word, size_t bytes) {
+    if (t->ignore_merges) {
+        int32_t id = -1;
+        if (t->byte_level) {
+            s->out.size = 0;
+            for (size_t i = 0; i < bytes; i++) {
+                char spelling[4];
+                TRY(bytes_append(&s->out, spelling, (size_t)utf8_encode(spelling, byte_level_code[(uint8_t)word[i]])));
+            }
+            id = find_in_model(t, s->out.data, s->out.size);
+        } else {
+            id = find_in_model(t, word, bytes);
+        }
+        if (id >= 0) return push_ids(s, &id, 1);
+    }
+    if (s->n_ids + bytes > s->ids_capacity)
+        TRY(memory_grow((void **)&s->ids, &s->ids_capacity, s->n_ids + bytes, sizeof *s->ids));
+    int32_t *ids = s->ids + s->n_ids;
+    size_t n = first_symbols(t, ids, word, bytes);
+    if (n <= SHORT_MAX)
+        n = merge_short(t, ids, n);
+    else
+        TRY(merge_long(t, s, ids, &n));
+    s->n_ids += n;
+    return STATUS_OK;
+}
+
+/* ---- the cache ---------------------------------------------------------------------------------------------- */
+
+static inline void load_word(uint64_t out[3], const char *word, size_t bytes) {
+    out[0] = out[1] = out[2] = 0;
+    memcpy(out, word, bytes);
+}
+
+static inline struct word *find_set(struct tokenizer_scratch *s, const uint64_t w[3], size_t bytes) {
+    uint64_t h = (w[0] ^ (uint64_t)bytes << 56) * 0x9E3779B97F4A7C15u;
+    h = (h ^ h >> 32 ^ w[1]) * 0xD6E8FEB86659FD93u;
+    h = (h ^ h >> 32 ^ w[2]) * 0x9E3779B97F4A7C15u;
+    return s->words + 2 * (h >> 49); /* 15 bits: WORD_SETS */
+}
+
+static inline bool same_word(const struct word *entry, const uint64_t w[3], size_t bytes) {
+    return entry->bytes == bytes && entry->text[0] == w[0] && entry->text[1] == w[1] && entry->text[2] == w[2];
+}
+
+enum status bpe_encode(const struct tokenizer *t, struct tokenizer_scratch *s, const char *word, size_t bytes) {
+    if (bytes == 0) return STATUS_OK;
+    if (bytes > WORD_BYTES_MAX) {
+        s->misses++;
+        return merge_word(t, s, word, bytes);
+    }
+    uint64_t w[3];
+    load_word(w, word, bytes);
+    struct word *set = find_set(s, w, bytes);
+    for (int i = 0; i < 2; i++) {
+        if (!same_word(&set[i], w, bytes)) continue;
+        s->hits++;
+        return push_ids(s, set[i].ids, set[i].n_ids);
+    }
+    s->misses++;
+    size_t before = s->n_ids;
+    TRY(merge_word(t, s, word, bytes));
+    size_t n = s->n_ids - before;
+    if (n > WORD_IDS_MAX) return STATUS_OK;
+    set[1] = set[0];
+    memcpy(set[0].text, w, sizeof w);
+    memcpy(set[0].ids, s->ids + before, n * sizeof *s->ids);
+    set[0].bytes = (uint8_t)bytes;
+    set[0].n_ids = (uint8_t)n;
+    return STATUS_OK;
+}

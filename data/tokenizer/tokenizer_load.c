@@ -1,0 +1,310 @@
+/* tokenizer_load.c -- tokenizer.json as a whole: vocabulary, merges, added tokens.
+ *
+ * The members of the file may come in any order; they are bookmarked in one pass and read in the order in which they
+ * need each other. */
+#include "base/memory.h"
+#include "data/tokenizer/tokenizer_internal.h"
+#include "data/tokenizer/tokenizer_json.h"
+#include "data/tokenizer/utf8.h"
+#include <string.h>
+
+enum { ID_MAX = 1 << 24 }; /* far above any vocabulary; bounds what a broken file can ask for */
+
+enum status tokenizer_refuse(const struct tokenizer *t, const char *part, const char *what) {
+    return fail(STATUS_UNSUPPORTED, "%s: %s: %s is not supported", t->path, part, what);
+}
+
+static size_t hash_spelling(const char *text, size_t bytes) {
+    uint64_t h = 0xCBF29CE484222325u ^ bytes;
+    for (size_t i = 0; i < bytes; i++)
+        h = (h ^ (uint8_t)text[i]) * 0x100000001B3u;
+    return (size_t)(h ^ h >> 32);
+}
+
+static bool spelled(const struct tokenizer *t, int32_t id, const char *text, size_t bytes) {
+    const struct token *token = &t->tokens[id];
+    return token->bytes == bytes && memcmp(t->spellings.data + token->at, text, bytes) == 0;
+}
+
+int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t bytes) {
+    for (size_t i = hash_spelling(text, bytes);; i++) {
+        int32_t id = t->by_spelling[i & t->spelling_mask];
+        if (id < 0 || spelled(t, id, text, bytes)) return id;
+    }
+}
+
+static void insert_spelling(struct tokenizer *t, int32_t id) {
+    const struct token *token = &t->tokens[id];
+    size_t i = hash_spelling(t->spellings.data + token->at, token->bytes);
+    while (t->by_spelling[i & t->spelling_mask] >= 0)
+        i++;
+    t->by_spelling[i & t->spelling_mask] = id;
+}
+
+static size_t table_size(size_t items) {
+    size_t size = 16;
+    while (size < 2 * items + 2)
+        size *= 2;
+    return size;
+}
+
+/* Appends the current string of `j` to the spellings, with a NUL behind. */
+static enum status add_spelling(struct tokenizer *t, const struct json *j, uint32_t *at, uint32_t *bytes) {
+    size_t start = t->spellings.size, length;
+    if (start + j->length + 1 > UINT32_MAX) return tokenizer_refuse(t, "model", "more than 4 GiB of tokens");
+    TRY(bytes_append(&t->spellings, j->text, j->length)); /* makes room: unescaped it is never longer */
+    TRY(json_string(j, t->spellings.data + start, t->spellings.capacity - start, &length));
+    t->spellings.size = start + length + 1;
+    *at = (uint32_t)start;
+    *bytes = (uint32_t)length;
+    return STATUS_OK;
+}
+
+static enum status add_token(struct tokenizer *t, int64_t id, uint32_t at, uint32_t bytes, uint8_t flags) {
+    if (id < 0 || id >= ID_MAX) return fail(STATUS_INVALID, "%s: the id %lld is out of range", t->path, (long long)id);
+    if ((size_t)id >= t->n_tokens) {
+        TRY(memory_grow((void **)&t->tokens, &t->tokens_capacity, (size_t)id + 1, sizeof *t->tokens));
+        memset(t->tokens + t->n_tokens, 0, ((size_t)id + 1 - t->n_tokens) * sizeof *t->tokens);
+        t->n_tokens = (size_t)id + 1;
+    }
+    if (t->tokens[id].flags & TOKEN_KNOWN)
+        return fail(STATUS_INVALID, "%s: two tokens have the id %lld", t->path, (long long)id);
+    t->tokens[id] = (struct token){.at = at, .bytes = bytes, .flags = (uint8_t)(TOKEN_KNOWN | flags)};
+    return STATUS_OK;
+}
+
+static enum status rebuild_spellings(struct tokenizer *t, size_t items) {
+    memory_free(t->by_spelling);
+    t->by_spelling = NULL;
+    size_t size = table_size(items);
+    void *memory;
+    TRY(memory_allocate(&memory, size, sizeof *t->by_spelling));
+    t->by_spelling = memory;
+    t->spelling_mask = size - 1;
+    memset(memory, 0xFF, size * sizeof *t->by_spelling);
+    for (size_t id = 0; id < t->n_tokens; id++) {
+        const struct token *token = &t->tokens[id];
+        if (!(token->flags & TOKEN_KNOWN)) continue;
+        if (tokenizer_find(t, t->spellings.data + token->at, token->bytes) >= 0)
+            return fail(STATUS_INVALID, "%s: the token \"%.60s\" stands twice in the vocabulary", t->path,
+                        t->spellings.data + token->at);
+        insert_spelling(t, (int32_t)id);
+    }
+    return STATUS_OK;
+}
+
+static enum status read_vocab(struct tokenizer *t, struct json j) {
+    TRY(json_expect(&j, JSON_OBJECT, "an object of tokens and ids"));
+    enum json_event event;
+    size_t count = 0;
+    while ((event = json_next(&j)) == JSON_KEY) {
+        uint32_t at = 0, bytes = 0;
+        int64_t id = 0;
+        TRY(add_spelling(t, &j, &at, &bytes));
+        TRY(json_next_int(&j, &id));
+        TRY(add_token(t, id, at, bytes, TOKEN_OF_MODEL));
+        count++;
+    }
+    if (event != JSON_OBJECT_END) return json_fail(&j, "a token");
+    return rebuild_spellings(t, count);
+}
+
+/* ---- merges ---------------------------------------------------------------------------------------------------- */
+
+static enum status merge_id(const struct tokenizer *t, const char *text, size_t bytes, int32_t *id) {
+    *id = tokenizer_find(t, text, bytes);
+    if (*id >= 0) return STATUS_OK;
+    return fail(STATUS_INVALID, "%s: a merge needs the token \"%.*s\", which is not in the vocabulary", t->path,
+                (int)(bytes < 60 ? bytes : 60), text);
+}
+
+/* Two spellings: `text` holds both, the second from `second` on. */
+static enum status add_merge(struct tokenizer *t, int32_t rank, const char *text, size_t first, const char *second,
+                             size_t second_bytes, struct bytes *joined) {
+    int32_t left, right, id;
+    TRY(merge_id(t, text, first, &left));
+    TRY(merge_id(t, second, second_bytes, &right));
+    joined->size = 0;
+    TRY(bytes_append(joined, text, first));
+    TRY(bytes_append(joined, second, second_bytes));
+    TRY(merge_id(t, joined->data, joined->size, &id));
+    uint64_t pair = bpe_pair(left, right);
+    size_t i = bpe_slot(pair);
+    while (t->merges[i & t->merge_mask].rank >= 0 && t->merges[i & t->merge_mask].pair != pair)
+        i++;
+    t->merges[i & t->merge_mask] = (struct merge){pair, rank, id}; /* the last of equals counts */
+    return STATUS_OK;
+}
+
+static enum status read_string(const struct json *j, struct bytes *out) {
+    out->size = 0;
+    TRY(bytes_append(out, j->text, j->length));
+    return json_string(j, out->data, out->capacity, &out->size);
+}
+
+/* "left right" or ["left", "right"]. */
+static enum status read_merge(struct tokenizer *t, struct json *j, enum json_event event, int32_t rank,
+                              struct bytes work[3]) {
+    if (event == JSON_ARRAY) {
+        for (int i = 0; i < 2; i++) {
+            TRY(json_expect(j, JSON_STRING, "a token of a merge"));
+            TRY(read_string(j, &work[i]));
+        }
+        TRY(json_expect(j, JSON_ARRAY_END, "the end of a merge of two tokens"));
+        return add_merge(t, rank, work[0].data, work[0].size, work[1].data, work[1].size, &work[2]);
+    }
+    if (event != JSON_STRING) return json_fail(j, "a merge");
+    TRY(read_string(j, &work[0]));
+    const char *text = work[0].data, *space = memchr(text, ' ', work[0].size);
+    size_t first = space ? (size_t)(space - text) : 0;
+    if (!space || memchr(space + 1, ' ', work[0].size - first - 1))
+        return json_fail(j, "two tokens with a space between");
+    return add_merge(t, rank, text, first, space + 1, work[0].size - first - 1, &work[2]);
+}
+
+static enum status read_merges(struct tokenizer *t, struct json j) {
+    struct json counting = j;
+    size_t count = 0;
+    TRY(json_expect(&counting, JSON_ARRAY, "a list of merges"));
+    for (; !json_at_array_end(&counting); count++)
+        TRY(json_skip(&counting));
+    size_t size = table_size(count);
+    void *memory;
+    TRY(memory_allocate(&memory, size, sizeof *t->merges));
+    t->merges = memory;
+    t->merge_mask = size - 1;
+    for (size_t i = 0; i < size; i++)
+        t->merges[i].rank = -1;
+    struct bytes work[3] = {{0}};
+    enum status status = json_expect(&j, JSON_ARRAY, "a list of merges");
+    for (int32_t rank = 0; status == STATUS_OK && (size_t)rank < count; rank++)
+        status = read_merge(t, &j, json_next(&j), rank, work);
+    for (int i = 0; i < 3; i++)
+        bytes_free(&work[i]);
+    return status;
+}
+
+/* ---- model and added tokens -------------------------------------------------------------------------------------- */
+
+static enum status read_unknown(struct tokenizer *t, const struct fields *f, int index) {
+    if (!f->present[index]) return STATUS_OK;
+    struct bytes unk = {0};
+    enum status status = field_text(f, index, &unk);
+    if (status == STATUS_OK) {
+        t->unk_id = tokenizer_find(t, unk.data, unk.size);
+        if (t->unk_id < 0) status = fail(STATUS_INVALID, "%s: the unk_token is not in the vocabulary", t->path);
+    }
+    bytes_free(&unk);
+    return status;
+}
+
+static enum status read_model(struct tokenizer *t, const struct json *at) {
+    static const char *const names[] = {
+        "vocab",    "merges",        "unk_token",    "dropout", "continuing_subword_prefix", "end_of_word_suffix",
+        "fuse_unk", "byte_fallback", "ignore_merges"};
+    struct fields type, f;
+    TRY(fields_type(&type, t, "model", *at));
+    if (type.type && !field_is_type(&type, "BPE")) return tokenizer_refuse(t, "model", "any type other than BPE");
+    TRY(fields_read(&f, t, "model", *at, names, ARRAY_LEN(names)));
+    if (!f.present[0] || !f.present[1])
+        return fail(STATUS_INVALID, "%s: the model has no vocab and merges of a BPE", t->path);
+    TRY(read_vocab(t, f.value[0]));
+    TRY(read_merges(t, f.value[1]));
+    TRY(read_unknown(t, &f, 2));
+    if (f.present[3]) {
+        struct json j = f.value[3];
+        double dropout;
+        TRY(json_next_double(&j, &dropout));
+        if (dropout != 0) return tokenizer_refuse(t, "model", "dropout");
+    }
+    if (f.present[4] && !field_is(&f, 4, "")) return tokenizer_refuse(t, "model", "continuing_subword_prefix");
+    if (f.present[5] && !field_is(&f, 5, "")) return tokenizer_refuse(t, "model", "end_of_word_suffix");
+    TRY(field_bool(&f, 6, false, &t->fuse_unk));
+    TRY(field_bool(&f, 7, false, &t->byte_fallback));
+    return field_bool(&f, 8, false, &t->ignore_merges);
+}
+
+/* One added token: its spelling goes to t->spellings, so that `a->at` counts from there. */
+static enum status read_added(struct tokenizer *t, struct json at, struct added *a) {
+    static const char *const names[] = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"};
+    struct fields f;
+    int64_t id;
+    TRY(fields_read(&f, t, "added_tokens", at, names, ARRAY_LEN(names)));
+    TRY(field_int(&f, 0, -1, &id));
+    TRY(field_bool(&f, 2, false, &a->single_word));
+    TRY(field_bool(&f, 3, false, &a->lstrip));
+    TRY(field_bool(&f, 4, false, &a->rstrip));
+    TRY(field_bool(&f, 6, false, &a->special));
+    TRY(field_bool(&f, 5, !a->special, &a->normalized));
+    struct json content = f.value[1];
+    if (!f.present[1]) return fail(STATUS_INVALID, "%s: an added token has no content", t->path);
+    TRY(json_expect(&content, JSON_STRING, "a string"));
+    TRY(add_spelling(t, &content, &a->at, &a->bytes));
+    const char *text = t->spellings.data + a->at;
+    int32_t known = tokenizer_find(t, text, a->bytes);
+    if (known >= 0 && known != id)
+        return fail(STATUS_INVALID, "%s: the added token \"%.60s\" has the id %lld, and %d in the vocabulary", t->path,
+                    text, (long long)id, known);
+    uint8_t special = a->special ? TOKEN_SPECIAL : 0;
+    if (known >= 0)
+        t->tokens[known].flags |= special;
+    else
+        TRY(add_token(t, id, a->at, a->bytes, special));
+    a->id = (int32_t)id;
+    return STATUS_OK;
+}
+
+/* Added tokens are searched in this order of kinds: special ones first, as the reference builds its automaton. */
+static enum status read_added_tokens(struct tokenizer *t, struct json j, struct added **items, int *count) {
+    size_t capacity = 0;
+    TRY(json_expect(&j, JSON_ARRAY, "a list of added tokens"));
+    while (!json_at_array_end(&j)) {
+        TRY(memory_grow((void **)items, &capacity, (size_t)*count + 1, sizeof **items));
+        struct added *a = &(*items)[*count];
+        *a = (struct added){0};
+        TRY(read_added(t, j, a));
+        TRY(json_skip(&j));
+        if (a->bytes > 0) ++*count;
+        if (*count == ID_MAX) return tokenizer_refuse(t, "added_tokens", "a longer list");
+    }
+    size_t known = 0;
+    for (size_t id = 0; id < t->n_tokens; id++)
+        known += t->tokens[id].flags & TOKEN_KNOWN;
+    return rebuild_spellings(t, known);
+}
+
+enum status tokenizer_load(struct tokenizer *t, const char *data, size_t bytes) {
+    static const char *const names[] = {"model",   "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
+                                        "decoder", "truncation",   "padding",    "version"};
+    size_t valid = utf8_valid_prefix(data, bytes);
+    if (valid != bytes) return fail(STATUS_INVALID, "%s: byte %zu is not valid UTF-8", t->path, valid);
+    struct json j;
+    json_open(&j, t->path, data, bytes);
+    struct json whole = j;
+    TRY(json_skip(&whole));
+    TRY(json_expect(&whole, JSON_END, "nothing behind the object"));
+    struct fields f;
+    TRY(fields_read(&f, t, "tokenizer.json", j, names, ARRAY_LEN(names)));
+    if (!f.present[0]) return fail(STATUS_INVALID, "%s: no model; this is not a tokenizer.json", t->path);
+    if (f.present[6]) return tokenizer_refuse(t, "truncation", "anything but null");
+    if (f.present[7]) return tokenizer_refuse(t, "padding", "anything but null");
+    TRY(scanner_classes(&t->classes));
+    TRY(read_model(t, &f.value[0]));
+    struct added *added = NULL;
+    struct tokenizer_scratch *scratch = NULL;
+    int count = 0;
+    enum status status = STATUS_OK;
+    if (f.present[1]) TRY_GOTO(status, read_added_tokens(t, f.value[1], &added, &count), out);
+    if (f.present[2]) TRY_GOTO(status, tokenizer_load_normalizer(t, &f.value[2]), out);
+    if (f.present[3]) TRY_GOTO(status, tokenizer_load_pre_tokenizer(t, &f.value[3]), out);
+    if (f.present[4]) TRY_GOTO(status, tokenizer_load_post_processor(t, &f.value[4]), out);
+    if (f.present[5]) TRY_GOTO(status, tokenizer_load_decoder(t, &f.value[5]), out);
+    TRY_GOTO(status, bpe_prepare(t), out);
+    TRY_GOTO(status, tokenizer_scratch_create(&scratch, t), out);
+    TRY_GOTO(status, added_prepare(t, scratch, added, &t->spellings, count), out);
+    TRY_GOTO(status, decode_prepare(t), out);
+out:
+    tokenizer_scratch_free(scratch);
+    memory_free(added);
+    return status;
+}

@@ -1,0 +1,173 @@
+/* tokenizer_normalise.c -- Unicode normal forms, and the small text changes (Prepend, Replace) of a normalizer.
+ *
+ * Normal forms: ASCII neither changes nor composes with what stands before it, so only the stretches with other
+ * characters are worked on, each from the ASCII character in front of it (which a mark may compose with). Decomposition
+ * and composition are utf8proc's; the canonical ordering between them is ours, since utf8proc's is quadratic in the
+ * length of a run of marks. */
+#include "base/memory.h"
+#include "data/tokenizer/tokenizer_internal.h"
+#include "data/tokenizer/utf8.h"
+#include <assert.h>
+#include <string.h>
+#include <utf8proc.h>
+
+enum { INSERTION_MAX = 16, CLASSES = 256 };
+
+static bool is_form(enum normal_kind kind) {
+    return kind <= NORMAL_NFKD;
+}
+
+/* Text below U+0300 is in NFC (a lead byte below 0xCC); NFKC changes some Latin-1, so only ASCII is safe there. */
+static bool already_normal(enum normal_kind kind, const char *text, size_t bytes) {
+    uint8_t limit = kind == NORMAL_NFC ? 0xCC : 0x80, highest = 0;
+    for (size_t i = 0; i < bytes; i++)
+        highest = (uint8_t)text[i] > highest ? (uint8_t)text[i] : highest;
+    return highest < limit;
+}
+
+static int mark_class(uint32_t code) {
+    return code < 0x300 ? 0 : utf8proc_get_property((int32_t)code)->combining_class;
+}
+
+/* Stable sort of a run of marks by combining class; scratch has room for n. */
+static void order_run(uint32_t *codes, size_t n, uint32_t *scratch) {
+    if (n <= INSERTION_MAX) {
+        for (size_t i = 1; i < n; i++) {
+            uint32_t code = codes[i];
+            int class = mark_class(code);
+            size_t k = i;
+            for (; k > 0 && mark_class(codes[k - 1]) > class; k--)
+                codes[k] = codes[k - 1];
+            codes[k] = code;
+        }
+        return;
+    }
+    size_t start[CLASSES + 1] = {0};
+    for (size_t i = 0; i < n; i++)
+        start[mark_class(codes[i]) + 1]++;
+    for (int c = 0; c < CLASSES; c++)
+        start[c + 1] += start[c];
+    for (size_t i = 0; i < n; i++)
+        scratch[start[mark_class(codes[i])]++] = codes[i];
+    memcpy(codes, scratch, n * sizeof *codes);
+}
+
+static void order_marks(uint32_t *codes, size_t n, uint32_t *scratch) {
+    for (size_t i = 0; i < n;) {
+        size_t end = i;
+        while (end < n && mark_class(codes[end]) > 0)
+            end++;
+        order_run(codes + i, end - i, scratch);
+        i = end + (end == i);
+    }
+}
+
+/* One stretch: decompose, order, compose, append. */
+static enum status normalise_stretch(struct tokenizer_scratch *s, struct bytes *out, enum normal_kind kind,
+                                     const char *text, size_t bytes) {
+    enum { LONGEST = 18 }; /* code points of the longest decomposition (U+FDFA) */
+    bool compose = kind == NORMAL_NFC || kind == NORMAL_NFKC;
+    int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
+    if (kind == NORMAL_NFKC || kind == NORMAL_NFKD) options |= UTF8PROC_COMPAT;
+    size_t n = 0;
+    int length, boundary = 0;
+    for (size_t i = 0; i < bytes; i += (size_t)length) {
+        if (s->codes_capacity < n + LONGEST)
+            TRY(memory_grow((void **)&s->codes, &s->codes_capacity, n + LONGEST, sizeof *s->codes));
+        uint32_t code = utf8_decode(text + i, &length);
+        ptrdiff_t made = utf8proc_decompose_char((int32_t)code, (int32_t *)s->codes + n,
+                                                 (ptrdiff_t)(s->codes_capacity - n), options, &boundary);
+        assert(made >= 0 && (size_t)made <= s->codes_capacity - n);
+        n += (size_t)made;
+    }
+    /* The second half of the buffer is the sort's scratch. */
+    TRY(memory_grow((void **)&s->codes, &s->codes_capacity, 2 * n, sizeof *s->codes));
+    order_marks(s->codes, n, s->codes + n);
+    if (compose) {
+        ptrdiff_t made =
+            utf8proc_normalize_utf32((int32_t *)s->codes, (ptrdiff_t)n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        assert(made >= 0);
+        n = (size_t)made;
+    }
+    for (size_t i = 0; i < n; i++) {
+        char encoded[4];
+        TRY(bytes_append(out, encoded, (size_t)utf8_encode(encoded, s->codes[i])));
+    }
+    return STATUS_OK;
+}
+
+static enum status normalise_form(struct tokenizer_scratch *s, struct bytes *out, enum normal_kind kind,
+                                  const char *text, size_t bytes) {
+    out->size = 0;
+    for (size_t i = 0; i < bytes;) {
+        size_t other = i;
+        while (other < bytes && (uint8_t)text[other] < 0x80)
+            other++;
+        size_t base = other > i && other < bytes ? other - 1 : other;
+        TRY(bytes_append(out, text + i, base - i));
+        size_t end = other;
+        while (end < bytes && (uint8_t)text[end] >= 0x80)
+            end++;
+        if (end > base) TRY(normalise_stretch(s, out, kind, text + base, end - base));
+        i = end;
+    }
+    return STATUS_OK;
+}
+
+static enum status replace_literal(struct bytes *out, const struct normal *n, const char *text, size_t bytes) {
+    size_t i = 0;
+    while (i < bytes) {
+        const char *hit = memmem(text + i, bytes - i, n->from.data, n->from.size);
+        size_t plain = hit ? (size_t)(hit - text) - i : bytes - i;
+        TRY(bytes_append(out, text + i, plain));
+        i += plain;
+        if (!hit) break;
+        TRY(bytes_append(out, n->to.data, n->to.size));
+        i += n->from.size;
+    }
+    return STATUS_OK;
+}
+
+static enum status replace_regex(struct tokenizer_scratch *s, struct bytes *out, const struct normal *n,
+                                 const char *text, size_t bytes) {
+    size_t copied = 0, at = 0;
+    while (at <= bytes) {
+        bool found;
+        size_t begin, end;
+        TRY(regex_search(n->regex, s->regex, text, bytes, at, &found, &begin, &end));
+        if (!found) break;
+        int length = 1;
+        if (end == begin) { /* an empty match changes nothing that we would follow */
+            if (begin < bytes) (void)utf8_decode(text + begin, &length);
+            at = begin + (size_t)length;
+            continue;
+        }
+        TRY(bytes_append(out, text + copied, begin - copied));
+        TRY(bytes_append(out, n->to.data, n->to.size));
+        copied = at = end;
+    }
+    return bytes_append(out, text + copied, bytes - copied);
+}
+
+enum status tokenizer_normalise(const struct tokenizer *t, struct tokenizer_scratch *s, const char **text,
+                                size_t *bytes) {
+    for (int i = 0; i < t->n_normals; i++) {
+        const struct normal *n = &t->normals[i];
+        if (*bytes == 0 || (is_form(n->kind) && already_normal(n->kind, *text, *bytes))) continue;
+        struct bytes *out = &s->normal[*text == s->normal[0].data];
+        out->size = 0;
+        if (is_form(n->kind)) {
+            TRY(normalise_form(s, out, n->kind, *text, *bytes));
+        } else if (n->kind == NORMAL_PREPEND) {
+            TRY(bytes_append(out, n->to.data, n->to.size));
+            TRY(bytes_append(out, *text, *bytes));
+        } else if (n->regex) {
+            TRY(replace_regex(s, out, n, *text, *bytes));
+        } else {
+            TRY(replace_literal(out, n, *text, *bytes));
+        }
+        *text = out->data;
+        *bytes = out->size;
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,93 @@
+/* utf8.c -- checking and repairing UTF-8. Long ASCII stretches are passed eight bytes at a time. */
+#include "data/tokenizer/utf8.h"
+#include "base/memory.h"
+#include <string.h>
+
+int utf8_check(const char *text, size_t bytes, uint32_t *code, bool *cut) {
+    const uint8_t *p = (const uint8_t *)text;
+    *cut = false;
+    if (p[0] < 0x80) return *code = p[0], 1;
+    int length = p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
+    if (length == 0) return *code = 1, 0;
+    /* The second byte's range excludes overlong forms, surrogates and what lies above U+10FFFF. */
+    uint8_t low = 0x80, high = 0xBF;
+    if (p[0] == 0xE0) low = 0xA0;
+    if (p[0] == 0xED) high = 0x9F;
+    if (p[0] == 0xF0) low = 0x90;
+    if (p[0] == 0xF4) high = 0x8F;
+    uint32_t value = p[0] & (0xFFu >> (length + 1));
+    for (int i = 1; i < length; i++) {
+        if ((size_t)i == bytes) {
+            *cut = true;
+            return *code = (uint32_t)i, 0;
+        }
+        if (p[i] < low || p[i] > high) return *code = (uint32_t)i, 0;
+        value = value << 6 | (p[i] & 0x3Fu);
+        low = 0x80;
+        high = 0xBF;
+    }
+    return *code = value, length;
+}
+
+size_t utf8_valid_prefix(const char *text, size_t bytes) {
+    size_t i = 0;
+    while (i < bytes) {
+        uint64_t word;
+        while (i + sizeof word <= bytes) {
+            memcpy(&word, text + i, sizeof word);
+            if (word & 0x8080808080808080u) break;
+            i += sizeof word;
+        }
+        if (i == bytes) break;
+        uint32_t code;
+        bool cut;
+        int length = utf8_check(text + i, bytes - i, &code, &cut);
+        if (length == 0) return i;
+        i += (size_t)length;
+    }
+    return bytes;
+}
+
+enum status utf8_repair(char **buffer, size_t *capacity, size_t *out_bytes, uint64_t *replaced, const char *text,
+                        size_t bytes) {
+    size_t used = 0;
+    *replaced = 0;
+    for (size_t i = 0;;) {
+        size_t good = utf8_valid_prefix(text + i, bytes - i);
+        TRY(memory_grow((void **)buffer, capacity, used + good + 4, 1));
+        memcpy(*buffer + used, text + i, good);
+        used += good;
+        i += good;
+        if (i == bytes) break;
+        uint32_t skip;
+        bool cut;
+        (void)utf8_check(text + i, bytes - i, &skip, &cut);
+        memcpy(*buffer + used, "\xEF\xBF\xBD", 3);
+        used += 3;
+        i += skip;
+        ++*replaced;
+    }
+    (*buffer)[used] = '\0';
+    *out_bytes = used;
+    return STATUS_OK;
+}
+
+int utf8_encode(char out[4], uint32_t code) {
+    if (code < 0x80) return out[0] = (char)code, 1;
+    if (code < 0x800) {
+        out[0] = (char)(0xC0 | code >> 6);
+        out[1] = (char)(0x80 | (code & 0x3F));
+        return 2;
+    }
+    if (code < 0x10000) {
+        out[0] = (char)(0xE0 | code >> 12);
+        out[1] = (char)(0x80 | (code >> 6 & 0x3F));
+        out[2] = (char)(0x80 | (code & 0x3F));
+        return 3;
+    }
+    out[0] = (char)(0xF0 | code >> 18);
+    out[1] = (char)(0x80 | (code >> 12 & 0x3F));
+    out[2] = (char)(0x80 | (code >> 6 & 0x3F));
+    out[3] = (char)(0x80 | (code & 0x3F));
+    return 4;
+}

@@ -1,7 +1,0 @@
-/* attention.c -- what attention's twins share. */
-#include "kernels/attention.h"
-#include <math.h>
-
-float attention_alibi_slope(int head, int heads) {
-    return (float)exp2(-8.0 * (head + 1) / heads);
-}

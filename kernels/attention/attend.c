@@ -1,0 +1,247 @@
+/* attend.c -- one tile of queries against runs of keys: see attend_internal.h for the layout and why.
+ *
+ * The two products run in blocks of 4 keys (or 4 output columns) by up to 4 vectors of queries: 16 sums in registers,
+ * and each scalar of K or V is broadcast straight from memory. Bound by arithmetic. */
+#include "kernels/attention/attend_internal.h"
+#include "kernels/pointwise/simd_internal.h"
+#include <assert.h>
+#include <math.h>
+
+enum { BLOCK = 4, KEYS_AHEAD = 6 };
+
+void attend_begin(struct attend *a, void *scratch, const float *q, int64_t stride, int rows, int dim) {
+    assert(rows >= 1 && rows <= ATTEND_ROWS && dim >= 1 && dim <= ATTEND_DIM_MAX);
+    float *memory = scratch;
+    int64_t plane = (int64_t)dim * ATTEND_ROWS;
+    int vectors = rows <= ATTEND_FEW ? 0 : rows <= LANES ? 1 : rows <= 2 * LANES ? 2 : 4;
+    *a = (struct attend){.rows = rows,
+                         .dim = dim,
+                         .width = vectors * LANES,
+                         .scale = 1.0f / sqrtf((float)dim),
+                         .q = q,
+                         .q_stride = stride};
+    a->top = memory;
+    a->sum = a->top + ATTEND_ROWS;
+    a->scores = a->sum + ATTEND_ROWS;
+    a->queries = a->scores + (int64_t)ATTEND_KEYS * ATTEND_ROWS;
+    a->out = a->queries + plane;
+    a->total = a->out + plane;
+    int64_t live = a->width ? (int64_t)dim * a->width : (int64_t)rows * dim;
+    memset(a->total, 0, (size_t)live * sizeof(float));
+    for (int t = 0; t < dim && a->width; t++) {
+        float *column = a->queries + (int64_t)t * a->width;
+        for (int r = 0; r < a->width; r++)
+            column[r] = r < rows ? q[r * stride + t] : 0.0f;
+    }
+}
+
+void attend_softmax(struct attend *a, bool null_key) {
+    int64_t live = a->width ? (int64_t)a->dim * a->width : (int64_t)a->rows * a->dim;
+    memset(a->out, 0, (size_t)live * sizeof(float));
+    for (int r = 0; r < ATTEND_ROWS; r++) {
+        a->top[r] = null_key ? 0.0f : -INFINITY;
+        a->sum[r] = null_key ? 1.0f : 0.0f;
+    }
+}
+
+/* scores[j] = scale * sum_t keys[j][t] * queries[t], for `block` keys. */
+SIMD void score_block(struct attend *a, const float *keys, int64_t stride, int j, int block, int vectors) {
+    vf sum[BLOCK][4] = {0};
+    for (int t = 0; t < a->dim; t++) {
+        vf column[4];
+        for (int v = 0; v < vectors; v++)
+            column[v] = v_load(a->queries + ((int64_t)t * vectors + v) * LANES);
+        for (int r = 0; r < block; r++)
+            for (int v = 0; v < vectors; v++)
+                sum[r][v] += keys[(j + r) * stride + t] * column[v];
+    }
+    for (int r = 0; r < block; r++)
+        for (int v = 0; v < vectors; v++)
+            v_store(a->scores + ((int64_t)(j + r) * vectors + v) * LANES, sum[r][v] * a->scale);
+}
+
+/* out[t] += sum_j values[j][t] * scores[j], for `block` columns t. */
+SIMD void value_block(struct attend *a, const float *values, int64_t stride, int n, int t, int block, int vectors) {
+    vf sum[BLOCK][4];
+    for (int r = 0; r < block; r++)
+        for (int v = 0; v < vectors; v++)
+            sum[r][v] = v_load(a->out + ((int64_t)(t + r) * vectors + v) * LANES);
+    for (int j = 0; j < n; j++) {
+        vf weight[4];
+        for (int v = 0; v < vectors; v++)
+            weight[v] = v_load(a->scores + ((int64_t)j * vectors + v) * LANES);
+        for (int r = 0; r < block; r++)
+            for (int v = 0; v < vectors; v++)
+                sum[r][v] += values[j * stride + t + r] * weight[v];
+    }
+    for (int r = 0; r < block; r++)
+        for (int v = 0; v < vectors; v++)
+            v_store(a->out + ((int64_t)(t + r) * vectors + v) * LANES, sum[r][v]);
+}
+
+SIMD void bias_lanes(struct attend *a, int n, const struct attend_bias *bias, int vectors) {
+    const vf lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    float window = (float)bias->window;
+    bool edge = bias->distance - (n - 1) < 0 || bias->distance + a->width - 1 > bias->window;
+    for (int j = 0; j < n; j++)
+        for (int v = 0; v < vectors; v++) {
+            float *at = a->scores + ((int64_t)j * vectors + v) * LANES;
+            vf distance = lane + (float)(bias->distance - j + v * LANES);
+            vf score = v_load(at) - distance * bias->slope;
+            if (edge) score = v_select((distance < 0.0f) | (distance > window), v_set(-INFINITY), score);
+            v_store(at, score);
+        }
+}
+
+/* Scores become exp(score - top); out and sum follow a higher top. A query that has seen no key yet keeps top -inf,
+ * and subtracts 0 instead (-inf - -inf would be NaN). */
+SIMD void softmax_lanes(struct attend *a, int n, int vectors) {
+    for (int v = 0; v < vectors; v++) {
+        vf old = v_load(a->top + v * LANES), top = old, sum = {0};
+        for (int j = 0; j < n; j++)
+            top = v_max(top, v_load(a->scores + ((int64_t)j * vectors + v) * LANES));
+        vf base = v_select(top == -INFINITY, (vf){0}, top);
+        for (int j = 0; j < n; j++) {
+            float *at = a->scores + ((int64_t)j * vectors + v) * LANES;
+            vf weight = v_exp(v_load(at) - base);
+            sum += weight;
+            v_store(at, weight);
+        }
+        vf shrink = v_exp(old - base);
+        v_store(a->sum + v * LANES, v_load(a->sum + v * LANES) * shrink + sum);
+        v_store(a->top + v * LANES, top);
+        for (int t = 0; t < a->dim; t++) {
+            float *at = a->out + ((int64_t)t * vectors + v) * LANES;
+            v_store(at, v_load(at) * shrink);
+        }
+    }
+}
+
+SIMD void keys_lanes(struct attend *a, const float *keys, int64_t key_stride, const float *values, int64_t value_stride,
+                     int n, const struct attend_bias *bias, int vectors) {
+    int j = 0, t = 0;
+    for (; j + BLOCK <= n; j += BLOCK)
+        score_block(a, keys, key_stride, j, BLOCK, vectors);
+    for (; j < n; j++)
+        score_block(a, keys, key_stride, j, 1, vectors);
+    if (bias) bias_lanes(a, n, bias, vectors);
+    softmax_lanes(a, n, vectors);
+    for (; t + BLOCK <= a->dim; t += BLOCK)
+        value_block(a, values, value_stride, n, t, BLOCK, vectors);
+    for (; t < a->dim; t++)
+        value_block(a, values, value_stride, n, t, 1, vectors);
+}
+
+/* out[t..] += sum_j weight[j] * values[j][t..], 4 vectors of columns at a time, then one, then the rest. */
+static void value_row(float *out, const float *weight, const float *values, int64_t stride, int n, int dim) {
+    int t = 0;
+    for (; t + 4 * LANES <= dim; t += 4 * LANES) {
+        vf s0 = v_load(out + t), s1 = v_load(out + t + LANES), s2 = v_load(out + t + 2 * LANES),
+           s3 = v_load(out + t + 3 * LANES);
+        for (int j = 0; j < n; j++) {
+            const float *row = values + j * stride + t;
+            s0 += weight[j] * v_load(row);
+            s1 += weight[j] * v_load(row + LANES);
+            s2 += weight[j] * v_load(row + 2 * LANES);
+            s3 += weight[j] * v_load(row + 3 * LANES);
+        }
+        v_store(out + t, s0);
+        v_store(out + t + LANES, s1);
+        v_store(out + t + 2 * LANES, s2);
+        v_store(out + t + 3 * LANES, s3);
+    }
+    for (; t < dim; t += LANES) {
+        int64_t part = dim - t < LANES ? dim - t : LANES;
+        vf sum = v_load_part(out + t, part);
+        for (int j = 0; j < n; j++)
+            sum += weight[j] * v_load_part(values + j * stride + t, part);
+        v_store_part(out + t, sum, part);
+    }
+}
+
+/* A head's slice of the rows ahead. Rows lie a whole hidden size apart, which hardware prefetchers do not follow, and
+ * in decoding K and V come from memory: each token reads all weights in between. Behind a run of a window comes the
+ * next; what lies behind a chunk is not wanted. */
+static inline void prefetch_row(const float *row, int dim) {
+    for (int t = 0; t < dim; t += LANES)
+        __builtin_prefetch(row + t, 0, 3);
+}
+
+static void keys_row(struct attend *a, int row, const float *keys, int64_t key_stride, const float *values,
+                     int64_t value_stride, int n, const struct attend_bias *bias) {
+    float *score = a->scores + (int64_t)row * ATTEND_KEYS, *out = a->out + (int64_t)row * a->dim;
+    const float *q = a->q + row * a->q_stride;
+    vf highest = v_set(a->top[row]);
+    for (int j = 0; j < ATTEND_KEYS; j++)
+        score[j] = -INFINITY;
+    for (int j = 0; j < n; j++) {
+        if (bias || j + KEYS_AHEAD < n) prefetch_row(keys + (j + KEYS_AHEAD) * key_stride, a->dim);
+        prefetch_row(values + j * value_stride, a->dim);
+        int64_t distance = bias ? bias->distance + row - j : 0;
+        if (bias && (distance < 0 || distance > bias->window)) continue;
+        score[j] = v_dot(q, keys + j * key_stride, a->dim) * a->scale - (bias ? bias->slope * (float)distance : 0.0f);
+    }
+    for (int j = 0; j < ATTEND_KEYS; j += LANES)
+        highest = v_max(highest, v_load(score + j));
+    float top = v_largest(highest), base = top == -INFINITY ? 0.0f : top;
+    vf sum = {0};
+    for (int j = 0; j < ATTEND_KEYS; j += LANES) {
+        vf weight = v_exp(v_load(score + j) - base);
+        sum += weight;
+        v_store(score + j, weight);
+    }
+    float shrink = v_exp(v_set(a->top[row] - base))[0];
+    a->sum[row] = a->sum[row] * shrink + v_sum(sum);
+    a->top[row] = top;
+    for (int t = 0; t < a->dim && shrink != 1.0f; t++)
+        out[t] *= shrink;
+    value_row(out, score, values, value_stride, n, a->dim);
+}
+
+void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const float *values, int64_t value_stride,
+                 int n, const struct attend_bias *bias) {
+    assert(n >= 1 && n <= ATTEND_KEYS);
+    switch (a->width / LANES) {
+    case 0:
+        for (int row = 0; row < a->rows; row++)
+            keys_row(a, row, keys, key_stride, values, value_stride, n, bias);
+        break;
+    case 1:
+        keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 1);
+        break;
+    case 2:
+        keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 2);
+        break;
+    default:
+        keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 4);
+        break;
+    }
+}
+
+void attend_add(struct attend *a, float weight) {
+    float factor[ATTEND_ROWS];
+    for (int r = 0; r < ATTEND_ROWS; r++)
+        factor[r] = a->sum[r] == 0.0f ? 0.0f : weight / a->sum[r];
+    if (!a->width) {
+        for (int r = 0; r < a->rows; r++)
+            for (int t = 0; t < a->dim; t++)
+                a->total[(int64_t)r * a->dim + t] += factor[r] * a->out[(int64_t)r * a->dim + t];
+        return;
+    }
+    for (int t = 0; t < a->dim; t++)
+        for (int r = 0; r < a->width; r += LANES) {
+            int64_t at = (int64_t)t * a->width + r;
+            v_store(a->total + at, v_load(a->total + at) + v_load(factor + r) * v_load(a->out + at));
+        }
+}
+
+void attend_keep(const struct attend *a, struct mat lse, int64_t row, int64_t head) {
+    for (int r = 0; r < a->rows && lse.data; r++)
+        mat_row(lse, row + r)[head] = a->sum[r] == 0.0f ? -INFINITY : a->top[r] + logf(a->sum[r]);
+}
+
+void attend_store(const struct attend *a, float *o, int64_t stride) {
+    for (int r = 0; r < a->rows; r++)
+        for (int t = 0; t < a->dim; t++)
+            o[r * stride + t] = a->width ? a->total[(int64_t)t * a->width + r] : a->total[(int64_t)r * a->dim + t];
+}

@@ -1,0 +1,42 @@
+/* attend_internal.h -- softmax(q K^T / sqrt(dh) + bias) V for a tile of queries of one head, keys arriving in runs:
+ * the core of attention, chunk_attention and gca.
+ *
+ * Queries lie across vector lanes: a tile is turned once (q^T, dh x 64), then scores, maxima, sums and outputs are all
+ * lane by lane, so nothing is ever summed across a vector, K and V are read where they lie, and dh may be any number.
+ * The softmax is online: running maximum and sum, outputs rescaled when the maximum rises. A few queries (decoding)
+ * would leave most lanes empty, so up to ATTEND_FEW rows go one by one with dh across the lanes instead. */
+#pragma once
+#include "kernels/device/device.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { ATTEND_ROWS = 64, ATTEND_KEYS = 64, ATTEND_FEW = 4, ATTEND_DIM_MAX = 512 };
+
+struct attend {
+    int rows, dim, width;                /* width: lanes in use, 0 when rows go one by one */
+    float scale;
+    const float *q; int64_t q_stride;
+    float *queries;                      /* [dim][width] */
+    float *scores;                       /* [ATTEND_KEYS][width], or [rows][ATTEND_KEYS] */
+    float *out;                          /* [dim][width], or [rows][dim]: not yet divided by sum */
+    float *total;                        /* the same shape: see attend_add */
+    float *top, *sum;                    /* [ATTEND_ROWS] running maximum, running sum of exp(score - top) */
+};
+
+/* Position of the first query minus that of the first key; a query sees distances 0 .. window. */
+struct attend_bias { int64_t distance; int window; float slope; };
+
+/* Loads a tile of 1 .. ATTEND_ROWS queries and sets the total to zero. q must stay until the last attend_keys. */
+void attend_begin(struct attend *a, void *scratch, const float *q, int64_t stride, int rows, int dim);
+/* Begins one softmax; null_key: one key of score 0 and value 0 is already in it. */
+void attend_softmax(struct attend *a, bool null_key);
+/* 1 .. ATTEND_KEYS more keys. bias NULL: none. */
+void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const float *values, int64_t value_stride,
+                 int n, const struct attend_bias *bias);
+/* total += weight * result of this softmax (0 where it saw no key). */
+void attend_add(struct attend *a, float weight);
+/* log sum exp of this softmax, of each query, into column `head` of rows from `row` on; -inf where it saw no key. lse.data
+ * NULL: it is not wanted. */
+void attend_keep(const struct attend *a, struct mat lse, int64_t row, int64_t head);
+/* Writes the total. */
+void attend_store(const struct attend *a, float *o, int64_t stride);

@@ -1,0 +1,237 @@
+/* attend_wgmma_forward.cuh -- attention of bf16 tiles with matrix units, forward.
+ *
+ * A group of 128 threads is one head of 64 query rows (chunks: of one block of rows, 64 at a time). Q's fragments stay
+ * in registers; K and V tiles pass through a ring of stages, copied straight from the pool's slots. For each tile: S =
+ * Q K^T (32 sums a thread), exponentials in registers, and these as the A operand of O += P V. With chunks each softmax
+ * is whole inside its tile, so P is scaled by weight / sum before the product and nothing is rescaled later. Several
+ * groups share a multiprocessor: while one computes exponentials, the others' products run.
+ *
+ * Bound by the L2 cache: a tile pair is 16 KiB for 4 * 64^3 operations. Heads are the grid's slow axis, so that
+ * K and V of the heads at work fit in that cache where those of all heads would not.
+ *
+ * Measured on an H200 (2026-11-22, tests/device/bench_attention.cu; bf16 product on the card: 726 to 780 TFLOP/s):
+ *   65536 rows, 12 heads of 64, 8 slots of 63 keys    0.28 ms, 368 TFLOP/s; with lse kept 0.34 ms
+ *   the same with 16 heads                            0.37 ms, 374 TFLOP/s
+ *   window 512, 4 x 16640 rows, 12 heads of 64        0.36 ms, 291 TFLOP/s
+ * Tried and lost: three groups a multiprocessor with deeper rings (0.34 to 0.37 ms; four groups of 128 registers win);
+ * 2, 4 or 12 heads side by side (0.30, 0.32, 0.37 ms); two query tiles of a window sharing their keys (0.44 ms against
+ * 0.41 then); a branch that masks without rarely(): the compiler made selections of it (window: 0.41 ms). */
+#pragma once
+#include "kernels/attention/attend_wgmma_keys.cuh"
+
+/* One softmax over a tile: s becomes p * factor. Returns the log2 of the two rows' sums. */
+static __device__ __forceinline__ float2 softmax_chunk(float (&s)[32], float to_log2, bool null_key, float weight) {
+    float top0 = s[0], top1 = s[2], sum0 = 0.0f, sum1 = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 32; i += 4) {
+        top0 = fmaxf(top0, fmaxf(s[i], s[i + 1]));
+        top1 = fmaxf(top1, fmaxf(s[i + 2], s[i + 3]));
+    }
+    top0 = row_max(top0);
+    top1 = row_max(top1);
+    if (null_key) {
+        top0 = fmaxf(top0, 0.0f);
+        top1 = fmaxf(top1, 0.0f);
+    }
+    top0 *= to_log2;
+    top1 *= to_log2;
+#pragma unroll
+    for (int i = 0; i < 32; i += 4) {
+        s[i] = power2(fmaf(s[i], to_log2, -top0));
+        s[i + 1] = power2(fmaf(s[i + 1], to_log2, -top0));
+        s[i + 2] = power2(fmaf(s[i + 2], to_log2, -top1));
+        s[i + 3] = power2(fmaf(s[i + 3], to_log2, -top1));
+        sum0 += s[i] + s[i + 1];
+        sum1 += s[i + 2] + s[i + 3];
+    }
+    sum0 = row_sum(sum0);
+    sum1 = row_sum(sum1);
+    if (null_key) {
+        sum0 += power2(-top0);
+        sum1 += power2(-top1);
+    }
+    float factor0 = __fdividef(weight, sum0), factor1 = __fdividef(weight, sum1);
+#pragma unroll
+    for (int i = 0; i < 32; i += 4) {
+        s[i] *= factor0;
+        s[i + 1] *= factor0;
+        s[i + 2] *= factor1;
+        s[i + 3] *= factor1;
+    }
+    return make_float2(top0 + __log2f(sum0), top1 + __log2f(sum1));
+}
+
+/* The running softmax of window mode, in powers of 2 and less slope * row (a constant of each row). */
+struct running {
+    float top0, top1, sum0, sum1;
+};
+/* `keys` more: s becomes p; returns by how much earlier sums shrink. The first tile holds a key for every row. */
+static __device__ __forceinline__ float2 softmax_window(running &a, float (&s)[32], float to_log2, float slope,
+                                                        int behind) {
+    float top0 = a.top0, top1 = a.top1, first = slope * (float)((int)(threadIdx.x % 4) * 2 - behind);
+#pragma unroll
+    for (int i = 0; i < 32; i += 4) {
+        float bias = fmaf(slope, 2.0f * i, first), next = bias + slope;
+        s[i] = fmaf(s[i], to_log2, bias);
+        s[i + 1] = fmaf(s[i + 1], to_log2, next);
+        s[i + 2] = fmaf(s[i + 2], to_log2, bias);
+        s[i + 3] = fmaf(s[i + 3], to_log2, next);
+        top0 = fmaxf(top0, fmaxf(s[i], s[i + 1]));
+        top1 = fmaxf(top1, fmaxf(s[i + 2], s[i + 3]));
+    }
+    top0 = row_max(top0);
+    top1 = row_max(top1);
+    float2 shrink = make_float2(power2(a.top0 - top0), power2(a.top1 - top1));
+    float sum0 = 0.0f, sum1 = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 32; i += 4) {
+        s[i] = power2(s[i] - top0);
+        s[i + 1] = power2(s[i + 1] - top0);
+        s[i + 2] = power2(s[i + 2] - top1);
+        s[i + 3] = power2(s[i + 3] - top1);
+        sum0 += s[i] + s[i + 1];
+        sum1 += s[i + 2] + s[i + 3];
+    }
+    a = {top0, top1, a.sum0 * shrink.x + sum0, a.sum1 * shrink.y + sum1};
+    return shrink;
+}
+
+template <int HALVES>
+static __device__ __forceinline__ void scale_rows(float (&o)[32 * HALVES], float first, float second) {
+#pragma unroll
+    for (int i = 0; i < 32 * HALVES; i += 4) {
+        o[i] *= first;
+        o[i + 1] *= first;
+        o[i + 2] *= second;
+        o[i + 3] *= second;
+    }
+}
+
+/* What a group computes of one query tile after the other. */
+template <bool WINDOW, int DIM, int STAGES> struct forward_group {
+    using reader = key_reader<WINDOW, DIM, STAGES, 1>;
+    static constexpr int TILES = reader::TILES;
+    const attend_task &t;
+    reader &r;
+    rows<bf16> o;
+    rows<float> lse;
+    bool partial, zero_row; /* zero_row: the tile's last row of zeros is the null key */
+    int row0;               /* this thread's first row; the other is 8 rows on */
+    float to_log2, slope, *lse_row;
+    running so_far; /* window */
+    float2 log2_sum;
+    float s[32], out[32 * TILES];
+    uint32_t q[16 * TILES], p[16];
+
+    __device__ __forceinline__ forward_group(const attend_task &task, reader &from, rows<bf16> to, rows<float> sums,
+                                             bool parts)
+        : t(task), r(from), o(to), lse(sums), partial(parts), zero_row(t.null_key && t.live_rows == TILE - 1),
+          row0((int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4), to_log2(t.scale * ATTEND_LOG2E),
+          slope(WINDOW ? window_slope(t, r.head) : 0.0f) {}
+
+    __device__ __forceinline__ void begin(unsigned at) {
+        r.set_tile(at);
+        r.wait_queries(at);
+        lse_row = lse.data + (r.tile.row + row0) * lse.stride + r.head;
+        log2_sum = make_float2(0.0f, 0.0f);
+        so_far = {-INFINITY, -INFINITY, 0.0f, 0.0f};
+        load_fragments<TILES>(q, r.queries);
+        clear_out();
+    }
+    __device__ __forceinline__ void clear_out() {
+#pragma unroll
+        for (int i = 0; i < 32 * TILES; i++)
+            out[i] = 0.0f;
+    }
+    /* S = Q K^T of an item begins. */
+    __device__ __forceinline__ void scores(unsigned of) {
+        r.wait(of);
+        pin(s);
+        products_begin();
+        multiply_rows<TILES>(s, q, r.keys(of));
+        products_commit();
+    }
+    /* Scores of tile i -> p; out += p V begins. */
+    __device__ __forceinline__ void add_values(int i) {
+        products_wait<0>();
+        pin(s);
+        if (WINDOW) {
+            mask_window(s, i * TILE, t.window, r.tile.position);
+            float2 shrink = softmax_window(so_far, s, to_log2, slope, i * TILE);
+            scale_rows<TILES>(out, shrink.x, shrink.y);
+        } else {
+            if (t.live_rows < TILE && !zero_row) mask_keys(s, t.live_rows);
+            log2_sum = softmax_chunk(s, to_log2, t.null_key && !zero_row, partial ? 1.0f : r.shared.list.weight[i]);
+        }
+        pack(p, s);
+        pin(p);
+        pin(out);
+        products_begin();
+        multiply_columns<TILES>(out, p, r.values(r.item));
+        products_commit();
+    }
+    /* While products run: the log sum exp of tile i. */
+    __device__ __forceinline__ void keep(int i) {
+        if (WINDOW || !lse.data || threadIdx.x % 4) return;
+        float *to = lse_row + r.shared.list.place[i] * (t.n * lse.stride);
+        if (row0 < r.tile.rows) to[0] = log2_sum.x * ATTEND_LN2;
+        if (row0 + 8 < r.tile.rows) to[8 * lse.stride] = log2_sum.y * ATTEND_LN2;
+    }
+    __device__ __forceinline__ void release(int i) {
+        pin(out);
+        pin(p);
+        r.release();
+        if (WINDOW || !partial) return;
+        store(r.shared.list.place[i] * t.n, 0);
+        clear_out();
+    }
+    __device__ __forceinline__ void store(int64_t plane, int skip) {
+        store_rows<TILES>(out, 1.0f, r.queries, o[plane + r.tile.row] + r.head * DIM, o.stride, skip, r.tile.rows);
+    }
+    /* The running softmax ends. */
+    __device__ __forceinline__ void divide() {
+        float sum0 = row_sum(so_far.sum0), sum1 = row_sum(so_far.sum1);
+        scale_rows<TILES>(out, __fdividef(1.0f, sum0), __fdividef(1.0f, sum1));
+        if (!lse.data || threadIdx.x % 4) return;
+        float log0 = so_far.top0 + __log2f(sum0) - slope * (float)row0;
+        float log1 = so_far.top1 + __log2f(sum1) - slope * (float)(row0 + 8);
+        if (row0 >= r.tile.skip && row0 < r.tile.rows) lse_row[0] = log0 * ATTEND_LN2;
+        if (row0 + 8 >= r.tile.skip && row0 + 8 < r.tile.rows) lse_row[8 * lse.stride] = log1 * ATTEND_LN2;
+    }
+};
+
+template <bool WINDOW, int DIM, int STAGES, int RESIDENT>
+static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
+    forward_tiles(const __grid_constant__ tile_matrix q_map, const __grid_constant__ tile_matrix k_map,
+                  const __grid_constant__ tile_matrix v_map, const __grid_constant__ attend_task t, rows<bf16> o,
+                  rows<float> lse, bool partial) {
+    using reader = key_reader<WINDOW, DIM, STAGES, 1>;
+    extern __shared__ uint8_t raw[];
+    __shared__ typename reader::shared_part shared;
+    reader r(t, shared, raw, k_map, v_map);
+    r.query_maps[0] = &q_map;
+    r.start(partial || lse.data);
+    if (!WINDOW) fill_empty<DIM>(t, r.block, r.head, r.begin, r.end, o, lse, partial);
+    forward_group<WINDOW, DIM, STAGES> g(t, r, o, lse, partial);
+    for (unsigned at = 0; at < r.query_tiles; at++) {
+        g.begin(at);
+        /* The last round stands alone: a choice inside the loop would make the compiler wait for products in flight. */
+        if (r.count) {
+            g.scores(r.item);
+            for (int i = 0; i + 1 < r.count; i++) {
+                g.add_values(i);
+                g.scores(r.item + 1);
+                g.keep(i);
+                products_wait<1>();
+                g.release(i);
+            }
+            g.add_values(r.count - 1);
+            g.keep(r.count - 1);
+            products_wait<0>();
+            g.release(r.count - 1);
+        }
+        if (WINDOW) g.divide();
+        if (!partial) g.store(0, r.tile.skip);
+        r.next_queries(at);
+    }
+}

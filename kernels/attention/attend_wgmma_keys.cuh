@@ -1,0 +1,233 @@
+/* attend_wgmma_keys.cuh -- what a group of 128 threads that owns query rows of one head reads: its tiles of queries,
+ * one after the other, and for each of them the key tiles that its rows see, copied through a ring of stages straight
+ * from where they lie. The forward pass and the dQ pass of backward both stand on it. */
+#pragma once
+#include "kernels/attention/attend_cuda.cuh"
+#include "kernels/cuda/tiles.cuh"
+
+enum { ATTEND_LIST_MAX = 64 }; /* places of a block */
+
+/* The places of one block of rows that are read, in order. */
+struct place_list {
+    int count, place[ATTEND_LIST_MAX], row[ATTEND_LIST_MAX];
+    float weight[ATTEND_LIST_MAX], log2_weight[ATTEND_LIST_MAX];
+};
+
+/* A place as one lane sees it. */
+struct place_of_lane {
+    int32_t slot;
+    float weight;
+};
+static __device__ __forceinline__ place_of_lane read_place(const attend_task &t, int64_t block, int i) {
+    if (i >= t.k) return {-1, 0.0f};
+    return {block_slot(t, block, i), block_weight(t, block, i)};
+}
+/* By one warp; `near`: the first 32 places. `all`: also places of weight 0. */
+static __device__ __forceinline__ void list_places(place_list *list, const attend_task &t, int64_t block,
+                                                   place_of_lane near, bool all) {
+    int count = 0, lane = threadIdx.x % 32;
+    for (int first = 0; first < t.k; first += 32) {
+        int i = first + lane;
+        auto [slot, weight] = first ? read_place(t, block, i) : near;
+        bool take = slot >= 0 && (all || weight != 0.0f);
+        unsigned taken = __ballot_sync(~0u, take);
+        int at = count + __popc(taken & ((1u << lane) - 1));
+        if (take) {
+            list->place[at] = i;
+            list->row[at] = slot * t.slot_rows;
+            list->weight[at] = weight;
+            list->log2_weight[at] = __log2f(weight);
+        }
+        count += __popc(taken);
+    }
+    if (lane == 0) list->count = count;
+}
+
+/* A tile of query rows; rows skip .. rows-1 of it count. */
+struct query_tile {
+    int64_t row;
+    int skip, rows;
+    int64_t sequence, base, position; /* window: base: key row of position 0; position: of the first row */
+};
+
+/* A sequence whose keys wrap around the ring's end is cut where positions are multiples of 64, so that no tile of keys
+ * crosses that end: its first tile begins before the first row. */
+static __host__ __device__ __forceinline__ int64_t window_lead(const attend_task &t) {
+    return t.first + t.length <= t.ring ? 0 : t.first % TILE;
+}
+static __device__ __forceinline__ query_tile window_tile(const attend_task &t, int64_t index) {
+    int64_t lead = window_lead(t), tiles = (lead + t.length + TILE - 1) / TILE, sequence = index / tiles;
+    int64_t offset = index % tiles * TILE - lead;
+    query_tile q;
+    q.row = sequence * t.length + offset;
+    q.skip = offset < 0 ? (int)-offset : 0;
+    q.rows = t.length - offset < TILE ? (int)(t.length - offset) : TILE;
+    q.sequence = sequence;
+    q.base = sequence * t.ring;
+    q.position = t.first + offset;
+    return q;
+}
+/* Key tile i begins 64 * i positions before the query tile. */
+static __device__ __forceinline__ int window_tiles(const attend_task &t, const query_tile &q) {
+    int64_t low = q.position > t.window ? q.position - t.window : 0;
+    return (int)((q.position - low + TILE - 1) / TILE) + 1;
+}
+static __device__ __forceinline__ int key_row(const attend_task &t, const query_tile &q, int i) {
+    int64_t position = q.position - (int64_t)i * TILE;
+    return (int)(q.base + (position < t.ring ? position : position % t.ring));
+}
+
+/* Inside a branch: keeps the compiler from turning it into selections that every tile would pay for. */
+static __device__ __forceinline__ void rarely() {
+    asm volatile("" ::: "memory");
+}
+/* Scores that a row may not see become -inf. Chunks: keys from `live` on. */
+static __device__ __forceinline__ void mask_keys(float (&s)[32], int live) {
+    rarely();
+    int column = (int)(threadIdx.x % 4) * 2;
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        if (i / 4 * 8 + column + i % 2 >= live) s[i] = -INFINITY;
+}
+/* Window: `behind` is the distance of the two tiles' first rows, `position` that of the queries'. */
+static __device__ __forceinline__ void mask_window(float (&s)[32], int behind, int window, int64_t position) {
+    int missing = behind > position ? (int)(behind - position) : 0; /* keys before position 0 */
+    if (behind > 0 && behind + TILE - 1 <= window && missing == 0) return;
+    rarely();
+    int lane = threadIdx.x % 32, row = behind + threadIdx.x / 32 * 16 + lane / 4;
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+        int key = i / 4 * 8 + lane % 4 * 2 + i % 2, distance = row + i / 2 % 2 * 8 - key;
+        if (distance < 0 || distance > window || key < missing) s[i] = -INFINITY;
+    }
+}
+
+/* Rows outside of all blocks, and (partial, lse) places that are empty, of this thread block's head. */
+template <int DIM>
+static __device__ void fill_empty(const attend_task &t, int64_t block, int head, int64_t begin, int64_t end,
+                                  rows<bf16> o, rows<float> lse, bool partial) {
+    auto clear = [&](int64_t first, int64_t last, int place) {
+        for (int64_t i = first * (DIM / 8) + threadIdx.x; (partial || place == 0) && i < last * (DIM / 8);
+             i += WARPGROUP)
+            *(uint4 *)(o[place * t.n + i / (DIM / 8)] + head * DIM + i % (DIM / 8) * 8) = make_uint4(0, 0, 0, 0);
+        for (int64_t r = first + threadIdx.x; lse.data && r < last; r += WARPGROUP)
+            lse[place * t.n + r][head] = -INFINITY;
+    };
+    for (int i = 0; i < (partial || lse.data ? t.k : 1); i++) {
+        if (block == 0) clear(0, begin, i);
+        if (block == t.blocks - 1) clear(end, t.n, i);
+        if ((partial || lse.data) && block_slot(t, block, i) < 0) {
+            if (partial)
+                clear(begin, end, i);
+            else
+                for (int64_t r = begin + threadIdx.x; r < end; r += WARPGROUP)
+                    lse[i * t.n + r][head] = -INFINITY;
+        }
+    }
+}
+
+/* What is read, in order: item after item, each the tiles of 64 keys and their values; every query tile reads `count`
+ * of them. QUERIES: how many matrices of query rows. */
+template <bool WINDOW, int DIM, int STAGES, int QUERIES> struct key_reader {
+    static constexpr int TILES = DIM / TILE, TILES_BYTES = TILES * TILE_BYTES, STAGE_BYTES = 2 * TILES_BYTES,
+                         BYTES = 1024 + QUERIES * TILES_BYTES + STAGES * STAGE_BYTES;
+    struct shared_part {
+        uint64_t full[STAGES], queries_full;
+        place_list list;
+    };
+    const attend_task &t;
+    shared_part &shared;
+    const tile_matrix *query_maps[QUERIES], &k_map, &v_map;
+    uint8_t *queries, *stages;
+    int head, block;
+    int64_t begin, end; /* chunks: the block's rows */
+    query_tile tile;
+    int count, ahead; /* key tiles of a query tile; which of them the next copy takes */
+    unsigned query_tiles, items, item;
+
+    __device__ __forceinline__ key_reader(const attend_task &task, shared_part &in, uint8_t *raw, const tile_matrix &k,
+                                          const tile_matrix &v)
+        : t(task), shared(in), k_map(k), v_map(v), queries(raw + (1024 - shared_address(raw) % 1024) % 1024),
+          stages(queries + QUERIES * TILES_BYTES), head((int)blockIdx.y), block((int)blockIdx.x), begin(0), end(0),
+          ahead(0), item(0) {}
+
+    /* The first copies begin. `all_places`: also those of weight 0. */
+    __device__ __forceinline__ void start(bool all_places) {
+        fill_barriers_init(shared.full, &shared.queries_full);
+        bool lists = !WINDOW && threadIdx.x / 32 == 1;
+        place_of_lane near = {-1, 0.0f};
+        if (WINDOW) {
+            tile = window_tile(t, block);
+        } else {
+            if (lists) near = read_place(t, block, threadIdx.x % 32); /* beside the block's begin, not behind it */
+            begin = block_begin(t, block);
+            end = block_begin(t, block + 1);
+        }
+        query_tiles = WINDOW ? 1 : (unsigned)((end - begin + TILE - 1) / TILE);
+        __syncthreads();
+        if (query_tiles) fill_queries(0); /* on their way while the places are listed */
+        if (!WINDOW) {
+            if (lists) list_places(&shared.list, t, block, near, all_places);
+            clear_dead_rows();
+        }
+        __syncthreads();
+        count = WINDOW ? window_tiles(t, tile) : shared.list.count;
+        items = query_tiles * (unsigned)count;
+        for (unsigned i = 0; i < STAGES && i < items; i++)
+            fill(i);
+    }
+    /* Copies bring live rows only: what lies behind them in a slot is never read, and must count as finite. */
+    __device__ __forceinline__ void clear_dead_rows() {
+        constexpr int ALL = 2 * STAGES * TILES;
+        int live = t.live_rows;
+        for (int i = threadIdx.x; live < TILE && i < (TILE - live) * ALL * 8; i += WARPGROUP)
+            *(uint4 *)(stages + i / 8 % ALL * TILE_BYTES + (live + i / 8 / ALL) * 128 + i % 8 * 16) =
+                make_uint4(0, 0, 0, 0);
+        fence_async();
+    }
+    __device__ __forceinline__ void fill_queries(unsigned at) {
+        int row = (int)(WINDOW ? tile.row : begin + (int64_t)at * TILE);
+        fill_begin(&shared.queries_full, QUERIES * TILES_BYTES);
+        for (int i = 0; i < QUERIES * TILES; i++)
+            tile_copy(queries + i * TILE_BYTES, *query_maps[i / TILES], head * DIM + i % TILES * TILE, row,
+                      &shared.queries_full);
+        fill_end(&shared.queries_full);
+    }
+    __device__ __forceinline__ void fill(unsigned of) {
+        uint8_t *to = stages + of % STAGES * STAGE_BYTES;
+        uint64_t *barrier = &shared.full[of % STAGES];
+        int row = WINDOW ? key_row(t, tile, ahead) : shared.list.row[ahead];
+        fill_begin(barrier, 2 * TILES * (WINDOW ? TILE : t.live_rows) * 128);
+        for (int i = 0; i < TILES; i++) {
+            tile_copy(to + i * TILE_BYTES, k_map, head * DIM + i * TILE, row, barrier);
+            tile_copy(to + (TILES + i) * TILE_BYTES, v_map, head * DIM + i * TILE, row, barrier);
+        }
+        fill_end(barrier);
+        ahead = ahead + 1 == count ? 0 : ahead + 1;
+    }
+
+    /* `tile` becomes the block's query tile `at`. */
+    __device__ __forceinline__ void set_tile(unsigned at) {
+        if (WINDOW) return;
+        tile.row = begin + (int64_t)at * TILE;
+        tile.skip = 0;
+        tile.rows = end - tile.row < TILE ? (int)(end - tile.row) : TILE;
+    }
+    __device__ __forceinline__ void wait_queries(unsigned at) { barrier_wait(&shared.queries_full, at & 1); }
+    /* The query tile `at` was read, and its tiles in shared memory may have been written over. */
+    __device__ __forceinline__ void next_queries(unsigned at) {
+        if (at + 1 == query_tiles) return;
+        fence_async();
+        __syncthreads();
+        fill_queries(at + 1);
+    }
+    __device__ __forceinline__ const uint8_t *keys(unsigned of) const { return stages + of % STAGES * STAGE_BYTES; }
+    __device__ __forceinline__ const uint8_t *values(unsigned of) const { return keys(of) + TILES_BYTES; }
+    __device__ __forceinline__ void wait(unsigned of) { barrier_wait(&shared.full[of % STAGES], of / STAGES & 1); }
+    /* This thread is done with the present item. */
+    __device__ __forceinline__ void release() {
+        __syncthreads();
+        if (item + STAGES < items) fill(item + STAGES);
+        item++;
+    }
+};

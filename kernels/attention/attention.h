@@ -1,0 +1,24 @@
+/* attention.h -- causal sliding-window attention with ALiBi over a ring of keys and values (model.md §2.3, §2.4).
+ *
+ * logit(i, j) = q_i.k_j / sqrt(dh) - slope_head * (i - j) for i - window <= j <= i, both ends inclusive;
+ * slope_head = 2^(-8 (head+1) / h), a plain geometric series for every h. Softmax in float32.
+ *
+ * q, o [n, h*dh]: positions first .. first+n-1. keys, values [ring, h*dh]: position p lies in row p % ring; the rows
+ * of positions max(0, first - window) .. first+n-1 are filled before the call, so ring >= window + n.
+ * o may be q. */
+#pragma once
+#include "kernels/device/device.h"
+
+struct attention_ops {
+    void (*forward)(struct device *dev, struct mat o, struct mat q, struct mat keys, struct mat values, int64_t first,
+                    int heads, int window);
+    /* Training: whole sequences of `length` rows behind one another in q, k, v, o [n, h*dh] (views with a stride are
+     * fine), each from position 0. lse [n, h] float32: log of the softmax' denominator with its maximum put back. */
+    void (*forward_sequences)(struct device *dev, struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v,
+                              int64_t length, int heads, int window);
+    /* dq, dk, dv are overwritten. Deterministic. */
+    void (*backward_sequences)(struct device *dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout, struct mat o,
+                               struct mat lse, struct mat q, struct mat k, struct mat v, int64_t length, int heads, int window);
+};
+extern const struct attention_ops attention_cpu;
+float attention_alibi_slope(int head, int heads);

@@ -1,0 +1,31 @@
+/* decode_step_nocuda.c -- stands in for decode_step_cuda.cu in a build without CUDA: no device has the kernel. */
+#include "kernels/decode_step/decode_step.h"
+#include <assert.h>
+
+enum status decode_step_weights_create(struct decode_step_weights **out, struct device *dev,
+                                       const struct decode_step_config *config) {
+    (void)dev, (void)config;
+    *out = NULL;
+    return STATUS_OK;
+}
+
+void decode_step_weights_free(struct decode_step_weights *w) {
+    assert(!w);
+}
+
+enum status decode_step_create(struct decode_step **out, const struct decode_step_weights *weights,
+                               const struct mat *rings) {
+    (void)out, (void)weights, (void)rings;
+    assert(!"decode_step_weights_create gave none");
+    return STATUS_UNSUPPORTED;
+}
+
+void decode_step_free(struct decode_step *t) {
+    assert(!t);
+}
+
+void decode_step_run(struct decode_step *t, float *logits, void *inputs, int32_t id, int64_t position,
+                     const struct decode_step_fusion *fusions) {
+    (void)t, (void)logits, (void)inputs, (void)id, (void)position, (void)fusions;
+    assert(!"decode_step_weights_create gave none");
+}

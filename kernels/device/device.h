@@ -1,0 +1,87 @@
+/* device.h -- where numbers are computed: a table of ops, memory, and a thread pool.
+ *
+ * Every pointer that an op takes (matrices, ids, weights, row lists) is memory of the device; on the CPU that is any
+ * memory. Ops of one device run in the order of their calls; on a GPU a call returns before its work is done.
+ *
+ * Shape letters: n rows (positions), d hidden size, h heads, dh head size, f FFN size, V vocabulary,
+ * C chunks, S positions a chunk (with landmark), T live rows of a chunk's K and V, K neighbours, G groups.
+ * One thread at a time per device. Ops never fail: on a GPU the first fault is kept and device_sync returns it. */
+#pragma once
+#include "base/status.h"
+#include "base/system/threads.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The CPU computes in DTYPE_F32 only. DTYPE_F16 is the store's type for landmarks: topk, cluster and probe alone take it. */
+enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
+static inline int64_t dtype_bytes(enum dtype type) { return type == DTYPE_F32 ? 4 : 2; }
+
+/* A row-major view; `stride` elements from row to row (>= cols). Borrowed memory of the device. */
+struct mat { void *data; enum dtype type; int64_t rows, cols, stride; };
+struct mat mat_f32(const float *data, int64_t rows, int64_t cols);          /* stride = cols */
+struct mat mat_dense(void *data, enum dtype type, int64_t rows, int64_t cols);
+struct mat mat_rows(struct mat m, int64_t first, int64_t rows);             /* a range of rows */
+struct mat mat_cols(struct mat m, int64_t first, int64_t cols);             /* a range of columns */
+static inline size_t mat_bytes(struct mat m) { return (size_t)(m.rows * m.cols * dtype_bytes(m.type)); }   /* of a dense one */
+static inline float *mat_row(struct mat m, int64_t row) { return (float *)m.data + row * m.stride; }
+
+struct ops;
+struct device_runtime;                   /* open, memory, copies: device_internal.h */
+struct device {
+    const struct ops *ops;
+    const struct device_runtime *runtime;
+    struct threads *threads;             /* owned; NULL: this thread alone */
+    void *state;                         /* the twin's own */
+    const char *name;                    /* "cpu", "cuda" */
+    bool shares_memory;                  /* with this process: the CPU. Its ops gain from loops over device_worker, too */
+};
+
+/* `kind`: "cpu" or "cuda". threads <= 0: all processors. Sets OpenBLAS to one thread: parallelism is ours.
+ * "cuda" is the current GPU of this process; STATUS_UNSUPPORTED, with the reason, where there is none or where the
+ * program was built without CUDA: a caller may go on with "cpu". */
+enum status device_open(struct device **out, const char *kind, int threads);
+bool device_built(const char *kind);                      /* whether this program has support for it */
+void device_close(struct device *dev);                    /* NULL is fine */
+enum status device_sync(struct device *dev);
+enum status device_fault(struct device *dev);             /* the first fault found so far: device_sync without the wait */
+/* Zeroed memory of the device, 64-byte aligned; lives until device_release. */
+enum status device_allocate(struct device *dev, void **out, size_t bytes);
+void device_release(struct device *dev, void *memory);    /* NULL is fine */
+/* Memory of this process that copies reach without a detour: pinned beside a GPU. */
+enum status device_allocate_host(struct device *dev, void **out, size_t bytes);
+void device_release_host(struct device *dev, void *memory);                          /* NULL is fine */
+/* The address under which the device's own code may write memory of this process; NULL where it cannot (memory that is
+ * not pinned, beside a GPU). What was written has arrived after device_sync. */
+void *device_reach(struct device *dev, void *memory);
+
+/* What this process hands to ops, or takes from them, has two sides: its own memory and the device's. Where the device
+ * shares memory they are one: device_room gives NULL, device_side the process's own, and copies between them vanish.
+ *   device_room(dev, &room, bytes);  ids = device_side(dev, host_ids, room);  device_upload(dev, ids, host_ids, bytes);  */
+enum status device_room(struct device *dev, void **out, size_t bytes);    /* device_release; NULL where memory is shared */
+static inline void *device_side(const struct device *dev, void *host, void *room) { return dev->shares_memory ? host : room; }
+/* In the order of ops. `from` and `to` of this process's side are free again when the call returns; a download has
+ * then arrived. Nothing happens when both are one address. Faults are kept for device_sync, as those of ops. */
+void device_upload(struct device *dev, void *to, const void *from, size_t bytes);
+void device_download(struct device *dev, void *to, const void *from, size_t bytes);
+/* A download that travels while later ops run: of what the ops up to now make. `to` has it when device_fetch_wait
+ * returns, which waits for every fetch so far and for nothing behind it; until then no op may write `from`. `to` should be of
+ * device_allocate_host: a fetch to other memory is as good as a download. `to` may be `from`, within the device's reach:
+ * written in place, only waited for. */
+void device_fetch(struct device *dev, void *to, const void *from, size_t bytes);
+void device_fetch_wait(struct device *dev);
+void device_copy(struct device *dev, void *to, const void *from, size_t bytes);      /* both of the device */
+void device_copy_rows(struct device *dev, struct mat to, struct mat from);           /* both of the device, one type and shape */
+void device_clear(struct device *dev, void *memory, size_t bytes);                   /* to zero */
+
+/* Ops that come again with the same arguments. `body` issues ops and copies inside the device, the same ones each time.
+ * A GPU is given them one by one the first time, records them the second and from then on gets them all at once, which
+ * spares a launch for each. *replay is NULL at first, and belongs to the caller. */
+struct device_replay;
+typedef void device_ops(void *context, struct device *dev);
+void device_replay_run(struct device *dev, struct device_replay **replay, device_ops *body, void *context);
+void device_replay_free(struct device *dev, struct device_replay *replay);          /* NULL is fine */
+
+/* The device as worker `worker` of dev->threads may use it inside a loop body: same ops, no threads of its own, scratch
+ * of that worker only. Valid until device_close; ops of `dev` itself may not run meanwhile. */
+struct device *device_worker(struct device *dev, int worker);

@@ -1,0 +1,71 @@
+/* device_internal.h -- what stands behind a device: the calls of its kind, and what the CPU twins find there (scratch
+ * memory of each worker, taken once). */
+#pragma once
+#include "kernels/device/device.h"
+
+/* How processes on devices of one kind sum (collective.h); identity: 128 bytes that rank 0 makes and all others join with. */
+struct device_peers {
+    enum status (*identity)(uint8_t out[128]);
+    enum status (*join)(void **peers, struct device *dev, const uint8_t identity[128], int rank, int world);
+    enum status (*sum)(void *peers, struct device *dev, float *x, int64_t n);    /* in the order of ops */
+    void (*leave)(void *peers);
+};
+
+/* The calls of device.h for one kind of device. Memory and copies are checked by device.c before they come here. */
+struct device_runtime {
+    void (*close)(struct device *dev);
+    enum status (*sync)(struct device *dev);
+    enum status (*fault)(struct device *dev);
+    enum status (*allocate)(struct device *dev, void **out, size_t bytes);
+    void (*release)(struct device *dev, void *memory);
+    enum status (*allocate_host)(struct device *dev, void **out, size_t bytes);
+    void (*release_host)(struct device *dev, void *memory);
+    void *(*reach)(struct device *dev, void *memory);     /* NULL: all memory, at its own address */
+    void (*upload)(struct device *dev, void *to, const void *from, size_t bytes);
+    void (*download)(struct device *dev, void *to, const void *from, size_t bytes);
+    void (*copy)(struct device *dev, void *to, const void *from, size_t bytes);
+    void (*copy_rows)(struct device *dev, struct mat to, struct mat from);
+    void (*clear)(struct device *dev, void *memory, size_t bytes);
+    /* All four NULL: fetches are downloads, and nothing is gained by recording. */
+    void (*fetch)(struct device *dev, void *to, const void *from, size_t bytes);
+    void (*fetch_wait)(struct device *dev);
+    void (*replay)(struct device *dev, struct device_replay **replay, device_ops *body, void *context);
+    void (*replay_free)(struct device_replay *replay);
+    struct device *(*worker)(struct device *dev, int worker);
+    const struct device_peers *peers;    /* NULL: processes sum through shared memory */
+};
+enum status device_open_cpu(struct device **out, int threads);
+enum status device_open_cuda(struct device **out, int threads);    /* device_cuda.cu, or device_nocuda.c's refusal */
+bool device_built_cuda(void);
+
+/* Scratch of one worker. Ops cut their work so that this is enough whatever the shapes: nothing is allocated by an op.
+ * Pages that no op touches cost nothing. */
+enum { DEVICE_SCRATCH_BYTES = 2 << 20 };
+
+/* Cosines and sines of rope for the last shape asked for: they change once in a program's life. */
+enum { DEVICE_ROPE_MAX = 1 << 14 };      /* period * dh/2 pairs that are kept */
+struct device_rope { int period, half; float theta; float *cosine, *sine; };
+
+struct device_cpu {
+    int workers;                         /* of this device: 1 for a worker's own */
+    bool amx;                            /* products of many rows on tiles (matmul_amx.h) */
+    unsigned char *scratch;              /* worker w's begins at w * DEVICE_SCRATCH_BYTES; 64-byte aligned */
+    struct device_rope rope;
+    struct device *serial;               /* [workers] what device_worker gives; NULL in those themselves */
+};
+
+static inline struct device_cpu *device_cpu(struct device *dev) { return (struct device_cpu *)dev->state; }
+/* Tests compute without tiles, too. Before anything is packed. */
+static inline void device_cpu_without_amx(struct device *dev) {
+    device_cpu(dev)->amx = false;
+    for (int w = 0; w < device_cpu(dev)->workers && device_cpu(dev)->serial; w++)
+        device_cpu(&device_cpu(dev)->serial[w])->amx = false;
+}
+static inline void *device_scratch(struct device *dev, int worker) {
+    return device_cpu(dev)->scratch + (size_t)worker * DEVICE_SCRATCH_BYTES;
+}
+/* Of n tasks that lie side by side in memory, so many for each thread: what comes along with a line or a page is its own. */
+static inline int64_t device_share(const struct device *dev, int64_t n) {
+    int64_t threads = threads_count(dev->threads);
+    return (n + threads - 1) / threads;
+}

@@ -1,0 +1,13 @@
+/* device_nocuda.c -- stands in for device_cuda.cu in a build without CUDA. */
+#include "kernels/device/device_internal.h"
+
+enum status device_open_cuda(struct device **out, int threads) {
+    (void)out;
+    (void)threads;
+    return fail(STATUS_UNSUPPORTED, "no GPU support: this program was built without CUDA (install the CUDA toolkit and "
+                                    "configure with -DDRT_CUDA=ON, or use --device cpu)");
+}
+
+bool device_built_cuda(void) {
+    return false;
+}

@@ -1,0 +1,29 @@
+/* matmul.h -- y = x w^T (+ y): the Linear layer without bias (model.md, notation).
+ *
+ * y [n, out], x [n, in], w [out, in]. y may not overlap x or w. Sums run in float32. On the CPU w of forward and
+ * forward_add may be bf16 beside float32 x and y of up to MATMUL_FEW_ROWS rows, whose product is bound by reading w: the
+ * same bits as from float32 weights of the same numbers.
+ *
+ * Weights that meet many rows may be packed once, into packed_elements(out, in) numbers of w's type. A packed product
+ * gives a row of y the same bits whatever rows are computed with it: what is stored for good (landmarks) goes this way.
+ * It is packed for the device and its workers alone. Of very small numbers, infinities and NaN the CPU on AMX tiles
+ * promises what matmul_amx.h says. */
+#pragma once
+#include "kernels/device/device.h"
+#include <stdbool.h>
+
+enum { MATMUL_FEW_ROWS = 8 };
+
+struct matmul_ops {
+    void (*forward)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);
+    /* y = base + x w^T, base of y's type and shape; y may be base. */
+    void (*forward_add)(struct device *dev, struct mat y, struct mat base, struct mat x, struct mat w);
+    /* dx = dy w (+ dx). */
+    void (*backward_input)(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate);
+    /* dw += dy^T x, dw float32. */
+    void (*backward_weight)(struct device *dev, struct mat dw, struct mat dy, struct mat x);
+    int64_t (*packed_elements)(int64_t out, int64_t in);
+    void (*pack)(struct device *dev, float *packed, struct mat w);
+    void (*forward_packed)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);
+};
+extern const struct matmul_ops matmul_cpu;

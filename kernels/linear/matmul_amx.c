@@ -1,0 +1,358 @@
+/* matmul_amx.c -- products on AMX tiles.
+ *
+ * A tile holds 16 rows of 64 bytes. One instruction adds to 16 x 16 sums the products of 16 rows of x (32 bf16 numbers
+ * each) and 16 rows of w. Both are brought into the order of tiles first (x: a tile is 16 rows of 32 numbers; w: 16
+ * pairs of places, each with the pairs of 16 outputs side by side), each tile in one piece of 1 KiB:
+ *
+ *   x   [block of 16 rows][step of 32 places][its 3 parts]
+ *   w   [panel of 32 outputs][step][1 or 3 parts][2 tiles of 16 outputs]
+ *
+ * The heart has 2 x 2 tiles of sums in registers: of each step, 4 products a part for 2 tiles of x and, once, 2 of w.
+ * All of AMX's instructions and the vectors that prepare for them are behind a target attribute: the rest of the
+ * program runs on any processor, and comes here only when open said so. */
+#include "kernels/linear/matmul_amx.h"
+#include "kernels/device/device_internal.h"
+#include <assert.h>
+#include <cpuid.h>
+#include <immintrin.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define AMX __attribute__((target("avx512f,avx512bw,amx-tile,amx-bf16"), noinline))
+#define AMX_INLINE static inline __attribute__((target("avx512f,avx512bw,amx-tile,amx-bf16"), always_inline))
+/* Tiles are read by instructions of which not every compiler knows that they read memory. */
+#define MEMORY_IS_WRITTEN() __asm__ volatile("" ::: "memory")
+
+enum {
+    SIDE = 16,            /* rows of a tile, outputs of a tile */
+    PLACES = 32,          /* of one step */
+    PANEL = 2 * SIDE,     /* outputs */
+    TILE = SIDE * PLACES, /* bf16 numbers */
+    PARTS = 3,            /* of a float */
+    DEPTH = 1024,         /* places that are split at once; longer sums are made in pieces */
+    HEADER = SIDE,        /* floats before packed weights: how many parts they have */
+    PANEL_BYTES = DEPTH / PLACES * PARTS * 2 * TILE * 2,
+    SUMS_BYTES = 4 * SIDE * SIDE * 4,
+    ROWS_BYTES = DEVICE_SCRATCH_BYTES - PANEL_BYTES - SUMS_BYTES,
+    PACKED_ROWS = 128 /* split at once where weights are packed: they stay in the second-level cache */
+};
+
+static bool open_amx(void) {
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18, EDX_BF16 = 1 << 22, EDX_TILE = 1 << 24 };
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & EDX_BF16) || !(d & EDX_TILE)) return false;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw")) return false;
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+
+/* All eight tiles whole. */
+struct tile_config {
+    uint8_t palette, start, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+};
+static const struct tile_config whole_tiles = {
+    .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+
+AMX static void tiles_begin(void) {
+    _tile_loadconfig(&whole_tiles);
+}
+
+AMX static void tiles_end(void) {
+    _tile_release();
+}
+
+static int64_t steps_of(int64_t places) {
+    return (places + PLACES - 1) / PLACES;
+}
+
+static __mmask16 first_lanes(int64_t n) {
+    return n >= 16 ? (__mmask16)0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);
+}
+
+/* 32 floats. Cutting, not rounding: the first part of a finite number is finite, and what is left is exact. */
+struct floats {
+    __m512 low, high;
+};
+
+AMX_INLINE struct floats load_floats(const float *p, int64_t n) {
+    return n >= PLACES ? (struct floats){_mm512_loadu_ps(p), _mm512_loadu_ps(p + 16)}
+                       : (struct floats){_mm512_maskz_loadu_ps(first_lanes(n), p),
+                                         _mm512_maskz_loadu_ps(first_lanes(n - 16), n > 16 ? p + 16 : p)};
+}
+
+/* The upper halves of 32 floats, side by side: the first part of each. */
+AMX_INLINE __m512i first_part(struct floats x) {
+    const __m512i odd = _mm512_setr_epi32(0x00030001, 0x00070005, 0x000b0009, 0x000f000d, 0x00130011, 0x00170015,
+                                          0x001b0019, 0x001f001d, 0x00230021, 0x00270025, 0x002b0029, 0x002f002d,
+                                          0x00330031, 0x00370035, 0x003b0039, 0x003f003d);
+    return _mm512_permutex2var_epi16(_mm512_castps_si512(x.low), odd, _mm512_castps_si512(x.high));
+}
+
+AMX_INLINE __m512 left_over(__m512 x) {
+    __m512i first = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int)0xffff0000u));
+    return _mm512_sub_ps(x, _mm512_castsi512_ps(first));
+}
+
+AMX_INLINE struct floats rest_of(struct floats x) {
+    return (struct floats){left_over(x.low), left_over(x.high)};
+}
+
+/* `rows` rows of `places` numbers into blocks of 16 rows; rows and places that do not exist are zero. */
+AMX static void split_rows(uint16_t *to, const float *x, int64_t stride, int64_t rows, int64_t places) {
+    for (int64_t block = 0; block < rows; block += SIDE)
+        for (int64_t at = 0; at < places; at += PLACES, to += PARTS * TILE)
+            for (int64_t r = 0; r < SIDE; r++) {
+                bool there = block + r < rows;
+                const float *from = there ? x + (block + r) * stride + at : x;
+                struct floats left = load_floats(from, there ? places - at : 0);
+                for (int part = 0; part < PARTS; part++) {
+                    _mm512_storeu_si512(to + part * TILE + r * PLACES, first_part(left));
+                    left = rest_of(left);
+                }
+            }
+}
+
+/* 16 rows of 16 dwords become 16 columns. */
+AMX_INLINE void transpose(__m512i row[SIDE]) {
+    __m512i a[SIDE];
+    for (int i = 0; i < SIDE; i += 2) {
+        a[i] = _mm512_unpacklo_epi32(row[i], row[i + 1]);
+        a[i + 1] = _mm512_unpackhi_epi32(row[i], row[i + 1]);
+    }
+    for (int i = 0; i < SIDE; i += 4)
+        for (int j = 0; j < 2; j++) {
+            row[i + 2 * j] = _mm512_unpacklo_epi64(a[i + j], a[i + j + 2]);
+            row[i + 2 * j + 1] = _mm512_unpackhi_epi64(a[i + j], a[i + j + 2]);
+        }
+    for (int i = 0; i < 4; i++) {
+        a[i] = _mm512_shuffle_i32x4(row[i], row[i + 4], 0x88);
+        a[i + 4] = _mm512_shuffle_i32x4(row[i], row[i + 4], 0xdd);
+        a[i + 8] = _mm512_shuffle_i32x4(row[i + 8], row[i + 12], 0x88);
+        a[i + 12] = _mm512_shuffle_i32x4(row[i + 8], row[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 8; i++) {
+        row[i] = _mm512_shuffle_i32x4(a[i], a[i + 8], 0x88);
+        row[i + 8] = _mm512_shuffle_i32x4(a[i], a[i + 8], 0xdd);
+    }
+}
+
+/* One step of 16 outputs (or fewer). Returns what is in the lower halves: 0 if one part is all. */
+AMX_INLINE __m512i pack_tile(uint16_t *to, int64_t part_stride, const float *w, int64_t stride, int64_t outs,
+                             int64_t places, int parts) {
+    struct floats left[SIDE];
+    __m512i lower = _mm512_setzero_si512(), row[SIDE];
+    for (int64_t o = 0; o < SIDE; o++) {
+        left[o] = load_floats(o < outs ? w + o * stride : w, o < outs ? places : 0);
+        lower = _mm512_or_si512(lower,
+                                _mm512_or_si512(_mm512_castps_si512(left[o].low), _mm512_castps_si512(left[o].high)));
+    }
+    for (int part = 0; part < parts; part++, to += part_stride) {
+        for (int o = 0; o < SIDE; o++) {
+            row[o] = first_part(left[o]);
+            left[o] = rest_of(left[o]);
+        }
+        transpose(row);
+        for (int pair = 0; pair < SIDE; pair++)
+            _mm512_storeu_si512(to + pair * PLACES, row[pair]);
+    }
+    return lower;
+}
+
+/* A panel, w's first row being its first output; false if it has more than the parts that were asked for. */
+AMX static bool pack_panel(uint16_t *to, const float *w, int64_t stride, int64_t outs, int64_t places, int parts) {
+    __m512i lower = _mm512_setzero_si512();
+    for (int64_t at = 0; at < places; at += PLACES, to += parts * 2 * TILE)
+        for (int half = 0; half < 2; half++) {
+            int64_t first = half * SIDE < outs ? half * SIDE : 0, n = outs - half * SIDE;
+            const float *from = w + first * stride + at;
+            lower = _mm512_or_si512(
+                lower, parts == 1 ? pack_tile(to + half * TILE, 2 * TILE, from, stride, n, places - at, 1)
+                                  : pack_tile(to + half * TILE, 2 * TILE, from, stride, n, places - at, 3));
+        }
+    return parts == PARTS || _mm512_test_epi32_mask(lower, _mm512_set1_epi32(0xffff)) == 0;
+}
+
+/* Sums of 32 rows (or 16: `pair` false) and a panel: 4 tiles of 16 x 16. */
+AMX_INLINE void multiply_tiles(float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, int parts, bool pair) {
+    const uint16_t *below = x + steps * PARTS * TILE;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t s = 0; s < steps; s++, x += PARTS * TILE, below += PARTS * TILE)
+        for (int part = 0; part < parts; part++, w += 2 * TILE) {
+            _tile_loadd(4, w, 64);
+            _tile_loadd(5, w + TILE, 64);
+            for (int of_x = 0; of_x < PARTS - part; of_x++) {
+                _tile_loadd(6, x + of_x * TILE, 64);
+                _tile_dpbf16ps(0, 6, 4);
+                _tile_dpbf16ps(1, 6, 5);
+                if (!pair) continue;
+                _tile_loadd(7, below + of_x * TILE, 64);
+                _tile_dpbf16ps(2, 7, 4);
+                _tile_dpbf16ps(3, 7, 5);
+            }
+        }
+    _tile_stored(0, sums, 64);
+    _tile_stored(1, sums + SIDE * SIDE, 64);
+    if (pair) _tile_stored(2, sums + 2 * SIDE * SIDE, 64);
+    if (pair) _tile_stored(3, sums + 3 * SIDE * SIDE, 64);
+}
+
+AMX static void multiply_one_part(float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, bool pair) {
+    pair ? multiply_tiles(sums, x, w, steps, 1, true) : multiply_tiles(sums, x, w, steps, 1, false);
+}
+
+AMX static void multiply_three_parts(float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, bool pair) {
+    pair ? multiply_tiles(sums, x, w, steps, 3, true) : multiply_tiles(sums, x, w, steps, 3, false);
+}
+
+AMX static void put_sums(struct mat y, const float *sums, bool accumulate) {
+    for (int64_t r = 0; r < y.rows; r++)
+        for (int64_t c = 0; c < y.cols; c += SIDE) {
+            float *to = mat_row(y, r) + c;
+            __mmask16 lanes = first_lanes(y.cols - c);
+            __m512 sum = _mm512_loadu_ps(sums + (r / SIDE * 2 + c / SIDE) * SIDE * SIDE + r % SIDE * SIDE);
+            if (accumulate) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, to), sum);
+            _mm512_mask_storeu_ps(to, lanes, sum);
+        }
+}
+
+/* y (+)= all rows of x, split, by one panel. */
+static void multiply_panel(struct mat y, float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, int parts,
+                           bool accumulate) {
+    MEMORY_IS_WRITTEN();
+    for (int64_t r = 0; r < y.rows; r += PANEL, x += 2 * steps * PARTS * TILE) {
+        bool pair = y.rows - r > SIDE;
+        if (parts == 1)
+            multiply_one_part(sums, x, w, steps, pair);
+        else
+            multiply_three_parts(sums, x, w, steps, pair);
+        MEMORY_IS_WRITTEN();
+        put_sums(mat_rows(y, r, y.rows - r < PANEL ? y.rows - r : PANEL), sums, accumulate);
+    }
+}
+
+/* A worker's memory: x split, a panel of w, sums. */
+struct room {
+    uint16_t *x, *panel;
+    float *sums;
+};
+
+static struct room room_of(struct device *dev, int worker) {
+    unsigned char *scratch = device_scratch(dev, worker);
+    return (struct room){(uint16_t *)(void *)scratch, (uint16_t *)(void *)(scratch + ROWS_BYTES),
+                         (float *)(void *)(scratch + ROWS_BYTES + PANEL_BYTES)};
+}
+
+struct task {
+    struct device *dev;
+    struct mat y, x, w;
+    const uint16_t *packed;
+    int parts;
+    bool accumulate;
+    int64_t rows, cols, across; /* of a task; tasks side by side */
+};
+
+static int64_t packed_panel(int64_t in, int parts) {
+    return steps_of(in) * parts * 2 * TILE;
+}
+
+/* One task: rows and columns of y. Each depth of x is split once, each panel of w packed once for all the rows. */
+static void tile_of(const struct task *t, const struct room *room, struct mat y, struct mat x, int64_t col) {
+    int64_t in = x.cols;
+    int parts = t->packed ? t->parts : 1;
+    for (int64_t at = 0; at < in; at += DEPTH) {
+        int64_t places = in - at < DEPTH ? in - at : DEPTH, steps = steps_of(places);
+        split_rows(room->x, mat_row(x, 0) + at, x.stride, x.rows, places);
+        for (int64_t c = 0; c < y.cols; c += PANEL) {
+            struct mat part = mat_cols(y, c, y.cols - c < PANEL ? y.cols - c : PANEL);
+            const uint16_t *panel = room->panel;
+            if (t->packed) {
+                panel = t->packed + (col + c) / PANEL * packed_panel(in, parts) + at / PLACES * parts * 2 * TILE;
+            } else {
+                const float *w = mat_row(t->w, col + c) + at;
+                /* Where one panel has more parts, so has the next; parts that are zero change no sum. */
+                if (!pack_panel(room->panel, w, t->w.stride, part.cols, places, parts)) {
+                    parts = PARTS;
+                    pack_panel(room->panel, w, t->w.stride, part.cols, places, parts);
+                }
+            }
+            multiply_panel(part, room->sums, room->x, panel, steps, parts, t->accumulate || at > 0);
+        }
+    }
+}
+
+static void body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct task *t = context;
+    struct room room = room_of(t->dev, worker);
+    tiles_begin();
+    for (int64_t i = begin; i < end; i++) {
+        int64_t row = i / t->across * t->rows, col = i % t->across * t->cols;
+        int64_t rows = t->y.rows - row < t->rows ? t->y.rows - row : t->rows;
+        int64_t cols = t->y.cols - col < t->cols ? t->y.cols - col : t->cols;
+        tile_of(t, &room, mat_cols(mat_rows(t->y, row, rows), col, cols), mat_rows(t->x, row, rows), col);
+    }
+    tiles_end();
+}
+
+static void run(struct task *t) {
+    t->across = (t->y.cols + t->cols - 1) / t->cols;
+    threads_for(t->dev->threads, (t->y.rows + t->rows - 1) / t->rows * t->across, 1, body, t);
+}
+
+static int64_t less(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* As many rows as fit, as w is packed again for each task's; then enough tasks for the threads. */
+static void forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
+    enum { TASKS_A_THREAD = 4, COLS_LEAST = 96 };
+    int64_t fit = ROWS_BYTES / (steps_of(less(x.cols, DEPTH)) * PARTS * PLACES * 2) / PANEL * PANEL;
+    int64_t wanted = threads_count(dev->threads) > 1 ? (int64_t)TASKS_A_THREAD * threads_count(dev->threads) : 1;
+    struct task t = {.dev = dev, .y = y, .x = x, .w = w, .accumulate = accumulate, .rows = fit};
+    int64_t down = (y.rows + fit - 1) / fit, across = (wanted + down - 1) / down;
+    t.cols = (y.cols + across - 1) / across;
+    t.cols = (t.cols < COLS_LEAST ? COLS_LEAST : t.cols + PANEL - 1) / PANEL * PANEL;
+    run(&t);
+}
+
+static int64_t packed_elements(int64_t out, int64_t in) {
+    return HEADER + (out + PANEL - 1) / PANEL * packed_panel(in, PARTS) / 2;
+}
+
+static void pack(float *packed, struct mat w) {
+    uint32_t parts = 1;
+    uint16_t *to = (uint16_t *)(void *)(packed + HEADER);
+    for (int64_t o = 0; o < w.rows; o += PANEL)
+        if (!pack_panel(to + o / PANEL * packed_panel(w.cols, (int)parts), mat_row(w, o), w.stride,
+                        less(PANEL, w.rows - o), w.cols, (int)parts)) {
+            assert(parts == 1);
+            parts = PARTS; /* from the beginning */
+            o = -PANEL;
+        }
+    memcpy(packed, &parts, sizeof parts);
+}
+
+static void forward_packed(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate) {
+    enum { COLS = 256 };
+    uint32_t parts;
+    memcpy(&parts, packed, sizeof parts);
+    struct task t = {.dev = dev,
+                     .y = y,
+                     .x = x,
+                     .packed = (const uint16_t *)(const void *)(packed + HEADER),
+                     .parts = (int)parts,
+                     .accumulate = accumulate,
+                     .rows = PACKED_ROWS,
+                     .cols = dev->threads ? COLS : (y.cols + PANEL - 1) / PANEL * PANEL};
+    run(&t);
+}
+
+const struct matmul_amx matmul_amx = {.open = open_amx,
+                                      .packed_elements = packed_elements,
+                                      .pack = pack,
+                                      .forward_packed = forward_packed,
+                                      .forward = forward};

@@ -1,0 +1,19 @@
+/* elementwise.h -- conversion, y = a + b, and SwiGLU: y = silu(gate) * up (model.md §2.2). All [n, cols]; y may be an input.
+ * And rows of chunks into slots. */
+#pragma once
+#include "kernels/device/device.h"
+
+/* Chunk c goes into slot[c] (memory of the device; NULL: c), each into another. */
+struct elementwise_slots { const int32_t *slot; int64_t chunks; int positions, slot_rows, live; };
+
+struct elementwise_ops {
+    /* y = x in y's type: float32 and bf16 in any pair (the CPU: float32 alone, a copy). */
+    void (*convert)(struct device *dev, struct mat y, struct mat x);
+    void (*add)(struct device *dev, struct mat y, struct mat a, struct mat b);
+    void (*swiglu)(struct device *dev, struct mat y, struct mat gate, struct mat up);
+    /* dgate, dup are overwritten; they may be gate and up. */
+    void (*swiglu_backward)(struct device *dev, struct mat dgate, struct mat dup, struct mat dy, struct mat gate, struct mat up);
+    /* Row c * positions + r of x becomes row slot[c] * slot_rows + r of pool for r < live; from there on to slot_rows zeros. */
+    void (*place)(struct device *dev, struct mat pool, struct mat x, struct elementwise_slots slots);
+};
+extern const struct elementwise_ops elementwise_cpu;

@@ -1,0 +1,171 @@
+/* elementwise_cuda.cu -- conversion, add, SwiGLU and its backward, rows into slots. Bound by memory: every matrix is read or written once.
+ *
+ * Mapping: a thread takes eight neighbours of a row (or one number, where vectors do not fit); all of a thread's loads
+ * are under way before its first store, so an output may be an input. Measured (H100 80GB, 2026-11-21, bf16, 65536 rows):
+ * add 95 % of a copy's rate, SwiGLU and its backward 99 %. */
+#include "kernels/cuda/cuda.cuh"
+
+enum { THREADS = 256 };
+
+template <typename TY, typename TX> struct conversion {
+    rows<TY> y;
+    rows<TX> x;
+    __device__ void at8(int64_t r, int64_t c) const { store8(y[r] + c, load8(x[r] + c)); }
+    __device__ void at(int64_t r, int64_t c) const { y[r][c] = from_float<TY>(to_float(x[r][c])); }
+};
+
+template <typename TY, typename TA, typename TB> struct addition {
+    rows<TY> y;
+    rows<TA> a;
+    rows<TB> b;
+    __device__ void at8(int64_t r, int64_t c) const {
+        vec8 u = load8(a[r] + c), v = load8(b[r] + c);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            u.v[i] += v.v[i];
+        store8(y[r] + c, u);
+    }
+    __device__ void at(int64_t r, int64_t c) const { y[r][c] = from_float<TY>(to_float(a[r][c]) + to_float(b[r][c])); }
+};
+
+static __device__ float sigmoid(float x) {
+    return 1.0f / (1.0f + expf(-x));
+}
+
+template <typename T> struct gating {
+    rows<T> y, gate, up;
+    __device__ void at8(int64_t r, int64_t c) const {
+        vec8 g = load8(gate[r] + c), u = load8(up[r] + c);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            u.v[i] *= g.v[i] * sigmoid(g.v[i]);
+        store8(y[r] + c, u);
+    }
+    __device__ void at(int64_t r, int64_t c) const {
+        float g = to_float(gate[r][c]);
+        y[r][c] = from_float<T>(g * sigmoid(g) * to_float(up[r][c]));
+    }
+};
+
+/* silu'(g) = s (1 + g (1 - s)), s = sigmoid(g) */
+template <typename T> struct gating_back {
+    rows<T> dgate, dup, dy, gate, up;
+    static __device__ void one(float &g, float &u, float d) {
+        float s = sigmoid(g), dg = d * u * s * (1.0f + g * (1.0f - s));
+        u = d * g * s;
+        g = dg;
+    }
+    __device__ void at8(int64_t r, int64_t c) const {
+        vec8 d = load8(dy[r] + c), g = load8(gate[r] + c), u = load8(up[r] + c);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            one(g.v[i], u.v[i], d.v[i]);
+        store8(dgate[r] + c, g);
+        store8(dup[r] + c, u);
+    }
+    __device__ void at(int64_t r, int64_t c) const {
+        float g = to_float(gate[r][c]), u = to_float(up[r][c]);
+        one(g, u, to_float(dy[r][c]));
+        dgate[r][c] = from_float<T>(g);
+        dup[r][c] = from_float<T>(u);
+    }
+};
+
+template <typename F> static __global__ void __launch_bounds__(THREADS) each8(F f, int64_t n, int64_t across) {
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < n * across) f.at8(i / across, i % across * 8);
+}
+template <typename F> static __global__ void __launch_bounds__(THREADS) each1(F f, int64_t n, int64_t across) {
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < n * across) f.at(i / across, i % across);
+}
+
+template <typename F> static void run(struct device *dev, const char *op, F f, struct mat shape, bool vectors) {
+    int64_t across = vectors ? shape.cols / 8 : shape.cols;
+    launch(dev, op, vectors ? each8<F> : each1<F>, (unsigned)blocks_for(shape.rows * across, THREADS), THREADS, 0, f,
+           shape.rows, across);
+}
+
+static bool same_shape(struct mat a, struct mat b) {
+    return a.rows == b.rows && a.cols == b.cols;
+}
+
+template <typename TY, typename TX> static void run_convert(struct device *dev, struct mat y, struct mat x) {
+    run(dev, "elementwise.convert", conversion<TY, TX>{rows_of<TY>(y), rows_of<TX>(x)}, y, vectors_fit(y) && vectors_fit(x));
+}
+
+static void convert(struct device *dev, struct mat y, struct mat x) {
+    assert(same_shape(y, x) && (y.data != x.data || y.type == x.type));
+    if (y.type == DTYPE_F32) x.type == DTYPE_F32 ? run_convert<float, float>(dev, y, x) : run_convert<float, bf16>(dev, y, x);
+    else x.type == DTYPE_F32 ? run_convert<bf16, float>(dev, y, x) : run_convert<bf16, bf16>(dev, y, x);
+}
+
+template <typename TY, typename TA, typename TB>
+static void run_add(struct device *dev, struct mat y, struct mat a, struct mat b) {
+    run(dev, "elementwise.add", addition<TY, TA, TB>{rows_of<TY>(y), rows_of<TA>(a), rows_of<TB>(b)}, y,
+        vectors_fit(y) && vectors_fit(a) && vectors_fit(b));
+}
+
+/* Of one type, or y and a float32 and b bfloat16. */
+static void add(struct device *dev, struct mat y, struct mat a, struct mat b) {
+    assert(same_shape(y, a) && same_shape(y, b));
+    if (y.type == DTYPE_BF16) run_add<bf16, bf16, bf16>(dev, y, a, b);
+    else if (b.type == DTYPE_BF16) run_add<float, float, bf16>(dev, y, a, b);
+    else run_add<float, float, float>(dev, y, a, b);
+}
+
+template <typename T> static void run_swiglu(struct device *dev, struct mat y, struct mat gate, struct mat up) {
+    run(dev, "elementwise.swiglu", gating<T>{rows_of<T>(y), rows_of<T>(gate), rows_of<T>(up)}, y,
+        vectors_fit(y) && vectors_fit(gate) && vectors_fit(up));
+}
+
+static void swiglu(struct device *dev, struct mat y, struct mat gate, struct mat up) {
+    assert(same_shape(y, gate) && same_shape(y, up));
+    y.type == DTYPE_F32 ? run_swiglu<float>(dev, y, gate, up) : run_swiglu<bf16>(dev, y, gate, up);
+}
+
+template <typename T>
+static void run_back(struct device *dev, struct mat dgate, struct mat dup, struct mat dy, struct mat gate, struct mat up) {
+    gating_back<T> f = {rows_of<T>(dgate), rows_of<T>(dup), rows_of<T>(dy), rows_of<T>(gate), rows_of<T>(up)};
+    run(dev, "elementwise.swiglu_backward", f, dy,
+        vectors_fit(dgate) && vectors_fit(dup) && vectors_fit(dy) && vectors_fit(gate) && vectors_fit(up));
+}
+
+static void swiglu_backward(struct device *dev, struct mat dgate, struct mat dup, struct mat dy, struct mat gate,
+                            struct mat up) {
+    assert(same_shape(dy, gate) && same_shape(dy, up) && same_shape(dy, dgate) && same_shape(dy, dup));
+    dy.type == DTYPE_F32 ? run_back<float>(dev, dgate, dup, dy, gate, up) : run_back<bf16>(dev, dgate, dup, dy, gate, up);
+}
+
+/* Row r counts the rows of all slots to be filled. */
+template <typename T> struct placing {
+    rows<T> pool, x;
+    elementwise_slots s;
+    __device__ T *to(int64_t r) const {
+        int64_t c = r / s.slot_rows;
+        return pool[(s.slot ? s.slot[c] : c) * s.slot_rows + r % s.slot_rows];
+    }
+    __device__ const T *from(int64_t r) const {
+        return r % s.slot_rows < s.live ? x[r / s.slot_rows * s.positions + r % s.slot_rows] : NULL;
+    }
+    __device__ void at8(int64_t r, int64_t c) const {
+        const T *x = from(r);
+        store8(to(r) + c, x ? load8(x + c) : vec8{});
+    }
+    __device__ void at(int64_t r, int64_t c) const {
+        const T *x = from(r);
+        to(r)[c] = x ? x[c] : from_float<T>(0.0f);
+    }
+};
+
+static void place(struct device *dev, struct mat pool, struct mat x, struct elementwise_slots slots) {
+    assert(pool.cols == x.cols && pool.type == x.type && slots.chunks * slots.positions <= x.rows);
+    assert(slots.live <= slots.positions && slots.live <= slots.slot_rows);
+    struct mat shape = {NULL, x.type, slots.chunks * slots.slot_rows, x.cols, x.cols};
+    bool vectors = vectors_fit(pool) && vectors_fit(x);
+    if (x.type == DTYPE_F32) run(dev, "elementwise.place", placing<float>{rows_of<float>(pool), rows_of<float>(x), slots}, shape, vectors);
+    else run(dev, "elementwise.place", placing<bf16>{rows_of<bf16>(pool), rows_of<bf16>(x), slots}, shape, vectors);
+}
+
+extern "C" const struct elementwise_ops elementwise_cuda = {
+    .convert = convert, .add = add, .swiglu = swiglu, .swiglu_backward = swiglu_backward, .place = place};

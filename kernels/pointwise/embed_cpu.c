@@ -1,0 +1,57 @@
+/* embed_cpu.c -- rows of the embedding table, and the sum of their gradients. */
+#include "kernels/pointwise/embed.h"
+#include "kernels/pointwise/simd_internal.h"
+#include <assert.h>
+#include <string.h>
+
+struct task {
+    struct mat x, table;
+    const int32_t *ids;
+    int32_t pad_id;
+};
+
+static void body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct task *t = context;
+    (void)worker;
+    for (int64_t row = begin; row < end; row++) {
+        int32_t id = t->ids[row] < 0 ? t->pad_id : t->ids[row];
+        assert(id >= 0 && id < t->table.rows);
+        memcpy(mat_row(t->x, row), mat_row(t->table, id), (size_t)t->x.cols * sizeof(float));
+    }
+}
+
+static void forward(struct device *dev, struct mat x, struct mat table, const int32_t *ids, int32_t pad_id) {
+    assert(x.cols == table.cols && x.cols > 0);
+    struct task t = {x, table, ids, pad_id};
+    threads_for(dev->threads, x.rows, 1 + 16384 / x.cols, body, &t);
+}
+
+/* A task owns a range of columns and adds all rows in their order: no two threads meet in the table, and the sum of a
+ * word's rows has one order whatever their number. */
+enum { COLUMNS = 4 * LANES };
+
+static void backward_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct task *t = context;
+    (void)worker;
+    int64_t last = end * COLUMNS < t->x.cols ? end * COLUMNS : t->x.cols;
+    for (int64_t row = 0; row < t->x.rows; row++) {
+        int32_t id = t->ids[row];
+        if (id < 0 || id == t->pad_id) continue;
+        assert(id < t->table.rows);
+        const float *dx = mat_row(t->x, row);
+        float *to = mat_row(t->table, id);
+        int64_t i = begin * COLUMNS;
+        for (; i + LANES <= last; i += LANES)
+            v_store(to + i, v_load(to + i) + v_load(dx + i));
+        for (; i < last; i++)
+            to[i] += dx[i];
+    }
+}
+
+static void backward(struct device *dev, struct mat dtable, struct mat dx, const int32_t *ids, int32_t pad_id) {
+    assert(dx.cols == dtable.cols && dx.cols > 0);
+    struct task t = {dx, dtable, ids, pad_id};
+    threads_for(dev->threads, (dx.cols + COLUMNS - 1) / COLUMNS, 1, backward_body, &t);
+}
+
+const struct embed_ops embed_cpu = {.forward = forward, .backward = backward};

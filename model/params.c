@@ -1,0 +1,333 @@
+/* params.c -- the table of tensors that a config asks for, and its data: from a file, or random.
+ *
+ * The table follows model.md §12. Tensors lie behind one another without gaps, so q, k, v (and gate, up) of a layer
+ * are also one matrix: block.c multiplies them in one product. */
+#include "model/params.h"
+#include "base/half.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "base/system/threads.h"
+#include <assert.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* the hash state on the stack */
+#include <xxhash.h>
+
+struct params {
+    struct param *table;
+    size_t capacity;
+    int count;
+    int64_t elements;
+    int32_t pad_id;
+    float *block; /* NULL: described only */
+};
+
+__attribute__((format(printf, 4, 5))) static enum status append(struct params *p, int64_t rows, int64_t cols,
+                                                                const char *format, ...) {
+    char name[192];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(name, sizeof name, format, args);
+    va_end(args);
+    void *table = p->table;
+    TRY(memory_grow(&table, &p->capacity, (size_t)p->count + 1, sizeof *p->table));
+    p->table = table;
+    char *copy;
+    TRY(memory_copy_string(&copy, name));
+    p->table[p->count++] = (struct param){.name = copy, .rows = rows, .cols = cols};
+    p->elements += rows * cols;
+    return STATUS_OK;
+}
+
+static enum status append_layer(struct params *p, const struct model_config *c, const char *layer, bool gca) {
+    static const char *const projections[] = {"q", "k", "v", "o"};
+    for (size_t i = 0; i < ARRAY_LEN(projections); i++)
+        TRY(append(p, c->hidden, c->hidden, "%s.self_attn.%s_proj.weight", layer, projections[i]));
+    if (gca) {
+        TRY(append(p, 1, c->hidden, "%s.gca.pre_norm.weight", layer));
+        TRY(append(p, c->hidden, c->hidden, "%s.gca.q_proj.weight", layer));
+        TRY(append(p, c->hidden, c->hidden, "%s.gca.o_proj.weight", layer));
+    }
+    TRY(append(p, c->ffn, c->hidden, "%s.mlp.gate_proj.weight", layer));
+    TRY(append(p, c->ffn, c->hidden, "%s.mlp.up_proj.weight", layer));
+    TRY(append(p, c->hidden, c->ffn, "%s.mlp.down_proj.weight", layer));
+    TRY(append(p, 1, c->hidden, "%s.input_layernorm.weight", layer));
+    return append(p, 1, c->hidden, "%s.post_attention_layernorm.weight", layer);
+}
+
+static enum status describe_base_lm(struct params *p, const struct model_config *c) {
+    char layer[96];
+    TRY(append(p, c->vocab_size, c->hidden, "language_model.model.embed_tokens.weight"));
+    for (int i = 0; i < c->lower_layers; i++) {
+        snprintf(layer, sizeof layer, "language_model.model.layers.%d", i);
+        TRY(append_layer(p, c, layer, false));
+    }
+    return append(p, 1, c->hidden, "language_model.model.norm.weight");
+}
+
+static enum status describe_drt(struct params *p, const struct model_config *c) {
+    char layer[96];
+    TRY(append(p, c->vocab_size, c->hidden, "model.embed_tokens.weight"));
+    for (int i = 0; i < c->lower_layers; i++) {
+        snprintf(layer, sizeof layer, "model.lower_layers.%d", i);
+        TRY(append_layer(p, c, layer, false));
+    }
+    for (int g = 0; g < c->groups; g++)
+        for (int i = 0; i < c->group_layers[g]; i++) {
+            snprintf(layer, sizeof layer, "model.upper_layers.%d.%d", g, i);
+            TRY(append_layer(p, c, layer, true));
+        }
+    for (int g = 0; g < c->groups; g++)
+        TRY(append(p, 1, c->hidden, "model.lmk_norms.%d.weight", g));
+    for (int i = 0; i < c->encoder_layers; i++) {
+        snprintf(layer, sizeof layer, "model.encoder.layers.%d", i);
+        TRY(append_layer(p, c, layer, false));
+    }
+    TRY(append(p, 1, c->hidden, "model.encoder.norm.weight"));
+    TRY(append(p, c->hidden, c->hidden, "model.chunk_k_proj.weight"));
+    TRY(append(p, c->hidden, c->hidden, "model.chunk_v_proj.weight"));
+    TRY(append(p, 1, c->hidden, "model.enc_prenorm.weight"));
+    TRY(append(p, 1, c->hidden, "model.norm.weight"));
+    for (int g = 0; g < c->groups && c->retrieval_proj; g++)
+        TRY(append(p, c->hidden, c->hidden, "model.lmk_q_proj.%d.weight", g));
+    return c->retrieval_proj ? append(p, c->hidden, c->hidden, "model.lmk_k_proj.weight") : STATUS_OK;
+}
+
+enum status params_describe(struct params **out, const struct model_config *config) {
+    struct params *p;
+    TRY(memory_allocate_zero((void **)&p, 1, sizeof *p));
+    p->pad_id = config->pad_id;
+    enum status s = config->base_lm ? describe_base_lm(p, config) : describe_drt(p, config);
+    if (s == STATUS_OK)
+        *out = p;
+    else
+        params_free(p);
+    return s;
+}
+
+void params_free(struct params *p) {
+    if (!p) return;
+    for (int i = 0; i < p->count; i++)
+        memory_free((void *)p->table[i].name);
+    memory_free(p->table);
+    memory_free(p->block);
+    memory_free(p);
+}
+
+/* Describes, and gives every tensor its place in one block. */
+static enum status prepare(struct params **out, const struct model_config *config) {
+    struct params *p;
+    TRY(params_describe(&p, config));
+    void *block = NULL;
+    enum status s = memory_allocate_aligned(&block, (size_t)p->elements, sizeof(float));
+    if (s != STATUS_OK) {
+        params_free(p);
+        return s;
+    }
+    p->block = block;
+    int64_t at = 0;
+    for (int i = 0; i < p->count; i++) {
+        p->table[i].data = p->block + at;
+        at += p->table[i].rows * p->table[i].cols;
+    }
+    *out = p;
+    return STATUS_OK;
+}
+
+static const struct param *find(const struct params *p, const char *name) {
+    for (int i = 0; i < p->count; i++)
+        if (strcmp(p->table[i].name, name) == 0) return &p->table[i];
+    return NULL;
+}
+
+static bool starts_with(const char *text, const char *start) {
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+static bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* What a file may hold besides the table: the sections of golden files, ALiBi slopes (we compute them), the tied head.
+ */
+static bool ignored(const char *name) {
+    return starts_with(name, "in.") || starts_with(name, "out.") || starts_with(name, "grad.") ||
+           starts_with(name, "alt.") || ends_with(name, ".self_attn.m") || strcmp(name, "lm_head.weight") == 0 ||
+           strcmp(name, "language_model.lm_head.weight") == 0;
+}
+
+static enum status check_unknown(const struct params *p, const struct safetensors *file) {
+    for (int i = 0; i < safetensors_count(file); i++) {
+        const char *name = safetensors_at(file, i)->name;
+        if (!find(p, name) && !ignored(name))
+            return fail(STATUS_MISMATCH, "%s: tensor %s is not part of a model with this config: check config.json",
+                        safetensors_path(file), name);
+    }
+    return STATUS_OK;
+}
+
+static void shape_text(char *out, size_t size, const int64_t *shape, int dims) {
+    size_t used = (size_t)snprintf(out, size, "[");
+    for (int i = 0; i < dims && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, i ? ", %lld" : "%lld", (long long)shape[i]);
+    if (used < size) snprintf(out + used, size - used, "]");
+}
+
+static enum status load_tensor(const struct param *t, const struct safetensors *file) {
+    const char *path = safetensors_path(file);
+    int64_t wanted[2] = {t->rows, t->cols};
+    int dims = t->rows == 1 ? 1 : 2; /* only norms have one row: a plain vector in the file */
+    const int64_t *shape = dims == 1 ? wanted + 1 : wanted;
+    char want[64], have[200];
+    shape_text(want, sizeof want, shape, dims);
+    const struct tensor_view *v = safetensors_find(file, t->name);
+    if (!v)
+        return fail(STATUS_MISMATCH, "%s: tensor %s is missing: the config asks for it with shape %s", path, t->name,
+                    want);
+    if (v->dims != dims || memcmp(v->shape, shape, (size_t)dims * sizeof *shape) != 0) {
+        shape_text(have, sizeof have, v->shape, v->dims);
+        return fail(STATUS_MISMATCH, "%s: tensor %s has shape %s: the config asks for %s", path, t->name, have, want);
+    }
+    if (v->dtype != SAFETENSORS_F32 && v->dtype != SAFETENSORS_F16 && v->dtype != SAFETENSORS_BF16)
+        return fail(STATUS_MISMATCH, "%s: tensor %s is %s: weights are F32, F16 or BF16", path, t->name,
+                    safetensors_dtype_name(v->dtype));
+    TRY(safetensors_to_f32((float *)t->data, v));
+    for (int64_t i = 0; i < t->rows * t->cols; i++)
+        if (!isfinite(t->data[i]))
+            return fail(STATUS_CORRUPT, "%s: tensor %s: element %lld is not a finite number", path, t->name,
+                        (long long)i);
+    return STATUS_OK;
+}
+
+enum status params_load(struct params **out, const struct model_config *config, const struct safetensors *file) {
+    struct params *p;
+    TRY(prepare(&p, config));
+    enum status s = STATUS_OK;
+    for (int i = 0; i < p->count && s == STATUS_OK; i++)
+        s = load_tensor(&p->table[i], file);
+    if (s == STATUS_OK) s = check_unknown(p, file);
+    if (s == STATUS_OK)
+        *out = p;
+    else
+        params_free(p);
+    return s;
+}
+
+/* Elements of one tensor, each from its own place in the tensor's stream. */
+struct drawing {
+    float *data;
+    struct rng rng;
+    bool ones;
+};
+static void draw(void *context, int64_t begin, int64_t end, int worker) {
+    struct drawing d = *(const struct drawing *)context;
+    (void)worker;
+    d.rng.counter = 2 * (uint64_t)begin; /* a normal number takes two words */
+    for (int64_t j = begin; j < end; j++)
+        d.data[j] = d.ones ? 1.0f : 0.02f * rng_normal(&d.rng);
+}
+
+enum status params_init(struct params **out, const struct model_config *config, uint64_t seed) {
+    struct params *p;
+    struct threads *pool;
+    TRY(prepare(&p, config));
+    enum status status = threads_create(&pool, 0);
+    if (status != STATUS_OK) {
+        params_free(p);
+        return status;
+    }
+    for (int i = 0; i < p->count; i++) {
+        const struct param *t = &p->table[i];
+        float *data = (float *)t->data;
+        struct drawing d = {data, rng_make(seed, (uint64_t)i), t->rows == 1};
+        threads_for(pool, t->rows * t->cols, 1 << 14, draw, &d);
+        if (starts_with(t->name, "model.lmk_q_proj.") || starts_with(t->name, "model.lmk_k_proj."))
+            for (int64_t j = 0; j < t->rows; j++)
+                data[j * t->cols + j] += 1.0f;
+        if (ends_with(t->name, "embed_tokens.weight") && p->pad_id >= 0)
+            memset(data + p->pad_id * t->cols, 0, (size_t)t->cols * sizeof(float));
+    }
+    threads_free(pool);
+    *out = p;
+    return STATUS_OK;
+}
+
+static enum status to_half(uint16_t *out, const struct param *t, enum safetensors_dtype dtype) {
+    int64_t n = t->rows * t->cols;
+    for (int64_t i = 0; i < n; i++) {
+        if (dtype == SAFETENSORS_F16 && fabsf(t->data[i]) > 65504.0f)
+            return fail(STATUS_UNSUPPORTED, "tensor %s: element %lld is %g, too large for F16: use BF16 or F32",
+                        t->name, (long long)i, (double)t->data[i]);
+        if (dtype == SAFETENSORS_BF16) out[i] = half_to_bf16(t->data[i]);
+    }
+    if (dtype == SAFETENSORS_F16) half_to_f16_row(out, t->data, (size_t)n);
+    return STATUS_OK;
+}
+
+enum status params_save(const struct params *p, const char *path, enum safetensors_dtype dtype,
+                        const char *metadata_json) {
+    assert(p->block);
+    if (dtype != SAFETENSORS_F32 && dtype != SAFETENSORS_F16 && dtype != SAFETENSORS_BF16)
+        return fail(STATUS_UNSUPPORTED, "%s: weights are written as F32, F16 or BF16", path);
+    struct tensor_view *views = NULL;
+    uint16_t *half = NULL, *at;
+    enum status s;
+    TRY_GOTO(s, memory_allocate_zero((void **)&views, (size_t)p->count, sizeof *views), out);
+    if (dtype != SAFETENSORS_F32) TRY_GOTO(s, memory_allocate((void **)&half, (size_t)p->elements, sizeof *half), out);
+    at = half;
+    for (int i = 0; i < p->count; i++) {
+        const struct param *t = &p->table[i];
+        bool vector = t->rows == 1;
+        views[i] = (struct tensor_view){
+            .name = t->name, .dtype = dtype, .dims = vector ? 1 : 2, .data = t->data, .count = t->rows * t->cols};
+        views[i].shape[0] = vector ? t->cols : t->rows;
+        views[i].shape[1] = vector ? 0 : t->cols;
+        if (!half) continue;
+        TRY_GOTO(s, to_half(at, t, dtype), out);
+        views[i].data = at;
+        at += views[i].count;
+    }
+    s = safetensors_write(path, views, p->count, metadata_json);
+out:
+    memory_free(half);
+    memory_free(views);
+    return s;
+}
+
+int params_count(const struct params *p) {
+    return p->count;
+}
+
+const struct param *params_at(const struct params *p, int index) {
+    assert(index >= 0 && index < p->count);
+    return &p->table[index];
+}
+
+const float *params_get(const struct params *p, const char *name) {
+    const struct param *t = find(p, name);
+    assert(t && t->data);
+    return t->data;
+}
+
+int64_t params_elements(const struct params *p) {
+    return p->elements;
+}
+
+void params_landmark_fingerprint(const struct params *p, uint8_t out[16]) {
+    XXH3_state_t state;
+    XXH3_128bits_reset(&state);
+    for (int i = 0; i < p->count; i++) {
+        const struct param *t = &p->table[i];
+        if (strcmp(t->name, "model.embed_tokens.weight") != 0 && strcmp(t->name, "model.enc_prenorm.weight") != 0 &&
+            strcmp(t->name, "model.lmk_k_proj.weight") != 0 && !starts_with(t->name, "model.encoder."))
+            continue;
+        XXH3_128bits_update(&state, t->name, strlen(t->name) + 1);
+        XXH3_128bits_update(&state, t->data, (size_t)(t->rows * t->cols) * sizeof(float));
+    }
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state));
+    memcpy(out, canonical.digest, 16);
+}

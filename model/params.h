@@ -1,0 +1,34 @@
+/* params.h -- a model's weights: named float32 tensors in one block, checked against the config.
+ *
+ * The table of names and shapes comes from the config alone (model.md §12), so the same layout serves weights,
+ * and later gradients and moments. Names are the published ones; a leading "module." is not accepted here
+ * (drt-model convert strips it); a Base LM's begin with "language_model.". Tied head and ALiBi slope buffers in a file
+ * are accepted and ignored. Tensors follow each other without gaps: q, k, v (gate, up) of a layer are one matrix too. */
+#pragma once
+#include "base/formats/safetensors.h"
+#include "base/status.h"
+#include "model/model_config.h"
+#include <stddef.h>
+#include <stdint.h>
+
+struct param { const char *name; int64_t rows, cols; const float *data; };   /* norm weights: rows 1 */
+struct params;
+
+/* The table without data: count, names, shapes, for init and for reports. Free with params_free. */
+enum status params_describe(struct params **out, const struct model_config *config);
+/* From an open safetensors file (F32, F16, BF16 are converted). A missing tensor, another shape, an unknown dtype,
+ * or a tensor that the config does not know (out.*, in.*, grad.*, alt.* aside) is named. */
+enum status params_load(struct params **out, const struct model_config *config, const struct safetensors *file);
+/* N(0, 0.02^2) for matrices and the embedding (row pad_id zero), 1 for norms; retrieval projections get I added. */
+enum status params_init(struct params **out, const struct model_config *config, uint64_t seed);
+enum status params_save(const struct params *p, const char *path, enum safetensors_dtype dtype, const char *metadata_json);
+void params_free(struct params *p);
+
+int params_count(const struct params *p);
+const struct param *params_at(const struct params *p, int index);
+const float *params_get(const struct params *p, const char *name);   /* asserts that it exists */
+int64_t params_elements(const struct params *p);
+
+/* XXH3-128 over all that makes a landmark, in table order: embedding, enc_prenorm, encoder.*, lmk_k_proj, and the
+ * K/V projections are left out (they do not move the landmark). Equal for F32/BF16 files of equal values. */
+void params_landmark_fingerprint(const struct params *p, uint8_t out[16]);

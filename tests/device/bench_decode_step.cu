@@ -1,0 +1,149 @@
+/* bench_decode_step.cu -- the kernel of kernels/decode_step/decode_step.h alone: a position of a Base LM, of a DRT [6, 6] that reads
+ * eight chunks of 63 keys, and of that without the head (a landmark's), in turns; microseconds back to back, and
+ * launched and waited for one by one. Before it the logits' check sum, over short and full windows: a change of the
+ * kernel's order alone leaves it as it was.
+ *
+ *   bench_decode_step [RUNS]      of each in a round, 100; ten rounds. 0: the check sums alone (for the sanitizers) */
+#include "kernels/cuda/cuda.cuh"
+#include <algorithm>
+#include <chrono>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+extern "C" {
+#include "kernels/decode_step/decode_step.h"
+}
+
+enum {
+    LAYERS = 12,
+    LOWER = 6,
+    D = 768,
+    F = 2048,
+    HEADS = 12,
+    WORDS = 50265,
+    WINDOW = 512,
+    RING = 640,
+    SLOTS = 64,
+    K = 8
+};
+
+static struct device *dev;
+
+static void must(enum status s) {
+    if (s == STATUS_OK) return;
+    fprintf(stderr, "bench_decode_step: %s\n", status_message());
+    exit(s == STATUS_UNSUPPORTED ? 77 : 1);
+}
+static __global__ void fill(bf16 *to, int64_t n, uint64_t seed, float mean, float scale) {
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
+        uint64_t x = ((uint64_t)i + seed * 1000003u) * 0x9E3779B97F4A7C15u;
+        x = (x ^ (x >> 29)) * 0xBF58476D1CE4E5B9u;
+        to[i] = from_float<bf16>(mean + scale * ((float)(x >> 40) * 0x1p-23f - 1.0f) * 1.7320508f);
+    }
+}
+static struct mat made(int64_t rows, int64_t cols, float mean, float scale) {
+    static uint64_t seed;
+    struct mat m = mat_dense(NULL, DTYPE_BF16, rows, cols);
+    must(device_allocate(dev, &m.data, (size_t)(rows * cols) * sizeof(bf16)));
+    fill<<<512, 256, 0, device_cuda_stream(dev)>>>((bf16 *)m.data, rows * cols, ++seed, mean, scale);
+    return m;
+}
+template <typename T> static T *there(const T *from, size_t n) {
+    void *to;
+    must(device_allocate(dev, &to, n * sizeof(T)));
+    device_upload(dev, to, from, n * sizeof(T));
+    return (T *)to;
+}
+
+struct text {
+    const char *name;
+    struct decode_step *step;
+    const struct decode_step_fusion *fusions;
+    bool head;
+    double together, alone;
+};
+
+static void run(const text &x, float *logits, void *inputs, int position) {
+    decode_step_run(x.step, x.head ? logits : NULL, inputs, position % WORDS, position, x.fusions);
+}
+static double clock_now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+static void check_sum(const text &x, float *logits, void *inputs) {
+    uint64_t sum = 1469598103934665603u;
+    for (int position : {0, 1, 2, 63, 600, 601}) {
+        run(x, logits, inputs, position);
+        must(device_sync(dev));
+        for (int i = 0; i < WORDS; i++) {
+            uint32_t bits;
+            memcpy(&bits, logits + i, sizeof bits);
+            sum = (sum ^ bits) * 1099511628211u;
+        }
+    }
+    printf("check sum,%s,%016llx,first logit %.6f\n", x.name, (unsigned long long)sum, (double)logits[0]);
+}
+
+int main(int argc, char **argv) {
+    const int ROUNDS = 10;
+    int runs = argc > 1 ? atoi(argv[1]) : 100;
+    struct decode_step_layer w[LAYERS] = {};
+    struct decode_step_layer layers[LAYERS];
+    struct mat rings[LAYERS];
+    struct decode_step_weights *weights[2];
+    struct decode_step *step[2];
+    must(device_open(&dev, "cuda", 1));
+    for (int i = 0; i < LAYERS; i++) {
+        w[i].input_norm = made(1, D, 1, 0.1f), w[i].post_norm = made(1, D, 1, 0.1f),
+        w[i].gca_norm = made(1, D, 1, 0.1f);
+        w[i].qkv = made(3 * D, D, 0, 0.04f), w[i].o = made(D, D, 0, 0.03f);
+        w[i].gate_up = made(2 * F, D, 0, 0.04f), 
+        w[i].down = made(D, F, 0, 0.02f);
+        w[i].gca_q = made(D, D, 0, 0.04f), w[i].gca_o = made(D, D, 0, 0.04f);
+        rings[i] = made(RING, 2 * D, 0, 1);
+    }
+    struct decode_step_config config = {layers, LAYERS, made(WORDS, D, 0, 0.05f), made(1, D, 1, 0.1f), HEADS,
+                                          WINDOW, 1e-5f};
+    for (int drt = 0; drt < 2; drt++) {
+        for (int i = 0; i < LAYERS; i++)
+            layers[i] = w[i], layers[i].group = drt && i >= LOWER ? 0 : -1;
+        must(decode_step_weights_create(&weights[drt], dev, &config));
+        if (!weights[drt]) must(fail(STATUS_UNSUPPORTED, "this card has no such kernel"));
+        must(decode_step_create(&step[drt], weights[drt], rings));
+    }
+    struct decode_step_fusion none[DECODE_STEP_GROUPS_MAX] = {}, chunks[DECODE_STEP_GROUPS_MAX] = {};
+    const int32_t slot[K] = {5, 18, 31, 44, 57, 6, 19, 32};
+    const float weight[K] = {0.26f, 0.17f, 0.13f, 0.11f, 0.09f, 0.09f, 0.08f, 0.07f};
+    chunks[0].pool = {made(SLOTS * 64, D, 0, 1), made(SLOTS * 64, D, 0, 1), 64, 63, true};
+    chunks[0].blocks = {NULL, there(slot, K), there(weight, K), 1, K};
+    void *memory, *inputs;
+    must(device_allocate_host(dev, &memory, WORDS * sizeof(float)));
+    must(device_allocate(dev, &inputs, D * sizeof(bf16)));
+    float *logits = (float *)memory;
+    text texts[] = {{"base", step[0], none, true, 0, 0},
+                    {"drt", step[1], chunks, true, 0, 0},
+                    {"drt without head", step[1], chunks, false, 0, 0}};
+    check_sum(texts[0], logits, inputs);
+    check_sum(texts[1], logits, inputs);
+    if (runs < 1) return 0;
+    for (int round = 0; round < ROUNDS; round++)
+        for (text &x : texts) {
+            for (int i = 0; i < 20; i++)
+                run(x, logits, inputs, 700 + i);
+            must(device_sync(dev));
+            double start = clock_now();
+            for (int i = 0; i < runs; i++)
+                run(x, logits, inputs, 720 + i);
+            must(device_sync(dev));
+            double between = clock_now();
+            for (int i = 0; i < runs; i++) {
+                run(x, logits, inputs, 720 + i);
+                must(device_sync(dev));
+            }
+            x.together += (between - start) / runs / ROUNDS * 1e6,
+                x.alone += (clock_now() - between) / runs / ROUNDS * 1e6;
+        }
+    for (const text &x : texts)
+        printf("token step,%s,%.2f us back to back,%.2f us one by one,%.4f and %.4f times base\n", x.name, x.together,
+               x.alone, x.together / texts[0].together, x.alone / texts[0].alone);
+    return 0; /* the rest goes with the process */
+}

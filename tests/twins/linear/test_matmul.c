@@ -1,0 +1,113 @@
+/* test_matmul.c -- every row count around the border between the few-rows loop and many rows, odd sizes, tiles' edges;
+ * on a processor with AMX with its tiles, and with OpenBLAS. */
+#include "kernels/device/device_internal.h"
+#include "tests/twins/twins.h"
+
+enum { FORWARD, PACKED, ADD }; /* ADD: to a base elsewhere */
+
+static void run(float *out, int device, int way, const float *x, const float *w, const float *old, int64_t n,
+                int64_t outs, int64_t in) {
+    struct device *dev = twin_device[device];
+    struct guarded y = guarded_make(n, outs, way == ADD ? NULL : old), base = guarded_make(n, outs, old),
+                   gx = guarded_make(n, in, x), gw = guarded_make(outs, in, w);
+    if (way == FORWARD) {
+        dev->ops->matmul->forward(dev, y.m, gx.m, gw.m, old != NULL);
+    } else if (way == ADD) {
+        dev->ops->matmul->forward_add(dev, y.m, base.m, gx.m, gw.m);
+    } else {
+        int64_t elements = dev->ops->matmul->packed_elements(outs, in);
+        struct guarded packed = guarded_make(1, elements, NULL);
+        dev->ops->matmul->pack(dev, packed.m.data, gw.m);
+        dev->ops->matmul->forward_packed(dev, y.m, gx.m, packed.m.data, old != NULL);
+        guarded_drop(&packed);
+    }
+    guarded_take(out, &y);
+    guarded_drop(&base);
+    guarded_drop(&gx);
+    guarded_drop(&gw);
+}
+
+static void compare(int64_t n, int64_t outs, int64_t in) {
+    float *x = random_array(n * in, 1.0f), *w = random_array(outs * in, 0.3f), *old = random_array(n * outs, 1.0f);
+    float *naive = zero_array(n * outs), *twin[DEVICES] = {zero_array(n * outs), zero_array(n * outs)};
+    double *ref = double_array(n * outs);
+    for (int accumulate = 0; accumulate < 2; accumulate++)
+        for (int way = FORWARD; way <= (accumulate ? ADD : PACKED); way++) {
+            const float *add = accumulate ? old : NULL;
+            ref_matmul(ref, x, w, n, outs, in, add);
+            naive_matmul(naive, x, w, n, outs, in, add);
+            for (int d = 0; d < DEVICES; d++)
+                run(twin[d], d, way, x, w, add, n, outs, in);
+            CHECK_TWIN(twin[0], naive, ref, n * outs);
+            CHECK_BITS(twin[0], twin[1], n * outs);
+        }
+    free(x), free(w), free(old), free(naive), free(twin[0]), free(twin[1]), free(ref);
+}
+
+/* A packed row's bits depend on nothing but the row: computed alone, or among others, anywhere. */
+static void company(int64_t n, int64_t outs, int64_t in) {
+    float *x = random_array(n * in, 1.0f), *w = random_array(outs * in, 0.3f);
+    float *all = zero_array(n * outs), *alone = zero_array(n * outs);
+    run(all, 1, PACKED, x, w, NULL, n, outs, in);
+    for (int64_t first = 0, m = 1; first < n; first += m, m = 1 + (m * 5 + 2) % 11) {
+        if (m > n - first) m = n - first;
+        run(alone, 0, PACKED, x + first * in, w, NULL, m, outs, in);
+        CHECK_BITS(alone, all + first * outs, m * outs);
+    }
+    free(x), free(w), free(all), free(alone);
+}
+
+/* Weights that bf16 holds, given as bf16 to products of few rows: the same bits. */
+static void narrow(int64_t outs, int64_t in) {
+    float *x = random_array(MATMUL_FEW_ROWS * in, 1.0f), *w = random_array(outs * in, 0.3f);
+    uint16_t *halves = calloc((size_t)(outs * in), sizeof *halves);
+    CHECK(halves);
+    for (int64_t i = 0; i < outs * in; i++) {
+        uint32_t bits;
+        memcpy(&bits, w + i, sizeof bits);
+        halves[i] = (uint16_t)(bits >> 16);
+        bits &= 0xffff0000u;
+        memcpy(w + i, &bits, sizeof bits);
+    }
+    for (int64_t n = 1; n <= MATMUL_FEW_ROWS; n++)
+        for (int add = 0; add < 2; add++) {
+            float *old = random_array(n * outs, 1.0f), *wide = zero_array(n * outs);
+            struct guarded y = guarded_make(n, outs, old), gx = guarded_make(n, in, x);
+            run(wide, 0, FORWARD, x, w, add ? old : NULL, n, outs, in);
+            twin_device[1]->ops->matmul->forward(twin_device[1], y.m, gx.m, mat_dense(halves, DTYPE_BF16, outs, in),
+                                                 add);
+            guarded_take(old, &y);
+            guarded_drop(&gx);
+            CHECK_BITS(old, wide, n * outs);
+            free(old), free(wide);
+        }
+    free(x), free(w), free(halves);
+}
+
+static void all_shapes(void) {
+    for (int64_t n = 1; n <= 10; n++) {
+        compare(n, 33, 17);
+        compare(n, 64, 64);
+        compare(n, 5, 130);
+    }
+    compare(1, 1, 1);
+    compare(3, 2000, 16);
+    compare(257, 40, 31);
+    compare(300, 1030, 48);
+    compare(65, 3, 400);
+    narrow(33, 17);
+    narrow(64, 64);
+    narrow(5, 130);
+    company(150, 70, 300);
+    company(23, 32, 64);
+}
+
+int main(int argc, char **argv) {
+    twins_open(argc, argv);
+    bool amx = device_cpu(twin_device[0])->amx;
+    all_shapes();
+    for (int d = 0; d < DEVICES && amx; d++)
+        device_cpu_without_amx(twin_device[d]);
+    if (amx) all_shapes();
+    return twins_close();
+}

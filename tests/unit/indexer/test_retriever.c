@@ -1,0 +1,448 @@
+/* test_retriever.c -- the retriever against brute force: own past, a real store, both; exclusions, random, lifetimes.
+ */
+#include "base/rng.h"
+#include "decoder/neighbours.h"
+#include "indexer/retriever.h"
+#include "model/params.h"
+#include "store/store.h"
+#include "tests/test.h"
+
+enum { D = 64, CHUNK = 63, K = 4, DOCUMENTS = 12, VOCAB = 500 };
+
+struct world {
+    struct device *dev;
+    struct model_config config;
+    struct params *params;
+    struct encoder *encoder;
+    struct store *store;
+    struct store_view *view;
+    struct flat_index *flat;  /* NULL: the store searches */
+    struct list_index *lists; /* the same */
+    int64_t chunks;           /* of the corpus */
+    int32_t *ids;             /* [chunks, CHUNK], -1 behind a short one */
+    int64_t first_chunk[DOCUMENTS + 1];
+    float *landmarks; /* as the store has them */
+};
+
+static void make_model(struct world *w, const char *input) {
+    char json[512];
+    int n = snprintf(json, sizeof json,
+                     "{\"vocab_size\":%d,\"hidden_size\":%d,\"intermediate_size\":96,\"num_attention_heads\":2,"
+                     "\"decoder_layers\":[1,1,1],"
+                     "\"encoder_layers\":1,\"enc_chunk_size\":%d,\"chunk_topk\":%d,\"slide_window\":64,\"chunk_id\":"
+                     "499,\"mask_id\":498,"
+                     "\"pad_id\":497,\"rms_norm_eps\":1e-5,\"encoder_input\":\"%s\",\"tie_word_embeddings\":true}",
+                     VOCAB, D, CHUNK, K, input);
+    CHECK_OK(model_config_parse(&w->config, "test", json, (size_t)n));
+    CHECK_OK(params_init(&w->params, &w->config, 3));
+    for (int i = 0; i < params_count(w->params); i++) {
+        const struct param *p = params_at(w->params, i);
+        for (int64_t j = 0; p->rows > 1 && j < p->rows * p->cols; j++)
+            ((float *)p->data)[j] *= p->rows == VOCAB ? 20 : 5;
+    }
+    struct weights weights = weights_of_params(w->params);
+    CHECK_OK(encoder_create(&w->encoder, w->dev, &w->config, &weights, 8));
+}
+
+static void fill_ids(int32_t *ids, int64_t n, struct rng *rng) {
+    int32_t topic = (int32_t)rng_below(rng, 440);
+    for (int64_t i = 0; i < n; i++)
+        ids[i] = topic + (int32_t)rng_below(rng, 40);
+}
+
+static void write_document(struct world *w, struct store_writer *writer, int number, struct rng *rng) {
+    int64_t chunks = 2 + number, tokens = chunks * CHUNK - (number % 3 == 0 ? 20 : 0);
+    int32_t *ids = w->ids + w->chunks * CHUNK;
+    for (int64_t c = 0; c < chunks; c++)
+        fill_ids(ids + c * CHUNK, CHUNK, rng);
+    struct store_new_document d = {.ids = ids, .n_ids = (size_t)tokens, .source = "memory", .key = ""};
+    memcpy(d.hash, &number, sizeof number);
+    bool duplicate;
+    CHECK_OK(store_shard_document(writer, &d, &duplicate));
+    CHECK(!duplicate);
+    for (int64_t i = tokens; i < chunks * CHUNK; i++)
+        ids[i] = -1;
+    float *rows = w->landmarks + w->chunks * D;
+    struct encoder_output out = {.landmarks = rows};
+    encoder_encode(w->encoder, &out, ids, chunks);
+    CHECK_OK(store_shard_landmarks(writer, rows, chunks));
+    w->first_chunk[number] = w->chunks;
+    w->chunks += chunks;
+    w->first_chunk[number + 1] = w->chunks;
+}
+
+static void make_store(struct world *w) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/store", test_folder());
+    struct store_writer_config config = {.fingerprint = {.chunk_tokens = CHUNK, .dim = D, .vocab_size = VOCAB},
+                                         .max_catalog_bytes = 1 << 26};
+    struct store_writer *writer;
+    struct rng rng = rng_make(8, 0);
+    w->ids = calloc(200 * CHUNK, sizeof *w->ids);
+    w->landmarks = calloc(200 * D, sizeof *w->landmarks);
+    CHECK(w->ids && w->landmarks);
+    CHECK_OK(store_writer_open(&writer, path, &config, true));
+    CHECK_OK(store_shard_begin(writer));
+    for (int i = 0; i < DOCUMENTS; i++)
+        write_document(w, writer, i, &rng);
+    CHECK_OK(store_shard_seal(writer, "", 0));
+    CHECK_OK(store_writer_publish(writer, &(struct store_publish){.index = "exact"}));
+    store_writer_close(writer);
+    CHECK_OK(store_open(&w->store, path));
+    CHECK_OK(store_view_open(&w->view, w->store));
+    for (int64_t c = 0; c < w->chunks; c++)
+        CHECK_OK(store_view_landmark(w->view, w->landmarks + c * D, c));
+}
+
+static struct chunk_retriever_config config_of(struct world *w, bool self, bool corpus) {
+    return (struct chunk_retriever_config){.device = w->dev,
+                                           .model = &w->config,
+                                           .encoder = w->encoder,
+                                           .self = self,
+                                           .corpus = corpus ? w->view : NULL,
+                                           .flat = corpus ? w->flat : NULL,
+                                           .lists = corpus ? w->lists : NULL,
+                                           .exact = true,
+                                           .max_queries = 6,
+                                           .cache_chunks = 1,
+                                           .exclude_document = -1,
+                                           .exclude_window = -1};
+}
+
+static struct retriever *make(const struct chunk_retriever_config *config) {
+    struct retriever *r;
+    CHECK_OK(chunk_retriever_create(&r, config));
+    return r;
+}
+
+static double dot(const float *a, const float *b) {
+    double sum = 0;
+    for (int i = 0; i < D; i++)
+        sum += (double)a[i] * (double)b[i];
+    return sum / sqrt(D);
+}
+
+/* A row against all candidates in double: the k best, their weights, and what their slots hold. */
+struct truth {
+    const float *own, *corpus;
+    const int32_t *own_ids, *corpus_ids;
+    int64_t own_seen, corpus_chunks;
+    struct store_range hole;
+};
+
+static void check_slot(struct world *w, const struct neighbours *n, int64_t at, const int32_t *ids) {
+    float k[64 * D], v[64 * D];
+    struct encoder_output out = {.keys = mat_dense(k, DTYPE_F32, 64, D), .values = mat_dense(v, DTYPE_F32, 64, D)};
+    encoder_encode(w->encoder, &out, ids, 1);
+    CHECK(n->slot[at] >= 0 && n->pool.live_rows == CHUNK && n->pool.off_by_one);
+    int64_t row = (int64_t)n->slot[at] * n->pool.slot_rows;
+    CHECK_CLOSE(mat_row(n->pool.keys, row), k, CHUNK * D, 1e-4);
+    CHECK_CLOSE(mat_row(n->pool.values, row), v, CHUNK * D, 1e-4);
+}
+
+static void check_row(struct world *w, const struct neighbours *n, int64_t row, const float *query,
+                      const struct truth *t) {
+    double best[K], total = 0, previous = INFINITY;
+    int64_t seen = 0;
+    for (int i = 0; i < K; i++) { /* the i-th best score that is left */
+        best[i] = -INFINITY;
+        for (int64_t c = 0; c < t->own_seen + t->corpus_chunks; c++) {
+            bool own = c < t->own_seen;
+            int64_t id = own ? c : c - t->own_seen;
+            if (!own && id >= t->hole.begin && id < t->hole.end) continue;
+            double score = dot(query, (own ? t->own : t->corpus) + id * D);
+            if (score < previous && score > best[i]) best[i] = score;
+        }
+        seen += best[i] > -INFINITY;
+        previous = best[i];
+        total += exp(best[i] - best[0]);
+    }
+    for (int i = 0; i < K; i++) {
+        int64_t at = row * K + i;
+        if (i >= seen) {
+            CHECK(n->id[at] == -1 && n->slot[at] == -1 && n->weight[at] == 0 && n->score[at] == -INFINITY &&
+                  n->source[at] == NEIGHBOUR_NONE);
+            continue;
+        }
+        bool own = n->source[at] == NEIGHBOUR_SELF;
+        CHECK(own ? n->id[at] >= 0 && n->id[at] < t->own_seen : n->id[at] >= 0 && n->id[at] < t->corpus_chunks);
+        CHECK(own || n->id[at] < t->hole.begin || n->id[at] >= t->hole.end);
+        CHECK(fabs((double)n->score[at] - best[i]) < 2e-4);
+        CHECK(fabs(dot(query, (own ? t->own : t->corpus) + n->id[at] * D) - best[i]) < 2e-4);
+        CHECK(fabs((double)n->weight[at] - exp(best[i] - best[0]) / total) < 2e-4);
+        check_slot(w, n, at, (own ? t->own_ids : t->corpus_ids) + n->id[at] * CHUNK);
+    }
+}
+
+/* Own chunks arrive by ones and more; each asks in both groups; every row is checked, and the rows of the call before.
+ */
+static void test_against_truth(struct world *w, bool self, bool corpus) {
+    enum { OWN = 40 };
+    struct chunk_retriever_config config = config_of(w, self, corpus);
+    struct retriever *r = make(&config);
+    struct rng rng = rng_make(5, self + 2 * corpus);
+    int32_t *ids = calloc(OWN * CHUNK, sizeof *ids);
+    float *own = calloc(OWN * D, sizeof *own), *queries = calloc(2 * OWN * D, sizeof *queries);
+    CHECK(ids && own && queries);
+    for (int c = 0; c < OWN; c++)
+        fill_ids(ids + c * CHUNK, CHUNK, &rng);
+    ids[3 * CHUNK + 7] = -100; /* means pad */
+    for (int i = 0; i < 2 * OWN * D; i++)
+        queries[i] = rng_normal(&rng);
+    struct encoder_output out = {.landmarks = own};
+    encoder_encode(w->encoder, &out, ids, OWN);
+    struct truth t = {.own = own,
+                      .corpus = w->landmarks,
+                      .own_ids = ids,
+                      .corpus_ids = w->ids,
+                      .corpus_chunks = corpus ? w->chunks : 0};
+    struct neighbours last[2];
+    int64_t last_first = -1;
+    for (int64_t first = 0, n; first < OWN; first += n) {
+        n = 1 + (int64_t)rng_below(&rng, 6);
+        if (n > OWN - first) n = OWN - first;
+        CHECK_OK(r->append(r, first, ids + first * CHUNK, (struct mat){0}, n));
+        for (int g = 0; g < 2; g++) {
+            struct neighbours found;
+            const float *q = queries + (g * OWN + first) * D;
+            CHECK_OK(r->retrieve(r, &found, g, first, mat_f32(q, n, D), n));
+            CHECK(found.n == n && found.k == K);
+            for (int64_t i = 0; i < n; i++) {
+                t.own_seen = self ? first + i : 0;
+                check_row(w, &found, i, q + i * D, &t);
+            }
+            if (last_first >= 0) { /* lent until the call after this one */
+                t.own_seen = self ? last_first + last[g].n - 1 : 0;
+                check_row(w, &last[g], last[g].n - 1, queries + (g * OWN + last_first + last[g].n - 1) * D, &t);
+            }
+            last[g] = found;
+        }
+        last_first = first;
+    }
+    struct chunk_retriever_times times = chunk_retriever_times(r);
+    CHECK_EQ(times.queries, 2 * OWN);
+    CHECK(times.cache_misses > 0 && times.encode > 0);
+    r->free(r);
+    free(ids), free(own), free(queries);
+}
+
+static void test_exclusion(struct world *w) {
+    enum { N = 5, DOCUMENT = 7 };
+    struct rng rng = rng_make(6, 0);
+    float queries[N * D];
+    for (int i = 0; i < N * D; i++)
+        queries[i] = rng_normal(&rng);
+    for (int64_t window = -1; window <= 1; window++)
+        for (int random = 0; random < 2; random++) {
+            struct chunk_retriever_config config = config_of(w, false, true);
+            config.exclude_document = DOCUMENT, config.exclude_window = window, config.random = random, config.topk = K;
+            struct retriever *r = make(&config);
+            struct neighbours found;
+            CHECK_OK(r->retrieve(r, &found, 0, 0, mat_f32(queries, N, D), N));
+            struct store_range d = {w->first_chunk[DOCUMENT], w->first_chunk[DOCUMENT + 1]};
+            for (int64_t i = 0; i < N; i++) {
+                struct store_range hole = d;
+                if (window >= 0) {
+                    hole.begin = d.begin + i - window > d.begin ? d.begin + i - window : d.begin;
+                    hole.end = d.begin + i + window + 1 < d.end ? d.begin + i + window + 1 : d.end;
+                }
+                struct truth t = {
+                    .corpus = w->landmarks, .corpus_ids = w->ids, .corpus_chunks = w->chunks, .hole = hole};
+                if (!random) check_row(w, &found, i, queries + i * D, &t);
+                for (int j = 0; j < K; j++)
+                    CHECK(found.id[i * K + j] < hole.begin || found.id[i * K + j] >= hole.end);
+            }
+            chunk_retriever_reset(r, DOCUMENT, 2); /* a text that begins in the document's third chunk */
+            CHECK_OK(r->retrieve(r, &found, 0, 0, mat_f32(queries, N, D), N));
+            for (int64_t i = 0; i < N; i++)
+                for (int j = 0; j < K; j++) {
+                    int64_t place = found.id[i * K + j] - d.begin;
+                    bool own = found.id[i * K + j] >= d.begin && found.id[i * K + j] < d.end;
+                    CHECK(!own || (window >= 0 && (place < i + 2 - window || place > i + 2 + window)));
+                }
+            chunk_retriever_reset(r, -1, 0); /* nothing excluded any more */
+            CHECK_OK(r->retrieve(r, &found, 0, 0, mat_f32(queries, N, D), N));
+            struct truth all = {.corpus = w->landmarks, .corpus_ids = w->ids, .corpus_chunks = w->chunks};
+            if (!random) check_row(w, &found, 0, queries, &all);
+            chunk_retriever_reset(r, 1000, 0);
+            CHECK(r->retrieve(r, &found, 0, 0, mat_f32(queries, N, D), N) != STATUS_OK);
+            r->free(r);
+        }
+}
+
+static void test_random(struct world *w) {
+    enum { N = 6, ROUNDS = 100 };
+    struct chunk_retriever_config config = config_of(w, false, true);
+    config.random = true, config.seed = 11;
+    struct retriever *r = make(&config), *one = make(&config);
+    float queries[N * D] = {0};
+    int *counts = calloc((size_t)w->chunks, sizeof *counts);
+    CHECK(counts);
+    for (int i = 0; i < N * D; i++)
+        queries[i] = (float)(i % 7) / 7;
+    for (int64_t round = 0; round < ROUNDS; round++) {
+        struct neighbours found, single;
+        CHECK_OK(r->retrieve(r, &found, 0, round * N, mat_f32(queries, N, D), N));
+        for (int64_t i = 0; i < N; i++) {
+            CHECK_OK(one->retrieve(one, &single, 0, round * N + i, mat_f32(queries + i * D, 1, D), 1));
+            CHECK(memcmp(single.id, found.id + i * K, K * sizeof *found.id) == 0); /* however the calls are cut */
+            double sum = 0;
+            for (int j = 0; j < K; j++) {
+                int64_t at = i * K + j, id = found.id[at];
+                for (int other = 0; other < j; other++)
+                    CHECK(found.id[i * K + other] != id);
+                CHECK(fabs((double)found.score[at] - dot(queries + i * D, w->landmarks + id * D)) < 1e-4);
+                counts[id]++;
+                sum += (double)found.weight[at];
+            }
+            CHECK(fabs(sum - 1) < 1e-5);
+        }
+    }
+    double expected = (double)ROUNDS * N * K / (double)w->chunks;
+    for (int64_t c = 0; c < w->chunks; c++)
+        CHECK(counts[c] > 0 && counts[c] < expected + 7 * sqrt(expected));
+    r->free(r), one->free(one), free(counts);
+}
+
+/* A second text sees nothing of the first, and finds the corpus' chunks in the cache. */
+static void test_reset(struct world *w) {
+    struct chunk_retriever_config config = config_of(w, true, true);
+    struct retriever *r = make(&config);
+    struct rng rng = rng_make(9, 9);
+    float query[3 * D];
+    for (int i = 0; i < 3 * D; i++)
+        query[i] = rng_normal(&rng);
+    int64_t misses = 0;
+    for (int text = 0; text < 3; text++) {
+        int32_t ids[3 * CHUNK];
+        for (int c = 0; c < 3; c++)
+            fill_ids(ids + c * CHUNK, CHUNK, &rng);
+        float own[3 * D];
+        struct encoder_output out = {.landmarks = own};
+        encoder_encode(w->encoder, &out, ids, 3);
+        struct neighbours found;
+        CHECK_OK(r->append(r, 0, ids, (struct mat){0}, 3));
+        CHECK_OK(r->retrieve(r, &found, 0, 0, mat_f32(query, 3, D), 3));
+        for (int64_t i = 0; i < 3; i++) {
+            struct truth t = {.own = own,
+                              .corpus = w->landmarks,
+                              .own_ids = ids,
+                              .corpus_ids = w->ids,
+                              .own_seen = i,
+                              .corpus_chunks = w->chunks};
+            check_row(w, &found, i, query + i * D, &t);
+        }
+        struct chunk_retriever_times times = chunk_retriever_times(r);
+        if (text > 0) CHECK(times.cache_misses - misses <= 2); /* own chunks at most */
+        misses = times.cache_misses;
+        chunk_retriever_reset(r, -1, 0);
+    }
+    r->free(r);
+}
+
+/* More own chunks than one block of landmarks holds. */
+static void test_long_past(struct world *w) {
+    enum { OWN = 2048 + 100 };
+    struct chunk_retriever_config config = config_of(w, true, false);
+    config.max_queries = 64;
+    struct retriever *r = make(&config);
+    struct rng rng = rng_make(12, 0);
+    int32_t *ids = calloc((size_t)OWN * CHUNK, sizeof *ids);
+    float *own = calloc((size_t)OWN * D, sizeof *own), query[64 * D];
+    CHECK(ids && own);
+    for (int64_t c = 0; c < OWN; c++)
+        fill_ids(ids + c * CHUNK, CHUNK, &rng);
+    struct encoder_output out = {.landmarks = own};
+    encoder_encode(w->encoder, &out, ids, OWN);
+    CHECK_OK(r->append(r, 0, ids, (struct mat){0}, 2000));
+    CHECK_OK(r->append(r, 2000, ids + 2000 * CHUNK, (struct mat){0}, OWN - 2000)); /* over the edge in one call */
+    for (int i = 0; i < 64 * D; i++)
+        query[i] = rng_normal(&rng);
+    struct neighbours found;
+    static const int64_t firsts[] = {2048 - 30, OWN - 64};
+    for (size_t f = 0; f < ARRAY_LEN(firsts); f++) {
+        CHECK_OK(r->retrieve(r, &found, 1, firsts[f], mat_f32(query, 64, D), 64));
+        for (int64_t i = 0; i < 64; i += 7) {
+            struct truth t = {.own = own, .own_ids = ids, .own_seen = firsts[f] + i};
+            check_row(w, &found, i, query + i * D, &t);
+        }
+    }
+    r->free(r);
+    free(ids), free(own);
+}
+
+static void test_choose(void) {
+    int64_t id[3];
+    float score[3], weight[3];
+    int8_t source[3];
+    struct neighbour_row row = {id, score, weight, source};
+    struct neighbour_candidate list[] = {
+        {1, NEIGHBOUR_CORPUS, 5}, {NAN, NEIGHBOUR_SELF, 1},       {1, NEIGHBOUR_SELF, 9},  {1, NEIGHBOUR_CORPUS, 2},
+        {9, NEIGHBOUR_SELF, -1},  {-INFINITY, NEIGHBOUR_SELF, 3}, {2, NEIGHBOUR_CORPUS, 7}};
+    neighbours_choose(&row, 3, list, ARRAY_LEN(list));
+    CHECK(id[0] == 7 && id[1] == 9 && id[2] == 2 && source[1] == NEIGHBOUR_SELF);
+    CHECK(fabs((double)weight[0] - 1 / (1 + 2 * exp(-1))) < 1e-6 && weight[1] == weight[2]);
+    neighbours_choose(&row, 3, list + 4, 1); /* none but a hole */
+    CHECK(id[0] == -1 && weight[0] == 0 && score[0] == -INFINITY && source[2] == NEIGHBOUR_NONE);
+    neighbours_choose(&row, 3, NULL, 0);
+    CHECK(id[0] == -1 && id[2] == -1);
+}
+
+static void test_config(struct world *w) {
+    struct retriever *r;
+    struct chunk_retriever_config config = config_of(w, false, false);
+    CHECK_FAILS(chunk_retriever_create(&r, &config), STATUS_INVALID, "neither");
+    config.self = config.random = true;
+    CHECK_FAILS(chunk_retriever_create(&r, &config), STATUS_INVALID, "corpus");
+    config.random = false, config.topk = 5000;
+    CHECK_FAILS(chunk_retriever_create(&r, &config), STATUS_INVALID, "5000");
+    struct model_config hidden = w->config, base = w->config;
+    hidden.encoder_input = ENCODER_INPUT_HIDDEN;
+    base.base_lm = true;
+    config = config_of(w, true, true);
+    config.model = &hidden;
+    CHECK_FAILS(chunk_retriever_create(&r, &config), STATUS_UNSUPPORTED, "encoder_input");
+    config.model = &base;
+    CHECK_FAILS(chunk_retriever_create(&r, &config), STATUS_UNSUPPORTED, "no retrieval groups");
+}
+
+int main(int argc, char **argv) {
+    test_start(argc, argv, 1);
+    struct world w = {0};
+    CHECK_OK(device_open(&w.dev, "cpu", 2));
+    make_model(&w, "tokens");
+    make_store(&w);
+    test_choose();
+    test_config(&w);
+    test_against_truth(&w, true, false);
+    test_against_truth(&w, false, true);
+    test_against_truth(&w, true, true);
+    test_exclusion(&w);
+    test_random(&w);
+    test_reset(&w);
+    CHECK_OK(
+        flat_index_create(&w.flat, &(struct flat_index_config){.device = w.dev, .source = landmark_source_of(w.view)}));
+    test_against_truth(&w, false, true);
+    test_against_truth(&w, true, true);
+    test_exclusion(&w);
+    test_random(&w);
+    flat_index_free(w.flat);
+    w.flat = NULL;
+    const struct list_index_config by_lists = {
+        .device = w.dev, .source = landmark_source_of(w.view), .lists = 9, .nprobe = 9}; /* all of them: as exact */
+    CHECK_OK(list_index_create(&w.lists, &by_lists));
+    test_against_truth(&w, false, true);
+    test_against_truth(&w, true, true);
+    test_exclusion(&w);
+    test_random(&w);
+    list_index_free(w.lists);
+    w.lists = NULL;
+    test_long_past(&w);
+    store_view_close(w.view);
+    store_close(w.store);
+    encoder_free(w.encoder);
+    params_free(w.params);
+    device_close(w.dev);
+    free(w.ids), free(w.landmarks);
+    return test_done();
+}

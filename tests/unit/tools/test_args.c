@@ -1,0 +1,177 @@
+/* test_args.c -- options, operands, numbers, defaults, guesses and the help text. */
+#include "tools/shared/args.h"
+
+#include "tests/test.h"
+
+static struct {
+    bool flag;
+    const char *text, *choice;
+    struct arg_strings many;
+    int64_t whole;
+    double real;
+    uint64_t bytes;
+} got;
+
+static const struct arg_option options[] = {
+    {NULL, ARG_FLAG, NULL, NULL, "Things", 0, 0},
+    {"corpus-retrieval", ARG_FLAG, &got.flag, NULL, "retrieve from the store", 0, 0},
+    {"text", ARG_STRING, &got.text, "TEXT", "what to say", 0, 0},
+    {"device", ARG_CHOICE, &got.choice, "auto|cpu|cuda", "where", 0, 0},
+    {"stop", ARG_STRINGS, &got.many, "STR", "where to stop", 0, 0},
+    {"max-tokens", ARG_INT, &got.whole, "N", "how much, in so many words that the line must be wrapped somewhere\nhere",
+     1, 100},
+    {"temperature", ARG_DOUBLE, &got.real, "T", "how hot", 0, INFINITY},
+    {"max-ram", ARG_BYTES, &got.bytes, "SIZE", "how large", 0, 0},
+};
+static const struct arg_program program = {"drt-test go",
+                                           "FILE... [options]",
+                                           "Does\nthings.\n\nAnd others.",
+                                           "  drt-test go a b\n",
+                                           options,
+                                           ARRAY_LEN(options),
+                                           0,
+                                           2};
+
+static char captured[8192];
+static const char *operands[64];
+static int n_operands;
+
+/* Parses with stdout and stderr captured together. */
+static int parse(const char *const *arguments) {
+    char *argv[64] = {(char *)"drt-test"};
+    int argc = 1;
+    while (arguments[argc - 1]) {
+        argv[argc] = (char *)arguments[argc - 1];
+        argc++;
+    }
+    got = (typeof(got)){.whole = 7, .real = 0.5, .bytes = 8ull << 30};
+    char path[600];
+    snprintf(path, sizeof path, "%s/captured", test_folder());
+    fflush(stdout);
+    fflush(stderr);
+    int saved_out = dup(1), saved_err = dup(2);
+    CHECK(freopen(path, "w", stdout));
+    dup2(1, 2);
+    int code = args_parse(&program, argc, argv, operands, &n_operands);
+    fflush(stdout);
+    dup2(saved_out, 1);
+    dup2(saved_err, 2);
+    close(saved_out);
+    close(saved_err);
+    FILE *file = fopen(path, "r");
+    CHECK(file);
+    captured[fread(captured, 1, sizeof captured - 1, file)] = 0;
+    fclose(file);
+    return code;
+}
+#define PARSE(...) parse((const char *const[]){__VA_ARGS__, NULL})
+#define CHECK_USAGE(text, ...)                                                                                         \
+    do {                                                                                                               \
+        CHECK_EQ(PARSE(__VA_ARGS__), 2);                                                                               \
+        if (!strstr(captured, text)) CHECK_STR(captured, text);                                                        \
+        CHECK(strstr(captured, "; see drt-test go --help\n"));                                                         \
+    } while (0)
+
+static void test_values(void) {
+    CHECK_EQ(PARSE("a", "--corpus-retrieval", "--text", "-hello", "--stop=", "--stop", "b=c", "--max-tokens=12", "-",
+                   "--temperature", "1e-3", "--max-ram", "1.5k"),
+             -1);
+    CHECK(got.flag);
+    CHECK_STR(got.text, "-hello");
+    CHECK_EQ(got.many.count, 2);
+    CHECK_STR(got.many.items[0], "");
+    CHECK_STR(got.many.items[1], "b=c");
+    CHECK_EQ(got.whole, 12);
+    CHECK(got.real == 1e-3);
+    CHECK_EQ(got.bytes, 1536);
+    CHECK_EQ(n_operands, 2);
+    CHECK_STR(operands[1], "-");
+    CHECK_EQ(PARSE("--", "--text", "-h"), -1);
+    CHECK_EQ(n_operands, 2);
+    CHECK_EQ(PARSE("--text=--flag-like"), -1);
+    CHECK_STR(got.text, "--flag-like");
+    CHECK_EQ(PARSE("--device", "cpu"), -1);
+    CHECK_STR(got.choice, "cpu");
+    CHECK_EQ(PARSE("--device=cuda"), -1);
+    CHECK_STR(got.choice, "cuda");
+    CHECK_EQ(PARSE("--max-ram", "2GiB"), -1);
+    CHECK_EQ(got.bytes, 2ll << 30);
+    CHECK_EQ(PARSE("--max-ram", "123"), -1);
+    CHECK_EQ(got.bytes, 123);
+}
+
+static void test_refusals(void) {
+    CHECK_USAGE("unknown option --txet (did you mean --text?)", "--txet", "x");
+    CHECK_USAGE("unknown option --corpus (did you mean --corpus-retrieval?)", "--corpus");
+    CHECK_USAGE("unknown option --tokens (did you mean --max-tokens?)", "--tokens=3");
+    CHECK_USAGE("unknown option --zzzzzz;", "--zzzzzz");
+    CHECK_USAGE("unknown option -t", "-t");
+    CHECK_USAGE("--text needs a value (TEXT)", "--text");
+    CHECK_USAGE("--text needs a value (TEXT), and --stop follows (if it is the value: --text=--stop)", "--text",
+                "--stop", "a");
+    CHECK_USAGE("--corpus-retrieval takes no value (got 'yes')", "--corpus-retrieval=yes");
+    const char *no_choice[] = {"", "cp", "cpux", "cpu|cuda", "auto|", "|", "CPU"};
+    for (size_t i = 0; i < ARRAY_LEN(no_choice); i++)
+        CHECK_USAGE("must be one of auto|cpu|cuda", "--device", no_choice[i]);
+    const char *bad_whole[] = {"", " 1", "1 ", "1.0", "0x10", "1e3", "abc", "--5"};
+    for (size_t i = 0; i < ARRAY_LEN(bad_whole); i++) {
+        char argument[64];
+        snprintf(argument, sizeof argument, "--max-tokens=%s", bad_whole[i]);
+        CHECK_USAGE("not a whole number", argument);
+    }
+    CHECK_USAGE("--max-tokens 99999999999999999999: too large", "--max-tokens", "99999999999999999999");
+    CHECK_USAGE("--max-tokens 0: must be between 1 and 100", "--max-tokens", "0");
+    CHECK_USAGE("--max-tokens -5: must be between 1 and 100", "--max-tokens", "-5");
+    CHECK_USAGE("--temperature -0.1: must be at least 0", "--temperature", "-0.1");
+    CHECK_USAGE("not a number", "--temperature", "nan");
+    CHECK_USAGE("not a number", "--temperature", "0x1p3");
+    CHECK_USAGE("not a number", "--temperature", "");
+    CHECK_USAGE("not a size", "--max-ram", "8X");
+    CHECK_USAGE("not a size", "--max-ram", "-8");
+    CHECK_USAGE("not a size", "--max-ram", "8GG");
+    CHECK_USAGE("too large", "--max-ram", "99999999T");
+    CHECK_USAGE("'c' is one argument too many", "a", "b", "c");
+    const char *many[140];
+    for (int i = 0; i < 65; i++)
+        many[i] = "--stop=x";
+    many[65] = NULL;
+    /* The test's own argv has room for 63 arguments only: the capacity of a repeated option is checked by hand. */
+    struct arg_program copy = program;
+    char *argv[67] = {(char *)"drt-test"};
+    for (int i = 0; i < 65; i++)
+        argv[i + 1] = (char *)many[i];
+    got.many.count = 0;
+    int count;
+    const char *room[67];
+    int saved = dup(2);
+    CHECK(freopen("/dev/null", "w", stderr));
+    CHECK_EQ(args_parse(&copy, 66, argv, room, &count), 2);
+    fflush(stderr);
+    dup2(saved, 2);
+}
+
+static void test_help(void) {
+    CHECK_EQ(PARSE("--max-tokens", "50", "--help"), 0);
+    CHECK(strstr(captured, "Usage: drt-test go FILE... [options]\n\nDoes things.\n\nAnd others.\n\nThings:\n"));
+    CHECK(strstr(captured, " here\n") || strstr(captured, " here (default")); /* a newline in mid-sentence is a space */
+    CHECK(strstr(captured, "(default: 7)")); /* the default, not the 50 of this command line */
+    CHECK(strstr(captured, "(default: 8G)"));
+    CHECK(strstr(captured, "(default: 0.5)"));
+    CHECK(strstr(captured, "\nExamples:\n  drt-test go a b\n"));
+    for (const char *line = captured; *line;) {
+        size_t length = strcspn(line, "\n");
+        CHECK(length <= 100);
+        line += length + (line[length] == '\n');
+    }
+    CHECK_EQ(PARSE("-h", "--nonsense"), 0);
+    CHECK_EQ(PARSE("--nonsense", "--help"), 0); /* who asks for help gets it */
+    CHECK_EQ(PARSE("--text", "-h"), -1);        /* a value, not a wish for help */
+}
+
+int main(int argc, char **argv) {
+    test_start(argc, argv, 1);
+    test_values();
+    test_refusals();
+    test_help();
+    return test_done();
+}

@@ -1,0 +1,51 @@
+/* drt_eval_figures.c -- sums over documents to the figures that are reported. */
+#include "base/memory.h"
+#include "tools/eval/drt_eval.h"
+
+#include <math.h>
+
+/* Documents of one file (-1: all), mode a minus mode b (b < 0: a itself), in nats. */
+enum status eval_figure(struct ratio *out, const struct eval_result *r, int file, int a, int b, enum eval_per per) {
+    double *above = NULL, *below = NULL;
+    size_t n = 0;
+    enum status status = memory_allocate((void **)&above, r->n_documents, sizeof *above);
+    if (status == STATUS_OK) status = memory_allocate((void **)&below, r->n_documents, sizeof *below);
+    for (size_t i = 0; status == STATUS_OK && i < r->n_documents; i++) {
+        const struct eval_document *d = &r->documents[i];
+        if (file >= 0 && d->file != file) continue;
+        above[n] = d->nll[a] - (b >= 0 ? d->nll[b] : 0);
+        below[n++] = (double)(per == EVAL_PER_TOKEN ? d->tokens : d->bytes);
+    }
+    if (status == STATUS_OK) *out = ratio_of(above, below, n);
+    memory_free(above);
+    memory_free(below);
+    return status;
+}
+
+struct ratio eval_map(struct ratio r, double (*f)(double)) {
+    bool interval = r.low <= r.high;
+    return (struct ratio){f(r.value), interval ? f(r.low) : 1, interval ? f(r.high) : 0};
+}
+double eval_to_perplexity(double nats) {
+    return exp(nats);
+}
+double eval_to_percent(double nats) {
+    return 100 * expm1(nats);
+}
+double eval_to_bits(double nats) {
+    return nats / M_LN2;
+}
+
+/* The pairs of modes whose difference is shown. */
+const struct eval_pair eval_pairs[EVAL_PAIRS] = {
+    {EVAL_SELF, EVAL_NONE},     {EVAL_CORPUS, EVAL_NONE}, {EVAL_BOTH, EVAL_NONE},   {EVAL_RANDOM, EVAL_NONE},
+    {EVAL_CORPUS, EVAL_RANDOM}, {EVAL_BOTH, EVAL_SELF},   {EVAL_BOTH, EVAL_CORPUS},
+};
+
+bool eval_uses_store(const struct eval_result *r) {
+    return r->mode[EVAL_CORPUS] || r->mode[EVAL_BOTH] || r->mode[EVAL_RANDOM];
+}
+
+bool eval_has_pair(const struct eval_result *r, size_t i) {
+    return r->mode[eval_pairs[i].a] && r->mode[eval_pairs[i].b];
+}

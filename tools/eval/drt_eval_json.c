@@ -1,0 +1,98 @@
+/* drt_eval_json.c -- the same figures for programs: one JSON object. */
+#include "base/formats/json.h"
+#include "tools/eval/drt_eval.h"
+
+#include <math.h>
+
+static void put_int(struct json_writer *w, const char *key, int64_t value) {
+    json_write_key(w, key);
+    json_write_int(w, value);
+}
+static void put_text(struct json_writer *w, const char *key, const char *value) {
+    json_write_key(w, key);
+    if (value)
+        json_write_string(w, value);
+    else
+        json_write_null(w);
+}
+static void put_ratio(struct json_writer *w, const char *key, struct ratio r) {
+    json_write_key(w, key);
+    json_write_double(w, r.value);
+    json_write_key(w, key[0] == 'p' ? "perplexity_interval" : key[0] == 'b' ? "bits_per_byte_interval" : "interval");
+    json_write_array(w);
+    json_write_double(w, r.low > r.high ? NAN : r.low);
+    json_write_double(w, r.low > r.high ? NAN : r.high);
+    json_write_array_end(w);
+}
+
+static enum status write_modes(struct json_writer *w, const struct eval_result *r, int file) {
+    json_write_key(w, "modes");
+    json_write_object(w);
+    for (int mode = 0; mode < EVAL_MODES; mode++) {
+        struct ratio nats = {0}, per_byte = {0};
+        if (!r->mode[mode]) continue;
+        TRY(eval_figure(&nats, r, file, mode, -1, EVAL_PER_TOKEN));
+        TRY(eval_figure(&per_byte, r, file, mode, -1, EVAL_PER_BYTE));
+        json_write_key(w, eval_mode_names[mode]);
+        json_write_object(w);
+        put_ratio(w, "perplexity", eval_map(nats, eval_to_perplexity));
+        put_ratio(w, "bits_per_byte", eval_map(per_byte, eval_to_bits));
+        json_write_object_end(w);
+    }
+    json_write_object_end(w);
+    return STATUS_OK;
+}
+
+static enum status write_pairs(struct json_writer *w, const struct eval_result *r) {
+    json_write_key(w, "differences");
+    json_write_array(w);
+    for (size_t i = 0; i < EVAL_PAIRS; i++) {
+        struct ratio nats = {0};
+        if (!eval_has_pair(r, i)) continue;
+        TRY(eval_figure(&nats, r, -1, eval_pairs[i].a, eval_pairs[i].b, EVAL_PER_TOKEN));
+        json_write_object(w);
+        put_text(w, "mode", eval_mode_names[eval_pairs[i].a]);
+        put_text(w, "against", eval_mode_names[eval_pairs[i].b]);
+        put_ratio(w, "difference_percent", eval_map(nats, eval_to_percent));
+        json_write_object_end(w);
+    }
+    json_write_array_end(w);
+    return STATUS_OK;
+}
+
+enum status eval_print_json(const struct eval_result *r, const struct engine *e, const struct eval_options *o) {
+    struct json_writer w;
+    json_write_open(&w, stdout, 0);
+    json_write_object(&w);
+    put_text(&w, "model", e->model.path);
+    put_text(&w, "store", o->store);
+    put_int(&w, "context", o->context);
+    put_int(&w, "skip", o->skip);
+    put_int(&w, "seed", o->seed);
+    if (e->index_tried) put_text(&w, "searched_by", e->way);
+    json_write_key(&w, "exact");
+    json_write_bool(&w, o->exact);
+    json_write_key(&w, "partial");
+    json_write_bool(&w, r->partial);
+    put_text(&w, "exclude", o->exclude);
+    put_text(&w, "interval_method", "95 %, ratio estimator over documents, Student's t");
+    json_write_key(&w, "files");
+    json_write_array(&w);
+    for (int i = 0; i < r->n_files; i++) {
+        json_write_object(&w);
+        put_text(&w, "file", r->files[i].path);
+        put_int(&w, "documents", r->files[i].documents);
+        put_int(&w, "documents_too_short", r->files[i].short_documents);
+        put_int(&w, "documents_in_store", r->files[i].stored_documents);
+        put_int(&w, "tokens", r->files[i].tokens);
+        put_int(&w, "bytes", r->files[i].bytes);
+        TRY(write_modes(&w, r, i));
+        json_write_object_end(&w);
+    }
+    json_write_array_end(&w);
+    TRY(write_modes(&w, r, -1));
+    TRY(write_pairs(&w, r));
+    json_write_object_end(&w);
+    printf("\n");
+    return STATUS_OK;
+}

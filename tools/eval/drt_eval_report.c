@@ -1,0 +1,111 @@
+/* drt_eval_report.c -- the tables for people. */
+#include "tools/eval/drt_eval.h"
+
+#include <math.h>
+
+static void print_interval(struct ratio r, const char *number) {
+    if (r.low > r.high) {
+        printf("  %-21s", "(one document)");
+        return;
+    }
+    char low[32], high[32], both[80];
+    snprintf(low, sizeof low, number, r.low);
+    snprintf(high, sizeof high, number, r.high);
+    snprintf(both, sizeof both, "%s .. %s", low, high);
+    printf("  %-21s", both);
+}
+
+static void print_files(const struct eval_result *r, const struct eval_options *o) {
+    int64_t documents = 0, shorts = 0, stored = 0, tokens = 0, bytes = 0;
+    for (int i = 0; i < r->n_files; i++) {
+        documents += r->files[i].documents;
+        shorts += r->files[i].short_documents;
+        stored += r->files[i].stored_documents;
+        tokens += r->files[i].tokens;
+        bytes += r->files[i].bytes;
+    }
+    printf("scored     %lld tokens (%lld bytes of text) in %lld documents; %lld documents too short, left out\n",
+           (long long)tokens, (long long)bytes, (long long)documents, (long long)shorts);
+    if (stored > 0)
+        printf("in store   %lld of the documents %s (--exclude %s)\n", (long long)stored,
+               o->rule == EXCLUDE_NOTHING    ? "may find themselves: the figures of retrieval are too good"
+               : o->rule == EXCLUDE_DOCUMENT ? "do not find themselves"
+                                             : "do not find their own text near by",
+               o->exclude);
+}
+
+static enum status print_by_file(const struct eval_result *r) {
+    if (r->n_files < 2) return STATUS_OK;
+    printf("\nperplexity by file\n");
+    for (int mode = 0; mode < EVAL_MODES; mode++)
+        if (r->mode[mode]) printf("%9s ", eval_mode_names[mode]);
+    printf("%11s %10s  file\n", "tokens", "documents");
+    for (int i = 0; i < r->n_files; i++) {
+        for (int mode = 0; mode < EVAL_MODES; mode++) {
+            struct ratio ratio = {0};
+            if (!r->mode[mode]) continue;
+            TRY(eval_figure(&ratio, r, i, mode, -1, EVAL_PER_TOKEN));
+            if (r->files[i].tokens)
+                printf("%9.3f ", exp(ratio.value));
+            else
+                printf("%9s ", "-");
+        }
+        printf("%11lld %10lld  %s\n", (long long)r->files[i].tokens, (long long)r->files[i].documents,
+               r->files[i].path);
+    }
+    return STATUS_OK;
+}
+
+static enum status print_modes(const struct eval_result *r) {
+    printf("\n%-8s %11s  %-21s %10s  %-21s %9s\n", "mode", "perplexity", "95 % interval", "bits/byte", "95 % interval",
+           "tokens/s");
+    for (int mode = 0; mode < EVAL_MODES; mode++) {
+        struct ratio nats = {0}, per_byte = {0};
+        int64_t tokens = 0;
+        if (!r->mode[mode]) continue;
+        TRY(eval_figure(&nats, r, -1, mode, -1, EVAL_PER_TOKEN));
+        TRY(eval_figure(&per_byte, r, -1, mode, -1, EVAL_PER_BYTE));
+        for (int i = 0; i < r->n_files; i++)
+            tokens += r->files[i].tokens;
+        printf("%-8s %11.4f", eval_mode_names[mode], exp(nats.value));
+        print_interval(eval_map(nats, eval_to_perplexity), "%.3f");
+        printf(" %10.4f", eval_to_bits(per_byte.value));
+        print_interval(eval_map(per_byte, eval_to_bits), "%.4f");
+        printf(" %9.0f\n", r->seconds[mode] > 0 ? (double)tokens / r->seconds[mode] : 0);
+    }
+    return STATUS_OK;
+}
+
+static enum status print_pairs(const struct eval_result *r) {
+    bool headed = false;
+    for (size_t i = 0; i < EVAL_PAIRS; i++) {
+        struct ratio nats = {0};
+        if (!eval_has_pair(r, i)) continue;
+        if (!headed)
+            printf("\n%-24s %11s  95 %% interval (same positions, paired by document)\n", "difference", "perplexity");
+        headed = true;
+        TRY(eval_figure(&nats, r, -1, eval_pairs[i].a, eval_pairs[i].b, EVAL_PER_TOKEN));
+        struct ratio percent = eval_map(nats, eval_to_percent);
+        printf("%-7s against %-8s %+10.2f %%", eval_mode_names[eval_pairs[i].a], eval_mode_names[eval_pairs[i].b],
+               percent.value);
+        print_interval(percent, "%+.2f %%");
+        printf("\n");
+    }
+    return STATUS_OK;
+}
+
+enum status eval_print_text(const struct eval_result *r, const struct engine *e, const struct eval_options *o) {
+    if (r->partial) printf("PARTIAL    stopped by a signal: the figures are of what was scored until then\n");
+    printf("model      %s\n", e->model.path);
+    if (e->view)
+        printf("store      %s: %lld chunks%s%s\n", o->store, (long long)(e->info.chunks - e->info.dropped_chunks),
+               e->index_tried ? ", searched by " : "", e->way);
+    printf("windows    %lld tokens within a document, the first %lld of each read only\n", (long long)o->context,
+           (long long)o->skip);
+    print_files(r, o);
+    TRY(print_by_file(r));
+    TRY(print_modes(r));
+    TRY(print_pairs(r));
+    printf("\nIntervals: ratio estimator over documents, Student's t.\n");
+    return STATUS_OK;
+}

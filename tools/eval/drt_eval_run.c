@@ -1,0 +1,152 @@
+/* drt_eval_run.c -- files to documents, documents to ids and to what the store knows of them; drt_eval_window.c scores
+ * them. */
+#include "tools/eval/drt_eval_run.h"
+#include "base/memory.h"
+#include "data/readers/ids_check.h"
+#include "data/readers/reader.h"
+#include "indexer/indexer.h"
+#include "tools/shared/progress_line.h"
+
+#include <string.h>
+
+const char *const eval_mode_names[EVAL_MODES] = {"none", "self", "corpus", "both", "random"};
+
+static enum status document_ids(struct eval_run *r, const struct document *document, const int32_t **ids, size_t *n) {
+    if (document->text)
+        return tokenizer_encode(r->engine->model.tokenizer, r->scratch, document->text, document->bytes,
+                                TOKENIZER_LITERAL, ids, n);
+    TRY(memory_grow((void **)&r->ids, &r->ids_capacity, document->n_ids + 1, sizeof *r->ids));
+    for (size_t i = 0; i < document->n_ids; i++) {
+        if (document->ids[i] >= (uint32_t)r->engine->model.config.vocab_size)
+            return fail(STATUS_MISMATCH,
+                        "%s: byte %llu: holds id %u, but the model's vocabulary is %d: tokens of another "
+                        "tokenizer",
+                        document->source, (unsigned long long)document->offset, document->ids[i],
+                        r->engine->model.config.vocab_size);
+        r->ids[i] = (int32_t)document->ids[i];
+    }
+    *ids = r->ids;
+    *n = document->n_ids;
+    return STATUS_OK;
+}
+
+/* A document that is in the store too would find itself. */
+static enum status look_up_stored(struct eval_run *r, struct eval_file *f, const struct document *document) {
+    uint8_t hash[16];
+    int64_t stored = -1;
+    r->stored = -1;
+    if (!eval_uses_store(r->result)) return STATUS_OK;
+    indexer_document_hash(hash, document);
+    TRY(store_view_find_document(r->engine->view, &stored, hash));
+    f->stored_documents += stored >= 0;
+    if (r->options->rule != EXCLUDE_NOTHING) r->stored = stored;
+    return STATUS_OK;
+}
+
+static enum status next_document(struct eval_run *r, int file, const struct document *document) {
+    struct eval_result *result = r->result;
+    struct eval_file *f = &result->files[file];
+    const struct eval_options *o = r->options;
+    const int32_t *ids = NULL;
+    size_t n = 0;
+    struct eval_document d = {.file = file};
+    TRY(document_ids(r, document, &ids, &n));
+    TRY(look_up_stored(r, f, document));
+    TRY(eval_score_document(r, &d, ids, (int64_t)n, o->max_tokens ? o->max_tokens - f->tokens : 0));
+    if (d.tokens == 0 && progress_stop_requested(r->progress)) return STATUS_OK;
+    if (d.tokens == 0) {
+        f->short_documents++;
+        return STATUS_OK;
+    }
+    TRY(memory_grow((void **)&result->documents, &result->capacity, result->n_documents + 1, sizeof d));
+    result->documents[result->n_documents++] = d;
+    f->documents++;
+    f->tokens += d.tokens;
+    f->bytes += d.bytes;
+    return STATUS_OK;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------------- */
+
+static enum status run_file(struct eval_run *r, int file, enum reader_format format) {
+    const struct eval_options *o = r->options;
+    struct eval_file *f = &r->result->files[file];
+    struct reader *reader = NULL;
+    const struct reader_config config = {.inputs = &f->path,
+                                         .n_inputs = 1,
+                                         .format = format,
+                                         .text_field = o->text_field,
+                                         .eod_id = o->eod_id == -1 ? r->engine->model.config.eos_id : o->eod_id};
+    ids_check(r->progress, &config, r->engine->model.tokenizer);
+    TRY(reader_open(&reader, &config));
+    enum status status = STATUS_OK;
+    while (status == STATUS_OK && !r->result->partial && (!o->max_documents || f->documents < o->max_documents) &&
+           (!o->max_tokens || f->tokens < o->max_tokens)) {
+        struct document document;
+        int more = 0;
+        status = reader_next(reader, &document, &more);
+        if (status != STATUS_OK || !more) break;
+        status = next_document(r, file, &document);
+        r->result->partial = progress_stop_requested(r->progress); /* perhaps between windows of the last document */
+        progress_step(r->progress, f->path, "tokens", f->tokens, o->max_tokens ? o->max_tokens : -1);
+    }
+    reader_note_passed_over(reader, r->progress);
+    reader_close(reader);
+    return status;
+}
+
+/* Where windows do not begin with a chunk of the document, a chunk of the window lies across two of those. */
+static int64_t exclude_window(const struct eval_run *r) {
+    const struct eval_options *o = r->options;
+    if (o->rule < 0) return -1;
+    return o->rule + (o->context % r->engine->model.config.chunk != 0);
+}
+
+static enum status prepare(struct eval_run *r) {
+    const struct eval_options *o = r->options;
+    for (int mode = 0; mode < EVAL_MODES; mode++) {
+        const struct engine_retrieval how = {.self = mode == EVAL_SELF || mode == EVAL_BOTH,
+                                             .corpus = mode == EVAL_CORPUS || mode == EVAL_BOTH || mode == EVAL_RANDOM,
+                                             .random = mode == EVAL_RANDOM,
+                                             .exact = o->exact && mode != EVAL_RANDOM,
+                                             .nprobe = (int)o->nprobe,
+                                             .exclude_window = exclude_window(r),
+                                             .seed = (uint64_t)o->seed};
+        if (r->result->mode[mode]) TRY(engine_retriever(&r->retriever[mode], r->engine, &how));
+    }
+    TRY(tokenizer_scratch_create(&r->scratch, r->engine->model.tokenizer));
+    TRY(tokenizer_scratch_create(&r->decoding, r->engine->model.tokenizer));
+    TRY(memory_allocate((void **)&r->targets, (size_t)o->context, sizeof *r->targets));
+    return memory_allocate((void **)&r->nll, (size_t)o->context, sizeof *r->nll);
+}
+
+enum status eval_run(struct eval_result *result, struct engine *e, const struct eval_options *o,
+                     const struct progress *progress) {
+    struct eval_run r = {.result = result, .engine = e, .options = o, .progress = progress};
+    enum reader_format format = READER_AUTO;
+    enum status status = reader_format_parse(&format, o->format);
+    if (status == STATUS_OK) status = prepare(&r);
+    for (int i = 0; i < o->data.count && status == STATUS_OK && !result->partial; i++) {
+        result->files[result->n_files++] = (struct eval_file){.path = o->data.items[i]};
+        status = run_file(&r, i, format);
+    }
+    for (int mode = 0; mode < EVAL_MODES; mode++)
+        engine_retriever_free(r.retriever[mode]);
+    tokenizer_scratch_free(r.scratch);
+    tokenizer_scratch_free(r.decoding);
+    memory_free(r.targets);
+    memory_free(r.nll);
+    memory_free(r.ids);
+    if (status == STATUS_OK && result->n_documents == 0 && result->partial)
+        return fail(STATUS_INTERRUPTED, "stopped by a signal before anything was scored");
+    if (status == STATUS_OK && result->n_documents == 0)
+        return fail(STATUS_INVALID,
+                    "no document has more than %lld tokens, so nothing could be scored: give longer texts, or a "
+                    "smaller --skip",
+                    (long long)(o->skip > 1 ? o->skip : 1));
+    return status;
+}
+
+void eval_result_free(struct eval_result *r) {
+    memory_free(r->documents);
+}

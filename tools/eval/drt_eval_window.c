@@ -1,0 +1,65 @@
+/* drt_eval_window.c -- windows to sums of negative log-likelihoods.
+ *
+ * A document is cut into windows of `context` tokens that do not overlap. The first `skip` tokens of a window are only
+ * read: they have little context, and no retrieval to speak of. Each window runs once for each mode with a fresh state,
+ * so every mode scores exactly the same positions with the same left context. */
+#include "tools/eval/drt_eval_run.h"
+#include "tools/shared/progress_line.h"
+
+/* ---- one window ------------------------------------------------------------------------------------------ */
+
+/* The window's n ids begin at the document's id number `at`. */
+static enum status score_window(struct eval_run *r, enum eval_mode mode, const int32_t *ids, int64_t at, int64_t n,
+                                int64_t first, double *sum) {
+    struct decoder_state *state = NULL;
+    const int64_t pass = engine_pass(r->engine);
+    double start = progress_now();
+    for (int64_t i = 0; i + 1 < n; i++)
+        r->targets[i] = i + 1 < first ? -1 : ids[i + 1];
+    if (r->retriever[mode]) chunk_retriever_reset(r->retriever[mode], r->stored, at / r->engine->model.config.chunk);
+    TRY(decoder_state_create(&state, r->engine->decoder, r->retriever[mode]));
+    enum status status = STATUS_OK;
+    for (int64_t i = 0; i < n - 1 && status == STATUS_OK; i += pass) {
+        const struct decoder_output out = {.targets = r->targets + i, .nll = r->nll + i};
+        status = decoder_forward(state, &out, ids + i, n - 1 - i < pass ? n - 1 - i : pass);
+    }
+    decoder_state_free(state);
+    TRY(status);
+    for (int64_t i = first - 1; i < n - 1; i++)
+        *sum += (double)r->nll[i];
+    r->result->seconds[mode] += progress_now() - start;
+    return STATUS_OK;
+}
+
+/* Bytes of text that the tokens from `first` on decode to. Characters cut at an edge count on one side. */
+static enum status window_bytes(struct eval_run *r, const int32_t *ids, int64_t n, int64_t first, int64_t *bytes) {
+    struct tokenizer_stream stream;
+    const char *text = NULL;
+    size_t length = 0;
+    tokenizer_stream_start(&stream, false);
+    for (int64_t i = 0; i < n; i++) {
+        TRY(tokenizer_stream_push(r->engine->model.tokenizer, &stream, r->decoding, ids[i], &text, &length));
+        if (i >= first) *bytes += (int64_t)length;
+    }
+    TRY(tokenizer_stream_flush(&stream, r->decoding, &text, &length));
+    *bytes += (int64_t)length;
+    return STATUS_OK;
+}
+
+/* ---- one document ---------------------------------------------------------------------------------------- */
+
+enum status eval_score_document(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,
+                                int64_t tokens_left) {
+    const struct eval_options *o = r->options;
+    const int64_t first = o->skip > 1 ? o->skip : 1; /* the first token of a window has no context at all */
+    for (int64_t at = 0; at < n && !progress_stop_requested(r->progress); at += o->context) {
+        int64_t length = n - at < o->context ? n - at : o->context;
+        if (tokens_left > 0 && length - first > tokens_left - d->tokens) length = first + tokens_left - d->tokens;
+        if (length <= first) continue;
+        for (int mode = 0; mode < EVAL_MODES; mode++)
+            if (r->result->mode[mode]) TRY(score_window(r, mode, ids + at, at, length, first, &d->nll[mode]));
+        TRY(window_bytes(r, ids + at, length, first, &d->bytes));
+        d->tokens += length - first;
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,65 @@
+/* drt_generate_stats.c -- the decoder's stages and the retriever's, as one table. */
+#include "base/memory.h"
+#include "tools/generate/drt_generate.h"
+#include "tools/shared/progress_line.h"
+
+struct generate_times generate_times_take(struct decoder_state *state, const struct retriever *retriever,
+                                          struct chunk_retriever_times *last, double seconds, int64_t tokens) {
+    struct decoder_times decoder = decoder_state_times(state, true);
+    struct chunk_retriever_times now = {0};
+    if (retriever) now = chunk_retriever_times(retriever);
+    struct generate_times t = {.total = seconds,
+                               .layers = decoder.layers,
+                               .query = decoder.query,
+                               .fuse = decoder.fuse,
+                               .head = decoder.head,
+                               .search = now.search - last->search,
+                               .read = now.read - last->read,
+                               .encode = now.encode - last->encode,
+                               .tokens = tokens,
+                               .queries = now.queries - last->queries,
+                               .cache_hits = now.cache_hits - last->cache_hits,
+                               .cache_misses = now.cache_misses - last->cache_misses};
+    *last = now;
+    return t;
+}
+
+static void row(FILE *file, const char *name, double prompt, double generated, int64_t prompt_tokens,
+                int64_t generated_tokens) {
+    fprintf(file, "  %-26s %9.3f s %9.3f ms   %9.3f s %9.3f ms\n", name, prompt,
+            prompt_tokens ? 1e3 * prompt / (double)prompt_tokens : 0, generated,
+            generated_tokens ? 1e3 * generated / (double)generated_tokens : 0);
+}
+
+static double rate(const struct generate_times *t) {
+    return t->total > 0 ? (double)t->tokens / t->total : 0;
+}
+
+void generate_times_print(FILE *file, const char *way, const struct generate_times *prompt,
+                          const struct generate_times *generated) {
+    const int64_t n = prompt->tokens, m = generated->tokens;
+    const struct generate_times *both[2] = {prompt, generated};
+    double other[2];
+    for (int i = 0; i < 2; i++) {
+        const struct generate_times *t = both[i];
+        other[i] = t->total - t->layers - t->query - t->search - t->read - t->encode - t->fuse - t->head;
+    }
+    fprintf(file, "\n  %-26s %11s %12s   %11s %12s\n", "time", "prompt", "a token", "generated", "a token");
+    row(file, "decode (layers)", prompt->layers, generated->layers, n, m);
+    row(file, "query", prompt->query, generated->query, n, m);
+    row(file, "search", prompt->search, generated->search, n, m);
+    row(file, "read chunks", prompt->read, generated->read, n, m);
+    row(file, "re-encode chunks", prompt->encode, generated->encode, n, m);
+    row(file, "fuse (cross-attention)", prompt->fuse, generated->fuse, n, m);
+    row(file, "head", prompt->head, generated->head, n, m);
+    row(file, "sample, print, the rest", other[0], other[1], n, m);
+    row(file, "total", prompt->total, generated->total, n, m);
+    char memory[32];
+    if (way[0]) fprintf(file, "  corpus searched by %s\n", way);
+    fprintf(file, "  prompt %lld tokens (%.1f/s), generated %lld tokens (%.1f/s)\n", (long long)n, rate(prompt),
+            (long long)m, rate(generated));
+    fprintf(file, "  queries %lld, encoded chunks found in the cache %lld, encoded anew %lld, memory at peak %s\n",
+            (long long)(prompt->queries + generated->queries), (long long)(prompt->cache_hits + generated->cache_hits),
+            (long long)(prompt->cache_misses + generated->cache_misses),
+            progress_bytes_text(memory, memory_resident_peak()));
+}

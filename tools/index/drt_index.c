@@ -1,0 +1,82 @@
+/* drt_index.c -- drt-index: builds, searches and looks after chunk stores. Subcommands are in drt_index_<name>.c. */
+#include "tools/index/drt_index.h"
+#include "base/formats/json.h"
+#include "base/memory.h"
+#include "tools/shared/commands.h"
+#include <string.h>
+
+static const struct command commands[] = {
+    {"build", "make a store from a corpus", drt_index_build},
+    {"add", "put more documents into a store", drt_index_add},
+    {"search", "find the chunks that the model would retrieve behind a text", drt_index_search},
+    {"stats", "show what a store holds", drt_index_stats},
+    {"verify", "look for missing, short or damaged files", drt_index_verify},
+    {"repair", "make again what follows from the rest, such as the index", drt_index_repair},
+    {"drop", "take shards out whose tokens are lost", drt_index_drop},
+    {"recall", "measure the index against exact search", drt_index_recall},
+    {"export", "print chunks, positions and landmarks as JSON lines", drt_index_export},
+    {"doctor", "show the linked libraries, the machine's limits, and advice", drt_index_doctor},
+};
+
+static const struct command_program program = {
+    .name = "drt-index",
+    .about = "Makes chunk stores for retrieval language models, searches them and looks after them. A store holds\n"
+             "a corpus cut into chunks, one landmark vector for each, and an index over the vectors. It is one\n"
+             "folder. One process may write to it while any number read.\n",
+    .examples = "Examples:\n"
+                "  drt-index build corpus/ more.jsonl.zst --out store\n"
+                "  drt-index search \"how are page tables locked\" --store store\n"
+                "  drt-index verify --store store --deep\n\n",
+    .commands = commands,
+    .n_commands = ARRAY_LEN(commands)};
+
+int drt_index_exit(enum status status) {
+    if (status == STATUS_OK) return 0;
+    fflush(stdout);
+    fprintf(stderr, "drt-index: %s\n", status_message());
+    return 1;
+}
+
+int drt_index_usage(const char *command, const char *what) {
+    fprintf(stderr, "drt-index %s: %s (see drt-index %s --help)\n", command, what, command);
+    return 2;
+}
+
+uint64_t drt_index_max_ram(void) {
+    uint64_t part = memory_usable() / 4 * 3, most = UINT64_C(4) << 30;
+    return part < most ? part : most;
+}
+
+void drt_index_numbers(struct json_writer *w, const struct json_number *numbers, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        json_write_key(w, numbers[i].key);
+        json_write_int(w, numbers[i].value);
+    }
+}
+
+const char *drt_index_hex(char out[33], const uint8_t bytes[16]) {
+    for (int i = 0; i < 16; i++)
+        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+    return out;
+}
+
+enum status opened_store_open(struct opened_store *out, const char *dir) {
+    memset(out, 0, sizeof *out);
+    TRY(store_open(&out->store, dir));
+    enum status status = store_view_open(&out->view, out->store);
+    if (status == STATUS_OK)
+        store_view_info(out->view, &out->info);
+    else
+        opened_store_close(out);
+    return status;
+}
+
+void opened_store_close(struct opened_store *s) {
+    store_view_close(s->view);
+    store_close(s->store);
+    memset(s, 0, sizeof *s);
+}
+
+int main(int argc, char **argv) {
+    return commands_main(&program, argc, argv);
+}

@@ -1,0 +1,51 @@
+/* drt_index.h -- the subcommands of drt-index and what they share. */
+#pragma once
+#include "decoder/decoder.h"
+#include "store/store.h"
+#include "tools/shared/model_folder.h"
+#include <stdio.h>
+
+/* Each gets argv[0] = its own name and room for argc operands, and returns the exit code. */
+int drt_index_build(int argc, char **argv, const char **operands);
+int drt_index_add(int argc, char **argv, const char **operands);
+int drt_index_search(int argc, char **argv, const char **operands);
+int drt_index_stats(int argc, char **argv, const char **operands);
+int drt_index_verify(int argc, char **argv, const char **operands);
+int drt_index_repair(int argc, char **argv, const char **operands);
+int drt_index_drop(int argc, char **argv, const char **operands);
+int drt_index_recall(int argc, char **argv, const char **operands);
+int drt_index_export(int argc, char **argv, const char **operands);
+int drt_index_doctor(int argc, char **argv, const char **operands);
+
+/* Prints "drt-index: <this thread's last message>" and gives exit code 1 (0 for STATUS_OK). */
+int drt_index_exit(enum status status);
+/* A store_problem that prints a line of it, or a JSON object; context: const bool *json. */
+void drt_index_problem(void *context, const char *file, const char *problem, const char *remedy);
+/* The exit code of a check: 0 when the store is sound (prints `sound`), 1 when problems are left. */
+int drt_index_conclude(enum status status, const char *dir, int64_t problems, const char *sound, bool json);
+/* Prints a usage error and gives exit code 2. */
+int drt_index_usage(const char *command, const char *what);
+/* --max-ram where none is given: three quarters of what the machine and its control groups allow, at most 4 GiB. */
+uint64_t drt_index_max_ram(void);
+/* Members of an object that are whole numbers. */
+struct json_number { const char *key; int64_t value; };
+struct json_writer;
+void drt_index_numbers(struct json_writer *w, const struct json_number *numbers, size_t n);
+const char *drt_index_hex(char out[33], const uint8_t bytes[16]);
+
+/* A store and its newest view, opened together. */
+struct opened_store { struct store *store; struct store_view *view; struct store_info info; };
+enum status opened_store_open(struct opened_store *out, const char *dir);
+void opened_store_close(struct opened_store *s);          /* a zeroed struct is fine */
+
+/* The decoder's own query for n >= 1 ids: the normed landmark state behind the last chunk of them (see
+ * drt_index_query.c; at most the last DRT_INDEX_QUERY_CHUNKS chunks count). out [hidden], memory of this process. */
+enum { DRT_INDEX_QUERY_CHUNKS = 8 };                      /* about the decoder's window: more context changes little */
+struct drt_index_model { struct device *device; const struct weights *weights; const struct model_config *config; };
+enum status drt_index_query(float *out, const struct drt_index_model *model, const int32_t *ids, int64_t n);
+
+/* One hit of a search, with its place and text: for people, or a JSON object a line, with what the search was (device_index_text). */
+void drt_index_hit_text(int rank, const struct store_hit *hit, const struct store_chunk *c, const struct store_document *d,
+                        const char *text, size_t bytes);
+void drt_index_hit_json(int rank, const char *way, const struct store_hit *hit, const struct store_chunk *c,
+                        const struct store_document *d, const char *text, size_t bytes);

@@ -1,0 +1,194 @@
+/* drt_index_build.c -- drt-index build and add: a corpus into a store. */
+#include "base/formats/json.h"
+#include "base/system/processors.h"
+#include "indexer/indexer.h"
+#include "tools/index/drt_index.h"
+#include "tools/shared/args.h"
+#include "tools/shared/device_choice.h"
+#include "tools/shared/progress_line.h"
+#include <math.h>
+#include <string.h>
+
+struct options {
+    struct device_choice where;
+    const char *store, *model, *index, *format, *text_field;
+    int64_t eod_id, shard_chunks, threads;
+    uint64_t max_ram;
+    bool restart, json, append;
+};
+
+static const char *or_auto(const char *text) {
+    return text ? text : "auto";
+}
+
+static void print_configuration(const struct options *o, const struct model_folder *m, const char *const *inputs,
+                                int n) {
+    char ram[32];
+    fprintf(stderr, "drt-index %s: corpus", o->append ? "add" : "build");
+    for (int i = 0; i < n; i++)
+        fprintf(stderr, " %s", inputs[i]);
+    fprintf(stderr, "\n  store %s, model %s, index %s, format %s, text-field %s, eod-id %lld,\n", o->store, m->path,
+            or_auto(o->index), or_auto(o->format), o->text_field, (long long)o->eod_id);
+    fprintf(stderr, "  max-ram %s, shard-chunks %lld, threads %lld%s\n", progress_bytes_text(ram, o->max_ram),
+            (long long)o->shard_chunks, o->threads ? (long long)o->threads : (long long)processors_available(),
+            o->restart ? ", restart" : "");
+}
+
+static void print_report(const struct options *o, const struct indexer_report *r) {
+    if (o->json) {
+        struct json_writer w;
+        json_write_open(&w, stdout, 0);
+        json_write_object(&w);
+        const struct json_number numbers[] = {
+            {"documents", r->documents},
+            {"chunks", r->chunks},
+            {"tokens", r->tokens},
+            {"duplicates", r->duplicates},
+            {"empty", r->empty},
+            {"replaced", r->replaced},
+            {"passed_over", r->passed_over},
+            {"resumed_documents", r->resumed_documents},
+            {"resumed_chunks", r->resumed_chunks},
+            {"generation", (int64_t)r->generation},
+        };
+        drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
+        json_write_key(&w, "seconds"), json_write_double(&w, r->seconds);
+        json_write_key(&w, "encode_seconds"), json_write_double(&w, r->encode_seconds);
+        json_write_key(&w, "tokenize_seconds"), json_write_double(&w, r->tokenize_seconds);
+        json_write_key(&w, "publish_seconds"), json_write_double(&w, r->publish_seconds);
+        json_write_object_end(&w);
+        fputc('\n', stdout);
+        return;
+    }
+    char time[32];
+    printf("%s: generation %llu, %lld chunks and %lld tokens from %lld documents", o->store,
+           (unsigned long long)r->generation, (long long)r->chunks, (long long)r->tokens, (long long)r->documents);
+    if (r->resumed_chunks) printf(", behind %lld chunks of an earlier run", (long long)r->resumed_chunks);
+    printf("\nskipped: %lld exact duplicates, %lld empty", (long long)r->duplicates, (long long)r->empty);
+    if (r->passed_over) printf(", %lld files that are not text", (long long)r->passed_over);
+    printf("; invalid UTF-8 replaced %lld times\n", (long long)r->replaced);
+    printf("%s in all; encoding %.1f s (%.0f chunks/s), tokenizing %.1f s beside it, index %.1f s\n",
+           progress_time_text(time, r->seconds), r->encode_seconds,
+           r->encode_seconds > 0 ? (double)r->chunks / r->encode_seconds : 0, r->tokenize_seconds, r->publish_seconds);
+}
+
+static enum status run(const struct options *o, const char *const *inputs, int n_inputs,
+                       const struct progress *progress) {
+    struct model_folder model;
+    struct device *device = NULL;
+    struct weights weights = {0};
+    enum dtype type;
+    struct encoder *encoder = NULL;
+    struct store_fingerprint fingerprint;
+    struct indexer_report report;
+    struct indexer_config config = {
+        .reader = {.inputs = inputs, .n_inputs = n_inputs, .text_field = o->text_field},
+        .store = o->store,
+        .index = or_auto(o->index),
+        .max_ram = o->max_ram,
+        .shard_chunks = o->shard_chunks,
+        .append = o->append,
+        .restart = o->restart,
+        .progress = progress,
+    };
+    TRY(reader_format_parse(&config.reader.format, or_auto(o->format)));
+    TRY(model_folder_open(&model, o->model));
+    print_configuration(o, &model, inputs, n_inputs);
+    enum status s;
+    TRY_GOTO(s, indexer_fingerprint(&fingerprint, &model.config, model.params, model.tokenizer), out);
+    TRY_GOTO(s, device_choose(&device, &type, &o->where, (int)o->threads), out);
+    TRY_GOTO(s, weights_open(&weights, device, model.params, type), out);
+    TRY_GOTO(s, encoder_create(&encoder, device, &model.config, &weights, 0), out);
+    config.reader.eod_id = o->eod_id == -1 ? model.config.eos_id : o->eod_id;
+    config.tokenizer = model.tokenizer;
+    config.model = &model.config;
+    config.params = model.params;
+    config.device = device;
+    config.encoder = encoder;
+    s = indexer_run(&report, &config);
+    if (s == STATUS_OK) print_report(o, &report);
+out:
+    encoder_free(encoder);
+    if (device) weights_release(&weights, device);
+    device_close(device);
+    model_folder_close(&model);
+    return s;
+}
+
+static int build_or_add(bool append, int argc, char **argv, const char **operands) {
+    struct options o = {.where = DEVICE_CHOICE_DEFAULT,
+                        .text_field = "text",
+                        .eod_id = -1,
+                        .shard_chunks = 16384,
+                        .max_ram = drt_index_max_ram(),
+                        .append = append};
+    const struct arg_option options[] = {
+        {append ? "store" : "out", ARG_PATH, &o.store, "STORE",
+         append ? "the store to add to" : "the store's folder, made when missing", 0, 0},
+        {"model", ARG_PATH, &o.model, "DIR", "model folder (default: the bundled drt-28m)", 0, 0},
+        {"index", ARG_STRING, &o.index, "auto|exact|FACTORY",
+         append ? "as in build; auto keeps the store's own (default: auto)"
+                : "auto: none (exact search) for a small store, else an IVF by size; or a FAISS factory string such as "
+                  "IVF4096,SQ8 (default: auto)",
+         0, 0},
+        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE",
+         "memory that the run may use, model included; three quarters of what the machine or its container allows, at "
+         "most 4 GiB",
+         1, INFINITY},
+        {"format", ARG_CHOICE, &o.format, "auto|jsonl|txt|u16|u32|megatron",
+         "format of the corpus; auto: by name, then by content (default: auto)", 0, 0},
+        {"text-field", ARG_STRING, &o.text_field, "NAME", "jsonl: the member that holds the text", 0, 0},
+        {"eod-id", ARG_INT, &o.eod_id, "N",
+         "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none", -2, 4294967295.0},
+        {"shard-chunks", ARG_INT, &o.shard_chunks, "N",
+         "a shard is sealed at the first document end behind so many chunks", 1, 1e9},
+        {"device", ARG_CHOICE, &o.where.device, "auto|cpu|cuda",
+         "where chunks are encoded and the index's centroids computed; auto: a GPU where there is one", 0, 0},
+        {"dtype", ARG_CHOICE, &o.where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
+        {"threads", ARG_INT, &o.threads, "N",
+         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
+        {"restart", ARG_FLAG, &o.restart, NULL, "drop what an unfinished run has done instead of resuming it", 0, 0},
+        {"json", ARG_FLAG, &o.json, NULL, "report as one line of JSON", 0, 0},
+    };
+    const struct arg_program program = {
+        .name = append ? "drt-index add" : "drt-index build",
+        .synopsis = append ? "CORPUS... --store STORE [options]" : "CORPUS... --out STORE [options]",
+        .about = "Reads documents, cuts them into chunks, encodes each chunk into a landmark vector, and publishes all "
+                 "of it at once.\n\n"
+                 "CORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz), folders of text "
+                 "files, raw u16 or "
+                 "u32 token files, Megatron .bin/.idx. Documents that were seen before, byte for byte, are skipped and "
+                 "counted.\n\n"
+                 "A run that was stopped (Ctrl-C, SIGTERM, SIGHUP) or killed goes on where it was when the same "
+                 "command is run "
+                 "again; "
+                 "nothing of it is visible to readers before it is complete.",
+        .examples = append ? "  drt-index add new.jsonl --store store\n"
+                           : "  drt-index build corpus/ --out store\n"
+                             "  drt-index build pile.jsonl.zst --out store --index IVF4096_HNSW32,SQ8 --max-ram 16G\n"
+                             "  zcat x.gz | drt-index build - --format jsonl --out store\n",
+        .options = options,
+        .n_options = ARRAY_LEN(options),
+        .min_operands = 1,
+        .max_operands = -1,
+    };
+    int n_operands, code = args_parse(&program, argc, argv, operands, &n_operands);
+    if (code < 0 && !o.store)
+        code =
+            drt_index_usage(append ? "add" : "build", append ? "--store STORE is missing" : "--out STORE is missing");
+    struct progress_line *line = NULL;
+    if (code < 0) {
+        enum status s = progress_line_start(&line, "drt-index");
+        if (s == STATUS_OK) s = run(&o, operands, n_operands, progress_line_progress(line));
+        progress_line_end(line);
+        code = drt_index_exit(s);
+    }
+    return code;
+}
+
+int drt_index_build(int argc, char **argv, const char **operands) {
+    return build_or_add(false, argc, argv, operands);
+}
+int drt_index_add(int argc, char **argv, const char **operands) {
+    return build_or_add(true, argc, argv, operands);
+}

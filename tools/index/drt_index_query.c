@@ -1,0 +1,104 @@
+/* drt_index_query.c -- a text's query vector: what the model itself would ask the corpus behind that text.
+ *
+ * Generation queries with the decoder's landmark state behind a complete chunk, so a query text is run through the
+ * decoder, and the query of its last landmark is taken. The text must end where a chunk ends: its last whole chunks
+ * count (at most QUERY_CHUNKS), and a text shorter than one chunk is repeated in front of itself, because the model
+ * has seen repeated text in training but no padding in front of text. */
+#include "base/memory.h"
+#include "tools/index/drt_index.h"
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+enum { QUERY_CHUNKS = DRT_INDEX_QUERY_CHUNKS };
+
+/* A retriever that keeps the last query of group 0 and finds nothing. */
+struct catcher {
+    struct retriever retriever;
+    struct device *device;
+    float *query;
+    int32_t slot[QUERY_CHUNKS];
+    float weight[QUERY_CHUNKS], score[QUERY_CHUNKS];
+    int64_t id[QUERY_CHUNKS];
+    int8_t source[QUERY_CHUNKS];
+    struct gca_pool pool;
+    int64_t cols;
+};
+
+static enum status catch_append(struct retriever *r, int64_t first, const int32_t *ids, struct mat hidden, int64_t n) {
+    (void)r, (void)first, (void)ids, (void)hidden, (void)n;
+    return STATUS_OK;
+}
+
+static enum status catch_query(struct retriever *r, struct neighbours *out, int group, int64_t first,
+                               struct mat queries, int64_t n) {
+    struct catcher *c = (struct catcher *)r;
+    (void)first;
+    if (group == 0) device_download(c->device, c->query, mat_row(queries, n - 1), (size_t)c->cols * sizeof *c->query);
+    *out = (struct neighbours){.pool = c->pool,
+                               .n = n,
+                               .k = 1,
+                               .slot = c->slot,
+                               .weight = c->weight,
+                               .score = c->score,
+                               .id = c->id,
+                               .source = c->source};
+    return STATUS_OK;
+}
+
+/* The pool is one slot that nothing points to: ops want memory of the device and the model's type all the same. */
+static enum status catcher_init(struct catcher *c, const struct drt_index_model *m, float *query) {
+    enum { SLOT_ROWS = 64 };
+    struct mat slot = mat_dense(NULL, m->weights->type, SLOT_ROWS, m->config->hidden);
+    *c = (struct catcher){
+        .retriever = {.append = catch_append, .retrieve = catch_query, .max_queries = QUERY_CHUNKS},
+        .device = m->device,
+        .query = query,
+        .cols = m->config->hidden,
+        .pool = {.slot_rows = SLOT_ROWS, .live_rows = m->config->chunk, .off_by_one = m->config->softmax_off_by_one},
+    };
+    for (int i = 0; i < QUERY_CHUNKS; i++) {
+        c->slot[i] = -1;
+        c->score[i] = -INFINITY;
+        c->id[i] = -1;
+        c->source[i] = NEIGHBOUR_NONE;
+    }
+    TRY(device_allocate(m->device, &slot.data, (size_t)(slot.rows * slot.cols * dtype_bytes(slot.type))));
+    c->pool.keys = c->pool.values = slot;
+    return STATUS_OK;
+}
+
+/* The last whole chunks of the text, or the text repeated up to one chunk. */
+static int64_t query_ids(int32_t *out, const int32_t *ids, int64_t n, int64_t chunk) {
+    int64_t chunks = n / chunk < QUERY_CHUNKS ? n / chunk : QUERY_CHUNKS, length = chunks > 0 ? chunks * chunk : chunk;
+    for (int64_t i = 1; i <= length; i++)
+        out[length - i] = ids[n - 1 - (i - 1) % n];
+    return length;
+}
+
+static enum status run_decoder(struct catcher *c, const struct drt_index_model *m, const int32_t *ids, int64_t n) {
+    struct decoder *decoder = NULL;
+    struct decoder_state *state = NULL;
+    const struct decoder_output none = {0};
+    enum status s;
+    TRY_GOTO(s, decoder_create(&decoder, m->device, m->config, m->weights, 0), out);
+    TRY_GOTO(s, decoder_state_create(&state, decoder, &c->retriever), out);
+    s = decoder_forward(state, &none, ids, n);
+out:
+    decoder_state_free(state);
+    decoder_free(decoder);
+    return s;
+}
+
+enum status drt_index_query(float *out, const struct drt_index_model *model, const int32_t *ids, int64_t n) {
+    struct catcher catcher;
+    int32_t *used;
+    assert(n >= 1);
+    TRY(memory_allocate((void **)&used, (size_t)QUERY_CHUNKS * (size_t)model->config->chunk, sizeof *used));
+    enum status s = catcher_init(&catcher, model, out);
+    if (s == STATUS_OK) s = run_decoder(&catcher, model, used, query_ids(used, ids, n, model->config->chunk));
+    if (s == STATUS_OK) s = device_sync(model->device);
+    device_release(model->device, catcher.pool.keys.data);
+    memory_free(used);
+    return s;
+}

@@ -1,0 +1,94 @@
+/* drt_index_recall_measure.c -- see drt_index_recall.h. */
+#include "base/memory.h"
+#include "base/rng.h"
+#include "tools/index/drt_index_recall.h"
+#include "tools/shared/progress_line.h"
+#include <math.h>
+
+static enum status pick_queries(struct recall *r, uint64_t seed, int64_t exclude) {
+    struct rng rng = rng_make(seed, 0);
+    struct store_dropped dropped = store_view_dropped(r->store.view);
+    int64_t chunks = r->store.info.chunks - r->store.info.dropped_chunks;
+    if (chunks == 0) return fail(STATUS_INVALID, "all chunks of this store were dropped: there is nothing to measure");
+    for (int64_t i = 0; i < r->n; i++) {
+        struct store_chunk c;
+        struct store_document d;
+        int64_t chunk = store_dropped_nth(dropped, (int64_t)rng_below(&rng, (uint64_t)chunks));
+        TRY(store_view_chunk(r->store.view, &c, r->ids, chunk));
+        TRY(store_view_document(r->store.view, &d, c.document));
+        TRY(store_view_landmark(r->store.view, r->queries + i * r->store.info.fingerprint.dim, chunk));
+        r->exclude[i] = exclude_range(exclude, &d, c.in_document);
+    }
+    return STATUS_OK;
+}
+
+enum status recall_prepare(struct recall *r, uint64_t seed, int64_t exclude) {
+    size_t n = (size_t)r->n, k = (size_t)r->k;
+    void *memory;
+    TRY(memory_allocate(&memory, n * (size_t)r->store.info.fingerprint.dim, sizeof(float)));
+    r->queries = memory;
+    TRY(memory_allocate(&memory, n, sizeof(struct store_range)));
+    r->exclude = memory;
+    TRY(memory_allocate(&memory, n * k, sizeof(struct store_hit)));
+    r->exact = memory;
+    TRY(memory_allocate(&memory, n * k, sizeof(struct store_hit)));
+    r->found = memory;
+    TRY(memory_allocate(&memory, (size_t)r->store.info.fingerprint.chunk_tokens, sizeof(int32_t)));
+    r->ids = memory;
+    return pick_queries(r, seed, exclude);
+}
+
+void recall_free(struct recall *r) {
+    memory_free(r->ids);
+    memory_free(r->found);
+    memory_free(r->exact);
+    memory_free(r->exclude);
+    memory_free(r->queries);
+}
+
+enum status recall_search(struct recall *r, struct store_hit *hits, bool exact, int nprobe, double *ms) {
+    struct device_index none = {0};
+    double start = progress_now();
+    for (int64_t i = 0; i < r->n; i++) {
+        const struct store_search how = {
+            .k = (int)r->k, .exact = exact, .nprobe = nprobe, .exclude = r->exclude + i, .threads = r->device->threads};
+        const float *query = r->queries + i * r->store.info.fingerprint.dim;
+        TRY(device_index_search(exact || r->index.lists ? &r->index : &none, r->store.view, hits + i * r->k, query,
+                                &how));
+    }
+    *ms = (progress_now() - start) * 1000 / (double)r->n;
+    return STATUS_OK;
+}
+
+/* Of one query: exact hits found again, their share of the softmax over the exact scores, and the mean score lost at
+ * each rank. */
+static void compare(struct recall_figures *f, const struct store_hit *exact, const struct store_hit *found, int64_t k) {
+    double total = 0, kept = 0, gap = 0;
+    int64_t wanted = 0, hit = 0, both = 0;
+    for (int64_t i = 0; i < k && exact[i].chunk >= 0; i++) {
+        double weight = exp((double)exact[i].score - (double)exact[0].score);
+        bool again = false;
+        for (int64_t j = 0; j < k; j++)
+            again |= found[j].chunk == exact[i].chunk;
+        total += weight;
+        kept += again ? weight : 0;
+        hit += again;
+        wanted++;
+        if (found[i].chunk < 0) continue;
+        gap += (double)exact[i].score - (double)found[i].score;
+        both++;
+    }
+    f->recall += wanted > 0 ? (double)hit / (double)wanted : 1;
+    f->mass += total > 0 ? kept / total : 1;
+    f->gap += both > 0 ? gap / (double)both : 0;
+}
+
+struct recall_figures recall_compare(const struct recall *r) {
+    struct recall_figures f = {0};
+    for (int64_t i = 0; i < r->n; i++)
+        compare(&f, r->exact + i * r->k, r->found + i * r->k, r->k);
+    f.recall /= (double)r->n;
+    f.mass /= (double)r->n;
+    f.gap /= (double)r->n;
+    return f;
+}

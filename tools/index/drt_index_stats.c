@@ -1,0 +1,92 @@
+/* drt_index_stats.c -- drt-index stats: what a store holds. */
+#include "base/formats/json.h"
+#include "tools/index/drt_index.h"
+#include "tools/shared/args.h"
+#include "tools/shared/progress_line.h"
+
+static void print_json(const struct store_info *i) {
+    char hex[33];
+    struct json_writer w;
+    json_write_open(&w, stdout, 0);
+    json_write_object(&w);
+    const struct json_number numbers[] = {
+        {"format", i->format},
+        {"generation", (int64_t)i->generation},
+        {"documents", i->documents - i->dropped_documents},
+        {"chunks", i->chunks - i->dropped_chunks},
+        {"tokens", i->tokens - i->dropped_tokens},
+        {"shards", i->shards - i->dropped_shards},
+        {"dropped_shards", i->dropped_shards},
+        {"dropped_documents", i->dropped_documents},
+        {"dropped_chunks", i->dropped_chunks},
+        {"segments", i->segments},
+        {"duplicates", i->duplicates},
+        {"token_bytes", (int64_t)i->token_bytes},
+        {"landmark_bytes", (int64_t)i->landmark_bytes},
+        {"index_bytes", (int64_t)i->index_bytes},
+        {"catalog_bytes", (int64_t)i->catalog_bytes},
+        {"chunk_tokens", i->fingerprint.chunk_tokens},
+        {"dim", i->fingerprint.dim},
+        {"vocab_size", i->fingerprint.vocab_size},
+    };
+    drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
+    json_write_key(&w, "index"), json_write_string(&w, i->index);
+    json_write_key(&w, "encoder"), json_write_string(&w, drt_index_hex(hex, i->fingerprint.encoder));
+    json_write_key(&w, "tokenizer"), json_write_string(&w, drt_index_hex(hex, i->fingerprint.tokenizer));
+    json_write_object_end(&w);
+    fputc('\n', stdout);
+}
+
+static void print_text(const char *dir, const struct store_info *i) {
+    char a[32], b[32], c[32], d[32], encoder[33], tokenizer[33];
+    int64_t chunks = i->chunks - i->dropped_chunks, documents = i->documents - i->dropped_documents;
+    double each = chunks > 0 ? (double)chunks : 1;
+    printf("store        %s (format %d, generation %llu)\n", dir, i->format, (unsigned long long)i->generation);
+    int64_t tokens = i->tokens - i->dropped_tokens, shards = i->shards - i->dropped_shards;
+    printf("documents    %lld (%lld exact duplicates were skipped)\n", (long long)documents, (long long)i->duplicates);
+    printf("chunks       %lld of %d tokens, %lld tokens in all (%.1f a chunk)\n", (long long)chunks,
+           i->fingerprint.chunk_tokens, (long long)tokens, (double)tokens / each);
+    if (i->dropped_shards)
+        printf("dropped      %lld documents and %lld chunks of %lld shards\n", (long long)i->dropped_documents,
+               (long long)i->dropped_chunks, (long long)i->dropped_shards);
+    printf("shards       %lld: tokens %s, landmarks %s (%d dimensions, fp16)\n", (long long)shards,
+           progress_bytes_text(a, i->token_bytes), progress_bytes_text(b, i->landmark_bytes), i->fingerprint.dim);
+    if (i->segments == 0)
+        printf("index        exact: none, all landmarks are scanned\n");
+    else
+        printf("index        %s, %lld segments, %s\n", i->index, (long long)i->segments,
+               progress_bytes_text(c, i->index_bytes));
+    printf("catalog      %s\n", progress_bytes_text(d, i->catalog_bytes));
+    printf("a chunk      %.0f bytes on disk, all counted\n",
+           (double)(i->token_bytes + i->landmark_bytes + i->index_bytes + i->catalog_bytes) / each);
+    printf("encoder      %s\n", drt_index_hex(encoder, i->fingerprint.encoder));
+    printf("tokenizer    %s (%d ids)\n", drt_index_hex(tokenizer, i->fingerprint.tokenizer), i->fingerprint.vocab_size);
+}
+
+int drt_index_stats(int argc, char **argv, const char **operands) {
+    const char *dir = NULL;
+    bool json = false;
+    const struct arg_option options[] = {
+        {"store", ARG_PATH, &dir, "STORE", "the store's folder", 0, 0},
+        {"json", ARG_FLAG, &json, NULL, "one line of JSON: the whole catalog", 0, 0},
+    };
+    const struct arg_program program = {
+        .name = "drt-index stats",
+        .synopsis = "--store STORE [--json]",
+        .about = "Shows the newest published generation: counts, sizes, the index, and the fingerprint of the model.",
+        .options = options,
+        .n_options = ARRAY_LEN(options),
+    };
+    int n, code = args_parse(&program, argc, argv, operands, &n);
+    if (code >= 0) return code;
+    if (!dir) return drt_index_usage("stats", "--store STORE is missing");
+    struct opened_store s;
+    enum status status = opened_store_open(&s, dir);
+    if (status != STATUS_OK) return drt_index_exit(status);
+    if (json)
+        print_json(&s.info);
+    else
+        print_text(dir, &s.info);
+    opened_store_close(&s);
+    return 0;
+}

@@ -1,0 +1,65 @@
+/* drt_index_verify.c -- drt-index verify: damage found and named. */
+#include "base/formats/json.h"
+#include "tools/index/drt_index.h"
+#include "tools/shared/args.h"
+#include "tools/shared/progress_line.h"
+
+void drt_index_problem(void *context, const char *file, const char *problem, const char *remedy) {
+    const bool *json = context;
+    if (!*json) {
+        printf("%s: %s: %s\n", file, problem, remedy);
+        return;
+    }
+    struct json_writer w;
+    json_write_open(&w, stdout, 0);
+    json_write_object(&w);
+    json_write_key(&w, "file"), json_write_string(&w, file);
+    json_write_key(&w, "problem"), json_write_string(&w, problem);
+    json_write_key(&w, "remedy"), json_write_string(&w, remedy);
+    json_write_object_end(&w);
+    fputc('\n', stdout);
+}
+
+int drt_index_conclude(enum status status, const char *dir, int64_t problems, const char *sound, bool json) {
+    if (status != STATUS_OK) return drt_index_exit(status);
+    if (problems == 0) {
+        if (!json) printf("%s: %s\n", dir, sound);
+        return 0;
+    }
+    fflush(stdout);
+    fprintf(stderr, "drt-index: %s: %lld problems\n", dir, (long long)problems);
+    return 1;
+}
+
+int drt_index_verify(int argc, char **argv, const char **operands) {
+    const char *dir = NULL;
+    bool deep = false, json = false;
+    const struct arg_option options[] = {
+        {"store", ARG_PATH, &dir, "STORE", "the store's folder", 0, 0},
+        {"deep", ARG_FLAG, &deep, NULL, "read every byte and compare it with its checksum", 0, 0},
+        {"json", ARG_FLAG, &json, NULL, "one JSON object for each problem", 0, 0},
+    };
+    const struct arg_program program = {
+        .name = "drt-index verify",
+        .synopsis = "--store STORE [--deep]",
+        .about =
+            "Compares the store's files with its catalog: names, sizes, ranges of ids; with --deep every byte. Prints "
+            "one line "
+            "for each problem, with the file's name and what helps. Exit code 1 when there is any. Changes nothing.",
+        .options = options,
+        .n_options = ARRAY_LEN(options),
+    };
+    int n, code = args_parse(&program, argc, argv, operands, &n);
+    if (code >= 0) return code;
+    if (!dir) return drt_index_usage("verify", "--store STORE is missing");
+    fprintf(stderr, "drt-index verify: store %s%s\n", dir, deep ? ", deep" : "");
+    struct progress_line *line;
+    enum status status = progress_line_start(&line, "drt-index");
+    if (status != STATUS_OK) return drt_index_exit(status);
+    int64_t problems = 0;
+    status = store_verify(dir, deep, progress_line_progress(line), drt_index_problem, &json, &problems);
+    progress_line_end(line);
+    return drt_index_conclude(status, dir, problems,
+                              deep ? "every byte is as recorded" : "all files are there, with the recorded sizes",
+                              json);
+}

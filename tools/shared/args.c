@@ -1,0 +1,358 @@
+/* args.c -- parsing and help from one table.
+ *
+ * Parsing walks argv twice: the first walk only looks for --help, so that the help text shows defaults and not what
+ * other options of the same command line just stored. */
+#include "tools/shared/args.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HELP_WIDTH = 100, HELP_COLUMN = 30, NAME_MAX_COMPARED = 48 };
+
+PRINTF_LIKE(2, 3) static int usage_error(const struct arg_program *program, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    fprintf(stderr, "%s: ", program->name);
+    vfprintf(stderr, format, list);
+    va_end(list);
+    fprintf(stderr, "; see %s --help\n", program->name);
+    return 2;
+}
+
+/* ---- names --------------------------------------------------------------------------------------------- */
+
+static const struct arg_option *option_find(const struct arg_program *program, const char *name, size_t length) {
+    for (int i = 0; i < program->n_options; i++) {
+        const struct arg_option *o = &program->options[i];
+        if (o->name && strlen(o->name) == length && memcmp(o->name, name, length) == 0) return o;
+    }
+    return NULL;
+}
+
+/* Edits (insert, delete, replace, swap of neighbours) that turn a into b: optimal string alignment distance. */
+static int edit_distance(const char *a, size_t n, const char *b, size_t m) {
+    int row[3][NAME_MAX_COMPARED + 1];
+    if (n > NAME_MAX_COMPARED || m > NAME_MAX_COMPARED) return NAME_MAX_COMPARED;
+    for (size_t j = 0; j <= m; j++)
+        row[0][j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int *now = row[i % 3], *above = row[(i + 2) % 3], *above2 = row[(i + 1) % 3];
+        now[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            int best = above[j - 1] + (a[i - 1] != b[j - 1]);
+            if (above[j] + 1 < best) best = above[j] + 1;
+            if (now[j - 1] + 1 < best) best = now[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && above2[j - 2] + 1 < best)
+                best = above2[j - 2] + 1;
+            now[j] = best;
+        }
+    }
+    return row[n % 3][m];
+}
+
+/* What the user may have meant: a few typing errors away, or an option that the typed text is a part of. */
+static const char *option_guess(const struct arg_program *program, const char *name, size_t length) {
+    const char *guess = NULL;
+    int best = (int)length / 3 + 1;
+    for (int i = 0; i <= program->n_options; i++) {
+        const char *candidate = i < program->n_options ? program->options[i].name : "help";
+        if (!candidate) continue;
+        int distance = edit_distance(name, length, candidate, strlen(candidate));
+        if (length >= 3 && strlen(candidate) > length && memmem(candidate, strlen(candidate), name, length))
+            distance = 1;
+        if (distance < best) {
+            best = distance;
+            guess = candidate;
+        }
+    }
+    return guess;
+}
+
+/* ---- values -------------------------------------------------------------------------------------------- */
+
+static int out_of_range(const struct arg_program *program, const struct arg_option *o, const char *text) {
+    if (isinf(o->max)) return usage_error(program, "--%s %s: must be at least %.15g", o->name, text, o->min);
+    return usage_error(program, "--%s %s: must be between %.15g and %.15g", o->name, text, o->min, o->max);
+}
+
+static bool in_range(const struct arg_option *o, double value) {
+    return (o->min == 0 && o->max == 0) || (value >= o->min && value <= o->max);
+}
+
+static int store_int(const struct arg_program *program, const struct arg_option *o, const char *text) {
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (!(isdigit((unsigned char)text[0]) || text[0] == '-' || text[0] == '+') || *end || end == text)
+        return usage_error(program, "--%s '%s': not a whole number", o->name, text);
+    if (errno == ERANGE) return usage_error(program, "--%s %s: too large", o->name, text);
+    if (!in_range(o, (double)value)) return out_of_range(program, o, text);
+    *(int64_t *)o->value = value;
+    return -1;
+}
+
+static int store_double(const struct arg_program *program, const struct arg_option *o, const char *text) {
+    char *end;
+    double value = strtod(text, &end);
+    /* strtod also takes "nan", "inf" and hexadecimal, which nobody means here. */
+    if (end == text || *end || isspace((unsigned char)text[0]) || !isfinite(value) || strpbrk(text, "xX"))
+        return usage_error(program, "--%s '%s': not a number", o->name, text);
+    if (!in_range(o, value)) return out_of_range(program, o, text);
+    *(double *)o->value = value;
+    return -1;
+}
+
+static int store_bytes(const struct arg_program *program, const struct arg_option *o, const char *text) {
+    static const char units[] = "kmgt";
+    char *end;
+    double value = strtod(text, &end), scale = 1;
+    const char *unit = *end ? strchr(units, tolower((unsigned char)*end)) : NULL;
+    if (end == text || !isdigit((unsigned char)text[0]) || !isfinite(value) || strpbrk(text, "xX") || (*end && !unit))
+        return usage_error(program, "--%s '%s': not a size; write 8G, 512M, 100k or plain bytes", o->name, text);
+    if (unit) {
+        scale = pow(1024, (double)(unit - units + 1));
+        end++;
+        if (end[0] == 'i' || end[0] == 'I') end++;
+        if (end[0] == 'B' || end[0] == 'b') end++;
+    }
+    if (*end) return usage_error(program, "--%s '%s': not a size; write 8G, 512M, 100k or plain bytes", o->name, text);
+    value *= scale;
+    if (value >= 0x1p63) return usage_error(program, "--%s %s: too large", o->name, text);
+    if (!in_range(o, value)) return out_of_range(program, o, text);
+    *(uint64_t *)o->value = (uint64_t)value;
+    return -1;
+}
+
+static int store_choice(const struct arg_program *program, const struct arg_option *o, const char *text) {
+    for (const char *word = o->placeholder; *word;) {
+        size_t length = strcspn(word, "|");
+        if (strlen(text) == length && memcmp(text, word, length) == 0) {
+            *(const char **)o->value = text;
+            return -1;
+        }
+        word += length + (word[length] == '|');
+    }
+    return usage_error(program, "--%s '%s': must be one of %s", o->name, text, o->placeholder);
+}
+
+static int store_value(const struct arg_program *program, const struct arg_option *o, const char *text) {
+    switch (o->kind) {
+    case ARG_FLAG:
+        *(bool *)o->value = true;
+        return -1;
+    case ARG_PATH:
+        if (!*text) return usage_error(program, "--%s '': the name is empty", o->name);
+        *(const char **)o->value = text;
+        return -1;
+    case ARG_STRING:
+        *(const char **)o->value = text;
+        return -1;
+    case ARG_STRINGS: {
+        struct arg_strings *strings = o->value;
+        if (strings->count == (int)ARRAY_LEN(strings->items))
+            return usage_error(program, "--%s: given more than %d times", o->name, strings->count);
+        strings->items[strings->count++] = text;
+        return -1;
+    }
+    case ARG_CHOICE:
+        return store_choice(program, o, text);
+    case ARG_INT:
+        return store_int(program, o, text);
+    case ARG_DOUBLE:
+        return store_double(program, o, text);
+    case ARG_BYTES:
+        return store_bytes(program, o, text);
+    }
+    return 2;
+}
+
+/* ---- parsing ------------------------------------------------------------------------------------------- */
+
+static int unknown_option(const struct arg_program *program, const char *argument) {
+    if (argument[1] != '-')
+        return usage_error(program, "unknown option %s (options are written with two dashes)", argument);
+    const char *name = argument + 2;
+    size_t length = strcspn(name, "=");
+    const char *guess = option_guess(program, name, length);
+    if (guess) return usage_error(program, "unknown option --%.*s (did you mean --%s?)", (int)length, name, guess);
+    return usage_error(program, "unknown option --%.*s", (int)length, name);
+}
+
+/* One walk over argv. `help_only`: nothing is stored or refused; returns 0 when help is asked for, else -1. */
+static int walk(const struct arg_program *program, int argc, char **argv, const char **operands, int *n_operands,
+                bool help_only) {
+    bool only_operands = false;
+    *n_operands = 0;
+    for (int i = 1; i < argc; i++) {
+        const char *argument = argv[i];
+        if (only_operands || argument[0] != '-' || argument[1] == 0) {
+            if (program->max_operands >= 0 && *n_operands == program->max_operands) {
+                if (help_only) continue;
+                return usage_error(program, "'%s' is one argument too many (quote text that has spaces)", argument);
+            }
+            operands[(*n_operands)++] = argument;
+            continue;
+        }
+        if (strcmp(argument, "--") == 0) {
+            only_operands = true;
+            continue;
+        }
+        if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) return 0;
+        const char *name = argument[1] == '-' ? argument + 2 : "";
+        size_t length = strcspn(name, "=");
+        const struct arg_option *o = option_find(program, name, length);
+        if (!o) {
+            if (help_only) continue;
+            return unknown_option(program, argument);
+        }
+        const char *value = name[length] == '=' ? name + length + 1 : NULL;
+        if (o->kind == ARG_FLAG && value && !help_only)
+            return usage_error(program, "--%s takes no value (got '%s')", o->name, value);
+        if (o->kind != ARG_FLAG && !value) {
+            /* A value that looks like an option is nearly always a forgotten value. */
+            if (i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0) {
+                value = argv[++i];
+            } else if (!help_only) {
+                const char *what = o->placeholder ? o->placeholder : "VALUE";
+                if (i + 1 < argc)
+                    return usage_error(program, "--%s needs a value (%s), and %s follows (if it is the value: --%s=%s)",
+                                       o->name, what, argv[i + 1], o->name, argv[i + 1]);
+                return usage_error(program, "--%s needs a value (%s)", o->name, what);
+            }
+        }
+        if (help_only) continue;
+        int code = store_value(program, o, value);
+        if (code >= 0) return code;
+    }
+    return -1;
+}
+
+int args_parse(const struct arg_program *program, int argc, char **argv, const char **operands, int *n_operands) {
+    if (walk(program, argc, argv, operands, n_operands, true) == 0) {
+        args_help(program, stdout);
+        return 0;
+    }
+    int code = walk(program, argc, argv, operands, n_operands, false);
+    if (code >= 0) return code;
+    if (*n_operands < program->min_operands)
+        return usage_error(program, "something is missing: usage is %s %s", program->name, program->synopsis);
+    return -1;
+}
+
+/* ---- help ---------------------------------------------------------------------------------------------- */
+
+/* Up to the next space; what stands in brackets (a group of a synopsis, a default) is kept on one line. */
+static int word_length(const char *text) {
+    if (text[0] == '[' || strncmp(text, "(default: ", 10) == 0) {
+        const char *end = strchr(text, text[0] == '[' ? ']' : ')');
+        if (end && end - text < HELP_WIDTH / 2) return (int)(end - text) + 1 + (int)strcspn(end + 1, " \n");
+    }
+    return (int)strcspn(text, " \n");
+}
+
+/* Prints words from column `at`, wrapped at HELP_WIDTH and indented by `indent`. A newline is a space like any other,
+ * an empty line begins a new paragraph. Returns the column reached. */
+static int print_wrapped(FILE *out, const char *text, int at, int indent) {
+    bool line_begins = true;
+    while (*text) {
+        int blanks = (int)strspn(text, " \n");
+        if (blanks > 1 && memchr(text, '\n', (size_t)blanks) != memrchr(text, '\n', (size_t)blanks)) {
+            fprintf(out, "\n\n%*s", indent, "");
+            at = indent;
+            line_begins = true;
+        }
+        text += blanks;
+        if (!*text) break;
+        int length = word_length(text);
+        if (!line_begins && at + 1 + length > HELP_WIDTH) {
+            fprintf(out, "\n%*s", indent, "");
+            at = indent;
+            line_begins = true;
+        }
+        at += fprintf(out, "%s%.*s", line_begins ? "" : " ", length, text);
+        line_begins = false;
+        text += length;
+    }
+    return at;
+}
+
+static void format_bytes(char *out, size_t size, uint64_t bytes) {
+    static const char units[] = "\0kMGT";
+    int unit = 0;
+    while (unit < 4 && bytes >= 1024 && bytes % 1024 == 0) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(out, size, "%llu%.1s", (unsigned long long)bytes, &units[unit]);
+}
+
+/* The default as text; "" where there is none, or where the help text speaks of it in its own words. A number outside
+ * of the option's limits stands for "not given". */
+static void format_default(char *out, size_t size, const struct arg_option *o) {
+    char value[256] = "";
+    out[0] = 0;
+    if (strstr(o->help, "default")) return;
+    switch (o->kind) {
+    case ARG_FLAG:
+    case ARG_STRINGS:
+        return;
+    case ARG_STRING:
+    case ARG_PATH:
+    case ARG_CHOICE:
+        if (!*(const char **)o->value) return;
+        snprintf(value, sizeof value, "%s", *(const char **)o->value);
+        break;
+    case ARG_INT:
+        if (!in_range(o, (double)*(int64_t *)o->value)) return;
+        snprintf(value, sizeof value, "%lld", (long long)*(int64_t *)o->value);
+        break;
+    case ARG_DOUBLE:
+        snprintf(value, sizeof value, "%g", *(double *)o->value);
+        break;
+    case ARG_BYTES:
+        format_bytes(value, sizeof value, *(uint64_t *)o->value);
+        break;
+    }
+    snprintf(out, size, " (default: %s)", value);
+}
+
+static void print_option(FILE *out, const struct arg_option *o) {
+    char text[2048], standard[300];
+    int at = fprintf(out, "  --%s", o->name);
+    if (o->kind != ARG_FLAG) at += fprintf(out, " %s", o->placeholder ? o->placeholder : "VALUE");
+    if (at + 2 > HELP_COLUMN) {
+        fprintf(out, "\n");
+        at = 0;
+    }
+    fprintf(out, "%*s", HELP_COLUMN - at, "");
+    format_default(standard, sizeof standard, o);
+    snprintf(text, sizeof text, "%s%s", o->help, standard);
+    print_wrapped(out, text, HELP_COLUMN, HELP_COLUMN);
+    fprintf(out, "\n");
+}
+
+void args_help(const struct arg_program *program, FILE *out) {
+    int at = fprintf(out, "Usage: %s", program->name);
+    fprintf(out, " ");
+    print_wrapped(out, program->synopsis, at + 1, 7);
+    fprintf(out, "\n\n");
+    print_wrapped(out, program->about, 0, 0);
+    fprintf(out, "\n");
+    bool headed = program->n_options > 0 && !program->options[0].name;
+    if (!headed) fprintf(out, "\nOptions:\n");
+    for (int i = 0; i < program->n_options; i++) {
+        const struct arg_option *o = &program->options[i];
+        if (o->name)
+            print_option(out, o);
+        else
+            fprintf(out, "\n%s:\n", o->help);
+    }
+    fprintf(out, "%s  %-*s%s\n", headed ? "\n" : "", HELP_COLUMN - 2, "--help, -h", "this text");
+    if (program->examples)
+        fprintf(out, "\nExamples:\n%s%s", program->examples,
+                program->examples[strlen(program->examples) - 1] == '\n' ? "" : "\n");
+}

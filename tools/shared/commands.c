@@ -1,0 +1,62 @@
+/* commands.c -- see commands.h. */
+#include "tools/shared/commands.h"
+#include "base/memory.h"
+#include "tools/shared/streams.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static void print_help(FILE *out, const struct command_program *p) {
+    fprintf(out, "Usage: %s COMMAND ...\n\n%s\nCommands:\n", p->name, p->about);
+    for (size_t i = 0; i < p->n_commands; i++)
+        fprintf(out, "  %-8s %s\n", p->commands[i].name, p->commands[i].what);
+    fprintf(out,
+            "\n%sResults go to standard output, progress and errors to standard error. Exit code: 0 done, 1 failed\n"
+            "(or stopped, or problems found), 2 wrong usage. %s COMMAND --help says more.\n",
+            p->examples ? p->examples : "", p->name);
+}
+
+/* A result that nobody can read is a failure; what failed before has said why.
+ *
+ * Where `ulimit -v` leaves too little, OpenBLAS' threads, which nobody uses, ask for memory for ever, and its way out
+ * waits for them: there the program leaves without it. */
+static int end(const char *program, int code) {
+    struct rlimit space;
+    if (code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+        fprintf(stderr, "%s: standard output cannot be written (is the disk full, or ulimit -f reached?)\n", program);
+        code = 1;
+    }
+    if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur == RLIM_INFINITY) return code;
+    fflush(NULL);
+    _exit(code);
+}
+
+int commands_run(const char *program, int (*run)(int argc, char **argv, const char **operands), int argc, char **argv) {
+    void *operands;
+    streams_reserve();
+    if (memory_allocate(&operands, (size_t)argc, sizeof(char *)) != STATUS_OK) {
+        fprintf(stderr, "%s: %s\n", program, status_message());
+        return end(program, 1);
+    }
+    int code = run(argc, argv, operands);
+    memory_free(operands);
+    return end(program, code);
+}
+
+int commands_main(const struct command_program *p, int argc, char **argv) {
+    streams_reserve();
+    if (argc < 2) {
+        print_help(stderr, p);
+        return 2;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_help(stdout, p);
+        return end(p->name, 0);
+    }
+    for (size_t i = 0; i < p->n_commands; i++)
+        if (strcmp(argv[1], p->commands[i].name) == 0)
+            return commands_run(p->name, p->commands[i].run, argc - 1, argv + 1);
+    fprintf(stderr, "%s: there is no command \"%s\" (see %s --help)\n", p->name, argv[1], p->name);
+    return 2;
+}

@@ -1,0 +1,95 @@
+/* engine.c -- see engine.h. */
+#include "tools/shared/engine.h"
+#include "indexer/indexer.h"
+#include <string.h>
+
+/* A pass retrieves a few hundred chunks at most: memory for a larger batch would lie idle. */
+enum { PASS_CHUNKS = 16, GPU_CHUNKS = 256 };
+
+static enum status open_store(struct engine *e, const char *path) {
+    struct store_fingerprint fingerprint;
+    TRY(store_open(&e->store, path));
+    TRY(store_view_open(&e->view, e->store));
+    store_view_info(e->view, &e->info);
+    TRY(indexer_fingerprint(&fingerprint, &e->model.config, e->model.params, e->model.tokenizer));
+    return store_check_fingerprint(path, &e->info.fingerprint, e->model.path, &fingerprint);
+}
+
+static enum status open_parts(struct engine *e, const struct engine_config *config) {
+    TRY(model_folder_open(&e->model, config->model));
+    const struct model_config *model = &e->model.config;
+    if (config->retrieval && model->base_lm)
+        return fail(STATUS_UNSUPPORTED,
+                    "%s: is a Base LM, which has no retrieval: leave the retrieval options out, or take "
+                    "another model",
+                    e->model.path);
+    if (config->store && model->encoder_input != ENCODER_INPUT_TOKENS)
+        return fail(STATUS_UNSUPPORTED,
+                    "%s: is the decoder variant, whose chunks depend on the text around them: it can "
+                    "retrieve from its own past only (--self-retrieval), not from a store",
+                    e->model.path);
+    if (config->store) TRY(open_store(e, config->store));
+    enum dtype type;
+    TRY(device_choose(&e->device, &type, &config->where, config->threads));
+    TRY(weights_open(&e->weights, e->device, e->model.params, type));
+    if (config->decoding && e->device->shares_memory && strcmp(config->where.dtype, "f32") != 0)
+        TRY(weights_narrow(&e->weights, e->device, decoder_reads));
+    int chunks = e->device->shares_memory ? 0 : GPU_CHUNKS;
+    if (!model->base_lm) TRY(encoder_create(&e->encoder, e->device, model, &e->weights, chunks));
+    return decoder_create(&e->decoder, e->device, model, &e->weights, 0);
+}
+
+enum status engine_open(struct engine *out, const struct engine_config *config) {
+    memset(out, 0, sizeof *out);
+    enum status status = open_parts(out, config);
+    if (status != STATUS_OK) engine_close(out);
+    return status;
+}
+
+void engine_close(struct engine *e) {
+    device_index_close(&e->index);
+    decoder_free(e->decoder);
+    encoder_free(e->encoder);
+    if (e->device) weights_release(&e->weights, e->device);
+    store_view_close(e->view);
+    store_close(e->store);
+    model_folder_close(&e->model);
+    device_close(e->device);
+    memset(e, 0, sizeof *e);
+}
+
+enum status engine_retriever(struct retriever **out, struct engine *e, const struct engine_retrieval *how) {
+    *out = NULL;
+    if (!how->self && !how->corpus) return STATUS_OK;
+    bool index = how->corpus && !how->random;
+    if (index && !e->index_tried) {
+        e->index_tried = true;
+        TRY(device_index_open(&e->index, e->device, e->view,
+                              (struct device_index_choice){.exact = how->exact, .nprobe = how->nprobe}));
+        const struct store_search search = {.k = e->model.config.topk, .exact = how->exact, .nprobe = how->nprobe};
+        device_index_text(e->way, &e->index, e->view, &search);
+    }
+    const struct chunk_retriever_config config = {.device = e->device,
+                                                  .model = &e->model.config,
+                                                  .encoder = e->encoder,
+                                                  .self = how->self,
+                                                  .corpus = how->corpus ? e->view : NULL,
+                                                  .flat = index ? e->index.flat : NULL,
+                                                  .lists = index ? e->index.lists : NULL,
+                                                  .random = how->random,
+                                                  .seed = how->seed,
+                                                  .exact = how->exact,
+                                                  .nprobe = how->nprobe,
+                                                  .max_queries = PASS_CHUNKS,
+                                                  .exclude_document = -1,
+                                                  .exclude_window = how->exclude_window};
+    return chunk_retriever_create(out, &config);
+}
+
+void engine_retriever_free(struct retriever *r) {
+    if (r) r->free(r);
+}
+
+int64_t engine_pass(const struct engine *e) {
+    return PASS_CHUNKS * (int64_t)(e->model.config.chunk > 0 ? e->model.config.chunk : 64);
+}

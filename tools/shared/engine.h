@@ -1,0 +1,50 @@
+/* engine.h -- a model made ready to run, with its store: what drt-generate and drt-eval both start from.
+ *
+ * Opening checks what must fit together: store and model by fingerprint, retrieval and variant. One thread at a time. */
+#pragma once
+#include "decoder/decoder.h"
+#include "encoder/encoder.h"
+#include "indexer/retriever.h"
+#include "store/store.h"
+#include "tools/shared/device_choice.h"
+#include "tools/shared/device_index.h"
+#include "tools/shared/model_folder.h"
+
+struct engine_config {
+    const char *model;                   /* folder; NULL: the bundled one */
+    const char *store;                   /* directory; NULL: none */
+    struct device_choice where;
+    int threads;                         /* 0: all processors */
+    bool retrieval;                      /* some kind is wanted: refused for a Base LM */
+    bool decoding;                       /* ids come one by one: weights are narrowed, but by --dtype f32 */
+};
+struct engine {
+    struct model_folder model;
+    struct device *device;
+    struct weights weights;              /* on the device */
+    struct encoder *encoder;             /* NULL for a Base LM */
+    struct decoder *decoder;
+    struct store *store;
+    struct store_view *view;             /* NULL without a store */
+    struct store_info info;
+    struct device_index index;           /* the store's landmarks on a GPU, once a retriever wants them */
+    bool index_tried;
+    char way[DEVICE_INDEX_TEXT_MAX];     /* how that retriever searches, for people; else empty */
+};
+enum status engine_open(struct engine *out, const struct engine_config *config);
+void engine_close(struct engine *e);                      /* a zeroed struct is fine */
+
+/* What a retriever looks at. On a GPU the corpus is searched there, where its landmarks fit: exactly or by lists, as
+ * tools/shared/device_index.h says; the first retriever decides and loads them. Neither self nor corpus: *out is NULL, which the decoder
+ * takes as "no retrieval". */
+struct engine_retrieval {
+    bool self, corpus, random, exact;
+    int nprobe;                          /* 0: the store's default */
+    int64_t exclude_window;              /* as in indexer/retriever.h; which document: chunk_retriever_reset */
+    uint64_t seed;                       /* of random */
+};
+enum status engine_retriever(struct retriever **out, struct engine *e, const struct engine_retrieval *how);
+void engine_retriever_free(struct retriever *r);          /* NULL is fine */
+
+/* Ids worked on in one decoder pass that a tool should feed at a time, a whole number of chunks. */
+int64_t engine_pass(const struct engine *e);

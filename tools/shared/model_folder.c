@@ -1,0 +1,92 @@
+/* model_folder.c -- see model_folder.h. */
+#include "tools/shared/model_folder.h"
+#include "base/formats/safetensors.h"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* An installed program may be given the folder at configure time: -DDRT_MODEL_DIR="...". */
+#ifndef DRT_MODEL_DIR
+#define DRT_MODEL_DIR ""
+#endif
+
+static const char bundled[] = "data/models/drt-28m";
+
+/* Cuts the last `levels` parts off a path. */
+static void parent_of(char *path, int levels) {
+    for (; levels > 0; levels--) {
+        char *slash = strrchr(path, '/');
+        if (!slash) return;
+        *slash = 0;
+    }
+}
+
+enum status model_folder_default(char out[FILE_PATH_MAX]) {
+    char exe[FILE_PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (n > 0) {
+        exe[n] = 0;
+        parent_of(exe, 2);                /* <build>/bin/drt-x: the build folder */
+        for (int up = 1; up <= 2; up++) { /* build folders lie in the root, or one deeper */
+            parent_of(exe, 1);
+            TRY(file_join(out, exe, bundled));
+            if (file_is_directory(out)) return STATUS_OK;
+        }
+    }
+    if (DRT_MODEL_DIR[0] && file_is_directory(DRT_MODEL_DIR)) {
+        snprintf(out, FILE_PATH_MAX, "%s", DRT_MODEL_DIR);
+        return STATUS_OK;
+    }
+    return fail(STATUS_NOT_FOUND, "the bundled model (%s) is not near this program: name a model folder with --model",
+                bundled);
+}
+
+static enum status load_params(struct model_folder *m) {
+    char path[FILE_PATH_MAX];
+    TRY(file_join(path, m->path, "model.safetensors"));
+    struct safetensors *file;
+    TRY(safetensors_open(&file, path));
+    enum status s = params_load(&m->params, &m->config, file);
+    safetensors_close(file);
+    return s;
+}
+
+static enum status load_tokenizer(struct model_folder *m) {
+    char path[FILE_PATH_MAX];
+    TRY(file_join(path, m->path, "tokenizer.json"));
+    TRY(tokenizer_open(&m->tokenizer, path));
+    int have = tokenizer_vocab_size(m->tokenizer);
+    if (have > m->config.vocab_size)
+        return fail(
+            STATUS_MISMATCH,
+            "%s: the tokenizer has ids up to %d, but the model's vocab_size is %d: this is another model's tokenizer",
+            path, have - 1, m->config.vocab_size);
+    return STATUS_OK;
+}
+
+enum status model_folder_open(struct model_folder *out, const char *path) {
+    memset(out, 0, sizeof *out);
+    if (path && strlen(path) >= sizeof out->path) return fail(STATUS_INVALID, "%.60s...: the path is too long", path);
+    if (path)
+        snprintf(out->path, sizeof out->path, "%s", path);
+    else
+        TRY(model_folder_default(out->path));
+    if (!file_is_directory(out->path))
+        return fail(STATUS_NOT_FOUND,
+                    "%s: no such folder; a model folder holds config.json, model.safetensors and tokenizer.json",
+                    out->path);
+    enum status s;
+    TRY_GOTO(s, model_config_load(&out->config, out->path), out);
+    TRY_GOTO(s, load_params(out), out);
+    TRY_GOTO(s, load_tokenizer(out), out);
+out:
+    if (s != STATUS_OK) model_folder_close(out);
+    return s;
+}
+
+void model_folder_close(struct model_folder *m) {
+    params_free(m->params);
+    tokenizer_free(m->tokenizer);
+    m->params = NULL;
+    m->tokenizer = NULL;
+}

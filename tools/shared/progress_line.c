@@ -1,0 +1,188 @@
+/* progress_line.c -- see progress_line.h.
+ *
+ * Signals to stop are counted by a handler. Blocking them and waiting in a thread of our own would not do: OpenBLAS
+ * starts threads before main, and a signal that one of those takes would end the process. The count is the one
+ * mutable global of the programs: a handler has nothing else to write to. */
+#include "tools/shared/progress_line.h"
+#include "base/memory.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+struct progress_line {
+    struct progress progress;
+    const char *program;
+    bool terminal;
+    char stage[64], unit[32];
+    int64_t first, last, total;
+    double stage_start, drawn;
+    bool open_line;             /* terminal: the cursor stands behind an unfinished line */
+    bool dirty;                 /* the last step was not drawn */
+    struct sigaction before[3]; /* of stop_signals */
+};
+
+static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP};
+
+void progress_line_signals(sigset_t *out) {
+    sigemptyset(out);
+    for (size_t i = 0; i < ARRAY_LEN(stop_signals); i++) {
+        struct sigaction now;
+        sigaction(stop_signals[i], NULL, &now);
+        if (now.sa_handler != SIG_IGN) sigaddset(out, stop_signals[i]);
+    }
+}
+
+double progress_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+const char *progress_bytes_text(char out[32], uint64_t bytes) {
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};
+    double value = (double)bytes;
+    size_t u = 0;
+    while (value >= 1000 && u + 1 < ARRAY_LEN(units)) {
+        value /= 1000;
+        u++;
+    }
+    snprintf(out, 32, u == 0 ? "%.0f %s" : "%.3g %s", value, units[u]);
+    return out;
+}
+
+const char *progress_time_text(char out[32], double seconds) {
+    if (!(seconds >= 0) || seconds > 1e8)
+        snprintf(out, 32, "unknown");
+    else if (seconds < 9.95)
+        snprintf(out, 32, "%.1f s", seconds);
+    else if (seconds < 60)
+        snprintf(out, 32, "%.0f s", seconds);
+    else if (seconds < 3600)
+        snprintf(out, 32, "%d min %02d s", (int)seconds / 60, (int)seconds % 60);
+    else
+        snprintf(out, 32, "%d h %02d min", (int)(seconds / 3600), (int)seconds % 3600 / 60);
+    return out;
+}
+
+/* "1.2 MB" when the unit is bytes, else "12345 chunks". */
+static void quantity(char out[64], const char *unit, double value) {
+    char bytes[32];
+    if (strcmp(unit, "bytes") == 0)
+        snprintf(out, 64, "%s", progress_bytes_text(bytes, value > 0 ? (uint64_t)value : 0));
+    else if (value > 0 && value < 10)
+        snprintf(out, 64, "%.1f %s", value, unit);
+    else
+        snprintf(out, 64, "%.0f %s", value, unit);
+}
+
+static void draw(struct progress_line *line, double now) {
+    char done[64], total[64], rate[64], left[32], text[400];
+    double seconds = now - line->stage_start;
+    double per_second = seconds > 0.2 ? (double)(line->last - line->first) / seconds : 0;
+    quantity(done, line->unit, (double)line->last);
+    int n = snprintf(text, sizeof text, "%s: %s", line->stage, done);
+    if (line->total > 0) {
+        quantity(total, line->unit, (double)line->total);
+        n += snprintf(text + n, sizeof text - (size_t)n, " of %s (%.1f %%)", total,
+                      100.0 * (double)line->last / (double)line->total);
+    }
+    if (per_second > 0) {
+        quantity(rate, line->unit, per_second);
+        n += snprintf(text + n, sizeof text - (size_t)n, ", %s/s", rate);
+        if (line->total > line->last)
+            snprintf(text + n, sizeof text - (size_t)n, ", %s left",
+                     progress_time_text(left, (double)(line->total - line->last) / per_second));
+    }
+    if (line->terminal)
+        fprintf(stderr, "\r\033[K%s", text);
+    else
+        fprintf(stderr, "%s\n", text);
+    fflush(stderr);
+    line->open_line = line->terminal;
+    line->drawn = now;
+    line->dirty = false;
+}
+
+static void close_line(struct progress_line *line) {
+    if (line->dirty && line->drawn > line->stage_start) draw(line, progress_now());
+    if (line->open_line) fputc('\n', stderr);
+    line->open_line = false;
+}
+
+static void start_stage(struct progress_line *line, const struct progress_event *e, double now) {
+    close_line(line);
+    snprintf(line->stage, sizeof line->stage, "%s", e->stage);
+    snprintf(line->unit, sizeof line->unit, "%s", e->unit ? e->unit : "");
+    line->first = e->done;
+    line->stage_start = now;
+    line->drawn = now;
+}
+
+static void report(void *context, const struct progress_event *e) {
+    struct progress_line *line = context;
+    double now = progress_now();
+    if (e->note) {
+        if (line->open_line) fputs("\r\033[K", stderr);
+        line->open_line = false;
+        fprintf(stderr, "%s: %s\n", line->program, e->note);
+        return;
+    }
+    if (!e->stage) return;
+    if (strncmp(line->stage, e->stage, sizeof line->stage - 1) != 0) start_stage(line, e, now);
+    line->last = e->done;
+    line->total = e->total;
+    line->dirty = true;
+    if (now - line->drawn >= (line->terminal ? 0.2 : 5.0)) draw(line, now);
+}
+
+static volatile sig_atomic_t signals_seen;
+
+static void count_signal(int signal) {
+    if (signals_seen++ > 0) {
+        if (signal == SIGHUP) return;
+        _exit(128 + signal);
+    }
+    static const char text[] = "\nstopping at the next safe point; once more to leave at once\n";
+    int error = errno;
+    ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)ignored;
+    errno = error;
+}
+
+static bool stop_requested(void *context) {
+    (void)context;
+    return signals_seen > 0;
+}
+
+enum status progress_line_start(struct progress_line **out, const char *program) {
+    void *memory;
+    TRY(memory_allocate_zero(&memory, 1, sizeof(struct progress_line)));
+    struct progress_line *line = memory;
+    line->program = program;
+    line->terminal = isatty(STDERR_FILENO) == 1;
+    line->progress = (struct progress){.report = report, .stop_requested = stop_requested, .context = line};
+    /* Reads that a signal meets are taken up again: the stop is asked for at safe points only. */
+    struct sigaction action = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
+    sigset_t asking;
+    progress_line_signals(&asking);
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < ARRAY_LEN(stop_signals); i++)
+        sigaction(stop_signals[i], sigismember(&asking, stop_signals[i]) ? &action : NULL, &line->before[i]);
+    *out = line;
+    return STATUS_OK;
+}
+
+const struct progress *progress_line_progress(struct progress_line *line) {
+    return line ? &line->progress : NULL;
+}
+
+void progress_line_end(struct progress_line *line) {
+    if (!line) return;
+    close_line(line);
+    for (size_t i = 0; i < ARRAY_LEN(stop_signals); i++)
+        sigaction(stop_signals[i], &line->before[i], NULL);
+    memory_free(line);
+}

@@ -1,0 +1,21 @@
+/* drt_tokenizer.h -- the subcommands of drt-tokenizer and what they share. */
+#pragma once
+#include "base/status.h"
+#include "data/tokenizer/tokenizer.h"
+#include <stdio.h>
+
+/* Each gets argv[0] = its own name and room for argc operands, and returns the exit code. */
+int drt_tokenizer_train(int argc, char **argv, const char **operands);
+int drt_tokenizer_encode(int argc, char **argv, const char **operands);
+int drt_tokenizer_decode(int argc, char **argv, const char **operands);
+int drt_tokenizer_count(int argc, char **argv, const char **operands);
+
+/* Prints "drt-tokenizer: <this thread's last message>" and gives exit code 1 (0 for STATUS_OK). */
+int drt_tokenizer_exit(enum status status);
+/* Prints a usage error and gives exit code 2. */
+int drt_tokenizer_usage(const char *command, const char *what);
+
+/* The id that ends a document: `wanted` (>= 0), else what the tokenizer calls so ("<|endoftext|>", "</s>", ...). */
+enum status drt_tokenizer_end(int32_t *out, const struct tokenizer *t, const char *path, int64_t wanted);
+/* 2 or 4, by the suffix .u16 or .u32. */
+enum status drt_tokenizer_width(int *out, const char *path);

@@ -1,0 +1,199 @@
+/* drt_tokenizer_encode.c -- drt-tokenizer encode: a corpus into one file of ids, the end-of-document id behind each
+ * document. Documents are read in batches, encoded by all threads, and written in the order they were read. */
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/system/threads.h"
+#include "data/readers/reader.h"
+#include "tools/shared/args.h"
+#include "tools/shared/progress_line.h"
+#include "tools/tokenizer/drt_tokenizer.h"
+#include <string.h>
+
+enum { BATCH_DOCUMENTS = 4096, BATCH_BYTES = 16 << 20 };
+
+struct options {
+    const char *tokenizer, *out, *format, *text_field;
+    int64_t eod_id, threads;
+};
+
+struct item {
+    size_t begin, bytes; /* into batch.text */
+    uint8_t *ids;        /* as written, end-of-document id included */
+    size_t n_ids, capacity;
+};
+
+struct work {
+    struct tokenizer *tokenizer;
+    struct threads *threads;
+    struct tokenizer_scratch **scratch; /* per worker */
+    int width;
+    int32_t end;
+    struct item *items;
+    int n_items;
+    char *text;
+    size_t bytes, capacity;
+    enum status failed; /* of a worker, with its message */
+    char message[512];
+    int64_t documents, tokens, text_bytes, replaced;
+};
+
+static void put_id(uint8_t *at, int32_t id, int width) {
+    for (int i = 0; i < width; i++)
+        at[i] = (uint8_t)((uint32_t)id >> 8 * i);
+}
+
+static enum status encode_one(struct work *w, struct item *d, int worker) {
+    const int32_t *ids = NULL;
+    size_t n = 0, width = (size_t)w->width;
+    if (d->bytes)
+        TRY(tokenizer_encode(w->tokenizer, w->scratch[worker], w->text + d->begin, d->bytes, TOKENIZER_LITERAL, &ids,
+                             &n));
+    TRY(memory_grow((void **)&d->ids, &d->capacity, (n + 1) * width, 1));
+    for (size_t i = 0; i < n; i++)
+        put_id(d->ids + i * width, ids[i], w->width);
+    put_id(d->ids + n * width, w->end, w->width);
+    d->n_ids = n + 1;
+    return STATUS_OK;
+}
+
+static void encode_body(void *context, int64_t begin, int64_t end, int worker) {
+    struct work *w = context;
+    for (int64_t i = begin; i < end; i++) {
+        enum status s = encode_one(w, &w->items[i], worker), none = STATUS_OK;
+        if (s == STATUS_OK) continue;
+        /* Messages belong to threads: the first one to fail hands its over. */
+        if (__atomic_compare_exchange_n(&w->failed, &none, s, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            snprintf(w->message, sizeof w->message, "%s", status_message());
+    }
+}
+
+static enum status flush_batch(struct work *w, struct file_writer *out) {
+    threads_for(w->threads, w->n_items, 1, encode_body, w);
+    if (w->failed != STATUS_OK) return fail(w->failed, "%s", w->message);
+    for (int i = 0; i < w->n_items; i++) {
+        TRY(file_write(out, w->items[i].ids, w->items[i].n_ids * (size_t)w->width));
+        w->tokens += (int64_t)w->items[i].n_ids;
+    }
+    w->n_items = 0;
+    w->bytes = 0;
+    return STATUS_OK;
+}
+
+static enum status take(struct work *w, const struct document *d) {
+    if (d->ids) return fail(STATUS_INVALID, "%s: holds token ids already: encode takes text (see --format)", d->source);
+    TRY(memory_grow((void **)&w->text, &w->capacity, w->bytes + d->bytes + 1, 1));
+    if (d->bytes) memcpy(w->text + w->bytes, d->text, d->bytes);
+    w->items[w->n_items].begin = w->bytes;
+    w->items[w->n_items++].bytes = d->bytes;
+    w->bytes += d->bytes;
+    w->documents++;
+    w->text_bytes += (int64_t)d->bytes;
+    w->replaced += (int64_t)d->replaced;
+    return STATUS_OK;
+}
+
+static enum status encode_all(struct work *w, struct reader *reader, struct file_writer *out,
+                              const struct progress *progress) {
+    struct document d;
+    for (int more = 1; more;) {
+        TRY(reader_next(reader, &d, &more));
+        if (more) TRY(take(w, &d));
+        if (more && w->bytes < BATCH_BYTES && w->n_items < BATCH_DOCUMENTS) continue;
+        TRY(flush_batch(w, out));
+        int64_t done, total;
+        reader_progress(reader, &done, &total);
+        progress_step(progress, "encode", "bytes", done, total);
+        if (progress_stop_requested(progress)) return fail(STATUS_INTERRUPTED, "stopped: nothing was written");
+    }
+    reader_note_passed_over(reader, progress);
+    if (w->documents == 0) return fail(STATUS_INVALID, "the corpus has no documents");
+    return STATUS_OK;
+}
+
+static enum status open_work(struct work *w, const struct options *o) {
+    TRY(drt_tokenizer_width(&w->width, o->out));
+    TRY(tokenizer_open(&w->tokenizer, o->tokenizer));
+    TRY(drt_tokenizer_end(&w->end, w->tokenizer, o->tokenizer, o->eod_id));
+    if (w->width == 2 && tokenizer_vocab_size(w->tokenizer) > 1 << 16)
+        return fail(STATUS_INVALID, "%s: has %d ids, too many for 16 bits: write a .u32 file", o->tokenizer,
+                    tokenizer_vocab_size(w->tokenizer));
+    TRY(threads_create(&w->threads, (int)o->threads));
+    TRY(memory_allocate_zero((void **)&w->items, BATCH_DOCUMENTS, sizeof *w->items));
+    TRY(memory_allocate_zero((void **)&w->scratch, (size_t)threads_count(w->threads), sizeof *w->scratch));
+    for (int i = 0; i < threads_count(w->threads); i++)
+        TRY(tokenizer_scratch_create(&w->scratch[i], w->tokenizer));
+    return STATUS_OK;
+}
+
+static void close_work(struct work *w) {
+    for (int i = 0; w->scratch && i < threads_count(w->threads); i++)
+        tokenizer_scratch_free(w->scratch[i]);
+    for (int i = 0; w->items && i < BATCH_DOCUMENTS; i++)
+        memory_free(w->items[i].ids);
+    memory_free(w->scratch);
+    memory_free(w->items);
+    memory_free(w->text);
+    threads_free(w->threads);
+    tokenizer_free(w->tokenizer);
+}
+
+static enum status run(const struct options *o, const char *const *inputs, int n, const struct progress *progress) {
+    struct work w = {0};
+    struct reader *reader = NULL;
+    struct file_writer *out = NULL;
+    struct reader_config config = {.inputs = inputs, .n_inputs = n, .text_field = o->text_field, .eod_id = -1};
+    enum status s;
+    TRY(reader_format_parse(&config.format, o->format));
+    TRY_GOTO(s, open_work(&w, o), out);
+    TRY_GOTO(s, reader_open(&reader, &config), out);
+    TRY_GOTO(s, file_create(&out, o->out), out);
+    TRY_GOTO(s, encode_all(&w, reader, out, progress), out);
+    s = file_publish(out);
+    out = NULL;
+    if (s != STATUS_OK) goto out;
+    printf("%s: %lld documents, %lld tokens (%d bytes each, end of document %d), %lld bytes of text, %.3f bytes a "
+           "token; invalid UTF-8 replaced %lld times\n",
+           o->out, (long long)w.documents, (long long)w.tokens, w.width, w.end, (long long)w.text_bytes,
+           (double)w.text_bytes / (double)w.tokens, (long long)w.replaced);
+out:
+    file_discard(out);
+    reader_close(reader);
+    close_work(&w);
+    return s;
+}
+
+int drt_tokenizer_encode(int argc, char **argv, const char **operands) {
+    struct options o = {.format = "auto", .text_field = "text", .eod_id = -1};
+    const struct arg_option options[] = {
+        {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "tokenizer.json (required)", 0, 0},
+        {"out", ARG_STRING, &o.out, "FILE.u16|FILE.u32", "the token file (required)", 0, 0},
+        {"eod-id", ARG_INT, &o.eod_id, "N", "id behind each document; -1: the tokenizer's <|endoftext|> or the like",
+         -1, 2147483647.0},
+        {"format", ARG_CHOICE, &o.format, "auto|jsonl|txt", "of the corpus (auto: by name, then by content)", 0, 0},
+        {"text-field", ARG_STRING, &o.text_field, "NAME", "jsonl: the member that holds the text", 0, 0},
+        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor of its affinity mask and CPU quota", 0,
+         THREADS_MAX},
+    };
+    const struct arg_program program = {
+        .name = "drt-tokenizer encode",
+        .synopsis = "CORPUS... --tokenizer FILE --out FILE.u16 [options]",
+        .about =
+            "Writes the ids of all documents, in order, as little-endian numbers of 16 or 32 bits.\n"
+            "CORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz) or folders of text\n"
+            "files. Special tokens that a text spells out are ordinary text. The file appears when it is complete.",
+        .examples = "  drt-tokenizer encode train.jsonl.xz --tokenizer tokenizer.json --out train.u16\n",
+        .options = options,
+        .n_options = ARRAY_LEN(options),
+        .min_operands = 1,
+        .max_operands = -1};
+    int n, code = args_parse(&program, argc, argv, operands, &n);
+    if (code >= 0) return code;
+    if (!o.tokenizer) return drt_tokenizer_usage("encode", "--tokenizer is missing");
+    if (!o.out) return drt_tokenizer_usage("encode", "--out is missing");
+    struct progress_line *line;
+    enum status s = progress_line_start(&line, "drt-tokenizer");
+    if (s != STATUS_OK) return drt_tokenizer_exit(s);
+    s = run(&o, operands, n, progress_line_progress(line));
+    progress_line_end(line);
+    return drt_tokenizer_exit(s);
+}

@@ -1,0 +1,6 @@
+/* config_internal.h -- shared by config.c and config_check.c. */
+#pragma once
+#include "train/run/config.h"
+
+/* JSON text written anew, in one layout, so that a run and its resumption keep the same bytes. */
+enum status config_tidy(char **json);

@@ -1,0 +1,205 @@
+/* run.c -- see run.h. Opening in order, one loop, closing. */
+#include "train/run/run.h"
+#include "base/memory.h"
+#include "kernels/device/collective.h"
+#include "train/plot/plot.h"
+#include "train/run/checkpoint.h"
+#include "train/run/run_internal.h"
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+enum { BROKEN_STEPS_MAX = 20 };
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool due(int64_t step, int64_t every) {
+    return every > 0 && step % every == 0;
+}
+
+/* ---- checkpoints and samples --------------------------------------------------------------------------------------
+ */
+
+static enum status save(struct run *r) {
+    struct optimizer *o = step_optimizer(r->step);
+    struct checkpoint *c = &r->state;
+    size_t n = (size_t)params_elements(c->params);
+    if (r->saved == c->step || r->rank > 0) return STATUS_OK;
+    progress_step(r->options->progress, "checkpoint", "steps", c->step, r->config->schedule.steps);
+    TRY(step_weights(r->step, c->params));
+    for (int i = 0; i < 2; i++) {
+        if (!c->moments[i]) TRY(memory_allocate_aligned((void **)&c->moments[i], n, sizeof(float)));
+        device_download(r->options->device, c->moments[i], optimizer_moment(o, i)->data, n * sizeof(float));
+    }
+    TRY(device_sync(r->options->device));
+    TRY(run_log_sync(r->log));
+    struct checkpoint kept = *c;
+    if (due(c->step, r->config->refresh)) kept.index_weights = NULL;
+    TRY(checkpoint_save(&kept, &r->kind));
+    r->saved = c->step;
+    /* A picture is not worth a run. */
+    if (plot_refresh(r->options->folder) != STATUS_OK)
+        progress_note(r->options->progress, "no plot: %s", status_message());
+    return checkpoint_trim(r->options->folder, r->config->keep);
+}
+
+static enum status sample(struct run *r) {
+    char name[64], path[FILE_PATH_MAX];
+    if (r->rank > 0) return STATUS_OK;
+    snprintf(name, sizeof name, "samples/step-%lld.txt", (long long)r->state.step);
+    TRY(file_join(path, r->options->folder, name));
+    TRY(step_weights(r->step, r->state.params));
+    return sample_write(path, r->cpu, r->config, r->state.params, r->tokenizer);
+}
+
+/* ---- a step -------------------------------------------------------------------------------------------------------
+ */
+
+/* Whether the corpus is encoded anew in front of this step: before the first one that uses it, and at each multiple of
+ * `refresh`. */
+static bool refresh_due(const struct run *r, const struct step_now *how) {
+    if (how->pool != POOL_CORPUS) return false;
+    return !r->refreshed || due(how->optimizer.step - 1, r->config->refresh);
+}
+
+/* The index is made of weights that move on: they are kept, so that a run that goes on can make the same one. */
+static enum status refresh(struct run *r) {
+    size_t n = (size_t)params_elements(r->state.params);
+    struct device *dev = r->options->device;
+    step_refresh_corpus(r->step);
+    r->refreshed = true;
+    if (!r->state.index_weights) TRY(memory_allocate_aligned((void **)&r->state.index_weights, n, sizeof(float)));
+    device_download(dev, r->state.index_weights, optimizer_master(step_optimizer(r->step))->data, n * sizeof(float));
+    return device_sync(dev);
+}
+
+static enum status note_broken(struct run *r, const struct run_log_line *line) {
+    if (!line->skipped) {
+        r->broken = 0;
+        return STATUS_OK;
+    }
+    r->state.skipped++;
+    progress_note(r->options->progress, "step %lld: the loss is %g and the gradient's norm %g: skipped",
+                  (long long)line->step, fabs(line->report.loss), fabs(line->report.gradient_norm)); /* no "-nan" */
+    if (++r->broken < BROKEN_STEPS_MAX) return STATUS_OK;
+    char last[80] = "there is no checkpoint yet: begin again";
+    if (r->saved >= 0) snprintf(last, sizeof last, "the last checkpoint is of step %lld: resume", (long long)r->saved);
+    return fail(STATUS_INVALID,
+                "%s: loss or gradient was not a number for %d steps up to step %lld; the weights are as before them, "
+                "and %s with a lower lr or a longer warmup",
+                r->options->folder, BROKEN_STEPS_MAX, (long long)line->step, last);
+}
+
+static enum status validate(struct run *r, struct run_log_line *line) {
+    progress_step(r->options->progress, "validate", "steps", line->step, r->config->schedule.steps);
+    enum pool_kind pool = (enum pool_kind)r->config->eval_pool;
+    if (pool == POOL_CORPUS && !r->refreshed) pool = POOL_OWN; /* there is no index yet */
+    struct validation_figure all;
+    TRY(validation_run(&all, &line->valid_figures, r->validation, r->step, pool));
+    line->validated = true;
+    line->valid_loss = all.loss;
+    line->valid_bits_per_byte = all.bits_per_byte;
+    line->valid_files = (const char *const *)r->config->valid.items;
+    line->n_valid_files = (int)r->config->valid.count;
+    r->report->valid_loss = line->valid_loss;
+    r->report->valid_bits_per_byte = line->valid_bits_per_byte;
+    return STATUS_OK;
+}
+
+/* A line for people: where something was measured, at both ends, and every now and then. */
+static void tell(struct run *r, const struct run_log_line *line) {
+    enum { TELL_SECONDS = 10 };
+    char valid[64] = "";
+    double at = now();
+    bool end = line->step == r->report->first_step || line->step == r->config->schedule.steps;
+    if (!line->validated && !end && at - r->told < TELL_SECONDS) return;
+    r->told = at;
+    if (line->validated)
+        snprintf(valid, sizeof valid, ", valid %.4f, %.4f bits a byte", line->valid_loss, line->valid_bits_per_byte);
+    progress_note(r->options->progress, "step %lld: loss %.4f%s, lr %.3g, gradient %.3g, %.0f tokens/s",
+                  (long long)line->step, line->report.loss, valid, line->lr, line->report.gradient_norm,
+                  line->tokens_per_second);
+}
+
+static enum status one_step(struct run *r, int64_t step) {
+    const struct train_config *c = r->config;
+    struct step_now how;
+    struct run_log_line line = {.step = step, .tokens = r->state.tokens + r->step_tokens, .device_bytes = run_bytes(r)};
+    schedule_at(&how, &c->schedule, step);
+    double start = now();
+    if (refresh_due(r, &how)) {
+        progress_step(r->options->progress, "encode the corpus", "steps", step, c->schedule.steps);
+        TRY(refresh(r));
+    }
+    for (int64_t i = 0; i < c->accumulate; i++)
+        batches_get(r->batches, &r->batch[i], (int)i, ((step - 1) * r->world + r->rank) * c->accumulate + i);
+    TRY(step_run(r->step, &line.report, r->batch, (int)c->accumulate, &how));
+    line.seconds = now() - start;
+    line.tokens_per_second = (double)r->step_tokens / line.seconds;
+    line.lr = (double)how.optimizer.lr;
+    line.pool = pool_kind_name(how.pool);
+    line.skipped = !isfinite(line.report.loss) || !isfinite(line.report.gradient_norm);
+    r->state.step = step;
+    r->state.tokens = line.tokens;
+    if (!line.skipped) r->report->loss = line.report.loss;
+    r->report->seconds += line.seconds;
+    if (r->validation && r->rank == 0 && (due(step, c->eval_every) || step == c->schedule.steps))
+        TRY(validate(r, &line));
+    if (r->rank == 0) {
+        TRY(run_log_write(r->log, &line));
+        tell(r, &line);
+    }
+    TRY(note_broken(r, &line));
+    progress_step(r->options->progress, "train", "steps", step, c->schedule.steps);
+    return STATUS_OK;
+}
+
+/* Processes that train together must stop behind the same step: when any of them wants to. */
+static enum status agree(struct collective *group, bool *stop, bool *over) {
+    double any[] = {*stop, *over};
+    if (!group) return STATUS_OK;
+    TRY(collective_sum_host(group, any, ARRAY_LEN(any)));
+    *stop = any[0] > 0;
+    *over = any[1] > 0;
+    return STATUS_OK;
+}
+
+static enum status loop(struct run *r) {
+    const struct run_options *o = r->options;
+    int64_t steps = r->config->schedule.steps, last = o->until > 0 && o->until < steps ? o->until : steps;
+    double start = now();
+    while (r->state.step < last) {
+        TRY(one_step(r, r->state.step + 1));
+        int64_t step = r->state.step;
+        if (due(step, r->config->sample_every)) TRY(sample(r)); /* first: a run that dies here does it again */
+        if (due(step, r->config->save_every)) TRY(save(r));
+        bool stop = progress_stop_requested(o->progress), over = o->max_seconds > 0 && now() - start >= o->max_seconds;
+        TRY(agree(o->group, &stop, &over));
+        if (stop) {
+            TRY(save(r));
+            return fail(STATUS_INTERRUPTED,
+                        "%s: stopped behind step %lld of %lld, with a checkpoint: go on with --resume", o->folder,
+                        (long long)step, (long long)steps);
+        }
+        if (over) break;
+    }
+    return r->state.step > 0 ? save(r) : STATUS_OK;
+}
+
+enum status run_train(struct run_report *out, const struct run_options *options) {
+    struct run r = {.options = options, .config = options->config, .report = out, .saved = -1, .lock = -1};
+    *out = (struct run_report){.loss = NAN, .valid_loss = NAN, .valid_bits_per_byte = NAN};
+    enum status s = run_open(&r);
+    out->first_step = r.state.step + 1;
+    if (s == STATUS_OK) s = loop(&r);
+    out->step = r.state.step;
+    out->tokens = r.state.tokens;
+    out->skipped = r.state.skipped;
+    out->finished = s == STATUS_OK && out->step >= options->config->schedule.steps;
+    run_close(&r);
+    return s;
+}

@@ -1,0 +1,36 @@
+/* run_internal.h -- a run while it is open (run.c, run_open.c). */
+#pragma once
+#include "train/run/checkpoint.h"
+#include "train/step/corpus_pool.h"
+#include "train/run/run.h"
+#include "train/run/run_log.h"
+#include "train/step/sample.h"
+#include "train/step/step.h"
+#include "train/run/validation.h"
+
+struct run {
+    const struct run_options *options;
+    const struct train_config *config;
+    struct run_report *report;
+    struct checkpoint_kind kind;
+    char tokenizer_path[FILE_PATH_MAX];  /* the run's own copy */
+    struct tokenizer *tokenizer;
+    struct batches *batches;
+    struct batch *batch;                 /* [accumulate] */
+    struct validation *validation;
+    struct checkpoint state;             /* .params: host memory of the model's size, the step's table */
+    struct corpus_pool *corpus;
+    struct step *step;
+    struct run_log *log;                 /* rank 0 alone */
+    struct device *cpu;                  /* for samples: the run's own device, or one beside a GPU */
+    int lock;                            /* of the folder, rank 0; -1: none */
+    int rank, world;                     /* of this process; 0 of 1 when alone */
+    int64_t step_tokens;                 /* real ids of a step, of all processes */
+    int64_t saved;                       /* step of the last checkpoint; -1: none */
+    int broken;                          /* steps in a row */
+    double told;                         /* when the last line for people was written */
+    bool refreshed;                      /* the corpus index was made by this process */
+};
+enum status run_open(struct run *r);
+size_t run_bytes(const struct run *r);                    /* of device memory held */
+void run_close(struct run *r);                            /* also of one that did not open */

@@ -1,0 +1,317 @@
+/* run_open.c -- a run's folder and all that its steps need. */
+#include "base/memory.h"
+#include "data/readers/ids_check.h"
+#include "kernels/device/collective.h"
+#include "train/run/run_internal.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the folder ---------------------------------------------------------------------------------------------------
+ */
+
+static enum status write_config(const struct run *r) {
+    char path[FILE_PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    struct file_writer *w = NULL;
+    enum status s;
+    FILE *memory = open_memstream(&text, &bytes);
+    if (!memory) return fail_errno("%s: config.json", r->options->folder);
+    config_write(r->config, memory);
+    bool broken = ferror(memory) != 0;
+    if (fclose(memory) != 0 || broken) {
+        free(text);
+        return fail(STATUS_NO_MEMORY, "%s: config.json does not fit into memory", r->options->folder);
+    }
+    TRY_GOTO(s, file_join(path, r->options->folder, "config.json"), out);
+    TRY_GOTO(s, file_create(&w, path), out);
+    TRY_GOTO(s, file_write(w, text, bytes), out);
+    s = file_publish(w);
+    w = NULL;
+out:
+    file_discard(w);
+    free(text);
+    return s;
+}
+
+/* The run's own copy, so that a checkpoint can be made however long the run lasts. */
+static enum status copy_tokenizer(const struct run *r) {
+    struct file_map map;
+    struct file_writer *w;
+    if (file_exists(r->tokenizer_path)) return STATUS_OK;
+    TRY(file_map(&map, r->config->tokenizer));
+    enum status s = file_create(&w, r->tokenizer_path);
+    if (s == STATUS_OK) {
+        s = file_write(w, map.data, map.size);
+        if (s == STATUS_OK)
+            s = file_publish(w);
+        else
+            file_discard(w);
+    }
+    file_unmap(&map);
+    return s;
+}
+
+/* A run keeps the tokenizer that it began with; the file that it was copied from may be gone. */
+static enum status check_own_tokenizer(const struct run *r) {
+    struct file_map own, named = {0};
+    if (!file_exists(r->config->tokenizer)) return STATUS_OK;
+    TRY(file_map(&own, r->tokenizer_path));
+    enum status s = file_map(&named, r->config->tokenizer);
+    if (s == STATUS_OK && (own.size != named.size || memcmp(own.data, named.data, own.size) != 0))
+        s = fail(STATUS_INVALID, "%s: is not the run's own %s, which cannot be changed: begin another run",
+                 r->config->tokenizer, r->tokenizer_path);
+    file_unmap(&named);
+    file_unmap(&own);
+    return s;
+}
+
+static enum status open_tokenizer(struct run *r) {
+    bool own = file_exists(r->tokenizer_path);
+    const char *path = own ? r->tokenizer_path : r->config->tokenizer;
+    if (own) TRY(check_own_tokenizer(r));
+    TRY(tokenizer_open(&r->tokenizer, path));
+    int have = tokenizer_vocab_size(r->tokenizer);
+    if (have <= r->config->model.vocab_size) return STATUS_OK;
+    return fail(STATUS_MISMATCH, "%s: the tokenizer has ids up to %d, but the model's vocab_size is %d", path, have - 1,
+                r->config->model.vocab_size);
+}
+
+/* One process at a time writes into a folder: a second one would take the checkpoint that the first is writing for a
+ * killed run's. A file system without locks does without. */
+static enum status lock_folder(struct run *r) {
+    char path[FILE_PATH_MAX];
+    if (r->lock >= 0 || !file_is_directory(r->options->folder)) return STATUS_OK;
+    TRY(file_join(path, r->options->folder, "lock"));
+    if (file_lock(&r->lock, path) != STATUS_BUSY) return STATUS_OK;
+    return fail(STATUS_BUSY, "%s: another drt-train is at work on this run: stop it, or wait until it is done",
+                r->options->folder);
+}
+
+/* Refuses before anything is written. */
+static enum status check_folder(struct run *r) {
+    char log[FILE_PATH_MAX], config[FILE_PATH_MAX];
+    const char *folder = r->options->folder;
+    int64_t latest;
+    TRY(file_join(log, folder, "log.jsonl"));
+    TRY(file_join(config, folder, "config.json"));
+    TRY(file_join(r->tokenizer_path, folder, "tokenizer.json"));
+    if (r->rank > 0) return STATUS_OK; /* rank 0 looks; it may have made the folder by now */
+    bool exists = file_exists(log) || file_exists(config);
+    if (exists && !r->options->resume)
+        return fail(STATUS_INVALID, "%s: holds a run already: go on with --resume, or name another folder", folder);
+    if (!exists && r->options->resume) return fail(STATUS_NOT_FOUND, "%s: holds no run to resume", folder);
+    if (exists) return lock_folder(r);
+    TRY(checkpoint_latest(&latest, folder));
+    if (latest < 0) return STATUS_OK;
+    /* They would be taken for this run's: kept in place of its own, and its own be trimmed as the older ones. */
+    return fail(STATUS_INVALID,
+                "%s: holds checkpoints of another run, up to step %lld: remove them, or name another folder", folder,
+                (long long)latest);
+}
+
+static enum status make_folder(struct run *r) {
+    char path[FILE_PATH_MAX];
+    if (r->rank > 0) return STATUS_OK;
+    TRY(file_make_directory(r->options->folder));
+    TRY(lock_folder(r));
+    TRY(write_config(r));
+    TRY(copy_tokenizer(r));
+    TRY(checkpoint_prepare(r->options->folder));
+    TRY(checkpoint_trim(r->options->folder, r->config->keep)); /* a killed run may not have come to it */
+    if (r->config->sample_every) {
+        TRY(file_join(path, r->options->folder, "samples"));
+        TRY(file_make_directory(path));
+    }
+    TRY(file_join(path, r->options->folder, "log.jsonl"));
+    return run_log_open(&r->log, path, r->state.step);
+}
+
+/* ---- weights ------------------------------------------------------------------------------------------------------
+ */
+
+static enum status start_weights(struct run *r) {
+    const struct train_config *c = r->config;
+    if (!c->start_from) return params_init(&r->state.params, &c->model, (uint64_t)c->seed);
+    char path[FILE_PATH_MAX];
+    struct safetensors *file;
+    TRY(file_join(path, c->start_from, "model.safetensors"));
+    TRY(safetensors_open(&file, path));
+    enum status s = params_load(&r->state.params, &c->model, file);
+    safetensors_close(file);
+    return s;
+}
+
+static enum status load_weights(struct run *r) {
+    int64_t latest = -1;
+    if (r->options->resume) TRY(checkpoint_latest(&latest, r->options->folder));
+    if (latest < 0) {
+        r->state.data = batches_fingerprint(r->batches);
+        return start_weights(r);
+    }
+    enum status s = checkpoint_load(&r->state, r->options->folder, latest, &r->config->model);
+    if (s != STATUS_OK)
+        return fail_context(s, "checkpoint of step %lld (remove its folder to go back to the one before)",
+                            (long long)latest);
+    r->saved = latest;
+    if (r->state.tokens < 0) r->state.tokens = latest * r->step_tokens;
+    if (r->state.tokens != latest * r->step_tokens)
+        progress_note(r->options->progress,
+                      "%s: steps have another size than before: windows of the data may come twice, or not at all",
+                      r->options->folder);
+    if (r->state.data == batches_fingerprint(r->batches)) return STATUS_OK;
+    return fail(STATUS_MISMATCH,
+                "%s: the training data is not what the run was trained on up to step %lld: a run goes on with the same "
+                "files, or begins anew from --set start_from=",
+                r->options->folder, (long long)latest);
+}
+
+/* ---- what steps need ----------------------------------------------------------------------------------------------
+ */
+
+/* What chunks are kept from finding hangs on where documents end, and on each being there once. */
+static void note_documents(struct run *r) {
+    const struct train_config *c = r->config;
+    const struct progress *p = r->options->progress;
+    if (c->end_id >= 0 && batches_unended(r->batches) > 0)
+        progress_note(p,
+                      "%d of %zu token files do not end with id %lld: is that the id behind their documents (end_id)?",
+                      batches_unended(r->batches), c->data.count, (long long)c->end_id);
+    for (size_t i = 0; i < c->data.count && c->pool >= POOL_BATCH; i++)
+        for (size_t j = 0; j < i; j++)
+            if (strcmp(c->data.items[i], c->data.items[j]) == 0)
+                progress_note(p, "%s: given twice: with pool %s its documents find their own copies", c->data.items[i],
+                              pool_kind_name((enum pool_kind)c->pool));
+}
+
+static enum status open_batches(struct run *r) {
+    const struct train_config *c = r->config;
+    struct batches_config how = {.files = (const char *const *)c->data.items,
+                                 .n_files = (int)c->data.count,
+                                 .end_id = c->end_id,
+                                 .model = &c->model,
+                                 .sampling = (enum sampling)c->sampling,
+                                 .sequences = (int)c->sequences,
+                                 .chunks = config_chunks(c),
+                                 .held = (int)c->accumulate,
+                                 .seed = (uint64_t)c->seed};
+    progress_step(r->options->progress, "read the data", "files", 0, how.n_files);
+    TRY(batches_open(&r->batches, &how));
+    note_documents(r);
+    if (c->pool >= POOL_BATCH && batches_documents(r->batches) == 1)
+        return fail(STATUS_INVALID,
+                    "%s: the training data is one document (end_id is %lld): pool %s would have nothing to choose from",
+                    c->data.items[0], (long long)c->end_id, pool_kind_name((enum pool_kind)c->pool));
+    const struct reader_config files = {.inputs = how.files, .n_inputs = how.n_files, .eod_id = how.end_id};
+    ids_check(r->options->progress, &files, r->tokenizer);
+    r->step_tokens = c->sequences * c->length * c->accumulate * r->world;
+    return memory_allocate_zero((void **)&r->batch, (size_t)c->accumulate, sizeof *r->batch);
+}
+
+static enum status open_corpus(struct run *r) {
+    const struct train_config *c = r->config;
+    struct batches_corpus corpus;
+    TRY(batches_corpus_make(&corpus, r->batches));
+    enum status s = corpus_pool_create(&r->corpus, r->options->device, &c->model, r->options->type, corpus.ids,
+                                       (const int32_t(*)[2])corpus.documents, corpus.chunks,
+                                       c->sequences * config_chunks(c), (int)c->candidates);
+    batches_corpus_free(&corpus);
+    return s;
+}
+
+static enum status upload_state(struct run *r) {
+    struct device *dev = r->options->device;
+    struct optimizer *o = step_optimizer(r->step);
+    size_t bytes = (size_t)params_elements(r->state.params) * sizeof(float);
+    for (int i = 0; i < 2; i++)
+        device_upload(dev, optimizer_moment(o, i)->data, r->state.moments[i], bytes);
+    if (r->state.index_weights && r->corpus) { /* the index of the run before, with the weights it was made with */
+        device_upload(dev, optimizer_master(o)->data, r->state.index_weights, bytes);
+        optimizer_refresh(o);
+        step_refresh_corpus(r->step);
+        r->refreshed = true;
+        device_upload(dev, optimizer_master(o)->data, params_at(r->state.params, 0)->data, bytes);
+        optimizer_refresh(o);
+    }
+    return device_sync(dev);
+}
+
+static enum status open_step(struct run *r) {
+    const struct train_config *c = r->config;
+    struct step_config how = {.sequences = (int)c->sequences,
+                              .chunks = config_chunks(c),
+                              .optimizer = {.beta1 = (float)c->beta1,
+                                            .beta2 = (float)c->beta2,
+                                            .eps = (float)c->eps,
+                                            .decay = (float)c->weight_decay,
+                                            .clip = (float)c->clip,
+                                            .trunk = (float)c->trunk_lr,
+                                            .decay_embedding = c->decay_embedding},
+                              .type = r->options->type,
+                              .recompute = c->recompute,
+                              .pool = (enum pool_kind)c->pool,
+                              .candidates = (int)c->candidates,
+                              .gumbel = c->gumbel,
+                              .cut_query = c->cut_query,
+                              .contrastive = c->schedule.contrastive_weight > 0,
+                              .mlm = c->schedule.mlm_rate > 0,
+                              .group = r->options->group};
+    enum status status = step_create(&r->step, r->options->device, &c->model, &how, r->state.params, r->corpus);
+    if (status == STATUS_NO_MEMORY)
+        return fail_context(status, "%lld sequences of %lld tokens at a time (make them fewer, and accumulate more)",
+                            (long long)c->sequences, (long long)c->length);
+    TRY(status);
+    return r->state.step == 0 ? STATUS_OK : upload_state(r);
+}
+
+static enum status open_cpu(struct run *r) {
+    if (r->config->sample_every == 0 || r->rank > 0) return STATUS_OK;
+    if (!r->options->device->shares_memory) return device_open(&r->cpu, "cpu", 0);
+    r->cpu = r->options->device;
+    return STATUS_OK;
+}
+
+size_t run_bytes(const struct run *r) {
+    return step_bytes(r->step) + (r->corpus ? corpus_pool_bytes(r->corpus) : 0);
+}
+
+enum status run_open(struct run *r) {
+    const struct train_config *c = r->config;
+    r->rank = r->options->group ? collective_rank(r->options->group) : 0;
+    r->world = r->options->group ? collective_world(r->options->group) : 1;
+    TRY(check_folder(r));
+    TRY(open_tokenizer(r));
+    TRY(open_batches(r));
+    TRY(validation_open(&r->validation, c, r->tokenizer, batches_documents(r->batches)));
+    TRY(load_weights(r));
+    if (r->config->pool == POOL_CORPUS) TRY(open_corpus(r));
+    TRY(open_step(r));
+    TRY(open_cpu(r));
+    TRY(make_folder(r));
+    r->kind =
+        (struct checkpoint_kind){.run = r->options->folder,
+                                 .model_json = c->model_json,
+                                 .tokenizer = r->tokenizer_path,
+                                 .type = strcmp(c->checkpoint_type, "bf16") == 0 ? SAFETENSORS_BF16 : SAFETENSORS_F32};
+    progress_note(
+        r->options->progress,
+        "%s: %lld parameters, %lld tokens of %lld documents, %lld windows, %lld tokens a step, %.2f GiB on %s",
+        r->options->folder, (long long)params_elements(r->state.params), (long long)batches_tokens(r->batches),
+        (long long)batches_documents(r->batches), (long long)batches_windows(r->batches), (long long)r->step_tokens,
+        (double)run_bytes(r) / 1073741824.0, r->options->device->name);
+    if (r->state.step) progress_note(r->options->progress, "goes on behind step %lld", (long long)r->state.step);
+    return STATUS_OK;
+}
+
+void run_close(struct run *r) {
+    run_log_close(r->log);
+    step_free(r->step);
+    if (r->corpus) corpus_pool_free(r->corpus);
+    validation_close(r->validation);
+    batches_close(r->batches);
+    memory_free(r->batch);
+    checkpoint_free(&r->state);
+    tokenizer_free(r->tokenizer);
+    if (r->cpu != r->options->device) device_close(r->cpu);
+    if (r->lock >= 0) close(r->lock);
+}

@@ -1,0 +1,112 @@
+/* validation.c -- see validation.h. */
+#include "train/run/validation.h"
+#include "base/memory.h"
+#include <math.h>
+
+struct part {
+    double sum;
+    int64_t scored, bytes; /* bytes: of the scored ids' text */
+};
+
+struct validation {
+    struct batches *batches;
+    int sequences, n_files;
+    struct part *parts; /* of each file; only bytes stay from run to run */
+    struct validation_figure *figures;
+    double *sums; /* [sequences] */
+};
+
+/* The first id of a window is given, not guessed. */
+static enum status count_bytes(struct validation *v, const struct tokenizer *tokenizer) {
+    struct tokenizer_scratch *scratch = NULL;
+    int64_t length = batches_length(v->batches);
+    int32_t *ids = NULL;
+    enum status s = tokenizer_scratch_create(&scratch, tokenizer);
+    if (s == STATUS_OK) s = memory_allocate((void **)&ids, (size_t)length, sizeof *ids);
+    for (int64_t i = 0; i < batches_windows(v->batches) && s == STATUS_OK; i++) {
+        const char *text;
+        size_t bytes;
+        batches_window(v->batches, ids, i);
+        s = tokenizer_decode(tokenizer, scratch, ids + 1, (size_t)length - 1, true, &text, &bytes);
+        if (s == STATUS_OK) v->parts[batches_window_file(v->batches, i)].bytes += (int64_t)bytes;
+    }
+    memory_free(ids);
+    tokenizer_scratch_free(scratch);
+    return s;
+}
+
+static enum status make_room(struct validation *v) {
+    TRY(memory_allocate_zero((void **)&v->parts, (size_t)v->n_files, sizeof *v->parts));
+    TRY(memory_allocate_zero((void **)&v->figures, (size_t)v->n_files, sizeof *v->figures));
+    return memory_allocate_zero((void **)&v->sums, (size_t)v->sequences, sizeof *v->sums);
+}
+
+enum status validation_open(struct validation **out, const struct train_config *config,
+                            const struct tokenizer *tokenizer, int64_t first_document) {
+    *out = NULL;
+    if (config->valid.count == 0) return STATUS_OK;
+    struct validation *v;
+    TRY(memory_allocate_zero((void **)&v, 1, sizeof *v));
+    v->sequences = (int)config->sequences;
+    v->n_files = (int)config->valid.count;
+    struct batches_config how = {.files = (const char *const *)config->valid.items,
+                                 .n_files = v->n_files,
+                                 .end_id = config->end_id,
+                                 .model = &config->model,
+                                 .sampling = SAMPLING_ONCE,
+                                 .sequences = v->sequences,
+                                 .chunks = config_chunks(config),
+                                 .held = 1,
+                                 .first_document = (int32_t)first_document,
+                                 .max_windows = config->eval_windows};
+    enum status s = batches_open(&v->batches, &how);
+    if (s == STATUS_OK) s = make_room(v);
+    if (s == STATUS_OK) s = count_bytes(v, tokenizer);
+    if (s == STATUS_OK)
+        *out = v;
+    else
+        validation_close(v);
+    return s;
+}
+
+void validation_close(struct validation *v) {
+    if (!v) return;
+    batches_close(v->batches);
+    memory_free(v->parts);
+    memory_free(v->figures);
+    memory_free(v->sums);
+    memory_free(v);
+}
+
+static void add(struct part *to, double sum, int64_t scored, int64_t bytes) {
+    to->sum += sum;
+    to->scored += scored;
+    to->bytes += bytes;
+}
+
+static struct validation_figure figure(const struct part *p) {
+    return (struct validation_figure){.loss = p->scored ? p->sum / (double)p->scored : (double)NAN,
+                                      .bits_per_byte = p->bytes ? p->sum / M_LN2 / (double)p->bytes : (double)NAN};
+}
+
+enum status validation_run(struct validation_figure *all, const struct validation_figure **files, struct validation *v,
+                           struct step *step, enum pool_kind pool) {
+    int64_t windows = batches_windows(v->batches);
+    struct part whole = {0};
+    for (int i = 0; i < v->n_files; i++)
+        v->parts[i].sum = 0.0, v->parts[i].scored = 0;
+    for (int64_t first = 0; first < windows; first += v->sequences) {
+        struct batch batch;
+        batches_get(v->batches, &batch, 0, first / v->sequences);
+        TRY(step_evaluate(step, v->sums, &batch, pool));
+        for (int64_t i = 0; i < v->sequences && first + i < windows; i++)
+            add(&v->parts[batches_window_file(v->batches, first + i)], v->sums[i], batches_length(v->batches) - 1, 0);
+    }
+    for (int i = 0; i < v->n_files; i++) {
+        v->figures[i] = figure(&v->parts[i]);
+        add(&whole, v->parts[i].sum, v->parts[i].scored, v->parts[i].bytes);
+    }
+    *all = figure(&whole);
+    *files = v->figures;
+    return STATUS_OK;
+}

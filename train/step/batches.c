@@ -1,0 +1,371 @@
+/* batches.c -- see batches.h. Random numbers: a stream for windows' starts, one for each epoch's order. */
+#include "train/step/batches.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include <assert.h>
+#include <string.h>
+
+enum { STREAM_STARTS = 1, STREAM_EPOCHS = 2 };
+
+struct token_file {
+    struct file_map map;
+    int width;
+    int64_t first, count; /* place in the text of all files */
+};
+
+struct held {
+    int32_t *ids, *targets;
+    int32_t (*documents)[2]; /* NULL for a Base LM, which retrieves nothing */
+};
+
+struct batches {
+    struct batches_config config;
+    struct model_config model;
+    struct token_file *files;
+    int n_files, unended;
+    int64_t tokens, length, windows;
+    uint64_t fingerprint;
+    int64_t *starts; /* of documents, ascending; starts[n_documents] = tokens */
+    size_t capacity;
+    int64_t n_documents;
+    int64_t *order, epoch; /* SAMPLING_EPOCHS: the order of `epoch` */
+    struct held *held;
+};
+
+static const char *const sampling_names[] = {[SAMPLING_EPOCHS] = "epochs", [SAMPLING_RANDOM] = "random"};
+
+const char *sampling_name(enum sampling sampling) {
+    assert(sampling == SAMPLING_EPOCHS || sampling == SAMPLING_RANDOM);
+    return sampling_names[sampling];
+}
+
+int sampling_find(const char *name) {
+    for (int i = 0; i < (int)ARRAY_LEN(sampling_names); i++)
+        if (strcmp(name, sampling_names[i]) == 0) return i;
+    return -1;
+}
+
+/* ---- files --------------------------------------------------------------------------------------------------------
+ */
+
+static int width_of(const char *path) {
+    size_t n = strlen(path);
+    if (n > 4 && strcmp(path + n - 4, ".u16") == 0) return 2;
+    return n > 4 && strcmp(path + n - 4, ".u32") == 0 ? 4 : 0;
+}
+
+static uint32_t id_in(const struct token_file *f, int64_t i) {
+    const uint8_t *p = f->map.data + i * f->width;
+    uint32_t low = p[0] | (uint32_t)p[1] << 8;
+    return f->width == 2 ? low : low | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static enum status open_file(struct batches *b, const char *path) {
+    struct token_file f = {.width = width_of(path), .first = b->tokens};
+    if (f.width == 0)
+        return fail(STATUS_INVALID, "%s: a token file's name ends in .u16 or .u32: make one with drt-tokenizer encode",
+                    path);
+    TRY(file_map(&f.map, path));
+    b->files[b->n_files++] = f;
+    if (f.map.size % (size_t)f.width != 0)
+        return fail(STATUS_INVALID, "%s: its size of %zu bytes is not a multiple of %d: cut short, or not a token file",
+                    path, f.map.size, f.width);
+    if (f.map.size == 0) return fail(STATUS_INVALID, "%s: is empty", path);
+    b->files[b->n_files - 1].count = (int64_t)(f.map.size / (size_t)f.width);
+    b->tokens += b->files[b->n_files - 1].count;
+    return STATUS_OK;
+}
+
+static enum status add_document(struct batches *b, int64_t start) {
+    if (b->n_documents == INT32_MAX - b->config.first_document)
+        return fail(STATUS_UNSUPPORTED, "the data has more than 2^31 documents");
+    TRY(memory_grow((void **)&b->starts, &b->capacity, (size_t)b->n_documents + 2, sizeof *b->starts));
+    b->starts[b->n_documents++] = start;
+    return STATUS_OK;
+}
+
+/* Checks every id, and notes where documents start. */
+static enum status scan_file(struct batches *b, const struct token_file *f, const char *path) {
+    uint64_t hash = b->fingerprint;
+    bool begins = true;
+    for (int64_t i = 0; i < f->count; i++) {
+        uint32_t id = id_in(f, i);
+        if (id >= (uint32_t)b->model.vocab_size)
+            return fail(STATUS_MISMATCH,
+                        "%s: byte %lld: id %u, but the model's vocabulary has %d ids: these tokens are another "
+                        "tokenizer's",
+                        path, (long long)(i * f->width), id, b->model.vocab_size);
+        if (!b->model.base_lm && (int32_t)id == b->model.landmark_id)
+            return fail(STATUS_MISMATCH, "%s: byte %lld: id %u is the model's landmark, which no text may hold", path,
+                        (long long)(i * f->width), id);
+        if (begins) TRY(add_document(b, f->first + i));
+        begins = (int64_t)id == b->config.end_id;
+        hash = (hash ^ id) * 0x100000001b3u; /* FNV-1a over ids: the same for a .u16 and a .u32 of one text */
+    }
+    b->fingerprint = hash;
+    b->unended += !begins;
+    return STATUS_OK;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------------------
+ */
+
+static int64_t rows_of(const struct batches *b) {
+    int64_t positions = b->model.base_lm ? 1 : b->model.chunk + 1;
+    return (int64_t)b->config.sequences * b->config.chunks * positions;
+}
+
+static enum status count_windows(struct batches *b) {
+    int64_t fit = b->tokens / b->length;
+    if (fit < 1)
+        return fail(STATUS_INVALID, "%s: %lld tokens in all files are fewer than one sequence of %lld (length)",
+                    b->config.files[0], (long long)b->tokens, (long long)b->length);
+    b->windows = fit;
+    /* One window less leaves room to begin anywhere within a window. */
+    if (b->config.sampling == SAMPLING_EPOCHS && fit > 1) b->windows = fit - 1;
+    if (b->config.sampling == SAMPLING_ONCE && b->config.max_windows > 0 && b->config.max_windows < fit)
+        b->windows = b->config.max_windows;
+    if (b->config.sampling != SAMPLING_EPOCHS) return STATUS_OK;
+    b->epoch = -1;
+    return memory_allocate((void **)&b->order, (size_t)b->windows, sizeof *b->order);
+}
+
+static enum status make_held(struct batches *b) {
+    size_t n = (size_t)rows_of(b), chunks = (size_t)b->config.sequences * (size_t)b->config.chunks;
+    TRY(memory_allocate_zero((void **)&b->held, (size_t)b->config.held, sizeof *b->held));
+    for (int i = 0; i < b->config.held; i++) {
+        TRY(memory_allocate((void **)&b->held[i].ids, n, sizeof(int32_t)));
+        TRY(memory_allocate((void **)&b->held[i].targets, n, sizeof(int32_t)));
+        if (!b->model.base_lm)
+            TRY(memory_allocate((void **)&b->held[i].documents, chunks, sizeof *b->held[i].documents));
+    }
+    return STATUS_OK;
+}
+
+static enum status open_all(struct batches *b) {
+    int n = b->config.n_files;
+    TRY(memory_allocate_zero((void **)&b->files, (size_t)n, sizeof *b->files));
+    for (int i = 0; i < n; i++)
+        TRY(open_file(b, b->config.files[i]));
+    b->fingerprint = 0xcbf29ce484222325u;
+    for (int i = 0; i < n; i++)
+        TRY(scan_file(b, &b->files[i], b->config.files[i]));
+    b->starts[b->n_documents] = b->tokens;
+    TRY(count_windows(b));
+    return make_held(b);
+}
+
+enum status batches_open(struct batches **out, const struct batches_config *config) {
+    assert(config->n_files > 0 && config->sequences > 0 && config->chunks > 0 && config->held > 0);
+    struct batches *b;
+    TRY(memory_allocate_zero((void **)&b, 1, sizeof *b));
+    b->config = *config;
+    b->model = *config->model;
+    b->config.model = NULL;
+    b->length = config->chunks * (b->model.base_lm ? 1 : b->model.chunk);
+    enum status s = open_all(b);
+    b->config.files = NULL; /* borrowed for the call */
+    if (s == STATUS_OK)
+        *out = b;
+    else
+        batches_close(b);
+    return s;
+}
+
+void batches_close(struct batches *b) {
+    if (!b) return;
+    for (int i = 0; i < b->n_files; i++)
+        file_unmap(&b->files[i].map);
+    for (int i = 0; b->held && i < b->config.held; i++) {
+        memory_free(b->held[i].ids);
+        memory_free(b->held[i].targets);
+        memory_free(b->held[i].documents);
+    }
+    memory_free(b->held);
+    memory_free(b->order);
+    memory_free(b->starts);
+    memory_free(b->files);
+    memory_free(b);
+}
+
+int64_t batches_tokens(const struct batches *b) {
+    return b->tokens;
+}
+int64_t batches_documents(const struct batches *b) {
+    return b->n_documents;
+}
+int batches_unended(const struct batches *b) {
+    return b->unended;
+}
+int64_t batches_length(const struct batches *b) {
+    return b->length;
+}
+int64_t batches_windows(const struct batches *b) {
+    return b->windows;
+}
+uint64_t batches_fingerprint(const struct batches *b) {
+    return b->fingerprint;
+}
+
+/* ---- windows ------------------------------------------------------------------------------------------------------
+ */
+
+/* The order of an epoch's windows: Fisher and Yates, from the epoch's own stream. Its first number is the start. */
+static void shuffle(struct batches *b, int64_t epoch) {
+    struct rng rng = rng_make(b->config.seed, (uint64_t)STREAM_EPOCHS << 56 | (uint64_t)epoch);
+    (void)rng_u64(&rng);
+    for (int64_t i = 0; i < b->windows; i++)
+        b->order[i] = i;
+    for (int64_t i = b->windows - 1; i > 0; i--) {
+        int64_t j = (int64_t)rng_below(&rng, (uint64_t)i + 1), kept = b->order[i];
+        b->order[i] = b->order[j];
+        b->order[j] = kept;
+    }
+    b->epoch = epoch;
+}
+
+static int64_t epoch_start(struct batches *b, int64_t epoch) {
+    struct rng rng = rng_make(b->config.seed, (uint64_t)STREAM_EPOCHS << 56 | (uint64_t)epoch);
+    /* 64 random bits modulo a length that is tiny beside 2^64: one draw, whatever the length, and no bias to speak of.
+     */
+    return (int64_t)(rng_u64(&rng) % (uint64_t)(b->tokens - b->windows * b->length + 1));
+}
+
+/* Where sequence `number` of the run begins. */
+static int64_t window_start(struct batches *b, int64_t number) {
+    if (b->config.sampling == SAMPLING_ONCE) {
+        int64_t fit = b->tokens / b->length;
+        return (int64_t)((__int128)number * fit / b->windows) * b->length;
+    }
+    if (b->config.sampling == SAMPLING_RANDOM) {
+        struct rng rng = rng_make(b->config.seed, (uint64_t)STREAM_STARTS << 56 | (uint64_t)number);
+        return (int64_t)rng_below(&rng, (uint64_t)(b->tokens - b->length) + 1);
+    }
+    int64_t epoch = number / b->windows;
+    if (b->epoch != epoch) shuffle(b, epoch);
+    return epoch_start(b, epoch) + b->order[number % b->windows] * b->length;
+}
+
+/* n ids of the text from `at` on. */
+static void copy_ids(const struct batches *b, int32_t *out, int64_t at, int64_t n) {
+    for (int i = 0; i < b->n_files && n > 0; i++) {
+        const struct token_file *f = &b->files[i];
+        for (int64_t j = at - f->first; j >= 0 && j < f->count && n > 0; j++, at++, n--)
+            *out++ = (int32_t)id_in(f, j);
+    }
+    assert(n == 0);
+}
+
+static int32_t document_of(const struct batches *b, int64_t at) {
+    int64_t low = 0, high = b->n_documents; /* starts[low] <= at < starts[high] */
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (b->starts[middle] <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return b->config.first_document + (int32_t)low;
+}
+
+/* One sequence: `ids`, `targets` [C*S], `documents` [C]. */
+static int64_t lay_out(const struct batches *b, int32_t *ids, int32_t *targets, int32_t (*documents)[2], int64_t start,
+                       bool scored) {
+    int64_t chunk = b->model.base_lm ? b->length : b->model.chunk, chunks = b->length / chunk, count = 0;
+    int64_t positions = b->model.base_lm ? chunk : chunk + 1;
+    for (int64_t c = 0; c < chunks; c++) {
+        int32_t *row = ids + c * positions, *target = targets + c * positions;
+        copy_ids(b, row, start + c * chunk, chunk);
+        if (documents) {
+            documents[c][0] = document_of(b, start + c * chunk);
+            documents[c][1] = document_of(b, start + (c + 1) * chunk - 1);
+        }
+        if (!b->model.base_lm) row[chunk] = b->model.landmark_id, target[chunk] = -1;
+        for (int64_t i = 0; i + 1 < chunk; i++)
+            target[i] = row[i + 1];
+        target[chunk - 1] = -1;
+        if (c + 1 < chunks) copy_ids(b, &target[chunk - 1], start + (c + 1) * chunk, 1);
+    }
+    for (int64_t i = 0; i < chunks * positions; i++) {
+        if (!scored) targets[i] = -1;
+        count += targets[i] >= 0;
+    }
+    return count;
+}
+
+void batches_get(struct batches *b, struct batch *out, int held, int64_t number) {
+    assert(held >= 0 && held < b->config.held && number >= 0);
+    const struct held *h = &b->held[held];
+    int64_t rows = rows_of(b) / b->config.sequences;
+    *out = (struct batch){.sequences = b->config.sequences,
+                          .chunks = b->config.chunks,
+                          .ids = h->ids,
+                          .targets = h->targets,
+                          .documents = (const int32_t(*)[2])h->documents};
+    for (int64_t i = 0; i < b->config.sequences; i++) {
+        int64_t window = number * b->config.sequences + i;
+        bool beyond = b->config.sampling == SAMPLING_ONCE && window >= b->windows;
+        out->scored += lay_out(b, h->ids + i * rows, h->targets + i * rows,
+                               h->documents ? h->documents + i * b->config.chunks : NULL,
+                               window_start(b, beyond ? window % b->windows : window), !beyond);
+    }
+}
+
+void batches_window(const struct batches *b, int32_t *out, int64_t window) {
+    assert(b->config.sampling == SAMPLING_ONCE && window >= 0 && window < b->windows);
+    copy_ids(b, out, window_start((struct batches *)b, window), b->length); /* ONCE changes nothing */
+}
+
+int batches_window_file(const struct batches *b, int64_t window) {
+    assert(b->config.sampling == SAMPLING_ONCE && window >= 0 && window < b->windows);
+    int64_t at = window_start((struct batches *)b, window);
+    int file = 0;
+    while (at >= b->files[file].first + b->files[file].count)
+        file++;
+    return file;
+}
+
+/* ---- the corpus ---------------------------------------------------------------------------------------------------
+ */
+
+/* Ids of a document without its end. */
+static int64_t document_length(const struct batches *b, int64_t document) {
+    int64_t n = b->starts[document + 1] - b->starts[document];
+    int32_t last;
+    copy_ids(b, &last, b->starts[document + 1] - 1, 1);
+    return last == b->config.end_id ? n - 1 : n;
+}
+
+enum status batches_corpus_make(struct batches_corpus *out, const struct batches *b) {
+    assert(!b->model.base_lm);
+    struct batches_corpus c = {0};
+    int64_t chunk = b->model.chunk, at = 0;
+    for (int64_t i = 0; i < b->n_documents; i++)
+        c.chunks += (document_length(b, i) + chunk - 1) / chunk;
+    if (c.chunks == 0) return fail(STATUS_INVALID, "the training data has only empty documents");
+    TRY(memory_allocate((void **)&c.ids, (size_t)(c.chunks * chunk), sizeof *c.ids));
+    enum status s = memory_allocate((void **)&c.documents, (size_t)c.chunks, sizeof *c.documents);
+    if (s != STATUS_OK) {
+        memory_free(c.ids);
+        return s;
+    }
+    for (int64_t i = 0; i < b->n_documents; i++) {
+        int64_t n = document_length(b, i);
+        for (int64_t j = 0; j < n; j += chunk, at++) {
+            int64_t here = n - j < chunk ? n - j : chunk;
+            copy_ids(b, c.ids + at * chunk, b->starts[i] + j, here);
+            for (int64_t k = here; k < chunk; k++)
+                c.ids[at * chunk + k] = -1;
+            c.documents[at][0] = c.documents[at][1] = b->config.first_document + (int32_t)i;
+        }
+    }
+    *out = c;
+    return STATUS_OK;
+}
+
+void batches_corpus_free(struct batches_corpus *c) {
+    memory_free(c->ids);
+    memory_free(c->documents);
+    *c = (struct batches_corpus){0};
+}

@@ -1,0 +1,139 @@
+/* corpus_pool.c -- the corpus on the device, and exact search in it.
+ *
+ * Both tables have one row more than there are chunks: what an empty place of a search reads (topk.h, take). Documents
+ * are barred inside of the search, so there is no over-fetching for their sake; noise is: drawn over a million
+ * landmarks its largest values alone would decide, so it is drawn over the best few. */
+#include "train/step/corpus_pool.h"
+#include "base/memory.h"
+#include "kernels/device/carve.h"
+#include "kernels/ops.h"
+#include <assert.h>
+#include <stdbool.h>
+
+enum { UPLOAD_CHUNKS = 4096 };
+
+struct corpus_pool {
+    struct device *dev;
+    int64_t chunks, max_queries, positions, hidden;
+    enum dtype type; /* of the landmarks */
+    int candidates;
+    bool refreshed;
+    void *memory;
+    size_t bytes;
+    int32_t *ids, *documents; /* [chunks + 1, positions], [chunks + 1, 2] */
+    struct mat landmarks;     /* [chunks, d] */
+    /* Of a search, for max_queries. */
+    int32_t *none, *all; /* where every query's ranges begin and end: 0, chunks */
+    int64_t *found, *kept;
+    float *score;
+};
+
+static void carve_all(void *of, struct carve *c) {
+    struct corpus_pool *p = of;
+    int64_t wide = p->max_queries * p->candidates * CORPUS_POOL_NOISE;
+    p->ids = carve_bytes(c, (p->chunks + 1) * p->positions, sizeof *p->ids);
+    p->documents = carve_bytes(c, p->chunks + 1, 2 * sizeof *p->documents);
+    p->landmarks = carve_mat(c, p->type, p->chunks, p->hidden);
+    p->none = carve_bytes(c, p->max_queries, sizeof *p->none);
+    p->all = carve_bytes(c, p->max_queries, sizeof *p->all);
+    p->found = carve_bytes(c, wide, sizeof *p->found);
+    p->kept = carve_bytes(c, p->max_queries * p->candidates, sizeof *p->kept);
+    p->score = carve_bytes(c, wide, sizeof *p->score);
+}
+
+/* Rows first .. first+n-1 of the table of ids: landmarks in place, and behind the last chunk a row of pads. */
+static void upload_ids(struct corpus_pool *p, int32_t *room, const int32_t *ids, int64_t first, int64_t n,
+                       int32_t landmark) {
+    int64_t real = p->positions - 1;
+    for (int64_t r = 0; r < n; r++) {
+        for (int64_t i = 0; i < real; i++)
+            room[r * p->positions + i] = first + r < p->chunks ? ids[(first + r) * real + i] : -1;
+        room[r * p->positions + real] = landmark;
+    }
+    device_upload(p->dev, p->ids + first * p->positions, room, (size_t)(n * p->positions) * sizeof *room);
+}
+
+static enum status upload(struct corpus_pool *p, const int32_t *ids, const int32_t (*documents)[2], int32_t landmark) {
+    static const int32_t of_all[2] = {0, INT32_MAX};
+    void *room;
+    int64_t words = UPLOAD_CHUNKS * p->positions > p->max_queries ? UPLOAD_CHUNKS * p->positions : p->max_queries;
+    TRY(memory_allocate(&room, (size_t)words, sizeof(int32_t)));
+    for (int64_t first = 0; first <= p->chunks; first += UPLOAD_CHUNKS) {
+        int64_t left = p->chunks + 1 - first;
+        upload_ids(p, room, ids, first, left < UPLOAD_CHUNKS ? left : UPLOAD_CHUNKS, landmark);
+    }
+    device_upload(p->dev, p->documents, documents, (size_t)p->chunks * sizeof *documents);
+    device_upload(p->dev, p->documents + 2 * p->chunks, of_all, sizeof of_all);
+    for (int64_t i = 0; i < p->max_queries; i++)
+        ((int32_t *)room)[i] = (int32_t)p->chunks;
+    device_upload(p->dev, p->all, room, (size_t)p->max_queries * sizeof *p->all);
+    device_clear(p->dev, p->none, (size_t)p->max_queries * sizeof *p->none);
+    memory_free(room);
+    return device_sync(p->dev);
+}
+
+enum status corpus_pool_create(struct corpus_pool **out, struct device *dev, const struct model_config *config,
+                               enum dtype type, const int32_t *ids, const int32_t (*documents)[2], int64_t chunks,
+                               int64_t max_queries, int candidates) {
+    struct corpus_pool *p;
+    assert(max_queries > 0 && candidates > 0 && candidates <= CORPUS_POOL_CANDIDATES_MAX);
+    if (config->base_lm || config->encoder_input != ENCODER_INPUT_TOKENS)
+        return fail(STATUS_INVALID, "training: pool corpus needs encoder_input \"tokens\" in the model's config");
+    if (chunks < 1 || chunks > INT32_MAX / 2)
+        return fail(STATUS_INVALID, "training: pool corpus: %lld chunks of text, 1 to %d are served", (long long)chunks,
+                    INT32_MAX / 2);
+    TRY(memory_allocate_zero((void **)&p, 1, sizeof *p));
+    p->dev = dev;
+    p->chunks = chunks;
+    p->max_queries = max_queries;
+    p->positions = model_config_positions(config);
+    p->candidates = candidates;
+    p->hidden = config->hidden;
+    p->type = type;
+    enum status s = carve_device(dev, &p->memory, &p->bytes, carve_all, p);
+    if (s == STATUS_OK) s = upload(p, ids, documents, config->landmark_id);
+    if (s == STATUS_OK)
+        *out = p;
+    else
+        corpus_pool_free(p);
+    return s;
+}
+
+void corpus_pool_free(struct corpus_pool *p) {
+    if (!p) return;
+    device_release(p->dev, p->memory);
+    memory_free(p);
+}
+
+size_t corpus_pool_bytes(const struct corpus_pool *p) {
+    return p->bytes;
+}
+
+void corpus_pool_refresh(struct corpus_pool *p, struct encoder_train *encoder) {
+    int64_t most = encoder_train_max_chunks(encoder);
+    for (int64_t first = 0; first < p->chunks; first += most) {
+        int64_t n = p->chunks - first < most ? p->chunks - first : most;
+        encoder_train_encode(encoder, mat_rows(p->landmarks, first, n), p->ids + first * p->positions, n);
+    }
+    p->refreshed = true;
+}
+
+void corpus_pool_search(struct corpus_pool *p, int32_t *ids, int32_t (*documents)[2], struct mat queries,
+                        const int32_t (*barred)[2], bool gumbel, uint64_t seed) {
+    const struct topk_ops *topk = p->dev->ops->topk;
+    int64_t n = queries.rows, places = n * p->candidates;
+    int from = gumbel ? CORPUS_POOL_NOISE * p->candidates : p->candidates;
+    assert(p->refreshed && n <= p->max_queries && queries.type == p->landmarks.type);
+    struct topk_rows rows = {.own_begin = p->none,
+                             .own_end = p->none,
+                             .sequence_end = p->none,
+                             .other_begin = p->none,
+                             .other_end = p->all,
+                             .document_of = (const int32_t(*)[2])p->documents,
+                             .document_barred = barred};
+    int64_t *chosen = gumbel ? p->kept : p->found;
+    topk->sample(p->dev, p->found, NULL, p->score, queries, p->landmarks, rows, from, false, 0);
+    if (gumbel) topk->subsample(p->dev, chosen, p->found, p->score, n, from, p->candidates, seed);
+    topk->gather(p->dev, ids, p->ids, p->chunks + 1, p->positions, chosen, places);
+    topk->gather(p->dev, documents[0], p->documents, p->chunks + 1, 2, chosen, places);
+}

@@ -1,0 +1,300 @@
+/* step.c -- one training step: its memory, its micro-batches, its report. */
+#include "train/step/step.h"
+#include "base/memory.h"
+#include "kernels/device/collective.h"
+#include "train/step/step_internal.h"
+#include <assert.h>
+#include <math.h>
+
+static enum status check(const struct model_config *m, const struct step_config *c, const struct corpus_pool *corpus) {
+    bool retrieval = c->pool != POOL_NONE || c->contrastive || c->mlm;
+    if (m->base_lm && retrieval)
+        return fail(STATUS_INVALID, "training: a Base LM has no retrieval: pool none, no contrastive loss, no mlm");
+    if (c->mlm && (m->encoder_input != ENCODER_INPUT_TOKENS || m->mask_id < 0))
+        return fail(STATUS_INVALID, "training: mlm needs encoder_input \"tokens\" and a mask_id in the model's config");
+    if (c->pool != POOL_CORPUS) return STATUS_OK;
+    if (m->encoder_input != ENCODER_INPUT_TOKENS)
+        return fail(STATUS_INVALID, "training: pool corpus needs encoder_input \"tokens\" in the model's config");
+    assert(corpus && c->candidates > 0);
+    return STATUS_OK;
+}
+
+static void carve_choice(struct step_choice *out, struct carve *c, const struct step *s) {
+    int64_t Q = s->queries, places = Q * s->model.topk, more = places + s->model.topk;
+    *out = (struct step_choice){
+        .index = carve_bytes(c, places, sizeof(int64_t)),
+        .slot = carve_bytes(c, more, sizeof(int32_t)),
+        .score = carve_bytes(c, places, sizeof(float)),
+        .weight = carve_bytes(c, more, sizeof(float)),
+        .dweight = carve_bytes(c, more, sizeof(float)),
+        .dquery = carve_mat(c, DTYPE_F32, Q, s->model.hidden),
+        .contrast_nll = carve_bytes(c, Q, sizeof(float)),
+        .contrast_hit = carve_bytes(c, Q, sizeof(float)),
+    };
+    if (s->config.cut_query) out->dquery_cut = carve_mat(c, DTYPE_F32, Q, s->model.hidden);
+}
+
+static void carve_all(void *of, struct carve *c) {
+    struct step *s = of;
+    int64_t n = s->rows, Q = s->queries;
+    size_t word = sizeof(int32_t);
+    s->ids = carve_bytes(c, n, word);
+    s->targets = carve_bytes(c, n, word);
+    s->nll = carve_bytes(c, n, sizeof(float));
+    if (s->model.base_lm) return;
+    struct step_visible *v = &s->visible;
+    s->encoder_ids = carve_bytes(c, s->max_chunks * s->positions, word);
+    s->row_begin = carve_bytes(c, Q + 1, sizeof(int64_t));
+    int32_t **ranges[] = {&v->own_begin, &v->own_end,          &v->sequence_end,     &v->none,
+                          &v->batch_end, &s->contrast_targets, &s->contrast_excluded};
+    for (size_t i = 0; i < ARRAY_LEN(ranges); i++)
+        *ranges[i] = carve_bytes(c, Q, word);
+    v->candidates_begin = carve_bytes(c, s->model.groups * Q, word);
+    v->candidates_end = carve_bytes(c, s->model.groups * Q, word);
+    v->document_of = carve_bytes(c, s->max_chunks, 2 * word);
+    v->barred = carve_bytes(c, Q, 2 * word);
+    for (int g = 0; g < s->model.groups; g++)
+        carve_choice(&s->choices[g], c, s);
+    s->inverse_begin = carve_bytes(c, s->max_chunks + 1, word);
+    s->inverse_place = carve_bytes(c, Q * s->model.topk, word);
+    if (s->config.contrastive && s->config.group) {
+        struct step_gathered *g = &s->gathered;
+        int64_t all = collective_world(s->config.group) * Q;
+        g->f32 = carve_mat(c, DTYPE_F32, all, s->model.hidden);
+        g->table = s->config.type == DTYPE_F32 ? g->f32 : carve_mat(c, s->config.type, all, s->model.hidden);
+        g->gradient = carve_mat(c, DTYPE_F32, all, s->model.hidden);
+    }
+    if (!s->config.mlm) return;
+    s->masked.rows = carve_bytes(c, n, word);
+    s->masked.targets = carve_bytes(c, n, word);
+    s->masked.nll = carve_bytes(c, n, sizeof(float));
+    s->masked.x = carve_mat(c, s->config.type, n, s->model.hidden);
+    s->masked.dx = carve_mat(c, s->config.type, n, s->model.hidden);
+}
+
+static enum status allocate(struct step *s) {
+    void *room;
+    TRY(carve_device(s->dev, &s->memory, &s->bytes, carve_all, s));
+    int64_t words = 4 * s->rows > 4 * s->model.topk ? 4 * s->rows : 4 * s->model.topk;
+    TRY(memory_allocate_zero(&room, (size_t)words, sizeof *s->host_ids));
+    s->host_ids = room;
+    TRY(memory_allocate_zero(&room, (size_t)s->rows, sizeof *s->host_floats));
+    s->host_floats = room;
+    return STATUS_OK;
+}
+
+static enum status create_parts(struct step *s, const struct params *initial) {
+    const struct step_config *c = &s->config;
+    bool encoder = c->pool != POOL_NONE || c->contrastive || c->mlm;
+    TRY(optimizer_create(&s->optimizer, s->dev, &c->optimizer, initial, c->type));
+    const struct weights *w = optimizer_weights(s->optimizer), *g = optimizer_gradients(s->optimizer);
+    TRY(decoder_train_create(&s->decoder, s->dev, &s->model, w, g, c->sequences, c->chunks, c->recompute));
+    if (encoder) TRY(encoder_train_create(&s->encoder, s->dev, &s->model, w, g, s->max_chunks, c->recompute));
+    TRY(allocate(s));
+    step_constants_upload(s);
+    return device_sync(s->dev);
+}
+
+enum status step_create(struct step **out, struct device *dev, const struct model_config *model,
+                        const struct step_config *config, const struct params *initial, struct corpus_pool *corpus) {
+    struct step *s;
+    assert(config->sequences > 0 && config->chunks > 0);
+    TRY(check(model, config, corpus));
+    TRY(memory_allocate_zero((void **)&s, 1, sizeof *s));
+    s->dev = dev;
+    s->model = *model;
+    s->config = *config;
+    s->corpus = corpus;
+    if (config->pool != POOL_CORPUS) s->config.candidates = 0;
+    s->positions = model->base_lm ? 1 : model_config_positions(model);
+    s->queries = config->sequences * config->chunks;
+    s->rows = s->queries * s->positions;
+    s->max_chunks = step_candidates_begin(s, model->groups);
+    enum status status = create_parts(s, initial);
+    if (status == STATUS_OK)
+        *out = s;
+    else
+        step_free(s);
+    return status;
+}
+
+void step_free(struct step *s) {
+    if (!s) return;
+    encoder_train_free(s->encoder);
+    decoder_train_free(s->decoder);
+    optimizer_free(s->optimizer);
+    device_release(s->dev, s->memory);
+    memory_free(s->host_ids);
+    memory_free(s->host_floats);
+    memory_free(s);
+}
+
+struct optimizer *step_optimizer(struct step *s) {
+    return s->optimizer;
+}
+
+size_t step_bytes(const struct step *s) {
+    /* Weights, gradient and two moments in float32, and the copy to compute with. */
+    size_t each = 4 * sizeof(float) + (s->config.type == DTYPE_F32 ? 0 : (size_t)dtype_bytes(s->config.type));
+    size_t weights = (size_t)params_elements(optimizer_master(s->optimizer)->table) * each;
+    size_t encoder = s->encoder ? encoder_train_bytes(s->encoder) : 0;
+    return weights + decoder_train_bytes(s->decoder) + encoder + s->bytes;
+}
+
+void step_refresh_corpus(struct step *s) {
+    if (s->corpus) corpus_pool_refresh(s->corpus, s->encoder);
+}
+
+/* What every kind of pass needs of the towers, up to the last layer. */
+static void forward(struct step *s, const struct step_task *task) {
+    step_batch_upload(s, task);
+    struct mat lower = decoder_train_lower(s->decoder, s->ids);
+    if (task->encode) step_encode(s, task, lower);
+    for (int g = 0; g < s->model.groups; g++)
+        step_group_forward(s, task, g);
+}
+
+static void clear_dqueries(struct step *s) {
+    for (int g = 0; g < s->model.groups; g++) {
+        struct mat both[] = {s->choices[g].dquery, s->choices[g].dquery_cut};
+        for (int i = 0; i < 2; i++)
+            if (both[i].data) device_clear(s->dev, both[i].data, mat_bytes(both[i]));
+    }
+}
+
+static enum status micro_batch(struct step *s, struct step_sums *sums, const struct step_task *task) {
+    forward(s, task);
+    clear_dqueries(s);
+    decoder_train_loss(s->decoder, s->nll, s->targets, task->scale);
+    if (task->mlm) step_mlm(s, task);
+    if (task->contrast) TRY(step_contrast(s, task));
+    for (int g = s->model.groups - 1; g >= 0; g--)
+        step_group_backward(s, task, g);
+    if (task->encode) {
+        bool hidden = s->model.encoder_input == ENCODER_INPUT_HIDDEN;
+        encoder_train_backward(s->encoder, hidden ? decoder_train_dhidden(s->decoder) : (struct mat){0});
+    }
+    decoder_train_lower_backward(s->decoder);
+
+    /* All work is queued by now: waiting for the losses costs nothing. */
+    sums->nll += step_sum(s, s->nll, s->rows);
+    if (task->mlm) sums->mlm += step_sum(s, s->masked.nll, s->masked.count);
+    for (int g = 0; task->contrast && g < s->model.groups; g++) {
+        sums->contrast += step_sum(s, s->choices[g].contrast_nll, s->queries);
+        sums->hits += step_sum(s, s->choices[g].contrast_hit, s->queries);
+    }
+    if (task->pool == POOL_CORPUS) step_choices_sum(s, sums);
+    return STATUS_OK;
+}
+
+/* What a step's scales are made of: counts over all its micro-batches. */
+static struct step_sums count(const struct step *s, const struct step_task *task, const struct batch *batches, int n,
+                              int64_t first) {
+    struct step_sums sums = {0};
+    for (int i = 0; i < n; i++) {
+        sums.scored += batches[i].scored;
+        if (task->mlm) sums.masked += step_masked_count(s, &batches[i], task->now, (first + i) * s->rows);
+        for (int64_t r = 0; task->contrast && r < s->queries; r++)
+            sums.pairs += step_chunk_continues(s, &batches[i], r, 1) ? s->model.groups : 0;
+    }
+    return sums;
+}
+
+static double mean(double sum, int64_t n) {
+    return n > 0 ? sum / (double)n : (double)NAN;
+}
+
+static float share(float weight, int64_t n) {
+    return n > 0 ? weight / (float)n : 0.0f;
+}
+
+/* Over all processes; counts stay exact in double. */
+static enum status sum_counts(struct collective *group, struct step_sums *sums) {
+    double all[] = {(double)sums->scored, (double)sums->masked, (double)sums->pairs};
+    if (!group) return STATUS_OK;
+    TRY(collective_sum_host(group, all, ARRAY_LEN(all)));
+    sums->scored = (int64_t)all[0];
+    sums->masked = (int64_t)all[1];
+    sums->pairs = (int64_t)all[2];
+    return STATUS_OK;
+}
+
+static enum status sum_results(struct step *s, struct step_sums *sums) {
+    double all[] = {sums->nll, sums->mlm, sums->contrast, sums->hits, sums->corpus_weight, sums->weight};
+    if (!s->config.group) return STATUS_OK;
+    const struct weights *g = optimizer_gradients(s->optimizer);
+    TRY(collective_sum(s->config.group, g->data, params_elements(g->table)));
+    TRY(collective_sum_host(s->config.group, all, ARRAY_LEN(all)));
+    sums->nll = all[0];
+    sums->mlm = all[1];
+    sums->contrast = all[2];
+    sums->hits = all[3];
+    sums->corpus_weight = all[4];
+    sums->weight = all[5];
+    return STATUS_OK;
+}
+
+enum status step_run(struct step *s, struct step_report *out, const struct batch *batches, int n,
+                     const struct step_now *now) {
+    assert(n > 0 && (now->pool == POOL_NONE || s->encoder) && (now->pool != POOL_CORPUS || s->config.candidates > 0));
+    struct step_task task = {
+        .now = now,
+        .pool = now->pool,
+        .choose = now->pool != POOL_NONE,
+        .mlm = s->config.mlm && now->mlm_rate > 0.0f,
+        .contrast = s->config.contrastive && now->contrastive_weight > 0.0f,
+    };
+    task.encode = task.choose || task.mlm || task.contrast;
+    int64_t first = s->config.group ? (int64_t)collective_rank(s->config.group) * n : 0;
+    struct step_sums sums = count(s, &task, batches, n, first);
+    TRY(sum_counts(s->config.group, &sums));
+    task.scale = share(1.0f, sums.scored);
+    task.mlm_scale = share(now->mlm_weight, sums.masked);
+    task.contrast_scale = share(now->contrastive_weight, sums.pairs);
+
+    optimizer_clear_gradients(s->optimizer);
+    for (int i = 0; i < n; i++) {
+        task.batch = &batches[i];
+        task.first_row = (first + i) * s->rows;
+        task.seed = step_mix(now->seed ^ step_mix((uint64_t)(first + i)));
+        TRY(micro_batch(s, &sums, &task));
+    }
+    TRY(sum_results(s, &sums));
+    *out = (struct step_report){.loss = mean(sums.nll, sums.scored),
+                                .mlm_loss = mean(sums.mlm, sums.masked),
+                                .contrastive_loss = mean(sums.contrast, sums.pairs),
+                                .contrastive_accuracy = mean(sums.hits, sums.pairs),
+                                .corpus_weight = sums.weight > 0 ? sums.corpus_weight / sums.weight : (double)NAN,
+                                .gradient_norm = (double)NAN,
+                                .scored = sums.scored};
+    if (now->optimizer.lr < 0.0f) return device_sync(s->dev);
+    optimizer_step(s->optimizer, &now->optimizer);
+    return optimizer_gradient_norm(s->optimizer, &out->gradient_norm);
+}
+
+enum status step_evaluate(struct step *s, double *sum_nll, const struct batch *batch, enum pool_kind pool) {
+    bool choose = pool != POOL_NONE;
+    assert((!choose || s->encoder) && (pool != POOL_CORPUS || s->config.candidates > 0));
+    struct step_task task = {.batch = batch, .pool = pool, .choose = choose, .encode = choose};
+    forward(s, &task);
+    decoder_train_score(s->decoder, s->nll, s->targets);
+    int64_t each = s->rows / s->config.sequences;
+    for (int i = 0; i < s->config.sequences; i++)
+        sum_nll[i] = step_sum(s, s->nll + i * each, each);
+    return device_sync(s->dev);
+}
+
+static enum status download(struct step *s, struct params *out, const struct weights *w) {
+    void *to = (void *)params_at(out, 0)->data;
+    assert(to && params_elements(out) == params_elements(w->table) && w->type == DTYPE_F32);
+    device_download(s->dev, to, w->data, (size_t)params_elements(out) * sizeof(float));
+    return device_sync(s->dev);
+}
+
+enum status step_weights(struct step *s, struct params *out) {
+    return download(s, out, optimizer_master(s->optimizer));
+}
+
+enum status step_gradients(struct step *s, struct params *out) {
+    return download(s, out, optimizer_gradients(s->optimizer));
+}

@@ -1,0 +1,42 @@
+/* step_copies.c -- for some queries: one neighbour alone, which repeats words of the chunk to come (step.h, copy_rate).
+ *
+ * The last of the candidates that were found for a query is used: a run of its ids is written over with a run of the
+ * sequence's own, from about where the next chunk begins. Half of the runs are as long as the chunk and may begin up to
+ * half a chunk earlier or later; the others are short and lie anywhere in it, so that words, not places, lead to them.
+ * Which queries, and which runs, is a hash of the step's seed and the query's number in the step. */
+#include "train/step/step_internal.h"
+
+enum { SHORTEST = 8 };
+
+bool step_copy_wanted(const struct step *s, const struct step_task *task, int64_t r, uint64_t *hash) {
+    float rate = task->now && task->pool == POOL_CORPUS ? task->now->copy_rate : 0.0f;
+    if (rate <= 0.0f || r % s->config.chunks == s->config.chunks - 1) return false;
+    uint64_t seed = step_mix(task->now->seed ^ 0x636f7079u);
+    *hash = step_mix(seed + (uint64_t)(task->first_row / s->positions + r));
+    return (float)(*hash >> 40) < rate * 0x1p24f;
+}
+
+/* 0 .. n-1, by some bits of a hash. */
+static int64_t below(uint64_t hash, int from_bit, int64_t n) {
+    return (int64_t)(hash >> from_bit & 0xfff) % n;
+}
+
+void step_copies_write(struct step *s, const struct step_task *task, int64_t first) {
+    int64_t C = s->config.chunks, P = s->positions, real = P - 1, k = s->config.candidates;
+    int32_t *run = s->host_ids;
+    for (int64_t r = 0; r < s->queries; r++) {
+        uint64_t hash;
+        if (!step_copy_wanted(s, task, r, &hash)) continue;
+        int64_t least = real < SHORTEST ? real : SHORTEST;
+        int64_t length = hash & 1 ? real : least + below(hash, 1, real - least + 1);
+        int64_t at = below(hash, 13, real - length + 1);
+        int64_t next = (r % C + 1) * real, early = length / 2; /* counted in ids of the sequence */
+        int64_t from = next - early + below(hash, 25, real - length + 2 * early + 1);
+        if (from > C * real - length) from = C * real - length;
+        const int32_t *ids = task->batch->ids + r / C * C * P;
+        for (int64_t i = 0; i < length; i++)
+            run[i] = ids[(from + i) / real * P + (from + i) % real];
+        int32_t *to = s->encoder_ids + (first + r * k + k - 1) * P + at;
+        device_upload(s->dev, to, run, (size_t)length * sizeof *run);
+    }
+}

@@ -1,0 +1,58 @@
+/* step_losses.c -- the losses beside the next token's: masked tokens of the encoder, and the contrastive one. */
+#include "kernels/device/collective.h"
+#include "train/step/step_internal.h"
+#include <math.h>
+
+/* -log p(id) of the masked rows alone, under the tied head (model.md §11.3): their states are taken out as rows of a
+ * table, and what comes back is added to where they were. */
+void step_mlm(struct step *s, const struct step_task *task) {
+    const struct ops *ops = s->dev->ops;
+    struct step_masked *m = &s->masked;
+    struct mat x = mat_rows(m->x, 0, m->count), dx = mat_rows(m->dx, 0, m->count);
+    if (m->count == 0) return;
+    struct mat embed = weights_tensor(optimizer_weights(s->optimizer), "model.embed_tokens.weight");
+    struct mat dembed = weights_tensor(optimizer_gradients(s->optimizer), "model.embed_tokens.weight");
+    ops->embed->forward(s->dev, x, encoder_train_states(s->encoder), m->rows, 0);
+    ops->loss->forward_backward(s->dev, m->nll, dx, dembed, x, embed, m->targets, task->mlm_scale);
+    ops->embed->backward(s->dev, encoder_train_dstates(s->encoder), dx, m->rows, -1);
+}
+
+int64_t step_first_query(const struct step *s) {
+    return s->config.group ? collective_rank(s->config.group) * s->queries : 0;
+}
+
+/* A sum of rows that are zero in all processes but one: every row as its process has it, to the bit. */
+static enum status gather(struct step *s, struct mat own) {
+    struct step_gathered *g = &s->gathered;
+    device_clear(s->dev, g->f32.data, mat_bytes(g->f32));
+    device_clear(s->dev, g->gradient.data, mat_bytes(g->gradient));
+    s->dev->ops->elementwise->convert(s->dev, mat_rows(g->f32, step_first_query(s), own.rows), own);
+    TRY(collective_sum(s->config.group, g->f32.data, g->f32.rows * g->f32.cols));
+    if (g->table.data != g->f32.data) s->dev->ops->elementwise->convert(s->dev, g->table, g->f32);
+    return STATUS_OK;
+}
+
+static enum status scatter(struct step *s, struct mat dlandmarks) {
+    struct mat all = s->gathered.gradient;
+    TRY(collective_sum(s->config.group, all.data, all.rows * all.cols));
+    s->dev->ops->elementwise->add(s->dev, dlandmarks, dlandmarks, mat_rows(all, step_first_query(s), dlandmarks.rows));
+    return STATUS_OK;
+}
+
+/* The query of chunk t must find the landmark of chunk t + 1 among all of the micro-batch's own but its own chunk's
+ * (training.md), those of all processes. Every group's queries take part; candidates from a corpus do not. */
+enum status step_contrast(struct step *s, const struct step_task *task) {
+    struct mat own = mat_rows(encoder_train_landmarks(s->encoder), 0, s->queries);
+    struct mat down = mat_rows(encoder_train_dlandmarks(s->encoder), 0, s->queries);
+    bool alone = !s->config.group;
+    struct mat landmarks = alone ? own : s->gathered.table, dlandmarks = alone ? down : s->gathered.gradient;
+    if (!alone) TRY(gather(s, own));
+    for (int g = 0; g < s->model.groups; g++) {
+        struct step_choice *c = &s->choices[g];
+        s->dev->ops->loss->contrastive(s->dev, c->contrast_nll, c->contrast_hit,
+                                       c->dquery_cut.data ? c->dquery_cut : c->dquery, dlandmarks, c->query, landmarks,
+                                       s->contrast_targets, s->contrast_excluded, 1.0f / sqrtf((float)s->model.hidden),
+                                       task->contrast_scale);
+    }
+    return alone ? STATUS_OK : scatter(s, down);
+}
