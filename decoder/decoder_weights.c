@@ -1,4 +1,4 @@
-/* decoder_weights.c -- the decoder's tensors, by their published names (model.md §12; §10 for the Base LM). */
+/* decoder_weights.c -- the decoder's tensors, by their published names (model.md §12, §10). */
 #include "base/memory.h"
 #include "decoder/decoder_internal.h"
 #include <stdio.h>

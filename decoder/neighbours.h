@@ -1,4 +1,4 @@
-/* neighbours.h -- from candidates of several sources to one row of struct neighbours (model.md §4.5, §11.3.4).
+/* neighbours.h -- from candidates of several sources to one row of struct neighbours (model.md §4.5, §8.3).
  *
  * Every retriever chooses here, so that the rules stand once: the best k of the union by score; at equal scores the
  * own past before the corpus, then the smaller id; weights are one softmax over the scores that were chosen. */

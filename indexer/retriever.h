@@ -1,4 +1,4 @@
-/* retriever.h -- the product's retriever: own past, corpus, or the best k of both (model.md §11.3.4).
+/* retriever.h -- the product's retriever: own past, corpus, or the best k of both (model.md §8).
  *
  * The own past keeps each chunk's tokens and landmark only and encodes again what it retrieves, with a cache in front
  * (encoder_input tokens; the decoder variant keeps K and V, for its chunks depend on their context). It lies on the device.

@@ -1,4 +1,4 @@
-/* model_config.h -- config.json of a model folder (keys: model.md §0, golden/README.md §1). */
+/* model_config.h -- config.json of a model folder (keys: model.md §0). */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>

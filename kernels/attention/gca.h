@@ -1,5 +1,5 @@
 /* gca.h -- grouped cross-attention: one softmax inside each retrieved chunk, one weight for each chunk
- * (model.md §5.2, §5.4; variants.md §5.2 for the second combine rule).
+ * (model.md §5.2, §5.4, §5.5).
  *
  * K and V lie in a pool of slots and are read in place: chunk c's T live rows start at row slot*slot_rows of
  * pool.keys and pool.values [slots*slot_rows, h*dh].

@@ -1,4 +1,4 @@
-/* matmul.h -- y = x w^T (+ y): the Linear layer without bias (model.md, notation).
+/* matmul.h -- y = x w^T (+ y): the Linear layer without bias (model.md §Notation).
  *
  * y [n, out], x [n, in], w [out, in]. y may not overlap x or w. Sums run in float32. On the CPU w of forward and
  * forward_add may be bf16 beside float32 x and y of up to MATMUL_FEW_ROWS rows, whose product is bound by reading w: the

@@ -1,4 +1,4 @@
-/* norm.h -- RMSNorm over rows: y[r] = x[r] * rstd[r] * w,  rstd[r] = 1/sqrt(mean(x[r]^2) + eps)  (model.md, notation)
+/* norm.h -- RMSNorm over rows: y[r] = x[r] * rstd[r] * w,  rstd[r] = 1/sqrt(mean(x[r]^2) + eps)  (model.md §Notation)
  *
  * x, y [n, d]; w [1, d]; rstd [n, 1] kept for backward, data NULL where not wanted. y may be x. */
 #pragma once

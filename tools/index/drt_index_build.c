@@ -132,8 +132,8 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
                   "IVF4096,SQ8 (default: auto)",
          0, 0},
         {"max-ram", ARG_BYTES, &o.max_ram, "SIZE",
-         "memory that the run may use, model included; three quarters of what the machine or its container allows, at "
-         "most 4 GiB",
+         "memory that the run may use, model included (default: three quarters of what the machine or its container "
+         "allows, at most 4 GiB)",
          1, INFINITY},
         {"format", ARG_CHOICE, &o.format, "auto|jsonl|txt|u16|u32|megatron",
          "format of the corpus; auto: by name, then by content (default: auto)", 0, 0},

@@ -86,7 +86,7 @@ int drt_index_drop(int argc, char **argv, const char **operands) {
         {"shard", ARG_STRINGS, &o.shards, "N", "number of a shard, as in tokens/0000N.tok; may be repeated", 0, 0},
         {"dry-run", ARG_FLAG, &o.dry_run, NULL, "print what would go, and change nothing", 0, 0},
         {"all", ARG_FLAG, &o.all, NULL, "name all documents, not the first 10", 0, 0},
-        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory for filling the index, as in build", 1, INFINITY},
+        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory for filling the index (default: as in build)", 1, INFINITY},
         {"threads", ARG_INT, &o.threads, "N",
          "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
         {"json", ARG_FLAG, &o.json, NULL, "one JSON object for each document that goes", 0, 0},

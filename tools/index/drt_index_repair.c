@@ -84,7 +84,7 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
          0},
         {"index", ARG_STRING, &r.index, "auto|exact|FACTORY",
          "kind of a rebuilt index; auto keeps the store's own; another kind than that has it made anew", 0, 0},
-        {"max-ram", ARG_BYTES, &r.max_ram, "SIZE", "memory that the run may use, as in build", 1, INFINITY},
+        {"max-ram", ARG_BYTES, &r.max_ram, "SIZE", "memory that the run may use (default: as in build)", 1, INFINITY},
         {"device", ARG_CHOICE, &r.choice.device, "auto|cpu|cuda",
          "where chunks are encoded and the centroids of a rebuilt index computed; auto: a GPU where there is one; "
          "landmarks get their old bytes on the kind of device that made them",

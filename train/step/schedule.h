@@ -8,7 +8,7 @@ struct schedule {
     int64_t steps;                       /* of the whole run */
     int64_t warmup;                      /* linear from 0: step t has lr * t / warmup */
     double lr, min_lr;                   /* then a cosine, min_lr at the last step */
-    double mlm_rate, mlm_weight, mlm_until;            /* until: part of the steps (model.md §11.2: the first half) */
+    double mlm_rate, mlm_weight, mlm_until;            /* until: part of the steps (model.md §9.2) */
     double gumbel_until;                 /* part of the steps after which choices have no noise */
     double corpus_alone;                 /* part of the sequences */
     double copies_rate, copies_until;    /* part of the queries, falling to none at this part of the steps */

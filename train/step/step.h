@@ -1,4 +1,4 @@
-/* step.h -- one training step: batches in, losses out, weights moved (model.md §6.4, §6.5, §11.3; training.md).
+/* step.h -- one training step: batches in, losses out, weights moved (model.md §6.4, §6.5, §9; training.md).
  *
  * Owns everything on the device that outlives a step: float32 weights, moments, gradients, the copy to compute with
  * (bf16 on a GPU, the weights themselves on the CPU), both towers' activations, the corpus pool's index. Allocates at

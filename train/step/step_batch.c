@@ -1,4 +1,4 @@
-/* step_batch.c -- a batch onto the device, with the mask of the encoder's ids drawn on the way (model.md §11.3).
+/* step_batch.c -- a batch onto the device, with the mask of the encoder's ids drawn on the way (model.md §9.2).
  *
  * Whether a row is masked is a hash of the step's seed and the row's number in the step: the same however the step is
  * cut into micro-batches. */

@@ -3,7 +3,7 @@
 #include "train/step/step_internal.h"
 #include <math.h>
 
-/* -log p(id) of the masked rows alone, under the tied head (model.md §11.3): their states are taken out as rows of a
+/* -log p(id) of the masked rows alone, under the tied head (model.md §9.2): their states are taken out as rows of a
  * table, and what comes back is added to where they were. */
 void step_mlm(struct step *s, const struct step_task *task) {
     const struct ops *ops = s->dev->ops;
