@@ -39,7 +39,8 @@ enum status file_map(struct file_map *out, const char *path) {
         void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
         if (p == MAP_FAILED) {
             enum status s = errno == ENOMEM
-                                ? fail(STATUS_NO_MEMORY, "%s: no address space for its %llu bytes: raise ulimit -v",
+                                ? fail(STATUS_NO_MEMORY,
+                                       "%s: no address space for its %llu bytes: raise ulimit -v, or vm.max_map_count",
                                        path, (unsigned long long)st.st_size)
                                 : fail_errno("%s: cannot map", path);
             close(fd);

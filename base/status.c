@@ -1,5 +1,6 @@
 /* status.c -- the thread's last message. The only mutable data with static lifetime in the libraries. */
 #include "base/status.h"
+#include "base/printable.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,11 +10,11 @@ enum { MESSAGE_MAX = 1024 };
 
 static _Thread_local char last_message[MESSAGE_MAX];
 
-/* Formats into a local buffer first: an argument may be the last message itself. */
+/* Formats into a local buffer first: an argument may be the last message itself. Names in it may hold anything. */
 static void set_message(const char *format, va_list args) {
     char text[MESSAGE_MAX];
     vsnprintf(text, sizeof text, format, args);
-    memcpy(last_message, text, sizeof text);
+    printable_copy(last_message, sizeof last_message, text);
 }
 
 enum status fail(enum status code, const char *format, ...) {
@@ -56,7 +57,9 @@ enum status fail_context(enum status code, const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    snprintf(last_message, sizeof last_message, "%.500s: %.500s", text, old);
+    char whole[MESSAGE_MAX];
+    snprintf(whole, sizeof whole, "%.500s: %.500s", text, old);
+    printable_copy(last_message, sizeof last_message, whole);
     return code;
 }
 

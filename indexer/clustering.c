@@ -3,6 +3,7 @@
 #include "base/half.h"
 #include "base/memory.h"
 #include "kernels/search/kmeans.h"
+#include <stdio.h>
 
 enum { SEED = 1234, BLOCK_FLOATS = 1 << 20 };
 
@@ -20,23 +21,40 @@ static enum status upload(struct device *dev, struct mat to, const float *rows) 
     return device_sync(dev);
 }
 
+struct watch {
+    const struct progress *progress;
+};
+
+static void watch_report(void *context, int iteration, int iterations, int64_t done, int64_t total) {
+    const struct watch *w = context;
+    char detail[64];
+    snprintf(detail, sizeof detail, "k-means iteration %d of %d", iteration, iterations);
+    progress_step_detail(w->progress, "train index", detail, "vectors", done, total);
+}
+
+static bool watch_stop(void *context) {
+    const struct watch *w = context;
+    return progress_stop_requested(w->progress);
+}
+
 static enum status fit_apart(struct device *dev, float *centroids, struct mat there, struct mat points,
-                             const float *rows) {
-    const struct kmeans_config how = {.seed = SEED};
+                             const float *rows, const struct kmeans_config *how) {
     TRY(upload(dev, points, rows));
-    TRY(kmeans_fit(dev, there, points, &how));
+    TRY(kmeans_fit(dev, there, points, how));
     device_download(dev, centroids, there.data, mat_bytes(there));
     return device_sync(dev);
 }
 
-static enum status fit(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists) {
+static enum status fit(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists,
+                       const struct progress *progress) {
     struct device *dev = context;
-    const struct kmeans_config how = {.seed = SEED};
+    struct watch watch = {progress};
+    const struct kmeans_config how = {.seed = SEED, .stop = watch_stop, .report = watch_report, .context = &watch};
     if (dev->shares_memory) return kmeans_fit(dev, mat_f32(centroids, lists, dim), mat_f32(rows, n, dim), &how);
     struct mat there = mat_dense(NULL, DTYPE_F32, lists, dim), points = mat_dense(NULL, DTYPE_F16, n, dim);
     enum status s = device_allocate(dev, &there.data, mat_bytes(there));
     if (s == STATUS_OK) s = device_allocate(dev, &points.data, (size_t)(n * dim) * sizeof(uint16_t));
-    if (s == STATUS_OK) s = fit_apart(dev, centroids, there, points, rows);
+    if (s == STATUS_OK) s = fit_apart(dev, centroids, there, points, rows, &how);
     device_release(dev, points.data);
     device_release(dev, there.data);
     return s;

@@ -9,6 +9,7 @@
 #include "data/readers/ids_check.h"
 #include "indexer/clustering.h"
 #include "indexer/indexer_internal.h"
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -65,6 +66,18 @@ enum status indexer_fingerprint(struct store_fingerprint *out, const struct mode
     out->dim = model->hidden;
     out->vocab_size = model->vocab_size;
     return STATUS_OK;
+}
+
+struct ids_rules indexer_ids_rules(const struct model_config *model, const struct tokenizer *tokenizer) {
+    struct ids_rules rules = {.vocab_size = model->vocab_size,
+                              .reserved = {model->landmark_id, model->mask_id, model->pad_id},
+                              .names = {"landmark (chunk_id)", "mask_id", "pad_id"}};
+    for (int i = 0; i < IDS_RESERVED; i++) {
+        int32_t id = rules.reserved[i];
+        bool text = tokenizer && tokenizer_token(tokenizer, id) && !tokenizer_is_special(tokenizer, id);
+        if (text || id == model->eos_id) rules.reserved[i] = -1;
+    }
+    return rules;
 }
 
 /* ---- encoding ------------------------------------------------------------------------------------------- */
@@ -146,9 +159,8 @@ static enum status seal(struct build *b, bool regular) {
     int64_t chunks = store_shard_chunks(b->writer);
     struct cursor cursor = b->cursor;
     cursor.since_boundary = regular ? 0 : cursor.since_boundary + chunks;
-    uint8_t packed[CURSOR_BYTES];
-    cursor_pack(packed, &cursor);
-    TRY(store_shard_seal(b->writer, packed, sizeof packed));
+    uint8_t packed[CURSOR_BYTES_MAX];
+    TRY(store_shard_seal(b->writer, packed, cursor_pack(packed, &cursor)));
     b->cursor = cursor;
     b->shard_open = false;
     b->sealed_chunks += chunks;
@@ -187,7 +199,7 @@ static enum status take_document(struct build *b, const struct feed_item *item) 
     r->replaced += (int64_t)item->replaced;
     b->cursor.documents++;
     b->cursor.replaced += (int64_t)item->replaced;
-    b->cursor.position = item->after;
+    cursor_advance(&b->cursor, &item->after);
     report_step(b, item, 1, 1);
     b->read_before = item->read_done;
     if (b->shard_open && store_shard_chunks(b->writer) + b->cursor.since_boundary >= b->shard_chunks)
@@ -244,8 +256,10 @@ enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct param
     return STATUS_OK;
 }
 
-/* STATUS_NOT_FOUND is no failure here: there is no store yet, or nothing in it is published. */
-static enum status published_chunks(int64_t *chunks, uint64_t *generation, const char *dir) {
+/* STATUS_NOT_FOUND is no failure here: there is no store yet, or nothing in it is published. With a request, what is
+ * there must be what it would make. */
+static enum status published(int64_t *chunks, uint64_t *generation, const char *dir,
+                             const struct built_request *request) {
     struct store *store = NULL;
     struct store_view *view = NULL;
     *chunks = 0;
@@ -258,21 +272,36 @@ static enum status published_chunks(int64_t *chunks, uint64_t *generation, const
         *chunks = info.chunks;
         *generation = info.generation;
     }
+    if (status == STATUS_NOT_FOUND) status = STATUS_OK;
+    if (status == STATUS_OK && request && *chunks > 0) status = built_check(view, request);
     store_view_close(view);
     store_close(store);
-    return status == STATUS_NOT_FOUND ? STATUS_OK : status;
+    return status;
 }
 
 static enum status open_store(struct build *b) {
     const struct indexer_config *c = b->config;
+    struct reader_config reader = c->reader;
+    reader.progress = c->progress;
+    const struct built_request request = {c->store, c->index ? c->index : "auto", &b->fingerprint, &reader,
+                                          b->shard_chunks};
     int64_t chunks;
     uint64_t generation;
-    TRY(published_chunks(&chunks, &generation, c->store));
-    if (chunks > 0 && !c->append)
+    enum status built = published(&chunks, &generation, c->store, c->append ? NULL : &request);
+    if (built == STATUS_INTERRUPTED || (built != STATUS_OK && chunks == 0)) return built;
+    if (chunks > 0 && !c->append && built != STATUS_OK) {
+        char why[600];
+        snprintf(why, sizeof why, "%s", status_message());
         return fail(STATUS_INVALID,
-                    "%s: this store is built already (%lld chunks, generation %llu): put more into it with drt-index "
-                    "add, or build into another folder",
-                    c->store, (long long)chunks, (unsigned long long)generation);
+                    "%s: a store is built here already (%lld chunks, generation %llu), of another request: put more "
+                    "into it with drt-index add, or build into another folder; the difference: %s",
+                    c->store, (long long)chunks, (unsigned long long)generation, why);
+    }
+    if (chunks > 0 && !c->append) {
+        b->report->already_built = true;
+        b->report->resumed_chunks = chunks;
+        return STATUS_OK;
+    }
     if (chunks == 0 && c->append)
         return fail(STATUS_NOT_FOUND, "%s: there is no built store to add to: use drt-index build", c->store);
     enum status status = open_writer(b, false);
@@ -289,7 +318,7 @@ static enum status resume(struct build *b) {
     struct cursor cursor;
     TRY(cursor_unpack(&cursor, journal.cursor, journal.cursor_bytes, &b->cursor, b->config->store));
     b->cursor = cursor;
-    TRY(reader_seek(b->reader, b->cursor.position));
+    TRY(reader_seek(b->reader, cursor.position, cursor.marks, cursor.n_marks));
     b->report->resumed_documents = b->cursor.documents;
     b->report->resumed_chunks = journal.chunks;
     b->sealed_chunks = journal.chunks;
@@ -305,15 +334,16 @@ static enum status open_input(struct build *b) {
     struct reader_config reader = c->reader;
     uint64_t largest = b->free_ram / 2 / FEED_BYTES_PER_TEXT_BYTE;
     if (reader.max_document_bytes == 0 || reader.max_document_bytes > largest) reader.max_document_bytes = largest;
+    reader.progress = c->progress;
     TRY(reader_open(&b->reader, &reader));
-    cursor_describe(&b->cursor, b->reader, &c->reader, b->shard_chunks);
+    cursor_describe(&b->cursor, &c->reader, b->shard_chunks);
     TRY(resume(b));
     if (c->tokenizer) ids_check(c->progress, &c->reader, c->tokenizer);
     int threads = threads_count(c->device->threads);
     const struct feed_config feed = {
         .reader = b->reader,
         .tokenizer = c->tokenizer,
-        .vocab_size = c->model->vocab_size,
+        .ids = indexer_ids_rules(c->model, c->tokenizer),
         .workers = 1 + threads / 16, /* one feeds many encoder threads */
         .lookahead_bytes = b->free_ram / 4 < LOOKAHEAD_BYTES ? b->free_ram / 4 : LOOKAHEAD_BYTES,
     };
@@ -337,12 +367,15 @@ static enum status publish(struct build *b) {
     const struct indexer_config *c = b->config;
     if (b->sealed_chunks == 0 && !c->append)
         return fail(STATUS_INVALID,
-                    "empty corpus: %lld documents were read, and none has text (%lld empty): nothing was built",
-                    (long long)b->cursor.documents, (long long)b->cursor.empty);
+                    "empty corpus: %lld documents were read, and none has text (%lld empty, %lld bad lines skipped): "
+                    "nothing was built",
+                    (long long)b->cursor.documents, (long long)b->cursor.empty, (long long)b->report->skipped_lines);
     if (b->sealed_chunks > 0) {
         double start = now();
         const struct store_publish how = {.index = c->index,
                                           .max_ram = b->free_ram,
+                                          .merge_chunks =
+                                              b->shard_chunks < SHARD_CHUNKS ? b->shard_chunks : SHARD_CHUNKS,
                                           .seed = 1,
                                           .threads = c->device->threads,
                                           .progress = c->progress,
@@ -359,26 +392,29 @@ enum status indexer_run(struct indexer_report *report, const struct indexer_conf
     double start = now();
     memset(report, 0, sizeof *report);
     struct build b = {.config = config, .report = report};
-    int64_t published;
+    int64_t chunks;
     b.shard_chunks = config->shard_chunks > 0 ? config->shard_chunks : SHARD_CHUNKS;
     enum status s;
     TRY_GOTO(s, indexer_fingerprint(&b.fingerprint, config->model, config->params, config->tokenizer), out);
     TRY_GOTO(s, indexer_free_ram(&b.free_ram, config->max_ram, config->params, config->device, config->encoder), out);
     TRY_GOTO(s, allocate_batch(&b), out);
     TRY_GOTO(s, open_store(&b), out);
+    if (report->already_built) goto out;
     TRY_GOTO(s, open_input(&b), out);
     s = take_all(&b);
     report->tokenize_seconds = feed_seconds(b.feed);
     feed_close(b.feed); /* its memory is the index's from here on */
     b.feed = NULL;
     report->passed_over = reader_passed_over(b.reader);
+    report->skipped_lines = (int64_t)reader_position(b.reader).skipped;
+    reader_note_left_out(b.reader, config->progress);
     if (s == STATUS_OK) s = publish(&b);
 out:
     feed_close(b.feed);
     drop_shard(&b);
     reader_close(b.reader);
     store_writer_close(b.writer); /* before reading: LMDB wants one environment a process */
-    if (s == STATUS_OK) s = published_chunks(&published, &report->generation, config->store);
+    if (s == STATUS_OK) s = published(&chunks, &report->generation, config->store, NULL);
     device_release(config->device, b.room);
     device_release_host(config->device, b.rows);
     memory_free(b.ids);

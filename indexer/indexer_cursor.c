@@ -4,7 +4,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-static const char magic[8] = "drtcur2";
+static const char magic[8] = "drtcur3";
+enum { CURSOR_FIXED = CURSOR_BYTES_MAX - 16 * CURSOR_MARKS };
 
 /* A running hash: the next value is the hash of the last one and of the new piece's own. */
 static void hash_bytes(uint8_t hash[16], const void *data, size_t bytes) {
@@ -20,26 +21,27 @@ static void hash_int(uint8_t hash[16], int64_t value) {
     hash_bytes(hash, &value, sizeof value);
 }
 
-/* Every file with its size, those of folders too: a position counts files, and a corpus that changed under a
- * half-finished build would be taken up at places that mean nothing in it. */
-static void hash_inputs(uint8_t hash[16], const struct reader *files) {
-    for (size_t i = 0; i < reader_files(files); i++) {
-        int64_t bytes;
-        const char *path = reader_file_at(files, i, &bytes);
-        hash_bytes(hash, path, strlen(path));
-        hash_int(hash, bytes);
-    }
-}
-
-void cursor_describe(struct cursor *out, const struct reader *files, const struct reader_config *reader,
-                     int64_t shard_chunks) {
+void cursor_describe(struct cursor *out, const struct reader_config *reader, int64_t shard_chunks) {
     const char *field = reader->text_field ? reader->text_field : "text";
     memset(out, 0, sizeof *out);
-    hash_inputs(out->inputs, files);
+    out->files_a_mark = 1;
     hash_int(out->options, reader->format);
     hash_bytes(out->options, field, strlen(field));
     hash_int(out->options, reader->eod_id);
     hash_int(out->options, shard_chunks);
+}
+
+void cursor_advance(struct cursor *c, const struct reader_position *after) {
+    uint64_t last = c->n_marks ? c->marks[c->n_marks - 1].file : 0;
+    c->position = *after;
+    if (after->file < last + c->files_a_mark) return;
+    if (c->n_marks == CURSOR_MARKS) { /* every second one goes */
+        for (int i = 0; i < CURSOR_MARKS / 2; i++)
+            c->marks[i] = c->marks[2 * i + 1];
+        c->n_marks = CURSOR_MARKS / 2;
+        c->files_a_mark *= 2;
+    }
+    c->marks[c->n_marks++] = (struct reader_mark){after->file, after->files_hash};
 }
 
 static uint8_t *put(uint8_t *at, uint64_t value) {
@@ -54,51 +56,57 @@ static const uint8_t *get(uint64_t *value, const uint8_t *at) {
     return at + 8;
 }
 
-void cursor_pack(uint8_t out[CURSOR_BYTES], const struct cursor *c) {
-    memset(out, 0, CURSOR_BYTES);
+size_t cursor_pack(uint8_t out[CURSOR_BYTES_MAX], const struct cursor *c) {
+    const struct reader_position *p = &c->position;
     memcpy(out, magic, 8);
-    memcpy(out + 8, c->inputs, 16);
-    memcpy(out + 24, c->options, 16);
-    uint8_t *at = out + 40;
-    at = put(at, c->position.documents);
-    at = put(at, c->position.file);
-    at = put(at, c->position.offset);
-    at = put(at, c->position.line);
+    memcpy(out + 8, c->options, 16);
+    uint8_t *at = out + 24;
+    at = put(at, p->documents);
+    at = put(at, p->file);
+    at = put(at, p->offset);
+    at = put(at, p->line);
+    at = put(at, p->skipped);
+    at = put(at, p->files_hash);
+    at = put(at, p->part_hash);
     at = put(at, (uint64_t)c->since_boundary);
-    at = put(at, (uint64_t)c->documents);
     at = put(at, (uint64_t)c->empty);
-    put(at, (uint64_t)c->replaced);
-}
-
-static enum status refuse(const char *store, const char *what) {
-    return fail(STATUS_MISMATCH,
-                "%s: its unfinished build was made with other %s: run the same command again, or drop what was done "
-                "with --restart",
-                store, what);
+    at = put(at, (uint64_t)c->replaced);
+    at = put(at, c->files_a_mark);
+    for (uint64_t i = 0; i < c->n_marks; i++) {
+        at = put(at, c->marks[i].file);
+        at = put(at, c->marks[i].files_hash);
+    }
+    return (size_t)(at - out);
 }
 
 enum status cursor_unpack(struct cursor *out, const uint8_t *bytes, size_t n, const struct cursor *now,
                           const char *store) {
-    if (n != CURSOR_BYTES || memcmp(bytes, magic, 8) != 0)
+    if (n < CURSOR_FIXED || n > CURSOR_BYTES_MAX || (n - CURSOR_FIXED) % 16 != 0 || memcmp(bytes, magic, 8) != 0)
         return fail(STATUS_VERSION,
-                    "%s: the journal of its unfinished build is of another program version: finish it with that one, "
-                    "or drop what was done with --restart",
+                    "%s: its journal is of another program version: finish the build with that one, or drop what was "
+                    "done with --restart",
                     store);
     memset(out, 0, sizeof *out);
-    memcpy(out->inputs, bytes + 8, 16);
-    memcpy(out->options, bytes + 24, 16);
-    if (memcmp(out->inputs, now->inputs, 16) != 0)
-        return refuse(store, "inputs (or a file came, went, or changed its size)");
+    memcpy(out->options, bytes + 8, 16);
     if (memcmp(out->options, now->options, 16) != 0)
-        return refuse(store, "options (one of --format, --text-field, --eod-id, --shard-chunks)");
-    uint64_t v[8];
-    const uint8_t *at = bytes + 40;
-    for (int i = 0; i < 8; i++)
+        return fail(STATUS_MISMATCH,
+                    "%s: it was begun with other options (one of --format, --text-field, --eod-id, "
+                    "--shard-chunks): run the same command again, or drop what was done with --restart",
+                    store);
+    uint64_t v[11];
+    const uint8_t *at = bytes + 24;
+    for (size_t i = 0; i < ARRAY_LEN(v); i++)
         at = get(&v[i], at);
-    out->position = (struct reader_position){.documents = v[0], .file = v[1], .offset = v[2], .line = v[3]};
-    out->since_boundary = (int64_t)v[4];
-    out->documents = (int64_t)v[5];
-    out->empty = (int64_t)v[6];
-    out->replaced = (int64_t)v[7];
+    out->position = (struct reader_position){v[0], v[1], v[2], v[3], v[4], v[5], v[6]};
+    out->since_boundary = (int64_t)v[7];
+    out->documents = (int64_t)v[0];
+    out->empty = (int64_t)v[8];
+    out->replaced = (int64_t)v[9];
+    out->files_a_mark = v[10];
+    out->n_marks = (n - CURSOR_FIXED) / 16;
+    for (uint64_t i = 0; i < out->n_marks; i++) {
+        at = get(&out->marks[i].file, at);
+        at = get(&out->marks[i].files_hash, at);
+    }
     return STATUS_OK;
 }

@@ -4,6 +4,7 @@
  * outside of it: reading is serial, tokenizing parallel, and slot order is input order. What waits is bounded in
  * bytes, and one document may pass that bound, so a document larger than the lookahead still gets through. */
 #include "base/memory.h"
+#include "base/system/threads.h"
 #include "indexer/indexer.h"
 #include "indexer/indexer_internal.h"
 #include <pthread.h>
@@ -76,23 +77,13 @@ void indexer_document_hash(uint8_t out[16], const struct document *d) {
     memcpy(out, canonical.digest, 16);
 }
 
-static enum status check_ids(const struct feed *f, const struct raw *raw, const struct feed_item *item) {
-    for (size_t i = 0; i < raw->n_ids; i++)
-        if (raw->ids[i] >= (uint32_t)f->config.vocab_size)
-            return fail(STATUS_INVALID,
-                        "%s: document at byte %llu: its token %zu is id %u, but the model's vocabulary has %d ids: "
-                        "these tokens were made for another model",
-                        raw->source, (unsigned long long)item->document.offset, i, raw->ids[i], f->config.vocab_size);
-    return STATUS_OK;
-}
-
 /* Text to ids, and everything the store wants in one piece of memory; the raw copy is freed. */
 static enum status finish_document(const struct feed *f, struct tokenizer_scratch *scratch, struct feed_item *item,
                                    const struct raw *raw) {
     const int32_t *ids = (const int32_t *)raw->ids;
     size_t n_ids = raw->n_ids;
     if (raw->ids)
-        TRY(check_ids(f, raw, item));
+        TRY(ids_check_document(&f->config.ids, raw->source, item->document.offset, raw->ids, raw->n_ids));
     else if (raw->bytes == 0)
         n_ids = 0;
     else if (tokenizer_encode(f->config.tokenizer, scratch, raw->text, raw->bytes, TOKENIZER_LITERAL, &ids, &n_ids) !=
@@ -212,7 +203,7 @@ enum status feed_open(struct feed **out, const struct feed_config *config) {
     int wanted = config->workers < 1 ? 1 : config->workers;
     if (wanted > (int)ARRAY_LEN(f->threads)) wanted = (int)ARRAY_LEN(f->threads);
     for (; f->n_threads < wanted; f->n_threads++)
-        if (pthread_create(&f->threads[f->n_threads], NULL, work, f) != 0) break;
+        if (!threads_start(&f->threads[f->n_threads], work, f)) break;
     if (f->n_threads == 0) {
         feed_close(f);
         return fail(STATUS_NO_MEMORY, "cannot start a thread that reads and tokenizes");

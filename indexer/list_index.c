@@ -249,6 +249,30 @@ static enum status search_batch(struct list_index *f, struct store_hit *hits, st
     return STATUS_OK;
 }
 
+/* Hits that the rest of the rows, outside the range, must have. */
+static bool hits_missing(const struct list_index *f, const struct store_hit *hits, int k,
+                         const struct store_range *exclude) {
+    int64_t there = f->rows.rows;
+    if (exclude) {
+        int64_t begin = exclude->begin > 0 ? exclude->begin : 0, end = smaller(exclude->end, there);
+        if (end > begin) there -= end - begin;
+    }
+    int64_t wanted = smaller(there, k);
+    return wanted > 0 && hits[wanted - 1].chunk < 0;
+}
+
+/* Where many landmarks are nearly equal, the lists nearest to a query can hold too few rows: all are visited then. */
+static enum status search_wider(struct list_index *f, struct store_hit *hits, struct mat queries, int k, int nprobe,
+                                const struct store_range *exclude) {
+    int lists = (int)f->centroids.rows;
+    for (int64_t i = 0; i < queries.rows && (nprobe > 0 ? nprobe : f->nprobe) < lists; i++) {
+        const struct store_range *range = exclude ? exclude + i : NULL;
+        if (hits_missing(f, hits + i * k, k, range))
+            TRY(search_batch(f, hits + i * k, mat_rows(queries, i, 1), k, lists, range));
+    }
+    return STATUS_OK;
+}
+
 enum status list_index_search(struct list_index *f, struct store_hit *hits, struct mat queries, int k, int nprobe,
                               const struct store_range *exclude) {
     assert(k > 0 && queries.type == DTYPE_F32 && queries.cols == f->rows.cols);
@@ -256,7 +280,7 @@ enum status list_index_search(struct list_index *f, struct store_hit *hits, stru
     for (int64_t i = 0; i < queries.rows; i += BATCH)
         TRY(search_batch(f, hits + i * k, mat_rows(queries, i, smaller(queries.rows - i, BATCH)), k, nprobe,
                          exclude ? exclude + i : NULL));
-    return STATUS_OK;
+    return search_wider(f, hits, queries, k, nprobe, exclude);
 }
 
 enum status list_index_search_host(struct list_index *f, struct store_hit *hits, const float *queries, int64_t n, int k,

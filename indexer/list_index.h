@@ -29,7 +29,8 @@ struct list_index_info { int64_t rows, lists, largest; int nprobe; };      /* la
 struct list_index_info list_index_info(const struct list_index *f);
 
 /* hits [n, k] as store_view_search gives for the rows visited, but for the last bits of scores. queries [n, dim] float32, memory
- * of the device; hits and exclude [n] (NULL: none) memory of this process. nprobe 0: the index's own. One thread at a time. */
+ * of the device; hits and exclude [n] (NULL: none) memory of this process. nprobe 0: the index's own; a query whose lists hold fewer
+ * than k rows visits all of them. One thread at a time. */
 enum status list_index_search(struct list_index *f, struct store_hit *hits, struct mat queries, int k, int nprobe,
                               const struct store_range *exclude);
 /* The same for queries in memory of this process. */

@@ -342,6 +342,7 @@ void chunk_retriever_reset(struct retriever *base, int64_t exclude_document, int
 struct chunk_retriever_times chunk_retriever_times(const struct retriever *base) {
     const struct chunk_retriever *r = of(base);
     struct chunk_retriever_times times = r->times;
+    times.missing = r->corpus.missing;
     if (!r->cache) return times;
     struct chunk_cache_stats stats = chunk_cache_stats(r->cache);
     times.read += stats.read_seconds;

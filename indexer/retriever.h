@@ -24,6 +24,7 @@ struct chunk_retriever_config {
     int topk;                            /* 0: the model's */
     bool exact;                          /* corpus: scan instead of the index */
     int nprobe, candidates;              /* see store_search; 0: defaults */
+    bool exact_fallback;                 /* corpus: scan for a query whose hits are missing (store_view_missing) */
     int64_t max_queries;                 /* chunks of one decoder pass; 0: 16 */
     int64_t cache_chunks;                /* encoded chunks kept; 0: as many as needed and at least 1024 */
     int64_t exclude_document;            /* corpus: this document's chunks are never retrieved; -1: none */
@@ -36,5 +37,9 @@ void chunk_retriever_reset(struct retriever *r, int64_t exclude_document, int64_
 
 /* Seconds of this process: on a GPU work is only issued by encode and idle (chunks encoded beside decoding), and search waits
  * for all that was issued before it. */
-struct chunk_retriever_times { double search, read, encode, idle; int64_t queries, cache_hits, cache_misses; };
+struct chunk_retriever_times {
+    double search, read, encode, idle;
+    int64_t queries, cache_hits, cache_misses;
+    int64_t missing;                     /* queries for which the corpus's index found too few chunks, up to all of its lists */
+};
 struct chunk_retriever_times chunk_retriever_times(const struct retriever *r);

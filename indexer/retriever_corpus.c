@@ -97,6 +97,21 @@ static enum status random_candidates(struct corpus_side *c, struct neighbour_can
     return STATUS_OK;
 }
 
+/* Of the store's own index: what it did not find, an exact search finds. */
+static enum status find_missing(struct corpus_side *c, struct store_search how, const float *here, int64_t n) {
+    const struct store_range *exclude = how.exclude;
+    how.exact = true;
+    for (int64_t i = 0; i < n; i++) {
+        how.exclude = exclude ? exclude + i : NULL;
+        struct store_hit *hits = c->hits + i * how.k;
+        if (store_view_missing(c->view, hits, how.k, how.exclude) == 0) continue;
+        c->missing++;
+        if (c->config.exact_fallback)
+            TRY(store_view_search(c->view, hits, here + i * c->config.model->hidden, 1, &how));
+    }
+    return STATUS_OK;
+}
+
 static enum status nearest(struct corpus_side *c, struct mat queries, const float *here, int64_t n, int k,
                            const struct store_range *exclude) {
     if (c->config.lists)
@@ -108,7 +123,8 @@ static enum status nearest(struct corpus_side *c, struct mat queries, const floa
                                      .candidates = c->config.candidates,
                                      .exclude = exclude,
                                      .threads = c->config.device->threads};
-    return store_view_search(c->view, c->hits, here, n, &how);
+    TRY(store_view_search(c->view, c->hits, here, n, &how));
+    return find_missing(c, how, here, n);
 }
 
 enum status corpus_side_search(struct corpus_side *c, struct neighbour_candidate *lists, int64_t *used, int64_t stride,

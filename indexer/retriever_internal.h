@@ -48,7 +48,7 @@ struct corpus_side {
     struct chunk_retriever_config config;
     struct store_range document;         /* chunk ids of the excluded document, once it was looked up */
     bool document_known;
-    int64_t chunks;
+    int64_t chunks, missing;             /* missing: see chunk_retriever_times */
     struct store_hit *hits; struct store_range *exclude; float *landmark;
 };
 enum status corpus_side_open(struct corpus_side *c, const struct chunk_retriever_config *config, int64_t max_queries, int k);

@@ -9,7 +9,8 @@
  * a map only while no transaction is on, so those are counted, and begun and ended under a lock. */
 #include "base/file.h"
 #include "base/memory.h"
-#include "store/catalog_internal.h"
+#include "base/system/fault.h"
+#include "store/commit_record_internal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <lmdb.h>
@@ -22,7 +23,7 @@
 static const uint64_t map_bytes_default = UINT64_C(64) << 30, mib = 1 << 20;
 /* Opening walks the whole page structure of a catalog up to so many pages (64 MiB): some milliseconds. */
 enum { OPEN_CHECK_PAGES = 16384, READERS_MAX = 1024, LOCK_BYTES = 72 * READERS_MAX };
-enum { SNAPSHOT_TRIES = 8, DISK_FULL_BYTES = 1 << 16 };
+enum { SNAPSHOT_TRIES = 8, DISK_FULL_BYTES = 1 << 16, FORMAT_WITH_RECORD = 3 };
 
 struct catalog {
     MDB_env *env;
@@ -32,8 +33,10 @@ struct catalog {
     bool fixed;      /* the caller gave them; else the map has twice the file's size where that is more */
     bool narrow;     /* there was not */
     pthread_mutex_t lock;
-    int active; /* transactions that are on; under lock */
-    char path[FILE_PATH_MAX];
+    int active;        /* transactions that are on; under lock */
+    bool record_found; /* catalog/commit was there when this was opened */
+    bool unrecorded;   /* a commit went well, its record did not */
+    char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
 };
 struct catalog_txn {
     struct catalog *c;
@@ -271,9 +274,9 @@ enum status catalog_check(struct catalog *c) {
 }
 
 static enum status open_catalog(struct catalog *c, const char *store) {
-    char folder[FILE_PATH_MAX];
+    const char *folder = c->folder;
     uint64_t size = 0;
-    TRY(file_join(folder, store, "catalog"));
+    TRY(file_join(c->folder, store, "catalog"));
     TRY(file_join(c->path, folder, "data.mdb"));
     bool exists = file_exists(c->path);
     if (!exists && !c->write) return fail(STATUS_NOT_FOUND, "%s: no store here (no catalog/data.mdb)", store);
@@ -282,6 +285,7 @@ static enum status open_catalog(struct catalog *c, const char *store) {
         TRY(file_size(&size, c->path));
         if (size == 0 && !c->write)
             return fail(STATUS_NOT_FOUND, "%s: the store has no contents yet, build it first", store);
+        if (size > 0) TRY(commit_record_check(&c->record_found, folder));
         if (size > 0) TRY(catalog_check_meta(c->path));
     }
     TRY(open_environment(c, folder, size));
@@ -319,8 +323,36 @@ const char *catalog_path(const struct catalog *c) {
     return c->path;
 }
 
+static enum status newest_generation(uint64_t *number, struct catalog *c) {
+    struct catalog_txn *t;
+    struct bytes value;
+    *number = 0;
+    TRY(catalog_begin(&t, c, false));
+    enum status s = catalog_get_last(t, number, &value, TABLE_GENERATIONS);
+    catalog_abort(t);
+    return s == STATUS_NOT_FOUND ? STATUS_OK : s;
+}
+
+enum status catalog_check_record(const struct catalog *c, int format) {
+    if (c->record_found || format < FORMAT_WITH_RECORD) return STATUS_OK;
+    return fail(STATUS_CORRUPT, "%s/commit: the record of the last commit is missing, run drt-index repair", c->folder);
+}
+
+enum status catalog_check_writable(const struct catalog *c) {
+    if (!c->unrecorded) return STATUS_OK;
+    return fail(STATUS_IO, "%s/commit: the last commit could not be recorded: run the command again", c->folder);
+}
+
+enum status catalog_renew_record(struct catalog *c) {
+    uint64_t generation;
+    TRY(newest_generation(&generation, c));
+    return commit_record_renew(c->folder, generation);
+}
+
 enum status catalog_begin(struct catalog_txn **out, struct catalog *c, bool write) {
     struct catalog_txn *t;
+    if (write) TRY(catalog_check_writable(c));
+    if (write) TRY(catalog_renew_record(c));
     TRY(memory_allocate_zero((void **)&t, 1, sizeof *t));
     t->c = c;
     enum status s = translate(c, begin(c, &t->txn, write), "begin");
@@ -334,8 +366,13 @@ enum status catalog_begin(struct catalog_txn **out, struct catalog *c, bool writ
 }
 
 enum status catalog_commit(struct catalog_txn *t) {
-    enum status s = translate(t->c, commit_txn(t->c, t->txn), "commit");
+    struct catalog *c = t->c;
+    enum status s = translate(c, commit_txn(c, t->txn), "commit");
     memory_free(t);
+    TRY(s);
+    s = fault_point("catalog:commit:before-record");
+    if (s == STATUS_OK) s = catalog_renew_record(c);
+    c->unrecorded = s != STATUS_OK;
     return s;
 }
 

@@ -28,13 +28,19 @@ struct bytes { const uint8_t *data; size_t size; };
  * the meta pages first, and the page structure as far as that is cheap (catalog_pages.c), since LMDB trusts its file. */
 enum status catalog_open(struct catalog **out, const char *store, bool write, uint64_t max_bytes);
 enum status catalog_check(struct catalog *c);             /* every page, see below */
+/* STATUS_CORRUPT when a catalog of this store format must have its record catalog/commit and had none when it was opened. */
+enum status catalog_check_record(const struct catalog *c, int format);
 void catalog_close(struct catalog *c);                    /* NULL is fine; after its transactions */
 const char *catalog_path(const struct catalog *c);        /* of the data file, for messages */
 uint64_t catalog_bytes(const struct catalog *c);          /* in use, of the data file */
 
-/* One write transaction at a time; any number of reading ones, each for one thread at a time. */
+/* One write transaction at a time; any number of reading ones, each for one thread at a time. Writing keeps
+ * catalog/commit (commit_record_internal.h): a commit is durable and recorded when OK. Where only the record failed the
+ * commit is durable all the same; c then begins no further write transaction, for its user does not know. */
 enum status catalog_begin(struct catalog_txn **out, struct catalog *c, bool write);
-enum status catalog_commit(struct catalog_txn *t);        /* t is gone afterwards, also on failure; durable when OK */
+enum status catalog_commit(struct catalog_txn *t);        /* t is gone afterwards, also on failure */
+enum status catalog_check_writable(const struct catalog *c);   /* what catalog_begin would say; before files are written */
+enum status catalog_renew_record(struct catalog *c);      /* for the writer: one that a kill left a commit short */
 void catalog_abort(struct catalog_txn *t);                /* NULL is fine */
 /* A reading transaction between uses: pause lets the snapshot go, renew takes the newest. */
 void catalog_pause(struct catalog_txn *t);
@@ -62,8 +68,12 @@ struct catalog_key { uint8_t bytes[8]; };
 struct catalog_key catalog_key(uint64_t number);
 uint64_t catalog_key_number(struct bytes key);            /* UINT64_MAX unless it has 8 bytes */
 
+enum { CATALOG_META_BYTES = 152 };   /* of a meta page: what LMDB reads and writes */
 /* Checks the data file without LMDB (catalog_pages.c): meta pages alone, or every page that the newest committed
  * tree reaches. STATUS_CORRUPT names file and page. `pages_max` > 0: leave it at the meta pages when there are more.
  * Hold a reading transaction (its number in `txn`) while a writer may be at work; `txn` 0: the newest. */
 enum status catalog_check_meta(const char *path);
 enum status catalog_check_pages(const char *path, uint64_t txn, uint64_t pages_max);
+/* Every page that the newer of these meta pages reaches, whatever the file's own are. *freed_by: the last transaction
+ * that gave up pages. That is the one that made the tree, unless the file was empty before it. */
+enum status catalog_check_pages_under(uint64_t *freed_by, const char *path, const uint8_t metas[2][CATALOG_META_BYTES]);

@@ -2,7 +2,7 @@
  *
  * LMDB trusts its file: a flipped bit in a page header or a page number makes it read outside the map, and the
  * process dies. This walk visits every page that the newest trees reach, once, and checks every number in them that
- * LMDB follows: page numbers, offsets, sizes, order of keys within a page, counts, and that no page is both in use
+ * LMDB follows: page numbers, offsets, sizes, order of keys within a table, counts, and that no page is both in use
  * and free. What it cannot see is a flipped bit in a key or value; verify reads those as records.
  *
  * Layout: page = {u64 number, u16 pad, u16 flags, u16 lower, u16 upper | u32 pages}, then u16 offsets of nodes. Node =
@@ -18,10 +18,10 @@ enum {
     PAGE_HEADER = 16,
     NODE_HEADER = 8,
     TABLE_BYTES = 48,
-    META_BYTES = 152,
     DEPTH_MAX = 32,
     KEY_MAX = 511,
-    META_RETRIES = 3
+    META_RETRIES = 3,
+    UNWRITTEN_PAGES = 1024
 };
 enum { PAGE_BRANCH = 1, PAGE_LEAF = 2, PAGE_OVERFLOW = 4, PAGE_META = 8, PAGE_DIRTY = 16 };
 enum { NODE_BIG = 1, NODE_TABLE = 2, TABLE_INTEGER_KEY = 8 };
@@ -41,10 +41,14 @@ struct meta {
 struct check {
     const char *path;
     struct file_map map;
+    const uint8_t (*metas)[CATALOG_META_BYTES]; /* in place of the file's, if not NULL */
     struct meta meta;
-    uint64_t pages;   /* whole ones in the file */
-    uint8_t *seen;    /* a bit a page */
-    uint64_t entries; /* of the table at hand */
+    uint64_t pages;        /* whole ones in the file */
+    uint8_t *seen;         /* a bit a page */
+    uint64_t entries;      /* of the table at hand */
+    const uint8_t *before; /* the node whose key comes before, in the table at hand */
+    bool before_is_branch;
+    uint64_t freed_by; /* highest key of the free table: the last transaction that gave pages up */
 };
 
 static uint64_t get(const uint8_t *at, int bytes) {
@@ -66,8 +70,8 @@ static struct table table_of(const uint8_t *at) {
 }
 
 static enum status read_meta(const struct check *c, uint64_t page, uint64_t offset, struct meta *out) {
-    if (c->map.size < offset + META_BYTES) return damaged(c, page, "the file ends in it");
-    const uint8_t *p = c->map.data + offset, *m = p + PAGE_HEADER;
+    if (c->map.size < offset + CATALOG_META_BYTES) return damaged(c, page, "the file ends in it");
+    const uint8_t *p = c->metas ? c->metas[page] : c->map.data + offset, *m = p + PAGE_HEADER;
     if (!(get(p + 10, 2) & PAGE_META) || get(m, 4) != lmdb_magic) return damaged(c, page, "not a meta page");
     if (get(m + 4, 4) != 1)
         return fail(STATUS_VERSION, "%s: LMDB data format %llu, this program reads 1", c->path,
@@ -95,6 +99,9 @@ static enum status read_metas(struct check *c, uint64_t txn) {
     if (txn && a.txn == txn) c->meta = a;
     if (txn && b.txn == txn) c->meta = b;
     c->pages = c->map.size / a.page_bytes;
+    /* LMDB does not write a page that a transaction takes and frees again, so the file may end before the last one. */
+    if (c->meta.last_page >= 2 * c->pages + UNWRITTEN_PAGES)
+        return damaged(c, c->meta.txn & 1, "the last page is far beyond the end of the file");
     return txn && c->meta.txn != txn ? STATUS_NOT_FOUND : STATUS_OK;
 }
 
@@ -150,6 +157,7 @@ static enum status check_leaf_node(struct check *c, uint64_t page, const uint8_t
     if (key_bytes == 0 || key_bytes > KEY_MAX || (role == ROLE_FREE && key_bytes != 8))
         return damaged(c, page, "size of a key");
     c->entries++;
+    if (role == ROLE_FREE && get(node + NODE_HEADER, 8) > c->freed_by) c->freed_by = get(node + NODE_HEADER, 8);
     if (role == ROLE_MAIN) {
         if (flags != NODE_TABLE || bytes != TABLE_BYTES) return damaged(c, page, "the record of a table");
         struct table t = table_of(data);
@@ -157,6 +165,8 @@ static enum status check_leaf_node(struct check *c, uint64_t page, const uint8_t
         uint64_t entries = c->entries;
         TRY(check_tree(c, &t, ROLE_RECORDS));
         c->entries = entries;
+        c->before = node;
+        c->before_is_branch = false;
         return STATUS_OK;
     }
     if (big) {
@@ -175,9 +185,20 @@ static bool keys_rise(const uint8_t *a, const uint8_t *b, enum role role) {
     return order < 0 || (order == 0 && na < nb);
 }
 
+/* In the order of the whole tree: a branch's key lies above all keys left of it and is at most the first one right of
+ * it, else LMDB would look for a key in the wrong page. */
+static bool follows(struct check *c, const uint8_t *node, bool leaf, enum role role) {
+    const uint8_t *before = c->before;
+    bool good =
+        !before || (leaf && c->before_is_branch ? !keys_rise(node, before, role) : keys_rise(before, node, role));
+    c->before = node;
+    c->before_is_branch = !leaf;
+    return good;
+}
+
 static enum status check_page(struct check *c, uint64_t page, unsigned level, unsigned depth, enum role role) {
     TRY(visit(c, page));
-    const uint8_t *p = page_at(c, page), *before = NULL;
+    const uint8_t *p = page_at(c, page);
     size_t size = c->meta.page_bytes, lower = get(p + 12, 2), upper = get(p + 14, 2);
     uint64_t flags = get(p + 10, 2) & ~(uint64_t)PAGE_DIRTY;
     bool leaf = level == depth;
@@ -190,8 +211,7 @@ static enum status check_page(struct check *c, uint64_t page, unsigned level, un
         if (at < upper || at % 2 || at + NODE_HEADER > size) return damaged(c, page, "offset of a record");
         const uint8_t *node = p + at;
         if (at + NODE_HEADER + get(node + 6, 2) > size) return damaged(c, page, "size of a key");
-        if (before && (leaf || i > 1) && !keys_rise(before, node, role)) return damaged(c, page, "order of keys");
-        before = node;
+        if ((leaf || i > 0) && !follows(c, node, leaf, role)) return damaged(c, page, "order of keys");
         if (leaf)
             TRY(check_leaf_node(c, page, node, size - at, role));
         else
@@ -202,6 +222,7 @@ static enum status check_page(struct check *c, uint64_t page, unsigned level, un
 
 static enum status check_tree(struct check *c, const struct table *t, enum role role) {
     c->entries = 0;
+    c->before = NULL;
     if (t->root == no_page)
         return t->depth == 0 && t->entries == 0 ? STATUS_OK : damaged(c, 0, "an empty table with records");
     if (t->depth < 1 || t->depth > DEPTH_MAX) return damaged(c, t->root, "depth of a table");
@@ -233,6 +254,18 @@ enum status catalog_check_pages(const char *path, uint64_t txn, uint64_t pages_m
     TRY(file_map(&c.map, path));
     enum status s = read_metas(&c, txn);
     if (s == STATUS_OK && !(pages_max && c.pages > pages_max)) s = check_all(&c);
+    memory_free(c.seen);
+    file_unmap(&c.map);
+    return s;
+}
+
+enum status catalog_check_pages_under(uint64_t *freed_by, const char *path,
+                                      const uint8_t metas[2][CATALOG_META_BYTES]) {
+    struct check c = {.path = path, .metas = metas};
+    TRY(file_map(&c.map, path));
+    enum status s = read_metas(&c, 0);
+    if (s == STATUS_OK) s = check_all(&c);
+    *freed_by = c.freed_by;
     memory_free(c.seen);
     file_unmap(&c.map);
     return s;

@@ -2,7 +2,8 @@
  *
  * One transaction zeroes the files in the shards' records, removes the hashes of their documents and publishes the
  * segments that remain. The records of the documents stay, so that views of older generations go on, and the drop can
- * be repeated; the files go with the next opening of the writer, as those of a replaced index do. */
+ * be repeated; the files go with the next opening of the writer, as those of a replaced index do. A file that was
+ * merged stays until all of its shards are dropped. */
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/writer_internal.h"
@@ -20,37 +21,38 @@ struct drop {
     size_t text_capacity;
 };
 
-static enum status find_shard(struct drop *d, const struct shard_record *shards, int64_t published, int64_t sealed,
-                              int64_t number) {
-    for (int64_t i = 0; i < d->n; i++)
-        if (d->list[i].number == number) return STATUS_OK;
-    if (number < 0 || number >= sealed)
-        return fail(STATUS_NOT_FOUND, "%s: there is no shard %lld, the store has %lld", d->dir, (long long)number,
+static enum status check_range(const struct drop *d, int64_t published, int64_t sealed, struct store_range range) {
+    int64_t wrong = range.begin < 0 || range.begin >= sealed ? range.begin : sealed;
+    if (wrong != sealed || range.end > sealed)
+        return fail(STATUS_NOT_FOUND, "%s: there is no shard %lld, the store has %lld", d->dir, (long long)wrong,
                     (long long)sealed);
-    if (number >= published)
+    if (range.end > published)
         return fail(STATUS_INVALID,
                     "%s: shard %lld belongs to a build or add that is not finished: run that command again, or with "
                     "--restart to drop what it has done",
-                    d->dir, (long long)number);
-    d->list[d->n++] = shards[number];
+                    d->dir, (long long)(range.begin > published ? range.begin : published));
     return STATUS_OK;
+}
+
+static bool is_in_ranges(const struct store_drop *how, int64_t number) {
+    for (int64_t i = 0; i < how->n_ranges; i++)
+        if (number >= how->ranges[i].begin && number < how->ranges[i].end) return true;
+    return false;
 }
 
 static enum status find_shards(struct drop *d, struct catalog_txn *t) {
     struct store_fingerprint f;
     struct generation_record published, sealed;
-    struct shard_record *shards;
     TRY(record_get_fingerprint(t, d->catalog, &f, NULL));
     TRY(record_get_generation(t, d->catalog, &published));
     TRY(record_get_sealed(t, d->catalog, &sealed));
-    TRY(memory_allocate((void **)&d->list, (size_t)d->how->n_shards, sizeof *d->list));
-    TRY(record_list_shards(t, d->catalog, &shards, sealed.shards));
-    enum status s = STATUS_OK;
-    for (int64_t i = 0; i < d->how->n_shards && s == STATUS_OK; i++)
-        s = find_shard(d, shards, published.shards, sealed.shards, d->how->shards[i]);
-    memory_free(shards);
+    for (int64_t i = 0; i < d->how->n_ranges; i++)
+        TRY(check_range(d, published.shards, sealed.shards, d->how->ranges[i]));
+    TRY(record_list_shards(t, d->catalog, &d->list, published.shards));
+    for (int64_t i = 0; i < published.shards; i++)
+        if (is_in_ranges(d->how, i)) d->list[d->n++] = d->list[i];
     d->report->generation = (uint64_t)published.number;
-    return s;
+    return STATUS_OK;
 }
 
 /* Those that were not dropped before. */

@@ -133,42 +133,6 @@ static bool excluded(const struct store_range *r, int64_t chunk) {
     return r && chunk >= r->begin && chunk < r->end;
 }
 
-/* The shard that holds the chunk: the last that begins at or before it (empty shards share a beginning). */
-static int64_t shard_of(const struct landmarks *l, int64_t chunk) {
-    int64_t low = 0, high = l->n_shards;
-    while (high - low > 1) {
-        int64_t middle = low + (high - low) / 2;
-        if (l->shards[middle].first_row <= chunk)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-const uint16_t *landmarks_rows(const struct landmarks *l, int64_t *n, int64_t first) {
-    assert(first >= 0 && first < l->chunks);
-    const struct shard_map *m = &l->shards[shard_of(l, first)];
-    assert(m->rows);
-    *n = m->first_row + m->count - first;
-    return (const uint16_t *)(const void *)m->rows + (size_t)(first - m->first_row) * (size_t)l->dim;
-}
-
-const uint16_t *landmarks_row(const struct landmarks *l, int64_t chunk) {
-    int64_t n;
-    return landmarks_rows(l, &n, chunk);
-}
-
-void landmarks_to_float(float *out, const struct landmarks *l, int64_t first, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        half_from_f16_row(out + (size_t)i * (size_t)l->dim, landmarks_row(l, first + i), (size_t)l->dim);
-}
-
-void landmarks_let_go(const struct landmarks *l, int64_t first, int64_t n) {
-    for (int64_t s = shard_of(l, first); s < l->n_shards && l->shards[s].first_row < first + n; s++)
-        file_let_go(&l->shards[s].map);
-}
-
 static int padded_dim(const struct landmarks *l) {
     return (l->dim + LANES - 1) / LANES * LANES;
 }
@@ -193,6 +157,7 @@ struct scan {
     const struct landmarks *l;
     const float *queries; /* padded */
     const struct store_range *exclude;
+    int64_t first; /* chunk of those that are scanned now */
     int n_queries, k, padded;
     float scale;
     struct store_hit *heaps; /* [worker][query][k] */
@@ -228,8 +193,12 @@ static void scores_of_one(float *scores, const struct scan *s, int64_t first, in
 }
 
 static void scores_of_block(float *scores, float *rows, const struct scan *s, int64_t first, int n) {
-    for (int r = 0; r < n; r++)
-        convert_row(rows + (size_t)r * (size_t)s->padded, landmarks_row(s->l, first + r), s->l->dim, s->padded);
+    for (int r = 0; r < n;) {
+        int64_t left;
+        const uint16_t *row = landmarks_rows(s->l, &left, first + r);
+        for (; left > 0 && r < n; left--, r++, row += s->l->dim)
+            convert_row(rows + (size_t)r * (size_t)s->padded, row, s->l->dim, s->padded);
+    }
     block_scores(scores, s->queries, s->n_queries, rows, n, s->padded);
 }
 
@@ -238,7 +207,8 @@ static void scan_body(void *context, int64_t begin, int64_t end, int worker) {
     float *rows = s->rows + (size_t)worker * BLOCK_ROWS * (size_t)s->padded;
     float *scores = s->scores + (size_t)worker * BLOCK_ROWS * QUERY_BATCH;
     int block = s->n_queries <= FEW_QUERIES ? BLOCK_FEW : BLOCK_ROWS;
-    for (int64_t at = begin; at < end;) {
+    end += s->first;
+    for (int64_t at = s->first + begin; at < end;) {
         struct store_range there = store_dropped_span(landmarks_dropped(s->l), at, end);
         at = there.begin;
         int n = (int)(there.end - at < block ? there.end - at : block);
@@ -274,7 +244,16 @@ static void merge_workers(struct store_hit *hits, const struct scan *s, int work
     }
 }
 
-enum status exact_scan(const struct landmarks *l, struct store_hit *hits, const float *queries, int64_t n, int k,
+/* All rows, as many at a time as may be mapped together. */
+static enum status scan_all(struct scan *s, struct landmarks *l, struct threads *threads) {
+    for (int64_t n; s->first < l->chunks; s->first += n) {
+        TRY(landmarks_map(l, &n, s->first, l->chunks - s->first));
+        threads_for(threads, n, GRAIN, scan_body, s);
+    }
+    return STATUS_OK;
+}
+
+enum status exact_scan(struct landmarks *l, struct store_hit *hits, const float *queries, int64_t n, int k,
                        const struct store_range *exclude, struct threads *threads) {
     int workers = threads_count(threads), padded = padded_dim(l);
     struct scan s = {.l = l, .k = k, .padded = padded, .scale = 1.0f / sqrtf((float)l->dim)};
@@ -292,8 +271,9 @@ enum status exact_scan(const struct landmarks *l, struct store_hit *hits, const 
         s.queries = all + (size_t)q * (size_t)padded;
         s.exclude = exclude ? exclude + q : NULL;
         memset(s.filled, 0, slots * sizeof *s.filled);
-        threads_for(threads, l->chunks, GRAIN, scan_body, &s);
-        merge_workers(hits + (size_t)q * (size_t)k, &s, workers);
+        s.first = 0;
+        status = scan_all(&s, l, threads);
+        if (status == STATUS_OK) merge_workers(hits + (size_t)q * (size_t)k, &s, workers);
     }
     memory_free(all);
     memory_free(s.heaps);
@@ -311,33 +291,47 @@ struct rescore {
     const float *queries; /* padded */
     const int64_t *candidates;
     int64_t n_candidates;
+    int64_t begin, end; /* of all queries' candidates: those whose rows are mapped now */
     const struct store_range *exclude;
     int k, padded;
     float scale;
     float *rows; /* [worker][padded] */
+    int *filled; /* [query] */
 };
 
 static void rescore_body(void *context, int64_t begin, int64_t end, int worker) {
     struct rescore *s = context;
     float *row = s->rows + (size_t)worker * (size_t)s->padded;
-    for (int64_t q = begin; q < end; q++) {
+    int64_t first = s->begin / s->n_candidates;
+    for (int64_t q = first + begin; q < first + end; q++) {
         struct store_hit *heap = s->hits + (size_t)q * (size_t)s->k;
         const struct store_range *range = s->exclude ? &s->exclude[q] : NULL;
-        int n = 0;
-        for (int64_t i = 0; i < s->n_candidates; i++) {
-            int64_t chunk = s->candidates[(size_t)q * (size_t)s->n_candidates + (size_t)i];
+        int64_t at = q * s->n_candidates, last = at + s->n_candidates;
+        for (int64_t i = at < s->begin ? s->begin : at; i < last && i < s->end; i++) {
+            int64_t chunk = s->candidates[i];
             if (chunk < 0 || chunk >= s->l->chunks || excluded(range, chunk)) continue;
             if (!store_dropped_there(landmarks_dropped(s->l), chunk)) continue;
             convert_row(row, landmarks_row(s->l, chunk), s->l->dim, s->padded);
             float dot;
             tile(&dot, 1, s->queries + (size_t)q * (size_t)s->padded, row, s->padded, 1, 1);
-            offer(heap, &n, s->k, (struct store_hit){chunk, dot * s->scale});
+            offer(heap, &s->filled[q], s->k, (struct store_hit){chunk, dot * s->scale});
         }
-        finish(heap, n, s->k);
+        if (last <= s->end) finish(heap, s->filled[q], s->k);
     }
 }
 
-enum status exact_rescore(const struct landmarks *l, struct store_hit *hits, const float *queries, int64_t n, int k,
+/* All candidates, as many at a time as their rows may be mapped together. */
+static enum status rescore_all(struct rescore *s, struct landmarks *l, int64_t n, struct threads *threads) {
+    for (int64_t all = n * s->n_candidates, some; s->begin < all; s->begin = s->end) {
+        TRY(landmarks_map_some(l, &some, s->candidates + s->begin, all - s->begin));
+        s->end = s->begin + some;
+        int64_t first = s->begin / s->n_candidates, end = (s->end + s->n_candidates - 1) / s->n_candidates;
+        threads_for(threads, end - first, 1, rescore_body, s);
+    }
+    return STATUS_OK;
+}
+
+enum status exact_rescore(struct landmarks *l, struct store_hit *hits, const float *queries, int64_t n, int k,
                           const int64_t *candidates, int64_t n_candidates, const struct store_range *exclude,
                           struct threads *threads) {
     struct rescore s = {.l = l,
@@ -349,13 +343,16 @@ enum status exact_rescore(const struct landmarks *l, struct store_hit *hits, con
                         .padded = padded_dim(l),
                         .scale = 1.0f / sqrtf((float)l->dim)};
     float *all = NULL;
+    assert(n_candidates > 0);
     enum status status = pad_queries(&all, queries, n, l->dim, s.padded);
     s.queries = all;
+    if (status == STATUS_OK) status = memory_allocate_zero((void **)&s.filled, (size_t)n, sizeof *s.filled);
     if (status == STATUS_OK)
         status =
             memory_allocate_aligned((void **)&s.rows, (size_t)threads_count(threads) * (size_t)s.padded, sizeof(float));
-    if (status == STATUS_OK) threads_for(threads, n, 1, rescore_body, &s);
+    if (status == STATUS_OK) status = rescore_all(&s, l, n, threads);
     memory_free(all);
+    memory_free(s.filled);
     memory_free(s.rows);
     return status;
 }

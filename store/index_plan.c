@@ -91,29 +91,59 @@ static enum status size_sample(struct index_plan *p, int64_t chunks, int dim, ui
     return STATUS_OK;
 }
 
+struct index_rates index_rates_of(bool faiss_is_wide, int threads) {
+    static const double row_rate = 10e9, row_rate_max = 60e9; /* a thread's, and a machine's memory */
+    double rows = row_rate * threads;
+    if (rows > row_rate_max) rows = row_rate_max;
+    return (struct index_rates){
+        .rows = rows, .codes = faiss_is_wide ? 5e9 : 0.6e9, .floats = faiss_is_wide ? 6e9 : 2e9};
+}
+
+struct index_costs index_costs_of(const struct index_rates *rates, int64_t chunks, int dim) {
+    enum { LINKS = 64 }; /* of a centroid in the graph: those of each list that is visited are compared */
+    double lists = (double)lists_for(chunks), visited = 2 * sqrt(lists), all = (double)chunks * dim;
+    return (struct index_costs){
+        .exact = 1e3 * 2 * all / rates->rows,
+        .index = 1e3 * (all * visited / lists / rates->codes + visited * LINKS * dim / rates->floats)};
+}
+
+/* Whether an index is worth its losses, and the line that says why. */
+static bool scan_is_better(struct index_plan *p, int64_t chunks, int dim, const struct index_rates *rates) {
+    struct index_costs cost = index_costs_of(rates, chunks, dim);
+    bool scan = chunks < INDEX_EXACT_BELOW || cost.index * INDEX_FASTER > cost.exact;
+    if (chunks < INDEX_EXACT_BELOW)
+        snprintf(p->reason, sizeof p->reason, "fewer than %d chunks are scanned", INDEX_EXACT_BELOW);
+    else
+        snprintf(p->reason, sizeof p->reason,
+                 "a query is estimated at %.1f ms by scan and %.1f ms by an index, which is made where it is %d times "
+                 "faster",
+                 cost.exact, cost.index, INDEX_FASTER);
+    return scan;
+}
+
 /* "auto" over an old store: a choice of the user stays; an own one stays until the store has outgrown it. */
 static enum status decide(struct index_plan *p, const struct index_record *old, int64_t chunks, int dim,
-                          uint64_t max_ram) {
+                          uint64_t max_ram, const struct index_rates *rates) {
     p->chosen = old->chosen;
     if (old->chosen) {
         set_factory(p, old->factory, dim);
         return STATUS_OK;
     }
-    if (chunks < INDEX_EXACT_BELOW) {
+    bool usable = old->template_number > 0;
+    if (usable) set_factory(p, old->factory, dim);
+    if (usable && chunks >= INDEX_EXACT_BELOW && chunks < 16 * old->trained_chunks) return STATUS_OK;
+    if (scan_is_better(p, chunks, dim, rates)) {
         set_factory(p, "exact", dim);
         return STATUS_OK;
     }
-    bool usable = old->template_number > 0;
-    if (usable) set_factory(p, old->factory, dim);
-    if (usable && chunks < 16 * old->trained_chunks) return STATUS_OK;
     return choose(p, chunks, dim, max_ram);
 }
 
 enum status index_plan_make(struct index_plan *out, const char *wanted, const struct index_record *old, int64_t chunks,
-                            int dim, uint64_t max_ram) {
+                            int dim, uint64_t max_ram, const struct index_rates *rates) {
     struct index_plan p = {0};
     if (!wanted || strcmp(wanted, "auto") == 0) {
-        TRY(decide(&p, old, chunks, dim, max_ram));
+        TRY(decide(&p, old, chunks, dim, max_ram, rates));
     } else {
         if (strlen(wanted) >= RECORD_INDEX_MAX)
             return fail(STATUS_INVALID, "index %.40s...: the name is too long", wanted);

@@ -9,6 +9,7 @@
 #include "store/index_plan_internal.h"
 #include "store/writer_internal.h"
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { ADD_BLOCK_FLOATS = 1 << 21, SAMPLE_STREAM = 0x5a17, LET_GO_ROWS = 1 << 15 };
@@ -22,6 +23,7 @@ struct build {
     struct segment_record *old, *fresh;
     int64_t n_old, n_kept, n_fresh; /* the first n_kept of old stay */
     size_t fresh_capacity;
+    struct shard_record *shards;
     struct landmarks landmarks; /* all chunks of the target */
     const struct publish_change *change;
     int64_t begin; /* first chunk for a new segment */
@@ -44,36 +46,50 @@ static int64_t live_chunks(const struct build *b) {
     return store_dropped_rank(landmarks_dropped(&b->landmarks), b->landmarks.chunks);
 }
 
+/* FAISS's own training: of codes, and of centroids where nobody else made them. It reports nothing, and does not stop.
+ */
+static enum status train_rest(const struct build *b, struct vectors *v, const float *rows, int64_t n) {
+    struct progress_clock *clock;
+    char detail[120];
+    snprintf(detail, sizeof detail, "%.60s by FAISS, from %lld vectors", b->plan.factory, (long long)n);
+    progress_clock_start(&clock, b->how->progress, "train index codes", detail);
+    enum status s = vectors_train(v, rows, n, threads_count(b->how->threads));
+    progress_clock_stop(clock);
+    return s;
+}
+
 /* One row from each of `sample` equal stretches: spread over the whole store, ids rising, the same for a seed. */
 static enum status train(struct build *b, struct vectors *v) {
     int64_t chunks = live_chunks(b), n = b->plan.sample < chunks ? b->plan.sample : chunks;
     int64_t all = n < b->plan.sample ? n : b->plan.quiet_sample;
     size_t dim = (size_t)b->landmarks.dim;
+    struct store_dropped dropped = landmarks_dropped(&b->landmarks);
     float *rows;
     TRY(memory_allocate_aligned((void **)&rows, (size_t)all * dim, sizeof *rows));
     struct rng rng = rng_make(b->how->seed, SAMPLE_STREAM);
-    for (int64_t i = 0, seen = 0; i < n; i++) {
+    enum status s = STATUS_OK;
+    for (int64_t i = 0, seen = 0; i < n && s == STATUS_OK; i++) {
         int64_t low = (int64_t)((__int128)chunks * i / n), high = (int64_t)((__int128)chunks * (i + 1) / n);
         int64_t pick = low + (int64_t)rng_below(&rng, (uint64_t)(high - low));
-        landmarks_to_float(rows + (size_t)i * dim, &b->landmarks,
-                           store_dropped_nth(landmarks_dropped(&b->landmarks), pick), 1);
+        s = landmarks_to_float(rows + (size_t)i * dim, &b->landmarks, store_dropped_nth(dropped, pick), 1);
         if (high - seen < LET_GO_ROWS && i + 1 < n) continue;
-        landmarks_let_go(&b->landmarks, seen, high - seen); /* mapped pages are resident too, and count under max_ram */
+        int64_t first = store_dropped_nth(dropped, seen), end = store_dropped_nth(dropped, high - 1) + 1;
+        landmarks_let_go(&b->landmarks, first,
+                         end - first); /* mapped pages are resident too, and count under max_ram */
         seen = high;
     }
-    progress_step(b->how->progress, "train index", "vectors", 0, n);
     /* FAISS warns on stderr, which is not a library's to write to, when it thinks the rows few: then they come again.
      */
     for (int64_t i = n; i < all; i++)
         memcpy(rows + (size_t)i * dim, rows + (size_t)(i - n) * dim, dim * sizeof *rows);
-    enum status s = STATUS_OK;
     int threads = threads_count(b->how->threads);
-    if (b->how->clustering.fit) s = vectors_give_centroids(v, &b->how->clustering, rows, n, all, threads);
+    if (s == STATUS_OK && b->how->clustering.fit)
+        s = vectors_give_centroids(v, &b->how->clustering, rows, n, all, threads, b->how->progress);
+    if (s == STATUS_INTERRUPTED && progress_stop_requested(b->how->progress)) s = stop_or_go(b);
     if (s == STATUS_NO_MEMORY)
         progress_note(b->how->progress, "%s: centroids are left to FAISS: %s", b->w->dir, status_message());
     if (s == STATUS_NO_MEMORY || s == STATUS_UNSUPPORTED) s = STATUS_OK;
-    if (s == STATUS_OK) s = vectors_train(v, rows, all, threads);
-    if (s == STATUS_OK) progress_step(b->how->progress, "train index", "vectors", n, n);
+    if (s == STATUS_OK) s = train_rest(b, v, rows, all);
     memory_free(rows);
     return s;
 }
@@ -102,10 +118,11 @@ static enum status open_template(const struct build *b, struct vectors **out) {
     TRY(file_checksum(&crc, path));
     if (crc != b->index.template_file.crc)
         return fail(STATUS_CORRUPT, "%s: the index template is damaged, run drt-index repair", path);
+    TRY(segment_check_file(path, &(struct segment_shape){.dim = b->landmarks.dim}, false, NULL));
     return vectors_open(out, path, b->landmarks.dim, 0, 0, false);
 }
 
-static enum status fill(const struct build *b, struct vectors *v, int64_t begin, int64_t end) {
+static enum status fill(struct build *b, struct vectors *v, int64_t begin, int64_t end) {
     size_t dim = (size_t)b->landmarks.dim;
     int64_t block = ADD_BLOCK_FLOATS / b->landmarks.dim;
     float *rows;
@@ -113,9 +130,9 @@ static enum status fill(const struct build *b, struct vectors *v, int64_t begin,
     enum status s = STATUS_OK;
     for (int64_t at = begin; at < end && s == STATUS_OK; at += block) {
         int64_t n = end - at < block ? end - at : block;
-        landmarks_to_float(rows, &b->landmarks, at, n);
+        s = landmarks_to_float(rows, &b->landmarks, at, n);
         landmarks_let_go(&b->landmarks, at, n);
-        s = vectors_add(v, rows, n, at, threads_count(b->how->threads));
+        if (s == STATUS_OK) s = vectors_add(v, rows, n, at, threads_count(b->how->threads));
         if (s == STATUS_OK) s = stop_or_go(b);
         progress_step(b->how->progress, "fill index", "chunks", at + n, b->landmarks.chunks);
     }
@@ -186,30 +203,22 @@ static void keep_segments(struct build *b, bool rebuild) {
 
 static enum status make_index(struct build *b, const struct generation_record *target) {
     struct store_writer *w = b->w;
-    struct shard_record *shards;
     struct catalog_txn *t;
     TRY(catalog_begin(&t, w->catalog, false));
-    enum status s = record_list_shards(t, w->catalog, &shards, target->shards);
-    if (s == STATUS_OK)
-        s = record_list_segments(t, w->catalog, &b->old, &b->n_old);
-    else
-        shards = NULL;
+    enum status s = record_list_shards(t, w->catalog, &b->shards, target->shards);
+    if (s == STATUS_OK) s = record_list_segments(t, w->catalog, &b->old, &b->n_old);
     catalog_abort(t);
-    for (int64_t i = 0; s == STATUS_OK && i < b->change->n_shards; i++)
-        shards[b->change->shards[i].number] = b->change->shards[i];
-    bool exact = strcmp(b->plan.factory, "exact") == 0; /* follows from nothing: damaged landmarks are no obstacle */
-    int64_t chunks = 0;
-    for (int64_t i = 0; s == STATUS_OK && i < target->shards; i++)
-        chunks += shards[i].chunks;
-    if (s == STATUS_OK && chunks != target->chunks)
-        s = fail(STATUS_CORRUPT, "%s: shards hold %lld chunks, the generation has %lld, run drt-index verify",
-                 catalog_path(w->catalog), (long long)chunks, (long long)target->chunks);
-    if (s == STATUS_OK && !exact) s = landmarks_open(&b->landmarks, w->dir, shards, target->shards, &w->fingerprint);
-    memory_free(shards);
     TRY(s);
+    for (int64_t i = 0; i < b->change->n_shards; i++)
+        b->shards[b->change->shards[i].number] = b->change->shards[i];
+    int64_t chunks = shard_records_chunks(b->shards, target->shards);
+    if (chunks != target->chunks)
+        return fail(STATUS_CORRUPT, "%s: shards hold %lld chunks, the generation has %lld, run drt-index verify",
+                    catalog_path(w->catalog), (long long)chunks, (long long)target->chunks);
+    TRY(landmarks_open(&b->landmarks, w->dir, &w->fingerprint, b->shards, target->shards, chunks));
     memcpy(b->index.factory, b->plan.factory, sizeof b->index.factory);
     b->index.chosen = b->plan.chosen;
-    if (exact) {
+    if (strcmp(b->plan.factory, "exact") == 0) {
         b->index.template_number = 0;
         b->index.trained_chunks = 0;
         b->index.template_file = (struct stored_file){0};
@@ -234,17 +243,12 @@ static enum status remove_hashes(struct store_writer *w, struct catalog_txn *t, 
 }
 
 static enum status record_shard(struct store_writer *w, struct catalog_txn *t, const struct shard_record *changed) {
-    struct catalog_key key = catalog_key((uint64_t)changed->number);
-    struct bytes value;
-    struct shard_record r;
-    TRY(catalog_get(t, &value, TABLE_SHARDS, key.bytes, sizeof key.bytes));
-    TRY(record_decode_shard((struct bytes){key.bytes, sizeof key.bytes}, value, w->catalog, &r));
+    struct shard_record r; /* with its cursor, which the list does not have */
+    TRY(record_get_shard(t, w->catalog, &r, changed->number));
     r.token_file = changed->token_file;
     r.landmark_file = changed->landmark_file;
     TRY(record_put_shard(t, &r));
-    if (!shard_is_dropped(changed)) return STATUS_OK;
-    TRY(record_put_format(t, STORE_FORMAT_VERSION));
-    return remove_hashes(w, t, changed);
+    return shard_is_dropped(changed) ? remove_hashes(w, t, changed) : STATUS_OK;
 }
 
 enum status publish_record_shards(struct store_writer *w, struct catalog_txn *t, const struct publish_change *change) {
@@ -283,8 +287,16 @@ static enum status plan(struct build *b, const struct generation_record *target)
     enum status s = record_get_index(t, b->w->catalog, &b->index);
     catalog_abort(t);
     TRY(s);
-    return index_plan_make(&b->plan, b->how->index, &b->index, target->chunks, b->w->fingerprint.dim,
-                           b->how->max_ram ? b->how->max_ram : max_ram_default);
+    bool wide = false;
+    if (target->chunks >= INDEX_EXACT_BELOW) TRY(faiss_is_wide(&wide));
+    const struct index_rates rates = index_rates_of(wide, threads_count(b->how->threads));
+    TRY(index_plan_make(&b->plan, b->how->index, &b->index, target->chunks, b->w->fingerprint.dim,
+                        b->how->max_ram ? b->how->max_ram : max_ram_default, &rates));
+    if (target->chunks >= INDEX_EXACT_BELOW && b->plan.reason[0])
+        progress_note(b->how->progress, "%s: index auto is %s: %s (FAISS scans as a build for %s does, %d threads)",
+                      b->w->dir, b->plan.factory, b->plan.reason, wide ? "AVX2 or wider" : "SSE2",
+                      threads_count(b->how->threads));
+    return STATUS_OK;
 }
 
 enum status publish_generation(struct store_writer *w, const struct generation_record *target,
@@ -301,6 +313,7 @@ enum status publish_generation(struct store_writer *w, const struct generation_r
     enum status s = make_index(&b, target);
     if (s == STATUS_OK) s = commit_generation(&b, &g);
     landmarks_close(&b.landmarks);
+    memory_free(b.shards);
     memory_free(b.old);
     memory_free(b.fresh);
     if (s == STATUS_NO_SPACE)
@@ -318,5 +331,5 @@ enum status store_writer_publish(struct store_writer *w, const struct store_publ
     TRY(publish_generation(w, &target, how, NULL));
     w->sealed.duplicates = target.duplicates;
     w->loose_duplicates = 0;
-    return STATUS_OK;
+    return merge_small_shards(w, how->merge_chunks, how->progress);
 }

@@ -1,14 +1,14 @@
 /* records.c -- the catalog's records, byte by byte: the same on every machine, and never trusted when read.
  *
- * Every value but "format" ends with the CRC32C of its bytes. Stores of format 1 have none there: what an older program
- * wrote is read without, until it is written anew. */
+ * Every value ends with the CRC32C of its bytes. Stores of format 1 have none there, and "format" has one since format
+ * 3: what an older program wrote is read without, until it is written anew. */
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "store/records_internal.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { FIXED_MAX = 256, CRC_BYTES = 4 };
+enum { FIXED_MAX = 256, CRC_BYTES = 4, FORMAT_WITH_CHECKSUM = 3, FILE_SHARDS_BYTES = 16 };
 
 struct writer {
     uint8_t *at;
@@ -94,11 +94,12 @@ enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *
     TRY(s);
     struct reader r = reader_of(value);
     uint64_t version = get(&r, 4);
-    if (!finished(&r)) return damaged(c, "format", 0);
     if (version > STORE_FORMAT_VERSION)
         return fail(STATUS_VERSION,
                     "%s: the store has format version %llu, this program reads up to %d: use a newer program",
                     catalog_path(c), (unsigned long long)version, STORE_FORMAT_VERSION);
+    bool checked = r.at != r.end;
+    if (!finished(&r) || (version >= FORMAT_WITH_CHECKSUM && !checked)) return damaged(c, "format", 0);
     if (format) *format = (int)version;
     s = catalog_get(t, &value, TABLE_META, "fingerprint", 11);
     if (s == STATUS_NOT_FOUND) return damaged(c, "fingerprint", 0);
@@ -118,12 +119,12 @@ enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *
     return STATUS_OK;
 }
 
-/* Without a checksum, so that any older program can read which version it does not know. */
-enum status record_put_format(struct catalog_txn *t, int version) {
-    uint8_t buffer[4];
+/* The number comes first, so that any older program can read which version it does not know. */
+enum status record_put_format(struct catalog_txn *t) {
+    uint8_t buffer[4 + CRC_BYTES];
     struct writer w = {buffer};
-    put(&w, (uint64_t)version, 4);
-    return catalog_put(t, TABLE_META, "format", 6, buffer, sizeof buffer);
+    put(&w, STORE_FORMAT_VERSION, 4);
+    return catalog_put(t, TABLE_META, "format", 6, buffer, seal(&w, buffer));
 }
 
 enum status record_put_fingerprint(struct catalog_txn *t, const struct store_fingerprint *f) {
@@ -196,6 +197,8 @@ enum status record_get_generation(struct catalog_txn *t, const struct catalog *c
     enum status s = catalog_get_last(t, &number, &value, TABLE_GENERATIONS);
     if (s == STATUS_NOT_FOUND) return STATUS_OK;
     TRY(s);
+    /* Numbers count from 1 without gaps; a key has no checksum. */
+    if (number != catalog_count(t, TABLE_GENERATIONS)) return damaged(c, "generation", (int64_t)number);
     struct catalog_key key = catalog_key(number);
     return record_decode_generation((struct bytes){key.bytes, sizeof key.bytes}, value, c, out);
 }
@@ -217,7 +220,8 @@ enum status record_decode_shard(struct bytes key, struct bytes value, const stru
                                 struct shard_record *out) {
     uint64_t number = catalog_key_number(key);
     struct reader r = reader_of(value);
-    *out = (struct shard_record){.number = (int64_t)number};
+    *out = (struct shard_record){
+        .number = (int64_t)number, .first_file_shard = (int64_t)number, .last_file_shard = (int64_t)number};
     out->first_chunk = get_count(&r);
     out->chunks = get_count(&r);
     out->first_document = get_count(&r);
@@ -229,13 +233,41 @@ enum status record_decode_shard(struct bytes key, struct bytes value, const stru
     out->landmark_file = get_file(&r);
     out->cursor_bytes = get(&r, 4);
     out->cursor = get_bytes(&r, out->cursor_bytes);
-    if (!finished(&r) || out->cursor_bytes > STORE_CURSOR_MAX || number >= INT64_MAX)
+    if (r.end - r.at > CRC_BYTES) {
+        out->first_file_shard = get_count(&r);
+        out->last_file_shard = get_count(&r);
+    }
+    if (!finished(&r) || out->cursor_bytes > STORE_CURSOR_MAX || number >= INT64_MAX ||
+        out->first_file_shard > out->number || out->last_file_shard < out->number)
         return damaged(c, "shard", (int64_t)number);
     return STATUS_OK;
 }
 
+enum status record_get_shard(struct catalog_txn *t, const struct catalog *c, struct shard_record *out, int64_t number) {
+    struct catalog_key key = catalog_key((uint64_t)number);
+    struct bytes value;
+    TRY(catalog_get(t, &value, TABLE_SHARDS, key.bytes, sizeof key.bytes));
+    return record_decode_shard((struct bytes){key.bytes, sizeof key.bytes}, value, c, out);
+}
+
+enum status record_names_shard_file(struct catalog_txn *t, const struct catalog *c, int64_t first, int64_t last,
+                                    bool *yes) {
+    *yes = false;
+    for (int64_t i = first; i <= last && !*yes; i++) {
+        struct shard_record r;
+        enum status s = record_get_shard(t, c, &r, i);
+        if (s == STATUS_NOT_FOUND) return STATUS_OK;
+        *yes = s == STATUS_CORRUPT;
+        if (*yes) return STATUS_OK;
+        TRY(s);
+        if (r.first_file_shard != first || r.last_file_shard != last) return STATUS_OK;
+        *yes = !shard_is_dropped(&r);
+    }
+    return STATUS_OK;
+}
+
 enum status record_put_shard(struct catalog_txn *t, const struct shard_record *s) {
-    uint8_t buffer[FIXED_MAX + STORE_CURSOR_MAX];
+    uint8_t buffer[FIXED_MAX + STORE_CURSOR_MAX + FILE_SHARDS_BYTES];
     struct writer w = {buffer};
     put_i64(&w, s->first_chunk);
     put_i64(&w, s->chunks);
@@ -249,6 +281,10 @@ enum status record_put_shard(struct catalog_txn *t, const struct shard_record *s
     put(&w, s->cursor_bytes, 4);
     if (s->cursor_bytes) memcpy(w.at, s->cursor, s->cursor_bytes);
     w.at += s->cursor_bytes;
+    if (s->first_file_shard != s->last_file_shard) { /* a shard with files of its own: as format 2 has it */
+        put_i64(&w, s->first_file_shard);
+        put_i64(&w, s->last_file_shard);
+    }
     struct catalog_key key = catalog_key((uint64_t)s->number);
     return catalog_put(t, TABLE_SHARDS, key.bytes, sizeof key.bytes, buffer, seal(&w, buffer));
 }
@@ -282,6 +318,39 @@ out:
     return s;
 }
 
+static bool stored_files_equal(struct stored_file a, struct stored_file b) {
+    return a.bytes == b.bytes && a.crc == b.crc;
+}
+
+/* Records of one file have the same range of shards, which ends within the list. `file`: the first of them that is not
+ * dropped, or -1. */
+static bool shard_file_agrees(const struct shard_record *list, int64_t i, int64_t count, int64_t file) {
+    const struct shard_record *r = &list[i], *before = r - 1;
+    if (r->last_file_shard >= count) return false;
+    if (r->first_file_shard == i) return i == 0 || before->last_file_shard == i - 1;
+    if (i == 0 || before->first_file_shard != r->first_file_shard || before->last_file_shard != r->last_file_shard)
+        return false;
+    return shard_is_dropped(r) || file < 0 ||
+           (stored_files_equal(list[file].token_file, r->token_file) &&
+            stored_files_equal(list[file].landmark_file, r->landmark_file));
+}
+
+struct shard_record record_of_shard_file(const struct shard_record *list, int64_t i) {
+    struct shard_record file = list[list[i].first_file_shard], last = list[list[i].last_file_shard];
+    for (int64_t s = file.number; s <= last.number && shard_is_dropped(&file); s++) {
+        file.token_file = list[s].token_file;
+        file.landmark_file = list[s].landmark_file;
+    }
+    file.chunks = last.first_chunk + last.chunks - file.first_chunk;
+    file.documents = last.first_document + last.documents - file.first_document;
+    file.tokens = last.first_token + last.tokens - file.first_token;
+    return file;
+}
+
+int64_t shard_records_chunks(const struct shard_record *list, int64_t count) {
+    return count ? list[count - 1].first_chunk + list[count - 1].chunks : 0;
+}
+
 enum status record_list_shards(struct catalog_txn *t, const struct catalog *c, struct shard_record **out,
                                int64_t count) {
     if (count < 0 || (uint64_t)count > catalog_count(t, TABLE_SHARDS)) return damaged(c, "shard", count);
@@ -290,7 +359,7 @@ enum status record_list_shards(struct catalog_txn *t, const struct catalog *c, s
     struct catalog_walk *walk = NULL;
     enum status s;
     TRY_GOTO(s, catalog_walk_begin(&walk, t, TABLE_SHARDS, 0), out);
-    int64_t next_chunk = 0;
+    int64_t next_chunk = 0, file = -1;
     for (int64_t i = 0; i < count; i++) {
         bool more;
         struct bytes key, value;
@@ -298,10 +367,12 @@ enum status record_list_shards(struct catalog_txn *t, const struct catalog *c, s
         s = more ? record_decode_shard(key, value, c, &list[i]) : damaged(c, "shard", i);
         if (s != STATUS_OK) goto out;
         list[i].cursor = NULL;
-        if (list[i].number != i || list[i].first_chunk != next_chunk) {
+        if (list[i].first_file_shard == i) file = -1;
+        if (list[i].number != i || list[i].first_chunk != next_chunk || !shard_file_agrees(list, i, count, file)) {
             s = damaged(c, "shard", i);
             goto out;
         }
+        if (file < 0 && !shard_is_dropped(&list[i])) file = i;
         next_chunk += list[i].chunks;
     }
 out:

@@ -12,13 +12,14 @@ enum { RECORD_INDEX_MAX = 256 };
 struct generation_record { int64_t number, chunks, documents, tokens, shards, duplicates; };
 struct stored_file { uint64_t bytes; uint32_t crc; };     /* crc: CRC32C of the whole file */
 struct shard_record {
-    int64_t number, first_chunk, chunks, first_document, documents;
+    int64_t number, first_file_shard, last_file_shard;    /* its two files hold these shards, one after the other */
+    int64_t first_chunk, chunks, first_document, documents;
     int64_t first_token, tokens;         /* counted over the store */
     int64_t duplicates;                  /* skipped while this shard was open */
-    struct stored_file token_file, landmark_file;
+    struct stored_file token_file, landmark_file;         /* the same in all records of one file, but in dropped ones */
     const uint8_t *cursor; size_t cursor_bytes;           /* borrowed from the transaction */
 };
-/* A dropped shard keeps its record, for its ranges of ids, without files. */
+/* A dropped shard keeps its record, for its ranges of ids, with both files zero. Others of its file have them still. */
 static inline bool shard_is_dropped(const struct shard_record *r) { return r->token_file.bytes == 0 && r->landmark_file.bytes == 0; }
 struct segment_record {
     int64_t number, first_chunk, chunks;
@@ -42,7 +43,7 @@ struct document_record {
 
 /* "format" (NULL: not wanted) and "fingerprint". NOT_FOUND: a catalog without contents; VERSION: a newer format. */
 enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *c, struct store_fingerprint *out, int *format);
-enum status record_put_format(struct catalog_txn *t, int version);
+enum status record_put_format(struct catalog_txn *t);
 enum status record_put_fingerprint(struct catalog_txn *t, const struct store_fingerprint *f);
 
 enum status record_get_index(struct catalog_txn *t, const struct catalog *c, struct index_record *out);  /* none: zeroed, numbers from 1 */
@@ -57,10 +58,19 @@ enum status record_decode_generation(struct bytes key, struct bytes value, const
 enum status record_get_sealed(struct catalog_txn *t, const struct catalog *c, struct generation_record *out);
 
 enum status record_decode_shard(struct bytes key, struct bytes value, const struct catalog *c, struct shard_record *out);
+/* STATUS_NOT_FOUND without a message when there is none. */
+enum status record_get_shard(struct catalog_txn *t, const struct catalog *c, struct shard_record *out, int64_t number);
 enum status record_put_shard(struct catalog_txn *t, const struct shard_record *r);
 enum status record_decode_segment(struct bytes key, struct bytes value, const struct catalog *c, struct segment_record *out);
 enum status record_put_segment(struct catalog_txn *t, const struct segment_record *r);
 
+/* What a file holds, as if it were one shard: `list` and its record `i`, number and ranges of the file's shards, dropped
+ * ones too. All of them dropped: a dropped shard, for there is no file any more. */
+struct shard_record record_of_shard_file(const struct shard_record *list, int64_t i);
+/* Whether a shard that is not dropped, or whose record cannot be read, has the file of shards first to last. */
+enum status record_names_shard_file(struct catalog_txn *t, const struct catalog *c, int64_t first, int64_t last, bool *yes);
+/* Chunks of a whole list. */
+int64_t shard_records_chunks(const struct shard_record *list, int64_t count);
 /* All shards below `count`, all segments: allocated, free with memory_free. Cursors are not kept. */
 enum status record_list_shards(struct catalog_txn *t, const struct catalog *c, struct shard_record **out, int64_t count);
 enum status record_list_segments(struct catalog_txn *t, const struct catalog *c, struct segment_record **out, int64_t *count);

@@ -3,8 +3,10 @@
  * build makes them again). Tokens and documents follow from nothing here: they are reported. */
 #include "base/memory.h"
 #include "base/system/fault.h"
+#include "store/commit_record_internal.h"
 #include "store/verify_internal.h"
 #include <string.h>
+#include <unistd.h>
 
 struct repair {
     struct store_writer *w;
@@ -12,10 +14,11 @@ struct repair {
     const struct store_encoder *encoder; /* NULL: none */
     struct findings *f;
     bool landmarks_good, journal_good, documents_good;
-    struct shard_record *damaged; /* published shards to be encoded again */
+    struct shard_record *shards;  /* all that are sealed */
+    struct shard_record *damaged; /* published files to be encoded again, as one shard each */
     size_t n_damaged, capacity;
-    struct shard_record *changed; /* those of them whose landmarks have other bytes now: not recorded yet */
-    int64_t n_changed;
+    struct shard_record *changed; /* shards of those whose landmarks have other bytes now: not recorded yet */
+    size_t n_changed, changed_capacity;
 };
 
 static const char *const remedy_shards_first = "mend the damaged shards first, then run drt-index repair";
@@ -30,19 +33,19 @@ static enum status begin_reading(struct repair *r, struct catalog_txn **t) {
 
 /* ---- shards ---- */
 
-static enum status check_published(struct repair *r, const struct shard_record *shard) {
+static enum status check_published(struct repair *r, const struct shard_record *file) {
     struct store_writer *w = r->w;
     bool tokens_good = true;
     for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
         char path[FILE_PATH_MAX], remedy[SHARD_REMEDY_MAX];
-        TRY(shard_path(path, w->dir, (enum shard_kind)kind, shard->number));
-        shard_remedy(remedy, tokens_good ? (enum shard_kind)kind : SHARD_TOKENS, shard->number);
-        enum status s = shard_file_verify(w->dir, (enum shard_kind)kind, shard, &w->fingerprint, true);
+        TRY(shard_path(path, w->dir, (enum shard_kind)kind, file->first_file_shard, file->last_file_shard));
+        shard_remedy(remedy, tokens_good ? (enum shard_kind)kind : SHARD_TOKENS, file);
+        enum status s = shard_file_verify(w->dir, (enum shard_kind)kind, file, &w->fingerprint, true);
         if (s == STATUS_OK) continue;
         if (kind == SHARD_TOKENS) tokens_good = false;
         if (kind == SHARD_LANDMARKS && tokens_good && r->encoder && s == STATUS_CORRUPT) {
             TRY(memory_grow((void **)&r->damaged, &r->capacity, r->n_damaged + 1, sizeof *r->damaged));
-            r->damaged[r->n_damaged++] = *shard;
+            r->damaged[r->n_damaged++] = *file;
             continue;
         }
         if (kind == SHARD_LANDMARKS) r->landmarks_good = false;
@@ -68,18 +71,17 @@ static enum status check_shard(struct repair *r, const struct shard_record *shar
 
 static enum status repair_shards(struct repair *r) {
     struct store_writer *w = r->w;
-    struct shard_record *shards;
     struct catalog_txn *t;
     TRY(begin_reading(r, &t));
-    enum status s = record_list_shards(t, w->catalog, &shards, w->sealed.shards);
+    enum status s = record_list_shards(t, w->catalog, &r->shards, w->sealed.shards);
     catalog_abort(t);
     TRY(s);
     r->landmarks_good = r->journal_good = true;
-    for (int64_t i = 0; i < w->sealed.shards && s == STATUS_OK; i++) {
-        s = check_shard(r, &shards[i]);
-        progress_step(r->how->progress, "check shards", "shards", i + 1, w->sealed.shards);
+    for (int64_t i = 0; i < w->sealed.shards && s == STATUS_OK; i = r->shards[i].last_file_shard + 1) {
+        struct shard_record file = record_of_shard_file(r->shards, i);
+        s = check_shard(r, &file);
+        progress_step(r->how->progress, "check shards", "shards", file.last_file_shard + 1, w->sealed.shards);
     }
-    memory_free(shards);
     if (s == STATUS_OK && !r->journal_good) {
         note(r, "damaged shards were not published yet and were dropped; build or add makes them again");
         s = store_writer_drop_journal(w);
@@ -143,33 +145,40 @@ static enum status repair_tables(struct repair *r) {
 
 /* ---- landmarks ---- */
 
-static enum status encode_shard(struct repair *r, const struct shard_record *shard) {
+/* All shards that have the file get its new checksum. */
+static enum status change_landmark_file(struct repair *r, const struct shard_record *file, struct stored_file now) {
+    for (int64_t i = file->first_file_shard; i <= file->last_file_shard; i++) {
+        if (shard_is_dropped(&r->shards[i])) continue;
+        TRY(memory_grow((void **)&r->changed, &r->changed_capacity, r->n_changed + 1, sizeof *r->changed));
+        r->changed[r->n_changed] = r->shards[i];
+        r->changed[r->n_changed++].landmark_file = now;
+    }
+    return STATUS_OK;
+}
+
+static enum status encode_file(struct repair *r, const struct shard_record *file) {
     char path[FILE_PATH_MAX];
-    TRY(shard_path(path, r->w->dir, SHARD_LANDMARKS, shard->number));
+    TRY(shard_path(path, r->w->dir, SHARD_LANDMARKS, file->first_file_shard, file->last_file_shard));
     if (!r->documents_good) {
         r->landmarks_good = false;
         return finding(r->f, fail(STATUS_CORRUPT, "%s: damaged, and so is the catalog", path), path, remedy_build);
     }
-    struct stored_file file, before = shard->landmark_file;
-    TRY(shard_encode(&file, r->w, shard, r->encoder, r->how->progress));
-    if (file.crc == before.crc && file.bytes == before.bytes) {
+    struct stored_file now, before = file->landmark_file;
+    TRY(shard_encode(&now, r->w, r->shards, file, r->encoder, r->how->progress));
+    if (now.crc == before.crc && now.bytes == before.bytes) {
         progress_note(r->how->progress, "%s: was encoded again, to the bytes that are recorded", path);
         return STATUS_OK;
     }
     progress_note(r->how->progress,
                   "%s: was encoded again; its bytes are not those recorded (CRC32C %08x, recorded %08x), as on another "
                   "kind of device; the new ones are recorded",
-                  path, file.crc, before.crc);
-    r->changed[r->n_changed] = *shard;
-    r->changed[r->n_changed++].landmark_file = file;
-    return STATUS_OK;
+                  path, now.crc, before.crc);
+    return change_landmark_file(r, file, now);
 }
 
 static enum status repair_landmarks(struct repair *r) {
-    if (r->n_damaged == 0) return STATUS_OK;
-    TRY(memory_allocate_zero((void **)&r->changed, r->n_damaged, sizeof *r->changed));
     for (size_t i = 0; i < r->n_damaged; i++)
-        TRY(encode_shard(r, &r->damaged[i]));
+        TRY(encode_file(r, &r->damaged[i]));
     return STATUS_OK;
 }
 
@@ -177,7 +186,7 @@ static enum status repair_landmarks(struct repair *r) {
 static enum status record_changed(const struct repair *r) {
     if (r->n_changed == 0) return STATUS_OK;
     struct catalog_txn *t;
-    const struct publish_change change = {.shards = r->changed, .n_shards = r->n_changed};
+    const struct publish_change change = {.shards = r->changed, .n_shards = (int64_t)r->n_changed};
     TRY(catalog_begin(&t, r->w->catalog, true));
     enum status s = publish_record_shards(r->w, t, &change);
     if (s == STATUS_OK) s = fault_point("store:reencode:before-commit");
@@ -217,6 +226,8 @@ static enum status check_segments(const struct repair *r, struct catalog_txn *t)
         if (s == STATUS_OK) s = stored_file_verify(path, list[i].file, true);
         if (s == STATUS_OK) s = segment_open(&opened, w->dir, &list[i], w->fingerprint.dim);
         if (s == STATUS_OK) vectors_free(opened);
+        const struct segment_shape shape = {w->fingerprint.dim, list[i].chunks, list[i].first_chunk};
+        if (s == STATUS_OK) s = segment_check_file(path, &shape, true, NULL);
     }
     memory_free(list);
     return s;
@@ -260,8 +271,9 @@ static enum status repair_index(struct repair *r) {
     struct catalog_txn *t;
     TRY(begin_reading(r, &t));
     bool another = false;
-    enum status s = check_segments(r, t);
-    if (s == STATUS_OK) s = wants_another(&another, r, t);
+    enum status s = wants_another(&another, r, t);
+    /* One that is replaced is not opened: its type may be one that nobody checks. */
+    if (s == STATUS_OK && !(another && r->landmarks_good)) s = check_segments(r, t);
     catalog_abort(t);
     bool damaged = s == STATUS_CORRUPT || s == STATUS_IO;
     if (s != STATUS_OK && !damaged) return s;
@@ -274,7 +286,7 @@ static enum status repair_index(struct repair *r) {
     if (damaged) TRY(drop_unreadable(r));
     if (!damaged && !another && r->n_changed == 0) return STATUS_OK;
     const struct publish_change change = {
-        .rebuild = damaged || another, .shards = r->changed, .n_shards = r->n_changed};
+        .rebuild = damaged || another, .shards = r->changed, .n_shards = (int64_t)r->n_changed};
     TRY(publish_generation(w, &w->published, r->how, &change));
     if (change.rebuild)
         note(r, another ? "the index was made anew, of another kind" : "the index was rebuilt from the landmarks");
@@ -290,6 +302,24 @@ static enum status repair_all(struct repair *r) {
     return repair_index(r);
 }
 
+/* Before the writer opens the catalog, which it refuses to do with meta pages that catalog/commit contradicts. Whether
+ * the store may be written at all is the writer's to say. */
+static enum status repair_commit(const struct repair *r, const char *dir) {
+    char lock_path[FILE_PATH_MAX], folder[FILE_PATH_MAX], data[FILE_PATH_MAX];
+    const char *what = NULL;
+    uint64_t size;
+    int lock = -1;
+    TRY(file_join(lock_path, dir, "lock"));
+    TRY(file_join(folder, dir, "catalog"));
+    TRY(file_join(data, folder, "data.mdb"));
+    if (!file_exists(data) || file_size(&size, data) != STATUS_OK || size == 0) return STATUS_OK;
+    if (file_lock(&lock, lock_path) != STATUS_OK) return STATUS_OK;
+    enum status s = commit_record_restore(&what, folder);
+    close(lock);
+    if (s == STATUS_OK && what) progress_note(r->how->progress, "%s: %s", dir, what);
+    return s;
+}
+
 enum status store_repair(const char *dir, const struct store_publish *how, const struct store_encoder *encoder,
                          store_problem *problem, void *context, int64_t *problems) {
     static const struct store_publish defaults = {.seed = 1};
@@ -297,7 +327,8 @@ enum status store_repair(const char *dir, const struct store_publish *how, const
     struct repair r = {.how = how ? how : &defaults, .encoder = encoder, .f = &f};
     char path[FILE_PATH_MAX];
     TRY(file_join(path, dir, "catalog/data.mdb"));
-    enum status s = writer_open(&r.w, dir, NULL, false);
+    enum status s = repair_commit(&r, dir);
+    if (s == STATUS_OK) s = writer_open(&r.w, dir, NULL, false);
     if (s == STATUS_CORRUPT) {
         s = finding(&f, s, path, remedy_build);
     } else if (s == STATUS_OK) {
@@ -305,6 +336,7 @@ enum status store_repair(const char *dir, const struct store_publish *how, const
         if (s == STATUS_OK) s = repair_all(&r);
     }
     store_writer_close(r.w);
+    memory_free(r.shards);
     memory_free(r.damaged);
     memory_free(r.changed);
     *problems = f.count;

@@ -12,70 +12,81 @@ struct kind {
 static const struct kind kinds[] = {{"tokens", ".tok"}, {"landmarks", ".f16"}, {"index", ".faiss"}};
 enum { KIND_INDEX = 2 };
 
-/* -1: not a name of ours; a temporary name gives INT64_MAX, which is never recorded. */
-static int64_t parse_name(const char *name, const char *suffix) {
-    int64_t number = 0;
-    const char *p = name;
-    for (; *p >= '0' && *p <= '9' && number < (int64_t)1 << 50; p++)
-        number = number * 10 + (*p - '0');
+/* What a name says: "NNNNN", or "NNNNN-NNNNN" for shards that share a file. */
+struct file_numbers {
+    int64_t first, last;
+    bool temporary;
+};
+
+static const char *parse_number(const char *p, int64_t *out) {
+    const char *begin = p;
+    *out = 0;
+    for (; *p >= '0' && *p <= '9' && *out < (int64_t)1 << 50; p++)
+        *out = *out * 10 + (*p - '0');
+    return p - begin < 5 ? NULL : p;
+}
+
+/* False: not a name of ours. */
+static bool parse_name(const char *name, const char *suffix, struct file_numbers *out) {
     size_t n = strlen(suffix);
-    if (p - name < 5 || strncmp(p, suffix, n) != 0) return -1;
-    if (strcmp(p + n, ".tmp") == 0) return INT64_MAX;
-    return p[n] == 0 ? number : -1;
+    const char *p = parse_number(name, &out->first);
+    out->last = out->first;
+    if (p && *p == '-') p = parse_number(p + 1, &out->last);
+    if (!p || strncmp(p, suffix, n) != 0) return false;
+    out->temporary = strcmp(p + n, ".tmp") == 0;
+    return out->temporary || p[n] == 0;
 }
 
-/* A shard's record that cannot be read names its files all the same: they are not removed. */
 static enum status is_recorded(struct catalog_txn *t, const struct catalog *c, const struct index_record *index,
-                               size_t kind, int64_t number, bool *yes) {
-    *yes = kind == KIND_INDEX && number == index->template_number;
-    if (*yes || number == INT64_MAX) return STATUS_OK;
-    struct catalog_key key = catalog_key((uint64_t)number);
-    struct bytes value;
-    enum status s =
-        catalog_get(t, &value, kind == KIND_INDEX ? TABLE_SEGMENTS : TABLE_SHARDS, key.bytes, sizeof key.bytes);
-    *yes = s == STATUS_OK;
-    if (s == STATUS_NOT_FOUND || kind == KIND_INDEX) return s == STATUS_NOT_FOUND ? STATUS_OK : s;
-    TRY(s);
-    struct shard_record r;
-    if (record_decode_shard((struct bytes){key.bytes, sizeof key.bytes}, value, c, &r) == STATUS_OK)
-        *yes = !shard_is_dropped(&r);
-    return STATUS_OK;
+                               size_t kind, struct file_numbers f, bool *yes) {
+    *yes = kind == KIND_INDEX && f.first == index->template_number && !f.temporary;
+    if (*yes || f.temporary) return STATUS_OK;
+    enum status s;
+    if (kind == KIND_INDEX) {
+        struct catalog_key key = catalog_key((uint64_t)f.first);
+        struct bytes value;
+        s = catalog_get(t, &value, TABLE_SEGMENTS, key.bytes, sizeof key.bytes);
+        *yes = s == STATUS_OK;
+    } else
+        s = record_names_shard_file(t, c, f.first, f.last, yes);
+    return s == STATUS_NOT_FOUND ? STATUS_OK : s;
 }
 
-struct search {
+struct rubbish {
     const char *dir;
-    struct catalog_txn *t;
     const struct catalog *c;
+    struct catalog_txn *t;
     struct index_record index;
     rubbish_found *found;
     void *context;
 };
 
-static enum status each_in_folder(const struct search *x, size_t kind) {
+static enum status each_in_folder(const struct rubbish *r, size_t kind) {
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
-    TRY(file_join(folder, x->dir, kinds[kind].folder));
+    TRY(file_join(folder, r->dir, kinds[kind].folder));
     DIR *open = opendir(folder);
     if (!open) return STATUS_OK; /* a missing folder has no rubbish; missing files in it are found elsewhere */
     enum status s = STATUS_OK;
     for (struct dirent *entry; s == STATUS_OK && (entry = readdir(open));) {
-        int64_t number = parse_name(entry->d_name, kinds[kind].suffix);
+        struct file_numbers numbers;
         bool recorded = true;
-        if (number >= 0) s = is_recorded(x->t, x->c, &x->index, kind, number, &recorded);
+        if (parse_name(entry->d_name, kinds[kind].suffix, &numbers))
+            s = is_recorded(r->t, r->c, &r->index, kind, numbers, &recorded);
         if (s == STATUS_OK && !recorded) s = file_join(path, folder, entry->d_name);
-        if (s == STATUS_OK && !recorded) s = x->found(x->context, path);
+        if (s == STATUS_OK && !recorded) s = r->found(r->context, path);
     }
     closedir(open);
     return s;
 }
 
 enum status rubbish_each(const char *dir, struct catalog *c, rubbish_found *found, void *context) {
-    struct search x = {.dir = dir, .c = c, .found = found, .context = context};
-    TRY(catalog_begin(&x.t, c, false));
-    enum status s = record_get_index(x.t, c, &x.index);
+    struct rubbish r = {.dir = dir, .c = c, .found = found, .context = context};
+    TRY(catalog_begin(&r.t, c, false));
+    enum status s = record_get_index(r.t, c, &r.index);
     bool readable = s != STATUS_CORRUPT; /* else it may name any file of the index; repair writes it anew */
     if (!readable) s = STATUS_OK;
     for (size_t k = 0; k < ARRAY_LEN(kinds) && s == STATUS_OK; k++)
-        if (k != KIND_INDEX || readable) s = each_in_folder(&x, k);
-    catalog_abort(x.t);
+        if (k != KIND_INDEX || readable) s = each_in_folder(&r, k);
+    catalog_abort(r.t);
     return s;
 }

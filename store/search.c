@@ -2,8 +2,10 @@
 #include "base/memory.h"
 #include "store/view_internal.h"
 #include <assert.h>
+#include <stdlib.h>
+#include <string.h>
 
-enum { QUERY_BATCH = 256, CANDIDATES_MIN = 64 };
+enum { QUERY_BATCH = 256, CANDIDATES_MIN = 64, WIDEN = 4 };
 
 struct candidate_search {
     const struct store_view *v;
@@ -14,10 +16,21 @@ struct candidate_search {
     enum status *statuses; /* [query] */
 };
 
-/* The part of a segment's file that holds ids and codes is not checksummed at opening: what cannot be is dropped. */
-static void keep_valid(int64_t *ids, int64_t n, const struct segment_record *r) {
-    for (int64_t i = 0; i < n; i++)
-        if (ids[i] < r->first_chunk || ids[i] >= r->first_chunk + r->chunks) ids[i] = -1;
+static int by_id(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The part of a segment's file that holds ids and codes is not checksummed at opening: an id that cannot be is dropped,
+ * and one that comes twice for a query, too. Their order does not matter: all are scored again. */
+static void keep_valid(int64_t *ids, int n, const struct segment_record *r) {
+    qsort(ids, (size_t)n, sizeof *ids, by_id);
+    int64_t before = -1;
+    for (int i = 0; i < n; i++) {
+        bool valid = ids[i] >= r->first_chunk && ids[i] < r->first_chunk + r->chunks && ids[i] != before;
+        before = ids[i];
+        if (!valid) ids[i] = -1;
+    }
 }
 
 static enum status search_one(const struct candidate_search *c, int64_t q) {
@@ -62,16 +75,17 @@ static enum status search_together(struct candidate_search *c, int64_t n, struct
         s = vectors_search(segment->vectors, found, c->queries, n, c->candidates, c->nprobe, NULL,
                            threads_count(threads));
         if (s != STATUS_OK) break;
-        keep_valid(found, n * c->candidates, &segment->record);
-        for (int64_t q = 0; q < n; q++)
-            for (int64_t j = 0; j < c->candidates; j++)
-                c->ids[(q * c->v->n_segments + i) * c->candidates + j] = found[q * c->candidates + j];
+        for (int64_t q = 0; q < n; q++) {
+            int64_t *mine = found + q * c->candidates;
+            keep_valid(mine, c->candidates, &segment->record);
+            memcpy(c->ids + (q * c->v->n_segments + i) * c->candidates, mine, (size_t)c->candidates * sizeof *mine);
+        }
     }
     memory_free(found);
     return s;
 }
 
-static enum status search_index(const struct store_view *v, struct store_hit *hits, const float *queries, int64_t n,
+static enum status search_index(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n,
                                 const struct store_range *exclude, const struct store_search *how) {
     struct candidate_search c = {.v = v, .queries = queries, .exclude = exclude, .nprobe = how->nprobe};
     c.candidates = how->candidates > 0 ? how->candidates : how->k > INT32_MAX / 4 ? how->k : 4 * how->k;
@@ -86,9 +100,42 @@ static enum status search_index(const struct store_view *v, struct store_hit *hi
     return s;
 }
 
+/* Of the ids begin .. end-1, those that the view has and that were not dropped. */
+static int64_t live_chunks(const struct store_view *v, int64_t begin, int64_t end) {
+    struct store_dropped dropped = landmarks_dropped(&v->landmarks);
+    if (begin < 0) begin = 0;
+    if (end > v->generation.chunks) end = v->generation.chunks;
+    return end > begin ? store_dropped_rank(dropped, end) - store_dropped_rank(dropped, begin) : 0;
+}
+
+int store_view_missing(const struct store_view *v, const struct store_hit *hits, int k,
+                       const struct store_range *exclude) {
+    int64_t there = live_chunks(v, 0, v->generation.chunks);
+    if (exclude) there -= live_chunks(v, exclude->begin, exclude->end);
+    int found = 0, wanted = there < k ? (int)there : k;
+    while (found < wanted && hits[found].chunk >= 0)
+        found++;
+    return wanted - found;
+}
+
+/* Where many landmarks are nearly equal, the lists nearest to a query can be empty. Visiting more of them costs little
+ * then, for their few rows are all there is to read. */
+static enum status search_wider(struct store_view *v, struct store_hit *hits, const float *query,
+                                const struct store_range *exclude, const struct store_search *how) {
+    const struct vectors *first = v->segments[0].vectors;
+    struct store_search wider = *how;
+    int64_t lists = vectors_lists(first), visited = vectors_visited(first, how->nprobe);
+    while (visited < lists && store_view_missing(v, hits, how->k, exclude) > 0) {
+        visited = visited > lists / WIDEN ? lists : visited * WIDEN;
+        wider.nprobe = (int)visited;
+        TRY(search_index(v, hits, query, 1, exclude, &wider));
+    }
+    return STATUS_OK;
+}
+
 /* k beyond the store's size would only size heaps for hits that cannot be. */
 static bool scans_all(const struct store_view *v, const struct store_search *how) {
-    return how->exact || v->n_segments == 0 || how->k >= v->generation.chunks;
+    return how->exact || v->n_segments == 0 || how->k >= live_chunks(v, 0, v->generation.chunks);
 }
 
 struct store_search_way store_view_search_way(const struct store_view *v, const struct store_search *how) {
@@ -97,9 +144,8 @@ struct store_search_way store_view_search_way(const struct store_view *v, const 
     return (struct store_search_way){.visited = vectors_visited(first, how->nprobe), .lists = vectors_lists(first)};
 }
 
-enum status store_view_search(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
-                              const struct store_search *how) {
-    assert(how->k > 0 && n_queries >= 0);
+static enum status search_view(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
+                               const struct store_search *how) {
     if (scans_all(v, how))
         return exact_scan(&v->landmarks, hits, queries, n_queries, how->k, how->exclude, how->threads);
     for (int64_t q = 0; q < n_queries; q += QUERY_BATCH) {
@@ -107,5 +153,18 @@ enum status store_view_search(struct store_view *v, struct store_hit *hits, cons
         TRY(search_index(v, hits + (size_t)q * (size_t)how->k, queries + (size_t)q * (size_t)v->store->fingerprint.dim,
                          n, how->exclude ? how->exclude + q : NULL, how));
     }
+    for (int64_t q = 0; q < n_queries; q++)
+        TRY(search_wider(v, hits + (size_t)q * (size_t)how->k, queries + (size_t)q * (size_t)v->store->fingerprint.dim,
+                         how->exclude ? how->exclude + q : NULL, how));
     return STATUS_OK;
+}
+
+enum status store_view_search(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
+                              const struct store_search *how) {
+    assert(how->k > 0 && n_queries >= 0);
+    enum status s;
+    do
+        s = search_view(v, hits, queries, n_queries, how);
+    while (view_follow_shards(v, &s));
+    return s;
 }

@@ -14,7 +14,7 @@ static const char footer_magic[8] = "DRTSHEND";
 struct shard_writer {
     struct file_writer *file;
     enum shard_kind kind;
-    int64_t number, rows, first_row;
+    int64_t rows;
     int dim, vocab_size, element_bytes;
     uint32_t header_crc;
     char path[FILE_PATH_MAX];
@@ -25,12 +25,14 @@ int shard_token_bytes(const struct store_fingerprint *f) {
     return f->vocab_size <= 65536 ? 2 : 4;
 }
 
-enum status shard_path(char out[FILE_PATH_MAX], const char *store, enum shard_kind kind, int64_t number) {
-    char name[64];
-    if (kind == SHARD_TOKENS)
-        snprintf(name, sizeof name, "tokens/%05lld.tok", (long long)number);
+enum status shard_path(char out[FILE_PATH_MAX], const char *store, enum shard_kind kind, int64_t first, int64_t last) {
+    static const char *const folders[] = {"tokens", "landmarks"}, *const suffixes[] = {"tok", "f16"};
+    char name[96];
+    if (first == last)
+        snprintf(name, sizeof name, "%s/%05lld.%s", folders[kind], (long long)first, suffixes[kind]);
     else
-        snprintf(name, sizeof name, "landmarks/%05lld.f16", (long long)number);
+        snprintf(name, sizeof name, "%s/%05lld-%05lld.%s", folders[kind], (long long)first, (long long)last,
+                 suffixes[kind]);
     return file_join(out, store, name);
 }
 
@@ -49,6 +51,10 @@ static void make_header(uint8_t out[SHARD_HEADER_BYTES], enum shard_kind kind, i
     put(out + 32, (uint64_t)first_row, 8);
 }
 
+static int64_t shard_first_row(enum shard_kind kind, const struct shard_record *r) {
+    return kind == SHARD_TOKENS ? r->first_token : r->first_chunk;
+}
+
 static void make_footer(uint8_t out[SHARD_FOOTER_BYTES], uint32_t header_crc, int64_t rows) {
     memset(out, 0, SHARD_FOOTER_BYTES);
     memcpy(out, footer_magic, 8);
@@ -56,18 +62,18 @@ static void make_footer(uint8_t out[SHARD_FOOTER_BYTES], uint32_t header_crc, in
     put(out + 16, crc32c(header_crc, out, 16), 4);
 }
 
-enum status shard_create(struct shard_writer **out, const char *store, enum shard_kind kind, int64_t number,
-                         const struct store_fingerprint *f, int64_t first_row) {
+enum status shard_create(struct shard_writer **out, const char *store, enum shard_kind kind,
+                         const struct shard_record *r, const struct store_fingerprint *f) {
     struct shard_writer *w;
     TRY(memory_allocate_zero((void **)&w, 1, sizeof *w));
-    *w = (struct shard_writer){.kind = kind, .number = number, .first_row = first_row};
+    w->kind = kind;
     w->dim = kind == SHARD_TOKENS ? 1 : f->dim;
     w->vocab_size = f->vocab_size;
     w->element_bytes = kind == SHARD_TOKENS ? shard_token_bytes(f) : 2;
     uint8_t header[SHARD_HEADER_BYTES];
-    make_header(header, kind, w->element_bytes, w->dim, number, first_row);
+    make_header(header, kind, w->element_bytes, w->dim, r->number, shard_first_row(kind, r));
     w->header_crc = crc32c(0, header, sizeof header);
-    enum status s = shard_path(w->path, store, kind, number);
+    enum status s = shard_path(w->path, store, kind, r->first_file_shard, r->last_file_shard);
     if (s == STATUS_OK) s = file_create(&w->file, w->path);
     if (s == STATUS_OK) s = file_write(w->file, header, sizeof header);
     if (s != STATUS_OK) {
@@ -113,6 +119,12 @@ enum status shard_write_rows(struct shard_writer *w, const float *rows, int64_t 
     return STATUS_OK;
 }
 
+enum status shard_write_stored(struct shard_writer *w, const struct shard_map *from) {
+    TRY(file_write(w->file, from->rows, (size_t)from->count * (size_t)w->dim * (size_t)w->element_bytes));
+    w->rows += from->count;
+    return STATUS_OK;
+}
+
 int64_t shard_rows(const struct shard_writer *w) {
     return w->rows;
 }
@@ -137,10 +149,13 @@ void shard_discard(struct shard_writer *w) {
     memory_free(w);
 }
 
-void shard_remedy(char out[SHARD_REMEDY_MAX], enum shard_kind kind, int64_t number) {
-    if (kind == SHARD_TOKENS)
-        snprintf(out, SHARD_REMEDY_MAX, "run drt-index drop --shard %lld, then add its documents again",
-                 (long long)number);
+void shard_remedy(char out[SHARD_REMEDY_MAX], enum shard_kind kind, const struct shard_record *file) {
+    long long first = file->first_file_shard, last = file->last_file_shard;
+    if (kind == SHARD_TOKENS && first == last)
+        snprintf(out, SHARD_REMEDY_MAX, "run drt-index drop --shard %lld, then add its documents again", first);
+    else if (kind == SHARD_TOKENS)
+        snprintf(out, SHARD_REMEDY_MAX, "run drt-index drop --shard %lld-%lld, then add their documents again", first,
+                 last);
     else
         snprintf(out, SHARD_REMEDY_MAX, "run drt-index repair --model with the model that made the store");
 }
@@ -159,13 +174,12 @@ enum status stored_file_check(const char *path, struct stored_file recorded, con
 static enum status check_map(const struct shard_map *m, const char *path, enum shard_kind kind,
                              const struct shard_record *r, const struct store_fingerprint *f) {
     int64_t rows = kind == SHARD_TOKENS ? r->tokens : r->chunks;
-    int64_t first = kind == SHARD_TOKENS ? r->first_token : r->first_chunk;
     int dim = kind == SHARD_TOKENS ? 1 : f->dim;
     uint8_t header[SHARD_HEADER_BYTES], footer[SHARD_FOOTER_BYTES];
-    make_header(header, kind, m->element_bytes, dim, r->number, first);
+    make_header(header, kind, m->element_bytes, dim, r->number, shard_first_row(kind, r));
     make_footer(footer, crc32c(0, header, sizeof header), rows);
     char remedy[SHARD_REMEDY_MAX];
-    shard_remedy(remedy, kind, r->number);
+    shard_remedy(remedy, kind, r);
     uint64_t row_bytes = (uint64_t)dim * (uint64_t)m->element_bytes,
              body = m->map.size - SHARD_HEADER_BYTES - SHARD_FOOTER_BYTES;
     if (m->map.size < SHARD_HEADER_BYTES + SHARD_FOOTER_BYTES || body % row_bytes || body / row_bytes != (uint64_t)rows)
@@ -179,18 +193,12 @@ static enum status check_map(const struct shard_map *m, const char *path, enum s
 
 enum status shard_open(struct shard_map *out, const char *store, enum shard_kind kind, const struct shard_record *r,
                        const struct store_fingerprint *f) {
-    struct shard_map m = {.element_bytes = kind == SHARD_TOKENS ? shard_token_bytes(f) : 2};
-    m.first_row = kind == SHARD_TOKENS ? r->first_token : r->first_chunk;
-    m.count = kind == SHARD_TOKENS ? r->tokens : r->chunks;
-    if (shard_is_dropped(r)) {
-        *out = m;
-        return STATUS_OK;
-    }
     struct stored_file recorded = kind == SHARD_TOKENS ? r->token_file : r->landmark_file;
     char path[FILE_PATH_MAX], remedy[SHARD_REMEDY_MAX];
-    shard_remedy(remedy, kind, r->number);
-    TRY(shard_path(path, store, kind, r->number));
+    shard_remedy(remedy, kind, r);
+    TRY(shard_path(path, store, kind, r->first_file_shard, r->last_file_shard));
     TRY(stored_file_check(path, recorded, remedy));
+    struct shard_map m = {.element_bytes = kind == SHARD_TOKENS ? shard_token_bytes(f) : 2};
     TRY(file_map(&m.map, path));
     enum status s = m.map.size == recorded.bytes
                         ? check_map(&m, path, kind, r, f)
@@ -200,6 +208,8 @@ enum status shard_open(struct shard_map *out, const char *store, enum shard_kind
         return s;
     }
     m.rows = m.map.data + SHARD_HEADER_BYTES;
+    m.first_row = shard_first_row(kind, r);
+    m.count = kind == SHARD_TOKENS ? r->tokens : r->chunks;
     *out = m;
     return STATUS_OK;
 }

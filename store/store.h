@@ -1,9 +1,11 @@
 /* store.h -- chunks of a corpus on disk, found again by vector.
  *
  * A store is one directory:
- *   catalog/             LMDB: the only commit point. What is not recorded there does not exist.
+ *   catalog/             LMDB: the only commit point. What is not recorded there does not exist. catalog/commit: a
+ *                        checksummed copy of its meta pages
  *   tokens/NNNNN.tok     token shards: the documents' ids (u16, or u32 when the vocabulary needs it)
  *   landmarks/NNNNN.f16  landmark shards: one fp16 row of `dim` per chunk, row = chunk id - the shard's first id
+ *                        (NNNNN-NNNNN.tok and .f16: shards that were merged, from the first number to the last)
  *   index/NNNNN.faiss    FAISS segments and the trained template they share; derived, can be rebuilt
  * Data files are immutable: written under a temporary name, synced, renamed, then recorded (name, bytes, CRC32C,
  * id range). Files without a record are rubbish and are removed by the next writer.
@@ -25,8 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Format 3 is written where a shard was dropped (store_drop), format 2 everywhere else. */
-enum { STORE_FORMAT_VERSION = 3, STORE_FORMAT_WHOLE = 2, STORE_NAME_MAX = 64 };
+enum { STORE_FORMAT_VERSION = 3, STORE_NAME_MAX = 64 };
 
 /* What the vectors were made with; every field must agree between a model and a store (store_check_fingerprint). */
 struct store_fingerprint {
@@ -45,11 +46,13 @@ struct store;
 struct store_view;
 
 /* Opens for reading: works on read-only media and while a writer is at work. STATUS_VERSION for a newer format,
- * STATUS_NOT_FOUND when there is none, STATUS_CORRUPT when a recorded file is missing or of another size. */
+ * STATUS_NOT_FOUND when there is none, STATUS_CORRUPT when a recorded file is missing or of another size (looked at here
+ * in stores of up to 4096 shards; in larger ones by the call that needs the file first, and by store_verify). */
 enum status store_open(struct store **out, const char *dir);
 void store_close(struct store *s);                        /* after its views; NULL is fine */
 
-/* The newest generation, whole. Files are mapped; nothing large is read. */
+/* The newest generation, whole; nothing large is read. Shards are mapped by the calls that need them, at most 8192 of each
+ * kind at a time: any number of shards can be read. */
 enum status store_view_open(struct store_view **out, struct store *s);
 void store_view_close(struct store_view *v);              /* NULL is fine */
 
@@ -57,17 +60,21 @@ struct store_info {
     struct store_fingerprint fingerprint;
     int format;                          /* at most STORE_FORMAT_VERSION */
     uint64_t generation;
-    int64_t chunks, documents, tokens, shards, segments;    /* ids lie below them: dropped ones are counted */
+    int64_t chunks, documents, tokens;     /* ids lie below them: dropped ones are counted */
     int64_t dropped_chunks, dropped_documents, dropped_tokens, dropped_shards;
+    int64_t shards, segments;            /* shards: pairs of files */
     int64_t duplicates;                  /* documents skipped as exact copies by all runs that published something */
     uint64_t token_bytes, landmark_bytes, index_bytes, catalog_bytes;
     char index[256];                     /* "exact", or the FAISS factory string */
 };
 void store_view_info(const struct store_view *v, struct store_info *out);
+/* The caller's bytes that were sealed with the last published shard (see store_shard_seal). */
+enum { STORE_CURSOR_MAX = 4096 };
+enum status store_view_cursor(struct store_view *v, uint8_t cursor[STORE_CURSOR_MAX], size_t *bytes);
 
 struct store_range { int64_t begin, end; };               /* chunk ids; begin == end: none */
-/* Chunk ids of dropped shards, ranges that rise and do not touch: borrowed from the view. All other ids below
- * info.chunks are there. The functions take a time in proportion to n, which is small. */
+/* Chunk ids of dropped shards, ranges that rise and do not touch: borrowed from the view, and the same
+ * as long as it is open. All other ids below info.chunks are there. The functions take a time in proportion to n, which is small. */
 struct store_dropped { const struct store_range *ranges; int64_t n; };
 struct store_dropped store_view_dropped(const struct store_view *v);
 int64_t store_dropped_nth(struct store_dropped d, int64_t rank);         /* id of a chunk that is there, counted from 0 */
@@ -96,8 +103,8 @@ struct store_chunk {
 enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk);
 /* The chunk's landmark, exactly as stored. out[dim]. */
 enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk);
-/* fp16 rows [*n, dim] as stored: from chunk `first` to the end of its shard, at least one. They lie in the map, until
- * store_view_close. */
+/* fp16 rows [*n, dim] as stored: from chunk `first` to the end of its file or to the next dropped one. They are mapped until the next
+ * call on this view, which may unmap them. */
 enum status store_view_landmark_rows(struct store_view *v, const uint16_t **rows, int64_t *n, int64_t first);
 
 /* ---- searching ----------------------------------------------------------------------------------------- */
@@ -114,6 +121,9 @@ struct store_search {
  * the index can lose a neighbour, never change a score. */
 enum status store_view_search(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
                               const struct store_search *how);
+/* How many of the k hits of one query are missing, although the view has as many chunks outside `exclude` (NULL: none). An index
+ * that finds too few visits more lists, up to all of them, by itself; what is still missing only an exact search finds. */
+int store_view_missing(const struct store_view *v, const struct store_hit *hits, int k, const struct store_range *exclude);
 /* What such a search does: scan all rows, or ask the index, which visits some of its lists (0 of 0: an index without lists). */
 struct store_search_way { bool exact; int64_t visited, lists; };
 struct store_search_way store_view_search_way(const struct store_view *v, const struct store_search *how);
@@ -129,7 +139,6 @@ enum status store_writer_open(struct store_writer **out, const char *dir, const 
 void store_writer_close(struct store_writer *w);          /* sealed shards stay in the journal; NULL is fine */
 
 /* The journal: where the last sealed shard ended. `cursor` is the caller's own bytes, stored with each shard. */
-enum { STORE_CURSOR_MAX = 4096 };
 struct store_journal { int64_t shards, documents, chunks, duplicates; uint8_t cursor[STORE_CURSOR_MAX]; size_t cursor_bytes; };
 enum status store_writer_journal(struct store_writer *w, struct store_journal *out);
 /* Drops all sealed, unpublished shards (a build started over). */
@@ -154,9 +163,9 @@ void store_shard_discard(struct store_writer *w);
 void store_shard_discard_duplicates(struct store_writer *w);
 
 /* Who computes the centroids of an inverted file's lists: fit gives centroids [lists, dim] at length 1 for the inner product with
- * rows [n, dim], n >= lists; the same for the same rows. STATUS_NO_MEMORY: FAISS does it. fit NULL: FAISS always. */
+ * rows [n, dim], n >= lists; the same for the same rows; it reports to `progress` and stops when asked. STATUS_NO_MEMORY: FAISS does it. fit NULL: FAISS always. */
 struct store_clustering {
-    enum status (*fit)(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists);
+    enum status (*fit)(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists, const struct progress *progress);
     void *context;
 };
 /* Makes the index over all sealed chunks that no segment covers, and publishes everything sealed in one LMDB
@@ -165,6 +174,7 @@ struct store_clustering {
 struct store_publish {
     const char *index;
     uint64_t max_ram;                    /* bytes for this call's own buffers; 0: 1 GiB */
+    int64_t merge_chunks;                /* then small neighbouring shards get common files of at most so many chunks; 0: none do */
     uint64_t seed;                       /* of the training sample */
     struct threads *threads;
     const struct progress *progress;
@@ -194,9 +204,10 @@ enum status store_repair(const char *dir, const struct store_publish *how, const
 /* Takes published shards out of the store by one transaction: their documents are found no more, and may be added
  * again under new ids. Ids of all other chunks and documents stay. A shard that was dropped before is left as it is,
  * so that the call can be repeated. STATUS_NOT_FOUND: there is no such shard; STATUS_INVALID: it is not published.
- * Views that are open go on seeing the shard if its files are mapped. */
+ * A view that is open sees the shard as long as it has the shard's files mapped. Where it needs one that is gone, the
+ * chunks of that shard are dropped for it too. */
 struct store_drop {
-    const int64_t *shards; int64_t n_shards;
+    const struct store_range *ranges; int64_t n_ranges;   /* of shard numbers */
     bool dry_run;                        /* reports, and changes nothing */
     struct store_publish publish;        /* the index is filled anew from the first of the shards on */
     void (*document)(void *context, int64_t shard, const struct store_document *d);    /* each one that went; NULL: none */

@@ -30,6 +30,8 @@ void omp_set_num_threads(int count);
 const char *faiss_get_version(void);
 /* vectors_prefetch.cpp */
 void vectors_no_prefetch(void *ivf);
+bool vectors_search_all_lists(const void *index, int64_t *ids, float *scores, const float *queries, int64_t n,
+                              int64_t k, const void *params, char *error, size_t error_bytes);
 
 enum { MAP_LISTS = 0x646f0008, MAP_CODES = 0x200 }; /* IO_FLAG_MMAP (lists of an IVF), IO_FLAG_MMAP_IFC */
 
@@ -41,9 +43,7 @@ struct vectors {
     bool mapped;
 };
 
-static enum status fail_faiss(enum status code, const char *what) {
-    const char *text = faiss_get_last_error();
-    if (!text) text = "no reason given";
+static enum status fail_faiss_text(enum status code, const char *what, const char *text) {
     if (strstr(text, "File too large")) {
         errno = EFBIG;
         return fail_errno("%s: cannot write", what);
@@ -63,6 +63,11 @@ static enum status fail_faiss(enum status code, const char *what) {
     for (char *p = line; *p; p++)
         if (*p == '\n') *p = ' ';
     return fail(code, "%s: FAISS: %s", what, line);
+}
+
+static enum status fail_faiss(enum status code, const char *what) {
+    const char *text = faiss_get_last_error();
+    return fail_faiss_text(code, what, text ? text : "no reason given");
 }
 
 static int use_threads(int threads) {
@@ -222,7 +227,7 @@ void vectors_free(struct vectors *v) {
 }
 
 static enum status give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
-                                  int64_t n, int64_t all) {
+                                  int64_t n, int64_t all, const struct progress *progress) {
     FaissIndexPreTransform *outer = faiss_IndexPreTransform_cast(v->index);
     int dim = faiss_Index_d(outer ? faiss_IndexPreTransform_index(outer) : v->index);
     int64_t lists = vectors_lists(v);
@@ -230,12 +235,16 @@ static enum status give_centroids(struct vectors *v, const struct store_clusteri
     enum status s = STATUS_OK;
     if (v->rotation) {
         s = memory_allocate((void **)&rotated, (size_t)(n * dim), sizeof *rotated);
+        struct progress_clock *clock;
+        progress_clock_start(&clock, progress, "train index rotation", "by FAISS");
         if (s == STATUS_OK && faiss_VectorTransform_train(v->rotation, all, rows) != 0)
             s = fail_faiss(STATUS_INVALID, "training the rotation");
+        progress_clock_stop(clock);
         if (s == STATUS_OK) faiss_VectorTransform_apply_noalloc(v->rotation, n, rows, rotated);
     }
     if (s == STATUS_OK) s = memory_allocate((void **)&centroids, (size_t)(lists * dim), sizeof *centroids);
-    if (s == STATUS_OK) s = clustering->fit(clustering->context, centroids, rotated ? rotated : rows, n, dim, lists);
+    if (s == STATUS_OK)
+        s = clustering->fit(clustering->context, centroids, rotated ? rotated : rows, n, dim, lists, progress);
     memory_free(rotated);
     if (s == STATUS_OK && faiss_Index_add(faiss_IndexIVF_quantizer(v->ivf), lists, centroids) != 0)
         s = fail_faiss(STATUS_INVALID, "adding centroids to the index");
@@ -244,7 +253,7 @@ static enum status give_centroids(struct vectors *v, const struct store_clusteri
 }
 
 enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
-                                   int64_t n, int64_t all, int threads) {
+                                   int64_t n, int64_t all, int threads, const struct progress *progress) {
     bool behind = faiss_IndexPreTransform_cast(v->index) != NULL;
     if (!v->ivf || (behind && !v->rotation) || n < vectors_lists(v))
         return fail(STATUS_UNSUPPORTED, "no lists that could be given centroids");
@@ -252,7 +261,7 @@ enum status vectors_give_centroids(struct vectors *v, const struct store_cluster
     if (faiss_Index_ntotal(quantizer) > 0 || !faiss_Index_is_trained(quantizer))
         return fail(STATUS_UNSUPPORTED, "lists whose centroids are coded cannot be given any");
     int before = use_threads(threads);
-    enum status s = give_centroids(v, clustering, rows, n, all);
+    enum status s = give_centroids(v, clustering, rows, n, all, progress);
     omp_set_num_threads(before);
     return s;
 }
@@ -377,10 +386,19 @@ static enum status selection_make(struct selection *s, const struct store_range 
 static enum status search_ivf(const struct vectors *v, int64_t *ids, float *scores, const float *queries, int64_t n,
                               int k, int nprobe, const struct store_range *exclude) {
     struct selection s;
-    TRY(selection_make(&s, exclude, (size_t)vectors_visited(v, nprobe)));
-    int rc = faiss_Index_search_with_params(v->index, n, queries, k, (FaissSearchParameters *)s.params, scores, ids);
+    int64_t visited = vectors_visited(v, nprobe);
+    TRY(selection_make(&s, exclude, (size_t)visited));
+    enum status status = STATUS_OK;
+    char error[400];
+    if (visited == vectors_lists(v)) {
+        if (!vectors_search_all_lists(v->index, ids, scores, queries, n, k, s.params, error, sizeof error))
+            status = fail_faiss_text(STATUS_UNSUPPORTED, "searching the index", error);
+    } else if (faiss_Index_search_with_params(v->index, n, queries, k, (FaissSearchParameters *)s.params, scores,
+                                              ids) != 0) {
+        status = fail_faiss(STATUS_UNSUPPORTED, "searching the index");
+    }
     selection_free(&s);
-    return rc == 0 ? STATUS_OK : fail_faiss(STATUS_UNSUPPORTED, "searching the index");
+    return status;
 }
 
 /* Types that take no filter: ask for as many more as the range can hold, then drop those. */

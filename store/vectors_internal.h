@@ -28,7 +28,7 @@ enum status vectors_train(struct vectors *v, const float *rows, int64_t n, int t
  * first n rows (behind an OPQ rotation, which is trained first, with all of them). STATUS_UNSUPPORTED where there is nothing to
  * give, or something else comes before the lists. */
 enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows, int64_t n,
-                                   int64_t all, int threads);
+                                   int64_t all, int threads, const struct progress *progress);
 bool vectors_trained(const struct vectors *v);
 /* Ids first_id, first_id + 1, ...; several calls must go on where the last one ended. */
 enum status vectors_add(struct vectors *v, const float *rows, int64_t n, int64_t first_id, int threads);
@@ -42,10 +42,13 @@ enum status vectors_write(const struct vectors *v, const char *path);
 enum status vectors_open(struct vectors **out, const char *path, int dim, int64_t count, int64_t first_id, bool mapped);
 
 /* ids[n * k], -1 where there are fewer; never one in `exclude` (NULL: none), which counts for all n queries.
- * Safe from several threads at once. nprobe 0: twice the root of the number of lists, at least 8. */
+ * Safe from several threads at once. nprobe 0: twice the root of the number of lists, at least 8; as many as there are: each list,
+ * also those that a graph over the centroids does not reach. */
 enum status vectors_search(const struct vectors *v, int64_t *ids, const float *queries, int64_t n, int k, int nprobe,
                            const struct store_range *exclude, int threads);
 
 /* Megabytes of 8-bit codes scanned a second, one thread. */
 enum status vectors_scan_rate(double *mb_s, const float *rows, int64_t n, int dim);
+/* Whether the linked FAISS scans as one for AVX2 or wider does: its rate beside that of our own loop (faiss_info.c). 10 ms. */
+enum status faiss_is_wide(bool *out);
 const char *vectors_version(void);

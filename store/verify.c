@@ -1,5 +1,6 @@
 /* verify.c -- looks at everything a store consists of and says what is wrong, without changing anything. */
 #include "base/memory.h"
+#include "store/commit_record_internal.h"
 #include "store/verify_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +34,7 @@ enum status stored_file_verify(const char *path, struct stored_file recorded, bo
 enum status shard_file_verify(const char *dir, enum shard_kind kind, const struct shard_record *r,
                               const struct store_fingerprint *f, bool deep) {
     char path[FILE_PATH_MAX];
-    TRY(shard_path(path, dir, kind, r->number));
+    TRY(shard_path(path, dir, kind, r->first_file_shard, r->last_file_shard));
     TRY(stored_file_verify(path, kind == SHARD_TOKENS ? r->token_file : r->landmark_file, deep));
     struct shard_map map;
     TRY(shard_open(&map, dir, kind, r, f));
@@ -192,27 +193,41 @@ struct verify {
     struct store_fingerprint fingerprint;
     struct generation_record generation, sealed;
     struct shard_record *shards;
+    char record[FILE_PATH_MAX]; /* catalog/commit */
 };
 
+/* Whether the newest snapshot has this file still: a writer may have merged or dropped its shards since ours was taken.
+ */
+static bool shard_still_named(struct verify *v, const struct shard_record *file) {
+    struct catalog_txn *t;
+    bool named = true;
+    if (catalog_begin(&t, v->c, false) != STATUS_OK) return true;
+    enum status s = record_names_shard_file(t, v->c, file->first_file_shard, file->last_file_shard, &named);
+    catalog_abort(t);
+    return named || s != STATUS_OK;
+}
+
 /* Landmarks whose tokens are damaged too cannot be encoded again. */
-static enum status verify_shard(struct verify *v, const struct shard_record *r) {
+static enum status verify_shard_file(struct verify *v, const struct shard_record *file) {
     bool tokens_good = true;
     for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
         char path[FILE_PATH_MAX], remedy[SHARD_REMEDY_MAX];
-        TRY(shard_path(path, v->dir, (enum shard_kind)kind, r->number));
-        shard_remedy(remedy, tokens_good ? (enum shard_kind)kind : SHARD_TOKENS, r->number);
-        enum status s = shard_file_verify(v->dir, (enum shard_kind)kind, r, &v->fingerprint, v->deep);
-        tokens_good = tokens_good && s == STATUS_OK;
+        TRY(shard_path(path, v->dir, (enum shard_kind)kind, file->first_file_shard, file->last_file_shard));
+        shard_remedy(remedy, tokens_good ? (enum shard_kind)kind : SHARD_TOKENS, file);
+        enum status s = shard_file_verify(v->dir, (enum shard_kind)kind, file, &v->fingerprint, v->deep);
+        if (s == STATUS_OK || !shard_still_named(v, file)) continue;
+        if (kind == SHARD_TOKENS) tokens_good = false;
         /* A shard that is not published yet is only work to be done again. */
-        TRY(finding(v->f, s, path, r->number < v->generation.shards ? remedy : remedy_repair));
+        TRY(finding(v->f, s, path, file->number < v->generation.shards ? remedy : remedy_repair));
     }
     return STATUS_OK;
 }
 
 static enum status verify_shards(struct verify *v) {
-    for (int64_t i = 0; i < v->sealed.shards; i++) {
-        if (!shard_is_dropped(&v->shards[i])) TRY(verify_shard(v, &v->shards[i]));
-        progress_step(v->progress, "verify shards", "shards", i + 1, v->sealed.shards);
+    for (int64_t i = 0; i < v->sealed.shards; i = v->shards[i].last_file_shard + 1) {
+        struct shard_record file = record_of_shard_file(v->shards, i);
+        if (!shard_is_dropped(&file)) TRY(verify_shard_file(v, &file));
+        progress_step(v->progress, "verify shards", "shards", file.last_file_shard + 1, v->sealed.shards);
         if (progress_stop_requested(v->progress)) return fail(STATUS_INTERRUPTED, "%s: verify was stopped", v->dir);
     }
     return STATUS_OK;
@@ -224,8 +239,17 @@ static enum status verify_segment(struct verify *v, const struct segment_record 
     TRY(stored_file_verify(path, r->file, v->deep));
     if (!v->deep) return STATUS_OK;
     struct vectors *opened;
+    bool known;
     TRY(segment_open(&opened, v->dir, r, v->fingerprint.dim));
     vectors_free(opened);
+    const struct segment_shape shape = {v->fingerprint.dim, r->chunks, r->first_chunk};
+    TRY(segment_check_file(path, &shape, true, &known));
+    if (!known)
+        progress_note(
+            v->progress,
+            "%s: an index of this type is not checked but for its checksum: search it only where whoever made "
+            "it is trusted, or make another (drt-index repair --index exact)",
+            path);
     return STATUS_OK;
 }
 
@@ -304,18 +328,21 @@ static enum status verify_generations(struct verify *v) {
 
 static enum status note_rubbish(void *context, const char *path) {
     struct verify *v = context;
-    progress_note(
-        v->progress,
-        "%s: left over by an interrupted write or an earlier index; harmless, the next command that writes removes it",
-        path);
+    progress_note(v->progress,
+                  "%s: left over by an interrupted write, a merge, a drop or an earlier index; harmless, the next "
+                  "command that writes "
+                  "removes it",
+                  path);
     return STATUS_OK;
 }
 
 static enum status verify_catalog(struct verify *v) {
     const char *catalog = catalog_path(v->c);
     enum status s = catalog_check(v->c);
-    if (s == STATUS_OK) s = record_get_fingerprint(v->t, v->c, &v->fingerprint, NULL);
+    int format = 0;
+    if (s == STATUS_OK) s = record_get_fingerprint(v->t, v->c, &v->fingerprint, &format);
     if (s == STATUS_VERSION || s == STATUS_NOT_FOUND) return s;
+    TRY(finding(v->f, catalog_check_record(v->c, format), v->record, remedy_repair));
     if (s == STATUS_OK) s = record_get_generation(v->t, v->c, &v->generation);
     if (s == STATUS_OK) s = record_get_sealed(v->t, v->c, &v->sealed);
     if (s == STATUS_OK) s = record_list_shards(v->t, v->c, &v->shards, v->sealed.shards);
@@ -330,13 +357,32 @@ static enum status verify_catalog(struct verify *v) {
     return rubbish_each(v->dir, v->c, note_rubbish, v);
 }
 
+/* Before LMDB opens the catalog: what this finds repair can mend, from the record or from the meta pages. */
+static enum status verify_commit(struct verify *v, const char *data) {
+    char folder[FILE_PATH_MAX];
+    bool found;
+    uint64_t size;
+    TRY(file_join(folder, v->dir, "catalog"));
+    if (!file_exists(data) || file_size(&size, data) != STATUS_OK || size == 0) return STATUS_OK; /* no store yet */
+    enum status s = commit_record_check(&found, folder);
+    if (s == STATUS_VERSION) return s;
+    bool in_record = s != STATUS_OK && strncmp(status_message(), v->record, strlen(v->record)) == 0;
+    return finding(v->f, s, in_record ? v->record : data, remedy_repair);
+}
+
 enum status store_verify(const char *dir, bool deep, const struct progress *p, store_problem *problem, void *context,
                          int64_t *problems) {
     struct findings f = {problem, context, 0};
     struct verify v = {.dir = dir, .deep = deep, .progress = p, .f = &f};
     char path[FILE_PATH_MAX];
     TRY(file_join(path, dir, "catalog/data.mdb"));
-    enum status s = catalog_open(&v.c, dir, false, 0);
+    TRY(file_join(v.record, dir, "catalog/commit"));
+    enum status s = verify_commit(&v, path);
+    if (s != STATUS_OK || f.count > 0) {
+        *problems = f.count;
+        return s;
+    }
+    s = catalog_open(&v.c, dir, false, 0);
     if (s == STATUS_OK) s = catalog_begin(&v.t, v.c, false);
     if (s == STATUS_OK)
         s = verify_catalog(&v);

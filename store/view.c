@@ -3,7 +3,12 @@
  * Records below a generation's counts never change, so a view needs LMDB's snapshot only for the length of one call,
  * and a long-lived reader does not keep the writer from reusing pages. Files of a replaced index stay mapped; only
  * the next opening of the writer unlinks them, so a view that opens while an index is replaced retries at most once
- * or twice. */
+ * or twice.
+ *
+ * Which file holds a chunk does change, when a writer merges shards; what a chunk, its tokens and its landmark are does
+ * not. A view maps a shard's files when it needs them first: where one of them is gone by then, the view takes the
+ * newest list of shards, and keeps its own counts. Where it is gone since its shards were dropped, their chunks are
+ * dropped for this view from then on; the ids that store_view_dropped gives stay those of the opening. */
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "store/view_internal.h"
@@ -11,6 +16,7 @@
 #include <string.h>
 
 enum { OPEN_RETRIES = 5 };
+enum { OPEN_CHECK_FILES = 4096 }; /* of more, sizes are checked when they are mapped: opening must stay quick */
 
 /* ---- the store ---- */
 
@@ -20,15 +26,20 @@ static enum status check_files(const struct store *s, struct catalog_txn *t) {
     struct shard_record *shards;
     TRY(record_list_shards(t, s->catalog, &shards, g.shards));
     enum status status = STATUS_OK;
-    for (int64_t i = 0; i < g.shards && status == STATUS_OK; i++) {
+    int64_t files = 0;
+    for (int64_t i = 0; i < g.shards; i = shards[i].last_file_shard + 1)
+        files++;
+    for (int64_t i = 0; files <= OPEN_CHECK_FILES && i < g.shards && status == STATUS_OK;
+         i = shards[i].last_file_shard + 1) {
+        struct shard_record file = record_of_shard_file(shards, i);
         char path[FILE_PATH_MAX], remedy[SHARD_REMEDY_MAX];
-        if (shard_is_dropped(&shards[i])) continue;
-        shard_remedy(remedy, SHARD_TOKENS, i);
-        status = shard_path(path, s->dir, SHARD_TOKENS, i);
-        if (status == STATUS_OK) status = stored_file_check(path, shards[i].token_file, remedy);
-        shard_remedy(remedy, SHARD_LANDMARKS, i);
-        if (status == STATUS_OK) status = shard_path(path, s->dir, SHARD_LANDMARKS, i);
-        if (status == STATUS_OK) status = stored_file_check(path, shards[i].landmark_file, remedy);
+        if (shard_is_dropped(&file)) continue;
+        shard_remedy(remedy, SHARD_TOKENS, &file);
+        status = shard_path(path, s->dir, SHARD_TOKENS, i, file.last_file_shard);
+        if (status == STATUS_OK) status = stored_file_check(path, file.token_file, remedy);
+        shard_remedy(remedy, SHARD_LANDMARKS, &file);
+        if (status == STATUS_OK) status = shard_path(path, s->dir, SHARD_LANDMARKS, i, file.last_file_shard);
+        if (status == STATUS_OK) status = stored_file_check(path, file.landmark_file, remedy);
     }
     memory_free(shards);
     return status;
@@ -39,7 +50,13 @@ static enum status open_store(struct store *s) {
     struct catalog_txn *t;
     TRY(catalog_begin(&t, s->catalog, false));
     enum status status = record_get_fingerprint(t, s->catalog, &s->fingerprint, &s->format);
-    if (status == STATUS_OK) status = check_files(s, t);
+    if (status == STATUS_OK) status = catalog_check_record(s->catalog, s->format);
+    for (int i = 0; status == STATUS_OK; i++) {
+        status = check_files(s, t);
+        if (status != STATUS_CORRUPT || i == OPEN_RETRIES) break;
+        catalog_pause(t); /* shards may have been merged or dropped since their list was read */
+        status = catalog_renew(t);
+    }
     catalog_abort(t);
     return status;
 }
@@ -92,37 +109,72 @@ enum status segment_open(struct vectors **out, const char *store, const struct s
     uint32_t crc = 0;
     TRY(file_head_checksum(&crc, path, r->head.bytes));
     if (crc != r->head.crc) return fail(STATUS_CORRUPT, "%s: the index is damaged, run drt-index repair", path);
+    TRY(segment_check_file(path, &(struct segment_shape){dim, r->chunks, r->first_chunk}, false, NULL));
     return vectors_open(out, path, dim, r->chunks, r->first_chunk, true);
 }
 
-enum status landmarks_open(struct landmarks *out, const char *store, const struct shard_record *list, int64_t count,
-                           const struct store_fingerprint *f) {
-    struct landmarks l = {.dim = f->dim};
-    TRY(memory_allocate_zero((void **)&l.shards, (size_t)count, sizeof *l.shards));
-    for (int64_t i = 0; i < count; i++) {
-        enum status s = shard_open(&l.shards[i], store, SHARD_LANDMARKS, &list[i], f);
-        if (s != STATUS_OK) {
-            landmarks_close(&l);
-            return s;
-        }
-        l.n_shards++;
-        l.chunks += list[i].chunks;
-    }
-    enum status s = record_list_dropped(&l.dropped, &l.n_dropped, list, count);
+static void close_shards(struct store_view *v) {
+    shard_maps_close(&v->tokens);
+    landmarks_close(&v->landmarks);
+    memory_free(v->shards);
+    v->shards = NULL;
+    v->n_shards = 0;
+}
+
+/* Takes over the list, which is freed on failure; the old one stays then. */
+static enum status open_shards(struct store_view *v, struct shard_record *shards, int64_t n) {
+    const struct store *store = v->store;
+    struct landmarks landmarks = {0};
+    struct shard_maps tokens;
+    enum status s = landmarks_open(&landmarks, store->dir, &store->fingerprint, shards, n, v->generation.chunks);
+    if (s == STATUS_OK) s = shard_maps_open(&tokens, store->dir, SHARD_TOKENS, &store->fingerprint, shards, n);
     if (s != STATUS_OK) {
-        landmarks_close(&l);
+        landmarks_close(&landmarks);
+        memory_free(shards);
         return s;
     }
-    *out = l;
+    close_shards(v);
+    v->shards = shards;
+    v->n_shards = n;
+    v->landmarks = landmarks;
+    v->tokens = tokens;
+    if (v->map_budget) v->landmarks.maps.budget = v->tokens.budget = v->map_budget;
     return STATUS_OK;
 }
 
-void landmarks_close(struct landmarks *l) {
-    for (int64_t i = 0; i < l->n_shards; i++)
-        shard_close(&l->shards[i]);
-    memory_free(l->shards);
-    memory_free(l->dropped);
-    *l = (struct landmarks){0};
+void view_limit_maps(struct store_view *v, int64_t files) {
+    v->map_budget = v->landmarks.maps.budget = v->tokens.budget = files;
+}
+
+/* The newest list of shards, where it has other files than ours for the same chunks, or none any more. */
+static enum status take_newest_shards(struct store_view *v, bool *changed) {
+    const struct catalog *c = v->store->catalog;
+    struct generation_record newest;
+    struct shard_record *shards = NULL;
+    TRY(catalog_renew(v->txn));
+    enum status s = record_get_generation(v->txn, c, &newest);
+    if (s == STATUS_OK) s = record_list_shards(v->txn, c, &shards, newest.shards);
+    catalog_pause(v->txn);
+    TRY(s);
+    *changed = false;
+    for (int64_t i = 0; i < v->n_shards && i < newest.shards && !*changed; i++)
+        *changed = shards[i].first_file_shard != v->shards[i].first_file_shard ||
+                   shards[i].last_file_shard != v->shards[i].last_file_shard ||
+                   shard_is_dropped(&shards[i]) != shard_is_dropped(&v->shards[i]);
+    if (!*changed || shard_records_chunks(shards, newest.shards) < v->generation.chunks) {
+        memory_free(shards);
+        *changed = false;
+        return STATUS_OK;
+    }
+    return open_shards(v, shards, newest.shards);
+}
+
+bool view_follow_shards(struct store_view *v, enum status *s) {
+    bool changed = false;
+    if (*s != STATUS_CORRUPT) return false;
+    enum status taken = take_newest_shards(v, &changed);
+    if (taken != STATUS_OK) *s = taken;
+    return taken == STATUS_OK && changed;
 }
 
 /* Lets all files go, so that opening can be tried again. */
@@ -130,15 +182,12 @@ static void close_files(struct store_view *v) {
     for (int64_t i = 0; v->segments && i < v->n_segments; i++)
         vectors_free(v->segments[i].vectors);
     memory_free(v->segments);
-    for (int64_t i = 0; v->tokens && i < v->generation.shards; i++)
-        shard_close(&v->tokens[i]);
-    memory_free(v->tokens);
-    landmarks_close(&v->landmarks);
-    memory_free(v->shards);
     v->segments = NULL;
-    v->tokens = NULL;
-    v->shards = NULL;
     v->n_segments = 0;
+    close_shards(v);
+    memory_free(v->dropped);
+    v->dropped = NULL;
+    v->n_dropped = 0;
 }
 
 static enum status read_catalog(struct store_view *v, struct segment_record **segments, int64_t *n) {
@@ -147,22 +196,20 @@ static enum status read_catalog(struct store_view *v, struct segment_record **se
     if (v->generation.number == 0)
         return fail(STATUS_NOT_FOUND, "%s: nothing is published yet, finish the build first", v->store->dir);
     TRY(record_get_index(v->txn, c, &v->index));
-    TRY(record_list_shards(v->txn, c, &v->shards, v->generation.shards));
+    struct shard_record *shards;
+    TRY(record_list_shards(v->txn, c, &shards, v->generation.shards));
+    TRY(open_shards(v, shards, v->generation.shards));
+    TRY(record_list_dropped(&v->dropped, &v->n_dropped, v->shards, v->n_shards));
     return record_list_segments(v->txn, c, segments, n);
 }
 
 static enum status open_files(struct store_view *v, const struct segment_record *segments, int64_t n) {
     const struct store *store = v->store;
-    TRY(landmarks_open(&v->landmarks, store->dir, v->shards, v->generation.shards, &store->fingerprint));
-    struct store_dropped dropped = landmarks_dropped(&v->landmarks);
-    if (v->landmarks.chunks != v->generation.chunks ||
-        (n && !segments_cover(segments, n, dropped, v->generation.chunks)))
+    if (shard_records_chunks(v->shards, v->n_shards) != v->generation.chunks ||
+        (n && !segments_cover(segments, n, store_view_dropped(v), v->generation.chunks)))
         return fail(STATUS_CORRUPT,
                     "%s: shards, segments and generation disagree about the chunks, run drt-index repair",
                     catalog_path(store->catalog));
-    TRY(memory_allocate_zero((void **)&v->tokens, (size_t)v->generation.shards, sizeof *v->tokens));
-    for (int64_t i = 0; i < v->generation.shards; i++)
-        TRY(shard_open(&v->tokens[i], store->dir, SHARD_TOKENS, &v->shards[i], &store->fingerprint));
     TRY(memory_allocate_zero((void **)&v->segments, (size_t)n, sizeof *v->segments));
     for (int64_t i = 0; i < n; i++) {
         v->segments[i].record = segments[i];
@@ -212,19 +259,38 @@ void store_view_close(struct store_view *v) {
     memory_free(v);
 }
 
+enum status store_view_cursor(struct store_view *v, uint8_t cursor[STORE_CURSOR_MAX], size_t *bytes) {
+    *bytes = 0;
+    if (v->generation.shards == 0) return STATUS_OK;
+    TRY(catalog_renew(v->txn));
+    struct catalog_key key = catalog_key((uint64_t)v->generation.shards - 1);
+    struct bytes value;
+    struct shard_record r = {0};
+    enum status s = catalog_get(v->txn, &value, TABLE_SHARDS, key.bytes, sizeof key.bytes);
+    if (s == STATUS_OK)
+        s = record_decode_shard((struct bytes){key.bytes, sizeof key.bytes}, value, v->store->catalog, &r);
+    if (s == STATUS_OK && r.cursor_bytes) memcpy(cursor, r.cursor, r.cursor_bytes);
+    *bytes = r.cursor_bytes;
+    catalog_pause(v->txn);
+    return s;
+}
+
 void store_view_info(const struct store_view *v, struct store_info *out) {
     *out = (struct store_info){
         .fingerprint = v->store->fingerprint, .format = v->store->format, .generation = (uint64_t)v->generation.number};
     out->chunks = v->generation.chunks;
     out->documents = v->generation.documents;
     out->tokens = v->generation.tokens;
-    out->shards = v->generation.shards;
     out->segments = v->n_segments;
     out->duplicates = v->generation.duplicates;
+    for (int64_t i = 0; i < v->generation.shards; i = v->shards[i].last_file_shard + 1) {
+        struct shard_record file = record_of_shard_file(v->shards, i);
+        out->shards += !shard_is_dropped(&file);
+        out->token_bytes += file.token_file.bytes;
+        out->landmark_bytes += file.landmark_file.bytes;
+    }
     for (int64_t i = 0; i < v->generation.shards; i++) {
         const struct shard_record *r = &v->shards[i];
-        out->token_bytes += r->token_file.bytes;
-        out->landmark_bytes += r->landmark_file.bytes;
         if (!shard_is_dropped(r)) continue;
         out->dropped_shards++;
         out->dropped_chunks += r->chunks;
@@ -239,7 +305,7 @@ void store_view_info(const struct store_view *v, struct store_info *out) {
 }
 
 struct store_dropped store_view_dropped(const struct store_view *v) {
-    return landmarks_dropped(&v->landmarks);
+    return (struct store_dropped){v->dropped, v->n_dropped};
 }
 
 /* ---- documents and chunks ---- */
@@ -302,20 +368,28 @@ static enum status no_chunk(const struct store_view *v, int64_t chunk) {
                 (long long)v->generation.chunks);
 }
 
+static enum status bad_token(const struct store_view *v, const struct shard_record *shard, int64_t token) {
+    char path[FILE_PATH_MAX];
+    TRY(shard_path(path, v->store->dir, SHARD_TOKENS, shard->first_file_shard, shard->last_file_shard));
+    return fail(STATUS_CORRUPT, "%s: token %lld is outside the vocabulary, run drt-index verify --deep", path,
+                (long long)token);
+}
+
 /* Numbers of the record are checked against the shard before anything is read there. */
-static enum status copy_ids(const struct store_view *v, int32_t *ids, const struct run_record *run, int64_t at, int n) {
+static enum status copy_ids(struct store_view *v, int32_t *ids, const struct run_record *run, int64_t at, int n) {
     const struct store_fingerprint *f = &v->store->fingerprint;
-    const struct shard_map *m = run->shard < v->generation.shards ? &v->tokens[run->shard] : NULL;
-    if (!m || run->token_offset + run->tokens > m->count)
+    const struct shard_record *shard = run->shard < v->n_shards ? &v->shards[run->shard] : NULL;
+    if (!shard || run->token_offset + run->tokens > shard->tokens)
         return fail(STATUS_CORRUPT, "%s: the run of document %lld points outside its token shard, run drt-index repair",
                     catalog_path(v->store->catalog), (long long)run->document);
-    int64_t first = run->token_offset + at;
+    bool full;
+    shard_maps_begin(&v->tokens);
+    TRY(shard_maps_touch(&v->tokens, &full, run->shard));
+    const struct shard_map *m = shard_maps_get(&v->tokens, run->shard);
+    int64_t first = shard->first_token - m->first_row + run->token_offset + at;
     for (int i = 0; i < n; i++) {
         uint32_t id = shard_id(m, first + i);
-        if (id >= (uint32_t)f->vocab_size)
-            return fail(STATUS_CORRUPT,
-                        "%s/tokens/%05lld.tok: token %lld is outside the vocabulary, run drt-index verify --deep",
-                        v->store->dir, (long long)run->shard, (long long)(first + i));
+        if (id >= (uint32_t)f->vocab_size) return bad_token(v, shard, first + i);
         ids[i] = (int32_t)id;
     }
     for (int i = n; i < f->chunk_tokens; i++)
@@ -331,7 +405,6 @@ enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int3
     enum status s = record_find_run(v->txn, v->store->catalog, &first, &run, chunk);
     catalog_pause(v->txn);
     TRY(s);
-    TRY(check_not_dropped(v, run.shard, "chunk", chunk));
     int64_t chunk_tokens = v->store->fingerprint.chunk_tokens, at = (chunk - first) * chunk_tokens;
     int64_t left = run.tokens - at;
     if (left < 1)
@@ -340,21 +413,40 @@ enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int3
     struct store_chunk found = {
         .id = chunk, .document = run.document, .in_document = chunk - first, .token_offset = at};
     found.n_tokens = (int)(left < chunk_tokens ? left : chunk_tokens);
-    TRY(copy_ids(v, ids, &run, at, found.n_tokens));
+    do {
+        s = check_not_dropped(v, run.shard, "chunk", chunk);
+        if (s == STATUS_OK) s = copy_ids(v, ids, &run, at, found.n_tokens);
+    } while (view_follow_shards(v, &s));
+    TRY(s);
     *out = found;
     return STATUS_OK;
 }
 
+static enum status find_landmark(const struct store_view *v, int64_t chunk) {
+    bool there =
+        chunk >= 0 && chunk < v->generation.chunks && store_dropped_there(landmarks_dropped(&v->landmarks), chunk);
+    return there ? STATUS_OK : no_chunk(v, chunk);
+}
+
 enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk) {
-    if (chunk < 0 || chunk >= v->generation.chunks || !store_dropped_there(landmarks_dropped(&v->landmarks), chunk))
-        return no_chunk(v, chunk);
-    landmarks_to_float(out, &v->landmarks, chunk, 1);
-    return STATUS_OK;
+    enum status s;
+    do {
+        s = find_landmark(v, chunk);
+        if (s == STATUS_OK) s = landmarks_to_float(out, &v->landmarks, chunk, 1);
+    } while (view_follow_shards(v, &s));
+    return s;
 }
 
 enum status store_view_landmark_rows(struct store_view *v, const uint16_t **rows, int64_t *n, int64_t first) {
-    if (first < 0 || first >= v->generation.chunks || !store_dropped_there(landmarks_dropped(&v->landmarks), first))
-        return no_chunk(v, first);
+    int64_t mapped;
+    enum status s;
+    do {
+        s = find_landmark(v, first);
+        if (s == STATUS_OK) s = landmarks_map(&v->landmarks, &mapped, first, 1);
+    } while (view_follow_shards(v, &s));
+    TRY(s);
     *rows = landmarks_rows(&v->landmarks, n, first);
+    struct store_range there = store_dropped_span(landmarks_dropped(&v->landmarks), first, first + *n);
+    *n = there.end - there.begin;
     return STATUS_OK;
 }

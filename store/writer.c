@@ -70,10 +70,11 @@ static enum status count_loose(struct store_writer *w, struct catalog_txn *t) {
 /* What the catalog says; a catalog without contents gets the fingerprint, one of an older format this one. */
 static enum status read_state(struct store_writer *w, const struct store_writer_config *config) {
     struct catalog_txn *t;
-    int format = STORE_FORMAT_WHOLE;
+    int format = STORE_FORMAT_VERSION;
     TRY(catalog_begin(&t, w->catalog, false));
     enum status s = record_get_fingerprint(t, w->catalog, &w->fingerprint, &format);
     bool fresh = s == STATUS_NOT_FOUND && config;
+    if (s == STATUS_OK) s = catalog_check_record(w->catalog, format);
     if (s == STATUS_OK) s = record_get_generation(t, w->catalog, &w->published);
     if (s == STATUS_OK) s = record_get_sealed(t, w->catalog, &w->sealed);
     if (s == STATUS_OK && w->published.shards <= w->sealed.shards) s = count_loose(w, t);
@@ -84,12 +85,11 @@ static enum status read_state(struct store_writer *w, const struct store_writer_
             return fail(STATUS_CORRUPT, "%s: generation %lld has more shards than are recorded, run drt-index verify",
                         catalog_path(w->catalog), (long long)w->published.number);
         if (config) TRY(store_check_fingerprint(w->dir, &w->fingerprint, "the model", &config->fingerprint));
-        if (format >= STORE_FORMAT_WHOLE) return STATUS_OK;
+        if (format == STORE_FORMAT_VERSION) return catalog_renew_record(w->catalog);
     }
     if (fresh) w->fingerprint = config->fingerprint;
     TRY(catalog_begin(&t, w->catalog, true));
-    s = record_put_format(
-        t, STORE_FORMAT_WHOLE); /* of an older store too: what is written from here on is of this format */
+    s = record_put_format(t); /* of an older store too: what is written from here on is of this format */
     if (s == STATUS_OK) s = record_put_fingerprint(t, &w->fingerprint);
     if (s == STATUS_OK) s = fault_point("store:create:before-commit");
     if (s != STATUS_OK) {
@@ -231,9 +231,9 @@ static enum status delete_journal(struct store_writer *w, struct catalog_txn *t)
 static enum status remove_shard_files(const struct store_writer *w, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
         char path[FILE_PATH_MAX];
-        TRY(shard_path(path, w->dir, SHARD_TOKENS, i));
+        TRY(shard_path(path, w->dir, SHARD_TOKENS, i, i));
         TRY(file_remove(path));
-        TRY(shard_path(path, w->dir, SHARD_LANDMARKS, i));
+        TRY(shard_path(path, w->dir, SHARD_LANDMARKS, i, i));
         TRY(file_remove(path));
     }
     return STATUS_OK;
@@ -259,17 +259,28 @@ enum status store_writer_drop_journal(struct store_writer *w) {
 
 /* ---- the open shard ---- */
 
+/* What is known of the open shard before it is sealed. */
+static struct shard_record open_record(const struct store_writer *w) {
+    return (struct shard_record){.number = w->sealed.shards,
+                                 .first_file_shard = w->sealed.shards,
+                                 .last_file_shard = w->sealed.shards,
+                                 .first_chunk = w->sealed.chunks,
+                                 .first_document = w->sealed.documents,
+                                 .first_token = w->sealed.tokens};
+}
+
 enum status store_shard_begin(struct store_writer *w) {
     assert(!w->open);
+    TRY(catalog_check_writable(
+        w->catalog)); /* else this shard's files would replace those of a shard that is recorded */
     w->open = true;
     w->n_documents = w->text_used = 0;
     w->chunks = w->duplicates = 0;
     for (size_t i = 0; i < w->n_slots; i++)
         w->slots[i] = -1;
-    int64_t number = w->sealed.shards;
-    enum status s = shard_create(&w->tokens, w->dir, SHARD_TOKENS, number, &w->fingerprint, w->sealed.tokens);
-    if (s == STATUS_OK)
-        s = shard_create(&w->landmarks, w->dir, SHARD_LANDMARKS, number, &w->fingerprint, w->sealed.chunks);
+    const struct shard_record r = open_record(w);
+    enum status s = shard_create(&w->tokens, w->dir, SHARD_TOKENS, &r, &w->fingerprint);
+    if (s == STATUS_OK) s = shard_create(&w->landmarks, w->dir, SHARD_LANDMARKS, &r, &w->fingerprint);
     if (s == STATUS_OK) s = fault_point("store:shard:begun");
     if (s != STATUS_OK) store_shard_discard(w);
     return s;
@@ -420,18 +431,13 @@ static enum status seal(struct store_writer *w, struct shard_record *r) {
 
 enum status store_shard_seal(struct store_writer *w, const void *cursor, size_t cursor_bytes) {
     assert(w->open && cursor_bytes <= STORE_CURSOR_MAX);
-    struct shard_record r = {
-        .number = w->sealed.shards,
-        .first_chunk = w->sealed.chunks,
-        .chunks = w->chunks,
-        .first_document = w->sealed.documents,
-        .documents = (int64_t)w->n_documents,
-        .first_token = w->sealed.tokens,
-        .tokens = shard_rows(w->tokens),
-        .duplicates = w->duplicates,
-        .cursor = cursor,
-        .cursor_bytes = cursor_bytes,
-    };
+    struct shard_record r = open_record(w);
+    r.chunks = w->chunks;
+    r.documents = (int64_t)w->n_documents;
+    r.tokens = shard_rows(w->tokens);
+    r.duplicates = w->duplicates;
+    r.cursor = cursor;
+    r.cursor_bytes = cursor_bytes;
     enum status s = shard_rows(w->landmarks) == w->chunks
                         ? seal(w, &r)
                         : fail(STATUS_INVALID, "%s: shard %lld has %lld chunks but %lld landmarks", w->dir,

@@ -41,10 +41,15 @@ enum status publish_generation(struct store_writer *w, const struct generation_r
 /* Records the files of shards in this transaction; the documents of dropped ones lose their hashes. */
 enum status publish_record_shards(struct store_writer *w, struct catalog_txn *t, const struct publish_change *change);
 
-/* Writes the landmark file of a shard again, from its tokens, over the one that is there; recording `out` is the
- * caller's. Documents and the token file must be sound. */
-enum status shard_encode(struct stored_file *out, const struct store_writer *w, const struct shard_record *r,
-                         const struct store_encoder *encoder, const struct progress *progress);
+/* Writes a landmark file again, from its tokens, over the one that is there; recording `out` in all shards that have it
+ * is the caller's. `shards`: all, by number; `file`: record_of_shard_file. Documents and the token file must be sound. */
+enum status shard_encode(struct stored_file *out, const struct store_writer *w, const struct shard_record *shards,
+                         const struct shard_record *file, const struct store_encoder *encoder,
+                         const struct progress *progress);
+
+/* Copies small neighbouring shards that are published into common files of at most `chunks_max` chunks (0: none). What
+ * fails here leaves the store as it was published, and is only noted. */
+enum status merge_small_shards(struct store_writer *w, int64_t chunks_max, const struct progress *progress);
 
 /* Files of the store's folders that no record names (temporary ones, and what a killed writer left). */
 typedef enum status rubbish_found(void *context, const char *path);

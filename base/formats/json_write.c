@@ -1,5 +1,6 @@
 /* json_write.c -- the writer of json.h. */
 #include "base/formats/json.h"
+#include "base/printable.h"
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -73,6 +74,13 @@ static size_t utf8_length(const unsigned char *p, size_t left) {
     return n;
 }
 
+/* A character of several bytes. What printable.h escapes is escaped as JSON has it, "\u202e". */
+static void write_wide(FILE *file, const char *text, size_t bytes) {
+    char shown[PRINTABLE_MAX];
+    (void)printable_char(shown, text, bytes);
+    fputs(shown, file);
+}
+
 static void write_quoted(FILE *file, const unsigned char *p, size_t bytes) {
     fputc('"', file);
     for (size_t i = 0; i < bytes;) {
@@ -90,8 +98,10 @@ static void write_quoted(FILE *file, const unsigned char *p, size_t bytes) {
             fprintf(file, "\\u%04x", c);
         else if (n == 0)
             fputs("\xef\xbf\xbd", file);
+        else if (n == 1)
+            fputc(c, file);
         else
-            fwrite(p + i, 1, n, file);
+            write_wide(file, (const char *)p + i, n);
         i += n ? n : 1;
     }
     fputc('"', file);

@@ -2,6 +2,7 @@
  * where their files are: a container sees its own group as the outermost, whatever that is called outside. */
 #include "base/system/control_groups.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,49 +18,51 @@ static bool has_word(const char *list, const char *word) {
     return false;
 }
 
-static FILE *open_under(const char *root, const char *path) {
+/* Buffers that are too large for a small stack (ulimit -s). */
+struct paths {
+    char line[LINE], group[LINE], at[LINE], top[LINE], folder[LINE];
+};
+
+static FILE *open_under(const char *root, const char *folder, const char *name) {
     char whole[LINE];
-    int n = snprintf(whole, sizeof whole, "%s%s", root, path);
+    int n = snprintf(whole, sizeof whole, "%s%s/%s", root, folder, name);
     return n > 0 && n < LINE ? fopen(whole, "re") : NULL;
 }
 
 /* The path of the process's group, of version 2 or of version 1's hierarchy that has this controller: lines are
  * "number:words:path". */
-static bool find_group(char out[LINE], const char *root, const char *controller, bool second) {
-    char line[LINE];
+static bool find_group(struct paths *p, const char *root, const char *controller, bool second) {
     bool found = false;
-    FILE *file = open_under(root, "/proc/self/cgroup");
-    while (file && !found && fgets(line, sizeof line, file)) {
-        char *words = strchr(line, ':'), *path = words ? strchr(words + 1, ':') : NULL;
+    FILE *file = open_under(root, "/proc/self", "cgroup");
+    while (file && !found && fgets(p->line, sizeof p->line, file)) {
+        char *words = strchr(p->line, ':'), *path = words ? strchr(words + 1, ':') : NULL;
         if (!path) continue;
         *path++ = '\0';
         path[strcspn(path, "\n")] = '\0';
         found = second ? !words[1] : has_word(words + 1, controller);
-        if (found) memcpy(out, path, strlen(path) + 1);
+        if (found) memcpy(p->group, path, strlen(path) + 1);
     }
     if (file) fclose(file);
     return found;
 }
 
 /* Where that hierarchy is mounted, and which of its groups is seen there. */
-static bool find_mount(char at[LINE], char top[LINE], const char *root, const char *controller, bool second) {
-    char line[LINE];
+static bool find_mount(struct paths *p, const char *root, const char *controller, bool second) {
     bool found = false;
-    FILE *file = open_under(root, "/proc/self/mountinfo");
-    while (file && !found && fgets(line, sizeof line, file)) {
-        char kind[32], options[256], *rest = strstr(line, " - ");
+    FILE *file = open_under(root, "/proc/self", "mountinfo");
+    while (file && !found && fgets(p->line, sizeof p->line, file)) {
+        char kind[32], options[256], *rest = strstr(p->line, " - ");
         if (!rest || sscanf(rest, " - %31s %*s %255s", kind, options) != 2) continue;
         found = second ? strcmp(kind, "cgroup2") == 0 : strcmp(kind, "cgroup") == 0 && has_word(options, controller);
-        found = found && sscanf(line, "%*s %*s %*s %4095s %4095s", top, at) == 2;
+        found = found && sscanf(p->line, "%*s %*s %*s %4095s %4095s", p->top, p->at) == 2;
     }
     if (file) fclose(file);
     return found;
 }
 
 double control_groups_number(const char *root, const char *folder, const char *name, double *next) {
-    char path[LINE], text[64] = "";
-    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = n > 0 && n < LINE ? open_under(root, path) : NULL;
+    char text[64] = "";
+    FILE *file = open_under(root, folder, name);
     char *line = file ? fgets(text, sizeof text, file) : NULL, *end = text;
     if (file) fclose(file);
     double value = line ? strtod(text, &end) : -1;
@@ -69,21 +72,25 @@ double control_groups_number(const char *root, const char *folder, const char *n
 }
 
 /* The least of a group and those around it. */
-static double least_of(const char *root, const char *controller, control_group_limit *limit, bool second) {
-    char group[LINE], at[LINE], top[LINE], folder[LINE];
-    if (!find_group(group, root, controller, second) || !find_mount(at, top, root, controller, second)) return INFINITY;
-    size_t n = strcmp(top, "/") == 0 ? 0 : strlen(top), mount = strlen(at);
-    bool inside = strncmp(group, top, n) == 0 && group[n] == '/' && group[n + 1];
-    int length = snprintf(folder, sizeof folder, "%s%s", at, inside ? group + n : "");
+static double least_of(struct paths *p, const char *root, const char *controller, control_group_limit *limit,
+                       bool second) {
+    if (!find_group(p, root, controller, second) || !find_mount(p, root, controller, second)) return INFINITY;
+    size_t n = strcmp(p->top, "/") == 0 ? 0 : strlen(p->top), mount = strlen(p->at);
+    bool inside = strncmp(p->group, p->top, n) == 0 && p->group[n] == '/' && p->group[n + 1];
+    int length = snprintf(p->folder, sizeof p->folder, "%s%s", p->at, inside ? p->group + n : "");
     if (length < 0 || length >= LINE) return INFINITY;
-    double least = limit(root, folder, second);
-    while (strlen(folder) > mount) {
-        *strrchr(folder, '/') = '\0';
-        least = fmin(least, limit(root, folder, second));
+    double least = limit(root, p->folder, second);
+    while (strlen(p->folder) > mount) {
+        *strrchr(p->folder, '/') = '\0';
+        least = fmin(least, limit(root, p->folder, second));
     }
     return least;
 }
 
 double control_groups_least(const char *root, const char *controller, control_group_limit *limit) {
-    return fmin(least_of(root, controller, limit, true), least_of(root, controller, limit, false));
+    struct paths *p;
+    if (memory_allocate((void **)&p, 1, sizeof *p) != STATUS_OK) return INFINITY;
+    double least = fmin(least_of(p, root, controller, limit, true), least_of(p, root, controller, limit, false));
+    memory_free(p);
+    return least;
 }

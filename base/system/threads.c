@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum { SPINS = 4000 };
+enum { SPINS = 4000, STACK_BYTES = 2 << 20 };
 
 struct worker {
     struct threads *pool;
@@ -77,6 +77,14 @@ static void *work(void *argument) {
     }
 }
 
+bool threads_start(pthread_t *out, void *(*body)(void *context), void *context) {
+    pthread_attr_t how;
+    if (pthread_attr_init(&how) != 0) return false;
+    bool started = pthread_attr_setstacksize(&how, STACK_BYTES) == 0 && pthread_create(out, &how, body, context) == 0;
+    pthread_attr_destroy(&how);
+    return started;
+}
+
 enum status threads_create(struct threads **out, int count) {
     int processors = processors_available();
     if (count <= 0) count = processors;
@@ -90,7 +98,7 @@ enum status threads_create(struct threads **out, int count) {
     p->spins = count <= processors ? SPINS : 0; /* else the one that is waited for may want this processor */
     for (int i = 1; i < count; i++) {
         p->workers[i] = (struct worker){.pool = p, .index = i};
-        if (pthread_create(&p->workers[i].thread, NULL, work, &p->workers[i]) != 0) {
+        if (!threads_start(&p->workers[i].thread, work, &p->workers[i])) {
             threads_free(p);
             return fail(STATUS_NO_MEMORY, "could not start thread %d of %d: use fewer with --threads", i + 1, count);
         }

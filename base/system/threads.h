@@ -4,7 +4,12 @@
  * not nest (a loop started inside a loop's body runs on the calling thread alone). */
 #pragma once
 #include "base/status.h"
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
+
+/* A thread of its own, to be joined. Its stack does not depend on the shell's limit (ulimit -s), which may be too small. */
+bool threads_start(pthread_t *out, void *(*body)(void *context), void *context);
 
 struct threads;
 enum { THREADS_MAX = 256 };              /* of a pool */

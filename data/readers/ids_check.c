@@ -71,3 +71,28 @@ void ids_check(const struct progress *progress, const struct reader_config *inpu
     tokenizer_scratch_free(c.texts);
     tokenizer_scratch_free(c.again);
 }
+
+static enum status refuse(const struct ids_rules *rules, const char *source, uint64_t offset, size_t i, uint32_t id) {
+    if (id >= (uint32_t)rules->vocab_size)
+        return fail(STATUS_INVALID,
+                    "%s: document at byte %llu: its token %zu is id %u, but the model's vocabulary has %d ids: these "
+                    "tokens were made for another model",
+                    source, (unsigned long long)offset, i, id, rules->vocab_size);
+    const char *name = "";
+    for (int k = 0; k < IDS_RESERVED; k++)
+        if (rules->reserved[k] == (int64_t)id) name = rules->names[k];
+    return fail(STATUS_INVALID,
+                "%s: document at byte %llu: its token %zu is id %u, the model's %s, which is no text: leave it out of "
+                "token files, or name it with --eod-id where it ends documents",
+                source, (unsigned long long)offset, i, id, name);
+}
+
+enum status ids_check_document(const struct ids_rules *rules, const char *source, uint64_t offset, const uint32_t *ids,
+                               size_t n) {
+    const uint32_t vocab = (uint32_t)rules->vocab_size, a = (uint32_t)rules->reserved[0],
+                   b = (uint32_t)rules->reserved[1], c = (uint32_t)rules->reserved[2];
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= vocab || ids[i] == a || ids[i] == b || ids[i] == c)
+            return refuse(rules, source, offset, i, ids[i]);
+    return STATUS_OK;
+}

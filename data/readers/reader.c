@@ -21,7 +21,11 @@ enum status reader_open(struct reader **out, const struct reader_config *config)
     struct reader *r = memory;
     r->eod_id = config->eod_id;
     r->max_bytes = config->max_document_bytes ? config->max_document_bytes : default_max_bytes;
+    r->skip_bad_lines = config->skip_bad_lines;
+    r->no_follow = config->no_follow;
+    r->progress = config->progress;
     enum status status = memory_copy_string(&r->text_field, config->text_field ? config->text_field : "text");
+    if (status == STATUS_OK) status = reader_part_create(r);
     if (status == STATUS_OK) status = reader_list(r, config);
     if (status == STATUS_OK)
         *out = r;
@@ -30,11 +34,17 @@ enum status reader_open(struct reader **out, const struct reader_config *config)
     return status;
 }
 
-static void close_file(struct reader *r) {
+void reader_close_file(struct reader *r) {
     jsonl_close(r);
     tokens_close(r);
     megatron_close(r);
     r->open = false;
+}
+
+enum status left_out_add(struct left_out *l, const char *text) {
+    if (l->count < READER_NAMED) TRY(memory_copy_string(&l->named[l->count], text));
+    l->count++;
+    return STATUS_OK;
 }
 
 static void free_buffer(struct reader_buffer *b) {
@@ -43,11 +53,16 @@ static void free_buffer(struct reader_buffer *b) {
 
 void reader_close(struct reader *r) {
     if (!r) return;
-    close_file(r);
+    reader_close_file(r);
     for (size_t i = 0; i < r->n_files; i++)
         memory_free(r->files[i].path);
     memory_free(r->files);
     memory_free(r->text_field);
+    memory_free(r->part);
+    for (int i = 0; i < READER_NAMED; i++) {
+        memory_free(r->passed_over.named[i]);
+        memory_free(r->bad_lines.named[i]);
+    }
     free_buffer(&r->text);
     free_buffer(&r->repaired);
     free_buffer(&r->jsonl.buffer);
@@ -59,7 +74,7 @@ void reader_close(struct reader *r) {
     memory_free(r);
 }
 
-static enum status open_file(struct reader *r) {
+static enum status open_format(struct reader *r) {
     switch (reader_file(r)->format) {
     case READER_JSONL:
         return jsonl_open(r);
@@ -73,6 +88,24 @@ static enum status open_file(struct reader *r) {
         break; /* opened and read at once by text_next; auto was settled by the list */
     }
     return STATUS_OK;
+}
+
+enum status reader_open_file(struct reader *r) {
+    reader_part_begin(r);
+    enum status status = open_format(r);
+    r->open = status == STATUS_OK;
+    if (!r->open) reader_close_file(r);
+    return status;
+}
+
+void reader_end_file(struct reader *r) {
+    const struct reader_position at = reader_position(r);
+    reader_close_file(r);
+    r->done_bytes += reader_file(r)->bytes > 0 ? reader_file(r)->bytes : 0;
+    r->position = (struct reader_position){.documents = at.documents,
+                                           .file = at.file + 1,
+                                           .skipped = at.skipped,
+                                           .files_hash = reader_part_chain(at.files_hash, at.part_hash)};
 }
 
 static enum status next_in_file(struct reader *r, struct document *d, int *more) {
@@ -94,48 +127,23 @@ static enum status next_in_file(struct reader *r, struct document *d, int *more)
 enum status reader_next(struct reader *r, struct document *document, int *more) {
     while (r->position.file < r->n_files) {
         struct document d = {.source = reader_file(r)->path, .key = ""};
-        if (!r->open) {
-            enum status status = open_file(r);
-            if (status != STATUS_OK) {
-                close_file(r);
-                return status;
-            }
-            r->open = true;
-        }
+        if (!r->open) TRY(reader_open_file(r));
         TRY(next_in_file(r, &d, more));
         if (*more) {
             r->position.documents++;
             *document = d;
             return STATUS_OK;
         }
-        close_file(r);
-        r->done_bytes += reader_file(r)->bytes > 0 ? reader_file(r)->bytes : 0;
-        r->position = (struct reader_position){.documents = r->position.documents, .file = r->position.file + 1};
+        reader_end_file(r);
     }
     *more = 0;
     return STATUS_OK;
 }
 
 struct reader_position reader_position(const struct reader *r) {
-    return r->position;
-}
-
-enum status reader_seek(struct reader *r, struct reader_position position) {
-    if (position.file > r->n_files || (position.file == r->n_files && position.offset > 0))
-        return fail(STATUS_MISMATCH, "the place to go on from is in input %llu of %zu; are these the same inputs?",
-                    (unsigned long long)position.file + 1, r->n_files);
-    for (size_t i = 0; i < r->n_files; i++) {
-        bool touched = i < position.file || (i == position.file && position.offset > 0) || i < r->position.file ||
-                       (i == r->position.file && (r->open || r->position.offset > 0));
-        if (touched && reader_is_stdin(r->files[i].path))
-            return fail(STATUS_UNSUPPORTED, "standard input cannot be read again from another place; use a file");
-    }
-    close_file(r);
-    r->position = position;
-    r->done_bytes = 0;
-    for (size_t i = 0; i < position.file; i++)
-        r->done_bytes += r->files[i].bytes > 0 ? r->files[i].bytes : 0;
-    return STATUS_OK;
+    struct reader_position position = r->position;
+    position.part_hash = r->open ? reader_part_hash(r) : 0;
+    return position;
 }
 
 size_t reader_files(const struct reader *r) {
@@ -147,12 +155,20 @@ const char *reader_file_at(const struct reader *r, size_t i, int64_t *bytes) {
 }
 
 int64_t reader_passed_over(const struct reader *r) {
-    return r->passed_over;
+    return r->passed_over.count;
 }
 
-void reader_note_passed_over(const struct reader *r, const struct progress *progress) {
-    if (r->passed_over)
-        progress_note(progress, "%lld files that are not text were passed over", (long long)r->passed_over);
+static void note_left_out(const struct left_out *l, const char *what, const struct progress *progress) {
+    if (l->count == 0) return;
+    progress_note(progress, "%lld %s:", (long long)l->count, what);
+    for (int i = 0; i < READER_NAMED && i < l->count; i++)
+        progress_note(progress, "  %s", l->named[i]);
+    if (l->count > READER_NAMED) progress_note(progress, "  and %lld more", (long long)l->count - READER_NAMED);
+}
+
+void reader_note_left_out(const struct reader *r, const struct progress *progress) {
+    note_left_out(&r->passed_over, "files that are not text were passed over", progress);
+    note_left_out(&r->bad_lines, "lines that are no documents were skipped", progress);
 }
 
 void reader_progress(const struct reader *r, int64_t *done, int64_t *total) {

@@ -3,10 +3,12 @@
  * Formats: jsonl (also .gz .zst .xz and stdin "-"), folders of text files (one document a file), raw u16/u32
  * token files cut at an end-of-document id, Megatron .bin/.idx pairs. `auto` looks at the name, then at the
  * first bytes. Inputs are read in the order given, a folder's files in byte order of their paths, so a corpus
- * has one document order. Folders may be nested as deeply as a path is long, and linked: each is read once. Memory is bounded by the largest document. One thread at a time. */
+ * has one document order. Folders may be nested as deeply as a path is long, and linked: each is read once. Memory is
+ * bounded by the largest document. One thread at a time. A text file that begins with UTF-16's byte order mark is decoded. */
 #pragma once
 #include "base/progress.h"
 #include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +22,9 @@ struct reader_config {
     int64_t eod_id;                      /* u16/u32: document separator, dropped; < 0: the file is one document.
                                             Megatron: a trailing eod_id of a document is dropped */
     uint64_t max_document_bytes;         /* larger ones are refused by name; 0: 1 GiB */
+    bool skip_bad_lines;                 /* jsonl: a line that is no document is counted and left out, not an error */
+    bool no_follow;                      /* links in folders are left out */
+    const struct progress *progress;     /* of reader_open and reader_seek; NULL is fine */
 };
 
 /* A document: either text (UTF-8, invalid bytes replaced by U+FFFD) or ids. Borrowed until the next call. */
@@ -40,13 +45,23 @@ void reader_close(struct reader *r);                      /* NULL is fine */
 /* The next document; *more = 0 at the end (document unset). Empty documents are passed on (bytes == 0). */
 enum status reader_next(struct reader *r, struct document *document, int *more);
 
-/* Where reading stands, to go on there later in a new process with the same inputs: the number of documents
- * given so far, the input file's number and the (uncompressed) offset behind the last document. Seeking in a
- * compressed file decompresses from its start; documents are not parsed again. STATUS_UNSUPPORTED on stdin when
- * the position is not the start. */
-struct reader_position { uint64_t documents, file, offset, line; };
+/* Where reading stands, to go on there later in a new process: the number of documents given so far, the input file's
+ * number, the (uncompressed) offset after the last document (Megatron: documents of the file), the jsonl line, bad
+ * lines skipped so far, and hashes (XXH3) of what was read: names, order and bytes. */
+struct reader_position {
+    uint64_t documents, file, offset, line, skipped;
+    uint64_t files_hash;                 /* of the files before `file` */
+    uint64_t part_hash;                  /* of `file` up to `offset` */
+};
 struct reader_position reader_position(const struct reader *r);
-enum status reader_seek(struct reader *r, struct reader_position position);
+/* files_hash of an earlier position that had this `file`. */
+struct reader_mark { uint64_t file, files_hash; };
+
+/* Goes to a position that an earlier reader had. What lies before it is read again and must be what it was:
+ * STATUS_MISMATCH names the file that changed; where several files were read between two of the marks (ordered by
+ * `file`; NULL is fine), the first and the last of them. What lies after it may have changed. Documents are not parsed
+ * again. STATUS_INTERRUPTED on a stop request; STATUS_UNSUPPORTED when this reader has read from standard input. */
+enum status reader_seek(struct reader *r, struct reader_position position, const struct reader_mark *marks, size_t n_marks);
 
 /* The files that the inputs came to, folders walked, in reading order: i < reader_files. *bytes on disk; < 0: unknown. */
 size_t reader_files(const struct reader *r);
@@ -54,8 +69,8 @@ const char *reader_file_at(const struct reader *r, size_t i, int64_t *bytes);
 
 /* Files of folders that were passed over so far, since they are not text (a NUL in the first KB). */
 int64_t reader_passed_over(const struct reader *r);
-/* Says so, where there were any. */
-void reader_note_passed_over(const struct reader *r, const struct progress *progress);
+/* Notes how many files were passed over and how many bad lines skipped since reading began here, and the first of each. */
+void reader_note_left_out(const struct reader *r, const struct progress *progress);
 
 /* Bytes read and in all, on disk (compressed), for progress; total < 0 when unknown (stdin). */
 void reader_progress(const struct reader *r, int64_t *done, int64_t *total);

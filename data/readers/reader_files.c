@@ -63,6 +63,11 @@ static enum status add_folder(struct reader *r, const char *path, enum reader_fo
                     format == READER_JSONL ? ".jsonl"
                     : format == READER_TXT ? "text (.txt .md .rst .tex .text)"
                                            : "text (.txt .md .rst .tex .text) or .jsonl");
+    if (r->links_out > 0)
+        progress_note(r->progress,
+                      "%s: %lld links lead out of this folder and were followed (--no-follow leaves links out)", path,
+                      (long long)r->links_out);
+    r->links_out = 0;
     qsort(r->files + before, r->n_files - before, sizeof *r->files, compare_paths);
     return STATUS_OK;
 }

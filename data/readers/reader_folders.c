@@ -33,6 +33,7 @@ struct walk {
     struct names links; /* to folders */
     bool following;     /* them */
     char path[FILE_PATH_MAX];
+    char root[FILE_PATH_MAX], target[FILE_PATH_MAX]; /* the input folder, and what a link leads to, without links */
 };
 
 static enum status names_add(struct names *n, const char *name) {
@@ -98,6 +99,14 @@ static enum status list_folder(struct names *names, const char *path) {
     return status;
 }
 
+/* Whether the link at w->path leads out of the input folder. */
+static bool leads_out(struct walk *w) {
+    size_t n = strlen(w->root);
+    if (n == 0 || !realpath(w->path, w->target)) return false;
+    if (n == 1) return false; /* "/" */
+    return strncmp(w->target, w->root, n) != 0 || (w->target[n] != '/' && w->target[n] != '\0');
+}
+
 static enum status walk_folder(struct walk *w, size_t length, const struct stat *folder);
 
 /* What w->path says. */
@@ -108,9 +117,12 @@ static enum status walk_entry(struct walk *w, size_t length, const char *name) {
         return fail_errno("%s: cannot look at it", w->path);
     }
     bool link = lstat(w->path, &itself) == 0 && S_ISLNK(itself.st_mode);
-    if (S_ISDIR(info.st_mode)) return link ? names_add(&w->links, w->path) : walk_folder(w, length, &info);
+    bool folder = S_ISDIR(info.st_mode);
     enum reader_format of_name = reader_format_of_name(name);
-    if (!S_ISREG(info.st_mode) || !wanted(w->format, of_name)) return STATUS_OK;
+    if (!folder && (!S_ISREG(info.st_mode) || !wanted(w->format, of_name))) return STATUS_OK;
+    if (link && w->reader->no_follow) return STATUS_OK;
+    if (link && leads_out(w)) w->reader->links_out++;
+    if (folder) return link ? names_add(&w->links, w->path) : walk_folder(w, length, &info);
     return reader_add_file(w->reader, w->path, of_name, true, info.st_size);
 }
 
@@ -155,6 +167,7 @@ enum status reader_walk(struct reader *r, const char *path, enum reader_format f
     TRY(memory_allocate_zero((void **)&w, 1, sizeof *w));
     w->reader = r;
     w->format = format;
+    if (!realpath(path, w->root)) w->root[0] = '\0';
     enum status status = walk_from(w, path);
     w->following = true;
     for (size_t i = 0; i < w->links.count && status == STATUS_OK; i++) /* those of linked folders come behind */

@@ -1,6 +1,6 @@
 /* reader_internal.h -- what the reader's formats share: the list of files, a decompressing stream, buffers.
  *
- * One input file is open at a time. Each format has open (at the place in r->position), next and close. */
+ * One input file is open at a time. Each format has open, next and close, and adds what it reads to r->part. */
 #pragma once
 #include "base/file.h"
 #include "data/readers/reader.h"
@@ -11,10 +11,13 @@ struct stream;
 enum status stream_open(struct stream **out, const char *path);
 void stream_close(struct stream *s);                      /* NULL is fine */
 enum status stream_read(struct stream *s, void *data, size_t bytes, size_t *got);   /* *got < bytes: the end */
-enum status stream_skip(struct stream *s, uint64_t bytes);
 uint64_t stream_consumed(const struct stream *s);         /* bytes on disk */
 
 struct reader_buffer { char *data; size_t size, capacity; };
+/* What was left out: all counted, the first ones named. */
+enum { READER_NAMED = 5 };
+struct left_out { int64_t count; char *named[READER_NAMED]; };
+
 struct input_file {
     char *path;
     enum reader_format format;
@@ -51,10 +54,14 @@ struct reader {
     char *text_field;
     int64_t eod_id;
     uint64_t max_bytes;
-    struct reader_position position;
+    bool skip_bad_lines, no_follow;
+    const struct progress *progress;
+    struct reader_position position;         /* but for part_hash, which comes from `part` */
+    struct XXH3_state_s *part;               /* of the open file's path and of what was read of it */
     bool open;
-    int64_t done_bytes;                      /* of the files behind us */
-    int64_t passed_over;
+    int64_t done_bytes;                      /* of the files before the open one */
+    struct left_out passed_over, bad_lines;
+    int64_t links_out;                       /* links that lead out of their folder */
     struct jsonl jsonl;
     struct reader_buffer text, repaired;
     struct tokens tokens;
@@ -62,6 +69,19 @@ struct reader {
 };
 
 static inline const struct input_file *reader_file(const struct reader *r) { return &r->files[r->position.file]; }
+
+/* reader.c */
+enum status reader_open_file(struct reader *r);           /* the one at r->position, from its start */
+void reader_close_file(struct reader *r);
+void reader_end_file(struct reader *r);                   /* all of it was read: on to the next one */
+enum status left_out_add(struct left_out *l, const char *text);
+
+/* reader_seek.c: the hash of what was read of the open file. */
+enum status reader_part_create(struct reader *r);
+void reader_part_begin(struct reader *r);                 /* with the file's path */
+void reader_part_add(struct reader *r, const void *data, size_t bytes);
+uint64_t reader_part_hash(const struct reader *r);
+uint64_t reader_part_chain(uint64_t files_hash, uint64_t part_hash);   /* files_hash with one more file */
 
 /* reader_files.c: inputs -> r->files. */
 enum status reader_list(struct reader *r, const struct reader_config *config);
@@ -75,10 +95,12 @@ enum status reader_walk(struct reader *r, const char *path, enum reader_format f
 
 /* The formats. *more = 0: the file has no further document. They move r->position within the file. */
 enum status jsonl_open(struct reader *r);
+enum status jsonl_pass(struct reader *r, uint64_t bytes, uint64_t *got);   /* so many bytes, not parsed; *got < bytes: the end */
 enum status jsonl_next(struct reader *r, struct document *d, int *more);
 void jsonl_close(struct reader *r);
 enum status text_next(struct reader *r, struct document *d, int *more);
 enum status tokens_open(struct reader *r);
+enum status tokens_pass(struct reader *r, uint64_t offset);
 enum status tokens_next(struct reader *r, struct document *d, int *more);
 void tokens_close(struct reader *r);
 enum status megatron_open(struct reader *r);

@@ -1,6 +1,7 @@
 /* reader_jsonl.c -- one JSON object a line, streamed: memory holds one line and what was read behind it.
  *
- * Every line is parsed strictly as a whole: a broken line is an error with its number, not a document less. */
+ * Every line is parsed strictly as a whole: a bad line is an error with its number, not a document less; where the
+ * caller wants such lines skipped, they are counted and the first ones named. */
 #include "base/formats/json.h"
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
@@ -14,8 +15,21 @@ enum status jsonl_open(struct reader *r) {
     j->buffer.size = j->at = 0;
     j->ended = false;
     TRY(memory_grow((void **)&j->buffer.data, &j->buffer.capacity, BLOCK, 1));
-    TRY(stream_open(&j->stream, reader_file(r)->path));
-    return stream_skip(j->stream, r->position.offset);
+    return stream_open(&j->stream, reader_file(r)->path);
+}
+
+enum status jsonl_pass(struct reader *r, uint64_t bytes, uint64_t *got) {
+    struct jsonl *j = &r->jsonl;
+    *got = 0;
+    while (*got < bytes) {
+        size_t want = bytes - *got < BLOCK ? (size_t)(bytes - *got) : BLOCK, n;
+        TRY(stream_read(j->stream, j->buffer.data, want, &n));
+        reader_part_add(r, j->buffer.data, n);
+        r->position.offset += n;
+        *got += n;
+        if (n < want) break;
+    }
+    return STATUS_OK;
 }
 
 void jsonl_close(struct reader *r) {
@@ -170,6 +184,7 @@ enum status jsonl_next(struct reader *r, struct document *d, int *more) {
         TRY(next_line(r, &line, &bytes, &all, more));
         if (!*more) return STATUS_OK;
         uint64_t start = r->position.offset;
+        reader_part_add(r, line, all);
         r->position.offset += all;
         r->position.line++;
         r->jsonl.at += all;
@@ -180,6 +195,9 @@ enum status jsonl_next(struct reader *r, struct document *d, int *more) {
         if (is_blank(line, bytes)) continue;
         d->offset = start;
         d->line = r->position.line;
-        return parse(r, d, line, bytes);
+        enum status status = parse(r, d, line, bytes);
+        if (status != STATUS_INVALID || !r->skip_bad_lines) return status;
+        r->position.skipped++;
+        TRY(left_out_add(&r->bad_lines, status_message()));
     }
 }

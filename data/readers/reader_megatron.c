@@ -97,10 +97,7 @@ enum status megatron_open(struct reader *r) {
     TRY(file_map(&m->data, bin));
     TRY(check_header(m, idx));
     TRY(check_entries(m, idx));
-    /* The place to go on from is a number of documents here (sequences may lie anywhere in .bin). */
-    m->next = r->position.offset;
-    if (m->next > m->n_documents)
-        return fail(STATUS_MISMATCH, "%s: has fewer documents than the place to go on from; it has changed since", idx);
+    m->next = 0;
     return STATUS_OK;
 }
 
@@ -142,10 +139,12 @@ enum status megatron_next(struct reader *r, struct document *d, int *more) {
         n += length;
     }
     TRY(memory_grow((void **)&m->ids, &m->ids_capacity, 1, sizeof *m->ids));
+    reader_part_add(r, &(uint64_t){n}, sizeof(uint64_t));
+    reader_part_add(r, m->ids, n * sizeof *m->ids);
     if (n > 0 && r->eod_id >= 0 && (int64_t)m->ids[n - 1] == r->eod_id) n--;
     d->ids = m->ids;
     d->n_ids = n;
     d->offset = begin < end ? (uint64_t)pointer_of(m, begin) : 0;
-    r->position.offset = ++m->next;
+    r->position.offset = ++m->next; /* documents: sequences may lie anywhere in .bin */
     return STATUS_OK;
 }

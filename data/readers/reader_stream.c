@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 enum { INPUT_BYTES = 256 << 10 };
 enum stream_kind { STREAM_PLAIN, STREAM_GZIP, STREAM_ZSTD, STREAM_XZ };
@@ -23,7 +24,7 @@ struct stream {
     int fd;
     enum stream_kind kind;
     bool input_ended, inside; /* inside: a member has begun and not ended */
-    bool finished;            /* xz: the decoder has said so */
+    bool begun;               /* the first member has */
     uint8_t *input;
     size_t at, size;   /* unread part of input */
     uint64_t consumed; /* bytes read from the file */
@@ -75,7 +76,6 @@ static enum status start_decoder(struct stream *s) {
     bool good = true;
     if (s->kind == STREAM_GZIP) good = inflateInit2(&s->gzip, 15 + 16) == Z_OK;
     if (s->kind == STREAM_ZSTD) good = (s->zstd = ZSTD_createDCtx()) != NULL;
-    if (s->kind == STREAM_XZ) good = lzma_stream_decoder(&s->xz, UINT64_MAX, LZMA_CONCATENATED) == LZMA_OK;
     return good ? STATUS_OK : fail(STATUS_NO_MEMORY, "%s: out of memory for decompression", s->path);
 }
 
@@ -140,13 +140,21 @@ static enum status damaged(const struct stream *s, const char *what) {
                 (unsigned long long)s->consumed, what);
 }
 
+/* After a whole member: not another one, and not the padding that its tools allow. */
+static enum status trailing(const struct stream *s) {
+    uint64_t end = stream_consumed(s);
+    return fail(STATUS_INVALID,
+                "%s: bytes that are not %s data follow its end at byte %llu: cut them off (truncate -s %llu)", s->path,
+                kind_names[s->kind], (unsigned long long)end, (unsigned long long)end);
+}
+
 /* Each of these decompresses once, from input to data; *got may be 0 with the end not yet reached. */
 static enum status step_gzip(struct stream *s, uint8_t *data, size_t bytes, size_t *got) {
     if (!s->inside) { /* between members: another one, zero padding, or the end */
         while (s->at < s->size && s->input[s->at] == 0)
             s->at++;
         if (s->at == s->size) return STATUS_OK;
-        if (s->input[s->at] != 0x1F) return damaged(s, "something that is not gzip follows");
+        if (s->input[s->at] != 0x1F) return trailing(s);
         if (inflateReset(&s->gzip) != Z_OK) return damaged(s, "cannot start again");
         s->inside = true;
     }
@@ -170,7 +178,10 @@ static enum status step_zstd(struct stream *s, uint8_t *data, size_t bytes, size
     ZSTD_outBuffer to = {data, bytes, 0};
     if (!s->inside && s->at == s->size) return STATUS_OK;
     size_t result = ZSTD_decompressStream(s->zstd, &to, &in);
+    if (ZSTD_isError(result) && !s->inside && s->begun && ZSTD_getErrorCode(result) == ZSTD_error_prefix_unknown)
+        return trailing(s);
     if (ZSTD_isError(result)) return damaged(s, ZSTD_getErrorName(result));
+    s->begun = true;
     s->at = in.pos;
     *got = to.pos;
     s->inside = result != 0;
@@ -178,7 +189,14 @@ static enum status step_zstd(struct stream *s, uint8_t *data, size_t bytes, size
 }
 
 static enum status step_xz(struct stream *s, uint8_t *data, size_t bytes, size_t *got) {
-    if (s->finished) return STATUS_OK;
+    if (!s->inside) { /* between streams: another one, zero padding, or the end */
+        while (s->begun && s->at < s->size && s->input[s->at] == 0)
+            s->at++;
+        if (s->at == s->size) return STATUS_OK;
+        if (s->input[s->at] != 0xFD) return trailing(s);
+        if (lzma_stream_decoder(&s->xz, UINT64_MAX, 0) != LZMA_OK) return damaged(s, "cannot start again");
+        s->inside = s->begun = true;
+    }
     s->xz.next_in = s->input + s->at;
     s->xz.avail_in = s->size - s->at;
     s->xz.next_out = data;
@@ -187,7 +205,6 @@ static enum status step_xz(struct stream *s, uint8_t *data, size_t bytes, size_t
     s->at = s->size - s->xz.avail_in;
     *got = bytes - s->xz.avail_out;
     s->inside = result != LZMA_STREAM_END;
-    s->finished = !s->inside;
     if (result == LZMA_BUF_ERROR && s->input_ended) return cut_short(s);
     if (result == LZMA_MEM_ERROR) return fail(STATUS_NO_MEMORY, "%s: out of memory for decompression", s->path);
     if (result != LZMA_OK && result != LZMA_STREAM_END && result != LZMA_BUF_ERROR)
@@ -227,31 +244,6 @@ enum status stream_read(struct stream *s, void *data, size_t bytes, size_t *got)
             if (s->inside) return cut_short(s);
             break;
         }
-    }
-    return STATUS_OK;
-}
-
-static enum status shrunk(const struct stream *s) {
-    return fail(STATUS_MISMATCH, "%s: is shorter than the place to go on from; it has changed since", s->path);
-}
-
-enum status stream_skip(struct stream *s, uint64_t bytes) {
-    uint8_t block[16 << 10];
-    if (s->kind == STREAM_PLAIN && bytes > s->size - s->at && lseek(s->fd, 0, SEEK_CUR) >= 0) {
-        uint64_t beyond = bytes - (s->size - s->at);
-        struct stat info;
-        if (fstat(s->fd, &info) != 0) return fail_errno("%s: cannot seek", s->path);
-        if (S_ISREG(info.st_mode) && s->consumed + beyond > (uint64_t)info.st_size) return shrunk(s);
-        if (lseek(s->fd, (off_t)beyond, SEEK_CUR) < 0) return fail_errno("%s: cannot seek", s->path);
-        s->at = s->size;
-        s->consumed += beyond;
-        return STATUS_OK;
-    }
-    while (bytes > 0) {
-        size_t want = bytes < sizeof block ? (size_t)bytes : sizeof block, got;
-        TRY(stream_read(s, block, want, &got));
-        if (got == 0) return shrunk(s);
-        bytes -= got;
     }
     return STATUS_OK;
 }

@@ -1,10 +1,16 @@
-/* reader_text.c -- a file is a document. */
+/* reader_text.c -- a file is a document: UTF-8, or UTF-16 with its byte order mark. */
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
 #include "data/tokenizer/utf8.h"
 #include <string.h>
 
 enum { BLOCK = 64 << 10, HEAD = 1024 };
+
+/* The byte order mark of UTF-16, which is not that of UTF-32. */
+static bool is_utf16(const char *text, size_t bytes) {
+    if (bytes >= 4 && memcmp(text, "\xFF\xFE\0\0", 4) == 0) return false;
+    return bytes >= 2 && (memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0);
+}
 
 /* The whole file; *binary: a NUL in its first KB, then nothing more is read. */
 static enum status read_all(struct reader *r, struct stream *s, bool *binary) {
@@ -14,7 +20,8 @@ static enum status read_all(struct reader *r, struct stream *s, bool *binary) {
     for (size_t got = BLOCK; got == BLOCK;) {
         TRY(memory_grow((void **)&b->data, &b->capacity, b->size + BLOCK, 1));
         TRY(stream_read(s, b->data + b->size, BLOCK, &got));
-        if (b->size == 0 && memchr(b->data, '\0', got < HEAD ? got : HEAD)) {
+        reader_part_add(r, b->data + b->size, got);
+        if (b->size == 0 && !is_utf16(b->data, got) && memchr(b->data, '\0', got < HEAD ? got : HEAD)) {
             *binary = true;
             return STATUS_OK;
         }
@@ -38,10 +45,7 @@ enum status text_next(struct reader *r, struct document *d, int *more) {
     enum status status = read_all(r, s, &binary);
     stream_close(s);
     TRY(status);
-    if (binary && reader_file(r)->from_folder) {
-        r->passed_over++;
-        return STATUS_OK;
-    }
+    if (binary && reader_file(r)->from_folder) return left_out_add(&r->passed_over, reader_file(r)->path);
     if (binary) return fail(STATUS_INVALID, "%s: is not text: a NUL byte in the first KB", reader_file(r)->path);
     const char *text = r->text.data;
     size_t bytes = r->text.size;
@@ -49,15 +53,19 @@ enum status text_next(struct reader *r, struct document *d, int *more) {
         text += 3;
         bytes -= 3;
     }
-    if (utf8_valid_prefix(text, bytes) != bytes) {
-        struct reader_buffer *to = &r->repaired;
+    struct reader_buffer *to = &r->repaired;
+    if (text == r->text.data && is_utf16(text, bytes)) {
+        TRY(utf8_from_utf16(&to->data, &to->capacity, &to->size, &d->replaced, text, bytes));
+        text = to->data;
+        bytes = to->size;
+    } else if (utf8_valid_prefix(text, bytes) != bytes) {
         TRY(utf8_repair(&to->data, &to->capacity, &to->size, &d->replaced, text, bytes));
         text = to->data;
         bytes = to->size;
     }
     d->text = text;
     d->bytes = bytes;
-    /* "Behind the document" must differ from its start also for an empty file. */
+    /* The position after the document must differ from its start also for an empty file. */
     r->position.offset = r->text.size > 0 ? r->text.size : 1;
     *more = 1;
     return STATUS_OK;

@@ -11,16 +11,17 @@ enum status tokens_open(struct reader *r) {
         return fail(STATUS_INVALID, "%s: the end-of-document id %lld does not fit into %d bytes", f->path,
                     (long long)r->eod_id, t->width);
     TRY(file_map(&t->map, f->path));
-    if (t->map.size % (size_t)t->width != 0 || r->position.offset % (unsigned)t->width != 0 ||
-        r->position.offset > t->map.size) {
-        size_t size = t->map.size;
-        file_unmap(&t->map);
-        t->map = (struct file_map){0};
-        if (size % (size_t)t->width == 0)
-            return fail(STATUS_MISMATCH, "%s: is shorter than the place to go on from; it has changed since", f->path);
+    if (t->map.size % (size_t)t->width != 0)
         return fail(STATUS_INVALID, "%s: its size of %zu bytes is not a multiple of %d; is it really %s?", f->path,
-                    size, t->width, t->width == 2 ? "u16" : "u32");
-    }
+                    t->map.size, t->width, t->width == 2 ? "u16" : "u32");
+    return STATUS_OK;
+}
+
+enum status tokens_pass(struct reader *r, uint64_t offset) {
+    const struct file_map *map = &r->tokens.map;
+    size_t end = offset < map->size ? (size_t)offset : map->size;
+    reader_part_add(r, map->data, end);
+    r->position.offset = end;
     return STATUS_OK;
 }
 
@@ -56,6 +57,8 @@ enum status tokens_next(struct reader *r, struct document *d, int *more) {
     d->ids = t->ids;
     d->n_ids = n;
     d->offset = begin * width;
-    r->position.offset = (end + (end < count)) * width;
+    size_t next = (end + (end < count)) * width;
+    reader_part_add(r, t->map.data + d->offset, next - d->offset);
+    r->position.offset = next;
     return STATUS_OK;
 }

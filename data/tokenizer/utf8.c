@@ -91,3 +91,32 @@ int utf8_encode(char out[4], uint32_t code) {
     out[3] = (char)(0x80 | (code & 0x3F));
     return 4;
 }
+
+/* The unit at text[i]; 0xFFFD, which no surrogate is, beyond the end. */
+static uint32_t utf16_unit(const uint8_t *text, size_t bytes, size_t i, bool big) {
+    if (i + 1 >= bytes) return 0xFFFD;
+    return big ? (uint32_t)text[i] << 8 | text[i + 1] : (uint32_t)text[i + 1] << 8 | text[i];
+}
+
+enum status utf8_from_utf16(char **buffer, size_t *capacity, size_t *out_bytes, uint64_t *replaced, const char *text,
+                            size_t bytes) {
+    const uint8_t *p = (const uint8_t *)text;
+    bool big = p[0] == 0xFE;
+    size_t used = 0;
+    *replaced = 0;
+    TRY(memory_grow((void **)buffer, capacity, bytes / 2 * 3 + 4, 1)); /* a unit becomes at most three bytes */
+    for (size_t i = 2; i < bytes; i += 2) {
+        uint32_t code = utf16_unit(p, bytes, i, big), low = utf16_unit(p, bytes, i + 2, big);
+        if (code >= 0xD800 && code < 0xDC00 && low >= 0xDC00 && low < 0xE000) {
+            code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+            i += 2;
+        } else if ((code >= 0xD800 && code < 0xE000) || i + 1 == bytes) {
+            code = 0xFFFD;
+            ++*replaced;
+        }
+        used += (size_t)utf8_encode(*buffer + used, code);
+    }
+    (*buffer)[used] = '\0';
+    *out_bytes = used;
+    return STATUS_OK;
+}

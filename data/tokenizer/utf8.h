@@ -19,6 +19,11 @@ size_t utf8_valid_prefix(const char *text, size_t bytes);
 enum status utf8_repair(char **buffer, size_t *capacity, size_t *out_bytes, uint64_t *replaced, const char *text,
                         size_t bytes);
 
+/* UTF-16 that begins with its byte order mark, which is dropped; unpaired surrogates and an odd last byte are replaced
+ * by U+FFFD and counted. Buffers as in utf8_repair. */
+enum status utf8_from_utf16(char **buffer, size_t *capacity, size_t *out_bytes, uint64_t *replaced, const char *text,
+                            size_t bytes);
+
 /* The code point of a character known to be valid; *length 1 to 4. */
 static inline uint32_t utf8_decode(const char *text, int *length) {
     const uint8_t *p = (const uint8_t *)text;

@@ -115,16 +115,25 @@ static enum status begin(struct fit *f) {
     return device_sync(f->dev);
 }
 
+/* Each point's centroid, once. */
+static enum status assign(struct fit *f, const struct kmeans_config *config, int iteration, int iterations) {
+    int64_t rows = f->points.rows;
+    for (int64_t at = 0; at < rows; at += ASSIGN_ROWS) {
+        int64_t n = rows - at < ASSIGN_ROWS ? rows - at : ASSIGN_ROWS;
+        if (config->stop && config->stop(config->context)) return fail(STATUS_INTERRUPTED, "k-means was stopped");
+        if (config->report)
+            config->report(config->context, iteration + 1, iterations, iteration * rows + at, iterations * rows);
+        kmeans_assign(f->dev, f->list + at, f->score, mat_rows(f->points, at, n), f->rounded, f->visible);
+    }
+    return STATUS_OK;
+}
+
 static enum status iterate(struct fit *f, const struct kmeans_config *config) {
     struct rng rng = rng_make(f->seed, STREAM_SPLIT);
     int iterations = config->iterations > 0 ? config->iterations : KMEANS_ITERATIONS;
     for (int i = 0; i < iterations; i++) {
-        if (config->stop && config->stop(config->context)) return fail(STATUS_INTERRUPTED, "k-means was stopped");
         f->dev->ops->kmeans_assign->unit(f->dev, f->rounded, f->centroids);
-        for (int64_t at = 0; at < f->points.rows; at += ASSIGN_ROWS) {
-            int64_t n = f->points.rows - at < ASSIGN_ROWS ? f->points.rows - at : ASSIGN_ROWS;
-            kmeans_assign(f->dev, f->list + at, f->score, mat_rows(f->points, at, n), f->rounded, f->visible);
-        }
+        TRY(assign(f, config, i, iterations));
         sum(f);
         TRY(device_sync(f->dev));
         split_empty(f, &rng);

@@ -13,8 +13,10 @@ enum { KMEANS_POINTS_MAX = 256, KMEANS_ITERATIONS = 10 };
 struct kmeans_config {
     int iterations;                      /* 0: KMEANS_ITERATIONS */
     uint64_t seed;
-    /* Asked between iterations; true: STATUS_INTERRUPTED. NULL: never */
+    /* Asked between blocks of points; true: STATUS_INTERRUPTED. NULL: never */
     bool (*stop)(void *context);
+    /* Before each block: points assigned of all that will be, in all iterations; `iteration` from 1. NULL: not reported */
+    void (*report)(void *context, int iteration, int iterations, int64_t done, int64_t total);
     void *context;
 };
 /* centroids [lists, d] float32, dense, points [n, d], n >= lists; float32 or fp16 (not on the CPU), and then centroids are

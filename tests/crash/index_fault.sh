@@ -10,10 +10,12 @@ FAULT=$BIN/drt-index-fault
 make_model "$TMP/model"
 make_corpus "$TMP/a.jsonl" 40 1
 make_corpus "$TMP/b.jsonl" 20 2
+# Additions may merge shards up to 200 chunks: those of the build are merged, too.
 options=(--model "$TMP/model" --shard-chunks 40 --threads 1)
+add_options=(--model "$TMP/model" --shard-chunks 200 --threads 1)
 expect 0 "$INDEX" build "$TMP/a.jsonl" --out "$TMP/whole-a" "${options[@]}"
 cp -r "$TMP/whole-a" "$TMP/whole-b"
-expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/whole-b" "${options[@]}"
+expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/whole-b" "${add_options[@]}"
 export_store "$TMP/whole-a" "$TMP/a.export"
 export_store "$TMP/whole-b" "$TMP/b.export"
 
@@ -28,8 +30,10 @@ sound() { # STORE WHAT: verify --deep finds nothing, or there is no store yet
 # has no such pass.
 try() {
     local mode=$1 n="$2 of $3" command=$4 code=0 where="--out" from="" want=$TMP/a.export corpus=$TMP/a.jsonl
+    local options=("${options[@]}")
     rm -rf "$TMP/s"
     if [ "$command" = add ]; then
+        options=("${add_options[@]}")
         where="--store" want=$TMP/b.export corpus=$TMP/b.jsonl from=$TMP/a.export
         cp -r "$TMP/whole-a" "$TMP/s"
     fi

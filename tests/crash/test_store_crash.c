@@ -1,10 +1,10 @@
 /* test_store_crash.c -- a writer killed, or refused, at every fault point there is.
  *
- * The same job (build two generations, replace the index by an addition) runs once undisturbed; then once for each
- * fault point N = 1, 2, 3 ... it is killed there (or made to fail there), the store is verified to the last byte, and
- * the job is run again to its end. What comes out must equal the undisturbed store: chunks, documents, landmarks and
- * search results. The job runs in a process of its own (this program with another first argument), since a kill ends
- * it, and fault points are counted per process. */
+ * The same job (build two generations, merge their shards, replace the index by an addition) runs once undisturbed;
+ * then once for each fault point N = 1, 2, 3 ... it is killed there (or made to fail there), the store is verified to
+ * the last byte, and the job is run again to its end. What comes out must equal the undisturbed store: chunks,
+ * documents, landmarks and search results. The job runs in a process of its own (this program with another first
+ * argument), since a kill ends it, and fault points are counted per process. */
 #include "tests/store_fixture.h"
 #include <signal.h>
 
@@ -40,7 +40,7 @@ static enum status advance(struct store_writer *w, const struct store_writer_con
         else
             TRY(store_shard_seal(w, &end, sizeof end));
     }
-    struct store_publish how = {.index = index, .seed = 1};
+    struct store_publish how = {.index = index, .seed = 1, .merge_chunks = 1000};
     return store_writer_publish(w, &how);
 }
 
@@ -99,6 +99,7 @@ static struct result read_store(const char *dir) {
     struct store_info info;
     store_view_info(v, &info);
     CHECK_STR(info.index, "IVF4,SQfp16");
+    CHECK_EQ(info.shards, 1); /* both additions' were merged */
     struct result r = {.chunks = info.chunks, .documents = info.documents};
     r.landmarks = malloc((size_t)info.chunks * DIM * sizeof(float));
     r.ids = malloc((size_t)info.chunks * FIXTURE_CHUNK * sizeof(int32_t));

@@ -27,10 +27,10 @@ static enum status mend(const char *job, const char *dir) {
     struct store_writer_config c = fixture_config(DIM, VOCAB);
     float shift = strcmp(job, "other") == 0 ? 2.0f : 0;
     int64_t problems = 0;
-    const int64_t shards[] = {1, 2};
     if (strcmp(job, "add") == 0) return mend_add(dir, &c, 0, DOCUMENTS, EACH, "IVF2,SQ8");
     if (strcmp(job, "drop") == 0) {
-        const struct store_drop how = {.shards = shards, .n_shards = 2, .publish = {.seed = 1}};
+        const struct store_range shards = {1, 3};
+        const struct store_drop how = {.ranges = &shards, .n_ranges = 1, .publish = {.seed = 1}};
         struct store_drop_report report;
         return store_drop(&report, dir, &how);
     }

@@ -22,7 +22,7 @@ static int read_from(const char *path, struct reader_position from, struct reade
     struct document d;
     int more = 1, count = 0;
     *hash = 0;
-    if (reader_open(&r, &config) != STATUS_OK || reader_seek(r, from) != STATUS_OK) abort();
+    if (reader_open(&r, &config) != STATUS_OK || reader_seek(r, from, NULL, 0) != STATUS_OK) abort();
     while (count < DOCUMENTS_MAX) {
         if (positions) positions[count] = reader_position(r);
         if (reader_next(r, &d, &more) != STATUS_OK || !more) break;

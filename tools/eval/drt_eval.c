@@ -43,10 +43,15 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
         {"format", ARG_CHOICE, &o->format, "auto|jsonl|txt|u16|u32|megatron",
          "format of --data; auto: by name, then by content", 0, 0},
         {"text-field", ARG_STRING, &o->text_field, "NAME", "jsonl: the field that holds the text", 0, 0},
+        {"skip-bad-lines", ARG_FLAG, &o->skip_bad_lines, NULL,
+         "jsonl: skip and count lines that are no documents instead of stopping there", 0, 0},
+        {"no-follow", ARG_FLAG, &o->no_follow, NULL, "leave out links in folders; default: they are followed", 0, 0},
         {"eod-id", ARG_INT, &o->eod_id, "ID",
          "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none", -2, 1ll << 32},
         {NULL, ARG_FLAG, NULL, NULL, "Search and machine", 0, 0},
         {"exact", ARG_FLAG, &o->exact, NULL, "scan the whole store instead of asking its index", 0, 0},
+        {"exact-fallback", ARG_FLAG, &o->exact_fallback, NULL,
+         "scan the whole store for a query whose hits its index does not find", 0, 0},
         {"nprobe", ARG_INT, &o->nprobe, "N",
          "lists to visit, of the store's index or on a GPU of gpu-ivf; 0: the default, or on a GPU exact search of up "
          "to 2 GiB",
@@ -103,8 +108,10 @@ static int check(struct eval_options *o, const bool mode[EVAL_MODES]) {
     if (corpus && !o->store) return usage("retrieval from a corpus (corpus, both, random) needs --store DIR");
     if (o->store && !corpus)
         return usage("--store needs --corpus-retrieval, --random-retrieval or --modes (it would not be used)");
-    if ((o->exact || o->nprobe) && !corpus) return usage("--exact and --nprobe need a store and a mode that uses it");
-    if (o->exact && o->nprobe) return usage("--exact scans everything: --nprobe has no part in it");
+    if ((o->exact || o->exact_fallback || o->nprobe) && !corpus)
+        return usage("--exact, --exact-fallback and --nprobe need a store and a mode that uses it");
+    if (o->exact && (o->nprobe || o->exact_fallback))
+        return usage("--exact scans everything: --nprobe and --exact-fallback have no part in it");
     if (!exclude_parse(&o->rule, o->exclude)) return usage("--exclude is doc, window=N or none");
     if (o->skip >= o->context) return usage("--skip must be smaller than --context");
     return -1;

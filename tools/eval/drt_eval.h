@@ -15,13 +15,13 @@ struct eval_options {
     const char *model, *store, *modes, *text_field, *format, *exclude;
     int64_t rule;                        /* what `exclude` says */
     struct arg_strings data;
-    bool corpus, self, random, exact, json;
+    bool corpus, self, random, exact, exact_fallback, json, skip_bad_lines, no_follow;
     int64_t context, skip, max_documents, max_tokens, seed, nprobe, threads, eod_id;
 };
 
 /* One scored document: sums over its scored tokens. */
 struct eval_document { int file; int64_t tokens, bytes; double nll[EVAL_MODES]; };
-struct eval_file { const char *path; int64_t documents, short_documents, stored_documents, tokens, bytes; };   /* stored: in the store too */
+struct eval_file { const char *path; int64_t documents, short_documents, stored_documents, skipped_lines, tokens, bytes; };   /* stored: in the store too */
 struct eval_result {
     bool mode[EVAL_MODES];
     struct eval_document *documents; size_t n_documents, capacity;

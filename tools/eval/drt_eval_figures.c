@@ -17,6 +17,9 @@ enum status eval_figure(struct ratio *out, const struct eval_result *r, int file
         below[n++] = (double)(per == EVAL_PER_TOKEN ? d->tokens : d->bytes);
     }
     if (status == STATUS_OK) *out = ratio_of(above, below, n);
+    /* No probability exceeds 1, so no mean is negative, though Student's interval around one of few documents may be.
+     */
+    if (status == STATUS_OK && b < 0 && out->low <= out->high) out->low = fmax(out->low, 0);
     memory_free(above);
     memory_free(below);
     return status;

@@ -83,6 +83,7 @@ enum status eval_print_json(const struct eval_result *r, const struct engine *e,
         put_text(&w, "file", r->files[i].path);
         put_int(&w, "documents", r->files[i].documents);
         put_int(&w, "documents_too_short", r->files[i].short_documents);
+        put_int(&w, "skipped_lines", r->files[i].skipped_lines);
         put_int(&w, "documents_in_store", r->files[i].stored_documents);
         put_int(&w, "tokens", r->files[i].tokens);
         put_int(&w, "bytes", r->files[i].bytes);

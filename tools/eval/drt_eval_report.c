@@ -1,5 +1,6 @@
 /* drt_eval_report.c -- the tables for people. */
 #include "tools/eval/drt_eval.h"
+#include "tools/shared/streams.h"
 
 #include <math.h>
 
@@ -16,16 +17,18 @@ static void print_interval(struct ratio r, const char *number) {
 }
 
 static void print_files(const struct eval_result *r, const struct eval_options *o) {
-    int64_t documents = 0, shorts = 0, stored = 0, tokens = 0, bytes = 0;
+    int64_t documents = 0, shorts = 0, stored = 0, skipped = 0, tokens = 0, bytes = 0;
     for (int i = 0; i < r->n_files; i++) {
         documents += r->files[i].documents;
         shorts += r->files[i].short_documents;
         stored += r->files[i].stored_documents;
+        skipped += r->files[i].skipped_lines;
         tokens += r->files[i].tokens;
         bytes += r->files[i].bytes;
     }
     printf("scored     %lld tokens (%lld bytes of text) in %lld documents; %lld documents too short, left out\n",
            (long long)tokens, (long long)bytes, (long long)documents, (long long)shorts);
+    if (skipped > 0) printf("skipped    %lld bad lines\n", (long long)skipped);
     if (stored > 0)
         printf("in store   %lld of the documents %s (--exclude %s)\n", (long long)stored,
                o->rule == EXCLUDE_NOTHING    ? "may find themselves: the figures of retrieval are too good"
@@ -50,8 +53,8 @@ static enum status print_by_file(const struct eval_result *r) {
             else
                 printf("%9s ", "-");
         }
-        printf("%11lld %10lld  %s\n", (long long)r->files[i].tokens, (long long)r->files[i].documents,
-               r->files[i].path);
+        streams_printf(stdout, "%11lld %10lld  %s\n", (long long)r->files[i].tokens, (long long)r->files[i].documents,
+                       r->files[i].path);
     }
     return STATUS_OK;
 }
@@ -96,10 +99,11 @@ static enum status print_pairs(const struct eval_result *r) {
 
 enum status eval_print_text(const struct eval_result *r, const struct engine *e, const struct eval_options *o) {
     if (r->partial) printf("PARTIAL    stopped by a signal: the figures are of what was scored until then\n");
-    printf("model      %s\n", e->model.path);
+    streams_printf(stdout, "model      %s\n", e->model.path);
     if (e->view)
-        printf("store      %s: %lld chunks%s%s\n", o->store, (long long)(e->info.chunks - e->info.dropped_chunks),
-               e->index_tried ? ", searched by " : "", e->way);
+        streams_printf(stdout, "store      %s: %lld chunks%s%s\n", o->store,
+                       (long long)(e->info.chunks - e->info.dropped_chunks), e->index_tried ? ", searched by " : "",
+                       e->way);
     printf("windows    %lld tokens within a document, the first %lld of each read only\n", (long long)o->context,
            (long long)o->skip);
     print_files(r, o);

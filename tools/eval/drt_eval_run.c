@@ -16,15 +16,9 @@ static enum status document_ids(struct eval_run *r, const struct document *docum
         return tokenizer_encode(r->engine->model.tokenizer, r->scratch, document->text, document->bytes,
                                 TOKENIZER_LITERAL, ids, n);
     TRY(memory_grow((void **)&r->ids, &r->ids_capacity, document->n_ids + 1, sizeof *r->ids));
-    for (size_t i = 0; i < document->n_ids; i++) {
-        if (document->ids[i] >= (uint32_t)r->engine->model.config.vocab_size)
-            return fail(STATUS_MISMATCH,
-                        "%s: byte %llu: holds id %u, but the model's vocabulary is %d: tokens of another "
-                        "tokenizer",
-                        document->source, (unsigned long long)document->offset, document->ids[i],
-                        r->engine->model.config.vocab_size);
-        r->ids[i] = (int32_t)document->ids[i];
-    }
+    const struct ids_rules rules = indexer_ids_rules(&r->engine->model.config, r->engine->model.tokenizer);
+    TRY(ids_check_document(&rules, document->source, document->offset, document->ids, document->n_ids));
+    memcpy(r->ids, document->ids, document->n_ids * sizeof *r->ids);
     *ids = r->ids;
     *n = document->n_ids;
     return STATUS_OK;
@@ -76,6 +70,9 @@ static enum status run_file(struct eval_run *r, int file, enum reader_format for
                                          .n_inputs = 1,
                                          .format = format,
                                          .text_field = o->text_field,
+                                         .skip_bad_lines = o->skip_bad_lines,
+                                         .no_follow = o->no_follow,
+                                         .progress = r->progress,
                                          .eod_id = o->eod_id == -1 ? r->engine->model.config.eos_id : o->eod_id};
     ids_check(r->progress, &config, r->engine->model.tokenizer);
     TRY(reader_open(&reader, &config));
@@ -90,7 +87,8 @@ static enum status run_file(struct eval_run *r, int file, enum reader_format for
         r->result->partial = progress_stop_requested(r->progress); /* perhaps between windows of the last document */
         progress_step(r->progress, f->path, "tokens", f->tokens, o->max_tokens ? o->max_tokens : -1);
     }
-    reader_note_passed_over(reader, r->progress);
+    f->skipped_lines = (int64_t)reader_position(reader).skipped;
+    reader_note_left_out(reader, r->progress);
     reader_close(reader);
     return status;
 }
@@ -109,6 +107,7 @@ static enum status prepare(struct eval_run *r) {
                                              .corpus = mode == EVAL_CORPUS || mode == EVAL_BOTH || mode == EVAL_RANDOM,
                                              .random = mode == EVAL_RANDOM,
                                              .exact = o->exact && mode != EVAL_RANDOM,
+                                             .exact_fallback = o->exact_fallback,
                                              .nprobe = (int)o->nprobe,
                                              .exclude_window = exclude_window(r),
                                              .seed = (uint64_t)o->seed};
@@ -130,6 +129,7 @@ enum status eval_run(struct eval_result *result, struct engine *e, const struct 
         result->files[result->n_files++] = (struct eval_file){.path = o->data.items[i]};
         status = run_file(&r, i, format);
     }
+    engine_report_missing("drt-eval", r.retriever, EVAL_MODES, o->exact_fallback);
     for (int mode = 0; mode < EVAL_MODES; mode++)
         engine_retriever_free(r.retriever[mode]);
     tokenizer_scratch_free(r.scratch);

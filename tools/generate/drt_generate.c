@@ -29,6 +29,8 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
         {"self-retrieval", ARG_FLAG, &o->self, NULL,
          "retrieve from the text's own past; with --corpus-retrieval: the best of both", 0, 0},
         {"exact", ARG_FLAG, &o->exact, NULL, "scan the whole store instead of asking its index", 0, 0},
+        {"exact-fallback", ARG_FLAG, &o->exact_fallback, NULL,
+         "scan the whole store for a query whose hits its index does not find", 0, 0},
         {"nprobe", ARG_INT, &o->nprobe, "N",
          "lists to visit, of the store's index or on a GPU of gpu-ivf; 0: the default, or on a GPU exact search of up "
          "to 2 GiB",
@@ -95,8 +97,10 @@ static int check(const struct generate_options *o) {
         return usage("only one of --prompt, --prompt-file and - can be given");
     if (o->corpus && !o->store) return usage("--corpus-retrieval needs --store DIR");
     if (o->store && !o->corpus) return usage("--store needs --corpus-retrieval (a store without it would not be used)");
-    if ((o->exact || o->nprobe) && !o->corpus) return usage("--exact and --nprobe need --store DIR --corpus-retrieval");
-    if (o->exact && o->nprobe) return usage("--exact scans everything: --nprobe has no part in it");
+    if ((o->exact || o->exact_fallback || o->nprobe) && !o->corpus)
+        return usage("--exact, --exact-fallback and --nprobe need --store DIR --corpus-retrieval");
+    if (o->exact && (o->nprobe || o->exact_fallback))
+        return usage("--exact scans everything: --nprobe and --exact-fallback have no part in it");
     for (int i = 0; i < o->stops.count; i++)
         if (!o->stops.items[i][0]) return usage("--stop '': an empty string is met at once");
     return -1;

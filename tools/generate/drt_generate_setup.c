@@ -57,8 +57,11 @@ static enum status make_trace(struct generate_state *r) {
 
 enum status generate_prepare(struct generate_state *r) {
     const struct generate_options *o = r->options;
-    const struct engine_retrieval how = {
-        .self = o->self, .corpus = o->corpus, .exact = o->exact, .nprobe = (int)o->nprobe};
+    const struct engine_retrieval how = {.self = o->self,
+                                         .corpus = o->corpus,
+                                         .exact = o->exact,
+                                         .exact_fallback = o->exact_fallback,
+                                         .nprobe = (int)o->nprobe};
     TRY(tokenizer_scratch_create(&r->scratch, r->engine->model.tokenizer));
     TRY(find_unspoken(r));
     TRY(make_sampler(r));
@@ -77,6 +80,7 @@ enum status generate_prepare(struct generate_state *r) {
 
 void generate_release(struct generate_state *r) {
     decoder_state_free(r->state);
+    engine_report_missing("drt-generate", &r->retriever, 1, r->options->exact_fallback);
     engine_retriever_free(r->retriever);
     (void)trace_end(r->trace, false);
     printer_free(r->printer);

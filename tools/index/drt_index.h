@@ -33,6 +33,10 @@ struct json_writer;
 void drt_index_numbers(struct json_writer *w, const struct json_number *numbers, size_t n);
 const char *drt_index_hex(char out[33], const uint8_t bytes[16]);
 
+/* What a build or add did: for people, or one JSON object. */
+struct indexer_report;
+void drt_index_build_report(const struct indexer_report *r, const char *store, bool json);
+
 /* A store and its newest view, opened together. */
 struct opened_store { struct store *store; struct store_view *view; struct store_info info; };
 enum status opened_store_open(struct opened_store *out, const char *dir);

@@ -6,6 +6,7 @@
 #include "tools/shared/args.h"
 #include "tools/shared/device_choice.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/streams.h"
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ struct options {
     const char *store, *model, *index, *format, *text_field;
     int64_t eod_id, shard_chunks, threads;
     uint64_t max_ram;
-    bool restart, json, append;
+    bool restart, json, append, skip_bad_lines, no_follow;
 };
 
 static const char *or_auto(const char *text) {
@@ -26,50 +27,12 @@ static void print_configuration(const struct options *o, const struct model_fold
     char ram[32];
     fprintf(stderr, "drt-index %s: corpus", o->append ? "add" : "build");
     for (int i = 0; i < n; i++)
-        fprintf(stderr, " %s", inputs[i]);
-    fprintf(stderr, "\n  store %s, model %s, index %s, format %s, text-field %s, eod-id %lld,\n", o->store, m->path,
-            or_auto(o->index), or_auto(o->format), o->text_field, (long long)o->eod_id);
+        streams_printf(stderr, " %s", inputs[i]);
+    streams_printf(stderr, "\n  store %s, model %s, index %s, format %s, text-field %s, eod-id %lld,\n", o->store,
+                   m->path, or_auto(o->index), or_auto(o->format), o->text_field, (long long)o->eod_id);
     fprintf(stderr, "  max-ram %s, shard-chunks %lld, threads %lld%s\n", progress_bytes_text(ram, o->max_ram),
             (long long)o->shard_chunks, o->threads ? (long long)o->threads : (long long)processors_available(),
             o->restart ? ", restart" : "");
-}
-
-static void print_report(const struct options *o, const struct indexer_report *r) {
-    if (o->json) {
-        struct json_writer w;
-        json_write_open(&w, stdout, 0);
-        json_write_object(&w);
-        const struct json_number numbers[] = {
-            {"documents", r->documents},
-            {"chunks", r->chunks},
-            {"tokens", r->tokens},
-            {"duplicates", r->duplicates},
-            {"empty", r->empty},
-            {"replaced", r->replaced},
-            {"passed_over", r->passed_over},
-            {"resumed_documents", r->resumed_documents},
-            {"resumed_chunks", r->resumed_chunks},
-            {"generation", (int64_t)r->generation},
-        };
-        drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
-        json_write_key(&w, "seconds"), json_write_double(&w, r->seconds);
-        json_write_key(&w, "encode_seconds"), json_write_double(&w, r->encode_seconds);
-        json_write_key(&w, "tokenize_seconds"), json_write_double(&w, r->tokenize_seconds);
-        json_write_key(&w, "publish_seconds"), json_write_double(&w, r->publish_seconds);
-        json_write_object_end(&w);
-        fputc('\n', stdout);
-        return;
-    }
-    char time[32];
-    printf("%s: generation %llu, %lld chunks and %lld tokens from %lld documents", o->store,
-           (unsigned long long)r->generation, (long long)r->chunks, (long long)r->tokens, (long long)r->documents);
-    if (r->resumed_chunks) printf(", behind %lld chunks of an earlier run", (long long)r->resumed_chunks);
-    printf("\nskipped: %lld exact duplicates, %lld empty", (long long)r->duplicates, (long long)r->empty);
-    if (r->passed_over) printf(", %lld files that are not text", (long long)r->passed_over);
-    printf("; invalid UTF-8 replaced %lld times\n", (long long)r->replaced);
-    printf("%s in all; encoding %.1f s (%.0f chunks/s), tokenizing %.1f s beside it, index %.1f s\n",
-           progress_time_text(time, r->seconds), r->encode_seconds,
-           r->encode_seconds > 0 ? (double)r->chunks / r->encode_seconds : 0, r->tokenize_seconds, r->publish_seconds);
 }
 
 static enum status run(const struct options *o, const char *const *inputs, int n_inputs,
@@ -82,7 +45,11 @@ static enum status run(const struct options *o, const char *const *inputs, int n
     struct store_fingerprint fingerprint;
     struct indexer_report report;
     struct indexer_config config = {
-        .reader = {.inputs = inputs, .n_inputs = n_inputs, .text_field = o->text_field},
+        .reader = {.inputs = inputs,
+                   .n_inputs = n_inputs,
+                   .text_field = o->text_field,
+                   .skip_bad_lines = o->skip_bad_lines,
+                   .no_follow = o->no_follow},
         .store = o->store,
         .index = or_auto(o->index),
         .max_ram = o->max_ram,
@@ -106,7 +73,7 @@ static enum status run(const struct options *o, const char *const *inputs, int n
     config.device = device;
     config.encoder = encoder;
     s = indexer_run(&report, &config);
-    if (s == STATUS_OK) print_report(o, &report);
+    if (s == STATUS_OK) drt_index_build_report(&report, o->store, o->json);
 out:
     encoder_free(encoder);
     if (device) weights_release(&weights, device);
@@ -128,8 +95,8 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
         {"model", ARG_PATH, &o.model, "DIR", "model folder (default: the bundled drt-28m)", 0, 0},
         {"index", ARG_STRING, &o.index, "auto|exact|FACTORY",
          append ? "as in build; auto keeps the store's own (default: auto)"
-                : "auto: none (exact search) for a small store, else an IVF by size; or a FAISS factory string such as "
-                  "IVF4096,SQ8 (default: auto)",
+                : "auto: none (exact search) until an IVF is estimated to be three times faster; exact; or a FAISS "
+                  "factory string such as IVF4096,SQ8 (default: auto)",
          0, 0},
         {"max-ram", ARG_BYTES, &o.max_ram, "SIZE",
          "memory that the run may use, model included (default: three quarters of what the machine or its container "
@@ -138,10 +105,16 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
         {"format", ARG_CHOICE, &o.format, "auto|jsonl|txt|u16|u32|megatron",
          "format of the corpus; auto: by name, then by content (default: auto)", 0, 0},
         {"text-field", ARG_STRING, &o.text_field, "NAME", "jsonl: the member that holds the text", 0, 0},
+        {"skip-bad-lines", ARG_FLAG, &o.skip_bad_lines, NULL,
+         "jsonl: skip and count lines that are no documents (not JSON, no text) instead of stopping there", 0, 0},
+        {"no-follow", ARG_FLAG, &o.no_follow, NULL, "leave out links in folders; default: they are followed", 0, 0},
         {"eod-id", ARG_INT, &o.eod_id, "N",
          "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none", -2, 4294967295.0},
         {"shard-chunks", ARG_INT, &o.shard_chunks, "N",
-         "a shard is sealed at the first document end behind so many chunks", 1, 1e9},
+         "a shard is sealed at the first document end after so many chunks; small shards of several additions are "
+         "merged "
+         "up to so many, or 16384",
+         1, 1e9},
         {"device", ARG_CHOICE, &o.where.device, "auto|cpu|cuda",
          "where chunks are encoded and the index's centroids computed; auto: a GPU where there is one", 0, 0},
         {"dtype", ARG_CHOICE, &o.where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
@@ -161,7 +134,7 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
                  "counted.\n\n"
                  "A run that was stopped (Ctrl-C, SIGTERM, SIGHUP) or killed goes on where it was when the same "
                  "command is run "
-                 "again; "
+                 "again, if what was read until there is unchanged; "
                  "nothing of it is visible to readers before it is complete.",
         .examples = append ? "  drt-index add new.jsonl --store store\n"
                            : "  drt-index build corpus/ --out store\n"

@@ -5,6 +5,7 @@
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/streams.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -13,7 +14,7 @@ enum { LISTED = 10 }; /* documents named without --all */
 struct options {
     const char *store;
     struct arg_strings shards;
-    int64_t numbers[ARRAY_LEN(((struct arg_strings *)0)->items)];
+    struct store_range ranges[ARRAY_LEN(((struct arg_strings *)0)->items)];
     int64_t threads;
     uint64_t max_ram;
     bool dry_run, all, json;
@@ -36,8 +37,9 @@ static void print_document(void *context, int64_t shard, const struct store_docu
         json_write_object_end(&w);
         fputc('\n', stdout);
     } else if (o->all || o->listed < LISTED) {
-        printf("  document %lld: %s %s (shard %lld, chunks %lld to %lld)\n", (long long)d->id, d->source, d->key,
-               (long long)shard, (long long)d->first_chunk, (long long)(d->first_chunk + d->chunks - 1));
+        streams_printf(stdout, "  document %lld: %s %s (shard %lld, chunks %lld to %lld)\n", (long long)d->id,
+                       d->source, d->key, (long long)shard, (long long)d->first_chunk,
+                       (long long)(d->first_chunk + d->chunks - 1));
     }
     o->listed++;
 }
@@ -46,17 +48,17 @@ static void print_report(const struct options *o, const struct store_drop_report
     if (!o->json && !o->all && r->documents > LISTED)
         printf("  and %lld more (--all names them)\n", (long long)(r->documents - LISTED));
     FILE *out = o->json ? stderr : stdout;
-    fprintf(out, "%s: generation %llu: %s %lld documents, %lld chunks and %lld tokens of %lld shards\n", o->store,
-            (unsigned long long)r->generation, o->dry_run ? "would drop" : "dropped", (long long)r->documents,
-            (long long)r->chunks, (long long)r->tokens, (long long)r->shards);
+    streams_printf(out, "%s: generation %llu: %s %lld documents, %lld chunks and %lld tokens of %lld shards\n",
+                   o->store, (unsigned long long)r->generation, o->dry_run ? "would drop" : "dropped",
+                   (long long)r->documents, (long long)r->chunks, (long long)r->tokens, (long long)r->shards);
 }
 
 static enum status drop(struct options *o, const struct progress *progress) {
     struct threads *pool;
     TRY(threads_create(&pool, (int)o->threads));
     const struct store_drop how = {
-        .shards = o->numbers,
-        .n_shards = o->shards.count,
+        .ranges = o->ranges,
+        .n_ranges = o->shards.count,
         .dry_run = o->dry_run,
         .publish = {.max_ram = o->max_ram, .seed = 1, .threads = pool, .progress = progress},
         .document = print_document,
@@ -69,12 +71,23 @@ static enum status drop(struct options *o, const struct progress *progress) {
     return s;
 }
 
+static bool parse_number(int64_t *out, const char **text) {
+    char *end;
+    if (**text < '0' || **text > '9') return false;
+    *out = strtoll(*text, &end, 10);
+    *text = end;
+    return *out < INT64_MAX;
+}
+
+/* "N", or "N-M" with both. */
 static bool parse_shards(struct options *o) {
     for (int i = 0; i < o->shards.count; i++) {
-        char *end;
         const char *text = o->shards.items[i];
-        o->numbers[i] = strtoll(text, &end, 10);
-        if (end == text || *end || text[0] < '0' || text[0] > '9') return false;
+        struct store_range *r = &o->ranges[i];
+        if (!parse_number(&r->begin, &text)) return false;
+        r->end = r->begin;
+        if (*text == '-' && (text++, !parse_number(&r->end, &text))) return false;
+        if (*text || r->end++ < r->begin) return false;
     }
     return true;
 }
@@ -83,7 +96,8 @@ int drt_index_drop(int argc, char **argv, const char **operands) {
     struct options o = {.max_ram = drt_index_max_ram()};
     const struct arg_option options[] = {
         {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
-        {"shard", ARG_STRINGS, &o.shards, "N", "number of a shard, as in tokens/0000N.tok; may be repeated", 0, 0},
+        {"shard", ARG_STRINGS, &o.shards, "N",
+         "number of a shard, as in tokens/0000N.tok, or N-M of those in one file; may be repeated", 0, 0},
         {"dry-run", ARG_FLAG, &o.dry_run, NULL, "print what would go, and change nothing", 0, 0},
         {"all", ARG_FLAG, &o.all, NULL, "name all documents, not the first 10", 0, 0},
         {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory for filling the index (default: as in build)", 1, INFINITY},
@@ -108,10 +122,10 @@ int drt_index_drop(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     if (!o.store) return drt_index_usage("drop", "--store STORE is missing");
     if (o.shards.count == 0) return drt_index_usage("drop", "--shard N is missing");
-    if (!parse_shards(&o)) return drt_index_usage("drop", "--shard takes the number of a shard");
-    fprintf(stderr, "drt-index drop: store %s, shards", o.store);
+    if (!parse_shards(&o)) return drt_index_usage("drop", "--shard takes the number of a shard, or N-M");
+    streams_printf(stderr, "drt-index drop: store %s, shards", o.store);
     for (int i = 0; i < o.shards.count; i++)
-        fprintf(stderr, " %s", o.shards.items[i]);
+        streams_printf(stderr, " %s", o.shards.items[i]);
     char ram[32];
     fprintf(stderr, ", max-ram %s, threads %lld%s\n", progress_bytes_text(ram, o.max_ram),
             o.threads ? (long long)o.threads : (long long)processors_available(), o.dry_run ? ", dry run" : "");

@@ -3,6 +3,7 @@
 #include "base/formats/json.h"
 #include "tools/shared/args.h"
 #include "tools/shared/device_choice.h"
+#include "tools/shared/streams.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +49,15 @@ static enum status sweep(struct recall *r, const struct options *o, double exact
     if (!o->json)
         printf("recall@%-3lld %18s %12s %12s %12s  %s\n", (long long)o->k, "softmax-mass", "score gap", "ms/query",
                "exact ms", "searched by");
-    for (int i = 0; i < o->n_sweep; i++) {
+    const struct store_search usual = {.k = (int)o->k};
+    const struct store_search_way way = store_view_search_way(r->store.view, &usual);
+    int rows = o->n_sweep;
+    if (!r->index.lists && way.lists == 0 && rows > 1) {
+        rows = 1;
+        fprintf(stderr, "drt-index recall: %s: %s, so --nprobe changes nothing: one row\n", o->store,
+                way.exact ? "searches scan all landmarks" : "the index has no lists");
+    }
+    for (int i = 0; i < rows; i++) {
         double ms;
         TRY(recall_search(r, r->found, false, o->sweep[i], &ms));
         print_row(r, o->json, o->sweep[i], recall_compare(r), ms, exact_ms);
@@ -61,12 +70,13 @@ static enum status run(struct recall *r, const struct options *o) {
     const struct device_choice where = {.device = o->device, .dtype = "f32"};
     enum dtype type;
     TRY(device_choose(&r->device, &type, &where, (int)o->threads));
-    fprintf(stderr,
-            "drt-index recall: store %s (generation %llu, %lld chunks, index %s), k %lld, queries %lld, exclude %s, "
-            "seed %lld, device %s, threads %d\n",
-            o->store, (unsigned long long)r->store.info.generation,
-            (long long)(r->store.info.chunks - r->store.info.dropped_chunks), r->store.info.index, (long long)o->k,
-            (long long)o->queries, o->exclude, (long long)o->seed, r->device->name, threads_count(r->device->threads));
+    streams_printf(
+        stderr,
+        "drt-index recall: store %s (generation %llu, %lld chunks, index %s), k %lld, queries %lld, exclude %s, "
+        "seed %lld, device %s, threads %d\n",
+        o->store, (unsigned long long)r->store.info.generation,
+        (long long)(r->store.info.chunks - r->store.info.dropped_chunks), r->store.info.index, (long long)o->k,
+        (long long)o->queries, o->exclude, (long long)o->seed, r->device->name, threads_count(r->device->threads));
     TRY(device_index_open(&r->index, r->device, r->store.view, (struct device_index_choice){.exact = true}));
     TRY(recall_prepare(r, (uint64_t)o->seed, o->rule));
     double exact_ms;

@@ -7,6 +7,7 @@
 #include "tools/shared/args.h"
 #include "tools/shared/device_choice.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/streams.h"
 #include <math.h>
 
 /* With a model, the device is opened at once; else when centroids are wanted for the first time: most repairs want
@@ -24,7 +25,8 @@ struct repair {
     struct reencode *reencode;
 };
 
-static enum status fit_late(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists) {
+static enum status fit_late(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists,
+                            const struct progress *progress) {
     struct repair *r = context;
     enum dtype type;
     if (!r->device && device_choose(&r->device, &type, &r->choice, (int)r->threads) != STATUS_OK) {
@@ -33,7 +35,7 @@ static enum status fit_late(void *context, float *centroids, const float *rows, 
         return fail(STATUS_IO, "%s", why);
     }
     const struct store_clustering there = clustering_on(r->device);
-    return there.fit(there.context, centroids, rows, n, dim, lists);
+    return there.fit(there.context, centroids, rows, n, dim, lists, progress);
 }
 
 static enum status open_encoder(struct repair *r, uint64_t *max_ram) {
@@ -92,7 +94,8 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
         {"dtype", ARG_CHOICE, &r.choice.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
         {"threads", ARG_INT, &r.threads, "N",
          "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
-        {"json", ARG_FLAG, &r.json, NULL, "one JSON object for each problem that is left", 0, 0},
+        {"json", ARG_FLAG, &r.json, NULL,
+         "one JSON object for each problem that is left, then one with what was checked", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-index repair",
@@ -111,9 +114,9 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     if (!r.dir) return drt_index_usage("repair", "--store STORE is missing");
     char ram[32];
-    fprintf(stderr, "drt-index repair: store %s, model %s, index %s, max-ram %s, device %s, threads %lld\n", r.dir,
-            r.model ? r.model : "none", r.index, progress_bytes_text(ram, r.max_ram), r.choice.device,
-            r.threads ? (long long)r.threads : (long long)processors_available());
+    streams_printf(stderr, "drt-index repair: store %s, model %s, index %s, max-ram %s, device %s, threads %lld\n",
+                   r.dir, r.model ? r.model : "none", r.index, progress_bytes_text(ram, r.max_ram), r.choice.device,
+                   r.threads ? (long long)r.threads : (long long)processors_available());
     struct progress_line *line;
     enum status status = progress_line_start(&line, "drt-index");
     if (status != STATUS_OK) return drt_index_exit(status);

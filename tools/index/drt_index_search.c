@@ -8,6 +8,7 @@
 #include "tools/shared/device_choice.h"
 #include "tools/shared/device_index.h"
 #include "tools/shared/exclude.h"
+#include "tools/shared/streams.h"
 #include <string.h>
 
 struct options {
@@ -65,10 +66,11 @@ static enum status prepare(struct search *s) {
     if (index.exact || index.nprobe) TRY(device_index_open(&s->index, s->device, s->store.view, index));
     s->how = (struct store_search){
         .k = (int)o->k, .exact = o->exact, .nprobe = (int)o->nprobe, .threads = s->device->threads};
-    fprintf(stderr,
-            "drt-index search: store %s (generation %llu, index %s), model %s, k %lld, searched by %s, threads %d\n",
-            o->store, (unsigned long long)s->store.info.generation, s->store.info.index, s->model.path, (long long)o->k,
-            device_index_text(s->way, &s->index, s->store.view, &s->how), threads_count(s->device->threads));
+    streams_printf(
+        stderr,
+        "drt-index search: store %s (generation %llu, index %s), model %s, k %lld, searched by %s, threads %d\n",
+        o->store, (unsigned long long)s->store.info.generation, s->store.info.index, s->model.path, (long long)o->k,
+        device_index_text(s->way, &s->index, s->store.view, &s->how), threads_count(s->device->threads));
     TRY(tokenizer_scratch_create(&s->scratch, s->model.tokenizer));
     TRY(memory_allocate((void **)&s->query, (size_t)s->model.config.hidden, sizeof *s->query));
     TRY(memory_allocate((void **)&s->hits, (size_t)o->k, sizeof *s->hits));
@@ -116,7 +118,7 @@ static enum status run(struct search *s) {
     TRY(find_excluded(s, &exclude));
     TRY(o->text ? query_of_text(s) : query_of_chunk(s, o->from_chunk));
     s->how.exclude = &exclude;
-    TRY(device_index_search(&s->index, s->store.view, s->hits, s->query, &s->how));
+    TRY(device_index_search_whole(&s->index, s->store.view, s->hits, s->query, &s->how, s->way));
     for (int i = 0; i < (int)o->k && s->hits[i].chunk >= 0; i++)
         TRY(print_hit(s, i + 1, &s->hits[i]));
     return STATUS_OK;

@@ -3,6 +3,7 @@
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/streams.h"
 
 static void print_json(const struct store_info *i) {
     char hex[33];
@@ -15,7 +16,7 @@ static void print_json(const struct store_info *i) {
         {"documents", i->documents - i->dropped_documents},
         {"chunks", i->chunks - i->dropped_chunks},
         {"tokens", i->tokens - i->dropped_tokens},
-        {"shards", i->shards - i->dropped_shards},
+        {"shards", i->shards},
         {"dropped_shards", i->dropped_shards},
         {"dropped_documents", i->dropped_documents},
         {"dropped_chunks", i->dropped_chunks},
@@ -39,23 +40,24 @@ static void print_json(const struct store_info *i) {
 
 static void print_text(const char *dir, const struct store_info *i) {
     char a[32], b[32], c[32], d[32], encoder[33], tokenizer[33];
-    int64_t chunks = i->chunks - i->dropped_chunks, documents = i->documents - i->dropped_documents;
+    int64_t documents = i->documents - i->dropped_documents, tokens = i->tokens - i->dropped_tokens;
+    int64_t chunks = i->chunks - i->dropped_chunks;
     double each = chunks > 0 ? (double)chunks : 1;
-    printf("store        %s (format %d, generation %llu)\n", dir, i->format, (unsigned long long)i->generation);
-    int64_t tokens = i->tokens - i->dropped_tokens, shards = i->shards - i->dropped_shards;
+    streams_printf(stdout, "store        %s (format %d, generation %llu)\n", dir, i->format,
+                   (unsigned long long)i->generation);
     printf("documents    %lld (%lld exact duplicates were skipped)\n", (long long)documents, (long long)i->duplicates);
     printf("chunks       %lld of %d tokens, %lld tokens in all (%.1f a chunk)\n", (long long)chunks,
            i->fingerprint.chunk_tokens, (long long)tokens, (double)tokens / each);
     if (i->dropped_shards)
         printf("dropped      %lld documents and %lld chunks of %lld shards\n", (long long)i->dropped_documents,
                (long long)i->dropped_chunks, (long long)i->dropped_shards);
-    printf("shards       %lld: tokens %s, landmarks %s (%d dimensions, fp16)\n", (long long)shards,
+    printf("shards       %lld: tokens %s, landmarks %s (%d dimensions, fp16)\n", (long long)i->shards,
            progress_bytes_text(a, i->token_bytes), progress_bytes_text(b, i->landmark_bytes), i->fingerprint.dim);
     if (i->segments == 0)
         printf("index        exact: none, all landmarks are scanned\n");
     else
-        printf("index        %s, %lld segments, %s\n", i->index, (long long)i->segments,
-               progress_bytes_text(c, i->index_bytes));
+        streams_printf(stdout, "index        %s, %lld segments, %s\n", i->index, (long long)i->segments,
+                       progress_bytes_text(c, i->index_bytes));
     printf("catalog      %s\n", progress_bytes_text(d, i->catalog_bytes));
     printf("a chunk      %.0f bytes on disk, all counted\n",
            (double)(i->token_bytes + i->landmark_bytes + i->index_bytes + i->catalog_bytes) / each);

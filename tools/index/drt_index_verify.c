@@ -3,11 +3,12 @@
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/streams.h"
 
 void drt_index_problem(void *context, const char *file, const char *problem, const char *remedy) {
     const bool *json = context;
     if (!*json) {
-        printf("%s: %s: %s\n", file, problem, remedy);
+        streams_printf(stdout, "%s: %s: %s\n", file, problem, remedy);
         return;
     }
     struct json_writer w;
@@ -20,14 +21,39 @@ void drt_index_problem(void *context, const char *file, const char *problem, con
     fputc('\n', stdout);
 }
 
+/* The last line: what was looked at. A store that is too damaged to be opened has no numbers. */
+static void print_summary(const char *dir, int64_t problems, const char *sound) {
+    struct opened_store s;
+    struct json_writer w;
+    bool opened = opened_store_open(&s, dir) == STATUS_OK;
+    json_write_open(&w, stdout, 0);
+    json_write_object(&w);
+    json_write_key(&w, "store"), json_write_string(&w, dir);
+    json_write_key(&w, "problems"), json_write_int(&w, problems);
+    if (problems == 0) json_write_key(&w, "result"), json_write_string(&w, sound);
+    if (opened) {
+        const struct json_number numbers[] = {{"generation", (int64_t)s.info.generation},
+                                              {"shards", s.info.shards},
+                                              {"segments", s.info.segments},
+                                              {"documents", s.info.documents - s.info.dropped_documents},
+                                              {"chunks", s.info.chunks - s.info.dropped_chunks},
+                                              {"tokens", s.info.tokens - s.info.dropped_tokens}};
+        drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
+    }
+    json_write_object_end(&w);
+    fputc('\n', stdout);
+    opened_store_close(&s);
+}
+
 int drt_index_conclude(enum status status, const char *dir, int64_t problems, const char *sound, bool json) {
     if (status != STATUS_OK) return drt_index_exit(status);
+    if (json) print_summary(dir, problems, sound);
     if (problems == 0) {
-        if (!json) printf("%s: %s\n", dir, sound);
+        if (!json) streams_printf(stdout, "%s: %s\n", dir, sound);
         return 0;
     }
     fflush(stdout);
-    fprintf(stderr, "drt-index: %s: %lld problems\n", dir, (long long)problems);
+    streams_printf(stderr, "drt-index: %s: %lld problems\n", dir, (long long)problems);
     return 1;
 }
 
@@ -37,7 +63,7 @@ int drt_index_verify(int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {"store", ARG_PATH, &dir, "STORE", "the store's folder", 0, 0},
         {"deep", ARG_FLAG, &deep, NULL, "read every byte and compare it with its checksum", 0, 0},
-        {"json", ARG_FLAG, &json, NULL, "one JSON object for each problem", 0, 0},
+        {"json", ARG_FLAG, &json, NULL, "one JSON object for each problem, then one with what was checked", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-index verify",
@@ -52,7 +78,7 @@ int drt_index_verify(int argc, char **argv, const char **operands) {
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     if (!dir) return drt_index_usage("verify", "--store STORE is missing");
-    fprintf(stderr, "drt-index verify: store %s%s\n", dir, deep ? ", deep" : "");
+    streams_printf(stderr, "drt-index verify: store %s%s\n", dir, deep ? ", deep" : "");
     struct progress_line *line;
     enum status status = progress_line_start(&line, "drt-index");
     if (status != STATUS_OK) return drt_index_exit(status);

@@ -5,6 +5,7 @@
 #include "model/params.h"
 #include "tools/model/drt_model.h"
 #include "tools/shared/args.h"
+#include "tools/shared/streams.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +77,7 @@ static enum status convert(struct new_folder *folder, const struct options *o) {
     if (status != STATUS_OK) status = fail_context(status, "%s", o->input);
     TRY_GOTO(status, status, out);
     TRY_GOTO(status, new_folder_publish(folder), out);
-    printf("%s: %lld parameters from %s\n", folder->path, (long long)elements, o->input);
+    streams_printf(stdout, "%s: %lld parameters from %s\n", folder->path, (long long)elements, o->input);
 out:
     model_source_close(&s);
     return status;

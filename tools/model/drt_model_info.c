@@ -2,6 +2,7 @@
 #include "tools/model/drt_model_info.h"
 #include "tools/shared/args.h"
 #include "tools/shared/model_folder.h"
+#include "tools/shared/streams.h"
 
 #include <string.h>
 
@@ -85,12 +86,13 @@ static const char *grouped(char out[32], int64_t value) {
 static void print_id(const struct facts *f, const char *what, int32_t id) {
     if (id < 0) return;
     const char *spelling = f->tokenizer ? tokenizer_token(f->tokenizer, id) : NULL;
-    printf("  %s %d%s%s%s", what, id, spelling ? " '" : "", spelling ? spelling : "", spelling ? "'" : "");
+    streams_printf(stdout, "  %s %d%s%s%s", what, id, spelling ? " '" : "", spelling ? spelling : "",
+                   spelling ? "'" : "");
 }
 
 static void print_config(const struct facts *f) {
     const struct model_config *c = &f->config;
-    printf("model        %s\n", f->path);
+    streams_printf(stdout, "model        %s\n", f->path);
     printf("variant      %s\n", variant(c));
     printf("sizes        hidden %d, %d heads of %d, ffn %d, vocabulary %d\n", c->hidden, c->heads, c->head_dim, c->ffn,
            c->vocab_size);
@@ -109,7 +111,7 @@ static void print_config(const struct facts *f) {
     print_id(f, "mask", c->mask_id);
     print_id(f, "eos", c->eos_id);
     printf("\n");
-    if (c->unread[0]) printf("not read     %s (keys of config.json)\n", c->unread);
+    if (c->unread[0]) streams_printf(stdout, "not read     %s (keys of config.json)\n", c->unread);
 }
 
 static void print_text(const struct facts *f) {
@@ -134,7 +136,7 @@ static void print_text(const struct facts *f) {
             snprintf(text, sizeof text, "[%lld]", (long long)p->cols);
         else
             snprintf(text, sizeof text, "[%lld, %lld]", (long long)p->rows, (long long)p->cols);
-        printf("  %-56s %-4s %s\n", p->name, t ? safetensors_dtype_name(t->dtype) : "?", text);
+        streams_printf(stdout, "  %-56s %-4s %s\n", p->name, t ? safetensors_dtype_name(t->dtype) : "?", text);
     }
 }
 

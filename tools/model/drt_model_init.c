@@ -2,6 +2,7 @@
 #include "model/params.h"
 #include "tools/model/drt_model.h"
 #include "tools/shared/args.h"
+#include "tools/shared/streams.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,7 +23,8 @@ static enum status make(struct new_folder *folder, const struct options *o, cons
     struct model_config config;
     struct params *params = NULL;
     TRY(model_config_parse(&config, o->config, json->data, json->size));
-    if (config.unread[0]) fprintf(stderr, "drt-model: %s: keys that nothing reads: %s\n", o->config, config.unread);
+    if (config.unread[0])
+        streams_printf(stderr, "drt-model: %s: keys that nothing reads: %s\n", o->config, config.unread);
     TRY(new_folder_begin(folder, o->out, o->force));
     TRY(new_folder_tokenizer(folder, o->tokenizer, &config));
     TRY(new_folder_write(folder, "config.json", json->data, json->size));
@@ -32,7 +34,8 @@ static enum status make(struct new_folder *folder, const struct options *o, cons
     params_free(params);
     TRY(status);
     TRY(new_folder_publish(folder));
-    printf("%s: %lld parameters, %s, seed %lld\n", folder->path, (long long)elements, o->dtype, (long long)o->seed);
+    streams_printf(stdout, "%s: %lld parameters, %s, seed %lld\n", folder->path, (long long)elements, o->dtype,
+                   (long long)o->seed);
     return STATUS_OK;
 }
 

@@ -3,6 +3,7 @@
  * Parsing walks argv twice: the first walk only looks for --help, so that the help text shows defaults and not what
  * other options of the same command line just stored. */
 #include "tools/shared/args.h"
+#include "tools/shared/streams.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -14,12 +15,12 @@
 enum { HELP_WIDTH = 100, HELP_COLUMN = 30, NAME_MAX_COMPARED = 48 };
 
 PRINTF_LIKE(2, 3) static int usage_error(const struct arg_program *program, const char *format, ...) {
+    char text[1024];
     va_list list;
     va_start(list, format);
-    fprintf(stderr, "%s: ", program->name);
-    vfprintf(stderr, format, list);
+    vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    fprintf(stderr, "; see %s --help\n", program->name);
+    streams_printf(stderr, "%s: %s; see %s --help\n", program->name, text, program->name);
     return 2;
 }
 

@@ -57,6 +57,6 @@ int commands_main(const struct command_program *p, int argc, char **argv) {
     for (size_t i = 0; i < p->n_commands; i++)
         if (strcmp(argv[1], p->commands[i].name) == 0)
             return commands_run(p->name, p->commands[i].run, argc - 1, argv + 1);
-    fprintf(stderr, "%s: there is no command \"%s\" (see %s --help)\n", p->name, argv[1], p->name);
+    streams_printf(stderr, "%s: there is no command \"%s\" (see %s --help)\n", p->name, argv[1], p->name);
     return 2;
 }

@@ -73,6 +73,20 @@ const char *device_index_text(char out[DEVICE_INDEX_TEXT_MAX], const struct devi
     return out;
 }
 
+enum status device_index_search_whole(struct device_index *x, struct store_view *view, struct store_hit *hits,
+                                      const float *query, const struct store_search *how,
+                                      char text[DEVICE_INDEX_TEXT_MAX]) {
+    struct store_search exact = *how;
+    TRY(device_index_search(x, view, hits, query, how));
+    int missing = store_view_missing(view, hits, how->k, how->exclude);
+    if (missing == 0 || x->flat || store_view_search_way(view, how).exact) return STATUS_OK;
+    fprintf(stderr, "corpus search by exact scan: the index found %d of %d chunks, though the store has more\n",
+            how->k - missing, how->k);
+    exact.exact = true;
+    device_index_text(text, &(struct device_index){0}, view, &exact);
+    return store_view_search(view, hits, query, 1, &exact);
+}
+
 void device_index_close(struct device_index *x) {
     flat_index_free(x->flat);
     list_index_free(x->lists);

@@ -23,4 +23,7 @@ enum status device_index_search(struct device_index *x, struct store_view *view,
 enum { DEVICE_INDEX_TEXT_MAX = 320 };
 const char *device_index_text(char out[DEVICE_INDEX_TEXT_MAX], const struct device_index *x, const struct store_view *view,
                               const struct store_search *how);
+/* As device_index_search; where the index leaves hits missing, the store is scanned, with a line on stderr, and `text` says so. */
+enum status device_index_search_whole(struct device_index *x, struct store_view *view, struct store_hit *hits, const float *query,
+                                      const struct store_search *how, char text[DEVICE_INDEX_TEXT_MAX]);
 void device_index_close(struct device_index *x);          /* before the device; a zeroed struct is fine */

@@ -1,6 +1,7 @@
 /* engine.c -- see engine.h. */
 #include "tools/shared/engine.h"
 #include "indexer/indexer.h"
+#include <stdio.h>
 #include <string.h>
 
 /* A pass retrieves a few hundred chunks at most: memory for a larger batch would lie idle. */
@@ -80,6 +81,7 @@ enum status engine_retriever(struct retriever **out, struct engine *e, const str
                                                   .seed = how->seed,
                                                   .exact = how->exact,
                                                   .nprobe = how->nprobe,
+                                                  .exact_fallback = how->exact_fallback,
                                                   .max_queries = PASS_CHUNKS,
                                                   .exclude_document = -1,
                                                   .exclude_window = how->exclude_window};
@@ -88,6 +90,22 @@ enum status engine_retriever(struct retriever **out, struct engine *e, const str
 
 void engine_retriever_free(struct retriever *r) {
     if (r) r->free(r);
+}
+
+void engine_report_missing(const char *program, struct retriever *const *retrievers, int n, bool exact_fallback) {
+    long long missing = 0, queries = 0;
+    for (int i = 0; i < n; i++) {
+        if (!retrievers[i]) continue;
+        struct chunk_retriever_times times = chunk_retriever_times(retrievers[i]);
+        missing += times.missing;
+        queries += times.queries;
+    }
+    if (missing == 0) return;
+    fprintf(stderr, "%s: for %lld of %lld queries the store's index found too few chunks, %s\n", program, missing,
+            queries,
+            exact_fallback ? "and the whole store was scanned"
+                           : "though the store has more: the model read fewer (--exact-fallback scans the store then, "
+                             "--exact always)");
 }
 
 int64_t engine_pass(const struct engine *e) {

@@ -39,12 +39,15 @@ void engine_close(struct engine *e);                      /* a zeroed struct is 
  * takes as "no retrieval". */
 struct engine_retrieval {
     bool self, corpus, random, exact;
+    bool exact_fallback;                 /* as in indexer/retriever.h */
     int nprobe;                          /* 0: the store's default */
     int64_t exclude_window;              /* as in indexer/retriever.h; which document: chunk_retriever_reset */
     uint64_t seed;                       /* of random */
 };
 enum status engine_retriever(struct retriever **out, struct engine *e, const struct engine_retrieval *how);
 void engine_retriever_free(struct retriever *r);          /* NULL is fine */
+/* A line on stderr where the retrievers [n] (NULL: passed over) had to do without chunks that the store has. */
+void engine_report_missing(const char *program, struct retriever *const *retrievers, int n, bool exact_fallback);
 
 /* Ids worked on in one decoder pass that a tool should feed at a time, a whole number of chunks. */
 int64_t engine_pass(const struct engine *e);

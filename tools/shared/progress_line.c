@@ -5,6 +5,7 @@
  * mutable global of the programs: a handler has nothing else to write to. */
 #include "tools/shared/progress_line.h"
 #include "base/memory.h"
+#include "tools/shared/streams.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@ struct progress_line {
     struct progress progress;
     const char *program;
     bool terminal;
-    char stage[64], unit[32];
+    char stage[64], unit[32], detail[128];
     int64_t first, last, total;
     double stage_start, drawn;
     bool open_line;             /* terminal: the cursor stands behind an unfinished line */
@@ -83,23 +84,21 @@ static void draw(struct progress_line *line, double now) {
     double seconds = now - line->stage_start;
     double per_second = seconds > 0.2 ? (double)(line->last - line->first) / seconds : 0;
     quantity(done, line->unit, (double)line->last);
-    int n = snprintf(text, sizeof text, "%s: %s", line->stage, done);
+    int n = snprintf(text, sizeof text, "%s%s%s: %s", line->stage, line->detail[0] ? ", " : "", line->detail, done);
     if (line->total > 0) {
         quantity(total, line->unit, (double)line->total);
         n += snprintf(text + n, sizeof text - (size_t)n, " of %s (%.1f %%)", total,
                       100.0 * (double)line->last / (double)line->total);
     }
-    if (per_second > 0) {
+    if (per_second > 0 && strcmp(line->unit, "seconds") != 0) {
         quantity(rate, line->unit, per_second);
         n += snprintf(text + n, sizeof text - (size_t)n, ", %s/s", rate);
         if (line->total > line->last)
             snprintf(text + n, sizeof text - (size_t)n, ", %s left",
                      progress_time_text(left, (double)(line->total - line->last) / per_second));
     }
-    if (line->terminal)
-        fprintf(stderr, "\r\033[K%s", text);
-    else
-        fprintf(stderr, "%s\n", text);
+    if (line->terminal) fputs("\r\033[K", stderr);
+    streams_printf(stderr, line->terminal ? "%s" : "%s\n", text);
     fflush(stderr);
     line->open_line = line->terminal;
     line->drawn = now;
@@ -132,6 +131,7 @@ static void report(void *context, const struct progress_event *e) {
     }
     if (!e->stage) return;
     if (strncmp(line->stage, e->stage, sizeof line->stage - 1) != 0) start_stage(line, e, now);
+    snprintf(line->detail, sizeof line->detail, "%s", e->detail ? e->detail : "");
     line->last = e->done;
     line->total = e->total;
     line->dirty = true;

@@ -1,7 +1,10 @@
 /* streams.c -- see streams.h. */
 #include "tools/shared/streams.h"
+#include "base/memory.h"
+#include "base/printable.h"
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <unistd.h>
 
@@ -11,21 +14,41 @@ void streams_reserve(void) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
 }
 
+void streams_printf(FILE *file, const char *format, ...) {
+    char text[4096], *whole = text, shown[PRINTABLE_MAX];
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int n = vsnprintf(text, sizeof text, format, args);
+    if (n >= (int)sizeof text && memory_allocate((void **)&whole, (size_t)n + 1, 1) == STATUS_OK)
+        vsnprintf(whole, (size_t)n + 1, format, again);
+    else if (n >= (int)sizeof text)
+        n = (int)sizeof text - 1;
+    va_end(again);
+    va_end(args);
+    for (size_t at = 0; n > 0 && at < (size_t)n;) {
+        bool newline = whole[at] == '\n';
+        at += printable_char(shown, whole + at, (size_t)n - at);
+        fputs(newline ? "\n" : shown, file);
+    }
+    if (whole != text) memory_free(whole);
+}
+
 void streams_print_line(FILE *file, const char *text, size_t bytes, int characters) {
+    char shown_as[PRINTABLE_MAX];
     int shown = 0;
     bool space = false;
     size_t i = 0;
-    for (; i < bytes && shown < characters; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c <= ' ' || c == 0x7f) {
+    while (i < bytes && shown < characters) {
+        if (text[i] == ' ' || (text[i] >= '\t' && text[i] <= '\r')) {
             space = true;
+            i++;
             continue;
         }
         if (space && shown) fputc(' ', file);
         space = false;
-        fputc(c, file);
-        while (c >= 0xc0 && i + 1 < bytes && ((unsigned char)text[i + 1] & 0xc0) == 0x80)
-            fputc(text[++i], file);
+        i += printable_char(shown_as, text + i, bytes - i);
+        fputs(shown_as, file);
         shown++;
     }
     if (i < bytes) fputs("...", file);

@@ -1,5 +1,6 @@
 /* streams.h -- standard input, output and error as a program finds them, and text that is fit for a terminal. */
 #pragma once
+#include "base/status.h"
 #include <stddef.h>
 #include <stdio.h>
 
@@ -8,6 +9,10 @@
  * fails, and not the program's end (SIGXFSZ). */
 void streams_reserve(void);
 
-/* At most so many characters of a text, or of a file's name, on one line: runs of white space become one space, control
- * characters go (they could play with a terminal), "..." says that something is left. */
+/* printf to a terminal or a log: of the whole text, what printable.h escapes is escaped, but for newlines. For lines that
+ * hold names or texts of files, stores and command lines. */
+void streams_printf(FILE *file, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* At most so many characters of a text, or of a file's name, on one line: runs of white space become one space, the rest
+ * as printable.h has it, "..." where something is left. */
 void streams_print_line(FILE *file, const char *text, size_t bytes, int characters);

@@ -40,6 +40,19 @@ enum status drt_tokenizer_end(int32_t *out, const struct tokenizer *t, const cha
                 path);
 }
 
+enum status drt_tokenizer_corpus(struct reader **out, const struct corpus_options *o, const char *const *inputs, int n,
+                                 const struct progress *progress) {
+    struct reader_config config = {.inputs = inputs,
+                                   .n_inputs = n,
+                                   .text_field = o->text_field,
+                                   .eod_id = -1,
+                                   .skip_bad_lines = o->skip_bad_lines,
+                                   .no_follow = o->no_follow,
+                                   .progress = progress};
+    TRY(reader_format_parse(&config.format, o->format));
+    return reader_open(out, &config);
+}
+
 enum status drt_tokenizer_width(int *out, const char *path) {
     size_t n = strlen(path);
     *out = n > 4 && strcmp(path + n - 4, ".u16") == 0 ? 2 : n > 4 && strcmp(path + n - 4, ".u32") == 0 ? 4 : 0;

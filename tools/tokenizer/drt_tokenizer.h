@@ -1,6 +1,7 @@
 /* drt_tokenizer.h -- the subcommands of drt-tokenizer and what they share. */
 #pragma once
 #include "base/status.h"
+#include "data/readers/reader.h"
 #include "data/tokenizer/tokenizer.h"
 #include <stdio.h>
 
@@ -14,6 +15,14 @@ int drt_tokenizer_count(int argc, char **argv, const char **operands);
 int drt_tokenizer_exit(enum status status);
 /* Prints a usage error and gives exit code 2. */
 int drt_tokenizer_usage(const char *command, const char *what);
+
+/* How the text of a corpus is read: the options that encode and train share. */
+struct corpus_options {
+    const char *format, *text_field;
+    bool skip_bad_lines, no_follow;
+};
+enum status drt_tokenizer_corpus(struct reader **out, const struct corpus_options *o, const char *const *inputs, int n,
+                                 const struct progress *progress);
 
 /* The id that ends a document: `wanted` (>= 0), else what the tokenizer calls so ("<|endoftext|>", "</s>", ...). */
 enum status drt_tokenizer_end(int32_t *out, const struct tokenizer *t, const char *path, int64_t wanted);

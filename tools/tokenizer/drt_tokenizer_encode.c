@@ -6,13 +6,15 @@
 #include "data/readers/reader.h"
 #include "tools/shared/args.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/streams.h"
 #include "tools/tokenizer/drt_tokenizer.h"
 #include <string.h>
 
 enum { BATCH_DOCUMENTS = 4096, BATCH_BYTES = 16 << 20 };
 
 struct options {
-    const char *tokenizer, *out, *format, *text_field;
+    struct corpus_options corpus;
+    const char *tokenizer, *out;
     int64_t eod_id, threads;
 };
 
@@ -74,8 +76,7 @@ static enum status flush_batch(struct work *w, struct file_writer *out) {
         TRY(file_write(out, w->items[i].ids, w->items[i].n_ids * (size_t)w->width));
         w->tokens += (int64_t)w->items[i].n_ids;
     }
-    w->n_items = 0;
-    w->bytes = 0;
+    w->n_items = 0, w->bytes = 0;
     return STATUS_OK;
 }
 
@@ -83,11 +84,10 @@ static enum status take(struct work *w, const struct document *d) {
     if (d->ids) return fail(STATUS_INVALID, "%s: holds token ids already: encode takes text (see --format)", d->source);
     TRY(memory_grow((void **)&w->text, &w->capacity, w->bytes + d->bytes + 1, 1));
     if (d->bytes) memcpy(w->text + w->bytes, d->text, d->bytes);
-    w->items[w->n_items].begin = w->bytes;
-    w->items[w->n_items++].bytes = d->bytes;
+    struct item *item = &w->items[w->n_items++];
+    item->begin = w->bytes, item->bytes = d->bytes;
     w->bytes += d->bytes;
-    w->documents++;
-    w->text_bytes += (int64_t)d->bytes;
+    w->documents++, w->text_bytes += (int64_t)d->bytes;
     w->replaced += (int64_t)d->replaced;
     return STATUS_OK;
 }
@@ -105,7 +105,7 @@ static enum status encode_all(struct work *w, struct reader *reader, struct file
         progress_step(progress, "encode", "bytes", done, total);
         if (progress_stop_requested(progress)) return fail(STATUS_INTERRUPTED, "stopped: nothing was written");
     }
-    reader_note_passed_over(reader, progress);
+    reader_note_left_out(reader, progress);
     if (w->documents == 0) return fail(STATUS_INVALID, "the corpus has no documents");
     return STATUS_OK;
 }
@@ -137,24 +137,24 @@ static void close_work(struct work *w) {
     tokenizer_free(w->tokenizer);
 }
 
+static void print_report(const struct work *w, const char *out, long long skipped) {
+    streams_printf(stdout, "%s: %lld documents, %lld tokens (%d bytes each, end of document %d), ", out,
+                   (long long)w->documents, (long long)w->tokens, w->width, w->end);
+    printf("%lld bytes of text, %.3f bytes a token; invalid UTF-8 replaced %lld times, %lld bad lines skipped\n",
+           (long long)w->text_bytes, (double)w->text_bytes / (double)w->tokens, (long long)w->replaced, skipped);
+}
+
 static enum status run(const struct options *o, const char *const *inputs, int n, const struct progress *progress) {
     struct work w = {0};
     struct reader *reader = NULL;
     struct file_writer *out = NULL;
-    struct reader_config config = {.inputs = inputs, .n_inputs = n, .text_field = o->text_field, .eod_id = -1};
     enum status s;
-    TRY(reader_format_parse(&config.format, o->format));
     TRY_GOTO(s, open_work(&w, o), out);
-    TRY_GOTO(s, reader_open(&reader, &config), out);
+    TRY_GOTO(s, drt_tokenizer_corpus(&reader, &o->corpus, inputs, n, progress), out);
     TRY_GOTO(s, file_create(&out, o->out), out);
     TRY_GOTO(s, encode_all(&w, reader, out, progress), out);
-    s = file_publish(out);
-    out = NULL;
-    if (s != STATUS_OK) goto out;
-    printf("%s: %lld documents, %lld tokens (%d bytes each, end of document %d), %lld bytes of text, %.3f bytes a "
-           "token; invalid UTF-8 replaced %lld times\n",
-           o->out, (long long)w.documents, (long long)w.tokens, w.width, w.end, (long long)w.text_bytes,
-           (double)w.text_bytes / (double)w.tokens, (long long)w.replaced);
+    s = file_publish(out), out = NULL;
+    if (s == STATUS_OK) print_report(&w, o->out, (long long)reader_position(reader).skipped);
 out:
     file_discard(out);
     reader_close(reader);
@@ -163,16 +163,18 @@ out:
 }
 
 int drt_tokenizer_encode(int argc, char **argv, const char **operands) {
-    struct options o = {.format = "auto", .text_field = "text", .eod_id = -1};
+    struct options o = {.corpus = {.format = "auto", .text_field = "text"}, .eod_id = -1};
     const struct arg_option options[] = {
         {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "tokenizer.json (required)", 0, 0},
         {"out", ARG_STRING, &o.out, "FILE.u16|FILE.u32", "the token file (required)", 0, 0},
-        {"eod-id", ARG_INT, &o.eod_id, "N", "id behind each document; -1: the tokenizer's <|endoftext|> or the like",
-         -1, 2147483647.0},
-        {"format", ARG_CHOICE, &o.format, "auto|jsonl|txt", "of the corpus (auto: by name, then by content)", 0, 0},
-        {"text-field", ARG_STRING, &o.text_field, "NAME", "jsonl: the member that holds the text", 0, 0},
-        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor of its affinity mask and CPU quota", 0,
-         THREADS_MAX},
+        {"eod-id", ARG_INT, &o.eod_id, "N", "id after each document; -1: the tokenizer's <|endoftext|>", -1, INT32_MAX},
+        {"format", ARG_CHOICE, &o.corpus.format, "auto|jsonl|txt", "of the corpus (auto: by name, then by content)", 0,
+         0},
+        {"text-field", ARG_STRING, &o.corpus.text_field, "NAME", "jsonl: the member that holds the text", 0, 0},
+        {"skip-bad-lines", ARG_FLAG, &o.corpus.skip_bad_lines, NULL, "jsonl: skip and count bad lines", 0, 0},
+        {"no-follow", ARG_FLAG, &o.corpus.no_follow, NULL, "leave out links in folders; default: they are followed", 0,
+         0},
+        {"threads", ARG_INT, &o.threads, "N", "0: one for each usable processor", 0, THREADS_MAX},
     };
     const struct arg_program program = {
         .name = "drt-tokenizer encode",
@@ -188,12 +190,11 @@ int drt_tokenizer_encode(int argc, char **argv, const char **operands) {
         .max_operands = -1};
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
-    if (!o.tokenizer) return drt_tokenizer_usage("encode", "--tokenizer is missing");
-    if (!o.out) return drt_tokenizer_usage("encode", "--out is missing");
-    struct progress_line *line;
+    if (!o.tokenizer || !o.out)
+        return drt_tokenizer_usage("encode", o.tokenizer ? "--out is missing" : "--tokenizer is missing");
+    struct progress_line *line = NULL;
     enum status s = progress_line_start(&line, "drt-tokenizer");
-    if (s != STATUS_OK) return drt_tokenizer_exit(s);
-    s = run(&o, operands, n, progress_line_progress(line));
+    if (s == STATUS_OK) s = run(&o, operands, n, progress_line_progress(line));
     progress_line_end(line);
     return drt_tokenizer_exit(s);
 }

@@ -5,12 +5,14 @@
 #include "data/tokenizer/tokenizer_train.h"
 #include "tools/shared/args.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/streams.h"
 #include "tools/tokenizer/drt_tokenizer.h"
 
 enum { DOCUMENTS_A_REPORT = 256 };
 
 struct options {
-    const char *out, *pattern, *format, *text_field;
+    struct corpus_options corpus;
+    const char *out, *pattern;
     struct arg_strings specials;
     bool no_special;
     int64_t vocab_size, reserve, min_frequency, threads;
@@ -27,7 +29,7 @@ static void print_configuration(const struct options *o, const struct tokenizer_
             (long long)o->vocab_size, (long long)o->reserve, o->pattern, (long long)o->min_frequency, threads,
             c->n_specials);
     for (int i = 0; i < c->n_specials; i++)
-        fprintf(stderr, " %s", c->specials[i]);
+        streams_printf(stderr, " %s", c->specials[i]);
     fputc('\n', stderr);
 }
 
@@ -50,10 +52,12 @@ static enum status read_all(struct tokenizer_trainer *t, struct reader *reader, 
 
 static void print_report(const struct options *o, const struct tokenizer_train_report *r, const struct times *times) {
     char text[32], memory[32];
-    printf("%s: %lld tokens (%lld merges) of %lld documents, %lld bytes, %lld words, %lld of them different; %.3f "
-           "bytes a token\n",
-           o->out, (long long)r->vocab, (long long)r->merges, (long long)r->documents, (long long)r->bytes,
-           (long long)r->words, (long long)r->distinct, r->tokens ? (double)r->bytes / (double)r->tokens : 0.0);
+    streams_printf(
+        stdout,
+        "%s: %lld tokens (%lld merges) of %lld documents, %lld bytes, %lld words, %lld of them different; %.3f "
+        "bytes a token\n",
+        o->out, (long long)r->vocab, (long long)r->merges, (long long)r->documents, (long long)r->bytes,
+        (long long)r->words, (long long)r->distinct, r->tokens ? (double)r->bytes / (double)r->tokens : 0.0);
     if (o->reserve > 0)
         printf("ids %lld to %lld are left to the model (its config.json: \"vocab_size\": %lld)\n",
                (long long)(o->vocab_size - o->reserve), (long long)o->vocab_size - 1, (long long)o->vocab_size);
@@ -83,20 +87,18 @@ static enum status run(const struct options *o, const char *const *inputs, int n
         .specials = o->specials.count ? o->specials.items : end_of_text,
         .n_specials = o->specials.count ? o->specials.count : !o->no_special,
     };
-    struct reader_config reading = {.inputs = inputs, .n_inputs = n, .text_field = o->text_field, .eod_id = -1};
     struct threads *threads = NULL;
     struct tokenizer_trainer *t = NULL;
     struct reader *reader = NULL;
     struct times times = {.start = progress_now()};
     enum status s;
-    TRY(reader_format_parse(&reading.format, o->format));
     TRY_GOTO(s, threads_create(&threads, (int)o->threads), out);
     TRY_GOTO(s, tokenizer_trainer_create(&t, &config, threads), out);
-    TRY_GOTO(s, reader_open(&reader, &reading), out);
+    TRY_GOTO(s, drt_tokenizer_corpus(&reader, &o->corpus, inputs, n, progress), out);
     TRY_GOTO(s, try_output(o->out), out);
     print_configuration(o, &config, threads_count(threads));
     TRY_GOTO(s, read_all(t, reader, progress), out);
-    reader_note_passed_over(reader, progress);
+    reader_note_left_out(reader, progress);
     times.read = progress_now();
     TRY_GOTO(s, tokenizer_trainer_merge(t, progress), out);
     times.merged = progress_now();
@@ -111,7 +113,7 @@ out:
 }
 
 int drt_tokenizer_train(int argc, char **argv, const char **operands) {
-    struct options o = {.format = "auto", .text_field = "text", .pattern = "gpt2", .vocab_size = 16384};
+    struct options o = {.corpus = {.format = "auto", .text_field = "text"}, .pattern = "gpt2", .vocab_size = 16384};
     const struct arg_option options[] = {
         {"out", ARG_PATH, &o.out, "FILE", "the tokenizer.json (required)", 0, 0},
         {"vocab-size", ARG_INT, &o.vocab_size, "N",
@@ -125,8 +127,12 @@ int drt_tokenizer_train(int argc, char **argv, const char **operands) {
          "a special token, may be repeated: they get the ids 0, 1, ... in order (default\n<|endoftext|>)", 0, 0},
         {"no-special", ARG_FLAG, &o.no_special, NULL, "no special token at all", 0, 0},
         {"pattern", ARG_CHOICE, &o.pattern, "gpt2|llama3|qwen2", "how text is cut into words before merging", 0, 0},
-        {"format", ARG_CHOICE, &o.format, "auto|jsonl|txt", "of the corpus (auto: by name, then by content)", 0, 0},
-        {"text-field", ARG_STRING, &o.text_field, "NAME", "jsonl: the member that holds the text", 0, 0},
+        {"format", ARG_CHOICE, &o.corpus.format, "auto|jsonl|txt", "of the corpus (auto: by name, then by content)", 0,
+         0},
+        {"text-field", ARG_STRING, &o.corpus.text_field, "NAME", "jsonl: the member that holds the text", 0, 0},
+        {"skip-bad-lines", ARG_FLAG, &o.corpus.skip_bad_lines, NULL, "jsonl: skip and count bad lines", 0, 0},
+        {"no-follow", ARG_FLAG, &o.corpus.no_follow, NULL, "leave out links in folders; default: they are followed", 0,
+         0},
         {"threads", ARG_INT, &o.threads, "N", "0: one for each processor of its affinity mask and CPU quota", 0,
          THREADS_MAX},
     };

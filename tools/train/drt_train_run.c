@@ -5,6 +5,7 @@
 #include "tools/shared/args.h"
 #include "tools/shared/device_choice.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/streams.h"
 #include "tools/train/drt_train.h"
 #include "tools/train/drt_train_processes.h"
 #include "train/run/run.h"
@@ -37,7 +38,7 @@ static enum status read_config(struct train_config *c, const struct options *o) 
 
 static void print_report(const struct options *o, const struct run_report *r) {
     char time[32];
-    printf("%s: step %lld, %lld tokens", o->out, (long long)r->step, (long long)r->tokens);
+    streams_printf(stdout, "%s: step %lld, %lld tokens", o->out, (long long)r->step, (long long)r->tokens);
     if (!isnan(r->loss)) printf(", loss %.4f", r->loss);
     if (!isnan(r->valid_loss)) printf(", valid %.4f, %.4f bits a byte", r->valid_loss, r->valid_bits_per_byte);
     printf(", %s%s", progress_time_text(time, r->seconds), r->finished ? "" : ", not finished: go on with --resume");

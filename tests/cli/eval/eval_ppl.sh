@@ -118,3 +118,8 @@ printf '{"text": "good"}\n{"body": "bad"}\n' >"$TMP/field.jsonl"
 expect_error "field.jsonl:2" "$EVAL" ppl --model "$TMP/m" --data "$TMP/field.jsonl"
 tiny_model "$TMP/m2" 9
 expect_error "$TMP/m2" "$EVAL" ppl --model "$TMP/m2" --data "$TMP/valid.jsonl" --store "$TMP/s" --corpus-retrieval
+
+# Two documents that differ much: Student's interval around their bits per byte would begin below 0, which no bits can be.
+awk 'BEGIN { for (i = 0; i < 40; i++) { a = a "#%&~"; b = b " the ing the and the" } printf "{\"text\": \"%s\"}\n{\"text\": \"%s\"}\n", a, b }' >"$TMP/two.jsonl"
+expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/two.jsonl" --skip 8 --json
+out_has '"bits_per_byte_interval":[0,'

@@ -63,7 +63,8 @@ expect_usage "--format 'word': must be one of auto|jsonl|" "$INDEX" build "$TMP/
 [ ! -e "$TMP/none2" ] || die "a refused run left a store behind"
 
 # --- stores
-expect_error "built already" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/store" --model "$TMP/model"
+make_corpus "$TMP/b.jsonl" 20 2
+expect_error "a store is built here already" "$INDEX" build "$TMP/b.jsonl" --out "$TMP/store" --model "$TMP/model"
 expect_error "$TMP/nowhere" "$INDEX" stats --store "$TMP/nowhere"
 expect_error "$TMP/nowhere" "$INDEX" add "$TMP/a.jsonl" --store "$TMP/nowhere" --model "$TMP/model"
 mkdir "$TMP/home" && echo mine >"$TMP/home/diary.txt"
@@ -181,10 +182,24 @@ for command in "stats --store" "verify --store" "repair --store" "search x --sto
 done
 expect_usage "--model '': the name is empty" "$INDEX" search x --store "$TMP/store" --model=
 
+# One flipped bit in the transaction number of either meta page of the catalog: found, nothing deleted, repaired.
+for page in 0 4096; do
+    rm -rf "$TMP/flipped"
+    cp -r "$TMP/store" "$TMP/flipped"
+    byte=$(od -An -tu1 -j $((page + 144)) -N 1 "$TMP/flipped/catalog/data.mdb")
+    printf "\\$(printf %o $((byte ^ 2)))" | dd of="$TMP/flipped/catalog/data.mdb" bs=1 seek=$((page + 144)) conv=notrunc 2>/dev/null
+    expect_error "byte 144: is not what catalog/commit recorded" "$INDEX" stats --store "$TMP/flipped"
+    expect_error "byte 144: is not what catalog/commit recorded" "$INDEX" add "$TMP/b.jsonl" --store "$TMP/flipped" --model "$TMP/model"
+    expect 1 "$INDEX" verify --store "$TMP/flipped"
+    grep -q "catalog/data.mdb: page .*byte 144.*: run drt-index repair$" "$OUT" || die "verify does not name the meta page"
+    expect 0 "$INDEX" repair --store "$TMP/flipped"
+    same_store "$TMP/flipped" "$TMP/store"
+done
+
 # A newer store format: the number behind "format" in every catalog page that has it is raised by hand.
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 cp -r "$TMP/store" "$TMP/newer"
-places=$(grep -obUaP 'format\x02\x00\x00\x00' "$TMP/newer/catalog/data.mdb" | cut -d: -f1)
+places=$(grep -obUaP 'format\x03\x00\x00\x00' "$TMP/newer/catalog/data.mdb" | cut -d: -f1)
 [ -n "$places" ] || die "the format record was not found"
 for at in $places; do
     printf '\143' | dd of="$TMP/newer/catalog/data.mdb" bs=1 seek=$((at + 6)) conv=notrunc 2>/dev/null

@@ -20,14 +20,27 @@ build "$TMP/pipe.jsonl" --out "$TMP/two" --json
 same "$(json_int "$OUT" documents)" 120 "documents of a pipe with a telling name"
 wait "$feeder"
 
-# --- a folder with files that are not text, and names that play with a terminal
+# --- a folder with files that are not text, and names and texts that play with a terminal
 mkdir "$TMP/names"
-echo "stone and sand" >"$TMP/names/$(printf 'red\033[31m\nline').txt"
+printf 'stone and sand \033[31m \302\233 31m \342\200\256 end' >"$TMP/names/$(printf 'red\033[31m\nli\302\233ne\342\200\256').txt"
 printf 'h\0i\0' >"$TMP/names/utf16.txt"
 build "$TMP/names" --out "$TMP/named"
 out_has "1 files that are not text"
+err_has "names/utf16.txt"
 expect 0 "$INDEX" search stone --store "$TMP/named" --model "$TMP/model" --k 1
-out_has "/names/red [31m line.txt  byte 0"
+out_has '/names/red\x1b[31m li\u009bne\u202e.txt  byte 0'
+out_has '\x1b[31m \u009b 31m \u202e end'
+controls() { LC_ALL=C grep -cP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\x8e\x8f\xaa-\xae]|\xe2\x81[\xa6-\xa9]' "$@"; }
+same "$(cat "$OUT" "$ERR" | controls)" 0 "lines with control characters"
+expect 0 "$INDEX" search stone --store "$TMP/named" --model "$TMP/model" --k 1 --json
+out_has 'red\u001b[31m\nli\u009bne\u202e.txt'
+same "$(controls "$OUT")" 0 "lines of JSON with control characters"
+name=$(printf 'a\033[31m\302\233\342\200\256.jsonl')
+echo '{' >"$TMP/$name"
+refused 'a\x1b[31m\u009b\u202e.jsonl:1: not valid JSON' "$TMP/$name" --out "$TMP/none"
+same "$(controls "$ERR")" 0 "control characters in an error"
+expect 2 "$INDEX" build --"$name"
+same "$(controls "$ERR")" 0 "control characters in a usage error"
 
 # --- a folder that changes while its build is half finished
 mkdir "$TMP/folder"
@@ -35,7 +48,7 @@ for i in 10 20 30 40 50; do sed -n "$i,$((i + 9))p" "$TMP/a.jsonl" >"$TMP/folder
 echo '{"text": "one", "text: "two"}' >"$TMP/folder/c.jsonl"
 refused "c.jsonl:1" "$TMP/folder" --out "$TMP/half"
 echo '{"text": "a file in front"}' >"$TMP/folder/a.jsonl"
-refused "a file came, went, or changed its size" "$TMP/folder" --out "$TMP/half"
+refused "folder/a.jsonl: the part of it that was read has changed since" "$TMP/folder" --out "$TMP/half"
 rm "$TMP/folder/a.jsonl"
 echo '{"text": "one", "more":"two"}' >"$TMP/folder/c.jsonl"
 build "$TMP/folder" --out "$TMP/half" --json
@@ -119,6 +132,19 @@ if (ulimit -v 4000000 && "$INDEX" --help) >/dev/null 2>&1; then
     ) || exit 1
     expect 0 "$INDEX" add "$TMP/folder/d.jsonl" --store "$TMP/narrow" --model "$TMP/model"
     expect 0 "$INDEX" verify --store "$TMP/narrow" --deep
+fi
+
+# --- a small stack (ulimit -s), of the first thread and of ours (a sanitizer's frames are larger)
+if (ulimit -v 4000000 && "$INDEX" --help) >/dev/null 2>&1; then
+    (
+        ulimit -s 64
+        build "$TMP/a.jsonl" --out "$TMP/low" --threads 3 --index IVF4,Flat
+        expect 0 "$INDEX" search "the river" --store "$TMP/low" --model "$TMP/model" --threads 3
+        expect 0 "$INDEX" verify --store "$TMP/low" --deep
+        expect 0 "$BIN/drt-tokenizer" encode "$TMP/a.jsonl" --tokenizer "$TMP/model/tokenizer.json" --out "$TMP/low.u16" --eod-id 268
+        expect 0 "$BIN/drt-eval" ppl --model "$TMP/model" --data "$TMP/low.u16" --max-documents 2 --skip 8
+        expect 0 "$BIN/drt-model" info "$TMP/model"
+    ) || exit 1
 fi
 
 # --- a result that cannot be written is a failure of every program

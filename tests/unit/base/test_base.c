@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/half.h"
 #include "base/memory.h"
+#include "base/printable.h"
 #include "base/rng.h"
 #include "tests/test.h"
 #include <dirent.h>
@@ -20,6 +21,35 @@ static void test_messages(void) {
     CHECK_STR(status_message(), "again: store: x.tok: byte 7");
     struct file_map map;
     CHECK_FAILS(file_map(&map, "/no/such/file"), STATUS_NOT_FOUND, "/no/such/file: No such file");
+}
+
+/* Controls and characters that reorder a line are shown as escapes, in every message; the rest of UTF-8 stays. */
+static void test_printable(void) {
+    static const char *const cases[][2] = {
+        {"plain \xC3\xA9\xC4\x9B \xE4\xB8\x80 \xF0\x9F\x98\x80", NULL},
+        {"a\033[31m\n\t\r\x7F", "a\\x1b[31m\\n\\t\\x0d\\x7f"},
+        {"\xC2\x9B"
+         "31m\xC2\x80\xC2\x9F\xC2\xA0",
+         "\\u009b31m\\u0080\\u009f\xC2\xA0"},
+        {"\x9B"
+         "31m \xFF\xE4\xB8",
+         "\\x9b31m \xFF\xE4\xB8"},
+        {"\xE2\x80\xAA\xE2\x80\xAE\xE2\x80\xAF", "\\u202a\\u202e\xE2\x80\xAF"},
+        {"\xE2\x81\xA6\xE2\x81\xA9\xE2\x80\x8E\xE2\x80\x8F\xD8\x9C", "\\u2066\\u2069\\u200e\\u200f\\u061c"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const char *shown = cases[i][1] ? cases[i][1] : cases[i][0];
+        char out[200], again[200];
+        printable_copy(out, sizeof out, cases[i][0]);
+        CHECK_STR(out, shown);
+        printable_copy(again, sizeof again, out);
+        CHECK_STR(again, shown);
+        CHECK(fail(STATUS_IO, "%s: x", cases[i][0]) == STATUS_IO);
+        CHECK(strncmp(status_message(), shown, strlen(shown)) == 0);
+    }
+    char small[6];
+    printable_copy(small, sizeof small, "abc\033d");
+    CHECK_STR(small, "abc");
 }
 
 static void test_memory(void) {
@@ -265,6 +295,7 @@ static void test_rng(void) {
 int main(int argc, char **argv) {
     test_start(argc, argv, 42);
     test_messages();
+    test_printable();
     test_memory();
     test_arena();
     test_file();

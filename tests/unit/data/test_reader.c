@@ -191,7 +191,7 @@ static void test_compressed(const char *suffix, packer *pack) {
     expect(r, "one");
     struct reader_position between = reader_position(r);
     expect(r, "two");
-    CHECK_OK(reader_seek(r, between));
+    CHECK_OK(reader_seek(r, between, NULL, 0));
     expect(r, "two");
     int64_t done, total;
     reader_progress(r, &done, &total);
@@ -346,7 +346,7 @@ static void test_tokens(void) {
     expect_ids(r, NULL, 0, 6);
     struct reader_position p = reader_position(r);
     expect_ids(r, IDS(7, 65535), 8);
-    CHECK_OK(reader_seek(r, p));
+    CHECK_OK(reader_seek(r, p, NULL, 0));
     expect_ids(r, IDS(7, 65535), 8);
     expect_end(r);
     config.eod_id = -1;
@@ -436,7 +436,7 @@ static void test_megatron(void) {
             expect_ids(r, IDS(4, 0), (uint64_t)(4 * kinds[k].width));
         else
             expect_ids(r, IDS(4), (uint64_t)(4 * kinds[k].width));
-        CHECK_OK(reader_seek(r, p));
+        CHECK_OK(reader_seek(r, p, NULL, 0));
         expect_ids(r, NULL, 0, 0);
         reader_close(r);
     }
@@ -487,7 +487,7 @@ static void test_seek(void) {
     expect_end(r);
     for (int start = 6; start >= 0; start--) {
         CHECK_OK(reader_open(&r, &config));
-        CHECK_OK(reader_seek(r, positions[start]));
+        CHECK_OK(reader_seek(r, positions[start], NULL, 0));
         for (int i = start; i < 6; i++) {
             CHECK_EQ(reader_position(r).documents, i);
             struct document d = expect(r, texts[i]);
@@ -496,13 +496,15 @@ static void test_seek(void) {
         expect_end(r);
     }
     CHECK_OK(reader_open(&r, &config));
-    CHECK_FAILS(reader_seek(r, (struct reader_position){.file = 9}), STATUS_MISMATCH, "same inputs");
-    struct document d;
-    int more;
-    CHECK_OK(reader_seek(r, (struct reader_position){.file = 0, .offset = 500}));
-    CHECK_FAILS(reader_next(r, &d, &more), STATUS_MISMATCH, "s1.jsonl");
-    CHECK_OK(reader_seek(r, (struct reader_position){.file = 3, .offset = 500}));
-    CHECK_FAILS(reader_next(r, &d, &more), STATUS_MISMATCH, "s4.jsonl.zst");
+    CHECK_FAILS(reader_seek(r, (struct reader_position){.file = 9}, NULL, 0), STATUS_MISMATCH,
+                "9 files were read before");
+    CHECK_FAILS(reader_seek(r, (struct reader_position){.file = 0, .offset = 500}, NULL, 0), STATUS_MISMATCH,
+                "s1.jsonl");
+    struct reader_position beyond = positions[5];
+    beyond.offset = 500;
+    CHECK_FAILS(reader_seek(r, beyond, NULL, 0), STATUS_MISMATCH, "s4.jsonl.zst");
+    CHECK_OK(reader_seek(r, positions[5], NULL, 0)); /* a refused position leaves the reader usable */
+    expect(r, "e");
     reader_close(r);
 }
 
@@ -515,12 +517,12 @@ static void test_stdin(void) {
     close(ends[1]);
     CHECK(dup2(ends[0], 0) == 0);
     struct reader *r = open_one("-", READER_AUTO);
-    CHECK_OK(reader_seek(r, (struct reader_position){0})); /* the start is allowed */
+    CHECK_OK(reader_seek(r, (struct reader_position){0}, NULL, 0)); /* the start is allowed */
     expect(r, "piped");
     int64_t done, total;
     reader_progress(r, &done, &total);
     CHECK(total < 0);
-    CHECK_FAILS(reader_seek(r, reader_position(r)), STATUS_UNSUPPORTED, "standard input");
+    CHECK_FAILS(reader_seek(r, reader_position(r), NULL, 0), STATUS_UNSUPPORTED, "standard input");
     expect(r, "again");
     expect_end(r);
     CHECK(dup2(saved, 0) == 0);

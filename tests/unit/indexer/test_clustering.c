@@ -2,6 +2,7 @@
  * with the right rows, of use for searching, the same each time; and what happens when they cannot be had. */
 #include "indexer/clustering.h"
 #include "tests/store_fixture.h"
+#include <time.h>
 
 enum { DIM = 16, DOCUMENTS = 700, QUERIES = 40, K = 8 };
 
@@ -12,12 +13,13 @@ struct spy {
     int64_t rows, lists;
 };
 
-static enum status spy_fit(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists) {
+static enum status spy_fit(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists,
+                           const struct progress *progress) {
     struct spy *s = context;
     s->calls++;
     s->rows = n, s->dim = dim, s->lists = lists;
     if (!s->real.fit) return fail(s->answer, "spy says no");
-    TRY(s->real.fit(s->real.context, centroids, rows, n, dim, lists));
+    TRY(s->real.fit(s->real.context, centroids, rows, n, dim, lists, progress));
     for (int64_t l = 0; l < lists; l++) {
         double square = 0;
         for (int i = 0; i < dim; i++)
@@ -27,12 +29,12 @@ static enum status spy_fit(void *context, float *centroids, const float *rows, i
     return STATUS_OK;
 }
 
-static enum status make(const char *dir, struct spy *spy, const char *index) {
+static enum status make(const char *dir, struct spy *spy, const char *index, const struct progress *progress) {
     struct store_writer_config config = fixture_config(DIM, 1000);
     struct store_writer *w;
     CHECK_OK(store_writer_open(&w, dir, &config, true));
     CHECK_OK(fixture_shard(w, &config, 0, DOCUMENTS));
-    const struct store_publish how = {.index = index, .seed = 1, .clustering = {spy_fit, spy}};
+    const struct store_publish how = {.index = index, .seed = 1, .clustering = {spy_fit, spy}, .progress = progress};
     enum status s = store_writer_publish(w, &how);
     store_writer_close(w);
     return s;
@@ -69,7 +71,7 @@ static void test_index(const char *name, struct device *dev, const char *index, 
     for (int again = 0; again < 2; again++) {
         struct spy spy = {.real = clustering_on(dev)};
         snprintf(dir, sizeof dir, "%s/%s-%d", test_folder(), name, again);
-        CHECK_OK(make(dir, &spy, index));
+        CHECK_OK(make(dir, &spy, index, NULL));
         CHECK_EQ(spy.calls, 1);
         CHECK_EQ(spy.lists, lists);
         CHECK_EQ(spy.dim, width);
@@ -89,18 +91,79 @@ static void test_refused(struct device *dev) {
     struct spy full = {.answer = STATUS_NO_MEMORY}, stopped = {.answer = STATUS_INTERRUPTED},
                unused = {.real = clustering_on(dev)};
     snprintf(dir, sizeof dir, "%s/full", test_folder());
-    CHECK_OK(make(dir, &full, "IVF20,SQ8")); /* FAISS's own, then */
+    CHECK_OK(make(dir, &full, "IVF20,SQ8", NULL)); /* FAISS's own, then */
     CHECK_EQ(full.calls, 1);
     search(recall, hits, dir, 20);
     CHECK(recall[0] >= 0.99);
     snprintf(dir, sizeof dir, "%s/stopped", test_folder());
-    CHECK_FAILS(make(dir, &stopped, "IVF20,SQ8"), STATUS_INTERRUPTED, "spy says no");
+    CHECK_FAILS(make(dir, &stopped, "IVF20,SQ8", NULL), STATUS_INTERRUPTED, "spy says no");
     snprintf(dir, sizeof dir, "%s/unused", test_folder());
-    CHECK_OK(make(dir, &unused, "PCAR8,IVF20,SQ8")); /* something else comes before the lists */
+    CHECK_OK(make(dir, &unused, "PCAR8,IVF20,SQ8", NULL)); /* something else comes before the lists */
     CHECK_EQ(unused.calls, 0);
     snprintf(dir, sizeof dir, "%s/flat", test_folder());
-    CHECK_OK(make(dir, &unused, "SQ8"));
+    CHECK_OK(make(dir, &unused, "SQ8", NULL));
     CHECK_EQ(unused.calls, 0);
+}
+
+/* ---- what a person sees meanwhile ---- */
+
+struct watch {
+    int iterations, clock_events, asked;
+    int64_t last;
+    bool stop;
+};
+
+static void watch_report(void *context, const struct progress_event *e) {
+    struct watch *w = context;
+    int iteration, of;
+    if (e->note) return;
+    if (e->detail && sscanf(e->detail, "k-means iteration %d of %d", &iteration, &of) == 2) {
+        CHECK_STR(e->stage, "train index");
+        CHECK_EQ(iteration, w->iterations + 1); /* few points: one block an iteration */
+        CHECK(e->done == w->last || w->iterations > 0);
+        CHECK(e->done >= w->last && e->done < e->total);
+        CHECK_EQ(e->done, e->total / of * (iteration - 1));
+        w->iterations = iteration;
+        w->last = e->done;
+    }
+    if (strcmp(e->unit, "seconds") == 0) {
+        CHECK_STR(e->stage, "train index codes");
+        CHECK(strncmp(e->detail, "IVF20,SQ8 by FAISS, from ", 25) == 0);
+        CHECK(w->iterations == 10);
+        w->clock_events++;
+    }
+}
+
+static bool watch_stop(void *context) {
+    struct watch *w = context;
+    return w->stop && ++w->asked > 3;
+}
+
+static void test_progress(struct device *dev) {
+    char dir[600];
+    struct spy spy = {.real = clustering_on(dev)};
+    struct watch w = {0};
+    const struct progress progress = {watch_report, watch_stop, &w};
+    snprintf(dir, sizeof dir, "%s/watched", test_folder());
+    CHECK_OK(make(dir, &spy, "IVF20,SQ8", &progress));
+    CHECK_EQ(w.iterations, 10);
+    CHECK(w.clock_events >= 1);
+    w = (struct watch){.stop = true};
+    snprintf(dir, sizeof dir, "%s/interrupted", test_folder());
+    CHECK_FAILS(make(dir, &spy, "IVF20,SQ8", &progress), STATUS_INTERRUPTED, "sealed shards are kept");
+    CHECK(w.iterations >= 1 && w.iterations < 10);
+    /* A call that does not report: at once, and each second. */
+    struct progress_clock *clock;
+    struct watch seconds = {.iterations = 10};
+    const struct progress by_clock = {watch_report, NULL, &seconds};
+    progress_clock_start(&clock, &by_clock, "train index codes", "IVF20,SQ8 by FAISS, from 1280 vectors");
+    CHECK(clock);
+    nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 300000000}, NULL);
+    progress_clock_stop(clock);
+    CHECK(seconds.clock_events >= 2);
+    progress_clock_start(&clock, NULL, "", "");
+    CHECK(!clock);
+    progress_clock_stop(clock);
 }
 
 static void test_device(const char *kind) {
@@ -118,7 +181,10 @@ static void test_device(const char *kind) {
     test_index(name, dev, "IVF24_HNSW32,SQ8", 24, DIM, 0.8);
     snprintf(name, sizeof name, "%s-rotated", kind);
     test_index(name, dev, "OPQ4_8,IVF16,SQ8", 16, 8, 0.5);
-    if (strcmp(kind, "cpu") == 0) test_refused(dev);
+    if (strcmp(kind, "cpu") == 0) {
+        test_refused(dev);
+        test_progress(dev);
+    }
     device_close(dev);
 }
 

@@ -156,7 +156,14 @@ static struct snapshot test_build(const char *const *input) {
     CHECK_EQ(r.tokens, s.info.tokens);
     CHECK_EQ(s.info.documents, DOCUMENTS - 2);
     CHECK(s.info.shards > 4);
-    CHECK_FAILS(indexer_run(&r, &c), STATUS_INVALID, "built already");
+    CHECK(!r.already_built);
+    CHECK_OK(indexer_run(&r, &c)); /* the same again: nothing to do */
+    CHECK(r.already_built && r.resumed_chunks == s.info.chunks && r.generation == 1);
+    c.index = "IVF4,Flat";
+    CHECK_FAILS(indexer_run(&r, &c), STATUS_INVALID, "its index is");
+    c.index = "auto";
+    c.shard_chunks = SHARD + 1;
+    CHECK_FAILS(indexer_run(&r, &c), STATUS_INVALID, "built here already");
     return s;
 }
 
@@ -294,6 +301,16 @@ static void test_token_files(void) {
     write_file(path, ids, sizeof ids);
     c.store = path_of(store, "tokens-bad");
     CHECK_FAILS(indexer_run(&r, &c), STATUS_INVALID, "tokens.u16: document at byte 200: its token 50 is id 300");
+    const int32_t reserved[] = {config.landmark_id, config.pad_id};
+    const char *const names[] = {"landmark (chunk_id)", "pad_id"};
+    for (int i = 0; i < 2; i++) {
+        char message[200];
+        ids[150] = (uint16_t)reserved[i];
+        write_file(path, ids, sizeof ids);
+        snprintf(message, sizeof message, "tokens.u16: document at byte 200: its token 50 is id %d, the model's %s",
+                 (int)reserved[i], names[i]);
+        CHECK_FAILS(indexer_run(&r, &c), STATUS_INVALID, message);
+    }
 }
 
 static void test_refusals(const char *const *input) {
@@ -324,7 +341,7 @@ static void test_feed_order(const char *const *input) {
         CHECK_OK(reader_open(&reader, &reader_config));
         const struct feed_config feed_config = {.reader = reader,
                                                 .tokenizer = tokenizer,
-                                                .vocab_size = config.vocab_size,
+                                                .ids = {.vocab_size = config.vocab_size, .reserved = {-1, -1, -1}},
                                                 .workers = 5,
                                                 .lookahead_bytes = 4096};
         CHECK_OK(feed_open(&feed, &feed_config));
@@ -345,22 +362,32 @@ static void test_feed_order(const char *const *input) {
 
 static void test_cursor(const char *const *input) {
     const struct reader_config reader = {.inputs = input, .n_inputs = 1};
-    struct reader *files;
     struct cursor a, b;
-    uint8_t packed[CURSOR_BYTES];
-    CHECK_OK(reader_open(&files, &reader));
-    cursor_describe(&a, files, &reader, 100);
-    reader_close(files);
-    a.position = (struct reader_position){.documents = 5, .file = 1, .offset = UINT64_C(1) << 40, .line = 9};
+    uint8_t packed[CURSOR_BYTES_MAX];
+    size_t n;
+    cursor_describe(&a, &reader, 100);
+    a.position = (struct reader_position){5, 1, UINT64_C(1) << 40, 9, 3, UINT64_C(0xFEDCBA9876543210), UINT64_MAX - 1};
     a.since_boundary = 77;
     a.documents = 5;
     a.empty = 2;
     a.replaced = 3;
-    cursor_pack(packed, &a);
-    CHECK_OK(cursor_unpack(&b, packed, sizeof packed, &a, "store"));
+    n = cursor_pack(packed, &a);
+    CHECK_OK(cursor_unpack(&b, packed, n, &a, "store"));
     CHECK(memcmp(&a, &b, sizeof a) == 0);
+    for (uint64_t file = 1; file < 5000; file += 1 + file % 3) { /* marks thin out, and stay in order */
+        const struct reader_position at = {.documents = 5, .file = file, .files_hash = file * 7};
+        cursor_advance(&a, &at);
+        CHECK(a.n_marks > 0 && a.n_marks <= CURSOR_MARKS);
+        for (uint64_t i = 0; i < a.n_marks; i++)
+            CHECK(a.marks[i].files_hash == a.marks[i].file * 7 && (i == 0 || a.marks[i].file > a.marks[i - 1].file));
+    }
+    CHECK(a.n_marks >= CURSOR_MARKS / 2 && a.marks[0].file < 200);
+    n = cursor_pack(packed, &a);
+    CHECK_OK(cursor_unpack(&b, packed, n, &a, "store"));
+    CHECK_EQ(b.n_marks, a.n_marks);
+    CHECK_EQ(b.marks[b.n_marks - 1].file, a.marks[a.n_marks - 1].file);
     packed[0] = 'x';
-    CHECK_FAILS(cursor_unpack(&b, packed, sizeof packed, &a, "store"), STATUS_VERSION, "--restart");
+    CHECK_FAILS(cursor_unpack(&b, packed, n, &a, "store"), STATUS_VERSION, "--restart");
 }
 
 int main(int argc, char **argv) {

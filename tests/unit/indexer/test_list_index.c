@@ -189,6 +189,7 @@ static void test_device(const char *kind, int dim) {
         check_exact(&w, f, 0, QUERIES, 1, exclude);
         check_exact(&w, f, 0, QUERIES, 40, exclude);
         check_exact(&w, f, 0, 3, (int)w.info.chunks + 10, exclude);
+        check_exact(&w, f, 1, QUERIES, (int)info.largest + 1, exclude); /* more than one list has: all are visited */
         check_some(&w, f, 8, lists[i] == 0 ? 0.6 : 0.8);
         list_index_free(f);
     }

@@ -1,15 +1,18 @@
-/* test_store_index_plan.c -- which index a store of a size gets under a memory limit; and one store grown past the
- * size where "auto" changes from scanning to an inverted file. */
+/* test_store_index_plan.c -- which index a store of a size gets under a memory limit; and one store
+ * grown from scanning to an inverted file. */
 #include "store/index_plan_internal.h"
 #include "store/vectors_internal.h"
 #include "tests/store_fixture.h"
 
 static const uint64_t gib = UINT64_C(1) << 30;
 
+/* Of a FAISS for AVX2 and two threads; and of Debian's. */
+static struct index_rates rates;
+
 static struct index_plan plan(const char *wanted, const struct index_record *old, int64_t chunks, int dim,
                               uint64_t ram) {
     struct index_plan p;
-    CHECK_OK(index_plan_make(&p, wanted, old, chunks, dim, ram));
+    CHECK_OK(index_plan_make(&p, wanted, old, chunks, dim, ram, &rates));
     return p;
 }
 
@@ -43,6 +46,7 @@ static void sizes(void) {
 static void choices(void) {
     struct index_record none = {.next_number = 1},
                         old = {.factory = "IVF1024_HNSW32,SQ8", .template_number = 1, .trained_chunks = 100000};
+    rates = index_rates_of(true, 2);
     CHECK_STR(plan("auto", &none, 99999, 384, gib).factory, "exact");
     CHECK_STR(plan(NULL, &none, 100000, 384, gib).factory, "IVF1024_HNSW32,SQ8");
     CHECK_STR(plan("auto", &none, 23400000, 1024, 64 * gib).factory, "IVF16384_HNSW32,SQ8");
@@ -63,10 +67,33 @@ static void choices(void) {
             CHECK(p.sample >= p.lists && p.sample <= chunks);
             CHECK(p.segment_rows >= 4096);
         }
-    CHECK_FAILS(index_plan_make(&p, "IVF65536,SQ8", &none, 1000, 384, gib), STATUS_INVALID,
+    CHECK_FAILS(index_plan_make(&p, "IVF65536,SQ8", &none, 1000, 384, gib, &rates), STATUS_INVALID,
                 "cannot be trained from 1000 chunks");
-    CHECK_FAILS(index_plan_make(&p, "IVF65536,SQ8", &none, 10000000, 1024, gib / 8), STATUS_INVALID,
+    CHECK_FAILS(index_plan_make(&p, "IVF65536,SQ8", &none, 10000000, 1024, gib / 8, &rates), STATUS_INVALID,
                 "more than the limit of 128 MiB");
+}
+
+/* What was measured decides: with Debian's FAISS a scan was faster at these sizes, with one for AVX2 it was not. */
+static void rates_decide(void) {
+    static const struct {
+        int64_t chunks;
+        int dim, threads;
+        bool wide, exact;
+    } cases[] = {
+        {120000, 384, 2, false, true},    {1000000, 64, 2, false, true},     {987509, 384, 16, false, true},
+        {120000, 384, 2, true, false},    {1000000, 384, 16, true, false},   {120000, 384, 16, true, true},
+        {10000000, 384, 2, false, false}, {23400000, 1024, 16, false, true}, {99999, 4096, 1, true, true},
+    };
+    struct index_record none = {.next_number = 1};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        rates = index_rates_of(cases[i].wide, cases[i].threads);
+        struct index_plan p = plan("auto", &none, cases[i].chunks, cases[i].dim, 16 * gib);
+        if ((strcmp(p.factory, "exact") == 0) != cases[i].exact) fprintf(stderr, "case %zu: %s\n", i, p.reason);
+        CHECK_EQ(strcmp(p.factory, "exact") == 0, cases[i].exact);
+        CHECK(strstr(p.reason, cases[i].chunks < 100000 ? "fewer than 100000 chunks" : "ms by scan and"));
+    }
+    CHECK(plan("IVF64,SQ8", &none, 1000000, 384, gib).reason[0] == 0);
+    rates = index_rates_of(true, 2);
 }
 
 static void names(void) {
@@ -113,7 +140,8 @@ static void grown_store(void) {
         if (d == 79) CHECK_OK(store_writer_publish(w, &(struct store_publish){.max_ram = 64 << 20}));
     }
     CHECK_OK(store_writer_publish(
-        w, &(struct store_publish){.max_ram = 34 << 20})); /* so little that it takes two segments */
+        w, &(struct store_publish){.index = "IVF1024_HNSW32,SQ8",
+                                   .max_ram = 34 << 20})); /* so little that it takes two segments */
     store_writer_close(w);
     struct store *s;
     struct store_view *v;
@@ -154,6 +182,7 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     sizes();
     choices();
+    rates_decide();
     names();
     grown_store();
     linked_library();

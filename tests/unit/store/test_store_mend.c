@@ -205,8 +205,11 @@ static void count_document(void *context, int64_t shard, const struct store_docu
 
 static enum status drop(const int64_t *shards, int64_t n, bool dry, struct named *named) {
     struct store_drop_report report;
-    const struct store_drop how = {.shards = shards,
-                                   .n_shards = n,
+    struct store_range ranges[8];
+    for (int64_t i = 0; i < n; i++)
+        ranges[i] = (struct store_range){shards[i], shards[i] + 1};
+    const struct store_drop how = {.ranges = ranges,
+                                   .n_ranges = n,
                                    .dry_run = dry,
                                    .publish = {.seed = 1},
                                    .document = named ? count_document : NULL,

@@ -1,0 +1,160 @@
+/* reader_seek.c -- the hash of what was read, and going on after it in a new process.
+ *
+ * A corpus may change between a build that was stopped and its resumption. What was read before the stop is read again,
+ * hashed without being parsed, and compared: else two corpora would be mixed unnoticed. What was not read may change.
+ */
+#define XXH_STATIC_LINKING_ONLY
+#include "base/memory.h"
+#include "data/readers/reader_internal.h"
+#include <string.h>
+#include <xxhash.h>
+
+enum { BLOCK = 1 << 20 };
+
+/* ---- the hash ------------------------------------------------------------------------------------------- */
+
+enum status reader_part_create(struct reader *r) {
+    void *memory;
+    TRY(memory_allocate_aligned(&memory, 1, sizeof(XXH3_state_t)));
+    r->part = memory;
+    XXH3_INITSTATE(r->part);
+    return STATUS_OK;
+}
+
+void reader_part_begin(struct reader *r) {
+    const char *path = reader_file(r)->path;
+    XXH3_64bits_reset(r->part);
+    XXH3_64bits_update(r->part, path, strlen(path) + 1);
+}
+
+void reader_part_add(struct reader *r, const void *data, size_t bytes) {
+    if (bytes > 0) XXH3_64bits_update(r->part, data, bytes);
+}
+
+uint64_t reader_part_hash(const struct reader *r) {
+    return XXH3_64bits_digest(r->part);
+}
+
+uint64_t reader_part_chain(uint64_t files_hash, uint64_t part_hash) {
+    uint8_t pair[16];
+    for (int i = 0; i < 8; i++) {
+        pair[i] = (uint8_t)(files_hash >> (8 * i));
+        pair[8 + i] = (uint8_t)(part_hash >> (8 * i));
+    }
+    return XXH3_64bits(pair, sizeof pair);
+}
+
+/* ---- reading again --------------------------------------------------------------------------------------- */
+
+static enum status step(const struct reader *r) {
+    int64_t done, total;
+    reader_progress(r, &done, &total);
+    progress_step(r->progress, "compare what was read", "bytes", done, total);
+    if (progress_stop_requested(r->progress))
+        return fail(STATUS_INTERRUPTED, "stopped: run the same command again to resume");
+    return STATUS_OK;
+}
+
+static enum status changed(const char *first, const char *last, uint64_t files) {
+    const char *remedy = "restore it, or start again from the beginning (--restart)";
+    if (files <= 1)
+        return fail(STATUS_MISMATCH, "%s: the part of it that was read has changed since: %s", first, remedy);
+    return fail(STATUS_MISMATCH, "%s ... %s: one of these %llu files has changed since it was read: %s", first, last,
+                (unsigned long long)files, remedy);
+}
+
+/* The open file, to `offset` (UINT64_MAX: to its end) in the units of its format. */
+static enum status pass(struct reader *r, uint64_t offset) {
+    struct document d;
+    int more = 1;
+    switch (reader_file(r)->format) {
+    case READER_JSONL:
+        for (uint64_t got = BLOCK; got == BLOCK && r->position.offset < offset;) {
+            uint64_t left = offset - r->position.offset;
+            TRY(jsonl_pass(r, left < BLOCK ? left : BLOCK, &got));
+            TRY(step(r));
+        }
+        return STATUS_OK;
+    case READER_U16:
+    case READER_U32:
+        return tokens_pass(r, offset);
+    case READER_MEGATRON:
+        while (more && r->position.offset < offset)
+            TRY(megatron_next(r, &d, &more));
+        return STATUS_OK;
+    case READER_TXT:
+    case READER_AUTO:
+        break;
+    }
+    return text_next(r, &d, &more);
+}
+
+/* The files before the position. */
+static enum status pass_files(struct reader *r, const struct reader_position *to, const struct reader_mark *marks,
+                              size_t n_marks) {
+    uint64_t first = 0; /* after the last mark that agreed */
+    for (size_t mark = 0; r->position.file < to->file;) {
+        TRY(reader_open_file(r));
+        TRY(pass(r, UINT64_MAX));
+        reader_end_file(r);
+        TRY(step(r));
+        uint64_t file = r->position.file, wanted = to->files_hash;
+        while (mark < n_marks && marks[mark].file < file)
+            mark++;
+        if (mark < n_marks && marks[mark].file == file)
+            wanted = marks[mark].files_hash;
+        else if (file != to->file)
+            continue;
+        if (r->position.files_hash != wanted)
+            return changed(r->files[first].path, r->files[file - 1].path, file - first);
+        first = file;
+    }
+    return STATUS_OK;
+}
+
+static enum status pass_all(struct reader *r, const struct reader_position *to, const struct reader_mark *marks,
+                            size_t n_marks) {
+    TRY(pass_files(r, to, marks, n_marks));
+    if (to->offset == 0) return STATUS_OK;
+    const char *path = reader_file(r)->path;
+    TRY(reader_open_file(r));
+    TRY(pass(r, to->offset));
+    if (r->position.offset != to->offset || reader_part_hash(r) != to->part_hash) return changed(path, path, 1);
+    return STATUS_OK;
+}
+
+static void restart(struct reader *r) {
+    reader_close_file(r);
+    r->position = (struct reader_position){0};
+    r->done_bytes = 0;
+}
+
+static void forget(struct left_out *l) {
+    for (int i = 0; i < READER_NAMED; i++)
+        memory_free(l->named[i]);
+    *l = (struct left_out){0};
+}
+
+enum status reader_seek(struct reader *r, struct reader_position position, const struct reader_mark *marks,
+                        size_t n_marks) {
+    uint64_t files = position.file + (position.offset > 0);
+    if (files > r->n_files)
+        return fail(STATUS_MISMATCH,
+                    "%llu files were read before, and the inputs have %zu now: give the same inputs, or start again "
+                    "from the beginning (--restart)",
+                    (unsigned long long)files, r->n_files);
+    for (size_t i = 0; i < r->n_files; i++) {
+        bool touched = i < r->position.file || (i == r->position.file && (r->open || r->position.offset > 0));
+        if (touched && reader_is_stdin(r->files[i].path))
+            return fail(STATUS_UNSUPPORTED, "standard input cannot be read twice; use a file");
+    }
+    restart(r);
+    enum status status = pass_all(r, &position, marks, n_marks);
+    if (status != STATUS_OK) {
+        restart(r);
+        return status;
+    }
+    forget(&r->passed_over); /* the run that read them first has named them */
+    r->position = position;
+    return STATUS_OK;
+}

@@ -1,0 +1,51 @@
+/* indexer_built.c -- whether a published store holds what a build would put into it. */
+#include "base/memory.h"
+#include "indexer/indexer.h"
+#include "indexer/indexer_internal.h"
+#include <string.h>
+
+/* What comes after the last sealed shard may only be duplicates, and documents without text. */
+static enum status check_rest(struct reader *reader, struct store_view *view) {
+    for (int more = 1; more;) {
+        struct document d;
+        uint8_t hash[16];
+        int64_t found = -1;
+        TRY(reader_next(reader, &d, &more));
+        if (!more || d.bytes + d.n_ids == 0) continue;
+        indexer_document_hash(hash, &d);
+        TRY(store_view_find_document(view, &found, hash));
+        if (found < 0)
+            return fail(STATUS_MISMATCH, "%s: the document at byte %llu is not in it", d.source,
+                        (unsigned long long)d.offset);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_inputs(struct store_view *view, const struct built_request *request, const uint8_t *bytes,
+                                size_t n) {
+    struct cursor now, cursor;
+    struct reader *reader;
+    cursor_describe(&now, request->reader, request->shard_chunks);
+    TRY(cursor_unpack(&cursor, bytes, n, &now, request->store));
+    TRY(reader_open(&reader, request->reader));
+    enum status status = reader_seek(reader, cursor.position, cursor.marks, cursor.n_marks);
+    if (status == STATUS_OK) status = check_rest(reader, view);
+    reader_close(reader);
+    return status;
+}
+
+enum status built_check(struct store_view *view, const struct built_request *request) {
+    struct store_info info;
+    uint8_t *bytes;
+    size_t n;
+    store_view_info(view, &info);
+    TRY(store_check_fingerprint(request->store, &info.fingerprint, "the model", request->fingerprint));
+    if (strcmp(request->index, "auto") != 0 && strcmp(request->index, info.index) != 0)
+        return fail(STATUS_MISMATCH, "its index is %s, not %s (drt-index repair --index %s makes it so)", info.index,
+                    request->index, request->index);
+    TRY(memory_allocate((void **)&bytes, STORE_CURSOR_MAX, 1));
+    enum status status = store_view_cursor(view, bytes, &n);
+    if (status == STATUS_OK) status = check_inputs(view, request, bytes, n);
+    memory_free(bytes);
+    return status;
+}

@@ -1,0 +1,359 @@
+/* test_store_shards.c -- shards mapped within a budget, and small ones merged: nothing that is read may depend on it.
+ */
+#include "base/half.h"
+#include "store/view_internal.h"
+#include "tests/store_fixture.h"
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { DIM = 16, VOCAB = 500, QUERIES = 9, K = 6, MERGE_CHUNKS = 64 };
+static struct store_writer_config config;
+static char dir[600];
+
+static const char *new_dir(const char *name) {
+    snprintf(dir, sizeof dir, "%s/%s", test_folder(), name);
+    return dir;
+}
+
+static void open_view(struct store **s, struct store_view **v) {
+    CHECK_OK(store_open(s, dir));
+    CHECK_OK(store_view_open(v, *s));
+}
+
+/* All that a view can give. */
+struct contents {
+    int64_t chunks;
+    int32_t *ids;
+    float *landmarks, *rows;
+    struct store_hit one[K], scanned[QUERIES * K], found[QUERIES * K], filtered[QUERIES * K];
+};
+
+static struct contents read_contents(struct store_view *v, struct threads *threads) {
+    struct store_info info;
+    store_view_info(v, &info);
+    struct contents c = {.chunks = info.chunks};
+    c.ids = malloc((size_t)info.chunks * FIXTURE_CHUNK * sizeof *c.ids);
+    c.landmarks = malloc((size_t)info.chunks * DIM * sizeof(float));
+    c.rows = malloc((size_t)info.chunks * DIM * sizeof(float));
+    for (int64_t i = 0; i < info.chunks; i++) {
+        int64_t at = i * 37 % info.chunks; /* from one shard to another, and back */
+        struct store_chunk chunk;
+        CHECK_OK(store_view_chunk(v, &chunk, c.ids + at * FIXTURE_CHUNK, at));
+        CHECK_OK(store_view_landmark(v, c.landmarks + at * DIM, at));
+    }
+    for (int64_t at = 0, n; at < info.chunks; at += n) {
+        const uint16_t *rows;
+        CHECK_OK(store_view_landmark_rows(v, &rows, &n, at));
+        CHECK(n > 0 && at + n <= info.chunks);
+        half_from_f16_row(c.rows + at * DIM, rows, (size_t)(n * DIM));
+    }
+    CHECK(memcmp(c.rows, c.landmarks, (size_t)info.chunks * DIM * sizeof(float)) == 0);
+    float queries[QUERIES * DIM];
+    struct store_range ranges[QUERIES];
+    for (int q = 0; q < QUERIES; q++) {
+        fixture_vector(queries + q * DIM, DIM, (uint64_t)q * 31, 0.6f);
+        ranges[q] = (struct store_range){q * 10, q * 10 + 25};
+    }
+    struct store_search how = {.k = K, .exact = true, .threads = threads};
+    CHECK_OK(store_view_search(v, c.one, queries, 1, &how));
+    CHECK_OK(store_view_search(v, c.scanned, queries, QUERIES, &how));
+    how.exact = false;
+    CHECK_OK(store_view_search(v, c.found, queries, QUERIES, &how));
+    how.exclude = ranges;
+    CHECK_OK(store_view_search(v, c.filtered, queries, QUERIES, &how));
+    return c;
+}
+
+static void free_contents(struct contents *c) {
+    free(c->ids);
+    free(c->landmarks);
+    free(c->rows);
+}
+
+static void check_equal(const struct contents *a, const struct contents *b) {
+    CHECK_EQ(a->chunks, b->chunks);
+    CHECK(memcmp(a->ids, b->ids, (size_t)a->chunks * FIXTURE_CHUNK * sizeof *a->ids) == 0);
+    CHECK(memcmp(a->landmarks, b->landmarks, (size_t)a->chunks * DIM * sizeof(float)) == 0);
+    CHECK(fixture_same_hits(a->one, b->one, K));
+    CHECK(fixture_same_hits(a->scanned, b->scanned, QUERIES * K));
+    CHECK(fixture_same_hits(a->found, b->found, QUERIES * K));
+    CHECK(fixture_same_hits(a->filtered, b->filtered, QUERIES * K));
+}
+
+/* Many more files than may be mapped. */
+static void small_budgets(struct threads *threads, const char *index) {
+    new_dir(index);
+    fixture_store(dir, &config, 0, 120, 3, index);
+    struct store *s;
+    struct store_view *v;
+    open_view(&s, &v);
+    CHECK_EQ(v->landmarks.maps.mapped + v->tokens.mapped, 0);
+    struct contents wanted = read_contents(v, threads);
+    CHECK_EQ(v->landmarks.maps.mapped, 40);
+    store_view_close(v);
+    static const int64_t budgets[] = {1, 2, 7, 39, 40};
+    for (size_t i = 0; i < ARRAY_LEN(budgets); i++) {
+        CHECK_OK(store_view_open(&v, s));
+        view_limit_maps(v, budgets[i]);
+        struct contents got = read_contents(v, threads);
+        check_equal(&wanted, &got);
+        CHECK_EQ(v->landmarks.maps.mapped, budgets[i]);
+        CHECK_EQ(v->tokens.mapped, budgets[i]);
+        free_contents(&got);
+        store_view_close(v);
+    }
+    free_contents(&wanted);
+    store_close(s);
+}
+
+static int64_t mapped_files(void) {
+    FILE *f = fopen("/proc/self/maps", "r");
+    char line[800];
+    int64_t n = 0;
+    while (fgets(line, sizeof line, f))
+        n += strstr(line, ".f16") != NULL;
+    fclose(f);
+    return n;
+}
+
+/* A round keeps what it touched; the least recently touched file gives way to the next one. */
+static void rounds(void) {
+    new_dir("rounds");
+    fixture_store(dir, &config, 0, 12, 2, "exact");
+    struct store *s;
+    struct store_view *v;
+    open_view(&s, &v);
+    view_limit_maps(v, 3);
+    struct shard_maps *m = &v->landmarks.maps;
+    bool full;
+    shard_maps_begin(m);
+    for (int64_t i = 0; i < 6; i++) {
+        CHECK_OK(shard_maps_touch(m, &full, i));
+        CHECK(full == (i >= 3));
+    }
+    CHECK_EQ(mapped_files(), 3);
+    shard_maps_begin(m);
+    CHECK_OK(shard_maps_touch(m, &full, 0));
+    CHECK_OK(shard_maps_touch(m, &full, 5));
+    CHECK(!full && shard_maps_get(m, 0) && shard_maps_get(m, 5) && shard_maps_get(m, 2) && !shard_maps_get(m, 1));
+    CHECK_EQ(mapped_files(), 3);
+    store_view_close(v);
+    CHECK_EQ(mapped_files(), 0);
+    store_close(s);
+}
+
+/* A damaged file is found by the call that needs it; the others can still be read. */
+static void damage_at_first_touch(void) {
+    new_dir("damage");
+    fixture_store(dir, &config, 0, 12, 2, "exact");
+    struct store *s;
+    struct store_view *v;
+    open_view(&s, &v);
+    char path[700];
+    snprintf(path, sizeof path, "%s/landmarks/00004.f16", dir);
+    CHECK(truncate(path, 100) == 0);
+    float row[DIM], query[DIM] = {1};
+    struct store_hit hits[K];
+    struct store_search how = {.k = K};
+    CHECK_OK(store_view_landmark(v, row, v->shards[3].first_chunk));
+    CHECK_FAILS(store_view_landmark(v, row, v->shards[4].first_chunk), STATUS_CORRUPT, "landmarks/00004.f16");
+    CHECK_FAILS(store_view_search(v, hits, query, 1, &how), STATUS_CORRUPT, "landmarks/00004.f16");
+    CHECK_OK(store_view_landmark(v, row, v->shards[5].first_chunk));
+    store_view_close(v);
+    store_close(s);
+}
+
+#ifndef __SANITIZE_ADDRESS__
+/* Where the system refuses a mapping, files give way as if the budget were smaller. */
+static void no_address_space(void) {
+    struct store_writer_config wide = fixture_config(16384, VOCAB);
+    new_dir("wide");
+    fixture_store_elsewhere(dir, &wide, 0, 40, 1, "exact");
+    struct store *s;
+    struct store_view *v;
+    open_view(&s, &v);
+    struct shard_maps *m = &v->landmarks.maps;
+    struct rlimit before, limit;
+    bool full;
+    long long pages;
+    FILE *f = fopen("/proc/self/statm", "r");
+    CHECK(fscanf(f, "%lld", &pages) == 1);
+    fclose(f);
+    CHECK(getrlimit(RLIMIT_AS, &before) == 0);
+    limit = before;
+    limit.rlim_cur = (rlim_t)pages * 4096 + (512 << 10);
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    int64_t most = 0, touched = 0;
+    for (int64_t i = 0; i < m->files; i++) {
+        shard_maps_begin(m);
+        if (shard_maps_touch(m, &full, i) == STATUS_OK && shard_maps_get(m, i)) touched++;
+        most = m->mapped > most ? m->mapped : most;
+    }
+    CHECK(setrlimit(RLIMIT_AS, &before) == 0);
+    CHECK_EQ(touched, m->files);
+    CHECK(most < m->files && m->budget < SHARD_MAPS_BUDGET);
+    store_view_close(v);
+    store_close(s);
+}
+#endif
+
+/* ---- merging ---- */
+
+static void add_one(int64_t document, int64_t merge_chunks, const char *index) {
+    struct store_writer *w;
+    CHECK_OK(store_writer_open(&w, dir, &config, true));
+    CHECK_OK(fixture_shard(w, &config, document, document + 1));
+    struct store_publish how = {.index = index, .seed = 1, .merge_chunks = merge_chunks};
+    CHECK_OK(store_writer_publish(w, &how));
+    store_writer_close(w);
+}
+
+static int64_t files_in(const char *folder) {
+    char path[700];
+    snprintf(path, sizeof path, "%s/%s", dir, folder);
+    DIR *d = opendir(path);
+    int64_t n = 0;
+    for (struct dirent *e; (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+static int64_t verify_deep(void) {
+    int64_t problems = -1;
+    CHECK_OK(store_verify(dir, true, NULL, NULL, NULL, &problems));
+    return problems;
+}
+
+static struct contents adds(int64_t n, int64_t merge_chunks, const char *index, struct threads *threads) {
+    for (int64_t i = 0; i < n; i++)
+        add_one(i, merge_chunks, i < 8 ? "exact" : index);
+    struct store *s;
+    struct store_view *v;
+    struct store_info info;
+    open_view(&s, &v);
+    store_view_info(v, &info);
+    struct contents c = read_contents(v, threads);
+    CHECK_EQ(info.documents, n);
+    if (merge_chunks == 0) CHECK_EQ(info.shards, n);
+    int64_t small = 0;
+    for (int64_t i = 0; i < v->n_shards; i = v->shards[i].last_file_shard + 1) {
+        struct shard_record file = record_of_shard_file(v->shards, i);
+        if (merge_chunks) CHECK(file.chunks <= merge_chunks);
+        small += file.chunks < merge_chunks / 2;
+    }
+    if (merge_chunks) CHECK(small <= 6); /* each more than twice as large as the next one */
+    CHECK_EQ(files_in("tokens"), info.shards);
+    CHECK_EQ(files_in("landmarks"), info.shards);
+    store_view_close(v);
+    store_close(s);
+    CHECK_EQ(verify_deep(), 0);
+    return c;
+}
+
+static void merged_store_reads_the_same(struct threads *threads, const char *index) {
+    new_dir("apart");
+    struct contents apart = adds(60, 0, index, threads);
+    new_dir("together");
+    struct contents together = adds(60, MERGE_CHUNKS, index, threads);
+    check_equal(&apart, &together);
+    free_contents(&apart);
+    free_contents(&together);
+    char command[700];
+    snprintf(command, sizeof command, "rm -rf '%s/apart' '%s/together'", test_folder(), test_folder());
+    CHECK_EQ(system(command), 0);
+}
+
+/* A store of many small shards from before: each publishing merges a bounded part of them. */
+static void older_small_shards(void) {
+    new_dir("older");
+    fixture_store(dir, &config, 0, 90, 1, "exact");
+    int64_t before = files_in("tokens");
+    for (int64_t i = 90; i < 100; i++) {
+        add_one(i, MERGE_CHUNKS, "auto");
+        int64_t now = files_in("tokens");
+        CHECK(before + 1 - now <= 2 * MERGE_CHUNKS); /* two merges at most, of files of a chunk or more */
+        before = now;
+    }
+    CHECK(before < 20);
+    CHECK_EQ(verify_deep(), 0);
+}
+
+/* A view that was opened before goes on with its own generation, whether it mapped a file or not. */
+static void view_beside_a_merge(struct threads *threads) {
+    int go[2];
+    char byte = 0;
+    new_dir("beside");
+    fixture_store_elsewhere(dir, &config, 0, 30, 1, "IVF2,SQ8");
+    CHECK(pipe(go) == 0);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        close(go[1]);
+        if (read(go[0], &byte, 1) != 1) _exit(1);
+        for (int64_t i = 30; i < 36; i++)
+            add_one(i, MERGE_CHUNKS, "auto");
+        _exit(0);
+    }
+    close(go[0]);
+    struct store *s;
+    struct store_view *v, *reference;
+    open_view(&s, &v);
+    CHECK_OK(store_view_open(&reference, s));
+    struct contents wanted = read_contents(reference, threads);
+    store_view_close(reference);
+    int32_t ids[FIXTURE_CHUNK];
+    struct store_chunk chunk;
+    CHECK_OK(store_view_chunk(v, &chunk, ids, 7));
+    CHECK(write(go[1], &byte, 1) == 1);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(files_in("tokens") < 10);
+    struct contents got = read_contents(v, threads);
+    check_equal(&wanted, &got);
+    struct store_info info;
+    store_view_info(v, &info);
+    CHECK_EQ(info.generation, 1);
+    free_contents(&wanted);
+    free_contents(&got);
+    store_view_close(v);
+    store_close(s);
+    close(go[1]);
+}
+
+/* A changed byte keeps its shard from being merged, and is still found. */
+static void damage_is_not_merged(void) {
+    new_dir("laundry");
+    fixture_store(dir, &config, 0, 1, 1, "exact");
+    char path[700];
+    snprintf(path, sizeof path, "%s/tokens/00000.tok", dir);
+    int fd = open(path, O_RDWR);
+    CHECK(fd >= 0 && pwrite(fd, "\7", 1, 64) == 1);
+    close(fd);
+    add_one(1, MERGE_CHUNKS, "auto");
+    CHECK_EQ(files_in("tokens"), 2);
+    CHECK_EQ(verify_deep(), 1);
+}
+
+int main(int argc, char **argv) {
+    test_start(argc, argv, 1);
+    config = fixture_config(DIM, VOCAB);
+    if (access("/dev/shm", W_OK) == 0) setenv("DRT_TEST_TMP", "/dev/shm", 1);
+    struct threads *threads;
+    CHECK_OK(threads_create(&threads, 3));
+    small_budgets(threads, "exact");
+    small_budgets(threads, "IVF4,SQ8");
+    rounds();
+    damage_at_first_touch();
+#ifndef __SANITIZE_ADDRESS__
+    no_address_space();
+#endif
+    merged_store_reads_the_same(threads, "IVF2,SQ8");
+    older_small_shards();
+    damage_is_not_merged();
+    view_beside_a_merge(threads);
+    threads_free(threads);
+    return test_done();
+}

@@ -1,0 +1,53 @@
+/* drt_index_build_report.c -- what drt-index build and add print when they are done. */
+#include "base/formats/json.h"
+#include "indexer/indexer.h"
+#include "tools/index/drt_index.h"
+#include "tools/shared/progress_line.h"
+#include "tools/shared/streams.h"
+
+void drt_index_build_report(const struct indexer_report *r, const char *store, bool json) {
+    if (json) {
+        struct json_writer w;
+        json_write_open(&w, stdout, 0);
+        json_write_object(&w);
+        const struct json_number numbers[] = {
+            {"documents", r->documents},
+            {"chunks", r->chunks},
+            {"tokens", r->tokens},
+            {"duplicates", r->duplicates},
+            {"empty", r->empty},
+            {"replaced", r->replaced},
+            {"passed_over", r->passed_over},
+            {"skipped_lines", r->skipped_lines},
+            {"resumed_documents", r->resumed_documents},
+            {"resumed_chunks", r->resumed_chunks},
+            {"generation", (int64_t)r->generation},
+        };
+        drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
+        json_write_key(&w, "already_built"), json_write_bool(&w, r->already_built);
+        json_write_key(&w, "seconds"), json_write_double(&w, r->seconds);
+        json_write_key(&w, "encode_seconds"), json_write_double(&w, r->encode_seconds);
+        json_write_key(&w, "tokenize_seconds"), json_write_double(&w, r->tokenize_seconds);
+        json_write_key(&w, "publish_seconds"), json_write_double(&w, r->publish_seconds);
+        json_write_object_end(&w);
+        fputc('\n', stdout);
+        return;
+    }
+    if (r->already_built) {
+        streams_printf(stdout, "%s: already built: generation %llu, %lld chunks of these inputs\n", store,
+                       (unsigned long long)r->generation, (long long)r->resumed_chunks);
+        return;
+    }
+    char time[32];
+    streams_printf(stdout, "%s: generation %llu, %lld chunks and %lld tokens from %lld documents", store,
+                   (unsigned long long)r->generation, (long long)r->chunks, (long long)r->tokens,
+                   (long long)r->documents);
+    if (r->resumed_chunks) printf(", behind %lld chunks of an earlier run", (long long)r->resumed_chunks);
+    printf("\nskipped: %lld exact duplicates, %lld empty", (long long)r->duplicates, (long long)r->empty);
+    if (r->passed_over) printf(", %lld files that are not text", (long long)r->passed_over);
+    if (r->skipped_lines) printf(", %lld bad lines", (long long)r->skipped_lines);
+    printf("; invalid UTF-8 replaced %lld times\n", (long long)r->replaced);
+    printf("%s in all; encoding %.1f s (%.0f chunks/s), tokenizing %.1f s beside it, index %.1f s\n",
+           progress_time_text(time, r->seconds), r->encode_seconds,
+           r->encode_seconds > 0 ? (double)r->chunks / r->encode_seconds : 0, r->tokenize_seconds, r->publish_seconds);
+}
