@@ -43,15 +43,16 @@ static enum status mend_shard(struct store_writer *w, const struct store_writer_
     return store_shard_seal(w, &end, sizeof end);
 }
 
-/* Documents [begin, end) in shards of `each`, published. */
+/* Documents [begin, end) in shards of `each`, published, and merged up to files of merge_chunks (0: not). */
 static enum status mend_add(const char *dir, const struct store_writer_config *c, int64_t begin, int64_t end, int64_t each,
-                            const char *index) {
+                            const char *index, int64_t merge_chunks) {
     struct store_writer *w;
     TRY(store_writer_open(&w, dir, c, true));
     enum status s = STATUS_OK;
     int taken;
     for (int64_t i = begin; i < end && s == STATUS_OK; i += each) s = mend_shard(w, c, i, i + each < end ? i + each : end, &taken);
-    if (s == STATUS_OK) s = store_writer_publish(w, &(struct store_publish){.index = index, .seed = 1});
+    const struct store_publish how = {.index = index, .seed = 1, .merge_chunks = merge_chunks};
+    if (s == STATUS_OK) s = store_writer_publish(w, &how);
     store_writer_close(w);
     return s;
 }

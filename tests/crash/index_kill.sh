@@ -16,14 +16,15 @@ make_corpus "$TMP/a.jsonl" 120 1
 make_corpus "$TMP/b.jsonl" 80 2
 model=(--model "$TMP/model" --threads 1)
 shards=(--shard-chunks 30 --index IVF8,SQ8)
+merged=(--shard-chunks 120 --index IVF8,SQ8) # what is added merges small shards up to this size
 
 command_of() { # NAME STORE: sets `command`
     case $1 in
     build) command=("$INDEX" build "$TMP/a.jsonl" --out "$2" "${model[@]}" "${shards[@]}") ;;
-    add) command=("$INDEX" add "$TMP/b.jsonl" --store "$2" "${model[@]}" "${shards[@]}") ;;
+    add) command=("$INDEX" add "$TMP/b.jsonl" --store "$2" "${model[@]}" "${merged[@]}") ;;
     repair) command=("$INDEX" repair --store "$2" "${model[@]}") ;;
     drop) command=("$INDEX" drop --store "$2" --shard 2 --shard 5 --threads 1) ;;
-    again) command=("$INDEX" add "$TMP/a.jsonl" --store "$2" "${model[@]}" "${shards[@]}") ;;
+    again) command=("$INDEX" add "$TMP/a.jsonl" --store "$2" "${model[@]}" "${merged[@]}") ;;
     esac
 }
 jobs=(build add repair drop again)
@@ -42,7 +43,8 @@ for job in "${jobs[@]}"; do
     export_store "$TMP/$job-after" "$TMP/$job.export"
     before=$TMP/$job-after
 done
-[ "$(find "$TMP/again-after/tokens" -name '*.tok' | wc -l)" -gt 20 ] || die "few shards"
+[ "$(find "$TMP/build-after/tokens" -name '*.tok' | wc -l)" -gt 15 ] || die "few shards"
+[ "$(find "$TMP/add-after/tokens" -name '*-*.tok' | wc -l)" -gt 1 ] || die "nothing was merged"
 cmp -s "$TMP/drop.export" "$TMP/add.export" && die "drop changed nothing"
 
 # Damages two landmark files: a byte changed, or the file gone.

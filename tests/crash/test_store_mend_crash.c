@@ -27,7 +27,7 @@ static enum status mend(const char *job, const char *dir) {
     struct store_writer_config c = fixture_config(DIM, VOCAB);
     float shift = strcmp(job, "other") == 0 ? 2.0f : 0;
     int64_t problems = 0;
-    if (strcmp(job, "add") == 0) return mend_add(dir, &c, 0, DOCUMENTS, EACH, "IVF2,SQ8");
+    if (strcmp(job, "add") == 0) return mend_add(dir, &c, 0, DOCUMENTS, EACH, "IVF2,SQ8", 0);
     if (strcmp(job, "drop") == 0) {
         const struct store_range shards = {1, 3};
         const struct store_drop how = {.ranges = &shards, .n_ranges = 1, .publish = {.seed = 1}};

@@ -351,7 +351,7 @@ static void add_again(const char *pristine, const char *index) {
     fresh_store(pristine);
     CHECK_OK(drop(&shard, 1, false, NULL));
     for (int times = 0; times < 2; times++) {
-        CHECK_OK(mend_add(dir, &config, 0, DOCUMENTS, EACH, index));
+        CHECK_OK(mend_add(dir, &config, 0, DOCUMENTS, EACH, index, 0));
         CHECK_EQ(verify(&f), 0);
         open_view(&o);
         CHECK_EQ(o.info.documents - o.info.dropped_documents, DOCUMENTS);
@@ -400,7 +400,7 @@ static void few_are_left(void) {
     int64_t problems;
     struct found f = {0};
     snprintf(dir, sizeof dir, "%s/few", test_folder());
-    CHECK_OK(mend_add(dir, &config, 0, 4, 1, "IVF8,SQ8"));
+    CHECK_OK(mend_add(dir, &config, 0, 4, 1, "IVF8,SQ8", 0));
     CHECK_OK(drop(shards, 3, false, NULL));
     CHECK_OK(store_verify(dir, true, NULL, remember, &f, &problems));
     CHECK_EQ(problems, 0);
@@ -420,7 +420,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < ARRAY_LEN(stores); i++) {
         char path[700];
         snprintf(path, sizeof path, "%s/%s", test_folder(), stores[i].name);
-        CHECK_OK(mend_add(path, &config, 0, DOCUMENTS, EACH, stores[i].index));
+        CHECK_OK(mend_add(path, &config, 0, DOCUMENTS, EACH, stores[i].index, 0));
         landmarks_again(stores[i].name);
         landmarks_of_another_device(stores[i].name);
         drop_one(stores[i].name);
