@@ -107,6 +107,16 @@ static void check_search(struct store_view *v, const struct contents *c) {
             CHECK(hits[exact][i].chunk < 0 || c->there[hits[exact][i].chunk]);
     }
     CHECK(fixture_same_hits(hits[0], hits[1], QUERIES * K));
+    /* More than there are, beside a range that has some of the dropped ones: dropped chunks are not missing. */
+    static struct store_hit all[CHUNKS_MAX];
+    const struct store_range half = {0, c->chunks / 2};
+    int64_t left = 0;
+    for (int64_t i = half.end; i < c->chunks; i++)
+        left += c->there[i];
+    CHECK_OK(store_view_search(v, all, queries, 1, &(struct store_search){.k = (int)c->chunks, .exclude = &half}));
+    CHECK(left == 0 || all[left - 1].chunk >= 0);
+    CHECK_EQ(all[left].chunk, -1);
+    CHECK_EQ(store_view_missing(v, all, (int)c->chunks, &half), 0);
 }
 
 static void read_contents(struct contents *c, struct store_view *v) {
