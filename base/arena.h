@@ -4,6 +4,7 @@
  * Memory grows by blocks; a block never moves, so pieces keep their address. One thread at a time.
  * Under AddressSanitizer, memory behind the last piece is poisoned. */
 #pragma once
+#include "base/memory.h"
 #include "base/status.h"
 #include <stddef.h>
 
@@ -13,9 +14,12 @@ struct arena_mark { size_t block, used; };
 enum status arena_create(struct arena **out, size_t first_block_bytes);
 void arena_free(struct arena *arena);                     /* NULL is fine */
 
-/* Uninitialised / zeroed memory. `count * size` is checked for overflow. */
-enum status arena_push(struct arena *arena, void **out, size_t count, size_t size);
-enum status arena_push_zero(struct arena *arena, void **out, size_t count, size_t size);
+/* Uninitialised / zeroed memory for `count` elements of the type that *pointer points to. `count * size` is checked for overflow. */
+#define arena_push(arena, pointer, count) MEMORY_TYPED(pointer, NULL, arena_push_bytes(arena, &typed_, (count), sizeof **(pointer)))
+#define arena_push_zero(arena, pointer, count) \
+    MEMORY_TYPED(pointer, NULL, arena_push_zero_bytes(arena, &typed_, (count), sizeof **(pointer)))
+enum status arena_push_bytes(struct arena *arena, void **out, size_t count, size_t size);
+enum status arena_push_zero_bytes(struct arena *arena, void **out, size_t count, size_t size);
 
 struct arena_mark arena_mark(const struct arena *arena);
 void arena_reset(struct arena *arena, struct arena_mark mark);   /* frees nothing: blocks are reused */

@@ -108,7 +108,7 @@ static void drop_temporary(struct file_writer *w) {
 
 enum status file_create(struct file_writer **out, const char *path) {
     void *memory = NULL;
-    TRY(memory_allocate(&memory, 1, sizeof(struct file_writer)));
+    TRY(memory_allocate_bytes(&memory, 1, sizeof(struct file_writer)));
     struct file_writer *w = memory;
     w->crc = 0;
     w->written = 0;
@@ -274,7 +274,7 @@ enum status file_checksum(uint32_t *out, const char *path) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return fail_errno("%s", path);
     void *buffer = NULL;
-    enum status s = memory_allocate(&buffer, BUFFER_BYTES, 1);
+    enum status s = memory_allocate(&buffer, BUFFER_BYTES);
     uint32_t crc = 0;
     while (s == STATUS_OK) {
         ssize_t n = read(fd, buffer, BUFFER_BYTES);

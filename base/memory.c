@@ -12,8 +12,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Pieces of many large pages ask for those: reading through 80 MB of weights misses the table of pages otherwise. */
-enum { ALIGNMENT = 64, LARGE_PAGE = 2 << 20, LARGE_PIECE = 8 * LARGE_PAGE };
+/* Reading through 80 MB of weights in small pages misses the TLB: blocks of many large pages request those. */
+enum { ALIGNMENT = 64, LARGE_PAGE = 2 << 20, LARGE_BLOCK = 8 * LARGE_PAGE };
 
 static enum status refuse(size_t count, size_t size) {
     return fail(STATUS_NO_MEMORY, "out of memory: %zu items of %zu bytes", count, size);
@@ -23,13 +23,13 @@ static bool overflows(size_t count, size_t size) {
     return size != 0 && count > SIZE_MAX / 2 / size;
 }
 
-/* A wish: systems without large pages go on as before. Pages that are never touched cost nothing still. */
-static void ask_for_large_pages(void *piece, size_t bytes) {
+/* A hint: systems without large pages ignore it. Pages that are never touched cost nothing. */
+static void memory_request_large_pages(void *block, size_t bytes) {
 #ifdef MADV_HUGEPAGE
-    size_t skipped = (LARGE_PAGE - (uintptr_t)piece % LARGE_PAGE) % LARGE_PAGE;
-    if (bytes >= LARGE_PIECE) (void)madvise((unsigned char *)piece + skipped, bytes - skipped, MADV_HUGEPAGE);
+    size_t skipped = (LARGE_PAGE - (uintptr_t)block % LARGE_PAGE) % LARGE_PAGE;
+    if (bytes >= LARGE_BLOCK) (void)madvise((unsigned char *)block + skipped, bytes - skipped, MADV_HUGEPAGE);
 #else
-    (void)piece, (void)bytes;
+    (void)block, (void)bytes;
 #endif
 }
 
@@ -39,7 +39,7 @@ static size_t bytes_of(size_t count, size_t size) {
     return bytes > 0 ? bytes : 1;
 }
 
-enum status memory_allocate(void **out, size_t count, size_t size) {
+enum status memory_allocate_bytes(void **out, size_t count, size_t size) {
     TRY(fault_point("memory:allocate"));
     if (overflows(count, size)) return refuse(count, size);
     void *p = malloc(bytes_of(count, size));
@@ -48,29 +48,29 @@ enum status memory_allocate(void **out, size_t count, size_t size) {
     return STATUS_OK;
 }
 
-enum status memory_allocate_zero(void **out, size_t count, size_t size) {
+enum status memory_allocate_zero_bytes(void **out, size_t count, size_t size) {
     TRY(fault_point("memory:allocate"));
     if (overflows(count, size)) return refuse(count, size);
     void *p = calloc(bytes_of(count, size), 1);
     if (!p) return refuse(count, size);
-    ask_for_large_pages(p, count * size);
+    memory_request_large_pages(p, count * size);
     *out = p;
     return STATUS_OK;
 }
 
-enum status memory_allocate_aligned(void **out, size_t count, size_t size) {
+enum status memory_allocate_aligned_bytes(void **out, size_t count, size_t size) {
     TRY(fault_point("memory:allocate"));
     if (overflows(count, size)) return refuse(count, size);
-    size_t alignment = count * size >= LARGE_PIECE ? LARGE_PAGE : ALIGNMENT;
+    size_t alignment = count * size >= LARGE_BLOCK ? LARGE_PAGE : ALIGNMENT;
     size_t bytes = (count * size + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
     void *p = NULL;
     if (posix_memalign(&p, alignment, bytes) != 0) return refuse(count, size);
-    ask_for_large_pages(p, bytes);
+    memory_request_large_pages(p, bytes);
     *out = p;
     return STATUS_OK;
 }
 
-enum status memory_grow(void **pointer, size_t *capacity, size_t count, size_t size) {
+enum status memory_grow_bytes(void **pointer, size_t *capacity, size_t count, size_t size) {
     if (count <= *capacity) return STATUS_OK;
     TRY(fault_point("memory:allocate"));
     size_t wanted = *capacity < 8 ? 8 : *capacity * 2;
@@ -86,7 +86,7 @@ enum status memory_grow(void **pointer, size_t *capacity, size_t count, size_t s
 enum status memory_copy_string(char **out, const char *text) {
     size_t bytes = strlen(text) + 1;
     void *copy = NULL;
-    TRY(memory_allocate(&copy, bytes, 1));
+    TRY(memory_allocate(&copy, bytes));
     memcpy(copy, text, bytes);
     *out = copy;
     return STATUS_OK;

@@ -41,7 +41,7 @@ void progress_clock_start(struct progress_clock **out, const struct progress *p,
     pthread_condattr_t attributes;
     *out = NULL;
     progress_step_detail(p, stage, detail, "seconds", 0, -1);
-    if (!p || !p->report || memory_allocate_zero(&memory, 1, sizeof(struct progress_clock)) != STATUS_OK) return;
+    if (!p || !p->report || memory_allocate_zero_bytes(&memory, 1, sizeof(struct progress_clock)) != STATUS_OK) return;
     struct progress_clock *c = memory;
     *c = (struct progress_clock){.progress = p, .stage = stage, .detail = detail};
     pthread_mutex_init(&c->mutex, NULL);

@@ -32,13 +32,13 @@ static enum status create_scratch(struct decoder *d) {
     TRY(decoder_create_mat(d, &s->query_norm, d->type, d->max_chunks + 1, cols));
     TRY(decoder_create_mat(d, &s->query, DTYPE_F32, d->max_chunks + 1, cols));
     void *memory;
-    TRY(memory_allocate(&memory, (size_t)rows, sizeof *s->ids));
+    TRY(memory_allocate_bytes(&memory, (size_t)rows, sizeof *s->ids));
     s->ids = memory;
-    TRY(memory_allocate(&memory, (size_t)(d->max_tokens + d->positions), sizeof *s->chunk_ids));
+    TRY(memory_allocate_bytes(&memory, (size_t)(d->max_tokens + d->positions), sizeof *s->chunk_ids));
     s->chunk_ids = memory;
-    TRY(memory_allocate(&memory, (size_t)rows, sizeof *s->wanted));
+    TRY(memory_allocate_bytes(&memory, (size_t)rows, sizeof *s->wanted));
     s->wanted = memory;
-    TRY(memory_allocate(&memory, (size_t)rows, sizeof *s->nll));
+    TRY(memory_allocate_bytes(&memory, (size_t)rows, sizeof *s->nll));
     s->nll = memory;
     TRY(device_room(d->dev, &memory, (size_t)rows * sizeof *s->ids));
     s->ids_room = memory;
@@ -52,7 +52,7 @@ static enum status create_scratch(struct decoder *d) {
 enum status decoder_create(struct decoder **out, struct device *dev, const struct model_config *config,
                            const struct weights *weights, int max_tokens) {
     void *memory;
-    TRY(memory_allocate_zero(&memory, 1, sizeof(struct decoder)));
+    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct decoder)));
     struct decoder *d = memory;
     d->dev = dev;
     d->config = *config;

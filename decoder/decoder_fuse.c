@@ -12,10 +12,10 @@ enum status decoder_force_keep(struct decoder_state *s, int group, const struct 
     struct decoder_force *force = &s->force[group];
     size_t k = (size_t)found->k, last = (size_t)(found->n - 1) * k;
     void *slots = force->slot, *weights = force->weight;
-    enum status status = memory_grow(&slots, &force->slot_capacity, k, sizeof *force->slot);
+    enum status status = memory_grow_bytes(&slots, &force->slot_capacity, k, sizeof *force->slot);
     force->slot = slots;
     if (status != STATUS_OK) return status;
-    status = memory_grow(&weights, &force->weight_capacity, k, sizeof *force->weight);
+    status = memory_grow_bytes(&weights, &force->weight_capacity, k, sizeof *force->weight);
     force->weight = weights;
     if (status != STATUS_OK) return status;
     memcpy(force->slot, found->slot + last, k * sizeof *force->slot);
@@ -31,7 +31,7 @@ static size_t piece_bytes(size_t blocks, size_t k) {
 }
 
 static enum status reserve(struct decoder_blocks *b, struct device *dev, size_t bytes) {
-    TRY(memory_grow(&b->memory, &b->capacity, bytes, 1));
+    TRY(memory_grow_bytes(&b->memory, &b->capacity, bytes, 1));
     if (b->room_bytes >= bytes) return STATUS_OK;
     device_release(dev, b->room);
     b->room = NULL;

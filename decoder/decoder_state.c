@@ -21,7 +21,7 @@ static enum status create_rings(struct decoder_state *s) {
     const struct decoder *d = s->decoder;
     void *memory;
     size_t bytes;
-    TRY(memory_allocate_zero(&memory, (size_t)model_config_layers(&d->config), sizeof *s->rings));
+    TRY(memory_allocate_zero_bytes(&memory, (size_t)model_config_layers(&d->config), sizeof *s->rings));
     s->rings = memory;
     TRY(carve_device(d->dev, &s->ring_memory, &bytes, lay_rings, s));
     for (int i = 0; i < model_config_layers(&d->config); i++) {
@@ -38,11 +38,11 @@ static enum status create_parts(struct decoder_state *s) {
     TRY(create_rings(s));
     TRY(decoder_step_create(s));
     if (!d->dev->shares_memory) {
-        TRY(memory_allocate(&memory, (size_t)(d->max_positions * d->config.hidden), sizeof *s->seen));
+        TRY(memory_allocate_bytes(&memory, (size_t)(d->max_positions * d->config.hidden), sizeof *s->seen));
         s->seen = memory;
     }
     if (d->config.base_lm) return STATUS_OK;
-    TRY(memory_allocate(&memory, (size_t)d->config.chunk, sizeof *s->chunk_ids));
+    TRY(memory_allocate_bytes(&memory, (size_t)d->config.chunk, sizeof *s->chunk_ids));
     s->chunk_ids = memory;
     if (d->config.encoder_input == ENCODER_INPUT_HIDDEN)
         TRY(decoder_create_mat(s->decoder, &s->chunk_rows, d->type, d->positions, d->config.hidden));
@@ -52,7 +52,7 @@ static enum status create_parts(struct decoder_state *s) {
 enum status decoder_state_create(struct decoder_state **out, struct decoder *d, struct retriever *retriever) {
     assert(!retriever || (!d->config.base_lm && retriever->max_queries > 0));
     void *memory;
-    TRY(memory_allocate_zero(&memory, 1, sizeof(struct decoder_state)));
+    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct decoder_state)));
     struct decoder_state *s = memory;
     s->decoder = d;
     s->retriever = retriever;

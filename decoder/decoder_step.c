@@ -41,7 +41,7 @@ static void layers_of(struct decode_step_layer *out, const struct decoder *d) {
 enum status decoder_step_weights(struct decoder *d) {
     struct decode_step_layer *layers;
     int n = model_config_layers(&d->config);
-    TRY(memory_allocate((void **)&layers, (size_t)n, sizeof *layers));
+    TRY(memory_allocate(&layers, (size_t)n));
     layers_of(layers, d);
     const struct decode_step_config config = {.layers = layers,
                                               .n_layers = n,
@@ -60,7 +60,7 @@ enum status decoder_step_create(struct decoder_state *s) {
     struct mat *rings;
     int n = model_config_layers(&d->config);
     if (!d->step_weights) return STATUS_OK;
-    TRY(memory_allocate((void **)&rings, (size_t)n, sizeof *rings));
+    TRY(memory_allocate(&rings, (size_t)n));
     for (int i = 0; i < n; i++)
         rings[i] = s->rings[i].both;
     enum status status = decode_step_create(&s->step, d->step_weights, rings);

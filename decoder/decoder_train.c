@@ -66,7 +66,7 @@ static void carve_all(void *of, struct carve *c) {
 
 static enum status allocate(struct decoder_train *t) {
     void *layers;
-    TRY(memory_allocate_zero(&layers, (size_t)model_config_layers(&t->config), sizeof *t->layers));
+    TRY(memory_allocate_zero_bytes(&layers, (size_t)model_config_layers(&t->config), sizeof *t->layers));
     t->layers = layers;
     return carve_device(t->dev, &t->memory, &t->bytes, carve_all, t);
 }
@@ -76,7 +76,7 @@ enum status decoder_train_create(struct decoder_train **out, struct device *dev,
                                  int64_t chunks, bool recompute) {
     struct decoder_train *t;
     assert(sequences > 0 && chunks > 0 && gradients->type == DTYPE_F32);
-    TRY(memory_allocate_zero((void **)&t, 1, sizeof *t));
+    TRY(memory_allocate_zero(&t, 1));
     t->dev = dev;
     t->config = *config;
     t->type = weights->type;

@@ -8,7 +8,7 @@
 static enum status find_narrow(struct decoder_weights *out, const struct model_config *c,
                                const struct weights *narrow) {
     void *layers;
-    TRY(memory_allocate_zero(&layers, (size_t)model_config_layers(c), sizeof *out->narrow));
+    TRY(memory_allocate_zero_bytes(&layers, (size_t)model_config_layers(c), sizeof *out->narrow));
     out->narrow = layers;
     for (int i = 0; i < model_config_layers(c); i++) {
         struct block_weights *l = &out->narrow[i];
@@ -30,7 +30,7 @@ bool decoder_reads(const char *tensor) {
 enum status decoder_weights_find(struct decoder_weights *out, const struct model_config *c,
                                  const struct weights *weights) {
     void *layers;
-    TRY(memory_allocate_zero(&layers, (size_t)model_config_layers(c), sizeof *out->layers));
+    TRY(memory_allocate_zero_bytes(&layers, (size_t)model_config_layers(c), sizeof *out->layers));
     *out = (struct decoder_weights){.layers = layers};
     for (int i = 0; i < model_config_layers(c); i++)
         block_weights_decoder(&out->layers[i], c, weights, i);

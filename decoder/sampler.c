@@ -46,9 +46,9 @@ static enum status allocate_penalty(struct sampler *s) {
     const struct sampler_config *c = &s->config;
     void *memory;
     if (c->repeat_penalty == 0 || c->repeat_penalty == 1 || c->repeat_last == 0) return STATUS_OK;
-    TRY(memory_allocate(&memory, (size_t)s->vocab_size, sizeof *s->penalised));
+    TRY(memory_allocate_bytes(&memory, (size_t)s->vocab_size, sizeof *s->penalised));
     s->penalised = memory;
-    TRY(memory_allocate(&memory, (size_t)c->repeat_last, sizeof *s->seen));
+    TRY(memory_allocate_bytes(&memory, (size_t)c->repeat_last, sizeof *s->seen));
     s->seen = memory;
     return STATUS_OK;
 }
@@ -57,15 +57,15 @@ enum status sampler_create(struct sampler **out, const struct sampler_config *co
     assert(vocab_size > 0 && config->n_banned >= 0 && (size_t)config->n_banned <= ARRAY_LEN(config->banned));
     void *memory;
     TRY(check(config));
-    TRY(memory_allocate_zero(&memory, 1, sizeof(struct sampler)));
+    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct sampler)));
     struct sampler *s = memory;
     s->config = *config;
     s->rng = rng_make(config->seed, 0);
     s->vocab_size = vocab_size;
     enum status status;
-    TRY_GOTO(status, memory_allocate(&memory, (size_t)vocab_size, sizeof *s->choices), failed);
+    TRY_GOTO(status, memory_allocate_bytes(&memory, (size_t)vocab_size, sizeof *s->choices), failed);
     s->choices = memory;
-    TRY_GOTO(status, memory_allocate(&memory, (size_t)vocab_size, sizeof *s->weights), failed);
+    TRY_GOTO(status, memory_allocate_bytes(&memory, (size_t)vocab_size, sizeof *s->weights), failed);
     s->weights = memory;
     TRY_GOTO(status, allocate_penalty(s), failed);
     *out = s;

@@ -58,7 +58,7 @@ enum status chunk_cache_create(struct chunk_cache **out, struct device *dev, con
                     INT32_MAX / (2 * SLOT_ROWS));
     struct chunk_cache *c;
     enum status s;
-    TRY(memory_allocate_zero((void **)&c, 1, sizeof *c));
+    TRY(memory_allocate_zero(&c, 1));
     c->dev = dev;
     c->encoder = encoder;
     c->slots = slots;
@@ -72,8 +72,8 @@ enum status chunk_cache_create(struct chunk_cache **out, struct device *dev, con
     enum dtype type = encoder ? encoder_type(encoder) : DTYPE_F32;
     c->keys = c->values = mat_dense(NULL, type, slots * SLOT_ROWS, c->hidden);
     size_t bytes = mat_bytes(c->keys);
-    TRY_GOTO(s, memory_allocate((void **)&c->slot, (size_t)slots + 1, sizeof *c->slot), out);
-    TRY_GOTO(s, memory_allocate((void **)&c->table, size, sizeof *c->table), out);
+    TRY_GOTO(s, memory_allocate(&c->slot, (size_t)slots + 1), out);
+    TRY_GOTO(s, memory_allocate(&c->table, size), out);
     TRY_GOTO(s, device_allocate(dev, &c->keys.data, bytes), out);
     TRY_GOTO(s, device_allocate(dev, &c->values.data, bytes), out);
     touch(c);
@@ -200,11 +200,11 @@ static void release(struct chunk_cache *c, int32_t s) {
 
 static enum status grow(struct chunk_cache *c, int64_t n) {
     void *missing = c->missing, *slots = c->missing_slot, *ids = c->ids;
-    enum status s = memory_grow(&missing, &c->missing_capacity, (size_t)n, sizeof *c->missing);
+    enum status s = memory_grow_bytes(&missing, &c->missing_capacity, (size_t)n, sizeof *c->missing);
     c->missing = missing;
-    if (s == STATUS_OK) s = memory_grow(&slots, &c->slot_capacity, (size_t)n, sizeof *c->missing_slot);
+    if (s == STATUS_OK) s = memory_grow_bytes(&slots, &c->slot_capacity, (size_t)n, sizeof *c->missing_slot);
     c->missing_slot = slots;
-    if (s == STATUS_OK) s = memory_grow(&ids, &c->ids_capacity, (size_t)(n * c->chunk), sizeof *c->ids);
+    if (s == STATUS_OK) s = memory_grow_bytes(&ids, &c->ids_capacity, (size_t)(n * c->chunk), sizeof *c->ids);
     c->ids = ids;
     return s;
 }

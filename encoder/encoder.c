@@ -43,12 +43,12 @@ static void lay_out_all(void *of, struct carve *c) {
 
 static enum status make_workspaces(struct encoder *e) {
     size_t rows = (size_t)(e->batch * (e->positions + 1));
-    TRY(memory_allocate_zero((void **)&e->workspaces, (size_t)e->workers, sizeof *e->workspaces));
+    TRY(memory_allocate_zero(&e->workspaces, (size_t)e->workers));
     TRY(carve_device(e->dev, &e->memory, &e->bytes, lay_out_all, e));
     e->bytes += e->weights.bytes;
     if (!e->dev->shares_memory) {
-        TRY(memory_allocate((void **)&e->ids, rows * (size_t)e->workers, sizeof *e->ids));
-        TRY(memory_allocate((void **)&e->later.ids, (size_t)e->positions, sizeof *e->later.ids));
+        TRY(memory_allocate(&e->ids, rows * (size_t)e->workers));
+        TRY(memory_allocate(&e->later.ids, (size_t)e->positions));
     }
     for (int i = 0; i < e->workers; i++)
         e->workspaces[i].ids = e->ids ? e->ids + rows * (size_t)i : e->workspaces[i].room;
@@ -59,7 +59,7 @@ static enum status make_workspaces(struct encoder *e) {
 static enum status make_blocks(struct encoder *e) {
     size_t n = (size_t)e->batch, bytes = (n + 1) * sizeof(int64_t) + n * (sizeof(int32_t) + sizeof(float));
     unsigned char *memory;
-    TRY(memory_allocate((void **)&memory, bytes, 1));
+    TRY(memory_allocate(&memory, bytes));
     int64_t *rows = (int64_t *)(void *)memory;
     int32_t *slots = (int32_t *)(void *)(rows + n + 1);
     float *weights = (float *)(void *)(slots + n);
@@ -90,7 +90,7 @@ enum status encoder_create(struct encoder **out, struct device *dev, const struc
                            const struct weights *weights, int max_chunks) {
     struct encoder *e;
     assert(!config->base_lm && config->encoder_layers > 0 && max_chunks >= 0);
-    TRY(memory_allocate_zero((void **)&e, 1, sizeof *e));
+    TRY(memory_allocate_zero(&e, 1));
     e->dev = dev;
     e->config = *config;
     e->type = weights->type;

@@ -52,7 +52,7 @@ static enum status find_tensors(struct encoder_tensors *out, const struct model_
     };
     if (config->retrieval_proj) out->landmark = weights_tensor(w, "model.lmk_k_proj.weight");
     void *layers;
-    TRY(memory_allocate_zero(&layers, (size_t)config->encoder_layers, sizeof *out->layers));
+    TRY(memory_allocate_zero_bytes(&layers, (size_t)config->encoder_layers, sizeof *out->layers));
     out->layers = layers;
     for (int i = 0; i < config->encoder_layers; i++)
         block_weights_encoder(&out->layers[i], config, w, i);
@@ -86,7 +86,7 @@ static void carve_all(void *of, struct carve *c) {
 
 static enum status allocate(struct encoder_train *t) {
     void *layers;
-    TRY(memory_allocate_zero(&layers, (size_t)t->config.encoder_layers, sizeof *t->layers));
+    TRY(memory_allocate_zero_bytes(&layers, (size_t)t->config.encoder_layers, sizeof *t->layers));
     t->layers = layers;
     return carve_device(t->dev, &t->memory, &t->bytes, carve_all, t);
 }
@@ -96,7 +96,7 @@ enum status encoder_train_create(struct encoder_train **out, struct device *dev,
                                  bool recompute) {
     struct encoder_train *t;
     assert(!config->base_lm && config->encoder_layers > 0 && max_chunks > 0 && gradients->type == DTYPE_F32);
-    TRY(memory_allocate_zero((void **)&t, 1, sizeof *t));
+    TRY(memory_allocate_zero(&t, 1));
     t->dev = dev;
     t->config = *config;
     t->type = weights->type;

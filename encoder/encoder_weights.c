@@ -66,7 +66,7 @@ enum status encoder_weights_create(struct encoder_weights *out, struct device *d
         .prenorm = weights_tensor(weights, "model.enc_prenorm.weight"),
         .norm = weights_tensor(weights, "model.encoder.norm.weight"),
     };
-    TRY(memory_allocate_zero((void **)&out->layers, (size_t)config->encoder_layers, sizeof *out->layers));
+    TRY(memory_allocate_zero(&out->layers, (size_t)config->encoder_layers));
     place_all(out, &packer, config, weights);
     out->bytes = packer.used;
     enum status s = device_allocate(dev, &out->memory, out->bytes);

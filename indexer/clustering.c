@@ -11,7 +11,7 @@ enum { SEED = 1234, BLOCK_FLOATS = 1 << 20 };
 static enum status upload(struct device *dev, struct mat to, const float *rows) {
     uint16_t *block;
     int64_t count = to.rows * to.cols;
-    TRY(memory_allocate((void **)&block, BLOCK_FLOATS, sizeof *block));
+    TRY(memory_allocate(&block, BLOCK_FLOATS));
     for (int64_t at = 0; at < count; at += BLOCK_FLOATS) {
         int64_t n = count - at < BLOCK_FLOATS ? count - at : BLOCK_FLOATS;
         half_to_f16_row(block, rows + at, (size_t)n);

@@ -36,7 +36,7 @@ struct flat_index {
 
 static enum status copy_dropped(struct flat_index *f, struct store_dropped from) {
     if (from.n == 0) return STATUS_OK;
-    TRY(memory_allocate((void **)&f->ranges, (size_t)from.n, sizeof *f->ranges));
+    TRY(memory_allocate(&f->ranges, (size_t)from.n));
     memcpy(f->ranges, from.ranges, (size_t)from.n * sizeof *f->ranges);
     f->dropped = (struct store_dropped){f->ranges, from.n};
     return STATUS_OK;
@@ -48,7 +48,7 @@ enum status flat_index_create(struct flat_index **out, const struct flat_index_c
     if (config->max_bytes && bytes > config->max_bytes)
         return fail(STATUS_NO_MEMORY, "landmarks of %.2f GiB, the limit is %.2f GiB", (double)bytes / (1 << 30),
                     (double)config->max_bytes / (1 << 30));
-    TRY(memory_allocate_zero((void **)&f, 1, sizeof *f));
+    TRY(memory_allocate_zero(&f, 1));
     f->dev = config->device;
     enum status s = landmark_source_allocate(&f->rows, &config->source, f->dev, config->reserve);
     if (s == STATUS_OK) s = copy_dropped(f, config->source.dropped);

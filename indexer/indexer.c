@@ -354,7 +354,7 @@ static enum status allocate_batch(struct build *b) {
     void *memory;
     b->batch = b->config->device->shares_memory ? BATCH_CHUNKS : encoder_batch(b->config->encoder);
     size_t floats = (size_t)b->batch * (size_t)b->config->model->hidden;
-    TRY(memory_allocate(&memory, (size_t)b->batch * (size_t)b->config->model->chunk, sizeof(int32_t)));
+    TRY(memory_allocate_bytes(&memory, (size_t)b->batch * (size_t)b->config->model->chunk, sizeof(int32_t)));
     b->ids = memory;
     TRY(device_allocate_host(b->config->device, &memory, floats * sizeof(float)));
     b->rows = memory;

@@ -43,7 +43,7 @@ enum status built_check(struct store_view *view, const struct built_request *req
     if (strcmp(request->index, "auto") != 0 && strcmp(request->index, info.index) != 0)
         return fail(STATUS_MISMATCH, "its index is %s, not %s (drt-index repair --index %s makes it so)", info.index,
                     request->index, request->index);
-    TRY(memory_allocate((void **)&bytes, STORE_CURSOR_MAX, 1));
+    TRY(memory_allocate(&bytes, STORE_CURSOR_MAX));
     enum status status = store_view_cursor(view, bytes, &n);
     if (status == STATUS_OK) status = check_inputs(view, request, bytes, n);
     memory_free(bytes);

@@ -65,22 +65,22 @@ static enum status allocate(struct making *m) {
     const struct landmark_source *from = &m->config->source;
     size_t rows = (size_t)from->rows, lists = (size_t)lists_of(m->config), dim = (size_t)from->dim;
     enum dtype type = landmark_source_type(dev);
-    TRY(device_allocate(dev, (void **)&f->id, rows * sizeof *f->id));
-    TRY(device_allocate(dev, (void **)&f->begin, (lists + 1) * sizeof *f->begin));
+    TRY(device_allocate(dev, &f->id, rows));
+    TRY(device_allocate(dev, &f->begin, lists + 1));
     f->centroids = mat_dense(NULL, type, (int64_t)lists, from->dim);
     TRY(device_allocate(dev, &f->centroids.data, lists * dim * (size_t)dtype_bytes(type)));
     m->fine = mat_dense(NULL, DTYPE_F32, (int64_t)lists, from->dim);
     TRY(device_allocate(dev, &m->fine.data, lists * dim * sizeof(float)));
     m->block = mat_dense(NULL, type, BLOCK, from->dim);
     TRY(device_allocate(dev, &m->block.data, BLOCK * dim * (size_t)dtype_bytes(type)));
-    TRY(device_allocate(dev, (void **)&m->list_room, BLOCK * sizeof *m->list_room));
-    TRY(device_allocate(dev, (void **)&m->visible_room, BLOCK * sizeof *m->visible_room));
-    TRY(device_allocate(dev, (void **)&m->score_room, BLOCK * sizeof *m->score_room));
-    TRY(memory_allocate((void **)&m->wide, BLOCK, sizeof *m->wide));
-    TRY(memory_allocate((void **)&m->list, rows, sizeof *m->list));
-    TRY(memory_allocate((void **)&m->id, rows, sizeof *m->id));
-    TRY(memory_allocate_zero((void **)&m->begin, lists + 1, sizeof *m->begin));
-    TRY(memory_allocate((void **)&m->next, lists, sizeof *m->next));
+    TRY(device_allocate(dev, &m->list_room, BLOCK));
+    TRY(device_allocate(dev, &m->visible_room, BLOCK));
+    TRY(device_allocate(dev, &m->score_room, BLOCK));
+    TRY(memory_allocate(&m->wide, BLOCK));
+    TRY(memory_allocate(&m->list, rows));
+    TRY(memory_allocate(&m->id, rows));
+    TRY(memory_allocate_zero(&m->begin, lists + 1));
+    TRY(memory_allocate(&m->next, lists));
     return landmark_source_allocate(&f->rows, from, dev, m->config->reserve);
 }
 
@@ -190,7 +190,7 @@ enum status list_index_create(struct list_index **out, const struct list_index_c
     if (!shared && (dim % 8 != 0 || dim > IVF_SCAN_WIDTH_MAX))
         return fail(STATUS_UNSUPPORTED, "landmarks of %d dimensions: the GPU's lists take multiples of 8 up to %d", dim,
                     IVF_SCAN_WIDTH_MAX);
-    TRY(memory_allocate_zero((void **)&f, 1, sizeof *f));
+    TRY(memory_allocate_zero(&f, 1));
     f->dev = config->device;
     int64_t lists = lists_of(config);
     f->nprobe = config->nprobe > 0 ? config->nprobe : (int)(2 * sqrt((double)lists));

@@ -33,7 +33,7 @@ static enum status reencode_chunks(void *context, float *rows, const int32_t *id
 enum status reencode_create(struct reencode **out, struct device *device, struct encoder *encoder,
                             const struct store_fingerprint *fingerprint) {
     struct reencode *r;
-    TRY(memory_allocate_zero((void **)&r, 1, sizeof *r));
+    TRY(memory_allocate_zero(&r, 1));
     *r = (struct reencode){
         .device = device, .encoder = encoder, .fingerprint = *fingerprint, .batch = encoder_batch(encoder)};
     size_t bytes = (size_t)r->batch * (size_t)fingerprint->dim * sizeof(float);

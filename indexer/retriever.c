@@ -159,7 +159,7 @@ static enum status search(struct chunk_retriever *r, struct found *f, int group,
     int64_t stride = r->k + (r->config.self ? own_past_candidates_max(&r->own, r->k) : 0);
     void *lists = r->lists;
     enum status status =
-        memory_grow(&lists, &r->list_capacity, (size_t)(stride * r->base.max_queries), sizeof *r->lists);
+        memory_grow_bytes(&lists, &r->list_capacity, (size_t)(stride * r->base.max_queries), sizeof *r->lists);
     r->lists = lists;
     if (status != STATUS_OK) return status;
     memset(r->used, 0, (size_t)n * sizeof *r->used);
@@ -237,24 +237,24 @@ static enum status create_results(struct chunk_retriever *r) {
     for (int g = 0; g < r->config.model->groups; g++)
         for (int i = 0; i < 2; i++) {
             struct found *f = &r->results[g].set[i];
-            TRY(memory_allocate(&memory, count, sizeof *f->slot));
+            TRY(memory_allocate_bytes(&memory, count, sizeof *f->slot));
             f->slot = memory;
-            TRY(memory_allocate(&memory, count, sizeof *f->weight));
+            TRY(memory_allocate_bytes(&memory, count, sizeof *f->weight));
             f->weight = memory;
-            TRY(memory_allocate(&memory, count, sizeof *f->score));
+            TRY(memory_allocate_bytes(&memory, count, sizeof *f->score));
             f->score = memory;
-            TRY(memory_allocate(&memory, count, sizeof *f->id));
+            TRY(memory_allocate_bytes(&memory, count, sizeof *f->id));
             f->id = memory;
-            TRY(memory_allocate(&memory, count, sizeof *f->source));
+            TRY(memory_allocate_bytes(&memory, count, sizeof *f->source));
             f->source = memory;
         }
-    TRY(memory_allocate(&memory, count, sizeof *r->keys));
+    TRY(memory_allocate_bytes(&memory, count, sizeof *r->keys));
     r->keys = memory;
-    TRY(memory_allocate(&memory, (size_t)r->base.max_queries, sizeof *r->used));
+    TRY(memory_allocate_bytes(&memory, (size_t)r->base.max_queries, sizeof *r->used));
     r->used = memory;
     if (!r->config.device->shares_memory) {
         size_t floats = (size_t)r->base.max_queries * (size_t)r->config.model->hidden;
-        TRY(memory_allocate(&memory, floats, sizeof *r->queries));
+        TRY(memory_allocate_bytes(&memory, floats, sizeof *r->queries));
         r->queries = memory;
     }
     return STATUS_OK;
@@ -309,7 +309,7 @@ enum status chunk_retriever_create(struct retriever **out, const struct chunk_re
     int k = config->topk > 0 ? config->topk : config->model->topk;
     TRY(check_config(config, k));
     void *memory;
-    TRY(memory_allocate_zero(&memory, 1, sizeof(struct chunk_retriever)));
+    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct chunk_retriever)));
     struct chunk_retriever *r = memory;
     r->config = *config;
     r->k = k;

@@ -14,11 +14,11 @@ enum status corpus_side_open(struct corpus_side *c, const struct chunk_retriever
     store_view_info(config->corpus, &info);
     c->chunks = info.chunks - info.dropped_chunks;
     void *memory;
-    TRY(memory_allocate(&memory, (size_t)(max_queries * k), sizeof *c->hits));
+    TRY(memory_allocate_bytes(&memory, (size_t)(max_queries * k), sizeof *c->hits));
     c->hits = memory;
-    TRY(memory_allocate(&memory, (size_t)max_queries, sizeof *c->exclude));
+    TRY(memory_allocate_bytes(&memory, (size_t)max_queries, sizeof *c->exclude));
     c->exclude = memory;
-    TRY(memory_allocate(&memory, (size_t)config->model->hidden, sizeof *c->landmark));
+    TRY(memory_allocate_bytes(&memory, (size_t)config->model->hidden, sizeof *c->landmark));
     c->landmark = memory;
     return STATUS_OK;
 }

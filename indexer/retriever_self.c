@@ -20,7 +20,7 @@ static enum status reserve_found(struct own_past *p, int64_t blocks) {
 static enum status make_counts(struct own_past *p) {
     int64_t n = 2 * p->max_queries + OWN_BLOCK, *here;
     void *memory;
-    TRY(memory_allocate(&memory, (size_t)n, sizeof *here));
+    TRY(memory_allocate_bytes(&memory, (size_t)n, sizeof *here));
     here = memory;
     for (int64_t i = 0; i < n; i++) {
         int64_t count = i - p->max_queries;
@@ -79,15 +79,15 @@ static size_t id_bytes(const struct own_past *p) {
 static enum status add_block(struct own_past *p) {
     void *list = p->landmarks, *ids, *rows;
     size_t count = (size_t)p->blocks + 1;
-    enum status status = memory_grow(&list, &p->landmark_capacity, count, sizeof *p->landmarks);
+    enum status status = memory_grow_bytes(&list, &p->landmark_capacity, count, sizeof *p->landmarks);
     p->landmarks = list;
     if (status != STATUS_OK) return status;
     list = p->ids;
-    status = memory_grow(&list, &p->id_capacity, count, sizeof *p->ids);
+    status = memory_grow_bytes(&list, &p->id_capacity, count, sizeof *p->ids);
     p->ids = list;
     if (status != STATUS_OK) return status;
     TRY(device_allocate(p->dev, &rows, (size_t)OWN_BLOCK * (size_t)p->dim * sizeof(float)));
-    status = memory_allocate(&ids, (size_t)OWN_BLOCK * (size_t)p->chunk, id_bytes(p));
+    status = memory_allocate_bytes(&ids, (size_t)OWN_BLOCK * (size_t)p->chunk, id_bytes(p));
     if (status != STATUS_OK) {
         device_release(p->dev, rows);
         return status;
@@ -100,7 +100,7 @@ static enum status add_block(struct own_past *p) {
 /* Room for the K and V of more chunks. */
 static enum status add_states(struct own_past *p) {
     void *list = p->states;
-    enum status status = memory_grow(&list, &p->state_capacity, (size_t)p->state_blocks + 1, sizeof *p->states);
+    enum status status = memory_grow_bytes(&list, &p->state_capacity, (size_t)p->state_blocks + 1, sizeof *p->states);
     p->states = list;
     if (status != STATUS_OK) return status;
     struct mat empty = mat_dense(NULL, encoder_type(p->encoder), (int64_t)OWN_STATES * p->slot_rows, p->dim);

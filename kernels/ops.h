@@ -13,6 +13,7 @@
 #include "kernels/search/ivf_scan.h"
 #include "kernels/pointwise/rope.h"
 #include "kernels/search/topk.h"
+#include "kernels/memory/token_memory.h"
 
 struct ops {
     const struct matmul_ops *matmul;
@@ -28,5 +29,6 @@ struct ops {
     const struct adamw_ops *adamw;
     const struct kmeans_assign_ops *kmeans_assign;
     const struct ivf_scan_ops *ivf_scan;
+    const struct token_memory_ops *token_memory;
 };
 extern const struct ops ops_cpu;

@@ -32,7 +32,7 @@ __attribute__((format(printf, 4, 5))) static enum status append(struct params *p
     vsnprintf(name, sizeof name, format, args);
     va_end(args);
     void *table = p->table;
-    TRY(memory_grow(&table, &p->capacity, (size_t)p->count + 1, sizeof *p->table));
+    TRY(memory_grow_bytes(&table, &p->capacity, (size_t)p->count + 1, sizeof *p->table));
     p->table = table;
     char *copy;
     TRY(memory_copy_string(&copy, name));
@@ -97,7 +97,7 @@ static enum status describe_drt(struct params *p, const struct model_config *c) 
 
 enum status params_describe(struct params **out, const struct model_config *config) {
     struct params *p;
-    TRY(memory_allocate_zero((void **)&p, 1, sizeof *p));
+    TRY(memory_allocate_zero(&p, 1));
     p->pad_id = config->pad_id;
     enum status s = config->base_lm ? describe_base_lm(p, config) : describe_drt(p, config);
     if (s == STATUS_OK)
@@ -121,7 +121,7 @@ static enum status prepare(struct params **out, const struct model_config *confi
     struct params *p;
     TRY(params_describe(&p, config));
     void *block = NULL;
-    enum status s = memory_allocate_aligned(&block, (size_t)p->elements, sizeof(float));
+    enum status s = memory_allocate_aligned_bytes(&block, (size_t)p->elements, sizeof(float));
     if (s != STATUS_OK) {
         params_free(p);
         return s;
@@ -275,8 +275,8 @@ enum status params_save(const struct params *p, const char *path, enum safetenso
     struct tensor_view *views = NULL;
     uint16_t *half = NULL, *at;
     enum status s;
-    TRY_GOTO(s, memory_allocate_zero((void **)&views, (size_t)p->count, sizeof *views), out);
-    if (dtype != SAFETENSORS_F32) TRY_GOTO(s, memory_allocate((void **)&half, (size_t)p->elements, sizeof *half), out);
+    TRY_GOTO(s, memory_allocate_zero(&views, (size_t)p->count), out);
+    if (dtype != SAFETENSORS_F32) TRY_GOTO(s, memory_allocate(&half, (size_t)p->elements), out);
     at = half;
     for (int i = 0; i < p->count; i++) {
         const struct param *t = &p->table[i];

@@ -24,7 +24,7 @@ enum status weights_upload(struct weights *out, struct device *dev, const struct
         return STATUS_OK;
     }
     uint16_t *rounded = NULL;
-    enum status s = memory_allocate((void **)&rounded, n, sizeof *rounded);
+    enum status s = memory_allocate(&rounded, n);
     if (s != STATUS_OK) {
         weights_release(out, dev);
         return s;

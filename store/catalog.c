@@ -298,7 +298,7 @@ static enum status open_catalog(struct catalog *c, const char *store) {
 
 enum status catalog_open(struct catalog **out, const char *store, bool write, uint64_t max_bytes) {
     struct catalog *c;
-    TRY(memory_allocate_zero((void **)&c, 1, sizeof *c));
+    TRY(memory_allocate_zero(&c, 1));
     c->write = write;
     c->fixed = max_bytes > 0;
     c->wanted = max_bytes ? max_bytes : map_bytes_default;
@@ -353,7 +353,7 @@ enum status catalog_begin(struct catalog_txn **out, struct catalog *c, bool writ
     struct catalog_txn *t;
     if (write) TRY(catalog_check_writable(c));
     if (write) TRY(catalog_renew_record(c));
-    TRY(memory_allocate_zero((void **)&t, 1, sizeof *t));
+    TRY(memory_allocate_zero(&t, 1));
     t->c = c;
     enum status s = translate(c, begin(c, &t->txn, write), "begin");
     if (s != STATUS_OK) {
@@ -478,7 +478,7 @@ uint64_t catalog_count(struct catalog_txn *t, enum catalog_table table) {
 enum status catalog_walk_begin(struct catalog_walk **out, struct catalog_txn *t, enum catalog_table table,
                                uint64_t begin) {
     struct catalog_walk *w;
-    TRY(memory_allocate_zero((void **)&w, 1, sizeof *w));
+    TRY(memory_allocate_zero(&w, 1));
     w->t = t;
     w->table = table;
     w->begin = catalog_key(begin);

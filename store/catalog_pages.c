@@ -231,7 +231,7 @@ static enum status check_tree(struct check *c, const struct table *t, enum role 
 }
 
 static enum status check_all(struct check *c) {
-    TRY(memory_allocate_zero((void **)&c->seen, (size_t)(c->pages / 8 + 1), 1));
+    TRY(memory_allocate_zero(&c->seen, (size_t)(c->pages / 8 + 1)));
     TRY(check_tree(c, &c->meta.main, ROLE_MAIN));
     return check_tree(c, &c->meta.free, ROLE_FREE);
 }

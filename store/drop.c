@@ -58,7 +58,7 @@ static enum status find_shards(struct drop *d, struct catalog_txn *t) {
 /* Those that were not dropped before. */
 static enum status publish_without(struct drop *d) {
     struct shard_record *gone;
-    TRY(memory_allocate((void **)&gone, (size_t)d->n, sizeof *gone));
+    TRY(memory_allocate(&gone, (size_t)d->n));
     int64_t n = 0;
     for (int64_t i = 0; i < d->n; i++) {
         if (shard_is_dropped(&d->list[i])) {
@@ -79,7 +79,7 @@ static enum status publish_without(struct drop *d) {
 
 static enum status report_document(struct drop *d, int64_t shard, int64_t number, const struct document_record *r) {
     if (!d->how->document) return STATUS_OK;
-    TRY(memory_grow((void **)&d->text, &d->text_capacity, r->source_bytes + r->key_bytes + 2, 1));
+    TRY(memory_grow(&d->text, &d->text_capacity, r->source_bytes + r->key_bytes + 2));
     char *source = d->text, *key = d->text + r->source_bytes + 1;
     memcpy(source, r->source, r->source_bytes);
     source[r->source_bytes] = 0;

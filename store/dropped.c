@@ -15,7 +15,7 @@ enum status record_list_dropped(struct store_range **out, int64_t *n, const stru
             list[count - 1].end += r->chunks;
             continue;
         }
-        enum status s = memory_grow((void **)&list, &capacity, (size_t)count + 1, sizeof *list);
+        enum status s = memory_grow(&list, &capacity, (size_t)count + 1);
         if (s != STATUS_OK) {
             memory_free(list);
             return s;

@@ -73,8 +73,8 @@ static enum status encode_documents(struct encode *e) {
 static enum status encode_open(struct encode *e) {
     const struct store_writer *w = e->w;
     const struct store_fingerprint *f = &w->fingerprint;
-    TRY(memory_allocate((void **)&e->ids, BLOCK_CHUNKS * (size_t)f->chunk_tokens, sizeof *e->ids));
-    TRY(memory_allocate((void **)&e->rows, BLOCK_CHUNKS * (size_t)f->dim, sizeof *e->rows));
+    TRY(memory_allocate(&e->ids, BLOCK_CHUNKS * (size_t)f->chunk_tokens));
+    TRY(memory_allocate(&e->rows, BLOCK_CHUNKS * (size_t)f->dim));
     TRY(shard_open(&e->tokens, w->dir, SHARD_TOKENS, e->file, f));
     TRY(catalog_begin(&e->t, w->catalog, false));
     return shard_create(&e->landmarks, w->dir, SHARD_LANDMARKS, e->file, f);

@@ -144,7 +144,7 @@ static void convert_row(float *out, const uint16_t *row, int dim, int padded) {
 }
 
 static enum status pad_queries(float **out, const float *queries, int64_t n, int dim, int padded) {
-    TRY(memory_allocate_aligned((void **)out, (size_t)n * (size_t)padded, sizeof(float)));
+    TRY(memory_allocate_aligned(out, (size_t)n * (size_t)padded));
     memset(*out, 0, (size_t)n * (size_t)padded * sizeof(float));
     for (int64_t q = 0; q < n; q++)
         memcpy(*out + (size_t)q * (size_t)padded, queries + (size_t)q * (size_t)dim, (size_t)dim * sizeof(float));
@@ -260,12 +260,10 @@ enum status exact_scan(struct landmarks *l, struct store_hit *hits, const float 
     float *all = NULL;
     enum status status = pad_queries(&all, queries, n, l->dim, padded);
     size_t slots = (size_t)workers * QUERY_BATCH;
-    if (status == STATUS_OK) status = memory_allocate((void **)&s.heaps, slots * (size_t)k, sizeof *s.heaps);
-    if (status == STATUS_OK) status = memory_allocate((void **)&s.filled, slots, sizeof *s.filled);
-    if (status == STATUS_OK)
-        status =
-            memory_allocate_aligned((void **)&s.rows, (size_t)workers * BLOCK_ROWS * (size_t)padded, sizeof(float));
-    if (status == STATUS_OK) status = memory_allocate_aligned((void **)&s.scores, slots * BLOCK_ROWS, sizeof(float));
+    if (status == STATUS_OK) status = memory_allocate(&s.heaps, slots * (size_t)k);
+    if (status == STATUS_OK) status = memory_allocate(&s.filled, slots);
+    if (status == STATUS_OK) status = memory_allocate_aligned(&s.rows, (size_t)workers * BLOCK_ROWS * (size_t)padded);
+    if (status == STATUS_OK) status = memory_allocate_aligned(&s.scores, slots * BLOCK_ROWS);
     for (int64_t q = 0; q < n && status == STATUS_OK; q += QUERY_BATCH) {
         s.n_queries = (int)(n - q < QUERY_BATCH ? n - q : QUERY_BATCH);
         s.queries = all + (size_t)q * (size_t)padded;
@@ -346,10 +344,9 @@ enum status exact_rescore(struct landmarks *l, struct store_hit *hits, const flo
     assert(n_candidates > 0);
     enum status status = pad_queries(&all, queries, n, l->dim, s.padded);
     s.queries = all;
-    if (status == STATUS_OK) status = memory_allocate_zero((void **)&s.filled, (size_t)n, sizeof *s.filled);
+    if (status == STATUS_OK) status = memory_allocate_zero(&s.filled, (size_t)n);
     if (status == STATUS_OK)
-        status =
-            memory_allocate_aligned((void **)&s.rows, (size_t)threads_count(threads) * (size_t)s.padded, sizeof(float));
+        status = memory_allocate_aligned(&s.rows, (size_t)threads_count(threads) * (size_t)s.padded);
     if (status == STATUS_OK) status = rescore_all(&s, l, n, threads);
     memory_free(all);
     memory_free(s.filled);

@@ -30,7 +30,7 @@ static double own_rate(float *scores, const float *rows) {
 /* FAISS's rate, and its share of our loop's. */
 static enum status measure(double *mb_s, double *share) {
     float *rows, *scores;
-    TRY(memory_allocate_aligned((void **)&rows, (size_t)ROWS * (DIM + 1), sizeof *rows));
+    TRY(memory_allocate_aligned(&rows, (size_t)ROWS * (DIM + 1)));
     scores = rows + (size_t)ROWS * DIM;
     struct rng r = rng_make(1, 1);
     for (int i = 0; i < ROWS * DIM; i++)

@@ -65,7 +65,7 @@ static enum status train(struct build *b, struct vectors *v) {
     size_t dim = (size_t)b->landmarks.dim;
     struct store_dropped dropped = landmarks_dropped(&b->landmarks);
     float *rows;
-    TRY(memory_allocate_aligned((void **)&rows, (size_t)all * dim, sizeof *rows));
+    TRY(memory_allocate_aligned(&rows, (size_t)all * dim));
     struct rng rng = rng_make(b->how->seed, SAMPLE_STREAM);
     enum status s = STATUS_OK;
     for (int64_t i = 0, seen = 0; i < n && s == STATUS_OK; i++) {
@@ -126,7 +126,7 @@ static enum status fill(struct build *b, struct vectors *v, int64_t begin, int64
     size_t dim = (size_t)b->landmarks.dim;
     int64_t block = ADD_BLOCK_FLOATS / b->landmarks.dim;
     float *rows;
-    TRY(memory_allocate_aligned((void **)&rows, (size_t)block * dim, sizeof *rows));
+    TRY(memory_allocate_aligned(&rows, (size_t)block * dim));
     enum status s = STATUS_OK;
     for (int64_t at = begin; at < end && s == STATUS_OK; at += block) {
         int64_t n = end - at < block ? end - at : block;
@@ -154,7 +154,7 @@ static enum status record_files(const struct build *b, struct segment_record *r,
 
 static enum status make_segment(struct build *b, int64_t begin, int64_t end) {
     struct segment_record r = {.number = b->index.next_number++, .first_chunk = begin, .chunks = end - begin};
-    TRY(memory_grow((void **)&b->fresh, &b->fresh_capacity, (size_t)b->n_fresh + 1, sizeof *b->fresh));
+    TRY(memory_grow(&b->fresh, &b->fresh_capacity, (size_t)b->n_fresh + 1));
     char path[FILE_PATH_MAX];
     TRY(index_path(path, b->w->dir, r.number));
     struct vectors *v;

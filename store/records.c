@@ -355,7 +355,7 @@ enum status record_list_shards(struct catalog_txn *t, const struct catalog *c, s
                                int64_t count) {
     if (count < 0 || (uint64_t)count > catalog_count(t, TABLE_SHARDS)) return damaged(c, "shard", count);
     struct shard_record *list;
-    TRY(memory_allocate_zero((void **)&list, (size_t)count, sizeof *list));
+    TRY(memory_allocate_zero(&list, (size_t)count));
     struct catalog_walk *walk = NULL;
     enum status s;
     TRY_GOTO(s, catalog_walk_begin(&walk, t, TABLE_SHARDS, 0), out);
@@ -415,7 +415,7 @@ enum status record_list_segments(struct catalog_txn *t, const struct catalog *c,
                                  int64_t *count) {
     int64_t n = (int64_t)catalog_count(t, TABLE_SEGMENTS), next_chunk = 0;
     struct segment_record *list;
-    TRY(memory_allocate_zero((void **)&list, (size_t)n, sizeof *list));
+    TRY(memory_allocate_zero(&list, (size_t)n));
     struct catalog_walk *walk = NULL;
     enum status s;
     TRY_GOTO(s, catalog_walk_begin(&walk, t, TABLE_SEGMENTS, 0), out);
@@ -510,7 +510,7 @@ enum status record_get_document(struct catalog_txn *t, const struct catalog *c, 
 
 enum status record_append_document(struct catalog_txn *t, int64_t document, const struct document_record *d) {
     uint8_t *buffer;
-    TRY(memory_allocate((void **)&buffer, FIXED_MAX + d->source_bytes + d->key_bytes, 1));
+    TRY(memory_allocate(&buffer, FIXED_MAX + d->source_bytes + d->key_bytes));
     struct writer w = {buffer};
     put_i64(&w, d->first_chunk);
     put_i64(&w, d->chunks);

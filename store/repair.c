@@ -44,7 +44,7 @@ static enum status check_published(struct repair *r, const struct shard_record *
         if (s == STATUS_OK) continue;
         if (kind == SHARD_TOKENS) tokens_good = false;
         if (kind == SHARD_LANDMARKS && tokens_good && r->encoder && s == STATUS_CORRUPT) {
-            TRY(memory_grow((void **)&r->damaged, &r->capacity, r->n_damaged + 1, sizeof *r->damaged));
+            TRY(memory_grow(&r->damaged, &r->capacity, r->n_damaged + 1));
             r->damaged[r->n_damaged++] = *file;
             continue;
         }
@@ -149,7 +149,7 @@ static enum status repair_tables(struct repair *r) {
 static enum status change_landmark_file(struct repair *r, const struct shard_record *file, struct stored_file now) {
     for (int64_t i = file->first_file_shard; i <= file->last_file_shard; i++) {
         if (shard_is_dropped(&r->shards[i])) continue;
-        TRY(memory_grow((void **)&r->changed, &r->changed_capacity, r->n_changed + 1, sizeof *r->changed));
+        TRY(memory_grow(&r->changed, &r->changed_capacity, r->n_changed + 1));
         r->changed[r->n_changed] = r->shards[i];
         r->changed[r->n_changed++].landmark_file = now;
     }

@@ -55,7 +55,7 @@ static void search_body(void *context, int64_t begin, int64_t end, int worker) {
 
 /* A filter holds for a whole FAISS call, so queries with ranges of their own go one by one, in parallel. */
 static enum status search_filtered(struct candidate_search *c, int64_t n, struct threads *threads) {
-    TRY(memory_allocate((void **)&c->statuses, (size_t)n, sizeof *c->statuses));
+    TRY(memory_allocate(&c->statuses, (size_t)n));
     threads_for(threads, n, 1, search_body, c);
     enum status s = STATUS_OK;
     /* A worker's message stays with its thread: fail again on this one. */
@@ -68,7 +68,7 @@ static enum status search_filtered(struct candidate_search *c, int64_t n, struct
 /* All queries at once, segment by segment; FAISS spreads them over its threads. */
 static enum status search_together(struct candidate_search *c, int64_t n, struct threads *threads) {
     int64_t *found;
-    TRY(memory_allocate((void **)&found, (size_t)n * (size_t)c->candidates, sizeof *found));
+    TRY(memory_allocate(&found, (size_t)n * (size_t)c->candidates));
     enum status s = STATUS_OK;
     for (int64_t i = 0; i < c->v->n_segments && s == STATUS_OK; i++) {
         const struct segment *segment = &c->v->segments[i];
@@ -93,7 +93,7 @@ static enum status search_index(struct store_view *v, struct store_hit *hits, co
     if (c.candidates < how->k) c.candidates = how->k;
     if (c.candidates > v->generation.chunks) c.candidates = (int)v->generation.chunks;
     int64_t each = v->n_segments * c.candidates;
-    TRY(memory_allocate((void **)&c.ids, (size_t)n * (size_t)each, sizeof *c.ids));
+    TRY(memory_allocate(&c.ids, (size_t)n * (size_t)each));
     enum status s = exclude ? search_filtered(&c, n, how->threads) : search_together(&c, n, how->threads);
     if (s == STATUS_OK) s = exact_rescore(&v->landmarks, hits, queries, n, how->k, c.ids, each, exclude, how->threads);
     memory_free(c.ids);

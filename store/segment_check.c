@@ -212,7 +212,7 @@ static enum status check_ids(struct walk *w, const uint8_t *sizes, uint64_t n_si
                              uint64_t code_bytes) {
     uint8_t *seen;
     size_t at = w->at;
-    TRY(memory_allocate_zero((void **)&seen, (size_t)count / 8 + 1, 1));
+    TRY(memory_allocate_zero(&seen, (size_t)count / 8 + 1));
     enum status s = STATUS_OK;
     for (uint64_t l = 0; l < n_sizes && s == STATUS_OK; l += stride) {
         uint64_t n = u64_at(sizes, l + stride - 1);

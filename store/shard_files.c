@@ -65,7 +65,7 @@ static void make_footer(uint8_t out[SHARD_FOOTER_BYTES], uint32_t header_crc, in
 enum status shard_create(struct shard_writer **out, const char *store, enum shard_kind kind,
                          const struct shard_record *r, const struct store_fingerprint *f) {
     struct shard_writer *w;
-    TRY(memory_allocate_zero((void **)&w, 1, sizeof *w));
+    TRY(memory_allocate_zero(&w, 1));
     w->kind = kind;
     w->dim = kind == SHARD_TOKENS ? 1 : f->dim;
     w->vocab_size = f->vocab_size;

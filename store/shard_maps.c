@@ -16,7 +16,7 @@ enum status shard_maps_open(struct shard_maps *out, const char *store, enum shar
                            .newest = NONE,
                            .oldest = NONE,
                            .unused = NONE};
-    TRY(memory_allocate_zero((void **)&m.slot_of, (size_t)n_shards, sizeof *m.slot_of));
+    TRY(memory_allocate_zero(&m.slot_of, (size_t)n_shards));
     for (int64_t i = 0; i < n_shards; i = shards[i].last_file_shard + 1) {
         struct shard_record file = record_of_shard_file(shards, i);
         m.files += !shard_is_dropped(&file);
@@ -76,7 +76,7 @@ static bool shard_maps_evict(struct shard_maps *m) {
 
 static enum status shard_maps_reserve(struct shard_maps *m) {
     if (m->unused != NONE) return STATUS_OK;
-    TRY(memory_grow((void **)&m->slots, &m->slots_capacity, m->n_slots + 1, sizeof *m->slots));
+    TRY(memory_grow(&m->slots, &m->slots_capacity, m->n_slots + 1));
     m->slots[m->n_slots] = (struct shard_slot){.older = NONE};
     m->unused = (int32_t)m->n_slots++;
     return STATUS_OK;

@@ -180,7 +180,7 @@ static int make_rotated(FaissIndex **out, FaissVectorTransform **rotation, const
 
 static enum status wrap(struct vectors **out, FaissIndex *index, int64_t first_id, bool mapped) {
     struct vectors *v;
-    enum status s = memory_allocate_zero((void **)&v, 1, sizeof *v);
+    enum status s = memory_allocate_zero(&v, 1);
     if (s != STATUS_OK) {
         faiss_Index_free(index);
         return s;
@@ -234,7 +234,7 @@ static enum status give_centroids(struct vectors *v, const struct store_clusteri
     float *rotated = NULL, *centroids = NULL;
     enum status s = STATUS_OK;
     if (v->rotation) {
-        s = memory_allocate((void **)&rotated, (size_t)(n * dim), sizeof *rotated);
+        s = memory_allocate(&rotated, (size_t)(n * dim));
         struct progress_clock *clock;
         progress_clock_start(&clock, progress, "train index rotation", "by FAISS");
         if (s == STATUS_OK && faiss_VectorTransform_train(v->rotation, all, rows) != 0)
@@ -242,7 +242,7 @@ static enum status give_centroids(struct vectors *v, const struct store_clusteri
         progress_clock_stop(clock);
         if (s == STATUS_OK) faiss_VectorTransform_apply_noalloc(v->rotation, n, rows, rotated);
     }
-    if (s == STATUS_OK) s = memory_allocate((void **)&centroids, (size_t)(lists * dim), sizeof *centroids);
+    if (s == STATUS_OK) s = memory_allocate(&centroids, (size_t)(lists * dim));
     if (s == STATUS_OK)
         s = clustering->fit(clustering->context, centroids, rotated ? rotated : rows, n, dim, lists, progress);
     memory_free(rotated);
@@ -290,7 +290,7 @@ static enum status add_rows(struct vectors *v, const float *rows, int64_t n, int
         return faiss_Index_add(v->index, n, rows) == 0 ? STATUS_OK : fail_faiss(STATUS_INVALID, "adding to the index");
     }
     int64_t *ids;
-    TRY(memory_allocate((void **)&ids, (size_t)n, sizeof *ids));
+    TRY(memory_allocate(&ids, (size_t)n));
     for (int64_t i = 0; i < n; i++)
         ids[i] = first_id + i;
     int rc = faiss_Index_add_with_ids(v->index, n, rows, ids);
@@ -412,8 +412,8 @@ static enum status search_plain(const struct vectors *v, int64_t *ids, const flo
     if (wanted > count) wanted = count;
     float *scores = NULL;
     int64_t *found = NULL;
-    enum status s = memory_allocate((void **)&scores, (size_t)(n * wanted), sizeof *scores);
-    if (s == STATUS_OK) s = memory_allocate((void **)&found, (size_t)(n * wanted), sizeof *found);
+    enum status s = memory_allocate(&scores, (size_t)(n * wanted));
+    if (s == STATUS_OK) s = memory_allocate(&found, (size_t)(n * wanted));
     if (s == STATUS_OK && faiss_Index_search(v->index, n, queries, wanted, scores, found) != 0)
         s = fail_faiss(STATUS_UNSUPPORTED, "searching the index");
     for (int64_t q = 0; q < n && s == STATUS_OK; q++) {
@@ -443,7 +443,7 @@ enum status vectors_search(const struct vectors *v, int64_t *ids, const float *q
         s = search_plain(v, ids, queries, n, k, exclude);
     } else {
         float *scores = NULL;
-        s = memory_allocate((void **)&scores, (size_t)(n * k), sizeof *scores);
+        s = memory_allocate(&scores, (size_t)(n * k));
         if (s == STATUS_OK) s = search_ivf(v, ids, scores, queries, n, k, nprobe, exclude);
         memory_free(scores);
     }

@@ -63,7 +63,7 @@ static enum status open_store(struct store *s) {
 
 enum status store_open(struct store **out, const char *dir) {
     struct store *s;
-    TRY(memory_allocate_zero((void **)&s, 1, sizeof *s));
+    TRY(memory_allocate_zero(&s, 1));
     enum status status = STATUS_OK;
     if (snprintf(s->dir, sizeof s->dir, "%s", dir) >= FILE_PATH_MAX)
         status = fail(STATUS_INVALID, "%.100s...: path is too long", dir);
@@ -210,7 +210,7 @@ static enum status open_files(struct store_view *v, const struct segment_record 
         return fail(STATUS_CORRUPT,
                     "%s: shards, segments and generation disagree about the chunks, run drt-index repair",
                     catalog_path(store->catalog));
-    TRY(memory_allocate_zero((void **)&v->segments, (size_t)n, sizeof *v->segments));
+    TRY(memory_allocate_zero(&v->segments, (size_t)n));
     for (int64_t i = 0; i < n; i++) {
         v->segments[i].record = segments[i];
         v->n_segments = i + 1;
@@ -239,7 +239,7 @@ static enum status open_generation(struct store_view *v) {
 
 enum status store_view_open(struct store_view **out, struct store *store) {
     struct store_view *v;
-    TRY(memory_allocate_zero((void **)&v, 1, sizeof *v));
+    TRY(memory_allocate_zero(&v, 1));
     v->store = store;
     enum status s = catalog_begin(&v->txn, store->catalog, false);
     if (s == STATUS_OK) s = open_generation(v);
@@ -321,7 +321,7 @@ static enum status copy_document(struct store_view *v, struct store_document *ou
     struct document_record d;
     TRY(record_get_document(v->txn, v->store->catalog, &d, document));
     TRY(check_not_dropped(v, d.shard, "document", document));
-    TRY(memory_grow((void **)&v->text, &v->text_capacity, d.source_bytes + d.key_bytes + 2, 1));
+    TRY(memory_grow(&v->text, &v->text_capacity, d.source_bytes + d.key_bytes + 2));
     char *source = v->text, *key = v->text + d.source_bytes + 1;
     memcpy(source, d.source, d.source_bytes);
     source[d.source_bytes] = 0;

@@ -149,7 +149,7 @@ static enum status open_writer(struct store_writer *w, const struct store_writer
 enum status writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config,
                         bool create) {
     struct store_writer *w;
-    TRY(memory_allocate_zero((void **)&w, 1, sizeof *w));
+    TRY(memory_allocate_zero(&w, 1));
     w->lock = -1;
     enum status s = STATUS_OK;
     if (snprintf(w->dir, sizeof w->dir, "%s", dir) >= FILE_PATH_MAX)
@@ -318,7 +318,7 @@ static enum status grow_slots(struct store_writer *w) {
     if (w->n_slots > 2 * w->n_documents) return STATUS_OK;
     size_t n = w->n_slots ? 2 * w->n_slots : 64;
     int64_t *slots;
-    TRY(memory_allocate((void **)&slots, n, sizeof *slots));
+    TRY(memory_allocate(&slots, n));
     memory_free(w->slots);
     w->slots = slots;
     w->n_slots = n;
@@ -342,8 +342,8 @@ static enum status known(struct store_writer *w, const uint8_t hash[16], bool *f
 
 /* Everything that can fail for lack of memory comes before the ids are written, so that a failure adds nothing. */
 static enum status reserve(struct store_writer *w, const struct store_new_document *d) {
-    TRY(memory_grow((void **)&w->documents, &w->documents_capacity, w->n_documents + 1, sizeof *w->documents));
-    return memory_grow((void **)&w->text, &w->text_capacity, w->text_used + strlen(d->source) + strlen(d->key), 1);
+    TRY(memory_grow(&w->documents, &w->documents_capacity, w->n_documents + 1));
+    return memory_grow(&w->text, &w->text_capacity, w->text_used + strlen(d->source) + strlen(d->key));
 }
 
 enum status store_shard_document(struct store_writer *w, const struct store_new_document *d, bool *duplicate) {

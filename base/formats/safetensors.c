@@ -42,7 +42,7 @@ size_t safetensors_dtype_bytes(enum safetensors_dtype dtype) {
 
 static enum status copy_text(char **out, const struct json *j) {
     void *text = NULL;
-    TRY(memory_allocate(&text, j->length + 1, 1));
+    TRY(memory_allocate(&text, j->length + 1));
     size_t length = 0;
     enum status s = json_string(j, text, j->length + 1, &length);
     if (s == STATUS_OK && strlen(text) != length) s = json_fail(j, "a string without NUL");
@@ -60,8 +60,7 @@ static enum status read_metadata(struct safetensors *f, struct json *j) {
         enum json_event event = json_next(j);
         if (event == JSON_OBJECT_END) return STATUS_OK;
         if (event != JSON_KEY) return json_fail(j, "a metadata key");
-        TRY(memory_grow((void **)&f->metadata, &f->metadata_capacity, (size_t)f->metadata_count + 1,
-                        sizeof *f->metadata));
+        TRY(memory_grow(&f->metadata, &f->metadata_capacity, (size_t)f->metadata_count + 1));
         struct metadata *m = &f->metadata[f->metadata_count];
         *m = (struct metadata){0};
         f->metadata_count++;
@@ -99,7 +98,7 @@ static enum status read_shape(struct tensor_view *t, struct json *j) {
 }
 
 static enum status read_tensor(struct safetensors *f, struct json *j, size_t data_start) {
-    TRY(memory_grow((void **)&f->tensors, &f->capacity, (size_t)f->count + 1, sizeof *f->tensors));
+    TRY(memory_grow(&f->tensors, &f->capacity, (size_t)f->count + 1));
     struct tensor_view *t = &f->tensors[f->count];
     *t = (struct tensor_view){0};
     char *name = NULL;
@@ -159,7 +158,7 @@ static enum status check_layout(struct safetensors *f) {
             return fail(STATUS_INVALID, "%s: tensors %s and %s overlap", f->path, a->name, b->name);
     }
     void *memory = NULL;
-    TRY(memory_allocate(&memory, (size_t)f->count, sizeof *f->by_name));
+    TRY(memory_allocate_bytes(&memory, (size_t)f->count, sizeof *f->by_name));
     f->by_name = memory;
     for (int i = 0; i < f->count; i++)
         f->by_name[i] = i;
@@ -194,7 +193,7 @@ static enum status read_header(struct safetensors *f) {
 
 enum status safetensors_open(struct safetensors **out, const char *path) {
     void *memory = NULL;
-    TRY(memory_allocate_zero(&memory, 1, sizeof(struct safetensors)));
+    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct safetensors)));
     struct safetensors *f = memory;
     enum status s;
     TRY_GOTO(s, memory_copy_string(&f->path, path), failed);

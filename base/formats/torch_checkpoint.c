@@ -66,7 +66,7 @@ static enum status open_archive(struct torch_checkpoint *c, const uint8_t *data)
     if (!torch_checkpoint_looks_like(data, c->bytes))
         return fail(STATUS_INVALID, "%s: not a torch checkpoint (no zip archive)", c->name);
     TRY(zip_open(&c->zip, c->name, data, c->bytes));
-    TRY(memory_allocate_zero((void **)&c->member_data, (size_t)zip_count(c->zip), sizeof *c->member_data));
+    TRY(memory_allocate_zero(&c->member_data, (size_t)zip_count(c->zip)));
     const struct zip_member *pickle = NULL;
     for (int64_t i = 0; i < zip_count(c->zip) && !pickle; i++) {
         const struct zip_member *m = zip_at(c->zip, i);
@@ -126,8 +126,9 @@ static enum status gather(struct torch_checkpoint *c, struct tensor_view *view, 
         return fail(STATUS_UNSUPPORTED, "%s: tensor '%s' repeats its elements (expanded): save it with .contiguous()",
                     c->name, view->name);
     c->copied += bytes;
-    uint8_t *out = NULL;
-    TRY(arena_push(c->arena, (void **)&out, (size_t)view->count, size));
+    void *copy = NULL;
+    TRY(arena_push_bytes(c->arena, &copy, (size_t)view->count, size));
+    uint8_t *out = copy;
     view->data = out;
     int64_t index[SAFETENSORS_DIMS_MAX] = {0}, at = 0;
     for (int64_t i = 0; i < view->count; i++, out += size) {
@@ -170,7 +171,7 @@ static enum status add_tensor(struct torch_checkpoint *c, const char *name, cons
     else
         TRY(gather(c, &view, data + t->offset * (int64_t)size, t, size));
     if (c->n_tensors >= TENSORS_MAX) return fail(STATUS_UNSUPPORTED, "%s: more than %d tensors", c->name, TENSORS_MAX);
-    TRY(memory_grow((void **)&c->tensors, &c->tensors_capacity, c->n_tensors + 1, sizeof *c->tensors));
+    TRY(memory_grow(&c->tensors, &c->tensors_capacity, c->n_tensors + 1));
     c->tensors[c->n_tensors++] = view;
     return STATUS_OK;
 }
@@ -183,7 +184,7 @@ static enum status join_name(struct torch_checkpoint *c, char **out, const char 
         return fail(STATUS_UNSUPPORTED, "%s: a tensor under a key that is no text, in '%s'", c->name, prefix);
     if (before + key->text.length > NAME_BYTES_MAX)
         return fail(STATUS_UNSUPPORTED, "%s: a tensor name of more than %d bytes", c->name, NAME_BYTES_MAX);
-    TRY(arena_push(c->arena, (void **)out, before + key->text.length + 2, 1));
+    TRY(arena_push(c->arena, out, before + key->text.length + 2));
     memcpy(*out, prefix, before);
     memcpy(*out + before, key->text.bytes, key->text.length);
     (*out)[before + key->text.length] = 0;
@@ -235,7 +236,7 @@ static enum status load(struct torch_checkpoint *c, const void *data) {
 enum status torch_checkpoint_open_memory(struct torch_checkpoint **out, const char *name, const void *data,
                                          size_t bytes) {
     struct torch_checkpoint *c = NULL;
-    TRY(memory_allocate_zero((void **)&c, 1, sizeof *c));
+    TRY(memory_allocate_zero(&c, 1));
     c->name = name;
     c->bytes = bytes;
     enum status status = load(c, data);

@@ -95,22 +95,29 @@ static enum status broken(const struct machine *m, const char *what) {
 }
 
 /* Grows one of the arrays to hold one more; all share one limit. */
-static enum status room(const struct machine *m, void *array, size_t *capacity, size_t count, size_t size) {
+static enum status pickle_check_count(const struct machine *m, size_t count) {
     if (count >= LIMIT)
         return fail(STATUS_UNSUPPORTED, "%s: pickle byte %td: more than %d objects; no model checkpoint needs that",
                     m->name, m->at - m->begin, LIMIT);
-    return memory_grow(array, capacity, count + 1, size);
+    return STATUS_OK;
 }
 
+/* One more element than `count`. */
+#define PICKLE_GROW(m, pointer, capacity, count)                                                                       \
+    do {                                                                                                               \
+        TRY(pickle_check_count(m, count));                                                                             \
+        TRY(memory_grow(pointer, capacity, (count) + 1));                                                              \
+    } while (0)
+
 static enum status push(struct machine *m, int32_t object) {
-    TRY(room(m, (void **)&m->stack, &m->stack_capacity, m->depth, sizeof *m->stack));
+    PICKLE_GROW(m, &m->stack, &m->stack_capacity, m->depth);
     m->stack[m->depth++] = object;
     return STATUS_OK;
 }
 
 static enum status push_new(struct machine *m, struct pickle_object object) {
     struct pickle *p = m->p;
-    TRY(room(m, (void **)&p->objects, &p->objects_capacity, p->n_objects, sizeof *p->objects));
+    PICKLE_GROW(m, &p->objects, &p->objects_capacity, p->n_objects);
     p->objects[p->n_objects] = object;
     return push(m, (int32_t)p->n_objects++);
 }
@@ -174,7 +181,7 @@ static enum status push_tuple(struct machine *m, size_t first) {
     struct pickle *p = m->p;
     struct pickle_tuple tuple = {(int32_t)p->n_items, (int32_t)(m->depth - first)};
     for (size_t i = first; i < m->depth; i++) {
-        TRY(room(m, (void **)&p->items, &p->items_capacity, p->n_items, sizeof *p->items));
+        PICKLE_GROW(m, &p->items, &p->items_capacity, p->n_items);
         p->items[p->n_items++] = m->stack[i];
     }
     m->depth = first;
@@ -197,7 +204,7 @@ static enum status set_items(struct machine *m, size_t first) {
     int32_t target = m->stack[first - 1];
     if (p->objects[target].kind != PICKLE_DICT) return broken(m, "dictionary entries for what is not a dictionary");
     for (size_t i = first; i < m->depth; i += 2) {
-        TRY(room(m, (void **)&p->pairs, &p->pairs_capacity, p->n_pairs, sizeof *p->pairs));
+        PICKLE_GROW(m, &p->pairs, &p->pairs_capacity, p->n_pairs);
         int32_t pair = (int32_t)p->n_pairs++, last = p->objects[target].dict.last;
         p->pairs[pair] = (struct pickle_pair){m->stack[i], m->stack[i + 1], -1};
         if (last >= 0)
@@ -280,7 +287,7 @@ static enum status push_storage(struct machine *m) {
     if (!tag || !text_is(tag->text, "storage") || !type || KNOWN[type->index].kind != GLOBAL_STORAGE || !key ||
         !elements || elements->integer < 0)
         return broken(m, "a persistent id that is no storage");
-    TRY(room(m, (void **)&p->storages, &p->storages_capacity, p->n_storages, sizeof *p->storages));
+    PICKLE_GROW(m, &p->storages, &p->storages_capacity, p->n_storages);
     p->storages[p->n_storages] = (struct pickle_storage){key->text, KNOWN[type->index].dtype, elements->integer};
     return push_new(m, (struct pickle_object){.kind = PICKLE_STORAGE, .index = (int32_t)p->n_storages++});
 }
@@ -306,7 +313,7 @@ static enum status push_tensor(struct machine *m, int32_t arguments) {
         tensor.stride[i] = step->integer;
     }
     if (p->n_tensors >= TENSORS_MAX) return broken(m, "too many tensors");
-    TRY(room(m, (void **)&p->tensors, &p->tensors_capacity, p->n_tensors, sizeof *p->tensors));
+    PICKLE_GROW(m, &p->tensors, &p->tensors_capacity, p->n_tensors);
     p->tensors[p->n_tensors] = tensor;
     return push_new(m, (struct pickle_object){.kind = PICKLE_TENSOR, .index = (int32_t)p->n_tensors++});
 }
@@ -337,7 +344,7 @@ static enum status reduce(struct machine *m) {
 static enum status memo_put(struct machine *m, uint64_t index) {
     if (m->depth <= floor_of(m)) return broken(m, "the stack is empty");
     if (index >= LIMIT) return broken(m, "a memo number out of range");
-    TRY(memory_grow((void **)&m->memo, &m->memo_capacity, (size_t)index + 1, sizeof *m->memo));
+    TRY(memory_grow(&m->memo, &m->memo_capacity, (size_t)index + 1));
     while (m->memo_size <= index)
         m->memo[m->memo_size++] = -1;
     m->memo[index] = m->stack[m->depth - 1];

@@ -98,7 +98,7 @@ static enum status read_directory(struct zip *z) {
     TRY(find_directory(z, &directory));
     if (!inside(z, directory.offset, directory.bytes) || directory.count > directory.bytes / ENTRY_BYTES)
         return fail(STATUS_INVALID, "%s: the zip directory does not fit into the file: cut short or damaged", z->name);
-    TRY(memory_allocate((void **)&z->members, directory.count, sizeof *z->members));
+    TRY(memory_allocate(&z->members, directory.count));
     const uint8_t *at = z->data + directory.offset, *end = at + directory.bytes;
     for (uint64_t i = 0; i < directory.count; i++) {
         if (end - at < ENTRY_BYTES || little(at, 4) != ENTRY_MAGIC)
@@ -130,7 +130,7 @@ static enum status read_directory(struct zip *z) {
 
 enum status zip_open(struct zip **out, const char *name, const void *data, size_t bytes) {
     struct zip *z;
-    TRY(memory_allocate_zero((void **)&z, 1, sizeof *z));
+    TRY(memory_allocate_zero(&z, 1));
     z->name = name;
     z->data = data;
     z->bytes = bytes;

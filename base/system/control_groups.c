@@ -89,7 +89,7 @@ static double least_of(struct paths *p, const char *root, const char *controller
 
 double control_groups_least(const char *root, const char *controller, control_group_limit *limit) {
     struct paths *p;
-    if (memory_allocate((void **)&p, 1, sizeof *p) != STATUS_OK) return INFINITY;
+    if (memory_allocate(&p, 1) != STATUS_OK) return INFINITY;
     double least = fmin(least_of(p, root, controller, limit, true), least_of(p, root, controller, limit, false));
     memory_free(p);
     return least;

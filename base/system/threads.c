@@ -90,7 +90,7 @@ enum status threads_create(struct threads **out, int count) {
     if (count <= 0) count = processors;
     if (count > THREADS_MAX) count = THREADS_MAX;
     void *memory = NULL;
-    TRY(memory_allocate_zero(&memory, 1, sizeof(struct threads)));
+    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct threads)));
     struct threads *p = memory;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->start, NULL);

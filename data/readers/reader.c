@@ -17,7 +17,7 @@ enum status reader_format_parse(enum reader_format *out, const char *name) {
 
 enum status reader_open(struct reader **out, const struct reader_config *config) {
     void *memory;
-    TRY(memory_allocate_zero(&memory, 1, sizeof(struct reader)));
+    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct reader)));
     struct reader *r = memory;
     r->eod_id = config->eod_id;
     r->max_bytes = config->max_document_bytes ? config->max_document_bytes : default_max_bytes;

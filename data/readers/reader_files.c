@@ -39,7 +39,7 @@ enum reader_format reader_format_of_name(const char *name) {
 
 enum status reader_add_file(struct reader *r, const char *path, enum reader_format format, bool from_folder,
                             int64_t bytes) {
-    TRY(memory_grow((void **)&r->files, &r->files_capacity, r->n_files + 1, sizeof *r->files));
+    TRY(memory_grow(&r->files, &r->files_capacity, r->n_files + 1));
     struct input_file *f = &r->files[r->n_files];
     *f = (struct input_file){.format = format, .from_folder = from_folder, .bytes = bytes};
     TRY(memory_copy_string(&f->path, path));

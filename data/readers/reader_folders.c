@@ -37,7 +37,7 @@ struct walk {
 };
 
 static enum status names_add(struct names *n, const char *name) {
-    TRY(memory_grow((void **)&n->items, &n->capacity, n->count + 1, sizeof *n->items));
+    TRY(memory_grow(&n->items, &n->capacity, n->count + 1));
     TRY(memory_copy_string(&n->items[n->count], name));
     n->count++;
     return STATUS_OK;
@@ -61,7 +61,7 @@ static enum status seen_grow(struct seen *s) {
     struct seen old = *s;
     void *room;
     s->capacity = old.capacity ? 2 * old.capacity : 64;
-    TRY(memory_allocate_zero(&room, s->capacity, sizeof *s->slots));
+    TRY(memory_allocate_zero_bytes(&room, s->capacity, sizeof *s->slots));
     s->slots = room;
     for (size_t i = 0; i < old.capacity; i++)
         if (old.slots[i].taken) s->slots[seen_slot(s, old.slots[i].device, old.slots[i].inode)] = old.slots[i];
@@ -164,7 +164,7 @@ static enum status walk_from(struct walk *w, const char *path) {
 
 enum status reader_walk(struct reader *r, const char *path, enum reader_format format) {
     struct walk *w;
-    TRY(memory_allocate_zero((void **)&w, 1, sizeof *w));
+    TRY(memory_allocate_zero(&w, 1));
     w->reader = r;
     w->format = format;
     if (!realpath(path, w->root)) w->root[0] = '\0';

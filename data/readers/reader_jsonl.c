@@ -14,7 +14,7 @@ enum status jsonl_open(struct reader *r) {
     struct jsonl *j = &r->jsonl;
     j->buffer.size = j->at = 0;
     j->ended = false;
-    TRY(memory_grow((void **)&j->buffer.data, &j->buffer.capacity, BLOCK, 1));
+    TRY(memory_grow(&j->buffer.data, &j->buffer.capacity, BLOCK));
     return stream_open(&j->stream, reader_file(r)->path);
 }
 
@@ -66,7 +66,7 @@ static enum status next_line(struct reader *r, const char **line, size_t *bytes,
         if (j->at > 0) memmove(j->buffer.data, start, have);
         j->buffer.size = have;
         j->at = 0;
-        TRY(memory_grow((void **)&j->buffer.data, &j->buffer.capacity, have + BLOCK, 1));
+        TRY(memory_grow(&j->buffer.data, &j->buffer.capacity, have + BLOCK));
         size_t got;
         TRY(stream_read(j->stream, j->buffer.data + have, BLOCK, &got));
         j->buffer.size += got;
@@ -93,7 +93,7 @@ static enum status bad_json(const struct reader *r, const struct json *j) {
 }
 
 static enum status unescape(const struct json *j, struct reader_buffer *out) {
-    TRY(memory_grow((void **)&out->data, &out->capacity, j->length + 1, 1));
+    TRY(memory_grow(&out->data, &out->capacity, j->length + 1));
     return json_string(j, out->data, out->capacity, &out->size);
 }
 
@@ -105,7 +105,7 @@ static enum status read_id(struct reader *r, struct json *j) {
     if (event == JSON_STRING) {
         TRY(unescape(&value, key));
     } else if (event == JSON_NUMBER) {
-        TRY(memory_grow((void **)&key->data, &key->capacity, value.length + 1, 1));
+        TRY(memory_grow(&key->data, &key->capacity, value.length + 1));
         memcpy(key->data, value.text, value.length);
         key->data[key->size = value.length] = '\0';
     }
@@ -147,7 +147,7 @@ static enum status parse(struct reader *r, struct document *d, const char *line,
     if (event == JSON_ERROR) return bad_json(r, &j);
     if (event != JSON_OBJECT) return line_fail(r, "not a JSON object; jsonl wants one object a line");
     bool found = false, has_id = false;
-    TRY(memory_grow((void **)&l->key.data, &l->key.capacity, 1, 1));
+    TRY(memory_grow(&l->key.data, &l->key.capacity, 1));
     l->key.data[l->key.size = 0] = '\0';
     while ((event = json_next(&j)) == JSON_KEY) {
         if (json_equals(&j, r->text_field)) {

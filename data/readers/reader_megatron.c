@@ -130,7 +130,7 @@ enum status megatron_next(struct reader *r, struct document *d, int *more) {
         if ((n + length) * (size_t)m->width > r->max_bytes)
             return fail(STATUS_UNSUPPORTED, "%s: document %llu is longer than the limit of %llu bytes",
                         reader_file(r)->path, (unsigned long long)m->next, (unsigned long long)r->max_bytes);
-        TRY(memory_grow((void **)&m->ids, &m->ids_capacity, n + length + 1, sizeof *m->ids));
+        TRY(memory_grow(&m->ids, &m->ids_capacity, n + length + 1));
         const uint8_t *p = m->data.data + pointer_of(m, s);
         for (size_t i = 0; i < length; i++)
             if (!read_id(m, p + i * (size_t)m->width, &m->ids[n + i]))
@@ -138,7 +138,7 @@ enum status megatron_next(struct reader *r, struct document *d, int *more) {
                             (long long)(pointer_of(m, s) + (int64_t)i * m->width));
         n += length;
     }
-    TRY(memory_grow((void **)&m->ids, &m->ids_capacity, 1, sizeof *m->ids));
+    TRY(memory_grow(&m->ids, &m->ids_capacity, 1));
     reader_part_add(r, &(uint64_t){n}, sizeof(uint64_t));
     reader_part_add(r, m->ids, n * sizeof *m->ids);
     if (n > 0 && r->eod_id >= 0 && (int64_t)m->ids[n - 1] == r->eod_id) n--;

@@ -15,7 +15,7 @@ enum { BLOCK = 1 << 20 };
 
 enum status reader_part_create(struct reader *r) {
     void *memory;
-    TRY(memory_allocate_aligned(&memory, 1, sizeof(XXH3_state_t)));
+    TRY(memory_allocate_aligned_bytes(&memory, 1, sizeof(XXH3_state_t)));
     r->part = memory;
     XXH3_INITSTATE(r->part);
     return STATUS_OK;

@@ -18,7 +18,7 @@ static enum status read_all(struct reader *r, struct stream *s, bool *binary) {
     b->size = 0;
     *binary = false;
     for (size_t got = BLOCK; got == BLOCK;) {
-        TRY(memory_grow((void **)&b->data, &b->capacity, b->size + BLOCK, 1));
+        TRY(memory_grow(&b->data, &b->capacity, b->size + BLOCK));
         TRY(stream_read(s, b->data + b->size, BLOCK, &got));
         reader_part_add(r, b->data + b->size, got);
         if (b->size == 0 && !is_utf16(b->data, got) && memchr(b->data, '\0', got < HEAD ? got : HEAD)) {

@@ -51,7 +51,7 @@ enum status tokens_next(struct reader *r, struct document *d, int *more) {
         end++;
     }
     size_t n = end - begin;
-    TRY(memory_grow((void **)&t->ids, &t->ids_capacity, n + 1, sizeof *t->ids));
+    TRY(memory_grow(&t->ids, &t->ids_capacity, n + 1));
     for (size_t i = 0; i < n; i++)
         t->ids[i] = id_at(t, begin + i);
     d->ids = t->ids;

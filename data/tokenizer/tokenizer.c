@@ -8,7 +8,7 @@
 #include <xxhash.h>
 
 enum status bytes_append(struct bytes *b, const void *data, size_t bytes) {
-    if (b->capacity < b->size + bytes + 1) TRY(memory_grow((void **)&b->data, &b->capacity, b->size + bytes + 1, 1));
+    if (b->capacity < b->size + bytes + 1) TRY(memory_grow(&b->data, &b->capacity, b->size + bytes + 1));
     if (bytes > 0) memcpy(b->data + b->size, data, bytes);
     b->size += bytes;
     b->data[b->size] = '\0';
@@ -24,7 +24,7 @@ enum status tokenizer_open(struct tokenizer **out, const char *path) {
     struct file_map map;
     TRY(file_map(&map, path));
     void *memory = NULL;
-    enum status status = memory_allocate_zero(&memory, 1, sizeof(struct tokenizer));
+    enum status status = memory_allocate_zero_bytes(&memory, 1, sizeof(struct tokenizer));
     struct tokenizer *t = memory;
     if (status == STATUS_OK) {
         t->unk_id = -1;
@@ -92,7 +92,7 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id) {
 
 enum status tokenizer_scratch_create(struct tokenizer_scratch **out, const struct tokenizer *t) {
     void *memory;
-    TRY(memory_allocate_zero(&memory, 1, sizeof(struct tokenizer_scratch)));
+    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct tokenizer_scratch)));
     struct tokenizer_scratch *s = memory;
     s->tokenizer = t;
     enum status status = bpe_words_create(s);
@@ -157,7 +157,7 @@ enum status tokenizer_encode(const struct tokenizer *t, struct tokenizer_scratch
     }
     struct encoding e = {t, s, specials};
     TRY(added_split(&t->added[0], s, text, bytes, true, specials, encode_raw, &e));
-    TRY(memory_grow((void **)&s->ids, &s->ids_capacity, 1, sizeof *s->ids)); /* never NULL */
+    TRY(memory_grow(&s->ids, &s->ids_capacity, 1)); /* never NULL */
     *ids = s->ids;
     *n_ids = s->n_ids;
     return STATUS_OK;

@@ -27,7 +27,7 @@ static enum status fill_set(struct added_set *set, struct tokenizer *t, struct t
     struct bytes spellings = {0};
     enum status status;
     int n = 0;
-    TRY_GOTO(status, memory_allocate(&memory, (size_t)count, sizeof(struct sort_item)), out);
+    TRY_GOTO(status, memory_allocate_bytes(&memory, (size_t)count, sizeof(struct sort_item)), out);
     struct sort_item *sorted = memory;
     for (int i = 0; i < count; i++) {
         if (items[i].normalized != normalized) continue;
@@ -44,7 +44,7 @@ static enum status fill_set(struct added_set *set, struct tokenizer *t, struct t
         sorted[i].text = spellings.data + sorted[i].added.at;
     qsort(sorted, (size_t)n, sizeof *sorted, compare_items);
     void *kept;
-    TRY_GOTO(status, memory_allocate(&kept, (size_t)n, sizeof *set->items), out);
+    TRY_GOTO(status, memory_allocate_bytes(&kept, (size_t)n, sizeof *set->items), out);
     set->items = kept;
     set->count = n;
     int byte = 0;
@@ -170,7 +170,7 @@ enum status added_split(const struct added_set *set, struct tokenizer_scratch *s
         if (a->rstrip) end = spaces_behind(text, bytes, end);
         if (begin == end) continue; /* spaces that the token before took along: nothing is left of this one */
         if (start < begin) TRY(segment(context, text + start, begin - start, first && start == 0));
-        TRY(memory_grow((void **)&s->ids, &s->ids_capacity, s->n_ids + 1, sizeof *s->ids));
+        TRY(memory_grow(&s->ids, &s->ids_capacity, s->n_ids + 1));
         s->ids[s->n_ids++] = a->id;
         start = end;
     }

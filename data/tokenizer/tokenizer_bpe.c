@@ -62,7 +62,7 @@ enum status bpe_prepare(struct tokenizer *t) {
     TRY(prepare_bytes(t));
     if (t->byte_level) return STATUS_OK;
     void *memory;
-    TRY(memory_allocate(&memory, CHARS_DIRECT, sizeof *t->char_id));
+    TRY(memory_allocate_bytes(&memory, CHARS_DIRECT, sizeof *t->char_id));
     t->char_id = memory;
     for (uint32_t code = 0; code < CHARS_DIRECT; code++) {
         char spelling[4];
@@ -79,15 +79,14 @@ enum status bpe_prepare(struct tokenizer *t) {
 
 enum status bpe_words_create(struct tokenizer_scratch *s) {
     void *memory;
-    TRY(memory_allocate_aligned(&memory, 2 * WORD_SETS, sizeof *s->words));
+    TRY(memory_allocate_aligned_bytes(&memory, 2 * WORD_SETS, sizeof *s->words));
     memset(memory, 0, 2 * WORD_SETS * sizeof *s->words);
     s->words = memory;
     return STATUS_OK;
 }
 
 static enum status push_ids(struct tokenizer_scratch *s, const int32_t *ids, size_t n) {
-    if (s->n_ids + n > s->ids_capacity)
-        TRY(memory_grow((void **)&s->ids, &s->ids_capacity, s->n_ids + n, sizeof *s->ids));
+    if (s->n_ids + n > s->ids_capacity) TRY(memory_grow(&s->ids, &s->ids_capacity, s->n_ids + n));
     memcpy(s->ids + s->n_ids, ids, n * sizeof *ids);
     s->n_ids += n;
     return STATUS_OK;
@@ -181,8 +180,7 @@ static size_t merge_short(const struct tokenizer *t, int32_t *ids, size_t n) {
 
 /* Entries are rank << 32 | place, so the smallest is the lowest rank, leftmost. */
 static enum status heap_push(struct tokenizer_scratch *s, uint64_t entry) {
-    if (s->heap_count == s->heap_capacity)
-        TRY(memory_grow((void **)&s->heap, &s->heap_capacity, s->heap_count + 1, sizeof *s->heap));
+    if (s->heap_count == s->heap_capacity) TRY(memory_grow(&s->heap, &s->heap_capacity, s->heap_count + 1));
     size_t i = s->heap_count++;
     for (; i > 0 && s->heap[(i - 1) / 2] > entry; i = (i - 1) / 2)
         s->heap[i] = s->heap[(i - 1) / 2];
@@ -246,7 +244,7 @@ static enum status merge_long(const struct tokenizer *t, struct tokenizer_scratc
     while (merge_frequent(t, ids, n, &done)) {
     }
     if (done) return STATUS_OK;
-    if (s->symbols_capacity < *n) TRY(memory_grow((void **)&s->symbols, &s->symbols_capacity, *n, sizeof *s->symbols));
+    if (s->symbols_capacity < *n) TRY(memory_grow(&s->symbols, &s->symbols_capacity, *n));
     struct symbol *symbols = s->symbols;
     s->heap_count = 0;
     for (size_t i = 0; i < *n; i++)
@@ -290,8 +288,7 @@ static enum status merge_word(const struct tokenizer *t, struct tokenizer_scratc
         }
         if (id >= 0) return push_ids(s, &id, 1);
     }
-    if (s->n_ids + bytes > s->ids_capacity)
-        TRY(memory_grow((void **)&s->ids, &s->ids_capacity, s->n_ids + bytes, sizeof *s->ids));
+    if (s->n_ids + bytes > s->ids_capacity) TRY(memory_grow(&s->ids, &s->ids_capacity, s->n_ids + bytes));
     int32_t *ids = s->ids + s->n_ids;
     size_t n = first_symbols(t, ids, word, bytes);
     if (n <= SHORT_MAX)

@@ -63,7 +63,7 @@ static enum status add_spelling(struct tokenizer *t, const struct json *j, uint3
 static enum status add_token(struct tokenizer *t, int64_t id, uint32_t at, uint32_t bytes, uint8_t flags) {
     if (id < 0 || id >= ID_MAX) return fail(STATUS_INVALID, "%s: the id %lld is out of range", t->path, (long long)id);
     if ((size_t)id >= t->n_tokens) {
-        TRY(memory_grow((void **)&t->tokens, &t->tokens_capacity, (size_t)id + 1, sizeof *t->tokens));
+        TRY(memory_grow(&t->tokens, &t->tokens_capacity, (size_t)id + 1));
         memset(t->tokens + t->n_tokens, 0, ((size_t)id + 1 - t->n_tokens) * sizeof *t->tokens);
         t->n_tokens = (size_t)id + 1;
     }
@@ -78,7 +78,7 @@ static enum status rebuild_spellings(struct tokenizer *t, size_t items) {
     t->by_spelling = NULL;
     size_t size = table_size(items);
     void *memory;
-    TRY(memory_allocate(&memory, size, sizeof *t->by_spelling));
+    TRY(memory_allocate_bytes(&memory, size, sizeof *t->by_spelling));
     t->by_spelling = memory;
     t->spelling_mask = size - 1;
     memset(memory, 0xFF, size * sizeof *t->by_spelling);
@@ -170,7 +170,7 @@ static enum status read_merges(struct tokenizer *t, struct json j) {
         TRY(json_skip(&counting));
     size_t size = table_size(count);
     void *memory;
-    TRY(memory_allocate(&memory, size, sizeof *t->merges));
+    TRY(memory_allocate_bytes(&memory, size, sizeof *t->merges));
     t->merges = memory;
     t->merge_mask = size - 1;
     for (size_t i = 0; i < size; i++)
@@ -259,7 +259,7 @@ static enum status read_added_tokens(struct tokenizer *t, struct json j, struct 
     size_t capacity = 0;
     TRY(json_expect(&j, JSON_ARRAY, "a list of added tokens"));
     while (!json_at_array_end(&j)) {
-        TRY(memory_grow((void **)items, &capacity, (size_t)*count + 1, sizeof **items));
+        TRY(memory_grow(items, &capacity, (size_t)*count + 1));
         struct added *a = &(*items)[*count];
         *a = (struct added){0};
         TRY(read_added(t, j, a));

@@ -72,8 +72,7 @@ static enum status normalise_stretch(struct tokenizer_scratch *s, struct bytes *
     size_t n = 0;
     int length, boundary = 0;
     for (size_t i = 0; i < bytes; i += (size_t)length) {
-        if (s->codes_capacity < n + LONGEST)
-            TRY(memory_grow((void **)&s->codes, &s->codes_capacity, n + LONGEST, sizeof *s->codes));
+        if (s->codes_capacity < n + LONGEST) TRY(memory_grow(&s->codes, &s->codes_capacity, n + LONGEST));
         uint32_t code = utf8_decode(text + i, &length);
         ptrdiff_t made = utf8proc_decompose_char((int32_t)code, (int32_t *)s->codes + n,
                                                  (ptrdiff_t)(s->codes_capacity - n), options, &boundary);
@@ -81,7 +80,7 @@ static enum status normalise_stretch(struct tokenizer_scratch *s, struct bytes *
         n += (size_t)made;
     }
     /* The second half of the buffer is the sort's scratch. */
-    TRY(memory_grow((void **)&s->codes, &s->codes_capacity, 2 * n, sizeof *s->codes));
+    TRY(memory_grow(&s->codes, &s->codes_capacity, 2 * n));
     order_marks(s->codes, n, s->codes + n);
     if (compose) {
         ptrdiff_t made =

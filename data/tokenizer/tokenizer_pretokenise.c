@@ -9,7 +9,7 @@
 
 static enum status push_piece(struct pieces *out, const char *text, size_t begin, size_t end, bool first) {
     if (end == begin) return STATUS_OK;
-    TRY(memory_grow((void **)&out->items, &out->capacity, out->count + 1, sizeof *out->items));
+    TRY(memory_grow(&out->items, &out->capacity, out->count + 1));
     out->items[out->count++] = (struct piece){text + begin, end - begin, first && begin == 0};
     return STATUS_OK;
 }
@@ -144,7 +144,7 @@ static enum status change_text(const struct step *step, struct bytes *text, stru
                                const struct pieces *in) {
     text->size = 0;
     out->count = 0;
-    TRY(memory_grow((void **)&out->items, &out->capacity, in->count, sizeof *out->items));
+    TRY(memory_grow(&out->items, &out->capacity, in->count));
     for (size_t i = 0; i < in->count; i++) {
         const struct piece *p = &in->items[i];
         size_t start = text->size;

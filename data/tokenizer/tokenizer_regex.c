@@ -35,7 +35,7 @@ enum { JIT_STACK_START = 32 << 10, JIT_STACK_MAX = 8 << 20, PATTERN_MAX = 64 << 
 static void *allocate(size_t bytes, void *context) {
     (void)context;
     void *p;
-    return memory_allocate(&p, bytes, 1) == STATUS_OK ? p : NULL;
+    return memory_allocate(&p, bytes) == STATUS_OK ? p : NULL;
 }
 
 static void release(void *p, void *context) {
@@ -130,7 +130,7 @@ static enum status compile(struct regex *r, const char *pattern) {
 enum status regex_create(struct regex **out, const char *name, const char *pattern) {
     if (strlen(pattern) > PATTERN_MAX) return refuse(name, "more than 64 KiB");
     void *memory;
-    TRY(memory_allocate_zero(&memory, 1, sizeof(struct regex)));
+    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct regex)));
     struct regex *r = memory;
     struct bytes translated = {0};
     enum status status;
@@ -153,7 +153,7 @@ void regex_free(struct regex *r) {
 
 enum status regex_scratch_create(struct regex_scratch **out) {
     void *memory;
-    TRY(memory_allocate_zero(&memory, 1, sizeof(struct regex_scratch)));
+    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct regex_scratch)));
     struct regex_scratch *s = memory;
     pcre2_general_context *general = pcre2_general_context_create(allocate, release, NULL);
     if (general) {

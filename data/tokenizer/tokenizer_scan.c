@@ -58,7 +58,7 @@ static uint8_t class_of(int32_t code) {
 
 enum status scanner_classes(uint8_t **out) {
     void *classes;
-    TRY(memory_allocate(&classes, CODE_POINTS, 1));
+    TRY(memory_allocate(&classes, CODE_POINTS));
     *out = classes;
     for (int32_t code = 0; code < CODE_POINTS; code++)
         (*out)[code] = class_of(code);

@@ -33,7 +33,7 @@ enum status tokenizer_trainer_create(struct tokenizer_trainer **out, const struc
                                      struct threads *pool) {
     TRY(check_sizes(config));
     void *memory;
-    TRY(memory_allocate_zero(&memory, 1, sizeof(struct tokenizer_trainer)));
+    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct tokenizer_trainer)));
     enum status status = create(memory, config, pool);
     if (status == STATUS_OK)
         *out = memory;

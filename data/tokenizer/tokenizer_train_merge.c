@@ -64,7 +64,7 @@ static enum status make_records(struct merging *m) {
         t->report.distinct += (int64_t)w->count;
     }
     if (size > UINT32_MAX) return fail(STATUS_UNSUPPORTED, "more than 16 GiB of different words: give less text");
-    TRY(memory_allocate((void **)&m->records, size, sizeof *m->records));
+    TRY(memory_allocate(&m->records, size));
     for (int i = 0; i < t->counter.n_tables; i++) {
         struct word_table *w = &t->counter.shares[i];
         for (size_t k = 0; k < w->count; k++) {
@@ -90,7 +90,7 @@ static enum status make_records(struct merging *m) {
 static enum status note_place(struct merging *m, uint32_t number, uint32_t record) {
     struct pair *p = &m->pairs.items[number];
     if (p->step != m->step) {
-        TRY(memory_grow((void **)&m->fresh, &m->fresh_capacity, m->n_fresh + 1, sizeof *m->fresh));
+        TRY(memory_grow(&m->fresh, &m->fresh_capacity, m->n_fresh + 1));
         m->fresh[m->n_fresh] = (struct fresh){.pair = number, .last = UINT32_MAX};
         p->step = m->step;
         p->fresh = (uint32_t)m->n_fresh++;
@@ -99,13 +99,13 @@ static enum status note_place(struct merging *m, uint32_t number, uint32_t recor
     if (f->last == record) return STATUS_OK; /* a word is listed once */
     f->last = record;
     f->n++;
-    TRY(memory_grow((void **)&m->touched, &m->touched_capacity, m->n_touched + 1, sizeof *m->touched));
+    TRY(memory_grow(&m->touched, &m->touched_capacity, m->n_touched + 1));
     m->touched[m->n_touched++] = (struct touched){p->fresh, record};
     return STATUS_OK;
 }
 
 static enum status queue_fresh(struct merging *m) {
-    TRY(memory_grow((void **)&m->places, &m->places_capacity, m->n_places + m->n_touched, sizeof *m->places));
+    TRY(memory_grow(&m->places, &m->places_capacity, m->n_places + m->n_touched));
     for (size_t i = 0; i < m->n_fresh; i++) {
         struct fresh *f = &m->fresh[i];
         const struct pair *p = &m->pairs.items[f->pair];
@@ -205,7 +205,7 @@ static enum status merge_first(struct merging *m) {
     m->left = (int32_t)(c.key >> 32);
     m->right = (int32_t)(uint32_t)c.key;
     TRY(vocabulary_join(&t->vocabulary, m->left, m->right, &m->made));
-    TRY(memory_grow((void **)&t->merges, &t->merges_capacity, t->n_merges + 1, sizeof *t->merges));
+    TRY(memory_grow(&t->merges, &t->merges_capacity, t->n_merges + 1));
     t->merges[t->n_merges++] = (struct trained_merge){m->left, m->right};
     for (uint32_t i = 0; i < c.n; i++) {
         if (i + AHEAD < c.n) __builtin_prefetch(m->records + m->places[c.at + i + AHEAD]);
@@ -239,7 +239,7 @@ enum status train_merges(struct tokenizer_trainer *t, const struct progress *pro
     struct merging m = {.t = t};
     enum status status = make_records(&m);
     for (int i = 0; i < SIDES && status == STATUS_OK; i++)
-        status = memory_allocate_zero((void **)&m.near[i], t->limit, sizeof **m.near);
+        status = memory_allocate_zero(&m.near[i], t->limit);
     if (status == STATUS_OK) status = count_first_pairs(&m);
     if (status == STATUS_OK) status = merge_all(&m, progress);
     for (int i = 0; i < SIDES; i++)

@@ -9,7 +9,7 @@ enum { SLOTS_FIRST = 1 << 12, WAYS = 4 };
 static enum status grow_slots(struct pair_table *p) {
     size_t size = p->slots ? 2 * (p->mask + 1) : SLOTS_FIRST;
     void *memory;
-    TRY(memory_allocate_zero(&memory, size, sizeof *p->slots));
+    TRY(memory_allocate_zero_bytes(&memory, size, sizeof *p->slots));
     memory_free(p->slots);
     p->slots = memory;
     p->mask = size - 1;
@@ -31,7 +31,7 @@ enum status pair_table_find(struct pair_table *p, uint64_t key, uint32_t *number
         return STATUS_OK;
     }
     if (p->count >= UINT32_MAX - 1) return fail(STATUS_UNSUPPORTED, "more than 4 billion different pairs");
-    TRY(memory_grow((void **)&p->items, &p->capacity, p->count + 1, sizeof *p->items));
+    TRY(memory_grow(&p->items, &p->capacity, p->count + 1));
     p->items[p->count] = (struct pair){.key = key};
     *number = (uint32_t)p->count++;
     p->slots[i] = *number + 1;
@@ -54,7 +54,7 @@ static bool comes_before(const struct candidate *a, const struct candidate *b) {
 }
 
 enum status queue_push(struct queue *q, const struct candidate *c) {
-    TRY(memory_grow((void **)&q->items, &q->capacity, q->count + 1, sizeof *q->items));
+    TRY(memory_grow(&q->items, &q->capacity, q->count + 1));
     size_t i = q->count++;
     for (; i > 0 && comes_before(c, &q->items[(i - 1) / WAYS]); i = (i - 1) / WAYS)
         q->items[i] = q->items[(i - 1) / WAYS];

@@ -23,7 +23,7 @@ static enum status settle(struct vocabulary *v, size_t at, int32_t *id) {
     if (bytes > UINT32_MAX) return fail(STATUS_UNSUPPORTED, "a token of more than 4 GiB");
     int32_t *slot = find_slot(v, v->text.data + at, bytes);
     if (*slot < 0) {
-        TRY(memory_grow((void **)&v->items, &v->capacity, v->count + 1, sizeof *v->items));
+        TRY(memory_grow(&v->items, &v->capacity, v->count + 1));
         v->items[v->count] = (struct spelling){at, (uint32_t)bytes};
         *slot = (int32_t)v->count++;
     } else {
@@ -37,7 +37,7 @@ enum status vocabulary_join(struct vocabulary *v, int32_t left, int32_t right, i
     size_t at = v->text.size;
     struct spelling parts[2] = {v->items[left], v->items[right]};
     size_t bytes = (size_t)parts[0].bytes + parts[1].bytes;
-    TRY(memory_grow((void **)&v->text.data, &v->text.capacity, at + bytes + 1, 1)); /* the parts lie in it too */
+    TRY(memory_grow(&v->text.data, &v->text.capacity, at + bytes + 1)); /* the parts lie in it too */
     TRY(bytes_append(&v->text, v->text.data + parts[0].at, parts[0].bytes));
     TRY(bytes_append(&v->text, v->text.data + parts[1].at, parts[1].bytes));
     return settle(v, at, id);
@@ -60,7 +60,7 @@ enum status vocabulary_create(struct vocabulary *v, const char *const *specials,
     size_t size = 1024;
     while (size < 2 * limit)
         size *= 2;
-    TRY(memory_allocate((void **)&v->slots, size, sizeof *v->slots));
+    TRY(memory_allocate(&v->slots, size));
     v->mask = size - 1;
     memset(v->slots, 0xFF, size * sizeof *v->slots);
     for (int i = 0; i < n_specials; i++) {

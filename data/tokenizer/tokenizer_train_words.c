@@ -20,7 +20,7 @@ static uint64_t slot_of(uint64_t hash, size_t number) {
 static enum status grow_slots(struct word_table *w) {
     size_t size = w->slots ? 2 * (w->mask + 1) : SLOTS_FIRST;
     void *memory;
-    TRY(memory_allocate_zero(&memory, size, sizeof *w->slots));
+    TRY(memory_allocate_zero_bytes(&memory, size, sizeof *w->slots));
     memory_free(w->slots);
     w->slots = memory;
     w->mask = size - 1;
@@ -45,7 +45,7 @@ enum status word_table_add(struct word_table *w, const char *text, size_t bytes,
     }
     if (w->count >= UINT32_MAX - 1 || bytes > INT32_MAX)
         return fail(STATUS_UNSUPPORTED, "more than 4 billion different words, or one of more than 2 GiB");
-    TRY(memory_grow((void **)&w->items, &w->capacity, w->count + 1, sizeof *w->items));
+    TRY(memory_grow(&w->items, &w->capacity, w->count + 1));
     size_t at = w->text.size;
     TRY(bytes_append(&w->text, text, bytes));
     w->items[w->count] = (struct word_count){at, hash, count, (uint32_t)bytes};
@@ -149,7 +149,7 @@ enum status counter_add(struct counter *c, const char *text, size_t bytes) {
     while (bytes > 0) {
         size_t end = slice_end(text, bytes);
         if (c->n_slices > 0 && c->batch.size + end > (size_t)BATCH_BYTES * (size_t)c->n_tables) TRY(counter_flush(c));
-        TRY(memory_grow((void **)&c->slices, &c->slices_capacity, c->n_slices + 1, sizeof *c->slices));
+        TRY(memory_grow(&c->slices, &c->slices_capacity, c->n_slices + 1));
         c->slices[c->n_slices] = (struct slice){c->batch.size, end};
         TRY(bytes_append(&c->batch, text, end));
         c->n_slices++;
@@ -180,10 +180,10 @@ enum status counter_create(struct counter *c, const char *pattern, struct thread
     TRY(find_pattern(pattern, &c->scanner));
     TRY(scanner_classes(&c->classes));
     size_t n = (size_t)c->n_tables;
-    TRY(memory_allocate_zero((void **)&c->parts, n, sizeof *c->parts));
-    TRY(memory_allocate_zero((void **)&c->shares, n, sizeof *c->shares));
-    TRY(memory_allocate_zero((void **)&c->words, n, sizeof *c->words));
-    return memory_allocate_zero((void **)&c->failed, n, sizeof *c->failed);
+    TRY(memory_allocate_zero(&c->parts, n));
+    TRY(memory_allocate_zero(&c->shares, n));
+    TRY(memory_allocate_zero(&c->words, n));
+    return memory_allocate_zero(&c->failed, n);
 }
 
 void counter_free(struct counter *c) {

@@ -54,7 +54,7 @@ enum status utf8_repair(char **buffer, size_t *capacity, size_t *out_bytes, uint
     *replaced = 0;
     for (size_t i = 0;;) {
         size_t good = utf8_valid_prefix(text + i, bytes - i);
-        TRY(memory_grow((void **)buffer, capacity, used + good + 4, 1));
+        TRY(memory_grow(buffer, capacity, used + good + 4));
         memcpy(*buffer + used, text + i, good);
         used += good;
         i += good;
@@ -104,7 +104,7 @@ enum status utf8_from_utf16(char **buffer, size_t *capacity, size_t *out_bytes, 
     bool big = p[0] == 0xFE;
     size_t used = 0;
     *replaced = 0;
-    TRY(memory_grow((void **)buffer, capacity, bytes / 2 * 3 + 4, 1)); /* a unit becomes at most three bytes */
+    TRY(memory_grow(buffer, capacity, bytes / 2 * 3 + 4)); /* a unit becomes at most three bytes */
     for (size_t i = 2; i < bytes; i += 2) {
         uint32_t code = utf16_unit(p, bytes, i, big), low = utf16_unit(p, bytes, i + 2, big);
         if (code >= 0xD800 && code < 0xDC00 && low >= 0xDC00 && low < 0xE000) {

@@ -265,7 +265,7 @@ enum status decode_step_weights_create(struct decode_step_weights **out, struct 
     *out = NULL;
     if (!fits(dev, config)) return STATUS_OK;
     struct decode_step_weights *w = NULL;
-    TRY(memory_allocate_zero((void **)&w, 1, sizeof *w));
+    TRY(memory_allocate_zero(&w, 1));
     w->dev = dev;
     int64_t d = config->embed.cols;
     enum status status = STATUS_OK;
@@ -288,7 +288,7 @@ enum status decode_step_create(struct decode_step **out, const struct decode_ste
     struct decode_step *t = NULL;
     *out = NULL;
     if (rings[0].rows * rings[0].stride > INT32_MAX) return STATUS_OK; /* a ring's numbers are counted in 32 bits */
-    TRY(memory_allocate_zero((void **)&t, 1, sizeof *t));
+    TRY(memory_allocate_zero(&t, 1));
     t->weights = weights, t->task = weights->task;
     t->task.ring = (int)rings[0].rows;
     for (int i = 0; i < t->task.n_layers; i++) {

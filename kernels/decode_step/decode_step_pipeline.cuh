@@ -19,6 +19,7 @@
 #include "kernels/decode_step/decode_step_exchange.cuh"
 #include "kernels/decode_step/decode_step.h"
 extern "C" {
+#include "kernels/decode_step/decode_step.h"
 }
 
 /* Weights are asked for a piece at a time, with a pause: when all blocks ask for whole stages at once, the words of

@@ -147,7 +147,7 @@ enum status collective_open(struct collective **out, struct device *dev, int ran
     assert(rank >= 0 && rank < world);
     if (world > WORLD_MAX) return fail(STATUS_UNSUPPORTED, "%d processes: at most %d train together", world, WORLD_MAX);
     struct collective *c;
-    TRY(memory_allocate_zero((void **)&c, 1, sizeof *c));
+    TRY(memory_allocate_zero(&c, 1));
     *c = (struct collective){.dev = dev, .rank = rank, .world = world};
     enum status s = meet(c, rendezvous);
     if (s == STATUS_OK)

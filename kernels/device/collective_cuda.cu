@@ -68,7 +68,7 @@ static void leave(void *peers) {
 static enum status join(void **out, struct device *dev, const uint8_t id[128], int rank, int world) {
     (void)dev; /* its GPU is the process' current one */
     struct peers *p = NULL;
-    TRY(memory_allocate_zero((void **)&p, 1, sizeof *p));
+    TRY(memory_allocate_zero(&p, 1));
     enum status s = load(&p->nccl);
     if (s == STATUS_OK) {
         ncclUniqueId whole;

@@ -52,7 +52,7 @@ enum status device_fault(struct device *dev) {
     return dev->runtime->fault(dev);
 }
 
-enum status device_allocate(struct device *dev, void **out, size_t bytes) {
+enum status device_allocate_bytes(struct device *dev, void **out, size_t bytes) {
     return dev->runtime->allocate(dev, out, bytes);
 }
 
@@ -60,7 +60,7 @@ void device_release(struct device *dev, void *memory) {
     if (memory) dev->runtime->release(dev, memory);
 }
 
-enum status device_allocate_host(struct device *dev, void **out, size_t bytes) {
+enum status device_allocate_host_bytes(struct device *dev, void **out, size_t bytes) {
     return dev->runtime->allocate_host(dev, out, bytes);
 }
 
@@ -74,7 +74,7 @@ void *device_reach(struct device *dev, void *memory) {
 
 enum status device_room(struct device *dev, void **out, size_t bytes) {
     *out = NULL;
-    return dev->shares_memory ? STATUS_OK : device_allocate(dev, out, bytes);
+    return dev->shares_memory ? STATUS_OK : device_allocate_bytes(dev, out, bytes);
 }
 
 void device_upload(struct device *dev, void *to, const void *from, size_t bytes) {

@@ -7,13 +7,15 @@
  * C chunks, S positions a chunk (with landmark), T live rows of a chunk's K and V, K neighbours, G groups.
  * One thread at a time per device. Ops never fail: on a GPU the first fault is kept and device_sync returns it. */
 #pragma once
+#include "base/memory.h"
 #include "base/status.h"
 #include "base/system/threads.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* The CPU computes in DTYPE_F32 only. DTYPE_F16 is the store's type for landmarks: topk, cluster and probe alone take it. */
+/* The CPU computes in DTYPE_F32 only (keys of token_memory may be bf16). DTYPE_F16 is the type of landmarks in a store: topk,
+ * kmeans_assign, ivf_scan and token_memory alone take it. */
 enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
 static inline int64_t dtype_bytes(enum dtype type) { return type == DTYPE_F32 ? 4 : 2; }
 
@@ -45,11 +47,16 @@ bool device_built(const char *kind);                      /* whether this progra
 void device_close(struct device *dev);                    /* NULL is fine */
 enum status device_sync(struct device *dev);
 enum status device_fault(struct device *dev);             /* the first fault found so far: device_sync without the wait */
-/* Zeroed memory of the device, 64-byte aligned; lives until device_release. */
-enum status device_allocate(struct device *dev, void **out, size_t bytes);
+/* *pointer = zeroed memory of the device for `count` elements of the type that it points to (of a void *: bytes), 64-byte
+ * aligned; lives until device_release. */
+#define device_allocate(dev, pointer, count) \
+    MEMORY_TYPED(pointer, NULL, device_allocate_bytes(dev, &typed_, (size_t)(count) * sizeof **(pointer)))
+enum status device_allocate_bytes(struct device *dev, void **out, size_t bytes);
 void device_release(struct device *dev, void *memory);    /* NULL is fine */
-/* Memory of this process that copies reach without a detour: pinned beside a GPU. */
-enum status device_allocate_host(struct device *dev, void **out, size_t bytes);
+/* The same in memory of this process, pinned where the device is a GPU, so that copies are direct. */
+#define device_allocate_host(dev, pointer, count) \
+    MEMORY_TYPED(pointer, NULL, device_allocate_host_bytes(dev, &typed_, (size_t)(count) * sizeof **(pointer)))
+enum status device_allocate_host_bytes(struct device *dev, void **out, size_t bytes);
 void device_release_host(struct device *dev, void *memory);                          /* NULL is fine */
 /* The address under which the device's own code may write memory of this process; NULL where it cannot (memory that is
  * not pinned, beside a GPU). What was written has arrived after device_sync. */

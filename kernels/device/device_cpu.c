@@ -27,18 +27,18 @@ static const struct device_runtime runtime;
 
 enum status device_open_cpu(struct device **out, int threads) {
     struct threads *pool = NULL;
+    void *memory = NULL;
     struct device_memory *m = NULL;
     unsigned char *scratch = NULL;
     struct device *serial = NULL;
     enum status s;
     TRY_GOTO(s, threads_create(&pool, threads), out);
     size_t workers = (size_t)threads_count(pool);
-    TRY_GOTO(s, memory_allocate_zero((void **)&m, 1, sizeof *m + workers * sizeof *m->worker), out);
+    TRY_GOTO(s, memory_allocate_zero_bytes(&memory, 1, sizeof *m + workers * sizeof *m->worker), out);
+    m = memory;
     size_t table_bytes = 2 * DEVICE_ROPE_MAX * sizeof(float);
-    TRY_GOTO(s, memory_allocate_zero((void **)&serial, workers, sizeof *serial), out);
-    TRY_GOTO(
-        s, memory_allocate_aligned((void **)&scratch, 1, workers * DEVICE_SCRATCH_BYTES + (workers + 1) * table_bytes),
-        out);
+    TRY_GOTO(s, memory_allocate_zero(&serial, workers), out);
+    TRY_GOTO(s, memory_allocate_aligned(&scratch, workers * DEVICE_SCRATCH_BYTES + (workers + 1) * table_bytes), out);
 
     openblas_set_num_threads(1);
     unsigned char *tables = scratch + workers * DEVICE_SCRATCH_BYTES;
@@ -93,7 +93,7 @@ static enum status cpu_allocate(struct device *dev, void **out, size_t bytes) {
     (void)dev;
     unsigned char *raw;
     if (bytes > SIZE_MAX - 128) return fail(STATUS_NO_MEMORY, "%zu bytes cannot be addressed", bytes);
-    TRY(memory_allocate_zero((void **)&raw, 1, bytes + 128));
+    TRY(memory_allocate_zero(&raw, bytes + 128));
     unsigned char *aligned = raw + 64 + (64 - (uintptr_t)raw % 64) % 64;
     memcpy(aligned - sizeof raw, &raw, sizeof raw);
     *out = aligned;

@@ -24,6 +24,7 @@ static const struct ops ops_cuda = {
     .adamw = &adamw_cuda,
     .kmeans_assign = &kmeans_assign_cuda,
     .ivf_scan = &ivf_scan_cuda,
+    .token_memory = &token_memory_cuda,
 };
 }
 
@@ -256,7 +257,7 @@ static cudaError_t record(struct device *dev, struct device_replay *r, device_op
 static void cuda_replay(struct device *dev, struct device_replay **replay, device_ops *body, void *context) {
     struct device_cuda *s = state_of(dev);
     struct device_replay *r = *replay;
-    if (!r && memory_allocate_zero((void **)&r, 1, sizeof *r) == STATUS_OK) *replay = r;
+    if (!r && memory_allocate_zero(&r, 1) == STATUS_OK) *replay = r;
     bool plain = !r || r->plain || !r->ran || s->checked || s->fault[0] || (r->graph && !same_rope(&r->rope, &s->rope));
     if (!plain && !r->graph && record(dev, r, body, context) != cudaSuccess) {
         (void)cudaGetLastError();
@@ -369,7 +370,7 @@ enum status device_open_cuda(struct device **out, int threads) {
     struct device_cuda found = {};
     struct device_cuda_memory *m = NULL;
     TRY(find_gpu(&found));
-    TRY(memory_allocate_zero((void **)&m, 1, sizeof *m));
+    TRY(memory_allocate_zero(&m, 1));
     m->state = found;
     m->device = {.ops = &ops_cuda, .runtime = &runtime, .threads = NULL, .state = &m->state, .name = "cuda"};
     enum status status = threads_create(&m->device.threads, threads);

@@ -32,7 +32,7 @@ struct blas_cuda {
 
 enum status blas_cuda_open(struct blas_cuda **out) {
     struct blas_cuda *blas = NULL;
-    TRY(memory_allocate_zero((void **)&blas, 1, sizeof *blas));
+    TRY(memory_allocate_zero(&blas, 1));
     cublasStatus_t status = cublasLtCreate(&blas->handle);
     cudaError_t error = status == CUBLAS_STATUS_SUCCESS ? cudaMalloc(&blas->workspace, WORKSPACE_BYTES) : cudaSuccess;
     if (status == CUBLAS_STATUS_SUCCESS && error == cudaSuccess) {

@@ -29,7 +29,7 @@ void kmeans_assign(struct device *dev, int64_t *list, float *score, struct mat p
 static enum status draw(int64_t *list, int64_t n, int64_t take, uint64_t seed) {
     int64_t *order;
     struct rng rng = rng_make(seed, STREAM_START);
-    TRY(memory_allocate((void **)&order, (size_t)n, sizeof *order));
+    TRY(memory_allocate(&order, (size_t)n));
     for (int64_t i = 0; i < n; i++) {
         order[i] = i;
         list[i] = -1;
@@ -46,12 +46,12 @@ static enum status draw(int64_t *list, int64_t n, int64_t take, uint64_t seed) {
 static enum status allocate(struct fit *f) {
     size_t n = (size_t)f->points.rows, lists = (size_t)f->centroids.rows;
     struct device *dev = f->dev;
-    TRY(device_allocate(dev, (void **)&f->list, n * sizeof *f->list));
-    TRY(device_allocate(dev, (void **)&f->visible, ASSIGN_ROWS * sizeof *f->visible));
-    TRY(device_allocate(dev, (void **)&f->score, ASSIGN_ROWS * sizeof *f->score));
-    TRY(memory_allocate((void **)&f->start, n > ASSIGN_ROWS ? n : ASSIGN_ROWS, sizeof *f->start));
-    TRY(memory_allocate((void **)&f->counts, lists, sizeof *f->counts));
-    TRY(memory_allocate((void **)&f->pairs, lists, sizeof *f->pairs));
+    TRY(device_allocate(dev, &f->list, n));
+    TRY(device_allocate(dev, &f->visible, ASSIGN_ROWS));
+    TRY(device_allocate(dev, &f->score, ASSIGN_ROWS));
+    TRY(memory_allocate(&f->start, n > ASSIGN_ROWS ? n : ASSIGN_ROWS));
+    TRY(memory_allocate(&f->counts, lists));
+    TRY(memory_allocate(&f->pairs, lists));
     TRY(device_room(dev, &f->counts_room, lists * sizeof *f->counts));
     TRY(device_room(dev, &f->pairs_room, lists * sizeof *f->pairs));
     f->rounded = mat_dense(NULL, f->points.type, f->centroids.rows, f->centroids.cols);

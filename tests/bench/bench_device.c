@@ -115,7 +115,7 @@ static void decode_run(const struct model *m, const struct options *o, struct de
     double *took = malloc((size_t)o->tokens * sizeof *took), bytes = 0;
     float *logits;
     CHECK(ids && took);
-    CHECK_OK(device_allocate_host(m->dev, (void **)&logits, (size_t)m->config.vocab_size * sizeof *logits));
+    CHECK_OK(device_allocate_host(m->dev, &logits, (size_t)m->config.vocab_size));
     for (int i = 0; i < params_count(m->params); i++) {
         const struct param *p = params_at(m->params, i);
         if (is_read_each_token(p->name)) bytes += (double)(p->rows * p->cols * dtype_bytes(o->type));
@@ -248,7 +248,7 @@ static void encode(struct device *dev, const struct options *o, int hidden, int 
     float *landmarks;
     void *room;
     CHECK(ids);
-    CHECK_OK(device_allocate_host(dev, (void **)&landmarks, (size_t)(n * d) * sizeof *landmarks));
+    CHECK_OK(device_allocate_host(dev, &landmarks, (size_t)(n * d)));
     CHECK_OK(device_room(dev, &room, (size_t)(n * d) * sizeof *landmarks));
     struct rng rng = rng_make(4, 0);
     for (int64_t i = 0; i < n * 63; i++)

@@ -258,7 +258,7 @@ static double decode_run(struct bench *b, struct model *m, const char *what, str
     double *took = malloc((size_t)n * sizeof *took);
     float *logits;
     CHECK(ids && took);
-    CHECK_OK(device_allocate_host(b->dev, (void **)&logits, (size_t)VOCAB * sizeof *logits));
+    CHECK_OK(device_allocate_host(b->dev, &logits, (size_t)VOCAB));
     for (int64_t i = 0; i < PROMPT + n; i++)
         ids[i] = (int32_t)rng_below(&rng, VOCAB - 8);
     CHECK_OK(decoder_state_create(&s, m->decoder, r));

@@ -3,6 +3,7 @@
  * Usage: bench_kernels [threads [seconds a case]]; CSV on stdout. The best of many short runs counts. */
 #include "base/rng.h"
 #include "kernels/ops.h"
+#include <assert.h>
 #include <cblas.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <time.h>
 
 enum { D = 384, F = 1024, HEADS = 6, ROWS = 512, VOCAB = 16384, LANDMARKS = 100000, SLOTS = 64, BIG = 1 << 24 };
+enum { SPAN = 127, SPANS = 64 }; /* of a token memory */
 
 struct bench {
     struct device *dev;
@@ -19,7 +21,10 @@ struct bench {
     int32_t ids[ROWS], slot[8 * ROWS / 64];
     int64_t index[8 * ROWS], visible[ROWS], row_begin[ROWS / 64 + 1];
     float score[8 * ROWS], weight[8 * ROWS / 64];
+    int32_t values[SPANS * SPAN], spans[8 * ROWS / 64], span_begin[SPANS + 1], span_place[8 * ROWS / 64];
+    float squares[SPANS * SPAN], stats[5 * ROWS], slopes[ROWS], tau;
 };
+static_assert(8 * ROWS / 64 == SPANS);
 
 static double now(void) {
     struct timespec t;
@@ -145,6 +150,43 @@ static void topk_one(struct bench *b) {
     b->dev->ops->topk->forward(b->dev, b->index, b->score, mat_rows(b->x, 0, 1), b->landmarks, &all, 8);
 }
 
+/* Token memories: 8 blocks of 64 rows with 8 slots of 127 entries each; and one row against 64 slots. */
+static struct token_memory memory_of(struct bench *b, int blocks, int k) {
+    struct token_memory m = {.tau = &b->tau};
+    m.slots = (struct memory_slots){.keys = mat_rows(b->landmarks, 0, SPANS * SPAN),
+                                    .value = b->values,
+                                    .slot = b->spans,
+                                    .square = b->squares,
+                                    .row_begin = b->row_begin,
+                                    .slot_rows = SPAN,
+                                    .blocks = blocks,
+                                    .k = k,
+                                    .block_rows = 64};
+    return m;
+}
+static struct token_memory_stats memory_stats(struct bench *b) {
+    float *at = b->stats;
+    return (struct token_memory_stats){at, at + ROWS, at + 2 * ROWS, at + 3 * ROWS, at + 4 * ROWS};
+}
+static void memory_forward(struct bench *b) {
+    struct token_memory m = memory_of(b, ROWS / 64, 8);
+    b->dev->ops->token_memory->forward(b->dev, memory_stats(b), b->x, &m, b->ids);
+}
+static void memory_backward(struct bench *b) {
+    struct token_memory m = memory_of(b, ROWS / 64, 8);
+    const struct token_memory_gradients to = {.dstates = b->y,
+                                              .dkeys = mat_f32(b->big, SPANS * SPAN, D),
+                                              .dlog_p = b->slopes,
+                                              .dlse = b->slopes,
+                                              .inverse = {b->span_begin, b->span_place, SPANS}};
+    b->dev->ops->token_memory->backward(b->dev, &to, b->x, &m, b->ids, memory_stats(b));
+}
+static void memory_weights(struct bench *b) {
+    struct token_memory m = memory_of(b, 1, SPANS);
+    struct mat w = mat_f32(b->big2, 1, token_memory_columns(&m));
+    b->dev->ops->token_memory->weights(b->dev, w, mat_rows(b->x, 0, 1), &m);
+}
+
 enum bound { ARITHMETIC, COPY, READ };
 static void report(struct bench *b, const char *name, job *run, double work, enum bound bound) {
     double best = best_time(b, run), rate = work * 1e-9 / best,
@@ -172,11 +214,16 @@ static void setup(struct bench *b) {
     b->packed = aligned_alloc(64, (size_t)matmul_cpu.packed_elements(2 * F, D) * 4);
     b->dev->ops->matmul->pack(b->dev, b->packed, b->w);
     for (int i = 0; i < ROWS; i++)
-        b->ids[i] = i * 31 % VOCAB, b->visible[i] = 10000;
+        b->ids[i] = i * 31 % VOCAB, b->visible[i] = 10000, b->slopes[i] = -1.0f;
     for (int i = 0; i <= ROWS / 64; i++)
         b->row_begin[i] = i * 64;
     for (int i = 0; i < 8 * ROWS / 64; i++)
-        b->slot[i] = i * 7 % SLOTS, b->weight[i] = 0.125f;
+        b->slot[i] = i * 7 % SLOTS, b->weight[i] = 0.125f, b->spans[i] = i * 11 % SPANS;
+    for (int i = 0; i < SPANS * SPAN; i++)
+        b->values[i] = i * 37 % VOCAB;
+    b->tau = D / 16.0f;
+    b->dev->ops->token_memory->squares(b->dev, b->squares, mat_rows(b->landmarks, 0, SPANS * SPAN));
+    b->dev->ops->gca->invert(b->dev, b->span_begin, b->span_place, b->spans, 8 * ROWS / 64, SPANS);
 }
 
 int main(int argc, char **argv) {
@@ -197,6 +244,9 @@ int main(int argc, char **argv) {
     report(&b, "attention 512 rows", attention, 4 * rows * 513 * d, ARITHMETIC);
     report(&b, "attention 1 row", attention_one, 8.0 * 513 * d, READ);
     report(&b, "chunk_attention 8 chunks", chunk_attention, 4 * rows * 64 * d, ARITHMETIC);
+    report(&b, "token_memory 512 rows x 1016", memory_forward, 2 * rows * 8 * SPAN * d, ARITHMETIC);
+    report(&b, "token_memory backward", memory_backward, 6 * rows * 8 * SPAN * d, ARITHMETIC);
+    report(&b, "token_memory weights 1 row x 8128", memory_weights, 4.0 * SPANS * SPAN * d, READ);
     report(&b, "gca 512 rows x 8", gca, 4 * rows * 8 * 63 * d, ARITHMETIC);
     report(&b, "gca 1 row x 8", gca_one, 8.0 * 8 * 63 * d, READ);
     report(&b, "loss 512 rows", loss, 2 * rows * VOCAB * d, ARITHMETIC);

@@ -48,7 +48,7 @@ static inline struct mat put(const float *content, enum dtype type, int64_t rows
     for (int64_t r = 0; r < rows && content; r++)
         for (int64_t c = 0; c < cols; c++) put_number(first + (r * h.m.stride + c) * size, content[r * cols + c], type);
     CHECK(helds < HELD_MAX);
-    CHECK_OK(device_allocate(gpu, (void **)&h.memory, h.bytes));
+    CHECK_OK(device_allocate(gpu, &h.memory, h.bytes));
     device_upload(gpu, h.memory, copy, h.bytes);
     h.m.data = h.memory + (FRONT + skew) * size;
     held[helds++] = h;
@@ -61,7 +61,7 @@ static inline struct mat put_plain(const float *content, enum dtype type, int64_
 static inline void *put_bytes(const void *content, size_t bytes) {
     struct held h = {.bytes = bytes, .exact = true};
     CHECK(helds < HELD_MAX);
-    CHECK_OK(device_allocate(gpu, (void **)&h.memory, bytes));
+    CHECK_OK(device_allocate(gpu, &h.memory, bytes));
     device_upload(gpu, h.memory, content, bytes);
     held[helds++] = h;
     return h.memory;

@@ -78,8 +78,7 @@ static void case_packed(int64_t out, int64_t in, enum dtype type) {
     for (int i = (int)ARRAY_LEN(counts) - 1; i >= 0; i--) {
         struct mat my = put(NULL, type, ROWS, out, 0, 0), mx = put(x, type, ROWS, in, 0, 0);
         float *packed;
-        CHECK_OK(device_allocate(gpu, (void **)&packed,
-                                 (size_t)gpu->ops->matmul->packed_elements(out, in) * sizeof *packed));
+        CHECK_OK(device_allocate(gpu, &packed, (size_t)gpu->ops->matmul->packed_elements(out, in)));
         gpu->ops->matmul->pack(gpu, packed, put(w, type, out, in, 8, 0));
         for (int64_t first = 0; first < ROWS; first += counts[i]) {
             int64_t n = ROWS - first < counts[i] ? ROWS - first : counts[i];
@@ -380,8 +379,8 @@ static void runtime(void) {
     unsigned char *a, *b;
     for (size_t i = 0; i < sizeof in; i++)
         in[i] = (unsigned char)(i * 7);
-    CHECK_OK(device_allocate(gpu, (void **)&a, sizeof in));
-    CHECK_OK(device_allocate(gpu, (void **)&b, sizeof in));
+    CHECK_OK(device_allocate(gpu, &a, ARRAY_LEN(in)));
+    CHECK_OK(device_allocate(gpu, &b, ARRAY_LEN(in)));
     device_download(gpu, out, a, sizeof out);
     for (size_t i = 0; i < sizeof out; i++)
         CHECK_EQ(out[i], 0);
@@ -395,7 +394,7 @@ static void runtime(void) {
     device_release(gpu, a);
     device_release(gpu, b);
     CHECK(device_worker(gpu, 1) == gpu);
-    CHECK_FAILS(device_allocate(gpu, (void **)&a, (size_t)1 << 50), STATUS_NO_MEMORY, "GiB");
+    CHECK_FAILS(device_allocate(gpu, &a, ((size_t)1 << 50) / sizeof *a), STATUS_NO_MEMORY, "GiB");
     CHECK_OK(device_sync(gpu));
     struct device *broken;
     CHECK_OK(device_open(&broken, "cuda", 1));

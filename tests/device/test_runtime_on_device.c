@@ -7,7 +7,7 @@ static void fetches(void) {
     enum { N = 1 << 18, ROUNDS = 20 };
     float *x = normals(N, 1.0f, DTYPE_F32), *pinned, *plain = zeros(N, 4);
     struct mat m = put_plain(x, DTYPE_F32, 64, N / 64), sum = put_plain(x, DTYPE_F32, 64, N / 64);
-    CHECK_OK(device_allocate_host(gpu, (void **)&pinned, 2 * N * sizeof *pinned));
+    CHECK_OK(device_allocate_host(gpu, &pinned, 2 * N));
     for (int i = 1; i <= ROUNDS; i++) {
         gpu->ops->elementwise->add(gpu, sum, sum, m);
         device_fetch(gpu, pinned, sum.data, N * sizeof *pinned);

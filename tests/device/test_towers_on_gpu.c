@@ -151,7 +151,7 @@ static void make_pools(struct pools *p, struct device *dev, const struct model_c
     p->keys = p->values = mat_dense(NULL, DTYPE_BF16, slots * 64, c->hidden);
     CHECK_OK(device_allocate(dev, &p->keys.data, bytes));
     CHECK_OK(device_allocate(dev, &p->values.data, bytes));
-    CHECK_OK(device_allocate(dev, (void **)&p->landmarks, (size_t)(slots * c->hidden) * sizeof(float)));
+    CHECK_OK(device_allocate(dev, &p->landmarks, slots * c->hidden));
 }
 
 static void free_pools(struct pools *p, struct device *dev) {

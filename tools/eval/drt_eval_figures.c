@@ -8,8 +8,8 @@
 enum status eval_figure(struct ratio *out, const struct eval_result *r, int file, int a, int b, enum eval_per per) {
     double *above = NULL, *below = NULL;
     size_t n = 0;
-    enum status status = memory_allocate((void **)&above, r->n_documents, sizeof *above);
-    if (status == STATUS_OK) status = memory_allocate((void **)&below, r->n_documents, sizeof *below);
+    enum status status = memory_allocate(&above, r->n_documents);
+    if (status == STATUS_OK) status = memory_allocate(&below, r->n_documents);
     for (size_t i = 0; status == STATUS_OK && i < r->n_documents; i++) {
         const struct eval_document *d = &r->documents[i];
         if (file >= 0 && d->file != file) continue;

@@ -15,7 +15,7 @@ static enum status document_ids(struct eval_run *r, const struct document *docum
     if (document->text)
         return tokenizer_encode(r->engine->model.tokenizer, r->scratch, document->text, document->bytes,
                                 TOKENIZER_LITERAL, ids, n);
-    TRY(memory_grow((void **)&r->ids, &r->ids_capacity, document->n_ids + 1, sizeof *r->ids));
+    TRY(memory_grow(&r->ids, &r->ids_capacity, document->n_ids + 1));
     const struct ids_rules rules = indexer_ids_rules(&r->engine->model.config, r->engine->model.tokenizer);
     TRY(ids_check_document(&rules, document->source, document->offset, document->ids, document->n_ids));
     memcpy(r->ids, document->ids, document->n_ids * sizeof *r->ids);
@@ -52,7 +52,7 @@ static enum status next_document(struct eval_run *r, int file, const struct docu
         f->short_documents++;
         return STATUS_OK;
     }
-    TRY(memory_grow((void **)&result->documents, &result->capacity, result->n_documents + 1, sizeof d));
+    TRY(memory_grow(&result->documents, &result->capacity, result->n_documents + 1));
     result->documents[result->n_documents++] = d;
     f->documents++;
     f->tokens += d.tokens;
@@ -115,8 +115,8 @@ static enum status prepare(struct eval_run *r) {
     }
     TRY(tokenizer_scratch_create(&r->scratch, r->engine->model.tokenizer));
     TRY(tokenizer_scratch_create(&r->decoding, r->engine->model.tokenizer));
-    TRY(memory_allocate((void **)&r->targets, (size_t)o->context, sizeof *r->targets));
-    return memory_allocate((void **)&r->nll, (size_t)o->context, sizeof *r->nll);
+    TRY(memory_allocate(&r->targets, (size_t)o->context));
+    return memory_allocate(&r->nll, (size_t)o->context);
 }
 
 enum status eval_run(struct eval_result *result, struct engine *e, const struct eval_options *o,

@@ -110,7 +110,7 @@ static int check(const struct generate_options *o) {
 static enum status read_all(char **text, size_t *bytes, int fd, const char *name) {
     size_t capacity = 0;
     for (;;) {
-        TRY(memory_grow((void **)text, &capacity, *bytes + (1 << 16), 1));
+        TRY(memory_grow(text, &capacity, *bytes + (1 << 16)));
         ssize_t n = read(fd, *text + *bytes, capacity - *bytes);
         if (n < 0) return fail_errno("%s", name);
         if (n == 0) return STATUS_OK;

@@ -14,7 +14,7 @@ struct printer {
 
 enum status printer_create(struct printer **out, FILE *file, const struct arg_strings *stops) {
     struct printer *p = NULL;
-    TRY(memory_allocate_zero((void **)&p, 1, sizeof *p));
+    TRY(memory_allocate_zero(&p, 1));
     *p = (struct printer){.file = file, .stops = stops, .last = '\n'};
     *out = p;
     return STATUS_OK;
@@ -68,7 +68,7 @@ enum status printer_echo(struct printer *p, const char *text, size_t bytes) {
 }
 
 enum status printer_put(struct printer *p, const char *text, size_t bytes, bool *stopped) {
-    TRY(memory_grow((void **)&p->held, &p->capacity, p->n_held + bytes, 1));
+    TRY(memory_grow(&p->held, &p->capacity, p->n_held + bytes));
     if (bytes) memcpy(p->held + p->n_held, text, bytes);
     p->n_held += bytes;
     size_t stop = find_stop(p);

@@ -84,7 +84,7 @@ static enum status work(struct generate_state *r, enum generate_end *end, const 
         return fail(STATUS_INVALID,
                     "the prompt is empty, and the model has no eos_id to begin a document with: give a prompt");
     /* The ids live in the scratch, which the trace's and the stream's decoding do not touch only while it is ours. */
-    TRY(memory_allocate((void **)&copy, n + 1, sizeof *copy));
+    TRY(memory_allocate(&copy, n + 1));
     memcpy(copy, n ? ids : &begin, (n ? n : 1) * sizeof *copy);
     if (n == 0) n = 1; /* a document begins behind the end of another */
     sampler_see(r->sampler, copy, (int64_t)n);

@@ -6,7 +6,7 @@
 
 static enum status find_unspoken(struct generate_state *r) {
     const struct model_config *config = &r->engine->model.config;
-    TRY(memory_allocate((void **)&r->unspoken, (size_t)config->vocab_size, sizeof *r->unspoken));
+    TRY(memory_allocate(&r->unspoken, (size_t)config->vocab_size));
     for (int32_t id = 0; id < config->vocab_size; id++)
         if (id >= tokenizer_vocab_size(r->engine->model.tokenizer) || !tokenizer_token(r->engine->model.tokenizer, id))
             r->unspoken[r->n_unspoken++] = id;
@@ -66,8 +66,7 @@ enum status generate_prepare(struct generate_state *r) {
     TRY(find_unspoken(r));
     TRY(make_sampler(r));
     TRY(printer_create(&r->printer, stdout, &o->stops));
-    TRY(device_allocate_host(r->engine->device, (void **)&r->logits,
-                             (size_t)r->engine->model.config.vocab_size * sizeof *r->logits));
+    TRY(device_allocate_host(r->engine->device, &r->logits, (size_t)r->engine->model.config.vocab_size));
     TRY(make_trace(r));
     TRY(engine_retriever(&r->retriever, r->engine, &how));
     TRY(decoder_state_create(&r->state, r->engine->decoder, r->retriever));

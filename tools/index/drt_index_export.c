@@ -61,8 +61,8 @@ static enum status run(const char *dir, enum landmarks how, int64_t first, int64
         status = fail(STATUS_INVALID, "%s: there is no chunk %lld, the store has %lld", dir, (long long)first,
                       (long long)s.info.chunks);
     TRY_GOTO(status, status, out);
-    TRY_GOTO(status, memory_allocate(&ids, (size_t)s.info.fingerprint.chunk_tokens, sizeof(int32_t)), out);
-    TRY_GOTO(status, memory_allocate(&row, (size_t)s.info.fingerprint.dim, sizeof(float)), out);
+    TRY_GOTO(status, memory_allocate_bytes(&ids, (size_t)s.info.fingerprint.chunk_tokens, sizeof(int32_t)), out);
+    TRY_GOTO(status, memory_allocate_bytes(&row, (size_t)s.info.fingerprint.dim, sizeof(float)), out);
     for (int64_t rank = store_dropped_rank(dropped, first); count != 0; rank++, count--) {
         int64_t chunk = store_dropped_nth(dropped, rank);
         if (chunk >= s.info.chunks) break;

@@ -94,7 +94,7 @@ enum status drt_index_query(float *out, const struct drt_index_model *model, con
     struct catcher catcher;
     int32_t *used;
     assert(n >= 1);
-    TRY(memory_allocate((void **)&used, (size_t)QUERY_CHUNKS * (size_t)model->config->chunk, sizeof *used));
+    TRY(memory_allocate(&used, (size_t)QUERY_CHUNKS * (size_t)model->config->chunk));
     enum status s = catcher_init(&catcher, model, out);
     if (s == STATUS_OK) s = run_decoder(&catcher, model, used, query_ids(used, ids, n, model->config->chunk));
     if (s == STATUS_OK) s = device_sync(model->device);

@@ -25,15 +25,15 @@ static enum status pick_queries(struct recall *r, uint64_t seed, int64_t exclude
 enum status recall_prepare(struct recall *r, uint64_t seed, int64_t exclude) {
     size_t n = (size_t)r->n, k = (size_t)r->k;
     void *memory;
-    TRY(memory_allocate(&memory, n * (size_t)r->store.info.fingerprint.dim, sizeof(float)));
+    TRY(memory_allocate_bytes(&memory, n * (size_t)r->store.info.fingerprint.dim, sizeof(float)));
     r->queries = memory;
-    TRY(memory_allocate(&memory, n, sizeof(struct store_range)));
+    TRY(memory_allocate_bytes(&memory, n, sizeof(struct store_range)));
     r->exclude = memory;
-    TRY(memory_allocate(&memory, n * k, sizeof(struct store_hit)));
+    TRY(memory_allocate_bytes(&memory, n * k, sizeof(struct store_hit)));
     r->exact = memory;
-    TRY(memory_allocate(&memory, n * k, sizeof(struct store_hit)));
+    TRY(memory_allocate_bytes(&memory, n * k, sizeof(struct store_hit)));
     r->found = memory;
-    TRY(memory_allocate(&memory, (size_t)r->store.info.fingerprint.chunk_tokens, sizeof(int32_t)));
+    TRY(memory_allocate_bytes(&memory, (size_t)r->store.info.fingerprint.chunk_tokens, sizeof(int32_t)));
     r->ids = memory;
     return pick_queries(r, seed, exclude);
 }

@@ -72,10 +72,10 @@ static enum status prepare(struct search *s) {
         o->store, (unsigned long long)s->store.info.generation, s->store.info.index, s->model.path, (long long)o->k,
         device_index_text(s->way, &s->index, s->store.view, &s->how), threads_count(s->device->threads));
     TRY(tokenizer_scratch_create(&s->scratch, s->model.tokenizer));
-    TRY(memory_allocate((void **)&s->query, (size_t)s->model.config.hidden, sizeof *s->query));
-    TRY(memory_allocate((void **)&s->hits, (size_t)o->k, sizeof *s->hits));
+    TRY(memory_allocate(&s->query, (size_t)s->model.config.hidden));
+    TRY(memory_allocate(&s->hits, (size_t)o->k));
     size_t ids = DRT_INDEX_QUERY_CHUNKS * (size_t)s->model.config.chunk;
-    return memory_allocate((void **)&s->ids, ids, sizeof *s->ids);
+    return memory_allocate(&s->ids, ids);
 }
 
 static enum status query_of_text(struct search *s) {

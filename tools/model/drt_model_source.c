@@ -47,7 +47,7 @@ static int64_t wrapper_length(const struct model_source *s) {
 /* Takes the input's tensors under their cleaned names, without ALiBi slopes (they follow from the head count) and
  * without what lies outside of the wrapper (optimiser state). */
 static enum status clean(struct model_source *s, const char *path) {
-    TRY(memory_allocate_zero((void **)&s->tensors, (size_t)input_count(s), sizeof *s->tensors));
+    TRY(memory_allocate_zero(&s->tensors, (size_t)input_count(s)));
     for (int i = 0; i < input_count(s); i++) {
         char *name = NULL;
         TRY(memory_copy_string(&name, input_at(s, i)->name));

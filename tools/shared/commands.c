@@ -35,7 +35,7 @@ static int end(const char *program, int code) {
 int commands_run(const char *program, int (*run)(int argc, char **argv, const char **operands), int argc, char **argv) {
     void *operands;
     streams_reserve();
-    if (memory_allocate(&operands, (size_t)argc, sizeof(char *)) != STATUS_OK) {
+    if (memory_allocate_bytes(&operands, (size_t)argc, sizeof(char *)) != STATUS_OK) {
         fprintf(stderr, "%s: %s\n", program, status_message());
         return end(program, 1);
     }

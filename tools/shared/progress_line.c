@@ -159,7 +159,7 @@ static bool stop_requested(void *context) {
 
 enum status progress_line_start(struct progress_line **out, const char *program) {
     void *memory;
-    TRY(memory_allocate_zero(&memory, 1, sizeof(struct progress_line)));
+    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct progress_line)));
     struct progress_line *line = memory;
     line->program = program;
     line->terminal = isatty(STDERR_FILENO) == 1;

@@ -20,7 +20,7 @@ void streams_printf(FILE *file, const char *format, ...) {
     va_start(args, format);
     va_copy(again, args);
     int n = vsnprintf(text, sizeof text, format, args);
-    if (n >= (int)sizeof text && memory_allocate((void **)&whole, (size_t)n + 1, 1) == STATUS_OK)
+    if (n >= (int)sizeof text && memory_allocate(&whole, (size_t)n + 1) == STATUS_OK)
         vsnprintf(whole, (size_t)n + 1, format, again);
     else if (n >= (int)sizeof text)
         n = (int)sizeof text - 1;

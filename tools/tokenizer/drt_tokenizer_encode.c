@@ -50,7 +50,7 @@ static enum status encode_one(struct work *w, struct item *d, int worker) {
     if (d->bytes)
         TRY(tokenizer_encode(w->tokenizer, w->scratch[worker], w->text + d->begin, d->bytes, TOKENIZER_LITERAL, &ids,
                              &n));
-    TRY(memory_grow((void **)&d->ids, &d->capacity, (n + 1) * width, 1));
+    TRY(memory_grow(&d->ids, &d->capacity, (n + 1) * width));
     for (size_t i = 0; i < n; i++)
         put_id(d->ids + i * width, ids[i], w->width);
     put_id(d->ids + n * width, w->end, w->width);
@@ -82,7 +82,7 @@ static enum status flush_batch(struct work *w, struct file_writer *out) {
 
 static enum status take(struct work *w, const struct document *d) {
     if (d->ids) return fail(STATUS_INVALID, "%s: holds token ids already: encode takes text (see --format)", d->source);
-    TRY(memory_grow((void **)&w->text, &w->capacity, w->bytes + d->bytes + 1, 1));
+    TRY(memory_grow(&w->text, &w->capacity, w->bytes + d->bytes + 1));
     if (d->bytes) memcpy(w->text + w->bytes, d->text, d->bytes);
     struct item *item = &w->items[w->n_items++];
     item->begin = w->bytes, item->bytes = d->bytes;
@@ -118,8 +118,8 @@ static enum status open_work(struct work *w, const struct options *o) {
         return fail(STATUS_INVALID, "%s: has %d ids, too many for 16 bits: write a .u32 file", o->tokenizer,
                     tokenizer_vocab_size(w->tokenizer));
     TRY(threads_create(&w->threads, (int)o->threads));
-    TRY(memory_allocate_zero((void **)&w->items, BATCH_DOCUMENTS, sizeof *w->items));
-    TRY(memory_allocate_zero((void **)&w->scratch, (size_t)threads_count(w->threads), sizeof *w->scratch));
+    TRY(memory_allocate_zero(&w->items, BATCH_DOCUMENTS));
+    TRY(memory_allocate_zero(&w->scratch, (size_t)threads_count(w->threads)));
     for (int i = 0; i < threads_count(w->threads); i++)
         TRY(tokenizer_scratch_create(&w->scratch[i], w->tokenizer));
     return STATUS_OK;

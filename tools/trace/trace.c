@@ -37,7 +37,7 @@ struct trace {
 
 enum status trace_create(struct trace **out, const struct trace_config *config) {
     struct trace *t = NULL;
-    enum status status = memory_allocate_zero((void **)&t, 1, sizeof *t);
+    enum status status = memory_allocate_zero(&t, 1);
     if (status != STATUS_OK) {
         for (int i = 0; i < config->n_sinks; i++)
             (void)config->sinks[i]->end(config->sinks[i], false);
@@ -46,7 +46,7 @@ enum status trace_create(struct trace **out, const struct trace_config *config) 
     t->config = *config;
     TRY_GOTO(status, tokenizer_scratch_create(&t->scratch, config->tokenizer), out);
     TRY_GOTO(status, arena_create(&t->arena, 1 << 16), out);
-    TRY_GOTO(status, memory_allocate((void **)&t->chunk_ids, (size_t)config->chunk, sizeof *t->chunk_ids), out);
+    TRY_GOTO(status, memory_allocate(&t->chunk_ids, (size_t)config->chunk), out);
     tokenizer_stream_start(&t->stream, false);
     *out = t;
     return STATUS_OK;
@@ -58,8 +58,8 @@ out:
 /* ---- watching ------------------------------------------------------------------------------------------- */
 
 static enum status keep_list(struct trace *t, int group, int64_t chunk, const struct neighbours *n, int64_t row) {
-    TRY(memory_grow((void **)&t->lists, &t->lists_capacity, t->n_lists + 1, sizeof *t->lists));
-    TRY(memory_grow((void **)&t->entries, &t->entries_capacity, t->n_entries + (size_t)n->k, sizeof *t->entries));
+    TRY(memory_grow(&t->lists, &t->lists_capacity, t->n_lists + 1));
+    TRY(memory_grow(&t->entries, &t->entries_capacity, t->n_entries + (size_t)n->k));
     struct list_head *list = &t->lists[t->n_lists++];
     *list = (struct list_head){.chunk = chunk, .group = group, .first = (int)t->n_entries};
     for (int64_t i = row * n->k; i < (row + 1) * n->k; i++) {
@@ -84,7 +84,7 @@ struct decoder_watch trace_watch(struct trace *t) {
 
 static enum status keep_text(struct trace *t, const char **out, const char *text, size_t bytes) {
     char *copy = NULL;
-    TRY(arena_push(t->arena, (void **)&copy, bytes + 1, 1));
+    TRY(arena_push(t->arena, &copy, bytes + 1));
     memcpy(copy, text, bytes);
     copy[bytes] = 0;
     *out = copy;
@@ -130,7 +130,7 @@ static enum status give_out(struct trace *t, int n_ids) {
     const int chunk = t->config.chunk;
     struct arena_mark mark = arena_mark(t->arena);
     struct trace_group *groups = NULL;
-    TRY(arena_push_zero(t->arena, (void **)&groups, (size_t)t->config.groups, sizeof *groups));
+    TRY(arena_push_zero(t->arena, &groups, (size_t)t->config.groups));
     struct trace_chunk record = {.number = t->next,
                                  .first_token = t->next * chunk,
                                  .ids = t->ids + t->next * chunk,
@@ -148,7 +148,7 @@ static enum status give_out(struct trace *t, int n_ids) {
         const struct list_head *list = &t->lists[i];
         if (list->chunk != t->next - 1) continue;
         struct trace_hit *hits = NULL;
-        TRY(arena_push(t->arena, (void **)&hits, (size_t)list->count, sizeof *hits));
+        TRY(arena_push(t->arena, &hits, (size_t)list->count));
         for (int k = 0; k < list->count; k++)
             TRY(make_hit(t, &hits[k], &t->entries[list->first + k]));
         groups[list->group] = (struct trace_group){hits, list->count};
@@ -178,7 +178,7 @@ static void drop_old_lists(struct trace *t) {
 }
 
 static enum status add_text(struct trace *t, const char *text, size_t bytes) {
-    TRY(memory_grow((void **)&t->text, &t->text_capacity, t->text_bytes + bytes, 1));
+    TRY(memory_grow(&t->text, &t->text_capacity, t->text_bytes + bytes));
     if (bytes) memcpy(t->text + t->text_bytes, text, bytes);
     t->text_bytes += bytes;
     return STATUS_OK;
@@ -186,7 +186,7 @@ static enum status add_text(struct trace *t, const char *text, size_t bytes) {
 
 enum status trace_tokens(struct trace *t, const int32_t *ids, int64_t n, bool prompt) {
     if (t->failed != STATUS_OK) return t->failed;
-    TRY(memory_grow((void **)&t->ids, &t->ids_capacity, t->n_ids + (size_t)n, sizeof *t->ids));
+    TRY(memory_grow(&t->ids, &t->ids_capacity, t->n_ids + (size_t)n));
     if (n > 0) memcpy(t->ids + t->n_ids, ids, (size_t)n * sizeof *ids);
     if (prompt) t->n_prompt += (size_t)n;
     for (int64_t i = 0; i < n; i++) {

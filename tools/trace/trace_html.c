@@ -83,7 +83,7 @@ static enum status write_head(struct page *p, const char *title) {
 
 enum status trace_html(struct trace_sink **out, const char *path, const char *title) {
     struct page *p = NULL;
-    TRY(memory_allocate_zero((void **)&p, 1, sizeof *p));
+    TRY(memory_allocate_zero(&p, 1));
     enum status status = file_create(&p->file, path);
     if (status == STATUS_OK) {
         p->sink = (struct trace_sink){.chunk = page_chunk, .end = page_end};

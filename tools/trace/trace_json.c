@@ -110,7 +110,7 @@ static enum status lines_end(struct trace_sink *sink, bool keep) {
 
 enum status trace_jsonl(struct trace_sink **out, const char *path) {
     struct lines *l = NULL;
-    TRY(memory_allocate_zero((void **)&l, 1, sizeof *l));
+    TRY(memory_allocate_zero(&l, 1));
     enum status status = file_create(&l->file, path);
     if (status != STATUS_OK) {
         memory_free(l);

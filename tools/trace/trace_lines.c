@@ -56,7 +56,7 @@ static enum status terminal_end(struct trace_sink *sink, bool keep) {
 
 enum status trace_lines(struct trace_sink **out, FILE *file, int most) {
     struct terminal *t = NULL;
-    TRY(memory_allocate_zero((void **)&t, 1, sizeof *t));
+    TRY(memory_allocate_zero(&t, 1));
     *t = (struct terminal){{terminal_chunk, terminal_end}, file, most};
     *out = &t->sink;
     return STATUS_OK;

@@ -120,7 +120,7 @@ enum status plot_write(const char *path, const char *const *runs, int n_runs, co
     struct plot_picture p = {.n_runs = n_runs};
     char *text = NULL;
     size_t bytes = 0;
-    TRY(memory_allocate_zero((void **)&p.runs, (size_t)n_runs, sizeof *p.runs));
+    TRY(memory_allocate_zero(&p.runs, (size_t)n_runs));
     enum status status = STATUS_OK;
     for (int i = 0; i < n_runs && status == STATUS_OK; i++) {
         p.runs[i].path = runs[i];

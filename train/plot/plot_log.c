@@ -69,7 +69,7 @@ static enum status add_row(struct plot_log *log, const struct plot_row *row, con
     if (log->n_rows > 0 && log->rows[log->n_rows - 1].tokens > row->tokens)
         return fail(STATUS_INVALID, "%s: step %lld has seen %lld tokens, and a step before it %lld", name,
                     (long long)row->step, (long long)row->tokens, (long long)log->rows[log->n_rows - 1].tokens);
-    TRY(memory_grow((void **)&log->rows, &log->capacity, log->n_rows + 1, sizeof *log->rows));
+    TRY(memory_grow(&log->rows, &log->capacity, log->n_rows + 1));
     log->rows[log->n_rows++] = *row;
     return STATUS_OK;
 }

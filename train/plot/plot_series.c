@@ -30,8 +30,7 @@ enum status plot_thin(struct plot_series *out, const struct plot_log *log, enum 
         double place[2] = {[PLOT_TOKENS] = (double)row->tokens, [PLOT_STEPS] = (double)row->step};
         size_t column = column_of(place[along], low, high, limit);
         if (out->n_columns == 0 || column != current) {
-            enum status status =
-                memory_grow((void **)&out->columns, &capacity, out->n_columns + 1, sizeof *out->columns);
+            enum status status = memory_grow(&out->columns, &capacity, out->n_columns + 1);
             if (status != STATUS_OK) {
                 plot_series_free(out);
                 return status;

@@ -96,7 +96,7 @@ static enum status note_step(void *context, const char *folder, const char *name
     (void)folder;
     int64_t step = step_of(name);
     if (step < 0) return STATUS_OK;
-    TRY(memory_grow((void **)&f->steps, &f->capacity, f->count + 1, sizeof *f->steps));
+    TRY(memory_grow(&f->steps, &f->capacity, f->count + 1));
     f->steps[f->count++] = step;
     return STATUS_OK;
 }
@@ -249,11 +249,11 @@ static enum status load_state(struct checkpoint *c, const struct safetensors *fi
         return fail(STATUS_CORRUPT, "%s: is the state of step %lld, in the folder of step %lld", safetensors_path(file),
                     (long long)step, (long long)c->step);
     for (int i = 0; i < 2; i++) {
-        TRY(memory_allocate_aligned((void **)&c->moments[i], (size_t)n, sizeof(float)));
+        TRY(memory_allocate_aligned(&c->moments[i], (size_t)n));
         TRY(read_row(c->moments[i], file, moment_names[i], n));
     }
     if (safetensors_find(file, index_name)) {
-        TRY(memory_allocate_aligned((void **)&c->index_weights, (size_t)n, sizeof(float)));
+        TRY(memory_allocate_aligned(&c->index_weights, (size_t)n));
         TRY(read_row(c->index_weights, file, index_name, n));
     }
     if (safetensors_find(file, weights_name))

@@ -113,7 +113,7 @@ static void clear_strings(struct config_strings *list) {
 }
 
 static enum status add_string(struct config_strings *list, const char *text) {
-    TRY(memory_grow((void **)&list->items, &list->capacity, list->count + 1, sizeof *list->items));
+    TRY(memory_grow(&list->items, &list->capacity, list->count + 1));
     TRY(memory_copy_string(&list->items[list->count], text));
     list->count++;
     return STATUS_OK;
@@ -159,7 +159,7 @@ static enum status set_string(struct train_config *c, const char *name, const st
 /* The STRING that was just read, unescaped. Free with memory_free. */
 static enum status take_string(char **out, const struct json *j) {
     size_t length;
-    TRY(memory_allocate((void **)out, j->length + 1, 1));
+    TRY(memory_allocate(out, j->length + 1));
     enum status s = json_string(j, *out, j->length + 1, &length);
     if (s == STATUS_OK && strlen(*out) != length) s = json_fail(j, "text without a zero byte");
     if (s != STATUS_OK) memory_free(*out);
@@ -267,7 +267,7 @@ static enum status read_object(struct json *j, char **out) {
     TRY(json_skip_rest(j));
     char *copy;
     size_t n = (size_t)(j->at - begin);
-    TRY(memory_allocate((void **)&copy, n + 1, 1));
+    TRY(memory_allocate(&copy, n + 1));
     memcpy(copy, begin, n);
     copy[n] = 0;
     memory_free(*out);

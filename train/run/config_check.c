@@ -10,7 +10,7 @@ static enum status load_model_json(struct train_config *c) {
     TRY(file_join(path, c->start_from, "config.json"));
     TRY(file_map(&map, path));
     char *text = NULL;
-    enum status s = memory_allocate((void **)&text, map.size + 1, 1);
+    enum status s = memory_allocate(&text, map.size + 1);
     if (s == STATUS_OK) {
         memcpy(text, map.data, map.size);
         text[map.size] = 0;

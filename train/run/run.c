@@ -32,7 +32,7 @@ static enum status save(struct run *r) {
     progress_step(r->options->progress, "checkpoint", "steps", c->step, r->config->schedule.steps);
     TRY(step_weights(r->step, c->params));
     for (int i = 0; i < 2; i++) {
-        if (!c->moments[i]) TRY(memory_allocate_aligned((void **)&c->moments[i], n, sizeof(float)));
+        if (!c->moments[i]) TRY(memory_allocate_aligned(&c->moments[i], n));
         device_download(r->options->device, c->moments[i], optimizer_moment(o, i)->data, n * sizeof(float));
     }
     TRY(device_sync(r->options->device));
@@ -72,7 +72,7 @@ static enum status refresh(struct run *r) {
     struct device *dev = r->options->device;
     step_refresh_corpus(r->step);
     r->refreshed = true;
-    if (!r->state.index_weights) TRY(memory_allocate_aligned((void **)&r->state.index_weights, n, sizeof(float)));
+    if (!r->state.index_weights) TRY(memory_allocate_aligned(&r->state.index_weights, n));
     device_download(dev, r->state.index_weights, optimizer_master(step_optimizer(r->step))->data, n * sizeof(float));
     return device_sync(dev);
 }

@@ -59,7 +59,7 @@ static enum status cut(const char *path, int64_t keep) {
 enum status run_log_open(struct run_log **out, const char *path, int64_t keep) {
     struct run_log *log;
     TRY(cut(path, keep));
-    TRY(memory_allocate_zero((void **)&log, 1, sizeof *log));
+    TRY(memory_allocate_zero(&log, 1));
     enum status s = memory_copy_string(&log->path, path);
     if (s == STATUS_OK && !(log->file = fopen(path, "a"))) s = fail_errno("%s: cannot be written", path);
     if (s == STATUS_OK)

@@ -205,7 +205,7 @@ static enum status open_batches(struct run *r) {
     const struct reader_config files = {.inputs = how.files, .n_inputs = how.n_files, .eod_id = how.end_id};
     ids_check(r->options->progress, &files, r->tokenizer);
     r->step_tokens = c->sequences * c->length * c->accumulate * r->world;
-    return memory_allocate_zero((void **)&r->batch, (size_t)c->accumulate, sizeof *r->batch);
+    return memory_allocate_zero(&r->batch, (size_t)c->accumulate);
 }
 
 static enum status open_corpus(struct run *r) {

@@ -22,7 +22,7 @@ static enum status count_bytes(struct validation *v, const struct tokenizer *tok
     int64_t length = batches_length(v->batches);
     int32_t *ids = NULL;
     enum status s = tokenizer_scratch_create(&scratch, tokenizer);
-    if (s == STATUS_OK) s = memory_allocate((void **)&ids, (size_t)length, sizeof *ids);
+    if (s == STATUS_OK) s = memory_allocate(&ids, (size_t)length);
     for (int64_t i = 0; i < batches_windows(v->batches) && s == STATUS_OK; i++) {
         const char *text;
         size_t bytes;
@@ -36,9 +36,9 @@ static enum status count_bytes(struct validation *v, const struct tokenizer *tok
 }
 
 static enum status make_room(struct validation *v) {
-    TRY(memory_allocate_zero((void **)&v->parts, (size_t)v->n_files, sizeof *v->parts));
-    TRY(memory_allocate_zero((void **)&v->figures, (size_t)v->n_files, sizeof *v->figures));
-    return memory_allocate_zero((void **)&v->sums, (size_t)v->sequences, sizeof *v->sums);
+    TRY(memory_allocate_zero(&v->parts, (size_t)v->n_files));
+    TRY(memory_allocate_zero(&v->figures, (size_t)v->n_files));
+    return memory_allocate_zero(&v->sums, (size_t)v->sequences);
 }
 
 enum status validation_open(struct validation **out, const struct train_config *config,
@@ -46,7 +46,7 @@ enum status validation_open(struct validation **out, const struct train_config *
     *out = NULL;
     if (config->valid.count == 0) return STATUS_OK;
     struct validation *v;
-    TRY(memory_allocate_zero((void **)&v, 1, sizeof *v));
+    TRY(memory_allocate_zero(&v, 1));
     v->sequences = (int)config->sequences;
     v->n_files = (int)config->valid.count;
     struct batches_config how = {.files = (const char *const *)config->valid.items,

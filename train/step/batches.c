@@ -80,7 +80,7 @@ static enum status open_file(struct batches *b, const char *path) {
 static enum status add_document(struct batches *b, int64_t start) {
     if (b->n_documents == INT32_MAX - b->config.first_document)
         return fail(STATUS_UNSUPPORTED, "the data has more than 2^31 documents");
-    TRY(memory_grow((void **)&b->starts, &b->capacity, (size_t)b->n_documents + 2, sizeof *b->starts));
+    TRY(memory_grow(&b->starts, &b->capacity, (size_t)b->n_documents + 2));
     b->starts[b->n_documents++] = start;
     return STATUS_OK;
 }
@@ -128,24 +128,23 @@ static enum status count_windows(struct batches *b) {
         b->windows = b->config.max_windows;
     if (b->config.sampling != SAMPLING_EPOCHS) return STATUS_OK;
     b->epoch = -1;
-    return memory_allocate((void **)&b->order, (size_t)b->windows, sizeof *b->order);
+    return memory_allocate(&b->order, (size_t)b->windows);
 }
 
 static enum status make_held(struct batches *b) {
     size_t n = (size_t)rows_of(b), chunks = (size_t)b->config.sequences * (size_t)b->config.chunks;
-    TRY(memory_allocate_zero((void **)&b->held, (size_t)b->config.held, sizeof *b->held));
+    TRY(memory_allocate_zero(&b->held, (size_t)b->config.held));
     for (int i = 0; i < b->config.held; i++) {
-        TRY(memory_allocate((void **)&b->held[i].ids, n, sizeof(int32_t)));
-        TRY(memory_allocate((void **)&b->held[i].targets, n, sizeof(int32_t)));
-        if (!b->model.base_lm)
-            TRY(memory_allocate((void **)&b->held[i].documents, chunks, sizeof *b->held[i].documents));
+        TRY(memory_allocate(&b->held[i].ids, n));
+        TRY(memory_allocate(&b->held[i].targets, n));
+        if (!b->model.base_lm) TRY(memory_allocate(&b->held[i].documents, chunks));
     }
     return STATUS_OK;
 }
 
 static enum status open_all(struct batches *b) {
     int n = b->config.n_files;
-    TRY(memory_allocate_zero((void **)&b->files, (size_t)n, sizeof *b->files));
+    TRY(memory_allocate_zero(&b->files, (size_t)n));
     for (int i = 0; i < n; i++)
         TRY(open_file(b, b->config.files[i]));
     b->fingerprint = 0xcbf29ce484222325u;
@@ -159,7 +158,7 @@ static enum status open_all(struct batches *b) {
 enum status batches_open(struct batches **out, const struct batches_config *config) {
     assert(config->n_files > 0 && config->sequences > 0 && config->chunks > 0 && config->held > 0);
     struct batches *b;
-    TRY(memory_allocate_zero((void **)&b, 1, sizeof *b));
+    TRY(memory_allocate_zero(&b, 1));
     b->config = *config;
     b->model = *config->model;
     b->config.model = NULL;
@@ -344,8 +343,8 @@ enum status batches_corpus_make(struct batches_corpus *out, const struct batches
     for (int64_t i = 0; i < b->n_documents; i++)
         c.chunks += (document_length(b, i) + chunk - 1) / chunk;
     if (c.chunks == 0) return fail(STATUS_INVALID, "the training data has only empty documents");
-    TRY(memory_allocate((void **)&c.ids, (size_t)(c.chunks * chunk), sizeof *c.ids));
-    enum status s = memory_allocate((void **)&c.documents, (size_t)c.chunks, sizeof *c.documents);
+    TRY(memory_allocate(&c.ids, (size_t)(c.chunks * chunk)));
+    enum status s = memory_allocate(&c.documents, (size_t)c.chunks);
     if (s != STATUS_OK) {
         memory_free(c.ids);
         return s;

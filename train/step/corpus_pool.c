@@ -57,7 +57,7 @@ static enum status upload(struct corpus_pool *p, const int32_t *ids, const int32
     static const int32_t of_all[2] = {0, INT32_MAX};
     void *room;
     int64_t words = UPLOAD_CHUNKS * p->positions > p->max_queries ? UPLOAD_CHUNKS * p->positions : p->max_queries;
-    TRY(memory_allocate(&room, (size_t)words, sizeof(int32_t)));
+    TRY(memory_allocate_bytes(&room, (size_t)words, sizeof(int32_t)));
     for (int64_t first = 0; first <= p->chunks; first += UPLOAD_CHUNKS) {
         int64_t left = p->chunks + 1 - first;
         upload_ids(p, room, ids, first, left < UPLOAD_CHUNKS ? left : UPLOAD_CHUNKS, landmark);
@@ -82,7 +82,7 @@ enum status corpus_pool_create(struct corpus_pool **out, struct device *dev, con
     if (chunks < 1 || chunks > INT32_MAX / 2)
         return fail(STATUS_INVALID, "training: pool corpus: %lld chunks of text, 1 to %d are served", (long long)chunks,
                     INT32_MAX / 2);
-    TRY(memory_allocate_zero((void **)&p, 1, sizeof *p));
+    TRY(memory_allocate_zero(&p, 1));
     p->dev = dev;
     p->chunks = chunks;
     p->max_queries = max_queries;

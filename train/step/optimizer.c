@@ -42,7 +42,7 @@ static bool is_trunk(const struct param *t) {
 }
 
 static enum status find_ranges(struct optimizer *o, const struct params *table) {
-    TRY(memory_allocate((void **)&o->ranges, (size_t)params_count(table), sizeof *o->ranges));
+    TRY(memory_allocate(&o->ranges, (size_t)params_count(table)));
     int64_t at = 0;
     for (int i = 0; i < params_count(table); i++) {
         const struct param *t = params_at(table, i);
@@ -60,7 +60,7 @@ enum status optimizer_create(struct optimizer **out, struct device *dev, const s
                              const struct params *initial, enum dtype type) {
     assert(type == DTYPE_F32 || type == DTYPE_BF16);
     struct optimizer *o;
-    TRY(memory_allocate_zero((void **)&o, 1, sizeof *o));
+    TRY(memory_allocate_zero(&o, 1));
     o->dev = dev;
     o->config = *config;
     enum status s;
@@ -70,7 +70,7 @@ enum status optimizer_create(struct optimizer **out, struct device *dev, const s
     TRY_GOTO(s, weights_create(&o->gradients, dev, initial, DTYPE_F32), out);
     for (int i = 0; i < 2; i++)
         TRY_GOTO(s, weights_create(&o->moments[i], dev, initial, DTYPE_F32), out);
-    TRY_GOTO(s, device_allocate(dev, (void **)&o->sum_of_squares, sizeof *o->sum_of_squares), out);
+    TRY_GOTO(s, device_allocate(dev, &o->sum_of_squares, 1), out);
     *out = o;
 out:
     if (s != STATUS_OK) optimizer_free(o);

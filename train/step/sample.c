@@ -24,7 +24,7 @@ static enum status begin(struct sample *s, const char *prompt) {
     const int32_t *ids = NULL;
     size_t n = 0;
     TRY(tokenizer_encode(s->tokenizer, s->scratch, prompt, strlen(prompt), TOKENIZER_RECOGNISE, &ids, &n));
-    TRY(memory_grow((void **)&s->ids, &s->capacity, n + 1 + (size_t)s->config->sample_tokens, sizeof *s->ids));
+    TRY(memory_grow(&s->ids, &s->capacity, n + 1 + (size_t)s->config->sample_tokens));
     if (n) memcpy(s->ids, ids, n * sizeof *ids);
     if (n == 0)
         s->ids[n++] = s->config->end_id >= 0 ? (int32_t)s->config->end_id : 0; /* behind a document: a new one */
@@ -61,7 +61,7 @@ static enum status open_sample(struct sample *s, struct device *cpu, const struc
         if (banned[i] >= 0) how.banned[how.n_banned++] = banned[i];
     TRY(tokenizer_scratch_create(&s->scratch, s->tokenizer));
     TRY(sampler_create(&s->sampler, &how, model->vocab_size));
-    TRY(memory_allocate_aligned((void **)&s->logits, (size_t)model->vocab_size, sizeof *s->logits));
+    TRY(memory_allocate_aligned(&s->logits, (size_t)model->vocab_size));
     s->weights = weights_of_params(params);
     return decoder_create(&s->decoder, cpu, model, &s->weights, 256);
 }

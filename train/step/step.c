@@ -76,9 +76,9 @@ static enum status allocate(struct step *s) {
     void *room;
     TRY(carve_device(s->dev, &s->memory, &s->bytes, carve_all, s));
     int64_t words = 4 * s->rows > 4 * s->model.topk ? 4 * s->rows : 4 * s->model.topk;
-    TRY(memory_allocate_zero(&room, (size_t)words, sizeof *s->host_ids));
+    TRY(memory_allocate_zero_bytes(&room, (size_t)words, sizeof *s->host_ids));
     s->host_ids = room;
-    TRY(memory_allocate_zero(&room, (size_t)s->rows, sizeof *s->host_floats));
+    TRY(memory_allocate_zero_bytes(&room, (size_t)s->rows, sizeof *s->host_floats));
     s->host_floats = room;
     return STATUS_OK;
 }
@@ -100,7 +100,7 @@ enum status step_create(struct step **out, struct device *dev, const struct mode
     struct step *s;
     assert(config->sequences > 0 && config->chunks > 0);
     TRY(check(model, config, corpus));
-    TRY(memory_allocate_zero((void **)&s, 1, sizeof *s));
+    TRY(memory_allocate_zero(&s, 1));
     s->dev = dev;
     s->model = *model;
     s->config = *config;

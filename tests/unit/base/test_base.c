@@ -54,11 +54,11 @@ static void test_printable(void) {
 
 static void test_memory(void) {
     void *p = NULL;
-    CHECK_FAILS(memory_allocate(&p, SIZE_MAX / 2, 4), STATUS_NO_MEMORY, "out of memory");
+    CHECK_FAILS(memory_allocate_bytes(&p, SIZE_MAX / 2, 4), STATUS_NO_MEMORY, "out of memory");
     size_t capacity = 0;
     int *numbers = NULL;
     for (int i = 0; i < 1000; i++) {
-        CHECK_OK(memory_grow((void **)&numbers, &capacity, (size_t)i + 1, sizeof *numbers));
+        CHECK_OK(memory_grow(&numbers, &capacity, (size_t)i + 1));
         numbers[i] = i;
     }
     for (int i = 0; i < 1000; i++)
@@ -72,20 +72,20 @@ static void test_arena(void) {
     CHECK_OK(arena_create(&a, 100));
     struct arena_mark start = arena_mark(a);
     void *first = NULL, *p = NULL;
-    CHECK_OK(arena_push(a, &first, 10, 10));
+    CHECK_OK(arena_push_bytes(a, &first, 10, 10));
     memset(first, 7, 100);
     for (int i = 0; i < 100; i++) {
-        CHECK_OK(arena_push_zero(a, &p, 1000, (size_t)i));
+        CHECK_OK(arena_push_zero_bytes(a, &p, 1000, (size_t)i));
         CHECK_EQ((uintptr_t)p % 64, 0);
         memset(p, i, 1000 * (size_t)i);
     }
     CHECK_EQ(((unsigned char *)first)[99], 7);
     size_t bytes = arena_bytes(a);
     arena_reset(a, start);
-    CHECK_OK(arena_push(a, &p, 10, 10));
+    CHECK_OK(arena_push_bytes(a, &p, 10, 10));
     CHECK(p == first);
     for (int i = 0; i < 100; i++)
-        CHECK_OK(arena_push(a, &p, 1000, (size_t)i));
+        CHECK_OK(arena_push_bytes(a, &p, 1000, (size_t)i));
     CHECK_EQ(arena_bytes(a), bytes); /* the second round reuses the blocks */
     arena_free(a);
 }

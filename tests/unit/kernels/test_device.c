@@ -20,7 +20,7 @@ static void memory(struct device *dev) {
     static const size_t sizes[] = {0, 1, 63, 64, 4096, 1 << 20};
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         unsigned char *p;
-        CHECK_OK(device_allocate(dev, (void **)&p, sizes[i]));
+        CHECK_OK(device_allocate(dev, &p, sizes[i]));
         CHECK_EQ((uintptr_t)p % 64, 0);
         for (size_t j = 0; j < sizes[i]; j++)
             CHECK(p[j] == 0);

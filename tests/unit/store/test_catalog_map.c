@@ -24,7 +24,7 @@ static void limit_address_space(uint64_t more) {
 static enum status add(struct catalog *c, uint64_t first, uint64_t n) {
     struct catalog_txn *t;
     void *value;
-    CHECK_OK(memory_allocate_zero(&value, VALUE, 1));
+    CHECK_OK(memory_allocate_zero(&value, VALUE));
     TRY(catalog_begin(&t, c, true));
     enum status s = STATUS_OK;
     for (uint64_t i = 0; i < n && s == STATUS_OK; i++) {

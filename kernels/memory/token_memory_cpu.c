@@ -1,0 +1,319 @@
+/* token_memory_cpu.c -- a task takes a tile of query rows and one part of the entries that they read, so that a single
+ * row keeps all threads busy as well; parts are joined in order. Rows and entries of a strip lie in the worker's
+ * scratch (token_memory_strips.c): nothing grows with rows times entries. */
+#include "base/half.h"
+#include "kernels/memory/token_memory_internal.h"
+#include "kernels/pointwise/simd_internal.h"
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+/* Weights of entries in part: relative to the nearest, so that no distance overflows an exponential. */
+struct part {
+    float near, sum, squares;      /* sum of e, of e^2; e = exp((near - distance) / tau) */
+    float target_near, target_sum; /* the same over entries whose value is the target */
+};
+
+/* ---- forward ---- */
+
+/* More entries join a row's part. */
+static void absorb(struct part *p, const float *d2, const int32_t *value, int64_t n, int32_t target, float per_tau) {
+    vf nearest = v_set(p->near), sum = {0}, squares = {0};
+    float near, rest = 0.0f, rest_squares = 0.0f;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        nearest = v_min(v_load(d2 + i), nearest); /* NaN stays out; it reaches the sum */
+    near = -v_largest(-nearest);
+    for (; i < n; i++)
+        near = d2[i] < near ? d2[i] : near;
+    float origin = near == INFINITY ? 0.0f : near; /* no entry yet: exponentials of -infinity, not of NaN */
+    for (i = 0; i + LANES <= n; i += LANES) {
+        vf e = v_exp((origin - v_load(d2 + i)) * per_tau);
+        sum += e, squares += e * e;
+    }
+    for (; i < n; i++) {
+        float e = expf((origin - d2[i]) * per_tau);
+        rest += e, rest_squares += e * e;
+    }
+    float shrink = near < p->near ? expf((near - p->near) * per_tau) : 1.0f;
+    p->sum = p->sum * shrink + (v_sum(sum) + rest);
+    p->squares = p->squares * (shrink * shrink) + (v_sum(squares) + rest_squares);
+    p->near = near;
+    for (i = 0; i < n && target >= 0; i++) {
+        if (value[i] != target || d2[i] == INFINITY) continue;
+        if (d2[i] < p->target_near) {
+            p->target_sum *= expf((d2[i] - p->target_near) * per_tau);
+            p->target_near = d2[i];
+        }
+        p->target_sum += expf((p->target_near - d2[i]) * per_tau);
+    }
+}
+
+static void forward_strip(const struct memory_task *t, const struct strip *s, int worker, void *context) {
+    int part = *(const int *)context;
+    strip_distances(t, s, worker);
+    for (int64_t r = 0; r < s->rows; r++) {
+        int64_t row = s->row + r;
+        absorb(&t->part[(row - t->first_row) * t->parts + part], tile_distances(t, worker) + r * KEYS,
+               strip_values(t, s), s->count, t->target[row], t->per_tau);
+    }
+}
+
+static void forward_parts(void *context, int64_t begin, int64_t end, int worker) {
+    const struct memory_task *t = context;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t row = i / t->parts * t->tile_rows, rows = smaller(t->tile_rows, t->rows - row);
+        int part = (int)(i % t->parts);
+        for (int64_t r = row; r < row + rows; r++)
+            t->part[r * t->parts + part] = (struct part){INFINITY, 0.0f, 0.0f, INFINITY, 0.0f};
+        strips_visit(t, t->first_row + row, rows, part, worker, forward_strip, &part);
+    }
+}
+
+static double part_factor(float near, float of_part, float per_tau) {
+    return of_part == near ? 1.0 : exp(((double)near - (double)of_part) * (double)per_tau);
+}
+
+static void join_row(const struct memory_task *t, int64_t row) {
+    const struct part *p = t->part + (row - t->first_row) * t->parts;
+    float near = INFINITY, target_near = INFINITY;
+    double sum = 0.0, squares = 0.0, target_sum = 0.0;
+    for (int i = 0; i < t->parts; i++) {
+        near = p[i].near < near ? p[i].near : near;
+        target_near = p[i].target_near < target_near ? p[i].target_near : target_near;
+    }
+    for (int i = 0; i < t->parts; i++) {
+        double factor = part_factor(near, p[i].near, t->per_tau);
+        sum += (double)p[i].sum * factor, squares += (double)p[i].squares * factor * factor;
+        target_sum += (double)p[i].target_sum * part_factor(target_near, p[i].target_near, t->per_tau);
+    }
+    struct token_memory_stats out = t->stats;
+    bool empty = near == INFINITY && sum == 0.0;
+    double per_tau = (double)t->per_tau, log_sum = log(sum);
+    double log_p = target_near == INFINITY && !isnan(sum)
+                       ? -INFINITY
+                       : ((double)near - (double)target_near) * per_tau + log(target_sum) - log_sum;
+    out.log_p[row] = empty ? -INFINITY : isnan(sum) ? NAN : log_p > 0.0 ? 0.0f : (float)log_p;
+    out.lse[row] = empty ? -INFINITY : (float)(log_sum - (double)near * per_tau);
+    out.nearest[row] = isnan(sum) ? NAN : near;
+    out.squares[row] = empty ? 0.0f : (float)(squares / (sum * sum));
+    out.largest[row] = empty ? 0.0f : (float)(1.0 / sum);
+}
+
+static void join_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct memory_task *t = context;
+    (void)worker;
+    for (int64_t row = begin; row < end; row++)
+        join_row(t, t->first_row + row);
+}
+
+static void token_memory_forward(struct device *dev, struct token_memory_stats out, struct mat states,
+                                 const struct token_memory *memory, const int32_t *target) {
+    struct memory_task t = memory_task_of(dev, states, memory);
+    t.stats = out, t.target = target;
+    t.part = memory_parts(&t);
+    size_t tile_bytes = (size_t)t.tile_rows * (size_t)t.parts * sizeof(struct part);
+    assert(tile_bytes <= PARTS_BYTES);
+    int64_t most = tile_bytes ? (int64_t)(PARTS_BYTES / tile_bytes) * t.tile_rows : states.rows;
+    for (; t.first_row < states.rows; t.first_row += most) {
+        t.rows = smaller(most, states.rows - t.first_row);
+        threads_for(dev->threads, (t.rows + t.tile_rows - 1) / t.tile_rows * t.parts, 1, forward_parts, &t);
+        threads_for(dev->threads, t.rows, ROWS, join_rows, &t);
+    }
+}
+
+/* ---- few rows: weights, distribution, contributors ---- */
+
+static void weights_strip(const struct memory_task *t, const struct strip *s, int worker, void *context) {
+    (void)context;
+    strip_distances(t, s, worker);
+    const float *d2 = tile_distances(t, worker);
+    int64_t past = (int64_t)t->memory->slots.k * t->memory->slots.slot_rows;
+    for (int64_t r = 0; r < s->rows; r++) {
+        float *w = mat_row(t->w, s->row + r);
+        if (!s->past) memcpy(w + s->column, d2 + r * KEYS, (size_t)s->count * sizeof *w);
+        for (int64_t j = 0; s->past && j < s->count; j++) {
+            int64_t back = s->row_position + r - 1 - (s->position + j);
+            if (back >= 0 && back < t->memory->past.limit) w[past + back] = d2[r * KEYS + j];
+        }
+    }
+}
+
+static void weights_clear(void *context, int64_t begin, int64_t end, int worker) {
+    const struct memory_task *t = context;
+    (void)worker;
+    for (int64_t row = begin; row < end; row++)
+        for (int64_t i = 0; i < t->w.cols; i++)
+            mat_row(t->w, row)[i] = INFINITY;
+}
+
+static void weights_parts(void *context, int64_t begin, int64_t end, int worker) {
+    const struct memory_task *t = context;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t row = i / t->parts * t->tile_rows, rows = smaller(t->tile_rows, t->rows - row);
+        strips_visit(t, row, rows, (int)(i % t->parts), worker, weights_strip, NULL);
+    }
+}
+
+/* Distances of a row become weights. */
+static void weights_softmax(void *context, int64_t begin, int64_t end, int worker) {
+    const struct memory_task *t = context;
+    (void)worker;
+    for (int64_t row = begin; row < end; row++) {
+        float *w = mat_row(t->w, row), near = INFINITY;
+        double sum = 0.0;
+        for (int64_t i = 0; i < t->w.cols; i++)
+            near = w[i] < near ? w[i] : near;
+        for (int64_t i = 0; i < t->w.cols; i++) {
+            w[i] = w[i] == INFINITY ? 0.0f : expf((near - w[i]) * t->per_tau);
+            sum += (double)w[i];
+        }
+        for (int64_t i = 0; sum != 0.0 && i < t->w.cols; i++)
+            w[i] = (float)((double)w[i] / sum);
+    }
+}
+
+static void token_memory_weights(struct device *dev, struct mat w, struct mat states,
+                                 const struct token_memory *memory) {
+    struct memory_task t = memory_task_of(dev, states, memory);
+    assert(w.type == DTYPE_F32 && w.rows == states.rows && w.cols == token_memory_columns(memory));
+    t.w = w;
+    threads_for(dev->threads, t.rows, 1, weights_clear, &t);
+    threads_for(dev->threads, (t.rows + t.tile_rows - 1) / t.tile_rows * t.parts, 1, weights_parts, &t);
+    threads_for(dev->threads, t.rows, 1, weights_softmax, &t);
+}
+
+/* Where a row of weights belongs. */
+struct column_reader {
+    const struct token_memory *memory;
+    int64_t block, sequence, position, past; /* block -1: none; past: the first column of the own past */
+};
+static struct column_reader column_reader_of(const struct token_memory *m, int64_t row) {
+    struct column_reader p = {.memory = m, .block = -1, .past = (int64_t)m->slots.k * m->slots.slot_rows};
+    for (int64_t b = 0; m->slots.k && b < m->slots.blocks; b++)
+        if (row >= m->slots.row_begin[b] && row < m->slots.row_begin[b + 1]) p.block = b;
+    if (m->past.limit) p.sequence = row / m->past.length, p.position = m->past.first + row % m->past.length;
+    return p;
+}
+/* The value of the entry at a column; -1: there is none. */
+static int32_t column_value(const struct column_reader *p, int64_t column) {
+    const struct memory_slots *slots = &p->memory->slots;
+    const struct memory_past *past = &p->memory->past;
+    if (column < p->past) {
+        int32_t slot = p->block < 0 ? -1 : slots->slot[p->block * slots->k + column / slots->slot_rows];
+        return slot < 0 ? -1 : slots->value[(int64_t)slot * slots->slot_rows + column % slots->slot_rows];
+    }
+    int64_t at = p->position - 1 - (column - p->past);
+    return at < 0 ? -1 : past->value[p->sequence * past->ring + at % past->ring];
+}
+
+static void token_memory_distribution(struct device *dev, struct mat p, struct mat w,
+                                      const struct token_memory *memory) {
+    (void)dev;
+    assert(p.type == DTYPE_F32 && p.rows == w.rows && w.cols == token_memory_columns(memory));
+    for (int64_t row = 0; row < p.rows; row++) {
+        struct column_reader reader = column_reader_of(memory, row);
+        float *to = mat_row(p, row);
+        memset(to, 0, (size_t)p.cols * sizeof *to);
+        for (int64_t i = 0; i < w.cols; i++) {
+            float weight = mat_row(w, row)[i];
+            if (weight == 0.0f) continue;
+            int32_t value = column_value(&reader, i);
+            if (isnan(weight)) {
+                for (int64_t v = 0; v < p.cols; v++)
+                    to[v] = NAN;
+                break;
+            }
+            assert(value >= 0 && value < p.cols);
+            to[value] += weight;
+        }
+    }
+}
+
+static void token_memory_contributors(struct device *dev, int32_t *column, float *weight, struct mat w,
+                                      const struct token_memory *memory, const int32_t *token, int k, float threshold) {
+    (void)dev;
+    assert(k >= 1 && w.cols == token_memory_columns(memory) && w.cols <= INT32_MAX);
+    for (int64_t row = 0; row < w.rows; row++) {
+        struct column_reader reader = column_reader_of(memory, row);
+        int32_t *own_column = column + row * k;
+        float *own_weight = weight + row * k;
+        for (int i = 0; i < k; i++)
+            own_column[i] = -1, own_weight[i] = 0.0f;
+        for (int64_t i = 0; i < w.cols; i++) {
+            float x = mat_row(w, row)[i];
+            if (!(x > 0.0f && x >= threshold && x > own_weight[k - 1]) || column_value(&reader, i) != token[row])
+                continue;
+            int at = k - 1;
+            for (; at > 0 && x > own_weight[at - 1]; at--)
+                own_column[at] = own_column[at - 1], own_weight[at] = own_weight[at - 1];
+            own_column[at] = (int32_t)i, own_weight[at] = x;
+        }
+    }
+}
+
+/* ---- squared norms, and the mixture ---- */
+
+struct squares_task {
+    float *square;
+    struct mat keys;
+};
+static void squares_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct squares_task *t = context;
+    (void)worker;
+    for (int64_t r = begin; r < end; r++) {
+        const uint16_t *half = (const uint16_t *)t->keys.data + r * t->keys.stride;
+        if (t->keys.type == DTYPE_F32) {
+            t->square[r] = v_dot(mat_row(t->keys, r), mat_row(t->keys, r), t->keys.cols);
+            continue;
+        }
+        float row[LANES], sum = 0.0f;
+        for (int64_t i = 0; i < t->keys.cols; i += LANES) {
+            int64_t n = smaller(LANES, t->keys.cols - i);
+            if (t->keys.type == DTYPE_BF16)
+                half_from_bf16_row(row, half + i, (size_t)n);
+            else
+                half_from_f16_row(row, half + i, (size_t)n);
+            sum += v_dot(row, row, n);
+        }
+        t->square[r] = sum;
+    }
+}
+static void token_memory_squares(struct device *dev, float *square, struct mat keys) {
+    struct squares_task t = {square, keys};
+    threads_for(dev->threads, keys.rows, ROWS, squares_rows, &t);
+}
+
+static float softplus(float x) {
+    return x > 0.0f ? x + log1pf(expf(-x)) : log1pf(expf(x));
+}
+
+static void token_memory_mix(struct device *dev, struct token_memory_mix out, const float *log_lm, const float *log_p,
+                             const float *gate, const int32_t *target, int64_t n, float scale) {
+    (void)dev;
+    for (int64_t r = 0; r < n; r++) {
+        out.nll[r] = out.dgate[r] = out.dlog_lm[r] = out.dlog_p[r] = 0.0f;
+        if (target[r] < 0) continue;
+        float lm = log_lm[r] - softplus(gate[r]), memory = log_p[r] - softplus(-gate[r]);
+        float top = lm > memory ? lm : memory, share = 0.0f;
+        if (top == -INFINITY)
+            out.nll[r] = INFINITY;
+        else {
+            share = 1.0f / (1.0f + expf(lm - memory)); /* of the memory in p(target) */
+            out.nll[r] = -(top + log1pf(expf(-fabsf(lm - memory))));
+            out.dgate[r] = scale * (1.0f / (1.0f + expf(-gate[r])) - share);
+            out.dlog_lm[r] = scale * (share - 1.0f);
+            out.dlog_p[r] = -scale * share;
+        }
+    }
+}
+
+const struct token_memory_ops token_memory_cpu = {
+    .squares = token_memory_squares,
+    .forward = token_memory_forward,
+    .backward = token_memory_backward,
+    .mix = token_memory_mix,
+    .weights = token_memory_weights,
+    .distribution = token_memory_distribution,
+    .contributors = token_memory_contributors,
+};

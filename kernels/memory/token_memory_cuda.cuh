@@ -1,0 +1,121 @@
+/* token_memory_cuda.cuh -- what the kernels of token memories share: the memory as they see it, parts of a softmax, and
+ * the gradient of an entry's score. */
+#pragma once
+#include "kernels/cuda/cuda.cuh"
+
+#define MEMORY_LOG2E 1.44269504088896340736f
+
+struct memory_view {
+    const int32_t *slot_value, *slot, *past_value, *target;
+    const float *slot_square, *past_square, *state_square, *tau;
+    const int64_t *row_begin;
+    int slot_rows, blocks, k, block_rows, limit, d;
+    int64_t n, length, first, ring;
+};
+
+/* Weights of some of a row's entries, relative to the nearest of them: e = exp((near - distance) / tau). */
+struct memory_part {
+    float near, sum, squares;      /* of e, e^2 */
+    float target_near, target_sum; /* over entries whose value is the target */
+};
+static __device__ __forceinline__ memory_part memory_part_none() {
+    return {INFINITY, 0.0f, 0.0f, INFINITY, 0.0f};
+}
+/* to_log2: log2(e) / tau. */
+static __device__ __forceinline__ float memory_factor(float near, float of_part, float to_log2) {
+    return of_part == near ? 1.0f : power2((near - of_part) * to_log2);
+}
+static __device__ __forceinline__ memory_part memory_join(const memory_part &a, const memory_part &b, float to_log2) {
+    memory_part c;
+    c.near = fminf(a.near, b.near), c.target_near = fminf(a.target_near, b.target_near);
+    float fa = memory_factor(c.near, a.near, to_log2), fb = memory_factor(c.near, b.near, to_log2);
+    c.sum = a.sum * fa + b.sum * fb;
+    c.squares = a.squares * (fa * fa) + b.squares * (fb * fb);
+    c.target_sum = a.target_sum * memory_factor(c.target_near, a.target_near, to_log2) +
+                   b.target_sum * memory_factor(c.target_near, b.target_near, to_log2);
+    return c;
+}
+/* Entries that take no part have the distance +infinity. NaN stays out of `near`; it reaches the sum. */
+static __device__ __forceinline__ void memory_absorb(memory_part &p, float distance, bool hit, float to_log2) {
+    if (distance < p.near) {
+        float shrink = power2((distance - p.near) * to_log2);
+        p.sum *= shrink, p.squares *= shrink * shrink, p.near = distance;
+    }
+    float e = distance == INFINITY ? 0.0f : power2((p.near - distance) * to_log2);
+    if (isnan(distance)) e = distance;
+    p.sum += e, p.squares += e * e;
+    if (!hit || !(distance < INFINITY)) return;
+    if (distance < p.target_near) p.target_sum *= power2((distance - p.target_near) * to_log2), p.target_near = distance;
+    p.target_sum += power2((p.target_near - distance) * to_log2);
+}
+
+static __device__ __forceinline__ float memory_distance(float own, float square, float dot) {
+    float x = own + square - 2.0f * dot;
+    return x < 0.0f ? 0.0f : x; /* NaN stays */
+}
+
+/* What backward needs of a row. */
+struct memory_row {
+    float near, base, log2_p, all, of_p, to_log2; /* base = log2 of the largest weight */
+    int32_t target;
+};
+static __device__ __forceinline__ memory_row memory_row_of(const memory_view &v, const token_memory_stats &s, const float *dlog_p,
+                                                           const float *dlse, int64_t row) {
+    memory_row r;
+    float log_p = s.log_p[row];
+    r.of_p = log_p == -INFINITY ? 0.0f : dlog_p[row];
+    r.all = dlse[row] - r.of_p;
+    r.near = s.nearest[row], r.base = log2f(s.largest[row]), r.log2_p = log_p * MEMORY_LOG2E;
+    r.to_log2 = MEMORY_LOG2E / *v.tau;
+    r.target = v.target[row];
+    return r;
+}
+/* d loss / d z of an entry. */
+static __device__ __forceinline__ float memory_gradient_of(const memory_row &r, float distance, int32_t value) {
+    if (distance == INFINITY) return 0.0f;
+    float exponent = fmaf(r.near - distance, r.to_log2, r.base), u = r.all * power2(exponent);
+    if (value == r.target && r.of_p != 0.0f) u += r.of_p * power2(exponent - r.log2_p);
+    return u;
+}
+
+/* The block that holds `row`, or -1. */
+static __device__ __forceinline__ int memory_block_of(const memory_view &v, int64_t row) {
+    if (v.k == 0 || v.blocks == 0 || row < v.row_begin[0] || row >= v.row_begin[v.blocks]) return -1;
+    int low = 0, high = v.blocks;
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (v.row_begin[middle] <= row) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+static __device__ __forceinline__ int64_t memory_slot_columns(const memory_view &v) {
+    return (int64_t)v.k * v.slot_rows;
+}
+static __host__ __device__ __forceinline__ int64_t memory_columns(const memory_view &v) {
+    return (int64_t)v.k * v.slot_rows + v.limit;
+}
+
+/* An entry as a row sees it: key < 0: none. */
+struct memory_entry {
+    int64_t key;
+    int32_t value;
+    bool past;
+};
+static __device__ __forceinline__ memory_entry memory_entry_at(const memory_view &v, int64_t row, int block, int64_t column) {
+    int64_t slots = memory_slot_columns(v);
+    memory_entry e = {-1, -1, column >= slots};
+    if (e.past) {
+        int64_t p = v.first + row % v.length - 1 - (column - slots);
+        if (p < 0) return e;
+        e.key = row / v.length * v.ring + p % v.ring;
+        e.value = v.past_value[e.key];
+    } else {
+        int32_t slot = block < 0 ? -1 : v.slot[(int64_t)block * v.k + column / v.slot_rows];
+        if (slot < 0) return e;
+        e.key = (int64_t)slot * v.slot_rows + column % v.slot_rows;
+        e.value = v.slot_value[e.key];
+    }
+    if (e.value < 0) e.key = -1;
+    return e;
+}

@@ -1,0 +1,91 @@
+/* lexical_format_internal.h -- the bytes of a lexical segment: postings of tokens and of token pairs over one range of chunks.
+ *
+ *   header      64 bytes   magic, version, vocabulary, first chunk
+ *   postings               the lists, one after the other, in the order of their keys
+ *   dictionary             for each key: step from the key before, document frequency, how its list is written
+ *   index                  for every 64th key: the key, its offset in the dictionary, its list's offset in the postings
+ *   footer      96 bytes   magic, counts, bytes and CRC32C of the three parts, CRC32C of header and footer
+ *
+ * Key: a token is its id; the pair (a, b) is vocabulary + a * vocabulary + b. Numbers are little-endian. A chunk is written as
+ * its number in the segment. A term frequency is one of three codes: 0: once, 1: twice, 2: three times or more.
+ *
+ * Three kinds of list, by document frequency n:
+ *   n <= 128                   one block; its form is in the dictionary
+ *   n * 8 >= chunks            dense: 2 bits a chunk, 0: absent, else code + 1. Any chunk is read without decoding.
+ *   else                       blocks of 128, then for each block 8 bytes: last chunk and form << 24, end of the block in the list
+ * Block: steps between chunks less one, `width` bits each; if any frequency is above one, a bit for each posting that is;
+ * if any is above two, a bit for each of these. Form: width | greatest code << 5, so the greatest impact is known undecoded.
+ * Steps of a whole block lie in four lanes of 32 bits (step i in lane i % 4), of a shorter one bit after bit. */
+#pragma once
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    LEXICAL_VERSION = 1, LEXICAL_HEADER_BYTES = 64, LEXICAL_FOOTER_BYTES = 96,
+    LEXICAL_BLOCK = 128, LEXICAL_WIDTH_MAX = 24, LEXICAL_CODES = 3, LEXICAL_SKIP_BYTES = 8,
+    LEXICAL_BLOCK_BYTES = LEXICAL_BLOCK * LEXICAL_WIDTH_MAX / 8 + 2 * LEXICAL_BLOCK / 8,     /* at most */
+    LEXICAL_DENSE_SHARE = 8, LEXICAL_KEYS = 64, LEXICAL_INDEX_BYTES = 24,
+};
+enum lexical_part { LEXICAL_POSTINGS, LEXICAL_DICTIONARY, LEXICAL_INDEX, LEXICAL_PARTS };
+
+struct lexical_frame {                   /* contents of header and footer */
+    int64_t vocab_size, first_chunk;
+    int64_t chunks, tokens, keys, postings;
+    uint64_t bytes[LEXICAL_PARTS];
+    uint32_t crc[LEXICAL_PARTS];
+};
+void lexical_header_make(uint8_t out[LEXICAL_HEADER_BYTES], const struct lexical_frame *f);
+void lexical_footer_make(uint8_t out[LEXICAL_FOOTER_BYTES], const struct lexical_frame *f);
+/* STATUS_CORRUPT, STATUS_VERSION; `size` of the whole file, at least header and footer. Bounded time. */
+enum status lexical_frame_read(struct lexical_frame *out, const uint8_t *file, uint64_t size, const char *path);
+
+static inline void lexical_put(uint8_t *at, uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; i++) at[i] = (uint8_t)(value >> (8 * i));
+}
+static inline uint64_t lexical_get(const uint8_t *at, int bytes) {
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; i++) value |= (uint64_t)at[i] << (8 * i);
+    return value;
+}
+/* 7 bits a byte, low ones first, the top bit: more follows. */
+enum { LEXICAL_VARINT_BYTES = 10 };
+static inline int lexical_put_varint(uint8_t *at, uint64_t value) {
+    int n = 0;
+    for (; value >= 128; value >>= 7) at[n++] = (uint8_t)(value | 128);
+    at[n++] = (uint8_t)value;
+    return n;
+}
+/* A range being read: `bad` once it ended too early, or a number was too long; what is read then is 0. */
+struct lexical_bytes { const uint8_t *at, *end; bool bad; };
+static inline uint64_t lexical_get_varint(struct lexical_bytes *r) {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 63 && r->at < r->end; shift += 7) {
+        uint8_t byte = *r->at++;
+        value |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) return value;
+    }
+    r->bad = true;
+    return 0;
+}
+
+static inline int lexical_code(int64_t frequency) { return frequency < LEXICAL_CODES ? (int)frequency - 1 : LEXICAL_CODES - 1; }
+/* The frequency that a code stands for: the last one for all from three on, of which three and four are nearly all. */
+static inline double lexical_frequency(int code) { return code == LEXICAL_CODES - 1 ? 4.0 : code + 1.0; }
+static inline size_t lexical_packed_bytes(int n, int width) { return ((size_t)n * (size_t)width + 7) / 8; }
+static inline int lexical_form_width(unsigned form) { return (int)(form & 31); }
+static inline int lexical_form_code(unsigned form) { return (int)(form >> 5); }
+
+struct lexical_block {
+    uint32_t chunks[LEXICAL_BLOCK];
+    uint64_t twice[2], thrice[2];        /* bit i: frequency of posting i is at least two, at least three */
+    int n;
+};
+static inline int lexical_block_code(const struct lexical_block *b, int i) {
+    return (int)(b->twice[i / 64] >> (i % 64) & 1) + (int)(b->thrice[i / 64] >> (i % 64) & 1);
+}
+/* Bytes written to out[LEXICAL_BLOCK_BYTES]. chunks[n] rising, the first at least `base`. */
+size_t lexical_block_encode(uint8_t *out, unsigned *form, const uint32_t *chunks, const uint8_t *codes, int n, uint32_t base);
+/* false: these are not exactly the bytes of such a block over chunks base .. limit - 1. */
+bool lexical_block_decode(struct lexical_block *out, const uint8_t *in, size_t bytes, int n, unsigned form, uint32_t base, uint32_t limit);

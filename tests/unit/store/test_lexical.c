@@ -1,0 +1,348 @@
+/* test_lexical.c -- the lexical index against plain loops: scores, order, segments, threads, memory, damage. */
+#include "store/hybrid.h"
+#include "store/lexical_segment_internal.h"
+#include "tests/lexical_fixture.h"
+
+enum { QUERY = 40, K_MAX = 300 };
+
+static bool excluded(const struct lexical_search *how, int64_t chunk) {
+    return how->exclude && chunk >= how->exclude->begin && chunk < how->exclude->end;
+}
+
+/* hits are the k best by `scores`, in order; the sums of doubles and of integers may differ by `rounding`. */
+static void check_hits(const struct store_hit *hits, const double *scores, int64_t n,
+                       const struct lexical_search *how) {
+    static const double rounding = 2e-5;
+    int64_t left = 0;
+    for (int64_t i = 0; i < n; i++)
+        left += scores[i] > rounding && !excluded(how, i);
+    double worst = INFINITY;
+    for (int i = 0; i < how->k; i++) {
+        if (hits[i].chunk < 0) {
+            CHECK(left <= i);
+            worst = 0;
+            continue;
+        }
+        CHECK(!excluded(how, hits[i].chunk) && hits[i].chunk < n);
+        CHECK(fabs((double)hits[i].score - scores[hits[i].chunk]) <= rounding * (1 + scores[hits[i].chunk]));
+        if (i > 0)
+            CHECK(hits[i].score < hits[i - 1].score ||
+                  (hits[i].score == hits[i - 1].score && hits[i].chunk > hits[i - 1].chunk));
+        worst = (double)hits[i].score;
+    }
+    for (int64_t i = 0; i < n; i++) { /* nothing better was left out */
+        bool found = excluded(how, i) || scores[i] <= worst + rounding * (1 + worst);
+        for (int j = 0; j < how->k && !found; j++)
+            found = hits[j].chunk == i;
+        CHECK(found);
+    }
+}
+
+static void random_query(int32_t *ids, int n, const struct lexical_corpus *c, struct rng *r) {
+    int64_t from = (int64_t)rng_below(r, (uint64_t)c->n);
+    for (int i = 0; i < n; i++) /* half of it from a chunk, so that pairs and rare ids are found */
+        ids[i] = i < n / 2 ? c->ids[from][i % c->lengths[from]] : c->ids[rng_below(r, (uint64_t)c->n)][0];
+    ids[n / 2] = -1;
+}
+
+/* The same bits from one segment and from several, from one thread and from several, one by one and together. */
+static void check_corpus(const struct lexical_corpus *c, const char *name, int queries) {
+    struct lexical *one = lexical_fixture_open(c, 1, name), *many = lexical_fixture_open(c, 5, name);
+    struct threads *threads;
+    CHECK_OK(threads_create(&threads, 3));
+    struct rng r = rng_make(test_seed(), 2);
+    static struct store_hit hits[K_MAX], other[2 * K_MAX];
+    static float scores[K_MAX];
+    double *want = malloc((size_t)c->n * sizeof *want);
+    int64_t chunks[K_MAX];
+    for (int i = 0; i < queries; i++) {
+        int32_t ids[QUERY];
+        struct lexical_query q[2] = {{ids, 1 + (int)rng_below(&r, QUERY)}, {ids, 1}};
+        random_query(ids, QUERY, c, &r);
+        struct store_range range[2] = {{(int64_t)rng_below(&r, (uint64_t)c->n), 0}, {0, 0}};
+        range[0].end = range[0].begin + (int64_t)rng_below(&r, (uint64_t)c->n);
+        struct lexical_search how = {.k = 1 + (int)rng_below(&r, K_MAX),
+                                     .pair_weight = i % 3 ? LEXICAL_PAIR_WEIGHT : 0,
+                                     .counted = i % 4 == 1,
+                                     .exclude = i % 2 ? range : NULL};
+        CHECK_OK(lexical_search(one, hits, q, 1, &how));
+        lexical_fixture_scores(want, c, q, &how);
+        check_hits(hits, want, c->n, &how);
+        how.threads = threads;
+        CHECK_OK(lexical_search(many, other, q, 1, &how));
+        CHECK(memcmp(hits, other, (size_t)how.k * sizeof *hits) == 0);
+        CHECK_OK(lexical_search(one, other, q, 2, &how));
+        CHECK(memcmp(hits, other, (size_t)how.k * sizeof *hits) == 0);
+        int n = 0; /* worst first: any order */
+        for (int j = how.k - 1; j >= 0; j--)
+            if (hits[j].chunk >= 0) chunks[n++] = hits[j].chunk;
+        CHECK_OK(lexical_score(many, scores, chunks, n, q, &how));
+        for (int j = 0; j < n; j++)
+            CHECK(scores[j] == hits[n - 1 - j].score);
+    }
+    threads_free(threads);
+    lexical_close(one);
+    lexical_close(many);
+    free(want);
+}
+
+static void test_random(void) {
+    static const struct {
+        int64_t chunks;
+        int vocab, queries;
+    } cases[] = {{1, 5, 6}, {90, 40, 12}, {1500, 3000, 12}, {40000, 5000, 6}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct lexical_corpus c;
+        lexical_corpus_random(&c, cases[i].chunks, cases[i].vocab, test_seed() + i);
+        char name[32];
+        snprintf(name, sizeof name, "random%d", (int)i);
+        check_corpus(&c, name, cases[i].queries);
+        lexical_corpus_free(&c);
+    }
+}
+
+/* Bytes as ids, of the repository's own documents. */
+static void test_text(void) {
+    const char *source = getenv("DRT_SOURCE");
+    static const char *const files[] = {"docs/store-format.md", "CONTRIBUTING.md", "store/store.h", "CHANGELOG.md"};
+    struct lexical_corpus c = {calloc(1 << 16, sizeof *c.ids), calloc(1 << 16, sizeof *c.lengths), 0, 256};
+    for (size_t i = 0; source && i < ARRAY_LEN(files); i++) {
+        char path[700];
+        struct file_map map;
+        snprintf(path, sizeof path, "%s/%s", source, files[i]);
+        CHECK_OK(file_map(&map, path));
+        for (size_t at = 0; at < map.size; at += LEXICAL_FIXTURE_CHUNK, c.n++)
+            for (size_t j = at; j < map.size && j < at + LEXICAL_FIXTURE_CHUNK; j++)
+                c.ids[c.n][c.lengths[c.n]++] = map.data[j];
+        file_unmap(&map);
+    }
+    if (c.n > 0) check_corpus(&c, "text", 12);
+    lexical_corpus_free(&c);
+}
+
+/* Chunks of equal scores come in the order of their ids, wherever k ends. */
+static void test_ties(void) {
+    struct lexical_corpus c;
+    lexical_corpus_random(&c, 20000, 3, test_seed());
+    for (int64_t i = 0; i < c.n; i++) {
+        c.lengths[i] = 2;
+        c.ids[i][0] = 0;
+        c.ids[i][1] = i % 4 == 3 ? 2 : 1;
+    }
+    struct lexical *x = lexical_fixture_open(&c, 2, "ties");
+    struct store_hit hits[50];
+    int32_t ids[1] = {2};
+    struct store_range range = {8, 100};
+    struct threads *threads;
+    CHECK_OK(threads_create(&threads, 2));
+    CHECK_OK(lexical_search(x, hits, &(struct lexical_query){ids, 1}, 1,
+                            &(struct lexical_search){.k = 50, .exclude = &range, .threads = threads}));
+    for (int i = 0; i < 50; i++)
+        CHECK_EQ(hits[i].chunk, i < 2 ? 4 * i + 3 : 4 * (i + 23) + 3);
+    threads_free(threads);
+    lexical_close(x);
+    lexical_corpus_free(&c);
+}
+
+static void test_nothing(void) {
+    struct lexical *x;
+    struct store_hit hits[3];
+    float score;
+    int32_t ids[] = {-1, 400, 7};
+    int64_t chunk = 5;
+    struct lexical_search how = {.k = 3, .pair_weight = 1};
+    CHECK_OK(lexical_open(&x, NULL, 0));
+    CHECK_OK(lexical_search(x, hits, &(struct lexical_query){ids, 3}, 1, &how));
+    CHECK_EQ(hits[0].chunk, -1);
+    lexical_close(x);
+    struct lexical_corpus c;
+    lexical_corpus_random(&c, 4, 5, 1);
+    x = lexical_fixture_open(&c, 1, "nothing");
+    for (int n = 0; n <= 3; n++) {
+        CHECK_OK(lexical_search(x, hits, &(struct lexical_query){ids, n}, 1, &how));
+        CHECK_EQ(hits[0].chunk, -1);
+    }
+    CHECK_OK(lexical_score(x, &score, &chunk, 1, &(struct lexical_query){c.ids[0], c.lengths[0]}, &how));
+    CHECK(score == 0);
+    lexical_close(x);
+    lexical_corpus_free(&c);
+}
+
+static void read_bytes(uint8_t **out, size_t *n, const char *path) {
+    struct file_map map;
+    CHECK_OK(file_map(&map, path));
+    *out = malloc(map.size);
+    *n = map.size;
+    memcpy(*out, map.data, map.size);
+    file_unmap(&map);
+}
+
+static void write_bytes(const char *path, const uint8_t *bytes, size_t n) {
+    FILE *f = fopen(path, "wb");
+    CHECK(f && fwrite(bytes, 1, n, f) == n && fclose(f) == 0);
+}
+
+/* Least memory: dozens of runs are merged, and the file has the same bytes. */
+static void test_memory(void) {
+    struct lexical_corpus c;
+    char path[2][700];
+    uint8_t *bytes[2];
+    size_t n[2];
+    lexical_corpus_random(&c, 30000, 4000, test_seed());
+    for (int i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof path[i], "%s/memory%d.lexical", test_folder(), i);
+        lexical_fixture_build(path[i], &c, 100, c.n, i ? 1 : 0);
+        read_bytes(&bytes[i], &n[i], path[i]);
+    }
+    CHECK_EQ(n[0], n[1]);
+    CHECK(memcmp(bytes[0], bytes[1], n[0]) == 0);
+    struct lexical_range range;
+    CHECK_OK(lexical_verify(&range, path[0], NULL));
+    CHECK_EQ(range.first_chunk, 100);
+    CHECK_EQ(range.chunks, c.n - 100);
+    free(bytes[0]);
+    free(bytes[1]);
+    lexical_corpus_free(&c);
+}
+
+/* Every byte counts: changed anywhere, or cut anywhere, verify finds it, and a search ends. */
+static void test_damage(void) {
+    struct lexical_corpus c;
+    char path[700];
+    uint8_t *bytes;
+    size_t n;
+    lexical_corpus_random(&c, 1100, 4, test_seed()); /* lists of all three kinds */
+    for (int64_t i = 0; i < c.n; i++)
+        c.lengths[i] = 1 + (i % 9 == 0) + (i % 100 == 0);
+    snprintf(path, sizeof path, "%s/damage.lexical", test_folder());
+    lexical_fixture_build(path, &c, 0, c.n, 0);
+    read_bytes(&bytes, &n, path);
+    struct lexical_range range;
+    for (size_t i = 0; i < n; i++) {
+        bytes[i] ^= (uint8_t)(1 << (i % 8));
+        write_bytes(path, bytes, n);
+        enum status s = lexical_verify(&range, path, NULL);
+        CHECK(s == STATUS_CORRUPT || s == STATUS_VERSION);
+        CHECK(strncmp(status_message(), path, strlen(path)) == 0);
+        bytes[i] ^= (uint8_t)(1 << (i % 8));
+        if (i % 7) continue;
+        write_bytes(path, bytes, i);
+        CHECK_FAILS(lexical_verify(&range, path, NULL), STATUS_CORRUPT, "run drt-index repair");
+    }
+    write_bytes(path, bytes, n);
+    CHECK_OK(lexical_verify(&range, path, NULL));
+    free(bytes);
+    lexical_corpus_free(&c);
+}
+
+/* A file with right checksums whose skips, dense bits or counts do not fit its lists. */
+static void test_forged(void) {
+    struct lexical_corpus c;
+    struct lexical_segment s;
+    struct lexical_list blocks, dense;
+    struct lexical_range range;
+    char path[700];
+    uint8_t *bytes;
+    size_t n, at[3];
+    lexical_corpus_random(&c, 2001, 3, test_seed());
+    for (int64_t i = 0; i < c.n; i++) {
+        c.lengths[i] = 1;
+        c.ids[i][0] = i % 11 == 0 ? 2 : i % 5 == 0;
+    }
+    snprintf(path, sizeof path, "%s/forged.lexical", test_folder());
+    lexical_fixture_build(path, &c, 0, c.n, 0);
+    CHECK_OK(lexical_segment_open(&s, path));
+    CHECK_OK(lexical_segment_find(&s, &blocks, 2));
+    CHECK_OK(lexical_segment_find(&s, &dense, 1));
+    CHECK(blocks.kind == LEXICAL_BLOCKS && dense.kind == LEXICAL_DENSE && blocks.n == 182);
+    at[0] = (size_t)(blocks.skips + LEXICAL_SKIP_BYTES - s.map.data); /* last chunk of the last block: 1991 */
+    at[1] = (size_t)(dense.data + dense.bytes - 1 - s.map.data);      /* a chunk after the last */
+    at[2] = s.map.size - LEXICAL_FOOTER_BYTES + 32;                   /* count of postings */
+    lexical_segment_close(&s);
+    read_bytes(&bytes, &n, path);
+    for (size_t i = 0; i < ARRAY_LEN(at); i++) {
+        uint8_t bit = i == 0 ? 8 : i == 1 ? 0x80 : 1;
+        bytes[at[i]] ^= bit;
+        lexical_fixture_mend(bytes, n);
+        write_bytes(path, bytes, n);
+        CHECK_FAILS(lexical_verify(&range, path, NULL), STATUS_CORRUPT, i < 2 ? "a list of postings" : "footer counts");
+        bytes[at[i]] ^= bit;
+    }
+    lexical_fixture_mend(bytes, n);
+    write_bytes(path, bytes, n);
+    CHECK_OK(lexical_verify(&range, path, NULL));
+    free(bytes);
+    lexical_corpus_free(&c);
+}
+
+static bool always(void *context) {
+    (void)context;
+    return true;
+}
+
+static void test_refusals(void) {
+    struct lexical_builder *b;
+    struct lexical_range range;
+    struct lexical *x;
+    char path[700], second[700];
+    uint64_t bytes;
+    uint32_t crc;
+    snprintf(path, sizeof path, "%s/refused.lexical", test_folder());
+    snprintf(second, sizeof second, "%s/second.lexical", test_folder());
+    CHECK_FAILS(lexical_builder_create(&b, path, &(struct lexical_build){.vocab_size = LEXICAL_VOCAB_MAX + 1}),
+                STATUS_UNSUPPORTED, "262144 ids, not 262145");
+    CHECK_FAILS(lexical_builder_create(&b, "/no/such/folder/x", &(struct lexical_build){.vocab_size = 5}),
+                STATUS_NOT_FOUND, "/no/such/folder/x");
+    CHECK_OK(lexical_builder_create(&b, path, &(struct lexical_build){.vocab_size = 5}));
+    CHECK_FAILS(lexical_builder_add(b, (const int32_t[]){1, 5}, 2), STATUS_INVALID, "token id 5 is outside");
+    CHECK_FAILS(lexical_builder_add(b, (const int32_t[]){-1}, 1), STATUS_INVALID, "token id -1 is outside");
+    CHECK_OK(lexical_builder_add(b, (const int32_t[]){1, 4}, 2));
+    lexical_builder_discard(b);
+    CHECK(!file_exists(path));
+    CHECK_FAILS(lexical_verify(&range, path, NULL), STATUS_NOT_FOUND, "refused.lexical");
+    struct lexical_corpus c;
+    lexical_corpus_random(&c, 4000, 300, 3);
+    struct progress stop = {.stop_requested = always};
+    CHECK_OK(lexical_builder_create(&b, path, &(struct lexical_build){.vocab_size = c.vocab, .progress = &stop}));
+    for (int64_t i = 0; i < c.n; i++)
+        CHECK_OK(lexical_builder_add(b, c.ids[i], c.lengths[i]));
+    CHECK_FAILS(lexical_builder_publish(b, &bytes, &crc), STATUS_INTERRUPTED, "stopped");
+    CHECK(!file_exists(path));
+    lexical_fixture_build(path, &c, 0, 50, 0);
+    lexical_fixture_build(second, &c, 49, 100, 0);
+    CHECK_FAILS(lexical_open(&x, (const char *const[]){path, second}, 2), STATUS_MISMATCH, "do not follow");
+    lexical_corpus_free(&c);
+}
+
+static void test_hybrid(void) {
+    const struct store_hit a[] = {{7, 9}, {3, 8}, {5, 1}, {-1, 0}}, b[] = {{5, 0.9f}, {8, 0.5f}, {7, 0.4f}};
+    int64_t ids[7];
+    CHECK_EQ(hybrid_candidates(ids, a, 4, b, 3), 4);
+    static const int64_t want[] = {3, 5, 7, 8};
+    CHECK(memcmp(ids, want, sizeof want) == 0);
+    struct store_hit hits[5];
+    hybrid_weighted(hits, 5, ids, (const float[]){8, 1, 9, NAN}, (const float[]){0, 0.9f, -0.1f, 1}, 4, 10);
+    static const int64_t order[] = {5, 3, 7, -1, -1}; /* 10, 8, 8: a tie goes to the smaller id */
+    for (int i = 0; i < 5; i++)
+        CHECK_EQ(hits[i].chunk, order[i]);
+    hybrid_reciprocal_rank(hits, 5, a, 4, b, 3, 1, 60);
+    static const int64_t ranks[] = {5, 7, 3, 8, -1}; /* 1/63 + 1/61 and 1/61 + 1/63 tie, then 1/62 twice */
+    for (int i = 0; i < 5; i++)
+        CHECK_EQ(hits[i].chunk, ranks[i]);
+    hybrid_reciprocal_rank(hits, 1, a, 4, b, 3, 0, 60);
+    CHECK_EQ(hits[0].chunk, 7);
+}
+
+int main(int argc, char **argv) {
+    test_start(argc, argv, 1);
+    test_random();
+    test_text();
+    test_ties();
+    test_nothing();
+    test_memory();
+    test_damage();
+    test_forged();
+    test_refusals();
+    test_hybrid();
+    return test_done();
+}
