@@ -8,7 +8,7 @@
  *                        (NNNNN-NNNNN.tok and .f16: shards that were merged, from the first number to the last)
  *   index/NNNNN.faiss    FAISS segments and the trained template they share; derived, can be rebuilt
  * Data files are immutable: written under a temporary name, synced, renamed, then recorded (name, bytes, CRC32C,
- * id range). Files without a record are rubbish and are removed by the next writer.
+ * id range). Files without a record are orphan files; the next writer removes them.
  *
  * A document is `chunks` contiguous chunk ids; a run record {first chunk id -> document, token shard, token
  * offset, chunks} finds any chunk's tokens with one lookup. The last chunk of a document may be short.
@@ -134,7 +134,7 @@ struct store_writer_config {
     struct store_fingerprint fingerprint;                 /* of a new store; of an old one it must match */
     uint64_t max_catalog_bytes;          /* LMDB map: address space, not disk; 0: 64 GiB, or what ulimit -v leaves */
 };
-/* Opens (creating dir when `create`) the one writer: takes the lock, removes rubbish. */
+/* Opens (creating dir when `create`) the one writer: takes the lock, removes orphan files. */
 enum status store_writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config, bool create);
 void store_writer_close(struct store_writer *w);          /* sealed shards stay in the journal; NULL is fine */
 

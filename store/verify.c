@@ -326,7 +326,7 @@ static enum status verify_generations(struct verify *v) {
     return s;
 }
 
-static enum status note_rubbish(void *context, const char *path) {
+static enum status note_orphan_file(void *context, const char *path) {
     struct verify *v = context;
     progress_note(v->progress,
                   "%s: left over by an interrupted write, a merge, a drop or an earlier index; harmless, the next "
@@ -354,7 +354,7 @@ static enum status verify_catalog(struct verify *v) {
     TRY(finding(v->f, hashes_verify(v->t, v->c, &v->sealed, v->shards, v->deep), catalog, remedy_repair));
     TRY(verify_shards(v));
     TRY(verify_index(v));
-    return rubbish_each(v->dir, v->c, note_rubbish, v);
+    return orphan_files_each(v->dir, v->c, note_orphan_file, v);
 }
 
 /* Before LMDB opens the catalog: what this finds repair can mend, from the record or from the meta pages. */

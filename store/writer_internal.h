@@ -52,5 +52,5 @@ enum status shard_encode(struct stored_file *out, const struct store_writer *w, 
 enum status merge_small_shards(struct store_writer *w, int64_t chunks_max, const struct progress *progress);
 
 /* Files of the store's folders that no record names (temporary ones, and what a killed writer left). */
-typedef enum status rubbish_found(void *context, const char *path);
-enum status rubbish_each(const char *dir, struct catalog *c, rubbish_found *found, void *context);
+typedef enum status orphan_files_found(void *context, const char *path);
+enum status orphan_files_each(const char *dir, struct catalog *c, orphan_files_found *found, void *context);

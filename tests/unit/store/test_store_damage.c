@@ -119,9 +119,9 @@ static void data_files(void) {
         }
 }
 
-static void rubbish_is_harmless(void) {
+static void orphan_files_are_harmless(void) {
     struct found f;
-    fresh_store("rubbish");
+    fresh_store("orphans");
     fclose(fopen(in_store("tokens/00077.tok"), "w"));
     fclose(fopen(in_store("index/00099.faiss.tmp"), "w"));
     fclose(fopen(in_store("index/NOTE"), "w"));
@@ -475,7 +475,7 @@ int main(int argc, char **argv) {
     snprintf(pristine, sizeof pristine, "%s/pristine", test_folder());
     fixture_store(pristine, &config, 0, 150, 50, "IVF4,SQ8");
     data_files();
-    rubbish_is_harmless();
+    orphan_files_are_harmless();
     records();
     flipped_record();
     older_format();

@@ -1,4 +1,4 @@
-/* rubbish.c -- files in a store's folders that no record names. Only names that we would give are looked at, so
+/* orphan_files.c -- files of a store that no record names. Only names that this program gives are examined, so
  * that a note somebody put into the folder stays. */
 #include "base/memory.h"
 #include "store/writer_internal.h"
@@ -52,20 +52,20 @@ static enum status is_recorded(struct catalog_txn *t, const struct catalog *c, c
     return s == STATUS_NOT_FOUND ? STATUS_OK : s;
 }
 
-struct rubbish {
+struct orphan_files {
     const char *dir;
     const struct catalog *c;
     struct catalog_txn *t;
     struct index_record index;
-    rubbish_found *found;
+    orphan_files_found *found;
     void *context;
 };
 
-static enum status each_in_folder(const struct rubbish *r, size_t kind) {
+static enum status each_in_folder(const struct orphan_files *r, size_t kind) {
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
     TRY(file_join(folder, r->dir, kinds[kind].folder));
     DIR *open = opendir(folder);
-    if (!open) return STATUS_OK; /* a missing folder has no rubbish; missing files in it are found elsewhere */
+    if (!open) return STATUS_OK; /* a missing folder has no orphan files; verify reports its missing files */
     enum status s = STATUS_OK;
     for (struct dirent *entry; s == STATUS_OK && (entry = readdir(open));) {
         struct file_numbers numbers;
@@ -79,8 +79,8 @@ static enum status each_in_folder(const struct rubbish *r, size_t kind) {
     return s;
 }
 
-enum status rubbish_each(const char *dir, struct catalog *c, rubbish_found *found, void *context) {
-    struct rubbish r = {.dir = dir, .c = c, .found = found, .context = context};
+enum status orphan_files_each(const char *dir, struct catalog *c, orphan_files_found *found, void *context) {
+    struct orphan_files r = {.dir = dir, .c = c, .found = found, .context = context};
     TRY(catalog_begin(&r.t, c, false));
     enum status s = record_get_index(r.t, c, &r.index);
     bool readable = s != STATUS_CORRUPT; /* else it may name any file of the index; repair writes it anew */
