@@ -4,7 +4,7 @@
  * is the same however many queries or threads there are, so a chunk's score has the same bits in every search. */
 #pragma once
 #include "base/system/threads.h"
-#include "store/landmarks_internal.h"
+#include "store/shards/landmarks_internal.h"
 
 /* Best k of all rows (queries [n, dim]); exclude [n] or NULL. hits as store_view_search. */
 enum status exact_scan(struct landmarks *l, struct store_hit *hits, const float *queries, int64_t n, int k,

@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/system/fault.h"
-#include "store/index_plan_internal.h"
+#include "store/index/index_plan_internal.h"
 #include "store/writer_internal.h"
 #include <assert.h>
 #include <stdio.h>

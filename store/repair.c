@@ -3,7 +3,7 @@
  * build makes them again). Tokens and documents follow from nothing here: they are reported. */
 #include "base/memory.h"
 #include "base/system/fault.h"
-#include "store/commit_record_internal.h"
+#include "store/catalog/commit_record_internal.h"
 #include "store/verify_internal.h"
 #include <string.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* verify.c -- looks at everything a store consists of and says what is wrong, without changing anything. */
 #include "base/memory.h"
-#include "store/commit_record_internal.h"
+#include "store/catalog/commit_record_internal.h"
 #include "store/verify_internal.h"
 #include <stdio.h>
 #include <string.h>

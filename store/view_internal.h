@@ -1,9 +1,9 @@
 /* view_internal.h -- what an open store and a view are made of, for the files of this folder that also need it. */
 #pragma once
 #include "store/exact_internal.h"
-#include "store/records_internal.h"
-#include "store/segment_check_internal.h"
-#include "store/vectors_internal.h"
+#include "store/catalog/records_internal.h"
+#include "store/index/segment_check_internal.h"
+#include "store/index/vectors_internal.h"
 
 struct store {
     struct catalog *catalog;

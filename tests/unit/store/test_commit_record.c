@@ -4,7 +4,7 @@
  *   test_commit_record [all]     all: every bit of what LMDB reads of both meta pages instead of a sample */
 #include "base/crc32c.h"
 #include "base/file.h"
-#include "store/catalog_internal.h"
+#include "store/catalog/catalog_internal.h"
 #include "tests/store_fixture.h"
 #include <dirent.h>
 #include <fcntl.h>
