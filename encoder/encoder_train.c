@@ -42,8 +42,8 @@ static struct mat joined(struct mat first, struct mat second) {
     return mat_dense(first.data, first.type, first.rows + second.rows, first.cols);
 }
 
-static enum status find_tensors(struct encoder_tensors *out, const struct model_config *config,
-                                const struct weights *w) {
+static enum status encoder_train_find_tensors(struct encoder_tensors *out, const struct model_config *config,
+                                              const struct weights *w) {
     *out = (struct encoder_tensors){
         .embed = weights_tensor(w, "model.embed_tokens.weight"),
         .prenorm = weights_tensor(w, "model.enc_prenorm.weight"),
@@ -59,7 +59,7 @@ static enum status find_tensors(struct encoder_tensors *out, const struct model_
     return STATUS_OK;
 }
 
-static void carve_all(void *of, struct carve *c) {
+static void encoder_train_layout(void *of, struct carve *c) {
     struct encoder_train *t = of;
     const struct model_config *m = &t->config;
     int64_t n = t->max_chunks * t->positions, d = m->hidden;
@@ -84,11 +84,11 @@ static void carve_all(void *of, struct carve *c) {
     block_work_carve(&t->work, c, m, t->type, n);
 }
 
-static enum status allocate(struct encoder_train *t) {
+static enum status encoder_train_allocate(struct encoder_train *t) {
     void *layers;
     TRY(memory_allocate_zero_bytes(&layers, (size_t)t->config.encoder_layers, sizeof *t->layers));
     t->layers = layers;
-    return carve_device(t->dev, &t->memory, &t->bytes, carve_all, t);
+    return carve_device(t->dev, &t->memory, &t->bytes, encoder_train_layout, t);
 }
 
 enum status encoder_train_create(struct encoder_train **out, struct device *dev, const struct model_config *config,
@@ -103,9 +103,9 @@ enum status encoder_train_create(struct encoder_train **out, struct device *dev,
     t->max_chunks = max_chunks;
     t->positions = model_config_positions(config);
     t->recompute = recompute;
-    enum status s = find_tensors(&t->w, config, weights);
-    if (s == STATUS_OK) s = find_tensors(&t->g, config, gradients);
-    if (s == STATUS_OK) s = allocate(t);
+    enum status s = encoder_train_find_tensors(&t->w, config, weights);
+    if (s == STATUS_OK) s = encoder_train_find_tensors(&t->g, config, gradients);
+    if (s == STATUS_OK) s = encoder_train_allocate(t);
     if (s == STATUS_OK)
         *out = t;
     else
@@ -130,29 +130,34 @@ size_t encoder_train_bytes(const struct encoder_train *t) {
     return t->bytes;
 }
 
-static int64_t in_hand(const struct encoder_train *t) {
+static int64_t encoder_train_current_chunks(const struct encoder_train *t) {
     return t->chunks - t->first;
 }
 
 /* The rows of m that the chunks in hand fill. */
-static struct mat rows_of(const struct encoder_train *t, struct mat m) {
-    return mat_rows(m, t->first * t->positions, in_hand(t) * t->positions);
+static struct mat encoder_train_current_rows(const struct encoder_train *t, struct mat m) {
+    return mat_rows(m, t->first * t->positions, encoder_train_current_chunks(t) * t->positions);
 }
 
 /* Of m's rows, which are those of the chunks in hand, one for each: its landmark's. */
-static struct mat landmark_rows(const struct encoder_train *t, struct mat m) {
+static struct mat encoder_train_landmark_rows(const struct encoder_train *t, struct mat m) {
     struct mat first = mat_rows(m, t->positions - 1, 1);
-    return (struct mat){
-        .data = first.data, .type = m.type, .rows = in_hand(t), .cols = m.cols, .stride = m.stride * t->positions};
+    return (struct mat){.data = first.data,
+                        .type = m.type,
+                        .rows = encoder_train_current_chunks(t),
+                        .cols = m.cols,
+                        .stride = m.stride * t->positions};
 }
 
-static struct block_kept kept_of(const struct encoder_train *t, int layer) {
-    struct block_kept k = block_kept_rows(&t->layers[layer], t->first * t->positions, in_hand(t) * t->positions);
-    k.x = rows_of(t, k.x);
+static struct block_kept encoder_train_layer_kept(const struct encoder_train *t, int layer) {
+    struct block_kept k =
+        block_kept_rows(&t->layers[layer], t->first * t->positions, encoder_train_current_chunks(t) * t->positions);
+    k.x = encoder_train_current_rows(t, k.x);
     return k;
 }
 
-static void layer_attention(struct encoder_train *t, const struct block_kept *kept, const struct block_weights *w) {
+static void encoder_train_layer_attention(struct encoder_train *t, const struct block_kept *kept,
+                                          const struct block_weights *w) {
     const struct model_config *m = &t->config;
     struct block_kept k = *kept;
     block_keep_qkv(t->dev, &k, w, inner_eps);
@@ -164,15 +169,15 @@ static void layer_attention(struct encoder_train *t, const struct block_kept *ke
 }
 
 /* y data NULL: the layer's activations alone. */
-static void layer_forward(struct encoder_train *t, int layer, struct mat y) {
+static void encoder_train_layer_forward(struct encoder_train *t, int layer, struct mat y) {
     const struct block_weights *w = &t->w.layers[layer];
-    struct block_kept k = kept_of(t, layer);
-    layer_attention(t, &k, w);
+    struct block_kept k = encoder_train_layer_kept(t, layer);
+    encoder_train_layer_attention(t, &k, w);
     block_keep_output(t->dev, &k, w);
     block_keep_mlp(t->dev, y, &k, k.h, w, inner_eps);
 }
 
-static void start(struct encoder_train *t, const int32_t *ids, struct mat hidden, int64_t n) {
+static void encoder_train_begin(struct encoder_train *t, const int32_t *ids, struct mat hidden, int64_t n) {
     assert(n > 0 && n <= t->max_chunks && !ids == !!hidden.data);
     assert(!ids == (t->config.encoder_input == ENCODER_INPUT_HIDDEN));
     assert(ids || hidden.rows == n * t->positions);
@@ -184,26 +189,27 @@ static void start(struct encoder_train *t, const int32_t *ids, struct mat hidden
 }
 
 /* What the first layer reads. */
-static void embed(struct encoder_train *t) {
+static void encoder_train_embed(struct encoder_train *t) {
     const struct ops *ops = t->dev->ops;
     if (t->ids)
-        ops->embed->forward(t->dev, rows_of(t, t->embedded), t->w.embed, t->ids + t->first * t->positions,
-                            t->config.pad_id);
-    ops->norm->forward(t->dev, rows_of(t, t->layers[0].x), rows_of(t, t->prenorm_rstd), rows_of(t, t->input),
+        ops->embed->forward(t->dev, encoder_train_current_rows(t, t->embedded), t->w.embed,
+                            t->ids + t->first * t->positions, t->config.pad_id);
+    ops->norm->forward(t->dev, encoder_train_current_rows(t, t->layers[0].x),
+                       encoder_train_current_rows(t, t->prenorm_rstd), encoder_train_current_rows(t, t->input),
                        t->w.prenorm, t->config.rms_eps);
 }
 
 /* The last layer behind its attention, and what stands above it, on the landmarks' rows alone. */
-static struct mat landmarks_alone(struct encoder_train *t) {
+static struct mat encoder_train_last_layer_landmarks(struct encoder_train *t) {
     const struct ops *ops = t->dev->ops;
     int last = t->config.encoder_layers - 1;
     const struct block_weights *w = &t->w.layers[last];
-    struct block_kept k = kept_of(t, last);
+    struct block_kept k = encoder_train_layer_kept(t, last);
     assert(t->first == 0);
     struct mat h = mat_rows(k.h, 0, t->chunks), states = mat_rows(t->states, 0, t->chunks);
-    layer_attention(t, &k, w);
-    ops->elementwise->convert(t->dev, h, landmark_rows(t, k.x));
-    block_output(t->dev, h, landmark_rows(t, k.o), w);
+    encoder_train_layer_attention(t, &k, w);
+    ops->elementwise->convert(t->dev, h, encoder_train_landmark_rows(t, k.x));
+    block_output(t->dev, h, encoder_train_landmark_rows(t, k.o), w);
     block_mlp(t->dev, h, h, w, inner_eps, (struct block_scratch){.norm = k.post_norm, .gate_up = k.gate_up});
     ops->norm->forward(t->dev, states, mat_rows(t->norm_rstd, 0, t->chunks), h, t->w.norm, inner_eps);
     if (!t->w.landmark.data) return states;
@@ -214,30 +220,33 @@ static struct mat landmarks_alone(struct encoder_train *t) {
 
 void encoder_train_encode(struct encoder_train *t, struct mat landmarks, const int32_t *ids, int64_t n) {
     assert(ids && landmarks.rows == n);
-    start(t, ids, (struct mat){0}, n);
-    embed(t);
+    encoder_train_begin(t, ids, (struct mat){0}, n);
+    encoder_train_embed(t);
     for (int i = 0; i < t->config.encoder_layers - 1; i++)
-        layer_forward(t, i, rows_of(t, t->layers[i + 1].x));
-    t->dev->ops->elementwise->convert(t->dev, landmarks, landmarks_alone(t));
+        encoder_train_layer_forward(t, i, encoder_train_current_rows(t, t->layers[i + 1].x));
+    t->dev->ops->elementwise->convert(t->dev, landmarks, encoder_train_last_layer_landmarks(t));
     t->chunks = 0; /* nothing to go back from */
 }
 
 /* The chunks in hand, through all layers. */
-static void pass(struct encoder_train *t) {
+static void encoder_train_forward_current(struct encoder_train *t) {
     const struct ops *ops = t->dev->ops;
     int last = t->config.encoder_layers - 1;
-    embed(t);
+    encoder_train_embed(t);
     for (int i = 0; i <= last; i++)
-        layer_forward(t, i, rows_of(t, i < last ? t->layers[i + 1].x : t->out));
+        encoder_train_layer_forward(t, i, encoder_train_current_rows(t, i < last ? t->layers[i + 1].x : t->out));
 
-    struct mat states = rows_of(t, t->states), landmarks = mat_rows(t->landmarks, t->first, in_hand(t));
-    ops->norm->forward(t->dev, states, rows_of(t, t->norm_rstd), rows_of(t, t->out), t->w.norm, inner_eps);
-    ops->matmul->forward(t->dev, rows_of(t, t->kv), states, t->w.kv, false);
+    struct mat states = encoder_train_current_rows(t, t->states),
+               landmarks = mat_rows(t->landmarks, t->first, encoder_train_current_chunks(t));
+    ops->norm->forward(t->dev, states, encoder_train_current_rows(t, t->norm_rstd),
+                       encoder_train_current_rows(t, t->out), t->w.norm, inner_eps);
+    ops->matmul->forward(t->dev, encoder_train_current_rows(t, t->kv), states, t->w.kv, false);
     if (t->w.landmark.data)
-        ops->matmul->forward(t->dev, landmarks, landmark_rows(t, states), t->w.landmark, false);
+        ops->matmul->forward(t->dev, landmarks, encoder_train_landmark_rows(t, states), t->w.landmark, false);
     else
-        ops->elementwise->convert(t->dev, landmarks, landmark_rows(t, states));
-    struct mat sums[] = {rows_of(t, t->dkv), rows_of(t, t->dstates), mat_rows(t->dlandmarks, t->first, in_hand(t))};
+        ops->elementwise->convert(t->dev, landmarks, encoder_train_landmark_rows(t, states));
+    struct mat sums[] = {encoder_train_current_rows(t, t->dkv), encoder_train_current_rows(t, t->dstates),
+                         mat_rows(t->dlandmarks, t->first, encoder_train_current_chunks(t))};
     for (size_t i = 0; i < ARRAY_LEN(sums); i++)
         device_clear(t->dev, sums[i].data, mat_bytes(sums[i]));
     t->ends[t->passes++] = t->chunks;
@@ -245,26 +254,26 @@ static void pass(struct encoder_train *t) {
 }
 
 void encoder_train_forward(struct encoder_train *t, const int32_t *ids, struct mat hidden, int64_t n) {
-    start(t, ids, hidden, n);
-    pass(t);
+    encoder_train_begin(t, ids, hidden, n);
+    encoder_train_forward_current(t);
 }
 
 void encoder_train_append(struct encoder_train *t, int64_t n) {
     assert(t->ids && t->passes > 0 && t->passes < MODEL_GROUPS_MAX && n > 0 && t->chunks + n <= t->max_chunks);
     t->first = t->chunks;
     t->chunks += n;
-    pass(t);
+    encoder_train_forward_current(t);
 }
 
 struct mat encoder_train_states(const struct encoder_train *t) {
-    return rows_of(t, t->states);
+    return encoder_train_current_rows(t, t->states);
 }
 struct mat encoder_train_landmarks(const struct encoder_train *t) {
     return mat_rows(t->landmarks, 0, t->chunks);
 }
 struct gca_pool encoder_train_pool(const struct encoder_train *t) {
     int64_t d = t->config.hidden;
-    struct mat kv = rows_of(t, t->kv);
+    struct mat kv = encoder_train_current_rows(t, t->kv);
     return (struct gca_pool){.keys = mat_cols(kv, 0, d),
                              .values = mat_cols(kv, d, d),
                              .slot_rows = (int)t->positions,
@@ -272,20 +281,20 @@ struct gca_pool encoder_train_pool(const struct encoder_train *t) {
                              .off_by_one = t->config.softmax_off_by_one};
 }
 struct mat encoder_train_dkeys(const struct encoder_train *t) {
-    return mat_cols(rows_of(t, t->dkv), 0, t->config.hidden);
+    return mat_cols(encoder_train_current_rows(t, t->dkv), 0, t->config.hidden);
 }
 struct mat encoder_train_dvalues(const struct encoder_train *t) {
-    return mat_cols(rows_of(t, t->dkv), t->config.hidden, t->config.hidden);
+    return mat_cols(encoder_train_current_rows(t, t->dkv), t->config.hidden, t->config.hidden);
 }
 struct mat encoder_train_dlandmarks(const struct encoder_train *t) {
     return mat_rows(t->dlandmarks, 0, t->chunks);
 }
 struct mat encoder_train_dstates(const struct encoder_train *t) {
-    return rows_of(t, t->dstates);
+    return encoder_train_current_rows(t, t->dstates);
 }
 
 /* m in the type of activations: itself, or rounded into the first elements of `room`. */
-static struct mat rounded(struct encoder_train *t, struct mat m, struct mat room) {
+static struct mat encoder_train_to_activation_type(struct encoder_train *t, struct mat m, struct mat room) {
     if (m.type == t->type) return m;
     struct mat to = mat_dense(room.data, t->type, m.rows, m.cols);
     assert(m.rows * m.cols <= room.rows * room.cols);
@@ -294,43 +303,43 @@ static struct mat rounded(struct encoder_train *t, struct mat m, struct mat room
 }
 
 /* dstates: all that reached the states; returns it in the type of activations. */
-static struct mat gather_states(struct encoder_train *t) {
+static struct mat encoder_train_states_backward(struct encoder_train *t) {
     const struct matmul_ops *matmul = t->dev->ops->matmul;
     struct mat states = encoder_train_states(t), dstates = encoder_train_dstates(t);
-    struct mat dkv = rounded(t, rows_of(t, t->dkv), t->work.wide);
+    struct mat dkv = encoder_train_to_activation_type(t, encoder_train_current_rows(t, t->dkv), t->work.wide);
     matmul->backward_weight(t->dev, t->g.kv, dkv, states);
     matmul->backward_input(t->dev, dstates, dkv, t->w.kv, true);
 
-    struct mat dlandmarks = encoder_train_dlandmarks(t), reached = landmark_rows(t, dstates);
+    struct mat dlandmarks = encoder_train_dlandmarks(t), reached = encoder_train_landmark_rows(t, dstates);
     if (t->w.landmark.data) {
-        dlandmarks = rounded(t, dlandmarks, t->work.wide);
-        matmul->backward_weight(t->dev, t->g.landmark, dlandmarks, landmark_rows(t, states));
+        dlandmarks = encoder_train_to_activation_type(t, dlandmarks, t->work.wide);
+        matmul->backward_weight(t->dev, t->g.landmark, dlandmarks, encoder_train_landmark_rows(t, states));
         matmul->backward_input(t->dev, reached, dlandmarks, t->w.landmark, true);
     } else {
         t->dev->ops->elementwise->add(t->dev, reached, reached, dlandmarks);
     }
-    return rounded(t, dstates, t->work.narrow);
+    return encoder_train_to_activation_type(t, dstates, t->work.narrow);
 }
 
 /* A layer's activations anew, in the passes that made them, for the same bits. */
-static void layer_again(struct encoder_train *t, int layer) {
+static void encoder_train_layer_recompute(struct encoder_train *t, int layer) {
     int64_t all = t->chunks;
     for (int i = 0; i < t->passes; i++) {
         t->first = i > 0 ? t->ends[i - 1] : 0;
         t->chunks = t->ends[i];
-        layer_forward(t, layer, (struct mat){0});
+        encoder_train_layer_forward(t, layer, (struct mat){0});
     }
     t->first = 0;
     t->chunks = all;
 }
 
-static void layer_backward(struct encoder_train *t, int layer) {
+static void encoder_train_layer_backward(struct encoder_train *t, int layer) {
     const struct model_config *m = &t->config;
     const struct block_weights *w = &t->w.layers[layer], *g = &t->g.layers[layer];
     /* A layer's activations are gone where it shares their room; the last one's are still there. */
-    if (t->recompute && layer < m->encoder_layers - 1) layer_again(t, layer);
-    struct block_kept k = kept_of(t, layer);
-    struct mat grad = rows_of(t, t->grad), dout = rows_of(t, t->work.narrow);
+    if (t->recompute && layer < m->encoder_layers - 1) encoder_train_layer_recompute(t, layer);
+    struct block_kept k = encoder_train_layer_kept(t, layer);
+    struct mat grad = encoder_train_current_rows(t, t->grad), dout = encoder_train_current_rows(t, t->work.narrow);
     block_back_mlp(t->dev, grad, true, grad, &k, k.h, w, g, &t->work);
     block_back_output(t->dev, dout, grad, &k, w, g);
     struct mat dqkv = block_wide(&t->work, grad.rows, 3 * grad.cols);
@@ -345,13 +354,14 @@ static void layer_backward(struct encoder_train *t, int layer) {
 void encoder_train_backward(struct encoder_train *t, struct mat dhidden) {
     const struct ops *ops = t->dev->ops;
     assert(t->chunks > 0 && !dhidden.data == !!t->ids);
-    struct mat grad = rows_of(t, t->grad);
-    ops->norm->backward(t->dev, grad, t->g.norm, gather_states(t), rows_of(t, t->out), t->w.norm,
-                        rows_of(t, t->norm_rstd), false);
+    struct mat grad = encoder_train_current_rows(t, t->grad);
+    ops->norm->backward(t->dev, grad, t->g.norm, encoder_train_states_backward(t),
+                        encoder_train_current_rows(t, t->out), t->w.norm, encoder_train_current_rows(t, t->norm_rstd),
+                        false);
     for (int i = t->config.encoder_layers - 1; i >= 0; i--)
-        layer_backward(t, i);
+        encoder_train_layer_backward(t, i);
     struct mat to = dhidden.data ? dhidden : grad;
-    ops->norm->backward(t->dev, to, t->g.prenorm, grad, rows_of(t, t->input), t->w.prenorm, rows_of(t, t->prenorm_rstd),
-                        dhidden.data != NULL);
+    ops->norm->backward(t->dev, to, t->g.prenorm, grad, encoder_train_current_rows(t, t->input), t->w.prenorm,
+                        encoder_train_current_rows(t, t->prenorm_rstd), dhidden.data != NULL);
     if (t->ids) ops->embed->backward(t->dev, t->g.embed, grad, t->ids, t->config.pad_id);
 }

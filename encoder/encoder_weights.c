@@ -12,7 +12,7 @@ struct packer {
     size_t used;
 };
 
-static struct encoder_matrix place(struct packer *p, struct mat w) {
+static struct encoder_matrix encoder_weights_pack(struct packer *p, struct mat w) {
     struct encoder_matrix m = {.out = w.rows, .in = w.cols};
     if (p->memory) {
         m.packed = p->memory + p->used;
@@ -25,37 +25,38 @@ static struct encoder_matrix place(struct packer *p, struct mat w) {
 }
 
 /* A GPU makes the keys and values of all chunks in one product: K's rows with V's behind them. */
-static void place_keys(struct encoder_weights *out, struct packer *p, const struct weights *weights) {
+static void encoder_weights_pack_keys(struct encoder_weights *out, struct packer *p, const struct weights *weights) {
     struct mat k = weights_tensor(weights, "model.chunk_k_proj.weight");
     struct mat v = weights_tensor(weights, "model.chunk_v_proj.weight");
     if (p->dev->shares_memory) {
-        out->chunk_k = place(p, k);
-        out->chunk_v = place(p, v);
+        out->chunk_k = encoder_weights_pack(p, k);
+        out->chunk_v = encoder_weights_pack(p, v);
         return;
     }
     assert((unsigned char *)k.data + mat_bytes(k) == v.data); /* as params lay them */
-    out->chunk_kv = place(p, mat_dense(k.data, k.type, k.rows + v.rows, k.cols));
+    out->chunk_kv = encoder_weights_pack(p, mat_dense(k.data, k.type, k.rows + v.rows, k.cols));
 }
 
-static void place_all(struct encoder_weights *out, struct packer *p, const struct model_config *config,
-                      const struct weights *weights) {
+static void encoder_weights_pack_all(struct encoder_weights *out, struct packer *p, const struct model_config *config,
+                                     const struct weights *weights) {
     int last = config->encoder_layers - 1;
     for (int i = 0; i <= last; i++) {
         struct encoder_layer *layer = &out->layers[i];
         struct block_weights w;
         block_weights_encoder(&w, config, weights, i);
         *layer = (struct encoder_layer){.input_norm = w.input_norm, .post_norm = w.post_norm};
-        layer->qkv = place(p, w.qkv);
+        layer->qkv = encoder_weights_pack(p, w.qkv);
         if (i == last) { /* queries of the landmark's row alone */
-            layer->q = place(p, w.q);
-            layer->kv = place(p, w.kv);
+            layer->q = encoder_weights_pack(p, w.q);
+            layer->kv = encoder_weights_pack(p, w.kv);
         }
-        layer->o = place(p, w.o);
-        layer->gate_up = place(p, w.gate_up);
-        layer->down = place(p, w.down);
+        layer->o = encoder_weights_pack(p, w.o);
+        layer->gate_up = encoder_weights_pack(p, w.gate_up);
+        layer->down = encoder_weights_pack(p, w.down);
     }
-    place_keys(out, p, weights);
-    if (config->retrieval_proj) out->landmark = place(p, weights_tensor(weights, "model.lmk_k_proj.weight"));
+    encoder_weights_pack_keys(out, p, weights);
+    if (config->retrieval_proj)
+        out->landmark = encoder_weights_pack(p, weights_tensor(weights, "model.lmk_k_proj.weight"));
 }
 
 enum status encoder_weights_create(struct encoder_weights *out, struct device *dev, const struct model_config *config,
@@ -67,7 +68,7 @@ enum status encoder_weights_create(struct encoder_weights *out, struct device *d
         .norm = weights_tensor(weights, "model.encoder.norm.weight"),
     };
     TRY(memory_allocate_zero(&out->layers, (size_t)config->encoder_layers));
-    place_all(out, &packer, config, weights);
+    encoder_weights_pack_all(out, &packer, config, weights);
     out->bytes = packer.used;
     enum status s = device_allocate(dev, &out->memory, out->bytes);
     if (s != STATUS_OK) {
@@ -75,7 +76,7 @@ enum status encoder_weights_create(struct encoder_weights *out, struct device *d
         return s;
     }
     packer = (struct packer){.dev = dev, .memory = out->memory};
-    place_all(out, &packer, config, weights);
+    encoder_weights_pack_all(out, &packer, config, weights);
     return STATUS_OK;
 }
 

@@ -66,7 +66,7 @@ static enum status retrieve(struct retriever *base, struct neighbours *out, int 
         if (m->corpus) used += candidates(m, list + used, query, 0, m->corpus_chunks, NEIGHBOUR_CORPUS, k);
         struct neighbour_row row = {
             .id = m->id + at, .score = m->score + at, .weight = m->weight + at, .source = m->source + at};
-        neighbours_choose(&row, k, list, used);
+        neighbours_select(&row, k, list, used);
         for (int64_t j = at; j < at + k; j++)
             m->slot[j] = (int32_t)(m->id[j] < 0                       ? -1
                                    : m->source[j] == NEIGHBOUR_CORPUS ? m->id[j]

@@ -4,12 +4,12 @@
 #include <assert.h>
 #include <math.h>
 
-static size_t column_of(double x, double low, double high, size_t limit) {
+static size_t plot_series_column(double x, double low, double high, size_t limit) {
     double at = (x - low) / (high - low) * (double)limit;
     return at <= 0 ? 0 : at >= (double)limit ? limit - 1 : (size_t)at;
 }
 
-static void add_point(struct plot_column *c, double v, int64_t index) {
+static void plot_series_add_point(struct plot_column *c, double v, int64_t index) {
     if (c->finite == 0) c->first = c->low = c->high = v, c->low_at = c->high_at = index;
     if (v < c->low) c->low = v, c->low_at = index;
     if (v > c->high) c->high = v, c->high_at = index;
@@ -28,7 +28,7 @@ enum status plot_thin(struct plot_series *out, const struct plot_log *log, enum 
         const struct plot_row *row = &log->rows[i];
         if (!(row->has >> value & 1)) continue;
         double place[2] = {[PLOT_TOKENS] = (double)row->tokens, [PLOT_STEPS] = (double)row->step};
-        size_t column = column_of(place[along], low, high, limit);
+        size_t column = plot_series_column(place[along], low, high, limit);
         if (out->n_columns == 0 || column != current) {
             enum status status = memory_grow(&out->columns, &capacity, out->n_columns + 1);
             if (status != STATUS_OK) {
@@ -42,7 +42,7 @@ enum status plot_thin(struct plot_series *out, const struct plot_log *log, enum 
         c->along[PLOT_TOKENS] = place[PLOT_TOKENS], c->along[PLOT_STEPS] = place[PLOT_STEPS];
         if (isfinite(row->values[value])) {
             if (c->finite == 0) c->gap = broken;
-            add_point(c, row->values[value], (int64_t)i);
+            plot_series_add_point(c, row->values[value], (int64_t)i);
             broken = false;
         } else {
             c->broken++;

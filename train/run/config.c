@@ -86,18 +86,18 @@ static const struct key keys[] = {
 };
 enum { KEYS = ARRAY_LEN(keys) };
 
-static void full_name(char out[64], const struct key *k) {
+static void config_full_name(char out[64], const struct key *k) {
     snprintf(out, 64, "%s%s%s", k->group, k->group[0] ? "." : "", k->name);
 }
 
-static void *place(struct train_config *c, const struct key *k) {
+static void *config_member(struct train_config *c, const struct key *k) {
     return (char *)c + k->offset;
 }
 
 /* ---- values -------------------------------------------------------------------------------------------------------
  */
 
-static enum status set_text(char **text, const char *value) {
+static enum status config_set_text(char **text, const char *value) {
     char *copy;
     TRY(memory_copy_string(&copy, value));
     memory_free(*text);
@@ -105,14 +105,14 @@ static enum status set_text(char **text, const char *value) {
     return STATUS_OK;
 }
 
-static void clear_strings(struct config_strings *list) {
+static void config_clear_strings(struct config_strings *list) {
     for (size_t i = 0; i < list->count; i++)
         memory_free(list->items[i]);
     memory_free(list->items);
     *list = (struct config_strings){0};
 }
 
-static enum status add_string(struct config_strings *list, const char *text) {
+static enum status config_add_string(struct config_strings *list, const char *text) {
     TRY(memory_grow(&list->items, &list->capacity, list->count + 1));
     TRY(memory_copy_string(&list->items[list->count], text));
     list->count++;
@@ -120,44 +120,44 @@ static enum status add_string(struct config_strings *list, const char *text) {
 }
 
 enum status config_set_strings(struct config_strings *list, const char *const *items, int count) {
-    clear_strings(list);
+    config_clear_strings(list);
     for (int i = 0; i < count; i++)
-        TRY(add_string(list, items[i]));
+        TRY(config_add_string(list, items[i]));
     return STATUS_OK;
 }
 
-static enum status set_number(struct train_config *c, const char *name, const struct key *k, double value) {
+static enum status config_set_number(struct train_config *c, const char *name, const struct key *k, double value) {
     char full[64];
-    full_name(full, k);
+    config_full_name(full, k);
     if (!(value >= k->min && value <= k->max))
         return fail(STATUS_INVALID, "%s: %s is %g: must be from %.15g to %.15g", name, full, value, k->min, k->max);
     if (k->kind == NUMBER)
-        *(double *)place(c, k) = value;
+        *(double *)config_member(c, k) = value;
     else
-        *(int64_t *)place(c, k) = (int64_t)value;
+        *(int64_t *)config_member(c, k) = (int64_t)value;
     return STATUS_OK;
 }
 
 /* Of the kinds that a string sets. */
-static enum status set_string(struct train_config *c, const char *name, const struct key *k, const char *text) {
+static enum status config_set_string(struct train_config *c, const char *name, const struct key *k, const char *text) {
     char full[64];
-    full_name(full, k);
-    if (k->kind == TEXT) return set_text(place(c, k), text);
+    config_full_name(full, k);
+    if (k->kind == TEXT) return config_set_text(config_member(c, k), text);
     if (k->kind == MODEL) {
         memory_free(c->model_json);
         c->model_json = NULL;
-        return set_text(&c->start_from, text);
+        return config_set_text(&c->start_from, text);
     }
     int found = k->kind == POOL ? pool_kind_find(text) : sampling_find(text);
     if (found < 0)
         return fail(STATUS_INVALID, "%s: %s is \"%.40s\": must be %s", name, full, text,
                     k->kind == POOL ? "none, own, batch or corpus" : "epochs or random");
-    *(int *)place(c, k) = found;
+    *(int *)config_member(c, k) = found;
     return STATUS_OK;
 }
 
 /* The STRING that was just read, unescaped. Free with memory_free. */
-static enum status take_string(char **out, const struct json *j) {
+static enum status config_read_string(char **out, const struct json *j) {
     size_t length;
     TRY(memory_allocate(out, j->length + 1));
     enum status s = json_string(j, *out, j->length + 1, &length);
@@ -167,13 +167,13 @@ static enum status take_string(char **out, const struct json *j) {
 }
 
 static enum status read_strings(struct json *j, struct config_strings *list) {
-    clear_strings(list);
+    config_clear_strings(list);
     TRY(json_expect(j, JSON_ARRAY, "a list of strings"));
     for (enum json_event event; (event = json_next(j)) != JSON_ARRAY_END;) {
         char *text;
         if (event != JSON_STRING) return json_fail(j, "a string");
-        TRY(take_string(&text, j));
-        enum status s = add_string(list, text);
+        TRY(config_read_string(&text, j));
+        enum status s = config_add_string(list, text);
         memory_free(text);
         TRY(s);
     }
@@ -183,15 +183,15 @@ static enum status read_strings(struct json *j, struct config_strings *list) {
 /* ---- JSON as it is ------------------------------------------------------------------------------------------------
  */
 
-static enum status copy_text(struct json_writer *w, const struct json *j, bool key) {
+static enum status config_copy_text(struct json_writer *w, const struct json *j, bool key) {
     char *text;
-    TRY(take_string(&text, j));
+    TRY(config_read_string(&text, j));
     key ? json_write_key(w, text) : json_write_string(w, text);
     memory_free(text);
     return STATUS_OK;
 }
 
-static enum status copy_number(struct json_writer *w, const struct json *j) {
+static enum status config_copy_number(struct json_writer *w, const struct json *j) {
     int64_t whole;
     double number;
     if (json_int(j, &whole) == STATUS_OK) {
@@ -203,15 +203,15 @@ static enum status copy_number(struct json_writer *w, const struct json *j) {
     return STATUS_OK;
 }
 
-static enum status copy_event(struct json_writer *w, const struct json *j, enum json_event event) {
+static enum status config_copy_event(struct json_writer *w, const struct json *j, enum json_event event) {
     enum { DEEP = 32 }; /* well below what the writer holds */
     if (j->depth > DEEP) return json_fail(j, "less nesting");
     switch (event) {
     case JSON_KEY:
     case JSON_STRING:
-        return copy_text(w, j, event == JSON_KEY);
+        return config_copy_text(w, j, event == JSON_KEY);
     case JSON_NUMBER:
-        return copy_number(w, j);
+        return config_copy_number(w, j);
     case JSON_OBJECT:
         json_write_object(w);
         return STATUS_OK;
@@ -237,11 +237,11 @@ static enum status copy_event(struct json_writer *w, const struct json *j, enum 
 }
 
 /* JSON text through the writer, so that it is laid out as the rest. */
-static enum status copy_json(struct json_writer *w, const char *text) {
+static enum status config_copy_json(struct json_writer *w, const char *text) {
     struct json j;
     json_open(&j, "model", text, strlen(text));
     for (enum json_event event; (event = json_next(&j)) != JSON_END;)
-        TRY(copy_event(w, &j, event));
+        TRY(config_copy_event(w, &j, event));
     return STATUS_OK;
 }
 
@@ -252,16 +252,16 @@ enum status config_tidy(char **json) {
     if (!memory) return fail_errno("model");
     struct json_writer w;
     json_write_open(&w, memory, 1);
-    enum status s = copy_json(&w, *json);
+    enum status s = config_copy_json(&w, *json);
     bool broken = ferror(memory) != 0;
     if ((fclose(memory) != 0 || broken) && s == STATUS_OK) s = fail(STATUS_NO_MEMORY, "model: out of memory");
-    if (s == STATUS_OK) s = set_text(json, text);
+    if (s == STATUS_OK) s = config_set_text(json, text);
     free(text);
     return s;
 }
 
 /* An object is kept as its text, laid out anew. */
-static enum status read_object(struct json *j, char **out) {
+static enum status config_read_object(struct json *j, char **out) {
     const char *begin = j->at - 1;
     assert(*begin == '{');
     TRY(json_skip_rest(j));
@@ -275,29 +275,29 @@ static enum status read_object(struct json *j, char **out) {
     return config_tidy(out);
 }
 
-static enum status read_value(struct train_config *c, struct json *j, const struct key *k) {
+static enum status config_read_value(struct train_config *c, struct json *j, const struct key *k) {
     int64_t whole;
     double number;
     switch (k->kind) {
     case WHOLE:
         TRY(json_next_int(j, &whole));
-        return set_number(c, j->name, k, (double)whole);
+        return config_set_number(c, j->name, k, (double)whole);
     case NUMBER:
         TRY(json_next_double(j, &number));
-        return set_number(c, j->name, k, number);
+        return config_set_number(c, j->name, k, number);
     case SWITCH:
-        return json_next_bool(j, place(c, k));
+        return json_next_bool(j, config_member(c, k));
     case TEXTS:
-        return read_strings(j, place(c, k));
+        return read_strings(j, config_member(c, k));
     default:
         break;
     }
     enum json_event event = json_next(j);
-    if (event == JSON_OBJECT && k->kind == MODEL) return read_object(j, &c->model_json);
+    if (event == JSON_OBJECT && k->kind == MODEL) return config_read_object(j, &c->model_json);
     if (event != JSON_STRING) return json_fail(j, k->kind == MODEL ? "an object, or a folder's name" : "a string");
     char *text;
-    TRY(take_string(&text, j));
-    enum status s = set_string(c, j->name, k, text);
+    TRY(config_read_string(&text, j));
+    enum status s = config_set_string(c, j->name, k, text);
     memory_free(text);
     return s;
 }
@@ -305,12 +305,12 @@ static enum status read_value(struct train_config *c, struct json *j, const stru
 /* ---- reading ------------------------------------------------------------------------------------------------------
  */
 
-static enum status unknown_key(const struct json *j, const char *group) {
+static enum status config_unknown_key(const struct json *j, const char *group) {
     return fail(STATUS_INVALID, "%s: there is no key \"%s%s%.*s\"; drt-train --help lists all", j->name, group,
                 group[0] ? "." : "", (int)(j->length < 60 ? j->length : 60), j->text);
 }
 
-static bool is_group(const struct json *j, const char **group) {
+static bool config_is_group(const struct json *j, const char **group) {
     for (int i = 0; i < KEYS; i++)
         if (keys[i].group[0] && json_equals(j, keys[i].group)) {
             *group = keys[i].group;
@@ -319,7 +319,7 @@ static bool is_group(const struct json *j, const char **group) {
     return false;
 }
 
-static enum status read_members(struct train_config *c, struct json *j, const char *group, uint64_t *seen) {
+static enum status config_read_members(struct train_config *c, struct json *j, const char *group, uint64_t *seen) {
     for (enum json_event event; (event = json_next(j)) != JSON_OBJECT_END;) {
         if (event != JSON_KEY) return json_fail(j, "a key");
         int found = -1;
@@ -328,16 +328,16 @@ static enum status read_members(struct train_config *c, struct json *j, const ch
         const char *inner;
         if (found >= 0) {
             char full[64];
-            full_name(full, &keys[found]);
+            config_full_name(full, &keys[found]);
             if (*seen >> found & 1) return fail(STATUS_INVALID, "%s: %s is given twice", j->name, full);
             *seen |= 1ull << found;
-            enum status s = read_value(c, j, &keys[found]);
+            enum status s = config_read_value(c, j, &keys[found]);
             if (s != STATUS_OK) return fail_context(s, "%s", full);
-        } else if (!group[0] && is_group(j, &inner)) {
+        } else if (!group[0] && config_is_group(j, &inner)) {
             TRY(json_expect(j, JSON_OBJECT, "an object"));
-            TRY(read_members(c, j, inner, seen));
+            TRY(config_read_members(c, j, inner, seen));
         } else {
-            return unknown_key(j, group);
+            return config_unknown_key(j, group);
         }
     }
     return STATUS_OK;
@@ -349,7 +349,7 @@ enum status config_read(struct train_config *c, const char *name, const void *js
     uint64_t seen = 0;
     json_open(&j, name, json, bytes);
     TRY(json_expect(&j, JSON_OBJECT, "an object of configuration keys"));
-    TRY(read_members(c, &j, "", &seen));
+    TRY(config_read_members(c, &j, "", &seen));
     return json_expect(&j, JSON_END, "nothing behind the object");
 }
 
@@ -361,12 +361,12 @@ enum status config_load(struct train_config *c, const char *path) {
     return s;
 }
 
-static enum status set_key(struct train_config *c, const char *name, const struct key *k, const char *value) {
+static enum status config_set_key(struct train_config *c, const char *name, const struct key *k, const char *value) {
     if (k->kind >= TEXT && k->kind != TEXTS && !(k->kind == MODEL && value[0] == '{'))
-        return set_string(c, name, k, value);
+        return config_set_string(c, name, k, value);
     struct json j;
     json_open(&j, name, value, strlen(value));
-    TRY(read_value(c, &j, k));
+    TRY(config_read_value(c, &j, k));
     return json_expect(&j, JSON_END, "nothing behind the value");
 }
 
@@ -375,9 +375,9 @@ enum status config_set(struct train_config *c, const char *assignment) {
     if (!equals) return fail(STATUS_INVALID, "%.60s: must be KEY=VALUE", assignment);
     for (int i = 0; i < KEYS; i++) {
         char full[64];
-        full_name(full, &keys[i]);
+        config_full_name(full, &keys[i]);
         if (strlen(full) == (size_t)(equals - assignment) && memcmp(full, assignment, strlen(full)) == 0)
-            return set_key(c, full, &keys[i], equals + 1);
+            return config_set_key(c, full, &keys[i], equals + 1);
     }
     return fail(STATUS_INVALID, "there is no key \"%.*s\"; drt-train --help lists all", (int)(equals - assignment),
                 assignment);
@@ -387,15 +387,15 @@ enum status config_defaults(struct train_config *out) {
     *out = (struct train_config){0};
     enum status s = STATUS_OK;
     for (int i = 0; i < KEYS && s == STATUS_OK; i++)
-        if (keys[i].standard) s = set_key(out, "default", &keys[i], keys[i].standard);
+        if (keys[i].standard) s = config_set_key(out, "default", &keys[i], keys[i].standard);
     if (s != STATUS_OK) config_free(out);
     return s;
 }
 
 void config_free(struct train_config *c) {
     for (int i = 0; i < KEYS; i++) {
-        if (keys[i].kind == TEXT || keys[i].kind == MODEL) memory_free(*(char **)place(c, &keys[i]));
-        if (keys[i].kind == TEXTS) clear_strings(place(c, &keys[i]));
+        if (keys[i].kind == TEXT || keys[i].kind == MODEL) memory_free(*(char **)config_member(c, &keys[i]));
+        if (keys[i].kind == TEXTS) config_clear_strings(config_member(c, &keys[i]));
     }
     *c = (struct train_config){0};
 }
@@ -403,7 +403,7 @@ void config_free(struct train_config *c) {
 /* ---- writing ------------------------------------------------------------------------------------------------------
  */
 
-static void write_value(struct json_writer *w, const struct train_config *c, const struct key *k) {
+static void config_write_value(struct json_writer *w, const struct train_config *c, const struct key *k) {
     const void *at = (const char *)c + k->offset;
     const struct config_strings *list = at;
     switch (k->kind) {
@@ -420,7 +420,7 @@ static void write_value(struct json_writer *w, const struct train_config *c, con
         json_write_string(w, *(char *const *)at);
         break;
     case MODEL:
-        if (copy_json(w, c->model_json) != STATUS_OK) assert(!"tidy JSON"); /* it went through config_tidy */
+        if (config_copy_json(w, c->model_json) != STATUS_OK) assert(!"tidy JSON"); /* it went through config_tidy */
         break;
     case POOL:
         json_write_string(w, pool_kind_name(*(const enum pool_kind *)at));
@@ -450,7 +450,7 @@ void config_write(const struct train_config *c, FILE *out) {
             group = k->group;
         }
         json_write_key(&w, k->name);
-        write_value(&w, c, k);
+        config_write_value(&w, c, k);
     }
     if (group[0]) json_write_object_end(&w);
     json_write_object_end(&w);
@@ -459,7 +459,7 @@ void config_write(const struct train_config *c, FILE *out) {
 void config_help(FILE *out) {
     for (int i = 0; i < KEYS; i++) {
         char full[64];
-        full_name(full, &keys[i]);
+        config_full_name(full, &keys[i]);
         fprintf(out, "  %-22s %s", full, keys[i].help);
         fprintf(out, keys[i].standard ? " (default: %s)\n" : "\n", keys[i].standard);
     }

@@ -10,7 +10,7 @@
 /* ---- the folder ---------------------------------------------------------------------------------------------------
  */
 
-static enum status write_config(const struct run *r) {
+static enum status run_write_config(const struct run *r) {
     char path[FILE_PATH_MAX], *text = NULL;
     size_t bytes = 0;
     struct file_writer *w = NULL;
@@ -35,7 +35,7 @@ out:
 }
 
 /* The run's own copy, so that a checkpoint can be made however long the run lasts. */
-static enum status copy_tokenizer(const struct run *r) {
+static enum status run_copy_tokenizer(const struct run *r) {
     struct file_map map;
     struct file_writer *w;
     if (file_exists(r->tokenizer_path)) return STATUS_OK;
@@ -53,7 +53,7 @@ static enum status copy_tokenizer(const struct run *r) {
 }
 
 /* A run keeps the tokenizer that it began with; the file that it was copied from may be gone. */
-static enum status check_own_tokenizer(const struct run *r) {
+static enum status run_check_own_tokenizer(const struct run *r) {
     struct file_map own, named = {0};
     if (!file_exists(r->config->tokenizer)) return STATUS_OK;
     TRY(file_map(&own, r->tokenizer_path));
@@ -66,10 +66,10 @@ static enum status check_own_tokenizer(const struct run *r) {
     return s;
 }
 
-static enum status open_tokenizer(struct run *r) {
+static enum status run_open_tokenizer(struct run *r) {
     bool own = file_exists(r->tokenizer_path);
     const char *path = own ? r->tokenizer_path : r->config->tokenizer;
-    if (own) TRY(check_own_tokenizer(r));
+    if (own) TRY(run_check_own_tokenizer(r));
     TRY(tokenizer_open(&r->tokenizer, path));
     int have = tokenizer_vocab_size(r->tokenizer);
     if (have <= r->config->model.vocab_size) return STATUS_OK;
@@ -79,7 +79,7 @@ static enum status open_tokenizer(struct run *r) {
 
 /* One process at a time writes into a folder: a second one would take the checkpoint that the first is writing for a
  * killed run's. A file system without locks does without. */
-static enum status lock_folder(struct run *r) {
+static enum status run_lock_folder(struct run *r) {
     char path[FILE_PATH_MAX];
     if (r->lock >= 0 || !file_is_directory(r->options->folder)) return STATUS_OK;
     TRY(file_join(path, r->options->folder, "lock"));
@@ -89,7 +89,7 @@ static enum status lock_folder(struct run *r) {
 }
 
 /* Refuses before anything is written. */
-static enum status check_folder(struct run *r) {
+static enum status run_check_folder(struct run *r) {
     char log[FILE_PATH_MAX], config[FILE_PATH_MAX];
     const char *folder = r->options->folder;
     int64_t latest;
@@ -101,7 +101,7 @@ static enum status check_folder(struct run *r) {
     if (exists && !r->options->resume)
         return fail(STATUS_INVALID, "%s: holds a run already: go on with --resume, or name another folder", folder);
     if (!exists && r->options->resume) return fail(STATUS_NOT_FOUND, "%s: holds no run to resume", folder);
-    if (exists) return lock_folder(r);
+    if (exists) return run_lock_folder(r);
     TRY(checkpoint_latest(&latest, folder));
     if (latest < 0) return STATUS_OK;
     /* They would be taken for this run's: kept in place of its own, and its own be trimmed as the older ones. */
@@ -110,13 +110,13 @@ static enum status check_folder(struct run *r) {
                 (long long)latest);
 }
 
-static enum status make_folder(struct run *r) {
+static enum status run_create_folder(struct run *r) {
     char path[FILE_PATH_MAX];
     if (r->rank > 0) return STATUS_OK;
     TRY(file_make_directory(r->options->folder));
-    TRY(lock_folder(r));
-    TRY(write_config(r));
-    TRY(copy_tokenizer(r));
+    TRY(run_lock_folder(r));
+    TRY(run_write_config(r));
+    TRY(run_copy_tokenizer(r));
     TRY(checkpoint_prepare(r->options->folder));
     TRY(checkpoint_trim(r->options->folder, r->config->keep)); /* a killed run may not have come to it */
     if (r->config->sample_every) {
@@ -130,7 +130,7 @@ static enum status make_folder(struct run *r) {
 /* ---- weights ------------------------------------------------------------------------------------------------------
  */
 
-static enum status start_weights(struct run *r) {
+static enum status run_initial_weights(struct run *r) {
     const struct train_config *c = r->config;
     if (!c->start_from) return params_init(&r->state.params, &c->model, (uint64_t)c->seed);
     char path[FILE_PATH_MAX];
@@ -142,12 +142,12 @@ static enum status start_weights(struct run *r) {
     return s;
 }
 
-static enum status load_weights(struct run *r) {
+static enum status run_load_weights(struct run *r) {
     int64_t latest = -1;
     if (r->options->resume) TRY(checkpoint_latest(&latest, r->options->folder));
     if (latest < 0) {
         r->state.data = batches_fingerprint(r->batches);
-        return start_weights(r);
+        return run_initial_weights(r);
     }
     enum status s = checkpoint_load(&r->state, r->options->folder, latest, &r->config->model);
     if (s != STATUS_OK)
@@ -170,7 +170,7 @@ static enum status load_weights(struct run *r) {
  */
 
 /* What chunks are kept from finding hangs on where documents end, and on each being there once. */
-static void note_documents(struct run *r) {
+static void run_note_documents(struct run *r) {
     const struct train_config *c = r->config;
     const struct progress *p = r->options->progress;
     if (c->end_id >= 0 && batches_unended(r->batches) > 0)
@@ -184,7 +184,7 @@ static void note_documents(struct run *r) {
                               pool_kind_name((enum pool_kind)c->pool));
 }
 
-static enum status open_batches(struct run *r) {
+static enum status run_open_batches(struct run *r) {
     const struct train_config *c = r->config;
     struct batches_config how = {.files = (const char *const *)c->data.items,
                                  .n_files = (int)c->data.count,
@@ -197,7 +197,7 @@ static enum status open_batches(struct run *r) {
                                  .seed = (uint64_t)c->seed};
     progress_step(r->options->progress, "read the data", "files", 0, how.n_files);
     TRY(batches_open(&r->batches, &how));
-    note_documents(r);
+    run_note_documents(r);
     if (c->pool >= POOL_BATCH && batches_documents(r->batches) == 1)
         return fail(STATUS_INVALID,
                     "%s: the training data is one document (end_id is %lld): pool %s would have nothing to choose from",
@@ -208,7 +208,7 @@ static enum status open_batches(struct run *r) {
     return memory_allocate_zero(&r->batch, (size_t)c->accumulate);
 }
 
-static enum status open_corpus(struct run *r) {
+static enum status run_open_corpus(struct run *r) {
     const struct train_config *c = r->config;
     struct batches_corpus corpus;
     TRY(batches_corpus_make(&corpus, r->batches));
@@ -219,7 +219,7 @@ static enum status open_corpus(struct run *r) {
     return s;
 }
 
-static enum status upload_state(struct run *r) {
+static enum status run_upload_state(struct run *r) {
     struct device *dev = r->options->device;
     struct optimizer *o = step_optimizer(r->step);
     size_t bytes = (size_t)params_elements(r->state.params) * sizeof(float);
@@ -236,7 +236,7 @@ static enum status upload_state(struct run *r) {
     return device_sync(dev);
 }
 
-static enum status open_step(struct run *r) {
+static enum status run_open_step(struct run *r) {
     const struct train_config *c = r->config;
     struct step_config how = {.sequences = (int)c->sequences,
                               .chunks = config_chunks(c),
@@ -261,10 +261,10 @@ static enum status open_step(struct run *r) {
         return fail_context(status, "%lld sequences of %lld tokens at a time (make them fewer, and accumulate more)",
                             (long long)c->sequences, (long long)c->length);
     TRY(status);
-    return r->state.step == 0 ? STATUS_OK : upload_state(r);
+    return r->state.step == 0 ? STATUS_OK : run_upload_state(r);
 }
 
-static enum status open_cpu(struct run *r) {
+static enum status run_open_cpu(struct run *r) {
     if (r->config->sample_every == 0 || r->rank > 0) return STATUS_OK;
     if (!r->options->device->shares_memory) return device_open(&r->cpu, "cpu", 0);
     r->cpu = r->options->device;
@@ -279,15 +279,15 @@ enum status run_open(struct run *r) {
     const struct train_config *c = r->config;
     r->rank = r->options->group ? collective_rank(r->options->group) : 0;
     r->world = r->options->group ? collective_world(r->options->group) : 1;
-    TRY(check_folder(r));
-    TRY(open_tokenizer(r));
-    TRY(open_batches(r));
+    TRY(run_check_folder(r));
+    TRY(run_open_tokenizer(r));
+    TRY(run_open_batches(r));
     TRY(validation_open(&r->validation, c, r->tokenizer, batches_documents(r->batches)));
-    TRY(load_weights(r));
-    if (r->config->pool == POOL_CORPUS) TRY(open_corpus(r));
-    TRY(open_step(r));
-    TRY(open_cpu(r));
-    TRY(make_folder(r));
+    TRY(run_load_weights(r));
+    if (r->config->pool == POOL_CORPUS) TRY(run_open_corpus(r));
+    TRY(run_open_step(r));
+    TRY(run_open_cpu(r));
+    TRY(run_create_folder(r));
     r->kind =
         (struct checkpoint_kind){.run = r->options->folder,
                                  .model_json = c->model_json,

@@ -17,7 +17,7 @@ struct validation {
 };
 
 /* The first id of a window is given, not guessed. */
-static enum status count_bytes(struct validation *v, const struct tokenizer *tokenizer) {
+static enum status validation_count_bytes(struct validation *v, const struct tokenizer *tokenizer) {
     struct tokenizer_scratch *scratch = NULL;
     int64_t length = batches_length(v->batches);
     int32_t *ids = NULL;
@@ -35,7 +35,7 @@ static enum status count_bytes(struct validation *v, const struct tokenizer *tok
     return s;
 }
 
-static enum status make_room(struct validation *v) {
+static enum status validation_allocate(struct validation *v) {
     TRY(memory_allocate_zero(&v->parts, (size_t)v->n_files));
     TRY(memory_allocate_zero(&v->figures, (size_t)v->n_files));
     return memory_allocate_zero(&v->sums, (size_t)v->sequences);
@@ -60,8 +60,8 @@ enum status validation_open(struct validation **out, const struct train_config *
                                  .first_document = (int32_t)first_document,
                                  .max_windows = config->eval_windows};
     enum status s = batches_open(&v->batches, &how);
-    if (s == STATUS_OK) s = make_room(v);
-    if (s == STATUS_OK) s = count_bytes(v, tokenizer);
+    if (s == STATUS_OK) s = validation_allocate(v);
+    if (s == STATUS_OK) s = validation_count_bytes(v, tokenizer);
     if (s == STATUS_OK)
         *out = v;
     else
@@ -78,13 +78,13 @@ void validation_close(struct validation *v) {
     memory_free(v);
 }
 
-static void add(struct part *to, double sum, int64_t scored, int64_t bytes) {
+static void validation_add(struct part *to, double sum, int64_t scored, int64_t bytes) {
     to->sum += sum;
     to->scored += scored;
     to->bytes += bytes;
 }
 
-static struct validation_figure figure(const struct part *p) {
+static struct validation_figure validation_figure(const struct part *p) {
     return (struct validation_figure){.loss = p->scored ? p->sum / (double)p->scored : (double)NAN,
                                       .bits_per_byte = p->bytes ? p->sum / M_LN2 / (double)p->bytes : (double)NAN};
 }
@@ -100,13 +100,14 @@ enum status validation_run(struct validation_figure *all, const struct validatio
         batches_get(v->batches, &batch, 0, first / v->sequences);
         TRY(step_evaluate(step, v->sums, &batch, pool));
         for (int64_t i = 0; i < v->sequences && first + i < windows; i++)
-            add(&v->parts[batches_window_file(v->batches, first + i)], v->sums[i], batches_length(v->batches) - 1, 0);
+            validation_add(&v->parts[batches_window_file(v->batches, first + i)], v->sums[i],
+                           batches_length(v->batches) - 1, 0);
     }
     for (int i = 0; i < v->n_files; i++) {
-        v->figures[i] = figure(&v->parts[i]);
-        add(&whole, v->parts[i].sum, v->parts[i].scored, v->parts[i].bytes);
+        v->figures[i] = validation_figure(&v->parts[i]);
+        validation_add(&whole, v->parts[i].sum, v->parts[i].scored, v->parts[i].bytes);
     }
-    *all = figure(&whole);
+    *all = validation_figure(&whole);
     *files = v->figures;
     return STATUS_OK;
 }

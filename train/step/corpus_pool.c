@@ -28,7 +28,7 @@ struct corpus_pool {
     float *score;
 };
 
-static void carve_all(void *of, struct carve *c) {
+static void corpus_pool_layout(void *of, struct carve *c) {
     struct corpus_pool *p = of;
     int64_t wide = p->max_queries * p->candidates * CORPUS_POOL_NOISE;
     p->ids = carve_bytes(c, (p->chunks + 1) * p->positions, sizeof *p->ids);
@@ -42,8 +42,8 @@ static void carve_all(void *of, struct carve *c) {
 }
 
 /* Rows first .. first+n-1 of the table of ids: landmarks in place, and behind the last chunk a row of pads. */
-static void upload_ids(struct corpus_pool *p, int32_t *room, const int32_t *ids, int64_t first, int64_t n,
-                       int32_t landmark) {
+static void corpus_pool_upload_ids(struct corpus_pool *p, int32_t *room, const int32_t *ids, int64_t first, int64_t n,
+                                   int32_t landmark) {
     int64_t real = p->positions - 1;
     for (int64_t r = 0; r < n; r++) {
         for (int64_t i = 0; i < real; i++)
@@ -53,14 +53,15 @@ static void upload_ids(struct corpus_pool *p, int32_t *room, const int32_t *ids,
     device_upload(p->dev, p->ids + first * p->positions, room, (size_t)(n * p->positions) * sizeof *room);
 }
 
-static enum status upload(struct corpus_pool *p, const int32_t *ids, const int32_t (*documents)[2], int32_t landmark) {
+static enum status corpus_pool_upload(struct corpus_pool *p, const int32_t *ids, const int32_t (*documents)[2],
+                                      int32_t landmark) {
     static const int32_t of_all[2] = {0, INT32_MAX};
     void *room;
     int64_t words = UPLOAD_CHUNKS * p->positions > p->max_queries ? UPLOAD_CHUNKS * p->positions : p->max_queries;
     TRY(memory_allocate_bytes(&room, (size_t)words, sizeof(int32_t)));
     for (int64_t first = 0; first <= p->chunks; first += UPLOAD_CHUNKS) {
         int64_t left = p->chunks + 1 - first;
-        upload_ids(p, room, ids, first, left < UPLOAD_CHUNKS ? left : UPLOAD_CHUNKS, landmark);
+        corpus_pool_upload_ids(p, room, ids, first, left < UPLOAD_CHUNKS ? left : UPLOAD_CHUNKS, landmark);
     }
     device_upload(p->dev, p->documents, documents, (size_t)p->chunks * sizeof *documents);
     device_upload(p->dev, p->documents + 2 * p->chunks, of_all, sizeof of_all);
@@ -90,8 +91,8 @@ enum status corpus_pool_create(struct corpus_pool **out, struct device *dev, con
     p->candidates = candidates;
     p->hidden = config->hidden;
     p->type = type;
-    enum status s = carve_device(dev, &p->memory, &p->bytes, carve_all, p);
-    if (s == STATUS_OK) s = upload(p, ids, documents, config->landmark_id);
+    enum status s = carve_device(dev, &p->memory, &p->bytes, corpus_pool_layout, p);
+    if (s == STATUS_OK) s = corpus_pool_upload(p, ids, documents, config->landmark_id);
     if (s == STATUS_OK)
         *out = p;
     else

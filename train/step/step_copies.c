@@ -17,7 +17,7 @@ bool step_copy_wanted(const struct step *s, const struct step_task *task, int64_
 }
 
 /* 0 .. n-1, by some bits of a hash. */
-static int64_t below(uint64_t hash, int from_bit, int64_t n) {
+static int64_t step_hash_below(uint64_t hash, int from_bit, int64_t n) {
     return (int64_t)(hash >> from_bit & 0xfff) % n;
 }
 
@@ -28,10 +28,10 @@ void step_copies_write(struct step *s, const struct step_task *task, int64_t fir
         uint64_t hash;
         if (!step_copy_wanted(s, task, r, &hash)) continue;
         int64_t least = real < SHORTEST ? real : SHORTEST;
-        int64_t length = hash & 1 ? real : least + below(hash, 1, real - least + 1);
-        int64_t at = below(hash, 13, real - length + 1);
+        int64_t length = hash & 1 ? real : least + step_hash_below(hash, 1, real - least + 1);
+        int64_t at = step_hash_below(hash, 13, real - length + 1);
         int64_t next = (r % C + 1) * real, early = length / 2; /* counted in ids of the sequence */
-        int64_t from = next - early + below(hash, 25, real - length + 2 * early + 1);
+        int64_t from = next - early + step_hash_below(hash, 25, real - length + 2 * early + 1);
         if (from > C * real - length) from = C * real - length;
         const int32_t *ids = task->batch->ids + r / C * C * P;
         for (int64_t i = 0; i < length; i++)

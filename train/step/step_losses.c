@@ -22,7 +22,7 @@ int64_t step_first_query(const struct step *s) {
 }
 
 /* A sum of rows that are zero in all processes but one: every row as its process has it, to the bit. */
-static enum status gather(struct step *s, struct mat own) {
+static enum status step_gather_landmarks(struct step *s, struct mat own) {
     struct step_gathered *g = &s->gathered;
     device_clear(s->dev, g->f32.data, mat_bytes(g->f32));
     device_clear(s->dev, g->gradient.data, mat_bytes(g->gradient));
@@ -32,7 +32,7 @@ static enum status gather(struct step *s, struct mat own) {
     return STATUS_OK;
 }
 
-static enum status scatter(struct step *s, struct mat dlandmarks) {
+static enum status step_scatter_gradients(struct step *s, struct mat dlandmarks) {
     struct mat all = s->gathered.gradient;
     TRY(collective_sum(s->config.group, all.data, all.rows * all.cols));
     s->dev->ops->elementwise->add(s->dev, dlandmarks, dlandmarks, mat_rows(all, step_first_query(s), dlandmarks.rows));
@@ -46,7 +46,7 @@ enum status step_contrast(struct step *s, const struct step_task *task) {
     struct mat down = mat_rows(encoder_train_dlandmarks(s->encoder), 0, s->queries);
     bool alone = !s->config.group;
     struct mat landmarks = alone ? own : s->gathered.table, dlandmarks = alone ? down : s->gathered.gradient;
-    if (!alone) TRY(gather(s, own));
+    if (!alone) TRY(step_gather_landmarks(s, own));
     for (int g = 0; g < s->model.groups; g++) {
         struct step_choice *c = &s->choices[g];
         s->dev->ops->loss->contrastive(s->dev, c->contrast_nll, c->contrast_hit,
@@ -54,5 +54,5 @@ enum status step_contrast(struct step *s, const struct step_task *task) {
                                        s->contrast_targets, s->contrast_excluded, 1.0f / sqrtf((float)s->model.hidden),
                                        task->contrast_scale);
     }
-    return alone ? STATUS_OK : scatter(s, down);
+    return alone ? STATUS_OK : step_scatter_gradients(s, down);
 }
