@@ -230,6 +230,7 @@ static enum status decoder_append(struct decoder_state *s, const struct decoder_
     return STATUS_OK;
 }
 
+/* Computes the queries of the landmarks, and retrieves for them. */
 enum status decoder_retrieve(struct decoder_state *s, struct neighbours *found, int group, struct mat landmarks,
                              const struct decoder_pass *p) {
     struct decoder *d = s->decoder;

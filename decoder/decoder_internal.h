@@ -20,7 +20,7 @@ struct decoder_weights {
 };
 enum status decoder_weights_find(struct decoder_weights *out, const struct model_config *c, const struct weights *w);
 
-/* Activations of a pass. x begins with rows for a chunk's start from earlier passes: a completed chunk is contiguous. */
+/* Activations of a pass. x begins with rows for a chunk's start from the last pass: completed chunks are contiguous. */
 struct decoder_scratch {
     struct mat x, h, q, sum, gate_up;
     struct mat query_norm, query;                         /* query: float32 */
@@ -42,7 +42,7 @@ struct decoder {
 };
 enum status decoder_create_mat(struct decoder *d, struct mat *out, enum dtype type, int64_t rows, int64_t cols);
 
-/* Keys (first half of the columns) and values of the last positions, at row position % rows: one product writes both. */
+/* Keys (first half of the columns) and values of recent positions, at row position % rows. One product writes both. */
 struct decoder_ring { struct mat both, keys, values; };
 
 /* The neighbours that the current chunk reads: the last row of the group's last retrieval. k 0: none yet. */
@@ -99,7 +99,6 @@ enum status decoder_blocks_build(struct decoder_fusion *out, struct decoder_stat
                                  const struct decoder_pass *p, const struct neighbours *found);
 void decoder_blocks_free(struct decoder_blocks *b, struct device *dev);
 
-/* Computes the queries of the landmarks, and retrieves for them. */
 enum status decoder_retrieve(struct decoder_state *s, struct neighbours *found, int group, struct mat landmarks,
                              const struct decoder_pass *p);
 

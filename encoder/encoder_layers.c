@@ -1,16 +1,16 @@
 /* encoder_layers.c -- a batch of chunks through the bidirectional layers (model.md §3), with the ops of one device.
  *
- * When only landmarks are wanted (an index build), the last layer needs keys and values of every row, but queries,
- * output and MLP of the landmark's row alone: 1 row of 64, which takes 40 % off the arithmetic of a two-layer encoder.
- */
+ * When only landmarks are requested (an index build), the last layer computes keys and values of every row, but
+ * queries, output and MLP of the landmark's row only: 1 row of 64. This saves 40 % of the arithmetic of a two-layer
+ * encoder. */
 #include "encoder/encoder_internal.h"
 #include "kernels/ops.h"
 #include <assert.h>
 #include <string.h>
 
-/* A layer is issued in so many parts when a chunk is encoded beside other work. */
+/* Parts of a layer, when a chunk is encoded in parts. */
 enum { KEY_ROWS = 64, LAYER_PARTS = 4 };
-static const float inner_eps = 1e-6f; /* of every norm inside the encoder, whatever the config says */
+static const float inner_eps = 1e-6f; /* of every norm inside the encoder; the config's eps does not apply */
 
 static void encoder_matmul(struct device *dev, struct mat y, struct mat x, struct encoder_matrix w, bool accumulate) {
     assert(y.cols == w.out && x.cols == w.in);
@@ -48,7 +48,7 @@ static void encoder_mlp_down(const struct encoder *e, struct device *dev, const 
     encoder_matmul(dev, x, mat_cols(gate_up, 0, e->config.ffn), l->down, true);
 }
 
-/* Turns queries and keys, which lie side by side, in one pass. */
+/* Rotates queries and keys, which are adjacent columns, in one call. */
 static void encoder_rope(const struct encoder *e, struct device *dev, struct mat qkv) {
     dev->ops->rope->forward(dev, mat_cols(qkv, 0, 2 * e->config.hidden), 2 * e->config.heads, e->positions,
                             e->config.rope_theta);
@@ -79,8 +79,8 @@ static void encoder_layer_part(const struct encoder *e, struct device *dev, cons
     }
 }
 
-/* The last layer for the landmark's row of each chunk: w->landmark. Query rows of other
- * positions hold what an earlier layer left: they are turned along, and never read. */
+/* The last layer for the landmark's row of each chunk: w->landmark. Query rows of other positions hold values of an
+ * earlier layer: they are rotated as well, and not read. */
 static void encoder_last_layer_landmarks(const struct encoder *e, struct device *dev, const struct encoder_layer *l,
                                          const struct encoder_workspace *w, int64_t chunks) {
     int64_t rows = chunks * e->positions, d = e->config.hidden;
@@ -117,7 +117,7 @@ void encoder_stage(const struct encoder_job *job, struct device *dev, const stru
     }
     if (job->out->slot) memcpy(w->ids + chunks * S, job->out->slot + first, (size_t)chunks * sizeof *w->ids);
     int64_t begin = n > 0 ? 0 : chunks * S, end = chunks * S + (job->out->slot ? chunks : 0);
-    device_upload(dev, w->room + begin, w->ids + begin, (size_t)(end - begin) * sizeof *w->ids);
+    device_upload(dev, w->ids_device + begin, w->ids + begin, (size_t)(end - begin) * sizeof *w->ids);
 }
 
 static void encoder_embed(const struct encoder_job *job, struct device *dev, const struct encoder_workspace *w,
@@ -128,11 +128,11 @@ static void encoder_embed(const struct encoder_job *job, struct device *dev, con
     if (job->hidden.data)
         device_copy_rows(dev, x, mat_rows(job->hidden, first * e->positions, rows));
     else
-        dev->ops->embed->forward(dev, x, e->weights.embedding, w->room, e->config.pad_id);
+        dev->ops->embed->forward(dev, x, e->weights.embedding, w->ids_device, e->config.pad_id);
     encoder_norm(dev, x, x, e->weights.prenorm, e->config.rms_eps);
 }
 
-/* rows: landmark rows in front of the last norm. The projection, or else the norm itself, gives float32. */
+/* rows: landmark rows before the last norm. The projection, or else the norm, writes float32. */
 static void encoder_write_landmarks(const struct encoder_job *job, struct device *dev,
                                     const struct encoder_workspace *w, struct mat rows, int64_t first) {
     const struct encoder *e = job->e;
@@ -143,7 +143,7 @@ static void encoder_write_landmarks(const struct encoder_job *job, struct device
     if (projected) encoder_matmul(dev, out, norm, e->weights.landmark, false);
 }
 
-/* Keys or values of one chunk: its real rows projected; a 63-chunk's last row, the landmark's, is zero. */
+/* Keys or values of one chunk: its real rows projected; rows after them are zero. */
 static void encoder_write_projection(const struct encoder *e, struct device *dev, struct mat pool, int64_t slot,
                                      struct mat states, struct encoder_matrix w) {
     int64_t live = e->config.chunk;
@@ -154,14 +154,15 @@ static void encoder_write_projection(const struct encoder *e, struct device *dev
     device_clear(dev, rest.data, mat_bytes(rest));
 }
 
-/* All chunks' rows in one product, which then go where they belong: the products of queries are done with. */
+/* One product for all chunks' rows, scattered to the slots afterwards. It overwrites the queries, which are not needed
+ * any more. */
 static void encoder_write_projections(const struct encoder_job *job, struct device *dev,
                                       const struct encoder_workspace *w, struct mat x, int64_t first, int64_t chunks) {
     const struct encoder *e = job->e;
     const struct encoder_output *out = job->out;
     int64_t d = e->config.hidden;
     struct mat both = mat_cols(encoder_first_rows(w->qkv, x.rows), 0, 2 * d);
-    struct elementwise_slots slots = {.slot = out->slot ? w->room + chunks * e->positions : NULL,
+    struct elementwise_slots slots = {.slot = out->slot ? w->ids_device + chunks * e->positions : NULL,
                                       .chunks = chunks,
                                       .positions = e->positions,
                                       .slot_rows = KEY_ROWS,
@@ -175,7 +176,7 @@ static void encoder_write_projections(const struct encoder_job *job, struct devi
     }
 }
 
-/* x: rows in front of the last norm; they are normed in place. */
+/* x: rows before the last norm; normed in place. */
 static void encoder_write_states(const struct encoder_job *job, struct device *dev, const struct encoder_workspace *w,
                                  struct mat x, int64_t first, int64_t chunks) {
     const struct encoder *e = job->e;

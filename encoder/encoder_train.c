@@ -1,15 +1,15 @@
-/* encoder_train.c -- the chunk encoder over many chunks at once, kept, and its way back.
+/* encoder_train.c -- the chunk encoder over many chunks at once, forward and backward.
  *
- * Keys and values are one product [Wk; Wv] of the states, so they lie side by side in rows of 2d, and so do their
- * gradients. Those arrive in float32 from every layer that read them; what reaches the states is gathered in float32
- * too (keys, values, landmark, masked tokens), and rounded once. */
+ * Keys and values are one product of the states with [Wk; Wv], so they are adjacent columns of rows of 2d, and so are
+ * their gradients. Those are float32 sums over all layers that read them. The gradient of the states is summed in
+ * float32 as well (keys, values, landmark, masked tokens), and rounded once. */
 #include "encoder/encoder_train.h"
 #include "base/memory.h"
 #include "kernels/ops.h"
 #include "model/block_backward.h"
 #include <assert.h>
 
-static const float inner_eps = 1e-6f; /* of every norm inside the encoder, whatever the config says */
+static const float inner_eps = 1e-6f; /* of every norm inside the encoder; the config's eps does not apply */
 
 struct encoder_tensors {
     struct mat embed, prenorm, norm, kv, landmark; /* kv [2d, d]; landmark: data NULL without retrieval_proj */
@@ -22,8 +22,8 @@ struct encoder_train {
     struct encoder_tensors w, g;
     enum dtype type;
     int64_t max_chunks, positions;
-    int64_t first, chunks;          /* first .. chunks - 1 are in hand: a pass's, and between passes all */
-    int64_t ends[MODEL_GROUPS_MAX]; /* of the passes that made them: forward, then append */
+    int64_t first, chunks;          /* first .. chunks - 1 are current: those of one pass; between passes all */
+    int64_t ends[MODEL_GROUPS_MAX]; /* of each pass: forward, then appends */
     int passes;
     bool recompute;
     const int32_t *ids; /* of the last forward, or NULL */
@@ -37,23 +37,17 @@ struct encoder_train {
     struct block_work work;
 };
 
-static struct mat joined(struct mat first, struct mat second) {
-    assert((unsigned char *)first.data + mat_bytes(first) == second.data);
-    return mat_dense(first.data, first.type, first.rows + second.rows, first.cols);
-}
-
 static enum status encoder_train_find_tensors(struct encoder_tensors *out, const struct model_config *config,
                                               const struct weights *w) {
     *out = (struct encoder_tensors){
         .embed = weights_tensor(w, "model.embed_tokens.weight"),
         .prenorm = weights_tensor(w, "model.enc_prenorm.weight"),
         .norm = weights_tensor(w, "model.encoder.norm.weight"),
-        .kv = joined(weights_tensor(w, "model.chunk_k_proj.weight"), weights_tensor(w, "model.chunk_v_proj.weight")),
+        .kv = block_concatenated(weights_tensor(w, "model.chunk_k_proj.weight"),
+                                 weights_tensor(w, "model.chunk_v_proj.weight")),
     };
     if (config->retrieval_proj) out->landmark = weights_tensor(w, "model.lmk_k_proj.weight");
-    void *layers;
-    TRY(memory_allocate_zero_bytes(&layers, (size_t)config->encoder_layers, sizeof *out->layers));
-    out->layers = layers;
+    TRY(memory_allocate_zero(&out->layers, (size_t)config->encoder_layers));
     for (int i = 0; i < config->encoder_layers; i++)
         block_weights_encoder(&out->layers[i], config, w, i);
     return STATUS_OK;
@@ -85,9 +79,7 @@ static void encoder_train_layout(void *of, struct carve *c) {
 }
 
 static enum status encoder_train_allocate(struct encoder_train *t) {
-    void *layers;
-    TRY(memory_allocate_zero_bytes(&layers, (size_t)t->config.encoder_layers, sizeof *t->layers));
-    t->layers = layers;
+    TRY(memory_allocate_zero(&t->layers, (size_t)t->config.encoder_layers));
     return carve_device(t->dev, &t->memory, &t->bytes, encoder_train_layout, t);
 }
 
@@ -134,12 +126,12 @@ static int64_t encoder_train_current_chunks(const struct encoder_train *t) {
     return t->chunks - t->first;
 }
 
-/* The rows of m that the chunks in hand fill. */
+/* The rows of m that belong to the current chunks. */
 static struct mat encoder_train_current_rows(const struct encoder_train *t, struct mat m) {
     return mat_rows(m, t->first * t->positions, encoder_train_current_chunks(t) * t->positions);
 }
 
-/* Of m's rows, which are those of the chunks in hand, one for each: its landmark's. */
+/* m: the current chunks' rows. Returns the landmark's row of each chunk. */
 static struct mat encoder_train_landmark_rows(const struct encoder_train *t, struct mat m) {
     struct mat first = mat_rows(m, t->positions - 1, 1);
     return (struct mat){.data = first.data,
@@ -161,14 +153,14 @@ static void encoder_train_layer_attention(struct encoder_train *t, const struct 
     const struct model_config *m = &t->config;
     struct block_kept k = *kept;
     block_keep_qkv(t->dev, &k, w, inner_eps);
-    /* Queries and keys lie side by side: turned in one pass, and kept turned. */
+    /* Queries and keys are adjacent columns: rotated in one call, and kept rotated for the backward pass. */
     t->dev->ops->rope->forward(t->dev, mat_cols(k.qkv, 0, 2 * m->hidden), 2 * m->heads, (int)t->positions,
                                m->rope_theta);
     t->dev->ops->chunk_attention->forward_keep(t->dev, k.o, k.lse, block_part(k.qkv, 0), block_part(k.qkv, 1),
                                                block_part(k.qkv, 2), m->heads, (int)t->positions);
 }
 
-/* y data NULL: the layer's activations alone. */
+/* y data NULL: computes only the layer's activations. */
 static void encoder_train_layer_forward(struct encoder_train *t, int layer, struct mat y) {
     const struct block_weights *w = &t->w.layers[layer];
     struct block_kept k = encoder_train_layer_kept(t, layer);
@@ -199,7 +191,7 @@ static void encoder_train_embed(struct encoder_train *t) {
                        t->w.prenorm, t->config.rms_eps);
 }
 
-/* The last layer behind its attention, and what stands above it, on the landmarks' rows alone. */
+/* The last layer after its attention, the norm and the projection, for the landmarks' rows only. */
 static struct mat encoder_train_last_layer_landmarks(struct encoder_train *t) {
     const struct ops *ops = t->dev->ops;
     int last = t->config.encoder_layers - 1;
@@ -225,10 +217,10 @@ void encoder_train_encode(struct encoder_train *t, struct mat landmarks, const i
     for (int i = 0; i < t->config.encoder_layers - 1; i++)
         encoder_train_layer_forward(t, i, encoder_train_current_rows(t, t->layers[i + 1].x));
     t->dev->ops->elementwise->convert(t->dev, landmarks, encoder_train_last_layer_landmarks(t));
-    t->chunks = 0; /* nothing to go back from */
+    t->chunks = 0; /* backward is not possible */
 }
 
-/* The chunks in hand, through all layers. */
+/* All layers for the current chunks. */
 static void encoder_train_forward_current(struct encoder_train *t) {
     const struct ops *ops = t->dev->ops;
     int last = t->config.encoder_layers - 1;
@@ -293,16 +285,16 @@ struct mat encoder_train_dstates(const struct encoder_train *t) {
     return encoder_train_current_rows(t, t->dstates);
 }
 
-/* m in the type of activations: itself, or rounded into the first elements of `room`. */
-static struct mat encoder_train_to_activation_type(struct encoder_train *t, struct mat m, struct mat room) {
+/* m in the type of activations: m itself, or rounded into `buffer`. */
+static struct mat encoder_train_to_activation_type(struct encoder_train *t, struct mat m, struct mat buffer) {
     if (m.type == t->type) return m;
-    struct mat to = mat_dense(room.data, t->type, m.rows, m.cols);
-    assert(m.rows * m.cols <= room.rows * room.cols);
+    struct mat to = mat_dense(buffer.data, t->type, m.rows, m.cols);
+    assert(m.rows * m.cols <= buffer.rows * buffer.cols);
     t->dev->ops->elementwise->convert(t->dev, to, m);
     return to;
 }
 
-/* dstates: all that reached the states; returns it in the type of activations. */
+/* Adds the gradients of keys, values and landmarks to dstates; returns it in the type of activations. */
 static struct mat encoder_train_states_backward(struct encoder_train *t) {
     const struct matmul_ops *matmul = t->dev->ops->matmul;
     struct mat states = encoder_train_states(t), dstates = encoder_train_dstates(t);
@@ -321,7 +313,7 @@ static struct mat encoder_train_states_backward(struct encoder_train *t) {
     return encoder_train_to_activation_type(t, dstates, t->work.narrow);
 }
 
-/* A layer's activations anew, in the passes that made them, for the same bits. */
+/* Computes a layer's activations again, pass by pass as in the forward, for equal bits. */
 static void encoder_train_layer_recompute(struct encoder_train *t, int layer) {
     int64_t all = t->chunks;
     for (int i = 0; i < t->passes; i++) {
@@ -336,7 +328,7 @@ static void encoder_train_layer_recompute(struct encoder_train *t, int layer) {
 static void encoder_train_layer_backward(struct encoder_train *t, int layer) {
     const struct model_config *m = &t->config;
     const struct block_weights *w = &t->w.layers[layer], *g = &t->g.layers[layer];
-    /* A layer's activations are gone where it shares their room; the last one's are still there. */
+    /* With recompute the layers share buffers, which still hold the last layer's activations. */
     if (t->recompute && layer < m->encoder_layers - 1) encoder_train_layer_recompute(t, layer);
     struct block_kept k = encoder_train_layer_kept(t, layer);
     struct mat grad = encoder_train_current_rows(t, t->grad), dout = encoder_train_current_rows(t, t->work.narrow);

@@ -1,11 +1,10 @@
-/* encoder_weights.c -- the encoder's weights, packed once at create: an index build multiplies them millions of times.
- */
+/* encoder_weights.c -- the encoder's weights, packed once at create, since an index build uses them in millions of
+ * products. */
 #include "base/memory.h"
 #include "encoder/encoder_internal.h"
 #include "kernels/ops.h"
-#include <assert.h>
 
-/* Where the next matrix goes; with memory NULL it only counts. */
+/* Allocates packed matrices from `memory`; with memory NULL it only counts bytes. */
 struct packer {
     struct device *dev;
     unsigned char *memory;
@@ -24,7 +23,7 @@ static struct encoder_matrix encoder_weights_pack(struct packer *p, struct mat w
     return m;
 }
 
-/* A GPU makes the keys and values of all chunks in one product: K's rows with V's behind them. */
+/* A GPU computes the keys and values of all chunks in one product with [Wk; Wv]. */
 static void encoder_weights_pack_keys(struct encoder_weights *out, struct packer *p, const struct weights *weights) {
     struct mat k = weights_tensor(weights, "model.chunk_k_proj.weight");
     struct mat v = weights_tensor(weights, "model.chunk_v_proj.weight");
@@ -33,8 +32,7 @@ static void encoder_weights_pack_keys(struct encoder_weights *out, struct packer
         out->chunk_v = encoder_weights_pack(p, v);
         return;
     }
-    assert((unsigned char *)k.data + mat_bytes(k) == v.data); /* as params lay them */
-    out->chunk_kv = encoder_weights_pack(p, mat_dense(k.data, k.type, k.rows + v.rows, k.cols));
+    out->chunk_kv = encoder_weights_pack(p, block_concatenated(k, v));
 }
 
 static void encoder_weights_pack_all(struct encoder_weights *out, struct packer *p, const struct model_config *config,
