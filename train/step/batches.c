@@ -11,10 +11,10 @@ enum { STREAM_STARTS = 1, STREAM_EPOCHS = 2 };
 struct token_file {
     struct file_map map;
     int width;
-    int64_t first, count; /* place in the text of all files */
+    int64_t first, count; /* position in the concatenated text */
 };
 
-struct held {
+struct batch_buffer {
     int32_t *ids, *targets;
     int32_t (*documents)[2]; /* NULL for a Base LM, which retrieves nothing */
 };
@@ -30,7 +30,7 @@ struct batches {
     size_t capacity;
     int64_t n_documents;
     int64_t *order, epoch; /* SAMPLING_EPOCHS: the order of `epoch` */
-    struct held *held;
+    struct batch_buffer *held;
 };
 
 static const char *const sampling_names[] = {[SAMPLING_EPOCHS] = "epochs", [SAMPLING_RANDOM] = "random"};
@@ -122,7 +122,7 @@ static enum status batches_count_windows(struct batches *b) {
         return fail(STATUS_INVALID, "%s: %lld tokens in all files are fewer than one sequence of %lld (length)",
                     b->config.files[0], (long long)b->tokens, (long long)b->length);
     b->windows = fit;
-    /* One window less leaves room to begin anywhere within a window. */
+    /* With one window less the first one can begin anywhere within a window's length. */
     if (b->config.sampling == SAMPLING_EPOCHS && fit > 1) b->windows = fit - 1;
     if (b->config.sampling == SAMPLING_ONCE && b->config.max_windows > 0 && b->config.max_windows < fit)
         b->windows = b->config.max_windows;
@@ -226,8 +226,7 @@ static void batches_shuffle(struct batches *b, int64_t epoch) {
 
 static int64_t batches_epoch_start(struct batches *b, int64_t epoch) {
     struct rng rng = rng_make(b->config.seed, (uint64_t)STREAM_EPOCHS << 56 | (uint64_t)epoch);
-    /* 64 random bits modulo a length that is tiny beside 2^64: one draw, whatever the length, and no bias to speak of.
-     */
+    /* 64 random bits modulo a length far below 2^64: always one draw, and a negligible bias. */
     return (int64_t)(rng_u64(&rng) % (uint64_t)(b->tokens - b->windows * b->length + 1));
 }
 
@@ -295,7 +294,7 @@ static int64_t batches_fill(const struct batches *b, int32_t *ids, int32_t *targ
 
 void batches_get(struct batches *b, struct batch *out, int held, int64_t number) {
     assert(held >= 0 && held < b->config.held && number >= 0);
-    const struct held *h = &b->held[held];
+    const struct batch_buffer *h = &b->held[held];
     int64_t rows = batches_rows(b) / b->config.sequences;
     *out = (struct batch){.sequences = b->config.sequences,
                           .chunks = b->config.chunks,
@@ -313,7 +312,8 @@ void batches_get(struct batches *b, struct batch *out, int held, int64_t number)
 
 void batches_window(const struct batches *b, int32_t *out, int64_t window) {
     assert(b->config.sampling == SAMPLING_ONCE && window >= 0 && window < b->windows);
-    batches_copy_ids(b, out, batches_window_start((struct batches *)b, window), b->length); /* ONCE changes nothing */
+    batches_copy_ids(b, out, batches_window_start((struct batches *)b, window),
+                     b->length); /* SAMPLING_ONCE does not modify b */
 }
 
 int batches_window_file(const struct batches *b, int64_t window) {

@@ -1,6 +1,7 @@
-/* optimizer.c -- the weights, their moments and gradient on a device, and the few update calls that move them.
+/* optimizer.c -- the weights, their moments and gradient on a device, and their update.
  *
- * Tensors lie behind one another, so neighbours that decay alike are one range: about two calls a layer, not nine. */
+ * Tensors are contiguous: adjacent ones with equal decay form one range, with about two calls a layer instead of nine.
+ */
 #include "train/step/optimizer.h"
 #include "base/memory.h"
 #include "kernels/ops.h"
@@ -33,7 +34,7 @@ static bool optimizer_starts_with(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Whether the next token hangs on it where nothing is retrieved. */
+/* Whether the tensor affects the logits without retrieval. */
 static bool optimizer_is_trunk(const struct param *t) {
     static const char *const retrieval[] = {"model.encoder.", "model.enc_prenorm.", "model.chunk_", "model.lmk_"};
     for (size_t i = 0; i < ARRAY_LEN(retrieval); i++)

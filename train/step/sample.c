@@ -27,7 +27,8 @@ static enum status sample_first_ids(struct sample *s, const char *prompt) {
     TRY(memory_grow(&s->ids, &s->capacity, n + 1 + (size_t)s->config->sample_tokens));
     if (n) memcpy(s->ids, ids, n * sizeof *ids);
     if (n == 0)
-        s->ids[n++] = s->config->end_id >= 0 ? (int32_t)s->config->end_id : 0; /* behind a document: a new one */
+        s->ids[n++] =
+            s->config->end_id >= 0 ? (int32_t)s->config->end_id : 0; /* the end of a document starts a new one */
     s->n_ids = (int64_t)n;
     decoder_state_free(s->state);
     s->state = NULL;

@@ -20,12 +20,12 @@ static enum status step_check(const struct model_config *m, const struct step_co
     return STATUS_OK;
 }
 
-static void step_layout_selection(struct step_choice *out, struct carve *c, const struct step *s) {
-    int64_t Q = s->queries, places = Q * s->model.topk, more = places + s->model.topk;
-    *out = (struct step_choice){
-        .index = carve_bytes(c, places, sizeof(int64_t)),
+static void step_layout_selection(struct step_neighbours *out, struct carve *c, const struct step *s) {
+    int64_t Q = s->queries, results = Q * s->model.topk, more = results + s->model.topk;
+    *out = (struct step_neighbours){
+        .index = carve_bytes(c, results, sizeof(int64_t)),
         .slot = carve_bytes(c, more, sizeof(int32_t)),
-        .score = carve_bytes(c, places, sizeof(float)),
+        .score = carve_bytes(c, results, sizeof(float)),
         .weight = carve_bytes(c, more, sizeof(float)),
         .dweight = carve_bytes(c, more, sizeof(float)),
         .dquery = carve_mat(c, DTYPE_F32, Q, s->model.hidden),
@@ -55,7 +55,7 @@ static void step_layout(void *of, struct carve *c) {
     v->document_of = carve_bytes(c, s->max_chunks, 2 * word);
     v->barred = carve_bytes(c, Q, 2 * word);
     for (int g = 0; g < s->model.groups; g++)
-        step_layout_selection(&s->choices[g], c, s);
+        step_layout_selection(&s->neighbours[g], c, s);
     s->inverse_begin = carve_bytes(c, s->max_chunks + 1, word);
     s->inverse_place = carve_bytes(c, Q * s->model.topk, word);
     if (s->config.contrastive && s->config.group) {
@@ -74,14 +74,10 @@ static void step_layout(void *of, struct carve *c) {
 }
 
 static enum status step_allocate(struct step *s) {
-    void *room;
     TRY(carve_device(s->dev, &s->memory, &s->bytes, step_layout, s));
-    int64_t words = 4 * s->rows > 4 * s->model.topk ? 4 * s->rows : 4 * s->model.topk;
-    TRY(memory_allocate_zero_bytes(&room, (size_t)words, sizeof *s->host_ids));
-    s->host_ids = room;
-    TRY(memory_allocate_zero_bytes(&room, (size_t)s->rows, sizeof *s->host_floats));
-    s->host_floats = room;
-    return STATUS_OK;
+    int64_t ids = 4 * s->rows > 4 * s->model.topk ? 4 * s->rows : 4 * s->model.topk;
+    TRY(memory_allocate_zero(&s->host_ids, (size_t)ids));
+    return memory_allocate_zero(&s->host_floats, (size_t)s->rows);
 }
 
 static enum status step_create_parts(struct step *s, const struct params *initial) {
@@ -146,7 +142,7 @@ void step_refresh_corpus(struct step *s) {
     if (s->corpus) corpus_pool_refresh(s->corpus, s->encoder);
 }
 
-/* What every kind of pass needs of the towers, up to the last layer. */
+/* The forward pass of both towers, up to the last layer. */
 static void step_forward(struct step *s, const struct step_task *task) {
     step_batch_upload(s, task);
     struct mat lower = decoder_train_lower(s->decoder, s->ids);
@@ -157,7 +153,7 @@ static void step_forward(struct step *s, const struct step_task *task) {
 
 static void step_clear_dqueries(struct step *s) {
     for (int g = 0; g < s->model.groups; g++) {
-        struct mat both[] = {s->choices[g].dquery, s->choices[g].dquery_cut};
+        struct mat both[] = {s->neighbours[g].dquery, s->neighbours[g].dquery_cut};
         for (int i = 0; i < 2; i++)
             if (both[i].data) device_clear(s->dev, both[i].data, mat_bytes(both[i]));
     }
@@ -177,18 +173,18 @@ static enum status step_micro_batch(struct step *s, struct step_sums *sums, cons
     }
     decoder_train_lower_backward(s->decoder);
 
-    /* All work is queued by now: waiting for the losses costs nothing. */
+    /* All work is queued now, so waiting for the losses leaves no gap on the device. */
     sums->nll += step_sum(s, s->nll, s->rows);
     if (task->mlm) sums->mlm += step_sum(s, s->masked.nll, s->masked.count);
     for (int g = 0; task->contrast && g < s->model.groups; g++) {
-        sums->contrast += step_sum(s, s->choices[g].contrast_nll, s->queries);
-        sums->hits += step_sum(s, s->choices[g].contrast_hit, s->queries);
+        sums->contrast += step_sum(s, s->neighbours[g].contrast_nll, s->queries);
+        sums->hits += step_sum(s, s->neighbours[g].contrast_hit, s->queries);
     }
-    if (task->pool == POOL_CORPUS) step_choices_sum(s, sums);
+    if (task->pool == POOL_CORPUS) step_neighbours_sum(s, sums);
     return STATUS_OK;
 }
 
-/* What a step's scales are made of: counts over all its micro-batches. */
+/* Counts over all micro-batches of a step: the scales of its losses. */
 static struct step_sums step_count_targets(const struct step *s, const struct step_task *task,
                                            const struct batch *batches, int n, int64_t first) {
     struct step_sums sums = {0};
@@ -241,11 +237,11 @@ enum status step_run(struct step *s, struct step_report *out, const struct batch
     struct step_task task = {
         .now = now,
         .pool = now->pool,
-        .choose = now->pool != POOL_NONE,
+        .retrieve = now->pool != POOL_NONE,
         .mlm = s->config.mlm && now->mlm_rate > 0.0f,
         .contrast = s->config.contrastive && now->contrastive_weight > 0.0f,
     };
-    task.encode = task.choose || task.mlm || task.contrast;
+    task.encode = task.retrieve || task.mlm || task.contrast;
     int64_t first = s->config.group ? (int64_t)collective_rank(s->config.group) * n : 0;
     struct step_sums sums = step_count_targets(s, &task, batches, n, first);
     TRY(step_sum_counts(s->config.group, &sums));
@@ -274,9 +270,9 @@ enum status step_run(struct step *s, struct step_report *out, const struct batch
 }
 
 enum status step_evaluate(struct step *s, double *sum_nll, const struct batch *batch, enum pool_kind pool) {
-    bool choose = pool != POOL_NONE;
-    assert((!choose || s->encoder) && (pool != POOL_CORPUS || s->config.candidates > 0));
-    struct step_task task = {.batch = batch, .pool = pool, .choose = choose, .encode = choose};
+    bool retrieve = pool != POOL_NONE;
+    assert((!retrieve || s->encoder) && (pool != POOL_CORPUS || s->config.candidates > 0));
+    struct step_task task = {.batch = batch, .pool = pool, .retrieve = retrieve, .encode = retrieve};
     step_forward(s, &task);
     decoder_train_score(s->decoder, s->nll, s->targets);
     int64_t each = s->rows / s->config.sequences;

@@ -1,7 +1,7 @@
-/* step_batch.c -- a batch onto the device, with the mask of the encoder's ids drawn on the way (model.md §9.2).
+/* step_batch.c -- uploads a batch, and masks ids of the encoder's input (model.md §9.2).
  *
- * Whether a row is masked is a hash of the step's seed and the row's number in the step: the same however the step is
- * cut into micro-batches. */
+ * Whether a row is masked depends on a hash of the step's seed and the row's number in the step, and not on how the
+ * step is cut into micro-batches. */
 #include "train/step/step_internal.h"
 #include <assert.h>
 #include <string.h>
@@ -10,27 +10,28 @@ static void step_upload(struct step *s, void *to, const void *from, int64_t coun
     device_upload(s->dev, to, from, (size_t)count * size);
 }
 
-/* Ranges of what the queries may choose: all but the last landmark of a sequence, whose choice nobody reads. */
+/* The ranges that queries may retrieve from; empty for the last landmark of a sequence, whose neighbours no chunk
+ * reads. */
 static void step_upload_ranges(struct step *s) {
     struct step_visible *v = &s->visible;
     int64_t Q = s->queries, C = s->config.chunks;
     int32_t *to[] = {v->own_begin, v->own_end, v->sequence_end, v->batch_end, v->none};
-    int32_t *room = s->host_ids;
+    int32_t *ranges = s->host_ids;
     for (size_t which = 0; which < ARRAY_LEN(to); which++) {
         for (int64_t r = 0; r < Q; r++) {
             int64_t first = r / C * C;
             bool last = r % C == C - 1;
             int64_t values[] = {first, last ? first : r, first + C, last ? 0 : Q, 0};
-            room[r] = (int32_t)values[which];
+            ranges[r] = (int32_t)values[which];
         }
-        step_upload(s, to[which], room, Q, sizeof *room);
+        step_upload(s, to[which], ranges, Q, sizeof *ranges);
     }
     for (int64_t r = 0; r < Q; r++)
-        room[r] = (int32_t)(step_first_query(s) + r);
-    step_upload(s, s->contrast_excluded, room, Q, sizeof *room);
+        ranges[r] = (int32_t)(step_first_query(s) + r);
+    step_upload(s, s->contrast_excluded, ranges, Q, sizeof *ranges);
 }
 
-/* Each group's queries have candidates of their own; where they begin, a batch says (upload_alone). */
+/* Each group's queries have their own candidates; their begin depends on the batch (step_upload_visibility). */
 static void step_upload_candidates_end(struct step *s) {
     int64_t Q = s->queries, C = s->config.chunks, k = s->config.candidates;
     int32_t *end = s->host_ids;
@@ -43,7 +44,7 @@ static void step_upload_candidates_end(struct step *s) {
 
 void step_constants_upload(struct step *s) {
     if (s->model.base_lm) return;
-    int64_t places = (s->queries + 1) * s->model.topk, begin[512];
+    int64_t results = (s->queries + 1) * s->model.topk, begin[512];
     step_upload_ranges(s);
     step_upload_candidates_end(s);
     for (int64_t b = 0; b <= s->queries;) {
@@ -53,18 +54,18 @@ void step_constants_upload(struct step *s) {
         step_upload(s, s->row_begin + b, begin, n, sizeof *begin);
         b += n;
     }
-    /* The first row of slots is empty for ever; the others are written by every choice. */
+    /* The first row of slots stays empty; retrieval writes the others. */
     for (int64_t i = 0; i < s->model.topk; i++)
         s->host_ids[i] = -1;
     for (int g = 0; g < s->model.groups; g++) {
-        struct step_choice *c = &s->choices[g];
+        struct step_neighbours *c = &s->neighbours[g];
         step_upload(s, c->slot, s->host_ids, s->model.topk, sizeof *c->slot);
-        device_clear(s->dev, c->weight, (size_t)places * sizeof *c->weight);
-        device_clear(s->dev, c->dweight, (size_t)places * sizeof *c->dweight);
+        device_clear(s->dev, c->weight, (size_t)results * sizeof *c->weight);
+        device_clear(s->dev, c->dweight, (size_t)results * sizeof *c->dweight);
     }
 }
 
-/* Never a landmark, a pad or nothing. */
+/* Landmarks, pads and negative ids are never masked. */
 static bool step_is_masked(const struct step *s, const struct batch *b, const struct step_now *now, int64_t row,
                            int64_t first_row) {
     int32_t id = b->ids[row];
@@ -99,7 +100,8 @@ static void step_upload_masked(struct step *s, const struct step_task *task) {
     step_upload(s, m->targets, targets, m->count, sizeof *targets);
 }
 
-/* A query must not be given another copy of what it is to predict: neither its own chunk's documents nor the next's. */
+/* A query must not retrieve a copy of the text that it predicts: the documents of its chunk and of the next are barred.
+ */
 static void step_upload_documents(struct step *s, const struct batch *b) {
     int64_t Q = s->queries, C = s->config.chunks;
     int32_t(*barred)[2] = (int32_t(*)[2])(void *)s->host_ids;
@@ -128,8 +130,8 @@ static void step_upload_contrast_targets(struct step *s, const struct step_task 
     step_upload(s, s->contrast_targets, s->host_ids, s->queries, sizeof *s->host_ids);
 }
 
-/* Who sees less than all: the sequences that choose from the corpus alone, by a hash of the step's seed and the
- * sequence's number in the step, and the queries whose last candidate alone is there, a copy of what is to come. */
+/* Restricts what some queries retrieve from: sequences without their own past (corpus_alone, by a hash of the step's
+ * seed and the sequence's number in the step), and queries with only their last candidate (copies). */
 static void step_upload_visibility(struct step *s, const struct step_task *task) {
     int64_t Q = s->queries, C = s->config.chunks, k = s->config.candidates,
             sequence = task->first_row / (C * s->positions);
@@ -147,7 +149,7 @@ static void step_upload_visibility(struct step *s, const struct step_task *task)
     for (int g = 0; g < s->model.groups; g++) {
         step_upload(s, s->visible.candidates_begin + g * Q, begin, Q, sizeof *begin);
         for (int64_t r = 0; r < Q; r++)
-            begin[r] += (int32_t)(Q * k); /* a group's candidates lie behind those of the one before */
+            begin[r] += (int32_t)(Q * k); /* the next group's candidates follow */
     }
 }
 
@@ -156,8 +158,8 @@ void step_batch_upload(struct step *s, const struct step_task *task) {
     assert(b->sequences == s->config.sequences && b->chunks == s->config.chunks);
     step_upload(s, s->ids, b->ids, s->rows, sizeof *b->ids);
     step_upload(s, s->targets, b->targets, s->rows, sizeof *b->targets);
-    if (task->choose && task->pool != POOL_OWN) step_upload_documents(s, b);
-    if (task->choose && s->config.pool == POOL_CORPUS) step_upload_visibility(s, task);
+    if (task->retrieve && task->pool != POOL_OWN) step_upload_documents(s, b);
+    if (task->retrieve && s->config.pool == POOL_CORPUS) step_upload_visibility(s, task);
     if (task->contrast) step_upload_contrast_targets(s, task);
     if (!task->encode || s->model.encoder_input == ENCODER_INPUT_HIDDEN) return;
     if (task->mlm)

@@ -1,9 +1,9 @@
-/* step_copies.c -- for some queries: one neighbour alone, which repeats words of the chunk to come (step.h, copy_rate).
+/* step_copies.c -- some queries get a single neighbour that contains ids of the next chunk (step.h, copy_rate).
  *
- * The last of the candidates that were found for a query is used: a run of its ids is written over with a run of the
- * sequence's own, from about where the next chunk begins. Half of the runs are as long as the chunk and may begin up to
- * half a chunk earlier or later; the others are short and lie anywhere in it, so that words, not places, lead to them.
- * Which queries, and which runs, is a hash of the step's seed and the query's number in the step. */
+ * The query's last candidate is used: a run of its ids is overwritten by a run of the sequence, from near the start of
+ * the next chunk. Half of the runs are as long as the chunk and begin up to half a chunk earlier or later. The others
+ * are short and at any offset of the candidate, so that the model finds them by content, not by position. Queries and
+ * runs depend on a hash of the step's seed and the query's number in the step. */
 #include "train/step/step_internal.h"
 
 enum { SHORTEST = 8 };
@@ -16,7 +16,7 @@ bool step_copy_wanted(const struct step *s, const struct step_task *task, int64_
     return (float)(*hash >> 40) < rate * 0x1p24f;
 }
 
-/* 0 .. n-1, by some bits of a hash. */
+/* 0 .. n-1, from some bits of a hash. */
 static int64_t step_hash_below(uint64_t hash, int from_bit, int64_t n) {
     return (int64_t)(hash >> from_bit & 0xfff) % n;
 }

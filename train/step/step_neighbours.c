@@ -1,4 +1,5 @@
-/* step_choice.c -- neighbours of a step's queries, and the gradient of their weights (model.md §4, §6.5). */
+/* step_neighbours.c -- retrieves neighbours for a step's queries, and the gradient of their weights (model.md §4,
+ * §6.5). */
 #include "train/step/step_internal.h"
 #include <assert.h>
 
@@ -11,13 +12,13 @@ static bool step_has_noise(const struct step *s, const struct step_task *task) {
 }
 
 static bool step_searches_corpus(const struct step_task *task) {
-    return task->choose && task->pool == POOL_CORPUS;
+    return task->retrieve && task->pool == POOL_CORPUS;
 }
 
-/* What a group's queries find in the corpus, behind what is encoded so far. */
+/* Searches the corpus for a group's queries: the chunks found follow those that are encoded already. */
 static void step_find_candidates(struct step *s, const struct step_task *task, int group, struct mat query) {
     int64_t first = step_candidates_begin(s, group);
-    int stream = group == 0 ? -1 : MODEL_GROUPS_MAX + group; /* of the noise: apart from the choices' own */
+    int stream = group == 0 ? -1 : MODEL_GROUPS_MAX + group; /* of the noise: not one of step_group_forward's */
     corpus_pool_search(s->corpus, s->encoder_ids + first * s->positions, s->visible.document_of + first, query,
                        (const int32_t(*)[2])s->visible.barred, step_has_noise(s, task), step_noise_seed(task, stream));
     step_copies_write(s, task, first);
@@ -30,7 +31,7 @@ void step_encode(struct step *s, const struct step_task *task, struct mat lower)
         return;
     }
     if (step_searches_corpus(
-            task)) { /* the first group's queries are known before anything is encoded: one pass for both */
+            task)) { /* the first group's queries need no encoded chunk: batch and candidates are encoded together */
         step_find_candidates(s, task, 0, decoder_train_query(s->decoder, 0));
         chunks = step_candidates_begin(s, 1);
     }
@@ -48,17 +49,17 @@ static struct topk_rows step_visible_rows(const struct step *s, enum pool_kind p
     return rows;
 }
 
-static struct gca_blocks step_gca_blocks(const struct step *s, const struct step_choice *c) {
+static struct gca_blocks step_gca_blocks(const struct step *s, const struct step_neighbours *c) {
     return (struct gca_blocks){
         .row_begin = s->row_begin, .slot = c->slot, .weight = c->weight, .blocks = (int)s->queries, .k = s->model.topk};
 }
 
 void step_group_forward(struct step *s, const struct step_task *task, int group) {
     const struct topk_ops *topk = s->dev->ops->topk;
-    struct step_choice *c = &s->choices[group];
+    struct step_neighbours *c = &s->neighbours[group];
     int k = s->model.topk;
-    if (task->choose || task->contrast) c->query = decoder_train_query(s->decoder, group);
-    if (!task->choose) {
+    if (task->retrieve || task->contrast) c->query = decoder_train_query(s->decoder, group);
+    if (!task->retrieve) {
         decoder_train_group(s->decoder, group, (struct gca_pool){0}, (struct gca_blocks){0});
         return;
     }
@@ -72,23 +73,23 @@ void step_group_forward(struct step *s, const struct step_task *task, int group)
     decoder_train_group(s->decoder, group, encoder_train_pool(s->encoder), step_gca_blocks(s, c));
 }
 
-/* Chunks that were encoded when the group chose; known by their number in the encoder. */
+/* Chunks that were encoded when the group retrieved. */
 static int64_t step_encoded_chunks(const struct step *s, const struct step_task *task, int group) {
     return step_searches_corpus(task) ? step_candidates_begin(s, group + 1) : s->queries;
 }
 
-static struct gca_inverse step_gca_inverse(struct step *s, const struct step_choice *c, int64_t slots) {
+static struct gca_inverse step_gca_inverse(struct step *s, const struct step_neighbours *c, int64_t slots) {
     s->dev->ops->gca->invert(s->dev, s->inverse_begin, s->inverse_place, c->slot, s->queries * s->model.topk, slots);
     return (struct gca_inverse){.begin = s->inverse_begin, .place = s->inverse_place, .slots = slots};
 }
 
-void step_choices_sum(struct step *s, struct step_sums *sums) {
-    int64_t places = s->queries * s->model.topk, corpus = s->queries; /* the corpus' chunks lie behind the batch's */
+void step_neighbours_sum(struct step *s, struct step_sums *sums) {
+    int64_t results = s->queries * s->model.topk, corpus = s->queries; /* the corpus's chunks follow the batch's */
     int32_t *slot = s->host_ids;
     for (int g = 0; g < s->model.groups; g++)
-        for (int64_t first = 0, n; first < places; first += n) {
-            const struct step_choice *c = &s->choices[g];
-            n = places - first < s->rows ? places - first : s->rows;
+        for (int64_t first = 0, n; first < results; first += n) {
+            const struct step_neighbours *c = &s->neighbours[g];
+            n = results - first < s->rows ? results - first : s->rows;
             device_download(s->dev, slot, c->slot + s->model.topk + first, (size_t)n * sizeof *slot);
             device_download(s->dev, s->host_floats, c->weight + s->model.topk + first, (size_t)n * sizeof(float));
             for (int64_t i = 0; i < n; i++) {
@@ -99,9 +100,9 @@ void step_choices_sum(struct step *s, struct step_sums *sums) {
 }
 
 void step_group_backward(struct step *s, const struct step_task *task, int group) {
-    struct step_choice *c = &s->choices[group];
+    struct step_neighbours *c = &s->neighbours[group];
     int k = s->model.topk;
-    if (task->choose) {
+    if (task->retrieve) {
         int64_t chunks = step_encoded_chunks(s, task, group), rows = chunks * s->positions;
         decoder_train_group_backward(s->decoder, group, mat_rows(encoder_train_dkeys(s->encoder), 0, rows),
                                      mat_rows(encoder_train_dvalues(s->encoder), 0, rows), c->dweight,
@@ -114,6 +115,6 @@ void step_group_backward(struct step *s, const struct step_task *task, int group
                                      (struct gca_inverse){0});
     }
     bool cut = task->contrast && c->dquery_cut.data;
-    if (task->choose || (task->contrast && !cut)) decoder_train_query_backward(s->decoder, group, c->dquery, false);
+    if (task->retrieve || (task->contrast && !cut)) decoder_train_query_backward(s->decoder, group, c->dquery, false);
     if (cut) decoder_train_query_backward(s->decoder, group, c->dquery_cut, true);
 }
