@@ -116,7 +116,7 @@ enum status plot_write(const char *path, const char *const *runs, int n_runs, co
     if (!plot_is_page(path) && !plot_is_picture(path))
         return fail(STATUS_INVALID, "%s: a plot's name ends in .html or .svg", path);
     if (n_runs > PLOT_RUNS_MAX)
-        return fail(STATUS_INVALID, "%d runs: no more than %d can be told apart in one plot", n_runs, PLOT_RUNS_MAX);
+        return fail(STATUS_INVALID, "%d runs: one plot has colours and line styles for %d", n_runs, PLOT_RUNS_MAX);
     struct plot_picture p = {.n_runs = n_runs};
     char *text = NULL;
     size_t bytes = 0;

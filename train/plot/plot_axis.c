@@ -98,13 +98,13 @@ static void plot_axis_ticks_linear(struct plot_axis *axis, int most) {
     }
 }
 
-/* Two values that cannot be told apart make no axis. */
+/* An axis needs two different values: equal ones are widened. */
 static void plot_axis_widen(double *low, double *high) {
     double least = fmax(fabs(*low), fabs(*high)) * 1e-6;
     if (*high - *low > least && *high > *low) return;
-    double middle = (*low + *high) / 2, room = middle != 0 ? fabs(middle) / 10 : 1;
-    *low = middle - room;
-    *high = middle + room;
+    double middle = (*low + *high) / 2, margin = middle != 0 ? fabs(middle) / 10 : 1;
+    *low = middle - margin;
+    *high = middle + margin;
 }
 
 void plot_axis_linear(struct plot_axis *axis, double low, double high, int most) {
@@ -181,6 +181,6 @@ void plot_axis_log(struct plot_axis *axis, double low, double high, int most) {
 
 double plot_axis_at(const struct plot_axis *axis, double value) {
     if (!axis->log) return (value - axis->low) / (axis->high - axis->low);
-    double least = axis->low * 1e-3; /* what a log axis has no place for lies below its foot */
+    double least = axis->low * 1e-3; /* a log axis draws values <= 0 below its lower end */
     return log((value > least ? value : least) / axis->low) / log(axis->high / axis->low);
 }

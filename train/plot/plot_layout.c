@@ -35,7 +35,7 @@ static double plot_layout_draw_legend(FILE *out, const struct plot_picture *p, d
     return y - top + 20;
 }
 
-/* Puts every panel that has something to show into its place; with out NULL only the height is found. */
+/* Draws every panel that has data, one below the other; with out NULL it only computes the height. */
 static enum status plot_layout_panels(FILE *out, const struct plot_picture *p, enum plot_along along, double *y) {
     int column = 0;
     for (int i = 0; i < plot_n_panels; i++) {

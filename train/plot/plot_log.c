@@ -86,12 +86,12 @@ enum status plot_log_parse(struct plot_log *out, const char *name, const char *t
     for (int64_t line = 1; text < end; line++) {
         const char *stop = memchr(text, '\n', (size_t)(end - text));
         size_t length = plot_log_trim(text, (size_t)((stop ? stop : end) - text));
-        char place[FILE_PATH_MAX + 32];
-        snprintf(place, sizeof place, "%s: line %lld of the log", name, (long long)line);
+        char where[FILE_PATH_MAX + 32];
+        snprintf(where, sizeof where, "%s: line %lld of the log", name, (long long)line);
         struct plot_row row;
-        enum status status = length ? plot_log_read_row(&row, place, text, length) : STATUS_OK;
+        enum status status = length ? plot_log_read_row(&row, where, text, length) : STATUS_OK;
         if (status != STATUS_OK && !stop) return STATUS_OK; /* the run is writing this line */
-        if (status == STATUS_OK && length) status = plot_log_add_row(out, &row, place);
+        if (status == STATUS_OK && length) status = plot_log_add_row(out, &row, where);
         if (status == STATUS_INVALID) return fail(STATUS_CORRUPT, "%s", status_message());
         TRY(status);
         text = stop ? stop + 1 : end;

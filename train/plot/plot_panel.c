@@ -50,7 +50,8 @@ static double plot_panel_y_of(const struct drawing *d, double value) {
     return d->bottom - (at < 0 ? 0 : at > 1 ? 1 : at) * (d->bottom - d->top);
 }
 
-/* A path that begins anew behind every gap. A lone point becomes a line of no length, which round ends make a dot. */
+/* A path that starts again after every gap. A single point is a line of length 0, which round line caps draw as a dot.
+ */
 struct pen {
     const struct drawing *d;
     double x, y;
@@ -122,7 +123,7 @@ static void plot_panel_draw_dots(const struct drawing *d, const struct plot_seri
 /* Rings, as long as they stand apart. */
 static void plot_panel_draw_points(const struct drawing *d, const struct plot_series *s, int run) {
     double before = -1e9;
-    plot_panel_draw_smooth(d, s, run, "thin");
+    plot_panel_draw_smooth(d, s, run, "smooth");
     for (size_t i = 0; i < s->n_columns; i++) {
         const struct plot_column *c = &s->columns[i];
         double x = plot_panel_x_of(d, c);
@@ -183,7 +184,7 @@ static void plot_panel_draw_key(const struct drawing *d) {
     plot_panel_draw_text(d, "name", x + 127, y, "smoothed");
     if (!points) return;
     fprintf(d->svg,
-            "<path class=\"thin key\" d=\"M%.1f %.1fh20\"/><circle class=\"ring key\" cx=\"%.1f\" cy=\"%.1f\" "
+            "<path class=\"smooth key\" d=\"M%.1f %.1fh20\"/><circle class=\"ring key\" cx=\"%.1f\" cy=\"%.1f\" "
             "r=\"3.2\"/>\n",
             x + 202, y - 4, x + 212, y - 4);
     plot_panel_draw_text(d, "name", x + 228, y, "validation");
@@ -209,12 +210,12 @@ static void plot_panel_set_y_axis(struct drawing *d) {
     double ratio = d->panel->log_ratio;
     int most = d->bottom - d->top > 220 ? 10 : 6;
     if (ratio > 0 && range[1] > ratio * range[2]) {
-        double room = pow(range[1] / range[2], 0.04);
-        plot_axis_log(&d->y, range[2] / room, range[1] * room, most);
+        double margin = pow(range[1] / range[2], 0.04);
+        plot_axis_log(&d->y, range[2] / margin, range[1] * margin, most);
         return;
     }
-    double low = d->panel->from_zero && range[0] > 0 ? 0 : range[0], room = (range[1] - low) * 0.06;
-    plot_axis_linear(&d->y, low == 0 && d->panel->from_zero ? 0 : low - room, range[1] + room, most);
+    double low = d->panel->from_zero && range[0] > 0 ? 0 : range[0], margin = (range[1] - low) * 0.06;
+    plot_axis_linear(&d->y, low == 0 && d->panel->from_zero ? 0 : low - margin, range[1] + margin, most);
 }
 
 static void plot_panel_data_numbers(FILE *out, const char *key, const struct plot_series *s,
@@ -319,9 +320,9 @@ enum status plot_panel_draw(FILE *svg, FILE *data, const struct plot_picture *pi
     enum status status = STATUS_OK;
     for (int i = 0; i < picture->n_runs && status == STATUS_OK; i++) {
         const struct plot_log *log = &picture->runs[i].log;
-        status = plot_thin(&d.lines[i], log, panel->value, along, low, high, columns);
+        status = plot_subsample(&d.lines[i], log, panel->value, along, low, high, columns);
         if (status == STATUS_OK && panel->points != PLOT_VALUES)
-            status = plot_thin(&d.points[i], log, panel->points, along, low, high, columns);
+            status = plot_subsample(&d.points[i], log, panel->points, along, low, high, columns);
         if (panel->smooth) plot_smooth(&d.lines[i], along, (high - low) / 150);
     }
     if (status == STATUS_OK) {

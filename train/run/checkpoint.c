@@ -25,7 +25,7 @@ enum status checkpoint_path(char out[FILE_PATH_MAX], const char *run, int64_t st
     return file_join(out, run, name);
 }
 
-/* "step-<digits>" and nothing behind it; -1: another name. */
+/* The number in "step-<digits>"; -1: another name. */
 static int64_t checkpoint_step_number(const char *name) {
     static const char prefix[] = "step-";
     if (strncmp(name, prefix, sizeof prefix - 1) != 0) return -1;
@@ -42,7 +42,7 @@ static bool checkpoint_is_orphan(const char *name) {
 /* ---- removing -----------------------------------------------------------------------------------------------------
  */
 
-/* Only files that a checkpoint has (and what a killed writer left of them): nobody's own files are removed. */
+/* Removes only the files of a checkpoint (and their .tmp files): a folder with other files stays. */
 static enum status checkpoint_remove_folder(const char *path) {
     static const char *const files[] = {"config.json",        "model.safetensors",    "tokenizer.json",
                                         "state.safetensors",  "config.json.tmp",      "model.safetensors.tmp",
@@ -87,13 +87,13 @@ enum status checkpoint_prepare(const char *run) {
     return checkpoint_for_each(run, checkpoint_remove_orphan, NULL);
 }
 
-struct found {
+struct checkpoint_steps {
     int64_t *steps;
     size_t count, capacity;
 };
 
 static enum status checkpoint_note_step(void *context, const char *folder, const char *name) {
-    struct found *f = context;
+    struct checkpoint_steps *f = context;
     (void)folder;
     int64_t step = checkpoint_step_number(name);
     if (step < 0) return STATUS_OK;
@@ -108,7 +108,7 @@ static int checkpoint_descending(const void *a, const void *b) {
 }
 
 enum status checkpoint_latest(int64_t *step, const char *run) {
-    struct found f = {0};
+    struct checkpoint_steps f = {0};
     enum status s = checkpoint_for_each(run, checkpoint_note_step, &f);
     *step = -1;
     for (size_t i = 0; i < f.count; i++)
@@ -118,14 +118,14 @@ enum status checkpoint_latest(int64_t *step, const char *run) {
 }
 
 enum status checkpoint_trim(const char *run, int64_t keep) {
-    struct found f = {0};
+    struct checkpoint_steps f = {0};
     enum status s = checkpoint_for_each(run, checkpoint_note_step, &f);
     if (f.count) qsort(f.steps, f.count, sizeof *f.steps, checkpoint_descending);
     for (size_t i = (size_t)keep; i < f.count && s == STATUS_OK; i++) {
         char path[FILE_PATH_MAX], going[FILE_PATH_MAX + 8];
         TRY_GOTO(s, checkpoint_path(path, run, f.steps[i]), out);
         snprintf(going, sizeof going, "%s.tmp", path);
-        /* First out of sight: a half-removed one must not look whole. */
+        /* Renamed first: a partly removed checkpoint must not look complete. */
         if (rename(path, going) != 0) {
             s = fail_errno("%s: cannot be removed", path);
             goto out;
@@ -199,13 +199,13 @@ enum status checkpoint_save(const struct checkpoint *c, const struct checkpoint_
     char path[FILE_PATH_MAX], making[FILE_PATH_MAX + 8], parent[FILE_PATH_MAX];
     TRY(checkpoint_folder(parent, kind->run));
     TRY(checkpoint_path(path, kind->run, c->step));
-    if (file_is_directory(path)) return STATUS_OK; /* the same step of the same run: the same bytes */
+    if (file_is_directory(path)) return STATUS_OK; /* the same step of the same run has the same bytes */
     snprintf(making, sizeof making, "%s.tmp", path);
     TRY(checkpoint_remove_folder(making));
     enum status s = checkpoint_write_all(c, kind, making);
     if (s == STATUS_OK && rename(making, path) != 0) s = fail_errno("%s: cannot be renamed to %s", making, path);
     if (s == STATUS_OK) return file_sync_directory(parent);
-    /* What led here is the message to keep; what cannot be removed now is removed by the next run. */
+    /* The first error is the one to report; what cannot be removed now is removed by the next run. */
     s = fail_context(s, "checkpoint of step %" PRId64, c->step);
     char message[1024];
     snprintf(message, sizeof message, "%s", status_message());
@@ -261,7 +261,7 @@ static enum status checkpoint_load_state(struct checkpoint *c, const struct safe
     }
     if (safetensors_find(file, weights_name))
         TRY(checkpoint_read_row((float *)params_at(c->params, 0)->data, file, weights_name,
-                                n)); /* ours: params_load made it */
+                                n)); /* params_load allocated it */
     return STATUS_OK;
 }
 

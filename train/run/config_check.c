@@ -1,4 +1,4 @@
-/* config_check.c -- what must fit together in a run's config, and what follows from the rest of it. */
+/* config_check.c -- checks of config keys against each other, and the values that follow from others. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "train/run/config_internal.h"
@@ -50,7 +50,7 @@ static enum status config_check_length(const struct train_config *c) {
                     (long long)c->length, (long long)((c->length / chunk + 1) * chunk));
     if (rows > 1 << 30)
         return fail(STATUS_INVALID,
-                    "sequences * length is too much for one micro-batch: accumulate more of smaller ones");
+                    "sequences * length is too large for one micro-batch: lower sequences and raise accumulate");
     return STATUS_OK;
 }
 
@@ -62,9 +62,10 @@ static enum status config_check_schedule(struct train_config *c) {
     if (s->min_lr > s->lr) return fail(STATUS_INVALID, "min_lr is %g: must be at most lr, %g", s->min_lr, s->lr);
     if (c->pool_before == POOL_CORPUS) return fail(STATUS_INVALID, "pool_before must be none, own or batch");
     if (s->pool_start > 1 && c->pool_before > c->pool)
-        return fail(STATUS_INVALID,
-                    "pool_before is %s: a run's pool may grow (none, own, batch, corpus), from there to %s it shrinks",
-                    pool_kind_name(c->pool_before), pool_kind_name(c->pool));
+        return fail(
+            STATUS_INVALID,
+            "pool_before is %s: must be the same as pool (%s) or before it in the order none, own, batch, corpus",
+            pool_kind_name(c->pool_before), pool_kind_name(c->pool));
     if (c->eval_pool > c->pool) c->eval_pool = c->pool;
     s->pool = c->pool;
     s->pool_before = c->pool_before;
@@ -89,8 +90,9 @@ static enum status config_check_retrieval(const struct train_config *c) {
                     hidden ? "encoder_input \"hidden\": there are no ids to mask" : "no mask_id");
     if (c->pool != POOL_CORPUS) return STATUS_OK;
     if (hidden)
-        return fail(STATUS_INVALID,
-                    "pool corpus needs a model with encoder_input \"tokens\": others encode no chunk alone");
+        return fail(
+            STATUS_INVALID,
+            "pool corpus needs a model with encoder_input \"tokens\": only it can encode a chunk without its context");
     if (c->candidates < c->model.topk)
         return fail(STATUS_INVALID, "candidates is %lld: must be at least the model's chunk_topk, %d",
                     (long long)c->candidates, c->model.topk);

@@ -1,4 +1,4 @@
-/* run.c -- see run.h. Opening in order, one loop, closing. */
+/* run.c -- see run.h: the loop over steps, checkpoints, validation. */
 #include "train/run/run.h"
 #include "base/memory.h"
 #include "kernels/device/collective.h"
@@ -41,7 +41,7 @@ static enum status run_save_checkpoint(struct run *r) {
     if (run_due(c->step, r->config->refresh)) kept.index_weights = NULL;
     TRY(checkpoint_save(&kept, &r->kind));
     r->saved = c->step;
-    /* A picture is not worth a run. */
+    /* A plot that cannot be written does not stop the run. */
     if (plot_refresh(r->options->folder) != STATUS_OK)
         progress_note(r->options->progress, "no plot: %s", status_message());
     return checkpoint_trim(r->options->folder, r->config->keep);
@@ -59,14 +59,14 @@ static enum status run_write_sample(struct run *r) {
 /* ---- a step -------------------------------------------------------------------------------------------------------
  */
 
-/* Whether the corpus is encoded anew in front of this step: before the first one that uses it, and at each multiple of
+/* Whether the corpus is encoded before this step: before the first step that uses it, and after each multiple of
  * `refresh`. */
 static bool run_refresh_due(const struct run *r, const struct step_now *how) {
     if (how->pool != POOL_CORPUS) return false;
     return !r->refreshed || run_due(how->optimizer.step - 1, r->config->refresh);
 }
 
-/* The index is made of weights that move on: they are kept, so that a run that goes on can make the same one. */
+/* The weights of the index are kept for checkpoints, so that a resumed run can compute the same index. */
 static enum status run_refresh_corpus(struct run *r) {
     size_t n = (size_t)params_elements(r->state.params);
     struct device *dev = r->options->device;
@@ -89,15 +89,15 @@ static enum status run_count_skipped(struct run *r, const struct run_log_line *l
     char last[80] = "there is no checkpoint yet: begin again";
     if (r->saved >= 0) snprintf(last, sizeof last, "the last checkpoint is of step %lld: resume", (long long)r->saved);
     return fail(STATUS_INVALID,
-                "%s: loss or gradient was not a number for %d steps up to step %lld; the weights are as before them, "
-                "and %s with a lower lr or a longer warmup",
+                "%s: loss or gradient was not a number for %d steps up to step %lld; the weights are as before them; "
+                "%s with a lower lr or a longer warmup",
                 r->options->folder, BROKEN_STEPS_MAX, (long long)line->step, last);
 }
 
 static enum status run_validate(struct run *r, struct run_log_line *line) {
     progress_step(r->options->progress, "validate", "steps", line->step, r->config->schedule.steps);
     enum pool_kind pool = (enum pool_kind)r->config->eval_pool;
-    if (pool == POOL_CORPUS && !r->refreshed) pool = POOL_OWN; /* there is no index yet */
+    if (pool == POOL_CORPUS && !r->refreshed) pool = POOL_OWN; /* no index yet */
     struct validation_figure all;
     TRY(validation_run(&all, &line->valid_figures, r->validation, r->step, pool));
     line->validated = true;
@@ -110,14 +110,14 @@ static enum status run_validate(struct run *r, struct run_log_line *line) {
     return STATUS_OK;
 }
 
-/* A line for people: where something was measured, at both ends, and every now and then. */
+/* A progress message: after a validation, at the first and last step, and every 10 seconds. */
 static void run_report_step(struct run *r, const struct run_log_line *line) {
-    enum { TELL_SECONDS = 10 };
+    enum { REPORT_SECONDS = 10 };
     char valid[64] = "";
     double at = run_seconds();
     bool end = line->step == r->report->first_step || line->step == r->config->schedule.steps;
-    if (!line->validated && !end && at - r->told < TELL_SECONDS) return;
-    r->told = at;
+    if (!line->validated && !end && at - r->reported < REPORT_SECONDS) return;
+    r->reported = at;
     if (line->validated)
         snprintf(valid, sizeof valid, ", valid %.4f, %.4f bits a byte", line->valid_loss, line->valid_bits_per_byte);
     progress_note(r->options->progress, "step %lld: loss %.4f%s, lr %.3g, gradient %.3g, %.0f tokens/s",
@@ -158,7 +158,7 @@ static enum status run_one_step(struct run *r, int64_t step) {
     return STATUS_OK;
 }
 
-/* Processes that train together must stop behind the same step: when any of them wants to. */
+/* Processes that train together stop after the same step: when one of them has to. */
 static enum status run_agree_on_stop(struct collective *group, bool *stop, bool *over) {
     double any[] = {*stop, *over};
     if (!group) return STATUS_OK;
@@ -176,7 +176,7 @@ static enum status run_loop(struct run *r) {
         TRY(run_one_step(r, r->state.step + 1));
         int64_t step = r->state.step;
         if (run_due(step, r->config->sample_every))
-            TRY(run_write_sample(r)); /* first: a run that dies here does it again */
+            TRY(run_write_sample(r)); /* before the checkpoint: a run that is killed here writes it again */
         if (run_due(step, r->config->save_every)) TRY(run_save_checkpoint(r));
         bool stop = progress_stop_requested(o->progress),
              over = o->max_seconds > 0 && run_seconds() - start >= o->max_seconds;
@@ -184,7 +184,7 @@ static enum status run_loop(struct run *r) {
         if (stop) {
             TRY(run_save_checkpoint(r));
             return fail(STATUS_INTERRUPTED,
-                        "%s: stopped behind step %lld of %lld, with a checkpoint: go on with --resume", o->folder,
+                        "%s: stopped after step %lld of %lld, with a checkpoint: continue with --resume", o->folder,
                         (long long)step, (long long)steps);
         }
         if (over) break;

@@ -14,7 +14,7 @@ struct run_log {
     char *path;
 };
 
-/* "step" of a whole line; false: not one of ours. */
+/* "step" of a complete line; false: not a line of this log. */
 static bool run_log_line_step(int64_t *step, const char *text, size_t bytes) {
     struct json j;
     bool found = false;
@@ -52,7 +52,7 @@ static enum status run_log_truncate(const char *path, int64_t keep) {
     size_t bytes = run_log_kept_bytes(&map, keep);
     bool longer = bytes < map.size;
     file_unmap(&map);
-    if (longer && truncate(path, (off_t)bytes) != 0) return fail_errno("%s: cannot be cut", path);
+    if (longer && truncate(path, (off_t)bytes) != 0) return fail_errno("%s: cannot be truncated", path);
     return STATUS_OK;
 }
 
@@ -78,14 +78,14 @@ static void run_log_write_number_if(struct json_writer *w, const char *key, doub
     if (!isnan(value)) run_log_write_number(w, key, value);
 }
 
-/* A float32 as people write it: 0.005, not 0.004999999888241291. */
-static double run_log_write_rounded(double value) {
+/* A float32 in its shortest form: 0.005, not 0.004999999888241291. */
+static double run_log_rounded(double value) {
     char text[32];
     snprintf(text, sizeof text, "%.7g", value);
     return strtod(text, NULL);
 }
 
-/* JSON has no infinity: what was none is told in words. */
+/* JSON has no infinity or NaN: the reason is text. */
 static void run_log_write_reason(struct json_writer *w, const struct step_report *r) {
     char text[80];
     snprintf(text, sizeof text, "loss %g, gradient norm %g", fabs(r->loss), fabs(r->gradient_norm)); /* no "-nan" */
@@ -113,7 +113,7 @@ enum status run_log_write(struct run_log *log, const struct run_log_line *line) 
     run_log_write_number_if(&w, "contrastive_loss", r->contrastive_loss);
     run_log_write_number_if(&w, "contrastive_accuracy", r->contrastive_accuracy);
     run_log_write_number_if(&w, "corpus_weight", r->corpus_weight);
-    run_log_write_number(&w, "lr", run_log_write_rounded(line->lr));
+    run_log_write_number(&w, "lr", run_log_rounded(line->lr));
     run_log_write_number(&w, "gradient_norm", r->gradient_norm);
     json_write_key(&w, "pool"), json_write_string(&w, line->pool);
     if (line->skipped) run_log_write_reason(&w, r);

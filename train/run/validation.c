@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include <math.h>
 
-struct part {
+struct validation_part {
     double sum;
     int64_t scored, bytes; /* bytes: of the scored ids' text */
 };
@@ -11,12 +11,12 @@ struct part {
 struct validation {
     struct batches *batches;
     int sequences, n_files;
-    struct part *parts; /* of each file; only bytes stay from run to run */
+    struct validation_part *parts; /* of each file; validation_run sets all but bytes */
     struct validation_figure *figures;
     double *sums; /* [sequences] */
 };
 
-/* The first id of a window is given, not guessed. */
+/* The first id of a window is not predicted, so its bytes do not count. */
 static enum status validation_count_bytes(struct validation *v, const struct tokenizer *tokenizer) {
     struct tokenizer_scratch *scratch = NULL;
     int64_t length = batches_length(v->batches);
@@ -78,13 +78,13 @@ void validation_close(struct validation *v) {
     memory_free(v);
 }
 
-static void validation_add(struct part *to, double sum, int64_t scored, int64_t bytes) {
+static void validation_add(struct validation_part *to, double sum, int64_t scored, int64_t bytes) {
     to->sum += sum;
     to->scored += scored;
     to->bytes += bytes;
 }
 
-static struct validation_figure validation_figure(const struct part *p) {
+static struct validation_figure validation_figure(const struct validation_part *p) {
     return (struct validation_figure){.loss = p->scored ? p->sum / (double)p->scored : (double)NAN,
                                       .bits_per_byte = p->bytes ? p->sum / M_LN2 / (double)p->bytes : (double)NAN};
 }
@@ -92,7 +92,7 @@ static struct validation_figure validation_figure(const struct part *p) {
 enum status validation_run(struct validation_figure *all, const struct validation_figure **files, struct validation *v,
                            struct step *step, enum pool_kind pool) {
     int64_t windows = batches_windows(v->batches);
-    struct part whole = {0};
+    struct validation_part whole = {0};
     for (int i = 0; i < v->n_files; i++)
         v->parts[i].sum = 0.0, v->parts[i].scored = 0;
     for (int64_t first = 0; first < windows; first += v->sequences) {

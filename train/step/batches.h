@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 enum sampling {
-    /* Adjacent windows from a random start, in random order: each token at most once an epoch; up to two windows' worth at
-     * the edges is left out. */
+    /* Adjacent windows from a random start, in random order: each token at most once an epoch; up to two windows'
+     * worth at the edges is left out. */
     SAMPLING_EPOCHS,
     SAMPLING_RANDOM,                     /* every window starts at a random position, as in the papers */
     SAMPLING_ONCE,                       /* adjacent windows from the start, once: for validation */

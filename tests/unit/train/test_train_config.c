@@ -103,7 +103,7 @@ static void refusals(void) {
     REFUSED("{" MODEL REST ", \"mlm.rate\": 1}", STATUS_INVALID, "no key \"mlm.rate\"");
     REFUSED("{" MODEL REST ", \"lr\": 1, \"lr\": 1}", STATUS_INVALID, "lr is given twice");
     REFUSED("{" MODEL REST ", \"lr\": \"1\"}", STATUS_INVALID, "lr");
-    REFUSED("{" MODEL REST ", \"lr\": 1} x", STATUS_INVALID, "nothing behind");
+    REFUSED("{" MODEL REST ", \"lr\": 1} x", STATUS_INVALID, "nothing after");
     REFUSED("{" MODEL REST ", \"beta1\": 1}", STATUS_INVALID, "beta1 is 1: must be from 0 to");
     REFUSED("{" MODEL REST ", \"sequences\": 0}", STATUS_INVALID, "sequences is 0");
     REFUSED("{" MODEL REST ", \"length\": 100}", STATUS_INVALID, "as 126 is");

@@ -1,5 +1,5 @@
 /* test_train_run.c -- a run whose gradient is broken: steps are skipped and counted, the weights stay, and in the end
- * the run says so instead of going on. (What a run does when all is well: tests/cli/train/train_run.sh.) */
+ * the run fails with a message. (What a run does when all is well: tests/cli/train/train_run.sh.) */
 #include "model/params.h"
 #include "tests/test.h"
 #include "train/run/checkpoint.h"
