@@ -1,5 +1,5 @@
-/* encoder.h -- the chunk encoder: a chunk's tokens (or hidden rows) to its landmark vector and its K, V (model.md
- * §3).
+/* encoder.h -- the chunk encoder: a chunk's tokens (or hidden rows) to its landmark vector and its K, V
+ * (model.md §3).
  *
  * A chunk is `chunk` real ids followed by the landmark (S = chunk + 1 positions). Short chunks are padded: pass -1,
  * which reads pad_id. Which chunks are encoded together, and the number of threads, do not change any bit of the

@@ -1,5 +1,5 @@
-/* step_neighbours.c -- retrieves neighbours for a step's queries, and the gradient of their weights (model.md §4,
- * §6.5). */
+/* step_neighbours.c -- retrieves neighbours for a step's queries, and the gradient of their weights
+ * (model.md §4, §6.5). */
 #include "train/step/step_internal.h"
 #include <assert.h>
 

@@ -108,7 +108,7 @@ same_run "$TMP/kill" "after kill -9"
 start --config "$TMP/config.json" --out "$TMP/two" --set steps=100000 --set save_every=1
 for _ in $(seq 200); do [ -s "$TMP/two/log.jsonl" ] && break; sleep 0.02; done
 "$TRAIN" --out "$TMP/two" --resume --device cpu >/dev/null 2>"$TMP/second.err" && die "two runs in one folder"
-grep -q "another drt-train is at work" "$TMP/second.err" || die "the second run is refused with: $(cat "$TMP/second.err")"
+grep -q "another drt-train writes this run" "$TMP/second.err" || die "the second run is refused with: $(cat "$TMP/second.err")"
 kill -TERM $pid
 wait $pid
 err_has "stopped after step"

@@ -298,7 +298,7 @@ static void test_files(void) {
     runs[0] = test_folder();
     CHECK_FAILS(plot_write(out, runs, 1, NULL), STATUS_NOT_FOUND, "has no log.jsonl");
     CHECK_FAILS(plot_write("x.png", runs, 1, NULL), STATUS_INVALID, ".html or .svg");
-    CHECK_FAILS(plot_write(out, runs, PLOT_RUNS_MAX + 1, NULL), STATUS_INVALID, "no more than 28");
+    CHECK_FAILS(plot_write(out, runs, PLOT_RUNS_MAX + 1, NULL), STATUS_INVALID, "line styles for 28");
 }
 
 /* The picture of a log a hundred times as long is not much larger. */

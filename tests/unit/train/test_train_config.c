@@ -114,7 +114,7 @@ static void refusals(void) {
     REFUSED("{" MODEL REST ", \"pool\": \"corpus\", \"candidates\": 1}", STATUS_INVALID, "chunk_topk, 2");
     REFUSED("{" MODEL REST ", \"pool\": \"corpus\", \"candidates\": 4096}", STATUS_INVALID, "from 1 to 2048");
     REFUSED("{" MODEL REST ", \"end_id\": 99999}", STATUS_INVALID, "end_id is 99999: the model has ids up to");
-    REFUSED("{" MODEL REST ", \"pool\": \"none\", \"pool_start\": 5}", STATUS_INVALID, "shrinks");
+    REFUSED("{" MODEL REST ", \"pool\": \"none\", \"pool_start\": 5}", STATUS_INVALID, "or before it in the order");
     REFUSED("{" MODEL ", \"data\": [\"a.u16\"]}", STATUS_INVALID, "tokenizer is missing");
     REFUSED("{" MODEL ", \"tokenizer\": \"t\"}", STATUS_INVALID, "data is missing");
     REFUSED("{\"data\": [\"a.u16\"]}", STATUS_INVALID, "model is missing");
