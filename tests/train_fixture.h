@@ -89,14 +89,13 @@ struct text { struct batch batch; int32_t *ids, *targets, (*documents)[2]; int64
 [[maybe_unused]] static struct step_config config_of(const struct variant *v, int sequences) {
     return (struct step_config){
         .sequences = sequences, .chunks = v->chunks, .type = DTYPE_F32, .pool = v->pool, .contrastive = v->contrastive,
-        .mlm = v->mlm,
-        .optimizer = {.beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F, .clip = 1.0F, .trunk = 1.0F}};
+        .mlm = v->mlm, .optimizer = {.beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F, .clip = 1.0F, .trunk = 1.0F}};
 }
 
 [[maybe_unused]] static struct step_now now_of(const struct variant *v) {
     return (struct step_now){
-        .optimizer = {.lr = -1.0F, .step = 1}, .seed = test_seed(), .mlm_rate = v->mlm ? 0.15F : 0.0F,
-        .mlm_weight = 0.7F, .contrastive_weight = v->contrastive ? 0.3F : 0.0F, .pool = v->pool};
+        .optimizer = {.lr = -1.0F, .step = 1}, .seed = test_seed(), .mlm_rate = v->mlm ? 0.15F : 0.0F, .mlm_weight = 0.7F,
+        .contrastive_weight = v->contrastive ? 0.3F : 0.0F, .pool = v->pool};
 }
 
 [[maybe_unused]] static struct step *make_step(struct device *dev, const struct model *m,

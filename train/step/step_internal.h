@@ -13,8 +13,7 @@
 
 /* The neighbours of the queries of one group, in one micro-batch.
  *
- * Block s*C + c of decoder_train_group reads the neighbours of landmark c-1 of the same sequence, which is query s*C
- * + c - 1. So slot and weight have one row more than there are queries: query r writes row r + 1, and block b reads
+ * Block s*C + c of decoder_train_group reads the neighbours of landmark c-1 of the same sequence, which is query s*C + c - 1. So slot and weight have one row more than there are queries: query r writes row r + 1, and block b reads
  * row b. No chunk reads the neighbours of a sequence's last landmark: they are kept empty, and so row (s+1)*C is the
  * empty row that chunk 0 of the next sequence reads. Row 0 is always empty. dweight has the layout of weight. */
 struct step_neighbours {
@@ -34,12 +33,10 @@ struct step_visible {
     int32_t (*document_of)[2], (*barred)[2];                                   /* [chunks of the encoder], [Q] */
 };
 
-/* The landmarks of one micro-batch of all processes, concatenated, for the contrastive loss; [W*Q, d]; data NULL
- * with one process. */
-/* table: of the step's type, f32 itself if that is float32 */
+/* Landmarks of a micro-batch of all processes [W*Q, d], for the contrastive loss; data NULL with one process. table: of
+ * the step's type, f32 itself if that is float32. */
 struct step_gathered { struct mat f32, table, gradient; };
 
-/* The rows whose encoder ids are masked, of one micro-batch. */
 struct step_masked { int64_t count; int32_t *rows, *targets; struct mat x, dx; float *nll; };
 
 /* Sums over a step's micro-batches. corpus_weight, weight: of retrieval, on corpus chunks and on all; contrast,

@@ -183,7 +183,7 @@ expect_error "holds checkpoints of another run, up to step 24" "$TRAIN" --config
 for pool in batch corpus; do
     expect_error "the training data is one document (end_id is 269): pool $pool" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set pool=$pool --set end_id=269 --device cpu
 done
-expect_error "not what the run was trained on" "$TRAIN" --out "$TMP/parts" --resume --data "$TMP/valid.u16" --device cpu
+expect_error "the training data differs from that of the run" "$TRAIN" --out "$TMP/parts" --resume --data "$TMP/valid.u16" --device cpu
 [ ! -e "$TMP/x" ] || die "a refused run left its folder"
 
 # ---- ulimit -f and a full disk: a line that says so, the checkpoints before it whole, and the run goes on once there is room
