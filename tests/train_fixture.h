@@ -94,8 +94,8 @@ struct text { struct batch batch; int32_t *ids, *targets, (*documents)[2]; int64
 
 [[maybe_unused]] static struct step_now now_of(const struct variant *v) {
     return (struct step_now){
-        .optimizer = {.lr = -1.0F, .step = 1}, .seed = test_seed(), .mlm_rate = v->mlm ? 0.15F : 0.0F, .mlm_weight = 0.7F,
-        .contrastive_weight = v->contrastive ? 0.3F : 0.0F, .pool = v->pool};
+        .optimizer = {.lr = -1.0F, .step = 1}, .seed = test_seed(), .mlm_rate = v->mlm ? 0.15F : 0.0F,
+        .mlm_weight = 0.7F, .contrastive_weight = v->contrastive ? 0.3F : 0.0F, .pool = v->pool};
 }
 
 [[maybe_unused]] static struct step *make_step(struct device *dev, const struct model *m,
@@ -113,7 +113,6 @@ struct text { struct batch batch; int32_t *ids, *targets, (*documents)[2]; int64
     memcpy(out, optimizer_gradients(step_optimizer(s))->data, bytes); /* the CPU's memory */
     return out;
 }
-
 [[maybe_unused]] static float *run(struct step *s, const struct model *m, const struct batch *batches, int n,
                                    const struct step_now *now, struct step_report *report) {
     CHECK_OK(step_run(s, report, batches, n, now));
