@@ -13,9 +13,10 @@
 
 /* The neighbours of the queries of one group, in one micro-batch.
  *
- * Block s*C + c of decoder_train_group reads the neighbours of landmark c-1 of the same sequence: query s*C + c - 1. So slot and weight have one row more than there are queries: query r writes row r + 1, and block b reads
- * row b. No chunk reads the neighbours of a sequence's last landmark: they are kept empty, and so row (s+1)*C is the
- * empty row that chunk 0 of the next sequence reads. Row 0 is always empty. dweight has the layout of weight. */
+ * Block s*C + c of decoder_train_group reads the neighbours of landmark c-1 of the same sequence: query s*C + c - 1.
+ * So slot and weight have one row more than there are queries: query r writes row r + 1, and block b reads row b. No
+ * chunk reads the neighbours of a sequence's last landmark: they are kept empty, and so row (s+1)*C is the empty row
+ * that chunk 0 of the next sequence reads. Row 0 is always empty. dweight has the layout of weight. */
 struct step_neighbours {
     int64_t *index;                      /* [Q*K] */
     int32_t *slot;                       /* [(Q+1)*K] */
