@@ -74,11 +74,11 @@ CHAPTERS = [
 # Tables of README.md: a label, the result file and the name of the figure.
 README_TABLES = {
     "quality": [
-        ("held-out text, without retrieval", "quality", "no retrieval"),
-        ("with its own past", "quality", "own past"),
-        ("with the store", "quality", "corpus"),
-        ("with random chunks", "quality", "random chunks"),
-        ("text that the store holds", "quality-copy", "corpus, change"),
+        ("Base LM of equal training", "quality", "Base LM of equal training"),
+        ("DRT without retrieval", "quality", "no retrieval"),
+        ("DRT with its own past", "quality", "own past"),
+        ("DRT with the store", "quality", "corpus"),
+        ("DRT with random chunks", "quality", "random chunks"),
     ],
     "speed": [
         ("token of a 124M Base LM", "gpu-peers", "a token, batch 1, base, ours"),
