@@ -40,11 +40,11 @@ static enum status create_scratch(struct decoder *d) {
     s->wanted = memory;
     TRY(memory_allocate_bytes(&memory, (size_t)rows, sizeof *s->nll));
     s->nll = memory;
-    TRY(device_room(d->dev, &memory, (size_t)rows * sizeof *s->ids));
+    TRY(device_buffer(d->dev, &memory, (size_t)rows * sizeof *s->ids));
     s->ids_room = memory;
-    TRY(device_room(d->dev, &memory, (size_t)rows * sizeof *s->nll));
+    TRY(device_buffer(d->dev, &memory, (size_t)rows * sizeof *s->nll));
     s->nll_room = memory;
-    TRY(device_room(d->dev, &memory, (size_t)d->logit_rows * (size_t)d->config.vocab_size * sizeof(float)));
+    TRY(device_buffer(d->dev, &memory, (size_t)d->logit_rows * (size_t)d->config.vocab_size * sizeof(float)));
     s->logits_room = memory;
     return STATUS_OK;
 }

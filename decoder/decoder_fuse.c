@@ -37,7 +37,7 @@ static enum status reserve(struct decoder_blocks *b, struct device *dev, size_t 
     b->room = NULL;
     b->room_bytes = 0;
     b->laid = 0;
-    TRY(device_room(dev, &b->room, bytes));
+    TRY(device_buffer(dev, &b->room, bytes));
     b->room_bytes = bytes;
     return STATUS_OK;
 }

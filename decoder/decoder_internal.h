@@ -4,7 +4,7 @@
  * decoder_fuse.c lays out which rows read which retrieved chunks, decoder_head.c turns rows into logits and losses,
  * decoder.c is the loop over passes and layers.
  *
- * A member called room is the device's side of the host memory beside it (kernels/device/device.h: device_room). */
+ * A member called room is the device's side of the host memory beside it (kernels/device/device.h: device_buffer). */
 #pragma once
 #include "decoder/decoder.h"
 #include "model/block.h"

@@ -53,10 +53,11 @@ static void layer_backward(struct decoder_train *t, int layer, int group, const 
     const struct block_weights *w = &t->w.layers[layer], *g = &t->g.layers[layer];
     if (t->recompute && t->ready != layer) decoder_train_layer_forward(t, layer, group, (struct mat){0});
     if (way) {
-        block_back_mlp(t->dev, t->dsum, false, t->grad, &l->kept, l->fused.sum, w, g, &t->work);
+        block_back_mlp(t->dev, (struct block_gradient){t->dsum, false}, t->grad, &l->kept, l->fused.sum, w, g,
+                       &t->work);
         fuse_backward(t, layer, &t->groups[group], way, first);
     } else {
-        block_back_mlp(t->dev, t->grad, true, t->grad, &l->kept, l->kept.h, w, g, &t->work);
+        block_back_mlp(t->dev, (struct block_gradient){t->grad, true}, t->grad, &l->kept, l->kept.h, w, g, &t->work);
     }
     attention_backward(t, layer);
 }

@@ -331,7 +331,7 @@ static void layer_backward(struct encoder_train *t, int layer) {
     if (t->recompute && layer < m->encoder_layers - 1) layer_again(t, layer);
     struct block_kept k = kept_of(t, layer);
     struct mat grad = rows_of(t, t->grad), dout = rows_of(t, t->work.narrow);
-    block_back_mlp(t->dev, grad, true, grad, &k, k.h, w, g, &t->work);
+    block_back_mlp(t->dev, (struct block_gradient){grad, true}, grad, &k, k.h, w, g, &t->work);
     block_back_output(t->dev, dout, grad, &k, w, g);
     struct mat dqkv = block_wide(&t->work, grad.rows, 3 * grad.cols);
     t->dev->ops->chunk_attention->backward(t->dev, block_part(dqkv, 0), block_part(dqkv, 1), block_part(dqkv, 2), dout,

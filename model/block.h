@@ -1,7 +1,7 @@
 /* block.h -- what the layers of both towers share, made of ops: weights of a layer, and the two halves of a pre-norm
  * layer around its attention (model.md §2.2, §3.2, §5.1). No twin: everything runs through dev->ops.
  *
- *   block_qkv     qkv = [Wq; Wk; Wv] RMS(x)           one product: the three matrices lie behind one another in params
+ *   block_qkv     qkv = [Wq; Wk; Wv] RMS(x)           one product: the three matrices follow one another in params
  *   (attention, done by the tower on the columns 0.., d.., 2d.. of qkv: mat_cols)
  *   block_output  x += Wo o                           the residual
  *   block_mlp     x += Wdown (silu(Wgate z) * Wup z), z = RMS(h)     h is x in plain layers, x + GCA(x) in upper ones */

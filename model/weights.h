@@ -1,4 +1,4 @@
-/* weights.h -- a model's tensors in the memory of a device, laid out as struct params lays them out: behind one another
+/* weights.h -- a model's tensors in the memory of a device, laid out as struct params lays them out: one after another
  * without gaps, so that q, k, v of a layer are one matrix. One layout serves weights (float32, or bf16 to compute with),
  * gradients and moments.
  *

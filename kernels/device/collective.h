@@ -3,7 +3,7 @@
  * All processes run on one host and make the same calls in the same order. Sums have one order, so every process gets
  * the same bits, and a second run gets them again: on the CPU rank after rank in float32 through shared memory, on GPUs
  * what NCCL does for this world and size. A process that dies makes the CPU calls of the others fail with a line that
- * names its rank; sums on GPUs wait for it, so whoever starts the processes ends them together. */
+ * names its rank; sums on GPUs wait for it, so the process that starts them must end them together. */
 #pragma once
 #include "base/status.h"
 #include "kernels/device/device.h"

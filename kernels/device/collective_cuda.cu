@@ -1,6 +1,6 @@
 /* collective_cuda.cu -- GPUs that train together sum through NCCL, on the device's own stream.
  *
- * NCCL is opened when it is first asked for, so that a program on one GPU needs no NCCL; its header gives the types. */
+ * NCCL is loaded when it is first used, so that a program on one GPU needs no NCCL; its header gives the types. */
 #include "kernels/cuda/cuda.cuh"
 #include <dlfcn.h>
 #include <nccl.h>

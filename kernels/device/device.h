@@ -41,7 +41,7 @@ struct device {
 
 /* `kind`: "cpu" or "cuda". threads <= 0: all processors. Sets OpenBLAS to one thread: parallelism is ours.
  * "cuda" is the current GPU of this process; STATUS_UNSUPPORTED, with the reason, where there is none or where the
- * program was built without CUDA: a caller may go on with "cpu". */
+ * program was built without CUDA: a caller may continue with "cpu". */
 enum status device_open(struct device **out, const char *kind, int threads);
 bool device_built(const char *kind);                      /* whether this program has support for it */
 void device_close(struct device *dev);                    /* NULL is fine */
@@ -63,22 +63,26 @@ void device_release_host(struct device *dev, void *memory);                     
 void *device_reach(struct device *dev, void *memory);
 
 /* What this process hands to ops, or takes from them, has two sides: its own memory and the device's. Where the device
- * shares memory they are one: device_room gives NULL, device_side the process's own, and copies between them vanish.
- *   device_room(dev, &room, bytes);  ids = device_side(dev, host_ids, room);  device_upload(dev, ids, host_ids, bytes);  */
-enum status device_room(struct device *dev, void **out, size_t bytes);    /* device_release; NULL where memory is shared */
-static inline void *device_side(const struct device *dev, void *host, void *room) { return dev->shares_memory ? host : room; }
+ * shares memory they are one: device_buffer gives NULL, device_side the process's own, and copies between them vanish.
+ *   device_buffer(dev, &buffer, bytes);
+ *   ids = device_side(dev, host_ids, buffer);
+ *   device_upload(dev, ids, host_ids, bytes); */
+enum status device_buffer(struct device *dev, void **out, size_t bytes);   /* device_release; NULL where memory is shared */
+static inline void *device_side(const struct device *dev, void *host, void *buffer) {
+    return dev->shares_memory ? host : buffer;
+}
 /* In the order of ops. `from` and `to` of this process's side are free again when the call returns; a download has
  * then arrived. Nothing happens when both are one address. Faults are kept for device_sync, as those of ops. */
 void device_upload(struct device *dev, void *to, const void *from, size_t bytes);
 void device_download(struct device *dev, void *to, const void *from, size_t bytes);
-/* A download that travels while later ops run: of what the ops up to now make. `to` has it when device_fetch_wait
- * returns, which waits for every fetch so far and for nothing behind it; until then no op may write `from`. `to` should be of
- * device_allocate_host: a fetch to other memory is as good as a download. `to` may be `from`, within the device's reach:
- * written in place, only waited for. */
+/* A download that runs beside later ops: of what the ops so far compute. `to` is complete when device_fetch_wait returns,
+ * which waits for every fetch so far and for no later op; until then no op may write `from`. `to` should be of
+ * device_allocate_host: a fetch to other memory is a plain download. `to` may be `from`, where the device can reach it
+ * (device_reach): nothing is copied, device_fetch_wait waits. */
 void device_fetch(struct device *dev, void *to, const void *from, size_t bytes);
 void device_fetch_wait(struct device *dev);
 void device_copy(struct device *dev, void *to, const void *from, size_t bytes);      /* both of the device */
-void device_copy_rows(struct device *dev, struct mat to, struct mat from);           /* both of the device, one type and shape */
+void device_copy_rows(struct device *dev, struct mat to, struct mat from);           /* the same; one type and shape */
 void device_clear(struct device *dev, void *memory, size_t bytes);                   /* to zero */
 
 /* Ops that come again with the same arguments. `body` issues ops and copies inside the device, the same ones each time.

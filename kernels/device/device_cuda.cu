@@ -46,7 +46,7 @@ static __global__ void code_kind_of(struct code_kind *out) {
 struct device_cuda {
     cudaStream_t stream, fetches; /* of ops; of downloads beside them */
     cudaEvent_t made;             /* what the next fetch takes */
-    bool fetching;                /* a copy is on its way in `fetches` */
+    bool fetching;                /* a copy is in flight in `fetches` */
     void *scratch;
     struct blas_cuda *blas;
     struct device_rope rope;

@@ -5,9 +5,9 @@
  * same bits as from float32 weights of the same numbers.
  *
  * Weights that meet many rows may be packed once, into packed_elements(out, in) numbers of w's type. A packed product
- * gives a row of y the same bits whatever rows are computed with it: what is stored for good (landmarks) goes this way.
- * It is packed for the device and its workers alone. Of very small numbers, infinities and NaN the CPU on AMX tiles
- * promises what matmul_amx.h says. */
+ * gives a row of y the same bits whatever rows are computed with it: landmarks, which are stored, are computed so.
+ * Packed weights are valid on this device and its workers only. Very small numbers, infinities and NaN on AMX tiles:
+ * matmul_amx.h. */
 #pragma once
 #include "kernels/device/device.h"
 #include <stdbool.h>

@@ -19,7 +19,7 @@ struct ref_adamw { float lr, beta1, beta2, eps, decay, clip; int64_t step; };
     void prefix##_contrastive(real *nll, real *dx, real *dtable, const float *x, const float *table, const int32_t *targets,  \
                               const int32_t *excluded, int64_t n, int64_t d, int64_t words, float scale, float weight,        \
                               float (*store)(float));                                                                         \
-    void prefix##_weigh(real *weight, const float *score, int64_t n, int k);                                                 \
+    void prefix##_softmax_weights(real *weight, const float *score, int64_t n, int k);                                                 \
     void prefix##_topk_backward(real *dq, real *dl, const float *dweight, const float *weight, const int64_t *index,         \
                                 const float *q, const float *l, int64_t n, int64_t d, int k);                               \
     real prefix##_squares(const float *g, int64_t n);                                                                        \

@@ -67,7 +67,7 @@ static inline void guarded_drop(struct guarded *g) {
 }
 
 /* Gradients of a softmax or a norm are differences of terms that may be far larger than what is left of them, and the twin
- * has rounded what forward kept (lse, rstd) and its exponents (2 ulp) where the naive loop has not: twice the room, and
+ * has rounded what forward kept (lse, rstd) and its exponents (2 ulp) where the naive loop has not: twice the tolerance, and
  * the constant goes with the size of the numbers. */
 struct tolerance { double factor, constant, relative, slack; };   /* slack: of score_slack */
 static const struct tolerance tolerance_gradient = {4.0, 2e-6, 1e-6, 0.0};

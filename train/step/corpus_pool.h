@@ -9,7 +9,7 @@
 #include "kernels/search/topk.h"
 
 /* With noise so many times as many chunks are searched as are wanted; how many may be wanted. */
-enum { CORPUS_POOL_NOISE = 4, CORPUS_POOL_CANDIDATES_MAX = TOPK_CHOOSE_MAX / CORPUS_POOL_NOISE };
+enum { CORPUS_POOL_NOISE = 4, CORPUS_POOL_CANDIDATES_MAX = TOPK_SAMPLE_MAX / CORPUS_POOL_NOISE };
 struct corpus_pool;
 /* ids [chunks, chunk] real ids (-1 behind the end of a short chunk), documents [chunks][2]; both copied to the device. */
 enum status corpus_pool_create(struct corpus_pool **out, struct device *dev, const struct model_config *config, enum dtype type,
