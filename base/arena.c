@@ -37,9 +37,8 @@ static enum status add_block(struct arena *a, size_t at, size_t bytes) {
 }
 
 enum status arena_create(struct arena **out, size_t first_block_bytes) {
-    void *memory = NULL;
-    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct arena)));
-    struct arena *a = memory;
+    struct arena *a;
+    TRY(memory_allocate_zero(&a, 1));
     enum status s = add_block(a, 0, first_block_bytes < FIRST_BLOCK_MIN ? FIRST_BLOCK_MIN : first_block_bytes);
     if (s != STATUS_OK) {
         memory_free(a);

@@ -16,7 +16,7 @@ static inline enum status carve_device(struct device *dev, void **memory, size_t
                                        void (*divide)(void *of, struct carve *c), void *of) {
     struct carve count = {0};
     divide(of, &count);
-    TRY(device_allocate(dev, memory, count.used));
+    TRY(device_allocate_bytes(dev, memory, count.used));
     *bytes = count.used;
     struct carve real = {.base = (unsigned char *)*memory};
     divide(of, &real);
