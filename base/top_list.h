@@ -1,10 +1,10 @@
 /* top_list.h -- the best k of a stream of scored ids: a heap whose first entry is the worst that is kept.
  *
- * The order is total (greater score first, equal scores by smaller id), so the best k are one set in whatever order they
- * arrive, and lists of several threads can be offered to one another. A score that is NaN never enters.
+ * The order is total (greater score first, equal scores by smaller id), so the best k are one set in whatever order
+ * they arrive, and lists of several threads can be offered to one another. A score that is NaN never enters.
  *
- * An id is at least 0. Slots that hold nothing are id -1, score -infinity, and come last; a list of them alone is a heap
- * too, so a list needs no count. Memory is the caller's: id [k], score [k]. */
+ * An id is at least 0. Slots that hold nothing are id -1, score -infinity, and come last; a list of them alone is a
+ * heap too, so a list needs no count. Memory is the caller's: id [k], score [k]. */
 #pragma once
 #include <math.h>
 #include <stdbool.h>

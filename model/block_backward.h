@@ -6,9 +6,9 @@
  *   block_keep_output  h = x + Wo o
  *   block_keep_mlp     y = h + Wdown (silu(Wgate z) * Wup z), z = RMS(sum)     sum is h, in upper layers h + GCA(h)
  *
- * Activations and the gradient of the residual stream are of the weights' type, gradients of weights float32 (added to).
- * The outputs of norms and SwiGLU are kept too: half as much memory again as the least, and backward need not compute
- * them. */
+ * Activations and the gradient of the residual stream are of the weights' type, gradients of weights float32 (added
+ * to). The outputs of norms and SwiGLU are kept too: half as much memory again as the least, and backward need not
+ * compute them. */
 #pragma once
 #include "model/block.h"
 #include "kernels/device/carve.h"
@@ -40,8 +40,8 @@ void block_keep_mlp(struct device *dev, struct mat y, const struct block_kept *k
                     const struct block_weights *w, float eps);
 
 struct block_gradient { struct mat to; bool accumulate; };
-/* `g`: gradients under the weights' names. From dy: dsum is overwritten, or added to when `accumulate` (dsum may then be
- * dy itself, where sum is h). Leaves d(gate_up) in k->gate_up. */
+/* `g`: gradients under the weights' names. From dy: dsum is overwritten, or added to when `accumulate` (dsum may then
+ * be dy itself, where sum is h). Leaves d(gate_up) in k->gate_up. */
 void block_back_mlp(struct device *dev, struct block_gradient dsum, struct mat dy, const struct block_kept *k,
                     struct mat sum, const struct block_weights *w, const struct block_weights *g,
                     const struct block_work *work);

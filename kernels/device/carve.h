@@ -1,5 +1,5 @@
-/* carve.h -- one allocation divided into 256-byte aligned parts: run the same calls first with base NULL to count, then on
- * the memory itself (carve_device does both). */
+/* carve.h -- one allocation divided into 256-byte aligned parts: run the same calls first with base NULL to count, then
+ * on the memory itself (carve_device does both). */
 #pragma once
 #include "kernels/device/device.h"
 

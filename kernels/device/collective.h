@@ -9,8 +9,8 @@
 #include "kernels/device/device.h"
 
 struct collective;
-/* `rendezvous`: a path that does not exist yet and that all processes can reach, new for every start. Waits until all of
- * `world` have come; the file is gone from the folder by then. GPUs: libnccl.so.2 is looked for now, not before. */
+/* `rendezvous`: a path that does not exist yet and that all processes can reach, new for every start. Waits until all
+ * of `world` have come; the file is gone from the folder by then. GPUs: libnccl.so.2 is looked for now, not before. */
 enum status collective_open(struct collective **out, struct device *dev, int rank, int world, const char *rendezvous);
 void collective_close(struct collective *c);              /* NULL is fine */
 int collective_rank(const struct collective *c);

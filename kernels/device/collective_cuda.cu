@@ -29,8 +29,10 @@ struct peers {
 static enum status load(struct nccl *out) {
     void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL); /* stays open as long as the program */
     if (!library)
-        return fail(STATUS_UNSUPPORTED, "NCCL was not found (%s): install it or put its folder into LD_LIBRARY_PATH, or train "
-                                        "with one process", dlerror());
+        return fail(STATUS_UNSUPPORTED,
+                    "NCCL was not found (%s): install it or put its folder into LD_LIBRARY_PATH, or train "
+                    "with one process",
+                    dlerror());
     struct {
         const char *name;
         void **to;

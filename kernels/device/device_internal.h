@@ -1,5 +1,5 @@
-/* device_internal.h -- the functions of a kind of device, and what the CPU twins use of it (scratch memory of each worker,
- * allocated once). */
+/* device_internal.h -- the functions of a kind of device, and what the CPU twins use of it (scratch memory of each
+ * worker, allocated once). */
 #pragma once
 #include "kernels/device/device.h"
 

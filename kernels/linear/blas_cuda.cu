@@ -1,7 +1,7 @@
 /* blas_cuda.cu -- products through cuBLASLt: the kernel for a shape is requested once and kept.
  *
- * cuBLASLt is column-major: a row-major y = a b is its y^T = b^T a^T, so a and b are exchanged. Its choice of a kernel is a
- * function of the shape alone, and the workspace is ours, so results are the same bits each time. Rates:
+ * cuBLASLt is column-major: a row-major y = a b is its y^T = b^T a^T, so a and b are exchanged. Its choice of a kernel
+ * is a function of the shape alone, and the workspace is ours, so results are the same bits each time. Rates:
  * docs/kernels/linear.md. */
 #include "kernels/cuda/cuda.cuh"
 #include <cublasLt.h>
@@ -85,11 +85,16 @@ static struct problem blas_describe(const struct blas_product *p, int64_t rows) 
     int64_t a_cols = p->a_transposed ? rows : p->a.cols;
     blas_keep_status(&q, cublasLtMatmulDescCreate(&q.product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     blas_keep_status(&q, cublasLtMatmulDescSetAttribute(q.product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
-    blas_keep_status(&q, cublasLtMatmulDescSetAttribute(q.product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
-    blas_keep_status(&q, cublasLtMatrixLayoutCreate(&q.b, type_of(p->b.type), (uint64_t)p->b.cols, (uint64_t)p->b.rows, p->b.stride));
-    blas_keep_status(&q, cublasLtMatrixLayoutCreate(&q.a, type_of(p->a.type), (uint64_t)a_cols, (uint64_t)a_rows, p->a.stride));
-    blas_keep_status(&q, cublasLtMatrixLayoutCreate(&q.base, type_of(p->y.type), (uint64_t)p->y.cols, (uint64_t)rows, p->base.stride));
-    blas_keep_status(&q, cublasLtMatrixLayoutCreate(&q.y, type_of(p->y.type), (uint64_t)p->y.cols, (uint64_t)rows, p->y.stride));
+    blas_keep_status(&q,
+                     cublasLtMatmulDescSetAttribute(q.product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
+    blas_keep_status(&q, cublasLtMatrixLayoutCreate(&q.b, type_of(p->b.type), (uint64_t)p->b.cols, (uint64_t)p->b.rows,
+                                                    p->b.stride));
+    blas_keep_status(
+        &q, cublasLtMatrixLayoutCreate(&q.a, type_of(p->a.type), (uint64_t)a_cols, (uint64_t)a_rows, p->a.stride));
+    blas_keep_status(&q, cublasLtMatrixLayoutCreate(&q.base, type_of(p->y.type), (uint64_t)p->y.cols, (uint64_t)rows,
+                                                    p->base.stride));
+    blas_keep_status(
+        &q, cublasLtMatrixLayoutCreate(&q.y, type_of(p->y.type), (uint64_t)p->y.cols, (uint64_t)rows, p->y.stride));
     return q;
 }
 
@@ -101,7 +106,8 @@ static void blas_destroy(struct problem *q) {
     if (q->product) (void)cublasLtMatmulDescDestroy(q->product);
 }
 
-static cublasStatus_t blas_request(struct blas_cuda *blas, struct choice *c, const struct blas_product *p, int64_t rows) {
+static cublasStatus_t blas_request(struct blas_cuda *blas, struct choice *c, const struct blas_product *p,
+                                   int64_t rows) {
     struct problem q = blas_describe(p, rows);
     cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t found = {};
@@ -110,8 +116,8 @@ static cublasStatus_t blas_request(struct blas_cuda *blas, struct choice *c, con
     uint32_t first = (uint32_t)alignment_of(p->b.data), second = (uint32_t)alignment_of(p->a.data),
              third = (uint32_t)alignment_of(p->base.data), fourth = (uint32_t)alignment_of(p->y.data);
     blas_keep_status(&q, cublasLtMatmulPreferenceCreate(&preference));
-    blas_keep_status(&q, cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
-                                                  sizeof workspace));
+    blas_keep_status(&q, cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                              &workspace, sizeof workspace));
     const cublasLtMatmulPreferenceAttributes_t names[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
@@ -119,7 +125,8 @@ static cublasStatus_t blas_request(struct blas_cuda *blas, struct choice *c, con
     for (int i = 0; i < 4; i++)
         blas_keep_status(&q, cublasLtMatmulPreferenceSetAttribute(preference, names[i], &values[i], sizeof values[i]));
     if (q.status == CUBLAS_STATUS_SUCCESS)
-        blas_keep_status(&q, cublasLtMatmulAlgoGetHeuristic(blas->handle, q.product, q.b, q.a, q.base, q.y, preference, 1, &found, &count));
+        blas_keep_status(&q, cublasLtMatmulAlgoGetHeuristic(blas->handle, q.product, q.b, q.a, q.base, q.y, preference,
+                                                            1, &found, &count));
     if (q.status == CUBLAS_STATUS_SUCCESS && count == 0) blas_keep_status(&q, CUBLAS_STATUS_NOT_SUPPORTED);
     if (preference) (void)cublasLtMatmulPreferenceDestroy(preference);
     blas_destroy(&q);
@@ -177,9 +184,9 @@ void blas_cuda_product(struct device *dev, const char *op, struct blas_product p
     struct problem q = blas_describe(&p, p.y.rows);
     float keep_y = p.accumulate ? 1.0f : 0.0f;
     if (q.status == CUBLAS_STATUS_SUCCESS)
-        blas_keep_status(&q, cublasLtMatmul(blas->handle, q.product, &p.scale, p.b.data, q.b, p.a.data, q.a, &keep_y, p.base.data, q.base,
-                                p.y.data, q.y, &c->algorithm, blas->workspace, p.rows_as ? 0 : WORKSPACE_BYTES,
-                                device_cuda_stream(dev)));
+        blas_keep_status(&q, cublasLtMatmul(blas->handle, q.product, &p.scale, p.b.data, q.b, p.a.data, q.a, &keep_y,
+                                            p.base.data, q.base, p.y.data, q.y, &c->algorithm, blas->workspace,
+                                            p.rows_as ? 0 : WORKSPACE_BYTES, device_cuda_stream(dev)));
     blas_destroy(&q);
     blas_check(dev, op, q.status);
 }

@@ -1,11 +1,11 @@
 /* matmul_cuda.cu -- the Linear layer by cuBLASLt (blas_cuda.cu).
  *
- * Bound by arithmetic from some 300 rows on, by reading w below. Best measured (H100, 65536 rows, bf16): 75 to 99 % of the
- * rate of a product of 8192^3 (docs/kernels/linear.md).
+ * Bound by arithmetic from some 300 rows on, by reading w below. Best measured (H100, 65536 rows, bf16): 75 to 99 % of
+ * the rate of a product of 8192^3 (docs/kernels/linear.md).
  *
- * Packed is a dense copy of w whose products use no workspace, so that no sum over `in` is split over blocks: a row of y
- * has the same bits whatever rows are computed with it. With bf16 on Hopper this holds whatever tile cuBLASLt takes, so
- * few rows take the tile that suits them. Elsewhere one kernel serves all numbers of rows. */
+ * Packed is a dense copy of w whose products use no workspace, so that no sum over `in` is split over blocks: a row of
+ * y has the same bits whatever rows are computed with it. With bf16 on Hopper this holds whatever tile cuBLASLt takes,
+ * so few rows take the tile that suits them. Elsewhere one kernel serves all numbers of rows. */
 #include "kernels/cuda/cuda.cuh"
 extern "C" {
 #include "kernels/linear/blas_cuda_internal.h"
@@ -59,7 +59,8 @@ static int64_t rows_as(struct device *dev, enum dtype type, int64_t rows) {
     return as;
 }
 
-static void matmul_forward_packed(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate) {
+static void matmul_forward_packed(struct device *dev, struct mat y, struct mat x, const float *packed,
+                                  bool accumulate) {
     struct mat w = mat_dense((void *)packed, x.type, y.cols, x.cols);
     blas_cuda_product(dev, "matmul.forward_packed",
                       {.y = y,

@@ -14,8 +14,8 @@ struct adamw_state { float *p, *m, *v; struct mat copy; };
 struct adamw_ops {
     /* *sum_of_squares (float32) = sum g[i]^2: one fixed order, the same bits each time. */
     void (*norm)(struct device *dev, float *sum_of_squares, const float *gradient, int64_t n);
-    /* The gradient is multiplied by min(1, clip / sqrt(*sum_of_squares)); clip 0: used as it is. Nothing is updated where
-     * *sum_of_squares is given and not finite: a broken gradient must not reach the weights. */
+    /* The gradient is multiplied by min(1, clip / sqrt(*sum_of_squares)); clip 0: used as it is. Nothing is updated
+     * where *sum_of_squares is given and not finite: a broken gradient must not reach the weights. */
     void (*update)(struct device *dev, struct adamw_state state, const float *gradient, int64_t n,
                    const float *sum_of_squares, float clip, struct adamw_step how);
 };

@@ -80,13 +80,16 @@ static __device__ float adamw_scale(const adamw_task &t) {
 }
 
 /* C: type of the copy; copy NULL: none. `copy` is dense: its rows follow each other as p's. */
-template <typename C> static __global__ void __launch_bounds__(THREADS) adamw_update4(adamw_task t, C *copy, int64_t n) {
+template <typename C>
+static __global__ void __launch_bounds__(THREADS) adamw_update4(adamw_task t, C *copy, int64_t n) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= n / 4 || adamw_gradient_broken(t)) return;
     float scale = adamw_scale(t);
     float4 p = ((float4 *)t.p)[i], m = ((float4 *)t.m)[i], v = ((float4 *)t.v)[i], g = ((const float4 *)t.g)[i];
-    adamw_value a = adamw_value_step(t, {p.x, m.x, v.x}, g.x * scale), b = adamw_value_step(t, {p.y, m.y, v.y}, g.y * scale);
-    adamw_value c = adamw_value_step(t, {p.z, m.z, v.z}, g.z * scale), d = adamw_value_step(t, {p.w, m.w, v.w}, g.w * scale);
+    adamw_value a = adamw_value_step(t, {p.x, m.x, v.x}, g.x * scale),
+                b = adamw_value_step(t, {p.y, m.y, v.y}, g.y * scale);
+    adamw_value c = adamw_value_step(t, {p.z, m.z, v.z}, g.z * scale),
+                d = adamw_value_step(t, {p.w, m.w, v.w}, g.w * scale);
     ((float4 *)t.p)[i] = make_float4(a.p, b.p, c.p, d.p);
     ((float4 *)t.m)[i] = make_float4(a.m, b.m, c.m, d.m);
     ((float4 *)t.v)[i] = make_float4(a.v, b.v, c.v, d.v);
@@ -101,7 +104,8 @@ template <typename C> static __global__ void __launch_bounds__(THREADS) adamw_up
             copy[4 * i + j] = out.numbers[j];
 }
 
-template <typename C> static __global__ void __launch_bounds__(THREADS) adamw_update1(adamw_task t, C *copy, int64_t first, int64_t n) {
+template <typename C>
+static __global__ void __launch_bounds__(THREADS) adamw_update1(adamw_task t, C *copy, int64_t first, int64_t n) {
     int64_t i = first + (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= n || adamw_gradient_broken(t)) return;
     adamw_value s = adamw_value_step(t, {t.p[i], t.m[i], t.v[i]}, t.g[i] * adamw_scale(t));
@@ -114,8 +118,10 @@ template <typename C> static __global__ void __launch_bounds__(THREADS) adamw_up
 template <typename C> static void adamw_launch(struct device *dev, adamw_task t, void *copy, int64_t n) {
     uintptr_t all = (uintptr_t)t.p | (uintptr_t)t.m | (uintptr_t)t.v | (uintptr_t)t.g | (uintptr_t)copy << 1;
     int64_t first = all % 16 == 0 ? n / 4 * 4 : 0;
-    launch(dev, "adamw.update", adamw_update4<C>, (unsigned)blocks_for(first / 4, THREADS), THREADS, 0, t, (C *)copy, n);
-    launch(dev, "adamw.update", adamw_update1<C>, (unsigned)blocks_for(n - first, THREADS), THREADS, 0, t, (C *)copy, first, n);
+    launch(dev, "adamw.update", adamw_update4<C>, (unsigned)blocks_for(first / 4, THREADS), THREADS, 0, t, (C *)copy,
+           n);
+    launch(dev, "adamw.update", adamw_update1<C>, (unsigned)blocks_for(n - first, THREADS), THREADS, 0, t, (C *)copy,
+           first, n);
 }
 
 static void adamw_update(struct device *dev, struct adamw_state state, const float *gradient, int64_t n,
@@ -127,7 +133,8 @@ static void adamw_update(struct device *dev, struct adamw_state state, const flo
                     how.decay,
                      (float)(1.0 / (1.0 - pow((double)how.beta1, (double)how.step))),
                      (float)(1.0 / (1.0 - pow((double)how.beta2, (double)how.step)))};
-    copy.data && copy.type == DTYPE_F32 ? adamw_launch<float>(dev, t, copy.data, n) : adamw_launch<bf16>(dev, t, copy.data, n);
+    copy.data && copy.type == DTYPE_F32 ? adamw_launch<float>(dev, t, copy.data, n)
+                                       : adamw_launch<bf16>(dev, t, copy.data, n);
 }
 
 extern "C" const struct adamw_ops adamw_cuda = {.norm = adamw_norm, .update = adamw_update};

@@ -1,5 +1,5 @@
-/* elementwise.h -- conversion, y = a + b, SwiGLU: y = silu(gate) * up (model.md §2.2), and rows of chunks into slots. All
- * [n, cols]; y may be an input. */
+/* elementwise.h -- conversion, y = a + b, SwiGLU: y = silu(gate) * up (model.md §2.2), and rows of chunks into slots.
+ * All [n, cols]; y may be an input. */
 #pragma once
 #include "kernels/device/device.h"
 
@@ -14,8 +14,8 @@ struct elementwise_ops {
     /* dgate, dup are overwritten; they may be gate and up. */
     void (*swiglu_backward)(struct device *dev, struct mat dgate, struct mat dup, struct mat dy, struct mat gate,
                             struct mat up);
-    /* Row c * positions + r of x becomes row slot[c] * slot_rows + r of pool for r < live; rows live .. slot_rows-1 become
-     * zero. */
+    /* Row c * positions + r of x becomes row slot[c] * slot_rows + r of pool for r < live; rows live .. slot_rows-1
+     * become zero. */
     void (*write_slots)(struct device *dev, struct mat pool, struct mat x, struct elementwise_slots slots);
 };
 extern const struct elementwise_ops elementwise_cpu;

@@ -1,9 +1,9 @@
 /* elementwise_cuda.cu -- conversion, add, SwiGLU and its backward, rows into slots.
  *
- * Mapping: a thread takes eight neighbours of a row (or one number, where vectors do not fit). All loads of a thread are
- * issued before its first store, so an output may be an input.
- * Bound by memory: every matrix is read or written once. Best measured (H100, bf16, 65536 rows): add 95 % of a copy's
- * rate, SwiGLU and its backward 99 % (docs/kernels/pointwise.md). */
+ * Mapping: a thread takes eight neighbours of a row (or one number, where vectors do not fit). All loads of a thread
+ * are issued before its first store, so an output may be an input. Bound by memory: every matrix is read or written
+ * once. Best measured (H100, bf16, 65536 rows): add 95 % of a copy's rate, SwiGLU and its backward 99 %
+ * (docs/kernels/pointwise.md). */
 #include "kernels/cuda/cuda.cuh"
 
 enum { THREADS = 256 };
@@ -72,19 +72,22 @@ template <typename T> struct gating_back {
     }
 };
 
-template <typename F> static __global__ void __launch_bounds__(THREADS) elementwise_kernel8(F f, int64_t n, int64_t across) {
+template <typename F>
+static __global__ void __launch_bounds__(THREADS) elementwise_kernel8(F f, int64_t n, int64_t across) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < n * across) f.at8(i / across, i % across * 8);
 }
-template <typename F> static __global__ void __launch_bounds__(THREADS) elementwise_kernel1(F f, int64_t n, int64_t across) {
+template <typename F>
+static __global__ void __launch_bounds__(THREADS) elementwise_kernel1(F f, int64_t n, int64_t across) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < n * across) f.at(i / across, i % across);
 }
 
-template <typename F> static void elementwise_launch(struct device *dev, const char *op, F f, struct mat shape, bool vectors) {
+template <typename F>
+static void elementwise_launch(struct device *dev, const char *op, F f, struct mat shape, bool vectors) {
     int64_t across = vectors ? shape.cols / 8 : shape.cols;
-    launch(dev, op, vectors ? elementwise_kernel8<F> : elementwise_kernel1<F>, (unsigned)blocks_for(shape.rows * across, THREADS), THREADS, 0, f,
-           shape.rows, across);
+    launch(dev, op, vectors ? elementwise_kernel8<F> : elementwise_kernel1<F>,
+           (unsigned)blocks_for(shape.rows * across, THREADS), THREADS, 0, f, shape.rows, across);
 }
 
 static bool same_shape(struct mat a, struct mat b) {
@@ -92,12 +95,14 @@ static bool same_shape(struct mat a, struct mat b) {
 }
 
 template <typename TY, typename TX> static void convert_typed(struct device *dev, struct mat y, struct mat x) {
-    elementwise_launch(dev, "elementwise.convert", conversion<TY, TX>{rows_of<TY>(y), rows_of<TX>(x)}, y, vectors_fit(y) && vectors_fit(x));
+    elementwise_launch(dev, "elementwise.convert", conversion<TY, TX>{rows_of<TY>(y), rows_of<TX>(x)}, y,
+                       vectors_fit(y) && vectors_fit(x));
 }
 
 static void elementwise_convert(struct device *dev, struct mat y, struct mat x) {
     assert(same_shape(y, x) && (y.data != x.data || y.type == x.type));
-    if (y.type == DTYPE_F32) x.type == DTYPE_F32 ? convert_typed<float, float>(dev, y, x) : convert_typed<float, bf16>(dev, y, x);
+    if (y.type == DTYPE_F32)
+        x.type == DTYPE_F32 ? convert_typed<float, float>(dev, y, x) : convert_typed<float, bf16>(dev, y, x);
     else x.type == DTYPE_F32 ? convert_typed<bf16, float>(dev, y, x) : convert_typed<bf16, bf16>(dev, y, x);
 }
 
@@ -126,16 +131,18 @@ static void elementwise_swiglu(struct device *dev, struct mat y, struct mat gate
 }
 
 template <typename T>
-static void swiglu_backward_typed(struct device *dev, struct mat dgate, struct mat dup, struct mat dy, struct mat gate, struct mat up) {
+static void swiglu_backward_typed(struct device *dev, struct mat dgate, struct mat dup, struct mat dy, struct mat gate,
+                                  struct mat up) {
     gating_back<T> f = {rows_of<T>(dgate), rows_of<T>(dup), rows_of<T>(dy), rows_of<T>(gate), rows_of<T>(up)};
     elementwise_launch(dev, "elementwise.swiglu_backward", f, dy,
         vectors_fit(dgate) && vectors_fit(dup) && vectors_fit(dy) && vectors_fit(gate) && vectors_fit(up));
 }
 
-static void elementwise_swiglu_backward(struct device *dev, struct mat dgate, struct mat dup, struct mat dy, struct mat gate,
-                            struct mat up) {
+static void elementwise_swiglu_backward(struct device *dev, struct mat dgate, struct mat dup, struct mat dy,
+                                        struct mat gate, struct mat up) {
     assert(same_shape(dy, gate) && same_shape(dy, up) && same_shape(dy, dgate) && same_shape(dy, dup));
-    dy.type == DTYPE_F32 ? swiglu_backward_typed<float>(dev, dgate, dup, dy, gate, up) : swiglu_backward_typed<bf16>(dev, dgate, dup, dy, gate, up);
+    dy.type == DTYPE_F32 ? swiglu_backward_typed<float>(dev, dgate, dup, dy, gate, up)
+                         : swiglu_backward_typed<bf16>(dev, dgate, dup, dy, gate, up);
 }
 
 /* Row r counts the rows of all slots to be filled. */
@@ -164,9 +171,16 @@ static void elementwise_write_slots(struct device *dev, struct mat pool, struct 
     assert(slots.live <= slots.positions && slots.live <= slots.slot_rows);
     struct mat shape = {NULL, x.type, slots.chunks * slots.slot_rows, x.cols, x.cols};
     bool vectors = vectors_fit(pool) && vectors_fit(x);
-    if (x.type == DTYPE_F32) elementwise_launch(dev, "elementwise.write_slots", slot_writing<float>{rows_of<float>(pool), rows_of<float>(x), slots}, shape, vectors);
-    else elementwise_launch(dev, "elementwise.write_slots", slot_writing<bf16>{rows_of<bf16>(pool), rows_of<bf16>(x), slots}, shape, vectors);
+    if (x.type == DTYPE_F32)
+        elementwise_launch(dev, "elementwise.write_slots",
+                           slot_writing<float>{rows_of<float>(pool), rows_of<float>(x), slots}, shape, vectors);
+    else
+        elementwise_launch(dev, "elementwise.write_slots",
+                           slot_writing<bf16>{rows_of<bf16>(pool), rows_of<bf16>(x), slots}, shape, vectors);
 }
 
-extern "C" const struct elementwise_ops elementwise_cuda = {
-    .convert = elementwise_convert, .add = elementwise_add, .swiglu = elementwise_swiglu, .swiglu_backward = elementwise_swiglu_backward, .write_slots = elementwise_write_slots};
+extern "C" const struct elementwise_ops elementwise_cuda = {.convert = elementwise_convert,
+                                                            .add = elementwise_add,
+                                                            .swiglu = elementwise_swiglu,
+                                                            .swiglu_backward = elementwise_swiglu_backward,
+                                                            .write_slots = elementwise_write_slots};

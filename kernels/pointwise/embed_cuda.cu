@@ -1,7 +1,8 @@
 /* embed_cuda.cu -- rows of the embedding table, and their gradient (scatter_cuda.cuh).
  *
  * Mapping: a thread copies eight numbers of a row.
- * Bound by memory: x is written once; a row of the table is read from device memory once and then found in the cache. */
+ * Bound by memory: x is written once; a row of the table is read from device memory once and then found in the
+ * cache. */
 #include "kernels/cuda/scatter_cuda.cuh"
 
 enum { THREADS = 256 };
@@ -17,7 +18,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename TX, typename TT>
-static void embed_forward_typed(struct device *dev, struct mat x, struct mat table, const int32_t *ids, int32_t pad_id) {
+static void embed_forward_typed(struct device *dev, struct mat x, struct mat table, const int32_t *ids,
+                                int32_t pad_id) {
     bool vectors = vectors_fit(x) && vectors_fit(table);
     int64_t across = vectors ? x.cols / 8 : x.cols;
     launch(dev, "embed.forward", vectors ? embed_gather<TX, TT, 8> : embed_gather<TX, TT, 1>,
@@ -44,8 +46,8 @@ static void embed_backward(struct device *dev, struct mat dtable, struct mat dx,
     const char *op = "embed.backward";
     if (dx.rows == 0) return;
     scatter_plan plan = scatter_room(dev, dx.rows, dtable.rows, NULL, 0);
-    launch(dev, op, embed_sort_keys, (unsigned)blocks_for(dx.rows, THREADS), THREADS, 0, plan.key, plan.place, ids, pad_id, dx.rows,
-           (uint32_t)dtable.rows);
+    launch(dev, op, embed_sort_keys, (unsigned)blocks_for(dx.rows, THREADS), THREADS, 0, plan.key, plan.place, ids,
+           pad_id, dx.rows, (uint32_t)dtable.rows);
     dx.type == DTYPE_F32 ? scatter_run<float>(dev, op, plan, dtable, dx, NULL, 1.0f, 1)
                          : scatter_run<bf16>(dev, op, plan, dtable, dx, NULL, 1.0f, 1);
 }

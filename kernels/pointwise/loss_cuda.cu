@@ -4,11 +4,10 @@
  *   block a row     softmax; logits become gradients in place    the row in registers up to 51,200 words
  *   slice           dx, dtable +=                                cuBLASLt, two products
  *
- * Slices of rows, not of words: softmax is complete within a slice, so nothing is computed twice, and dtable is added to
- * once a slice.
- * Bound by arithmetic: 3 products of 2 n V d. The softmax kernels are bound by memory: 6 bytes a logit (bf16) besides the
- * 4 that the product writes. Best measured (H100, 65520 x 768, 50265 words): forward 15.4 ms, with gradients 31.1 ms
- * (docs/kernels/pointwise.md). */
+ * Slices of rows, not of words: softmax is complete within a slice, so nothing is computed twice, and dtable is added
+ * to once a slice. Bound by arithmetic: 3 products of 2 n V d. The softmax kernels are bound by memory: 6 bytes a logit
+ * (bf16) besides the 4 that the product writes. Best measured (H100, 65520 x 768, 50265 words): forward 15.4 ms, with
+ * gradients 31.1 ms (docs/kernels/pointwise.md). */
 #include "kernels/cuda/cuda.cuh"
 extern "C" {
 #include "kernels/linear/blas_cuda_internal.h"
@@ -39,7 +38,8 @@ static __device__ loss_running loss_join_block(loss_running mine, loss_running *
 #pragma unroll
     for (int step = 16; step; step /= 2) {
         loss_running other = {__shfl_xor_sync(~0u, mine.top, step), __shfl_xor_sync(~0u, mine.sum, step)};
-        mine = lane & step ? loss_join(other, mine) : loss_join(mine, other); /* the same order in both lanes: the same bits */
+        mine = lane & step ? loss_join(other, mine)
+                           : loss_join(mine, other); /* the same order in both lanes: the same bits */
     }
     if (lane == 0) shared[warp] = mine;
     __syncthreads();
@@ -103,8 +103,8 @@ static __global__ void __launch_bounds__(THREADS)
     if (GRADIENT) loss_row_gradient<G>(row, words, all, target, scale);
 }
 
-/* The same with the row in registers: V float4 a thread, all loads issued before the first is used. Writes in place: the
- * whole row is read before anything is written. */
+/* The same with the row in registers: V float4 a thread, all loads issued before the first is used. Writes in place:
+ * the whole row is read before anything is written. */
 enum { ROW_THREADS = 512 };
 
 template <typename G, int V>
@@ -116,7 +116,8 @@ static __global__ void __launch_bounds__(ROW_THREADS, V > 13 ? 1 : 2)
     float4 x[V];
     float top = -INFINITY, sum = 0.0f, own = 0.0f;
 #pragma unroll
-    for (int v = 0; v < V; v++) { /* rows are at least 16 floats apart: floats past the words are ours, and not counted */
+    for (int v = 0; v < V;
+         v++) { /* rows are at least 16 floats apart: floats past the words are ours, and not counted */
         int at = (v * ROW_THREADS + (int)threadIdx.x) * 4;
         if (at < words) x[v] = *(const float4 *)(row + at);
     }
@@ -159,7 +160,8 @@ struct loss_slices {
 };
 
 static loss_slices loss_cut_slices(struct device *dev, int64_t n, int64_t words) {
-    int64_t stride = (words + 15) / 16 * 16, most = (int64_t)device_cuda_scratch_bytes(dev) / (stride * (int64_t)sizeof(float));
+    int64_t stride = (words + 15) / 16 * 16,
+            most = (int64_t)device_cuda_scratch_bytes(dev) / (stride * (int64_t)sizeof(float));
     if (most >= SLICE_STEP) most = most / SLICE_STEP * SLICE_STEP;
     assert(most >= 1);
     int64_t each = blocks_for(n, blocks_for(n, most)); /* slices of nearly the same size */
@@ -197,18 +199,19 @@ static void loss_forward(struct device *dev, float *nll, struct mat x, struct ma
     for (int64_t first = 0; first < x.rows; first += s.rows) {
         int64_t n = x.rows - first < s.rows ? x.rows - first : s.rows;
         struct mat logits = loss_slice_logits(dev, op, s, mat_rows(x, first, n), table);
-        launch(dev, op, loss_softmax<float, false>, (unsigned)n, THREADS, 0, nll + first, (float *)logits.data, s.stride,
-               targets + first, (int)table.rows, 0.0f);
+        launch(dev, op, loss_softmax<float, false>, (unsigned)n, THREADS, 0, nll + first, (float *)logits.data,
+               s.stride, targets + first, (int)table.rows, 0.0f);
     }
 }
 
 /* dx = gradient table, dtable += gradient^T x; the few words first, so that dx is rounded once at its full size. */
-static void loss_backward_products(struct device *dev, const char *op, struct mat dx, struct mat dtable, struct mat gradient,
-                       struct mat x, struct mat table) {
+static void loss_backward_products(struct device *dev, const char *op, struct mat dx, struct mat dtable,
+                                   struct mat gradient, struct mat x, struct mat table) {
     int64_t most = loss_wide_part(table.rows), few = table.rows - most;
     struct mat left = mat_cols(gradient, most, few), right = mat_cols(gradient, 0, most);
     if (few) blas_cuda_product(dev, op, {.y = dx, .a = left, .b = mat_rows(table, most, few), .scale = 1.0f});
-    blas_cuda_product(dev, op, {.y = dx, .a = right, .b = mat_rows(table, 0, most), .accumulate = few != 0, .scale = 1.0f});
+    blas_cuda_product(dev, op,
+                      {.y = dx, .a = right, .b = mat_rows(table, 0, most), .accumulate = few != 0, .scale = 1.0f});
     blas_cuda_product(
         dev, op,
         {.y = mat_rows(dtable, most, few), .a = left, .b = x, .a_transposed = true, .accumulate = true, .scale = 1.0f});
@@ -218,17 +221,21 @@ static void loss_backward_products(struct device *dev, const char *op, struct ma
 }
 
 template <typename G>
-static void loss_slice_softmax(struct device *dev, const char *op, float *nll, struct mat logits, const int32_t *targets, float scale) {
+static void loss_slice_softmax(struct device *dev, const char *op, float *nll, struct mat logits,
+                               const int32_t *targets, float scale) {
     int64_t steps = blocks_for(logits.cols, 4 * ROW_THREADS);
-    auto in_registers = steps <= 4 ? loss_softmax_registers<G, 4> : steps <= 8 ? loss_softmax_registers<G, 8> : steps <= 16 ? loss_softmax_registers<G, 16>
-                           : loss_softmax_registers<G, 25>;
+    auto in_registers = steps <= 4    ? loss_softmax_registers<G, 4>
+                        : steps <= 8  ? loss_softmax_registers<G, 8>
+                        : steps <= 16 ? loss_softmax_registers<G, 16>
+                                      : loss_softmax_registers<G, 25>;
     bool holds = steps <= 25;
-    launch(dev, op, holds ? in_registers : loss_softmax<G, true>, (unsigned)logits.rows, holds ? (int)ROW_THREADS : (int)THREADS, 0, nll,
-           (float *)logits.data, logits.stride, targets, (int)logits.cols, scale);
+    launch(dev, op, holds ? in_registers : loss_softmax<G, true>, (unsigned)logits.rows,
+           holds ? (int)ROW_THREADS : (int)THREADS, 0, nll, (float *)logits.data, logits.stride, targets,
+           (int)logits.cols, scale);
 }
 
-static void loss_forward_backward(struct device *dev, float *nll, struct mat dx, struct mat dtable, struct mat x, struct mat table,
-                             const int32_t *targets, float scale) {
+static void loss_forward_backward(struct device *dev, float *nll, struct mat dx, struct mat dtable, struct mat x,
+                                  struct mat table, const int32_t *targets, float scale) {
     const char *op = "loss.forward_backward";
     assert(x.cols == table.cols && dx.rows == x.rows && dx.cols == x.cols && dtable.rows == table.rows);
     assert(dtable.type == DTYPE_F32 && x.type == table.type && table.rows >= 1 && table.rows < 1 << 28);
@@ -250,8 +257,8 @@ static void loss_forward_backward(struct device *dev, float *nll, struct mat dx,
 /* A row of the contrastive loss: as softmax, with one candidate left out, and whether the target is the best. */
 template <typename G>
 static __global__ void __launch_bounds__(THREADS)
-    loss_contrastive_row(float *nll, float *hit, float *logits, int64_t stride, const int32_t *targets, const int32_t *excluded, int words,
-             float factor) {
+    loss_contrastive_row(float *nll, float *hit, float *logits, int64_t stride, const int32_t *targets,
+                         const int32_t *excluded, int words, float factor) {
     __shared__ loss_running shared[THREADS / 32];
     float *row = logits + blockIdx.x * stride;
     int target = targets[blockIdx.x];
@@ -277,10 +284,12 @@ static void loss_contrastive(struct device *dev, float *nll, float *hit, struct 
     for (int64_t first = 0; first < x.rows; first += s.rows) {
         int64_t n = x.rows - first < s.rows ? x.rows - first : s.rows;
         float *scratch = (float *)device_cuda_scratch(dev, (size_t)(s.rows * s.stride) * sizeof(float));
-        struct mat part = mat_rows(x, first, n), logits = {scratch, DTYPE_F32, n, table.rows, s.stride}, gradient = logits;
+        struct mat part = mat_rows(x, first, n), logits = {scratch, DTYPE_F32, n, table.rows, s.stride},
+                   gradient = logits;
         blas_cuda_product(dev, op, {.y = logits, .a = part, .b = table, .b_transposed = true, .scale = how.scale});
-        launch(dev, op, x.type == DTYPE_F32 ? loss_contrastive_row<float> : loss_contrastive_row<bf16>, (unsigned)n, THREADS, 0, nll + first,
-               hit + first, scratch, s.stride, how.targets + first, how.excluded + first, (int)table.rows, how.scale * how.weight);
+        launch(dev, op, x.type == DTYPE_F32 ? loss_contrastive_row<float> : loss_contrastive_row<bf16>, (unsigned)n,
+               THREADS, 0, nll + first, hit + first, scratch, s.stride, how.targets + first, how.excluded + first,
+               (int)table.rows, how.scale * how.weight);
         gradient.type = x.type;
         if (x.type == DTYPE_BF16) gradient.stride = 2 * s.stride;
         blas_cuda_product(dev, op,

@@ -1,11 +1,11 @@
 /* norm_cuda.cu -- RMSNorm, forward and backward.
  *
- * Mapping: a warp takes a row and holds it in registers, eight numbers a lane and step, so each matrix is read once. dw is
- * summed in two stages of fixed order: each warp over its rows in registers, a block over its warps, then one small kernel
- * over the blocks. Rows whose width or alignment does not fit vectors, or wider than 2048, take the norm_*_any kernels, at
- * a third of the speed.
- * Bound by memory: forward reads x and writes y; backward reads x and dy, and writes dx (reads it too when it adds).
- * Best measured (H100, 65536 x 768): forward 94 % of a copy's rate, backward 93 % (docs/kernels/pointwise.md). */
+ * Mapping: a warp takes a row and holds it in registers, eight numbers a lane and step, so each matrix is read once. dw
+ * is summed in two stages of fixed order: each warp over its rows in registers, a block over its warps, then one small
+ * kernel over the blocks. Rows whose width or alignment does not fit vectors, or wider than 2048, take the norm_*_any
+ * kernels, at a third of the speed. Bound by memory: forward reads x and writes y; backward reads x and dy, and writes
+ * dx (reads it too when it adds). Best measured (H100, 65536 x 768): forward 94 % of a copy's rate, backward 93 %
+ * (docs/kernels/pointwise.md). */
 #include "kernels/cuda/cuda.cuh"
 
 enum { WARPS = 8, THREADS = 32 * WARPS, CHUNK = 256 /* columns a warp reads in one step */, BLOCKS_MAX = 1024 };
@@ -126,8 +126,8 @@ static __global__ void __launch_bounds__(THREADS, V <= 4 ? 2 : 1)
 /* dx alone, and below dw alone: any width, any alignment. dx may be dy, so dw is made first. */
 template <typename TX, typename TY, typename TD>
 static __global__ void __launch_bounds__(THREADS)
-    norm_backward_any(rows<TD> dx, rows<const TY> dy, rows<const TX> x, norm_weight w, rows<const float> rstd, int64_t n,
-                      int d, bool accumulate) {
+    norm_backward_any(rows<TD> dx, rows<const TY> dy, rows<const TX> x, norm_weight w, rows<const float> rstd,
+                      int64_t n, int d, bool accumulate) {
     int lane = threadIdx.x % 32;
     int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     if (row >= n) return;
@@ -143,7 +143,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <typename TX, typename TY>
 static __global__ void __launch_bounds__(THREADS)
-    norm_backward_weight_any(float *partial, rows<const TY> dy, rows<const TX> x, rows<const float> rstd, int64_t n, int d) {
+    norm_backward_weight_any(float *partial, rows<const TY> dy, rows<const TX> x, rows<const float> rstd, int64_t n,
+                             int d) {
     int column = blockIdx.y * THREADS + threadIdx.x;
     if (column >= d) return;
     float sum = 0.0f;
@@ -177,7 +178,8 @@ static rows<float> norm_rstd_rows(struct mat rstd) {
 }
 
 template <typename TX, typename TY>
-static void norm_forward_typed(struct device *dev, struct mat y, struct mat rstd, struct mat x, struct mat w, float eps) {
+static void norm_forward_typed(struct device *dev, struct mat y, struct mat rstd, struct mat x, struct mat w,
+                               float eps) {
     const char *op = "norm.forward";
     unsigned blocks = (unsigned)blocks_for(x.rows, WARPS);
     int d = (int)x.cols;
@@ -188,8 +190,8 @@ static void norm_forward_typed(struct device *dev, struct mat y, struct mat rstd
                   : steps == 4 ? norm_forward_rows<TX, TY, 4>
                   : steps <= 8 ? norm_forward_rows<TX, TY, 8>
                                : norm_forward_any<TX, TY>;
-    launch(dev, op, kernel, blocks, THREADS, 0, rows_of<TY>(y), norm_rstd_rows(rstd), rows<const TX>{(const TX *)x.data, x.stride},
-           norm_weight_of(w), x.rows, d, eps);
+    launch(dev, op, kernel, blocks, THREADS, 0, rows_of<TY>(y), norm_rstd_rows(rstd),
+           rows<const TX>{(const TX *)x.data, x.stride}, norm_weight_of(w), x.rows, d, eps);
 }
 
 static void norm_forward(struct device *dev, struct mat y, struct mat rstd, struct mat x, struct mat w, float eps) {
@@ -202,8 +204,8 @@ static void norm_forward(struct device *dev, struct mat y, struct mat rstd, stru
 }
 
 template <typename TX, typename TY, typename TD>
-static void norm_backward_typed(struct device *dev, struct mat dx, struct mat dw, struct mat dy, struct mat x, struct mat w,
-                         struct mat rstd, bool accumulate) {
+static void norm_backward_typed(struct device *dev, struct mat dx, struct mat dw, struct mat dy, struct mat x,
+                                struct mat w, struct mat rstd, bool accumulate) {
     const char *op = "norm.backward";
     int64_t n = x.rows;
     int d = (int)x.cols, parts = 2 * device_cuda_processors(dev);
@@ -221,12 +223,13 @@ static void norm_backward_typed(struct device *dev, struct mat dx, struct mat dw
                   : steps == 4 ? norm_backward_rows<TX, TY, TD, 4>
                                : norm_backward_rows<TX, TY, TD, 8>;
     if (steps <= 8) {
-        launch(dev, op, kernel, parts, THREADS, 0, rows_of<TD>(dx), partial, dys, xs, norm_weight_of(w), rs, n, d, accumulate);
+        launch(dev, op, kernel, parts, THREADS, 0, rows_of<TD>(dx), partial, dys, xs, norm_weight_of(w), rs, n, d,
+               accumulate);
     } else {
         dim3 grid((unsigned)parts, (unsigned)blocks_for(d, THREADS));
         launch(dev, op, norm_backward_weight_any<TX, TY>, grid, THREADS, 0, partial, dys, xs, rs, n, d);
-        launch(dev, op, norm_backward_any<TX, TY, TD>, (unsigned)blocks_for(n, WARPS), THREADS, 0, rows_of<TD>(dx), dys, xs,
-               norm_weight_of(w), rs, n, d, accumulate);
+        launch(dev, op, norm_backward_any<TX, TY, TD>, (unsigned)blocks_for(n, WARPS), THREADS, 0, rows_of<TD>(dx), dys,
+               xs, norm_weight_of(w), rs, n, d, accumulate);
     }
     launch(dev, op, norm_join_parts, (unsigned)blocks_for(d, 32), THREADS, 0, (float *)dw.data, partial, parts, d);
 }

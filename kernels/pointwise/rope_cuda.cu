@@ -1,9 +1,9 @@
 /* rope_cuda.cu -- rotary positions, in place.
  *
- * Mapping: a thread rotates eight pairs of a head (or one, where vectors do not fit). Cosines and sines come from a table,
- * computed in double by a kernel when the shape changes and kept by the device. Shapes too large for the table compute
- * them in double in each thread.
- * Bound by memory: x is read and written once. Best measured (H100, 65536 x 768 bf16): 90 % of a copy's rate. */
+ * Mapping: a thread rotates eight pairs of a head (or one, where vectors do not fit). Cosines and sines come from a
+ * table, computed in double by a kernel when the shape changes and kept by the device. Shapes too large for the table
+ * compute them in double in each thread. Bound by memory: x is read and written once. Best measured (H100, 65536 x 768
+ * bf16): 90 % of a copy's rate. */
 #include "kernels/cuda/cuda.cuh"
 
 enum { THREADS = 256 };
@@ -65,8 +65,8 @@ static bool rope_fill_table(struct device *dev, int half, int period, float thet
     struct device_rope *rope = device_cuda_rope(dev);
     if ((int64_t)half * period > DEVICE_ROPE_MAX) return false;
     if (rope->half == half && rope->theta == theta && rope->period == period) return true;
-    launch(dev, "rope.table", rope_table_kernel, (unsigned)blocks_for((int64_t)half * period, THREADS), THREADS, 0, rope->cosine,
-           rope->sine, half, period, theta);
+    launch(dev, "rope.table", rope_table_kernel, (unsigned)blocks_for((int64_t)half * period, THREADS), THREADS, 0,
+           rope->cosine, rope->sine, half, period, theta);
     rope->half = half;
     rope->period = period;
     rope->theta = theta;
@@ -76,11 +76,12 @@ static bool rope_fill_table(struct device *dev, int half, int period, float thet
 template <typename T> static void rope_launch(struct device *dev, const char *op, struct mat x, rope_task k) {
     bool vectors = vectors_fit(x) && k.half % 8 == 0 && k.cosine;
     int64_t threads = x.rows * k.heads * (vectors ? k.half / 8 : k.half);
-    launch(dev, op, vectors ? rope_rotate8<T> : rope_rotate1<T>, (unsigned)blocks_for(threads, THREADS), THREADS, 0, rows_of<T>(x),
-           k, x.rows);
+    launch(dev, op, vectors ? rope_rotate8<T> : rope_rotate1<T>, (unsigned)blocks_for(threads, THREADS), THREADS, 0,
+           rows_of<T>(x), k, x.rows);
 }
 
-static void rope_apply(struct device *dev, const char *op, struct mat x, int heads, int period, float theta, float direction) {
+static void rope_apply(struct device *dev, const char *op, struct mat x, int heads, int period, float theta,
+                       float direction) {
     assert(heads > 0 && period > 0 && x.cols % heads == 0 && x.cols / heads % 2 == 0);
     struct device_rope *rope = device_cuda_rope(dev);
     int half = (int)(x.cols / heads / 2);

@@ -2,11 +2,11 @@
  *
  *   ivf_centroid_scores      scores of all centroids            a warp: 4 centroids x all queries of the pass
  *   ivf_select_kernel        the nprobe best lists, work plan   a block a query
- *   up to 32 queries         ivf_scan_lists_cuda.cuh            all warps share the rows equally; then the lists are merged
- *   more, to 1024 a pass     ivf_scan_many_cuda.cuh             blocks draw pieces of lists
+ *   up to 32 queries         ivf_scan_lists_cuda.cuh            all warps share the rows equally; then the lists are
+ * merged more, to 1024 a pass     ivf_scan_many_cuda.cuh             blocks draw pieces of lists
  *
- * With up to 32 queries each kernel but the first is launched early and waits inside for the kernel before it. The order
- * (score, then smaller id) is total, and masks and lists are sets: the same bits however blocks are scheduled.
+ * With up to 32 queries each kernel but the first is launched early and waits inside for the kernel before it. The
+ * order (score, then smaller id) is total, and masks and lists are sets: the same bits however blocks are scheduled.
  *
  * Bound by memory: 2 d bytes a centroid, 2 d bytes a row that any query scans. Best measured (H200, 20M x 768, 16,384
  * lists, best 8): one query 56 us with 32 lists, 156 us with 256 (docs/kernels/search.md). */
@@ -28,10 +28,12 @@ static int ivf_queries_that_fit(size_t bytes, int units, int k, int warps) {
 }
 
 static int ivf_scan_pass_queries(struct device *dev, int units, int k) {
-    return ivf_queries_that_fit((size_t)device_cuda_shared_bytes(dev) - sizeof(ivf_lists_block) - 1024, units, k, IVF_SCAN_WARPS);
+    return ivf_queries_that_fit((size_t)device_cuda_shared_bytes(dev) - sizeof(ivf_lists_block) - 1024, units, k,
+                                IVF_SCAN_WARPS);
 }
 
-/* Queries a block of ivf_scan_many_kernel holds: with two blocks a processor where each still holds 8, else with one. */
+/* Queries a block of ivf_scan_many_kernel holds: with two blocks a processor where each still holds 8, else with
+ * one. */
 static int ivf_scan_many_queries(struct device *dev, int units, int k) {
     size_t all = (size_t)device_cuda_shared_bytes(dev), half = all / 2 - sizeof(ivf_many_block) - 1024;
     int n = half / (ivf_query_bytes(units) + (size_t)MANY_WARPS * (size_t)k * 8) >= 8
@@ -59,14 +61,17 @@ static ivf_scan_inputs ivf_scan_inputs_of(struct mat queries, struct ivf_scan_li
 
 /* As many queries at a time as shared memory holds. */
 template <int UNITS> static void ivf_score_centroids(struct device *dev, ivf_scan_task t, ivf_scan_inputs in) {
-    int blocks = device_cuda_processors(dev), enough = (int)blocks_for(t.lists, IVF_SCAN_WARPS * IVF_SCAN_GROUP), n = t.queries;
+    int blocks = device_cuda_processors(dev), enough = (int)blocks_for(t.lists, IVF_SCAN_WARPS * IVF_SCAN_GROUP),
+        n = t.queries;
     int most = ivf_queries_that_fit((size_t)device_cuda_shared_bytes(dev) - 1024, UNITS, 0, 0);
     for (int first = 0; first < n; first += most) {
         t.queries = n - first < most ? n - first : most;
         size_t shared = (size_t)t.queries * ivf_query_bytes(UNITS);
-        (void)cudaFuncSetAttribute(ivf_centroid_scores<UNITS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-        launch(dev, "ivf_scan.forward", ivf_centroid_scores<UNITS>, (unsigned)(enough < blocks ? enough : blocks), IVF_SCAN_THREADS, shared,
-               t, rows<const float>{in.queries.data + first * in.queries.stride, in.queries.stride}, in.centroids);
+        (void)cudaFuncSetAttribute(ivf_centroid_scores<UNITS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   (int)shared);
+        launch(dev, "ivf_scan.forward", ivf_centroid_scores<UNITS>, (unsigned)(enough < blocks ? enough : blocks),
+               IVF_SCAN_THREADS, shared, t,
+               rows<const float>{in.queries.data + first * in.queries.stride, in.queries.stride}, in.centroids);
         t.plan.score += (int64_t)t.queries * t.lists;
     }
 }
@@ -96,7 +101,8 @@ template <int UNITS> static void ivf_scan_pass_few(struct device *dev, ivf_scan_
     ivf_select(dev, t, IVF_SCAN_GROUP);
     size_t shared = n * ivf_query_bytes(UNITS) + (size_t)IVF_SCAN_WARPS * n * (size_t)t.out.k * 8;
     (void)cudaFuncSetAttribute(ivf_scan_lists_kernel<UNITS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    launch_behind(dev, op, ivf_scan_lists_kernel<UNITS>, (unsigned)blocks, IVF_SCAN_THREADS, shared, t, in.queries, in.rows);
+    launch_behind(dev, op, ivf_scan_lists_kernel<UNITS>, (unsigned)blocks, IVF_SCAN_THREADS, shared, t, in.queries,
+                  in.rows);
     launch_behind(dev, op, ivf_join_lists, (unsigned)n, 32 * JOIN_WARPS, 0, t, blocks);
 }
 
@@ -108,7 +114,8 @@ static size_t ivf_scan_many_pieces(size_t lists, int64_t rows) {
     return (size_t)rows / MANY_ROWS + lists;
 }
 
-template <int UNITS> static void ivf_scan_pass_many(struct device *dev, ivf_scan_task t, ivf_scan_inputs in, int64_t rows_all) {
+template <int UNITS>
+static void ivf_scan_pass_many(struct device *dev, ivf_scan_task t, ivf_scan_inputs in, int64_t rows_all) {
     const char *op = "ivf_scan.forward";
     size_t lists = (size_t)t.lists, n = (size_t)t.queries, pieces = ivf_scan_many_pieces(lists, rows_all);
     unsigned char *at = (unsigned char *)device_cuda_scratch(dev, ivf_scan_many_bytes(lists, pieces, n));
@@ -122,20 +129,21 @@ template <int UNITS> static void ivf_scan_pass_many(struct device *dev, ivf_scan
     all.score = (float *)ivf_scan_carve(&at, n * TOPK_LIST_MAX * 4);
     all.id = (int32_t *)ivf_scan_carve(&at, n * TOPK_LIST_MAX * 4);
     all.lock = (int32_t *)ivf_scan_carve(&at, n * 4);
-    launch(dev, op, ivf_many_clear, (unsigned)blocks_for((int64_t)n * TOPK_LIST_MAX, MANY_THREADS), MANY_THREADS, 0, all,
-           (int)n * TOPK_LIST_MAX);
+    launch(dev, op, ivf_many_clear, (unsigned)blocks_for((int64_t)n * TOPK_LIST_MAX, MANY_THREADS), MANY_THREADS, 0,
+           all, (int)n * TOPK_LIST_MAX);
     ivf_score_centroids<UNITS>(dev, t, in);
     ivf_select(dev, t, MANY_ROWS);
     int most = ivf_scan_many_queries(dev, UNITS, t.out.k);
     size_t shared = (size_t)most * (ivf_query_bytes(UNITS) + (size_t)MANY_WARPS * (size_t)t.out.k * 8);
     (void)cudaFuncSetAttribute(ivf_scan_many_kernel<UNITS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    launch(dev, op, ivf_scan_many_kernel<UNITS>, (unsigned)(2 * device_cuda_processors(dev)), MANY_THREADS, shared, t, all, in.queries,
-           in.rows, most);
+    launch(dev, op, ivf_scan_many_kernel<UNITS>, (unsigned)(2 * device_cuda_processors(dev)), MANY_THREADS, shared, t,
+           all, in.queries, in.rows, most);
     launch(dev, op, ivf_many_out, (unsigned)blocks_for((int64_t)n * t.out.k, MANY_THREADS), MANY_THREADS, 0, t, all);
 }
 
 template <int UNITS>
-static void ivf_scan_passes(struct device *dev, ivf_scan_task t, struct mat queries, struct ivf_scan_lists in, int64_t many) {
+static void ivf_scan_passes(struct device *dev, ivf_scan_task t, struct mat queries, struct ivf_scan_lists in,
+                            int64_t many) {
     int64_t most = queries.rows > IVF_SCAN_QUERIES ? many : ivf_scan_pass_queries(dev, UNITS, t.out.k);
     for (int64_t q = 0; q < queries.rows; q += most) {
         t.first_query = q;
@@ -146,20 +154,26 @@ static void ivf_scan_passes(struct device *dev, ivf_scan_task t, struct mat quer
     }
 }
 
-static void ivf_scan_forward(struct device *dev, int64_t *index, float *score, struct mat queries, struct ivf_scan_lists in,
-                    const int64_t (*hole)[2], int nprobe, int k) {
+static void ivf_scan_forward(struct device *dev, int64_t *index, float *score, struct mat queries,
+                             struct ivf_scan_lists in, const int64_t (*hole)[2], int nprobe, int k) {
     int64_t lists = in.centroids.rows, d = queries.cols, many = MANY_QUERIES;
     assert(k >= 1 && nprobe >= 1 && lists >= 1 && lists <= IVF_SCAN_LISTS_MAX && d <= IVF_SCAN_WIDTH_MAX);
     assert(queries.type == DTYPE_F32 && in.centroids.type == DTYPE_F16 && in.rows.type == DTYPE_F16);
     assert(d == in.centroids.cols && d == in.rows.cols && vectors_fit(in.centroids) && vectors_fit(in.rows));
     assert(in.rows.rows <= 1 << 30);
-    while (ivf_scan_many_bytes((size_t)lists, ivf_scan_many_pieces((size_t)lists, in.rows.rows), (size_t)many) > device_cuda_scratch_bytes(dev))
+    while (ivf_scan_many_bytes((size_t)lists, ivf_scan_many_pieces((size_t)lists, in.rows.rows), (size_t)many) >
+           device_cuda_scratch_bytes(dev))
         many /= 2;
     int units = (int)blocks_for(d, 256);
-    auto pass = units == 1 ? ivf_scan_passes<1> : units == 2 ? ivf_scan_passes<2> : units == 3 ? ivf_scan_passes<3> : units == 4 ? ivf_scan_passes<4> : ivf_scan_passes<8>;
+    auto pass = units == 1   ? ivf_scan_passes<1>
+                : units == 2 ? ivf_scan_passes<2>
+                : units == 3 ? ivf_scan_passes<3>
+                : units == 4 ? ivf_scan_passes<4>
+                             : ivf_scan_passes<8>;
     ivf_scan_task t = {};
     t.begin = in.begin, t.id = in.id, t.hole = hole;
-    t.lists = (int)lists, t.d = (int)d, t.nprobe = (int)(nprobe < lists ? nprobe : lists), t.scale = 1.0f / sqrtf((float)d);
+    t.lists = (int)lists, t.d = (int)d, t.nprobe = (int)(nprobe < lists ? nprobe : lists),
+    t.scale = 1.0f / sqrtf((float)d);
     for (int first = 0; first < k; first += TOPK_LIST_MAX) {
         t.out = {index, score, k, first, k - first < TOPK_LIST_MAX ? k - first : TOPK_LIST_MAX};
         pass(dev, t, queries, in, many);

@@ -1,8 +1,9 @@
 /* ivf_scan_lists_cuda.cuh -- scores the rows of the selected lists, for up to 32 queries.
  *
- * ivf_scan_lists_kernel: all warps get equal stretches of pieces (4 rows each). A warp reads its rows once for all queries
- * that scan them, and keeps a list of the best for each query. ivf_join_lists: merges the blocks' lists, a block a query.
- * Bound by memory: 2 d bytes a row. Best measured: 4.0 TB/s (H200, 16 queries; docs/kernels/search.md). */
+ * ivf_scan_lists_kernel: all warps get equal stretches of pieces (4 rows each). A warp reads its rows once for all
+ * queries that scan them, and keeps a list of the best for each query. ivf_join_lists: merges the blocks' lists, a
+ * block a query. Bound by memory: 2 d bytes a row. Best measured: 4.0 TB/s (H200, 16 queries;
+ * docs/kernels/search.md). */
 #pragma once
 #include "kernels/search/ivf_scan_rows_cuda.cuh"
 
@@ -25,8 +26,8 @@ static __device__ int ivf_list_of_piece(const int32_t *piece, int visited, int w
 
 /* A warp's stretch of pieces. */
 template <int UNITS>
-static __device__ void ivf_scan_stretch(const ivf_scan_task &t, const float4 *queries, rows<const __half> from, const ivf_lists_block &own,
-                                    topk_list lists) {
+static __device__ void ivf_scan_stretch(const ivf_scan_task &t, const float4 *queries, rows<const __half> from,
+                                        const ivf_lists_block &own, topk_list lists) {
     const ivf_scan_plan &p = t.plan;
     int visited = p.counts[0], lane = threadIdx.x % 32, k = t.out.k, warps = gridDim.x * IVF_SCAN_WARPS;
     int64_t pieces = p.counts[1], warp = blockIdx.x * IVF_SCAN_WARPS + threadIdx.x / 32;

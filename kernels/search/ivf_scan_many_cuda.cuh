@@ -1,13 +1,14 @@
-/* ivf_scan_many_cuda.cuh -- scores the rows of selected lists for more queries than shared memory holds: list by list, so
- * that a row is read once for all queries that scan it.
+/* ivf_scan_many_cuda.cuh -- scores the rows of selected lists for more queries than shared memory holds: list by list,
+ * so that a row is read once for all queries that scan it.
  *
  * Mapping: blocks draw pieces of up to MANY_ROWS rows of a list. The queries that scan the list are copied to shared
- * memory, and a warp multiplies four rows with four queries at a time. A piece's results are merged into each query's list
- * in device memory under a lock. The list's last slot, as it is when a piece begins, excludes most rows early.
+ * memory, and a warp multiplies four rows with four queries at a time. A piece's results are merged into each query's
+ * list in device memory under a lock. The list's last slot, as it is when a piece begins, excludes most rows early.
  *
- * Bound by arithmetic where lists meet many queries: 2 d operations a row and query. Best measured (H200, 20M x 768, 256
- * of 16,384 lists): 1024 queries 24.7 ms (docs/kernels/search.md). The order is total and lists are sets: the same bits in
- * whatever order pieces end. Scores have the bits of ivf_scan_lists_cuda.cuh, whose sums run in the same order. */
+ * Bound by arithmetic where lists meet many queries: 2 d operations a row and query. Best measured (H200, 20M x 768,
+ * 256 of 16,384 lists): 1024 queries 24.7 ms (docs/kernels/search.md). The order is total and lists are sets: the same
+ * bits in whatever order pieces end. Scores have the bits of ivf_scan_lists_cuda.cuh, whose sums run in the same
+ * order. */
 #pragma once
 #include "kernels/search/ivf_scan_rows_cuda.cuh"
 
@@ -43,7 +44,8 @@ static __global__ void __launch_bounds__(MANY_THREADS) ivf_many_out(ivf_scan_tas
 
 /* Products of four rows with four queries: a lane gets row lane / 8, query lane / 2 % 4. */
 template <int UNITS>
-static __device__ __forceinline__ float ivf_many_dots(const uint4 (&raw)[IVF_SCAN_GROUP][UNITS], const float4 *queries) {
+static __device__ __forceinline__ float ivf_many_dots(const uint4 (&raw)[IVF_SCAN_GROUP][UNITS],
+                                                      const float4 *queries) {
     int lane = threadIdx.x % 32;
     float sum[MANY_AT_ONCE][IVF_SCAN_GROUP] = {}, keep[MANY_AT_ONCE];
 #pragma unroll
@@ -76,8 +78,9 @@ static __device__ __forceinline__ float ivf_many_dots(const uint4 (&raw)[IVF_SCA
 
 /* A warp's rows of a piece, with `visitors` queries. lists: [visitors, k] of this warp. */
 template <int UNITS>
-static __device__ __forceinline__ void ivf_many_rows(const ivf_scan_task &t, const float4 *queries, rows<const __half> from,
-                                                 const ivf_many_block &own, topk_list lists, int begin, int end, int visitors) {
+static __device__ __forceinline__ void ivf_many_rows(const ivf_scan_task &t, const float4 *queries,
+                                                     rows<const __half> from, const ivf_many_block &own,
+                                                     topk_list lists, int begin, int end, int visitors) {
     int lane = threadIdx.x % 32, k = t.out.k;
     for (int row = begin + (int)threadIdx.x / 32 * IVF_SCAN_GROUP; row < end; row += MANY_WARPS * IVF_SCAN_GROUP) {
         uint4 raw[IVF_SCAN_GROUP][UNITS];
@@ -86,7 +89,8 @@ static __device__ __forceinline__ void ivf_many_rows(const ivf_scan_task &t, con
         for (int first = 0; first < visitors; first += MANY_AT_ONCE) {
             float score = ivf_many_dots<UNITS>(raw, queries + first * UNITS * 64) * t.scale;
             int v = first + lane / 2 % 4;
-            bool good = lane % 2 == 0 && mine < end && v < visitors && score >= own.bound[v] && score >= lists.score[v * k + k - 1];
+            bool good = lane % 2 == 0 && mine < end && v < visitors && score >= own.bound[v] &&
+                        score >= lists.score[v * k + k - 1];
             if (!__any_sync(~0u, good)) continue;
             int32_t id = good ? t.id[mine] : -1;
             good = good && (id < own.hole[v][0] || id >= own.hole[v][1]) && own.below[v].allows(score, id);
@@ -126,8 +130,8 @@ struct ivf_many_share {
 /* A piece, for up to `most` queries: scores and ids [MANY_WARPS, most, k] in shared memory. */
 template <int UNITS>
 static __device__ __forceinline__ void ivf_many_piece(const ivf_scan_task &t, ivf_many_lists all, ivf_many_block &own,
-                                                      float4 *shared, rows<const float> queries, rows<const __half> from,
-                                                      ivf_many_share share, int most) {
+                                                      float4 *shared, rows<const float> queries,
+                                                      rows<const __half> from, ivf_many_share share, int most) {
     const uint16_t *visitor = share.visitor;
     int visitors = share.visitors, begin = share.begin, end = share.end;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, k = t.out.k;
@@ -162,7 +166,8 @@ static __device__ __forceinline__ void ivf_many_piece(const ivf_scan_task &t, iv
 
 template <int UNITS>
 static __global__ void __launch_bounds__(MANY_THREADS, 2)
-    ivf_scan_many_kernel(ivf_scan_task t, ivf_many_lists all, rows<const float> queries, rows<const __half> from, int most) {
+    ivf_scan_many_kernel(ivf_scan_task t, ivf_many_lists all, rows<const float> queries, rows<const __half> from,
+                         int most) {
     extern __shared__ float4 shared[];
     __shared__ ivf_many_block own;
     const ivf_scan_plan &p = t.plan;

@@ -1,9 +1,10 @@
-/* ivf_scan_rows_cuda.cuh -- what the kernels of ivf_scan share: the task, and a warp's products of four rows with a query.
+/* ivf_scan_rows_cuda.cuh -- what the kernels of ivf_scan share: the task, and a warp's products of four rows with a
+ * query.
  *
  *   row (fp16)   | 512 bytes | 512 bytes | ...      lane l reads 16 bytes at 16 l of each, for four rows
  *
- * Rows are converted to float32 and sums run in float32. One query costs a sixth of the time that reading its rows takes,
- * so up to six queries that scan the same list add nothing. */
+ * Rows are converted to float32 and sums run in float32. One query costs a sixth of the time that reading its rows
+ * takes, so up to six queries that scan the same list add nothing. */
 #pragma once
 #include "kernels/cuda/launch_cuda.cuh"
 #include "kernels/search/topk_list_cuda.cuh"
@@ -20,7 +21,8 @@ enum {
     JOIN_WARPS = 16
 };
 
-/* In the scratch. Up to IVF_SCAN_QUERIES queries (visitor NULL): pieces of IVF_SCAN_GROUP rows. More: of up to MANY_ROWS. */
+/* In the scratch. Up to IVF_SCAN_QUERIES queries (visitor NULL): pieces of IVF_SCAN_GROUP rows. More: of up to
+ * MANY_ROWS. */
 struct ivf_scan_plan {
     float *score;           /* [queries, lists]: of the centroids, -inf where a list is empty */
     uint32_t *mask;         /* [lists]: which queries scan it; or how many */
@@ -51,8 +53,8 @@ static __device__ __forceinline__ void ivf_load_hole(int32_t (&to)[2], const int
     }
 }
 
-/* n queries in shared memory, those of rows which[0], which[1], ... (NULL: the first): two float4 for each 16 bytes that a lane
- * reads of a row, lane after lane. */
+/* n queries in shared memory, those of rows which[0], which[1], ... (NULL: the first): two float4 for each 16 bytes
+ * that a lane reads of a row, lane after lane. */
 template <int UNITS>
 static __device__ void ivf_load_queries(float4 *to, rows<const float> queries, const int *which, int n, int d) {
     float *out = (float *)to;
@@ -66,8 +68,8 @@ static __device__ void ivf_load_queries(float4 *to, rows<const float> queries, c
 
 /* Rows first .. first+3 of a matrix, as a warp holds them; past `last` that one again. */
 template <int UNITS>
-static __device__ __forceinline__ void ivf_load_rows(uint4 (&raw)[IVF_SCAN_GROUP][UNITS], rows<const __half> from, int64_t first,
-                                                  int64_t last, int d) {
+static __device__ __forceinline__ void ivf_load_rows(uint4 (&raw)[IVF_SCAN_GROUP][UNITS], rows<const __half> from,
+                                                     int64_t first, int64_t last, int d) {
     int lane = threadIdx.x % 32;
 #pragma unroll
     for (int g = 0; g < IVF_SCAN_GROUP; g++) {
@@ -85,7 +87,8 @@ struct eight_floats {
     float2 x, y, z, w;
     __device__ __forceinline__ explicit eight_floats(const uint4 &raw) {
         const __half2 *pair = (const __half2 *)&raw;
-        x = __half22float2(pair[0]), y = __half22float2(pair[1]), z = __half22float2(pair[2]), w = __half22float2(pair[3]);
+        x = __half22float2(pair[0]), y = __half22float2(pair[1]), z = __half22float2(pair[2]),
+        w = __half22float2(pair[3]);
     }
     __device__ __forceinline__ float dot(const float4 &a, const float4 &b) const {
         return a.x * x.x + a.y * x.y + a.z * y.x + a.w * y.y + b.x * z.x + b.y * z.y + b.z * w.x + b.w * w.y;

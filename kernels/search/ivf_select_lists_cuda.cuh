@@ -1,14 +1,14 @@
 /* ivf_select_lists_cuda.cuh -- which lists each query scans, and the plan of the work.
  *
  * ivf_centroid_scores: a warp multiplies four centroids with every query. ivf_select_kernel: a block a query finds the
- * nprobe-th greatest score and marks the lists (a mask of queries a list, or the queries' numbers); the last block to end
- * plans the pieces of the marked lists.
+ * nprobe-th greatest score and marks the lists (a mask of queries a list, or the queries' numbers); the last block to
+ * end plans the pieces of the marked lists.
  *
- * Selection: each thread's greatest score, and of these the nprobe-th greatest, give a bound that few scores reach (292 of
- * 16,384, where 256 are wanted). The scores that reach it are gathered, one a thread, and the threshold is found among them
- * bit by bit, one count by the block's barrier a bit. Where this does not hold (very many lists wanted, or equal scores),
- * the counts run over all scores. Bound by latency: centroids 10 us, selection and merging some 10 us a query on an H200
- * (docs/kernels/search.md). */
+ * Selection: each thread's greatest score, and of these the nprobe-th greatest, give a bound that few scores reach (292
+ * of 16,384, where 256 are wanted). The scores that reach it are gathered, one a thread, and the threshold is found
+ * among them bit by bit, one count by the block's barrier a bit. Where this does not hold (very many lists wanted, or
+ * equal scores), the counts run over all scores. Bound by latency: centroids 10 us, selection and merging some 10 us a
+ * query on an H200 (docs/kernels/search.md). */
 #pragma once
 #include "kernels/search/ivf_scan_rows_cuda.cuh"
 #include <cub/block/block_scan.cuh>
@@ -22,7 +22,8 @@ static __global__ void __launch_bounds__(IVF_SCAN_THREADS, 1)
     launch_next();
     int lane = threadIdx.x % 32, jump = gridDim.x * IVF_SCAN_WARPS * IVF_SCAN_GROUP;
     if (blockIdx.x == 0 && threadIdx.x == 0) t.plan.counts[2] = 0;
-    for (int first = (blockIdx.x * IVF_SCAN_WARPS + threadIdx.x / 32) * IVF_SCAN_GROUP; first < t.lists; first += jump) {
+    for (int first = (blockIdx.x * IVF_SCAN_WARPS + threadIdx.x / 32) * IVF_SCAN_GROUP; first < t.lists;
+         first += jump) {
         uint4 raw[IVF_SCAN_GROUP][UNITS];
         ivf_load_rows(raw, centroids, first, t.lists - 1, t.d);
         int list = first + lane / 8;
@@ -104,7 +105,8 @@ static __device__ __forceinline__ void select_mark(const ivf_scan_task &t, int l
 }
 
 /* Gathers the scores that reach `bound`, one a thread. False: there are more than threads. */
-template <int PER> static __device__ __forceinline__ bool select_gather(select_block &own, const select_keys<PER> &keys, uint32_t bound) {
+template <int PER>
+static __device__ __forceinline__ bool select_gather(select_block &own, const select_keys<PER> &keys, uint32_t bound) {
     int lane = threadIdx.x % 32, mine = 0;
     if (threadIdx.x == 0) own.gathered = 0;
     keys.each([&](uint32_t key, int) { mine += key >= bound; });
@@ -129,7 +131,8 @@ template <int PER> static __device__ __forceinline__ bool select_gather(select_b
 }
 
 /* Selects among the gathered. Equal scores: the smaller list first. */
-static __device__ __forceinline__ void select_among_gathered(const ivf_scan_task &t, const select_block &own, int query) {
+static __device__ __forceinline__ void select_among_gathered(const ivf_scan_task &t, const select_block &own,
+                                                             int query) {
     int n = own.gathered, list = -1, ahead = 0;
     uint32_t key = 0;
     bool exact;
@@ -144,7 +147,8 @@ static __device__ __forceinline__ void select_among_gathered(const ivf_scan_task
 
 /* Selects among all. */
 template <int PER>
-static __device__ __forceinline__ void select_among_all(const ivf_scan_task &t, select_block &own, const select_keys<PER> &keys, int query) {
+static __device__ __forceinline__ void select_among_all(const ivf_scan_task &t, select_block &own,
+                                                        const select_keys<PER> &keys, int query) {
     bool exact;
     uint32_t least = select_threshold(t.nprobe, &exact, [&](uint32_t bound) {
         int reached = 0;
@@ -173,7 +177,8 @@ static __device__ __forceinline__ void select_among_all(const ivf_scan_task &t, 
     }
 }
 
-template <int PER> static __device__ __forceinline__ void select_for_query(const ivf_scan_task &t, select_block &own, int query) {
+template <int PER>
+static __device__ __forceinline__ void select_for_query(const ivf_scan_task &t, select_block &own, int query) {
     select_keys<PER> keys;
     keys.score = t.plan.score + (int64_t)query * t.lists;
     keys.lists = t.lists;
@@ -240,7 +245,8 @@ static __device__ __forceinline__ void ivf_plan_pieces(const ivf_scan_task &t, i
     if (!p.visitor) p.piece[visited] = all;
 }
 
-template <int PER> static __global__ void __launch_bounds__(SELECT_THREADS) ivf_select_kernel(ivf_scan_task t, int each) {
+template <int PER>
+static __global__ void __launch_bounds__(SELECT_THREADS) ivf_select_kernel(ivf_scan_task t, int each) {
     __shared__ select_block own;
     launch_wait();
     select_for_query<PER>(t, own, blockIdx.x);

@@ -32,7 +32,8 @@ static __global__ void __launch_bounds__(THREADS) topk_clear(int64_t *index, flo
 
 /* Merges the blocks' lists of one query: one warp. lists [blocks, queries, k]. */
 static __global__ void __launch_bounds__(32 * JOIN_WARPS)
-    topk_join_blocks(topk_out out, const float *scores, const int32_t *indexes, int blocks, int queries, int first_query) {
+    topk_join_blocks(topk_out out, const float *scores, const int32_t *indexes, int blocks, int queries,
+                     int first_query) {
     __shared__ float score[JOIN_WARPS][TOPK_LIST_MAX];
     __shared__ int32_t index[JOIN_WARPS][TOPK_LIST_MAX];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, q = blockIdx.x * JOIN_WARPS + warp, k = out.k;
@@ -55,19 +56,21 @@ static __global__ void __launch_bounds__(32 * JOIN_WARPS)
 
 /* One round of topk_stream_cuda.cuh: as many queries a pass as shared memory holds. */
 template <typename T, typename Q>
-static void topk_stream_round(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
+static void topk_stream_round(struct device *dev, topk_out out, struct mat queries, struct mat landmarks,
+                              const int64_t *visible) {
     int parts = sizeof(Q) > sizeof(T) ? 2 : 1;
     int group = topk_stream_queries(dev, queries.cols, out.k, parts);
     for (int64_t first = 0; first < queries.rows; first += group) {
         int n = (int)(queries.rows - first < group ? queries.rows - first : group);
-        topk_stream_lists lists = topk_stream_search<T, Q>(dev, out, mat_rows(queries, first, n), landmarks, visible + first, first, parts);
-        launch(dev, "topk.forward", topk_join_blocks, (unsigned)blocks_for(n, JOIN_WARPS), 32 * JOIN_WARPS, 0, out, lists.score,
-               lists.index, lists.blocks, n, (int)first);
+        topk_stream_lists lists =
+            topk_stream_search<T, Q>(dev, out, mat_rows(queries, first, n), landmarks, visible + first, first, parts);
+        launch(dev, "topk.forward", topk_join_blocks, (unsigned)blocks_for(n, JOIN_WARPS), 32 * JOIN_WARPS, 0, out,
+               lists.score, lists.index, lists.blocks, n, (int)first);
     }
 }
 
-/* A tile of sums [n, columns] of landmarks base .. base+columns-1. Queries of two parts: those of the second part follow
- * `second` floats later, else 0. */
+/* A tile of sums [n, columns] of landmarks base .. base+columns-1. Queries of two parts: those of the second part
+ * follow `second` floats later, else 0. */
 struct topk_tile {
     const float *scores, *factors; /* factors [n]: from sums to scores */
     int64_t second;
@@ -148,7 +151,8 @@ template <typename T> struct topk_query_parts {
 
 /* How many queries at a time, at most `most`: their parts take up to half of the scratch. */
 template <typename T, typename Q> static int64_t topk_queries_at_once(struct device *dev, int64_t most, int64_t d) {
-    int64_t bytes = d * (int64_t)sizeof(T) * (sizeof(Q) > sizeof(T) ? 2 : 1), fit = (int64_t)device_cuda_scratch_bytes(dev) / 2 / bytes;
+    int64_t bytes = d * (int64_t)sizeof(T) * (sizeof(Q) > sizeof(T) ? 2 : 1),
+            fit = (int64_t)device_cuda_scratch_bytes(dev) / 2 / bytes;
     return fit < most ? fit : most;
 }
 
@@ -162,13 +166,15 @@ static topk_query_parts<T> topk_split(struct device *dev, struct mat queries, si
     topk_query_parts<T> q = {mat_dense(scratch, dtype_of<T>(), PARTS * n, d), (float *)(void *)(scratch + part_bytes),
                         scratch + part_bytes + factor_bytes};
     launch(dev, "topk.forward", split_queries<T, Q, PARTS>, (unsigned)blocks_for(n, SPLIT_WARPS), SPLIT_THREADS, 0,
-           (T *)q.parts.data, q.factor, rows<const Q>{(const Q *)queries.data, queries.stride}, n, d, 1.0f / sqrtf((float)d));
+           (T *)q.parts.data, q.factor, rows<const Q>{(const Q *)queries.data, queries.stride}, n, d,
+           1.0f / sqrtf((float)d));
     return q;
 }
 
 /* One round by cuBLASLt: queries in blocks whose tile of scores fits. */
 template <typename T, typename Q>
-static void topk_product_round(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
+static void topk_product_round(struct device *dev, topk_out out, struct mat queries, struct mat landmarks,
+                               const int64_t *visible) {
     enum { BLOCK = TILE_SCORES / TILE_MIN };
     bool two = sizeof(Q) > sizeof(T);
     int64_t block = topk_queries_at_once<T, Q>(dev, two ? BLOCK / 2 : BLOCK, queries.cols);
@@ -184,16 +190,18 @@ static void topk_product_round(struct device *dev, topk_out out, struct mat quer
             struct mat tile = {q.rest, DTYPE_F32, all, m, columns};
             blas_cuda_product(dev, "topk.forward", {.y = tile, .a = q.parts, .b = mat_rows(landmarks, base, m),
                                                     .b_transposed = true, .scale = 1.0f});
-            launch(dev, "topk.forward", topk_scan_tile, (unsigned)blocks_for(n, SCAN_WARPS), 32 * SCAN_WARPS, 0, block_out,
-                   topk_tile{(const float *)q.rest, q.factor, two ? n * columns : 0, (int)columns, (int)m, (int32_t)base,
-                             visible + first, n});
+            launch(dev, "topk.forward", topk_scan_tile, (unsigned)blocks_for(n, SCAN_WARPS), 32 * SCAN_WARPS, 0,
+                   block_out,
+                   topk_tile{(const float *)q.rest, q.factor, two ? n * columns : 0, (int)columns, (int)m,
+                             (int32_t)base, visible + first, n});
         }
     }
 }
 
 /* One round of topk_tiles_cuda.cuh. */
 template <typename T, typename Q>
-static void topk_tiles_round(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
+static void topk_tiles_round(struct device *dev, topk_out out, struct mat queries, struct mat landmarks,
+                             const int64_t *visible) {
     int64_t block = topk_queries_at_once<T, Q>(dev, topk_tiles_queries(dev), queries.cols);
     for (int64_t first = 0; first < queries.rows; first += block) {
         int64_t n = queries.rows - first < block ? queries.rows - first : block;
@@ -210,13 +218,14 @@ static void topk_tiles_round(struct device *dev, topk_out out, struct mat querie
             device_cuda_fault(dev, "topk.forward", "no tensor map of the landmarks");
             return;
         }
-        launch(dev, "topk.forward", topk_join_blocks, (unsigned)blocks_for(n, JOIN_WARPS), 32 * JOIN_WARPS, 0, t.out, t.score,
-               t.index, t.parts, (int)n, 0);
+        launch(dev, "topk.forward", topk_join_blocks, (unsigned)blocks_for(n, JOIN_WARPS), 32 * JOIN_WARPS, 0, t.out,
+               t.score, t.index, t.parts, (int)n, 0);
     }
 }
 
 template <typename T, typename Q>
-static void topk_round(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
+static void topk_round(struct device *dev, topk_out out, struct mat queries, struct mat landmarks,
+                       const int64_t *visible) {
     if constexpr (sizeof(T) == 2) {
         /* All rounds take one path: a round begins where the round before ended, to the bit. */
         int k = out.all < TOPK_LIST_MAX ? out.all : TOPK_LIST_MAX;
@@ -234,11 +243,12 @@ static void topk_round(struct device *dev, topk_out out, struct mat queries, str
     topk_product_round<T, Q>(dev, out, queries, landmarks, visible);
 }
 
-/* Results scored once more in float32, and sorted by these scores: tensor cores truncate the sums of a float32 query, by
- * some 2^-19. A block a query, a warp a slot. */
+/* Results scored once more in float32, and sorted by these scores: tensor cores truncate the sums of a float32 query,
+ * by some 2^-19. A block a query, a warp a slot. */
 template <typename T>
 static __global__ void __launch_bounds__(32 * SCAN_WARPS)
-    topk_rescore_kernel(int64_t *index, float *score, rows<const float> queries, rows<const T> landmarks, int64_t d, int k, float scale) {
+    topk_rescore_kernel(int64_t *index, float *score, rows<const float> queries, rows<const T> landmarks, int64_t d,
+                        int k, float scale) {
     __shared__ sorted_slot slot[TOPK_LIST_MAX];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const float *query = queries[blockIdx.x];
@@ -261,19 +271,22 @@ static __global__ void __launch_bounds__(32 * SCAN_WARPS)
 }
 
 template <typename T>
-static void topk_rescore(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks, int k) {
+static void topk_rescore(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks,
+                         int k) {
     launch(dev, "topk.forward", topk_rescore_kernel<T>, (unsigned)queries.rows, 32 * SCAN_WARPS, 0, index, score,
            rows<const float>{(const float *)queries.data, queries.stride},
-           rows<const T>{(const T *)landmarks.data, landmarks.stride}, queries.cols, k, 1.0f / sqrtf((float)queries.cols));
+           rows<const T>{(const T *)landmarks.data, landmarks.stride}, queries.cols, k,
+           1.0f / sqrtf((float)queries.cols));
 }
 
 /* One round of topk_rows_cuda.cuh. */
-static void topk_rows_round(struct device *dev, topk_out out, struct mat queries, struct mat landmarks, const int64_t *visible) {
+static void topk_rows_round(struct device *dev, topk_out out, struct mat queries, struct mat landmarks,
+                            const int64_t *visible) {
     topk_rows_task t = {out, visible, NULL, NULL, 0, 0, 0.0f};
     int blocks = topk_rows_search(dev, &t, queries, landmarks), n = (int)queries.rows;
     if (blocks > 1)
-        launch(dev, "topk.forward", topk_join_blocks, (unsigned)blocks_for(n, JOIN_WARPS), 32 * JOIN_WARPS, 0, out, t.score, t.index,
-               blocks, n, 0);
+        launch(dev, "topk.forward", topk_join_blocks, (unsigned)blocks_for(n, JOIN_WARPS), 32 * JOIN_WARPS, 0, out,
+               t.score, t.index, blocks, n, 0);
 }
 
 static void topk_forward(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks,
@@ -295,7 +308,8 @@ static void topk_forward(struct device *dev, int64_t *index, float *score, struc
         round(dev, out, queries, landmarks, visible);
     }
     if (wide && landmarks.type != DTYPE_F32 && k <= TOPK_LIST_MAX)
-        (landmarks.type == DTYPE_F16 ? topk_rescore<__half> : topk_rescore<bf16>)(dev, index, score, queries, landmarks, k);
+        (landmarks.type == DTYPE_F16 ? topk_rescore<__half> : topk_rescore<bf16>)(dev, index, score, queries, landmarks,
+                                                                                  k);
 }
 
 static void topk_sample(struct device *dev, int64_t *index, int32_t *slot, float *score,
@@ -314,21 +328,22 @@ static void topk_sample(struct device *dev, int64_t *index, int32_t *slot, float
     if (slot || sampling->gumbel) finish(dev, score, slot, index, queries, landmarks, k, sampling->gumbel);
 }
 
-static void topk_subsample(struct device *dev, int64_t *index, const int64_t *from_index, const float *from_score, int64_t n, int from,
-                 int k, uint64_t seed) {
+static void topk_subsample(struct device *dev, int64_t *index, const int64_t *from_index, const float *from_score,
+                           int64_t n, int from, int k, uint64_t seed) {
     assert(k >= 1 && k <= from && k <= TOPK_SAMPLE_MAX);
-    launch(dev, "topk.subsample", topk_subsample_kernel, (unsigned)blocks_for(n, SAMPLE_WARPS), SAMPLE_THREADS, 0, index, from_index, from_score,
-           n, from, k, seed);
+    launch(dev, "topk.subsample", topk_subsample_kernel, (unsigned)blocks_for(n, SAMPLE_WARPS), SAMPLE_THREADS, 0,
+           index, from_index, from_score, n, from, k, seed);
 }
 
-static void topk_gather(struct device *dev, int32_t *out, const int32_t *table, int64_t rows, int64_t cols, const int64_t *index,
-                 int64_t n) {
-    launch(dev, "topk.gather", topk_gather_kernel, (unsigned)blocks_for(n * cols, SAMPLE_THREADS), SAMPLE_THREADS, 0, out, table, rows,
-           cols, index, n);
+static void topk_gather(struct device *dev, int32_t *out, const int32_t *table, int64_t rows, int64_t cols,
+                        const int64_t *index, int64_t n) {
+    launch(dev, "topk.gather", topk_gather_kernel, (unsigned)blocks_for(n * cols, SAMPLE_THREADS), SAMPLE_THREADS, 0,
+           out, table, rows, cols, index, n);
 }
 
 /* A thread a row. */
-static __global__ void __launch_bounds__(THREADS) topk_softmax_kernel(float *weight, const float *score, int64_t n, int k) {
+static __global__ void __launch_bounds__(THREADS)
+    topk_softmax_kernel(float *weight, const float *score, int64_t n, int k) {
     int64_t row = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (row >= n) return;
     float top = -INFINITY, sum = 0.0f;
@@ -341,7 +356,8 @@ static __global__ void __launch_bounds__(THREADS) topk_softmax_kernel(float *wei
 }
 
 static void topk_softmax_weights(struct device *dev, float *weight, const float *score, int64_t n, int k) {
-    launch(dev, "topk.softmax_weights", topk_softmax_kernel, (unsigned)blocks_for(n, THREADS), THREADS, 0, weight, score, n, k);
+    launch(dev, "topk.softmax_weights", topk_softmax_kernel, (unsigned)blocks_for(n, THREADS), THREADS, 0, weight,
+           score, n, k);
 }
 
 struct topk_found {
@@ -376,8 +392,8 @@ static __global__ void __launch_bounds__(THREADS)
 /* dqueries[row] += scale sum_j dscore_j landmark_j: a block a row. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    topk_backward_queries(rows<float> dqueries, const float *dscore, const int64_t *index, rows<const T> landmarks, int64_t d, int k,
-                 float scale) {
+    topk_backward_queries(rows<float> dqueries, const float *dscore, const int64_t *index, rows<const T> landmarks,
+                          int64_t d, int k, float scale) {
     int64_t row = blockIdx.x;
     for (int64_t i = threadIdx.x; i < d; i += THREADS) {
         float sum = 0.0f;
@@ -398,8 +414,8 @@ static void topk_backward(struct device *dev, struct mat dqueries, struct mat dl
     if (n == 0 || landmarks.rows == 0) return;
     float scale = 1.0f / sqrtf((float)d), *dscore = NULL;
     scatter_plan plan = scatter_room(dev, n * k, landmarks.rows, (void **)&dscore, (size_t)(n * k) * sizeof(float));
-    launch(dev, op, topk_backward_scores, (unsigned)blocks_for(n, THREADS), THREADS, 0, dscore, plan.key, plan.place, dweight,
-           topk_found{found.weight, index, n, k}, (uint32_t)landmarks.rows);
+    launch(dev, op, topk_backward_scores, (unsigned)blocks_for(n, THREADS), THREADS, 0, dscore, plan.key, plan.place,
+           dweight, topk_found{found.weight, index, n, k}, (uint32_t)landmarks.rows);
     if (landmarks.type == DTYPE_F32)
         launch(dev, op, topk_backward_queries<float>, (unsigned)n, THREADS, 0, rows_of<float>(dqueries), dscore, index,
                rows<const float>{(const float *)landmarks.data, landmarks.stride}, d, k, scale);
@@ -410,5 +426,9 @@ static void topk_backward(struct device *dev, struct mat dqueries, struct mat dl
                               : scatter_run<bf16>(dev, op, plan, dlandmarks, queries, dscore, scale, k);
 }
 
-extern "C" const struct topk_ops topk_cuda = {
-    .forward = topk_forward, .sample = topk_sample, .subsample = topk_subsample, .gather = topk_gather, .softmax_weights = topk_softmax_weights, .backward = topk_backward};
+extern "C" const struct topk_ops topk_cuda = {.forward = topk_forward,
+                                              .sample = topk_sample,
+                                              .subsample = topk_subsample,
+                                              .gather = topk_gather,
+                                              .softmax_weights = topk_softmax_weights,
+                                              .backward = topk_backward};

@@ -1,7 +1,7 @@
 /* topk_list_cuda.cuh -- a warp's sorted list of the best k so far, one slot a lane.
  *
- * The order (score, then smaller index) is total: lists of warps and blocks may be merged in any order, and the result has
- * the same bits each time. */
+ * The order (score, then smaller index) is total: lists of warps and blocks may be merged in any order, and the result
+ * has the same bits each time. */
 #pragma once
 #include "kernels/search/topk_sort_cuda.cuh"
 
@@ -41,7 +41,8 @@ static __device__ void topk_list_clear(topk_list l, int k) {
 }
 
 /* Each lane may have a candidate (`mine`). */
-static __device__ __forceinline__ void topk_list_offer_lanes(topk_list l, int k, bool mine, float score, int32_t index) {
+static __device__ __forceinline__ void topk_list_offer_lanes(topk_list l, int k, bool mine, float score,
+                                                             int32_t index) {
     for (unsigned left = __ballot_sync(~0u, mine); left; left &= left - 1) {
         int lane = __ffs(left) - 1;
         topk_list_offer(l, k, __shfl_sync(~0u, score, lane), __shfl_sync(~0u, index, lane));
@@ -53,13 +54,14 @@ static __device__ __forceinline__ void topk_list_offer_lanes(topk_list lists, in
                                                         int32_t index) {
     for (unsigned left = __ballot_sync(~0u, mine); left; left &= left - 1) {
         int lane = __ffs(left) - 1, at = __shfl_sync(~0u, which, lane) * k;
-        topk_list_offer({lists.score + at, lists.index + at}, k, __shfl_sync(~0u, score, lane), __shfl_sync(~0u, index, lane));
+        topk_list_offer({lists.score + at, lists.index + at}, k, __shfl_sync(~0u, score, lane),
+                        __shfl_sync(~0u, index, lane));
     }
 }
 
 /* Merges a block's lists [warps][queries][k] of each query into the outputs [blocks][queries][k]. */
-static __device__ void topk_list_join(float *score_out, int32_t *index_out, const float *scores, const int32_t *indexes, int queries,
-                                 int k, int warps) {
+static __device__ void topk_list_join(float *score_out, int32_t *index_out, const float *scores, const int32_t *indexes,
+                                      int queries, int k, int warps) {
     int lane = threadIdx.x % 32;
     for (int q = threadIdx.x / 32; q < queries; q += warps) {
         sorted_slot best = sorted_best(0, 32, warps * k, [&](int i) {

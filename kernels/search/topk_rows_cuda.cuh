@@ -57,7 +57,8 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
         for (int j = 0; j < 2; j++) {
             float s = warp_sum(sum[j]) * t.scale;
             int32_t which = (int32_t)(j ? second : first);
-            if ((j == 0 || second != first) && topk_better(s, which, l.score[k - 1], l.index[k - 1]) && below.allows(s, which))
+            if ((j == 0 || second != first) && topk_better(s, which, l.score[k - 1], l.index[k - 1]) &&
+                below.allows(s, which))
                 topk_list_offer(l, k, s, which);
         }
     }

@@ -4,10 +4,11 @@
  *   block       a query: 8 warps scan its row of the tile, each with a list sorted by key; warp 0 merges the lists
  *
  * Many landmarks (a corpus) go in tiles of columns; a query's list is kept in the outputs from tile to tile. k above
- * TOPK_LIST_MAX is found in rounds, each worse than the last of the round before; the products are computed again in each.
+ * TOPK_LIST_MAX is found in rounds, each worse than the last of the round before; the products are computed again in
+ * each.
  *
- * Bound by arithmetic, 2 n E d a round, by the tile's traffic through the L2 cache, and by two logarithms a pair for the
- * noise. Best measured (H100, bf16, d 768): 1040 queries among 1040 landmarks 0.06 ms (docs/kernels/search.md). */
+ * Bound by arithmetic, 2 n E d a round, by the tile's traffic through the L2 cache, and by two logarithms a pair for
+ * the noise. Best measured (H100, bf16, d 768): 1040 queries among 1040 landmarks 0.06 ms (docs/kernels/search.md). */
 #pragma once
 #include "kernels/search/topk_list_cuda.cuh"
 extern "C" {
@@ -15,7 +16,13 @@ extern "C" {
 #include "kernels/search/noise_internal.h"
 }
 
-enum { SAMPLE_WARPS = 8, SAMPLE_THREADS = 32 * SAMPLE_WARPS, SAMPLE_SCORES = 8 << 20, SAMPLE_COLUMNS = 32768, SAMPLE_ROWS = 128 };
+enum {
+    SAMPLE_WARPS = 8,
+    SAMPLE_THREADS = 32 * SAMPLE_WARPS,
+    SAMPLE_SCORES = 8 << 20,
+    SAMPLE_COLUMNS = 32768,
+    SAMPLE_ROWS = 128
+};
 
 struct topk_sample_task {
     topk_rows rows;
@@ -34,7 +41,8 @@ static __device__ __forceinline__ bool topk_sample_disjoint(const topk_rows &row
 struct topk_sample_ranges {
     int own_begin, own_end, sequence_end, other_begin, other_end;
     __device__ topk_sample_ranges(const topk_rows &rows, int64_t query)
-        : own_begin(rows.own_begin[query]), own_end(rows.own_end[query]), sequence_end(0), other_begin(0), other_end(0) {
+        : own_begin(rows.own_begin[query]), own_end(rows.own_end[query]), sequence_end(0), other_begin(0),
+          other_end(0) {
         if (!rows.other_begin) return;
         sequence_end = rows.sequence_end[query];
         other_begin = rows.other_begin[query];
@@ -113,8 +121,8 @@ struct topk_sample_shape {
 /* Scores in place of keys, where noise was added to them: a warp a slot. */
 template <typename T>
 static __global__ void __launch_bounds__(SAMPLE_THREADS)
-    topk_sample_scores(float *score, int32_t *slot, const int64_t *index, rows<const T> queries, rows<const T> landmarks,
-                       topk_sample_shape shape) {
+    topk_sample_scores(float *score, int32_t *slot, const int64_t *index, rows<const T> queries,
+                       rows<const T> landmarks, topk_sample_shape shape) {
     int64_t slots = shape.slots, d = shape.d;
     int k = shape.k;
     bool gumbel = shape.gumbel;
@@ -132,12 +140,13 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS)
 }
 
 template <typename T>
-static void topk_sample_finish(struct device *dev, float *score, int32_t *slot, const int64_t *index, struct mat queries,
-                          struct mat landmarks, int k, bool gumbel) {
+static void topk_sample_finish(struct device *dev, float *score, int32_t *slot, const int64_t *index,
+                               struct mat queries, struct mat landmarks, int k, bool gumbel) {
     int64_t slots = queries.rows * k;
-    launch(dev, "topk.sample", topk_sample_scores<T>, (unsigned)blocks_for(slots, SAMPLE_WARPS), SAMPLE_THREADS, 0, score, slot,
-           index, rows<const T>{(const T *)queries.data, queries.stride},
-           rows<const T>{(const T *)landmarks.data, landmarks.stride}, topk_sample_shape{slots, k, queries.cols, gumbel});
+    launch(dev, "topk.sample", topk_sample_scores<T>, (unsigned)blocks_for(slots, SAMPLE_WARPS), SAMPLE_THREADS, 0,
+           score, slot, index, rows<const T>{(const T *)queries.data, queries.stride},
+           rows<const T>{(const T *)landmarks.data, landmarks.stride},
+           topk_sample_shape{slots, k, queries.cols, gumbel});
 }
 
 static void topk_sample_round(struct device *dev, topk_sample_task t, struct mat queries, struct mat landmarks) {
@@ -162,7 +171,8 @@ static void topk_sample_round(struct device *dev, topk_sample_task t, struct mat
 
 /* Samples again among slots that were found before: a warp a row, in rounds as above. */
 static __global__ void __launch_bounds__(SAMPLE_THREADS)
-    topk_subsample_kernel(int64_t *index, const int64_t *from_index, const float *from_score, int64_t n, int from, int k, uint64_t seed) {
+    topk_subsample_kernel(int64_t *index, const int64_t *from_index, const float *from_score, int64_t n, int from,
+                          int k, uint64_t seed) {
     __shared__ float keys[SAMPLE_WARPS][TOPK_LIST_MAX];
     __shared__ int32_t indexes[SAMPLE_WARPS][TOPK_LIST_MAX];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -187,7 +197,8 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS)
 }
 
 static __global__ void __launch_bounds__(SAMPLE_THREADS)
-    topk_gather_kernel(int32_t *out, const int32_t *table, int64_t table_rows, int64_t cols, const int64_t *index, int64_t n) {
+    topk_gather_kernel(int32_t *out, const int32_t *table, int64_t table_rows, int64_t cols, const int64_t *index,
+                       int64_t n) {
     int64_t i = (int64_t)blockIdx.x * SAMPLE_THREADS + threadIdx.x;
     if (i >= n * cols) return;
     int64_t row = index[i / cols];

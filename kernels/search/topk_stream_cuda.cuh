@@ -5,11 +5,11 @@
  *          x all queries          mma m16n8k16; a lane's 16 bytes feed two products
  *          list a query           in shared memory; a score is compared with the list's last slot and rarely enters
  *
- * Which numbers of a row meet in one product is free as long as both sides agree: so a lane reads 16 bytes that follow one
- * another, four lanes 64 bytes. Queries wider than the landmarks take two columns (topk_split_cuda.cuh).
+ * Which numbers of a row meet in one product is free as long as both sides agree: so a lane reads 16 bytes that follow
+ * one another, four lanes 64 bytes. Queries wider than the landmarks take two columns (topk_split_cuda.cuh).
  *
- * Bound by memory: 2 E d bytes, each landmark read once. Best measured (H100, 20M x 1024 fp16, best 8): 97 % of a copy's
- * rate for one query, 88 % for 64 (docs/kernels/search.md). */
+ * Bound by memory: 2 E d bytes, each landmark read once. Best measured (H100, 20M x 1024 fp16, best 8): 97 % of a
+ * copy's rate for one query, 88 % for 64 (docs/kernels/search.md). */
 #pragma once
 #include "kernels/cuda/scatter_cuda.cuh"
 #include "kernels/search/topk_list_cuda.cuh"
@@ -39,12 +39,12 @@ struct topk_stream_task {
     float scale;
 };
 
-static __device__ __forceinline__ void topk_stream_mma(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                                                uint32_t b1, bf16) {
+static __device__ __forceinline__ void topk_stream_mma(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                                       uint32_t b0, uint32_t b1, bf16) {
     warp_product(c, a0, a1, a2, a3, b0, b1);
 }
-static __device__ __forceinline__ void topk_stream_mma(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                                                uint32_t b1, __half) {
+static __device__ __forceinline__ void topk_stream_mma(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                                       uint32_t b0, uint32_t b1, __half) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
@@ -53,7 +53,8 @@ static __device__ __forceinline__ void topk_stream_mma(float *c, uint32_t a0, ui
 /* Queries to shared memory: entry (step, tile of 8 columns, lane) is the 16 bytes that this lane multiplies there.
  * Column c: query c % padded, part c / padded. */
 template <typename T, typename Q>
-static __device__ void topk_stream_load_queries(uint4 *to, const float *power, rows<const Q> queries, const topk_stream_task &t, int tiles) {
+static __device__ void topk_stream_load_queries(uint4 *to, const float *power, rows<const Q> queries,
+                                                const topk_stream_task &t, int tiles) {
     int padded = tiles * 8 / t.parts;
     for (int i = threadIdx.x; i < t.d / STREAM_STEP * tiles * 32; i += STREAM_THREADS) {
         int lane = i % 32, column = i / 32 % tiles * 8 + lane / 4, at = i / 32 / tiles * STREAM_STEP + lane % 4 * 8;
@@ -74,8 +75,8 @@ static __device__ void topk_stream_load_queries(uint4 *to, const float *power, r
 
 /* Offers the scores of a warp's 32 landmarks: one tile of columns passes through `stage`, 8 scores a lane, so that one
  * loop serves them all. Lane (g, c) holds rows g + 8 i, columns 2 c and 2 c + 1. */
-static __device__ void topk_stream_offer(const topk_stream_task &t, const float *stage, topk_list lists, const int32_t *visible,
-                                    const topk_below *below, int32_t first_row, int tile) {
+static __device__ void topk_stream_offer(const topk_stream_task &t, const float *stage, topk_list lists,
+                                         const int32_t *visible, const topk_below *below, int32_t first_row, int tile) {
     int lane = threadIdx.x % 32, k = t.out.k;
     for (int e = 0; e < 8; e++) {
         int query = tile * 8 + lane % 4 * 2 + e % 2;
@@ -118,8 +119,8 @@ struct topk_stream_block {
 
 /* The scores of a warp's 32 landmarks: parts are added, and what reaches a list's last slot is offered. */
 template <int NT, int PARTS>
-static __device__ __forceinline__ void topk_stream_scores(const topk_stream_task &t, float (*sum)[NT][4], topk_stream_block &own,
-                                                     topk_list lists, int32_t first_row) {
+static __device__ __forceinline__ void topk_stream_scores(const topk_stream_task &t, float (*sum)[NT][4],
+                                                          topk_stream_block &own, topk_list lists, int32_t first_row) {
     enum { TILES = NT / PARTS };
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, k = t.out.k;
 #pragma unroll
@@ -149,8 +150,8 @@ static __device__ __forceinline__ void topk_stream_scores(const topk_stream_task
 
 /* One warp: its tiles of landmarks, one after the other. */
 template <typename T, int NT, int PARTS>
-static __device__ __forceinline__ void topk_stream_warp(const topk_stream_task &t, rows<const T> landmarks, const uint4 *queries,
-                                                   topk_stream_block &own, topk_list lists) {
+static __device__ __forceinline__ void topk_stream_warp(const topk_stream_task &t, rows<const T> landmarks,
+                                                        const uint4 *queries, topk_stream_block &own, topk_list lists) {
     int steps = t.d / STREAM_STEP, lane = threadIdx.x % 32;
     int64_t tiles = ((int64_t)own.sees + STREAM_ROWS - 1) / STREAM_ROWS, jump = (int64_t)gridDim.x * STREAM_WARPS;
     int64_t tile = (int64_t)blockIdx.x * STREAM_WARPS + threadIdx.x / 32;
@@ -257,6 +258,7 @@ static topk_stream_lists topk_stream_search(struct device *dev, topk_out out, st
     size_t bytes = topk_stream_shared(tiles * PARTS, n, queries.cols, out.k);
     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     launch(dev, "topk.forward", kernel, (unsigned)blocks, STREAM_THREADS, bytes, t,
-           rows<const Q>{(const Q *)queries.data, queries.stride}, rows<const T>{(const T *)landmarks.data, landmarks.stride});
+           rows<const Q>{(const Q *)queries.data, queries.stride},
+           rows<const T>{(const T *)landmarks.data, landmarks.stride});
     return lists;
 }

@@ -9,8 +9,8 @@
  *       warp                       owns the lists of its 16 queries, in shared memory
  *
  * Two consumers: the blocks of a cluster take different queries against the same landmarks. One (up to 64 queries): the
- * same queries, different landmarks. Without clusters reading tiles from the L2 cache would be the bound. Queries in two
- * parts (topk_split_cuda.cuh) put both parts into the stage of the same landmarks, and add to one sum: twice the
+ * same queries, different landmarks. Without clusters reading tiles from the L2 cache would be the bound. Queries in
+ * two parts (topk_split_cuda.cuh) put both parts into the stage of the same landmarks, and add to one sum: twice the
  * arithmetic, the same bytes of landmarks.
  *
  * Bound by arithmetic, 2 n E d, with two consumers; by memory, 2 E d bytes, with one. Best measured (H100, 20M x 1024
@@ -39,7 +39,8 @@ template <int GROUPS, int PARTS> struct topk_tiles_stage {
 /* K_MAX: slots of a list at most. */
 template <int GROUPS_, int PARTS_, int K_MAX> struct topk_tiles_block {
     static constexpr int GROUPS = GROUPS_, PARTS = PARTS_;
-    static constexpr int STAGES = TILES_STAGES - (GROUPS * PARTS == 4) - (GROUPS == 2 && K_MAX > TILES_K_SMALL); /* that fit */
+    static constexpr int STAGES =
+        TILES_STAGES - (GROUPS * PARTS == 4) - (GROUPS == 2 && K_MAX > TILES_K_SMALL); /* that fit */
     topk_tiles_stage<GROUPS, PARTS> stage[STAGES];
     float turn[GROUPS * 4][16 * 32];
     float score[GROUPS * TILES_GROUP * K_MAX];
@@ -106,7 +107,8 @@ static __device__ __forceinline__ void topk_tiles_release(uint64_t *barrier) {
                      "r"(block) : "memory");
 }
 /* Copies to the same address of every block of the cluster; each block's own barrier is signalled. */
-static __device__ __forceinline__ void topk_tiles_copy_all(void *to, const CUtensorMap *map, int column, int row, uint64_t *barrier) {
+static __device__ __forceinline__ void topk_tiles_copy_all(void *to, const CUtensorMap *map, int column, int row,
+                                                           uint64_t *barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
                  "[%0], [%1, {%2, %3}], [%4], %5;"
                  ::"r"(shared_address(to)), "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier)),
@@ -125,8 +127,8 @@ template <int STAGES> struct topk_tiles_ring {
 
 /* One thread: fills stages as consumers release them. */
 template <typename BLOCK>
-static __device__ void topk_tiles_producer(const topk_tiles_task &t, BLOCK &own, const CUtensorMap *queries, const CUtensorMap *landmarks,
-                                  topk_tiles_share share) {
+static __device__ void topk_tiles_producer(const topk_tiles_task &t, BLOCK &own, const CUtensorMap *queries,
+                                           const CUtensorMap *landmarks, topk_tiles_share share) {
     constexpr bool same_queries = BLOCK::GROUPS == 1;
     constexpr int half = (same_queries ? TILES_GROUP : TILES_LANDMARKS) / TILES_CLUSTER;
     int rank = (int)cluster_rank();
@@ -141,14 +143,16 @@ static __device__ void topk_tiles_producer(const topk_tiles_task &t, BLOCK &own,
             for (int part = 0; part < BLOCK::PARTS; part++) {
                 int first = part * (int)t.queries;
                 if (same_queries)
-                    topk_tiles_copy_all(stage.queries[part] + rank * half * TILES_DEEP * 2, queries, column, first + rank * half, full);
+                    topk_tiles_copy_all(stage.queries[part] + rank * half * TILES_DEEP * 2, queries, column,
+                                        first + rank * half, full);
                 else
                     tensor_copy(stage.queries[part], queries, column, first + share.first_query, full);
             }
             if (same_queries)
                 tensor_copy(stage.landmarks, landmarks, column, row, full);
             else
-                topk_tiles_copy_all(stage.landmarks + rank * half * TILES_DEEP * 2, landmarks, column, row + rank * half, full);
+                topk_tiles_copy_all(stage.landmarks + rank * half * TILES_DEEP * 2, landmarks, column,
+                                    row + rank * half, full);
         }
 }
 
@@ -160,8 +164,8 @@ static __device__ __forceinline__ float topk_tiles_bound(float last, float facto
 
 /* A warp's 16 x 256 scores: a part of 32 columns at a time goes through shared memory when any of it reaches a list. */
 template <typename BLOCK>
-static __device__ __forceinline__ void topk_tiles_offer(const topk_tiles_task &t, BLOCK &own, const float (&d)[128], int first_row,
-                                                   float &reach0, float &reach1) {
+static __device__ __forceinline__ void topk_tiles_offer(const topk_tiles_task &t, BLOCK &own, const float (&d)[128],
+                                                        int first_row, float &reach0, float &reach1) {
     int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32, k = t.out.k;
     const float *factor = own.factor + warp * 16 + lane / 4;
 #pragma unroll
@@ -182,7 +186,8 @@ static __device__ __forceinline__ void topk_tiles_offer(const topk_tiles_task &t
             int mine = warp * 16 + lane / 4 + i % 4 / 2 * 8;
             int32_t row = first_row + part * 32 + i / 4 * 8 + lane % 4 * 2 + i % 2;
             float score = turn[i * 32 + lane];
-            bool good = score >= own.score[mine * k + k - 1] && row < own.visible[mine] && own.below[mine].allows(score, row);
+            bool good =
+                score >= own.score[mine * k + k - 1] && row < own.visible[mine] && own.below[mine].allows(score, row);
             topk_list_offer_lanes({own.score, own.index}, k, good, mine, score, row);
         }
         __syncwarp();
@@ -193,7 +198,8 @@ static __device__ __forceinline__ void topk_tiles_offer(const topk_tiles_task &t
 
 /* A consumer warpgroup: products of its 64 queries. */
 template <typename T, typename BLOCK>
-static __device__ __forceinline__ void topk_tiles_consumer(const topk_tiles_task &t, BLOCK &own, topk_tiles_share share) {
+static __device__ __forceinline__ void topk_tiles_consumer(const topk_tiles_task &t, BLOCK &own,
+                                                           topk_tiles_share share) {
     int lane = threadIdx.x % 32, group = threadIdx.x / 128 - 1;
     const float *last = own.score + (threadIdx.x / 32 - 4) * 16 * t.out.k + lane / 4 * t.out.k + t.out.k - 1;
     float d[128], reach0 = *last, reach1 = last[8 * t.out.k]; /* +-infinity at first */
@@ -273,7 +279,8 @@ static __global__ void __launch_bounds__(128 + 128 * BLOCK::GROUPS, 1)
     topk_tiles_share share = {cluster_query + (GROUPS == 1 ? 0 : rank * GROUPS * TILES_GROUP), cluster / t.pairs, 0};
     topk_tiles_begin(t, own, cluster_query, share.first_query);
     /* Blocks of a cluster go equally often, so that each copies for the other; past the end there are zeros. */
-    int tiles = (own.sees + TILES_LANDMARKS - 1) / TILES_LANDMARKS, first = GROUPS == 1 ? share.part * TILES_CLUSTER : share.part;
+    int tiles = (own.sees + TILES_LANDMARKS - 1) / TILES_LANDMARKS,
+        first = GROUPS == 1 ? share.part * TILES_CLUSTER : share.part;
     share.times = tiles > first ? (tiles - first + t.parts - 1) / t.parts : 0;
     if (GROUPS == 1) share.part = first + rank;
     if (threadIdx.x < 128) {
@@ -307,7 +314,8 @@ static bool topk_tiles_fit(struct device *dev, struct mat landmarks) {
 }
 
 template <typename T, typename BLOCK>
-static bool topk_tiles_launch(struct device *dev, topk_tiles_task t, int blocks, struct mat queries, struct mat landmarks) {
+static bool topk_tiles_launch(struct device *dev, topk_tiles_task t, int blocks, struct mat queries,
+                              struct mat landmarks) {
     static_assert(BLOCK::STAGES >= 2 && sizeof(BLOCK) <= TILES_SHARED);
     constexpr int GROUPS = BLOCK::GROUPS;
     int query_box = GROUPS == 1 ? TILES_GROUP / TILES_CLUSTER : GROUPS * TILES_GROUP;
@@ -317,9 +325,10 @@ static bool topk_tiles_launch(struct device *dev, topk_tiles_task t, int blocks,
     if (!tile_map_of(&queries_map, queries, query_box, CU_TENSOR_MAP_L2_PROMOTION_L2_256B) ||
         !tile_map_of(&landmarks_map, landmarks, landmark_box, CU_TENSOR_MAP_L2_PROMOTION_L2_256B))
         return false;
-    (void)cudaFuncSetAttribute(topk_tiles_kernel<T, BLOCK>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(BLOCK) + 1024);
-    launch_clusters(dev, "topk.forward", topk_tiles_kernel<T, BLOCK>, TILES_CLUSTER, (unsigned)blocks, 128 + 128 * GROUPS,
-                    sizeof(BLOCK) + 1024, t, queries_map, landmarks_map);
+    (void)cudaFuncSetAttribute(topk_tiles_kernel<T, BLOCK>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               (int)sizeof(BLOCK) + 1024);
+    launch_clusters(dev, "topk.forward", topk_tiles_kernel<T, BLOCK>, TILES_CLUSTER, (unsigned)blocks,
+                    128 + 128 * GROUPS, sizeof(BLOCK) + 1024, t, queries_map, landmarks_map);
     return true;
 }
 

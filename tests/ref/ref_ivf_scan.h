@@ -1,5 +1,5 @@
-/* ref_ivf_scan.h -- an inverted file of small integers, whose products are exact in any storage type and order of sums: the
- * right results are then known to the last bit, ties included. For the tests of both twins. */
+/* ref_ivf_scan.h -- an inverted file of small integers, whose products are exact in any storage type and order of sums:
+ * the right results are then known to the last bit, ties included. For the tests of both twins. */
 #pragma once
 #include "base/rng.h"
 #include "tests/test.h"
@@ -63,8 +63,8 @@ static inline int ivf_scan_rank(const void *a, const void *b) {
 }
 
 /* index, score [n * k] must be what the header promises. */
-static inline void ivf_scan_case_check(const struct ivf_scan_case *c, const int64_t *index, const float *score, bool holes,
-                                       int nprobe, int k) {
+static inline void ivf_scan_case_check(const struct ivf_scan_case *c, const int64_t *index, const float *score,
+                                       bool holes, int nprobe, int k) {
     float *of_list = malloc((size_t)c->lists * sizeof *of_list), *of_id = malloc((size_t)(c->rows + 1) * sizeof *of_id);
     bool *taken = malloc((size_t)c->rows + 1);
     struct ivf_scan_ranked *order = malloc((size_t)c->lists * sizeof *order);
