@@ -3,6 +3,7 @@
  * their gradient. */
 #include "tests/device/on_device.h"
 #include "tests/ref/ref_sample.h"
+#include "tests/ref/ref_sample_case.h"
 #include "tests/ref/ref_topk.h"
 
 static void run(int64_t **index, float **score, const float *q, const float *l, const int64_t *visible, int64_t n,

@@ -1,6 +1,7 @@
 /* test_topk_sample.c -- training's sampling: ranges cut anywhere, other sequences, documents that must not overlap,
  * fewer allowed landmarks than k, noise and its distribution; subsample and gather. */
 #include "tests/ref/ref_sample.h"
+#include "tests/ref/ref_sample_case.h"
 #include "tests/twins/twins.h"
 
 static void compare(int64_t n, int64_t e, int64_t d, int k, int kind, bool gumbel, bool ties) {
