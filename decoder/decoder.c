@@ -36,11 +36,11 @@ static enum status decoder_create_scratch(struct decoder *d) {
     TRY(memory_allocate(&s->selected, (size_t)rows));
     TRY(memory_allocate(&s->nll, (size_t)rows));
     void *memory;
-    TRY(device_room(d->dev, &memory, (size_t)rows * sizeof *s->ids));
+    TRY(device_buffer(d->dev, &memory, (size_t)rows * sizeof *s->ids));
     s->ids_device = memory;
-    TRY(device_room(d->dev, &memory, (size_t)rows * sizeof *s->nll));
+    TRY(device_buffer(d->dev, &memory, (size_t)rows * sizeof *s->nll));
     s->nll_device = memory;
-    TRY(device_room(d->dev, &memory, (size_t)d->logit_rows * (size_t)d->config.vocab_size * sizeof(float)));
+    TRY(device_buffer(d->dev, &memory, (size_t)d->logit_rows * (size_t)d->config.vocab_size * sizeof(float)));
     s->logits_device = memory;
     return STATUS_OK;
 }

@@ -32,7 +32,7 @@ static enum status decoder_blocks_reserve(struct decoder_blocks *b, struct devic
     b->device = NULL;
     b->device_bytes = 0;
     b->built_for = 0;
-    TRY(device_room(dev, &b->device, bytes));
+    TRY(device_buffer(dev, &b->device, bytes));
     b->device_bytes = bytes;
     return STATUS_OK;
 }

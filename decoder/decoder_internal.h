@@ -4,7 +4,7 @@
  * builds the GCA blocks: which rows read which retrieved chunks. decoder_head.c computes logits and losses.
  * decoder_step.c decodes id by id in one kernel. decoder.c is the loop over passes and layers.
  *
- * *_device: the device's buffer for the host memory of the same name (device_side); NULL where they share memory. */
+ * *_device: the device's buffer for the host memory of the same name (device_buffer); NULL where they share memory. */
 #pragma once
 #include "decoder/decoder.h"
 #include "model/block.h"

@@ -54,10 +54,10 @@ static void decoder_train_layer_backward(struct decoder_train *t, int layer, int
     const struct block_weights *w = &t->w.layers[layer], *g = &t->g.layers[layer];
     if (t->recompute && t->ready != layer) decoder_train_layer_forward(t, layer, group, (struct mat){0});
     if (outputs) {
-        block_back_mlp(t->dev, t->dsum, false, t->grad, &l->kept, l->gca.sum, w, g, &t->work);
+        block_back_mlp(t->dev, (struct block_gradient){t->dsum, false}, t->grad, &l->kept, l->gca.sum, w, g, &t->work);
         decoder_train_gca_backward(t, layer, &t->groups[group], outputs, first);
     } else {
-        block_back_mlp(t->dev, t->grad, true, t->grad, &l->kept, l->kept.h, w, g, &t->work);
+        block_back_mlp(t->dev, (struct block_gradient){t->grad, true}, t->grad, &l->kept, l->kept.h, w, g, &t->work);
     }
     decoder_train_attention_backward(t, layer);
 }

@@ -172,7 +172,7 @@ static void encoder_write_projections(const struct encoder_job *job, struct devi
     for (int i = 0; i < 2; i++) {
         if (!pools[i].data) continue;
         struct mat pool = out->slot ? pools[i] : mat_rows(pools[i], first * KEY_ROWS, chunks * KEY_ROWS);
-        dev->ops->elementwise->place(dev, pool, mat_cols(both, i * d, d), slots);
+        dev->ops->elementwise->write_slots(dev, pool, mat_cols(both, i * d, d), slots);
     }
 }
 

@@ -332,7 +332,7 @@ static void encoder_train_layer_backward(struct encoder_train *t, int layer) {
     if (t->recompute && layer < m->encoder_layers - 1) encoder_train_layer_recompute(t, layer);
     struct block_kept k = encoder_train_layer_kept(t, layer);
     struct mat grad = encoder_train_current_rows(t, t->grad), dout = encoder_train_current_rows(t, t->work.narrow);
-    block_back_mlp(t->dev, grad, true, grad, &k, k.h, w, g, &t->work);
+    block_back_mlp(t->dev, (struct block_gradient){grad, true}, grad, &k, k.h, w, g, &t->work);
     block_back_output(t->dev, dout, grad, &k, w, g);
     struct mat dqkv = block_wide(&t->work, grad.rows, 3 * grad.cols);
     t->dev->ops->chunk_attention->backward(t->dev, block_part(dqkv, 0), block_part(dqkv, 1), block_part(dqkv, 2), dout,

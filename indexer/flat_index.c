@@ -54,8 +54,8 @@ enum status flat_index_create(struct flat_index **out, const struct flat_index_c
     if (s == STATUS_OK) s = copy_dropped(f, config->source.dropped);
     if (s == STATUS_OK) s = config->source.read(config->source.context, f->dev, f->rows, 0);
     if (s == STATUS_OK) s = device_sync(f->dev);
-    if (s == STATUS_OK) s = device_room(f->dev, &f->visible_room, sizeof f->visible);
-    if (s == STATUS_OK) s = device_room(f->dev, &f->queries_room, BATCH * (size_t)config->source.dim * sizeof(float));
+    if (s == STATUS_OK) s = device_buffer(f->dev, &f->visible_room, sizeof f->visible);
+    if (s == STATUS_OK) s = device_buffer(f->dev, &f->queries_room, BATCH * (size_t)config->source.dim * sizeof(float));
     if (s != STATUS_OK) {
         flat_index_free(f);
         return s;

@@ -5,7 +5,7 @@ enum status found_room_reserve(struct found_room *r, struct device *dev, int64_t
     if (places <= r->places) return STATUS_OK;
     found_room_release(r, dev);
     TRY(device_allocate_host(dev, &r->here, found_bytes(places)));
-    TRY(device_room(dev, &r->there, found_bytes(places)));
+    TRY(device_buffer(dev, &r->there, found_bytes(places)));
     r->reach = device_reach(dev, r->here);
     r->places = places;
     return STATUS_OK;

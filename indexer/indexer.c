@@ -358,7 +358,7 @@ static enum status allocate_batch(struct build *b) {
     b->ids = memory;
     TRY(device_allocate_host(b->config->device, &memory, floats * sizeof(float)));
     b->rows = memory;
-    TRY(device_room(b->config->device, &memory, floats * sizeof(float)));
+    TRY(device_buffer(b->config->device, &memory, floats * sizeof(float)));
     b->room = memory;
     return STATUS_OK;
 }

@@ -164,7 +164,7 @@ static enum status place_rows(struct making *m) {
         }
         TRY(from->read(from->context, f->dev, mat_rows(m->block, 0, n), at));
         device_upload(f->dev, m->list_room, m->wide, (size_t)n * sizeof *m->wide);
-        f->dev->ops->kmeans_assign->place(f->dev, f->rows, mat_rows(m->block, 0, n), m->list_room);
+        f->dev->ops->kmeans_assign->scatter_rows(f->dev, f->rows, mat_rows(m->block, 0, n), m->list_room);
         TRY(stop_or_go(m));
     }
     device_upload(f->dev, f->id, m->id, (size_t)from->rows * sizeof *m->id);
@@ -197,8 +197,8 @@ enum status list_index_create(struct list_index **out, const struct list_index_c
     if (config->nprobe <= 0 && f->nprobe < 8) f->nprobe = 8;
     if (f->nprobe > lists) f->nprobe = (int)lists;
     enum status s = make(f, config);
-    if (s == STATUS_OK) s = device_room(f->dev, &f->hole_room, sizeof f->hole);
-    if (s == STATUS_OK) s = device_room(f->dev, &f->queries_room, BATCH * (size_t)dim * sizeof(float));
+    if (s == STATUS_OK) s = device_buffer(f->dev, &f->hole_room, sizeof f->hole);
+    if (s == STATUS_OK) s = device_buffer(f->dev, &f->queries_room, BATCH * (size_t)dim * sizeof(float));
     if (s != STATUS_OK) {
         list_index_free(f);
         return s;

@@ -270,7 +270,7 @@ static void encode(struct device *dev, const struct options *o, int hidden, int 
     void *memory;
     CHECK(ids);
     CHECK_OK(device_allocate_host(dev, &landmarks, (size_t)(n * d)));
-    CHECK_OK(device_room(dev, &memory, (size_t)(n * d) * sizeof *landmarks));
+    CHECK_OK(device_buffer(dev, &memory, (size_t)(n * d) * sizeof *landmarks));
     struct rng rng = rng_make(4, 0);
     for (int64_t i = 0; i < n * 63; i++)
         ids[i] = (int32_t)rng_below(&rng, 50000);

@@ -137,23 +137,22 @@ CLOCK(loss, forward_backward,
       (dev, nll, dx, dtable, x, table, targets, scale))
 CLOCK(loss, contrastive,
       (struct device * dev, float *nll, float *hit, struct mat dx, struct mat dtable, struct mat x, struct mat table,
-       const int32_t *targets, const int32_t *excluded, float scale, float weight),
-      (dev, nll, hit, dx, dtable, x, table, targets, excluded, scale, weight))
+       struct loss_contrast how),
+      (dev, nll, hit, dx, dtable, x, table, how))
 CLOCK(topk, sample,
-      (struct device * dev, int64_t *index, int32_t *slot, float *score, struct mat queries, struct mat landmarks,
-       struct topk_rows rows, int k, bool gumbel, uint64_t seed),
-      (dev, index, slot, score, queries, landmarks, rows, k, gumbel, seed))
+      (struct device * dev, int64_t *index, int32_t *slot, float *score, const struct topk_sampling *sampling),
+      (dev, index, slot, score, sampling))
 CLOCK(topk, softmax_weights, (struct device * dev, float *weight, const float *score, int64_t n, int k),
       (dev, weight, score, n, k))
 CLOCK(topk, backward,
-      (struct device * dev, struct mat dqueries, struct mat dlandmarks, const float *dweight, const float *weight,
-       const int64_t *index, struct mat queries, struct mat landmarks, int k),
-      (dev, dqueries, dlandmarks, dweight, weight, index, queries, landmarks, k))
+      (struct device * dev, struct mat dqueries, struct mat dlandmarks, const float *dweight, struct topk_weights found,
+       struct mat queries, struct mat landmarks),
+      (dev, dqueries, dlandmarks, dweight, found, queries, landmarks))
 CLOCK(adamw, norm, (struct device * dev, float *sum, const float *gradient, int64_t n), (dev, sum, gradient, n))
 CLOCK(adamw, update,
-      (struct device * dev, float *p, float *m, float *v, struct mat copy, const float *gradient, int64_t n,
-       const float *sum, float clip, struct adamw_step how),
-      (dev, p, m, v, copy, gradient, n, sum, clip, how))
+      (struct device * dev, struct adamw_state state, const float *gradient, int64_t n, const float *sum, float clip,
+       struct adamw_step how),
+      (dev, state, gradient, n, sum, clip, how))
 #undef CLOCK
 
 static void clocked_copy(struct device *dev, void *to, const void *from, size_t bytes) {

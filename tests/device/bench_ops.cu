@@ -83,7 +83,7 @@ static void optimiser(int64_t n) {
     report("adamw.norm, 146M", 4.0 * (double)n, 0,
            [&] { dev->ops->adamw->norm(dev, (float *)sum.data, (float *)g.data, n); });
     report("adamw.update, 146M, bf16 copy", 30.0 * (double)n, 0, [&] {
-        dev->ops->adamw->update(dev, (float *)p.data, (float *)m.data, (float *)v.data, copy, (float *)g.data, n,
+        dev->ops->adamw->update(dev, {(float *)p.data, (float *)m.data, (float *)v.data, copy}, (float *)g.data, n,
                                 (float *)sum.data, 1.0f, how);
     });
     drop();

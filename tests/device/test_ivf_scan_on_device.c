@@ -70,7 +70,7 @@ static void sums(int64_t n, int64_t lists, int64_t d, enum dtype type) {
         out[pass] = take(to);
         drop_all();
         CHECK_SAME(found, counts, lists);
-        CHECK_ON("cluster.sums", out[pass], naive, ref, lists * d, DTYPE_F32);
+        CHECK_ON("kmeans_assign.sums", out[pass], naive, ref, lists * d, DTYPE_F32);
     }
     CHECK_SAME(out[0], out[1], lists * d);
     free(out[0]), free(out[1]), free(x), free(naive), free(ref), free(list), free(counts), free(found);
@@ -93,9 +93,9 @@ static void rows(int64_t n, int64_t d, enum dtype type) {
     }
     struct mat out = put_plain(NULL, type, n, d), wide = put_plain(empty, type, 2 * n, d);
     gpu->ops->kmeans_assign->unit(gpu, out, put(x, DTYPE_F32, n, d, 4, 0));
-    gpu->ops->kmeans_assign->place(gpu, wide, out, put_bytes(row, (size_t)n * sizeof *row));
+    gpu->ops->kmeans_assign->scatter_rows(gpu, wide, out, put_bytes(row, (size_t)n * sizeof *row));
     float *unit = take(out), *placed = take(wide);
-    CHECK_ON("cluster.unit", unit, naive, ref, n * d, type);
+    CHECK_ON("kmeans_assign.unit", unit, naive, ref, n * d, type);
     for (int64_t r = 0; r < n; r++)
         CHECK_SAME(placed + row[r] * d, unit + r * d, d);
     const int32_t pairs[2][2] = {{0, 1}, {2, 1}};

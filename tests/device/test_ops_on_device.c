@@ -258,7 +258,7 @@ static void case_place(int64_t chunks, int positions, int slot_rows, int live, i
     struct mat mp = put(pool, type, rows, d, pad, 0), mx = put(x, type, chunks * positions, d, pad, 0);
     struct elementwise_slots slots = {put_bytes(slot, (size_t)chunks * sizeof *slot), chunks, positions, slot_rows,
                                       live};
-    gpu->ops->elementwise->place(gpu, mp, mx, slots);
+    gpu->ops->elementwise->write_slots(gpu, mp, mx, slots);
     float *got = take(mp);
     CHECK_SAME(got, want, rows * d);
     drop_all();
@@ -344,7 +344,8 @@ static void case_adamw(int64_t n, bool copy, float clip, int64_t step, int skew)
         for (int i = 0; i < 3; i++)
             m[i] = put(start[i], DTYPE_F32, 1, n, 0, skew);
         gpu->ops->adamw->norm(gpu, sum.data, mg.data, n);
-        gpu->ops->adamw->update(gpu, m[0].data, m[1].data, m[2].data, mc, mg.data, n, sum.data, clip, how);
+        struct adamw_state state = {m[0].data, m[1].data, m[2].data, mc};
+        gpu->ops->adamw->update(gpu, state, mg.data, n, sum.data, clip, how);
         for (int i = 0; i < 3; i++)
             got[pass][i] = take(m[i]);
         got[pass][3] = take(sum);

@@ -3,6 +3,7 @@
  */
 #include "tests/device/on_device.h"
 #include "tests/ref/ref_sample.h"
+#include "tests/ref/ref_sample_case.h"
 #include "tests/ref/ref_topk.h"
 
 static void run(int64_t **index, float **score, const float *q, const float *l, const int64_t *visible, int64_t n,
@@ -160,8 +161,8 @@ static void choose(int64_t n, int64_t e, int64_t d, int k, int kind, bool gumbel
     float *q = normals(n * d, 1.0f, type), *l = normals(e * d, 1.0f, type), *naive = zeros(n * e, 4), *score[2];
     double *ref = zeros(n * e, 8), worst = 0.0;
     int64_t *index[2];
-    struct choose_case c = choose_case_make(n, e, kind, &on_rng);
-    struct topk_rows rows = choose_case_rows(&c);
+    struct sample_case c = sample_case_make(n, e, kind, &on_rng);
+    struct topk_rows rows = sample_case_rows(&c);
     uint64_t seed = rng_u64(&on_rng);
     oracle(ref, naive, q, l, n, e, d);
     for (int64_t i = 0; i < n * e; i++)
@@ -175,14 +176,19 @@ static void choose(int64_t n, int64_t e, int64_t d, int k, int kind, bool gumbel
         index[pass] = zeros(n * k, 8);
         int32_t *slot = zeros(n * k, 4), *there_slot = put_bytes(slot, (size_t)(n * k) * 4);
         int64_t *there_index = put_bytes(index[pass], (size_t)(n * k) * 8);
-        gpu->ops->topk->sample(gpu, there_index, pass ? NULL : there_slot, ms.data, put(q, type, n, d, 8, 0),
-                               put(l, type, e, d, 0, 0), there, k, gumbel, seed);
+        struct topk_sampling sampling = {.queries = put(q, type, n, d, 8, 0),
+                                         .landmarks = put(l, type, e, d, 0, 0),
+                                         .rows = there,
+                                         .k = k,
+                                         .gumbel = gumbel,
+                                         .seed = seed};
+        gpu->ops->topk->sample(gpu, there_index, pass ? NULL : there_slot, ms.data, &sampling);
         device_download(gpu, index[pass], there_index, (size_t)(n * k) * 8);
         device_download(gpu, slot, there_slot, (size_t)(n * k) * 4);
         score[pass] = take(ms);
         drop_all();
-        check_choice(index[pass], pass ? NULL : slot, score[pass], ref, n, e, k, &rows, gumbel, seed,
-                     2.0 * worst + 1e-6);
+        check_sample(index[pass], pass ? NULL : slot, score[pass],
+                     (struct sample_check){ref, n, e, k, &rows, gumbel, seed, 2.0 * worst + 1e-6});
         free(slot);
     }
     CHECK_SAME(index[0], index[1], n * k);
@@ -190,7 +196,7 @@ static void choose(int64_t n, int64_t e, int64_t d, int k, int kind, bool gumbel
     for (int i = 0; i < 2; i++)
         free(index[i]), free(score[i]);
     free(q), free(l), free(naive), free(ref);
-    choose_case_free(&c);
+    sample_case_free(&c);
 }
 
 static void subsample(int64_t n, int from, int k) {
@@ -207,7 +213,7 @@ static void subsample(int64_t n, int from, int k) {
     device_download(gpu, out, there, (size_t)(n * k) * 8);
     CHECK_OK(device_sync(gpu));
     drop_all();
-    check_thinned(out, index, score, n, from, k, 99);
+    check_subsample(out, index, score, n, from, k, 99);
     free(index), free(out), free(score);
 }
 
@@ -259,8 +265,8 @@ static void back(int64_t n, int64_t e, int64_t d, int k, enum dtype type) {
         index[i] = empty ? -1 : (i / k * 5 + i % k * 3) % e;
         if (empty) score[i] = -INFINITY;
     }
-    ref_weigh(ref_w, score, n, k);
-    naive_weigh(naive_w, score, n, k);
+    ref_softmax_weights(ref_w, score, n, k);
+    naive_softmax_weights(naive_w, score, n, k);
     for (int64_t i = 0; i < (n + e) * d; i++)
         naive[i] = base[i], ref[i] = (double)base[i];
     ref_topk_backward(ref, ref + n * d, dweight, naive_w, index, q, l, n, d, k);
@@ -269,9 +275,9 @@ static void back(int64_t n, int64_t e, int64_t d, int k, enum dtype type) {
         struct mat mw = put_plain(NULL, DTYPE_F32, 1, n * k), given = put_plain(naive_w, DTYPE_F32, 1, n * k);
         struct mat mq = put_plain(base, DTYPE_F32, n, d), ml = put_plain(base + n * d, DTYPE_F32, e, d);
         gpu->ops->topk->softmax_weights(gpu, mw.data, put_plain(score, DTYPE_F32, 1, n * k).data, n, k);
-        gpu->ops->topk->backward(gpu, mq, ml, put_plain(dweight, DTYPE_F32, 1, n * k).data, given.data,
-                                 put_bytes(index, (size_t)(n * k) * sizeof *index), put_plain(q, type, n, d),
-                                 put_plain(l, type, e, d), k);
+        struct topk_weights found = {given.data, put_bytes(index, (size_t)(n * k) * sizeof *index), k};
+        gpu->ops->topk->backward(gpu, mq, ml, put_plain(dweight, DTYPE_F32, 1, n * k).data, found,
+                                 put_plain(q, type, n, d), put_plain(l, type, e, d));
         got[pass][0] = take(mw), got[pass][1] = take(mq), got[pass][2] = take(ml);
         drop_all();
     }

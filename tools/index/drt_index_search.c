@@ -147,7 +147,7 @@ int drt_index_search(int argc, char **argv, const char **operands) {
         {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
         {"model", ARG_PATH, &o.model, "DIR",
          "the model folder that the store was built with (default: the bundled drt-28m)", 0, 0},
-        {"k", ARG_INT, &o.k, "N", "hits to print", 1, TOPK_PLACES_MAX},
+        {"k", ARG_INT, &o.k, "N", "hits to print", 1, TOPK_MAX},
         {"exact", ARG_FLAG, &o.exact, NULL, "scan all landmarks instead of asking the index", 0, 0},
         {"nprobe", ARG_INT, &o.nprobe, "N", "IVF lists to visit; 0: the index's default", 0, 1e9},
         {"from-document", ARG_INT, &o.from_document, "ID",

@@ -133,7 +133,8 @@ void corpus_pool_search(struct corpus_pool *p, int32_t *ids, int32_t (*documents
                              .document_of = (const int32_t(*)[2])p->documents,
                              .document_barred = barred};
     int64_t *selected = gumbel ? p->kept : p->found;
-    topk->sample(p->dev, p->found, NULL, p->score, queries, p->landmarks, rows, from, false, 0);
+    struct topk_sampling sampling = {.queries = queries, .landmarks = p->landmarks, .rows = rows, .k = from};
+    topk->sample(p->dev, p->found, NULL, p->score, &sampling);
     if (gumbel) topk->subsample(p->dev, selected, p->found, p->score, n, from, p->candidates, seed);
     topk->gather(p->dev, ids, p->ids, p->chunks + 1, p->positions, selected, results);
     topk->gather(p->dev, documents[0], p->documents, p->chunks + 1, 2, selected, results);

@@ -10,7 +10,7 @@
 #include "kernels/search/topk.h"
 
 /* With noise, so many times more chunks are searched than returned; the maximum of `candidates`. */
-enum { CORPUS_POOL_NOISE = 4, CORPUS_POOL_CANDIDATES_MAX = TOPK_CHOOSE_MAX / CORPUS_POOL_NOISE };
+enum { CORPUS_POOL_NOISE = 4, CORPUS_POOL_CANDIDATES_MAX = TOPK_SAMPLE_MAX / CORPUS_POOL_NOISE };
 struct corpus_pool;
 /* ids [chunks, chunk] real ids (-1 after the end of a short chunk), documents [chunks][2]; both copied to the
  * device. */

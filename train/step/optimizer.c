@@ -136,8 +136,8 @@ void optimizer_step(struct optimizer *o, const struct optimizer_now *now) {
                                  .eps = o->config.eps,
                                  .decay = r->decays ? o->config.decay : 0.0f,
                                  .step = now->step};
-        adamw->update(o->dev, p + r->first, m + r->first, v + r->first, optimizer_copy_range(o, r), g + r->first,
-                      r->count, o->sum_of_squares, o->config.clip, how);
+        struct adamw_state state = {p + r->first, m + r->first, v + r->first, optimizer_copy_range(o, r)};
+        adamw->update(o->dev, state, g + r->first, r->count, o->sum_of_squares, o->config.clip, how);
     }
 }
 

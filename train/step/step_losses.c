@@ -50,10 +50,13 @@ enum status step_contrast(struct step *s, const struct step_task *task) {
     if (!alone) TRY(step_gather_landmarks(s, own));
     for (int g = 0; g < s->model.groups; g++) {
         struct step_neighbours *c = &s->neighbours[g];
+        struct loss_contrast how = {.targets = s->contrast_targets,
+                                    .excluded = s->contrast_excluded,
+                                    .scale = 1.0f / sqrtf((float)s->model.hidden),
+                                    .weight = task->contrast_scale};
         s->dev->ops->loss->contrastive(s->dev, c->contrast_nll, c->contrast_hit,
                                        c->dquery_cut.data ? c->dquery_cut : c->dquery, dlandmarks, c->query, landmarks,
-                                       s->contrast_targets, s->contrast_excluded, 1.0f / sqrtf((float)s->model.hidden),
-                                       task->contrast_scale);
+                                       how);
     }
     return alone ? STATUS_OK : step_scatter_gradients(s, down);
 }

@@ -67,8 +67,13 @@ void step_group_forward(struct step *s, const struct step_task *task, int group)
         step_find_candidates(s, task, group, c->query);
         encoder_train_append(s->encoder, step_candidates_begin(s, 1) - s->queries);
     }
-    topk->sample(s->dev, c->index, c->slot + k, c->score, c->query, encoder_train_landmarks(s->encoder),
-                 step_visible_rows(s, task->pool, group), k, step_has_noise(s, task), step_noise_seed(task, group));
+    struct topk_sampling sampling = {.queries = c->query,
+                                     .landmarks = encoder_train_landmarks(s->encoder),
+                                     .rows = step_visible_rows(s, task->pool, group),
+                                     .k = k,
+                                     .gumbel = step_has_noise(s, task),
+                                     .seed = step_noise_seed(task, group)};
+    topk->sample(s->dev, c->index, c->slot + k, c->score, &sampling);
     topk->softmax_weights(s->dev, c->weight + k, c->score, s->queries, k);
     decoder_train_group(s->decoder, group, encoder_train_pool(s->encoder), step_gca_blocks(s, c));
 }
@@ -107,9 +112,10 @@ void step_group_backward(struct step *s, const struct step_task *task, int group
         decoder_train_group_backward(s->decoder, group, mat_rows(encoder_train_dkeys(s->encoder), 0, rows),
                                      mat_rows(encoder_train_dvalues(s->encoder), 0, rows), c->dweight,
                                      step_gca_inverse(s, c, chunks));
+        struct topk_weights found = {.weight = c->weight + k, .index = c->index, .k = k};
         s->dev->ops->topk->backward(s->dev, c->dquery, mat_rows(encoder_train_dlandmarks(s->encoder), 0, chunks),
-                                    c->dweight + k, c->weight + k, c->index, c->query,
-                                    mat_rows(encoder_train_landmarks(s->encoder), 0, chunks), k);
+                                    c->dweight + k, found, c->query,
+                                    mat_rows(encoder_train_landmarks(s->encoder), 0, chunks));
     } else {
         decoder_train_group_backward(s->decoder, group, (struct mat){0}, (struct mat){0}, NULL,
                                      (struct gca_inverse){0});
