@@ -75,7 +75,7 @@ static void pick(struct device *dev, const ivf_scan_task &t, int each) {
                   : t.lists <= 16 * PICK_THREADS ? pick_lists<16>
                   : t.lists <= 32 * PICK_THREADS ? pick_lists<32>
                                                  : pick_lists<0>;
-    launch_behind(dev, "probe.forward", kernel, (unsigned)t.queries, PICK_THREADS, 0, t, each);
+    launch_dependent(dev, "probe.forward", kernel, (unsigned)t.queries, PICK_THREADS, 0, t, each);
 }
 
 template <int UNITS> static void pass_few(struct device *dev, ivf_scan_task t, inputs in) {
@@ -95,8 +95,8 @@ template <int UNITS> static void pass_few(struct device *dev, ivf_scan_task t, i
     pick(dev, t, IVF_SCAN_GROUP);
     size_t shared = n * query_bytes(UNITS) + (size_t)IVF_SCAN_WARPS * n * (size_t)t.out.k * 8;
     (void)cudaFuncSetAttribute(scan_lists<UNITS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    launch_behind(dev, op, scan_lists<UNITS>, (unsigned)blocks, IVF_SCAN_THREADS, shared, t, in.queries, in.rows);
-    launch_behind(dev, op, join_lists, (unsigned)n, 32 * JOIN_WARPS, 0, t, blocks);
+    launch_dependent(dev, op, scan_lists<UNITS>, (unsigned)blocks, IVF_SCAN_THREADS, shared, t, in.queries, in.rows);
+    launch_dependent(dev, op, join_lists, (unsigned)n, 32 * JOIN_WARPS, 0, t, blocks);
 }
 
 /* Bytes of scratch for n queries: what grows with them, and what does not. */

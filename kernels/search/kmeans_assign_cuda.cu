@@ -26,8 +26,8 @@ static void sums(struct device *dev, struct mat sums, int32_t *counts, struct ma
     auto run = points.type == DTYPE_F32 ? scatter_run<float> : points.type == DTYPE_F16 ? scatter_run<__half> : scatter_run<bf16>;
     for (int64_t first = 0; first < points.rows; first += POINTS) {
         int64_t left = points.rows - first, n = left < POINTS ? left : (int64_t)POINTS;
-        scatter_plan plan = scatter_room(dev, n, sums.rows, NULL, 0);
-        launch(dev, op, lists_to_keys, (unsigned)blocks_for(n, THREADS), THREADS, 0, plan.key, plan.place, counts, list + first,
+        scatter_plan plan = scatter_allocate(dev, n, sums.rows, NULL, 0);
+        launch(dev, op, lists_to_keys, (unsigned)blocks_for(n, THREADS), THREADS, 0, plan.key, plan.item, counts, list + first,
                n, (uint32_t)sums.rows);
         run(dev, op, plan, sums, mat_rows(points, first, n), NULL, 1.0f, 1);
     }

@@ -365,8 +365,8 @@ static void backward(struct device *dev, struct mat dqueries, struct mat dlandma
     assert(queries.type != DTYPE_F16 && landmarks.type != DTYPE_F16);
     if (n == 0 || landmarks.rows == 0) return;
     float scale = 1.0f / sqrtf((float)d), *dscore = NULL;
-    scatter_plan plan = scatter_room(dev, n * k, landmarks.rows, (void **)&dscore, (size_t)(n * k) * sizeof(float));
-    launch(dev, op, scores_back, (unsigned)blocks_for(n, THREADS), THREADS, 0, dscore, plan.key, plan.place, dweight, weight,
+    scatter_plan plan = scatter_allocate(dev, n * k, landmarks.rows, (void **)&dscore, (size_t)(n * k) * sizeof(float));
+    launch(dev, op, scores_back, (unsigned)blocks_for(n, THREADS), THREADS, 0, dscore, plan.key, plan.item, dweight, weight,
            index, n, k, (uint32_t)landmarks.rows);
     if (landmarks.type == DTYPE_F32)
         launch(dev, op, queries_back<float>, (unsigned)n, THREADS, 0, rows_of<float>(dqueries), dscore, index,

@@ -71,7 +71,7 @@ static void bench_gca(const char *name, int sequences, int chunks, int k, int he
     int blocks = sequences * chunks;
     int64_t n = (int64_t)blocks * 64, d = (int64_t)heads * dim;
     std::vector<int64_t> row_begin;
-    std::vector<int32_t> slot, begin = {0}, place;
+    std::vector<int32_t> slot, begin = {0}, entry;
     std::vector<float> weight;
     std::vector<std::vector<int32_t>> readers(blocks);
     for (int b = 0; b <= blocks; b++)
@@ -87,16 +87,17 @@ static void bench_gca(const char *name, int sequences, int chunks, int k, int he
             readers[s].push_back(b * k + i);
         }
     for (auto &list : readers) {
-        place.insert(place.end(), list.begin(), list.end());
-        begin.push_back((int32_t)place.size());
+        entry.insert(entry.end(), list.begin(), list.end());
+        begin.push_back((int32_t)entry.size());
     }
     struct gca_blocks of = {upload(row_begin), upload(slot), upload(weight), blocks, k};
-    struct gca_inverse inverse = {upload(begin), upload(place), blocks};
+    struct gca_inverse inverse = {upload(begin), upload(entry), blocks};
     struct mat q = random_mat(n, d), keys = random_mat(n, d), values = random_mat(n, d), dout = random_mat(n, d),
                o = zero_mat(DTYPE_BF16, n, d), dq = zero_mat(DTYPE_BF16, n, d), lse = zero_mat(DTYPE_F32, k * n, heads),
                dk = zero_mat(DTYPE_BF16, n, d), dv = zero_mat(DTYPE_BF16, n, d),
                dw = zero_mat(DTYPE_F32, 1, (int64_t)blocks * k);
     struct gca_pool pool = {keys, values, 64, 63, true};
+    struct gca_gradients to = {dq, dk, dv, (float *)dw.data};
     double operations = 4.0 * (double)n * k * 64 * (double)d, matrix = (double)n * (double)d * 2.0,
            sums = (double)k * n * heads * 4.0;
     char line[128];
@@ -107,14 +108,15 @@ static void bench_gca(const char *name, int sequences, int chunks, int k, int he
            4 * matrix + sums);
     snprintf(line, sizeof line, "%s backward, bf16 dK dV", name);
     report(line, median_ms([&] {
-               gca_cuda.backward(NULL, dq, dk, dv, (float *)dw.data, dout, q, pool, of, inverse, lse, heads);
+               gca_cuda.backward(NULL, &to, dout, q, pool, of, inverse, lse);
            }),
            2.5 * operations, 9 * matrix + sums);
     drop({dk, dv});
     dk = zero_mat(DTYPE_F32, n, d), dv = zero_mat(DTYPE_F32, n, d);
+    to.dkeys = dk, to.dvalues = dv;
     snprintf(line, sizeof line, "%s backward, float32 dK dV", name);
     report(line, median_ms([&] {
-               gca_cuda.backward(NULL, dq, dk, dv, (float *)dw.data, dout, q, pool, of, inverse, lse, heads);
+               gca_cuda.backward(NULL, &to, dout, q, pool, of, inverse, lse);
            }),
            2.5 * operations, 13 * matrix + sums);
     drop({q, keys, values, dout, o, dq, lse, dk, dv, dw});
@@ -125,15 +127,16 @@ static void bench_window(const char *name, int sequences, int64_t length, int he
     struct mat q = random_mat(n, d), k = random_mat(n, d), v = random_mat(n, d), dout = random_mat(n, d),
                o = zero_mat(DTYPE_BF16, n, d), lse = zero_mat(DTYPE_F32, n, heads), dq = zero_mat(DTYPE_BF16, n, d),
                dk = zero_mat(DTYPE_BF16, n, d), dv = zero_mat(DTYPE_BF16, n, d);
+    struct attention_sequences in = {q, k, v, length, heads, window};
     double pairs = (double)window * (window + 1) / 2 + (double)(length - window) * (window + 1); /* of a sequence */
     double operations = 4.0 * pairs * sequences * (double)d, matrix = (double)n * (double)d * 2.0;
     char line[128];
     snprintf(line, sizeof line, "%s forward", name);
-    report(line, median_ms([&] { attention_cuda.forward_sequences(NULL, o, lse, q, k, v, length, heads, window); }),
+    report(line, median_ms([&] { attention_cuda.forward_sequences(NULL, o, lse, &in); }),
            operations, 4 * matrix);
     snprintf(line, sizeof line, "%s backward", name);
     report(line, median_ms([&] {
-               attention_cuda.backward_sequences(NULL, dq, dk, dv, dout, o, lse, q, k, v, length, heads, window);
+               attention_cuda.backward_sequences(NULL, dq, dk, dv, dout, o, lse, &in);
            }),
            2.5 * operations, 8 * matrix);
     drop({q, k, v, dout, o, lse, dq, dk, dv});
@@ -144,13 +147,14 @@ static void bench_chunks(const char *name, int chunks, int heads, int dim) {
     struct mat q = random_mat(n, d), k = random_mat(n, d), v = random_mat(n, d), dout = random_mat(n, d),
                o = zero_mat(DTYPE_BF16, n, d), lse = zero_mat(DTYPE_F32, n, heads), dq = zero_mat(DTYPE_BF16, n, d),
                dk = zero_mat(DTYPE_BF16, n, d), dv = zero_mat(DTYPE_BF16, n, d);
+    struct chunk_attention_kept kept = {o, lse, q, k, v, heads, 64};
     double operations = 4.0 * (double)n * 64 * (double)d, matrix = (double)n * (double)d * 2.0;
     char line[128];
     snprintf(line, sizeof line, "%s forward", name);
     report(line, median_ms([&] { chunk_attention_cuda.forward(NULL, o, q, k, v, heads, 64); }), operations, 4 * matrix);
     chunk_attention_cuda.forward_keep(NULL, o, lse, q, k, v, heads, 64);
     snprintf(line, sizeof line, "%s backward", name);
-    report(line, median_ms([&] { chunk_attention_cuda.backward(NULL, dq, dk, dv, dout, o, lse, q, k, v, heads, 64); }),
+    report(line, median_ms([&] { chunk_attention_cuda.backward(NULL, dq, dk, dv, dout, &kept); }),
            2.5 * operations, 7 * matrix);
     drop({q, k, v, dout, o, lse, dq, dk, dv});
 }
@@ -182,7 +186,7 @@ static void bench_nothing(int heads, int rows) {
     report(line, ms / calls, 0.0, 0.0);
 }
 
-/* Decoding: 100 calls one behind the other, as the layers of a token; the pool of each call is another part of memory.
+/* Decoding: 100 calls one after the other, as the layers of a token; the pool of each call is another part of memory.
  */
 static void bench_decode(int heads, int dim, int rows) {
     int64_t d = (int64_t)heads * dim;

@@ -77,8 +77,8 @@ static int64_t chunks_at(const struct step *s, const struct step_task *task, int
 }
 
 static struct gca_inverse invert(struct step *s, const struct step_choice *c, int64_t slots) {
-    s->dev->ops->gca->invert(s->dev, s->inverse_begin, s->inverse_place, c->slot, s->queries * s->model.topk, slots);
-    return (struct gca_inverse){.begin = s->inverse_begin, .place = s->inverse_place, .slots = slots};
+    s->dev->ops->gca->invert(s->dev, s->inverse_begin, s->inverse_entry, c->slot, s->queries * s->model.topk, slots);
+    return (struct gca_inverse){.begin = s->inverse_begin, .entry = s->inverse_entry, .slots = slots};
 }
 
 void step_choices_sum(struct step *s, struct step_sums *sums) {
