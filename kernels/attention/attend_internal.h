@@ -1,10 +1,11 @@
 /* attend_internal.h -- softmax(q K^T / sqrt(dh) + bias) V for a tile of queries of one head and runs of keys: the core
  * of attention, chunk_attention and gca on a CPU.
  *
- * A vector lane is a query: a tile is transposed once (q^T, dh x 64), then scores, maxima, sums and outputs are computed
- * lane by lane. So nothing is summed across a vector, K and V are read where they lie, and dh may be any number. The
- * softmax is online: a running maximum and sum; outputs are rescaled when the maximum rises. Few queries (decoding) would
- * leave most lanes empty, so up to ATTEND_SINGLE_ROWS rows are computed one by one, with dh across the lanes. */
+ * A vector lane is a query: a tile is transposed once (q^T, dh x 64), then scores, maxima, sums and outputs are
+ * computed lane by lane. So nothing is summed across a vector, K and V are read where they lie, and dh may be any
+ * number. The softmax is online: a running maximum and sum; outputs are rescaled when the maximum rises. Few queries
+ * (decoding) would leave most lanes empty, so up to ATTEND_SINGLE_ROWS rows are computed one by one, with dh across the
+ * lanes. */
 #pragma once
 #include "kernels/device/device.h"
 #include <stdbool.h>

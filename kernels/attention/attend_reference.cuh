@@ -305,15 +305,15 @@ template <int ACC> struct reference_key { float k[ACC], v[ACC], dk[ACC], dv[ACC]
 
 /* Adds the contribution of one query row that read this key. */
 template <typename T, int ACC>
-static __device__ void reference_dkv_row(reference_key<ACC> &a, const attend_task &t, rows<T> q, rows<T> dout,
+static __device__ void reference_dkv_row(reference_key<ACC> &a, const attend_task &t, const attend_backward_views<T> &m,
                                          int64_t row, int64_t column, float2 stat, float bias, float weight) {
     int lane = threadIdx.x % 32;
     float x[ACC], g[ACC], s = 0.0f, dp = 0.0f;
 #pragma unroll
     for (int i = 0; i < ACC; i++) {
         bool inside = lane + 32 * i < t.dim;
-        x[i] = inside ? to_float(q[row][column + lane + 32 * i]) : 0.0f;
-        g[i] = inside ? to_float(dout[row][column + lane + 32 * i]) : 0.0f;
+        x[i] = inside ? to_float(m.q[row][column + lane + 32 * i]) : 0.0f;
+        g[i] = inside ? to_float(m.dout[row][column + lane + 32 * i]) : 0.0f;
         s += x[i] * a.k[i];
         dp += g[i] * a.v[i];
     }
@@ -344,8 +344,8 @@ static __global__ void __launch_bounds__(REFERENCE_THREADS)
         int64_t end = key / t.length * t.length + t.length; /* of its sequence */
         float slope = window_slope(t, head) * ATTEND_LN2;
         for (int64_t row = key; row < end && row <= key + t.window; row++)
-            reference_dkv_row(a, t, m.q, m.dout, row, column, m.stat[stat_index(t, head, 0, row)],
-                              -slope * (float)(row - key), 1.0f);
+            reference_dkv_row(a, t, m, row, column, m.stat[stat_index(t, head, 0, row)], -slope * (float)(row - key),
+                              1.0f);
     } else {
         int first = inverse.begin ? inverse.begin[slot] : (int)slot;
         int last = inverse.begin ? inverse.begin[slot + 1] : (int)slot + 1;
@@ -353,7 +353,7 @@ static __global__ void __launch_bounds__(REFERENCE_THREADS)
             int64_t entry = inverse.begin ? inverse.entry[j] : j, block = entry / t.k;
             int i = (int)(entry % t.k);
             for (int64_t row = block_begin(t, block); row < block_begin(t, block + 1); row++)
-                reference_dkv_row(a, t, m.q, m.dout, row, column, m.stat[stat_index(t, head, i, row)], 0.0f,
+                reference_dkv_row(a, t, m, row, column, m.stat[stat_index(t, head, i, row)], 0.0f,
                                   block_weight(t, block, i));
         }
     }

@@ -9,8 +9,8 @@
 #pragma once
 #include "kernels/device/device.h"
 
-/* Whole sequences of `length` rows, one after the other in q, k, v [n, h*dh] (views with a stride are fine); each begins
- * at position 0. */
+/* Whole sequences of `length` rows, one after the other in q, k, v [n, h*dh] (views with a stride are fine). Each
+ * begins at position 0. */
 struct attention_sequences {
     struct mat q, k, v;
     int64_t length;

@@ -4,9 +4,9 @@
  * K and V lie in a pool of slots and are read where they lie: the T live rows of the chunk in a slot start at row
  * slot*slot_rows of pool.keys and pool.values [slots*slot_rows, h*dh].
  *
- * The n query rows are divided into blocks: block b is the rows row_begin[b] .. row_begin[b+1]-1 (row_begin has blocks+1
- * entries, rising; rows outside of all blocks get o = 0). It reads the chunks in slot[b*K .. b*K+K-1]. The index b*K+k
- * of that array is called an entry. An entry with a slot < 0 is empty: o_k = 0, lse = -inf.
+ * The n query rows are divided into blocks: block b is the rows row_begin[b] .. row_begin[b+1]-1 (row_begin has
+ * blocks+1 numbers, rising; rows outside of all blocks get o = 0). It reads the chunks in slot[b*K .. b*K+K-1]. The
+ * index b*K+k of that array is called an entry. An entry with a slot < 0 is empty: o_k = 0, lse = -inf.
  *
  *   o_k = softmax_T(q K_k^T / sqrt(dh)) V_k        with off_by_one: one more key of score 0 and value 0
  *   lse_k = log sum exp of the same scores          (natural log; the null key included)
@@ -23,8 +23,9 @@ struct gca_blocks { const int64_t *row_begin; const int32_t *slot; const float *
 /* The entries of each slot: entry[begin[s]] .. entry[begin[s+1]-1] are the entries e with slot[e] == s, rising.
  * begin [slots+1], entry [begin[slots]]; memory of the device. */
 struct gca_inverse { const int32_t *begin, *entry; int64_t slots; };
-/* What backward writes. dq [n, h*dh] is overwritten (0 outside of blocks). dkeys, dvalues (shaped as the pool's; float32
- * or the pool's type) are added to, over every entry that reads a slot. dweight [blocks*K] float32 is overwritten. */
+/* What backward writes. dq [n, h*dh] is overwritten (0 outside of blocks). dkeys, dvalues (shaped as the pool's;
+ * float32 or the pool's type) are added to, over every entry that reads a slot. dweight [blocks*K] float32 is
+ * overwritten. */
 struct gca_gradients { struct mat dq, dkeys, dvalues; float *dweight; };
 
 struct gca_ops {

@@ -187,7 +187,7 @@ static void gca_combine(struct device *dev, struct mat o, struct mat part, struc
 }
 
 /* Gradients. With delta = P dP summed over a chunk's keys (= dout . o_k): dweight = sum of delta over rows and heads,
- * dS = weight P (dP - delta), and a slot's dK and dV are sums over the entries that chose it. Two passes, so that no
+ * dS = weight P (dP - delta), and a slot's dK and dV are sums over the entries that read it. Two passes, so that no
  * two tasks write one number: a task of the first is a block (dq, dweight), of the second one head of a slot (dkeys,
  * dvalues), entries in order. P and dP are computed in both; a tile holds all keys of a chunk, as delta needs. */
 struct gca_backward_task {

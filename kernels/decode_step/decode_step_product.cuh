@@ -31,9 +31,8 @@ template <int DIM, int STRIPS, int UNITS> struct step_shared {
     alignas(16) unsigned vectors[3 * DIM];                 /* of the head, step_split: query, new key, new value */
     alignas(16) float2 scores[STEP_CLUSTER];               /* of each block: maximum score, sum of exponentials */
     alignas(16) unsigned parts[STEP_CLUSTER][DIM / 2 + 4]; /* of each block: its weighted values, pairs of bf16 */
-    alignas(
-        16) float stream[STREAM_BUFFERS][STRIPS * 32 * STEP_WARPS]; /* what an exchange adds to the residual stream */
-    alignas(16) float down[STEP_CLUSTER][STRIPS * 32];              /* of each block, for this block's rows of Wdown */
+    alignas(16) float stream[STREAM_BUFFERS][STRIPS * 32 * STEP_WARPS]; /* sums of an exchange, by column */
+    alignas(16) float down[STEP_CLUSTER][STRIPS * 32];  /* of each block, for this block's rows of Wdown */
     float rows[2][attention::WARPS * attention::WIDTH]; /* results of the attention warps, double buffered */
     /* of a warp: its strips of the stream, split; or the activations of all units */
     alignas(16) unsigned scratch[STEP_WARPS][UNITS ? STRIPS * 32 : UNITS_MAX * 4];
