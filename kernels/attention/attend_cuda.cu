@@ -209,7 +209,7 @@ static void attend_wgmma_backward_launch(struct device *dev, const char *op, con
         dim3((unsigned)attend_query_tiles(t), (unsigned)t->heads), key_reader<WINDOW, DIM, DQ_STAGES, 2>::BYTES, maps.q,
         maps.dout, maps.k, maps.v, *t,
         query_gradients{rows_of<bf16>(g->dq), scratch.stat, g->dweight ? scratch.part_dweight : nullptr},
-        rows_of<float>(in.lse), window_rows{o, rows_of<bf16>(in.dout)});
+        rows_of<float>(in.lse), o, rows_of<bf16>(in.dout));
     int64_t entries = (int64_t)t->blocks * t->k;
     if (g->dweight)
         launch(dev, op, attend_wgmma_dweight, (unsigned)blocks_for(entries, 128), 128, 0, *t, scratch.part_dweight,

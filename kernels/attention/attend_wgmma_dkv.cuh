@@ -152,7 +152,6 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
         prefetch_l2(dv[r.key_row + threadIdx.x] + r.head * DIM + i);
     }
     __syncthreads();
-
     float to_log2 = t.scale * ATTEND_LOG2E, slope = WINDOW ? window_slope(t, r.head) : 0.0f;
     float s[32], dp[32], sum_k[32 * TILES], sum_v[32 * TILES];
 #pragma unroll

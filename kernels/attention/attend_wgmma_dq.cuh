@@ -75,11 +75,6 @@ struct query_gradients {
     float *part_dweight;
 };
 
-/* Window mode: delta is the sum of o * dout. */
-struct window_rows {
-    rows<bf16> o, dout;
-};
-
 /* The state of a warpgroup that computes one query tile after the other. */
 template <bool WINDOW, int DIM, int STAGES> struct dq_group {
     using reader = key_reader<WINDOW, DIM, STAGES, 2>;
@@ -184,11 +179,14 @@ template <bool WINDOW, int DIM, int STAGES> struct dq_group {
     }
 };
 
+/* o and dout: read in window mode only. Nine parameters: with the two in a struct the compiler schedules differently.
+ */
 template <bool WINDOW, int DIM, int STAGES, int RESIDENT>
 static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     attend_wgmma_dq(const __grid_constant__ tile_matrix q_map, const __grid_constant__ tile_matrix dout_map,
                     const __grid_constant__ tile_matrix k_map, const __grid_constant__ tile_matrix v_map,
-                    const __grid_constant__ attend_task t, query_gradients to, rows<float> lse, window_rows window) {
+                    const __grid_constant__ attend_task t, query_gradients to, rows<float> lse, rows<bf16> o,
+                    rows<bf16> dout) {
     using reader = key_reader<WINDOW, DIM, STAGES, 2>;
     extern __shared__ uint8_t raw[];
     __shared__ typename reader::shared_part shared;
@@ -202,7 +200,7 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     if (!WINDOW) fill_empty<DIM>(t, r.block, r.head, r.begin, r.end, to.dq, {nullptr, 0}, false);
     dq_group<WINDOW, DIM, STAGES> g(t, r, sums, lse, to.stat);
     for (unsigned at = 0; at < r.query_tiles; at++, g.stat += TILE) {
-        g.begin(at, window.o, window.dout);
+        g.begin(at, o, dout);
         if (r.count) {
             g.multiply(r.item);
             for (int i = 0; i + 1 < r.count; i++) {
