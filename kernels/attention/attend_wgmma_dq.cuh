@@ -179,8 +179,8 @@ template <bool WINDOW, int DIM, int STAGES> struct dq_group {
     }
 };
 
-/* o and dout: read in window mode only. Nine parameters: with the two in a struct the compiler schedules differently.
- */
+/* o and dout: read in window mode only.
+ * Nine parameters: with these two in a struct the compiler orders instructions differently. */
 template <bool WINDOW, int DIM, int STAGES, int RESIDENT>
 static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     attend_wgmma_dq(const __grid_constant__ tile_matrix q_map, const __grid_constant__ tile_matrix dout_map,
