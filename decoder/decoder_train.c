@@ -130,8 +130,9 @@ void decoder_train_layer_forward(struct decoder_train *t, int layer, int group, 
     const struct decoder_train_layer *l = &t->layers[layer];
     const struct block_kept *k = &l->kept;
     block_keep_qkv(t->dev, k, w, m->rms_eps);
-    t->dev->ops->attention->forward_sequences(t->dev, k->o, k->lse, block_part(k->qkv, 0), block_part(k->qkv, 1),
-                                              block_part(k->qkv, 2), t->length, m->heads, m->window);
+    struct attention_sequences in = {
+        block_part(k->qkv, 0), block_part(k->qkv, 1), block_part(k->qkv, 2), t->length, m->heads, m->window};
+    t->dev->ops->attention->forward_sequences(t->dev, k->o, k->lse, &in);
     block_keep_output(t->dev, k, w);
     bool fused = group >= 0 && t->groups[group].blocks.blocks > 0;
     if (fused) decoder_train_gca(t, w, k, &l->gca, &t->groups[group]);

@@ -26,8 +26,8 @@ static void decoder_train_gca_backward(struct decoder_train *t, int layer, const
     ops->matmul->backward_input(t->dev, dout, t->dsum, w->gca_o, false);
     ops->matmul->backward_weight(t->dev, g->gca_o, t->dsum, f->o);
     /* All layers of the group read the same weights: their gradients are summed. */
-    ops->gca->backward(t->dev, dq, outputs->dkeys, outputs->dvalues, first ? outputs->dweight : t->dweight, dout, f->q,
-                       group->pool, group->blocks, outputs->inverse, lse, t->config.heads);
+    struct gca_gradients to = {dq, outputs->dkeys, outputs->dvalues, first ? outputs->dweight : t->dweight};
+    ops->gca->backward(t->dev, &to, dout, f->q, group->pool, group->blocks, outputs->inverse, lse);
     struct mat sum = mat_f32(outputs->dweight, 1, results);
     if (!first) ops->elementwise->add(t->dev, sum, sum, mat_f32(t->dweight, 1, results));
     ops->matmul->backward_weight(t->dev, g->gca_q, dq, f->norm);
@@ -41,9 +41,10 @@ static void decoder_train_attention_backward(struct decoder_train *t, int layer)
     const struct block_weights *w = &t->w.layers[layer], *g = &t->g.layers[layer];
     struct mat dout = t->work.narrow, dqkv = block_wide(&t->work, t->rows, 3 * (int64_t)t->config.hidden);
     block_back_output(t->dev, dout, t->grad, k, w, g);
+    struct attention_sequences in = {block_part(k->qkv, 0), block_part(k->qkv, 1), block_part(k->qkv, 2), t->length,
+                                     t->config.heads,       t->config.window};
     t->dev->ops->attention->backward_sequences(t->dev, block_part(dqkv, 0), block_part(dqkv, 1), block_part(dqkv, 2),
-                                               dout, k->o, k->lse, block_part(k->qkv, 0), block_part(k->qkv, 1),
-                                               block_part(k->qkv, 2), t->length, t->config.heads, t->config.window);
+                                               dout, k->o, k->lse, &in);
     block_back_qkv(t->dev, t->grad, dqkv, k, w, g, &t->work);
 }
 

@@ -335,9 +335,10 @@ static void encoder_train_layer_backward(struct encoder_train *t, int layer) {
     block_back_mlp(t->dev, (struct block_gradient){grad, true}, grad, &k, k.h, w, g, &t->work);
     block_back_output(t->dev, dout, grad, &k, w, g);
     struct mat dqkv = block_wide(&t->work, grad.rows, 3 * grad.cols);
+    struct chunk_attention_kept kept = {
+        k.o, k.lse, block_part(k.qkv, 0), block_part(k.qkv, 1), block_part(k.qkv, 2), m->heads, (int)t->positions};
     t->dev->ops->chunk_attention->backward(t->dev, block_part(dqkv, 0), block_part(dqkv, 1), block_part(dqkv, 2), dout,
-                                           k.o, k.lse, block_part(k.qkv, 0), block_part(k.qkv, 1), block_part(k.qkv, 2),
-                                           m->heads, (int)t->positions);
+                                           &kept);
     t->dev->ops->rope->backward(t->dev, mat_cols(dqkv, 0, 2 * m->hidden), 2 * m->heads, (int)t->positions,
                                 m->rope_theta);
     block_back_qkv(t->dev, grad, dqkv, &k, w, g, &t->work);

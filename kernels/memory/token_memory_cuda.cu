@@ -243,7 +243,7 @@ static bool backward_by_tiles(struct device *dev, const struct token_memory_grad
         task->v = v, task->sums = sums, task->u = scratch.at, task->stats = stats;
         task->dlog_p = to->dlog_p, task->dlse = to->dlse;
     }
-    sums_call c = {dev, &p, to->dstates, to->dkeys, m->slots.keys, {to->inverse.begin, to->inverse.place, 0, 0, 0}, 0};
+    sums_call c = {dev, &p, to->dstates, to->dkeys, m->slots.keys, {to->inverse.begin, to->inverse.entry, 0, 0, 0}, 0};
     if (v.k) {
         c.key_tiles = to->inverse.slots * blocks_for(v.slot_rows, TILE);
         backward_groups<false>(c, t.slots, v.blocks, scratch.left());
@@ -292,7 +292,7 @@ static void backward_plain(struct device *dev, const struct token_memory_gradien
     scratch_cursor scratch = scratch_of(dev);
     state_squares(dev, op, scratch, v, states);
     float *moment = (float *)scratch.take((size_t)v.n * sizeof(float));
-    plain_task t = {stats, to->dlog_p, to->dlse, moment, to->inverse.begin, to->inverse.place};
+    plain_task t = {stats, to->dlog_p, to->dlse, moment, to->inverse.begin, to->inverse.entry};
     plain_sources<T> in = sources_of<T>(states, m);
     size_t shared = 2 * (size_t)v.d * sizeof(float);
     launch_plain(dev, op, plain_states<T>, (unsigned)v.n, shared,

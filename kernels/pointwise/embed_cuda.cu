@@ -45,8 +45,8 @@ static __global__ void __launch_bounds__(THREADS)
 static void embed_backward(struct device *dev, struct mat dtable, struct mat dx, const int32_t *ids, int32_t pad_id) {
     const char *op = "embed.backward";
     if (dx.rows == 0) return;
-    scatter_plan plan = scatter_room(dev, dx.rows, dtable.rows, NULL, 0);
-    launch(dev, op, embed_sort_keys, (unsigned)blocks_for(dx.rows, THREADS), THREADS, 0, plan.key, plan.place, ids,
+    scatter_plan plan = scatter_allocate(dev, dx.rows, dtable.rows, NULL, 0);
+    launch(dev, op, embed_sort_keys, (unsigned)blocks_for(dx.rows, THREADS), THREADS, 0, plan.key, plan.item, ids,
            pad_id, dx.rows, (uint32_t)dtable.rows);
     dx.type == DTYPE_F32 ? scatter_run<float>(dev, op, plan, dtable, dx, NULL, 1.0f, 1)
                          : scatter_run<bf16>(dev, op, plan, dtable, dx, NULL, 1.0f, 1);

@@ -81,7 +81,7 @@ static void ivf_select(struct device *dev, const ivf_scan_task &t, int each) {
                   : t.lists <= 16 * SELECT_THREADS ? ivf_select_kernel<16>
                   : t.lists <= 32 * SELECT_THREADS ? ivf_select_kernel<32>
                                                  : ivf_select_kernel<0>;
-    launch_behind(dev, "ivf_scan.forward", kernel, (unsigned)t.queries, SELECT_THREADS, 0, t, each);
+    launch_dependent(dev, "ivf_scan.forward", kernel, (unsigned)t.queries, SELECT_THREADS, 0, t, each);
 }
 
 template <int UNITS> static void ivf_scan_pass_few(struct device *dev, ivf_scan_task t, ivf_scan_inputs in) {
@@ -101,9 +101,9 @@ template <int UNITS> static void ivf_scan_pass_few(struct device *dev, ivf_scan_
     ivf_select(dev, t, IVF_SCAN_GROUP);
     size_t shared = n * ivf_query_bytes(UNITS) + (size_t)IVF_SCAN_WARPS * n * (size_t)t.out.k * 8;
     (void)cudaFuncSetAttribute(ivf_scan_lists_kernel<UNITS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    launch_behind(dev, op, ivf_scan_lists_kernel<UNITS>, (unsigned)blocks, IVF_SCAN_THREADS, shared, t, in.queries,
+    launch_dependent(dev, op, ivf_scan_lists_kernel<UNITS>, (unsigned)blocks, IVF_SCAN_THREADS, shared, t, in.queries,
                   in.rows);
-    launch_behind(dev, op, ivf_join_lists, (unsigned)n, 32 * JOIN_WARPS, 0, t, blocks);
+    launch_dependent(dev, op, ivf_join_lists, (unsigned)n, 32 * JOIN_WARPS, 0, t, blocks);
 }
 
 /* Bytes of scratch for n queries: what grows with them, and what does not. */

@@ -31,8 +31,8 @@ static void kmeans_sums(struct device *dev, struct mat sums, int32_t *counts, st
                                                : scatter_run<bf16>;
     for (int64_t first = 0; first < points.rows; first += POINTS) {
         int64_t left = points.rows - first, n = left < POINTS ? left : (int64_t)POINTS;
-        scatter_plan plan = scatter_room(dev, n, sums.rows, NULL, 0);
-        launch(dev, op, kmeans_sort_keys, (unsigned)blocks_for(n, THREADS), THREADS, 0, plan.key, plan.place, counts,
+        scatter_plan plan = scatter_allocate(dev, n, sums.rows, NULL, 0);
+        launch(dev, op, kmeans_sort_keys, (unsigned)blocks_for(n, THREADS), THREADS, 0, plan.key, plan.item, counts,
                list + first, n, (uint32_t)sums.rows);
         sum_rows(dev, op, plan, sums, mat_rows(points, first, n), NULL, 1.0f, 1);
     }

@@ -413,8 +413,8 @@ static void topk_backward(struct device *dev, struct mat dqueries, struct mat dl
     assert(queries.type != DTYPE_F16 && landmarks.type != DTYPE_F16);
     if (n == 0 || landmarks.rows == 0) return;
     float scale = 1.0f / sqrtf((float)d), *dscore = NULL;
-    scatter_plan plan = scatter_room(dev, n * k, landmarks.rows, (void **)&dscore, (size_t)(n * k) * sizeof(float));
-    launch(dev, op, topk_backward_scores, (unsigned)blocks_for(n, THREADS), THREADS, 0, dscore, plan.key, plan.place,
+    scatter_plan plan = scatter_allocate(dev, n * k, landmarks.rows, (void **)&dscore, (size_t)(n * k) * sizeof(float));
+    launch(dev, op, topk_backward_scores, (unsigned)blocks_for(n, THREADS), THREADS, 0, dscore, plan.key, plan.item,
            dweight, topk_found{found.weight, index, n, k}, (uint32_t)landmarks.rows);
     if (landmarks.type == DTYPE_F32)
         launch(dev, op, topk_backward_queries<float>, (unsigned)n, THREADS, 0, rows_of<float>(dqueries), dscore, index,

@@ -94,33 +94,30 @@ CLOCK(rope, forward, (struct device * dev, struct mat x, int heads, int period, 
 CLOCK(rope, backward, (struct device * dev, struct mat x, int heads, int period, float theta),
       (dev, x, heads, period, theta))
 CLOCK(attention, forward_sequences,
-      (struct device * dev, struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v, int64_t length,
-       int heads, int window),
-      (dev, o, lse, q, k, v, length, heads, window))
+      (struct device * dev, struct mat o, struct mat lse, const struct attention_sequences *in), (dev, o, lse, in))
 CLOCK(attention, backward_sequences,
       (struct device * dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout, struct mat o, struct mat lse,
-       struct mat q, struct mat k, struct mat v, int64_t length, int heads, int window),
-      (dev, dq, dk, dv, dout, o, lse, q, k, v, length, heads, window))
+       const struct attention_sequences *in),
+      (dev, dq, dk, dv, dout, o, lse, in))
 CLOCK(chunk_attention, forward_keep,
       (struct device * dev, struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v, int heads,
        int positions),
       (dev, o, lse, q, k, v, heads, positions))
 CLOCK(chunk_attention, backward,
-      (struct device * dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout, struct mat o, struct mat lse,
-       struct mat q, struct mat k, struct mat v, int heads, int positions),
-      (dev, dq, dk, dv, dout, o, lse, q, k, v, heads, positions))
+      (struct device * dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout,
+       const struct chunk_attention_kept *kept),
+      (dev, dq, dk, dv, dout, kept))
 CLOCK(gca, forward_keep,
       (struct device * dev, struct mat o, struct mat lse, struct mat q, struct gca_pool pool, struct gca_blocks blocks,
        int heads),
       (dev, o, lse, q, pool, blocks, heads))
 CLOCK(gca, backward,
-      (struct device * dev, struct mat dq, struct mat dkeys, struct mat dvalues, float *dweight, struct mat dout,
-       struct mat q, struct gca_pool pool, struct gca_blocks blocks, struct gca_inverse inverse, struct mat lse,
-       int heads),
-      (dev, dq, dkeys, dvalues, dweight, dout, q, pool, blocks, inverse, lse, heads))
+      (struct device * dev, const struct gca_gradients *to, struct mat dout, struct mat q, struct gca_pool pool,
+       struct gca_blocks blocks, struct gca_inverse inverse, struct mat lse),
+      (dev, to, dout, q, pool, blocks, inverse, lse))
 CLOCK(gca, invert,
-      (struct device * dev, int32_t *begin, int32_t *position, const int32_t *slot, int64_t positions, int64_t slots),
-      (dev, begin, position, slot, positions, slots))
+      (struct device * dev, int32_t *begin, int32_t *entry, const int32_t *slot, int64_t entries, int64_t slots),
+      (dev, begin, entry, slot, entries, slots))
 CLOCK(elementwise, convert, (struct device * dev, struct mat y, struct mat x), (dev, y, x))
 CLOCK(elementwise, add, (struct device * dev, struct mat y, struct mat a, struct mat b), (dev, y, a, b))
 CLOCK(elementwise, swiglu, (struct device * dev, struct mat y, struct mat gate, struct mat up), (dev, y, gate, up))

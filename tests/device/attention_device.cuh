@@ -19,7 +19,7 @@
 static cudaStream_t device_stream; /* a blocking one: ordered with copies */
 static void *device_scratch_memory;
 static size_t device_scratch_limit = 1 << 30; /* a test sets less, so that work is cut */
-static int device_architecture_seen;          /* 0: the card's; a test sets 75, where plain kernels run */
+static int device_architecture_seen;          /* 0: the GPU's; a test sets 75, where the reference kernels run */
 
 extern "C" {
 cudaStream_t device_cuda_stream(struct device *) {

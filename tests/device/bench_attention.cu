@@ -109,6 +109,7 @@ static void bench_gca(const char *name, int sequences, int chunks, int k, int he
                dk = zero_mat(DTYPE_BF16, n, d), dv = zero_mat(DTYPE_BF16, n, d),
                dw = zero_mat(DTYPE_F32, 1, (int64_t)blocks * k);
     struct gca_pool pool = {keys, values, 64, 63, true};
+    struct gca_gradients to = {dq, dk, dv, (float *)dw.data};
     double operations = 4.0 * (double)n * k * 64 * (double)d, matrix = (double)n * (double)d * 2.0,
            sums = (double)k * n * heads * 4.0;
     char line[128];
@@ -119,14 +120,15 @@ static void bench_gca(const char *name, int sequences, int chunks, int k, int he
            4 * matrix + sums);
     snprintf(line, sizeof line, "%s backward, bf16 dK dV", name);
     report(line, median_ms([&] {
-               gca_cuda.backward(NULL, dq, dk, dv, (float *)dw.data, dout, q, pool, of, inverse, lse, heads);
+               gca_cuda.backward(NULL, &to, dout, q, pool, of, inverse, lse);
            }),
            2.5 * operations, 9 * matrix + sums);
     drop({dk, dv});
     dk = zero_mat(DTYPE_F32, n, d), dv = zero_mat(DTYPE_F32, n, d);
+    to.dkeys = dk, to.dvalues = dv;
     snprintf(line, sizeof line, "%s backward, float32 dK dV", name);
     report(line, median_ms([&] {
-               gca_cuda.backward(NULL, dq, dk, dv, (float *)dw.data, dout, q, pool, of, inverse, lse, heads);
+               gca_cuda.backward(NULL, &to, dout, q, pool, of, inverse, lse);
            }),
            2.5 * operations, 13 * matrix + sums);
     drop({q, keys, values, dout, o, dq, lse, dk, dv, dw});
@@ -137,15 +139,16 @@ static void bench_window(const char *name, int sequences, int64_t length, int he
     struct mat q = random_mat(n, d), k = random_mat(n, d), v = random_mat(n, d), dout = random_mat(n, d),
                o = zero_mat(DTYPE_BF16, n, d), lse = zero_mat(DTYPE_F32, n, heads), dq = zero_mat(DTYPE_BF16, n, d),
                dk = zero_mat(DTYPE_BF16, n, d), dv = zero_mat(DTYPE_BF16, n, d);
+    struct attention_sequences in = {q, k, v, length, heads, window};
     double pairs = (double)window * (window + 1) / 2 + (double)(length - window) * (window + 1); /* of a sequence */
     double operations = 4.0 * pairs * sequences * (double)d, matrix = (double)n * (double)d * 2.0;
     char line[128];
     snprintf(line, sizeof line, "%s forward", name);
-    report(line, median_ms([&] { attention_cuda.forward_sequences(NULL, o, lse, q, k, v, length, heads, window); }),
+    report(line, median_ms([&] { attention_cuda.forward_sequences(NULL, o, lse, &in); }),
            operations, 4 * matrix);
     snprintf(line, sizeof line, "%s backward", name);
     report(line, median_ms([&] {
-               attention_cuda.backward_sequences(NULL, dq, dk, dv, dout, o, lse, q, k, v, length, heads, window);
+               attention_cuda.backward_sequences(NULL, dq, dk, dv, dout, o, lse, &in);
            }),
            2.5 * operations, 8 * matrix);
     drop({q, k, v, dout, o, lse, dq, dk, dv});
@@ -156,13 +159,14 @@ static void bench_chunks(const char *name, int chunks, int heads, int dim) {
     struct mat q = random_mat(n, d), k = random_mat(n, d), v = random_mat(n, d), dout = random_mat(n, d),
                o = zero_mat(DTYPE_BF16, n, d), lse = zero_mat(DTYPE_F32, n, heads), dq = zero_mat(DTYPE_BF16, n, d),
                dk = zero_mat(DTYPE_BF16, n, d), dv = zero_mat(DTYPE_BF16, n, d);
+    struct chunk_attention_kept kept = {o, lse, q, k, v, heads, 64};
     double operations = 4.0 * (double)n * 64 * (double)d, matrix = (double)n * (double)d * 2.0;
     char line[128];
     snprintf(line, sizeof line, "%s forward", name);
     report(line, median_ms([&] { chunk_attention_cuda.forward(NULL, o, q, k, v, heads, 64); }), operations, 4 * matrix);
     chunk_attention_cuda.forward_keep(NULL, o, lse, q, k, v, heads, 64);
     snprintf(line, sizeof line, "%s backward", name);
-    report(line, median_ms([&] { chunk_attention_cuda.backward(NULL, dq, dk, dv, dout, o, lse, q, k, v, heads, 64); }),
+    report(line, median_ms([&] { chunk_attention_cuda.backward(NULL, dq, dk, dv, dout, &kept); }),
            2.5 * operations, 7 * matrix);
     drop({q, k, v, dout, o, lse, dq, dk, dv});
 }

@@ -125,8 +125,9 @@ static void compare_backward(struct golden *g, const struct shape *s, struct gca
     gca->forward_keep(g->dev, o, lses, q, pool, blocks, (int)s->heads);
     float *theirs = rows_of(g, "out.o", s, s->batch, s->queries, s->queries);
     line_of(g, "out.o(forward_keep)", o, theirs, tolerance);
-    gca->backward(g->dev, dq, dk, dv, dweight_there, golden_put(g, dout, n, d, g->type), q, pool, blocks,
-                  (struct gca_inverse){lists, lists, slots}, lses, (int)s->heads);
+    struct gca_gradients to = {dq, dk, dv, dweight_there};
+    gca->backward(g->dev, &to, golden_put(g, dout, n, d, g->type), q, pool, blocks,
+                  (struct gca_inverse){lists, lists, slots}, lses);
     compare_rows(g, "out.dq", s, dq, s->batch, s->queries, s->queries, tolerance);
     compare_rows(g, "out.dk", s, dk, slots, s->rows, 64, tolerance);
     compare_rows(g, "out.dv", s, dv, slots, s->rows, 64, tolerance);

@@ -57,7 +57,7 @@ static void step_layout(void *of, struct carve *c) {
     for (int g = 0; g < s->model.groups; g++)
         step_layout_selection(&s->neighbours[g], c, s);
     s->inverse_begin = carve_bytes(c, s->max_chunks + 1, word);
-    s->inverse_place = carve_bytes(c, Q * s->model.topk, word);
+    s->inverse_entry = carve_bytes(c, Q * s->model.topk, word);
     if (s->config.contrastive && s->config.group) {
         struct step_gathered *g = &s->gathered;
         int64_t all = collective_world(s->config.group) * Q;

@@ -60,7 +60,7 @@ struct step {
     int64_t *row_begin;                  /* [Q+1] */
     struct step_visible visible;
     struct step_neighbours neighbours[MODEL_GROUPS_MAX];
-    int32_t *inverse_begin, *inverse_place;
+    int32_t *inverse_begin, *inverse_entry;
     int32_t *contrast_targets, *contrast_excluded;
     struct step_masked masked;
     struct step_gathered gathered;

@@ -84,8 +84,8 @@ static int64_t step_encoded_chunks(const struct step *s, const struct step_task 
 }
 
 static struct gca_inverse step_gca_inverse(struct step *s, const struct step_neighbours *c, int64_t slots) {
-    s->dev->ops->gca->invert(s->dev, s->inverse_begin, s->inverse_place, c->slot, s->queries * s->model.topk, slots);
-    return (struct gca_inverse){.begin = s->inverse_begin, .place = s->inverse_place, .slots = slots};
+    s->dev->ops->gca->invert(s->dev, s->inverse_begin, s->inverse_entry, c->slot, s->queries * s->model.topk, slots);
+    return (struct gca_inverse){.begin = s->inverse_begin, .entry = s->inverse_entry, .slots = slots};
 }
 
 void step_neighbours_sum(struct step *s, struct step_sums *sums) {
