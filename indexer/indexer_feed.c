@@ -57,7 +57,7 @@ static enum status copy_document(struct raw *raw, struct feed_item *item, const 
     size_t source = strlen(d->source) + 1, key = strlen(d->key) + 1;
     size_t body = d->ids ? d->n_ids * sizeof(uint32_t) : d->bytes;
     void *memory;
-    TRY(memory_allocate(&memory, body + source + key + 1));
+    TRY(memory_allocate_bytes(&memory, body + source + key + 1, 1));
     char *at = memory;
     *raw =
         (struct raw){.text = d->ids ? NULL : at, .ids = d->ids ? memory : NULL, .bytes = d->bytes, .n_ids = d->n_ids};
@@ -95,7 +95,7 @@ static enum status finish_document(const struct feed *f, struct tokenizer_scratc
 
     size_t source = strlen(raw->source) + 1, key = strlen(raw->key) + 1, body = n_ids * sizeof(int32_t);
     void *memory;
-    TRY(memory_allocate(&memory, body + source + key));
+    TRY(memory_allocate_bytes(&memory, body + source + key, 1));
     char *at = memory;
     if (body) memcpy(at, ids, body);
     item->document.ids = memory;
