@@ -1,6 +1,7 @@
 /* view_internal.h -- what an open store and a view are made of, for the files of this folder that also need it. */
 #pragma once
 #include "store/exact_internal.h"
+#include "store/lexical.h"
 #include "store/records_internal.h"
 #include "store/segment_check_internal.h"
 #include "store/vectors_internal.h"
@@ -24,6 +25,7 @@ struct store_view {
     struct landmarks landmarks;
     struct segment *segments;            /* none: "exact" */
     int64_t n_segments;
+    struct lexical *lexical;             /* NULL: the catalog records no lexical segments */
     char *text;                          /* source and key of the last document */
     size_t text_capacity;
 };
