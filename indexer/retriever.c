@@ -38,7 +38,6 @@ struct chunk_retriever {
     struct gca_pool pool; /* decoder variant: our own slots, one region for each set of rows */
     struct group_results results[MODEL_GROUPS_MAX];
     struct chunk_key *keys; /* [max_queries * k] */
-    float *queries;         /* [max_queries, d] for the corpus; NULL where they can be read in place */
     struct neighbour_candidate *lists;
     size_t list_capacity;
     int64_t *used; /* [max_queries] */
@@ -79,6 +78,7 @@ static enum status begin(struct chunk_retriever *r, int64_t chunk, const int32_t
 
 static enum status append(struct retriever *base, int64_t first, const int32_t *ids, struct mat hidden, int64_t n) {
     struct chunk_retriever *r = of(base);
+    if (r->config.corpus) corpus_side_append(&r->corpus, first, ids, n);
     if (!r->config.self) return STATUS_OK;
     double start = clock_now();
     finish(r);
@@ -146,28 +146,14 @@ static void release(struct chunk_retriever *r, struct found *f) {
     f->n = 0;
 }
 
-/* The store reads queries in memory of this process. */
-static const float *queries_here(struct chunk_retriever *r, struct mat queries) {
-    assert(queries.type == DTYPE_F32 && queries.stride == queries.cols);
-    float *here = r->queries ? r->queries : queries.data;
-    device_download(r->config.device, here, queries.data, mat_bytes(queries));
-    return here;
-}
-
 static enum status search(struct chunk_retriever *r, struct found *f, int group, int64_t first, struct mat queries,
                           int64_t n) {
     int64_t stride = r->k + (r->config.self ? own_past_candidates_max(&r->own, r->k) : 0);
-    void *lists = r->lists;
-    enum status status =
-        memory_grow_bytes(&lists, &r->list_capacity, (size_t)(stride * r->base.max_queries), sizeof *r->lists);
-    r->lists = lists;
-    if (status != STATUS_OK) return status;
+    TRY(memory_grow(&r->lists, &r->list_capacity, (size_t)(stride * r->base.max_queries)));
     memset(r->used, 0, (size_t)n * sizeof *r->used);
     if (r->config.self) TRY(own_past_look(&r->own, first, queries, r->k));
-    if (r->config.corpus) {
-        const float *here = corpus_side_reads(&r->corpus) ? queries_here(r, queries) : NULL;
-        TRY(corpus_side_search(&r->corpus, r->lists, r->used, stride, group, first, queries, here, n, r->k));
-    }
+    struct corpus_lists lists = {.lists = r->lists, .used = r->used, .stride = stride};
+    if (r->config.corpus) TRY(corpus_side_search(&r->corpus, lists, group, first, queries, n, r->k));
     if (r->config.self) own_past_found(&r->own, r->lists, r->used, stride, first, n, r->k);
     for (int64_t i = 0; i < n; i++) {
         int64_t at = i * r->k;
@@ -225,7 +211,6 @@ static void destroy(struct retriever *base) {
     device_release(r->config.device, r->pool.keys.data);
     device_release(r->config.device, r->pool.values.data);
     memory_free(r->keys);
-    memory_free(r->queries);
     memory_free(r->lists);
     memory_free(r->used);
     memory_free(r);
@@ -233,31 +218,17 @@ static void destroy(struct retriever *base) {
 
 static enum status create_results(struct chunk_retriever *r) {
     size_t count = (size_t)r->base.max_queries * (size_t)r->k;
-    void *memory;
     for (int g = 0; g < r->config.model->groups; g++)
         for (int i = 0; i < 2; i++) {
             struct found *f = &r->results[g].set[i];
-            TRY(memory_allocate_bytes(&memory, count, sizeof *f->slot));
-            f->slot = memory;
-            TRY(memory_allocate_bytes(&memory, count, sizeof *f->weight));
-            f->weight = memory;
-            TRY(memory_allocate_bytes(&memory, count, sizeof *f->score));
-            f->score = memory;
-            TRY(memory_allocate_bytes(&memory, count, sizeof *f->id));
-            f->id = memory;
-            TRY(memory_allocate_bytes(&memory, count, sizeof *f->source));
-            f->source = memory;
+            TRY(memory_allocate(&f->slot, count));
+            TRY(memory_allocate(&f->weight, count));
+            TRY(memory_allocate(&f->score, count));
+            TRY(memory_allocate(&f->id, count));
+            TRY(memory_allocate(&f->source, count));
         }
-    TRY(memory_allocate_bytes(&memory, count, sizeof *r->keys));
-    r->keys = memory;
-    TRY(memory_allocate_bytes(&memory, (size_t)r->base.max_queries, sizeof *r->used));
-    r->used = memory;
-    if (!r->config.device->shares_memory) {
-        size_t floats = (size_t)r->base.max_queries * (size_t)r->config.model->hidden;
-        TRY(memory_allocate_bytes(&memory, floats, sizeof *r->queries));
-        r->queries = memory;
-    }
-    return STATUS_OK;
+    TRY(memory_allocate(&r->keys, count));
+    return memory_allocate(&r->used, (size_t)r->base.max_queries);
 }
 
 /* Enough slots that all live results may be pinned at once. */
@@ -298,6 +269,7 @@ static enum status check_config(const struct chunk_retriever_config *c, int k) {
         return fail(STATUS_INVALID, "retrieval: %d neighbours; give 1 to %d", k, CHUNK_RETRIEVER_TOPK_MAX);
     if (!c->self && !c->corpus)
         return fail(STATUS_INVALID, "retrieval: neither own past nor corpus; choose one or both");
+    assert(!c->corpus || c->random || c->searcher);
     if (c->random && !c->corpus) return fail(STATUS_INVALID, "random retrieval: needs a corpus");
     if (c->corpus && model->encoder_input == ENCODER_INPUT_HIDDEN)
         return fail(STATUS_UNSUPPORTED, "corpus retrieval: this model encodes hidden states, which depend on a chunk's "
@@ -308,9 +280,8 @@ static enum status check_config(const struct chunk_retriever_config *c, int k) {
 enum status chunk_retriever_create(struct retriever **out, const struct chunk_retriever_config *config) {
     int k = config->topk > 0 ? config->topk : config->model->topk;
     TRY(check_config(config, k));
-    void *memory;
-    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct chunk_retriever)));
-    struct chunk_retriever *r = memory;
+    struct chunk_retriever *r;
+    TRY(memory_allocate_zero(&r, 1));
     r->config = *config;
     r->k = k;
     r->begun = -1;
@@ -335,14 +306,16 @@ void chunk_retriever_reset(struct retriever *base, int64_t exclude_document, int
         for (int i = 0; i < 2; i++)
             release(r, &r->results[g].set[i]);
     if (r->config.self) own_past_clear(&r->own);
-    if (r->config.corpus) corpus_side_exclude(&r->corpus, exclude_document, exclude_from);
+    if (r->config.corpus) {
+        corpus_side_exclude(&r->corpus, exclude_document, exclude_from);
+        corpus_side_clear(&r->corpus);
+    }
     r->own_source = r->own_source <= NEIGHBOUR_CORPUS ? NEIGHBOUR_CORPUS + 1 : r->own_source + 1;
 }
 
 struct chunk_retriever_times chunk_retriever_times(const struct retriever *base) {
     const struct chunk_retriever *r = of(base);
     struct chunk_retriever_times times = r->times;
-    times.missing = r->corpus.missing;
     if (!r->cache) return times;
     struct chunk_cache_stats stats = chunk_cache_stats(r->cache);
     times.read += stats.read_seconds;

@@ -5,29 +5,70 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "indexer/retriever_internal.h"
+#include <assert.h>
 #include <math.h>
+#include <string.h>
+
+static enum status corpus_allocate(struct corpus_side *c, int64_t max_queries, int k) {
+    const struct chunk_retriever_config *config = &c->config;
+    size_t dim = (size_t)config->model->hidden, n = (size_t)max_queries;
+    TRY(memory_allocate(&c->hits, n * (size_t)k));
+    TRY(memory_allocate(&c->exclude, n));
+    TRY(memory_allocate(&c->landmark, dim));
+    if (config->random && !config->device->shares_memory) TRY(memory_allocate(&c->queries, n * dim));
+    int tokens = config->random ? 0 : searcher_tokens(config->searcher);
+    if (tokens == 0) return STATUS_OK;
+    c->tail_capacity = tokens + max_queries * config->model->chunk;
+    TRY(memory_allocate(&c->tail, (size_t)c->tail_capacity));
+    return memory_allocate(&c->tokens, n);
+}
 
 enum status corpus_side_open(struct corpus_side *c, const struct chunk_retriever_config *config, int64_t max_queries,
                              int k) {
-    *c = (struct corpus_side){.view = config->corpus, .config = *config};
     struct store_info info;
     store_view_info(config->corpus, &info);
-    c->chunks = info.chunks;
-    void *memory;
-    TRY(memory_allocate_bytes(&memory, (size_t)(max_queries * k), sizeof *c->hits));
-    c->hits = memory;
-    TRY(memory_allocate_bytes(&memory, (size_t)max_queries, sizeof *c->exclude));
-    c->exclude = memory;
-    TRY(memory_allocate_bytes(&memory, (size_t)config->model->hidden, sizeof *c->landmark));
-    c->landmark = memory;
-    return STATUS_OK;
+    *c = (struct corpus_side){.view = config->corpus, .config = *config, .chunks = info.chunks};
+    return corpus_allocate(c, max_queries, k);
 }
 
 void corpus_side_close(struct corpus_side *c) {
     memory_free(c->hits);
     memory_free(c->exclude);
     memory_free(c->landmark);
+    memory_free(c->queries);
+    memory_free(c->tail);
+    memory_free(c->tokens);
     *c = (struct corpus_side){0};
+}
+
+/* Keeps the ids before the queries of one call and those of its own chunks, whichever calls they came in. */
+void corpus_side_append(struct corpus_side *c, int64_t first, const int32_t *ids, int64_t n) {
+    int64_t chunk = c->config.model->chunk, count = n * chunk;
+    if (!c->tokens) return;
+    if (c->tail_end != first * chunk) c->tail_count = 0;
+    c->tail_end = (first + n) * chunk;
+    if (count > c->tail_capacity) {
+        ids += count - c->tail_capacity;
+        count = c->tail_capacity;
+    }
+    int64_t kept = c->tail_capacity - count < c->tail_count ? c->tail_capacity - count : c->tail_count;
+    memmove(c->tail, c->tail + c->tail_count - kept, (size_t)kept * sizeof *c->tail);
+    memcpy(c->tail + kept, ids, (size_t)count * sizeof *ids);
+    c->tail_count = kept + count;
+}
+
+void corpus_side_clear(struct corpus_side *c) {
+    c->tail_count = c->tail_end = 0;
+}
+
+/* The last ids up to the end of chunk t. */
+static struct lexical_query corpus_tokens(const struct corpus_side *c, int64_t t) {
+    int64_t tail_begin = c->tail_end - c->tail_count, end = (t + 1) * c->config.model->chunk;
+    int64_t begin = end - searcher_tokens(c->config.searcher);
+    if (end > c->tail_end) end = c->tail_end;
+    if (begin < tail_begin) begin = tail_begin;
+    if (begin >= end) return (struct lexical_query){0};
+    return (struct lexical_query){.ids = c->tail + (begin - tail_begin), .n = (int)(end - begin)};
 }
 
 void corpus_side_exclude(struct corpus_side *c, int64_t document, int64_t from) {
@@ -95,51 +136,34 @@ static enum status random_candidates(struct corpus_side *c, struct neighbour_can
     return STATUS_OK;
 }
 
-/* Of the store's own index: what it did not find, an exact search finds. */
-static enum status find_missing(struct corpus_side *c, struct store_search how, const float *here, int64_t n) {
-    const struct store_range *exclude = how.exclude;
-    how.exact = true;
-    for (int64_t i = 0; i < n; i++) {
-        how.exclude = exclude ? exclude + i : NULL;
-        struct store_hit *hits = c->hits + i * how.k;
-        if (store_view_missing(c->view, hits, how.k, how.exclude) == 0) continue;
-        c->missing++;
-        if (c->config.exact_fallback)
-            TRY(store_view_search(c->view, hits, here + i * c->config.model->hidden, 1, &how));
-    }
+static enum status random_all(struct corpus_side *c, struct corpus_lists to, int group, int64_t first,
+                              struct mat queries, int64_t n, int k) {
+    const float *rows = c->queries ? c->queries : queries.data;
+    if (c->queries) device_download(c->config.device, c->queries, queries.data, mat_bytes(mat_rows(queries, 0, n)));
+    for (int64_t i = 0; i < n; i++)
+        TRY(random_candidates(c, to.lists + i * to.stride, &to.used[i], group, first + i,
+                              rows + i * c->config.model->hidden, k));
     return STATUS_OK;
 }
 
-static enum status nearest(struct corpus_side *c, struct mat queries, const float *here, int64_t n, int k,
-                           const struct store_range *exclude) {
-    if (c->config.lists)
-        return list_index_search(c->config.lists, c->hits, mat_rows(queries, 0, n), k, c->config.nprobe, exclude);
-    if (c->config.flat) return flat_index_search(c->config.flat, c->hits, mat_rows(queries, 0, n), k, exclude);
-    const struct store_search how = {.k = k,
-                                     .exact = c->config.exact,
-                                     .nprobe = c->config.nprobe,
-                                     .candidates = c->config.candidates,
-                                     .exclude = exclude,
-                                     .threads = c->config.device->threads};
-    TRY(store_view_search(c->view, c->hits, here, n, &how));
-    return find_missing(c, how, here, n);
-}
-
-enum status corpus_side_search(struct corpus_side *c, struct neighbour_candidate *lists, int64_t *used, int64_t stride,
-                               int group, int64_t first, struct mat queries, const float *here, int64_t n, int k) {
+enum status corpus_side_search(struct corpus_side *c, struct corpus_lists to, int group, int64_t first,
+                               struct mat queries, int64_t n, int k) {
+    assert(queries.type == DTYPE_F32 && queries.stride == queries.cols);
     TRY(look_up_document(c));
-    if (c->config.random) {
-        for (int64_t i = 0; i < n; i++)
-            TRY(random_candidates(c, lists + i * stride, &used[i], group, first + i, here + i * c->config.model->hidden,
-                                  k));
-        return STATUS_OK;
-    }
-    for (int64_t i = 0; i < n; i++)
+    if (c->config.random) return random_all(c, to, group, first, queries, n, k);
+    for (int64_t i = 0; i < n; i++) {
         c->exclude[i] = excluded(c, first + i);
-    TRY(nearest(c, queries, here, n, k, c->document.begin < c->document.end ? c->exclude : NULL));
+        if (c->tokens) c->tokens[i] = corpus_tokens(c, first + i);
+    }
+    const struct searcher_query query = {.n = n,
+                                         .k = k,
+                                         .device_vectors = queries,
+                                         .tokens = c->tokens,
+                                         .exclude = c->document.begin < c->document.end ? c->exclude : NULL};
+    TRY(searcher_search(c->config.searcher, c->hits, &query));
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = i * k; j < (i + 1) * k && c->hits[j].chunk >= 0; j++)
-            lists[i * stride + used[i]++] = (struct neighbour_candidate){
+            to.lists[i * to.stride + to.used[i]++] = (struct neighbour_candidate){
                 .score = c->hits[j].score, .source = NEIGHBOUR_CORPUS, .id = c->hits[j].chunk};
     return STATUS_OK;
 }

@@ -48,14 +48,19 @@ struct corpus_side {
     struct chunk_retriever_config config;
     struct store_range document;         /* chunk ids of the excluded document, once it was looked up */
     bool document_known;
-    int64_t chunks, missing;             /* missing: see chunk_retriever_times */
+    int64_t chunks;
     struct store_hit *hits; struct store_range *exclude; float *landmark;
+    float *queries;                      /* random: [max_queries, d] copied from the device; NULL where memory is shared */
+    /* The text's last ids, for a searcher that reads them: ids [tail_end - tail_count, tail_end) of the text. */
+    int32_t *tail; int64_t tail_capacity, tail_count, tail_end;
+    struct lexical_query *tokens;        /* [max_queries], into the tail; NULL: the searcher reads none */
 };
 enum status corpus_side_open(struct corpus_side *c, const struct chunk_retriever_config *config, int64_t max_queries, int k);
 void corpus_side_close(struct corpus_side *c);            /* a zeroed one is fine */
 void corpus_side_exclude(struct corpus_side *c, int64_t document, int64_t from);   /* -1: none; the text's first chunk in it */
-/* Whether it reads queries in memory of this process; with an index on the device and nothing random it takes the device's. */
-static inline bool corpus_side_reads(const struct corpus_side *c) { return (!c->config.flat && !c->config.lists) || c->config.random; }
-/* Adds up to k candidates a query, as own_past_found does. `here`: the queries in memory of this process, where read. */
-enum status corpus_side_search(struct corpus_side *c, struct neighbour_candidate *lists, int64_t *used, int64_t stride,
-                               int group, int64_t first, struct mat queries, const float *here, int64_t n, int k);
+void corpus_side_append(struct corpus_side *c, int64_t first, const int32_t *ids, int64_t n);   /* chunks of the text */
+void corpus_side_clear(struct corpus_side *c);            /* another text */
+/* Adds up to k candidates a query, as own_past_found does. */
+struct corpus_lists { struct neighbour_candidate *lists; int64_t *used, stride; };
+enum status corpus_side_search(struct corpus_side *c, struct corpus_lists to, int group, int64_t first, struct mat queries,
+                               int64_t n, int k);

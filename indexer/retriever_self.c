@@ -19,18 +19,13 @@ static enum status reserve_found(struct own_past *p, int64_t blocks) {
  * that the device has once and for all, instead of an upload for each search. */
 static enum status make_counts(struct own_past *p) {
     int64_t n = 2 * p->max_queries + OWN_BLOCK, *here;
-    void *memory;
-    TRY(memory_allocate_bytes(&memory, (size_t)n, sizeof *here));
-    here = memory;
+    TRY(memory_allocate(&here, (size_t)n));
     for (int64_t i = 0; i < n; i++) {
         int64_t count = i - p->max_queries;
         here[i] = count < 0 ? 0 : count < OWN_BLOCK ? count : OWN_BLOCK;
     }
-    enum status status = device_allocate(p->dev, &memory, (size_t)n * sizeof *here);
-    if (status == STATUS_OK) {
-        p->counts = memory;
-        device_upload(p->dev, p->counts, here, (size_t)n * sizeof *here);
-    }
+    enum status status = device_allocate(p->dev, &p->counts, n);
+    if (status == STATUS_OK) device_upload(p->dev, p->counts, here, (size_t)n * sizeof *here);
     memory_free(here);
     return status;
 }
@@ -77,17 +72,13 @@ static size_t id_bytes(const struct own_past *p) {
 }
 
 static enum status add_block(struct own_past *p) {
-    void *list = p->landmarks, *ids, *rows;
     size_t count = (size_t)p->blocks + 1;
-    enum status status = memory_grow_bytes(&list, &p->landmark_capacity, count, sizeof *p->landmarks);
-    p->landmarks = list;
-    if (status != STATUS_OK) return status;
-    list = p->ids;
-    status = memory_grow_bytes(&list, &p->id_capacity, count, sizeof *p->ids);
-    p->ids = list;
-    if (status != STATUS_OK) return status;
-    TRY(device_allocate(p->dev, &rows, (size_t)OWN_BLOCK * (size_t)p->dim * sizeof(float)));
-    status = memory_allocate_bytes(&ids, (size_t)OWN_BLOCK * (size_t)p->chunk, id_bytes(p));
+    float *rows;
+    void *ids;
+    TRY(memory_grow(&p->landmarks, &p->landmark_capacity, count));
+    TRY(memory_grow(&p->ids, &p->id_capacity, count));
+    TRY(device_allocate(p->dev, &rows, (size_t)OWN_BLOCK * (size_t)p->dim));
+    enum status status = memory_allocate_bytes(&ids, (size_t)OWN_BLOCK * (size_t)p->chunk, id_bytes(p));
     if (status != STATUS_OK) {
         device_release(p->dev, rows);
         return status;
@@ -99,16 +90,13 @@ static enum status add_block(struct own_past *p) {
 
 /* Room for the K and V of more chunks. */
 static enum status add_states(struct own_past *p) {
-    void *list = p->states;
-    enum status status = memory_grow_bytes(&list, &p->state_capacity, (size_t)p->state_blocks + 1, sizeof *p->states);
-    p->states = list;
-    if (status != STATUS_OK) return status;
+    TRY(memory_grow(&p->states, &p->state_capacity, (size_t)p->state_blocks + 1));
     struct mat empty = mat_dense(NULL, encoder_type(p->encoder), (int64_t)OWN_STATES * p->slot_rows, p->dim);
     size_t bytes = mat_bytes(empty);
     struct own_states *s = &p->states[p->state_blocks];
     *s = (struct own_states){.keys = empty, .values = empty};
     TRY(device_allocate(p->dev, &s->keys.data, bytes));
-    status = device_allocate(p->dev, &s->values.data, bytes);
+    enum status status = device_allocate(p->dev, &s->values.data, bytes);
     if (status != STATUS_OK) {
         device_release(p->dev, s->keys.data);
         return status;

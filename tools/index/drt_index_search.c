@@ -5,8 +5,8 @@
 #include "kernels/search/topk.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/corpus_search.h"
 #include "tools/shared/device_choice.h"
-#include "tools/shared/device_index.h"
 #include "tools/shared/exclude.h"
 #include "tools/shared/streams.h"
 #include <string.h>
@@ -26,13 +26,13 @@ struct search {
     struct device *device;
     struct weights weights; /* on the device */
     struct drt_index_model runner;
-    struct device_index index; /* neither: the store searches */
-    struct store_search how;
-    char way[DEVICE_INDEX_TEXT_MAX]; /* what that does */
+    struct searcher *searcher;
+    struct searcher_description searched_by;
     struct tokenizer_scratch *scratch;
     float *query;
     struct store_hit *hits;
-    int32_t *ids; /* [DRT_INDEX_QUERY_CHUNKS * chunk] */
+    struct lexical_query tokens; /* the last ids of the text */
+    int32_t *ids;                /* [DRT_INDEX_QUERY_CHUNKS * chunk]: of --from-chunk, then of each hit */
 };
 
 static enum status print_hit(struct search *s, int rank, const struct store_hit *hit) {
@@ -44,9 +44,24 @@ static enum status print_hit(struct search *s, int rank, const struct store_hit 
     TRY(store_view_document(s->store.view, &d, c.document));
     TRY(tokenizer_decode(s->model.tokenizer, s->scratch, s->ids, (size_t)c.n_tokens, false, &text, &bytes));
     if (s->o->json)
-        drt_index_hit_json(rank, s->way, hit, &c, &d, text, bytes);
+        drt_index_hit_json(rank, s->searched_by.text, hit, &c, &d, text, bytes);
     else
         drt_index_hit_text(rank, hit, &c, &d, text, bytes);
+    return STATUS_OK;
+}
+
+/* One query: landmarks are copied to a GPU only where all of them, or chosen lists, are to be searched. */
+static enum status open_searcher(struct search *s) {
+    const struct options *o = s->o;
+    bool copy = o->exact || s->store.info.segments == 0 || o->nprobe > 0;
+    const struct searcher_config config = {.kind = copy ? SEARCHER_AUTO : SEARCHER_STORE,
+                                           .device = s->device,
+                                           .view = s->store.view,
+                                           .exact = o->exact || s->store.info.segments == 0,
+                                           .exact_fallback = true,
+                                           .nprobe = (int)o->nprobe};
+    TRY(corpus_search_open(&s->searcher, &config));
+    s->searched_by = searcher_describe(s->searcher, (int)o->k, 0);
     return STATUS_OK;
 }
 
@@ -61,16 +76,12 @@ static enum status prepare(struct search *s) {
     TRY(device_choose(&s->device, &type, &o->where, (int)o->threads));
     TRY(weights_open(&s->weights, s->device, s->model.params, type));
     s->runner = (struct drt_index_model){.device = s->device, .weights = &s->weights, .config = &s->model.config};
-    const struct device_index_choice index = {.exact = o->exact || s->store.info.segments == 0,
-                                              .nprobe = (int)o->nprobe};
-    if (index.exact || index.nprobe) TRY(device_index_open(&s->index, s->device, s->store.view, index));
-    s->how = (struct store_search){
-        .k = (int)o->k, .exact = o->exact, .nprobe = (int)o->nprobe, .threads = s->device->threads};
+    TRY(open_searcher(s));
     streams_printf(
         stderr,
         "drt-index search: store %s (generation %llu, index %s), model %s, k %lld, searched by %s, threads %d\n",
         o->store, (unsigned long long)s->store.info.generation, s->store.info.index, s->model.path, (long long)o->k,
-        device_index_text(s->way, &s->index, s->store.view, &s->how), threads_count(s->device->threads));
+        s->searched_by.text, threads_count(s->device->threads));
     TRY(tokenizer_scratch_create(&s->scratch, s->model.tokenizer));
     TRY(memory_allocate(&s->query, (size_t)s->model.config.hidden));
     TRY(memory_allocate(&s->hits, (size_t)o->k));
@@ -78,12 +89,18 @@ static enum status prepare(struct search *s) {
     return memory_allocate(&s->ids, ids);
 }
 
+static enum status query_of_ids(struct search *s, const int32_t *ids, int64_t n) {
+    int64_t tokens = n < searcher_tokens(s->searcher) ? n : searcher_tokens(s->searcher);
+    s->tokens = (struct lexical_query){.ids = ids + n - tokens, .n = (int)tokens};
+    return drt_index_query(s->query, &s->runner, ids, n);
+}
+
 static enum status query_of_text(struct search *s) {
     const int32_t *ids;
     size_t n;
     TRY(tokenizer_encode(s->model.tokenizer, s->scratch, s->o->text, strlen(s->o->text), TOKENIZER_LITERAL, &ids, &n));
     if (n == 0) return fail(STATUS_INVALID, "the query text is empty");
-    return drt_index_query(s->query, &s->runner, ids, (int64_t)n);
+    return query_of_ids(s, ids, (int64_t)n);
 }
 
 /* What its document says up to the end of the chunk. */
@@ -96,7 +113,7 @@ static enum status query_of_chunk(struct search *s, int64_t chunk) {
         TRY(store_view_chunk(s->store.view, &c, s->ids + n, i));
         n += c.n_tokens;
     }
-    return drt_index_query(s->query, &s->runner, s->ids, n);
+    return query_of_ids(s, s->ids, n);
 }
 
 static enum status find_excluded(struct search *s, struct store_range *out) {
@@ -111,14 +128,25 @@ static enum status find_excluded(struct search *s, struct store_range *out) {
     return STATUS_OK;
 }
 
+static enum status find_hits(struct search *s, const struct store_range *exclude) {
+    const struct searcher_query query = {
+        .n = 1, .k = (int)s->o->k, .vectors = s->query, .tokens = &s->tokens, .exclude = exclude};
+    TRY(searcher_search(s->searcher, s->hits, &query));
+    const struct searcher_counts counts = searcher_counts(s->searcher);
+    if (counts.missing == 0) return STATUS_OK;
+    snprintf(s->searched_by.text, sizeof s->searched_by.text, "exact scan");
+    fprintf(stderr, "corpus search by exact scan: the index found %lld of %lld chunks, though the store has more\n",
+            (long long)(s->o->k - counts.missing_hits), (long long)s->o->k);
+    return STATUS_OK;
+}
+
 static enum status run(struct search *s) {
     const struct options *o = s->o;
     struct store_range exclude;
     TRY(prepare(s));
     TRY(find_excluded(s, &exclude));
     TRY(o->text ? query_of_text(s) : query_of_chunk(s, o->from_chunk));
-    s->how.exclude = &exclude;
-    TRY(device_index_search_whole(&s->index, s->store.view, s->hits, s->query, &s->how, s->way));
+    TRY(find_hits(s, &exclude));
     for (int i = 0; i < (int)o->k && s->hits[i].chunk >= 0; i++)
         TRY(print_hit(s, i + 1, &s->hits[i]));
     return STATUS_OK;
@@ -190,7 +218,7 @@ int drt_index_search(int argc, char **argv, const char **operands) {
     memory_free(s.hits);
     memory_free(s.query);
     tokenizer_scratch_free(s.scratch);
-    device_index_close(&s.index);
+    searcher_close(s.searcher);
     if (s.device) weights_release(&s.weights, s.device);
     device_close(s.device);
     model_folder_close(&s.model);
