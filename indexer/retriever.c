@@ -306,10 +306,7 @@ void chunk_retriever_reset(struct retriever *base, int64_t exclude_document, int
         for (int i = 0; i < 2; i++)
             release(r, &r->results[g].set[i]);
     if (r->config.self) own_past_clear(&r->own);
-    if (r->config.corpus) {
-        corpus_side_exclude(&r->corpus, exclude_document, exclude_from);
-        corpus_side_clear(&r->corpus);
-    }
+    if (r->config.corpus) corpus_side_exclude(&r->corpus, exclude_document, exclude_from);
     r->own_source = r->own_source <= NEIGHBOUR_CORPUS ? NEIGHBOUR_CORPUS + 1 : r->own_source + 1;
 }
 

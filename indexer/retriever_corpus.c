@@ -41,7 +41,7 @@ void corpus_side_close(struct corpus_side *c) {
     *c = (struct corpus_side){0};
 }
 
-/* Keeps the ids before the queries of one call and those of its own chunks, whichever calls they came in. */
+/* Keeps the ids that the queries of one call need, whichever calls they came in. Chunk 0 begins another text. */
 void corpus_side_append(struct corpus_side *c, int64_t first, const int32_t *ids, int64_t n) {
     int64_t chunk = c->config.model->chunk, count = n * chunk;
     if (!c->tokens) return;
@@ -55,10 +55,6 @@ void corpus_side_append(struct corpus_side *c, int64_t first, const int32_t *ids
     memmove(c->tail, c->tail + c->tail_count - kept, (size_t)kept * sizeof *c->tail);
     memcpy(c->tail + kept, ids, (size_t)count * sizeof *ids);
     c->tail_count = kept + count;
-}
-
-void corpus_side_clear(struct corpus_side *c) {
-    c->tail_count = c->tail_end = 0;
 }
 
 /* The last ids up to the end of chunk t. */

@@ -59,7 +59,6 @@ enum status corpus_side_open(struct corpus_side *c, const struct chunk_retriever
 void corpus_side_close(struct corpus_side *c);            /* a zeroed one is fine */
 void corpus_side_exclude(struct corpus_side *c, int64_t document, int64_t from);   /* -1: none; the text's first chunk in it */
 void corpus_side_append(struct corpus_side *c, int64_t first, const int32_t *ids, int64_t n);   /* chunks of the text */
-void corpus_side_clear(struct corpus_side *c);            /* another text */
 /* Adds up to k candidates a query, as own_past_found does. */
 struct corpus_lists { struct neighbour_candidate *lists; int64_t *used, stride; };
 enum status corpus_side_search(struct corpus_side *c, struct corpus_lists to, int group, int64_t first, struct mat queries,

@@ -4,7 +4,7 @@
 #include "decoder/neighbours.h"
 #include "indexer/retriever.h"
 #include "model/params.h"
-#include "store/store.h"
+#include "store/lexical_build_internal.h"
 #include "tests/test.h"
 
 enum { D = 64, CHUNK = 63, K = 4, DOCUMENTS = 12, VOCAB = 500 };
@@ -427,6 +427,74 @@ static void test_searchers(struct world *w) {
     list_index_free(lists);
 }
 
+static void build_lexical(struct world *w, const char *path) {
+    struct lexical_builder *b;
+    uint64_t bytes;
+    uint32_t crc;
+    CHECK_OK(lexical_builder_create(&b, path, &(struct lexical_build){.vocab_size = VOCAB}));
+    for (int64_t c = 0; c < w->chunks; c++) {
+        int n = 0;
+        while (n < CHUNK && w->ids[c * CHUNK + n] >= 0)
+            n++;
+        CHECK_OK(lexical_builder_add(b, w->ids + c * CHUNK, n));
+    }
+    CHECK_OK(lexical_builder_publish(b, &bytes, &crc));
+}
+
+/* A searcher by ids gets the text's last ones, however its chunks are cut into calls, and of this text alone. */
+static void test_tokens(struct world *w) {
+    enum { TEXT = 30 };
+    char path[600];
+    const char *paths = path;
+    struct lexical *x;
+    snprintf(path, sizeof path, "%s/lexical", test_folder());
+    build_lexical(w, path);
+    CHECK_OK(lexical_open(&x, &paths, 1));
+    CHECK_OK(searcher_open(&w->searcher, &(struct searcher_config){.kind = SEARCHER_LEXICAL,
+                                                                   .device = w->dev,
+                                                                   .view = w->view,
+                                                                   .lexical_paths = &paths,
+                                                                   .n_lexical_paths = 1}));
+    struct chunk_retriever_config config = config_of(w, false, true);
+    struct retriever *r = make(&config);
+    struct rng rng = rng_make(13, 0);
+    int32_t ids[TEXT * CHUNK];
+    float queries[6 * D];
+    for (int i = 0; i < 6 * D; i++)
+        queries[i] = rng_normal(&rng);
+    const struct lexical_search how = {.k = K, .pair_weight = LEXICAL_PAIR_WEIGHT};
+    for (int text = 0; text < 3; text++) {
+        for (int c = 0; c < TEXT; c++)
+            fill_ids(ids + c * CHUNK, CHUNK, &rng);
+        for (int64_t first = 0, n; first < TEXT; first += n) {
+            static const int64_t most[] = {1, 6, 20}; /* 20: more than the retriever keeps ids of */
+            struct neighbours found;
+            n = 1 + (int64_t)rng_below(&rng, (uint64_t)most[text]);
+            if (n > TEXT - first) n = TEXT - first;
+            int64_t asked = n < 6 ? n : 6, at = first + n - asked;
+            CHECK_OK(r->append(r, first, ids + first * CHUNK, (struct mat){0}, n));
+            CHECK_OK(r->retrieve(r, &found, 0, at, mat_f32(queries, asked, D), asked));
+            for (int64_t i = 0; i < asked; i++) {
+                int64_t end = (at + i + 1) * CHUNK, begin = end < SEARCHER_TOKENS ? 0 : end - SEARCHER_TOKENS;
+                struct store_hit hits[K];
+                const struct lexical_query query = {.ids = ids + begin, .n = (int)(end - begin)};
+                CHECK_OK(lexical_search(x, hits, &query, 1, &how));
+                for (int j = 0; j < K; j++) {
+                    bool there = false;
+                    for (int other = 0; other < K; other++)
+                        there = there || found.id[i * K + other] == hits[j].chunk;
+                    CHECK(there);
+                }
+            }
+        }
+        chunk_retriever_reset(r, -1, 0);
+    }
+    r->free(r);
+    lexical_close(x);
+    searcher_close(w->searcher);
+    w->searcher = NULL;
+}
+
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     struct world w = {0};
@@ -437,6 +505,7 @@ int main(int argc, char **argv) {
     test_config(&w);
     test_against_truth(&w, true, false);
     test_searchers(&w);
+    test_tokens(&w);
     test_long_past(&w);
     store_view_close(w.view);
     store_close(w.store);

@@ -1,6 +1,9 @@
 /* test_searcher.c -- every kind of searcher over one store: equal hits, the rules that all share, descriptions. */
+#include "base/half.h"
 #include "indexer/searcher.h"
-#include "kernels/device/device.h"
+#include "kernels/device/device_internal.h"
+#include "kernels/ops.h"
+#include "kernels/search/topk.h"
 #include "store/hybrid.h"
 #include "store/lexical_build_internal.h"
 #include "tests/store_fixture.h"
@@ -150,9 +153,8 @@ static void test_hybrid(const struct world *w) {
     struct lexical *x;
     CHECK_OK(lexical_open(&x, &path, 1));
     for (int weighted = 0; weighted < 2; weighted++) {
-        struct searcher *s = open_kind(w, (struct searcher_config){.kind = SEARCHER_HYBRID,
-                                                                   .exact = true,
-                                                                   .landmark_weight = weighted ? 3 : 0});
+        struct searcher *s = open_kind(
+            w, (struct searcher_config){.kind = SEARCHER_HYBRID, .exact = true, .landmark_weight = weighted ? 3 : 0});
         struct searcher_query q = query_of(w, true);
         struct store_hit hits[N * K];
         CHECK_OK(searcher_search(s, hits, &q));
@@ -203,7 +205,7 @@ static void test_scores(const struct world *w) {
 static void check_described(const struct world *w, struct searcher_config config, const char *text, const char *json) {
     struct searcher *s = open_kind(w, config);
     const struct searcher_description d = searcher_describe(s, K, 0);
-    CHECK_EQ_STR(d.text, text);
+    CHECK_STR(d.text, text);
     char *written = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&written, &bytes);
@@ -212,7 +214,7 @@ static void check_described(const struct world *w, struct searcher_config config
     json_write_open(&writer, file, 0);
     searcher_describe_json(&writer, &d);
     fclose(file);
-    CHECK_EQ_STR(written, json);
+    CHECK_STR(written, json);
     free(written);
     searcher_close(s);
 }
@@ -232,7 +234,7 @@ static void test_describe(const struct world *w) {
     check_described(w, (struct searcher_config){.kind = SEARCHER_FLAT}, "gpu-flat, exact", json);
     struct searcher *s = open_kind(w, (struct searcher_config){.kind = SEARCHER_LISTS});
     struct searcher_description d = searcher_describe(s, K, 4);
-    CHECK_EQ_STR(d.text, "gpu-ivf, 4 of 6 lists");
+    CHECK_STR(d.text, "gpu-ivf, 4 of 6 lists");
     CHECK(!d.exact && d.visited == 4 && d.lists == 6 && searcher_describe(s, K, 0).exact);
     searcher_close(s);
     check_described(w, (struct searcher_config){.kind = SEARCHER_LEXICAL}, "lexical, 1 segment",
@@ -255,19 +257,95 @@ static void test_refusals(struct world *w) {
     CHECK_FAILS(searcher_open(&s, &config), STATUS_NOT_FOUND, "other.lexical");
     build_lexical(w, other, VOCAB + 1);
     CHECK_FAILS(searcher_open(&s, &config), STATUS_MISMATCH, "vocabulary");
-    /* A device that does not have the memory: the store searches, and the reason is kept. */
-    if (sizeof(size_t) == 8) {
-        struct device limited = *w->dev;
-        config = (struct searcher_config){.kind = SEARCHER_FLAT, .device = &limited, .view = w->view};
-        config.reserve = UINT64_C(1) << 62;
-        CHECK_OK(searcher_open(&s, &config));
-        CHECK(searcher_fallback(s) && strstr(searcher_fallback(s), "cannot be searched on the device"));
-        CHECK_EQ_STR(searcher_describe(s, K, 0).kind, "index");
-        struct searcher_query q = query_of(w, false);
-        struct store_hit hits[N * K];
-        CHECK_OK(searcher_search(s, hits, &q));
-        searcher_close(s);
+}
+
+/* The CPU's op takes float32 only. */
+static void topk_of_f16(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks,
+                        const int64_t *visible, int k) {
+    size_t count = (size_t)(landmarks.rows * landmarks.cols);
+    float *wide = malloc(count * sizeof *wide);
+    CHECK(wide && landmarks.type == DTYPE_F16);
+    half_from_f16_row(wide, landmarks.data, count);
+    topk_cpu.forward(dev, index, score, queries, mat_f32(wide, landmarks.rows, landmarks.cols), visible, k);
+    free(wide);
+}
+
+static enum status no_memory(struct device *dev, void **out, size_t bytes) {
+    (void)dev, (void)out;
+    return fail(STATUS_NO_MEMORY, "no %zu bytes", bytes);
+}
+
+/* Where the device has memory of its own the landmarks are copied there, and vectors between both sides. Where they do
+ * not fit the store searches, and the reason is kept. */
+static void test_separate_memory(struct world *w) {
+    static const struct {
+        struct searcher_config config;
+        const char *kind, *without_memory;
+    } rows[] = {
+        {{.nprobe = 0}, "gpu-flat", "index"},
+        {{.nprobe = 1000}, "gpu-ivf", "index"},
+        {{.exact = true, .nprobe = 3}, "gpu-flat", "exact"},
+        {{.kind = SEARCHER_STORE, .nprobe = 1000, .candidates = 1000}, "index", "index"},
+    };
+    struct device apart = *w->dev, *shared = w->dev;
+    struct device_runtime runtime = *w->dev->runtime;
+    struct store_hit expected[N * K], hits[N * K];
+    const struct store_search scan = {.k = K, .exact = true, .exclude = w->exclude};
+    CHECK_OK(store_view_search(w->view, expected, w->queries, N, &scan));
+    struct topk_ops topk = topk_cpu;
+    struct ops ops = *w->dev->ops;
+    topk.forward = topk_of_f16;
+    ops.topk = &topk;
+    apart.ops = &ops;
+    apart.shares_memory = false;
+    apart.runtime = &runtime;
+    w->dev = &apart;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        for (int memory = 0; memory < 2; memory++) {
+            runtime.allocate = memory ? shared->runtime->allocate : no_memory;
+            struct searcher_config config = rows[i].config;
+            config.device = &apart, config.view = w->view;
+            config.lists = memory ? w->lists : NULL; /* made on the CPU, whose op takes float32 only */
+            struct searcher *s;
+            CHECK_OK(searcher_open(&s, &config));
+            CHECK_STR(searcher_describe(s, K, 0).kind, memory ? rows[i].kind : rows[i].without_memory);
+            CHECK((searcher_fallback(s) != NULL) == (!memory && config.kind == SEARCHER_AUTO));
+            if (searcher_fallback(s)) CHECK(strstr(searcher_fallback(s), "cannot be searched on the device: no "));
+            for (int on_device = 0; on_device < 2 && memory; on_device++) {
+                struct searcher_query q = query_of(w, on_device);
+                CHECK_OK(searcher_search(s, hits, &q));
+                for (int j = 0; j < N * K; j++)
+                    CHECK_EQ(hits[j].chunk, expected[j].chunk);
+            }
+            searcher_close(s);
+        }
+    w->dev = shared;
+}
+
+/* An index that loses neighbours: they are counted, and with the fallback found. */
+static void test_missing(void) {
+    enum { MANY = 120 };
+    struct world w = {0};
+    open_world(&w, "missing", "HNSW2,SQ8");
+    struct store_hit hits[MANY], expected[MANY];
+    const struct store_search scan = {.k = MANY, .exact = true};
+    CHECK(w.info.chunks > MANY);
+    for (int i = 0; i < N; i++) {
+        int64_t missing = 0;
+        for (int fallback = 0; fallback < 2; fallback++) {
+            struct searcher *s = open_kind(&w, (struct searcher_config){.exact_fallback = fallback});
+            const struct searcher_query q = {.n = 1, .k = MANY, .vectors = w.queries + i * DIM};
+            CHECK_OK(searcher_search(s, hits, &q));
+            struct searcher_counts counts = searcher_counts(s);
+            CHECK(counts.queries == 1 && counts.missing == 1 && counts.missing_hits > 0);
+            if (!fallback) missing = store_view_missing(w.view, hits, MANY, NULL);
+            CHECK_EQ(counts.missing_hits, missing);
+            searcher_close(s);
+        }
+        CHECK_OK(store_view_search(w.view, expected, w.queries + i * DIM, 1, &scan));
+        CHECK(fixture_same_hits(hits, expected, MANY));
     }
+    close_world(&w);
 }
 
 int main(int argc, char **argv) {
@@ -280,6 +358,8 @@ int main(int argc, char **argv) {
     test_hybrid(&w);
     test_describe(&w);
     test_refusals(&w);
+    test_separate_memory(&w);
     close_world(&w);
+    test_missing();
     return test_done();
 }
