@@ -3,9 +3,9 @@
  * be lost, a score cannot change.
  *
  * Centroids are our own (kernels/search/kmeans.h), from a sample of the rows, whatever index the store has; they are made when the index
- * is, on the device. Rows are read twice: first in their order, then to their places. Of one view, as a flat_index. */
+ * is, on the device. Rows are read twice: first in their order, then into the slots of their lists. Of one view, as a flat_index. */
 #pragma once
-#include "indexer/landmark_source.h"
+#include "indexer/device_search.h"
 
 struct list_index;
 

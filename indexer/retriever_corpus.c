@@ -1,6 +1,6 @@
 /* retriever_corpus.c -- candidates from a store: the nearest chunks, or random ones, less what is excluded.
  *
- * Random picks depend on seed, group and chunk number only: however a text is cut into calls, it meets the same ones.
+ * Random picks depend on seed, group and chunk number only: however a text is cut into calls, it gets the same ones.
  */
 #include "base/memory.h"
 #include "base/rng.h"
@@ -73,8 +73,8 @@ void corpus_side_exclude(struct corpus_side *c, int64_t document, int64_t from) 
     c->document_known = false;
 }
 
-/* What the query of own chunk t must not see: all of the document, or the chunks around the same place in it. */
-static struct store_range excluded(const struct corpus_side *c, int64_t t) {
+/* What the query of own chunk t must not find: all of the document, or the chunks around the same position in it. */
+static struct store_range corpus_excluded(const struct corpus_side *c, int64_t t) {
     struct store_range r = c->document;
     int64_t window = c->config.exclude_window;
     if (window < 0 || r.begin == r.end) return r;
@@ -85,7 +85,7 @@ static struct store_range excluded(const struct corpus_side *c, int64_t t) {
     return r;
 }
 
-static enum status look_up_document(struct corpus_side *c) {
+static enum status corpus_find_document(struct corpus_side *c) {
     if (c->document_known) return STATUS_OK;
     c->document = (struct store_range){0};
     if (c->config.exclude_document >= 0) {
@@ -99,7 +99,7 @@ static enum status look_up_document(struct corpus_side *c) {
 
 /* k distinct numbers below `available` (all of them when there are no more), by Floyd's algorithm: k draws, whatever
  * the size of the corpus. */
-static int64_t draw_distinct(int64_t *picks, struct rng *rng, int64_t available, int64_t k) {
+static int64_t corpus_draw_distinct(int64_t *picks, struct rng *rng, int64_t available, int64_t k) {
     int64_t n = available < k ? available : k;
     for (int64_t i = 0; i < n; i++) {
         int64_t limit = available - n + i, pick = (int64_t)rng_below(rng, (uint64_t)limit + 1);
@@ -113,15 +113,15 @@ static int64_t draw_distinct(int64_t *picks, struct rng *rng, int64_t available,
     return n;
 }
 
-static enum status random_candidates(struct corpus_side *c, struct neighbour_candidate *list, int64_t *used, int group,
-                                     int64_t t, const float *query, int k) {
-    struct store_range hole = excluded(c, t);
+static enum status corpus_random_candidates(struct corpus_side *c, struct neighbour_candidate *list, int64_t *used,
+                                            int group, int64_t t, const float *query, int k) {
+    struct store_range skip = corpus_excluded(c, t);
     struct rng rng = rng_make(c->config.seed, (uint64_t)t * MODEL_GROUPS_MAX + (uint64_t)group);
     int dim = c->config.model->hidden;
     int64_t picks[CHUNK_RETRIEVER_TOPK_MAX];
-    int64_t n = draw_distinct(picks, &rng, c->chunks - (hole.end - hole.begin), k);
+    int64_t n = corpus_draw_distinct(picks, &rng, c->chunks - (skip.end - skip.begin), k);
     for (int64_t i = 0; i < n; i++) {
-        int64_t chunk = picks[i] < hole.begin ? picks[i] : picks[i] + (hole.end - hole.begin);
+        int64_t chunk = picks[i] < skip.begin ? picks[i] : picks[i] + (skip.end - skip.begin);
         TRY(store_view_landmark(c->view, c->landmark, chunk));
         double dot = 0;
         for (int j = 0; j < dim; j++)
@@ -132,23 +132,23 @@ static enum status random_candidates(struct corpus_side *c, struct neighbour_can
     return STATUS_OK;
 }
 
-static enum status random_all(struct corpus_side *c, struct corpus_lists to, int group, int64_t first,
-                              struct mat queries, int64_t n, int k) {
+static enum status corpus_random(struct corpus_side *c, struct corpus_lists to, int group, int64_t first,
+                                 struct mat queries, int64_t n, int k) {
     const float *rows = c->queries ? c->queries : queries.data;
     if (c->queries) device_download(c->config.device, c->queries, queries.data, mat_bytes(mat_rows(queries, 0, n)));
     for (int64_t i = 0; i < n; i++)
-        TRY(random_candidates(c, to.lists + i * to.stride, &to.used[i], group, first + i,
-                              rows + i * c->config.model->hidden, k));
+        TRY(corpus_random_candidates(c, to.lists + i * to.stride, &to.used[i], group, first + i,
+                                     rows + i * c->config.model->hidden, k));
     return STATUS_OK;
 }
 
 enum status corpus_side_search(struct corpus_side *c, struct corpus_lists to, int group, int64_t first,
                                struct mat queries, int64_t n, int k) {
     assert(queries.type == DTYPE_F32 && queries.stride == queries.cols);
-    TRY(look_up_document(c));
-    if (c->config.random) return random_all(c, to, group, first, queries, n, k);
+    TRY(corpus_find_document(c));
+    if (c->config.random) return corpus_random(c, to, group, first, queries, n, k);
     for (int64_t i = 0; i < n; i++) {
-        c->exclude[i] = excluded(c, first + i);
+        c->exclude[i] = corpus_excluded(c, first + i);
         if (c->tokens) c->tokens[i] = corpus_tokens(c, first + i);
     }
     const struct searcher_query query = {.n = n,

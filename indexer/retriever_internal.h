@@ -1,7 +1,7 @@
-/* retriever_internal.h -- the two sources of candidates behind indexer/retriever.c; nobody else includes it. */
+/* retriever_internal.h -- the two sources of candidates of indexer/retriever.c, which alone includes it. */
 #pragma once
 #include "decoder/neighbours.h"
-#include "indexer/found_room.h"
+#include "indexer/device_search.h"
 #include "indexer/retriever.h"
 
 /* ---- own past (retriever_self.c) -------------------------------------------------------------------------------
@@ -22,7 +22,7 @@ struct own_past {
     size_t landmark_capacity, id_capacity;
     struct own_states *states; size_t state_capacity; int64_t state_blocks;        /* hidden only */
     int64_t max_queries; int k;
-    struct found_room found;             /* by blocks: [blocks, n, k] */
+    struct hit_buffer found;             /* by blocks: [blocks, n, k] */
     int64_t *counts;                     /* of the device: 0 max_queries times, 1 .. OWN_BLOCK, OWN_BLOCK max_queries times */
 };
 enum status own_past_open(struct own_past *p, const struct chunk_retriever_config *config, int64_t max_queries, int k);
@@ -36,9 +36,10 @@ enum status own_past_begin(struct own_past *p, int64_t chunk, const int32_t *ids
 /* ids [chunk] of a chunk; ids that were negative come back as pad_id, which is what they mean. */
 void own_past_ids(const struct own_past *p, int32_t *ids, int64_t chunk);
 int64_t own_past_candidates_max(const struct own_past *p, int k);         /* of one query, now */
-/* Looks for the best k of each block, for queries that see the chunks before first + i; found, behind it, waits and adds them to
- * the lists: list i starts at lists + i * stride and has used[i] entries. Something else may be searched in between. */
-enum status own_past_look(struct own_past *p, int64_t first, struct mat queries, int k);
+/* Starts the search for the best k of each block, for queries that see the chunks before first + i. own_past_found waits for
+ * it and adds the hits to the lists: list i starts at lists + i * stride and has used[i] entries. Another search may run
+ * in between. */
+enum status own_past_search(struct own_past *p, int64_t first, struct mat queries, int k);
 void own_past_found(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride, int64_t first,
                     int64_t n, int k);
 
