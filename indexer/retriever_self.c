@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* Twice what is needed: the text goes on. */
+/* Twice what is needed: the text continues. */
 static enum status own_past_reserve_found(struct own_past *p, int64_t blocks) {
     int64_t needed = blocks * p->max_queries * p->k;
     return needed <= p->found.capacity ? STATUS_OK : hit_buffer_reserve(&p->found, p->dev, 2 * needed);

@@ -1,19 +1,20 @@
 /* searcher.h -- finds the chunks of a store for queries, one interface for all kinds of search.
  *
- * A query carries all that a kind may need: the vector, and the last ids of the text. Each kind takes its part. A caller
- * opens a searcher and does not know its kind. A searcher is for one thread at a time, as its view. */
+ * A query carries all that a kind may need: the vector, and the last ids of the text. Each kind takes its part. A
+ * caller opens a searcher and does not know its kind. A searcher is for one thread at a time, as its view. */
 #pragma once
 #include "base/formats/json.h"
 #include "indexer/flat_index.h"
 #include "indexer/list_index.h"
 #include "store/lexical.h"
 
-/* Corpora up to this size are scanned whole on a GPU unless nprobe asks for lists: at the speed of a GPU's memory a scan takes
- * less than a millisecond then. */
+/* Corpora up to this size are scanned whole on a GPU unless nprobe asks for lists: at the speed of a GPU's memory
+ * a scan takes less than a millisecond then. */
 #define SEARCHER_FLAT_BYTES (UINT64_C(2) << 30)
 
 enum searcher_kind {
-    SEARCHER_AUTO,                       /* on a GPU FLAT, or LISTS where nprobe > 0 or there are more bytes; else STORE */
+    /* on a GPU FLAT, or LISTS where nprobe > 0 or there are more bytes; else STORE */
+    SEARCHER_AUTO,
     SEARCHER_STORE,                      /* on the CPU: the store's FAISS index, or a scan of all landmarks */
     SEARCHER_FLAT,                       /* all landmarks in memory of the device ("gpu-flat") */
     SEARCHER_LISTS,                      /* the same by lists ("gpu-ivf") */
@@ -30,7 +31,8 @@ struct searcher_config {
     bool exact;                          /* AUTO and STORE: all landmarks, no index */
     bool exact_fallback;                 /* scan for a query whose hits are missing (store_view_missing) */
     int nprobe;                          /* lists to visit, of STORE and LISTS; 0: their default */
-    int candidates;                      /* of the index before exact scores, of each part of HYBRID; 0: at least 4 * k */
+    /* of the index before exact scores, of each part of HYBRID; 0: at least 4 * k */
+    int candidates;
     uint64_t reserve;                    /* bytes of device memory that FLAT and LISTS leave free */
     struct flat_index *flat;             /* FLAT: searches this one, borrowed; NULL: makes one */
     struct list_index *lists;            /* LISTS: the same */
@@ -39,8 +41,9 @@ struct searcher_config {
     float landmark_weight;               /* HYBRID: ranks by BM25 + this * landmark score; 0: by reciprocal rank */
 };
 struct searcher;
-/* FLAT and LISTS become STORE where the landmarks do not fit into the device (searcher_fallback). STATUS_UNSUPPORTED where a
- * lexical index is wanted and the store has none, STATUS_MISMATCH where it is of another vocabulary or corpus. */
+/* FLAT and LISTS become STORE where the landmarks do not fit into the device (searcher_fallback).
+ * STATUS_UNSUPPORTED where a lexical index is wanted and the store has none, STATUS_MISMATCH where it is of
+ * another vocabulary. */
 enum status searcher_open(struct searcher **out, const struct searcher_config *config);
 void searcher_close(struct searcher *s);                  /* before the device and the view; NULL is fine */
 /* Why it is STORE instead of FLAT or LISTS; NULL: it is what was requested. */
@@ -57,8 +60,9 @@ struct searcher_query {
     const struct lexical_query *tokens;  /* [n]; NULL where searcher_tokens is 0 */
     const struct store_range *exclude;   /* [n] chunk ids never to be found; NULL: none */
 };
-/* hits[n * k]. The score of each is q.l / sqrt(dim) of its fp16 row, whatever the kind; on a GPU its last bits differ. The
- * order is that of the kind, best first: by score (ties: smaller id), by BM25, or merged. Chunk -1 fills the rest. */
+/* hits[n * k]. The score of each is q.l / sqrt(dim) of its fp16 row, whatever the kind; on a GPU its last bits
+ * differ. The order is that of the kind, best first: by score (ties: smaller id), by BM25, or merged. Chunk -1
+ * fills the rest. */
 enum status searcher_search(struct searcher *s, struct store_hit *hits, const struct searcher_query *q);
 
 /* Of all searches so far. Missing: the index found fewer than the store has, before a scan found the rest. */

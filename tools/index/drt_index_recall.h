@@ -1,4 +1,4 @@
-/* drt_index_recall.h -- the measuring behind drt-index recall: queries from the store itself, exact and indexed hits. */
+/* drt_index_recall.h -- what drt-index recall measures: queries from the store itself, exact and indexed hits. */
 #pragma once
 #include "indexer/searcher.h"
 #include "tools/index/drt_index.h"
@@ -21,5 +21,6 @@ void recall_free(struct recall *r);                       /* what recall_prepare
 
 /* One query a call, as generation does it; *ms is the mean of a call. */
 enum status recall_search(struct recall *r, struct store_hit *hits, struct searcher *searcher, int nprobe, double *ms);
-/* Means over the queries: share of the exact hits found again, share of their softmax weight, mean score lost at a rank. */
+/* Means over the queries: share of the exact hits found again, share of their softmax weight, mean score lost at a
+ * rank. */
 struct recall_figures recall_compare(const struct recall *r);

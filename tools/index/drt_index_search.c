@@ -1,4 +1,4 @@
-/* drt_index_search.c -- drt-index search: the chunks that the model would retrieve behind a text, or behind a chunk of
+/* drt_index_search.c -- drt-index search: the chunks that the model would retrieve after a text, or after a chunk of
  * the store. */
 #include "base/memory.h"
 #include "indexer/indexer.h"
@@ -197,8 +197,8 @@ int drt_index_search(int argc, char **argv, const char **operands) {
         .name = "drt-index search",
         .synopsis = "TEXT|--from-chunk ID --store STORE [options]",
         .about =
-            "Prints the chunks that the model would retrieve behind TEXT. The query is the one that generation "
-            "uses: TEXT runs through the decoder, whose state at the landmark behind the last chunk (normed) is the "
+            "Prints the chunks that the model would retrieve after TEXT. The query is the one that generation "
+            "uses: TEXT runs through the decoder, whose state at the landmark after the last chunk (normed) is the "
             "query vector. TEXT's last whole chunks count, at most 8; a TEXT shorter than one chunk is repeated in "
             "front of itself until it fills one: a passage of a few chunks finds much better than a lone question "
             "does. Scores are query . landmark / sqrt(dimensions), computed exactly; they may be negative.",

@@ -2,5 +2,5 @@
 #pragma once
 #include "indexer/searcher.h"
 
-/* A line where the landmarks were copied to a GPU, and one where they were to be and do not fit. config->reserve is set. */
+/* Prints a line where the landmarks were copied to a GPU, and where they do not fit there. Sets the reserve. */
 enum status corpus_search_open(struct searcher **out, const struct searcher_config *config);
