@@ -27,7 +27,8 @@ enum status corpus_side_open(struct corpus_side *c, const struct chunk_retriever
                              int k) {
     struct store_info info;
     store_view_info(config->corpus, &info);
-    *c = (struct corpus_side){.view = config->corpus, .config = *config, .chunks = info.chunks};
+    *c = (struct corpus_side){.view = config->corpus, .config = *config};
+    c->chunks = info.chunks - info.dropped_chunks;
     return corpus_allocate(c, max_queries, k);
 }
 
@@ -119,9 +120,11 @@ static enum status corpus_random_candidates(struct corpus_side *c, struct neighb
     struct rng rng = rng_make(c->config.seed, (uint64_t)t * MODEL_GROUPS_MAX + (uint64_t)group);
     int dim = c->config.model->hidden;
     int64_t picks[CHUNK_RETRIEVER_TOPK_MAX];
-    int64_t n = corpus_draw_distinct(picks, &rng, c->chunks - (skip.end - skip.begin), k);
+    struct store_dropped dropped = store_view_dropped(c->view);
+    int64_t before = store_dropped_rank(dropped, skip.begin), length = store_dropped_rank(dropped, skip.end) - before;
+    int64_t n = corpus_draw_distinct(picks, &rng, c->chunks - length, k);
     for (int64_t i = 0; i < n; i++) {
-        int64_t chunk = picks[i] < skip.begin ? picks[i] : picks[i] + (skip.end - skip.begin);
+        int64_t chunk = store_dropped_nth(dropped, picks[i] < before ? picks[i] : picks[i] + length);
         TRY(store_view_landmark(c->view, c->landmark, chunk));
         double dot = 0;
         for (int j = 0; j < dim; j++)

@@ -6,7 +6,7 @@
 #include "base/formats/json.h"
 #include "indexer/flat_index.h"
 #include "indexer/list_index.h"
-#include "store/lexical.h"
+#include "store/lexical/lexical.h"
 
 /* Corpora up to this size are scanned whole on a GPU unless nprobe asks for lists: at the speed of a GPU's memory
  * a scan takes less than a millisecond then. */

@@ -4,7 +4,7 @@
  * neighbours by them. Ids of segments that the view does not have (a newer generation's, say) are left out. */
 #include "base/memory.h"
 #include "indexer/searcher_internal.h"
-#include "store/hybrid.h"
+#include "store/lexical/hybrid.h"
 #include <math.h>
 #include <stdio.h>
 

@@ -4,8 +4,8 @@
 #include "kernels/device/device_internal.h"
 #include "kernels/ops.h"
 #include "kernels/search/topk.h"
-#include "store/hybrid.h"
-#include "store/lexical_build_internal.h"
+#include "store/lexical/hybrid.h"
+#include "store/lexical/lexical_build_internal.h"
 #include "tests/store_fixture.h"
 
 enum { DIM = 32, VOCAB = 300, DOCUMENTS = 60, N = 7, K = 9 };
