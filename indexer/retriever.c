@@ -160,7 +160,7 @@ static enum status retriever_search(struct chunk_retriever *r, struct found *f, 
         int64_t at = i * r->k;
         struct neighbour_row row = {
             .id = f->id + at, .score = f->score + at, .weight = f->weight + at, .source = f->source + at};
-        neighbours_choose(&row, r->k, r->lists + i * stride, r->used[i]);
+        neighbours_select(&row, r->k, r->lists + i * stride, r->used[i]);
     }
     return STATUS_OK;
 }

@@ -17,7 +17,6 @@
  * through the same stages behind it. */
 #pragma once
 #include "kernels/decode_step/decode_step_exchange.cuh"
-#include "kernels/decode_step/decode_step.h"
 extern "C" {
 #include "kernels/decode_step/decode_step.h"
 }

@@ -373,7 +373,7 @@ static void token_memory_distribution(struct device *dev, struct mat p, struct m
         launch(dev, op, plain_scatter, dim3((unsigned)n, (unsigned)blocks_for(w.cols, PLAIN_THREADS)), PLAIN_THREADS, 0, sum, p.cols,
                from, first, v);
         launch(dev, op, plain_words, dim3((unsigned)n, (unsigned)blocks_for(p.cols, PLAIN_THREADS)), PLAIN_THREADS, 0,
-               rows_of<float>(p), (const unsigned long long *)sum, p.cols, from, first);
+               rows_of<float>(p), (const unsigned long long *)sum, p.cols, from, first, w.cols);
     }
 }
 
