@@ -342,18 +342,24 @@ static void decode(struct bench *b) {
         decode_run(b, &drt, "drt without retrieval", NULL, alone, round);
         for (int flat = 0; flat < 2; flat++) {
             struct retriever *r;
+            struct searcher *searcher;
+            CHECK_OK(searcher_open(&searcher, &(struct searcher_config){.kind = flat ? SEARCHER_FLAT : SEARCHER_LISTS,
+                                                                        .device = b->dev,
+                                                                        .view = b->view,
+                                                                        .flat = b->flat,
+                                                                        .lists = b->lists}));
             const struct chunk_retriever_config how = {.device = b->dev,
                                                        .model = &drt.config,
                                                        .encoder = drt.encoder,
                                                        .corpus = b->view,
-                                                       .flat = flat ? b->flat : NULL,
-                                                       .lists = flat ? NULL : b->lists,
+                                                       .searcher = searcher,
                                                        .cache_chunks = 64,
                                                        .max_queries = 1,
                                                        .exclude_document = -1};
             CHECK_OK(chunk_retriever_create(&r, &how));
             decode_run(b, &drt, flat ? "drt corpus gpu-flat" : "drt corpus gpu-ivf", r, alone, round);
             r->free(r);
+            searcher_close(searcher);
         }
     }
     drop_model(b, &base);

@@ -154,12 +154,14 @@ static void run_retrieval(const struct model *m, const char *mode, bool self, st
                                          .corpus = corpus,
                                          .exclude_document = -1};
     struct retriever *r;
+    if (corpus) CHECK_OK(searcher_open(&how.searcher, &(struct searcher_config){.device = m->dev, .view = corpus}));
     CHECK_OK(chunk_retriever_create(&r, &how));
     run_mode(m, mode, r, prompt, tokens, bound);
     struct chunk_retriever_times t = chunk_retriever_times(r);
     printf("# %s: prompt included: search %.3f s, read %.3f s, encode %.3f s, %lld queries, %lld hits, %lld misses\n",
            mode, t.search, t.read, t.encode, (long long)t.queries, (long long)t.cache_hits, (long long)t.cache_misses);
     r->free(r);
+    searcher_close(how.searcher);
 }
 
 /* ---- the cost of retrieval ------------------------------------------------------------------------------- */
@@ -241,6 +243,7 @@ static void run_ratio(const struct model *m, struct store_view *view, int64_t ch
     CHECK(ids && logits);
     struct chunk_retriever_config how = {
         .device = m->dev, .model = &m->config, .encoder = m->encoder, .corpus = view, .exclude_window = -1};
+    CHECK_OK(searcher_open(&how.searcher, &(struct searcher_config){.device = m->dev, .view = view}));
     how.exclude_document = text_of_store(m, view, ids, n);
     struct retriever *r;
     struct decoder_output none = {0};
@@ -283,6 +286,7 @@ static void run_ratio(const struct model *m, struct store_view *view, int64_t ch
             free(lane[i].took[c]);
     }
     r->free(r);
+    searcher_close(how.searcher);
     free(ids), free(logits);
 }
 

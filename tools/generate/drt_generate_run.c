@@ -100,7 +100,7 @@ static enum status work(struct generate_state *r, enum generate_end *end, const 
     struct trace *trace = r->trace;
     r->trace = NULL; /* the watcher is not called any more */
     TRY(trace_end(trace, true));
-    if (r->options->stats) generate_times_print(stderr, r->engine->way, &r->prompt, &r->generated);
+    if (r->options->stats) generate_times_print(stderr, r->engine->searched_by.text, &r->prompt, &r->generated);
     return STATUS_OK;
 }
 
