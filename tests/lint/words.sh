@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Calls and names that have no place here: see CONTRIBUTING.md, "What a library may not do".
+# Calls and names that are not allowed: see CONTRIBUTING.md, "Rules".
 set -u
 cd "$DRT_SOURCE" || exit 1
 bad=0
@@ -13,7 +13,7 @@ forbid '\b(malloc|calloc|realloc|strdup)\(' "memory comes from base/memory.h" $l
 forbid '\b(printf|puts|perror|exit|abort|_exit|getenv)\(' "libraries neither print nor exit nor read the environment" base $libraries
 forbid '\bfprintf\((stderr|stdout)' "libraries do not print" base $libraries
 # What mpirun and torchrun say, they say in the environment.
-forbid '\bgetenv\(' "no behaviour from environment variables" $(git ls-files 'tools/*.[ch]' | grep -v '/train_place.c')
+forbid '\bgetenv\(' "no behaviour from environment variables" $(git ls-files 'tools/*.[ch]' | grep -v '/train_rank.c')
 forbid '\bTODO\b|\bFIXME\b|\bXXX\b' "a TODO names an issue, and there is none open" base $libraries tools
 # Mutable data of static lifetime: only the thread's last message (base/status.c) and the tools' signal flag. Read off the
 # libraries themselves; builds with sanitizers, and objects of nvcc, have data of their own and are passed over.

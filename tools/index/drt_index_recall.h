@@ -1,4 +1,4 @@
-/* drt_index_recall.h -- the measuring behind drt-index recall: queries from the store itself, exact and indexed hits. */
+/* drt_index_recall.h -- the measurements of drt-index recall: queries from the store itself, exact and indexed hits. */
 #pragma once
 #include "tools/shared/device_index.h"
 #include "tools/index/drt_index.h"

@@ -1,4 +1,4 @@
-/* drt_index_search.c -- drt-index search: the chunks that the model would retrieve behind a text, or behind a chunk of
+/* drt_index_search.c -- drt-index search: the chunks that the model would retrieve after a text, or after a chunk of
  * the store. */
 #include "base/memory.h"
 #include "indexer/indexer.h"
@@ -111,7 +111,7 @@ static enum status find_excluded(struct search *s, struct store_range *out) {
     return STATUS_OK;
 }
 
-static enum status run(struct search *s) {
+static enum status search_run(struct search *s) {
     const struct options *o = s->o;
     struct store_range exclude;
     TRY(prepare(s));
@@ -128,16 +128,17 @@ static enum status run(struct search *s) {
 static int check(struct options *o) {
     bool own = o->from_document >= 0 || o->from_chunk >= 0;
     if (!o->store) return drt_index_usage("search", "--store STORE is missing");
-    if (o->exact && o->nprobe) return drt_index_usage("search", "--exact scans everything: --nprobe has no part in it");
+    if (o->exact && o->nprobe) return drt_index_usage("search", "--exact scans every landmark: leave out --nprobe");
     if (!o->text && o->from_chunk < 0) return drt_index_usage("search", "TEXT or --from-chunk ID is missing");
     if (o->from_document >= 0 && o->from_chunk >= 0)
-        return drt_index_usage("search", "--from-chunk says which document it is: leave --from-document out");
+        return drt_index_usage("search", "--from-chunk already names the document: leave out --from-document");
     if (!exclude_parse(&o->rule, o->exclude ? o->exclude : own ? "doc" : "none"))
         return drt_index_usage("search", "--exclude is doc, window=N or none");
     if (o->rule == EXCLUDE_DOCUMENT && !own)
         return drt_index_usage("search", "--exclude doc: which one? give --from-document ID or --from-chunk ID");
     if (o->rule >= 0 && o->from_chunk < 0)
-        return drt_index_usage("search", "--exclude window=N: around which chunk? give --from-chunk ID");
+        return drt_index_usage("search",
+                               "--exclude window=N needs --from-chunk ID, the chunk that the window is around");
     return -1;
 }
 
@@ -155,25 +156,25 @@ int drt_index_search(int argc, char **argv, const char **operands) {
         {"from-chunk", ARG_INT, &o.from_chunk, "ID",
          "TEXT ends in this chunk of the store; without TEXT: the query is that chunk's own", 0, 1e18},
         {"exclude", ARG_STRING, &o.exclude, "doc|window=N|none",
-         "what must not be found of the document that the query was taken from: all of it, chunks at most N away from "
-         "--from-chunk, or nothing (default: doc, where that document is named)",
+         "chunks of the query's own document that must not be found: all of them, those at most N away from "
+         "--from-chunk, or none (default: doc, if --from-document or --from-chunk names the document)",
          0, 0},
         {"device", ARG_CHOICE, &o.where.device, "auto|cpu|cuda",
-         "where the query is made, and --exact or --nprobe searched: rarely worth copying all landmarks", 0, 0},
+         "where the query is computed and --exact or --nprobe search; a GPU copies all landmarks first", 0, 0},
         {"dtype", ARG_CHOICE, &o.where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
         {"threads", ARG_INT, &o.threads, "N",
-         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
+         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
         {"json", ARG_FLAG, &o.json, NULL, "one JSON object a line", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-index search",
         .synopsis = "TEXT|--from-chunk ID --store STORE [options]",
         .about =
-            "Prints the chunks that the model would retrieve behind TEXT. The query is the one that generation "
-            "uses: TEXT runs through the decoder, whose state at the landmark behind the last chunk (normed) is the "
-            "query vector. TEXT's last whole chunks count, at most 8; a TEXT shorter than one chunk is repeated in "
-            "front of itself until it fills one: a passage of a few chunks finds much better than a lone question "
-            "does. Scores are query . landmark / sqrt(dimensions), computed exactly; they may be negative.",
+            "Prints the chunks that the model would retrieve after TEXT. The query is the one that generation uses: "
+            "TEXT runs through the decoder, and the normalised state at the landmark after its last chunk is the "
+            "query vector. Only the last 8 whole chunks of TEXT are used. A TEXT shorter than one chunk is repeated "
+            "until it fills one; a passage of a few chunks gives much better results than a single question. Scores "
+            "are query . landmark / sqrt(dimensions), computed exactly; they may be negative.",
         .examples = "  drt-index search \"The treaty was signed in\" --store store --k 3\n"
                     "  drt-index search --from-chunk 1234 --exclude window=4 --store store\n",
         .options = options,
@@ -185,7 +186,7 @@ int drt_index_search(int argc, char **argv, const char **operands) {
     code = check(&o);
     if (code >= 0) return code;
     struct search s = {.o = &o};
-    enum status status = run(&s);
+    enum status status = search_run(&s);
     memory_free(s.ids);
     memory_free(s.hits);
     memory_free(s.query);

@@ -74,10 +74,9 @@ int drt_index_verify(int argc, char **argv, const char **operands) {
     const struct arg_program program = {
         .name = "drt-index verify",
         .synopsis = "--store STORE [--deep]",
-        .about =
-            "Compares the store's files with its catalog: names, sizes, ranges of ids; with --deep every byte. Prints "
-            "one line "
-            "for each problem, with the file's name and what helps. Exit code 1 when there is any. Changes nothing.",
+        .about = "Compares the store's files with its catalog: names, sizes and ranges of ids; with --deep every byte. "
+                 "Prints one line for each problem: the file's name and the remedy. Exit code 1 if there is a problem. "
+                 "Changes nothing.",
         .options = options,
         .n_options = ARRAY_LEN(options),
     };
@@ -95,7 +94,7 @@ int drt_index_verify(int argc, char **argv, const char **operands) {
                     deep ? "every byte is as recorded" : "all files are there, with the recorded sizes", json);
 }
 
-/* A device that is opened when centroids are wanted for the first time: most repairs want none. */
+/* A device that is opened when centroids are needed for the first time: most repairs need none. */
 struct late_device {
     struct device_choice choice;
     int threads;
@@ -107,7 +106,7 @@ static enum status fit_late(void *context, float *centroids, const float *rows, 
     struct late_device *d = context;
     enum dtype type;
     if (!d->device && device_choose(&d->device, &type, &d->choice, d->threads) != STATUS_OK) {
-        char why[300]; /* whatever it was, FAISS is no answer to it */
+        char why[300]; /* STATUS_IO: another status would make the store fall back to FAISS */
         snprintf(why, sizeof why, "%s", status_message());
         return fail(STATUS_IO, "%s", why);
     }
@@ -124,22 +123,22 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {"store", ARG_PATH, &dir, "STORE", "the store's folder", 0, 0},
         {"index", ARG_STRING, &index, "auto|exact|FACTORY",
-         "kind of a rebuilt index; auto keeps the store's own; another kind than that has it made anew", 0, 0},
+         "kind of the rebuilt index; auto: the store's own; another kind than the store's own rebuilds the index", 0,
+         0},
         {"max-ram", ARG_BYTES, &max_ram, "SIZE", "memory for rebuilding the index (default: as in build)", 1, INFINITY},
         {"device", ARG_CHOICE, &late.choice.device, "auto|cpu|cuda",
-         "where the centroids of a rebuilt index are computed; auto: a GPU where there is one", 0, 0},
+         "where the centroids of a rebuilt index are computed; auto: a GPU if there is one", 0, 0},
         {"threads", ARG_INT, &threads, "N",
-         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
+         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
         {"json", ARG_FLAG, &json, NULL, "one JSON object for each problem that is left, then one with what was checked",
          0, 0},
     };
     const struct arg_program program = {
         .name = "drt-index repair",
         .synopsis = "--store STORE [options]",
-        .about = "Rebuilds what is derived from the rest (index, template, table of document hashes), removes files "
-                 "that no record "
-                 "names, and prints what cannot be made good: damaged tokens or landmarks must be built again. Exit "
-                 "code 1 then.",
+        .about = "Rebuilds derived files (index, template, table of document hashes) and removes files that no record "
+                 "names. Prints the problems that are left, with exit code 1: a store with damaged tokens or landmarks "
+                 "must be built again.",
         .options = options,
         .n_options = ARRAY_LEN(options),
     };

@@ -1,5 +1,5 @@
 /* drt_model.h -- the parts of drt-model. Each subcommand takes argv from its own name on, with
- * room for operands, and gives the exit code. */
+ * an array of argc operands to fill, and returns the exit code. */
 #pragma once
 #include "base/file.h"
 #include "base/formats/safetensors.h"
@@ -38,6 +38,6 @@ enum status model_source_open(struct model_source *s, const char *path);   /* a 
 void model_source_close(struct model_source *s);
 
 /* A config.json for tensors of these names and shapes, as the released trainer names them. What shapes cannot tell is
- * assumed as released and said on `notes`. *json is freed with free. */
+ * assumed to be as in the released models and printed on `notes`. *json is freed with free. */
 enum status model_guess_config(char **json, size_t *bytes, const struct tensor_view *tensors, int count, const char *path,
                                FILE *notes);

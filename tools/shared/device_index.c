@@ -2,7 +2,7 @@
 #include "tools/shared/device_index.h"
 #include <stdio.h>
 
-/* Left for what a program allocates behind the landmarks: caches of chunks, states, logits. */
+/* GPU memory kept free for what a program allocates after the landmarks: caches of chunks, states, logits. */
 #define RESERVE_BYTES (UINT64_C(1) << 30)
 enum { SEED = 1 };
 

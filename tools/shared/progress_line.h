@@ -20,4 +20,3 @@ void progress_line_end(struct progress_line *line);       /* closes the line in 
 /* "12.3 MB", "4.56 GB"; "1 h 02 min", "3 min 05 s", "12 s": for reports. */
 const char *progress_bytes_text(char out[32], uint64_t bytes);
 const char *progress_time_text(char out[32], double seconds);
-double progress_now(void);                                /* seconds of a clock that never goes back */

@@ -23,7 +23,7 @@ int drt_train_plot(int argc, char **argv, const char **operands) {
         .about =
             "Draws loss, learning rate, gradient norm, retrieval accuracy and throughput of one or several runs, laid "
             "over each other, from each RUN/log.jsonl (RUN may also be such a file). A page shows the values under "
-            "the pointer and needs nothing beside it. A run that goes on can be drawn at any time.",
+            "the pointer and needs no other file. A run that is not finished can be drawn, too.",
         .examples = "  drt-train plot runs/base runs/wide --out compare.html\n"
                     "  drt-train plot runs/base --out figure.svg --along steps\n",
         .options = options,

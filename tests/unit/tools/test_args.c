@@ -135,17 +135,17 @@ static void test_refusals(void) {
     for (int i = 0; i < 65; i++)
         many[i] = "--stop=x";
     many[65] = NULL;
-    /* The test's own argv has room for 63 arguments only: the capacity of a repeated option is checked by hand. */
+    /* The test's own argv holds 63 arguments only, so the capacity of a repeated option is checked here. */
     struct arg_program copy = program;
     char *argv[67] = {(char *)"drt-test"};
     for (int i = 0; i < 65; i++)
         argv[i + 1] = (char *)many[i];
     got.many.count = 0;
     int count;
-    const char *room[67];
+    const char *operands[67];
     int saved = dup(2);
     CHECK(freopen("/dev/null", "w", stderr));
-    CHECK_EQ(args_parse(&copy, 66, argv, room, &count), 2);
+    CHECK_EQ(args_parse(&copy, 66, argv, operands, &count), 2);
     fflush(stderr);
     dup2(saved, 2);
 }
