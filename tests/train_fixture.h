@@ -104,7 +104,7 @@ struct text { struct batch batch; int32_t *ids, *targets, (*documents)[2]; int64
     return s;
 }
 
-/* All gradients, behind one another. */
+/* All gradients, one after the other. */
 [[maybe_unused]] static float *gradients_of(struct step *s, const struct model *m) {
     size_t bytes = (size_t)params_elements(m->params) * sizeof(float);
     float *out = malloc(bytes);

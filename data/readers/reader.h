@@ -45,9 +45,9 @@ void reader_close(struct reader *r);                      /* NULL is fine */
 /* The next document; *more = 0 at the end (document unset). Empty documents are passed on (bytes == 0). */
 enum status reader_next(struct reader *r, struct document *document, int *more);
 
-/* Where reading stands, to go on there later in a new process: the number of documents given so far, the input file's
- * number, the (uncompressed) offset after the last document (Megatron: documents of the file), the jsonl line, bad
- * lines skipped so far, and hashes (XXH3) of what was read: names, order and bytes. */
+/* The reading position, from which a new process can continue: the number of documents returned so far, the input
+ * file's number, the (uncompressed) offset after the last document (Megatron: documents of the file), the jsonl line,
+ * bad lines skipped so far, and hashes (XXH3) of what was read: names, order and bytes. */
 struct reader_position {
     uint64_t documents, file, offset, line, skipped;
     uint64_t files_hash;                 /* of the files before `file` */

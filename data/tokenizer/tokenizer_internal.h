@@ -45,7 +45,7 @@ struct merge { uint64_t pair; int32_t rank, id; };                /* rank < 0: f
 struct tokenizer {
     char *path;
     uint8_t fingerprint[16];
-    struct bytes spellings, decoded;         /* NUL behind each spelling */
+    struct bytes spellings, decoded;         /* a NUL after each spelling */
     struct token *tokens;
     size_t n_tokens, tokens_capacity;
     int32_t *by_spelling; size_t spelling_mask;   /* open addressing; -1: free */

@@ -61,7 +61,7 @@ struct candidate { uint64_t count, key, at; uint32_t n; };
 struct queue { struct candidate *items; size_t count, capacity; };
 enum status queue_push(struct queue *q, const struct candidate *c);
 void queue_pop(struct queue *q);                           /* the first */
-void queue_lower(struct queue *q, uint64_t count);         /* the first has another count: it finds its new place */
+void queue_lower(struct queue *q, uint64_t count);         /* changes the first's count and moves it */
 void queue_free(struct queue *q);
 
 /* tokenizer_train_merge.c */

@@ -53,7 +53,7 @@ while [ $killed -lt $((kills / 2)) ]; do
     [ $store -lt 200 ] || die "the builds end before they can be killed"
     until run_and_kill $((RANDOM % (build_ms + 1))) "$INDEX" build "$TMP/a.jsonl" --out "$TMP/s$store" "${options[@]}"; do
         check_unfinished "$TMP/s$store" "$TMP/whole-a"
-        # Killed behind the commit: the command was done, and says so when it is run again.
+        # Killed after the commit: the command was complete, and reports so when it is run again.
         "$INDEX" stats --store "$TMP/s$store" >/dev/null 2>&1 && break
         [ $killed -lt $((kills / 2)) ] || { "$INDEX" build "$TMP/a.jsonl" --out "$TMP/s$store" "${options[@]}" >/dev/null 2>"$ERR" || die "the last build"; break; }
     done

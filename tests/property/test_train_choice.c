@@ -46,14 +46,14 @@ static void check_choices(enum pool_kind pool, bool gumbel, bool same_document) 
         CHECK_EQ(s->choices[0].slot[j], -1);
     step_free(s), free_text(&t), params_free(m.params), device_close(dev);
 }
-/* ---- what the contrastive loss asks for: a chunk behind the query's, of the document that the query's chunk ends in.
+/* ---- the target of the contrastive loss: a chunk after the query's, of the document in which the query's chunk ends
  */
 static void check_contrast(int64_t reach) {
     const struct variant v = {"contrast", "[1,1]", "tokens", 1, 63, 70, 12, false, false, true, POOL_OWN};
     /* Of one sequence: chunk 3 holds the end of one document and the start of the next; chunk 7 begins another. */
     static const int32_t documents[12][2] = {{1, 1}, {1, 1}, {1, 1}, {1, 2}, {2, 2}, {2, 2},
                                              {2, 2}, {3, 3}, {3, 3}, {3, 3}, {3, 3}, {3, 3}};
-    static const int begins_in_document_of_end[12] = {3, 2, 1, 3, 2, 1, 0, 4, 3, 2, 1, 0}; /* chunks behind that do */
+    static const int begins_in_document_of_end[12] = {3, 2, 1, 3, 2, 1, 0, 4, 3, 2, 1, 0}; /* chunks after it that do */
     struct model m;
     struct text t;
     struct step_report report;
@@ -101,7 +101,7 @@ static void check_corpus_alone(void) {
         for (now.seed = 1; now.seed <= 16; now.seed++) {
             CHECK_OK(step_run(s, &report, &scene.t.batch, 1, &now));
             for (int64_t q = 0; q < SEQUENCES; q++) {
-                int64_t r = q * v.chunks + 1; /* a query with one chunk behind it */
+                int64_t r = q * v.chunks + 1; /* a query with one chunk after it */
                 bool own = false;
                 for (int64_t j = r * TOPK; j < (r + 1) * TOPK; j++)
                     own = own || s->choices[0].index[j] == r - 1;
