@@ -6,6 +6,7 @@
  * no page of T - 1 before T + 2. That tells a commit from a flipped bit that makes T - 1 look like T + 1. */
 #include "base/crc32c.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "store/commit_record_internal.h"
 #include <fcntl.h>
 #include <string.h>
@@ -124,13 +125,14 @@ static enum status read_metas(struct metas *out, const struct metas *like, const
 static enum status roots_checksum(uint32_t *out, const struct metas *m, const char *folder) {
     static const int at[2] = {META_FREE_ROOT, META_ROOT};
     char path[FILE_PATH_MAX];
-    uint8_t page[PAGE_SIZE_MAX];
+    uint8_t *page; /* not on the stack: a page may be as large as a small stack */
     TRY(file_join(path, folder, "data.mdb"));
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return fail_errno("%s", path);
     uint64_t size = page_bytes(m);
     uint32_t crc = 0;
-    enum status s = STATUS_OK;
+    enum status s = memory_allocate(&page, size);
+    if (s != STATUS_OK) page = NULL;
     for (int i = 0; i < 2 && s == STATUS_OK; i++) {
         uint64_t root = get(m->page[newer_page(m)] + at[i], 8);
         if (root == UINT64_MAX) continue;
@@ -144,6 +146,7 @@ static enum status roots_checksum(uint32_t *out, const struct metas *m, const ch
             crc = crc32c(crc, page, size);
     }
     close(fd);
+    memory_free(page);
     *out = crc;
     return s;
 }

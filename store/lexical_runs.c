@@ -93,14 +93,17 @@ enum status spool_read(struct spool *s, void *out, size_t bytes, uint64_t offset
 
 enum status spool_copy(struct spool *s, struct file_writer *to) {
     static const uint64_t part = 1 << 15;
-    uint8_t bytes[1 << 15];
+    uint8_t *bytes;
+    TRY(memory_allocate(&bytes, part));
     uint64_t all = spool_bytes(s);
-    for (uint64_t at = 0; at < all; at += part) {
+    enum status status = STATUS_OK;
+    for (uint64_t at = 0; at < all && status == STATUS_OK; at += part) {
         size_t n = (size_t)(all - at < part ? all - at : part);
-        TRY(spool_read(s, bytes, n, at));
-        TRY(file_write(to, bytes, n));
+        status = spool_read(s, bytes, n, at);
+        if (status == STATUS_OK) status = file_write(to, bytes, n);
     }
-    return STATUS_OK;
+    memory_free(bytes);
+    return status;
 }
 
 /* ---- collecting and sorting ---- */
