@@ -7,7 +7,8 @@
 
 /* *pointer = memory for `count` elements of the type that it points to (of a void *: bytes); _zero: zeroed; _aligned:
  * at 64 bytes, for vector code. count 0 gives a valid pointer. Free with memory_free. On failure *pointer is unchanged.
- * Blocks of 16 MiB and more, zeroed or aligned, request large pages. Every call passes the fault point "memory:allocate".
+ * Blocks of 16 MiB and more, zeroed or aligned, request large pages. Every call passes the fault point
+ * "memory:allocate".
  *
  *     float *rows;
  *     TRY(memory_allocate(&rows, n * dim)); */

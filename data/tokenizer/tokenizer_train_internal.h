@@ -50,7 +50,7 @@ enum status vocabulary_join(struct vocabulary *v, int32_t left, int32_t right, i
 struct pair {
     uint64_t key;                            /* bpe_pair */
     int64_t count;
-    uint32_t step, fresh;                    /* fresh: its number among the step's new pairs, while step is the one in hand */
+    uint32_t step, fresh;                    /* fresh: its number among the new pairs of step `step` */
 };
 struct pair_table { struct pair *items; size_t count, capacity; uint32_t *slots; size_t mask; };
 enum status pair_table_find(struct pair_table *p, uint64_t key, uint32_t *number);   /* added with count 0 when new */

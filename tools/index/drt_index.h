@@ -45,7 +45,7 @@ enum status drt_index_query(float *out, const struct drt_index_model *model, con
 
 /* Prints one hit of a search, with its position and text: as text, or as a JSON object on one line that also names the
  * search method (device_index_text). */
-void drt_index_hit_text(int rank, const struct store_hit *hit, const struct store_chunk *c, const struct store_document *d,
-                        const char *text, size_t bytes);
+void drt_index_hit_text(int rank, const struct store_hit *hit, const struct store_chunk *c,
+                        const struct store_document *d, const char *text, size_t bytes);
 void drt_index_hit_json(int rank, const char *way, const struct store_hit *hit, const struct store_chunk *c,
                         const struct store_document *d, const char *text, size_t bytes);

@@ -7,7 +7,7 @@
 struct recall {
     struct opened_store store;
     struct device *device;
-    struct device_index index;           /* on the device: first gpu-flat for exact search, then gpu-ivf; neither: the store's own */
+    struct device_index index;           /* gpu-flat for exact search, later gpu-ivf; neither: the store's own */
     int64_t n, k;                        /* queries, hits of each */
     float *queries;                      /* [n, dim] */
     struct store_range *exclude;         /* [n] */
@@ -22,5 +22,6 @@ void recall_free(struct recall *r);                       /* what recall_prepare
 
 /* One query a call, as generation does it (exact: on the device, where r->flat is there); *ms is the mean of a call. */
 enum status recall_search(struct recall *r, struct store_hit *hits, bool exact, int nprobe, double *ms);
-/* Means over the queries: share of the exact hits found again, share of their softmax weight, mean score lost at a rank. */
+/* Means over the queries: share of the exact hits found again, share of their softmax weight, mean score lost at a
+ * rank. */
 struct recall_figures recall_compare(const struct recall *r);

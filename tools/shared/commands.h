@@ -10,6 +10,6 @@ struct command_program { const char *name, *about, *examples; const struct comma
 
 /* 2 without a command or with an unknown one; 1 if standard output could not be written. */
 int commands_main(const struct command_program *program, int argc, char **argv);
-/* Allocates `operands`, runs one command, then checks standard output. For programs without commands; commands_main calls
- * it for the command that argv names. */
+/* Allocates `operands`, runs one command, then checks standard output. For programs without commands; commands_main
+ * calls it for the command that argv names. */
 int commands_run(const char *program, int (*run)(int argc, char **argv, const char **operands), int argc, char **argv);

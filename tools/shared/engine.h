@@ -1,6 +1,7 @@
 /* engine.h -- a model made ready to run, with its store: what drt-generate and drt-eval both start from.
  *
- * Opening checks what must fit together: store and model by fingerprint, retrieval and variant. One thread at a time. */
+ * Opening checks what must fit together: store and model by fingerprint, retrieval and variant. One thread at a
+ * time. */
 #pragma once
 #include "decoder/decoder.h"
 #include "encoder/encoder.h"
@@ -35,8 +36,8 @@ enum status engine_open(struct engine *out, const struct engine_config *config);
 void engine_close(struct engine *e);                      /* a zeroed struct is fine */
 
 /* What a retriever looks at. On a GPU the corpus is searched there, where its landmarks fit: exactly or by lists, as
- * tools/shared/device_index.h says; the first retriever decides and loads them. Neither self nor corpus: *out is NULL, which the decoder
- * takes as "no retrieval". */
+ * tools/shared/device_index.h says; the first retriever decides and loads them. Neither self nor corpus: *out is
+ * NULL, which the decoder takes as "no retrieval". */
 struct engine_retrieval {
     bool self, corpus, random, exact;
     bool exact_fallback;                 /* as in indexer/retriever.h */

@@ -3,8 +3,8 @@
  * On a terminal one line is rewritten; elsewhere a plain line comes every few seconds, so that logs stay readable.
  * The rate is measured from the first step of a stage, and the time left follows from it: a resumed build does not
  * count what was done before. The first signal asks the work to stop at its next safe point; the second ends the
- * program at once, which is safe too: nothing half-written is ever published. A terminal that goes sends SIGHUP more than
- * once: it asks, and never ends. What the program was started to ignore (nohup) it ignores. */
+ * program at once, which is safe too: nothing half-written is ever published. A terminal that goes sends SIGHUP more
+ * than once: it asks, and never ends. What the program was started to ignore (nohup) it ignores. */
 #pragma once
 #include "base/progress.h"
 #include <signal.h>

@@ -34,7 +34,7 @@ struct work {
     int n_items;
     char *text;
     size_t bytes, capacity;
-    enum status failed; /* of a worker, with its message */
+    enum status failed; /* of a thread, with its message */
     char message[512];
     int64_t documents, tokens, text_bytes, replaced;
 };
@@ -144,16 +144,15 @@ static void print_report(const struct work *w, const char *out, long long skippe
            (long long)w->text_bytes, (double)w->text_bytes / (double)w->tokens, (long long)w->replaced, skipped);
 }
 
-static enum status encode_run(const struct options *o, const char *const *inputs, int n,
-                              const struct progress *progress) {
+static enum status encode_run(const struct options *o, const char *const *inputs, int n, const struct progress *p) {
     struct work w = {0};
     struct reader *reader = NULL;
     struct file_writer *out = NULL;
     enum status s;
     TRY_GOTO(s, open_work(&w, o), out);
-    TRY_GOTO(s, drt_tokenizer_corpus(&reader, &o->corpus, inputs, n, progress), out);
+    TRY_GOTO(s, drt_tokenizer_corpus(&reader, &o->corpus, inputs, n, p), out);
     TRY_GOTO(s, file_create(&out, o->out), out);
-    TRY_GOTO(s, encode_all(&w, reader, out, progress), out);
+    TRY_GOTO(s, encode_all(&w, reader, out, p), out);
     s = file_publish(out), out = NULL;
     if (s == STATUS_OK) print_report(&w, o->out, (long long)reader_position(reader).skipped);
 out:
