@@ -142,10 +142,10 @@ static void test_refusals(void) {
         argv[i + 1] = (char *)many[i];
     got.many.count = 0;
     int count;
-    const char *operands[67];
+    const char *texts[67];
     int saved = dup(2);
     CHECK(freopen("/dev/null", "w", stderr));
-    CHECK_EQ(args_parse(&copy, 66, argv, operands, &count), 2);
+    CHECK_EQ(args_parse(&copy, 66, argv, texts, &count), 2);
     fflush(stderr);
     dup2(saved, 2);
 }
