@@ -14,14 +14,14 @@ static const struct command commands[] = {
     {"repair", "rebuild derived files, remove orphan files", drt_index_repair},
     {"recall", "measure the index against exact search", drt_index_recall},
     {"export", "print chunks, positions and landmarks as JSON lines", drt_index_export},
-    {"doctor", "show the linked libraries and the machine's limits, and give advice", drt_index_doctor},
+    {"doctor", "show the linked libraries and the machine's limits, with advice", drt_index_doctor},
 };
 
 static const struct command_program program = {
     .name = "drt-index",
     .about = "Builds, searches and maintains chunk stores for retrieval language models. A store is one folder. It\n"
-             "holds a corpus cut into chunks, one landmark vector for each chunk, and an index over the vectors. One\n"
-             "process may write to a store while any number of processes read it.\n",
+             "holds a corpus cut into chunks, one landmark vector for each chunk, and an index over the vectors.\n"
+             "One process may write to a store while any number of processes read it.\n",
     .examples = "Examples:\n"
                 "  drt-index build corpus/ more.jsonl.zst --out store\n"
                 "  drt-index search \"how are page tables locked\" --store store\n"

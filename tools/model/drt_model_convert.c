@@ -69,7 +69,7 @@ static enum status convert(struct new_folder *folder, const struct options *o) {
     int64_t elements = 0;
     enum status status;
     TRY(model_source_open(&s, o->input));
-    if (s.left_out) fprintf(stderr, "drt-model: note: %d tensors that are not the model's were left out\n", s.left_out);
+    if (s.left_out) fprintf(stderr, "drt-model: note: %d tensors outside of the model were left out\n", s.left_out);
     TRY_GOTO(status, new_folder_begin(folder, o->out, o->force), out);
     TRY_GOTO(status, read_config(&config, folder, o, &s), out);
     TRY_GOTO(status, new_folder_tokenizer(folder, o->tokenizer, &config), out);

@@ -70,7 +70,7 @@ expect_usage "--corpus-retrieval needs --store" "$GENERATE" --corpus-retrieval
 expect_usage "--store needs --corpus-retrieval" "$GENERATE" --store x
 expect_usage "need --store DIR --corpus-retrieval" "$GENERATE" --exact
 expect_usage "--prompt TEXT" "$GENERATE" "a bare prompt"
-expect_usage "an empty string is met at once" "$GENERATE" --stop ""
+expect_usage "the string is empty" "$GENERATE" --stop ""
 expect_usage "must be between 1e-06 and 1" "$GENERATE" --top-p 1.5
 expect_usage "must be between 1e-06 and 1" "$GENERATE" --top-p 0
 expect_usage "must be between 0 and 1" "$GENERATE" --min-p 1.5

@@ -107,7 +107,7 @@ static void test_refusals(void) {
     CHECK_USAGE("unknown option --zzzzzz;", "--zzzzzz");
     CHECK_USAGE("unknown option -t", "-t");
     CHECK_USAGE("--text needs a value (TEXT)", "--text");
-    CHECK_USAGE("--text needs a value (TEXT), and --stop follows (if it is the value: --text=--stop)", "--text",
+    CHECK_USAGE("--text needs a value (TEXT), but --stop follows (if that is the value: --text=--stop)", "--text",
                 "--stop", "a");
     CHECK_USAGE("--corpus-retrieval takes no value (got 'yes')", "--corpus-retrieval=yes");
     const char *no_choice[] = {"", "cp", "cpux", "cpu|cuda", "auto|", "|", "CPU"};
