@@ -20,8 +20,8 @@ BEGIN {
     may["tools"] = "base kernels model data store encoder decoder indexer train tools"
     may["tests"] = may["tools"] " tests"
     # Libraries that one unit alone wraps.
-    wraps["faiss/"] = "store/vectors"
-    wraps["lmdb.h"] = "store/catalog"
+    wraps["faiss/"] = "store/index/vectors"
+    wraps["lmdb.h"] = "store/catalog/catalog"
     wraps["cblas.h"] = "kernels/"
     n = split(files, all, "\n")
     for (i = 1; i <= n; i++) exists[all[i]] = 1

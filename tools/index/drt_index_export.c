@@ -56,7 +56,7 @@ static enum status export_run(const char *dir, enum landmarks how, int64_t first
     int32_t *ids = NULL;
     float *row = NULL;
     TRY(opened_store_open(&s, dir));
-    int64_t end = count < 0 || first + count > s.info.chunks ? s.info.chunks : first + count;
+    struct store_dropped dropped = store_view_dropped(s.view);
     enum status status = STATUS_OK;
     if (first > s.info.chunks)
         status = fail(STATUS_INVALID, "%s: there is no chunk %lld, the store has %lld", dir, (long long)first,
@@ -64,8 +64,11 @@ static enum status export_run(const char *dir, enum landmarks how, int64_t first
     TRY_GOTO(status, status, out);
     TRY_GOTO(status, memory_allocate(&ids, (size_t)s.info.fingerprint.chunk_tokens), out);
     TRY_GOTO(status, memory_allocate(&row, (size_t)s.info.fingerprint.dim), out);
-    for (int64_t chunk = first; chunk < end; chunk++)
+    for (int64_t rank = store_dropped_rank(dropped, first); count != 0; rank++, count--) {
+        int64_t chunk = store_dropped_nth(dropped, rank);
+        if (chunk >= s.info.chunks) break;
         TRY_GOTO(status, print_chunk(s.view, chunk, ids, row, s.info.fingerprint.dim, how), out);
+    }
 out:
     memory_free(row);
     memory_free(ids);

@@ -1,7 +1,7 @@
 /* test_catalog_map.c -- a catalog with limited address space (ulimit -v): reads, reads while another process adds,
  * writes until the address space is used up, and the error line with its remedy. */
 #include "base/memory.h"
-#include "store/catalog_internal.h"
+#include "store/catalog/catalog_internal.h"
 #include "tests/test.h"
 #include <sys/resource.h>
 #include <sys/wait.h>
