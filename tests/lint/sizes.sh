@@ -13,7 +13,6 @@ base/system/processors.c  the processors alone; control groups and threads both 
 tools/shared/ratio.c      the only statistics of the programs
 cmake/cblas_plain/*       the interface of CBLAS
 cmake/faiss_compat.cpp    symbols that a newer system's FAISS needs
-store/                    one library without sub-folders
 indexer/                  one library without sub-folders
 tests/fuzz/corpus/*       inputs of the fuzz targets
 data/models/*             model folders

@@ -167,7 +167,7 @@ for command in build add search stats verify repair drop recall export doctor; d
     help_is_smooth
 done
 expect 0 "$INDEX" search --help
-out_has "repeated in front of itself"
+out_has "until it fills one"
 expect_usage "there is no command" "$INDEX" conquer
 expect 2 "$INDEX"
 expect_usage "--out STORE is missing" "$INDEX" build "$TMP/a.jsonl"
