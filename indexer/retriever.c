@@ -173,7 +173,7 @@ static enum status search(struct chunk_retriever *r, struct found *f, int group,
         int64_t at = i * r->k;
         struct neighbour_row row = {
             .id = f->id + at, .score = f->score + at, .weight = f->weight + at, .source = f->source + at};
-        neighbours_choose(&row, r->k, r->lists + i * stride, r->used[i]);
+        neighbours_select(&row, r->k, r->lists + i * stride, r->used[i]);
     }
     return STATUS_OK;
 }

@@ -22,6 +22,9 @@ struct block_weights {
 void block_weights_decoder(struct block_weights *out, const struct model_config *config, const struct weights *w, int index);
 void block_weights_encoder(struct block_weights *out, const struct model_config *config, const struct weights *w, int index);
 
+/* [first; second]: one matrix over two that are adjacent in memory, as tensors of one layer are in params. */
+struct mat block_concatenated(struct mat first, struct mat second);
+
 /* Rows that block functions use for themselves: norm [n, d], gate_up [n, 2f], both with at least n rows. */
 struct block_scratch { struct mat norm, gate_up; };
 

@@ -1,5 +1,5 @@
 /* test_attention_device.cu -- grouped cross-attention, sliding-window attention and chunk attention on a GPU against
- * double loops: forward, kept sums, gradients; bf16 and float32; the matrix units' kernels and the plain ones.
+ * double loops: forward, kept sums, gradients; bf16 and float32; the kernels on tensor cores and those without.
  *
  * One oracle serves all three: a query row reads groups of keys, a softmax each. In double it is the truth (its forward
  * is checked against tests/ref, its gradients against finite differences); in float, rounded to bf16 where a program
@@ -14,17 +14,17 @@ extern "C" {
 #include <functional>
 
 static int failures, checks;
-static const char *place_name = "";
+static const char *case_name = "";
 
 struct group {
     std::vector<int64_t> keys;
     std::vector<double> bias;
     double weight;
-    int64_t place; /* of dweight and, with the row, of lse */
+    int64_t position; /* of dweight and, with the row, of lse */
     bool null_key;
 };
 struct problem {
-    int64_t n, key_rows, places;
+    int64_t n, key_rows, positions;
     int heads, dim;
     std::function<std::vector<group>(int64_t row, int head)> groups;
 };
@@ -37,17 +37,17 @@ template <typename R, bool ROUND> static R stored(R x) {
 /* R double: truth. R float: naive; ROUND: with bf16 stored after each operation. */
 template <typename R, bool ROUND>
 static answers<R> solve(const problem &p, const std::vector<float> &q, const std::vector<float> &k,
-                        const std::vector<float> &v, const std::vector<float> &dout, int64_t per_place) {
+                        const std::vector<float> &v, const std::vector<float> &dout, int64_t neighbours) {
     int64_t d = (int64_t)p.heads * p.dim;
     R scale = (R)(1.0 / sqrt((double)p.dim));
     answers<R> a;
     a.o.assign(p.n * d, 0);
-    a.part.assign(per_place * p.n * d, 0);
-    a.lse.assign(per_place * p.n * p.heads, -INFINITY);
+    a.part.assign(neighbours * p.n * d, 0);
+    a.lse.assign(neighbours * p.n * p.heads, -INFINITY);
     a.dq.assign(p.n * d, 0);
     a.dk.assign(p.key_rows * d, 0);
     a.dv.assign(p.key_rows * d, 0);
-    a.dweight.assign(p.places, 0);
+    a.dweight.assign(p.positions, 0);
     for (int64_t r = 0; r < p.n; r++)
         for (int h = 0; h < p.heads; h++) {
             std::vector<R> out(p.dim, 0), dq(p.dim, 0);
@@ -87,7 +87,7 @@ static answers<R> solve(const problem &p, const std::vector<float> &q, const std
                     }
                     dp[j] = stored<R, ROUND>(dot);
                 }
-                int64_t k_of = s.place < 0 ? 0 : s.place % per_place;
+                int64_t k_of = s.position < 0 ? 0 : s.position % neighbours;
                 a.lse[(k_of * p.n + r) * p.heads + h] = lse;
                 for (int t = 0; t < p.dim; t++) {
                     o[t] = stored<R, ROUND>(o[t]);
@@ -96,7 +96,7 @@ static answers<R> solve(const problem &p, const std::vector<float> &q, const std
                 }
                 for (size_t j = 0; j < count; j++)
                     delta += again[j] * dp[j];
-                if (s.place >= 0) a.dweight[s.place] += delta;
+                if (s.position >= 0) a.dweight[s.position] += delta;
                 for (size_t j = 0; j < count; j++) {
                     R ds = stored<R, ROUND>(again[j] * (dp[j] - delta) * (R)s.weight);
                     for (int t = 0; t < p.dim; t++) {
@@ -115,7 +115,7 @@ static answers<R> solve(const problem &p, const std::vector<float> &q, const std
     return a;
 }
 
-/* A matrix on the device with 8 columns more on either side and a row before and behind. */
+/* A matrix on the device with 8 more columns on either side and one more row before and after. */
 struct guarded {
     struct mat m;
     void *memory;
@@ -156,8 +156,8 @@ static std::vector<float> guarded_read(const guarded &g) {
             if (inside)
                 out[(r - 1) * g.m.cols + c - 8] = all[r * g.m.stride + c];
             else if (all[r * g.m.stride + c] != guard)
-                printf("FAILED %s: wrote outside of a matrix\n", place_name), failures++, r = g.m.rows + 2,
-                                                                                          c = g.m.stride;
+                printf("FAILED %s: wrote outside of a matrix\n", case_name), failures++, r = g.m.rows + 2,
+                                                                                         c = g.m.stride;
         }
     return out;
 }
@@ -180,13 +180,13 @@ static void compare(const char *what, const std::vector<float> &twin, const std:
     checks++;
     if (!wrong) return;
     failures++;
-    printf("FAILED %s, %s: index %zu of %zu is %.9g, truth %.9g; worst error of the naive loops %g\n", place_name, what,
+    printf("FAILED %s, %s: index %zu of %zu is %.9g, truth %.9g; worst error of the naive loops %g\n", case_name, what,
            at, truth.size(), (double)twin[at], truth[at], worst);
 }
 static void same_bits(const char *what, const std::vector<float> &a, const std::vector<float> &b) {
     checks++;
     if (memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0) return;
-    printf("FAILED %s, %s: two runs differ\n", place_name, what), failures++;
+    printf("FAILED %s, %s: two runs differ\n", case_name, what), failures++;
 }
 
 static std::vector<float> random_vector(int64_t n, float scale) {
@@ -221,7 +221,7 @@ struct gca_shape {
     enum dtype type, gradients;
     int64_t first;
     std::vector<int> lengths;
-    int64_t behind;
+    int64_t rows_after;
     int k, heads, dim, live, slot_rows;
     bool null_key;
     float scale;
@@ -230,20 +230,20 @@ enum { SLOTS = 7 };
 
 static void check_oracle(const problem &p, const answers<double> &a, const std::vector<float> &q,
                          const std::vector<float> &k, const std::vector<float> &v, const std::vector<float> &dout,
-                         int64_t per_place) {
+                         int64_t neighbours) {
     /* Finite differences of sum(o * dout), a few elements of each input. The step is exact in float. */
     const float step = 1.0f / 256;
     const std::vector<float> *inputs[3] = {&q, &k, &v};
     const std::vector<double> *gradients[3] = {&a.dq, &a.dk, &a.dv};
     for (int which = 0; which < 3; which++)
-        for (int probe = 0; probe < 6; probe++) {
+        for (int trial = 0; trial < 6; trial++) {
             size_t at = (size_t)(random_uniform() * (double)inputs[which]->size());
             double value[2];
             if (!isfinite((*inputs[which])[at])) continue;
             for (int side = 0; side < 2; side++) {
                 std::vector<float> moved[3] = {q, k, v};
                 moved[which][at] += side ? step : -step;
-                std::vector<double> o = solve<double, false>(p, moved[0], moved[1], moved[2], dout, per_place).o;
+                std::vector<double> o = solve<double, false>(p, moved[0], moved[1], moved[2], dout, neighbours).o;
                 value[side] = 0.0;
                 for (size_t i = 0; i < o.size(); i++)
                     value[side] += o[i] * dout[i];
@@ -251,19 +251,19 @@ static void check_oracle(const problem &p, const answers<double> &a, const std::
             double numeric = (value[1] - value[0]) / (2.0 * step), analytic = (*gradients[which])[at];
             checks++;
             if (!(fabs(numeric - analytic) <= 2e-3 * (fabs(analytic) + 1.0)))
-                printf("FAILED %s: the oracle's gradient %d is %g, differences say %g\n", place_name, which, analytic,
+                printf("FAILED %s: the oracle's gradient %d is %g, by differences %g\n", case_name, which, analytic,
                        numeric),
                     failures++;
         }
 }
 
 static void test_gca(const gca_shape &s) {
-    place_name = s.name;
+    case_name = s.name;
     std::vector<int64_t> row_begin = {s.first};
     for (int length : s.lengths)
         row_begin.push_back(row_begin.back() + length);
     int blocks = (int)s.lengths.size();
-    int64_t n = row_begin.back() + s.behind, d = (int64_t)s.heads * s.dim, key_rows = (int64_t)SLOTS * s.slot_rows;
+    int64_t n = row_begin.back() + s.rows_after, d = (int64_t)s.heads * s.dim, key_rows = (int64_t)SLOTS * s.slot_rows;
     std::vector<int32_t> slot(blocks * s.k);
     std::vector<float> weight(blocks * s.k);
     for (int i = 0; i < blocks * s.k; i++) {
@@ -290,18 +290,18 @@ static void test_gca(const gca_shape &s) {
         for (int64_t i = 0; i < n * d; i++)
             apart = fmax(apart, fabs(o[i] - truth.o[i]));
         checks++;
-        if (!(apart < 1e-9)) printf("FAILED %s: the oracle is %g from tests/ref\n", place_name, apart), failures++;
+        if (!(apart < 1e-9)) printf("FAILED %s: the oracle is %g from tests/ref\n", case_name, apart), failures++;
     }
 
     std::vector<std::vector<int>> readers(SLOTS);
-    std::vector<int32_t> begin = {0}, place;
+    std::vector<int32_t> begin = {0}, position;
     for (int i = 0; i < blocks * s.k; i++)
         if (slot[i] >= 0) readers[slot[i]].push_back(i);
     for (auto &list : readers) {
-        place.insert(place.end(), list.begin(), list.end());
-        begin.push_back((int32_t)place.size());
+        position.insert(position.end(), list.begin(), list.end());
+        begin.push_back((int32_t)position.size());
     }
-    struct gca_inverse inverse = {upload(begin), upload(place), SLOTS};
+    struct gca_inverse inverse = {upload(begin), upload(position), SLOTS};
     struct gca_blocks of = {upload(row_begin), upload(slot), upload(weight), blocks, s.k}, by_lse = of;
     by_lse.weight = NULL;
     guarded gq = guarded_make(s.type, n, d, &q), gk = guarded_make(s.type, key_rows, d, &k),
@@ -400,7 +400,7 @@ static problem window_problem(const window_shape &s) {
 }
 
 /* A row that sees one key: its softmax is 1 whatever the score, so dS = P (dP - delta) is 0, and the naive loops find
- * just that, for both terms are the same sum in one order. A kernel forms them in two orders (v . dout by matrix units,
+ * just that, for both terms are the same sum in one order. A kernel forms them in two orders (v . dout by tensor cores,
  * o . dout by a few lanes): two sums of `dim` products, each within dim * 2^-24 of the sum of their sizes. What is left
  * of them is multiplied with k (dq) or q (dk). */
 static double cancelled(const window_shape &s, const std::vector<float> &q, const std::vector<float> &k,
@@ -418,7 +418,7 @@ static double cancelled(const window_shape &s, const std::vector<float> &q, cons
 }
 
 static void test_window(const window_shape &s) {
-    place_name = s.name;
+    case_name = s.name;
     int64_t n = s.sequences * s.length, d = (int64_t)s.heads * s.dim, key_rows = s.ring ? s.ring : n;
     std::vector<float> q = random_vector(n * d, s.scale), k = random_vector(key_rows * d, s.scale),
                        v = random_vector(key_rows * d, 1.0f), dout = random_vector(n * d, 1.0f);
@@ -466,7 +466,7 @@ static void test_window(const window_shape &s) {
 }
 
 static void test_chunks(const char *name, enum dtype type, int chunks, int positions, int heads, int dim) {
-    place_name = name;
+    case_name = name;
     int64_t n = (int64_t)chunks * positions, d = (int64_t)heads * dim;
     std::vector<float> q = random_vector(n * d, 1.0f), k = random_vector(n * d, 1.0f), v = random_vector(n * d, 1.0f),
                        dout = random_vector(n * d, 1.0f);
@@ -516,7 +516,7 @@ static void test_all() {
         {"gca: long and empty blocks", B, F, 0, {3, 0, 17, 200}, 0, 3, 2, 64, 64, 64, false, 1},
         {"gca: few live rows", B, F, 1, {40, 9}, 7, 1, 1, 64, 5, 9, false, 1},
         {"gca: large scores", B, F, 0, {64, 2}, 0, 4, 2, 64, 63, 64, true, 6},
-        {"gca: many places", B, F, 0, {64}, 0, 61, 1, 64, 63, 64, true, 1},
+        {"gca: many neighbours", B, F, 0, {64}, 0, 61, 1, 64, 63, 64, true, 1},
         {"gca: head of 128", B, F, 3, {64, 64, 30}, 0, 5, 2, 128, 63, 64, true, 1},
         {"gca: head of 32", B, F, 0, {64, 9}, 0, 2, 2, 32, 63, 64, true, 1},
         {"gca: long slots", B, F, 0, {30}, 0, 2, 2, 64, 150, 150, true, 1},
@@ -533,7 +533,7 @@ static void test_all() {
     test_gca({"gca: some heads at a time, bf16 gradients", B, B, 0, {64, 7}, 0, 8, 4, 64, 63, 64, true, 1});
     test_gca({"gca: some heads at a time, float32", F, F, 5, {64, 64, 20}, 2, 8, 3, 20, 63, 64, true, 1});
     device_scratch_limit = 1 << 30;
-    test_gca({"gca: more heads and places than shared memory", F, F, 0, {2}, 0, 40, 400, 2, 4, 4, true, 1});
+    test_gca({"gca: more heads and neighbours than shared memory", F, F, 0, {2}, 0, 40, 400, 2, 4, 4, true, 1});
     const window_shape windows[] = {
         {"window: product shape", B, 1, 700, 0, 0, 2, 64, 512, 1},
         {"window: short sequences", B, 3, 100, 0, 0, 3, 64, 70, 1},
@@ -556,7 +556,7 @@ static void test_all() {
         {"ring: rows over its end", B, 1, 40, 170, 190, 2, 64, 100, 1},
         {"ring: tiles over its end", B, 1, 100, 128, 320, 2, 64, 130, 1},
         {"ring: over its end, from anywhere", B, 1, 200, 150, 320, 2, 64, 100, 1},
-        {"ring: behind its end, from anywhere", B, 1, 150, 490, 320, 2, 64, 100, 1},
+        {"ring: after its end, from anywhere", B, 1, 150, 490, 320, 2, 64, 100, 1},
         {"ring: over its second end", B, 1, 160, 490, 320, 2, 64, 100, 1},
         {"ring: the window over its end", B, 1, 170, 330, 320, 2, 64, 100, 1},
         {"ring: a row too many, head of 128", B, 1, 129, 383, 256, 1, 128, 64, 1},
@@ -572,7 +572,7 @@ static void test_all() {
     test_chunks("chunks: long", B, 2, 100, 2, 64);
     test_chunks("chunks: float32", F, 3, 64, 2, 64);
     test_chunks("chunks: float32, head of 18", F, 3, 20, 2, 18);
-    for (enum dtype gradient : {B, F}) /* a slot that more places chose than a group fetches at once */
+    for (enum dtype gradient : {B, F}) /* a slot that more chunks read than a group fetches at once */
         test_gca({"gca: long lists", B, gradient, 0, std::vector<int>(150, 1), 0, 8, 1, 64, 63, 64, true, 1});
     test_gca({"gca: blocks without rows", B, F, 1, {0, 0, 0, 33, 0}, 0, 2, 1, 64, 63, 64, true, 1});
     const window_shape amid[] = {

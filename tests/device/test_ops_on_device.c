@@ -415,31 +415,32 @@ static void case_convert(int64_t n, int64_t cols, enum dtype x_type, enum dtype 
     free(x), free(y);
 }
 
-static void case_invert(int64_t places, int64_t slots) {
-    int32_t *slot = zeros(places, 4), *begin = zeros(slots + 1, 4), *place = zeros(places, 4), found = 0;
-    for (int64_t i = 0; i < places; i++)
+static void case_invert(int64_t positions, int64_t slots) {
+    int32_t *slot = zeros(positions, 4), *begin = zeros(slots + 1, 4), *position = zeros(positions, 4), found = 0;
+    for (int64_t i = 0; i < positions; i++)
         slot[i] = i % 7 == 3 ? -1 : (int32_t)(slots / 3 + (int64_t)rng_below(&on_rng, (uint64_t)(slots - slots / 3)));
     int32_t *there_begin = put_bytes(begin, (size_t)(slots + 1) * 4),
-            *there_place = put_bytes(place, (size_t)places * 4 + 4);
-    gpu->ops->gca->invert(gpu, there_begin, there_place, put_bytes(slot, (size_t)places * 4 + 4), places, slots);
+            *there_position = put_bytes(position, (size_t)positions * 4 + 4);
+    gpu->ops->gca->invert(gpu, there_begin, there_position, put_bytes(slot, (size_t)positions * 4 + 4), positions,
+                          slots);
     device_download(gpu, begin, there_begin, (size_t)(slots + 1) * 4);
-    device_download(gpu, place, there_place, (size_t)places * 4);
+    device_download(gpu, position, there_position, (size_t)positions * 4);
     CHECK_OK(device_sync(gpu));
     drop_all();
-    int32_t *next = zeros(slots + 1, 4); /* where the next place of a slot must stand */
-    for (int64_t i = 0; i < places; i++)
+    int32_t *next = zeros(slots + 1, 4); /* where the next position of a slot must be */
+    for (int64_t i = 0; i < positions; i++)
         if (slot[i] >= 0) next[slot[i] + 1]++;
     for (int64_t s = 0; s <= slots; s++) {
         next[s] += s ? next[s - 1] : 0;
         CHECK_EQ(begin[s], next[s]);
     }
-    for (int32_t i = 0; i < places; i++)
+    for (int32_t i = 0; i < positions; i++)
         if (slot[i] >= 0) {
-            CHECK_EQ(place[next[slot[i]]++], i);
+            CHECK_EQ(position[next[slot[i]]++], i);
             found++;
         }
     CHECK_EQ(found, begin[slots]);
-    free(slot), free(begin), free(place), free(next);
+    free(slot), free(begin), free(position), free(next);
 }
 
 static void convert_invert(void) {

@@ -1,6 +1,6 @@
-/* test_topk_on_device.c -- the best landmarks on a GPU: every pair of types, few and many queries, more places than a
- * list holds, equal landmarks, visibility cut anywhere; then training's choice, the weights and
- * their gradient. */
+/* test_topk_on_device.c -- the best landmarks on a GPU: every pair of types, few and many queries, more results than a
+ * list holds, equal landmarks, visibility cut anywhere; then the sampling of training, the weights and their gradient.
+ */
 #include "tests/device/on_device.h"
 #include "tests/ref/ref_sample.h"
 #include "tests/ref/ref_topk.h"
@@ -19,8 +19,8 @@ static void run(int64_t **index, float **score, const float *q, const float *l, 
     drop_all();
 }
 
-/* Scores of all pairs in double and, for the tolerance, in float32; both take the plainest loops there are, so rows are
- * dealt to all processors. */
+/* Scores of all pairs in double and, for the tolerance, in float32; both use the plainest loops, so all processors
+ * share the rows. */
 struct oracle {
     double *ref;
     float *naive;
@@ -114,7 +114,7 @@ static void all_magnitudes(void) {
 static void forward(void) {
     static const enum dtype kinds[][2] = {{DTYPE_F32, DTYPE_F32},  {DTYPE_BF16, DTYPE_BF16}, {DTYPE_BF16, DTYPE_F16},
                                           {DTYPE_F32, DTYPE_BF16}, {DTYPE_F32, DTYPE_F16},   {DTYPE_BF16, DTYPE_F32}};
-    static const int places[] = {14, 15, 16, 31, 32, 33};
+    static const int counts[] = {14, 15, 16, 31, 32, 33};
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
         enum dtype q = kinds[i][0], l = kinds[i][1];
         if (on_short) {
@@ -138,10 +138,10 @@ static void forward(void) {
         compare(130, 20000, 136, 14, false, q, l, 8);
         compare(200, 1300, 776, 8, true, q, l, 8);
         compare(1024, 2000, 72, 8, true, q, l, 8);
-        for (size_t j = 0; j < ARRAY_LEN(places); j++) { /* as many as lists of each kind hold, one less, one more */
-            compare(64, 3000, 128, places[j], j % 2 == 0, q, l, 0);
-            compare(90, 20, 64, places[j], true, q, l, 8); /* more places than landmarks */
-            compare(300, 1500, 136, places[j], j % 2 == 1, q, l, 0);
+        for (size_t j = 0; j < ARRAY_LEN(counts); j++) { /* the capacity of each kind of list, one less, one more */
+            compare(64, 3000, 128, counts[j], j % 2 == 0, q, l, 0);
+            compare(90, 20, 64, counts[j], true, q, l, 8); /* more results than landmarks */
+            compare(300, 1500, 136, counts[j], j % 2 == 1, q, l, 0);
         }
         compare(6, 3000, 128, 50, true, q, l, 0); /* two rounds of a list */
         compare(5, 900, 33, 8, false, q, l, 3);   /* nothing fits vectors */
@@ -193,7 +193,7 @@ static void choose(int64_t n, int64_t e, int64_t d, int k, int kind, bool gumbel
     choose_case_free(&c);
 }
 
-static void thin(int64_t n, int from, int k) {
+static void subsample(int64_t n, int from, int k) {
     int64_t *index = zeros(n * from, 8), *out = zeros(n * k, 8);
     float *score = normals(n * from, 2.0f, DTYPE_F32);
     for (int64_t i = 0; i < n * from; i++) {
@@ -241,9 +241,9 @@ static void choices(enum dtype type) {
             choose(40, 70001, 32, 8, kind, gumbel, type);  /* several tiles of columns */
             choose(700, 20000, 16, 8, kind, gumbel, type); /* several tiles of rows */
         }
-    thin(5, 1, 1);
-    thin(300, 32, 8);
-    thin(9, 70, 35);
+    subsample(5, 1, 1);
+    subsample(300, 32, 8);
+    subsample(9, 70, 35);
     take_rows(1, 3, 7);
     take_rows(500, 64, 3000);
 }
@@ -254,7 +254,7 @@ static void back(int64_t n, int64_t e, int64_t d, int k, enum dtype type) {
     float *naive_w = zeros(n * k, 4), *naive = zeros((n + e) * d, 4);
     double *ref_w = zeros(n * k, 8), *ref = zeros((n + e) * d, 8);
     int64_t *index = zeros(n * k, sizeof *index);
-    for (int64_t i = 0; i < n * k; i++) { /* row 0 is empty; rows 1, 2, .. have empty places behind */
+    for (int64_t i = 0; i < n * k; i++) { /* row 0 is empty; rows 1, 2, .. end with empty results */
         bool empty = i / k == 0 || (i / k % 3 == 1 && i % k >= k / 2);
         index[i] = empty ? -1 : (i / k * 5 + i % k * 3) % e;
         if (empty) score[i] = -INFINITY;

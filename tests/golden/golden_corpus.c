@@ -1,6 +1,6 @@
 /* golden_corpus.c -- drt_encdec_corpus: one text, retrieval from its own past, from a corpus, and from both.
  *
- * The corpus is served twice: from memory with float32 landmarks, which must meet the file's numbers, and by a real
+ * The corpus is searched twice: from memory with float32 landmarks, which must meet the file's numbers, and by a real
  * store. A store keeps landmarks in fp16 (2^-11 of each element), so scores and all that follows from them move a
  * little; which chunks are chosen must not. */
 #include "indexer/retriever.h"

@@ -100,7 +100,7 @@ static void line_of(struct golden *g, const char *name, struct mat ours, const f
     free(here);
 }
 
-/* Slot i is read at place i alone. Rows behind the live ones get no gradient: rows_of leaves zeros there. */
+/* Slot i is read only by result i. Rows after the live ones get no gradient: rows_of leaves zeros there. */
 static void compare_rows(struct golden *g, const char *name, const struct shape *s, struct mat ours, int64_t outer,
                          int64_t n, int64_t stride_rows, double tolerance) {
     float *theirs = rows_of(g, name, s, outer, n, stride_rows);

@@ -72,7 +72,7 @@ for signals in TERM "HUP HUP"; do
     code=0
     wait $pid || code=$?
     same $code 1 "exit code of a run stopped by $signals"
-    err_has "stopped behind step"
+    err_has "stopped after step"
     [ "$(ls "$TMP/term/checkpoints")" ] || die "no checkpoint of the stopped run"
 done
 trap '' HUP

@@ -379,12 +379,12 @@ static void test_choose(void) {
     struct neighbour_candidate list[] = {
         {1, NEIGHBOUR_CORPUS, 5}, {NAN, NEIGHBOUR_SELF, 1},       {1, NEIGHBOUR_SELF, 9},  {1, NEIGHBOUR_CORPUS, 2},
         {9, NEIGHBOUR_SELF, -1},  {-INFINITY, NEIGHBOUR_SELF, 3}, {2, NEIGHBOUR_CORPUS, 7}};
-    neighbours_choose(&row, 3, list, ARRAY_LEN(list));
+    neighbours_select(&row, 3, list, ARRAY_LEN(list));
     CHECK(id[0] == 7 && id[1] == 9 && id[2] == 2 && source[1] == NEIGHBOUR_SELF);
     CHECK(fabs((double)weight[0] - 1 / (1 + 2 * exp(-1))) < 1e-6 && weight[1] == weight[2]);
-    neighbours_choose(&row, 3, list + 4, 1); /* none but a hole */
+    neighbours_select(&row, 3, list + 4, 1); /* none but a hole */
     CHECK(id[0] == -1 && weight[0] == 0 && score[0] == -INFINITY && source[2] == NEIGHBOUR_NONE);
-    neighbours_choose(&row, 3, NULL, 0);
+    neighbours_select(&row, 3, NULL, 0);
     CHECK(id[0] == -1 && id[2] == -1);
 }
 

@@ -1,4 +1,5 @@
-/* test_train_choice.c -- what the queries of a training step may choose, and what the contrastive loss asks them for.
+/* test_train_neighbours.c -- what the queries of a training step may choose, and what the contrastive loss asks them
+ * for.
  */
 #include "tests/corpus_fixture.h"
 
@@ -22,7 +23,7 @@ static void check_choices(enum pool_kind pool, bool gumbel, bool same_document) 
     int64_t others = 0, full = 0;
     for (int g = 0; g < m.config.groups; g++)
         for (int64_t r = 0; r < SEQUENCES * v.chunks; r++) {
-            const struct step_choice *c = &s->choices[g];
+            const struct step_neighbours *c = &s->neighbours[g];
             int64_t first = r / v.chunks * v.chunks, chosen = 0;
             double sum = 0;
             for (int64_t j = r * TOPK; j < (r + 1) * TOPK; j++) {
@@ -43,17 +44,18 @@ static void check_choices(enum pool_kind pool, bool gumbel, bool same_document) 
     CHECK((others > 0) == (pool == POOL_BATCH && !same_document));
     CHECK(full > 0);
     for (int64_t j = 0; j < TOPK; j++)
-        CHECK_EQ(s->choices[0].slot[j], -1);
+        CHECK_EQ(s->neighbours[0].slot[j], -1);
     step_free(s), free_text(&t), params_free(m.params), device_close(dev);
 }
-/* ---- the target of the contrastive loss: a chunk after the query's, of the document in which the query's chunk ends
+/* ---- positives of the contrastive loss: a chunk after the query's, of the document in which the query's chunk ends.
  */
 static void check_contrast(int64_t reach) {
     const struct variant v = {"contrast", "[1,1]", "tokens", 1, 63, 70, 12, false, false, true, POOL_OWN};
     /* Of one sequence: chunk 3 holds the end of one document and the start of the next; chunk 7 begins another. */
     static const int32_t documents[12][2] = {{1, 1}, {1, 1}, {1, 1}, {1, 2}, {2, 2}, {2, 2},
                                              {2, 2}, {3, 3}, {3, 3}, {3, 3}, {3, 3}, {3, 3}};
-    static const int begins_in_document_of_end[12] = {3, 2, 1, 3, 2, 1, 0, 4, 3, 2, 1, 0}; /* chunks after it that do */
+    static const int begins_in_document_of_end[12] = {3, 2, 1, 3, 2, 1,
+                                                      0, 4, 3, 2, 1, 0}; /* following chunks that do */
     struct model m;
     struct text t;
     struct step_report report;
@@ -77,7 +79,7 @@ static void check_contrast(int64_t reach) {
             if (most == 0) CHECK_EQ(s->contrast_targets[r], -1);
             if (most == 0) continue;
             CHECK(by >= 1 && by <= most && by <= (reach > 1 ? reach : 1));
-            pairs++, far += by > 1, sum += (double)s->choices[0].contrast_nll[r];
+            pairs++, far += by > 1, sum += (double)s->neighbours[0].contrast_nll[r];
         }
         CHECK(fabs(report.contrastive_loss - sum / (double)pairs) < 1e-5);
     }
@@ -104,7 +106,7 @@ static void check_corpus_alone(void) {
                 int64_t r = q * v.chunks + 1; /* a query with one chunk after it */
                 bool own = false;
                 for (int64_t j = r * TOPK; j < (r + 1) * TOPK; j++)
-                    own = own || s->choices[0].index[j] == r - 1;
+                    own = own || s->neighbours[0].index[j] == r - 1;
                 blind[part] += !own;
             }
             CHECK(part < 2 ? report.corpus_weight > 0 : report.corpus_weight == 1);
@@ -151,7 +153,7 @@ static void check_copies(void) {
                 queries++;
                 for (int g = 0; g < scene.m.config.groups; g++) {
                     int64_t last = step_candidates_begin(s, g) + r * k + k - 1;
-                    const struct step_choice *c = &s->choices[g];
+                    const struct step_neighbours *c = &s->neighbours[g];
                     int64_t begin = (r % v.chunks + 1) * real, from = begin - real / 2, to = begin + real + real / 2;
                     if (to > v.chunks * real) to = v.chunks * real;
                     bool copy =
