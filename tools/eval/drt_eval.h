@@ -21,7 +21,11 @@ struct eval_options {
 
 /* One scored document: sums over its scored tokens. */
 struct eval_document { int file; int64_t tokens, bytes; double nll[EVAL_MODES]; };
-struct eval_file { const char *path; int64_t documents, short_documents, stored_documents, skipped_lines, tokens, bytes; };   /* stored: in the store too */
+struct eval_file {
+    const char *path;
+    int64_t documents, short_documents, skipped_lines, tokens, bytes;
+    int64_t stored_documents;            /* that are also in the store */
+};
 struct eval_result {
     bool mode[EVAL_MODES];
     struct eval_document *documents; size_t n_documents, capacity;
@@ -33,7 +37,8 @@ void eval_result_free(struct eval_result *r);
 
 /* ---- drt_eval_run.c ---- */
 /* Reads every file, scores its documents in every mode of result->mode at the same positions. */
-enum status eval_run(struct eval_result *result, struct engine *e, const struct eval_options *o, const struct progress *progress);
+enum status eval_run(struct eval_result *result, struct engine *e, const struct eval_options *o,
+                     const struct progress *progress);
 
 /* ---- drt_eval_figures.c ---- */
 enum eval_per { EVAL_PER_TOKEN, EVAL_PER_BYTE };

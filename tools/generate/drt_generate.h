@@ -23,9 +23,9 @@ enum status printer_create(struct printer **out, FILE *file, const struct arg_st
 void printer_free(struct printer *p);                     /* NULL is fine */
 /* The prompt, before all else: stop strings in it stop nothing. */
 enum status printer_echo(struct printer *p, const char *text, size_t bytes);
-/* *stopped: a stop string was met; it and what is behind it are not printed. */
+/* *stopped: the text contains a stop string; the stop string and the text after it are not printed. */
 enum status printer_put(struct printer *p, const char *text, size_t bytes, bool *stopped);
-/* Prints what was held back, and ends the last line. */
+/* Prints the text that was held back because a stop string could begin in it, and ends the last line. */
 enum status printer_end(struct printer *p);
 
 /* ---- drt_generate_stats.c: where the time went ---- */

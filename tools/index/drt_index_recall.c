@@ -84,7 +84,7 @@ static enum status measure(struct recall *r, const struct options *o, enum searc
     return status;
 }
 
-static enum status run(struct recall *r, const struct options *o) {
+static enum status recall_run(struct recall *r, const struct options *o) {
     TRY(opened_store_open(&r->store, o->store));
     const struct device_choice where = {.device = o->device, .dtype = "f32"};
     enum dtype type;
@@ -119,33 +119,29 @@ int drt_index_recall(int argc, char **argv, const char **operands) {
     struct options o = {.k = 8, .queries = 200, .exclude = "doc", .nprobe = "0", .device = "auto", .seed = 1};
     const struct arg_option options[] = {
         {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
-        {"k", ARG_INT, &o.k, "N", "hits compared", 1, 10000},
-        {"queries", ARG_INT, &o.queries, "N", "how many queries to measure", 1, 1e6},
+        {"k", ARG_INT, &o.k, "N", "hits of each query to compare", 1, 10000},
+        {"queries", ARG_INT, &o.queries, "N", "number of queries", 1, 1e6},
         {"nprobe", ARG_STRING, &o.nprobe, "N,N,...",
-         "IVF lists to visit, a line of figures for each; 0: the index's default", 0, 0},
+         "numbers of IVF lists to scan, one line of results for each; 0: the index's default", 0, 0},
         {"exclude", ARG_STRING, &o.exclude, "doc|window=N|none",
-         "chunks of the query's own document that may not be found", 0, 0},
+         "chunks of the query's own document that must not be found: all of them, those at most N away, or none", 0, 0},
         {"seed", ARG_INT, &o.seed, "N", "seed of the random choice of queries", 0, 9e18},
         {"device", ARG_CHOICE, &o.device, "auto|cpu|cuda",
-         "where exact search runs; on a GPU its own index of lists, gpu-ivf, is measured besides; auto: a GPU where "
-         "there "
-         "is one",
+         "where exact search runs; on a GPU its IVF index, gpu-ivf, is measured after the store's; auto: a GPU if "
+         "there is one",
          0, 0},
         {"threads", ARG_INT, &o.threads, "N",
-         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
+         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
         {"json", ARG_FLAG, &o.json, NULL, "one JSON object a line", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-index recall",
         .synopsis = "--store STORE [options]",
-        .about = "Compares the index with exact search. The queries are the landmarks of randomly chosen stored "
-                 "chunks, without "
-                 "their own document (see --exclude); a decoder's queries may be spread differently. Columns: the "
-                 "share of the exact "
-                 "k hits that the index finds; the share of their softmax weight that it keeps (what the model feels); "
-                 "the mean score "
-                 "lost at a rank; milliseconds a query, one query a call, and "
-                 "what was searched.",
+        .about = "Compares the index with exact search. The queries are the landmarks of random chunks of the store, "
+                 "which do not find their own document (see --exclude); the distribution of a decoder's queries may "
+                 "differ. Columns: the share of the exact k hits that the index finds; the share of their softmax "
+                 "weight, which decides how much the model loses; the mean loss of score at a rank; milliseconds per "
+                 "query, one query per call; and the search method.",
         .examples = "  drt-index recall --store store --k 8 --nprobe 1,4,16,64\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
@@ -156,7 +152,7 @@ int drt_index_recall(int argc, char **argv, const char **operands) {
     if (!exclude_parse(&o.rule, o.exclude)) return drt_index_usage("recall", "--exclude is doc, window=N or none");
     if (!parse_sweep(&o)) return drt_index_usage("recall", "--nprobe is up to 32 numbers with commas");
     struct recall r = {.k = o.k, .n = o.queries};
-    enum status status = run(&r, &o);
+    enum status status = recall_run(&r, &o);
     recall_free(&r);
     device_close(r.device);
     opened_store_close(&r.store);

@@ -1,4 +1,5 @@
 /* drt_index_recall_measure.c -- see drt_index_recall.h. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "tools/index/drt_index_recall.h"
@@ -41,7 +42,7 @@ void recall_free(struct recall *r) {
 }
 
 enum status recall_search(struct recall *r, struct store_hit *hits, struct searcher *searcher, int nprobe, double *ms) {
-    double start = progress_now();
+    double start = clock_seconds();
     for (int64_t i = 0; i < r->n; i++) {
         const struct searcher_query query = {.n = 1,
                                              .k = (int)r->k,
@@ -50,7 +51,7 @@ enum status recall_search(struct recall *r, struct store_hit *hits, struct searc
                                              .exclude = r->exclude + i};
         TRY(searcher_search(searcher, hits + i * r->k, &query));
     }
-    *ms = (progress_now() - start) * 1000 / (double)r->n;
+    *ms = (clock_seconds() - start) * 1000 / (double)r->n;
     return STATUS_OK;
 }
 

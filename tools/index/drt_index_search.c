@@ -9,16 +9,17 @@
 static int check(struct search_options *o) {
     bool own = o->from_document >= 0 || o->from_chunk >= 0;
     if (!o->store) return drt_index_usage("search", "--store STORE is missing");
-    if (o->exact && o->nprobe) return drt_index_usage("search", "--exact scans everything: --nprobe has no part in it");
+    if (o->exact && o->nprobe) return drt_index_usage("search", "--exact scans every landmark: leave out --nprobe");
     if (!o->text && o->from_chunk < 0) return drt_index_usage("search", "TEXT or --from-chunk ID is missing");
     if (o->from_document >= 0 && o->from_chunk >= 0)
-        return drt_index_usage("search", "--from-chunk says which document it is: leave --from-document out");
+        return drt_index_usage("search", "--from-chunk already names the document: leave out --from-document");
     if (!exclude_parse(&o->rule, o->exclude ? o->exclude : own ? "doc" : "none"))
         return drt_index_usage("search", "--exclude is doc, window=N or none");
     if (o->rule == EXCLUDE_DOCUMENT && !own)
         return drt_index_usage("search", "--exclude doc: which one? give --from-document ID or --from-chunk ID");
     if (o->rule >= 0 && o->from_chunk < 0)
-        return drt_index_usage("search", "--exclude window=N: around which chunk? give --from-chunk ID");
+        return drt_index_usage("search",
+                               "--exclude window=N needs --from-chunk ID, the chunk that the window is around");
     return -1;
 }
 
@@ -37,14 +38,14 @@ int drt_index_search(int argc, char **argv, const char **operands) {
         {"from-chunk", ARG_INT, &o.from_chunk, "ID",
          "TEXT ends in this chunk of the store; without TEXT: the query is that chunk's own", 0, 1e18},
         {"exclude", ARG_STRING, &o.exclude, "doc|window=N|none",
-         "what must not be found of the document that the query was taken from: all of it, chunks at most N away from "
-         "--from-chunk, or nothing (default: doc, where that document is named)",
+         "chunks of the query's own document that must not be found: all of them, those at most N away from "
+         "--from-chunk, or none (default: doc, if --from-document or --from-chunk names the document)",
          0, 0},
         {"device", ARG_CHOICE, &o.where.device, "auto|cpu|cuda",
-         "where the query is made, and --exact or --nprobe searched: rarely worth copying all landmarks", 0, 0},
+         "where the query is computed and --exact or --nprobe search; a GPU copies all landmarks first", 0, 0},
         {"dtype", ARG_CHOICE, &o.where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
         {"threads", ARG_INT, &o.threads, "N",
-         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
+         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
         {"json", ARG_FLAG, &o.json, NULL, "one JSON object a line", 0, 0},
     };
     const struct arg_program program = {

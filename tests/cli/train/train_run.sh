@@ -113,7 +113,7 @@ kill -TERM $pid
 wait $pid
 err_has "stopped after step"
 
-# Steps of another size: tokens are counted on, the plot can be drawn, and what becomes of the order of the data is said.
+# Steps of another size: the count of tokens continues, the plot can be drawn, and a note explains the order of the data.
 expect 0 train --config "$TMP/config.json" --out "$TMP/sized" --until 6
 expect 0 train --out "$TMP/sized" --resume --until 7 --set sequences=1
 expect 0 train --out "$TMP/sized" --resume --until 8
@@ -123,7 +123,7 @@ err_lacks "no plot"
 expect 0 train --out "$TMP/sized" --resume --steps 7
 out_lacks "not finished"
 
-# Ids that fit and are another tokenizer's: said.
+# Ids that are below vocab_size and come from another tokenizer: noted.
 LC_ALL=C tr '\141-\172' '\341-\372' <"$TMP/train.u16" >"$TMP/foreign.u16"
 expect 0 train --config "$TMP/config.json" --out "$TMP/foreign" --data "$TMP/foreign.u16" --until 1
 err_has "foreign.u16: of its first"
@@ -171,7 +171,7 @@ expect_error "fewer than one sequence" "$TRAIN" --config "$TMP/config.json" --ou
 if (ulimit -v 4000000 && "$TRAIN" --help) >/dev/null 2>&1; then
     (ulimit -v 4000000; expect_error "65536 sequences of 189 tokens in a micro-batch (lower sequences" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set sequences=65536 --device cpu --threads 1) || exit 1
 fi
-# Where documents end and what is there twice decides what may be found: said, where it looks wrong.
+# The ends of documents and duplicate documents decide which chunks may be found: noted if they look wrong.
 expect 0 train --config "$TMP/config.json" --out "$TMP/ends" --until 1
 err_lacks "do not end with id"
 err_lacks "given twice"
@@ -186,7 +186,7 @@ done
 expect_error "the training data differs from that of the run" "$TRAIN" --out "$TMP/parts" --resume --data "$TMP/valid.u16" --device cpu
 [ ! -e "$TMP/x" ] || die "a refused run left its folder"
 
-# ---- ulimit -f and a full disk: a line that says so, the checkpoints before it whole, and the run goes on once there is room
+# ---- ulimit -f and a full disk: one line with the cause, earlier checkpoints are whole, and the run continues later
 (ulimit -f 100; expect_error "raise ulimit -f" "$TRAIN" --config "$TMP/config.json" --out "$TMP/limited" --device cpu --threads 2) || exit 1
 [ -z "$(ls "$TMP/limited/checkpoints")" ] || die "half a checkpoint is left"
 expect 0 train --out "$TMP/limited" --resume

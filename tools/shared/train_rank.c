@@ -1,5 +1,5 @@
-/* train_place.c -- see train_place.h. */
-#include "tools/shared/train_place.h"
+/* train_rank.c -- see train_rank.h. */
+#include "tools/shared/train_rank.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +19,8 @@ static bool is_set(const char *name) {
     return text && *text;
 }
 
-void train_place_meet(struct train_place *place, long parent) {
-    snprintf(place->rendezvous, sizeof place->rendezvous, "%s/drt-train-%ld",
+void train_rank_set_rendezvous(struct train_rank *rank, long parent) {
+    snprintf(rank->rendezvous, sizeof rank->rendezvous, "%s/drt-train-%ld",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", parent);
 }
 
@@ -28,7 +28,7 @@ struct launcher {
     const char *rank, *local, *world, *here;
 };
 
-static enum status found(struct train_place *out, const struct launcher *l) {
+static enum status train_rank_from(struct train_rank *out, const struct launcher *l) {
     int rank = number_of(l->rank), world = number_of(l->world), here = number_of(l->here), local = number_of(l->local);
     if (rank < 0 || rank >= world)
         return fail(STATUS_INVALID, "%s is \"%.20s\" of %s \"%.20s\": the launcher's environment is damaged", l->rank,
@@ -37,31 +37,31 @@ static enum status found(struct train_place *out, const struct launcher *l) {
         return fail(STATUS_UNSUPPORTED, "%d processes on several hosts: drt-train trains on the GPUs of one host",
                     world);
     if (world > TRAIN_PROCESSES_MAX)
-        return fail(STATUS_UNSUPPORTED, "%d processes: at most %d train together", world, TRAIN_PROCESSES_MAX);
-    *out = (struct train_place){.rank = rank, .world = world, .local = local >= 0 ? local : rank, .launched = true};
-    train_place_meet(out, getppid());
+        return fail(STATUS_UNSUPPORTED, "%d processes: at most %d can train one model", world, TRAIN_PROCESSES_MAX);
+    *out = (struct train_rank){.rank = rank, .world = world, .local = local >= 0 ? local : rank, .launched = true};
+    train_rank_set_rendezvous(out, getppid());
     return STATUS_OK;
 }
 
-enum status train_place_found(struct train_place *out) {
+enum status train_rank_detect(struct train_rank *out) {
     static const struct launcher launchers[] = {
         {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
         {"PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS"},
         {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"},
     };
-    *out = (struct train_place){.world = 1};
+    *out = (struct train_rank){.world = 1};
     for (size_t i = 0; i < ARRAY_LEN(launchers); i++)
-        if (is_set(launchers[i].rank) && is_set(launchers[i].world)) return found(out, &launchers[i]);
+        if (is_set(launchers[i].rank) && is_set(launchers[i].world)) return train_rank_from(out, &launchers[i]);
     return STATUS_OK;
 }
 
-enum status train_place_show_gpu(const struct train_place *place) {
+enum status train_rank_show_gpu(const struct train_rank *rank) {
     const char *list = getenv("CUDA_VISIBLE_DEVICES"), *at = list;
     char one[64];
-    snprintf(one, sizeof one, "%d", place->local);
+    snprintf(one, sizeof one, "%d", rank->local);
     if (list) {
-        if (!*list || (place->launched && !strchr(list, ','))) return STATUS_OK;
-        for (int i = 0; i < place->local && at; i++) {
+        if (!*list || (rank->launched && !strchr(list, ','))) return STATUS_OK;
+        for (int i = 0; i < rank->local && at; i++) {
             at = strchr(at, ',');
             if (at) at++;
         }
