@@ -157,8 +157,13 @@ static struct corpus_pool *make_corpus(struct device *dev, const struct model_co
         ids[i] = (int32_t)rng_below(&rng, (uint64_t)c->vocab_size - 8);
     for (int64_t i = 0; i < options.corpus; i++)
         documents[i][0] = documents[i][1] = (int32_t)(i / 8);
-    CHECK_OK(corpus_pool_create(&p, dev, c, type, ids, (const int32_t(*)[2])documents, options.corpus, queries,
-                                (int)options.candidates));
+    const struct corpus_pool_config config = {.type = type,
+                                              .ids = ids,
+                                              .documents = (const int32_t(*)[2])documents,
+                                              .chunks = options.corpus,
+                                              .max_queries = queries,
+                                              .candidates = (int)options.candidates};
+    CHECK_OK(corpus_pool_create(&p, dev, c, &config));
     free(ids), free(documents);
     return p;
 }
