@@ -94,6 +94,10 @@ void decoder_free(struct decoder *d) {
     memory_free(d);
 }
 
+enum dtype decoder_type(const struct decoder *d) {
+    return d->type;
+}
+
 /* A pass that others follow ends where a chunk does, or a tile of a GPU's attention: they begin there, and go on
  * faster. */
 static int64_t pass_ids(const struct decoder_state *s, int64_t left) {
@@ -179,6 +183,7 @@ static void lower_layers(struct decoder_state *s, struct mat x, const struct dec
     for (int i = 0; i < d->config.lower_layers; i++) {
         const struct block_weights *w = layers_for(d, x.rows) + i;
         self_attention(d, w, &s->rings[i], x, p->first);
+        decoder_keys_keep(d, p, i, x, 0);
         block_mlp(d->dev, x, x, w, d->config.rms_eps, block_rows(d));
     }
     decoder_watch_rows(s, "lower", 0, p->first, x);
@@ -193,6 +198,7 @@ static void upper_layers(struct decoder_state *s, int group, int layer, struct m
     for (int i = 0; i < d->config.group_layers[group]; i++) {
         const struct block_weights *w = layers_for(d, x.rows) + layer + i;
         self_attention(d, w, &s->rings[layer + i], x, p->first);
+        if (plain.rows > 0) decoder_keys_keep(d, p, layer + i, plain, 0);
         /* The residual stays x: what was fused reaches the stream through the MLP alone (model.md §5.1). */
         if (plain.rows > 0) block_mlp(d->dev, plain, plain, w, d->config.rms_eps, block_rows(d));
         if (fused.rows == 0) continue;
@@ -201,7 +207,9 @@ static void upper_layers(struct decoder_state *s, int group, int layer, struct m
         double after = decoder_clock();
         s->times.fuse += after - before;
         start += after - before;
-        block_mlp(d->dev, fused, mat_rows(d->scratch.sum, begin, fused.rows), w, d->config.rms_eps, block_rows(d));
+        struct mat sum = mat_rows(d->scratch.sum, begin, fused.rows);
+        decoder_keys_keep(d, p, layer + i, sum, begin);
+        block_mlp(d->dev, fused, sum, w, d->config.rms_eps, block_rows(d));
     }
     s->times.layers += decoder_clock() - start;
 }
@@ -296,6 +304,8 @@ enum status decoder_forward(struct decoder_state *s, const struct decoder_output
     bool step = false;
     for (int64_t done = 0; done < n;) {
         struct decoder_pass p = make_pass(s, n - done);
+        if (out->keys.data) p.keys = mat_rows(out->keys, done, p.n);
+        p.key_layer = out->key_layer;
         enum status status = decoder_step(&step, s, out, &p, ids + done);
         if (status == STATUS_OK && !step) status = run_pass(s, out, &p, ids + done, done, n);
         if (status != STATUS_OK) {

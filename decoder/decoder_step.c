@@ -2,8 +2,8 @@
  * where there is one.
  *
  * What a landmark finds serves the next chunk alone, so the chunk's last id and its landmark run first, each as a
- * position of its own, and retrieval follows. Losses, longer calls and lookers-on take the ordinary way through the
- * ops.
+ * position of its own, and retrieval follows. Losses, key states, longer calls and lookers-on take the ordinary way
+ * through the ops.
  *
  * What overlaps at a chunk's end: the logits travel beside the landmark's step; the chunk's own encoding needs its ids
  * alone and is not looked for before the next chunk ends (model.md §4.3), so it is left to the retriever's idle time.
@@ -71,7 +71,7 @@ enum status decoder_step_create(struct decoder_state *s) {
 }
 
 static bool serves(const struct decoder_state *s, const struct decoder_output *out, const struct decoder_pass *p) {
-    if (!s->step || p->n != 1 || out->nll || s->watch.rows) return false;
+    if (!s->step || p->n != 1 || out->nll || out->keys.data || s->watch.rows) return false;
     for (int g = 0; g < s->decoder->config.groups; g++)
         if (s->force[g].k > DECODE_STEP_SLOTS_MAX) return false;
     return true;

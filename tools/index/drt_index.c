@@ -14,6 +14,7 @@ static const struct command commands[] = {
     {"repair", "make again what can be derived, remove rubbish", drt_index_repair},
     {"recall", "measure the index against exact search", drt_index_recall},
     {"export", "print chunks, positions and landmarks as JSON lines", drt_index_export},
+    {"lexical", "write an index of a store's chunks by their tokens", drt_index_lexical},
     {"doctor", "show the linked libraries, the machine's limits, and advice", drt_index_doctor},
 };
 
