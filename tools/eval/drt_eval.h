@@ -4,7 +4,7 @@
 #include "tools/shared/args.h"
 #include "tools/shared/engine.h"
 #include "tools/shared/exclude.h"
-#include "tools/shared/memory_options.h"
+#include "tools/memory/memory_options.h"
 #include "tools/shared/ratio.h"
 #include <stdio.h>
 

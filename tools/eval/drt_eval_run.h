@@ -2,7 +2,7 @@
 #pragma once
 #include "tools/eval/drt_eval.h"
 #include "tools/eval/drt_eval_samples.h"
-#include "tools/eval/memory_window.h"
+#include "tools/memory/memory_window.h"
 
 struct eval_run {
     struct eval_result *result;

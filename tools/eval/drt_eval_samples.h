@@ -1,8 +1,8 @@
 /* drt_eval_samples.h -- what drt-eval fit-memory collects: of each scored token, what the model and each memory gave to it. */
 #pragma once
 #include "tools/eval/drt_eval.h"
-#include "tools/eval/memory_fit.h"
-#include "tools/eval/memory_window.h"
+#include "tools/memory/memory_fit.h"
+#include "tools/memory/memory_window.h"
 
 struct eval_samples {
     int64_t n;                           /* tokens; those of the last eval_samples_lm begin at `first` */

@@ -1,5 +1,5 @@
 /* memory_window.c -- see memory_window.h. Probabilities of the model are made of logits in this process's memory. */
-#include "tools/eval/memory_window.h"
+#include "tools/memory/memory_window.h"
 #include "base/memory.h"
 #include "kernels/ops.h"
 #include "tools/shared/progress_line.h"

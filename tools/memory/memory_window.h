@@ -4,7 +4,7 @@
  * at the first scored token and each `every` tokens after it, with the text before that token alone. */
 #pragma once
 #include "indexer/memory_source.h"
-#include "tools/shared/memory_options.h"
+#include "tools/memory/memory_options.h"
 
 /* One memory with one temperature; results of each scored token. */
 struct memory_read {

@@ -1,5 +1,5 @@
 /* memory_options.c -- see memory_options.h. */
-#include "tools/shared/memory_options.h"
+#include "tools/memory/memory_options.h"
 #include "indexer/memory_source.h"
 #include "store/lexical_folder.h"
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* memory_fit.c -- see memory_fit.h. Tokens are cut into blocks of one size; a block has one owner and one order, and the
  * sums of blocks are added in order. */
-#include "tools/eval/memory_fit.h"
+#include "tools/memory/memory_fit.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include <math.h>
