@@ -16,7 +16,6 @@ void decoder_keys_keep(struct decoder *d, const struct decoder_pass *p, int laye
         int64_t from = row > begin ? row : begin, n = smaller(row + run, end) - from;
         if (n <= 0) continue;
         d->dev->ops->norm->forward(d->dev, mat_rows(p->keys, j + from - row, n), decoder_no_rstd(n),
-                                   mat_rows(h, from - begin, n), d->weights.layers[layer].post_norm,
-                                   d->config.rms_eps);
+                                   mat_rows(h, from - begin, n), d->weights.layers[layer].post_norm, d->config.rms_eps);
     }
 }

@@ -41,17 +41,25 @@ double memory_mixed(double log_lm, double log_p, double g) {
 /* ---- writing ---- */
 
 /* The members that are numbers, and arrays of numbers. */
-static const struct { const char *name; size_t offset; int64_t low, high; } whole[] = {
+static const struct {
+    const char *name;
+    size_t offset;
+    int64_t low, high;
+} whole[] = {
     {"key_layer", offsetof(struct memory_config, key_layer), 1, 1 << 10},
     {"k", offsetof(struct memory_config, k), 1, 1024},
     {"every", offsetof(struct memory_config, every), 1, 1024},
     {"before", offsetof(struct memory_config, before), 0, 8},
     {"after", offsetof(struct memory_config, after), 0, 8},
 };
-static const struct { const char *name; size_t offset; int n; } arrays[] = {
+static const struct {
+    const char *name;
+    size_t offset;
+    int n;
+} arrays[] = {
     {"mean", offsetof(struct memory_gate, mean), MEMORY_FEATURES},
     {"deviation", offsetof(struct memory_gate, deviation), MEMORY_FEATURES},
-    {"w1", offsetof(struct memory_gate, w1), MEMORY_GATE_HIDDEN * MEMORY_FEATURES},
+    {"w1", offsetof(struct memory_gate, w1), MEMORY_GATE_HIDDEN *MEMORY_FEATURES},
     {"b1", offsetof(struct memory_gate, b1), MEMORY_GATE_HIDDEN},
     {"w2", offsetof(struct memory_gate, w2), MEMORY_GATE_HIDDEN},
     {"b2", offsetof(struct memory_gate, b2), 1},

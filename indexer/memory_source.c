@@ -216,9 +216,8 @@ enum status memory_source_origin(struct memory_source *m, struct memory_origin *
     int64_t size = m->config.model->chunk;
     TRY(passage_range(m, &range, chunk, m->ids));
     TRY(store_view_chunk(m->config.view, &c, m->ids, range.begin + (at + 1) / size));
-    *out = (struct memory_origin){.chunk = c.id,
-                                  .document = c.document,
-                                  .token_offset = c.token_offset + (at + 1) % size};
+    *out =
+        (struct memory_origin){.chunk = c.id, .document = c.document, .token_offset = c.token_offset + (at + 1) % size};
     return STATUS_OK;
 }
 

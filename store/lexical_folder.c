@@ -1,5 +1,5 @@
-/* lexical_folder.c -- see lexical_folder.h. The first file is removed before the others are replaced and comes last, so that
- * a folder whose writing was cut short cannot be opened. */
+/* lexical_folder.c -- see lexical_folder.h. The first file is removed before the others are replaced and comes last, so
+ * that a folder whose writing was cut short cannot be opened. */
 #include "store/lexical_folder.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -23,10 +23,8 @@ static enum status segment_write(struct store_view *view, const char *path, int6
     uint64_t bytes;
     uint32_t crc;
     store_view_info(view, &info);
-    const struct lexical_build how = {.vocab_size = info.fingerprint.vocab_size,
-                                      .first_chunk = first,
-                                      .max_ram = max_ram,
-                                      .progress = progress};
+    const struct lexical_build how = {
+        .vocab_size = info.fingerprint.vocab_size, .first_chunk = first, .max_ram = max_ram, .progress = progress};
     TRY(memory_allocate(&ids, (size_t)info.fingerprint.chunk_tokens));
     enum status s = lexical_builder_create(&builder, path, &how);
     for (int64_t i = first; i < end && s == STATUS_OK; i++) {
@@ -35,8 +33,7 @@ static enum status segment_write(struct store_view *view, const char *path, int6
         if (s == STATUS_OK) s = lexical_builder_add(builder, ids, chunk.n_tokens);
         if (s != STATUS_OK || i % STEP > 0) continue;
         progress_step(progress, "read chunks", "chunks", i, info.chunks);
-        if (progress_stop_requested(progress))
-            s = fail(STATUS_INTERRUPTED, "%s: stopped before it was written", path);
+        if (progress_stop_requested(progress)) s = fail(STATUS_INTERRUPTED, "%s: stopped before it was written", path);
     }
     memory_free(ids);
     if (s == STATUS_OK) return lexical_builder_publish(builder, &bytes, &crc);

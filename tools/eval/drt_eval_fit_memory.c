@@ -16,7 +16,8 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
         {"store", ARG_PATH, &o->store, "DIR", "store of a tokenizer and a chunk size like the model's", 0, 0},
         MEMORY_SEARCH_OPTIONS(o->memory_options),
         {"base", ARG_PATH, &o->base, "DIR", "a Base LM of the same tokenizer, reported beside (mode base)", 0, 0},
-        {"exclude", ARG_STRING, &o->exclude, "doc|none", "whether a text that is in the store too may find itself", 0, 0},
+        {"exclude", ARG_STRING, &o->exclude, "doc|none", "whether a text that is in the store too may find itself", 0,
+         0},
         {"context", ARG_INT, &o->context, "N", "tokens a window; documents are cut into windows", 2, 1 << 28},
         {"skip", ARG_INT, &o->skip, "N", "first tokens of each window that are read but not scored", 0, 1 << 28},
         {"max-documents", ARG_INT, &o->max_documents, "N", "scored documents of each file at most; 0: all", 0,
@@ -38,13 +39,14 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
     const struct arg_program program = {
         .name = "drt-eval fit-memory",
         .synopsis = "--data FILE --out FILE [--model DIR] [--store DIR --lexical DIR] [options]",
-        .about = "Fits how a model's distribution is mixed with those of token memories: a temperature and a small gate for "
-                 "each. No weight of the model changes, and a Base LM will do.\n\n"
-                 "The configuration is fitted on the even documents of each file (counted from 0). The figures are of "
-                 "the odd ones, and of the even ones with a fit to the odd ones: no text is scored with a gate that saw "
-                 "it.",
-        .examples = "  drt-eval fit-memory --model base-lm --store docs.store --lexical docs.lexical --data valid.jsonl.xz "
-                    "--out base-lm/memory.json\n",
+        .about =
+            "Fits how a model's distribution is mixed with those of token memories: a temperature and a small gate for "
+            "each. No weight of the model changes, and a Base LM will do.\n\n"
+            "The configuration is fitted on the even documents of each file (counted from 0). The figures are of "
+            "the odd ones, and of the even ones with a fit to the odd ones: no text is scored with a gate that saw "
+            "it.",
+        .examples = "  drt-eval fit-memory --data valid.jsonl.xz --store docs.store --lexical docs.lexical \\\n"
+                    "    --model base-lm --out base-lm/memory.json\n",
         .options = options,
         .n_options = ARRAY_LEN(options)};
     int n_operands = 0;
@@ -125,7 +127,8 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
     result.mode[EVAL_NONE] = false; /* its losses come with the samples */
     if (code < 0) code = eval_check("fit-memory", &o, result.mode);
     if (code < 0 && !out) code = eval_usage("fit-memory", "--out FILE is missing");
-    if (code < 0 && !eval_has_memory(&result)) code = eval_usage("fit-memory", "--memory none: there is nothing to fit");
+    if (code < 0 && !eval_has_memory(&result))
+        code = eval_usage("fit-memory", "--memory none: there is nothing to fit");
     if (code < 0 && result.mode[EVAL_MEMORY_RANDOM] && !result.mode[EVAL_MEMORY_CORPUS])
         code = eval_usage("fit-memory", "--memory random takes the gate of corpus: name both");
     if (code >= 0) return code;

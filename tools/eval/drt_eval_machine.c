@@ -1,5 +1,5 @@
-/* drt_eval_machine.c -- what the commands of drt-eval open: the model with its store, a Base LM beside it, what a token memory
- * needs. */
+/* drt_eval_machine.c -- what the commands of drt-eval open: the model with its store, a Base LM beside it, what a token
+ * memory needs. */
 #include "tools/eval/drt_eval.h"
 #include <string.h>
 
@@ -8,12 +8,14 @@ static enum status check_base(const struct engine *model, const struct engine *b
     uint8_t a[16], b[16];
     tokenizer_fingerprint(model->model.tokenizer, a);
     tokenizer_fingerprint(base->model.tokenizer, b);
-    if (memcmp(a, b, sizeof a) == 0 && model->model.config.vocab_size == base->model.config.vocab_size) return STATUS_OK;
+    if (memcmp(a, b, sizeof a) == 0 && model->model.config.vocab_size == base->model.config.vocab_size)
+        return STATUS_OK;
     return fail(STATUS_MISMATCH, "--base %s: its tokenizer is not that of %s: perplexities cannot be compared",
                 base->model.path, model->model.path);
 }
 
-static enum status open_parts(struct eval_machine *m, const struct engine_config *config, const struct eval_options *o) {
+static enum status open_parts(struct eval_machine *m, const struct engine_config *config,
+                              const struct eval_options *o) {
     struct eval_engines *e = &m->engines;
     TRY(engine_open(&m->model, config));
     e->model = &m->model;

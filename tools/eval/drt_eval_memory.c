@@ -21,9 +21,9 @@ enum status eval_memory_prepare(struct eval_run *r) {
         const int taus = r->samples ? MEMORY_TAUS : 1;
         for (int t = 0; t < taus; t++)
             r->reads[n++] = (struct memory_read){.past = mode == EVAL_MEMORY_OWN || mode == EVAL_MEMORY_BOTH,
-                                             .found = mode == EVAL_MEMORY_CORPUS || mode == EVAL_MEMORY_BOTH,
-                                             .drawn = mode == EVAL_MEMORY_RANDOM,
-                                             .tau = (float)(r->samples ? memory_taus[t] : mixture->tau)};
+                                                 .found = mode == EVAL_MEMORY_CORPUS || mode == EVAL_MEMORY_BOTH,
+                                                 .drawn = mode == EVAL_MEMORY_RANDOM,
+                                                 .tau = (float)(r->samples ? memory_taus[t] : mixture->tau)};
     }
     const struct memory_window_config config = {.engine = r->engine,
                                                 .memory = memory,

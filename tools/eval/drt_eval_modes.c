@@ -56,10 +56,12 @@ int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL
     bool corpus = mode[EVAL_CORPUS] || mode[EVAL_BOTH] || mode[EVAL_RANDOM];
     bool memory = mode[EVAL_MEMORY_CORPUS] || mode[EVAL_MEMORY_BOTH] || mode[EVAL_MEMORY_RANDOM];
     if (o->data.count == 0) return eval_usage(command, "--data FILE is missing");
-    if (corpus && !o->store) return eval_usage(command, "retrieval from a corpus (corpus, both, random) needs --store DIR");
+    if (corpus && !o->store)
+        return eval_usage(command, "retrieval from a corpus (corpus, both, random) needs --store DIR");
     if (o->store && !corpus && !memory)
-        return eval_usage(command, "--store needs --corpus-retrieval, --random-retrieval, --modes or --memory (it would not "
-                                 "be used)");
+        return eval_usage(command,
+                          "--store needs --corpus-retrieval, --random-retrieval, --modes or --memory (it would not "
+                          "be used)");
     if ((o->exact || o->exact_fallback || o->nprobe) && !corpus)
         return eval_usage(command, "--exact, --exact-fallback and --nprobe need a store and a mode that uses it");
     if (o->exact && (o->nprobe || o->exact_fallback))

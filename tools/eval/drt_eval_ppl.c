@@ -18,9 +18,11 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
          "instead of the three options above: any of none,self,corpus,both,random "
          "(default: none, and what those options ask for)",
          0, 0},
-        {"base", ARG_PATH, &o->base, "DIR", "a Base LM of the same tokenizer, scored at the same positions (mode base)", 0, 0},
+        {"base", ARG_PATH, &o->base, "DIR", "a Base LM of the same tokenizer, scored at the same positions (mode base)",
+         0, 0},
         {"memory", ARG_STRING, &o->memory, "LIST",
-         "also mix token memories in: any of own,corpus,both,random (modes memory-own and so on; none: no memory)", 0, 0},
+         "also mix token memories in: any of own,corpus,both,random (modes memory-own and so on; none: no memory)", 0,
+         0},
         MEMORY_SEARCH_OPTIONS(o->memory_options),
         MEMORY_MIX_OPTIONS(o->memory_options),
         {"exclude", ARG_STRING, &o->exclude, "doc|window=N|none",
@@ -111,4 +113,3 @@ int eval_ppl(int argc, char **argv, const char **operands) {
     if (result.partial) fprintf(stderr, "drt-eval: stopped by a signal: the report is of what was scored until then\n");
     return result.partial ? 1 : 0;
 }
-

@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-const char *const eval_mode_names[EVAL_MODES] = {
-    "none", "self", "corpus", "both", "random", "base", "memory-own", "memory-corpus", "memory-both", "memory-random"};
+const char *const eval_mode_names[EVAL_MODES] = {"none", "self",       "corpus",        "both",        "random",
+                                                 "base", "memory-own", "memory-corpus", "memory-both", "memory-random"};
 
 static enum status document_ids(struct eval_run *r, const struct document *document, const int32_t **ids, size_t *n) {
     if (document->text)
@@ -45,8 +45,7 @@ static enum status next_document(struct eval_run *r, int file, const struct docu
     const int32_t *ids = NULL;
     size_t n = 0;
     struct eval_document d = {.file = file, .number = f->read_documents++};
-    if (d.number % 2 != (strcmp(o->documents, "odd") == 0) && strcmp(o->documents, "all") != 0)
-        return STATUS_OK;
+    if (d.number % 2 != (strcmp(o->documents, "odd") == 0) && strcmp(o->documents, "all") != 0) return STATUS_OK;
     TRY(document_ids(r, document, &ids, &n));
     TRY(look_up_stored(r, f, document));
     int64_t left = o->max_tokens ? o->max_tokens - f->tokens : 0;

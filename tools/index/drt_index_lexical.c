@@ -44,9 +44,10 @@ int drt_index_lexical(int argc, char **argv, const char **operands) {
     const struct arg_program program = {
         .name = "drt-index lexical",
         .synopsis = "--store STORE --out DIR [options]",
-        .about = "Writes an index of a store's chunks by their tokens and pairs of tokens (BM25), for the token memory of "
-                 "drt-eval and drt-generate (--lexical DIR). It belongs to the store as it is now: after drt-index add, "
-                 "write it again.",
+        .about =
+            "Writes an index of a store's chunks by their tokens and pairs of tokens (BM25), for the token memory of "
+            "drt-eval and drt-generate (--lexical DIR). It belongs to the store as it is now: after drt-index add, "
+            "write it again.",
         .examples = "  drt-index lexical --store docs.store --out docs.lexical\n",
         .options = options,
         .n_options = ARRAY_LEN(options)};

@@ -1,5 +1,5 @@
-/* memory_fit.c -- see memory_fit.h. Tokens are cut into blocks of one size; a block has one owner and one order, and the
- * sums of blocks are added in order. */
+/* memory_fit.c -- see memory_fit.h. Tokens are cut into blocks of one size; a block has one owner and one order, and
+ * the sums of blocks are added in order. */
 #include "tools/memory/memory_fit.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -17,7 +17,7 @@ enum { PARAMETERS = MEMORY_GATE_HIDDEN * (MEMORY_FEATURES + 2) + 1 };
 _Static_assert(sizeof(struct memory_gate) == (2 * MEMORY_FEATURES + PARAMETERS) * sizeof(double), "one array");
 
 struct sample {
-    double x[MEMORY_FEATURES]; /* standardised */
+    double x[MEMORY_FEATURES];   /* standardised */
     double log_lm, log_p, share; /* share: of the mean over files */
     bool empty;
 };
@@ -73,8 +73,8 @@ static enum status fit_select(struct fit *f, const struct memory_part *part) {
     for (int64_t i = 0, at = 0; i < s->n && status == STATUS_OK; i++) {
         if (!part->use[s->document[i]]) continue;
         f->token[at] = i;
-        f->sample[at] = (struct sample){.log_lm = (double)s->log_lm[i],
-                                        .share = 1 / (tokens[part->file[s->document[i]]] * files)};
+        f->sample[at] =
+            (struct sample){.log_lm = (double)s->log_lm[i], .share = 1 / (tokens[part->file[s->document[i]]] * files)};
         at++;
     }
     memory_free(tokens);
@@ -91,9 +91,9 @@ static void tau_block(void *context, int64_t begin, int64_t end, int worker) {
         memset(sum, 0, sizeof f->sums[b]);
         for (int64_t i = b * BLOCK; i < f->n && i < (b + 1) * BLOCK; i++)
             for (int w = 0; w < WEIGHTS; w++)
-                sum[w] -= f->sample[i].share * memory_mixed(f->sample[i].log_lm,
-                                                            (double)f->samples->log_p[f->tau][f->token[i]],
-                                                            weights_tried[w]);
+                sum[w] -=
+                    f->sample[i].share *
+                    memory_mixed(f->sample[i].log_lm, (double)f->samples->log_p[f->tau][f->token[i]], weights_tried[w]);
     }
 }
 

@@ -13,8 +13,8 @@ bool memory_options_given(const struct memory_options *o) {
 
 static enum status parse_span(int *before, int *after, const char *text) {
     char end;
-    if (sscanf(text, "%d,%d%c", before, after, &end) == 2 && *before >= 0 && *before <= MEMORY_SPAN_MAX && *after >= 0 &&
-        *after <= MEMORY_SPAN_MAX)
+    if (sscanf(text, "%d,%d%c", before, after, &end) == 2 && *before >= 0 && *before <= MEMORY_SPAN_MAX &&
+        *after >= 0 && *after <= MEMORY_SPAN_MAX)
         return STATUS_OK;
     return fail(STATUS_INVALID, "--memory-span %s: must be two numbers of 0 to %d, such as 0,1", text, MEMORY_SPAN_MAX);
 }
@@ -22,7 +22,10 @@ static enum status parse_span(int *before, int *after, const char *text) {
 /* What a gate was fitted with cannot be changed afterwards. */
 static enum status agree(const struct memory_options *o, const struct memory_config *fitted,
                          const struct memory_config *wanted) {
-    const struct { const char *name; int fitted, wanted; } pairs[] = {
+    const struct {
+        const char *name;
+        int fitted, wanted;
+    } pairs[] = {
         {"--memory-layer", fitted->key_layer, wanted->key_layer},
         {"--memory-span (before)", fitted->before, wanted->before},
         {"--memory-span (after)", fitted->after, wanted->after},

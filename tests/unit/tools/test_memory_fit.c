@@ -1,4 +1,5 @@
-/* test_memory_fit.c -- a gate is fitted where the answer is known; files count the same; the file is read back as written. */
+/* test_memory_fit.c -- a gate is fitted where the answer is known; files count the same; the file is read back as
+ * written. */
 #include "base/file.h"
 #include "base/rng.h"
 #include "tests/test.h"
@@ -14,12 +15,16 @@ struct data {
     int file[DOCUMENTS];
 };
 
-/* The memory knows the token (0.9 against 0.1) where its nearest entry is near, and is wrong elsewhere. Temperature 16 is
- * best by construction. Documents of odd number have noise. */
+/* The memory knows the token (0.9 against 0.1) where its nearest entry is near, and is wrong elsewhere. Temperature 16
+ * is best by construction. Documents of odd number have noise. */
 static struct memory_samples make_data(struct data *d) {
     struct rng rng = rng_make(4, 0);
-    struct memory_samples s = {.n = N, .document = d->document, .log_lm = d->log_lm, .entropy = d->entropy,
-                               .largest = d->largest, .nearest = d->nearest};
+    struct memory_samples s = {.n = N,
+                               .document = d->document,
+                               .log_lm = d->log_lm,
+                               .entropy = d->entropy,
+                               .largest = d->largest,
+                               .nearest = d->nearest};
     for (int i = 0; i < N; i++) {
         bool near = rng_below(&rng, 2) == 0;
         d->document[i] = i * DOCUMENTS / N;
@@ -73,8 +78,8 @@ static void test_fit(void) {
     threads_free(threads);
 }
 
-/* In file 0, one document of the part, the memory is always wrong; in file 1, five documents, it is always right. A fit that
- * counts tokens would open the gate five times as far as one that counts files. */
+/* In file 0, one document of the part, the memory is always wrong; in file 1, five documents, it is always right. A fit
+ * that counts tokens would open the gate five times as far as one that counts files. */
 static void test_files_count_the_same(void) {
     static struct data d;
     struct memory_samples s = make_data(&d);

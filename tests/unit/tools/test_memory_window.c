@@ -40,7 +40,8 @@ static void make_model(struct world *w, bool base_lm, int threads) {
     CHECK_OK(decoder_create(&e->decoder, e->device, &e->model.config, &e->weights, 0));
 }
 
-/* Documents of 1 to 9 chunks over few ids; those of a document lie in a range of its own, so that searches find some. */
+/* Documents of 1 to 9 chunks over few ids; those of a document lie in a range of its own, so that searches find some.
+ */
 static void make_store(struct world *w, const char *path) {
     struct store_writer_config config = {.fingerprint = {.chunk_tokens = CHUNK, .dim = D, .vocab_size = VOCAB},
                                          .max_catalog_bytes = 1 << 26};
