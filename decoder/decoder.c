@@ -5,7 +5,7 @@
  * t's query is an input of the group, so a whole pass can retrieve at once. */
 #include "decoder/decoder.h"
 #include "base/memory.h"
-#include "decoder/decoder_internal.h"
+#include "decoder/decoder_keys_internal.h"
 #include <assert.h>
 #include <string.h>
 

@@ -79,7 +79,7 @@ struct decoder_pass {
     int64_t n, positions;                                 /* ids, and ids with landmarks */
     int64_t first, first_chunk, in_chunk;                 /* the first id's position, chunk, and place in that chunk */
     int64_t completed;                                    /* chunks that end in this pass */
-    struct mat keys; int key_layer;                       /* of the pass' ids, as in struct decoder_output */
+    struct mat keys; int key_layer;                       /* as in struct decoder_output */
 };
 /* The pass' row of its id j: each chunk that ended before j put one landmark in between. */
 static inline int64_t decoder_pass_row(const struct decoder *d, const struct decoder_pass *p, int64_t j) {
@@ -105,9 +105,6 @@ enum status decoder_retrieve(struct decoder_state *s, struct neighbours *found, 
 /* Logits and losses of the pass whose ids lie at `offset` of the call's `total`. */
 void decoder_head(struct decoder_state *s, const struct decoder_output *out, const struct decoder_pass *p, struct mat x,
                   int64_t offset, int64_t total);
-
-/* Key states of the pass' ids whose rows lie in h: rows begin .. of the pass, what the MLP of `layer` (from 0) reads. */
-void decoder_keys_keep(struct decoder *d, const struct decoder_pass *p, int layer, struct mat h, int64_t begin);
 
 /* decoder_step.c: one id, in one kernel (two at a chunk's end) where the device has it. *done false: take the ordinary way. */
 enum status decoder_step_weights(struct decoder *d), decoder_step_create(struct decoder_state *s);

@@ -1,5 +1,5 @@
 /* decoder_keys.c -- key states of a pass: what a token memory compares (docs/token-memory.md). */
-#include "decoder/decoder_internal.h"
+#include "decoder/decoder_keys_internal.h"
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;

@@ -44,7 +44,7 @@ enum status memory_source_document(struct memory_source *m, struct store_range *
 enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
                                const int64_t *row_begin, int blocks);
 
-/* The chunk, and its token's place in the document, of the entry `at` (row of a slot) of block b's slot i. */
+/* Where the value of row `at` of a chunk's slot comes from: its chunk, its document, its offset there in tokens. */
 struct memory_origin { int64_t chunk, document, token_offset; };
 enum status memory_source_origin(struct memory_source *m, struct memory_origin *out, int64_t chunk, int64_t at);
 

@@ -64,7 +64,7 @@ help_is_smooth
 expect_usage "must be none, or a list" "$EVAL" ppl --data x --memory owm
 expect_usage "need --store DIR" "$EVAL" ppl --data x --memory corpus
 expect_usage "need --lexical DIR" "$EVAL" ppl --data x --memory both --store "$TMP/s"
-expect_usage "it would not be used" "$EVAL" ppl --data x --memory-k 3
+expect_usage "they would not be used" "$EVAL" ppl --data x --memory-k 3
 expect_usage "it would not be used" "$EVAL" ppl --data x --memory own --lexical "$TMP/lex"
 expect_usage "take doc or none" "$EVAL" ppl --data x --memory corpus --store y --lexical z --exclude window=3
 expect_usage "--out FILE is missing" "$EVAL" fit-memory --data x --memory own
