@@ -28,7 +28,7 @@ struct arena {
 static enum status add_block(struct arena *a, size_t at, size_t bytes) {
     if (a->count == BLOCKS_MAX) return fail(STATUS_NO_MEMORY, "arena: more than %d blocks", BLOCKS_MAX);
     void *data = NULL;
-    TRY(memory_allocate_aligned(&data, bytes));
+    TRY(memory_allocate_aligned_bytes(&data, bytes, 1));
     memmove(a->blocks + at + 1, a->blocks + at, (a->count - at) * sizeof a->blocks[0]);
     a->blocks[at] = (struct block){data, bytes, 0};
     a->count++;
@@ -37,7 +37,7 @@ static enum status add_block(struct arena *a, size_t at, size_t bytes) {
 }
 
 enum status arena_create(struct arena **out, size_t first_block_bytes) {
-    struct arena *a = NULL;
+    struct arena *a;
     TRY(memory_allocate_zero(&a, 1));
     enum status s = add_block(a, 0, first_block_bytes < FIRST_BLOCK_MIN ? FIRST_BLOCK_MIN : first_block_bytes);
     if (s != STATUS_OK) {

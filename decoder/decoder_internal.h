@@ -11,7 +11,6 @@
 #include "kernels/ops.h"
 #include "kernels/decode_step/decode_step.h"
 #include <time.h>
-
 enum { DECODER_TILE = 64 };              /* keys that a GPU's attention reads at once: none across a ring's end */
 struct decoder_weights {
     struct mat embed, final_norm, narrow_embed;

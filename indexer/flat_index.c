@@ -11,6 +11,7 @@
 #include "kernels/search/topk.h"
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 enum { BATCH = 1024 }; /* queries at a time: bound by arithmetic long before */
 enum part {
@@ -22,7 +23,9 @@ enum part {
 
 struct flat_index {
     struct device *dev;
-    struct mat rows; /* [chunks, dim] */
+    struct mat rows;            /* [chunks that are there, dim] */
+    struct store_range *ranges; /* ids that are not */
+    struct store_dropped dropped;
     /* This process's memory and the device's (a room is NULL where memory is shared). */
     struct found_room found;       /* lists: [PARTS, n, k] of a batch of n queries */
     int64_t visible[PARTS][BATCH]; /* rows of its part that a query sees */
@@ -30,6 +33,14 @@ struct flat_index {
     bool unlimited;     /* what is in visible_room says for BELOW: all rows, for every query */
     void *queries_room; /* [BATCH, dim] */
 };
+
+static enum status copy_dropped(struct flat_index *f, struct store_dropped from) {
+    if (from.n == 0) return STATUS_OK;
+    TRY(memory_allocate(&f->ranges, (size_t)from.n));
+    memcpy(f->ranges, from.ranges, (size_t)from.n * sizeof *f->ranges);
+    f->dropped = (struct store_dropped){f->ranges, from.n};
+    return STATUS_OK;
+}
 
 enum status flat_index_create(struct flat_index **out, const struct flat_index_config *config) {
     struct flat_index *f;
@@ -40,6 +51,7 @@ enum status flat_index_create(struct flat_index **out, const struct flat_index_c
     TRY(memory_allocate_zero(&f, 1));
     f->dev = config->device;
     enum status s = landmark_source_allocate(&f->rows, &config->source, f->dev, config->reserve);
+    if (s == STATUS_OK) s = copy_dropped(f, config->source.dropped);
     if (s == STATUS_OK) s = config->source.read(config->source.context, f->dev, f->rows, 0);
     if (s == STATUS_OK) s = device_sync(f->dev);
     if (s == STATUS_OK) s = device_room(f->dev, &f->visible_room, sizeof f->visible);
@@ -58,6 +70,7 @@ void flat_index_free(struct flat_index *f) {
     device_release(f->dev, f->visible_room);
     device_release(f->dev, f->queries_room);
     device_release(f->dev, f->rows.data);
+    memory_free(f->ranges);
     memory_free(f);
 }
 
@@ -74,6 +87,8 @@ static void find_ranges(struct flat_index *f, struct ranges *r, const struct sto
     r->behind = -1;
     for (int64_t i = 0; i < n; i++) {
         struct store_range hole = exclude ? exclude[i] : (struct store_range){0};
+        hole.begin = store_dropped_rank(f->dropped, hole.begin);
+        hole.end = store_dropped_rank(f->dropped, hole.end);
         if (hole.begin < 0) hole.begin = 0;
         if (hole.end > rows) hole.end = rows;
         if (hole.begin >= hole.end) hole.begin = hole.end = rows; /* all rows are below an empty range at the end */
@@ -125,7 +140,8 @@ static void merge(const struct flat_index *f, struct store_hit *hits, struct fou
             if (f->visible[p][i] <= 0 || at[p] >= k || here.index[place] < 0) continue;
             if (best >= 0 && !(here.score[place] > hits[j].score)) continue;
             best = p;
-            hits[j] = (struct store_hit){.chunk = first[p] + here.index[place], .score = here.score[place]};
+            hits[j] = (struct store_hit){.chunk = store_dropped_nth(f->dropped, first[p] + here.index[place]),
+                                         .score = here.score[place]};
         }
         if (best >= 0) at[best]++;
     }

@@ -238,11 +238,11 @@ static enum status take_all(struct build *b) {
 
 /* ---- start and end -------------------------------------------------------------------------------------- */
 
-static enum status plan_memory(struct build *b) {
-    const struct indexer_config *c = b->config;
-    uint64_t max_ram = c->max_ram ? c->max_ram : 4096 * MIB;
-    uint64_t weights = (uint64_t)params_elements(c->params) * sizeof(float),
-             encoder = c->device->shares_memory ? encoder_bytes(c->encoder) : 0;
+enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct params *params, const struct device *device,
+                             const struct encoder *e) {
+    if (max_ram == 0) max_ram = 4096 * MIB;
+    uint64_t weights = (uint64_t)params_elements(params) * sizeof(float),
+             encoder = device->shares_memory ? encoder_bytes(e) : 0;
     uint64_t held = weights + encoder + OVERHEAD_BYTES;
     if (max_ram < held + WORKING_BYTES)
         return fail(
@@ -252,7 +252,7 @@ static enum status plan_memory(struct build *b) {
             (unsigned long long)(max_ram / MIB), (unsigned long long)((held + WORKING_BYTES + MIB - 1) / MIB),
             (unsigned long long)(weights / MIB), (unsigned long long)(encoder / MIB),
             (unsigned long long)((OVERHEAD_BYTES + WORKING_BYTES) / MIB));
-    b->free_ram = max_ram - held;
+    *out = max_ram - held;
     return STATUS_OK;
 }
 
@@ -396,7 +396,7 @@ enum status indexer_run(struct indexer_report *report, const struct indexer_conf
     b.shard_chunks = config->shard_chunks > 0 ? config->shard_chunks : SHARD_CHUNKS;
     enum status s;
     TRY_GOTO(s, indexer_fingerprint(&b.fingerprint, config->model, config->params, config->tokenizer), out);
-    TRY_GOTO(s, plan_memory(&b), out);
+    TRY_GOTO(s, indexer_free_ram(&b.free_ram, config->max_ram, config->params, config->device, config->encoder), out);
     TRY_GOTO(s, allocate_batch(&b), out);
     TRY_GOTO(s, open_store(&b), out);
     if (report->already_built) goto out;

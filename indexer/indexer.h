@@ -42,6 +42,10 @@ struct indexer_report {
 /* STATUS_INTERRUPTED after a stop request: everything sealed is kept. */
 enum status indexer_run(struct indexer_report *report, const struct indexer_config *config);
 
+/* What is left of max_ram (0: 4 GiB) beside a model and its encoder. STATUS_INVALID, with the least, when that is too little. */
+enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct params *params, const struct device *device,
+                             const struct encoder *e);
+
 /* The content hash that a store keeps of a document: XXH3-128 of its text, or of its ids. */
 void indexer_document_hash(uint8_t out[16], const struct document *document);
 

@@ -56,9 +56,9 @@ struct raw {
 static enum status copy_document(struct raw *raw, struct feed_item *item, const struct document *d) {
     size_t source = strlen(d->source) + 1, key = strlen(d->key) + 1;
     size_t body = d->ids ? d->n_ids * sizeof(uint32_t) : d->bytes;
-    void *memory;
-    TRY(memory_allocate_bytes(&memory, body + source + key + 1, 1));
-    char *at = memory;
+    char *at;
+    TRY(memory_allocate(&at, body + source + key + 1)); /* the ids first: malloc aligns them */
+    void *memory = at;
     *raw =
         (struct raw){.text = d->ids ? NULL : at, .ids = d->ids ? memory : NULL, .bytes = d->bytes, .n_ids = d->n_ids};
     if (body) memcpy(at, d->ids ? (const void *)d->ids : d->text, body);
@@ -94,9 +94,9 @@ static enum status finish_document(const struct feed *f, struct tokenizer_scratc
     indexer_document_hash(item->document.hash, &content);
 
     size_t source = strlen(raw->source) + 1, key = strlen(raw->key) + 1, body = n_ids * sizeof(int32_t);
-    void *memory;
-    TRY(memory_allocate_bytes(&memory, body + source + key, 1));
-    char *at = memory;
+    char *at;
+    TRY(memory_allocate(&at, body + source + key)); /* the ids first: malloc aligns them */
+    void *memory = at;
     if (body) memcpy(at, ids, body);
     item->document.ids = memory;
     item->document.n_ids = n_ids;

@@ -5,10 +5,11 @@
 #define ROWS_MAX (INT64_C(1) << 30) /* ops count rows in 32 bits */
 
 static enum status read_view(void *context, struct device *dev, struct mat to, int64_t first) {
+    struct store_dropped dropped = store_view_dropped(context);
     int64_t n;
     for (int64_t at = 0; at < to.rows; at += n) {
         const uint16_t *stored;
-        TRY(store_view_landmark_rows(context, &stored, &n, first + at));
+        TRY(store_view_landmark_rows(context, &stored, &n, store_dropped_nth(dropped, first + at)));
         if (n > to.rows - at) n = to.rows - at;
         struct mat piece = mat_rows(to, at, n);
         size_t count = (size_t)(n * to.cols);
@@ -23,8 +24,11 @@ static enum status read_view(void *context, struct device *dev, struct mat to, i
 struct landmark_source landmark_source_of(struct store_view *view) {
     struct store_info info;
     store_view_info(view, &info);
-    return (struct landmark_source){
-        .rows = info.chunks, .dim = info.fingerprint.dim, .read = read_view, .context = view};
+    return (struct landmark_source){.rows = info.chunks - info.dropped_chunks,
+                                    .dim = info.fingerprint.dim,
+                                    .read = read_view,
+                                    .context = view,
+                                    .dropped = store_view_dropped(view)};
 }
 
 enum status landmark_source_allocate(struct mat *out, const struct landmark_source *s, struct device *dev,

@@ -10,8 +10,9 @@ struct landmark_source {
      * Asked for any rows in any order, and more than once: the same each time. */
     enum status (*read)(void *context, struct device *dev, struct mat to, int64_t first);
     void *context;
+    struct store_dropped dropped;        /* ids between those of the rows: row r is chunk store_dropped_nth(dropped, r) */
 };
-/* All rows of a view, in the order of chunk ids. Valid as long as the view. */
+/* All rows of a view, in the order of chunk ids, without dropped ones. Valid as long as the view. */
 struct landmark_source landmark_source_of(struct store_view *view);
 /* fp16 as stored on a GPU, where ops read it at the speed of its memory; float32 on the CPU, whose ops take no other. */
 static inline enum dtype landmark_source_type(const struct device *dev) { return dev->shares_memory ? DTYPE_F32 : DTYPE_F16; }

@@ -160,7 +160,7 @@ static enum status place_rows(struct making *m) {
         int64_t n = smaller(from->rows - at, BLOCK);
         for (int64_t i = 0; i < n; i++) {
             m->wide[i] = m->next[m->list[at + i]]++;
-            m->id[m->wide[i]] = (int32_t)(at + i);
+            m->id[m->wide[i]] = (int32_t)store_dropped_nth(from->dropped, at + i);
         }
         TRY(from->read(from->context, f->dev, mat_rows(m->block, 0, n), at));
         device_upload(f->dev, m->list_room, m->wide, (size_t)n * sizeof *m->wide);

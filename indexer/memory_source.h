@@ -7,7 +7,7 @@
 #pragma once
 #include "decoder/decoder.h"
 #include "kernels/memory/token_memory.h"
-#include "store/lexical.h"
+#include "store/lexical/lexical.h"
 #include "store/store.h"
 
 enum { MEMORY_LOOK_BACK = 128, MEMORY_SPAN_MAX = 8, MEMORY_K_MAX = 1024 };

@@ -12,7 +12,7 @@ enum status corpus_side_open(struct corpus_side *c, const struct chunk_retriever
     *c = (struct corpus_side){.view = config->corpus, .config = *config};
     struct store_info info;
     store_view_info(config->corpus, &info);
-    c->chunks = info.chunks;
+    c->chunks = info.chunks - info.dropped_chunks;
     void *memory;
     TRY(memory_allocate_bytes(&memory, (size_t)(max_queries * k), sizeof *c->hits));
     c->hits = memory;
@@ -82,9 +82,11 @@ static enum status random_candidates(struct corpus_side *c, struct neighbour_can
     struct rng rng = rng_make(c->config.seed, (uint64_t)t * MODEL_GROUPS_MAX + (uint64_t)group);
     int dim = c->config.model->hidden;
     int64_t picks[CHUNK_RETRIEVER_TOPK_MAX];
-    int64_t n = draw_distinct(picks, &rng, c->chunks - (hole.end - hole.begin), k);
+    struct store_dropped dropped = store_view_dropped(c->view);
+    int64_t before = store_dropped_rank(dropped, hole.begin), length = store_dropped_rank(dropped, hole.end) - before;
+    int64_t n = draw_distinct(picks, &rng, c->chunks - length, k);
     for (int64_t i = 0; i < n; i++) {
-        int64_t chunk = picks[i] < hole.begin ? picks[i] : picks[i] + (hole.end - hole.begin);
+        int64_t chunk = store_dropped_nth(dropped, picks[i] < before ? picks[i] : picks[i] + length);
         TRY(store_view_landmark(c->view, c->landmark, chunk));
         double dot = 0;
         for (int j = 0; j < dim; j++)

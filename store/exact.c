@@ -208,8 +208,10 @@ static void scan_body(void *context, int64_t begin, int64_t end, int worker) {
     float *scores = s->scores + (size_t)worker * BLOCK_ROWS * QUERY_BATCH;
     int block = s->n_queries <= FEW_QUERIES ? BLOCK_FEW : BLOCK_ROWS;
     end += s->first;
-    for (int64_t at = s->first + begin; at < end; at += block) {
-        int n = (int)(end - at < block ? end - at : block);
+    for (int64_t at = s->first + begin; at < end;) {
+        struct store_range there = store_dropped_span(landmarks_dropped(s->l), at, end);
+        at = there.begin;
+        int n = (int)(there.end - at < block ? there.end - at : block);
         if (s->n_queries == 1 && s->l->dim == s->padded)
             scores_of_one(scores, s, at, n);
         else
@@ -225,6 +227,7 @@ static void scan_body(void *context, int64_t begin, int64_t end, int worker) {
                 if (!excluded(range, hit.chunk)) offer(heap, &s->filled[slot], s->k, hit);
             }
         }
+        at += n;
     }
 }
 
@@ -305,6 +308,7 @@ static void rescore_body(void *context, int64_t begin, int64_t end, int worker) 
         for (int64_t i = at < s->begin ? s->begin : at; i < last && i < s->end; i++) {
             int64_t chunk = s->candidates[i];
             if (chunk < 0 || chunk >= s->l->chunks || excluded(range, chunk)) continue;
+            if (!store_dropped_there(landmarks_dropped(s->l), chunk)) continue;
             convert_row(row, landmarks_row(s->l, chunk), s->l->dim, s->padded);
             float dot;
             tile(&dot, 1, s->queries + (size_t)q * (size_t)s->padded, row, s->padded, 1, 1);

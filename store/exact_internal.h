@@ -4,13 +4,13 @@
  * is the same however many queries or threads there are, so a chunk's score has the same bits in every search. */
 #pragma once
 #include "base/system/threads.h"
-#include "store/landmarks_internal.h"
+#include "store/shards/landmarks_internal.h"
 
 /* Best k of all rows (queries [n, dim]); exclude [n] or NULL. hits as store_view_search. */
 enum status exact_scan(struct landmarks *l, struct store_hit *hits, const float *queries, int64_t n, int k,
                        const struct store_range *exclude, struct threads *threads);
 
-/* Best k of each query's candidates[n_candidates] (-1 and ids outside or excluded are passed over). */
+/* Best k of each query's candidates[n_candidates] (-1 and ids outside, dropped or excluded are passed over). */
 enum status exact_rescore(struct landmarks *l, struct store_hit *hits, const float *queries, int64_t n, int k,
                           const int64_t *candidates, int64_t n_candidates, const struct store_range *exclude,
                           struct threads *threads);

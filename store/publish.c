@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/system/fault.h"
-#include "store/index_plan_internal.h"
+#include "store/index/index_plan_internal.h"
 #include "store/writer_internal.h"
 #include <assert.h>
 #include <stdio.h>
@@ -25,7 +25,8 @@ struct build {
     size_t fresh_capacity;
     struct shard_record *shards;
     struct landmarks landmarks; /* all chunks of the target */
-    int64_t begin;              /* first chunk for a new segment */
+    const struct publish_change *change;
+    int64_t begin; /* first chunk for a new segment */
 };
 
 static enum status stored_file_of(struct stored_file *out, const char *path) {
@@ -38,6 +39,11 @@ static enum status stop_or_go(const struct build *b) {
     return fail(STATUS_INTERRUPTED,
                 "%s: stopped while the index was made; sealed shards are kept, run the command again to publish",
                 b->w->dir);
+}
+
+/* Chunks of shards that are there. */
+static int64_t live_chunks(const struct build *b) {
+    return store_dropped_rank(landmarks_dropped(&b->landmarks), b->landmarks.chunks);
 }
 
 /* FAISS's own training: of codes, and of centroids where nobody else made them. It reports nothing, and does not stop.
@@ -54,18 +60,22 @@ static enum status train_rest(const struct build *b, struct vectors *v, const fl
 
 /* One row from each of `sample` equal stretches: spread over the whole store, ids rising, the same for a seed. */
 static enum status train(struct build *b, struct vectors *v) {
-    int64_t chunks = b->landmarks.chunks, n = b->plan.sample, all = b->plan.quiet_sample;
+    int64_t chunks = live_chunks(b), n = b->plan.sample < chunks ? b->plan.sample : chunks;
+    int64_t all = n < b->plan.sample ? n : b->plan.quiet_sample;
     size_t dim = (size_t)b->landmarks.dim;
+    struct store_dropped dropped = landmarks_dropped(&b->landmarks);
     float *rows;
     TRY(memory_allocate_aligned(&rows, (size_t)all * dim));
     struct rng rng = rng_make(b->how->seed, SAMPLE_STREAM);
     enum status s = STATUS_OK;
     for (int64_t i = 0, seen = 0; i < n && s == STATUS_OK; i++) {
         int64_t low = (int64_t)((__int128)chunks * i / n), high = (int64_t)((__int128)chunks * (i + 1) / n);
-        s = landmarks_to_float(rows + (size_t)i * dim, &b->landmarks,
-                               low + (int64_t)rng_below(&rng, (uint64_t)(high - low)), 1);
+        int64_t pick = low + (int64_t)rng_below(&rng, (uint64_t)(high - low));
+        s = landmarks_to_float(rows + (size_t)i * dim, &b->landmarks, store_dropped_nth(dropped, pick), 1);
         if (high - seen < LET_GO_ROWS && i + 1 < n) continue;
-        landmarks_let_go(&b->landmarks, seen, high - seen); /* mapped pages are resident too, and count under max_ram */
+        int64_t first = store_dropped_nth(dropped, seen), end = store_dropped_nth(dropped, high - 1) + 1;
+        landmarks_let_go(&b->landmarks, first,
+                         end - first); /* mapped pages are resident too, and count under max_ram */
         seen = high;
     }
     /* FAISS warns on stderr, which is not a library's to write to, when it thinks the rows few: then they come again.
@@ -87,6 +97,7 @@ static enum status train(struct build *b, struct vectors *v) {
 static enum status make_template(struct build *b) {
     char path[FILE_PATH_MAX];
     struct vectors *v;
+    TRY(index_plan_enough(&b->plan, live_chunks(b)));
     TRY(vectors_make(&v, b->plan.factory, b->landmarks.dim));
     b->index.template_number = b->index.next_number++;
     b->index.trained_chunks = b->landmarks.chunks;
@@ -158,30 +169,39 @@ static enum status make_segment(struct build *b, int64_t begin, int64_t end) {
 }
 
 static enum status make_segments(struct build *b) {
-    if (b->begin == b->landmarks.chunks) return STATUS_OK;
-    int64_t left = b->landmarks.chunks - b->begin, count = (left + b->plan.segment_rows - 1) / b->plan.segment_rows;
-    for (int64_t i = 0; i < count; i++) {
-        TRY(stop_or_go(b));
-        TRY(make_segment(b, b->begin + left * i / count, b->begin + left * (i + 1) / count));
+    struct store_range there = {b->begin, b->begin};
+    for (;;) { /* no segment reaches over ids that were dropped */
+        there = store_dropped_span(landmarks_dropped(&b->landmarks), there.end, b->landmarks.chunks);
+        if (there.begin == there.end) return STATUS_OK;
+        int64_t left = there.end - there.begin, count = (left + b->plan.segment_rows - 1) / b->plan.segment_rows;
+        for (int64_t i = 0; i < count; i++) {
+            TRY(stop_or_go(b));
+            TRY(make_segment(b, there.begin + left * i / count, there.begin + left * (i + 1) / count));
+        }
     }
-    return STATUS_OK;
+}
+
+static int64_t segments_end(const struct build *b) {
+    return b->n_kept ? b->old[b->n_kept - 1].first_chunk + b->old[b->n_kept - 1].chunks : 0;
 }
 
 /* Which old segments stay. */
 static void keep_segments(struct build *b, bool rebuild) {
     b->n_kept = rebuild ? 0 : b->n_old;
-    int64_t covered = b->n_kept ? b->old[b->n_kept - 1].first_chunk + b->old[b->n_kept - 1].chunks : 0;
-    int64_t fresh = b->landmarks.chunks - covered;
+    for (int64_t i = 0; i < b->change->n_shards; i++)
+        while (b->n_kept > 0 && segments_end(b) > b->change->shards[i].first_chunk)
+            b->n_kept--;
+    int64_t fresh = live_chunks(b) - store_dropped_rank(landmarks_dropped(&b->landmarks), segments_end(b));
     while (fresh > 0 && b->n_kept > 0) {
         int64_t last = b->old[b->n_kept - 1].chunks;
         if (last > fresh || last + fresh > b->plan.segment_rows) break;
         fresh += last;
         b->n_kept--;
     }
-    b->begin = b->landmarks.chunks - fresh;
+    b->begin = segments_end(b);
 }
 
-static enum status make_index(struct build *b, const struct generation_record *target, bool rebuild) {
+static enum status make_index(struct build *b, const struct generation_record *target) {
     struct store_writer *w = b->w;
     struct catalog_txn *t;
     TRY(catalog_begin(&t, w->catalog, false));
@@ -189,6 +209,8 @@ static enum status make_index(struct build *b, const struct generation_record *t
     if (s == STATUS_OK) s = record_list_segments(t, w->catalog, &b->old, &b->n_old);
     catalog_abort(t);
     TRY(s);
+    for (int64_t i = 0; i < b->change->n_shards; i++)
+        b->shards[b->change->shards[i].number] = b->change->shards[i];
     int64_t chunks = shard_records_chunks(b->shards, target->shards);
     if (chunks != target->chunks)
         return fail(STATUS_CORRUPT, "%s: shards hold %lld chunks, the generation has %lld, run drt-index verify",
@@ -202,10 +224,37 @@ static enum status make_index(struct build *b, const struct generation_record *t
         b->index.template_file = (struct stored_file){0};
         return STATUS_OK;
     }
-    rebuild = rebuild || b->plan.rebuild || b->index.template_number == 0;
+    bool rebuild = b->change->rebuild || b->plan.rebuild || b->index.template_number == 0;
     keep_segments(b, rebuild);
     if (rebuild) TRY(make_template(b));
     return make_segments(b);
+}
+
+static enum status remove_hashes(struct store_writer *w, struct catalog_txn *t, const struct shard_record *r) {
+    for (int64_t i = r->first_document; i < r->first_document + r->documents; i++) {
+        struct document_record d;
+        bool found;
+        int64_t document = -1;
+        TRY(record_get_document(t, w->catalog, &d, i));
+        TRY(record_find_hash(t, d.hash, &found, &document));
+        if (found && document == i) TRY(catalog_delete(t, TABLE_HASHES, d.hash, sizeof d.hash));
+    }
+    return STATUS_OK;
+}
+
+static enum status record_shard(struct store_writer *w, struct catalog_txn *t, const struct shard_record *changed) {
+    struct shard_record r; /* with its cursor, which the list does not have */
+    TRY(record_get_shard(t, w->catalog, &r, changed->number));
+    r.token_file = changed->token_file;
+    r.landmark_file = changed->landmark_file;
+    TRY(record_put_shard(t, &r));
+    return shard_is_dropped(changed) ? remove_hashes(w, t, changed) : STATUS_OK;
+}
+
+enum status publish_record_shards(struct store_writer *w, struct catalog_txn *t, const struct publish_change *change) {
+    for (int64_t i = 0; i < change->n_shards; i++)
+        TRY(record_shard(w, t, &change->shards[i]));
+    return STATUS_OK;
 }
 
 static enum status record_generation(const struct build *b, struct catalog_txn *t, const struct generation_record *g) {
@@ -215,6 +264,7 @@ static enum status record_generation(const struct build *b, struct catalog_txn *
     }
     for (int64_t i = 0; i < b->n_fresh; i++)
         TRY(record_put_segment(t, &b->fresh[i]));
+    TRY(publish_record_shards(b->w, t, b->change));
     TRY(record_put_index(t, &b->index));
     TRY(record_put_generation(t, g));
     return fault_point("store:publish:before-commit");
@@ -250,15 +300,17 @@ static enum status plan(struct build *b, const struct generation_record *target)
 }
 
 enum status publish_generation(struct store_writer *w, const struct generation_record *target,
-                               const struct store_publish *how, bool rebuild) {
-    struct build b = {.w = w, .how = how};
+                               const struct store_publish *how, const struct publish_change *change) {
+    static const struct publish_change none = {0};
+    struct build b = {.w = w, .how = how, .change = change ? change : &none};
     TRY(plan(&b, target));
-    bool same = w->published.number > 0 && target->shards == w->published.shards && !rebuild && !b.plan.rebuild &&
-                strcmp(b.plan.factory, b.index.factory) == 0 && b.plan.chosen == b.index.chosen;
+    bool same = w->published.number > 0 && target->shards == w->published.shards && !b.change->rebuild &&
+                b.change->n_shards == 0 && !b.plan.rebuild && strcmp(b.plan.factory, b.index.factory) == 0 &&
+                b.plan.chosen == b.index.chosen;
     if (same) return STATUS_OK;
     struct generation_record g = *target;
     g.number = w->published.number + 1;
-    enum status s = make_index(&b, target, rebuild);
+    enum status s = make_index(&b, target);
     if (s == STATUS_OK) s = commit_generation(&b, &g);
     landmarks_close(&b.landmarks);
     memory_free(b.shards);
@@ -276,7 +328,7 @@ enum status store_writer_publish(struct store_writer *w, const struct store_publ
     if (w->sealed.chunks == 0) return fail(STATUS_INVALID, "%s: nothing to publish, no document was stored", w->dir);
     struct generation_record target = w->sealed;
     target.duplicates += w->loose_duplicates;
-    TRY(publish_generation(w, &target, how, false));
+    TRY(publish_generation(w, &target, how, NULL));
     w->sealed.duplicates = target.duplicates;
     w->loose_duplicates = 0;
     return merge_small_shards(w, how->merge_chunks, how->progress);

@@ -1,9 +1,9 @@
-/* repair.c -- makes anew what follows from something else: index and template from landmarks, runs and hashes from
- * documents. Shards that are not published are dropped when damaged (the next build makes them again). Tokens,
- * landmarks and documents follow from nothing here: they are reported. */
+/* repair.c -- makes anew what follows from something else: landmarks from tokens (with an encoder), index and template
+ * from landmarks, runs and hashes from documents. Shards that are not published are dropped when damaged (the next
+ * build makes them again). Tokens and documents follow from nothing here: they are reported. */
 #include "base/memory.h"
 #include "base/system/fault.h"
-#include "store/commit_record_internal.h"
+#include "store/catalog/commit_record_internal.h"
 #include "store/verify_internal.h"
 #include <string.h>
 #include <unistd.h>
@@ -11,9 +11,17 @@
 struct repair {
     struct store_writer *w;
     const struct store_publish *how;
+    const struct store_encoder *encoder; /* NULL: none */
     struct findings *f;
-    bool landmarks_good, journal_good;
+    bool landmarks_good, journal_good, documents_good;
+    struct shard_record *shards;  /* all that are sealed */
+    struct shard_record *damaged; /* published files to be encoded again, as one shard each */
+    size_t n_damaged, capacity;
+    struct shard_record *changed; /* shards of those whose landmarks have other bytes now: not recorded yet */
+    size_t n_changed, changed_capacity;
 };
+
+static const char *const remedy_shards_first = "mend the damaged shards first, then run drt-index repair";
 
 static void note(const struct repair *r, const char *text) {
     progress_note(r->how->progress, "%s: %s", r->w->dir, text);
@@ -25,38 +33,55 @@ static enum status begin_reading(struct repair *r, struct catalog_txn **t) {
 
 /* ---- shards ---- */
 
-static enum status check_shard(struct repair *r, const struct shard_record *shard) {
+static enum status check_published(struct repair *r, const struct shard_record *file) {
     struct store_writer *w = r->w;
+    bool tokens_good = true;
     for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
-        char path[FILE_PATH_MAX];
-        TRY(shard_path(path, w->dir, (enum shard_kind)kind, shard->first_file_shard, shard->last_file_shard));
-        enum status s = shard_file_verify(w->dir, (enum shard_kind)kind, shard, &w->fingerprint, true);
+        char path[FILE_PATH_MAX], remedy[SHARD_REMEDY_MAX];
+        TRY(shard_path(path, w->dir, (enum shard_kind)kind, file->first_file_shard, file->last_file_shard));
+        shard_remedy(remedy, tokens_good ? (enum shard_kind)kind : SHARD_TOKENS, file);
+        enum status s = shard_file_verify(w->dir, (enum shard_kind)kind, file, &w->fingerprint, true);
         if (s == STATUS_OK) continue;
-        if (shard->number >= w->published.shards && s == STATUS_CORRUPT) {
-            r->journal_good = false;
+        if (kind == SHARD_TOKENS) tokens_good = false;
+        if (kind == SHARD_LANDMARKS && tokens_good && r->encoder && s == STATUS_CORRUPT) {
+            TRY(memory_grow(&r->damaged, &r->capacity, r->n_damaged + 1));
+            r->damaged[r->n_damaged++] = *file;
             continue;
         }
         if (kind == SHARD_LANDMARKS) r->landmarks_good = false;
-        TRY(finding(r->f, s, path, remedy_build));
+        TRY(finding(r->f, s, path, remedy));
     }
     return STATUS_OK;
 }
 
+static enum status check_unpublished(struct repair *r, const struct shard_record *shard) {
+    struct store_writer *w = r->w;
+    for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
+        enum status s = shard_file_verify(w->dir, (enum shard_kind)kind, shard, &w->fingerprint, true);
+        if (s != STATUS_OK && s != STATUS_CORRUPT) return s;
+        if (s == STATUS_CORRUPT) r->journal_good = false;
+    }
+    return STATUS_OK;
+}
+
+static enum status check_shard(struct repair *r, const struct shard_record *shard) {
+    if (shard_is_dropped(shard)) return STATUS_OK;
+    return shard->number < r->w->published.shards ? check_published(r, shard) : check_unpublished(r, shard);
+}
+
 static enum status repair_shards(struct repair *r) {
     struct store_writer *w = r->w;
-    struct shard_record *shards;
     struct catalog_txn *t;
     TRY(begin_reading(r, &t));
-    enum status s = record_list_shards(t, w->catalog, &shards, w->sealed.shards);
+    enum status s = record_list_shards(t, w->catalog, &r->shards, w->sealed.shards);
     catalog_abort(t);
     TRY(s);
     r->landmarks_good = r->journal_good = true;
-    for (int64_t i = 0; i < w->sealed.shards && s == STATUS_OK; i = shards[i].last_file_shard + 1) {
-        struct shard_record file = record_of_shard_file(shards, i);
+    for (int64_t i = 0; i < w->sealed.shards && s == STATUS_OK; i = r->shards[i].last_file_shard + 1) {
+        struct shard_record file = record_of_shard_file(r->shards, i);
         s = check_shard(r, &file);
         progress_step(r->how->progress, "check shards", "shards", file.last_file_shard + 1, w->sealed.shards);
     }
-    memory_free(shards);
     if (s == STATUS_OK && !r->journal_good) {
         note(r, "damaged shards were not published yet and were dropped; build or add makes them again");
         s = store_writer_drop_journal(w);
@@ -67,11 +92,13 @@ static enum status repair_shards(struct repair *r) {
 /* ---- runs and hashes ---- */
 
 /* Documents are numbered without gaps (documents_verify came first). */
-static enum status refill(const struct repair *r, struct catalog_txn *t, enum catalog_table table) {
+static enum status refill(const struct repair *r, struct catalog_txn *t, enum catalog_table table,
+                          const struct shard_record *shards) {
     TRY(catalog_empty(t, table));
     for (int64_t i = 0; i < r->w->sealed.documents; i++) {
         struct document_record d;
         TRY(record_get_document(t, r->w->catalog, &d, i));
+        if (table == TABLE_HASHES && shard_is_dropped(&shards[d.shard])) continue;
         struct run_record run = {i, d.shard, d.token_offset, d.tokens, d.chunks};
         if (table == TABLE_RUNS)
             TRY(record_append_run(t, d.first_chunk, &run));
@@ -81,10 +108,10 @@ static enum status refill(const struct repair *r, struct catalog_txn *t, enum ca
     return fault_point("store:repair:before-commit");
 }
 
-static enum status rebuild_table(const struct repair *r, enum catalog_table table) {
+static enum status rebuild_table(const struct repair *r, enum catalog_table table, const struct shard_record *shards) {
     struct catalog_txn *t;
     TRY(catalog_begin(&t, r->w->catalog, true));
-    enum status s = refill(r, t, table);
+    enum status s = refill(r, t, table, shards);
     if (s != STATUS_OK) {
         catalog_abort(t);
         return s;
@@ -103,13 +130,71 @@ static enum status repair_tables(struct repair *r) {
     enum status s = record_list_shards(t, w->catalog, &shards, w->sealed.shards), runs = STATUS_OK, hashes = STATUS_OK;
     if (s == STATUS_OK) s = documents_verify(t, w->catalog, &w->sealed, shards, w->fingerprint.chunk_tokens, true);
     if (s == STATUS_OK) runs = runs_verify(t, w->catalog, &w->sealed, true);
-    if (s == STATUS_OK) hashes = hashes_verify(t, w->catalog, &w->sealed, true);
+    if (s == STATUS_OK) hashes = hashes_verify(t, w->catalog, &w->sealed, shards, true);
     catalog_abort(t);
+    r->documents_good = s == STATUS_OK;
+    if (s != STATUS_OK) {
+        memory_free(shards);
+        return finding(r->f, s, catalog_path(w->catalog), remedy_build);
+    }
+    if (runs == STATUS_CORRUPT) runs = rebuild_table(r, TABLE_RUNS, shards);
+    if (runs == STATUS_OK && hashes == STATUS_CORRUPT) hashes = rebuild_table(r, TABLE_HASHES, shards);
     memory_free(shards);
-    if (s != STATUS_OK) return finding(r->f, s, catalog_path(w->catalog), remedy_build);
-    if (runs == STATUS_CORRUPT) runs = rebuild_table(r, TABLE_RUNS);
-    TRY(runs);
-    return hashes == STATUS_CORRUPT ? rebuild_table(r, TABLE_HASHES) : hashes;
+    return runs == STATUS_OK ? hashes : runs;
+}
+
+/* ---- landmarks ---- */
+
+/* All shards that have the file get its new checksum. */
+static enum status change_landmark_file(struct repair *r, const struct shard_record *file, struct stored_file now) {
+    for (int64_t i = file->first_file_shard; i <= file->last_file_shard; i++) {
+        if (shard_is_dropped(&r->shards[i])) continue;
+        TRY(memory_grow(&r->changed, &r->changed_capacity, r->n_changed + 1));
+        r->changed[r->n_changed] = r->shards[i];
+        r->changed[r->n_changed++].landmark_file = now;
+    }
+    return STATUS_OK;
+}
+
+static enum status encode_file(struct repair *r, const struct shard_record *file) {
+    char path[FILE_PATH_MAX];
+    TRY(shard_path(path, r->w->dir, SHARD_LANDMARKS, file->first_file_shard, file->last_file_shard));
+    if (!r->documents_good) {
+        r->landmarks_good = false;
+        return finding(r->f, fail(STATUS_CORRUPT, "%s: damaged, and so is the catalog", path), path, remedy_build);
+    }
+    struct stored_file now, before = file->landmark_file;
+    TRY(shard_encode(&now, r->w, r->shards, file, r->encoder, r->how->progress));
+    if (now.crc == before.crc && now.bytes == before.bytes) {
+        progress_note(r->how->progress, "%s: was encoded again, to the bytes that are recorded", path);
+        return STATUS_OK;
+    }
+    progress_note(r->how->progress,
+                  "%s: was encoded again; its bytes are not those recorded (CRC32C %08x, recorded %08x), as on another "
+                  "kind of device; the new ones are recorded",
+                  path, now.crc, before.crc);
+    return change_landmark_file(r, file, now);
+}
+
+static enum status repair_landmarks(struct repair *r) {
+    for (size_t i = 0; i < r->n_damaged; i++)
+        TRY(encode_file(r, &r->damaged[i]));
+    return STATUS_OK;
+}
+
+/* Without their index, which needs the landmarks of all shards. */
+static enum status record_changed(const struct repair *r) {
+    if (r->n_changed == 0) return STATUS_OK;
+    struct catalog_txn *t;
+    const struct publish_change change = {.shards = r->changed, .n_shards = (int64_t)r->n_changed};
+    TRY(catalog_begin(&t, r->w->catalog, true));
+    enum status s = publish_record_shards(r->w, t, &change);
+    if (s == STATUS_OK) s = fault_point("store:reencode:before-commit");
+    if (s != STATUS_OK) {
+        catalog_abort(t);
+        return s;
+    }
+    return catalog_commit(t);
 }
 
 /* ---- index ---- */
@@ -124,11 +209,16 @@ static enum status check_segments(const struct repair *r, struct catalog_txn *t)
         TRY(stored_file_verify(path, index.template_file, true));
     }
     struct segment_record *list;
+    struct shard_record *shards;
     int64_t n;
+    bool covered = false;
     TRY(record_list_segments(t, w->catalog, &list, &n));
-    int64_t covered = n ? list[n - 1].first_chunk + list[n - 1].chunks : 0;
-    enum status s = STATUS_OK;
-    if (covered != (index.template_number ? w->published.chunks : 0))
+    enum status s = record_list_shards(t, w->catalog, &shards, w->published.shards);
+    if (s == STATUS_OK) {
+        s = published_covered(&covered, list, n, shards, &w->published, index.template_number > 0);
+        memory_free(shards);
+    }
+    if (s == STATUS_OK && !covered)
         s = fail(STATUS_CORRUPT, "%s: segments do not cover the chunks", catalog_path(w->catalog));
     for (int64_t i = 0; i < n && s == STATUS_OK; i++) {
         struct vectors *opened;
@@ -185,18 +275,21 @@ static enum status repair_index(struct repair *r) {
     /* One that is replaced is not opened: its type may be one that nobody checks. */
     if (s == STATUS_OK && !(another && r->landmarks_good)) s = check_segments(r, t);
     catalog_abort(t);
-    if (another && r->landmarks_good) {
-        TRY(publish_generation(w, &w->published, r->how, true));
-        note(r, "the index was made anew, of another kind");
-        return STATUS_OK;
+    bool damaged = s == STATUS_CORRUPT || s == STATUS_IO;
+    if (s != STATUS_OK && !damaged) return s;
+    if (!r->landmarks_good) {
+        char folder[FILE_PATH_MAX];
+        TRY(file_join(folder, w->dir, "index"));
+        TRY(finding(r->f, s, folder, remedy_shards_first));
+        return record_changed(r);
     }
-    if (s == STATUS_OK || (s != STATUS_CORRUPT && s != STATUS_IO)) return s;
-    char folder[FILE_PATH_MAX];
-    TRY(file_join(folder, w->dir, "index"));
-    if (!r->landmarks_good) return finding(r->f, s, folder, remedy_build);
-    TRY(drop_unreadable(r));
-    TRY(publish_generation(w, &w->published, r->how, true));
-    note(r, "the index was rebuilt from the landmarks");
+    if (damaged) TRY(drop_unreadable(r));
+    if (!damaged && !another && r->n_changed == 0) return STATUS_OK;
+    const struct publish_change change = {
+        .rebuild = damaged || another, .shards = r->changed, .n_shards = (int64_t)r->n_changed};
+    TRY(publish_generation(w, &w->published, r->how, &change));
+    if (change.rebuild)
+        note(r, another ? "the index was made anew, of another kind" : "the index was rebuilt from the landmarks");
     return STATUS_OK;
 }
 
@@ -205,6 +298,7 @@ static enum status repair_all(struct repair *r) {
     if (s != STATUS_OK) return finding(r->f, s, catalog_path(r->w->catalog), remedy_build);
     TRY(repair_shards(r));
     TRY(repair_tables(r));
+    TRY(repair_landmarks(r));
     return repair_index(r);
 }
 
@@ -226,20 +320,25 @@ static enum status repair_commit(const struct repair *r, const char *dir) {
     return s;
 }
 
-enum status store_repair(const char *dir, const struct store_publish *how, store_problem *problem, void *context,
-                         int64_t *problems) {
+enum status store_repair(const char *dir, const struct store_publish *how, const struct store_encoder *encoder,
+                         store_problem *problem, void *context, int64_t *problems) {
     static const struct store_publish defaults = {.seed = 1};
     struct findings f = {problem, context, 0};
-    struct repair r = {.how = how ? how : &defaults, .f = &f};
+    struct repair r = {.how = how ? how : &defaults, .encoder = encoder, .f = &f};
     char path[FILE_PATH_MAX];
     TRY(file_join(path, dir, "catalog/data.mdb"));
     enum status s = repair_commit(&r, dir);
     if (s == STATUS_OK) s = writer_open(&r.w, dir, NULL, false);
-    if (s == STATUS_OK)
-        s = repair_all(&r);
-    else if (s == STATUS_CORRUPT)
+    if (s == STATUS_CORRUPT) {
         s = finding(&f, s, path, remedy_build);
+    } else if (s == STATUS_OK) {
+        if (encoder) s = store_check_fingerprint(dir, &r.w->fingerprint, "the model", &encoder->fingerprint);
+        if (s == STATUS_OK) s = repair_all(&r);
+    }
     store_writer_close(r.w);
+    memory_free(r.shards);
+    memory_free(r.damaged);
+    memory_free(r.changed);
     *problems = f.count;
     return s;
 }

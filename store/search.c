@@ -100,13 +100,18 @@ static enum status search_index(struct store_view *v, struct store_hit *hits, co
     return s;
 }
 
+/* Of the ids begin .. end-1, those that the view has and that were not dropped. */
+static int64_t live_chunks(const struct store_view *v, int64_t begin, int64_t end) {
+    struct store_dropped dropped = landmarks_dropped(&v->landmarks);
+    if (begin < 0) begin = 0;
+    if (end > v->generation.chunks) end = v->generation.chunks;
+    return end > begin ? store_dropped_rank(dropped, end) - store_dropped_rank(dropped, begin) : 0;
+}
+
 int store_view_missing(const struct store_view *v, const struct store_hit *hits, int k,
                        const struct store_range *exclude) {
-    int64_t there = v->generation.chunks;
-    if (exclude) {
-        int64_t begin = exclude->begin > 0 ? exclude->begin : 0, end = exclude->end < there ? exclude->end : there;
-        if (end > begin) there -= end - begin;
-    }
+    int64_t there = live_chunks(v, 0, v->generation.chunks);
+    if (exclude) there -= live_chunks(v, exclude->begin, exclude->end);
     int found = 0, wanted = there < k ? (int)there : k;
     while (found < wanted && hits[found].chunk >= 0)
         found++;
@@ -130,7 +135,7 @@ static enum status search_wider(struct store_view *v, struct store_hit *hits, co
 
 /* k beyond the store's size would only size heaps for hits that cannot be. */
 static bool scans_all(const struct store_view *v, const struct store_search *how) {
-    return how->exact || v->n_segments == 0 || how->k >= v->generation.chunks;
+    return how->exact || v->n_segments == 0 || how->k >= live_chunks(v, 0, v->generation.chunks);
 }
 
 struct store_search_way store_view_search_way(const struct store_view *v, const struct store_search *how) {
@@ -160,6 +165,6 @@ enum status store_view_search(struct store_view *v, struct store_hit *hits, cons
     enum status s;
     do
         s = search_view(v, hits, queries, n_queries, how);
-    while (view_follow_merge(v, &s));
+    while (view_follow_shards(v, &s));
     return s;
 }

@@ -8,7 +8,7 @@
  *                        (NNNNN-NNNNN.tok and .f16: shards that were merged, from the first number to the last)
  *   index/NNNNN.faiss    FAISS segments and the trained template they share; derived, can be rebuilt
  * Data files are immutable: written under a temporary name, synced, renamed, then recorded (name, bytes, CRC32C,
- * id range). Files without a record are rubbish and are removed by the next writer.
+ * id range). Files without a record are orphan files; the next writer removes them.
  *
  * A document is `chunks` contiguous chunk ids; a run record {first chunk id -> document, token shard, token
  * offset, chunks} finds any chunk's tokens with one lookup. The last chunk of a document may be short.
@@ -60,9 +60,10 @@ struct store_info {
     struct store_fingerprint fingerprint;
     int format;                          /* at most STORE_FORMAT_VERSION */
     uint64_t generation;
-    int64_t chunks, documents, tokens, shards, segments;   /* shards: pairs of files */
+    int64_t chunks, documents, tokens;     /* ids lie below them: dropped ones are counted */
+    int64_t dropped_chunks, dropped_documents, dropped_tokens, dropped_shards;
+    int64_t shards, segments;            /* shards: pairs of files */
     int64_t duplicates;                  /* documents skipped as exact copies by all runs that published something */
-    int64_t deleted;                     /* documents (reserved: no call deletes yet) */
     uint64_t token_bytes, landmark_bytes, index_bytes, catalog_bytes;
     char index[256];                     /* "exact", or the FAISS factory string */
 };
@@ -71,12 +72,24 @@ void store_view_info(const struct store_view *v, struct store_info *out);
 enum { STORE_CURSOR_MAX = 4096 };
 enum status store_view_cursor(struct store_view *v, uint8_t cursor[STORE_CURSOR_MAX], size_t *bytes);
 
+struct store_range { int64_t begin, end; };               /* chunk ids; begin == end: none */
+/* Chunk ids of dropped shards, ranges that rise and do not touch: borrowed from the view, and the same
+ * as long as it is open. All other ids below info.chunks are there. The functions take a time in proportion to n, which is small. */
+struct store_dropped { const struct store_range *ranges; int64_t n; };
+struct store_dropped store_view_dropped(const struct store_view *v);
+int64_t store_dropped_nth(struct store_dropped d, int64_t rank);         /* id of a chunk that is there, counted from 0 */
+int64_t store_dropped_rank(struct store_dropped d, int64_t chunk);       /* how many that are there have a smaller id */
+bool store_dropped_there(struct store_dropped d, int64_t chunk);         /* no range has it */
+/* The first ids of begin .. end-1 that are all there. */
+struct store_range store_dropped_span(struct store_dropped d, int64_t begin, int64_t end);
+
 struct store_document {
     int64_t id, first_chunk, chunks, tokens;
     uint64_t offset, line, bytes;        /* where in the source, and how long its text was (0 for token inputs) */
     uint8_t hash[16];                    /* XXH3-128 of the text (or of the ids) */
     const char *source, *key;            /* borrowed from the view until its next store_view_document/_chunk call */
 };
+/* Documents and chunks of a dropped shard are STATUS_NOT_FOUND, here and in the calls below. */
 enum status store_view_document(struct store_view *v, struct store_document *out, int64_t document);
 /* The document with this content hash; -1: the view has none. */
 enum status store_view_find_document(struct store_view *v, int64_t *document, const uint8_t hash[16]);
@@ -90,19 +103,18 @@ struct store_chunk {
 enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk);
 /* The chunk's landmark, exactly as stored. out[dim]. */
 enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk);
-/* fp16 rows [*n, dim] as stored: from chunk `first` to the end of its file, at least one. They are mapped until the next
+/* fp16 rows [*n, dim] as stored: from chunk `first` to the end of its file or to the next dropped one. They are mapped until the next
  * call on this view, which may unmap them. */
 enum status store_view_landmark_rows(struct store_view *v, const uint16_t **rows, int64_t *n, int64_t first);
 
 /* ---- searching ----------------------------------------------------------------------------------------- */
 struct store_hit { int64_t chunk; float score; };         /* chunk -1: fewer than k were found; score = q.l/sqrt(dim) */
-struct store_range { int64_t begin, end; };               /* chunk ids never to be returned; begin == end: none */
 struct store_search {
     int k;
     bool exact;                          /* scan all landmark rows instead of the index */
     int nprobe;                          /* IVF lists to visit; 0: the view's default */
     int candidates;                      /* asked of the index before exact re-scoring; 0: a default >= 4*k */
-    const struct store_range *exclude;   /* [n_queries], or NULL */
+    const struct store_range *exclude;   /* [n_queries] chunks never to be returned, or NULL */
     struct threads *threads;             /* NULL: this thread */
 };
 /* hits[n_queries * k], best first; ties by smaller id. Scores are always computed from the fp16 rows in float32:
@@ -122,7 +134,7 @@ struct store_writer_config {
     struct store_fingerprint fingerprint;                 /* of a new store; of an old one it must match */
     uint64_t max_catalog_bytes;          /* LMDB map: address space, not disk; 0: 64 GiB, or what ulimit -v leaves */
 };
-/* Opens (creating dir when `create`) the one writer: takes the lock, removes rubbish. */
+/* Opens (creating dir when `create`) the one writer: takes the lock, removes orphan files. */
 enum status store_writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config, bool create);
 void store_writer_close(struct store_writer *w);          /* sealed shards stay in the journal; NULL is fine */
 
@@ -176,9 +188,33 @@ typedef void store_problem(void *context, const char *file, const char *problem,
 /* Names, sizes and record consistency; `deep`: every byte against its CRC32C, and every record against its
  * neighbours. *problems counts. STATUS_OK also when problems were found. */
 enum status store_verify(const char *dir, bool deep, const struct progress *p, store_problem *problem, void *context, int64_t *problems);
-/* Rebuilds what is derived (index, template, document hashes), removes rubbish, and reports what cannot be rebuilt
- * (tokens, landmarks: build again). *problems counts what is left. */
-enum status store_repair(const char *dir, const struct store_publish *how, store_problem *problem, void *context, int64_t *problems);
+/* Makes landmarks from tokens: rows [n, dim] of ids [n, chunk_tokens], where -1 fills a short chunk. */
+struct store_encoder {
+    struct store_fingerprint fingerprint;                 /* must be the store's: STATUS_MISMATCH before anything is changed */
+    enum status (*encode)(void *context, float *rows, const int32_t *ids, int64_t n);
+    void *context;
+};
+/* Rebuilds what is derived (index, template, document hashes), removes files that no record names, and reports what cannot
+ * be rebuilt (tokens: store_drop). With an encoder (NULL: none) damaged and missing landmarks are made again from their
+ * tokens; where the bytes differ from those recorded, a note says so, and one transaction records them with the index
+ * that follows from them. *problems counts what is left. */
+enum status store_repair(const char *dir, const struct store_publish *how, const struct store_encoder *encoder,
+                         store_problem *problem, void *context, int64_t *problems);
+
+/* Takes published shards out of the store by one transaction: their documents are found no more, and may be added
+ * again under new ids. Ids of all other chunks and documents stay. A shard that was dropped before is left as it is,
+ * so that the call can be repeated. STATUS_NOT_FOUND: there is no such shard; STATUS_INVALID: it is not published.
+ * A view that is open sees the shard as long as it has the shard's files mapped. Where it needs one that is gone, the
+ * chunks of that shard are dropped for it too. */
+struct store_drop {
+    const struct store_range *ranges; int64_t n_ranges;   /* of shard numbers */
+    bool dry_run;                        /* reports, and changes nothing */
+    struct store_publish publish;        /* the index is filled anew from the first of the shards on */
+    void (*document)(void *context, int64_t shard, const struct store_document *d);    /* each one that went; NULL: none */
+    void *context;
+};
+struct store_drop_report { int64_t shards, documents, chunks, tokens; uint64_t generation; };   /* of all shards named */
+enum status store_drop(struct store_drop_report *out, const char *dir, const struct store_drop *how);
 
 /* ---- the linked FAISS ---------------------------------------------------------------------------------- */
 struct store_faiss_info { char version[32], simd[64]; double scan_mb_s; };   /* simd: what its scan code was built for */

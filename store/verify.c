@@ -1,11 +1,11 @@
 /* verify.c -- looks at everything a store consists of and says what is wrong, without changing anything. */
 #include "base/memory.h"
-#include "store/commit_record_internal.h"
+#include "store/catalog/commit_record_internal.h"
 #include "store/verify_internal.h"
 #include <stdio.h>
 #include <string.h>
 
-const char *const remedy_repair = "run drt-index repair", *const remedy_build = "build the store again";
+const char *const remedy_repair = "run drt-index repair", *const remedy_build = "build the store again in a new folder";
 
 enum status finding(struct findings *f, enum status s, const char *file, const char *remedy) {
     if (s == STATUS_OK || s == STATUS_NO_MEMORY || s == STATUS_INTERRUPTED || s == STATUS_FAULT) return s;
@@ -148,6 +148,7 @@ enum status runs_verify(struct catalog_txn *t, const struct catalog *c, const st
 
 static enum status visit_hash(void *context, int64_t number, const struct document_record *d) {
     struct document_context *x = context;
+    if (d->shard < x->n_shards && shard_is_dropped(&x->shards[d->shard])) return STATUS_OK;
     bool found;
     int64_t document = -1;
     TRY(record_find_hash(x->t, d->hash, &found, &document));
@@ -157,10 +158,27 @@ static enum status visit_hash(void *context, int64_t number, const struct docume
 }
 
 enum status hashes_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed,
-                          bool deep) {
-    TRY(check_count(t, c, TABLE_HASHES, sealed->documents));
-    struct document_context x = {.t = t, .c = c};
+                          const struct shard_record *shards, bool deep) {
+    int64_t documents = sealed->documents;
+    for (int64_t i = 0; i < sealed->shards; i++)
+        if (shard_is_dropped(&shards[i])) documents -= shards[i].documents;
+    TRY(check_count(t, c, TABLE_HASHES, documents));
+    struct document_context x = {.t = t, .c = c, .shards = shards, .n_shards = sealed->shards};
     return deep ? each_document(t, c, visit_hash, &x) : STATUS_OK;
+}
+
+enum status published_covered(bool *out, const struct segment_record *list, int64_t n,
+                              const struct shard_record *shards, const struct generation_record *published,
+                              bool has_index) {
+    struct store_range *ranges;
+    struct store_dropped dropped = {0};
+    *out = n == 0;
+    if (!has_index) return STATUS_OK;
+    TRY(record_list_dropped(&ranges, &dropped.n, shards, published->shards));
+    dropped.ranges = ranges;
+    *out = segments_cover(list, n, dropped, published->chunks);
+    memory_free(ranges);
+    return STATUS_OK;
 }
 
 /* ---- the whole store ---- */
@@ -178,28 +196,37 @@ struct verify {
     char record[FILE_PATH_MAX]; /* catalog/commit */
 };
 
-/* Whether the newest snapshot has this file still: a writer may have merged it since ours was taken. */
+/* Whether the newest snapshot has this file still: a writer may have merged or dropped its shards since ours was taken.
+ */
 static bool shard_still_named(struct verify *v, const struct shard_record *file) {
     struct catalog_txn *t;
+    bool named = true;
     if (catalog_begin(&t, v->c, false) != STATUS_OK) return true;
-    struct shard_record now;
-    bool named = record_get_shard(t, v->c, &now, file->number) != STATUS_OK ||
-                 (now.first_file_shard == file->first_file_shard && now.last_file_shard == file->last_file_shard);
+    enum status s = record_names_shard_file(t, v->c, file->first_file_shard, file->last_file_shard, &named);
     catalog_abort(t);
-    return named;
+    return named || s != STATUS_OK;
+}
+
+/* Landmarks whose tokens are damaged too cannot be encoded again. */
+static enum status verify_shard_file(struct verify *v, const struct shard_record *file) {
+    bool tokens_good = true;
+    for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
+        char path[FILE_PATH_MAX], remedy[SHARD_REMEDY_MAX];
+        TRY(shard_path(path, v->dir, (enum shard_kind)kind, file->first_file_shard, file->last_file_shard));
+        shard_remedy(remedy, tokens_good ? (enum shard_kind)kind : SHARD_TOKENS, file);
+        enum status s = shard_file_verify(v->dir, (enum shard_kind)kind, file, &v->fingerprint, v->deep);
+        if (s == STATUS_OK || !shard_still_named(v, file)) continue;
+        if (kind == SHARD_TOKENS) tokens_good = false;
+        /* A shard that is not published yet is only work to be done again. */
+        TRY(finding(v->f, s, path, file->number < v->generation.shards ? remedy : remedy_repair));
+    }
+    return STATUS_OK;
 }
 
 static enum status verify_shards(struct verify *v) {
     for (int64_t i = 0; i < v->sealed.shards; i = v->shards[i].last_file_shard + 1) {
         struct shard_record file = record_of_shard_file(v->shards, i);
-        for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
-            char path[FILE_PATH_MAX];
-            TRY(shard_path(path, v->dir, (enum shard_kind)kind, i, file.last_file_shard));
-            /* A shard that is not published yet is only work to be done again. */
-            const char *remedy = i < v->generation.shards ? remedy_build : remedy_repair;
-            enum status s = shard_file_verify(v->dir, (enum shard_kind)kind, &file, &v->fingerprint, v->deep);
-            if (s == STATUS_OK || shard_still_named(v, &file)) TRY(finding(v->f, s, path, remedy));
-        }
+        if (!shard_is_dropped(&file)) TRY(verify_shard_file(v, &file));
         progress_step(v->progress, "verify shards", "shards", file.last_file_shard + 1, v->sealed.shards);
         if (progress_stop_requested(v->progress)) return fail(STATUS_INTERRUPTED, "%s: verify was stopped", v->dir);
     }
@@ -260,12 +287,12 @@ static enum status verify_index(struct verify *v) {
     int64_t n;
     s = record_list_segments(v->t, v->c, &list, &n);
     if (s != STATUS_OK) return finding(v->f, s, catalog, remedy_repair);
-    int64_t covered = n ? list[n - 1].first_chunk + list[n - 1].chunks : 0;
-    if (covered != (index.template_number ? v->generation.chunks : 0))
-        s = finding(v->f,
-                    fail(STATUS_CORRUPT, "%s: segments cover %lld chunks of %lld", catalog, (long long)covered,
-                         (long long)v->generation.chunks),
-                    catalog, remedy_repair);
+    bool covered = true;
+    if (v->generation.shards <= v->sealed.shards) /* else it was found already */
+        s = published_covered(&covered, list, n, v->shards, &v->generation, index.template_number > 0);
+    if (s == STATUS_OK && !covered)
+        s = finding(v->f, fail(STATUS_CORRUPT, "%s: segments do not cover the chunks", catalog), catalog,
+                    remedy_repair);
     for (int64_t i = 0; i < n && s == STATUS_OK; i++) {
         s = index_path(path, v->dir, list[i].number);
         if (s == STATUS_OK) s = index_finding(v, verify_segment(v, &list[i]), path, list[i].number);
@@ -299,11 +326,12 @@ static enum status verify_generations(struct verify *v) {
     return s;
 }
 
-static enum status note_rubbish(void *context, const char *path) {
+static enum status note_orphan_file(void *context, const char *path) {
     struct verify *v = context;
     progress_note(v->progress,
-                  "%s: left over by an interrupted write, a merge or an earlier index; harmless, the next build, add "
-                  "or repair removes it",
+                  "%s: left over by an interrupted write, a merge, a drop or an earlier index; harmless, the next "
+                  "command that writes "
+                  "removes it",
                   path);
     return STATUS_OK;
 }
@@ -323,10 +351,10 @@ static enum status verify_catalog(struct verify *v) {
     TRY(finding(v->f, documents_verify(v->t, v->c, &v->sealed, v->shards, v->fingerprint.chunk_tokens, v->deep),
                 catalog, remedy_build));
     TRY(finding(v->f, runs_verify(v->t, v->c, &v->sealed, v->deep), catalog, remedy_repair));
-    TRY(finding(v->f, hashes_verify(v->t, v->c, &v->sealed, v->deep), catalog, remedy_repair));
+    TRY(finding(v->f, hashes_verify(v->t, v->c, &v->sealed, v->shards, v->deep), catalog, remedy_repair));
     TRY(verify_shards(v));
     TRY(verify_index(v));
-    return rubbish_each(v->dir, v->c, note_rubbish, v);
+    return orphan_files_each(v->dir, v->c, note_orphan_file, v);
 }
 
 /* Before LMDB opens the catalog: what this finds repair can mend, from the record or from the meta pages. */

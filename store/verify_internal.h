@@ -17,6 +17,10 @@ enum status shard_file_verify(const char *dir, enum shard_kind kind, const struc
 enum status documents_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed,
                              const struct shard_record *shards, int chunk_tokens, bool deep);
 enum status runs_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed, bool deep);
-enum status hashes_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed, bool deep);
+enum status hashes_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed,
+                          const struct shard_record *shards, bool deep);
+/* Whether the segments are those that a generation needs: all chunks that were not dropped, or none without an index. */
+enum status published_covered(bool *out, const struct segment_record *list, int64_t n, const struct shard_record *shards,
+                              const struct generation_record *published, bool has_index);
 
 extern const char *const remedy_repair, *const remedy_build;

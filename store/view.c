@@ -7,7 +7,8 @@
  *
  * Which file holds a chunk does change, when a writer merges shards; what a chunk, its tokens and its landmark are does
  * not. A view maps a shard's files when it needs them first: where one of them is gone by then, the view takes the
- * newest list of shards, and keeps its own counts. */
+ * newest list of shards, and keeps its own counts. Where it is gone since its shards were dropped, their chunks are
+ * dropped for this view from then on; the ids that store_view_dropped gives stay those of the opening. */
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "store/view_internal.h"
@@ -30,11 +31,15 @@ static enum status check_files(const struct store *s, struct catalog_txn *t) {
         files++;
     for (int64_t i = 0; files <= OPEN_CHECK_FILES && i < g.shards && status == STATUS_OK;
          i = shards[i].last_file_shard + 1) {
-        char path[FILE_PATH_MAX];
-        status = shard_path(path, s->dir, SHARD_TOKENS, i, shards[i].last_file_shard);
-        if (status == STATUS_OK) status = stored_file_check(path, shards[i].token_file, "run drt-index repair");
-        if (status == STATUS_OK) status = shard_path(path, s->dir, SHARD_LANDMARKS, i, shards[i].last_file_shard);
-        if (status == STATUS_OK) status = stored_file_check(path, shards[i].landmark_file, "run drt-index repair");
+        struct shard_record file = record_of_shard_file(shards, i);
+        char path[FILE_PATH_MAX], remedy[SHARD_REMEDY_MAX];
+        if (shard_is_dropped(&file)) continue;
+        shard_remedy(remedy, SHARD_TOKENS, &file);
+        status = shard_path(path, s->dir, SHARD_TOKENS, i, file.last_file_shard);
+        if (status == STATUS_OK) status = stored_file_check(path, file.token_file, remedy);
+        shard_remedy(remedy, SHARD_LANDMARKS, &file);
+        if (status == STATUS_OK) status = shard_path(path, s->dir, SHARD_LANDMARKS, i, file.last_file_shard);
+        if (status == STATUS_OK) status = stored_file_check(path, file.landmark_file, remedy);
     }
     memory_free(shards);
     return status;
@@ -49,7 +54,7 @@ static enum status open_store(struct store *s) {
     for (int i = 0; status == STATUS_OK; i++) {
         status = check_files(s, t);
         if (status != STATUS_CORRUPT || i == OPEN_RETRIES) break;
-        catalog_pause(t); /* shards may have been merged since their list was read */
+        catalog_pause(t); /* shards may have been merged or dropped since their list was read */
         status = catalog_renew(t);
     }
     catalog_abort(t);
@@ -141,8 +146,8 @@ void view_limit_maps(struct store_view *v, int64_t files) {
     v->map_budget = v->landmarks.maps.budget = v->tokens.budget = files;
 }
 
-/* The newest list of shards, where it has other files than ours for the same chunks. */
-static enum status take_merged_shards(struct store_view *v, bool *changed) {
+/* The newest list of shards, where it has other files than ours for the same chunks, or none any more. */
+static enum status take_newest_shards(struct store_view *v, bool *changed) {
     const struct catalog *c = v->store->catalog;
     struct generation_record newest;
     struct shard_record *shards = NULL;
@@ -154,7 +159,8 @@ static enum status take_merged_shards(struct store_view *v, bool *changed) {
     *changed = false;
     for (int64_t i = 0; i < v->n_shards && i < newest.shards && !*changed; i++)
         *changed = shards[i].first_file_shard != v->shards[i].first_file_shard ||
-                   shards[i].last_file_shard != v->shards[i].last_file_shard;
+                   shards[i].last_file_shard != v->shards[i].last_file_shard ||
+                   shard_is_dropped(&shards[i]) != shard_is_dropped(&v->shards[i]);
     if (!*changed || shard_records_chunks(shards, newest.shards) < v->generation.chunks) {
         memory_free(shards);
         *changed = false;
@@ -163,10 +169,10 @@ static enum status take_merged_shards(struct store_view *v, bool *changed) {
     return open_shards(v, shards, newest.shards);
 }
 
-bool view_follow_merge(struct store_view *v, enum status *s) {
+bool view_follow_shards(struct store_view *v, enum status *s) {
     bool changed = false;
     if (*s != STATUS_CORRUPT) return false;
-    enum status taken = take_merged_shards(v, &changed);
+    enum status taken = take_newest_shards(v, &changed);
     if (taken != STATUS_OK) *s = taken;
     return taken == STATUS_OK && changed;
 }
@@ -179,6 +185,9 @@ static void close_files(struct store_view *v) {
     v->segments = NULL;
     v->n_segments = 0;
     close_shards(v);
+    memory_free(v->dropped);
+    v->dropped = NULL;
+    v->n_dropped = 0;
 }
 
 static enum status read_catalog(struct store_view *v, struct segment_record **segments, int64_t *n) {
@@ -190,13 +199,14 @@ static enum status read_catalog(struct store_view *v, struct segment_record **se
     struct shard_record *shards;
     TRY(record_list_shards(v->txn, c, &shards, v->generation.shards));
     TRY(open_shards(v, shards, v->generation.shards));
+    TRY(record_list_dropped(&v->dropped, &v->n_dropped, v->shards, v->n_shards));
     return record_list_segments(v->txn, c, segments, n);
 }
 
 static enum status open_files(struct store_view *v, const struct segment_record *segments, int64_t n) {
     const struct store *store = v->store;
-    int64_t covered = n ? segments[n - 1].first_chunk + segments[n - 1].chunks : 0;
-    if (shard_records_chunks(v->shards, v->n_shards) != v->generation.chunks || (n && covered != v->generation.chunks))
+    if (shard_records_chunks(v->shards, v->n_shards) != v->generation.chunks ||
+        (n && !segments_cover(segments, n, store_view_dropped(v), v->generation.chunks)))
         return fail(STATUS_CORRUPT,
                     "%s: shards, segments and generation disagree about the chunks, run drt-index repair",
                     catalog_path(store->catalog));
@@ -274,9 +284,18 @@ void store_view_info(const struct store_view *v, struct store_info *out) {
     out->segments = v->n_segments;
     out->duplicates = v->generation.duplicates;
     for (int64_t i = 0; i < v->generation.shards; i = v->shards[i].last_file_shard + 1) {
-        out->shards++;
-        out->token_bytes += v->shards[i].token_file.bytes;
-        out->landmark_bytes += v->shards[i].landmark_file.bytes;
+        struct shard_record file = record_of_shard_file(v->shards, i);
+        out->shards += !shard_is_dropped(&file);
+        out->token_bytes += file.token_file.bytes;
+        out->landmark_bytes += file.landmark_file.bytes;
+    }
+    for (int64_t i = 0; i < v->generation.shards; i++) {
+        const struct shard_record *r = &v->shards[i];
+        if (!shard_is_dropped(r)) continue;
+        out->dropped_shards++;
+        out->dropped_chunks += r->chunks;
+        out->dropped_documents += r->documents;
+        out->dropped_tokens += r->tokens;
     }
     for (int64_t i = 0; i < v->n_segments; i++)
         out->index_bytes += v->segments[i].record.file.bytes;
@@ -285,11 +304,23 @@ void store_view_info(const struct store_view *v, struct store_info *out) {
     snprintf(out->index, sizeof out->index, "%s", v->index.factory);
 }
 
+struct store_dropped store_view_dropped(const struct store_view *v) {
+    return (struct store_dropped){v->dropped, v->n_dropped};
+}
+
 /* ---- documents and chunks ---- */
+
+/* The records of its documents stay, so that views of older generations read them. */
+static enum status check_not_dropped(const struct store_view *v, int64_t shard, const char *what, int64_t number) {
+    if (shard >= v->generation.shards || !shard_is_dropped(&v->shards[shard])) return STATUS_OK;
+    return fail(STATUS_NOT_FOUND, "%s: %s %lld was dropped with shard %lld", v->store->dir, what, (long long)number,
+                (long long)shard);
+}
 
 static enum status copy_document(struct store_view *v, struct store_document *out, int64_t document) {
     struct document_record d;
     TRY(record_get_document(v->txn, v->store->catalog, &d, document));
+    TRY(check_not_dropped(v, d.shard, "document", document));
     TRY(memory_grow(&v->text, &v->text_capacity, d.source_bytes + d.key_bytes + 2));
     char *source = v->text, *key = v->text + d.source_bytes + 1;
     memcpy(source, d.source, d.source_bytes);
@@ -331,6 +362,8 @@ enum status store_view_find_document(struct store_view *v, int64_t *document, co
 }
 
 static enum status no_chunk(const struct store_view *v, int64_t chunk) {
+    if (chunk >= 0 && chunk < v->generation.chunks)
+        return fail(STATUS_NOT_FOUND, "%s: chunk %lld was dropped with its shard", v->store->dir, (long long)chunk);
     return fail(STATUS_NOT_FOUND, "%s: there is no chunk %lld, the store has %lld", v->store->dir, (long long)chunk,
                 (long long)v->generation.chunks);
 }
@@ -355,10 +388,7 @@ static enum status copy_ids(struct store_view *v, int32_t *ids, const struct run
     const struct shard_map *m = shard_maps_get(&v->tokens, run->shard);
     int64_t first = shard->first_token - m->first_row + run->token_offset + at;
     for (int i = 0; i < n; i++) {
-        const uint8_t *p = m->rows + (size_t)(first + i) * (size_t)m->element_bytes;
-        uint32_t id = m->element_bytes == 2
-                          ? (uint32_t)(p[0] | p[1] << 8)
-                          : (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+        uint32_t id = shard_id(m, first + i);
         if (id >= (uint32_t)f->vocab_size) return bad_token(v, shard, first + i);
         ids[i] = (int32_t)id;
     }
@@ -383,31 +413,40 @@ enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int3
     struct store_chunk found = {
         .id = chunk, .document = run.document, .in_document = chunk - first, .token_offset = at};
     found.n_tokens = (int)(left < chunk_tokens ? left : chunk_tokens);
-    do
-        s = copy_ids(v, ids, &run, at, found.n_tokens);
-    while (view_follow_merge(v, &s));
+    do {
+        s = check_not_dropped(v, run.shard, "chunk", chunk);
+        if (s == STATUS_OK) s = copy_ids(v, ids, &run, at, found.n_tokens);
+    } while (view_follow_shards(v, &s));
     TRY(s);
     *out = found;
     return STATUS_OK;
 }
 
+static enum status find_landmark(const struct store_view *v, int64_t chunk) {
+    bool there =
+        chunk >= 0 && chunk < v->generation.chunks && store_dropped_there(landmarks_dropped(&v->landmarks), chunk);
+    return there ? STATUS_OK : no_chunk(v, chunk);
+}
+
 enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk) {
-    if (chunk < 0 || chunk >= v->generation.chunks) return no_chunk(v, chunk);
     enum status s;
-    do
-        s = landmarks_to_float(out, &v->landmarks, chunk, 1);
-    while (view_follow_merge(v, &s));
+    do {
+        s = find_landmark(v, chunk);
+        if (s == STATUS_OK) s = landmarks_to_float(out, &v->landmarks, chunk, 1);
+    } while (view_follow_shards(v, &s));
     return s;
 }
 
 enum status store_view_landmark_rows(struct store_view *v, const uint16_t **rows, int64_t *n, int64_t first) {
-    if (first < 0 || first >= v->generation.chunks) return no_chunk(v, first);
     int64_t mapped;
     enum status s;
-    do
-        s = landmarks_map(&v->landmarks, &mapped, first, 1);
-    while (view_follow_merge(v, &s));
+    do {
+        s = find_landmark(v, first);
+        if (s == STATUS_OK) s = landmarks_map(&v->landmarks, &mapped, first, 1);
+    } while (view_follow_shards(v, &s));
     TRY(s);
     *rows = landmarks_rows(&v->landmarks, n, first);
+    struct store_range there = store_dropped_span(landmarks_dropped(&v->landmarks), first, first + *n);
+    *n = there.end - there.begin;
     return STATUS_OK;
 }

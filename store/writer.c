@@ -100,7 +100,7 @@ static enum status read_state(struct store_writer *w, const struct store_writer_
     return fault_point("store:create:committed");
 }
 
-/* Shards whose catalog is gone would all be rubbish to a new one: hours of encoding, removed without a word. */
+/* A new catalog would make all files of the old one orphan files, and remove them: hours of encoding. */
 static enum status check_no_shards(const char *dir) {
     char path[FILE_PATH_MAX];
     for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
@@ -119,7 +119,7 @@ static enum status check_no_shards(const char *dir) {
     return STATUS_OK;
 }
 
-static enum status remove_rubbish(void *context, const char *path) {
+static enum status remove_orphan_file(void *context, const char *path) {
     (void)context;
     TRY(fault_point("store:open:before-remove"));
     return file_remove(path);
@@ -140,7 +140,7 @@ static enum status open_writer(struct store_writer *w, const struct store_writer
     TRY(fault_point("store:open:locked"));
     TRY(catalog_open(&w->catalog, w->dir, true, config ? config->max_catalog_bytes : 0));
     TRY(read_state(w, config));
-    TRY(rubbish_each(w->dir, w->catalog, remove_rubbish, NULL));
+    TRY(orphan_files_each(w->dir, w->catalog, remove_orphan_file, NULL));
     TRY(catalog_begin(&w->lookup, w->catalog, false));
     catalog_pause(w->lookup);
     return STATUS_OK;

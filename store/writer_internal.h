@@ -29,15 +29,28 @@ struct store_writer {
 /* As store_writer_open; config NULL: take the store's own fingerprint (repair). */
 enum status writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config, bool create);
 
-/* Indexes the first `target->chunks` chunks and publishes target's counts as the next generation. `rebuild`: trains
- * and fills anew even where the old segments would do. */
+/* What a generation changes in what was published before: files of shards (dropped: zeroed), recorded with it. */
+struct publish_change {
+    bool rebuild;                        /* trains and fills anew even where the old segments would do */
+    const struct shard_record *shards; int64_t n_shards;
+};
+/* Indexes the first `target->chunks` chunks and publishes target's counts as the next generation. Segments from the
+ * first changed shard on are filled anew. change NULL: none. */
 enum status publish_generation(struct store_writer *w, const struct generation_record *target,
-                               const struct store_publish *how, bool rebuild);
+                               const struct store_publish *how, const struct publish_change *change);
+/* Records the files of shards in this transaction; the documents of dropped ones lose their hashes. */
+enum status publish_record_shards(struct store_writer *w, struct catalog_txn *t, const struct publish_change *change);
+
+/* Writes a landmark file again, from its tokens, over the one that is there; recording `out` in all shards that have it
+ * is the caller's. `shards`: all, by number; `file`: record_of_shard_file. Documents and the token file must be sound. */
+enum status shard_encode(struct stored_file *out, const struct store_writer *w, const struct shard_record *shards,
+                         const struct shard_record *file, const struct store_encoder *encoder,
+                         const struct progress *progress);
 
 /* Copies small neighbouring shards that are published into common files of at most `chunks_max` chunks (0: none). What
  * fails here leaves the store as it was published, and is only noted. */
 enum status merge_small_shards(struct store_writer *w, int64_t chunks_max, const struct progress *progress);
 
 /* Files of the store's folders that no record names (temporary ones, and what a killed writer left). */
-typedef enum status rubbish_found(void *context, const char *path);
-enum status rubbish_each(const char *dir, struct catalog *c, rubbish_found *found, void *context);
+typedef enum status orphan_files_found(void *context, const char *path);
+enum status orphan_files_each(const char *dir, struct catalog *c, orphan_files_found *found, void *context);

@@ -3,8 +3,8 @@
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "base/rng.h"
-#include "store/lexical_build_internal.h"
-#include "store/lexical_format_internal.h"
+#include "store/lexical/lexical_build_internal.h"
+#include "store/lexical/lexical_format_internal.h"
 #include "tests/test.h"
 
 /* Makes the checksums of changed bytes right, so that what they protect is read. */

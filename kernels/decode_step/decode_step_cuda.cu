@@ -253,7 +253,7 @@ static enum status prepare(struct decode_step_weights *w, const struct decode_st
         bytes += w->kernel->layer(t->heads, t->f, group >= 0);
         t->exchanges += group >= 0 ? 3 : 2;
     }
-    TRY(device_allocate(w->dev, &w->packed, (size_t)bytes + (size_t)c->n_layers * 3 * w->p * sizeof(bf16)));
+    TRY(device_allocate_bytes(w->dev, &w->packed, (size_t)bytes + (size_t)c->n_layers * 3 * w->p * sizeof(bf16)));
     t->packed = (const unsigned char *)w->packed;
     t->norms = (const bf16 *)(const void *)(t->packed + bytes);
     pack_layers(w, c);
@@ -296,7 +296,7 @@ enum status decode_step_create(struct decode_step **out, const struct decode_ste
         t->task.layers[i].ring = (bf16 *)rings[i].data;
     }
     enum status status =
-        device_allocate(weights->dev, &t->words, 2 * (size_t)t->task.exchanges * weights->p * sizeof(step_word));
+        device_allocate_bytes(weights->dev, &t->words, 2 * (size_t)t->task.exchanges * weights->p * sizeof(step_word));
     if (status == STATUS_OK)
         *out = t;
     else

@@ -15,7 +15,7 @@ static inline enum status carve_device(struct device *dev, void **memory, size_t
                                        void *of) {
     struct carve count = {0};
     deal(of, &count);
-    TRY(device_allocate(dev, memory, count.used));
+    TRY(device_allocate_bytes(dev, memory, count.used));
     *bytes = count.used;
     struct carve real = {.base = (unsigned char *)*memory};
     deal(of, &real);

@@ -62,7 +62,7 @@ static enum status read_rows(void *context, struct device *dev, struct mat to, i
 }
 
 static struct landmark_source source(struct bench *b) {
-    return (struct landmark_source){b->o.chunks, (int)b->o.dim, read_rows, &b->rows};
+    return (struct landmark_source){.rows = b->o.chunks, .dim = (int)b->o.dim, .read = read_rows, .context = &b->rows};
 }
 
 static void make_indexes(struct bench *b) {
@@ -156,7 +156,7 @@ static void search(struct bench *b) {
     CHECK_OK(device_allocate(b->dev, &queries.data, (size_t)(queries.rows * queries.cols) * sizeof(float)));
     CHECK_OK(corpus_rows_fill(&b->rows, b->dev, queries, b->o.chunks)); /* rows that are not in the corpus */
     double bytes =
-        (double)landmark_source_bytes(&(struct landmark_source){b->o.chunks, (int)b->o.dim, NULL, NULL}, b->dev);
+        (double)landmark_source_bytes(&(struct landmark_source){.rows = b->o.chunks, .dim = (int)b->o.dim}, b->dev);
     for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
         if (b->o.queries && b->o.queries != counts[i]) continue;
         double flat = search_time(b, mat_rows(queries, 0, counts[i]), 0);

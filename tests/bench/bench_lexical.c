@@ -6,7 +6,7 @@
  * before every 64th position of the other file. */
 #include "base/file.h"
 #include "base/system/threads.h"
-#include "store/lexical_build_internal.h"
+#include "store/lexical/lexical_build_internal.h"
 #include "tests/test.h"
 #include <time.h>
 

@@ -119,7 +119,7 @@ static inline void clock_start(struct device *dev) {
     static struct adamw_ops adamw;
     static struct ops ops;
     ops = (struct ops){&matmul, &norm, &rope, &attention, &chunk_attention, &gca, &elementwise, &embed, &loss, &topk, &adamw,
-                       dev->ops->kmeans_assign, dev->ops->ivf_scan};
+                       dev->ops->kmeans_assign, dev->ops->ivf_scan, dev->ops->token_memory};
     op_clock.ops = dev->ops;
     op_clock.runtime = dev->runtime;
     op_clock.count = 0;

@@ -1,84 +1,127 @@
 #!/usr/bin/env bash
-# kill -9 at random times during build, then during add: each time the store verifies, readers see the old generation
-# or the new one and nothing between, and in the end it equals the store that was never disturbed.
+# kill -9 at random times during build, add, repair --model (of damaged landmarks), drop, and add of what was dropped.
+# After each kill readers see the store before the command or after it; then the same command ends, and the store equals
+# one that was never disturbed: verify --deep, export, hits.
 #
-#   index_kill.sh [KILLS [SEED]]        10 kills by default; 50 for the long run
+#   index_kill.sh [KILLS [SEED [WORKERS]]]        20 kills, seed 7, 2 workers by default; 1000 for the long run
+# A kill keeps the page cache: a folder in memory shows the same, without real syncs.
+[ -w /dev/shm ] && export DRT_TEST_TMP=/dev/shm
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
-kills=${1:-10}
-RANDOM=${2:-7}
+kills=${1:-20}
+seed=${2:-7}
+workers=${3:-2}
+RANDOM=$seed
 make_model "$TMP/model"
-make_corpus "$TMP/a.jsonl" 1500 1
-make_corpus "$TMP/b.jsonl" 1500 2
-options=(--model "$TMP/model" --shard-chunks 250 --index IVF8,SQ8 --threads 1)
+make_corpus "$TMP/a.jsonl" 120 1
+make_corpus "$TMP/b.jsonl" 80 2
+model=(--model "$TMP/model" --threads 1)
+shards=(--shard-chunks 30 --index IVF8,SQ8)
+merged=(--shard-chunks 120 --index IVF8,SQ8) # what is added merges small shards up to this size
 
-now_ms() { echo $(($(date +%s%N) / 1000000)); }
-start=$(now_ms)
-"$INDEX" build "$TMP/a.jsonl" --out "$TMP/whole" "${options[@]}" >/dev/null 2>"$ERR" || die "the undisturbed build"
-build_ms=$(($(now_ms) - start))
-cp -r "$TMP/whole" "$TMP/whole-a"
-start=$(now_ms)
-"$INDEX" add "$TMP/b.jsonl" --store "$TMP/whole" "${options[@]}" >/dev/null 2>"$ERR" || die "the undisturbed add"
-add_ms=$(($(now_ms) - start))
-export_store "$TMP/whole-a" "$TMP/whole-a.export"
+command_of() { # NAME STORE: sets `command`
+    case $1 in
+    build) command=("$INDEX" build "$TMP/a.jsonl" --out "$2" "${model[@]}" "${shards[@]}") ;;
+    add) command=("$INDEX" add "$TMP/b.jsonl" --store "$2" "${model[@]}" "${merged[@]}") ;;
+    repair) command=("$INDEX" repair --store "$2" "${model[@]}") ;;
+    drop) command=("$INDEX" drop --store "$2" --shard 2 --shard 5 --threads 1) ;;
+    again) command=("$INDEX" add "$TMP/a.jsonl" --store "$2" "${model[@]}" "${merged[@]}") ;;
+    esac
+}
+jobs=(build add repair drop again)
 
-# One run of the command, killed after a random time. 0: it ended by itself.
-killed=0 ended=0
-run_and_kill() { # milliseconds, command...
-    local ms=$1 pid code=0
-    shift
-    "$@" >/dev/null 2>"$ERR" &
-    pid=$!
-    sleep "$(awk -v ms="$ms" 'BEGIN { printf "%.3f", ms / 1000 }')"
-    kill -9 "$pid" 2>/dev/null
-    wait "$pid" 2>/dev/null || code=$?
-    if [ $code = 137 ]; then killed=$((killed + 1)); return 1; fi
-    [ $code = 0 ] || die "exit code $code: $*"
-    ended=$((ended + 1))
+# Undisturbed: the store before and after each command, and how long the command takes: the window for a kill.
+now_us() { echo $(($(date +%s%N) / 1000)); }
+before="" start=0
+declare -A took
+for job in "${jobs[@]}"; do
+    [ -z "$before" ] || cp -r "$before" "$TMP/$job-after"
+    [ -z "$before" ] || ln -s "$before" "$TMP/$job-before"
+    command_of "$job" "$TMP/$job-after"
+    start=$(now_us)
+    "${command[@]}" >"$OUT" 2>"$ERR" || die "$job, undisturbed"
+    took[$job]=$(($(now_us) - start))
+    export_store "$TMP/$job-after" "$TMP/$job.export"
+    before=$TMP/$job-after
+done
+[ "$(find "$TMP/build-after/tokens" -name '*.tok' | wc -l)" -gt 15 ] || die "few shards"
+[ "$(find "$TMP/add-after/tokens" -name '*-*.tok' | wc -l)" -gt 1 ] || die "nothing was merged"
+cmp -s "$TMP/drop.export" "$TMP/add.export" && die "drop changed nothing"
+
+# Damages two landmark files: a byte changed, or the file gone.
+damage() { # STORE
+    local files=("$1"/landmarks/*.f16) i file
+    for i in 1 2; do
+        file=${files[$((RANDOM % ${#files[@]}))]}
+        if [ $((RANDOM % 3)) = 0 ]; then rm -f "$file"; continue; fi
+        [ -e "$file" ] && printf '\x7b\x3c' | dd of="$file" bs=1 seek=$((64 + RANDOM % 1000)) conv=notrunc 2>/dev/null
+    done
 }
 
-# Nothing is published by a build that did not end; what is on disk is sound all the same.
-check_unfinished() {
-    if "$INDEX" stats --store "$1" --json >"$OUT" 2>"$ERR"; then
-        same_store "$1" "$2"
-    else
-        [ $? = 1 ] || die "stats after a kill"
+die_in() { cp -r "$s" "$TMP.failed"; die "$* (seed $seed, kill $killed of worker $worker; the store is kept in $TMP.failed)"; }
+
+# One command, killed once or twice, then run to its end.
+try() { # JOB
+    local job=$1 code us pid again=1
+    rm -rf "$s"
+    [ "$job" = build ] || cp -r "$TMP/$job-before/." "$s"
+    [ "$job" = repair ] && damage "$s"
+    command_of "$job" "$s"
+    while [ $again = 1 ]; do
+        code=0 us=$(((RANDOM * 32768 + RANDOM) % took[$job]))
+        "${command[@]}" >"$OUT" 2>"$ERR" &
+        pid=$!
+        sleep "$((us / 1000000)).$(printf %06d $((us % 1000000)))"
+        { kill -9 $pid; wait $pid || code=$?; } 2>/dev/null
+        # The window follows the speed of the machine.
+        if [ $code = 0 ]; then took[$job]=$((took[$job] * 3 / 4 + 1000)) ended=$((ended + 1)); break; fi
+        [ $code = 137 ] || die_in "$job: exit code $code"
+        took[$job]=$((took[$job] * 21 / 20)) killed=$((killed + 1))
+        count[$job]=$((${count[$job]:-0} + 1))
+        between "$job"
+        again=$((RANDOM % 4 == 0))
+        # Killed after its commit, a build has nothing left to do, and would print that.
+        if [ "$job" = build ] && "$INDEX" stats --store "$s" >/dev/null 2>&1; then code=0 again=0; fi
+    done
+    if [ $code != 0 ]; then
+        "${command[@]}" >"$OUT" 2>"$ERR" || die_in "$job after a kill"
     fi
-    [ ! -e "$1/catalog/data.mdb" ] && return
-    "$INDEX" verify --store "$1" --deep >"$OUT" 2>"$ERR" || tail -n 1 "$ERR" | grep -qE "no contents yet|no store here" || die "verify after kill $killed"
+    "$INDEX" verify --store "$s" --deep >"$OUT" 2>"$ERR" || die_in "verify --deep after $job"
+    export_store "$s" "$s.export"
+    cmp -s "$s.export" "$TMP/$job.export" || die_in "$job after a kill: the store differs"
 }
 
-store=0
-while [ $killed -lt $((kills / 2)) ]; do
-    store=$((store + 1))
-    [ $store -lt 200 ] || die "the builds end before they can be killed"
-    until run_and_kill $((RANDOM % (build_ms + 1))) "$INDEX" build "$TMP/a.jsonl" --out "$TMP/s$store" "${options[@]}"; do
-        check_unfinished "$TMP/s$store" "$TMP/whole-a"
-        # Killed behind the commit: the command was done, and says so when it is run again.
-        "$INDEX" stats --store "$TMP/s$store" >/dev/null 2>&1 && break
-        [ $killed -lt $((kills / 2)) ] || { "$INDEX" build "$TMP/a.jsonl" --out "$TMP/s$store" "${options[@]}" >/dev/null 2>"$ERR" || die "the last build"; break; }
-    done
-    same_store "$TMP/s$store" "$TMP/whole-a"
-    rm -rf "$TMP/s$store"
-done
-builds=$killed
+# What a reader sees after a kill. While landmarks are damaged, that is an error or what the damage makes of it.
+between() { # JOB
+    [ "$1" = repair ] && return
+    if ! "$INDEX" stats --store "$s" >/dev/null 2>"$ERR"; then
+        [ "$1" = build ] && tail -n 1 "$ERR" | grep -qE "no contents yet|no store here|nothing is published" && return
+        die_in "a reader after a kill during $1"
+    fi
+    export_store "$s" "$s.export"
+    cmp -s "$s.export" "$TMP/$1.export" && return
+    [ "$1" != build ] && cmp -s "$s.export" "$(readlink "$TMP/$1-before" | sed 's/-after$/.export/')" && return
+    die_in "after a kill during $1: neither the store before nor after it"
+}
 
-while [ $killed -lt "$kills" ]; do
-    store=$((store + 1))
-    [ $store -lt 400 ] || die "the adds end before they can be killed"
-    cp -r "$TMP/whole-a" "$TMP/s$store"
-    until run_and_kill $((RANDOM % (add_ms + 1))) "$INDEX" add "$TMP/b.jsonl" --store "$TMP/s$store" "${options[@]}"; do
-        "$INDEX" verify --store "$TMP/s$store" --deep >"$OUT" 2>"$ERR" || die "verify after kill $killed"
-        "$INDEX" stats --store "$TMP/s$store" --json >"$OUT" 2>"$ERR" || die "stats after kill $killed"
-        if [ "$(json_int "$OUT" generation)" = 1 ]; then
-            export_store "$TMP/s$store" "$TMP/.now"
-            cmp -s "$TMP/.now" "$TMP/whole-a.export" || die "generation 1 changed after kill $killed"
-        else
-            same_store "$TMP/s$store" "$TMP/whole"
-            break
-        fi
-        [ $killed -lt $kills ] || { "$INDEX" add "$TMP/b.jsonl" --store "$TMP/s$store" "${options[@]}" >/dev/null 2>"$ERR" || die "the last add"; break; }
+work() { # WORKER KILLS
+    local wanted=$2
+    worker=$1 killed=0 ended=0 s=$TMP/store$1
+    OUT=$TMP/.stdout$1 ERR=$TMP/.stderr$1
+    RANDOM=$((seed * 7919 + worker * 104729))
+    declare -A count
+    for ((round = 0; killed < wanted; round++)); do
+        [ $ended -lt $((10 * wanted + 20)) ] || die "the commands end before they can be killed"
+        try "${jobs[round % ${#jobs[@]}]}"
     done
-    same_store "$TMP/s$store" "$TMP/whole"
-    rm -rf "$TMP/s$store"
+    echo "worker $worker: $killed kills ($(for job in "${jobs[@]}"; do printf '%s %s, ' "$job" "${count[$job]:-0}"; done)$ended runs ended by themselves)"
+}
+
+pids=()
+for ((i = 1; i <= workers; i++)); do
+    (trap - EXIT; work $i $(((kills + workers - 1) / workers))) &
+    pids+=($!)
 done
-echo "ok: $builds kills during build ($build_ms ms undisturbed), $((killed - builds)) during add ($add_ms ms), $ended runs ended by themselves"
+bad=0
+for pid in "${pids[@]}"; do wait "$pid" || bad=1; done
+[ $bad = 0 ] || exit 1
+echo "ok; undisturbed commands took$(for job in "${jobs[@]}"; do printf ' %s %d ms' "$job" $((took[$job] / 1000)); done)"

@@ -44,13 +44,13 @@ static __global__ void fill(bf16 *to, int64_t n, uint64_t seed, float mean, floa
 static struct mat made(int64_t rows, int64_t cols, float mean, float scale) {
     static uint64_t seed;
     struct mat m = mat_dense(NULL, DTYPE_BF16, rows, cols);
-    must(device_allocate(dev, &m.data, (size_t)(rows * cols) * sizeof(bf16)));
+    must(device_allocate_bytes(dev, &m.data, (size_t)(rows * cols) * sizeof(bf16)));
     fill<<<512, 256, 0, device_cuda_stream(dev)>>>((bf16 *)m.data, rows * cols, ++seed, mean, scale);
     return m;
 }
 template <typename T> static T *there(const T *from, size_t n) {
     void *to;
-    must(device_allocate(dev, &to, n * sizeof(T)));
+    must(device_allocate_bytes(dev, &to, n * sizeof(T)));
     device_upload(dev, to, from, n * sizeof(T));
     return (T *)to;
 }
@@ -116,8 +116,8 @@ int main(int argc, char **argv) {
     chunks[0].pool = {made(SLOTS * 64, D, 0, 1), made(SLOTS * 64, D, 0, 1), 64, 63, true};
     chunks[0].blocks = {NULL, there(slot, K), there(weight, K), 1, K};
     void *memory, *inputs;
-    must(device_allocate_host(dev, &memory, WORDS * sizeof(float)));
-    must(device_allocate(dev, &inputs, D * sizeof(bf16)));
+    must(device_allocate_host_bytes(dev, &memory, WORDS * sizeof(float)));
+    must(device_allocate_bytes(dev, &inputs, D * sizeof(bf16)));
     float *logits = (float *)memory;
     text texts[] = {{"base", step[0], none, true, 0, 0},
                     {"drt", step[1], chunks, true, 0, 0},

@@ -38,7 +38,7 @@ __global__ void fill_ids(int32_t *to, int64_t n, int words) {
 static std::vector<void *> taken;
 static void *take(size_t bytes) {
     void *p;
-    must(device_allocate(dev, &p, bytes));
+    must(device_allocate_bytes(dev, &p, bytes));
     taken.push_back(p);
     return p;
 }

@@ -3,8 +3,8 @@
  * Index files of some types are made once. An input is one byte for the type and then edits: 3 bytes offset (modulo the
  * file's size), 1 byte how many of the next 8 bytes are written there (0: the file ends there; with the top bit: added
  * to the number that is there). */
-#include "store/segment_check_internal.h"
-#include "store/vectors_internal.h"
+#include "store/index/segment_check_internal.h"
+#include "store/index/vectors_internal.h"
 #include "tests/store_fixture.h"
 
 enum { DIM = 8, ROWS = 60, EDIT_BYTES = 12 };

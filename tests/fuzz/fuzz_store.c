@@ -2,7 +2,7 @@
  *
  * A small store is made once and kept as bytes. Each input is a list of edits {which file, where, what} over a copy of
  * it: 1 byte file (the top bit: cut the file there instead), 3 bytes offset (taken modulo the size), 1 byte xor. */
-#include "store/commit_record_internal.h"
+#include "store/catalog/commit_record_internal.h"
 #include "tests/store_fixture.h"
 #include <fcntl.h>
 

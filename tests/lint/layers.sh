@@ -24,7 +24,7 @@ while IFS=: read -r file line text; do
     [ -f "$target" ] || { echo "$file:$line: $target is not written from the repository's root"; bad=1; }
 done < <(grep -rnE '^ *# *include *"' base kernels model data store encoder decoder indexer train tools tests --include='*.[ch]' --include='*.cu' --include='*.cuh' --include='*.cpp')
 # libfaiss and lmdb each have one door.
-for pair in "faiss/:store/vectors" "lmdb.h:store/catalog" "cblas.h:kernels/"; do
+for pair in "faiss/:store/index/vectors" "lmdb.h:store/catalog/catalog" "cblas.h:kernels/"; do
     grep -rlE "include *<${pair%%:*}" base kernels model data store encoder decoder indexer train tools --include='*.[ch]' --include='*.cu' --include='*.cuh' --include='*.cpp' |
         grep -vE "^(${pair#*:})" | sed "s#\$#: only ${pair#*:} may include <${pair%%:*}>#" | grep . && bad=1
 done

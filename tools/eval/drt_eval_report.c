@@ -129,8 +129,9 @@ enum status eval_print_text(const struct eval_result *r, const struct engine *e,
     if (r->partial) printf("PARTIAL    stopped by a signal: the figures are of what was scored until then\n");
     streams_printf(stdout, "model      %s\n", e->model.path);
     if (e->view)
-        streams_printf(stdout, "store      %s: %lld chunks%s%s\n", o->store, (long long)e->info.chunks,
-                       e->index_tried ? ", searched by " : "", e->way);
+        streams_printf(stdout, "store      %s: %lld chunks%s%s\n", o->store,
+                       (long long)(e->info.chunks - e->info.dropped_chunks), e->index_tried ? ", searched by " : "",
+                       e->way);
     printf("windows    %lld tokens within a document, the first %lld of each read only\n", (long long)o->context,
            (long long)o->skip);
     print_files(r, o);

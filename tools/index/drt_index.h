@@ -12,6 +12,7 @@ int drt_index_search(int argc, char **argv, const char **operands);
 int drt_index_stats(int argc, char **argv, const char **operands);
 int drt_index_verify(int argc, char **argv, const char **operands);
 int drt_index_repair(int argc, char **argv, const char **operands);
+int drt_index_drop(int argc, char **argv, const char **operands);
 int drt_index_recall(int argc, char **argv, const char **operands);
 int drt_index_export(int argc, char **argv, const char **operands);
 int drt_index_lexical(int argc, char **argv, const char **operands);
@@ -19,6 +20,10 @@ int drt_index_doctor(int argc, char **argv, const char **operands);
 
 /* Prints "drt-index: <this thread's last message>" and gives exit code 1 (0 for STATUS_OK). */
 int drt_index_exit(enum status status);
+/* A store_problem that prints a line of it, or a JSON object; context: const bool *json. */
+void drt_index_problem(void *context, const char *file, const char *problem, const char *remedy);
+/* The exit code of a check: 0 when the store is sound (prints `sound`), 1 when problems are left. */
+int drt_index_conclude(enum status status, const char *dir, int64_t problems, const char *sound, bool json);
 /* Prints a usage error and gives exit code 2. */
 int drt_index_usage(const char *command, const char *what);
 /* --max-ram where none is given: three quarters of what the machine and its control groups allow, at most 4 GiB. */

@@ -82,8 +82,9 @@ static enum status print_store(const char *dir) {
     uint64_t space;
     char text[32];
     TRY(opened_store_open(&s, dir));
-    streams_printf(stdout, "store        %s: %lld chunks, generation %llu, index %s\n", dir, (long long)s.info.chunks,
-                   (unsigned long long)s.info.generation, s.info.index);
+    streams_printf(stdout, "store        %s: %lld chunks, generation %llu, index %s\n", dir,
+                   (long long)(s.info.chunks - s.info.dropped_chunks), (unsigned long long)s.info.generation,
+                   s.info.index);
     opened_store_close(&s);
     TRY(file_free_space(&space, dir));
     printf("free space   %s\n", progress_bytes_text(text, space));

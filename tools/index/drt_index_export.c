@@ -55,7 +55,7 @@ static enum status run(const char *dir, enum landmarks how, int64_t first, int64
     struct opened_store s;
     void *ids = NULL, *row = NULL;
     TRY(opened_store_open(&s, dir));
-    int64_t end = count < 0 || first + count > s.info.chunks ? s.info.chunks : first + count;
+    struct store_dropped dropped = store_view_dropped(s.view);
     enum status status = STATUS_OK;
     if (first > s.info.chunks)
         status = fail(STATUS_INVALID, "%s: there is no chunk %lld, the store has %lld", dir, (long long)first,
@@ -63,8 +63,11 @@ static enum status run(const char *dir, enum landmarks how, int64_t first, int64
     TRY_GOTO(status, status, out);
     TRY_GOTO(status, memory_allocate_bytes(&ids, (size_t)s.info.fingerprint.chunk_tokens, sizeof(int32_t)), out);
     TRY_GOTO(status, memory_allocate_bytes(&row, (size_t)s.info.fingerprint.dim, sizeof(float)), out);
-    for (int64_t chunk = first; chunk < end; chunk++)
+    for (int64_t rank = store_dropped_rank(dropped, first); count != 0; rank++, count--) {
+        int64_t chunk = store_dropped_nth(dropped, rank);
+        if (chunk >= s.info.chunks) break;
         TRY_GOTO(status, print_chunk(s.view, chunk, ids, row, s.info.fingerprint.dim, how), out);
+    }
 out:
     memory_free(row);
     memory_free(ids);

@@ -1,5 +1,5 @@
 /* drt_index_lexical.c -- drt-index lexical: the chunks of a store into lexical segments, files of their own. */
-#include "store/lexical_folder.h"
+#include "store/lexical/lexical_folder.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
 #include "tools/shared/progress_line.h"

@@ -74,9 +74,9 @@ static enum status run(struct recall *r, const struct options *o) {
         stderr,
         "drt-index recall: store %s (generation %llu, %lld chunks, index %s), k %lld, queries %lld, exclude %s, "
         "seed %lld, device %s, threads %d\n",
-        o->store, (unsigned long long)r->store.info.generation, (long long)r->store.info.chunks, r->store.info.index,
-        (long long)o->k, (long long)o->queries, o->exclude, (long long)o->seed, r->device->name,
-        threads_count(r->device->threads));
+        o->store, (unsigned long long)r->store.info.generation,
+        (long long)(r->store.info.chunks - r->store.info.dropped_chunks), r->store.info.index, (long long)o->k,
+        (long long)o->queries, o->exclude, (long long)o->seed, r->device->name, threads_count(r->device->threads));
     TRY(device_index_open(&r->index, r->device, r->store.view, (struct device_index_choice){.exact = true}));
     TRY(recall_prepare(r, (uint64_t)o->seed, o->rule));
     double exact_ms;

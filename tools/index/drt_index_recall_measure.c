@@ -7,10 +7,13 @@
 
 static enum status pick_queries(struct recall *r, uint64_t seed, int64_t exclude) {
     struct rng rng = rng_make(seed, 0);
+    struct store_dropped dropped = store_view_dropped(r->store.view);
+    int64_t chunks = r->store.info.chunks - r->store.info.dropped_chunks;
+    if (chunks == 0) return fail(STATUS_INVALID, "all chunks of this store were dropped: there is nothing to measure");
     for (int64_t i = 0; i < r->n; i++) {
         struct store_chunk c;
         struct store_document d;
-        int64_t chunk = (int64_t)rng_below(&rng, (uint64_t)r->store.info.chunks);
+        int64_t chunk = store_dropped_nth(dropped, (int64_t)rng_below(&rng, (uint64_t)chunks));
         TRY(store_view_chunk(r->store.view, &c, r->ids, chunk));
         TRY(store_view_document(r->store.view, &d, c.document));
         TRY(store_view_landmark(r->store.view, r->queries + i * r->store.info.fingerprint.dim, chunk));

@@ -13,10 +13,13 @@ static void print_json(const struct store_info *i) {
     const struct json_number numbers[] = {
         {"format", i->format},
         {"generation", (int64_t)i->generation},
-        {"documents", i->documents},
-        {"chunks", i->chunks},
-        {"tokens", i->tokens},
+        {"documents", i->documents - i->dropped_documents},
+        {"chunks", i->chunks - i->dropped_chunks},
+        {"tokens", i->tokens - i->dropped_tokens},
         {"shards", i->shards},
+        {"dropped_shards", i->dropped_shards},
+        {"dropped_documents", i->dropped_documents},
+        {"dropped_chunks", i->dropped_chunks},
         {"segments", i->segments},
         {"duplicates", i->duplicates},
         {"token_bytes", (int64_t)i->token_bytes},
@@ -37,13 +40,17 @@ static void print_json(const struct store_info *i) {
 
 static void print_text(const char *dir, const struct store_info *i) {
     char a[32], b[32], c[32], d[32], encoder[33], tokenizer[33];
-    double chunks = i->chunks > 0 ? (double)i->chunks : 1;
+    int64_t documents = i->documents - i->dropped_documents, tokens = i->tokens - i->dropped_tokens;
+    int64_t chunks = i->chunks - i->dropped_chunks;
+    double each = chunks > 0 ? (double)chunks : 1;
     streams_printf(stdout, "store        %s (format %d, generation %llu)\n", dir, i->format,
                    (unsigned long long)i->generation);
-    printf("documents    %lld (%lld exact duplicates were skipped)\n", (long long)i->documents,
-           (long long)i->duplicates);
-    printf("chunks       %lld of %d tokens, %lld tokens in all (%.1f a chunk)\n", (long long)i->chunks,
-           i->fingerprint.chunk_tokens, (long long)i->tokens, (double)i->tokens / chunks);
+    printf("documents    %lld (%lld exact duplicates were skipped)\n", (long long)documents, (long long)i->duplicates);
+    printf("chunks       %lld of %d tokens, %lld tokens in all (%.1f a chunk)\n", (long long)chunks,
+           i->fingerprint.chunk_tokens, (long long)tokens, (double)tokens / each);
+    if (i->dropped_shards)
+        printf("dropped      %lld documents and %lld chunks of %lld shards\n", (long long)i->dropped_documents,
+               (long long)i->dropped_chunks, (long long)i->dropped_shards);
     printf("shards       %lld: tokens %s, landmarks %s (%d dimensions, fp16)\n", (long long)i->shards,
            progress_bytes_text(a, i->token_bytes), progress_bytes_text(b, i->landmark_bytes), i->fingerprint.dim);
     if (i->segments == 0)
@@ -53,7 +60,7 @@ static void print_text(const char *dir, const struct store_info *i) {
                        progress_bytes_text(c, i->index_bytes));
     printf("catalog      %s\n", progress_bytes_text(d, i->catalog_bytes));
     printf("a chunk      %.0f bytes on disk, all counted\n",
-           (double)(i->token_bytes + i->landmark_bytes + i->index_bytes + i->catalog_bytes) / chunks);
+           (double)(i->token_bytes + i->landmark_bytes + i->index_bytes + i->catalog_bytes) / each);
     printf("encoder      %s\n", drt_index_hex(encoder, i->fingerprint.encoder));
     printf("tokenizer    %s (%d ids)\n", drt_index_hex(tokenizer, i->fingerprint.tokenizer), i->fingerprint.vocab_size);
 }

@@ -1,16 +1,11 @@
-/* drt_index_verify.c -- drt-index verify and repair: damage found, named, and where possible made good. */
+/* drt_index_verify.c -- drt-index verify: damage found and named. */
 #include "base/formats/json.h"
-#include "base/system/processors.h"
-#include "indexer/clustering.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
-#include "tools/shared/device_choice.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
-#include <math.h>
-#include <string.h>
 
-static void print_problem(void *context, const char *file, const char *problem, const char *remedy) {
+void drt_index_problem(void *context, const char *file, const char *problem, const char *remedy) {
     const bool *json = context;
     if (!*json) {
         streams_printf(stdout, "%s: %s: %s\n", file, problem, remedy);
@@ -40,9 +35,9 @@ static void print_summary(const char *dir, int64_t problems, const char *sound) 
         const struct json_number numbers[] = {{"generation", (int64_t)s.info.generation},
                                               {"shards", s.info.shards},
                                               {"segments", s.info.segments},
-                                              {"documents", s.info.documents},
-                                              {"chunks", s.info.chunks},
-                                              {"tokens", s.info.tokens}};
+                                              {"documents", s.info.documents - s.info.dropped_documents},
+                                              {"chunks", s.info.chunks - s.info.dropped_chunks},
+                                              {"tokens", s.info.tokens - s.info.dropped_tokens}};
         drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
     }
     json_write_object_end(&w);
@@ -50,8 +45,7 @@ static void print_summary(const char *dir, int64_t problems, const char *sound) 
     opened_store_close(&s);
 }
 
-/* 0 when the store is sound, 1 when problems are left. */
-static int conclude(enum status status, const char *dir, int64_t problems, const char *sound, bool json) {
+int drt_index_conclude(enum status status, const char *dir, int64_t problems, const char *sound, bool json) {
     if (status != STATUS_OK) return drt_index_exit(status);
     if (json) print_summary(dir, problems, sound);
     if (problems == 0) {
@@ -89,85 +83,9 @@ int drt_index_verify(int argc, char **argv, const char **operands) {
     enum status status = progress_line_start(&line, "drt-index");
     if (status != STATUS_OK) return drt_index_exit(status);
     int64_t problems = 0;
-    status = store_verify(dir, deep, progress_line_progress(line), print_problem, &json, &problems);
+    status = store_verify(dir, deep, progress_line_progress(line), drt_index_problem, &json, &problems);
     progress_line_end(line);
-    return conclude(status, dir, problems,
-                    deep ? "every byte is as recorded" : "all files are there, with the recorded sizes", json);
-}
-
-/* A device that is opened when centroids are wanted for the first time: most repairs want none. */
-struct late_device {
-    struct device_choice choice;
-    int threads;
-    struct device *device;
-};
-
-static enum status fit_late(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists,
-                            const struct progress *progress) {
-    struct late_device *d = context;
-    enum dtype type;
-    if (!d->device && device_choose(&d->device, &type, &d->choice, d->threads) != STATUS_OK) {
-        char why[300]; /* whatever it was, FAISS is no answer to it */
-        snprintf(why, sizeof why, "%s", status_message());
-        return fail(STATUS_IO, "%s", why);
-    }
-    const struct store_clustering there = clustering_on(d->device);
-    return there.fit(there.context, centroids, rows, n, dim, lists, progress);
-}
-
-int drt_index_repair(int argc, char **argv, const char **operands) {
-    const char *dir = NULL, *index = "auto";
-    struct late_device late = {.choice = DEVICE_CHOICE_DEFAULT};
-    bool json = false;
-    int64_t threads = 0;
-    uint64_t max_ram = drt_index_max_ram();
-    const struct arg_option options[] = {
-        {"store", ARG_PATH, &dir, "STORE", "the store's folder", 0, 0},
-        {"index", ARG_STRING, &index, "auto|exact|FACTORY",
-         "kind of a rebuilt index; auto keeps the store's own; another kind than that has it made anew", 0, 0},
-        {"max-ram", ARG_BYTES, &max_ram, "SIZE", "memory for rebuilding the index (default: as in build)", 1, INFINITY},
-        {"device", ARG_CHOICE, &late.choice.device, "auto|cpu|cuda",
-         "where the centroids of a rebuilt index are computed; auto: a GPU where there is one", 0, 0},
-        {"threads", ARG_INT, &threads, "N",
-         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
-        {"json", ARG_FLAG, &json, NULL, "one JSON object for each problem that is left, then one with what was checked",
-         0, 0},
-    };
-    const struct arg_program program = {
-        .name = "drt-index repair",
-        .synopsis = "--store STORE [options]",
-        .about = "Rebuilds what is derived from the rest (index, template, table of document hashes), removes files "
-                 "that no record "
-                 "names, and prints what cannot be made good: damaged tokens or landmarks must be built again. Exit "
-                 "code 1 then.",
-        .options = options,
-        .n_options = ARRAY_LEN(options),
-    };
-    int n, code = args_parse(&program, argc, argv, operands, &n);
-    if (code >= 0) return code;
-    if (!dir) return drt_index_usage("repair", "--store STORE is missing");
-    char ram[32];
-    streams_printf(stderr, "drt-index repair: store %s, index %s, max-ram %s, device %s, threads %lld\n", dir, index,
-                   progress_bytes_text(ram, max_ram), late.choice.device,
-                   threads ? (long long)threads : (long long)processors_available());
-    struct progress_line *line;
-    struct threads *pool = NULL;
-    enum status status = progress_line_start(&line, "drt-index");
-    if (status != STATUS_OK) return drt_index_exit(status);
-    int64_t problems = 0;
-    late.threads = (int)threads;
-    status = threads_create(&pool, late.threads);
-    if (status == STATUS_OK) {
-        const struct store_publish how = {.index = index,
-                                          .max_ram = max_ram,
-                                          .seed = 1,
-                                          .threads = pool,
-                                          .progress = progress_line_progress(line),
-                                          .clustering = {.fit = fit_late, .context = &late}};
-        status = store_repair(dir, &how, print_problem, &json, &problems);
-    }
-    progress_line_end(line);
-    device_close(late.device);
-    threads_free(pool);
-    return conclude(status, dir, problems, "nothing is left to repair", json);
+    return drt_index_conclude(status, dir, problems,
+                              deep ? "every byte is as recorded" : "all files are there, with the recorded sizes",
+                              json);
 }

@@ -1,7 +1,7 @@
 /* memory_options.c -- see memory_options.h. */
 #include "tools/memory/memory_options.h"
 #include "indexer/memory_source.h"
-#include "store/lexical_folder.h"
+#include "store/lexical/lexical_folder.h"
 #include <stdio.h>
 
 enum { K = 64, EVERY = 64, AFTER = 1 };

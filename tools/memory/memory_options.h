@@ -1,7 +1,7 @@
 /* memory_options.h -- what programs share to read a token memory: its options, its configuration, its lexical index. */
 #pragma once
 #include "decoder/memory_config.h"
-#include "store/lexical.h"
+#include "store/lexical/lexical.h"
 #include "tools/shared/args.h"
 #include "tools/shared/engine.h"
 

@@ -158,10 +158,10 @@ out_has "where it is not given"
 # Help of the program and of every command; usage errors.
 expect 0 "$INDEX" --help
 help_is_smooth
-for command in build add search stats verify repair recall export doctor; do
+for command in build add search stats verify repair drop recall export doctor; do
     out_has "  $command"
 done
-for command in build add search stats verify repair recall export doctor; do
+for command in build add search stats verify repair drop recall export doctor; do
     expect 0 "$INDEX" "$command" --help
     out_has "drt-index $command"
     help_is_smooth

@@ -129,7 +129,8 @@ static void check_source(struct world *w) {
         CHECK_OK(store_view_landmark(w->view, c.rows + i * c.dim, i));
     struct list_index *first = make(w, 20, 3, 9), *second;
     struct list_index_config config = {.device = w->dev, .lists = 20, .nprobe = 3, .seed = 9};
-    config.source = (struct landmark_source){w->source.rows, (int)c.dim, read_copy, &c};
+    config.source =
+        (struct landmark_source){.rows = w->source.rows, .dim = (int)c.dim, .read = read_copy, .context = &c};
     CHECK_OK(list_index_create(&second, &config));
     CHECK_EQ(c.read, 2 * w->source.rows);
     CHECK_OK(list_index_search_host(first, a, w->queries, QUERIES, K, 0, NULL));

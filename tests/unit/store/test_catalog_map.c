@@ -1,7 +1,7 @@
 /* test_catalog_map.c -- a catalog where address space is limited (ulimit -v): read, read on while another process adds,
  * written until there is no room, and one line that says what to do then. */
 #include "base/memory.h"
-#include "store/catalog_internal.h"
+#include "store/catalog/catalog_internal.h"
 #include "tests/test.h"
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -4,7 +4,7 @@
  *   test_commit_record [all]     all: every bit of what LMDB reads of both meta pages instead of a sample */
 #include "base/crc32c.h"
 #include "base/file.h"
-#include "store/catalog_internal.h"
+#include "store/catalog/catalog_internal.h"
 #include "tests/store_fixture.h"
 #include <dirent.h>
 #include <fcntl.h>
@@ -99,7 +99,7 @@ static int64_t verify(bool deep, struct found *f) {
 static int64_t repair(struct found *f) {
     int64_t problems = -1;
     *f = (struct found){0};
-    CHECK_OK(store_repair(dir, NULL, remember, f, &problems));
+    CHECK_OK(store_repair(dir, NULL, NULL, remember, f, &problems));
     return problems;
 }
 
@@ -382,7 +382,7 @@ static void older_catalog(void) {
         CHECK_FAILS(add_shard(DOCUMENTS, DOCUMENTS + 1), STATUS_CORRUPT, "run drt-index repair");
         CHECK_EQ(verify(true, &f), 1);
         CHECK_EQ(repair(&f), 1);
-        CHECK_STR(f.remedy, "build the store again");
+        CHECK_STR(f.remedy, "build the store again in a new folder");
         CHECK_EQ(files_checksum(), files);
     }
     /* Who wants it all the same says so by removing the record. */

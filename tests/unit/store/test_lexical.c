@@ -1,6 +1,6 @@
 /* test_lexical.c -- the lexical index against plain loops: scores, order, segments, threads, memory, damage. */
-#include "store/hybrid.h"
-#include "store/lexical_segment_internal.h"
+#include "store/lexical/hybrid.h"
+#include "store/lexical/lexical_segment_internal.h"
 #include "tests/lexical_fixture.h"
 
 enum { QUERY = 40, K_MAX = 300 };

@@ -2,9 +2,9 @@
  * edited and all checksums put right. Opening or searching names the damage; nothing reads outside the file. */
 #include "base/crc32c.h"
 #include "base/memory.h"
-#include "store/records_internal.h"
-#include "store/segment_check_internal.h"
-#include "store/vectors_internal.h"
+#include "store/catalog/records_internal.h"
+#include "store/index/segment_check_internal.h"
+#include "store/index/vectors_internal.h"
 #include "tests/store_fixture.h"
 
 enum { DIM = 16, ROWS = 400, FIRST = 500, VOCAB = 100 };
@@ -286,7 +286,7 @@ static void crafted_store(void) {
     CHECK_OK(store_verify(dir, true, NULL, NULL, NULL, &problems));
     CHECK_EQ(problems, 0);
     put_segment(bytes, size); /* with the last of those ids: repair sees it, too */
-    CHECK_OK(store_repair(dir, NULL, NULL, NULL, &problems));
+    CHECK_OK(store_repair(dir, NULL, NULL, NULL, NULL, &problems));
     CHECK_EQ(problems, 0);
     CHECK_OK(store_verify(dir, true, NULL, NULL, NULL, &problems));
     CHECK_EQ(problems, 0);

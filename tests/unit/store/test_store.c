@@ -90,7 +90,7 @@ static void contents(int dim, int vocab, const char *index) {
     store_view_info(v, &info);
     CHECK_EQ(info.generation, 1);
     CHECK_EQ(info.shards, 4);
-    CHECK_EQ(info.deleted, 0);
+    CHECK_EQ(info.dropped_documents, 0);
     CHECK(info.landmark_bytes == (uint64_t)info.chunks * (uint64_t)dim * 2 + 4 * 96);
     CHECK(info.token_bytes == (uint64_t)info.tokens * (vocab > 65536 ? 4 : 2) + 4 * 96);
     CHECK(info.catalog_bytes > 4096);

@@ -75,12 +75,14 @@ static void search_all(struct store_hit *hits, int n) {
 /* One data file after the other: missing, short, longer, a flipped byte. */
 static void data_files(void) {
     static const struct {
-        const char *name;
+        const char *name, *remedy;
         bool derived;
-    } files[] = {{"tokens/00001.tok", false},
-                 {"landmarks/00000.f16", false},
-                 {"index/00001.faiss", true},
-                 {"index/00002.faiss", true}};
+    } files[] = {
+        {"tokens/00001.tok", "run drt-index drop --shard 1, then add its documents again", false},
+        {"landmarks/00000.f16", "run drt-index repair --model with the model that made the store", false},
+        {"index/00001.faiss", "run drt-index repair", true},
+        {"index/00002.faiss", "run drt-index repair", true},
+    };
     struct found f;
     struct store_hit before[10], after[10];
     fresh_store("files");
@@ -100,15 +102,16 @@ static void data_files(void) {
             CHECK_EQ(verify(true, &f), 1);
             CHECK_STR(f.file, path);
             CHECK(strstr(f.problem, damage == 0 ? "missing" : damage == 3 ? "CRC32C" : "are recorded"));
-            CHECK_STR(f.remedy, files[i].derived ? "run drt-index repair" : "build the store again");
+            CHECK_STR(f.remedy, files[i].remedy);
             struct store *s;
-            if (damage < 3 && !files[i].derived) CHECK_FAILS(store_open(&s, dir), STATUS_CORRUPT, files[i].name);
+            if (damage < 3 && !files[i].derived) CHECK_FAILS(store_open(&s, dir), STATUS_CORRUPT, files[i].remedy);
             struct found left = {0};
             int64_t problems;
-            CHECK_OK(store_repair(dir, NULL, remember, &left, &problems));
+            CHECK_OK(store_repair(dir, NULL, NULL, remember, &left, &problems));
             CHECK_EQ(problems, files[i].derived ? 0 : 1);
             CHECK_EQ(verify(true, &f), files[i].derived ? 0 : 1);
             if (!files[i].derived) CHECK_STR(left.file, path);
+            if (!files[i].derived) CHECK_STR(left.remedy, files[i].remedy);
             if (files[i].derived) {
                 search_all(after, 10);
                 CHECK(fixture_same_hits(before, after, 10));
@@ -116,9 +119,9 @@ static void data_files(void) {
         }
 }
 
-static void rubbish_is_harmless(void) {
+static void orphan_files_are_harmless(void) {
     struct found f;
-    fresh_store("rubbish");
+    fresh_store("orphans");
     fclose(fopen(in_store("tokens/00077.tok"), "w"));
     fclose(fopen(in_store("index/00099.faiss.tmp"), "w"));
     fclose(fopen(in_store("index/NOTE"), "w"));
@@ -163,7 +166,28 @@ static void records(void) {
         CHECK_EQ(verify(false, &f), 1);
         CHECK(strstr(f.file, "catalog/data.mdb"));
         CHECK_STR(f.remedy, "run drt-index repair");
-        CHECK_OK(store_repair(dir, NULL, remember, &f, &problems));
+        CHECK_OK(store_repair(dir, NULL, NULL, remember, &f, &problems));
+        CHECK_EQ(problems, 0);
+        CHECK_EQ(verify(true, &f), 0);
+    }
+    /* Which index there is: the record is written anew, and the files that it may have named stay until then. */
+    fresh_store("records");
+    edit("meta", "index", 5, "short", 5);
+    CHECK(verify(true, &f) >= 1);
+    CHECK_STR(f.remedy, "run drt-index repair");
+    CHECK_OK(store_repair(dir, &(struct store_publish){.index = "IVF4,SQ8", .seed = 1}, NULL, remember, &f, &problems));
+    CHECK_EQ(problems, 0);
+    CHECK_EQ(verify(true, &f), 0);
+    /* With a dropped shard the hashes are those of the documents that are left. */
+    const struct store_range shard = {1, 2};
+    struct store_drop_report report;
+    fresh_store("records");
+    CHECK_OK(store_drop(&report, dir, &(struct store_drop){.ranges = &shard, .n_ranges = 1}));
+    CHECK_EQ(report.documents, 50);
+    for (size_t i = 0; i < ARRAY_LEN(derived); i++) {
+        edit(derived[i], NULL, 0, NULL, 0);
+        CHECK_EQ(verify(true, &f), 1);
+        CHECK_OK(store_repair(dir, NULL, NULL, remember, &f, &problems));
         CHECK_EQ(problems, 0);
         CHECK_EQ(verify(true, &f), 0);
     }
@@ -173,9 +197,9 @@ static void records(void) {
     edit("documents", key, 8, "short", 5);
     CHECK_EQ(verify(false, &f), 0);
     CHECK(verify(true, &f) >= 1);
-    CHECK_OK(store_repair(dir, NULL, remember, &f, &problems));
+    CHECK_OK(store_repair(dir, NULL, NULL, remember, &f, &problems));
     CHECK_EQ(problems, 1);
-    CHECK_STR(f.remedy, "build the store again");
+    CHECK_STR(f.remedy, "build the store again in a new folder");
     struct store *s;
     struct store_view *v;
     struct store_document d;
@@ -321,7 +345,7 @@ static void replace_index(void *context, const struct progress_event *e) {
         for (int lists = 5; lists < 8; lists++) {
             char index[32];
             snprintf(index, sizeof index, "IVF%d,SQ8", lists);
-            if (store_repair(dir, &(struct store_publish){.index = index}, remember, &f, &problems) != STATUS_OK)
+            if (store_repair(dir, &(struct store_publish){.index = index}, NULL, remember, &f, &problems) != STATUS_OK)
                 _exit(1);
         }
         _exit(0);
@@ -451,7 +475,7 @@ int main(int argc, char **argv) {
     snprintf(pristine, sizeof pristine, "%s/pristine", test_folder());
     fixture_store(pristine, &config, 0, 150, 50, "IVF4,SQ8");
     data_files();
-    rubbish_is_harmless();
+    orphan_files_are_harmless();
     records();
     flipped_record();
     older_format();

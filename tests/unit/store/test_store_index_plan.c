@@ -1,7 +1,7 @@
 /* test_store_index_plan.c -- which index a store of a size gets under a memory limit; and one store
  * grown from scanning to an inverted file. */
-#include "store/index_plan_internal.h"
-#include "store/vectors_internal.h"
+#include "store/index/index_plan_internal.h"
+#include "store/index/vectors_internal.h"
 #include "tests/store_fixture.h"
 
 static const uint64_t gib = UINT64_C(1) << 30;

@@ -2,7 +2,7 @@
  * passages, the distances, the softmax, the mixed probabilities; the same bits with any number of threads. */
 #include "base/rng.h"
 #include "model/params.h"
-#include "store/lexical_folder.h"
+#include "store/lexical/lexical_folder.h"
 #include "tests/test.h"
 #include "tools/memory/memory_window.h"
 

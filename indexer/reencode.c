@@ -1,0 +1,59 @@
+/* reencode.c -- see reencode.h. */
+#include "indexer/reencode.h"
+#include "base/memory.h"
+#include <string.h>
+
+struct reencode {
+    struct device *device;
+    struct encoder *encoder;
+    struct store_fingerprint fingerprint;
+    int64_t batch;
+    float *rows, *there; /* [batch, dim]: memory of this process, and of the device (NULL where it is shared) */
+};
+
+static enum status reencode_batch(const struct reencode *r, float *rows, const int32_t *ids, int64_t n) {
+    float *there = device_side(r->device, r->rows, r->there);
+    size_t floats = (size_t)n * (size_t)r->fingerprint.dim;
+    const struct encoder_output out = {.landmarks = there};
+    encoder_encode(r->encoder, &out, ids, n);
+    device_download(r->device, r->rows, there, floats * sizeof *rows);
+    TRY(device_sync(r->device));
+    memcpy(rows, r->rows, floats * sizeof *rows);
+    return STATUS_OK;
+}
+
+static enum status reencode_chunks(void *context, float *rows, const int32_t *ids, int64_t n) {
+    const struct reencode *r = context;
+    for (int64_t at = 0; at < n; at += r->batch)
+        TRY(reencode_batch(r, rows + at * r->fingerprint.dim, ids + at * r->fingerprint.chunk_tokens,
+                           n - at < r->batch ? n - at : r->batch));
+    return STATUS_OK;
+}
+
+enum status reencode_create(struct reencode **out, struct device *device, struct encoder *encoder,
+                            const struct store_fingerprint *fingerprint) {
+    struct reencode *r;
+    TRY(memory_allocate_zero(&r, 1));
+    *r = (struct reencode){
+        .device = device, .encoder = encoder, .fingerprint = *fingerprint, .batch = encoder_batch(encoder)};
+    size_t bytes = (size_t)r->batch * (size_t)fingerprint->dim * sizeof(float);
+    enum status s = device_allocate_host(device, (void **)&r->rows, bytes);
+    if (s == STATUS_OK) s = device_room(device, (void **)&r->there, bytes);
+    if (s != STATUS_OK) {
+        reencode_free(r);
+        return s;
+    }
+    *out = r;
+    return STATUS_OK;
+}
+
+void reencode_free(struct reencode *r) {
+    if (!r) return;
+    device_release(r->device, r->there);
+    device_release_host(r->device, r->rows);
+    memory_free(r);
+}
+
+struct store_encoder reencode_encoder(struct reencode *r) {
+    return (struct store_encoder){.fingerprint = r->fingerprint, .encode = reencode_chunks, .context = r};
+}

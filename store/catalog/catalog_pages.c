@@ -1,0 +1,272 @@
+/* catalog_pages.c -- reads LMDB's data file (format 1) without LMDB, to find damage before LMDB would follow it.
+ *
+ * LMDB trusts its file: a flipped bit in a page header or a page number makes it read outside the map, and the
+ * process dies. This walk visits every page that the newest trees reach, once, and checks every number in them that
+ * LMDB follows: page numbers, offsets, sizes, order of keys within a table, counts, and that no page is both in use
+ * and free. What it cannot see is a flipped bit in a key or value; verify reads those as records.
+ *
+ * Layout: page = {u64 number, u16 pad, u16 flags, u16 lower, u16 upper | u32 pages}, then u16 offsets of nodes. Node =
+ * {u16 lo, u16 hi, u16 flags, u16 key bytes, key, data}: of a branch, lo/hi/flags are the child's number; of a leaf,
+ * lo/hi are the value's size. A table = {u32 pad, u16 flags, u16 depth, u64 branch, leaf, overflow pages, entries,
+ * root}. */
+#include "base/file.h"
+#include "base/memory.h"
+#include "store/catalog/catalog_internal.h"
+#include <string.h>
+
+enum {
+    PAGE_HEADER = 16,
+    NODE_HEADER = 8,
+    TABLE_BYTES = 48,
+    DEPTH_MAX = 32,
+    KEY_MAX = 511,
+    META_RETRIES = 3,
+    UNWRITTEN_PAGES = 1024
+};
+enum { PAGE_BRANCH = 1, PAGE_LEAF = 2, PAGE_OVERFLOW = 4, PAGE_META = 8, PAGE_DIRTY = 16 };
+enum { NODE_BIG = 1, NODE_TABLE = 2, TABLE_INTEGER_KEY = 8 };
+enum role { ROLE_FREE, ROLE_MAIN, ROLE_RECORDS };
+static const uint32_t lmdb_magic = 0xBEEFC0DE;
+static const uint64_t no_page = UINT64_MAX;
+
+struct table {
+    unsigned flags, depth;
+    uint64_t entries, root;
+};
+struct meta {
+    uint64_t map_bytes, last_page, txn;
+    uint32_t page_bytes;
+    struct table free, main;
+};
+struct check {
+    const char *path;
+    struct file_map map;
+    const uint8_t (*metas)[CATALOG_META_BYTES]; /* in place of the file's, if not NULL */
+    struct meta meta;
+    uint64_t pages;        /* whole ones in the file */
+    uint8_t *seen;         /* a bit a page */
+    uint64_t entries;      /* of the table at hand */
+    const uint8_t *before; /* the node whose key comes before, in the table at hand */
+    bool before_is_branch;
+    uint64_t freed_by; /* highest key of the free table: the last transaction that gave pages up */
+};
+
+static uint64_t get(const uint8_t *at, int bytes) {
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; i++)
+        value |= (uint64_t)at[i] << (8 * i);
+    return value;
+}
+
+static enum status damaged(const struct check *c, uint64_t page, const char *what) {
+    return fail(
+        STATUS_CORRUPT,
+        "%s: page %llu: %s: the catalog is damaged, restore it from a copy or build the store again in a new folder",
+        c->path, (unsigned long long)page, what);
+}
+
+static struct table table_of(const uint8_t *at) {
+    return (struct table){(unsigned)get(at + 4, 2), (unsigned)get(at + 6, 2), get(at + 32, 8), get(at + 40, 8)};
+}
+
+static enum status read_meta(const struct check *c, uint64_t page, uint64_t offset, struct meta *out) {
+    if (c->map.size < offset + CATALOG_META_BYTES) return damaged(c, page, "the file ends in it");
+    const uint8_t *p = c->metas ? c->metas[page] : c->map.data + offset, *m = p + PAGE_HEADER;
+    if (!(get(p + 10, 2) & PAGE_META) || get(m, 4) != lmdb_magic) return damaged(c, page, "not a meta page");
+    if (get(m + 4, 4) != 1)
+        return fail(STATUS_VERSION, "%s: LMDB data format %llu, this program reads 1", c->path,
+                    (unsigned long long)get(m + 4, 4));
+    *out = (struct meta){.map_bytes = get(m + 16, 8), .page_bytes = (uint32_t)get(m + 24, 4)};
+    out->free = table_of(m + 24);
+    out->main = table_of(m + 24 + TABLE_BYTES);
+    out->last_page = get(m + 24 + 2 * TABLE_BYTES, 8);
+    out->txn = get(m + 32 + 2 * TABLE_BYTES, 8);
+    uint32_t size = out->page_bytes;
+    if (size < 512 || size > 32768 || (size & (size - 1))) return damaged(c, page, "page size");
+    if (out->free.flags != TABLE_INTEGER_KEY || out->main.flags != 0) return damaged(c, page, "table flags");
+    if (out->map_bytes >> 47 || out->last_page >= out->map_bytes / size)
+        return damaged(c, page, "map size or last page");
+    return STATUS_OK;
+}
+
+/* Both must be good, as for LMDB; takes the newer, or that of `txn` (NOT_FOUND: a writer went on meanwhile). */
+static enum status read_metas(struct check *c, uint64_t txn) {
+    struct meta a, b;
+    TRY(read_meta(c, 0, 0, &a));
+    TRY(read_meta(c, 1, a.page_bytes, &b));
+    if (b.page_bytes != a.page_bytes) return damaged(c, 1, "page size");
+    c->meta = b.txn > a.txn ? b : a;
+    if (txn && a.txn == txn) c->meta = a;
+    if (txn && b.txn == txn) c->meta = b;
+    c->pages = c->map.size / a.page_bytes;
+    /* LMDB does not write a page that a transaction takes and frees again, so the file may end before the last one. */
+    if (c->meta.last_page >= 2 * c->pages + UNWRITTEN_PAGES)
+        return damaged(c, c->meta.txn & 1, "the last page is far beyond the end of the file");
+    return txn && c->meta.txn != txn ? STATUS_NOT_FOUND : STATUS_OK;
+}
+
+/* Every page is reached once: a second visit means a cycle, or two owners. */
+static enum status visit(struct check *c, uint64_t page) {
+    if (page < 2 || page >= c->pages || page > c->meta.last_page)
+        return damaged(c, page, "a link points outside the file");
+    uint8_t bit = (uint8_t)(1u << (page & 7));
+    if (c->seen[page >> 3] & bit) return damaged(c, page, "reached twice");
+    c->seen[page >> 3] |= bit;
+    return STATUS_OK;
+}
+
+static const uint8_t *page_at(const struct check *c, uint64_t page) {
+    return c->map.data + page * c->meta.page_bytes;
+}
+
+static enum status check_overflow(struct check *c, uint64_t page, uint64_t bytes) {
+    TRY(visit(c, page));
+    const uint8_t *p = page_at(c, page);
+    uint64_t count = get(p + 12, 4), needed = (bytes + PAGE_HEADER + c->meta.page_bytes - 1) / c->meta.page_bytes;
+    if (get(p, 8) != page || get(p + 10, 2) != PAGE_OVERFLOW || count < needed || count > c->pages - page)
+        return damaged(c, page, "overflow header");
+    for (uint64_t i = 1; i < count; i++)
+        TRY(visit(c, page + i));
+    return STATUS_OK;
+}
+
+/* A record of the free table: a list of pages, its length first, falling. */
+static enum status check_free_list(struct check *c, uint64_t page, const uint8_t *list, uint64_t bytes) {
+    uint64_t count = bytes >= 8 ? get(list, 8) : no_page, before = no_page;
+    if (bytes < 8 || count > bytes / 8 - 1) return damaged(c, page, "length of a free list");
+    for (uint64_t i = 1; i <= count; i++) {
+        uint64_t free_page = get(list + 8 * i, 8);
+        if (free_page < 2 || free_page > c->meta.last_page || free_page >= before)
+            return damaged(c, page, "a free list");
+        before = free_page;
+        if (free_page >= c->pages) continue; /* given and freed before it was ever written */
+        TRY(visit(c, free_page));
+    }
+    return STATUS_OK;
+}
+
+static enum status check_tree(struct check *c, const struct table *t, enum role role);
+
+static enum status check_leaf_node(struct check *c, uint64_t page, const uint8_t *node, size_t room, enum role role) {
+    uint64_t key_bytes = get(node + 6, 2), bytes = get(node, 2) | get(node + 2, 2) << 16, flags = get(node + 4, 2);
+    bool big = flags & NODE_BIG;
+    if (NODE_HEADER + key_bytes + (big ? 8 : bytes) > room) return damaged(c, page, "size of a record");
+    const uint8_t *data = node + NODE_HEADER + key_bytes;
+    if (flags & ~(uint64_t)(NODE_BIG | (role == ROLE_MAIN ? NODE_TABLE : 0)))
+        return damaged(c, page, "flags of a record");
+    if (key_bytes == 0 || key_bytes > KEY_MAX || (role == ROLE_FREE && key_bytes != 8))
+        return damaged(c, page, "size of a key");
+    c->entries++;
+    if (role == ROLE_FREE && get(node + NODE_HEADER, 8) > c->freed_by) c->freed_by = get(node + NODE_HEADER, 8);
+    if (role == ROLE_MAIN) {
+        if (flags != NODE_TABLE || bytes != TABLE_BYTES) return damaged(c, page, "the record of a table");
+        struct table t = table_of(data);
+        if (t.flags != 0) return damaged(c, page, "flags of a table");
+        uint64_t entries = c->entries;
+        TRY(check_tree(c, &t, ROLE_RECORDS));
+        c->entries = entries;
+        c->before = node;
+        c->before_is_branch = false;
+        return STATUS_OK;
+    }
+    if (big) {
+        uint64_t first = get(data, 8);
+        TRY(check_overflow(c, first, bytes));
+        data = page_at(c, first) + PAGE_HEADER;
+    }
+    return role == ROLE_FREE ? check_free_list(c, page, data, bytes) : STATUS_OK;
+}
+
+/* Keys of a page rise. The first key of a branch is not looked at by LMDB, and may be empty. */
+static bool keys_rise(const uint8_t *a, const uint8_t *b, enum role role) {
+    size_t na = get(a + 6, 2), nb = get(b + 6, 2);
+    if (role == ROLE_FREE) return na == 8 && nb == 8 && get(a + NODE_HEADER, 8) < get(b + NODE_HEADER, 8);
+    int order = memcmp(a + NODE_HEADER, b + NODE_HEADER, na < nb ? na : nb);
+    return order < 0 || (order == 0 && na < nb);
+}
+
+/* In the order of the whole tree: a branch's key lies above all keys left of it and is at most the first one right of
+ * it, else LMDB would look for a key in the wrong page. */
+static bool follows(struct check *c, const uint8_t *node, bool leaf, enum role role) {
+    const uint8_t *before = c->before;
+    bool good =
+        !before || (leaf && c->before_is_branch ? !keys_rise(node, before, role) : keys_rise(before, node, role));
+    c->before = node;
+    c->before_is_branch = !leaf;
+    return good;
+}
+
+static enum status check_page(struct check *c, uint64_t page, unsigned level, unsigned depth, enum role role) {
+    TRY(visit(c, page));
+    const uint8_t *p = page_at(c, page);
+    size_t size = c->meta.page_bytes, lower = get(p + 12, 2), upper = get(p + 14, 2);
+    uint64_t flags = get(p + 10, 2) & ~(uint64_t)PAGE_DIRTY;
+    bool leaf = level == depth;
+    if (get(p, 8) != page || flags != (leaf ? PAGE_LEAF : PAGE_BRANCH)) return damaged(c, page, "page header");
+    if (lower < PAGE_HEADER || lower % 2 || lower > upper || upper > size) return damaged(c, page, "bounds of a page");
+    size_t count = (lower - PAGE_HEADER) / 2;
+    if (count < (leaf ? 1u : 2u)) return damaged(c, page, "too few records in a page");
+    for (size_t i = 0; i < count; i++) {
+        size_t at = get(p + PAGE_HEADER + 2 * i, 2);
+        if (at < upper || at % 2 || at + NODE_HEADER > size) return damaged(c, page, "offset of a record");
+        const uint8_t *node = p + at;
+        if (at + NODE_HEADER + get(node + 6, 2) > size) return damaged(c, page, "size of a key");
+        if ((leaf || i > 0) && !follows(c, node, leaf, role)) return damaged(c, page, "order of keys");
+        if (leaf)
+            TRY(check_leaf_node(c, page, node, size - at, role));
+        else
+            TRY(check_page(c, get(node, 2) | get(node + 2, 2) << 16 | get(node + 4, 2) << 32, level + 1, depth, role));
+    }
+    return STATUS_OK;
+}
+
+static enum status check_tree(struct check *c, const struct table *t, enum role role) {
+    c->entries = 0;
+    c->before = NULL;
+    if (t->root == no_page)
+        return t->depth == 0 && t->entries == 0 ? STATUS_OK : damaged(c, 0, "an empty table with records");
+    if (t->depth < 1 || t->depth > DEPTH_MAX) return damaged(c, t->root, "depth of a table");
+    TRY(check_page(c, t->root, 1, t->depth, role));
+    return c->entries == t->entries ? STATUS_OK : damaged(c, t->root, "number of records of a table");
+}
+
+static enum status check_all(struct check *c) {
+    TRY(memory_allocate_zero(&c->seen, (size_t)(c->pages / 8 + 1)));
+    TRY(check_tree(c, &c->meta.main, ROLE_MAIN));
+    return check_tree(c, &c->meta.free, ROLE_FREE);
+}
+
+enum status catalog_check_meta(const char *path) {
+    struct check c = {.path = path};
+    enum status s = STATUS_OK;
+    /* A writer replaces a meta page while we read it: a torn one is whole a moment later. */
+    for (int i = 0; i < META_RETRIES; i++) {
+        TRY(file_map(&c.map, path));
+        s = read_metas(&c, 0);
+        file_unmap(&c.map);
+        if (s != STATUS_CORRUPT) break;
+    }
+    return s;
+}
+
+enum status catalog_check_pages(const char *path, uint64_t txn, uint64_t pages_max) {
+    struct check c = {.path = path};
+    TRY(file_map(&c.map, path));
+    enum status s = read_metas(&c, txn);
+    if (s == STATUS_OK && !(pages_max && c.pages > pages_max)) s = check_all(&c);
+    memory_free(c.seen);
+    file_unmap(&c.map);
+    return s;
+}
+
+enum status catalog_check_pages_under(uint64_t *freed_by, const char *path,
+                                      const uint8_t metas[2][CATALOG_META_BYTES]) {
+    struct check c = {.path = path, .metas = metas};
+    TRY(file_map(&c.map, path));
+    enum status s = read_metas(&c, 0);
+    if (s == STATUS_OK) s = check_all(&c);
+    *freed_by = c.freed_by;
+    memory_free(c.seen);
+    file_unmap(&c.map);
+    return s;
+}

@@ -1,0 +1,172 @@
+/* index_plan.c -- see index_plan_internal.h. The rules of thumb are FAISS's own: lists about 4 times the root of the
+ * vectors, at least 39 training vectors a list; "np" behind PQ, since polysemous training costs 26 times the time. */
+#include "store/index/index_plan_internal.h"
+#include "store/index/vectors_internal.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    TRAIN_PER_LIST = 64,
+    TRAIN_PER_LIST_MIN = 39,
+    CODE_CENTROIDS = 256, /* of each part of a product code */
+    LISTS_MIN = 16,
+    SEGMENTS_NEW_MAX = 16,
+    ADD_BLOCK_BYTES = 32 << 20,
+    SEGMENT_ROWS_MIN = 4096,
+    TRAIN_MIN = 16384
+};
+
+/* What training needs: the sample, FAISS's transformed copy and residuals of it, centroids with their graph. */
+static uint64_t train_bytes(int64_t sample, int64_t lists, int dim) {
+    return (uint64_t)sample * (uint64_t)dim * 12 + (uint64_t)lists * ((uint64_t)dim * 12 + 512);
+}
+
+/* Vectors that one segment may hold: its lists grow by doubling, so twice their size is counted. */
+static int64_t rows_within(uint64_t max_ram, const struct index_plan *p, int dim) {
+    uint64_t fixed = (uint64_t)p->lists * ((uint64_t)dim * 8 + 512) + ADD_BLOCK_BYTES;
+    uint64_t code = p->code_bytes ? (uint64_t)p->code_bytes : (uint64_t)dim * 4 + 512;
+    return max_ram > fixed ? (int64_t)((max_ram - fixed) / (2 * (code + 8))) : 0;
+}
+
+static int64_t lists_for(int64_t chunks) {
+    int64_t lists = LISTS_MIN;
+    while (lists * 2 <= (int64_t)(4 * sqrt((double)chunks) * 1.4143))
+        lists *= 2;
+    while (lists > LISTS_MIN && lists * TRAIN_PER_LIST_MIN > chunks)
+        lists /= 2;
+    return lists;
+}
+
+static void set_factory(struct index_plan *p, const char *factory, int dim) {
+    if (factory != p->factory) snprintf(p->factory, sizeof p->factory, "%s", factory);
+    struct vectors_plan v = vectors_plan(p->factory, dim);
+    p->lists = v.lists;
+    p->code_bytes = v.code_bytes;
+}
+
+/* 8-bit scalars lose almost nothing; product codes where those would make too many segments under the limit. */
+static enum status choose(struct index_plan *p, int64_t chunks, int dim, uint64_t max_ram) {
+    int64_t lists = lists_for(chunks);
+    while (lists > LISTS_MIN && train_bytes(lists * TRAIN_PER_LIST_MIN, lists, dim) > max_ram)
+        lists /= 2;
+    char factory[96];
+    snprintf(factory, sizeof factory, "IVF%lld_HNSW32,SQ8", (long long)lists);
+    set_factory(p, factory, dim);
+    if (rows_within(max_ram, p, dim) * SEGMENTS_NEW_MAX >= chunks) return STATUS_OK;
+    int width = dim <= 256 ? dim : 256, m = 64;
+    while (m > 1 && width % m)
+        m /= 2;
+    snprintf(factory, sizeof factory, "OPQ%d_%d,IVF%lld_HNSW32,PQ%dnp", m, width, (long long)lists, m);
+    set_factory(p, factory, dim);
+    return STATUS_OK;
+}
+
+enum status index_plan_enough(const struct index_plan *p, int64_t chunks) {
+    if (chunks >= (p->lists > 0 ? p->lists : 1)) return STATUS_OK;
+    return fail(STATUS_INVALID, "index %s: %lld lists cannot be trained from %lld chunks, use exact or IVF%lld,SQ8",
+                p->factory, (long long)p->lists, (long long)chunks, (long long)(chunks / TRAIN_PER_LIST_MIN + 1));
+}
+
+static enum status size_sample(struct index_plan *p, int64_t chunks, int dim, uint64_t max_ram) {
+    int64_t least = p->lists > 0 ? p->lists : 1;
+    p->sample = p->lists * TRAIN_PER_LIST;
+    if (p->sample < TRAIN_MIN) p->sample = TRAIN_MIN; /* product codes have 256 centroids of their own to train */
+    if (p->sample > chunks) p->sample = chunks;
+    while (p->sample > least && train_bytes(p->sample, p->lists, dim) > max_ram)
+        p->sample = p->sample * 3 / 4;
+    if (p->sample < least) p->sample = least;
+    if (train_bytes(p->sample, p->lists, dim) > max_ram)
+        return fail(STATUS_INVALID,
+                    "index %s: training it takes about %llu MiB, more than the limit of %llu MiB; raise the "
+                    "limit, or use fewer lists or exact",
+                    p->factory, (unsigned long long)(train_bytes(p->sample, p->lists, dim) >> 20),
+                    (unsigned long long)(max_ram >> 20));
+    int64_t centroids = p->lists;
+    struct vectors_plan v = vectors_plan(p->factory, dim);
+    if ((v.parts > 0 || v.rotated) && centroids < CODE_CENTROIDS) centroids = CODE_CENTROIDS;
+    p->quiet_sample = centroids * TRAIN_PER_LIST_MIN;
+    if (p->quiet_sample < p->sample || train_bytes(p->quiet_sample, p->lists, dim) > max_ram)
+        p->quiet_sample = p->sample;
+    return STATUS_OK;
+}
+
+struct index_rates index_rates_of(bool faiss_is_wide, int threads) {
+    static const double row_rate = 10e9, row_rate_max = 60e9; /* a thread's, and a machine's memory */
+    double rows = row_rate * threads;
+    if (rows > row_rate_max) rows = row_rate_max;
+    return (struct index_rates){
+        .rows = rows, .codes = faiss_is_wide ? 5e9 : 0.6e9, .floats = faiss_is_wide ? 6e9 : 2e9};
+}
+
+struct index_costs index_costs_of(const struct index_rates *rates, int64_t chunks, int dim) {
+    enum { LINKS = 64 }; /* of a centroid in the graph: those of each list that is visited are compared */
+    double lists = (double)lists_for(chunks), visited = 2 * sqrt(lists), all = (double)chunks * dim;
+    return (struct index_costs){
+        .exact = 1e3 * 2 * all / rates->rows,
+        .index = 1e3 * (all * visited / lists / rates->codes + visited * LINKS * dim / rates->floats)};
+}
+
+/* Whether an index is worth its losses, and the line that says why. */
+static bool scan_is_better(struct index_plan *p, int64_t chunks, int dim, const struct index_rates *rates) {
+    struct index_costs cost = index_costs_of(rates, chunks, dim);
+    bool scan = chunks < INDEX_EXACT_BELOW || cost.index * INDEX_FASTER > cost.exact;
+    if (chunks < INDEX_EXACT_BELOW)
+        snprintf(p->reason, sizeof p->reason, "fewer than %d chunks are scanned", INDEX_EXACT_BELOW);
+    else
+        snprintf(p->reason, sizeof p->reason,
+                 "a query is estimated at %.1f ms by scan and %.1f ms by an index, which is made where it is %d times "
+                 "faster",
+                 cost.exact, cost.index, INDEX_FASTER);
+    return scan;
+}
+
+/* "auto" over an old store: a choice of the user stays; an own one stays until the store has outgrown it. */
+static enum status decide(struct index_plan *p, const struct index_record *old, int64_t chunks, int dim,
+                          uint64_t max_ram, const struct index_rates *rates) {
+    p->chosen = old->chosen;
+    if (old->chosen) {
+        set_factory(p, old->factory, dim);
+        return STATUS_OK;
+    }
+    bool usable = old->template_number > 0;
+    if (usable) set_factory(p, old->factory, dim);
+    if (usable && chunks >= INDEX_EXACT_BELOW && chunks < 16 * old->trained_chunks) return STATUS_OK;
+    if (scan_is_better(p, chunks, dim, rates)) {
+        set_factory(p, "exact", dim);
+        return STATUS_OK;
+    }
+    return choose(p, chunks, dim, max_ram);
+}
+
+enum status index_plan_make(struct index_plan *out, const char *wanted, const struct index_record *old, int64_t chunks,
+                            int dim, uint64_t max_ram, const struct index_rates *rates) {
+    struct index_plan p = {0};
+    if (!wanted || strcmp(wanted, "auto") == 0) {
+        TRY(decide(&p, old, chunks, dim, max_ram, rates));
+    } else {
+        if (strlen(wanted) >= RECORD_INDEX_MAX)
+            return fail(STATUS_INVALID, "index %.40s...: the name is too long", wanted);
+        p.chosen = true;
+        set_factory(&p, wanted, dim);
+    }
+    if (strcmp(p.factory, "exact") == 0) {
+        p.rebuild = old->factory[0] && strcmp(old->factory, "exact") != 0;
+        *out = p;
+        return STATUS_OK;
+    }
+    p.rebuild = strcmp(p.factory, old->factory) != 0;
+    TRY(index_plan_enough(&p, chunks)); /* first: FAISS would make all of the lists */
+    struct vectors *probe;              /* FAISS's own reason, before any work */
+    TRY(vectors_make(&probe, p.factory, dim));
+    vectors_free(probe);
+    TRY(size_sample(&p, chunks, dim, max_ram));
+    p.segment_rows = rows_within(max_ram, &p, dim);
+    if (p.segment_rows < SEGMENT_ROWS_MIN && p.segment_rows < chunks)
+        return fail(STATUS_INVALID,
+                    "index %s: its centroids alone fill the limit of %llu MiB; raise the limit, or use fewer "
+                    "lists or exact",
+                    p.factory, (unsigned long long)(max_ram >> 20));
+    *out = p;
+    return STATUS_OK;
+}

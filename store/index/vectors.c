@@ -1,0 +1,478 @@
+/* vectors.c -- the only file that knows FAISS.
+ *
+ * Traps that shaped it (FAISS 1.11): the C header's FAISS_IO_FLAG_MMAP is wrong (it reads everything into memory);
+ * an error thrown inside an OpenMP region cannot be caught and aborts, so adding to a mapped index is refused here;
+ * "x4fs" codes can be neither mapped nor filtered; error text is valid only until the next call, so it is copied at
+ * once. The inverted-file types carry chunk ids; the others number vectors from 0, and an offset is added. */
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/system/fault.h"
+#include "store/index/vectors_internal.h"
+#include <assert.h>
+#include <errno.h>
+#include <faiss/c_api/IndexIVF_c.h>
+#include <faiss/c_api/IndexPreTransform_c.h>
+#include <faiss/c_api/Index_c.h>
+#include <faiss/c_api/error_c.h>
+#include <faiss/c_api/impl/AuxIndexStructures_c.h>
+#include <faiss/c_api/index_factory_c.h>
+#include <faiss/c_api/index_io_c.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Declared here for compilers whose OpenMP header is another package. Setting it holds for this thread only. */
+int omp_get_max_threads(void);
+void omp_set_num_threads(int count);
+/* Exported by the library, in no header of 1.11. */
+const char *faiss_get_version(void);
+/* vectors_prefetch.cpp */
+void vectors_no_prefetch(void *ivf);
+bool vectors_search_all_lists(const void *index, int64_t *ids, float *scores, const float *queries, int64_t n,
+                              int64_t k, const void *params, char *error, size_t error_bytes);
+
+enum { MAP_LISTS = 0x646f0008, MAP_CODES = 0x200 }; /* IO_FLAG_MMAP (lists of an IVF), IO_FLAG_MMAP_IFC */
+
+struct vectors {
+    FaissIndex *index;
+    FaissIndexIVF *ivf;             /* the inverted file within, borrowed; NULL: none */
+    FaissVectorTransform *rotation; /* what comes before it, where we made that ourselves; borrowed */
+    int64_t first_id;               /* of vector 0, when not an inverted file */
+    bool mapped;
+};
+
+static enum status fail_faiss_text(enum status code, const char *what, const char *text) {
+    if (strstr(text, "File too large")) {
+        errno = EFBIG;
+        return fail_errno("%s: cannot write", what);
+    }
+    if (strstr(text, "No space left")) code = STATUS_NO_SPACE;
+    if (strstr(text, "bad_alloc")) code = STATUS_NO_MEMORY;
+    /* "Error in <function> at <file>:<line>: Error: '<condition>' failed: <reason>": only the reason is for a person.
+     */
+    const char *reason = strstr(text, "failed: "), *place = strstr(text, ".cpp:");
+    const char *behind = place ? strstr(place, ": ") : NULL;
+    if (reason)
+        text = reason + 8;
+    else if (behind)
+        text = behind + 2;
+    char line[400];
+    snprintf(line, sizeof line, "%s", text);
+    for (char *p = line; *p; p++)
+        if (*p == '\n') *p = ' ';
+    return fail(code, "%s: FAISS: %s", what, line);
+}
+
+static enum status fail_faiss(enum status code, const char *what) {
+    const char *text = faiss_get_last_error();
+    return fail_faiss_text(code, what, text ? text : "no reason given");
+}
+
+static int use_threads(int threads) {
+    int before = omp_get_max_threads();
+    omp_set_num_threads(threads > 0 ? threads : 1);
+    return before;
+}
+
+const char *vectors_version(void) {
+    return faiss_get_version();
+}
+
+/* ---- factory strings ---- */
+
+static bool read_number(const char **at, int64_t *out) {
+    const char *p = *at;
+    int64_t n = 0;
+    while (*p >= '0' && *p <= '9' && n < (int64_t)1 << 40)
+        n = n * 10 + (*p++ - '0');
+    if (p == *at) return false;
+    *out = n;
+    *at = p;
+    return true;
+}
+
+static bool starts(const char **at, const char *word) {
+    size_t n = strlen(word);
+    if (strncmp(*at, word, n) != 0) return false;
+    *at += n;
+    return true;
+}
+
+/* Bytes of one vector under the last component of the string; 0 for what we do not know. */
+static int64_t code_bytes(const char *codec, int64_t dim) {
+    int64_t m = 0, bits = 8;
+    if (strcmp(codec, "Flat") == 0) return dim * 4;
+    if (strcmp(codec, "SQ8") == 0) return dim;
+    if (strcmp(codec, "SQ6") == 0) return (dim * 6 + 7) / 8;
+    if (strcmp(codec, "SQ4") == 0) return (dim + 1) / 2;
+    if (strcmp(codec, "SQfp16") == 0 || strcmp(codec, "SQbf16") == 0) return dim * 2;
+    if (!starts(&codec, "PQ") || !read_number(&codec, &m)) return 0;
+    if (starts(&codec, "x") && !read_number(&codec, &bits)) return 0;
+    starts(&codec, "np");
+    return *codec == 0 ? (m * bits + 7) / 8 : 0;
+}
+
+struct vectors_plan vectors_plan(const char *factory, int dim) {
+    struct vectors_plan plan = {.width = dim};
+    int64_t width = dim, ignored;
+    for (const char *part = factory; part;) {
+        const char *comma = strchr(part, ','), *p = part;
+        char word[64];
+        size_t length = comma ? (size_t)(comma - part) : strlen(part);
+        if (length >= sizeof word) return (struct vectors_plan){0};
+        memcpy(word, part, length);
+        word[length] = 0;
+        p = word;
+        if (starts(&p, "OPQ") && read_number(&p, &ignored)) {
+            plan.rotated = true;
+            if (starts(&p, "_") && !read_number(&p, &width)) return (struct vectors_plan){0};
+        } else if (p = word, (starts(&p, "PCAWR") || starts(&p, "PCAW") || starts(&p, "PCAR") || starts(&p, "PCA") ||
+                              starts(&p, "RR")) &&
+                                 read_number(&p, &width)) {
+            /* width is set */
+        } else if (p = word, starts(&p, "IVF") && read_number(&p, &plan.lists)) {
+            /* what follows in this part is the coarse quantizer */
+        } else if (!comma) {
+            plan.code_bytes = code_bytes(word, width);
+            plan.width = width;
+            if (starts(&p, "PQ") && !read_number(&p, &plan.parts)) plan.parts = 0;
+        } else if (strcmp(word, "RR") != 0 && strcmp(word, "ITQ") != 0) {
+            return (struct vectors_plan){.lists = plan.lists};
+        }
+        part = comma ? comma + 1 : NULL;
+    }
+    return plan;
+}
+
+/* ---- making and filling ---- */
+
+/* "OPQ64_256,": a rotation in front, of so many parts and dimensions; *rest is what follows. */
+static bool starts_with_rotation(const char **rest, const char *factory, int64_t *parts, int64_t *width, int dim) {
+    *width = dim;
+    if (!starts(&factory, "OPQ") || !read_number(&factory, parts)) return false;
+    if (starts(&factory, "_") && !read_number(&factory, width)) return false;
+    if (!starts(&factory, ",") || *parts < 1 || *width < 1 || *width > dim) return false;
+    *rest = factory;
+    return true;
+}
+
+/* As index_factory makes it, but so that the rotation can be trained by itself. */
+static int make_rotated(FaissIndex **out, FaissVectorTransform **rotation, const char *rest, int64_t parts,
+                        int64_t width, int dim) {
+    FaissOPQMatrix *matrix = NULL;
+    FaissIndex *inner = NULL;
+    FaissIndexPreTransform *outer = NULL;
+    int rc = faiss_index_factory(&inner, (int)width, rest, METRIC_INNER_PRODUCT);
+    if (rc == 0) rc = faiss_OPQMatrix_new_with(&matrix, dim, (int)parts, (int)width);
+    if (rc == 0) rc = faiss_IndexPreTransform_new_with_transform(&outer, (FaissVectorTransform *)matrix, inner);
+    if (rc != 0) {
+        if (matrix) faiss_VectorTransform_free((FaissVectorTransform *)matrix);
+        if (inner) faiss_Index_free(inner);
+        return rc;
+    }
+    faiss_IndexPreTransform_set_own_fields(outer, 1);
+    *rotation = (FaissVectorTransform *)matrix;
+    *out = (FaissIndex *)outer;
+    return 0;
+}
+
+static enum status wrap(struct vectors **out, FaissIndex *index, int64_t first_id, bool mapped) {
+    struct vectors *v;
+    enum status s = memory_allocate_zero(&v, 1);
+    if (s != STATUS_OK) {
+        faiss_Index_free(index);
+        return s;
+    }
+    *v = (struct vectors){.index = index, .first_id = first_id, .mapped = mapped};
+    FaissIndexPreTransform *outer = faiss_IndexPreTransform_cast(index);
+    v->ivf = faiss_IndexIVF_cast(outer ? faiss_IndexPreTransform_index(outer) : index);
+    *out = v;
+    return STATUS_OK;
+}
+
+enum status vectors_make(struct vectors **out, const char *factory, int dim) {
+    if (strstr(factory, "fs") || strstr(factory, "IDMap") || strstr(factory, "RaBitQ"))
+        return fail(STATUS_INVALID,
+                    "index %s: fast-scan codes, IDMap and RaBitQ cannot be served from a mapped file with id filters; "
+                    "choose SQ8, SQfp16, Flat or PQ..np behind an IVF",
+                    factory);
+    TRY(factory_check(factory));
+    /* FAISS 1.11 leaks the coarse quantizer when it refuses this itself. */
+    struct vectors_plan plan = vectors_plan(factory, dim);
+    if (plan.parts > 0 && plan.width % plan.parts != 0)
+        return fail(STATUS_INVALID,
+                    "index %s: %lld dimensions cannot be cut into %lld equal parts, choose a divisor or SQ8", factory,
+                    (long long)plan.width, (long long)plan.parts);
+    char what[320];
+    snprintf(what, sizeof what, "index %.255s for %d dimensions", factory, dim);
+    FaissIndex *index = NULL;
+    FaissVectorTransform *rotation = NULL;
+    const char *rest;
+    int64_t parts, width;
+    int rc = starts_with_rotation(&rest, factory, &parts, &width, dim)
+                 ? make_rotated(&index, &rotation, rest, parts, width, dim)
+                 : faiss_index_factory(&index, dim, factory, METRIC_INNER_PRODUCT);
+    if (rc != 0) return fail_faiss(STATUS_INVALID, what);
+    TRY(wrap(out, index, 0, false));
+    (*out)->rotation = rotation;
+    return STATUS_OK;
+}
+
+void vectors_free(struct vectors *v) {
+    if (!v) return;
+    faiss_Index_free(v->index);
+    memory_free(v);
+}
+
+static enum status give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
+                                  int64_t n, int64_t all, const struct progress *progress) {
+    FaissIndexPreTransform *outer = faiss_IndexPreTransform_cast(v->index);
+    int dim = faiss_Index_d(outer ? faiss_IndexPreTransform_index(outer) : v->index);
+    int64_t lists = vectors_lists(v);
+    float *rotated = NULL, *centroids = NULL;
+    enum status s = STATUS_OK;
+    if (v->rotation) {
+        s = memory_allocate(&rotated, (size_t)(n * dim));
+        struct progress_clock *clock;
+        progress_clock_start(&clock, progress, "train index rotation", "by FAISS");
+        if (s == STATUS_OK && faiss_VectorTransform_train(v->rotation, all, rows) != 0)
+            s = fail_faiss(STATUS_INVALID, "training the rotation");
+        progress_clock_stop(clock);
+        if (s == STATUS_OK) faiss_VectorTransform_apply_noalloc(v->rotation, n, rows, rotated);
+    }
+    if (s == STATUS_OK) s = memory_allocate(&centroids, (size_t)(lists * dim));
+    if (s == STATUS_OK)
+        s = clustering->fit(clustering->context, centroids, rotated ? rotated : rows, n, dim, lists, progress);
+    memory_free(rotated);
+    if (s == STATUS_OK && faiss_Index_add(faiss_IndexIVF_quantizer(v->ivf), lists, centroids) != 0)
+        s = fail_faiss(STATUS_INVALID, "adding centroids to the index");
+    memory_free(centroids);
+    return s;
+}
+
+enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
+                                   int64_t n, int64_t all, int threads, const struct progress *progress) {
+    bool behind = faiss_IndexPreTransform_cast(v->index) != NULL;
+    if (!v->ivf || (behind && !v->rotation) || n < vectors_lists(v))
+        return fail(STATUS_UNSUPPORTED, "no lists that could be given centroids");
+    FaissIndex *quantizer = faiss_IndexIVF_quantizer(v->ivf);
+    if (faiss_Index_ntotal(quantizer) > 0 || !faiss_Index_is_trained(quantizer))
+        return fail(STATUS_UNSUPPORTED, "lists whose centroids are coded cannot be given any");
+    int before = use_threads(threads);
+    enum status s = give_centroids(v, clustering, rows, n, all, progress);
+    omp_set_num_threads(before);
+    return s;
+}
+
+enum status vectors_train(struct vectors *v, const float *rows, int64_t n, int threads) {
+    int before = use_threads(threads);
+    int rc = faiss_Index_train(v->index, n, rows);
+    omp_set_num_threads(before);
+    return rc == 0 ? STATUS_OK : fail_faiss(STATUS_INVALID, "training the index");
+}
+
+bool vectors_trained(const struct vectors *v) {
+    return faiss_Index_is_trained(v->index) != 0;
+}
+int64_t vectors_count(const struct vectors *v) {
+    return faiss_Index_ntotal(v->index);
+}
+int64_t vectors_lists(const struct vectors *v) {
+    return v->ivf ? (int64_t)faiss_IndexIVF_nlist(v->ivf) : 0;
+}
+
+static enum status add_rows(struct vectors *v, const float *rows, int64_t n, int64_t first_id) {
+    if (!v->ivf) {
+        if (vectors_count(v) == 0) v->first_id = first_id;
+        assert(v->first_id + vectors_count(v) == first_id);
+        return faiss_Index_add(v->index, n, rows) == 0 ? STATUS_OK : fail_faiss(STATUS_INVALID, "adding to the index");
+    }
+    int64_t *ids;
+    TRY(memory_allocate(&ids, (size_t)n));
+    for (int64_t i = 0; i < n; i++)
+        ids[i] = first_id + i;
+    int rc = faiss_Index_add_with_ids(v->index, n, rows, ids);
+    memory_free(ids);
+    return rc == 0 ? STATUS_OK : fail_faiss(STATUS_INVALID, "adding to the index");
+}
+
+enum status vectors_add(struct vectors *v, const float *rows, int64_t n, int64_t first_id, int threads) {
+    assert(!v->mapped && vectors_trained(v));
+    int before = use_threads(threads);
+    enum status s = add_rows(v, rows, n, first_id);
+    omp_set_num_threads(before);
+    return s;
+}
+
+/* ---- files ---- */
+
+static enum status write_stream(const struct vectors *v, int fd, const char *path) {
+    int copy = dup(fd);
+    FILE *stream = copy >= 0 ? fdopen(copy, "wb") : NULL;
+    if (!stream) {
+        enum status s = fail_errno("%s: cannot write", path);
+        if (copy >= 0) close(copy);
+        return s;
+    }
+    int rc = faiss_write_index(v->index, stream);
+    enum status s = rc == 0 ? STATUS_OK : fail_faiss(STATUS_IO, path);
+    if (fflush(stream) != 0 && s == STATUS_OK) s = fail_errno("%s: cannot write", path);
+    if (fclose(stream) != 0 && s == STATUS_OK) s = fail_errno("%s: cannot write", path);
+    return s;
+}
+
+enum status vectors_write(const struct vectors *v, const char *path) {
+    struct file_writer *file;
+    TRY(file_create(&file, path));
+    int fd = file_descriptor(file);
+    enum status s = fd < 0 ? STATUS_IO : write_stream(v, fd, path);
+    if (s == STATUS_OK) s = fault_point("store:segment:written");
+    if (s != STATUS_OK) {
+        file_discard(file);
+        return s;
+    }
+    return file_publish(file);
+}
+
+enum status vectors_open(struct vectors **out, const char *path, int dim, int64_t count, int64_t first_id,
+                         bool mapped) {
+    FaissIndex *index = NULL;
+    /* Lists are mapped by one flag, codes of other types by another; together FAISS refuses them. */
+    int rc = faiss_read_index_fname(path, mapped ? MAP_LISTS : 0, &index);
+    if (rc != 0) return fail_faiss(STATUS_CORRUPT, path);
+    if (faiss_Index_d(index) != dim || faiss_Index_ntotal(index) != count ||
+        faiss_Index_metric_type(index) != METRIC_INNER_PRODUCT || !faiss_Index_is_trained(index)) {
+        faiss_Index_free(index);
+        return fail(STATUS_CORRUPT, "%s: not the index that is recorded, run drt-index repair", path);
+    }
+    TRY(wrap(out, index, first_id, mapped));
+    if ((*out)->ivf && mapped) vectors_no_prefetch((*out)->ivf);
+    return STATUS_OK;
+}
+
+/* ---- searching ---- */
+
+int64_t vectors_visited(const struct vectors *v, int nprobe) {
+    int64_t lists = vectors_lists(v), usual = (int64_t)(2 * sqrt((double)lists));
+    int64_t visited = nprobe > 0 ? nprobe : usual < 8 ? 8 : usual;
+    return visited < lists ? visited : lists;
+}
+
+struct selection {
+    FaissIDSelectorRange *range;
+    FaissIDSelectorNot *outside;
+    FaissSearchParametersIVF *params;
+};
+
+static void selection_free(struct selection *s) {
+    if (s->params) faiss_SearchParametersIVF_free(s->params);
+    if (s->outside) faiss_IDSelector_free((FaissIDSelector *)s->outside);
+    if (s->range) faiss_IDSelector_free((FaissIDSelector *)s->range);
+}
+
+static enum status selection_make(struct selection *s, const struct store_range *exclude, size_t nprobe) {
+    *s = (struct selection){0};
+    int rc = 0;
+    if (exclude) rc = faiss_IDSelectorRange_new(&s->range, exclude->begin, exclude->end);
+    if (exclude && rc == 0) rc = faiss_IDSelectorNot_new(&s->outside, (FaissIDSelector *)s->range);
+    if (rc == 0) rc = faiss_SearchParametersIVF_new_with(&s->params, (FaissIDSelector *)s->outside, nprobe, 0);
+    if (rc == 0) return STATUS_OK;
+    selection_free(s);
+    return fail_faiss(STATUS_NO_MEMORY, "search parameters");
+}
+
+static enum status search_ivf(const struct vectors *v, int64_t *ids, float *scores, const float *queries, int64_t n,
+                              int k, int nprobe, const struct store_range *exclude) {
+    struct selection s;
+    int64_t visited = vectors_visited(v, nprobe);
+    TRY(selection_make(&s, exclude, (size_t)visited));
+    enum status status = STATUS_OK;
+    char error[400];
+    if (visited == vectors_lists(v)) {
+        if (!vectors_search_all_lists(v->index, ids, scores, queries, n, k, s.params, error, sizeof error))
+            status = fail_faiss_text(STATUS_UNSUPPORTED, "searching the index", error);
+    } else if (faiss_Index_search_with_params(v->index, n, queries, k, (FaissSearchParameters *)s.params, scores,
+                                              ids) != 0) {
+        status = fail_faiss(STATUS_UNSUPPORTED, "searching the index");
+    }
+    selection_free(&s);
+    return status;
+}
+
+/* Types that take no filter: ask for as many more as the range can hold, then drop those. */
+static enum status search_plain(const struct vectors *v, int64_t *ids, const float *queries, int64_t n, int k,
+                                const struct store_range *exclude) {
+    int64_t count = vectors_count(v), begin = exclude ? exclude->begin - v->first_id : 0;
+    int64_t end = exclude ? exclude->end - v->first_id : 0;
+    if (begin < 0) begin = 0;
+    if (end > count) end = count;
+    int64_t wanted = k + (end > begin ? end - begin : 0);
+    if (wanted > count) wanted = count;
+    float *scores = NULL;
+    int64_t *found = NULL;
+    enum status s = memory_allocate(&scores, (size_t)(n * wanted));
+    if (s == STATUS_OK) s = memory_allocate(&found, (size_t)(n * wanted));
+    if (s == STATUS_OK && faiss_Index_search(v->index, n, queries, wanted, scores, found) != 0)
+        s = fail_faiss(STATUS_UNSUPPORTED, "searching the index");
+    for (int64_t q = 0; q < n && s == STATUS_OK; q++) {
+        int64_t *out = ids + (size_t)q * (size_t)k;
+        int filled = 0;
+        for (int64_t i = 0; i < wanted && filled < k; i++) {
+            int64_t id = found[q * wanted + i];
+            if (id >= 0 && !(id >= begin && id < end)) out[filled++] = id + v->first_id;
+        }
+        while (filled < k)
+            out[filled++] = -1;
+    }
+    memory_free(scores);
+    memory_free(found);
+    return s;
+}
+
+enum status vectors_search(const struct vectors *v, int64_t *ids, const float *queries, int64_t n, int k, int nprobe,
+                           const struct store_range *exclude, int threads) {
+    int64_t count = vectors_count(v);
+    for (int64_t i = 0; i < n * k; i++)
+        ids[i] = -1;
+    if (count == 0 || n == 0) return STATUS_OK;
+    int before = use_threads(threads);
+    enum status s;
+    if (!v->ivf) {
+        s = search_plain(v, ids, queries, n, k, exclude);
+    } else {
+        float *scores = NULL;
+        s = memory_allocate(&scores, (size_t)(n * k));
+        if (s == STATUS_OK) s = search_ivf(v, ids, scores, queries, n, k, nprobe, exclude);
+        memory_free(scores);
+    }
+    omp_set_num_threads(before);
+    return s;
+}
+
+/* ---- what the library can do ---- */
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+enum status vectors_scan_rate(double *mb_s, const float *rows, int64_t n, int dim) {
+    struct vectors *v = NULL;
+    int64_t ids[8];
+    TRY(vectors_make(&v, "SQ8", dim));
+    enum status s = vectors_train(v, rows, n, 1);
+    if (s == STATUS_OK) s = vectors_add(v, rows, n, 0, 1);
+    double best = 1e30;
+    for (int i = 0; i < 5 && s == STATUS_OK; i++) {
+        double begin = now();
+        s = vectors_search(v, ids, rows, 1, 8, 0, NULL, 1);
+        double seconds = now() - begin;
+        if (seconds < best) best = seconds;
+    }
+    vectors_free(v);
+    if (s == STATUS_OK) *mb_s = (double)n * dim / best / 1e6;
+    return s;
+}

@@ -1,0 +1,84 @@
+/* lexical_score.c -- lexical scores of given chunks: each list is read once, at the blocks that the chunks are in. */
+#include "base/memory.h"
+#include "store/lexical/lexical_query_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct candidate {
+    int64_t chunk, position; /* in the caller's order */
+    int32_t sum;
+};
+
+static int by_chunk(const void *a, const void *b) {
+    const struct candidate *x = a, *y = b;
+    return (x->chunk > y->chunk) - (x->chunk < y->chunk);
+}
+
+/* Adds the list's weights to chunks of its segment, which rise. false: damaged. */
+static bool score_list(struct candidate *chunks, int64_t n, int64_t first, const struct lexical_weighted *w) {
+    struct lexical_block block;
+    uint32_t at = 0, decoded = UINT32_MAX;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t chunk = (uint32_t)(chunks[i].chunk - first);
+        if (w->list.kind == LEXICAL_DENSE) {
+            chunks[i].sum += w->weight[lexical_dense_code(w->list.data, chunk)];
+            continue;
+        }
+        at = lexical_list_seek(&w->list, at, chunk);
+        if (at >= w->list.blocks) return true;
+        if (decoded != at && !lexical_list_block(&w->list, &block, at)) return false;
+        decoded = at;
+        int low = 0, high = block.n;
+        while (low < high) {
+            int middle = (low + high) / 2;
+            if (block.chunks[middle] < chunk)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (low < block.n && block.chunks[low] == chunk)
+            chunks[i].sum += w->weight[lexical_block_code(&block, low) + 1];
+    }
+    return true;
+}
+
+static enum status score_sorted(const struct lexical *x, struct candidate *chunks, int64_t n,
+                                const struct lexical_plan *p) {
+    for (int64_t s = 0, at = 0; s < x->n; s++) {
+        const struct lexical_frame *f = &x->segments[s].frame;
+        const struct lexical_lists *l = &p->segments[s];
+        while (at < n && chunks[at].chunk < f->first_chunk)
+            at++;
+        int64_t end = at;
+        while (end < n && chunks[end].chunk < f->first_chunk + f->chunks)
+            end++;
+        bool good = true;
+        for (int i = 0; i < l->n_sparse && good && end > at; i++)
+            good = score_list(chunks + at, end - at, f->first_chunk, &l->sparse[i]);
+        for (int i = 0; i < l->n_dense && good && end > at; i++)
+            good = score_list(chunks + at, end - at, f->first_chunk, &l->dense[i]);
+        if (!good)
+            return fail(STATUS_CORRUPT, "%s: a list of postings is damaged: run drt-index repair", x->segments[s].path);
+        at = end;
+    }
+    return STATUS_OK;
+}
+
+enum status lexical_score(const struct lexical *x, float *scores, const int64_t *chunks, int64_t n,
+                          const struct lexical_query *query, const struct lexical_search *how) {
+    struct lexical_plan plan;
+    struct candidate *candidates = NULL;
+    TRY(lexical_plan_make(&plan, x, query, how));
+    enum status s = memory_allocate(&candidates, (size_t)n);
+    if (s == STATUS_OK) {
+        for (int64_t i = 0; i < n; i++)
+            candidates[i] = (struct candidate){chunks[i], i, 0};
+        qsort(candidates, (size_t)n, sizeof *candidates, by_chunk);
+        s = score_sorted(x, candidates, n, &plan);
+    }
+    for (int64_t i = 0; i < n && s == STATUS_OK; i++)
+        scores[candidates[i].position] = (float)candidates[i].sum * plan.unit;
+    memory_free(candidates);
+    lexical_plan_free(&plan);
+    return s;
+}

@@ -1,0 +1,104 @@
+/* landmarks.c -- see landmarks_internal.h. */
+#include "base/half.h"
+#include "base/memory.h"
+#include "store/shards/landmarks_internal.h"
+#include <assert.h>
+
+enum status landmarks_open(struct landmarks *out, const char *store, const struct store_fingerprint *f,
+                           const struct shard_record *shards, int64_t n_shards, int64_t chunks) {
+    struct landmarks l = {.dim = f->dim, .chunks = chunks};
+    TRY(record_list_dropped(&l.dropped, &l.n_dropped, shards, n_shards));
+    enum status s = shard_maps_open(&l.maps, store, SHARD_LANDMARKS, f, shards, n_shards);
+    if (s != STATUS_OK) {
+        memory_free(l.dropped);
+        return s;
+    }
+    *out = l;
+    return STATUS_OK;
+}
+
+void landmarks_close(struct landmarks *l) {
+    shard_maps_close(&l->maps);
+    memory_free(l->dropped);
+    *l = (struct landmarks){0};
+}
+
+/* The shard that holds the chunk: the last that begins at or before it (empty shards share a beginning). */
+static int64_t shard_of(const struct landmarks *l, int64_t chunk) {
+    int64_t low = 0, high = l->maps.n_shards;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (l->maps.shards[middle].first_chunk <= chunk)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+enum status landmarks_map(struct landmarks *l, int64_t *n, int64_t first, int64_t wanted) {
+    assert(first >= 0 && wanted > 0 && first + wanted <= l->chunks);
+    *n = wanted;
+    if (shard_maps_complete(&l->maps)) return STATUS_OK;
+    const struct shard_record *shards = l->maps.shards;
+    shard_maps_begin(&l->maps);
+    for (int64_t i = shard_of(l, first); i < l->maps.n_shards && shards[i].first_chunk < first + wanted;
+         i = shards[i].last_file_shard + 1) {
+        struct shard_record file = record_of_shard_file(shards, i);
+        bool full;
+        if (shard_is_dropped(&file)) continue;
+        TRY(shard_maps_touch(&l->maps, &full, i));
+        if (!full) continue;
+        *n = shards[i].first_chunk - first;
+        break;
+    }
+    return STATUS_OK;
+}
+
+enum status landmarks_map_some(struct landmarks *l, int64_t *n, const int64_t *chunks, int64_t wanted) {
+    *n = wanted;
+    if (shard_maps_complete(&l->maps)) return STATUS_OK;
+    shard_maps_begin(&l->maps);
+    for (int64_t i = 0; i < wanted; i++) {
+        bool full;
+        if (chunks[i] < 0 || chunks[i] >= l->chunks || !store_dropped_there(landmarks_dropped(l), chunks[i])) continue;
+        TRY(shard_maps_touch(&l->maps, &full, shard_of(l, chunks[i])));
+        if (!full) continue;
+        *n = i;
+        break;
+    }
+    return STATUS_OK;
+}
+
+const uint16_t *landmarks_rows(const struct landmarks *l, int64_t *n, int64_t first) {
+    assert(first >= 0 && first < l->chunks);
+    const struct shard_map *m = shard_maps_get(&l->maps, shard_of(l, first));
+    assert(m);
+    int64_t end = m->first_row + m->count;
+    *n = (end < l->chunks ? end : l->chunks) - first;
+    return (const uint16_t *)(const void *)m->rows + (size_t)(first - m->first_row) * (size_t)l->dim;
+}
+
+const uint16_t *landmarks_row(const struct landmarks *l, int64_t chunk) {
+    int64_t n;
+    return landmarks_rows(l, &n, chunk);
+}
+
+enum status landmarks_to_float(float *out, struct landmarks *l, int64_t first, int64_t n) {
+    for (int64_t done = 0, some; done < n; done += some) {
+        TRY(landmarks_map(l, &some, first + done, n - done));
+        for (int64_t i = 0; i < some; i++)
+            half_from_f16_row(out + (size_t)(done + i) * (size_t)l->dim, landmarks_row(l, first + done + i),
+                              (size_t)l->dim);
+    }
+    return STATUS_OK;
+}
+
+void landmarks_let_go(const struct landmarks *l, int64_t first, int64_t n) {
+    const struct shard_record *shards = l->maps.shards;
+    for (int64_t i = shard_of(l, first); i < l->maps.n_shards && shards[i].first_chunk < first + n;
+         i = shards[i].last_file_shard + 1) {
+        const struct shard_map *m = shard_maps_get(&l->maps, i);
+        if (m) file_let_go(&m->map);
+    }
+}

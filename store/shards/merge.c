@@ -1,0 +1,153 @@
+/* merge.c -- small neighbouring shards are copied into common files, so that many small additions do not leave many
+ * files.
+ *
+ * Shards keep their numbers, ranges and cursors; only their records' file changes. So ids, runs and documents stay as
+ * they are, and so do segments. As in a log-structured merge tree, files are merged with those before them that are at
+ * most twice as large: what is left falls geometrically in size, and a chunk is copied a logarithmic number of times.
+ *
+ * Order: new files, durable; one LMDB transaction that names them in all records of their shards; the old files are
+ * removed. A writer killed anywhere leaves files that no record names, which the next writer removes. A reader that
+ * finds an old file gone takes the newest list of shards (view.c). */
+#include "base/crc32c.h"
+#include "base/memory.h"
+#include "base/system/fault.h"
+#include "store/writer_internal.h"
+
+enum { MERGES_MAX = 2 }; /* a publishing: what its own shards make necessary, and one of older ones */
+
+struct merge {
+    struct store_writer *w;
+    struct shard_record *shards;  /* all that are published */
+    int64_t n_shards, begin, end; /* begin .. end-1 get common files */
+    struct stored_file token_file, landmark_file;
+};
+
+/* A file of which something was dropped stays as it is: all shards of a common file have it, and its ids follow each
+ * other without holes. */
+static bool merge_can_take(const struct merge *m, const struct shard_record *file) {
+    for (int64_t i = file->first_file_shard; i <= file->last_file_shard; i++)
+        if (shard_is_dropped(&m->shards[i])) return false;
+    return true;
+}
+
+/* The last run of files to be merged, of `chunks_max` chunks at most. */
+static bool merge_find(struct merge *m, int64_t chunks_max) {
+    for (int64_t end = m->n_shards; end > 0;) {
+        struct shard_record last = record_of_shard_file(m->shards, end - 1);
+        int64_t begin = last.number, chunks = last.chunks;
+        while (begin > 0 && merge_can_take(m, &last)) {
+            struct shard_record before = record_of_shard_file(m->shards, begin - 1);
+            if (before.chunks > 2 * chunks || before.chunks + chunks > chunks_max) break;
+            if (!merge_can_take(m, &before)) break;
+            chunks += before.chunks;
+            begin = before.number;
+        }
+        m->begin = begin;
+        m->end = end;
+        if (begin < last.number) return true;
+        end = last.number;
+    }
+    return false;
+}
+
+/* Damage must not get a new checksum. */
+static enum status merge_append(const struct merge *m, struct shard_writer *to, enum shard_kind kind, int64_t shard) {
+    struct shard_record from = record_of_shard_file(m->shards, shard);
+    struct stored_file recorded = kind == SHARD_TOKENS ? from.token_file : from.landmark_file;
+    struct shard_map map;
+    TRY(shard_open(&map, m->w->dir, kind, &from, &m->w->fingerprint));
+    enum status s = STATUS_OK;
+    char path[FILE_PATH_MAX];
+    if (crc32c(0, map.map.data, map.map.size) != recorded.crc) {
+        s = shard_path(path, m->w->dir, kind, from.first_file_shard, from.last_file_shard);
+        if (s == STATUS_OK) s = fail(STATUS_CORRUPT, "%s: its bytes changed, run drt-index verify --deep", path);
+    }
+    if (s == STATUS_OK) s = shard_write_stored(to, &map);
+    shard_close(&map);
+    return s;
+}
+
+static enum status merge_files(const struct merge *m, enum shard_kind kind, struct stored_file *out) {
+    struct shard_record r = m->shards[m->begin];
+    r.first_file_shard = m->begin;
+    r.last_file_shard = m->end - 1;
+    struct shard_writer *to;
+    TRY(shard_create(&to, m->w->dir, kind, &r, &m->w->fingerprint));
+    enum status s = STATUS_OK;
+    for (int64_t i = m->begin; i < m->end && s == STATUS_OK; i = m->shards[i].last_file_shard + 1)
+        s = merge_append(m, to, kind, i);
+    if (s != STATUS_OK) {
+        shard_discard(to);
+        return s;
+    }
+    return shard_publish(to, out);
+}
+
+static enum status merge_record(const struct merge *m, struct catalog_txn *t) {
+    for (int64_t i = m->begin; i < m->end; i++) {
+        struct shard_record r; /* with its cursor, which the list does not have */
+        TRY(record_get_shard(t, m->w->catalog, &r, i));
+        r.first_file_shard = m->begin;
+        r.last_file_shard = m->end - 1;
+        r.token_file = m->token_file;
+        r.landmark_file = m->landmark_file;
+        TRY(record_put_shard(t, &r));
+    }
+    return fault_point("store:merge:before-commit");
+}
+
+static enum status merge_commit(const struct merge *m) {
+    struct catalog_txn *t;
+    TRY(catalog_begin(&t, m->w->catalog, true));
+    enum status s = merge_record(m, t);
+    if (s != STATUS_OK) {
+        catalog_abort(t);
+        return s;
+    }
+    TRY(catalog_commit(t));
+    return fault_point("store:merge:committed");
+}
+
+static enum status merge_remove_old(const struct merge *m) {
+    for (int64_t i = m->begin; i < m->end; i = m->shards[i].last_file_shard + 1)
+        for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
+            char path[FILE_PATH_MAX];
+            TRY(shard_path(path, m->w->dir, (enum shard_kind)kind, i, m->shards[i].last_file_shard));
+            TRY(file_remove(path));
+            TRY(fault_point("store:merge:removed"));
+        }
+    return STATUS_OK;
+}
+
+static enum status merge_run(struct merge *m) {
+    TRY(merge_files(m, SHARD_TOKENS, &m->token_file));
+    TRY(fault_point("store:merge:tokens-written"));
+    TRY(merge_files(m, SHARD_LANDMARKS, &m->landmark_file));
+    TRY(fault_point("store:merge:landmarks-written"));
+    TRY(merge_commit(m));
+    return merge_remove_old(m);
+}
+
+static enum status merge_next(struct store_writer *w, int64_t chunks_max, bool *merged) {
+    struct merge m = {.w = w, .n_shards = w->published.shards};
+    struct catalog_txn *t;
+    TRY(catalog_begin(&t, w->catalog, false));
+    enum status s = record_list_shards(t, w->catalog, &m.shards, m.n_shards);
+    catalog_abort(t);
+    TRY(s);
+    *merged = merge_find(&m, chunks_max);
+    if (*merged) s = merge_run(&m);
+    memory_free(m.shards);
+    return s;
+}
+
+enum status merge_small_shards(struct store_writer *w, int64_t chunks_max, const struct progress *progress) {
+    enum status s = STATUS_OK;
+    bool merged = chunks_max > 0;
+    for (int i = 0; i < MERGES_MAX && merged && s == STATUS_OK && !progress_stop_requested(progress); i++)
+        s = merge_next(w, chunks_max, &merged);
+    if (s == STATUS_OK || s == STATUS_FAULT) return s;
+    progress_note(progress, "%s: the documents are published, small shards were not merged: %s", w->dir,
+                  status_message());
+    return STATUS_OK;
+}

@@ -1,0 +1,220 @@
+/* shard_files.c -- see shard_files_internal.h. */
+#include "base/crc32c.h"
+#include "base/half.h"
+#include "base/memory.h"
+#include "store/shards/shard_files_internal.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FILE_VERSION = 1, BLOCK = 4096 };
+static const char header_magic[2][8] = {"DRTTOKEN", "DRTLANDM"};
+static const char footer_magic[8] = "DRTSHEND";
+
+struct shard_writer {
+    struct file_writer *file;
+    enum shard_kind kind;
+    int64_t rows;
+    int dim, vocab_size, element_bytes;
+    uint32_t header_crc;
+    char path[FILE_PATH_MAX];
+    uint8_t block[BLOCK * 4];
+};
+
+int shard_token_bytes(const struct store_fingerprint *f) {
+    return f->vocab_size <= 65536 ? 2 : 4;
+}
+
+enum status shard_path(char out[FILE_PATH_MAX], const char *store, enum shard_kind kind, int64_t first, int64_t last) {
+    static const char *const folders[] = {"tokens", "landmarks"}, *const suffixes[] = {"tok", "f16"};
+    char name[96];
+    if (first == last)
+        snprintf(name, sizeof name, "%s/%05lld.%s", folders[kind], (long long)first, suffixes[kind]);
+    else
+        snprintf(name, sizeof name, "%s/%05lld-%05lld.%s", folders[kind], (long long)first, (long long)last,
+                 suffixes[kind]);
+    return file_join(out, store, name);
+}
+
+static void put(uint8_t *at, uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; i++)
+        at[i] = (uint8_t)(value >> (8 * i));
+}
+static void make_header(uint8_t out[SHARD_HEADER_BYTES], enum shard_kind kind, int element_bytes, int row_elements,
+                        int64_t number, int64_t first_row) {
+    memset(out, 0, SHARD_HEADER_BYTES);
+    memcpy(out, header_magic[kind], 8);
+    put(out + 8, FILE_VERSION, 4);
+    put(out + 12, (uint64_t)element_bytes, 4);
+    put(out + 16, (uint64_t)row_elements, 8);
+    put(out + 24, (uint64_t)number, 8);
+    put(out + 32, (uint64_t)first_row, 8);
+}
+
+static int64_t shard_first_row(enum shard_kind kind, const struct shard_record *r) {
+    return kind == SHARD_TOKENS ? r->first_token : r->first_chunk;
+}
+
+static void make_footer(uint8_t out[SHARD_FOOTER_BYTES], uint32_t header_crc, int64_t rows) {
+    memset(out, 0, SHARD_FOOTER_BYTES);
+    memcpy(out, footer_magic, 8);
+    put(out + 8, (uint64_t)rows, 8);
+    put(out + 16, crc32c(header_crc, out, 16), 4);
+}
+
+enum status shard_create(struct shard_writer **out, const char *store, enum shard_kind kind,
+                         const struct shard_record *r, const struct store_fingerprint *f) {
+    struct shard_writer *w;
+    TRY(memory_allocate_zero(&w, 1));
+    w->kind = kind;
+    w->dim = kind == SHARD_TOKENS ? 1 : f->dim;
+    w->vocab_size = f->vocab_size;
+    w->element_bytes = kind == SHARD_TOKENS ? shard_token_bytes(f) : 2;
+    uint8_t header[SHARD_HEADER_BYTES];
+    make_header(header, kind, w->element_bytes, w->dim, r->number, shard_first_row(kind, r));
+    w->header_crc = crc32c(0, header, sizeof header);
+    enum status s = shard_path(w->path, store, kind, r->first_file_shard, r->last_file_shard);
+    if (s == STATUS_OK) s = file_create(&w->file, w->path);
+    if (s == STATUS_OK) s = file_write(w->file, header, sizeof header);
+    if (s != STATUS_OK) {
+        shard_discard(w);
+        return s;
+    }
+    *out = w;
+    return STATUS_OK;
+}
+
+enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n) {
+    for (size_t i = 0; i < n; i++) /* all before any is written: bad input must not leave half a document */
+        if (ids[i] < 0 || ids[i] >= w->vocab_size)
+            return fail(STATUS_INVALID, "%s: token id %d is outside the vocabulary of %d", w->path, ids[i],
+                        w->vocab_size);
+    for (size_t done = 0; done < n;) {
+        size_t m = n - done < BLOCK ? n - done : BLOCK;
+        for (size_t i = 0; i < m; i++)
+            put(w->block + i * (size_t)w->element_bytes, (uint64_t)ids[done + i], w->element_bytes);
+        TRY(file_write(w->file, w->block, m * (size_t)w->element_bytes));
+        done += m;
+    }
+    w->rows += (int64_t)n;
+    return STATUS_OK;
+}
+
+enum status shard_write_rows(struct shard_writer *w, const float *rows, int64_t n) {
+    for (int64_t r = 0; r < n; r++) {
+        const float *row = rows + (size_t)r * (size_t)w->dim;
+        for (int done = 0; done < w->dim; done += BLOCK) {
+            int m = w->dim - done < BLOCK ? w->dim - done : BLOCK;
+            uint16_t *half = (uint16_t *)(void *)w->block;
+            for (int i = 0; i < m; i++)
+                if (!(fabsf(row[done + i]) < 65520.0f))
+                    return fail(STATUS_INVALID,
+                                "%s: row %lld: value %g does not fit fp16, the model's landmark is broken", w->path,
+                                (long long)(w->rows + r), (double)row[done + i]);
+            half_to_f16_row(half, row + done, (size_t)m);
+            TRY(file_write(w->file, half, (size_t)m * 2));
+        }
+    }
+    w->rows += n;
+    return STATUS_OK;
+}
+
+enum status shard_write_stored(struct shard_writer *w, const struct shard_map *from) {
+    TRY(file_write(w->file, from->rows, (size_t)from->count * (size_t)w->dim * (size_t)w->element_bytes));
+    w->rows += from->count;
+    return STATUS_OK;
+}
+
+int64_t shard_rows(const struct shard_writer *w) {
+    return w->rows;
+}
+
+enum status shard_publish(struct shard_writer *w, struct stored_file *out) {
+    uint8_t footer[SHARD_FOOTER_BYTES];
+    make_footer(footer, w->header_crc, w->rows);
+    enum status s = file_write(w->file, footer, sizeof footer);
+    if (s != STATUS_OK) {
+        shard_discard(w);
+        return s;
+    }
+    *out = (struct stored_file){file_written(w->file), file_crc32c(w->file)};
+    s = file_publish(w->file);
+    memory_free(w);
+    return s;
+}
+
+void shard_discard(struct shard_writer *w) {
+    if (!w) return;
+    file_discard(w->file);
+    memory_free(w);
+}
+
+void shard_remedy(char out[SHARD_REMEDY_MAX], enum shard_kind kind, const struct shard_record *file) {
+    long long first = file->first_file_shard, last = file->last_file_shard;
+    if (kind == SHARD_TOKENS && first == last)
+        snprintf(out, SHARD_REMEDY_MAX, "run drt-index drop --shard %lld, then add its documents again", first);
+    else if (kind == SHARD_TOKENS)
+        snprintf(out, SHARD_REMEDY_MAX, "run drt-index drop --shard %lld-%lld, then add their documents again", first,
+                 last);
+    else
+        snprintf(out, SHARD_REMEDY_MAX, "run drt-index repair --model with the model that made the store");
+}
+
+enum status stored_file_check(const char *path, struct stored_file recorded, const char *remedy) {
+    uint64_t size = 0;
+    enum status s = file_size(&size, path);
+    if (s == STATUS_NOT_FOUND) return fail(STATUS_CORRUPT, "%s: the file is missing, %s", path, remedy);
+    TRY(s);
+    if (size != recorded.bytes)
+        return fail(STATUS_CORRUPT, "%s: %llu bytes, but %llu are recorded, %s", path, (unsigned long long)size,
+                    (unsigned long long)recorded.bytes, remedy);
+    return STATUS_OK;
+}
+
+static enum status check_map(const struct shard_map *m, const char *path, enum shard_kind kind,
+                             const struct shard_record *r, const struct store_fingerprint *f) {
+    int64_t rows = kind == SHARD_TOKENS ? r->tokens : r->chunks;
+    int dim = kind == SHARD_TOKENS ? 1 : f->dim;
+    uint8_t header[SHARD_HEADER_BYTES], footer[SHARD_FOOTER_BYTES];
+    make_header(header, kind, m->element_bytes, dim, r->number, shard_first_row(kind, r));
+    make_footer(footer, crc32c(0, header, sizeof header), rows);
+    char remedy[SHARD_REMEDY_MAX];
+    shard_remedy(remedy, kind, r);
+    uint64_t row_bytes = (uint64_t)dim * (uint64_t)m->element_bytes,
+             body = m->map.size - SHARD_HEADER_BYTES - SHARD_FOOTER_BYTES;
+    if (m->map.size < SHARD_HEADER_BYTES + SHARD_FOOTER_BYTES || body % row_bytes || body / row_bytes != (uint64_t)rows)
+        return fail(STATUS_CORRUPT, "%s: its size does not fit its record, %s", path, remedy);
+    if (memcmp(m->map.data, header, sizeof header) != 0)
+        return fail(STATUS_CORRUPT, "%s: header is damaged, or of another shard, %s", path, remedy);
+    if (memcmp(m->map.data + m->map.size - sizeof footer, footer, sizeof footer) != 0)
+        return fail(STATUS_CORRUPT, "%s: footer is damaged, %s", path, remedy);
+    return STATUS_OK;
+}
+
+enum status shard_open(struct shard_map *out, const char *store, enum shard_kind kind, const struct shard_record *r,
+                       const struct store_fingerprint *f) {
+    struct stored_file recorded = kind == SHARD_TOKENS ? r->token_file : r->landmark_file;
+    char path[FILE_PATH_MAX], remedy[SHARD_REMEDY_MAX];
+    shard_remedy(remedy, kind, r);
+    TRY(shard_path(path, store, kind, r->first_file_shard, r->last_file_shard));
+    TRY(stored_file_check(path, recorded, remedy));
+    struct shard_map m = {.element_bytes = kind == SHARD_TOKENS ? shard_token_bytes(f) : 2};
+    TRY(file_map(&m.map, path));
+    enum status s = m.map.size == recorded.bytes
+                        ? check_map(&m, path, kind, r, f)
+                        : fail(STATUS_CORRUPT, "%s: changed its size while it was opened, %s", path, remedy);
+    if (s != STATUS_OK) {
+        file_unmap(&m.map);
+        return s;
+    }
+    m.rows = m.map.data + SHARD_HEADER_BYTES;
+    m.first_row = shard_first_row(kind, r);
+    m.count = kind == SHARD_TOKENS ? r->tokens : r->chunks;
+    *out = m;
+    return STATUS_OK;
+}
+
+void shard_close(struct shard_map *m) {
+    file_unmap(&m->map);
+    *m = (struct shard_map){0};
+}

@@ -1,0 +1,58 @@
+/* mend_fixture.h -- stores whose landmarks follow from their tokens, so that a repair can make them again. */
+#pragma once
+#include "tests/store_fixture.h"
+
+/* Landmarks of n chunks; *context is added to every value, as rounding on another device would change it. */
+static enum status mend_encode(void *context, float *rows, const int32_t *ids, int64_t n, int dim) {
+    for (int64_t c = 0; c < n; c++) {
+        uint64_t seed = 0;
+        for (int i = 0; i < FIXTURE_CHUNK; i++) seed = seed * 1000003 + (uint64_t)(ids[c * FIXTURE_CHUNK + i] + 1);
+        fixture_vector(rows + c * dim, dim, seed >> 8, 0.5f);
+        for (int i = 0; i < dim; i++) rows[c * dim + i] += *(const float *)context;
+    }
+    return STATUS_OK;
+}
+
+/* Adds documents [begin, end) as one shard; those that are there are passed over. *taken: how many were not. */
+static enum status mend_shard(struct store_writer *w, const struct store_writer_config *c, int64_t begin, int64_t end, int *taken) {
+    float zero = 0, rows[FIXTURE_IDS_MAX * 64];
+    int dim = c->fingerprint.dim;
+    *taken = 0;
+    TRY(store_shard_begin(w));
+    enum status s = STATUS_OK;
+    for (int64_t i = begin; i < end && s == STATUS_OK; i++) {
+        int32_t ids[FIXTURE_IDS_MAX], chunks[FIXTURE_IDS_MAX * FIXTURE_CHUNK];
+        char key[32];
+        bool duplicate = false;
+        struct store_new_document d = {.ids = ids, .source = "corpus.jsonl", .key = key, .line = (uint64_t)i + 1, .bytes = 9};
+        d.n_ids = fixture_ids(ids, i, c->fingerprint.vocab_size);
+        snprintf(key, sizeof key, "doc-%lld", (long long)i);
+        fixture_hash(d.hash, i);
+        s = store_shard_document(w, &d, &duplicate);
+        if (s != STATUS_OK || duplicate) continue;
+        int64_t n = ((int64_t)d.n_ids + FIXTURE_CHUNK - 1) / FIXTURE_CHUNK;
+        for (int64_t j = 0; j < n * FIXTURE_CHUNK; j++) chunks[j] = j < (int64_t)d.n_ids ? ids[j] : -1;
+        s = mend_encode(&zero, rows, chunks, n, dim);
+        if (s == STATUS_OK) s = store_shard_landmarks(w, rows, n);
+        ++*taken;
+    }
+    if (s != STATUS_OK || *taken == 0) {
+        store_shard_discard(w);
+        return s;
+    }
+    return store_shard_seal(w, &end, sizeof end);
+}
+
+/* Documents [begin, end) in shards of `each`, published, and merged up to files of merge_chunks (0: not). */
+static enum status mend_add(const char *dir, const struct store_writer_config *c, int64_t begin, int64_t end, int64_t each,
+                            const char *index, int64_t merge_chunks) {
+    struct store_writer *w;
+    TRY(store_writer_open(&w, dir, c, true));
+    enum status s = STATUS_OK;
+    int taken;
+    for (int64_t i = begin; i < end && s == STATUS_OK; i += each) s = mend_shard(w, c, i, i + each < end ? i + each : end, &taken);
+    const struct store_publish how = {.index = index, .seed = 1, .merge_chunks = merge_chunks};
+    if (s == STATUS_OK) s = store_writer_publish(w, &how);
+    store_writer_close(w);
+    return s;
+}

@@ -1,0 +1,138 @@
+/* drt_index_drop.c -- drt-index drop: shards whose tokens are lost, taken out of a store. */
+#include "base/formats/json.h"
+#include "base/memory.h"
+#include "base/system/processors.h"
+#include "tools/index/drt_index.h"
+#include "tools/shared/args.h"
+#include "tools/shared/progress_line.h"
+#include "tools/shared/streams.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { LISTED = 10 }; /* documents named without --all */
+
+struct options {
+    const char *store;
+    struct arg_strings shards;
+    struct store_range ranges[ARRAY_LEN(((struct arg_strings *)0)->items)];
+    int64_t threads;
+    uint64_t max_ram;
+    bool dry_run, all, json;
+    int64_t listed;
+};
+
+static void print_document(void *context, int64_t shard, const struct store_document *d) {
+    struct options *o = context;
+    if (o->json) {
+        struct json_writer w;
+        json_write_open(&w, stdout, 0);
+        json_write_object(&w);
+        const struct json_number numbers[] = {
+            {"document", d->id},       {"shard", shard},      {"first_chunk", d->first_chunk},
+            {"chunks", d->chunks},     {"tokens", d->tokens}, {"offset", (int64_t)d->offset},
+            {"line", (int64_t)d->line}};
+        drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
+        json_write_key(&w, "source"), json_write_string(&w, d->source);
+        json_write_key(&w, "key"), json_write_string(&w, d->key);
+        json_write_object_end(&w);
+        fputc('\n', stdout);
+    } else if (o->all || o->listed < LISTED) {
+        streams_printf(stdout, "  document %lld: %s %s (shard %lld, chunks %lld to %lld)\n", (long long)d->id,
+                       d->source, d->key, (long long)shard, (long long)d->first_chunk,
+                       (long long)(d->first_chunk + d->chunks - 1));
+    }
+    o->listed++;
+}
+
+static void print_report(const struct options *o, const struct store_drop_report *r) {
+    if (!o->json && !o->all && r->documents > LISTED)
+        printf("  and %lld more (--all names them)\n", (long long)(r->documents - LISTED));
+    FILE *out = o->json ? stderr : stdout;
+    streams_printf(out, "%s: generation %llu: %s %lld documents, %lld chunks and %lld tokens of %lld shards\n",
+                   o->store, (unsigned long long)r->generation, o->dry_run ? "would drop" : "dropped",
+                   (long long)r->documents, (long long)r->chunks, (long long)r->tokens, (long long)r->shards);
+}
+
+static enum status drop(struct options *o, const struct progress *progress) {
+    struct threads *pool;
+    TRY(threads_create(&pool, (int)o->threads));
+    const struct store_drop how = {
+        .ranges = o->ranges,
+        .n_ranges = o->shards.count,
+        .dry_run = o->dry_run,
+        .publish = {.max_ram = o->max_ram, .seed = 1, .threads = pool, .progress = progress},
+        .document = print_document,
+        .context = o,
+    };
+    struct store_drop_report report;
+    enum status s = store_drop(&report, o->store, &how);
+    if (s == STATUS_OK) print_report(o, &report);
+    threads_free(pool);
+    return s;
+}
+
+static bool parse_number(int64_t *out, const char **text) {
+    char *end;
+    if (**text < '0' || **text > '9') return false;
+    *out = strtoll(*text, &end, 10);
+    *text = end;
+    return *out < INT64_MAX;
+}
+
+/* "N", or "N-M" with both. */
+static bool parse_shards(struct options *o) {
+    for (int i = 0; i < o->shards.count; i++) {
+        const char *text = o->shards.items[i];
+        struct store_range *r = &o->ranges[i];
+        if (!parse_number(&r->begin, &text)) return false;
+        r->end = r->begin;
+        if (*text == '-' && (text++, !parse_number(&r->end, &text))) return false;
+        if (*text || r->end++ < r->begin) return false;
+    }
+    return true;
+}
+
+int drt_index_drop(int argc, char **argv, const char **operands) {
+    struct options o = {.max_ram = drt_index_max_ram()};
+    const struct arg_option options[] = {
+        {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
+        {"shard", ARG_STRINGS, &o.shards, "N",
+         "number of a shard, as in tokens/0000N.tok, or N-M of those in one file; may be repeated", 0, 0},
+        {"dry-run", ARG_FLAG, &o.dry_run, NULL, "print what would go, and change nothing", 0, 0},
+        {"all", ARG_FLAG, &o.all, NULL, "name all documents, not the first 10", 0, 0},
+        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory for filling the index (default: as in build)", 1, INFINITY},
+        {"threads", ARG_INT, &o.threads, "N",
+         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
+        {"json", ARG_FLAG, &o.json, NULL, "one JSON object for each document that goes", 0, 0},
+    };
+    const struct arg_program program = {
+        .name = "drt-index drop",
+        .synopsis = "--store STORE --shard N [--shard N ...] [options]",
+        .about = "Takes shards out of a store whose tokens are lost (drt-index verify names them), and prints their "
+                 "documents, which drt-index add then takes again. Ids of all other chunks and documents stay; those "
+                 "of the shard are not used again. Readers see all of the change or nothing.\n\n"
+                 "Where the tokens are sound and landmarks are damaged, drt-index repair --model mends the shard "
+                 "instead.",
+        .examples = "  drt-index drop --store store --shard 3 --dry-run\n"
+                    "  drt-index drop --store store --shard 3\n",
+        .options = options,
+        .n_options = ARRAY_LEN(options),
+    };
+    int n, code = args_parse(&program, argc, argv, operands, &n);
+    if (code >= 0) return code;
+    if (!o.store) return drt_index_usage("drop", "--store STORE is missing");
+    if (o.shards.count == 0) return drt_index_usage("drop", "--shard N is missing");
+    if (!parse_shards(&o)) return drt_index_usage("drop", "--shard takes the number of a shard, or N-M");
+    streams_printf(stderr, "drt-index drop: store %s, shards", o.store);
+    for (int i = 0; i < o.shards.count; i++)
+        streams_printf(stderr, " %s", o.shards.items[i]);
+    char ram[32];
+    fprintf(stderr, ", max-ram %s, threads %lld%s\n", progress_bytes_text(ram, o.max_ram),
+            o.threads ? (long long)o.threads : (long long)processors_available(), o.dry_run ? ", dry run" : "");
+    struct progress_line *line;
+    enum status status = progress_line_start(&line, "drt-index");
+    if (status != STATUS_OK) return drt_index_exit(status);
+    status = drop(&o, progress_line_progress(line));
+    progress_line_end(line);
+    return drt_index_exit(status);
+}
