@@ -210,7 +210,7 @@ static void test_window(bool base_lm) {
     struct memory_read reads[4], threaded_reads[4];
     struct memory_lm lm, threaded_lm;
     make_world(&w, base_lm, 1, base_lm ? "base" : "drt");
-    const struct store_range none = {0}, last = {w.first_chunk[4], w.first_chunk[5]};
+    const struct store_range none = {0};
     run_window(&w, reads, &lm, -1, &window);
     for (int i = 0; i < 3; i++)
         check_read(&w, &lm, &reads[i], none);
@@ -227,9 +227,16 @@ static void test_window(bool base_lm) {
     memory_window_free(other);
     free_world(&threaded);
 
-    CHECK_OK(memory_window_run(window, &lm, w.text, CONTEXT, FIRST, 4)); /* without the store's last document */
-    check_read(&w, &lm, &reads[1], last);
-    check_read(&w, &lm, &reads[2], last);
+    /* Without the document of the best chunk of the first search. */
+    struct store_hit best;
+    const struct lexical_query query = {w.text, FIRST};
+    CHECK_OK(lexical_search(w.lexical, &best, &query, 1,
+                            &(struct lexical_search){.k = 1, .pair_weight = LEXICAL_PAIR_WEIGHT}));
+    int document = w.document[best.chunk];
+    const struct store_range out = {w.first_chunk[document], w.first_chunk[document + 1]};
+    CHECK_OK(memory_window_run(window, &lm, w.text, CONTEXT, FIRST, document));
+    check_read(&w, &lm, &reads[1], out);
+    check_read(&w, &lm, &reads[2], out);
     memory_window_free(window);
     free_world(&w);
 }
