@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int usage(const char *what) {
+int generate_usage(const char *what) {
     fprintf(stderr, "drt-generate: %s; see drt-generate --help\n", what);
     return 2;
 }
@@ -35,6 +35,12 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
          "lists to visit, of the store's index or on a GPU of gpu-ivf; 0: the default, or on a GPU exact search of up "
          "to 2 GiB",
          0, 1 << 20},
+        {NULL, ARG_FLAG, NULL, NULL, "Token memory (docs/token-memory.md)", 0, 0},
+        {"memory", ARG_CHOICE, &o->memory, "none|own|corpus|both",
+         "mix in the tokens of the text's own past, of chunks of the store, or of both", 0, 0},
+        {"memory-past", ARG_INT, &o->memory_past, "N", "tokens of the own past that are kept", 1, 1 << 20},
+        MEMORY_SEARCH_OPTIONS(o->memory_options),
+        MEMORY_MIX_OPTIONS(o->memory_options),
         {NULL, ARG_FLAG, NULL, NULL, "Prompt (none: a new document is begun)", 0, 0},
         {"prompt", ARG_STRING, &o->prompt, "TEXT", "the text to go on from; special tokens are recognised", 0, 0},
         {"prompt-file", ARG_PATH, &o->prompt_file, "FILE", "the same, from a file of any length", 0, 0},
@@ -87,22 +93,8 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
     int code = args_parse(&program, argc, argv, operands, &n_operands);
     if (code >= 0) return code;
     if (n_operands && strcmp(operands[0], "-") != 0)
-        return usage("the prompt is given with --prompt TEXT or --prompt-file FILE");
+        return generate_usage("the prompt is given with --prompt TEXT or --prompt-file FILE");
     o->prompt_stdin = n_operands == 1;
-    return -1;
-}
-
-static int check(const struct generate_options *o) {
-    if ((o->prompt != NULL) + (o->prompt_file != NULL) + o->prompt_stdin > 1)
-        return usage("only one of --prompt, --prompt-file and - can be given");
-    if (o->corpus && !o->store) return usage("--corpus-retrieval needs --store DIR");
-    if (o->store && !o->corpus) return usage("--store needs --corpus-retrieval (a store without it would not be used)");
-    if ((o->exact || o->exact_fallback || o->nprobe) && !o->corpus)
-        return usage("--exact, --exact-fallback and --nprobe need --store DIR --corpus-retrieval");
-    if (o->exact && (o->nprobe || o->exact_fallback))
-        return usage("--exact scans everything: --nprobe and --exact-fallback have no part in it");
-    for (int i = 0; i < o->stops.count; i++)
-        if (!o->stops.items[i][0]) return usage("--stop '': an empty string is met at once");
     return -1;
 }
 
@@ -136,6 +128,7 @@ static enum status run(const struct generate_options *o, const struct progress *
                                          .where = o->where,
                                          .threads = (int)o->threads,
                                          .retrieval = o->corpus || o->self,
+                                         .memory = strcmp(o->memory, "none") != 0,
                                          .decoding = true};
     enum status status = engine_open(&engine, &config);
     if (status == STATUS_OK && o->prompt_file) status = read_file(&text, &bytes, o->prompt_file);
@@ -150,13 +143,15 @@ static enum status run(const struct generate_options *o, const struct progress *
 
 static int generate(int argc, char **argv, const char **operands) {
     struct generate_options o = {.where = DEVICE_CHOICE_DEFAULT,
+                                 .memory = "none",
+                                 .memory_past = 2048,
                                  .max_tokens = 256,
                                  .temperature = 0.8,
                                  .top_p = 0.95,
                                  .repeat_penalty = 1,
                                  .repeat_last = 64};
     int code = parse(&o, argc, argv, operands);
-    if (code < 0) code = check(&o);
+    if (code < 0) code = generate_check(&o);
     if (code >= 0) return code;
     struct progress_line *line = NULL;
     enum generate_end end = GENERATE_LENGTH;
