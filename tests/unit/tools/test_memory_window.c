@@ -4,6 +4,7 @@
 #include "model/params.h"
 #include "store/lexical/lexical_folder.h"
 #include "tests/test.h"
+#include "tools/memory/memory_text.h"
 #include "tools/memory/memory_window.h"
 
 enum { VOCAB = 97, D = 64, CHUNK = 63, DOCUMENTS = 5, CHUNKS_MAX = 40, CONTEXT = 230, FIRST = 40, K = 3, EVERY = 17 };
@@ -305,7 +306,62 @@ static void test_draw(void) {
     free_world(&w);
 }
 
+/* A running text: the mixture after each of its last ids, when the ring of the own past has come round. */
+static void test_text(void) {
+    enum { PAST = 60, LENGTH = 1300, PROMPT = 1200 };
+    static struct world w;
+    static int32_t text[LENGTH];
+    static float keys[LENGTH * D], logits[LENGTH * VOCAB], mixed[VOCAB];
+    static struct entries all, found;
+    struct decoder_state *state;
+    struct memory_text *t;
+    struct rng rng = rng_make(10, 0);
+    make_world(&w, false, 2, "text");
+    w.memory.mixture[MEMORY_BOTH] = (struct memory_mixture){true, 25, memory_gate_fixed(0.4)};
+    const struct memory_text_config config = {&w.engine, &w.memory, w.lexical, MEMORY_BOTH, PAST};
+    for (int i = 0; i < LENGTH; i++)
+        text[i] = (int32_t)rng_below(&rng, 70);
+    plain_keys(&w, keys, logits, text, LENGTH, 1000);
+    CHECK_OK(memory_text_create(&t, &config));
+    CHECK_OK(decoder_state_create(&state, w.engine.decoder, NULL));
+    CHECK_OK(memory_text_feed(t, state, NULL, text, 1000));
+    CHECK_OK(memory_text_feed(t, state, mixed, text + 1000, PROMPT - 1000));
+    for (int n = PROMPT; n < LENGTH; n++) {
+        if ((n - PROMPT) % EVERY == 0) {
+            struct store_hit hits[K];
+            const struct lexical_query query = {text + n - MEMORY_LOOK_BACK, MEMORY_LOOK_BACK};
+            CHECK_OK(lexical_search(w.lexical, hits, &query, 1,
+                                    &(struct lexical_search){.k = K, .pair_weight = LEXICAL_PAIR_WEIGHT}));
+            found.n = 0;
+            for (int i = 0; i < K; i++)
+                add_passage(&w, &found, hits[i].chunk);
+        }
+        all = found;
+        add_entries(&all, keys + (n - 1 - PAST) * D, text + n - 1 - PAST, PAST + 1);
+        double p[VOCAB] = {0}, sum = 0, lm = 0;
+        for (int j = 0; j < all.n; j++) {
+            double d2 = 0;
+            for (int c = 0; c < D; c++)
+                d2 += pow((double)keys[(n - 1) * D + c] - (double)all.key[j][c], 2);
+            sum += exp(-d2 / 25);
+            p[all.value[j]] += exp(-d2 / 25);
+        }
+        for (int v = 0; v < VOCAB; v++)
+            lm += exp((double)logits[(n - 1) * VOCAB + v]);
+        for (int v = 0; v < VOCAB; v++) {
+            double own = 0.6 * exp((double)logits[(n - 1) * VOCAB + v]) / lm, memory = 0.4 * p[v] / sum;
+            CHECK(fabs(exp((double)mixed[v]) - own - memory) <= 1e-3);
+            CHECK(fabs(memory_text_share(t, v) - memory / (own + memory)) <= 1e-2);
+        }
+        CHECK_OK(memory_text_feed(t, state, mixed, text + n, 1));
+    }
+    decoder_state_free(state);
+    memory_text_free(t);
+    free_world(&w);
+}
+
 int main(void) {
+    test_text();
     test_window(true);
     test_window(false);
     test_small_pool();
