@@ -10,7 +10,7 @@
 const double memory_taus[MEMORY_TAUS] = {4, 8, 16, 32, 64, 128};
 static const double weights_tried[] = {.02, .05, .1, .15, .2, .25, .3, .4};
 enum { WEIGHTS = sizeof weights_tried / sizeof weights_tried[0], BLOCK = 512, STEPS = 300 };
-static const double rate = 1e-2, beta1 = 0.9, beta2 = 0.999, tiny = 1e-8, bias_begin = -2;
+static const double rate = 1e-2, beta1 = 0.9, beta2 = 0.999, tiny = 1e-8, bias_begin = -2, decay = 10;
 
 /* What is fitted: w1, b1, w2 and b2 of struct memory_gate, as one array. */
 enum { PARAMETERS = MEMORY_GATE_HIDDEN * (MEMORY_FEATURES + 2) + 1 };
@@ -187,6 +187,9 @@ static void fit_gate(struct fit *f, struct memory_gate *gate, struct threads *th
     for (int i = 0; i < PARAMETERS; i++)
         p[i] = (2 * (double)rng_uniform(&rng) - 1) / sqrt(i < hidden_end ? MEMORY_FEATURES : MEMORY_GATE_HIDDEN);
     p[PARAMETERS - 1] = bias_begin;
+    bool bias[PARAMETERS] = {[PARAMETERS - 1] = true};
+    for (int i = 0; i < MEMORY_GATE_HIDDEN; i++)
+        bias[MEMORY_GATE_HIDDEN * MEMORY_FEATURES + i] = true;
     f->parameters = p;
     for (int step = 1; step <= STEPS; step++) {
         threads_for(threads, blocks, 1, gate_blocks, f);
@@ -194,6 +197,7 @@ static void fit_gate(struct fit *f, struct memory_gate *gate, struct threads *th
             double d = 0;
             for (int64_t b = 0; b < blocks; b++)
                 d += f->sums[b][i];
+            if (!bias[i]) d += decay * p[i] / (double)f->n;
             first[i] += (1 - beta1) * (d - first[i]);
             second[i] += (1 - beta2) * (d * d - second[i]);
             p[i] -= rate * (first[i] / (1 - pow(beta1, step))) / (sqrt(second[i] / (1 - pow(beta2, step))) + tiny);
