@@ -2,7 +2,7 @@
  *
  * Pieces are 64-byte aligned and live until the arena is reset to a mark taken before them, or freed.
  * Memory grows by blocks; a block never moves, so pieces keep their address. One thread at a time.
- * Under AddressSanitizer, memory behind the last piece is poisoned. */
+ * Under AddressSanitizer, memory after the last piece is poisoned. */
 #pragma once
 #include "base/memory.h"
 #include "base/status.h"
@@ -14,8 +14,10 @@ struct arena_mark { size_t block, used; };
 enum status arena_create(struct arena **out, size_t first_block_bytes);
 void arena_free(struct arena *arena);                     /* NULL is fine */
 
-/* Uninitialised / zeroed memory for `count` elements of the type that *pointer points to. `count * size` is checked for overflow. */
-#define arena_push(arena, pointer, count) MEMORY_TYPED(pointer, NULL, arena_push_bytes(arena, &typed_, (count), sizeof **(pointer)))
+/* Uninitialised / zeroed memory for `count` elements of the type that *pointer points to. `count * size` is checked for
+ * overflow. */
+#define arena_push(arena, pointer, count) \
+    MEMORY_TYPED(pointer, NULL, arena_push_bytes(arena, &typed_, (count), sizeof **(pointer)))
 #define arena_push_zero(arena, pointer, count) \
     MEMORY_TYPED(pointer, NULL, arena_push_zero_bytes(arena, &typed_, (count), sizeof **(pointer)))
 enum status arena_push_bytes(struct arena *arena, void **out, size_t count, size_t size);

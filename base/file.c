@@ -57,7 +57,7 @@ void file_unmap(struct file_map *map) {
     *map = (struct file_map){0};
 }
 
-void file_let_go(const struct file_map *map) {
+void file_release_pages(const struct file_map *map) {
     if (map->size > 0)
         (void)madvise((void *)(uintptr_t)map->data, map->size, MADV_DONTNEED); /* advice: may be refused */
 }
@@ -79,8 +79,8 @@ static bool names(const char *path, int fd) {
 }
 
 /* `<path>.tmp`, or `<path>.<n>.tmp` where other processes write the same file: who writes holds a lock on it, so that
- * what a killed one left is written over. Between our open and our lock its writer may have renamed or removed it.
- * Where there are no locks the first name is taken, whoever has it. */
+ * the file of a killed process is reused. Between our open and our lock its writer may have renamed or removed it.
+ * On a file system without locks the first name is taken, even if another process uses it. */
 static enum status open_temporary(struct file_writer *w) {
     size_t length = strlen(w->path);
     memcpy(w->temporary, w->path, length);
@@ -107,9 +107,8 @@ static void drop_temporary(struct file_writer *w) {
 }
 
 enum status file_create(struct file_writer **out, const char *path) {
-    void *memory = NULL;
-    TRY(memory_allocate_bytes(&memory, 1, sizeof(struct file_writer)));
-    struct file_writer *w = memory;
+    struct file_writer *w;
+    TRY(memory_allocate(&w, 1));
     w->crc = 0;
     w->written = 0;
     w->buffered = 0;

@@ -9,8 +9,8 @@
 struct file_map { const uint8_t *data; size_t size; };
 enum status file_map(struct file_map *out, const char *path);
 void file_unmap(struct file_map *map);                    /* a zeroed map is fine */
-/* What was read of the map no longer counts as this process's memory; it is read again where it is asked for again. */
-void file_let_go(const struct file_map *map);
+/* Releases the map's pages: they no longer count as this process's memory, and the next access reads them again. */
+void file_release_pages(const struct file_map *map);
 
 /* A new file that nobody sees under its name before file_publish: written to `<path>.tmp`, synced, renamed,
  * the directory synced. file_discard drops it; both close it. Write buffered, in order, from one thread.

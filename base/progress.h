@@ -1,4 +1,4 @@
-/* progress.h -- how long work in a library tells its caller where it is, and asks whether to stop.
+/* progress.h -- how a long call of a library reports its progress and checks for a request to stop.
  *
  * Libraries print nothing; a tool passes a struct progress and draws it (tools/shared/progress_line.h). Both members
  * may be NULL, and so may the pointer to the struct itself. Calls come from the thread that runs the work. */
@@ -11,7 +11,7 @@ struct progress_event {
     const char *stage;      /* "tokenize and encode", "train index", ... */
     const char *unit;       /* "chunks", "bytes", ... */
     int64_t done, total;    /* total < 0: unknown */
-    const char *note;       /* a thing to say once, e.g. a repaired file; NULL for a plain step */
+    const char *note;       /* a message to print once, e.g. a repaired file; NULL for a plain step */
     const char *detail;     /* of a step, e.g. "iteration 3 of 10"; NULL: none */
 };
 
@@ -22,15 +22,15 @@ struct progress {
 };
 
 void progress_step(const struct progress *p, const char *stage, const char *unit, int64_t done, int64_t total);
-void progress_step_detail(const struct progress *p, const char *stage, const char *detail, const char *unit, int64_t done,
-                          int64_t total);
+void progress_step_detail(const struct progress *p, const char *stage, const char *detail, const char *unit,
+                          int64_t done, int64_t total);
 void progress_note(const struct progress *p, const char *format, ...) PRINTF_LIKE(2, 3);
-/* True once the user asked to stop: finish the unit in hand, then return STATUS_INTERRUPTED. */
+/* True after a request to stop: finish the current unit of work, then return STATUS_INTERRUPTED. */
 bool progress_stop_requested(const struct progress *p);
 
-/* Reports for work that cannot report itself (a call into another library): from a thread of its own, at once and then each second,
- * with unit "seconds". Nothing else may report until progress_clock_stop, which waits for that thread. The strings are borrowed
- * until then. Without a thread, or with nobody to report to, *out is NULL. */
+/* Reports for work that cannot report itself (a call into another library): from a thread of its own, at once and then
+ * each second, with unit "seconds". Nothing else may report until progress_clock_stop, which waits for that thread. The
+ * strings are borrowed until then. *out is NULL if p reports nothing or the thread cannot be started. */
 struct progress_clock;
 void progress_clock_start(struct progress_clock **out, const struct progress *p, const char *stage, const char *detail);
 void progress_clock_stop(struct progress_clock *c);       /* NULL is fine */

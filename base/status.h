@@ -1,8 +1,8 @@
-/* status.h -- how a call says that it failed.
+/* status.h -- how a call reports a failure.
  *
  * Every function that can fail because of the world (files, memory, bad input) returns `enum status`:
- * STATUS_OK (0) or a negative value, with one line of text for a person kept per thread (as printable.h has
- * it, whatever names it holds). The line names the file, the position in it and, where there is one, the remedy. Outputs of a failed call are unset.
+ * STATUS_OK (0) or a negative value, and keeps one line of text per thread, escaped as in printable.h. The line names
+ * the file, the position in it and the remedy, if there is one. Outputs of a failed call are unset.
  * A caller's mistake (wrong shape, NULL) is an assert instead; release builds keep asserts. */
 #pragma once
 

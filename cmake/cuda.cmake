@@ -28,7 +28,7 @@ if(drt_cuda_on)
   # The standard as a flag: CMake before 3.26 does not know that nvcc has it.
   set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} -std=c++20 -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers -Werror all-warnings")
   set(DRT_CUDA_LIBRARIES CUDA::cudart CUDA::cublasLt ${CMAKE_DL_LIBS})
-  # NCCL sums over GPUs when several train together. Its library is opened when asked for: only the header is needed here.
+  # NCCL sums over GPUs when several train together. The library is loaded at run time; the build needs the header only.
   find_path(DRT_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 endif()
 message(STATUS "CUDA twins: ${drt_cuda_on}")

@@ -37,7 +37,7 @@ drt_dependency(drt_zstd zstd.h libzstd-dev zstd)
 drt_dependency(drt_lzma lzma.h liblzma-dev lzma)
 drt_dependency(drt_xxhash xxhash.h libxxhash-dev xxhash)
 
-# FAISS: the C library and the C++ library behind it. In .deps the headers are 1.11's, while Debian 12's own
+# FAISS: the C library and the C++ library that it wraps. In .deps the headers are 1.11's, while Debian 12's own
 # /usr/include/faiss would be 1.7's: the pair is looked up together.
 find_library(FAISS_C_LIBRARY NAMES faiss_c HINTS ${CMAKE_PREFIX_PATH} PATHS ${drt_local_prefix}/lib ${drt_local_prefix}/lib/${drt_multiarch})
 if(NOT FAISS_C_LIBRARY)

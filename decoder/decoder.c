@@ -1,8 +1,8 @@
 /* decoder.c -- the loop over passes, and over the layers of a pass.
  *
- * A pass takes all its positions through the lower layers, hands the chunks that it completed to the retriever, and
- * then goes on group by group: queries, neighbours, layers. Chunk t + 1 needs only what landmark t found, and landmark
- * t's query is an input of the group, so a whole pass can retrieve at once. */
+ * A pass runs all its positions through the lower layers and appends the chunks that it completed to the retriever.
+ * Then it runs each group: queries, neighbours, layers. Chunk t + 1 reads only what landmark t retrieved, and landmark
+ * t's query is computed from the group's input, so a pass retrieves for all its chunks at once. */
 #include "decoder/decoder.h"
 #include "base/memory.h"
 #include "decoder/decoder_keys_internal.h"
@@ -21,7 +21,7 @@ enum status decoder_create_mat(struct decoder *d, struct mat *out, enum dtype ty
     return STATUS_OK;
 }
 
-static enum status create_scratch(struct decoder *d) {
+static enum status decoder_create_scratch(struct decoder *d) {
     struct decoder_scratch *s = &d->scratch;
     int64_t rows = d->max_positions, cols = d->config.hidden;
     TRY(decoder_create_mat(d, &s->x, d->type, rows + d->positions, cols));
@@ -31,29 +31,24 @@ static enum status create_scratch(struct decoder *d) {
     TRY(decoder_create_mat(d, &s->gate_up, d->type, rows, 2 * (int64_t)d->config.ffn));
     TRY(decoder_create_mat(d, &s->query_norm, d->type, d->max_chunks + 1, cols));
     TRY(decoder_create_mat(d, &s->query, DTYPE_F32, d->max_chunks + 1, cols));
+    TRY(memory_allocate(&s->ids, (size_t)rows));
+    TRY(memory_allocate(&s->chunk_ids, (size_t)(d->max_tokens + d->positions)));
+    TRY(memory_allocate(&s->selected, (size_t)rows));
+    TRY(memory_allocate(&s->nll, (size_t)rows));
     void *memory;
-    TRY(memory_allocate_bytes(&memory, (size_t)rows, sizeof *s->ids));
-    s->ids = memory;
-    TRY(memory_allocate_bytes(&memory, (size_t)(d->max_tokens + d->positions), sizeof *s->chunk_ids));
-    s->chunk_ids = memory;
-    TRY(memory_allocate_bytes(&memory, (size_t)rows, sizeof *s->wanted));
-    s->wanted = memory;
-    TRY(memory_allocate_bytes(&memory, (size_t)rows, sizeof *s->nll));
-    s->nll = memory;
-    TRY(device_room(d->dev, &memory, (size_t)rows * sizeof *s->ids));
-    s->ids_room = memory;
-    TRY(device_room(d->dev, &memory, (size_t)rows * sizeof *s->nll));
-    s->nll_room = memory;
-    TRY(device_room(d->dev, &memory, (size_t)d->logit_rows * (size_t)d->config.vocab_size * sizeof(float)));
-    s->logits_room = memory;
+    TRY(device_buffer(d->dev, &memory, (size_t)rows * sizeof *s->ids));
+    s->ids_device = memory;
+    TRY(device_buffer(d->dev, &memory, (size_t)rows * sizeof *s->nll));
+    s->nll_device = memory;
+    TRY(device_buffer(d->dev, &memory, (size_t)d->logit_rows * (size_t)d->config.vocab_size * sizeof(float)));
+    s->logits_device = memory;
     return STATUS_OK;
 }
 
 enum status decoder_create(struct decoder **out, struct device *dev, const struct model_config *config,
                            const struct weights *weights, int max_tokens) {
-    void *memory;
-    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct decoder)));
-    struct decoder *d = memory;
+    struct decoder *d;
+    TRY(memory_allocate_zero(&d, 1));
     d->dev = dev;
     d->config = *config;
     d->type = weights->type;
@@ -65,12 +60,12 @@ enum status decoder_create(struct decoder **out, struct device *dev, const struc
     d->max_positions = d->max_tokens + d->max_chunks;
     d->logit_rows = dev->shares_memory || d->max_tokens < LOGIT_ROWS ? d->max_tokens : LOGIT_ROWS;
     enum status status;
-    TRY_GOTO(status, decoder_weights_find(&d->weights, config, weights), failed);
-    TRY_GOTO(status, create_scratch(d), failed);
-    TRY_GOTO(status, decoder_step_weights(d), failed);
+    TRY_GOTO(status, decoder_weights_find(&d->weights, config, weights), out);
+    TRY_GOTO(status, decoder_create_scratch(d), out);
+    TRY_GOTO(status, decoder_step_weights(d), out);
     *out = d;
     return STATUS_OK;
-failed:
+out:
     decoder_free(d);
     return status;
 }
@@ -83,11 +78,11 @@ void decoder_free(struct decoder *d) {
         device_release(d->dev, mats[i].data);
     memory_free(s->ids);
     memory_free(s->chunk_ids);
-    memory_free(s->wanted);
+    memory_free(s->selected);
     memory_free(s->nll);
-    device_release(d->dev, s->ids_room);
-    device_release(d->dev, s->nll_room);
-    device_release(d->dev, s->logits_room);
+    device_release(d->dev, s->ids_device);
+    device_release(d->dev, s->nll_device);
+    device_release(d->dev, s->logits_device);
     decode_step_weights_free(d->step_weights);
     memory_free(d->weights.layers);
     memory_free(d->weights.narrow);
@@ -98,18 +93,18 @@ enum dtype decoder_type(const struct decoder *d) {
     return d->type;
 }
 
-/* A pass that others follow ends where a chunk does, or a tile of a GPU's attention: they begin there, and go on
- * faster. */
-static int64_t pass_ids(const struct decoder_state *s, int64_t left) {
+/* On a GPU a pass that another pass follows ends at a chunk's end (Base LM: at the end of an attention tile): the next
+ * pass then begins at a boundary, which is faster. */
+static int64_t decoder_pass_ids(const struct decoder_state *s, int64_t left) {
     const struct decoder *d = s->decoder;
     int64_t n = left < d->max_tokens ? left : d->max_tokens;
     int64_t over = s->tokens % (d->config.base_lm ? DECODER_TILE : d->config.chunk);
     return n < left && over < n && !d->dev->shares_memory ? n - over : n;
 }
 
-static struct decoder_pass make_pass(const struct decoder_state *s, int64_t left) {
+static struct decoder_pass decoder_make_pass(const struct decoder_state *s, int64_t left) {
     const struct decoder *d = s->decoder;
-    int64_t n = pass_ids(s, left);
+    int64_t n = decoder_pass_ids(s, left);
     if (d->config.base_lm) return (struct decoder_pass){.n = n, .positions = n, .first = s->tokens};
     int64_t chunk = d->config.chunk, in_chunk = s->tokens % chunk, first_chunk = s->tokens / chunk;
     if (s->retriever && n > s->retriever->max_queries * chunk - in_chunk)
@@ -123,7 +118,7 @@ static struct decoder_pass make_pass(const struct decoder_state *s, int64_t left
                                  .completed = completed};
 }
 
-static void embed(struct decoder_state *s, struct mat x, const struct decoder_pass *p, const int32_t *ids) {
+static void decoder_embed(struct decoder_state *s, struct mat x, const struct decoder_pass *p, const int32_t *ids) {
     struct decoder *d = s->decoder;
     int32_t *all = d->scratch.ids, pad = d->config.base_lm ? 0 : d->config.pad_id; /* model.md §10 */
     for (int64_t i = 0; i < p->completed; i++)
@@ -132,25 +127,25 @@ static void embed(struct decoder_state *s, struct mat x, const struct decoder_pa
         assert(ids[j] < d->config.vocab_size);
         all[decoder_pass_row(d, p, j)] = ids[j];
     }
-    int32_t *there = device_side(d->dev, all, d->scratch.ids_room);
-    device_upload(d->dev, there, all, (size_t)p->positions * sizeof *all);
-    d->dev->ops->embed->forward(d->dev, x, d->weights.embed, there, pad);
+    int32_t *device_ids = device_side(d->dev, all, d->scratch.ids_device);
+    device_upload(d->dev, device_ids, all, (size_t)p->positions * sizeof *all);
+    d->dev->ops->embed->forward(d->dev, x, d->weights.embed, device_ids, pad);
 }
 
-static struct block_scratch block_rows(struct decoder *d) {
+static struct block_scratch decoder_block_scratch(struct decoder *d) {
     return (struct block_scratch){.norm = d->scratch.h, .gate_up = d->scratch.gate_up};
 }
 
-/* x + attention over the window. Keys and values go straight into the ring: in two pieces where it wraps. */
-static void self_attention(struct decoder *d, const struct block_weights *w, const struct decoder_ring *ring,
-                           struct mat x, int64_t first) {
+/* x + attention over the window. The product writes keys and values into the ring: in two pieces where it wraps. */
+static void decoder_self_attention(struct decoder *d, const struct block_weights *w, const struct decoder_ring *ring,
+                                   struct mat x, int64_t first) {
     const struct ops *ops = d->dev->ops;
     struct mat h = mat_rows(d->scratch.h, 0, x.rows), q = mat_rows(d->scratch.q, 0, x.rows);
     ops->norm->forward(d->dev, h, decoder_no_rstd(x.rows), x, w->input_norm, d->config.rms_eps);
     ops->matmul->forward(d->dev, q, h, w->q, false);
     for (int64_t row = 0, n; row < x.rows; row += n) {
-        int64_t at = (first + row) % ring->both.rows, room = ring->both.rows - at;
-        n = x.rows - row < room ? x.rows - row : room;
+        int64_t at = (first + row) % ring->both.rows, to_end = ring->both.rows - at;
+        n = x.rows - row < to_end ? x.rows - row : to_end;
         ops->matmul->forward(d->dev, mat_rows(ring->both, at, n), mat_rows(h, row, n), w->kv, false);
     }
     ops->attention->forward(d->dev, q, q, ring->keys, ring->values, first, d->config.heads, d->config.window);
@@ -158,8 +153,8 @@ static void self_attention(struct decoder *d, const struct block_weights *w, con
 }
 
 /* sum = x + GCA(x) for the rows from `begin` on, which the blocks cover (model.md §5.2). */
-static void fuse(struct decoder_state *s, const struct block_weights *w, struct mat x, const struct decoder_fusion *f,
-                 const char *watch, int64_t first) {
+static void decoder_gca(struct decoder_state *s, const struct block_weights *w, struct mat x,
+                        const struct decoder_fusion *f, const char *watch, int64_t first) {
     struct decoder *d = s->decoder;
     const struct ops *ops = d->dev->ops;
     int64_t begin = f->begin, n = x.rows - begin;
@@ -173,74 +168,76 @@ static void fuse(struct decoder_state *s, const struct block_weights *w, struct 
     ops->elementwise->add(d->dev, sum, sum, mat_rows(x, begin, n));
 }
 
-/* Few rows are bound by reading weights, and read the shorter ones. */
-static const struct block_weights *layers_for(const struct decoder *d, int64_t rows) {
+/* A product of few rows is bound by reading weights: it reads the bf16 ones. */
+static const struct block_weights *decoder_layer_weights(const struct decoder *d, int64_t rows) {
     return d->weights.narrow && rows <= MATMUL_FEW_ROWS ? d->weights.narrow : d->weights.layers;
 }
 
-static void lower_layers(struct decoder_state *s, struct mat x, const struct decoder_pass *p) {
+static void decoder_lower_layers(struct decoder_state *s, struct mat x, const struct decoder_pass *p) {
     struct decoder *d = s->decoder;
     for (int i = 0; i < d->config.lower_layers; i++) {
-        const struct block_weights *w = layers_for(d, x.rows) + i;
-        self_attention(d, w, &s->rings[i], x, p->first);
+        const struct block_weights *w = decoder_layer_weights(d, x.rows) + i;
+        decoder_self_attention(d, w, &s->rings[i], x, p->first);
         decoder_keys_keep(d, p, i, x, 0);
-        block_mlp(d->dev, x, x, w, d->config.rms_eps, block_rows(d));
+        block_mlp(d->dev, x, x, w, d->config.rms_eps, decoder_block_scratch(d));
     }
     decoder_watch_rows(s, "lower", 0, p->first, x);
 }
 
-static void upper_layers(struct decoder_state *s, int group, int layer, struct mat x, const struct decoder_pass *p,
-                         const struct decoder_fusion *f) {
+static void decoder_upper_layers(struct decoder_state *s, int group, int layer, struct mat x,
+                                 const struct decoder_pass *p, const struct decoder_fusion *f) {
     struct decoder *d = s->decoder;
     int64_t begin = f->blocks.blocks > 0 ? f->begin : x.rows;
     struct mat plain = mat_rows(x, 0, begin), fused = mat_rows(x, begin, x.rows - begin);
     double start = decoder_clock();
     for (int i = 0; i < d->config.group_layers[group]; i++) {
-        const struct block_weights *w = layers_for(d, x.rows) + layer + i;
-        self_attention(d, w, &s->rings[layer + i], x, p->first);
+        const struct block_weights *w = decoder_layer_weights(d, x.rows) + layer + i;
+        decoder_self_attention(d, w, &s->rings[layer + i], x, p->first);
         if (plain.rows > 0) decoder_keys_keep(d, p, layer + i, plain, 0);
-        /* The residual stays x: what was fused reaches the stream through the MLP alone (model.md §5.1). */
-        if (plain.rows > 0) block_mlp(d->dev, plain, plain, w, d->config.rms_eps, block_rows(d));
+        /* The residual stays x: GCA's output reaches the stream through the MLP alone (model.md §5.1). */
+        if (plain.rows > 0) block_mlp(d->dev, plain, plain, w, d->config.rms_eps, decoder_block_scratch(d));
         if (fused.rows == 0) continue;
         double before = decoder_clock();
-        fuse(s, w, x, f, group == 0 && i == 0 ? "gca0" : NULL, p->first);
+        decoder_gca(s, w, x, f, group == 0 && i == 0 ? "gca0" : NULL, p->first);
         double after = decoder_clock();
         s->times.fuse += after - before;
         start += after - before;
         struct mat sum = mat_rows(d->scratch.sum, begin, fused.rows);
         decoder_keys_keep(d, p, layer + i, sum, begin);
-        block_mlp(d->dev, fused, sum, w, d->config.rms_eps, block_rows(d));
+        block_mlp(d->dev, fused, sum, w, d->config.rms_eps, decoder_block_scratch(d));
     }
     s->times.layers += decoder_clock() - start;
 }
 
-static void copy_rows(struct decoder *d, struct mat to, int64_t to_row, struct mat from, int64_t from_row, int64_t n) {
+static void decoder_copy_rows(struct decoder *d, struct mat to, int64_t to_row, struct mat from, int64_t from_row,
+                              int64_t n) {
     device_copy_rows(d->dev, mat_rows(to, to_row, n), mat_rows(from, from_row, n));
 }
 
-/* Gives the completed chunks to the retriever, and keeps the ids (and lower outputs) of the one in progress. */
-static enum status append(struct decoder_state *s, const struct decoder_pass *p, const int32_t *ids) {
+/* Appends the completed chunks to the retriever, and keeps the ids (and lower outputs) of the current chunk. */
+static enum status decoder_append(struct decoder_state *s, const struct decoder_pass *p, const int32_t *ids) {
     struct decoder *d = s->decoder;
     int64_t chunk = d->config.chunk, kept = (p->in_chunk + p->n) % chunk;
     int64_t fresh = kept < p->n ? kept : p->n; /* of the kept ones, those that came in this pass */
     int32_t *all = d->scratch.chunk_ids;
-    struct mat x = d->scratch.x; /* the pass begins at row d->positions, with room in front */
+    struct mat x = d->scratch.x; /* the pass begins at row d->positions; the rows before it hold the chunk's start */
     bool hidden = s->chunk_rows.data != NULL;
     if (p->completed > 0) {
         struct mat rows = mat_rows(x, d->positions - p->in_chunk, p->completed * d->positions);
         if (!hidden) rows.data = NULL;
         memcpy(all, s->chunk_ids, (size_t)p->in_chunk * sizeof *all);
         memcpy(all + p->in_chunk, ids, (size_t)p->n * sizeof *all);
-        if (hidden) copy_rows(d, rows, 0, s->chunk_rows, 0, p->in_chunk);
+        if (hidden) decoder_copy_rows(d, rows, 0, s->chunk_rows, 0, p->in_chunk);
         double start = decoder_clock();
         TRY(s->retriever->append(s->retriever, p->first_chunk, all, rows, p->completed));
         s->times.retrieve += decoder_clock() - start;
     }
     memcpy(s->chunk_ids + kept - fresh, ids + p->n - fresh, (size_t)fresh * sizeof *ids);
-    if (hidden) copy_rows(d, s->chunk_rows, kept - fresh, x, d->positions + p->positions - fresh, fresh);
+    if (hidden) decoder_copy_rows(d, s->chunk_rows, kept - fresh, x, d->positions + p->positions - fresh, fresh);
     return STATUS_OK;
 }
 
+/* Computes the queries of the landmarks, and retrieves for them. */
 enum status decoder_retrieve(struct decoder_state *s, struct neighbours *found, int group, struct mat landmarks,
                              const struct decoder_pass *p) {
     struct decoder *d = s->decoder;
@@ -261,34 +258,34 @@ enum status decoder_retrieve(struct decoder_state *s, struct neighbours *found, 
     return STATUS_OK;
 }
 
-/* A view of the landmark rows alone: one in each chunk's last place. */
-static struct mat landmark_rows(const struct decoder *d, struct mat x, const struct decoder_pass *p) {
+/* A view of the landmark rows: the last row of each chunk. */
+static struct mat decoder_landmark_rows(const struct decoder *d, struct mat x, const struct decoder_pass *p) {
     struct mat rows = mat_rows(x, d->positions - 1 - p->in_chunk, 1);
     rows.rows = p->completed;
     rows.stride = x.stride * d->positions;
     return rows;
 }
 
-static enum status run_pass(struct decoder_state *s, const struct decoder_output *out, const struct decoder_pass *p,
-                            const int32_t *ids, int64_t offset, int64_t total) {
+static enum status decoder_run_pass(struct decoder_state *s, const struct decoder_output *out,
+                                    const struct decoder_pass *p, const int32_t *ids, int64_t offset, int64_t total) {
     struct decoder *d = s->decoder;
     struct mat x = mat_rows(d->scratch.x, d->positions, p->positions);
     double start = decoder_clock();
-    embed(s, x, p, ids);
-    lower_layers(s, x, p);
+    decoder_embed(s, x, p, ids);
+    decoder_lower_layers(s, x, p);
     s->times.layers += decoder_clock() - start;
 
-    if (s->retriever) TRY(append(s, p, ids));
+    if (s->retriever) TRY(decoder_append(s, p, ids));
     int layer = d->config.lower_layers;
     for (int g = 0; g < d->config.groups; g++) {
         struct neighbours found = {0};
         struct decoder_fusion fusion = {0};
         if (s->retriever) {
-            if (p->completed > 0) TRY(decoder_retrieve(s, &found, g, landmark_rows(d, x, p), p));
-            TRY(decoder_blocks_lay(&fusion, s, g, p, &found));
+            if (p->completed > 0) TRY(decoder_retrieve(s, &found, g, decoder_landmark_rows(d, x, p), p));
+            TRY(decoder_blocks_build(&fusion, s, g, p, &found));
         }
-        upper_layers(s, g, layer, x, p, &fusion);
-        if (p->completed > 0 && s->retriever) TRY(decoder_force_keep(s, g, &found));
+        decoder_upper_layers(s, g, layer, x, p, &fusion);
+        if (p->completed > 0 && s->retriever) TRY(decoder_current_set(s, g, &found));
         layer += d->config.group_layers[g];
     }
     start = decoder_clock();
@@ -303,17 +300,17 @@ enum status decoder_forward(struct decoder_state *s, const struct decoder_output
     assert(!out->nll == !out->targets);
     bool step = false;
     for (int64_t done = 0; done < n;) {
-        struct decoder_pass p = make_pass(s, n - done);
+        struct decoder_pass p = decoder_make_pass(s, n - done);
         if (out->keys.data) p.keys = mat_rows(out->keys, done, p.n);
         p.key_layer = out->key_layer;
         enum status status = decoder_step(&step, s, out, &p, ids + done);
-        if (status == STATUS_OK && !step) status = run_pass(s, out, &p, ids + done, done, n);
+        if (status == STATUS_OK && !step) status = decoder_run_pass(s, out, &p, ids + done, done, n);
         if (status != STATUS_OK) {
             s->spent = true;
             return status;
         }
         done += p.n;
     }
-    /* Behind a step only work may go on that nobody waits for yet. */
+    /* After a step the device may still run work whose results are read later: no need to wait for it. */
     return step ? device_fault(s->decoder->dev) : device_sync(s->decoder->dev);
 }

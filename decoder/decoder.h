@@ -1,13 +1,14 @@
 /* decoder.h -- the decoder tower: real token ids in, logits or losses out (model.md §1, §2, §4-§7).
  *
- * A decoder holds weights and scratch; a decoder_state is one running text: its KV rings, its place in the chunk, and
- * the retrieval in force. Any cut of a text into calls gives the same numbers to rounding: prefill in one call, in
- * segments, or id by id. The landmark is inserted inside, right behind the id that completes a chunk, so the next
- * retrieval is done when that call returns. Memory of a state does not grow with the text (the retriever's may).
- * One thread at a time per decoder; states of one decoder take turns.
+ * A decoder holds weights and scratch memory. A decoder_state is one running text: its KV rings, its position within
+ * the current chunk, and the neighbours that the current chunk reads. A text may be cut into calls anywhere (one
+ * prefill, segments, or id by id): the results are equal up to rounding. The decoder inserts the landmark after the
+ * id that completes a chunk, and retrieves for the next chunk before that call returns. The memory of a state does
+ * not grow with the text (the retriever's may). One thread at a time per decoder; the states of one decoder share
+ * its scratch memory.
  *
- * Any device: it computes in the weights' type (bf16 on a GPU, or float32 for parity), rings and activations in memory of
- * the device; ids, targets, logits, nll and what a watch sees are memory of this process. */
+ * Any device: it computes in the weights' type (bf16 on a GPU, or float32 for parity). Rings and activations are
+ * memory of the device; ids, targets, logits, nll and the rows that a watch gets are memory of this process. */
 #pragma once
 #include "decoder/retriever.h"
 #include "kernels/device/device.h"
@@ -17,8 +18,8 @@
 struct decoder;
 struct decoder_state;
 
-/* weights (model/weights.h) are borrowed until decoder_free. max_tokens: ids worked on at once (longer calls are cut
- * inside); 0: a default that suits the device. */
+/* weights (model/weights.h) are borrowed until decoder_free. max_tokens: ids of one pass (longer calls are cut into
+ * passes); 0: a default that suits the device. */
 enum status decoder_create(struct decoder **out, struct device *dev, const struct model_config *config,
                            const struct weights *weights, int max_tokens);
 void decoder_free(struct decoder *d);                     /* NULL is fine */
@@ -32,8 +33,8 @@ enum status decoder_state_create(struct decoder_state **out, struct decoder *d, 
 void decoder_state_free(struct decoder_state *s);         /* NULL is fine */
 int64_t decoder_state_tokens(const struct decoder_state *s);   /* real ids so far */
 
-/* What tests, traces and tools may look at while it happens; any member may be NULL. Rows are borrowed for the call;
- * those of another device or type are fetched for it, which takes its time. */
+/* Callbacks for tests, traces and tools; any member may be NULL. Rows are borrowed for the call. Rows on another
+ * device or of another type are downloaded and converted first. */
 struct decoder_watch {
     void *context;
     /* "lower", "gca0", "final" [n, d] of interleaved positions first..; "query" [n, d] of chunks first.. */
@@ -49,9 +50,9 @@ struct decoder_output {
      * input of layer key_layer's MLP after its norm. Layers count from 1. data NULL: none. */
     struct mat keys; int key_layer;
 };
-/* Feeds n >= 1 ids (negative: pad_id). Fails only when the retriever does; the state is then spent. */
+/* Feeds n >= 1 ids (negative: pad_id). Fails only when the retriever fails; the state can then not be used again. */
 enum status decoder_forward(struct decoder_state *s, const struct decoder_output *out, const int32_t *ids, int64_t n);
 
-/* Seconds by stage since the last reset. retrieve: all of the retriever's work (it has its own split). */
+/* Seconds by stage since the last reset. retrieve: all of the retriever's work, which has times of its own. */
 struct decoder_times { double layers, fuse, head, query, retrieve; };
 struct decoder_times decoder_state_times(struct decoder_state *s, bool reset);

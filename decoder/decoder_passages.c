@@ -82,9 +82,13 @@ static void passages_attend(struct decoder_passages *p, struct mat x, const stru
     int64_t cols = d->config.hidden;
     struct mat qkv = mat_rows(p->qkv, 0, x.rows), q = mat_cols(qkv, 0, cols);
     block_qkv(d->dev, qkv, x, w, d->config.rms_eps, scratch);
-    d->dev->ops->attention->forward_sequences(d->dev, mat_rows(p->norm, 0, x.rows), mat_rows(p->lse, 0, x.rows), q,
-                                              mat_cols(qkv, cols, cols), mat_cols(qkv, 2 * cols, cols), p->positions,
-                                              d->config.heads, d->config.window);
+    const struct attention_sequences in = {.q = q,
+                                           .k = mat_cols(qkv, cols, cols),
+                                           .v = mat_cols(qkv, 2 * cols, cols),
+                                           .length = p->positions,
+                                           .heads = d->config.heads,
+                                           .window = d->config.window};
+    d->dev->ops->attention->forward_sequences(d->dev, mat_rows(p->norm, 0, x.rows), mat_rows(p->lse, 0, x.rows), &in);
     block_output(d->dev, x, mat_rows(p->norm, 0, x.rows), w);
 }
 

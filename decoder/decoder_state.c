@@ -1,14 +1,15 @@
 /* decoder_state.c -- what one running text carries from call to call.
  *
- * Memory is fixed at creation: rings of the window and one pass, and the unfinished chunk. Only the neighbours in
- * force are sized at the first retrieval, since the retriever alone knows k. */
+ * Memory is allocated at creation: rings of the window and one pass, and the unfinished chunk. Only the current
+ * neighbours are allocated at the first retrieval, since only the retriever knows k. */
+#include "base/half.h"
 #include "base/memory.h"
 #include "decoder/decoder_internal.h"
 #include "kernels/device/carve.h"
 #include <assert.h>
 
-/* All rings in one piece: large enough for large pages, as each token reads a window of every one. */
-static void lay_rings(void *of, struct carve *c) {
+/* All rings in one allocation, so that large pages serve them: each token reads a window of every ring. */
+static void decoder_state_layout_rings(void *of, struct carve *c) {
     struct decoder_state *s = of;
     const struct decoder *d = s->decoder;
     int64_t rows = d->config.window + d->max_positions;
@@ -17,13 +18,11 @@ static void lay_rings(void *of, struct carve *c) {
         s->rings[i].both = carve_mat(c, d->type, rows, 2 * (int64_t)d->config.hidden);
 }
 
-static enum status create_rings(struct decoder_state *s) {
+static enum status decoder_state_create_rings(struct decoder_state *s) {
     const struct decoder *d = s->decoder;
-    void *memory;
     size_t bytes;
-    TRY(memory_allocate_zero_bytes(&memory, (size_t)model_config_layers(&d->config), sizeof *s->rings));
-    s->rings = memory;
-    TRY(carve_device(d->dev, &s->ring_memory, &bytes, lay_rings, s));
+    TRY(memory_allocate_zero(&s->rings, (size_t)model_config_layers(&d->config)));
+    TRY(carve_device(d->dev, &s->ring_memory, &bytes, decoder_state_layout_rings, s));
     for (int i = 0; i < model_config_layers(&d->config); i++) {
         struct decoder_ring *r = &s->rings[i];
         r->keys = mat_cols(r->both, 0, d->config.hidden);
@@ -32,18 +31,15 @@ static enum status create_rings(struct decoder_state *s) {
     return STATUS_OK;
 }
 
-static enum status create_parts(struct decoder_state *s) {
+static enum status decoder_state_create_parts(struct decoder_state *s) {
     const struct decoder *d = s->decoder;
-    void *memory;
-    TRY(create_rings(s));
+    TRY(decoder_state_create_rings(s));
     TRY(decoder_step_create(s));
     if (!d->dev->shares_memory) {
-        TRY(memory_allocate_bytes(&memory, (size_t)(d->max_positions * d->config.hidden), sizeof *s->seen));
-        s->seen = memory;
+        TRY(memory_allocate(&s->watched, (size_t)(d->max_positions * d->config.hidden)));
     }
     if (d->config.base_lm) return STATUS_OK;
-    TRY(memory_allocate_bytes(&memory, (size_t)d->config.chunk, sizeof *s->chunk_ids));
-    s->chunk_ids = memory;
+    TRY(memory_allocate(&s->chunk_ids, (size_t)d->config.chunk));
     if (d->config.encoder_input == ENCODER_INPUT_HIDDEN)
         TRY(decoder_create_mat(s->decoder, &s->chunk_rows, d->type, d->positions, d->config.hidden));
     return STATUS_OK;
@@ -51,12 +47,11 @@ static enum status create_parts(struct decoder_state *s) {
 
 enum status decoder_state_create(struct decoder_state **out, struct decoder *d, struct retriever *retriever) {
     assert(!retriever || (!d->config.base_lm && retriever->max_queries > 0));
-    void *memory;
-    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct decoder_state)));
-    struct decoder_state *s = memory;
+    struct decoder_state *s;
+    TRY(memory_allocate_zero(&s, 1));
     s->decoder = d;
     s->retriever = retriever;
-    enum status status = create_parts(s);
+    enum status status = decoder_state_create_parts(s);
     if (status != STATUS_OK) {
         decoder_state_free(s);
         return status;
@@ -73,11 +68,11 @@ void decoder_state_free(struct decoder_state *s) {
     device_release(dev, s->ring_memory);
     memory_free(s->rings);
     memory_free(s->chunk_ids);
-    memory_free(s->seen);
+    memory_free(s->watched);
     device_release(dev, s->chunk_rows.data);
     for (int g = 0; g < MODEL_GROUPS_MAX; g++) {
-        memory_free(s->force[g].slot);
-        memory_free(s->force[g].weight);
+        memory_free(s->current[g].slot);
+        memory_free(s->current[g].weight);
         decoder_blocks_free(&s->blocks[g], dev);
     }
     memory_free(s);
@@ -89,6 +84,29 @@ int64_t decoder_state_tokens(const struct decoder_state *s) {
 
 void decoder_state_watch(struct decoder_state *s, const struct decoder_watch *watch) {
     s->watch = watch ? *watch : (struct decoder_watch){0};
+}
+
+/* Converts n bf16 numbers in the second half of `out` to float32 in place: each is read before it is overwritten. */
+static void decoder_state_widen(float *out, int64_t n) {
+    const uint16_t *from = (const uint16_t *)(const void *)out + n;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = half_from_bf16(from[i]);
+}
+
+void decoder_watch_rows(struct decoder_state *s, const char *what, int group, int64_t first, struct mat rows) {
+    if (!s->watch.rows || rows.rows == 0) return;
+    struct device *dev = s->decoder->dev;
+    assert(rows.stride == rows.cols);
+    int64_t n = rows.rows * rows.cols;
+    float *out = s->watched ? s->watched : rows.data;
+    size_t bytes = (size_t)(n * dtype_bytes(rows.type));
+    if (s->watched && rows.type == DTYPE_BF16) {
+        device_download(dev, (uint16_t *)(void *)out + n, rows.data, bytes);
+        decoder_state_widen(out, n);
+    } else {
+        device_download(dev, out, rows.data, bytes);
+    }
+    s->watch.rows(s->watch.context, what, group, first, out, rows.rows, rows.cols);
 }
 
 struct decoder_times decoder_state_times(struct decoder_state *s, bool reset) {

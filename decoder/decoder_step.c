@@ -1,22 +1,22 @@
 /* decoder_step.c -- decoding id by id: all layers of a position in one kernel (kernels/decode_step/decode_step.h),
  * where there is one.
  *
- * What a landmark finds serves the next chunk alone, so the chunk's last id and its landmark run first, each as a
- * position of its own, and retrieval follows. Losses, key states, longer calls and lookers-on take the ordinary way
- * through the ops.
+ * What a landmark retrieves is read by the next chunk only. So the chunk's last id and its landmark run first, each as
+ * a position of its own, and retrieval follows. Losses, key states, calls of several ids and a
+ * watch need a pass through the ops (decoder.c).
  *
- * What overlaps at a chunk's end: the logits travel beside the landmark's step; the chunk's own encoding needs its ids
- * alone and is not looked for before the next chunk ends (model.md §4.3), so it is left to the retriever's idle time.
- * What the data does not allow: the query is made by the landmark's lower layers, the search needs the query, K and V
- * of what was missing the search, and the next id's upper layers need those; its lower layers do not, but one kernel
- * holds them all. */
+ * What overlaps at a chunk's end: the logits are copied during the landmark's step; the chunk's own encoding needs only
+ * its ids, and is not searched before the next chunk ends (model.md §4.3), so it runs in the retriever's idle time.
+ * What cannot overlap: the search needs the query, which the landmark's lower layers compute; K and V of the missing
+ * chunks need the search; the next id's upper layers need K and V. Its lower layers do not, but one kernel computes all
+ * layers. */
 #include "base/memory.h"
 #include "decoder/decoder_internal.h"
 #include <string.h>
 
 _Static_assert((int)DECODE_STEP_GROUPS_MAX == MODEL_GROUPS_MAX, "the kernel takes every legal model");
 
-static void layers_of(struct decode_step_layer *out, const struct decoder *d) {
+static void decoder_step_layers(struct decode_step_layer *out, const struct decoder *d) {
     int n = d->config.lower_layers, base_layers = d->config.base_lm ? model_config_layers(&d->config) : n;
     for (int i = 0; i < base_layers; i++)
         out[i].group = -1;
@@ -42,7 +42,7 @@ enum status decoder_step_weights(struct decoder *d) {
     struct decode_step_layer *layers;
     int n = model_config_layers(&d->config);
     TRY(memory_allocate(&layers, (size_t)n));
-    layers_of(layers, d);
+    decoder_step_layers(layers, d);
     const struct decode_step_config config = {.layers = layers,
                                               .n_layers = n,
                                               .embed = d->weights.embed,
@@ -70,35 +70,36 @@ enum status decoder_step_create(struct decoder_state *s) {
     return status;
 }
 
-static bool serves(const struct decoder_state *s, const struct decoder_output *out, const struct decoder_pass *p) {
+static bool decoder_step_can_run(const struct decoder_state *s, const struct decoder_output *out,
+                                 const struct decoder_pass *p) {
     if (!s->step || p->n != 1 || out->nll || out->keys.data || s->watch.rows) return false;
     for (int g = 0; g < s->decoder->config.groups; g++)
-        if (s->force[g].k > DECODE_STEP_SLOTS_MAX) return false;
+        if (s->current[g].k > DECODE_STEP_SLOTS_MAX) return false;
     return true;
 }
 
 /* The decoder variant's encoder reads every row's lower output. */
-static void keep_hidden(struct decoder_state *s, int64_t row) {
+static void decoder_step_keep_hidden(struct decoder_state *s, int64_t row) {
     if (s->retriever && s->chunk_rows.data)
         device_copy_rows(s->decoder->dev, mat_rows(s->chunk_rows, row, 1), mat_rows(s->inputs, 0, 1));
 }
 
-/* The landmark's own position, and what it retrieves for the chunk to come. */
-static enum status end_chunk(struct decoder_state *s, const struct decoder_pass *p,
-                             const struct decode_step_fusion *fusions) {
+/* Runs the landmark's position, and retrieves for the next chunk. */
+static enum status decoder_step_end_chunk(struct decoder_state *s, const struct decoder_pass *p,
+                                          const struct decode_step_fusion *fusions) {
     struct decoder *d = s->decoder;
     double start = decoder_clock();
     decode_step_run(s->step, NULL, s->inputs.data, d->config.landmark_id, p->first + 1, fusions);
     s->times.layers += decoder_clock() - start;
     if (!s->retriever) return STATUS_OK;
-    keep_hidden(s, d->config.chunk);
+    decoder_step_keep_hidden(s, d->config.chunk);
     start = decoder_clock();
     TRY(s->retriever->append(s->retriever, p->first_chunk, s->chunk_ids, s->chunk_rows, 1));
     s->times.retrieve += decoder_clock() - start;
     for (int g = 0; g < d->config.groups; g++) {
         struct neighbours found;
         TRY(decoder_retrieve(s, &found, g, mat_rows(s->inputs, g, 1), p));
-        TRY(decoder_force_keep(s, g, &found));
+        TRY(decoder_current_set(s, g, &found));
     }
     return STATUS_OK;
 }
@@ -106,28 +107,27 @@ static enum status end_chunk(struct decoder_state *s, const struct decoder_pass 
 enum status decoder_step(bool *done, struct decoder_state *s, const struct decoder_output *out,
                          const struct decoder_pass *p, const int32_t *ids) {
     struct decoder *d = s->decoder;
-    *done = serves(s, out, p);
+    *done = decoder_step_can_run(s, out, p);
     if (!*done) return STATUS_OK;
     double start = decoder_clock();
     struct decode_step_fusion fusions[MODEL_GROUPS_MAX] = {0};
     const struct neighbours none = {0};
     for (int g = 0; s->retriever && g < d->config.groups; g++) {
         struct decoder_fusion f;
-        TRY(decoder_blocks_lay(&f, s, g, p, &none));
+        TRY(decoder_blocks_build(&f, s, g, p, &none));
         fusions[g] = (struct decode_step_fusion){.pool = f.pool, .blocks = f.blocks};
     }
     int32_t pad = d->config.base_lm ? 0 : d->config.pad_id;
-    float *reached =
-        out->logits ? device_reach(d->dev, out->logits) : NULL; /* the kernel's own writing costs no copy */
-    float *logits = reached || !out->logits ? reached : d->scratch.logits_room;
+    /* Where the kernel can write to the caller's memory there is nothing to copy. */
+    float *direct = out->logits ? device_reach(d->dev, out->logits) : NULL;
+    float *logits = direct || !out->logits ? direct : d->scratch.logits_device;
     decode_step_run(s->step, logits, s->inputs.data, ids[0] < 0 ? pad : ids[0], p->first, fusions);
-    /* The logits travel while the landmark runs, or what the retriever has to do, and whoever waits for them need not
-     * wait for that. */
+    /* The copy of the logits overlaps with the landmark's step and with the retriever's idle work. */
     if (logits) device_fetch(d->dev, out->logits, logits, (size_t)d->config.vocab_size * sizeof *logits);
     if (s->retriever) s->chunk_ids[p->in_chunk] = ids[0];
-    keep_hidden(s, p->in_chunk);
+    decoder_step_keep_hidden(s, p->in_chunk);
     s->times.layers += decoder_clock() - start;
-    if (p->completed > 0) TRY(end_chunk(s, p, fusions));
+    if (p->completed > 0) TRY(decoder_step_end_chunk(s, p, fusions));
     if (s->retriever && s->retriever->idle) s->retriever->idle(s->retriever);
     start = decoder_clock();
     if (logits) device_fetch_wait(d->dev);

@@ -1,14 +1,14 @@
-/* decoder_train.c -- the decoder over whole sequences: memory, and the way forward.
+/* decoder_train.c -- the decoder over whole sequences: memory, and the forward pass.
  *
- * Everything that the way back reads is kept where the forward op wrote it: a layer's output is the next one's input,
- * and no activation is copied but the residual (block_backward.h). With `recompute` layers keep their inputs alone and
- * share one room for the rest. */
+ * What the backward pass reads stays where the forward op wrote it: a layer's output is the next layer's input, and
+ * only the residual is copied (block_backward.h). With `recompute` a layer keeps only its input; all layers share one
+ * set of buffers for the other activations. */
 #include "base/memory.h"
 #include "decoder/decoder_train_internal.h"
 #include <assert.h>
 
-enum { ALL_POSITIONS = 1 };                /* a Base LM's rows stand alone */
-static const float query_norm_eps = 1e-5f; /* of lmk_norms, whatever the config says (model.md §4.1) */
+enum { ALL_POSITIONS = 1 };                /* a Base LM has no chunks: each row is one position */
+static const float query_norm_eps = 1e-5f; /* of lmk_norms; the config's eps does not apply (model.md §4.1) */
 
 int decoder_train_first(const struct decoder_train *t, int group) {
     int layer = t->config.lower_layers;
@@ -17,10 +17,11 @@ int decoder_train_first(const struct decoder_train *t, int group) {
     return layer;
 }
 
-static void carve_fused(struct decoder_train_fused *out, struct carve *c, const struct decoder_train *t) {
+static void decoder_train_layout_gca(struct decoder_train_gca_kept *out, struct carve *c,
+                                     const struct decoder_train *t) {
     const struct model_config *m = &t->config;
     int64_t n = t->rows, d = m->hidden;
-    *out = (struct decoder_train_fused){
+    *out = (struct decoder_train_gca_kept){
         .norm = carve_mat(c, t->type, n, d),
         .rstd = carve_mat(c, DTYPE_F32, n, 1),
         .q = carve_mat(c, t->type, n, d),
@@ -30,23 +31,23 @@ static void carve_fused(struct decoder_train_fused *out, struct carve *c, const 
     };
 }
 
-static void carve_layers(struct decoder_train *t, struct carve *c) {
+static void decoder_train_layout_layers(struct decoder_train *t, struct carve *c) {
     struct decoder_train_layer shared = {0};
     int first_upper = t->config.lower_layers;
     for (int i = 0; i < model_config_layers(&t->config); i++) {
         struct mat x = carve_mat(c, t->type, t->rows, t->config.hidden);
         if (!t->recompute || i == 0) block_kept_carve(&shared.kept, c, &t->config, t->type, t->rows);
-        if (i >= first_upper && (!t->recompute || i == first_upper)) carve_fused(&shared.fused, c, t);
+        if (i >= first_upper && (!t->recompute || i == first_upper)) decoder_train_layout_gca(&shared.gca, c, t);
         t->layers[i] = shared;
         t->layers[i].kept.x = x;
     }
 }
 
-static void carve_all(void *of, struct carve *c) {
+static void decoder_train_layout(void *of, struct carve *c) {
     struct decoder_train *t = of;
     const struct model_config *m = &t->config;
     int64_t n = t->rows, d = m->hidden;
-    carve_layers(t, c);
+    decoder_train_layout_layers(t, c);
     for (int g = 0; g < m->groups; g++) {
         struct decoder_train_group *group = &t->groups[g];
         group->norm = carve_mat(c, t->type, t->queries, d);
@@ -64,11 +65,9 @@ static void carve_all(void *of, struct carve *c) {
     t->dweight = carve_bytes(c, t->queries * m->topk, sizeof *t->dweight);
 }
 
-static enum status allocate(struct decoder_train *t) {
-    void *layers;
-    TRY(memory_allocate_zero_bytes(&layers, (size_t)model_config_layers(&t->config), sizeof *t->layers));
-    t->layers = layers;
-    return carve_device(t->dev, &t->memory, &t->bytes, carve_all, t);
+static enum status decoder_train_allocate(struct decoder_train *t) {
+    TRY(memory_allocate_zero(&t->layers, (size_t)model_config_layers(&t->config)));
+    return carve_device(t->dev, &t->memory, &t->bytes, decoder_train_layout, t);
 }
 
 enum status decoder_train_create(struct decoder_train **out, struct device *dev, const struct model_config *config,
@@ -87,7 +86,7 @@ enum status decoder_train_create(struct decoder_train **out, struct device *dev,
     t->recompute = recompute;
     enum status s = decoder_weights_find(&t->w, config, weights);
     if (s == STATUS_OK) s = decoder_weights_find(&t->g, config, gradients);
-    if (s == STATUS_OK) s = allocate(t);
+    if (s == STATUS_OK) s = decoder_train_allocate(t);
     if (s == STATUS_OK)
         *out = t;
     else
@@ -115,8 +114,8 @@ struct mat decoder_train_landmark_rows(const struct decoder_train *t, struct mat
 }
 
 /* sum = h + GCA(h) (model.md §5.2). */
-static void fuse(struct decoder_train *t, const struct block_weights *w, const struct block_kept *k,
-                 const struct decoder_train_fused *f, const struct decoder_train_group *group) {
+static void decoder_train_gca(struct decoder_train *t, const struct block_weights *w, const struct block_kept *k,
+                              const struct decoder_train_gca_kept *f, const struct decoder_train_group *group) {
     const struct ops *ops = t->dev->ops;
     struct mat lse = mat_rows(f->lse, 0, group->blocks.k * t->rows);
     ops->norm->forward(t->dev, f->norm, f->rstd, k->h, w->gca_norm, t->config.rms_eps);
@@ -131,38 +130,39 @@ void decoder_train_layer_forward(struct decoder_train *t, int layer, int group, 
     const struct decoder_train_layer *l = &t->layers[layer];
     const struct block_kept *k = &l->kept;
     block_keep_qkv(t->dev, k, w, m->rms_eps);
-    t->dev->ops->attention->forward_sequences(t->dev, k->o, k->lse, block_part(k->qkv, 0), block_part(k->qkv, 1),
-                                              block_part(k->qkv, 2), t->length, m->heads, m->window);
+    struct attention_sequences in = {
+        block_part(k->qkv, 0), block_part(k->qkv, 1), block_part(k->qkv, 2), t->length, m->heads, m->window};
+    t->dev->ops->attention->forward_sequences(t->dev, k->o, k->lse, &in);
     block_keep_output(t->dev, k, w);
     bool fused = group >= 0 && t->groups[group].blocks.blocks > 0;
-    if (fused) fuse(t, w, k, &l->fused, &t->groups[group]);
-    block_keep_mlp(t->dev, y, k, fused ? l->fused.sum : k->h, w, m->rms_eps);
+    if (fused) decoder_train_gca(t, w, k, &l->gca, &t->groups[group]);
+    block_keep_mlp(t->dev, y, k, fused ? l->gca.sum : k->h, w, m->rms_eps);
     t->ready = layer;
 }
 
-/* Layers from `first` to before `end`: each writes the next one's input. */
-static void layers_forward(struct decoder_train *t, int first, int end, int group) {
+/* Layers first .. end - 1: each writes the next one's input. */
+static void decoder_train_layers_forward(struct decoder_train *t, int first, int end, int group) {
     int all = model_config_layers(&t->config);
     for (int i = first; i < end; i++)
         decoder_train_layer_forward(t, i, group, i + 1 < all ? t->layers[i + 1].kept.x : t->out);
 }
 
-/* What the layers before `layer` gave. */
-static struct mat input_of(const struct decoder_train *t, int layer) {
+/* The input of `layer`; for the number of layers: the last one's output. */
+static struct mat decoder_train_layer_input(const struct decoder_train *t, int layer) {
     return layer < model_config_layers(&t->config) ? t->layers[layer].kept.x : t->out;
 }
 
 struct mat decoder_train_lower(struct decoder_train *t, const int32_t *ids) {
     int pad = t->config.base_lm ? 0 : t->config.pad_id; /* model.md §10 */
     t->ids = ids;
-    t->dev->ops->embed->forward(t->dev, input_of(t, 0), t->w.embed, ids, pad);
-    layers_forward(t, 0, t->config.lower_layers, -1);
-    return input_of(t, t->config.lower_layers);
+    t->dev->ops->embed->forward(t->dev, decoder_train_layer_input(t, 0), t->w.embed, ids, pad);
+    decoder_train_layers_forward(t, 0, t->config.lower_layers, -1);
+    return decoder_train_layer_input(t, t->config.lower_layers);
 }
 
 struct mat decoder_train_query(struct decoder_train *t, int group) {
     struct decoder_train_group *g = &t->groups[group];
-    struct mat x = input_of(t, decoder_train_first(t, group));
+    struct mat x = decoder_train_layer_input(t, decoder_train_first(t, group));
     assert(group >= 0 && group < t->config.groups);
     t->dev->ops->norm->forward(t->dev, g->norm, g->rstd, decoder_train_landmark_rows(t, x), t->w.query_norm[group],
                                query_norm_eps);
@@ -176,21 +176,21 @@ void decoder_train_group(struct decoder_train *t, int group, struct gca_pool poo
     assert(blocks.blocks == 0 || (blocks.blocks == t->queries && blocks.k > 0 && blocks.k <= t->config.topk));
     t->groups[group].pool = pool;
     t->groups[group].blocks = blocks;
-    layers_forward(t, decoder_train_first(t, group), decoder_train_first(t, group + 1), group);
+    decoder_train_layers_forward(t, decoder_train_first(t, group), decoder_train_first(t, group + 1), group);
 }
 
-static void final_norm(struct decoder_train *t) {
+static void decoder_train_final_norm(struct decoder_train *t) {
     t->dev->ops->norm->forward(t->dev, t->final, t->final_rstd, t->out, t->w.final_norm, t->config.rms_eps);
 }
 
 void decoder_train_score(struct decoder_train *t, float *nll, const int32_t *targets) {
-    final_norm(t);
+    decoder_train_final_norm(t);
     t->dev->ops->loss->forward(t->dev, nll, t->final, t->w.embed, targets);
 }
 
 void decoder_train_loss(struct decoder_train *t, float *nll, const int32_t *targets, float scale) {
     struct mat dfinal = t->work.narrow;
-    final_norm(t);
+    decoder_train_final_norm(t);
     t->dev->ops->loss->forward_backward(t->dev, nll, dfinal, t->g.embed, t->final, t->w.embed, targets, scale);
     t->dev->ops->norm->backward(t->dev, t->grad, t->g.final_norm, dfinal, t->out, t->w.final_norm, t->final_rstd,
                                 false);

@@ -1,13 +1,14 @@
-/* decoder_train.h -- the decoder over whole sequences, forward and backward (model.md §6.4, §6.5): what a step runs.
+/* decoder_train.h -- the decoder over whole sequences, forward and backward (model.md §6.4, §6.5), for training.
  *
- * N sequences of C chunks, landmarks in place: n = N*C*S rows; row (s*C + c)*S + i is position i of chunk c (Base LM:
- * n = N*L rows, no landmarks). Any device; activations are of the weights' type; nothing is allocated after create.
- * A step calls, in this order:
+ * N sequences of C chunks, landmarks in place: n = N*C*S rows; row (s*C + c)*S + i is position i of chunk c (Base
+ * LM: n = N*L rows, no landmarks). Any device; activations are of the weights' type; nothing is allocated after
+ * create. A training step calls, in this order:
  *
  *   decoder_train_lower
  *   for each group g = 0 ..:  decoder_train_query(g) (once, if the caller retrieves),  decoder_train_group(g)
  *   decoder_train_loss
- *   for each group g, last first:  decoder_train_group_backward(g),  decoder_train_query_backward(g) (if it was queried)
+ *   for each group g, last first:  decoder_train_group_backward(g),  decoder_train_query_backward(g) (if it was
+ *   queried)
  *   decoder_train_lower_backward
  *
  * A Base LM has no groups. */
@@ -19,34 +20,40 @@
 
 struct decoder_train;
 /* weights, gradients (float32, same layout; added to) and device are borrowed. chunks: C (Base LM: L positions).
- * `recompute`: keep a layer's input alone and run the layer again on the way back (same bits, less memory). */
+ * `recompute`: keep only each layer's input and compute its activations again in the backward pass (same bits, less
+ * memory). */
 enum status decoder_train_create(struct decoder_train **out, struct device *dev, const struct model_config *config,
-                                 const struct weights *weights, const struct weights *gradients, int sequences, int64_t chunks,
+                                 const struct weights *weights, const struct weights *gradients, int sequences,
+                                 int64_t chunks,
                                  bool recompute);
 void decoder_train_free(struct decoder_train *t);         /* NULL is fine */
 size_t decoder_train_bytes(const struct decoder_train *t);    /* of device memory */
 
-/* ids [n], memory of the device, borrowed until the step ends. Gives the last lower layer's output [n, d], borrowed
+/* ids [n], memory of the device, borrowed until the step ends. Returns the last lower layer's output [n, d], borrowed
  * until decoder_train_lower_backward: the decoder variant's encoder reads it. */
 struct mat decoder_train_lower(struct decoder_train *t, const int32_t *ids);
-/* The queries [N*C, d] of group g, of every chunk's landmark: lmk_norms[g] and, where the config has it, lmk_q_proj[g]. */
+/* The queries [N*C, d] of group g, of every chunk's landmark: lmk_norms[g] and, where the config has it,
+ * lmk_q_proj[g]. */
 struct mat decoder_train_query(struct decoder_train *t, int group);
-/* The layers of group g. blocks.row_begin, slot, weight: as gca.h says, block s*C + c the rows of chunk c of sequence s, so
- * N*C blocks of S rows; blocks.blocks 0: no retrieval (GCA gives zero). All borrowed until group_backward. */
+/* The layers of group g. blocks.row_begin, slot, weight: as in gca.h; block s*C + c holds the rows of chunk c of
+ * sequence s, so N*C blocks of S rows; blocks.blocks 0: no retrieval (GCA gives zero). All borrowed until
+ * group_backward. */
 void decoder_train_group(struct decoder_train *t, int group, struct gca_pool pool, struct gca_blocks blocks);
-/* Final norm and tied head: nll[r] of targets[r] (< 0: 0), and the way back begins with scale * sum of nll. */
+/* Final norm and tied head: nll[r] of targets[r] (< 0: 0), and the backward pass starts from scale * sum of nll. */
 void decoder_train_loss(struct decoder_train *t, float *nll, const int32_t *targets, float scale);
-/* The same numbers without the way back: for evaluation. */
+/* The same losses without a gradient: for evaluation. */
 void decoder_train_score(struct decoder_train *t, float *nll, const int32_t *targets);
 
 /* dkeys, dvalues (laid out as the pool's) are added to; dweight [blocks*K] float32 is the sum over the group's layers,
  * overwritten. All NULL / data NULL when the group ran without blocks. */
-void decoder_train_group_backward(struct decoder_train *t, int group, struct mat dkeys, struct mat dvalues, float *dweight,
-                                  struct gca_inverse inverse);
-/* dquery [N*C, d] float32, of what decoder_train_query gave. `cut`: stop at the projection (with retrieval_proj) or at
- * lmk_norms' input, so that the trunk is not moved by it (training.md: "query trunk cut"). May be called more than once: parts add up. */
+void decoder_train_group_backward(struct decoder_train *t, int group, struct mat dkeys, struct mat dvalues,
+                                  float *dweight, struct gca_inverse inverse);
+/* dquery [N*C, d] float32: the gradient of decoder_train_query's result. `cut`: stop at the projection (with
+ * retrieval_proj) or at lmk_norms' input, so that this gradient does not reach the trunk (training-keys.md:
+ * contrastive.cut_query). May be called several times: gradients are added up. */
 void decoder_train_query_backward(struct decoder_train *t, int group, struct mat dquery, bool cut);
-/* The way back through the lower layers and the embedding. First encoder_train_backward has added to
- * decoder_train_dhidden, where the encoder read the lower output. */
-struct mat decoder_train_dhidden(struct decoder_train *t);           /* [n, d] of the weights' type: d/d(lower output) so far */
+/* Backward through the lower layers and the embedding. Where the encoder read the lower output,
+ * encoder_train_backward must have added to decoder_train_dhidden before. */
+/* [n, d] of the weights' type: gradient of the lower output so far */
+struct mat decoder_train_dhidden(struct decoder_train *t);
 void decoder_train_lower_backward(struct decoder_train *t);

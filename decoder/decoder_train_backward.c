@@ -1,74 +1,76 @@
-/* decoder_train_backward.c -- the decoder's way back (model.md §6.5).
+/* decoder_train_backward.c -- the decoder's backward pass (model.md §6.5).
  *
- * One matrix carries the gradient of the residual stream down through the layers; each half adds its part to it. What
- * GCA gave reached the stream through the MLP's input alone, so its gradient is that of `sum`, which the stream's own
- * gets added once. */
+ * One matrix holds the gradient of the residual stream; each half of a layer adds its part to it. GCA's output reaches
+ * the stream through the MLP's input only, so its gradient is that of `sum`, and that of `sum` is added to the
+ * stream's. */
 #include "decoder/decoder_train_internal.h"
 #include <assert.h>
 
-/* Where the gradients that leave the decoder in a group's layers go; dkeys data NULL: the group ran without blocks. */
-struct way_out {
+/* The gradients that a group's layers give to the encoder and to the retrieval weights. */
+struct decoder_train_outputs {
     struct mat dkeys, dvalues;
     float *dweight;
     struct gca_inverse inverse;
 };
 
-/* From dsum: back through GCA to the stream, chunks and weights. */
-static void fuse_backward(struct decoder_train *t, int layer, const struct decoder_train_group *group,
-                          const struct way_out *way, bool first) {
+/* From dsum through GCA to the stream, the chunks' keys and values, and the weights. */
+static void decoder_train_gca_backward(struct decoder_train *t, int layer, const struct decoder_train_group *group,
+                                       const struct decoder_train_outputs *outputs, bool first) {
     const struct ops *ops = t->dev->ops;
-    const struct decoder_train_fused *f = &t->layers[layer].fused;
+    const struct decoder_train_gca_kept *f = &t->layers[layer].gca;
     const struct block_weights *w = &t->w.layers[layer], *g = &t->g.layers[layer];
     struct mat dout = t->work.narrow, dq = block_wide(&t->work, t->rows, t->config.hidden);
     struct mat lse = mat_rows(f->lse, 0, group->blocks.k * t->rows);
-    int64_t places = t->queries * group->blocks.k;
+    int64_t results = t->queries * group->blocks.k;
     ops->elementwise->add(t->dev, t->grad, t->grad, t->dsum);
     ops->matmul->backward_input(t->dev, dout, t->dsum, w->gca_o, false);
     ops->matmul->backward_weight(t->dev, g->gca_o, t->dsum, f->o);
-    /* Weights serve all layers of the group: the sum is over them. */
-    ops->gca->backward(t->dev, dq, way->dkeys, way->dvalues, first ? way->dweight : t->dweight, dout, f->q, group->pool,
-                       group->blocks, way->inverse, lse, t->config.heads);
-    struct mat sum = mat_f32(way->dweight, 1, places);
-    if (!first) ops->elementwise->add(t->dev, sum, sum, mat_f32(t->dweight, 1, places));
+    /* All layers of the group read the same weights: their gradients are summed. */
+    struct gca_gradients to = {dq, outputs->dkeys, outputs->dvalues, first ? outputs->dweight : t->dweight};
+    ops->gca->backward(t->dev, &to, dout, f->q, group->pool, group->blocks, outputs->inverse, lse);
+    struct mat sum = mat_f32(outputs->dweight, 1, results);
+    if (!first) ops->elementwise->add(t->dev, sum, sum, mat_f32(t->dweight, 1, results));
     ops->matmul->backward_weight(t->dev, g->gca_q, dq, f->norm);
     struct mat dnorm = t->work.narrow;
     ops->matmul->backward_input(t->dev, dnorm, dq, w->gca_q, false);
     ops->norm->backward(t->dev, t->grad, g->gca_norm, dnorm, t->layers[layer].kept.h, w->gca_norm, f->rstd, true);
 }
 
-static void attention_backward(struct decoder_train *t, int layer) {
+static void decoder_train_attention_backward(struct decoder_train *t, int layer) {
     const struct block_kept *k = &t->layers[layer].kept;
     const struct block_weights *w = &t->w.layers[layer], *g = &t->g.layers[layer];
     struct mat dout = t->work.narrow, dqkv = block_wide(&t->work, t->rows, 3 * (int64_t)t->config.hidden);
     block_back_output(t->dev, dout, t->grad, k, w, g);
+    struct attention_sequences in = {block_part(k->qkv, 0), block_part(k->qkv, 1), block_part(k->qkv, 2), t->length,
+                                     t->config.heads,       t->config.window};
     t->dev->ops->attention->backward_sequences(t->dev, block_part(dqkv, 0), block_part(dqkv, 1), block_part(dqkv, 2),
-                                               dout, k->o, k->lse, block_part(k->qkv, 0), block_part(k->qkv, 1),
-                                               block_part(k->qkv, 2), t->length, t->config.heads, t->config.window);
+                                               dout, k->o, k->lse, &in);
     block_back_qkv(t->dev, t->grad, dqkv, k, w, g, &t->work);
 }
 
-/* way NULL: a layer without GCA. first: the first of its group on the way back. */
-static void layer_backward(struct decoder_train *t, int layer, int group, const struct way_out *way, bool first) {
+/* outputs NULL: a layer without GCA. first: the first layer of its group in the backward pass. */
+static void decoder_train_layer_backward(struct decoder_train *t, int layer, int group,
+                                         const struct decoder_train_outputs *outputs, bool first) {
     const struct decoder_train_layer *l = &t->layers[layer];
     const struct block_weights *w = &t->w.layers[layer], *g = &t->g.layers[layer];
     if (t->recompute && t->ready != layer) decoder_train_layer_forward(t, layer, group, (struct mat){0});
-    if (way) {
-        block_back_mlp(t->dev, t->dsum, false, t->grad, &l->kept, l->fused.sum, w, g, &t->work);
-        fuse_backward(t, layer, &t->groups[group], way, first);
+    if (outputs) {
+        block_back_mlp(t->dev, (struct block_gradient){t->dsum, false}, t->grad, &l->kept, l->gca.sum, w, g, &t->work);
+        decoder_train_gca_backward(t, layer, &t->groups[group], outputs, first);
     } else {
-        block_back_mlp(t->dev, t->grad, true, t->grad, &l->kept, l->kept.h, w, g, &t->work);
+        block_back_mlp(t->dev, (struct block_gradient){t->grad, true}, t->grad, &l->kept, l->kept.h, w, g, &t->work);
     }
-    attention_backward(t, layer);
+    decoder_train_attention_backward(t, layer);
 }
 
 void decoder_train_group_backward(struct decoder_train *t, int group, struct mat dkeys, struct mat dvalues,
                                   float *dweight, struct gca_inverse inverse) {
     int first = decoder_train_first(t, group), end = decoder_train_first(t, group + 1);
     bool fused = t->groups[group].blocks.blocks > 0;
-    struct way_out way = {.dkeys = dkeys, .dvalues = dvalues, .dweight = dweight, .inverse = inverse};
+    struct decoder_train_outputs outputs = {.dkeys = dkeys, .dvalues = dvalues, .dweight = dweight, .inverse = inverse};
     assert(!fused || (dkeys.data && dvalues.data && dweight && inverse.begin));
     for (int i = end - 1; i >= first; i--)
-        layer_backward(t, i, group, fused ? &way : NULL, i == end - 1);
+        decoder_train_layer_backward(t, i, group, fused ? &outputs : NULL, i == end - 1);
 }
 
 void decoder_train_query_backward(struct decoder_train *t, int group, struct mat dquery, bool cut) {
@@ -98,7 +100,7 @@ struct mat decoder_train_dhidden(struct decoder_train *t) {
 
 void decoder_train_lower_backward(struct decoder_train *t) {
     for (int i = t->config.lower_layers - 1; i >= 0; i--)
-        layer_backward(t, i, -1, NULL, false);
-    /* A Base LM embeds what is negative as id 0, but ids that are 0 must learn: only the negative ones do not. */
+        decoder_train_layer_backward(t, i, -1, NULL, false);
+    /* A Base LM embeds negative ids as id 0. Rows of id 0 get gradients; rows of negative ids do not. */
     t->dev->ops->embed->backward(t->dev, t->g.embed, t->grad, t->ids, t->config.base_lm ? -1 : t->config.pad_id);
 }

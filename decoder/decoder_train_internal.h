@@ -1,15 +1,15 @@
-/* decoder_train_internal.h -- what the files of the training decoder share: decoder_train.c makes it and runs it
- * forward, decoder_train_backward.c takes it back. */
+/* decoder_train_internal.h -- what the files of the training decoder share: decoder_train.c has
+ * creation and the forward pass, decoder_train_backward.c the backward pass. */
 #pragma once
 #include "decoder/decoder_internal.h"
 #include "decoder/decoder_train.h"
 #include "model/block_backward.h"
 
-/* What an upper layer keeps besides: gca_norm = RMS(h), q = Wq gca_norm, o = GCA(q), sum = h + Wo o. lse has room for
- * topk * n rows. */
-struct decoder_train_fused { struct mat norm, rstd, q, o, lse, sum; };
+/* Activations that an upper layer keeps for GCA's backward: norm = RMS(h), q = Wq norm, o = GCA(q), sum = h + Wo o.
+ * lse has topk * n rows. */
+struct decoder_train_gca_kept { struct mat norm, rstd, q, o, lse, sum; };
 
-struct decoder_train_layer { struct block_kept kept; struct decoder_train_fused fused; };
+struct decoder_train_layer { struct block_kept kept; struct decoder_train_gca_kept gca; };
 
 struct decoder_train_group {
     struct gca_pool pool;                /* of the last forward, borrowed */
@@ -22,9 +22,10 @@ struct decoder_train {
     struct model_config config;
     struct decoder_weights w, g;
     enum dtype type;
-    int64_t rows, length, queries, positions;             /* length: of a sequence; queries: N*C; positions: S, Base LM 1 */
+    /* length: of a sequence; queries: N*C; positions: S, Base LM 1 */
+    int64_t rows, length, queries, positions;
     bool recompute;
-    int ready;                           /* the layer whose activations lie in the shared room (recompute) */
+    int ready;                           /* the layer whose activations are in the shared buffers (recompute) */
     const int32_t *ids;
     void *memory;
     size_t bytes;
@@ -39,7 +40,7 @@ struct decoder_train {
 
 /* Layer number of the first layer of a group, or of the end for group == groups. */
 int decoder_train_first(const struct decoder_train *t, int group);
-/* Runs a layer; y data NULL: for its activations alone. group -1: a lower layer. */
+/* y data NULL: computes only the layer's activations. group -1: a lower layer. */
 void decoder_train_layer_forward(struct decoder_train *t, int layer, int group, struct mat y);
 /* The rows of x at the chunks' landmarks. */
 struct mat decoder_train_landmark_rows(const struct decoder_train *t, struct mat x);

@@ -4,12 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The bf16 copies of the layers' matrices; norms stay. */
-static enum status find_narrow(struct decoder_weights *out, const struct model_config *c,
-                               const struct weights *narrow) {
-    void *layers;
-    TRY(memory_allocate_zero_bytes(&layers, (size_t)model_config_layers(c), sizeof *out->narrow));
-    out->narrow = layers;
+/* The layers with the bf16 copies of their matrices; norms are the float32 ones. */
+static enum status decoder_weights_find_narrow(struct decoder_weights *out, const struct model_config *c,
+                                               const struct weights *narrow) {
+    TRY(memory_allocate_zero(&out->narrow, (size_t)model_config_layers(c)));
     for (int i = 0; i < model_config_layers(c); i++) {
         struct block_weights *l = &out->narrow[i];
         block_weights_decoder(l, c, narrow, i);
@@ -29,9 +27,8 @@ bool decoder_reads(const char *tensor) {
 
 enum status decoder_weights_find(struct decoder_weights *out, const struct model_config *c,
                                  const struct weights *weights) {
-    void *layers;
-    TRY(memory_allocate_zero_bytes(&layers, (size_t)model_config_layers(c), sizeof *out->layers));
-    *out = (struct decoder_weights){.layers = layers};
+    *out = (struct decoder_weights){0};
+    TRY(memory_allocate_zero(&out->layers, (size_t)model_config_layers(c)));
     for (int i = 0; i < model_config_layers(c); i++)
         block_weights_decoder(&out->layers[i], c, weights, i);
 
@@ -41,7 +38,7 @@ enum status decoder_weights_find(struct decoder_weights *out, const struct model
     out->embed = weights_tensor(weights, name);
     if (weights->narrow) {
         const struct weights narrow = weights_narrowed(weights);
-        TRY(find_narrow(out, c, &narrow));
+        TRY(decoder_weights_find_narrow(out, c, &narrow));
         out->narrow_embed = weights_tensor(&narrow, name);
     }
     snprintf(name, sizeof name, "%s.norm.weight", model);

@@ -1,11 +1,12 @@
-/* retriever.h -- all that the decoder knows of retrieval: "give me neighbours for these queries".
+/* retriever.h -- the interface by which the decoder retrieves neighbours for its queries.
  *
  * The decoder calls append for each chunk that is complete, in order, then retrieve for each group. A retriever
- * belongs to one running text. indexer/ makes one from store + encoder + the running text's own past; train/ will
- * make one from the current batch.
+ * belongs to one running text. indexer/retriever.c makes one from a store, an encoder and the running text's own
+ * past.
  *
- * What is large stays on the device: hidden, queries and the pool are its memory, hidden and pool in the weights' type,
- * queries in float32 (a store's search downloads them). ids and the rows of struct neighbours are memory of this process. */
+ * Large matrices stay on the device: hidden, queries and the pool are its memory, hidden and pool in the weights'
+ * type, queries in float32 (a store's search downloads them). ids and the rows of struct neighbours are memory of
+ * this process. */
 #pragma once
 #include "base/status.h"
 #include "kernels/attention/gca.h"
@@ -19,23 +20,24 @@ struct neighbours {
     struct gca_pool pool;
     int64_t n;
     int k;
-    const int32_t *slot;                 /* [n*k] in the pool; -1: empty place */
-    const float *weight;                 /* [n*k] softmax over the row's scores; 0 at empty places */
-    const float *score;                  /* [n*k] -inf at empty places */
+    const int32_t *slot;                 /* [n*k] in the pool; -1: empty */
+    const float *weight;                 /* [n*k] softmax over the row's scores; 0 where empty */
+    const float *score;                  /* [n*k] -inf where empty */
     const int64_t *id;                   /* [n*k] chunk number in its source; -1 */
     const int8_t *source;                /* [n*k] enum neighbour_source */
 };
 
 struct retriever {
-    /* Chunks first .. first+n-1 of the running text: ids [n, chunk]; hidden [n*S, d] is the last lower layer's output, data
-     * NULL where the model's encoder reads tokens. */
+    /* Chunks first .. first+n-1 of the running text: ids [n, chunk]; hidden [n*S, d] is the last lower layer's
+     * output, data NULL where the model's encoder reads tokens. */
     enum status (*append)(struct retriever *r, int64_t first, const int32_t *ids, struct mat hidden, int64_t n);
-    /* queries [n, d]: lmk_norms[g] (and lmk_q_proj[g]) applied, of chunks first .. first+n-1, all of them appended.
-     * Query t must see own chunks strictly before t only. */
-    enum status (*retrieve)(struct retriever *r, struct neighbours *out, int group, int64_t first, struct mat queries, int64_t n);
-    /* While the device would have nothing to do before this process has an id for it: time for a little work that is needed
-     * later. NULL: none. */
+    /* queries [n, d]: lmk_norms[g] (and lmk_q_proj[g]) applied, of chunks first .. first+n-1, all of which were
+     * appended. Query t must see own chunks strictly before t only. */
+    enum status (*retrieve)(struct retriever *r, struct neighbours *out, int group, int64_t first, struct mat queries,
+                 int64_t n);
+    /* Called while the device has no work before the next id: the retriever may issue some work that it needs later.
+     * NULL: none. */
     void (*idle)(struct retriever *r);
     void (*free)(struct retriever *r);
-    int64_t max_queries;                 /* of one retrieve call: the decoder cuts its passes so */
+    int64_t max_queries;                 /* of one retrieve call: the decoder limits its passes to it */
 };

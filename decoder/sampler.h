@@ -1,7 +1,8 @@
 /* sampler.h -- logits to the next id: greedy, or temperature with top-k, top-p and min-p, from a seeded stream.
  *
- * Order as in Hugging Face transformers: repetition penalty, temperature, top-k, top-p, min-p, then one draw. Ties at the
- * edge of top-k go to smaller ids. Banned ids (landmark, pad, mask) never come out. One thread a sampler. */
+ * Order as in Hugging Face transformers: repetition penalty, temperature, top-k, top-p, min-p, then one draw. Ties
+ * at the edge of top-k go to smaller ids. Banned ids (landmark, pad, mask) are never picked. One thread at a time
+ * per sampler. */
 #pragma once
 #include "base/rng.h"
 #include "base/status.h"
@@ -11,8 +12,9 @@ struct sampler_config {
     float temperature;                   /* 0: greedy */
     int top_k;                           /* 0: off */
     float top_p;                         /* 1: off */
-    float min_p;                         /* ids less likely than this part of the likeliest's share are out; 0: off */
-    /* Logits of ids among the last `repeat_last` seen are divided by it where positive, multiplied where not, once each
+    /* excludes ids less likely than this fraction of the likeliest's probability; 0: off */
+    float min_p;
+    /* The logit of each id among the last `repeat_last` ids is divided by it where positive, else multiplied, once each
      * (Keskar et al. 2019, CTRL, 4.1). 0, 1: off. */
     float repeat_penalty;
     int repeat_last;
@@ -22,6 +24,6 @@ struct sampler_config {
 struct sampler;
 enum status sampler_create(struct sampler **out, const struct sampler_config *config, int vocab_size);
 void sampler_free(struct sampler *s);
-/* Ids of the text so far, for the penalty; what is picked is seen as well. */
+/* Ids of the text so far, for the penalty; sampler_pick adds its result itself. */
 void sampler_see(struct sampler *s, const int32_t *ids, int64_t n);
 int32_t sampler_pick(struct sampler *s, const float *logits);

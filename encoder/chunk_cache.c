@@ -1,21 +1,20 @@
-/* chunk_cache.c -- slots found by key through an open-addressing table, and ordered by use in one ring.
+/* chunk_cache.c -- slots found by key in an open-addressing hash table, and a doubly linked list in order of use.
  *
- * The ring runs from the most to the least recently used slot, free slots at its far end, so that the slot to give up
- * is the last one that nobody has pinned. A get first pins all that is there and claims slots for the rest; only when
- * tokens were read and chunks encoded do the claimed slots carry their keys, so a failure leaves nothing half-filled.
- */
+ * The circular list runs from the most to the least recently used slot, with free slots at its end: the slot to replace
+ * is the last one that is not pinned. A get pins the chunks that it finds, and claims slots for the missing ones; if
+ * reading or encoding fails, the claimed slots are freed, so that no slot names a chunk that was not encoded. */
 #include "encoder/chunk_cache.h"
 #include "base/memory.h"
 #include <assert.h>
 #include <string.h>
 #include <time.h>
 
-enum { SLOT_ROWS = 64, NOBODY = -1, TOUCHED = 256 };
+enum { SLOT_ROWS = 64, NONE = -1, PREFAULTED = 256 };
 
 struct slot {
-    struct chunk_key key; /* id NOBODY: the slot is free */
+    struct chunk_key key; /* id NONE: the slot is free */
     int64_t pins;
-    int32_t newer, older; /* neighbours in the ring; the head is slot number `slots` */
+    int32_t newer, older; /* in the list; its head is slot number `slots` */
 };
 
 struct chunk_cache {
@@ -25,26 +24,27 @@ struct chunk_cache {
     int hidden, chunk;
     bool off_by_one;
     struct slot *slot; /* [slots + 1] */
-    int32_t *table;    /* [table_size] slot number or NOBODY, linear probing */
+    int32_t *table;    /* [table_size] slot number or NONE, linear probing */
     uint64_t table_mask;
     struct mat keys, values;   /* [slots * SLOT_ROWS, hidden], memory of the device */
-    struct chunk_key *missing; /* of the get in hand, all three */
+    struct chunk_key *missing; /* of the current get, all three */
     int32_t *missing_slot, *ids;
     size_t missing_capacity, slot_capacity, ids_capacity;
     struct chunk_cache_stats stats;
 };
 
-static double now(void) {
+static double chunk_cache_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The slots that are taken first, from the last one down: memory that nobody has touched comes from the system when it
- * is written, in large pages, some of which take milliseconds, between two tokens. What else there is costs nothing
- * until so many chunks were met. */
-static void touch(struct chunk_cache *c) {
-    int64_t slots = c->slots < TOUCHED ? c->slots : TOUCHED, rows = slots * SLOT_ROWS, first = c->keys.rows - rows;
+/* Writes the slots that are used first (from the last one down), so that their pages are mapped now: the first write to
+ * a large page takes up to milliseconds, and would fall between two tokens. The other slots are mapped when they are
+ * used. */
+static void chunk_cache_prefault(struct chunk_cache *c) {
+    int64_t slots = c->slots < PREFAULTED ? c->slots : PREFAULTED, rows = slots * SLOT_ROWS,
+            first = c->keys.rows - rows;
     struct mat both[2] = {mat_rows(c->keys, first, rows), mat_rows(c->values, first, rows)};
     for (int i = 0; i < 2 && c->dev->shares_memory; i++)
         device_clear(c->dev, both[i].data, (size_t)(rows * c->hidden * dtype_bytes(both[i].type)));
@@ -76,11 +76,11 @@ enum status chunk_cache_create(struct chunk_cache **out, struct device *dev, con
     TRY_GOTO(s, memory_allocate(&c->table, size), out);
     TRY_GOTO(s, device_allocate(dev, &c->keys.data, bytes), out);
     TRY_GOTO(s, device_allocate(dev, &c->values.data, bytes), out);
-    touch(c);
+    chunk_cache_prefault(c);
     memset(c->table, 0xff, size * sizeof *c->table);
     for (int64_t i = 0; i <= slots; i++)
         c->slot[i] = (struct slot){
-            .key = {.id = NOBODY}, .newer = (int32_t)(i ? i - 1 : slots), .older = (int32_t)(i < slots ? i + 1 : 0)};
+            .key = {.id = NONE}, .newer = (int32_t)(i ? i - 1 : slots), .older = (int32_t)(i < slots ? i + 1 : 0)};
     *out = c;
     return STATUS_OK;
 out:
@@ -115,43 +115,44 @@ struct chunk_cache_stats chunk_cache_stats(const struct chunk_cache *c) {
     return c->stats;
 }
 
-static uint64_t hash(struct chunk_key key) {
+static uint64_t chunk_cache_hash(struct chunk_key key) {
     uint64_t x = (uint64_t)key.id * 0x9E3779B97F4A7C15u ^ (uint64_t)(uint32_t)key.source * 0xC2B2AE3D27D4EB4Fu;
     x ^= x >> 32;
     x *= 0xD6E8FEB86659FD93u;
     return x ^ x >> 32;
 }
 
-static bool same(struct chunk_key a, struct chunk_key b) {
+static bool chunk_cache_same_key(struct chunk_key a, struct chunk_key b) {
     return a.id == b.id && a.source == b.source;
 }
 
-/* The table's place of this key, or the empty place where it would go. */
-static uint64_t place_of(const struct chunk_cache *c, struct chunk_key key) {
-    uint64_t place = hash(key) & c->table_mask;
-    while (c->table[place] != NOBODY && !same(c->slot[c->table[place]].key, key))
-        place = (place + 1) & c->table_mask;
-    return place;
+/* The hash table's bucket of this key, or the empty bucket where it would be inserted. */
+static uint64_t chunk_cache_bucket(const struct chunk_cache *c, struct chunk_key key) {
+    uint64_t bucket = chunk_cache_hash(key) & c->table_mask;
+    while (c->table[bucket] != NONE && !chunk_cache_same_key(c->slot[c->table[bucket]].key, key))
+        bucket = (bucket + 1) & c->table_mask;
+    return bucket;
 }
 
-/* Empties a place and moves later entries of its run up, so that no search ends early at the hole. */
-static void remove_place(struct chunk_cache *c, uint64_t hole) {
-    for (uint64_t place = (hole + 1) & c->table_mask; c->table[place] != NOBODY; place = (place + 1) & c->table_mask) {
-        uint64_t home = hash(c->slot[c->table[place]].key) & c->table_mask;
-        if (((place - home) & c->table_mask) < ((place - hole) & c->table_mask)) continue;
-        c->table[hole] = c->table[place];
-        hole = place;
+/* Empties a bucket and moves later entries of its run up, so that no lookup stops early at the hole. */
+static void chunk_cache_remove_bucket(struct chunk_cache *c, uint64_t hole) {
+    for (uint64_t bucket = (hole + 1) & c->table_mask; c->table[bucket] != NONE;
+         bucket = (bucket + 1) & c->table_mask) {
+        uint64_t home = chunk_cache_hash(c->slot[c->table[bucket]].key) & c->table_mask;
+        if (((bucket - home) & c->table_mask) < ((bucket - hole) & c->table_mask)) continue;
+        c->table[hole] = c->table[bucket];
+        hole = bucket;
     }
-    c->table[hole] = NOBODY;
+    c->table[hole] = NONE;
 }
 
-static void ring_remove(struct chunk_cache *c, int32_t s) {
+static void chunk_cache_ring_remove(struct chunk_cache *c, int32_t s) {
     c->slot[c->slot[s].newer].older = c->slot[s].older;
     c->slot[c->slot[s].older].newer = c->slot[s].newer;
 }
 
-/* Behind `after`: the head makes it the newest, the head's newer neighbour the oldest. */
-static void ring_insert(struct chunk_cache *c, int32_t s, int32_t after) {
+/* Inserts s after `after`: the head makes it the newest, the head's `newer` the oldest. */
+static void chunk_cache_ring_insert(struct chunk_cache *c, int32_t s, int32_t after) {
     int32_t older = c->slot[after].older;
     c->slot[s].newer = after;
     c->slot[s].older = older;
@@ -159,88 +160,83 @@ static void ring_insert(struct chunk_cache *c, int32_t s, int32_t after) {
     c->slot[older].newer = s;
 }
 
-static void use(struct chunk_cache *c, int32_t s) {
-    ring_remove(c, s);
-    ring_insert(c, s, (int32_t)c->slots);
+static void chunk_cache_mark_used(struct chunk_cache *c, int32_t s) {
+    chunk_cache_ring_remove(c, s);
+    chunk_cache_ring_insert(c, s, (int32_t)c->slots);
 }
 
-static void forget(struct chunk_cache *c, int32_t s) {
-    if (c->slot[s].key.id == NOBODY) return;
-    remove_place(c, place_of(c, c->slot[s].key));
-    c->slot[s].key.id = NOBODY;
+static void chunk_cache_forget(struct chunk_cache *c, int32_t s) {
+    if (c->slot[s].key.id == NONE) return;
+    chunk_cache_remove_bucket(c, chunk_cache_bucket(c, c->slot[s].key));
+    c->slot[s].key.id = NONE;
 }
 
-/* Takes the slot that was not used for longest, pinned once for the caller; its old chunk is forgotten. */
-static enum status claim(struct chunk_cache *c, int32_t *out) {
+/* Takes the least recently used slot that is not pinned, and pins it once; its old chunk is removed. */
+static enum status chunk_cache_claim(struct chunk_cache *c, int32_t *out) {
     int32_t s = c->slot[c->slots].newer;
     while (s != c->slots && c->slot[s].pins > 0)
         s = c->slot[s].newer;
     if (s == c->slots)
-        return fail(STATUS_NO_SPACE, "all %lld slots of the chunk cache are in use at once: give it more",
+        return fail(STATUS_NO_SPACE, "all %lld slots of the chunk cache are pinned: create it with more slots",
                     (long long)c->slots);
-    forget(c, s);
+    chunk_cache_forget(c, s);
     c->slot[s].pins = 1;
-    use(c, s);
+    chunk_cache_mark_used(c, s);
     *out = s;
     return STATUS_OK;
 }
 
-static void name_slot(struct chunk_cache *c, int32_t s, struct chunk_key key) {
+static void chunk_cache_set_key(struct chunk_cache *c, int32_t s, struct chunk_key key) {
     c->slot[s].key = key;
-    c->table[place_of(c, key)] = s;
+    c->table[chunk_cache_bucket(c, key)] = s;
 }
 
-/* Gives a claimed slot back: free, first to be taken next. */
-static void release(struct chunk_cache *c, int32_t s) {
-    forget(c, s);
+/* Frees a claimed slot: it is the next one to be claimed. */
+static void chunk_cache_release(struct chunk_cache *c, int32_t s) {
+    chunk_cache_forget(c, s);
     c->slot[s].pins = 0;
-    ring_remove(c, s);
-    ring_insert(c, s, c->slot[c->slots].newer);
+    chunk_cache_ring_remove(c, s);
+    chunk_cache_ring_insert(c, s, c->slot[c->slots].newer);
 }
 
-static enum status grow(struct chunk_cache *c, int64_t n) {
-    void *missing = c->missing, *slots = c->missing_slot, *ids = c->ids;
-    enum status s = memory_grow_bytes(&missing, &c->missing_capacity, (size_t)n, sizeof *c->missing);
-    c->missing = missing;
-    if (s == STATUS_OK) s = memory_grow_bytes(&slots, &c->slot_capacity, (size_t)n, sizeof *c->missing_slot);
-    c->missing_slot = slots;
-    if (s == STATUS_OK) s = memory_grow_bytes(&ids, &c->ids_capacity, (size_t)(n * c->chunk), sizeof *c->ids);
-    c->ids = ids;
-    return s;
+static enum status chunk_cache_reserve(struct chunk_cache *c, int64_t n) {
+    TRY(memory_grow(&c->missing, &c->missing_capacity, (size_t)n));
+    TRY(memory_grow(&c->missing_slot, &c->slot_capacity, (size_t)n));
+    return memory_grow(&c->ids, &c->ids_capacity, (size_t)(n * c->chunk));
 }
 
 /* Reads the tokens of the missing chunks and encodes them into their slots. */
-static enum status fill(struct chunk_cache *c, int64_t n, chunk_tokens *tokens, void *context) {
+static enum status chunk_cache_fill(struct chunk_cache *c, int64_t n, chunk_tokens *tokens, void *context) {
     assert(tokens && c->encoder);
-    double start = now();
+    double start = chunk_cache_seconds();
     TRY(tokens(context, c->ids, c->missing, n));
-    double read = now();
+    double read = chunk_cache_seconds();
     struct encoder_output out = {.keys = c->keys, .values = c->values, .slot = c->missing_slot};
     encoder_encode(c->encoder, &out, c->ids, n);
     c->stats.read_seconds += read - start;
-    c->stats.encode_seconds += now() - read;
+    c->stats.encode_seconds += chunk_cache_seconds() - read;
     return STATUS_OK;
 }
 
-static bool pin(struct chunk_cache *c, int32_t *slot, struct chunk_key key) {
-    *slot = c->table[place_of(c, key)];
-    if (*slot == NOBODY) return false;
+static bool chunk_cache_pin(struct chunk_cache *c, int32_t *slot, struct chunk_key key) {
+    *slot = c->table[chunk_cache_bucket(c, key)];
+    if (*slot == NONE) return false;
     c->slot[*slot].pins++;
-    use(c, *slot);
+    chunk_cache_mark_used(c, *slot);
     return true;
 }
 
-/* Pins all that is there before slots are claimed for the rest, so that nothing of this call is given up for it.
- * Claimed slots get their key at once: a key that comes again finds them. */
-static enum status pin_all(struct chunk_cache *c, int32_t *slot, const struct chunk_key *keys, int64_t n,
-                           int64_t *missing) {
+/* Pins the chunks that are cached before it claims slots for the others, so that none of this call's chunks is
+ * replaced. A claimed slot gets its key at once: a repeated key finds it. */
+static enum status chunk_cache_pin_all(struct chunk_cache *c, int32_t *slot, const struct chunk_key *keys, int64_t n,
+                                       int64_t *missing) {
     for (int64_t i = 0; i < n; i++)
-        if (keys[i].id >= 0) pin(c, &slot[i], keys[i]);
+        if (keys[i].id >= 0) chunk_cache_pin(c, &slot[i], keys[i]);
     for (int64_t i = 0; i < n; i++) {
-        if (keys[i].id < 0 || slot[i] != NOBODY || pin(c, &slot[i], keys[i])) continue;
+        if (keys[i].id < 0 || slot[i] != NONE || chunk_cache_pin(c, &slot[i], keys[i])) continue;
         int32_t s;
-        TRY(claim(c, &s));
-        name_slot(c, s, keys[i]);
+        TRY(chunk_cache_claim(c, &s));
+        chunk_cache_set_key(c, s, keys[i]);
         c->missing[*missing] = keys[i];
         c->missing_slot[(*missing)++] = s;
         slot[i] = s;
@@ -252,16 +248,16 @@ enum status chunk_cache_get(struct chunk_cache *c, int32_t *slot, const struct c
                             chunk_tokens *tokens, void *context) {
     int64_t missing = 0, live = 0;
     for (int64_t i = 0; i < n; i++) {
-        slot[i] = NOBODY;
+        slot[i] = NONE;
         live += keys[i].id >= 0;
     }
-    TRY(grow(c, n));
-    enum status s = pin_all(c, slot, keys, n, &missing);
-    if (s == STATUS_OK && missing) s = fill(c, missing, tokens, context);
-    if (s != STATUS_OK) { /* as if it had not been called, but for chunks already dropped */
+    TRY(chunk_cache_reserve(c, n));
+    enum status s = chunk_cache_pin_all(c, slot, keys, n, &missing);
+    if (s == STATUS_OK && missing) s = chunk_cache_fill(c, missing, tokens, context);
+    if (s != STATUS_OK) { /* as if it had not been called, except that claimed slots lost their old chunks */
         chunk_cache_unpin(c, slot, n);
         for (int64_t i = 0; i < missing; i++)
-            release(c, c->missing_slot[i]);
+            chunk_cache_release(c, c->missing_slot[i]);
         return s;
     }
     c->stats.misses += missing;
@@ -271,9 +267,9 @@ enum status chunk_cache_get(struct chunk_cache *c, int32_t *slot, const struct c
 
 enum status chunk_cache_put(struct chunk_cache *c, int32_t *slot, struct chunk_key key) {
     assert(key.id >= 0);
-    if (pin(c, slot, key)) return STATUS_OK;
-    TRY(claim(c, slot));
-    name_slot(c, *slot, key);
+    if (chunk_cache_pin(c, slot, key)) return STATUS_OK;
+    TRY(chunk_cache_claim(c, slot));
+    chunk_cache_set_key(c, *slot, key);
     return STATUS_OK;
 }
 

@@ -1,8 +1,9 @@
-/* chunk_cache.h -- encoded chunks kept in a pool of slots, least recently used out first.
+/* chunk_cache.h -- encoded chunks in a pool of slots, with least-recently-used replacement.
  *
- * A slot holds the K and V of one chunk, in the layout kernels/attention/gca.h reads, in the encoder's type and memory of the
- * device: rows of the pool are never read here. The key names a chunk for good
- * (source, id). Slots that are pinned stay; with every slot pinned a lookup fails, which callers exclude by capacity. */
+ * A slot holds the K and V of one chunk in the layout of kernels/attention/gca.h, in the encoder's type, in memory
+ * of the device. A key (source, id) always names the same chunk. Pinned slots are not replaced. A lookup that needs
+ * a slot fails when all are pinned: create the cache with at least as many slots as are pinned at once. One thread
+ * at a time. */
 #pragma once
 #include "encoder/encoder.h"
 #include "kernels/attention/gca.h"
@@ -10,7 +11,7 @@
 struct chunk_cache;
 struct chunk_key { int32_t source; int64_t id; };
 
-/* Tokens of the keys that are missing: fills ids [n, chunk], -1 behind the end of a short chunk. */
+/* Reads the tokens of the missing keys: fills ids [n, chunk], -1 after the end of a short chunk. */
 typedef enum status chunk_tokens(void *context, int32_t *ids, const struct chunk_key *keys, int64_t n);
 
 enum status chunk_cache_create(struct chunk_cache **out, struct device *dev, const struct model_config *config,
@@ -23,7 +24,7 @@ int64_t chunk_cache_slots(const struct chunk_cache *c);
  * keys once. */
 enum status chunk_cache_get(struct chunk_cache *c, int32_t *slot, const struct chunk_key *keys, int64_t n,
                             chunk_tokens *tokens, void *context);
-/* Puts a chunk whose K and V come from elsewhere (decoder variant): gives the pinned slot to fill. */
+/* Adds a chunk whose K and V the caller computes (decoder variant): *slot is pinned, and the caller fills it. */
 enum status chunk_cache_put(struct chunk_cache *c, int32_t *slot, struct chunk_key key);
 void chunk_cache_unpin(struct chunk_cache *c, const int32_t *slot, int64_t n);   /* -1 is skipped */
 

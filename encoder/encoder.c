@@ -1,7 +1,7 @@
 /* encoder.c -- chunks through the bidirectional layers (model.md §3).
  *
- * Each worker of the pool takes batches of chunks of its own through all layers (encoder_layers.c) with serial ops: no
- * thread ever waits for another inside a batch, and its activations stay near its core. */
+ * On the CPU each thread runs batches of its own through all layers (encoder_layers.c) with serial ops: no thread waits
+ * for another within a batch, and the activations stay in its core's caches. */
 #include "encoder/encoder.h"
 #include "base/memory.h"
 #include "encoder/encoder_internal.h"
@@ -10,53 +10,52 @@
 #include <assert.h>
 #include <string.h>
 
-/* Chunks a worker of the CPU takes through all layers at once, and chunks that fill a GPU: there a batch's work must
- * outweigh what lies between two batches (2048 x 64 rows are some 5 ms of an H100). */
+/* Chunks of a batch: of one CPU thread, and of a GPU, where a batch must take much longer than the gap between two
+ * batches (2048 x 64 rows take about 5 ms on an H100). */
 enum { BATCH = 8, BATCH_GPU = 2048 };
 
-/* Rows lie a little further apart than they are long: at strides of a large power of two (2f floats are 8 KiB in a
- * common model) the rows of a block would share few lines of the first-level cache, which costs some percent. A GPU
- * has no such trouble. */
-static struct mat carve_rows(struct carve *c, const struct encoder *e, int64_t rows, int64_t cols) {
+/* On the CPU rows are padded: at strides of a large power of two (2f floats are 8 KiB in a common model) the rows of a
+ * block map to few sets of the L1 cache, which costs some percent. A GPU needs no padding. */
+static struct mat encoder_allocate_rows(struct carve *c, const struct encoder *e, int64_t rows, int64_t cols) {
     int64_t stride = e->dev->shares_memory ? (cols + 15) / 16 * 16 + 16 : (cols + 7) / 8 * 8;
     void *data = carve_bytes(c, rows * stride, (size_t)dtype_bytes(e->type));
     return (struct mat){.data = data, .type = e->type, .rows = rows, .cols = cols, .stride = stride};
 }
 
-static void lay_out(struct encoder_workspace *w, const struct encoder *e, struct carve *c) {
+static void encoder_layout_workspace(struct encoder_workspace *w, const struct encoder *e, struct carve *c) {
     int64_t rows = e->batch * e->positions, d = e->config.hidden, f = e->config.ffn;
-    w->room = carve_bytes(c, rows + e->batch, sizeof *w->room);
-    w->x = carve_rows(c, e, rows, d);
-    w->norm = carve_rows(c, e, rows, d);
-    w->qkv = carve_rows(c, e, rows, 3 * d);
-    w->gate_up = carve_rows(c, e, rows, 2 * f);
-    w->landmark = carve_rows(c, e, e->batch, d);
-    w->landmark_norm = carve_rows(c, e, e->batch, d);
-    w->landmark_out = carve_rows(c, e, e->batch, d);
+    w->ids_device = carve_bytes(c, rows + e->batch, sizeof *w->ids_device);
+    w->x = encoder_allocate_rows(c, e, rows, d);
+    w->norm = encoder_allocate_rows(c, e, rows, d);
+    w->qkv = encoder_allocate_rows(c, e, rows, 3 * d);
+    w->gate_up = encoder_allocate_rows(c, e, rows, 2 * f);
+    w->landmark = encoder_allocate_rows(c, e, e->batch, d);
+    w->landmark_norm = encoder_allocate_rows(c, e, e->batch, d);
+    w->landmark_out = encoder_allocate_rows(c, e, e->batch, d);
 }
 
-static void lay_out_all(void *of, struct carve *c) {
+static void encoder_layout_workspaces(void *of, struct carve *c) {
     struct encoder *e = of;
-    for (int i = 0; i < e->workers; i++)
-        lay_out(&e->workspaces[i], e, c);
+    for (int i = 0; i < e->threads; i++)
+        encoder_layout_workspace(&e->workspaces[i], e, c);
 }
 
-static enum status make_workspaces(struct encoder *e) {
+static enum status encoder_create_workspaces(struct encoder *e) {
     size_t rows = (size_t)(e->batch * (e->positions + 1));
-    TRY(memory_allocate_zero(&e->workspaces, (size_t)e->workers));
-    TRY(carve_device(e->dev, &e->memory, &e->bytes, lay_out_all, e));
+    TRY(memory_allocate_zero(&e->workspaces, (size_t)e->threads));
+    TRY(carve_device(e->dev, &e->memory, &e->bytes, encoder_layout_workspaces, e));
     e->bytes += e->weights.bytes;
     if (!e->dev->shares_memory) {
-        TRY(memory_allocate(&e->ids, rows * (size_t)e->workers));
+        TRY(memory_allocate(&e->ids, rows * (size_t)e->threads));
         TRY(memory_allocate(&e->later.ids, (size_t)e->positions));
     }
-    for (int i = 0; i < e->workers; i++)
-        e->workspaces[i].ids = e->ids ? e->ids + rows * (size_t)i : e->workspaces[i].room;
+    for (int i = 0; i < e->threads; i++)
+        e->workspaces[i].ids = e->ids ? e->ids + rows * (size_t)i : e->workspaces[i].ids_device;
     return STATUS_OK;
 }
 
-/* Behind one another in one piece, row_begin first: it wants 8 bytes. */
-static enum status make_blocks(struct encoder *e) {
+/* row_begin, slot and weight, contiguous; row_begin first, for its alignment of 8 bytes. */
+static enum status encoder_create_blocks(struct encoder *e) {
     size_t n = (size_t)e->batch, bytes = (n + 1) * sizeof(int64_t) + n * (sizeof(int32_t) + sizeof(float));
     unsigned char *memory;
     TRY(memory_allocate(&memory, bytes));
@@ -80,9 +79,9 @@ static enum status make_blocks(struct encoder *e) {
     return s;
 }
 
-static int64_t batch_of(const struct encoder *e, int max_chunks) {
+static int64_t encoder_batch_size(const struct encoder *e, int max_chunks) {
     int64_t most = e->dev->shares_memory ? BATCH : BATCH_GPU;
-    int64_t each = max_chunks > 0 ? (max_chunks + e->workers - 1) / e->workers : most;
+    int64_t each = max_chunks > 0 ? (max_chunks + e->threads - 1) / e->threads : most;
     return each < most ? each : most;
 }
 
@@ -95,11 +94,11 @@ enum status encoder_create(struct encoder **out, struct device *dev, const struc
     e->config = *config;
     e->type = weights->type;
     e->positions = model_config_positions(config);
-    e->workers = dev->shares_memory ? threads_count(dev->threads) : 1;
-    e->batch = batch_of(e, max_chunks);
+    e->threads = dev->shares_memory ? threads_count(dev->threads) : 1;
+    e->batch = encoder_batch_size(e, max_chunks);
     enum status s = encoder_weights_create(&e->weights, dev, config, weights);
-    if (s == STATUS_OK) s = make_workspaces(e);
-    if (s == STATUS_OK) s = make_blocks(e);
+    if (s == STATUS_OK) s = encoder_create_workspaces(e);
+    if (s == STATUS_OK) s = encoder_create_blocks(e);
     if (s == STATUS_OK)
         *out = e;
     else
@@ -129,31 +128,31 @@ enum dtype encoder_type(const struct encoder *e) {
 }
 
 int64_t encoder_batch(const struct encoder *e) {
-    return e->batch * e->workers;
+    return e->batch * e->threads;
 }
 
-/* What is recorded: nothing in it depends on more than the number of chunks and the pool. */
-struct batch {
+/* The arguments of a recorded batch; the recording depends only on the number of chunks and on the pool. */
+struct encoder_batch {
     const struct encoder_job *job;
     const struct encoder_workspace *w;
     int64_t first, chunks;
 };
 
-static void all_parts(void *context, struct device *dev) {
-    const struct batch *b = context;
+static void encoder_all_parts(void *context, struct device *dev) {
+    const struct encoder_batch *b = context;
     for (int part = 0; part < encoder_parts(b->job->e); part++)
         encoder_part(b->job, dev, b->w, b->first, b->chunks, part);
 }
 
-static bool comes_again(const struct batch *b) {
+static bool encoder_can_replay(const struct encoder_batch *b) {
     const struct encoder_output *out = b->job->out;
     return b->chunks <= ENCODER_REPLAY_CHUNKS && !b->job->e->dev->shares_memory && !b->job->hidden.data && out->slot &&
            out->keys.data && out->values.data && !out->landmarks && !out->states;
 }
 
-static void encode_all_rows(struct device *dev, struct batch *b) {
-    if (!comes_again(b)) {
-        all_parts(b, dev);
+static void encoder_encode_all_rows(struct device *dev, struct encoder_batch *b) {
+    if (!encoder_can_replay(b)) {
+        encoder_all_parts(b, dev);
         return;
     }
     const struct encoder_output *out = b->job->out;
@@ -162,56 +161,57 @@ static void encode_all_rows(struct device *dev, struct batch *b) {
         device_replay_free(dev, r->replay);
         *r = (struct encoder_recorded){.keys = out->keys.data, .values = out->values.data};
     }
-    device_replay_run(dev, &r->replay, all_parts, b);
+    device_replay_run(dev, &r->replay, encoder_all_parts, b);
 }
 
-static void encode_batch(const struct encoder_job *job, struct device *dev, const struct encoder_workspace *w,
-                         int64_t begin, int64_t end) {
+static void encoder_encode_batch(const struct encoder_job *job, struct device *dev, const struct encoder_workspace *w,
+                                 int64_t begin, int64_t end) {
     bool all_rows = job->out->states || job->out->keys.data || job->out->values.data;
     encoder_stage(job, dev, w, begin, end - begin);
     if (all_rows) {
-        encode_all_rows(dev, &(struct batch){.job = job, .w = w, .first = begin, .chunks = end - begin});
+        encoder_encode_all_rows(dev,
+                                &(struct encoder_batch){.job = job, .w = w, .first = begin, .chunks = end - begin});
         return;
     }
     encoder_landmarks(job, dev, w, begin, end - begin);
 }
 
-/* A range of threads_for may be longer than its grain: it is all of them when there is one thread. */
-static void encode_range(void *context, int64_t begin, int64_t end, int worker) {
+/* A range of threads_for may be longer than its grain: with one thread it is everything. */
+static void encoder_encode_range(void *context, int64_t begin, int64_t end, int worker) {
     const struct encoder_job *job = context;
     const struct encoder *e = job->e;
     for (int64_t at = begin; at < end; at += e->batch)
-        encode_batch(job, device_worker(e->dev, worker), &e->workspaces[worker], at,
-                     at + e->batch < end ? at + e->batch : end);
+        encoder_encode_batch(job, device_worker(e->dev, worker), &e->workspaces[worker], at,
+                             at + e->batch < end ? at + e->batch : end);
 }
 
-static void encode(const struct encoder_job *job, int64_t n) {
+static void encoder_run_job(const struct encoder_job *job, int64_t n) {
     struct encoder *e = job->e;
     if (!job->out->landmarks && !job->out->states && !job->out->keys.data && !job->out->values.data) return;
-    while (e->later.next > 0) /* it has begun: its rows lie in the workspace */
+    while (e->later.next > 0) /* its first parts use the workspace */
         encoder_advance(e);
     if (!e->dev->shares_memory) {
-        encode_range((void *)job, 0, n, 0);
+        encoder_encode_range((void *)job, 0, n, 0);
         return;
     }
-    /* A few chunks are spread over all workers rather than batched. Where that leaves chunks for half of them or fewer,
-     * all work together on those, op by op. */
-    int64_t rest = n % e->workers, even = 2 * rest <= e->workers ? n - rest : n;
-    int64_t grain = (even + e->workers - 1) / e->workers;
+    /* Few chunks are spread over all threads instead of batched. A remainder of at most half a chunk per thread is
+     * computed by all threads together, op by op. */
+    int64_t rest = n % e->threads, even = 2 * rest <= e->threads ? n - rest : n;
+    int64_t grain = (even + e->threads - 1) / e->threads;
     if (grain > e->batch) grain = e->batch;
-    if (even > 0) threads_for(e->dev->threads, even, grain, encode_range, (void *)job);
+    if (even > 0) threads_for(e->dev->threads, even, grain, encoder_encode_range, (void *)job);
     for (int64_t at = even; at < n; at += e->batch)
-        encode_batch(job, e->dev, &e->workspaces[0], at, at + e->batch < n ? at + e->batch : n);
+        encoder_encode_batch(job, e->dev, &e->workspaces[0], at, at + e->batch < n ? at + e->batch : n);
 }
 
 void encoder_encode(struct encoder *e, const struct encoder_output *out, const int32_t *ids, int64_t n) {
     assert(e->config.encoder_input == ENCODER_INPUT_TOKENS);
-    encode(&(struct encoder_job){.e = e, .out = out, .ids = ids}, n);
+    encoder_run_job(&(struct encoder_job){.e = e, .out = out, .ids = ids}, n);
 }
 
 void encoder_encode_hidden(struct encoder *e, const struct encoder_output *out, struct mat hidden, int64_t n) {
     assert(e->config.encoder_input == ENCODER_INPUT_HIDDEN && hidden.data && hidden.type == e->type);
-    encode(&(struct encoder_job){.e = e, .out = out, .hidden = hidden}, n);
+    encoder_run_job(&(struct encoder_job){.e = e, .out = out, .hidden = hidden}, n);
 }
 
 void encoder_begin(struct encoder *e, const struct encoder_output *out, const int32_t *ids, struct mat hidden) {
@@ -219,7 +219,7 @@ void encoder_begin(struct encoder *e, const struct encoder_output *out, const in
     struct encoder_job now = {.e = e, .out = out, .ids = ids, .hidden = hidden};
     encoder_finish(e);
     if (e->dev->shares_memory) {
-        encode(&now, 1);
+        encoder_run_job(&now, 1);
         return;
     }
     l->out = *out;
@@ -231,7 +231,7 @@ void encoder_begin(struct encoder *e, const struct encoder_output *out, const in
         l->out.slot = &l->ids[e->config.chunk];
     }
     if (hidden.data) {
-        encoder_advance(e); /* takes the rows, which may change */
+        encoder_advance(e); /* copies the rows, which the caller may change */
         return;
     }
     memcpy(l->ids, ids, (size_t)e->config.chunk * sizeof *l->ids);

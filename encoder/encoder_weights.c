@@ -1,18 +1,17 @@
-/* encoder_weights.c -- the encoder's weights, packed once at create: an index build multiplies them millions of times.
- */
+/* encoder_weights.c -- the encoder's weights, packed once at create, since an index build uses them in millions of
+ * products. */
 #include "base/memory.h"
 #include "encoder/encoder_internal.h"
 #include "kernels/ops.h"
-#include <assert.h>
 
-/* Where the next matrix goes; with memory NULL it only counts. */
+/* Allocates packed matrices from `memory`; with memory NULL it only counts bytes. */
 struct packer {
     struct device *dev;
     unsigned char *memory;
     size_t used;
 };
 
-static struct encoder_matrix place(struct packer *p, struct mat w) {
+static struct encoder_matrix encoder_weights_pack(struct packer *p, struct mat w) {
     struct encoder_matrix m = {.out = w.rows, .in = w.cols};
     if (p->memory) {
         m.packed = p->memory + p->used;
@@ -24,38 +23,38 @@ static struct encoder_matrix place(struct packer *p, struct mat w) {
     return m;
 }
 
-/* A GPU makes the keys and values of all chunks in one product: K's rows with V's behind them. */
-static void place_keys(struct encoder_weights *out, struct packer *p, const struct weights *weights) {
+/* A GPU computes the keys and values of all chunks in one product with [Wk; Wv]. */
+static void encoder_weights_pack_keys(struct encoder_weights *out, struct packer *p, const struct weights *weights) {
     struct mat k = weights_tensor(weights, "model.chunk_k_proj.weight");
     struct mat v = weights_tensor(weights, "model.chunk_v_proj.weight");
     if (p->dev->shares_memory) {
-        out->chunk_k = place(p, k);
-        out->chunk_v = place(p, v);
+        out->chunk_k = encoder_weights_pack(p, k);
+        out->chunk_v = encoder_weights_pack(p, v);
         return;
     }
-    assert((unsigned char *)k.data + mat_bytes(k) == v.data); /* as params lay them */
-    out->chunk_kv = place(p, mat_dense(k.data, k.type, k.rows + v.rows, k.cols));
+    out->chunk_kv = encoder_weights_pack(p, block_concatenated(k, v));
 }
 
-static void place_all(struct encoder_weights *out, struct packer *p, const struct model_config *config,
-                      const struct weights *weights) {
+static void encoder_weights_pack_all(struct encoder_weights *out, struct packer *p, const struct model_config *config,
+                                     const struct weights *weights) {
     int last = config->encoder_layers - 1;
     for (int i = 0; i <= last; i++) {
         struct encoder_layer *layer = &out->layers[i];
         struct block_weights w;
         block_weights_encoder(&w, config, weights, i);
         *layer = (struct encoder_layer){.input_norm = w.input_norm, .post_norm = w.post_norm};
-        layer->qkv = place(p, w.qkv);
+        layer->qkv = encoder_weights_pack(p, w.qkv);
         if (i == last) { /* queries of the landmark's row alone */
-            layer->q = place(p, w.q);
-            layer->kv = place(p, w.kv);
+            layer->q = encoder_weights_pack(p, w.q);
+            layer->kv = encoder_weights_pack(p, w.kv);
         }
-        layer->o = place(p, w.o);
-        layer->gate_up = place(p, w.gate_up);
-        layer->down = place(p, w.down);
+        layer->o = encoder_weights_pack(p, w.o);
+        layer->gate_up = encoder_weights_pack(p, w.gate_up);
+        layer->down = encoder_weights_pack(p, w.down);
     }
-    place_keys(out, p, weights);
-    if (config->retrieval_proj) out->landmark = place(p, weights_tensor(weights, "model.lmk_k_proj.weight"));
+    encoder_weights_pack_keys(out, p, weights);
+    if (config->retrieval_proj)
+        out->landmark = encoder_weights_pack(p, weights_tensor(weights, "model.lmk_k_proj.weight"));
 }
 
 enum status encoder_weights_create(struct encoder_weights *out, struct device *dev, const struct model_config *config,
@@ -67,7 +66,7 @@ enum status encoder_weights_create(struct encoder_weights *out, struct device *d
         .norm = weights_tensor(weights, "model.encoder.norm.weight"),
     };
     TRY(memory_allocate_zero(&out->layers, (size_t)config->encoder_layers));
-    place_all(out, &packer, config, weights);
+    encoder_weights_pack_all(out, &packer, config, weights);
     out->bytes = packer.used;
     enum status s = device_allocate(dev, &out->memory, out->bytes);
     if (s != STATUS_OK) {
@@ -75,7 +74,7 @@ enum status encoder_weights_create(struct encoder_weights *out, struct device *d
         return s;
     }
     packer = (struct packer){.dev = dev, .memory = out->memory};
-    place_all(out, &packer, config, weights);
+    encoder_weights_pack_all(out, &packer, config, weights);
     return STATUS_OK;
 }
 

@@ -1,8 +1,9 @@
-/* clustering.h -- centroids for the lists of a store's index, computed on a device instead of by FAISS (store/store.h). */
+/* clustering.h -- centroids for the lists of a store's index, computed on a device instead of by FAISS
+ * (store/store.h). */
 #pragma once
 #include "kernels/device/device.h"
 #include "store/store.h"
 
-/* Spherical k-means as kernels/search/kmeans.h says, with as many rounds as FAISS has; on a GPU rows are rounded to fp16, which is what
- * they are stored as. Valid as long as the device. */
+/* Spherical k-means as kernels/search/kmeans.h says, with as many rounds as FAISS has; on a GPU rows are rounded
+ * to fp16, which is what they are stored as. Valid as long as the device. */
 struct store_clustering clustering_on(struct device *dev);

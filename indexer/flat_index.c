@@ -1,12 +1,12 @@
 /* flat_index.c -- see flat_index.h.
  *
- * topk limits each query to the first rows of a matrix, so what is excluded is left out by searching on both sides of
- * it: all queries of a batch below their own ranges, all of them behind the last range's end, and each one between its
- * range's end and that of the last, which is nothing when the ranges are one document. All rows but the excluded ones
- * are read about once. The three lists of a query are merged here. */
+ * topk limits each query to the first rows of a matrix, so a range is excluded by searches on both sides of it: of all
+ * queries of a batch BELOW their own ranges, of all of them ABOVE the end of the last range, and of each one BETWEEN
+ * the end of its own range and that of the last. The last part is empty when the ranges are one document. All rows but
+ * the excluded ones are read about once. The three lists of a query are merged here. */
 #include "indexer/flat_index.h"
 #include "base/memory.h"
-#include "indexer/found_room.h"
+#include "indexer/device_search.h"
 #include "kernels/ops.h"
 #include "kernels/search/topk.h"
 #include <assert.h>
@@ -17,7 +17,7 @@ enum { BATCH = 1024 }; /* queries at a time: bound by arithmetic long before */
 enum part {
     BELOW,
     BETWEEN,
-    BEHIND,
+    ABOVE,
     PARTS
 }; /* in the order of ids: a merge that prefers the earlier breaks ties by id */
 
@@ -26,15 +26,15 @@ struct flat_index {
     struct mat rows;            /* [chunks that are there, dim] */
     struct store_range *ranges; /* ids that are not */
     struct store_dropped dropped;
-    /* This process's memory and the device's (a room is NULL where memory is shared). */
-    struct found_room found;       /* lists: [PARTS, n, k] of a batch of n queries */
+    /* This process's memory, and the device's (NULL where memory is shared). */
+    struct hit_buffer found;       /* lists: [PARTS, n, k] of a batch of n queries */
     int64_t visible[PARTS][BATCH]; /* rows of its part that a query sees */
-    void *visible_room;
-    bool unlimited;     /* what is in visible_room says for BELOW: all rows, for every query */
-    void *queries_room; /* [BATCH, dim] */
+    void *visible_device;
+    bool unlimited;       /* visible_device[BELOW] is all rows, for every query */
+    void *queries_device; /* [BATCH, dim] */
 };
 
-static enum status copy_dropped(struct flat_index *f, struct store_dropped from) {
+static enum status flat_copy_dropped(struct flat_index *f, struct store_dropped from) {
     if (from.n == 0) return STATUS_OK;
     TRY(memory_allocate(&f->ranges, (size_t)from.n));
     memcpy(f->ranges, from.ranges, (size_t)from.n * sizeof *f->ranges);
@@ -51,11 +51,12 @@ enum status flat_index_create(struct flat_index **out, const struct flat_index_c
     TRY(memory_allocate_zero(&f, 1));
     f->dev = config->device;
     enum status s = landmark_source_allocate(&f->rows, &config->source, f->dev, config->reserve);
-    if (s == STATUS_OK) s = copy_dropped(f, config->source.dropped);
+    if (s == STATUS_OK) s = flat_copy_dropped(f, config->source.dropped);
     if (s == STATUS_OK) s = config->source.read(config->source.context, f->dev, f->rows, 0);
     if (s == STATUS_OK) s = device_sync(f->dev);
-    if (s == STATUS_OK) s = device_room(f->dev, &f->visible_room, sizeof f->visible);
-    if (s == STATUS_OK) s = device_room(f->dev, &f->queries_room, BATCH * (size_t)config->source.dim * sizeof(float));
+    if (s == STATUS_OK) s = device_buffer(f->dev, &f->visible_device, sizeof f->visible);
+    if (s == STATUS_OK)
+        s = device_buffer(f->dev, &f->queries_device, BATCH * (size_t)config->source.dim * sizeof(float));
     if (s != STATUS_OK) {
         flat_index_free(f);
         return s;
@@ -66,61 +67,61 @@ enum status flat_index_create(struct flat_index **out, const struct flat_index_c
 
 void flat_index_free(struct flat_index *f) {
     if (!f) return;
-    found_room_release(&f->found, f->dev);
-    device_release(f->dev, f->visible_room);
-    device_release(f->dev, f->queries_room);
+    hit_buffer_release(&f->found, f->dev);
+    device_release(f->dev, f->visible_device);
+    device_release(f->dev, f->queries_device);
     device_release(f->dev, f->rows.data);
     memory_free(f->ranges);
     memory_free(f);
 }
 
-/* Where the batch's queries look. */
+/* The rows that each part of a batch searches. */
 struct ranges {
-    int64_t below, behind; /* no query's range begins behind `below` rows; `behind` is where the last one ends */
-    int64_t begin[BATCH];  /* of BETWEEN: the query's own range's end */
-    int64_t parts;         /* up to the last that anyone looks at */
+    int64_t below, above; /* where the last range begins, and ends */
+    int64_t begin[BATCH]; /* BETWEEN: the end of the query's own range */
+    int64_t parts;        /* up to the last that is not empty */
 };
 
-static void find_ranges(struct flat_index *f, struct ranges *r, const struct store_range *exclude, int64_t n) {
+static void flat_find_ranges(struct flat_index *f, struct ranges *r, const struct store_range *exclude, int64_t n) {
     int64_t rows = f->rows.rows;
     r->below = 0;
-    r->behind = -1;
+    r->above = -1;
     for (int64_t i = 0; i < n; i++) {
-        struct store_range hole = exclude ? exclude[i] : (struct store_range){0};
-        hole.begin = store_dropped_rank(f->dropped, hole.begin);
-        hole.end = store_dropped_rank(f->dropped, hole.end);
-        if (hole.begin < 0) hole.begin = 0;
-        if (hole.end > rows) hole.end = rows;
-        if (hole.begin >= hole.end) hole.begin = hole.end = rows; /* all rows are below an empty range at the end */
-        f->visible[BELOW][i] = hole.begin;
-        r->begin[i] = hole.end;
-        if (hole.begin > r->below) r->below = hole.begin;
-        if (hole.begin < rows && hole.end > r->behind) r->behind = hole.end;
+        struct store_range skip = exclude ? exclude[i] : (struct store_range){0};
+        skip.begin = store_dropped_rank(f->dropped, skip.begin);
+        skip.end = store_dropped_rank(f->dropped, skip.end);
+        if (skip.begin < 0) skip.begin = 0;
+        if (skip.end > rows) skip.end = rows;
+        if (skip.begin >= skip.end) skip.begin = skip.end = rows; /* all rows are below an empty range at the end */
+        f->visible[BELOW][i] = skip.begin;
+        r->begin[i] = skip.end;
+        if (skip.begin > r->below) r->below = skip.begin;
+        if (skip.begin < rows && skip.end > r->above) r->above = skip.end;
     }
-    if (r->behind < 0) r->behind = rows;
+    if (r->above < 0) r->above = rows;
     r->parts = 1;
     for (int64_t i = 0; i < n; i++) {
-        bool hole = f->visible[BELOW][i] < rows;
-        f->visible[BETWEEN][i] = hole ? r->behind - r->begin[i] : 0;
-        f->visible[BEHIND][i] = hole ? rows - r->behind : 0;
+        bool skip = f->visible[BELOW][i] < rows;
+        f->visible[BETWEEN][i] = skip ? r->above - r->begin[i] : 0;
+        f->visible[ABOVE][i] = skip ? rows - r->above : 0;
         if (f->visible[BETWEEN][i] > 0) r->parts = 2;
     }
-    if (r->behind < rows) r->parts = 3;
+    if (r->above < rows) r->parts = 3;
 }
 
-/* Where nothing is excluded the device knows already what is visible: one round trip less for a step of decoding. */
-static void upload_visible(struct flat_index *f, bool limited, int64_t parts, int64_t n) {
-    int64_t(*there)[BATCH] = device_side(f->dev, f->visible, f->visible_room);
+/* Without excluded ranges the device has the counts of an earlier batch: one copy less for a step of decoding. */
+static void flat_upload_visible(struct flat_index *f, bool limited, int64_t parts, int64_t n) {
+    int64_t(*there)[BATCH] = device_side(f->dev, f->visible, f->visible_device);
     if (f->unlimited && !limited) return;
     for (int64_t p = 0; p < parts; p++)
         device_upload(f->dev, there[p], f->visible[p], (size_t)n * sizeof **there);
     f->unlimited = !limited;
 }
 
-/* Queries i .. i+n-1 of the batch over `count` rows from `first` on, into their places of a part. */
-static void look(struct flat_index *f, struct found_places there, enum part part, struct mat queries, int64_t i,
-                 int64_t n, int64_t first, int64_t count, int k) {
-    int64_t(*visible)[BATCH] = device_side(f->dev, f->visible, f->visible_room);
+/* Queries i .. i+n-1 of the batch over `count` rows from `first` on, into their slots of a part. */
+static void flat_search_part(struct flat_index *f, struct hit_list there, enum part part, struct mat queries, int64_t i,
+                             int64_t n, int64_t first, int64_t count, int k) {
+    int64_t(*visible)[BATCH] = device_side(f->dev, f->visible, f->visible_device);
     int64_t at = ((int64_t)part * queries.rows + i) * k;
     if (count > 0)
         f->dev->ops->topk->forward(f->dev, there.index + at, there.score + at, mat_rows(queries, i, n),
@@ -128,51 +129,52 @@ static void look(struct flat_index *f, struct found_places there, enum part part
 }
 
 /* Merges the parts of query i of n, of which those with nothing visible hold nothing. */
-static void merge(const struct flat_index *f, struct store_hit *hits, struct found_places here, const struct ranges *r,
-                  int64_t i, int64_t n, int k) {
-    int64_t first[PARTS] = {0, r->begin[i], r->behind};
+static void flat_merge(const struct flat_index *f, struct store_hit *hits, struct hit_list here, const struct ranges *r,
+                       int64_t i, int64_t n, int k) {
+    int64_t first[PARTS] = {0, r->begin[i], r->above};
     int at[PARTS] = {0};
     for (int j = 0; j < k; j++) {
         hits[j] = (struct store_hit){.chunk = -1, .score = -INFINITY};
         int best = -1;
         for (int p = 0; p < PARTS; p++) {
-            int64_t place = (p * n + i) * k + at[p];
-            if (f->visible[p][i] <= 0 || at[p] >= k || here.index[place] < 0) continue;
-            if (best >= 0 && !(here.score[place] > hits[j].score)) continue;
+            int64_t at_hit = (p * n + i) * k + at[p];
+            if (f->visible[p][i] <= 0 || at[p] >= k || here.index[at_hit] < 0) continue;
+            if (best >= 0 && !(here.score[at_hit] > hits[j].score)) continue;
             best = p;
-            hits[j] = (struct store_hit){.chunk = store_dropped_nth(f->dropped, first[p] + here.index[place]),
-                                         .score = here.score[place]};
+            hits[j] = (struct store_hit){.chunk = store_dropped_nth(f->dropped, first[p] + here.index[at_hit]),
+                                         .score = here.score[at_hit]};
         }
         if (best >= 0) at[best]++;
     }
 }
 
-static enum status search_batch(struct flat_index *f, struct store_hit *hits, struct mat queries, int k,
-                                const struct store_range *exclude) {
+static enum status flat_search_batch(struct flat_index *f, struct store_hit *hits, struct mat queries, int k,
+                                     const struct store_range *exclude) {
     struct ranges r;
     int64_t n = queries.rows;
-    find_ranges(f, &r, exclude, exclude ? n : BATCH);
-    upload_visible(f, exclude, r.parts, exclude ? n : BATCH);
-    int64_t places = r.parts * n * k;
-    struct found_places here = found_here(&f->found, places), there = found_there(&f->found, f->dev, places);
-    look(f, there, BELOW, queries, 0, n, 0, r.below, k);
+    flat_find_ranges(f, &r, exclude, exclude ? n : BATCH);
+    flat_upload_visible(f, exclude, r.parts, exclude ? n : BATCH);
+    int64_t count = r.parts * n * k;
+    struct hit_list here = hit_buffer_host(&f->found, count), there = hit_buffer_device(&f->found, f->dev, count);
+    flat_search_part(f, there, BELOW, queries, 0, n, 0, r.below, k);
     for (int64_t i = 0; i < n; i++)
-        if (f->visible[BETWEEN][i] > 0) look(f, there, BETWEEN, queries, i, 1, r.begin[i], r.behind - r.begin[i], k);
-    if (r.behind < f->rows.rows) look(f, there, BEHIND, queries, 0, n, r.behind, f->rows.rows - r.behind, k);
-    device_download(f->dev, here.index, there.index, found_bytes(places));
+        if (f->visible[BETWEEN][i] > 0)
+            flat_search_part(f, there, BETWEEN, queries, i, 1, r.begin[i], r.above - r.begin[i], k);
+    if (r.above < f->rows.rows) flat_search_part(f, there, ABOVE, queries, 0, n, r.above, f->rows.rows - r.above, k);
+    device_download(f->dev, here.index, there.index, hit_list_bytes(count));
     TRY(device_sync(f->dev));
     for (int64_t i = 0; i < n; i++)
-        merge(f, hits + i * k, here, &r, i, n, k);
+        flat_merge(f, hits + i * k, here, &r, i, n, k);
     return STATUS_OK;
 }
 
 enum status flat_index_search(struct flat_index *f, struct store_hit *hits, struct mat queries, int k,
                               const struct store_range *exclude) {
     assert(k > 0 && queries.type == DTYPE_F32 && queries.cols == f->rows.cols);
-    TRY(found_room_reserve(&f->found, f->dev, PARTS * (queries.rows < BATCH ? queries.rows : BATCH) * k));
+    TRY(hit_buffer_reserve(&f->found, f->dev, PARTS * (queries.rows < BATCH ? queries.rows : BATCH) * k));
     for (int64_t i = 0; i < queries.rows; i += BATCH) {
         int64_t n = queries.rows - i < BATCH ? queries.rows - i : BATCH;
-        TRY(search_batch(f, hits + i * k, mat_rows(queries, i, n), k, exclude ? exclude + i : NULL));
+        TRY(flat_search_batch(f, hits + i * k, mat_rows(queries, i, n), k, exclude ? exclude + i : NULL));
     }
     return STATUS_OK;
 }
@@ -183,7 +185,7 @@ enum status flat_index_search_host(struct flat_index *f, struct store_hit *hits,
     for (int64_t i = 0; i < n; i += BATCH) {
         int64_t batch = n - i < BATCH ? n - i : BATCH;
         const float *from = queries + i * dim;
-        float *to = f->queries_room;
+        float *to = f->queries_device;
         if (to) device_upload(f->dev, to, from, (size_t)(batch * dim) * sizeof *to);
         TRY(flat_index_search(f, hits + i * k, mat_f32(to ? to : from, batch, dim), k, exclude ? exclude + i : NULL));
     }

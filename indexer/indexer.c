@@ -34,14 +34,14 @@ struct build {
     uint64_t free_ram;           /* of max_ram, beside the model */
     int64_t shard_chunks;
     bool shard_open;
-    int64_t batch;         /* chunks encoded at once */
-    int32_t *ids;          /* [batch, chunk] */
-    float *rows, *room;    /* [batch, dim], and the device's side of it */
-    int64_t pending;       /* chunks in ids that wait for the encoder */
-    int64_t encoding;      /* chunks that the device has in hand: their landmarks come with the next batch */
-    struct cursor cursor;  /* behind the last document taken */
-    int64_t sealed_chunks; /* unpublished, of this run and of resumed ones */
-    int64_t read_before;   /* input bytes at the last document's end, for progress */
+    int64_t batch;             /* chunks encoded at once */
+    int32_t *ids;              /* [batch, chunk] */
+    float *rows, *device_rows; /* [batch, dim] of this process, and of the device */
+    int64_t pending;           /* chunks in ids that wait for the encoder */
+    int64_t encoding;          /* chunks that the device has in hand: their landmarks come with the next batch */
+    struct cursor cursor;      /* after the last document taken */
+    int64_t sealed_chunks;     /* unpublished, of this run and of resumed ones */
+    int64_t read_before;       /* input bytes at the last document's end, for progress */
 };
 
 static double now(void) {
@@ -89,7 +89,7 @@ static enum status fetch(struct build *b, int64_t *n) {
     *n = b->encoding;
     b->encoding = 0;
     if (*n == 0) return STATUS_OK;
-    float *there = device_side(dev, b->rows, b->room);
+    float *there = device_side(dev, b->rows, b->device_rows);
     device_download(dev, b->rows, there, (size_t)(*n * b->config->model->hidden) * sizeof *there);
     enum status status = device_sync(dev);
     b->report->encode_seconds += now() - start;
@@ -104,7 +104,7 @@ static enum status flush(struct build *b, bool all) {
     TRY(fetch(b, &n));
     if (b->pending > 0) {
         double start = now();
-        const struct encoder_output out = {.landmarks = device_side(dev, b->rows, b->room)};
+        const struct encoder_output out = {.landmarks = device_side(dev, b->rows, b->device_rows)};
         encoder_encode(b->config->encoder, &out, b->ids, b->pending);
         b->report->encode_seconds += now() - start;
         b->encoding = b->pending;
@@ -310,7 +310,7 @@ static enum status open_store(struct build *b) {
     return c->restart ? store_writer_drop_journal(b->writer) : STATUS_OK;
 }
 
-/* Goes on behind the last sealed shard, when there is one that was not published. */
+/* Resumes after the last sealed shard, when there is one that was not published. */
 static enum status resume(struct build *b) {
     struct store_journal journal = {0};
     if (b->writer) TRY(store_writer_journal(b->writer, &journal));
@@ -324,7 +324,7 @@ static enum status resume(struct build *b) {
     b->sealed_chunks = journal.chunks;
     int64_t total;
     reader_progress(b->reader, &b->read_before, &total);
-    progress_note(b->config->progress, "resuming behind %lld documents and %lld chunks that are done",
+    progress_note(b->config->progress, "resuming after %lld documents and %lld chunks that are done",
                   (long long)b->cursor.documents, (long long)journal.chunks);
     return STATUS_OK;
 }
@@ -358,8 +358,8 @@ static enum status allocate_batch(struct build *b) {
     b->ids = memory;
     TRY(device_allocate_host(b->config->device, &memory, floats * sizeof(float)));
     b->rows = memory;
-    TRY(device_room(b->config->device, &memory, floats * sizeof(float)));
-    b->room = memory;
+    TRY(device_buffer(b->config->device, &memory, floats * sizeof(float)));
+    b->device_rows = memory;
     return STATUS_OK;
 }
 
@@ -415,7 +415,7 @@ out:
     reader_close(b.reader);
     store_writer_close(b.writer); /* before reading: LMDB wants one environment a process */
     if (s == STATUS_OK) s = published(&chunks, &report->generation, config->store, NULL);
-    device_release(config->device, b.room);
+    device_release(config->device, b.device_rows);
     device_release_host(config->device, b.rows);
     memory_free(b.ids);
     report->seconds = now() - start;

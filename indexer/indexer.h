@@ -2,11 +2,11 @@
  *
  * Documents flow in input order through a bounded pipeline (tokenizer threads, then the encoder), so memory stays
  * under max_ram whatever the corpus' size. A shard closes at the first document end past shard_chunks; the journal
- * keeps the reader's position with it, so a build that was stopped or killed goes on after its last sealed shard. What
- * was read until there must still be what it was; the rest of the inputs may have changed.
- * A build of what a published store holds already does nothing; of anything else it is refused.
- * The same inputs give the same store (chunks, landmarks, search results), however often it was interrupted, on one
- * kind of device: landmarks of another differ in last bits (docs/store-format.md), and both may lie in one store. */
+ * keeps the reader's position with it, so a build that was stopped or killed continues after its last sealed
+ * shard. What was read until there must still be what it was; the rest of the inputs may have changed. A build of
+ * what a published store holds already does nothing; of anything else it is refused. The same inputs give the same
+ * store (chunks, landmarks, search results), however often it was interrupted, on one kind of device: landmarks of
+ * another differ in last bits (docs/store-format.md), and both may lie in one store. */
 #pragma once
 #include "base/progress.h"
 #include "data/readers/ids_check.h"
@@ -42,7 +42,8 @@ struct indexer_report {
 /* STATUS_INTERRUPTED after a stop request: everything sealed is kept. */
 enum status indexer_run(struct indexer_report *report, const struct indexer_config *config);
 
-/* What is left of max_ram (0: 4 GiB) beside a model and its encoder. STATUS_INVALID, with the least, when that is too little. */
+/* What is left of max_ram (0: 4 GiB) beside a model and its encoder. STATUS_INVALID, with the least, when that is
+ * too little. */
 enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct params *params, const struct device *device,
                              const struct encoder *e);
 

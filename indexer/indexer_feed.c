@@ -29,7 +29,7 @@ struct feed {
     struct slot *slots;      /* [RING] */
     pthread_mutex_t reading; /* held by the worker that uses the reader */
     pthread_mutex_t lock;    /* guards all below, and slot states */
-    pthread_cond_t room, ready;
+    pthread_cond_t space, ready;
     int64_t head, tail;     /* next to hand out, next to claim */
     uint64_t bytes;         /* charged by documents that were not released */
     bool finished, closing; /* nothing more to read; the feed is going away */
@@ -107,11 +107,11 @@ static enum status finish_document(const struct feed *f, struct tokenizer_scratc
     return STATUS_OK;
 }
 
-/* Waits for room and claims the next slot; NULL when there is nothing more to do. Called with `reading` held. */
+/* Waits for a free slot and claims the next slot; NULL when there is nothing more to do. Called with `reading` held. */
 static struct slot *claim(struct feed *f) {
     pthread_mutex_lock(&f->lock);
     while (!f->closing && !f->finished && (f->tail - f->head >= RING || f->bytes >= f->config.lookahead_bytes))
-        pthread_cond_wait(&f->room, &f->lock);
+        pthread_cond_wait(&f->space, &f->lock);
     struct slot *slot = NULL;
     if (!f->closing && !f->finished) {
         slot = &f->slots[f->tail % RING];
@@ -151,7 +151,7 @@ static void settle(struct feed *f, struct slot *slot, enum status status, double
     slot->state = SLOT_READY;
     f->seconds += seconds;
     pthread_cond_broadcast(&f->ready);
-    pthread_cond_broadcast(&f->room);
+    pthread_cond_broadcast(&f->space);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -198,7 +198,7 @@ enum status feed_open(struct feed **out, const struct feed_config *config) {
     f->slots = slots;
     pthread_mutex_init(&f->reading, NULL);
     pthread_mutex_init(&f->lock, NULL);
-    pthread_cond_init(&f->room, NULL);
+    pthread_cond_init(&f->space, NULL);
     pthread_cond_init(&f->ready, NULL);
     int wanted = config->workers < 1 ? 1 : config->workers;
     if (wanted > (int)ARRAY_LEN(f->threads)) wanted = (int)ARRAY_LEN(f->threads);
@@ -224,7 +224,7 @@ enum status feed_next(struct feed *f, struct feed_item *item, bool *more) {
         memset(&slot->item, 0, sizeof slot->item);
         slot->state = SLOT_FREE;
         f->head++;
-        pthread_cond_broadcast(&f->room);
+        pthread_cond_broadcast(&f->space);
     }
     pthread_mutex_unlock(&f->lock);
     return status == STATUS_OK ? STATUS_OK : fail(status, "%s", slot->message);
@@ -234,7 +234,7 @@ void feed_release(struct feed *f, struct feed_item *item) {
     memory_free(item->memory);
     pthread_mutex_lock(&f->lock);
     f->bytes -= item->charge;
-    pthread_cond_broadcast(&f->room);
+    pthread_cond_broadcast(&f->space);
     pthread_mutex_unlock(&f->lock);
     memset(item, 0, sizeof *item);
 }
@@ -250,14 +250,14 @@ void feed_close(struct feed *f) {
     if (!f) return;
     pthread_mutex_lock(&f->lock);
     f->closing = true;
-    pthread_cond_broadcast(&f->room);
+    pthread_cond_broadcast(&f->space);
     pthread_mutex_unlock(&f->lock);
     for (int i = 0; i < f->n_threads; i++)
         pthread_join(f->threads[i], NULL);
     for (int i = 0; i < RING; i++)
         memory_free(f->slots[i].item.memory);
     pthread_cond_destroy(&f->ready);
-    pthread_cond_destroy(&f->room);
+    pthread_cond_destroy(&f->space);
     pthread_mutex_destroy(&f->lock);
     pthread_mutex_destroy(&f->reading);
     memory_free(f->slots);

@@ -1,7 +1,7 @@
 /* indexer_internal.h -- the parts that indexer.c is made of: the feed, the cursor, and a store that is there already.
  *
  * The feed reads and tokenizes documents on its own threads, ahead of the encoder, and gives them out in input order.
- * The cursor is what the journal keeps with each sealed shard: where reading goes on, and hashes of what was read. */
+ * The cursor is what the journal keeps with each sealed shard: where reading continues, and hashes of what was read. */
 #pragma once
 #include "data/readers/ids_check.h"
 #include "data/readers/reader.h"
@@ -20,7 +20,7 @@ struct feed_config {
 struct feed_item {
     struct store_new_document document; /* n_ids 0: empty */
     uint64_t replaced;                  /* invalid UTF-8 sequences in it */
-    struct reader_position after;       /* where reading goes on behind it */
+    struct reader_position after;       /* where reading continues after it */
     int64_t read_done, read_total;      /* bytes of input read when it was read */
     void *memory;
     uint64_t charge; /* bytes it counts against the lookahead */
@@ -30,7 +30,7 @@ enum { FEED_BYTES_PER_TEXT_BYTE = 8 };
 
 struct feed;
 enum status feed_open(struct feed **out, const struct feed_config *config);
-/* *more false at the end. A failure (of reading, or of a worker) comes at its place in the order. */
+/* *more false at the end. A failure (of reading, or of a worker) comes in the order of the documents. */
 enum status feed_next(struct feed *f, struct feed_item *item, bool *more);
 void feed_release(struct feed *f, struct feed_item *item);
 double feed_seconds(struct feed *f); /* of all workers, reading and tokenizing */

@@ -1,11 +1,11 @@
 /* list_index.c -- see list_index.h.
  *
- * While it is made, rows lie in their order first, where k-means takes its sample (every so many-th row, in place) and
- * every row finds its list; then they are read again, block by block, and go to their places. So no row is ever there
- * twice, but for a block of them. */
+ * While the index is made, the rows lie in the order of chunks first. k-means takes its sample from them (every so
+ * many-th row, in place), and every row gets its list. Then the rows are read again, block by block, and each is
+ * written to its slot in its list. So the device holds all rows once, and one block of them twice. */
 #include "indexer/list_index.h"
 #include "base/memory.h"
-#include "indexer/found_room.h"
+#include "indexer/device_search.h"
 #include "kernels/ops.h"
 #include "kernels/search/kmeans.h"
 #include <assert.h>
@@ -14,7 +14,7 @@
 enum {
     BATCH = 1024,      /* queries of a call */
     BLOCK = 1 << 16,   /* rows at a time */
-    PER_LIST_MIN = 39, /* rows that make a list worth having */
+    PER_LIST_MIN = 39, /* with fewer rows a list is not worth its centroid */
     SAMPLE = 64        /* rows a list for k-means: as the store's own indexes have */
 };
 
@@ -24,12 +24,12 @@ struct list_index {
     int32_t *begin, *id; /* memory of the device */
     int64_t largest;
     int nprobe;
-    struct found_room found;
-    int64_t hole[BATCH][2];
-    void *hole_room, *queries_room;
+    struct hit_buffer found;
+    int64_t skip[BATCH][2];
+    void *skip_device, *queries_device;
 };
 
-static int64_t lists_of(const struct list_index_config *c) {
+static int64_t list_count(const struct list_index_config *c) {
     int64_t lists = 1, most = c->source.rows / PER_LIST_MIN;
     if (c->lists > 0) lists = c->lists;
     while (c->lists <= 0 && lists * 2 <= (int64_t)(8 * sqrt((double)c->source.rows) * 1.4143) && lists * 2 <= most)
@@ -39,31 +39,31 @@ static int64_t lists_of(const struct list_index_config *c) {
 }
 
 uint64_t list_index_bytes(const struct list_index_config *c) {
-    uint64_t lists = (uint64_t)lists_of(c), number = (uint64_t)dtype_bytes(landmark_source_type(c->device));
+    uint64_t lists = (uint64_t)list_count(c), number = (uint64_t)dtype_bytes(landmark_source_type(c->device));
     return landmark_source_bytes(&c->source, c->device) + 4 * (uint64_t)c->source.rows +
            lists * ((uint64_t)c->source.dim * number + 4);
 }
 
 /* ---- making ---- */
 
-/* What is needed only meanwhile. */
+/* Needed only until the index is made. */
 struct making {
     struct list_index *f;
     const struct list_index_config *config;
-    struct mat fine;                   /* centroids in float32 */
-    int64_t *list_room, *visible_room; /* [BLOCK] of the device */
-    float *score_room;                 /* [BLOCK] */
-    struct mat block;                  /* [BLOCK, dim] */
-    int64_t *wide;                     /* [BLOCK], this process's from here on */
-    int32_t *list, *id;                /* [rows]: each row's list; which row lies at a place */
-    int32_t *begin, *next;             /* [lists + 1], [lists] */
+    struct mat fine;                       /* centroids in float32 */
+    int64_t *list_device, *visible_device; /* [BLOCK] of the device */
+    float *score_device;                   /* [BLOCK] */
+    struct mat block;                      /* [BLOCK, dim] */
+    int64_t *wide;                         /* [BLOCK], this process's from here on */
+    int32_t *list, *id;                    /* [rows]: each row's list; the row that each slot has */
+    int32_t *begin, *next;                 /* [lists + 1], [lists] */
 };
 
-static enum status allocate(struct making *m) {
+static enum status list_making_allocate(struct making *m) {
     struct list_index *f = m->f;
     struct device *dev = f->dev;
     const struct landmark_source *from = &m->config->source;
-    size_t rows = (size_t)from->rows, lists = (size_t)lists_of(m->config), dim = (size_t)from->dim;
+    size_t rows = (size_t)from->rows, lists = (size_t)list_count(m->config), dim = (size_t)from->dim;
     enum dtype type = landmark_source_type(dev);
     TRY(device_allocate(dev, &f->id, rows));
     TRY(device_allocate(dev, &f->begin, lists + 1));
@@ -73,9 +73,9 @@ static enum status allocate(struct making *m) {
     TRY(device_allocate(dev, &m->fine.data, lists * dim * sizeof(float)));
     m->block = mat_dense(NULL, type, BLOCK, from->dim);
     TRY(device_allocate(dev, &m->block.data, BLOCK * dim * (size_t)dtype_bytes(type)));
-    TRY(device_allocate(dev, &m->list_room, BLOCK));
-    TRY(device_allocate(dev, &m->visible_room, BLOCK));
-    TRY(device_allocate(dev, &m->score_room, BLOCK));
+    TRY(device_allocate(dev, &m->list_device, BLOCK));
+    TRY(device_allocate(dev, &m->visible_device, BLOCK));
+    TRY(device_allocate(dev, &m->score_device, BLOCK));
     TRY(memory_allocate(&m->wide, BLOCK));
     TRY(memory_allocate(&m->list, rows));
     TRY(memory_allocate(&m->id, rows));
@@ -84,13 +84,13 @@ static enum status allocate(struct making *m) {
     return landmark_source_allocate(&f->rows, from, dev, m->config->reserve);
 }
 
-static void release(struct making *m) {
+static void list_making_release(struct making *m) {
     struct device *dev = m->f->dev;
     device_release(dev, m->fine.data);
     device_release(dev, m->block.data);
-    device_release(dev, m->list_room);
-    device_release(dev, m->visible_room);
-    device_release(dev, m->score_room);
+    device_release(dev, m->list_device);
+    device_release(dev, m->visible_device);
+    device_release(dev, m->score_device);
     memory_free(m->wide);
     memory_free(m->list);
     memory_free(m->id);
@@ -98,22 +98,22 @@ static void release(struct making *m) {
     memory_free(m->next);
 }
 
-static enum status stop_or_go(const struct making *m) {
+static enum status list_check_stop(const struct making *m) {
     bool stop = m->config->stop && m->config->stop(m->config->context);
     return stop ? fail(STATUS_INTERRUPTED, "the index on the device was stopped while it was made") : STATUS_OK;
 }
 
-static int64_t smaller(int64_t a, int64_t b) {
+static int64_t list_min(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Rows come in their order, and give the centroids. */
-static enum status find_centroids(struct making *m) {
+/* Reads the rows in the order of chunks, and fits the centroids. */
+static enum status list_find_centroids(struct making *m) {
     struct list_index *f = m->f;
     const struct landmark_source *from = &m->config->source;
     for (int64_t at = 0; at < from->rows; at += BLOCK) {
-        TRY(from->read(from->context, f->dev, mat_rows(f->rows, at, smaller(from->rows - at, BLOCK)), at));
-        TRY(stop_or_go(m));
+        TRY(from->read(from->context, f->dev, mat_rows(f->rows, at, list_min(from->rows - at, BLOCK)), at));
+        TRY(list_check_stop(m));
     }
     int64_t wanted = f->centroids.rows * SAMPLE, step = from->rows > wanted ? from->rows / wanted : 1;
     struct mat sample = f->rows;
@@ -126,23 +126,24 @@ static enum status find_centroids(struct making *m) {
 }
 
 /* Each row's list, and where lists begin. */
-static enum status find_lists(struct making *m) {
+static enum status list_assign_rows(struct making *m) {
     struct list_index *f = m->f;
     int64_t rows = f->rows.rows, lists = f->centroids.rows;
     for (int64_t i = 0; i < BLOCK; i++)
         m->wide[i] = lists;
-    device_upload(f->dev, m->visible_room, m->wide, BLOCK * sizeof *m->wide);
+    device_upload(f->dev, m->visible_device, m->wide, BLOCK * sizeof *m->wide);
     for (int64_t at = 0; at < rows; at += BLOCK) {
-        int64_t n = smaller(rows - at, BLOCK);
-        kmeans_assign(f->dev, m->list_room, m->score_room, mat_rows(f->rows, at, n), f->centroids, m->visible_room);
-        device_download(f->dev, m->wide, m->list_room, (size_t)n * sizeof *m->wide);
+        int64_t n = list_min(rows - at, BLOCK);
+        kmeans_assign(f->dev, m->list_device, m->score_device, mat_rows(f->rows, at, n), f->centroids,
+                      m->visible_device);
+        device_download(f->dev, m->wide, m->list_device, (size_t)n * sizeof *m->wide);
         TRY(device_sync(f->dev));
         for (int64_t i = 0; i < n; i++) {
             int64_t list = m->wide[i] < 0 ? 0 : m->wide[i]; /* no product with a row that is not a number is the best */
             m->list[at + i] = (int32_t)list;
             m->begin[list + 1]++;
         }
-        TRY(stop_or_go(m));
+        TRY(list_check_stop(m));
     }
     for (int64_t l = 0; l < lists; l++) {
         f->largest = m->begin[l + 1] > f->largest ? m->begin[l + 1] : f->largest;
@@ -152,33 +153,33 @@ static enum status find_lists(struct making *m) {
     return STATUS_OK;
 }
 
-/* Rows come again, and go to their places. */
-static enum status place_rows(struct making *m) {
+/* Reads the rows again, and writes each to its slot. */
+static enum status list_write_rows(struct making *m) {
     struct list_index *f = m->f;
     const struct landmark_source *from = &m->config->source;
     for (int64_t at = 0; at < from->rows; at += BLOCK) {
-        int64_t n = smaller(from->rows - at, BLOCK);
+        int64_t n = list_min(from->rows - at, BLOCK);
         for (int64_t i = 0; i < n; i++) {
             m->wide[i] = m->next[m->list[at + i]]++;
             m->id[m->wide[i]] = (int32_t)store_dropped_nth(from->dropped, at + i);
         }
         TRY(from->read(from->context, f->dev, mat_rows(m->block, 0, n), at));
-        device_upload(f->dev, m->list_room, m->wide, (size_t)n * sizeof *m->wide);
-        f->dev->ops->kmeans_assign->place(f->dev, f->rows, mat_rows(m->block, 0, n), m->list_room);
-        TRY(stop_or_go(m));
+        device_upload(f->dev, m->list_device, m->wide, (size_t)n * sizeof *m->wide);
+        f->dev->ops->kmeans_assign->scatter_rows(f->dev, f->rows, mat_rows(m->block, 0, n), m->list_device);
+        TRY(list_check_stop(m));
     }
     device_upload(f->dev, f->id, m->id, (size_t)from->rows * sizeof *m->id);
     device_upload(f->dev, f->begin, m->begin, (size_t)(f->centroids.rows + 1) * sizeof *m->begin);
     return device_sync(f->dev);
 }
 
-static enum status make(struct list_index *f, const struct list_index_config *config) {
+static enum status list_make(struct list_index *f, const struct list_index_config *config) {
     struct making m = {.f = f, .config = config};
-    enum status s = allocate(&m);
-    if (s == STATUS_OK) s = find_centroids(&m);
-    if (s == STATUS_OK) s = find_lists(&m);
-    if (s == STATUS_OK) s = place_rows(&m);
-    release(&m);
+    enum status s = list_making_allocate(&m);
+    if (s == STATUS_OK) s = list_find_centroids(&m);
+    if (s == STATUS_OK) s = list_assign_rows(&m);
+    if (s == STATUS_OK) s = list_write_rows(&m);
+    list_making_release(&m);
     return s;
 }
 
@@ -192,13 +193,13 @@ enum status list_index_create(struct list_index **out, const struct list_index_c
                     IVF_SCAN_WIDTH_MAX);
     TRY(memory_allocate_zero(&f, 1));
     f->dev = config->device;
-    int64_t lists = lists_of(config);
+    int64_t lists = list_count(config);
     f->nprobe = config->nprobe > 0 ? config->nprobe : (int)(2 * sqrt((double)lists));
     if (config->nprobe <= 0 && f->nprobe < 8) f->nprobe = 8;
     if (f->nprobe > lists) f->nprobe = (int)lists;
-    enum status s = make(f, config);
-    if (s == STATUS_OK) s = device_room(f->dev, &f->hole_room, sizeof f->hole);
-    if (s == STATUS_OK) s = device_room(f->dev, &f->queries_room, BATCH * (size_t)dim * sizeof(float));
+    enum status s = list_make(f, config);
+    if (s == STATUS_OK) s = device_buffer(f->dev, &f->skip_device, sizeof f->skip);
+    if (s == STATUS_OK) s = device_buffer(f->dev, &f->queries_device, BATCH * (size_t)dim * sizeof(float));
     if (s != STATUS_OK) {
         list_index_free(f);
         return s;
@@ -209,13 +210,13 @@ enum status list_index_create(struct list_index **out, const struct list_index_c
 
 void list_index_free(struct list_index *f) {
     if (!f) return;
-    found_room_release(&f->found, f->dev);
+    hit_buffer_release(&f->found, f->dev);
     device_release(f->dev, f->rows.data);
     device_release(f->dev, f->centroids.data);
     device_release(f->dev, f->begin);
     device_release(f->dev, f->id);
-    device_release(f->dev, f->hole_room);
-    device_release(f->dev, f->queries_room);
+    device_release(f->dev, f->skip_device);
+    device_release(f->dev, f->queries_device);
     memory_free(f);
 }
 
@@ -226,49 +227,49 @@ struct list_index_info list_index_info(const struct list_index *f) {
 
 /* ---- searching ---- */
 
-static enum status search_batch(struct list_index *f, struct store_hit *hits, struct mat queries, int k, int nprobe,
-                                const struct store_range *exclude) {
-    int64_t n = queries.rows, places = n * k;
-    struct found_places here = found_here(&f->found, places);
-    struct found_places there =
-        k <= IVF_SCAN_ONCE ? found_straight(&f->found, f->dev, places) : found_there(&f->found, f->dev, places);
-    void *hole = device_side(f->dev, f->hole, f->hole_room);
+static enum status list_search_batch(struct list_index *f, struct store_hit *hits, struct mat queries, int k,
+                                     int nprobe, const struct store_range *exclude) {
+    int64_t n = queries.rows, count = n * k;
+    struct hit_list here = hit_buffer_host(&f->found, count);
+    struct hit_list there =
+        k <= IVF_SCAN_ONCE ? hit_buffer_mapped(&f->found, f->dev, count) : hit_buffer_device(&f->found, f->dev, count);
+    void *skip = device_side(f->dev, f->skip, f->skip_device);
     for (int64_t i = 0; exclude && i < n; i++) {
-        f->hole[i][0] = exclude[i].begin;
-        f->hole[i][1] = exclude[i].end;
+        f->skip[i][0] = exclude[i].begin;
+        f->skip[i][1] = exclude[i].end;
     }
-    if (exclude) device_upload(f->dev, hole, f->hole, (size_t)n * sizeof *f->hole);
+    if (exclude) device_upload(f->dev, skip, f->skip, (size_t)n * sizeof *f->skip);
     const struct ivf_scan_lists lists = {f->centroids, f->rows, f->begin, f->id};
     f->dev->ops->ivf_scan->forward(f->dev, there.index, there.score, queries, lists,
-                                   exclude ? (const int64_t(*)[2])hole : NULL, nprobe > 0 ? nprobe : f->nprobe, k);
-    device_fetch(f->dev, here.index, there.index, found_bytes(places));
+                                   exclude ? (const int64_t(*)[2])skip : NULL, nprobe > 0 ? nprobe : f->nprobe, k);
+    device_fetch(f->dev, here.index, there.index, hit_list_bytes(count));
     device_fetch_wait(f->dev);
     TRY(device_fault(f->dev));
-    for (int64_t i = 0; i < places; i++)
+    for (int64_t i = 0; i < count; i++)
         hits[i] = (struct store_hit){.chunk = here.index[i], .score = here.score[i]};
     return STATUS_OK;
 }
 
 /* Hits that the rest of the rows, outside the range, must have. */
-static bool hits_missing(const struct list_index *f, const struct store_hit *hits, int k,
-                         const struct store_range *exclude) {
+static bool list_hits_missing(const struct list_index *f, const struct store_hit *hits, int k,
+                              const struct store_range *exclude) {
     int64_t there = f->rows.rows;
     if (exclude) {
-        int64_t begin = exclude->begin > 0 ? exclude->begin : 0, end = smaller(exclude->end, there);
+        int64_t begin = exclude->begin > 0 ? exclude->begin : 0, end = list_min(exclude->end, there);
         if (end > begin) there -= end - begin;
     }
-    int64_t wanted = smaller(there, k);
+    int64_t wanted = list_min(there, k);
     return wanted > 0 && hits[wanted - 1].chunk < 0;
 }
 
 /* Where many landmarks are nearly equal, the lists nearest to a query can hold too few rows: all are visited then. */
-static enum status search_wider(struct list_index *f, struct store_hit *hits, struct mat queries, int k, int nprobe,
-                                const struct store_range *exclude) {
+static enum status list_search_wider(struct list_index *f, struct store_hit *hits, struct mat queries, int k,
+                                     int nprobe, const struct store_range *exclude) {
     int lists = (int)f->centroids.rows;
     for (int64_t i = 0; i < queries.rows && (nprobe > 0 ? nprobe : f->nprobe) < lists; i++) {
         const struct store_range *range = exclude ? exclude + i : NULL;
-        if (hits_missing(f, hits + i * k, k, range))
-            TRY(search_batch(f, hits + i * k, mat_rows(queries, i, 1), k, lists, range));
+        if (list_hits_missing(f, hits + i * k, k, range))
+            TRY(list_search_batch(f, hits + i * k, mat_rows(queries, i, 1), k, lists, range));
     }
     return STATUS_OK;
 }
@@ -276,20 +277,20 @@ static enum status search_wider(struct list_index *f, struct store_hit *hits, st
 enum status list_index_search(struct list_index *f, struct store_hit *hits, struct mat queries, int k, int nprobe,
                               const struct store_range *exclude) {
     assert(k > 0 && queries.type == DTYPE_F32 && queries.cols == f->rows.cols);
-    TRY(found_room_reserve(&f->found, f->dev, smaller(queries.rows, BATCH) * k));
+    TRY(hit_buffer_reserve(&f->found, f->dev, list_min(queries.rows, BATCH) * k));
     for (int64_t i = 0; i < queries.rows; i += BATCH)
-        TRY(search_batch(f, hits + i * k, mat_rows(queries, i, smaller(queries.rows - i, BATCH)), k, nprobe,
-                         exclude ? exclude + i : NULL));
-    return search_wider(f, hits, queries, k, nprobe, exclude);
+        TRY(list_search_batch(f, hits + i * k, mat_rows(queries, i, list_min(queries.rows - i, BATCH)), k, nprobe,
+                              exclude ? exclude + i : NULL));
+    return list_search_wider(f, hits, queries, k, nprobe, exclude);
 }
 
 enum status list_index_search_host(struct list_index *f, struct store_hit *hits, const float *queries, int64_t n, int k,
                                    int nprobe, const struct store_range *exclude) {
     int64_t dim = f->rows.cols;
     for (int64_t i = 0; i < n; i += BATCH) {
-        int64_t batch = smaller(n - i, BATCH);
+        int64_t batch = list_min(n - i, BATCH);
         const float *from = queries + i * dim;
-        float *to = f->queries_room;
+        float *to = f->queries_device;
         if (to) device_upload(f->dev, to, from, (size_t)(batch * dim) * sizeof *to);
         TRY(list_index_search(f, hits + i * k, mat_f32(to ? to : from, batch, dim), k, nprobe,
                               exclude ? exclude + i : NULL));

@@ -1,13 +1,13 @@
 /* memory_source.c -- a pool of encoded passages that fills from its first slot on, and a table from chunk ids to slots.
  * What a call is missing so lies in one piece: one batch of the decoder, one upload. */
 #include "indexer/memory_source.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "decoder/decoder_passages.h"
 #include "kernels/ops.h"
 #include <assert.h>
 #include <string.h>
-#include <time.h>
 
 enum { SLOTS = 1024, SLOTS_GPU = 16384, FREE = -1 };
 
@@ -36,12 +36,6 @@ struct memory_source {
     size_t hits_capacity, queries_capacity, exclude_capacity;
     struct memory_source_stats stats;
 };
-
-static double memory_clock(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- start and end ---- */
 
@@ -137,7 +131,7 @@ enum status memory_source_document(struct memory_source *m, struct store_range *
 enum status memory_source_find(struct memory_source *m, int64_t *chunks, const int32_t *ids, const int64_t *at,
                                int64_t n, struct store_range exclude) {
     assert(m->config.lexical);
-    double start = memory_clock();
+    double start = clock_seconds();
     int k = m->config.k;
     TRY(memory_grow(&m->hits, &m->hits_capacity, (size_t)(n * k)));
     TRY(memory_grow(&m->queries, &m->queries_capacity, (size_t)n));
@@ -155,7 +149,7 @@ enum status memory_source_find(struct memory_source *m, int64_t *chunks, const i
     for (int64_t i = 0; i < n * k; i++)
         chunks[i] = m->hits[i].chunk;
     m->stats.found += n;
-    m->stats.find_seconds += memory_clock() - start;
+    m->stats.find_seconds += clock_seconds() - start;
     return STATUS_OK;
 }
 
@@ -262,7 +256,7 @@ static enum status pool_encode(struct memory_source *m, int64_t first) {
     struct device *dev = m->config.device;
     int64_t n = m->used - first;
     if (n == 0) return STATUS_OK;
-    double start = memory_clock();
+    double start = clock_seconds();
     for (int64_t i = 0; i < n; i++)
         TRY(passage_read(m, m->ids + i * m->length, m->values + i * m->length, m->slot_chunk[first + i]));
     struct mat keys = mat_rows(m->keys, first * m->length, n * m->length);
@@ -270,7 +264,7 @@ static enum status pool_encode(struct memory_source *m, int64_t first) {
     dev->ops->token_memory->squares(dev, m->square + first * m->length, keys);
     device_upload(dev, m->value + first * m->length, m->values, (size_t)(n * m->length) * sizeof *m->values);
     m->stats.encoded += n;
-    m->stats.encode_seconds += memory_clock() - start;
+    m->stats.encode_seconds += clock_seconds() - start;
     return STATUS_OK;
 }
 
@@ -282,7 +276,7 @@ static enum status blocks_reserve(struct memory_blocks *b, struct device *dev, s
     device_release(dev, b->buffer);
     b->buffer = NULL;
     b->buffer_bytes = 0;
-    TRY(device_room(dev, &b->buffer, bytes));
+    TRY(device_buffer(dev, &b->buffer, bytes));
     b->buffer_bytes = bytes;
     return STATUS_OK;
 }

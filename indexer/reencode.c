@@ -38,7 +38,7 @@ enum status reencode_create(struct reencode **out, struct device *device, struct
         .device = device, .encoder = encoder, .fingerprint = *fingerprint, .batch = encoder_batch(encoder)};
     size_t bytes = (size_t)r->batch * (size_t)fingerprint->dim * sizeof(float);
     enum status s = device_allocate_host(device, (void **)&r->rows, bytes);
-    if (s == STATUS_OK) s = device_room(device, (void **)&r->there, bytes);
+    if (s == STATUS_OK) s = device_buffer(device, (void **)&r->there, bytes);
     if (s != STATUS_OK) {
         reencode_free(r);
         return s;

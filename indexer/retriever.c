@@ -1,7 +1,7 @@
 /* retriever.c -- the product's retriever: candidates of both sources, the best k, their K and V in slots.
  *
  * Results of a call live until the second call after it (decoder/retriever.h), so each group has two sets of rows and
- * takes them in turn; the slots of a set stay pinned until it is used again. */
+ * uses them in turn; the slots of a set stay pinned until it is used again. */
 #include "indexer/retriever.h"
 #include "base/memory.h"
 #include "encoder/chunk_cache.h"
@@ -38,25 +38,24 @@ struct chunk_retriever {
     struct gca_pool pool; /* decoder variant: our own slots, one region for each set of rows */
     struct group_results results[MODEL_GROUPS_MAX];
     struct chunk_key *keys; /* [max_queries * k] */
-    float *queries;         /* [max_queries, d] for the corpus; NULL where they can be read in place */
     struct neighbour_candidate *lists;
     size_t list_capacity;
     int64_t *used; /* [max_queries] */
     struct chunk_retriever_times times;
 };
 
-static double clock_now(void) {
+static double retriever_clock_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static struct chunk_retriever *of(const struct retriever *r) {
+static struct chunk_retriever *retriever_of(const struct retriever *r) {
     return (struct chunk_retriever *)r;
 }
 
-/* The chunk that was begun is all there, and its slot like any other. */
-static void finish(struct chunk_retriever *r) {
+/* Waits for the chunk that was begun; its slot is then like any other. */
+static void retriever_finish(struct chunk_retriever *r) {
     if (!r->encoding) return;
     encoder_finish(r->config.encoder);
     if (r->begun >= 0) chunk_cache_unpin(r->cache, &r->begun, 1);
@@ -67,7 +66,7 @@ static void finish(struct chunk_retriever *r) {
 /* A chunk that ends while a text is being decoded is needed when the next one ends, and its ids are known: a GPU
  * encodes it in the time in which it would wait for the next id (idle, below). It will likely be retrieved, and K and V
  * cost little beside the landmark, so they go into the cache at once. */
-static enum status begin(struct chunk_retriever *r, int64_t chunk, const int32_t *ids, struct mat hidden) {
+static enum status retriever_begin(struct chunk_retriever *r, int64_t chunk, const int32_t *ids, struct mat hidden) {
     struct own_target states = {0};
     r->encoding = true;
     if (r->cache && chunk_cache_put(r->cache, &r->begun, (struct chunk_key){r->own_source, chunk}) == STATUS_OK) {
@@ -77,29 +76,31 @@ static enum status begin(struct chunk_retriever *r, int64_t chunk, const int32_t
     return own_past_begin(&r->own, chunk, ids, hidden, states);
 }
 
-static enum status append(struct retriever *base, int64_t first, const int32_t *ids, struct mat hidden, int64_t n) {
-    struct chunk_retriever *r = of(base);
+static enum status retriever_append(struct retriever *base, int64_t first, const int32_t *ids, struct mat hidden,
+                                    int64_t n) {
+    struct chunk_retriever *r = retriever_of(base);
+    if (r->config.corpus) corpus_side_append(&r->corpus, first, ids, n);
     if (!r->config.self) return STATUS_OK;
-    double start = clock_now();
-    finish(r);
+    double start = retriever_clock_now();
+    retriever_finish(r);
     if (n == 1 && !r->config.device->shares_memory)
-        TRY(begin(r, first, ids, hidden));
+        TRY(retriever_begin(r, first, ids, hidden));
     else
         TRY(own_past_append(&r->own, first, ids, hidden, n));
-    r->times.encode += clock_now() - start;
+    r->times.encode += retriever_clock_now() - start;
     return STATUS_OK;
 }
 
-static void idle(struct retriever *base) {
-    struct chunk_retriever *r = of(base);
-    double start = clock_now();
+static void retriever_idle(struct retriever *base) {
+    struct chunk_retriever *r = retriever_of(base);
+    double start = retriever_clock_now();
     if (!r->encoding) return;
-    if (!encoder_advance(r->config.encoder)) finish(r);
-    r->times.idle += clock_now() - start;
+    if (!encoder_advance(r->config.encoder)) retriever_finish(r);
+    r->times.idle += retriever_clock_now() - start;
 }
 
-/* The cache asks for ids that it does not hold. */
-static enum status tokens_of(void *context, int32_t *ids, const struct chunk_key *keys, int64_t n) {
+/* Ids of chunks that the cache does not hold. */
+static enum status retriever_tokens_of(void *context, int32_t *ids, const struct chunk_key *keys, int64_t n) {
     struct chunk_retriever *r = context;
     int chunk = r->config.model->chunk;
     for (int64_t i = 0; i < n; i++) {
@@ -112,17 +113,17 @@ static enum status tokens_of(void *context, int32_t *ids, const struct chunk_key
     return STATUS_OK;
 }
 
-static enum status slots_from_cache(struct chunk_retriever *r, struct found *f, int64_t n) {
+static enum status retriever_slots_from_cache(struct chunk_retriever *r, struct found *f, int64_t n) {
     for (int64_t i = 0; i < n * r->k; i++)
         r->keys[i] = (struct chunk_key){.source = f->source[i] == NEIGHBOUR_CORPUS ? NEIGHBOUR_CORPUS : r->own_source,
                                         .id = f->id[i]};
-    TRY(chunk_cache_get(r->cache, f->slot, r->keys, n * r->k, tokens_of, r));
+    TRY(chunk_cache_get(r->cache, f->slot, r->keys, n * r->k, retriever_tokens_of, r));
     f->n = n; /* from here on the slots are pinned */
     return STATUS_OK;
 }
 
 /* Decoder variant: copies each chunk that was chosen, once, into the region of this set of rows. */
-static void slots_from_own(struct chunk_retriever *r, struct found *f, int region, int64_t n) {
+static void retriever_slots_from_own(struct chunk_retriever *r, struct found *f, int region, int64_t n) {
     int64_t rows = r->own.slot_rows;
     int32_t base = (int32_t)(region * r->base.max_queries * r->k), used = base;
     for (int64_t i = 0; i < n * r->k; i++) {
@@ -141,59 +142,45 @@ static void slots_from_own(struct chunk_retriever *r, struct found *f, int regio
     f->n = n;
 }
 
-static void release(struct chunk_retriever *r, struct found *f) {
+static void retriever_release(struct chunk_retriever *r, struct found *f) {
     if (r->cache && f->n > 0) chunk_cache_unpin(r->cache, f->slot, f->n * r->k);
     f->n = 0;
 }
 
-/* The store reads queries in memory of this process. */
-static const float *queries_here(struct chunk_retriever *r, struct mat queries) {
-    assert(queries.type == DTYPE_F32 && queries.stride == queries.cols);
-    float *here = r->queries ? r->queries : queries.data;
-    device_download(r->config.device, here, queries.data, mat_bytes(queries));
-    return here;
-}
-
-static enum status search(struct chunk_retriever *r, struct found *f, int group, int64_t first, struct mat queries,
-                          int64_t n) {
+static enum status retriever_search(struct chunk_retriever *r, struct found *f, int group, int64_t first,
+                                    struct mat queries, int64_t n) {
     int64_t stride = r->k + (r->config.self ? own_past_candidates_max(&r->own, r->k) : 0);
-    void *lists = r->lists;
-    enum status status =
-        memory_grow_bytes(&lists, &r->list_capacity, (size_t)(stride * r->base.max_queries), sizeof *r->lists);
-    r->lists = lists;
-    if (status != STATUS_OK) return status;
+    TRY(memory_grow(&r->lists, &r->list_capacity, (size_t)(stride * r->base.max_queries)));
     memset(r->used, 0, (size_t)n * sizeof *r->used);
-    if (r->config.self) TRY(own_past_look(&r->own, first, queries, r->k));
-    if (r->config.corpus) {
-        const float *here = corpus_side_reads(&r->corpus) ? queries_here(r, queries) : NULL;
-        TRY(corpus_side_search(&r->corpus, r->lists, r->used, stride, group, first, queries, here, n, r->k));
-    }
+    if (r->config.self) TRY(own_past_search(&r->own, first, queries, r->k));
+    struct corpus_lists lists = {.lists = r->lists, .used = r->used, .stride = stride};
+    if (r->config.corpus) TRY(corpus_side_search(&r->corpus, lists, group, first, queries, n, r->k));
     if (r->config.self) own_past_found(&r->own, r->lists, r->used, stride, first, n, r->k);
     for (int64_t i = 0; i < n; i++) {
         int64_t at = i * r->k;
         struct neighbour_row row = {
             .id = f->id + at, .score = f->score + at, .weight = f->weight + at, .source = f->source + at};
-        neighbours_choose(&row, r->k, r->lists + i * stride, r->used[i]);
+        neighbours_select(&row, r->k, r->lists + i * stride, r->used[i]);
     }
     return STATUS_OK;
 }
 
-static enum status retrieve(struct retriever *base, struct neighbours *out, int group, int64_t first,
-                            struct mat queries, int64_t n) {
-    struct chunk_retriever *r = of(base);
+static enum status retriever_retrieve(struct retriever *base, struct neighbours *out, int group, int64_t first,
+                                      struct mat queries, int64_t n) {
+    struct chunk_retriever *r = retriever_of(base);
     assert(group >= 0 && group < r->config.model->groups && n >= 1 && n <= base->max_queries);
     struct group_results *results = &r->results[group];
     int which = results->next;
     struct found *f = &results->set[which];
-    release(r, f);
-    double start = clock_now();
-    TRY(search(r, f, group, first, queries, n));
-    r->times.search += clock_now() - start;
+    retriever_release(r, f);
+    double start = retriever_clock_now();
+    TRY(retriever_search(r, f, group, first, queries, n));
+    r->times.search += retriever_clock_now() - start;
     r->times.queries += n;
     if (r->cache)
-        TRY(slots_from_cache(r, f, n));
+        TRY(retriever_slots_from_cache(r, f, n));
     else
-        slots_from_own(r, f, group * 2 + which, n);
+        retriever_slots_from_own(r, f, group * 2 + which, n);
     results->next = !which;
     *out = (struct neighbours){.pool = r->cache ? chunk_cache_pool(r->cache) : r->pool,
                                .n = n,
@@ -206,10 +193,10 @@ static enum status retrieve(struct retriever *base, struct neighbours *out, int 
     return STATUS_OK;
 }
 
-static void destroy(struct retriever *base) {
+static void retriever_destroy(struct retriever *base) {
     if (!base) return;
-    struct chunk_retriever *r = of(base);
-    finish(r); /* the encoder is lent: it must not go on writing here */
+    struct chunk_retriever *r = retriever_of(base);
+    retriever_finish(r); /* the encoder is borrowed: it must not write here any more */
     for (int g = 0; g < MODEL_GROUPS_MAX; g++)
         for (int i = 0; i < 2; i++) {
             struct found *f = &r->results[g].set[i];
@@ -225,48 +212,33 @@ static void destroy(struct retriever *base) {
     device_release(r->config.device, r->pool.keys.data);
     device_release(r->config.device, r->pool.values.data);
     memory_free(r->keys);
-    memory_free(r->queries);
     memory_free(r->lists);
     memory_free(r->used);
     memory_free(r);
 }
 
-static enum status create_results(struct chunk_retriever *r) {
+static enum status retriever_create_results(struct chunk_retriever *r) {
     size_t count = (size_t)r->base.max_queries * (size_t)r->k;
-    void *memory;
     for (int g = 0; g < r->config.model->groups; g++)
         for (int i = 0; i < 2; i++) {
             struct found *f = &r->results[g].set[i];
-            TRY(memory_allocate_bytes(&memory, count, sizeof *f->slot));
-            f->slot = memory;
-            TRY(memory_allocate_bytes(&memory, count, sizeof *f->weight));
-            f->weight = memory;
-            TRY(memory_allocate_bytes(&memory, count, sizeof *f->score));
-            f->score = memory;
-            TRY(memory_allocate_bytes(&memory, count, sizeof *f->id));
-            f->id = memory;
-            TRY(memory_allocate_bytes(&memory, count, sizeof *f->source));
-            f->source = memory;
+            TRY(memory_allocate(&f->slot, count));
+            TRY(memory_allocate(&f->weight, count));
+            TRY(memory_allocate(&f->score, count));
+            TRY(memory_allocate(&f->id, count));
+            TRY(memory_allocate(&f->source, count));
         }
-    TRY(memory_allocate_bytes(&memory, count, sizeof *r->keys));
-    r->keys = memory;
-    TRY(memory_allocate_bytes(&memory, (size_t)r->base.max_queries, sizeof *r->used));
-    r->used = memory;
-    if (!r->config.device->shares_memory) {
-        size_t floats = (size_t)r->base.max_queries * (size_t)r->config.model->hidden;
-        TRY(memory_allocate_bytes(&memory, floats, sizeof *r->queries));
-        r->queries = memory;
-    }
-    return STATUS_OK;
+    TRY(memory_allocate(&r->keys, count));
+    return memory_allocate(&r->used, (size_t)r->base.max_queries);
 }
 
 /* Enough slots that all live results may be pinned at once. */
-static enum status create_slots(struct chunk_retriever *r) {
+static enum status retriever_create_slots(struct chunk_retriever *r) {
     const struct model_config *model = r->config.model;
     int64_t needed = 2 * (int64_t)model->groups * r->base.max_queries * r->k, wanted = r->config.cache_chunks;
     if (model->encoder_input == ENCODER_INPUT_TOKENS) {
         if (wanted <= 0) wanted = DEFAULT_CACHE;
-        if (!r->config.device->shares_memory) needed++; /* what begin puts there */
+        if (!r->config.device->shares_memory) needed++; /* of the chunk that retriever_begin encodes */
         return chunk_cache_create(&r->cache, r->config.device, model, r->config.encoder,
                                   wanted > needed ? wanted : needed);
     }
@@ -282,14 +254,14 @@ static enum status create_slots(struct chunk_retriever *r) {
     return device_allocate(r->config.device, &r->pool.values.data, bytes);
 }
 
-static enum status create_parts(struct chunk_retriever *r) {
+static enum status retriever_create_parts(struct chunk_retriever *r) {
     if (r->config.self) TRY(own_past_open(&r->own, &r->config, r->base.max_queries, r->k));
     if (r->config.corpus) TRY(corpus_side_open(&r->corpus, &r->config, r->base.max_queries, r->k));
-    TRY(create_results(r));
-    return create_slots(r);
+    TRY(retriever_create_results(r));
+    return retriever_create_slots(r);
 }
 
-static enum status check_config(const struct chunk_retriever_config *c, int k) {
+static enum status retriever_check_config(const struct chunk_retriever_config *c, int k) {
     const struct model_config *model = c->model;
     if (model->base_lm || model->groups == 0)
         return fail(STATUS_UNSUPPORTED,
@@ -298,6 +270,7 @@ static enum status check_config(const struct chunk_retriever_config *c, int k) {
         return fail(STATUS_INVALID, "retrieval: %d neighbours; give 1 to %d", k, CHUNK_RETRIEVER_TOPK_MAX);
     if (!c->self && !c->corpus)
         return fail(STATUS_INVALID, "retrieval: neither own past nor corpus; choose one or both");
+    assert(!c->corpus || c->random || c->searcher);
     if (c->random && !c->corpus) return fail(STATUS_INVALID, "random retrieval: needs a corpus");
     if (c->corpus && model->encoder_input == ENCODER_INPUT_HIDDEN)
         return fail(STATUS_UNSUPPORTED, "corpus retrieval: this model encodes hidden states, which depend on a chunk's "
@@ -307,21 +280,20 @@ static enum status check_config(const struct chunk_retriever_config *c, int k) {
 
 enum status chunk_retriever_create(struct retriever **out, const struct chunk_retriever_config *config) {
     int k = config->topk > 0 ? config->topk : config->model->topk;
-    TRY(check_config(config, k));
-    void *memory;
-    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct chunk_retriever)));
-    struct chunk_retriever *r = memory;
+    TRY(retriever_check_config(config, k));
+    struct chunk_retriever *r;
+    TRY(memory_allocate_zero(&r, 1));
     r->config = *config;
     r->k = k;
     r->begun = -1;
-    r->base = (struct retriever){.append = append,
-                                 .retrieve = retrieve,
-                                 .idle = idle,
-                                 .free = destroy,
+    r->base = (struct retriever){.append = retriever_append,
+                                 .retrieve = retriever_retrieve,
+                                 .idle = retriever_idle,
+                                 .free = retriever_destroy,
                                  .max_queries = config->max_queries > 0 ? config->max_queries : DEFAULT_QUERIES};
-    enum status status = create_parts(r);
+    enum status status = retriever_create_parts(r);
     if (status != STATUS_OK) {
-        destroy(&r->base);
+        retriever_destroy(&r->base);
         return status;
     }
     *out = &r->base;
@@ -329,20 +301,19 @@ enum status chunk_retriever_create(struct retriever **out, const struct chunk_re
 }
 
 void chunk_retriever_reset(struct retriever *base, int64_t exclude_document, int64_t exclude_from) {
-    struct chunk_retriever *r = of(base);
-    finish(r);
+    struct chunk_retriever *r = retriever_of(base);
+    retriever_finish(r);
     for (int g = 0; g < r->config.model->groups; g++)
         for (int i = 0; i < 2; i++)
-            release(r, &r->results[g].set[i]);
+            retriever_release(r, &r->results[g].set[i]);
     if (r->config.self) own_past_clear(&r->own);
     if (r->config.corpus) corpus_side_exclude(&r->corpus, exclude_document, exclude_from);
     r->own_source = r->own_source <= NEIGHBOUR_CORPUS ? NEIGHBOUR_CORPUS + 1 : r->own_source + 1;
 }
 
 struct chunk_retriever_times chunk_retriever_times(const struct retriever *base) {
-    const struct chunk_retriever *r = of(base);
+    const struct chunk_retriever *r = retriever_of(base);
     struct chunk_retriever_times times = r->times;
-    times.missing = r->corpus.missing;
     if (!r->cache) return times;
     struct chunk_cache_stats stats = chunk_cache_stats(r->cache);
     times.read += stats.read_seconds;

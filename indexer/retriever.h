@@ -1,15 +1,13 @@
 /* retriever.h -- the product's retriever: own past, corpus, or the best k of both (model.md §8).
  *
- * The own past keeps each chunk's tokens and landmark only and encodes again what it retrieves, with a cache in front
- * (encoder_input tokens; the decoder variant keeps K and V, for its chunks depend on their context). It lies on the device.
- * The corpus is a store view: candidates by index (or all of it, on the device), scores exact, tokens by position, encoded again. One softmax over
- * the chosen k. Made for one running text; retriever_reset starts another. */
+ * The own past keeps each chunk's tokens and landmark only and encodes again what it retrieves, with a cache in
+ * front (encoder_input tokens; the decoder variant keeps K and V, for its chunks depend on their context). It lies
+ * on the device. The corpus is a store view: a searcher finds chunks, their ids are read from the store and
+ * encoded again. One softmax over the best k. Made for one running text; chunk_retriever_reset starts another. */
 #pragma once
 #include "decoder/retriever.h"
 #include "encoder/encoder.h"
-#include "indexer/flat_index.h"
-#include "indexer/list_index.h"
-#include "store/store.h"
+#include "indexer/searcher.h"
 
 struct chunk_retriever_config {
     struct device *device;
@@ -17,29 +15,27 @@ struct chunk_retriever_config {
     struct encoder *encoder;
     bool self;                           /* own past */
     struct store_view *corpus;           /* NULL: none */
-    struct flat_index *flat;             /* of the corpus, on `device`: searched instead of the store; NULL: none. Lent */
-    struct list_index *lists;            /* the same, of some lists (nprobe of them); at most one of both */
+    /* of the corpus; borrowed, several retrievers may share it. NULL: random only */
+    struct searcher *searcher;
     bool random;                         /* corpus: uniformly random chunks instead of the nearest (scores stay real) */
     uint64_t seed;                       /* of random */
     int topk;                            /* 0: the model's */
-    bool exact;                          /* corpus: scan instead of the index */
-    int nprobe, candidates;              /* see store_search; 0: defaults */
-    bool exact_fallback;                 /* corpus: scan for a query whose hits are missing (store_view_missing) */
     int64_t max_queries;                 /* chunks of one decoder pass; 0: 16 */
     int64_t cache_chunks;                /* encoded chunks kept; 0: as many as needed and at least 1024 */
     int64_t exclude_document;            /* corpus: this document's chunks are never retrieved; -1: none */
-    int64_t exclude_window;              /* with exclude_document: only chunks within this many of the query's own; -1: all */
-    int64_t exclude_from;                /* with exclude_window: the running text begins in this chunk of the document */
+    /* with exclude_document: only chunks within this many of the query's own; -1: all */
+    int64_t exclude_window;
+    /* with exclude_window: the running text begins in this chunk of the document */
+    int64_t exclude_from;
 };
 enum status chunk_retriever_create(struct retriever **out, const struct chunk_retriever_config *config);
 /* A new running text, with exclude_document and exclude_from of its own; the cache stays for the corpus. */
 void chunk_retriever_reset(struct retriever *r, int64_t exclude_document, int64_t exclude_from);
 
-/* Seconds of this process: on a GPU work is only issued by encode and idle (chunks encoded beside decoding), and search waits
- * for all that was issued before it. */
+/* Seconds of this process: on a GPU work is only issued by encode and idle (chunks encoded beside decoding), and
+ * search waits for all that was issued before it. */
 struct chunk_retriever_times {
     double search, read, encode, idle;
     int64_t queries, cache_hits, cache_misses;
-    int64_t missing;                     /* queries for which the corpus's index found too few chunks, up to all of its lists */
 };
 struct chunk_retriever_times chunk_retriever_times(const struct retriever *r);

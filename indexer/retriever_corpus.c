@@ -1,33 +1,71 @@
 /* retriever_corpus.c -- candidates from a store: the nearest chunks, or random ones, less what is excluded.
  *
- * Random picks depend on seed, group and chunk number only: however a text is cut into calls, it meets the same ones.
+ * Random picks depend on seed, group and chunk number only: however a text is cut into calls, it gets the same ones.
  */
 #include "base/memory.h"
 #include "base/rng.h"
 #include "indexer/retriever_internal.h"
+#include <assert.h>
 #include <math.h>
+#include <string.h>
+
+static enum status corpus_allocate(struct corpus_side *c, int64_t max_queries, int k) {
+    const struct chunk_retriever_config *config = &c->config;
+    size_t dim = (size_t)config->model->hidden, n = (size_t)max_queries;
+    TRY(memory_allocate(&c->hits, n * (size_t)k));
+    TRY(memory_allocate(&c->exclude, n));
+    TRY(memory_allocate(&c->landmark, dim));
+    if (config->random && !config->device->shares_memory) TRY(memory_allocate(&c->queries, n * dim));
+    int tokens = config->random ? 0 : searcher_tokens(config->searcher);
+    if (tokens == 0) return STATUS_OK;
+    c->tail_capacity = tokens + max_queries * config->model->chunk;
+    TRY(memory_allocate(&c->tail, (size_t)c->tail_capacity));
+    return memory_allocate(&c->tokens, n);
+}
 
 enum status corpus_side_open(struct corpus_side *c, const struct chunk_retriever_config *config, int64_t max_queries,
                              int k) {
-    *c = (struct corpus_side){.view = config->corpus, .config = *config};
     struct store_info info;
     store_view_info(config->corpus, &info);
+    *c = (struct corpus_side){.view = config->corpus, .config = *config};
     c->chunks = info.chunks - info.dropped_chunks;
-    void *memory;
-    TRY(memory_allocate_bytes(&memory, (size_t)(max_queries * k), sizeof *c->hits));
-    c->hits = memory;
-    TRY(memory_allocate_bytes(&memory, (size_t)max_queries, sizeof *c->exclude));
-    c->exclude = memory;
-    TRY(memory_allocate_bytes(&memory, (size_t)config->model->hidden, sizeof *c->landmark));
-    c->landmark = memory;
-    return STATUS_OK;
+    return corpus_allocate(c, max_queries, k);
 }
 
 void corpus_side_close(struct corpus_side *c) {
     memory_free(c->hits);
     memory_free(c->exclude);
     memory_free(c->landmark);
+    memory_free(c->queries);
+    memory_free(c->tail);
+    memory_free(c->tokens);
     *c = (struct corpus_side){0};
+}
+
+/* Keeps the ids that the queries of one call need, whichever calls they came in. Chunk 0 begins another text. */
+void corpus_side_append(struct corpus_side *c, int64_t first, const int32_t *ids, int64_t n) {
+    int64_t chunk = c->config.model->chunk, count = n * chunk;
+    if (!c->tokens) return;
+    if (c->tail_end != first * chunk) c->tail_count = 0;
+    c->tail_end = (first + n) * chunk;
+    if (count > c->tail_capacity) {
+        ids += count - c->tail_capacity;
+        count = c->tail_capacity;
+    }
+    int64_t kept = c->tail_capacity - count < c->tail_count ? c->tail_capacity - count : c->tail_count;
+    memmove(c->tail, c->tail + c->tail_count - kept, (size_t)kept * sizeof *c->tail);
+    memcpy(c->tail + kept, ids, (size_t)count * sizeof *ids);
+    c->tail_count = kept + count;
+}
+
+/* The last ids up to the end of chunk t. */
+static struct lexical_query corpus_tokens(const struct corpus_side *c, int64_t t) {
+    int64_t tail_begin = c->tail_end - c->tail_count, end = (t + 1) * c->config.model->chunk;
+    int64_t begin = end - searcher_tokens(c->config.searcher);
+    if (end > c->tail_end) end = c->tail_end;
+    if (begin < tail_begin) begin = tail_begin;
+    if (begin >= end) return (struct lexical_query){0};
+    return (struct lexical_query){.ids = c->tail + (begin - tail_begin), .n = (int)(end - begin)};
 }
 
 void corpus_side_exclude(struct corpus_side *c, int64_t document, int64_t from) {
@@ -36,8 +74,8 @@ void corpus_side_exclude(struct corpus_side *c, int64_t document, int64_t from) 
     c->document_known = false;
 }
 
-/* What the query of own chunk t must not see: all of the document, or the chunks around the same place in it. */
-static struct store_range excluded(const struct corpus_side *c, int64_t t) {
+/* What the query of own chunk t must not find: all of the document, or the chunks around the same position in it. */
+static struct store_range corpus_excluded(const struct corpus_side *c, int64_t t) {
     struct store_range r = c->document;
     int64_t window = c->config.exclude_window;
     if (window < 0 || r.begin == r.end) return r;
@@ -48,7 +86,7 @@ static struct store_range excluded(const struct corpus_side *c, int64_t t) {
     return r;
 }
 
-static enum status look_up_document(struct corpus_side *c) {
+static enum status corpus_find_document(struct corpus_side *c) {
     if (c->document_known) return STATUS_OK;
     c->document = (struct store_range){0};
     if (c->config.exclude_document >= 0) {
@@ -62,7 +100,7 @@ static enum status look_up_document(struct corpus_side *c) {
 
 /* k distinct numbers below `available` (all of them when there are no more), by Floyd's algorithm: k draws, whatever
  * the size of the corpus. */
-static int64_t draw_distinct(int64_t *picks, struct rng *rng, int64_t available, int64_t k) {
+static int64_t corpus_draw_distinct(int64_t *picks, struct rng *rng, int64_t available, int64_t k) {
     int64_t n = available < k ? available : k;
     for (int64_t i = 0; i < n; i++) {
         int64_t limit = available - n + i, pick = (int64_t)rng_below(rng, (uint64_t)limit + 1);
@@ -76,15 +114,15 @@ static int64_t draw_distinct(int64_t *picks, struct rng *rng, int64_t available,
     return n;
 }
 
-static enum status random_candidates(struct corpus_side *c, struct neighbour_candidate *list, int64_t *used, int group,
-                                     int64_t t, const float *query, int k) {
-    struct store_range hole = excluded(c, t);
+static enum status corpus_random_candidates(struct corpus_side *c, struct neighbour_candidate *list, int64_t *used,
+                                            int group, int64_t t, const float *query, int k) {
+    struct store_range skip = corpus_excluded(c, t);
     struct rng rng = rng_make(c->config.seed, (uint64_t)t * MODEL_GROUPS_MAX + (uint64_t)group);
     int dim = c->config.model->hidden;
     int64_t picks[CHUNK_RETRIEVER_TOPK_MAX];
     struct store_dropped dropped = store_view_dropped(c->view);
-    int64_t before = store_dropped_rank(dropped, hole.begin), length = store_dropped_rank(dropped, hole.end) - before;
-    int64_t n = draw_distinct(picks, &rng, c->chunks - length, k);
+    int64_t before = store_dropped_rank(dropped, skip.begin), length = store_dropped_rank(dropped, skip.end) - before;
+    int64_t n = corpus_draw_distinct(picks, &rng, c->chunks - length, k);
     for (int64_t i = 0; i < n; i++) {
         int64_t chunk = store_dropped_nth(dropped, picks[i] < before ? picks[i] : picks[i] + length);
         TRY(store_view_landmark(c->view, c->landmark, chunk));
@@ -97,51 +135,34 @@ static enum status random_candidates(struct corpus_side *c, struct neighbour_can
     return STATUS_OK;
 }
 
-/* Of the store's own index: what it did not find, an exact search finds. */
-static enum status find_missing(struct corpus_side *c, struct store_search how, const float *here, int64_t n) {
-    const struct store_range *exclude = how.exclude;
-    how.exact = true;
-    for (int64_t i = 0; i < n; i++) {
-        how.exclude = exclude ? exclude + i : NULL;
-        struct store_hit *hits = c->hits + i * how.k;
-        if (store_view_missing(c->view, hits, how.k, how.exclude) == 0) continue;
-        c->missing++;
-        if (c->config.exact_fallback)
-            TRY(store_view_search(c->view, hits, here + i * c->config.model->hidden, 1, &how));
-    }
+static enum status corpus_random(struct corpus_side *c, struct corpus_lists to, int group, int64_t first,
+                                 struct mat queries, int64_t n, int k) {
+    const float *rows = c->queries ? c->queries : queries.data;
+    if (c->queries) device_download(c->config.device, c->queries, queries.data, mat_bytes(mat_rows(queries, 0, n)));
+    for (int64_t i = 0; i < n; i++)
+        TRY(corpus_random_candidates(c, to.lists + i * to.stride, &to.used[i], group, first + i,
+                                     rows + i * c->config.model->hidden, k));
     return STATUS_OK;
 }
 
-static enum status nearest(struct corpus_side *c, struct mat queries, const float *here, int64_t n, int k,
-                           const struct store_range *exclude) {
-    if (c->config.lists)
-        return list_index_search(c->config.lists, c->hits, mat_rows(queries, 0, n), k, c->config.nprobe, exclude);
-    if (c->config.flat) return flat_index_search(c->config.flat, c->hits, mat_rows(queries, 0, n), k, exclude);
-    const struct store_search how = {.k = k,
-                                     .exact = c->config.exact,
-                                     .nprobe = c->config.nprobe,
-                                     .candidates = c->config.candidates,
-                                     .exclude = exclude,
-                                     .threads = c->config.device->threads};
-    TRY(store_view_search(c->view, c->hits, here, n, &how));
-    return find_missing(c, how, here, n);
-}
-
-enum status corpus_side_search(struct corpus_side *c, struct neighbour_candidate *lists, int64_t *used, int64_t stride,
-                               int group, int64_t first, struct mat queries, const float *here, int64_t n, int k) {
-    TRY(look_up_document(c));
-    if (c->config.random) {
-        for (int64_t i = 0; i < n; i++)
-            TRY(random_candidates(c, lists + i * stride, &used[i], group, first + i, here + i * c->config.model->hidden,
-                                  k));
-        return STATUS_OK;
+enum status corpus_side_search(struct corpus_side *c, struct corpus_lists to, int group, int64_t first,
+                               struct mat queries, int64_t n, int k) {
+    assert(queries.type == DTYPE_F32 && queries.stride == queries.cols);
+    TRY(corpus_find_document(c));
+    if (c->config.random) return corpus_random(c, to, group, first, queries, n, k);
+    for (int64_t i = 0; i < n; i++) {
+        c->exclude[i] = corpus_excluded(c, first + i);
+        if (c->tokens) c->tokens[i] = corpus_tokens(c, first + i);
     }
-    for (int64_t i = 0; i < n; i++)
-        c->exclude[i] = excluded(c, first + i);
-    TRY(nearest(c, queries, here, n, k, c->document.begin < c->document.end ? c->exclude : NULL));
+    const struct searcher_query query = {.n = n,
+                                         .k = k,
+                                         .device_vectors = queries,
+                                         .tokens = c->tokens,
+                                         .exclude = c->document.begin < c->document.end ? c->exclude : NULL};
+    TRY(searcher_search(c->config.searcher, c->hits, &query));
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = i * k; j < (i + 1) * k && c->hits[j].chunk >= 0; j++)
-            lists[i * stride + used[i]++] = (struct neighbour_candidate){
+            to.lists[i * to.stride + to.used[i]++] = (struct neighbour_candidate){
                 .score = c->hits[j].score, .source = NEIGHBOUR_CORPUS, .id = c->hits[j].chunk};
     return STATUS_OK;
 }

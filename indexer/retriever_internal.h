@@ -1,7 +1,7 @@
-/* retriever_internal.h -- the two sources of candidates behind indexer/retriever.c; nobody else includes it. */
+/* retriever_internal.h -- the two sources of candidates of indexer/retriever.c, which alone includes it. */
 #pragma once
 #include "decoder/neighbours.h"
-#include "indexer/found_room.h"
+#include "indexer/device_search.h"
 #include "indexer/retriever.h"
 
 /* ---- own past (retriever_self.c) -------------------------------------------------------------------------------
@@ -22,23 +22,27 @@ struct own_past {
     size_t landmark_capacity, id_capacity;
     struct own_states *states; size_t state_capacity; int64_t state_blocks;        /* hidden only */
     int64_t max_queries; int k;
-    struct found_room found;             /* by blocks: [blocks, n, k] */
-    int64_t *counts;                     /* of the device: 0 max_queries times, 1 .. OWN_BLOCK, OWN_BLOCK max_queries times */
+    struct hit_buffer found;             /* by blocks: [blocks, n, k] */
+    /* of the device: 0 max_queries times, 1 .. OWN_BLOCK, OWN_BLOCK max_queries times */
+    int64_t *counts;
 };
 enum status own_past_open(struct own_past *p, const struct chunk_retriever_config *config, int64_t max_queries, int k);
 void own_past_close(struct own_past *p);                  /* a zeroed one is fine */
 void own_past_clear(struct own_past *p);                  /* another text; memory is kept */
 enum status own_past_append(struct own_past *p, int64_t first, const int32_t *ids, struct mat hidden, int64_t n);
-/* One chunk whose landmark is there when encoder_finish has been called, and no search sees it before: begins it with the
- * encoder (encoder.h). `states`: where its K and V go besides (encoder-decoder variant; data NULL: nowhere). */
+/* One chunk whose landmark is there when encoder_finish has been called, and no search sees it before: begins it
+ * with the encoder (encoder.h). `states`: where its K and V go besides (encoder-decoder variant; data NULL:
+ * nowhere). */
 struct own_target { struct mat keys, values; const int32_t *slot; };
-enum status own_past_begin(struct own_past *p, int64_t chunk, const int32_t *ids, struct mat hidden, struct own_target states);
+enum status own_past_begin(struct own_past *p, int64_t chunk, const int32_t *ids, struct mat hidden,
+                           struct own_target states);
 /* ids [chunk] of a chunk; ids that were negative come back as pad_id, which is what they mean. */
 void own_past_ids(const struct own_past *p, int32_t *ids, int64_t chunk);
 int64_t own_past_candidates_max(const struct own_past *p, int k);         /* of one query, now */
-/* Looks for the best k of each block, for queries that see the chunks before first + i; found, behind it, waits and adds them to
- * the lists: list i starts at lists + i * stride and has used[i] entries. Something else may be searched in between. */
-enum status own_past_look(struct own_past *p, int64_t first, struct mat queries, int k);
+/* Starts the search for the best k of each block, for queries that see the chunks before first + i. own_past_found
+ * waits for it and adds the hits to the lists: list i starts at lists + i * stride and has used[i] entries.
+ * Another search may run in between. */
+enum status own_past_search(struct own_past *p, int64_t first, struct mat queries, int k);
 void own_past_found(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride, int64_t first,
                     int64_t n, int k);
 
@@ -48,14 +52,21 @@ struct corpus_side {
     struct chunk_retriever_config config;
     struct store_range document;         /* chunk ids of the excluded document, once it was looked up */
     bool document_known;
-    int64_t chunks, missing;             /* missing: see chunk_retriever_times */
+    int64_t chunks;
     struct store_hit *hits; struct store_range *exclude; float *landmark;
+    /* random: [max_queries, d] copied from the device; NULL where memory is shared */
+    float *queries;
+    /* The text's last ids, for a searcher that reads them: ids [tail_end - tail_count, tail_end) of the text. */
+    int32_t *tail; int64_t tail_capacity, tail_count, tail_end;
+    struct lexical_query *tokens;        /* [max_queries], into the tail; NULL: the searcher reads none */
 };
-enum status corpus_side_open(struct corpus_side *c, const struct chunk_retriever_config *config, int64_t max_queries, int k);
+enum status corpus_side_open(struct corpus_side *c, const struct chunk_retriever_config *config, int64_t max_queries,
+                             int k);
 void corpus_side_close(struct corpus_side *c);            /* a zeroed one is fine */
-void corpus_side_exclude(struct corpus_side *c, int64_t document, int64_t from);   /* -1: none; the text's first chunk in it */
-/* Whether it reads queries in memory of this process; with an index on the device and nothing random it takes the device's. */
-static inline bool corpus_side_reads(const struct corpus_side *c) { return (!c->config.flat && !c->config.lists) || c->config.random; }
-/* Adds up to k candidates a query, as own_past_found does. `here`: the queries in memory of this process, where read. */
-enum status corpus_side_search(struct corpus_side *c, struct neighbour_candidate *lists, int64_t *used, int64_t stride,
-                               int group, int64_t first, struct mat queries, const float *here, int64_t n, int k);
+/* -1: none; the text's first chunk in it */
+void corpus_side_exclude(struct corpus_side *c, int64_t document, int64_t from);
+void corpus_side_append(struct corpus_side *c, int64_t first, const int32_t *ids, int64_t n);   /* chunks of the text */
+/* Adds up to k candidates a query, as own_past_found does. */
+struct corpus_lists { struct neighbour_candidate *lists; int64_t *used, stride; };
+enum status corpus_side_search(struct corpus_side *c, struct corpus_lists to, int group, int64_t first,
+                               struct mat queries, int64_t n, int k);

@@ -9,28 +9,23 @@
 #include <assert.h>
 #include <string.h>
 
-/* Twice what is needed: the text goes on. */
-static enum status reserve_found(struct own_past *p, int64_t blocks) {
+/* Twice what is needed: the text continues. */
+static enum status own_past_reserve_found(struct own_past *p, int64_t blocks) {
     int64_t needed = blocks * p->max_queries * p->k;
-    return needed <= p->found.places ? STATUS_OK : found_room_reserve(&p->found, p->dev, 2 * needed);
+    return needed <= p->found.capacity ? STATUS_OK : hit_buffer_reserve(&p->found, p->dev, 2 * needed);
 }
 
-/* What queries of consecutive chunks see of one block are consecutive numbers, cut at both ends: a place in one list
- * that the device has once and for all, instead of an upload for each search. */
-static enum status make_counts(struct own_past *p) {
+/* What queries of consecutive chunks see of one block are consecutive numbers, cut at both ends: a range of one list
+ * that is copied to the device once, instead of an upload for each search. */
+static enum status own_past_make_counts(struct own_past *p) {
     int64_t n = 2 * p->max_queries + OWN_BLOCK, *here;
-    void *memory;
-    TRY(memory_allocate_bytes(&memory, (size_t)n, sizeof *here));
-    here = memory;
+    TRY(memory_allocate(&here, (size_t)n));
     for (int64_t i = 0; i < n; i++) {
         int64_t count = i - p->max_queries;
         here[i] = count < 0 ? 0 : count < OWN_BLOCK ? count : OWN_BLOCK;
     }
-    enum status status = device_allocate(p->dev, &memory, (size_t)n * sizeof *here);
-    if (status == STATUS_OK) {
-        p->counts = memory;
-        device_upload(p->dev, p->counts, here, (size_t)n * sizeof *here);
-    }
+    enum status status = device_allocate(p->dev, &p->counts, n);
+    if (status == STATUS_OK) device_upload(p->dev, p->counts, here, (size_t)n * sizeof *here);
     memory_free(here);
     return status;
 }
@@ -47,8 +42,8 @@ enum status own_past_open(struct own_past *p, const struct chunk_retriever_confi
                            .wide = model->vocab_size > UINT16_MAX + 1};
     p->max_queries = max_queries;
     p->k = k;
-    TRY(make_counts(p));
-    return reserve_found(p, 1);
+    TRY(own_past_make_counts(p));
+    return own_past_reserve_found(p, 1);
 }
 
 void own_past_close(struct own_past *p) {
@@ -60,7 +55,7 @@ void own_past_close(struct own_past *p) {
         device_release(p->dev, p->states[b].keys.data);
         device_release(p->dev, p->states[b].values.data);
     }
-    found_room_release(&p->found, p->dev);
+    hit_buffer_release(&p->found, p->dev);
     device_release(p->dev, p->counts);
     memory_free(p->landmarks);
     memory_free(p->ids);
@@ -72,22 +67,18 @@ void own_past_clear(struct own_past *p) {
     p->count = 0;
 }
 
-static size_t id_bytes(const struct own_past *p) {
+static size_t own_past_id_bytes(const struct own_past *p) {
     return p->wide ? sizeof(uint32_t) : sizeof(uint16_t);
 }
 
-static enum status add_block(struct own_past *p) {
-    void *list = p->landmarks, *ids, *rows;
+static enum status own_past_add_block(struct own_past *p) {
     size_t count = (size_t)p->blocks + 1;
-    enum status status = memory_grow_bytes(&list, &p->landmark_capacity, count, sizeof *p->landmarks);
-    p->landmarks = list;
-    if (status != STATUS_OK) return status;
-    list = p->ids;
-    status = memory_grow_bytes(&list, &p->id_capacity, count, sizeof *p->ids);
-    p->ids = list;
-    if (status != STATUS_OK) return status;
-    TRY(device_allocate(p->dev, &rows, (size_t)OWN_BLOCK * (size_t)p->dim * sizeof(float)));
-    status = memory_allocate_bytes(&ids, (size_t)OWN_BLOCK * (size_t)p->chunk, id_bytes(p));
+    float *rows;
+    void *ids;
+    TRY(memory_grow(&p->landmarks, &p->landmark_capacity, count));
+    TRY(memory_grow(&p->ids, &p->id_capacity, count));
+    TRY(device_allocate(p->dev, &rows, (size_t)OWN_BLOCK * (size_t)p->dim));
+    enum status status = memory_allocate_bytes(&ids, (size_t)OWN_BLOCK * (size_t)p->chunk, own_past_id_bytes(p));
     if (status != STATUS_OK) {
         device_release(p->dev, rows);
         return status;
@@ -97,18 +88,15 @@ static enum status add_block(struct own_past *p) {
     return STATUS_OK;
 }
 
-/* Room for the K and V of more chunks. */
-static enum status add_states(struct own_past *p) {
-    void *list = p->states;
-    enum status status = memory_grow_bytes(&list, &p->state_capacity, (size_t)p->state_blocks + 1, sizeof *p->states);
-    p->states = list;
-    if (status != STATUS_OK) return status;
+/* Memory for the K and V of more chunks. */
+static enum status own_past_add_states(struct own_past *p) {
+    TRY(memory_grow(&p->states, &p->state_capacity, (size_t)p->state_blocks + 1));
     struct mat empty = mat_dense(NULL, encoder_type(p->encoder), (int64_t)OWN_STATES * p->slot_rows, p->dim);
     size_t bytes = mat_bytes(empty);
     struct own_states *s = &p->states[p->state_blocks];
     *s = (struct own_states){.keys = empty, .values = empty};
     TRY(device_allocate(p->dev, &s->keys.data, bytes));
-    status = device_allocate(p->dev, &s->values.data, bytes);
+    enum status status = device_allocate(p->dev, &s->values.data, bytes);
     if (status != STATUS_OK) {
         device_release(p->dev, s->keys.data);
         return status;
@@ -117,7 +105,7 @@ static enum status add_states(struct own_past *p) {
     return STATUS_OK;
 }
 
-static void keep_ids(struct own_past *p, int64_t chunk, const int32_t *ids) {
+static void own_past_keep_ids(struct own_past *p, int64_t chunk, const int32_t *ids) {
     size_t at = (size_t)(chunk % OWN_BLOCK) * (size_t)p->chunk;
     uint16_t *narrow = p->ids[chunk / OWN_BLOCK];
     uint32_t *wide = p->ids[chunk / OWN_BLOCK];
@@ -139,12 +127,12 @@ void own_past_ids(const struct own_past *p, int32_t *ids, int64_t chunk) {
         ids[i] = p->wide ? (int32_t)wide[at + i] : (int32_t)narrow[at + i];
 }
 
-static int64_t least(int64_t a, int64_t b) {
+static int64_t own_past_min(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
 /* Chunks that lie in one block: straight into it. */
-static void encode_part(struct own_past *p, int64_t chunk, const int32_t *ids, struct mat hidden, int64_t n) {
+static void own_past_encode_part(struct own_past *p, int64_t chunk, const int32_t *ids, struct mat hidden, int64_t n) {
     struct encoder_output out = {.landmarks = p->landmarks[chunk / OWN_BLOCK] + chunk % OWN_BLOCK * p->dim};
     if (!p->hidden) {
         encoder_encode(p->encoder, &out, ids, n);
@@ -157,19 +145,19 @@ static void encode_part(struct own_past *p, int64_t chunk, const int32_t *ids, s
     encoder_encode_hidden(p->encoder, &out, hidden, n);
 }
 
-/* Room and ids for chunks up to `end`. */
-static enum status make_room(struct own_past *p, int64_t end) {
+/* Memory for chunks up to `end`. */
+static enum status own_past_reserve(struct own_past *p, int64_t end) {
     while (p->blocks * OWN_BLOCK < end)
-        TRY(add_block(p));
+        TRY(own_past_add_block(p));
     while (p->hidden && p->state_blocks * OWN_STATES < end)
-        TRY(add_states(p));
+        TRY(own_past_add_states(p));
     return STATUS_OK;
 }
 
 enum status own_past_begin(struct own_past *p, int64_t chunk, const int32_t *ids, struct mat hidden,
                            struct own_target states) {
     assert(chunk == p->count && (!p->hidden || hidden.data));
-    TRY(make_room(p, chunk + 1));
+    TRY(own_past_reserve(p, chunk + 1));
     struct encoder_output out = {.landmarks = p->landmarks[chunk / OWN_BLOCK] + chunk % OWN_BLOCK * p->dim,
                                  .keys = states.keys,
                                  .values = states.values,
@@ -181,7 +169,7 @@ enum status own_past_begin(struct own_past *p, int64_t chunk, const int32_t *ids
         out.values = mat_rows(block->values, row, p->slot_rows);
     }
     encoder_begin(p->encoder, &out, ids, hidden);
-    keep_ids(p, chunk, ids);
+    own_past_keep_ids(p, chunk, ids);
     p->count = chunk + 1;
     return STATUS_OK;
 }
@@ -189,14 +177,14 @@ enum status own_past_begin(struct own_past *p, int64_t chunk, const int32_t *ids
 enum status own_past_append(struct own_past *p, int64_t first, const int32_t *ids, struct mat hidden, int64_t n) {
     assert(first == p->count && (!p->hidden || hidden.data));
     int64_t block = p->hidden ? OWN_STATES : OWN_BLOCK, positions = p->chunk + 1;
-    TRY(make_room(p, first + n));
+    TRY(own_past_reserve(p, first + n));
     for (int64_t done = 0, part; done < n; done += part) {
-        part = least(n - done, block - (first + done) % block);
+        part = own_past_min(n - done, block - (first + done) % block);
         struct mat rows = p->hidden ? mat_rows(hidden, done * positions, part * positions) : hidden;
-        encode_part(p, first + done, ids + done * p->chunk, rows, part);
+        own_past_encode_part(p, first + done, ids + done * p->chunk, rows, part);
     }
     for (int64_t i = 0; i < n; i++)
-        keep_ids(p, first + i, ids + i * p->chunk);
+        own_past_keep_ids(p, first + i, ids + i * p->chunk);
     p->count = first + n;
     return STATUS_OK;
 }
@@ -206,9 +194,10 @@ int64_t own_past_candidates_max(const struct own_past *p, int k) {
 }
 
 /* The best k of the landmarks `base` .. of one block for each query. */
-static void search_block(struct own_past *p, struct found_places to, int64_t base, int64_t first, struct mat queries,
-                         int k) {
-    int64_t held = least(p->count - base, OWN_BLOCK), seen = first - base; /* strictly before the query's own chunk */
+static void own_past_search_block(struct own_past *p, struct hit_list to, int64_t base, int64_t first,
+                                  struct mat queries, int k) {
+    int64_t held = own_past_min(p->count - base, OWN_BLOCK),
+            seen = first - base; /* strictly before the query's own chunk */
     if (seen > OWN_BLOCK) seen = OWN_BLOCK;
     assert(seen >= -p->max_queries && queries.rows <= p->max_queries);
     struct mat block = mat_f32(p->landmarks[base / OWN_BLOCK], held, p->dim);
@@ -216,27 +205,27 @@ static void search_block(struct own_past *p, struct found_places to, int64_t bas
 }
 
 /* Blocks that any of n queries from chunk `first` on sees something of. */
-static int64_t seen_blocks(int64_t first, int64_t n) {
+static int64_t own_past_seen_blocks(int64_t first, int64_t n) {
     return (first + n - 1 + OWN_BLOCK - 1) / OWN_BLOCK;
 }
 
-enum status own_past_look(struct own_past *p, int64_t first, struct mat queries, int k) {
-    int64_t n = queries.rows, blocks = seen_blocks(first, n), each = n * k;
+enum status own_past_search(struct own_past *p, int64_t first, struct mat queries, int k) {
+    int64_t n = queries.rows, blocks = own_past_seen_blocks(first, n), each = n * k;
     assert(first + n <= p->count && k <= p->k);
     if (blocks == 0) return STATUS_OK;
-    TRY(reserve_found(p, blocks));
-    struct found_places there = found_there(&p->found, p->dev, blocks * each);
+    TRY(own_past_reserve_found(p, blocks));
+    struct hit_list there = hit_buffer_device(&p->found, p->dev, blocks * each);
     for (int64_t b = 0; b < blocks; b++)
-        search_block(p, (struct found_places){there.index + b * each, there.score + b * each}, b * OWN_BLOCK, first,
-                     queries, k);
-    device_fetch(p->dev, p->found.here, there.index, found_bytes(blocks * each));
+        own_past_search_block(p, (struct hit_list){there.index + b * each, there.score + b * each}, b * OWN_BLOCK,
+                              first, queries, k);
+    device_fetch(p->dev, p->found.host, there.index, hit_list_bytes(blocks * each));
     return STATUS_OK;
 }
 
 void own_past_found(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride, int64_t first,
                     int64_t n, int k) {
-    int64_t blocks = seen_blocks(first, n);
-    struct found_places here = found_here(&p->found, blocks * n * k);
+    int64_t blocks = own_past_seen_blocks(first, n);
+    struct hit_list here = hit_buffer_host(&p->found, blocks * n * k);
     device_fetch_wait(p->dev);
     for (int64_t b = 0; b < blocks; b++)
         for (int64_t i = 0; i < n; i++) {

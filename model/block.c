@@ -13,7 +13,7 @@ static struct mat layer_tensor(const struct weights *w, const char *layer, const
 }
 
 /* One view over matrices that follow each other in the block of parameters. */
-static struct mat joined(struct mat first, struct mat second) {
+struct mat block_concatenated(struct mat first, struct mat second) {
     assert((unsigned char *)first.data + mat_bytes(first) == second.data);
     assert(first.cols == second.cols);
     return mat_dense(first.data, first.type, first.rows + second.rows, first.cols);
@@ -31,9 +31,9 @@ static void layer_weights(struct block_weights *out, const struct weights *w, co
         .up = layer_tensor(w, layer, "mlp.up_proj"),
         .down = layer_tensor(w, layer, "mlp.down_proj"),
     };
-    out->kv = joined(out->k, out->v);
-    out->qkv = joined(out->q, out->kv);
-    out->gate_up = joined(out->gate, out->up);
+    out->kv = block_concatenated(out->k, out->v);
+    out->qkv = block_concatenated(out->q, out->kv);
+    out->gate_up = block_concatenated(out->gate, out->up);
 }
 
 void block_weights_decoder(struct block_weights *out, const struct model_config *config, const struct weights *w,

@@ -1,10 +1,10 @@
 /* block.h -- what the layers of both towers share, made of ops: weights of a layer, and the two halves of a pre-norm
  * layer around its attention (model.md §2.2, §3.2, §5.1). No twin: everything runs through dev->ops.
  *
- *   block_qkv     qkv = [Wq; Wk; Wv] RMS(x)           one product: the three matrices lie behind one another in params
+ *   block_qkv     qkv = [Wq; Wk; Wv] RMS(x)           one product: the three matrices follow one another in params
  *   (attention, done by the tower on the columns 0.., d.., 2d.. of qkv: mat_cols)
  *   block_output  x += Wo o                           the residual
- *   block_mlp     x += Wdown (silu(Wgate z) * Wup z), z = RMS(h)     h is x in plain layers, x + GCA(x) in upper ones */
+ *   block_mlp     x += Wdown (silu(Wgate z) * Wup z), z = RMS(h); h is x in plain layers, x + GCA(x) in upper ones */
 #pragma once
 #include "kernels/device/device.h"
 #include "model/model_config.h"
@@ -19,15 +19,22 @@ struct block_weights {
     struct mat gca_norm, gca_q, gca_o;   /* upper layers only, else data NULL */
 };
 /* Layer `index` of the decoder: lower layers first, then those of the groups in order. */
-void block_weights_decoder(struct block_weights *out, const struct model_config *config, const struct weights *w, int index);
-void block_weights_encoder(struct block_weights *out, const struct model_config *config, const struct weights *w, int index);
+void block_weights_decoder(struct block_weights *out, const struct model_config *config, const struct weights *w,
+                           int index);
+void block_weights_encoder(struct block_weights *out, const struct model_config *config, const struct weights *w,
+                           int index);
+
+/* [first; second]: one matrix over two that are adjacent in memory, as tensors of one layer are in params. */
+struct mat block_concatenated(struct mat first, struct mat second);
 
 /* Rows that block functions use for themselves: norm [n, d], gate_up [n, 2f], both with at least n rows. */
 struct block_scratch { struct mat norm, gate_up; };
 
 /* qkv [n, 3d] from x [n, d]. */
-void block_qkv(struct device *dev, struct mat qkv, struct mat x, const struct block_weights *w, float eps, struct block_scratch s);
+void block_qkv(struct device *dev, struct mat qkv, struct mat x, const struct block_weights *w, float eps,
+               struct block_scratch s);
 /* x += o Wo^T. */
 void block_output(struct device *dev, struct mat x, struct mat o, const struct block_weights *w);
 /* x += MLP(RMS(h)); h may be x. */
-void block_mlp(struct device *dev, struct mat x, struct mat h, const struct block_weights *w, float eps, struct block_scratch s);
+void block_mlp(struct device *dev, struct mat x, struct mat h, const struct block_weights *w, float eps,
+               struct block_scratch s);

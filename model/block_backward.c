@@ -1,7 +1,7 @@
-/* block_backward.c -- the halves of a layer, kept and brought back.
+/* block_backward.c -- the halves of a layer in training: forward that keeps activations, and backward.
  *
  * Joined matrices ([Wq; Wk; Wv], [Wgate; Wup]) make one product of two or three, forward, for the input's gradient and
- * for the weights' gradient alike: gradients lie as weights do. */
+ * for the weights' gradient alike: gradients are laid out as weights are. */
 #include "model/block_backward.h"
 #include "kernels/ops.h"
 #include <assert.h>
@@ -68,20 +68,20 @@ void block_keep_mlp(struct device *dev, struct mat y, const struct block_kept *k
     if (y.data) dev->ops->matmul->forward_add(dev, y, k->h, k->gated, w->down);
 }
 
-void block_back_mlp(struct device *dev, struct mat dsum, bool accumulate, struct mat dy, const struct block_kept *k,
+void block_back_mlp(struct device *dev, struct block_gradient dsum, struct mat dy, const struct block_kept *k,
                     struct mat sum, const struct block_weights *w, const struct block_weights *g,
                     const struct block_work *work) {
     const struct ops *ops = dev->ops;
     int64_t n = dy.rows, f = w->gate.rows;
     struct mat dgated = block_wide(work, n, f), dnorm = mat_rows(work->narrow, 0, n);
     struct mat gate = mat_cols(k->gate_up, 0, f), up = mat_cols(k->gate_up, f, f);
-    assert(dnorm.data != dsum.data && dnorm.data != dy.data);
+    assert(dnorm.data != dsum.to.data && dnorm.data != dy.data);
     ops->matmul->backward_input(dev, dgated, dy, w->down, false);
     ops->matmul->backward_weight(dev, g->down, dy, k->gated);
     ops->elementwise->swiglu_backward(dev, gate, up, dgated, gate, up);
     ops->matmul->backward_weight(dev, g->gate_up, k->gate_up, k->post_norm);
     ops->matmul->backward_input(dev, dnorm, k->gate_up, w->gate_up, false);
-    ops->norm->backward(dev, dsum, g->post_norm, dnorm, sum, w->post_norm, k->post_rstd, accumulate);
+    ops->norm->backward(dev, dsum.to, g->post_norm, dnorm, sum, w->post_norm, k->post_rstd, dsum.accumulate);
 }
 
 void block_back_output(struct device *dev, struct mat dout, struct mat dh, const struct block_kept *k,

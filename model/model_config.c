@@ -89,9 +89,10 @@ static enum status read_input(struct json *j, struct raw *raw) {
 }
 
 static enum status skip_unread(struct json *j, struct raw *raw) {
-    size_t used = strlen(raw->unread), room = sizeof raw->unread - used, shown = j->length < room ? j->length : room;
-    int n = snprintf(raw->unread + used, room, "%s%.*s", used ? ", " : "", (int)shown, j->text);
-    if (n < 0 || (size_t)n >= room) memcpy(raw->unread + sizeof raw->unread - sizeof "...", "...", sizeof "...");
+    size_t used = strlen(raw->unread), capacity = sizeof raw->unread - used,
+           shown = j->length < capacity ? j->length : capacity;
+    int n = snprintf(raw->unread + used, capacity, "%s%.*s", used ? ", " : "", (int)shown, j->text);
+    if (n < 0 || (size_t)n >= capacity) memcpy(raw->unread + sizeof raw->unread - sizeof "...", "...", sizeof "...");
     return json_skip(j);
 }
 
@@ -229,7 +230,7 @@ enum status model_config_parse(struct model_config *out, const char *name, const
         if (event != JSON_KEY) return json_fail(&j, "a key");
         TRY(read_member(&j, &r));
     }
-    TRY(json_expect(&j, JSON_END, "nothing behind the object"));
+    TRY(json_expect(&j, JSON_END, "nothing after the object"));
 
     TRY(check_sizes(name, &r));
     TRY(check_kind(name, &r));

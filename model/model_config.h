@@ -12,7 +12,7 @@ struct model_config {
     int vocab_size, hidden, ffn, heads, head_dim;          /* head_dim = hidden / heads */
     int lower_layers, groups, group_layers[MODEL_GROUPS_MAX];   /* decoder_layers: lower first, then one per group */
     int encoder_layers;
-    int chunk;                           /* real ids a chunk: 63 (63 + landmark) or 64; also the live rows of its K and V */
+    int chunk; /* real ids a chunk: 63 (63 + landmark) or 64; also the live rows of its K and V */
     int topk, window;                    /* a position sees itself and the `window` before it */
     int32_t landmark_id, mask_id, pad_id, eos_id;          /* chunk_id, ...; -1 where the key is absent */
     float rms_eps;                       /* of the decoder and enc_prenorm; inside the encoder it is 1e-6 */

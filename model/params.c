@@ -1,6 +1,6 @@
-/* params.c -- the table of tensors that a config asks for, and its data: from a file, or random.
+/* params.c -- the table of tensors that a config requires, and its data: from a file, or random.
  *
- * The table follows model.md §12. Tensors lie behind one another without gaps, so q, k, v (and gate, up) of a layer
+ * The table follows model.md §12. Tensors follow one another without gaps, so q, k, v (and gate, up) of a layer
  * are also one matrix: block.c multiplies them in one product. */
 #include "model/params.h"
 #include "base/half.h"
@@ -116,7 +116,7 @@ void params_free(struct params *p) {
     memory_free(p);
 }
 
-/* Describes, and gives every tensor its place in one block. */
+/* Describes every tensor and sets its offset in one block. */
 static enum status prepare(struct params **out, const struct model_config *config) {
     struct params *p;
     TRY(params_describe(&p, config));
@@ -216,7 +216,7 @@ enum status params_load(struct params **out, const struct model_config *config, 
     return s;
 }
 
-/* Elements of one tensor, each from its own place in the tensor's stream. */
+/* Elements of one tensor, each from its own position in the tensor's stream. */
 struct drawing {
     float *data;
     struct rng rng;

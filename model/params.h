@@ -3,7 +3,8 @@
  * The table of names and shapes comes from the config alone (model.md §12), so the same layout serves weights,
  * and later gradients and moments. Names are the published ones; a leading "module." is not accepted here
  * (drt-model convert strips it); a Base LM's begin with "language_model.". Tied head and ALiBi slope buffers in a file
- * are accepted and ignored. Tensors follow each other without gaps: q, k, v (gate, up) of a layer are one matrix too. */
+ * are accepted and ignored. Tensors follow each other without gaps: q, k, v (gate, up) of a layer are one matrix
+ * too. */
 #pragma once
 #include "base/formats/safetensors.h"
 #include "base/status.h"
@@ -21,7 +22,8 @@ enum status params_describe(struct params **out, const struct model_config *conf
 enum status params_load(struct params **out, const struct model_config *config, const struct safetensors *file);
 /* N(0, 0.02^2) for matrices and the embedding (row pad_id zero), 1 for norms; retrieval projections get I added. */
 enum status params_init(struct params **out, const struct model_config *config, uint64_t seed);
-enum status params_save(const struct params *p, const char *path, enum safetensors_dtype dtype, const char *metadata_json);
+enum status params_save(const struct params *p, const char *path, enum safetensors_dtype dtype,
+                        const char *metadata_json);
 void params_free(struct params *p);
 
 int params_count(const struct params *p);

@@ -55,7 +55,7 @@ static bool fits(const float *x, int64_t n) {
 
 enum status weights_narrow(struct weights *w, struct device *dev, bool (*wanted)(const char *name)) {
     assert(dev->shares_memory && w->type == DTYPE_F32 && !w->narrow);
-    /* A place for every element; what is not written of it takes no memory. */
+    /* Address space for every element; pages that are not written take no memory. */
     TRY(device_allocate(dev, &w->narrow, (size_t)params_elements(w->table) * sizeof(uint16_t)));
     const float *from = w->data;
     uint16_t *to = w->narrow;

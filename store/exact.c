@@ -7,6 +7,7 @@
  * and with it the last bits of scores. */
 #include "base/half_lanes.h"
 #include "base/memory.h"
+#include "base/top_list.h"
 #include "store/exact_internal.h"
 #include <assert.h>
 #include <math.h>
@@ -80,53 +81,11 @@ void exact_dots(float *out, const float *rows, int64_t n, const float *query, in
     if (n % 2) tile(out + n - 1, 1, query, rows + (size_t)(n - 1) * (size_t)dim, dim, 1, 1);
 }
 
-/* ---- the best k, as a heap with the worst on top ---- */
-
-static bool worse(struct store_hit a, struct store_hit b) {
-    return a.score < b.score || (a.score == b.score && a.chunk > b.chunk);
-}
-
-static void sift_down(struct store_hit *heap, int n, int i) {
-    for (;;) {
-        int child = 2 * i + 1;
-        if (child >= n) return;
-        if (child + 1 < n && worse(heap[child + 1], heap[child])) child++;
-        if (!worse(heap[child], heap[i])) return;
-        struct store_hit t = heap[i];
-        heap[i] = heap[child];
-        heap[child] = t;
-        i = child;
-    }
-}
-
-/* A NaN score compares false with everything and never enters: a damaged row is not found, and does no harm. */
-static void offer(struct store_hit *heap, int *n, int k, struct store_hit hit) {
-    if (isnan(hit.score)) return;
-    if (*n < k) {
-        int i = (*n)++;
-        heap[i] = hit;
-        while (i > 0 && worse(heap[i], heap[(i - 1) / 2])) {
-            struct store_hit t = heap[i];
-            heap[i] = heap[(i - 1) / 2];
-            heap[(i - 1) / 2] = t;
-            i = (i - 1) / 2;
-        }
-    } else if (worse(heap[0], hit)) {
-        heap[0] = hit;
-        sift_down(heap, k, 0);
-    }
-}
-
-/* Best first, the rest filled with -1. */
-static void finish(struct store_hit *heap, int n, int k) {
-    for (int left = n; left > 1; left--) {
-        struct store_hit t = heap[0];
-        heap[0] = heap[left - 1];
-        heap[left - 1] = t;
-        sift_down(heap, left - 1, 0);
-    }
-    for (int i = n; i < k; i++)
-        heap[i] = (struct store_hit){-1, -INFINITY};
+/* The hits of a list, best first; it takes no more offers. A NaN score never entered: a damaged row is not found. */
+static void list_hits(struct store_hit *hits, struct top_list list) {
+    top_list_sort(list);
+    for (int i = 0; i < list.k; i++)
+        hits[i] = (struct store_hit){list.id[i], list.score[i]};
 }
 
 static bool excluded(const struct store_range *r, int64_t chunk) {
@@ -160,10 +119,15 @@ struct scan {
     int64_t first; /* chunk of those that are scanned now */
     int n_queries, k, padded;
     float scale;
-    struct store_hit *heaps; /* [worker][query][k] */
-    int *filled;             /* [worker][query] */
-    float *rows, *scores;    /* [worker] blocks */
+    int64_t *list_ids; /* [worker][query][k] */
+    float *list_scores;
+    float *rows, *scores; /* [worker] blocks */
 };
+
+static struct top_list worker_list(const struct scan *s, int worker, int query) {
+    size_t at = ((size_t)worker * QUERY_BATCH + (size_t)query) * (size_t)s->k;
+    return (struct top_list){s->list_ids + at, s->list_scores + at, s->k};
+}
 
 /* As tile, from the rows as they are stored. They are read once, from far away, and asked for ahead
  * (into the second-level cache: more may be under way to it). */
@@ -217,14 +181,12 @@ static void scan_body(void *context, int64_t begin, int64_t end, int worker) {
         else
             scores_of_block(scores, rows, s, at, n);
         for (int q = 0; q < s->n_queries; q++) {
-            size_t slot = (size_t)worker * QUERY_BATCH + (size_t)q;
-            struct store_hit *heap = s->heaps + slot * (size_t)s->k;
+            struct top_list list = worker_list(s, worker, q);
             const struct store_range *range = s->exclude ? &s->exclude[q] : NULL;
             for (int r = 0; r < n; r++) {
-                struct store_hit hit = {at + r, scores[(size_t)q * (size_t)n + (size_t)r] * s->scale};
-                /* Most rows fail here, before the heap is touched. */
-                if (s->filled[slot] == s->k && !worse(heap[0], hit)) continue;
-                if (!excluded(range, hit.chunk)) offer(heap, &s->filled[slot], s->k, hit);
+                float score = scores[(size_t)q * (size_t)n + (size_t)r] * s->scale;
+                if (top_list_admits(list, score, at + r) && !excluded(range, at + r))
+                    top_list_offer(list, score, at + r);
             }
         }
         at += n;
@@ -233,14 +195,13 @@ static void scan_body(void *context, int64_t begin, int64_t end, int worker) {
 
 static void merge_workers(struct store_hit *hits, const struct scan *s, int workers) {
     for (int q = 0; q < s->n_queries; q++) {
-        struct store_hit *best = hits + (size_t)q * (size_t)s->k;
-        int n = 0;
-        for (int w = 0; w < workers; w++) {
-            size_t slot = (size_t)w * QUERY_BATCH + (size_t)q;
-            for (int i = 0; i < s->filled[slot]; i++)
-                offer(best, &n, s->k, s->heaps[slot * (size_t)s->k + (size_t)i]);
+        struct top_list best = worker_list(s, 0, q);
+        for (int w = 1; w < workers; w++) {
+            struct top_list found = worker_list(s, w, q);
+            for (int i = 0; i < s->k; i++)
+                if (found.id[i] >= 0) top_list_offer(best, found.score[i], found.id[i]);
         }
-        finish(best, n, s->k);
+        list_hits(hits + (size_t)q * (size_t)s->k, best);
     }
 }
 
@@ -260,22 +221,24 @@ enum status exact_scan(struct landmarks *l, struct store_hit *hits, const float 
     float *all = NULL;
     enum status status = pad_queries(&all, queries, n, l->dim, padded);
     size_t slots = (size_t)workers * QUERY_BATCH;
-    if (status == STATUS_OK) status = memory_allocate(&s.heaps, slots * (size_t)k);
-    if (status == STATUS_OK) status = memory_allocate(&s.filled, slots);
+    if (status == STATUS_OK) status = memory_allocate(&s.list_ids, slots * (size_t)k);
+    if (status == STATUS_OK) status = memory_allocate(&s.list_scores, slots * (size_t)k);
     if (status == STATUS_OK) status = memory_allocate_aligned(&s.rows, (size_t)workers * BLOCK_ROWS * (size_t)padded);
     if (status == STATUS_OK) status = memory_allocate_aligned(&s.scores, slots * BLOCK_ROWS);
     for (int64_t q = 0; q < n && status == STATUS_OK; q += QUERY_BATCH) {
         s.n_queries = (int)(n - q < QUERY_BATCH ? n - q : QUERY_BATCH);
         s.queries = all + (size_t)q * (size_t)padded;
         s.exclude = exclude ? exclude + q : NULL;
-        memset(s.filled, 0, slots * sizeof *s.filled);
+        for (int w = 0; w < workers; w++)
+            for (int i = 0; i < s.n_queries; i++)
+                top_list_clear(worker_list(&s, w, i));
         s.first = 0;
         status = scan_all(&s, l, threads);
         if (status == STATUS_OK) merge_workers(hits + (size_t)q * (size_t)k, &s, workers);
     }
     memory_free(all);
-    memory_free(s.heaps);
-    memory_free(s.filled);
+    memory_free(s.list_ids);
+    memory_free(s.list_scores);
     memory_free(s.rows);
     memory_free(s.scores);
     return status;
@@ -293,8 +256,9 @@ struct rescore {
     const struct store_range *exclude;
     int k, padded;
     float scale;
-    float *rows; /* [worker][padded] */
-    int *filled; /* [query] */
+    float *rows;       /* [worker][padded] */
+    int64_t *list_ids; /* [query][k] */
+    float *list_scores;
 };
 
 static void rescore_body(void *context, int64_t begin, int64_t end, int worker) {
@@ -302,9 +266,11 @@ static void rescore_body(void *context, int64_t begin, int64_t end, int worker) 
     float *row = s->rows + (size_t)worker * (size_t)s->padded;
     int64_t first = s->begin / s->n_candidates;
     for (int64_t q = first + begin; q < first + end; q++) {
-        struct store_hit *heap = s->hits + (size_t)q * (size_t)s->k;
+        size_t list_at = (size_t)q * (size_t)s->k;
+        struct top_list list = {s->list_ids + list_at, s->list_scores + list_at, s->k};
         const struct store_range *range = s->exclude ? &s->exclude[q] : NULL;
         int64_t at = q * s->n_candidates, last = at + s->n_candidates;
+        if (at >= s->begin) top_list_clear(list);
         for (int64_t i = at < s->begin ? s->begin : at; i < last && i < s->end; i++) {
             int64_t chunk = s->candidates[i];
             if (chunk < 0 || chunk >= s->l->chunks || excluded(range, chunk)) continue;
@@ -312,9 +278,9 @@ static void rescore_body(void *context, int64_t begin, int64_t end, int worker) 
             convert_row(row, landmarks_row(s->l, chunk), s->l->dim, s->padded);
             float dot;
             tile(&dot, 1, s->queries + (size_t)q * (size_t)s->padded, row, s->padded, 1, 1);
-            offer(heap, &s->filled[q], s->k, (struct store_hit){chunk, dot * s->scale});
+            top_list_offer(list, dot * s->scale, chunk);
         }
-        if (last <= s->end) finish(heap, s->filled[q], s->k);
+        if (last <= s->end) list_hits(s->hits + list_at, list);
     }
 }
 
@@ -344,12 +310,14 @@ enum status exact_rescore(struct landmarks *l, struct store_hit *hits, const flo
     assert(n_candidates > 0);
     enum status status = pad_queries(&all, queries, n, l->dim, s.padded);
     s.queries = all;
-    if (status == STATUS_OK) status = memory_allocate_zero(&s.filled, (size_t)n);
+    if (status == STATUS_OK) status = memory_allocate(&s.list_ids, (size_t)n * (size_t)k);
+    if (status == STATUS_OK) status = memory_allocate(&s.list_scores, (size_t)n * (size_t)k);
     if (status == STATUS_OK)
         status = memory_allocate_aligned(&s.rows, (size_t)threads_count(threads) * (size_t)s.padded);
     if (status == STATUS_OK) status = rescore_all(&s, l, n, threads);
     memory_free(all);
-    memory_free(s.filled);
+    memory_free(s.list_ids);
+    memory_free(s.list_scores);
     memory_free(s.rows);
     return status;
 }

@@ -317,7 +317,7 @@ enum status publish_generation(struct store_writer *w, const struct generation_r
     memory_free(b.old);
     memory_free(b.fresh);
     if (s == STATUS_NO_SPACE)
-        return fail(s, "%s; sealed shards are kept: make room and run the command again", status_message());
+        return fail(s, "%s; sealed shards are kept: free disk space and run the command again", status_message());
     TRY(s);
     w->published = g;
     return fault_point("store:publish:committed");

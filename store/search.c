@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "store/view_internal.h"
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,5 +167,28 @@ enum status store_view_search(struct store_view *v, struct store_hit *hits, cons
     do
         s = search_view(v, hits, queries, n_queries, how);
     while (view_follow_shards(v, &s));
+    return s;
+}
+
+/* Candidates are some hundreds, so a loop finds the score of each. */
+static void scores_of_hits(float *scores, const int64_t *chunks, int64_t n, const struct store_hit *hits) {
+    for (int64_t i = 0; i < n; i++)
+        scores[i] = -INFINITY;
+    for (int64_t h = 0; h < n && hits[h].chunk >= 0; h++)
+        for (int64_t i = 0; i < n; i++)
+            if (chunks[i] == hits[h].chunk) scores[i] = hits[h].score;
+}
+
+enum status store_view_scores(struct store_view *v, float *scores, const float *query, const int64_t *chunks,
+                              int64_t n) {
+    struct store_hit *hits;
+    if (n == 0) return STATUS_OK;
+    TRY(memory_allocate(&hits, (size_t)n));
+    enum status s;
+    do
+        s = exact_rescore(&v->landmarks, hits, query, 1, (int)n, chunks, n, NULL, NULL);
+    while (view_follow_shards(v, &s));
+    if (s == STATUS_OK) scores_of_hits(scores, chunks, n, hits);
+    memory_free(hits);
     return s;
 }

@@ -124,6 +124,12 @@ enum status store_view_search(struct store_view *v, struct store_hit *hits, cons
 /* How many of the k hits of one query are missing, although the view has as many chunks outside `exclude` (NULL: none). An index
  * that finds too few visits more lists, up to all of them, by itself; what is still missing only an exact search finds. */
 int store_view_missing(const struct store_view *v, const struct store_hit *hits, int k, const struct store_range *exclude);
+/* scores[n] of given chunks for one query, with the bits that store_view_search gives; -infinity for ids that the view does
+ * not have. */
+enum status store_view_scores(struct store_view *v, float *scores, const float *query, const int64_t *chunks, int64_t n);
+/* The view's index of tokens (store/lexical/lexical.h), borrowed; NULL: the store has none. */
+struct lexical;
+const struct lexical *store_view_lexical(const struct store_view *v);
 /* What such a search does: scan all rows, or ask the index, which visits some of its lists (0 of 0: an index without lists). */
 struct store_search_way { bool exact; int64_t visited, lists; };
 struct store_search_way store_view_search_way(const struct store_view *v, const struct store_search *how);

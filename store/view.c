@@ -254,9 +254,14 @@ enum status store_view_open(struct store_view **out, struct store *store) {
 void store_view_close(struct store_view *v) {
     if (!v) return;
     close_files(v);
+    lexical_close(v->lexical);
     catalog_abort(v->txn);
     memory_free(v->text);
     memory_free(v);
+}
+
+const struct lexical *store_view_lexical(const struct store_view *v) {
+    return v->lexical;
 }
 
 enum status store_view_cursor(struct store_view *v, uint8_t cursor[STORE_CURSOR_MAX], size_t *bytes) {

@@ -4,6 +4,7 @@
 #include "store/catalog/records_internal.h"
 #include "store/index/segment_check_internal.h"
 #include "store/index/vectors_internal.h"
+#include "store/lexical/lexical.h"
 
 struct store {
     struct catalog *catalog;
@@ -25,6 +26,7 @@ struct store_view {
     struct landmarks landmarks;
     struct segment *segments;            /* none: "exact" */
     int64_t n_segments;
+    struct lexical *lexical;             /* NULL: the catalog records no lexical segments */
     char *text;                          /* source and key of the last document */
     size_t text_capacity;
 };

@@ -444,7 +444,7 @@ enum status store_shard_seal(struct store_writer *w, const void *cursor, size_t 
                                (long long)r.number, (long long)w->chunks, (long long)shard_rows(w->landmarks));
     store_shard_discard(w);
     if (s == STATUS_NO_SPACE)
-        return fail(s, "%s; sealed shards are kept: make room and run the command again", status_message());
+        return fail(s, "%s; sealed shards are kept: free disk space and run the command again", status_message());
     TRY(s);
     w->sealed.shards++;
     w->sealed.number = w->sealed.shards;

@@ -6,13 +6,15 @@ enum { CORPUS = 3, CANDIDATES = 2 };
 
 /* Chunk 2 is of the documents of both sequences: no query may have it, and the other two are all there is, so that what
  * is found does not hang on the weights. */
-[[maybe_unused]] static struct corpus_pool *make_corpus(struct device *dev, const struct variant *v, const struct model *m) {
+[[maybe_unused]] static struct corpus_pool *make_corpus(struct device *dev, const struct variant *v,
+                                                        const struct model *m) {
     struct corpus_pool *p;
     static const int32_t documents[CORPUS][2] = {{40, 40}, {41, 41}, {0, 1}};
     int32_t ids[CORPUS * 63];
     struct rng rng = rng_make(test_seed(), 21);
     for (int i = 0; i < CORPUS * 63; i++) ids[i] = i == CORPUS * 63 - 1 ? -1 : (int32_t)rng_below(&rng, 90);
-    CHECK_OK(corpus_pool_create(&p, dev, &m->config, DTYPE_F32, ids, documents, CORPUS, SEQUENCES * v->chunks, CANDIDATES));
+    CHECK_OK(corpus_pool_create(&p, dev, &m->config, DTYPE_F32, ids, documents, CORPUS, SEQUENCES * v->chunks,
+                                CANDIDATES));
     return p;
 }
 

@@ -46,11 +46,13 @@ static inline void lexical_corpus_free(struct lexical_corpus *c) {
     free(c->lengths);
 }
 
-static inline void lexical_fixture_build(const char *path, const struct lexical_corpus *c, int64_t from, int64_t to, uint64_t max_ram) {
+static inline void lexical_fixture_build(const char *path, const struct lexical_corpus *c, int64_t from, int64_t to,
+                                         uint64_t max_ram) {
     struct lexical_builder *b;
     uint64_t bytes;
     uint32_t crc, found;
-    CHECK_OK(lexical_builder_create(&b, path, &(struct lexical_build){.vocab_size = c->vocab, .first_chunk = from, .max_ram = max_ram}));
+    const struct lexical_build config = {.vocab_size = c->vocab, .first_chunk = from, .max_ram = max_ram};
+    CHECK_OK(lexical_builder_create(&b, path, &config));
     for (int64_t i = from; i < to; i++) CHECK_OK(lexical_builder_add(b, c->ids[i], c->lengths[i]));
     CHECK_EQ(lexical_builder_chunks(b), to - from);
     CHECK_OK(lexical_builder_publish(b, &bytes, &crc));
@@ -74,14 +76,16 @@ static inline struct lexical *lexical_fixture_open(const struct lexical_corpus *
     return x;
 }
 
-static inline int lexical_fixture_count(const int32_t *ids, int n, int32_t a, int32_t b) {      /* b -1: of token a alone */
+/* b -1: of token a alone */
+static inline int lexical_fixture_count(const int32_t *ids, int n, int32_t a, int32_t b) {
     int count = 0;
     for (int i = 0; i + (b >= 0) < n; i++) count += ids[i] == a && (b < 0 || ids[i + 1] == b);
     return count;
 }
 
 /* scores[n] += weight * idf * s(f) of one key, as lexical.h has it. */
-static inline void lexical_fixture_term(double *scores, const struct lexical_corpus *c, int32_t a, int32_t b, double weight) {
+static inline void lexical_fixture_term(double *scores, const struct lexical_corpus *c, int32_t a, int32_t b,
+                                        double weight) {
     double have = 0;
     for (int64_t i = 0; i < c->n; i++) have += lexical_fixture_count(c->ids[i], c->lengths[i], a, b) > 0;
     double idf = log(1 + ((double)c->n - have + 0.5) / (have + 0.5));

@@ -42,7 +42,8 @@ enum { FIXTURE_CHUNK = 8, FIXTURE_IDS_MAX = 40, FIXTURE_CLUSTERS = 20 };
 }
 
 /* Adds one document and its landmarks to the open shard. */
-[[maybe_unused]] static enum status fixture_add(struct store_writer *w, const struct store_writer_config *c, int64_t document, bool *duplicate) {
+[[maybe_unused]] static enum status fixture_add(struct store_writer *w, const struct store_writer_config *c,
+                                                int64_t document, bool *duplicate) {
     int32_t ids[FIXTURE_IDS_MAX];
     char key[32];
     int dim = c->fingerprint.dim;
@@ -65,7 +66,8 @@ enum { FIXTURE_CHUNK = 8, FIXTURE_IDS_MAX = 40, FIXTURE_CLUSTERS = 20 };
 }
 
 /* One shard of documents [begin, end); the cursor is the next one's number. */
-[[maybe_unused]] static enum status fixture_shard(struct store_writer *w, const struct store_writer_config *c, int64_t begin, int64_t end) {
+[[maybe_unused]] static enum status fixture_shard(struct store_writer *w, const struct store_writer_config *c,
+                                                  int64_t begin, int64_t end) {
     TRY(store_shard_begin(w));
     bool duplicate;
     for (int64_t i = begin; i < end; i++) {
@@ -79,31 +81,29 @@ enum { FIXTURE_CHUNK = 8, FIXTURE_IDS_MAX = 40, FIXTURE_CLUSTERS = 20 };
 }
 
 /* A whole store: documents [0, end) in shards of `per_shard`, published. */
-[[maybe_unused]] static void fixture_store(const char *dir, const struct store_writer_config *c, int64_t begin, int64_t end, int64_t per_shard,
-                                           const char *index) {
+[[maybe_unused]] static void fixture_store(const char *dir, const struct store_writer_config *c, int64_t begin,
+                                           int64_t end, int64_t per_shard, const char *index) {
     struct store_writer *w;
     CHECK_OK(store_writer_open(&w, dir, c, true));
     for (int64_t i = begin; i < end; i += per_shard)
         CHECK_OK(fixture_shard(w, c, i, i + per_shard < end ? i + per_shard : end));
-    struct store_publish how = {.index = index, .seed = 1};
-    CHECK_OK(store_writer_publish(w, &how));
+    CHECK_OK(store_writer_publish(w, &(struct store_publish){.index = index, .seed = 1}));
     store_writer_close(w);
 }
 
 /* The same in a process of its own: a process may hold a store open only once. */
-[[maybe_unused]] static void fixture_store_elsewhere(const char *dir, const struct store_writer_config *c, int64_t begin, int64_t end,
-                                                     int64_t per_shard, const char *index) {
+[[maybe_unused]] static void fixture_store_elsewhere(const char *dir, const struct store_writer_config *c,
+                                                     int64_t begin, int64_t end, int64_t per_shard, const char *index) {
     pid_t child = fork();
     if (child == 0) {
         fixture_store(dir, c, begin, end, per_shard, index);
         _exit(0);
     }
     int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK_EQ(status, 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-[[maybe_unused]] static void fixture_print_problem(void *context, const char *file, const char *problem, const char *remedy) {
+static inline void fixture_print_problem(void *context, const char *file, const char *problem, const char *remedy) {
     (void)context;
     fprintf(stderr, "  %s: %s; %s\n", file, problem, remedy);
 }
@@ -112,8 +112,8 @@ enum { FIXTURE_CHUNK = 8, FIXTURE_IDS_MAX = 40, FIXTURE_CLUSTERS = 20 };
 [[maybe_unused]] static bool fixture_same_hits(const struct store_hit *a, const struct store_hit *b, int n) {
     for (int i = 0; i < n; i++)
         if (a[i].chunk != b[i].chunk || memcmp(&a[i].score, &b[i].score, sizeof a[i].score) != 0) {
-            fprintf(stderr, "hit %d: chunk %lld score %.9g, chunk %lld score %.9g\n", i, (long long)a[i].chunk, (double)a[i].score,
-                    (long long)b[i].chunk, (double)b[i].score);
+            fprintf(stderr, "hit %d: chunk %lld score %.9g, chunk %lld score %.9g\n", i, (long long)a[i].chunk,
+                    (double)a[i].score, (long long)b[i].chunk, (double)b[i].score);
             return false;
         }
     return true;

@@ -79,7 +79,8 @@ static inline int test_done(void) {
 static inline void check_close(const char *file, int line, const float *a, const float *b, size_t n, double tolerance) {
     for (size_t i = 0; i < n; i++)
         if (!(fabs((double)a[i] - (double)b[i]) <= tolerance) && !(a[i] == b[i])) {
-            fprintf(stderr, "index %zu of %zu: %.9g against %.9g, tolerance %g\n", i, n, (double)a[i], (double)b[i], tolerance);
+            fprintf(stderr, "index %zu of %zu: %.9g against %.9g, tolerance %g\n", i, n, (double)a[i], (double)b[i],
+                    tolerance);
             test_fail(file, line, "not close");
         }
 }

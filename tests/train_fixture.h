@@ -88,23 +88,24 @@ struct text { struct batch batch; int32_t *ids, *targets, (*documents)[2]; int64
 
 [[maybe_unused]] static struct step_config config_of(const struct variant *v, int sequences) {
     return (struct step_config){
-        .sequences = sequences, .chunks = v->chunks, .type = DTYPE_F32, .pool = v->pool, .contrastive = v->contrastive, .mlm = v->mlm,
-        .optimizer = {.beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F, .clip = 1.0F, .trunk = 1.0F}};
+        .sequences = sequences, .chunks = v->chunks, .type = DTYPE_F32, .pool = v->pool, .contrastive = v->contrastive,
+        .mlm = v->mlm, .optimizer = {.beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F, .clip = 1.0F, .trunk = 1.0F}};
 }
 
 [[maybe_unused]] static struct step_now now_of(const struct variant *v) {
     return (struct step_now){
-        .optimizer = {.lr = -1.0F, .step = 1}, .seed = test_seed(), .mlm_rate = v->mlm ? 0.15F : 0.0F, .mlm_weight = 0.7F,
-        .contrastive_weight = v->contrastive ? 0.3F : 0.0F, .pool = v->pool};
+        .optimizer = {.lr = -1.0F, .step = 1}, .seed = test_seed(), .mlm_rate = v->mlm ? 0.15F : 0.0F,
+        .mlm_weight = 0.7F, .contrastive_weight = v->contrastive ? 0.3F : 0.0F, .pool = v->pool};
 }
 
-[[maybe_unused]] static struct step *make_step(struct device *dev, const struct model *m, const struct step_config *config) {
+[[maybe_unused]] static struct step *make_step(struct device *dev, const struct model *m,
+                                               const struct step_config *config) {
     struct step *s;
     CHECK_OK(step_create(&s, dev, &m->config, config, m->params, NULL));
     return s;
 }
 
-/* All gradients, behind one another. */
+/* All gradients, concatenated. */
 [[maybe_unused]] static float *gradients_of(struct step *s, const struct model *m) {
     size_t bytes = (size_t)params_elements(m->params) * sizeof(float);
     float *out = malloc(bytes);
@@ -112,9 +113,8 @@ struct text { struct batch batch; int32_t *ids, *targets, (*documents)[2]; int64
     memcpy(out, optimizer_gradients(step_optimizer(s))->data, bytes); /* the CPU's memory */
     return out;
 }
-
-[[maybe_unused]] static float *run(struct step *s, const struct model *m, const struct batch *batches, int n, const struct step_now *now,
-                  struct step_report *report) {
+[[maybe_unused]] static float *run(struct step *s, const struct model *m, const struct batch *batches, int n,
+                                   const struct step_now *now, struct step_report *report) {
     CHECK_OK(step_run(s, report, batches, n, now));
     return gradients_of(s, m);
 }

@@ -26,7 +26,7 @@ static bool is_hex(char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-/* j->at is behind the opening quote; leaves it behind the closing one. */
+/* j->at is after the opening quote; afterwards it is after the closing one. */
 static bool scan_string(struct json *j) {
     j->text = j->at;
     while (j->at < j->end) {
@@ -336,7 +336,7 @@ static bool number_text(const struct json *j, char out[64]) {
     return true;
 }
 
-/* A number that is another one than was wanted: told where it begins. */
+/* Fails at the start of the current number. */
 static enum status number_fail(const struct json *j, const char *expected) {
     struct json there = *j;
     there.at = j->text;

@@ -127,14 +127,14 @@ static enum status read_tensor(struct safetensors *f, struct json *j, size_t dat
     }
     if (!have_dtype || !have_shape || range[0] < 0)
         return fail(STATUS_INVALID, "%s: tensor %s lacks dtype, shape or data_offsets", f->path, name);
-    int64_t bytes = t->count * (int64_t)dtypes[t->dtype].bytes, room = (int64_t)(f->map.size - data_start);
+    int64_t bytes = t->count * (int64_t)dtypes[t->dtype].bytes, data_bytes = (int64_t)(f->map.size - data_start);
     if (range[1] < range[0] || range[1] - range[0] != bytes)
         return fail(STATUS_INVALID, "%s: tensor %s: shape needs %lld bytes, data_offsets give %lld", f->path, name,
                     (long long)bytes, (long long)(range[1] - range[0]));
-    if (range[1] > room)
+    if (range[1] > data_bytes)
         return fail(STATUS_CORRUPT,
                     "%s: tensor %s ends at byte %lld of the data, but the file has %lld: it is truncated", f->path,
-                    name, (long long)range[1], (long long)room);
+                    name, (long long)range[1], (long long)data_bytes);
     t->data = f->map.data + data_start + range[0];
     return STATUS_OK;
 }
@@ -157,9 +157,7 @@ static enum status check_layout(struct safetensors *f) {
         if ((const char *)a->data + (size_t)a->count * dtypes[a->dtype].bytes > (const char *)b->data)
             return fail(STATUS_INVALID, "%s: tensors %s and %s overlap", f->path, a->name, b->name);
     }
-    void *memory = NULL;
-    TRY(memory_allocate_bytes(&memory, (size_t)f->count, sizeof *f->by_name));
-    f->by_name = memory;
+    TRY(memory_allocate(&f->by_name, (size_t)f->count));
     for (int i = 0; i < f->count; i++)
         f->by_name[i] = i;
     qsort_r(f->by_name, (size_t)f->count, sizeof *f->by_name, compare_names, f->tensors);
@@ -188,13 +186,12 @@ static enum status read_header(struct safetensors *f) {
         else
             TRY(read_tensor(f, &j, 8 + (size_t)length));
     }
-    return json_expect(&j, JSON_END, "nothing behind the header's object");
+    return json_expect(&j, JSON_END, "nothing after the header's object");
 }
 
 enum status safetensors_open(struct safetensors **out, const char *path) {
-    void *memory = NULL;
-    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct safetensors)));
-    struct safetensors *f = memory;
+    struct safetensors *f;
+    TRY(memory_allocate_zero(&f, 1));
     enum status s;
     TRY_GOTO(s, memory_copy_string(&f->path, path), failed);
     TRY_GOTO(s, file_map(&f->map, path), failed);

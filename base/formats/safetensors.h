@@ -39,4 +39,5 @@ enum status safetensors_to_i32(int32_t *out, const struct tensor_view *tensor); 
 
 /* Writes a new file, published atomically. Tensors are given whole, in order. `metadata_json`: the text of an
  * object of strings, or NULL. */
-enum status safetensors_write(const char *path, const struct tensor_view *tensors, int count, const char *metadata_json);
+enum status safetensors_write(const char *path, const struct tensor_view *tensors, int count,
+                              const char *metadata_json);

@@ -208,7 +208,7 @@ static enum status collect(struct torch_checkpoint *c, const struct pickle_objec
             TRY(add_tensor(c, name, &p->tensors[value->index]));
         } else if (value->kind == PICKLE_DICT && key->kind == PICKLE_TEXT && depth < NESTING_MAX) {
             TRY(join_name(c, &name, prefix, key));
-            memcpy(name + strlen(name), ".", 2); /* join_name left room for it */
+            memcpy(name + strlen(name), ".", 2); /* join_name allocated one byte more */
             TRY(collect(c, value, name, depth + 1));
         } else {
             c->left_out++;

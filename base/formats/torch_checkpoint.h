@@ -18,7 +18,8 @@
 struct torch_checkpoint;
 enum status torch_checkpoint_open(struct torch_checkpoint **out, const char *path);
 /* The same from bytes in memory, borrowed until close. `name` is for messages. */
-enum status torch_checkpoint_open_memory(struct torch_checkpoint **out, const char *name, const void *data, size_t bytes);
+enum status torch_checkpoint_open_memory(struct torch_checkpoint **out, const char *name, const void *data,
+                                         size_t bytes);
 void torch_checkpoint_close(struct torch_checkpoint *c);  /* NULL is fine */
 
 int torch_checkpoint_count(const struct torch_checkpoint *c);

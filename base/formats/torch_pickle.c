@@ -122,13 +122,13 @@ static enum status push_new(struct machine *m, struct pickle_object object) {
     return push(m, (int32_t)p->n_objects++);
 }
 
-/* The lowest stack place that the innermost mark leaves free to take. */
-static size_t floor_of(const struct machine *m) {
+/* The stack depth at the innermost mark, below which nothing may be popped. */
+static size_t depth_at_mark(const struct machine *m) {
     return m->n_marks ? m->marks[m->n_marks - 1] : 0;
 }
 
 static enum status pop(struct machine *m, int32_t *object) {
-    if (m->depth <= floor_of(m)) return broken(m, "the stack is empty");
+    if (m->depth <= depth_at_mark(m)) return broken(m, "the stack is empty");
     *object = m->stack[--m->depth];
     return STATUS_OK;
 }
@@ -189,7 +189,7 @@ static enum status push_tuple(struct machine *m, size_t first) {
 }
 
 static enum status push_small_tuple(struct machine *m, size_t count) {
-    if (m->depth < floor_of(m) + count) return broken(m, "the stack is empty");
+    if (m->depth < depth_at_mark(m) + count) return broken(m, "the stack is empty");
     return push_tuple(m, m->depth - count);
 }
 
@@ -200,7 +200,8 @@ static enum status push_dict(struct machine *m) {
 /* Puts stack[first..] (key, value, key, value...) into the dictionary below them. */
 static enum status set_items(struct machine *m, size_t first) {
     struct pickle *p = m->p;
-    if (first <= floor_of(m) || (m->depth - first) % 2) return broken(m, "dictionary entries without a dictionary");
+    if (first <= depth_at_mark(m) || (m->depth - first) % 2)
+        return broken(m, "dictionary entries without a dictionary");
     int32_t target = m->stack[first - 1];
     if (p->objects[target].kind != PICKLE_DICT) return broken(m, "dictionary entries for what is not a dictionary");
     for (size_t i = first; i < m->depth; i += 2) {
@@ -219,7 +220,7 @@ static enum status set_items(struct machine *m, size_t first) {
 
 /* Lists are only ever arguments that nobody reads here: what they hold is dropped. */
 static enum status append(struct machine *m, size_t first) {
-    if (first <= floor_of(m) || m->p->objects[m->stack[first - 1]].kind != PICKLE_LIST)
+    if (first <= depth_at_mark(m) || m->p->objects[m->stack[first - 1]].kind != PICKLE_LIST)
         return broken(m, "list items without a list");
     m->depth = first;
     return STATUS_OK;
@@ -342,7 +343,7 @@ static enum status reduce(struct machine *m) {
 /* ---- the machine --------------------------------------------------------------------------------------- */
 
 static enum status memo_put(struct machine *m, uint64_t index) {
-    if (m->depth <= floor_of(m)) return broken(m, "the stack is empty");
+    if (m->depth <= depth_at_mark(m)) return broken(m, "the stack is empty");
     if (index >= LIMIT) return broken(m, "a memo number out of range");
     TRY(memory_grow(&m->memo, &m->memo_capacity, (size_t)index + 1));
     while (m->memo_size <= index)
@@ -416,7 +417,7 @@ static enum status step(struct machine *m, uint8_t op) {
     case OP_BUILD: /* an object's attributes: a state_dict's _metadata, of no use here */
         return pop(m, &dropped);
     case OP_DUP:
-        if (m->depth <= floor_of(m)) return broken(m, "the stack is empty");
+        if (m->depth <= depth_at_mark(m)) return broken(m, "the stack is empty");
         return push(m, m->stack[m->depth - 1]);
     case OP_NONE:
         return push_new(m, (struct pickle_object){.kind = PICKLE_NONE});
@@ -444,10 +445,10 @@ static enum status step(struct machine *m, uint8_t op) {
     case OP_TUPLE3:
         return push_small_tuple(m, (size_t)(op - OP_TUPLE1 + 1));
     case OP_SETITEM:
-        if (m->depth < floor_of(m) + 3) return broken(m, "the stack is empty");
+        if (m->depth < depth_at_mark(m) + 3) return broken(m, "the stack is empty");
         return set_items(m, m->depth - 2);
     case OP_APPEND:
-        if (m->depth < floor_of(m) + 2) return broken(m, "the stack is empty");
+        if (m->depth < depth_at_mark(m) + 2) return broken(m, "the stack is empty");
         return append(m, m->depth - 1);
     case OP_GLOBAL:
         TRY(take_line(m, &module));

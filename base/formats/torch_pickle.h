@@ -1,4 +1,4 @@
-/* torch_pickle.h -- the restricted unpickler behind torch_checkpoint: a pickle in, a tree of dictionaries out.
+/* torch_pickle.h -- the restricted unpickler of torch_checkpoint: a pickle in, a tree of dictionaries out.
  *
  * It knows storages by key and type only; torch_checkpoint joins them with the archive's members and checks tensors
  * against them. Strings are borrowed from the pickle's bytes. */

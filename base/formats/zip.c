@@ -1,5 +1,6 @@
 /* zip.c -- the central directory at the archive's end is the truth; local headers only say where data begins. */
 #include "base/formats/zip.h"
+#include "base/little_endian.h"
 #include "base/memory.h"
 
 #include <stdlib.h>
@@ -26,13 +27,6 @@ struct zip {
     int64_t count;
 };
 
-static uint64_t little(const uint8_t *p, int bytes) {
-    uint64_t value = 0;
-    for (int i = bytes - 1; i >= 0; i--)
-        value = value << 8 | p[i];
-    return value;
-}
-
 /* [offset, offset + need) lies inside of the archive. */
 static bool inside(const struct zip *z, uint64_t offset, uint64_t need) {
     return offset <= z->bytes && need <= z->bytes - offset;
@@ -57,15 +51,18 @@ static enum status find_directory(const struct zip *z, struct directory *out) {
     size_t lowest = z->bytes - END_BYTES > COMMENT_MAX ? z->bytes - END_BYTES - COMMENT_MAX : 0;
     for (size_t at = z->bytes - END_BYTES + 1; at-- > lowest;) {
         const uint8_t *end = z->data + at;
-        if (little(end, 4) != END_MAGIC || at + END_BYTES + little(end + 20, 2) > z->bytes) continue;
-        *out = (struct directory){little(end + 16, 4), little(end + 12, 4), little(end + 10, 2)};
-        if (at < LOCATOR64_BYTES || little(end - LOCATOR64_BYTES, 4) != LOCATOR64_MAGIC) return STATUS_OK;
-        uint64_t end64 = little(end - LOCATOR64_BYTES + 8, 8);
-        if (!inside(z, end64, END64_BYTES) || little(z->data + end64, 4) != END64_MAGIC)
+        if (little_endian_get(end, 4) != END_MAGIC || at + END_BYTES + little_endian_get(end + 20, 2) > z->bytes)
+            continue;
+        *out = (struct directory){little_endian_get(end + 16, 4), little_endian_get(end + 12, 4),
+                                  little_endian_get(end + 10, 2)};
+        if (at < LOCATOR64_BYTES || little_endian_get(end - LOCATOR64_BYTES, 4) != LOCATOR64_MAGIC) return STATUS_OK;
+        uint64_t end64 = little_endian_get(end - LOCATOR64_BYTES + 8, 8);
+        if (!inside(z, end64, END64_BYTES) || little_endian_get(z->data + end64, 4) != END64_MAGIC)
             return fail(STATUS_INVALID, "%s: byte %zu: the zip64 end record is not where the locator says", z->name,
                         at);
         const uint8_t *record = z->data + end64;
-        *out = (struct directory){little(record + 48, 8), little(record + 40, 8), little(record + 32, 8)};
+        *out = (struct directory){little_endian_get(record + 48, 8), little_endian_get(record + 40, 8),
+                                  little_endian_get(record + 32, 8)};
         return STATUS_OK;
     }
     return fail(STATUS_INVALID, "%s: not a zip archive, or cut short: there is no end record", z->name);
@@ -74,7 +71,7 @@ static enum status find_directory(const struct zip *z, struct directory *out) {
 /* Sizes and offset that did not fit into 32 bits stand in the zip64 extra field, in this order, only those. */
 static bool read_zip64(struct zip_member *m, const uint8_t *extra, size_t bytes) {
     while (bytes >= 4) {
-        size_t id = little(extra, 2), size = little(extra + 2, 2);
+        size_t id = little_endian_get(extra, 2), size = little_endian_get(extra + 2, 2);
         if (size > bytes - 4) return false;
         if (id == EXTRA_ZIP64) {
             const uint8_t *at = extra + 4;
@@ -82,7 +79,7 @@ static bool read_zip64(struct zip_member *m, const uint8_t *extra, size_t bytes)
             for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
                 if (*fields[i] != UINT32_MAX) continue;
                 if (at + 8 > extra + 4 + size) return false;
-                *fields[i] = little(at, 8);
+                *fields[i] = little_endian_get(at, 8);
                 at += 8;
             }
             return true;
@@ -101,19 +98,20 @@ static enum status read_directory(struct zip *z) {
     TRY(memory_allocate(&z->members, directory.count));
     const uint8_t *at = z->data + directory.offset, *end = at + directory.bytes;
     for (uint64_t i = 0; i < directory.count; i++) {
-        if (end - at < ENTRY_BYTES || little(at, 4) != ENTRY_MAGIC)
+        if (end - at < ENTRY_BYTES || little_endian_get(at, 4) != ENTRY_MAGIC)
             return fail(STATUS_INVALID, "%s: byte %td: zip directory entry %llu is damaged", z->name, at - z->data,
                         (unsigned long long)i);
-        size_t name = little(at + 28, 2), extra = little(at + 30, 2), comment = little(at + 32, 2);
+        size_t name = little_endian_get(at + 28, 2), extra = little_endian_get(at + 30, 2),
+               comment = little_endian_get(at + 32, 2);
         struct zip_member *m = &z->members[i];
         *m = (struct zip_member){.name = (const char *)at + ENTRY_BYTES,
                                  .name_bytes = name,
-                                 .local_offset = little(at + 42, 4),
-                                 .stored_bytes = little(at + 20, 4),
-                                 .bytes = little(at + 24, 4),
-                                 .crc32 = (uint32_t)little(at + 16, 4),
-                                 .method = (uint16_t)little(at + 10, 2),
-                                 .flags = (uint16_t)little(at + 8, 2)};
+                                 .local_offset = little_endian_get(at + 42, 4),
+                                 .stored_bytes = little_endian_get(at + 20, 4),
+                                 .bytes = little_endian_get(at + 24, 4),
+                                 .crc32 = (uint32_t)little_endian_get(at + 16, 4),
+                                 .method = (uint16_t)little_endian_get(at + 10, 2),
+                                 .flags = (uint16_t)little_endian_get(at + 8, 2)};
         if ((size_t)(end - at) < ENTRY_BYTES + name + extra + comment || !read_zip64(m, at + ENTRY_BYTES + name, extra))
             return fail(STATUS_INVALID, "%s: byte %td: zip directory entry %llu is damaged", z->name, at - z->data,
                         (unsigned long long)i);
@@ -170,11 +168,12 @@ enum status zip_read(const uint8_t **out, const struct zip *z, const struct zip_
                     "%s: zip member '%.*s' is compressed (method %d), and only stored members are "
                     "read: unpack the archive and pack it again with zip -0",
                     z->name, length, m->name, m->method);
-    if (!inside(z, m->local_offset, LOCAL_BYTES) || little(z->data + m->local_offset, 4) != LOCAL_MAGIC)
+    if (!inside(z, m->local_offset, LOCAL_BYTES) || little_endian_get(z->data + m->local_offset, 4) != LOCAL_MAGIC)
         return fail(STATUS_INVALID, "%s: byte %llu: zip member '%.*s' has no local header there: damaged", z->name,
                     (unsigned long long)m->local_offset, length, m->name);
     const uint8_t *local = z->data + m->local_offset;
-    uint64_t begin = m->local_offset + LOCAL_BYTES + little(local + 26, 2) + little(local + 28, 2);
+    uint64_t begin =
+        m->local_offset + LOCAL_BYTES + little_endian_get(local + 26, 2) + little_endian_get(local + 28, 2);
     if (m->bytes != m->stored_bytes || !inside(z, begin, m->bytes))
         return fail(STATUS_INVALID,
                     "%s: zip member '%.*s' (%llu bytes at %llu) does not fit into the file of %zu bytes: "

@@ -1,5 +1,5 @@
-/* zip.h -- the members of a zip archive that lies in memory, for archives whose members are stored uncompressed
- * (as torch.save writes them). Zip64 is understood; compressed or encrypted members are refused when asked for.
+/* zip.h -- the members of a zip archive in memory, for archives whose members are stored uncompressed (as torch.save
+ * writes them). Zip64 is supported; reading a compressed or encrypted member is an error.
  *
  * Opening checks the central directory against the archive; zip_read checks a member's local header, its range and
  * its CRC-32. Names and data are borrowed from the archive's bytes. */

@@ -1,4 +1,4 @@
-/* fault.h -- named places where a test may let the program fail or die.
+/* fault.h -- named points where a test can make the program fail or die.
  *
  * In every shipped program a fault point does nothing. Programs built for crash tests link
  * tests/crash/fault_inject.c, which defines the same function and, at the Nth pass, kills the process
@@ -7,5 +7,5 @@
 #pragma once
 #include "base/status.h"
 
-/* `name` is "<file>:<step>", unique in the repository. STATUS_FAULT when a test asked for a failure. */
+/* `name` is "<file>:<step>", unique in the repository. STATUS_FAULT when a test requests a failure here. */
 enum status fault_point(const char *name);

@@ -89,9 +89,8 @@ enum status threads_create(struct threads **out, int count) {
     int processors = processors_available();
     if (count <= 0) count = processors;
     if (count > THREADS_MAX) count = THREADS_MAX;
-    void *memory = NULL;
-    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct threads)));
-    struct threads *p = memory;
+    struct threads *p;
+    TRY(memory_allocate_zero(&p, 1));
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->start, NULL);
     p->count = 1;

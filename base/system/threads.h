@@ -1,6 +1,6 @@
 /* threads.h -- parallel loops over one fixed pool.
  *
- * A pool is made once and passed to whoever computes. One thread at a time may start a loop on it; loops do
+ * A pool is made once and passed to the functions that compute. One thread at a time may start a loop on it; loops do
  * not nest (a loop started inside a loop's body runs on the calling thread alone). */
 #pragma once
 #include "base/status.h"
@@ -8,14 +8,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A thread of its own, to be joined. Its stack does not depend on the shell's limit (ulimit -s), which may be too small. */
+/* Starts a joinable thread. Its stack does not depend on the shell's limit (ulimit -s), which may be too small. */
 bool threads_start(pthread_t *out, void *(*body)(void *context), void *context);
 
 struct threads;
 enum { THREADS_MAX = 256 };              /* of a pool */
 
-/* `count` <= 0: one for each processor that this process may keep busy (base/system/processors.h); never more than THREADS_MAX.
- * The caller counts as one of them. */
+/* `count` <= 0: one for each processor that this process may keep busy (base/system/processors.h); never more than
+ * THREADS_MAX. The caller counts as one of them. */
 enum status threads_create(struct threads **out, int count);
 void threads_free(struct threads *pool);                  /* NULL is fine */
 int threads_count(const struct threads *pool);            /* NULL counts as 1 */

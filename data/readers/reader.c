@@ -1,4 +1,4 @@
-/* reader.c -- from file to file, and the place where reading stands. */
+/* reader.c -- goes from file to file and keeps the reading position. */
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
 #include <string.h>
@@ -16,9 +16,8 @@ enum status reader_format_parse(enum reader_format *out, const char *name) {
 }
 
 enum status reader_open(struct reader **out, const struct reader_config *config) {
-    void *memory;
-    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct reader)));
-    struct reader *r = memory;
+    struct reader *r;
+    TRY(memory_allocate_zero(&r, 1));
     r->eod_id = config->eod_id;
     r->max_bytes = config->max_document_bytes ? config->max_document_bytes : default_max_bytes;
     r->skip_bad_lines = config->skip_bad_lines;

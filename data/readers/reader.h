@@ -1,10 +1,10 @@
 /* reader.h -- documents out of files: one stream of texts (or of token ids) over any number of inputs.
  *
- * Formats: jsonl (also .gz .zst .xz and stdin "-"), folders of text files (one document a file), raw u16/u32
- * token files cut at an end-of-document id, Megatron .bin/.idx pairs. `auto` looks at the name, then at the
- * first bytes. Inputs are read in the order given, a folder's files in byte order of their paths, so a corpus
- * has one document order. Folders may be nested as deeply as a path is long, and linked: each is read once. Memory is
- * bounded by the largest document. One thread at a time. A text file that begins with UTF-16's byte order mark is decoded. */
+ * Formats: jsonl (also .gz .zst .xz and stdin "-"), folders of text files (one document a file), raw u16/u32 token
+ * files cut at an end-of-document id, Megatron .bin/.idx pairs. `auto` looks at the name, then at the first bytes.
+ * Inputs are read in the order given, a folder's files in byte order of their paths, so a corpus has one document
+ * order. Folders may be nested as deeply as a path is long, and linked: each is read once. Memory is bounded by the
+ * largest document. One thread at a time. A text file that begins with UTF-16's byte order mark is decoded. */
 #pragma once
 #include "base/progress.h"
 #include "base/status.h"
@@ -45,9 +45,9 @@ void reader_close(struct reader *r);                      /* NULL is fine */
 /* The next document; *more = 0 at the end (document unset). Empty documents are passed on (bytes == 0). */
 enum status reader_next(struct reader *r, struct document *document, int *more);
 
-/* Where reading stands, to go on there later in a new process: the number of documents given so far, the input file's
- * number, the (uncompressed) offset after the last document (Megatron: documents of the file), the jsonl line, bad
- * lines skipped so far, and hashes (XXH3) of what was read: names, order and bytes. */
+/* The reading position, from which a new process can continue: the number of documents returned so far, the input
+ * file's number, the (uncompressed) offset after the last document (Megatron: documents of the file), the jsonl line,
+ * bad lines skipped so far, and hashes (XXH3) of what was read: names, order and bytes. */
 struct reader_position {
     uint64_t documents, file, offset, line, skipped;
     uint64_t files_hash;                 /* of the files before `file` */
@@ -61,15 +61,18 @@ struct reader_mark { uint64_t file, files_hash; };
  * STATUS_MISMATCH names the file that changed; where several files were read between two of the marks (ordered by
  * `file`; NULL is fine), the first and the last of them. What lies after it may have changed. Documents are not parsed
  * again. STATUS_INTERRUPTED on a stop request; STATUS_UNSUPPORTED when this reader has read from standard input. */
-enum status reader_seek(struct reader *r, struct reader_position position, const struct reader_mark *marks, size_t n_marks);
+enum status reader_seek(struct reader *r, struct reader_position position, const struct reader_mark *marks,
+                        size_t n_marks);
 
-/* The files that the inputs came to, folders walked, in reading order: i < reader_files. *bytes on disk; < 0: unknown. */
+/* The files that the inputs came to, folders walked, in reading order: i < reader_files. *bytes on disk; < 0:
+ * unknown. */
 size_t reader_files(const struct reader *r);
 const char *reader_file_at(const struct reader *r, size_t i, int64_t *bytes);
 
 /* Files of folders that were passed over so far, since they are not text (a NUL in the first KB). */
 int64_t reader_passed_over(const struct reader *r);
-/* Notes how many files were passed over and how many bad lines skipped since reading began here, and the first of each. */
+/* Notes how many files were passed over and how many bad lines skipped since reading began here, and the first of
+ * each. */
 void reader_note_left_out(const struct reader *r, const struct progress *progress);
 
 /* Bytes read and in all, on disk (compressed), for progress; total < 0 when unknown (stdin). */

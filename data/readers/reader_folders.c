@@ -59,10 +59,8 @@ static size_t seen_slot(const struct seen *s, dev_t device, ino_t inode) {
 
 static enum status seen_grow(struct seen *s) {
     struct seen old = *s;
-    void *room;
     s->capacity = old.capacity ? 2 * old.capacity : 64;
-    TRY(memory_allocate_zero_bytes(&room, s->capacity, sizeof *s->slots));
-    s->slots = room;
+    TRY(memory_allocate_zero(&s->slots, s->capacity));
     for (size_t i = 0; i < old.capacity; i++)
         if (old.slots[i].taken) s->slots[seen_slot(s, old.slots[i].device, old.slots[i].inode)] = old.slots[i];
     memory_free(old.slots);
@@ -170,7 +168,7 @@ enum status reader_walk(struct reader *r, const char *path, enum reader_format f
     if (!realpath(path, w->root)) w->root[0] = '\0';
     enum status status = walk_from(w, path);
     w->following = true;
-    for (size_t i = 0; i < w->links.count && status == STATUS_OK; i++) /* those of linked folders come behind */
+    for (size_t i = 0; i < w->links.count && status == STATUS_OK; i++) /* after them the files of linked folders */
         status = walk_from(w, w->links.items[i]);
     names_free(&w->links);
     memory_free(w->seen.slots);

@@ -89,13 +89,15 @@ bool reader_is_stdin(const char *path);
 /* By its name, without the suffix of a compressor; READER_AUTO when the name says nothing. */
 enum reader_format reader_format_of_name(const char *name);
 enum reader_format reader_format_of_path(const char *path);   /* by name, or by the .idx beside a .bin */
-enum status reader_add_file(struct reader *r, const char *path, enum reader_format format, bool from_folder, int64_t bytes);
+enum status reader_add_file(struct reader *r, const char *path, enum reader_format format, bool from_folder,
+                            int64_t bytes);
 /* reader_folders.c: adds the files of a folder and of what lies in it, in no order of paths. */
 enum status reader_walk(struct reader *r, const char *path, enum reader_format format);
 
 /* The formats. *more = 0: the file has no further document. They move r->position within the file. */
 enum status jsonl_open(struct reader *r);
-enum status jsonl_pass(struct reader *r, uint64_t bytes, uint64_t *got);   /* so many bytes, not parsed; *got < bytes: the end */
+/* Passes so many bytes without parsing them; *got < bytes: the end. */
+enum status jsonl_pass(struct reader *r, uint64_t bytes, uint64_t *got);
 enum status jsonl_next(struct reader *r, struct document *d, int *more);
 void jsonl_close(struct reader *r);
 enum status text_next(struct reader *r, struct document *d, int *more);

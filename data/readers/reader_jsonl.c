@@ -1,6 +1,6 @@
-/* reader_jsonl.c -- one JSON object a line, streamed: memory holds one line and what was read behind it.
+/* reader_jsonl.c -- one JSON object a line, streamed: memory holds one line and the bytes read after it.
  *
- * Every line is parsed strictly as a whole: a bad line is an error with its number, not a document less; where the
+ * Every line is parsed strictly as a whole: a bad line is an error with its number, not a missing document. If the
  * caller wants such lines skipped, they are counted and the first ones named. */
 #include "base/formats/json.h"
 #include "base/memory.h"

@@ -1,8 +1,9 @@
-/* reader_megatron.c -- Megatron-LM indexed datasets: <prefix>.idx says where the sequences of <prefix>.bin lie.
+/* reader_megatron.c -- Megatron-LM indexed datasets: <prefix>.idx holds the positions of the sequences in <prefix>.bin.
  *
  * idx, little-endian: "MMIDIDX\0\0", u64 version 1, u8 type code, u64 sequences, u64 entries of the document index,
  * i32 lengths[sequences], i64 pointers[sequences] (bytes in .bin), i64 documents[entries] (first sequence of each
  * document, and the end), optionally i8 modes[sequences]. All of it is checked when the file is opened. */
+#include "base/little_endian.h"
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
 #include <string.h>
@@ -10,21 +11,14 @@
 enum { HEADER = 34 };
 static const char magic[9] = "MMIDIDX\0";
 
-static uint64_t get(const uint8_t *p, int bytes) {
-    uint64_t value = 0;
-    for (int i = bytes - 1; i >= 0; i--)
-        value = value << 8 | p[i];
-    return value;
-}
-
 static int64_t length_of(const struct megatron *m, uint64_t i) {
-    return (int32_t)get(m->lengths + 4 * i, 4);
+    return (int32_t)little_endian_get(m->lengths + 4 * i, 4);
 }
 static int64_t pointer_of(const struct megatron *m, uint64_t i) {
-    return (int64_t)get(m->pointers + 8 * i, 8);
+    return (int64_t)little_endian_get(m->pointers + 8 * i, 8);
 }
 static int64_t document_of(const struct megatron *m, uint64_t i) {
-    return (int64_t)get(m->documents + 8 * i, 8);
+    return (int64_t)little_endian_get(m->documents + 8 * i, 8);
 }
 
 static int width_of(int code) {
@@ -48,16 +42,17 @@ static enum status check_header(struct megatron *m, const char *path) {
     const uint8_t *p = m->index.data;
     if (m->index.size < HEADER || memcmp(p, magic, sizeof magic) != 0)
         return fail(STATUS_INVALID, "%s: is not a Megatron index (MMIDIDX is missing at its start)", path);
-    if (get(p + 9, 8) != 1)
-        return fail(STATUS_VERSION, "%s: version %llu; only 1 is known", path, (unsigned long long)get(p + 9, 8));
+    if (little_endian_get(p + 9, 8) != 1)
+        return fail(STATUS_VERSION, "%s: version %llu; only 1 is known", path,
+                    (unsigned long long)little_endian_get(p + 9, 8));
     m->code = p[17];
     m->width = width_of(m->code);
     if (m->width == 0) return fail(STATUS_UNSUPPORTED, "%s: type code %d is not one of integers", path, m->code);
-    m->n_sequences = get(p + 18, 8);
-    uint64_t entries = get(p + 26, 8), room = m->index.size - HEADER;
-    bool fits = m->n_sequences <= room / 12 && entries <= room / 8 && entries >= 1;
+    m->n_sequences = little_endian_get(p + 18, 8);
+    uint64_t entries = little_endian_get(p + 26, 8), body = m->index.size - HEADER;
+    bool fits = m->n_sequences <= body / 12 && entries <= body / 8 && entries >= 1;
     uint64_t need = fits ? 12 * m->n_sequences + 8 * entries : 0;
-    if (!fits || (room != need && room != need + m->n_sequences))
+    if (!fits || (body != need && body != need + m->n_sequences))
         return fail(STATUS_INVALID, "%s: its size of %zu bytes does not fit %llu sequences and %llu document entries",
                     path, m->index.size, (unsigned long long)m->n_sequences, (unsigned long long)entries);
     m->n_documents = entries - 1;
@@ -112,7 +107,7 @@ void megatron_close(struct reader *r) {
 
 /* One id; false when it is negative or beyond 32 bits. */
 static bool read_id(const struct megatron *m, const uint8_t *p, uint32_t *out) {
-    uint64_t value = get(p, m->width);
+    uint64_t value = little_endian_get(p, m->width);
     bool is_signed = m->code >= 2 && m->code <= 5;
     if (is_signed && value >> (8 * m->width - 1)) return false;
     *out = (uint32_t)value;

@@ -1,7 +1,7 @@
-/* reader_seek.c -- the hash of what was read, and going on after it in a new process.
+/* reader_seek.c -- the hash of what was read, and the continuation after it in a new process.
  *
  * A corpus may change between a build that was stopped and its resumption. What was read before the stop is read again,
- * hashed without being parsed, and compared: else two corpora would be mixed unnoticed. What was not read may change.
+ * hashed without being parsed, and compared: otherwise two corpora could be mixed unnoticed. The rest may change.
  */
 #define XXH_STATIC_LINKING_ONLY
 #include "base/memory.h"
@@ -14,9 +14,7 @@ enum { BLOCK = 1 << 20 };
 /* ---- the hash ------------------------------------------------------------------------------------------- */
 
 enum status reader_part_create(struct reader *r) {
-    void *memory;
-    TRY(memory_allocate_aligned_bytes(&memory, 1, sizeof(XXH3_state_t)));
-    r->part = memory;
+    TRY(memory_allocate_aligned(&r->part, 1));
     XXH3_INITSTATE(r->part);
     return STATUS_OK;
 }

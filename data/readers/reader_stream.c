@@ -98,15 +98,13 @@ static enum status detect(struct stream *s) {
 }
 
 enum status stream_open(struct stream **out, const char *path) {
-    void *memory;
-    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct stream)));
-    struct stream *s = memory;
+    struct stream *s;
+    TRY(memory_allocate_zero(&s, 1));
     s->fd = -1;
     s->xz = (lzma_stream)LZMA_STREAM_INIT;
     enum status status;
     TRY_GOTO(status, memory_copy_string(&s->path, reader_is_stdin(path) ? "standard input" : path), out);
-    TRY_GOTO(status, memory_allocate(&memory, INPUT_BYTES), out);
-    s->input = memory;
+    TRY_GOTO(status, memory_allocate(&s->input, INPUT_BYTES), out);
     s->fd = reader_is_stdin(path) ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (s->fd < 0) {
         status = fail_errno("%s: cannot open", path);

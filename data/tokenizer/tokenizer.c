@@ -23,9 +23,8 @@ void bytes_free(struct bytes *b) {
 enum status tokenizer_open(struct tokenizer **out, const char *path) {
     struct file_map map;
     TRY(file_map(&map, path));
-    void *memory = NULL;
-    enum status status = memory_allocate_zero_bytes(&memory, 1, sizeof(struct tokenizer));
-    struct tokenizer *t = memory;
+    struct tokenizer *t = NULL;
+    enum status status = memory_allocate_zero(&t, 1);
     if (status == STATUS_OK) {
         t->unk_id = -1;
         XXH128_canonical_t canonical;
@@ -91,9 +90,8 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id) {
 }
 
 enum status tokenizer_scratch_create(struct tokenizer_scratch **out, const struct tokenizer *t) {
-    void *memory;
-    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct tokenizer_scratch)));
-    struct tokenizer_scratch *s = memory;
+    struct tokenizer_scratch *s;
+    TRY(memory_allocate_zero(&s, 1));
     s->tokenizer = t;
     enum status status = bpe_words_create(s);
     if (status == STATUS_OK) status = regex_scratch_create(&s->regex);

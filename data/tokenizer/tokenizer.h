@@ -44,4 +44,5 @@ struct tokenizer_stream { uint8_t pending[8]; int n_pending; bool started, skip_
 void tokenizer_stream_start(struct tokenizer_stream *st, bool skip_special);
 enum status tokenizer_stream_push(const struct tokenizer *t, struct tokenizer_stream *st, struct tokenizer_scratch *s,
                                   int32_t id, const char **text, size_t *bytes);
-enum status tokenizer_stream_flush(struct tokenizer_stream *st, struct tokenizer_scratch *s, const char **text, size_t *bytes);
+enum status tokenizer_stream_flush(struct tokenizer_stream *st, struct tokenizer_scratch *s, const char **text,
+                                   size_t *bytes);

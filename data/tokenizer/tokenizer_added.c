@@ -23,12 +23,11 @@ static int compare_items(const void *a, const void *b) {
 
 static enum status fill_set(struct added_set *set, struct tokenizer *t, struct tokenizer_scratch *s,
                             const struct added *items, const struct bytes *text, int count, bool normalized) {
-    void *memory = NULL;
+    struct sort_item *sorted = NULL;
     struct bytes spellings = {0};
     enum status status;
     int n = 0;
-    TRY_GOTO(status, memory_allocate_bytes(&memory, (size_t)count, sizeof(struct sort_item)), out);
-    struct sort_item *sorted = memory;
+    TRY_GOTO(status, memory_allocate(&sorted, (size_t)count), out);
     for (int i = 0; i < count; i++) {
         if (items[i].normalized != normalized) continue;
         const char *at = text->data + items[i].at;
@@ -43,9 +42,7 @@ static enum status fill_set(struct added_set *set, struct tokenizer *t, struct t
     for (int i = 0; i < n; i++)
         sorted[i].text = spellings.data + sorted[i].added.at;
     qsort(sorted, (size_t)n, sizeof *sorted, compare_items);
-    void *kept;
-    TRY_GOTO(status, memory_allocate_bytes(&kept, (size_t)n, sizeof *set->items), out);
-    set->items = kept;
+    TRY_GOTO(status, memory_allocate(&set->items, (size_t)n), out);
     set->count = n;
     int byte = 0;
     for (int i = 0; i < n; i++) {
@@ -59,7 +56,7 @@ static enum status fill_set(struct added_set *set, struct tokenizer *t, struct t
     set->text = spellings;
     spellings = (struct bytes){0};
 out:
-    memory_free(memory);
+    memory_free(sorted);
     bytes_free(&spellings);
     return status;
 }

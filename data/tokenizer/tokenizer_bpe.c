@@ -61,9 +61,7 @@ static bool ends_with_mark(const struct tokenizer *t, int32_t id) {
 enum status bpe_prepare(struct tokenizer *t) {
     TRY(prepare_bytes(t));
     if (t->byte_level) return STATUS_OK;
-    void *memory;
-    TRY(memory_allocate_bytes(&memory, CHARS_DIRECT, sizeof *t->char_id));
-    t->char_id = memory;
+    TRY(memory_allocate(&t->char_id, CHARS_DIRECT));
     for (uint32_t code = 0; code < CHARS_DIRECT; code++) {
         char spelling[4];
         t->char_id[code] = find_in_model(t, spelling, (size_t)utf8_encode(spelling, code));
@@ -78,10 +76,8 @@ enum status bpe_prepare(struct tokenizer *t) {
 }
 
 enum status bpe_words_create(struct tokenizer_scratch *s) {
-    void *memory;
-    TRY(memory_allocate_aligned_bytes(&memory, 2 * WORD_SETS, sizeof *s->words));
-    memset(memory, 0, 2 * WORD_SETS * sizeof *s->words);
-    s->words = memory;
+    TRY(memory_allocate_aligned(&s->words, 2 * WORD_SETS));
+    memset(s->words, 0, 2 * WORD_SETS * sizeof *s->words);
     return STATUS_OK;
 }
 
@@ -178,7 +174,7 @@ static size_t merge_short(const struct tokenizer *t, int32_t *ids, size_t n) {
     return n;
 }
 
-/* Entries are rank << 32 | place, so the smallest is the lowest rank, leftmost. */
+/* Entries are rank << 32 | position, so the smallest is the lowest rank, leftmost. */
 static enum status heap_push(struct tokenizer_scratch *s, uint64_t entry) {
     if (s->heap_count == s->heap_capacity) TRY(memory_grow(&s->heap, &s->heap_capacity, s->heap_count + 1));
     size_t i = s->heap_count++;
@@ -209,21 +205,21 @@ static enum status offer_pair(const struct tokenizer *t, struct tokenizer_scratc
     return m ? heap_push(s, (uint64_t)(uint32_t)m->rank << 32 | (uint32_t)left) : STATUS_OK;
 }
 
-/* One merge applied to all its places, in place, when it is the lowest of the word and stands at many of them: a long
- * run of spaces or dashes halves with each, and would cost a heap entry a byte. *n is the new length, *done: no merge
- * is left. False when the heap must go on: few places, or a merge made a pair of still lower rank, which would come
- * first. */
+/* Applies the merge of lowest rank to all its occurrences, in place, if there are many: a long run of spaces or dashes
+ * halves with each such merge, and would need a heap entry a byte. *n is the new length, *done: no merge is left.
+ * False: the heap must continue, because the merge occurs rarely or made a pair of still lower rank, which comes first.
+ */
 static bool merge_frequent(const struct tokenizer *t, int32_t *ids, size_t *n, bool *done) {
     const struct merge *best = NULL;
-    size_t places = 0, kept = 0;
+    size_t occurrences = 0, kept = 0;
     for (size_t i = 0; i + 1 < *n; i++) {
         const struct merge *m = find_merge(t, ids[i], ids[i + 1]);
         if (!m || (best && m->rank > best->rank)) continue;
-        places = best && m->rank == best->rank ? places + 1 : 1;
+        occurrences = best && m->rank == best->rank ? occurrences + 1 : 1;
         best = m;
     }
     *done = !best;
-    if (!best || places < *n / FREQUENT) return false;
+    if (!best || occurrences < *n / FREQUENT) return false;
     const int32_t left = (int32_t)(best->pair >> 32), right = (int32_t)(uint32_t)best->pair;
     bool lower = false;
     for (size_t i = 0; i < *n; kept++) {

@@ -199,7 +199,7 @@ static enum status read_pre_tokenizer(struct tokenizer *t, const struct json *at
     struct fields f;
     TRY(fields_type(&f, t, "pre_tokenizer", *at));
     if (f.is_null) return STATUS_OK;
-    if (t->byte_level) return tokenizer_refuse(t, "pre_tokenizer", "a part behind ByteLevel");
+    if (t->byte_level) return tokenizer_refuse(t, "pre_tokenizer", "a part after ByteLevel");
     if (field_is_type(&f, "Sequence"))
         return read_sequence(t, "pre_tokenizer", at, "pretokenizers", read_pre_tokenizer);
     if (t->n_steps + 2 > STEPS_MAX) return tokenizer_refuse(t, "pre_tokenizer", "more than 16 parts");
@@ -263,17 +263,17 @@ static enum status decoder_strip(struct tokenizer *t, const struct json *at) {
     TRY(field_int(&f, 1, 0, &start));
     TRY(field_int(&f, 2, 0, &stop));
     if (!field_is(&f, 0, " ") || start != 1 || stop != 0 || !t->decode_fused || t->strip_space)
-        return tokenizer_refuse(t, "decoder", "Strip other than of one leading space behind Fuse");
+        return tokenizer_refuse(t, "decoder", "a Strip that is not of one leading space after Fuse");
     t->strip_space = true;
     return STATUS_OK;
 }
 
-/* Inside a Sequence; each part may stand only behind what it needs. */
+/* Inside a Sequence; each part must come after the parts that it needs. */
 static enum status read_decoder_part(struct tokenizer *t, const struct json *at) {
     struct fields f;
     TRY(fields_type(&f, t, "decoder", *at));
     if (f.is_null) return tokenizer_refuse(t, "decoder", "null inside a Sequence");
-    if (t->strip_space) return tokenizer_refuse(t, "decoder", "a part behind Strip");
+    if (t->strip_space) return tokenizer_refuse(t, "decoder", "a part after Strip");
     if (field_is_type(&f, "Strip")) return decoder_strip(t, at);
     if (t->decode_fused) return refuse_type(t, "decoder", &f);
     if (field_is_type(&f, "Replace")) return decoder_replace(t, at);

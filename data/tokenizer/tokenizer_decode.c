@@ -1,10 +1,10 @@
 /* tokenizer_decode.c -- ids to text, all at once or as they come: one code path, so that both give the same bytes.
  *
- * What each token decodes to is worked out at load. Byte-level tokens and fallback tokens give raw bytes, which may
- * be parts of characters: up to three bytes wait until the character is whole. Bytes that cannot become a character
- * give U+FFFD: one for each invalid sequence in byte-level text, one for each byte behind fallback tokens, as the
- * reference decodes such a run. (The reference also gives up the valid characters in a run of fallback bytes that
- * holds an invalid one; a stream has already given them out, so we keep them.) An id without a token gives U+FFFD. */
+ * What each token decodes to is computed at load. Byte-level tokens and fallback tokens give raw bytes, which may be
+ * parts of characters: up to three bytes wait until the character is complete. Bytes that cannot become a character
+ * give U+FFFD: one for each invalid sequence in byte-level text, one for each byte of fallback tokens, as in the
+ * reference. (The reference also drops the valid characters in a run of fallback bytes that holds an invalid one; a
+ * stream has already returned them, so we keep them.) An id without a token gives U+FFFD. */
 #include "data/tokenizer/tokenizer_internal.h"
 #include "data/tokenizer/utf8.h"
 #include <assert.h>

@@ -45,7 +45,7 @@ struct merge { uint64_t pair; int32_t rank, id; };                /* rank < 0: f
 struct tokenizer {
     char *path;
     uint8_t fingerprint[16];
-    struct bytes spellings, decoded;         /* NUL behind each spelling */
+    struct bytes spellings, decoded;         /* a NUL after each spelling */
     struct token *tokens;
     size_t n_tokens, tokens_capacity;
     int32_t *by_spelling; size_t spelling_mask;   /* open addressing; -1: free */
@@ -102,16 +102,16 @@ enum status added_split(const struct added_set *set, struct tokenizer_scratch *s
                         bool first, enum tokenizer_specials specials, added_segment *segment, void *context);
 
 /* tokenizer_normalise.c: *text and *bytes are replaced by a borrowed result. */
-enum status tokenizer_normalise(const struct tokenizer *t, struct tokenizer_scratch *s, const char **text, size_t *bytes);
-
+enum status tokenizer_normalise(const struct tokenizer *t, struct tokenizer_scratch *s, const char **text,
+                                size_t *bytes);
 /* tokenizer_pretokenise.c: cuts a segment into words and encodes them. */
-enum status tokenizer_pretokenise(const struct tokenizer *t, struct tokenizer_scratch *s, const char *text, size_t bytes, bool first);
-
+enum status tokenizer_pretokenise(const struct tokenizer *t, struct tokenizer_scratch *s, const char *text,
+                                  size_t bytes, bool first);
 /* tokenizer_bpe.c */
 enum status bpe_prepare(struct tokenizer *t);
 enum status bpe_words_create(struct tokenizer_scratch *s);
 enum status bpe_encode(const struct tokenizer *t, struct tokenizer_scratch *s, const char *word, size_t bytes);
-static inline uint64_t bpe_pair(int32_t left, int32_t right) { return (uint64_t)(uint32_t)left << 32 | (uint32_t)right; }
+static inline uint64_t bpe_pair(int32_t a, int32_t b) { return (uint64_t)(uint32_t)a << 32 | (uint32_t)b; }
 static inline size_t bpe_slot(uint64_t pair) { return (size_t)((pair * 0x9E3779B97F4A7C15u) >> 20); }
 
 /* tokenizer_decode.c */

@@ -48,11 +48,11 @@ static size_t table_size(size_t items) {
     return size;
 }
 
-/* Appends the current string of `j` to the spellings, with a NUL behind. */
+/* Appends the current string of `j` and a NUL to the spellings. */
 static enum status add_spelling(struct tokenizer *t, const struct json *j, uint32_t *at, uint32_t *bytes) {
     size_t start = t->spellings.size, length;
     if (start + j->length + 1 > UINT32_MAX) return tokenizer_refuse(t, "model", "more than 4 GiB of tokens");
-    TRY(bytes_append(&t->spellings, j->text, j->length)); /* makes room: unescaped it is never longer */
+    TRY(bytes_append(&t->spellings, j->text, j->length)); /* for the capacity: unescaped it is never longer */
     TRY(json_string(j, t->spellings.data + start, t->spellings.capacity - start, &length));
     t->spellings.size = start + length + 1;
     *at = (uint32_t)start;
@@ -77,11 +77,9 @@ static enum status rebuild_spellings(struct tokenizer *t, size_t items) {
     memory_free(t->by_spelling);
     t->by_spelling = NULL;
     size_t size = table_size(items);
-    void *memory;
-    TRY(memory_allocate_bytes(&memory, size, sizeof *t->by_spelling));
-    t->by_spelling = memory;
+    TRY(memory_allocate(&t->by_spelling, size));
     t->spelling_mask = size - 1;
-    memset(memory, 0xFF, size * sizeof *t->by_spelling);
+    memset(t->by_spelling, 0xFF, size * sizeof *t->by_spelling);
     for (size_t id = 0; id < t->n_tokens; id++) {
         const struct token *token = &t->tokens[id];
         if (!(token->flags & TOKEN_KNOWN)) continue;
@@ -169,9 +167,7 @@ static enum status read_merges(struct tokenizer *t, struct json j) {
     for (; !json_at_array_end(&counting); count++)
         TRY(json_skip(&counting));
     size_t size = table_size(count);
-    void *memory;
-    TRY(memory_allocate_bytes(&memory, size, sizeof *t->merges));
-    t->merges = memory;
+    TRY(memory_allocate(&t->merges, size));
     t->merge_mask = size - 1;
     for (size_t i = 0; i < size; i++)
         t->merges[i].rank = -1;
@@ -282,7 +278,7 @@ enum status tokenizer_load(struct tokenizer *t, const char *data, size_t bytes) 
     json_open(&j, t->path, data, bytes);
     struct json whole = j;
     TRY(json_skip(&whole));
-    TRY(json_expect(&whole, JSON_END, "nothing behind the object"));
+    TRY(json_expect(&whole, JSON_END, "nothing after the object"));
     struct fields f;
     TRY(fields_read(&f, t, "tokenizer.json", j, names, ARRAY_LEN(names)));
     if (!f.present[0]) return fail(STATUS_INVALID, "%s: no model; this is not a tokenizer.json", t->path);

@@ -29,7 +29,7 @@ static int mark_class(uint32_t code) {
     return code < 0x300 ? 0 : utf8proc_get_property((int32_t)code)->combining_class;
 }
 
-/* Stable sort of a run of marks by combining class; scratch has room for n. */
+/* Stable sort of a run of marks by combining class; scratch [n]. */
 static void order_run(uint32_t *codes, size_t n, uint32_t *scratch) {
     if (n <= INSERTION_MAX) {
         for (size_t i = 1; i < n; i++) {

@@ -30,8 +30,8 @@ static enum status close_part(struct cutter *c) {
     return STATUS_OK;
 }
 
-/* Parts come in order and cover the piece. For SPLIT_NEXT a match waits for the part behind it; runs of matches then
- * stay apart, but for the last, exactly as the mirrored rule of SPLIT_PREVIOUS gives. */
+/* Parts come in order and cover the piece. For SPLIT_NEXT a match waits for the part after it; the matches of a run
+ * then stay apart, except the last, exactly as the mirrored rule of SPLIT_PREVIOUS gives. */
 static enum status add_part(struct cutter *c, size_t begin, size_t end, bool is_match) {
     is_match ^= c->step->invert;
     bool grow = false;
@@ -94,7 +94,7 @@ static enum status cut_simple(const struct tokenizer *t, struct cutter *c) {
     return close_part(c);
 }
 
-/* As the reference's find_iter: an empty match directly behind the last match is passed over. */
+/* As the reference's find_iter: an empty match directly after the last match is skipped. */
 static enum status cut_regex(struct tokenizer_scratch *s, struct cutter *c) {
     size_t at = 0, previous = 0;
     bool any = false;

@@ -129,9 +129,8 @@ static enum status compile(struct regex *r, const char *pattern) {
 
 enum status regex_create(struct regex **out, const char *name, const char *pattern) {
     if (strlen(pattern) > PATTERN_MAX) return refuse(name, "more than 64 KiB");
-    void *memory;
-    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct regex)));
-    struct regex *r = memory;
+    struct regex *r;
+    TRY(memory_allocate_zero(&r, 1));
     struct bytes translated = {0};
     enum status status;
     TRY_GOTO(status, memory_copy_string(&r->name, name), out);
@@ -152,9 +151,8 @@ void regex_free(struct regex *r) {
 }
 
 enum status regex_scratch_create(struct regex_scratch **out) {
-    void *memory;
-    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct regex_scratch)));
-    struct regex_scratch *s = memory;
+    struct regex_scratch *s;
+    TRY(memory_allocate_zero(&s, 1));
     pcre2_general_context *general = pcre2_general_context_create(allocate, release, NULL);
     if (general) {
         s->match = pcre2_match_data_create(1, general);

@@ -65,7 +65,7 @@ enum status scanner_classes(uint8_t **out) {
     return STATUS_OK;
 }
 
-/* The text being scanned, and the class of the character at a place (its length comes with it). */
+/* The text being scanned, and the class of the character at a position (with its length). */
 struct scan {
     const uint8_t *classes;
     const char *text;

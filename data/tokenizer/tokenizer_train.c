@@ -22,7 +22,8 @@ static enum status check_sizes(const struct tokenizer_train_config *c) {
     return STATUS_OK;
 }
 
-static enum status create(struct tokenizer_trainer *t, const struct tokenizer_train_config *c, struct threads *pool) {
+static enum status trainer_prepare(struct tokenizer_trainer *t, const struct tokenizer_train_config *c,
+                                   struct threads *pool) {
     t->limit = (size_t)(c->vocab_size - c->reserve);
     t->min_frequency = c->min_frequency > 0 ? (uint64_t)c->min_frequency : 1;
     TRY(counter_create(&t->counter, c->pattern, pool));
@@ -32,13 +33,13 @@ static enum status create(struct tokenizer_trainer *t, const struct tokenizer_tr
 enum status tokenizer_trainer_create(struct tokenizer_trainer **out, const struct tokenizer_train_config *config,
                                      struct threads *pool) {
     TRY(check_sizes(config));
-    void *memory;
-    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct tokenizer_trainer)));
-    enum status status = create(memory, config, pool);
+    struct tokenizer_trainer *t;
+    TRY(memory_allocate_zero(&t, 1));
+    enum status status = trainer_prepare(t, config, pool);
     if (status == STATUS_OK)
-        *out = memory;
+        *out = t;
     else
-        tokenizer_trainer_free(memory);
+        tokenizer_trainer_free(t);
     return status;
 }
 
@@ -207,7 +208,7 @@ static enum status write_all(struct json_writer *w, const struct tokenizer_train
     return STATUS_OK;
 }
 
-/* Without the line's end behind the object, as the reference writes it: the files are equal byte for byte. */
+/* Without a line end after the object, as the reference writes it: the files are equal byte for byte. */
 enum status tokenizer_trainer_save(const struct tokenizer_trainer *t, const char *path) {
     assert(t->merged);
     char *text = NULL;

@@ -8,8 +8,8 @@
  *
  * Memory: the distinct words (pre-tokens) of the texts, not the texts. Counting takes a word's bytes and 48 bytes for
  * each, and a batch of text (8 MiB a thread); merging takes 4 bytes for each byte of the distinct words, 12 for each
- * word, at most 12 more for each byte for the lists of places, and 80 for each pair ever seen. Some 100 MB for 50 MB of
- * English. Time of a merge grows with the lengths of the words that it changes: texts without any space or
+ * word, at most 12 more for each byte for the lists of occurrences, and 80 for each distinct pair. About 100 MB for
+ * 50 MB of English. The time of a merge grows with the lengths of the words that it changes: texts without spaces and
  * punctuation are slow.
  *
  * One thread calls; the pool given at create does the work. */
@@ -43,8 +43,8 @@ void tokenizer_trainer_free(struct tokenizer_trainer *t);          /* NULL is fi
 
 /* A document. Words do not cross documents. Invalid UTF-8 counts as U+FFFD. */
 enum status tokenizer_trainer_add(struct tokenizer_trainer *t, const char *text, size_t bytes);
-/* Once, behind the last document. With few texts it stops below vocab_size: no pair is left. */
+/* Call it once, after the last document. With few texts it stops below vocab_size: no pair is left. */
 enum status tokenizer_trainer_merge(struct tokenizer_trainer *t, const struct progress *progress);
-/* Behind merge. Published whole or not at all; an existing file is replaced. */
+/* Call it after merge. The file is published whole or not at all; an existing file is replaced. */
 enum status tokenizer_trainer_save(const struct tokenizer_trainer *t, const char *path);
 struct tokenizer_train_report tokenizer_trainer_report(const struct tokenizer_trainer *t);

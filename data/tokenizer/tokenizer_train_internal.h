@@ -50,7 +50,7 @@ enum status vocabulary_join(struct vocabulary *v, int32_t left, int32_t right, i
 struct pair {
     uint64_t key;                            /* bpe_pair */
     int64_t count;
-    uint32_t step, fresh;                    /* fresh: its number among the step's new pairs, while step is the one in hand */
+    uint32_t step, fresh;                    /* fresh: its number among the new pairs of step `step` */
 };
 struct pair_table { struct pair *items; size_t count, capacity; uint32_t *slots; size_t mask; };
 enum status pair_table_find(struct pair_table *p, uint64_t key, uint32_t *number);   /* added with count 0 when new */
@@ -61,7 +61,7 @@ struct candidate { uint64_t count, key, at; uint32_t n; };
 struct queue { struct candidate *items; size_t count, capacity; };
 enum status queue_push(struct queue *q, const struct candidate *c);
 void queue_pop(struct queue *q);                           /* the first */
-void queue_lower(struct queue *q, uint64_t count);         /* the first has another count: it finds its new place */
+void queue_lower(struct queue *q, uint64_t count);         /* changes the first's count and moves it */
 void queue_free(struct queue *q);
 
 /* tokenizer_train_merge.c */

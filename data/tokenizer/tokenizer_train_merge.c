@@ -1,13 +1,13 @@
 /* tokenizer_train_merge.c -- the merges, one after the other.
  *
  * Each distinct word is a record in one array: its length in symbols, its count, its symbols. A merge visits only the
- * words in which its pair was made (the list that its candidate in the queue brings along), rewrites them in place,
- * and notes how the counts of the neighbouring pairs change. Pairs that a merge makes are queued with their words; a
- * count that fell since is seen when its candidate comes first, which then goes back with the true count.
+ * words in which its pair occurs (its candidate in the queue holds the list), rewrites them in place, and notes how the
+ * counts of the neighbouring pairs change. Pairs that a merge makes are queued with their words. A count may fall after
+ * its pair was queued: when such a candidate comes first, it is queued again with its present count.
  *
- * A pair comes into the queue once. Inside a span that ends up as one token merges go as if the span stood alone, so a
- * spelling is always made by the same merge; a pair is then made when the younger of its halves is, and never again
- * after its own merge, which takes every place where it stands. */
+ * A pair is added to the queue once. Inside a span that becomes one token, merges happen as if the span stood alone, so
+ * a spelling is always made by the same merge. A pair is therefore made when the later of its halves is, and never
+ * again after its own merge, which replaces all its occurrences. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_train_internal.h"
 #include <string.h>
@@ -35,15 +35,15 @@ struct merging {
     size_t n_records; /* in int32 */
     struct pair_table pairs;
     struct queue queue;
-    uint32_t *places;
-    size_t n_places, places_capacity; /* lists of records, at candidates' `at` */
+    uint32_t *occurrences;
+    size_t n_occurrences, occurrences_capacity; /* lists of records, at candidates' `at` */
     struct near *near[SIDES];
     struct fresh *fresh;
     size_t n_fresh, fresh_capacity;
     struct touched *touched;
     size_t n_touched, touched_capacity;
     uint32_t step;
-    int32_t left, right, made; /* the merge in hand */
+    int32_t left, right, made; /* the current merge */
 };
 
 /* ---- words as records ------------------------------------------------------------------------------------------- */
@@ -87,7 +87,7 @@ static enum status make_records(struct merging *m) {
 
 /* ---- fresh pairs: made in the step in hand, queued at its end ---------------------------------------------------- */
 
-static enum status note_place(struct merging *m, uint32_t number, uint32_t record) {
+static enum status note_occurrence(struct merging *m, uint32_t number, uint32_t record) {
     struct pair *p = &m->pairs.items[number];
     if (p->step != m->step) {
         TRY(memory_grow(&m->fresh, &m->fresh_capacity, m->n_fresh + 1));
@@ -105,28 +105,28 @@ static enum status note_place(struct merging *m, uint32_t number, uint32_t recor
 }
 
 static enum status queue_fresh(struct merging *m) {
-    TRY(memory_grow(&m->places, &m->places_capacity, m->n_places + m->n_touched));
+    TRY(memory_grow(&m->occurrences, &m->occurrences_capacity, m->n_occurrences + m->n_touched));
     for (size_t i = 0; i < m->n_fresh; i++) {
         struct fresh *f = &m->fresh[i];
         const struct pair *p = &m->pairs.items[f->pair];
-        f->at = m->n_places;
+        f->at = m->n_occurrences;
         if (p->count <= 0) { /* made and merged away in the same step */
             f->at = UINT64_MAX;
             continue;
         }
         struct candidate c = {(uint64_t)p->count, p->key, f->at, f->n};
         TRY(queue_push(&m->queue, &c));
-        m->n_places += f->n;
+        m->n_occurrences += f->n;
     }
     for (size_t i = 0; i < m->n_touched; i++) {
         struct fresh *f = &m->fresh[m->touched[i].fresh];
-        if (f->at != UINT64_MAX) m->places[f->at++] = m->touched[i].record;
+        if (f->at != UINT64_MAX) m->occurrences[f->at++] = m->touched[i].record;
     }
     m->n_fresh = m->n_touched = 0;
     return STATUS_OK;
 }
 
-/* Pairs of bytes, and all words, as a step of its own. Its list of places is by far the longest. */
+/* The pairs of bytes of all words, as the first step. Its list of occurrences is by far the longest. */
 static enum status count_first_pairs(struct merging *m) {
     m->step = 1;
     for (size_t at = 0; at < m->n_records;) {
@@ -136,7 +136,7 @@ static enum status count_first_pairs(struct merging *m) {
             uint32_t number;
             TRY(pair_table_find(&m->pairs, bpe_pair(symbols[i], symbols[i + 1]), &number));
             m->pairs.items[number].count += count;
-            TRY(note_place(m, number, (uint32_t)at));
+            TRY(note_occurrence(m, number, (uint32_t)at));
         }
         at += SYMBOLS + (size_t)record[LENGTH];
     }
@@ -164,7 +164,7 @@ static enum status find_near(struct merging *m, enum side side, int32_t id, uint
     return STATUS_OK;
 }
 
-/* The pair on one side of an occurrence gives way to another. */
+/* Replaces the pair on one side of an occurrence by another. */
 static enum status change_near(struct merging *m, enum side old, enum side new, int32_t id, int64_t count,
                                uint32_t record) {
     uint32_t number;
@@ -172,12 +172,12 @@ static enum status change_near(struct merging *m, enum side old, enum side new, 
     m->pairs.items[number].count -= count;
     TRY(find_near(m, new, id, &number));
     m->pairs.items[number].count += count;
-    return note_place(m, number, record);
+    return note_occurrence(m, number, record);
 }
 
-/* From left to right, so of three equal symbols the first two are joined; what is in front is rewritten already. */
-static enum status merge_in_word(struct merging *m, uint32_t place) {
-    int32_t *record = m->records + place, *symbols = record + SYMBOLS, n = record[LENGTH], from = 0;
+/* From left to right: of three equal symbols the first two are joined, and the symbols before are already rewritten. */
+static enum status merge_in_word(struct merging *m, uint32_t at) {
+    int32_t *record = m->records + at, *symbols = record + SYMBOLS, n = record[LENGTH], from = 0;
     while (from + 1 < n && (symbols[from] != m->left || symbols[from + 1] != m->right))
         from++;
     int32_t to = from;
@@ -187,8 +187,8 @@ static enum status merge_in_word(struct merging *m, uint32_t place) {
             symbols[to++] = symbols[from++];
             continue;
         }
-        if (to > 0) TRY(change_near(m, BEFORE_OLD, BEFORE_NEW, symbols[to - 1], count, place));
-        if (from + 2 < n) TRY(change_near(m, AFTER_OLD, AFTER_NEW, symbols[from + 2], count, place));
+        if (to > 0) TRY(change_near(m, BEFORE_OLD, BEFORE_NEW, symbols[to - 1], count, at));
+        if (from + 2 < n) TRY(change_near(m, AFTER_OLD, AFTER_NEW, symbols[from + 2], count, at));
         symbols[to++] = m->made;
         from += 2;
         m->t->report.tokens -= count;
@@ -208,8 +208,8 @@ static enum status merge_first(struct merging *m) {
     TRY(memory_grow(&t->merges, &t->merges_capacity, t->n_merges + 1));
     t->merges[t->n_merges++] = (struct trained_merge){m->left, m->right};
     for (uint32_t i = 0; i < c.n; i++) {
-        if (i + AHEAD < c.n) __builtin_prefetch(m->records + m->places[c.at + i + AHEAD]);
-        TRY(merge_in_word(m, m->places[c.at + i]));
+        if (i + AHEAD < c.n) __builtin_prefetch(m->records + m->occurrences[c.at + i + AHEAD]);
+        TRY(merge_in_word(m, m->occurrences[c.at + i]));
     }
     return queue_fresh(m);
 }
@@ -247,7 +247,7 @@ enum status train_merges(struct tokenizer_trainer *t, const struct progress *pro
     pair_table_free(&m.pairs);
     queue_free(&m.queue);
     memory_free(m.records);
-    memory_free(m.places);
+    memory_free(m.occurrences);
     memory_free(m.fresh);
     memory_free(m.touched);
     return status;

@@ -8,10 +8,10 @@ enum { SLOTS_FIRST = 1 << 12, WAYS = 4 };
 
 static enum status grow_slots(struct pair_table *p) {
     size_t size = p->slots ? 2 * (p->mask + 1) : SLOTS_FIRST;
-    void *memory;
-    TRY(memory_allocate_zero_bytes(&memory, size, sizeof *p->slots));
+    uint32_t *slots;
+    TRY(memory_allocate_zero(&slots, size));
     memory_free(p->slots);
-    p->slots = memory;
+    p->slots = slots;
     p->mask = size - 1;
     for (size_t k = 0; k < p->count; k++) {
         size_t i = bpe_slot(p->items[k].key) & p->mask;
@@ -62,7 +62,7 @@ enum status queue_push(struct queue *q, const struct candidate *c) {
     return STATUS_OK;
 }
 
-/* Puts `c` where it belongs, from the free place at the top down. */
+/* Moves `c` from the free slot at the top down to its position. */
 static void sink(struct queue *q, struct candidate c) {
     size_t i = 0;
     for (;;) {

@@ -19,10 +19,10 @@ static uint64_t slot_of(uint64_t hash, size_t number) {
 
 static enum status grow_slots(struct word_table *w) {
     size_t size = w->slots ? 2 * (w->mask + 1) : SLOTS_FIRST;
-    void *memory;
-    TRY(memory_allocate_zero_bytes(&memory, size, sizeof *w->slots));
+    uint64_t *slots;
+    TRY(memory_allocate_zero(&slots, size));
     memory_free(w->slots);
-    w->slots = memory;
+    w->slots = slots;
     w->mask = size - 1;
     for (size_t k = 0; k < w->count; k++) {
         size_t i = w->items[k].hash & w->mask;
@@ -76,7 +76,7 @@ static enum status count_words(struct counter *c, struct word_table *w, const ch
     return STATUS_OK;
 }
 
-/* Counts slices into the thread's own table. A failure is told by a flag: its message would stay in that thread. */
+/* Counts slices into the thread's own table. A failure sets a flag, because its message would stay in that thread. */
 static void count_slices(void *context, int64_t begin, int64_t end, int worker) {
     struct counter *c = context;
     for (int64_t i = begin; i < end && !c->failed[worker]; i++) {

@@ -1,6 +1,6 @@
 /* utf8.h -- UTF-8 as the Unicode standard has it (no surrogates, nothing above U+10FFFF, no overlong forms).
  *
- * An invalid sequence is the longest start of a character that cannot go on (Unicode 3.9, "maximal subpart");
+ * An invalid sequence is the longest start of a character that cannot continue (Unicode 3.9, "maximal subpart");
  * each becomes one U+FFFD, as in Python, Rust and browsers. */
 #pragma once
 #include "base/status.h"

@@ -1,19 +1,19 @@
-/* attend.c -- one tile of queries against runs of keys: see attend_internal.h for the layout and why.
+/* attend.c -- one tile of queries against runs of keys; attend_internal.h has the layout and its reason.
  *
- * The two products run in blocks of 4 keys (or 4 output columns) by up to 4 vectors of queries: 16 sums in registers,
- * and each scalar of K or V is broadcast straight from memory. Bound by arithmetic. */
+ * The two products run in blocks of 4 keys (or 4 output columns) by up to 4 vectors of queries: 16 accumulators in
+ * registers. Each scalar of K or V is broadcast straight from memory. Bound by arithmetic. */
 #include "kernels/attention/attend_internal.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>
 #include <math.h>
 
-enum { BLOCK = 4, KEYS_AHEAD = 6 };
+enum { BLOCK = 4, PREFETCH_KEYS = 6 };
 
 void attend_begin(struct attend *a, void *scratch, const float *q, int64_t stride, int rows, int dim) {
     assert(rows >= 1 && rows <= ATTEND_ROWS && dim >= 1 && dim <= ATTEND_DIM_MAX);
     float *memory = scratch;
     int64_t plane = (int64_t)dim * ATTEND_ROWS;
-    int vectors = rows <= ATTEND_FEW ? 0 : rows <= LANES ? 1 : rows <= 2 * LANES ? 2 : 4;
+    int vectors = rows <= ATTEND_SINGLE_ROWS ? 0 : rows <= LANES ? 1 : rows <= 2 * LANES ? 2 : 4;
     *a = (struct attend){.rows = rows,
                          .dim = dim,
                          .width = vectors * LANES,
@@ -45,7 +45,7 @@ void attend_softmax(struct attend *a, bool null_key) {
 }
 
 /* scores[j] = scale * sum_t keys[j][t] * queries[t], for `block` keys. */
-SIMD void score_block(struct attend *a, const float *keys, int64_t stride, int j, int block, int vectors) {
+SIMD void attend_score_block(struct attend *a, const float *keys, int64_t stride, int j, int block, int vectors) {
     vf sum[BLOCK][4] = {0};
     for (int t = 0; t < a->dim; t++) {
         vf column[4];
@@ -61,7 +61,8 @@ SIMD void score_block(struct attend *a, const float *keys, int64_t stride, int j
 }
 
 /* out[t] += sum_j values[j][t] * scores[j], for `block` columns t. */
-SIMD void value_block(struct attend *a, const float *values, int64_t stride, int n, int t, int block, int vectors) {
+SIMD void attend_value_block(struct attend *a, const float *values, int64_t stride, int n, int t, int block,
+                             int vectors) {
     vf sum[BLOCK][4];
     for (int r = 0; r < block; r++)
         for (int v = 0; v < vectors; v++)
@@ -79,7 +80,7 @@ SIMD void value_block(struct attend *a, const float *values, int64_t stride, int
             v_store(a->out + ((int64_t)(t + r) * vectors + v) * LANES, sum[r][v]);
 }
 
-SIMD void bias_lanes(struct attend *a, int n, const struct attend_bias *bias, int vectors) {
+SIMD void attend_bias_lanes(struct attend *a, int n, const struct attend_bias *bias, int vectors) {
     const vf lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     float window = (float)bias->window;
     bool edge = bias->distance - (n - 1) < 0 || bias->distance + a->width - 1 > bias->window;
@@ -93,9 +94,9 @@ SIMD void bias_lanes(struct attend *a, int n, const struct attend_bias *bias, in
         }
 }
 
-/* Scores become exp(score - top); out and sum follow a higher top. A query that has seen no key yet keeps top -inf,
- * and subtracts 0 instead (-inf - -inf would be NaN). */
-SIMD void softmax_lanes(struct attend *a, int n, int vectors) {
+/* Scores become exp(score - top); out and sum are rescaled to a higher top. A query that has seen no key yet
+ * keeps top -inf, and subtracts 0 instead (-inf - -inf is NaN). */
+SIMD void attend_softmax_lanes(struct attend *a, int n, int vectors) {
     for (int v = 0; v < vectors; v++) {
         vf old = v_load(a->top + v * LANES), top = old, sum = {0};
         for (int j = 0; j < n; j++)
@@ -117,23 +118,23 @@ SIMD void softmax_lanes(struct attend *a, int n, int vectors) {
     }
 }
 
-SIMD void keys_lanes(struct attend *a, const float *keys, int64_t key_stride, const float *values, int64_t value_stride,
-                     int n, const struct attend_bias *bias, int vectors) {
+SIMD void attend_keys_lanes(struct attend *a, const float *keys, int64_t key_stride, const float *values,
+                            int64_t value_stride, int n, const struct attend_bias *bias, int vectors) {
     int j = 0, t = 0;
     for (; j + BLOCK <= n; j += BLOCK)
-        score_block(a, keys, key_stride, j, BLOCK, vectors);
+        attend_score_block(a, keys, key_stride, j, BLOCK, vectors);
     for (; j < n; j++)
-        score_block(a, keys, key_stride, j, 1, vectors);
-    if (bias) bias_lanes(a, n, bias, vectors);
-    softmax_lanes(a, n, vectors);
+        attend_score_block(a, keys, key_stride, j, 1, vectors);
+    if (bias) attend_bias_lanes(a, n, bias, vectors);
+    attend_softmax_lanes(a, n, vectors);
     for (; t + BLOCK <= a->dim; t += BLOCK)
-        value_block(a, values, value_stride, n, t, BLOCK, vectors);
+        attend_value_block(a, values, value_stride, n, t, BLOCK, vectors);
     for (; t < a->dim; t++)
-        value_block(a, values, value_stride, n, t, 1, vectors);
+        attend_value_block(a, values, value_stride, n, t, 1, vectors);
 }
 
 /* out[t..] += sum_j weight[j] * values[j][t..], 4 vectors of columns at a time, then one, then the rest. */
-static void value_row(float *out, const float *weight, const float *values, int64_t stride, int n, int dim) {
+static void attend_value_row(float *out, const float *weight, const float *values, int64_t stride, int n, int dim) {
     int t = 0;
     for (; t + 4 * LANES <= dim; t += 4 * LANES) {
         vf s0 = v_load(out + t), s1 = v_load(out + t + LANES), s2 = v_load(out + t + 2 * LANES),
@@ -159,24 +160,24 @@ static void value_row(float *out, const float *weight, const float *values, int6
     }
 }
 
-/* A head's slice of the rows ahead. Rows lie a whole hidden size apart, which hardware prefetchers do not follow, and
- * in decoding K and V come from memory: each token reads all weights in between. Behind a run of a window comes the
- * next; what lies behind a chunk is not wanted. */
-static inline void prefetch_row(const float *row, int dim) {
+/* Prefetches a head's columns of a later row. Rows are a whole hidden size apart, which hardware prefetchers do not
+ * follow; and in decoding K and V are not in the cache, as each token reads all weights in between. A run of a window
+ * is followed by the next run, so the prefetch may pass its end; that of a chunk may not. */
+static inline void attend_prefetch_row(const float *row, int dim) {
     for (int t = 0; t < dim; t += LANES)
         __builtin_prefetch(row + t, 0, 3);
 }
 
-static void keys_row(struct attend *a, int row, const float *keys, int64_t key_stride, const float *values,
-                     int64_t value_stride, int n, const struct attend_bias *bias) {
+static void attend_keys_row(struct attend *a, int row, const float *keys, int64_t key_stride, const float *values,
+                            int64_t value_stride, int n, const struct attend_bias *bias) {
     float *score = a->scores + (int64_t)row * ATTEND_KEYS, *out = a->out + (int64_t)row * a->dim;
     const float *q = a->q + row * a->q_stride;
     vf highest = v_set(a->top[row]);
     for (int j = 0; j < ATTEND_KEYS; j++)
         score[j] = -INFINITY;
     for (int j = 0; j < n; j++) {
-        if (bias || j + KEYS_AHEAD < n) prefetch_row(keys + (j + KEYS_AHEAD) * key_stride, a->dim);
-        prefetch_row(values + j * value_stride, a->dim);
+        if (bias || j + PREFETCH_KEYS < n) attend_prefetch_row(keys + (j + PREFETCH_KEYS) * key_stride, a->dim);
+        attend_prefetch_row(values + j * value_stride, a->dim);
         int64_t distance = bias ? bias->distance + row - j : 0;
         if (bias && (distance < 0 || distance > bias->window)) continue;
         score[j] = v_dot(q, keys + j * key_stride, a->dim) * a->scale - (bias ? bias->slope * (float)distance : 0.0f);
@@ -195,7 +196,7 @@ static void keys_row(struct attend *a, int row, const float *keys, int64_t key_s
     a->top[row] = top;
     for (int t = 0; t < a->dim && shrink != 1.0f; t++)
         out[t] *= shrink;
-    value_row(out, score, values, value_stride, n, a->dim);
+    attend_value_row(out, score, values, value_stride, n, a->dim);
 }
 
 void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const float *values, int64_t value_stride,
@@ -204,16 +205,16 @@ void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const 
     switch (a->width / LANES) {
     case 0:
         for (int row = 0; row < a->rows; row++)
-            keys_row(a, row, keys, key_stride, values, value_stride, n, bias);
+            attend_keys_row(a, row, keys, key_stride, values, value_stride, n, bias);
         break;
     case 1:
-        keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 1);
+        attend_keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 1);
         break;
     case 2:
-        keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 2);
+        attend_keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 2);
         break;
     default:
-        keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 4);
+        attend_keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 4);
         break;
     }
 }

@@ -1,12 +1,12 @@
-/* attend_backward_internal.h -- gradients of softmax(q K^T / sqrt(dh) + bias) V for a tile of queries and a tile of keys
- * of one head: the core of attention's, chunk_attention's and gca's backward. Products by OpenBLAS. */
+/* attend_backward_internal.h -- gradients of softmax(q K^T / sqrt(dh) + bias) V for a tile of queries and a tile of
+ * keys of one head: the core of backward of attention, chunk_attention and gca on a CPU. Products by OpenBLAS. */
 #pragma once
 #include "kernels/attention/attend_internal.h"
 
 /* Views of one head's columns; rows of `keys` as dk, dv. */
 struct attend_grad {
     struct mat q, k, v, dout, dq, dk, dv;
-    float *weight, *slope;               /* [rows][keys] of the tile in hand: P, and dP (later dS) */
+    float *p, *dp;                        /* [rows][keys] of the current tile: P, and dP (later dS) */
 };
 
 /* P = exp(score - lse) from row `query` and key `key` on; dP = dout V^T. lse of row r: lse[r * lse_stride].
@@ -19,8 +19,8 @@ void attend_grad_scores(const struct attend_grad *g, int rows, int keys, const f
 void attend_grad_queries(const struct attend_grad *g, int64_t query, int rows, int64_t key, int keys);
 /* dk += dS^T q, dv += factor P^T dout. */
 void attend_grad_keys(const struct attend_grad *g, int64_t query, int rows, int64_t key, int keys, float factor);
-/* All of a backward call: rows come in sequences of `length` that see only themselves; out: what forward gave;
- * window < 0: no bias and no mask, every row sees its whole sequence. dq, dk, dv are overwritten. */
+/* A whole backward call. Rows are sequences of `length`, and a row reads its own sequence only. out: the result of
+ * forward. window < 0: no bias and no mask, every row reads its whole sequence. dq, dk, dv are overwritten. */
 struct attend_gradients {
     struct device *dev;
     struct mat dq, dk, dv, dout, out, lse, q, k, v;

@@ -1,14 +1,18 @@
 /* attend_cuda.cuh -- the core that attention, chunk attention and grouped cross-attention share on a GPU.
  *
- * All three are tiles of query rows of one head that read tiles of 64 keys; they differ in which tiles, and in what one
- * softmax spans. struct attend_task says which:
+ * In all three a tile of query rows of one head reads tiles of 64 keys. They differ in which tiles are read, and in
+ * what one softmax covers. struct attend_task has both:
  *
  *   chunks  a block of rows reads K slots; one softmax (and one weight) for each slot. Chunk attention is the case of
- *           `positions` rows a block that read their own slot with weight 1.
- *   window  a row reads the `window` positions before it and itself, one softmax over all, ALiBi.
+ *           blocks of `positions` rows that read their own slot with weight 1.
+ *   window  a row reads itself and the `window` positions before it; one softmax over all of them, with ALiBi.
  *
- * Two implementations (attend_cuda.cu picks one at each call): attend_reference.cuh computes with ordinary arithmetic, any
- * type, head size and length; attend_wgmma_*.cuh use matrix units for bf16 tiles; attend_decode.cuh is for decoding. */
+ * Three paths; attend_cuda.cu selects one for each call:
+ *
+ *   attend_decode.cuh     few query rows, bf16: mma.sync, a cluster for each head; bound by latency
+ *   attend_wgmma_*.cuh    tiles of 64 rows, bf16, heads of 64 or 128: wgmma and TMA (before Hopper mma.sync and
+ * cp.async) attend_reference.cuh  any type, head size and length, without tensor cores; all others are tested against
+ * it */
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 
@@ -30,23 +34,26 @@ struct attend_task {
     int64_t first, length, ring;
     int window;
 
-    int64_t stat_rows; /* backward by tiles: see stat_first */
+    int64_t stat_rows; /* wgmma backward: rows of a plane of stat, see stat_first */
 };
 
 /* o: the result, or with `partial` the parts [k*n, h*dh]. lse.data may be NULL. */
-void attend_cuda_forward(struct device *dev, const char *op, const struct attend_task *t, struct mat o, struct mat lse,
-                         struct mat q, struct mat k, struct mat v, bool partial);
+struct attend_operands {
+    struct mat o, lse, q, k, v;
+};
+/* Reads q, k, v; writes o and, unless lse.data is NULL, lse. */
+void attend_cuda_forward(struct device *dev, const char *op, const struct attend_task *t, const attend_operands &m,
+                         bool partial);
 
 struct attend_gradients {
     struct mat dq, dk, dv;
     float *dweight;             /* chunks, or NULL */
-    bool accumulate;            /* chunks: dk and dv are added to */
+    bool accumulate;            /* chunks: add to dk and dv */
     struct gca_inverse inverse; /* chunks; begin NULL: block b is the only one that reads slot b */
 };
-/* o.data is read in window mode only. */
+/* m: forward's operands. m.o is read in window mode only, elsewhere its data may be NULL. */
 void attend_cuda_backward(struct device *dev, const char *op, const struct attend_task *t,
-                          const struct attend_gradients *g, struct mat dout, struct mat o, struct mat lse, struct mat q,
-                          struct mat k, struct mat v);
+                          const struct attend_gradients *g, struct mat dout, const attend_operands &m);
 
 static __device__ __forceinline__ int64_t block_begin(const attend_task &t, int64_t block) {
     return t.row_begin ? t.row_begin[block] : block * t.positions;
@@ -71,14 +78,14 @@ static __device__ __forceinline__ int32_t block_slot(const attend_task &t, int64
 static __device__ __forceinline__ float block_weight(const attend_task &t, int64_t block, int i) {
     return t.weight ? t.weight[block * t.k + i] : 1.0f;
 }
-/* attention_alibi_slope, in powers of two's logarithm as all scores here: scores are exponents of 2. */
+/* Scores are exponents of 2: times log2(e), so that exp2 serves. window_slope is attention_alibi_slope in that unit. */
 #define ATTEND_LOG2E 1.44269504088896340736f
 #define ATTEND_LN2 0.693147180559945309417f
 static __device__ __forceinline__ float window_slope(const attend_task &t, int head) {
     return exp2f(-8.0f * (float)(head + 1) / (float)t.heads) * ATTEND_LOG2E;
 }
-/* What backward keeps for each query row, head and (chunks) place: the softmax' logarithm to base 2, and the row's
- * sum of p * dp. */
-static __device__ __forceinline__ int64_t stat_index(const attend_task &t, int head, int place, int64_t row) {
-    return ((int64_t)head * t.k + place) * t.n + row;
+/* The index in `stat` of a query row, a head and (chunks) index 0 .. k-1 of the slot: what backward's first pass leaves
+ * for the second, the log sum exp and the row's sum of p * dp. */
+static __device__ __forceinline__ int64_t stat_index(const attend_task &t, int head, int index, int64_t row) {
+    return ((int64_t)head * t.k + index) * t.n + row;
 }

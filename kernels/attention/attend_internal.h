@@ -1,19 +1,20 @@
-/* attend_internal.h -- softmax(q K^T / sqrt(dh) + bias) V for a tile of queries of one head, keys arriving in runs:
- * the core of attention, chunk_attention and gca.
+/* attend_internal.h -- softmax(q K^T / sqrt(dh) + bias) V for a tile of queries of one head and runs of keys: the core
+ * of attention, chunk_attention and gca on a CPU.
  *
- * Queries lie across vector lanes: a tile is turned once (q^T, dh x 64), then scores, maxima, sums and outputs are all
- * lane by lane, so nothing is ever summed across a vector, K and V are read where they lie, and dh may be any number.
- * The softmax is online: running maximum and sum, outputs rescaled when the maximum rises. A few queries (decoding)
- * would leave most lanes empty, so up to ATTEND_FEW rows go one by one with dh across the lanes instead. */
+ * A vector lane is a query: a tile is transposed once (q^T, dh x 64), then scores, maxima, sums and outputs are
+ * computed lane by lane. So nothing is summed across a vector, K and V are read where they lie, and dh may be any
+ * number. The softmax is online: a running maximum and sum; outputs are rescaled when the maximum rises. Few queries
+ * (decoding) would leave most lanes empty, so up to ATTEND_SINGLE_ROWS rows are computed one by one, with dh across the
+ * lanes. */
 #pragma once
 #include "kernels/device/device.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { ATTEND_ROWS = 64, ATTEND_KEYS = 64, ATTEND_FEW = 4, ATTEND_DIM_MAX = 512 };
+enum { ATTEND_ROWS = 64, ATTEND_KEYS = 64, ATTEND_SINGLE_ROWS = 4, ATTEND_DIM_MAX = 512 };
 
 struct attend {
-    int rows, dim, width;                /* width: lanes in use, 0 when rows go one by one */
+    int rows, dim, width;                /* width: lanes in use; 0: rows one by one */
     float scale;
     const float *q; int64_t q_stride;
     float *queries;                      /* [dim][width] */
@@ -35,8 +36,8 @@ void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const 
                  int n, const struct attend_bias *bias);
 /* total += weight * result of this softmax (0 where it saw no key). */
 void attend_add(struct attend *a, float weight);
-/* log sum exp of this softmax, of each query, into column `head` of rows from `row` on; -inf where it saw no key. lse.data
- * NULL: it is not wanted. */
+/* Stores the log sum exp of this softmax, of each query, into column `head` of rows from `row` on; -inf where it saw no
+ * key. lse.data NULL: stores nothing. */
 void attend_keep(const struct attend *a, struct mat lse, int64_t row, int64_t head);
 /* Writes the total. */
 void attend_store(const struct attend *a, float *o, int64_t stride);

@@ -1,32 +1,34 @@
-/* attend_reference.cuh -- attention without matrix units: any storage type, head size and length; the parity path, and
- * the one of decoding, where a row or two meet their keys and nothing could fill a matrix tile.
+/* attend_reference.cuh -- attention without tensor cores: any storage type, head size and length. The path of float32,
+ * and the one that the others are tested against.
  *
- * Forward and dq: a thread block is one query row of one head. Warps share out the runs of keys (chunks: a slot each;
- * window: 32 keys each); in a run a lane owns a key for scores, then a column of V or K for sums. dk and dv: a warp is
- * one key row of one head, and passes over the rows that read it. Warps are summed in a fixed order. */
+ *   forward, dq:  block (x, y) -> query row x of head y;  warp w -> slots w, w + 8, ...  or keys 32 w ..., 32 w + 256
+ * ... 32 keys at a time: lane j -> score of key j, then lane j -> columns j, j + 32, ... of the sum over V dk, dv:
+ * block (x, y), warp w -> key row 8 x + w of head y; it loops over the query rows that read the key
+ *
+ * Warps are summed in a fixed order. Bound by the latency of dot products; no rate is claimed for it. */
 #pragma once
 #include "kernels/attention/attend_cuda.cuh"
 
-enum { PLAIN_THREADS = 256, PLAIN_WARPS = PLAIN_THREADS / 32, PLAIN_DIM_MAX = 512 };
+enum { REFERENCE_THREADS = 256, REFERENCE_WARPS = REFERENCE_THREADS / 32, REFERENCE_DIM_MAX = 512 };
 
-/* Rows base + (first + j) % ring of a matrix: the keys of one run. */
-struct plain_run {
+/* A run of keys: rows base + (first + j) % ring of a matrix. */
+struct key_run {
     int64_t base, first, ring;
     __device__ int64_t row(int j) const {
         int64_t r = first + j;
         return base + (r >= ring ? r - ring : r);
     }
 };
-static __device__ __forceinline__ plain_run slot_run(int64_t first_row) {
+static __device__ __forceinline__ key_run slot_run(int64_t first_row) {
     return {0, first_row, INT64_MAX};
 }
 
 /* Scores are natural logarithms: a factor of log2(e) inside q would cost large scores their last bits. */
-static __device__ __forceinline__ float plain_exp(float x) {
+static __device__ __forceinline__ float natural_exp(float x) {
     return exp2f(x * ATTEND_LOG2E);
 }
 
-template <typename T> static __device__ float plain_dot(const float *shared, const T *row, int dim, bool vectors) {
+template <typename T> static __device__ float reference_dot(const float *shared, const T *row, int dim, bool vectors) {
     float sum = 0.0f;
     if (vectors) {
         for (int t = 0; t < dim; t += 8) {
@@ -44,8 +46,8 @@ template <typename T> static __device__ float plain_dot(const float *shared, con
 
 /* out[i] += sum_j p_j row_j[lane + 32 i]; lane j holds p_j. */
 template <typename T, int ACC>
-static __device__ void plain_columns(float (&out)[ACC], float p, rows<T> m, plain_run run, int64_t column, int dim,
-                                     int count) {
+static __device__ void reference_columns(float (&out)[ACC], float p, rows<T> m, key_run run, int64_t column, int dim,
+                                         int count) {
     int lane = threadIdx.x % 32;
 #pragma unroll 8
     for (int j = 0; j < count; j++) {
@@ -57,7 +59,7 @@ static __device__ void plain_columns(float (&out)[ACC], float p, rows<T> m, plai
     }
 }
 
-template <int ACC> struct plain_softmax {
+template <int ACC> struct reference_softmax {
     float top, sum, out[ACC];
     __device__ void begin(bool null_key) {
         top = null_key ? 0.0f : -INFINITY;
@@ -66,36 +68,36 @@ template <int ACC> struct plain_softmax {
         for (int i = 0; i < ACC; i++)
             out[i] = 0.0f;
     }
-    /* Up to 32 keys more; at least one score is finite. */
+    /* Adds up to 32 keys; at least one score is finite. */
     template <typename T>
-    __device__ void keys(float score, rows<T> values, plain_run run, int64_t column, int dim, int count) {
-        float higher = fmaxf(top, warp_max(score)), shrink = plain_exp(top - higher), p = plain_exp(score - higher);
+    __device__ void keys(float score, rows<T> values, key_run run, int64_t column, int dim, int count) {
+        float higher = fmaxf(top, warp_max(score)), shrink = natural_exp(top - higher), p = natural_exp(score - higher);
         sum = sum * shrink + warp_sum(p);
         top = higher;
 #pragma unroll
         for (int i = 0; i < ACC; i++)
             out[i] *= shrink;
-        plain_columns(out, p, values, run, column, dim, count);
+        reference_columns(out, p, values, run, column, dim, count);
     }
 };
 
-struct plain_window {
-    plain_run run; /* of the first key */
+struct reference_window {
+    key_run run; /* of the first key */
     int64_t count, distance;
 };
-static __device__ plain_window window_of(const attend_task &t, int64_t row) {
+static __device__ reference_window reference_window_of(const attend_task &t, int64_t row) {
     int64_t sequence = row / t.length, position = t.first + row % t.length;
     int64_t low = position > t.window ? position - t.window : 0;
     return {{sequence * t.ring, low % t.ring, t.ring}, position - low + 1, position - low};
 }
 
-template <typename T> static __device__ void plain_load(float *shared, const T *row, int dim, float factor) {
-    for (int i = threadIdx.x; i < dim; i += PLAIN_THREADS)
+template <typename T> static __device__ void reference_load(float *shared, const T *row, int dim, float factor) {
+    for (int i = threadIdx.x; i < dim; i += REFERENCE_THREADS)
         shared[i] = to_float(row[i]) * factor;
 }
 
-/* Sums each column over the warps, in the order of warps. factor[w] scales warp w's share. */
-template <int ACC> static __device__ void plain_gather(float *shared, const float (&share)[ACC], int dim) {
+/* Stores each warp's sums of columns into shared memory, [warp][dim]. */
+template <int ACC> static __device__ void reference_gather(float *shared, const float (&share)[ACC], int dim) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
     for (int i = 0; i < ACC; i++)
@@ -103,7 +105,7 @@ template <int ACC> static __device__ void plain_gather(float *shared, const floa
     __syncthreads();
 }
 
-template <typename T> struct plain_views {
+template <typename T> struct attend_views {
     rows<T> o, q, k, v;
     float *lse;
     int64_t lse_stride;
@@ -111,22 +113,23 @@ template <typename T> struct plain_views {
 };
 
 template <typename T, int ACC>
-static __device__ void plain_chunks(const attend_task &t, const plain_views<T> &m, const float *query, float *share,
-                                    int64_t row, int head) {
+static __device__ void reference_chunks(const attend_task &t, const attend_views<T> &m, const float *query,
+                                        float *share, int64_t row, int head) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64_t block = find_block(t, row), column = (int64_t)head * t.dim;
     float total[ACC] = {};
-    for (int i = warp; i < t.k; i += PLAIN_WARPS) {
+    for (int i = warp; i < t.k; i += REFERENCE_WARPS) {
         int32_t slot = block < 0 ? -1 : block_slot(t, block, i);
         float weight = slot < 0 ? 0.0f : m.partial ? 1.0f : block_weight(t, block, i);
-        plain_softmax<ACC> a;
+        reference_softmax<ACC> a;
         a.begin(t.null_key);
         if (slot >= 0 && (weight != 0.0f || m.lse))
             for (int key = 0; key < t.live_rows; key += 32) {
                 int count = min(32, t.live_rows - key);
-                plain_run run = slot_run((int64_t)slot * t.slot_rows + key);
-                float score = lane < count ? t.scale * plain_dot(query, m.k[run.row(lane)] + column, t.dim, m.vectors)
-                                           : -INFINITY;
+                key_run run = slot_run((int64_t)slot * t.slot_rows + key);
+                float score = lane < count
+                                  ? t.scale * reference_dot(query, m.k[run.row(lane)] + column, t.dim, m.vectors)
+                                  : -INFINITY;
                 a.keys(score, m.v, run, column, t.dim, count);
             }
         float factor = weight == 0.0f ? 0.0f : weight / a.sum;
@@ -140,66 +143,66 @@ static __device__ void plain_chunks(const attend_task &t, const plain_views<T> &
             m.lse[(i * t.n + row) * m.lse_stride + head] = slot < 0 ? -INFINITY : a.top + logf(a.sum);
     }
     if (m.partial) return;
-    plain_gather(share, total, t.dim);
-    for (int c = threadIdx.x; c < t.dim; c += PLAIN_THREADS) {
+    reference_gather(share, total, t.dim);
+    for (int c = threadIdx.x; c < t.dim; c += REFERENCE_THREADS) {
         float sum = 0.0f;
-        for (int w = 0; w < PLAIN_WARPS; w++)
+        for (int w = 0; w < REFERENCE_WARPS; w++)
             sum += share[w * t.dim + c];
         m.o[row][column + c] = from_float<T>(sum);
     }
 }
 
 template <typename T, int ACC>
-static __device__ void plain_window_row(const attend_task &t, const plain_views<T> &m, const float *query, float *share,
-                                        int64_t row, int head) {
-    __shared__ float tops[PLAIN_WARPS], sums[PLAIN_WARPS];
+static __device__ void reference_window_row(const attend_task &t, const attend_views<T> &m, const float *query,
+                                            float *share, int64_t row, int head) {
+    __shared__ float tops[REFERENCE_WARPS], sums[REFERENCE_WARPS];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64_t column = (int64_t)head * t.dim;
-    plain_window w = window_of(t, row);
+    reference_window w = reference_window_of(t, row);
     float slope = window_slope(t, head) * ATTEND_LN2;
-    plain_softmax<ACC> a;
+    reference_softmax<ACC> a;
     a.begin(false);
-    for (int64_t key = warp * 32; key < w.count; key += PLAIN_THREADS) {
+    for (int64_t key = warp * 32; key < w.count; key += REFERENCE_THREADS) {
         int count = w.count - key < 32 ? (int)(w.count - key) : 32;
-        plain_run run = w.run;
+        key_run run = w.run;
         run.first += key;
         if (run.first >= run.ring) run.first -= run.ring;
         float score = -INFINITY;
         if (lane < count)
-            score = t.scale * plain_dot(query, m.k[run.row(lane)] + column, t.dim, m.vectors) -
+            score = t.scale * reference_dot(query, m.k[run.row(lane)] + column, t.dim, m.vectors) -
                     slope * (float)(w.distance - key - lane);
         a.keys(score, m.v, run, column, t.dim, count);
     }
     if (lane == 0) tops[warp] = a.top, sums[warp] = a.sum;
-    plain_gather(share, a.out, t.dim);
+    reference_gather(share, a.out, t.dim);
     float top = -INFINITY, sum = 0.0f;
-    for (int i = 0; i < PLAIN_WARPS; i++)
+    for (int i = 0; i < REFERENCE_WARPS; i++)
         top = fmaxf(top, tops[i]);
-    for (int i = 0; i < PLAIN_WARPS; i++)
-        sum += plain_exp(tops[i] - top) * sums[i];
-    for (int c = threadIdx.x; c < t.dim; c += PLAIN_THREADS) {
+    for (int i = 0; i < REFERENCE_WARPS; i++)
+        sum += natural_exp(tops[i] - top) * sums[i];
+    for (int c = threadIdx.x; c < t.dim; c += REFERENCE_THREADS) {
         float x = 0.0f;
-        for (int i = 0; i < PLAIN_WARPS; i++)
-            x += plain_exp(tops[i] - top) * share[i * t.dim + c];
+        for (int i = 0; i < REFERENCE_WARPS; i++)
+            x += natural_exp(tops[i] - top) * share[i * t.dim + c];
         m.o[row][column + c] = from_float<T>(x / sum);
     }
     if (m.lse && threadIdx.x == 0) m.lse[row * m.lse_stride + head] = top + logf(sum);
 }
 
 template <bool WINDOW, typename T, int ACC>
-static __global__ void __launch_bounds__(PLAIN_THREADS) plain_forward(attend_task t, plain_views<T> m) {
-    __shared__ float query[32 * ACC], share[PLAIN_WARPS * 32 * ACC];
+static __global__ void __launch_bounds__(REFERENCE_THREADS) attend_reference_forward(attend_task t, attend_views<T> m) {
+    __shared__ float query[32 * ACC], share[REFERENCE_WARPS * 32 * ACC];
     int64_t row = blockIdx.x;
     int head = blockIdx.y;
-    plain_load(query, m.q[row] + (int64_t)head * t.dim, t.dim, 1.0f);
+    reference_load(query, m.q[row] + (int64_t)head * t.dim, t.dim, 1.0f);
     __syncthreads(); /* also: all of q's row is read before o, which may be q, is written */
     if (WINDOW)
-        plain_window_row<T, ACC>(t, m, query, share, row, head);
+        reference_window_row<T, ACC>(t, m, query, share, row, head);
     else
-        plain_chunks<T, ACC>(t, m, query, share, row, head);
+        reference_chunks<T, ACC>(t, m, query, share, row, head);
 }
 
-template <typename T> struct plain_backward_views {
+template <typename T> struct attend_backward_views {
     rows<T> dq, dout, o, q, k, v;
     const float *lse;
     int64_t lse_stride;
@@ -207,107 +210,114 @@ template <typename T> struct plain_backward_views {
     bool vectors;
 };
 
-/* One run of up to 32 keys against the row: lane j gets p_j and dp_j. */
+/* A query row in shared memory: q, dO; its head's first column. */
+struct reference_query {
+    const float *query, *gradient;
+    int64_t column;
+};
+
+/* A run of up to 32 keys against the row: lane j gets p_j and dp_j. */
 template <typename T>
-static __device__ void plain_scores(float &p, float &dp, const attend_task &t, const plain_backward_views<T> &m,
-                                    const float *query, const float *gradient, plain_run run, int64_t column, int count,
-                                    float shift) {
+static __device__ void reference_scores(float &p, float &dp, const attend_task &t, const attend_backward_views<T> &m,
+                                        const reference_query &q, key_run run, int count, float shift) {
     int lane = threadIdx.x % 32;
     p = dp = 0.0f;
     if (lane >= count) return;
-    p = plain_exp(t.scale * plain_dot(query, m.k[run.row(lane)] + column, t.dim, m.vectors) - shift);
-    dp = plain_dot(gradient, m.v[run.row(lane)] + column, t.dim, m.vectors);
+    p = natural_exp(t.scale * reference_dot(q.query, m.k[run.row(lane)] + q.column, t.dim, m.vectors) - shift);
+    dp = reference_dot(q.gradient, m.v[run.row(lane)] + q.column, t.dim, m.vectors);
 }
 
 template <typename T, int ACC>
-static __device__ void plain_dq_chunks(float (&total)[ACC], const attend_task &t, const plain_backward_views<T> &m,
-                                       const float *query, const float *gradient, int64_t row, int head) {
+static __device__ void reference_dq_chunks(float (&total)[ACC], const attend_task &t, const attend_backward_views<T> &m,
+                                           const float *query, const float *gradient, int64_t row, int head) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64_t block = find_block(t, row), column = (int64_t)head * t.dim;
-    for (int i = warp; i < t.k && block >= 0; i += PLAIN_WARPS) {
+    for (int i = warp; i < t.k && block >= 0; i += REFERENCE_WARPS) {
         int32_t slot = block_slot(t, block, i);
         if (slot < 0) continue;
         float weight = block_weight(t, block, i), p, dp, delta = 0.0f;
         float lse = m.lse[(i * t.n + row) * m.lse_stride + head];
         int64_t first = (int64_t)slot * t.slot_rows;
         for (int key = 0; key < t.live_rows; key += 32) {
-            plain_scores(p, dp, t, m, query, gradient, slot_run(first + key), column, min(32, t.live_rows - key), lse);
+            reference_scores(p, dp, t, m, {query, gradient, column}, slot_run(first + key), min(32, t.live_rows - key),
+                             lse);
             delta += p * dp;
         }
         delta = warp_sum(delta);
         if (lane == 0) m.stat[stat_index(t, head, i, row)] = make_float2(lse, delta);
         for (int key = 0; key < t.live_rows; key += 32) {
             int count = min(32, t.live_rows - key);
-            plain_run run = slot_run(first + key);
-            plain_scores(p, dp, t, m, query, gradient, run, column, count, lse);
-            plain_columns(total, p * (dp - delta) * weight, m.k, run, column, t.dim, count);
+            key_run run = slot_run(first + key);
+            reference_scores(p, dp, t, m, {query, gradient, column}, run, count, lse);
+            reference_columns(total, p * (dp - delta) * weight, m.k, run, column, t.dim, count);
         }
     }
 }
 
 template <typename T, int ACC>
-static __device__ void plain_dq_window(float (&total)[ACC], const attend_task &t, const plain_backward_views<T> &m,
-                                       const float *query, const float *gradient, int64_t row, int head) {
+static __device__ void reference_dq_window(float (&total)[ACC], const attend_task &t, const attend_backward_views<T> &m,
+                                           const float *query, const float *gradient, int64_t row, int head) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64_t column = (int64_t)head * t.dim;
-    plain_window w = window_of(t, row);
+    reference_window w = reference_window_of(t, row);
     float slope = window_slope(t, head) * ATTEND_LN2, lse = m.lse[row * m.lse_stride + head], delta = 0.0f;
     for (int c = lane; c < t.dim; c += 32)
         delta += gradient[c] * to_float(m.o[row][column + c]);
     delta = warp_sum(delta);
     if (threadIdx.x == 0) m.stat[stat_index(t, head, 0, row)] = make_float2(lse, delta);
-    for (int64_t key = warp * 32; key < w.count; key += PLAIN_THREADS) {
+    for (int64_t key = warp * 32; key < w.count; key += REFERENCE_THREADS) {
         int count = w.count - key < 32 ? (int)(w.count - key) : 32;
-        plain_run run = w.run;
+        key_run run = w.run;
         run.first += key;
         if (run.first >= run.ring) run.first -= run.ring;
         float p, dp, shift = lse + slope * (float)(w.distance - key - lane);
-        plain_scores(p, dp, t, m, query, gradient, run, column, count, shift);
-        plain_columns(total, p * (dp - delta), m.k, run, column, t.dim, count);
+        reference_scores(p, dp, t, m, {query, gradient, column}, run, count, shift);
+        reference_columns(total, p * (dp - delta), m.k, run, column, t.dim, count);
     }
 }
 
 template <bool WINDOW, typename T, int ACC>
-static __global__ void __launch_bounds__(PLAIN_THREADS) plain_dq(attend_task t, plain_backward_views<T> m) {
-    __shared__ float query[32 * ACC], gradient[32 * ACC], share[PLAIN_WARPS * 32 * ACC];
+static __global__ void __launch_bounds__(REFERENCE_THREADS)
+    attend_reference_dq(attend_task t, attend_backward_views<T> m) {
+    __shared__ float query[32 * ACC], gradient[32 * ACC], share[REFERENCE_WARPS * 32 * ACC];
     int64_t row = blockIdx.x;
     int head = blockIdx.y;
     int64_t column = (int64_t)head * t.dim;
-    plain_load(query, m.q[row] + column, t.dim, 1.0f);
-    plain_load(gradient, m.dout[row] + column, t.dim, 1.0f);
+    reference_load(query, m.q[row] + column, t.dim, 1.0f);
+    reference_load(gradient, m.dout[row] + column, t.dim, 1.0f);
     __syncthreads();
     float total[ACC] = {};
     if (WINDOW)
-        plain_dq_window<T, ACC>(total, t, m, query, gradient, row, head);
+        reference_dq_window<T, ACC>(total, t, m, query, gradient, row, head);
     else
-        plain_dq_chunks<T, ACC>(total, t, m, query, gradient, row, head);
-    plain_gather(share, total, t.dim);
-    for (int c = threadIdx.x; c < t.dim; c += PLAIN_THREADS) {
+        reference_dq_chunks<T, ACC>(total, t, m, query, gradient, row, head);
+    reference_gather(share, total, t.dim);
+    for (int c = threadIdx.x; c < t.dim; c += REFERENCE_THREADS) {
         float sum = 0.0f;
-        for (int w = 0; w < PLAIN_WARPS; w++)
+        for (int w = 0; w < REFERENCE_WARPS; w++)
             sum += share[w * t.dim + c];
         m.dq[row][column + c] = from_float<T>(sum * t.scale);
     }
 }
 
-/* What one warp holds of its key row. */
-template <int ACC> struct plain_key { float k[ACC], v[ACC], dk[ACC], dv[ACC]; };
+/* A warp's key row, its value, and their gradients. */
+template <int ACC> struct reference_key { float k[ACC], v[ACC], dk[ACC], dv[ACC]; };
 
-/* One query row more that read this key. */
+/* Adds the contribution of one query row that read this key. */
 template <typename T, int ACC>
-static __device__ void plain_dkv_row(plain_key<ACC> &a, const attend_task &t, rows<T> q, rows<T> dout, int64_t row,
-                                     int64_t column, float2 stat, float bias, float weight) {
+static __device__ void reference_dkv_row(reference_key<ACC> &a, const attend_task &t, const attend_backward_views<T> &m,
+                                         int64_t row, int64_t column, float2 stat, float bias, float weight) {
     int lane = threadIdx.x % 32;
     float x[ACC], g[ACC], s = 0.0f, dp = 0.0f;
 #pragma unroll
     for (int i = 0; i < ACC; i++) {
         bool inside = lane + 32 * i < t.dim;
-        x[i] = inside ? to_float(q[row][column + lane + 32 * i]) : 0.0f;
-        g[i] = inside ? to_float(dout[row][column + lane + 32 * i]) : 0.0f;
+        x[i] = inside ? to_float(m.q[row][column + lane + 32 * i]) : 0.0f;
+        g[i] = inside ? to_float(m.dout[row][column + lane + 32 * i]) : 0.0f;
         s += x[i] * a.k[i];
         dp += g[i] * a.v[i];
     }
-    float p = plain_exp(warp_sum(s) * t.scale + bias - stat.x) * weight, ds = p * (warp_sum(dp) - stat.y);
+    float p = natural_exp(warp_sum(s) * t.scale + bias - stat.x) * weight, ds = p * (warp_sum(dp) - stat.y);
 #pragma unroll
     for (int i = 0; i < ACC; i++) {
         a.dv[i] += p * g[i];
@@ -316,14 +326,14 @@ static __device__ void plain_dkv_row(plain_key<ACC> &a, const attend_task &t, ro
 }
 
 template <bool WINDOW, typename T, typename G, int ACC>
-static __global__ void __launch_bounds__(PLAIN_THREADS)
-    plain_dkv(attend_task t, plain_backward_views<T> m, rows<G> dk, rows<G> dv, gca_inverse inverse, bool accumulate,
-              int64_t keys) {
+static __global__ void __launch_bounds__(REFERENCE_THREADS)
+    attend_reference_dkv(attend_task t, attend_backward_views<T> m, rows<G> dk, rows<G> dv, gca_inverse inverse,
+                         bool accumulate, int64_t keys) {
     int lane = threadIdx.x % 32, head = blockIdx.y;
-    int64_t key = (int64_t)blockIdx.x * PLAIN_WARPS + threadIdx.x / 32, column = (int64_t)head * t.dim;
+    int64_t key = (int64_t)blockIdx.x * REFERENCE_WARPS + threadIdx.x / 32, column = (int64_t)head * t.dim;
     if (key >= keys) return;
     int64_t slot = WINDOW ? 0 : key / t.live_rows, at = WINDOW ? key : slot * t.slot_rows + key % t.live_rows;
-    plain_key<ACC> a = {};
+    reference_key<ACC> a = {};
 #pragma unroll
     for (int i = 0; i < ACC; i++)
         if (lane + 32 * i < t.dim) {
@@ -334,17 +344,17 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
         int64_t end = key / t.length * t.length + t.length; /* of its sequence */
         float slope = window_slope(t, head) * ATTEND_LN2;
         for (int64_t row = key; row < end && row <= key + t.window; row++)
-            plain_dkv_row(a, t, m.q, m.dout, row, column, m.stat[stat_index(t, head, 0, row)],
-                          -slope * (float)(row - key), 1.0f);
+            reference_dkv_row(a, t, m, row, column, m.stat[stat_index(t, head, 0, row)], -slope * (float)(row - key),
+                              1.0f);
     } else {
         int first = inverse.begin ? inverse.begin[slot] : (int)slot;
         int last = inverse.begin ? inverse.begin[slot + 1] : (int)slot + 1;
         for (int j = first; j < last; j++) {
-            int64_t place = inverse.begin ? inverse.place[j] : j, block = place / t.k;
-            int i = (int)(place % t.k);
+            int64_t entry = inverse.begin ? inverse.entry[j] : j, block = entry / t.k;
+            int i = (int)(entry % t.k);
             for (int64_t row = block_begin(t, block); row < block_begin(t, block + 1); row++)
-                plain_dkv_row(a, t, m.q, m.dout, row, column, m.stat[stat_index(t, head, i, row)], 0.0f,
-                              block_weight(t, block, i));
+                reference_dkv_row(a, t, m, row, column, m.stat[stat_index(t, head, i, row)], 0.0f,
+                                  block_weight(t, block, i));
         }
     }
 #pragma unroll

@@ -1,33 +1,33 @@
 /* attend_wgmma_dkv.cuh -- backward's second pass: dK and dV of a key tile, over the query tiles that read it.
  *
- * No more than S^T and dP^T of one tile is held beside the sums: P^T and dS^T are packed into dP^T's registers, so that
- * the next tile's S^T begins before dV and dK of this one are done.
+ *   thread block (x, y) = warpgroup -> key tile x (a slot; window: 64 rows) of head y
+ *   ring of stages: query tile, its dO tile, 64 rows of stat   (attend_wgmma_queries.cuh)
+ *   accumulators in registers: S^T, dP^T of one tile; dK, dV of the key tile
  *
- * Tried and lost: the next tile's S^T and dP^T both begun early (201 registers, two groups: 0.70 ms); as many groups as
- * the card holds, each taking key tiles from a counter with the next tile's keys on their way (two stages only, spills:
- * 1.03 ms in all); the second and third copy behind the first products (2 % of all); a stage given back by each warp
- * at a barrier of its own instead of by all threads at once (7 % of all, though no warp waits for another then; dq and
- * the forward pass 10 %). */
+ * P^T and dS^T are packed into the registers of dP^T, so the next tile's S^T is issued before dV and dK of this tile
+ * are complete. Bound by latency, as attend_wgmma_backward.cuh has it. */
 #pragma once
 #include "kernels/attention/attend_wgmma_queries.cuh"
 
-/* Where an item's queries lie seen from the keys: query column c, key row r are `behind` + c - r apart. */
-struct tile_place {
-    int behind, rows; /* rows: queries that count */
+/* The position of an item's queries relative to the keys: query column c is `offset` + c - r positions after key row r.
+ */
+struct tile_offset {
+    int offset, rows; /* rows: valid queries */
 };
 
-/* Scores S^T and dP^T of a tile -> P^T and dS^T, both as fragments of A in the place of dP^T, 4 registers of 8 each:
- * s is free for the next item. */
+/* Scores S^T and dP^T of a tile -> P^T and dS^T, both as fragments of A in the registers of dP^T, 4 of each 8. s is
+ * then free for the next item. */
 template <bool WINDOW, bool MASKED>
-static __device__ __forceinline__ void weigh_scores(const float (&s)[32], float (&dp)[32], const float2 *stats,
-                                                    float to_log2, float slope, int window, tile_place at) {
+static __device__ __forceinline__ void score_gradients_transposed(const float (&s)[32], float (&dp)[32],
+                                                                  const float2 *stats, float to_log2, float slope,
+                                                                  int window, tile_offset at) {
     int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 + lane / 4;
-    float first = WINDOW ? slope * (float)(row0 - at.behind - lane % 4 * 2) : 0.0f;
+    float first = WINDOW ? slope * (float)(row0 - at.offset - lane % 4 * 2) : 0.0f;
     uint32_t hold[2];
 #pragma unroll
     for (int i = 0; i < 32; i += 4) {
         int column = i * 2 + lane % 4 * 2;
-        float4 st = *(const float4 *)&stats[column]; /* two queries: what to add, delta */
+        float4 st = *(const float4 *)&stats[column]; /* of two queries: the exponent's summand, delta */
         float bias0 = WINDOW ? fmaf(slope, -2.0f * i, first) : 0.0f, bias1 = WINDOW ? bias0 - slope : 0.0f;
         float add0 = WINDOW ? bias0 + st.x : st.x, add1 = WINDOW ? bias1 + st.z : st.z, eight = 8.0f * slope;
         float x[4] = {power2(fmaf(s[i], to_log2, add0)), power2(fmaf(s[i + 1], to_log2, add1)),
@@ -37,7 +37,7 @@ static __device__ __forceinline__ void weigh_scores(const float (&s)[32], float 
         for (int j = 0; j < 4; j++) {
             bool seen = true;
             if (MASKED) {
-                int distance = at.behind + column + j % 2 - row0 - j / 2 * 8;
+                int distance = at.offset + column + j % 2 - row0 - j / 2 * 8;
                 seen = column + j % 2 < at.rows && (!WINDOW || (distance >= 0 && distance <= window));
             }
             x[j] = seen ? x[j] : 0.0f;
@@ -59,17 +59,17 @@ static __device__ __forceinline__ void weigh_scores(const float (&s)[32], float 
     }
 }
 
-/* The two gradients as kernels write them: this head's columns of a key tile's rows. */
+/* The two gradients in global memory: this head's columns of a key tile's rows. */
 template <typename G> struct key_gradients {
     rows<G> dk, dv;
     int row, column, count;
     float scale; /* of dK */
-    bool adds;   /* to what stands there */
+    bool adds;   /* to the values in memory */
 };
 
-/* float32: adds d * factor to `count` rows, or overwrites them. What stands there is read all at once, 64 columns at a
- * time. */
-struct standing_rows {
+/* float32: adds d * factor to `count` rows, or overwrites them. The old values of 64 columns are all loaded before the
+ * first is used. */
+struct accumulated_rows {
     float2 old[16];
     float *at;
     int64_t stride;
@@ -97,11 +97,12 @@ struct standing_rows {
     }
 };
 
-/* Ends the last products and stores. `r`, `item`: where bf16 rows that are added to have come, and room to turn rows. */
+/* The epilogue: waits for the last products and stores. bf16: the stage of `item` has the old values of dK and dV, and
+ * is the buffer in which rows are transposed. */
 template <int TILES, typename READER>
 static __device__ __forceinline__ void store_gradients(const key_gradients<float> &g, float (&sum_k)[32 * TILES],
                                                        float (&sum_v)[32 * TILES], READER &, int) {
-    standing_rows old;
+    accumulated_rows old;
     old.read(g.dv, g, 0);
     products_wait<0>();
     pin(sum_k);
@@ -134,8 +135,9 @@ static __device__ __forceinline__ void store_gradients(const key_gradients<bf16>
 
 template <bool WINDOW, typename G, int DIM, int STAGES, int RESIDENT>
 static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
-    dkv_tiles(const __grid_constant__ backward_maps maps, const __grid_constant__ attend_task t, rows<G> dk, rows<G> dv,
-              const int32_t *entry_begin, const place_entry *entries, const float2 *stat, bool accumulate) {
+    attend_wgmma_dkv(const __grid_constant__ backward_maps maps, const __grid_constant__ attend_task t, rows<G> dk,
+                     rows<G> dv, const int32_t *entry_begin, const inverse_entry *entries, const float2 *stat,
+                     bool accumulate) {
     using reader = query_reader<WINDOW, DIM, STAGES>;
     constexpr int TILES = reader::TILES;
     constexpr bool NARROW = sizeof(G) == 2;
@@ -143,20 +145,19 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     extern __shared__ uint8_t raw[];
     __shared__ typename reader::shared_part shared;
     reader r(t, shared, raw, maps, stat);
-    if (!r.find(entry_begin, entries)) return; /* there is nothing to add */
+    if (!r.find(entry_begin, entries)) return; /* no query reads this slot */
     r.start(NARROW && adds);
     for (int i = 0; !NARROW && adds && threadIdx.x < r.key_rows && i < DIM; i += 128 / (int)sizeof(G)) {
-        fetch_ahead(dk[r.key_row + threadIdx.x] + r.head * DIM + i);
-        fetch_ahead(dv[r.key_row + threadIdx.x] + r.head * DIM + i);
+        prefetch_l2(dk[r.key_row + threadIdx.x] + r.head * DIM + i);
+        prefetch_l2(dv[r.key_row + threadIdx.x] + r.head * DIM + i);
     }
     __syncthreads();
-
     float to_log2 = t.scale * ATTEND_LOG2E, slope = WINDOW ? window_slope(t, r.head) : 0.0f;
     float s[32], dp[32], sum_k[32 * TILES], sum_v[32 * TILES];
 #pragma unroll
     for (int i = 0; i < 32 * TILES; i++)
         sum_k[i] = sum_v[i] = 0.0f;
-    /* S^T = K Q^T of an item begins. */
+    /* Issues S^T = K Q^T of an item. */
     auto multiply_queries = [&](int item) {
         r.wait(item);
         pin(s);
@@ -164,25 +165,25 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
         multiply_tiles<TILES>(s, r.keys, r.queries(item));
         products_commit();
     };
-    /* dP^T = V dO^T begins. */
+    /* Issues dP^T = V dO^T. */
     auto multiply_gradients = [&](int item) {
         pin(dp);
         products_begin();
         multiply_tiles<TILES>(dp, r.values, r.gradients(item));
         products_commit();
     };
-    /* dV += P^T dO and dK += dS^T Q begin. */
+    /* Issues dV += P^T dO and dK += dS^T Q. */
     auto add_gradients = [&](int item, staged_entry now) {
-        tile_place at = {WINDOW ? now.row - r.key_row : 0, now.rows};
-        bool masked = now.rows < TILE || (WINDOW && (at.behind == 0 || at.behind + TILE - 1 > t.window));
+        tile_offset at = {WINDOW ? now.row - r.key_row : 0, now.rows};
+        bool masked = now.rows < TILE || (WINDOW && (at.offset == 0 || at.offset + TILE - 1 > t.window));
         products_wait<0>();
         pin(s);
         pin(dp);
         if (masked) {
-            rarely();
-            weigh_scores<WINDOW, true>(s, dp, r.stats(item), to_log2, slope, t.window, at);
+            keep_branch();
+            score_gradients_transposed<WINDOW, true>(s, dp, r.stats(item), to_log2, slope, t.window, at);
         } else {
-            weigh_scores<WINDOW, false>(s, dp, r.stats(item), to_log2, slope, t.window, at);
+            score_gradients_transposed<WINDOW, false>(s, dp, r.stats(item), to_log2, slope, t.window, at);
         }
         pin(dp);
         pin(sum_k);
@@ -193,7 +194,7 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
         products_commit();
     };
     r.wait_keys();
-    if (!shared.some) return; /* only blocks without rows read this slot: there is nothing to add */
+    if (!shared.any) return; /* only blocks without rows read this slot */
     multiply_queries(0);
     multiply_gradients(0);
     int item = 0;

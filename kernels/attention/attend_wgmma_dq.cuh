@@ -1,8 +1,9 @@
-/* attend_wgmma_dq.cuh -- backward's first pass: dQ, what the second pass needs of each row, and dweight by heads. */
+/* attend_wgmma_dq.cuh -- backward's first pass: dQ, `stat` for the second pass, and dweight by heads. The mapping of
+ * threads is that of attend_wgmma_forward.cuh, with Q and dO resident in shared memory. */
 #pragma once
 #include "kernels/attention/attend_wgmma_backward.cuh"
 
-/* s becomes dS = p (dp - delta) weight; chunks: delta is found here. Returns the two rows' delta. `key`: window, the
+/* s becomes dS = p (dp - delta) weight; chunks: delta is computed here. Returns the two rows' delta. `key`: window, the
  * distance of this thread's first column from the tile of queries. */
 template <bool WINDOW>
 static __device__ __forceinline__ float2 score_gradients(float (&s)[32], const float (&dp)[32], float to_log2,
@@ -39,7 +40,7 @@ static __device__ __forceinline__ float2 score_gradients(float (&s)[32], const f
     return delta;
 }
 
-/* sum of o * dout of this thread's two rows. */
+/* The sum of o * dout of this thread's two rows. */
 template <int DIM>
 static __device__ __forceinline__ float2 row_products(rows<bf16> o, rows<bf16> dout, int64_t row, int64_t last,
                                                       int column) {
@@ -62,38 +63,38 @@ static __device__ __forceinline__ float2 row_products(rows<bf16> o, rows<bf16> d
     return make_float2(sum[0], sum[1]);
 }
 
-/* The places' sums of delta, by warps. */
-struct place_sums {
+/* Sums of delta of each slot, by warp. */
+struct slot_sums {
     float warp[ATTEND_LIST_MAX][WARPGROUP / 32];
 };
 
-/* Where results go; part_dweight NULL: not wanted. */
+/* The results. part_dweight NULL: it is not computed. */
 struct query_gradients {
     rows<bf16> dq;
     float2 *stat;
     float *part_dweight;
 };
 
-/* What a group computes of one query tile after the other. */
+/* The state of a warpgroup that computes one query tile after the other. */
 template <bool WINDOW, int DIM, int STAGES> struct dq_group {
     using reader = key_reader<WINDOW, DIM, STAGES, 2>;
     static constexpr int TILES = reader::TILES;
     const attend_task &t;
     reader &r;
     const uint8_t *dout_tiles;
-    place_sums &sums; /* chunks */
+    slot_sums &sums; /* chunks */
     rows<float> lse;
-    int row0; /* this thread's first row; the other is 8 rows on */
+    int row0; /* this thread's first row; the second is 8 rows later */
     float to_log2, slope;
     float2 *stat;                   /* of row0 */
-    uint32_t lse_plane, stat_plane; /* of places: smaller than 2^32 elements both: backward_by_tiles */
+    uint32_t lse_plane, stat_plane; /* elements of a plane; below 2^32, see attend_wgmma_backward */
     uint32_t lse0, lse1;
     bool inside0, inside1;
-    float2 log2_sum, now, delta; /* of the two rows: kept by forward, of the tile in hand, sum of P dP */
+    float2 log2_sum, now, delta; /* of the two rows: loaded for the next tile; of this tile; sum of P dP */
     float s[32], dp[32], out[32 * TILES];
     uint32_t q[16 * TILES], ds[16];
 
-    __device__ __forceinline__ dq_group(const attend_task &task, reader &from, place_sums &in, rows<float> kept_lse,
+    __device__ __forceinline__ dq_group(const attend_task &task, reader &from, slot_sums &in, rows<float> kept_lse,
                                         float2 *to)
         : t(task), r(from), dout_tiles(r.queries + reader::TILES_BYTES), sums(in), lse(kept_lse),
           row0((int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4), to_log2(t.scale * ATTEND_LOG2E),
@@ -105,7 +106,7 @@ template <bool WINDOW, int DIM, int STAGES> struct dq_group {
     }
 
     __device__ __forceinline__ float2 kept(int i) const {
-        uint32_t plane = WINDOW ? 0 : (uint32_t)r.shared.list.place[i] * lse_plane;
+        uint32_t plane = WINDOW ? 0 : (uint32_t)r.shared.list.index[i] * lse_plane;
         return make_float2(lse.data[lse0 + plane], lse.data[lse1 + plane]);
     }
     __device__ __forceinline__ void begin(unsigned at, rows<bf16> o, rows<bf16> dout) {
@@ -122,7 +123,7 @@ template <bool WINDOW, int DIM, int STAGES> struct dq_group {
         for (int i = 0; i < 32 * TILES; i++)
             out[i] = 0.0f;
     }
-    /* S = Q K^T and dP = dO V^T of an item begin. */
+    /* Issues S = Q K^T and dP = dO V^T of an item. */
     __device__ __forceinline__ void multiply(unsigned of) {
         r.wait(of);
         pin(s);
@@ -132,14 +133,15 @@ template <bool WINDOW, int DIM, int STAGES> struct dq_group {
         multiply_tiles<TILES>(dp, dout_tiles, r.values(of));
         products_commit();
     }
-    /* Scores of tile i -> dS; dQ += dS K begins. */
+    /* Scores of tile i -> dS; issues dQ += dS K. */
     __device__ __forceinline__ void add_gradient(int i) {
         now = make_float2(log2_sum.x * ATTEND_LOG2E, log2_sum.y * ATTEND_LOG2E);
         if (!WINDOW && i + 1 < r.count) log2_sum = kept(i + 1);
         products_wait<0>();
         pin(s);
         pin(dp);
-        /* Chunks with a null key: lse >= 0, so p of the zero rows behind the live ones is at most 1 and meets zeros. */
+        /* Chunks with a null key: lse >= 0, so p of the zero rows after the live ones is at most 1, and it multiplies
+         * zeros. */
         if (WINDOW)
             mask_window(s, i * TILE, t.window, r.tile.position);
         else if (t.live_rows < TILE && !t.null_key)
@@ -155,7 +157,7 @@ template <bool WINDOW, int DIM, int STAGES> struct dq_group {
         multiply_columns<TILES>(out, ds, r.keys(r.item));
         products_commit();
     }
-    /* While products run: what the second pass needs of tile i. */
+    /* While the products run: stores what the second pass needs of tile i. */
     __device__ __forceinline__ void keep(int i) {
         int lane = threadIdx.x % 32;
         if (!WINDOW) {
@@ -165,7 +167,7 @@ template <bool WINDOW, int DIM, int STAGES> struct dq_group {
             if (lane == 0) sums.warp[i][threadIdx.x / 32] += sum;
         }
         if (lane % 4 || (WINDOW && i)) return;
-        float2 *to = stat + (WINDOW ? 0 : (uint32_t)r.shared.list.place[i] * stat_plane);
+        float2 *to = stat + (WINDOW ? 0 : (uint32_t)r.shared.list.index[i] * stat_plane);
         float log2_weight = WINDOW ? 0.0f : r.shared.list.log2_weight[i];
         if (inside0) to[0] = make_float2(log2_weight - now.x, delta.x);
         if (inside1) to[8] = make_float2(log2_weight - now.y, delta.y);
@@ -177,16 +179,18 @@ template <bool WINDOW, int DIM, int STAGES> struct dq_group {
     }
 };
 
+/* o and dout: read in window mode only.
+ * Nine parameters: with these two in a struct the compiler orders instructions differently. */
 template <bool WINDOW, int DIM, int STAGES, int RESIDENT>
 static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
-    dq_tiles(const __grid_constant__ tile_matrix q_map, const __grid_constant__ tile_matrix dout_map,
-             const __grid_constant__ tile_matrix k_map, const __grid_constant__ tile_matrix v_map,
-             const __grid_constant__ attend_task t, query_gradients to, rows<float> lse, rows<bf16> o,
-             rows<bf16> dout) {
+    attend_wgmma_dq(const __grid_constant__ tile_matrix q_map, const __grid_constant__ tile_matrix dout_map,
+                    const __grid_constant__ tile_matrix k_map, const __grid_constant__ tile_matrix v_map,
+                    const __grid_constant__ attend_task t, query_gradients to, rows<float> lse, rows<bf16> o,
+                    rows<bf16> dout) {
     using reader = key_reader<WINDOW, DIM, STAGES, 2>;
     extern __shared__ uint8_t raw[];
     __shared__ typename reader::shared_part shared;
-    __shared__ place_sums sums;
+    __shared__ slot_sums sums;
     reader r(t, shared, raw, k_map, v_map);
     r.query_maps[0] = &q_map;
     r.query_maps[1] = &dout_map;
@@ -218,6 +222,6 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     if (WINDOW || !to.part_dweight) return;
     __syncthreads();
     for (int i = threadIdx.x; i < r.count; i += WARPGROUP)
-        to.part_dweight[((int64_t)r.block * t.k + shared.list.place[i]) * t.heads + r.head] =
+        to.part_dweight[((int64_t)r.block * t.k + shared.list.index[i]) * t.heads + r.head] =
             sums.warp[i][0] + sums.warp[i][1] + sums.warp[i][2] + sums.warp[i][3];
 }

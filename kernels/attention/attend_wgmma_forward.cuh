@@ -1,25 +1,23 @@
-/* attend_wgmma_forward.cuh -- attention of bf16 tiles with matrix units, forward.
+/* attend_wgmma_forward.cuh -- attention of bf16 tiles on tensor cores, forward.
  *
- * A group of 128 threads is one head of 64 query rows (chunks: of one block of rows, 64 at a time). Q's fragments stay
- * in registers; K and V tiles pass through a ring of stages, copied straight from the pool's slots. For each tile: S =
- * Q K^T (32 sums a thread), exponentials in registers, and these as the A operand of O += P V. With chunks each softmax
- * is whole inside its tile, so P is scaled by weight / sum before the product and nothing is rescaled later. Several
- * groups share a multiprocessor: while one computes exponentials, the others' products run.
+ *   thread block (x, y) = warpgroup of 128 threads -> 64 query rows (chunks: a block of rows, 64 at a time) of head y
  *
- * Bound by the L2 cache: a tile pair is 16 KiB for 4 * 64^3 operations. Heads are the grid's slow axis, so that
- * K and V of the heads at work fit in that cache where those of all heads would not.
+ *       global K, V --TMA--> ring of stages (a key tile and its value tile each) in shared memory
+ *                               |  S = Q K^T      wgmma, Q's fragments in registers, 32 accumulators a thread
+ *                               |  P = exp2(S)    in registers: they are the A operand of
+ *                               v  O += P V       wgmma, accumulators in registers -> epilogue: shared memory -> o
  *
- * Measured on an H200 (2026-11-22, tests/device/bench_attention.cu; bf16 product on the card: 726 to 780 TFLOP/s):
- *   65536 rows, 12 heads of 64, 8 slots of 63 keys    0.28 ms, 368 TFLOP/s; with lse kept 0.34 ms
- *   the same with 16 heads                            0.37 ms, 374 TFLOP/s
- *   window 512, 4 x 16640 rows, 12 heads of 64        0.36 ms, 291 TFLOP/s
- * Tried and lost: three groups a multiprocessor with deeper rings (0.34 to 0.37 ms; four groups of 128 registers win);
- * 2, 4 or 12 heads side by side (0.30, 0.32, 0.37 ms); two query tiles of a window sharing their keys (0.44 ms against
- * 0.41 then); a branch that masks without rarely(): the compiler made selections of it (window: 0.41 ms). */
+ * K and V are copied straight from the pool's slots. In chunks mode a softmax is complete within a tile, so P is scaled
+ * by weight / sum before the product and O is never rescaled. Several warpgroups share a multiprocessor: while one
+ * computes exponentials, the products of the others run.
+ *
+ * Bound by the L2 cache: a tile pair is 16 KiB for 4 * 64^3 operations. Heads are the grid's slow axis, so that K and V
+ * of the heads being computed fit into that cache; those of all heads do not. Best measured on an H200: 372 TFLOP/s
+ * (65,536 rows, 16 heads of 64, 8 slots of 63 keys; bf16 product on that GPU 780). docs/kernels/gca.md has the rest. */
 #pragma once
 #include "kernels/attention/attend_wgmma_keys.cuh"
 
-/* One softmax over a tile: s becomes p * factor. Returns the log2 of the two rows' sums. */
+/* One softmax over a tile: s becomes p * weight / sum. Returns log2 of the two rows' sums of exponentials. */
 static __device__ __forceinline__ float2 softmax_chunk(float (&s)[32], float to_log2, bool null_key, float weight) {
     float top0 = s[0], top1 = s[2], sum0 = 0.0f, sum1 = 0.0f;
 #pragma unroll
@@ -61,14 +59,15 @@ static __device__ __forceinline__ float2 softmax_chunk(float (&s)[32], float to_
     return make_float2(top0 + __log2f(sum0), top1 + __log2f(sum1));
 }
 
-/* The running softmax of window mode, in powers of 2 and less slope * row (a constant of each row). */
-struct running {
+/* Window mode: the online softmax, in exponents of 2; slope * row is left out, as it is constant for a row. */
+struct online_softmax {
     float top0, top1, sum0, sum1;
 };
-/* `keys` more: s becomes p; returns by how much earlier sums shrink. The first tile holds a key for every row. */
-static __device__ __forceinline__ float2 softmax_window(running &a, float (&s)[32], float to_log2, float slope,
-                                                        int behind) {
-    float top0 = a.top0, top1 = a.top1, first = slope * (float)((int)(threadIdx.x % 4) * 2 - behind);
+/* One more tile, whose keys begin `offset` positions before the queries: s becomes p; returns the factors of earlier
+ * sums. The first tile has a visible key for every row. */
+static __device__ __forceinline__ float2 softmax_window(online_softmax &a, float (&s)[32], float to_log2, float slope,
+                                                        int offset) {
+    float top0 = a.top0, top1 = a.top1, first = slope * (float)((int)(threadIdx.x % 4) * 2 - offset);
 #pragma unroll
     for (int i = 0; i < 32; i += 4) {
         float bias = fmaf(slope, 2.0f * i, first), next = bias + slope;
@@ -107,7 +106,7 @@ static __device__ __forceinline__ void scale_rows(float (&o)[32 * HALVES], float
     }
 }
 
-/* What a group computes of one query tile after the other. */
+/* The state of a warpgroup that computes one query tile after the other. */
 template <bool WINDOW, int DIM, int STAGES> struct forward_group {
     using reader = key_reader<WINDOW, DIM, STAGES, 1>;
     static constexpr int TILES = reader::TILES;
@@ -116,9 +115,9 @@ template <bool WINDOW, int DIM, int STAGES> struct forward_group {
     rows<bf16> o;
     rows<float> lse;
     bool partial, zero_row; /* zero_row: the tile's last row of zeros is the null key */
-    int row0;               /* this thread's first row; the other is 8 rows on */
+    int row0;               /* this thread's first row; the second is 8 rows later */
     float to_log2, slope, *lse_row;
-    running so_far; /* window */
+    online_softmax so_far; /* window */
     float2 log2_sum;
     float s[32], out[32 * TILES];
     uint32_t q[16 * TILES], p[16];
@@ -143,7 +142,7 @@ template <bool WINDOW, int DIM, int STAGES> struct forward_group {
         for (int i = 0; i < 32 * TILES; i++)
             out[i] = 0.0f;
     }
-    /* S = Q K^T of an item begins. */
+    /* Issues S = Q K^T of an item. */
     __device__ __forceinline__ void scores(unsigned of) {
         r.wait(of);
         pin(s);
@@ -151,7 +150,7 @@ template <bool WINDOW, int DIM, int STAGES> struct forward_group {
         multiply_rows<TILES>(s, q, r.keys(of));
         products_commit();
     }
-    /* Scores of tile i -> p; out += p V begins. */
+    /* Scores of tile i -> p; issues out += p V. */
     __device__ __forceinline__ void add_values(int i) {
         products_wait<0>();
         pin(s);
@@ -170,10 +169,10 @@ template <bool WINDOW, int DIM, int STAGES> struct forward_group {
         multiply_columns<TILES>(out, p, r.values(r.item));
         products_commit();
     }
-    /* While products run: the log sum exp of tile i. */
+    /* While the products run: stores the log sum exp of tile i. */
     __device__ __forceinline__ void keep(int i) {
         if (WINDOW || !lse.data || threadIdx.x % 4) return;
-        float *to = lse_row + r.shared.list.place[i] * (t.n * lse.stride);
+        float *to = lse_row + r.shared.list.index[i] * (t.n * lse.stride);
         if (row0 < r.tile.rows) to[0] = log2_sum.x * ATTEND_LN2;
         if (row0 + 8 < r.tile.rows) to[8 * lse.stride] = log2_sum.y * ATTEND_LN2;
     }
@@ -182,13 +181,13 @@ template <bool WINDOW, int DIM, int STAGES> struct forward_group {
         pin(p);
         r.release();
         if (WINDOW || !partial) return;
-        store(r.shared.list.place[i] * t.n, 0);
+        store(r.shared.list.index[i] * t.n, 0);
         clear_out();
     }
     __device__ __forceinline__ void store(int64_t plane, int skip) {
         store_rows<TILES>(out, 1.0f, r.queries, o[plane + r.tile.row] + r.head * DIM, o.stride, skip, r.tile.rows);
     }
-    /* The running softmax ends. */
+    /* The epilogue of the online softmax: divides by the sum, stores the log sum exp. */
     __device__ __forceinline__ void divide() {
         float sum0 = row_sum(so_far.sum0), sum1 = row_sum(so_far.sum1);
         scale_rows<TILES>(out, __fdividef(1.0f, sum0), __fdividef(1.0f, sum1));
@@ -202,9 +201,9 @@ template <bool WINDOW, int DIM, int STAGES> struct forward_group {
 
 template <bool WINDOW, int DIM, int STAGES, int RESIDENT>
 static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
-    forward_tiles(const __grid_constant__ tile_matrix q_map, const __grid_constant__ tile_matrix k_map,
-                  const __grid_constant__ tile_matrix v_map, const __grid_constant__ attend_task t, rows<bf16> o,
-                  rows<float> lse, bool partial) {
+    attend_wgmma_forward(const __grid_constant__ tile_matrix q_map, const __grid_constant__ tile_matrix k_map,
+                         const __grid_constant__ tile_matrix v_map, const __grid_constant__ attend_task t, rows<bf16> o,
+                         rows<float> lse, bool partial) {
     using reader = key_reader<WINDOW, DIM, STAGES, 1>;
     extern __shared__ uint8_t raw[];
     __shared__ typename reader::shared_part shared;
@@ -215,7 +214,7 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     forward_group<WINDOW, DIM, STAGES> g(t, r, o, lse, partial);
     for (unsigned at = 0; at < r.query_tiles; at++) {
         g.begin(at);
-        /* The last round stands alone: a choice inside the loop would make the compiler wait for products in flight. */
+        /* The last round is peeled off: with a branch in the loop the compiler waits for products in flight. */
         if (r.count) {
             g.scores(r.item);
             for (int i = 0; i + 1 < r.count; i++) {

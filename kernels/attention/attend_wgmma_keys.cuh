@@ -1,39 +1,43 @@
-/* attend_wgmma_keys.cuh -- what a group of 128 threads that owns query rows of one head reads: its tiles of queries,
- * one after the other, and for each of them the key tiles that its rows see, copied through a ring of stages straight
- * from where they lie. The forward pass and the dQ pass of backward both stand on it. */
+/* attend_wgmma_keys.cuh -- the mainloop's loads of a warpgroup that owns query rows of one head: its query tiles, one
+ * after the other, and for each of them the key tiles (with values) that its rows read, copied through a ring of stages
+ * straight from where they lie. The forward pass and the dQ pass of backward use it.
+ *
+ *   shared memory:  | queries (dQ: and dO) | stage 0: K tile, V tile | stage 1 | ... |      a full-mbarrier for each
+ *   items in order: query tile 0 x key tiles 0 .. count-1, query tile 1 x key tiles 0 .. count-1, ...
+ */
 #pragma once
 #include "kernels/attention/attend_cuda.cuh"
 #include "kernels/cuda/tiles.cuh"
 
-enum { ATTEND_LIST_MAX = 64 }; /* places of a block */
+enum { ATTEND_LIST_MAX = 64 }; /* slots of a block at most */
 
-/* The places of one block of rows that are read, in order. */
-struct place_list {
-    int count, place[ATTEND_LIST_MAX], row[ATTEND_LIST_MAX];
+/* The slots that one block of rows reads, in order. index: 0 .. k-1 among the block's entries. row: first key row. */
+struct slot_list {
+    int count, index[ATTEND_LIST_MAX], row[ATTEND_LIST_MAX];
     float weight[ATTEND_LIST_MAX], log2_weight[ATTEND_LIST_MAX];
 };
 
-/* A place as one lane sees it. */
-struct place_of_lane {
+/* A slot in a lane's registers. */
+struct lane_slot {
     int32_t slot;
     float weight;
 };
-static __device__ __forceinline__ place_of_lane read_place(const attend_task &t, int64_t block, int i) {
+static __device__ __forceinline__ lane_slot read_slot(const attend_task &t, int64_t block, int i) {
     if (i >= t.k) return {-1, 0.0f};
     return {block_slot(t, block, i), block_weight(t, block, i)};
 }
-/* By one warp; `near`: the first 32 places. `all`: also places of weight 0. */
-static __device__ __forceinline__ void list_places(place_list *list, const attend_task &t, int64_t block,
-                                                   place_of_lane near, bool all) {
+/* Called by one warp. `loaded`: the first 32 slots. `all`: also those of weight 0. */
+static __device__ __forceinline__ void list_slots(slot_list *list, const attend_task &t, int64_t block,
+                                                  lane_slot loaded, bool all) {
     int count = 0, lane = threadIdx.x % 32;
     for (int first = 0; first < t.k; first += 32) {
         int i = first + lane;
-        auto [slot, weight] = first ? read_place(t, block, i) : near;
+        auto [slot, weight] = first ? read_slot(t, block, i) : loaded;
         bool take = slot >= 0 && (all || weight != 0.0f);
         unsigned taken = __ballot_sync(~0u, take);
         int at = count + __popc(taken & ((1u << lane) - 1));
         if (take) {
-            list->place[at] = i;
+            list->index[at] = i;
             list->row[at] = slot * t.slot_rows;
             list->weight[at] = weight;
             list->log2_weight[at] = __log2f(weight);
@@ -43,7 +47,7 @@ static __device__ __forceinline__ void list_places(place_list *list, const atten
     if (lane == 0) list->count = count;
 }
 
-/* A tile of query rows; rows skip .. rows-1 of it count. */
+/* A tile of query rows; rows skip .. rows-1 of it are valid. */
 struct query_tile {
     int64_t row;
     int skip, rows;
@@ -77,24 +81,25 @@ static __device__ __forceinline__ int key_row(const attend_task &t, const query_
     return (int)(q.base + (position < t.ring ? position : position % t.ring));
 }
 
-/* Inside a branch: keeps the compiler from turning it into selections that every tile would pay for. */
-static __device__ __forceinline__ void rarely() {
+/* In a branch that is rarely taken: keeps the compiler from using predicated instructions, which every tile would
+ * execute. */
+static __device__ __forceinline__ void keep_branch() {
     asm volatile("" ::: "memory");
 }
 /* Scores that a row may not see become -inf. Chunks: keys from `live` on. */
 static __device__ __forceinline__ void mask_keys(float (&s)[32], int live) {
-    rarely();
+    keep_branch();
     int column = (int)(threadIdx.x % 4) * 2;
 #pragma unroll
     for (int i = 0; i < 32; i++)
         if (i / 4 * 8 + column + i % 2 >= live) s[i] = -INFINITY;
 }
-/* Window: `behind` is the distance of the two tiles' first rows, `position` that of the queries'. */
-static __device__ __forceinline__ void mask_window(float (&s)[32], int behind, int window, int64_t position) {
-    int missing = behind > position ? (int)(behind - position) : 0; /* keys before position 0 */
-    if (behind > 0 && behind + TILE - 1 <= window && missing == 0) return;
-    rarely();
-    int lane = threadIdx.x % 32, row = behind + threadIdx.x / 32 * 16 + lane / 4;
+/* Window: `offset` is the distance of the two tiles' first rows, `position` that of the queries'. */
+static __device__ __forceinline__ void mask_window(float (&s)[32], int offset, int window, int64_t position) {
+    int missing = offset > position ? (int)(offset - position) : 0; /* keys before position 0 */
+    if (offset > 0 && offset + TILE - 1 <= window && missing == 0) return;
+    keep_branch();
+    int lane = threadIdx.x % 32, row = offset + threadIdx.x / 32 * 16 + lane / 4;
 #pragma unroll
     for (int i = 0; i < 32; i++) {
         int key = i / 4 * 8 + lane % 4 * 2 + i % 2, distance = row + i / 2 % 2 * 8 - key;
@@ -102,16 +107,16 @@ static __device__ __forceinline__ void mask_window(float (&s)[32], int behind, i
     }
 }
 
-/* Rows outside of all blocks, and (partial, lse) places that are empty, of this thread block's head. */
+/* Clears the rows outside of all blocks and (partial, lse) of empty entries, of this thread block's head. */
 template <int DIM>
 static __device__ void fill_empty(const attend_task &t, int64_t block, int head, int64_t begin, int64_t end,
                                   rows<bf16> o, rows<float> lse, bool partial) {
-    auto clear = [&](int64_t first, int64_t last, int place) {
-        for (int64_t i = first * (DIM / 8) + threadIdx.x; (partial || place == 0) && i < last * (DIM / 8);
+    auto clear = [&](int64_t first, int64_t last, int index) {
+        for (int64_t i = first * (DIM / 8) + threadIdx.x; (partial || index == 0) && i < last * (DIM / 8);
              i += WARPGROUP)
-            *(uint4 *)(o[place * t.n + i / (DIM / 8)] + head * DIM + i % (DIM / 8) * 8) = make_uint4(0, 0, 0, 0);
+            *(uint4 *)(o[index * t.n + i / (DIM / 8)] + head * DIM + i % (DIM / 8) * 8) = make_uint4(0, 0, 0, 0);
         for (int64_t r = first + threadIdx.x; lse.data && r < last; r += WARPGROUP)
-            lse[place * t.n + r][head] = -INFINITY;
+            lse[index * t.n + r][head] = -INFINITY;
     };
     for (int i = 0; i < (partial || lse.data ? t.k : 1); i++) {
         if (block == 0) clear(0, begin, i);
@@ -126,14 +131,14 @@ static __device__ void fill_empty(const attend_task &t, int64_t block, int head,
     }
 }
 
-/* What is read, in order: item after item, each the tiles of 64 keys and their values; every query tile reads `count`
- * of them. QUERIES: how many matrices of query rows. */
+/* The sequence of items. An item is a tile of 64 keys with its values; every query tile reads `count` of them. QUERIES:
+ * number of matrices of query rows (forward 1; dQ 2). */
 template <bool WINDOW, int DIM, int STAGES, int QUERIES> struct key_reader {
     static constexpr int TILES = DIM / TILE, TILES_BYTES = TILES * TILE_BYTES, STAGE_BYTES = 2 * TILES_BYTES,
                          BYTES = 1024 + QUERIES * TILES_BYTES + STAGES * STAGE_BYTES;
     struct shared_part {
         uint64_t full[STAGES], queries_full;
-        place_list list;
+        slot_list list;
     };
     const attend_task &t;
     shared_part &shared;
@@ -151,23 +156,25 @@ template <bool WINDOW, int DIM, int STAGES, int QUERIES> struct key_reader {
           stages(queries + QUERIES * TILES_BYTES), head((int)blockIdx.y), block((int)blockIdx.x), begin(0), end(0),
           ahead(0), item(0) {}
 
-    /* The first copies begin. `all_places`: also those of weight 0. */
-    __device__ __forceinline__ void start(bool all_places) {
+    /* Issues the first copies. `all_slots`: also slots of weight 0. */
+    __device__ __forceinline__ void start(bool all_slots) {
         fill_barriers_init(shared.full, &shared.queries_full);
         bool lists = !WINDOW && threadIdx.x / 32 == 1;
-        place_of_lane near = {-1, 0.0f};
+        lane_slot loaded = {-1, 0.0f};
         if (WINDOW) {
             tile = window_tile(t, block);
         } else {
-            if (lists) near = read_place(t, block, threadIdx.x % 32); /* beside the block's begin, not behind it */
+            if (lists)
+                loaded =
+                    read_slot(t, block, threadIdx.x % 32); /* loaded together with the block's begin, not after it */
             begin = block_begin(t, block);
             end = block_begin(t, block + 1);
         }
         query_tiles = WINDOW ? 1 : (unsigned)((end - begin + TILE - 1) / TILE);
         __syncthreads();
-        if (query_tiles) fill_queries(0); /* on their way while the places are listed */
+        if (query_tiles) fill_queries(0); /* in flight while the slots are listed */
         if (!WINDOW) {
-            if (lists) list_places(&shared.list, t, block, near, all_places);
+            if (lists) list_slots(&shared.list, t, block, loaded, all_slots);
             clear_dead_rows();
         }
         __syncthreads();
@@ -176,7 +183,8 @@ template <bool WINDOW, int DIM, int STAGES, int QUERIES> struct key_reader {
         for (unsigned i = 0; i < STAGES && i < items; i++)
             fill(i);
     }
-    /* Copies bring live rows only: what lies behind them in a slot is never read, and must count as finite. */
+    /* Copies load live rows only. The rows after them are never written, but products read them: they must be finite.
+     */
     __device__ __forceinline__ void clear_dead_rows() {
         constexpr int ALL = 2 * STAGES * TILES;
         int live = t.live_rows;
@@ -214,7 +222,7 @@ template <bool WINDOW, int DIM, int STAGES, int QUERIES> struct key_reader {
         tile.rows = end - tile.row < TILE ? (int)(end - tile.row) : TILE;
     }
     __device__ __forceinline__ void wait_queries(unsigned at) { barrier_wait(&shared.queries_full, at & 1); }
-    /* The query tile `at` was read, and its tiles in shared memory may have been written over. */
+    /* The query tile `at` has been read (and overwritten by the epilogue); loads the next one. */
     __device__ __forceinline__ void next_queries(unsigned at) {
         if (at + 1 == query_tiles) return;
         fence_async();
@@ -224,7 +232,7 @@ template <bool WINDOW, int DIM, int STAGES, int QUERIES> struct key_reader {
     __device__ __forceinline__ const uint8_t *keys(unsigned of) const { return stages + of % STAGES * STAGE_BYTES; }
     __device__ __forceinline__ const uint8_t *values(unsigned of) const { return keys(of) + TILES_BYTES; }
     __device__ __forceinline__ void wait(unsigned of) { barrier_wait(&shared.full[of % STAGES], of / STAGES & 1); }
-    /* This thread is done with the present item. */
+    /* The warpgroup has read the current item: its stage is filled again. */
     __device__ __forceinline__ void release() {
         __syncthreads();
         if (item + STAGES < items) fill(item + STAGES);

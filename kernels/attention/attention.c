@@ -1,4 +1,4 @@
-/* attention.c -- what attention's twins share. */
+/* attention.c -- what the CPU and the CUDA code of attention share. */
 #include "kernels/attention/attention.h"
 #include <math.h>
 

@@ -1,17 +1,17 @@
-/* attention_cpu.c -- sliding-window attention: a task is one head and a tile of queries, reading the ring in runs. */
+/* attention_cpu.c -- sliding-window attention: a task is one head and a tile of queries; it reads the ring in runs. */
 #include "kernels/attention/attend_backward_internal.h"
 #include "kernels/attention/attention.h"
 #include "kernels/device/device_internal.h"
 #include <assert.h>
 
-struct task {
+struct attention_task {
     struct device *dev;
-    struct mat o, q, keys, values, lse; /* lse: data NULL where not wanted */
+    struct mat o, q, keys, values, lse; /* lse: data NULL: it is not computed */
     int64_t first, tiles;
     int heads, dim, window;
 };
 
-static void tile(const struct task *t, void *scratch, int head, int64_t row) {
+static void attention_tile(const struct attention_task *t, void *scratch, int head, int64_t row) {
     struct attend a;
     int64_t rows = t->q.rows - row < ATTEND_ROWS ? t->q.rows - row : ATTEND_ROWS;
     int64_t column = (int64_t)head * t->dim, ring = t->keys.rows;
@@ -32,74 +32,80 @@ static void tile(const struct task *t, void *scratch, int head, int64_t row) {
     attend_store(&a, mat_row(t->o, row) + column, t->o.stride);
 }
 
-static void body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct task *t = context;
+static void attention_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct attention_task *t = context;
     for (int64_t i = begin; i < end; i++)
-        tile(t, device_scratch(t->dev, worker), (int)(i % t->heads), i / t->heads * ATTEND_ROWS);
+        attention_tile(t, device_scratch(t->dev, worker), (int)(i % t->heads), i / t->heads * ATTEND_ROWS);
 }
 
-static void forward(struct device *dev, struct mat o, struct mat q, struct mat keys, struct mat values, int64_t first,
-                    int heads, int window) {
+static void attention_forward(struct device *dev, struct mat o, struct mat q, struct mat keys, struct mat values,
+                              int64_t first, int heads, int window) {
     assert(heads > 0 && q.cols % heads == 0 && o.cols == q.cols && keys.cols == q.cols && values.cols == q.cols);
     assert(o.rows == q.rows && values.rows == keys.rows && first >= 0 && window >= 0);
     assert(keys.rows >= window + q.rows || keys.rows >= first + q.rows);
-    struct task t = {.dev = dev,
-                     .o = o,
-                     .q = q,
-                     .keys = keys,
-                     .values = values,
-                     .first = first,
-                     .tiles = (q.rows + ATTEND_ROWS - 1) / ATTEND_ROWS,
-                     .heads = heads,
-                     .dim = (int)(q.cols / heads),
-                     .window = window};
-    threads_for(dev->threads, t.tiles * heads, t.tiles == 1 ? device_share(dev, heads) : 1, body, &t);
+    struct attention_task t = {.dev = dev,
+                               .o = o,
+                               .q = q,
+                               .keys = keys,
+                               .values = values,
+                               .first = first,
+                               .tiles = (q.rows + ATTEND_ROWS - 1) / ATTEND_ROWS,
+                               .heads = heads,
+                               .dim = (int)(q.cols / heads),
+                               .window = window};
+    threads_for(dev->threads, t.tiles * heads, t.tiles == 1 ? device_share(dev, heads) : 1, attention_body, &t);
 }
 
-/* Whole sequences: each is a ring that never comes round, so a task is the tile above on its rows. */
-struct sequences_task {
-    struct task one; /* q, o, lse: all rows; keys, values: k, v of all rows */
+/* Whole sequences. Each is a ring that does not wrap around, so a task is attention_tile on its rows. */
+struct attention_sequences_task {
+    struct attention_task one; /* q, o, lse: all rows; keys, values: k, v of all rows */
     int64_t length;
 };
 
-static void sequences_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct sequences_task *all = context;
+static void attention_sequences_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct attention_sequences_task *all = context;
     for (int64_t i = begin; i < end; i++) {
         int64_t first = i / (all->one.tiles * all->one.heads) * all->length,
                 rest = i % (all->one.tiles * all->one.heads);
-        struct task t = all->one;
+        struct attention_task t = all->one;
         t.q = mat_rows(all->one.q, first, all->length);
         t.o = mat_rows(all->one.o, first, all->length);
         t.keys = mat_rows(all->one.keys, first, all->length);
         t.values = mat_rows(all->one.values, first, all->length);
         t.lse = mat_rows(all->one.lse, first, all->length);
-        tile(&t, device_scratch(t.dev, worker), (int)(rest % t.heads), rest / t.heads * ATTEND_ROWS);
+        attention_tile(&t, device_scratch(t.dev, worker), (int)(rest % t.heads), rest / t.heads * ATTEND_ROWS);
     }
 }
 
-static void forward_sequences(struct device *dev, struct mat o, struct mat lse, struct mat q, struct mat k,
-                              struct mat v, int64_t length, int heads, int window) {
+static void attention_forward_sequences(struct device *dev, struct mat o, struct mat lse,
+                                        const struct attention_sequences *in) {
+    struct mat q = in->q, k = in->k, v = in->v;
+    int64_t length = in->length;
+    int heads = in->heads, window = in->window;
     assert(heads > 0 && q.cols % heads == 0 && o.cols == q.cols && k.cols == q.cols && v.cols == q.cols);
     assert(length > 0 && window >= 0 && q.rows % length == 0 && o.rows == q.rows && k.rows == q.rows &&
            v.rows == q.rows && lse.data && lse.rows == q.rows && lse.cols == heads);
     int64_t tiles = (length + ATTEND_ROWS - 1) / ATTEND_ROWS;
-    struct sequences_task t = {{.dev = dev,
-                                .o = o,
-                                .q = q,
-                                .keys = k,
-                                .values = v,
-                                .lse = lse,
-                                .tiles = tiles,
-                                .heads = heads,
-                                .dim = (int)(q.cols / heads),
-                                .window = window},
-                               length};
-    threads_for(dev->threads, q.rows / length * tiles * heads, 1, sequences_body, &t);
+    struct attention_sequences_task t = {{.dev = dev,
+                                          .o = o,
+                                          .q = q,
+                                          .keys = k,
+                                          .values = v,
+                                          .lse = lse,
+                                          .tiles = tiles,
+                                          .heads = heads,
+                                          .dim = (int)(q.cols / heads),
+                                          .window = window},
+                                         length};
+    threads_for(dev->threads, q.rows / length * tiles * heads, 1, attention_sequences_body, &t);
 }
 
-static void backward_sequences(struct device *dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout,
-                               struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v, int64_t length,
-                               int heads, int window) {
+static void attention_backward_sequences(struct device *dev, struct mat dq, struct mat dk, struct mat dv,
+                                         struct mat dout, struct mat o, struct mat lse,
+                                         const struct attention_sequences *in) {
+    struct mat q = in->q, k = in->k, v = in->v;
+    int64_t length = in->length;
+    int heads = in->heads, window = in->window;
     assert(heads > 0 && length > 0 && window >= 0 && q.cols % heads == 0 && q.rows % length == 0);
     assert(lse.data && lse.rows == q.rows && lse.cols == heads && o.rows == q.rows && dout.rows == q.rows);
     assert(k.rows == q.rows && v.rows == q.rows && dq.rows == q.rows && dk.rows == q.rows && dv.rows == q.rows);
@@ -108,4 +114,7 @@ static void backward_sequences(struct device *dev, struct mat dq, struct mat dk,
 }
 
 const struct attention_ops attention_cpu = {
-    .forward = forward, .forward_sequences = forward_sequences, .backward_sequences = backward_sequences};
+    .forward = attention_forward,
+    .forward_sequences = attention_forward_sequences,
+    .backward_sequences = attention_backward_sequences,
+};

@@ -4,28 +4,28 @@
 #include "kernels/device/device_internal.h"
 #include <assert.h>
 
-struct task {
+struct chunk_attention_task {
     struct device *dev;
-    struct mat o, q, k, v, lse; /* lse: data NULL where not wanted */
+    struct mat o, q, k, v, lse; /* lse: data NULL: it is not computed */
     int heads, dim, positions;
 };
 
-static int smaller(int a, int b) {
+static int chunk_attention_min(int a, int b) {
     return a < b ? a : b;
 }
 
-static void body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct task *t = context;
+static void chunk_attention_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct chunk_attention_task *t = context;
     for (int64_t i = begin; i < end; i++) {
         int64_t chunk = i / t->heads * t->positions, column = i % t->heads * t->dim;
         for (int row = 0; row < t->positions; row += ATTEND_ROWS) {
             struct attend a;
             attend_begin(&a, device_scratch(t->dev, worker), mat_row(t->q, chunk + row) + column, t->q.stride,
-                         smaller(t->positions - row, ATTEND_ROWS), t->dim);
+                         chunk_attention_min(t->positions - row, ATTEND_ROWS), t->dim);
             attend_softmax(&a, false);
             for (int key = 0; key < t->positions; key += ATTEND_KEYS)
                 attend_keys(&a, mat_row(t->k, chunk + key) + column, t->k.stride, mat_row(t->v, chunk + key) + column,
-                            t->v.stride, smaller(t->positions - key, ATTEND_KEYS), NULL);
+                            t->v.stride, chunk_attention_min(t->positions - key, ATTEND_KEYS), NULL);
             attend_add(&a, 1.0f);
             attend_keep(&a, t->lse, chunk + row, i % t->heads);
             attend_store(&a, mat_row(t->o, chunk + row) + column, t->o.stride);
@@ -33,23 +33,25 @@ static void body(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
-static void forward_keep(struct device *dev, struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v,
-                         int heads, int positions) {
+static void chunk_attention_forward_keep(struct device *dev, struct mat o, struct mat lse, struct mat q, struct mat k,
+                                         struct mat v, int heads, int positions) {
     assert(heads > 0 && positions > 0 && q.cols % heads == 0 && q.rows % positions == 0);
     assert(o.rows == q.rows && k.rows == q.rows && v.rows == q.rows && o.cols == q.cols && k.cols == q.cols &&
            v.cols == q.cols);
     assert(!lse.data || (lse.rows == q.rows && lse.cols == heads));
-    struct task t = {dev, o, q, k, v, lse, heads, (int)(q.cols / heads), positions};
-    threads_for(dev->threads, q.rows / positions * heads, 1, body, &t);
+    struct chunk_attention_task t = {dev, o, q, k, v, lse, heads, (int)(q.cols / heads), positions};
+    threads_for(dev->threads, q.rows / positions * heads, 1, chunk_attention_body, &t);
 }
 
-static void forward(struct device *dev, struct mat o, struct mat q, struct mat k, struct mat v, int heads,
-                    int positions) {
-    forward_keep(dev, o, (struct mat){0}, q, k, v, heads, positions);
+static void chunk_attention_forward(struct device *dev, struct mat o, struct mat q, struct mat k, struct mat v,
+                                    int heads, int positions) {
+    chunk_attention_forward_keep(dev, o, (struct mat){0}, q, k, v, heads, positions);
 }
 
-static void backward(struct device *dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout, struct mat o,
-                     struct mat lse, struct mat q, struct mat k, struct mat v, int heads, int positions) {
+static void chunk_attention_backward(struct device *dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout,
+                                     const struct chunk_attention_kept *kept) {
+    struct mat o = kept->o, lse = kept->lse, q = kept->q, k = kept->k, v = kept->v;
+    int heads = kept->heads, positions = kept->positions;
     assert(heads > 0 && positions > 0 && q.cols % heads == 0 && q.rows % positions == 0);
     assert(lse.data && lse.rows == q.rows && lse.cols == heads && o.rows == q.rows && dout.rows == q.rows);
     assert(k.rows == q.rows && v.rows == q.rows && dq.rows == q.rows && dk.rows == q.rows && dv.rows == q.rows);
@@ -58,4 +60,7 @@ static void backward(struct device *dev, struct mat dq, struct mat dk, struct ma
 }
 
 const struct chunk_attention_ops chunk_attention_cpu = {
-    .forward = forward, .forward_keep = forward_keep, .backward = backward};
+    .forward = chunk_attention_forward,
+    .forward_keep = chunk_attention_forward_keep,
+    .backward = chunk_attention_backward,
+};

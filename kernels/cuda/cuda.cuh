@@ -1,5 +1,5 @@
-/* cuda.cuh -- what kernels share: launches, numbers of any storage type, 16-byte vectors, reductions in a fixed order.
- * Nothing else belongs here. */
+/* cuda.cuh -- what all kernels share: launches, conversions between storage types, 16-byte vectors, reductions in a
+ * fixed order. Nothing else belongs here. */
 #pragma once
 #include "kernels/cuda/instructions.cuh"
 #include <assert.h>
@@ -15,17 +15,11 @@ extern "C" {
 using bf16 = __nv_bfloat16;
 
 template <typename T> inline enum dtype dtype_of();
-template <> inline enum dtype dtype_of<float>() {
-    return DTYPE_F32;
-}
-template <> inline enum dtype dtype_of<bf16>() {
-    return DTYPE_BF16;
-}
-template <> inline enum dtype dtype_of<__half>() {
-    return DTYPE_F16;
-}
+template <> inline enum dtype dtype_of<float>() { return DTYPE_F32; }
+template <> inline enum dtype dtype_of<bf16>() { return DTYPE_BF16; }
+template <> inline enum dtype dtype_of<__half>() { return DTYPE_F16; }
 
-/* A view as kernels take it. */
+/* A matrix view as a kernel parameter. */
 template <typename T> struct rows {
     T *data;
     int64_t stride;
@@ -56,8 +50,7 @@ template <> __device__ __forceinline__ __half from_float<__half>(float x) {
     return __float2half_rn(x);
 }
 
-/* Eight numbers as floats; their address must be a multiple of 16 bytes: one access of 16 bytes (16-bit types) or two.
- */
+/* Eight numbers as floats. The address must be a multiple of 16 bytes; one access of 16 bytes (16-bit types) or two. */
 struct vec8 {
     float v[8];
 };
@@ -89,7 +82,7 @@ static __device__ __forceinline__ vec8 load8(const bf16 *p) {
 static __device__ __forceinline__ vec8 load8(const __half *p) {
     return load8_pairs<__half2>(p);
 }
-/* 16 bytes that nobody reads again. */
+/* 16 bytes that are not read again: not kept in L1. */
 static __device__ __forceinline__ uint4 load_once(const void *p) {
     uint4 x;
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -110,12 +103,12 @@ static __device__ __forceinline__ void store8(bf16 *p, const vec8 &x) {
     *(uint4 *)p = raw;
 }
 
-/* Whether rows of this view can be read eight numbers at a time. */
+/* Whether rows of this view can be loaded eight numbers at a time. */
 static inline bool vectors_fit(struct mat m) {
     return (uintptr_t)m.data % 16 == 0 && m.stride % 8 == 0 && m.cols % 8 == 0;
 }
 
-/* Sums and maxima over a warp: every lane gets the result; butterflies, so one order. */
+/* Sums and maxima over a warp; every lane gets the result. Butterfly shuffles, so the order is fixed. */
 static __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
     for (int offset = 16; offset; offset /= 2)
@@ -150,7 +143,7 @@ static inline int64_t blocks_for(int64_t n, int64_t each) {
     return (n + each - 1) / each;
 }
 
-/* Launches on the device's stream and keeps a fault under the op's name. */
+/* Launches on the device's stream. A fault is recorded under the op's name. */
 template <typename... Parameters, typename... Arguments>
 static void launch(struct device *dev, const char *op, void (*kernel)(Parameters...), dim3 grid, dim3 block,
                    size_t shared_bytes, Arguments... arguments) {

@@ -1,6 +1,6 @@
-/* instructions.cuh -- single instructions by name: shared memory as instructions address it, matrices from there,
- * products of a warp, barriers that copies arrive at (mbarrier), clusters. Hopper has all; what older cards lack is
- * kept from them by HOPPER, which is 1 where the compiler makes code for sm_90a. */
+/* instructions.cuh -- wrappers of single PTX instructions: shared memory addresses, ldmatrix, mma.sync, mbarrier,
+ * clusters. Hopper has all of them. HOPPER is 1 where the compiler makes code for sm_90a; other code does not use what
+ * older GPUs lack. */
 #pragma once
 #include <cuda.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ static __device__ __forceinline__ uint32_t pack2(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));
     return x;
 }
-/* 2^x: one instruction, where e^x takes five. */
+/* 2^x, approximate: one instruction, where e^x takes five. */
 static __device__ __forceinline__ float power2(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -26,10 +26,10 @@ static __device__ __forceinline__ float power2(float x) {
 static __device__ __forceinline__ uint32_t shared_address(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
-/* Four 8 x 8 matrices of 16 bits; lane 8i + j says where row j of matrix i lies. TURN: turned. */
-template <bool TURN> static __device__ __forceinline__ uint4 shared_matrices(uint32_t address) {
+/* ldmatrix: four 8 x 8 matrices of 16 bits; lane 8i + j has the address of row j of matrix i. */
+template <bool TRANSPOSED> static __device__ __forceinline__ uint4 shared_matrices(uint32_t address) {
     uint4 a;
-    if (TURN)
+    if (TRANSPOSED)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                      : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w)
                      : "r"(address)
@@ -41,13 +41,13 @@ template <bool TURN> static __device__ __forceinline__ uint4 shared_matrices(uin
                      : "memory");
     return a;
 }
-/* An 8 x 8 matrix of 16 bits, a row's two in each lane, turned. */
-static __device__ __forceinline__ uint32_t turned_matrix(uint32_t x) {
+/* movmatrix: transposes an 8 x 8 matrix of 16 bits, of which each lane has two numbers of a row. */
+static __device__ __forceinline__ uint32_t transposed_matrix(uint32_t x) {
     uint32_t y;
     asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
     return y;
 }
-/* d += a b of a warp, 16 x 8 x 16, bf16. */
+/* mma.sync, d += a b of a warp, 16 x 8 x 16, bf16. */
 static __device__ __forceinline__ void warp_product(float *d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                                     uint32_t b0, uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -61,13 +61,13 @@ static __device__ __forceinline__ void warp_product(float *d, uint32_t a0, uint3
 static __device__ __forceinline__ void barrier_init(uint64_t *barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
-/* Behind the inits of a thread: copies and the other blocks of a cluster see them. */
+/* After a thread's barrier_init calls: makes them visible to copies and to the other blocks of a cluster. */
 static __device__ __forceinline__ void barrier_init_fence() {
 #if HOPPER
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
-/* Until the phase of this parity has ended. */
+/* Waits until the phase of this parity has ended. */
 static __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t phase) {
 #if HOPPER
 #define BARRIER_TRY "mbarrier.try_wait.parity.shared::cta.b64"
@@ -87,7 +87,7 @@ static __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t p
 static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, uint32_t phase) {
     barrier_wait(shared_address(barrier), phase);
 }
-/* Arrives, and the phase ends no sooner than copies have brought as many bytes. From Hopper on. */
+/* Arrives, and adds `bytes` to what copies must transfer before the phase ends. From Hopper on. */
 static __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -95,7 +95,7 @@ static __device__ __forceinline__ void barrier_expect(uint64_t *barrier, uint32_
     barrier_expect(shared_address(barrier), bytes);
 }
 #if HOPPER
-/* The box of `map` whose first element is (row, column). */
+/* TMA: copies the box of `map` whose first element is (row, column). */
 static __device__ __forceinline__ void tensor_copy(void *to, const CUtensorMap *map, int column, int row,
                                                    uint64_t *barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -105,7 +105,7 @@ static __device__ __forceinline__ void tensor_copy(void *to, const CUtensorMap *
 }
 #endif
 
-/* ---- clusters; without them a block is one of its own ---- */
+/* ---- clusters; before Hopper every block is a cluster of one ---- */
 
 static __device__ __forceinline__ uint32_t cluster_rank() {
     uint32_t rank = 0;
@@ -114,7 +114,7 @@ static __device__ __forceinline__ uint32_t cluster_rank() {
 #endif
     return rank;
 }
-/* By all threads, by turns: what was written before an arrival is seen behind the wait, by all blocks. */
+/* Called by all threads, alternately: what was written before an arrival is visible to all blocks after the wait. */
 static __device__ __forceinline__ void cluster_arrive() {
 #if HOPPER
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");

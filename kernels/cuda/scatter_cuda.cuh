@@ -1,49 +1,54 @@
-/* scatter_cuda.cuh -- table[key[i]] += coefficient[i] * source[i / share], without atomics: the places are sorted by
- * key (CUB's radix sort, stable), and a block sums all places of one key in a fixed order.
+/* scatter_cuda.cuh -- scatter-add without atomics: table[key[i]] += coefficient[i] * source[i / share].
  *
- * Bound by memory: source is read once, rows of the table that have a key are read and written once. Most keys have a
- * few places: a warp a place, those whose place is not the first of its key leave at once. A key with many (the landmark
- * id, the comma) is shared by the eight warps of a block for each piece of the row; more than SCATTER_FEW places can
- * begin but once among SCATTER_FEW neighbours, so that such a block looks at as many. */
+ * Items are sorted by key (CUB's radix sort, stable), then all items of one key are summed in a fixed order:
+ *
+ *   scatter_short  warp -> item; it leaves unless its item is the first of its key. Lane -> 8 columns, in steps of 256.
+ *                  Keys of up to SCATTER_SHORT items: nearly all of them.
+ *   scatter_long   block (x, y) -> SCATTER_SHORT neighbouring items, 256 columns. At most one longer key begins among
+ *                  them; its items are divided among the eight warps. Such keys are the landmark id, the comma.
+ *
+ * Bound by memory: source is read once, rows of the table that have a key are read and written once. */
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 #include <cub/device/device_radix_sort.cuh>
 #include <limits.h>
 
-enum { SCATTER_WARPS = 8, SCATTER_THREADS = 32 * SCATTER_WARPS, SCATTER_COLUMNS = 256, SCATTER_FEW = 32 };
+enum { SCATTER_WARPS = 8, SCATTER_THREADS = 32 * SCATTER_WARPS, SCATTER_COLUMNS = 256, SCATTER_SHORT = 32 };
 
-struct scatter_plan { /* in the scratch */
+struct scatter_plan { /* in the device's scratch memory */
     uint32_t *key, *key_sorted;
-    int32_t *place, *place_sorted;
+    int32_t *item, *item_sorted;
     void *temporary;
     size_t temporary_bytes;
     int64_t n;
     int bits;
 };
 
-/* Room for n places among `keys` keys; the key `keys` marks a place that takes no part. *more: `more_bytes` besides. */
-static scatter_plan scatter_room(struct device *dev, int64_t n, int64_t keys, void **more, size_t more_bytes) {
+/* Allocates scratch memory for n items of `keys` keys, and *more of `more_bytes`. The key `keys` marks an item that is
+ * left out. */
+static scatter_plan scatter_allocate(struct device *dev, int64_t n, int64_t keys, void **more, size_t more_bytes) {
     scatter_plan p = {};
     assert(n <= INT_MAX && keys < UINT_MAX);
     p.n = n;
     while ((uint64_t)keys >> p.bits)
         p.bits++;
-    (void)cub::DeviceRadixSort::SortPairs(NULL, p.temporary_bytes, p.key, p.key_sorted, p.place, p.place_sorted, (int)n, 0,
-                                          p.bits);
+    (void)cub::DeviceRadixSort::SortPairs(NULL, p.temporary_bytes, p.key, p.key_sorted, p.item, p.item_sorted, (int)n,
+                                          0, p.bits);
     size_t each = ((size_t)n * 4 + 255) / 256 * 256;
     unsigned char *at = (unsigned char *)device_cuda_scratch(dev, 4 * each + p.temporary_bytes + 256 + more_bytes);
     p.key = (uint32_t *)(void *)at;
     p.key_sorted = (uint32_t *)(void *)(at + each);
-    p.place = (int32_t *)(void *)(at + 2 * each);
-    p.place_sorted = (int32_t *)(void *)(at + 3 * each);
+    p.item = (int32_t *)(void *)(at + 2 * each);
+    p.item_sorted = (int32_t *)(void *)(at + 3 * each);
     p.temporary = at + 4 * each;
     if (more) *more = at + 4 * each + (p.temporary_bytes + 255) / 256 * 256;
     return p;
 }
 
-/* A lane's eight columns of one row, added to sum; past the end nothing. */
+/* Adds a lane's eight columns of one row to sum; columns from d on are left out. */
 template <typename T>
-static __device__ void scatter_row(float *sum, const T *row, float coefficient, int64_t column, int64_t d, bool vectors) {
+static __device__ void scatter_row(float *sum, const T *row, float coefficient, int64_t column, int64_t d,
+                                   bool vectors) {
     if (vectors) {
         if (column >= d) return;
         vec8 x = load8(row + column);
@@ -59,8 +64,8 @@ static __device__ void scatter_row(float *sum, const T *row, float coefficient, 
 
 struct scatter_task {
     rows<float> table;
-    const uint32_t *key; /* sorted, as place */
-    const int32_t *place;
+    const uint32_t *key; /* sorted, like item */
+    const int32_t *item;
     const float *coefficient;
     float scale;
     int share;
@@ -86,7 +91,7 @@ static __device__ void scatter_add(const scatter_task &t, uint32_t row, const fl
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(SCATTER_THREADS) scatter_few(scatter_task t, rows<const T> source) {
+static __global__ void __launch_bounds__(SCATTER_THREADS) scatter_short(scatter_task t, rows<const T> source) {
     int64_t first = (int64_t)blockIdx.x * SCATTER_WARPS + threadIdx.x / 32;
     int lane = threadIdx.x % 32;
     if (first >= t.n) return;
@@ -94,43 +99,46 @@ static __global__ void __launch_bounds__(SCATTER_THREADS) scatter_few(scatter_ta
     if (mine >= t.keys || (first > 0 && t.key[first - 1] == mine)) return;
     unsigned others = __ballot_sync(~0u, first + 1 + lane < t.n && t.key[first + 1 + lane] != mine);
     int64_t left = t.n - first;
-    int count = others ? __ffs(others) : left <= SCATTER_FEW ? (int)left : SCATTER_FEW + 1;
-    if (count > SCATTER_FEW) return; /* scatter_many's */
+    int count = others ? __ffs(others) : left <= SCATTER_SHORT ? (int)left : SCATTER_SHORT + 1;
+    if (count > SCATTER_SHORT) return; /* left to scatter_long */
     for (int64_t column = lane * 8; column < t.d; column += SCATTER_COLUMNS) {
         float sum[8] = {};
 #pragma unroll 4
         for (int i = 0; i < count; i++) {
-            int32_t at = t.place[first + i];
-            scatter_row(sum, source[at / t.share], t.coefficient ? t.coefficient[at] * t.scale : t.scale, column, t.d, t.vectors);
+            int32_t at = t.item[first + i];
+            scatter_row(sum, source[at / t.share], t.coefficient ? t.coefficient[at] * t.scale : t.scale, column, t.d,
+                        t.vectors);
         }
         scatter_add(t, mine, sum, column);
     }
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(SCATTER_THREADS) scatter_many(scatter_task t, rows<const T> source) {
+static __global__ void __launch_bounds__(SCATTER_THREADS) scatter_long(scatter_task t, rows<const T> source) {
     __shared__ float part[SCATTER_WARPS][SCATTER_COLUMNS];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int64_t look = (int64_t)blockIdx.x * SCATTER_FEW + lane;
-    bool begins = look + SCATTER_FEW < t.n && t.key[look] < t.keys && t.key[look + SCATTER_FEW] == t.key[look] &&
+    int64_t look = (int64_t)blockIdx.x * SCATTER_SHORT + lane;
+    bool begins = look + SCATTER_SHORT < t.n && t.key[look] < t.keys && t.key[look + SCATTER_SHORT] == t.key[look] &&
                   (look == 0 || t.key[look - 1] != t.key[look]);
     unsigned found = __ballot_sync(~0u, begins);
     if (!found) return;
-    int64_t first = (int64_t)blockIdx.x * SCATTER_FEW + __ffs(found) - 1, end = first + SCATTER_FEW + 1;
+    int64_t first = (int64_t)blockIdx.x * SCATTER_SHORT + __ffs(found) - 1, end = first + SCATTER_SHORT + 1;
     uint32_t mine = t.key[first];
-    for (int64_t far = t.n; end < far;) { /* the first place behind of another key */
+    for (int64_t far = t.n; end < far;) { /* the first later item of another key */
         int64_t middle = (end + far) / 2;
-        if (t.key[middle] == mine) end = middle + 1;
-        else far = middle;
+        if (t.key[middle] == mine)
+            end = middle + 1;
+        else
+            far = middle;
     }
     int64_t each = (end - first + SCATTER_WARPS - 1) / SCATTER_WARPS, base = (int64_t)blockIdx.y * SCATTER_COLUMNS;
     int64_t from = first + warp * each, to = from + each < end ? from + each : end;
     float sum[8] = {};
 #pragma unroll 8
     for (int64_t i = from; i < to; i++) {
-        int32_t at = t.place[i];
-        scatter_row(sum, source[at / t.share], t.coefficient ? t.coefficient[at] * t.scale : t.scale, base + lane * 8, t.d,
-                    t.vectors);
+        int32_t at = t.item[i];
+        scatter_row(sum, source[at / t.share], t.coefficient ? t.coefficient[at] * t.scale : t.scale, base + lane * 8,
+                    t.d, t.vectors);
     }
 #pragma unroll
     for (int i = 0; i < 8; i++)
@@ -145,25 +153,34 @@ static __global__ void __launch_bounds__(SCATTER_THREADS) scatter_many(scatter_t
     t.table[mine][column] += all;
 }
 
-/* From plan.key and plan.place. */
+/* Sorts plan.key and plan.item. */
 static void scatter_sort(struct device *dev, const char *op, scatter_plan plan) {
     cudaError_t error =
-        cub::DeviceRadixSort::SortPairs(plan.temporary, plan.temporary_bytes, plan.key, plan.key_sorted, plan.place,
-                                        plan.place_sorted, (int)plan.n, 0, plan.bits, device_cuda_stream(dev));
+        cub::DeviceRadixSort::SortPairs(plan.temporary, plan.temporary_bytes, plan.key, plan.key_sorted, plan.item,
+                                        plan.item_sorted, (int)plan.n, 0, plan.bits, device_cuda_stream(dev));
     if (error != cudaSuccess) device_cuda_fault(dev, op, cudaGetErrorString(error));
     device_cuda_check(dev, op);
 }
 
-/* plan.key and plan.place are filled. coefficient NULL: 1. */
+/* The caller has filled plan.key and plan.item. coefficient NULL: 1. */
 template <typename T>
 static void scatter_run(struct device *dev, const char *op, scatter_plan plan, struct mat table, struct mat source,
                         const float *coefficient, float scale, int share) {
     assert(table.type == DTYPE_F32 && table.cols == source.cols);
     scatter_sort(dev, op, plan);
-    scatter_task t = {rows_of<float>(table), plan.key_sorted, plan.place_sorted, coefficient, scale, share,
-                      (uint32_t)table.rows, plan.n, source.cols, vectors_fit(source), vectors_fit(table)};
+    scatter_task t = {rows_of<float>(table),
+                      plan.key_sorted,
+                      plan.item_sorted,
+                      coefficient,
+                      scale,
+                      share,
+                      (uint32_t)table.rows,
+                      plan.n,
+                      source.cols,
+                      vectors_fit(source),
+                      vectors_fit(table)};
     rows<const T> from = {(const T *)source.data, source.stride};
-    dim3 pieces((unsigned)blocks_for(plan.n, SCATTER_FEW), (unsigned)blocks_for(source.cols, SCATTER_COLUMNS));
-    launch(dev, op, scatter_few<T>, (unsigned)blocks_for(plan.n, SCATTER_WARPS), SCATTER_THREADS, 0, t, from);
-    launch(dev, op, scatter_many<T>, pieces, SCATTER_THREADS, 0, t, from);
+    dim3 pieces((unsigned)blocks_for(plan.n, SCATTER_SHORT), (unsigned)blocks_for(source.cols, SCATTER_COLUMNS));
+    launch(dev, op, scatter_short<T>, (unsigned)blocks_for(plan.n, SCATTER_WARPS), SCATTER_THREADS, 0, t, from);
+    launch(dev, op, scatter_long<T>, pieces, SCATTER_THREADS, 0, t, from);
 }

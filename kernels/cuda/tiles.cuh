@@ -1,22 +1,23 @@
-/* tiles.cuh -- matrix units by name, for kernels that are written once and run on two kinds of card: Hopper (sm_90a:
- * bulk tensor copies, products of a warpgroup) and Ampere and later (sm_80: cp.async, mma.sync). The compiler makes a
- * version for each; on Hopper's thread 0 alone copies, elsewhere all threads do, and products are done when they
- * return.
+/* tiles.cuh -- tensor core products on tiles in shared memory, for kernels that are written once and compiled for two
+ * kinds of GPU: Hopper (sm_90a: TMA copies, wgmma) and Ampere and later (sm_80: cp.async, mma.sync). On Hopper thread 0
+ * alone copies and products are asynchronous; elsewhere all threads copy and products are complete when they return.
  *
- * A tile is 64 rows of 64 bf16 (128 bytes a row, 8 KiB), its 16-byte pieces swizzled over the rows' low three bits as
- * Hopper's copy engine writes it: piece c of row r lies at r * 128 + ((c ^ (r & 7)) << 4). Tiles lie at multiples of 1
- * KiB. Wider heads are several tiles, one behind the other.
+ * A tile is 64 rows of 64 bf16 (128 bytes a row, 8 KiB), with TMA's 128-byte swizzle: the 16-byte piece c of row r lies
+ * at r * 128 + ((c ^ (r & 7)) << 4). Tiles are aligned to 1 KiB. Wider heads are several tiles, one after the other.
  *
- * A group is 128 threads. Accumulators of 64 x 64 (and fragments of A) lie as those of mma.m16n8k16: warp w has rows
- * 16w .. 16w+15; thread `lane` of it has rows lane/4 and lane/4 + 8 and of each 8 columns the two at 2 * (lane % 4):
- * d[4i], d[4i+1] of the first row, d[4i+2], d[4i+3] of the second. */
+ * A warpgroup is 128 threads. Accumulators of 64 x 64 (and fragments of A) have the layout of mma.m16n8k16:
+ *
+ *      columns  0 1   2 3   4 5   6 7  | 8 9 ...        warp w: rows 16 w .. 16 w + 15
+ *   row  g     T4g  T4g+1 T4g+2 T4g+3  |                d[4i], d[4i+1]: row g of columns 8 i .. 8 i + 7
+ *   row  g+8   T4g  T4g+1 T4g+2 T4g+3  |                d[4i+2], d[4i+3]: row g + 8
+ */
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 
-/* FILL_ARRIVALS: how many threads arrive at a barrier for one fill (fill_begin, tile copies, fill_end by all). */
+/* FILL_ARRIVALS: threads that arrive at a barrier for one fill (all call fill_begin, tile copies, fill_end). */
 enum { TILE = 64, TILE_BYTES = 8192, WARPGROUP = 128, FILL_ARRIVALS = HOPPER ? 1 : WARPGROUP };
 
-/* A matrix that tiles of up to `box` rows are taken from. */
+/* A matrix of which tiles of up to `box` rows are loaded. */
 struct tile_matrix {
     CUtensorMap map; /* Hopper */
     const bf16 *data;
@@ -24,7 +25,7 @@ struct tile_matrix {
     int rows, box;
 };
 
-/* Also before the first fill of shared memory that ordinary stores wrote: orders them before the copy engine's. */
+/* Orders ordinary stores to shared memory before the writes of TMA and the reads of wgmma that follow. */
 static __device__ __forceinline__ void fence_async() {
 #if HOPPER
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -34,19 +35,20 @@ static __device__ __forceinline__ void barrier_init_done() {
     barrier_init_fence();
     fence_async();
 }
-/* The first thread makes a block's barriers for fills: of its stages, and one more. */
-template <int STAGES> static __device__ __forceinline__ void fill_barriers_init(uint64_t (&stages)[STAGES], uint64_t *more) {
+/* The first thread initialises a block's barriers for fills: of its stages, and one more. */
+template <int STAGES>
+static __device__ __forceinline__ void fill_barriers_init(uint64_t (&stages)[STAGES], uint64_t *more) {
     if (threadIdx.x != 0) return;
     for (int i = 0; i < STAGES; i++)
         barrier_init(&stages[i], FILL_ARRIVALS);
     barrier_init(more, FILL_ARRIVALS);
     barrier_init_done();
 }
-/* One arrival once this thread's cp.async copies so far are there. */
+/* One arrival when this thread's cp.async copies so far are complete. */
 static __device__ __forceinline__ void barrier_arrive_copies(uint64_t *barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-/* A fill: `bytes` of tile copies that end a phase of `barrier`. By all threads of the group. */
+/* A fill: `bytes` of tile copies that end a phase of `barrier`. Called by all threads of the warpgroup. */
 static __device__ __forceinline__ void fill_begin(uint64_t *barrier, uint32_t bytes) {
 #if HOPPER
     if (threadIdx.x == 0) barrier_expect(barrier, bytes);
@@ -57,7 +59,8 @@ static __device__ __forceinline__ void fill_end(uint64_t *barrier) {
     barrier_arrive_copies(barrier);
 #endif
 }
-/* The tile whose first element is (row, column); rows outside of the matrix read as 0. Rows from `box` on stay. */
+/* Loads the tile whose first element is (row, column). Rows outside of the matrix read as 0; the tile's rows from `box`
+ * on are not written. */
 static __device__ __forceinline__ void tile_copy(uint8_t *tile, const tile_matrix &m, int column, int row,
                                                  uint64_t *barrier) {
 #if HOPPER
@@ -74,7 +77,7 @@ static __device__ __forceinline__ void tile_copy(uint8_t *tile, const tile_matri
     }
 #endif
 }
-/* BYTES one behind the other, both sides at multiples of 16. */
+/* Copies BYTES contiguous bytes; both addresses are multiples of 16. */
 template <int BYTES>
 static __device__ __forceinline__ void line_copy(void *shared, const void *global, uint64_t *barrier) {
 #if HOPPER
@@ -90,8 +93,8 @@ static __device__ __forceinline__ void line_copy(void *shared, const void *globa
                      : "memory");
 #endif
 }
-/* Brings what will be read later nearer. */
-static __device__ __forceinline__ void fetch_ahead(const void *global) {
+/* Prefetches into the L2 cache. */
+static __device__ __forceinline__ void prefetch_l2(const void *global) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
 }
 
@@ -105,13 +108,13 @@ static __device__ __forceinline__ void products_commit() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-/* Waits until at most `N` groups are unfinished. */
+/* Waits until at most N committed groups are unfinished. */
 template <int N> static __device__ __forceinline__ void products_wait() {
 #if HOPPER
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 #endif
 }
-/* Keeps the compiler from moving uses of accumulators across the waits and fences around it. */
+/* Keeps the compiler from moving uses of accumulators across the neighbouring waits and fences. */
 template <int N> static __device__ __forceinline__ void pin(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++)
@@ -123,20 +126,20 @@ template <int N> static __device__ __forceinline__ void pin(uint32_t (&d)[N]) {
         asm volatile("" : "+r"(d[i])::"memory");
 }
 
-/* An accumulator as the A of a following product. */
+/* Converts an accumulator into the A operand of a following product. */
 static __device__ __forceinline__ void pack(uint32_t (&a)[16], const float (&d)[32]) {
 #pragma unroll
     for (int i = 0; i < 16; i++)
         a[i] = pack2(d[2 * i], d[2 * i + 1]);
 }
-/* Four 8 x 8 matrices; lane 8i + j says where row j of matrix i lies. TURN: turned. */
-template <bool TURN>
+/* Four 8 x 8 matrices of a tile; lane 8i + j has row and piece of row j of matrix i. */
+template <bool TRANSPOSED>
 static __device__ __forceinline__ void load_matrices(uint32_t *a, const uint8_t *tile, int row, int piece) {
     uint32_t from = shared_address(tile) + row * 128 + ((piece ^ (row & 7)) << 4);
-    uint4 four = shared_matrices<TURN>(from);
+    uint4 four = shared_matrices<TRANSPOSED>(from);
     a[0] = four.x, a[1] = four.y, a[2] = four.z, a[3] = four.w;
 }
-/* Rows of tiles as A: fragments of this warp's 16 rows. */
+/* Loads this warp's 16 rows of tiles as fragments of A. */
 template <int TILES>
 static __device__ __forceinline__ void load_fragments(uint32_t (&a)[16 * TILES], const uint8_t *tiles) {
     int lane = threadIdx.x % 32;
@@ -146,7 +149,8 @@ static __device__ __forceinline__ void load_fragments(uint32_t (&a)[16 * TILES],
                              s % 4 * 2 + lane / 16);
 }
 #if HOPPER
-/* How the matrix units find a tile: address / 16, 1024 bytes from 8 rows to the next 8, 128-byte swizzle. */
+/* The wgmma matrix descriptor of a tile: address / 16, stride of 1024 bytes between groups of 8 rows, 128-byte swizzle.
+ */
 static __device__ __forceinline__ uint64_t tile_descriptor(const void *tile) {
     return (uint64_t)((shared_address(tile) & 0x3ffff) >> 4) | (64ull << 16) | (64ull << 32) | (1ull << 62);
 }
@@ -160,9 +164,10 @@ static __device__ __forceinline__ uint64_t tile_descriptor(const void *tile) {
         "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),        \
         "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
 
-/* d (+)= A B, 64x64x16, A of registers. TURN 0: B's tile has a row for each column of d (d = A tile^T); 1: for each
- * step of the sum (d = A tile). */
-template <int TURN> static __device__ __forceinline__ void product(float *d, const uint32_t *a, uint64_t b, int add) {
+/* d (+)= A B, 64x64x16, A in registers. TRANSPOSED 0: B's tile has a row for each column of d (d = A tile^T); 1: a row
+ * for each step of the sum (d = A tile). */
+template <int TRANSPOSED>
+static __device__ __forceinline__ void product(float *d, const uint32_t *a, uint64_t b, int add) {
     asm volatile("{\n"
                  ".reg .pred p;\n"
                  "setp.ne.b32 p, %37, 0;\n"
@@ -170,9 +175,9 @@ template <int TURN> static __device__ __forceinline__ void product(float *d, con
                  ", {%32, %33, %34, %35}, %36, p, 1, 1, %38;\n"
                  "}\n"
                  : ACCUMULATOR_32_OPERANDS(d)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TURN));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANSPOSED));
 }
-/* The same with A a tile, one row for each row of d. */
+/* The same, with A in shared memory: a tile with a row for each row of d. */
 static __device__ __forceinline__ void product_tiles(float *d, uint64_t a, uint64_t b, int add) {
     asm volatile("{\n"
                  ".reg .pred p;\n"
@@ -267,7 +272,7 @@ static __device__ __forceinline__ void multiply_columns(float (&d)[32 * TILES], 
 }
 #endif
 
-/* The same with A's fragments among others: every 4 of 8 registers, from FIRST. */
+/* The same, where A's fragments are 4 of each 8 registers, from FIRST on. */
 template <int TILES, int FIRST>
 static __device__ __forceinline__ void multiply_columns(float (&d)[32 * TILES], const float (&a)[32],
                                                         const uint8_t *tiles) {
@@ -278,9 +283,9 @@ static __device__ __forceinline__ void multiply_columns(float (&d)[32 * TILES], 
     multiply_columns<TILES>(d, part, tiles);
 }
 
-/* Writes an accumulator, times `factor`, as rows of bf16: turned in shared memory (this warp's rows of `tiles`) so that
- * memory is written 16 bytes at a time. ADD: to what lies in `tiles`. Rows before `skip` and from `count` on are left
- * out. */
+/* The epilogue: stores an accumulator, times `factor`, as rows of bf16. It goes through shared memory (this warp's rows
+ * of `tiles`), so that global memory is written 16 bytes at a time. ADD: the old values are in `tiles`. Rows before
+ * `skip` and from `count` on are not stored. */
 template <int TILES, bool ADD = false>
 static __device__ __forceinline__ void store_rows(const float (&d)[32 * TILES], float factor, uint8_t *tiles, bf16 *to,
                                                   int64_t stride, int skip, int count) {
@@ -307,7 +312,7 @@ static __device__ __forceinline__ void store_rows(const float (&d)[32 * TILES], 
     __syncwarp();
 }
 
-/* Over the four lanes that share a row. */
+/* Reductions over the four lanes that share a row. */
 static __device__ __forceinline__ float row_sum(float x) {
     x += __shfl_xor_sync(~0u, x, 1);
     return x + __shfl_xor_sync(~0u, x, 2);
@@ -317,5 +322,5 @@ static __device__ __forceinline__ float row_max(float x) {
     return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
 
-/* False where no tiles can be taken from it. `hopper`: its copy engine will be used. */
+/* False where tiles of m cannot be loaded. `hopper`: TMA will load them. */
 bool tile_matrix_of(tile_matrix *out, struct mat m, int box, bool hopper);

@@ -1,55 +1,56 @@
-/* decode_step_consumer.cuh -- the way through all layers: of the warps that compute, and of the one that gathers. */
+/* decode_step_consumer.cuh -- the loops over all layers: of the consumer warps, which compute, and of the exchange
+ * warp, which polls the sums between clusters. */
 #pragma once
 #include "kernels/decode_step/decode_step_product.cuh"
 
-template <int DIM, int STRIPS, int UNITS> struct step_worker {
+template <int DIM, int STRIPS, int UNITS> struct step_consumer {
     using sizes = step_sizes<DIM, STRIPS, UNITS>;
     using attention_type = step_attention<DIM>;
     enum { PAIRS = attention_type::PAIRS, HEAD_SHARE = DIM / STEP_CLUSTER };
     step_block<DIM, STRIPS, UNITS> block;
     attention_type attention;
     int cluster, clusters;
-    int slot, slot_count; /* of the chunk in hand; its keys */
+    int slot, slot_count; /* of the current chunk; its keys */
     float slot_weight;
-    unsigned turn; /* of the warps' rows */
+    unsigned row_buffer; /* which of s.rows is written next */
 
-    __device__ __forceinline__ void begin_window(const step_layer &l, int head) {
-        if (head < block.t.heads) attention.begin(window_keys<DIM>(block.t, l, head), 0);
+    __device__ __forceinline__ void start_window(const step_layer &l, int head) {
+        if (head < block.t.heads) attention.begin(step_window_keys<DIM>(block.t, l, head), 0);
     }
-    /* Well before begin_slot: what it reads comes from far. */
-    __device__ __forceinline__ void choose_slot(const step_fusion &f, int place) {
-        if (place < f.k) slot = f.slot[place], slot_weight = f.weight[place];
+    /* Called well before start_slot, because the load comes from global memory. */
+    __device__ __forceinline__ void read_slot(const step_fusion &f, int index) {
+        if (index < f.k) slot = f.slot[index], slot_weight = f.weight[index];
     }
-    __device__ __forceinline__ void begin_slot(const step_fusion &f, int head, int place) {
-        if (head >= block.t.heads || place >= f.k) return;
-        step_keys s = slot_keys<DIM>(block.t, f, head, slot, slot_weight);
+    __device__ __forceinline__ void start_slot(const step_fusion &f, int head, int index) {
+        if (head >= block.t.heads || index >= f.k) return;
+        step_keys s = step_slot_keys<DIM>(block.t, f, head, slot, slot_weight);
         slot_count = s.count;
         attention.begin(s, 0);
     }
-    /* Warp w tells block w what it needs of this block's part. */
-    __device__ __forceinline__ void tell_part(const float2 (&y)[PAIRS]) {
+    /* Warp w sends this block's part to block w of the cluster. */
+    __device__ __forceinline__ void send_part(const float2 (&y)[PAIRS]) {
 #pragma unroll
         for (int i = 0; i < PAIRS; i++)
             step_send(block.peer(&block.s.parts[block.rank][block.lane + 32 * i]), pack2(y[i].x, y[i].y),
-                      block.peer_told(PARTS));
+                      block.peer_signal(PARTS));
     }
-    /* The product's rows: HEAD_SHARE of each of `parts` vectors of the head. */
-    __device__ __forceinline__ void tell_vectors(const step_layer &l, int head, unsigned parts) {
-        enum { TURNS = (3 * HEAD_SHARE + 31) / 32 };
+    /* Sends the product's rows (HEAD_SHARE of each of `parts` vectors of the head) to the cluster. */
+    __device__ __forceinline__ void send_vectors(const step_layer &l, int head, unsigned parts) {
+        enum { ROUNDS = (3 * HEAD_SHARE + 31) / 32 };
         const step_task &t = block.t;
-        float y[TURNS];
+        float y[ROUNDS];
 #pragma unroll
-        for (unsigned i = 0; i < TURNS; i++)
+        for (unsigned i = 0; i < ROUNDS; i++)
             y[i] = block.total(block.lane + 32 * i);
-        float by = block.scale(); /* behind the sums in the code: they need not wait for it */
+        float by = block.scale(); /* after the sums, which do not depend on it */
 #pragma unroll
-        for (unsigned i = 0; i < TURNS; i++) {
+        for (unsigned i = 0; i < ROUNDS; i++) {
             unsigned row = (unsigned)block.lane + 32 * i, part = row / HEAD_SHARE;
             unsigned at = (unsigned)block.rank * HEAD_SHARE + row % HEAD_SHARE;
             if (row >= parts * HEAD_SHARE) break;
             y[i] *= by;
-            unsigned place = part ? part * DIM + at : attention_type::query_place(at);
-            step_send(block.peer(&block.s.vectors[place]), step_split(y[i]), block.peer_told(VECTORS));
+            unsigned index = part ? part * DIM + at : attention_type::query_index(at);
+            step_send(block.peer(&block.s.vectors[index]), step_split(y[i]), block.peer_signal(VECTORS));
             if (part && block.warp == STEP_WARPS - 1)
                 l.ring[((int64_t)t.row * 2 + (part - 1)) * t.d + head * DIM + at] = from_float<bf16>(y[i]);
         }
@@ -59,20 +60,20 @@ template <int DIM, int STRIPS, int UNITS> struct step_worker {
         block.expect(VECTORS, 3 * DIM * 4);
         block.expect(PARTS, STEP_CLUSTER * (DIM / 2 + 2) * 4);
         step_barrier();
-        tell_vectors(l, head, 3);
+        send_vectors(l, head, 3);
         bool attends = block.warp < attention_type::WARPS;
-        step_keys s = window_keys<DIM>(block.t, l, head);
-        block.wait_told(VECTORS, attends);
-        float *rows = block.s.rows[turn];
-        if (attends) attention.run(rows + block.warp * attention_type::WIDTH, s, block.s.vectors);
+        step_keys s = step_window_keys<DIM>(block.t, l, head);
+        block.wait_signal(VECTORS, attends);
+        float *rows = block.s.rows[row_buffer];
+        if (attends) attention.attend(rows + block.warp * attention_type::WIDTH, s, block.s.vectors);
         step_barrier();
         float2 y[PAIRS];
         float most, all;
-        attention_type::join(y, most, all, rows);
-        turn ^= 1;
-        tell_part(y);
+        attention_type::combine_warps(y, most, all, rows);
+        row_buffer ^= 1;
+        send_part(y);
         if (block.lane == 0)
-            step_send(block.peer(&block.s.scores[block.rank]), make_float2(most, all), block.peer_told(PARTS));
+            step_send(block.peer(&block.s.scores[block.rank]), make_float2(most, all), block.peer_signal(PARTS));
     }
     __device__ __forceinline__ void attend_slots(const step_layer &l, int head) {
         const step_fusion &f = block.t.fusion[l.group];
@@ -80,25 +81,25 @@ template <int DIM, int STRIPS, int UNITS> struct step_worker {
         block.expect(VECTORS, DIM * 4);
         block.expect(PARTS, STEP_CLUSTER * DIM / 2 * 4);
         step_barrier();
-        tell_vectors(l, head, 1);
+        send_vectors(l, head, 1);
         bool attends = block.warp < attention_type::WARPS;
-        block.wait_told(VECTORS, attends);
+        block.wait_signal(VECTORS, attends);
         float2 sum[PAIRS] = {};
 #pragma unroll 1
-        for (int place = block.rank; place < f.k; place += STEP_CLUSTER) {
-            if (place != block.rank) choose_slot(f, place), begin_slot(f, head, place);
+        for (int index = block.rank; index < f.k; index += STEP_CLUSTER) {
+            if (index != block.rank) read_slot(f, index), start_slot(f, head, index);
             step_keys s = {};
             s.count = slot_count, s.fresh = -1;
-            float *rows = block.s.rows[turn];
+            float *rows = block.s.rows[row_buffer];
             if (attends) {
-                if (slot_count > attention_type::BATCH) s = slot_keys<DIM>(block.t, f, head, slot, slot_weight);
-                attention.run(rows + block.warp * attention_type::WIDTH, s, block.s.vectors);
+                if (slot_count > attention_type::BATCH) s = step_slot_keys<DIM>(block.t, f, head, slot, slot_weight);
+                attention.attend(rows + block.warp * attention_type::WIDTH, s, block.s.vectors);
             }
             step_barrier();
             float2 y[PAIRS];
             float most, all;
-            attention_type::join(y, most, all, rows);
-            turn ^= 1;
+            attention_type::combine_warps(y, most, all, rows);
+            row_buffer ^= 1;
             float top = f.null_key ? fmaxf(most, 0.0f) : most;
             all = power2(most - top) * all + (f.null_key ? power2(-top) : 0.0f);
             float by = slot_count ? slot_weight * __fdividef(power2(most - top), all) : 0.0f;
@@ -106,21 +107,21 @@ template <int DIM, int STRIPS, int UNITS> struct step_worker {
             for (int i = 0; i < PAIRS; i++)
                 sum[i].x += by * y[i].x, sum[i].y += by * y[i].y;
         }
-        tell_part(sum);
+        send_part(sum);
     }
     __device__ __forceinline__ void run() {
         const step_task &t = block.t;
-        begin_window(t.layers[0], cluster);
+        start_window(t.layers[0], cluster);
         block.begin();
 #pragma unroll 1
         for (int n = 0; n < t.n_layers; n++) {
             const step_layer &l = t.layers[n];
             bool fused = step_fused(t, l);
-            if (fused) choose_slot(t.fusion[l.group], block.rank);
+            if (fused) read_slot(t.fusion[l.group], block.rank);
             auto begin_next = [&](int head) {
-                if (head < t.heads) return begin_window(l, head);
-                if (fused) return begin_slot(t.fusion[l.group], cluster, block.rank);
-                if (n + 1 < t.n_layers) begin_window(t.layers[n + 1], cluster);
+                if (head < t.heads) return start_window(l, head);
+                if (fused) return start_slot(t.fusion[l.group], cluster, block.rank);
+                if (n + 1 < t.n_layers) start_window(t.layers[n + 1], cluster);
             };
 #pragma unroll 1
             for (int head = cluster; head < t.heads; head += clusters) {
@@ -128,19 +129,19 @@ template <int DIM, int STRIPS, int UNITS> struct step_worker {
                 block.template output<true>();
                 begin_next(head + clusters);
             }
-            block.exchanged(false);
+            block.end_exchange(false);
             if (fused) {
 #pragma unroll 1
                 for (int head = cluster; head < t.heads; head += clusters) {
                     attend_slots(l, head);
                     block.template output<false>();
                     if (head + clusters < t.heads)
-                        choose_slot(t.fusion[l.group], block.rank),
-                            begin_slot(t.fusion[l.group], head + clusters, block.rank);
+                        read_slot(t.fusion[l.group], block.rank),
+                            start_slot(t.fusion[l.group], head + clusters, block.rank);
                     else if (n + 1 < t.n_layers)
-                        begin_window(t.layers[n + 1], cluster);
+                        start_window(t.layers[n + 1], cluster);
                 }
-                block.exchanged(true);
+                block.end_exchange(true);
             }
             if constexpr (UNITS == 0)
                 block.template mlp<0>();
@@ -153,41 +154,42 @@ template <int DIM, int STRIPS, int UNITS> struct step_worker {
     }
 };
 
-/* The warp that gathers what clusters add: this block's share of the columns, for its whole cluster. */
-template <int DIM, int STRIPS, int UNITS> struct step_gatherer {
+/* The exchange warp: polls this block's share of the columns and sends the sums to its whole cluster. */
+template <int DIM, int STRIPS, int UNITS> struct step_exchange_warp {
     using sizes = step_sizes<DIM, STRIPS, UNITS>;
     step_shared<DIM, STRIPS, UNITS> &s;
-    const step_word *words;
-    unsigned taken; /* exchanges. A slot comes again behind four of them, of which one at least was an MLP's: to that
-                       every block has added, after it had read the slot */
+    const step_accumulator *exchange;
+    /* Counts exchanges. A buffer of `stream` is reused after four exchanges, one of which at least was an MLP's. Every
+     * block adds to that one, and does so after it has read the buffer: so no buffer is overwritten too early. */
+    unsigned exchange_index;
 
-    __device__ __forceinline__ void gather(int summands) {
+    __device__ __forceinline__ void gather_sums(int summands) {
         enum { PAIRS = (STRIPS + 1) / 2 };
-        unsigned rank = blockIdx.x % STEP_CLUSTER, slot = taken % STREAM_SLOTS;
+        unsigned rank = blockIdx.x % STEP_CLUSTER, slot = exchange_index % STREAM_BUFFERS;
         unsigned barrier = shared_address(&s.gathered[slot]);
         int lane = threadIdx.x % 32, share = (int)rank * sizes::SHARE;
         if (lane == 0) barrier_expect(barrier, sizes::P * 4);
         float2 x[PAIRS];
-        step_take(x, words + share, sizes::SHARE, (unsigned)summands);
+        step_wait_sums(x, exchange + share, sizes::SHARE, (unsigned)summands);
 #pragma unroll
         for (int i = 0; i < PAIRS; i++) {
             if (2 * lane + 64 * i >= sizes::SHARE) break;
             unsigned to = shared_address(&s.stream[slot][share + 2 * lane + 64 * i]);
 #pragma unroll
-            for (unsigned j = 0; j < STEP_CLUSTER; j++) { /* not all at one block at a time */
+            for (unsigned j = 0; j < STEP_CLUSTER; j++) { /* start at another block each, to spread the writes */
                 unsigned block = (rank + j) % STEP_CLUSTER;
-                step_send(step_there(to, block), x[i], step_there(barrier, block));
+                step_send(step_peer_address(to, block), x[i], step_peer_address(barrier, block));
             }
         }
         __syncwarp();
-        words += sizes::P, taken++;
+        exchange += sizes::P, exchange_index++;
     }
     __device__ void run(const step_task &t) {
 #pragma unroll 1
         for (int n = 0; n < t.n_layers; n++) {
-            gather(t.heads);
-            if (step_fused(t, t.layers[n])) gather(t.heads);
-            if (t.logits || n + 1 < t.n_layers) gather(gridDim.x / STEP_CLUSTER);
+            gather_sums(t.heads);
+            if (step_fused(t, t.layers[n])) gather_sums(t.heads);
+            if (t.logits || n + 1 < t.n_layers) gather_sums(gridDim.x / STEP_CLUSTER);
         }
     }
 };

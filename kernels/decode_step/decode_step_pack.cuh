@@ -1,25 +1,28 @@
-/* decode_step_pack.cuh -- copies a layer's weights into the order of decode_step_pipeline.cuh. A thread has one number of the
- * copy and finds its place in the matrix; what lies behind the matrix's end is zero. */
+/* decode_step_pack.cuh -- copies a layer's weights into the order of decode_step_pipeline.cuh. A thread writes one
+ * number of the copy: it computes that number's row and column in the matrix. Past the end of the matrix it writes
+ * zero. Runs once for a model; bound by memory. */
 #pragma once
 #include "kernels/decode_step/decode_step_pipeline.cuh"
 
-/* What a piece is of. DOWN's tiles: for each of DOWN_TILES, of each warp. */
+/* Which matrix. PACK_DOWN: DOWN_TILES rounds of a tile for each warp. A piece is what one block reads of a matrix (for
+ * one head). */
 enum step_matrix { PACK_QKV, PACK_QUERY, PACK_OUTPUT, PACK_GATE_UP, PACK_DOWN };
 
 struct step_packing {
-    bf16 *to;         /* of piece 0; of the MLP: of the layer's */
-    int64_t stride;   /* numbers from piece to piece, of one size but for the MLP's */
+    bf16 *to;         /* piece 0; of the MLP: the layer's begin */
+    int64_t stride;   /* numbers from piece to piece; 0 for the MLP, whose pieces differ in size */
     const bf16 *from; /* [., cols] */
     int d, f, dim, p;
 };
-struct step_place {
+struct step_pack_position {
     int row, col;
     bool inside;
 };
 
-/* `at`: of the number in its piece. */
+/* `at`: index of the number in its piece. */
 template <step_matrix WHICH>
-static __device__ step_place place_of(const step_packing &c, int piece, int first, int units, int at) {
+static __device__ step_pack_position step_pack_position_of(const step_packing &c, int piece, int first, int units,
+                                                           int at) {
     int rank = piece % STEP_CLUSTER, head = piece / STEP_CLUSTER, share = c.p / STEP_CLUSTER;
     if (WHICH == PACK_OUTPUT) {
         int e = at % 8, lane = at / 8 % 32, step = at / 256 % (c.dim / 16), tile = at / 256 / (c.dim / 16);
@@ -48,7 +51,7 @@ template <step_matrix WHICH> static __global__ void decode_step_pack(step_packin
     if (WHICH == PACK_GATE_UP) each = 2 * units * c.p, to += (int64_t)3 * first * c.p;
     if (WHICH == PACK_DOWN) each = units * c.p, to += (int64_t)(3 * first + 2 * units) * c.p;
     if (at >= each) return;
-    step_place x = place_of<WHICH>(c, piece, first, units, at);
+    step_pack_position x = step_pack_position_of<WHICH>(c, piece, first, units, at);
     int64_t cols = WHICH == PACK_DOWN ? c.f : c.d;
     to[at] = x.inside ? c.from[x.row * cols + x.col] : from_float<bf16>(0.0f);
 }

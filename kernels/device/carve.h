@@ -1,5 +1,5 @@
-/* carve.h -- one piece of memory dealt out in parts, 256-byte aligned: run the same calls first with base NULL to count,
- * then on the memory itself (carve_device does both). */
+/* carve.h -- one allocation divided into 256-byte aligned parts: run the same calls first with base NULL to count, then
+ * on the memory itself (carve_device does both). */
 #pragma once
 #include "kernels/device/device.h"
 
@@ -10,15 +10,16 @@ static inline void *carve_bytes(struct carve *c, int64_t count, size_t size) {
     c->used += ((size_t)count * size + 255) / 256 * 256;
     return piece;
 }
-/* Memory of the device for all that deal(of, carve) takes, dealt out. *memory and *bytes are whoever calls's own. */
-static inline enum status carve_device(struct device *dev, void **memory, size_t *bytes, void (*deal)(void *of, struct carve *c),
-                                       void *of) {
+/* Allocates memory of the device for all that divide(of, carve) takes, and divides it. The caller owns *memory
+ * (device_release). */
+static inline enum status carve_device(struct device *dev, void **memory, size_t *bytes,
+                                       void (*divide)(void *of, struct carve *c), void *of) {
     struct carve count = {0};
-    deal(of, &count);
+    divide(of, &count);
     TRY(device_allocate_bytes(dev, memory, count.used));
     *bytes = count.used;
     struct carve real = {.base = (unsigned char *)*memory};
-    deal(of, &real);
+    divide(of, &real);
     return STATUS_OK;
 }
 static inline struct mat carve_mat(struct carve *c, enum dtype type, int64_t rows, int64_t cols) {

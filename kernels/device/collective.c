@@ -1,6 +1,7 @@
-/* collective.c -- processes meet in a mapped file: a barrier, a place for each rank's piece, and who is alive.
+/* collective.c -- processes meet in a mapped file: a barrier, a slot for each rank's data, and which ranks are alive.
  *
- * The CPU's sums run through it whole; GPUs exchange NCCL's identity there and their counts, and sum by NCCL. */
+ * On the CPU the sums themselves run through the file. GPUs exchange NCCL's identity and their counts there, and sum by
+ * NCCL. */
 #include "kernels/device/collective.h"
 #include "base/memory.h"
 #include "kernels/device/device_internal.h"
@@ -19,7 +20,7 @@ enum { WORLD_MAX = 64, HOST_VALUES = 64, PIECE = 1 << 16 /* floats of a rank in 
 /* A sum waits long: another rank may be validating, or writing a checkpoint. */
 enum { START_SECONDS = 120, PATIENCE_SECONDS = 3600 };
 
-/* The head of the mapped file; the pieces lie behind it, one a rank. */
+/* The head of the mapped file; the pieces follow it, one a rank. */
 struct meeting {
     atomic_int come, arrived, round;
     atomic_int lost;                /* 1 + the rank that was found gone first; 0: none */
@@ -49,7 +50,7 @@ static void pause_briefly(int turn) {
 }
 
 /* While one waits: somebody who came and is gone is named at once, slowness only when patience ends. Who finds one gone
- * ends soon, too: it leaves the name behind, so that all name the first. */
+ * ends soon, too: it keeps the first name, so that all report the same rank. */
 static enum status still_there(const struct collective *c, double since, int patience, const char *what) {
     struct meeting *m = c->meeting;
     for (int r = 0, none = 0; r < c->world && atomic_load(&m->lost) == 0; r++) {
@@ -89,7 +90,7 @@ static enum status map_file(struct collective *c, int fd, const char *path) {
     return STATUS_OK;
 }
 
-/* Rank 0 makes the file under another name first: whoever sees it sees it whole. */
+/* Rank 0 makes the file under another name first: a process that sees it sees it complete. */
 static enum status make_file(struct collective *c, const char *path) {
     char temporary[4096];
     if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)

@@ -1,6 +1,6 @@
 /* collective_cuda.cu -- GPUs that train together sum through NCCL, on the device's own stream.
  *
- * NCCL is opened when it is first asked for, so that a program on one GPU needs no NCCL; its header gives the types. */
+ * NCCL is loaded when it is first used, so that a program on one GPU needs no NCCL; its header gives the types. */
 #include "kernels/cuda/cuda.cuh"
 #include <dlfcn.h>
 #include <nccl.h>
@@ -29,8 +29,10 @@ struct peers {
 static enum status load(struct nccl *out) {
     void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL); /* stays open as long as the program */
     if (!library)
-        return fail(STATUS_UNSUPPORTED, "NCCL was not found (%s): install it or put its folder into LD_LIBRARY_PATH, or train "
-                                        "with one process", dlerror());
+        return fail(STATUS_UNSUPPORTED,
+                    "NCCL was not found (%s): install it or put its folder into LD_LIBRARY_PATH, or train "
+                    "with one process",
+                    dlerror());
     struct {
         const char *name;
         void **to;

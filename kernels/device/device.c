@@ -1,4 +1,4 @@
-/* device.c -- views of matrices, and the door to the kinds of devices. */
+/* device.c -- views of matrices, and the calls that every kind of device shares. */
 #include "kernels/device/device.h"
 #include "kernels/device/device_internal.h"
 #include <assert.h>
@@ -72,7 +72,7 @@ void *device_reach(struct device *dev, void *memory) {
     return dev->runtime->reach ? dev->runtime->reach(dev, memory) : memory;
 }
 
-enum status device_room(struct device *dev, void **out, size_t bytes) {
+enum status device_buffer(struct device *dev, void **out, size_t bytes) {
     *out = NULL;
     return dev->shares_memory ? STATUS_OK : device_allocate_bytes(dev, out, bytes);
 }

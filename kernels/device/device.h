@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The CPU computes in DTYPE_F32 only (keys of token_memory may be bf16). DTYPE_F16 is the type of landmarks in a store: topk,
- * kmeans_assign, ivf_scan and token_memory alone take it. */
+/* The CPU computes in DTYPE_F32 only (keys of token_memory may be bf16). DTYPE_F16 is the type of landmarks in a store:
+ * topk, kmeans_assign, ivf_scan and token_memory alone take it. */
 enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
 static inline int64_t dtype_bytes(enum dtype type) { return type == DTYPE_F32 ? 4 : 2; }
 
@@ -25,7 +25,8 @@ struct mat mat_f32(const float *data, int64_t rows, int64_t cols);          /* s
 struct mat mat_dense(void *data, enum dtype type, int64_t rows, int64_t cols);
 struct mat mat_rows(struct mat m, int64_t first, int64_t rows);             /* a range of rows */
 struct mat mat_cols(struct mat m, int64_t first, int64_t cols);             /* a range of columns */
-static inline size_t mat_bytes(struct mat m) { return (size_t)(m.rows * m.cols * dtype_bytes(m.type)); }   /* of a dense one */
+/* of a dense one */
+static inline size_t mat_bytes(struct mat m) { return (size_t)(m.rows * m.cols * dtype_bytes(m.type)); }
 static inline float *mat_row(struct mat m, int64_t row) { return (float *)m.data + row * m.stride; }
 
 struct ops;
@@ -36,19 +37,19 @@ struct device {
     struct threads *threads;             /* owned; NULL: this thread alone */
     void *state;                         /* the twin's own */
     const char *name;                    /* "cpu", "cuda" */
-    bool shares_memory;                  /* with this process: the CPU. Its ops gain from loops over device_worker, too */
+    bool shares_memory; /* with this process: the CPU. Its ops gain from loops over device_worker, too */
 };
 
 /* `kind`: "cpu" or "cuda". threads <= 0: all processors. Sets OpenBLAS to one thread: parallelism is ours.
  * "cuda" is the current GPU of this process; STATUS_UNSUPPORTED, with the reason, where there is none or where the
- * program was built without CUDA: a caller may go on with "cpu". */
+ * program was built without CUDA: a caller may continue with "cpu". */
 enum status device_open(struct device **out, const char *kind, int threads);
 bool device_built(const char *kind);                      /* whether this program has support for it */
 void device_close(struct device *dev);                    /* NULL is fine */
 enum status device_sync(struct device *dev);
-enum status device_fault(struct device *dev);             /* the first fault found so far: device_sync without the wait */
-/* *pointer = zeroed memory of the device for `count` elements of the type that it points to (of a void *: bytes), 64-byte
- * aligned; lives until device_release. */
+enum status device_fault(struct device *dev); /* the first fault found so far: device_sync without the wait */
+/* *pointer = zeroed memory of the device for `count` elements of the type that it points to (of a void *: bytes),
+ * 64-byte aligned; lives until device_release. */
 #define device_allocate(dev, pointer, count) \
     MEMORY_TYPED(pointer, NULL, device_allocate_bytes(dev, &typed_, (size_t)(count) * sizeof **(pointer)))
 enum status device_allocate_bytes(struct device *dev, void **out, size_t bytes);
@@ -63,22 +64,27 @@ void device_release_host(struct device *dev, void *memory);                     
 void *device_reach(struct device *dev, void *memory);
 
 /* What this process hands to ops, or takes from them, has two sides: its own memory and the device's. Where the device
- * shares memory they are one: device_room gives NULL, device_side the process's own, and copies between them vanish.
- *   device_room(dev, &room, bytes);  ids = device_side(dev, host_ids, room);  device_upload(dev, ids, host_ids, bytes);  */
-enum status device_room(struct device *dev, void **out, size_t bytes);    /* device_release; NULL where memory is shared */
-static inline void *device_side(const struct device *dev, void *host, void *room) { return dev->shares_memory ? host : room; }
+ * shares memory they are one: device_buffer gives NULL, device_side the process's own, and copies between them vanish.
+ *   device_buffer(dev, &buffer, bytes);
+ *   ids = device_side(dev, host_ids, buffer);
+ *   device_upload(dev, ids, host_ids, bytes); */
+/* device_release; NULL where memory is shared */
+enum status device_buffer(struct device *dev, void **out, size_t bytes);
+static inline void *device_side(const struct device *dev, void *host, void *buffer) {
+    return dev->shares_memory ? host : buffer;
+}
 /* In the order of ops. `from` and `to` of this process's side are free again when the call returns; a download has
  * then arrived. Nothing happens when both are one address. Faults are kept for device_sync, as those of ops. */
 void device_upload(struct device *dev, void *to, const void *from, size_t bytes);
 void device_download(struct device *dev, void *to, const void *from, size_t bytes);
-/* A download that travels while later ops run: of what the ops up to now make. `to` has it when device_fetch_wait
- * returns, which waits for every fetch so far and for nothing behind it; until then no op may write `from`. `to` should be of
- * device_allocate_host: a fetch to other memory is as good as a download. `to` may be `from`, within the device's reach:
- * written in place, only waited for. */
+/* A download that runs beside later ops: of what the ops so far compute. `to` is complete when device_fetch_wait
+ * returns, which waits for every fetch so far and for no later op; until then no op may write `from`. `to` should be of
+ * device_allocate_host: a fetch to other memory is a plain download. `to` may be `from`, where the device can reach it
+ * (device_reach): nothing is copied, device_fetch_wait waits. */
 void device_fetch(struct device *dev, void *to, const void *from, size_t bytes);
 void device_fetch_wait(struct device *dev);
 void device_copy(struct device *dev, void *to, const void *from, size_t bytes);      /* both of the device */
-void device_copy_rows(struct device *dev, struct mat to, struct mat from);           /* both of the device, one type and shape */
+void device_copy_rows(struct device *dev, struct mat to, struct mat from);           /* the same; one type and shape */
 void device_clear(struct device *dev, void *memory, size_t bytes);                   /* to zero */
 
 /* Ops that come again with the same arguments. `body` issues ops and copies inside the device, the same ones each time.

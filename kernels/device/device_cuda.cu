@@ -30,8 +30,8 @@ static const struct ops ops_cuda = {
 
 enum { SCRATCH_BYTES = 1 << 30 };
 
-/* What the code that the driver took for this card was compiled for. A build may have less than the card can do (sm_80's
- * for a newer card), and then some kernels are empty: so the code is asked, not the card. */
+/* What the code that the driver took for this card was compiled for. A build may have less than the card can do
+ * (sm_80's for a newer card), and then some kernels are empty: so the code is asked, not the card. */
 struct code_kind {
     int architecture;
     bool hopper;
@@ -46,7 +46,7 @@ static __global__ void code_kind_of(struct code_kind *out) {
 struct device_cuda {
     cudaStream_t stream, fetches; /* of ops; of downloads beside them */
     cudaEvent_t made;             /* what the next fetch takes */
-    bool fetching;                /* a copy is on its way in `fetches` */
+    bool fetching;                /* a copy is in flight in `fetches` */
     void *scratch;
     struct blas_cuda *blas;
     struct device_rope rope;
@@ -229,7 +229,8 @@ static void cuda_clear(struct device *dev, void *memory, size_t bytes) {
     keep_error(dev, "clear", cudaMemsetAsync(memory, 0, bytes, state_of(dev)->stream));
 }
 
-/* The table of rope is made by the first op that wants its shape, and replaced by another's: what was recorded reads it. */
+/* The table of rope is made by the first op that wants its shape, and replaced by another's: what was recorded reads
+ * it. */
 struct device_replay {
     cudaGraphExec_t graph; /* NULL: not recorded (yet) */
     struct device_rope rope;

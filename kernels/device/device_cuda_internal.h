@@ -1,4 +1,4 @@
-/* device_cuda_internal.h -- what the CUDA twins find behind a device. Included from .cu files, inside extern "C".
+/* device_cuda_internal.h -- what the CUDA twins use of a device. Included from .cu files, inside extern "C".
  *
  * One stream per device: an op's kernels follow those of the op before, so that all ops may use the same scratch. */
 #pragma once
@@ -21,14 +21,14 @@ void device_cuda_check(struct device *dev, const char *op);
 void device_cuda_fault(struct device *dev, const char *op, const char *what);      /* what a library reports */
 void device_cuda_set_checked(struct device *dev, int checked);
 
-/* What blas_cuda.cu keeps behind a device: opened and closed with it. */
+/* The state of blas_cuda.cu: opened and closed with the device. */
 struct blas_cuda;
 struct blas_cuda *device_cuda_blas(struct device *dev);
 enum status blas_cuda_open(struct blas_cuda **out);
 void blas_cuda_close(struct blas_cuda *blas);             /* NULL is fine */
 
-/* Cosines and sines of rope for the last shape asked for, memory of the device (kernels/pointwise/rope_cuda.cu). */
+/* Cosines and sines of rope for the last shape used, memory of the device (kernels/pointwise/rope_cuda.cu). */
 struct device_rope *device_cuda_rope(struct device *dev);
 
-/* NCCL behind kernels/device/collective.h (collective_cuda.cu, or collective_nonccl.c's refusal). */
+/* NCCL for kernels/device/collective.h (collective_cuda.cu, or collective_nonccl.c, which refuses). */
 extern const struct device_peers device_peers_cuda;

@@ -1,9 +1,10 @@
-/* device_internal.h -- what stands behind a device: the calls of its kind, and what the CPU twins find there (scratch
- * memory of each worker, taken once). */
+/* device_internal.h -- the functions of a kind of device, and what the CPU twins use of it (scratch memory of each
+ * worker, allocated once). */
 #pragma once
 #include "kernels/device/device.h"
 
-/* How processes on devices of one kind sum (collective.h); identity: 128 bytes that rank 0 makes and all others join with. */
+/* How processes on devices of one kind sum (collective.h). identity: 128 bytes that rank 0 makes and all others join
+ * with. */
 struct device_peers {
     enum status (*identity)(uint8_t out[128]);
     enum status (*join)(void **peers, struct device *dev, const uint8_t identity[128], int rank, int world);
@@ -42,7 +43,7 @@ bool device_built_cuda(void);
  * Pages that no op touches cost nothing. */
 enum { DEVICE_SCRATCH_BYTES = 2 << 20 };
 
-/* Cosines and sines of rope for the last shape asked for: they change once in a program's life. */
+/* Cosines and sines of rope for the last shape used: they change once in a program's life. */
 enum { DEVICE_ROPE_MAX = 1 << 14 };      /* period * dh/2 pairs that are kept */
 struct device_rope { int period, half; float theta; float *cosine, *sine; };
 
@@ -64,7 +65,7 @@ static inline void device_cpu_without_amx(struct device *dev) {
 static inline void *device_scratch(struct device *dev, int worker) {
     return device_cpu(dev)->scratch + (size_t)worker * DEVICE_SCRATCH_BYTES;
 }
-/* Of n tasks that lie side by side in memory, so many for each thread: what comes along with a line or a page is its own. */
+/* n tasks that follow one another in memory: how many for each thread, so that threads share few lines and pages. */
 static inline int64_t device_share(const struct device *dev, int64_t n) {
     int64_t threads = threads_count(dev->threads);
     return (n + threads - 1) / threads;

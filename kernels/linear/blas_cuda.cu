@@ -1,7 +1,8 @@
-/* blas_cuda.cu -- products through cuBLASLt: which kernel serves a shape is asked once and remembered.
+/* blas_cuda.cu -- products through cuBLASLt: the kernel for a shape is requested once and kept.
  *
- * cuBLASLt thinks in column-major: a row-major y = a b is its y^T = b^T a^T, so a and b change places. Its choice of
- * kernel is a function of the shape alone, and the workspace is ours, so results are the same bits each time. */
+ * cuBLASLt is column-major: a row-major y = a b is its y^T = b^T a^T, so a and b are exchanged. Its choice of a kernel
+ * is a function of the shape alone, and the workspace is ours, so results are the same bits each time. Rates:
+ * docs/kernels/linear.md. */
 #include "kernels/cuda/cuda.cuh"
 #include <cublasLt.h>
 #include <string.h>
@@ -27,7 +28,7 @@ struct choice {
 struct blas_cuda {
     cublasLtHandle_t handle;
     void *workspace;
-    struct choice choices[CHOICES]; /* open addressing; when full, the home place is overwritten */
+    struct choice choices[CHOICES]; /* open addressing; when full, the first slot is overwritten */
 };
 
 enum status blas_cuda_open(struct blas_cuda **out) {
@@ -51,7 +52,7 @@ void blas_cuda_close(struct blas_cuda *blas) {
     memory_free(blas);
 }
 
-static void check(struct device *dev, const char *op, cublasStatus_t status) {
+static void blas_check(struct device *dev, const char *op, cublasStatus_t status) {
     if (status != CUBLAS_STATUS_SUCCESS) device_cuda_fault(dev, op, cublasLtGetStatusString(status));
     device_cuda_check(dev, op);
 }
@@ -71,28 +72,33 @@ struct problem {
     cublasStatus_t status;
 };
 
-static void keep(struct problem *q, cublasStatus_t status) {
+static void blas_keep_status(struct problem *q, cublasStatus_t status) {
     if (q->status == CUBLAS_STATUS_SUCCESS) q->status = status;
 }
 
 /* first is cuBLASLt's A (our b), second its B (our a). */
-static struct problem describe(const struct blas_product *p, int64_t rows) {
+static struct problem blas_describe(const struct blas_product *p, int64_t rows) {
     struct problem q = {};
     cublasOperation_t first = p->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t second = p->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     int64_t a_rows = p->a_transposed ? p->a.rows : rows;
     int64_t a_cols = p->a_transposed ? rows : p->a.cols;
-    keep(&q, cublasLtMatmulDescCreate(&q.product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    keep(&q, cublasLtMatmulDescSetAttribute(q.product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
-    keep(&q, cublasLtMatmulDescSetAttribute(q.product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
-    keep(&q, cublasLtMatrixLayoutCreate(&q.b, type_of(p->b.type), (uint64_t)p->b.cols, (uint64_t)p->b.rows, p->b.stride));
-    keep(&q, cublasLtMatrixLayoutCreate(&q.a, type_of(p->a.type), (uint64_t)a_cols, (uint64_t)a_rows, p->a.stride));
-    keep(&q, cublasLtMatrixLayoutCreate(&q.base, type_of(p->y.type), (uint64_t)p->y.cols, (uint64_t)rows, p->base.stride));
-    keep(&q, cublasLtMatrixLayoutCreate(&q.y, type_of(p->y.type), (uint64_t)p->y.cols, (uint64_t)rows, p->y.stride));
+    blas_keep_status(&q, cublasLtMatmulDescCreate(&q.product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    blas_keep_status(&q, cublasLtMatmulDescSetAttribute(q.product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
+    blas_keep_status(&q,
+                     cublasLtMatmulDescSetAttribute(q.product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
+    blas_keep_status(&q, cublasLtMatrixLayoutCreate(&q.b, type_of(p->b.type), (uint64_t)p->b.cols, (uint64_t)p->b.rows,
+                                                    p->b.stride));
+    blas_keep_status(
+        &q, cublasLtMatrixLayoutCreate(&q.a, type_of(p->a.type), (uint64_t)a_cols, (uint64_t)a_rows, p->a.stride));
+    blas_keep_status(&q, cublasLtMatrixLayoutCreate(&q.base, type_of(p->y.type), (uint64_t)p->y.cols, (uint64_t)rows,
+                                                    p->base.stride));
+    blas_keep_status(
+        &q, cublasLtMatrixLayoutCreate(&q.y, type_of(p->y.type), (uint64_t)p->y.cols, (uint64_t)rows, p->y.stride));
     return q;
 }
 
-static void forget(struct problem *q) {
+static void blas_destroy(struct problem *q) {
     if (q->y) (void)cublasLtMatrixLayoutDestroy(q->y);
     if (q->base) (void)cublasLtMatrixLayoutDestroy(q->base);
     if (q->a) (void)cublasLtMatrixLayoutDestroy(q->a);
@@ -100,28 +106,30 @@ static void forget(struct problem *q) {
     if (q->product) (void)cublasLtMatmulDescDestroy(q->product);
 }
 
-static cublasStatus_t ask(struct blas_cuda *blas, struct choice *c, const struct blas_product *p, int64_t rows) {
-    struct problem q = describe(p, rows);
+static cublasStatus_t blas_request(struct blas_cuda *blas, struct choice *c, const struct blas_product *p,
+                                   int64_t rows) {
+    struct problem q = blas_describe(p, rows);
     cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t found = {};
     int count = 0;
     size_t workspace = p->rows_as ? 0 : WORKSPACE_BYTES; /* a sum split over blocks would depend on the rows */
     uint32_t first = (uint32_t)alignment_of(p->b.data), second = (uint32_t)alignment_of(p->a.data),
              third = (uint32_t)alignment_of(p->base.data), fourth = (uint32_t)alignment_of(p->y.data);
-    keep(&q, cublasLtMatmulPreferenceCreate(&preference));
-    keep(&q, cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
-                                                  sizeof workspace));
+    blas_keep_status(&q, cublasLtMatmulPreferenceCreate(&preference));
+    blas_keep_status(&q, cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                              &workspace, sizeof workspace));
     const cublasLtMatmulPreferenceAttributes_t names[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     const uint32_t values[] = {first, second, third, fourth};
     for (int i = 0; i < 4; i++)
-        keep(&q, cublasLtMatmulPreferenceSetAttribute(preference, names[i], &values[i], sizeof values[i]));
+        blas_keep_status(&q, cublasLtMatmulPreferenceSetAttribute(preference, names[i], &values[i], sizeof values[i]));
     if (q.status == CUBLAS_STATUS_SUCCESS)
-        keep(&q, cublasLtMatmulAlgoGetHeuristic(blas->handle, q.product, q.b, q.a, q.base, q.y, preference, 1, &found, &count));
-    if (q.status == CUBLAS_STATUS_SUCCESS && count == 0) keep(&q, CUBLAS_STATUS_NOT_SUPPORTED);
+        blas_keep_status(&q, cublasLtMatmulAlgoGetHeuristic(blas->handle, q.product, q.b, q.a, q.base, q.y, preference,
+                                                            1, &found, &count));
+    if (q.status == CUBLAS_STATUS_SUCCESS && count == 0) blas_keep_status(&q, CUBLAS_STATUS_NOT_SUPPORTED);
     if (preference) (void)cublasLtMatmulPreferenceDestroy(preference);
-    forget(&q);
+    blas_destroy(&q);
     c->algorithm = found.algo;
     c->taken = q.status == CUBLAS_STATUS_SUCCESS;
     return q.status;
@@ -170,15 +178,15 @@ void blas_cuda_product(struct device *dev, const char *op, struct blas_product p
     struct choice *c = choice_for(blas, &shape);
     if (!c->taken) {
         c->shape = shape;
-        check(dev, op, ask(blas, c, &p, rows));
+        blas_check(dev, op, blas_request(blas, c, &p, rows));
         if (!c->taken) return;
     }
-    struct problem q = describe(&p, p.y.rows);
+    struct problem q = blas_describe(&p, p.y.rows);
     float keep_y = p.accumulate ? 1.0f : 0.0f;
     if (q.status == CUBLAS_STATUS_SUCCESS)
-        keep(&q, cublasLtMatmul(blas->handle, q.product, &p.scale, p.b.data, q.b, p.a.data, q.a, &keep_y, p.base.data, q.base,
-                                p.y.data, q.y, &c->algorithm, blas->workspace, p.rows_as ? 0 : WORKSPACE_BYTES,
-                                device_cuda_stream(dev)));
-    forget(&q);
-    check(dev, op, q.status);
+        blas_keep_status(&q, cublasLtMatmul(blas->handle, q.product, &p.scale, p.b.data, q.b, p.a.data, q.a, &keep_y,
+                                            p.base.data, q.base, p.y.data, q.y, &c->algorithm, blas->workspace,
+                                            p.rows_as ? 0 : WORKSPACE_BYTES, device_cuda_stream(dev)));
+    blas_destroy(&q);
+    blas_check(dev, op, q.status);
 }

@@ -1,13 +1,13 @@
 /* matmul.h -- y = x w^T (+ y): the Linear layer without bias (model.md §Notation).
  *
  * y [n, out], x [n, in], w [out, in]. y may not overlap x or w. Sums run in float32. On the CPU w of forward and
- * forward_add may be bf16 beside float32 x and y of up to MATMUL_FEW_ROWS rows, whose product is bound by reading w: the
- * same bits as from float32 weights of the same numbers.
+ * forward_add may be bf16 beside float32 x and y of up to MATMUL_FEW_ROWS rows, whose product is bound by reading w:
+ * the same bits as from float32 weights of the same numbers.
  *
  * Weights that meet many rows may be packed once, into packed_elements(out, in) numbers of w's type. A packed product
- * gives a row of y the same bits whatever rows are computed with it: what is stored for good (landmarks) goes this way.
- * It is packed for the device and its workers alone. Of very small numbers, infinities and NaN the CPU on AMX tiles
- * promises what matmul_amx.h says. */
+ * gives a row of y the same bits whatever rows are computed with it: landmarks, which are stored, are computed so.
+ * Packed weights are valid on this device and its workers only. Very small numbers, infinities and NaN on AMX tiles:
+ * matmul_amx.h. */
 #pragma once
 #include "kernels/device/device.h"
 #include <stdbool.h>

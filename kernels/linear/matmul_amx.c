@@ -1,15 +1,18 @@
-/* matmul_amx.c -- products on AMX tiles.
+/* matmul_amx.c -- products of many rows on AMX tiles.
  *
  * A tile holds 16 rows of 64 bytes. One instruction adds to 16 x 16 sums the products of 16 rows of x (32 bf16 numbers
- * each) and 16 rows of w. Both are brought into the order of tiles first (x: a tile is 16 rows of 32 numbers; w: 16
- * pairs of places, each with the pairs of 16 outputs side by side), each tile in one piece of 1 KiB:
+ * each) and 16 rows of w. x and w are first packed tile by tile, 1 KiB each (x: 16 rows of 32 numbers; w: 16 pairs of
+ * inputs, each with the pairs of 16 outputs side by side):
  *
- *   x   [block of 16 rows][step of 32 places][its 3 parts]
+ *   x   [block of 16 rows][step of 32 inputs][its 3 parts]
  *   w   [panel of 32 outputs][step][1 or 3 parts][2 tiles of 16 outputs]
  *
- * The heart has 2 x 2 tiles of sums in registers: of each step, 4 products a part for 2 tiles of x and, once, 2 of w.
- * All of AMX's instructions and the vectors that prepare for them are behind a target attribute: the rest of the
- * program runs on any processor, and comes here only when open said so. */
+ * The inner loop has 2 x 2 tiles of sums in registers: in each step, 4 products a part for 2 tiles of x and, once, 2 of
+ * w. Bound by arithmetic. Best measured: 2.3 times OpenBLAS on one thread, packed, weights in bf16
+ * (docs/kernels/linear.md).
+ *
+ * AMX instructions, and the vectors that prepare for them, are compiled under a target attribute: the rest of the
+ * program runs on any processor, and calls this file only after amx_open returned true. */
 #include "kernels/linear/matmul_amx.h"
 #include "kernels/device/device_internal.h"
 #include <assert.h>
@@ -25,20 +28,20 @@
 #define MEMORY_IS_WRITTEN() __asm__ volatile("" ::: "memory")
 
 enum {
-    SIDE = 16,            /* rows of a tile, outputs of a tile */
-    PLACES = 32,          /* of one step */
-    PANEL = 2 * SIDE,     /* outputs */
-    TILE = SIDE * PLACES, /* bf16 numbers */
-    PARTS = 3,            /* of a float */
-    DEPTH = 1024,         /* places that are split at once; longer sums are made in pieces */
-    HEADER = SIDE,        /* floats before packed weights: how many parts they have */
-    PANEL_BYTES = DEPTH / PLACES * PARTS * 2 * TILE * 2,
+    SIDE = 16,          /* rows of a tile, outputs of a tile */
+    STEP = 32,          /* of one step */
+    PANEL = 2 * SIDE,   /* outputs */
+    TILE = SIDE * STEP, /* bf16 numbers */
+    PARTS = 3,          /* of a float */
+    DEPTH_MAX = 1024,   /* inputs split at once; longer sums are computed in pieces */
+    HEADER = SIDE,      /* floats before packed weights: how many parts they have */
+    PANEL_BYTES = DEPTH_MAX / STEP * PARTS * 2 * TILE * 2,
     SUMS_BYTES = 4 * SIDE * SIDE * 4,
     ROWS_BYTES = DEVICE_SCRATCH_BYTES - PANEL_BYTES - SUMS_BYTES,
     PACKED_ROWS = 128 /* split at once where weights are packed: they stay in the second-level cache */
 };
 
-static bool open_amx(void) {
+static bool amx_open(void) {
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18, EDX_BF16 = 1 << 22, EDX_TILE = 1 << 24 };
     unsigned a, b, c, d;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & EDX_BF16) || !(d & EDX_TILE)) return false;
@@ -63,8 +66,8 @@ AMX static void tiles_end(void) {
     _tile_release();
 }
 
-static int64_t steps_of(int64_t places) {
-    return (places + PLACES - 1) / PLACES;
+static int64_t amx_steps(int64_t depth) {
+    return (depth + STEP - 1) / STEP;
 }
 
 static __mmask16 first_lanes(int64_t n) {
@@ -77,9 +80,9 @@ struct floats {
 };
 
 AMX_INLINE struct floats load_floats(const float *p, int64_t n) {
-    return n >= PLACES ? (struct floats){_mm512_loadu_ps(p), _mm512_loadu_ps(p + 16)}
-                       : (struct floats){_mm512_maskz_loadu_ps(first_lanes(n), p),
-                                         _mm512_maskz_loadu_ps(first_lanes(n - 16), n > 16 ? p + 16 : p)};
+    return n >= STEP ? (struct floats){_mm512_loadu_ps(p), _mm512_loadu_ps(p + 16)}
+                     : (struct floats){_mm512_maskz_loadu_ps(first_lanes(n), p),
+                                       _mm512_maskz_loadu_ps(first_lanes(n - 16), n > 16 ? p + 16 : p)};
 }
 
 /* The upper halves of 32 floats, side by side: the first part of each. */
@@ -99,16 +102,16 @@ AMX_INLINE struct floats rest_of(struct floats x) {
     return (struct floats){left_over(x.low), left_over(x.high)};
 }
 
-/* `rows` rows of `places` numbers into blocks of 16 rows; rows and places that do not exist are zero. */
-AMX static void split_rows(uint16_t *to, const float *x, int64_t stride, int64_t rows, int64_t places) {
+/* `rows` rows of `depth` numbers into blocks of 16 rows; rows and numbers past the end are zero. */
+AMX static void split_rows(uint16_t *to, const float *x, int64_t stride, int64_t rows, int64_t depth) {
     for (int64_t block = 0; block < rows; block += SIDE)
-        for (int64_t at = 0; at < places; at += PLACES, to += PARTS * TILE)
+        for (int64_t at = 0; at < depth; at += STEP, to += PARTS * TILE)
             for (int64_t r = 0; r < SIDE; r++) {
                 bool there = block + r < rows;
                 const float *from = there ? x + (block + r) * stride + at : x;
-                struct floats left = load_floats(from, there ? places - at : 0);
+                struct floats left = load_floats(from, there ? depth - at : 0);
                 for (int part = 0; part < PARTS; part++) {
-                    _mm512_storeu_si512(to + part * TILE + r * PLACES, first_part(left));
+                    _mm512_storeu_si512(to + part * TILE + r * STEP, first_part(left));
                     left = rest_of(left);
                 }
             }
@@ -140,11 +143,11 @@ AMX_INLINE void transpose(__m512i row[SIDE]) {
 
 /* One step of 16 outputs (or fewer). Returns what is in the lower halves: 0 if one part is all. */
 AMX_INLINE __m512i pack_tile(uint16_t *to, int64_t part_stride, const float *w, int64_t stride, int64_t outs,
-                             int64_t places, int parts) {
+                             int64_t depth, int parts) {
     struct floats left[SIDE];
     __m512i lower = _mm512_setzero_si512(), row[SIDE];
     for (int64_t o = 0; o < SIDE; o++) {
-        left[o] = load_floats(o < outs ? w + o * stride : w, o < outs ? places : 0);
+        left[o] = load_floats(o < outs ? w + o * stride : w, o < outs ? depth : 0);
         lower = _mm512_or_si512(lower,
                                 _mm512_or_si512(_mm512_castps_si512(left[o].low), _mm512_castps_si512(left[o].high)));
     }
@@ -155,21 +158,21 @@ AMX_INLINE __m512i pack_tile(uint16_t *to, int64_t part_stride, const float *w, 
         }
         transpose(row);
         for (int pair = 0; pair < SIDE; pair++)
-            _mm512_storeu_si512(to + pair * PLACES, row[pair]);
+            _mm512_storeu_si512(to + pair * STEP, row[pair]);
     }
     return lower;
 }
 
-/* A panel, w's first row being its first output; false if it has more than the parts that were asked for. */
-AMX static bool pack_panel(uint16_t *to, const float *w, int64_t stride, int64_t outs, int64_t places, int parts) {
+/* A panel, w's first row being its first output; false if its numbers need more than `parts` parts. */
+AMX static bool pack_panel(uint16_t *to, const float *w, int64_t stride, int64_t outs, int64_t depth, int parts) {
     __m512i lower = _mm512_setzero_si512();
-    for (int64_t at = 0; at < places; at += PLACES, to += parts * 2 * TILE)
+    for (int64_t at = 0; at < depth; at += STEP, to += parts * 2 * TILE)
         for (int half = 0; half < 2; half++) {
             int64_t first = half * SIDE < outs ? half * SIDE : 0, n = outs - half * SIDE;
             const float *from = w + first * stride + at;
-            lower = _mm512_or_si512(
-                lower, parts == 1 ? pack_tile(to + half * TILE, 2 * TILE, from, stride, n, places - at, 1)
-                                  : pack_tile(to + half * TILE, 2 * TILE, from, stride, n, places - at, 3));
+            lower = _mm512_or_si512(lower, parts == 1
+                                               ? pack_tile(to + half * TILE, 2 * TILE, from, stride, n, depth - at, 1)
+                                               : pack_tile(to + half * TILE, 2 * TILE, from, stride, n, depth - at, 3));
         }
     return parts == PARTS || _mm512_test_epi32_mask(lower, _mm512_set1_epi32(0xffff)) == 0;
 }
@@ -235,19 +238,19 @@ static void multiply_panel(struct mat y, float *sums, const uint16_t *x, const u
     }
 }
 
-/* A worker's memory: x split, a panel of w, sums. */
-struct room {
+/* A worker's scratch: x split, a panel of w, sums. */
+struct amx_buffers {
     uint16_t *x, *panel;
     float *sums;
 };
 
-static struct room room_of(struct device *dev, int worker) {
+static struct amx_buffers amx_buffers_of(struct device *dev, int worker) {
     unsigned char *scratch = device_scratch(dev, worker);
-    return (struct room){(uint16_t *)(void *)scratch, (uint16_t *)(void *)(scratch + ROWS_BYTES),
-                         (float *)(void *)(scratch + ROWS_BYTES + PANEL_BYTES)};
+    return (struct amx_buffers){(uint16_t *)(void *)scratch, (uint16_t *)(void *)(scratch + ROWS_BYTES),
+                                (float *)(void *)(scratch + ROWS_BYTES + PANEL_BYTES)};
 }
 
-struct task {
+struct amx_task {
     struct device *dev;
     struct mat y, x, w;
     const uint16_t *packed;
@@ -256,79 +259,80 @@ struct task {
     int64_t rows, cols, across; /* of a task; tasks side by side */
 };
 
-static int64_t packed_panel(int64_t in, int parts) {
-    return steps_of(in) * parts * 2 * TILE;
+static int64_t amx_packed_panel(int64_t in, int parts) {
+    return amx_steps(in) * parts * 2 * TILE;
 }
 
 /* One task: rows and columns of y. Each depth of x is split once, each panel of w packed once for all the rows. */
-static void tile_of(const struct task *t, const struct room *room, struct mat y, struct mat x, int64_t col) {
+static void amx_block(const struct amx_task *t, const struct amx_buffers *buffers, struct mat y, struct mat x,
+                      int64_t col) {
     int64_t in = x.cols;
     int parts = t->packed ? t->parts : 1;
-    for (int64_t at = 0; at < in; at += DEPTH) {
-        int64_t places = in - at < DEPTH ? in - at : DEPTH, steps = steps_of(places);
-        split_rows(room->x, mat_row(x, 0) + at, x.stride, x.rows, places);
+    for (int64_t at = 0; at < in; at += DEPTH_MAX) {
+        int64_t depth = in - at < DEPTH_MAX ? in - at : DEPTH_MAX, steps = amx_steps(depth);
+        split_rows(buffers->x, mat_row(x, 0) + at, x.stride, x.rows, depth);
         for (int64_t c = 0; c < y.cols; c += PANEL) {
             struct mat part = mat_cols(y, c, y.cols - c < PANEL ? y.cols - c : PANEL);
-            const uint16_t *panel = room->panel;
+            const uint16_t *panel = buffers->panel;
             if (t->packed) {
-                panel = t->packed + (col + c) / PANEL * packed_panel(in, parts) + at / PLACES * parts * 2 * TILE;
+                panel = t->packed + (col + c) / PANEL * amx_packed_panel(in, parts) + at / STEP * parts * 2 * TILE;
             } else {
                 const float *w = mat_row(t->w, col + c) + at;
                 /* Where one panel has more parts, so has the next; parts that are zero change no sum. */
-                if (!pack_panel(room->panel, w, t->w.stride, part.cols, places, parts)) {
+                if (!pack_panel(buffers->panel, w, t->w.stride, part.cols, depth, parts)) {
                     parts = PARTS;
-                    pack_panel(room->panel, w, t->w.stride, part.cols, places, parts);
+                    pack_panel(buffers->panel, w, t->w.stride, part.cols, depth, parts);
                 }
             }
-            multiply_panel(part, room->sums, room->x, panel, steps, parts, t->accumulate || at > 0);
+            multiply_panel(part, buffers->sums, buffers->x, panel, steps, parts, t->accumulate || at > 0);
         }
     }
 }
 
-static void body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct task *t = context;
-    struct room room = room_of(t->dev, worker);
+static void amx_blocks(void *context, int64_t begin, int64_t end, int worker) {
+    const struct amx_task *t = context;
+    struct amx_buffers buffers = amx_buffers_of(t->dev, worker);
     tiles_begin();
     for (int64_t i = begin; i < end; i++) {
         int64_t row = i / t->across * t->rows, col = i % t->across * t->cols;
         int64_t rows = t->y.rows - row < t->rows ? t->y.rows - row : t->rows;
         int64_t cols = t->y.cols - col < t->cols ? t->y.cols - col : t->cols;
-        tile_of(t, &room, mat_cols(mat_rows(t->y, row, rows), col, cols), mat_rows(t->x, row, rows), col);
+        amx_block(t, &buffers, mat_cols(mat_rows(t->y, row, rows), col, cols), mat_rows(t->x, row, rows), col);
     }
     tiles_end();
 }
 
-static void run(struct task *t) {
+static void amx_product(struct amx_task *t) {
     t->across = (t->y.cols + t->cols - 1) / t->cols;
-    threads_for(t->dev->threads, (t->y.rows + t->rows - 1) / t->rows * t->across, 1, body, t);
+    threads_for(t->dev->threads, (t->y.rows + t->rows - 1) / t->rows * t->across, 1, amx_blocks, t);
 }
 
-static int64_t less(int64_t a, int64_t b) {
+static int64_t amx_min(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
 /* As many rows as fit, as w is packed again for each task's; then enough tasks for the threads. */
-static void forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
+static void amx_forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
     enum { TASKS_A_THREAD = 4, COLS_LEAST = 96 };
-    int64_t fit = ROWS_BYTES / (steps_of(less(x.cols, DEPTH)) * PARTS * PLACES * 2) / PANEL * PANEL;
+    int64_t fit = ROWS_BYTES / (amx_steps(amx_min(x.cols, DEPTH_MAX)) * PARTS * STEP * 2) / PANEL * PANEL;
     int64_t wanted = threads_count(dev->threads) > 1 ? (int64_t)TASKS_A_THREAD * threads_count(dev->threads) : 1;
-    struct task t = {.dev = dev, .y = y, .x = x, .w = w, .accumulate = accumulate, .rows = fit};
+    struct amx_task t = {.dev = dev, .y = y, .x = x, .w = w, .accumulate = accumulate, .rows = fit};
     int64_t down = (y.rows + fit - 1) / fit, across = (wanted + down - 1) / down;
     t.cols = (y.cols + across - 1) / across;
     t.cols = (t.cols < COLS_LEAST ? COLS_LEAST : t.cols + PANEL - 1) / PANEL * PANEL;
-    run(&t);
+    amx_product(&t);
 }
 
-static int64_t packed_elements(int64_t out, int64_t in) {
-    return HEADER + (out + PANEL - 1) / PANEL * packed_panel(in, PARTS) / 2;
+static int64_t amx_packed_elements(int64_t out, int64_t in) {
+    return HEADER + (out + PANEL - 1) / PANEL * amx_packed_panel(in, PARTS) / 2;
 }
 
-static void pack(float *packed, struct mat w) {
+static void amx_pack(float *packed, struct mat w) {
     uint32_t parts = 1;
     uint16_t *to = (uint16_t *)(void *)(packed + HEADER);
     for (int64_t o = 0; o < w.rows; o += PANEL)
-        if (!pack_panel(to + o / PANEL * packed_panel(w.cols, (int)parts), mat_row(w, o), w.stride,
-                        less(PANEL, w.rows - o), w.cols, (int)parts)) {
+        if (!pack_panel(to + o / PANEL * amx_packed_panel(w.cols, (int)parts), mat_row(w, o), w.stride,
+                        amx_min(PANEL, w.rows - o), w.cols, (int)parts)) {
             assert(parts == 1);
             parts = PARTS; /* from the beginning */
             o = -PANEL;
@@ -336,23 +340,23 @@ static void pack(float *packed, struct mat w) {
     memcpy(packed, &parts, sizeof parts);
 }
 
-static void forward_packed(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate) {
+static void amx_forward_packed(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate) {
     enum { COLS = 256 };
     uint32_t parts;
     memcpy(&parts, packed, sizeof parts);
-    struct task t = {.dev = dev,
-                     .y = y,
-                     .x = x,
-                     .packed = (const uint16_t *)(const void *)(packed + HEADER),
-                     .parts = (int)parts,
-                     .accumulate = accumulate,
-                     .rows = PACKED_ROWS,
-                     .cols = dev->threads ? COLS : (y.cols + PANEL - 1) / PANEL * PANEL};
-    run(&t);
+    struct amx_task t = {.dev = dev,
+                         .y = y,
+                         .x = x,
+                         .packed = (const uint16_t *)(const void *)(packed + HEADER),
+                         .parts = (int)parts,
+                         .accumulate = accumulate,
+                         .rows = PACKED_ROWS,
+                         .cols = dev->threads ? COLS : (y.cols + PANEL - 1) / PANEL * PANEL};
+    amx_product(&t);
 }
 
-const struct matmul_amx matmul_amx = {.open = open_amx,
-                                      .packed_elements = packed_elements,
-                                      .pack = pack,
-                                      .forward_packed = forward_packed,
-                                      .forward = forward};
+const struct matmul_amx matmul_amx = {.open = amx_open,
+                                      .packed_elements = amx_packed_elements,
+                                      .pack = amx_pack,
+                                      .forward_packed = amx_forward_packed,
+                                      .forward = amx_forward};

@@ -1,12 +1,13 @@
-/* matmul_amx.h -- the CPU twin's products of many rows on a processor with AMX: tiles of bf16 with float32 sums, at float32's
- * accuracy. The build has it (matmul_amx.c) or a stand-in that never opens (matmul_noamx.c); no other file asks.
+/* matmul_amx.h -- the CPU twin's products of many rows on a processor with AMX: tiles of bf16 with float32 sums, at
+ * float32's accuracy. The build has it (matmul_amx.c) or a stand-in that never opens (matmul_noamx.c); no other file
+ * asks.
  *
- * A float32 number is exactly the sum of three bf16 numbers, the first 8, the next 8 and the last 8 bits of its significand,
- * so x w is at most nine products of bf16 numbers, each exact in float32. Where w is a bf16 number itself (models are saved
- * so) it is three. Else the six largest are taken: what is left out is below 2^-20 of |x w|. A sum is rounded seldomer than
- * in a loop of float32: 32 products at a time are added to it. Numbers below 2^-126, and a part of a number that is so small,
- * count as zero (an absolute error of 2^-125 |w|, 2^-125 |x|); a sum with an infinity or NaN among its terms is an infinity
- * or NaN, though not always the same one.
+ * A float32 number is exactly the sum of three bf16 numbers, the first 8, the next 8 and the last 8 bits of its
+ * significand, so x w is at most nine products of bf16 numbers, each exact in float32. Where w is a bf16 number itself
+ * (models are saved so) it is three. Else the six largest are taken: what is left out is below 2^-20 of |x w|. A sum is
+ * rounded seldomer than in a loop of float32: 32 products at a time are added to it. Numbers below 2^-126, and a part
+ * of a number that is so small, count as zero (an absolute error of 2^-125 |w|, 2^-125 |x|); a sum with an infinity or
+ * NaN among its terms is an infinity or NaN, though not always the same one.
  *
  * A row of y has the same bits whatever rows, columns and threads are computed with it. */
 #pragma once
@@ -15,7 +16,8 @@
 struct matmul_amx {
     /* Whether this processor and system let this process use tiles; asks the system for them. */
     bool (*open)(void);
-    /* As the ops of struct matmul_ops (matmul.h); any `packed` of at least 4 bytes' alignment. packed_elements: for any w. */
+    /* As the ops of struct matmul_ops (matmul.h); any `packed` of at least 4 bytes' alignment. packed_elements: for any
+     * w. */
     int64_t (*packed_elements)(int64_t out, int64_t in);
     void (*pack)(float *packed, struct mat w);
     void (*forward_packed)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);

@@ -1,7 +1,12 @@
-/* matmul_cpu.c -- y = x w^T. Many rows: OpenBLAS on tiles of y, one tile a task, bound by arithmetic. Few rows
- * (decoding): every weight is used only n times, so the product is bound by reading w; our own loop reads it once, in
- * order, w's rows spread over the threads. Tiles depend on the shapes alone, and each output of few rows is summed in
- * one order whatever range it is in, so the bits of y do not depend on the number of threads. */
+/* matmul_cpu.c -- y = x w^T.
+ *
+ *   more than 8 rows        a task is a tile of y (256 x 1024 or less), by OpenBLAS, or AMX (matmul_amx.c)
+ *   1 to 8 rows (decoding)  a task is a range of w's rows; every weight is read once, in order, and used n times
+ *   packed                  a task is 128 rows and 8 panels of outputs
+ *
+ * Bound by arithmetic for many rows, by reading w for few. Tiles depend on the shapes alone, and each output of few
+ * rows is summed in one order whatever range it is in, so the bits of y do not depend on the number of threads.
+ * Measured: docs/kernels/linear.md. */
 #include "kernels/device/device_internal.h"
 #include "kernels/linear/blas_cpu_internal.h"
 #include "kernels/linear/matmul.h"
@@ -16,13 +21,13 @@ enum { TILES_WANTED = 16, TILE_ROWS_MIN = 128, TILE_COLS_MIN = 192 };
 
 /* A product in tiles of y: large ones, which OpenBLAS likes, but enough of them for a machine of many cores. At 256 x
  * 192 nothing is lost yet, at 128 x 192 some 6 % of a core's speed. */
-struct tiled {
+struct matmul_tiles {
     struct blas_product all;
     int64_t rows, cols, across, tiles;
 };
 
-static struct tiled cut(struct blas_product all) {
-    struct tiled t = {all, TILE_ROWS, TILE_COLS, 0, 0};
+static struct matmul_tiles matmul_cut(struct blas_product all) {
+    struct matmul_tiles t = {all, TILE_ROWS, TILE_COLS, 0, 0};
     for (;;) {
         t.across = (all.y.cols + t.cols - 1) / t.cols;
         t.tiles = (all.y.rows + t.rows - 1) / t.rows * t.across;
@@ -37,8 +42,8 @@ static struct tiled cut(struct blas_product all) {
     }
 }
 
-static void tile_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct tiled *t = context;
+static void matmul_tile_range(void *context, int64_t begin, int64_t end, int worker) {
+    const struct matmul_tiles *t = context;
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
         struct blas_product p = t->all;
@@ -52,20 +57,20 @@ static void tile_body(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
-static void run(struct device *dev, struct blas_product p, bool accumulate) {
+static void matmul_product(struct device *dev, struct blas_product p, bool accumulate) {
     p.scale = 1.0f;
     p.keep = accumulate ? 1.0f : 0.0f;
-    struct tiled t = cut(p);
-    threads_for(dev->threads, t.tiles, 1, tile_body, &t);
+    struct matmul_tiles t = matmul_cut(p);
+    threads_for(dev->threads, t.tiles, 1, matmul_tile_range, &t);
 }
 
-struct few_task {
+struct matmul_few_task {
     struct mat y, x, w;
     bool accumulate;
 };
 
 /* 16 weights (or the first n of them) of output `col`, float32 or bf16: the same numbers are the same bits. */
-SIMD vf weights_at(const struct few_task *t, int64_t col, int64_t i, int64_t n, bool bf16) {
+SIMD vf weights_at(const struct matmul_few_task *t, int64_t col, int64_t i, int64_t n, bool bf16) {
     int64_t at = col * t->w.stride + i;
     if (bf16) {
         const uint16_t *w = (const uint16_t *)t->w.data + at;
@@ -75,9 +80,9 @@ SIMD vf weights_at(const struct few_task *t, int64_t col, int64_t i, int64_t n, 
     return n == LANES ? v_load(w) : v_load_part(w, n);
 }
 
-/* One output for one row of x. w is read as one stream, and asked for AHEAD bytes before: the hardware's prefetchers
- * lose it at each page's end, and between the rows of a block. */
-SIMD float one_output(const struct few_task *t, int64_t col, bool bf16) {
+/* One output for one row of x. w is one stream, prefetched AHEAD bytes: the hardware's prefetchers lose it at each
+ * page's end, and between the rows of a block. */
+SIMD float one_output(const struct matmul_few_task *t, int64_t col, bool bf16) {
     vf sum[4] = {0};
     int64_t in = t->x.cols, i = 0, bytes = bf16 ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
     const float *x = t->x.data;
@@ -95,14 +100,14 @@ SIMD float one_output(const struct few_task *t, int64_t col, bool bf16) {
     return v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-SIMD void one_row(const struct few_task *t, int64_t begin, int64_t end, bool bf16) {
+SIMD void one_row(const struct matmul_few_task *t, int64_t begin, int64_t end, bool bf16) {
     float *y = t->y.data;
     for (int64_t col = begin; col < end; col++)
         y[col] = one_output(t, col, bf16) + (t->accumulate ? y[col] : 0.0f);
 }
 
 /* y[0..n][col..col+block] for constant n and block: block * n sums in registers, each vector of w used n times. */
-SIMD void few_block(const struct few_task *t, int64_t col, int block, int n, bool bf16) {
+SIMD void few_block(const struct matmul_few_task *t, int64_t col, int block, int n, bool bf16) {
     vf sum[8][FEW_ROWS] = {0};
     int64_t in = t->x.cols, i = 0;
     const float *x = t->x.data;
@@ -127,14 +132,14 @@ SIMD void few_block(const struct few_task *t, int64_t col, int block, int n, boo
         }
 }
 
-SIMD void few_range(const struct few_task *t, int64_t begin, int64_t end, int block, int n, bool bf16) {
+SIMD void few_range(const struct matmul_few_task *t, int64_t begin, int64_t end, int block, int n, bool bf16) {
     for (; begin + block <= end; begin += block)
         few_block(t, begin, block, n, bf16);
     for (; begin < end; begin++)
         few_block(t, begin, 1, n, bf16);
 }
 
-SIMD void few_rows(const struct few_task *t, int64_t begin, int64_t end, bool bf16) {
+SIMD void few_rows(const struct matmul_few_task *t, int64_t begin, int64_t end, bool bf16) {
     switch (t->x.rows) {
     case 1:
         one_row(t, begin, end, bf16);
@@ -163,8 +168,8 @@ SIMD void few_rows(const struct few_task *t, int64_t begin, int64_t end, bool bf
     }
 }
 
-static void few_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct few_task *t = context;
+static void matmul_few_columns(void *context, int64_t begin, int64_t end, int worker) {
+    const struct matmul_few_task *t = context;
     (void)worker;
     if (t->w.type == DTYPE_BF16)
         few_rows(t, begin, end, true);
@@ -172,52 +177,52 @@ static void few_body(void *context, int64_t begin, int64_t end, int worker) {
         few_rows(t, begin, end, false);
 }
 
-/* Long ranges, as each begins with a wait for memory, and equally many for each thread. */
+/* Long ranges, as each begins with a wait for memory; equally many a thread. */
 static int64_t outputs_at_once(const struct device *dev, struct mat w) {
     int64_t threads = threads_count(dev->threads);
     int64_t each = w.rows * w.cols * dtype_bytes(w.type) / (threads * RANGE_BYTES) + 1, ranges = threads * each;
     return ((w.rows + ranges - 1) / ranges + 7) / 8 * 8;
 }
 
-static void forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
+static void matmul_forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
     assert(y.rows == x.rows && y.cols == w.rows && x.cols == w.cols && x.cols > 0);
     assert(w.type == DTYPE_F32 || x.rows <= FEW_ROWS);
     if (y.rows == 0 || y.cols == 0) return;
     if (x.rows <= FEW_ROWS) {
-        struct few_task t = {y, x, w, accumulate};
-        threads_for(dev->threads, y.cols, outputs_at_once(dev, w), few_body, &t);
+        struct matmul_few_task t = {y, x, w, accumulate};
+        threads_for(dev->threads, y.cols, outputs_at_once(dev, w), matmul_few_columns, &t);
     } else if (device_cpu(dev)->amx) {
         matmul_amx.forward(dev, y, x, w, accumulate);
     } else {
-        run(dev, (struct blas_product){.y = y, .a = x, .b = w, .b_transposed = true}, accumulate);
+        matmul_product(dev, (struct blas_product){.y = y, .a = x, .b = w, .b_transposed = true}, accumulate);
     }
 }
 
-static void backward_input(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate) {
+static void matmul_backward_input(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate) {
     assert(dx.rows == dy.rows && dx.cols == w.cols && dy.cols == w.rows && dy.cols > 0);
-    run(dev, (struct blas_product){.y = dx, .a = dy, .b = w}, accumulate);
+    matmul_product(dev, (struct blas_product){.y = dx, .a = dy, .b = w}, accumulate);
 }
 
-static void backward_weight(struct device *dev, struct mat dw, struct mat dy, struct mat x) {
+static void matmul_backward_weight(struct device *dev, struct mat dw, struct mat dy, struct mat x) {
     assert(dw.rows == dy.cols && dw.cols == x.cols && dy.rows == x.rows);
-    if (x.rows > 0) run(dev, (struct blas_product){.y = dw, .a = dy, .b = x, .a_transposed = true}, true);
+    if (x.rows > 0) matmul_product(dev, (struct blas_product){.y = dw, .a = dy, .b = x, .a_transposed = true}, true);
 }
 
-/* Packed: panels of PANEL outputs; a panel holds, for each of the `in` places, the PANEL weights side by side. */
+/* Packed: panels of PANEL outputs; a panel holds, for each of the `in` inputs, the PANEL weights side by side. */
 enum { PANEL = SIMD_VECTORS * LANES, DEPTH = 128, PACKED_ROWS = 128 };
 
-struct packed_task {
+struct matmul_packed_task {
     struct mat y, x;
     const float *packed;
     bool accumulate;
 };
 
-static int64_t packed_elements(int64_t out, int64_t in) {
+static int64_t matmul_packed_elements(int64_t out, int64_t in) {
     int64_t floats = (out + PANEL - 1) / PANEL * PANEL * in, tiles = matmul_amx.packed_elements(out, in);
     return floats > tiles ? floats : tiles;
 }
 
-static void pack(struct device *dev, float *packed, struct mat w) {
+static void matmul_pack(struct device *dev, float *packed, struct mat w) {
     if (device_cpu(dev)->amx) {
         matmul_amx.pack(packed, w);
         return;
@@ -228,8 +233,8 @@ static void pack(struct device *dev, float *packed, struct mat w) {
                 *packed++ = o < w.rows ? mat_row(w, o)[i] : 0.0f;
 }
 
-/* A block of `rows` rows and one panel, over places first .. first+depth-1. The sums wait in `sums` between depths, so
- * that every y is one chain of fused multiply-adds in order of `in`, whatever the blocks. */
+/* A block of `rows` rows and one panel, over inputs first .. first+depth-1. The sums are kept in `sums` between depths,
+ * so that every y is one chain of fused multiply-adds in order of `in`, whatever the blocks. */
 SIMD void packed_block(float (*sums)[PANEL], const float *x, int64_t stride, const float *panel, int64_t depth,
                        int rows) {
     vf sum[SIMD_ROWS][SIMD_VECTORS];
@@ -260,9 +265,9 @@ static void packed_rows(float (*sums)[PANEL], const float *x, int64_t stride, co
         packed_block(sums + r, x + r * stride, stride, panel, depth, 1);
 }
 
-/* One block of rows, the panels begin .. end-1. A slice of a panel (DEPTH places) stays in the first-level cache while
+/* One block of rows, the panels begin .. end-1. A slice of a panel (DEPTH inputs) stays in the first-level cache while
  * all rows of the block pass over it. */
-static void packed_panels(const struct packed_task *t, int64_t row, int64_t begin, int64_t end) {
+static void packed_panels(const struct matmul_packed_task *t, int64_t row, int64_t begin, int64_t end) {
     _Alignas(64) float sums[PACKED_ROWS][PANEL];
     int64_t rows = t->x.rows - row < PACKED_ROWS ? t->x.rows - row : PACKED_ROWS, in = t->x.cols;
     for (int64_t p = begin; p < end; p++) {
@@ -281,8 +286,8 @@ static void packed_panels(const struct packed_task *t, int64_t row, int64_t begi
 
 enum { PANELS_A_TASK = 8 };
 
-static void packed_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct packed_task *t = context;
+static void matmul_packed_tasks(void *context, int64_t begin, int64_t end, int worker) {
+    const struct matmul_packed_task *t = context;
     int64_t panels = (t->y.cols + PANEL - 1) / PANEL, across = (panels + PANELS_A_TASK - 1) / PANELS_A_TASK;
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
@@ -292,31 +297,32 @@ static void packed_body(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
-static void forward_packed(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate) {
+static void matmul_forward_packed(struct device *dev, struct mat y, struct mat x, const float *packed,
+                                  bool accumulate) {
     assert(y.rows == x.rows && x.cols > 0);
     if (device_cpu(dev)->amx) {
         matmul_amx.forward_packed(dev, y, x, packed, accumulate);
         return;
     }
-    struct packed_task t = {y, x, packed, accumulate};
+    struct matmul_packed_task t = {y, x, packed, accumulate};
     int64_t panels = (y.cols + PANEL - 1) / PANEL, across = (panels + PANELS_A_TASK - 1) / PANELS_A_TASK;
-    threads_for(dev->threads, (y.rows + PACKED_ROWS - 1) / PACKED_ROWS * across, 1, packed_body, &t);
+    threads_for(dev->threads, (y.rows + PACKED_ROWS - 1) / PACKED_ROWS * across, 1, matmul_packed_tasks, &t);
 }
 
-/* The copy is nothing beside the product. */
-static void forward_add(struct device *dev, struct mat y, struct mat base, struct mat x, struct mat w) {
+/* The copy costs little beside the product. */
+static void matmul_forward_add(struct device *dev, struct mat y, struct mat base, struct mat x, struct mat w) {
     assert(base.rows == y.rows && base.cols == y.cols);
     for (int64_t row = 0; row < y.rows && y.data != base.data; row++)
         memcpy(mat_row(y, row), mat_row(base, row), (size_t)y.cols * sizeof(float));
-    forward(dev, y, x, w, true);
+    matmul_forward(dev, y, x, w, true);
 }
 
 const struct matmul_ops matmul_cpu = {
-    .forward = forward,
-    .forward_add = forward_add,
-    .backward_input = backward_input,
-    .backward_weight = backward_weight,
-    .packed_elements = packed_elements,
-    .pack = pack,
-    .forward_packed = forward_packed,
+    .forward = matmul_forward,
+    .forward_add = matmul_forward_add,
+    .backward_input = matmul_backward_input,
+    .backward_weight = matmul_backward_weight,
+    .packed_elements = matmul_packed_elements,
+    .pack = matmul_pack,
+    .forward_packed = matmul_forward_packed,
 };

@@ -1,44 +1,48 @@
-/* matmul_cuda.cu -- the Linear layer by cuBLASLt (blas_cuda.cu). Bound by arithmetic from some 300 rows on, by reading
- * w below. Measured (H100 80GB, 2026-11-21, 65536 rows, bf16): 75 to 99 % of the rate of a product of 8192^3 (768 x 768
- * the least: its time is reading and writing). Packed is a dense copy of w whose products use no workspace, so that no sum over `in` is split over
- * blocks: a row of y has the same bits whatever rows stand around it. With bf16 on Hopper that holds whatever the tile
- * (H200, 2026-11-21: 5 shapes, 64 to 512 rows, tiles chosen for 64, 128, 256, 512 and 4096 rows: no bit differs), so few rows take
- * the tile that suits them: 512 x 768 x 768 in 4.1 us instead of 8.8, 64 x 2048 x 768 in 5.5 instead of 17. Elsewhere one
- * kernel serves all numbers of rows. */
+/* matmul_cuda.cu -- the Linear layer by cuBLASLt (blas_cuda.cu).
+ *
+ * Bound by arithmetic from some 300 rows on, by reading w below. Best measured (H100, 65536 rows, bf16): 75 to 99 % of
+ * the rate of a product of 8192^3 (docs/kernels/linear.md).
+ *
+ * Packed is a dense copy of w whose products use no workspace, so that no sum over `in` is split over blocks: a row of
+ * y has the same bits whatever rows are computed with it. With bf16 on Hopper this holds whatever tile cuBLASLt takes,
+ * so few rows take the tile that suits them. Elsewhere one kernel serves all numbers of rows. */
 #include "kernels/cuda/cuda.cuh"
 extern "C" {
 #include "kernels/linear/blas_cuda_internal.h"
 }
 
-enum { PACKED_ROWS = 4096, FEW_ROWS = 1024 }; /* the number of rows whose kernel packed products take; up to so many: of their own */
+enum {
+    PACKED_ROWS = 4096, /* packed products take the kernel that suits this many rows */
+    FEW_ROWS = 1024     /* up to this many: the kernel of their own number */
+};
 
-static void forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
+static void matmul_forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
     blas_cuda_product(dev, "matmul.forward",
                       {.y = y, .a = x, .b = w, .b_transposed = true, .accumulate = accumulate, .scale = 1.0f});
 }
 
-static void forward_add(struct device *dev, struct mat y, struct mat base, struct mat x, struct mat w) {
+static void matmul_forward_add(struct device *dev, struct mat y, struct mat base, struct mat x, struct mat w) {
     assert(base.rows == y.rows && base.cols == y.cols && base.type == y.type);
     blas_cuda_product(dev, "matmul.forward_add",
                       {.y = y, .a = x, .b = w, .base = base, .b_transposed = true, .accumulate = true, .scale = 1.0f});
 }
 
-static void backward_input(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate) {
+static void matmul_backward_input(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate) {
     blas_cuda_product(dev, "matmul.backward_input",
                       {.y = dx, .a = dy, .b = w, .accumulate = accumulate, .scale = 1.0f});
 }
 
-static void backward_weight(struct device *dev, struct mat dw, struct mat dy, struct mat x) {
+static void matmul_backward_weight(struct device *dev, struct mat dw, struct mat dy, struct mat x) {
     assert(dw.type == DTYPE_F32);
     blas_cuda_product(dev, "matmul.backward_weight",
                       {.y = dw, .a = dy, .b = x, .a_transposed = true, .accumulate = true, .scale = 1.0f});
 }
 
-static int64_t packed_elements(int64_t out, int64_t in) {
+static int64_t matmul_packed_elements(int64_t out, int64_t in) {
     return out * in;
 }
 
-static void pack(struct device *dev, float *packed, struct mat w) {
+static void matmul_pack(struct device *dev, float *packed, struct mat w) {
     size_t row = (size_t)(w.cols * dtype_bytes(w.type));
     if (w.rows && w.cols)
         (void)cudaMemcpy2DAsync(packed, row, w.data, (size_t)(w.stride * dtype_bytes(w.type)), row, (size_t)w.rows,
@@ -46,7 +50,7 @@ static void pack(struct device *dev, float *packed, struct mat w) {
     device_cuda_check(dev, "matmul.pack");
 }
 
-/* The next power of two, so that a growing number of rows asks for few kernels. */
+/* The next power of two, so that a growing number of rows uses few kernels. */
 static int64_t rows_as(struct device *dev, enum dtype type, int64_t rows) {
     int64_t as = 64;
     if (rows > FEW_ROWS || type != DTYPE_BF16 || !device_cuda_hopper(dev)) return PACKED_ROWS;
@@ -55,7 +59,8 @@ static int64_t rows_as(struct device *dev, enum dtype type, int64_t rows) {
     return as;
 }
 
-static void forward_packed(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate) {
+static void matmul_forward_packed(struct device *dev, struct mat y, struct mat x, const float *packed,
+                                  bool accumulate) {
     struct mat w = mat_dense((void *)packed, x.type, y.cols, x.cols);
     blas_cuda_product(dev, "matmul.forward_packed",
                       {.y = y,
@@ -68,11 +73,11 @@ static void forward_packed(struct device *dev, struct mat y, struct mat x, const
 }
 
 extern "C" const struct matmul_ops matmul_cuda = {
-    .forward = forward,
-    .forward_add = forward_add,
-    .backward_input = backward_input,
-    .backward_weight = backward_weight,
-    .packed_elements = packed_elements,
-    .pack = pack,
-    .forward_packed = forward_packed,
+    .forward = matmul_forward,
+    .forward_add = matmul_forward_add,
+    .backward_input = matmul_backward_input,
+    .backward_weight = matmul_backward_weight,
+    .packed_elements = matmul_packed_elements,
+    .pack = matmul_pack,
+    .forward_packed = matmul_forward_packed,
 };

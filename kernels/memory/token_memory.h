@@ -4,18 +4,18 @@
  *
  * states s [n, d]. An entry is a key (a row of a matrix [.., d]), its value (the token that follows it) and the key's
  * squared norm. Entries of value < 0 take no part; their keys must be finite numbers in backward. A row reads, in one
- * softmax, the entries of its block's slots and of its own past. On the CPU states are float32 and keys of any type; on a
- * GPU keys have the type of the states. Sums run in float32. Squared distances are |s|^2 + |k|^2 - 2 s.k, not below 0; an
- * entry at distance +infinity takes no part. NaN in a state or key that is read reaches every result of the row.
+ * softmax, the entries of its block's slots and of its own past. On the CPU states are float32 and keys of any type; on
+ * a GPU keys have the type of the states. Sums run in float32. Squared distances are |s|^2 + |k|^2 - 2 s.k, not below
+ * 0; an entry at distance +infinity takes no part. NaN in a state or key that is read reaches every result of the row.
  *
- * The same bits each time, whatever the number of threads. Bound (GPU): 2 d bytes of bf16 for each key and block of rows,
- * 2 d operations for each row and entry (backward: 6 d). Nothing of size [n, entries] is kept, but by weights. */
+ * The same bits each time, whatever the number of threads. Bound (GPU): 2 d bytes of bf16 for each key and block of
+ * rows, 2 d operations for each row and entry (backward: 6 d). Nothing of size [n, entries] is kept, but by weights. */
 #pragma once
 #include "kernels/attention/gca.h"
 
 /* Retrieved entries. Slot s is rows s*slot_rows .. of keys, value and square. Block b is the rows row_begin[b] ..
- * row_begin[b+1]-1 (at most block_rows of them; blocks+1 numbers, rising) and reads the slots slot[b*k .. b*k+k-1]; < 0:
- * none. Blocks may share slots. Rows outside of all blocks read none. k 0: no slots. */
+ * row_begin[b+1]-1 (at most block_rows of them; blocks+1 numbers, rising) and reads the slots slot[b*k .. b*k+k-1]; <
+ * 0: none. Blocks may share slots. Rows outside of all blocks read none. k 0: no slots. */
 struct memory_slots {
     struct mat keys;
     const int32_t *value, *slot;
@@ -24,10 +24,10 @@ struct memory_slots {
     int slot_rows, blocks, k, block_rows;
 };
 
-/* Own past. The states are sequences of `length` rows each; row t of sequence s stands at position q = first + t and reads
- * the positions max(0, q - limit) .. q-1. Position p lies in row s*ring + p % ring of keys, value and square; ring >=
- * limit + length, or all positions fit. In training keys may be the states themselves: ring = length, first 0, and value
- * of position p is the target of row p. limit 0: no past. */
+/* Own past. The states are sequences of `length` rows each; row t of sequence s stands at position q = first + t and
+ * reads the positions max(0, q - limit) .. q-1. Position p lies in row s*ring + p % ring of keys, value and square;
+ * ring >= limit + length, or all positions fit. In training keys may be the states themselves: ring = length, first 0,
+ * and value of position p is the target of row p. limit 0: no past. */
 struct memory_past {
     struct mat keys;
     const int32_t *value;
@@ -64,7 +64,8 @@ struct token_memory_gradients {
 /* p = (1 - g) p_lm + g p_mem with g = sigmoid(gate): nll = -log p(target), and scale times its gradients. All [n]. */
 struct token_memory_mix { float *nll, *dgate, *dlog_lm, *dlog_p; };
 
-/* Columns of weights: entry j of a block's slot i is column i*slot_rows + j; then position q-1-j is column k*slot_rows + j. */
+/* Columns of weights: entry j of a block's slot i is column i*slot_rows + j; then position q-1-j is column k*slot_rows
+ * + j. */
 static inline int64_t token_memory_columns(const struct token_memory *m) {
     return (int64_t)m->slots.k * m->slots.slot_rows + m->past.limit;
 }
@@ -72,22 +73,22 @@ static inline int64_t token_memory_columns(const struct token_memory *m) {
 struct token_memory_ops {
     /* square[r] = |keys[r]|^2. */
     void (*squares)(struct device *dev, float *square, struct mat keys);
-    void (*forward)(struct device *dev, struct token_memory_stats out, struct mat states, const struct token_memory *memory,
-                    const int32_t *target);
+    void (*forward)(struct device *dev, struct token_memory_stats out, struct mat states,
+                    const struct token_memory *memory, const int32_t *target);
     /* stats: of forward on the same arguments. */
     void (*backward)(struct device *dev, const struct token_memory_gradients *to, struct mat states,
                      const struct token_memory *memory, const int32_t *target, struct token_memory_stats stats);
     /* log_lm: log p_lm(target). Rows of target < 0: all 0. */
-    void (*mix)(struct device *dev, struct token_memory_mix out, const float *log_lm, const float *log_p, const float *gate,
-                const int32_t *target, int64_t n, float scale);
+    void (*mix)(struct device *dev, struct token_memory_mix out, const float *log_lm, const float *log_p,
+                const float *gate, const int32_t *target, int64_t n, float scale);
     /* For few rows. w [n, columns] float32: the softmax weights; 0 in columns without an entry (a row with NaN is NaN
      * in all columns). */
     void (*weights)(struct device *dev, struct mat w, struct mat states, const struct token_memory *memory);
     /* p [n, words] float32: p_mem from w. Values are below `words`. */
     void (*distribution)(struct device *dev, struct mat p, struct mat w, const struct token_memory *memory);
-    /* The k columns of greatest weight, of `threshold` or more, whose value is token[r]: column and weight [n*k], greatest
-     * first, ties by smaller column; -1 and 0 where there are fewer. */
-    void (*contributors)(struct device *dev, int32_t *column, float *weight, struct mat w, const struct token_memory *memory,
-                         const int32_t *token, int k, float threshold);
+    /* The k columns of greatest weight, of `threshold` or more, whose value is token[r]: column and weight [n*k],
+     * greatest first, ties by smaller column; -1 and 0 where there are fewer. */
+    void (*contributors)(struct device *dev, int32_t *column, float *weight, struct mat w,
+                         const struct token_memory *memory, const int32_t *token, int k, float threshold);
 };
 extern const struct token_memory_ops token_memory_cpu;

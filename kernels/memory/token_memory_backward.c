@@ -140,7 +140,7 @@ static void slot_tiles(void *context, int64_t begin, int64_t end, int worker) {
         struct key_sums sums = {.dkeys = mat_rows(t->to->dkeys, s.key_row, s.count)};
         if (inverse->begin[slot] == inverse->begin[slot + 1]) continue;
         for (int32_t at = inverse->begin[slot]; at < inverse->begin[slot + 1]; at++) {
-            int64_t block = inverse->place[at] / m->k, last = m->row_begin[block + 1];
+            int64_t block = inverse->entry[at] / m->k, last = m->row_begin[block + 1];
             for (s.row = m->row_begin[block]; s.row < last; s.row += s.rows) {
                 s.rows = smaller(ROWS, last - s.row);
                 keys_strip(t, &s, worker, &sums);

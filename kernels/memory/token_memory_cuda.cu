@@ -58,7 +58,8 @@ static scratch_cursor scratch_of(struct device *dev) {
     unsigned char *at = (unsigned char *)device_cuda_scratch(dev, bytes);
     return {at, at + bytes};
 }
-static void state_squares(struct device *dev, const char *op, scratch_cursor &scratch, memory_view &v, struct mat states) {
+static void state_squares(struct device *dev, const char *op, scratch_cursor &scratch, memory_view &v,
+                          struct mat states) {
     float *square = (float *)scratch.take((size_t)v.n * sizeof(float));
     squares_of(dev, op, square, states);
     v.state_square = square;
@@ -93,9 +94,11 @@ struct tiles_plan {
     int chunks, stages;
 };
 /* False where the tensor cores' kernels do not suit. */
-static bool tiles_suit(struct device *dev, tiles_plan &p, const memory_view &v, struct mat states, const struct token_memory *m) {
+static bool tiles_suit(struct device *dev, tiles_plan &p, const memory_view &v, struct mat states,
+                       const struct token_memory *m) {
     bool hopper = device_cuda_hopper(dev);
-    if (device_cuda_architecture(dev) < 80 || states.type != DTYPE_BF16 || v.n < FEW_ROWS || v.d % TILE || v.d > MEMORY_WIDTH)
+    if (device_cuda_architecture(dev) < 80 || states.type != DTYPE_BF16 || v.n < FEW_ROWS || v.d % TILE ||
+        v.d > MEMORY_WIDTH)
         return false;
     if (v.k > MEMORY_SLOTS_MAX || (v.limit && v.first + v.length > v.ring)) return false;
     p.chunks = v.d / TILE;
@@ -106,7 +109,8 @@ static bool tiles_suit(struct device *dev, tiles_plan &p, const memory_view &v, 
     p.stages = p.stages > MEMORY_STAGES ? (int)MEMORY_STAGES : p.stages;
     if (p.stages < 2) return false;
     p.score_bytes = 1024 + (size_t)own + (size_t)p.stages * TILE_BYTES;
-    return tile_matrix_of(&p.states, states, TILE, hopper) && (!v.k || tile_matrix_of(&p.slots, m->slots.keys, TILE, hopper)) &&
+    return tile_matrix_of(&p.states, states, TILE, hopper) &&
+           (!v.k || tile_matrix_of(&p.slots, m->slots.keys, TILE, hopper)) &&
            (!v.limit || tile_matrix_of(&p.past, m->past.keys, TILE, hopper));
 }
 
@@ -149,8 +153,8 @@ static tiles_tasks tasks_of(struct device *dev, const tiles_plan &p, const memor
     return t;
 }
 
-static bool forward_by_tiles(struct device *dev, struct token_memory_stats out, struct mat states, const struct token_memory *m,
-                             memory_view v) {
+static bool forward_by_tiles(struct device *dev, struct token_memory_stats out, struct mat states,
+                             const struct token_memory *m, memory_view v) {
     const char *op = "token_memory.forward";
     tiles_plan p;
     if (!tiles_suit(dev, p, v, states, m)) return false;
@@ -164,11 +168,11 @@ static bool forward_by_tiles(struct device *dev, struct token_memory_stats out, 
         task->v = v, task->part = part;
     launch(dev, op, parts_clear, (unsigned)blocks_for(parts, 256), 256, 0, part, parts);
     if (v.k)
-        launch_group(dev, op, score_tiles<false, false>, dim3((unsigned)v.blocks, (unsigned)t.slots.parts), p.score_bytes, p.states,
-                     p.slots, t.slots);
+        launch_group(dev, op, score_tiles<false, false>, dim3((unsigned)v.blocks, (unsigned)t.slots.parts),
+                     p.score_bytes, p.states, p.slots, t.slots);
     if (v.limit)
-        launch_group(dev, op, score_tiles<true, false>, dim3((unsigned)t.past_groups, (unsigned)t.past.parts), p.score_bytes,
-                     p.states, p.past, t.past);
+        launch_group(dev, op, score_tiles<true, false>, dim3((unsigned)t.past_groups, (unsigned)t.past.parts),
+                     p.score_bytes, p.states, p.past, t.past);
     launch(dev, op, plain_join, (unsigned)blocks_for(v.n, PLAIN_THREADS), PLAIN_THREADS, 0, out, part, t.parts, v);
     return true;
 }
@@ -204,7 +208,10 @@ template <int TILES, bool PAST> static void launch_sums(const sums_call &c, cons
 template <bool PAST> static void backward_groups(sums_call c, memory_tiles_task t, int64_t groups, size_t u_bytes) {
     int64_t each = t.row_tiles * t.row_stride * TILE_BYTES, most = (int64_t)u_bytes / each;
     auto sums = slice_tiles(c.plan->chunks);
-    auto run = sums == 1 ? launch_sums<1, PAST> : sums == 2 ? launch_sums<2, PAST> : sums == 3 ? launch_sums<3, PAST> : launch_sums<4, PAST>;
+    auto run = sums == 1   ? launch_sums<1, PAST>
+               : sums == 2 ? launch_sums<2, PAST>
+               : sums == 3 ? launch_sums<3, PAST>
+                           : launch_sums<4, PAST>;
     assert(most >= 1);
     for (t.first = 0; t.first < groups; t.first += most) {
         c.of_keys.groups = smaller(most, groups - t.first);
@@ -236,7 +243,7 @@ static bool backward_by_tiles(struct device *dev, const struct token_memory_grad
         task->v = v, task->sums = sums, task->u = scratch.at, task->stats = stats;
         task->dlog_p = to->dlog_p, task->dlse = to->dlse;
     }
-    sums_call c = {dev, &p, to->dstates, to->dkeys, m->slots.keys, {to->inverse.begin, to->inverse.place, 0, 0, 0}, 0};
+    sums_call c = {dev, &p, to->dstates, to->dkeys, m->slots.keys, {to->inverse.begin, to->inverse.entry, 0, 0, 0}, 0};
     if (v.k) {
         c.key_tiles = to->inverse.slots * blocks_for(v.slot_rows, TILE);
         backward_groups<false>(c, t.slots, v.blocks, scratch.left());
@@ -248,8 +255,9 @@ static bool backward_by_tiles(struct device *dev, const struct token_memory_grad
         c.key_tiles = v.n / v.length * c.of_keys.key_tiles;
         backward_groups<true>(c, t.past, t.past_groups, scratch.left());
     }
-    launch(dev, op, sum_rows, (unsigned)blocks_for(v.n, 8), 256, 0, rows<float>{(float *)to->dstates.data, to->dstates.stride},
-           moment, rows<const bf16>{(const bf16 *)states.data, states.stride}, (const float2 *)sums, t.parts, v);
+    launch(dev, op, sum_rows, (unsigned)blocks_for(v.n, 8), 256, 0,
+           rows<float>{(float *)to->dstates.data, to->dstates.stride}, moment,
+           rows<const bf16>{(const bf16 *)states.data, states.stride}, (const float2 *)sums, t.parts, v);
     if (to->dtau) launch(dev, op, plain_tau, 1, 1024, 0, to->dtau, (const float *)moment, v.n, v.tau);
     return true;
 }
@@ -257,14 +265,15 @@ static bool backward_by_tiles(struct device *dev, const struct token_memory_grad
 /* ---- any shape ---- */
 
 template <typename T>
-static void forward_plain(struct device *dev, struct token_memory_stats out, struct mat states, const struct token_memory *m,
-                          memory_view v) {
+static void forward_plain(struct device *dev, struct token_memory_stats out, struct mat states,
+                          const struct token_memory *m, memory_view v) {
     const char *op = "token_memory.forward";
     scratch_cursor scratch = scratch_of(dev);
     state_squares(dev, op, scratch, v, states);
     int64_t each = PART_COLUMNS, columns = memory_columns(v);
     while (v.n * blocks_for(columns, each) * (int64_t)sizeof(memory_part) > (int64_t)scratch.left() / 2 ||
-           blocks_for(columns, each) > 65535 || v.n * blocks_for(columns, each) > 64 * (int64_t)device_cuda_processors(dev)) {
+           blocks_for(columns, each) > 65535 ||
+           v.n * blocks_for(columns, each) > 64 * (int64_t)device_cuda_processors(dev)) {
         if (each >= columns) break;
         each *= 2;
     }
@@ -272,7 +281,8 @@ static void forward_plain(struct device *dev, struct token_memory_stats out, str
     memory_part *part = (memory_part *)scratch.take((size_t)v.n * (size_t)parts * sizeof(memory_part));
     launch_plain(dev, op, plain_parts<T>, dim3((unsigned)v.n, (unsigned)parts), (size_t)v.d * sizeof(float), part, v,
                  sources_of<T>(states, m), each);
-    launch(dev, op, plain_join, (unsigned)blocks_for(v.n, PLAIN_THREADS), PLAIN_THREADS, 0, out, (const memory_part *)part, parts, v);
+    launch(dev, op, plain_join, (unsigned)blocks_for(v.n, PLAIN_THREADS), PLAIN_THREADS, 0, out,
+           (const memory_part *)part, parts, v);
 }
 
 template <typename T>
@@ -282,15 +292,15 @@ static void backward_plain(struct device *dev, const struct token_memory_gradien
     scratch_cursor scratch = scratch_of(dev);
     state_squares(dev, op, scratch, v, states);
     float *moment = (float *)scratch.take((size_t)v.n * sizeof(float));
-    plain_task t = {stats, to->dlog_p, to->dlse, moment, to->inverse.begin, to->inverse.place};
+    plain_task t = {stats, to->dlog_p, to->dlse, moment, to->inverse.begin, to->inverse.entry};
     plain_sources<T> in = sources_of<T>(states, m);
     size_t shared = 2 * (size_t)v.d * sizeof(float);
-    launch_plain(dev, op, plain_states<T>, (unsigned)v.n, shared, rows<float>{(float *)to->dstates.data, to->dstates.stride}, v, in,
-                 t);
+    launch_plain(dev, op, plain_states<T>, (unsigned)v.n, shared,
+                 rows<float>{(float *)to->dstates.data, to->dstates.stride}, v, in, t);
     if (to->dtau) launch(dev, op, plain_tau, 1, 1024, 0, to->dtau, (const float *)moment, v.n, v.tau);
     if (v.k && to->dkeys.data)
-        launch_plain(dev, op, plain_slot_keys<T>, (unsigned)(to->inverse.slots * v.slot_rows), shared, rows_of<float>(to->dkeys), v,
-                     in, t);
+        launch_plain(dev, op, plain_slot_keys<T>, (unsigned)(to->inverse.slots * v.slot_rows), shared,
+                     rows_of<float>(to->dkeys), v, in, t);
     if (v.limit && to->dpast.data) {
         int64_t low = v.first > v.limit ? v.first - v.limit : 0;
         launch_plain(dev, op, plain_past_keys<T>, (unsigned)(v.n / v.length * (v.first + v.length - low)), shared,
@@ -298,14 +308,15 @@ static void backward_plain(struct device *dev, const struct token_memory_gradien
     }
 }
 
-template <typename T> static void weights_plain(struct device *dev, struct mat w, struct mat states, const struct token_memory *m) {
+template <typename T>
+static void weights_plain(struct device *dev, struct mat w, struct mat states, const struct token_memory *m) {
     const char *op = "token_memory.weights";
     memory_view v = view_of(states, m, NULL);
     scratch_cursor scratch = scratch_of(dev);
     state_squares(dev, op, scratch, v, states);
     int64_t each = PART_COLUMNS / 2;
-    launch_plain(dev, op, plain_distances<T>, dim3((unsigned)v.n, (unsigned)blocks_for(w.cols, each)), (size_t)v.d * sizeof(float),
-                 rows_of<float>(w), v, sources_of<T>(states, m), each);
+    launch_plain(dev, op, plain_distances<T>, dim3((unsigned)v.n, (unsigned)blocks_for(w.cols, each)),
+                 (size_t)v.d * sizeof(float), rows_of<float>(w), v, sources_of<T>(states, m), each);
     launch(dev, op, plain_softmax, (unsigned)v.n, 1024, 0, rows_of<float>(w), w.cols, v.tau);
 }
 
@@ -325,7 +336,8 @@ static void token_memory_forward(struct device *dev, struct token_memory_stats o
 }
 
 static void token_memory_backward(struct device *dev, const struct token_memory_gradients *to, struct mat states,
-                                  const struct token_memory *memory, const int32_t *target, struct token_memory_stats stats) {
+                                  const struct token_memory *memory, const int32_t *target,
+                                  struct token_memory_stats stats) {
     memory_view v = reach_of(states, memory, target);
     assert(!to->dstates.data || (to->dstates.type == DTYPE_F32 && to->dstates.rows == states.rows));
     assert(!to->dkeys.data || !v.k || (to->dkeys.type == DTYPE_F32 && to->inverse.begin));
@@ -336,13 +348,15 @@ static void token_memory_backward(struct device *dev, const struct token_memory_
     else backward_plain<__half>(dev, to, states, memory, v, stats);
 }
 
-static void token_memory_mix_rows(struct device *dev, struct token_memory_mix out, const float *log_lm, const float *log_p,
-                                  const float *gate, const int32_t *target, int64_t n, float scale) {
-    launch(dev, "token_memory.mix", plain_mix, (unsigned)blocks_for(n, PLAIN_THREADS), PLAIN_THREADS, 0, out, log_lm, log_p, gate,
-           target, n, scale);
+static void token_memory_mix_rows(struct device *dev, struct token_memory_mix out, const float *log_lm,
+                                  const float *log_p, const float *gate, const int32_t *target, int64_t n,
+                                  float scale) {
+    launch(dev, "token_memory.mix", plain_mix, (unsigned)blocks_for(n, PLAIN_THREADS), PLAIN_THREADS, 0, out, log_lm,
+           log_p, gate, target, n, scale);
 }
 
-static void token_memory_weights(struct device *dev, struct mat w, struct mat states, const struct token_memory *memory) {
+static void token_memory_weights(struct device *dev, struct mat w, struct mat states,
+                                 const struct token_memory *memory) {
     assert(w.type == DTYPE_F32 && w.rows == states.rows && w.cols == token_memory_columns(memory));
     if (states.type == DTYPE_F32) weights_plain<float>(dev, w, states, memory);
     else if (states.type == DTYPE_BF16) weights_plain<bf16>(dev, w, states, memory);
@@ -358,7 +372,8 @@ static memory_view places_view(struct mat w, const struct token_memory *m) {
     return view_of(rows_only, m, NULL);
 }
 
-static void token_memory_distribution(struct device *dev, struct mat p, struct mat w, const struct token_memory *memory) {
+static void token_memory_distribution(struct device *dev, struct mat p, struct mat w,
+                                      const struct token_memory *memory) {
     const char *op = "token_memory.distribution";
     assert(p.type == DTYPE_F32 && p.rows == w.rows);
     memory_view v = places_view(w, memory);
@@ -370,10 +385,10 @@ static void token_memory_distribution(struct device *dev, struct mat p, struct m
         int64_t n = smaller(most, p.rows - first);
         unsigned long long *sum = (unsigned long long *)device_cuda_scratch(dev, (size_t)n * row_bytes);
         device_clear(dev, sum, (size_t)n * row_bytes);
-        launch(dev, op, plain_scatter, dim3((unsigned)n, (unsigned)blocks_for(w.cols, PLAIN_THREADS)), PLAIN_THREADS, 0, sum, p.cols,
-               from, first, v);
+        launch(dev, op, plain_scatter, dim3((unsigned)n, (unsigned)blocks_for(w.cols, PLAIN_THREADS)), PLAIN_THREADS, 0,
+               sum, p.cols, from, first, v);
         launch(dev, op, plain_words, dim3((unsigned)n, (unsigned)blocks_for(p.cols, PLAIN_THREADS)), PLAIN_THREADS, 0,
-               rows_of<float>(p), (const unsigned long long *)sum, p.cols, from, first);
+               rows_of<float>(p), (const unsigned long long *)sum, p.cols, from, first, w.cols);
     }
 }
 

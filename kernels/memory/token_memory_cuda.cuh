@@ -45,7 +45,8 @@ static __device__ __forceinline__ void memory_absorb(memory_part &p, float dista
     if (isnan(distance)) e = distance;
     p.sum += e, p.squares += e * e;
     if (!hit || !(distance < INFINITY)) return;
-    if (distance < p.target_near) p.target_sum *= power2((distance - p.target_near) * to_log2), p.target_near = distance;
+    if (distance < p.target_near)
+        p.target_sum *= power2((distance - p.target_near) * to_log2), p.target_near = distance;
     p.target_sum += power2((p.target_near - distance) * to_log2);
 }
 
@@ -59,8 +60,8 @@ struct memory_row {
     float near, base, log2_p, all, of_p, to_log2; /* base = log2 of the largest weight */
     int32_t target;
 };
-static __device__ __forceinline__ memory_row memory_row_of(const memory_view &v, const token_memory_stats &s, const float *dlog_p,
-                                                           const float *dlse, int64_t row) {
+static __device__ __forceinline__ memory_row memory_row_of(const memory_view &v, const token_memory_stats &s,
+                                                           const float *dlog_p, const float *dlse, int64_t row) {
     memory_row r;
     float log_p = s.log_p[row];
     r.of_p = log_p == -INFINITY ? 0.0f : dlog_p[row];
@@ -102,7 +103,8 @@ struct memory_entry {
     int32_t value;
     bool past;
 };
-static __device__ __forceinline__ memory_entry memory_entry_at(const memory_view &v, int64_t row, int block, int64_t column) {
+static __device__ __forceinline__ memory_entry memory_entry_at(const memory_view &v, int64_t row, int block,
+                                                               int64_t column) {
     int64_t slots = memory_slot_columns(v);
     memory_entry e = {-1, -1, column >= slots};
     if (e.past) {

@@ -1,5 +1,5 @@
-/* token_memory_internal.h -- what the CPU twin's forward, backward and weights share: the walk over the entries that rows
- * read, KEYS of them at a time, and their squared distances. */
+/* token_memory_internal.h -- what the CPU twin's forward, backward and weights share: the walk over the entries that
+ * rows read, KEYS of them at a time, and their squared distances. */
 #pragma once
 #include "kernels/device/device_internal.h"
 #include "kernels/memory/token_memory.h"
@@ -54,7 +54,8 @@ static inline void *memory_parts(const struct memory_task *t) {
 struct memory_task memory_task_of(struct device *dev, struct mat states, const struct token_memory *m);
 /* The strip's keys as float32. */
 struct mat strip_keys(const struct memory_task *t, const struct strip *s, int worker);
-/* Squared distances into tile_distances, [s->rows][KEYS]; entries that take no part get +infinity. Returns strip_keys. */
+/* Squared distances into tile_distances, [s->rows][KEYS]; entries that take no part get +infinity. Returns
+ * strip_keys. */
 struct mat strip_distances(const struct memory_task *t, const struct strip *s, int worker);
 /* Strips of one part of the entries that rows row .. row+rows-1 read; part -1: of all parts, in order. */
 void strips_visit(const struct memory_task *t, int64_t row, int64_t rows, int part, int worker, strip_visitor *visitor,

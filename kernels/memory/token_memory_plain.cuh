@@ -1,16 +1,17 @@
-/* token_memory_plain.cuh -- token memories by ordinary arithmetic: any type, width, slot size and ring; and the ops of few
- * rows. A warp takes an entry of a row (its lanes share the width), a block some entries of one row or, for gradients of
- * keys, some rows that read one key. Every sum has a fixed order.
+/* token_memory_plain.cuh -- token memories by ordinary arithmetic: any type, width, slot size and ring; and the ops of
+ * few rows. A warp takes an entry of a row (its lanes share the width), a block some entries of one row or, for
+ * gradients of keys, some rows that read one key. Every sum has a fixed order.
  *
- * Bound by the L2 cache: a key is read again by each row (2 d bytes of bf16 for 2 d operations). One row, as in decoding,
- * reads each key once, which is the least. */
+ * Bound by the L2 cache: a key is read again by each row (2 d bytes of bf16 for 2 d operations). One row, as in
+ * decoding, reads each key once, which is the least. */
 #pragma once
 #include "kernels/memory/token_memory_cuda.cuh"
 
 enum { PLAIN_WARPS = 8, PLAIN_THREADS = 32 * PLAIN_WARPS };
 
 /* s.k by a warp. */
-template <typename T> static __device__ __forceinline__ float plain_dot(const float *s, const T *k, int d, bool vectors) {
+template <typename T>
+static __device__ __forceinline__ float plain_dot(const float *s, const T *k, int d, bool vectors) {
     int lane = threadIdx.x % 32;
     float sum = 0.0f;
     if (vectors) {
@@ -28,7 +29,8 @@ template <typename T> static __device__ __forceinline__ float plain_dot(const fl
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(PLAIN_THREADS) plain_squares(float *square, rows<const T> keys, int64_t n, int d) {
+static __global__ void __launch_bounds__(PLAIN_THREADS)
+    plain_squares(float *square, rows<const T> keys, int64_t n, int d) {
     int64_t row = (int64_t)blockIdx.x * PLAIN_WARPS + threadIdx.x / 32;
     if (row >= n) return;
     float sum = 0.0f;
@@ -71,7 +73,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
         memory_entry e = memory_entry_at(v, row, block, i);
         if (e.key < 0) continue;
         float dot = plain_dot(own, in.key(e), v.d, in.vectors);
-        memory_absorb(p, memory_distance(v.state_square[row], plain_square(v, e), dot), e.value == v.target[row], to_log2);
+        memory_absorb(p, memory_distance(v.state_square[row], plain_square(v, e), dot), e.value == v.target[row],
+                      to_log2);
     }
     if (threadIdx.x % 32 == 0) found[warp] = p;
     __syncthreads();
@@ -161,7 +164,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
             if (first + i < columns) e = memory_entry_at(v, row, block, first + i);
             if (e.key >= 0) {
                 key = in.key(e);
-                distance = memory_distance(v.state_square[row], plain_square(v, e), plain_dot(g.own, key, v.d, in.vectors));
+                distance =
+                    memory_distance(v.state_square[row], plain_square(v, e), plain_dot(g.own, key, v.d, in.vectors));
                 u = memory_gradient_of(r, distance, e.value);
             }
             if (threadIdx.x % 32 == 0) g.u[i] = u, g.partner[i] = key, distances[i] = u == 0.0f ? 0.0f : u * distance;
@@ -177,8 +181,9 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
 
 /* Rows row .. row+count-1 that read a key. */
 template <typename T>
-static __device__ __forceinline__ void plain_readers(plain_gather<T> &g, const memory_view &v, const plain_sources<T> &in,
-                                                     const plain_task &t, const memory_entry &e, int64_t row, int64_t count) {
+static __device__ __forceinline__ void plain_readers(plain_gather<T> &g, const memory_view &v,
+                                                     const plain_sources<T> &in, const plain_task &t,
+                                                     const memory_entry &e, int64_t row, int64_t count) {
     float square = plain_square(v, e);
     for (int64_t first = 0; first < count; first += PLAIN_THREADS) {
         int now = count - first < PLAIN_THREADS ? (int)(count - first) : PLAIN_THREADS;
@@ -187,7 +192,8 @@ static __device__ __forceinline__ void plain_readers(plain_gather<T> &g, const m
             float dot = plain_dot(g.own, in.states[reader], v.d, in.vectors);
             float distance = memory_distance(v.state_square[reader], square, dot);
             memory_row r = memory_row_of(v, t.stats, t.dlog_p, t.dlse, reader);
-            if (threadIdx.x % 32 == 0) g.u[i] = memory_gradient_of(r, distance, e.value), g.partner[i] = in.states[reader];
+            if (threadIdx.x % 32 == 0)
+                g.u[i] = memory_gradient_of(r, distance, e.value), g.partner[i] = in.states[reader];
         }
         g.add(now, v.d);
     }
@@ -225,7 +231,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
 }
 
 /* dtau += sum of moments / tau^2, by one block, in one order. */
-static __global__ void __launch_bounds__(1024) plain_tau(float *dtau, const float *moment, int64_t n, const float *tau) {
+static __global__ void __launch_bounds__(1024)
+    plain_tau(float *dtau, const float *moment, int64_t n, const float *tau) {
     __shared__ float shared[32];
     float sum = 0.0f;
     for (int64_t i = threadIdx.x; i < n; i += 1024)
@@ -248,7 +255,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
         memory_entry e = memory_entry_at(v, row, block, i);
         float distance = INFINITY;
         if (e.key >= 0)
-            distance = memory_distance(v.state_square[row], plain_square(v, e), plain_dot(own, in.key(e), v.d, in.vectors));
+            distance =
+                memory_distance(v.state_square[row], plain_square(v, e), plain_dot(own, in.key(e), v.d, in.vectors));
         if (threadIdx.x % 32 == 0) w[row][i] = distance;
     }
 }
@@ -279,9 +287,10 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
     if (e.key >= 0 && e.value < words) atomicAdd(sum + blockIdx.x * words + e.value, __float2ull_rn(weight * 0x1p62f));
 }
 static __global__ void __launch_bounds__(PLAIN_THREADS)
-    plain_words(rows<float> p, const unsigned long long *sum, int64_t words, rows<const float> w, int64_t first_row) {
+    plain_words(rows<float> p, const unsigned long long *sum, int64_t words, rows<const float> w, int64_t first_row,
+                int64_t columns) {
     int64_t i = (int64_t)blockIdx.y * PLAIN_THREADS + threadIdx.x, row = first_row + blockIdx.x;
-    if (i < words) p[row][i] = isnan(w[row][0]) ? NAN : (float)((double)sum[blockIdx.x * words + i] * 0x1p-62);
+    if (i < words) p[row][i] = columns > 0 && isnan(w[row][0]) ? NAN : (float)((double)sum[blockIdx.x * words + i] * 0x1p-62);
 }
 
 /* A block a row: k times the best of those after the last found. */
@@ -307,7 +316,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
         for (int half = PLAIN_THREADS / 2; half; half /= 2) {
             float other = me < half ? best_weight[me + half] : 0.0f;
             int32_t other_column = me < half ? best_column[me + half] : -1;
-            if (other_column >= 0 && (other > best_weight[me] || (other == best_weight[me] && other_column < best_column[me])))
+            if (other_column >= 0 &&
+                (other > best_weight[me] || (other == best_weight[me] && other_column < best_column[me])))
                 best_weight[me] = other, best_column[me] = other_column;
             __syncthreads();
         }
@@ -322,8 +332,8 @@ static __device__ __forceinline__ float plain_softplus(float x) {
     return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
 }
 static __global__ void __launch_bounds__(PLAIN_THREADS)
-    plain_mix(token_memory_mix out, const float *log_lm, const float *log_p, const float *gate, const int32_t *target, int64_t n,
-              float scale) {
+    plain_mix(token_memory_mix out, const float *log_lm, const float *log_p, const float *gate, const int32_t *target,
+              int64_t n, float scale) {
     int64_t r = (int64_t)blockIdx.x * PLAIN_THREADS + threadIdx.x;
     if (r >= n) return;
     float lm = log_lm[r] - plain_softplus(gate[r]), memory = log_p[r] - plain_softplus(-gate[r]), nll = 0.0f;

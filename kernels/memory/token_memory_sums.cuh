@@ -1,5 +1,6 @@
-/* token_memory_sums.cuh -- gradients from tiles of u (token_memory_tiles.cuh): a group of 128 threads has 64 owners (rows, or
- * keys) and TILES * 64 columns of their sums in registers; tiles of u and of partners (keys, or rows) pass through a ring.
+/* token_memory_sums.cuh -- gradients from tiles of u (token_memory_tiles.cuh): a group of 128 threads has 64 owners
+ * (rows, or keys) and TILES * 64 columns of their sums in registers; tiles of u and of partners (keys, or rows) pass
+ * through a ring.
  *
  *   dstates += 2/tau (u keys - s sum u)        dkeys += 2/tau (u^T states - k sum u)
  *
@@ -38,7 +39,8 @@ template <bool PAST> struct reader_walk {
 };
 
 /* Places of a slot that lie in the blocks first .. first+groups-1: they rise. */
-static __device__ __forceinline__ int32_t first_reader(const int32_t *reader, int32_t begin, int32_t end, int64_t from) {
+static __device__ __forceinline__ int32_t first_reader(const int32_t *reader, int32_t begin, int32_t end,
+                                                       int64_t from) {
     while (begin < end) {
         int32_t middle = (begin + end) / 2;
         if (reader[middle] < from) begin = middle + 1;
@@ -80,7 +82,8 @@ template <int TILES> struct sum_group {
         if (KEYS) {
 #pragma unroll
             for (int s = 0; s < 4; s++)
-                load_matrices<true>(a + 4 * s, tile, s * 16 + lane / 16 * 8 + lane % 8, (int)threadIdx.x / 32 * 2 + lane / 8 % 2);
+                load_matrices<true>(a + 4 * s, tile, s * 16 + lane / 16 * 8 + lane % 8,
+                                    (int)threadIdx.x / 32 * 2 + lane / 8 % 2);
 #pragma unroll
             for (int i = 0; i < 16; i++) {
                 float2 x = two_floats(*(const __nv_bfloat162 *)&a[i]);
@@ -118,7 +121,8 @@ template <int TILES> struct sum_group {
         }
     }
     /* to += factor * (sum - own * all) of `count` owners; own.data NULL: without. */
-    __device__ __forceinline__ void store(rows<float> to, rows<const bf16> own, int64_t first, int count, float factor) {
+    __device__ __forceinline__ void store(rows<float> to, rows<const bf16> own, int64_t first, int count,
+                                          float factor) {
         int lane = threadIdx.x % 32;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -140,7 +144,8 @@ template <int TILES> struct sum_group {
 /* dstates. grid: blocks (row tiles of the past), slices of columns. */
 template <int TILES, bool PAST>
 static __global__ void __launch_bounds__(WARPGROUP, 2)
-    sum_states(const __grid_constant__ tile_matrix keys, const __grid_constant__ memory_tiles_task t, rows<float> dstates) {
+    sum_states(const __grid_constant__ tile_matrix keys, const __grid_constant__ memory_tiles_task t,
+               rows<float> dstates) {
     extern __shared__ uint8_t raw[];
     __shared__ sum_shared sh;
     fill_barriers_init(sh.full, &sh.unused);
@@ -185,7 +190,8 @@ static __global__ void __launch_bounds__(WARPGROUP, 2)
     int64_t first_key;
     int count;
     if (PAST) {
-        int64_t sequence = blockIdx.x / s.key_tiles, tiles = (t.v.length + TILE - 1) / TILE, end = t.v.first + t.v.length;
+        int64_t sequence = blockIdx.x / s.key_tiles, tiles = (t.v.length + TILE - 1) / TILE,
+                end = t.v.first + t.v.length;
         walk.key_tile = s.low + blockIdx.x % s.key_tiles;
         int64_t p = walk.key_tile * TILE, after = p + 1 > t.v.first ? (p + 1 - t.v.first) / TILE : 0;
         /* The last row that reads position p + 63, and the first tile with a row after position p. */
@@ -215,8 +221,8 @@ static __global__ void __launch_bounds__(WARPGROUP, 2)
 }
 
 /* dstates -= 2/tau s sum u, and the row's moment, from all parts. A warp a row. */
-static __global__ void __launch_bounds__(256)
-    sum_rows(rows<float> dstates, float *moment, rows<const bf16> states, const float2 *sums, int parts, memory_view v) {
+static __global__ void __launch_bounds__(256) sum_rows(rows<float> dstates, float *moment, rows<const bf16> states,
+                                                       const float2 *sums, int parts, memory_view v) {
     int64_t row = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;
     if (row >= v.n) return;
     float2 all = make_float2(0.0f, 0.0f);

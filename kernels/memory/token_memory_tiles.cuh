@@ -1,17 +1,16 @@
 /* token_memory_tiles.cuh -- token memories of bf16 by tensor cores: products of 64 rows and 64 keys.
  *
- *   score_tiles  rows of a block (or of a sequence) stay in shared memory; keys stream through a ring of stages of 64 x 64:
+ *   score_tiles   states [64, d]  x  keys [64, d]^T  ->  distances in registers -> forward: a part of the softmax
+ *                 (shared memory)    (ring of stages,                              backward: u, bf16, 8 KiB
+ *                                     64 columns each)
  *
- *                  states [64, d]  x  keys [64, d]^T  ->  distances in registers  ->  a part of the softmax for each thread
- *                  (resident)         (one stage for every 64 columns)                (forward), or u, bf16, 8 KiB (backward)
+ *   sum_tiles     gradients: sums of u * keys over a row's entries (dstates), or of u * states over a key's readers
+ *                 (dkeys, dpast). 64 owners and up to 256 columns in registers; tiles of u and of partners in a ring.
  *
- *   sum_tiles    gradients: sums of u * keys over a row's entries (dstates) or of u * states over a key's readers (dkeys,
- *                dpast): 64 owners and up to 256 columns in registers, tiles of u and of partners through a ring.
- *
- * Bound by memory: forward reads each key once for each block of rows, 2 d bytes for 2 * 64 * d operations; below some 160
- * rows a block an H200 waits for keys, not for the tensor cores. That is why one group of 128 threads a block is enough,
- * and why products wait for their data stage by stage. Backward writes u once (128 bytes an entry and 64 rows, beside 2 d
- * bytes of its key) rather than computing the products again: 6 d operations instead of 8 d. u lies in the scratch, for as
+ * Bound by memory: forward reads each key once for each block of rows, 2 d bytes for 2 * 64 * d operations; below some
+ * 160 rows a block an H200 waits for keys, not for the tensor cores. So one group of 128 threads a block is enough, and
+ * products wait for their data stage by stage. Backward writes u once (128 bytes an entry and 64 rows, beside 2 d bytes
+ * of its key) rather than computing the products again: 6 d operations instead of 8 d. u is kept in the scratch, for as
  * many blocks at a time as fit.
  *
  * u is rounded to bf16, and its sum is that of the rounded numbers: a gradient is a sum of differences (k - s), whose
@@ -55,8 +54,8 @@ struct memory_slot_list {
     uint16_t order[MEMORY_SLOTS_MAX];
 };
 /* By all threads: slots first .. last-1 of the block. */
-static __device__ __forceinline__ void memory_list(memory_slot_list &list, const memory_view &v, int64_t block, int first,
-                                                   int last) {
+static __device__ __forceinline__ void memory_list(memory_slot_list &list, const memory_view &v, int64_t block,
+                                                   int first, int last) {
     for (int i = first + (int)threadIdx.x; i < last; i += WARPGROUP)
         list.slot[i - first] = v.slot[block * v.k + i];
     __syncthreads();
@@ -122,13 +121,14 @@ static __device__ __forceinline__ memory_row_tile memory_past_rows(const memory_
     int64_t rows = v.length - offset;
     return {sequence * v.length + offset, v.first + offset, rows < TILE ? (int)rows : (int)TILE};
 }
-/* The first key tile that rows from `position` on read: tiles begin at multiples of 64 positions, so that rows share them. */
+/* The first key tile that rows from `position` on read: tiles begin at multiples of 64 positions, so that rows share
+ * them. */
 static __device__ __forceinline__ int64_t memory_past_low(const memory_view &v, int64_t position) {
     return position > v.limit ? (position - v.limit) / TILE : 0;
 }
 /* The key tiles of a row tile of the past; part < 0: all. */
-static __device__ __forceinline__ memory_walk<true> memory_walk_past(const memory_tiles_task &t, const memory_row_tile &r,
-                                                                     int64_t group, int part) {
+static __device__ __forceinline__ memory_walk<true>
+memory_walk_past(const memory_tiles_task &t, const memory_row_tile &r, int64_t group, int part) {
     memory_walk<true> w = {};
     w.position = memory_past_low(t.v, r.position) * TILE, w.high = r.position + r.rows - 1;
     w.key_base = r.row / t.v.length * t.v.ring;
@@ -157,8 +157,9 @@ struct score_rows {
 
 /* Distances of a tile: d becomes them. */
 template <bool PAST>
-static __device__ __forceinline__ void score_distances(float (&d)[32], const score_shared &sh, int slot, const memory_tile &tile,
-                                                       const score_rows &r, int64_t position, int limit) {
+static __device__ __forceinline__ void score_distances(float (&d)[32], const score_shared &sh, int slot,
+                                                       const memory_tile &tile, const score_rows &r, int64_t position,
+                                                       int limit) {
     int column = (int)(threadIdx.x % 4) * 2;
 #pragma unroll
     for (int i = 0; i < 32; i++) {
@@ -174,8 +175,8 @@ static __device__ __forceinline__ void score_distances(float (&d)[32], const sco
 }
 
 /* A thread's columns of a tile join its parts of two rows. */
-static __device__ __forceinline__ void score_absorb(memory_part (&p)[2], const float (&d)[32], const score_shared &sh, int slot,
-                                                    const score_rows &r, float to_log2) {
+static __device__ __forceinline__ void score_absorb(memory_part (&p)[2], const float (&d)[32], const score_shared &sh,
+                                                    int slot, const score_rows &r, float to_log2) {
     int column = (int)(threadIdx.x % 4) * 2;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -220,8 +221,9 @@ static __device__ __forceinline__ memory_part score_join(memory_part p, float to
 }
 
 /* u of a tile, as bf16, laid out as tiles are in shared memory; sums of the rounded numbers. */
-static __device__ __forceinline__ void score_gradient(float2 (&sums)[2], const float (&d)[32], const score_shared &sh, int slot,
-                                                      const score_rows &r, const memory_row (&m)[2], uint8_t *to) {
+static __device__ __forceinline__ void score_gradient(float2 (&sums)[2], const float (&d)[32], const score_shared &sh,
+                                                      int slot, const score_rows &r, const memory_row (&m)[2],
+                                                      uint8_t *to) {
     int lane = threadIdx.x % 32, column = lane % 4 * 2;
 #pragma unroll
     for (int i = 0; i < 8; i++)
@@ -290,7 +292,8 @@ template <bool PAST, bool GRADIENT> struct score_group {
         products_wait<0>();
         pin(s);
     }
-    __device__ __forceinline__ void run(int64_t r0, int rows, int64_t position, const memory_walk<PAST> &walk, int phase, int part) {
+    __device__ __forceinline__ void run(int64_t r0, int rows, int64_t position, const memory_walk<PAST> &walk,
+                                        int phase, int part) {
         int lane = threadIdx.x % 32;
         float tau = *t.v.tau, to_log2 = MEMORY_LOG2E / tau, s[32];
         score_rows r;

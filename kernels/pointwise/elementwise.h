@@ -1,5 +1,5 @@
-/* elementwise.h -- conversion, y = a + b, and SwiGLU: y = silu(gate) * up (model.md §2.2). All [n, cols]; y may be an input.
- * And rows of chunks into slots. */
+/* elementwise.h -- conversion, y = a + b, SwiGLU: y = silu(gate) * up (model.md §2.2), and rows of chunks into slots.
+ * All [n, cols]; y may be an input. */
 #pragma once
 #include "kernels/device/device.h"
 
@@ -12,8 +12,10 @@ struct elementwise_ops {
     void (*add)(struct device *dev, struct mat y, struct mat a, struct mat b);
     void (*swiglu)(struct device *dev, struct mat y, struct mat gate, struct mat up);
     /* dgate, dup are overwritten; they may be gate and up. */
-    void (*swiglu_backward)(struct device *dev, struct mat dgate, struct mat dup, struct mat dy, struct mat gate, struct mat up);
-    /* Row c * positions + r of x becomes row slot[c] * slot_rows + r of pool for r < live; from there on to slot_rows zeros. */
-    void (*place)(struct device *dev, struct mat pool, struct mat x, struct elementwise_slots slots);
+    void (*swiglu_backward)(struct device *dev, struct mat dgate, struct mat dup, struct mat dy, struct mat gate,
+                            struct mat up);
+    /* Row c * positions + r of x becomes row slot[c] * slot_rows + r of pool for r < live; rows live .. slot_rows-1
+     * become zero. */
+    void (*write_slots)(struct device *dev, struct mat pool, struct mat x, struct elementwise_slots slots);
 };
 extern const struct elementwise_ops elementwise_cpu;

@@ -4,19 +4,19 @@
 #include <assert.h>
 #include <string.h>
 
-struct task {
+struct elementwise_task {
     struct mat y, a, b;
 };
 
-static void convert_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct task *t = context;
+static void convert_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct elementwise_task *t = context;
     (void)worker;
     for (int64_t row = begin; row < end; row++)
         memmove(mat_row(t->y, row), mat_row(t->a, row), (size_t)t->y.cols * sizeof(float));
 }
 
-static void add_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct task *t = context;
+static void add_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct elementwise_task *t = context;
     (void)worker;
     for (int64_t row = begin; row < end; row++) {
         const float *a = mat_row(t->a, row), *b = mat_row(t->b, row);
@@ -33,8 +33,8 @@ SIMD vf swiglu_lanes(vf gate, vf up) {
     return gate / (1.0f + v_exp(-gate)) * up;
 }
 
-static void swiglu_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct task *t = context;
+static void swiglu_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct elementwise_task *t = context;
     (void)worker;
     for (int64_t row = begin; row < end; row++) {
         const float *gate = mat_row(t->a, row), *up = mat_row(t->b, row);
@@ -46,7 +46,7 @@ static void swiglu_body(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
-struct backward_task {
+struct swiglu_backward_task {
     struct mat dgate, dup, dy, gate, up;
 };
 
@@ -57,8 +57,8 @@ SIMD void swiglu_backward_lanes(vf *dgate, vf *dup, vf dy, vf gate, vf up) {
     *dup = dy * gate * s;
 }
 
-static void swiglu_backward_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct backward_task *t = context;
+static void swiglu_backward_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct swiglu_backward_task *t = context;
     (void)worker;
     for (int64_t row = begin; row < end; row++) {
         const float *dy = mat_row(t->dy, row), *gate = mat_row(t->gate, row), *up = mat_row(t->up, row);
@@ -78,38 +78,38 @@ static void swiglu_backward_body(void *context, int64_t begin, int64_t end, int 
     }
 }
 
-static void run(struct device *dev, struct mat y, struct mat a, struct mat b, threads_body *body) {
+static void elementwise_for_rows(struct device *dev, struct mat y, struct mat a, struct mat b, threads_body *rows) {
     assert(a.rows == y.rows && b.rows == y.rows && a.cols == y.cols && b.cols == y.cols && y.cols > 0);
-    struct task t = {y, a, b};
-    threads_for(dev->threads, y.rows, 1 + 16384 / y.cols, body, &t);
+    struct elementwise_task t = {y, a, b};
+    threads_for(dev->threads, y.rows, 1 + 16384 / y.cols, rows, &t);
 }
 
-static void convert(struct device *dev, struct mat y, struct mat x) {
+static void elementwise_convert(struct device *dev, struct mat y, struct mat x) {
     assert(x.type == DTYPE_F32 && y.type == DTYPE_F32);
-    run(dev, y, x, x, convert_body);
+    elementwise_for_rows(dev, y, x, x, convert_rows);
 }
-static void add(struct device *dev, struct mat y, struct mat a, struct mat b) {
-    run(dev, y, a, b, add_body);
+static void elementwise_add(struct device *dev, struct mat y, struct mat a, struct mat b) {
+    elementwise_for_rows(dev, y, a, b, add_rows);
 }
-static void swiglu(struct device *dev, struct mat y, struct mat gate, struct mat up) {
-    run(dev, y, gate, up, swiglu_body);
+static void elementwise_swiglu(struct device *dev, struct mat y, struct mat gate, struct mat up) {
+    elementwise_for_rows(dev, y, gate, up, swiglu_rows);
 }
 
-static void swiglu_backward(struct device *dev, struct mat dgate, struct mat dup, struct mat dy, struct mat gate,
-                            struct mat up) {
+static void elementwise_swiglu_backward(struct device *dev, struct mat dgate, struct mat dup, struct mat dy,
+                                        struct mat gate, struct mat up) {
     assert(gate.rows == dy.rows && up.rows == dy.rows && dgate.rows == dy.rows && dup.rows == dy.rows);
     assert(gate.cols == dy.cols && up.cols == dy.cols && dgate.cols == dy.cols && dup.cols == dy.cols && dy.cols > 0);
-    struct backward_task t = {dgate, dup, dy, gate, up};
-    threads_for(dev->threads, dy.rows, 1 + 16384 / dy.cols, swiglu_backward_body, &t);
+    struct swiglu_backward_task t = {dgate, dup, dy, gate, up};
+    threads_for(dev->threads, dy.rows, 1 + 16384 / dy.cols, swiglu_backward_rows, &t);
 }
 
-struct place_task {
+struct slots_task {
     struct mat pool, x;
     struct elementwise_slots s;
 };
 
-static void place_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct place_task *t = context;
+static void write_slots_chunks(void *context, int64_t begin, int64_t end, int worker) {
+    const struct slots_task *t = context;
     (void)worker;
     for (int64_t c = begin; c < end; c++) {
         int64_t slot = t->s.slot ? t->s.slot[c] : c;
@@ -123,12 +123,15 @@ static void place_body(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
-static void place(struct device *dev, struct mat pool, struct mat x, struct elementwise_slots slots) {
+static void elementwise_write_slots(struct device *dev, struct mat pool, struct mat x, struct elementwise_slots slots) {
     assert(pool.cols == x.cols && slots.chunks * slots.positions <= x.rows);
     assert(slots.live <= slots.positions && slots.live <= slots.slot_rows);
-    struct place_task t = {pool, x, slots};
-    threads_for(dev->threads, slots.chunks, 1, place_body, &t);
+    struct slots_task t = {pool, x, slots};
+    threads_for(dev->threads, slots.chunks, 1, write_slots_chunks, &t);
 }
 
-const struct elementwise_ops elementwise_cpu = {
-    .convert = convert, .add = add, .swiglu = swiglu, .swiglu_backward = swiglu_backward, .place = place};
+const struct elementwise_ops elementwise_cpu = {.convert = elementwise_convert,
+                                                .add = elementwise_add,
+                                                .swiglu = elementwise_swiglu,
+                                                .swiglu_backward = elementwise_swiglu_backward,
+                                                .write_slots = elementwise_write_slots};

@@ -1,8 +1,9 @@
-/* elementwise_cuda.cu -- conversion, add, SwiGLU and its backward, rows into slots. Bound by memory: every matrix is read or written once.
+/* elementwise_cuda.cu -- conversion, add, SwiGLU and its backward, rows into slots.
  *
- * Mapping: a thread takes eight neighbours of a row (or one number, where vectors do not fit); all of a thread's loads
- * are under way before its first store, so an output may be an input. Measured (H100 80GB, 2026-11-21, bf16, 65536 rows):
- * add 95 % of a copy's rate, SwiGLU and its backward 99 %. */
+ * Mapping: a thread takes eight neighbours of a row (or one number, where vectors do not fit). All loads of a thread
+ * are issued before its first store, so an output may be an input. Bound by memory: every matrix is read or written
+ * once. Best measured (H100, bf16, 65536 rows): add 95 % of a copy's rate, SwiGLU and its backward 99 %
+ * (docs/kernels/pointwise.md). */
 #include "kernels/cuda/cuda.cuh"
 
 enum { THREADS = 256 };
@@ -71,74 +72,81 @@ template <typename T> struct gating_back {
     }
 };
 
-template <typename F> static __global__ void __launch_bounds__(THREADS) each8(F f, int64_t n, int64_t across) {
+template <typename F>
+static __global__ void __launch_bounds__(THREADS) elementwise_kernel8(F f, int64_t n, int64_t across) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < n * across) f.at8(i / across, i % across * 8);
 }
-template <typename F> static __global__ void __launch_bounds__(THREADS) each1(F f, int64_t n, int64_t across) {
+template <typename F>
+static __global__ void __launch_bounds__(THREADS) elementwise_kernel1(F f, int64_t n, int64_t across) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < n * across) f.at(i / across, i % across);
 }
 
-template <typename F> static void run(struct device *dev, const char *op, F f, struct mat shape, bool vectors) {
+template <typename F>
+static void elementwise_launch(struct device *dev, const char *op, F f, struct mat shape, bool vectors) {
     int64_t across = vectors ? shape.cols / 8 : shape.cols;
-    launch(dev, op, vectors ? each8<F> : each1<F>, (unsigned)blocks_for(shape.rows * across, THREADS), THREADS, 0, f,
-           shape.rows, across);
+    launch(dev, op, vectors ? elementwise_kernel8<F> : elementwise_kernel1<F>,
+           (unsigned)blocks_for(shape.rows * across, THREADS), THREADS, 0, f, shape.rows, across);
 }
 
 static bool same_shape(struct mat a, struct mat b) {
     return a.rows == b.rows && a.cols == b.cols;
 }
 
-template <typename TY, typename TX> static void run_convert(struct device *dev, struct mat y, struct mat x) {
-    run(dev, "elementwise.convert", conversion<TY, TX>{rows_of<TY>(y), rows_of<TX>(x)}, y, vectors_fit(y) && vectors_fit(x));
+template <typename TY, typename TX> static void convert_typed(struct device *dev, struct mat y, struct mat x) {
+    elementwise_launch(dev, "elementwise.convert", conversion<TY, TX>{rows_of<TY>(y), rows_of<TX>(x)}, y,
+                       vectors_fit(y) && vectors_fit(x));
 }
 
-static void convert(struct device *dev, struct mat y, struct mat x) {
+static void elementwise_convert(struct device *dev, struct mat y, struct mat x) {
     assert(same_shape(y, x) && (y.data != x.data || y.type == x.type));
-    if (y.type == DTYPE_F32) x.type == DTYPE_F32 ? run_convert<float, float>(dev, y, x) : run_convert<float, bf16>(dev, y, x);
-    else x.type == DTYPE_F32 ? run_convert<bf16, float>(dev, y, x) : run_convert<bf16, bf16>(dev, y, x);
+    if (y.type == DTYPE_F32)
+        x.type == DTYPE_F32 ? convert_typed<float, float>(dev, y, x) : convert_typed<float, bf16>(dev, y, x);
+    else x.type == DTYPE_F32 ? convert_typed<bf16, float>(dev, y, x) : convert_typed<bf16, bf16>(dev, y, x);
 }
 
 template <typename TY, typename TA, typename TB>
-static void run_add(struct device *dev, struct mat y, struct mat a, struct mat b) {
-    run(dev, "elementwise.add", addition<TY, TA, TB>{rows_of<TY>(y), rows_of<TA>(a), rows_of<TB>(b)}, y,
+static void add_typed(struct device *dev, struct mat y, struct mat a, struct mat b) {
+    elementwise_launch(dev, "elementwise.add", addition<TY, TA, TB>{rows_of<TY>(y), rows_of<TA>(a), rows_of<TB>(b)}, y,
         vectors_fit(y) && vectors_fit(a) && vectors_fit(b));
 }
 
 /* Of one type, or y and a float32 and b bfloat16. */
-static void add(struct device *dev, struct mat y, struct mat a, struct mat b) {
+static void elementwise_add(struct device *dev, struct mat y, struct mat a, struct mat b) {
     assert(same_shape(y, a) && same_shape(y, b));
-    if (y.type == DTYPE_BF16) run_add<bf16, bf16, bf16>(dev, y, a, b);
-    else if (b.type == DTYPE_BF16) run_add<float, float, bf16>(dev, y, a, b);
-    else run_add<float, float, float>(dev, y, a, b);
+    if (y.type == DTYPE_BF16) add_typed<bf16, bf16, bf16>(dev, y, a, b);
+    else if (b.type == DTYPE_BF16) add_typed<float, float, bf16>(dev, y, a, b);
+    else add_typed<float, float, float>(dev, y, a, b);
 }
 
-template <typename T> static void run_swiglu(struct device *dev, struct mat y, struct mat gate, struct mat up) {
-    run(dev, "elementwise.swiglu", gating<T>{rows_of<T>(y), rows_of<T>(gate), rows_of<T>(up)}, y,
+template <typename T> static void swiglu_typed(struct device *dev, struct mat y, struct mat gate, struct mat up) {
+    elementwise_launch(dev, "elementwise.swiglu", gating<T>{rows_of<T>(y), rows_of<T>(gate), rows_of<T>(up)}, y,
         vectors_fit(y) && vectors_fit(gate) && vectors_fit(up));
 }
 
-static void swiglu(struct device *dev, struct mat y, struct mat gate, struct mat up) {
+static void elementwise_swiglu(struct device *dev, struct mat y, struct mat gate, struct mat up) {
     assert(same_shape(y, gate) && same_shape(y, up));
-    y.type == DTYPE_F32 ? run_swiglu<float>(dev, y, gate, up) : run_swiglu<bf16>(dev, y, gate, up);
+    y.type == DTYPE_F32 ? swiglu_typed<float>(dev, y, gate, up) : swiglu_typed<bf16>(dev, y, gate, up);
 }
 
 template <typename T>
-static void run_back(struct device *dev, struct mat dgate, struct mat dup, struct mat dy, struct mat gate, struct mat up) {
+static void swiglu_backward_typed(struct device *dev, struct mat dgate, struct mat dup, struct mat dy, struct mat gate,
+                                  struct mat up) {
     gating_back<T> f = {rows_of<T>(dgate), rows_of<T>(dup), rows_of<T>(dy), rows_of<T>(gate), rows_of<T>(up)};
-    run(dev, "elementwise.swiglu_backward", f, dy,
+    elementwise_launch(dev, "elementwise.swiglu_backward", f, dy,
         vectors_fit(dgate) && vectors_fit(dup) && vectors_fit(dy) && vectors_fit(gate) && vectors_fit(up));
 }
 
-static void swiglu_backward(struct device *dev, struct mat dgate, struct mat dup, struct mat dy, struct mat gate,
-                            struct mat up) {
+static void elementwise_swiglu_backward(struct device *dev, struct mat dgate, struct mat dup, struct mat dy,
+                                        struct mat gate, struct mat up) {
     assert(same_shape(dy, gate) && same_shape(dy, up) && same_shape(dy, dgate) && same_shape(dy, dup));
-    dy.type == DTYPE_F32 ? run_back<float>(dev, dgate, dup, dy, gate, up) : run_back<bf16>(dev, dgate, dup, dy, gate, up);
+    dy.type == DTYPE_F32 ? swiglu_backward_typed<float>(dev, dgate, dup, dy, gate, up)
+                         : swiglu_backward_typed<bf16>(dev, dgate, dup, dy, gate, up);
 }
 
 /* Row r counts the rows of all slots to be filled. */
-template <typename T> struct placing {
+template <typename T> struct slot_writing {
     rows<T> pool, x;
     elementwise_slots s;
     __device__ T *to(int64_t r) const {
@@ -158,14 +166,21 @@ template <typename T> struct placing {
     }
 };
 
-static void place(struct device *dev, struct mat pool, struct mat x, struct elementwise_slots slots) {
+static void elementwise_write_slots(struct device *dev, struct mat pool, struct mat x, struct elementwise_slots slots) {
     assert(pool.cols == x.cols && pool.type == x.type && slots.chunks * slots.positions <= x.rows);
     assert(slots.live <= slots.positions && slots.live <= slots.slot_rows);
     struct mat shape = {NULL, x.type, slots.chunks * slots.slot_rows, x.cols, x.cols};
     bool vectors = vectors_fit(pool) && vectors_fit(x);
-    if (x.type == DTYPE_F32) run(dev, "elementwise.place", placing<float>{rows_of<float>(pool), rows_of<float>(x), slots}, shape, vectors);
-    else run(dev, "elementwise.place", placing<bf16>{rows_of<bf16>(pool), rows_of<bf16>(x), slots}, shape, vectors);
+    if (x.type == DTYPE_F32)
+        elementwise_launch(dev, "elementwise.write_slots",
+                           slot_writing<float>{rows_of<float>(pool), rows_of<float>(x), slots}, shape, vectors);
+    else
+        elementwise_launch(dev, "elementwise.write_slots",
+                           slot_writing<bf16>{rows_of<bf16>(pool), rows_of<bf16>(x), slots}, shape, vectors);
 }
 
-extern "C" const struct elementwise_ops elementwise_cuda = {
-    .convert = convert, .add = add, .swiglu = swiglu, .swiglu_backward = swiglu_backward, .place = place};
+extern "C" const struct elementwise_ops elementwise_cuda = {.convert = elementwise_convert,
+                                                            .add = elementwise_add,
+                                                            .swiglu = elementwise_swiglu,
+                                                            .swiglu_backward = elementwise_swiglu_backward,
+                                                            .write_slots = elementwise_write_slots};

@@ -4,7 +4,8 @@
 
 struct embed_ops {
     void (*forward)(struct device *dev, struct mat x, struct mat table, const int32_t *ids, int32_t pad_id);
-    /* dtable[ids[r]] += dx[r], float32, in the order of rows; ids that are negative or pad_id get nothing (model.md §6.3). */
+    /* dtable[ids[r]] += dx[r], float32, in the order of rows; ids that are negative or pad_id get nothing
+     * (model.md §6.3). */
     void (*backward)(struct device *dev, struct mat dtable, struct mat dx, const int32_t *ids, int32_t pad_id);
 };
 extern const struct embed_ops embed_cpu;

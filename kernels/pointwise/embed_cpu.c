@@ -1,17 +1,18 @@
-/* embed_cpu.c -- rows of the embedding table, and the sum of their gradients. */
+/* embed_cpu.c -- rows of the embedding table (a task is a range of rows), and the sum of their gradients (a range of
+ * columns). Bound by memory. */
 #include "kernels/pointwise/embed.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>
 #include <string.h>
 
-struct task {
+struct embed_task {
     struct mat x, table;
     const int32_t *ids;
     int32_t pad_id;
 };
 
-static void body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct task *t = context;
+static void embed_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct embed_task *t = context;
     (void)worker;
     for (int64_t row = begin; row < end; row++) {
         int32_t id = t->ids[row] < 0 ? t->pad_id : t->ids[row];
@@ -20,18 +21,18 @@ static void body(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
-static void forward(struct device *dev, struct mat x, struct mat table, const int32_t *ids, int32_t pad_id) {
+static void embed_forward(struct device *dev, struct mat x, struct mat table, const int32_t *ids, int32_t pad_id) {
     assert(x.cols == table.cols && x.cols > 0);
-    struct task t = {x, table, ids, pad_id};
-    threads_for(dev->threads, x.rows, 1 + 16384 / x.cols, body, &t);
+    struct embed_task t = {x, table, ids, pad_id};
+    threads_for(dev->threads, x.rows, 1 + 16384 / x.cols, embed_rows, &t);
 }
 
 /* A task owns a range of columns and adds all rows in their order: no two threads meet in the table, and the sum of a
  * word's rows has one order whatever their number. */
 enum { COLUMNS = 4 * LANES };
 
-static void backward_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct task *t = context;
+static void embed_backward_columns(void *context, int64_t begin, int64_t end, int worker) {
+    const struct embed_task *t = context;
     (void)worker;
     int64_t last = end * COLUMNS < t->x.cols ? end * COLUMNS : t->x.cols;
     for (int64_t row = 0; row < t->x.rows; row++) {
@@ -48,10 +49,10 @@ static void backward_body(void *context, int64_t begin, int64_t end, int worker)
     }
 }
 
-static void backward(struct device *dev, struct mat dtable, struct mat dx, const int32_t *ids, int32_t pad_id) {
+static void embed_backward(struct device *dev, struct mat dtable, struct mat dx, const int32_t *ids, int32_t pad_id) {
     assert(dx.cols == dtable.cols && dx.cols > 0);
-    struct task t = {dx, dtable, ids, pad_id};
-    threads_for(dev->threads, (dx.cols + COLUMNS - 1) / COLUMNS, 1, backward_body, &t);
+    struct embed_task t = {dx, dtable, ids, pad_id};
+    threads_for(dev->threads, (dx.cols + COLUMNS - 1) / COLUMNS, 1, embed_backward_columns, &t);
 }
 
-const struct embed_ops embed_cpu = {.forward = forward, .backward = backward};
+const struct embed_ops embed_cpu = {.forward = embed_forward, .backward = embed_backward};

@@ -1,19 +1,24 @@
-/* loss.h -- negative log-likelihood of target ids under the tied head, logits never kept whole (model.md §1.7, §6.2).
+/* loss.h -- negative log-likelihood of target ids under the tied head (model.md §1.7, §6.2). Logits are never all kept.
  *
  * nll[r] = log sum_v exp(x[r].table[v]) - x[r].table[target[r]];  target < 0: nll 0. x [n, d], table [V, d]. */
 #pragma once
 #include "kernels/device/device.h"
 
+struct loss_contrast {
+    const int32_t *targets, *excluded;   /* [n]; < 0: none */
+    float scale, weight;
+};
+
 struct loss_ops {
     void (*forward)(struct device *dev, float *nll, struct mat x, struct mat table, const int32_t *targets);
     /* Contrastive loss (InfoNCE; training.md): the table's rows are the candidates. logit = scale * x.table[v]; row
-     * excluded[r] (< 0: none) is left out of row r's sum; target < 0: nll 0. hit[r] = 1 where the target has the largest
-     * logit, else 0. dx [n, d] and dtable [V, d] float32 get weight * d(sum nll) added. n and V up to a few thousand. */
+     * excluded[r] is left out of row r's sum; no target: nll 0. hit[r] = 1 where the target has the largest logit, else
+     * 0. dx [n, d] and dtable [V, d] float32 get weight * d(sum nll) added. n and V up to a few thousand. */
     void (*contrastive)(struct device *dev, float *nll, float *hit, struct mat dx, struct mat dtable, struct mat x,
-                        struct mat table, const int32_t *targets, const int32_t *excluded, float scale, float weight);
-    /* Forward and backward in one go over the vocabulary: nll as above; dx = scale * d(sum nll)/dx is overwritten,
+                        struct mat table, struct loss_contrast how);
+    /* Forward and backward in one pass over the vocabulary: nll as above; dx = scale * d(sum nll)/dx is overwritten,
      * dtable += scale * d(sum nll)/dtable, float32. */
-    void (*forward_backward)(struct device *dev, float *nll, struct mat dx, struct mat dtable, struct mat x, struct mat table,
-                             const int32_t *targets, float scale);
+    void (*forward_backward)(struct device *dev, float *nll, struct mat dx, struct mat dtable, struct mat x,
+                             struct mat table, const int32_t *targets, float scale);
 };
 extern const struct loss_ops loss_cpu;

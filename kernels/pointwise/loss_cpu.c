@@ -1,6 +1,8 @@
-/* loss_cpu.c -- log-likelihood in blocks of the vocabulary: a task multiplies a block of rows with a block of the
- * table in its scratch, and leaves maximum and sum of exponents per row; the blocks are then joined in order, so the
- * result does not depend on the number of threads. */
+/* loss_cpu.c -- log-likelihood in blocks of the vocabulary.
+ *
+ * A task multiplies a block of 128 rows with 512 words in its scratch, and keeps the maximum and the sum of exponents
+ * of each row. The blocks are then joined in order, so the result does not depend on the number of threads. Bound by
+ * arithmetic: one product of 2 n V d (gradients: four). */
 #include "kernels/device/device_internal.h"
 #include "kernels/linear/blas_cpu_internal.h"
 #include "kernels/pointwise/loss.h"
@@ -12,35 +14,35 @@
 enum { ROWS = 128, WORDS = 512, BLOCKS_MAX = 8192 }; /* vocabularies to 4 million words */
 
 /* Logits of a block: rows of WORDS, also where the vocabulary ends earlier. */
-static struct mat block_of(float *logits, int64_t rows, int64_t words) {
+static struct mat loss_block(float *logits, int64_t rows, int64_t words) {
     return mat_cols(mat_f32(logits, rows, WORDS), 0, words);
 }
 
-struct part {
+struct loss_part {
     float top, sum;
 };
-struct task {
+struct loss_task {
     struct device *dev;
     struct mat x, table; /* x: at most ROWS rows */
     const int32_t *targets;
-    struct part *parts; /* [blocks][x.rows] */
+    struct loss_part *parts; /* [blocks][x.rows] */
     float *target_logit;
 };
 
 /* logits [rows of x, words] = scale x words^T. */
-static void multiply(struct mat logits, struct mat x, struct mat words, float scale) {
+static void loss_logits(struct mat logits, struct mat x, struct mat words, float scale) {
     blas_cpu_product((struct blas_product){.y = logits, .a = x, .b = words, .b_transposed = true, .scale = scale});
 }
-/* The logits' gradients go back: dx = keep dx + logits words, and dwords += logits^T x. */
-static void back_to_inputs(struct mat dx, float keep, struct mat logits, struct mat words) {
+/* From the logits' gradients: dx = keep dx + logits words, and dwords += logits^T x. */
+static void loss_backward_inputs(struct mat dx, float keep, struct mat logits, struct mat words) {
     blas_cpu_product((struct blas_product){.y = dx, .a = logits, .b = words, .scale = 1.0f, .keep = keep});
 }
-static void back_to_words(struct mat dwords, struct mat logits, struct mat x) {
+static void loss_backward_words(struct mat dwords, struct mat logits, struct mat x) {
     blas_cpu_product(
         (struct blas_product){.y = dwords, .a = logits, .b = x, .a_transposed = true, .scale = 1.0f, .keep = 1.0f});
 }
 
-static struct part row_part(const float *logits, int64_t n) {
+static struct loss_part loss_row_part(const float *logits, int64_t n) {
     vf highest = v_set(-INFINITY), sum = {0};
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
@@ -52,36 +54,36 @@ static struct part row_part(const float *logits, int64_t n) {
         sum += v_exp(v_load(logits + i) - top);
     for (; i < n; i++)
         rest += expf(logits[i] - top);
-    return (struct part){top, v_sum(sum) + rest};
+    return (struct loss_part){top, v_sum(sum) + rest};
 }
 
-static void body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct task *t = context;
+static void loss_blocks(void *context, int64_t begin, int64_t end, int worker) {
+    const struct loss_task *t = context;
     float *logits = (float *)device_scratch(t->dev, worker);
     for (int64_t block = begin; block < end; block++) {
         int64_t first = block * WORDS, words = t->table.rows - first < WORDS ? t->table.rows - first : WORDS;
-        multiply(block_of(logits, t->x.rows, words), t->x, mat_rows(t->table, first, words), 1.0f);
+        loss_logits(loss_block(logits, t->x.rows, words), t->x, mat_rows(t->table, first, words), 1.0f);
         for (int64_t r = 0; r < t->x.rows; r++) {
-            t->parts[block * t->x.rows + r] = row_part(logits + r * WORDS, words);
+            t->parts[block * t->x.rows + r] = loss_row_part(logits + r * WORDS, words);
             int64_t target = t->targets[r] - first;
             if (target >= 0 && target < words) t->target_logit[r] = logits[r * WORDS + target];
         }
     }
 }
 
-static float join(const struct task *t, int64_t blocks, int64_t row) {
+static float loss_join(const struct loss_task *t, int64_t blocks, int64_t row) {
     float top = -INFINITY;
     double sum = 0.0;
     for (int64_t b = 0; b < blocks; b++)
         top = fmaxf(top, t->parts[b * t->x.rows + row].top);
     for (int64_t b = 0; b < blocks; b++) {
-        struct part p = t->parts[b * t->x.rows + row];
+        struct loss_part p = t->parts[b * t->x.rows + row];
         sum += (double)p.sum * exp((double)p.top - (double)top);
     }
     return (float)((double)top + log(sum) - (double)t->target_logit[row]);
 }
 
-static void forward(struct device *dev, float *nll, struct mat x, struct mat table, const int32_t *targets) {
+static void loss_forward(struct device *dev, float *nll, struct mat x, struct mat table, const int32_t *targets) {
     int64_t blocks = (table.rows + WORDS - 1) / WORDS;
     assert(x.cols == table.cols && blocks >= 1 && blocks <= BLOCKS_MAX);
     for (int64_t i = 0; i < x.rows; i++)
@@ -89,37 +91,40 @@ static void forward(struct device *dev, float *nll, struct mat x, struct mat tab
     /* Logits of a task take the front of a worker's scratch; the parts take the back of the first worker's. */
     size_t logits_bytes = (size_t)ROWS * WORDS * sizeof(float);
     int64_t rows =
-        (int64_t)((DEVICE_SCRATCH_BYTES - logits_bytes - ROWS * sizeof(float)) / sizeof(struct part)) / blocks;
+        (int64_t)((DEVICE_SCRATCH_BYTES - logits_bytes - ROWS * sizeof(float)) / sizeof(struct loss_part)) / blocks;
     if (rows > ROWS) rows = ROWS;
     assert(rows >= 1);
     float *target_logit = (float *)(void *)((unsigned char *)device_scratch(dev, 0) + logits_bytes);
     for (int64_t first = 0; first < x.rows; first += rows) {
         int64_t n = x.rows - first < rows ? x.rows - first : rows;
-        struct task t = {
-            dev,         mat_rows(x, first, n), table, targets + first, (struct part *)(void *)(target_logit + ROWS),
-            target_logit};
-        threads_for(dev->threads, blocks, 1, body, &t);
+        struct loss_task t = {dev,
+                              mat_rows(x, first, n),
+                              table,
+                              targets + first,
+                              (struct loss_part *)(void *)(target_logit + ROWS),
+                              target_logit};
+        threads_for(dev->threads, blocks, 1, loss_blocks, &t);
         for (int64_t r = 0; r < n; r++)
-            nll[first + r] = targets[first + r] < 0 ? 0.0f : join(&t, blocks, r);
+            nll[first + r] = targets[first + r] < 0 ? 0.0f : loss_join(&t, blocks, r);
     }
 }
 
 /* Gradients. Logits are made twice. First a task is a block of rows and goes through the vocabulary as attention goes
  * through its keys, with a running maximum: it ends with the row's maximum and sum, and dx. Then a task is a block of
  * words and goes through the rows: it alone adds to its rows of dtable, in order. PART_ROWS rows at a time, whose
- * maxima and sums wait behind the logits of the first worker's scratch. */
+ * maxima and sums follow the logits in the first worker's scratch. */
 enum { PART_ROWS = 1 << 16 };
 
-struct backward_task {
+struct loss_backward_task {
     struct device *dev;
     struct mat dx, dtable, x, table;
     const int32_t *targets;
-    struct part *parts; /* [x.rows] of the whole vocabulary: a float log sum exp of hundreds would cost digits */
+    struct loss_part *parts; /* [x.rows] of the whole vocabulary: a float log sum exp of hundreds would cost digits */
     float *nll, scale;
 };
 
 /* logits[i] = factor * exp(logits[i] - base); returns their sum. */
-static float exponents(float *logits, int64_t n, float base, float factor) {
+static float loss_exponents(float *logits, int64_t n, float base, float factor) {
     vf sum = {0};
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
@@ -135,7 +140,7 @@ static float exponents(float *logits, int64_t n, float base, float factor) {
     return v_sum(sum) + rest;
 }
 
-static void scale_row(float *x, int64_t n, float factor) {
+static void loss_scale_row(float *x, int64_t n, float factor) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
         v_store(x + i, factor * v_load(x + i));
@@ -143,14 +148,15 @@ static void scale_row(float *x, int64_t n, float factor) {
         x[i] *= factor;
 }
 
-struct running {
+struct loss_running {
     float top[ROWS], target[ROWS];
     double sum[ROWS];
 };
 
-/* Logits of one block of words become exponents below the running maximum; what came before follows a new one. */
-static void follow(const struct backward_task *t, struct running *now, float *logits, int64_t row, int64_t n,
-                   int64_t word, int64_t words) {
+/* Logits of one block of words become exponents below the running maximum; what was summed before is rescaled to a new
+ * maximum. */
+static void loss_running_exponents(const struct loss_backward_task *t, struct loss_running *now, float *logits,
+                                   int64_t row, int64_t n, int64_t word, int64_t words) {
     for (int64_t r = 0; r < n; r++) {
         float *own = logits + r * WORDS;
         int64_t target = t->targets[row + r] - word;
@@ -160,16 +166,16 @@ static void follow(const struct backward_task *t, struct running *now, float *lo
             top = own[i] > top ? own[i] : top;
         if (top > now->top[r]) {
             float shrink = word == 0 ? 0.0f : expf(now->top[r] - top);
-            if (word > 0) scale_row(mat_row(t->dx, row + r), t->dx.cols, shrink);
+            if (word > 0) loss_scale_row(mat_row(t->dx, row + r), t->dx.cols, shrink);
             now->sum[r] *= (double)shrink;
             now->top[r] = top;
         }
-        now->sum[r] += (double)exponents(own, words, top, 1.0f);
+        now->sum[r] += (double)loss_exponents(own, words, top, 1.0f);
     }
 }
 
-static void input_block(const struct backward_task *t, float *logits, int64_t row, int64_t n) {
-    struct running now;
+static void loss_input_block(const struct loss_backward_task *t, float *logits, int64_t row, int64_t n) {
+    struct loss_running now;
     for (int64_t r = 0; r < n; r++) {
         now.top[r] = -INFINITY;
         now.target[r] = 0.0f;
@@ -177,74 +183,74 @@ static void input_block(const struct backward_task *t, float *logits, int64_t ro
     }
     for (int64_t word = 0; word < t->table.rows; word += WORDS) {
         int64_t words = t->table.rows - word < WORDS ? t->table.rows - word : WORDS;
-        struct mat table = mat_rows(t->table, word, words), block = block_of(logits, n, words);
-        multiply(block, mat_rows(t->x, row, n), table, 1.0f);
-        follow(t, &now, logits, row, n, word, words);
-        back_to_inputs(mat_rows(t->dx, row, n), word == 0 ? 0.0f : 1.0f, block, table);
+        struct mat table = mat_rows(t->table, word, words), block = loss_block(logits, n, words);
+        loss_logits(block, mat_rows(t->x, row, n), table, 1.0f);
+        loss_running_exponents(t, &now, logits, row, n, word, words);
+        loss_backward_inputs(mat_rows(t->dx, row, n), word == 0 ? 0.0f : 1.0f, block, table);
     }
     for (int64_t r = 0; r < n; r++) {
         int32_t target = t->targets[row + r];
         float *dx = mat_row(t->dx, row + r), factor = (float)(1.0 / now.sum[r]);
         double lse = (double)now.top[r] + log(now.sum[r]);
-        t->parts[row + r] = (struct part){now.top[r], (float)now.sum[r]};
+        t->parts[row + r] = (struct loss_part){now.top[r], (float)now.sum[r]};
         t->nll[row + r] = target < 0 ? 0.0f : (float)(lse - (double)now.target[r]);
         for (int64_t i = 0; i < t->dx.cols; i++)
             dx[i] = target < 0 ? 0.0f : t->scale * (dx[i] * factor - mat_row(t->table, target)[i]);
     }
 }
 
-static void input_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct backward_task *t = context;
+static void loss_input_blocks(void *context, int64_t begin, int64_t end, int worker) {
+    const struct loss_backward_task *t = context;
     for (int64_t i = begin; i < end; i++) {
         int64_t row = i * ROWS, n = t->x.rows - row < ROWS ? t->x.rows - row : ROWS;
-        input_block(t, device_scratch(t->dev, worker), row, n);
+        loss_input_block(t, device_scratch(t->dev, worker), row, n);
     }
 }
 
-static void table_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct backward_task *t = context;
+static void loss_table_blocks(void *context, int64_t begin, int64_t end, int worker) {
+    const struct loss_backward_task *t = context;
     float *logits = device_scratch(t->dev, worker);
     for (int64_t i = begin; i < end; i++) {
         int64_t word = i * WORDS, words = t->table.rows - word < WORDS ? t->table.rows - word : WORDS;
         for (int64_t row = 0; row < t->x.rows; row += ROWS) {
             int64_t n = t->x.rows - row < ROWS ? t->x.rows - row : ROWS;
-            struct mat block = block_of(logits, n, words), x = mat_rows(t->x, row, n);
-            multiply(block, x, mat_rows(t->table, word, words), 1.0f);
+            struct mat block = loss_block(logits, n, words), x = mat_rows(t->x, row, n);
+            loss_logits(block, x, mat_rows(t->table, word, words), 1.0f);
             for (int64_t r = 0; r < n; r++) {
-                int64_t target = t->targets[row + r], place = target - word;
+                int64_t target = t->targets[row + r], target_column = target - word;
                 if (target < 0) {
                     memset(logits + r * WORDS, 0, (size_t)words * sizeof(float));
                     continue;
                 }
-                struct part p = t->parts[row + r];
-                exponents(logits + r * WORDS, words, p.top, t->scale / p.sum);
-                if (place >= 0 && place < words) logits[r * WORDS + place] -= t->scale;
+                struct loss_part p = t->parts[row + r];
+                loss_exponents(logits + r * WORDS, words, p.top, t->scale / p.sum);
+                if (target_column >= 0 && target_column < words) logits[r * WORDS + target_column] -= t->scale;
             }
-            back_to_words(mat_rows(t->dtable, word, words), block, x);
+            loss_backward_words(mat_rows(t->dtable, word, words), block, x);
         }
     }
 }
 
-static void forward_backward(struct device *dev, float *nll, struct mat dx, struct mat dtable, struct mat x,
-                             struct mat table, const int32_t *targets, float scale) {
+static void loss_forward_backward(struct device *dev, float *nll, struct mat dx, struct mat dtable, struct mat x,
+                                  struct mat table, const int32_t *targets, float scale) {
     assert(x.cols == table.cols && dx.rows == x.rows && dx.cols == x.cols && table.rows >= 1);
     assert(dtable.rows == table.rows && dtable.cols == table.cols);
     for (int64_t i = 0; i < x.rows; i++)
         assert(targets[i] < table.rows);
-    struct part *parts = (struct part *)(void *)((float *)device_scratch(dev, 0) + ROWS * WORDS);
+    struct loss_part *parts = (struct loss_part *)(void *)((float *)device_scratch(dev, 0) + ROWS * WORDS);
     for (int64_t first = 0; first < x.rows; first += PART_ROWS) {
         int64_t n = x.rows - first < PART_ROWS ? x.rows - first : PART_ROWS;
-        struct backward_task t = {.dev = dev,
-                                  .dx = mat_rows(dx, first, n),
-                                  .dtable = dtable,
-                                  .x = mat_rows(x, first, n),
-                                  .table = table,
-                                  .targets = targets + first,
-                                  .parts = parts,
-                                  .nll = nll + first,
-                                  .scale = scale};
-        threads_for(dev->threads, (n + ROWS - 1) / ROWS, 1, input_body, &t);
-        threads_for(dev->threads, (table.rows + WORDS - 1) / WORDS, 1, table_body, &t);
+        struct loss_backward_task t = {.dev = dev,
+                                       .dx = mat_rows(dx, first, n),
+                                       .dtable = dtable,
+                                       .x = mat_rows(x, first, n),
+                                       .table = table,
+                                       .targets = targets + first,
+                                       .parts = parts,
+                                       .nll = nll + first,
+                                       .scale = scale};
+        threads_for(dev->threads, (n + ROWS - 1) / ROWS, 1, loss_input_blocks, &t);
+        threads_for(dev->threads, (table.rows + WORDS - 1) / WORDS, 1, loss_table_blocks, &t);
     }
 }
 
@@ -252,18 +258,18 @@ static void forward_backward(struct device *dev, float *nll, struct mat dx, stru
  * (nll, hit, dx), then a block of candidates (dtable), with what a row's exponents need kept in between. */
 enum { CONTRAST_ROWS = 64, CONTRAST_BYTES = DEVICE_SCRATCH_BYTES / 2 };
 
-struct contrast_task {
+struct contrastive_task {
     struct device *dev;
     struct mat dx, dtable, x, table;
     const int32_t *targets, *excluded;
-    struct part *parts; /* [x.rows] */
+    struct loss_part *parts; /* [x.rows] */
     float *nll, *hit, scale, factor;
     int64_t rows; /* of a block */
 };
 
-static void contrast_logits(const struct contrast_task *t, float *logits, int64_t row, int64_t n, int64_t word,
-                            int64_t words) {
-    multiply(mat_f32(logits, n, words), mat_rows(t->x, row, n), mat_rows(t->table, word, words), t->scale);
+static void contrastive_logits(const struct contrastive_task *t, float *logits, int64_t row, int64_t n, int64_t word,
+                               int64_t words) {
+    loss_logits(mat_f32(logits, n, words), mat_rows(t->x, row, n), mat_rows(t->table, word, words), t->scale);
     for (int64_t r = 0; r < n; r++) {
         int64_t out = t->excluded[row + r] - word;
         if (t->excluded[row + r] >= 0 && out >= 0 && out < words) logits[r * words + out] = -INFINITY;
@@ -271,76 +277,78 @@ static void contrast_logits(const struct contrast_task *t, float *logits, int64_
 }
 
 /* Logits of candidates word .. word+words-1 become d nll / d(x.table[v]), times the caller's weight. */
-static void contrast_gradient(const struct contrast_task *t, float *logits, int64_t row, int64_t word, int64_t words) {
+static void contrastive_gradient(const struct contrastive_task *t, float *logits, int64_t row, int64_t word,
+                                 int64_t words) {
     int64_t target = t->targets[row] - word;
-    struct part p = t->parts[row];
+    struct loss_part p = t->parts[row];
     if (t->targets[row] < 0) {
         memset(logits, 0, (size_t)words * sizeof *logits);
         return;
     }
-    exponents(logits, words, p.top, t->factor / p.sum);
+    loss_exponents(logits, words, p.top, t->factor / p.sum);
     if (target >= 0 && target < words) logits[target] -= t->factor;
 }
 
-static void contrast_rows(void *context, int64_t begin, int64_t end, int worker) {
-    const struct contrast_task *t = context;
+static void contrastive_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct contrastive_task *t = context;
     float *logits = device_scratch(t->dev, worker);
     int64_t words = t->table.rows;
     for (int64_t i = begin; i < end; i++) {
         int64_t row = i * t->rows, n = t->x.rows - row < t->rows ? t->x.rows - row : t->rows;
-        contrast_logits(t, logits, row, n, 0, words);
+        contrastive_logits(t, logits, row, n, 0, words);
         for (int64_t r = 0; r < n; r++) {
             int32_t target = t->targets[row + r];
-            struct part p = row_part(logits + r * words, words);
+            struct loss_part p = loss_row_part(logits + r * words, words);
             float chosen = target < 0 ? 0.0f : logits[r * words + target];
             t->parts[row + r] = p;
             t->hit[row + r] = target >= 0 && chosen >= p.top ? 1.0f : 0.0f;
             t->nll[row + r] = target < 0 ? 0.0f : (float)((double)p.top - (double)chosen + log((double)p.sum));
-            contrast_gradient(t, logits + r * words, row + r, 0, words);
+            contrastive_gradient(t, logits + r * words, row + r, 0, words);
         }
-        back_to_inputs(mat_rows(t->dx, row, n), 1.0f, mat_f32(logits, n, words), t->table);
+        loss_backward_inputs(mat_rows(t->dx, row, n), 1.0f, mat_f32(logits, n, words), t->table);
     }
 }
 
-static void contrast_words(void *context, int64_t begin, int64_t end, int worker) {
-    const struct contrast_task *t = context;
+static void contrastive_words(void *context, int64_t begin, int64_t end, int worker) {
+    const struct contrastive_task *t = context;
     float *logits = device_scratch(t->dev, worker);
     for (int64_t i = begin; i < end; i++) {
         int64_t word = i * WORDS, words = t->table.rows - word < WORDS ? t->table.rows - word : WORDS;
         for (int64_t row = 0; row < t->x.rows; row += ROWS) {
             int64_t n = t->x.rows - row < ROWS ? t->x.rows - row : ROWS;
-            contrast_logits(t, logits, row, n, word, words);
+            contrastive_logits(t, logits, row, n, word, words);
             for (int64_t r = 0; r < n; r++)
-                contrast_gradient(t, logits + r * words, row + r, word, words);
-            back_to_words(mat_rows(t->dtable, word, words), mat_f32(logits, n, words), mat_rows(t->x, row, n));
+                contrastive_gradient(t, logits + r * words, row + r, word, words);
+            loss_backward_words(mat_rows(t->dtable, word, words), mat_f32(logits, n, words), mat_rows(t->x, row, n));
         }
     }
 }
 
-static void contrastive(struct device *dev, float *nll, float *hit, struct mat dx, struct mat dtable, struct mat x,
-                        struct mat table, const int32_t *targets, const int32_t *excluded, float scale, float weight) {
+static void loss_contrastive(struct device *dev, float *nll, float *hit, struct mat dx, struct mat dtable, struct mat x,
+                             struct mat table, struct loss_contrast how) {
     int64_t fits = CONTRAST_BYTES / (int64_t)sizeof(float) / table.rows;
     assert(x.cols == table.cols && dx.rows == x.rows && dx.cols == x.cols && dtable.rows == table.rows &&
            dtable.cols == table.cols);
-    assert(fits >= 1 && x.rows <= (int64_t)(CONTRAST_BYTES / sizeof(struct part)));
+    assert(fits >= 1 && x.rows <= (int64_t)(CONTRAST_BYTES / sizeof(struct loss_part)));
     for (int64_t i = 0; i < x.rows; i++)
-        assert(targets[i] < table.rows && (targets[i] < 0 || targets[i] != excluded[i]));
-    struct contrast_task t = {.dev = dev,
-                              .dx = dx,
-                              .dtable = dtable,
-                              .x = x,
-                              .table = table,
-                              .targets = targets,
-                              .excluded = excluded,
-                              .parts =
-                                  (struct part *)(void *)((unsigned char *)device_scratch(dev, 0) + CONTRAST_BYTES),
-                              .nll = nll,
-                              .hit = hit,
-                              .scale = scale,
-                              .factor = scale * weight,
-                              .rows = fits < CONTRAST_ROWS ? fits : CONTRAST_ROWS};
-    threads_for(dev->threads, (x.rows + t.rows - 1) / t.rows, 1, contrast_rows, &t);
-    threads_for(dev->threads, (table.rows + WORDS - 1) / WORDS, 1, contrast_words, &t);
+        assert(how.targets[i] < table.rows && (how.targets[i] < 0 || how.targets[i] != how.excluded[i]));
+    struct contrastive_task t = {
+        .dev = dev,
+        .dx = dx,
+        .dtable = dtable,
+        .x = x,
+        .table = table,
+        .targets = how.targets,
+        .excluded = how.excluded,
+        .parts = (struct loss_part *)(void *)((unsigned char *)device_scratch(dev, 0) + CONTRAST_BYTES),
+        .nll = nll,
+        .hit = hit,
+        .scale = how.scale,
+        .factor = how.scale * how.weight,
+        .rows = fits < CONTRAST_ROWS ? fits : CONTRAST_ROWS};
+    threads_for(dev->threads, (x.rows + t.rows - 1) / t.rows, 1, contrastive_rows, &t);
+    threads_for(dev->threads, (table.rows + WORDS - 1) / WORDS, 1, contrastive_words, &t);
 }
 
-const struct loss_ops loss_cpu = {.forward = forward, .contrastive = contrastive, .forward_backward = forward_backward};
+const struct loss_ops loss_cpu = {
+    .forward = loss_forward, .contrastive = loss_contrastive, .forward_backward = loss_forward_backward};

@@ -1,15 +1,13 @@
-/* loss_cuda.cu -- log-likelihood under the tied head, and its gradients, over rows cut into slices.
+/* loss_cuda.cu -- log-likelihood under the tied head, and its gradients, over slices of rows.
  *
- * A slice's logits (all words, float32) lie in the scratch; a kernel turns them in place into gradients, and two more
- * products carry those back. Slices of rows rather than of words: softmax is then whole within a slice, so nothing is
- * computed twice (three products instead of four), at the price of adding to dtable once a slice.
+ *   slice of rows   logits [rows, V] float32 in the scratch      cuBLASLt
+ *   block a row     softmax; logits become gradients in place    the row in registers up to 51,200 words
+ *   slice           dx, dtable +=                                cuBLASLt, two products
  *
- * Bound by arithmetic: 3 products of 2 n V d. The softmax kernels are bound by memory, 6 bytes a logit (bfloat16) on top
- * of the 4 that the product writes: a block takes a row. With gradients it holds the row in registers (to 51,200 words),
- * so that a logit is read once and its exponential made once; else it reads it for maximum and sum, and wider rows again
- * for the gradient. Measured (H100 80GB, 2026-11-21, 65520 x 768, 50265 words): forward
- * 15.4 ms, both 31.1 ms (35.2 ms with two readings of a row). Of 2.57 ms for 5120 rows: logits 0.81 (488 TFLOP/s: float32
- * is much to write), softmax 0.52 (3.0 TB/s), dx 0.58, dtable 0.60, the last 25 words 0.05. */
+ * Slices of rows, not of words: softmax is complete within a slice, so nothing is computed twice, and dtable is added
+ * to once a slice. Bound by arithmetic: 3 products of 2 n V d. The softmax kernels are bound by memory: 6 bytes a logit
+ * (bf16) besides the 4 that the product writes. Best measured (H100, 65520 x 768, 50265 words): forward 15.4 ms, with
+ * gradients 31.1 ms (docs/kernels/pointwise.md). */
 #include "kernels/cuda/cuda.cuh"
 extern "C" {
 #include "kernels/linear/blas_cuda_internal.h"
@@ -25,34 +23,35 @@ static __device__ __forceinline__ void store4(bf16 *p, float4 x) {
     *(uint2 *)p = *(const uint2 *)pair;
 }
 
-struct running { /* of exp: sum exp(x - top) */
+struct loss_running { /* of exp: sum exp(x - top) */
     float top, sum;
 };
 
-static __device__ running join(running a, running b) {
+static __device__ loss_running loss_join(loss_running a, loss_running b) {
     float top = fmaxf(a.top, b.top);
     if (top == -INFINITY) return {top, 0.0f};
     return {top, a.sum * expf(a.top - top) + b.sum * expf(b.top - top)};
 }
 
-static __device__ running join_block(running mine, running *shared) {
+static __device__ loss_running loss_join_block(loss_running mine, loss_running *shared) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
     for (int step = 16; step; step /= 2) {
-        running other = {__shfl_xor_sync(~0u, mine.top, step), __shfl_xor_sync(~0u, mine.sum, step)};
-        mine = lane & step ? join(other, mine) : join(mine, other); /* the same order in both lanes: the same bits */
+        loss_running other = {__shfl_xor_sync(~0u, mine.top, step), __shfl_xor_sync(~0u, mine.sum, step)};
+        mine = lane & step ? loss_join(other, mine)
+                           : loss_join(mine, other); /* the same order in both lanes: the same bits */
     }
     if (lane == 0) shared[warp] = mine;
     __syncthreads();
-    running all = shared[0];
+    loss_running all = shared[0];
     for (int w = 1; w < THREADS / 32; w++)
-        all = join(all, shared[w]);
+        all = loss_join(all, shared[w]);
     return all;
 }
 
 /* Maximum and sum of a row by the whole block; logits are 16-byte aligned. */
-static __device__ running row_sum(const float *logits, int words, running *shared) {
-    running mine = {-INFINITY, 0.0f};
+static __device__ loss_running loss_row_sum(const float *logits, int words, loss_running *shared) {
+    loss_running mine = {-INFINITY, 0.0f};
     int whole = words / 4;
     for (int i = threadIdx.x; i < whole; i += THREADS) {
         float4 x = ((const float4 *)logits)[i];
@@ -63,14 +62,14 @@ static __device__ running row_sum(const float *logits, int words, running *share
         }
         mine.sum += expf(x.x - mine.top) + expf(x.y - mine.top) + expf(x.z - mine.top) + expf(x.w - mine.top);
     }
-    if (whole * 4 + (int)threadIdx.x < words) mine = join(mine, {logits[whole * 4 + threadIdx.x], 1.0f});
-    return join_block(mine, shared);
+    if (whole * 4 + (int)threadIdx.x < words) mine = loss_join(mine, {logits[whole * 4 + threadIdx.x], 1.0f});
+    return loss_join_block(mine, shared);
 }
 
-/* In place: number i of type G lies at or before float i, so a tile is read whole before it is written, and earlier
- * tiles are done with. */
+/* Writes in place: number i of type G lies at or before float i, so a tile is read completely before it is written, and
+ * earlier tiles are not needed any more. */
 template <typename G>
-static __device__ void row_gradient(float *logits, int words, running all, int target, float scale) {
+static __device__ void loss_row_gradient(float *logits, int words, loss_running all, int target, float scale) {
     G *out = (G *)(void *)logits;
     float inverse = 1.0f / all.sum;
     for (int base = 0; base < words; base += THREADS * 8) {
@@ -93,38 +92,39 @@ static __device__ void row_gradient(float *logits, int words, running all, int t
 
 template <typename G, bool GRADIENT>
 static __global__ void __launch_bounds__(THREADS)
-    softmax(float *nll, float *logits, int64_t stride, const int32_t *targets, int words, float scale) {
-    __shared__ running shared[THREADS / 32];
+    loss_softmax(float *nll, float *logits, int64_t stride, const int32_t *targets, int words, float scale) {
+    __shared__ loss_running shared[THREADS / 32];
     float *row = logits + blockIdx.x * stride;
     int target = targets[blockIdx.x];
-    running all = row_sum(row, words, shared);
+    loss_running all = loss_row_sum(row, words, shared);
     if (threadIdx.x == 0)
         nll[blockIdx.x] = target < 0 ? 0.0f : target < words ? all.top - row[target] + logf(all.sum) : NAN;
     __syncthreads();
-    if (GRADIENT) row_gradient<G>(row, words, all, target, scale);
+    if (GRADIENT) loss_row_gradient<G>(row, words, all, target, scale);
 }
 
-/* The same with the row in registers: V float4 a thread, all of them on their way before the first is used. In place,
- * for the whole row is read before anything is written. */
-enum { HELD_THREADS = 512 };
+/* The same with the row in registers: V float4 a thread, all loads issued before the first is used. Writes in place:
+ * the whole row is read before anything is written. */
+enum { ROW_THREADS = 512 };
 
 template <typename G, int V>
-static __global__ void __launch_bounds__(HELD_THREADS, V > 13 ? 1 : 2)
-    softmax_held(float *nll, float *logits, int64_t stride, const int32_t *targets, int words, float scale) {
-    __shared__ float shared[HELD_THREADS / 32];
+static __global__ void __launch_bounds__(ROW_THREADS, V > 13 ? 1 : 2)
+    loss_softmax_registers(float *nll, float *logits, int64_t stride, const int32_t *targets, int words, float scale) {
+    __shared__ float shared[ROW_THREADS / 32];
     float *row = logits + blockIdx.x * stride;
     int target = targets[blockIdx.x];
     float4 x[V];
     float top = -INFINITY, sum = 0.0f, own = 0.0f;
 #pragma unroll
-    for (int v = 0; v < V; v++) { /* rows are 16 floats apart at least: what lies behind the words is ours, and left out */
-        int at = (v * HELD_THREADS + (int)threadIdx.x) * 4;
+    for (int v = 0; v < V;
+         v++) { /* rows are at least 16 floats apart: floats past the words are ours, and not counted */
+        int at = (v * ROW_THREADS + (int)threadIdx.x) * 4;
         if (at < words) x[v] = *(const float4 *)(row + at);
     }
     if (threadIdx.x == 0 && target >= 0) own = target < words ? row[target] : NAN;
 #pragma unroll
     for (int v = 0; v < V; v++) {
-        int left = words - (v * HELD_THREADS + (int)threadIdx.x) * 4;
+        int left = words - (v * ROW_THREADS + (int)threadIdx.x) * 4;
         if (left < 4) {
             if (left < 1) x[v].x = -INFINITY;
             if (left < 2) x[v].y = -INFINITY;
@@ -144,7 +144,7 @@ static __global__ void __launch_bounds__(HELD_THREADS, V > 13 ? 1 : 2)
     float factor = target < 0 ? 0.0f : scale / sum;
 #pragma unroll
     for (int v = 0; v < V; v++) {
-        int at = (v * HELD_THREADS + (int)threadIdx.x) * 4, hot = target - at;
+        int at = (v * ROW_THREADS + (int)threadIdx.x) * 4, hot = target - at;
         if (at >= words) continue;
         float4 g = make_float4(factor * x[v].x, factor * x[v].y, factor * x[v].z, factor * x[v].w);
         if (hot == 0) g.x -= scale;
@@ -155,12 +155,13 @@ static __global__ void __launch_bounds__(HELD_THREADS, V > 13 ? 1 : 2)
     }
 }
 
-struct slices {
+struct loss_slices {
     int64_t rows, stride; /* of a slice; floats from row to row */
 };
 
-static slices cut(struct device *dev, int64_t n, int64_t words) {
-    int64_t stride = (words + 15) / 16 * 16, most = (int64_t)device_cuda_scratch_bytes(dev) / (stride * (int64_t)sizeof(float));
+static loss_slices loss_cut_slices(struct device *dev, int64_t n, int64_t words) {
+    int64_t stride = (words + 15) / 16 * 16,
+            most = (int64_t)device_cuda_scratch_bytes(dev) / (stride * (int64_t)sizeof(float));
     if (most >= SLICE_STEP) most = most / SLICE_STEP * SLICE_STEP;
     assert(most >= 1);
     int64_t each = blocks_for(n, blocks_for(n, most)); /* slices of nearly the same size */
@@ -168,18 +169,18 @@ static slices cut(struct device *dev, int64_t n, int64_t words) {
     return {each < most ? each : most, stride};
 }
 
-/* cuBLASLt's fast kernels want widths that are multiples of eight numbers (50265 words take three times as long as
- * 50304): so the words go in two parts, a wide one of whole WIDTHs, and the few that are left. */
+/* cuBLASLt's fast kernels need widths that are multiples of eight numbers (50265 words take three times as long as
+ * 50304): so the words are two parts, a wide one of whole WIDTHs, and the few that remain. */
 enum { WIDTH = 64 };
 
-static int64_t wide(int64_t words) {
+static int64_t loss_wide_part(int64_t words) {
     return words < 2 * WIDTH ? words : words / WIDTH * WIDTH;
 }
 
-static struct mat slice_logits(struct device *dev, const char *op, slices s, struct mat x, struct mat table) {
+static struct mat loss_slice_logits(struct device *dev, const char *op, loss_slices s, struct mat x, struct mat table) {
     float *scratch = (float *)device_cuda_scratch(dev, (size_t)(s.rows * s.stride) * sizeof(float));
     struct mat logits = {scratch, DTYPE_F32, x.rows, table.rows, s.stride};
-    int64_t most = wide(table.rows), ends[] = {0, most, table.rows};
+    int64_t most = loss_wide_part(table.rows), ends[] = {0, most, table.rows};
     for (int i = 0; i < 2; i++)
         blas_cuda_product(dev, op,
                           {.y = mat_cols(logits, ends[i], ends[i + 1] - ends[i]),
@@ -190,26 +191,27 @@ static struct mat slice_logits(struct device *dev, const char *op, slices s, str
     return logits;
 }
 
-static void forward(struct device *dev, float *nll, struct mat x, struct mat table, const int32_t *targets) {
+static void loss_forward(struct device *dev, float *nll, struct mat x, struct mat table, const int32_t *targets) {
     const char *op = "loss.forward";
     assert(x.cols == table.cols && table.rows >= 1 && table.rows < 1 << 28);
     if (x.rows == 0) return;
-    slices s = cut(dev, x.rows, table.rows);
+    loss_slices s = loss_cut_slices(dev, x.rows, table.rows);
     for (int64_t first = 0; first < x.rows; first += s.rows) {
         int64_t n = x.rows - first < s.rows ? x.rows - first : s.rows;
-        struct mat logits = slice_logits(dev, op, s, mat_rows(x, first, n), table);
-        launch(dev, op, softmax<float, false>, (unsigned)n, THREADS, 0, nll + first, (float *)logits.data, s.stride,
-               targets + first, (int)table.rows, 0.0f);
+        struct mat logits = loss_slice_logits(dev, op, s, mat_rows(x, first, n), table);
+        launch(dev, op, loss_softmax<float, false>, (unsigned)n, THREADS, 0, nll + first, (float *)logits.data,
+               s.stride, targets + first, (int)table.rows, 0.0f);
     }
 }
 
 /* dx = gradient table, dtable += gradient^T x; the few words first, so that dx is rounded once at its full size. */
-static void carry_back(struct device *dev, const char *op, struct mat dx, struct mat dtable, struct mat gradient,
-                       struct mat x, struct mat table) {
-    int64_t most = wide(table.rows), few = table.rows - most;
+static void loss_backward_products(struct device *dev, const char *op, struct mat dx, struct mat dtable,
+                                   struct mat gradient, struct mat x, struct mat table) {
+    int64_t most = loss_wide_part(table.rows), few = table.rows - most;
     struct mat left = mat_cols(gradient, most, few), right = mat_cols(gradient, 0, most);
     if (few) blas_cuda_product(dev, op, {.y = dx, .a = left, .b = mat_rows(table, most, few), .scale = 1.0f});
-    blas_cuda_product(dev, op, {.y = dx, .a = right, .b = mat_rows(table, 0, most), .accumulate = few != 0, .scale = 1.0f});
+    blas_cuda_product(dev, op,
+                      {.y = dx, .a = right, .b = mat_rows(table, 0, most), .accumulate = few != 0, .scale = 1.0f});
     blas_cuda_product(
         dev, op,
         {.y = mat_rows(dtable, most, few), .a = left, .b = x, .a_transposed = true, .accumulate = true, .scale = 1.0f});
@@ -219,69 +221,75 @@ static void carry_back(struct device *dev, const char *op, struct mat dx, struct
 }
 
 template <typename G>
-static void slice_softmax(struct device *dev, const char *op, float *nll, struct mat logits, const int32_t *targets, float scale) {
-    int64_t steps = blocks_for(logits.cols, 4 * HELD_THREADS);
-    auto held = steps <= 4 ? softmax_held<G, 4> : steps <= 8 ? softmax_held<G, 8> : steps <= 16 ? softmax_held<G, 16>
-                           : softmax_held<G, 25>;
+static void loss_slice_softmax(struct device *dev, const char *op, float *nll, struct mat logits,
+                               const int32_t *targets, float scale) {
+    int64_t steps = blocks_for(logits.cols, 4 * ROW_THREADS);
+    auto in_registers = steps <= 4    ? loss_softmax_registers<G, 4>
+                        : steps <= 8  ? loss_softmax_registers<G, 8>
+                        : steps <= 16 ? loss_softmax_registers<G, 16>
+                                      : loss_softmax_registers<G, 25>;
     bool holds = steps <= 25;
-    launch(dev, op, holds ? held : softmax<G, true>, (unsigned)logits.rows, holds ? (int)HELD_THREADS : (int)THREADS, 0, nll,
-           (float *)logits.data, logits.stride, targets, (int)logits.cols, scale);
+    launch(dev, op, holds ? in_registers : loss_softmax<G, true>, (unsigned)logits.rows,
+           holds ? (int)ROW_THREADS : (int)THREADS, 0, nll, (float *)logits.data, logits.stride, targets,
+           (int)logits.cols, scale);
 }
 
-static void forward_backward(struct device *dev, float *nll, struct mat dx, struct mat dtable, struct mat x, struct mat table,
-                             const int32_t *targets, float scale) {
+static void loss_forward_backward(struct device *dev, float *nll, struct mat dx, struct mat dtable, struct mat x,
+                                  struct mat table, const int32_t *targets, float scale) {
     const char *op = "loss.forward_backward";
     assert(x.cols == table.cols && dx.rows == x.rows && dx.cols == x.cols && dtable.rows == table.rows);
     assert(dtable.type == DTYPE_F32 && x.type == table.type && table.rows >= 1 && table.rows < 1 << 28);
     if (x.rows == 0) return;
-    slices s = cut(dev, x.rows, table.rows);
+    loss_slices s = loss_cut_slices(dev, x.rows, table.rows);
     for (int64_t first = 0; first < x.rows; first += s.rows) {
         int64_t n = x.rows - first < s.rows ? x.rows - first : s.rows;
         struct mat part = mat_rows(x, first, n);
-        struct mat logits = slice_logits(dev, op, s, part, table);
-        if (x.type == DTYPE_F32) slice_softmax<float>(dev, op, nll + first, logits, targets + first, scale);
-        else slice_softmax<bf16>(dev, op, nll + first, logits, targets + first, scale);
+        struct mat logits = loss_slice_logits(dev, op, s, part, table);
+        if (x.type == DTYPE_F32) loss_slice_softmax<float>(dev, op, nll + first, logits, targets + first, scale);
+        else loss_slice_softmax<bf16>(dev, op, nll + first, logits, targets + first, scale);
         struct mat gradient = logits;
         gradient.type = x.type;
         if (x.type == DTYPE_BF16) gradient.stride = 2 * s.stride;
-        carry_back(dev, op, mat_rows(dx, first, n), dtable, gradient, part, table);
+        loss_backward_products(dev, op, mat_rows(dx, first, n), dtable, gradient, part, table);
     }
 }
 
 /* A row of the contrastive loss: as softmax, with one candidate left out, and whether the target is the best. */
 template <typename G>
 static __global__ void __launch_bounds__(THREADS)
-    contrast(float *nll, float *hit, float *logits, int64_t stride, const int32_t *targets, const int32_t *excluded, int words,
-             float factor) {
-    __shared__ running shared[THREADS / 32];
+    loss_contrastive_row(float *nll, float *hit, float *logits, int64_t stride, const int32_t *targets,
+                         const int32_t *excluded, int words, float factor) {
+    __shared__ loss_running shared[THREADS / 32];
     float *row = logits + blockIdx.x * stride;
     int target = targets[blockIdx.x];
     if (threadIdx.x == 0 && excluded[blockIdx.x] >= 0) row[excluded[blockIdx.x]] = -INFINITY;
     __syncthreads();
-    running all = row_sum(row, words, shared);
+    loss_running all = loss_row_sum(row, words, shared);
     if (threadIdx.x == 0) {
         float own = target < 0 ? 0.0f : target < words ? row[target] : NAN;
         nll[blockIdx.x] = target < 0 ? 0.0f : all.top - own + logf(all.sum);
         hit[blockIdx.x] = target >= 0 && own >= all.top ? 1.0f : 0.0f;
     }
     __syncthreads();
-    row_gradient<G>(row, words, all, target, factor);
+    loss_row_gradient<G>(row, words, all, target, factor);
 }
 
-static void contrastive(struct device *dev, float *nll, float *hit, struct mat dx, struct mat dtable, struct mat x,
-                        struct mat table, const int32_t *targets, const int32_t *excluded, float scale, float weight) {
+static void loss_contrastive(struct device *dev, float *nll, float *hit, struct mat dx, struct mat dtable, struct mat x,
+                             struct mat table, struct loss_contrast how) {
     const char *op = "loss.contrastive";
     assert(x.cols == table.cols && dx.rows == x.rows && dx.cols == x.cols && dtable.rows == table.rows);
     assert(dx.type == DTYPE_F32 && dtable.type == DTYPE_F32 && x.type == table.type && table.rows >= 1);
     if (x.rows == 0) return;
-    slices s = cut(dev, x.rows, table.rows);
+    loss_slices s = loss_cut_slices(dev, x.rows, table.rows);
     for (int64_t first = 0; first < x.rows; first += s.rows) {
         int64_t n = x.rows - first < s.rows ? x.rows - first : s.rows;
         float *scratch = (float *)device_cuda_scratch(dev, (size_t)(s.rows * s.stride) * sizeof(float));
-        struct mat part = mat_rows(x, first, n), logits = {scratch, DTYPE_F32, n, table.rows, s.stride}, gradient = logits;
-        blas_cuda_product(dev, op, {.y = logits, .a = part, .b = table, .b_transposed = true, .scale = scale});
-        launch(dev, op, x.type == DTYPE_F32 ? contrast<float> : contrast<bf16>, (unsigned)n, THREADS, 0, nll + first,
-               hit + first, scratch, s.stride, targets + first, excluded + first, (int)table.rows, scale * weight);
+        struct mat part = mat_rows(x, first, n), logits = {scratch, DTYPE_F32, n, table.rows, s.stride},
+                   gradient = logits;
+        blas_cuda_product(dev, op, {.y = logits, .a = part, .b = table, .b_transposed = true, .scale = how.scale});
+        launch(dev, op, x.type == DTYPE_F32 ? loss_contrastive_row<float> : loss_contrastive_row<bf16>, (unsigned)n,
+               THREADS, 0, nll + first, hit + first, scratch, s.stride, how.targets + first, how.excluded + first,
+               (int)table.rows, how.scale * how.weight);
         gradient.type = x.type;
         if (x.type == DTYPE_BF16) gradient.stride = 2 * s.stride;
         blas_cuda_product(dev, op,
@@ -293,4 +301,4 @@ static void contrastive(struct device *dev, float *nll, float *hit, struct mat d
 }
 
 extern "C" const struct loss_ops loss_cuda = {
-    .forward = forward, .contrastive = contrastive, .forward_backward = forward_backward};
+    .forward = loss_forward, .contrastive = loss_contrastive, .forward_backward = loss_forward_backward};

@@ -1,17 +1,18 @@
-/* norm_cpu.c -- RMSNorm, a row at a time: two passes over a row that stays in the first-level cache. */
+/* norm_cpu.c -- RMSNorm. A task is a range of rows: two passes over a row, which stays in the first-level cache. dw: a
+ * task is a range of columns. Bound by memory. */
 #include "kernels/pointwise/norm.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>
 #include <math.h>
 
-struct task {
+struct norm_task {
     struct mat y, rstd, x;
     const float *w;
     float eps;
 };
 
-static void body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct task *t = context;
+static void norm_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct norm_task *t = context;
     (void)worker;
     for (int64_t row = begin; row < end; row++) {
         const float *x = mat_row(t->x, row);
@@ -26,14 +27,14 @@ static void body(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
-static void forward(struct device *dev, struct mat y, struct mat rstd, struct mat x, struct mat w, float eps) {
+static void norm_forward(struct device *dev, struct mat y, struct mat rstd, struct mat x, struct mat w, float eps) {
     assert(y.rows == x.rows && y.cols == x.cols && w.rows == 1 && w.cols == x.cols && x.cols > 0);
     assert(!rstd.data || (rstd.rows == x.rows && rstd.cols == 1));
-    struct task t = {y, rstd, x, w.data, eps};
-    threads_for(dev->threads, x.rows, 1 + 16384 / x.cols, body, &t);
+    struct norm_task t = {y, rstd, x, w.data, eps};
+    threads_for(dev->threads, x.rows, 1 + 16384 / x.cols, norm_rows, &t);
 }
 
-struct backward_task {
+struct norm_backward_task {
     struct mat dx, dy, x, rstd;
     float *dw;
     const float *w;
@@ -44,7 +45,8 @@ struct backward_task {
  * thousand rows keeps its precision. */
 enum { COLUMNS = 4 * LANES, GROUP = 256 };
 
-static void weight_group(const struct backward_task *t, int64_t first, int64_t last, int64_t column, int64_t cols) {
+static void norm_weight_group(const struct norm_backward_task *t, int64_t first, int64_t last, int64_t column,
+                              int64_t cols) {
     vf sum[COLUMNS / LANES] = {0};
     for (int64_t row = first; row < last; row++) {
         const float *dy = mat_row(t->dy, row) + column, *x = mat_row(t->x, row) + column, rstd = *mat_row(t->rstd, row);
@@ -58,18 +60,18 @@ static void weight_group(const struct backward_task *t, int64_t first, int64_t l
         t->dw[column + i] += sum[i / LANES][i % LANES];
 }
 
-static void weight_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct backward_task *t = context;
+static void norm_weight_columns(void *context, int64_t begin, int64_t end, int worker) {
+    const struct norm_backward_task *t = context;
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
         int64_t column = i * COLUMNS, cols = t->x.cols - column < COLUMNS ? t->x.cols - column : COLUMNS;
         for (int64_t row = 0; row < t->x.rows; row += GROUP)
-            weight_group(t, row, row + GROUP < t->x.rows ? row + GROUP : t->x.rows, column, cols);
+            norm_weight_group(t, row, row + GROUP < t->x.rows ? row + GROUP : t->x.rows, column, cols);
     }
 }
 
 /* dx = rstd (dy w - xhat mean(dy w xhat)), xhat = x rstd. */
-static void input_row(const struct backward_task *t, int64_t row) {
+static void norm_input_row(const struct norm_backward_task *t, int64_t row) {
     const float *dy = mat_row(t->dy, row), *x = mat_row(t->x, row), *w = t->w;
     float *dx = mat_row(t->dx, row), rstd = *mat_row(t->rstd, row), rest = 0.0f;
     int64_t d = t->x.cols, i = 0;
@@ -89,20 +91,20 @@ static void input_row(const struct backward_task *t, int64_t row) {
     }
 }
 
-static void input_body(void *context, int64_t begin, int64_t end, int worker) {
+static void norm_input_rows(void *context, int64_t begin, int64_t end, int worker) {
     (void)worker;
     for (int64_t row = begin; row < end; row++)
-        input_row(context, row);
+        norm_input_row(context, row);
 }
 
 /* dw first: dx may be dy. */
-static void backward(struct device *dev, struct mat dx, struct mat dw, struct mat dy, struct mat x, struct mat w,
-                     struct mat rstd, bool accumulate) {
+static void norm_backward(struct device *dev, struct mat dx, struct mat dw, struct mat dy, struct mat x, struct mat w,
+                          struct mat rstd, bool accumulate) {
     assert(dx.rows == x.rows && dy.rows == x.rows && rstd.rows == x.rows && rstd.cols == 1 && x.cols > 0);
     assert(dx.cols == x.cols && dy.cols == x.cols && dw.cols == x.cols && w.cols == x.cols && rstd.data);
-    struct backward_task t = {dx, dy, x, rstd, dw.data, w.data, accumulate};
-    threads_for(dev->threads, (x.cols + COLUMNS - 1) / COLUMNS, 1, weight_body, &t);
-    threads_for(dev->threads, x.rows, 1 + 16384 / x.cols, input_body, &t);
+    struct norm_backward_task t = {dx, dy, x, rstd, dw.data, w.data, accumulate};
+    threads_for(dev->threads, (x.cols + COLUMNS - 1) / COLUMNS, 1, norm_weight_columns, &t);
+    threads_for(dev->threads, x.rows, 1 + 16384 / x.cols, norm_input_rows, &t);
 }
 
-const struct norm_ops norm_cpu = {.forward = forward, .backward = backward};
+const struct norm_ops norm_cpu = {.forward = norm_forward, .backward = norm_backward};

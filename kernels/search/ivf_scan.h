@@ -1,14 +1,14 @@
-/* probe.h -- the best rows of an inverted file: of the lists whose centroids score best, all rows, scored exactly.
+/* ivf_scan.h -- the best rows of an inverted file: a query scores all rows of the lists whose centroids score best.
  *
- * Rows lie list by list: list l holds rows begin[l] .. begin[l+1]-1, and row p stands for id[p]. A query visits the `nprobe`
- * lists that are not empty and whose centroids have the greatest product with it (ties: the smaller list), and scores each of
- * their rows: score = q.row / sqrt(d), in float32 whatever the type of rows.
+ * Rows are stored list by list: list l holds rows begin[l] .. begin[l+1]-1, and row p has the id id[p]. A query scans
+ * the `nprobe` lists that are not empty and whose centroids have the greatest product with it (ties: the smaller list).
+ * score = q.row / sqrt(d), in float32 whatever the type of rows.
  *
- * index (ids) and score [n*k], best first, ties by smaller id; places without a row get -1, -inf. Query r never gets an id in
- * hole[r][0] .. hole[r][1]-1 (NULL: no holes). Queries are float32; centroids and rows fp16 on a GPU, float32 on the CPU, of
- * at most 2^30 rows and IVF_SCAN_LISTS_MAX lists. On a GPU d is a multiple of 8 and at most IVF_SCAN_WIDTH_MAX.Up to
- * IVF_SCAN_ONCE places a query are written once and never read: index and score may then be memory of this process within reach
- * (device_reach). */
+ * index (ids) and score [n*k], best first, ties by smaller id; slots without a row get -1, -inf. Query r never gets an
+ * id in hole[r][0] .. hole[r][1]-1 (NULL: no holes). Queries are float32; centroids and rows fp16 on a GPU, float32 on
+ * the CPU, of at most 2^30 rows and IVF_SCAN_LISTS_MAX lists. On a GPU d is a multiple of 8 and at most
+ * IVF_SCAN_WIDTH_MAX. For k up to IVF_SCAN_ONCE results are written once and never read: index and score may then be
+ * memory of this process that the device can reach (device_reach). */
 #pragma once
 #include "kernels/device/device.h"
 

@@ -1,79 +1,82 @@
-/* ivf_select_lists_cuda.cuh -- which lists each query visits, and the work that comes of it.
+/* ivf_select_lists_cuda.cuh -- which lists each query scans, and the plan of the work.
  *
- * centroid_scores: a warp takes four centroids and multiplies them with every query. pick_lists: a block a query finds the
- * nprobe-th greatest score and marks the lists, in a mask of queries for each list or with names; the last block to end turns the
- * marked lists into pieces.
+ * ivf_centroid_scores: a warp multiplies four centroids with every query. ivf_select_kernel: a block a query finds the
+ * nprobe-th greatest score and marks the lists (a mask of queries a list, or the queries' numbers); the last block to
+ * end plans the pieces of the marked lists.
  *
- * The nprobe-th greatest of the threads' greatest is a bound that few scores reach (292 of 16,384, where 256 are wanted): those
- * are gathered, one a thread, and the threshold is found among them bit by bit, a count by the block's barrier a bit. Where that
- * does not hold (very many lists wanted, or equal scores), the counts run over all scores. */
+ * Selection: each thread's greatest score, and of these the nprobe-th greatest, give a bound that few scores reach (292
+ * of 16,384, where 256 are wanted). The scores that reach it are gathered, one a thread, and the threshold is found
+ * among them bit by bit, one count by the block's barrier a bit. Where this does not hold (very many lists wanted, or
+ * equal scores), the counts run over all scores. Bound by latency: centroids 10 us, selection and merging some 10 us a
+ * query on an H200 (docs/kernels/search.md). */
 #pragma once
 #include "kernels/search/ivf_scan_rows_cuda.cuh"
 #include <cub/block/block_scan.cuh>
 
 template <int UNITS>
 static __global__ void __launch_bounds__(IVF_SCAN_THREADS, 1)
-    centroid_scores(ivf_scan_task t, rows<const float> queries, rows<const __half> centroids) {
+    ivf_centroid_scores(ivf_scan_task t, rows<const float> queries, rows<const __half> centroids) {
     extern __shared__ float4 shared[];
-    queries_in<UNITS>(shared, queries, NULL, t.queries, t.d);
+    ivf_load_queries<UNITS>(shared, queries, NULL, t.queries, t.d);
     __syncthreads();
     launch_next();
     int lane = threadIdx.x % 32, jump = gridDim.x * IVF_SCAN_WARPS * IVF_SCAN_GROUP;
     if (blockIdx.x == 0 && threadIdx.x == 0) t.plan.counts[2] = 0;
-    for (int first = (blockIdx.x * IVF_SCAN_WARPS + threadIdx.x / 32) * IVF_SCAN_GROUP; first < t.lists; first += jump) {
+    for (int first = (blockIdx.x * IVF_SCAN_WARPS + threadIdx.x / 32) * IVF_SCAN_GROUP; first < t.lists;
+         first += jump) {
         uint4 raw[IVF_SCAN_GROUP][UNITS];
-        group_load(raw, centroids, first, t.lists - 1, t.d);
+        ivf_load_rows(raw, centroids, first, t.lists - 1, t.d);
         int list = first + lane / 8;
         bool mine = lane % 8 == 0 && list < t.lists;
         bool empty = mine && t.begin[list] == t.begin[list + 1];
         if (mine) t.plan.mask[list] = 0;
         for (int q = 0; q < t.queries; q++) {
-            float score = group_dots(raw, shared + q * UNITS * 64);
+            float score = ivf_row_dots(raw, shared + q * UNITS * 64);
             if (mine) t.plan.score[(int64_t)q * t.lists + list] = empty ? -INFINITY : score;
         }
     }
 }
 
 /* A number that grows as the score does. */
-static __device__ __forceinline__ uint32_t order_of(float score) {
+static __device__ __forceinline__ uint32_t ordered_bits(float score) {
     uint32_t bits = __float_as_uint(score);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
 /* A query's scores: PER of them in each thread's registers, or all in memory (PER 0). */
-template <int PER> struct pick_keys {
+template <int PER> struct select_keys {
     uint32_t key[PER > 0 ? PER : 1];
     const float *score;
     int lists;
     __device__ void load() {
 #pragma unroll
         for (int j = 0; j < PER; j++) {
-            int i = j * PICK_THREADS + threadIdx.x;
-            key[j] = i < lists ? order_of(score[i]) : 0;
+            int i = j * SELECT_THREADS + threadIdx.x;
+            key[j] = i < lists ? ordered_bits(score[i]) : 0;
         }
     }
     template <typename F> __device__ __forceinline__ void each(F f) const {
         if constexpr (PER > 0) {
 #pragma unroll
             for (int j = 0; j < PER; j++)
-                f(key[j], j * PICK_THREADS + (int)threadIdx.x);
+                f(key[j], j * SELECT_THREADS + (int)threadIdx.x);
         } else {
-            for (int i = threadIdx.x; i < lists; i += PICK_THREADS)
-                f(order_of(score[i]), i);
+            for (int i = threadIdx.x; i < lists; i += SELECT_THREADS)
+                f(ordered_bits(score[i]), i);
         }
     }
 };
 
-/* What a block of pick_lists shares. */
-struct pick_block {
-    uint32_t key[PICK_THREADS]; /* gathered scores and their lists */
-    int32_t list[PICK_THREADS];
+/* Shared memory of a block. */
+struct select_block {
+    uint32_t key[SELECT_THREADS]; /* gathered scores and their lists */
+    int32_t list[SELECT_THREADS];
     int gathered, part[32];
     bool last;
 };
 
-/* The block's sum of what each thread brings. */
-static __device__ __forceinline__ int pick_sum(pick_block &own, int mine) {
+/* The block's sum of one number a thread. */
+static __device__ __forceinline__ int select_sum(select_block &own, int mine) {
     int warp = __reduce_add_sync(~0u, mine);
     __syncthreads(); /* the sum before has been read */
     if (threadIdx.x % 32 == 0) own.part[threadIdx.x / 32] = warp;
@@ -81,8 +84,8 @@ static __device__ __forceinline__ int pick_sum(pick_block &own, int mine) {
     return __reduce_add_sync(~0u, own.part[threadIdx.x % 32]);
 }
 
-/* A key that `wanted` keys reach and as few others as can be (none: *exact); count(key) says how many reach one. */
-template <typename F> static __device__ __forceinline__ uint32_t pick_threshold(int wanted, bool *exact, F count) {
+/* The greatest key that at least `wanted` keys reach; *exact: no others do. count(key): how many reach a key. */
+template <typename F> static __device__ __forceinline__ uint32_t select_threshold(int wanted, bool *exact, F count) {
     uint32_t least = 0;
     *exact = false;
     for (uint32_t bit = 0x80000000u; bit && !*exact; bit >>= 1) {
@@ -93,7 +96,7 @@ template <typename F> static __device__ __forceinline__ uint32_t pick_threshold(
     return least;
 }
 
-static __device__ __forceinline__ void pick_visit(const ivf_scan_task &t, int list, int query) {
+static __device__ __forceinline__ void select_mark(const ivf_scan_task &t, int list, int query) {
     const ivf_scan_plan &p = t.plan;
     if (p.visitor)
         p.visitor[(int64_t)list * t.queries + atomicAdd(&p.mask[list], 1u)] = (uint16_t)query;
@@ -101,8 +104,9 @@ static __device__ __forceinline__ void pick_visit(const ivf_scan_task &t, int li
         atomicOr(&p.mask[list], 1u << query);
 }
 
-/* Scores that reach `bound`, one a thread, in the block's room. False: there is no room for them all. */
-template <int PER> static __device__ __forceinline__ bool pick_gather(pick_block &own, const pick_keys<PER> &keys, uint32_t bound) {
+/* Gathers the scores that reach `bound`, one a thread. False: there are more than threads. */
+template <int PER>
+static __device__ __forceinline__ bool select_gather(select_block &own, const select_keys<PER> &keys, uint32_t bound) {
     int lane = threadIdx.x % 32, mine = 0;
     if (threadIdx.x == 0) own.gathered = 0;
     keys.each([&](uint32_t key, int) { mine += key >= bound; });
@@ -116,7 +120,7 @@ template <int PER> static __device__ __forceinline__ bool pick_gather(pick_block
     int base = lane == 31 && before > 0 ? atomicAdd(&own.gathered, before) : 0;
     int at = __shfl_sync(~0u, base, 31) + before - mine;
     __syncthreads();
-    if (own.gathered > PICK_THREADS) return false;
+    if (own.gathered > SELECT_THREADS) return false;
     keys.each([&](uint32_t key, int i) {
         if (key < bound) return;
         own.key[at] = key;
@@ -126,37 +130,39 @@ template <int PER> static __device__ __forceinline__ bool pick_gather(pick_block
     return true;
 }
 
-/* Of the gathered. Equal scores: the smaller list first. */
-static __device__ __forceinline__ void pick_gathered(const ivf_scan_task &t, const pick_block &own, int query) {
+/* Selects among the gathered. Equal scores: the smaller list first. */
+static __device__ __forceinline__ void select_among_gathered(const ivf_scan_task &t, const select_block &own,
+                                                             int query) {
     int n = own.gathered, list = -1, ahead = 0;
     uint32_t key = 0;
     bool exact;
     if ((int)threadIdx.x < n) key = own.key[threadIdx.x], list = own.list[threadIdx.x];
     uint32_t least =
-        pick_threshold(t.nprobe, &exact, [&](uint32_t bound) { return __syncthreads_count(key >= bound); });
-    if (list < 0 || key < least || key <= order_of(-INFINITY)) return; /* the last: an empty list */
+        select_threshold(t.nprobe, &exact, [&](uint32_t bound) { return __syncthreads_count(key >= bound); });
+    if (list < 0 || key < least || key <= ordered_bits(-INFINITY)) return; /* the last: an empty list */
     for (int i = 0; i < n && key == least && !exact; i++)
         ahead += own.key[i] > key || (own.key[i] == key && own.list[i] < list);
-    if (ahead < t.nprobe) pick_visit(t, list, query);
+    if (ahead < t.nprobe) select_mark(t, list, query);
 }
 
-/* Of all of them. */
+/* Selects among all. */
 template <int PER>
-static __device__ __forceinline__ void pick_all(const ivf_scan_task &t, pick_block &own, const pick_keys<PER> &keys, int query) {
+static __device__ __forceinline__ void select_among_all(const ivf_scan_task &t, select_block &own,
+                                                        const select_keys<PER> &keys, int query) {
     bool exact;
-    uint32_t least = pick_threshold(t.nprobe, &exact, [&](uint32_t bound) {
+    uint32_t least = select_threshold(t.nprobe, &exact, [&](uint32_t bound) {
         int reached = 0;
         keys.each([&](uint32_t key, int) { reached += key >= bound; });
-        return pick_sum(own, reached);
+        return select_sum(own, reached);
     });
     int above = 0;
     keys.each([&](uint32_t key, int i) {
         if (key <= least || i >= t.lists) return;
         above++;
-        pick_visit(t, i, query);
+        select_mark(t, i, query);
     });
-    int left = t.nprobe - pick_sum(own, above);
-    if (least <= order_of(-INFINITY)) return; /* the rest is empty */
+    int left = t.nprobe - select_sum(own, above);
+    if (least <= ordered_bits(-INFINITY)) return; /* the rest is empty */
     for (int last = -1; left > 0; left--) {
         int next = INT32_MAX;
         keys.each([&](uint32_t key, int i) {
@@ -167,12 +173,13 @@ static __device__ __forceinline__ void pick_all(const ivf_scan_task &t, pick_blo
         if (threadIdx.x % 32 == 0) own.part[threadIdx.x / 32] = next;
         __syncthreads();
         last = __reduce_min_sync(~0u, own.part[threadIdx.x % 32]);
-        if (threadIdx.x == 0) pick_visit(t, last, query);
+        if (threadIdx.x == 0) select_mark(t, last, query);
     }
 }
 
-template <int PER> static __device__ __forceinline__ void pick_query(const ivf_scan_task &t, pick_block &own, int query) {
-    pick_keys<PER> keys;
+template <int PER>
+static __device__ __forceinline__ void select_for_query(const ivf_scan_task &t, select_block &own, int query) {
+    select_keys<PER> keys;
     keys.score = t.plan.score + (int64_t)query * t.lists;
     keys.lists = t.lists;
     keys.load();
@@ -180,43 +187,43 @@ template <int PER> static __device__ __forceinline__ void pick_query(const ivf_s
     bool exact;
     keys.each([&](uint32_t key, int) { greatest = key > greatest ? key : greatest; });
     uint32_t bound =
-        pick_threshold(t.nprobe, &exact, [&](uint32_t key) { return __syncthreads_count(greatest >= key); });
-    if (bound > 0 && pick_gather<PER>(own, keys, bound))
-        pick_gathered(t, own, query);
+        select_threshold(t.nprobe, &exact, [&](uint32_t key) { return __syncthreads_count(greatest >= key); });
+    if (bound > 0 && select_gather<PER>(own, keys, bound))
+        select_among_gathered(t, own, query);
     else
-        pick_all<PER>(t, own, keys, query);
+        select_among_all<PER>(t, own, keys, query);
 }
 
 /* Marked lists to pieces of `each` rows, by one block, PLAN_EACH lists a thread at a time. */
-static __device__ __forceinline__ void plan_pieces(const ivf_scan_task &t, int each) {
+static __device__ __forceinline__ void ivf_plan_pieces(const ivf_scan_task &t, int each) {
     enum { PLAN_EACH = 16 };
-    using scan = cub::BlockScan<unsigned long long, PICK_THREADS, cub::BLOCK_SCAN_WARP_SCANS>;
-    __shared__ typename scan::TempStorage room;
+    using scan = cub::BlockScan<unsigned long long, SELECT_THREADS, cub::BLOCK_SCAN_WARP_SCANS>;
+    __shared__ typename scan::TempStorage scan_storage;
     const ivf_scan_plan &p = t.plan;
     unsigned long long before = 0; /* lists in the upper half, pieces in the lower */
-    for (int first = 0; first < t.lists; first += PLAN_EACH * PICK_THREADS) {
+    for (int first = 0; first < t.lists; first += PLAN_EACH * SELECT_THREADS) {
         uint32_t who[PLAN_EACH];
         int pieces[PLAN_EACH];
         unsigned long long mine = 0, all;
 #pragma unroll
         for (int j = 0; j < PLAN_EACH; j++) {
-            int l = first + j * PICK_THREADS + (int)threadIdx.x;
+            int l = first + j * SELECT_THREADS + (int)threadIdx.x;
             who[j] = l < t.lists ? __ldcg(p.mask + l) : 0;
         }
 #pragma unroll
         for (int j = 0; j < PLAN_EACH; j++) {
-            int l = first + j * PICK_THREADS + (int)threadIdx.x;
+            int l = first + j * SELECT_THREADS + (int)threadIdx.x;
             pieces[j] = who[j] ? (t.begin[l + 1] - t.begin[l] + each - 1) / each : 0;
         }
 #pragma unroll
         for (int j = 0; j < PLAN_EACH; j++)
             if (who[j]) mine += (1ull << 32) + pieces[j];
-        scan(room).ExclusiveSum(mine, mine, all);
+        scan(scan_storage).ExclusiveSum(mine, mine, all);
         mine += before;
         before += all;
 #pragma unroll
         for (int j = 0; j < PLAN_EACH; j++) {
-            int at = (int)(mine >> 32), piece = (int)(uint32_t)mine, l = first + j * PICK_THREADS + (int)threadIdx.x;
+            int at = (int)(mine >> 32), piece = (int)(uint32_t)mine, l = first + j * SELECT_THREADS + (int)threadIdx.x;
             if (!who[j]) continue;
             for (int i = 0; i < pieces[j] && p.visitor; i++) {
                 p.list[piece + i] = l;
@@ -229,7 +236,7 @@ static __device__ __forceinline__ void plan_pieces(const ivf_scan_task &t, int e
             }
             mine += (1ull << 32) + pieces[j];
         }
-        __syncthreads(); /* the room is free again */
+        __syncthreads(); /* the storage may be used again */
     }
     if (threadIdx.x > 0) return;
     int visited = (int)(before >> 32), all = (int)(uint32_t)before;
@@ -238,10 +245,11 @@ static __device__ __forceinline__ void plan_pieces(const ivf_scan_task &t, int e
     if (!p.visitor) p.piece[visited] = all;
 }
 
-template <int PER> static __global__ void __launch_bounds__(PICK_THREADS) pick_lists(ivf_scan_task t, int each) {
-    __shared__ pick_block own;
+template <int PER>
+static __global__ void __launch_bounds__(SELECT_THREADS) ivf_select_kernel(ivf_scan_task t, int each) {
+    __shared__ select_block own;
     launch_wait();
-    pick_query<PER>(t, own, blockIdx.x);
+    select_for_query<PER>(t, own, blockIdx.x);
     launch_next();
     __threadfence();
     __syncthreads();
@@ -249,5 +257,5 @@ template <int PER> static __global__ void __launch_bounds__(PICK_THREADS) pick_l
     __syncthreads();
     if (!own.last) return;
     __threadfence();
-    plan_pieces(t, each);
+    ivf_plan_pieces(t, each);
 }

@@ -1,5 +1,5 @@
-/* kmeans.c -- see kmeans.h. The device does all that touches points or centroids; this process draws, and keeps counts.
- */
+/* kmeans.c -- see kmeans.h. The device computes all that touches points or centroids; this process draws random numbers
+ * and keeps counts. */
 #include "kernels/search/kmeans.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -8,16 +8,16 @@
 
 enum { STREAM_START, STREAM_SPLIT, ASSIGN_ROWS = 1 << 16 };
 
-struct fit {
+struct kmeans {
     struct device *dev;
-    struct mat centroids, points, rounded; /* rounded: what points are compared with; centroids themselves in float32 */
+    struct mat centroids, points, rounded; /* rounded: centroids as points are compared with them */
     uint64_t seed;
-    int64_t *list, *visible; /* [n], [ASSIGN_ROWS] of the device */
-    float *score;            /* [ASSIGN_ROWS] of the device */
-    void *counts_room, *pairs_room;
-    int64_t *start;      /* [n], this process's from here on */
-    int32_t *counts;     /* [lists] */
-    int32_t (*pairs)[2]; /* [lists] */
+    int64_t *list, *visible;            /* [n], [ASSIGN_ROWS] of the device */
+    float *score;                       /* [ASSIGN_ROWS] of the device */
+    void *device_counts, *device_pairs; /* NULL where memory is shared */
+    int64_t *start;                     /* [n]; this and what follows: memory of this process */
+    int32_t *counts;                    /* [lists] */
+    int32_t (*pairs)[2];                /* [lists] */
 };
 
 void kmeans_assign(struct device *dev, int64_t *list, float *score, struct mat points, struct mat centroids,
@@ -26,7 +26,7 @@ void kmeans_assign(struct device *dev, int64_t *list, float *score, struct mat p
 }
 
 /* Of n points `take`, drawn at random, get the numbers 0, 1, ...; all others -1. */
-static enum status draw(int64_t *list, int64_t n, int64_t take, uint64_t seed) {
+static enum status kmeans_draw(int64_t *list, int64_t n, int64_t take, uint64_t seed) {
     int64_t *order;
     struct rng rng = rng_make(seed, STREAM_START);
     TRY(memory_allocate(&order, (size_t)n));
@@ -43,7 +43,7 @@ static enum status draw(int64_t *list, int64_t n, int64_t take, uint64_t seed) {
     return STATUS_OK;
 }
 
-static enum status allocate(struct fit *f) {
+static enum status kmeans_allocate(struct kmeans *f) {
     size_t n = (size_t)f->points.rows, lists = (size_t)f->centroids.rows;
     struct device *dev = f->dev;
     TRY(device_allocate(dev, &f->list, n));
@@ -52,33 +52,33 @@ static enum status allocate(struct fit *f) {
     TRY(memory_allocate(&f->start, n > ASSIGN_ROWS ? n : ASSIGN_ROWS));
     TRY(memory_allocate(&f->counts, lists));
     TRY(memory_allocate(&f->pairs, lists));
-    TRY(device_room(dev, &f->counts_room, lists * sizeof *f->counts));
-    TRY(device_room(dev, &f->pairs_room, lists * sizeof *f->pairs));
+    TRY(device_buffer(dev, &f->device_counts, lists * sizeof *f->counts));
+    TRY(device_buffer(dev, &f->device_pairs, lists * sizeof *f->pairs));
     f->rounded = mat_dense(NULL, f->points.type, f->centroids.rows, f->centroids.cols);
     return device_allocate(dev, &f->rounded.data,
                            lists * (size_t)f->centroids.cols * (size_t)dtype_bytes(f->points.type));
 }
 
-static void release(struct fit *f) {
+static void kmeans_release(struct kmeans *f) {
     device_release(f->dev, f->list);
     device_release(f->dev, f->visible);
     device_release(f->dev, f->score);
-    device_release(f->dev, f->counts_room);
-    device_release(f->dev, f->pairs_room);
+    device_release(f->dev, f->device_counts);
+    device_release(f->dev, f->device_pairs);
     device_release(f->dev, f->rounded.data);
     memory_free(f->start);
     memory_free(f->counts);
     memory_free(f->pairs);
 }
 
-static void sum(struct fit *f) {
-    int32_t *counts = device_side(f->dev, f->counts, f->counts_room);
+static void kmeans_sum(struct kmeans *f) {
+    int32_t *counts = device_side(f->dev, f->counts, f->device_counts);
     f->dev->ops->kmeans_assign->sums(f->dev, f->centroids, counts, f->points, f->list);
     device_download(f->dev, f->counts, counts, (size_t)f->centroids.rows * sizeof *counts);
 }
 
 /* Lists without points take half of others, which are drawn with a chance that grows with their size. */
-static void split_empty(struct fit *f, struct rng *rng) {
+static void kmeans_split_empty(struct kmeans *f, struct rng *rng) {
     int64_t lists = f->centroids.rows, n = 0;
     int32_t largest = 0;
     for (int64_t l = 0; l < lists; l++)
@@ -94,21 +94,21 @@ static void split_empty(struct fit *f, struct rng *rng) {
         f->counts[l] = f->counts[full] / 2;
         f->counts[full] -= f->counts[l];
         if (f->counts[full] + f->counts[l] < largest) continue;
-        largest = 0; /* it was the largest: lists that can give are never missed */
+        largest = 0; /* that list was the largest: find the next, so that a list that can be split is never missed */
         for (int64_t i = 0; i < lists; i++)
             largest = f->counts[i] > largest ? f->counts[i] : largest;
     }
-    int32_t(*there)[2] = device_side(f->dev, f->pairs, f->pairs_room);
-    device_upload(f->dev, there, f->pairs, (size_t)n * sizeof *there);
-    f->dev->ops->kmeans_assign->split(f->dev, f->centroids, (const int32_t(*)[2])there, n);
+    int32_t(*pairs)[2] = device_side(f->dev, f->pairs, f->device_pairs);
+    device_upload(f->dev, pairs, f->pairs, (size_t)n * sizeof *pairs);
+    f->dev->ops->kmeans_assign->split(f->dev, f->centroids, (const int32_t(*)[2])pairs, n);
 }
 
 /* The first centroids are points themselves. */
-static enum status begin(struct fit *f) {
+static enum status kmeans_begin(struct kmeans *f) {
     int64_t n = f->points.rows, lists = f->centroids.rows;
-    TRY(draw(f->start, n, lists, f->seed));
+    TRY(kmeans_draw(f->start, n, lists, f->seed));
     device_upload(f->dev, f->list, f->start, (size_t)n * sizeof *f->list);
-    sum(f);
+    kmeans_sum(f);
     for (int64_t i = 0; i < ASSIGN_ROWS; i++)
         f->start[i] = lists;
     device_upload(f->dev, f->visible, f->start, ASSIGN_ROWS * sizeof *f->visible);
@@ -116,7 +116,8 @@ static enum status begin(struct fit *f) {
 }
 
 /* Each point's centroid, once. */
-static enum status assign(struct fit *f, const struct kmeans_config *config, int iteration, int iterations) {
+static enum status kmeans_assign_all(struct kmeans *f, const struct kmeans_config *config, int iteration,
+                                     int iterations) {
     int64_t rows = f->points.rows;
     for (int64_t at = 0; at < rows; at += ASSIGN_ROWS) {
         int64_t n = rows - at < ASSIGN_ROWS ? rows - at : ASSIGN_ROWS;
@@ -128,15 +129,15 @@ static enum status assign(struct fit *f, const struct kmeans_config *config, int
     return STATUS_OK;
 }
 
-static enum status iterate(struct fit *f, const struct kmeans_config *config) {
+static enum status kmeans_iterate(struct kmeans *f, const struct kmeans_config *config) {
     struct rng rng = rng_make(f->seed, STREAM_SPLIT);
     int iterations = config->iterations > 0 ? config->iterations : KMEANS_ITERATIONS;
     for (int i = 0; i < iterations; i++) {
         f->dev->ops->kmeans_assign->unit(f->dev, f->rounded, f->centroids);
-        TRY(assign(f, config, i, iterations));
-        sum(f);
+        TRY(kmeans_assign_all(f, config, i, iterations));
+        kmeans_sum(f);
         TRY(device_sync(f->dev));
-        split_empty(f, &rng);
+        kmeans_split_empty(f, &rng);
     }
     f->dev->ops->kmeans_assign->unit(f->dev, f->centroids, f->centroids);
     return device_sync(f->dev);
@@ -149,10 +150,10 @@ enum status kmeans_fit(struct device *dev, struct mat centroids, struct mat poin
     int64_t most = centroids.rows * KMEANS_POINTS_MAX, step = (points.rows + most - 1) / most;
     points.rows /= step;
     points.stride *= step;
-    struct fit f = {.dev = dev, .centroids = centroids, .points = points, .seed = config->seed};
-    enum status s = allocate(&f);
-    if (s == STATUS_OK) s = begin(&f);
-    if (s == STATUS_OK) s = iterate(&f, config);
-    release(&f);
+    struct kmeans f = {.dev = dev, .centroids = centroids, .points = points, .seed = config->seed};
+    enum status s = kmeans_allocate(&f);
+    if (s == STATUS_OK) s = kmeans_begin(&f);
+    if (s == STATUS_OK) s = kmeans_iterate(&f, config);
+    kmeans_release(&f);
     return s;
 }

@@ -17,7 +17,9 @@ NOISE uint64_t noise_mix(uint64_t x) {
     return x ^ x >> 31;
 }
 /* Made once for a row. */
-NOISE uint64_t noise_row(uint64_t seed, uint64_t row) { return noise_mix(noise_mix(seed + 0x9e3779b97f4a7c15u) + row * 0x9e3779b97f4a7c15u); }
+NOISE uint64_t noise_row(uint64_t seed, uint64_t row) {
+    return noise_mix(noise_mix(seed + 0x9e3779b97f4a7c15u) + row * 0x9e3779b97f4a7c15u);
+}
 
 /* u = (23 bits + 1/2) / 2^23 lies strictly between 0 and 1 and is exact in float, so both logarithms are finite:
  * the noise is in -2.8 .. 16.7. */

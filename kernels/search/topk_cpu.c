@@ -1,14 +1,21 @@
-/* topk_cpu.c -- the best k landmarks of each query.
+/* topk_cpu.c -- the best k landmarks of each query, sampling among them, softmax weights and their gradients.
  *
- * The order (score, then smaller index) is total, so the best k are one set whoever finds them, and lists of several
- * threads can be merged. Many queries: a task is a block of queries against all landmarks, scores by OpenBLAS in
- * blocks. Few: reading the landmarks is the cost, so a task is a range of landmarks, with lists of the worker's own. */
+ *                        landmarks
+ *               +-----------+-----------+---
+ *   32 queries  | product   | product   |       more than FEW_QUERIES: a task is a block of queries; OpenBLAS makes a
+ *               | 32 x 512  | 32 x 512  |       tile of scores in the worker's scratch, whose rows go to the lists
+ *               +-----------+-----------+---
+ *   few queries | task      | task      |       a task is a range of landmarks; each worker keeps lists of its own,
+ *               |   2048    |   2048    |       which are merged at the end (base/top_list.h: the order is total)
+ *
+ * Bound by arithmetic (2 n E d) for many queries, by reading the landmarks once (4 E d bytes) for few. Measured rates:
+ * docs/kernels/search.md. */
+#include "base/top_list.h"
 #include "kernels/device/device_internal.h"
 #include "kernels/linear/blas_cpu_internal.h"
 #include "kernels/pointwise/simd_internal.h"
 #include "kernels/search/noise_internal.h"
 #include "kernels/search/topk.h"
-#include "kernels/search/topk_list_internal.h"
 #include <assert.h>
 #include <math.h>
 #include <stdbool.h>
@@ -16,16 +23,22 @@
 
 enum { FEW_QUERIES = 8, QUERIES = 32, LANDMARKS = 512, RANGE = 2048 };
 
-struct task {
+struct topk_task {
     struct device *dev;
     struct mat queries, landmarks;
     const int64_t *visible;
-    struct topk_list out;
+    int64_t *index;
+    float *score;
     int k;
     float scale;
 };
 
-static int64_t smaller(int64_t a, int64_t b) {
+/* List i of many that follow one another. */
+static struct top_list list_at(int64_t *index, float *score, int64_t i, int k) {
+    return (struct top_list){index + i * k, score + i * k, k};
+}
+
+static int64_t topk_smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
@@ -36,91 +49,95 @@ static void score_tile(float *scores, struct mat queries, struct mat landmarks, 
         (struct blas_product){.y = tile, .a = queries, .b = landmarks, .b_transposed = true, .scale = scale});
 }
 
-static void many_block(const struct task *t, float *scores, int64_t first, int64_t n) {
+static void topk_block(const struct topk_task *t, float *scores, int64_t first, int64_t n) {
     int64_t seen = 0;
     for (int64_t q = first; q < first + n; q++)
         seen = t->visible[q] > seen ? t->visible[q] : seen;
+    for (int64_t q = first; q < first + n; q++)
+        top_list_clear(list_at(t->index, t->score, q, t->k));
     for (int64_t base = 0; base < seen; base += LANDMARKS) {
-        int64_t m = smaller(seen - base, LANDMARKS);
+        int64_t m = topk_smaller(seen - base, LANDMARKS);
         score_tile(scores, mat_rows(t->queries, first, n), mat_rows(t->landmarks, base, m), t->scale);
         for (int64_t q = 0; q < n; q++) {
-            struct topk_list l = list_at(t->out, (first + q) * t->k);
-            int64_t live = smaller(t->visible[first + q] - base, m);
+            struct top_list l = list_at(t->index, t->score, first + q, t->k);
+            int64_t live = topk_smaller(t->visible[first + q] - base, m);
             for (int64_t i = 0; i < live; i++)
-                list_offer(l, t->k, scores[q * LANDMARKS + i], base + i);
+                top_list_offer(l, scores[q * LANDMARKS + i], base + i);
         }
     }
+    for (int64_t q = first; q < first + n; q++)
+        top_list_sort(list_at(t->index, t->score, q, t->k));
 }
 
-static void many_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct task *t = context;
+static void topk_blocks(void *context, int64_t begin, int64_t end, int worker) {
+    const struct topk_task *t = context;
     for (int64_t i = begin; i < end; i++)
-        many_block(t, device_scratch(t->dev, worker), i * QUERIES, smaller(t->queries.rows - i * QUERIES, QUERIES));
+        topk_block(t, device_scratch(t->dev, worker), i * QUERIES,
+                   topk_smaller(t->queries.rows - i * QUERIES, QUERIES));
 }
 
-/* A worker's lists for the queries in hand. */
-static struct topk_list worker_lists(const struct task *t, int worker) {
-    int64_t places = t->queries.rows * t->k;
+/* A worker's own list of query q, in its scratch. */
+static struct top_list worker_list(const struct topk_task *t, int worker, int64_t q) {
     int64_t *index = device_scratch(t->dev, worker);
-    return (struct topk_list){index, (float *)(void *)(index + places)};
+    return list_at(index, (float *)(void *)(index + t->queries.rows * t->k), q, t->k);
 }
 
-static void few_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct task *t = context;
-    struct topk_list lists = worker_lists(t, worker);
+static void topk_range(void *context, int64_t begin, int64_t end, int worker) {
+    const struct topk_task *t = context;
     for (int64_t i = begin; i < end; i++) {
         const float *landmark = mat_row(t->landmarks, i);
         for (int64_t q = 0; q < t->queries.rows; q++) {
             if (i >= t->visible[q]) continue;
             float score = v_dot(mat_row(t->queries, q), landmark, t->queries.cols) * t->scale;
-            list_offer(list_at(lists, q * t->k), t->k, score, i);
+            top_list_offer(worker_list(t, worker, q), score, i);
         }
     }
 }
 
-static void few(struct task *t) {
+static void topk_few(struct topk_task *t) {
     int workers = device_cpu(t->dev)->workers;
-    int64_t seen = 0, places = t->queries.rows * t->k;
-    for (int64_t q = 0; q < t->queries.rows; q++)
+    int64_t seen = 0;
+    for (int64_t q = 0; q < t->queries.rows; q++) {
         seen = t->visible[q] > seen ? t->visible[q] : seen;
-    for (int w = 0; w < workers; w++)
-        list_clear(worker_lists(t, w), places);
-    threads_for(t->dev->threads, seen, RANGE, few_body, t);
-    for (int w = 0; w < workers; w++) {
-        struct topk_list found = worker_lists(t, w);
-        for (int64_t i = 0; i < places; i++)
-            if (found.index[i] >= 0) list_offer(list_at(t->out, i / t->k * t->k), t->k, found.score[i], found.index[i]);
+        for (int w = 0; w < workers; w++)
+            top_list_clear(worker_list(t, w, q));
+    }
+    threads_for(t->dev->threads, seen, RANGE, topk_range, t);
+    for (int64_t q = 0; q < t->queries.rows; q++) {
+        struct top_list out = list_at(t->index, t->score, q, t->k);
+        top_list_clear(out);
+        for (int w = 0; w < workers; w++) {
+            struct top_list found = worker_list(t, w, q);
+            for (int i = 0; i < t->k; i++)
+                if (found.id[i] >= 0) top_list_offer(out, found.score[i], found.id[i]);
+        }
+        top_list_sort(out);
     }
 }
 
-static void forward(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks,
-                    const int64_t *visible, int k) {
-    assert(k >= 1 && k <= TOPK_PLACES_MAX && (landmarks.rows == 0 || queries.cols == landmarks.cols));
+static void topk_forward(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks,
+                         const int64_t *visible, int k) {
+    assert(k >= 1 && k <= TOPK_MAX && (landmarks.rows == 0 || queries.cols == landmarks.cols));
     for (int64_t q = 0; q < queries.rows; q++)
         assert(visible[q] >= 0 && visible[q] <= landmarks.rows);
-    struct task t = {dev, queries, landmarks, visible, {index, score}, k, 1.0f / sqrtf((float)queries.cols)};
-    list_clear(t.out, queries.rows * k);
+    struct topk_task t = {dev, queries, landmarks, visible, index, score, k, 1.0f / sqrtf((float)queries.cols)};
     size_t list_bytes = (size_t)queries.rows * (size_t)k * (sizeof(int64_t) + sizeof(float));
     if (queries.rows <= FEW_QUERIES && list_bytes <= DEVICE_SCRATCH_BYTES)
-        few(&t);
+        topk_few(&t);
     else
-        threads_for(dev->threads, (queries.rows + QUERIES - 1) / QUERIES, 1, many_body, &t);
+        threads_for(dev->threads, (queries.rows + QUERIES - 1) / QUERIES, 1, topk_blocks, &t);
 }
 
-/* Training's choice: as `many`, with the rows' own ranges, and lists sorted by key. */
-struct choose_task {
+/* Sampling: as topk_block, with the rows' own ranges, and lists sorted by key. */
+struct sample_task {
     struct device *dev;
-    struct mat queries, landmarks;
-    struct topk_rows rows;
+    struct topk_sampling in;
     int64_t *index;
     int32_t *slot;
     float *score, scale;
-    int k;
-    bool gumbel;
-    uint64_t seed;
 };
 
-static bool allowed(const struct topk_rows *rows, int64_t r, int64_t e) {
+static bool sample_allowed(const struct topk_rows *rows, int64_t r, int64_t e) {
     if (rows->own_begin[r] <= e && e < rows->own_end[r]) return true;
     if (!rows->other_begin || e < rows->other_begin[r] || e >= rows->other_end[r]) return false;
     if (rows->own_begin[r] <= e && e < rows->sequence_end[r]) return false;
@@ -129,87 +146,91 @@ static bool allowed(const struct topk_rows *rows, int64_t r, int64_t e) {
     return of[0] < 0 || of[0] > barred[1] || of[1] < barred[0];
 }
 
-/* What rows first .. first+n-1 may see at most. */
-static void choose_range(const struct choose_task *t, int64_t first, int64_t n, int64_t *begin, int64_t *end) {
-    const struct topk_rows *rows = &t->rows;
-    *begin = t->landmarks.rows;
+/* The landmarks that any of rows first .. first+n-1 may sample. */
+static void sample_range(const struct sample_task *t, int64_t first, int64_t n, int64_t *begin, int64_t *end) {
+    const struct topk_rows *rows = &t->in.rows;
+    *begin = t->in.landmarks.rows;
     *end = 0;
     for (int64_t r = first; r < first + n; r++) {
         if (rows->own_begin[r] < rows->own_end[r]) {
-            *begin = smaller(*begin, rows->own_begin[r]);
-            *end = -smaller(-*end, -rows->own_end[r]);
+            *begin = topk_smaller(*begin, rows->own_begin[r]);
+            *end = -topk_smaller(-*end, -rows->own_end[r]);
         }
         if (rows->other_begin && rows->other_begin[r] < rows->other_end[r]) {
-            *begin = smaller(*begin, rows->other_begin[r]);
-            *end = -smaller(-*end, -rows->other_end[r]);
+            *begin = topk_smaller(*begin, rows->other_begin[r]);
+            *end = -topk_smaller(-*end, -rows->other_end[r]);
         }
     }
-    assert(*begin >= 0 && *end <= t->landmarks.rows);
+    assert(*begin >= 0 && *end <= t->in.landmarks.rows);
 }
 
-static void choose_tile(const struct choose_task *t, struct topk_list keys, const float *scores, int64_t first,
-                        int64_t n, int64_t base, int64_t columns) {
-    for (int64_t q = 0; q < n; q++) {
-        uint64_t noise = noise_row(t->seed, (uint64_t)(first + q));
-        for (int64_t i = 0; i < columns; i++) {
-            if (!allowed(&t->rows, first + q, base + i)) continue;
-            float key = scores[q * LANDMARKS + i] + (t->gumbel ? noise_gumbel(noise, (uint64_t)(base + i)) : 0.0f);
-            list_offer(list_at(keys, q * t->k), t->k, key, base + i);
-        }
+static void sample_tile(const struct sample_task *t, struct top_list keys, const float *scores, int64_t row,
+                        int64_t base, int64_t columns) {
+    uint64_t noise = noise_row(t->in.seed, (uint64_t)row);
+    for (int64_t i = 0; i < columns; i++) {
+        if (!sample_allowed(&t->in.rows, row, base + i)) continue;
+        top_list_offer(keys, scores[i] + (t->in.gumbel ? noise_gumbel(noise, (uint64_t)(base + i)) : 0.0f), base + i);
     }
 }
 
-static void choose_block(const struct choose_task *t, float *scores, int64_t first, int64_t n) {
-    struct topk_list keys = {t->index + first * t->k, scores + QUERIES * LANDMARKS};
-    int64_t begin, end;
-    choose_range(t, first, n, &begin, &end);
-    list_clear(keys, n * t->k);
+/* Lists are kept by key in the scratch, after the scores; the scores of what was found replace the keys. */
+static void sample_block(const struct sample_task *t, float *scores, int64_t first, int64_t n) {
+    float *keys = scores + QUERIES * LANDMARKS;
+    int64_t *index = t->index + first * t->in.k, begin, end;
+    int k = t->in.k;
+    sample_range(t, first, n, &begin, &end);
+    for (int64_t q = 0; q < n; q++)
+        top_list_clear(list_at(index, keys, q, k));
     for (int64_t base = begin; base < end; base += LANDMARKS) {
-        int64_t m = smaller(end - base, LANDMARKS);
-        score_tile(scores, mat_rows(t->queries, first, n), mat_rows(t->landmarks, base, m), t->scale);
-        choose_tile(t, keys, scores, first, n, base, m);
+        int64_t m = topk_smaller(end - base, LANDMARKS);
+        score_tile(scores, mat_rows(t->in.queries, first, n), mat_rows(t->in.landmarks, base, m), t->scale);
+        for (int64_t q = 0; q < n; q++)
+            sample_tile(t, list_at(index, keys, q, k), scores + q * LANDMARKS, first + q, base, m);
     }
-    for (int64_t i = 0; i < n * t->k; i++) {
-        int64_t e = keys.index[i], row = first + i / t->k;
-        t->score[first * t->k + i] =
-            e < 0 || !t->gumbel ? keys.score[i]
-                                : t->scale * v_dot(mat_row(t->queries, row), mat_row(t->landmarks, e), t->queries.cols);
-        if (t->slot) t->slot[first * t->k + i] = (int32_t)e;
+    for (int64_t q = 0; q < n; q++)
+        top_list_sort(list_at(index, keys, q, k));
+    for (int64_t i = 0; i < n * k; i++) {
+        const float *query = mat_row(t->in.queries, first + i / k);
+        bool noisy = index[i] >= 0 && t->in.gumbel;
+        t->score[first * k + i] =
+            noisy ? t->scale * v_dot(query, mat_row(t->in.landmarks, index[i]), t->in.queries.cols) : keys[i];
+        if (t->slot) t->slot[first * k + i] = (int32_t)index[i];
     }
 }
 
-static void choose_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct choose_task *t = context;
+static void sample_blocks(void *context, int64_t begin, int64_t end, int worker) {
+    const struct sample_task *t = context;
+    int64_t rows = t->in.queries.rows;
     for (int64_t i = begin; i < end; i++)
-        choose_block(t, device_scratch(t->dev, worker), i * QUERIES, smaller(t->queries.rows - i * QUERIES, QUERIES));
+        sample_block(t, device_scratch(t->dev, worker), i * QUERIES, topk_smaller(rows - i * QUERIES, QUERIES));
 }
 
-static void choose(struct device *dev, int64_t *index, int32_t *slot, float *score, struct mat queries,
-                   struct mat landmarks, struct topk_rows rows, int k, bool gumbel, uint64_t seed) {
-    static_assert((size_t)QUERIES * (TOPK_CHOOSE_MAX + LANDMARKS) * sizeof(float) <= DEVICE_SCRATCH_BYTES);
-    assert(k >= 1 && k <= TOPK_CHOOSE_MAX);
-    assert((landmarks.rows == 0 || queries.cols == landmarks.cols) && landmarks.rows <= INT32_MAX);
-    struct choose_task t = {dev, queries, landmarks, rows, index, slot, score, 1.0f / sqrtf((float)queries.cols),
-                            k,   gumbel,  seed};
-    threads_for(dev->threads, (queries.rows + QUERIES - 1) / QUERIES, 1, choose_body, &t);
+static void topk_sample(struct device *dev, int64_t *index, int32_t *slot, float *score,
+                        const struct topk_sampling *in) {
+    static_assert((size_t)QUERIES * (TOPK_SAMPLE_MAX + LANDMARKS) * sizeof(float) <= DEVICE_SCRATCH_BYTES);
+    assert(in->k >= 1 && in->k <= TOPK_SAMPLE_MAX);
+    assert((in->landmarks.rows == 0 || in->queries.cols == in->landmarks.cols) && in->landmarks.rows <= INT32_MAX);
+    struct sample_task t = {dev, *in, index, slot, score, 1.0f / sqrtf((float)in->queries.cols)};
+    threads_for(dev->threads, (in->queries.rows + QUERIES - 1) / QUERIES, 1, sample_blocks, &t);
 }
 
-static void thin(struct device *dev, int64_t *index, const int64_t *from_index, const float *from_score, int64_t n,
-                 int from, int k, uint64_t seed) {
+static void topk_subsample(struct device *dev, int64_t *index, const int64_t *from_index, const float *from_score,
+                           int64_t n, int from, int k, uint64_t seed) {
     float *key = device_scratch(dev, 0);
-    assert(k >= 1 && k <= from && k <= TOPK_CHOOSE_MAX);
+    assert(k >= 1 && k <= from && k <= TOPK_SAMPLE_MAX);
     for (int64_t row = 0; row < n; row++) {
-        struct topk_list l = {index + row * k, key};
+        struct top_list l = {index + row * k, key, k};
         uint64_t noise = noise_row(seed, (uint64_t)row);
-        list_clear(l, k);
+        top_list_clear(l);
         for (int64_t i = row * from; i < (row + 1) * from; i++)
             if (from_index[i] >= 0)
-                list_offer(l, k, from_score[i] + noise_gumbel(noise, (uint64_t)from_index[i]), from_index[i]);
+                top_list_offer(l, from_score[i] + noise_gumbel(noise, (uint64_t)from_index[i]), from_index[i]);
+        top_list_sort(l);
     }
 }
 
-static void take(struct device *dev, int32_t *out, const int32_t *table, int64_t rows, int64_t cols,
-                 const int64_t *index, int64_t n) {
+static void topk_gather(struct device *dev, int32_t *out, const int32_t *table, int64_t rows, int64_t cols,
+                        const int64_t *index, int64_t n) {
     (void)dev;
     for (int64_t i = 0; i < n; i++) {
         assert(index[i] < rows);
@@ -218,14 +239,14 @@ static void take(struct device *dev, int32_t *out, const int32_t *table, int64_t
     }
 }
 
-struct weigh_task {
+struct weights_task {
     float *weight;
     const float *score;
     int k;
 };
 
-static void weigh_body(void *context, int64_t begin, int64_t end, int worker) {
-    const struct weigh_task *t = context;
+static void softmax_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct weights_task *t = context;
     (void)worker;
     for (int64_t row = begin; row < end; row++) {
         const float *score = t->score + row * t->k;
@@ -241,19 +262,11 @@ static void weigh_body(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
-static void weigh(struct device *dev, float *weight, const float *score, int64_t n, int k) {
+static void topk_softmax_weights(struct device *dev, float *weight, const float *score, int64_t n, int k) {
     assert(k >= 1);
-    struct weigh_task t = {weight, score, k};
-    threads_for(dev->threads, n, 1 + 4096 / k, weigh_body, &t);
+    struct weights_task t = {weight, score, k};
+    threads_for(dev->threads, n, 1 + 4096 / k, softmax_rows, &t);
 }
-
-struct backward_task {
-    struct mat dqueries, dlandmarks, queries, landmarks;
-    const float *dweight, *weight;
-    const int64_t *index;
-    int k;
-    float scale;
-};
 
 /* to[begin..end) += factor * from[begin..end) */
 static void add_scaled(float *to, const float *from, float factor, int64_t begin, int64_t end) {
@@ -263,21 +276,29 @@ static void add_scaled(float *to, const float *from, float factor, int64_t begin
         to[begin] += factor * from[begin];
 }
 
-/* A task owns a range of columns, of queries and landmarks alike, and goes through all rows in order; what it costs to
- * make a row's dscore again is little beside its columns. */
+/* A task owns a range of columns, of queries and landmarks alike, and takes all rows in order. Each task computes a
+ * row's dscore again, which costs little beside its columns. */
 enum { COLUMNS = 4 * LANES };
 
-static void backward_body(void *context, int64_t begin, int64_t end, int worker) {
+struct backward_task {
+    struct mat dqueries, dlandmarks, queries, landmarks;
+    const float *dweight;
+    struct topk_weights found;
+    float scale;
+};
+
+static void backward_columns(void *context, int64_t begin, int64_t end, int worker) {
     const struct backward_task *t = context;
     (void)worker;
-    int64_t first = begin * COLUMNS, last = smaller(end * COLUMNS, t->queries.cols);
+    int64_t first = begin * COLUMNS, last = topk_smaller(end * COLUMNS, t->queries.cols);
+    int k = t->found.k;
     for (int64_t row = 0; row < t->queries.rows; row++) {
-        const float *weight = t->weight + row * t->k, *dweight = t->dweight + row * t->k;
+        const float *weight = t->found.weight + row * k, *dweight = t->dweight + row * k;
         float mean = 0.0f;
-        for (int i = 0; i < t->k; i++)
+        for (int i = 0; i < k; i++)
             mean += weight[i] == 0.0f ? 0.0f : weight[i] * dweight[i];
-        for (int i = 0; i < t->k; i++) {
-            int64_t index = t->index[row * t->k + i];
+        for (int i = 0; i < k; i++) {
+            int64_t index = t->found.index[row * k + i];
             if (index < 0 || weight[i] == 0.0f) continue;
             assert(index < t->landmarks.rows);
             float dscore = weight[i] * (dweight[i] - mean) * t->scale;
@@ -287,18 +308,18 @@ static void backward_body(void *context, int64_t begin, int64_t end, int worker)
     }
 }
 
-static void backward(struct device *dev, struct mat dqueries, struct mat dlandmarks, const float *dweight,
-                     const float *weight, const int64_t *index, struct mat queries, struct mat landmarks, int k) {
-    assert(k >= 1 && dqueries.rows == queries.rows && dqueries.cols == queries.cols && queries.cols > 0);
+static void topk_backward(struct device *dev, struct mat dqueries, struct mat dlandmarks, const float *dweight,
+                          struct topk_weights found, struct mat queries, struct mat landmarks) {
+    assert(found.k >= 1 && dqueries.rows == queries.rows && dqueries.cols == queries.cols && queries.cols > 0);
     assert(dlandmarks.rows == landmarks.rows && (landmarks.rows == 0 || landmarks.cols == queries.cols));
-    struct backward_task t = {
-        dqueries, dlandmarks, queries, landmarks, dweight, weight, index, k, 1.0f / sqrtf((float)queries.cols)};
-    threads_for(dev->threads, (queries.cols + COLUMNS - 1) / COLUMNS, 1, backward_body, &t);
+    float scale = 1.0f / sqrtf((float)queries.cols);
+    struct backward_task t = {dqueries, dlandmarks, queries, landmarks, dweight, found, scale};
+    threads_for(dev->threads, (queries.cols + COLUMNS - 1) / COLUMNS, 1, backward_columns, &t);
 }
 
-const struct topk_ops topk_cpu = {.forward = forward,
-                                  .sample = choose,
-                                  .subsample = thin,
-                                  .gather = take,
-                                  .softmax_weights = weigh,
-                                  .backward = backward};
+const struct topk_ops topk_cpu = {.forward = topk_forward,
+                                  .sample = topk_sample,
+                                  .subsample = topk_subsample,
+                                  .gather = topk_gather,
+                                  .softmax_weights = topk_softmax_weights,
+                                  .backward = topk_backward};

@@ -1,11 +1,14 @@
-/* topk_sample_cuda.cuh -- training's choice among landmarks: products by cuBLASLt into a tile of scores that stays in the
- * L2 cache, then a block a query: each of its warps keeps a list sorted by key (score, and noise), the first joins them.
+/* topk_sample_cuda.cuh -- training's sampling among landmarks: the best k by score, or by score + Gumbel noise.
  *
- * Many landmarks (the corpus) go in tiles of columns; a query's list then waits in the scratch from tile to tile. More
- * places than a list holds are found in rounds, each below the last of the round before; the products are made again,
- * which is what k > 32 costs. Bound by arithmetic, 2 n E d a round, and by the tile's way through the cache; the noise,
- * two logarithms a pair, comes on top. Measured (H100 80GB, 2026-11-21, bf16, d 768): 1040 queries among 1040 landmarks
- * 0.06 ms; 520 among 500,000, 32 places, 2.2 ms, four times the product's own time: the tiles are small for it. */
+ *   cuBLASLt    a tile of scores [queries, columns] that stays in the L2 cache
+ *   block       a query: 8 warps scan its row of the tile, each with a list sorted by key; warp 0 merges the lists
+ *
+ * Many landmarks (a corpus) go in tiles of columns; a query's list is kept in the outputs from tile to tile. k above
+ * TOPK_LIST_MAX is found in rounds, each worse than the last of the round before; the products are computed again in
+ * each.
+ *
+ * Bound by arithmetic, 2 n E d a round, by the tile's traffic through the L2 cache, and by two logarithms a pair for
+ * the noise. Best measured (H100, bf16, d 768): 1040 queries among 1040 landmarks 0.06 ms (docs/kernels/search.md). */
 #pragma once
 #include "kernels/search/topk_list_cuda.cuh"
 extern "C" {
@@ -13,26 +16,33 @@ extern "C" {
 #include "kernels/search/noise_internal.h"
 }
 
-enum { CHOOSE_WARPS = 8, CHOOSE_THREADS = 32 * CHOOSE_WARPS, CHOOSE_SCORES = 8 << 20, CHOOSE_COLUMNS = 32768, CHOOSE_ROWS = 128 };
+enum {
+    SAMPLE_WARPS = 8,
+    SAMPLE_THREADS = 32 * SAMPLE_WARPS,
+    SAMPLE_SCORES = 8 << 20,
+    SAMPLE_COLUMNS = 32768,
+    SAMPLE_ROWS = 128
+};
 
-struct choose_task {
+struct topk_sample_task {
     topk_rows rows;
     int64_t first_query;
-    topk_out out;         /* score holds keys until all is found */
+    topk_out out;         /* score holds keys until the last tile is done */
     bool gumbel;
     uint64_t seed;
 };
 
-static __device__ __forceinline__ bool choose_apart(const topk_rows &rows, int64_t query, int32_t e) {
+static __device__ __forceinline__ bool topk_sample_disjoint(const topk_rows &rows, int64_t query, int32_t e) {
     if (!rows.document_of) return true;
     int2 of = ((const int2 *)rows.document_of)[e], barred = ((const int2 *)rows.document_barred)[query];
     return of.x < 0 || of.x > barred.y || of.y < barred.x;
 }
 
-struct choose_ranges {
+struct topk_sample_ranges {
     int own_begin, own_end, sequence_end, other_begin, other_end;
-    __device__ choose_ranges(const topk_rows &rows, int64_t query)
-        : own_begin(rows.own_begin[query]), own_end(rows.own_end[query]), sequence_end(0), other_begin(0), other_end(0) {
+    __device__ topk_sample_ranges(const topk_rows &rows, int64_t query)
+        : own_begin(rows.own_begin[query]), own_end(rows.own_end[query]), sequence_end(0), other_begin(0),
+          other_end(0) {
         if (!rows.other_begin) return;
         sequence_end = rows.sequence_end[query];
         other_begin = rows.other_begin[query];
@@ -53,19 +63,19 @@ struct choose_ranges {
 };
 
 /* scores [queries, columns]: of landmarks base .. base+columns-1, `stride` apart. */
-static __global__ void __launch_bounds__(CHOOSE_THREADS)
-    choose_scan(choose_task t, const float *scores, int64_t stride, int base, int columns) {
-    __shared__ float keys[CHOOSE_WARPS][LIST_MAX];
-    __shared__ int32_t indexes[CHOOSE_WARPS][LIST_MAX];
+static __global__ void __launch_bounds__(SAMPLE_THREADS)
+    topk_sample_kernel(topk_sample_task t, const float *scores, int64_t stride, int base, int columns) {
+    __shared__ float keys[SAMPLE_WARPS][TOPK_LIST_MAX];
+    __shared__ int32_t indexes[SAMPLE_WARPS][TOPK_LIST_MAX];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, k = t.out.k;
     int64_t query = t.first_query + blockIdx.x, at = query * t.out.all + t.out.first;
     const float *row = scores + blockIdx.x * stride;
-    choose_ranges ranges(t.rows, query);
+    topk_sample_ranges ranges(t.rows, query);
     uint64_t noise = noise_row(t.seed, (uint64_t)query);
     topk_below below = t.out.bound(query);
     topk_list l = {keys[warp], indexes[warp]};
-    list_clear(l, k);
-    /* What is worse than the last place of the tiles before is nothing to any warp. */
+    topk_list_clear(l, k);
+    /* No warp needs what is worse than the last slot after the tiles before. */
     float last = t.out.score[at + k - 1];
     if (warp == 0 && lane < k) {
         l.score[lane] = t.out.score[at + lane];
@@ -73,27 +83,27 @@ static __global__ void __launch_bounds__(CHOOSE_THREADS)
     }
     __syncwarp();
     int from = ranges.begin() - base, to = ranges.end() - base;
-    from = from < 0 ? 0 : from / CHOOSE_THREADS * CHOOSE_THREADS;
+    from = from < 0 ? 0 : from / SAMPLE_THREADS * SAMPLE_THREADS;
     to = to < columns ? to : columns;
-    for (int i = from; i < to; i += CHOOSE_THREADS) {
+    for (int i = from; i < to; i += SAMPLE_THREADS) {
         int c = i + (int)threadIdx.x, e = base + c;
         bool own = c < to && ranges.own(e), mine = own || (c < to && ranges.other(e));
         float key = -INFINITY;
         if (mine) {
             key = row[c];
             if (t.gumbel) key += noise_gumbel(noise, (uint64_t)e);
-            mine = key >= last && below.allows(key, e) && (own || choose_apart(t.rows, query, e));
+            mine = key >= last && below.allows(key, e) && (own || topk_sample_disjoint(t.rows, query, e));
         }
         if (!__any_sync(~0u, mine)) continue;
-        list_offer_lanes(l, k, mine, key, e);
+        topk_list_offer_lanes(l, k, mine, key, e);
         last = fmaxf(last, l.score[k - 1]);
     }
     __syncthreads();
     if (warp) return;
-    for (int w = 1; w < CHOOSE_WARPS; w++) {
+    for (int w = 1; w < SAMPLE_WARPS; w++) {
         float key = lane < k ? keys[w][lane] : -INFINITY;
         int32_t e = lane < k ? indexes[w][lane] : -1;
-        list_offer_lanes(l, k, e >= 0 && key >= l.score[k - 1], key, e);
+        topk_list_offer_lanes(l, k, e >= 0 && key >= l.score[k - 1], key, e);
     }
     if (lane < k) {
         t.out.score[at + lane] = l.score[lane];
@@ -101,38 +111,49 @@ static __global__ void __launch_bounds__(CHOOSE_THREADS)
     }
 }
 
-/* Keys become scores, where noise made them differ: a warp a place. */
+struct topk_sample_shape {
+    int64_t slots;
+    int k;
+    int64_t d;
+    bool gumbel;
+};
+
+/* Scores in place of keys, where noise was added to them: a warp a slot. */
 template <typename T>
-static __global__ void __launch_bounds__(CHOOSE_THREADS)
-    choose_scores(float *score, int32_t *slot, const int64_t *index, rows<const T> queries, rows<const T> landmarks, int64_t places,
-                  int k, int64_t d, bool gumbel) {
-    int64_t place = (int64_t)blockIdx.x * CHOOSE_WARPS + threadIdx.x / 32;
+static __global__ void __launch_bounds__(SAMPLE_THREADS)
+    topk_sample_scores(float *score, int32_t *slot, const int64_t *index, rows<const T> queries,
+                       rows<const T> landmarks, topk_sample_shape shape) {
+    int64_t slots = shape.slots, d = shape.d;
+    int k = shape.k;
+    bool gumbel = shape.gumbel;
+    int64_t at = (int64_t)blockIdx.x * SAMPLE_WARPS + threadIdx.x / 32;
     int lane = threadIdx.x % 32;
-    if (place >= places) return;
-    int64_t e = index[place];
-    if (slot && lane == 0) slot[place] = (int32_t)e;
+    if (at >= slots) return;
+    int64_t e = index[at];
+    if (slot && lane == 0) slot[at] = (int32_t)e;
     if (e < 0 || !gumbel) return;
     float sum = 0.0f;
     for (int64_t i = lane; i < d; i += 32)
-        sum += to_float(queries[place / k][i]) * to_float(landmarks[e][i]);
+        sum += to_float(queries[at / k][i]) * to_float(landmarks[e][i]);
     sum = warp_sum(sum) / sqrtf((float)d);
-    if (lane == 0) score[place] = sum;
+    if (lane == 0) score[at] = sum;
 }
 
 template <typename T>
-static void choose_finish(struct device *dev, float *score, int32_t *slot, const int64_t *index, struct mat queries,
-                          struct mat landmarks, int k, bool gumbel) {
-    int64_t places = queries.rows * k;
-    launch(dev, "topk.sample", choose_scores<T>, (unsigned)blocks_for(places, CHOOSE_WARPS), CHOOSE_THREADS, 0, score, slot,
-           index, rows<const T>{(const T *)queries.data, queries.stride}, rows<const T>{(const T *)landmarks.data, landmarks.stride},
-           places, k, queries.cols, gumbel);
+static void topk_sample_finish(struct device *dev, float *score, int32_t *slot, const int64_t *index,
+                               struct mat queries, struct mat landmarks, int k, bool gumbel) {
+    int64_t slots = queries.rows * k;
+    launch(dev, "topk.sample", topk_sample_scores<T>, (unsigned)blocks_for(slots, SAMPLE_WARPS), SAMPLE_THREADS, 0,
+           score, slot, index, rows<const T>{(const T *)queries.data, queries.stride},
+           rows<const T>{(const T *)landmarks.data, landmarks.stride},
+           topk_sample_shape{slots, k, queries.cols, gumbel});
 }
 
-static void choose_round(struct device *dev, choose_task t, struct mat queries, struct mat landmarks) {
+static void topk_sample_round(struct device *dev, topk_sample_task t, struct mat queries, struct mat landmarks) {
     const char *op = "topk.sample";
-    int64_t columns = landmarks.rows <= CHOOSE_COLUMNS ? blocks_for(landmarks.rows, 16) * 16 : CHOOSE_COLUMNS / 4;
-    int64_t tile = CHOOSE_SCORES / columns / CHOOSE_ROWS * CHOOSE_ROWS;
-    if (tile < CHOOSE_ROWS) tile = CHOOSE_ROWS;
+    int64_t columns = landmarks.rows <= SAMPLE_COLUMNS ? blocks_for(landmarks.rows, 16) * 16 : SAMPLE_COLUMNS / 4;
+    int64_t tile = SAMPLE_SCORES / columns / SAMPLE_ROWS * SAMPLE_ROWS;
+    if (tile < SAMPLE_ROWS) tile = SAMPLE_ROWS;
     if (tile > queries.rows) tile = queries.rows;
     float *scores = (float *)device_cuda_scratch(dev, (size_t)(tile * columns) * sizeof(float));
     for (int64_t first = 0; first < queries.rows; first += tile) {
@@ -143,40 +164,42 @@ static void choose_round(struct device *dev, choose_task t, struct mat queries, 
             struct mat y = {scores, DTYPE_F32, n, m, columns};
             blas_cuda_product(dev, op, {.y = y, .a = mat_rows(queries, first, n), .b = mat_rows(landmarks, base, m),
                                         .b_transposed = true, .scale = 1.0f / sqrtf((float)queries.cols)});
-            launch(dev, op, choose_scan, (unsigned)n, CHOOSE_THREADS, 0, t, scores, columns, (int)base, (int)m);
+            launch(dev, op, topk_sample_kernel, (unsigned)n, SAMPLE_THREADS, 0, t, scores, columns, (int)base, (int)m);
         }
     }
 }
 
-/* Noise on places already found: a warp a row, in rounds as above. */
-static __global__ void __launch_bounds__(CHOOSE_THREADS)
-    thin_rows(int64_t *index, const int64_t *from_index, const float *from_score, int64_t n, int from, int k, uint64_t seed) {
-    __shared__ float keys[CHOOSE_WARPS][LIST_MAX];
-    __shared__ int32_t indexes[CHOOSE_WARPS][LIST_MAX];
+/* Samples again among slots that were found before: a warp a row, in rounds as above. */
+static __global__ void __launch_bounds__(SAMPLE_THREADS)
+    topk_subsample_kernel(int64_t *index, const int64_t *from_index, const float *from_score, int64_t n, int from,
+                          int k, uint64_t seed) {
+    __shared__ float keys[SAMPLE_WARPS][TOPK_LIST_MAX];
+    __shared__ int32_t indexes[SAMPLE_WARPS][TOPK_LIST_MAX];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int64_t row = (int64_t)blockIdx.x * CHOOSE_WARPS + warp;
+    int64_t row = (int64_t)blockIdx.x * SAMPLE_WARPS + warp;
     if (row >= n) return;
     topk_list l = {keys[warp], indexes[warp]};
     topk_below below = {INFINITY, -1};
     uint64_t noise = noise_row(seed, (uint64_t)row);
-    for (int first = 0; first < k; first += LIST_MAX) {
-        int places = k - first < LIST_MAX ? k - first : LIST_MAX;
-        list_clear(l, places);
+    for (int first = 0; first < k; first += TOPK_LIST_MAX) {
+        int n_slots = k - first < TOPK_LIST_MAX ? k - first : TOPK_LIST_MAX;
+        topk_list_clear(l, n_slots);
         for (int i = 0; i < from; i += 32) {
             int64_t e = i + lane < from ? from_index[row * from + i + lane] : -1;
             float key = e < 0 ? -INFINITY : from_score[row * from + i + lane] + noise_gumbel(noise, (uint64_t)e);
-            list_offer_lanes(l, places, e >= 0 && below.allows(key, (int32_t)e), key, (int32_t)e);
+            topk_list_offer_lanes(l, n_slots, e >= 0 && below.allows(key, (int32_t)e), key, (int32_t)e);
         }
-        if (lane < places) index[row * k + first + lane] = l.index[lane];
-        int32_t last = l.index[places - 1];
-        below = {l.score[places - 1], last < 0 ? INT32_MAX : last};
+        if (lane < n_slots) index[row * k + first + lane] = l.index[lane];
+        int32_t last = l.index[n_slots - 1];
+        below = {l.score[n_slots - 1], last < 0 ? INT32_MAX : last};
         __syncwarp();
     }
 }
 
-static __global__ void __launch_bounds__(CHOOSE_THREADS)
-    take_rows(int32_t *out, const int32_t *table, int64_t table_rows, int64_t cols, const int64_t *index, int64_t n) {
-    int64_t i = (int64_t)blockIdx.x * CHOOSE_THREADS + threadIdx.x;
+static __global__ void __launch_bounds__(SAMPLE_THREADS)
+    topk_gather_kernel(int32_t *out, const int32_t *table, int64_t table_rows, int64_t cols, const int64_t *index,
+                       int64_t n) {
+    int64_t i = (int64_t)blockIdx.x * SAMPLE_THREADS + threadIdx.x;
     if (i >= n * cols) return;
     int64_t row = index[i / cols];
     out[i] = table[(row < 0 ? table_rows - 1 : row) * cols + i % cols];

@@ -1,31 +1,31 @@
-/* topk_sort_cuda.cuh -- a warp's 32 best places in registers, one a lane, best first: for joining lists that are made.
+/* topk_sort_cuda.cuh -- a warp's 32 best in registers, one a lane, best first: to merge lists that are complete.
  *
- * The order (score, then smaller index; empty places last) is total, as topk_list_cuda.cuh's, so the result is one whatever
- * order places come in. Where most candidates are refused, a list there is cheaper: it looks at its last place only. */
+ * The order is that of topk_list_cuda.cuh, empty slots last. Where most candidates are refused the list there is
+ * cheaper: it compares a candidate with its last slot only. */
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 
-struct sorted_place { /* empty: -inf, -1 */
+struct sorted_slot { /* empty: -inf, -1 */
     float score;
     int32_t index;
 };
 
-static __device__ __forceinline__ bool sorted_ahead(sorted_place a, sorted_place b) {
+static __device__ __forceinline__ bool sorted_ahead(sorted_slot a, sorted_slot b) {
     return a.score > b.score || (a.score == b.score && (uint32_t)a.index < (uint32_t)b.index);
 }
 
-static __device__ __forceinline__ sorted_place sorted_from(sorted_place p, int lane) {
+static __device__ __forceinline__ sorted_slot sorted_shuffle(sorted_slot p, int lane) {
     return {__shfl_sync(~0u, p.score, lane), __shfl_sync(~0u, p.index, lane)};
 }
 
-/* The better of a lane's place and that of lane ^ stride, or the other one. */
-static __device__ __forceinline__ sorted_place sorted_exchange(sorted_place mine, int stride, bool better) {
-    sorted_place other = sorted_from(mine, (int)(threadIdx.x % 32) ^ stride);
+/* The better of a lane's slot and that of lane ^ stride, or the worse one. */
+static __device__ __forceinline__ sorted_slot sorted_exchange(sorted_slot mine, int stride, bool better) {
+    sorted_slot other = sorted_shuffle(mine, (int)(threadIdx.x % 32) ^ stride);
     return sorted_ahead(other, mine) == better ? other : mine;
 }
 
-/* Any 32 places in order: Batcher's bitonic network. */
-static __device__ __forceinline__ sorted_place sorted_of(sorted_place p) {
+/* Sorts 32 slots: Batcher's bitonic network. */
+static __device__ __forceinline__ sorted_slot sorted_of(sorted_slot p) {
     int lane = threadIdx.x % 32;
 #pragma unroll
     for (int size = 2; size <= 32; size *= 2)
@@ -35,10 +35,10 @@ static __device__ __forceinline__ sorted_place sorted_of(sorted_place p) {
     return p;
 }
 
-/* The best 32 of two that are in order. */
-static __device__ __forceinline__ sorted_place sorted_merge(sorted_place a, sorted_place b) {
+/* The best 32 of two that are sorted. */
+static __device__ __forceinline__ sorted_slot sorted_merge(sorted_slot a, sorted_slot b) {
     int lane = threadIdx.x % 32;
-    b = sorted_from(b, 31 - lane);
+    b = sorted_shuffle(b, 31 - lane);
     a = sorted_ahead(b, a) ? b : a;
 #pragma unroll
     for (int stride = 16; stride; stride /= 2)
@@ -46,12 +46,12 @@ static __device__ __forceinline__ sorted_place sorted_merge(sorted_place a, sort
     return a;
 }
 
-/* The best 32 of places first, first + step, ... below n (of 32 places each time), as get(i) gives them. */
-template <typename F> static __device__ __forceinline__ sorted_place sorted_best(int first, int step, int n, F get) {
-    sorted_place best = {-INFINITY, -1};
+/* The best 32 of get(i), for the 32 indexes from each of first, first + step, ... below n. */
+template <typename F> static __device__ __forceinline__ sorted_slot sorted_best(int first, int step, int n, F get) {
+    sorted_slot best = {-INFINITY, -1};
     for (int base = first; base < n; base += step) {
         int i = base + (int)(threadIdx.x % 32);
-        sorted_place p = {-INFINITY, -1};
+        sorted_slot p = {-INFINITY, -1};
         if (i < n) p = get(i);
         best = sorted_merge(best, sorted_of(p));
     }

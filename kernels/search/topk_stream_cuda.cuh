@@ -1,16 +1,15 @@
 /* topk_stream_cuda.cuh -- the best landmarks of up to 64 queries in one pass over 16-bit landmarks.
  *
- * Bound by memory: 2 E d bytes, each landmark read once, straight into registers. Mapping: a block an SM, eight warps;
- * a warp takes 32 landmarks at a time and multiplies them with all queries on the tensor cores (mma m16n8k16). Queries
- * lie in shared memory in the order in which lanes want them. Which numbers of a row meet in one product is free, as
- * long as both sides agree, so a lane reads 16 bytes that follow each other (four lanes 64 bytes) and feeds two
- * products with them. Four such steps are under way per warp, 64 KiB per SM, also across the end of 32 landmarks.
+ *   block: one an SM, 8 warps     queries in shared memory, in the order in which lanes multiply them
+ *   warp:  32 landmarks           rows 0..31 straight into registers, 16 bytes a lane and step, 4 steps in flight
+ *          x all queries          mma m16n8k16; a lane's 16 bytes feed two products
+ *          list a query           in shared memory; a score is compared with the list's last slot and rarely enters
  *
- * Measured (H100 80GB, 2026-11-21, 20M x 1024 fp16, best 8; copy 3.02 TB/s): 1 bf16 query 13.9 ms, 97 % of a copy's rate;
- * 32 float32 queries 14.7 ms, 92 %; 64 bf16 queries 15.4 ms, 88 %.
+ * Which numbers of a row meet in one product is free as long as both sides agree: so a lane reads 16 bytes that follow
+ * one another, four lanes 64 bytes. Queries wider than the landmarks take two columns (topk_split_cuda.cuh).
  *
- * Each warp keeps a list per query in shared memory; a score is compared with the list's last place and rarely enters.
- * Queries wider than the landmarks take two columns, the rounded number and what rounding lost. */
+ * Bound by memory: 2 E d bytes, each landmark read once. Best measured (H100, 20M x 1024 fp16, best 8): 97 % of a
+ * copy's rate for one query, 88 % for 64 (docs/kernels/search.md). */
 #pragma once
 #include "kernels/cuda/scatter_cuda.cuh"
 #include "kernels/search/topk_list_cuda.cuh"
@@ -22,30 +21,30 @@ enum {
     STREAM_COLUMNS = 64, /* of a product: queries times parts */
     STREAM_ROWS = 32,    /* landmarks of a warp */
     STREAM_STEP = 32,    /* numbers of a row that a step takes */
-    STREAM_DEPTH = 4     /* steps under way */
+    STREAM_DEPTH = 4     /* steps in flight */
 };
 
-struct stream_lists { /* [blocks, queries, k], in the scratch */
+struct topk_stream_lists { /* [blocks, queries, k], in the scratch */
     float *score;
     int32_t *index;
     int blocks;
 };
 
-struct stream_task {
+struct topk_stream_task {
     topk_out out;
     const int64_t *visible;
-    stream_lists lists;
+    topk_stream_lists lists;
     int64_t landmarks, first_query;
     int queries, parts, d;
     float scale;
 };
 
-static __device__ __forceinline__ void multiply(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                                                uint32_t b1, bf16) {
+static __device__ __forceinline__ void topk_stream_mma(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                                       uint32_t b0, uint32_t b1, bf16) {
     warp_product(c, a0, a1, a2, a3, b0, b1);
 }
-static __device__ __forceinline__ void multiply(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                                                uint32_t b1, __half) {
+static __device__ __forceinline__ void topk_stream_mma(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                                       uint32_t b0, uint32_t b1, __half) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
@@ -54,7 +53,8 @@ static __device__ __forceinline__ void multiply(float *c, uint32_t a0, uint32_t 
 /* Queries to shared memory: entry (step, tile of 8 columns, lane) is the 16 bytes that this lane multiplies there.
  * Column c: query c % padded, part c / padded. */
 template <typename T, typename Q>
-static __device__ void stream_queries_in(uint4 *to, const float *power, rows<const Q> queries, const stream_task &t, int tiles) {
+static __device__ void topk_stream_load_queries(uint4 *to, const float *power, rows<const Q> queries,
+                                                const topk_stream_task &t, int tiles) {
     int padded = tiles * 8 / t.parts;
     for (int i = threadIdx.x; i < t.d / STREAM_STEP * tiles * 32; i += STREAM_THREADS) {
         int lane = i % 32, column = i / 32 % tiles * 8 + lane / 4, at = i / 32 / tiles * STREAM_STEP + lane % 4 * 8;
@@ -73,10 +73,10 @@ static __device__ void stream_queries_in(uint4 *to, const float *power, rows<con
     }
 }
 
-/* What a warp finds in its 32 landmarks: values of one tile of columns pass through `stage`, 8 a lane, so that one loop
- * serves them all. Lane (g, c) holds rows g + 8 i, columns 2 c and 2 c + 1. */
-static __device__ void stream_offer(const stream_task &t, const float *stage, topk_list lists, const int32_t *visible,
-                                    const topk_below *below, int32_t first_row, int tile) {
+/* Offers the scores of a warp's 32 landmarks: one tile of columns passes through `stage`, 8 scores a lane, so that one
+ * loop serves them all. Lane (g, c) holds rows g + 8 i, columns 2 c and 2 c + 1. */
+static __device__ void topk_stream_offer(const topk_stream_task &t, const float *stage, topk_list lists,
+                                         const int32_t *visible, const topk_below *below, int32_t first_row, int tile) {
     int lane = threadIdx.x % 32, k = t.out.k;
     for (int e = 0; e < 8; e++) {
         int query = tile * 8 + lane % 4 * 2 + e % 2;
@@ -84,12 +84,12 @@ static __device__ void stream_offer(const stream_task &t, const float *stage, to
         float score = stage[e * 32 + lane];
         bool mine = query < t.queries && row < visible[query] && score >= lists.score[query * k + k - 1] &&
                     below[query].allows(score, row);
-        list_offer_lanes(lists, k, mine, query, score, row);
+        topk_list_offer_lanes(lists, k, mine, query, score, row);
     }
 }
 
-/* Where the next 16 bytes of each of a lane's four rows come from. */
-template <typename T> struct stream_cursor {
+/* Reads the next 16 bytes of each of a lane's four rows. */
+template <typename T> struct topk_stream_cursor {
     const T *data;
     int64_t stride, tile, tiles, jump, last_row;
     int step, steps;
@@ -103,13 +103,13 @@ template <typename T> struct stream_cursor {
         }
         if (++step == steps) {
             step = 0;
-            if (tile + jump < tiles) tile += jump; /* behind the end the last is read again, and not used */
+            if (tile + jump < tiles) tile += jump; /* past the end the last is read again, and not used */
         }
     }
 };
 
 /* What a block keeps in shared memory besides queries and lists. */
-struct stream_block {
+struct topk_stream_block {
     float stage[STREAM_WARPS][8 * 32];
     int32_t visible[STREAM_COLUMNS];
     topk_below below[STREAM_COLUMNS];
@@ -117,10 +117,10 @@ struct stream_block {
     int sees; /* the most that any query sees */
 };
 
-/* The scores of a warp's 32 landmarks: parts are added, and what reaches a list's last place is offered. */
+/* The scores of a warp's 32 landmarks: parts are added, and what reaches a list's last slot is offered. */
 template <int NT, int PARTS>
-static __device__ __forceinline__ void stream_scores(const stream_task &t, float (*sum)[NT][4], stream_block &own,
-                                                     topk_list lists, int32_t first_row) {
+static __device__ __forceinline__ void topk_stream_scores(const topk_stream_task &t, float (*sum)[NT][4],
+                                                          topk_stream_block &own, topk_list lists, int32_t first_row) {
     enum { TILES = NT / PARTS };
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, k = t.out.k;
 #pragma unroll
@@ -143,20 +143,20 @@ static __device__ __forceinline__ void stream_scores(const stream_task &t, float
         for (int e = 0; e < 8; e++)
             own.stage[warp][e * 32 + lane] = sum[e / 4][j][e % 4];
         __syncwarp();
-        stream_offer(t, own.stage[warp], lists, own.visible, own.below, first_row, j);
+        topk_stream_offer(t, own.stage[warp], lists, own.visible, own.below, first_row, j);
         __syncwarp();
     }
 }
 
-/* One warp's way through the landmarks. */
+/* One warp: its tiles of landmarks, one after the other. */
 template <typename T, int NT, int PARTS>
-static __device__ __forceinline__ void stream_warp(const stream_task &t, rows<const T> landmarks, const uint4 *queries,
-                                                   stream_block &own, topk_list lists) {
+static __device__ __forceinline__ void topk_stream_warp(const topk_stream_task &t, rows<const T> landmarks,
+                                                        const uint4 *queries, topk_stream_block &own, topk_list lists) {
     int steps = t.d / STREAM_STEP, lane = threadIdx.x % 32;
     int64_t tiles = ((int64_t)own.sees + STREAM_ROWS - 1) / STREAM_ROWS, jump = (int64_t)gridDim.x * STREAM_WARPS;
     int64_t tile = (int64_t)blockIdx.x * STREAM_WARPS + threadIdx.x / 32;
     if (tile >= tiles) return;
-    stream_cursor<T> cursor = {landmarks.data, landmarks.stride, tile, tiles, jump, t.landmarks - 1, 0, steps};
+    topk_stream_cursor<T> cursor = {landmarks.data, landmarks.stride, tile, tiles, jump, t.landmarks - 1, 0, steps};
     uint4 a[STREAM_DEPTH][4];
 #pragma unroll
     for (int u = 0; u < STREAM_DEPTH; u++)
@@ -173,28 +173,28 @@ static __device__ __forceinline__ void stream_warp(const stream_task &t, rows<co
 #pragma unroll
                     for (int m = 0; m < 2; m++) {
                         const uint4 &up = a[u][2 * m], &low = a[u][2 * m + 1];
-                        multiply(sum[m][j], up.x, low.x, up.y, low.y, q.x, q.y, T());
-                        multiply(sum[m][j], up.z, low.z, up.w, low.w, q.z, q.w, T());
+                        topk_stream_mma(sum[m][j], up.x, low.x, up.y, low.y, q.x, q.y, T());
+                        topk_stream_mma(sum[m][j], up.z, low.z, up.w, low.w, q.z, q.w, T());
                     }
                 }
                 cursor.load(a[u]);
             }
         }
-        stream_scores<NT, PARTS>(t, sum, own, lists, (int32_t)(tile * STREAM_ROWS));
+        topk_stream_scores<NT, PARTS>(t, sum, own, lists, (int32_t)(tile * STREAM_ROWS));
     }
 }
 
 /* NT: tiles of 8 columns. Tiles j and j + NT/2 are the parts of the same queries when there are two. */
 template <typename T, typename Q, int NT, int PARTS>
 static __global__ void __launch_bounds__(STREAM_THREADS, 1)
-    stream(stream_task t, rows<const Q> queries, rows<const T> landmarks) {
+    topk_stream_kernel(topk_stream_task t, rows<const Q> queries, rows<const T> landmarks) {
     extern __shared__ uint4 shared[];
-    __shared__ stream_block own;
-    int warp = threadIdx.x / 32, k = t.out.k, places = STREAM_WARPS * t.queries * k;
+    __shared__ topk_stream_block own;
+    int warp = threadIdx.x / 32, k = t.out.k, slots = STREAM_WARPS * t.queries * k;
     float *scores = (float *)(shared + t.d / STREAM_STEP * NT * 32);
-    int32_t *indexes = (int32_t *)(scores + places);
+    int32_t *indexes = (int32_t *)(scores + slots);
     if (threadIdx.x == 0) own.sees = 0;
-    for (int i = threadIdx.x; i < places; i += STREAM_THREADS) {
+    for (int i = threadIdx.x; i < slots; i += STREAM_THREADS) {
         scores[i] = -INFINITY;
         indexes[i] = -1;
     }
@@ -204,7 +204,7 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 1)
         own.factor[q] = t.scale / power;
     }
     __syncthreads();
-    stream_queries_in<T, Q>(shared, own.power, queries, t, NT);
+    topk_stream_load_queries<T, Q>(shared, own.power, queries, t, NT);
     if ((int)threadIdx.x < t.queries) {
         int64_t v = t.visible[threadIdx.x];
         own.visible[threadIdx.x] = (int32_t)(v < t.landmarks ? v : t.landmarks);
@@ -213,32 +213,32 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 1)
     }
     __syncthreads();
     topk_list lists = {scores + warp * t.queries * k, indexes + warp * t.queries * k};
-    stream_warp<T, NT, PARTS>(t, landmarks, shared, own, lists);
+    topk_stream_warp<T, NT, PARTS>(t, landmarks, shared, own, lists);
     __syncthreads();
-    list_join(t.lists.score, t.lists.index, scores, indexes, t.queries, t.out.k, STREAM_WARPS);
+    topk_list_join(t.lists.score, t.lists.index, scores, indexes, t.queries, t.out.k, STREAM_WARPS);
 }
 
-static size_t stream_shared(int tiles, int queries, int64_t d, int k) {
+static size_t topk_stream_shared(int tiles, int queries, int64_t d, int k) {
     return (size_t)tiles * 8 * (size_t)d * 2 + (size_t)STREAM_WARPS * (size_t)queries * (size_t)k * 8;
 }
 
-/* How many queries a pass can take; 0: too few to be worth it. The shared memory of a block differs among GPUs. */
-static int stream_queries(struct device *dev, int64_t d, int k, int parts) {
-    size_t limit = (size_t)device_cuda_shared_bytes(dev) - sizeof(struct stream_block);
+/* How many queries fit a pass; 0: fewer than 8. The shared memory of a block differs among GPUs. */
+static int topk_stream_queries(struct device *dev, int64_t d, int k, int parts) {
+    size_t limit = (size_t)device_cuda_shared_bytes(dev) - sizeof(struct topk_stream_block);
     int n = STREAM_COLUMNS / parts;
-    while (n > 0 && stream_shared(n * parts / 8, n, d, k) > limit)
+    while (n > 0 && topk_stream_shared(n * parts / 8, n, d, k) > limit)
         n /= 2;
     return n >= 8 ? n : 0;
 }
 
-static bool stream_serves(struct device *dev, struct mat queries, struct mat landmarks, int k) {
+static bool topk_stream_fits(struct device *dev, struct mat queries, struct mat landmarks, int k) {
     int parts = queries.type == DTYPE_F32 ? 2 : 1;
     return queries.cols % (STREAM_STEP * STREAM_DEPTH) == 0 && vectors_fit(landmarks) &&
-           stream_queries(dev, queries.cols, k, parts) > 0;
+           topk_stream_queries(dev, queries.cols, k, parts) > 0;
 }
 
 template <typename T, typename Q>
-static stream_lists stream_run(struct device *dev, topk_out out, struct mat queries, struct mat landmarks,
+static topk_stream_lists topk_stream_search(struct device *dev, topk_out out, struct mat queries, struct mat landmarks,
                                const int64_t *visible, int64_t first_query, int parts) {
     constexpr int PARTS = sizeof(Q) > sizeof(T) ? 2 : 1;
     int n = (int)queries.rows, tiles = (int)blocks_for(n, 8);
@@ -246,18 +246,19 @@ static stream_lists stream_run(struct device *dev, topk_out out, struct mat quer
     int blocks = device_cuda_processors(dev);
     int64_t enough = blocks_for(blocks_for(landmarks.rows, STREAM_ROWS), STREAM_WARPS);
     if (blocks > enough) blocks = (int)enough;
-    size_t places = (size_t)blocks * (size_t)n * (size_t)out.k;
-    float *scratch = (float *)device_cuda_scratch(dev, 8 * places);
-    stream_lists lists = {scratch, (int32_t *)(void *)(scratch + places), blocks};
-    stream_task t = {out, visible, lists, landmarks.rows, first_query, n, parts, (int)queries.cols,
+    size_t slots = (size_t)blocks * (size_t)n * (size_t)out.k;
+    float *scratch = (float *)device_cuda_scratch(dev, 8 * slots);
+    topk_stream_lists lists = {scratch, (int32_t *)(void *)(scratch + slots), blocks};
+    topk_stream_task t = {out, visible, lists, landmarks.rows, first_query, n, parts, (int)queries.cols,
                      1.0f / sqrtf((float)queries.cols)};
-    auto kernel = tiles == 1   ? stream<T, Q, 1 * PARTS, PARTS>
-                  : tiles == 2 ? stream<T, Q, 2 * PARTS, PARTS>
-                  : tiles == 4 ? stream<T, Q, 4 * PARTS, PARTS>
-                               : stream<T, Q, 8, PARTS>;
-    size_t bytes = stream_shared(tiles * PARTS, n, queries.cols, out.k);
+    auto kernel = tiles == 1   ? topk_stream_kernel<T, Q, 1 * PARTS, PARTS>
+                  : tiles == 2 ? topk_stream_kernel<T, Q, 2 * PARTS, PARTS>
+                  : tiles == 4 ? topk_stream_kernel<T, Q, 4 * PARTS, PARTS>
+                               : topk_stream_kernel<T, Q, 8, PARTS>;
+    size_t bytes = topk_stream_shared(tiles * PARTS, n, queries.cols, out.k);
     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     launch(dev, "topk.forward", kernel, (unsigned)blocks, STREAM_THREADS, bytes, t,
-           rows<const Q>{(const Q *)queries.data, queries.stride}, rows<const T>{(const T *)landmarks.data, landmarks.stride});
+           rows<const Q>{(const Q *)queries.data, queries.stride},
+           rows<const T>{(const T *)landmarks.data, landmarks.stride});
     return lists;
 }

@@ -1,23 +1,20 @@
 /* topk_tiles_cuda.cuh -- the best landmarks of many queries on Hopper: products and lists in one kernel, so that scores
  * never leave the registers.
  *
- * Mapping: a block of GROUPS warpgroups takes 64 queries each and passes over its share of the landmarks, 256 at a
- * time; one more warpgroup feeds stages of 64 numbers with bulk tensor copies. Queries are rows of the product, so
- * that a thread holds scores of two queries only: one maximum each, compared with the last place of the query's list. A
- * warp owns the lists of its 16 queries, in shared memory.
+ *   cluster of 2 blocks            each copies half of what both need, by multicast
+ *   block
+ *     producer warpgroup           one thread: bulk tensor copies into a ring of stages, 64 numbers a row
+ *     consumer warpgroups (1 or 2) 64 queries each, wgmma m64n256k16 against 256 landmarks
+ *       thread                     scores of 2 queries: their maxima are compared with the lists' last slots
+ *       warp                       owns the lists of its 16 queries, in shared memory
  *
- * Two blocks are a cluster and share what both need, each copying half of it for both; else reading tiles from the L2
- * cache would be the bound. Two groups: bound by arithmetic, 2 n E d; the blocks take different queries against the same
- * landmarks. One group (to 64 queries): bound by memory, 2 E d bytes; the same queries, different landmarks.
+ * Two consumers: the blocks of a cluster take different queries against the same landmarks. One (up to 64 queries): the
+ * same queries, different landmarks. Without clusters reading tiles from the L2 cache would be the bound. Queries in
+ * two parts (topk_split_cuda.cuh) put both parts into the stage of the same landmarks, and add to one sum: twice the
+ * arithmetic, the same bytes of landmarks.
  *
- * Measured (H100 80GB, 2026-11-21, 20M x 1024 fp16, best 8; copy 3.02 TB/s, product 790 TFLOP/s): 64 queries 13.1 ms,
- * 1.03 times the rate of a copy; 1024 queries 67.6 ms, 79 % of the product; 8192 573 ms, 74 %. In two parts (H200, 2026-11-22,
- * 20M x 768): 64 queries 8.1 ms, 256 23 to 26, 1024 98 to 101. Best 32 (H200, 2026-11-22, 3M x 1024): 64 queries 2.5 ms where
- * best 8 take 1.75, 8192 93 where they take 82. Lost: arrivals and waits
- * with the scope of a cluster (half the speed: each is a fence).
- *
- * Queries in two parts (topk_split_cuda.cuh) bring both parts to the stage of the same landmarks, and one sum: twice the
- * arithmetic, no more bytes of landmarks.
+ * Bound by arithmetic, 2 n E d, with two consumers; by memory, 2 E d bytes, with one. Best measured (H100, 20M x 1024
+ * fp16, best 8): 64 queries at 1.03 times a copy's rate, 1024 at 79 % of a product's (docs/kernels/search.md).
  *
  * wgmma is in sm_90a only: elsewhere the kernel is empty and never launched. */
 #pragma once
@@ -32,21 +29,22 @@ enum {
     TILES_DEEP = 64,       /* numbers of a row in a stage: 128 bytes */
     TILES_STAGES = 4,      /* at most */
     TILES_CLUSTER = 2,
-    TILES_PLACES = 14,       /* of a list; where there may be more, two groups have a stage less */
+    TILES_K_SMALL = 14,       /* k up to which two consumers have the most stages */
     TILES_SHARED = 226 << 10 /* bytes of a block; one KiB more goes to where stages begin */
 };
 
-template <int GROUPS, int PARTS> struct tiles_stage {
+template <int GROUPS, int PARTS> struct topk_tiles_stage {
     uint8_t queries[PARTS][GROUPS * TILES_GROUP * TILES_DEEP * 2], landmarks[TILES_LANDMARKS * TILES_DEEP * 2];
 };
-/* PLACES: of a list at most. */
-template <int GROUPS_, int PARTS_, int PLACES> struct tiles_block {
+/* K_MAX: slots of a list at most. */
+template <int GROUPS_, int PARTS_, int K_MAX> struct topk_tiles_block {
     static constexpr int GROUPS = GROUPS_, PARTS = PARTS_;
-    static constexpr int STAGES = TILES_STAGES - (GROUPS * PARTS == 4) - (GROUPS == 2 && PLACES > TILES_PLACES); /* that fit */
-    tiles_stage<GROUPS, PARTS> stage[STAGES];
+    static constexpr int STAGES =
+        TILES_STAGES - (GROUPS * PARTS == 4) - (GROUPS == 2 && K_MAX > TILES_K_SMALL); /* that fit */
+    topk_tiles_stage<GROUPS, PARTS> stage[STAGES];
     float turn[GROUPS * 4][16 * 32];
-    float score[GROUPS * TILES_GROUP * PLACES];
-    int32_t index[GROUPS * TILES_GROUP * PLACES];
+    float score[GROUPS * TILES_GROUP * K_MAX];
+    int32_t index[GROUPS * TILES_GROUP * K_MAX];
     int32_t visible[GROUPS * TILES_GROUP];
     topk_below below[GROUPS * TILES_GROUP];
     float factor[GROUPS * TILES_GROUP];
@@ -55,11 +53,11 @@ template <int GROUPS_, int PARTS_, int PLACES> struct tiles_block {
 };
 
 /* What a block does: its queries, its first 256 landmarks, and how many times. */
-struct tiles_share {
+struct topk_tiles_share {
     int first_query, part, times;
 };
 
-struct tiles_task {
+struct topk_tiles_task {
     topk_out out;
     const int64_t *visible;
     const float *factor; /* [queries]: from sums to scores */
@@ -92,31 +90,32 @@ struct tiles_task {
                  : "l"(a), "l"(b), "r"(add))
 
 /* d (+)= a b^T, 64 x 256 x 16. */
-static __device__ __forceinline__ void tiles_product(float (&d)[128], uint64_t a, uint64_t b, int add, bf16) {
+static __device__ __forceinline__ void topk_tiles_product(float (&d)[128], uint64_t a, uint64_t b, int add, bf16) {
     TILES_PRODUCT("bf16");
 }
-static __device__ __forceinline__ void tiles_product(float (&d)[128], uint64_t a, uint64_t b, int add, __half) {
+static __device__ __forceinline__ void topk_tiles_product(float (&d)[128], uint64_t a, uint64_t b, int add, __half) {
     TILES_PRODUCT("f16");
 }
 
-/* One arrival at this barrier of each block of the cluster. What it releases are reads of the matrix units that are done,
- * so it needs no fence over the cluster, which would cost more than the stage. */
-static __device__ __forceinline__ void tiles_release(uint64_t *barrier) {
+/* Arrives at this barrier in each block of the cluster. It releases reads of the tensor cores that are complete, so it
+ * needs no fence over the cluster, which would cost more than the stage. */
+static __device__ __forceinline__ void topk_tiles_release(uint64_t *barrier) {
 #pragma unroll
     for (uint32_t block = 0; block < TILES_CLUSTER; block++)
         asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
                      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(shared_address(barrier)),
                      "r"(block) : "memory");
 }
-/* To the same place of every block of the cluster, each told at its own barrier. */
-static __device__ __forceinline__ void tiles_copy_all(void *to, const CUtensorMap *map, int column, int row, uint64_t *barrier) {
+/* Copies to the same address of every block of the cluster; each block's own barrier is signalled. */
+static __device__ __forceinline__ void topk_tiles_copy_all(void *to, const CUtensorMap *map, int column, int row,
+                                                           uint64_t *barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
                  "[%0], [%1, {%2, %3}], [%4], %5;"
                  ::"r"(shared_address(to)), "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier)),
                  "h"((uint16_t)((1 << TILES_CLUSTER) - 1)) : "memory");
 }
-/* The stages in turn. */
-template <int STAGES> struct tiles_turn {
+/* The ring of stages. */
+template <int STAGES> struct topk_tiles_ring {
     int stage;
     uint32_t phase;
     __device__ __forceinline__ void next() {
@@ -126,14 +125,14 @@ template <int STAGES> struct tiles_turn {
     }
 };
 
-/* One thread: fills stages as they fall empty. */
+/* One thread: fills stages as consumers release them. */
 template <typename BLOCK>
-static __device__ void tiles_feed(const tiles_task &t, BLOCK &own, const CUtensorMap *queries, const CUtensorMap *landmarks,
-                                  tiles_share share) {
+static __device__ void topk_tiles_producer(const topk_tiles_task &t, BLOCK &own, const CUtensorMap *queries,
+                                           const CUtensorMap *landmarks, topk_tiles_share share) {
     constexpr bool same_queries = BLOCK::GROUPS == 1;
     constexpr int half = (same_queries ? TILES_GROUP : TILES_LANDMARKS) / TILES_CLUSTER;
     int rank = (int)cluster_rank();
-    tiles_turn<BLOCK::STAGES> turn = {0, 1}; /* the first round finds every stage empty */
+    topk_tiles_ring<BLOCK::STAGES> turn = {0, 1}; /* the first round finds every stage empty */
     for (int time = 0; time < share.times; time++)
         for (int column = 0; column < t.d; column += TILES_DEEP, turn.next()) {
             auto &stage = own.stage[turn.stage];
@@ -144,27 +143,29 @@ static __device__ void tiles_feed(const tiles_task &t, BLOCK &own, const CUtenso
             for (int part = 0; part < BLOCK::PARTS; part++) {
                 int first = part * (int)t.queries;
                 if (same_queries)
-                    tiles_copy_all(stage.queries[part] + rank * half * TILES_DEEP * 2, queries, column, first + rank * half, full);
+                    topk_tiles_copy_all(stage.queries[part] + rank * half * TILES_DEEP * 2, queries, column,
+                                        first + rank * half, full);
                 else
                     tensor_copy(stage.queries[part], queries, column, first + share.first_query, full);
             }
             if (same_queries)
                 tensor_copy(stage.landmarks, landmarks, column, row, full);
             else
-                tiles_copy_all(stage.landmarks + rank * half * TILES_DEEP * 2, landmarks, column, row + rank * half, full);
+                topk_tiles_copy_all(stage.landmarks + rank * half * TILES_DEEP * 2, landmarks, column,
+                                    row + rank * half, full);
         }
 }
 
-/* What a sum must reach before its score may enter: a little below the list's last place, since sums are not yet scaled. */
-static __device__ __forceinline__ float tiles_reach(float last, float factor) {
+/* What a sum must reach before its score may enter a list: a little below the last slot, as sums are not yet scaled. */
+static __device__ __forceinline__ float topk_tiles_bound(float last, float factor) {
     float x = last / factor;
     return x - fabsf(x) * 1e-6f;
 }
 
 /* A warp's 16 x 256 scores: a part of 32 columns at a time goes through shared memory when any of it reaches a list. */
 template <typename BLOCK>
-static __device__ __forceinline__ void tiles_offer(const tiles_task &t, BLOCK &own, const float (&d)[128], int first_row,
-                                                   float &reach0, float &reach1) {
+static __device__ __forceinline__ void topk_tiles_offer(const topk_tiles_task &t, BLOCK &own, const float (&d)[128],
+                                                        int first_row, float &reach0, float &reach1) {
     int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32, k = t.out.k;
     const float *factor = own.factor + warp * 16 + lane / 4;
 #pragma unroll
@@ -185,22 +186,24 @@ static __device__ __forceinline__ void tiles_offer(const tiles_task &t, BLOCK &o
             int mine = warp * 16 + lane / 4 + i % 4 / 2 * 8;
             int32_t row = first_row + part * 32 + i / 4 * 8 + lane % 4 * 2 + i % 2;
             float score = turn[i * 32 + lane];
-            bool good = score >= own.score[mine * k + k - 1] && row < own.visible[mine] && own.below[mine].allows(score, row);
-            list_offer_lanes({own.score, own.index}, k, good, mine, score, row);
+            bool good =
+                score >= own.score[mine * k + k - 1] && row < own.visible[mine] && own.below[mine].allows(score, row);
+            topk_list_offer_lanes({own.score, own.index}, k, good, mine, score, row);
         }
         __syncwarp();
-        reach0 = tiles_reach(own.score[(warp * 16 + lane / 4) * k + k - 1], factor[0]);
-        reach1 = tiles_reach(own.score[(warp * 16 + lane / 4 + 8) * k + k - 1], factor[8]);
+        reach0 = topk_tiles_bound(own.score[(warp * 16 + lane / 4) * k + k - 1], factor[0]);
+        reach1 = topk_tiles_bound(own.score[(warp * 16 + lane / 4 + 8) * k + k - 1], factor[8]);
     }
 }
 
-/* A warpgroup multiplies its 64 queries. */
+/* A consumer warpgroup: products of its 64 queries. */
 template <typename T, typename BLOCK>
-static __device__ __forceinline__ void tiles_multiply(const tiles_task &t, BLOCK &own, tiles_share share) {
+static __device__ __forceinline__ void topk_tiles_consumer(const topk_tiles_task &t, BLOCK &own,
+                                                           topk_tiles_share share) {
     int lane = threadIdx.x % 32, group = threadIdx.x / 128 - 1;
     const float *last = own.score + (threadIdx.x / 32 - 4) * 16 * t.out.k + lane / 4 * t.out.k + t.out.k - 1;
-    float d[128], reach0 = *last, reach1 = last[8 * t.out.k]; /* infinite, either way */
-    tiles_turn<BLOCK::STAGES> turn = {0, 0};
+    float d[128], reach0 = *last, reach1 = last[8 * t.out.k]; /* +-infinity at first */
+    topk_tiles_ring<BLOCK::STAGES> turn = {0, 0};
     for (int time = 0; time < share.times; time++) {
         int before = -1;
         for (int column = 0; column < t.d; column += TILES_DEEP, turn.next()) {
@@ -213,17 +216,17 @@ static __device__ __forceinline__ void tiles_multiply(const tiles_task &t, BLOCK
                 uint64_t a = tile_descriptor(stage.queries[part] + group * TILES_GROUP * TILES_DEEP * 2);
 #pragma unroll
                 for (int s = 0; s < TILES_DEEP / 16; s++)
-                    tiles_product(d, a + s * 2, b + s * 2, column > 0 || part > 0 || s > 0, T());
+                    topk_tiles_product(d, a + s * 2, b + s * 2, column > 0 || part > 0 || s > 0, T());
             }
             products_commit();
             products_wait<1>();
-            if (before >= 0 && lane == 0) tiles_release(&own.empty[before]);
+            if (before >= 0 && lane == 0) topk_tiles_release(&own.empty[before]);
             before = turn.stage;
         }
         products_wait<0>();
-        if (lane == 0) tiles_release(&own.empty[before]);
+        if (lane == 0) topk_tiles_release(&own.empty[before]);
         pin(d); /* nothing reads the sums before the wait */
-        tiles_offer(t, own, d, (share.part + time * t.parts) * TILES_LANDMARKS, reach0, reach1);
+        topk_tiles_offer(t, own, d, (share.part + time * t.parts) * TILES_LANDMARKS, reach0, reach1);
     }
 }
 #endif
@@ -231,7 +234,7 @@ static __device__ __forceinline__ void tiles_multiply(const tiles_task &t, BLOCK
 #if HOPPER
 /* Barriers, empty lists, and how far the cluster's queries see. */
 template <typename BLOCK>
-static __device__ void tiles_begin(const tiles_task &t, BLOCK &own, int cluster_query, int first_query) {
+static __device__ void topk_tiles_begin(const topk_tiles_task &t, BLOCK &own, int cluster_query, int first_query) {
     constexpr int GROUPS = BLOCK::GROUPS, queries = GROUPS * TILES_GROUP * (GROUPS == 1 ? 1 : TILES_CLUSTER);
     if (threadIdx.x == 0) {
         own.sees = 0;
@@ -265,7 +268,7 @@ static __device__ void tiles_begin(const tiles_task &t, BLOCK &own, int cluster_
 
 template <typename T, typename BLOCK>
 static __global__ void __launch_bounds__(128 + 128 * BLOCK::GROUPS, 1)
-    tiles_search(const __grid_constant__ tiles_task t, const __grid_constant__ CUtensorMap queries,
+    topk_tiles_kernel(const __grid_constant__ topk_tiles_task t, const __grid_constant__ CUtensorMap queries,
                  const __grid_constant__ CUtensorMap landmarks) {
 #if HOPPER
     extern __shared__ uint8_t raw[];
@@ -273,18 +276,19 @@ static __global__ void __launch_bounds__(128 + 128 * BLOCK::GROUPS, 1)
     BLOCK &own = *(BLOCK *)(raw + (1024 - shared_address(raw) % 1024) % 1024);
     int cluster = blockIdx.x / TILES_CLUSTER, pair = cluster % t.pairs, rank = (int)cluster_rank(), k = t.out.k;
     int cluster_query = GROUPS == 1 ? 0 : pair * GROUPS * TILES_GROUP * TILES_CLUSTER;
-    tiles_share share = {cluster_query + (GROUPS == 1 ? 0 : rank * GROUPS * TILES_GROUP), cluster / t.pairs, 0};
-    tiles_begin(t, own, cluster_query, share.first_query);
+    topk_tiles_share share = {cluster_query + (GROUPS == 1 ? 0 : rank * GROUPS * TILES_GROUP), cluster / t.pairs, 0};
+    topk_tiles_begin(t, own, cluster_query, share.first_query);
     /* Blocks of a cluster go equally often, so that each copies for the other; past the end there are zeros. */
-    int tiles = (own.sees + TILES_LANDMARKS - 1) / TILES_LANDMARKS, first = GROUPS == 1 ? share.part * TILES_CLUSTER : share.part;
+    int tiles = (own.sees + TILES_LANDMARKS - 1) / TILES_LANDMARKS,
+        first = GROUPS == 1 ? share.part * TILES_CLUSTER : share.part;
     share.times = tiles > first ? (tiles - first + t.parts - 1) / t.parts : 0;
     if (GROUPS == 1) share.part = first + rank;
     if (threadIdx.x < 128) {
         if (GROUPS == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (threadIdx.x == 0) tiles_feed(t, own, &queries, &landmarks, share);
+        if (threadIdx.x == 0) topk_tiles_producer(t, own, &queries, &landmarks, share);
     } else {
         if (GROUPS == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-        tiles_multiply<T>(t, own, share);
+        topk_tiles_consumer<T>(t, own, share);
         int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32;
         __syncwarp();
         for (int i = lane; i < 16 * k; i += 32) {
@@ -301,16 +305,17 @@ static __global__ void __launch_bounds__(128 + 128 * BLOCK::GROUPS, 1)
 }
 
 /* How many queries a launch can take. */
-static int64_t tiles_queries(struct device *dev) {
+static int64_t topk_tiles_queries(struct device *dev) {
     return (int64_t)device_cuda_processors(dev) / TILES_CLUSTER * TILES_CLUSTER * 2 * TILES_GROUP;
 }
 
-static bool tiles_serve(struct device *dev, struct mat landmarks) {
+static bool topk_tiles_fit(struct device *dev, struct mat landmarks) {
     return device_cuda_hopper(dev) && vectors_fit(landmarks) && device_cuda_shared_bytes(dev) >= TILES_SHARED + 1024;
 }
 
 template <typename T, typename BLOCK>
-static bool tiles_launch(struct device *dev, tiles_task t, int blocks, struct mat queries, struct mat landmarks) {
+static bool topk_tiles_launch(struct device *dev, topk_tiles_task t, int blocks, struct mat queries,
+                              struct mat landmarks) {
     static_assert(BLOCK::STAGES >= 2 && sizeof(BLOCK) <= TILES_SHARED);
     constexpr int GROUPS = BLOCK::GROUPS;
     int query_box = GROUPS == 1 ? TILES_GROUP / TILES_CLUSTER : GROUPS * TILES_GROUP;
@@ -320,15 +325,15 @@ static bool tiles_launch(struct device *dev, tiles_task t, int blocks, struct ma
     if (!tile_map_of(&queries_map, queries, query_box, CU_TENSOR_MAP_L2_PROMOTION_L2_256B) ||
         !tile_map_of(&landmarks_map, landmarks, landmark_box, CU_TENSOR_MAP_L2_PROMOTION_L2_256B))
         return false;
-    (void)cudaFuncSetAttribute(tiles_search<T, BLOCK>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(BLOCK) + 1024);
-    launch_clusters(dev, "topk.forward", tiles_search<T, BLOCK>, TILES_CLUSTER, (unsigned)blocks, 128 + 128 * GROUPS,
-                    sizeof(BLOCK) + 1024, t, queries_map, landmarks_map);
+    (void)cudaFuncSetAttribute(topk_tiles_kernel<T, BLOCK>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               (int)sizeof(BLOCK) + 1024);
+    launch_clusters(dev, "topk.forward", topk_tiles_kernel<T, BLOCK>, TILES_CLUSTER, (unsigned)blocks,
+                    128 + 128 * GROUPS, sizeof(BLOCK) + 1024, t, queries_map, landmarks_map);
     return true;
 }
 
-/* How the work is cut: pairs and parts of t. Fills lists [parts, queries, k] of at most tiles_queries queries, which are
- * dense and of the landmarks' type: [PARTS * queries, d], a query's parts `queries` rows apart. */
-static void tiles_cut(struct device *dev, tiles_task *t) {
+/* Sets pairs and parts of t: how the work is divided among blocks. */
+static void topk_tiles_plan(struct device *dev, topk_tiles_task *t) {
     int blocks = device_cuda_processors(dev) / TILES_CLUSTER * TILES_CLUSTER;
     int64_t tiles = blocks_for(t->landmarks, TILES_LANDMARKS);
     bool one = t->queries <= TILES_GROUP;
@@ -337,11 +342,13 @@ static void tiles_cut(struct device *dev, tiles_task *t) {
     if (t->parts > tiles) t->parts = one ? (int)(blocks_for(tiles, TILES_CLUSTER) * TILES_CLUSTER) : (int)tiles;
 }
 
+/* Fills lists [parts, queries, k] of at most topk_tiles_queries queries, which are dense and of the landmarks' type:
+ * [PARTS * queries, d], a query's parts `queries` rows apart. */
 template <typename T, int PARTS>
-static bool tiles_run(struct device *dev, tiles_task t, struct mat queries, struct mat landmarks) {
+static bool topk_tiles_search(struct device *dev, topk_tiles_task t, struct mat queries, struct mat landmarks) {
     if (t.queries <= TILES_GROUP)
-        return tiles_launch<T, tiles_block<1, PARTS, LIST_MAX>>(dev, t, t.parts, queries, landmarks);
-    auto run = t.out.k > TILES_PLACES ? tiles_launch<T, tiles_block<2, PARTS, LIST_MAX>>
-                                      : tiles_launch<T, tiles_block<2, PARTS, TILES_PLACES>>;
+        return topk_tiles_launch<T, topk_tiles_block<1, PARTS, TOPK_LIST_MAX>>(dev, t, t.parts, queries, landmarks);
+    auto run = t.out.k > TILES_K_SMALL ? topk_tiles_launch<T, topk_tiles_block<2, PARTS, TOPK_LIST_MAX>>
+                                      : topk_tiles_launch<T, topk_tiles_block<2, PARTS, TILES_K_SMALL>>;
     return run(dev, t, t.pairs * t.parts * TILES_CLUSTER, queries, landmarks);
 }

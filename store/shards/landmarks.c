@@ -99,6 +99,6 @@ void landmarks_let_go(const struct landmarks *l, int64_t first, int64_t n) {
     for (int64_t i = shard_of(l, first); i < l->maps.n_shards && shards[i].first_chunk < first + n;
          i = shards[i].last_file_shard + 1) {
         const struct shard_map *m = shard_maps_get(&l->maps, i);
-        if (m) file_let_go(&m->map);
+        if (m) file_release_pages(&m->map);
     }
 }

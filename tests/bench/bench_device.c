@@ -1,19 +1,22 @@
 /* bench_device.c -- decoding, prefill and encoding at published sizes on any device; models are made here, at random.
  *
- *   bench_device [--device cpu|cuda] [--dtype f32|bf16] [--tokens N] [--chunks N] decode|prefill|encode...
+ *   bench_device [--device cpu|cuda] [--dtype f32|bf16] [--tokens N] [--chunks N] [--json FILE]
+ * decode|prefill|encode...
  *
- * decode   a Base LM (12 layers, d 768, vocabulary 50265: 124M parameters) and a DRT ([6, 6]) without retrieval and
- * with its own past: microseconds a token, logits in this process's memory, chunk ends included; floor: all weights
- *          read once at the rate of a large copy. What a call takes longer that ends a chunk, by stages of this
- * process: search waits for the landmark's step and the search, the others issue work. "few slots": the own past with a
- * cache so small that most of what is retrieved is encoded anew, as with a corpus. encode   chunks/s and tokens/s of
- * the chunk encoder (2 layers, d 768 and 1024), landmarks in this process's memory.
+ * decode   microseconds a token of a Base LM (12 layers, d 768, vocabulary 50265: 124M parameters) and of a DRT ([6,
+ * 6]) without retrieval and with its own past; logits in this process's memory, chunk ends included. limit: all weights
+ * read once at the rate of a large copy. A comment gives the additional time of a call that ends a chunk, by stages of
+ * this process: search waits for the landmark's step and the search, the others only issue work. "few slots": the own
+ * past with a cache so small that most retrieved chunks are encoded again, as with a corpus. prefill  tokens/s of one
+ * call of 8064 ids. encode   chunks/s and tokens/s of the chunk encoder (2 layers, d 768 and 1024), landmarks in this
+ * process's memory.
  *
  * CSV, a row a case. */
 #include "base/memory.h"
 #include "base/rng.h"
 #include "decoder/decoder.h"
 #include "indexer/retriever.h"
+#include "tests/bench/result.h"
 #include "tests/test.h"
 #include <time.h>
 
@@ -79,17 +82,17 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Calls behind a prompt of whole chunks: those that end a chunk, with the one behind each (work may go on when a call
- * returns), against the others. */
+/* Calls after a prompt of whole chunks: those that end a chunk, each with the call after it (a call may return before
+ * its work is done), against the others. */
 static void report_ends(const double *took, int64_t n, int chunk, const struct decoder_times *d,
-                        const struct chunk_retriever_times *before, const struct retriever *r) {
+                        const struct chunk_retriever_times *before, const struct retriever *r, const char *what) {
     double *plain = malloc((size_t)n * sizeof *plain), *end = malloc((size_t)n * sizeof *end);
     int64_t plains = 0, ends = 0;
     CHECK(plain && end);
     for (int64_t i = 0; i < n; i++) {
-        int64_t place = i % chunk;
-        if (place == chunk - 1 && i + 1 < n) end[ends++] = took[i] + took[i + 1];
-        if (place != chunk - 1 && (place > 0 || i == 0)) plain[plains++] = took[i];
+        int64_t position = i % chunk;
+        if (position == chunk - 1 && i + 1 < n) end[ends++] = took[i] + took[i + 1];
+        if (position != chunk - 1 && (position > 0 || i == 0)) plain[plains++] = took[i];
     }
     qsort(plain, (size_t)plains, sizeof *plain, compare);
     qsort(end, (size_t)ends, sizeof *end, compare);
@@ -102,6 +105,7 @@ static void report_ends(const double *took, int64_t n, int chunk, const struct d
                (t.read - before->read) * each, (t.encode - before->encode) * each, (t.idle - before->idle) * each,
                d->query * each, (double)(t.cache_hits - before->cache_hits) * each * 1e-6,
                (double)(t.cache_misses - before->cache_misses) * each * 1e-6);
+        result_value("us", (end[ends / 2] - 2 * usual) * 1e6, "end of a chunk, beyond a token, %s", what);
     }
     free(plain), free(end);
 }
@@ -138,12 +142,22 @@ static void decode_run(const struct model *m, const struct options *o, struct de
     }
     double mean = (now() - start) / (double)o->tokens;
     struct decoder_times times = decoder_state_times(s, false);
-    if (r) report_ends(took, o->tokens, m->config.chunk, &times, &filled, r);
+    if (r) report_ends(took, o->tokens, m->config.chunk, &times, &filled, r, what);
     qsort(took, (size_t)o->tokens, sizeof *took, compare);
-    printf("decode,%s,%.1f us mean,%.1f median,%.1f best,%.1f p99,floor %.1f us,prefill %.0f tokens/s\n", what,
+    printf("decode,%s,%.1f us mean,%.1f median,%.1f best,%.1f p99,limit %.1f us,prefill %.0f tokens/s\n", what,
            mean * 1e6, took[o->tokens / 2] * 1e6, took[0] * 1e6, took[o->tokens * 99 / 100] * 1e6, bytes / rate * 1e6,
            (double)prompt / prefill);
     fflush(stdout);
+    if (strcmp(what, "warm-up") != 0) {
+        result_value("us", mean * 1e6, "token, mean with chunk ends, %s", what);
+        result_figure(&(struct figure){.unit = "us",
+                                       .values = took,
+                                       .count = o->tokens,
+                                       .scale = 1e6,
+                                       .peer = "weights read once",
+                                       .ratio = bytes / rate / took[o->tokens / 2]},
+                      "token, %s", what);
+    }
     decoder_state_free(s);
     device_release_host(m->dev, logits);
     free(ids), free(took);
@@ -155,6 +169,7 @@ static void prefill_run(const struct model *m, struct decoder *d, struct encoder
     int32_t *ids = malloc(TEXT * sizeof *ids);
     float *logits = malloc((size_t)m->config.vocab_size * sizeof *logits);
     double rate[2] = {0};
+    struct samples rates[2] = {0};
     CHECK(ids && logits);
     for (int i = 0; i < TEXT; i++)
         ids[i] = (int32_t)rng_below(&rng, (uint64_t)m->config.vocab_size - 8);
@@ -171,11 +186,17 @@ static void prefill_run(const struct model *m, struct decoder *d, struct encoder
         CHECK_OK(decoder_forward(s, &out, ids, TEXT));
         double found = TEXT / (now() - start);
         if (i > 1 && found > rate[i % 2]) rate[i % 2] = found;
+        if (i > 1) samples_add(&rates[i % 2], found);
         decoder_state_free(s);
         if (r) r->free(r);
     }
-    printf("prefill,%s,%d ids,%.0f tokens/s,%.0f behind %d ids\n", what, TEXT, rate[0], rate[1], FRONT);
+    printf("prefill,%s,%d ids,%.0f tokens/s,%.0f after %d ids\n", what, TEXT, rate[0], rate[1], FRONT);
     fflush(stdout);
+    for (int i = 0; i < 2; i++) {
+        struct figure f = {.unit = "tokens/s", .values = rates[i].at, .count = rates[i].count};
+        result_figure(&f, "prefill of %d ids%s, %s", TEXT, i ? " after 10 others" : "", what);
+        samples_free(&rates[i]);
+    }
     free(ids), free(logits);
 }
 
@@ -246,15 +267,16 @@ static void encode(struct device *dev, const struct options *o, int hidden, int 
     int64_t n = o->chunks, d = hidden;
     int32_t *ids = malloc((size_t)(n * 63) * sizeof *ids);
     float *landmarks;
-    void *room;
+    void *memory;
     CHECK(ids);
     CHECK_OK(device_allocate_host(dev, &landmarks, (size_t)(n * d)));
-    CHECK_OK(device_room(dev, &room, (size_t)(n * d) * sizeof *landmarks));
+    CHECK_OK(device_buffer(dev, &memory, (size_t)(n * d) * sizeof *landmarks));
     struct rng rng = rng_make(4, 0);
     for (int64_t i = 0; i < n * 63; i++)
         ids[i] = (int32_t)rng_below(&rng, 50000);
-    struct encoder_output out = {.landmarks = device_side(dev, landmarks, room)};
+    struct encoder_output out = {.landmarks = device_side(dev, landmarks, memory)};
     double best = 1e30, best_alone = 1e30;
+    struct samples times = {0};
     for (int i = 0; i < 8; i++) {
         double start = now();
         encoder_encode(e, &out, ids, n);
@@ -264,12 +286,17 @@ static void encode(struct device *dev, const struct options *o, int hidden, int 
         CHECK_OK(device_sync(dev));
         double took = now() - start;
         best = took < best ? took : best;
+        if (i > 0) samples_add(&times, took); /* the first warms up */
         best_alone = encoded - start < best_alone ? encoded - start : best_alone;
     }
     printf("encode,d %d,f %d,%lld chunks,%.0f chunks/s,%.2f M tokens/s,%.2f M without the download\n", hidden, ffn,
            (long long)n, (double)n / best, (double)n * 64e-6 / best, (double)n * 64e-6 / best_alone);
     fflush(stdout);
-    device_release(dev, room);
+    struct figure f = {
+        .unit = "M tokens/s", .values = times.at, .count = times.count, .work = (double)n * 64e-6, .scale = 1};
+    result_figure(&f, "encoder, 2 layers, d %d", hidden);
+    samples_free(&times);
+    device_release(dev, memory);
     encoder_free(e);
     drop(&m);
     device_release_host(dev, landmarks);
@@ -280,6 +307,7 @@ int main(int argc, char **argv) {
     struct options o = {.device = "cpu", .tokens = 252, .chunks = 0};
     bool typed = false;
     int first = 1;
+    result_begin("bench_device", &argc, argv);
     for (; first + 1 < argc && strncmp(argv[first], "--", 2) == 0; first += 2) {
         const char *value = argv[first + 1];
         if (strcmp(argv[first], "--device") == 0) o.device = value;
@@ -290,7 +318,7 @@ int main(int argc, char **argv) {
     }
     if (first >= argc || o.tokens < 1) {
         fprintf(stderr, "usage: bench_device [--device cpu|cuda] [--dtype f32|bf16] [--tokens N] [--chunks N] "
-                        "decode|prefill|encode...\n");
+                        "[--json FILE] decode|prefill|encode...\n");
         return 2;
     }
     struct device *dev;
@@ -300,6 +328,8 @@ int main(int argc, char **argv) {
     if (!typed) o.type = dev->shares_memory ? DTYPE_F32 : DTYPE_BF16;
     if (o.chunks == 0) o.chunks = dev->shares_memory ? 32 : 16384;
     double rate = copy_rate(dev);
+    if (!dev->shares_memory) result_gpu(NULL);
+    result_value("TB/s", rate * 1e-12, "copy, read and written");
     printf("# device %s, %s, a copy moves %.2f TB/s\n", dev->name, o.type == DTYPE_F32 ? "float32" : "bf16",
            rate * 1e-12);
     for (int i = first; i < argc; i++) {
@@ -316,5 +346,6 @@ int main(int argc, char **argv) {
     }
     CHECK_OK(device_sync(dev));
     device_close(dev);
+    result_end();
     return 0;
 }

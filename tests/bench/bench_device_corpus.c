@@ -1,7 +1,7 @@
 /* bench_device_corpus.c -- decoding with corpus retrieval over a corpus in memory of a device, beside the Base LM.
  *
  *   bench_device_corpus [--device cpu|cuda] [--chunks N] [--dim D] [--lists N] [--nprobe N] [--tokens N] [--store DIR]
- *                       [--queries N] [search] [encode] [decode]
+ *                       [--queries N] [--json FILE] [search] [encode] [decode]
  *
  * The corpus: N chunks (20 million) whose landmarks are made on the device (corpus_rows.h) and are in no file; all else
  * is the product's own, its store of N chunks of random ids included, which is written to DIR (default: a folder in
@@ -22,6 +22,7 @@
 #include "decoder/decoder.h"
 #include "indexer/retriever.h"
 #include "tests/bench/corpus_rows.h"
+#include "tests/bench/result.h"
 #include "tests/test.h"
 #include <time.h>
 
@@ -120,7 +121,7 @@ static void open_store(struct bench *b) {
 
 /* ---- search ---- */
 
-/* Median of calls of n queries. */
+/* Median of calls of n queries; nprobe 0: gpu-flat. */
 static double search_time(struct bench *b, struct mat queries, int nprobe) {
     enum { CALLS = 15 };
     static struct store_hit hits[1024 * K];
@@ -135,6 +136,11 @@ static double search_time(struct bench *b, struct mat queries, int nprobe) {
         if (i >= 0) took[i] = now() - start;
     }
     qsort(took, (size_t)calls, sizeof *took, compare);
+    struct figure f = {.unit = "ms", .values = took, .count = calls, .scale = 1e3};
+    if (nprobe)
+        result_figure(&f, "gpu-ivf, %lld queries, %d lists visited", (long long)queries.rows, nprobe);
+    else
+        result_figure(&f, "gpu-flat, %lld queries", (long long)queries.rows);
     return took[calls / 2];
 }
 
@@ -168,8 +174,11 @@ static void search(struct bench *b) {
         }
         fflush(stdout);
     }
-    for (size_t p = 0; p < ARRAY_LEN(probes); p++)
-        printf("recall@8,%d lists,%.4f\n", probes[p], recall(b, queries, probes[p]));
+    for (size_t p = 0; p < ARRAY_LEN(probes); p++) {
+        double found = recall(b, queries, probes[p]);
+        printf("recall@8,%d lists,%.4f\n", probes[p], found);
+        result_value("recall@8", found, "gpu-ivf, %d lists visited", probes[p]);
+    }
     device_release(b->dev, queries.data);
 }
 
@@ -241,6 +250,8 @@ static void encode(struct bench *b) {
         }
         qsort(took, CALLS, sizeof *took, compare);
         printf(",%.1f us median,%.1f best\n", took[CALLS / 2] * 1e6, took[0] * 1e6);
+        struct figure f = {.unit = "us", .values = took, .count = CALLS, .scale = 1e6};
+        result_figure(&f, "encode %d retrieved chunks", n);
     }
     fflush(stdout);
     device_release(b->dev, out.keys.data);
@@ -249,7 +260,8 @@ static void encode(struct bench *b) {
 }
 
 /* Seconds a token, chunk ends included. */
-static double decode_run(struct bench *b, struct model *m, const char *what, struct retriever *r, double base) {
+static double decode_run(struct bench *b, struct model *m, const char *what, struct retriever *r, double base,
+                         int round) {
     enum { PROMPT = 1008 };
     struct decoder_state *s;
     struct rng rng = rng_make(1, 0);
@@ -288,6 +300,15 @@ static double decode_run(struct bench *b, struct model *m, const char *what, str
             (double)(after.cache_misses - before.cache_misses) / queries);
     printf("\n");
     fflush(stdout);
+    if (strcmp(what, "warm-up") != 0) {
+        struct figure f = {.unit = "us",
+                           .values = &mean,
+                           .count = 1,
+                           .scale = 1e6,
+                           .peer = base > 0 ? "Base LM" : NULL,
+                           .ratio = base > 0 ? base / mean : 0};
+        result_figure(&f, "token, mean with chunk ends, %s, round %d", what, round + 1);
+    }
     decoder_state_free(s);
     device_release_host(b->dev, logits);
     free(ids), free(took);
@@ -315,24 +336,30 @@ static void decode(struct bench *b) {
     threads_for(b->dev->threads, 3, 1, prepare, &p);
     open_model(b, &base);
     open_model(b, &drt);
-    decode_run(b, &base, "warm-up", NULL, 0);
+    decode_run(b, &base, "warm-up", NULL, 0, 0);
     for (int round = 0; round < 2; round++) {
-        double alone = decode_run(b, &base, "base", NULL, 0);
-        decode_run(b, &drt, "drt without retrieval", NULL, alone);
+        double alone = decode_run(b, &base, "base", NULL, 0, round);
+        decode_run(b, &drt, "drt without retrieval", NULL, alone, round);
         for (int flat = 0; flat < 2; flat++) {
             struct retriever *r;
+            struct searcher *searcher;
+            CHECK_OK(searcher_open(&searcher, &(struct searcher_config){.kind = flat ? SEARCHER_FLAT : SEARCHER_LISTS,
+                                                                        .device = b->dev,
+                                                                        .view = b->view,
+                                                                        .flat = b->flat,
+                                                                        .lists = b->lists}));
             const struct chunk_retriever_config how = {.device = b->dev,
                                                        .model = &drt.config,
                                                        .encoder = drt.encoder,
                                                        .corpus = b->view,
-                                                       .flat = flat ? b->flat : NULL,
-                                                       .lists = flat ? NULL : b->lists,
+                                                       .searcher = searcher,
                                                        .cache_chunks = 64,
                                                        .max_queries = 1,
                                                        .exclude_document = -1};
             CHECK_OK(chunk_retriever_create(&r, &how));
-            decode_run(b, &drt, flat ? "drt corpus gpu-flat" : "drt corpus gpu-ivf", r, alone);
+            decode_run(b, &drt, flat ? "drt corpus gpu-flat" : "drt corpus gpu-ivf", r, alone, round);
             r->free(r);
+            searcher_close(searcher);
         }
     }
     drop_model(b, &base);
@@ -372,15 +399,17 @@ static bool parse(struct options *o, int argc, char **argv) {
 
 int main(int argc, char **argv) {
     struct bench b = {0};
+    result_begin("bench_device_corpus", &argc, argv);
     if (!parse(&b.o, argc, argv)) {
         fprintf(stderr,
                 "usage: bench_device_corpus [--device cpu|cuda] [--chunks N] [--dim D] [--lists N] [--nprobe N] "
-                "[--tokens N] [--store DIR] [--queries N] [search] [encode] [decode]\n");
+                "[--tokens N] [--store DIR] [--queries N] [--json FILE] [search] [encode] [decode]\n");
         return 2;
     }
     enum status status = device_open(&b.dev, b.o.device, 0);
     if (status == STATUS_UNSUPPORTED) test_skip(status_message());
     CHECK_OK(status);
+    if (!b.dev->shares_memory) result_gpu(NULL);
     b.type = b.dev->shares_memory ? DTYPE_F32 : DTYPE_BF16;
     if (b.o.chunks <= 0) b.o.chunks = b.dev->shares_memory ? 20000 : 20000000;
     b.rows = (struct corpus_rows){.clusters = b.o.chunks / 100 + 1, .noise = 0.7f, .seed = 1};
@@ -392,5 +421,6 @@ int main(int argc, char **argv) {
     flat_index_free(b.flat);
     list_index_free(b.lists);
     device_close(b.dev);
+    result_end();
     return 0;
 }

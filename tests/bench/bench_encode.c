@@ -1,14 +1,16 @@
 /* bench_encode.c -- how near the encoder comes to what OpenBLAS reaches on a 4096 x d x d product with the same threads
- * in the same run. Usage: bench_encode [threads [seconds [float32]]]; CSV on stdout. Weights are bf16 numbers, as
- * models are saved; with "float32" they are not: a processor with AMX is slower then (kernels/linear/matmul_amx.h).
+ * in the same run. Usage: bench_encode [threads [seconds [float32]]] [--json FILE]; CSV on stdout. Weights are bf16
+ * numbers, as models are saved; with "float32" they are not: a processor with AMX is slower then
+ * (kernels/linear/matmul_amx.h).
  *
  * The product is cut into one piece of rows for each thread, the way OpenBLAS would cut it. Both are run in turn, and
  * the best of each counts: a shared machine only ever adds time. Executed operations are counted (2 for a multiply-add,
- * attention included, norms and exponentials not): the landmark-only way does less work than all rows would take, so
- * its chunks/s gain more than its rate shows. "all rows" is what the same chunks would cost without that shortcut. */
+ * attention included, norms and exponentials not). Landmarks alone need less work than all rows, so their chunks/s gain
+ * more than their rate shows; "all rows" counts the operations of all rows for the same time. */
 #include "base/rng.h"
 #include "encoder/encoder.h"
 #include "kernels/ops.h"
+#include "tests/bench/result.h"
 #include <cblas.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,6 +95,7 @@ static void measure(struct bench *b, const char *what, const struct encoder_outp
                     int64_t chunks) {
     double best_product = 1e30, best_encode = 1e30, d = b->c->hidden, stop = now() + b->seconds;
     int64_t piece = (PRODUCT_ROWS + b->threads - 1) / b->threads;
+    struct samples products = {0}, encodes = {0};
     for (int run = 0; run < 3 || now() < stop; run++) {
         double start = now();
         threads_for(b->dev->threads, PRODUCT_ROWS, piece, product_body, &b->product);
@@ -101,9 +104,22 @@ static void measure(struct bench *b, const char *what, const struct encoder_outp
         double end = now();
         if (middle - start < best_product) best_product = middle - start;
         if (end - middle < best_encode) best_encode = end - middle;
+        samples_add(&products, middle - start);
+        samples_add(&encodes, end - middle);
     }
     report(b, what, chunks, best_encode, 2.0 * PRODUCT_ROWS * d * d * 1e-9 / best_product,
            chunk_operations(b->c, !out->keys.data));
+    double product = samples_quantile(products.at, products.count, 0.5);
+    double encode = samples_quantile(encodes.at, encodes.count, 0.5);
+    double operations = chunk_operations(b->c, !out->keys.data) * (double)chunks;
+    struct figure f = {.unit = "chunks/s",
+                       .values = encodes.at,
+                       .count = encodes.count,
+                       .work = (double)chunks,
+                       .peer = "OpenBLAS sgemm",
+                       .ratio = operations / encode / (2.0 * PRODUCT_ROWS * d * d / product)};
+    result_figure(&f, "encoder, 2 layers, d %d, %s", b->c->hidden, what);
+    samples_free(&products), samples_free(&encodes);
 }
 
 static void bench(int hidden, int ffn, int threads, double seconds, bool float32) {
@@ -146,10 +162,12 @@ static void bench(int hidden, int ffn, int threads, double seconds, bool float32
 }
 
 int main(int argc, char **argv) {
+    result_begin("bench_encode", &argc, argv);
     int threads = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 0;
     double seconds = argc > 2 ? strtod(argv[2], NULL) : 3.0;
     bool float32 = argc > 3 && strcmp(argv[3], "float32") == 0;
     bench(384, 1024, threads, seconds, float32);
     bench(768, 2048, threads, seconds, float32);
+    result_end();
     return 0;
 }

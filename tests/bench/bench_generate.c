@@ -1,16 +1,17 @@
-/* bench_generate.c -- time per token of decoding, by stage, against the floor: reading each weight once a token.
+/* bench_generate.c -- time per token of decoding, by stage, against a lower bound: reading each weight once a token.
  *
- *   bench_generate MODEL [TOKENS [PROMPT [STORE]]]     PROMPT: ids prefilled before; STORE: adds the mode "corpus"
+ *   bench_generate MODEL [TOKENS [PROMPT[,PROMPT...] [STORE]]] [--json FILE]
  *
- * A row a mode, CSV: mode, tokens, ms per token (mean, median, best) and its split, the floor, best over floor. On a
- * busy machine only the best means anything. Ids are random: time does not depend on them, but for the cache, which
- * random ids serve badly.
+ * PROMPT: ids prefilled before; the rows come once for each. STORE: adds the modes "corpus" and "both". A row a mode,
+ * CSV: mode, tokens, ms per token (mean, median, best) and its split, the bound, best over bound. On a busy machine
+ * only the best means anything. Ids are random: the time does not depend on them, except that few retrieved chunks are
+ * found in the cache.
  *
- *   bench_generate MODEL --ratio STORE [CHUNKS [THREADS [f32]]]
+ *   bench_generate MODEL --ratio STORE [CHUNKS [THREADS [f32]]] [--json FILE]
  *
- * What corpus retrieval costs, for a machine with other work on it: two texts are decoded id by id in turns, a chunk of
- * the one without retrieval, a chunk of the other with it, so that both meet the same neighbours. Each chunk's time
- * holds its boundary: query, search, reading and encoding again. The ids are a document of the store, which is itself
+ * The cost of corpus retrieval, for a machine with other work on it: two texts are decoded id by id in turns, a chunk
+ * of the one without retrieval, a chunk of the other with it, so that both meet the same load. Each chunk's time holds
+ * its boundary: query, search, reading and encoding again. The ids are a document of the store, which is itself
  * excluded. CSV: medians of ms a token over the chunks, their ratio, and the quartiles of the ratios of pairs; a row by
  * the clock on the wall, and one by processor time, which other programs disturb less (one thread: no waiting counts).
  * f32: every weight is read as float32; else as bf16 where the model holds no more (model/weights.h), as
@@ -20,6 +21,7 @@
 #include "base/rng.h"
 #include "decoder/decoder.h"
 #include "indexer/retriever.h"
+#include "tests/bench/result.h"
 #include "tests/test.h"
 #include <time.h>
 
@@ -75,7 +77,7 @@ static void sum_range(void *context, int64_t begin, int64_t end, int worker) {
 }
 
 /* Seconds to read all decoder weights once with all threads: the best of some passes. */
-static double floor_seconds(const struct model *m, double *megabytes) {
+static double bound_seconds(const struct model *m, double *megabytes) {
     float *sums = calloc((size_t)threads_count(m->dev->threads) * 16, sizeof *sums);
     double best = 1e9;
     for (int pass = 0; pass < 10; pass++) {
@@ -104,7 +106,7 @@ static int compare(const void *a, const void *b) {
 }
 
 static void run_mode(const struct model *m, const char *mode, struct retriever *r, int64_t prompt, int64_t tokens,
-                     double floor) {
+                     double bound) {
     struct decoder_state *s;
     CHECK_OK(decoder_state_create(&s, m->decoder, r));
     struct rng rng = rng_make(1, 0);
@@ -131,13 +133,20 @@ static void run_mode(const struct model *m, const char *mode, struct retriever *
     qsort(took, (size_t)tokens, sizeof *took, compare);
     printf("%s,%lld,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.2f,%.1f\n", mode, (long long)tokens, total,
            took[tokens / 2], took[0], t.layers * each, t.fuse * each, t.head * each, t.query * each, t.retrieve * each,
-           floor * 1e3, took[0] / (floor * 1e3), (double)prompt / prefill);
+           bound * 1e3, took[0] / (bound * 1e3), (double)prompt / prefill);
+    result_value("ms", total, "token, mean with chunk ends, %s, after %lld tokens", mode, (long long)prompt);
+    result_figure(&(struct figure){.unit = "ms",
+                                   .values = took,
+                                   .count = tokens,
+                                   .peer = "weights read once",
+                                   .ratio = bound * 1e3 / took[tokens / 2]},
+                  "token, %s, after %lld tokens", mode, (long long)prompt);
     decoder_state_free(s);
     free(ids), free(logits), free(took);
 }
 
 static void run_retrieval(const struct model *m, const char *mode, bool self, struct store_view *corpus, int64_t prompt,
-                          int64_t tokens, double floor) {
+                          int64_t tokens, double bound) {
     struct chunk_retriever_config how = {.device = m->dev,
                                          .model = &m->config,
                                          .encoder = m->encoder,
@@ -145,12 +154,14 @@ static void run_retrieval(const struct model *m, const char *mode, bool self, st
                                          .corpus = corpus,
                                          .exclude_document = -1};
     struct retriever *r;
+    if (corpus) CHECK_OK(searcher_open(&how.searcher, &(struct searcher_config){.device = m->dev, .view = corpus}));
     CHECK_OK(chunk_retriever_create(&r, &how));
-    run_mode(m, mode, r, prompt, tokens, floor);
+    run_mode(m, mode, r, prompt, tokens, bound);
     struct chunk_retriever_times t = chunk_retriever_times(r);
     printf("# %s: prompt included: search %.3f s, read %.3f s, encode %.3f s, %lld queries, %lld hits, %lld misses\n",
            mode, t.search, t.read, t.encode, (long long)t.queries, (long long)t.cache_hits, (long long)t.cache_misses);
     r->free(r);
+    searcher_close(how.searcher);
 }
 
 /* ---- the cost of retrieval ------------------------------------------------------------------------------- */
@@ -171,7 +182,7 @@ static int64_t text_of_store(const struct model *m, struct store_view *view, int
         }
         return i;
     }
-    fprintf(stderr, "bench_generate: no document of the store has %lld tokens: ask for fewer chunks\n", (long long)n);
+    fprintf(stderr, "bench_generate: no document of the store has %lld tokens: request fewer chunks\n", (long long)n);
     exit(1);
 }
 
@@ -207,6 +218,14 @@ static void print_ratio(const char *clock, double *plain, double *with, int64_t 
     CHECK(pairs);
     for (int64_t i = 0; i < n; i++)
         pairs[i] = with[i] / plain[i];
+    struct figure f = {.unit = "ms", .values = plain, .count = n};
+    result_figure(&f, "token without retrieval, %s time", clock);
+    f.values = with;
+    f.peer = "without retrieval";
+    f.ratio = samples_quantile(plain, n, 0.5) / samples_quantile(with, n, 0.5);
+    result_figure(&f, "token with the corpus, %s time", clock);
+    result_figure(&(struct figure){.unit = "times", .values = pairs, .count = n}, "with over without, pairs, %s time",
+                  clock);
     qsort(plain, (size_t)n, sizeof *plain, compare);
     qsort(with, (size_t)n, sizeof *with, compare);
     qsort(pairs, (size_t)n, sizeof *pairs, compare);
@@ -224,6 +243,7 @@ static void run_ratio(const struct model *m, struct store_view *view, int64_t ch
     CHECK(ids && logits);
     struct chunk_retriever_config how = {
         .device = m->dev, .model = &m->config, .encoder = m->encoder, .corpus = view, .exclude_window = -1};
+    CHECK_OK(searcher_open(&how.searcher, &(struct searcher_config){.device = m->dev, .view = view}));
     how.exclude_document = text_of_store(m, view, ids, n);
     struct retriever *r;
     struct decoder_output none = {0};
@@ -266,6 +286,7 @@ static void run_ratio(const struct model *m, struct store_view *view, int64_t ch
             free(lane[i].took[c]);
     }
     r->free(r);
+    searcher_close(how.searcher);
     free(ids), free(logits);
 }
 
@@ -289,10 +310,27 @@ static int main_ratio(const char *model, const char *dir, int64_t chunks, int th
     store_view_close(view);
     store_close(store);
     unload(&m);
+    result_end();
     return 0;
 }
 
+/* All modes after prompts of each length of a list such as "504,8064". */
+static void run_modes(const struct model *m, int64_t tokens, const char *prompts, struct store_view *view,
+                      double bound) {
+    printf("mode,tokens,ms_mean,ms_median,ms_best,layers,fuse,head,query,retrieve,bound_ms,best_over_bound,prefill_"
+           "tokens_per_s\n");
+    for (char *next = (char *)prompts; *next; next += *next == ',') {
+        int64_t prompt = strtoll(next, &next, 10);
+        CHECK(prompt > 0 && (*next == ',' || *next == '\0'));
+        run_mode(m, "none", NULL, prompt, tokens, bound);
+        if (!m->config.base_lm) run_retrieval(m, "self", true, NULL, prompt, tokens, bound);
+        if (view) run_retrieval(m, "corpus", false, view, prompt, tokens, bound);
+        if (view) run_retrieval(m, "both", true, view, prompt, tokens, bound);
+    }
+}
+
 int main(int argc, char **argv) {
+    result_begin("bench_generate", &argc, argv);
     if (argc >= 4 && argc <= 7 && strcmp(argv[2], "--ratio") == 0)
         return main_ratio(argv[1], argv[3], argc > 4 ? strtoll(argv[4], NULL, 10) : 40,
                           argc > 5 ? (int)strtol(argv[5], NULL, 10) : 0, argc < 7 || strcmp(argv[6], "f32") != 0);
@@ -304,27 +342,23 @@ int main(int argc, char **argv) {
     }
     struct model m = {0};
     load(&m, argv[1], 0, true);
-    int64_t tokens = argc > 2 ? strtoll(argv[2], NULL, 10) : 252, prompt = argc > 3 ? strtoll(argv[3], NULL, 10) : 1008;
-    CHECK(tokens > 0 && prompt > 0);
-    double megabytes, floor = floor_seconds(&m, &megabytes);
+    int64_t tokens = argc > 2 ? strtoll(argv[2], NULL, 10) : 252;
+    CHECK(tokens > 0);
+    double megabytes, bound = bound_seconds(&m, &megabytes);
+    struct store *store = NULL;
+    struct store_view *view = NULL;
     printf("# %d threads, weights %.1f MB, read once in %.3f ms (%.1f GB/s), resident %.0f MB\n",
-           threads_count(m.dev->threads), megabytes, floor * 1e3, megabytes / floor / 1e3,
+           threads_count(m.dev->threads), megabytes, bound * 1e3, megabytes / bound / 1e3,
            (double)memory_resident() / 1e6);
-    printf("mode,tokens,ms_mean,ms_median,ms_best,layers,fuse,head,query,retrieve,floor_ms,best_over_floor,prefill_"
-           "tokens_per_s\n");
-    run_mode(&m, "none", NULL, prompt, tokens, floor);
-    if (!m.config.base_lm) run_retrieval(&m, "self", true, NULL, prompt, tokens, floor);
     if (argc > 4) {
-        struct store *store;
-        struct store_view *view;
         CHECK_OK(store_open(&store, argv[4]));
         CHECK_OK(store_view_open(&view, store));
-        run_retrieval(&m, "corpus", false, view, prompt, tokens, floor);
-        run_retrieval(&m, "both", true, view, prompt, tokens, floor);
-        store_view_close(view);
-        store_close(store);
     }
+    run_modes(&m, tokens, argc > 3 ? argv[3] : "1008", view, bound);
+    store_view_close(view);
+    store_close(store);
     printf("# peak resident %.0f MB\n", (double)memory_resident_peak() / 1e6);
     unload(&m);
+    result_end();
     return 0;
 }

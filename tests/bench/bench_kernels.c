@@ -1,8 +1,9 @@
 /* bench_kernels.c -- every op beside what the machine can do: GFLOP/s against OpenBLAS's product for those bound by
  * arithmetic, GB/s against a plain reading loop's (few rows, topk) or memcpy's (the rest) for those bound by memory.
- * Usage: bench_kernels [threads [seconds a case]]; CSV on stdout. The best of many short runs counts. */
+ * Usage: bench_kernels [threads [seconds a case]] [--json FILE]; CSV on stdout. The best of many short runs counts. */
 #include "base/rng.h"
 #include "kernels/ops.h"
+#include "tests/bench/result.h"
 #include <assert.h>
 #include <cblas.h>
 #include <stdio.h>
@@ -42,13 +43,15 @@ static struct mat random_mat(int64_t rows, int64_t cols) {
 
 typedef void job(struct bench *b);
 
-static double best_time(struct bench *b, job *run) {
+/* samples: all times, NULL: not kept. */
+static double best_time(struct bench *b, job *run, struct samples *samples) {
     double best = 1e30, stop = now() + b->seconds;
     for (int i = 0; i < 3 || now() < stop; i++) {
         double start = now();
         run(b);
         double took = now() - start;
         if (took < best) best = took;
+        if (samples) samples_add(samples, took);
     }
     return best;
 }
@@ -189,15 +192,22 @@ static void memory_weights(struct bench *b) {
 
 enum bound { ARITHMETIC, COPY, READ };
 static void report(struct bench *b, const char *name, job *run, double work, enum bound bound) {
-    double best = best_time(b, run), rate = work * 1e-9 / best,
+    static const char *const limits[] = {"sgemm", "memcpy", "reading"};
+    struct samples times = {0};
+    double best = best_time(b, run, &times), rate = work * 1e-9 / best,
            limit = bound == ARITHMETIC ? b->product
                    : bound == COPY     ? b->copy
                                        : b->read;
+    struct figure f = {.unit = "us",
+                       .values = times.at,
+                       .count = times.count,
+                       .scale = 1e6,
+                       .peer = limits[bound],
+                       .ratio = rate / limit};
+    result_figure(&f, "%s", name);
+    samples_free(&times);
     printf("kernels,%s,threads=%d,%.1f us,%.1f %s,%.0f%% of %s\n", name, threads_count(b->dev->threads), best * 1e6,
-           rate, bound == ARITHMETIC ? "GFLOP/s" : "GB/s", 100.0 * rate / limit,
-           bound == ARITHMETIC ? "sgemm"
-           : bound == COPY     ? "memcpy"
-                               : "reading");
+           rate, bound == ARITHMETIC ? "GFLOP/s" : "GB/s", 100.0 * rate / limit, limits[bound]);
 }
 
 static void setup(struct bench *b) {
@@ -228,14 +238,18 @@ static void setup(struct bench *b) {
 
 int main(int argc, char **argv) {
     static struct bench b;
+    result_begin("bench_kernels", &argc, argv);
     b.seconds = argc > 2 ? strtod(argv[2], NULL) : 0.5;
     if (device_open(&b.dev, "cpu", argc > 1 ? (int)strtol(argv[1], NULL, 10) : 0) != STATUS_OK) return 1;
     setup(&b);
-    b.product = 2.0 * 4096 * D * D * 1e-9 / best_time(&b, product);
-    b.copy = 8.0 * BIG * 1e-9 / best_time(&b, copy);
-    b.read = 4.0 * BIG * 1e-9 / best_time(&b, read_all);
+    b.product = 2.0 * 4096 * D * D * 1e-9 / best_time(&b, product, NULL);
+    b.copy = 8.0 * BIG * 1e-9 / best_time(&b, copy, NULL);
+    b.read = 4.0 * BIG * 1e-9 / best_time(&b, read_all, NULL);
     printf("kernels,machine,threads=%d,sgemm %.1f GFLOP/s,memcpy %.1f GB/s (read + written),reading %.1f GB/s\n",
            threads_count(b.dev->threads), b.product, b.copy, b.read);
+    result_value("GFLOP/s", b.product, "sgemm, the limit");
+    result_value("GB/s", b.copy, "memcpy, read and written, the limit");
+    result_value("GB/s", b.read, "reading, the limit");
     double rows = ROWS, d = D;
     report(&b, "matmul 512 rows", many_rows, 2 * rows * d * 2 * F, ARITHMETIC);
     report(&b, "matmul packed 512 rows", packed_rows, 2 * rows * d * 2 * F, ARITHMETIC);
@@ -258,5 +272,6 @@ int main(int argc, char **argv) {
     report(&b, "add", add, 12 * rows * d, COPY);
     report(&b, "embed", embed, 8 * rows * d, COPY);
     device_close(b.dev);
+    result_end();
     return 0;
 }

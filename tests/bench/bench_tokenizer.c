@@ -1,12 +1,13 @@
-/* bench_tokenizer.c -- tokenizing speed on one core: MB of text a second of processor time, and how many words the
- * cache answered.
+/* bench_tokenizer.c -- tokenizing speed on one core: MB of text a second of processor time, and the share of words that
+ * were in the cache.
  *
- *   bench_tokenizer TOKENIZER.json TEXT [ROUNDS]
+ *   bench_tokenizer TOKENIZER.json TEXT [ROUNDS] [--json FILE]
  *
  * One line a round; the first one starts with an empty cache. The text is cut into documents of about 8 KB at line
  * ends, as a corpus would be. tests/bench/tokenizer_peer.py runs this beside the Python package on the same text. */
 #include "base/file.h"
 #include "data/tokenizer/tokenizer_internal.h"
+#include "tests/bench/result.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +39,7 @@ static enum status run(const char *tokenizer, const char *text, int rounds) {
     printf("round,mb_per_s,tokens,bytes_per_token,cache_hit_rate,tokens_hash\n");
     struct tokenizer_scratch *s;
     TRY(tokenizer_scratch_create(&s, t));
+    struct samples rates = {0};
     for (int round = 0; round < rounds; round++) {
         uint64_t tokens = 0, hash = 0;
         s->hits = s->misses = 0;
@@ -52,9 +54,14 @@ static enum status run(const char *tokenizer, const char *text, int rounds) {
             begin = end;
         }
         double taken = seconds() - start;
+        samples_add(&rates, (double)map.size / taken * 1e-6);
         printf("%d,%.1f,%" PRIu64 ",%.3f,%.4f,%016" PRIx64 "\n", round, (double)map.size / taken * 1e-6, tokens,
                (double)map.size / (double)tokens, (double)s->hits / (double)(s->hits + s->misses), hash);
     }
+    result_figure(&(struct figure){.unit = "MB/s", .values = rates.at, .count = rates.count},
+                  "tokenizing, one thread, processor time");
+    samples_free(&rates);
+    result_end();
     tokenizer_scratch_free(s);
     file_unmap(&map);
     tokenizer_free(t);
@@ -62,6 +69,7 @@ static enum status run(const char *tokenizer, const char *text, int rounds) {
 }
 
 int main(int argc, char **argv) {
+    result_begin("bench_tokenizer", &argc, argv);
     if (argc < 3 || argc > 4) {
         fprintf(stderr, "usage: bench_tokenizer TOKENIZER.json TEXT [ROUNDS]\n");
         return 2;

@@ -1,14 +1,16 @@
 /* bench_train.c -- tokens a second of the training step, on random ids; with --parts, where the time goes.
  *
- *   bench_train --model base --device cuda --type bf16
+ *   bench_train --model base --device cuda --type bf16 [--json FILE]
  *
- * Models: base and drt are the sizes of peers (d 768, 12 layers, 50265 words; drt 6 + 6, encoder of 2, chunk of 63, 8
- * neighbours), seed the shape of seed-25m, or a folder with a config.json. CSV: model, device, type, pool, sequences,
- * positions, ms a step (median, best), tokens/s at the median, GiB of device memory that the step holds, loss of the
- * first and the last step. Tokens are real ids: landmarks are not counted. Time does not depend on what the ids are.
+ * Models: base and drt have the sizes of their peers (d 768, 12 layers, 50265 words; drt 6 + 6, encoder of 2, chunk of
+ * 63, 8 neighbours), seed the shape of seed-25m, or a folder with a config.json. CSV: model, device, type, pool,
+ * sequences, positions, ms a step (median, best), tokens/s at the median, GiB of device memory that the step holds,
+ * loss of the first and the last step. Tokens are real ids: landmarks are not counted. Time does not depend on what the
+ * ids are.
  * --corpus N: pool corpus over N random chunks; a line says how long encoding them took. */
 #include "base/rng.h"
 #include "tests/bench/op_clock.h"
+#include "tests/bench/result.h"
 #include "tools/shared/args.h"
 #include "train/step/corpus_pool.h"
 #include "train/step/step.h"
@@ -203,6 +205,14 @@ static void measure(struct device *dev, struct step *s, const struct batch *b, e
            (double)(options.sequences * options.length) / median, (double)step_bytes(s) / (1 << 30), first,
            report.loss);
     fflush(stdout);
+    struct figure f = {.unit = "ms", .values = took, .count = options.steps, .scale = 1e3};
+    result_figure(&f, "training step, %s", options.model);
+    f = (struct figure){.unit = "K tokens/s",
+                        .values = took,
+                        .count = options.steps,
+                        .work = 1e-3 * (double)(options.sequences * options.length)};
+    result_figure(&f, "training, %s", options.model);
+    result_value("GiB", (double)step_bytes(s) / (1 << 30), "device memory of the step, %s", options.model);
     free(took);
 }
 
@@ -222,6 +232,7 @@ int main(int argc, char **argv) {
     struct params *params;
     struct step *s;
     struct corpus_pool *corpus = NULL;
+    result_begin("bench_train", &argc, argv);
     int operands, code = args_parse(&program, argc, argv, NULL, &operands);
     if (code >= 0) return code;
     struct model_config model = make_model();
@@ -242,6 +253,7 @@ int main(int argc, char **argv) {
         .contrastive = options.contrastive,
         .mlm = options.mlm};
     CHECK_OK(device_open(&dev, options.device, (int)options.threads));
+    if (!dev->shares_memory) result_gpu(NULL);
     CHECK_OK(params_init(&params, &model, 1));
     if (options.corpus) corpus = make_corpus(dev, &model, config.type, options.sequences * chunks);
     CHECK_OK(step_create(&s, dev, &model, &config, params, corpus));
@@ -254,5 +266,6 @@ int main(int argc, char **argv) {
     params_free(params);
     device_close(dev);
     free((void *)b.ids), free((void *)b.targets), free((void *)b.documents);
+    result_end();
     return 0;
 }

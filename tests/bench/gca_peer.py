@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Grouped cross-attention of this repository beside PyTorch's on one GPU, in one process and on the same tensors.
 
-  gca_peer.py LIBRARY [HEADS...]      LIBRARY: nvcc -shared of tests/device/gca_library.cu and kernels/attention/{gca,attend}_cuda.cu
-                                      (tests/device/gca_library.sh makes it); HEADS of 64 columns, 12 and 16 if none
+  gca_peer.py LIBRARY [HEADS...] [--json FILE]
+
+LIBRARY: what tests/device/gca_library.sh builds. HEADS: heads of 64 columns, 12 and 16 if none are given.
 
 Peers: K and V of the retrieved chunks gathered by index_select, then either scaled_dot_product_attention with each
 chunk's own softmax and a weighted sum ("sdpa"), or the same written out in products and a softmax and compiled
-("compiled"); backward by autograd, which adds gathered gradients up in the pool. Their gather is part of the time; time
-without it is given too. Errors are root mean squares relative to float64, on a smaller case.
+("compiled"); backward by autograd, which adds gathered gradients up in the pool. Their gather is part of the time; the
+time without it is also given. Errors are root mean squares relative to float64, on a smaller case.
 """
 import ctypes
 import statistics
@@ -15,6 +16,8 @@ import sys
 
 import torch
 import torch.nn.functional as F
+
+from result import Result
 
 S, DIM, K = 64, 64, 8
 BF16 = torch.bfloat16
@@ -31,7 +34,8 @@ class Case:
         g = torch.Generator(device="cuda").manual_seed(1)
         self.blocks, self.heads, self.d = sequences * chunks, heads, heads * DIM
         n = self.blocks * S
-        self.q, self.k, self.v, self.dout = (torch.randn(n, self.d, device="cuda", generator=g).to(BF16) for _ in range(4))
+        random = (torch.randn(n, self.d, device="cuda", generator=g).to(BF16) for _ in range(4))
+        self.q, self.k, self.v, self.dout = random
         for x in (self.k, self.v):
             x.view(self.blocks, S, self.d)[:, -1] = 0                    # the null key
         own = torch.rand(self.blocks, chunks, device="cuda", generator=g).topk(K, dim=1).indices
@@ -49,7 +53,7 @@ class Ours:
         self.lse = torch.empty(K * n, case.heads, device="cuda")
         self.dweight = torch.empty(case.blocks, K, device="cuda")
         self.begin = torch.empty(case.blocks + 1, device="cuda", dtype=torch.int32)
-        self.place = torch.empty(case.blocks * K, device="cuda", dtype=torch.int32)
+        self.position = torch.empty(case.blocks * K, device="cuda", dtype=torch.int32)
         self.sizes = [ctypes.c_int64(case.blocks)] + [ctypes.c_int(x) for x in (case.blocks, K, case.heads, DIM)]
 
     def forward(self, keep=False):
@@ -60,8 +64,8 @@ class Ours:
 
     def backward(self):
         c = self.c
-        tensors = (self.dq, self.dk, self.dv, self.dweight, c.dout, self.lse, c.q, c.k, c.v, c.row_begin, c.slot, c.weight,
-                   self.begin, self.place)
+        tensors = (self.dq, self.dk, self.dv, self.dweight, c.dout, self.lse, c.q, c.k, c.v, c.row_begin, c.slot,
+                   c.weight, self.begin, self.position)
         self.library.gca_library_backward(*map(pointer, tensors), *self.sizes)
 
 
@@ -76,7 +80,8 @@ def gather(c, x, slot):
 def sdpa(c, q, k, v, weight):
     """k, v: [blocks, K, heads, S, DIM], gathered."""
     wide = heads_first(q, c.blocks, c.heads)[:, None].expand(c.blocks, K, c.heads, S, DIM)
-    o = F.scaled_dot_product_attention(wide.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)).view(c.blocks, K, c.heads, S, DIM)
+    o = F.scaled_dot_product_attention(wide.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1))
+    o = o.view(c.blocks, K, c.heads, S, DIM)
     return torch.einsum("bkhsd,bk->bshd", o, weight.to(o.dtype)).reshape(c.blocks * S, c.d)
 
 
@@ -87,6 +92,7 @@ def written_out(c, q, k, v, weight):
 
 
 def milliseconds(work, repeats=15):
+    """All times, sorted."""
     for _ in range(3):
         work()
     times = []
@@ -97,7 +103,7 @@ def milliseconds(work, repeats=15):
         end.record()
         end.synchronize()
         times.append(begin.elapsed_time(end))
-    return statistics.median(times)
+    return sorted(times)
 
 
 def gradients(c, attend, cast):
@@ -128,11 +134,13 @@ def parity(library, heads):
     return good
 
 
-def times(library, heads):
+def times(library, heads, result):
     c = Case(4, 256, heads)
     operations = 4.0 * c.blocks * S * K * S * c.d
     ours = Ours(library, c)
-    row = {"ours": (milliseconds(ours.forward), (ours.forward(keep=True), milliseconds(ours.backward))[1], None, None)}
+    forward = milliseconds(ours.forward)
+    ours.forward(keep=True)
+    row = {"ours": (forward, milliseconds(ours.backward), None, None)}
     slot = c.slot.long().flatten()
     for name, attend in (("sdpa", sdpa), ("compiled", torch.compile(written_out, dynamic=False))):
         q, k, v, weight = (x.detach().requires_grad_() for x in (c.q, c.k, c.v, c.weight))
@@ -145,24 +153,43 @@ def times(library, heads):
             alone, whole = milliseconds(lambda: attend(c, q, gk, gv, weight)), milliseconds(forward)
         o, without = forward(), attend(c, q, gk, gv, weight)
         back = milliseconds(lambda: torch.autograd.grad(o, (q, k, v, weight), c.dout, retain_graph=True), 7)
-        back_alone = milliseconds(lambda: torch.autograd.grad(without, (q, gk, gv, weight), c.dout, retain_graph=True), 7)
+        back_alone = milliseconds(
+            lambda: torch.autograd.grad(without, (q, gk, gv, weight), c.dout, retain_graph=True), 7)
         row[name] = (whole, back, alone, back_alone)
         del o, without
+    record(result, heads, row)
     print(f"{heads} heads of 64, 4 x 16K positions, K {K}")
-    for name, (forward_ms, back_ms, alone, back_alone) in row.items():
-        print(f"  {name:9} forward {forward_ms:7.3f} ms {operations / forward_ms / 1e9:6.0f} TFLOP/s, "
-              f"backward {back_ms:7.3f} ms {2.5 * operations / back_ms / 1e9:6.0f} TFLOP/s"
-              + ("" if alone is None else f"; without the gather {alone:.3f} and {back_alone:.3f} ms")
-              + ("" if alone is None else f"; ours is {forward_ms / row['ours'][0]:.2f} and {back_ms / row['ours'][1]:.2f} times as fast"
-                 f" ({alone / row['ours'][0]:.2f} and {back_alone / row['ours'][1]:.2f})"))
+    medians = {name: [times and statistics.median(times) for times in all_times] for name, all_times in row.items()}
+    for name, (forward_ms, back_ms, alone, back_alone) in medians.items():
+        our_forward, our_back = medians["ours"][:2]
+        line = (f"  {name:9} forward {forward_ms:7.3f} ms {operations / forward_ms / 1e9:6.0f} TFLOP/s, "
+                f"backward {back_ms:7.3f} ms {2.5 * operations / back_ms / 1e9:6.0f} TFLOP/s")
+        if alone is not None:
+            line += (f"; without the gather {alone:.3f} and {back_alone:.3f} ms; ours is "
+                     f"{forward_ms / our_forward:.2f} and {back_ms / our_back:.2f} times as fast "
+                     f"({alone / our_forward:.2f} and {back_alone / our_back:.2f})")
+        print(line)
+
+
+def record(result, heads, row):
+    """Ours beside the compiled peer, then the time of each peer."""
+    for which, label in enumerate(("forward", "backward")):
+        ours = statistics.median(row["ours"][which])
+        result.figure(f"d {heads * DIM}, {label}, ours", "ms", row["ours"][which], peer="PyTorch compiled",
+                      ratio=statistics.median(row["compiled"][which]) / ours)
+        for name in ("compiled", "sdpa"):
+            for at, gather in ((which, ""), (which + 2, ", no gather")):
+                result.figure(f"d {heads * DIM}, {label}, PyTorch {name}{gather}", "ms", row[name][at])
 
 
 def main():
+    result = Result("gca_peer", gpu=torch.cuda.get_device_name())
     library = ctypes.CDLL(sys.argv[1])
     good = True
     for heads in [int(x) for x in sys.argv[2:]] or [12, 16]:
         good = parity(library, heads) and good
-        times(library, heads)
+        times(library, heads, result)
+    result.write()
     sys.exit(0 if good else 1)
 
 

@@ -1,7 +1,8 @@
-/* op_clock.h -- where a step's time goes: a table of ops whose entries call the device's own, wait, and take the time.
+/* op_clock.h -- the time of each op of a step: a table of ops whose entries call the device's own op, wait, and
+ * measure.
  *
  * Waiting after each op costs some microseconds an op and hides that a GPU works while the next op is prepared: the
- * sum of the parts is a little above the undisturbed step, and parts are what this is for. One device at a time. */
+ * sum of the parts is a little above the undisturbed step. One device at a time. */
 #pragma once
 #include "kernels/device/device_internal.h"
 #include "kernels/ops.h"
@@ -9,7 +10,11 @@
 #include <time.h>
 
 enum { CLOCK_ROWS = 128 };
-struct clock_row { char name[72]; double seconds, flop; int64_t calls; };
+struct clock_row {
+    char name[72];
+    double seconds, flop;
+    int64_t calls;
+};
 static struct {
     const struct ops *ops;
     const struct device_runtime *runtime;
@@ -28,7 +33,8 @@ static inline void clock_row(struct device *dev, const char *name, double flop) 
     CHECK_OK(op_clock.runtime->sync(dev));
     double now = clock_now();
     int i = 0;
-    while (i < op_clock.count && strcmp(op_clock.rows[i].name, name) != 0) i++;
+    while (i < op_clock.count && strcmp(op_clock.rows[i].name, name) != 0)
+        i++;
     CHECK(i < CLOCK_ROWS);
     struct clock_row *r = &op_clock.rows[i];
     if (i == op_clock.count) op_clock.count++, snprintf(r->name, sizeof r->name, "%s", name);
@@ -36,18 +42,20 @@ static inline void clock_row(struct device *dev, const char *name, double flop) 
     r->flop += flop;
     r->calls++;
 }
-#define CLOCKED(dev, name, flop, call)                                                                                  \
-    do {                                                                                                                \
-        op_clock.begun = clock_now();                                                                                   \
-        call;                                                                                                           \
-        clock_row(dev, name, flop);                                                                                     \
+#define CLOCKED(dev, name, flop, call)                                                                                 \
+    do {                                                                                                               \
+        op_clock.begun = clock_now();                                                                                  \
+        call;                                                                                                          \
+        clock_row(dev, name, flop);                                                                                    \
     } while (0)
 
 /* A product's own row for every shape. */
 static inline void clock_product(char *name, const char *op, int64_t rows, int64_t out, int64_t in) {
     snprintf(name, 72, "matmul.%s %lldx%lldx%lld", op, (long long)rows, (long long)out, (long long)in);
 }
-static inline double product_flop(int64_t a, int64_t b, int64_t c) { return 2.0 * (double)a * (double)b * (double)c; }
+static inline double product_flop(int64_t a, int64_t b, int64_t c) {
+    return 2.0 * (double)a * (double)b * (double)c;
+}
 
 static void clocked_matmul_forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
     char name[72];
@@ -62,7 +70,8 @@ static void clocked_forward_add(struct device *dev, struct mat y, struct mat bas
 static void clocked_backward_input(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate) {
     char name[72];
     clock_product(name, "backward_input", dy.rows, w.cols, w.rows);
-    CLOCKED(dev, name, product_flop(dy.rows, w.rows, w.cols), op_clock.ops->matmul->backward_input(dev, dx, dy, w, accumulate));
+    CLOCKED(dev, name, product_flop(dy.rows, w.rows, w.cols),
+            op_clock.ops->matmul->backward_input(dev, dx, dy, w, accumulate));
 }
 static void clocked_backward_weight(struct device *dev, struct mat dw, struct mat dy, struct mat x) {
     char name[72];
@@ -70,38 +79,91 @@ static void clocked_backward_weight(struct device *dev, struct mat dw, struct ma
     CLOCKED(dev, name, product_flop(dw.rows, dw.cols, x.rows), op_clock.ops->matmul->backward_weight(dev, dw, dy, x));
 }
 
-#define CLOCK(family, op, parameters, arguments)                                                                        \
-    static void clocked_##family##_##op parameters { CLOCKED(dev, #family "." #op, 0.0, op_clock.ops->family->op arguments); }
-CLOCK(norm, forward, (struct device *dev, struct mat y, struct mat rstd, struct mat x, struct mat w, float eps), (dev, y, rstd, x, w, eps))
-CLOCK(norm, backward, (struct device *dev, struct mat dx, struct mat dw, struct mat dy, struct mat x, struct mat w, struct mat rstd, bool accumulate), (dev, dx, dw, dy, x, w, rstd, accumulate))
-CLOCK(rope, forward, (struct device *dev, struct mat x, int heads, int period, float theta), (dev, x, heads, period, theta))
-CLOCK(rope, backward, (struct device *dev, struct mat x, int heads, int period, float theta), (dev, x, heads, period, theta))
-CLOCK(attention, forward_sequences, (struct device *dev, struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v, int64_t length, int heads, int window), (dev, o, lse, q, k, v, length, heads, window))
-CLOCK(attention, backward_sequences, (struct device *dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout, struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v, int64_t length, int heads, int window), (dev, dq, dk, dv, dout, o, lse, q, k, v, length, heads, window))
-CLOCK(chunk_attention, forward_keep, (struct device *dev, struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v, int heads, int positions), (dev, o, lse, q, k, v, heads, positions))
-CLOCK(chunk_attention, backward, (struct device *dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout, struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v, int heads, int positions), (dev, dq, dk, dv, dout, o, lse, q, k, v, heads, positions))
-CLOCK(gca, forward_keep, (struct device *dev, struct mat o, struct mat lse, struct mat q, struct gca_pool pool, struct gca_blocks blocks, int heads), (dev, o, lse, q, pool, blocks, heads))
-CLOCK(gca, backward, (struct device *dev, struct mat dq, struct mat dkeys, struct mat dvalues, float *dweight, struct mat dout, struct mat q, struct gca_pool pool, struct gca_blocks blocks, struct gca_inverse inverse, struct mat lse, int heads), (dev, dq, dkeys, dvalues, dweight, dout, q, pool, blocks, inverse, lse, heads))
-CLOCK(gca, invert, (struct device *dev, int32_t *begin, int32_t *place, const int32_t *slot, int64_t places, int64_t slots), (dev, begin, place, slot, places, slots))
-CLOCK(elementwise, convert, (struct device *dev, struct mat y, struct mat x), (dev, y, x))
-CLOCK(elementwise, add, (struct device *dev, struct mat y, struct mat a, struct mat b), (dev, y, a, b))
-CLOCK(elementwise, swiglu, (struct device *dev, struct mat y, struct mat gate, struct mat up), (dev, y, gate, up))
-CLOCK(elementwise, swiglu_backward, (struct device *dev, struct mat dgate, struct mat dup, struct mat dy, struct mat gate, struct mat up), (dev, dgate, dup, dy, gate, up))
-CLOCK(embed, forward, (struct device *dev, struct mat x, struct mat table, const int32_t *ids, int32_t pad_id), (dev, x, table, ids, pad_id))
-CLOCK(embed, backward, (struct device *dev, struct mat dtable, struct mat dx, const int32_t *ids, int32_t pad_id), (dev, dtable, dx, ids, pad_id))
-CLOCK(loss, forward_backward, (struct device *dev, float *nll, struct mat dx, struct mat dtable, struct mat x, struct mat table, const int32_t *targets, float scale), (dev, nll, dx, dtable, x, table, targets, scale))
-CLOCK(loss, contrastive, (struct device *dev, float *nll, float *hit, struct mat dx, struct mat dtable, struct mat x, struct mat table, const int32_t *targets, const int32_t *excluded, float scale, float weight), (dev, nll, hit, dx, dtable, x, table, targets, excluded, scale, weight))
-CLOCK(topk, sample, (struct device *dev, int64_t *index, int32_t *slot, float *score, struct mat queries, struct mat landmarks, struct topk_rows rows, int k, bool gumbel, uint64_t seed), (dev, index, slot, score, queries, landmarks, rows, k, gumbel, seed))
-CLOCK(topk, softmax_weights, (struct device *dev, float *weight, const float *score, int64_t n, int k), (dev, weight, score, n, k))
-CLOCK(topk, backward, (struct device *dev, struct mat dqueries, struct mat dlandmarks, const float *dweight, const float *weight, const int64_t *index, struct mat queries, struct mat landmarks, int k), (dev, dqueries, dlandmarks, dweight, weight, index, queries, landmarks, k))
-CLOCK(adamw, norm, (struct device *dev, float *sum, const float *gradient, int64_t n), (dev, sum, gradient, n))
-CLOCK(adamw, update, (struct device *dev, float *p, float *m, float *v, struct mat copy, const float *gradient, int64_t n, const float *sum, float clip, struct adamw_step how), (dev, p, m, v, copy, gradient, n, sum, clip, how))
+#define CLOCK(family, op, parameters, arguments)                                                                       \
+    static void clocked_##family##_##op parameters {                                                                   \
+        CLOCKED(dev, #family "." #op, 0.0, op_clock.ops->family->op arguments);                                        \
+    }
+CLOCK(norm, forward, (struct device * dev, struct mat y, struct mat rstd, struct mat x, struct mat w, float eps),
+      (dev, y, rstd, x, w, eps))
+CLOCK(norm, backward,
+      (struct device * dev, struct mat dx, struct mat dw, struct mat dy, struct mat x, struct mat w, struct mat rstd,
+       bool accumulate),
+      (dev, dx, dw, dy, x, w, rstd, accumulate))
+CLOCK(rope, forward, (struct device * dev, struct mat x, int heads, int period, float theta),
+      (dev, x, heads, period, theta))
+CLOCK(rope, backward, (struct device * dev, struct mat x, int heads, int period, float theta),
+      (dev, x, heads, period, theta))
+CLOCK(attention, forward_sequences,
+      (struct device * dev, struct mat o, struct mat lse, const struct attention_sequences *in), (dev, o, lse, in))
+CLOCK(attention, backward_sequences,
+      (struct device * dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout, struct mat o, struct mat lse,
+       const struct attention_sequences *in),
+      (dev, dq, dk, dv, dout, o, lse, in))
+CLOCK(chunk_attention, forward_keep,
+      (struct device * dev, struct mat o, struct mat lse, struct mat q, struct mat k, struct mat v, int heads,
+       int positions),
+      (dev, o, lse, q, k, v, heads, positions))
+CLOCK(chunk_attention, backward,
+      (struct device * dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout,
+       const struct chunk_attention_kept *kept),
+      (dev, dq, dk, dv, dout, kept))
+CLOCK(gca, forward_keep,
+      (struct device * dev, struct mat o, struct mat lse, struct mat q, struct gca_pool pool, struct gca_blocks blocks,
+       int heads),
+      (dev, o, lse, q, pool, blocks, heads))
+CLOCK(gca, backward,
+      (struct device * dev, const struct gca_gradients *to, struct mat dout, struct mat q, struct gca_pool pool,
+       struct gca_blocks blocks, struct gca_inverse inverse, struct mat lse),
+      (dev, to, dout, q, pool, blocks, inverse, lse))
+CLOCK(gca, invert,
+      (struct device * dev, int32_t *begin, int32_t *entry, const int32_t *slot, int64_t entries, int64_t slots),
+      (dev, begin, entry, slot, entries, slots))
+CLOCK(elementwise, convert, (struct device * dev, struct mat y, struct mat x), (dev, y, x))
+CLOCK(elementwise, add, (struct device * dev, struct mat y, struct mat a, struct mat b), (dev, y, a, b))
+CLOCK(elementwise, swiglu, (struct device * dev, struct mat y, struct mat gate, struct mat up), (dev, y, gate, up))
+CLOCK(elementwise, swiglu_backward,
+      (struct device * dev, struct mat dgate, struct mat dup, struct mat dy, struct mat gate, struct mat up),
+      (dev, dgate, dup, dy, gate, up))
+CLOCK(embed, forward, (struct device * dev, struct mat x, struct mat table, const int32_t *ids, int32_t pad_id),
+      (dev, x, table, ids, pad_id))
+CLOCK(embed, backward, (struct device * dev, struct mat dtable, struct mat dx, const int32_t *ids, int32_t pad_id),
+      (dev, dtable, dx, ids, pad_id))
+CLOCK(loss, forward_backward,
+      (struct device * dev, float *nll, struct mat dx, struct mat dtable, struct mat x, struct mat table,
+       const int32_t *targets, float scale),
+      (dev, nll, dx, dtable, x, table, targets, scale))
+CLOCK(loss, contrastive,
+      (struct device * dev, float *nll, float *hit, struct mat dx, struct mat dtable, struct mat x, struct mat table,
+       struct loss_contrast how),
+      (dev, nll, hit, dx, dtable, x, table, how))
+CLOCK(topk, sample,
+      (struct device * dev, int64_t *index, int32_t *slot, float *score, const struct topk_sampling *sampling),
+      (dev, index, slot, score, sampling))
+CLOCK(topk, softmax_weights, (struct device * dev, float *weight, const float *score, int64_t n, int k),
+      (dev, weight, score, n, k))
+CLOCK(topk, backward,
+      (struct device * dev, struct mat dqueries, struct mat dlandmarks, const float *dweight, struct topk_weights found,
+       struct mat queries, struct mat landmarks),
+      (dev, dqueries, dlandmarks, dweight, found, queries, landmarks))
+CLOCK(adamw, norm, (struct device * dev, float *sum, const float *gradient, int64_t n), (dev, sum, gradient, n))
+CLOCK(adamw, update,
+      (struct device * dev, struct adamw_state state, const float *gradient, int64_t n, const float *sum, float clip,
+       struct adamw_step how),
+      (dev, state, gradient, n, sum, clip, how))
 #undef CLOCK
 
-static void clocked_copy(struct device *dev, void *to, const void *from, size_t bytes) { CLOCKED(dev, "device_copy", 0.0, op_clock.runtime->copy(dev, to, from, bytes)); }
-static void clocked_clear(struct device *dev, void *memory, size_t bytes) { CLOCKED(dev, "device_clear", 0.0, op_clock.runtime->clear(dev, memory, bytes)); }
-static void clocked_upload(struct device *dev, void *to, const void *from, size_t bytes) { CLOCKED(dev, "device_upload", 0.0, op_clock.runtime->upload(dev, to, from, bytes)); }
-static void clocked_download(struct device *dev, void *to, const void *from, size_t bytes) { CLOCKED(dev, "device_download", 0.0, op_clock.runtime->download(dev, to, from, bytes)); }
+static void clocked_copy(struct device *dev, void *to, const void *from, size_t bytes) {
+    CLOCKED(dev, "device_copy", 0.0, op_clock.runtime->copy(dev, to, from, bytes));
+}
+static void clocked_clear(struct device *dev, void *memory, size_t bytes) {
+    CLOCKED(dev, "device_clear", 0.0, op_clock.runtime->clear(dev, memory, bytes));
+}
+static void clocked_upload(struct device *dev, void *to, const void *from, size_t bytes) {
+    CLOCKED(dev, "device_upload", 0.0, op_clock.runtime->upload(dev, to, from, bytes));
+}
+static void clocked_download(struct device *dev, void *to, const void *from, size_t bytes) {
+    CLOCKED(dev, "device_download", 0.0, op_clock.runtime->download(dev, to, from, bytes));
+}
 
 /* From here on dev's ops and copies are timed, until clock_stop. */
 static inline void clock_start(struct device *dev) {
@@ -118,8 +180,20 @@ static inline void clock_start(struct device *dev) {
     static struct topk_ops topk;
     static struct adamw_ops adamw;
     static struct ops ops;
-    ops = (struct ops){&matmul, &norm, &rope, &attention, &chunk_attention, &gca, &elementwise, &embed, &loss, &topk, &adamw,
-                       dev->ops->kmeans_assign, dev->ops->ivf_scan, dev->ops->token_memory};
+    ops = (struct ops){&matmul,
+                       &norm,
+                       &rope,
+                       &attention,
+                       &chunk_attention,
+                       &gca,
+                       &elementwise,
+                       &embed,
+                       &loss,
+                       &topk,
+                       &adamw,
+                       dev->ops->kmeans_assign,
+                       dev->ops->ivf_scan,
+                       dev->ops->token_memory};
     op_clock.ops = dev->ops;
     op_clock.runtime = dev->runtime;
     op_clock.count = 0;
@@ -141,7 +215,8 @@ static inline void clock_start(struct device *dev) {
     elementwise.swiglu = clocked_elementwise_swiglu, elementwise.swiglu_backward = clocked_elementwise_swiglu_backward;
     embed.forward = clocked_embed_forward, embed.backward = clocked_embed_backward;
     loss.forward_backward = clocked_loss_forward_backward, loss.contrastive = clocked_loss_contrastive;
-    topk.sample = clocked_topk_sample, topk.softmax_weights = clocked_topk_softmax_weights, topk.backward = clocked_topk_backward;
+    topk.sample = clocked_topk_sample, topk.softmax_weights = clocked_topk_softmax_weights,
+    topk.backward = clocked_topk_backward;
     adamw.norm = clocked_adamw_norm, adamw.update = clocked_adamw_update;
     runtime.copy = clocked_copy, runtime.clear = clocked_clear;
     runtime.upload = clocked_upload, runtime.download = clocked_download;
@@ -155,7 +230,8 @@ static inline void clock_stop(struct device *dev) {
 /* A row a part, the longest first: CSV part, calls, ms, share, TFLOP/s; of `steps` steps. */
 static inline void clock_print(int steps) {
     double all = 0.0;
-    for (int i = 0; i < op_clock.count; i++) all += op_clock.rows[i].seconds;
+    for (int i = 0; i < op_clock.count; i++)
+        all += op_clock.rows[i].seconds;
     printf("part,calls,ms,share,TFLOP/s\n");
     for (int left = op_clock.count; left > 0; left--) {
         struct clock_row *best = op_clock.rows;

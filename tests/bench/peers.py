@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """This repository's GPU programs and PyTorch scripts for the same work, one after the other in one run; prints ratios.
 
-  peers.py PEERS PROGRAMS [encode|decode|search|gca]... [--seconds N]
+  peers.py PEERS PROGRAMS [encode|decode|search|gca]... [--seconds N] [--json FILE]
 
 PEERS: a folder with encode_torch.py, decode_torch.py and search_torch.py, which take --budget SECONDS and append rows
 of JSON to the file named by PEER_JSONL (bench encode: d, mtok_s; decode: model, us_per_token; search: dtype, n, q, ms).
 PROGRAMS: a folder with bench_device, bench_ops and libgca.so (tests/device/portable.sh, tests/device/gca_library.sh).
 Ours runs before and after the peer; both are printed, the slower counts. All cases if none is named; N (60) seconds for
-each peer.
+each peer. gca writes its figures to FILE.gca.json (FILE without its .json).
 """
 import argparse
 import json
@@ -16,6 +16,8 @@ import re
 import subprocess
 import sys
 import tempfile
+
+from result import Result
 
 LANDMARKS = 20_000_000
 
@@ -75,7 +77,7 @@ def search_peer(peers, seconds):
     return best(near, lambda r: r["q"], "ms")
 
 
-CASES = {  # what it says of a key, unit, ours, peer, whether more is better
+CASES = {  # text for a key, unit, ours, peer, whether more is better
     "encode": ("encoder of 2 layers, d {}", "M tokens/s", encode_ours, encode_peer, True),
     "decode": ("a token, batch 1, {}", "us", decode_ours, decode_peer, False),
     "search": ("top-8 over 20M x 1024, {} queries", "ms", search_ours, search_peer, False),
@@ -83,6 +85,7 @@ CASES = {  # what it says of a key, unit, ours, peer, whether more is better
 
 
 def main():
+    result = Result("peers", gpu=os.environ.get("DRT_GPU", "unknown"))
     options = argparse.ArgumentParser(usage=__doc__)
     options.add_argument("peers")
     options.add_argument("programs")
@@ -92,17 +95,22 @@ def main():
     for name in o.cases or [*CASES, "gca"]:
         if name == "gca":
             peer = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gca_peer.py")
-            print(output([sys.executable, peer, f"{o.programs}/libgca.so"]), end="", flush=True)
+            json_file = ["--json", result.path.removesuffix(".json") + ".gca.json"] if result.path else []
+            print(output([sys.executable, peer, f"{o.programs}/libgca.so", *json_file]), end="", flush=True)
             continue
         what, unit, ours, peer, more = CASES[name]
         before, theirs, after = ours(o.programs), peer(o.peers, o.seconds), ours(o.programs)
         if not set(before) & set(theirs):
-            sys.exit(f"peers.py: {name}: nothing to compare: ours has {sorted(before, key=str)}, PyTorch {sorted(theirs, key=str)}")
+            sys.exit(f"peers.py: {name}: nothing to compare: ours has {sorted(before, key=str)}, "
+                     f"PyTorch {sorted(theirs, key=str)}")
         for key in sorted(set(before) & set(theirs), key=str):
             worse = (min if more else max)(before[key], after[key])
             ratio = worse / theirs[key] if more else theirs[key] / worse
             print(f"{what.format(key)}: ours {before[key]:.4g} and {after[key]:.4g}, PyTorch {theirs[key]:.4g} {unit}: "
                   f"{ratio:.2f} times as fast", flush=True)
+            result.figure(what.format(key) + ", ours", unit, [before[key], after[key]], peer="PyTorch", ratio=ratio)
+            result.figure(what.format(key) + ", PyTorch", unit, theirs[key])
+    result.write()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """Tokenizing speed beside the Python package `tokenizers` (pip install tokenizers), on the same text, one thread
 each, in turns, in processor time; and whether both give the same ids.
 
-    tokenizer_peer.py BENCH_TOKENIZER TOKENIZER.json TEXT
+    tokenizer_peer.py BENCH_TOKENIZER TOKENIZER.json TEXT [--json FILE]
 """
 import os
 import subprocess
@@ -12,6 +12,8 @@ import time
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAYON_NUM_THREADS"] = "1"
 import tokenizers  # noqa: E402  (reads the environment)
+
+from result import Result  # noqa: E402
 
 DOCUMENT_BYTES = 8 << 10
 
@@ -26,31 +28,37 @@ def documents(data):
 
 
 def main():
+    result = Result("tokenizer_peer")
     bench, path, text = sys.argv[1:4]
     data = open(text, "rb").read()
     docs = list(documents(data))
     t = tokenizers.Tokenizer.from_file(path)
     t.encode_special_tokens = True
-    best = {"ours": 0.0, "peer one by one": 0.0, "peer batch": 0.0}
+    speeds = {"ours": [], "tokenizers, one by one": [], "tokenizers, batch": []}
     for _ in range(3):
         lines = subprocess.run([bench, path, text, "2"], check=True, capture_output=True, text=True).stdout.split("\n")
         rows = [line.split(",") for line in lines[2:] if line]
-        best["ours"] = max(best["ours"], *(float(r[1]) for r in rows))
+        speeds["ours"].append(max(float(r[1]) for r in rows))
         hits = rows[-1][4]
         start = time.process_time()
         encoded = [t.encode(d, add_special_tokens=False).ids for d in docs]
-        best["peer one by one"] = max(best["peer one by one"], len(data) / (time.process_time() - start) * 1e-6)
+        speeds["tokenizers, one by one"].append(len(data) / (time.process_time() - start) * 1e-6)
         start = time.process_time()
         t.encode_batch_fast(docs, add_special_tokens=False)
-        best["peer batch"] = max(best["peer batch"], len(data) / (time.process_time() - start) * 1e-6)
+        speeds["tokenizers, batch"].append(len(data) / (time.process_time() - start) * 1e-6)
     h = 0
     for ids in encoded:
         for i in ids:
             h = ((h ^ i) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
     same = "%016x" % h == rows[-1][5]
     print("tokenizers", tokenizers.__version__, "-", os.path.basename(path), "- %.1f MB" % (len(data) * 1e-6))
-    for name, speed in best.items():
-        print("%-16s %7.1f MB/s   ours / this %5.1f" % (name, speed, best["ours"] / speed))
+    ours = max(speeds["ours"])
+    for name, rates in speeds.items():
+        print("%-22s %7.1f MB/s   ours / this %5.1f" % (name, max(rates), ours / max(rates)))
+        if name != "ours":
+            result.figure("ours", "MB/s", speeds["ours"], peer=name, ratio=ours / max(rates))
+            result.figure(name + " " + tokenizers.__version__, "MB/s", rates)
+    result.write()
     print("cache hit rate", hits, "- ids", "equal" if same else "DIFFER")
     return 0 if same else 1
 

@@ -3,7 +3,7 @@
 each, one after the other; and whether both write the same file. Ours reads and unpacks the corpus itself, which counts;
 the package gets its texts from a list in memory, whose making does not count.
 
-    tokenizer_train_peer.py DRT_TOKENIZER CORPUS.jsonl[.xz] [VOCAB_SIZE [THREADS]]
+    tokenizer_train_peer.py DRT_TOKENIZER CORPUS.jsonl[.xz] [VOCAB_SIZE [THREADS]] [--json FILE]
 """
 import json
 import lzma
@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from result import Result
 
 
 def ours(program, corpus, vocab, threads, path):
@@ -36,12 +38,14 @@ def peer(corpus, vocab, path):
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     start, used = time.perf_counter(), time.process_time()
     t.train_from_iterator(texts, trainer)
-    figures = time.perf_counter() - start, time.process_time() - used, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    took, used = time.perf_counter() - start, time.process_time() - used
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     t.save(path)
-    return figures
+    return took, used, peak
 
 
 def main():
+    result = Result("tokenizer_train_peer")
     program, corpus, vocab, threads = (sys.argv[1:] + ["16384", "2"][len(sys.argv) - 3:])[:4]
     os.environ.update(TOKENIZERS_PARALLELISM="true" if int(threads) > 1 else "false", RAYON_NUM_THREADS=threads)
     with tempfile.TemporaryDirectory() as folder:
@@ -51,6 +55,10 @@ def main():
         same = open(files[0], "rb").read() == open(files[1], "rb").read()
     for name, f in (("ours", a), ("tokenizers", b)):
         print("%-10s %7.1f s  %7.1f s of processor time  %6.0f MB at the peak" % (name, f[0], f[1], f[2] / 1024))
+        peer = {"peer": "tokenizers", "ratio": b[1] / a[1]} if name == "ours" else {}
+        result.figure("processor time, " + name, "s", f[1], **peer)
+        result.figure("peak memory, " + name, "MB", f[2] / 1024)
+    result.write()
     print("%s threads each; files are %s" % (threads, "equal" if same else "DIFFERENT"))
     return 0 if same else 1
 

@@ -29,7 +29,7 @@ export_store() {
     "$INDEX" export --store "$1" >"$2" 2>"$ERR" || die "export of $1"
     "$INDEX" search "the river and the harbour" --store "$1" --model "$TMP/model" --k 5 --json >>"$2" 2>"$ERR" || die "search in $1"
 }
-# same_store A B: chunks, places, ids, landmarks and search results.
+# same_store A B: chunks, positions, ids, landmarks and search results.
 same_store() {
     export_store "$1" "$TMP/.export-a"
     export_store "$2" "$TMP/.export-b"

@@ -1,5 +1,5 @@
 /* test_store_bitflips.c -- single flipped bits anywhere in a published store: each is found by a deep verify, or
- * changes nothing that can be read. None crashes a reader, makes it hang, or brings an older generation back.
+ * changes nothing that can be read. None crashes a reader, makes it hang, or makes an older generation visible again.
  *
  *   test_store_bitflips [COUNT [SEED]]     100 flips by default; 10000 for the long run
  *

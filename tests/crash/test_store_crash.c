@@ -16,7 +16,7 @@ enum { STRIDE = 7 };
 enum { STRIDE = 1 };
 #endif
 
-/* Goes on behind what is published or in the journal. Exit 0: done, 3: failed as it should when a fault is injected. */
+/* Continues after what is published or in the journal. Exit 0: done, 3: failed as expected with an injected fault. */
 static enum status advance(struct store_writer *w, const struct store_writer_config *c, int64_t until,
                            const char *index) {
     struct store_journal j;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # drt-tokenizer train dies, or a call in it fails, at every fault point in turn: the tokenizer.json is the old one or the
-# new one, whole; a failure is told in one line with exit code 1.
+# new one, whole; a failure prints one line and gives exit code 1.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib.sh" || exit 1
 needs drt-tokenizer-fault
 TRAIN=("$BIN/drt-tokenizer-fault" train "$SOURCE/tests/unit/data/tokenizer_train/docs.jsonl" --vocab-size 500 --threads 1 --out "$TMP/t.json")

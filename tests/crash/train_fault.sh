@@ -34,7 +34,7 @@ try() {
         expect 0 "$BIN/drt-train" --config "$TMP/config.json" --out "$TMP/s" "${options[@]}"
     fi
     [ "$(facts "$TMP/s")" = "$(facts "$TMP/whole")" ] || die "fault point $2 of $3 ($1): the log differs"
-    same "$(ls "$TMP/s/checkpoints")" step-4 "checkpoints behind fault point $2 of $3 ($1)"
+    same "$(ls "$TMP/s/checkpoints")" step-4 "checkpoints after fault point $2 of $3 ($1)"
     for file in model.safetensors state.safetensors config.json tokenizer.json; do
         cmp -s "$TMP/s/checkpoints/step-4/$file" "$TMP/whole/checkpoints/step-4/$file" || die "fault point $2 of $3 ($1): $file differs"
     done
@@ -48,7 +48,7 @@ for mode in kill fail; do
         [ $name = memory:allocate ] && step=$stride
         for ((n = 1, passed = 0; n < 4000; n += step)); do
             try $mode $n $name
-            # Failures that a run may live with (its plot) leave 0 too: then the next pass is asked for.
+            # Failures that do not stop a run (its plot) also give 0: then the next pass is tried.
             [ $passed = 1 ] && { [ $mode = kill ] || ! grep -q "no plot" "$ERR"; } && break
             tried=$((tried + 1))
         done

@@ -19,7 +19,7 @@
 static cudaStream_t device_stream; /* a blocking one: ordered with copies */
 static void *device_scratch_memory;
 static size_t device_scratch_limit = 1 << 30; /* a test sets less, so that work is cut */
-static int device_architecture_seen;          /* 0: the card's; a test sets 75, where plain kernels run */
+static int device_architecture_seen;          /* 0: the GPU's; a test sets 75, where the reference kernels run */
 
 extern "C" {
 cudaStream_t device_cuda_stream(struct device *) {
@@ -64,11 +64,11 @@ static double random_uniform() {
     random_state ^= random_state << 17;
     return (double)(random_state >> 11) / 9007199254740992.0;
 }
-static float random_normal() {
+static inline float random_normal() {
     double u = random_uniform() + 1e-12, v = random_uniform();
     return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
 }
-static float as_bf16(float x) {
+static inline float as_bf16(float x) {
     return __bfloat162float(__float2bfloat16_rn(x));
 }
 

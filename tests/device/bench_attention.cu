@@ -5,15 +5,21 @@
  * on the same card, see bench_ceiling.cu), GB that must move at least (each input read and each output written once),
  * and the GB/s that makes.
  *
+ *   bench_attention [CEILING [CASE]] [--json FILE]       CASE: only cases whose name contains it
+ *
  * Inputs are random and larger than the cache. */
+#include "tests/bench/result.h"
 #include "tests/device/attention_device.cuh"
 #include <algorithm>
 #include <functional>
 
 static double ceiling = 798.0;
 
+static std::vector<double> measured; /* milliseconds of the calls of the last median_ms */
+
 static double median_ms(const std::function<void()> &work, int repeats = 15) {
-    std::vector<float> times;
+    std::vector<double> &times = measured;
+    times.clear();
     cudaEvent_t begin, end;
     GPU(cudaEventCreate(&begin));
     GPU(cudaEventCreate(&end));
@@ -30,7 +36,13 @@ static double median_ms(const std::function<void()> &work, int repeats = 15) {
     return times[times.size() / 2];
 }
 
-static void report(const char *name, double ms, double operations, double bytes) {
+/* calls: of a call of median_ms's work. */
+static void report(const char *name, double ms, double operations, double bytes, int calls = 1) {
+    struct figure f = {};
+    f.unit = calls > 1 ? "us" : "ms", f.values = measured.data(), f.count = (int64_t)measured.size();
+    f.scale = (calls > 1 ? 1e3 : 1.0) / calls;
+    if (operations > 0.0 && calls == 1) f.peer = "bf16 product", f.ratio = operations / ms / 1e9 / ceiling;
+    result_figure(&f, "%s", name);
     printf("%-46s %9.4f ms  %7.1f TFLOP/s  %5.1f %%  %7.3f GB  %7.0f GB/s\n", name, ms, operations / ms / 1e9,
            operations / ms / 1e9 / ceiling * 100.0, bytes / 1e9, bytes / ms / 1e6);
 }
@@ -71,7 +83,7 @@ static void bench_gca(const char *name, int sequences, int chunks, int k, int he
     int blocks = sequences * chunks;
     int64_t n = (int64_t)blocks * 64, d = (int64_t)heads * dim;
     std::vector<int64_t> row_begin;
-    std::vector<int32_t> slot, begin = {0}, place;
+    std::vector<int32_t> slot, begin = {0}, position;
     std::vector<float> weight;
     std::vector<std::vector<int32_t>> readers(blocks);
     for (int b = 0; b <= blocks; b++)
@@ -87,16 +99,17 @@ static void bench_gca(const char *name, int sequences, int chunks, int k, int he
             readers[s].push_back(b * k + i);
         }
     for (auto &list : readers) {
-        place.insert(place.end(), list.begin(), list.end());
-        begin.push_back((int32_t)place.size());
+        position.insert(position.end(), list.begin(), list.end());
+        begin.push_back((int32_t)position.size());
     }
     struct gca_blocks of = {upload(row_begin), upload(slot), upload(weight), blocks, k};
-    struct gca_inverse inverse = {upload(begin), upload(place), blocks};
+    struct gca_inverse inverse = {upload(begin), upload(position), blocks};
     struct mat q = random_mat(n, d), keys = random_mat(n, d), values = random_mat(n, d), dout = random_mat(n, d),
                o = zero_mat(DTYPE_BF16, n, d), dq = zero_mat(DTYPE_BF16, n, d), lse = zero_mat(DTYPE_F32, k * n, heads),
                dk = zero_mat(DTYPE_BF16, n, d), dv = zero_mat(DTYPE_BF16, n, d),
                dw = zero_mat(DTYPE_F32, 1, (int64_t)blocks * k);
     struct gca_pool pool = {keys, values, 64, 63, true};
+    struct gca_gradients to = {dq, dk, dv, (float *)dw.data};
     double operations = 4.0 * (double)n * k * 64 * (double)d, matrix = (double)n * (double)d * 2.0,
            sums = (double)k * n * heads * 4.0;
     char line[128];
@@ -107,14 +120,15 @@ static void bench_gca(const char *name, int sequences, int chunks, int k, int he
            4 * matrix + sums);
     snprintf(line, sizeof line, "%s backward, bf16 dK dV", name);
     report(line, median_ms([&] {
-               gca_cuda.backward(NULL, dq, dk, dv, (float *)dw.data, dout, q, pool, of, inverse, lse, heads);
+               gca_cuda.backward(NULL, &to, dout, q, pool, of, inverse, lse);
            }),
            2.5 * operations, 9 * matrix + sums);
     drop({dk, dv});
     dk = zero_mat(DTYPE_F32, n, d), dv = zero_mat(DTYPE_F32, n, d);
+    to.dkeys = dk, to.dvalues = dv;
     snprintf(line, sizeof line, "%s backward, float32 dK dV", name);
     report(line, median_ms([&] {
-               gca_cuda.backward(NULL, dq, dk, dv, (float *)dw.data, dout, q, pool, of, inverse, lse, heads);
+               gca_cuda.backward(NULL, &to, dout, q, pool, of, inverse, lse);
            }),
            2.5 * operations, 13 * matrix + sums);
     drop({q, keys, values, dout, o, dq, lse, dk, dv, dw});
@@ -125,15 +139,16 @@ static void bench_window(const char *name, int sequences, int64_t length, int he
     struct mat q = random_mat(n, d), k = random_mat(n, d), v = random_mat(n, d), dout = random_mat(n, d),
                o = zero_mat(DTYPE_BF16, n, d), lse = zero_mat(DTYPE_F32, n, heads), dq = zero_mat(DTYPE_BF16, n, d),
                dk = zero_mat(DTYPE_BF16, n, d), dv = zero_mat(DTYPE_BF16, n, d);
+    struct attention_sequences in = {q, k, v, length, heads, window};
     double pairs = (double)window * (window + 1) / 2 + (double)(length - window) * (window + 1); /* of a sequence */
     double operations = 4.0 * pairs * sequences * (double)d, matrix = (double)n * (double)d * 2.0;
     char line[128];
     snprintf(line, sizeof line, "%s forward", name);
-    report(line, median_ms([&] { attention_cuda.forward_sequences(NULL, o, lse, q, k, v, length, heads, window); }),
+    report(line, median_ms([&] { attention_cuda.forward_sequences(NULL, o, lse, &in); }),
            operations, 4 * matrix);
     snprintf(line, sizeof line, "%s backward", name);
     report(line, median_ms([&] {
-               attention_cuda.backward_sequences(NULL, dq, dk, dv, dout, o, lse, q, k, v, length, heads, window);
+               attention_cuda.backward_sequences(NULL, dq, dk, dv, dout, o, lse, &in);
            }),
            2.5 * operations, 8 * matrix);
     drop({q, k, v, dout, o, lse, dq, dk, dv});
@@ -144,18 +159,19 @@ static void bench_chunks(const char *name, int chunks, int heads, int dim) {
     struct mat q = random_mat(n, d), k = random_mat(n, d), v = random_mat(n, d), dout = random_mat(n, d),
                o = zero_mat(DTYPE_BF16, n, d), lse = zero_mat(DTYPE_F32, n, heads), dq = zero_mat(DTYPE_BF16, n, d),
                dk = zero_mat(DTYPE_BF16, n, d), dv = zero_mat(DTYPE_BF16, n, d);
+    struct chunk_attention_kept kept = {o, lse, q, k, v, heads, 64};
     double operations = 4.0 * (double)n * 64 * (double)d, matrix = (double)n * (double)d * 2.0;
     char line[128];
     snprintf(line, sizeof line, "%s forward", name);
     report(line, median_ms([&] { chunk_attention_cuda.forward(NULL, o, q, k, v, heads, 64); }), operations, 4 * matrix);
     chunk_attention_cuda.forward_keep(NULL, o, lse, q, k, v, heads, 64);
     snprintf(line, sizeof line, "%s backward", name);
-    report(line, median_ms([&] { chunk_attention_cuda.backward(NULL, dq, dk, dv, dout, o, lse, q, k, v, heads, 64); }),
+    report(line, median_ms([&] { chunk_attention_cuda.backward(NULL, dq, dk, dv, dout, &kept); }),
            2.5 * operations, 7 * matrix);
     drop({q, k, v, dout, o, lse, dq, dk, dv});
 }
 
-/* A graph of the work, replayed: what a call costs the host stays out. */
+/* A graph of the work, replayed: the host time of a call is not measured. */
 static double replay_ms(const std::function<void()> &work) {
     cudaGraph_t graph;
     cudaGraphExec_t replay;
@@ -167,7 +183,7 @@ static double replay_ms(const std::function<void()> &work) {
     return median_ms([&] { GPU(cudaGraphLaunch(replay, stream)); });
 }
 
-/* What a call costs that does nothing: a kernel of as many threads. */
+/* The cost of a call that does nothing: a kernel of as many threads. */
 static __global__ void nothing(float *p, int64_t n) {
     if (n < 0) p[threadIdx.x] = 0.0f;
 }
@@ -179,11 +195,10 @@ static void bench_nothing(int heads, int rows) {
     });
     char line[128];
     snprintf(line, sizeof line, "an empty kernel of %d x %d blocks", rows, heads);
-    report(line, ms / calls, 0.0, 0.0);
+    report(line, ms / calls, 0.0, 0.0, calls);
 }
 
-/* Decoding: 100 calls one behind the other, as the layers of a token; the pool of each call is another part of memory.
- */
+/* Decoding: 100 calls in sequence, as the layers of a token; the pool of each call is another part of memory. */
 static void bench_decode(int heads, int dim, int rows) {
     int64_t d = (int64_t)heads * dim;
     int k = 8, layers = 100, slots = 8 * layers;
@@ -203,7 +218,7 @@ static void bench_decode(int heads, int dim, int rows) {
             gca_cuda.forward(NULL, o, q, pool, {device_begin, device_slot + i * k, device_weight, 1, k}, heads);
     });
     snprintf(line, sizeof line, "gca decode, %d row(s), %d heads of %d", rows, heads, dim);
-    report(line, ms / layers, 4.0 * rows * k * 64 * (double)d, 2.0 * k * 64 * (double)d * 2);
+    report(line, ms / layers, 4.0 * rows * k * 64 * (double)d, 2.0 * k * 64 * (double)d * 2, layers);
     struct mat ring_k = {keys.data, DTYPE_BF16, 1024, d, d}, ring_v = {values.data, DTYPE_BF16, 1024, d, d};
     ms = replay_ms([&] {
         for (int i = 0; i < layers; i++) {
@@ -213,7 +228,7 @@ static void bench_decode(int heads, int dim, int rows) {
         }
     });
     snprintf(line, sizeof line, "window 512 decode, %d row(s), %d heads of %d", rows, heads, dim);
-    report(line, ms / layers, 4.0 * rows * 513 * (double)d, 2.0 * 513 * (double)d * 2);
+    report(line, ms / layers, 4.0 * rows * 513 * (double)d, 2.0 * 513 * (double)d * 2, layers);
     drop({q, keys, values, o});
 }
 
@@ -223,10 +238,13 @@ static bool wanted(const char *name) {
 }
 
 int main(int argc, char **argv) {
+    result_begin("bench_attention", &argc, argv);
     if (argc > 1) ceiling = strtod(argv[1], NULL);
     if (argc > 2) wanted_case = argv[2];
     cudaDeviceProp p;
     GPU(cudaGetDeviceProperties(&p, 0));
+    result_gpu(p.name);
+    result_value("TFLOP/s", ceiling, "bf16 product, the limit");
     printf("%s, ceiling %.0f TFLOP/s\n", p.name, ceiling);
     const char *gca[] = {"gca 4 x 16K, 12 heads of 64, K 8", "gca 4 x 16K, 16 heads of 64, K 8",
                          "gca 2 x 16K, 6 heads of 128, K 8"};
@@ -242,5 +260,6 @@ int main(int argc, char **argv) {
         bench_decode(12, 64, rows);
     }
     GPU(cudaDeviceSynchronize());
+    result_end();
     return 0;
 }

@@ -1,9 +1,16 @@
-/* bench_ceiling.cu -- what the card gives to simple work: a large bf16 product (cuBLAS, random numbers: zeros run
- * faster) and a large copy. Prints the TFLOP/s and GB/s, alone on two lines. */
+/* bench_ceiling.cu -- the rates of a card at simple work: a large bf16 product (cuBLAS, random numbers: zeros run
+ * faster) and a large copy. Prints the TFLOP/s and GB/s, alone on two lines.
+ *
+ *   bench_ceiling [--json FILE] */
+#include "tests/bench/result.h"
 #include "tests/device/attention_device.cuh"
 #include <cublas_v2.h>
 
-int main(void) {
+int main(int argc, char **argv) {
+    cudaDeviceProp card;
+    result_begin("bench_ceiling", &argc, argv);
+    GPU(cudaGetDeviceProperties(&card, 0));
+    result_gpu(card.name);
     const int n = 8192;
     std::vector<bf16> host((size_t)n * n);
     for (bf16 &x : host)
@@ -24,6 +31,7 @@ int main(void) {
         GPU(cudaEventSynchronize(end));
         GPU(cudaEventElapsedTime(&ms, begin, end));
     }
+    result_value("TFLOP/s", 20.0 * 2.0 * n * n * (double)n / ms / 1e9, "bf16 product of 8192^3");
     printf("%.1f\n", 20.0 * 2.0 * n * n * (double)n / ms / 1e9);
     size_t bytes = 2ull << 30;
     void *from, *to;
@@ -38,6 +46,8 @@ int main(void) {
         GPU(cudaEventSynchronize(end));
         GPU(cudaEventElapsedTime(&ms, begin, end));
     }
+    result_value("GB/s", 5.0 * 2.0 * (double)bytes / ms / 1e6, "copy, read and written");
     printf("%.0f\n", 5.0 * 2.0 * (double)bytes / ms / 1e6);
+    result_end();
     return 0;
 }

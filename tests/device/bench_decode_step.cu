@@ -1,10 +1,13 @@
-/* bench_decode_step.cu -- the kernel of kernels/decode_step/decode_step.h alone: a position of a Base LM, of a DRT [6, 6] that reads
- * eight chunks of 63 keys, and of that without the head (a landmark's), in turns; microseconds back to back, and
- * launched and waited for one by one. Before it the logits' check sum, over short and full windows: a change of the
- * kernel's order alone leaves it as it was.
+/* bench_decode_step.cu -- the kernel of kernels/decode_step/decode_step.h alone: a position of a Base LM, of a DRT
+ * [6, 6] that reads eight chunks of 63 keys, and of that DRT without the head (a landmark's), in turns; microseconds
+ * back to back, and launched and waited for one by one. First the check sum of the logits, over short and full windows:
+ * a change of the kernel's order alone does not change it.
  *
- *   bench_decode_step [RUNS]      of each in a round, 100; ten rounds. 0: the check sums alone (for the sanitizers) */
+ *   bench_decode_step [RUNS] [--json FILE]
+ *
+ * RUNS: of each in a round, 100; ten rounds. 0: the check sums alone (for the sanitizers) */
 #include "kernels/cuda/cuda.cuh"
+#include "tests/bench/result.h"
 #include <algorithm>
 #include <chrono>
 #include <stdio.h>
@@ -61,6 +64,7 @@ struct text {
     const struct decode_step_fusion *fusions;
     bool head;
     double together, alone;
+    struct samples each_together, each_alone;
 };
 
 static void run(const text &x, float *logits, void *inputs, int position) {
@@ -85,6 +89,8 @@ static void check_sum(const text &x, float *logits, void *inputs) {
 
 int main(int argc, char **argv) {
     const int ROUNDS = 10;
+    result_begin("bench_decode_step", &argc, argv);
+    cudaDeviceProp card;
     int runs = argc > 1 ? atoi(argv[1]) : 100;
     struct decode_step_layer w[LAYERS] = {};
     struct decode_step_layer layers[LAYERS];
@@ -92,17 +98,18 @@ int main(int argc, char **argv) {
     struct decode_step_weights *weights[2];
     struct decode_step *step[2];
     must(device_open(&dev, "cuda", 1));
+    cudaGetDeviceProperties(&card, 0);
+    result_gpu(card.name);
     for (int i = 0; i < LAYERS; i++) {
         w[i].input_norm = made(1, D, 1, 0.1f), w[i].post_norm = made(1, D, 1, 0.1f),
         w[i].gca_norm = made(1, D, 1, 0.1f);
         w[i].qkv = made(3 * D, D, 0, 0.04f), w[i].o = made(D, D, 0, 0.03f);
-        w[i].gate_up = made(2 * F, D, 0, 0.04f), 
-        w[i].down = made(D, F, 0, 0.02f);
+        w[i].gate_up = made(2 * F, D, 0, 0.04f), w[i].down = made(D, F, 0, 0.02f);
         w[i].gca_q = made(D, D, 0, 0.04f), w[i].gca_o = made(D, D, 0, 0.04f);
         rings[i] = made(RING, 2 * D, 0, 1);
     }
     struct decode_step_config config = {layers, LAYERS, made(WORDS, D, 0, 0.05f), made(1, D, 1, 0.1f), HEADS,
-                                          WINDOW, 1e-5f};
+                                        WINDOW, 1e-5f};
     for (int drt = 0; drt < 2; drt++) {
         for (int i = 0; i < LAYERS; i++)
             layers[i] = w[i], layers[i].group = drt && i >= LOWER ? 0 : -1;
@@ -119,9 +126,9 @@ int main(int argc, char **argv) {
     must(device_allocate_host_bytes(dev, &memory, WORDS * sizeof(float)));
     must(device_allocate_bytes(dev, &inputs, D * sizeof(bf16)));
     float *logits = (float *)memory;
-    text texts[] = {{"base", step[0], none, true, 0, 0},
-                    {"drt", step[1], chunks, true, 0, 0},
-                    {"drt without head", step[1], chunks, false, 0, 0}};
+    text texts[] = {{"base", step[0], none, true, 0, 0, {}, {}},
+                    {"drt", step[1], chunks, true, 0, 0, {}, {}},
+                    {"drt without head", step[1], chunks, false, 0, 0, {}, {}}};
     check_sum(texts[0], logits, inputs);
     check_sum(texts[1], logits, inputs);
     if (runs < 1) return 0;
@@ -139,11 +146,23 @@ int main(int argc, char **argv) {
                 run(x, logits, inputs, 720 + i);
                 must(device_sync(dev));
             }
-            x.together += (between - start) / runs / ROUNDS * 1e6,
-                x.alone += (clock_now() - between) / runs / ROUNDS * 1e6;
+            double end = clock_now();
+            samples_add(&x.each_together, (between - start) / runs * 1e6);
+            samples_add(&x.each_alone, (end - between) / runs * 1e6);
+            x.together += (between - start) / runs / ROUNDS * 1e6, x.alone += (end - between) / runs / ROUNDS * 1e6;
         }
     for (const text &x : texts)
         printf("token step,%s,%.2f us back to back,%.2f us one by one,%.4f and %.4f times base\n", x.name, x.together,
                x.alone, x.together / texts[0].together, x.alone / texts[0].alone);
-    return 0; /* the rest goes with the process */
+    for (const text &x : texts) {
+        struct figure f = {};
+        f.unit = "us", f.values = x.each_together.at, f.count = x.each_together.count;
+        if (&x != texts) f.peer = "Base LM", f.ratio = texts[0].together / x.together;
+        result_figure(&f, "kernel of a token, back to back, %s", x.name);
+        f.values = x.each_alone.at;
+        if (&x != texts) f.ratio = texts[0].alone / x.alone;
+        result_figure(&f, "kernel of a token, one by one, %s", x.name);
+    }
+    result_end();
+    return 0; /* memory is freed by the end of the process */
 }

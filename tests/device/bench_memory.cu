@@ -1,9 +1,10 @@
-/* bench_memory.cu -- token memories, timed by events, as a share of ceilings measured in the same run (bench_device.cuh).
+/* bench_memory.cu -- token memories, timed by events, as a share of ceilings measured in the same run
+ * (bench_device.cuh).
  *
- *   bench_memory [--short]
+ *   bench_memory [--short] [--json FILE]
  *
- * Each case is bound by the larger of two limits: keys read once for each block of rows (and, backward, gradients of keys
- * read and written), and 2 d operations for each row and entry (backward 6 d). */
+ * Each case is bound by the larger of two limits: keys read once for each block of rows (and, backward, gradients of
+ * keys read and written), and 2 d operations for each row and entry (backward 6 d). */
 #include "tests/device/bench_device.cuh"
 
 static constexpr int VOCABULARY = 16384, SPAN = 127; /* SPAN: entries of a slot, a chunk of 64 tokens and the next */
@@ -88,25 +89,29 @@ static void train(const char *what, memory_shape s) {
     const int32_t *target = words(s.n);
     struct mat dstates = matrix(DTYPE_F32, s.n, s.d, 0.0f), dkeys = {};
     if (s.k) dkeys = matrix(DTYPE_F32, b.memory.slots.keys.rows, s.d, 0.0f);
-    const struct token_memory_gradients g = {dstates, dkeys, s.limit ? dstates : (struct mat){}, (float *)take(4),
-                                             floats(s.n, -1.0f), floats(s.n, 0.1f), b.inverse};
+    const struct token_memory_gradients g = {
+        dstates,           dkeys,    s.limit ? dstates : (struct mat){}, (float *)take(4), floats(s.n, -1.0f),
+        floats(s.n, 0.1f), b.inverse};
     double operations = 2.0 * (double)s.d * b.pairs, sums = 8.0 * (double)s.d * (double)(s.n + (s.k ? dkeys.rows : 0));
     const struct token_memory_ops *op = dev->ops->token_memory;
     snprintf(name, sizeof name, "token_memory.forward %s, d %lld", what, (long long)s.d);
     report(name, b.bytes, operations, [&] { op->forward(dev, stats, b.states, &b.memory, target); });
-    report("  backward", 2 * b.bytes + sums, 3 * operations,
-           [&] { op->backward(dev, &g, b.states, &b.memory, target, stats); }, 5);
+    report(
+        "  backward", 2 * b.bytes + sums, 3 * operations,
+        [&] { op->backward(dev, &g, b.states, &b.memory, target, stats); }, 5);
     drop();
 }
 
 static void decode(memory_shape s) {
     char name[96];
     memory_bench b = make(s);
-    struct mat w = matrix(DTYPE_F32, s.n, token_memory_columns(&b.memory), 0.0f), p = matrix(DTYPE_F32, s.n, VOCABULARY, 0.0f);
+    struct mat w = matrix(DTYPE_F32, s.n, token_memory_columns(&b.memory), 0.0f),
+               p = matrix(DTYPE_F32, s.n, VOCABULARY, 0.0f);
     int32_t *column = (int32_t *)take((size_t)s.n * 8 * 4), *token = words(s.n);
     float *weight = (float *)take((size_t)s.n * 8 * 4);
     const struct token_memory_ops *op = dev->ops->token_memory;
-    snprintf(name, sizeof name, "token_memory.weights %lld row, %lld entries, d %lld", (long long)s.n, (long long)w.cols, (long long)s.d);
+    snprintf(name, sizeof name, "token_memory.weights %lld row, %lld entries, d %lld", (long long)s.n,
+             (long long)w.cols, (long long)s.d);
     report(name, b.bytes, 0, [&] { op->weights(dev, w, b.states, &b.memory); });
     report("  distribution", 4.0 * (double)(w.cols + VOCABULARY), 0, [&] { op->distribution(dev, p, w, &b.memory); });
     report("  contributors, best 8", 4.0 * (double)w.cols, 0,
@@ -115,10 +120,12 @@ static void decode(memory_shape s) {
 }
 
 int main(int argc, char **argv) {
+    result_begin("bench_memory", &argc, argv);
     bool short_run = argc > 1 && strcmp(argv[1], "--short") == 0;
     must(device_open(&dev, "cuda", 1));
     cudaDeviceProp card;
     cudaGetDeviceProperties(&card, 0);
+    result_gpu(card.name);
     printf("%s, %d multiprocessors\n", card.name, card.multiProcessorCount);
     ceilings();
     for (int64_t d : {384, 768, 1024}) {
@@ -132,5 +139,6 @@ int main(int argc, char **argv) {
     }
     must(device_sync(dev));
     device_close(dev);
+    result_end();
     return 0;
 }

@@ -1,15 +1,17 @@
 /* bench_ops.cu -- ops of one training step and of search, timed by events, as a share of ceilings measured in the same
  * run: a device copy (bytes read and written) and a bfloat16 product of 8192^3, both on random numbers.
  *
- *   bench_ops [--landmarks N] [--places K,K,...] [--search]     N: millions of landmarks for search, 20; K: of them found, 8;
- *                                                               --search: nothing but search
+ *   bench_ops [--landmarks N] [--best K,K,...] [--search] [--json FILE]
  *
- * Columns: op, time, GB/s or TFLOP/s, share of the ceiling, memory or arithmetic, whichever is the op's floor. */
+ * N: millions of landmarks for search, 20; K: how many a query finds, 8; --search: nothing but search
+ *
+ * Columns: op, time, GB/s or TFLOP/s, share of the ceiling that bounds the op: memory or arithmetic. */
 #include "tests/device/bench_device.cuh"
 
 static void products(int64_t n, int64_t out, int64_t in, enum dtype residual) {
     char name[64];
-    struct mat x = matrix(DTYPE_BF16, n, in, 1.0f), w = matrix(DTYPE_BF16, out, in, 0.02f), y = matrix(residual, n, out, 1.0f);
+    struct mat x = matrix(DTYPE_BF16, n, in, 1.0f), w = matrix(DTYPE_BF16, out, in, 0.02f),
+               y = matrix(residual, n, out, 1.0f);
     struct mat dy = matrix(DTYPE_BF16, n, out, 1.0f), dw = matrix(DTYPE_F32, out, in, 0.0f);
     double operations = 2.0 * (double)n * (double)out * (double)in;
     const auto *m = dev->ops->matmul;
@@ -25,20 +27,24 @@ static void products(int64_t n, int64_t out, int64_t in, enum dtype residual) {
 
 static void rowwise(int64_t n, int64_t d, int64_t f) {
     double size = (double)n * (double)d;
-    struct mat x = matrix(DTYPE_BF16, n, d, 1.0f), y = matrix(DTYPE_BF16, n, d, 1.0f), z = matrix(DTYPE_BF16, n, d, 1.0f);
+    struct mat x = matrix(DTYPE_BF16, n, d, 1.0f), y = matrix(DTYPE_BF16, n, d, 1.0f),
+               z = matrix(DTYPE_BF16, n, d, 1.0f);
     struct mat r = matrix(DTYPE_F32, n, d, 1.0f), s = matrix(DTYPE_F32, n, d, 1.0f);
-    struct mat w = matrix(DTYPE_BF16, 1, d, 1.0f), dw = matrix(DTYPE_F32, 1, d, 1.0f), rstd = matrix(DTYPE_F32, n, 1, 1.0f);
+    struct mat w = matrix(DTYPE_BF16, 1, d, 1.0f), dw = matrix(DTYPE_F32, 1, d, 1.0f),
+               rstd = matrix(DTYPE_F32, n, 1, 1.0f);
     report("norm.forward bf16", 4 * size, 0, [&] { dev->ops->norm->forward(dev, y, rstd, x, w, 1e-5f); });
     report("norm.forward f32 -> bf16", 6 * size, 0, [&] { dev->ops->norm->forward(dev, y, rstd, r, w, 1e-5f); });
     report("norm.backward bf16", 6 * size, 0, [&] { dev->ops->norm->backward(dev, z, dw, y, x, w, rstd, false); });
-    report("norm.backward bf16, dx +=", 8 * size, 0, [&] { dev->ops->norm->backward(dev, z, dw, y, x, w, rstd, true); });
+    report("norm.backward bf16, dx +=", 8 * size, 0,
+           [&] { dev->ops->norm->backward(dev, z, dw, y, x, w, rstd, true); });
     report("norm.backward f32 x, bf16 dy, f32 dx +=", 14 * size, 0,
            [&] { dev->ops->norm->backward(dev, s, dw, y, r, w, rstd, true); });
     report("rope.forward bf16", 4 * size, 0, [&] { dev->ops->rope->forward(dev, x, (int)d / 64, 64, 10000.0f); });
     report("elementwise.add bf16", 6 * size, 0, [&] { dev->ops->elementwise->add(dev, z, x, y); });
     drop();
     size = (double)n * (double)f;
-    struct mat both = matrix(DTYPE_BF16, n, 2 * f, 1.0f), h = matrix(DTYPE_BF16, n, f, 1.0f), dh = matrix(DTYPE_BF16, n, f, 1.0f);
+    struct mat both = matrix(DTYPE_BF16, n, 2 * f, 1.0f), h = matrix(DTYPE_BF16, n, f, 1.0f),
+               dh = matrix(DTYPE_BF16, n, f, 1.0f);
     struct mat gate = mat_cols(both, 0, f), up = mat_cols(both, f, f);
     report("elementwise.swiglu bf16", 6 * size, 0, [&] { dev->ops->elementwise->swiglu(dev, h, gate, up); });
     report("elementwise.swiglu_backward bf16, in place", 10 * size, 0,
@@ -48,7 +54,8 @@ static void rowwise(int64_t n, int64_t d, int64_t f) {
 
 static void tables(int64_t n, int64_t d, int words) {
     struct mat table = matrix(DTYPE_BF16, words, d, 0.02f), x = matrix(DTYPE_BF16, n, d, 1.0f);
-    struct mat dtable = matrix(DTYPE_F32, words, d, 0.0f), dx = matrix(DTYPE_BF16, n, d, 1.0f), nll = matrix(DTYPE_F32, 1, n, 0.0f);
+    struct mat dtable = matrix(DTYPE_F32, words, d, 0.0f), dx = matrix(DTYPE_BF16, n, d, 1.0f),
+               nll = matrix(DTYPE_F32, 1, n, 0.0f);
     int32_t *ids = (int32_t *)take((size_t)n * 4);
     fill_ids<<<256, 256, 0, device_cuda_stream(dev)>>>(ids, n, words);
     double size = (double)n * (double)d, operations = 2.0 * size * words;
@@ -58,26 +65,32 @@ static void tables(int64_t n, int64_t d, int words) {
         report("embed.backward bf16 -> f32", 2 * size, 0, [&] { dev->ops->embed->backward(dev, dtable, dx, ids, 0); });
     }
     snprintf(name, sizeof name, "loss.forward, %d words", words);
-    report(name, 0, operations, [&] { dev->ops->loss->forward(dev, (float *)nll.data, x, table, ids); }, 5);
+    report(
+        name, 0, operations, [&] { dev->ops->loss->forward(dev, (float *)nll.data, x, table, ids); }, 5);
     snprintf(name, sizeof name, "loss.forward_backward, %d words", words);
-    report(name, 0, 3 * operations,
-           [&] { dev->ops->loss->forward_backward(dev, (float *)nll.data, dx, dtable, x, table, ids, 1e-4f); }, 5);
+    report(
+        name, 0, 3 * operations,
+        [&] { dev->ops->loss->forward_backward(dev, (float *)nll.data, dx, dtable, x, table, ids, 1e-4f); }, 5);
     drop();
 }
 
 static void optimiser(int64_t n) {
-    struct mat p = matrix(DTYPE_F32, 1, n, 0.02f), m = matrix(DTYPE_F32, 1, n, 0.01f), v = matrix(DTYPE_F32, 1, n, 0.0f);
-    struct mat g = matrix(DTYPE_F32, 1, n, 0.01f), copy = matrix(DTYPE_BF16, 1, n, 1.0f), sum = matrix(DTYPE_F32, 1, 1, 0.0f);
+    struct mat p = matrix(DTYPE_F32, 1, n, 0.02f), m = matrix(DTYPE_F32, 1, n, 0.01f),
+               v = matrix(DTYPE_F32, 1, n, 0.0f);
+    struct mat g = matrix(DTYPE_F32, 1, n, 0.01f), copy = matrix(DTYPE_BF16, 1, n, 1.0f),
+               sum = matrix(DTYPE_F32, 1, 1, 0.0f);
     struct adamw_step how = {1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 100};
-    report("adamw.norm, 146M", 4.0 * (double)n, 0, [&] { dev->ops->adamw->norm(dev, (float *)sum.data, (float *)g.data, n); });
+    report("adamw.norm, 146M", 4.0 * (double)n, 0,
+           [&] { dev->ops->adamw->norm(dev, (float *)sum.data, (float *)g.data, n); });
     report("adamw.update, 146M, bf16 copy", 30.0 * (double)n, 0, [&] {
-        dev->ops->adamw->update(dev, (float *)p.data, (float *)m.data, (float *)v.data, copy, (float *)g.data, n,
+        dev->ops->adamw->update(dev, {(float *)p.data, (float *)m.data, (float *)v.data, copy}, (float *)g.data, n,
                                 (float *)sum.data, 1.0f, how);
     });
     drop();
 }
 
-static void search(int64_t landmarks, int64_t d, enum dtype type, enum dtype query_type, std::vector<int64_t> counts, int k) {
+static void search(int64_t landmarks, int64_t d, enum dtype type, enum dtype query_type, std::vector<int64_t> counts,
+                   int k) {
     struct mat l = matrix(type, landmarks, d, 1.0f);
     for (int64_t n : counts) {
         struct mat q = matrix(query_type, n, d, 1.0f);
@@ -86,10 +99,12 @@ static void search(int64_t landmarks, int64_t d, enum dtype type, enum dtype que
         std::vector<int64_t> all((size_t)n, landmarks);
         device_upload(dev, visible, all.data(), all.size() * 8);
         char name[80];
-        snprintf(name, sizeof name, "topk %lldM x %lld %s, best %d, %lld %s queries", (long long)landmarks / 1000000, (long long)d,
-                 type == DTYPE_F16 ? "fp16" : "bf16", k, (long long)n, query_type == DTYPE_F32 ? "f32" : "bf16");
-        report(name, 2.0 * (double)landmarks * (double)d, 2.0 * (double)landmarks * (double)d * (double)n,
-               [&] { dev->ops->topk->forward(dev, index, score, q, l, visible, k); }, n > 2000 ? 2 : 5);
+        snprintf(name, sizeof name, "topk %lldM x %lld %s, best %d, %lld %s queries", (long long)landmarks / 1000000,
+                 (long long)d, type == DTYPE_F16 ? "fp16" : "bf16", k, (long long)n,
+                 query_type == DTYPE_F32 ? "f32" : "bf16");
+        report(
+            name, 2.0 * (double)landmarks * (double)d, 2.0 * (double)landmarks * (double)d * (double)n,
+            [&] { dev->ops->topk->forward(dev, index, score, q, l, visible, k); }, n > 2000 ? 2 : 5);
     }
     drop();
 }
@@ -108,24 +123,30 @@ static void steps() {
 
 int main(int argc, char **argv) {
     int64_t landmarks = 20;
-    const char *places = "8";
+    const char *best = "8";
+    result_begin("bench_ops", &argc, argv);
     bool search_only = false;
     for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--search") == 0) search_only = true;
-        else if (strcmp(argv[i], "--landmarks") == 0 && i + 1 < argc) landmarks = strtoll(argv[++i], NULL, 10);
-        else if (strcmp(argv[i], "--places") == 0 && i + 1 < argc) places = argv[++i];
+        if (strcmp(argv[i], "--search") == 0)
+            search_only = true;
+        else if (strcmp(argv[i], "--landmarks") == 0 && i + 1 < argc)
+            landmarks = strtoll(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--best") == 0 && i + 1 < argc)
+            best = argv[++i];
     must(device_open(&dev, "cuda", 1));
     cudaDeviceProp card;
     cudaGetDeviceProperties(&card, 0);
+    result_gpu(card.name);
     printf("%s, %d multiprocessors\n", card.name, card.multiProcessorCount);
     ceilings();
     if (!search_only) steps();
-    for (char *next = (char *)places; *next; next += *next == ',') {
+    for (char *next = (char *)best; *next; next += *next == ',') {
         int k = (int)strtol(next, &next, 10);
         search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_BF16, {1, 8, 16, 32, 64, 128, 1024, 8192}, k);
         search(landmarks * 1000000, 1024, DTYPE_BF16, DTYPE_BF16, {64, 1024}, k);
         search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_F32, {32, 64, 256}, k);
     }
     device_close(dev);
+    result_end();
     return 0;
 }

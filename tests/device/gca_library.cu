@@ -25,16 +25,16 @@ void gca_library_forward(void *o, void *lse, void *q, void *keys, void *values, 
         gca_cuda.forward(NULL, out, queries, pool_at(keys, values, slots, d), of, heads);
 }
 
-/* begin [slots+1] and place [blocks*k] are filled first. dkeys and dvalues are added to. */
+/* begin [slots+1] and entry [blocks*k] are filled first. dkeys and dvalues are added to. */
 void gca_library_backward(void *dq, void *dkeys, void *dvalues, float *dweight, void *dout, void *lse, void *q,
                           void *keys, void *values, const int64_t *row_begin, const int32_t *slot, const float *weight,
-                          int32_t *begin, int32_t *place, int64_t slots, int blocks, int k, int heads, int dim) {
+                          int32_t *begin, int32_t *entry, int64_t slots, int blocks, int k, int heads, int dim) {
     int64_t n = (int64_t)blocks * 64, d = (int64_t)heads * dim;
-    gca_cuda.invert(NULL, begin, place, slot, (int64_t)blocks * k, slots);
-    gca_cuda.backward(NULL, rows_at(dq, DTYPE_BF16, n, d), rows_at(dkeys, DTYPE_BF16, slots * 64, d),
-                      rows_at(dvalues, DTYPE_BF16, slots * 64, d), dweight, rows_at(dout, DTYPE_BF16, n, d),
-                      rows_at(q, DTYPE_BF16, n, d), pool_at(keys, values, slots, d),
-                      {row_begin, slot, weight, blocks, k}, {begin, place, slots},
-                      rows_at(lse, DTYPE_F32, k * n, heads), heads);
+    gca_cuda.invert(NULL, begin, entry, slot, (int64_t)blocks * k, slots);
+    struct gca_gradients to = {rows_at(dq, DTYPE_BF16, n, d), rows_at(dkeys, DTYPE_BF16, slots * 64, d),
+                               rows_at(dvalues, DTYPE_BF16, slots * 64, d), dweight};
+    gca_cuda.backward(NULL, &to, rows_at(dout, DTYPE_BF16, n, d), rows_at(q, DTYPE_BF16, n, d),
+                      pool_at(keys, values, slots, d), {row_begin, slot, weight, blocks, k}, {begin, entry, slots},
+                      rows_at(lse, DTYPE_F32, k * n, heads));
 }
 }

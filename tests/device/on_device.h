@@ -1,4 +1,4 @@
-/* on_device.h -- what tests of ops on a GPU share: matrices there between guards, numbers of the storage type, tolerance.
+/* on_device.h -- shared by the tests of ops on a GPU: matrices there between guards, numbers of the storage type.
  *
  * Every output starts as NaN; a case runs twice and must give the same bits. */
 #pragma once
@@ -8,7 +8,7 @@
 #include "tests/device/tolerance.h"
 #include "tests/test.h"
 
-enum { HELD_MAX = 64, FRONT = 64 };      /* elements in front of a matrix and behind it */
+enum { HELD_MAX = 64, FRONT = 64 };      /* guard elements before a matrix, and as many after it */
 
 struct held { struct mat m; unsigned char *memory; size_t bytes; bool exact; };
 static struct device *gpu;
@@ -82,7 +82,8 @@ static inline float *take(struct mat m) {
         int64_t at = (i - front) / size;
         bool inside = i >= front && at < m.rows * m.stride && at % m.stride < m.cols;
         if (!inside && copy[i] != 255) test_fail(__FILE__, __LINE__, "an op wrote outside of its output");
-        if (inside && (i - front) % size == 0) out[at / m.stride * m.cols + at % m.stride] = take_number(copy + i, m.type);
+        if (!inside || (i - front) % size != 0) continue;
+        out[at / m.stride * m.cols + at % m.stride] = take_number(copy + i, m.type);
     }
     free(copy);
     return out;

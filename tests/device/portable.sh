@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # portable.sh -- programs for a GPU machine that has the driver and CUDA 13's libraries but not our third-party libraries:
-# built here with the static ones, stripped, and gathered in one folder to be taken there. OpenBLAS, 36 MB in every program,
-# travels as one shared library beside them.
+# built here with the static ones, stripped, and copied into one folder for that machine. OpenBLAS, which would be 36 MB of
+# every program, is one shared library in that folder.
 #
 #   tests/device/portable.sh [--build FOLDER] [--out FOLDER] [--pack FILE.tgz] [--jobs N] [--as 80|90] [PROGRAM...]
 #
 # Each program is some 15 MB, most of it kernels: --pack also writes the folder as one compressed file.
-# --as N: the code that other GPUs get, to be run on a Hopper card: 80 that of Ampere and of GPUs to come, 90 (with clusters,
-# without sm_90a's matrix units) that of a build for Blackwell.
+# --as N: the code that other GPUs get, to be run on a Hopper card: 80 the code for Ampere and for later GPUs, 90 (with
+# clusters, without the tensor core instructions of sm_90a) the code of a build for Blackwell.
 # There: LD_LIBRARY_PATH=<out>:/usr/local/cuda/lib64 <out>/PROGRAM. The processor must have AVX-512 (x86-64-v4).
 set -eu
 cd "$(dirname "$0")/../.."

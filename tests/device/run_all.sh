@@ -27,7 +27,7 @@ step() { # name, seconds at most, command...
     elif [ $result = 77 ]; then summary+=("skipped $name: $(tail -n 1 "$log/$name.txt")")
     else summary+=("FAILED  $name ($((SECONDS - begin)) s, exit $result): $(grep -E 'FAIL|rror' "$log/$name.txt" | tail -n 3 | tr '\n' ' ')"); failed=1; fi
 }
-# A tiny model on random ids: whole, repeated, and stopped behind step 7 then resumed: the same weights and losses.
+# A tiny model on random ids: whole, repeated, and stopped after step 7 then resumed: the same weights and losses.
 resume() {
     local work; work=$(mktemp -d)
     python3 - "$work" <<'END' || return 1

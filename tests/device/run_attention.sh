@@ -16,13 +16,18 @@ if [ ! -x "$out/bench_attention" ]; then
     for source in test_attention_device bench_attention bench_ceiling; do
         nvcc $flags -c tests/device/$source.cu -o "$out/$source.o" &
     done
-    gcc -std=gnu2x -O2 -I. -D_GNU_SOURCE -c tests/ref/ref_double.c -o "$out/ref_double.o"
+    # The figures of --json are written by result.c, which needs files, JSON and memory of base/ alone.
+    for source in tests/ref/ref_double tests/bench/result base/{crc32c,file,memory,printable,status} \
+        base/formats/{json,json_write} base/system/{control_groups,fault,processors}; do
+        gcc -std=gnu2x -O2 -I. -D_GNU_SOURCE -c $source.c -o "$out/$(basename $source).o"
+    done
+    results=$(printf "$out/%s.o " result crc32c file memory printable status json json_write control_groups fault processors)
     wait
     objects() { printf "$out/%s$1.o " $twins; }
     nvcc $here "$out/test_attention_device.o" $(objects "") "$out/ref_double.o" -o "$out/test_attention" -lm || exit 1
     nvcc $ampere "$out/test_attention_device.o" $(objects -80) "$out/ref_double.o" -o "$out/test_attention_80" -lm || exit 1
-    nvcc "$out/bench_ceiling.o" -o "$out/bench_ceiling" -lcublas || exit 1
-    nvcc $here "$out/bench_attention.o" $(objects "") -o "$out/bench_attention" || exit 1
+    nvcc "$out/bench_ceiling.o" $results -o "$out/bench_ceiling" -lcublas || exit 1
+    nvcc $here "$out/bench_attention.o" $(objects "") $results -o "$out/bench_attention" || exit 1
 fi
 result=0
 "$out/test_attention" || result=1

@@ -1,5 +1,5 @@
 /* test_attention_device.cu -- grouped cross-attention, sliding-window attention and chunk attention on a GPU against
- * double loops: forward, kept sums, gradients; bf16 and float32; the matrix units' kernels and the plain ones.
+ * double loops: forward, kept sums, gradients; bf16 and float32; the kernels on tensor cores and the reference kernels.
  *
  * One oracle serves all three: a query row reads groups of keys, a softmax each. In double it is the truth (its forward
  * is checked against tests/ref, its gradients against finite differences); in float, rounded to bf16 where a program
@@ -20,11 +20,11 @@ struct group {
     std::vector<int64_t> keys;
     std::vector<double> bias;
     double weight;
-    int64_t place; /* of dweight and, with the row, of lse */
+    int64_t entry; /* of dweight and, with the row, of lse */
     bool null_key;
 };
 struct problem {
-    int64_t n, key_rows, places;
+    int64_t n, key_rows, entries;
     int heads, dim;
     std::function<std::vector<group>(int64_t row, int head)> groups;
 };
@@ -47,7 +47,7 @@ static answers<R> solve(const problem &p, const std::vector<float> &q, const std
     a.dq.assign(p.n * d, 0);
     a.dk.assign(p.key_rows * d, 0);
     a.dv.assign(p.key_rows * d, 0);
-    a.dweight.assign(p.places, 0);
+    a.dweight.assign(p.entries, 0);
     for (int64_t r = 0; r < p.n; r++)
         for (int h = 0; h < p.heads; h++) {
             std::vector<R> out(p.dim, 0), dq(p.dim, 0);
@@ -87,7 +87,7 @@ static answers<R> solve(const problem &p, const std::vector<float> &q, const std
                     }
                     dp[j] = stored<R, ROUND>(dot);
                 }
-                int64_t k_of = s.place < 0 ? 0 : s.place % per_place;
+                int64_t k_of = s.entry < 0 ? 0 : s.entry % per_place;
                 a.lse[(k_of * p.n + r) * p.heads + h] = lse;
                 for (int t = 0; t < p.dim; t++) {
                     o[t] = stored<R, ROUND>(o[t]);
@@ -96,7 +96,7 @@ static answers<R> solve(const problem &p, const std::vector<float> &q, const std
                 }
                 for (size_t j = 0; j < count; j++)
                     delta += again[j] * dp[j];
-                if (s.place >= 0) a.dweight[s.place] += delta;
+                if (s.entry >= 0) a.dweight[s.entry] += delta;
                 for (size_t j = 0; j < count; j++) {
                     R ds = stored<R, ROUND>(again[j] * (dp[j] - delta) * (R)s.weight);
                     for (int t = 0; t < p.dim; t++) {
@@ -115,7 +115,7 @@ static answers<R> solve(const problem &p, const std::vector<float> &q, const std
     return a;
 }
 
-/* A matrix on the device with 8 columns more on either side and a row before and behind. */
+/* A matrix on the device with 8 columns more on either side and a row before and after. */
 struct guarded {
     struct mat m;
     void *memory;
@@ -221,7 +221,7 @@ struct gca_shape {
     enum dtype type, gradients;
     int64_t first;
     std::vector<int> lengths;
-    int64_t behind;
+    int64_t rest; /* rows after the last block */
     int k, heads, dim, live, slot_rows;
     bool null_key;
     float scale;
@@ -236,7 +236,7 @@ static void check_oracle(const problem &p, const answers<double> &a, const std::
     const std::vector<float> *inputs[3] = {&q, &k, &v};
     const std::vector<double> *gradients[3] = {&a.dq, &a.dk, &a.dv};
     for (int which = 0; which < 3; which++)
-        for (int probe = 0; probe < 6; probe++) {
+        for (int sample = 0; sample < 6; sample++) {
             size_t at = (size_t)(random_uniform() * (double)inputs[which]->size());
             double value[2];
             if (!isfinite((*inputs[which])[at])) continue;
@@ -263,7 +263,7 @@ static void test_gca(const gca_shape &s) {
     for (int length : s.lengths)
         row_begin.push_back(row_begin.back() + length);
     int blocks = (int)s.lengths.size();
-    int64_t n = row_begin.back() + s.behind, d = (int64_t)s.heads * s.dim, key_rows = (int64_t)SLOTS * s.slot_rows;
+    int64_t n = row_begin.back() + s.rest, d = (int64_t)s.heads * s.dim, key_rows = (int64_t)SLOTS * s.slot_rows;
     std::vector<int32_t> slot(blocks * s.k);
     std::vector<float> weight(blocks * s.k);
     for (int i = 0; i < blocks * s.k; i++) {
@@ -294,14 +294,14 @@ static void test_gca(const gca_shape &s) {
     }
 
     std::vector<std::vector<int>> readers(SLOTS);
-    std::vector<int32_t> begin = {0}, place;
+    std::vector<int32_t> begin = {0}, entry;
     for (int i = 0; i < blocks * s.k; i++)
         if (slot[i] >= 0) readers[slot[i]].push_back(i);
     for (auto &list : readers) {
-        place.insert(place.end(), list.begin(), list.end());
-        begin.push_back((int32_t)place.size());
+        entry.insert(entry.end(), list.begin(), list.end());
+        begin.push_back((int32_t)entry.size());
     }
-    struct gca_inverse inverse = {upload(begin), upload(place), SLOTS};
+    struct gca_inverse inverse = {upload(begin), upload(entry), SLOTS};
     struct gca_blocks of = {upload(row_begin), upload(slot), upload(weight), blocks, s.k}, by_lse = of;
     by_lse.weight = NULL;
     guarded gq = guarded_make(s.type, n, d, &q), gk = guarded_make(s.type, key_rows, d, &k),
@@ -354,20 +354,21 @@ static void test_gca(const gca_shape &s) {
             truth.dk[i] += old[i], truth.dv[i] += old[i], naive.dk[i] += old[i], naive.dv[i] += old[i];
             if (s.gradients == DTYPE_BF16) naive.dk[i] = as_bf16(naive.dk[i]), naive.dv[i] = as_bf16(naive.dv[i]);
         }
-    for (int turn = 0; turn < 2; turn++) {
+    for (int repeat = 0; repeat < 2; repeat++) {
         guarded dq = guarded_make(s.type, n, d, NULL), dk = guarded_make(s.gradients, key_rows, d, &old),
                 dv = guarded_make(s.gradients, key_rows, d, &old), dw = guarded_make(DTYPE_F32, 1, blocks * s.k, NULL);
-        gca_cuda.backward(NULL, dq.m, dk.m, dv.m, (float *)dw.m.data, gdout.m, gq.m, pool, of, inverse, lse.m, s.heads);
+        struct gca_gradients to = {dq.m, dk.m, dv.m, (float *)dw.m.data};
+        gca_cuda.backward(NULL, &to, gdout.m, gq.m, pool, of, inverse, lse.m);
         std::vector<float> now[4] = {guarded_read(dq), guarded_read(dk), guarded_read(dv), guarded_read(dw)};
         const char *names[4] = {"dq", "dkeys", "dvalues", "dweight"};
-        if (turn == 0) {
+        if (repeat == 0) {
             compare(names[0], now[0], naive.dq, truth.dq);
             compare(names[1], now[1], naive.dk, truth.dk);
             compare(names[2], now[2], naive.dv, truth.dv);
             compare(names[3], now[3], naive.dweight, truth.dweight);
         }
         for (int i = 0; i < 4; i++) {
-            if (turn) same_bits(names[i], now[i], first[i]);
+            if (repeat) same_bits(names[i], now[i], first[i]);
             first[i] = now[i];
         }
         guarded_drop(dq), guarded_drop(dk), guarded_drop(dv), guarded_drop(dw);
@@ -400,7 +401,7 @@ static problem window_problem(const window_shape &s) {
 }
 
 /* A row that sees one key: its softmax is 1 whatever the score, so dS = P (dP - delta) is 0, and the naive loops find
- * just that, for both terms are the same sum in one order. A kernel forms them in two orders (v . dout by matrix units,
+ * just that, for both terms are the same sum in one order. A kernel forms them in two orders (v . dout by tensor cores,
  * o . dout by a few lanes): two sums of `dim` products, each within dim * 2^-24 of the sum of their sizes. What is left
  * of them is multiplied with k (dq) or q (dk). */
 static double cancelled(const window_shape &s, const std::vector<float> &q, const std::vector<float> &k,
@@ -435,27 +436,27 @@ static void test_window(const window_shape &s) {
         attention_cuda.forward(NULL, gq.m, gq.m, gk.m, gv.m, s.first, s.heads, s.window);
         compare("forward in place", guarded_read(gq), naive.o, truth.o);
     } else {
-        attention_cuda.forward_sequences(NULL, o.m, lse.m, gq.m, gk.m, gv.m, s.length, s.heads, s.window);
+        struct attention_sequences in = {gq.m, gk.m, gv.m, s.length, s.heads, s.window};
+        attention_cuda.forward_sequences(NULL, o.m, lse.m, &in);
         compare("forward_sequences", guarded_read(o), naive.o, truth.o);
         compare("lse", guarded_read(lse), naive.lse, truth.lse);
         if (n * d < 20000) check_oracle(p, truth, q, k, v, dout, 1);
         for (size_t i = 0; s.type == DTYPE_BF16 && i < naive.dk.size(); i++)
             naive.dk[i] = as_bf16(naive.dk[i]), naive.dv[i] = as_bf16(naive.dv[i]);
         std::vector<float> first[3];
-        for (int turn = 0; turn < 2; turn++) {
+        for (int repeat = 0; repeat < 2; repeat++) {
             guarded dq = guarded_make(s.type, n, d, NULL), dk = guarded_make(s.type, n, d, NULL),
                     dv = guarded_make(s.type, n, d, NULL);
-            attention_cuda.backward_sequences(NULL, dq.m, dk.m, dv.m, gdout.m, o.m, lse.m, gq.m, gk.m, gv.m, s.length,
-                                              s.heads, s.window);
+            attention_cuda.backward_sequences(NULL, dq.m, dk.m, dv.m, gdout.m, o.m, lse.m, &in);
             std::vector<float> now[3] = {guarded_read(dq), guarded_read(dk), guarded_read(dv)};
-            if (turn == 0) {
+            if (repeat == 0) {
                 double least = s.window == 0 ? cancelled(s, q, k, v, dout) : 1e-6;
                 compare("dq", now[0], naive.dq, truth.dq, least);
                 compare("dk", now[1], naive.dk, truth.dk, least);
                 compare("dv", now[2], naive.dv, truth.dv);
             }
             for (int i = 0; i < 3; i++) {
-                if (turn) same_bits("gradients", now[i], first[i]);
+                if (repeat) same_bits("gradients", now[i], first[i]);
                 first[i] = now[i];
             }
             guarded_drop(dq), guarded_drop(dk), guarded_drop(dv);
@@ -489,7 +490,8 @@ static void test_chunks(const char *name, enum dtype type, int chunks, int posit
             dq = guarded_make(type, n, d, NULL), dk = guarded_make(type, n, d, NULL),
             dv = guarded_make(type, n, d, NULL);
     chunk_attention_cuda.forward_keep(NULL, kept.m, lse.m, gq.m, gk.m, gv.m, heads, positions);
-    chunk_attention_cuda.backward(NULL, dq.m, dk.m, dv.m, gdout.m, kept.m, lse.m, gq.m, gk.m, gv.m, heads, positions);
+    struct chunk_attention_kept operands = {kept.m, lse.m, gq.m, gk.m, gv.m, heads, positions};
+    chunk_attention_cuda.backward(NULL, dq.m, dk.m, dv.m, gdout.m, &operands);
     chunk_attention_cuda.forward(NULL, o.m, gq.m, gk.m, gv.m, heads, positions);
     compare("forward", guarded_read(o), naive.o, truth.o);
     compare("forward_keep", guarded_read(kept), naive.o, truth.o);
@@ -516,7 +518,7 @@ static void test_all() {
         {"gca: long and empty blocks", B, F, 0, {3, 0, 17, 200}, 0, 3, 2, 64, 64, 64, false, 1},
         {"gca: few live rows", B, F, 1, {40, 9}, 7, 1, 1, 64, 5, 9, false, 1},
         {"gca: large scores", B, F, 0, {64, 2}, 0, 4, 2, 64, 63, 64, true, 6},
-        {"gca: many places", B, F, 0, {64}, 0, 61, 1, 64, 63, 64, true, 1},
+        {"gca: many entries", B, F, 0, {64}, 0, 61, 1, 64, 63, 64, true, 1},
         {"gca: head of 128", B, F, 3, {64, 64, 30}, 0, 5, 2, 128, 63, 64, true, 1},
         {"gca: head of 32", B, F, 0, {64, 9}, 0, 2, 2, 32, 63, 64, true, 1},
         {"gca: long slots", B, F, 0, {30}, 0, 2, 2, 64, 150, 150, true, 1},
@@ -533,7 +535,7 @@ static void test_all() {
     test_gca({"gca: some heads at a time, bf16 gradients", B, B, 0, {64, 7}, 0, 8, 4, 64, 63, 64, true, 1});
     test_gca({"gca: some heads at a time, float32", F, F, 5, {64, 64, 20}, 2, 8, 3, 20, 63, 64, true, 1});
     device_scratch_limit = 1 << 30;
-    test_gca({"gca: more heads and places than shared memory", F, F, 0, {2}, 0, 40, 400, 2, 4, 4, true, 1});
+    test_gca({"gca: more heads and entries than shared memory", F, F, 0, {2}, 0, 40, 400, 2, 4, 4, true, 1});
     const window_shape windows[] = {
         {"window: product shape", B, 1, 700, 0, 0, 2, 64, 512, 1},
         {"window: short sequences", B, 3, 100, 0, 0, 3, 64, 70, 1},
@@ -556,7 +558,7 @@ static void test_all() {
         {"ring: rows over its end", B, 1, 40, 170, 190, 2, 64, 100, 1},
         {"ring: tiles over its end", B, 1, 100, 128, 320, 2, 64, 130, 1},
         {"ring: over its end, from anywhere", B, 1, 200, 150, 320, 2, 64, 100, 1},
-        {"ring: behind its end, from anywhere", B, 1, 150, 490, 320, 2, 64, 100, 1},
+        {"ring: past its end, from anywhere", B, 1, 150, 490, 320, 2, 64, 100, 1},
         {"ring: over its second end", B, 1, 160, 490, 320, 2, 64, 100, 1},
         {"ring: the window over its end", B, 1, 170, 330, 320, 2, 64, 100, 1},
         {"ring: a row too many, head of 128", B, 1, 129, 383, 256, 1, 128, 64, 1},
@@ -572,7 +574,7 @@ static void test_all() {
     test_chunks("chunks: long", B, 2, 100, 2, 64);
     test_chunks("chunks: float32", F, 3, 64, 2, 64);
     test_chunks("chunks: float32, head of 18", F, 3, 20, 2, 18);
-    for (enum dtype gradient : {B, F}) /* a slot that more places chose than a group fetches at once */
+    for (enum dtype gradient : {B, F}) /* a slot that more entries chose than a group fetches at once */
         test_gca({"gca: long lists", B, gradient, 0, std::vector<int>(150, 1), 0, 8, 1, 64, 63, 64, true, 1});
     test_gca({"gca: blocks without rows", B, F, 1, {0, 0, 0, 33, 0}, 0, 2, 1, 64, 63, 64, true, 1});
     const window_shape amid[] = {
@@ -590,8 +592,8 @@ int main(int argc, char **argv) {
     if (argc > 1) device_architecture_seen = atoi(argv[1]);
     test_all();
     printf("attention on this card's kernels: %d checks, %d failed\n", checks, failures);
-    device_architecture_seen = 75; /* no card that we build for: plain kernels */
+    device_architecture_seen = 75; /* no GPU that we build for: reference kernels */
     test_all();
-    printf("with the plain kernels: %d checks, %d failed\n", checks, failures);
+    printf("with the reference kernels: %d checks, %d failed\n", checks, failures);
     return failures ? 1 : 0;
 }

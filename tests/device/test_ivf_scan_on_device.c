@@ -1,10 +1,10 @@
-/* test_ivf_scan_on_device.c -- an inverted file on a GPU: what probe finds, to the last bit; what k-means is made of,
- * and that it gives the same bits again. */
+/* test_ivf_scan_on_device.c -- an inverted file on a GPU: the hits of a scan, equal to the last bit; the operations of
+ * k-means, and that k-means gives the same bits again. */
 #include "kernels/search/kmeans.h"
 #include "tests/device/on_device.h"
 #include "tests/ref/ref_ivf_scan.h"
 
-static void probe(int64_t lists, int64_t rows, int64_t d, int64_t n, int nprobe, int k, int pad) {
+static void scan(int64_t lists, int64_t rows, int64_t d, int64_t n, int nprobe, int k, int pad) {
     struct ivf_scan_case c = ivf_scan_case_make(&on_rng, lists, rows, d, n);
     for (int holes = 0; holes < 2; holes++) {
         int64_t *index = zeros(n * k, sizeof *index);
@@ -26,24 +26,24 @@ static void probe(int64_t lists, int64_t rows, int64_t d, int64_t n, int nprobe,
     ivf_scan_case_free(&c);
 }
 
-static void probes(void) {
-    probe(1, 1, 8, 1, 1, 1, 0);
-    probe(1, 30, 24, 3, 5, 40, 0);
-    probe(50, 700, 128, 9, 7, 8, 8);
-    probe(50, 40, 768, 5, 20, 8, 0);  /* places that stay empty */
-    probe(40, 900, 136, 33, 6, 8, 0); /* list by list from here on */
+static void scans(void) {
+    scan(1, 1, 8, 1, 1, 1, 0);
+    scan(1, 30, 24, 3, 5, 40, 0);
+    scan(50, 700, 128, 9, 7, 8, 8);
+    scan(50, 40, 768, 5, 20, 8, 0);  /* results that stay empty */
+    scan(40, 900, 136, 33, 6, 8, 0); /* list by list from here on */
     if (on_short) return;
-    probe(300, 5000, 64, 1100, 20, 8, 8);
-    probe(3, 4000, 768, 50, 2, 8, 0); /* several pieces of a list, which all visit */
-    probe(700, 3000, 24, 200, 700, 32, 0);
-    probe(5, 60, 2048, 40, 3, 40, 0);
-    probe(9, 300, 264, 70, 9, 70, 0); /* several passes, several rounds of a list */
-    probe(3000, 9000, 64, 40, 100, 8, 0);
-    probe(9000, 20000, 8, 3, 500, 8, 0);
-    probe(20000, 20000, 8, 3, 64, 8, 0);
-    probe(40000, 50000, 8, 2, 64, 8, 0);
-    probe(30, 2000, 1024, 33, 4, 32, 0);
-    probe(30, 500, 2048, 20, 4, 8, 0);
+    scan(300, 5000, 64, 1100, 20, 8, 8);
+    scan(3, 4000, 768, 50, 2, 8, 0); /* several pieces of a list that all queries visit */
+    scan(700, 3000, 24, 200, 700, 32, 0);
+    scan(5, 60, 2048, 40, 3, 40, 0);
+    scan(9, 300, 264, 70, 9, 70, 0); /* several passes, several rounds of a list */
+    scan(3000, 9000, 64, 40, 100, 8, 0);
+    scan(9000, 20000, 8, 3, 500, 8, 0);
+    scan(20000, 20000, 8, 3, 64, 8, 0);
+    scan(40000, 50000, 8, 2, 64, 8, 0);
+    scan(30, 2000, 1024, 33, 4, 32, 0);
+    scan(30, 500, 2048, 20, 4, 8, 0);
 }
 
 static void sums(int64_t n, int64_t lists, int64_t d, enum dtype type) {
@@ -70,7 +70,7 @@ static void sums(int64_t n, int64_t lists, int64_t d, enum dtype type) {
         out[pass] = take(to);
         drop_all();
         CHECK_SAME(found, counts, lists);
-        CHECK_ON("cluster.sums", out[pass], naive, ref, lists * d, DTYPE_F32);
+        CHECK_ON("kmeans_assign.sums", out[pass], naive, ref, lists * d, DTYPE_F32);
     }
     CHECK_SAME(out[0], out[1], lists * d);
     free(out[0]), free(out[1]), free(x), free(naive), free(ref), free(list), free(counts), free(found);
@@ -93,9 +93,9 @@ static void rows(int64_t n, int64_t d, enum dtype type) {
     }
     struct mat out = put_plain(NULL, type, n, d), wide = put_plain(empty, type, 2 * n, d);
     gpu->ops->kmeans_assign->unit(gpu, out, put(x, DTYPE_F32, n, d, 4, 0));
-    gpu->ops->kmeans_assign->place(gpu, wide, out, put_bytes(row, (size_t)n * sizeof *row));
+    gpu->ops->kmeans_assign->scatter_rows(gpu, wide, out, put_bytes(row, (size_t)n * sizeof *row));
     float *unit = take(out), *placed = take(wide);
-    CHECK_ON("cluster.unit", unit, naive, ref, n * d, type);
+    CHECK_ON("kmeans_assign.unit", unit, naive, ref, n * d, type);
     for (int64_t r = 0; r < n; r++)
         CHECK_SAME(placed + row[r] * d, unit + r * d, d);
     const int32_t pairs[2][2] = {{0, 1}, {2, 1}};
@@ -147,7 +147,7 @@ static void clusters(int64_t n, int64_t d, int64_t directions, int64_t lists) {
 
 int main(int argc, char **argv) {
     on_device_open(argc, argv);
-    probes();
+    scans();
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     for (size_t t = 0; t < ARRAY_LEN(types); t++) {
         sums(1, 1, 8, types[t]);

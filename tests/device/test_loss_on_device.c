@@ -87,9 +87,10 @@ static void contrast(int64_t n, int64_t d, int64_t words, float scale, float wei
     for (int pass = 0; pass < 2; pass++) {
         struct mat nll = put_plain(NULL, DTYPE_F32, 1, n), hit = put_plain(NULL, DTYPE_F32, 1, n);
         struct mat dx = put_plain(base_x, DTYPE_F32, n, d), dt = put_plain(base_t, DTYPE_F32, words, d);
+        struct loss_contrast how = {put_bytes(targets, (size_t)n * 4), put_bytes(excluded, (size_t)n * 4), scale,
+                                    weight};
         gpu->ops->loss->contrastive(gpu, nll.data, hit.data, dx, dt, put_plain(x, type, n, d),
-                                    put_plain(table, type, words, d), put_bytes(targets, (size_t)n * 4),
-                                    put_bytes(excluded, (size_t)n * 4), scale, weight);
+                                    put_plain(table, type, words, d), how);
         got[pass][0] = take(nll), got[pass][1] = take(hit), got[pass][2] = take(dx), got[pass][3] = take(dt);
         drop_all();
     }

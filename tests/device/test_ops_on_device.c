@@ -258,7 +258,7 @@ static void case_place(int64_t chunks, int positions, int slot_rows, int live, i
     struct mat mp = put(pool, type, rows, d, pad, 0), mx = put(x, type, chunks * positions, d, pad, 0);
     struct elementwise_slots slots = {put_bytes(slot, (size_t)chunks * sizeof *slot), chunks, positions, slot_rows,
                                       live};
-    gpu->ops->elementwise->place(gpu, mp, mx, slots);
+    gpu->ops->elementwise->write_slots(gpu, mp, mx, slots);
     float *got = take(mp);
     CHECK_SAME(got, want, rows * d);
     drop_all();
@@ -344,7 +344,8 @@ static void case_adamw(int64_t n, bool copy, float clip, int64_t step, int skew)
         for (int i = 0; i < 3; i++)
             m[i] = put(start[i], DTYPE_F32, 1, n, 0, skew);
         gpu->ops->adamw->norm(gpu, sum.data, mg.data, n);
-        gpu->ops->adamw->update(gpu, m[0].data, m[1].data, m[2].data, mc, mg.data, n, sum.data, clip, how);
+        struct adamw_state state = {m[0].data, m[1].data, m[2].data, mc};
+        gpu->ops->adamw->update(gpu, state, mg.data, n, sum.data, clip, how);
         for (int i = 0; i < 3; i++)
             got[pass][i] = take(m[i]);
         got[pass][3] = take(sum);
@@ -415,31 +416,32 @@ static void case_convert(int64_t n, int64_t cols, enum dtype x_type, enum dtype 
     free(x), free(y);
 }
 
-static void case_invert(int64_t places, int64_t slots) {
-    int32_t *slot = zeros(places, 4), *begin = zeros(slots + 1, 4), *place = zeros(places, 4), found = 0;
-    for (int64_t i = 0; i < places; i++)
+static void case_invert(int64_t positions, int64_t slots) {
+    int32_t *slot = zeros(positions, 4), *begin = zeros(slots + 1, 4), *position = zeros(positions, 4), found = 0;
+    for (int64_t i = 0; i < positions; i++)
         slot[i] = i % 7 == 3 ? -1 : (int32_t)(slots / 3 + (int64_t)rng_below(&on_rng, (uint64_t)(slots - slots / 3)));
     int32_t *there_begin = put_bytes(begin, (size_t)(slots + 1) * 4),
-            *there_place = put_bytes(place, (size_t)places * 4 + 4);
-    gpu->ops->gca->invert(gpu, there_begin, there_place, put_bytes(slot, (size_t)places * 4 + 4), places, slots);
+            *there_position = put_bytes(position, (size_t)positions * 4 + 4);
+    gpu->ops->gca->invert(gpu, there_begin, there_position, put_bytes(slot, (size_t)positions * 4 + 4), positions,
+                          slots);
     device_download(gpu, begin, there_begin, (size_t)(slots + 1) * 4);
-    device_download(gpu, place, there_place, (size_t)places * 4);
+    device_download(gpu, position, there_position, (size_t)positions * 4);
     CHECK_OK(device_sync(gpu));
     drop_all();
-    int32_t *next = zeros(slots + 1, 4); /* where the next place of a slot must stand */
-    for (int64_t i = 0; i < places; i++)
+    int32_t *next = zeros(slots + 1, 4); /* where the next position of a slot must be */
+    for (int64_t i = 0; i < positions; i++)
         if (slot[i] >= 0) next[slot[i] + 1]++;
     for (int64_t s = 0; s <= slots; s++) {
         next[s] += s ? next[s - 1] : 0;
         CHECK_EQ(begin[s], next[s]);
     }
-    for (int32_t i = 0; i < places; i++)
+    for (int32_t i = 0; i < positions; i++)
         if (slot[i] >= 0) {
-            CHECK_EQ(place[next[slot[i]]++], i);
+            CHECK_EQ(position[next[slot[i]]++], i);
             found++;
         }
     CHECK_EQ(found, begin[slots]);
-    free(slot), free(begin), free(place), free(next);
+    free(slot), free(begin), free(position), free(next);
 }
 
 static void convert_invert(void) {

@@ -2,7 +2,7 @@
  */
 #include "tests/device/on_device.h"
 
-/* A fetch brings what was there when it was asked for, though `from` is copied on and worked with behind it. */
+/* A fetch copies the content at the time of the call, although `from` is then copied and changed. */
 static void fetches(void) {
     enum { N = 1 << 18, ROUNDS = 20 };
     float *x = normals(N, 1.0f, DTYPE_F32), *pinned, *plain = zeros(N, 4);
@@ -65,7 +65,7 @@ static void replays(enum dtype type) {
         CHECK_SAME(got, want, ROWS * D);
         free(got);
     }
-    CHECK_EQ(b.calls, 4); /* by hand, the first time, recorded, and behind the other table */
+    CHECK_EQ(b.calls, 4); /* by hand, the first time, recorded, and after the other table */
     device_replay_free(gpu, replay);
     device_replay_free(gpu, NULL);
     drop_all();

@@ -1,8 +1,9 @@
-/* test_topk_on_device.c -- the best landmarks on a GPU: every pair of types, few and many queries, more places than a
- * list holds, equal landmarks, visibility cut anywhere; then training's choice, the weights and
- * their gradient. */
+/* test_topk_on_device.c -- the best landmarks on a GPU: every pair of types, few and many queries, more results than a
+ * list holds, equal landmarks, visibility cut anywhere; then the sampling of training, the weights and their gradient.
+ */
 #include "tests/device/on_device.h"
 #include "tests/ref/ref_sample.h"
+#include "tests/ref/ref_sample_case.h"
 #include "tests/ref/ref_topk.h"
 
 static void run(int64_t **index, float **score, const float *q, const float *l, const int64_t *visible, int64_t n,
@@ -19,8 +20,8 @@ static void run(int64_t **index, float **score, const float *q, const float *l, 
     drop_all();
 }
 
-/* Scores of all pairs in double and, for the tolerance, in float32; both take the plainest loops there are, so rows are
- * dealt to all processors. */
+/* Scores of all pairs in double and, for the tolerance, in float32; both use the plainest loops, so all processors
+ * share the rows. */
 struct oracle {
     double *ref;
     float *naive;
@@ -114,7 +115,7 @@ static void all_magnitudes(void) {
 static void forward(void) {
     static const enum dtype kinds[][2] = {{DTYPE_F32, DTYPE_F32},  {DTYPE_BF16, DTYPE_BF16}, {DTYPE_BF16, DTYPE_F16},
                                           {DTYPE_F32, DTYPE_BF16}, {DTYPE_F32, DTYPE_F16},   {DTYPE_BF16, DTYPE_F32}};
-    static const int places[] = {14, 15, 16, 31, 32, 33};
+    static const int counts[] = {14, 15, 16, 31, 32, 33};
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
         enum dtype q = kinds[i][0], l = kinds[i][1];
         if (on_short) {
@@ -138,10 +139,10 @@ static void forward(void) {
         compare(130, 20000, 136, 14, false, q, l, 8);
         compare(200, 1300, 776, 8, true, q, l, 8);
         compare(1024, 2000, 72, 8, true, q, l, 8);
-        for (size_t j = 0; j < ARRAY_LEN(places); j++) { /* as many as lists of each kind hold, one less, one more */
-            compare(64, 3000, 128, places[j], j % 2 == 0, q, l, 0);
-            compare(90, 20, 64, places[j], true, q, l, 8); /* more places than landmarks */
-            compare(300, 1500, 136, places[j], j % 2 == 1, q, l, 0);
+        for (size_t j = 0; j < ARRAY_LEN(counts); j++) { /* the capacity of each kind of list, one less, one more */
+            compare(64, 3000, 128, counts[j], j % 2 == 0, q, l, 0);
+            compare(90, 20, 64, counts[j], true, q, l, 8); /* more results than landmarks */
+            compare(300, 1500, 136, counts[j], j % 2 == 1, q, l, 0);
         }
         compare(6, 3000, 128, 50, true, q, l, 0); /* two rounds of a list */
         compare(5, 900, 33, 8, false, q, l, 3);   /* nothing fits vectors */
@@ -160,8 +161,8 @@ static void choose(int64_t n, int64_t e, int64_t d, int k, int kind, bool gumbel
     float *q = normals(n * d, 1.0f, type), *l = normals(e * d, 1.0f, type), *naive = zeros(n * e, 4), *score[2];
     double *ref = zeros(n * e, 8), worst = 0.0;
     int64_t *index[2];
-    struct choose_case c = choose_case_make(n, e, kind, &on_rng);
-    struct topk_rows rows = choose_case_rows(&c);
+    struct sample_case c = sample_case_make(n, e, kind, &on_rng);
+    struct topk_rows rows = sample_case_rows(&c);
     uint64_t seed = rng_u64(&on_rng);
     oracle(ref, naive, q, l, n, e, d);
     for (int64_t i = 0; i < n * e; i++)
@@ -175,14 +176,19 @@ static void choose(int64_t n, int64_t e, int64_t d, int k, int kind, bool gumbel
         index[pass] = zeros(n * k, 8);
         int32_t *slot = zeros(n * k, 4), *there_slot = put_bytes(slot, (size_t)(n * k) * 4);
         int64_t *there_index = put_bytes(index[pass], (size_t)(n * k) * 8);
-        gpu->ops->topk->sample(gpu, there_index, pass ? NULL : there_slot, ms.data, put(q, type, n, d, 8, 0),
-                               put(l, type, e, d, 0, 0), there, k, gumbel, seed);
+        struct topk_sampling sampling = {.queries = put(q, type, n, d, 8, 0),
+                                         .landmarks = put(l, type, e, d, 0, 0),
+                                         .rows = there,
+                                         .k = k,
+                                         .gumbel = gumbel,
+                                         .seed = seed};
+        gpu->ops->topk->sample(gpu, there_index, pass ? NULL : there_slot, ms.data, &sampling);
         device_download(gpu, index[pass], there_index, (size_t)(n * k) * 8);
         device_download(gpu, slot, there_slot, (size_t)(n * k) * 4);
         score[pass] = take(ms);
         drop_all();
-        check_choice(index[pass], pass ? NULL : slot, score[pass], ref, n, e, k, &rows, gumbel, seed,
-                     2.0 * worst + 1e-6);
+        check_sample(index[pass], pass ? NULL : slot, score[pass],
+                     (struct sample_check){ref, n, e, k, &rows, gumbel, seed, 2.0 * worst + 1e-6});
         free(slot);
     }
     CHECK_SAME(index[0], index[1], n * k);
@@ -190,10 +196,10 @@ static void choose(int64_t n, int64_t e, int64_t d, int k, int kind, bool gumbel
     for (int i = 0; i < 2; i++)
         free(index[i]), free(score[i]);
     free(q), free(l), free(naive), free(ref);
-    choose_case_free(&c);
+    sample_case_free(&c);
 }
 
-static void thin(int64_t n, int from, int k) {
+static void subsample(int64_t n, int from, int k) {
     int64_t *index = zeros(n * from, 8), *out = zeros(n * k, 8);
     float *score = normals(n * from, 2.0f, DTYPE_F32);
     for (int64_t i = 0; i < n * from; i++) {
@@ -207,7 +213,7 @@ static void thin(int64_t n, int from, int k) {
     device_download(gpu, out, there, (size_t)(n * k) * 8);
     CHECK_OK(device_sync(gpu));
     drop_all();
-    check_thinned(out, index, score, n, from, k, 99);
+    check_subsample(out, index, score, n, from, k, 99);
     free(index), free(out), free(score);
 }
 
@@ -241,9 +247,9 @@ static void choices(enum dtype type) {
             choose(40, 70001, 32, 8, kind, gumbel, type);  /* several tiles of columns */
             choose(700, 20000, 16, 8, kind, gumbel, type); /* several tiles of rows */
         }
-    thin(5, 1, 1);
-    thin(300, 32, 8);
-    thin(9, 70, 35);
+    subsample(5, 1, 1);
+    subsample(300, 32, 8);
+    subsample(9, 70, 35);
     take_rows(1, 3, 7);
     take_rows(500, 64, 3000);
 }
@@ -254,13 +260,13 @@ static void back(int64_t n, int64_t e, int64_t d, int k, enum dtype type) {
     float *naive_w = zeros(n * k, 4), *naive = zeros((n + e) * d, 4);
     double *ref_w = zeros(n * k, 8), *ref = zeros((n + e) * d, 8);
     int64_t *index = zeros(n * k, sizeof *index);
-    for (int64_t i = 0; i < n * k; i++) { /* row 0 is empty; rows 1, 2, .. have empty places behind */
+    for (int64_t i = 0; i < n * k; i++) { /* row 0 is empty; rows 1, 2, .. end with empty results */
         bool empty = i / k == 0 || (i / k % 3 == 1 && i % k >= k / 2);
         index[i] = empty ? -1 : (i / k * 5 + i % k * 3) % e;
         if (empty) score[i] = -INFINITY;
     }
-    ref_weigh(ref_w, score, n, k);
-    naive_weigh(naive_w, score, n, k);
+    ref_softmax_weights(ref_w, score, n, k);
+    naive_softmax_weights(naive_w, score, n, k);
     for (int64_t i = 0; i < (n + e) * d; i++)
         naive[i] = base[i], ref[i] = (double)base[i];
     ref_topk_backward(ref, ref + n * d, dweight, naive_w, index, q, l, n, d, k);
@@ -269,9 +275,9 @@ static void back(int64_t n, int64_t e, int64_t d, int k, enum dtype type) {
         struct mat mw = put_plain(NULL, DTYPE_F32, 1, n * k), given = put_plain(naive_w, DTYPE_F32, 1, n * k);
         struct mat mq = put_plain(base, DTYPE_F32, n, d), ml = put_plain(base + n * d, DTYPE_F32, e, d);
         gpu->ops->topk->softmax_weights(gpu, mw.data, put_plain(score, DTYPE_F32, 1, n * k).data, n, k);
-        gpu->ops->topk->backward(gpu, mq, ml, put_plain(dweight, DTYPE_F32, 1, n * k).data, given.data,
-                                 put_bytes(index, (size_t)(n * k) * sizeof *index), put_plain(q, type, n, d),
-                                 put_plain(l, type, e, d), k);
+        struct topk_weights found = {given.data, put_bytes(index, (size_t)(n * k) * sizeof *index), k};
+        gpu->ops->topk->backward(gpu, mq, ml, put_plain(dweight, DTYPE_F32, 1, n * k).data, found,
+                                 put_plain(q, type, n, d), put_plain(l, type, e, d));
         got[pass][0] = take(mw), got[pass][1] = take(mq), got[pass][2] = take(ml);
         drop_all();
     }

@@ -21,7 +21,7 @@ static const struct variant variants[] = {
     {"base, wide heads", "[2]", "hidden", 256, 512, 2, 0, 63, 0, 40, false, false},
     {"own past", "[1, 2]", "tokens", 256, 640, 4, 2, 63, 3, 64, true, true},
     {"own past, two groups, wide heads", "[1, 1, 1]", "tokens", 512, 512, 4, 1, 64, 8, 500, false, true},
-    {"own past, 768, more places than blocks", "[1, 2]", "tokens", 768, 2048, 12, 1, 63, 20, 100, false, true},
+    {"own past, 768, more neighbours than blocks", "[1, 2]", "tokens", 768, 2048, 12, 1, 63, 20, 100, false, true},
     {"own past, more heads than clusters", "[1, 1]", "tokens", 1088, 512, 17, 1, 63, 3, 64, false, true},
     {"decoder variant", "[2, 2]", "hidden", 128, 256, 2, 1, 63, 2, 30, false, true},
     {"no retrieval", "[1, 2]", "tokens", 128, 256, 2, 1, 63, 2, 64, false, false},
@@ -58,7 +58,7 @@ static void step_off(struct decoder_state *s) {
     s->step = NULL;
 }
 
-/* All logits [LENGTH, VOCAB], in calls of up to `longest` ids behind a first one of `prompt`. by_ops: without the
+/* All logits [LENGTH, VOCAB], in calls of up to `longest` ids after a first one of `prompt`. by_ops: without the
  * single kernel. */
 static float *run(struct machine *m, const struct model_config *c, const struct variant *v, const int32_t *ids,
                   int prompt, int longest, bool by_ops) {

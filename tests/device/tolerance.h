@@ -1,6 +1,6 @@
 /* tolerance.h -- when a result of a GPU is right: |twin - ref| <= 3 |naive - ref| + 1e-6, with the naive loop's result
- * rounded to the output's storage type, and one rounding of the largest result besides. (tests/twins/twins.h has 2: a GPU
- * sums in another order than the loop, and the worst of its many results was seen at 2.3 times the loop's worst.) */
+ * rounded to the output's storage type, plus one rounding of the largest result. (tests/twins/twins.h has 2: a GPU sums
+ * in another order than the loop, and the worst of its many results was 2.3 times the loop's worst.) */
 #pragma once
 #include "base/half.h"
 #include "kernels/device/device.h"
@@ -13,21 +13,23 @@ static inline float as_type(float x, enum dtype type) {
 }
 static inline float store_bf16(float x) { return as_type(x, DTYPE_BF16); }
 
-static inline void check_on(const char *file, int line, const char *what, const float *twin, const float *naive, const double *ref,
-                            int64_t n, enum dtype type) {
+static inline void check_on(const char *file, int line, const char *what, const float *twin, const float *naive,
+                            const double *ref, int64_t n, enum dtype type) {
     double worst = 0.0, error = 0.0, largest = 0.0;
-    int64_t place = 0;
-    for (int64_t i = 0; i < n; i++)
-        if (isfinite(ref[i])) worst = fmax(worst, fabs((double)as_type(naive[i], type) - ref[i])), largest = fmax(largest, fabs(ref[i]));
+    int64_t position = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (!isfinite(ref[i])) continue;
+        worst = fmax(worst, fabs((double)as_type(naive[i], type) - ref[i])), largest = fmax(largest, fabs(ref[i]));
+    }
     for (int64_t i = 0; i < n; i++) {
         double e = fabs((double)twin[i] - ref[i]);
-        if (!(e <= error)) error = e, place = i;
+        if (!(e <= error)) error = e, position = i;
         if (isnan(e)) break;
     }
     double tolerance = 3.0 * worst + 1e-6 + 0x1p-24 * largest;
     if (error <= tolerance) return;
-    fprintf(stderr, "%s: index %lld of %lld: %.9g, ref %.9g, tolerance %g\n", what, (long long)place, (long long)n,
-            (double)twin[place], ref[place], tolerance);
+    fprintf(stderr, "%s: index %lld of %lld: %.9g, ref %.9g, tolerance %g\n", what, (long long)position, (long long)n,
+            (double)twin[position], ref[position], tolerance);
     test_fail(file, line, "op differs from its reference");
 }
 #define CHECK_ON(what, twin, naive, ref, n, type) check_on(__FILE__, __LINE__, what, twin, naive, ref, n, type)

@@ -1,4 +1,4 @@
-/* fuzz_json.c -- any bytes: the parser ends, strings unescape within their bound, and errors name a place. */
+/* fuzz_json.c -- any bytes: the parser ends, strings unescape within their bound, and errors name a position. */
 #include "base/formats/json.h"
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* fuzz_jsonl.c -- any bytes as a jsonl file (plain or compressed, as the first bytes say): documents of valid UTF-8
- * until the end or one error; going on from any position gives the rest. */
+ * until the end or one error; continuing from any position gives the rest. */
 #include "data/readers/reader.h"
 #include "data/tokenizer/utf8.h"
 #include <stdint.h>
@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { LIMIT = 1 << 20, DOCUMENTS_MAX = 64 };
 
-/* Documents from a place on; *hash over their bytes. */
+/* Reads the documents from a position on; *hash over their bytes. */
 static int read_from(const char *path, struct reader_position from, struct reader_position *positions, uint64_t *hash) {
     const char *inputs[] = {path};
     struct reader_config config = {

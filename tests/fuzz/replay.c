@@ -1,5 +1,5 @@
 /* replay.c -- feeds every file of a folder to a fuzz target, for compilers without libFuzzer and for ctest.
- * Each file is also fed cut short at up to 64 places and with up to 64 bytes flipped, so that a corpus of valid
+ * Each file is also fed cut short at up to 64 positions and with up to 64 bytes flipped, so that a corpus of valid
  * files covers the damaged ones. */
 #include <dirent.h>
 #include <stdint.h>

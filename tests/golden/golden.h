@@ -14,7 +14,8 @@ struct golden {
     const char *path, *name;             /* name: without its folder */
     struct safetensors *file;
     struct device *dev;
-    enum dtype type;                     /* float32, or bf16 on a GPU: then differences are relative, and choices may differ */
+    /* float32, or bf16 on a GPU: then differences are relative, and choices may differ */
+    enum dtype type;
     void *there[256]; int theres;        /* memory of the device, freed at the end of the file */
     bool *seen;                          /* [tensors] */
     const char *suffix;                  /* of the names printed, where a tensor is compared in a second way */
@@ -33,7 +34,8 @@ static const double TOLERANCE = 5e-5, TOLERANCE_DECODE = 2e-4, TOLERANCE_LOSS = 
 static const double TOLERANCE_BF16 = 0.1, CHOICES_BF16 = 0.25;
 
 /* ---- golden_device.c: matrices of this program in memory of the device, of the case's type or float32 */
-struct mat golden_put(struct golden *g, const float *from, int64_t rows, int64_t cols, enum dtype type);   /* from NULL: zeros */
+/* from NULL: zeros */
+struct mat golden_put(struct golden *g, const float *from, int64_t rows, int64_t cols, enum dtype type);
 void *golden_put_bytes(struct golden *g, const void *from, int64_t count, size_t size);
 void golden_get(struct golden *g, float *to, struct mat from);       /* dense */
 void golden_get_bytes(struct golden *g, void *to, const void *from, int64_t count, size_t size);
@@ -41,10 +43,12 @@ void golden_drop(struct golden *g);      /* everything that was put */
 
 /* ---- golden_file.c */
 bool golden_has(const struct golden *g, const char *name);
-const struct tensor_view *golden_tensor(struct golden *g, const char *name);      /* the program ends when it is missing */
+/* the program ends when it is missing */
+const struct tensor_view *golden_tensor(struct golden *g, const char *name);
 float *golden_floats(struct golden *g, const char *name);                         /* malloc */
 int32_t *golden_ints(struct golden *g, const char *name);                         /* malloc */
-void golden_line(struct golden *g, const char *name, double difference, double tolerance);   /* prints, and marks it seen */
+/* prints, and marks it seen */
+void golden_line(struct golden *g, const char *name, double difference, double tolerance);
 /* Compares when the file has the tensor; equal infinities are equal, NaN never is. */
 void golden_compare(struct golden *g, const char *name, const float *ours, int64_t n, double tolerance);
 void golden_leave(struct golden *g, const char *name, const char *reason);        /* when the file has it */
@@ -64,17 +68,19 @@ void golden_run_create(struct golden_run *r, const struct golden *g, int64_t len
 void golden_run_free(struct golden_run *r);
 struct decoder_watch golden_run_watch(struct golden_run *r);
 /* One call over all ids; targets: labels shifted by one. */
-void golden_run_forward(struct golden_run *r, struct golden *g, struct retriever *retriever, const int32_t *ids, const int32_t *labels);
+void golden_run_forward(struct golden_run *r, struct golden *g, struct retriever *retriever, const int32_t *ids,
+                        const int32_t *labels);
 /* Sum and count of what counts in nll. */
 double golden_run_loss(const struct golden_run *r, const int32_t *labels, int64_t *count);
-/* Rows of index (source), and what belongs to them, as sets: `rows` rows of k of ours against columns K of the file's. */
+/* Rows of index (source), and what belongs to them, as sets: `rows` rows of k of ours against columns K of the
+ * file's. */
 struct golden_choice { const int32_t *index, *source; const float *weight, *score; int64_t rows; int k; };
 void golden_compare_choice(struct golden *g, const struct golden_choice *ours, const char *index, const char *source,
                            const char *weight, const char *score, double tolerance);
 
 /* ---- golden_memory.c: a corpus that lies in memory, as exact float32 landmarks (a store keeps them in fp16) */
-struct retriever *golden_memory_create(struct golden *g, const int32_t *corpus_ids, int64_t corpus_chunks, bool self, bool corpus,
-                                       int64_t own_chunks);
+struct retriever *golden_memory_create(struct golden *g, const int32_t *corpus_ids, int64_t corpus_chunks, bool self,
+                                       bool corpus, int64_t own_chunks);
 const float *golden_memory_landmarks(const struct retriever *r);                  /* [corpus_chunks, d] */
 /* Passes everything on to `inner`, but ids[i] = mask_id where mask[i] != 0. */
 struct retriever *golden_masked_create(struct golden *g, struct retriever *inner, const int32_t *mask);

@@ -1,6 +1,6 @@
 /* golden_corpus.c -- drt_encdec_corpus: one text, retrieval from its own past, from a corpus, and from both.
  *
- * The corpus is served twice: from memory with float32 landmarks, which must meet the file's numbers, and by a real
+ * The corpus is searched twice: from memory with float32 landmarks, which must meet the file's numbers, and by a real
  * store. A store keeps landmarks in fp16 (2^-11 of each element), so scores and all that follows from them move a
  * little; which chunks are chosen must not. */
 #include "indexer/retriever.h"
@@ -69,6 +69,8 @@ static void compare_with_store(struct golden *g, const float *landmarks, const i
     struct store_view *view;
     CHECK_OK(store_open(&store, path));
     CHECK_OK(store_view_open(&view, store));
+    struct searcher *searcher;
+    CHECK_OK(searcher_open(&searcher, &(struct searcher_config){.device = g->dev, .view = view}));
     static const char *modes[] = {"corpus", "both"};
     g->suffix = "(store)";
     for (size_t i = 0; i < ARRAY_LEN(modes); i++) {
@@ -77,12 +79,14 @@ static void compare_with_store(struct golden *g, const float *landmarks, const i
                                              .encoder = g->encoder,
                                              .self = i == 1,
                                              .corpus = view,
+                                             .searcher = searcher,
                                              .exclude_document = -1};
         struct retriever *r;
         CHECK_OK(chunk_retriever_create(&r, &how));
         compare_mode(g, modes[i], r, ids, labels, length, TOLERANCE_FP16);
     }
     g->suffix = NULL;
+    searcher_close(searcher);
     store_view_close(view);
     store_close(store);
 }

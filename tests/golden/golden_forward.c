@@ -84,7 +84,7 @@ static struct retriever *make_retriever(struct golden *g, const int32_t *mask) {
     return mask ? golden_masked_create(g, r, mask) : r;
 }
 
-/* Rows of all sequences behind one another, as the file has them. */
+/* The rows of all sequences, concatenated as in the file. */
 struct whole {
     struct golden_run *runs;
     struct encoded encoded;

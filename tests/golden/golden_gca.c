@@ -100,7 +100,7 @@ static void line_of(struct golden *g, const char *name, struct mat ours, const f
     free(here);
 }
 
-/* Slot i is read at place i alone. Rows behind the live ones get no gradient: rows_of leaves zeros there. */
+/* Slot i is read only by result i. Rows after the live ones get no gradient: rows_of leaves zeros there. */
 static void compare_rows(struct golden *g, const char *name, const struct shape *s, struct mat ours, int64_t outer,
                          int64_t n, int64_t stride_rows, double tolerance) {
     float *theirs = rows_of(g, name, s, outer, n, stride_rows);
@@ -125,8 +125,9 @@ static void compare_backward(struct golden *g, const struct shape *s, struct gca
     gca->forward_keep(g->dev, o, lses, q, pool, blocks, (int)s->heads);
     float *theirs = rows_of(g, "out.o", s, s->batch, s->queries, s->queries);
     line_of(g, "out.o(forward_keep)", o, theirs, tolerance);
-    gca->backward(g->dev, dq, dk, dv, dweight_there, golden_put(g, dout, n, d, g->type), q, pool, blocks,
-                  (struct gca_inverse){lists, lists, slots}, lses, (int)s->heads);
+    struct gca_gradients to = {dq, dk, dv, dweight_there};
+    gca->backward(g->dev, &to, golden_put(g, dout, n, d, g->type), q, pool, blocks,
+                  (struct gca_inverse){lists, lists, slots}, lses);
     compare_rows(g, "out.dq", s, dq, s->batch, s->queries, s->queries, tolerance);
     compare_rows(g, "out.dk", s, dk, slots, s->rows, 64, tolerance);
     compare_rows(g, "out.dv", s, dv, slots, s->rows, 64, tolerance);

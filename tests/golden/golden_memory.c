@@ -8,7 +8,7 @@ struct memory {
     struct golden *g;
     bool self, corpus;
     int64_t corpus_chunks, own_chunks;
-    struct mat landmarks;    /* corpus first, own behind; all three memory of the device */
+    struct mat landmarks;    /* the corpus's, then the own past's; all three memory of the device */
     struct mat keys, values; /* a slot for each */
     float *corpus_landmarks; /* here */
     int32_t *slot;
@@ -66,7 +66,7 @@ static enum status retrieve(struct retriever *base, struct neighbours *out, int 
         if (m->corpus) used += candidates(m, list + used, query, 0, m->corpus_chunks, NEIGHBOUR_CORPUS, k);
         struct neighbour_row row = {
             .id = m->id + at, .score = m->score + at, .weight = m->weight + at, .source = m->source + at};
-        neighbours_choose(&row, k, list, used);
+        neighbours_select(&row, k, list, used);
         for (int64_t j = at; j < at + k; j++)
             m->slot[j] = (int32_t)(m->id[j] < 0                       ? -1
                                    : m->source[j] == NEIGHBOUR_CORPUS ? m->id[j]
@@ -96,18 +96,18 @@ struct retriever *golden_memory_create(struct golden *g, const int32_t *corpus_i
                                        bool corpus, int64_t own_chunks) {
     struct memory *m = golden_zeroed(1, sizeof *m);
     int64_t chunks = corpus_chunks + own_chunks, d = g->config.hidden,
-            places = own_chunks * g->config.topk * g->config.groups;
+            results = own_chunks * g->config.topk * g->config.groups;
     m->base = (struct retriever){.append = append, .retrieve = retrieve, .free = destroy, .max_queries = 5};
     m->g = g, m->self = self, m->corpus = corpus, m->corpus_chunks = corpus_chunks, m->own_chunks = own_chunks;
     m->landmarks = golden_put(g, NULL, chunks, d, DTYPE_F32);
     m->keys = golden_put(g, NULL, chunks * SLOT_ROWS, d, g->type);
     m->values = golden_put(g, NULL, chunks * SLOT_ROWS, d, g->type);
     m->corpus_landmarks = golden_zeroed(corpus_chunks * d, sizeof(float));
-    m->slot = golden_zeroed(places, sizeof *m->slot);
-    m->weight = golden_zeroed(places, sizeof *m->weight);
-    m->score = golden_zeroed(places, sizeof *m->score);
-    m->id = golden_zeroed(places, sizeof *m->id);
-    m->source = golden_zeroed(places, sizeof *m->source);
+    m->slot = golden_zeroed(results, sizeof *m->slot);
+    m->weight = golden_zeroed(results, sizeof *m->weight);
+    m->score = golden_zeroed(results, sizeof *m->score);
+    m->id = golden_zeroed(results, sizeof *m->id);
+    m->source = golden_zeroed(results, sizeof *m->source);
     encode(m, corpus_ids, 0, corpus_chunks);
     golden_get(g, m->corpus_landmarks, mat_rows(m->landmarks, 0, corpus_chunks));
     return &m->base;

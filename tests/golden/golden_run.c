@@ -96,7 +96,7 @@ static int place_of(const struct golden_choice *ours, int64_t row, int32_t index
     return -1;
 }
 
-/* Choices that differ, and places where our order contradicts our scores. */
+/* Neighbours that differ, and ranks where our order contradicts our scores. */
 static double wrong_places(const struct golden_choice *ours, const int32_t *index, const int32_t *source, int k) {
     double wrong = 0;
     for (int64_t row = 0; row < ours->rows; row++) {
@@ -135,11 +135,11 @@ void golden_compare_choice(struct golden *g, const struct golden_choice *ours, c
         float *theirs = golden_floats(g, names[what]);
         double worst = 0;
         for (int64_t i = 0; i < ours->rows * k; i++) {
-            int place =
+            int rank =
                 their_index[i] < 0 ? -1 : place_of(ours, i / k, their_index[i], their_source ? &their_source[i] : NULL);
-            if (place < 0 && their_index[i] >= 0 && g->type != DTYPE_F32) continue; /* counted above */
+            if (rank < 0 && their_index[i] >= 0 && g->type != DTYPE_F32) continue; /* counted above */
             double empty = what == 0 ? 0 : -INFINITY;
-            double mine = place < 0 ? empty : (double)values[what][i / k * ours->k + place], other = (double)theirs[i];
+            double mine = rank < 0 ? empty : (double)values[what][i / k * ours->k + rank], other = (double)theirs[i];
             double difference = mine == other ? 0 : fabs(mine - other);
             if (!(difference <= worst)) worst = difference;
             if (isnan(difference)) break;

@@ -70,7 +70,7 @@ static void compare_masked(struct golden *g, const struct step *s, const struct 
 }
 
 /* Choices of the landmarks that a step makes: the last one of a sequence serves nobody. */
-static void compare_choices(struct golden *g, const struct step *s, const struct whole_batch *b, int group) {
+static void compare_neighbours(struct golden *g, const struct step *s, const struct whole_batch *b, int group) {
     char index_name[96], weight_name[96];
     golden_name(index_name, "out.index.g%d", group);
     golden_name(weight_name, "out.weight.g%d", group);
@@ -81,8 +81,8 @@ static void compare_choices(struct golden *g, const struct step *s, const struct
     int64_t *ours = golden_zeroed(Q * k, sizeof *ours);
     float *weight = golden_zeroed(Q * k, sizeof *weight), *their_weight = golden_floats(g, weight_name);
     int32_t *theirs = golden_ints(g, index_name);
-    golden_get_bytes(g, ours, s->choices[group].index, Q * k, sizeof *ours);
-    golden_get_bytes(g, weight, s->choices[group].weight + k, Q * k, sizeof *weight);
+    golden_get_bytes(g, ours, s->neighbours[group].index, Q * k, sizeof *ours);
+    golden_get_bytes(g, weight, s->neighbours[group].weight + k, Q * k, sizeof *weight);
     double wrong = 0, worst = 0;
     for (int64_t r = 0; r < Q; r++) {
         int found = 0, wanted = 0, held = 0;
@@ -118,7 +118,7 @@ static void compare_forward(struct golden *g, const struct step *s, const struct
         golden_compare(g, "out.loss", &loss, 1, TOLERANCE_LOSS);
     }
     for (int i = 0; i < g->config.groups; i++)
-        compare_choices(g, s, b, i);
+        compare_neighbours(g, s, b, i);
     if (!golden_has(g, "out.landmark")) return;
     struct mat landmarks = encoder_train_landmarks(s->encoder);
     struct mat wide = golden_put(g, NULL, landmarks.rows, landmarks.cols, DTYPE_F32);

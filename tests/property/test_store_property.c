@@ -2,7 +2,7 @@
  *
  * Calls: begin, document (also ones seen before), seal, discard, drop the journal, publish under some index, close and
  * open again, and look: every chunk, document and landmark, and exact search, must be what the model says. Then
- * readers in two other processes look while the writer goes on: each view must be a generation, whole. */
+ * readers in two other processes look while the writer continues: each view must be a whole generation. */
 #include "base/half.h"
 #include "tests/store_fixture.h"
 #include <stdbool.h>

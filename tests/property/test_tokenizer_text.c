@@ -139,7 +139,7 @@ static void test_merges(const char *name, int length_max) {
         CHECK(mark >= 0);
         plain[n++] = mark; /* Prepend, or Metaspace "always" */
         int length = 1 + (int)rng_below(&rng, (uint64_t)length_max);
-        /* Every second text repeats its first letters: their pairs are merged at all places at once. */
+        /* Every second text repeats its first letters: all occurrences of their pairs are merged at once. */
         int period = round % 2 ? 1 + (int)rng_below(&rng, 12) : length;
         for (int i = 0; i < length; i++) {
             char letter[2] = {i < period ? "etaoinshrdluthe    "[rng_below(&rng, 19)] : text[i - period], '\0'};

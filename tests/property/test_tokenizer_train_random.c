@@ -1,6 +1,7 @@
 /* test_tokenizer_train_random.c -- on random texts: the trainer gives the merges of the definition (count all pairs
  * anew for each merge, take the most frequent one of lowest ids), whatever the threads and the order of documents; the
- * encoder makes as many tokens of the texts as the trainer said; and the trained tokenizer gives any bytes back. */
+ * encoder makes as many tokens of the texts as the trainer reported; and the trained tokenizer decodes any encoded
+ * bytes to the same. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"

@@ -150,7 +150,7 @@ static void check_corpus_choices(const struct variant *v, const struct step *s) 
     for (int64_t row = 0; row < Q * s->model.groups; row++) {
         int64_t group = row / Q, r = row % Q;
         for (int64_t j = r * TOPK; j < (r + 1) * TOPK; j++) {
-            int64_t e = s->choices[group].index[j];
+            int64_t e = s->neighbours[group].index[j];
             if (e < Q) continue;
             CHECK_EQ((e - Q) / CANDIDATES, group * Q + r); /* its own candidates */
             int32_t document = s->visible.document_of[e][0];

@@ -22,8 +22,8 @@ static REAL log_sum(const REAL *scores, int64_t count, bool null) {
     return top + (REAL)log(sum);
 }
 
-/* One query's softmax over `count` keys, its result taken times `weight`: adds to dq, dk, dv. k, v, dk, dv have a stride;
- * scores is used up. Returns dout . (the result before the weight). */
+/* One query's softmax over `count` keys, its result taken times `weight`: adds to dq, dk, dv. k, v, dk, dv have a
+ * stride; scores is used up. Returns dout . (the result before the weight). */
 static REAL row_backward(REAL *dq, REAL *dk, REAL *dv, REAL *scores, const float *dout, const float *q, const float *k,
                          const float *v, int64_t stride, int64_t count, int dim, bool null, REAL weight) {
     REAL lse = log_sum(scores, count, null), delta = 0, scale = 1 / (REAL)sqrt(dim);
@@ -46,7 +46,8 @@ static int64_t window_scores(REAL *scores, const float *q, const float *k, int64
     int64_t d = (int64_t)s.heads * s.dim, low = i > s.window ? i - s.window : 0;
     REAL slope = (REAL)pow(2.0, -8.0 * (h + 1) / s.heads);
     for (int64_t j = low; j <= i; j++)
-        scores[j - low] = dot(q + i * d + h * s.dim, k + j * d + h * s.dim, s.dim) / (REAL)sqrt(s.dim) - slope * (REAL)(i - j);
+        scores[j - low] =
+            dot(q + i * d + h * s.dim, k + j * d + h * s.dim, s.dim) / (REAL)sqrt(s.dim) - slope * (REAL)(i - j);
     return low;
 }
 
@@ -60,16 +61,16 @@ void REF(attention_lse)(REAL *lse, const float *q, const float *k, struct ref_at
     free(scores);
 }
 
-void REF(attention_backward)(REAL *dq, REAL *dk, REAL *dv, const float *dout, const float *q, const float *k, const float *v,
-                             struct ref_attention s) {
+void REF(attention_backward)(REAL *dq, REAL *dk, REAL *dv, const float *dout, const float *q, const float *k,
+                             const float *v, struct ref_attention s) {
     int64_t d = (int64_t)s.heads * s.dim;
     REAL *scores = malloc((size_t)(s.window + 1) * sizeof *scores);
     for (int64_t i = 0; i < s.n * d; i++) dq[i] = dk[i] = dv[i] = 0;
     for (int64_t i = 0; i < s.n; i++)
         for (int h = 0; h < s.heads; h++) {
             int64_t low = window_scores(scores, q, k, i, h, s), at = i * d + h * s.dim, from = low * d + h * s.dim;
-            row_backward(dq + at, dk + from, dv + from, scores, dout + at, q + at, k + from, v + from, d, i - low + 1, s.dim,
-                         false, 1);
+            row_backward(dq + at, dk + from, dv + from, scores, dout + at, q + at, k + from, v + from, d, i - low + 1,
+                         s.dim, false, 1);
         }
     free(scores);
 }
@@ -83,7 +84,8 @@ void REF(chunk_attention_backward)(REAL *dq, REAL *dk, REAL *dv, const float *do
         for (int h = 0; h < s.heads; h++) {
             int64_t at = r * d + h * s.dim, from = r / S * S * d + h * s.dim;
             for (int64_t j = 0; j < S; j++) scores[j] = dot(q + at, k + from + j * d, s.dim) / (REAL)sqrt(s.dim);
-            row_backward(dq + at, dk + from, dv + from, scores, dout + at, q + at, k + from, v + from, d, S, s.dim, false, 1);
+            row_backward(dq + at, dk + from, dv + from, scores, dout + at, q + at, k + from, v + from, d, S, s.dim,
+                         false, 1);
         }
     free(scores);
 }
@@ -93,14 +95,15 @@ void REF(gca_backward)(REAL *dq, REAL *dk, REAL *dv, REAL *dweight, const float 
     int64_t d = (int64_t)s.heads * s.dim;
     REAL *scores = malloc((size_t)s.live_rows * sizeof *scores);
     for (int64_t i = 0; i < s.n * d; i++) dq[i] = 0;
-    for (int place = 0; place < s.blocks * s.k; place++) {
-        dweight[place] = 0;
-        for (int64_t r = s.row_begin[place / s.k]; r < s.row_begin[place / s.k + 1] && s.slot[place] >= 0; r++)
+    for (int result = 0; result < s.blocks * s.k; result++) {
+        dweight[result] = 0;
+        for (int64_t r = s.row_begin[result / s.k]; r < s.row_begin[result / s.k + 1] && s.slot[result] >= 0; r++)
             for (int h = 0; h < s.heads; h++) {
-                int64_t at = r * d + h * s.dim, from = (int64_t)s.slot[place] * s.slot_rows * d + h * s.dim;
-                for (int64_t j = 0; j < s.live_rows; j++) scores[j] = dot(q + at, k + from + j * d, s.dim) / (REAL)sqrt(s.dim);
-                dweight[place] += row_backward(dq + at, dk + from, dv + from, scores, dout + at, q + at, k + from, v + from, d,
-                                               s.live_rows, s.dim, s.off_by_one, (REAL)s.weight[place]);
+                int64_t at = r * d + h * s.dim, from = (int64_t)s.slot[result] * s.slot_rows * d + h * s.dim;
+                for (int64_t j = 0; j < s.live_rows; j++)
+                    scores[j] = dot(q + at, k + from + j * d, s.dim) / (REAL)sqrt(s.dim);
+                dweight[result] += row_backward(dq + at, dk + from, dv + from, scores, dout + at, q + at, k + from,
+                                               v + from, d, s.live_rows, s.dim, s.off_by_one, (REAL)s.weight[result]);
             }
     }
     free(scores);

@@ -1,7 +1,7 @@
-/* ref_choose.h -- the oracle of training's choice (topk.h): who may be chosen, the noise in double, and whether a choice
- * is right: in order, nothing forbidden, nothing clearly better left out. Shared by the tests of both twins. */
+/* ref_sample.h -- the oracle of training's sampling (topk.h): which landmarks are allowed, the noise in double, and
+ * whether a sample is right: in order, nothing forbidden, nothing clearly better missing. For the tests of both
+ * twins. */
 #pragma once
-#include "base/rng.h"
 #include "kernels/search/topk.h"
 #include "tests/test.h"
 #include <math.h>
@@ -27,9 +27,25 @@ static inline bool ref_allowed(const struct topk_rows *t, int64_t r, int64_t e) 
     return true;
 }
 
-/* `score` NULL: indexes alone are checked. scores [n, e] of the oracle; a score may be off by `tolerance`, a key by 1e-5 more. */
-static inline void check_choice(const int64_t *index, const int32_t *slot, const float *score, const double *scores, int64_t n,
-                                int64_t e, int k, const struct topk_rows *rows, bool gumbel, uint64_t seed, double tolerance) {
+/* What was requested, and the oracle's scores [n, e]. */
+struct sample_check {
+    const double *scores;
+    int64_t n, e;
+    int k;
+    const struct topk_rows *rows;
+    bool gumbel;
+    uint64_t seed;
+    double tolerance;                    /* of a score; of a key 1e-5 more */
+};
+
+/* `score` NULL: indexes alone are checked. */
+static inline void check_sample(const int64_t *index, const int32_t *slot, const float *score, struct sample_check c) {
+    const double *scores = c.scores, tolerance = c.tolerance;
+    const struct topk_rows *rows = c.rows;
+    int64_t n = c.n, e = c.e;
+    int k = c.k;
+    bool gumbel = c.gumbel;
+    uint64_t seed = c.seed;
     double *key = malloc((size_t)(e + 1) * sizeof *key), key_tolerance = tolerance + (gumbel ? 1e-5 : 0.0);
     for (int64_t r = 0; r < n; r++, index += k) {
         int64_t wanted = 0;
@@ -59,7 +75,8 @@ static inline void check_choice(const int64_t *index, const int32_t *slot, const
     free(key);
 }
 
-static inline void check_thinned(const int64_t *out, const int64_t *index, const float *score, int64_t n, int from, int k, uint64_t seed) {
+static inline void check_subsample(const int64_t *out, const int64_t *index, const float *score, int64_t n,
+                                   int from, int k, uint64_t seed) {
     for (int64_t r = 0; r < n; r++, out += k, index += from, score += from) {
         double last = INFINITY;
         int live = 0, found = 0;
@@ -79,42 +96,4 @@ static inline void check_thinned(const int64_t *out, const int64_t *index, const
             CHECK(taken || (double)score[j] + ref_gumbel(seed, r, index[j]) <= last + 2e-5);
         }
     }
-}
-
-/* Ranges and documents of every kind for n rows and e landmarks: `kind` 0 the own past alone, 1 others too, 2 with documents. */
-struct choose_case { int32_t *own_begin, *own_end, *sequence_end, *other_begin, *other_end, (*document_of)[2], (*document_barred)[2]; };
-static inline struct choose_case choose_case_make(int64_t n, int64_t e, int kind, struct rng *rng) {
-    struct choose_case c = {0};
-    int32_t **ranges[] = {&c.own_begin, &c.own_end, &c.sequence_end, &c.other_begin, &c.other_end};
-    for (int i = 0; i < (kind ? 5 : 3); i++) *ranges[i] = calloc((size_t)n + 1, sizeof(int32_t));
-    for (int64_t r = 0; r < n; r++) {
-        int32_t begin = (int32_t)rng_below(rng, (uint64_t)e), length = (int32_t)rng_below(rng, (uint64_t)(e - begin) + 1);
-        c.own_begin[r] = begin;
-        c.sequence_end[r] = begin + length;
-        c.own_end[r] = r == 1 ? begin : begin + (int32_t)rng_below(rng, (uint64_t)length + 1);
-        if (!kind) continue;
-        c.other_begin[r] = r % 3 == 0 ? 0 : (int32_t)rng_below(rng, (uint64_t)e);
-        c.other_end[r] = r % 3 == 0 ? (int32_t)e : c.other_begin[r] + (int32_t)rng_below(rng, (uint64_t)(e - c.other_begin[r]) + 1);
-        if (r == 2) c.other_end[r] = c.other_begin[r], c.own_end[r] = c.own_begin[r];      /* nothing at all */
-    }
-    if (kind < 2) return c;
-    c.document_of = calloc((size_t)e + 1, sizeof *c.document_of);
-    c.document_barred = calloc((size_t)n + 1, sizeof *c.document_barred);
-    for (int64_t i = 0; i < e; i++) {
-        c.document_of[i][0] = i % 11 == 5 ? -1 : (int32_t)rng_below(rng, 40);
-        c.document_of[i][1] = c.document_of[i][0] + (i % 11 == 5 ? 0 : (int32_t)rng_below(rng, 3));
-    }
-    for (int64_t r = 0; r < n; r++) {
-        c.document_barred[r][0] = (int32_t)rng_below(rng, 40);
-        c.document_barred[r][1] = c.document_barred[r][0] + (int32_t)rng_below(rng, 4);
-    }
-    return c;
-}
-static inline struct topk_rows choose_case_rows(const struct choose_case *c) {
-    return (struct topk_rows){c->own_begin, c->own_end, c->sequence_end, c->other_begin, c->other_end,
-                              (const int32_t (*)[2])c->document_of, (const int32_t (*)[2])c->document_barred};
-}
-static inline void choose_case_free(struct choose_case *c) {
-    free(c->own_begin), free(c->own_end), free(c->sequence_end), free(c->other_begin), free(c->other_end);
-    free(c->document_of), free(c->document_barred);
 }

@@ -1,4 +1,5 @@
-/* ref_token_memory.h -- the oracle of kernels/token_memory.h: every row against every entry, as the header's equations say. */
+/* ref_token_memory.h -- the oracle of kernels/token_memory.h: every row against every entry, as the header's equations
+ * say. */
 #pragma once
 #include <stdint.h>
 
@@ -15,20 +16,24 @@ struct ref_token_memory {
     int limit;
     float tau;
 };
-static inline int64_t ref_token_memory_columns(const struct ref_token_memory *m) { return (int64_t)m->k * m->slot_rows + m->limit; }
+static inline int64_t ref_token_memory_columns(const struct ref_token_memory *m) {
+    return (int64_t)m->k * m->slot_rows + m->limit;
+}
 
-/* w [n, columns] as token_memory_ops.weights. stats: log_p, lse, nearest, squares, largest, n numbers each. backward adds to
- * dstates, dslots, dpast and dtau; sizes 1: sums of the terms' sizes instead, of which rounding errors are a share. */
-#define REF_TOKEN_MEMORY_DECLARE(prefix, real)                                                                             \
-    void prefix##_token_memory(real *stats, real *w, const struct ref_token_memory *m);                                    \
-    void prefix##_token_memory_backward(real *dstates, real *dslots, real *dpast, real *dtau, const float *dlog_p,         \
-                                        const float *dlse, int sizes, const struct ref_token_memory *m);                   \
+/* w [n, columns] as token_memory_ops.weights. stats: log_p, lse, nearest, squares, largest, n numbers each. backward
+ * adds to dstates, dslots, dpast and dtau; sizes 1: sums of the terms' sizes instead, of which rounding errors are a
+ * share. */
+#define REF_TOKEN_MEMORY_DECLARE(prefix, real) \
+    void prefix##_token_memory(real *stats, real *w, const struct ref_token_memory *m); \
+    void prefix##_token_memory_backward(real *dstates, real *dslots, real *dpast, real *dtau, const float *dlog_p, \
+                                        const float *dlse, int sizes, const struct ref_token_memory *m); \
     real prefix##_token_memory_mix(real *dgate, real *dlog_lm, real *dlog_p, float log_lm, float log_p, float gate);
 
 REF_TOKEN_MEMORY_DECLARE(ref, double)
 REF_TOKEN_MEMORY_DECLARE(naive, float)
 
-/* The key row of a column of a row, in slot_keys (*past 0) or past_keys (*past 1); -1: none, or its value is below 0. */
+/* The key row of a column of a row, in slot_keys (*past 0) or past_keys (*past 1); -1: none, or its value is below
+ * 0. */
 static inline int64_t ref_token_memory_key(const struct ref_token_memory *m, int64_t row, int64_t column, int *past) {
     int64_t slots = (int64_t)m->k * m->slot_rows;
     *past = column >= slots;

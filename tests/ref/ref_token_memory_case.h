@@ -1,5 +1,6 @@
-/* ref_token_memory_case.h -- random memories for the tests of both twins, with what the oracle and the naive loop make of
- * them: blocks of uneven size, rows outside of blocks, slots shared and missing, entries without a value, equal keys. */
+/* ref_token_memory_case.h -- random memories for the tests of both twins, with what the oracle and the naive loop make
+ * of them: blocks of uneven size, rows outside of blocks, slots shared and missing, entries without a value, equal
+ * keys. */
 #pragma once
 #include "base/rng.h"
 #include "tests/ref/ref_token_memory.h"
@@ -53,14 +54,16 @@ static inline struct memory_case memory_case_make(struct rng *rng, struct memory
         int64_t shift = b > 0 && b < s.blocks ? (int64_t)rng_below(rng, 3) : 0;
         c.row_begin[b] = even + shift > s.n ? s.n : even + shift;
         if (b && c.row_begin[b] < c.row_begin[b - 1]) c.row_begin[b] = c.row_begin[b - 1];
-        if (b && c.row_begin[b] - c.row_begin[b - 1] > c.block_rows) c.block_rows = (int)(c.row_begin[b] - c.row_begin[b - 1]);
+        if (b && c.row_begin[b] - c.row_begin[b - 1] > c.block_rows)
+            c.block_rows = (int)(c.row_begin[b] - c.row_begin[b - 1]);
     }
     for (int i = 0; i < s.blocks * s.k; i++) c.slot[i] = i % 7 == 3 ? -1 : (int32_t)rng_below(rng, (uint64_t)s.slots);
     for (int64_t r = 0; r < c.slot_keys && r < s.n; r += 5)
         memcpy(c.slot_key + r * s.d, c.states + r * s.d, (size_t)s.d * sizeof *c.states);       /* distance 0 */
     for (int64_t r = 3; r < c.past_keys; r += 4)
         memcpy(c.past_key + r * s.d, c.past_key + (r - 3) * s.d, (size_t)s.d * sizeof *c.past_key);
-    c.dlog_p = case_zeros(s.n, 4), c.dlse = case_zeros(s.n, 4), c.gate = case_zeros(s.n, 4), c.log_lm = case_zeros(s.n, 4);
+    c.dlog_p = case_zeros(s.n, 4), c.dlse = case_zeros(s.n, 4), c.gate = case_zeros(s.n, 4),
+    c.log_lm = case_zeros(s.n, 4);
     for (int64_t r = 0; r < s.n; r++) {
         c.dlog_p[r] = rng_normal(rng), c.dlse[r] = r % 3 ? rng_normal(rng) : 0.0f;
         c.gate[r] = 2.0f * rng_normal(rng), c.log_lm[r] = -fabsf(3.0f * rng_normal(rng));
@@ -71,8 +74,9 @@ static inline struct memory_case memory_case_make(struct rng *rng, struct memory
 /* After changes to the arrays, and before the oracle's results are read. */
 static inline void memory_case_solve(struct memory_case *c) {
     struct memory_shape s = c->shape;
-    c->m = (struct ref_token_memory){s.n, s.d, c->states, c->slot_key, c->past_key, c->slot_value, c->past_value, c->target,
-                                     c->row_begin, c->slot, s.slot_rows, s.blocks, s.k, s.length, s.first, s.ring, s.limit, s.tau};
+    c->m = (struct ref_token_memory){s.n,           s.d,       c->states,    c->slot_key, c->past_key, c->slot_value,
+                                     c->past_value, c->target, c->row_begin, c->slot,     s.slot_rows, s.blocks,
+                                     s.k,           s.length,  s.first,      s.ring,      s.limit,     s.tau};
     int64_t columns = s.n * ref_token_memory_columns(&c->m);
     c->stats = case_zeros(CASE_STATS * s.n, 8), c->naive_stats = case_zeros(CASE_STATS * s.n, 4);
     c->w = case_zeros(columns, 8), c->naive_w = case_zeros(columns, 4);
@@ -82,11 +86,13 @@ static inline void memory_case_solve(struct memory_case *c) {
     ref_token_memory(c->stats, c->w, &c->m);
     naive_token_memory(c->naive_stats, c->naive_w, &c->m);
     ref_token_memory_backward(c->dstates, c->dslots, c->dpast, &c->dtau, c->dlog_p, c->dlse, 0, &c->m);
-    naive_token_memory_backward(c->naive_dstates, c->naive_dslots, c->naive_dpast, &c->naive_dtau, c->dlog_p, c->dlse, 0, &c->m);
+    naive_token_memory_backward(c->naive_dstates, c->naive_dslots, c->naive_dpast, &c->naive_dtau, c->dlog_p, c->dlse,
+                                0, &c->m);
 }
 
 static inline void memory_case_free(struct memory_case *c) {
-    free(c->states), free(c->slot_key), free(c->past_key), free(c->dlog_p), free(c->dlse), free(c->gate), free(c->log_lm);
+    free(c->states), free(c->slot_key), free(c->past_key), free(c->dlog_p), free(c->dlse), free(c->gate),
+        free(c->log_lm);
     free(c->slot_value), free(c->past_value), free(c->target), free(c->slot), free(c->row_begin);
     free(c->stats), free(c->w), free(c->dstates), free(c->dslots), free(c->dpast);
     free(c->naive_stats), free(c->naive_w), free(c->naive_dstates), free(c->naive_dslots), free(c->naive_dpast);

@@ -66,7 +66,8 @@ void NAME(_backward)(REAL *dstates, REAL *dslots, REAL *dpast, REAL *dtau, const
             const float *key = loops_key(m, at, past);
             int32_t value = (past ? m->past_value : m->slot_value)[at];
             REAL distance = loops_distance(m, r, key), u = ((REAL)dlse[r] - of_p) * w[r * columns + i];
-            if (value == m->target[r] && of_p != 0) u += of_p * loops_exp(-distance / (REAL)m->tau - stats[n + r] - stats[r]);
+            if (value == m->target[r] && of_p != 0)
+                u += of_p * loops_exp(-distance / (REAL)m->tau - stats[n + r] - stats[r]);
             REAL *dkey = (past ? dpast : dslots) + at * m->d;
             if (sizes && u < 0) u = -u;
             for (int64_t c = 0; c < m->d; c++) {

@@ -56,7 +56,8 @@ static inline void guarded_take(float *out, struct guarded *g) {
         for (int64_t c = 0; c < stride; c++) {
             bool inside = r >= GUARD && r < GUARD + g->m.rows && c >= GUARD && c < GUARD + g->m.cols;
             if (inside) out[(r - GUARD) * g->m.cols + c - GUARD] = g->memory[r * stride + c];
-            else if (g->memory[r * stride + c] != guard_value) test_fail(__FILE__, __LINE__, "an op wrote outside of its output");
+            else if (g->memory[r * stride + c] != guard_value)
+                test_fail(__FILE__, __LINE__, "an op wrote outside of its output");
         }
     free(g->memory);
 }
@@ -66,23 +67,25 @@ static inline void guarded_drop(struct guarded *g) {
     free(out);
 }
 
-/* Gradients of a softmax or a norm are differences of terms that may be far larger than what is left of them, and the twin
- * has rounded what forward kept (lse, rstd) and its exponents (2 ulp) where the naive loop has not: twice the room, and
- * the constant goes with the size of the numbers. */
+/* Gradients of a softmax or a norm are differences of terms that may be far larger than what is left of them, and the
+ * twin has rounded what forward kept (lse, rstd) and its exponents (2 ulp) where the naive loop has not: twice the
+ * tolerance, and the constant goes with the size of the numbers. */
 struct tolerance { double factor, constant, relative, slack; };   /* slack: of score_slack */
 static const struct tolerance tolerance_gradient = {4.0, 2e-6, 1e-6, 0.0};
 
-static inline void check_twin(const char *file, int line, const float *twin, const float *naive, const double *ref, int64_t n,
-                              struct tolerance t) {
+static inline void check_twin(const char *file, int line, const float *twin, const float *naive, const double *ref,
+                              int64_t n, struct tolerance t) {
     double worst = 0.0, largest = 0.0;
     for (int64_t i = 0; i < n; i++)
-        if (isfinite(ref[i])) worst = fmax(worst, fabs((double)naive[i] - ref[i])), largest = fmax(largest, fabs(ref[i]));
+        if (isfinite(ref[i]))
+            worst = fmax(worst, fabs((double)naive[i] - ref[i])), largest = fmax(largest, fabs(ref[i]));
     double tolerance = t.factor * worst + t.relative * largest + t.slack;
     for (int64_t i = 0; i < n; i++) {
         double own = isfinite(ref[i]) ? t.constant * fmax(1.0, fabs(ref[i])) : 0.0;
         bool good = isfinite(ref[i]) ? fabs((double)twin[i] - ref[i]) <= tolerance + own : (double)twin[i] == ref[i];
         if (good) continue;
-        fprintf(stderr, "index %lld of %lld: %.9g, ref %.9g, tolerance %g\n", (long long)i, (long long)n, (double)twin[i], ref[i], tolerance + own);
+        fprintf(stderr, "index %lld of %lld: %.9g, ref %.9g, tolerance %g\n", (long long)i, (long long)n,
+                (double)twin[i], ref[i], tolerance + own);
         test_fail(file, line, "op differs from its reference");
     }
 }
@@ -90,6 +93,7 @@ static inline void check_twin(const char *file, int line, const float *twin, con
 static inline double score_slack(float scale) { return 5.0 * scale * scale * 0x1p-23; }
 static inline struct tolerance tolerance_forward(double slack) { return (struct tolerance){2.0, 1e-6, 0.0, slack}; }
 #define CHECK_TWIN(twin, naive, ref, n) check_twin(__FILE__, __LINE__, twin, naive, ref, n, tolerance_forward(0.0))
-#define CHECK_ATTENTION(twin, naive, ref, n, scale) check_twin(__FILE__, __LINE__, twin, naive, ref, n, tolerance_forward(score_slack(scale)))
+#define CHECK_ATTENTION(twin, naive, ref, n, scale)                                                                    \
+    check_twin(__FILE__, __LINE__, twin, naive, ref, n, tolerance_forward(score_slack(scale)))
 #define CHECK_GRADIENT(twin, naive, ref, n) check_twin(__FILE__, __LINE__, twin, naive, ref, n, tolerance_gradient)
 #define CHECK_BITS(a, b, n) CHECK(memcmp(a, b, (size_t)(n) * sizeof *(a)) == 0)

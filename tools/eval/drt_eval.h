@@ -30,7 +30,11 @@ struct eval_options {
 
 /* One scored document: sums over its scored tokens. */
 struct eval_document { int file; int64_t number, tokens, bytes; double nll[EVAL_MODES]; };   /* number: in its file, from 0 */
-struct eval_file { const char *path; int64_t read_documents, documents, short_documents, stored_documents, skipped_lines, tokens, bytes; };   /* stored: in the store too */
+struct eval_file {
+    const char *path;
+    int64_t read_documents, documents, short_documents, skipped_lines, tokens, bytes;
+    int64_t stored_documents;            /* that are also in the store */
+};
 struct eval_result {
     bool mode[EVAL_MODES];
     struct eval_document *documents; size_t n_documents, capacity;

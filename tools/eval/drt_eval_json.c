@@ -88,7 +88,10 @@ enum status eval_print_json(const struct eval_result *r, const struct engine *e,
     put_int(&w, "context", o->context);
     put_int(&w, "skip", o->skip);
     put_int(&w, "seed", o->seed);
-    if (e->index_tried) put_text(&w, "searched_by", e->way);
+    if (e->searcher) {
+        put_text(&w, "searched_by", e->searched_by.text);
+        json_write_key(&w, "searcher"), searcher_describe_json(&w, &e->searched_by);
+    }
     json_write_key(&w, "exact");
     json_write_bool(&w, o->exact);
     json_write_key(&w, "partial");

@@ -32,7 +32,7 @@ int eval_modes(const char *command, bool mode[EVAL_MODES], const struct eval_opt
         return -1;
     }
     if (o->self || o->corpus || o->random)
-        return eval_usage(command, "--modes lists the modes: leave out the other --...-retrieval options");
+        return eval_usage(command, "--modes already lists the modes: leave out --self-, --corpus- and --random-retrieval");
     if (!modes_of_list(mode, o->modes, "", EVAL_NONE, EVAL_GCA_MODES))
         return eval_usage(command, "--modes: must be a list like none,self,corpus,both,random");
     return -1;
@@ -65,7 +65,7 @@ int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL
     if ((o->exact || o->exact_fallback || o->nprobe) && !corpus)
         return eval_usage(command, "--exact, --exact-fallback and --nprobe need a store and a mode that uses it");
     if (o->exact && (o->nprobe || o->exact_fallback))
-        return eval_usage(command, "--exact scans everything: --nprobe and --exact-fallback have no part in it");
+        return eval_usage(command, "--exact scans every landmark: leave out --nprobe and --exact-fallback");
     if (!exclude_parse(&o->rule, o->exclude)) return eval_usage(command, "--exclude is doc, window=N or none");
     if (o->skip >= o->context) return eval_usage(command, "--skip must be smaller than --context");
     return check_memory(command, o, mode);

@@ -16,7 +16,7 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
          0, 0},
         {"modes", ARG_STRING, &o->modes, "LIST",
          "instead of the three options above: any of none,self,corpus,both,random "
-         "(default: none, and what those options ask for)",
+         "(default: none, and the modes of those options)",
          0, 0},
         {"base", ARG_PATH, &o->base, "DIR", "a Base LM of the same tokenizer, scored at the same positions (mode base)",
          0, 0},
@@ -26,8 +26,8 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
         MEMORY_SEARCH_OPTIONS(o->memory_options),
         MEMORY_MIX_OPTIONS(o->memory_options),
         {"exclude", ARG_STRING, &o->exclude, "doc|window=N|none",
-         "what a text of --data that is in the store too must not find of itself: all of it, chunks at most N away "
-         "from the one being read, or nothing",
+         "chunks that a query must not find where its document is also in the store: the whole document, the chunks "
+         "at most N away from the query's own, or none",
          0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Which tokens", 0, 0},
         {"context", ARG_INT, &o->context, "N", "tokens a window; documents are cut into windows", 2, 1 << 28},
@@ -36,31 +36,31 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
          "which documents of each file, counted from 0 (drt-eval fit-memory fits on even ones)", 0, 0},
         {"max-documents", ARG_INT, &o->max_documents, "N", "scored documents of each file at most; 0: all", 0,
          INFINITY},
-        {"max-tokens", ARG_INT, &o->max_tokens, "N", "scored tokens of each file at most; 0: all", 0, INFINITY},
+        {"max-tokens", ARG_INT, &o->max_tokens, "N", "score at most N tokens of each file; 0: all", 0, INFINITY},
         {"document-tokens", ARG_INT, &o->document_tokens, "N", "scored tokens of each document at most; 0: all", 0,
          INFINITY},
         {"format", ARG_CHOICE, &o->format, "auto|jsonl|txt|u16|u32|megatron",
          "format of --data; auto: by name, then by content", 0, 0},
         {"text-field", ARG_STRING, &o->text_field, "NAME", "jsonl: the field that holds the text", 0, 0},
         {"skip-bad-lines", ARG_FLAG, &o->skip_bad_lines, NULL,
-         "jsonl: skip and count lines that are no documents instead of stopping there", 0, 0},
-        {"no-follow", ARG_FLAG, &o->no_follow, NULL, "leave out links in folders; default: they are followed", 0, 0},
+         "jsonl: skip and count lines that hold no document; default: stop at the first", 0, 0},
+        {"no-follow", ARG_FLAG, &o->no_follow, NULL, "skip symbolic links in folders; default: follow them", 0, 0},
         {"eod-id", ARG_INT, &o->eod_id, "ID",
          "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none", -2, 1ll << 32},
         {NULL, ARG_FLAG, NULL, NULL, "Search and machine", 0, 0},
-        {"exact", ARG_FLAG, &o->exact, NULL, "scan the whole store instead of asking its index", 0, 0},
+        {"exact", ARG_FLAG, &o->exact, NULL, "scan all landmarks instead of using the store's index", 0, 0},
         {"exact-fallback", ARG_FLAG, &o->exact_fallback, NULL,
-         "scan the whole store for a query whose hits its index does not find", 0, 0},
+         "scan all landmarks for a query for which the index finds too few chunks", 0, 0},
         {"nprobe", ARG_INT, &o->nprobe, "N",
-         "lists to visit, of the store's index or on a GPU of gpu-ivf; 0: the default, or on a GPU exact search of up "
-         "to 2 GiB",
+         "IVF lists to scan, of the store's index or of gpu-ivf on a GPU; 0: the index's default, and on a GPU exact "
+         "search where the landmarks take at most 2 GiB",
          0, 1 << 20},
         {"seed", ARG_INT, &o->seed, "N", "seed of random retrieval", 0, INFINITY},
-        {"device", ARG_CHOICE, &o->where.device, "auto|cpu|cuda", "where to compute; auto: a GPU where there is one", 0,
+        {"device", ARG_CHOICE, &o->where.device, "auto|cpu|cuda", "where to compute; auto: a GPU if there is one", 0,
          0},
         {"dtype", ARG_CHOICE, &o->where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
         {"threads", ARG_INT, &o->threads, "N",
-         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
+         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
         {"json", ARG_FLAG, &o->json, NULL, "print one JSON object instead of tables", 0, 0},
     };
     const struct arg_program program = {
@@ -110,6 +110,7 @@ int eval_ppl(int argc, char **argv, const char **operands) {
     eval_machine_close(&machine);
     eval_result_free(&result);
     if (status != STATUS_OK) return eval_failed();
-    if (result.partial) fprintf(stderr, "drt-eval: stopped by a signal: the report is of what was scored until then\n");
+    if (result.partial)
+        fprintf(stderr, "drt-eval: stopped by a signal: the report covers the documents scored so far\n");
     return result.partial ? 1 : 0;
 }

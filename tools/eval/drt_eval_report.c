@@ -130,8 +130,8 @@ enum status eval_print_text(const struct eval_result *r, const struct engine *e,
     streams_printf(stdout, "model      %s\n", e->model.path);
     if (e->view)
         streams_printf(stdout, "store      %s: %lld chunks%s%s\n", o->store,
-                       (long long)(e->info.chunks - e->info.dropped_chunks), e->index_tried ? ", searched by " : "",
-                       e->way);
+                       (long long)(e->info.chunks - e->info.dropped_chunks), e->searcher ? ", searched by " : "",
+                       e->searched_by.text);
     printf("windows    %lld tokens within a document, the first %lld of each read only\n", (long long)o->context,
            (long long)o->skip);
     print_files(r, o);

@@ -29,4 +29,5 @@ enum status eval_memory_score(struct eval_run *r, struct eval_document *d, const
 
 /* Scores the document's windows in all modes, tokens_left > 0: up to so many tokens. A stop request ends it between two
  * windows, so what was scored was scored in every mode. */
-enum status eval_score_document(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n, int64_t tokens_left);
+enum status eval_score_document(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,
+                                int64_t tokens_left);

@@ -3,6 +3,7 @@
  * A document is cut into windows of `context` tokens that do not overlap. The first `skip` tokens of a window are only
  * read: they have little context, and no retrieval to speak of. Each window runs once for each mode with a fresh state,
  * so every mode scores exactly the same positions with the same left context. */
+#include "base/clock.h"
 #include "tools/eval/drt_eval_run.h"
 #include "tools/shared/progress_line.h"
 
@@ -14,7 +15,7 @@ static enum status score_window(struct eval_run *r, enum eval_mode mode, const i
     struct decoder_state *state = NULL;
     struct engine *engine = mode == EVAL_BASE ? r->base : r->engine;
     const int64_t pass = engine_pass(engine);
-    double start = progress_now();
+    double start = clock_seconds();
     for (int64_t i = 0; i + 1 < n; i++)
         r->targets[i] = i + 1 < first ? -1 : ids[i + 1];
     if (r->retriever[mode]) chunk_retriever_reset(r->retriever[mode], r->stored, at / r->engine->model.config.chunk);
@@ -28,7 +29,7 @@ static enum status score_window(struct eval_run *r, enum eval_mode mode, const i
     TRY(status);
     for (int64_t i = first - 1; i < n - 1; i++)
         *sum += (double)r->nll[i];
-    r->result->seconds[mode] += progress_now() - start;
+    r->result->seconds[mode] += clock_seconds() - start;
     return STATUS_OK;
 }
 

@@ -1,5 +1,5 @@
-/* drt_generate.c -- drt-generate: text that goes on from a prompt, with retrieval from a store, from its own past, both
- * or neither. */
+/* drt_generate.c -- drt-generate: continues a prompt, with retrieval from a store, from the text's own past, from both
+ * or from neither. */
 #include "tools/generate/drt_generate.h"
 #include "base/memory.h"
 #include "tools/shared/commands.h"
@@ -28,12 +28,12 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
         {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "retrieve from the store", 0, 0},
         {"self-retrieval", ARG_FLAG, &o->self, NULL,
          "retrieve from the text's own past; with --corpus-retrieval: the best of both", 0, 0},
-        {"exact", ARG_FLAG, &o->exact, NULL, "scan the whole store instead of asking its index", 0, 0},
+        {"exact", ARG_FLAG, &o->exact, NULL, "scan all landmarks instead of using the store's index", 0, 0},
         {"exact-fallback", ARG_FLAG, &o->exact_fallback, NULL,
-         "scan the whole store for a query whose hits its index does not find", 0, 0},
+         "scan all landmarks for a query for which the index finds too few chunks", 0, 0},
         {"nprobe", ARG_INT, &o->nprobe, "N",
-         "lists to visit, of the store's index or on a GPU of gpu-ivf; 0: the default, or on a GPU exact search of up "
-         "to 2 GiB",
+         "IVF lists to scan, of the store's index or of gpu-ivf on a GPU; 0: the index's default, and on a GPU exact "
+         "search where the landmarks take at most 2 GiB",
          0, 1 << 20},
         {NULL, ARG_FLAG, NULL, NULL, "Token memory (docs/token-memory.md)", 0, 0},
         {"memory", ARG_CHOICE, &o->memory, "none|own|corpus|both",
@@ -41,47 +41,49 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
         {"memory-past", ARG_INT, &o->memory_past, "N", "tokens of the own past that are kept", 1, 1 << 20},
         MEMORY_SEARCH_OPTIONS(o->memory_options),
         MEMORY_MIX_OPTIONS(o->memory_options),
-        {NULL, ARG_FLAG, NULL, NULL, "Prompt (none: a new document is begun)", 0, 0},
-        {"prompt", ARG_STRING, &o->prompt, "TEXT", "the text to go on from; special tokens are recognised", 0, 0},
+        {NULL, ARG_FLAG, NULL, NULL, "Prompt (without one, a new document begins)", 0, 0},
+        {"prompt", ARG_STRING, &o->prompt, "TEXT", "the text to continue; special tokens are recognised", 0, 0},
         {"prompt-file", ARG_PATH, &o->prompt_file, "FILE", "the same, from a file of any length", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Generation", 0, 0},
-        {"max-tokens", ARG_INT, &o->max_tokens, "N", "tokens to generate at most", 0, INFINITY},
-        {"temperature", ARG_DOUBLE, &o->temperature, "T", "below 1 safer, above 1 wilder; 0: greedy", 0, 1000},
-        {"top-k", ARG_INT, &o->top_k, "K", "draw among the K likeliest tokens; 0: off", 0, 1 << 22},
-        {"top-p", ARG_DOUBLE, &o->top_p, "P", "draw among the likeliest tokens that make up P in all; 1: off", 1e-6, 1},
-        {"min-p", ARG_DOUBLE, &o->min_p, "P", "leave out tokens below this part of the likeliest's share; 0: off", 0,
-         1},
+        {"max-tokens", ARG_INT, &o->max_tokens, "N", "generate at most N tokens", 0, INFINITY},
+        {"temperature", ARG_DOUBLE, &o->temperature, "T",
+         "logits are divided by T: below 1 less random, above 1 more; 0: greedy", 0, 1000},
+        {"top-k", ARG_INT, &o->top_k, "K", "sample from the K most probable tokens; 0: off", 0, 1 << 22},
+        {"top-p", ARG_DOUBLE, &o->top_p, "P", "sample from the fewest tokens whose probabilities sum to P; 1: off",
+         1e-6, 1},
+        {"min-p", ARG_DOUBLE, &o->min_p, "P", "drop tokens less probable than P times the most probable; 0: off", 0, 1},
         {"repeat-penalty", ARG_DOUBLE, &o->repeat_penalty, "X",
-         "above 1: tokens of the text's last part become less likely; 1: off", 0.01, 100},
-        {"repeat-last-n", ARG_INT, &o->repeat_last, "N", "tokens that this part has", 0, 1 << 22},
-        {"greedy", ARG_FLAG, &o->greedy, NULL, "always take the likeliest token", 0, 0},
-        {"seed", ARG_INT, &o->seed, "N", "seed of the random draws; same seed, same machine: same text", 0, INFINITY},
+         "above 1: the last tokens of the text become less probable; 1: off", 0.01, 100},
+        {"repeat-last-n", ARG_INT, &o->repeat_last, "N", "number of tokens that --repeat-penalty applies to", 0,
+         1 << 22},
+        {"greedy", ARG_FLAG, &o->greedy, NULL, "always take the most probable token", 0, 0},
+        {"seed", ARG_INT, &o->seed, "N", "seed of sampling; the same seed on the same machine gives the same text", 0,
+         INFINITY},
         {"stop", ARG_STRINGS, &o->stops, "STR", "end before this string; may be given several times", 0, 0},
-        {"ignore-eos", ARG_FLAG, &o->ignore_eos, NULL, "go on behind the end of a document", 0, 0},
-        {"echo", ARG_FLAG, &o->echo, NULL, "print the prompt in front of the text", 0, 0},
-        {NULL, ARG_FLAG, NULL, NULL, "Looking inside", 0, 0},
+        {"ignore-eos", ARG_FLAG, &o->ignore_eos, NULL, "continue after an end-of-document token", 0, 0},
+        {"echo", ARG_FLAG, &o->echo, NULL, "print the prompt before the text", 0, 0},
+        {NULL, ARG_FLAG, NULL, NULL, "Inspection", 0, 0},
         {"show-retrieved", ARG_INT, &o->show_retrieved, "N",
-         "print to standard error the N best chunks that each chunk read: document, weight, score, offset, text", 0,
-         64},
-        {"trace", ARG_PATH, &o->trace, "FILE", "write the same as x.jsonl (for programs) or x.html (a page)", 0, 0},
-        {"stats", ARG_FLAG, &o->stats, NULL, "print where the time went (stderr)", 0, 0},
+         "print to standard error the N best neighbours of each chunk: document, weight, score, offset, text", 0, 64},
+        {"trace", ARG_PATH, &o->trace, "FILE", "write all neighbours to FILE, .jsonl or .html", 0, 0},
+        {"stats", ARG_FLAG, &o->stats, NULL, "print to standard error how long each part took", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Machine", 0, 0},
-        {"device", ARG_CHOICE, &o->where.device, "auto|cpu|cuda", "where to compute; auto: a GPU where there is one", 0,
+        {"device", ARG_CHOICE, &o->where.device, "auto|cpu|cuda", "where to compute; auto: a GPU if there is one", 0,
          0},
         {"dtype", ARG_CHOICE, &o->where.dtype, "auto|f32|bf16",
-         "a GPU computes in bf16 (auto) or float32; a CPU in float32, reading weights as bf16 where that is the same "
-         "(auto)",
+         "a GPU computes in bf16 (auto) or float32; a CPU computes in float32 and, with auto, reads weights as bf16 if "
+         "they are the same",
          0, 0},
         {"threads", ARG_INT, &o->threads, "N",
-         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
+         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
     };
     const struct arg_program program = {
         .name = "drt-generate",
         .synopsis = "[--model DIR] [--store DIR --corpus-retrieval] [--prompt TEXT | --prompt-file FILE | -] [options]",
         .about =
-            "Generates text. At the end of each chunk the model asks the store (or its own past) for chunks that help, "
-            "and reads them while it writes the next one. The text goes to standard output as it comes; - reads the "
-            "prompt from standard input.",
+            "Generates text. At the end of each chunk the model retrieves chunks from the store or from the text's own "
+            "past, and reads them while it generates the next chunk. The text is written to standard output as it is "
+            "generated; - reads the prompt from standard input.",
         .examples =
             "  drt-generate --prompt 'The history of the lighthouse'\n"
             "  drt-generate --store docs.store --corpus-retrieval --prompt-file question.txt --show-retrieved 3\n"
@@ -119,7 +121,8 @@ static enum status read_file(char **text, size_t *bytes, const char *path) {
     return status;
 }
 
-static enum status run(const struct generate_options *o, const struct progress *progress, enum generate_end *end) {
+static enum status generate_open_and_run(const struct generate_options *o, const struct progress *progress,
+                                         enum generate_end *end) {
     struct engine engine;
     char *text = NULL;
     size_t bytes = 0;
@@ -156,7 +159,7 @@ static int generate(int argc, char **argv, const char **operands) {
     struct progress_line *line = NULL;
     enum generate_end end = GENERATE_LENGTH;
     if (progress_line_start(&line, "drt-generate") != STATUS_OK) return failed();
-    enum status status = run(&o, progress_line_progress(line), &end);
+    enum status status = generate_open_and_run(&o, progress_line_progress(line), &end);
     progress_line_end(line);
     if (status != STATUS_OK) return failed();
     if (end != GENERATE_INTERRUPTED) return 0;

@@ -31,9 +31,9 @@ enum status printer_create(struct printer **out, FILE *file, const struct arg_st
 void printer_free(struct printer *p);                     /* NULL is fine */
 /* The prompt, before all else: stop strings in it stop nothing. */
 enum status printer_echo(struct printer *p, const char *text, size_t bytes);
-/* *stopped: a stop string was met; it and what is behind it are not printed. */
+/* *stopped: the text contains a stop string; the stop string and the text after it are not printed. */
 enum status printer_put(struct printer *p, const char *text, size_t bytes, bool *stopped);
-/* Prints what was held back, and ends the last line. */
+/* Prints the text that was held back because a stop string could begin in it, and ends the last line. */
 enum status printer_end(struct printer *p);
 
 /* ---- drt_generate_stats.c: where the time went ---- */
@@ -44,8 +44,8 @@ struct generate_times {                  /* of one phase; seconds */
 /* What was spent since the last call, with the retriever's own split; `last` keeps its running sums. */
 struct generate_times generate_times_take(struct decoder_state *state, const struct retriever *retriever,
                                           struct chunk_retriever_times *last, double seconds, int64_t tokens);
-/* way: how the corpus was searched; empty: it was not. */
-void generate_times_print(FILE *file, const char *way, const struct generate_times *prompt, const struct generate_times *generated);
+/* searched_by: what searched the corpus; empty: nothing did. */
+void generate_times_print(FILE *file, const char *searched_by, const struct generate_times *prompt, const struct generate_times *generated);
 
 /* ---- drt_generate_run.c ---- */
 enum generate_end { GENERATE_LENGTH, GENERATE_EOS, GENERATE_STOP, GENERATE_INTERRUPTED };

@@ -15,12 +15,12 @@ int generate_check(const struct generate_options *o) {
     if (!memory && memory_options_given(&o->memory_options))
         return generate_usage("--memory-... options need --memory own, corpus or both");
     if (o->store && !o->corpus && !found)
-        return generate_usage("--store needs --corpus-retrieval (a store without it would not be used)");
+        return generate_usage("--store needs --corpus-retrieval (without it the store is not used)");
     if ((o->exact || o->exact_fallback || o->nprobe) && !o->corpus)
         return generate_usage("--exact, --exact-fallback and --nprobe need --store DIR --corpus-retrieval");
     if (o->exact && (o->nprobe || o->exact_fallback))
-        return generate_usage("--exact scans everything: --nprobe and --exact-fallback have no part in it");
+        return generate_usage("--exact scans every landmark: leave out --nprobe and --exact-fallback");
     for (int i = 0; i < o->stops.count; i++)
-        if (!o->stops.items[i][0]) return generate_usage("--stop '': an empty string is met at once");
+        if (!o->stops.items[i][0]) return generate_usage("--stop '': the string is empty");
     return -1;
 }

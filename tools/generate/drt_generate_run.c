@@ -1,4 +1,5 @@
 /* drt_generate_run.c -- prompt in passes, then the token loop. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "tools/generate/drt_generate_state.h"
 #include "tools/shared/progress_line.h"
@@ -81,7 +82,7 @@ static enum status work(struct generate_state *r, enum generate_end *end, const 
     size_t n = 0;
     int64_t tokens = 0;
     TRY(generate_prepare(r));
-    double start = progress_now();
+    double start = clock_seconds();
     TRY(tokenizer_encode(r->engine->model.tokenizer, r->scratch, prompt, prompt_bytes, TOKENIZER_RECOGNISE, &ids, &n));
     int32_t *copy = NULL, begin = config->eos_id;
     if (n == 0 && begin < 0)
@@ -90,21 +91,21 @@ static enum status work(struct generate_state *r, enum generate_end *end, const 
     /* The ids live in the scratch, which the trace's and the stream's decoding do not touch only while it is ours. */
     TRY(memory_allocate(&copy, n + 1));
     memcpy(copy, n ? ids : &begin, (n ? n : 1) * sizeof *copy);
-    if (n == 0) n = 1; /* a document begins behind the end of another */
+    if (n == 0) n = 1; /* without a prompt the text begins after an end-of-document token */
     sampler_see(r->sampler, copy, (int64_t)n);
     enum status status = feed_prompt(r, copy, (int64_t)n);
     memory_free(copy);
     TRY(status);
-    r->prompt = generate_times_take(r->state, r->retriever, &r->last, progress_now() - start, (int64_t)n);
+    r->prompt = generate_times_take(r->state, r->retriever, &r->last, clock_seconds() - start, (int64_t)n);
     tokenizer_stream_start(&r->stream, true);
     if (r->options->echo) TRY(printer_echo(r->printer, prompt, prompt_bytes));
-    start = progress_now();
+    start = clock_seconds();
     TRY(token_loop(r, end, &tokens));
-    r->generated = generate_times_take(r->state, r->retriever, &r->last, progress_now() - start, tokens);
+    r->generated = generate_times_take(r->state, r->retriever, &r->last, clock_seconds() - start, tokens);
     struct trace *trace = r->trace;
     r->trace = NULL; /* the watcher is not called any more */
     TRY(trace_end(trace, true));
-    if (r->options->stats) generate_times_print(stderr, r->engine->way, &r->prompt, &r->generated);
+    if (r->options->stats) generate_times_print(stderr, r->engine->searched_by.text, &r->prompt, &r->generated);
     if (r->options->stats && r->memory)
         fprintf(stderr, "memory     %.1f %% of the generated tokens' probability\n",
                 tokens > 0 ? 100 * r->memory_share / (double)tokens : 0);

@@ -99,7 +99,7 @@ enum status generate_prepare(struct generate_state *r) {
 
 void generate_release(struct generate_state *r) {
     decoder_state_free(r->state);
-    engine_report_missing("drt-generate", &r->retriever, 1, r->options->exact_fallback);
+    engine_report_missing("drt-generate", r->engine, r->options->exact_fallback);
     engine_retriever_free(r->retriever);
     (void)trace_end(r->trace, false);
     memory_text_free(r->memory);

@@ -35,7 +35,7 @@ static double rate(const struct generate_times *t) {
     return t->total > 0 ? (double)t->tokens / t->total : 0;
 }
 
-void generate_times_print(FILE *file, const char *way, const struct generate_times *prompt,
+void generate_times_print(FILE *file, const char *searched_by, const struct generate_times *prompt,
                           const struct generate_times *generated) {
     const int64_t n = prompt->tokens, m = generated->tokens;
     const struct generate_times *both[2] = {prompt, generated};
@@ -55,7 +55,7 @@ void generate_times_print(FILE *file, const char *way, const struct generate_tim
     row(file, "sample, print, the rest", other[0], other[1], n, m);
     row(file, "total", prompt->total, generated->total, n, m);
     char memory[32];
-    if (way[0]) fprintf(file, "  corpus searched by %s\n", way);
+    if (searched_by[0]) fprintf(file, "  corpus searched by %s\n", searched_by);
     fprintf(file, "  prompt %lld tokens (%.1f/s), generated %lld tokens (%.1f/s)\n", (long long)n, rate(prompt),
             (long long)m, rate(generated));
     fprintf(file, "  queries %lld, encoded chunks found in the cache %lld, encoded anew %lld, memory at peak %s\n",

@@ -7,23 +7,23 @@
 
 static const struct command commands[] = {
     {"build", "make a store from a corpus", drt_index_build},
-    {"add", "put more documents into a store", drt_index_add},
-    {"search", "find the chunks that the model would retrieve behind a text", drt_index_search},
+    {"add", "add documents to a store", drt_index_add},
+    {"search", "find the chunks that the model would retrieve after a text", drt_index_search},
     {"stats", "show what a store holds", drt_index_stats},
-    {"verify", "look for missing, short or damaged files", drt_index_verify},
-    {"repair", "make again what follows from the rest, such as the index", drt_index_repair},
-    {"drop", "take shards out whose tokens are lost", drt_index_drop},
+    {"verify", "check for missing, truncated or damaged files", drt_index_verify},
+    {"repair", "rebuild derived files: index, landmarks, hashes", drt_index_repair},
+    {"drop", "remove shards whose tokens are lost", drt_index_drop},
     {"recall", "measure the index against exact search", drt_index_recall},
     {"export", "print chunks, positions and landmarks as JSON lines", drt_index_export},
     {"lexical", "write an index of a store's chunks by their tokens", drt_index_lexical},
-    {"doctor", "show the linked libraries, the machine's limits, and advice", drt_index_doctor},
+    {"doctor", "show the linked libraries and the machine's limits, with advice", drt_index_doctor},
 };
 
 static const struct command_program program = {
     .name = "drt-index",
-    .about = "Makes chunk stores for retrieval language models, searches them and looks after them. A store holds\n"
-             "a corpus cut into chunks, one landmark vector for each, and an index over the vectors. It is one\n"
-             "folder. One process may write to it while any number read.\n",
+    .about = "Builds, searches and maintains chunk stores for retrieval language models. A store is one folder. It\n"
+             "holds a corpus cut into chunks, one landmark vector for each chunk, and an index over the vectors.\n"
+             "One process may write to a store while any number of processes read it.\n",
     .examples = "Examples:\n"
                 "  drt-index build corpus/ more.jsonl.zst --out store\n"
                 "  drt-index search \"how are page tables locked\" --store store\n"

@@ -5,7 +5,7 @@
 #include "tools/shared/model_folder.h"
 #include <stdio.h>
 
-/* Each gets argv[0] = its own name and room for argc operands, and returns the exit code. */
+/* Each takes argv[0] = its own name and an array of argc operands to fill, and returns the exit code. */
 int drt_index_build(int argc, char **argv, const char **operands);
 int drt_index_add(int argc, char **argv, const char **operands);
 int drt_index_search(int argc, char **argv, const char **operands);
@@ -43,13 +43,13 @@ struct opened_store { struct store *store; struct store_view *view; struct store
 enum status opened_store_open(struct opened_store *out, const char *dir);
 void opened_store_close(struct opened_store *s);          /* a zeroed struct is fine */
 
-/* The decoder's own query for n >= 1 ids: the normed landmark state behind the last chunk of them (see
+/* The decoder's own query for n >= 1 ids: the normalised landmark state after their last chunk (see
  * drt_index_query.c; at most the last DRT_INDEX_QUERY_CHUNKS chunks count). out [hidden], memory of this process. */
 enum { DRT_INDEX_QUERY_CHUNKS = 8 };                      /* about the decoder's window: more context changes little */
 struct drt_index_model { struct device *device; const struct weights *weights; const struct model_config *config; };
 enum status drt_index_query(float *out, const struct drt_index_model *model, const int32_t *ids, int64_t n);
 
-/* One hit of a search, with its place and text: for people, or a JSON object a line, with what the search was (device_index_text). */
+/* One hit of a search, with its place and text: for people, or a JSON object a line, with what the search was (searcher_describe). */
 void drt_index_hit_text(int rank, const struct store_hit *hit, const struct store_chunk *c, const struct store_document *d,
                         const char *text, size_t bytes);
 void drt_index_hit_json(int rank, const char *way, const struct store_hit *hit, const struct store_chunk *c,

@@ -35,8 +35,8 @@ static void print_configuration(const struct options *o, const struct model_fold
             o->restart ? ", restart" : "");
 }
 
-static enum status run(const struct options *o, const char *const *inputs, int n_inputs,
-                       const struct progress *progress) {
+static enum status build_run(const struct options *o, const char *const *inputs, int n_inputs,
+                             const struct progress *progress) {
     struct model_folder model;
     struct device *device = NULL;
     struct weights weights = {0};
@@ -91,12 +91,12 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
                         .append = append};
     const struct arg_option options[] = {
         {append ? "store" : "out", ARG_PATH, &o.store, "STORE",
-         append ? "the store to add to" : "the store's folder, made when missing", 0, 0},
+         append ? "the store to add to" : "the store's folder; made if it is missing", 0, 0},
         {"model", ARG_PATH, &o.model, "DIR", "model folder (default: the bundled drt-28m)", 0, 0},
         {"index", ARG_STRING, &o.index, "auto|exact|FACTORY",
          append ? "as in build; auto keeps the store's own (default: auto)"
-                : "auto: none (exact search) until an IVF is estimated to be three times faster; exact; or a FAISS "
-                  "factory string such as IVF4096,SQ8 (default: auto)",
+                : "exact: no index, searches scan all landmarks; FACTORY: a FAISS factory string such as IVF4096,SQ8; "
+                  "auto: exact until an IVF index is estimated to be three times faster (default: auto)",
          0, 0},
         {"max-ram", ARG_BYTES, &o.max_ram, "SIZE",
          "memory that the run may use, model included (default: three quarters of what the machine or its container "
@@ -104,24 +104,23 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
          1, INFINITY},
         {"format", ARG_CHOICE, &o.format, "auto|jsonl|txt|u16|u32|megatron",
          "format of the corpus; auto: by name, then by content (default: auto)", 0, 0},
-        {"text-field", ARG_STRING, &o.text_field, "NAME", "jsonl: the member that holds the text", 0, 0},
+        {"text-field", ARG_STRING, &o.text_field, "NAME", "jsonl: the field that holds the text", 0, 0},
         {"skip-bad-lines", ARG_FLAG, &o.skip_bad_lines, NULL,
-         "jsonl: skip and count lines that are no documents (not JSON, no text) instead of stopping there", 0, 0},
-        {"no-follow", ARG_FLAG, &o.no_follow, NULL, "leave out links in folders; default: they are followed", 0, 0},
+         "jsonl: skip and count lines that hold no document (not JSON, no text); default: stop at the first", 0, 0},
+        {"no-follow", ARG_FLAG, &o.no_follow, NULL, "skip symbolic links in folders; default: follow them", 0, 0},
         {"eod-id", ARG_INT, &o.eod_id, "N",
          "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none", -2, 4294967295.0},
         {"shard-chunks", ARG_INT, &o.shard_chunks, "N",
-         "a shard is sealed at the first document end after so many chunks; small shards of several additions are "
-         "merged "
-         "up to so many, or 16384",
+         "a shard is sealed at the first end of a document after N chunks; small shards of earlier additions are "
+         "merged up to N chunks, or 16384",
          1, 1e9},
         {"device", ARG_CHOICE, &o.where.device, "auto|cpu|cuda",
-         "where chunks are encoded and the index's centroids computed; auto: a GPU where there is one", 0, 0},
+         "where chunks are encoded and the index's centroids computed; auto: a GPU if there is one", 0, 0},
         {"dtype", ARG_CHOICE, &o.where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
         {"threads", ARG_INT, &o.threads, "N",
-         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
-        {"restart", ARG_FLAG, &o.restart, NULL, "drop what an unfinished run has done instead of resuming it", 0, 0},
-        {"json", ARG_FLAG, &o.json, NULL, "report as one line of JSON", 0, 0},
+         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
+        {"restart", ARG_FLAG, &o.restart, NULL, "discard an unfinished run instead of resuming it", 0, 0},
+        {"json", ARG_FLAG, &o.json, NULL, "print the report as one line of JSON", 0, 0},
     };
     const struct arg_program program = {
         .name = append ? "drt-index add" : "drt-index build",
@@ -132,10 +131,9 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
                  "files, raw u16 or "
                  "u32 token files, Megatron .bin/.idx. Documents that were seen before, byte for byte, are skipped and "
                  "counted.\n\n"
-                 "A run that was stopped (Ctrl-C, SIGTERM, SIGHUP) or killed goes on where it was when the same "
-                 "command is run "
-                 "again, if what was read until there is unchanged; "
-                 "nothing of it is visible to readers before it is complete.",
+                 "A run that was stopped (Ctrl-C, SIGTERM, SIGHUP) or killed continues when the same command is run "
+                 "again, if the documents read so far are unchanged. Readers see nothing of a run before it is "
+                 "complete.",
         .examples = append ? "  drt-index add new.jsonl --store store\n"
                            : "  drt-index build corpus/ --out store\n"
                              "  drt-index build pile.jsonl.zst --out store --index IVF4096_HNSW32,SQ8 --max-ram 16G\n"
@@ -152,7 +150,7 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
     struct progress_line *line = NULL;
     if (code < 0) {
         enum status s = progress_line_start(&line, "drt-index");
-        if (s == STATUS_OK) s = run(&o, operands, n_operands, progress_line_progress(line));
+        if (s == STATUS_OK) s = build_run(&o, operands, n_operands, progress_line_progress(line));
         progress_line_end(line);
         code = drt_index_exit(s);
     }

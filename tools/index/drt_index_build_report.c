@@ -42,7 +42,7 @@ void drt_index_build_report(const struct indexer_report *r, const char *store, b
     streams_printf(stdout, "%s: generation %llu, %lld chunks and %lld tokens from %lld documents", store,
                    (unsigned long long)r->generation, (long long)r->chunks, (long long)r->tokens,
                    (long long)r->documents);
-    if (r->resumed_chunks) printf(", behind %lld chunks of an earlier run", (long long)r->resumed_chunks);
+    if (r->resumed_chunks) printf(", after %lld chunks of an earlier run", (long long)r->resumed_chunks);
     printf("\nskipped: %lld exact duplicates, %lld empty", (long long)r->duplicates, (long long)r->empty);
     if (r->passed_over) printf(", %lld files that are not text", (long long)r->passed_over);
     if (r->skipped_lines) printf(", %lld bad lines", (long long)r->skipped_lines);

@@ -9,7 +9,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* Of OpenBLAS. Its header stays behind kernels/; these two report and compute nothing. */
+/* Of OpenBLAS, whose header only kernels/ may include. These two functions report the version and compute nothing. */
 char *openblas_get_config(void);
 char *openblas_get_corename(void);
 
@@ -21,9 +21,9 @@ static void print_machine(void) {
     printf("processors   %d for this process, %ld in the machine\n", processors_available(),
            sysconf(_SC_NPROCESSORS_ONLN));
     printf("memory       %s", progress_bytes_text(memory, ram));
-    if (group > 0) printf(", this group of processes may use %s", progress_bytes_text(memory, group));
-    printf("; --max-ram is %s where it is not given", progress_bytes_text(memory, drt_index_max_ram()));
-    if (quota > 0) printf("\nquota        %.1f processors: more --threads than that slow each other down", quota);
+    if (group > 0) printf(", of which its control group allows %s", progress_bytes_text(memory, group));
+    printf("; default of --max-ram: %s", progress_bytes_text(memory, drt_index_max_ram()));
+    if (quota > 0) printf("\nquota        %.1f processors: more --threads than that make the program slower", quota);
     printf("\n");
 }
 
@@ -45,9 +45,9 @@ static void print_libraries(void) {
     }
     printf("FAISS        %s, scan code for %s, %.0f MB/s on one thread\n", faiss.version, faiss.simd, faiss.scan_mb_s);
     if (cpu_has_avx2() && strcasestr(faiss.simd, "sse2 only"))
-        printf("advice       this processor has AVX2 and the linked FAISS does not use it: one built with "
-               "-march=x86-64-v3 scans\n"
-               "             7 to 10 times faster; give its folder to cmake in CMAKE_PREFIX_PATH\n");
+        printf("advice       this processor has AVX2 and the linked FAISS does not use it: a FAISS built with "
+               "-march=x86-64-v3\n"
+               "             scans 7 to 10 times faster; name its folder in CMAKE_PREFIX_PATH for cmake\n");
 }
 
 static const char *network_name(long type) {
@@ -89,9 +89,9 @@ static enum status print_store(const char *dir) {
     TRY(file_free_space(&space, dir));
     printf("free space   %s\n", progress_bytes_text(text, space));
     if (statfs(dir, &fs) == 0 && network_name((long)fs.f_type))
-        printf("advice       the store lies on %s: read it from there as you like, but let one machine alone write, "
-               "for locks and\n"
-               "             syncs may not reach the others; build on a local disk and copy the folder\n",
+        printf("advice       the store is on %s: any machine may read it there, but only one may write, because locks "
+               "and\n"
+               "             syncs may not reach the others; better build on a local disk and copy the folder\n",
                network_name((long)fs.f_type));
     if (access(dir, W_OK) != 0)
         printf("advice       the store's folder cannot be written: searching works, drt-index add does not\n");
@@ -101,12 +101,12 @@ static enum status print_store(const char *dir) {
 int drt_index_doctor(int argc, char **argv, const char **operands) {
     const char *dir = NULL;
     const struct arg_option options[] = {
-        {"store", ARG_PATH, &dir, "STORE", "look at this store and its file system, too", 0, 0}};
+        {"store", ARG_PATH, &dir, "STORE", "also check this store and its file system", 0, 0}};
     const struct arg_program program = {
         .name = "drt-index doctor",
         .synopsis = "[--store STORE]",
-        .about = "Shows what this program is linked with and what the machine gives, and advises where something costs "
-                 "speed or safety.",
+        .about = "Shows the linked libraries and the machine's limits, and gives advice where one of them costs speed "
+                 "or safety.",
         .options = options,
         .n_options = ARRAY_LEN(options),
     };

@@ -102,7 +102,7 @@ int drt_index_drop(int argc, char **argv, const char **operands) {
         {"all", ARG_FLAG, &o.all, NULL, "name all documents, not the first 10", 0, 0},
         {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory for filling the index (default: as in build)", 1, INFINITY},
         {"threads", ARG_INT, &o.threads, "N",
-         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
+         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
         {"json", ARG_FLAG, &o.json, NULL, "one JSON object for each document that goes", 0, 0},
     };
     const struct arg_program program = {

@@ -1,4 +1,4 @@
-/* drt_index_export.c -- drt-index export: every chunk with its place, ids and landmark, for other programs and for
+/* drt_index_export.c -- drt-index export: every chunk with its position, ids and landmark, for other programs and for
  * comparing stores. */
 #include "base/formats/json.h"
 #include "base/memory.h"
@@ -51,9 +51,10 @@ static enum status print_chunk(struct store_view *view, int64_t chunk, int32_t *
     return ferror(stdout) ? fail(STATUS_IO, "standard output cannot be written") : STATUS_OK;
 }
 
-static enum status run(const char *dir, enum landmarks how, int64_t first, int64_t count) {
+static enum status export_run(const char *dir, enum landmarks how, int64_t first, int64_t count) {
     struct opened_store s;
-    void *ids = NULL, *row = NULL;
+    int32_t *ids = NULL;
+    float *row = NULL;
     TRY(opened_store_open(&s, dir));
     struct store_dropped dropped = store_view_dropped(s.view);
     enum status status = STATUS_OK;
@@ -61,8 +62,8 @@ static enum status run(const char *dir, enum landmarks how, int64_t first, int64
         status = fail(STATUS_INVALID, "%s: there is no chunk %lld, the store has %lld", dir, (long long)first,
                       (long long)s.info.chunks);
     TRY_GOTO(status, status, out);
-    TRY_GOTO(status, memory_allocate_bytes(&ids, (size_t)s.info.fingerprint.chunk_tokens, sizeof(int32_t)), out);
-    TRY_GOTO(status, memory_allocate_bytes(&row, (size_t)s.info.fingerprint.dim, sizeof(float)), out);
+    TRY_GOTO(status, memory_allocate(&ids, (size_t)s.info.fingerprint.chunk_tokens), out);
+    TRY_GOTO(status, memory_allocate(&row, (size_t)s.info.fingerprint.dim), out);
     for (int64_t rank = store_dropped_rank(dropped, first); count != 0; rank++, count--) {
         int64_t chunk = store_dropped_nth(dropped, rank);
         if (chunk >= s.info.chunks) break;
@@ -88,9 +89,9 @@ int drt_index_export(int argc, char **argv, const char **operands) {
     const struct arg_program program = {
         .name = "drt-index export",
         .synopsis = "--store STORE [options]",
-        .about = "Prints one JSON object for each chunk of the newest generation: its place in its document and "
-                 "source, its token "
-                 "ids, and its landmark. Two stores with equal output (but for sources) hold the same.",
+        .about = "Prints one JSON object for each chunk of the newest generation: its position in its document and "
+                 "source file, its token ids, and its landmark. Two stores hold the same data if their outputs are "
+                 "equal except for the source files.",
         .options = options,
         .n_options = ARRAY_LEN(options),
     };
@@ -100,5 +101,5 @@ int drt_index_export(int argc, char **argv, const char **operands) {
     enum landmarks how = LANDMARKS_HASH;
     if (strcmp(landmarks, "values") == 0) how = LANDMARKS_VALUES;
     if (strcmp(landmarks, "none") == 0) how = LANDMARKS_NONE;
-    return drt_index_exit(run(dir, how, first, count));
+    return drt_index_exit(export_run(dir, how, first, count));
 }

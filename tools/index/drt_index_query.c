@@ -1,9 +1,9 @@
-/* drt_index_query.c -- a text's query vector: what the model itself would ask the corpus behind that text.
+/* drt_index_query.c -- a text's query vector: the query that the model itself makes after that text.
  *
- * Generation queries with the decoder's landmark state behind a complete chunk, so a query text is run through the
- * decoder, and the query of its last landmark is taken. The text must end where a chunk ends: its last whole chunks
- * count (at most QUERY_CHUNKS), and a text shorter than one chunk is repeated in front of itself, because the model
- * has seen repeated text in training but no padding in front of text. */
+ * Generation queries with the decoder's landmark state after a complete chunk. A query text therefore runs through the
+ * decoder, and the query of its last landmark is used. The text must end at the end of a chunk: its last whole chunks
+ * are used (at most QUERY_CHUNKS). A text shorter than one chunk is repeated until it fills one, because the model
+ * saw repeated text in training, but no padding before a text. */
 #include "base/memory.h"
 #include "tools/index/drt_index.h"
 #include <assert.h>

@@ -2,6 +2,7 @@
 #include "tools/index/drt_index_recall.h"
 #include "base/formats/json.h"
 #include "tools/shared/args.h"
+#include "tools/shared/corpus_search.h"
 #include "tools/shared/device_choice.h"
 #include "tools/shared/streams.h"
 #include <stdlib.h>
@@ -17,22 +18,21 @@ struct options {
     int sweep[SWEEP_MAX], n_sweep;
 };
 
-static void print_row(const struct recall *r, bool json, int nprobe, struct recall_figures f, double ms,
+static void print_row(const struct recall *r, bool json, const struct searcher *searcher, int nprobe, double ms,
                       double exact_ms) {
-    char way[DEVICE_INDEX_TEXT_MAX];
-    const struct store_search how = {.k = (int)r->k, .nprobe = nprobe};
-    const struct device_index none = {0};
-    device_index_text(way, r->index.lists ? &r->index : &none, r->store.view, &how);
+    const struct searcher_description d = searcher_describe(searcher, (int)r->k, nprobe);
+    const struct recall_figures f = recall_compare(r);
     if (!json) {
-        printf("%10.4f %18.4f %12.6f %12.3f %12.3f  %s\n", f.recall, f.mass, f.gap, ms, exact_ms, way);
+        printf("%10.4f %18.4f %12.6f %12.3f %12.3f  %s\n", f.recall, f.mass, f.gap, ms, exact_ms, d.text);
         return;
     }
     struct json_writer w;
     json_write_open(&w, stdout, 0);
     json_write_object(&w);
-    json_write_key(&w, "index"), json_write_string(&w, r->index.lists ? "gpu-ivf" : r->store.info.index);
+    json_write_key(&w, "index"), json_write_string(&w, d.device_bytes > 0 ? d.kind : r->store.info.index);
     json_write_key(&w, "nprobe"), json_write_int(&w, nprobe);
-    json_write_key(&w, "searched_by"), json_write_string(&w, way);
+    json_write_key(&w, "searched_by"), json_write_string(&w, d.text);
+    json_write_key(&w, "searcher"), searcher_describe_json(&w, &d);
     json_write_key(&w, "k"), json_write_int(&w, r->k);
     json_write_key(&w, "queries"), json_write_int(&w, r->n);
     json_write_key(&w, "recall"), json_write_double(&w, f.recall);
@@ -44,28 +44,47 @@ static void print_row(const struct recall *r, bool json, int nprobe, struct reca
     fputc('\n', stdout);
 }
 
-/* A line of figures for each number of lists: of gpu-ivf where it is there, of the store's index else. */
-static enum status sweep(struct recall *r, const struct options *o, double exact_ms) {
+/* A line of figures for each number of lists. */
+static enum status sweep(struct recall *r, const struct options *o, struct searcher *searcher, double exact_ms) {
     if (!o->json)
         printf("recall@%-3lld %18s %12s %12s %12s  %s\n", (long long)o->k, "softmax-mass", "score gap", "ms/query",
                "exact ms", "searched by");
-    const struct store_search usual = {.k = (int)o->k};
-    const struct store_search_way way = store_view_search_way(r->store.view, &usual);
+    const struct searcher_description usual = searcher_describe(searcher, (int)o->k, 0);
     int rows = o->n_sweep;
-    if (!r->index.lists && way.lists == 0 && rows > 1) {
+    if (usual.lists == 0 && rows > 1) {
         rows = 1;
         fprintf(stderr, "drt-index recall: %s: %s, so --nprobe changes nothing: one row\n", o->store,
-                way.exact ? "searches scan all landmarks" : "the index has no lists");
+                usual.exact ? "searches scan all landmarks" : "the index has no lists");
     }
     for (int i = 0; i < rows; i++) {
         double ms;
-        TRY(recall_search(r, r->found, false, o->sweep[i], &ms));
-        print_row(r, o->json, o->sweep[i], recall_compare(r), ms, exact_ms);
+        TRY(recall_search(r, r->found, searcher, o->sweep[i], &ms));
+        print_row(r, o->json, searcher, o->sweep[i], ms, exact_ms);
     }
     return STATUS_OK;
 }
 
-static enum status run(struct recall *r, const struct options *o) {
+/* All landmarks, where they can be searched fastest: the hits that the others are compared with. */
+static enum status search_exact(struct recall *r, double *ms) {
+    struct searcher *searcher;
+    TRY(corpus_search_open(&searcher,
+                           &(struct searcher_config){.device = r->device, .view = r->store.view, .exact = true}));
+    enum status status = recall_search(r, r->exact, searcher, 0, ms);
+    searcher_close(searcher);
+    return status;
+}
+
+/* Of one kind. Where it cannot be had, which is reported, the store's own was measured before. */
+static enum status measure(struct recall *r, const struct options *o, enum searcher_kind kind, double exact_ms) {
+    struct searcher *searcher;
+    TRY(corpus_search_open(&searcher,
+                           &(struct searcher_config){.kind = kind, .device = r->device, .view = r->store.view}));
+    enum status status = searcher_fallback(searcher) ? STATUS_OK : sweep(r, o, searcher, exact_ms);
+    searcher_close(searcher);
+    return status;
+}
+
+static enum status recall_run(struct recall *r, const struct options *o) {
     TRY(opened_store_open(&r->store, o->store));
     const struct device_choice where = {.device = o->device, .dtype = "f32"};
     enum dtype type;
@@ -77,15 +96,11 @@ static enum status run(struct recall *r, const struct options *o) {
         o->store, (unsigned long long)r->store.info.generation,
         (long long)(r->store.info.chunks - r->store.info.dropped_chunks), r->store.info.index, (long long)o->k,
         (long long)o->queries, o->exclude, (long long)o->seed, r->device->name, threads_count(r->device->threads));
-    TRY(device_index_open(&r->index, r->device, r->store.view, (struct device_index_choice){.exact = true}));
     TRY(recall_prepare(r, (uint64_t)o->seed, o->rule));
     double exact_ms;
-    TRY(recall_search(r, r->exact, true, 0, &exact_ms));
-    TRY(sweep(r, o, exact_ms));
-    device_index_close(&r->index); /* room for the lists */
-    if (r->device->shares_memory) return STATUS_OK;
-    TRY(device_index_open(&r->index, r->device, r->store.view, (struct device_index_choice){.lists = true}));
-    return r->index.lists ? sweep(r, o, exact_ms) : STATUS_OK;
+    TRY(search_exact(r, &exact_ms));
+    TRY(measure(r, o, SEARCHER_STORE, exact_ms));
+    return r->device->shares_memory ? STATUS_OK : measure(r, o, SEARCHER_LISTS, exact_ms);
 }
 
 /* "1,4,16" */
@@ -104,33 +119,29 @@ int drt_index_recall(int argc, char **argv, const char **operands) {
     struct options o = {.k = 8, .queries = 200, .exclude = "doc", .nprobe = "0", .device = "auto", .seed = 1};
     const struct arg_option options[] = {
         {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
-        {"k", ARG_INT, &o.k, "N", "hits compared", 1, 10000},
-        {"queries", ARG_INT, &o.queries, "N", "how many queries to measure", 1, 1e6},
+        {"k", ARG_INT, &o.k, "N", "hits of each query to compare", 1, 10000},
+        {"queries", ARG_INT, &o.queries, "N", "number of queries", 1, 1e6},
         {"nprobe", ARG_STRING, &o.nprobe, "N,N,...",
-         "IVF lists to visit, a line of figures for each; 0: the index's default", 0, 0},
+         "numbers of IVF lists to scan, one line of results for each; 0: the index's default", 0, 0},
         {"exclude", ARG_STRING, &o.exclude, "doc|window=N|none",
-         "chunks of the query's own document that may not be found", 0, 0},
+         "chunks of the query's own document that must not be found: all of them, those at most N away, or none", 0, 0},
         {"seed", ARG_INT, &o.seed, "N", "seed of the random choice of queries", 0, 9e18},
         {"device", ARG_CHOICE, &o.device, "auto|cpu|cuda",
-         "where exact search runs; on a GPU its own index of lists, gpu-ivf, is measured besides; auto: a GPU where "
-         "there "
-         "is one",
+         "where exact search runs; on a GPU its IVF index, gpu-ivf, is measured after the store's; auto: a GPU if "
+         "there is one",
          0, 0},
         {"threads", ARG_INT, &o.threads, "N",
-         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
+         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
         {"json", ARG_FLAG, &o.json, NULL, "one JSON object a line", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-index recall",
         .synopsis = "--store STORE [options]",
-        .about = "Compares the index with exact search. The queries are the landmarks of randomly chosen stored "
-                 "chunks, without "
-                 "their own document (see --exclude); a decoder's queries may be spread differently. Columns: the "
-                 "share of the exact "
-                 "k hits that the index finds; the share of their softmax weight that it keeps (what the model feels); "
-                 "the mean score "
-                 "lost at a rank; milliseconds a query, one query a call, and "
-                 "what was searched.",
+        .about = "Compares the index with exact search. The queries are the landmarks of random chunks of the store, "
+                 "which do not find their own document (see --exclude); the distribution of a decoder's queries may "
+                 "differ. Columns: the share of the exact k hits that the index finds; the share of their softmax "
+                 "weight, which decides how much the model loses; the mean loss of score at a rank; milliseconds per "
+                 "query, one query per call; and the search method.",
         .examples = "  drt-index recall --store store --k 8 --nprobe 1,4,16,64\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
@@ -141,9 +152,8 @@ int drt_index_recall(int argc, char **argv, const char **operands) {
     if (!exclude_parse(&o.rule, o.exclude)) return drt_index_usage("recall", "--exclude is doc, window=N or none");
     if (!parse_sweep(&o)) return drt_index_usage("recall", "--nprobe is up to 32 numbers with commas");
     struct recall r = {.k = o.k, .n = o.queries};
-    enum status status = run(&r, &o);
+    enum status status = recall_run(&r, &o);
     recall_free(&r);
-    device_index_close(&r.index);
     device_close(r.device);
     opened_store_close(&r.store);
     return drt_index_exit(status);

@@ -1,13 +1,12 @@
-/* drt_index_recall.h -- the measuring behind drt-index recall: queries from the store itself, exact and indexed hits. */
+/* drt_index_recall.h -- what drt-index recall measures: queries from the store itself, exact and indexed hits. */
 #pragma once
-#include "tools/shared/device_index.h"
+#include "indexer/searcher.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/exclude.h"
 
 struct recall {
     struct opened_store store;
     struct device *device;
-    struct device_index index;           /* on the device: first gpu-flat for exact search, then gpu-ivf; neither: the store's own */
     int64_t n, k;                        /* queries, hits of each */
     float *queries;                      /* [n, dim] */
     struct store_range *exclude;         /* [n] */
@@ -20,7 +19,8 @@ struct recall_figures { double recall, gap, mass; };
 enum status recall_prepare(struct recall *r, uint64_t seed, int64_t exclude);
 void recall_free(struct recall *r);                       /* what recall_prepare allocated */
 
-/* One query a call, as generation does it (exact: on the device, where r->flat is there); *ms is the mean of a call. */
-enum status recall_search(struct recall *r, struct store_hit *hits, bool exact, int nprobe, double *ms);
-/* Means over the queries: share of the exact hits found again, share of their softmax weight, mean score lost at a rank. */
+/* One query a call, as generation does it; *ms is the mean of a call. */
+enum status recall_search(struct recall *r, struct store_hit *hits, struct searcher *searcher, int nprobe, double *ms);
+/* Means over the queries: share of the exact hits found again, share of their softmax weight, mean score lost at a
+ * rank. */
 struct recall_figures recall_compare(const struct recall *r);

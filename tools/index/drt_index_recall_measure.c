@@ -1,4 +1,5 @@
 /* drt_index_recall_measure.c -- see drt_index_recall.h. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "tools/index/drt_index_recall.h"
@@ -24,17 +25,11 @@ static enum status pick_queries(struct recall *r, uint64_t seed, int64_t exclude
 
 enum status recall_prepare(struct recall *r, uint64_t seed, int64_t exclude) {
     size_t n = (size_t)r->n, k = (size_t)r->k;
-    void *memory;
-    TRY(memory_allocate_bytes(&memory, n * (size_t)r->store.info.fingerprint.dim, sizeof(float)));
-    r->queries = memory;
-    TRY(memory_allocate_bytes(&memory, n, sizeof(struct store_range)));
-    r->exclude = memory;
-    TRY(memory_allocate_bytes(&memory, n * k, sizeof(struct store_hit)));
-    r->exact = memory;
-    TRY(memory_allocate_bytes(&memory, n * k, sizeof(struct store_hit)));
-    r->found = memory;
-    TRY(memory_allocate_bytes(&memory, (size_t)r->store.info.fingerprint.chunk_tokens, sizeof(int32_t)));
-    r->ids = memory;
+    TRY(memory_allocate(&r->queries, n * (size_t)r->store.info.fingerprint.dim));
+    TRY(memory_allocate(&r->exclude, n));
+    TRY(memory_allocate(&r->exact, n * k));
+    TRY(memory_allocate(&r->found, n * k));
+    TRY(memory_allocate(&r->ids, (size_t)r->store.info.fingerprint.chunk_tokens));
     return pick_queries(r, seed, exclude);
 }
 
@@ -46,17 +41,17 @@ void recall_free(struct recall *r) {
     memory_free(r->queries);
 }
 
-enum status recall_search(struct recall *r, struct store_hit *hits, bool exact, int nprobe, double *ms) {
-    struct device_index none = {0};
-    double start = progress_now();
+enum status recall_search(struct recall *r, struct store_hit *hits, struct searcher *searcher, int nprobe, double *ms) {
+    double start = clock_seconds();
     for (int64_t i = 0; i < r->n; i++) {
-        const struct store_search how = {
-            .k = (int)r->k, .exact = exact, .nprobe = nprobe, .exclude = r->exclude + i, .threads = r->device->threads};
-        const float *query = r->queries + i * r->store.info.fingerprint.dim;
-        TRY(device_index_search(exact || r->index.lists ? &r->index : &none, r->store.view, hits + i * r->k, query,
-                                &how));
+        const struct searcher_query query = {.n = 1,
+                                             .k = (int)r->k,
+                                             .nprobe = nprobe,
+                                             .vectors = r->queries + i * r->store.info.fingerprint.dim,
+                                             .exclude = r->exclude + i};
+        TRY(searcher_search(searcher, hits + i * r->k, &query));
     }
-    *ms = (progress_now() - start) * 1000 / (double)r->n;
+    *ms = (clock_seconds() - start) * 1000 / (double)r->n;
     return STATUS_OK;
 }
 

@@ -88,12 +88,12 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
          "kind of a rebuilt index; auto keeps the store's own; another kind than that has it made anew", 0, 0},
         {"max-ram", ARG_BYTES, &r.max_ram, "SIZE", "memory that the run may use (default: as in build)", 1, INFINITY},
         {"device", ARG_CHOICE, &r.choice.device, "auto|cpu|cuda",
-         "where chunks are encoded and the centroids of a rebuilt index computed; auto: a GPU where there is one; "
+         "where chunks are encoded and the centroids of a rebuilt index computed; auto: a GPU if there is one; "
          "landmarks get their old bytes on the kind of device that made them",
          0, 0},
         {"dtype", ARG_CHOICE, &r.choice.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
         {"threads", ARG_INT, &r.threads, "N",
-         "threads to use; 0: one for each processor of its affinity mask and CPU quota", 0, THREADS_MAX},
+         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
         {"json", ARG_FLAG, &r.json, NULL,
          "one JSON object for each problem that is left, then one with what was checked", 0, 0},
     };

@@ -68,10 +68,9 @@ int drt_index_verify(int argc, char **argv, const char **operands) {
     const struct arg_program program = {
         .name = "drt-index verify",
         .synopsis = "--store STORE [--deep]",
-        .about =
-            "Compares the store's files with its catalog: names, sizes, ranges of ids; with --deep every byte. Prints "
-            "one line "
-            "for each problem, with the file's name and what helps. Exit code 1 when there is any. Changes nothing.",
+        .about = "Compares the store's files with its catalog: names, sizes and ranges of ids; with --deep every byte. "
+                 "Prints one line for each problem: the file's name and the remedy. Exit code 1 if there is a problem. "
+                 "Changes nothing.",
         .options = options,
         .n_options = ARRAY_LEN(options),
     };

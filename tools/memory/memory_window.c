@@ -1,8 +1,8 @@
 /* memory_window.c -- see memory_window.h. Probabilities of the model are made of logits in this process's memory. */
 #include "tools/memory/memory_window.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "kernels/ops.h"
-#include "tools/shared/progress_line.h"
 #include <math.h>
 #include <string.h>
 
@@ -173,7 +173,7 @@ static enum status window_read(struct memory_window *w, struct memory_read *read
                                int64_t n, int64_t first, int64_t begin, int64_t end) {
     struct device *dev = w->config.engine->device;
     int64_t rows = end - begin, to = begin - (first - 1);
-    double start = progress_now();
+    double start = clock_seconds();
     struct token_memory memory = {.tau = w->tau_there + (read - w->reads)};
     if (slots) memory.slots = *slots;
     if (read->past)
@@ -192,7 +192,7 @@ static enum status window_read(struct memory_window *w, struct memory_read *read
     float *const results[] = {read->log_p, read->lse, read->nearest, read->squares};
     for (size_t i = 0; i < ARRAY_LEN(results); i++)
         memcpy(results[i] + to, w->stats + (int64_t)i * rows, (size_t)rows * sizeof *w->stats);
-    read->seconds += progress_now() - start;
+    read->seconds += clock_seconds() - start;
     return STATUS_OK;
 }
 
@@ -202,7 +202,7 @@ static enum status window_slots(struct memory_window *w, const int32_t *ids, int
     const int k = w->config.memory->k, every = w->config.memory->every;
     int64_t searches = 0, group = memory_source_slots(w->source) / k;
     struct store_range exclude;
-    double start = progress_now();
+    double start = clock_seconds();
     TRY(memory_source_document(w->source, &exclude, document));
     for (int64_t at = first; at < n; at += every)
         w->at[searches++] = at;
@@ -218,14 +218,14 @@ static enum status window_slots(struct memory_window *w, const int32_t *ids, int
         w->row_begin[blocks] = end - begin;
         TRY(memory_source_load(w->source, &slots, w->chunks + b * k, w->row_begin, (int)blocks));
         TRY(device_sync(w->config.engine->device));
-        double loaded = progress_now();
+        double loaded = clock_seconds();
         for (int i = 0; i < w->n_reads; i++) {
             struct memory_read *read = &w->reads[i];
             if (drawn ? !read->drawn : !read->found) continue;
             read->seconds += loaded - start;
             TRY(window_read(w, read, &slots, n, first, begin, end));
         }
-        start = progress_now();
+        start = clock_seconds();
     }
     return STATUS_OK;
 }
@@ -234,7 +234,7 @@ enum status memory_window_run(struct memory_window *w, struct memory_lm *out, co
                               int64_t first, int64_t document) {
     struct device *dev = w->config.engine->device;
     bool found = false, drawn = false;
-    double start = progress_now();
+    double start = clock_seconds();
     for (int64_t i = 0; i < n; i++)
         w->next[i] = i + 1 < n ? ids[i + 1] : -1;
     TRY(window_trunk(w, ids, n, first));
@@ -242,7 +242,7 @@ enum status memory_window_run(struct memory_window *w, struct memory_lm *out, co
     dev->ops->token_memory->squares(dev, w->square, mat_rows(w->keys, 0, n - 1));
     for (int i = 0; i < w->n_reads; i++) {
         struct memory_read *read = &w->reads[i];
-        read->seconds += progress_now() - start;
+        read->seconds += clock_seconds() - start;
         found = found || read->found;
         drawn = drawn || read->drawn;
     }

@@ -1,5 +1,5 @@
 /* drt_model.h -- the parts of drt-model. Each subcommand takes argv from its own name on, with
- * room for operands, and gives the exit code. */
+ * an array of argc operands to fill, and returns the exit code. */
 #pragma once
 #include "base/file.h"
 #include "base/formats/safetensors.h"
@@ -16,8 +16,8 @@ int model_failed(void);
 /* "f32", "bf16", "f16". */
 enum safetensors_dtype model_dtype(const char *name);
 
-/* A model folder in the making: written as `<folder>.tmp`, then renamed, so that nobody sees half a model. lock: on that
- * folder, until the process ends; 0: it is not ours. */
+/* A model folder in the making: written as `<folder>.tmp`, then renamed, so that nobody sees half a model. lock: on
+ * that folder, until the process ends; 0: it is not ours. */
 struct new_folder { char path[FILE_PATH_MAX], temporary[FILE_PATH_MAX]; bool replace; int lock; };
 /* An existing folder is refused; with `force` it is replaced, if it holds nothing but a model's files. */
 enum status new_folder_begin(struct new_folder *f, const char *path, bool force);
@@ -38,6 +38,6 @@ enum status model_source_open(struct model_source *s, const char *path);   /* a 
 void model_source_close(struct model_source *s);
 
 /* A config.json for tensors of these names and shapes, as the released trainer names them. What shapes cannot tell is
- * assumed as released and said on `notes`. *json is freed with free. */
-enum status model_guess_config(char **json, size_t *bytes, const struct tensor_view *tensors, int count, const char *path,
-                               FILE *notes);
+ * assumed to be as in the released models and printed on `notes`. *json is freed with free. */
+enum status model_guess_config(char **json, size_t *bytes, const struct tensor_view *tensors, int count,
+                               const char *path, FILE *notes);

@@ -113,21 +113,20 @@ int model_convert(int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {"out", ARG_PATH, &o.out, "DIR", "the model folder to make (required)", 0, 0},
         {"config", ARG_PATH, &o.config, "FILE",
-         "the model's config.json; without it sizes are taken from the tensors' shapes, and what shapes cannot tell is "
-         "assumed as released and said",
+         "the model's config.json; without it, sizes come from the tensors' shapes, and the other values are assumed "
+         "to be those of the released models and printed",
          0, 0},
         {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "a tokenizer.json to put into the folder", 0, 0},
         {"dtype", ARG_CHOICE, &o.dtype, "keep|f32|bf16|f16",
-         "type of the stored weights; keep: F32 where they are of several types", 0, 0},
+         "type of the stored weights; keep: the checkpoint's own, or f32 if it has several", 0, 0},
         {"force", ARG_FLAG, &o.force, NULL, "replace an existing model folder", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-model convert",
         .synopsis = "INPUT --out DIR [options]",
-        .about =
-            "Makes a model folder from a checkpoint: a state_dict saved by torch.save (the official trainer's "
-            "model*.bin) or a safetensors file, or a folder with one of these. Torch files are read by a restricted "
-            "reader that can only build tensors: no code in them is run.",
+        .about = "Makes a model folder from a checkpoint: a state_dict saved by torch.save (the official trainer's "
+                 "model*.bin), a safetensors file, or a folder that holds one of these. Torch files are read by a "
+                 "restricted reader that can only build tensors: no code in them runs.",
         .examples = "  drt-model convert model_best.bin --tokenizer tokenizer.json --out models/pg19\n"
                     "  drt-model convert models/pg19 --dtype bf16 --out models/pg19-bf16\n",
         .options = options,

@@ -1,8 +1,8 @@
 /* drt_model_guess.c -- a config.json from the tensors' names and shapes alone.
  *
- * Shapes give every size; the head count stands in the ALiBi buffers, which the caller may have dropped, so it is taken
- * as hidden / 64. Chunk length, top-k, window and special ids leave no trace in the weights: the released values are
- * assumed and each is said, because a wrong one would make a model that runs and is wrong. */
+ * Shapes give every size but the head count. Only the ALiBi buffers hold it, and the caller may have dropped them, so
+ * it is taken as hidden / 64. The weights do not show chunk length, top-k, window and special ids: the released values
+ * are assumed. Each assumption is printed, because a model with a wrong value runs and gives wrong results. */
 #include "base/formats/json.h"
 #include "tools/model/drt_model.h"
 

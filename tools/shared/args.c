@@ -183,7 +183,7 @@ static int unknown_option(const struct arg_program *program, const char *argumen
     return usage_error(program, "unknown option --%.*s", (int)length, name);
 }
 
-/* One walk over argv. `help_only`: nothing is stored or refused; returns 0 when help is asked for, else -1. */
+/* One pass over argv. `help_only`: nothing is stored or refused; returns 0 if argv holds --help or -h, else -1. */
 static int walk(const struct arg_program *program, int argc, char **argv, const char **operands, int *n_operands,
                 bool help_only) {
     bool only_operands = false;
@@ -220,7 +220,8 @@ static int walk(const struct arg_program *program, int argc, char **argv, const 
             } else if (!help_only) {
                 const char *what = o->placeholder ? o->placeholder : "VALUE";
                 if (i + 1 < argc)
-                    return usage_error(program, "--%s needs a value (%s), and %s follows (if it is the value: --%s=%s)",
+                    return usage_error(program,
+                                       "--%s needs a value (%s), but %s follows (if that is the value: --%s=%s)",
                                        o->name, what, argv[i + 1], o->name, argv[i + 1]);
                 return usage_error(program, "--%s needs a value (%s)", o->name, what);
             }
@@ -240,7 +241,7 @@ int args_parse(const struct arg_program *program, int argc, char **argv, const c
     int code = walk(program, argc, argv, operands, n_operands, false);
     if (code >= 0) return code;
     if (*n_operands < program->min_operands)
-        return usage_error(program, "something is missing: usage is %s %s", program->name, program->synopsis);
+        return usage_error(program, "an argument is missing; usage: %s %s", program->name, program->synopsis);
     return -1;
 }
 

@@ -13,14 +13,14 @@ static void print_help(FILE *out, const struct command_program *p) {
         fprintf(out, "  %-8s %s\n", p->commands[i].name, p->commands[i].what);
     fprintf(out,
             "\n%sResults go to standard output, progress and errors to standard error. Exit code: 0 done, 1 failed\n"
-            "(or stopped, or problems found), 2 wrong usage. %s COMMAND --help says more.\n",
+            "(or stopped, or problems found), 2 wrong usage. %s COMMAND --help describes a command.\n",
             p->examples ? p->examples : "", p->name);
 }
 
-/* A result that nobody can read is a failure; what failed before has said why.
+/* A program whose output cannot be written fails. A command that failed has already printed why.
  *
- * Where `ulimit -v` leaves too little, OpenBLAS' threads, which nobody uses, ask for memory for ever, and its way out
- * waits for them: there the program leaves without it. */
+ * Under `ulimit -v` OpenBLAS' idle threads may retry an allocation for ever, and its exit handler waits for them: with
+ * such a limit the program exits without the handlers. */
 static int end(const char *program, int code) {
     struct rlimit space;
     if (code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
@@ -33,9 +33,9 @@ static int end(const char *program, int code) {
 }
 
 int commands_run(const char *program, int (*run)(int argc, char **argv, const char **operands), int argc, char **argv) {
-    void *operands;
+    const char **operands;
     streams_reserve();
-    if (memory_allocate_bytes(&operands, (size_t)argc, sizeof(char *)) != STATUS_OK) {
+    if (memory_allocate(&operands, (size_t)argc) != STATUS_OK) {
         fprintf(stderr, "%s: %s\n", program, status_message());
         return end(program, 1);
     }

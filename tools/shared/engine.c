@@ -1,6 +1,7 @@
 /* engine.c -- see engine.h. */
 #include "tools/shared/engine.h"
 #include "indexer/indexer.h"
+#include "tools/shared/corpus_search.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -57,7 +58,7 @@ enum status engine_open(struct engine *out, const struct engine_config *config) 
 }
 
 void engine_close(struct engine *e) {
-    device_index_close(&e->index);
+    searcher_close(e->searcher);
     decoder_free(e->decoder);
     encoder_free(e->encoder);
     if (e->device) weights_release(&e->weights, e->device);
@@ -68,29 +69,31 @@ void engine_close(struct engine *e) {
     memset(e, 0, sizeof *e);
 }
 
+static enum status open_searcher(struct engine *e, const struct engine_retrieval *how) {
+    if (e->searcher) return STATUS_OK;
+    const struct searcher_config config = {.device = e->device,
+                                           .view = e->view,
+                                           .exact = how->exact,
+                                           .exact_fallback = how->exact_fallback,
+                                           .nprobe = how->nprobe};
+    TRY(corpus_search_open(&e->searcher, &config));
+    e->searched_by = searcher_describe(e->searcher, e->model.config.topk, 0);
+    return STATUS_OK;
+}
+
 enum status engine_retriever(struct retriever **out, struct engine *e, const struct engine_retrieval *how) {
     *out = NULL;
     if (!how->self && !how->corpus) return STATUS_OK;
-    bool index = how->corpus && !how->random;
-    if (index && !e->index_tried) {
-        e->index_tried = true;
-        TRY(device_index_open(&e->index, e->device, e->view,
-                              (struct device_index_choice){.exact = how->exact, .nprobe = how->nprobe}));
-        const struct store_search search = {.k = e->model.config.topk, .exact = how->exact, .nprobe = how->nprobe};
-        device_index_text(e->way, &e->index, e->view, &search);
-    }
+    bool search = how->corpus && !how->random;
+    if (search) TRY(open_searcher(e, how));
     const struct chunk_retriever_config config = {.device = e->device,
                                                   .model = &e->model.config,
                                                   .encoder = e->encoder,
                                                   .self = how->self,
                                                   .corpus = how->corpus ? e->view : NULL,
-                                                  .flat = index ? e->index.flat : NULL,
-                                                  .lists = index ? e->index.lists : NULL,
+                                                  .searcher = search ? e->searcher : NULL,
                                                   .random = how->random,
                                                   .seed = how->seed,
-                                                  .exact = how->exact,
-                                                  .nprobe = how->nprobe,
-                                                  .exact_fallback = how->exact_fallback,
                                                   .max_queries = PASS_CHUNKS,
                                                   .exclude_document = -1,
                                                   .exclude_window = how->exclude_window};
@@ -101,17 +104,12 @@ void engine_retriever_free(struct retriever *r) {
     if (r) r->free(r);
 }
 
-void engine_report_missing(const char *program, struct retriever *const *retrievers, int n, bool exact_fallback) {
-    long long missing = 0, queries = 0;
-    for (int i = 0; i < n; i++) {
-        if (!retrievers[i]) continue;
-        struct chunk_retriever_times times = chunk_retriever_times(retrievers[i]);
-        missing += times.missing;
-        queries += times.queries;
-    }
-    if (missing == 0) return;
-    fprintf(stderr, "%s: for %lld of %lld queries the store's index found too few chunks, %s\n", program, missing,
-            queries,
+void engine_report_missing(const char *program, const struct engine *e, bool exact_fallback) {
+    if (!e->searcher) return;
+    const struct searcher_counts counts = searcher_counts(e->searcher);
+    if (counts.missing == 0) return;
+    fprintf(stderr, "%s: for %lld of %lld queries the store's index found too few chunks, %s\n", program,
+            (long long)counts.missing, (long long)counts.queries,
             exact_fallback ? "and the whole store was scanned"
                            : "though the store has more: the model read fewer (--exact-fallback scans the store then, "
                              "--exact always)");

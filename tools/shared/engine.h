@@ -1,13 +1,13 @@
 /* engine.h -- a model made ready to run, with its store: what drt-generate and drt-eval both start from.
  *
- * Opening checks what must fit together: store and model by fingerprint, retrieval and variant. One thread at a time. */
+ * Opening checks what must fit together: store and model by fingerprint, retrieval and variant. One thread at a
+ * time. */
 #pragma once
 #include "decoder/decoder.h"
 #include "encoder/encoder.h"
 #include "indexer/retriever.h"
 #include "store/store.h"
 #include "tools/shared/device_choice.h"
-#include "tools/shared/device_index.h"
 #include "tools/shared/model_folder.h"
 
 struct engine_config {
@@ -28,27 +28,25 @@ struct engine {
     struct store *store;
     struct store_view *view;             /* NULL without a store */
     struct store_info info;
-    struct device_index index;           /* the store's landmarks on a GPU, once a retriever wants them */
-    bool index_tried;
-    char way[DEVICE_INDEX_TEXT_MAX];     /* how that retriever searches, for people; else empty */
+    struct searcher *searcher;           /* of the store, once a retriever needs it; shared by all of them */
+    struct searcher_description searched_by;              /* what it does; zeroed: there is none */
 };
 enum status engine_open(struct engine *out, const struct engine_config *config);
 void engine_close(struct engine *e);                      /* a zeroed struct is fine */
 
-/* What a retriever looks at. On a GPU the corpus is searched there, where its landmarks fit: exactly or by lists, as
- * tools/shared/device_index.h says; the first retriever decides and loads them. Neither self nor corpus: *out is NULL, which the decoder
- * takes as "no retrieval". */
+/* What a retriever looks at. The first one with a corpus opens the searcher (SEARCHER_AUTO) for all of them.
+ * Neither self nor corpus: *out is NULL, which the decoder takes as "no retrieval". */
 struct engine_retrieval {
     bool self, corpus, random, exact;
-    bool exact_fallback;                 /* as in indexer/retriever.h */
-    int nprobe;                          /* 0: the store's default */
+    bool exact_fallback;                 /* as in indexer/searcher.h */
+    int nprobe;                          /* 0: the index's default */
     int64_t exclude_window;              /* as in indexer/retriever.h; which document: chunk_retriever_reset */
     uint64_t seed;                       /* of random */
 };
 enum status engine_retriever(struct retriever **out, struct engine *e, const struct engine_retrieval *how);
 void engine_retriever_free(struct retriever *r);          /* NULL is fine */
-/* A line on stderr where the retrievers [n] (NULL: passed over) had to do without chunks that the store has. */
-void engine_report_missing(const char *program, struct retriever *const *retrievers, int n, bool exact_fallback);
+/* A line on stderr where searches found fewer chunks than the store has. */
+void engine_report_missing(const char *program, const struct engine *e, bool exact_fallback);
 
 /* Ids worked on in one decoder pass that a tool should feed at a time, a whole number of chunks. */
 int64_t engine_pass(const struct engine *e);

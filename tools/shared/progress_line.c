@@ -4,13 +4,13 @@
  * starts threads before main, and a signal that one of those takes would end the process. The count is the one
  * mutable global of the programs: a handler has nothing else to write to. */
 #include "tools/shared/progress_line.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "tools/shared/streams.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 struct progress_line {
@@ -20,7 +20,7 @@ struct progress_line {
     char stage[64], unit[32], detail[128];
     int64_t first, last, total;
     double stage_start, drawn;
-    bool open_line;             /* terminal: the cursor stands behind an unfinished line */
+    bool open_line;             /* terminal: the cursor is at the end of an unfinished line */
     bool dirty;                 /* the last step was not drawn */
     struct sigaction before[3]; /* of stop_signals */
 };
@@ -34,12 +34,6 @@ void progress_line_signals(sigset_t *out) {
         sigaction(stop_signals[i], NULL, &now);
         if (now.sa_handler != SIG_IGN) sigaddset(out, stop_signals[i]);
     }
-}
-
-double progress_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 const char *progress_bytes_text(char out[32], uint64_t bytes) {
@@ -106,7 +100,7 @@ static void draw(struct progress_line *line, double now) {
 }
 
 static void close_line(struct progress_line *line) {
-    if (line->dirty && line->drawn > line->stage_start) draw(line, progress_now());
+    if (line->dirty && line->drawn > line->stage_start) draw(line, clock_seconds());
     if (line->open_line) fputc('\n', stderr);
     line->open_line = false;
 }
@@ -122,7 +116,7 @@ static void start_stage(struct progress_line *line, const struct progress_event 
 
 static void report(void *context, const struct progress_event *e) {
     struct progress_line *line = context;
-    double now = progress_now();
+    double now = clock_seconds();
     if (e->note) {
         if (line->open_line) fputs("\r\033[K", stderr);
         line->open_line = false;
@@ -145,7 +139,7 @@ static void count_signal(int signal) {
         if (signal == SIGHUP) return;
         _exit(128 + signal);
     }
-    static const char text[] = "\nstopping at the next safe point; once more to leave at once\n";
+    static const char text[] = "\nstopping at the next safe point; a second signal exits at once\n";
     int error = errno;
     ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
     (void)ignored;
@@ -158,13 +152,12 @@ static bool stop_requested(void *context) {
 }
 
 enum status progress_line_start(struct progress_line **out, const char *program) {
-    void *memory;
-    TRY(memory_allocate_zero_bytes(&memory, 1, sizeof(struct progress_line)));
-    struct progress_line *line = memory;
+    struct progress_line *line;
+    TRY(memory_allocate_zero(&line, 1));
     line->program = program;
     line->terminal = isatty(STDERR_FILENO) == 1;
     line->progress = (struct progress){.report = report, .stop_requested = stop_requested, .context = line};
-    /* Reads that a signal meets are taken up again: the stop is asked for at safe points only. */
+    /* SA_RESTART: interrupted reads continue, because the work looks for a stop request at safe points only. */
     struct sigaction action = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
     sigset_t asking;
     progress_line_signals(&asking);

@@ -3,8 +3,8 @@
  * On a terminal one line is rewritten; elsewhere a plain line comes every few seconds, so that logs stay readable.
  * The rate is measured from the first step of a stage, and the time left follows from it: a resumed build does not
  * count what was done before. The first signal asks the work to stop at its next safe point; the second ends the
- * program at once, which is safe too: nothing half-written is ever published. A terminal that goes sends SIGHUP more than
- * once: it asks, and never ends. What the program was started to ignore (nohup) it ignores. */
+ * program at once, which is safe too: nothing half-written is ever published. A terminal that goes sends SIGHUP more
+ * than once: it asks, and never ends. What the program was started to ignore (nohup) it ignores. */
 #pragma once
 #include "base/progress.h"
 #include <signal.h>
@@ -20,4 +20,3 @@ void progress_line_end(struct progress_line *line);       /* closes the line in 
 /* "12.3 MB", "4.56 GB"; "1 h 02 min", "3 min 05 s", "12 s": for reports. */
 const char *progress_bytes_text(char out[32], uint64_t bytes);
 const char *progress_time_text(char out[32], double seconds);
-double progress_now(void);                                /* seconds of a clock that never goes back */

@@ -9,10 +9,10 @@
  * fails, and not the program's end (SIGXFSZ). */
 void streams_reserve(void);
 
-/* printf to a terminal or a log: of the whole text, what printable.h escapes is escaped, but for newlines. For lines that
- * hold names or texts of files, stores and command lines. */
+/* printf to a terminal or a log: of the whole text, what printable.h escapes is escaped, but for newlines. For lines
+ * that hold names or texts of files, stores and command lines. */
 void streams_printf(FILE *file, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* At most so many characters of a text, or of a file's name, on one line: runs of white space become one space, the rest
- * as printable.h has it, "..." where something is left. */
+/* At most so many characters of a text, or of a file's name, on one line: runs of white space become one space, the
+ * rest as printable.h has it, "..." where something is left. */
 void streams_print_line(FILE *file, const char *text, size_t bytes, int characters);

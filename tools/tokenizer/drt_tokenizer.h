@@ -5,7 +5,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include <stdio.h>
 
-/* Each gets argv[0] = its own name and room for argc operands, and returns the exit code. */
+/* Each takes argv[0] = its own name and an array of argc operands to fill, and returns the exit code. */
 int drt_tokenizer_train(int argc, char **argv, const char **operands);
 int drt_tokenizer_encode(int argc, char **argv, const char **operands);
 int drt_tokenizer_decode(int argc, char **argv, const char **operands);

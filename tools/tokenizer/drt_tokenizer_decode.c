@@ -83,8 +83,8 @@ static int decode_or_count(bool print, int argc, char **argv, const char **opera
     const char *name = print ? "decode" : "count";
     const struct arg_option options[] = {
         {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "tokenizer.json (required)", 0, 0},
-        {"eod-id", ARG_INT, &o.eod_id, "N", "id behind each document; -1: the tokenizer's <|endoftext|> or the like",
-         -1, 2147483647.0},
+        {"eod-id", ARG_INT, &o.eod_id, "N",
+         "id after each document; -1: the tokenizer's <|endoftext|>, </s> or similar", -1, 2147483647.0},
         {"documents", ARG_INT, &o.documents, "N", "only the first N; 0: all", 0, 1e15},
         {"json", ARG_FLAG, &o.json, NULL, "count: one line of JSON", 0, 0},
     };

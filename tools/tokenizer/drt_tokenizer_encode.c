@@ -1,4 +1,4 @@
-/* drt_tokenizer_encode.c -- drt-tokenizer encode: a corpus into one file of ids, the end-of-document id behind each
+/* drt_tokenizer_encode.c -- drt-tokenizer encode: a corpus into one file of ids, the end-of-document id after each
  * document. Documents are read in batches, encoded by all threads, and written in the order they were read. */
 #include "base/file.h"
 #include "base/memory.h"
@@ -34,7 +34,7 @@ struct work {
     int n_items;
     char *text;
     size_t bytes, capacity;
-    enum status failed; /* of a worker, with its message */
+    enum status failed; /* of a thread, with its message */
     char message[512];
     int64_t documents, tokens, text_bytes, replaced;
 };
@@ -144,15 +144,15 @@ static void print_report(const struct work *w, const char *out, long long skippe
            (long long)w->text_bytes, (double)w->text_bytes / (double)w->tokens, (long long)w->replaced, skipped);
 }
 
-static enum status run(const struct options *o, const char *const *inputs, int n, const struct progress *progress) {
+static enum status encode_run(const struct options *o, const char *const *inputs, int n, const struct progress *p) {
     struct work w = {0};
     struct reader *reader = NULL;
     struct file_writer *out = NULL;
     enum status s;
     TRY_GOTO(s, open_work(&w, o), out);
-    TRY_GOTO(s, drt_tokenizer_corpus(&reader, &o->corpus, inputs, n, progress), out);
+    TRY_GOTO(s, drt_tokenizer_corpus(&reader, &o->corpus, inputs, n, p), out);
     TRY_GOTO(s, file_create(&out, o->out), out);
-    TRY_GOTO(s, encode_all(&w, reader, out, progress), out);
+    TRY_GOTO(s, encode_all(&w, reader, out, p), out);
     s = file_publish(out), out = NULL;
     if (s == STATUS_OK) print_report(&w, o->out, (long long)reader_position(reader).skipped);
 out:
@@ -168,13 +168,13 @@ int drt_tokenizer_encode(int argc, char **argv, const char **operands) {
         {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "tokenizer.json (required)", 0, 0},
         {"out", ARG_STRING, &o.out, "FILE.u16|FILE.u32", "the token file (required)", 0, 0},
         {"eod-id", ARG_INT, &o.eod_id, "N", "id after each document; -1: the tokenizer's <|endoftext|>", -1, INT32_MAX},
-        {"format", ARG_CHOICE, &o.corpus.format, "auto|jsonl|txt", "of the corpus (auto: by name, then by content)", 0,
-         0},
-        {"text-field", ARG_STRING, &o.corpus.text_field, "NAME", "jsonl: the member that holds the text", 0, 0},
-        {"skip-bad-lines", ARG_FLAG, &o.corpus.skip_bad_lines, NULL, "jsonl: skip and count bad lines", 0, 0},
-        {"no-follow", ARG_FLAG, &o.corpus.no_follow, NULL, "leave out links in folders; default: they are followed", 0,
-         0},
-        {"threads", ARG_INT, &o.threads, "N", "0: one for each usable processor", 0, THREADS_MAX},
+        {"format", ARG_CHOICE, &o.corpus.format, "auto|jsonl|txt", "auto: by name, then by content", 0, 0},
+        {"text-field", ARG_STRING, &o.corpus.text_field, "NAME", "jsonl: the field that holds the text", 0, 0},
+        {"skip-bad-lines", ARG_FLAG, &o.corpus.skip_bad_lines, NULL, "jsonl: skip and count lines without a document",
+         0, 0},
+        {"no-follow", ARG_FLAG, &o.corpus.no_follow, NULL, "do not follow symbolic links in folders", 0, 0},
+        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor that the affinity mask and CPU quota allow", 0,
+         THREADS_MAX},
     };
     const struct arg_program program = {
         .name = "drt-tokenizer encode",
@@ -182,7 +182,7 @@ int drt_tokenizer_encode(int argc, char **argv, const char **operands) {
         .about =
             "Writes the ids of all documents, in order, as little-endian numbers of 16 or 32 bits.\n"
             "CORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz) or folders of text\n"
-            "files. Special tokens that a text spells out are ordinary text. The file appears when it is complete.",
+            "files. The spelling of a special token in a text is ordinary text. The file appears when it is complete.",
         .examples = "  drt-tokenizer encode train.jsonl.xz --tokenizer tokenizer.json --out train.u16\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
@@ -194,7 +194,7 @@ int drt_tokenizer_encode(int argc, char **argv, const char **operands) {
         return drt_tokenizer_usage("encode", o.tokenizer ? "--out is missing" : "--tokenizer is missing");
     struct progress_line *line = NULL;
     enum status s = progress_line_start(&line, "drt-tokenizer");
-    if (s == STATUS_OK) s = run(&o, operands, n, progress_line_progress(line));
+    if (s == STATUS_OK) s = encode_run(&o, operands, n, progress_line_progress(line));
     progress_line_end(line);
     return drt_tokenizer_exit(s);
 }

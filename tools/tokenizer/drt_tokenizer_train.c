@@ -1,4 +1,5 @@
 /* drt_tokenizer_train.c -- drt-tokenizer train: a byte-level BPE tokenizer.json from a corpus. */
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "data/readers/reader.h"
@@ -62,14 +63,14 @@ static void print_report(const struct options *o, const struct tokenizer_train_r
         printf("ids %lld to %lld are left to the model (its config.json: \"vocab_size\": %lld)\n",
                (long long)(o->vocab_size - o->reserve), (long long)o->vocab_size - 1, (long long)o->vocab_size);
     if (r->vocab < o->vocab_size - o->reserve)
-        fprintf(stderr, "drt-tokenizer: no pair is left that was seen %lld times: the vocabulary stays smaller\n",
+        fprintf(stderr, "drt-tokenizer: no pair is left that occurs %lld times: the vocabulary stays smaller\n",
                 (long long)(o->min_frequency > 1 ? o->min_frequency : 1));
     fprintf(stderr, "drt-tokenizer: read and counted in %s, ", progress_time_text(text, times->read - times->start));
     fprintf(stderr, "merged in %s, at most %s of memory\n", progress_time_text(text, times->merged - times->read),
             progress_bytes_text(memory, memory_resident_peak()));
 }
 
-/* An output that cannot be written is told now, not after the work. */
+/* Fails before the work if the output cannot be written. */
 static enum status try_output(const char *path) {
     struct file_writer *file;
     TRY(file_create(&file, path));
@@ -77,7 +78,8 @@ static enum status try_output(const char *path) {
     return STATUS_OK;
 }
 
-static enum status run(const struct options *o, const char *const *inputs, int n, const struct progress *progress) {
+static enum status train_run(const struct options *o, const char *const *inputs, int n,
+                             const struct progress *progress) {
     static const char *const end_of_text[] = {"<|endoftext|>"};
     struct tokenizer_train_config config = {
         .vocab_size = (int)o->vocab_size,
@@ -90,7 +92,7 @@ static enum status run(const struct options *o, const char *const *inputs, int n
     struct threads *threads = NULL;
     struct tokenizer_trainer *t = NULL;
     struct reader *reader = NULL;
-    struct times times = {.start = progress_now()};
+    struct times times = {.start = clock_seconds()};
     enum status s;
     TRY_GOTO(s, threads_create(&threads, (int)o->threads), out);
     TRY_GOTO(s, tokenizer_trainer_create(&t, &config, threads), out);
@@ -99,9 +101,9 @@ static enum status run(const struct options *o, const char *const *inputs, int n
     print_configuration(o, &config, threads_count(threads));
     TRY_GOTO(s, read_all(t, reader, progress), out);
     reader_note_left_out(reader, progress);
-    times.read = progress_now();
+    times.read = clock_seconds();
     TRY_GOTO(s, tokenizer_trainer_merge(t, progress), out);
-    times.merged = progress_now();
+    times.merged = clock_seconds();
     TRY_GOTO(s, tokenizer_trainer_save(t, o->out), out);
     struct tokenizer_train_report report = tokenizer_trainer_report(t);
     print_report(o, &report, &times);
@@ -117,32 +119,32 @@ int drt_tokenizer_train(int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {"out", ARG_PATH, &o.out, "FILE", "the tokenizer.json (required)", 0, 0},
         {"vocab-size", ARG_INT, &o.vocab_size, "N",
-         "ids in all: special tokens, 256 bytes, merges, and what --reserve holds back", 1, 1 << 24},
+         "number of ids: special tokens, 256 bytes, merges, and those that --reserve keeps free", 1, 1 << 24},
         {"reserve", ARG_INT, &o.reserve, "N",
-         "the last N ids stay without a token, for ids of a model's own (a DRT model\n"
+         "keep the last N ids free of tokens, for ids of the model itself (a DRT model\n"
          "needs 2: pad_id and chunk_id, the landmark)",
          0, 1 << 24},
-        {"min-frequency", ARG_INT, &o.min_frequency, "N", "pairs seen less often are not merged", 0, 9e15},
+        {"min-frequency", ARG_INT, &o.min_frequency, "N", "merge only pairs that occur at least N times", 0, 9e15},
         {"special", ARG_STRINGS, &o.specials, "TOKEN",
-         "a special token, may be repeated: they get the ids 0, 1, ... in order (default\n<|endoftext|>)", 0, 0},
-        {"no-special", ARG_FLAG, &o.no_special, NULL, "no special token at all", 0, 0},
-        {"pattern", ARG_CHOICE, &o.pattern, "gpt2|llama3|qwen2", "how text is cut into words before merging", 0, 0},
-        {"format", ARG_CHOICE, &o.corpus.format, "auto|jsonl|txt", "of the corpus (auto: by name, then by content)", 0,
-         0},
-        {"text-field", ARG_STRING, &o.corpus.text_field, "NAME", "jsonl: the member that holds the text", 0, 0},
-        {"skip-bad-lines", ARG_FLAG, &o.corpus.skip_bad_lines, NULL, "jsonl: skip and count bad lines", 0, 0},
-        {"no-follow", ARG_FLAG, &o.corpus.no_follow, NULL, "leave out links in folders; default: they are followed", 0,
-         0},
-        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor of its affinity mask and CPU quota", 0,
+         "a special token; may be repeated; they get the ids 0, 1, ... in order (default\n<|endoftext|>)", 0, 0},
+        {"no-special", ARG_FLAG, &o.no_special, NULL, "no special tokens", 0, 0},
+        {"pattern", ARG_CHOICE, &o.pattern, "gpt2|llama3|qwen2", "how text is split into words before merging", 0, 0},
+        {"format", ARG_CHOICE, &o.corpus.format, "auto|jsonl|txt", "auto: by name, then by content", 0, 0},
+        {"text-field", ARG_STRING, &o.corpus.text_field, "NAME", "jsonl: the field that holds the text", 0, 0},
+        {"skip-bad-lines", ARG_FLAG, &o.corpus.skip_bad_lines, NULL, "jsonl: skip and count lines without a document",
+         0, 0},
+        {"no-follow", ARG_FLAG, &o.corpus.no_follow, NULL, "do not follow symbolic links in folders", 0, 0},
+        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor that the affinity mask and CPU quota allow", 0,
          THREADS_MAX},
     };
     const struct arg_program program = {
         .name = "drt-tokenizer train",
         .synopsis = "CORPUS... --out tokenizer.json [options]",
-        .about = "Trains a byte-level BPE tokenizer: the same file as BpeTrainer of the Python package `tokenizers`\n"
-                 "makes of the same documents (train_from_iterator), for any number of threads.\n"
-                 "CORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz) or folders of text\n"
-                 "files. Memory is bounded by the different words of the corpus, not by its size.",
+        .about =
+            "Trains a byte-level BPE tokenizer. The result is the same file that BpeTrainer of the Python package\n"
+            "`tokenizers` makes from the same documents (train_from_iterator), for any number of threads.\n"
+            "CORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz) or folders of text\n"
+            "files. Memory grows with the number of different words of the corpus, not with its size.",
         .examples = "  drt-tokenizer train train.jsonl.xz --vocab-size 16384 --reserve 2 --out tokenizer.json\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
@@ -156,7 +158,7 @@ int drt_tokenizer_train(int argc, char **argv, const char **operands) {
     struct progress_line *line;
     enum status s = progress_line_start(&line, "drt-tokenizer");
     if (s != STATUS_OK) return drt_tokenizer_exit(s);
-    s = run(&o, operands, n, progress_line_progress(line));
+    s = train_run(&o, operands, n, progress_line_progress(line));
     progress_line_end(line);
     return drt_tokenizer_exit(s);
 }

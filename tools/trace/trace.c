@@ -162,7 +162,7 @@ static enum status give_out(struct trace *t, int n_ids) {
     return STATUS_OK;
 }
 
-/* Lists are only needed until the chunk behind theirs is out. */
+/* A list is needed until the chunk after its own has been written. */
 static void drop_old_lists(struct trace *t) {
     size_t kept = 0, kept_entries = 0;
     for (size_t i = 0; i < t->n_lists; i++) {

@@ -1,11 +1,10 @@
-/* drt_train.h -- the parts of drt-train. Each takes argv from its own name on, with room for argc operands, and gives the
- * exit code. */
+/* drt_train.h -- the parts of drt-train. Each takes argv from its own name on and an array of argc operands to fill,
+ * and returns the exit code. */
 #pragma once
 #include "base/status.h"
 #include <stdio.h>
 
 int drt_train_run(int argc, char **argv, const char **operands);
-int drt_train_plot(int argc, char **argv, const char **operands);
 
 /* Prints "drt-train: <this thread's last message>" and gives exit code 1 (0 for STATUS_OK). */
 int drt_train_exit(enum status status);

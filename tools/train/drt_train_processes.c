@@ -12,9 +12,9 @@ static void signal_all(const pid_t *children, int n, int signal) {
         if (children[i] > 0) kill(children[i], signal);
 }
 
-/* Waits for children and for signals at once, so that nothing happens in a handler. A child that failed leaves the
- * others waiting in a sum for ever: they are ended. Asked to stop, all end behind the same step, and rank 0, which
- * still writes, is left alone, until a second signal. */
+/* Waits for children and for signals in one call, so that no work happens in a signal handler. When a child fails, the
+ * others would wait for it in a collective sum for ever: they are killed. The first signal stops all children after the
+ * same step, and rank 0 may finish writing; the second signal kills them. */
 static int wait_all(pid_t *children, int n, const sigset_t *signals) {
     int code = 0;
     bool stopping = false;
@@ -36,14 +36,14 @@ static int wait_all(pid_t *children, int n, const sigset_t *signals) {
     return code;
 }
 
-enum status train_processes_start(struct train_place *out, int *code, int processes) {
+enum status train_processes_start(struct train_rank *out, int *code, int processes) {
     pid_t children[TRAIN_PROCESSES_MAX], parent = getpid();
     sigset_t signals, before;
     if (processes > TRAIN_PROCESSES_MAX)
-        return fail(STATUS_UNSUPPORTED, "%d processes: at most %d train together", processes, TRAIN_PROCESSES_MAX);
-    *out = (struct train_place){.world = processes};
+        return fail(STATUS_UNSUPPORTED, "%d processes: at most %d can train one model", processes, TRAIN_PROCESSES_MAX);
+    *out = (struct train_rank){.world = processes};
     *code = -1;
-    train_place_meet(out, parent);
+    train_rank_set_rendezvous(out, parent);
     progress_line_signals(&signals); /* not what is ignored: blocked, it would come all the same */
     sigaddset(&signals, SIGCHLD);
     sigprocmask(SIG_BLOCK, &signals, &before);

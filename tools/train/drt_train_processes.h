@@ -1,7 +1,8 @@
 /* drt_train_processes.h -- several processes that train one model, started here. */
 #pragma once
-#include "tools/shared/train_place.h"
+#include "tools/shared/train_rank.h"
 
-/* Starts `processes` children; in a child it returns with its place. In the parent it waits for all of them, passes SIGINT,
- * SIGTERM and SIGHUP on, ends the others when one fails, and returns with *code >= 0: what the program shall exit with. */
-enum status train_processes_start(struct train_place *out, int *code, int processes);
+/* Starts `processes` children. In a child it returns with the child's rank. In the parent it waits for all children,
+ * passes SIGINT, SIGTERM and SIGHUP on to them, kills the others when one fails, and returns with *code >= 0, the
+ * exit code. */
+enum status train_processes_start(struct train_rank *out, int *code, int processes);

@@ -41,20 +41,20 @@ static void print_report(const struct options *o, const struct run_report *r) {
     streams_printf(stdout, "%s: step %lld, %lld tokens", o->out, (long long)r->step, (long long)r->tokens);
     if (!isnan(r->loss)) printf(", loss %.4f", r->loss);
     if (!isnan(r->valid_loss)) printf(", valid %.4f, %.4f bits a byte", r->valid_loss, r->valid_bits_per_byte);
-    printf(", %s%s", progress_time_text(time, r->seconds), r->finished ? "" : ", not finished: go on with --resume");
+    printf(", %s%s", progress_time_text(time, r->seconds), r->finished ? "" : ", not finished: continue with --resume");
     if (r->skipped) printf(", %lld steps skipped", (long long)r->skipped);
     printf("\n");
     if (r->step > 0) printf("%s/checkpoints/step-%lld\n", o->out, (long long)r->step);
 }
 
 /* Processes share the processors. */
-static int threads_of(const struct options *o, const struct train_place *place) {
-    if (o->threads > 0 || place->world == 1) return (int)o->threads;
-    int each = processors_available() / place->world;
+static int threads_of(const struct options *o, const struct train_rank *rank) {
+    if (o->threads > 0 || rank->world == 1) return (int)o->threads;
+    int each = processors_available() / rank->world;
     return each > 0 ? each : 1;
 }
 
-static enum status train(const struct options *o, const struct train_place *place, const struct progress *progress) {
+static enum status train(const struct options *o, const struct train_rank *rank, const struct progress *progress) {
     struct train_config config;
     struct device *device = NULL;
     struct collective *group = NULL;
@@ -65,9 +65,8 @@ static enum status train(const struct options *o, const struct train_place *plac
     enum status s;
     TRY_GOTO(s, read_config(&config, o), out);
     const struct device_choice choice = {.device = o->device, .dtype = config.type};
-    TRY_GOTO(s, device_choose(&device, &type, &choice, threads_of(o, place)), out);
-    if (place->world > 1)
-        TRY_GOTO(s, collective_open(&group, device, place->rank, place->world, place->rendezvous), out);
+    TRY_GOTO(s, device_choose(&device, &type, &choice, threads_of(o, rank)), out);
+    if (rank->world > 1) TRY_GOTO(s, collective_open(&group, device, rank->rank, rank->world, rank->rendezvous), out);
     const struct run_options options = {.config = &config,
                                         .folder = o->out,
                                         .resume = o->resume,
@@ -75,10 +74,10 @@ static enum status train(const struct options *o, const struct train_place *plac
                                         .type = type,
                                         .until = o->until,
                                         .max_seconds = o->max_minutes * 60,
-                                        .progress = place->rank == 0 ? progress : &quiet,
+                                        .progress = rank->rank == 0 ? progress : &quiet,
                                         .group = group};
     s = run_train(&report, &options);
-    if (s == STATUS_OK && place->rank == 0) print_report(o, &report);
+    if (s == STATUS_OK && rank->rank == 0) print_report(o, &report);
 out:
     collective_close(group);
     device_close(device);
@@ -105,22 +104,23 @@ static char *help_end(void) {
 
 int drt_train_run(int argc, char **argv, const char **operands) {
     struct options o = {.device = "auto", .processes = 1};
-    struct train_place place;
+    struct train_rank rank;
     char *examples = help_end();
     const struct arg_option options[] = {
         {"config", ARG_PATH, &o.config, "FILE", "the run's config (with --resume: default RUN/config.json)", 0, 0},
         {"out", ARG_PATH, &o.out, "RUN", "the run's folder (required)", 0, 0},
-        {"resume", ARG_FLAG, &o.resume, NULL, "go on behind the run's newest checkpoint", 0, 0},
-        {"set", ARG_STRINGS, &o.set, "KEY=VALUE", "over the config, such as mlm.rate=0.15; may be repeated", 0, 0},
+        {"resume", ARG_FLAG, &o.resume, NULL, "continue after the run's newest checkpoint", 0, 0},
+        {"set", ARG_STRINGS, &o.set, "KEY=VALUE",
+         "replace a value of the config, such as mlm.rate=0.15; may be repeated", 0, 0},
         {"data", ARG_STRINGS, &o.data, "FILE", "token file instead of the config's; may be repeated", 0, 0},
         {"valid", ARG_STRINGS, &o.valid, "FILE", "token file instead of the config's; may be repeated", 0, 0},
-        {"steps", ARG_INT, &o.steps, "N", "instead of the config's (moves the schedule too); 0: the config's", 0, 1e12},
-        {"until", ARG_INT, &o.until, "N", "stop behind this step, with a checkpoint; 0: no", 0, 1e12},
-        {"max-minutes", ARG_DOUBLE, &o.max_minutes, "T", "stop after this time, with a checkpoint; 0: no", 0, 1e7},
+        {"steps", ARG_INT, &o.steps, "N", "steps of the whole run, also of the schedule; 0: the config's", 0, 1e12},
+        {"until", ARG_INT, &o.until, "N", "stop after step N, with a checkpoint; 0: no", 0, 1e12},
+        {"max-minutes", ARG_DOUBLE, &o.max_minutes, "T", "stop after T minutes, with a checkpoint; 0: no", 0, 1e7},
         {"device", ARG_CHOICE, &o.device, "auto|cpu|cuda", "where to compute", 0, 0},
         {"processes", ARG_INT, &o.processes, "N",
-         "start N that train together, each on a GPU of its own (or on the CPU)", 1, 64},
-        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor of its affinity mask and CPU quota", 0,
+         "start N processes that train one model, each on a GPU of its own (or on the CPU)", 1, 64},
+        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor that the affinity mask and CPU quota allow", 0,
          THREADS_MAX},
     };
     const struct arg_program program = {
@@ -130,7 +130,7 @@ int drt_train_run(int argc, char **argv, const char **operands) {
             "Trains a model from token files (drt-tokenizer encode makes them). RUN gets config.json (every default\n"
             "written out), log.jsonl (a line a step), checkpoints/step-N (model folders: drt-generate --model loads\n"
             "them) and samples. A run that was stopped (Ctrl-C, SIGTERM, SIGHUP, --until, --max-minutes) or killed\n"
-            "goes on with --resume, and gives the same losses, bit for bit, as one that was not stopped.\n"
+            "continues with --resume, and gives the same losses, bit for bit, as a run that was not stopped.\n"
             "drt-train plot RUN... draws what runs logged (drt-train plot --help).",
         .examples = examples,
         .options = options,
@@ -142,17 +142,17 @@ int drt_train_run(int argc, char **argv, const char **operands) {
         fprintf(stderr, "drt-train: --%s is missing; see drt-train --help\n", o.out ? "config" : "out");
         return 2;
     }
-    enum status s = train_place_found(&place);
-    if (s == STATUS_OK && place.world == 1 && o.processes > 1) {
-        s = train_processes_start(&place, &code, (int)o.processes);
+    enum status s = train_rank_detect(&rank);
+    if (s == STATUS_OK && rank.world == 1 && o.processes > 1) {
+        s = train_processes_start(&rank, &code, (int)o.processes);
         if (s == STATUS_OK && code >= 0) return code;
     }
-    if (s == STATUS_OK && place.world > 1 && device_built("cuda") && strcmp(o.device, "cpu") != 0)
-        s = train_place_show_gpu(&place);
+    if (s == STATUS_OK && rank.world > 1 && device_built("cuda") && strcmp(o.device, "cpu") != 0)
+        s = train_rank_show_gpu(&rank);
     struct progress_line *line;
     if (s == STATUS_OK) s = progress_line_start(&line, "drt-train");
     if (s != STATUS_OK) return drt_train_exit(s);
-    s = train(&o, &place, progress_line_progress(line));
+    s = train(&o, &rank, progress_line_progress(line));
     progress_line_end(line);
     return drt_train_exit(s);
 }

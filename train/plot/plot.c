@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* The last `parts` parts of a path, without slashes at its end. */
-static enum status last_parts(char **out, const char *path, int parts) {
+static enum status plot_last_parts(char **out, const char *path, int parts) {
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/')
         end--;
@@ -25,21 +25,21 @@ static enum status last_parts(char **out, const char *path, int parts) {
     return STATUS_OK;
 }
 
-static bool names_differ(const struct plot_picture *p) {
+static bool plot_names_differ(const struct plot_picture *p) {
     for (int i = 0; i < p->n_runs; i++)
         for (int k = 0; k < i; k++)
             if (strcmp(p->runs[i].name, p->runs[k].name) == 0) return false;
     return true;
 }
 
-static enum status name_runs(struct plot_picture *p) {
+static enum status plot_name_runs(struct plot_picture *p) {
     for (int parts = 1; parts <= 8; parts++) {
         for (int i = 0; i < p->n_runs; i++) {
             memory_free(p->runs[i].name);
             p->runs[i].name = NULL;
-            TRY(last_parts(&p->runs[i].name, p->runs[i].path, parts));
+            TRY(plot_last_parts(&p->runs[i].name, p->runs[i].path, parts));
         }
-        if (names_differ(p)) break;
+        if (plot_names_differ(p)) break;
     }
     return STATUS_OK;
 }
@@ -81,18 +81,18 @@ void plot_text(FILE *out, const char *text) {
     }
 }
 
-static bool is_page(const char *path) {
+static bool plot_is_page(const char *path) {
     size_t n = strlen(path);
     return n >= 5 && strcmp(path + n - 5, ".html") == 0;
 }
 
-static bool is_picture(const char *path) {
+static bool plot_is_picture(const char *path) {
     size_t n = strlen(path);
     return n >= 4 && strcmp(path + n - 4, ".svg") == 0;
 }
 
-static enum status draw(char **text, size_t *bytes, bool page, const struct plot_picture *p,
-                        const struct plot_config *config) {
+static enum status plot_draw(char **text, size_t *bytes, bool page, const struct plot_picture *p,
+                             const struct plot_config *config) {
     FILE *memory = open_memstream(text, bytes);
     if (!memory) return fail(STATUS_NO_MEMORY, "no memory for the plot");
     enum status status = page ? plot_page(memory, p, config) : plot_svg(memory, p, config);
@@ -102,7 +102,7 @@ static enum status draw(char **text, size_t *bytes, bool page, const struct plot
     return status;
 }
 
-static enum status write_file(const char *path, const char *text, size_t bytes) {
+static enum status plot_write_file(const char *path, const char *text, size_t bytes) {
     struct file_writer *file;
     TRY(file_create(&file, path));
     enum status status = file_write(file, text, bytes);
@@ -113,10 +113,10 @@ static enum status write_file(const char *path, const char *text, size_t bytes) 
 
 enum status plot_write(const char *path, const char *const *runs, int n_runs, const struct plot_config *config) {
     assert(n_runs > 0);
-    if (!is_page(path) && !is_picture(path))
+    if (!plot_is_page(path) && !plot_is_picture(path))
         return fail(STATUS_INVALID, "%s: a plot's name ends in .html or .svg", path);
     if (n_runs > PLOT_RUNS_MAX)
-        return fail(STATUS_INVALID, "%d runs: no more than %d can be told apart in one plot", n_runs, PLOT_RUNS_MAX);
+        return fail(STATUS_INVALID, "%d runs: one plot has colours and line styles for %d", n_runs, PLOT_RUNS_MAX);
     struct plot_picture p = {.n_runs = n_runs};
     char *text = NULL;
     size_t bytes = 0;
@@ -126,16 +126,16 @@ enum status plot_write(const char *path, const char *const *runs, int n_runs, co
         p.runs[i].path = runs[i];
         status = plot_log_read(&p.runs[i].log, runs[i]);
     }
-    if (status == STATUS_OK) status = name_runs(&p);
+    if (status == STATUS_OK) status = plot_name_runs(&p);
     if (status == STATUS_OK) {
         plot_picture_ends(&p);
         char title[FILE_PATH_MAX];
         struct plot_config named = config ? *config : (struct plot_config){0};
         if (!named.title && n_runs > 1) snprintf(title, sizeof title, "%d runs", n_runs);
         if (!named.title) named.title = n_runs > 1 ? title : p.runs[0].name;
-        status = draw(&text, &bytes, is_page(path), &p, &named);
+        status = plot_draw(&text, &bytes, plot_is_page(path), &p, &named);
     }
-    if (status == STATUS_OK) status = write_file(path, text, bytes);
+    if (status == STATUS_OK) status = plot_write_file(path, text, bytes);
     for (int i = 0; i < n_runs; i++) {
         plot_log_free(&p.runs[i].log);
         memory_free(p.runs[i].name);

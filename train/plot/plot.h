@@ -7,7 +7,7 @@
 #pragma once
 #include "base/status.h"
 
-enum { PLOT_RUNS_MAX = 28 };                    /* seven colours, four kinds of line: more cannot be told apart */
+enum { PLOT_RUNS_MAX = 28 };                    /* seven colours times four line styles */
 enum plot_along { PLOT_TOKENS, PLOT_STEPS };    /* what runs along the bottom; a page begins with it and offers both */
 
 struct plot_config {
@@ -19,5 +19,5 @@ struct plot_config {
  * without a line yet is fine. STATUS_NOT_FOUND: no log; STATUS_CORRUPT: a damaged line, named by file and line. */
 enum status plot_write(const char *path, const char *const *runs, int n_runs, const struct plot_config *config);
 
-/* RUN/plot.html from RUN/log.jsonl: for a run that goes on, after each checkpoint. */
+/* RUN/plot.html from RUN/log.jsonl: updated after each checkpoint of a run. */
 enum status plot_refresh(const char *run);

@@ -19,8 +19,8 @@ struct plot_series { struct plot_column *columns; size_t n_columns; };
 
 /* At most `limit` columns of equal width from `low` to `high`, empty ones left out. Steps of a log that is shorter
  * than that stay single points. */
-enum status plot_thin(struct plot_series *out, const struct plot_log *log, enum plot_value value, enum plot_along along,
-                      double low, double high, size_t limit);
+enum status plot_subsample(struct plot_series *out, const struct plot_log *log, enum plot_value value,
+                           enum plot_along along, double low, double high, size_t limit);
 /* Gaussian mean of the columns with this width; narrower towards the begin, where a curve is steep, so that the first
  * value stays itself. */
 void plot_smooth(struct plot_series *series, enum plot_along along, double width);

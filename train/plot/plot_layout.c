@@ -7,22 +7,22 @@
 enum { WIDTH = 1120, GAP = 20, MARGIN = 16 };
 static const struct plot_size WIDE = {WIDTH, 350}, HALF = {(WIDTH - GAP) / 2., 236};
 
-static bool is_empty(const struct plot_picture *p) {
+static bool plot_layout_is_empty(const struct plot_picture *p) {
     for (int i = 0; i < plot_n_panels; i++)
         if (!plot_panel_empty(p, &plot_panels[i])) return false;
     return true;
 }
 
 /* Text of 13 px is about this wide; wide letters make a legend loose, never overlap, unless a name is all of them. */
-static double text_width(const char *text) {
+static double plot_layout_text_width(const char *text) {
     return 8.2 * (double)strlen(text);
 }
 
 /* The legend in rows; returns the height that it takes. */
-static double draw_legend(FILE *out, const struct plot_picture *p, double top) {
+static double plot_layout_draw_legend(FILE *out, const struct plot_picture *p, double top) {
     double x = MARGIN, y = top;
     for (int i = 0; i < p->n_runs; i++) {
-        double width = 34 + text_width(p->runs[i].name) + 22;
+        double width = 34 + plot_layout_text_width(p->runs[i].name) + 22;
         if (x > MARGIN && x + width > WIDTH + MARGIN) x = MARGIN, y += 20;
         if (out) {
             plot_swatch(out, i, x, y - 4, 26);
@@ -35,8 +35,8 @@ static double draw_legend(FILE *out, const struct plot_picture *p, double top) {
     return y - top + 20;
 }
 
-/* Puts every panel that has something to show into its place; with out NULL only the height is found. */
-static enum status lay_panels(FILE *out, const struct plot_picture *p, enum plot_along along, double *y) {
+/* Draws every panel that has data, one below the other; with out NULL it only computes the height. */
+static enum status plot_layout_panels(FILE *out, const struct plot_picture *p, enum plot_along along, double *y) {
     int column = 0;
     for (int i = 0; i < plot_n_panels; i++) {
         if (plot_panel_empty(p, &plot_panels[i])) continue;
@@ -55,9 +55,9 @@ static enum status lay_panels(FILE *out, const struct plot_picture *p, enum plot
 }
 
 enum status plot_svg(FILE *out, const struct plot_picture *p, const struct plot_config *config) {
-    bool empty = is_empty(p);
-    double top = 58, body = top + draw_legend(NULL, p, top), height = body;
-    TRY(lay_panels(NULL, p, config->along, &height));
+    bool empty = plot_layout_is_empty(p);
+    double top = 58, body = top + plot_layout_draw_legend(NULL, p, top), height = body;
+    TRY(plot_layout_panels(NULL, p, config->along, &height));
     if (empty) height += 40;
     fprintf(out,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
@@ -69,16 +69,16 @@ enum status plot_svg(FILE *out, const struct plot_picture *p, const struct plot_
     fprintf(out, "<text class=\"heading\" x=\"%d\" y=\"28\">", MARGIN);
     plot_text(out, config->title);
     fputs("</text>\n", out);
-    draw_legend(out, p, top);
+    plot_layout_draw_legend(out, p, top);
     if (empty)
         fprintf(out, "<text class=\"legend\" x=\"%d\" y=\"%.1f\">Nothing was logged yet.</text>\n", MARGIN, body + 10);
-    TRY(lay_panels(out, p, config->along, &body));
+    TRY(plot_layout_panels(out, p, config->along, &body));
     fputs("</svg>\n", out);
     return STATUS_OK;
 }
 
 /* The mean of the last hundredth of a run's values: one step's loss says little. NaN when there is none. */
-static double last_mean(const struct plot_log *log, enum plot_value value) {
+static double plot_layout_last_mean(const struct plot_log *log, enum plot_value value) {
     size_t n = 0, wanted = log->n_rows / 100 + 1;
     double mean = 0;
     for (size_t i = log->n_rows; i > 0 && n < wanted; i--) {
@@ -88,7 +88,7 @@ static double last_mean(const struct plot_log *log, enum plot_value value) {
     return n ? mean : NAN;
 }
 
-static double least(const struct plot_log *log, enum plot_value value, int64_t *step) {
+static double plot_layout_least(const struct plot_log *log, enum plot_value value, int64_t *step) {
     double best = NAN;
     for (size_t i = 0; i < log->n_rows; i++) {
         double v = log->rows[i].values[value];
@@ -99,13 +99,13 @@ static double least(const struct plot_log *log, enum plot_value value, int64_t *
     return best;
 }
 
-static void cell(FILE *out, double value, int digits) {
+static void plot_layout_cell(FILE *out, double value, int digits) {
     char text[PLOT_LABEL_MAX];
     fprintf(out, "<td>%s</td>", isfinite(value) ? plot_number(text, value, digits) : "\xe2\x80\x93");
 }
 
 /* 1234567 as 1,234,567: steps are looked up one by one. */
-static void cell_whole(FILE *out, int64_t value) {
+static void plot_layout_cell_whole(FILE *out, int64_t value) {
     char digits[24];
     int n = snprintf(digits, sizeof digits, "%lld", (long long)value);
     fputs("<td>", out);
@@ -116,11 +116,11 @@ static void cell_whole(FILE *out, int64_t value) {
     fputs("</td>", out);
 }
 
-static void write_run(FILE *out, const struct plot_run *run, int i) {
+static void plot_layout_write_run(FILE *out, const struct plot_run *run, int i) {
     const struct plot_log *log = &run->log;
     const struct plot_row *last = log->n_rows ? &log->rows[log->n_rows - 1] : NULL;
     int64_t best_step = -1;
-    double best = least(log, PLOT_VALID_LOSS, &best_step);
+    double best = plot_layout_least(log, PLOT_VALID_LOSS, &best_step);
     fprintf(out,
             "<tr><th scope=\"row\"><label><input type=\"checkbox\" data-run=\"%d\" checked>"
             "<svg width=\"28\" height=\"10\" aria-hidden=\"true\">",
@@ -129,21 +129,22 @@ static void write_run(FILE *out, const struct plot_run *run, int i) {
     fputs("</svg><span>", out);
     plot_text(out, run->name);
     fputs("</span></label></th>", out);
-    cell_whole(out, last ? last->step : 0);
-    cell(out, last ? (double)last->tokens : NAN, 4);
-    cell(out, last_mean(log, PLOT_LOSS), 4);
-    cell(out, best, 4);
+    plot_layout_cell_whole(out, last ? last->step : 0);
+    plot_layout_cell(out, last ? (double)last->tokens : NAN, 4);
+    plot_layout_cell(out, plot_layout_last_mean(log, PLOT_LOSS), 4);
+    plot_layout_cell(out, best, 4);
     if (best_step >= 0)
-        cell_whole(out, best_step);
+        plot_layout_cell_whole(out, best_step);
     else
-        cell(out, NAN, 4);
-    cell(out, last_mean(log, PLOT_CONTRASTIVE_ACCURACY), 3);
-    cell(out, last_mean(log, PLOT_TOKENS_PER_SECOND), 3);
+        plot_layout_cell(out, NAN, 4);
+    plot_layout_cell(out, plot_layout_last_mean(log, PLOT_CONTRASTIVE_ACCURACY), 3);
+    plot_layout_cell(out, plot_layout_last_mean(log, PLOT_TOKENS_PER_SECOND), 3);
     fputs("</tr>\n", out);
 }
 
 /* Each panel twice, along tokens and along steps; the style shows one of them. The data is the same for both. */
-static enum status write_figure(FILE *out, FILE *data, const struct plot_picture *p, const struct plot_panel *panel) {
+static enum status plot_layout_write_figure(FILE *out, FILE *data, const struct plot_picture *p,
+                                            const struct plot_panel *panel) {
     struct plot_size size = panel == plot_panels ? WIDE : HALF;
     fprintf(out, "<figure%s>\n", panel == plot_panels ? " class=\"wide\"" : "");
     for (int along = 0; along < 2; along++) {
@@ -156,13 +157,13 @@ static enum status write_figure(FILE *out, FILE *data, const struct plot_picture
     return STATUS_OK;
 }
 
-static enum status write_figures(FILE *out, FILE *data, const struct plot_picture *p) {
+static enum status plot_layout_write_figures(FILE *out, FILE *data, const struct plot_picture *p) {
     bool first = true;
     for (int i = 0; i < plot_n_panels; i++) {
         if (plot_panel_empty(p, &plot_panels[i])) continue;
         if (!first) fputs(",\n", data);
         first = false;
-        TRY(write_figure(out, data, p, &plot_panels[i]));
+        TRY(plot_layout_write_figure(out, data, p, &plot_panels[i]));
     }
     if (first) fputs("<p>Nothing was logged yet.</p>\n", out);
     return STATUS_OK;
@@ -176,7 +177,7 @@ enum status plot_page(FILE *out, const struct plot_picture *p, const struct plot
     plot_text(out, config->title);
     fputs(plot_page_body, out);
     for (int i = 0; i < p->n_runs; i++)
-        write_run(out, &p->runs[i], i);
+        plot_layout_write_run(out, &p->runs[i], i);
     fputs("</tbody></table></div>\n<main>\n", out);
     char *text = NULL;
     size_t bytes = 0;
@@ -184,7 +185,7 @@ enum status plot_page(FILE *out, const struct plot_picture *p, const struct plot
     if (!data) return fail(STATUS_NO_MEMORY, "no memory for the plot");
     fprintf(data, "{\"tokens\":[%.12g,%.12g],\"steps\":[%.12g,%.12g],\"panels\":[\n", p->ends[0][0], p->ends[0][1],
             p->ends[1][0], p->ends[1][1]);
-    enum status status = write_figures(out, data, p);
+    enum status status = plot_layout_write_figures(out, data, p);
     fputs("]}", data);
     if (fclose(data) != 0 && status == STATUS_OK) status = fail(STATUS_NO_MEMORY, "no memory for the plot");
     if (status == STATUS_OK) {

@@ -13,7 +13,7 @@ const char *const plot_value_keys[PLOT_VALUES] = {
 /* Beyond this, sums and squares of values are no numbers any more: such a value counts as not finite. */
 static const double VALUE_MAX = 1e100;
 
-static enum status read_value(struct json *j, double *out) {
+static enum status plot_log_read_value(struct json *j, double *out) {
     switch (json_next(j)) {
     case JSON_NULL:
         *out = NAN;
@@ -27,18 +27,18 @@ static enum status read_value(struct json *j, double *out) {
     }
 }
 
-static enum status read_member(struct json *j, struct plot_row *row) {
+static enum status plot_log_read_member(struct json *j, struct plot_row *row) {
     if (json_equals(j, "step")) return json_next_int(j, &row->step);
     if (json_equals(j, "tokens")) return json_next_int(j, &row->tokens);
     for (int v = 0; v < PLOT_VALUES; v++)
         if (json_equals(j, plot_value_keys[v])) {
             row->has |= 1u << v;
-            return read_value(j, &row->values[v]);
+            return plot_log_read_value(j, &row->values[v]);
         }
     return json_skip(j);
 }
 
-static enum status read_row(struct plot_row *row, const char *name, const char *text, size_t bytes) {
+static enum status plot_log_read_row(struct plot_row *row, const char *name, const char *text, size_t bytes) {
     struct json j;
     *row = (struct plot_row){.step = -1, .tokens = -1};
     json_open(&j, name, text, bytes);
@@ -47,7 +47,7 @@ static enum status read_row(struct plot_row *row, const char *name, const char *
         enum json_event event = json_next(&j);
         if (event == JSON_OBJECT_END) break;
         if (event != JSON_KEY) return json_fail(&j, "a key");
-        TRY(read_member(&j, row));
+        TRY(plot_log_read_member(&j, row));
     }
     TRY(json_expect(&j, JSON_END, "the end of the line"));
     if (row->step < 0) return fail(STATUS_INVALID, "%s: no \"step\" of zero or more", name);
@@ -57,15 +57,15 @@ static enum status read_row(struct plot_row *row, const char *name, const char *
 
 /* A smaller step than before, or the same with the same values: the run was taken up again from a checkpoint, and what
  * it did after that checkpoint the first time is not part of it. */
-static void forget_behind(struct plot_log *log, const struct plot_row *row) {
+static void plot_log_drop_after(struct plot_log *log, const struct plot_row *row) {
     while (log->n_rows > 0 && log->rows[log->n_rows - 1].step > row->step)
         log->n_rows--;
     for (size_t i = log->n_rows; i > 0 && log->rows[i - 1].step == row->step; i--)
         log->rows[i - 1].has &= ~row->has;
 }
 
-static enum status add_row(struct plot_log *log, const struct plot_row *row, const char *name) {
-    forget_behind(log, row);
+static enum status plot_log_add_row(struct plot_log *log, const struct plot_row *row, const char *name) {
+    plot_log_drop_after(log, row);
     if (log->n_rows > 0 && log->rows[log->n_rows - 1].tokens > row->tokens)
         return fail(STATUS_INVALID, "%s: step %lld has seen %lld tokens, and a step before it %lld", name,
                     (long long)row->step, (long long)row->tokens, (long long)log->rows[log->n_rows - 1].tokens);
@@ -74,7 +74,7 @@ static enum status add_row(struct plot_log *log, const struct plot_row *row, con
     return STATUS_OK;
 }
 
-static size_t trim(const char *text, size_t bytes) {
+static size_t plot_log_trim(const char *text, size_t bytes) {
     while (bytes > 0 && strchr(" \t\r", text[bytes - 1]) && text[bytes - 1])
         bytes--;
     return bytes;
@@ -85,13 +85,13 @@ enum status plot_log_parse(struct plot_log *out, const char *name, const char *t
     const char *end = text + bytes;
     for (int64_t line = 1; text < end; line++) {
         const char *stop = memchr(text, '\n', (size_t)(end - text));
-        size_t length = trim(text, (size_t)((stop ? stop : end) - text));
-        char place[FILE_PATH_MAX + 32];
-        snprintf(place, sizeof place, "%s: line %lld of the log", name, (long long)line);
+        size_t length = plot_log_trim(text, (size_t)((stop ? stop : end) - text));
+        char where[FILE_PATH_MAX + 32];
+        snprintf(where, sizeof where, "%s: line %lld of the log", name, (long long)line);
         struct plot_row row;
-        enum status status = length ? read_row(&row, place, text, length) : STATUS_OK;
+        enum status status = length ? plot_log_read_row(&row, where, text, length) : STATUS_OK;
         if (status != STATUS_OK && !stop) return STATUS_OK; /* the run is writing this line */
-        if (status == STATUS_OK && length) status = add_row(out, &row, place);
+        if (status == STATUS_OK && length) status = plot_log_add_row(out, &row, where);
         if (status == STATUS_INVALID) return fail(STATUS_CORRUPT, "%s", status_message());
         TRY(status);
         text = stop ? stop + 1 : end;

@@ -1,6 +1,6 @@
 /* plot_page.c -- style of plots, and the fixed parts of the plot page. No outside resources; colours follow the system.
  *
- * The seven colours are Okabe and Ito's, told apart by colour-blind readers too, darkened or lightened to stand out
+ * The seven colours are Okabe and Ito's, distinguishable for colour-blind readers, darkened or lightened to stand out
  * from the paper. The picture's style uses plain colours only, which every program that reads SVG understands. The page
  * shows each panel along tokens and along steps as two drawings, so that its script draws nothing: it finds values
  * under the pointer, and switches runs. Names of runs reach it through the table's text, never as markup. */
@@ -17,10 +17,10 @@ const char plot_style[] =
     ".legend{font-size:13px;fill:#1d2025}\n"
     ".grid{stroke:#e6e6e3;stroke-width:1;fill:none}\n"
     ".frame{stroke:#9a9da3;stroke-width:1;fill:none}\n"
-    ".raw,.line,.thin,.dot,.cross{fill:none;stroke-linejoin:round;stroke-linecap:round}\n"
+    ".raw,.line,.smooth,.dot,.cross{fill:none;stroke-linejoin:round;stroke-linecap:round}\n"
     ".raw{stroke-width:1.15;opacity:.28}\n"
     ".line{stroke-width:1.9}\n"
-    ".thin{stroke-width:1.2}\n"
+    ".smooth{stroke-width:1.2}\n"
     ".cross{stroke-width:1.5}\n"
     ".dot{stroke-width:4.5}\n"
     ".ring{stroke-width:1.6;fill:#ffffff}\n"
@@ -112,14 +112,14 @@ const char plot_page_tail[] =
     "  return v !== 0 && size < 1e-2 ? v.toExponential(3) : Number.isInteger(v) ? String(v) : v.toPrecision(4);\n"
     "}\n"
     "\n"
-    "/* The last point at or before x, or the first one behind it where that is nearer. */\n"
-    "function nearest(places, x) {\n"
-    "  let low = 0, high = places.length - 1;\n"
+    "/* The last point at or before x, or the first one after it if that is nearer. */\n"
+    "function nearest(xs, x) {\n"
+    "  let low = 0, high = xs.length - 1;\n"
     "  while (low < high) {\n"
     "    const middle = (low + high) >> 1;\n"
-    "    if (places[middle] < x) low = middle + 1; else high = middle;\n"
+    "    if (xs[middle] < x) low = middle + 1; else high = middle;\n"
     "  }\n"
-    "  return low > 0 && x - places[low - 1] < places[low] - x ? low - 1 : low;\n"
+    "  return low > 0 && x - xs[low - 1] < xs[low] - x ? low - 1 : low;\n"
     "}\n"
     "\n"
     "function make(tag, text) {\n"
@@ -142,7 +142,7 @@ const char plot_page_tail[] =
     "  return row;\n"
     "}\n"
     "\n"
-    "/* The pointer's line stands at the same place in every panel. */\n"
+    "/* The pointer's line is at the same x in every panel. */\n"
     "function pointAt(x) {\n"
     "  figures.forEach((f, i) => {\n"
     "    const p = picture.panels[i], svg = f.querySelector(along === \"steps\" ? \".along1\" : \".along0\");\n"

@@ -41,23 +41,24 @@ struct drawing {
     struct plot_series lines[PLOT_RUNS_MAX], points[PLOT_RUNS_MAX];
 };
 
-static double x_of(const struct drawing *d, const struct plot_column *c) {
+static double plot_panel_x_of(const struct drawing *d, const struct plot_column *c) {
     return d->left + plot_axis_at(&d->x, c->along[d->along]) * (d->right - d->left);
 }
 
-static double y_of(const struct drawing *d, double value) {
+static double plot_panel_y_of(const struct drawing *d, double value) {
     double at = plot_axis_at(&d->y, value);
     return d->bottom - (at < 0 ? 0 : at > 1 ? 1 : at) * (d->bottom - d->top);
 }
 
-/* A path that begins anew behind every gap. A lone point becomes a line of no length, which round ends make a dot. */
+/* A path that starts again after every gap. A single point is a line of length 0, which round line caps draw as a dot.
+ */
 struct pen {
     const struct drawing *d;
     double x, y;
     bool down, dot;
 };
 
-static void pen_to(struct pen *p, double x, double y) {
+static void plot_panel_pen_to(struct pen *p, double x, double y) {
     x = round(x * 10) / 10;
     y = round(y * 10) / 10;
     if (p->down && x == p->x && y == p->y) return;
@@ -68,75 +69,76 @@ static void pen_to(struct pen *p, double x, double y) {
     p->y = y;
 }
 
-static void pen_up(struct pen *p) {
+static void plot_panel_pen_up(struct pen *p) {
     if (p->dot) fputs("h0", p->d->svg);
     p->down = p->dot = false;
 }
 
-static void path_begin(const struct drawing *d, int run, const char *kind) {
+static void plot_panel_path_begin(const struct drawing *d, int run, const char *kind) {
     fprintf(d->svg, "<path class=\"run r%d %s s%d d%d\" d=\"", run, kind, run % 7, run / 7);
 }
 
-static void draw_logged(const struct drawing *d, int run, const char *kind) {
+static void plot_panel_draw_logged(const struct drawing *d, int run, const char *kind) {
     const struct plot_series *s = &d->lines[run];
     struct pen pen = {.d = d};
-    path_begin(d, run, kind);
+    plot_panel_path_begin(d, run, kind);
     for (size_t i = 0; i < s->n_columns; i++) {
         const struct plot_column *c = &s->columns[i];
         if (c->finite == 0) continue;
-        if (c->gap) pen_up(&pen);
-        double x = x_of(d, c);
+        if (c->gap) plot_panel_pen_up(&pen);
+        double x = plot_panel_x_of(d, c);
         bool low_first = c->low_at < c->high_at;
-        pen_to(&pen, x, y_of(d, c->first));
-        pen_to(&pen, x, y_of(d, low_first ? c->low : c->high));
-        pen_to(&pen, x, y_of(d, low_first ? c->high : c->low));
-        pen_to(&pen, x, y_of(d, c->last));
+        plot_panel_pen_to(&pen, x, plot_panel_y_of(d, c->first));
+        plot_panel_pen_to(&pen, x, plot_panel_y_of(d, low_first ? c->low : c->high));
+        plot_panel_pen_to(&pen, x, plot_panel_y_of(d, low_first ? c->high : c->low));
+        plot_panel_pen_to(&pen, x, plot_panel_y_of(d, c->last));
     }
-    pen_up(&pen);
+    plot_panel_pen_up(&pen);
     fputs("\"/>\n", d->svg);
 }
 
-static void draw_smooth(const struct drawing *d, const struct plot_series *s, int run, const char *kind) {
+static void plot_panel_draw_smooth(const struct drawing *d, const struct plot_series *s, int run, const char *kind) {
     struct pen pen = {.d = d};
-    path_begin(d, run, kind);
+    plot_panel_path_begin(d, run, kind);
     for (size_t i = 0; i < s->n_columns; i++) {
         const struct plot_column *c = &s->columns[i];
         if (c->finite == 0) continue;
-        if (c->gap) pen_up(&pen);
-        pen_to(&pen, x_of(d, c), y_of(d, c->smooth));
+        if (c->gap) plot_panel_pen_up(&pen);
+        plot_panel_pen_to(&pen, plot_panel_x_of(d, c), plot_panel_y_of(d, c->smooth));
     }
-    pen_up(&pen);
+    plot_panel_pen_up(&pen);
     fputs("\"/>\n", d->svg);
 }
 
 /* A short series shows its points: one or two of them are no line that anybody sees. */
-static void draw_dots(const struct drawing *d, const struct plot_series *s, int run) {
+static void plot_panel_draw_dots(const struct drawing *d, const struct plot_series *s, int run) {
     if (s->n_columns > 40) return;
-    path_begin(d, run, "dot");
+    plot_panel_path_begin(d, run, "dot");
     for (size_t i = 0; i < s->n_columns; i++)
-        if (s->columns[i].finite) fprintf(d->svg, "M%.1f %.1fh0", x_of(d, &s->columns[i]), y_of(d, s->columns[i].last));
+        if (s->columns[i].finite)
+            fprintf(d->svg, "M%.1f %.1fh0", plot_panel_x_of(d, &s->columns[i]), plot_panel_y_of(d, s->columns[i].last));
     fputs("\"/>\n", d->svg);
 }
 
 /* Rings, as long as they stand apart. */
-static void draw_points(const struct drawing *d, const struct plot_series *s, int run) {
+static void plot_panel_draw_points(const struct drawing *d, const struct plot_series *s, int run) {
     double before = -1e9;
-    draw_smooth(d, s, run, "thin");
+    plot_panel_draw_smooth(d, s, run, "smooth");
     for (size_t i = 0; i < s->n_columns; i++) {
         const struct plot_column *c = &s->columns[i];
-        double x = x_of(d, c);
+        double x = plot_panel_x_of(d, c);
         if (c->finite == 0 || x - before < 7) continue;
         fprintf(d->svg, "<circle class=\"run r%d ring s%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.2\"/>\n", run, run % 7, x,
-                y_of(d, c->last));
+                plot_panel_y_of(d, c->last));
         before = x;
     }
 }
 
 /* A cross at the upper edge wherever a value was not finite, for those that must be seen at a glance. */
-static void draw_broken(const struct drawing *d, const struct plot_series *s, int run) {
+static void plot_panel_draw_broken(const struct drawing *d, const struct plot_series *s, int run) {
     double before = -1e9;
     for (size_t i = 0; i < s->n_columns; i++) {
-        double x = x_of(d, &s->columns[i]);
+        double x = plot_panel_x_of(d, &s->columns[i]);
         if (s->columns[i].broken == 0 || x - before < 7) continue;
         fprintf(d->svg,
                 "<path class=\"run r%d cross s%d\" d=\"M%.1f %.1fl6 6m0-6l-6 6\"><title>not a finite number"
@@ -146,49 +148,49 @@ static void draw_broken(const struct drawing *d, const struct plot_series *s, in
     }
 }
 
-static void draw_text(const struct drawing *d, const char *class, double x, double y, const char *text) {
+static void plot_panel_draw_text(const struct drawing *d, const char *class, double x, double y, const char *text) {
     fprintf(d->svg, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">", class, x, y);
     plot_text(d->svg, text);
     fputs("</text>\n", d->svg);
 }
 
-static void draw_axes(const struct drawing *d, struct plot_size size) {
+static void plot_panel_draw_axes(const struct drawing *d, struct plot_size size) {
     double width = d->right - d->left, height = d->bottom - d->top;
     for (int i = 0; i < d->y.n_ticks; i++) {
         double y = d->bottom - plot_axis_at(&d->y, d->y.ticks[i]) * height;
         fprintf(d->svg, "<path class=\"grid\" d=\"M%.1f %.1fh%.1f\"/>\n", d->left, y, width);
-        draw_text(d, "tick end", d->left - 7, y + 4, d->y.labels[i]);
+        plot_panel_draw_text(d, "tick end", d->left - 7, y + 4, d->y.labels[i]);
     }
     for (int i = 0; i < d->x.n_ticks; i++) {
         double x = d->left + plot_axis_at(&d->x, d->x.ticks[i]) * width;
         fprintf(d->svg, "<path class=\"grid\" d=\"M%.1f %.1fv%.1f\"/>\n", x, d->top, height);
-        draw_text(d, "tick middle", x, d->bottom + 17, d->x.labels[i]);
+        plot_panel_draw_text(d, "tick middle", x, d->bottom + 17, d->x.labels[i]);
     }
     fprintf(d->svg, "<path class=\"frame\" d=\"M%.1f %.1fv%.1fh%.1f\"/>\n", d->left, d->top, height, width);
-    draw_text(d, "name middle", (d->left + d->right) / 2, size.height - 5,
-              d->along == PLOT_TOKENS ? "tokens" : "steps");
+    plot_panel_draw_text(d, "name middle", (d->left + d->right) / 2, size.height - 5,
+                         d->along == PLOT_TOKENS ? "tokens" : "steps");
 }
 
 /* What lines and rings mean, at the right of the title. */
-static void draw_key(const struct drawing *d) {
+static void plot_panel_draw_key(const struct drawing *d) {
     double y = d->top - 12, x = d->right - 296;
     bool points = false;
     for (int i = 0; i < d->picture->n_runs; i++)
         points |= d->points[i].n_columns > 0;
     if (!points) x += 96;
     fprintf(d->svg, "<path class=\"raw key\" d=\"M%.1f %.1fl4-5 4 7 4-8 4 7 4-4\"/>\n", x, y - 3);
-    draw_text(d, "name", x + 26, y, "as logged");
+    plot_panel_draw_text(d, "name", x + 26, y, "as logged");
     fprintf(d->svg, "<path class=\"line key\" d=\"M%.1f %.1fh20\"/>\n", x + 101, y - 4);
-    draw_text(d, "name", x + 127, y, "smoothed");
+    plot_panel_draw_text(d, "name", x + 127, y, "smoothed");
     if (!points) return;
     fprintf(d->svg,
-            "<path class=\"thin key\" d=\"M%.1f %.1fh20\"/><circle class=\"ring key\" cx=\"%.1f\" cy=\"%.1f\" "
+            "<path class=\"smooth key\" d=\"M%.1f %.1fh20\"/><circle class=\"ring key\" cx=\"%.1f\" cy=\"%.1f\" "
             "r=\"3.2\"/>\n",
             x + 202, y - 4, x + 212, y - 4);
-    draw_text(d, "name", x + 228, y, "validation");
+    plot_panel_draw_text(d, "name", x + 228, y, "validation");
 }
 
-static void widen(double range[3], const struct plot_series *s) {
+static void plot_panel_widen(double range[3], const struct plot_series *s) {
     for (size_t i = 0; i < s->n_columns; i++) {
         const struct plot_column *c = &s->columns[i];
         if (c->finite == 0) continue;
@@ -198,26 +200,26 @@ static void widen(double range[3], const struct plot_series *s) {
     }
 }
 
-static void choose_y(struct drawing *d) {
+static void plot_panel_set_y_axis(struct drawing *d) {
     double range[3] = {INFINITY, -INFINITY, INFINITY}; /* least, greatest, least above zero */
     for (int i = 0; i < d->picture->n_runs; i++) {
-        widen(range, &d->lines[i]);
-        widen(range, &d->points[i]);
+        plot_panel_widen(range, &d->lines[i]);
+        plot_panel_widen(range, &d->points[i]);
     }
     if (!(range[0] <= range[1])) range[0] = 0, range[1] = 1; /* nothing but broken values */
     double ratio = d->panel->log_ratio;
     int most = d->bottom - d->top > 220 ? 10 : 6;
     if (ratio > 0 && range[1] > ratio * range[2]) {
-        double room = pow(range[1] / range[2], 0.04);
-        plot_axis_log(&d->y, range[2] / room, range[1] * room, most);
+        double margin = pow(range[1] / range[2], 0.04);
+        plot_axis_log(&d->y, range[2] / margin, range[1] * margin, most);
         return;
     }
-    double low = d->panel->from_zero && range[0] > 0 ? 0 : range[0], room = (range[1] - low) * 0.06;
-    plot_axis_linear(&d->y, low == 0 && d->panel->from_zero ? 0 : low - room, range[1] + room, most);
+    double low = d->panel->from_zero && range[0] > 0 ? 0 : range[0], margin = (range[1] - low) * 0.06;
+    plot_axis_linear(&d->y, low == 0 && d->panel->from_zero ? 0 : low - margin, range[1] + margin, most);
 }
 
-static void data_numbers(FILE *out, const char *key, const struct plot_series *s,
-                         double (*get)(const struct plot_column *)) {
+static void plot_panel_data_numbers(FILE *out, const char *key, const struct plot_series *s,
+                                    double (*get)(const struct plot_column *)) {
     fprintf(out, "\"%s\":[", key);
     for (size_t i = 0; i < s->n_columns; i++) {
         const struct plot_column *c = &s->columns[i];
@@ -231,39 +233,40 @@ static void data_numbers(FILE *out, const char *key, const struct plot_series *s
     fputs("]", out);
 }
 
-static double get_tokens(const struct plot_column *c) {
+static double plot_panel_get_tokens(const struct plot_column *c) {
     return c->along[PLOT_TOKENS];
 }
-static double get_step(const struct plot_column *c) {
+static double plot_panel_get_step(const struct plot_column *c) {
     return c->along[PLOT_STEPS];
 }
-static double get_smooth(const struct plot_column *c) {
+static double plot_panel_get_smooth(const struct plot_column *c) {
     return c->finite ? c->smooth : NAN;
 }
-static double get_low(const struct plot_column *c) {
+static double plot_panel_get_low(const struct plot_column *c) {
     return c->finite ? c->low : NAN;
 }
-static double get_high(const struct plot_column *c) {
+static double plot_panel_get_high(const struct plot_column *c) {
     return c->finite ? c->high : NAN;
 }
 
-static void data_series(const struct drawing *d, const struct plot_series *s, int run, const char *kind, bool *first) {
+static void plot_panel_data_series(const struct drawing *d, const struct plot_series *s, int run, const char *kind,
+                                   bool *first) {
     if (s->n_columns == 0) return;
     fprintf(d->data, "%s\n{\"run\":%d,\"kind\":\"%s\",", *first ? "" : ",", run, kind);
     *first = false;
-    data_numbers(d->data, "tokens", s, get_tokens);
+    plot_panel_data_numbers(d->data, "tokens", s, plot_panel_get_tokens);
     fputc(',', d->data);
-    data_numbers(d->data, "steps", s, get_step);
+    plot_panel_data_numbers(d->data, "steps", s, plot_panel_get_step);
     fputc(',', d->data);
-    data_numbers(d->data, "value", s, get_smooth);
+    plot_panel_data_numbers(d->data, "value", s, plot_panel_get_smooth);
     fputc(',', d->data);
-    data_numbers(d->data, "low", s, get_low);
+    plot_panel_data_numbers(d->data, "low", s, plot_panel_get_low);
     fputc(',', d->data);
-    data_numbers(d->data, "high", s, get_high);
+    plot_panel_data_numbers(d->data, "high", s, plot_panel_get_high);
     fputc('}', d->data);
 }
 
-static void write_data(const struct drawing *d, struct plot_size size) {
+static void plot_panel_write_data(const struct drawing *d, struct plot_size size) {
     bool first = true;
     fprintf(
         d->data,
@@ -272,31 +275,31 @@ static void write_data(const struct drawing *d, struct plot_size size) {
         d->panel->smooth ? "true" : "false");
     fputs("\"series\":[", d->data);
     for (int i = 0; i < d->picture->n_runs; i++) {
-        data_series(d, &d->lines[i], i, "", &first);
-        data_series(d, &d->points[i], i, "validation", &first);
+        plot_panel_data_series(d, &d->lines[i], i, "", &first);
+        plot_panel_data_series(d, &d->points[i], i, "validation", &first);
     }
     fputs("]}", d->data);
 }
 
-static void draw_all(const struct drawing *d, struct plot_size size) {
+static void plot_panel_draw_all(const struct drawing *d, struct plot_size size) {
     char title[128];
     snprintf(title, sizeof title, "%s%s", d->panel->title, d->y.log ? " (log scale)" : "");
-    draw_text(d, "title", d->left, d->top - 12, title);
-    draw_axes(d, size);
+    plot_panel_draw_text(d, "title", d->left, d->top - 12, title);
+    plot_panel_draw_axes(d, size);
     int n = d->picture->n_runs;
     for (int i = 0; i < n; i++)
         if (d->panel->marked)
-            draw_points(d, &d->lines[i], i);
+            plot_panel_draw_points(d, &d->lines[i], i);
         else
-            draw_logged(d, i, d->panel->smooth ? "raw" : "line"), draw_dots(d, &d->lines[i], i);
+            plot_panel_draw_logged(d, i, d->panel->smooth ? "raw" : "line"), plot_panel_draw_dots(d, &d->lines[i], i);
     for (int i = 0; i < n && d->panel->smooth; i++)
-        draw_smooth(d, &d->lines[i], i, "line");
+        plot_panel_draw_smooth(d, &d->lines[i], i, "line");
     for (int i = 0; i < n; i++) {
-        if (d->points[i].n_columns > 0) draw_points(d, &d->points[i], i);
-        draw_broken(d, &d->lines[i], i);
+        if (d->points[i].n_columns > 0) plot_panel_draw_points(d, &d->points[i], i);
+        plot_panel_draw_broken(d, &d->lines[i], i);
     }
-    if (d->panel->points != PLOT_VALUES) draw_key(d);
-    if (d->data) write_data(d, size);
+    if (d->panel->points != PLOT_VALUES) plot_panel_draw_key(d);
+    if (d->data) plot_panel_write_data(d, size);
 }
 
 bool plot_panel_empty(const struct plot_picture *picture, const struct plot_panel *panel) {
@@ -317,14 +320,14 @@ enum status plot_panel_draw(FILE *svg, FILE *data, const struct plot_picture *pi
     enum status status = STATUS_OK;
     for (int i = 0; i < picture->n_runs && status == STATUS_OK; i++) {
         const struct plot_log *log = &picture->runs[i].log;
-        status = plot_thin(&d.lines[i], log, panel->value, along, low, high, columns);
+        status = plot_subsample(&d.lines[i], log, panel->value, along, low, high, columns);
         if (status == STATUS_OK && panel->points != PLOT_VALUES)
-            status = plot_thin(&d.points[i], log, panel->points, along, low, high, columns);
+            status = plot_subsample(&d.points[i], log, panel->points, along, low, high, columns);
         if (panel->smooth) plot_smooth(&d.lines[i], along, (high - low) / 150);
     }
     if (status == STATUS_OK) {
-        choose_y(&d);
-        draw_all(&d, size);
+        plot_panel_set_y_axis(&d);
+        plot_panel_draw_all(&d, size);
     }
     for (int i = 0; i < picture->n_runs; i++) {
         plot_series_free(&d.lines[i]);

@@ -4,12 +4,12 @@
 #include <assert.h>
 #include <math.h>
 
-static size_t column_of(double x, double low, double high, size_t limit) {
+static size_t plot_series_column(double x, double low, double high, size_t limit) {
     double at = (x - low) / (high - low) * (double)limit;
     return at <= 0 ? 0 : at >= (double)limit ? limit - 1 : (size_t)at;
 }
 
-static void add_point(struct plot_column *c, double v, int64_t index) {
+static void plot_series_add_point(struct plot_column *c, double v, int64_t index) {
     if (c->finite == 0) c->first = c->low = c->high = v, c->low_at = c->high_at = index;
     if (v < c->low) c->low = v, c->low_at = index;
     if (v > c->high) c->high = v, c->high_at = index;
@@ -18,8 +18,8 @@ static void add_point(struct plot_column *c, double v, int64_t index) {
     c->mean += (v - c->mean) / (double)c->finite;
 }
 
-enum status plot_thin(struct plot_series *out, const struct plot_log *log, enum plot_value value, enum plot_along along,
-                      double low, double high, size_t limit) {
+enum status plot_subsample(struct plot_series *out, const struct plot_log *log, enum plot_value value,
+                           enum plot_along along, double low, double high, size_t limit) {
     assert(limit > 0 && high > low);
     *out = (struct plot_series){0};
     size_t capacity = 0, current = 0;
@@ -27,8 +27,8 @@ enum status plot_thin(struct plot_series *out, const struct plot_log *log, enum 
     for (size_t i = 0; i < log->n_rows; i++) {
         const struct plot_row *row = &log->rows[i];
         if (!(row->has >> value & 1)) continue;
-        double place[2] = {[PLOT_TOKENS] = (double)row->tokens, [PLOT_STEPS] = (double)row->step};
-        size_t column = column_of(place[along], low, high, limit);
+        double x[2] = {[PLOT_TOKENS] = (double)row->tokens, [PLOT_STEPS] = (double)row->step};
+        size_t column = plot_series_column(x[along], low, high, limit);
         if (out->n_columns == 0 || column != current) {
             enum status status = memory_grow(&out->columns, &capacity, out->n_columns + 1);
             if (status != STATUS_OK) {
@@ -39,10 +39,10 @@ enum status plot_thin(struct plot_series *out, const struct plot_log *log, enum 
             current = column;
         }
         struct plot_column *c = &out->columns[out->n_columns - 1];
-        c->along[PLOT_TOKENS] = place[PLOT_TOKENS], c->along[PLOT_STEPS] = place[PLOT_STEPS];
+        c->along[PLOT_TOKENS] = x[PLOT_TOKENS], c->along[PLOT_STEPS] = x[PLOT_STEPS];
         if (isfinite(row->values[value])) {
             if (c->finite == 0) c->gap = broken;
-            add_point(c, row->values[value], (int64_t)i);
+            plot_series_add_point(c, row->values[value], (int64_t)i);
             broken = false;
         } else {
             c->broken++;
@@ -55,7 +55,7 @@ enum status plot_thin(struct plot_series *out, const struct plot_log *log, enum 
 }
 
 /* The sums go over columns, and weights fall to nothing within three widths: a thousand columns cost a few tens of
- * thousands of terms, and a spike of 1e30 leaves nothing behind, as it would in running sums. */
+ * thousands of terms, and a spike of 1e30 leaves no rounding error, as it would in running sums. */
 void plot_smooth(struct plot_series *series, enum plot_along along, double width) {
     size_t from = 0;
     for (size_t i = 0; i < series->n_columns; i++) {

@@ -15,7 +15,7 @@ static const char *const moment_names[] = {"optimizer.m", "optimizer.v"};
 static const char weights_name[] = "optimizer.weights", index_name[] = "corpus.weights";
 static const char version[] = "1";
 
-static enum status folder_of(char out[FILE_PATH_MAX], const char *run) {
+static enum status checkpoint_folder(char out[FILE_PATH_MAX], const char *run) {
     return file_join(out, run, "checkpoints");
 }
 
@@ -25,8 +25,8 @@ enum status checkpoint_path(char out[FILE_PATH_MAX], const char *run, int64_t st
     return file_join(out, run, name);
 }
 
-/* "step-<digits>" and nothing behind it; -1: another name. */
-static int64_t step_of(const char *name) {
+/* The number in "step-<digits>"; -1: another name. */
+static int64_t checkpoint_step_number(const char *name) {
     static const char prefix[] = "step-";
     if (strncmp(name, prefix, sizeof prefix - 1) != 0) return -1;
     const char *digits = name + sizeof prefix - 1;
@@ -34,7 +34,7 @@ static int64_t step_of(const char *name) {
     return n == 0 || n > 18 || digits[n] ? -1 : strtoll(digits, NULL, 10);
 }
 
-static bool is_rubbish(const char *name) {
+static bool checkpoint_is_orphan(const char *name) {
     size_t n = strlen(name);
     return strncmp(name, "step-", 5) == 0 && n > 4 && strcmp(name + n - 4, ".tmp") == 0;
 }
@@ -42,8 +42,8 @@ static bool is_rubbish(const char *name) {
 /* ---- removing -----------------------------------------------------------------------------------------------------
  */
 
-/* Only files that a checkpoint has (and what a killed writer left of them): nobody's own files are removed. */
-static enum status remove_folder(const char *path) {
+/* Removes only the files of a checkpoint (and their .tmp files): a folder with other files stays. */
+static enum status checkpoint_remove_folder(const char *path) {
     static const char *const files[] = {"config.json",        "model.safetensors",    "tokenizer.json",
                                         "state.safetensors",  "config.json.tmp",      "model.safetensors.tmp",
                                         "tokenizer.json.tmp", "state.safetensors.tmp"};
@@ -57,10 +57,11 @@ static enum status remove_folder(const char *path) {
 }
 
 /* Calls visit for every entry of RUN/checkpoints. */
-static enum status for_each(const char *run, enum status (*visit)(void *context, const char *folder, const char *name),
-                            void *context) {
+static enum status checkpoint_for_each(const char *run,
+                                       enum status (*visit)(void *context, const char *folder, const char *name),
+                                       void *context) {
     char folder[FILE_PATH_MAX];
-    TRY(folder_of(folder, run));
+    TRY(checkpoint_folder(folder, run));
     DIR *d = opendir(folder);
     if (!d && errno == ENOENT) return STATUS_OK;
     if (!d) return fail_errno("%s: cannot be read", folder);
@@ -71,44 +72,44 @@ static enum status for_each(const char *run, enum status (*visit)(void *context,
     return s;
 }
 
-static enum status sweep_one(void *context, const char *folder, const char *name) {
+static enum status checkpoint_remove_orphan(void *context, const char *folder, const char *name) {
     char path[FILE_PATH_MAX];
     (void)context;
-    if (!is_rubbish(name)) return STATUS_OK;
+    if (!checkpoint_is_orphan(name)) return STATUS_OK;
     TRY(file_join(path, folder, name));
-    return remove_folder(path);
+    return checkpoint_remove_folder(path);
 }
 
 enum status checkpoint_prepare(const char *run) {
     char folder[FILE_PATH_MAX];
-    TRY(folder_of(folder, run));
+    TRY(checkpoint_folder(folder, run));
     TRY(file_make_directory(folder));
-    return for_each(run, sweep_one, NULL);
+    return checkpoint_for_each(run, checkpoint_remove_orphan, NULL);
 }
 
-struct found {
+struct checkpoint_steps {
     int64_t *steps;
     size_t count, capacity;
 };
 
-static enum status note_step(void *context, const char *folder, const char *name) {
-    struct found *f = context;
+static enum status checkpoint_note_step(void *context, const char *folder, const char *name) {
+    struct checkpoint_steps *f = context;
     (void)folder;
-    int64_t step = step_of(name);
+    int64_t step = checkpoint_step_number(name);
     if (step < 0) return STATUS_OK;
     TRY(memory_grow(&f->steps, &f->capacity, f->count + 1));
     f->steps[f->count++] = step;
     return STATUS_OK;
 }
 
-static int descending(const void *a, const void *b) {
+static int checkpoint_descending(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x < y) - (x > y);
 }
 
 enum status checkpoint_latest(int64_t *step, const char *run) {
-    struct found f = {0};
-    enum status s = for_each(run, note_step, &f);
+    struct checkpoint_steps f = {0};
+    enum status s = checkpoint_for_each(run, checkpoint_note_step, &f);
     *step = -1;
     for (size_t i = 0; i < f.count; i++)
         if (f.steps[i] > *step) *step = f.steps[i];
@@ -117,19 +118,19 @@ enum status checkpoint_latest(int64_t *step, const char *run) {
 }
 
 enum status checkpoint_trim(const char *run, int64_t keep) {
-    struct found f = {0};
-    enum status s = for_each(run, note_step, &f);
-    if (f.count) qsort(f.steps, f.count, sizeof *f.steps, descending);
+    struct checkpoint_steps f = {0};
+    enum status s = checkpoint_for_each(run, checkpoint_note_step, &f);
+    if (f.count) qsort(f.steps, f.count, sizeof *f.steps, checkpoint_descending);
     for (size_t i = (size_t)keep; i < f.count && s == STATUS_OK; i++) {
         char path[FILE_PATH_MAX], going[FILE_PATH_MAX + 8];
         TRY_GOTO(s, checkpoint_path(path, run, f.steps[i]), out);
         snprintf(going, sizeof going, "%s.tmp", path);
-        /* First out of sight: a half-removed one must not look whole. */
+        /* Renamed first: a partly removed checkpoint must not look complete. */
         if (rename(path, going) != 0) {
             s = fail_errno("%s: cannot be removed", path);
             goto out;
         }
-        s = remove_folder(going);
+        s = checkpoint_remove_folder(going);
     }
 out:
     memory_free(f.steps);
@@ -139,7 +140,7 @@ out:
 /* ---- saving -------------------------------------------------------------------------------------------------------
  */
 
-static enum status write_file(const char *folder, const char *name, const void *data, size_t bytes) {
+static enum status checkpoint_write_file(const char *folder, const char *name, const void *data, size_t bytes) {
     char path[FILE_PATH_MAX];
     struct file_writer *w;
     TRY(file_join(path, folder, name));
@@ -150,28 +151,29 @@ static enum status write_file(const char *folder, const char *name, const void *
     return s;
 }
 
-static enum status copy_file(const char *folder, const char *name, const char *from) {
+static enum status checkpoint_copy_file(const char *folder, const char *name, const char *from) {
     struct file_map map;
     TRY(file_map(&map, from));
-    enum status s = write_file(folder, name, map.data, map.size);
+    enum status s = checkpoint_write_file(folder, name, map.data, map.size);
     file_unmap(&map);
     return s;
 }
 
-static struct tensor_view row_of(const char *name, const float *data, int64_t n) {
+static struct tensor_view checkpoint_row(const char *name, const float *data, int64_t n) {
     struct tensor_view v = {.name = name, .dtype = SAFETENSORS_F32, .dims = 1, .data = data, .count = n};
     v.shape[0] = n;
     return v;
 }
 
-static enum status write_state(const struct checkpoint *c, const struct checkpoint_kind *kind, const char *folder) {
+static enum status checkpoint_write_state(const struct checkpoint *c, const struct checkpoint_kind *kind,
+                                          const char *folder) {
     char path[FILE_PATH_MAX], metadata[256];
     int64_t n = params_elements(c->params);
     int count = 2;
-    struct tensor_view views[4] = {row_of(moment_names[0], c->moments[0], n),
-                                   row_of(moment_names[1], c->moments[1], n)};
-    if (kind->type != SAFETENSORS_F32) views[count++] = row_of(weights_name, params_at(c->params, 0)->data, n);
-    if (c->index_weights) views[count++] = row_of(index_name, c->index_weights, n);
+    struct tensor_view views[4] = {checkpoint_row(moment_names[0], c->moments[0], n),
+                                   checkpoint_row(moment_names[1], c->moments[1], n)};
+    if (kind->type != SAFETENSORS_F32) views[count++] = checkpoint_row(weights_name, params_at(c->params, 0)->data, n);
+    if (c->index_weights) views[count++] = checkpoint_row(index_name, c->index_weights, n);
     snprintf(metadata, sizeof metadata,
              "{\"version\":\"%s\",\"step\":\"%" PRId64 "\",\"tokens\":\"%" PRId64 "\",\"skipped\":\"%" PRId64
              "\",\"data\":\"%016" PRIx64 "\"}",
@@ -180,40 +182,41 @@ static enum status write_state(const struct checkpoint *c, const struct checkpoi
     return safetensors_write(path, views, count, metadata);
 }
 
-static enum status write_all(const struct checkpoint *c, const struct checkpoint_kind *kind, const char *folder) {
+static enum status checkpoint_write_all(const struct checkpoint *c, const struct checkpoint_kind *kind,
+                                        const char *folder) {
     char path[FILE_PATH_MAX];
     TRY(file_make_directory(folder));
-    TRY(write_file(folder, "config.json", kind->model_json, strlen(kind->model_json)));
-    TRY(copy_file(folder, "tokenizer.json", kind->tokenizer));
+    TRY(checkpoint_write_file(folder, "config.json", kind->model_json, strlen(kind->model_json)));
+    TRY(checkpoint_copy_file(folder, "tokenizer.json", kind->tokenizer));
     TRY(file_join(path, folder, "model.safetensors"));
     TRY(params_save(c->params, path, kind->type, "{\"format\":\"pt\"}"));
-    TRY(write_state(c, kind, folder));
+    TRY(checkpoint_write_state(c, kind, folder));
     TRY(file_sync_directory(folder));
     return fault_point("checkpoint:before-rename");
 }
 
 enum status checkpoint_save(const struct checkpoint *c, const struct checkpoint_kind *kind) {
     char path[FILE_PATH_MAX], making[FILE_PATH_MAX + 8], parent[FILE_PATH_MAX];
-    TRY(folder_of(parent, kind->run));
+    TRY(checkpoint_folder(parent, kind->run));
     TRY(checkpoint_path(path, kind->run, c->step));
-    if (file_is_directory(path)) return STATUS_OK; /* the same step of the same run: the same bytes */
+    if (file_is_directory(path)) return STATUS_OK; /* the same step of the same run has the same bytes */
     snprintf(making, sizeof making, "%s.tmp", path);
-    TRY(remove_folder(making));
-    enum status s = write_all(c, kind, making);
+    TRY(checkpoint_remove_folder(making));
+    enum status s = checkpoint_write_all(c, kind, making);
     if (s == STATUS_OK && rename(making, path) != 0) s = fail_errno("%s: cannot be renamed to %s", making, path);
     if (s == STATUS_OK) return file_sync_directory(parent);
-    /* What led here is the message to keep; what cannot be removed now is removed by the next run. */
+    /* The first error is the one to report; what cannot be removed now is removed by the next run. */
     s = fail_context(s, "checkpoint of step %" PRId64, c->step);
     char message[1024];
     snprintf(message, sizeof message, "%s", status_message());
-    if (remove_folder(making) != STATUS_OK) return fail(s, "%s", message);
+    if (checkpoint_remove_folder(making) != STATUS_OK) return fail(s, "%s", message);
     return s;
 }
 
 /* ---- loading ------------------------------------------------------------------------------------------------------
  */
 
-static enum status read_number(int64_t *out, const struct safetensors *file, const char *key, int base) {
+static enum status checkpoint_read_number(int64_t *out, const struct safetensors *file, const char *key, int base) {
     const char *text = safetensors_metadata(file, key);
     char *end;
     if (!text || !*text) return fail(STATUS_CORRUPT, "%s: its metadata lacks \"%s\"", safetensors_path(file), key);
@@ -224,7 +227,7 @@ static enum status read_number(int64_t *out, const struct safetensors *file, con
     return STATUS_OK;
 }
 
-static enum status read_row(float *out, const struct safetensors *file, const char *name, int64_t n) {
+static enum status checkpoint_read_row(float *out, const struct safetensors *file, const char *name, int64_t n) {
     const struct tensor_view *v = safetensors_find(file, name);
     if (!v) return fail(STATUS_CORRUPT, "%s: lacks %s", safetensors_path(file), name);
     if (v->count != n || v->dtype != SAFETENSORS_F32)
@@ -233,35 +236,36 @@ static enum status read_row(float *out, const struct safetensors *file, const ch
     return safetensors_to_f32(out, v);
 }
 
-static enum status load_state(struct checkpoint *c, const struct safetensors *file) {
+static enum status checkpoint_load_state(struct checkpoint *c, const struct safetensors *file) {
     int64_t n = params_elements(c->params), data, step;
     const char *written = safetensors_metadata(file, "version");
     if (!written || strcmp(written, version) != 0)
         return fail(STATUS_VERSION, "%s: state of version %.20s: this program knows %s", safetensors_path(file),
                     written ? written : "(none)", version);
-    TRY(read_number(&step, file, "step", 10));
+    TRY(checkpoint_read_number(&step, file, "step", 10));
     c->tokens = -1;
-    if (safetensors_metadata(file, "tokens")) TRY(read_number(&c->tokens, file, "tokens", 10));
-    TRY(read_number(&c->skipped, file, "skipped", 10));
-    TRY(read_number(&data, file, "data", 16));
+    if (safetensors_metadata(file, "tokens")) TRY(checkpoint_read_number(&c->tokens, file, "tokens", 10));
+    TRY(checkpoint_read_number(&c->skipped, file, "skipped", 10));
+    TRY(checkpoint_read_number(&data, file, "data", 16));
     c->data = (uint64_t)data;
     if (step != c->step)
         return fail(STATUS_CORRUPT, "%s: is the state of step %lld, in the folder of step %lld", safetensors_path(file),
                     (long long)step, (long long)c->step);
     for (int i = 0; i < 2; i++) {
         TRY(memory_allocate_aligned(&c->moments[i], (size_t)n));
-        TRY(read_row(c->moments[i], file, moment_names[i], n));
+        TRY(checkpoint_read_row(c->moments[i], file, moment_names[i], n));
     }
     if (safetensors_find(file, index_name)) {
         TRY(memory_allocate_aligned(&c->index_weights, (size_t)n));
-        TRY(read_row(c->index_weights, file, index_name, n));
+        TRY(checkpoint_read_row(c->index_weights, file, index_name, n));
     }
     if (safetensors_find(file, weights_name))
-        TRY(read_row((float *)params_at(c->params, 0)->data, file, weights_name, n)); /* ours: params_load made it */
+        TRY(checkpoint_read_row((float *)params_at(c->params, 0)->data, file, weights_name,
+                                n)); /* params_load allocated it */
     return STATUS_OK;
 }
 
-static enum status load(struct checkpoint *c, const char *folder, const struct model_config *model) {
+static enum status checkpoint_load_folder(struct checkpoint *c, const char *folder, const struct model_config *model) {
     char path[FILE_PATH_MAX];
     struct safetensors *file;
     TRY(file_join(path, folder, "model.safetensors"));
@@ -271,7 +275,7 @@ static enum status load(struct checkpoint *c, const char *folder, const struct m
     TRY(s);
     TRY(file_join(path, folder, "state.safetensors"));
     TRY(safetensors_open(&file, path));
-    s = load_state(c, file);
+    s = checkpoint_load_state(c, file);
     safetensors_close(file);
     return s;
 }
@@ -280,7 +284,7 @@ enum status checkpoint_load(struct checkpoint *out, const char *run, int64_t ste
     char folder[FILE_PATH_MAX];
     *out = (struct checkpoint){.step = step};
     TRY(checkpoint_path(folder, run, step));
-    enum status s = load(out, folder, model);
+    enum status s = checkpoint_load_folder(out, folder, model);
     if (s != STATUS_OK) checkpoint_free(out);
     return s;
 }

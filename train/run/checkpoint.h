@@ -1,11 +1,12 @@
-/* checkpoint.h -- the folders of a run: a model that drt-generate loads as it is, and what a run needs to go on exactly.
+/* checkpoint.h -- checkpoint folders: a model that drt-generate loads, and the state that a resumed run needs.
  *
  *   RUN/checkpoints/step-<n>/  config.json, model.safetensors, tokenizer.json: a model folder
- *                              state.safetensors: both moments, the float32 weights where the model's are rounded, those
- *                              of the corpus index where the next step does not make it anew, and the step. Noise, masks and order of data follow from the step and the seed: nothing else is kept.
+ *                              state.safetensors: both moments, the step, the float32 weights if the model's are
+ *                              rounded, and the weights of the corpus index if the next step does not compute it
+ *                              again. Noise, masks and the order of data follow from step and seed.
  *
- * A checkpoint is written to `step-<n>.tmp`, synced file by file, and renamed: one with its name is whole. The newest is
- * found by looking, so nothing can point at a wrong one. */
+ * A checkpoint is written to `step-<n>.tmp`, synced file by file, and renamed: a folder with its final name is
+ * complete. The newest is found by listing the folder; no file names it. */
 #pragma once
 #include "base/file.h"
 #include "base/formats/safetensors.h"
@@ -21,10 +22,11 @@ struct checkpoint {
     uint64_t data;                       /* batches_fingerprint of the training data */
     struct params *params;               /* float32 */
     float *moments[2];                   /* [params_elements] */
-    float *index_weights;                /* pool corpus: the weights its index was made with; NULL: made anew by the next step */
+    /* pool corpus: the weights its index was computed with; NULL: the next step computes it */
+    float *index_weights;
 };
 
-/* What does not change over a run; borrowed. */
+/* Constant over a run; borrowed. */
 struct checkpoint_kind {
     const char *run;                     /* its folder */
     const char *model_json;              /* config.json's text */
@@ -32,7 +34,7 @@ struct checkpoint_kind {
     enum safetensors_dtype type;         /* of model.safetensors: F32 or BF16 */
 };
 
-/* Makes RUN/checkpoints when missing; removes what a killed writer left. */
+/* Creates RUN/checkpoints if missing; removes orphan files of killed writers. */
 enum status checkpoint_prepare(const char *run);
 enum status checkpoint_save(const struct checkpoint *c, const struct checkpoint_kind *kind);
 /* Removes all but the `keep` newest. */

@@ -10,94 +10,102 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { WHOLE, NUMBER, SWITCH, TEXT, TEXTS, MODEL, POOL, SAMPLING };
+enum config_kind { WHOLE, NUMBER, SWITCH, TEXT, TEXTS, MODEL, POOL, SAMPLING };
 
-struct key {
+struct config_key {
     const char *group, *name; /* group "": at the top */
-    enum kind kind;
+    enum config_kind kind;
     size_t offset;
     double min, max;
-    const char *standard; /* the default as JSON would write it, text without quotes; NULL: none */
+    const char *standard; /* the default as JSON, text without quotes; NULL: none */
     const char *help;
 };
 
 #define AT(member) offsetof(struct train_config, member)
-static const struct key keys[] = {
+static const struct config_key keys[] = {
     {"", "model", MODEL, AT(model_json), 0, 0, NULL,
-     "an object (config.json of a model), or the folder of a model to start from"},
+     "an object (a model's config.json), or the folder of a model whose weights to start from"},
     {"", "start_from", TEXT, AT(start_from), 0, 0, NULL,
-     "folder of the weights to start from; none: random ones of `seed`"},
+     "folder of the initial weights; none: random weights from `seed`"},
     {"", "tokenizer", TEXT, AT(tokenizer), 0, 0, NULL, "tokenizer.json; default: the one of start_from"},
     {"", "data", TEXTS, AT(data), 0, 0, NULL, "token files (.u16, .u32) to train on"},
-    {"", "valid", TEXTS, AT(valid), 0, 0, NULL, "token files to measure on"},
+    {"", "valid", TEXTS, AT(valid), 0, 0, NULL, "token files for validation"},
     {"", "end_id", WHOLE, AT(end_id), -1, 4294967295.0, "-1", "id that ends a document; -1: the model's eos_id"},
     {"", "sampling", SAMPLING, AT(sampling), 0, 0, "epochs",
-     "epochs: each token once an epoch, windows in random order; random: windows start anywhere (the papers)"},
+     "epochs: each token once an epoch, windows in random order; random: windows start anywhere, as in the papers"},
     {"", "sequences", WHOLE, AT(sequences), 1, 1 << 20, "8", "sequences of a micro-batch"},
     {"", "length", WHOLE, AT(length), 2, 1 << 26, "1008", "tokens of a sequence: a multiple of the model's chunk"},
     {"", "accumulate", WHOLE, AT(accumulate), 1, 1 << 16, "1", "micro-batches of a step"},
-    {"", "steps", WHOLE, AT(schedule.steps), 1, 1e12, "1000", "of the whole run"},
+    {"", "steps", WHOLE, AT(schedule.steps), 1, 1e12, "1000", "steps of the whole run"},
     {"", "lr", NUMBER, AT(schedule.lr), 0, 10, "0.001", "highest learning rate"},
     {"", "min_lr", NUMBER, AT(schedule.min_lr), 0, 10, "0.0001", "learning rate at the last step (cosine)"},
     {"", "trunk_lr", NUMBER, AT(trunk_lr), 0, 1, "1",
-     "of what a model without retrieval has too, in parts of lr; 0: it stays"},
+     "factor of lr for the tensors that a Base LM has as well; 0: they are not updated"},
     {"", "warmup", WHOLE, AT(schedule.warmup), 0, 1e12, "100", "steps of linear warm-up"},
-    {"", "beta1", NUMBER, AT(beta1), 0, 0.99999, "0.9", "AdamW"},
-    {"", "beta2", NUMBER, AT(beta2), 0, 0.9999999, "0.95", "AdamW"},
-    {"", "eps", NUMBER, AT(eps), 1e-30, 1, "1e-08", "AdamW"},
-    {"", "weight_decay", NUMBER, AT(weight_decay), 0, 10, "0.1", "of matrices; norms never decay"},
-    {"", "decay_embedding", SWITCH, AT(decay_embedding), 0, 0, "false", "the embedding decays too"},
-    {"", "clip", NUMBER, AT(clip), 0, 1e9, "1", "the whole gradient's largest norm; 0: none"},
-    {"", "pool", POOL, AT(pool), 0, 0, "own", "what queries choose from: none, own (past), batch, corpus"},
+    {"", "beta1", NUMBER, AT(beta1), 0, 0.99999, "0.9", "AdamW: decay of the first moment"},
+    {"", "beta2", NUMBER, AT(beta2), 0, 0.9999999, "0.95", "AdamW: decay of the second moment"},
+    {"", "eps", NUMBER, AT(eps), 1e-30, 1, "1e-08", "AdamW: added to the root of the second moment"},
+    {"", "weight_decay", NUMBER, AT(weight_decay), 0, 10, "0.1", "AdamW weight decay of matrices; norms never decay"},
+    {"", "decay_embedding", SWITCH, AT(decay_embedding), 0, 0, "false", "weight decay for the embedding as well"},
+    {"", "clip", NUMBER, AT(clip), 0, 1e9, "1", "largest norm of the whole gradient; 0: no clipping"},
+    {"", "pool", POOL, AT(pool), 0, 0, "own", "chunks that queries retrieve from: none, own (past), batch, corpus"},
     {"", "pool_start", WHOLE, AT(schedule.pool_start), 0, 1e12, "0", "the step from which `pool` is used"},
-    {"", "pool_before", POOL, AT(pool_before), 0, 0, "own", "the pool until then"},
+    {"", "pool_before", POOL, AT(pool_before), 0, 0, "own", "the pool before pool_start"},
     {"", "candidates", WHOLE, AT(candidates), 1, CORPUS_POOL_CANDIDATES_MAX, "16",
-     "pool corpus: chunks encoded afresh for each query, of each group"},
+     "pool corpus: chunks found and encoded for each query of each group"},
     {"", "refresh", WHOLE, AT(refresh), 1, 1e9, "100", "pool corpus: steps between two encodings of the whole corpus"},
-    {"", "gumbel", SWITCH, AT(gumbel), 0, 0, "true", "noise on the choice while training"},
-    {"", "gumbel_until", NUMBER, AT(schedule.gumbel_until), 0, 1, "1", "part of the steps after which the noise ends"},
+    {"", "gumbel", SWITCH, AT(gumbel), 0, 0, "true", "Gumbel noise on retrieval scores while training"},
+    {"", "gumbel_until", NUMBER, AT(schedule.gumbel_until), 0, 1, "1",
+     "fraction of the steps after which there is no noise"},
     {"", "corpus_alone", NUMBER, AT(schedule.corpus_alone), 0, 1, "0",
-     "pool corpus: part of the sequences that choose from the corpus alone, not from their own past"},
+     "pool corpus: fraction of the sequences that retrieve from the corpus only, not from their own past"},
     {"copies", "rate", NUMBER, AT(schedule.copies_rate), 0, 1, "0",
-     "pool corpus: part of the queries whose one neighbour repeats words of the chunk to come; 0: off"},
-    {"copies", "until", NUMBER, AT(schedule.copies_until), 0, 1, "1", "part of the steps at which it has fallen to 0"},
+     "pool corpus: fraction of the queries with one neighbour that contains ids of the next chunk; 0: off"},
+    {"copies", "until", NUMBER, AT(schedule.copies_until), 0, 1, "1",
+     "fraction of the steps at which copies.rate has fallen to 0"},
     {"mlm", "rate", NUMBER, AT(schedule.mlm_rate), 0, 1, "0",
-     "part of the encoder's ids that are masked; 0: off (the papers: 0.15)"},
-    {"mlm", "weight", NUMBER, AT(schedule.mlm_weight), 0, 1000, "1", "of the loss"},
-    {"mlm", "until", NUMBER, AT(schedule.mlm_until), 0, 1, "0.5", "part of the steps after which masking ends"},
-    {"contrastive", "weight", NUMBER, AT(schedule.contrastive_weight), 0, 1000, "0", "of the retriever's loss; 0: off"},
-    {"contrastive", "start", WHOLE, AT(schedule.contrastive_start), 0, 1e12, "0", "the step from which it counts"},
-    {"contrastive", "ramp", WHOLE, AT(schedule.contrastive_ramp), 0, 1e12, "0", "steps until it has its full weight"},
+     "fraction of the encoder's ids that are masked; 0: off (papers: 0.15)"},
+    {"mlm", "weight", NUMBER, AT(schedule.mlm_weight), 0, 1000, "1", "weight of the masked-token loss"},
+    {"mlm", "until", NUMBER, AT(schedule.mlm_until), 0, 1, "0.5", "fraction of the steps after which masking ends"},
+    {"contrastive", "weight", NUMBER, AT(schedule.contrastive_weight), 0, 1000, "0",
+     "weight of the contrastive loss of the retriever; 0: off"},
+    {"contrastive", "start", WHOLE, AT(schedule.contrastive_start), 0, 1e12, "0", "first step with this loss"},
+    {"contrastive", "ramp", WHOLE, AT(schedule.contrastive_ramp), 0, 1e12, "0",
+     "steps from contrastive.start until the full weight"},
     {"contrastive", "reach", WHOLE, AT(schedule.contrastive_reach), 1, 1 << 20, "1",
-     "a query must find a chunk at most so many behind its own, drawn anew each time"},
-    {"contrastive", "cut_query", SWITCH, AT(cut_query), 0, 0, "true", "it does not move the decoder's layers"},
+     "a query's positive is one of the next so many chunks, drawn for each query"},
+    {"contrastive", "cut_query", SWITCH, AT(cut_query), 0, 0, "true",
+     "its gradient does not reach the decoder's layers"},
     {"", "save_every", WHOLE, AT(save_every), 1, 1e12, "1000", "steps between checkpoints"},
-    {"", "keep", WHOLE, AT(keep), 1, 1e6, "3", "newest checkpoints that are kept"},
-    {"", "checkpoint_type", TEXT, AT(checkpoint_type), 0, 0, "f32", "of model.safetensors: f32 or bf16"},
-    {"", "eval_every", WHOLE, AT(eval_every), 1, 1e12, "500", "steps between measurements on `valid`"},
-    {"", "eval_windows", WHOLE, AT(eval_windows), 0, 1e9, "64", "sequences measured, spread over `valid`; 0: all"},
-    {"", "eval_pool", POOL, AT(eval_pool), 0, 0, "own", "what it is measured with; corpus only where `pool` is corpus"},
+    {"", "keep", WHOLE, AT(keep), 1, 1e6, "3", "number of newest checkpoints to keep"},
+    {"", "checkpoint_type", TEXT, AT(checkpoint_type), 0, 0, "f32", "number type of model.safetensors: f32 or bf16"},
+    {"", "eval_every", WHOLE, AT(eval_every), 1, 1e12, "500", "steps between validations"},
+    {"", "eval_windows", WHOLE, AT(eval_windows), 0, 1e9, "64",
+     "sequences of a validation, spread over `valid`; 0: all"},
+    {"", "eval_pool", POOL, AT(eval_pool), 0, 0, "own", "pool of the validation; at most `pool`"},
     {"", "sample_every", WHOLE, AT(sample_every), 0, 1e12, "0", "steps between samples of text; 0: none"},
-    {"", "sample_tokens", WHOLE, AT(sample_tokens), 1, 1e6, "126", "length of a sample"},
-    {"", "prompts", TEXTS, AT(prompts), 0, 0, NULL, "what samples go on from; none: a new document"},
-    {"", "type", TEXT, AT(type), 0, 0, "auto", "of activations: auto (bf16 on a GPU), bf16, f32"},
-    {"", "recompute", SWITCH, AT(recompute), 0, 0, "false", "compute activations twice, to save memory"},
-    {"", "seed", WHOLE, AT(seed), 0, 9e15, "1", "of weights, order, noise and masks"},
+    {"", "sample_tokens", WHOLE, AT(sample_tokens), 1, 1e6, "126", "tokens of a sample"},
+    {"", "prompts", TEXTS, AT(prompts), 0, 0, NULL, "texts that samples continue; none: the start of a document"},
+    {"", "type", TEXT, AT(type), 0, 0, "auto",
+     "number type of activations: auto (bf16 on a GPU, f32 on the CPU), bf16, f32"},
+    {"", "recompute", SWITCH, AT(recompute), 0, 0, "false",
+     "compute activations again in the backward pass, to save memory"},
+    {"", "seed", WHOLE, AT(seed), 0, 9e15, "1", "seed of initial weights, order of data, noise and masks"},
 };
 enum { KEYS = ARRAY_LEN(keys) };
 
-static void full_name(char out[64], const struct key *k) {
+static void config_full_name(char out[64], const struct config_key *k) {
     snprintf(out, 64, "%s%s%s", k->group, k->group[0] ? "." : "", k->name);
 }
 
-static void *place(struct train_config *c, const struct key *k) {
+static void *config_member(struct train_config *c, const struct config_key *k) {
     return (char *)c + k->offset;
 }
 
 /* ---- values -------------------------------------------------------------------------------------------------------
  */
 
-static enum status set_text(char **text, const char *value) {
+static enum status config_set_text(char **text, const char *value) {
     char *copy;
     TRY(memory_copy_string(&copy, value));
     memory_free(*text);
@@ -105,14 +113,14 @@ static enum status set_text(char **text, const char *value) {
     return STATUS_OK;
 }
 
-static void clear_strings(struct config_strings *list) {
+static void config_clear_strings(struct config_strings *list) {
     for (size_t i = 0; i < list->count; i++)
         memory_free(list->items[i]);
     memory_free(list->items);
     *list = (struct config_strings){0};
 }
 
-static enum status add_string(struct config_strings *list, const char *text) {
+static enum status config_add_string(struct config_strings *list, const char *text) {
     TRY(memory_grow(&list->items, &list->capacity, list->count + 1));
     TRY(memory_copy_string(&list->items[list->count], text));
     list->count++;
@@ -120,44 +128,46 @@ static enum status add_string(struct config_strings *list, const char *text) {
 }
 
 enum status config_set_strings(struct config_strings *list, const char *const *items, int count) {
-    clear_strings(list);
+    config_clear_strings(list);
     for (int i = 0; i < count; i++)
-        TRY(add_string(list, items[i]));
+        TRY(config_add_string(list, items[i]));
     return STATUS_OK;
 }
 
-static enum status set_number(struct train_config *c, const char *name, const struct key *k, double value) {
+static enum status config_set_number(struct train_config *c, const char *name, const struct config_key *k,
+                                     double value) {
     char full[64];
-    full_name(full, k);
+    config_full_name(full, k);
     if (!(value >= k->min && value <= k->max))
         return fail(STATUS_INVALID, "%s: %s is %g: must be from %.15g to %.15g", name, full, value, k->min, k->max);
     if (k->kind == NUMBER)
-        *(double *)place(c, k) = value;
+        *(double *)config_member(c, k) = value;
     else
-        *(int64_t *)place(c, k) = (int64_t)value;
+        *(int64_t *)config_member(c, k) = (int64_t)value;
     return STATUS_OK;
 }
 
 /* Of the kinds that a string sets. */
-static enum status set_string(struct train_config *c, const char *name, const struct key *k, const char *text) {
+static enum status config_set_string(struct train_config *c, const char *name, const struct config_key *k,
+                                     const char *text) {
     char full[64];
-    full_name(full, k);
-    if (k->kind == TEXT) return set_text(place(c, k), text);
+    config_full_name(full, k);
+    if (k->kind == TEXT) return config_set_text(config_member(c, k), text);
     if (k->kind == MODEL) {
         memory_free(c->model_json);
         c->model_json = NULL;
-        return set_text(&c->start_from, text);
+        return config_set_text(&c->start_from, text);
     }
     int found = k->kind == POOL ? pool_kind_find(text) : sampling_find(text);
     if (found < 0)
         return fail(STATUS_INVALID, "%s: %s is \"%.40s\": must be %s", name, full, text,
                     k->kind == POOL ? "none, own, batch or corpus" : "epochs or random");
-    *(int *)place(c, k) = found;
+    *(int *)config_member(c, k) = found;
     return STATUS_OK;
 }
 
 /* The STRING that was just read, unescaped. Free with memory_free. */
-static enum status take_string(char **out, const struct json *j) {
+static enum status config_read_string(char **out, const struct json *j) {
     size_t length;
     TRY(memory_allocate(out, j->length + 1));
     enum status s = json_string(j, *out, j->length + 1, &length);
@@ -167,31 +177,31 @@ static enum status take_string(char **out, const struct json *j) {
 }
 
 static enum status read_strings(struct json *j, struct config_strings *list) {
-    clear_strings(list);
+    config_clear_strings(list);
     TRY(json_expect(j, JSON_ARRAY, "a list of strings"));
     for (enum json_event event; (event = json_next(j)) != JSON_ARRAY_END;) {
         char *text;
         if (event != JSON_STRING) return json_fail(j, "a string");
-        TRY(take_string(&text, j));
-        enum status s = add_string(list, text);
+        TRY(config_read_string(&text, j));
+        enum status s = config_add_string(list, text);
         memory_free(text);
         TRY(s);
     }
     return STATUS_OK;
 }
 
-/* ---- JSON as it is ------------------------------------------------------------------------------------------------
+/* ---- copying JSON ---------------------------------------------------------------------------------------------------
  */
 
-static enum status copy_text(struct json_writer *w, const struct json *j, bool key) {
+static enum status config_copy_text(struct json_writer *w, const struct json *j, bool key) {
     char *text;
-    TRY(take_string(&text, j));
+    TRY(config_read_string(&text, j));
     key ? json_write_key(w, text) : json_write_string(w, text);
     memory_free(text);
     return STATUS_OK;
 }
 
-static enum status copy_number(struct json_writer *w, const struct json *j) {
+static enum status config_copy_number(struct json_writer *w, const struct json *j) {
     int64_t whole;
     double number;
     if (json_int(j, &whole) == STATUS_OK) {
@@ -203,15 +213,15 @@ static enum status copy_number(struct json_writer *w, const struct json *j) {
     return STATUS_OK;
 }
 
-static enum status copy_event(struct json_writer *w, const struct json *j, enum json_event event) {
+static enum status config_copy_event(struct json_writer *w, const struct json *j, enum json_event event) {
     enum { DEEP = 32 }; /* well below what the writer holds */
     if (j->depth > DEEP) return json_fail(j, "less nesting");
     switch (event) {
     case JSON_KEY:
     case JSON_STRING:
-        return copy_text(w, j, event == JSON_KEY);
+        return config_copy_text(w, j, event == JSON_KEY);
     case JSON_NUMBER:
-        return copy_number(w, j);
+        return config_copy_number(w, j);
     case JSON_OBJECT:
         json_write_object(w);
         return STATUS_OK;
@@ -236,12 +246,12 @@ static enum status copy_event(struct json_writer *w, const struct json *j, enum 
     }
 }
 
-/* JSON text through the writer, so that it is laid out as the rest. */
-static enum status copy_json(struct json_writer *w, const char *text) {
+/* Writes JSON text in the writer's layout. */
+static enum status config_copy_json(struct json_writer *w, const char *text) {
     struct json j;
     json_open(&j, "model", text, strlen(text));
     for (enum json_event event; (event = json_next(&j)) != JSON_END;)
-        TRY(copy_event(w, &j, event));
+        TRY(config_copy_event(w, &j, event));
     return STATUS_OK;
 }
 
@@ -252,16 +262,16 @@ enum status config_tidy(char **json) {
     if (!memory) return fail_errno("model");
     struct json_writer w;
     json_write_open(&w, memory, 1);
-    enum status s = copy_json(&w, *json);
+    enum status s = config_copy_json(&w, *json);
     bool broken = ferror(memory) != 0;
     if ((fclose(memory) != 0 || broken) && s == STATUS_OK) s = fail(STATUS_NO_MEMORY, "model: out of memory");
-    if (s == STATUS_OK) s = set_text(json, text);
+    if (s == STATUS_OK) s = config_set_text(json, text);
     free(text);
     return s;
 }
 
-/* An object is kept as its text, laid out anew. */
-static enum status read_object(struct json *j, char **out) {
+/* Keeps an object as its text, in one layout. */
+static enum status config_read_object(struct json *j, char **out) {
     const char *begin = j->at - 1;
     assert(*begin == '{');
     TRY(json_skip_rest(j));
@@ -275,29 +285,29 @@ static enum status read_object(struct json *j, char **out) {
     return config_tidy(out);
 }
 
-static enum status read_value(struct train_config *c, struct json *j, const struct key *k) {
+static enum status config_read_value(struct train_config *c, struct json *j, const struct config_key *k) {
     int64_t whole;
     double number;
     switch (k->kind) {
     case WHOLE:
         TRY(json_next_int(j, &whole));
-        return set_number(c, j->name, k, (double)whole);
+        return config_set_number(c, j->name, k, (double)whole);
     case NUMBER:
         TRY(json_next_double(j, &number));
-        return set_number(c, j->name, k, number);
+        return config_set_number(c, j->name, k, number);
     case SWITCH:
-        return json_next_bool(j, place(c, k));
+        return json_next_bool(j, config_member(c, k));
     case TEXTS:
-        return read_strings(j, place(c, k));
+        return read_strings(j, config_member(c, k));
     default:
         break;
     }
     enum json_event event = json_next(j);
-    if (event == JSON_OBJECT && k->kind == MODEL) return read_object(j, &c->model_json);
+    if (event == JSON_OBJECT && k->kind == MODEL) return config_read_object(j, &c->model_json);
     if (event != JSON_STRING) return json_fail(j, k->kind == MODEL ? "an object, or a folder's name" : "a string");
     char *text;
-    TRY(take_string(&text, j));
-    enum status s = set_string(c, j->name, k, text);
+    TRY(config_read_string(&text, j));
+    enum status s = config_set_string(c, j->name, k, text);
     memory_free(text);
     return s;
 }
@@ -305,12 +315,12 @@ static enum status read_value(struct train_config *c, struct json *j, const stru
 /* ---- reading ------------------------------------------------------------------------------------------------------
  */
 
-static enum status unknown_key(const struct json *j, const char *group) {
+static enum status config_unknown_key(const struct json *j, const char *group) {
     return fail(STATUS_INVALID, "%s: there is no key \"%s%s%.*s\"; drt-train --help lists all", j->name, group,
                 group[0] ? "." : "", (int)(j->length < 60 ? j->length : 60), j->text);
 }
 
-static bool is_group(const struct json *j, const char **group) {
+static bool config_is_group(const struct json *j, const char **group) {
     for (int i = 0; i < KEYS; i++)
         if (keys[i].group[0] && json_equals(j, keys[i].group)) {
             *group = keys[i].group;
@@ -319,7 +329,7 @@ static bool is_group(const struct json *j, const char **group) {
     return false;
 }
 
-static enum status read_members(struct train_config *c, struct json *j, const char *group, uint64_t *seen) {
+static enum status config_read_members(struct train_config *c, struct json *j, const char *group, uint64_t *seen) {
     for (enum json_event event; (event = json_next(j)) != JSON_OBJECT_END;) {
         if (event != JSON_KEY) return json_fail(j, "a key");
         int found = -1;
@@ -328,16 +338,16 @@ static enum status read_members(struct train_config *c, struct json *j, const ch
         const char *inner;
         if (found >= 0) {
             char full[64];
-            full_name(full, &keys[found]);
+            config_full_name(full, &keys[found]);
             if (*seen >> found & 1) return fail(STATUS_INVALID, "%s: %s is given twice", j->name, full);
             *seen |= 1ull << found;
-            enum status s = read_value(c, j, &keys[found]);
+            enum status s = config_read_value(c, j, &keys[found]);
             if (s != STATUS_OK) return fail_context(s, "%s", full);
-        } else if (!group[0] && is_group(j, &inner)) {
+        } else if (!group[0] && config_is_group(j, &inner)) {
             TRY(json_expect(j, JSON_OBJECT, "an object"));
-            TRY(read_members(c, j, inner, seen));
+            TRY(config_read_members(c, j, inner, seen));
         } else {
-            return unknown_key(j, group);
+            return config_unknown_key(j, group);
         }
     }
     return STATUS_OK;
@@ -349,8 +359,8 @@ enum status config_read(struct train_config *c, const char *name, const void *js
     uint64_t seen = 0;
     json_open(&j, name, json, bytes);
     TRY(json_expect(&j, JSON_OBJECT, "an object of configuration keys"));
-    TRY(read_members(c, &j, "", &seen));
-    return json_expect(&j, JSON_END, "nothing behind the object");
+    TRY(config_read_members(c, &j, "", &seen));
+    return json_expect(&j, JSON_END, "nothing after the object");
 }
 
 enum status config_load(struct train_config *c, const char *path) {
@@ -361,13 +371,14 @@ enum status config_load(struct train_config *c, const char *path) {
     return s;
 }
 
-static enum status set_key(struct train_config *c, const char *name, const struct key *k, const char *value) {
+static enum status config_set_key(struct train_config *c, const char *name, const struct config_key *k,
+                                  const char *value) {
     if (k->kind >= TEXT && k->kind != TEXTS && !(k->kind == MODEL && value[0] == '{'))
-        return set_string(c, name, k, value);
+        return config_set_string(c, name, k, value);
     struct json j;
     json_open(&j, name, value, strlen(value));
-    TRY(read_value(c, &j, k));
-    return json_expect(&j, JSON_END, "nothing behind the value");
+    TRY(config_read_value(c, &j, k));
+    return json_expect(&j, JSON_END, "nothing after the value");
 }
 
 enum status config_set(struct train_config *c, const char *assignment) {
@@ -375,9 +386,9 @@ enum status config_set(struct train_config *c, const char *assignment) {
     if (!equals) return fail(STATUS_INVALID, "%.60s: must be KEY=VALUE", assignment);
     for (int i = 0; i < KEYS; i++) {
         char full[64];
-        full_name(full, &keys[i]);
+        config_full_name(full, &keys[i]);
         if (strlen(full) == (size_t)(equals - assignment) && memcmp(full, assignment, strlen(full)) == 0)
-            return set_key(c, full, &keys[i], equals + 1);
+            return config_set_key(c, full, &keys[i], equals + 1);
     }
     return fail(STATUS_INVALID, "there is no key \"%.*s\"; drt-train --help lists all", (int)(equals - assignment),
                 assignment);
@@ -387,15 +398,15 @@ enum status config_defaults(struct train_config *out) {
     *out = (struct train_config){0};
     enum status s = STATUS_OK;
     for (int i = 0; i < KEYS && s == STATUS_OK; i++)
-        if (keys[i].standard) s = set_key(out, "default", &keys[i], keys[i].standard);
+        if (keys[i].standard) s = config_set_key(out, "default", &keys[i], keys[i].standard);
     if (s != STATUS_OK) config_free(out);
     return s;
 }
 
 void config_free(struct train_config *c) {
     for (int i = 0; i < KEYS; i++) {
-        if (keys[i].kind == TEXT || keys[i].kind == MODEL) memory_free(*(char **)place(c, &keys[i]));
-        if (keys[i].kind == TEXTS) clear_strings(place(c, &keys[i]));
+        if (keys[i].kind == TEXT || keys[i].kind == MODEL) memory_free(*(char **)config_member(c, &keys[i]));
+        if (keys[i].kind == TEXTS) config_clear_strings(config_member(c, &keys[i]));
     }
     *c = (struct train_config){0};
 }
@@ -403,7 +414,7 @@ void config_free(struct train_config *c) {
 /* ---- writing ------------------------------------------------------------------------------------------------------
  */
 
-static void write_value(struct json_writer *w, const struct train_config *c, const struct key *k) {
+static void config_write_value(struct json_writer *w, const struct train_config *c, const struct config_key *k) {
     const void *at = (const char *)c + k->offset;
     const struct config_strings *list = at;
     switch (k->kind) {
@@ -420,7 +431,7 @@ static void write_value(struct json_writer *w, const struct train_config *c, con
         json_write_string(w, *(char *const *)at);
         break;
     case MODEL:
-        if (copy_json(w, c->model_json) != STATUS_OK) assert(!"tidy JSON"); /* it went through config_tidy */
+        if (config_copy_json(w, c->model_json) != STATUS_OK) assert(!"tidy JSON"); /* it went through config_tidy */
         break;
     case POOL:
         json_write_string(w, pool_kind_name(*(const enum pool_kind *)at));
@@ -442,7 +453,7 @@ void config_write(const struct train_config *c, FILE *out) {
     json_write_open(&w, out, 1);
     json_write_object(&w);
     for (int i = 0; i < KEYS; i++) {
-        const struct key *k = &keys[i];
+        const struct config_key *k = &keys[i];
         if ((k->kind == TEXT || k->kind == MODEL) && !*(char *const *)((const char *)c + k->offset)) continue;
         if (strcmp(group, k->group) != 0) {
             if (group[0]) json_write_object_end(&w);
@@ -450,7 +461,7 @@ void config_write(const struct train_config *c, FILE *out) {
             group = k->group;
         }
         json_write_key(&w, k->name);
-        write_value(&w, c, k);
+        config_write_value(&w, c, k);
     }
     if (group[0]) json_write_object_end(&w);
     json_write_object_end(&w);
@@ -459,7 +470,7 @@ void config_write(const struct train_config *c, FILE *out) {
 void config_help(FILE *out) {
     for (int i = 0; i < KEYS; i++) {
         char full[64];
-        full_name(full, &keys[i]);
+        config_full_name(full, &keys[i]);
         fprintf(out, "  %-22s %s", full, keys[i].help);
         fprintf(out, keys[i].standard ? " (default: %s)\n" : "\n", keys[i].standard);
     }

@@ -1,4 +1,4 @@
-/* config.h -- the config file of a training run: JSON, every key known, checked and with its default in one table. */
+/* config.h -- the config file of a training run: JSON; one table has every key with type, range and default. */
 #pragma once
 #include "base/status.h"
 #include "model/model_config.h"
@@ -11,7 +11,7 @@
 struct config_strings { char **items; size_t count, capacity; };
 
 struct train_config {
-    /* the model: JSON text as in a model folder's config.json; start_from: the folder whose weights are the first */
+    /* model_json: text as in a model folder's config.json; start_from: the folder of the initial weights */
     char *model_json;
     char *start_from;
     struct model_config model;           /* parsed by config_check */
@@ -31,22 +31,23 @@ struct train_config {
     int64_t save_every, keep, eval_every, eval_windows, sample_every, sample_tokens;
 };
 
-/* Every value its default. Free with config_free. */
+/* All defaults. Free with config_free. */
 enum status config_defaults(struct train_config *out);
 void config_free(struct train_config *c);                 /* a zeroed struct is fine */
-/* Reads JSON text over what is there; `name` for messages. An unknown key, a wrong type, a value out of range, and a key
- * given twice are refused by name. */
+/* Sets the keys of JSON text; `name` is for messages. An unknown key, a wrong type, a value out of range and a
+ * repeated key are errors that name the key. */
 enum status config_read(struct train_config *c, const char *name, const void *json, size_t bytes);
 enum status config_load(struct train_config *c, const char *path);
 /* "lr=3e-4", "mlm.rate=0.15", "pool=batch": one key, the value as JSON (text without quotes). */
 enum status config_set(struct train_config *c, const char *assignment);
 /* Replaces a list: "data", "valid". */
 enum status config_set_strings(struct config_strings *list, const char *const *items, int count);
-/* Checks what must fit together and completes: the model (read from its folder), the tokenizer's place, the schedule. */
+/* Checks keys against each other, and completes the model (read from its folder), the tokenizer's path and the
+ * schedule. */
 enum status config_check(struct train_config *c);
 /* Chunks of a sequence (Base LM: positions). After config_check. */
 int64_t config_chunks(const struct train_config *c);
 /* As JSON that config_read takes; for the run's folder. */
 void config_write(const struct train_config *c, FILE *out);
-/* The table: a line a key, with its default. For --help. */
+/* The table, a line for each key with its default, for --help. */
 void config_help(FILE *out);

@@ -1,10 +1,10 @@
-/* config_check.c -- what must fit together in a run's config, and what follows from the rest of it. */
+/* config_check.c -- checks of config keys against each other, and the values that follow from others. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "train/run/config_internal.h"
 #include <string.h>
 
-static enum status load_model_json(struct train_config *c) {
+static enum status config_load_model_json(struct train_config *c) {
     char path[FILE_PATH_MAX];
     struct file_map map;
     TRY(file_join(path, c->start_from, "config.json"));
@@ -20,10 +20,10 @@ static enum status load_model_json(struct train_config *c) {
     return s == STATUS_OK ? config_tidy(&c->model_json) : s;
 }
 
-static enum status check_model(struct train_config *c) {
+static enum status config_check_model(struct train_config *c) {
     if (!c->model_json && !c->start_from)
         return fail(STATUS_INVALID, "model is missing: an object as in config.json, or a model folder to start from");
-    if (!c->model_json) TRY(load_model_json(c));
+    if (!c->model_json) TRY(config_load_model_json(c));
     TRY(model_config_parse(&c->model, "model", c->model_json, strlen(c->model_json)));
     if (!c->start_from && c->model.unread[0]) /* with start_from it may be that folder's, which a run writes out */
         return fail(STATUS_INVALID,
@@ -43,18 +43,18 @@ static enum status check_model(struct train_config *c) {
     return STATUS_OK;
 }
 
-static enum status check_length(const struct train_config *c) {
+static enum status config_check_length(const struct train_config *c) {
     int64_t chunk = c->model.base_lm ? 1 : c->model.chunk, rows = c->length / chunk * (chunk + 1) * c->sequences;
     if (c->length % chunk != 0)
         return fail(STATUS_INVALID, "length is %lld: must be a multiple of the model's enc_chunk_size, as %lld is",
                     (long long)c->length, (long long)((c->length / chunk + 1) * chunk));
     if (rows > 1 << 30)
         return fail(STATUS_INVALID,
-                    "sequences * length is too much for one micro-batch: accumulate more of smaller ones");
+                    "sequences * length is too large for one micro-batch: lower sequences and raise accumulate");
     return STATUS_OK;
 }
 
-static enum status check_schedule(struct train_config *c) {
+static enum status config_check_schedule(struct train_config *c) {
     struct schedule *s = &c->schedule;
     if (s->warmup > s->steps)
         return fail(STATUS_INVALID, "warmup is %lld: must be at most steps, %lld", (long long)s->warmup,
@@ -62,9 +62,10 @@ static enum status check_schedule(struct train_config *c) {
     if (s->min_lr > s->lr) return fail(STATUS_INVALID, "min_lr is %g: must be at most lr, %g", s->min_lr, s->lr);
     if (c->pool_before == POOL_CORPUS) return fail(STATUS_INVALID, "pool_before must be none, own or batch");
     if (s->pool_start > 1 && c->pool_before > c->pool)
-        return fail(STATUS_INVALID,
-                    "pool_before is %s: a run's pool may grow (none, own, batch, corpus), from there to %s it shrinks",
-                    pool_kind_name(c->pool_before), pool_kind_name(c->pool));
+        return fail(
+            STATUS_INVALID,
+            "pool_before is %s: must be the same as pool (%s) or before it in the order none, own, batch, corpus",
+            pool_kind_name(c->pool_before), pool_kind_name(c->pool));
     if (c->eval_pool > c->pool) c->eval_pool = c->pool;
     s->pool = c->pool;
     s->pool_before = c->pool_before;
@@ -72,7 +73,7 @@ static enum status check_schedule(struct train_config *c) {
     return STATUS_OK;
 }
 
-static enum status check_base_lm(struct train_config *c) {
+static enum status config_check_base_lm(struct train_config *c) {
     if (c->schedule.mlm_rate > 0 || c->schedule.contrastive_weight > 0)
         return fail(STATUS_INVALID,
                     "the model is a Base LM, which has no encoder: mlm.rate and contrastive.weight must be 0");
@@ -82,34 +83,35 @@ static enum status check_base_lm(struct train_config *c) {
     return STATUS_OK;
 }
 
-static enum status check_retrieval(const struct train_config *c) {
+static enum status config_check_retrieval(const struct train_config *c) {
     bool hidden = c->model.encoder_input == ENCODER_INPUT_HIDDEN;
     if (c->schedule.mlm_rate > 0 && (hidden || c->model.mask_id < 0))
         return fail(STATUS_INVALID, "mlm.rate is %g, but the model has %s", c->schedule.mlm_rate,
                     hidden ? "encoder_input \"hidden\": there are no ids to mask" : "no mask_id");
     if (c->pool != POOL_CORPUS) return STATUS_OK;
     if (hidden)
-        return fail(STATUS_INVALID,
-                    "pool corpus needs a model with encoder_input \"tokens\": others encode no chunk alone");
+        return fail(
+            STATUS_INVALID,
+            "pool corpus needs a model with encoder_input \"tokens\": only it can encode a chunk without its context");
     if (c->candidates < c->model.topk)
         return fail(STATUS_INVALID, "candidates is %lld: must be at least the model's chunk_topk, %d",
                     (long long)c->candidates, c->model.topk);
     return STATUS_OK;
 }
 
-static bool one_of(const char *text, const char *a, const char *b, const char *c) {
+static bool config_one_of(const char *text, const char *a, const char *b, const char *c) {
     return strcmp(text, a) == 0 || strcmp(text, b) == 0 || strcmp(text, c) == 0;
 }
 
 enum status config_check(struct train_config *c) {
-    TRY(check_model(c));
+    TRY(config_check_model(c));
     if (c->data.count == 0) return fail(STATUS_INVALID, "data is missing: token files, made by drt-tokenizer encode");
-    TRY(check_length(c));
-    TRY(c->model.base_lm ? check_base_lm(c) : check_retrieval(c));
-    TRY(check_schedule(c));
-    if (!one_of(c->type, "auto", "f32", "bf16"))
+    TRY(config_check_length(c));
+    TRY(c->model.base_lm ? config_check_base_lm(c) : config_check_retrieval(c));
+    TRY(config_check_schedule(c));
+    if (!config_one_of(c->type, "auto", "f32", "bf16"))
         return fail(STATUS_INVALID, "type is \"%s\": must be auto, f32 or bf16", c->type);
-    if (!one_of(c->checkpoint_type, "f32", "bf16", "bf16"))
+    if (!config_one_of(c->checkpoint_type, "f32", "bf16", "bf16"))
         return fail(STATUS_INVALID, "checkpoint_type is \"%s\": must be f32 or bf16", c->checkpoint_type);
     return STATUS_OK;
 }

@@ -2,5 +2,5 @@
 #pragma once
 #include "train/run/config.h"
 
-/* JSON text written anew, in one layout, so that a run and its resumption keep the same bytes. */
+/* Rewrites JSON text in one layout, so that a run and its resumption have the same bytes. */
 enum status config_tidy(char **json);

@@ -1,4 +1,4 @@
-/* run.c -- see run.h. Opening in order, one loop, closing. */
+/* run.c -- see run.h: the loop over steps, checkpoints, validation. */
 #include "train/run/run.h"
 #include "base/memory.h"
 #include "kernels/device/collective.h"
@@ -11,20 +11,20 @@
 
 enum { BROKEN_STEPS_MAX = 20 };
 
-static double now(void) {
+static double run_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static bool due(int64_t step, int64_t every) {
+static bool run_due(int64_t step, int64_t every) {
     return every > 0 && step % every == 0;
 }
 
 /* ---- checkpoints and samples --------------------------------------------------------------------------------------
  */
 
-static enum status save(struct run *r) {
+static enum status run_save_checkpoint(struct run *r) {
     struct optimizer *o = step_optimizer(r->step);
     struct checkpoint *c = &r->state;
     size_t n = (size_t)params_elements(c->params);
@@ -38,16 +38,16 @@ static enum status save(struct run *r) {
     TRY(device_sync(r->options->device));
     TRY(run_log_sync(r->log));
     struct checkpoint kept = *c;
-    if (due(c->step, r->config->refresh)) kept.index_weights = NULL;
+    if (run_due(c->step, r->config->refresh)) kept.index_weights = NULL;
     TRY(checkpoint_save(&kept, &r->kind));
     r->saved = c->step;
-    /* A picture is not worth a run. */
+    /* A plot that cannot be written does not stop the run. */
     if (plot_refresh(r->options->folder) != STATUS_OK)
         progress_note(r->options->progress, "no plot: %s", status_message());
     return checkpoint_trim(r->options->folder, r->config->keep);
 }
 
-static enum status sample(struct run *r) {
+static enum status run_write_sample(struct run *r) {
     char name[64], path[FILE_PATH_MAX];
     if (r->rank > 0) return STATUS_OK;
     snprintf(name, sizeof name, "samples/step-%lld.txt", (long long)r->state.step);
@@ -59,15 +59,15 @@ static enum status sample(struct run *r) {
 /* ---- a step -------------------------------------------------------------------------------------------------------
  */
 
-/* Whether the corpus is encoded anew in front of this step: before the first one that uses it, and at each multiple of
+/* Whether the corpus is encoded before this step: before the first step that uses it, and after each multiple of
  * `refresh`. */
-static bool refresh_due(const struct run *r, const struct step_now *how) {
+static bool run_refresh_due(const struct run *r, const struct step_now *how) {
     if (how->pool != POOL_CORPUS) return false;
-    return !r->refreshed || due(how->optimizer.step - 1, r->config->refresh);
+    return !r->refreshed || run_due(how->optimizer.step - 1, r->config->refresh);
 }
 
-/* The index is made of weights that move on: they are kept, so that a run that goes on can make the same one. */
-static enum status refresh(struct run *r) {
+/* The weights of the index are kept for checkpoints, so that a resumed run can compute the same index. */
+static enum status run_refresh_corpus(struct run *r) {
     size_t n = (size_t)params_elements(r->state.params);
     struct device *dev = r->options->device;
     step_refresh_corpus(r->step);
@@ -77,7 +77,7 @@ static enum status refresh(struct run *r) {
     return device_sync(dev);
 }
 
-static enum status note_broken(struct run *r, const struct run_log_line *line) {
+static enum status run_count_skipped(struct run *r, const struct run_log_line *line) {
     if (!line->skipped) {
         r->broken = 0;
         return STATUS_OK;
@@ -89,15 +89,15 @@ static enum status note_broken(struct run *r, const struct run_log_line *line) {
     char last[80] = "there is no checkpoint yet: begin again";
     if (r->saved >= 0) snprintf(last, sizeof last, "the last checkpoint is of step %lld: resume", (long long)r->saved);
     return fail(STATUS_INVALID,
-                "%s: loss or gradient was not a number for %d steps up to step %lld; the weights are as before them, "
-                "and %s with a lower lr or a longer warmup",
+                "%s: loss or gradient was not a number for %d steps up to step %lld; the weights are as before them; "
+                "%s with a lower lr or a longer warmup",
                 r->options->folder, BROKEN_STEPS_MAX, (long long)line->step, last);
 }
 
-static enum status validate(struct run *r, struct run_log_line *line) {
+static enum status run_validate(struct run *r, struct run_log_line *line) {
     progress_step(r->options->progress, "validate", "steps", line->step, r->config->schedule.steps);
     enum pool_kind pool = (enum pool_kind)r->config->eval_pool;
-    if (pool == POOL_CORPUS && !r->refreshed) pool = POOL_OWN; /* there is no index yet */
+    if (pool == POOL_CORPUS && !r->refreshed) pool = POOL_OWN; /* no index yet */
     struct validation_figure all;
     TRY(validation_run(&all, &line->valid_figures, r->validation, r->step, pool));
     line->validated = true;
@@ -110,14 +110,14 @@ static enum status validate(struct run *r, struct run_log_line *line) {
     return STATUS_OK;
 }
 
-/* A line for people: where something was measured, at both ends, and every now and then. */
-static void tell(struct run *r, const struct run_log_line *line) {
-    enum { TELL_SECONDS = 10 };
+/* A progress message: after a validation, at the first and last step, and every 10 seconds. */
+static void run_report_step(struct run *r, const struct run_log_line *line) {
+    enum { REPORT_SECONDS = 10 };
     char valid[64] = "";
-    double at = now();
+    double at = run_seconds();
     bool end = line->step == r->report->first_step || line->step == r->config->schedule.steps;
-    if (!line->validated && !end && at - r->told < TELL_SECONDS) return;
-    r->told = at;
+    if (!line->validated && !end && at - r->reported < REPORT_SECONDS) return;
+    r->reported = at;
     if (line->validated)
         snprintf(valid, sizeof valid, ", valid %.4f, %.4f bits a byte", line->valid_loss, line->valid_bits_per_byte);
     progress_note(r->options->progress, "step %lld: loss %.4f%s, lr %.3g, gradient %.3g, %.0f tokens/s",
@@ -125,20 +125,20 @@ static void tell(struct run *r, const struct run_log_line *line) {
                   line->tokens_per_second);
 }
 
-static enum status one_step(struct run *r, int64_t step) {
+static enum status run_one_step(struct run *r, int64_t step) {
     const struct train_config *c = r->config;
     struct step_now how;
     struct run_log_line line = {.step = step, .tokens = r->state.tokens + r->step_tokens, .device_bytes = run_bytes(r)};
     schedule_at(&how, &c->schedule, step);
-    double start = now();
-    if (refresh_due(r, &how)) {
+    double start = run_seconds();
+    if (run_refresh_due(r, &how)) {
         progress_step(r->options->progress, "encode the corpus", "steps", step, c->schedule.steps);
-        TRY(refresh(r));
+        TRY(run_refresh_corpus(r));
     }
     for (int64_t i = 0; i < c->accumulate; i++)
         batches_get(r->batches, &r->batch[i], (int)i, ((step - 1) * r->world + r->rank) * c->accumulate + i);
     TRY(step_run(r->step, &line.report, r->batch, (int)c->accumulate, &how));
-    line.seconds = now() - start;
+    line.seconds = run_seconds() - start;
     line.tokens_per_second = (double)r->step_tokens / line.seconds;
     line.lr = (double)how.optimizer.lr;
     line.pool = pool_kind_name(how.pool);
@@ -147,19 +147,19 @@ static enum status one_step(struct run *r, int64_t step) {
     r->state.tokens = line.tokens;
     if (!line.skipped) r->report->loss = line.report.loss;
     r->report->seconds += line.seconds;
-    if (r->validation && r->rank == 0 && (due(step, c->eval_every) || step == c->schedule.steps))
-        TRY(validate(r, &line));
+    if (r->validation && r->rank == 0 && (run_due(step, c->eval_every) || step == c->schedule.steps))
+        TRY(run_validate(r, &line));
     if (r->rank == 0) {
         TRY(run_log_write(r->log, &line));
-        tell(r, &line);
+        run_report_step(r, &line);
     }
-    TRY(note_broken(r, &line));
+    TRY(run_count_skipped(r, &line));
     progress_step(r->options->progress, "train", "steps", step, c->schedule.steps);
     return STATUS_OK;
 }
 
-/* Processes that train together must stop behind the same step: when any of them wants to. */
-static enum status agree(struct collective *group, bool *stop, bool *over) {
+/* Processes that train together stop after the same step: when one of them has to. */
+static enum status run_agree_on_stop(struct collective *group, bool *stop, bool *over) {
     double any[] = {*stop, *over};
     if (!group) return STATUS_OK;
     TRY(collective_sum_host(group, any, ARRAY_LEN(any)));
@@ -168,26 +168,28 @@ static enum status agree(struct collective *group, bool *stop, bool *over) {
     return STATUS_OK;
 }
 
-static enum status loop(struct run *r) {
+static enum status run_loop(struct run *r) {
     const struct run_options *o = r->options;
     int64_t steps = r->config->schedule.steps, last = o->until > 0 && o->until < steps ? o->until : steps;
-    double start = now();
+    double start = run_seconds();
     while (r->state.step < last) {
-        TRY(one_step(r, r->state.step + 1));
+        TRY(run_one_step(r, r->state.step + 1));
         int64_t step = r->state.step;
-        if (due(step, r->config->sample_every)) TRY(sample(r)); /* first: a run that dies here does it again */
-        if (due(step, r->config->save_every)) TRY(save(r));
-        bool stop = progress_stop_requested(o->progress), over = o->max_seconds > 0 && now() - start >= o->max_seconds;
-        TRY(agree(o->group, &stop, &over));
+        if (run_due(step, r->config->sample_every))
+            TRY(run_write_sample(r)); /* before the checkpoint: a run that is killed here writes it again */
+        if (run_due(step, r->config->save_every)) TRY(run_save_checkpoint(r));
+        bool stop = progress_stop_requested(o->progress),
+             over = o->max_seconds > 0 && run_seconds() - start >= o->max_seconds;
+        TRY(run_agree_on_stop(o->group, &stop, &over));
         if (stop) {
-            TRY(save(r));
+            TRY(run_save_checkpoint(r));
             return fail(STATUS_INTERRUPTED,
-                        "%s: stopped behind step %lld of %lld, with a checkpoint: go on with --resume", o->folder,
+                        "%s: stopped after step %lld of %lld, with a checkpoint: continue with --resume", o->folder,
                         (long long)step, (long long)steps);
         }
         if (over) break;
     }
-    return r->state.step > 0 ? save(r) : STATUS_OK;
+    return r->state.step > 0 ? run_save_checkpoint(r) : STATUS_OK;
 }
 
 enum status run_train(struct run_report *out, const struct run_options *options) {
@@ -195,7 +197,7 @@ enum status run_train(struct run_report *out, const struct run_options *options)
     *out = (struct run_report){.loss = NAN, .valid_loss = NAN, .valid_bits_per_byte = NAN};
     enum status s = run_open(&r);
     out->first_step = r.state.step + 1;
-    if (s == STATUS_OK) s = loop(&r);
+    if (s == STATUS_OK) s = run_loop(&r);
     out->step = r.state.step;
     out->tokens = r.state.tokens;
     out->skipped = r.state.skipped;

@@ -1,11 +1,11 @@
-/* run.h -- a whole training run: a folder that fills while it goes, and goes on where it was.
+/* run.h -- a training run in a folder, which can be stopped and resumed.
  *
- *   RUN/config.json     what the run is, every default written out    RUN/log.jsonl    a line a step (run_log.h)
- *   RUN/checkpoints/    checkpoint.h                                  RUN/samples/     text, where the config asks for it
- *   RUN/plot.html       the log as a picture (plot.h), drawn anew with each checkpoint
+ *   RUN/config.json     the config, with every default written out    RUN/log.jsonl    a line a step (run_log.h)
+ *   RUN/checkpoints/    checkpoint.h                                  RUN/samples/     text, with sample_every
+ *   RUN/plot.html       the log as plots (plot.h), updated with each checkpoint
  *
- * A run that is stopped (by its progress' request, `until`, `max_seconds`, or killed at any moment) and resumed gives the
- * losses of one that was not, bit for bit, on the same device. */
+ * A run that was stopped (on request, by `until` or `max_seconds`, or killed at any moment) and resumed has the same
+ * losses, bit for bit, as a run that was not, on the same device. */
 #pragma once
 #include "base/progress.h"
 #include "base/status.h"
@@ -15,14 +15,14 @@
 struct run_options {
     const struct train_config *config;   /* checked */
     const char *folder;
-    bool resume;                         /* an existing folder is gone on with; else it is refused */
+    bool resume;                         /* true: the folder must hold a run; false: it must not */
     struct device *device;
     enum dtype type;                     /* of activations, and of the weights to compute with */
-    int64_t until;                       /* stop, with a checkpoint, behind this step; 0: config's steps */
-    double max_seconds;                  /* the same behind the first step that ends later; 0: no limit */
+    int64_t until;                       /* stop with a checkpoint after this step; 0: config's steps */
+    double max_seconds;                  /* stop after the first step that ends later; 0: no limit */
     const struct progress *progress;
-    /* Processes that train together (kernels/device/collective.h), or NULL; borrowed. Rank 0 alone writes into the folder, and
-     * measures; the others follow it. A request to stop, and a time that is over, count when any process has it. */
+    /* Processes that train together (kernels/device/collective.h), or NULL; borrowed. Only rank 0 writes into the
+     * folder and validates. All stop when one of them has a request to stop or is over its time. */
     struct collective *group;
 };
 

@@ -18,19 +18,19 @@ struct run {
     struct batches *batches;
     struct batch *batch;                 /* [accumulate] */
     struct validation *validation;
-    struct checkpoint state;             /* .params: host memory of the model's size, the step's table */
+    struct checkpoint state;             /* .params: host copy of the weights; its table is the step's */
     struct corpus_pool *corpus;
     struct step *step;
-    struct run_log *log;                 /* rank 0 alone */
-    struct device *cpu;                  /* for samples: the run's own device, or one beside a GPU */
+    struct run_log *log;                 /* rank 0 only */
+    struct device *cpu;                  /* for samples: the run's device, or a second one besides a GPU */
     int lock;                            /* of the folder, rank 0; -1: none */
-    int rank, world;                     /* of this process; 0 of 1 when alone */
+    int rank, world;                     /* 0 of 1 with one process */
     int64_t step_tokens;                 /* real ids of a step, of all processes */
     int64_t saved;                       /* step of the last checkpoint; -1: none */
-    int broken;                          /* steps in a row */
-    double told;                         /* when the last line for people was written */
-    bool refreshed;                      /* the corpus index was made by this process */
+    int broken;                          /* skipped steps in a row */
+    double reported;                     /* time of the last progress message */
+    bool refreshed;                      /* this process has computed the corpus index */
 };
 enum status run_open(struct run *r);
 size_t run_bytes(const struct run *r);                    /* of device memory held */
-void run_close(struct run *r);                            /* also of one that did not open */
+void run_close(struct run *r);                            /* also after run_open failed */

@@ -14,8 +14,8 @@ struct run_log {
     char *path;
 };
 
-/* "step" of a whole line; false: not one of ours. */
-static bool line_step(int64_t *step, const char *text, size_t bytes) {
+/* "step" of a complete line; false: not a line of this log. */
+static bool run_log_line_step(int64_t *step, const char *text, size_t bytes) {
     struct json j;
     bool found = false;
     json_open(&j, "log", text, bytes);
@@ -33,32 +33,32 @@ static bool line_step(int64_t *step, const char *text, size_t bytes) {
 }
 
 /* Bytes of the lines up to step `keep`. */
-static size_t kept_bytes(const struct file_map *map, int64_t keep) {
+static size_t run_log_kept_bytes(const struct file_map *map, int64_t keep) {
     const char *text = (const char *)map->data;
     size_t at = 0;
     while (at < map->size) {
         const char *end = memchr(text + at, '\n', map->size - at);
         int64_t step;
-        if (!end || !line_step(&step, text + at, (size_t)(end - text) - at) || step > keep) break;
+        if (!end || !run_log_line_step(&step, text + at, (size_t)(end - text) - at) || step > keep) break;
         at = (size_t)(end - text) + 1;
     }
     return at;
 }
 
-static enum status cut(const char *path, int64_t keep) {
+static enum status run_log_truncate(const char *path, int64_t keep) {
     struct file_map map;
     if (!file_exists(path)) return STATUS_OK;
     TRY(file_map(&map, path));
-    size_t bytes = kept_bytes(&map, keep);
+    size_t bytes = run_log_kept_bytes(&map, keep);
     bool longer = bytes < map.size;
     file_unmap(&map);
-    if (longer && truncate(path, (off_t)bytes) != 0) return fail_errno("%s: cannot be cut", path);
+    if (longer && truncate(path, (off_t)bytes) != 0) return fail_errno("%s: cannot be truncated", path);
     return STATUS_OK;
 }
 
 enum status run_log_open(struct run_log **out, const char *path, int64_t keep) {
     struct run_log *log;
-    TRY(cut(path, keep));
+    TRY(run_log_truncate(path, keep));
     TRY(memory_allocate_zero(&log, 1));
     enum status s = memory_copy_string(&log->path, path);
     if (s == STATUS_OK && !(log->file = fopen(path, "a"))) s = fail_errno("%s: cannot be written", path);
@@ -69,35 +69,35 @@ enum status run_log_open(struct run_log **out, const char *path, int64_t keep) {
     return s;
 }
 
-static void put(struct json_writer *w, const char *key, double value) {
+static void run_log_write_number(struct json_writer *w, const char *key, double value) {
     json_write_key(w, key);
     json_write_double(w, value);
 }
 
-static void put_if(struct json_writer *w, const char *key, double value) {
-    if (!isnan(value)) put(w, key, value);
+static void run_log_write_number_if(struct json_writer *w, const char *key, double value) {
+    if (!isnan(value)) run_log_write_number(w, key, value);
 }
 
-/* A float32 as people write it: 0.005, not 0.004999999888241291. */
-static double rounded(double value) {
+/* A float32 in its shortest form: 0.005, not 0.004999999888241291. */
+static double run_log_rounded(double value) {
     char text[32];
     snprintf(text, sizeof text, "%.7g", value);
     return strtod(text, NULL);
 }
 
-/* JSON has no infinity: what was none is told in words. */
-static void put_reason(struct json_writer *w, const struct step_report *r) {
+/* JSON has no infinity or NaN: the reason is text. */
+static void run_log_write_reason(struct json_writer *w, const struct step_report *r) {
     char text[80];
     snprintf(text, sizeof text, "loss %g, gradient norm %g", fabs(r->loss), fabs(r->gradient_norm)); /* no "-nan" */
     json_write_key(w, "skipped"), json_write_bool(w, true);
     json_write_key(w, "skipped_for"), json_write_string(w, text);
 }
 
-static void put_files(struct json_writer *w, const struct run_log_line *line) {
+static void run_log_write_files(struct json_writer *w, const struct run_log_line *line) {
     json_write_key(w, "valid_bits_per_byte_by_file");
     json_write_object(w);
     for (int i = 0; i < line->n_valid_files; i++)
-        put_if(w, line->valid_files[i], line->valid_figures[i].bits_per_byte);
+        run_log_write_number_if(w, line->valid_files[i], line->valid_figures[i].bits_per_byte);
     json_write_object_end(w);
 }
 
@@ -108,22 +108,22 @@ enum status run_log_write(struct run_log *log, const struct run_log_line *line) 
     json_write_object(&w);
     json_write_key(&w, "step"), json_write_int(&w, line->step);
     json_write_key(&w, "tokens"), json_write_int(&w, line->tokens);
-    put(&w, "loss", r->loss);
-    put_if(&w, "mlm_loss", r->mlm_loss);
-    put_if(&w, "contrastive_loss", r->contrastive_loss);
-    put_if(&w, "contrastive_accuracy", r->contrastive_accuracy);
-    put_if(&w, "corpus_weight", r->corpus_weight);
-    put(&w, "lr", rounded(line->lr));
-    put(&w, "gradient_norm", r->gradient_norm);
+    run_log_write_number(&w, "loss", r->loss);
+    run_log_write_number_if(&w, "mlm_loss", r->mlm_loss);
+    run_log_write_number_if(&w, "contrastive_loss", r->contrastive_loss);
+    run_log_write_number_if(&w, "contrastive_accuracy", r->contrastive_accuracy);
+    run_log_write_number_if(&w, "corpus_weight", r->corpus_weight);
+    run_log_write_number(&w, "lr", run_log_rounded(line->lr));
+    run_log_write_number(&w, "gradient_norm", r->gradient_norm);
     json_write_key(&w, "pool"), json_write_string(&w, line->pool);
-    if (line->skipped) put_reason(&w, r);
+    if (line->skipped) run_log_write_reason(&w, r);
     if (line->validated) {
-        put(&w, "valid_loss", line->valid_loss);
-        put(&w, "valid_bits_per_byte", line->valid_bits_per_byte);
-        if (line->n_valid_files > 1) put_files(&w, line);
+        run_log_write_number(&w, "valid_loss", line->valid_loss);
+        run_log_write_number(&w, "valid_bits_per_byte", line->valid_bits_per_byte);
+        if (line->n_valid_files > 1) run_log_write_files(&w, line);
     }
-    put(&w, "tokens_per_second", line->tokens_per_second);
-    put(&w, "seconds", line->seconds);
+    run_log_write_number(&w, "tokens_per_second", line->tokens_per_second);
+    run_log_write_number(&w, "seconds", line->seconds);
     json_write_key(&w, "device_bytes"), json_write_int(&w, (int64_t)line->device_bytes);
     json_write_object_end(&w);
     fputc('\n', log->file);

@@ -1,4 +1,4 @@
-/* run_open.c -- a run's folder and all that its steps need. */
+/* run_open.c -- opens a run: its folder, data, weights and training step. */
 #include "base/memory.h"
 #include "data/readers/ids_check.h"
 #include "kernels/device/collective.h"
@@ -10,7 +10,7 @@
 /* ---- the folder ---------------------------------------------------------------------------------------------------
  */
 
-static enum status write_config(const struct run *r) {
+static enum status run_write_config(const struct run *r) {
     char path[FILE_PATH_MAX], *text = NULL;
     size_t bytes = 0;
     struct file_writer *w = NULL;
@@ -34,8 +34,8 @@ out:
     return s;
 }
 
-/* The run's own copy, so that a checkpoint can be made however long the run lasts. */
-static enum status copy_tokenizer(const struct run *r) {
+/* The run copies the tokenizer, since every checkpoint needs it. */
+static enum status run_copy_tokenizer(const struct run *r) {
     struct file_map map;
     struct file_writer *w;
     if (file_exists(r->tokenizer_path)) return STATUS_OK;
@@ -52,8 +52,8 @@ static enum status copy_tokenizer(const struct run *r) {
     return s;
 }
 
-/* A run keeps the tokenizer that it began with; the file that it was copied from may be gone. */
-static enum status check_own_tokenizer(const struct run *r) {
+/* A run keeps the tokenizer that it began with. The file that it was copied from may not exist any more. */
+static enum status run_check_own_tokenizer(const struct run *r) {
     struct file_map own, named = {0};
     if (!file_exists(r->config->tokenizer)) return STATUS_OK;
     TRY(file_map(&own, r->tokenizer_path));
@@ -66,10 +66,10 @@ static enum status check_own_tokenizer(const struct run *r) {
     return s;
 }
 
-static enum status open_tokenizer(struct run *r) {
+static enum status run_open_tokenizer(struct run *r) {
     bool own = file_exists(r->tokenizer_path);
     const char *path = own ? r->tokenizer_path : r->config->tokenizer;
-    if (own) TRY(check_own_tokenizer(r));
+    if (own) TRY(run_check_own_tokenizer(r));
     TRY(tokenizer_open(&r->tokenizer, path));
     int have = tokenizer_vocab_size(r->tokenizer);
     if (have <= r->config->model.vocab_size) return STATUS_OK;
@@ -77,48 +77,49 @@ static enum status open_tokenizer(struct run *r) {
                 r->config->model.vocab_size);
 }
 
-/* One process at a time writes into a folder: a second one would take the checkpoint that the first is writing for a
- * killed run's. A file system without locks does without. */
-static enum status lock_folder(struct run *r) {
+/* One process at a time writes into a folder: a second one would remove the checkpoint that the first is writing, as an
+ * orphan. On a file system without locks there is no check. */
+static enum status run_lock_folder(struct run *r) {
     char path[FILE_PATH_MAX];
     if (r->lock >= 0 || !file_is_directory(r->options->folder)) return STATUS_OK;
     TRY(file_join(path, r->options->folder, "lock"));
     if (file_lock(&r->lock, path) != STATUS_BUSY) return STATUS_OK;
-    return fail(STATUS_BUSY, "%s: another drt-train is at work on this run: stop it, or wait until it is done",
+    return fail(STATUS_BUSY, "%s: another drt-train writes this run: stop it, or wait until it ends",
                 r->options->folder);
 }
 
-/* Refuses before anything is written. */
-static enum status check_folder(struct run *r) {
+/* Fails before anything is written. */
+static enum status run_check_folder(struct run *r) {
     char log[FILE_PATH_MAX], config[FILE_PATH_MAX];
     const char *folder = r->options->folder;
     int64_t latest;
     TRY(file_join(log, folder, "log.jsonl"));
     TRY(file_join(config, folder, "config.json"));
     TRY(file_join(r->tokenizer_path, folder, "tokenizer.json"));
-    if (r->rank > 0) return STATUS_OK; /* rank 0 looks; it may have made the folder by now */
+    if (r->rank > 0) return STATUS_OK; /* rank 0 checks; it may have created the folder by now */
     bool exists = file_exists(log) || file_exists(config);
     if (exists && !r->options->resume)
-        return fail(STATUS_INVALID, "%s: holds a run already: go on with --resume, or name another folder", folder);
+        return fail(STATUS_INVALID, "%s: holds a run already: continue it with --resume, or name another folder",
+                    folder);
     if (!exists && r->options->resume) return fail(STATUS_NOT_FOUND, "%s: holds no run to resume", folder);
-    if (exists) return lock_folder(r);
+    if (exists) return run_lock_folder(r);
     TRY(checkpoint_latest(&latest, folder));
     if (latest < 0) return STATUS_OK;
-    /* They would be taken for this run's: kept in place of its own, and its own be trimmed as the older ones. */
+    /* checkpoint_trim would keep them and remove this run's, whose steps are smaller. */
     return fail(STATUS_INVALID,
                 "%s: holds checkpoints of another run, up to step %lld: remove them, or name another folder", folder,
                 (long long)latest);
 }
 
-static enum status make_folder(struct run *r) {
+static enum status run_create_folder(struct run *r) {
     char path[FILE_PATH_MAX];
     if (r->rank > 0) return STATUS_OK;
     TRY(file_make_directory(r->options->folder));
-    TRY(lock_folder(r));
-    TRY(write_config(r));
-    TRY(copy_tokenizer(r));
+    TRY(run_lock_folder(r));
+    TRY(run_write_config(r));
+    TRY(run_copy_tokenizer(r));
     TRY(checkpoint_prepare(r->options->folder));
-    TRY(checkpoint_trim(r->options->folder, r->config->keep)); /* a killed run may not have come to it */
+    TRY(checkpoint_trim(r->options->folder, r->config->keep)); /* a killed run may have left too many */
     if (r->config->sample_every) {
         TRY(file_join(path, r->options->folder, "samples"));
         TRY(file_make_directory(path));
@@ -130,7 +131,7 @@ static enum status make_folder(struct run *r) {
 /* ---- weights ------------------------------------------------------------------------------------------------------
  */
 
-static enum status start_weights(struct run *r) {
+static enum status run_initial_weights(struct run *r) {
     const struct train_config *c = r->config;
     if (!c->start_from) return params_init(&r->state.params, &c->model, (uint64_t)c->seed);
     char path[FILE_PATH_MAX];
@@ -142,12 +143,12 @@ static enum status start_weights(struct run *r) {
     return s;
 }
 
-static enum status load_weights(struct run *r) {
+static enum status run_load_weights(struct run *r) {
     int64_t latest = -1;
     if (r->options->resume) TRY(checkpoint_latest(&latest, r->options->folder));
     if (latest < 0) {
         r->state.data = batches_fingerprint(r->batches);
-        return start_weights(r);
+        return run_initial_weights(r);
     }
     enum status s = checkpoint_load(&r->state, r->options->folder, latest, &r->config->model);
     if (s != STATUS_OK)
@@ -157,34 +158,33 @@ static enum status load_weights(struct run *r) {
     if (r->state.tokens < 0) r->state.tokens = latest * r->step_tokens;
     if (r->state.tokens != latest * r->step_tokens)
         progress_note(r->options->progress,
-                      "%s: steps have another size than before: windows of the data may come twice, or not at all",
+                      "%s: the size of a step has changed: windows of the data may be used twice, or not at all",
                       r->options->folder);
     if (r->state.data == batches_fingerprint(r->batches)) return STATUS_OK;
     return fail(STATUS_MISMATCH,
-                "%s: the training data is not what the run was trained on up to step %lld: a run goes on with the same "
-                "files, or begins anew from --set start_from=",
+                "%s: the training data differs from that of the run up to step %lld: resume with the same files, or "
+                "begin another run with --set start_from=CHECKPOINT",
                 r->options->folder, (long long)latest);
 }
 
 /* ---- what steps need ----------------------------------------------------------------------------------------------
  */
 
-/* What chunks are kept from finding hangs on where documents end, and on each being there once. */
-static void note_documents(struct run *r) {
+/* Which chunks are barred depends on where documents end, and on each document being there once. */
+static void run_note_documents(struct run *r) {
     const struct train_config *c = r->config;
     const struct progress *p = r->options->progress;
     if (c->end_id >= 0 && batches_unended(r->batches) > 0)
-        progress_note(p,
-                      "%d of %zu token files do not end with id %lld: is that the id behind their documents (end_id)?",
+        progress_note(p, "%d of %zu token files do not end with id %lld: does this id end their documents (end_id)?",
                       batches_unended(r->batches), c->data.count, (long long)c->end_id);
     for (size_t i = 0; i < c->data.count && c->pool >= POOL_BATCH; i++)
         for (size_t j = 0; j < i; j++)
             if (strcmp(c->data.items[i], c->data.items[j]) == 0)
-                progress_note(p, "%s: given twice: with pool %s its documents find their own copies", c->data.items[i],
-                              pool_kind_name((enum pool_kind)c->pool));
+                progress_note(p, "%s: given twice: with pool %s its documents retrieve their own copies",
+                              c->data.items[i], pool_kind_name((enum pool_kind)c->pool));
 }
 
-static enum status open_batches(struct run *r) {
+static enum status run_open_batches(struct run *r) {
     const struct train_config *c = r->config;
     struct batches_config how = {.files = (const char *const *)c->data.items,
                                  .n_files = (int)c->data.count,
@@ -197,18 +197,19 @@ static enum status open_batches(struct run *r) {
                                  .seed = (uint64_t)c->seed};
     progress_step(r->options->progress, "read the data", "files", 0, how.n_files);
     TRY(batches_open(&r->batches, &how));
-    note_documents(r);
+    run_note_documents(r);
     if (c->pool >= POOL_BATCH && batches_documents(r->batches) == 1)
-        return fail(STATUS_INVALID,
-                    "%s: the training data is one document (end_id is %lld): pool %s would have nothing to choose from",
-                    c->data.items[0], (long long)c->end_id, pool_kind_name((enum pool_kind)c->pool));
+        return fail(
+            STATUS_INVALID,
+            "%s: the training data is one document (end_id is %lld): pool %s has no other document to retrieve from",
+            c->data.items[0], (long long)c->end_id, pool_kind_name((enum pool_kind)c->pool));
     const struct reader_config files = {.inputs = how.files, .n_inputs = how.n_files, .eod_id = how.end_id};
     ids_check(r->options->progress, &files, r->tokenizer);
     r->step_tokens = c->sequences * c->length * c->accumulate * r->world;
     return memory_allocate_zero(&r->batch, (size_t)c->accumulate);
 }
 
-static enum status open_corpus(struct run *r) {
+static enum status run_open_corpus(struct run *r) {
     const struct train_config *c = r->config;
     struct batches_corpus corpus;
     TRY(batches_corpus_make(&corpus, r->batches));
@@ -219,13 +220,13 @@ static enum status open_corpus(struct run *r) {
     return s;
 }
 
-static enum status upload_state(struct run *r) {
+static enum status run_upload_state(struct run *r) {
     struct device *dev = r->options->device;
     struct optimizer *o = step_optimizer(r->step);
     size_t bytes = (size_t)params_elements(r->state.params) * sizeof(float);
     for (int i = 0; i < 2; i++)
         device_upload(dev, optimizer_moment(o, i)->data, r->state.moments[i], bytes);
-    if (r->state.index_weights && r->corpus) { /* the index of the run before, with the weights it was made with */
+    if (r->state.index_weights && r->corpus) { /* computes the index that the stopped run had, with its weights */
         device_upload(dev, optimizer_master(o)->data, r->state.index_weights, bytes);
         optimizer_refresh(o);
         step_refresh_corpus(r->step);
@@ -236,7 +237,7 @@ static enum status upload_state(struct run *r) {
     return device_sync(dev);
 }
 
-static enum status open_step(struct run *r) {
+static enum status run_open_step(struct run *r) {
     const struct train_config *c = r->config;
     struct step_config how = {.sequences = (int)c->sequences,
                               .chunks = config_chunks(c),
@@ -258,13 +259,14 @@ static enum status open_step(struct run *r) {
                               .group = r->options->group};
     enum status status = step_create(&r->step, r->options->device, &c->model, &how, r->state.params, r->corpus);
     if (status == STATUS_NO_MEMORY)
-        return fail_context(status, "%lld sequences of %lld tokens at a time (make them fewer, and accumulate more)",
+        return fail_context(status,
+                            "%lld sequences of %lld tokens in a micro-batch (lower sequences and raise accumulate)",
                             (long long)c->sequences, (long long)c->length);
     TRY(status);
-    return r->state.step == 0 ? STATUS_OK : upload_state(r);
+    return r->state.step == 0 ? STATUS_OK : run_upload_state(r);
 }
 
-static enum status open_cpu(struct run *r) {
+static enum status run_open_cpu(struct run *r) {
     if (r->config->sample_every == 0 || r->rank > 0) return STATUS_OK;
     if (!r->options->device->shares_memory) return device_open(&r->cpu, "cpu", 0);
     r->cpu = r->options->device;
@@ -279,15 +281,15 @@ enum status run_open(struct run *r) {
     const struct train_config *c = r->config;
     r->rank = r->options->group ? collective_rank(r->options->group) : 0;
     r->world = r->options->group ? collective_world(r->options->group) : 1;
-    TRY(check_folder(r));
-    TRY(open_tokenizer(r));
-    TRY(open_batches(r));
+    TRY(run_check_folder(r));
+    TRY(run_open_tokenizer(r));
+    TRY(run_open_batches(r));
     TRY(validation_open(&r->validation, c, r->tokenizer, batches_documents(r->batches)));
-    TRY(load_weights(r));
-    if (r->config->pool == POOL_CORPUS) TRY(open_corpus(r));
-    TRY(open_step(r));
-    TRY(open_cpu(r));
-    TRY(make_folder(r));
+    TRY(run_load_weights(r));
+    if (r->config->pool == POOL_CORPUS) TRY(run_open_corpus(r));
+    TRY(run_open_step(r));
+    TRY(run_open_cpu(r));
+    TRY(run_create_folder(r));
     r->kind =
         (struct checkpoint_kind){.run = r->options->folder,
                                  .model_json = c->model_json,
@@ -299,7 +301,7 @@ enum status run_open(struct run *r) {
         r->options->folder, (long long)params_elements(r->state.params), (long long)batches_tokens(r->batches),
         (long long)batches_documents(r->batches), (long long)batches_windows(r->batches), (long long)r->step_tokens,
         (double)run_bytes(r) / 1073741824.0, r->options->device->name);
-    if (r->state.step) progress_note(r->options->progress, "goes on behind step %lld", (long long)r->state.step);
+    if (r->state.step) progress_note(r->options->progress, "continues after step %lld", (long long)r->state.step);
     return STATUS_OK;
 }
 

@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include <math.h>
 
-struct part {
+struct validation_part {
     double sum;
     int64_t scored, bytes; /* bytes: of the scored ids' text */
 };
@@ -11,13 +11,13 @@ struct part {
 struct validation {
     struct batches *batches;
     int sequences, n_files;
-    struct part *parts; /* of each file; only bytes stay from run to run */
+    struct validation_part *parts; /* of each file; validation_run sets all but bytes */
     struct validation_figure *figures;
     double *sums; /* [sequences] */
 };
 
-/* The first id of a window is given, not guessed. */
-static enum status count_bytes(struct validation *v, const struct tokenizer *tokenizer) {
+/* The first id of a window is not predicted, so its bytes do not count. */
+static enum status validation_count_bytes(struct validation *v, const struct tokenizer *tokenizer) {
     struct tokenizer_scratch *scratch = NULL;
     int64_t length = batches_length(v->batches);
     int32_t *ids = NULL;
@@ -35,7 +35,7 @@ static enum status count_bytes(struct validation *v, const struct tokenizer *tok
     return s;
 }
 
-static enum status make_room(struct validation *v) {
+static enum status validation_allocate(struct validation *v) {
     TRY(memory_allocate_zero(&v->parts, (size_t)v->n_files));
     TRY(memory_allocate_zero(&v->figures, (size_t)v->n_files));
     return memory_allocate_zero(&v->sums, (size_t)v->sequences);
@@ -60,8 +60,8 @@ enum status validation_open(struct validation **out, const struct train_config *
                                  .first_document = (int32_t)first_document,
                                  .max_windows = config->eval_windows};
     enum status s = batches_open(&v->batches, &how);
-    if (s == STATUS_OK) s = make_room(v);
-    if (s == STATUS_OK) s = count_bytes(v, tokenizer);
+    if (s == STATUS_OK) s = validation_allocate(v);
+    if (s == STATUS_OK) s = validation_count_bytes(v, tokenizer);
     if (s == STATUS_OK)
         *out = v;
     else
@@ -78,13 +78,13 @@ void validation_close(struct validation *v) {
     memory_free(v);
 }
 
-static void add(struct part *to, double sum, int64_t scored, int64_t bytes) {
+static void validation_add(struct validation_part *to, double sum, int64_t scored, int64_t bytes) {
     to->sum += sum;
     to->scored += scored;
     to->bytes += bytes;
 }
 
-static struct validation_figure figure(const struct part *p) {
+static struct validation_figure validation_figure(const struct validation_part *p) {
     return (struct validation_figure){.loss = p->scored ? p->sum / (double)p->scored : (double)NAN,
                                       .bits_per_byte = p->bytes ? p->sum / M_LN2 / (double)p->bytes : (double)NAN};
 }
@@ -92,7 +92,7 @@ static struct validation_figure figure(const struct part *p) {
 enum status validation_run(struct validation_figure *all, const struct validation_figure **files, struct validation *v,
                            struct step *step, enum pool_kind pool) {
     int64_t windows = batches_windows(v->batches);
-    struct part whole = {0};
+    struct validation_part whole = {0};
     for (int i = 0; i < v->n_files; i++)
         v->parts[i].sum = 0.0, v->parts[i].scored = 0;
     for (int64_t first = 0; first < windows; first += v->sequences) {
@@ -100,13 +100,14 @@ enum status validation_run(struct validation_figure *all, const struct validatio
         batches_get(v->batches, &batch, 0, first / v->sequences);
         TRY(step_evaluate(step, v->sums, &batch, pool));
         for (int64_t i = 0; i < v->sequences && first + i < windows; i++)
-            add(&v->parts[batches_window_file(v->batches, first + i)], v->sums[i], batches_length(v->batches) - 1, 0);
+            validation_add(&v->parts[batches_window_file(v->batches, first + i)], v->sums[i],
+                           batches_length(v->batches) - 1, 0);
     }
     for (int i = 0; i < v->n_files; i++) {
-        v->figures[i] = figure(&v->parts[i]);
-        add(&whole, v->parts[i].sum, v->parts[i].scored, v->parts[i].bytes);
+        v->figures[i] = validation_figure(&v->parts[i]);
+        validation_add(&whole, v->parts[i].sum, v->parts[i].scored, v->parts[i].bytes);
     }
-    *all = figure(&whole);
+    *all = validation_figure(&whole);
     *files = v->figures;
     return STATUS_OK;
 }

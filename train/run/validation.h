@@ -1,4 +1,4 @@
-/* validation.h -- the loss on text that is not trained on, per token and per byte, of all of it and of each file. */
+/* validation.h -- loss on validation text, per token and per byte, of all files and of each. */
 #pragma once
 #include "base/status.h"
 #include "data/tokenizer/tokenizer.h"
@@ -8,11 +8,11 @@
 struct validation;
 /* loss: nats a token. bits_per_byte: of the text that the scored ids decode to. NaN where nothing was scored. */
 struct validation_figure { double loss, bits_per_byte; };
-/* *out NULL where the config names no files. `first_document`: behind those that are trained on. */
-enum status validation_open(struct validation **out, const struct train_config *config, const struct tokenizer *tokenizer,
-                            int64_t first_document);
+/* *out NULL if the config names no files. `first_document`: a number after those of the training data. */
+enum status validation_open(struct validation **out, const struct train_config *config,
+                            const struct tokenizer *tokenizer, int64_t first_document);
 void validation_close(struct validation *v);              /* NULL is fine */
-/* Each window counts for the file in which it begins: *all, and files [n], one for each of the config's; borrowed until the
- * next call. */
+/* Each window counts for the file in which it begins: *all, and files [n] for the config's files, borrowed until
+ * the next call. */
 enum status validation_run(struct validation_figure *all, const struct validation_figure **files, struct validation *v,
                            struct step *step, enum pool_kind pool);

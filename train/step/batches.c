@@ -11,10 +11,10 @@ enum { STREAM_STARTS = 1, STREAM_EPOCHS = 2 };
 struct token_file {
     struct file_map map;
     int width;
-    int64_t first, count; /* place in the text of all files */
+    int64_t first, count; /* position in the concatenated text */
 };
 
-struct held {
+struct batch_buffer {
     int32_t *ids, *targets;
     int32_t (*documents)[2]; /* NULL for a Base LM, which retrieves nothing */
 };
@@ -30,7 +30,7 @@ struct batches {
     size_t capacity;
     int64_t n_documents;
     int64_t *order, epoch; /* SAMPLING_EPOCHS: the order of `epoch` */
-    struct held *held;
+    struct batch_buffer *held;
 };
 
 static const char *const sampling_names[] = {[SAMPLING_EPOCHS] = "epochs", [SAMPLING_RANDOM] = "random"};
@@ -49,20 +49,20 @@ int sampling_find(const char *name) {
 /* ---- files --------------------------------------------------------------------------------------------------------
  */
 
-static int width_of(const char *path) {
+static int batches_id_bytes(const char *path) {
     size_t n = strlen(path);
     if (n > 4 && strcmp(path + n - 4, ".u16") == 0) return 2;
     return n > 4 && strcmp(path + n - 4, ".u32") == 0 ? 4 : 0;
 }
 
-static uint32_t id_in(const struct token_file *f, int64_t i) {
+static uint32_t batches_id_at(const struct token_file *f, int64_t i) {
     const uint8_t *p = f->map.data + i * f->width;
     uint32_t low = p[0] | (uint32_t)p[1] << 8;
     return f->width == 2 ? low : low | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static enum status open_file(struct batches *b, const char *path) {
-    struct token_file f = {.width = width_of(path), .first = b->tokens};
+static enum status batches_open_file(struct batches *b, const char *path) {
+    struct token_file f = {.width = batches_id_bytes(path), .first = b->tokens};
     if (f.width == 0)
         return fail(STATUS_INVALID, "%s: a token file's name ends in .u16 or .u32: make one with drt-tokenizer encode",
                     path);
@@ -77,7 +77,7 @@ static enum status open_file(struct batches *b, const char *path) {
     return STATUS_OK;
 }
 
-static enum status add_document(struct batches *b, int64_t start) {
+static enum status batches_add_document(struct batches *b, int64_t start) {
     if (b->n_documents == INT32_MAX - b->config.first_document)
         return fail(STATUS_UNSUPPORTED, "the data has more than 2^31 documents");
     TRY(memory_grow(&b->starts, &b->capacity, (size_t)b->n_documents + 2));
@@ -86,11 +86,11 @@ static enum status add_document(struct batches *b, int64_t start) {
 }
 
 /* Checks every id, and notes where documents start. */
-static enum status scan_file(struct batches *b, const struct token_file *f, const char *path) {
+static enum status batches_scan_file(struct batches *b, const struct token_file *f, const char *path) {
     uint64_t hash = b->fingerprint;
     bool begins = true;
     for (int64_t i = 0; i < f->count; i++) {
-        uint32_t id = id_in(f, i);
+        uint32_t id = batches_id_at(f, i);
         if (id >= (uint32_t)b->model.vocab_size)
             return fail(STATUS_MISMATCH,
                         "%s: byte %lld: id %u, but the model's vocabulary has %d ids: these tokens are another "
@@ -99,7 +99,7 @@ static enum status scan_file(struct batches *b, const struct token_file *f, cons
         if (!b->model.base_lm && (int32_t)id == b->model.landmark_id)
             return fail(STATUS_MISMATCH, "%s: byte %lld: id %u is the model's landmark, which no text may hold", path,
                         (long long)(i * f->width), id);
-        if (begins) TRY(add_document(b, f->first + i));
+        if (begins) TRY(batches_add_document(b, f->first + i));
         begins = (int64_t)id == b->config.end_id;
         hash = (hash ^ id) * 0x100000001b3u; /* FNV-1a over ids: the same for a .u16 and a .u32 of one text */
     }
@@ -111,18 +111,18 @@ static enum status scan_file(struct batches *b, const struct token_file *f, cons
 /* ---- opening ------------------------------------------------------------------------------------------------------
  */
 
-static int64_t rows_of(const struct batches *b) {
+static int64_t batches_rows(const struct batches *b) {
     int64_t positions = b->model.base_lm ? 1 : b->model.chunk + 1;
     return (int64_t)b->config.sequences * b->config.chunks * positions;
 }
 
-static enum status count_windows(struct batches *b) {
+static enum status batches_count_windows(struct batches *b) {
     int64_t fit = b->tokens / b->length;
     if (fit < 1)
         return fail(STATUS_INVALID, "%s: %lld tokens in all files are fewer than one sequence of %lld (length)",
                     b->config.files[0], (long long)b->tokens, (long long)b->length);
     b->windows = fit;
-    /* One window less leaves room to begin anywhere within a window. */
+    /* With one window less the first one can begin anywhere within a window's length. */
     if (b->config.sampling == SAMPLING_EPOCHS && fit > 1) b->windows = fit - 1;
     if (b->config.sampling == SAMPLING_ONCE && b->config.max_windows > 0 && b->config.max_windows < fit)
         b->windows = b->config.max_windows;
@@ -131,8 +131,8 @@ static enum status count_windows(struct batches *b) {
     return memory_allocate(&b->order, (size_t)b->windows);
 }
 
-static enum status make_held(struct batches *b) {
-    size_t n = (size_t)rows_of(b), chunks = (size_t)b->config.sequences * (size_t)b->config.chunks;
+static enum status batches_allocate_held(struct batches *b) {
+    size_t n = (size_t)batches_rows(b), chunks = (size_t)b->config.sequences * (size_t)b->config.chunks;
     TRY(memory_allocate_zero(&b->held, (size_t)b->config.held));
     for (int i = 0; i < b->config.held; i++) {
         TRY(memory_allocate(&b->held[i].ids, n));
@@ -142,17 +142,17 @@ static enum status make_held(struct batches *b) {
     return STATUS_OK;
 }
 
-static enum status open_all(struct batches *b) {
+static enum status batches_open_files(struct batches *b) {
     int n = b->config.n_files;
     TRY(memory_allocate_zero(&b->files, (size_t)n));
     for (int i = 0; i < n; i++)
-        TRY(open_file(b, b->config.files[i]));
+        TRY(batches_open_file(b, b->config.files[i]));
     b->fingerprint = 0xcbf29ce484222325u;
     for (int i = 0; i < n; i++)
-        TRY(scan_file(b, &b->files[i], b->config.files[i]));
+        TRY(batches_scan_file(b, &b->files[i], b->config.files[i]));
     b->starts[b->n_documents] = b->tokens;
-    TRY(count_windows(b));
-    return make_held(b);
+    TRY(batches_count_windows(b));
+    return batches_allocate_held(b);
 }
 
 enum status batches_open(struct batches **out, const struct batches_config *config) {
@@ -163,7 +163,7 @@ enum status batches_open(struct batches **out, const struct batches_config *conf
     b->model = *config->model;
     b->config.model = NULL;
     b->length = config->chunks * (b->model.base_lm ? 1 : b->model.chunk);
-    enum status s = open_all(b);
+    enum status s = batches_open_files(b);
     b->config.files = NULL; /* borrowed for the call */
     if (s == STATUS_OK)
         *out = b;
@@ -211,7 +211,7 @@ uint64_t batches_fingerprint(const struct batches *b) {
  */
 
 /* The order of an epoch's windows: Fisher and Yates, from the epoch's own stream. Its first number is the start. */
-static void shuffle(struct batches *b, int64_t epoch) {
+static void batches_shuffle(struct batches *b, int64_t epoch) {
     struct rng rng = rng_make(b->config.seed, (uint64_t)STREAM_EPOCHS << 56 | (uint64_t)epoch);
     (void)rng_u64(&rng);
     for (int64_t i = 0; i < b->windows; i++)
@@ -224,15 +224,14 @@ static void shuffle(struct batches *b, int64_t epoch) {
     b->epoch = epoch;
 }
 
-static int64_t epoch_start(struct batches *b, int64_t epoch) {
+static int64_t batches_epoch_start(struct batches *b, int64_t epoch) {
     struct rng rng = rng_make(b->config.seed, (uint64_t)STREAM_EPOCHS << 56 | (uint64_t)epoch);
-    /* 64 random bits modulo a length that is tiny beside 2^64: one draw, whatever the length, and no bias to speak of.
-     */
+    /* 64 random bits modulo a length far below 2^64: always one draw, and a negligible bias. */
     return (int64_t)(rng_u64(&rng) % (uint64_t)(b->tokens - b->windows * b->length + 1));
 }
 
 /* Where sequence `number` of the run begins. */
-static int64_t window_start(struct batches *b, int64_t number) {
+static int64_t batches_window_start(struct batches *b, int64_t number) {
     if (b->config.sampling == SAMPLING_ONCE) {
         int64_t fit = b->tokens / b->length;
         return (int64_t)((__int128)number * fit / b->windows) * b->length;
@@ -242,21 +241,21 @@ static int64_t window_start(struct batches *b, int64_t number) {
         return (int64_t)rng_below(&rng, (uint64_t)(b->tokens - b->length) + 1);
     }
     int64_t epoch = number / b->windows;
-    if (b->epoch != epoch) shuffle(b, epoch);
-    return epoch_start(b, epoch) + b->order[number % b->windows] * b->length;
+    if (b->epoch != epoch) batches_shuffle(b, epoch);
+    return batches_epoch_start(b, epoch) + b->order[number % b->windows] * b->length;
 }
 
 /* n ids of the text from `at` on. */
-static void copy_ids(const struct batches *b, int32_t *out, int64_t at, int64_t n) {
+static void batches_copy_ids(const struct batches *b, int32_t *out, int64_t at, int64_t n) {
     for (int i = 0; i < b->n_files && n > 0; i++) {
         const struct token_file *f = &b->files[i];
         for (int64_t j = at - f->first; j >= 0 && j < f->count && n > 0; j++, at++, n--)
-            *out++ = (int32_t)id_in(f, j);
+            *out++ = (int32_t)batches_id_at(f, j);
     }
     assert(n == 0);
 }
 
-static int32_t document_of(const struct batches *b, int64_t at) {
+static int32_t batches_document_at(const struct batches *b, int64_t at) {
     int64_t low = 0, high = b->n_documents; /* starts[low] <= at < starts[high] */
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
@@ -269,22 +268,22 @@ static int32_t document_of(const struct batches *b, int64_t at) {
 }
 
 /* One sequence: `ids`, `targets` [C*S], `documents` [C]. */
-static int64_t lay_out(const struct batches *b, int32_t *ids, int32_t *targets, int32_t (*documents)[2], int64_t start,
-                       bool scored) {
+static int64_t batches_fill(const struct batches *b, int32_t *ids, int32_t *targets, int32_t (*documents)[2],
+                            int64_t start, bool scored) {
     int64_t chunk = b->model.base_lm ? b->length : b->model.chunk, chunks = b->length / chunk, count = 0;
     int64_t positions = b->model.base_lm ? chunk : chunk + 1;
     for (int64_t c = 0; c < chunks; c++) {
         int32_t *row = ids + c * positions, *target = targets + c * positions;
-        copy_ids(b, row, start + c * chunk, chunk);
+        batches_copy_ids(b, row, start + c * chunk, chunk);
         if (documents) {
-            documents[c][0] = document_of(b, start + c * chunk);
-            documents[c][1] = document_of(b, start + (c + 1) * chunk - 1);
+            documents[c][0] = batches_document_at(b, start + c * chunk);
+            documents[c][1] = batches_document_at(b, start + (c + 1) * chunk - 1);
         }
         if (!b->model.base_lm) row[chunk] = b->model.landmark_id, target[chunk] = -1;
         for (int64_t i = 0; i + 1 < chunk; i++)
             target[i] = row[i + 1];
         target[chunk - 1] = -1;
-        if (c + 1 < chunks) copy_ids(b, &target[chunk - 1], start + (c + 1) * chunk, 1);
+        if (c + 1 < chunks) batches_copy_ids(b, &target[chunk - 1], start + (c + 1) * chunk, 1);
     }
     for (int64_t i = 0; i < chunks * positions; i++) {
         if (!scored) targets[i] = -1;
@@ -295,8 +294,8 @@ static int64_t lay_out(const struct batches *b, int32_t *ids, int32_t *targets, 
 
 void batches_get(struct batches *b, struct batch *out, int held, int64_t number) {
     assert(held >= 0 && held < b->config.held && number >= 0);
-    const struct held *h = &b->held[held];
-    int64_t rows = rows_of(b) / b->config.sequences;
+    const struct batch_buffer *h = &b->held[held];
+    int64_t rows = batches_rows(b) / b->config.sequences;
     *out = (struct batch){.sequences = b->config.sequences,
                           .chunks = b->config.chunks,
                           .ids = h->ids,
@@ -305,20 +304,21 @@ void batches_get(struct batches *b, struct batch *out, int held, int64_t number)
     for (int64_t i = 0; i < b->config.sequences; i++) {
         int64_t window = number * b->config.sequences + i;
         bool beyond = b->config.sampling == SAMPLING_ONCE && window >= b->windows;
-        out->scored += lay_out(b, h->ids + i * rows, h->targets + i * rows,
-                               h->documents ? h->documents + i * b->config.chunks : NULL,
-                               window_start(b, beyond ? window % b->windows : window), !beyond);
+        out->scored += batches_fill(b, h->ids + i * rows, h->targets + i * rows,
+                                    h->documents ? h->documents + i * b->config.chunks : NULL,
+                                    batches_window_start(b, beyond ? window % b->windows : window), !beyond);
     }
 }
 
 void batches_window(const struct batches *b, int32_t *out, int64_t window) {
     assert(b->config.sampling == SAMPLING_ONCE && window >= 0 && window < b->windows);
-    copy_ids(b, out, window_start((struct batches *)b, window), b->length); /* ONCE changes nothing */
+    batches_copy_ids(b, out, batches_window_start((struct batches *)b, window),
+                     b->length); /* SAMPLING_ONCE does not modify b */
 }
 
 int batches_window_file(const struct batches *b, int64_t window) {
     assert(b->config.sampling == SAMPLING_ONCE && window >= 0 && window < b->windows);
-    int64_t at = window_start((struct batches *)b, window);
+    int64_t at = batches_window_start((struct batches *)b, window);
     int file = 0;
     while (at >= b->files[file].first + b->files[file].count)
         file++;
@@ -329,10 +329,10 @@ int batches_window_file(const struct batches *b, int64_t window) {
  */
 
 /* Ids of a document without its end. */
-static int64_t document_length(const struct batches *b, int64_t document) {
+static int64_t batches_document_length(const struct batches *b, int64_t document) {
     int64_t n = b->starts[document + 1] - b->starts[document];
     int32_t last;
-    copy_ids(b, &last, b->starts[document + 1] - 1, 1);
+    batches_copy_ids(b, &last, b->starts[document + 1] - 1, 1);
     return last == b->config.end_id ? n - 1 : n;
 }
 
@@ -341,7 +341,7 @@ enum status batches_corpus_make(struct batches_corpus *out, const struct batches
     struct batches_corpus c = {0};
     int64_t chunk = b->model.chunk, at = 0;
     for (int64_t i = 0; i < b->n_documents; i++)
-        c.chunks += (document_length(b, i) + chunk - 1) / chunk;
+        c.chunks += (batches_document_length(b, i) + chunk - 1) / chunk;
     if (c.chunks == 0) return fail(STATUS_INVALID, "the training data has only empty documents");
     TRY(memory_allocate(&c.ids, (size_t)(c.chunks * chunk)));
     enum status s = memory_allocate(&c.documents, (size_t)c.chunks);
@@ -350,10 +350,10 @@ enum status batches_corpus_make(struct batches_corpus *out, const struct batches
         return s;
     }
     for (int64_t i = 0; i < b->n_documents; i++) {
-        int64_t n = document_length(b, i);
+        int64_t n = batches_document_length(b, i);
         for (int64_t j = 0; j < n; j += chunk, at++) {
             int64_t here = n - j < chunk ? n - j : chunk;
-            copy_ids(b, c.ids + at * chunk, b->starts[i] + j, here);
+            batches_copy_ids(b, c.ids + at * chunk, b->starts[i] + j, here);
             for (int64_t k = here; k < chunk; k++)
                 c.ids[at * chunk + k] = -1;
             c.documents[at][0] = c.documents[at][1] = b->config.first_document + (int32_t)i;

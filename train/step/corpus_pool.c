@@ -1,8 +1,8 @@
 /* corpus_pool.c -- the corpus on the device, and exact search in it.
  *
- * Both tables have one row more than there are chunks: what an empty place of a search reads (topk.h, take). Documents
- * are barred inside of the search, so there is no over-fetching for their sake; noise is: drawn over a million
- * landmarks its largest values alone would decide, so it is drawn over the best few. */
+ * Both tables have one row more than there are chunks: the row of an empty result (topk.h, gather). The search itself
+ * leaves barred documents out. Noise is added to the best few results only: over a million landmarks the largest noise
+ * values would decide. */
 #include "train/step/corpus_pool.h"
 #include "base/memory.h"
 #include "kernels/device/carve.h"
@@ -23,12 +23,12 @@ struct corpus_pool {
     int32_t *ids, *documents; /* [chunks + 1, positions], [chunks + 1, 2] */
     struct mat landmarks;     /* [chunks, d] */
     /* Of a search, for max_queries. */
-    int32_t *none, *all; /* where every query's ranges begin and end: 0, chunks */
+    int32_t *none, *all; /* the begin (0) and end (chunks) of every query's ranges */
     int64_t *found, *kept;
     float *score;
 };
 
-static void carve_all(void *of, struct carve *c) {
+static void corpus_pool_layout(void *of, struct carve *c) {
     struct corpus_pool *p = of;
     int64_t wide = p->max_queries * p->candidates * CORPUS_POOL_NOISE;
     p->ids = carve_bytes(c, (p->chunks + 1) * p->positions, sizeof *p->ids);
@@ -41,34 +41,35 @@ static void carve_all(void *of, struct carve *c) {
     p->score = carve_bytes(c, wide, sizeof *p->score);
 }
 
-/* Rows first .. first+n-1 of the table of ids: landmarks in place, and behind the last chunk a row of pads. */
-static void upload_ids(struct corpus_pool *p, int32_t *room, const int32_t *ids, int64_t first, int64_t n,
-                       int32_t landmark) {
+/* Rows first .. first+n-1 of the table of ids, with their landmarks; the row after the last chunk is pads. */
+static void corpus_pool_upload_ids(struct corpus_pool *p, int32_t *rows, const int32_t *ids, int64_t first, int64_t n,
+                                   int32_t landmark) {
     int64_t real = p->positions - 1;
     for (int64_t r = 0; r < n; r++) {
         for (int64_t i = 0; i < real; i++)
-            room[r * p->positions + i] = first + r < p->chunks ? ids[(first + r) * real + i] : -1;
-        room[r * p->positions + real] = landmark;
+            rows[r * p->positions + i] = first + r < p->chunks ? ids[(first + r) * real + i] : -1;
+        rows[r * p->positions + real] = landmark;
     }
-    device_upload(p->dev, p->ids + first * p->positions, room, (size_t)(n * p->positions) * sizeof *room);
+    device_upload(p->dev, p->ids + first * p->positions, rows, (size_t)(n * p->positions) * sizeof *rows);
 }
 
-static enum status upload(struct corpus_pool *p, const int32_t *ids, const int32_t (*documents)[2], int32_t landmark) {
+static enum status corpus_pool_upload(struct corpus_pool *p, const int32_t *ids, const int32_t (*documents)[2],
+                                      int32_t landmark) {
     static const int32_t of_all[2] = {0, INT32_MAX};
-    void *room;
-    int64_t words = UPLOAD_CHUNKS * p->positions > p->max_queries ? UPLOAD_CHUNKS * p->positions : p->max_queries;
-    TRY(memory_allocate_bytes(&room, (size_t)words, sizeof(int32_t)));
+    int32_t *buffer;
+    int64_t elements = UPLOAD_CHUNKS * p->positions > p->max_queries ? UPLOAD_CHUNKS * p->positions : p->max_queries;
+    TRY(memory_allocate(&buffer, (size_t)elements));
     for (int64_t first = 0; first <= p->chunks; first += UPLOAD_CHUNKS) {
         int64_t left = p->chunks + 1 - first;
-        upload_ids(p, room, ids, first, left < UPLOAD_CHUNKS ? left : UPLOAD_CHUNKS, landmark);
+        corpus_pool_upload_ids(p, buffer, ids, first, left < UPLOAD_CHUNKS ? left : UPLOAD_CHUNKS, landmark);
     }
     device_upload(p->dev, p->documents, documents, (size_t)p->chunks * sizeof *documents);
     device_upload(p->dev, p->documents + 2 * p->chunks, of_all, sizeof of_all);
     for (int64_t i = 0; i < p->max_queries; i++)
-        ((int32_t *)room)[i] = (int32_t)p->chunks;
-    device_upload(p->dev, p->all, room, (size_t)p->max_queries * sizeof *p->all);
+        buffer[i] = (int32_t)p->chunks;
+    device_upload(p->dev, p->all, buffer, (size_t)p->max_queries * sizeof *p->all);
     device_clear(p->dev, p->none, (size_t)p->max_queries * sizeof *p->none);
-    memory_free(room);
+    memory_free(buffer);
     return device_sync(p->dev);
 }
 
@@ -80,7 +81,7 @@ enum status corpus_pool_create(struct corpus_pool **out, struct device *dev, con
     if (config->base_lm || config->encoder_input != ENCODER_INPUT_TOKENS)
         return fail(STATUS_INVALID, "training: pool corpus needs encoder_input \"tokens\" in the model's config");
     if (chunks < 1 || chunks > INT32_MAX / 2)
-        return fail(STATUS_INVALID, "training: pool corpus: %lld chunks of text, 1 to %d are served", (long long)chunks,
+        return fail(STATUS_INVALID, "training: pool corpus: %lld chunks of text: must be 1 to %d", (long long)chunks,
                     INT32_MAX / 2);
     TRY(memory_allocate_zero(&p, 1));
     p->dev = dev;
@@ -90,8 +91,8 @@ enum status corpus_pool_create(struct corpus_pool **out, struct device *dev, con
     p->candidates = candidates;
     p->hidden = config->hidden;
     p->type = type;
-    enum status s = carve_device(dev, &p->memory, &p->bytes, carve_all, p);
-    if (s == STATUS_OK) s = upload(p, ids, documents, config->landmark_id);
+    enum status s = carve_device(dev, &p->memory, &p->bytes, corpus_pool_layout, p);
+    if (s == STATUS_OK) s = corpus_pool_upload(p, ids, documents, config->landmark_id);
     if (s == STATUS_OK)
         *out = p;
     else
@@ -121,7 +122,7 @@ void corpus_pool_refresh(struct corpus_pool *p, struct encoder_train *encoder) {
 void corpus_pool_search(struct corpus_pool *p, int32_t *ids, int32_t (*documents)[2], struct mat queries,
                         const int32_t (*barred)[2], bool gumbel, uint64_t seed) {
     const struct topk_ops *topk = p->dev->ops->topk;
-    int64_t n = queries.rows, places = n * p->candidates;
+    int64_t n = queries.rows, results = n * p->candidates;
     int from = gumbel ? CORPUS_POOL_NOISE * p->candidates : p->candidates;
     assert(p->refreshed && n <= p->max_queries && queries.type == p->landmarks.type);
     struct topk_rows rows = {.own_begin = p->none,
@@ -131,9 +132,10 @@ void corpus_pool_search(struct corpus_pool *p, int32_t *ids, int32_t (*documents
                              .other_end = p->all,
                              .document_of = (const int32_t(*)[2])p->documents,
                              .document_barred = barred};
-    int64_t *chosen = gumbel ? p->kept : p->found;
-    topk->sample(p->dev, p->found, NULL, p->score, queries, p->landmarks, rows, from, false, 0);
-    if (gumbel) topk->subsample(p->dev, chosen, p->found, p->score, n, from, p->candidates, seed);
-    topk->gather(p->dev, ids, p->ids, p->chunks + 1, p->positions, chosen, places);
-    topk->gather(p->dev, documents[0], p->documents, p->chunks + 1, 2, chosen, places);
+    int64_t *selected = gumbel ? p->kept : p->found;
+    struct topk_sampling sampling = {.queries = queries, .landmarks = p->landmarks, .rows = rows, .k = from};
+    topk->sample(p->dev, p->found, NULL, p->score, &sampling);
+    if (gumbel) topk->subsample(p->dev, selected, p->found, p->score, n, from, p->candidates, seed);
+    topk->gather(p->dev, ids, p->ids, p->chunks + 1, p->positions, selected, results);
+    topk->gather(p->dev, documents[0], p->documents, p->chunks + 1, 2, selected, results);
 }

@@ -1,6 +1,7 @@
-/* optimizer.c -- the weights, their moments and gradient on a device, and the few update calls that move them.
+/* optimizer.c -- the weights, their moments and gradient on a device, and their update.
  *
- * Tensors lie behind one another, so neighbours that decay alike are one range: about two calls a layer, not nine. */
+ * Tensors are contiguous: adjacent ones with equal decay form one range, with about two calls a layer instead of nine.
+ */
 #include "train/step/optimizer.h"
 #include "base/memory.h"
 #include "kernels/ops.h"
@@ -22,32 +23,32 @@ struct optimizer {
     float *sum_of_squares; /* on the device */
 };
 
-static bool decays(const struct param *t, const struct optimizer_config *config) {
+static bool optimizer_decays(const struct param *t, const struct optimizer_config *config) {
     static const char embedding[] = "embed_tokens.weight";
     size_t n = strlen(t->name), m = sizeof embedding - 1;
     if (n >= m && strcmp(t->name + n - m, embedding) == 0) return config->decay_embedding;
     return t->rows > 1; /* norms have one row */
 }
 
-static bool starts_with(const char *text, const char *with) {
+static bool optimizer_starts_with(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Whether the next token hangs on it where nothing is retrieved. */
-static bool is_trunk(const struct param *t) {
+/* Whether the tensor affects the logits without retrieval. */
+static bool optimizer_is_trunk(const struct param *t) {
     static const char *const retrieval[] = {"model.encoder.", "model.enc_prenorm.", "model.chunk_", "model.lmk_"};
     for (size_t i = 0; i < ARRAY_LEN(retrieval); i++)
-        if (starts_with(t->name, retrieval[i])) return false;
+        if (optimizer_starts_with(t->name, retrieval[i])) return false;
     return !strstr(t->name, ".gca.");
 }
 
-static enum status find_ranges(struct optimizer *o, const struct params *table) {
+static enum status optimizer_find_ranges(struct optimizer *o, const struct params *table) {
     TRY(memory_allocate(&o->ranges, (size_t)params_count(table)));
     int64_t at = 0;
     for (int i = 0; i < params_count(table); i++) {
         const struct param *t = params_at(table, i);
         int64_t n = t->rows * t->cols;
-        struct range range = {.first = at, .decays = decays(t, &o->config), .trunk = is_trunk(t)};
+        struct range range = {.first = at, .decays = optimizer_decays(t, &o->config), .trunk = optimizer_is_trunk(t)};
         struct range *before = o->n_ranges > 0 ? &o->ranges[o->n_ranges - 1] : NULL;
         if (!before || before->decays != range.decays || before->trunk != range.trunk) o->ranges[o->n_ranges++] = range;
         o->ranges[o->n_ranges - 1].count += n;
@@ -64,7 +65,7 @@ enum status optimizer_create(struct optimizer **out, struct device *dev, const s
     o->dev = dev;
     o->config = *config;
     enum status s;
-    TRY_GOTO(s, find_ranges(o, initial), out);
+    TRY_GOTO(s, optimizer_find_ranges(o, initial), out);
     TRY_GOTO(s, weights_upload(&o->master, dev, initial, DTYPE_F32), out);
     if (type != DTYPE_F32) TRY_GOTO(s, weights_upload(&o->copy, dev, initial, type), out);
     TRY_GOTO(s, weights_create(&o->gradients, dev, initial, DTYPE_F32), out);
@@ -103,22 +104,22 @@ const struct weights *optimizer_moment(const struct optimizer *o, int which) {
     return &o->moments[which];
 }
 
-static int64_t elements(const struct optimizer *o) {
+static int64_t optimizer_elements(const struct optimizer *o) {
     return params_elements(o->master.table);
 }
 
 void optimizer_refresh(struct optimizer *o) {
     if (!o->copy.data) return;
-    int64_t n = elements(o);
+    int64_t n = optimizer_elements(o);
     o->dev->ops->elementwise->convert(o->dev, mat_dense(o->copy.data, o->copy.type, 1, n),
                                       mat_dense(o->master.data, DTYPE_F32, 1, n));
 }
 
 void optimizer_clear_gradients(struct optimizer *o) {
-    device_clear(o->dev, o->gradients.data, (size_t)elements(o) * sizeof(float));
+    device_clear(o->dev, o->gradients.data, (size_t)optimizer_elements(o) * sizeof(float));
 }
 
-static struct mat copy_range(const struct optimizer *o, const struct range *r) {
+static struct mat optimizer_copy_range(const struct optimizer *o, const struct range *r) {
     unsigned char *data = o->copy.data;
     return mat_dense(data ? data + r->first * dtype_bytes(o->copy.type) : NULL, o->copy.type, 1, r->count);
 }
@@ -126,7 +127,7 @@ static struct mat copy_range(const struct optimizer *o, const struct range *r) {
 void optimizer_step(struct optimizer *o, const struct optimizer_now *now) {
     const struct adamw_ops *adamw = o->dev->ops->adamw;
     float *p = o->master.data, *m = o->moments[0].data, *v = o->moments[1].data, *g = o->gradients.data;
-    adamw->norm(o->dev, o->sum_of_squares, g, elements(o));
+    adamw->norm(o->dev, o->sum_of_squares, g, optimizer_elements(o));
     for (int i = 0; i < o->n_ranges; i++) {
         const struct range *r = &o->ranges[i];
         struct adamw_step how = {.lr = r->trunk ? now->lr * o->config.trunk : now->lr,
@@ -135,8 +136,8 @@ void optimizer_step(struct optimizer *o, const struct optimizer_now *now) {
                                  .eps = o->config.eps,
                                  .decay = r->decays ? o->config.decay : 0.0f,
                                  .step = now->step};
-        adamw->update(o->dev, p + r->first, m + r->first, v + r->first, copy_range(o, r), g + r->first, r->count,
-                      o->sum_of_squares, o->config.clip, how);
+        struct adamw_state state = {p + r->first, m + r->first, v + r->first, optimizer_copy_range(o, r)};
+        adamw->update(o->dev, state, g + r->first, r->count, o->sum_of_squares, o->config.clip, how);
     }
 }
 

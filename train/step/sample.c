@@ -20,14 +20,15 @@ struct sample {
     int64_t n_ids;
 };
 
-static enum status begin(struct sample *s, const char *prompt) {
+static enum status sample_first_ids(struct sample *s, const char *prompt) {
     const int32_t *ids = NULL;
     size_t n = 0;
     TRY(tokenizer_encode(s->tokenizer, s->scratch, prompt, strlen(prompt), TOKENIZER_RECOGNISE, &ids, &n));
     TRY(memory_grow(&s->ids, &s->capacity, n + 1 + (size_t)s->config->sample_tokens));
     if (n) memcpy(s->ids, ids, n * sizeof *ids);
     if (n == 0)
-        s->ids[n++] = s->config->end_id >= 0 ? (int32_t)s->config->end_id : 0; /* behind a document: a new one */
+        s->ids[n++] =
+            s->config->end_id >= 0 ? (int32_t)s->config->end_id : 0; /* the end of a document starts a new one */
     s->n_ids = (int64_t)n;
     decoder_state_free(s->state);
     s->state = NULL;
@@ -36,9 +37,9 @@ static enum status begin(struct sample *s, const char *prompt) {
     return decoder_forward(s->state, &output, s->ids, s->n_ids);
 }
 
-static enum status write_one(struct sample *s, struct file_writer *file, const char *prompt) {
+static enum status sample_write_one(struct sample *s, struct file_writer *file, const char *prompt) {
     static const char rule[] = "\n--------\n";
-    TRY(begin(s, prompt));
+    TRY(sample_first_ids(s, prompt));
     for (int64_t i = 0; i < s->config->sample_tokens; i++) {
         int32_t id = sampler_pick(s->sampler, s->logits);
         if (id == s->config->end_id) break;
@@ -53,7 +54,7 @@ static enum status write_one(struct sample *s, struct file_writer *file, const c
     return file_write(file, rule, sizeof rule - 1);
 }
 
-static enum status open_sample(struct sample *s, struct device *cpu, const struct params *params) {
+static enum status sample_open(struct sample *s, struct device *cpu, const struct params *params) {
     const struct model_config *model = &s->config->model;
     struct sampler_config how = {.temperature = 0.8f, .top_p = 0.95f, .seed = (uint64_t)s->config->seed};
     const int32_t banned[] = {model->landmark_id, model->pad_id, model->mask_id};
@@ -71,11 +72,11 @@ enum status sample_write(const char *path, struct device *cpu, const struct trai
     struct sample s = {.config = config, .tokenizer = tokenizer};
     struct file_writer *file = NULL;
     enum status status;
-    TRY_GOTO(status, open_sample(&s, cpu, params), out);
+    TRY_GOTO(status, sample_open(&s, cpu, params), out);
     TRY_GOTO(status, file_create(&file, path), out);
-    if (config->prompts.count == 0) TRY_GOTO(status, write_one(&s, file, ""), out);
+    if (config->prompts.count == 0) TRY_GOTO(status, sample_write_one(&s, file, ""), out);
     for (size_t i = 0; i < config->prompts.count; i++)
-        TRY_GOTO(status, write_one(&s, file, config->prompts.items[i]), out);
+        TRY_GOTO(status, sample_write_one(&s, file, config->prompts.items[i]), out);
     status = file_publish(file);
     file = NULL;
 out:

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <math.h>
 
-static double rate_at(const struct schedule *s, int64_t step) {
+static double schedule_lr(const struct schedule *s, int64_t step) {
     static const double pi = 3.14159265358979323846;
     if (step < s->warmup) return s->lr * (double)step / (double)s->warmup;
     if (s->steps <= s->warmup) return s->lr;
@@ -13,14 +13,14 @@ static double rate_at(const struct schedule *s, int64_t step) {
     return s->min_lr + (s->lr - s->min_lr) * 0.5 * (1.0 + cos(pi * progress));
 }
 
-static double contrastive_at(const struct schedule *s, int64_t step) {
+static double schedule_contrastive_weight(const struct schedule *s, int64_t step) {
     int64_t since = step - s->contrastive_start;
     if (since < 0) return 0.0;
     return since >= s->contrastive_ramp ? s->contrastive_weight
                                         : s->contrastive_weight * (double)since / (double)s->contrastive_ramp;
 }
 
-static double copies_at(const struct schedule *s, double part) {
+static double schedule_copies_rate(const struct schedule *s, double part) {
     return part < s->copies_until ? s->copies_rate * (1.0 - part / s->copies_until) : 0.0;
 }
 
@@ -30,14 +30,14 @@ void schedule_at(struct step_now *out, const struct schedule *s, int64_t step) {
     struct rng rng = rng_make(s->seed, (uint64_t)STREAM_STEPS << 56 | (uint64_t)step);
     double part = (double)step / (double)s->steps;
     bool mlm = s->mlm_rate > 0.0 && part <= s->mlm_until;
-    *out = (struct step_now){.optimizer = {.lr = (float)rate_at(s, step), .step = step},
+    *out = (struct step_now){.optimizer = {.lr = (float)schedule_lr(s, step), .step = step},
                              .seed = rng_u64(&rng),
                              .mlm_rate = mlm ? (float)s->mlm_rate : 0.0f,
                              .mlm_weight = mlm ? (float)s->mlm_weight : 0.0f,
                              .no_noise = part > s->gumbel_until,
                              .corpus_alone = (float)s->corpus_alone,
-                             .copy_rate = (float)copies_at(s, part),
+                             .copy_rate = (float)schedule_copies_rate(s, part),
                              .contrastive_reach = s->contrastive_reach,
-                             .contrastive_weight = (float)contrastive_at(s, step),
+                             .contrastive_weight = (float)schedule_contrastive_weight(s, step),
                              .pool = step >= s->pool_start ? s->pool : s->pool_before};
 }

@@ -1,4 +1,5 @@
-/* schedule.h -- what changes from step to step: a function of the step's number alone, so that a resumed run is exact. */
+/* schedule.h -- the values that change from step to step: a function of the step's number, so that a resumed run is
+ * exact. */
 #pragma once
 #include "train/step/pool.h"
 #include "train/step/step.h"
@@ -8,12 +9,13 @@ struct schedule {
     int64_t steps;                       /* of the whole run */
     int64_t warmup;                      /* linear from 0: step t has lr * t / warmup */
     double lr, min_lr;                   /* then a cosine, min_lr at the last step */
-    double mlm_rate, mlm_weight, mlm_until;            /* until: part of the steps (model.md §9.2) */
-    double gumbel_until;                 /* part of the steps after which choices have no noise */
-    double corpus_alone;                 /* part of the sequences */
-    double copies_rate, copies_until;    /* part of the queries, falling to none at this part of the steps */
+    double mlm_rate, mlm_weight, mlm_until;            /* until: fraction of the steps (model.md §9.2) */
+    double gumbel_until;                 /* fraction of the steps after which retrieval has no noise */
+    double corpus_alone;                 /* fraction of the sequences */
+    double copies_rate, copies_until;    /* fraction of the queries, falling to 0 at copies_until * steps */
     double contrastive_weight;
-    int64_t contrastive_reach, contrastive_start, contrastive_ramp;       /* 0 before the start, then rising over so many steps */
+    /* weight 0 before start, then rising over `ramp` steps */
+    int64_t contrastive_reach, contrastive_start, contrastive_ramp;
     enum pool_kind pool, pool_before;
     int64_t pool_start;                  /* the first step with `pool`; `pool_before` until then */
     uint64_t seed;

@@ -6,7 +6,8 @@
 #include <assert.h>
 #include <math.h>
 
-static enum status check(const struct model_config *m, const struct step_config *c, const struct corpus_pool *corpus) {
+static enum status step_check(const struct model_config *m, const struct step_config *c,
+                              const struct corpus_pool *corpus) {
     bool retrieval = c->pool != POOL_NONE || c->contrastive || c->mlm;
     if (m->base_lm && retrieval)
         return fail(STATUS_INVALID, "training: a Base LM has no retrieval: pool none, no contrastive loss, no mlm");
@@ -19,12 +20,12 @@ static enum status check(const struct model_config *m, const struct step_config 
     return STATUS_OK;
 }
 
-static void carve_choice(struct step_choice *out, struct carve *c, const struct step *s) {
-    int64_t Q = s->queries, places = Q * s->model.topk, more = places + s->model.topk;
-    *out = (struct step_choice){
-        .index = carve_bytes(c, places, sizeof(int64_t)),
+static void step_layout_selection(struct step_neighbours *out, struct carve *c, const struct step *s) {
+    int64_t Q = s->queries, results = Q * s->model.topk, more = results + s->model.topk;
+    *out = (struct step_neighbours){
+        .index = carve_bytes(c, results, sizeof(int64_t)),
         .slot = carve_bytes(c, more, sizeof(int32_t)),
-        .score = carve_bytes(c, places, sizeof(float)),
+        .score = carve_bytes(c, results, sizeof(float)),
         .weight = carve_bytes(c, more, sizeof(float)),
         .dweight = carve_bytes(c, more, sizeof(float)),
         .dquery = carve_mat(c, DTYPE_F32, Q, s->model.hidden),
@@ -34,7 +35,7 @@ static void carve_choice(struct step_choice *out, struct carve *c, const struct 
     if (s->config.cut_query) out->dquery_cut = carve_mat(c, DTYPE_F32, Q, s->model.hidden);
 }
 
-static void carve_all(void *of, struct carve *c) {
+static void step_layout(void *of, struct carve *c) {
     struct step *s = of;
     int64_t n = s->rows, Q = s->queries;
     size_t word = sizeof(int32_t);
@@ -54,9 +55,9 @@ static void carve_all(void *of, struct carve *c) {
     v->document_of = carve_bytes(c, s->max_chunks, 2 * word);
     v->barred = carve_bytes(c, Q, 2 * word);
     for (int g = 0; g < s->model.groups; g++)
-        carve_choice(&s->choices[g], c, s);
+        step_layout_selection(&s->neighbours[g], c, s);
     s->inverse_begin = carve_bytes(c, s->max_chunks + 1, word);
-    s->inverse_place = carve_bytes(c, Q * s->model.topk, word);
+    s->inverse_entry = carve_bytes(c, Q * s->model.topk, word);
     if (s->config.contrastive && s->config.group) {
         struct step_gathered *g = &s->gathered;
         int64_t all = collective_world(s->config.group) * Q;
@@ -72,25 +73,21 @@ static void carve_all(void *of, struct carve *c) {
     s->masked.dx = carve_mat(c, s->config.type, n, s->model.hidden);
 }
 
-static enum status allocate(struct step *s) {
-    void *room;
-    TRY(carve_device(s->dev, &s->memory, &s->bytes, carve_all, s));
-    int64_t words = 4 * s->rows > 4 * s->model.topk ? 4 * s->rows : 4 * s->model.topk;
-    TRY(memory_allocate_zero_bytes(&room, (size_t)words, sizeof *s->host_ids));
-    s->host_ids = room;
-    TRY(memory_allocate_zero_bytes(&room, (size_t)s->rows, sizeof *s->host_floats));
-    s->host_floats = room;
-    return STATUS_OK;
+static enum status step_allocate(struct step *s) {
+    TRY(carve_device(s->dev, &s->memory, &s->bytes, step_layout, s));
+    int64_t ids = 4 * s->rows > 4 * s->model.topk ? 4 * s->rows : 4 * s->model.topk;
+    TRY(memory_allocate_zero(&s->host_ids, (size_t)ids));
+    return memory_allocate_zero(&s->host_floats, (size_t)s->rows);
 }
 
-static enum status create_parts(struct step *s, const struct params *initial) {
+static enum status step_create_parts(struct step *s, const struct params *initial) {
     const struct step_config *c = &s->config;
     bool encoder = c->pool != POOL_NONE || c->contrastive || c->mlm;
     TRY(optimizer_create(&s->optimizer, s->dev, &c->optimizer, initial, c->type));
     const struct weights *w = optimizer_weights(s->optimizer), *g = optimizer_gradients(s->optimizer);
     TRY(decoder_train_create(&s->decoder, s->dev, &s->model, w, g, c->sequences, c->chunks, c->recompute));
     if (encoder) TRY(encoder_train_create(&s->encoder, s->dev, &s->model, w, g, s->max_chunks, c->recompute));
-    TRY(allocate(s));
+    TRY(step_allocate(s));
     step_constants_upload(s);
     return device_sync(s->dev);
 }
@@ -99,7 +96,7 @@ enum status step_create(struct step **out, struct device *dev, const struct mode
                         const struct step_config *config, const struct params *initial, struct corpus_pool *corpus) {
     struct step *s;
     assert(config->sequences > 0 && config->chunks > 0);
-    TRY(check(model, config, corpus));
+    TRY(step_check(model, config, corpus));
     TRY(memory_allocate_zero(&s, 1));
     s->dev = dev;
     s->model = *model;
@@ -110,7 +107,7 @@ enum status step_create(struct step **out, struct device *dev, const struct mode
     s->queries = config->sequences * config->chunks;
     s->rows = s->queries * s->positions;
     s->max_chunks = step_candidates_begin(s, model->groups);
-    enum status status = create_parts(s, initial);
+    enum status status = step_create_parts(s, initial);
     if (status == STATUS_OK)
         *out = s;
     else
@@ -145,8 +142,8 @@ void step_refresh_corpus(struct step *s) {
     if (s->corpus) corpus_pool_refresh(s->corpus, s->encoder);
 }
 
-/* What every kind of pass needs of the towers, up to the last layer. */
-static void forward(struct step *s, const struct step_task *task) {
+/* The forward pass of both towers, up to the last layer. */
+static void step_forward(struct step *s, const struct step_task *task) {
     step_batch_upload(s, task);
     struct mat lower = decoder_train_lower(s->decoder, s->ids);
     if (task->encode) step_encode(s, task, lower);
@@ -154,17 +151,17 @@ static void forward(struct step *s, const struct step_task *task) {
         step_group_forward(s, task, g);
 }
 
-static void clear_dqueries(struct step *s) {
+static void step_clear_dqueries(struct step *s) {
     for (int g = 0; g < s->model.groups; g++) {
-        struct mat both[] = {s->choices[g].dquery, s->choices[g].dquery_cut};
+        struct mat both[] = {s->neighbours[g].dquery, s->neighbours[g].dquery_cut};
         for (int i = 0; i < 2; i++)
             if (both[i].data) device_clear(s->dev, both[i].data, mat_bytes(both[i]));
     }
 }
 
-static enum status micro_batch(struct step *s, struct step_sums *sums, const struct step_task *task) {
-    forward(s, task);
-    clear_dqueries(s);
+static enum status step_micro_batch(struct step *s, struct step_sums *sums, const struct step_task *task) {
+    step_forward(s, task);
+    step_clear_dqueries(s);
     decoder_train_loss(s->decoder, s->nll, s->targets, task->scale);
     if (task->mlm) step_mlm(s, task);
     if (task->contrast) TRY(step_contrast(s, task));
@@ -176,20 +173,20 @@ static enum status micro_batch(struct step *s, struct step_sums *sums, const str
     }
     decoder_train_lower_backward(s->decoder);
 
-    /* All work is queued by now: waiting for the losses costs nothing. */
+    /* All work is queued now, so waiting for the losses leaves no gap on the device. */
     sums->nll += step_sum(s, s->nll, s->rows);
     if (task->mlm) sums->mlm += step_sum(s, s->masked.nll, s->masked.count);
     for (int g = 0; task->contrast && g < s->model.groups; g++) {
-        sums->contrast += step_sum(s, s->choices[g].contrast_nll, s->queries);
-        sums->hits += step_sum(s, s->choices[g].contrast_hit, s->queries);
+        sums->contrast += step_sum(s, s->neighbours[g].contrast_nll, s->queries);
+        sums->hits += step_sum(s, s->neighbours[g].contrast_hit, s->queries);
     }
-    if (task->pool == POOL_CORPUS) step_choices_sum(s, sums);
+    if (task->pool == POOL_CORPUS) step_neighbours_sum(s, sums);
     return STATUS_OK;
 }
 
-/* What a step's scales are made of: counts over all its micro-batches. */
-static struct step_sums count(const struct step *s, const struct step_task *task, const struct batch *batches, int n,
-                              int64_t first) {
+/* Counts over all micro-batches of a step: the scales of its losses. */
+static struct step_sums step_count_targets(const struct step *s, const struct step_task *task,
+                                           const struct batch *batches, int n, int64_t first) {
     struct step_sums sums = {0};
     for (int i = 0; i < n; i++) {
         sums.scored += batches[i].scored;
@@ -200,16 +197,16 @@ static struct step_sums count(const struct step *s, const struct step_task *task
     return sums;
 }
 
-static double mean(double sum, int64_t n) {
+static double step_mean(double sum, int64_t n) {
     return n > 0 ? sum / (double)n : (double)NAN;
 }
 
-static float share(float weight, int64_t n) {
+static float step_share(float weight, int64_t n) {
     return n > 0 ? weight / (float)n : 0.0f;
 }
 
 /* Over all processes; counts stay exact in double. */
-static enum status sum_counts(struct collective *group, struct step_sums *sums) {
+static enum status step_sum_counts(struct collective *group, struct step_sums *sums) {
     double all[] = {(double)sums->scored, (double)sums->masked, (double)sums->pairs};
     if (!group) return STATUS_OK;
     TRY(collective_sum_host(group, all, ARRAY_LEN(all)));
@@ -219,7 +216,7 @@ static enum status sum_counts(struct collective *group, struct step_sums *sums) 
     return STATUS_OK;
 }
 
-static enum status sum_results(struct step *s, struct step_sums *sums) {
+static enum status step_sum_results(struct step *s, struct step_sums *sums) {
     double all[] = {sums->nll, sums->mlm, sums->contrast, sums->hits, sums->corpus_weight, sums->weight};
     if (!s->config.group) return STATUS_OK;
     const struct weights *g = optimizer_gradients(s->optimizer);
@@ -240,30 +237,30 @@ enum status step_run(struct step *s, struct step_report *out, const struct batch
     struct step_task task = {
         .now = now,
         .pool = now->pool,
-        .choose = now->pool != POOL_NONE,
+        .retrieve = now->pool != POOL_NONE,
         .mlm = s->config.mlm && now->mlm_rate > 0.0f,
         .contrast = s->config.contrastive && now->contrastive_weight > 0.0f,
     };
-    task.encode = task.choose || task.mlm || task.contrast;
+    task.encode = task.retrieve || task.mlm || task.contrast;
     int64_t first = s->config.group ? (int64_t)collective_rank(s->config.group) * n : 0;
-    struct step_sums sums = count(s, &task, batches, n, first);
-    TRY(sum_counts(s->config.group, &sums));
-    task.scale = share(1.0f, sums.scored);
-    task.mlm_scale = share(now->mlm_weight, sums.masked);
-    task.contrast_scale = share(now->contrastive_weight, sums.pairs);
+    struct step_sums sums = step_count_targets(s, &task, batches, n, first);
+    TRY(step_sum_counts(s->config.group, &sums));
+    task.scale = step_share(1.0f, sums.scored);
+    task.mlm_scale = step_share(now->mlm_weight, sums.masked);
+    task.contrast_scale = step_share(now->contrastive_weight, sums.pairs);
 
     optimizer_clear_gradients(s->optimizer);
     for (int i = 0; i < n; i++) {
         task.batch = &batches[i];
         task.first_row = (first + i) * s->rows;
         task.seed = step_mix(now->seed ^ step_mix((uint64_t)(first + i)));
-        TRY(micro_batch(s, &sums, &task));
+        TRY(step_micro_batch(s, &sums, &task));
     }
-    TRY(sum_results(s, &sums));
-    *out = (struct step_report){.loss = mean(sums.nll, sums.scored),
-                                .mlm_loss = mean(sums.mlm, sums.masked),
-                                .contrastive_loss = mean(sums.contrast, sums.pairs),
-                                .contrastive_accuracy = mean(sums.hits, sums.pairs),
+    TRY(step_sum_results(s, &sums));
+    *out = (struct step_report){.loss = step_mean(sums.nll, sums.scored),
+                                .mlm_loss = step_mean(sums.mlm, sums.masked),
+                                .contrastive_loss = step_mean(sums.contrast, sums.pairs),
+                                .contrastive_accuracy = step_mean(sums.hits, sums.pairs),
                                 .corpus_weight = sums.weight > 0 ? sums.corpus_weight / sums.weight : (double)NAN,
                                 .gradient_norm = (double)NAN,
                                 .scored = sums.scored};
@@ -273,10 +270,10 @@ enum status step_run(struct step *s, struct step_report *out, const struct batch
 }
 
 enum status step_evaluate(struct step *s, double *sum_nll, const struct batch *batch, enum pool_kind pool) {
-    bool choose = pool != POOL_NONE;
-    assert((!choose || s->encoder) && (pool != POOL_CORPUS || s->config.candidates > 0));
-    struct step_task task = {.batch = batch, .pool = pool, .choose = choose, .encode = choose};
-    forward(s, &task);
+    bool retrieve = pool != POOL_NONE;
+    assert((!retrieve || s->encoder) && (pool != POOL_CORPUS || s->config.candidates > 0));
+    struct step_task task = {.batch = batch, .pool = pool, .retrieve = retrieve, .encode = retrieve};
+    step_forward(s, &task);
     decoder_train_score(s->decoder, s->nll, s->targets);
     int64_t each = s->rows / s->config.sequences;
     for (int i = 0; i < s->config.sequences; i++)
@@ -284,7 +281,7 @@ enum status step_evaluate(struct step *s, double *sum_nll, const struct batch *b
     return device_sync(s->dev);
 }
 
-static enum status download(struct step *s, struct params *out, const struct weights *w) {
+static enum status step_download(struct step *s, struct params *out, const struct weights *w) {
     void *to = (void *)params_at(out, 0)->data;
     assert(to && params_elements(out) == params_elements(w->table) && w->type == DTYPE_F32);
     device_download(s->dev, to, w->data, (size_t)params_elements(out) * sizeof(float));
@@ -292,9 +289,9 @@ static enum status download(struct step *s, struct params *out, const struct wei
 }
 
 enum status step_weights(struct step *s, struct params *out) {
-    return download(s, out, optimizer_master(s->optimizer));
+    return step_download(s, out, optimizer_master(s->optimizer));
 }
 
 enum status step_gradients(struct step *s, struct params *out) {
-    return download(s, out, optimizer_gradients(s->optimizer));
+    return step_download(s, out, optimizer_gradients(s->optimizer));
 }

@@ -1,72 +1,73 @@
-/* step_batch.c -- a batch onto the device, with the mask of the encoder's ids drawn on the way (model.md §9.2).
+/* step_batch.c -- uploads a batch, and masks ids of the encoder's input (model.md §9.2).
  *
- * Whether a row is masked is a hash of the step's seed and the row's number in the step: the same however the step is
- * cut into micro-batches. */
+ * Whether a row is masked depends on a hash of the step's seed and the row's number in the step, and not on how the
+ * step is cut into micro-batches. */
 #include "train/step/step_internal.h"
 #include <assert.h>
 #include <string.h>
 
-static void upload(struct step *s, void *to, const void *from, int64_t count, size_t size) {
+static void step_upload(struct step *s, void *to, const void *from, int64_t count, size_t size) {
     device_upload(s->dev, to, from, (size_t)count * size);
 }
 
-/* Ranges of what the queries may choose: all but the last landmark of a sequence, whose choice nobody reads. */
-static void upload_ranges(struct step *s) {
+/* The ranges that queries may retrieve from; empty for the last landmark of a sequence, whose neighbours no chunk
+ * reads. */
+static void step_upload_ranges(struct step *s) {
     struct step_visible *v = &s->visible;
     int64_t Q = s->queries, C = s->config.chunks;
     int32_t *to[] = {v->own_begin, v->own_end, v->sequence_end, v->batch_end, v->none};
-    int32_t *room = s->host_ids;
+    int32_t *ranges = s->host_ids;
     for (size_t which = 0; which < ARRAY_LEN(to); which++) {
         for (int64_t r = 0; r < Q; r++) {
             int64_t first = r / C * C;
             bool last = r % C == C - 1;
             int64_t values[] = {first, last ? first : r, first + C, last ? 0 : Q, 0};
-            room[r] = (int32_t)values[which];
+            ranges[r] = (int32_t)values[which];
         }
-        upload(s, to[which], room, Q, sizeof *room);
+        step_upload(s, to[which], ranges, Q, sizeof *ranges);
     }
     for (int64_t r = 0; r < Q; r++)
-        room[r] = (int32_t)(step_first_query(s) + r);
-    upload(s, s->contrast_excluded, room, Q, sizeof *room);
+        ranges[r] = (int32_t)(step_first_query(s) + r);
+    step_upload(s, s->contrast_excluded, ranges, Q, sizeof *ranges);
 }
 
-/* Each group's queries have candidates of their own; where they begin, a batch says (upload_alone). */
-static void upload_candidates_end(struct step *s) {
+/* Each group's queries have their own candidates; their begin depends on the batch (step_upload_visibility). */
+static void step_upload_candidates_end(struct step *s) {
     int64_t Q = s->queries, C = s->config.chunks, k = s->config.candidates;
     int32_t *end = s->host_ids;
     for (int g = 0; g < s->model.groups; g++) {
         for (int64_t r = 0; r < Q; r++)
             end[r] = (int32_t)(step_candidates_begin(s, g) + (r % C == C - 1 ? r : r + 1) * k);
-        upload(s, s->visible.candidates_end + g * Q, end, Q, sizeof *end);
+        step_upload(s, s->visible.candidates_end + g * Q, end, Q, sizeof *end);
     }
 }
 
 void step_constants_upload(struct step *s) {
     if (s->model.base_lm) return;
-    int64_t places = (s->queries + 1) * s->model.topk, begin[512];
-    upload_ranges(s);
-    upload_candidates_end(s);
+    int64_t results = (s->queries + 1) * s->model.topk, begin[512];
+    step_upload_ranges(s);
+    step_upload_candidates_end(s);
     for (int64_t b = 0; b <= s->queries;) {
         int64_t n = 0;
         while (n < (int64_t)ARRAY_LEN(begin) && b + n <= s->queries)
             begin[n] = (b + n) * s->positions, n++;
-        upload(s, s->row_begin + b, begin, n, sizeof *begin);
+        step_upload(s, s->row_begin + b, begin, n, sizeof *begin);
         b += n;
     }
-    /* The first row of slots is empty for ever; the others are written by every choice. */
+    /* The first row of slots stays empty; retrieval writes the others. */
     for (int64_t i = 0; i < s->model.topk; i++)
         s->host_ids[i] = -1;
     for (int g = 0; g < s->model.groups; g++) {
-        struct step_choice *c = &s->choices[g];
-        upload(s, c->slot, s->host_ids, s->model.topk, sizeof *c->slot);
-        device_clear(s->dev, c->weight, (size_t)places * sizeof *c->weight);
-        device_clear(s->dev, c->dweight, (size_t)places * sizeof *c->dweight);
+        struct step_neighbours *c = &s->neighbours[g];
+        step_upload(s, c->slot, s->host_ids, s->model.topk, sizeof *c->slot);
+        device_clear(s->dev, c->weight, (size_t)results * sizeof *c->weight);
+        device_clear(s->dev, c->dweight, (size_t)results * sizeof *c->dweight);
     }
 }
 
-/* Never a landmark, a pad or nothing. */
-static bool is_masked(const struct step *s, const struct batch *b, const struct step_now *now, int64_t row,
-                      int64_t first_row) {
+/* Landmarks, pads and negative ids are never masked. */
+static bool step_is_masked(const struct step *s, const struct batch *b, const struct step_now *now, int64_t row,
+                           int64_t first_row) {
     int32_t id = b->ids[row];
     if (row % s->positions == s->positions - 1 || id < 0 || id == s->model.pad_id) return false;
     if (b->mask) return b->mask[row] != 0;
@@ -78,44 +79,45 @@ int64_t step_masked_count(const struct step *s, const struct batch *batch, const
                           int64_t first_row) {
     int64_t count = 0;
     for (int64_t row = 0; row < s->rows; row++)
-        count += is_masked(s, batch, now, row, first_row);
+        count += step_is_masked(s, batch, now, row, first_row);
     return count;
 }
 
-static void upload_masked(struct step *s, const struct step_task *task) {
+static void step_upload_masked(struct step *s, const struct step_task *task) {
     struct step_masked *m = &s->masked;
     int32_t *ids = s->host_ids, *rows = ids + s->rows, *targets = rows + s->rows;
     const struct batch *b = task->batch;
     m->count = 0;
     for (int64_t row = 0; row < s->rows; row++) {
         ids[row] = b->ids[row];
-        if (!is_masked(s, b, task->now, row, task->first_row)) continue;
+        if (!step_is_masked(s, b, task->now, row, task->first_row)) continue;
         ids[row] = s->model.mask_id;
         rows[m->count] = (int32_t)row;
         targets[m->count++] = b->ids[row];
     }
-    upload(s, s->encoder_ids, ids, s->rows, sizeof *ids);
-    upload(s, m->rows, rows, m->count, sizeof *rows);
-    upload(s, m->targets, targets, m->count, sizeof *targets);
+    step_upload(s, s->encoder_ids, ids, s->rows, sizeof *ids);
+    step_upload(s, m->rows, rows, m->count, sizeof *rows);
+    step_upload(s, m->targets, targets, m->count, sizeof *targets);
 }
 
-/* A query must not be given another copy of what it is to predict: neither its own chunk's documents nor the next's. */
-static void upload_documents(struct step *s, const struct batch *b) {
+/* A query must not retrieve a copy of the text that it predicts: the documents of its chunk and of the next are barred.
+ */
+static void step_upload_documents(struct step *s, const struct batch *b) {
     int64_t Q = s->queries, C = s->config.chunks;
     int32_t(*barred)[2] = (int32_t(*)[2])(void *)s->host_ids;
     for (int64_t r = 0; r < Q; r++) {
         barred[r][0] = b->documents[r][0];
         barred[r][1] = b->documents[r % C == C - 1 ? r : r + 1][1];
     }
-    upload(s, s->visible.document_of, b->documents, Q, sizeof *b->documents);
-    upload(s, s->visible.barred, barred, Q, sizeof *barred);
+    step_upload(s, s->visible.document_of, b->documents, Q, sizeof *b->documents);
+    step_upload(s, s->visible.barred, barred, Q, sizeof *barred);
 }
 
 bool step_chunk_continues(const struct step *s, const struct batch *b, int64_t r, int64_t by) {
     return r % s->config.chunks + by < s->config.chunks && b->documents[r + by][0] == b->documents[r][1];
 }
 
-static void upload_contrast_targets(struct step *s, const struct step_task *task) {
+static void step_upload_contrast_targets(struct step *s, const struct step_task *task) {
     int64_t reach = task->now->contrastive_reach;
     uint64_t seed = step_mix(task->now->seed ^ 0x7265616368u);
     for (int64_t r = 0; r < s->queries; r++) {
@@ -125,12 +127,12 @@ static void upload_contrast_targets(struct step *s, const struct step_task *task
             by--;
         s->host_ids[r] = by > 0 ? (int32_t)(step_first_query(s) + r + by) : -1;
     }
-    upload(s, s->contrast_targets, s->host_ids, s->queries, sizeof *s->host_ids);
+    step_upload(s, s->contrast_targets, s->host_ids, s->queries, sizeof *s->host_ids);
 }
 
-/* Who sees less than all: the sequences that choose from the corpus alone, by a hash of the step's seed and the
- * sequence's number in the step, and the queries whose last candidate alone is there, a copy of what is to come. */
-static void upload_alone(struct step *s, const struct step_task *task) {
+/* Restricts what some queries retrieve from: sequences without their own past (corpus_alone, by a hash of the step's
+ * seed and the sequence's number in the step), and queries with only their last candidate (copies). */
+static void step_upload_visibility(struct step *s, const struct step_task *task) {
     int64_t Q = s->queries, C = s->config.chunks, k = s->config.candidates,
             sequence = task->first_row / (C * s->positions);
     uint64_t seed = task->now ? step_mix(task->now->seed ^ 0x636f72707573u) : 0, how;
@@ -143,25 +145,25 @@ static void upload_alone(struct step *s, const struct step_task *task) {
         own_end[r] = (int32_t)(blind || last ? r / C * C : r);
         begin[r] = (int32_t)(step_candidates_begin(s, 0) + (copy ? r * k + k - 1 : r * k));
     }
-    upload(s, s->visible.own_end, own_end, Q, sizeof *own_end);
+    step_upload(s, s->visible.own_end, own_end, Q, sizeof *own_end);
     for (int g = 0; g < s->model.groups; g++) {
-        upload(s, s->visible.candidates_begin + g * Q, begin, Q, sizeof *begin);
+        step_upload(s, s->visible.candidates_begin + g * Q, begin, Q, sizeof *begin);
         for (int64_t r = 0; r < Q; r++)
-            begin[r] += (int32_t)(Q * k); /* a group's candidates lie behind those of the one before */
+            begin[r] += (int32_t)(Q * k); /* the next group's candidates follow */
     }
 }
 
 void step_batch_upload(struct step *s, const struct step_task *task) {
     const struct batch *b = task->batch;
     assert(b->sequences == s->config.sequences && b->chunks == s->config.chunks);
-    upload(s, s->ids, b->ids, s->rows, sizeof *b->ids);
-    upload(s, s->targets, b->targets, s->rows, sizeof *b->targets);
-    if (task->choose && task->pool != POOL_OWN) upload_documents(s, b);
-    if (task->choose && s->config.pool == POOL_CORPUS) upload_alone(s, task);
-    if (task->contrast) upload_contrast_targets(s, task);
+    step_upload(s, s->ids, b->ids, s->rows, sizeof *b->ids);
+    step_upload(s, s->targets, b->targets, s->rows, sizeof *b->targets);
+    if (task->retrieve && task->pool != POOL_OWN) step_upload_documents(s, b);
+    if (task->retrieve && s->config.pool == POOL_CORPUS) step_upload_visibility(s, task);
+    if (task->contrast) step_upload_contrast_targets(s, task);
     if (!task->encode || s->model.encoder_input == ENCODER_INPUT_HIDDEN) return;
     if (task->mlm)
-        upload_masked(s, task);
+        step_upload_masked(s, task);
     else
         device_copy(s->dev, s->encoder_ids, s->ids, (size_t)s->rows * sizeof *s->ids);
 }

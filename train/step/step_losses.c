@@ -1,10 +1,10 @@
-/* step_losses.c -- the losses beside the next token's: masked tokens of the encoder, and the contrastive one. */
+/* step_losses.c -- the losses besides the next token's: masked tokens of the encoder, and the contrastive loss. */
 #include "kernels/device/collective.h"
 #include "train/step/step_internal.h"
 #include <math.h>
 
-/* -log p(id) of the masked rows alone, under the tied head (model.md §9.2): their states are taken out as rows of a
- * table, and what comes back is added to where they were. */
+/* -log p(id) of the masked rows, under the tied head (model.md §9.2): their states are gathered, and their gradients
+ * are scattered back. */
 void step_mlm(struct step *s, const struct step_task *task) {
     const struct ops *ops = s->dev->ops;
     struct step_masked *m = &s->masked;
@@ -21,8 +21,8 @@ int64_t step_first_query(const struct step *s) {
     return s->config.group ? collective_rank(s->config.group) * s->queries : 0;
 }
 
-/* A sum of rows that are zero in all processes but one: every row as its process has it, to the bit. */
-static enum status gather(struct step *s, struct mat own) {
+/* All-gather as a sum: each row is zero in all processes but one, so the sum keeps its bits. */
+static enum status step_gather_landmarks(struct step *s, struct mat own) {
     struct step_gathered *g = &s->gathered;
     device_clear(s->dev, g->f32.data, mat_bytes(g->f32));
     device_clear(s->dev, g->gradient.data, mat_bytes(g->gradient));
@@ -32,27 +32,31 @@ static enum status gather(struct step *s, struct mat own) {
     return STATUS_OK;
 }
 
-static enum status scatter(struct step *s, struct mat dlandmarks) {
+static enum status step_scatter_gradients(struct step *s, struct mat dlandmarks) {
     struct mat all = s->gathered.gradient;
     TRY(collective_sum(s->config.group, all.data, all.rows * all.cols));
     s->dev->ops->elementwise->add(s->dev, dlandmarks, dlandmarks, mat_rows(all, step_first_query(s), dlandmarks.rows));
     return STATUS_OK;
 }
 
-/* The query of chunk t must find the landmark of chunk t + 1 among all of the micro-batch's own but its own chunk's
- * (training.md), those of all processes. Every group's queries take part; candidates from a corpus do not. */
+/* The positive of chunk t's query is the landmark of chunk t + 1 (or up to `reach` further); its negatives are the
+ * other landmarks of the micro-batch, of all processes, but its own chunk's. Candidates from the corpus are no
+ * negatives. */
 enum status step_contrast(struct step *s, const struct step_task *task) {
     struct mat own = mat_rows(encoder_train_landmarks(s->encoder), 0, s->queries);
     struct mat down = mat_rows(encoder_train_dlandmarks(s->encoder), 0, s->queries);
     bool alone = !s->config.group;
     struct mat landmarks = alone ? own : s->gathered.table, dlandmarks = alone ? down : s->gathered.gradient;
-    if (!alone) TRY(gather(s, own));
+    if (!alone) TRY(step_gather_landmarks(s, own));
     for (int g = 0; g < s->model.groups; g++) {
-        struct step_choice *c = &s->choices[g];
+        struct step_neighbours *c = &s->neighbours[g];
+        struct loss_contrast how = {.targets = s->contrast_targets,
+                                    .excluded = s->contrast_excluded,
+                                    .scale = 1.0f / sqrtf((float)s->model.hidden),
+                                    .weight = task->contrast_scale};
         s->dev->ops->loss->contrastive(s->dev, c->contrast_nll, c->contrast_hit,
                                        c->dquery_cut.data ? c->dquery_cut : c->dquery, dlandmarks, c->query, landmarks,
-                                       s->contrast_targets, s->contrast_excluded, 1.0f / sqrtf((float)s->model.hidden),
-                                       task->contrast_scale);
+                                       how);
     }
-    return alone ? STATUS_OK : scatter(s, down);
+    return alone ? STATUS_OK : step_scatter_gradients(s, down);
 }

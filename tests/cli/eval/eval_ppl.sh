@@ -52,8 +52,8 @@ for row in "none " "self " "corpus " "both " "random "; do grep -q "^$row" "$OUT
 out_has "corpus  against random"
 out_has "paired by document"
 
-# A document that is in the store too does not find itself, unless that is asked for: with all of it left out, a store
-# that holds it is as good as one that does not.
+# A document that is also in the store does not find itself unless --exclude allows it: with the whole document left out,
+# a store that holds it gives the same result as one that does not.
 expect 0 "$BIN/drt-index" build "$TMP/train.jsonl" "$TMP/other.jsonl" --out "$TMP/leaky" --model "$TMP/m"
 leak() { expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/other.jsonl" --context 504 --skip 64 --modes corpus --json "$@"; }
 leak --store "$TMP/s"
@@ -73,8 +73,8 @@ expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/other.jsonl" --context 504 --
 out_has "in store   2 of the documents do not find themselves (--exclude doc)"
 expect_usage "--exclude is doc, window=N or none" "$EVAL" ppl --data x --exclude some
 
-# Stopped by a signal, between documents and within the last of those asked for: what was scored is reported, marked, and the
-# exit code is 1.
+# Stopped by a signal, between documents and within the last one: the report covers the scored documents and is marked, and
+# the exit code is 1.
 corpus "$TMP/long.jsonl" 300 400 100
 corpus "$TMP/longest.jsonl" 1 120000 100
 for asked in "long.jsonl" "longest.jsonl --max-documents 1"; do
@@ -88,7 +88,7 @@ for asked in "long.jsonl" "longest.jsonl --max-documents 1"; do
         [ -s "$OUT" ] && break # else it had not scored anything yet
     done
     same "$code" 1 "exit code after SIGTERM"
-    err_has "stopped by a signal: the report is of what was scored until then"
+    err_has "stopped by a signal: the report covers the documents scored so far"
     out_has '"partial":true'
 done
 
@@ -110,7 +110,7 @@ expect_usage "--data FILE is missing" "$EVAL" ppl
 expect_usage "needs --store" "$EVAL" ppl --data x --corpus-retrieval
 expect_usage "it would not be used" "$EVAL" ppl --data x --store y
 expect_usage "must be a list like" "$EVAL" ppl --data x --modes none,sefl
-expect_usage "leave out the other" "$EVAL" ppl --data x --modes none --self-retrieval
+expect_usage "leave out --self-" "$EVAL" ppl --data x --modes none --self-retrieval
 expect_usage "--skip must be smaller" "$EVAL" ppl --data x --context 100 --skip 100
 expect_error "nowhere" "$EVAL" ppl --model "$TMP/m" --data "$TMP/nowhere.jsonl"
 expect_error "nothing could be scored" "$EVAL" ppl --model "$TMP/m" --data "$TMP/valid.jsonl" --skip 4000

@@ -6,7 +6,7 @@ gen() { expect 0 "$GENERATE" --model "$TMP/m" "$@"; }
 
 # The same seed gives the same text; another seed another; greedy has no seed.
 gen --prompt "the river" --max-tokens 60 --seed 4 && cp "$OUT" "$TMP/first"
-grep -v "^device " "$ERR" && die "a plain run wrote to stderr"         # which device was chosen may be said
+grep -v "^device " "$ERR" && die "a plain run wrote to stderr"         # the line that names the device is allowed
 gen --prompt "the river" --max-tokens 60 --seed 4 && cmp -s "$OUT" "$TMP/first" || die "one seed gave two texts"
 gen --prompt "the river" --max-tokens 60 --seed 4 --threads 1 && cmp -s "$OUT" "$TMP/first" || die "the number of threads changed the text"
 gen --prompt "the river" --max-tokens 60 --seed 5 && ! cmp -s "$OUT" "$TMP/first" || die "two seeds gave one text"
@@ -70,7 +70,7 @@ expect_usage "--corpus-retrieval needs --store" "$GENERATE" --corpus-retrieval
 expect_usage "--store needs --corpus-retrieval" "$GENERATE" --store x
 expect_usage "need --store DIR --corpus-retrieval" "$GENERATE" --exact
 expect_usage "--prompt TEXT" "$GENERATE" "a bare prompt"
-expect_usage "an empty string is met at once" "$GENERATE" --stop ""
+expect_usage "the string is empty" "$GENERATE" --stop ""
 expect_usage "must be between 1e-06 and 1" "$GENERATE" --top-p 1.5
 expect_usage "must be between 1e-06 and 1" "$GENERATE" --top-p 0
 expect_usage "must be between 0 and 1" "$GENERATE" --min-p 1.5

@@ -1,5 +1,5 @@
-# Where there is no GPU, in a build with CUDA as in one without: every program goes on with the CPU when it may choose (a
-# build with CUDA says why), to the same result as when told to; told to use a GPU it refuses in one line and leaves nothing.
+# Without a GPU, in a build with or without CUDA: with --device auto every program uses the CPU (a build with CUDA prints
+# why) and gives the same result as with --device cpu; with --device cuda it fails with one line and leaves no files.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-index drt-generate drt-eval drt-train drt-tokenizer
 tiny_model "$TMP/m"
@@ -8,15 +8,15 @@ if "$GENERATE" --model "$TMP/m" --prompt x --max-tokens 1 --device cuda >"$OUT" 
 why=
 grep -q "no GPU was found" "$ERR" && why="device cpu: no GPU was found"
 
-refused() { # COMMAND...: one line behind the configuration, and nothing on stdout
+refused() { # COMMAND...: one line after the configuration, and nothing on stdout
     expect_error "use --device cpu" "$@" --device cuda
     same "$(grep -c "^$(basename "$1"): " "$ERR")" 1 "errors of $*"
     [ ! -s "$OUT" ] || die "$1 wrote to stdout and refused"
 }
 chosen() { # COMMAND...: with --device cpu and without one; the second says why if there is something to say
     expect 0 "$@" --device cpu
-    grep -q "no GPU" "$ERR" && die "told to use the CPU, it speaks of a GPU: $*"
-    cp "$OUT" "$TMP/told"
+    grep -q "no GPU" "$ERR" && die "with --device cpu the program names a GPU: $*"
+    cp "$OUT" "$TMP/chosen"
     expect 0 "$@" --device auto
     [ -z "$why" ] || err_has "$why"
     [ -n "$why" ] || ! grep -q "no GPU" "$ERR" || die "a build without CUDA speaks of a GPU: $*"
@@ -29,7 +29,7 @@ expect 0 "$index" build "$TMP/c.jsonl" --model "$TMP/m" --out "$TMP/s" --device 
 [ -z "$why" ] || err_has "$why"
 refused "$index" search "the river" --store "$TMP/s" --model "$TMP/m"
 chosen "$index" search "the river" --store "$TMP/s" --model "$TMP/m" --exact --json
-same "$(sed 's/"[a-z_]*seconds":[^,}]*//g' "$OUT")" "$(sed 's/"[a-z_]*seconds":[^,}]*//g' "$TMP/told")" "hits"
+same "$(sed 's/"[a-z_]*seconds":[^,}]*//g' "$OUT")" "$(sed 's/"[a-z_]*seconds":[^,}]*//g' "$TMP/chosen")" "hits"
 refused "$index" recall --store "$TMP/s" --queries 2
 cp -r "$TMP/s" "$TMP/kinds"
 refused "$index" repair --store "$TMP/kinds" --index IVF2,Flat
@@ -41,12 +41,12 @@ generate() { "$1" "$GENERATE" --model "$TMP/m" --prompt-file "$TMP/prompt" --max
 generate refused
 for how in "" "--self-retrieval" "--store $TMP/s --corpus-retrieval"; do
     generate chosen $how
-    cmp -s "$OUT" "$TMP/told" || die "drt-generate $how: another text"
+    cmp -s "$OUT" "$TMP/chosen" || die "drt-generate $how: another text"
 done
 
 refused "$EVAL" ppl --model "$TMP/m" --data "$TMP/c.jsonl"
 chosen "$EVAL" ppl --model "$TMP/m" --data "$TMP/c.jsonl" --store "$TMP/s" --modes none,self,corpus
-same "$(sed 's/ *[0-9]* *$//' "$OUT")" "$(sed 's/ *[0-9]* *$//' "$TMP/told")" "figures, but for tokens a second"
+same "$(sed 's/ *[0-9]* *$//' "$OUT")" "$(sed 's/ *[0-9]* *$//' "$TMP/chosen")" "figures, but for tokens a second"
 
 "$BIN/drt-tokenizer" encode "$TMP/c.jsonl" --tokenizer "$TINY/tokenizer.json" --out "$TMP/c.u16" --eod-id 268 >"$OUT" 2>"$ERR" || die "drt-tokenizer encode"
 cat >"$TMP/config.json" <<END

@@ -56,12 +56,12 @@ expect 0 "$INDEX" search "the river and the stone" --store "$TMP/store" --model 
 out_has "1. score"
 out_has "a.jsonl  [doc-"
 
-# What is said of a search is what was done: a store without an index is scanned, whatever was asked of one.
+# The program prints the search method that it used: a store without an index is scanned, also with --nprobe.
 err_has "searched by exact scan, threads"
 expect 0 "$INDEX" search "the river and the stone" --store "$TMP/store" --model "$TMP/model" --k 2 --nprobe 3 --json
 err_has "searched by exact scan, threads"
 out_has '"searched_by":"exact scan"'
-expect_usage "nprobe has no part" "$INDEX" search x --store "$TMP/store" --exact --nprobe 3
+expect_usage "leave out --nprobe" "$INDEX" search x --store "$TMP/store" --exact --nprobe 3
 expect 0 "$INDEX" recall --store "$TMP/store" --queries 20 --k 8 --json
 out_has '"searched_by":"exact scan"'
 out_has '"recall":1,'
@@ -79,7 +79,7 @@ expect_error "bf16: the CPU computes in float32" "$INDEX" search x --store "$TMP
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 out_has "every byte is as recorded"
 expect 0 "$INDEX" repair --store "$TMP/store"
-# A device is opened for centroids alone: nothing is said of it where none are wanted.
+# A device is opened for centroids only: a repair that needs none does not mention a device.
 expect 0 "$INDEX" repair --store "$TMP/store" --device cuda
 grep -q "GPU" "$ERR" && die "repair looked for a GPU with nothing to do"
 expect_usage "auto|cpu|cuda" "$INDEX" repair --store "$TMP/store" --device tpu
@@ -153,7 +153,7 @@ same "$(json_int "$OUT" documents)" 94 "documents after add"
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 
 expect 0 "$INDEX" doctor
-out_has "where it is not given"
+out_has "default of --max-ram"
 
 # Help of the program and of every command; usage errors.
 expect 0 "$INDEX" --help
@@ -167,7 +167,7 @@ for command in build add search stats verify repair drop recall export doctor; d
     help_is_smooth
 done
 expect 0 "$INDEX" search --help
-out_has "repeated in front of itself"
+out_has "until it fills one"
 expect_usage "there is no command" "$INDEX" conquer
 expect 2 "$INDEX"
 expect_usage "--out STORE is missing" "$INDEX" build "$TMP/a.jsonl"
@@ -179,8 +179,8 @@ for rule in some window= window=-1 window=x window=1e3 doc,none; do
     expect_usage "--exclude is doc, window=N or none" "$INDEX" search x --store "$TMP/store" --exclude "$rule"
 done
 expect_usage "which one?" "$INDEX" search x --store "$TMP/store" --exclude doc
-expect_usage "around which chunk?" "$INDEX" search x --store "$TMP/store" --from-document 1 --exclude window=1
-expect_usage "leave --from-document out" "$INDEX" search x --store "$TMP/store" --from-document 1 --from-chunk 1
+expect_usage "needs --from-chunk ID" "$INDEX" search x --store "$TMP/store" --from-document 1 --exclude window=1
+expect_usage "leave out --from-document" "$INDEX" search x --store "$TMP/store" --from-document 1 --from-chunk 1
 expect_usage "TEXT or --from-chunk ID is missing" "$INDEX" search --store "$TMP/store"
 expect_error "no document 100000" "$INDEX" search x --store "$TMP/store" --model "$TMP/model" --from-document 100000
 expect_error "no chunk 100000" "$INDEX" search --store "$TMP/store" --model "$TMP/model" --from-chunk 100000

@@ -30,7 +30,7 @@ copy_model; head -c 500 "$TMP/model/tokenizer.json" >"$TMP/bad/tokenizer.json"
 build_bad "tokenizer.json"
 copy_model; sed -i 's/"encoder_input": "tokens"/"encoder_input": "hidden"/' "$TMP/bad/config.json"
 build_bad "encoder_input"
-[ ! -e "$TMP/none" ] || die "a refused model left a store behind"
+[ ! -e "$TMP/none" ] || die "a refused model left a store"
 
 # --- a store of another model, or of another tokenizer
 make_model "$TMP/other" 4
@@ -60,7 +60,7 @@ expect 0 "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/none" --model "$TMP/mode
 same "$(json_int "$OUT" replaced)" 2 "invalid UTF-8 sequences replaced"
 expect_error "--max-ram" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/none2" --model "$TMP/model" --max-ram 1M
 expect_usage "--format 'word': must be one of auto|jsonl|" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/none2" --model "$TMP/model" --format word
-[ ! -e "$TMP/none2" ] || die "a refused run left a store behind"
+[ ! -e "$TMP/none2" ] || die "a refused run left a store"
 
 # --- stores
 make_corpus "$TMP/b.jsonl" 20 2
@@ -133,7 +133,7 @@ elif mkdir "$TMP/mount" && mount -t tmpfs -o size=3m none "$TMP/mount" 2>/dev/nu
     expect_error "$TMP/mount/store" "$INDEX" add "$TMP/a.jsonl" --store "$TMP/mount/store" --model "$TMP/model"
     mount -o remount,rw "$TMP/mount"
 
-    # A full disk: what was published stays, and the same command goes on once there is room.
+    # A full disk: what was published stays, and the same command continues when there is space again.
     make_corpus "$TMP/b.jsonl" 2500 9
     "$INDEX" export --store "$TMP/mount/store" >"$TMP/one" 2>/dev/null
     code=0
@@ -157,7 +157,8 @@ else
     echo "not tried: read-only media and a full disk (mounting is not allowed here)"
 fi
 
-# ulimit -f: said with its remedy, of every kind of file; nothing half-written is left, and the command goes on without it.
+# ulimit -f: the error names the remedy, for every kind of file; no half-written file is left, and the command continues
+# without the limit.
 make_corpus "$TMP/c.jsonl" 900 7
 limited() { # blocks of 1024 bytes, file, options
     (ulimit -f "$1"; code=0; "$INDEX" build "$TMP/c.jsonl" --out "$TMP/limited" --model "$TMP/model" "${@:3}" 2>&1 >/dev/null | tail -n 1 >"$ERR"
@@ -196,20 +197,20 @@ for page in 0 4096; do
     same_store "$TMP/flipped" "$TMP/store"
 done
 
-# A newer store format: the number behind "format" in every catalog page that has it is raised by hand.
+# A newer store format: the number after "format" is raised in every catalog page that holds it.
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 cp -r "$TMP/store" "$TMP/newer"
-places=$(grep -obUaP 'format\x03\x00\x00\x00' "$TMP/newer/catalog/data.mdb" | cut -d: -f1)
-[ -n "$places" ] || die "the format record was not found"
-for at in $places; do
+offsets=$(grep -obUaP 'format\x03\x00\x00\x00' "$TMP/newer/catalog/data.mdb" | cut -d: -f1)
+[ -n "$offsets" ] || die "the format record was not found"
+for at in $offsets; do
     printf '\143' | dd of="$TMP/newer/catalog/data.mdb" bs=1 seek=$((at + 6)) conv=notrunc 2>/dev/null
 done
 expect_error "format version 99" "$INDEX" stats --store "$TMP/newer"
 expect_error "format version 99" "$INDEX" search "river" --store "$TMP/newer" --model "$TMP/model"
 expect_error "format version 99" "$INDEX" add "$TMP/a.jsonl" --store "$TMP/newer" --model "$TMP/model"
 expect_error "format version 99" "$INDEX" verify --store "$TMP/newer"
-# Where ulimit -v leaves OpenBLAS' threads no memory, programs end all the same (they waited for those threads, for ever). Debian 13's
-# OpenBLAS asks for ever before a program begins: then nothing is said.
+# With a ulimit -v that leaves no memory for OpenBLAS' threads, programs still end (they waited for those threads for ever).
+# Debian 13's OpenBLAS retries for ever before a program begins: then stderr is empty.
 for limit in 100000 160000; do
     (ulimit -v $limit; timeout -k 1 30 "$INDEX" stats --store "$TMP/newer") >"$OUT" 2>"$ERR"
     code=$?

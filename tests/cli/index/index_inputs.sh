@@ -91,7 +91,7 @@ for closed in '0<&- 2>&-' '0<&- 1>&- 2>&-' '2>&-'; do
 done
 err_lacks "left over"
 
-# --- token files do not say whose ids they hold: those of another tokenizer are told by their text
+# --- token files do not name their tokenizer: ids of another tokenizer are found by decoding and encoding them
 needs drt-tokenizer drt-eval
 expect 0 "$BIN/drt-tokenizer" encode "$TMP/a.jsonl" --tokenizer "$TMP/model/tokenizer.json" --out "$TMP/own.u16" --eod-id 268
 LC_ALL=C tr '\141-\172' '\341-\372' <"$TMP/own.u16" >"$TMP/foreign.u16"

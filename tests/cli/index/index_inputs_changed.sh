@@ -61,7 +61,7 @@ expect_in 1 "$TMP/in" "$INDEX" build - --out "$TMP/piped" --model "$TMP/model" -
 expect_in 0 "$TMP/good.jsonl" "$INDEX" build - --out "$TMP/piped" --model "$TMP/model" --shard-chunks 10 --json
 resumed
 
-# a folder: an edited file, a new one in front, one gone, two that changed places; one after the stop may change
+# a folder: an edited file, a new one before the others, a missing one, two exchanged; one after the stop may change
 mkdir "$TMP/folder"
 for i in 1 2 3 4 5 6; do sed -n "$((i * 8)),$((i * 8 + 7))p" "$TMP/good.jsonl" >"$TMP/folder/f$i.jsonl"; done
 for i in 1 2; do sed 's/[^a-z ]//g' "$TMP/folder/f$i.jsonl" >"$TMP/folder/e$i.txt"; done
@@ -103,7 +103,7 @@ cp "$TMP/ids.u16" "$TMP/t.u16"
 build "$TMP/t.u16" --out "$TMP/t" --json
 resumed
 
-# --- ids that mark places in the model's input are no text
+# --- reserved ids of the model's input are no text
 for id in '\015\001 269 pad_id' '\016\001 270 landmark'; do
     cp "$TMP/ids.u16" "$TMP/r.u16"
     put_byte "$TMP/r.u16" 20 "${id%% *}"

@@ -49,7 +49,7 @@ for run in gen eval_corpus; do
     grep -q "too few chunks" "$ERR" && die "$run: an exact search lacks chunks"
     [ $run = gen ] && { cmp -s "$OUT" "$TMP/fallback" || die "what the fallback finds is not what a scan finds"; }
 done
-expect_usage "have no part in it" "$GENERATE" --model "$TMP/m" --store "$TMP/s" --corpus-retrieval --exact --exact-fallback
+expect_usage "leave out --nprobe and --exact-fallback" "$GENERATE" --model "$TMP/m" --store "$TMP/s" --corpus-retrieval --exact --exact-fallback
 expect_usage "need --store DIR" "$GENERATE" --model "$TMP/m" --exact-fallback --prompt x
 expect_usage "need a store" "$EVAL" ppl --model "$TMP/m" --data "$TMP/prompt" --exact-fallback
 exit 0

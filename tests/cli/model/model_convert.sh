@@ -6,7 +6,7 @@ tiny_model "$TMP/a"
 expect 0 "$MODEL" convert "$TMP/a/model.safetensors" --config "$TINY/config.json" --tokenizer "$TINY/tokenizer.json" --out "$TMP/b"
 cmp -s "$TMP/a/model.safetensors" "$TMP/b/model.safetensors" || die "safetensors to safetensors changed the weights"
 expect_usage "--out is missing" "$MODEL" convert "$TMP/a"
-expect_usage "something is missing" "$MODEL" convert --out "$TMP/x"
+expect_usage "an argument is missing" "$MODEL" convert --out "$TMP/x"
 expect_error "give its config.json with --config" "$MODEL" convert "$TMP/a/model.safetensors" --out "$TMP/x"
 expect_error "nowhere.bin" "$MODEL" convert "$TMP/nowhere.bin" --out "$TMP/x"
 mkdir "$TMP/empty"
@@ -25,7 +25,7 @@ cmp -s "$TMP/g/model.safetensors" "$TMP/p/model.safetensors" || die "a file of t
 expect 0 "$MODEL" convert "$TORCH/tiny_nested.bin" --config "$TORCH/config.json" --out "$TMP/n"
 err_has "outside of the model were left out"
 cmp -s "$TMP/t/model.safetensors" "$TMP/n/model.safetensors" || die "the nested checkpoint gives another model"
-# Released sizes are recognised without a config, and what is assumed is said.
+# Released sizes are recognised without a config, and the assumed values are printed.
 cat >"$TMP/released.json" <<END
 {"vocab_size": 50265, "hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 1, "decoder_layers": [2, 1, 1],
  "encoder_layers": 1, "enc_chunk_size": 63, "chunk_topk": 8, "slide_window": 512, "chunk_id": 50264, "mask_id": 50263,
@@ -40,7 +40,7 @@ err_has "enc_chunk_size 63, chunk_topk 8, chunk_id 50264"
 expect 0 "$MODEL" info "$TMP/r" --json
 sed 's/"model":"[^"]*"//' "$OUT" | cmp -s - "$TMP/released.facts" || die "the inferred config is not the one it was made with"
 
-# Tensors of two types (here: the last one, of 32 numbers, in F32 behind BF16 ones): kept is what loses nothing.
+# Tensors of two types (here: the last one, of 32 numbers, is F32 and the others are BF16): --dtype keep writes F32.
 expect 0 "$MODEL" convert "$TMP/a" --dtype bf16 --out "$TMP/mixed"
 n=$(head -c 8 "$TMP/mixed/model.safetensors" | od -An -tu8 | tr -d ' ')
 tail -c +9 "$TMP/mixed/model.safetensors" | head -c "$n" >"$TMP/header"

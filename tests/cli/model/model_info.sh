@@ -77,7 +77,7 @@ exec 8<&-
 expect 0 "$MODEL" init --config "$TINY/config.json" --out "$TMP/m"
 [ ! -e "$TMP/m.tmp" ] && [ ! -e "$TMP/m/model.safetensors.tmp" ] || die "a killed process's files are left"
 
-# Refusals leave nothing behind.
+# A failed command leaves no files.
 expect_error "no such folder" "$MODEL" info "$TMP/nowhere"
 expect_error "nowhere.json" "$MODEL" init --config "$TMP/nowhere.json" --out "$TMP/n"
 sed 's/"vocab_size": 271/"vocab_size": 200/; s/: 2[67][0-9]/: 199/' "$TINY/config.json" >"$TMP/small.json"

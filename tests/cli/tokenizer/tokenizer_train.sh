@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # drt-tokenizer train: the reference's file, any number of threads, any kind of corpus; encode and decode with it; the
-# reserve; every refusal, and nothing left behind by one.
+# reserve; every refused call, which leaves no file.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib.sh" || exit 1
 needs drt-tokenizer
 TOKENIZER=$BIN/drt-tokenizer
@@ -22,7 +22,7 @@ reference llama3
 out_has 'ids 420 to 422 are left to the model (its config.json: "vocab_size": 423)'
 train "$TEXTS/odd.jsonl" --vocab-size 700 --pattern qwen2 --min-frequency 2 --no-special
 reference qwen2
-err_has "no pair is left that was seen 2 times"
+err_has "no pair is left that occurs 2 times"
 train "$TEXTS/odd.jsonl" --vocab-size 700 --special abab --special a --special '<|endoftext|>'
 reference odd
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # drt-train --processes: two processes with one micro-batch each take the steps of one process with two, but for the order
-# of sums, and of one whose micro-batch is twice as large, the contrastive loss included; a run is repeated to the bit; stopped, it goes on; one that dies takes the others along; mpirun's environment.
+# of sums, and of one whose micro-batch is twice as large, the contrastive loss included; a repeated run is equal to the bit;
+# a stopped run continues; when one process dies, the others end; mpirun's environment.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-train drt-tokenizer
 TRAIN=$BIN/drt-train
@@ -56,7 +57,8 @@ OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 expec
 
 CUDA_VISIBLE_DEVICES=0 expect 0 train --out "$TMP/fewer-gpus" --processes 2 --until 1 # on the CPU GPUs are not counted
 
-# SIGTERM to the parent, or SIGHUP more than once: all stop behind one step, with a checkpoint. Death of one: the others do not wait.
+# SIGTERM to the parent, or SIGHUP more than once: all stop after the same step, with a checkpoint. When one dies, the others
+# do not wait for it.
 start() {
     "$TRAIN" --device cpu --threads 1 --config "$TMP/config.json" --processes 2 --steps 4000 --set save_every=100000 "$@" \
         >"$OUT" 2>"$ERR" &
@@ -70,7 +72,7 @@ for signals in TERM "HUP HUP"; do
     code=0
     wait $pid || code=$?
     same $code 1 "exit code of a run stopped by $signals"
-    err_has "stopped behind step"
+    err_has "stopped after step"
     [ "$(ls "$TMP/term/checkpoints")" ] || die "no checkpoint of the stopped run"
 done
 trap '' HUP

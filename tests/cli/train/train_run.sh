@@ -71,7 +71,7 @@ expect 0 train --out "$TMP/parts" --resume --max-minutes 0.0000001
 same "$(wc -l <"$TMP/parts/log.jsonl")" 8 "one step in no time"
 expect 0 train --out "$TMP/parts" --resume --until 8
 expect 0 train --out "$TMP/parts" --resume
-same_run "$TMP/parts" "stopped behind 7 and 8"
+same_run "$TMP/parts" "stopped after 7 and 8"
 
 # SIGTERM, SIGINT, or a terminal that goes, which sends SIGHUP twice: the step in hand is finished and kept.
 stopped_by() { # folder, signals
@@ -82,7 +82,7 @@ stopped_by() { # folder, signals
     wait $pid || code=$?
     if [ $code != 0 ]; then
         same $code 1 "exit code of a run stopped by $2"
-        err_has "stopped behind step"
+        err_has "stopped after step"
         expect 0 train --out "$TMP/$1" --resume
     fi
     same_run "$TMP/$1" "after $2"
@@ -108,22 +108,22 @@ same_run "$TMP/kill" "after kill -9"
 start --config "$TMP/config.json" --out "$TMP/two" --set steps=100000 --set save_every=1
 for _ in $(seq 200); do [ -s "$TMP/two/log.jsonl" ] && break; sleep 0.02; done
 "$TRAIN" --out "$TMP/two" --resume --device cpu >/dev/null 2>"$TMP/second.err" && die "two runs in one folder"
-grep -q "another drt-train is at work" "$TMP/second.err" || die "the second run is refused with: $(cat "$TMP/second.err")"
+grep -q "another drt-train writes this run" "$TMP/second.err" || die "the second run is refused with: $(cat "$TMP/second.err")"
 kill -TERM $pid
 wait $pid
-err_has "stopped behind step"
+err_has "stopped after step"
 
-# Steps of another size: tokens are counted on, the plot can be drawn, and what becomes of the order of the data is said.
+# Steps of another size: the count of tokens continues, the plot can be drawn, and a note explains the order of the data.
 expect 0 train --config "$TMP/config.json" --out "$TMP/sized" --until 6
 expect 0 train --out "$TMP/sized" --resume --until 7 --set sequences=1
 expect 0 train --out "$TMP/sized" --resume --until 8
 same "$(tail -n 1 "$TMP/sized/log.jsonl" | sed 's/.*"tokens":\([0-9]*\),.*/\1/')" $((6 * 756 + 2 * 378)) "tokens of steps of two sizes"
-err_has "steps have another size than before"
+err_has "the size of a step has changed"
 err_lacks "no plot"
 expect 0 train --out "$TMP/sized" --resume --steps 7
 out_lacks "not finished"
 
-# Ids that fit and are another tokenizer's: said.
+# Ids that are below vocab_size and come from another tokenizer: noted.
 LC_ALL=C tr '\141-\172' '\341-\372' <"$TMP/train.u16" >"$TMP/foreign.u16"
 expect 0 train --config "$TMP/config.json" --out "$TMP/foreign" --data "$TMP/foreign.u16" --until 1
 err_has "foreign.u16: of its first"
@@ -169,9 +169,9 @@ printf '\377\177%.0s' $(seq 600) >"$TMP/alien.u16"
 expect_error "another tokenizer's" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --data "$TMP/alien.u16" --device cpu
 expect_error "fewer than one sequence" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set length=63000 --device cpu
 if (ulimit -v 4000000 && "$TRAIN" --help) >/dev/null 2>&1; then
-    (ulimit -v 4000000; expect_error "65536 sequences of 189 tokens at a time (make them fewer" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set sequences=65536 --device cpu --threads 1) || exit 1
+    (ulimit -v 4000000; expect_error "65536 sequences of 189 tokens in a micro-batch (lower sequences" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set sequences=65536 --device cpu --threads 1) || exit 1
 fi
-# Where documents end and what is there twice decides what may be found: said, where it looks wrong.
+# The ends of documents and duplicate documents decide which chunks may be found: noted if they look wrong.
 expect 0 train --config "$TMP/config.json" --out "$TMP/ends" --until 1
 err_lacks "do not end with id"
 err_lacks "given twice"
@@ -183,10 +183,10 @@ expect_error "holds checkpoints of another run, up to step 24" "$TRAIN" --config
 for pool in batch corpus; do
     expect_error "the training data is one document (end_id is 269): pool $pool" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set pool=$pool --set end_id=269 --device cpu
 done
-expect_error "not what the run was trained on" "$TRAIN" --out "$TMP/parts" --resume --data "$TMP/valid.u16" --device cpu
+expect_error "the training data differs from that of the run" "$TRAIN" --out "$TMP/parts" --resume --data "$TMP/valid.u16" --device cpu
 [ ! -e "$TMP/x" ] || die "a refused run left its folder"
 
-# ---- ulimit -f and a full disk: a line that says so, the checkpoints before it whole, and the run goes on once there is room
+# ---- ulimit -f and a full disk: one line with the cause, earlier checkpoints are whole, and the run continues later
 (ulimit -f 100; expect_error "raise ulimit -f" "$TRAIN" --config "$TMP/config.json" --out "$TMP/limited" --device cpu --threads 2) || exit 1
 [ -z "$(ls "$TMP/limited/checkpoints")" ] || die "half a checkpoint is left"
 expect 0 train --out "$TMP/limited" --resume

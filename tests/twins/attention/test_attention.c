@@ -8,14 +8,14 @@ struct text {
     float *q, *k, *v;
 };
 
-/* Positions first .. first+n-1 through a ring of `ring` rows that holds what the header demands and rubbish elsewhere.
+/* Positions first .. first+n-1 through a ring of `ring` rows that holds what the header demands and garbage elsewhere.
  */
 static void run(float *out, int device, const struct text *t, int64_t first, int64_t n, int64_t ring, int window,
                 bool in_place) {
     struct device *dev = twin_device[device];
     int64_t d = (int64_t)t->heads * t->dim;
-    float *rubbish = random_array(ring * d, 100.0f);
-    struct guarded k = guarded_make(ring, d, rubbish), v = guarded_make(ring, d, rubbish);
+    float *garbage = random_array(ring * d, 100.0f);
+    struct guarded k = guarded_make(ring, d, garbage), v = guarded_make(ring, d, garbage);
     for (int64_t p = first > window ? first - window : 0; p < first + n; p++) {
         memcpy(mat_row(k.m, p % ring), t->k + p * d, (size_t)d * sizeof(float));
         memcpy(mat_row(v.m, p % ring), t->v + p * d, (size_t)d * sizeof(float));
@@ -26,7 +26,7 @@ static void run(float *out, int device, const struct text *t, int64_t first, int
     guarded_drop(in_place ? &o : &q);
     guarded_drop(&k);
     guarded_drop(&v);
-    free(rubbish);
+    free(garbage);
 }
 
 static void compare(int64_t length, int heads, int dim, int window, int64_t step, int64_t spare, float scale) {

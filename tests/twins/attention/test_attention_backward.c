@@ -12,7 +12,7 @@ struct results {
     float *o, *lse, *dq, *dk, *dv;
 };
 
-static struct results room(int64_t n, int64_t d, int heads) {
+static struct results results_create(int64_t n, int64_t d, int heads) {
     return (struct results){zero_array(n * d), zero_array(n * heads), zero_array(n * d), zero_array(n * d),
                             zero_array(n * d)};
 }
@@ -27,12 +27,14 @@ static void run(struct results *out, int device, const struct shape *s, const fl
     struct mat dq = mat_cols(dall.m, 0, d), dk = mat_cols(dall.m, d, d), dv = mat_cols(dall.m, 2 * d, d);
     if (s->window >= 0) {
         const struct attention_ops *ops = dev->ops->attention;
-        ops->forward_sequences(dev, o.m, lse.m, q, k, v, s->length, s->heads, s->window);
-        ops->backward_sequences(dev, dq, dk, dv, gd.m, o.m, lse.m, q, k, v, s->length, s->heads, s->window);
+        struct attention_sequences in = {q, k, v, s->length, s->heads, s->window};
+        ops->forward_sequences(dev, o.m, lse.m, &in);
+        ops->backward_sequences(dev, dq, dk, dv, gd.m, o.m, lse.m, &in);
     } else {
         const struct chunk_attention_ops *ops = dev->ops->chunk_attention;
         ops->forward_keep(dev, o.m, lse.m, q, k, v, s->heads, (int)s->length);
-        ops->backward(dev, dq, dk, dv, gd.m, o.m, lse.m, q, k, v, s->heads, (int)s->length);
+        struct chunk_attention_kept kept = {o.m, lse.m, q, k, v, s->heads, (int)s->length};
+        ops->backward(dev, dq, dk, dv, gd.m, &kept);
     }
     float *joined = zero_array(3 * n * d), *to[3] = {out->dq, out->dk, out->dv};
     guarded_take(out->o, &o);
@@ -52,7 +54,7 @@ static void check_sequence(const struct shape *s, const struct results *twin, fl
     struct ref_attention shape = {n, 0, s->heads, s->dim, s->window};
     struct ref_chunk_attention chunk = {1, s->heads, s->dim, (int)n};
     const float *q = in[0] + at, *k = in[1] + at, *v = in[2] + at, *dout = in[3] + at;
-    struct results naive = room(n, d, s->heads);
+    struct results naive = results_create(n, d, s->heads);
     double *o = double_array(n * d), *lse = double_array(n * s->heads), *dq = double_array(n * d);
     double *dk = double_array(n * d), *dv = double_array(n * d);
     if (s->window >= 0) {
@@ -84,7 +86,7 @@ static void compare(struct shape s) {
             memcpy(qkv + (r * 3 + part) * d, in[part] + r * d, (size_t)d * sizeof(float));
     struct results twin[DEVICES];
     for (int i = 0; i < DEVICES; i++) {
-        twin[i] = room(n, d, s.heads);
+        twin[i] = results_create(n, d, s.heads);
         run(&twin[i], i, &s, qkv, in[3]);
     }
     for (int64_t i = 0; i < s.sequences; i++)

@@ -1,10 +1,10 @@
-/* test_gca.c -- partial, both combine rules and the fused forward against one reference: empty places, zero weights,
+/* test_gca.c -- partial, both combine rules and the fused forward against one reference: empty entries, zero weights,
  * rows outside of all blocks, blocks of any length (also none), large scores with and without the null key. */
 #include "tests/twins/twins.h"
 
 struct shape {
-    int64_t first;                  /* rows before the first block */
-    int lengths[4], blocks, behind; /* rows of each block, rows behind the last */
+    int64_t first;                /* rows before the first block */
+    int lengths[4], blocks, rest; /* rows of each block, rows rest the last */
     int k, heads, dim, live, slot_rows;
     bool off_by_one;
     float scale;
@@ -24,7 +24,7 @@ static struct inputs *make(const struct shape *s) {
     in->row_begin[0] = s->first;
     for (int b = 0; b < s->blocks; b++)
         in->row_begin[b + 1] = in->row_begin[b] + s->lengths[b];
-    in->n = in->row_begin[s->blocks] + s->behind;
+    in->n = in->row_begin[s->blocks] + s->rest;
     in->d = (int64_t)s->heads * s->dim;
     for (int i = 0; i < s->blocks * s->k; i++) {
         in->slot[i] = i % 5 == 4 || (i / s->k == 1 && s->k > 1)
@@ -124,7 +124,7 @@ int main(int argc, char **argv) {
         {.first = 5,
          .blocks = 3,
          .lengths = {64, 64, 20},
-         .behind = 2,
+         .rest = 2,
          .k = 8,
          .heads = 2,
          .dim = 64,
@@ -143,7 +143,7 @@ int main(int argc, char **argv) {
         {.first = 1,
          .blocks = 2,
          .lengths = {40, 9},
-         .behind = 7,
+         .rest = 7,
          .k = 1,
          .heads = 1,
          .dim = 128,

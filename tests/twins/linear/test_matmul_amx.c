@@ -114,11 +114,11 @@ static void no_numbers(float odd, bool in_w, bool exact) {
     float *before = zero_array(N * OUTS), *y = zero_array(N * OUTS);
     if (exact) cut(w, OUTS * IN);
     for (int way = 0; way < WAYS; way++) {
-        float *place = in_w ? w + ROW * IN + AT : x + ROW * IN + AT, kept = *place;
+        float *number = in_w ? w + ROW * IN + AT : x + ROW * IN + AT, kept = *number;
         multiply(before, twin_device[0], way, x, w, NULL, N, OUTS, IN);
-        *place = odd;
+        *number = odd;
         multiply(y, twin_device[0], way, x, w, NULL, N, OUTS, IN);
-        *place = kept;
+        *number = kept;
         for (int64_t r = 0; r < N; r++)
             for (int64_t o = 0; o < OUTS; o++) {
                 bool met = (in_w ? o : r) == ROW;

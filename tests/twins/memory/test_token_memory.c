@@ -63,7 +63,7 @@ static void unbind(struct bound *b) {
     guarded_drop(&b->states);
     for (int i = 0; i < 2; i++)
         free(b->square[i]), free(b->half[i]);
-    free((void *)b->inverse.begin), free((void *)b->inverse.place);
+    free((void *)b->inverse.begin), free((void *)b->inverse.entry);
 }
 
 struct results {

@@ -40,8 +40,8 @@ static void compare(int64_t n, float clip, int64_t step, enum dtype type) {
         float *copy = zero_array(n);
         twin[i] = copy_state(&start, n);
         ops->norm(twin_device[i], &sum[i], g, n);
-        ops->update(twin_device[i], twin[i].p, twin[i].m, twin[i].v, mat_dense(i ? NULL : copy, type, 1, n), g, n,
-                    &sum[i], clip, how);
+        struct adamw_state state = {twin[i].p, twin[i].m, twin[i].v, mat_dense(i ? NULL : copy, type, 1, n)};
+        ops->update(twin_device[i], state, g, n, &sum[i], clip, how);
         if (i == 0) check_copy(copy, twin[i].p, n, type);
         free(copy);
     }

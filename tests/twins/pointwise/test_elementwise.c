@@ -1,4 +1,4 @@
-/* test_elementwise.c -- conversion, add and SwiGLU, each output place in turn: its own, the first input, the second;
+/* test_elementwise.c -- conversion, add and SwiGLU, each output in its own memory, in the first input, in the second;
  * rows into slots. */
 #include "tests/twins/twins.h"
 
@@ -56,7 +56,7 @@ static void placed(int64_t chunks, int positions, int slot_rows, int live, int64
                                       .positions = positions,
                                       .slot_rows = slot_rows,
                                       .live = live};
-        twin_device[i]->ops->elementwise->place(twin_device[i], gp.m, gx.m, s);
+        twin_device[i]->ops->elementwise->write_slots(twin_device[i], gp.m, gx.m, s);
         guarded_take(got, &gp);
         guarded_drop(&gx);
         CHECK_BITS(got, want, rows * cols);

@@ -7,15 +7,13 @@ struct results {
     float *nll, *hit, *dx, *dtable;
 };
 
-static struct results run(struct device *dev, const float *x, const float *table, const float *before,
-                          const int32_t *targets, const int32_t *excluded, int64_t n, int64_t d, int64_t words,
-                          float scale, float weight) {
+static struct results contrastive(struct device *dev, const float *x, const float *table, const float *before,
+                                  struct loss_contrast how, int64_t n, int64_t d, int64_t words) {
     struct guarded out = guarded_make(1, n, NULL), hit = guarded_make(1, n, NULL);
     struct guarded gx = guarded_make(n, d, x), t = guarded_make(words, d, table);
     struct guarded dx = guarded_make(n, d, before), dtable = guarded_make(words, d, before + n * d);
     struct results r = {zero_array(n), zero_array(n), zero_array(n * d), zero_array(words * d)};
-    dev->ops->loss->contrastive(dev, out.m.data, hit.m.data, dx.m, dtable.m, gx.m, t.m, targets, excluded, scale,
-                                weight);
+    dev->ops->loss->contrastive(dev, out.m.data, hit.m.data, dx.m, dtable.m, gx.m, t.m, how);
     guarded_take(r.nll, &out);
     guarded_take(r.hit, &hit);
     guarded_take(r.dx, &dx);
@@ -62,8 +60,9 @@ static void compare(int64_t n, int64_t d, int64_t words, float scale, float weig
         naive.dtable[i] = before[n * d + i], dtable[i] = (double)before[n * d + i];
     ref_contrastive(nll, dx, dtable, x, table, targets, excluded, n, d, words, scale, weight, NULL);
     naive_contrastive(naive.nll, naive.dx, naive.dtable, x, table, targets, excluded, n, d, words, scale, weight, NULL);
+    struct loss_contrast how = {targets, excluded, scale, weight};
     for (int i = 0; i < DEVICES; i++)
-        twin[i] = run(twin_device[i], x, table, before, targets, excluded, n, d, words, scale, weight);
+        twin[i] = contrastive(twin_device[i], x, table, before, how, n, d, words);
     CHECK_GRADIENT(twin[0].nll, naive.nll, nll, n);
     CHECK_GRADIENT(twin[0].dx, naive.dx, dx, n * d);
     CHECK_GRADIENT(twin[0].dtable, naive.dtable, dtable, words * d);

@@ -1,6 +1,5 @@
-/* test_ivf_scan.c -- lists of any size, empty ones, ties everywhere, holes, more lists and places wanted than there
- * are.
- */
+/* test_ivf_scan.c -- lists of any size, empty ones, ties everywhere, holes, nprobe and k beyond what there is, and more
+ * lists than one round of the selection holds. */
 #include "tests/ref/ref_ivf_scan.h"
 #include "tests/twins/twins.h"
 
@@ -34,5 +33,6 @@ int main(int argc, char **argv) {
     compare(9, 300, 64, 7, 9, 50);
     compare(700, 3000, 8, 20, 100, 8);
     compare(3, 5, 8, 2, 1000, 3);
+    compare(IVF_SCAN_LISTS_MAX, 300000, 8, 1, 160000, 200);
     return twins_close();
 }

@@ -1,5 +1,5 @@
-/* test_cluster.c -- sums in the order of points, splits one after the other, lengths of 1, rows to their places; and
- * what k-means makes of them. */
+/* test_kmeans_assign.c -- sums in the order of points, splits one after the other, lengths of 1, rows scattered; and
+ * the centroids that k-means finds with them. */
 #include "kernels/search/kmeans.h"
 #include "tests/twins/twins.h"
 
@@ -58,7 +58,7 @@ static void rows(int64_t n, int64_t d) {
             CHECK(memcmp(mat_row(to.m, r), mat_row(from.m, r), (size_t)d * sizeof(float)) == 0);
         guarded_take(out, &to);
         CHECK_TWIN(out, naive, ref, n * d);
-        dev->ops->kmeans_assign->place(dev, wide.m, from.m, row);
+        dev->ops->kmeans_assign->scatter_rows(dev, wide.m, from.m, row);
         for (int64_t r = 0; r < n; r++)
             CHECK(memcmp(mat_row(wide.m, row[r]), mat_row(from.m, r), (size_t)d * sizeof(float)) == 0);
         guarded_drop(&from), guarded_drop(&wide);

@@ -1,5 +1,5 @@
-/* test_topk.c -- few and many queries, visibility cut anywhere, fewer landmarks than places, equal scores, numbers that
- * are not finite. Scores are compared with the tolerance; which landmark sits at a place must be right wherever the
+/* test_topk.c -- few and many queries, visibility cut anywhere, fewer landmarks than k, equal scores, numbers that
+ * are not finite. Scores are compared with the tolerance; which landmark is in a slot must be right wherever the
  * reference's gap decides it. */
 #include "tests/ref/ref_topk.h"
 #include "tests/twins/twins.h"
@@ -78,8 +78,8 @@ int main(int argc, char **argv) {
     compare(70, 1500, 48, 8, true);
     compare(33, 513, 16, 50, false);
     compare(8, 4000, 8, 1500, false);
-    compare(2, 300, 8, TOPK_PLACES_MAX, true);
-    for (int k = 31; k <= 33; k++) { /* as many places as a GPU's lists hold, one less, one more */
+    compare(2, 300, 8, TOPK_MAX, true);
+    for (int k = 31; k <= 33; k++) { /* as many as a GPU's lists hold, one less, one more */
         compare(70, 20, 24, k, true);
         compare(5, 900, 24, k, true);
     }

@@ -1,9 +1,9 @@
-/* test_topk_backward.c -- weights of the chosen and their way back: empty places, whole empty rows, one landmark chosen
- * by many rows, weights that underflow, gradients added to what is there. */
+/* test_topk_backward.c -- softmax weights and their gradients: empty slots, whole empty rows, one landmark found by
+ * many rows, weights that underflow, gradients added to what is there. */
 #include "tests/ref/ref_backward.h"
 #include "tests/twins/twins.h"
 
-static void fill_choice(int64_t *index, float *score, int64_t n, int k, int64_t landmarks, float width) {
+static void fill_found(int64_t *index, float *score, int64_t n, int k, int64_t landmarks, float width) {
     for (int64_t i = 0; i < n * k; i++) {
         bool empty = i / k % 4 == 3 || (i / k % 4 == 2 && i % k >= 1);
         index[i] = empty ? -1 : (int64_t)rng_below(&twin_rng, (uint64_t)landmarks);
@@ -17,13 +17,14 @@ static void compare(int64_t n, int64_t landmarks, int64_t d, int k, float width)
     float *naive = zero_array(n * k), *weight[DEVICES], *twin_dq[DEVICES], *twin_dl[DEVICES];
     double *ref = double_array(n * k), *ref_dq = double_array(n * d), *ref_dl = double_array(landmarks * d);
     int64_t *index = malloc((size_t)(n * k) * sizeof *index);
-    fill_choice(index, score, n, k, landmarks, width);
+    fill_found(index, score, n, k, landmarks, width);
     for (int i = 0; i < DEVICES; i++) {
         const struct topk_ops *ops = twin_device[i]->ops->topk;
         struct guarded w = guarded_make(1, n * k, NULL), gq = guarded_make(n, d, q), gl = guarded_make(landmarks, d, l);
         struct guarded gdq = guarded_make(n, d, dq), gdl = guarded_make(landmarks, d, dl);
         ops->softmax_weights(twin_device[i], w.m.data, score, n, k);
-        ops->backward(twin_device[i], gdq.m, gdl.m, dweight, w.m.data, index, gq.m, gl.m, k);
+        struct topk_weights found = {w.m.data, index, k};
+        ops->backward(twin_device[i], gdq.m, gdl.m, dweight, found, gq.m, gl.m);
         weight[i] = zero_array(n * k);
         twin_dq[i] = zero_array(n * d);
         twin_dl[i] = zero_array(landmarks * d);
@@ -32,8 +33,8 @@ static void compare(int64_t n, int64_t landmarks, int64_t d, int k, float width)
         guarded_take(twin_dl[i], &gdl);
         guarded_drop(&gq), guarded_drop(&gl);
     }
-    ref_weigh(ref, score, n, k);
-    naive_weigh(naive, score, n, k);
+    ref_softmax_weights(ref, score, n, k);
+    naive_softmax_weights(naive, score, n, k);
     CHECK_TWIN(weight[0], naive, ref, n * k);
     for (int64_t i = 0; i < n * k; i++)
         if (index[i] < 0) CHECK(weight[0][i] == 0.0f);
@@ -60,7 +61,7 @@ int main(int argc, char **argv) {
     compare(1, 1, 5, 1, 1.0f);
     compare(4, 9, 33, 3, 1.0f);
     compare(50, 7, 200, 8, 1.0f);
-    compare(2000, 30, 64, 8, 1.0f); /* all threads have rows to weigh */
+    compare(2000, 30, 64, 8, 1.0f); /* all threads have rows */
     compare(40, 30, 130, 8, 100.0f);
     return twins_close();
 }

@@ -1,6 +1,7 @@
-/* test_topk_choose.c -- training's choice: ranges cut anywhere, other sequences, documents that must stay apart, fewer
- * allowed landmarks than places, noise; then its spread, thin, and take. */
+/* test_topk_sample.c -- training's sampling: ranges cut anywhere, other sequences, documents that must not overlap,
+ * fewer allowed landmarks than k, noise and its distribution; subsample and gather. */
 #include "tests/ref/ref_sample.h"
+#include "tests/ref/ref_sample_case.h"
 #include "tests/twins/twins.h"
 
 static void compare(int64_t n, int64_t e, int64_t d, int k, int kind, bool gumbel, bool ties) {
@@ -8,8 +9,8 @@ static void compare(int64_t n, int64_t e, int64_t d, int k, int kind, bool gumbe
     double *ref = double_array(n * e), worst = 0.0;
     int64_t *index[DEVICES];
     int32_t *slot = malloc((size_t)(n * k) * sizeof *slot);
-    struct choose_case c = choose_case_make(n, e, kind, &twin_rng);
-    struct topk_rows rows = choose_case_rows(&c);
+    struct sample_case c = sample_case_make(n, e, kind, &twin_rng);
+    struct topk_rows rows = sample_case_rows(&c);
     uint64_t seed = rng_u64(&twin_rng);
     for (int64_t i = 3; i < e && ties; i++)
         if (i % 4) memcpy(l + i * d, l + (i - i % 4) * d, (size_t)d * sizeof *l);
@@ -22,21 +23,23 @@ static void compare(int64_t n, int64_t e, int64_t d, int k, int kind, bool gumbe
         struct guarded gq = guarded_make(n, d, q), gl = guarded_make(e, d, l), out = guarded_make(1, n * k, NULL);
         index[i] = malloc((size_t)(n * k) * sizeof **index);
         score[i] = zero_array(n * k);
-        dev->ops->topk->sample(dev, index[i], i ? slot : NULL, out.m.data, gq.m, gl.m, rows, k, gumbel, seed);
+        struct topk_sampling sampling = {gq.m, gl.m, rows, k, gumbel, seed};
+        dev->ops->topk->sample(dev, index[i], i ? slot : NULL, out.m.data, &sampling);
         guarded_take(score[i], &out);
         guarded_drop(&gq);
         guarded_drop(&gl);
-        check_choice(index[i], i ? slot : NULL, score[i], ref, n, e, k, &rows, gumbel, seed, 2.0 * worst + 1e-6);
+        check_sample(index[i], i ? slot : NULL, score[i],
+                     (struct sample_check){ref, n, e, k, &rows, gumbel, seed, 2.0 * worst + 1e-6});
     }
     CHECK_BITS(index[0], index[1], n * k);
     CHECK_BITS(score[0], score[1], n * k);
     for (int i = 0; i < DEVICES; i++)
         free(index[i]), free(score[i]);
     free(q), free(l), free(naive), free(ref), free(slot);
-    choose_case_free(&c);
+    sample_case_free(&c);
 }
 
-/* Equal scores: noise alone decides, so each landmark is chosen as often as any other (to 6 deviations). */
+/* Equal scores: noise alone decides, so each landmark is found as often as any other (to 6 deviations). */
 static void spread(void) {
     enum { N = 4000, E = 10 };
     float *q = zero_array(N), *l = random_array(E, 1.0f), *score = zero_array(N);
@@ -47,8 +50,8 @@ static void spread(void) {
     struct topk_rows rows = {.own_begin = begin, .own_end = end, .sequence_end = end};
     struct device *dev = twin_device[1];
     for (uint64_t seed = 1; seed <= 3; seed++) {
-        dev->ops->topk->sample(dev, seed == 2 ? index_again : index, NULL, score, mat_f32(q, N, 1), mat_f32(l, E, 1),
-                               rows, 1, true, seed);
+        struct topk_sampling sampling = {mat_f32(q, N, 1), mat_f32(l, E, 1), rows, 1, true, seed};
+        dev->ops->topk->sample(dev, seed == 2 ? index_again : index, NULL, score, &sampling);
         for (int i = 0; i < N && seed == 3; i++)
             count[index[i]]++;
         for (int i = 0; i < N && seed == 2; i++)
@@ -56,11 +59,11 @@ static void spread(void) {
     }
     for (int i = 0; i < E; i++)
         CHECK(fabs((double)count[i] - N / E) <= 6.0 * sqrt((double)N / E));
-    CHECK(fabs((double)same - N / E) <= 6.0 * sqrt((double)N / E)); /* another seed, another choice */
+    CHECK(fabs((double)same - N / E) <= 6.0 * sqrt((double)N / E)); /* another seed, another sample */
     free(q), free(l), free(score);
 }
 
-static void thinned(int64_t n, int from, int k) {
+static void compare_subsample(int64_t n, int from, int k) {
     int64_t *index = malloc((size_t)(n * from) * sizeof *index), *out = malloc((size_t)(n * k) * sizeof *out);
     float *score = random_array(n * from, 2.0f);
     struct device *dev = twin_device[0];
@@ -70,11 +73,11 @@ static void thinned(int64_t n, int from, int k) {
         if (empty) score[i] = -INFINITY;
     }
     dev->ops->topk->subsample(dev, out, index, score, n, from, k, 99);
-    check_thinned(out, index, score, n, from, k, 99);
+    check_subsample(out, index, score, n, from, k, 99);
     free(index), free(out), free(score);
 }
 
-static void taken(void) {
+static void compare_gather(void) {
     static const int32_t table[4][3] = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}, {-1, -2, -3}};
     static const int64_t index[5] = {2, -1, 0, 0, 1};
     static const int32_t wanted[5][3] = {{7, 8, 9}, {-1, -2, -3}, {1, 2, 3}, {1, 2, 3}, {4, 5, 6}};
@@ -95,11 +98,11 @@ int main(int argc, char **argv) {
             compare(33, 513, 64, 1, kind, gumbel, false);
             compare(9, 600, 48, 70, kind, gumbel, true);
         }
-    compare(3, 40, 16, TOPK_CHOOSE_MAX, 1, true, false);
+    compare(3, 40, 16, TOPK_SAMPLE_MAX, 1, true, false);
     spread();
-    thinned(5, 1, 1);
-    thinned(40, 32, 8);
-    thinned(9, 70, 35);
-    taken();
+    compare_subsample(5, 1, 1);
+    compare_subsample(40, 32, 8);
+    compare_subsample(9, 70, 35);
+    compare_gather();
     return twins_close();
 }

@@ -198,7 +198,7 @@ static void test_same_path(void) {
     CHECK_EQ(temporaries(), 0);
 }
 
-/* `ulimit -f`: said with its remedy, as a disk without room is; nothing is left. */
+/* `ulimit -f`: the error names the remedy, as for a full disk; no file is left. */
 static void test_size_limit(void) {
     char path[FILE_PATH_MAX];
     static char block[3 << 20];

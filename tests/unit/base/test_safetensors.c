@@ -62,7 +62,7 @@ static void test_lies(void) {
     CHECK_FAILS(safetensors_open(&f, path), STATUS_CORRUPT, "claims");
     refuse("{\"a\":", 0, STATUS_INVALID, "expected");
     refuse("[]", 0, STATUS_INVALID, "expected a safetensors header");
-    refuse("{} {}", 0, STATUS_INVALID, "nothing behind");
+    refuse("{} {}", 0, STATUS_INVALID, "nothing after");
     refuse("{\"a\":{\"dtype\":\"F31\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, STATUS_UNSUPPORTED, "dtype F31");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, STATUS_CORRUPT, "truncated");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 8, STATUS_INVALID, "needs 8 bytes");

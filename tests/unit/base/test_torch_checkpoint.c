@@ -310,7 +310,7 @@ static void test_archives(void) {
     torch_checkpoint_close(c);
     static struct bytes whole;
     whole = archive;
-    /* Cut anywhere: refused, never read behind the end (the sanitizers watch). */
+    /* Cut anywhere: refused, never read beyond the end (the sanitizers watch). */
     for (size_t n = 0; n < whole.n; n++) {
         uint8_t *copy = malloc(n + 1);
         memcpy(copy, whole.data, n);

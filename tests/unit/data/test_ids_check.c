@@ -1,5 +1,5 @@
-/* test_ids_check.c -- token files of this tokenizer and of another one are told apart; nothing is said of what has no
- * ids. */
+/* test_ids_check.c -- token files of another tokenizer are noted, those of this one are not, and neither are inputs
+ * without ids. */
 #include "base/file.h"
 #include "data/readers/ids_check.h"
 #include "tests/test.h"
@@ -8,8 +8,8 @@
 static const char text[] =
     "The scheduler of a kernel decides which of the processes that could run is given a processor, and for how long. "
     "It keeps those that wait in a tree, ordered by the time that each of them has had so far, and takes the leftmost. "
-    "A process that sleeps falls behind, and would have all of the processor when it wakes: its time is moved up, so "
-    "that it has what the others had, less a little. 1,024 is the weight of a process that asked for nothing else.";
+    "A process that sleeps runs less, and would have all of the processor when it wakes: its time is moved up, so "
+    "that it has what the others had, less a little. 1,024 is the weight of a process with the default priority.";
 
 static char notes[4096];
 
@@ -26,7 +26,7 @@ static const char *in_folder(const char *name) {
     return path;
 }
 
-/* Two documents of the text's first `bytes` bytes, the end id behind each. */
+/* Two documents of the text's first `bytes` bytes, the end id after each. */
 static void put_ids(const char *path, const struct tokenizer *t, size_t bytes, int32_t eod) {
     struct tokenizer_scratch *s;
     const int32_t *ids;

@@ -264,7 +264,8 @@ static void test_folders(void) {
                    "large.txt: is larger than the limit");
 }
 
-/* Deeper than a process has descriptors; links up, across and to one place twice: every folder once, and an end. */
+/* Deeper than a process has descriptors; links up, across and twice to one folder: every folder is read once, and the
+ * walk ends. */
 static void test_linked_folders(void) {
     char path[FILE_PATH_MAX], long_name[256], name[32];
     struct rlimit before, few;

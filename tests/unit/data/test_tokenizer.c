@@ -261,7 +261,7 @@ static void test_invalid_bytes(void) {
     unload(&l);
 }
 
-/* A megabyte without a place to split: must take a moment, not hours; and gives back the text. */
+/* A megabyte that cannot be split: takes a moment, not hours, and decodes to the same text. */
 static void test_long_word(void) {
     static const char *const names[] = {"cl100k", "llama2", "metaspace-whole", "deepseek"};
     size_t bytes = 1 << 20;
@@ -327,7 +327,7 @@ static void test_refusals(void) {
     refuse("{\"model\":", STATUS_INVALID, "line 1");
     refuse("[]", STATUS_INVALID, "an object");
     refuse("{}", STATUS_INVALID, "no model");
-    refuse("{" MODEL "} x", STATUS_INVALID, "nothing behind");
+    refuse("{" MODEL "} x", STATUS_INVALID, "nothing after");
     refuse("{" MODEL ",\"extra\":1}", STATUS_UNSUPPORTED, "\"extra\"");
     refuse("{\"model\":{\"type\":\"WordPiece\",\"vocab\":{},\"merges\":[]}}", STATUS_UNSUPPORTED, "BPE");
     refuse("{\"model\":{\"vocab\":{}}}", STATUS_INVALID, "merges");
@@ -363,7 +363,7 @@ static void test_refusals(void) {
                 "behavior");
     refuse_part("pre_tokenizer",
                 "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":\"Digits\"}]}",
-                "behind ByteLevel");
+                "after ByteLevel");
     refuse_part("post_processor", "{\"type\":\"Unknown\"}", "\"Unknown\"");
     refuse_part("decoder", "{\"type\":\"WordPiece\"}", "\"WordPiece\"");
     refuse_part("decoder",

@@ -94,7 +94,7 @@ static void test_by_hand(void) {
     /* From left to right: aaa is aa+a. aab: (a,a) stands three times in all, (a,b) once. */
     const char *const overlap[] = {"aaa", "aab"};
     check_merges(overlap, 2, 10, 0, "a a, aa a, aa b");
-    /* (b,c) stands four times, but once when ab is merged: then it waits behind (ab,c) x3 and (x,y) x2. */
+    /* (b,c) occurs four times, but once when ab is merged: then it comes after (ab,c) x3 and (x,y) x2. */
     const char *const falling[] = {"abc", "abc", "abc", "ab", "ab", "bc", "xy", "xy"};
     check_merges(falling, 8, 10, 0, "a b, ab c, x y, b c");
 }

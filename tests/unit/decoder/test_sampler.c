@@ -58,7 +58,8 @@ static void test_shares(void) {
     check_shares((struct sampler_config){.temperature = 2.5F, .top_p = 1, .seed = 4}, logits, expected, 8);
     softmax(expected, logits, (int[]){0, 1, 0, 1, 0, 0, 0, 0}, 8, 1); /* the tie at the edge goes to id 3 */
     check_shares((struct sampler_config){.temperature = 1, .top_k = 2, .top_p = 1, .seed = 5}, logits, expected, 8);
-    softmax(expected, logits, (int[]){1, 0, 0, 1, 0, 1, 0, 1}, 8, 0.7); /* a banned id leaves its place to the next */
+    softmax(expected, logits, (int[]){1, 0, 0, 1, 0, 1, 0, 1}, 8,
+            0.7); /* the next id is kept instead of a banned one */
     check_shares(
         (struct sampler_config){.temperature = 0.7F, .top_k = 4, .top_p = 1, .seed = 6, .banned = {1}, .n_banned = 1},
         logits, expected, 8);

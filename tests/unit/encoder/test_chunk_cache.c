@@ -1,5 +1,5 @@
-/* test_chunk_cache.c -- K and V of the chunk that was asked for, whatever came before: against chunks encoded on their
- * own, under random gets, puts, pins and failing readers, with a model of the order of use beside it. */
+/* test_chunk_cache.c -- K and V are those of the requested chunk after any sequence of calls: against chunks encoded on
+ * their own, under random gets, puts, pins and failing readers, with a model of the order of use beside it. */
 #include "base/rng.h"
 #include "encoder/chunk_cache.h"
 #include "tests/test.h"
@@ -16,7 +16,7 @@ static const char config_text[] =
     "\"decoder_layers\": [1, 1], \"encoder_layers\": 2, \"enc_chunk_size\": 63, \"chunk_topk\": 2,"
     "\"slide_window\": 4, \"rms_norm_eps\": 1e-5, \"chunk_id\": 39, \"pad_id\": 38, \"encoder_input\": \"tokens\"}";
 
-/* What the reader was asked for since it was last looked at. */
+/* The keys that were requested of the reader since the last check. */
 struct reader {
     int64_t calls, chunks;
     bool fail;
@@ -32,7 +32,7 @@ static enum status read_tokens(void *context, int32_t *ids, const struct chunk_k
     struct reader *r = context;
     r->calls++;
     r->chunks += n;
-    if (r->fail) return fail(STATUS_IO, "the reader was told to fail");
+    if (r->fail) return fail(STATUS_IO, "a failure of the reader");
     for (int64_t i = 0; i < n; i++)
         fill_ids(ids + i * CHUNK, keys[i]);
     return STATUS_OK;
@@ -129,14 +129,14 @@ static void pins(void) {
     chunk_cache_free(c);
 }
 
-/* A reader that fails leaves no chunk behind that was never encoded, and no pin. */
+/* After a reader's failure no slot names a chunk that was not encoded, and nothing is pinned. */
 static void failing_reader(void) {
     struct reader r = {.fail = true};
     struct chunk_cache *c = create(3);
     struct chunk_key keys[3] = {{1, 7}, {1, 8}, {1, 9}};
     int32_t slot[3];
     get_one(c, 8, &(struct reader){0}, 1);
-    CHECK_FAILS(chunk_cache_get(c, slot, keys, 3, read_tokens, &r), STATUS_IO, "told to fail");
+    CHECK_FAILS(chunk_cache_get(c, slot, keys, 3, read_tokens, &r), STATUS_IO, "a failure of the reader");
     r.fail = false;
     r.chunks = 0;
     CHECK_OK(chunk_cache_get(c, slot, keys, 3, read_tokens, &r)); /* needs all three slots: no pin was left */
@@ -162,7 +162,7 @@ static void puts_and_gets(void) {
     chunk_cache_free(c);
 }
 
-/* The place of a key in a list, or its length. */
+/* The index of a key in a list, or the list's length. */
 static int place_in(const struct chunk_key *list, int length, struct chunk_key key) {
     int at = 0;
     while (at < length && !(list[at].id == key.id && list[at].source == key.source))

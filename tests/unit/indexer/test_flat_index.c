@@ -9,7 +9,7 @@
 
 enum { DOCUMENTS = 300, PER_SHARD = 70, QUERIES = 1100 /* more than a batch */, VOCAB = 1000 };
 
-/* ---- a device apart: the CPU's ops behind memory of its own, which copies reach and nothing else does ---- */
+/* ---- a device apart: the CPU's ops with memory of its own, which only copies reach ---- */
 
 enum { APART_MAX = 64 };
 static struct apart {
@@ -61,9 +61,9 @@ static void apart_download(struct device *dev, void *to, const void *from, size_
 
 static void apart_topk(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks,
                        const int64_t *visible, int k) {
-    size_t places = (size_t)(queries.rows * k), count = (size_t)(landmarks.rows * landmarks.cols);
+    size_t hits = (size_t)(queries.rows * k), count = (size_t)(landmarks.rows * landmarks.cols);
     CHECK(landmarks.type == DTYPE_F16 && landmarks.stride == landmarks.cols);
-    CHECK(of_device(index, places * sizeof *index) && of_device(score, places * sizeof *score));
+    CHECK(of_device(index, hits * sizeof *index) && of_device(score, hits * sizeof *score));
     CHECK(of_device(queries.data, (size_t)(queries.rows * queries.cols) * sizeof(float)));
     CHECK(of_device(landmarks.data, 2 * count) && of_device(visible, (size_t)queries.rows * sizeof *visible));
     float *wide = malloc(count * sizeof *wide);

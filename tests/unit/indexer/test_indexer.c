@@ -249,7 +249,7 @@ static void test_add(const char *const *input) {
     CHECK_EQ(r.generation, 2);
 }
 
-/* Documents skipped behind the last shard are counted in the store too, and stay so when more is added. */
+/* Documents skipped after the last shard are counted in the store too, and stay so when more is added. */
 static void test_trailing_duplicates(void) {
     char store[600], first[600], more[600];
     static const char lines[] = "{\"text\": \"one\"}\n{\"text\": \"two\"}\n{\"text\": \"one\"}\n{\"text\": \"two\"}\n";
@@ -374,7 +374,7 @@ static void test_cursor(const char *const *input) {
     n = cursor_pack(packed, &a);
     CHECK_OK(cursor_unpack(&b, packed, n, &a, "store"));
     CHECK(memcmp(&a, &b, sizeof a) == 0);
-    for (uint64_t file = 1; file < 5000; file += 1 + file % 3) { /* marks thin out, and stay in order */
+    for (uint64_t file = 1; file < 5000; file += 1 + file % 3) { /* marks become fewer, and stay in order */
         const struct reader_position at = {.documents = 5, .file = file, .files_hash = file * 7};
         cursor_advance(&a, &at);
         CHECK(a.n_marks > 0 && a.n_marks <= CURSOR_MARKS);

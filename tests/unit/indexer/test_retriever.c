@@ -4,7 +4,7 @@
 #include "decoder/neighbours.h"
 #include "indexer/retriever.h"
 #include "model/params.h"
-#include "store/store.h"
+#include "store/lexical/lexical_build_internal.h"
 #include "tests/test.h"
 
 enum { D = 64, CHUNK = 63, K = 4, DOCUMENTS = 12, VOCAB = 500 };
@@ -16,10 +16,9 @@ struct world {
     struct encoder *encoder;
     struct store *store;
     struct store_view *view;
-    struct flat_index *flat;  /* NULL: the store searches */
-    struct list_index *lists; /* the same */
-    int64_t chunks;           /* of the corpus */
-    int32_t *ids;             /* [chunks, CHUNK], -1 behind a short one */
+    struct searcher *searcher; /* of the corpus */
+    int64_t chunks;            /* of the corpus */
+    int32_t *ids;              /* [chunks, CHUNK], -1 after the ids of a short one */
     int64_t first_chunk[DOCUMENTS + 1];
     float *landmarks; /* as the store has them */
 };
@@ -100,9 +99,7 @@ static struct chunk_retriever_config config_of(struct world *w, bool self, bool 
                                            .encoder = w->encoder,
                                            .self = self,
                                            .corpus = corpus ? w->view : NULL,
-                                           .flat = corpus ? w->flat : NULL,
-                                           .lists = corpus ? w->lists : NULL,
-                                           .exact = true,
+                                           .searcher = corpus ? w->searcher : NULL,
                                            .max_queries = 6,
                                            .cache_chunks = 1,
                                            .exclude_document = -1,
@@ -211,7 +208,7 @@ static void test_against_truth(struct world *w, bool self, bool corpus) {
                 t.own_seen = self ? first + i : 0;
                 check_row(w, &found, i, q + i * D, &t);
             }
-            if (last_first >= 0) { /* lent until the call after this one */
+            if (last_first >= 0) { /* valid until the call after this one */
                 t.own_seen = self ? last_first + last[g].n - 1 : 0;
                 check_row(w, &last[g], last[g].n - 1, queries + (g * OWN + last_first + last[g].n - 1) * D, &t);
             }
@@ -256,9 +253,9 @@ static void test_exclusion(struct world *w) {
             CHECK_OK(r->retrieve(r, &found, 0, 0, mat_f32(queries, N, D), N));
             for (int64_t i = 0; i < N; i++)
                 for (int j = 0; j < K; j++) {
-                    int64_t place = found.id[i * K + j] - d.begin;
+                    int64_t position = found.id[i * K + j] - d.begin;
                     bool own = found.id[i * K + j] >= d.begin && found.id[i * K + j] < d.end;
-                    CHECK(!own || (window >= 0 && (place < i + 2 - window || place > i + 2 + window)));
+                    CHECK(!own || (window >= 0 && (position < i + 2 - window || position > i + 2 + window)));
                 }
             chunk_retriever_reset(r, -1, 0); /* nothing excluded any more */
             CHECK_OK(r->retrieve(r, &found, 0, 0, mat_f32(queries, N, D), N));
@@ -379,12 +376,12 @@ static void test_choose(void) {
     struct neighbour_candidate list[] = {
         {1, NEIGHBOUR_CORPUS, 5}, {NAN, NEIGHBOUR_SELF, 1},       {1, NEIGHBOUR_SELF, 9},  {1, NEIGHBOUR_CORPUS, 2},
         {9, NEIGHBOUR_SELF, -1},  {-INFINITY, NEIGHBOUR_SELF, 3}, {2, NEIGHBOUR_CORPUS, 7}};
-    neighbours_choose(&row, 3, list, ARRAY_LEN(list));
+    neighbours_select(&row, 3, list, ARRAY_LEN(list));
     CHECK(id[0] == 7 && id[1] == 9 && id[2] == 2 && source[1] == NEIGHBOUR_SELF);
     CHECK(fabs((double)weight[0] - 1 / (1 + 2 * exp(-1))) < 1e-6 && weight[1] == weight[2]);
-    neighbours_choose(&row, 3, list + 4, 1); /* none but a hole */
+    neighbours_select(&row, 3, list + 4, 1); /* none but a hole */
     CHECK(id[0] == -1 && weight[0] == 0 && score[0] == -INFINITY && source[2] == NEIGHBOUR_NONE);
-    neighbours_choose(&row, 3, NULL, 0);
+    neighbours_select(&row, 3, NULL, 0);
     CHECK(id[0] == -1 && id[2] == -1);
 }
 
@@ -400,10 +397,102 @@ static void test_config(struct world *w) {
     hidden.encoder_input = ENCODER_INPUT_HIDDEN;
     base.base_lm = true;
     config = config_of(w, true, true);
+    config.random = true; /* needs no searcher */
     config.model = &hidden;
     CHECK_FAILS(chunk_retriever_create(&r, &config), STATUS_UNSUPPORTED, "encoder_input");
     config.model = &base;
     CHECK_FAILS(chunk_retriever_create(&r, &config), STATUS_UNSUPPORTED, "no retrieval groups");
+}
+
+/* The retriever's results do not depend on the kind of its searcher. */
+static void test_searchers(struct world *w) {
+    const struct list_index_config nine = {
+        .device = w->dev, .source = landmark_source_of(w->view), .lists = 9, .nprobe = 9}; /* all of them: as exact */
+    struct list_index *lists;
+    CHECK_OK(list_index_create(&lists, &nine));
+    const struct searcher_config configs[] = {
+        {.kind = SEARCHER_AUTO, .exact = true}, {.kind = SEARCHER_FLAT}, {.kind = SEARCHER_LISTS, .lists = lists}};
+    for (size_t i = 0; i < ARRAY_LEN(configs); i++) {
+        struct searcher_config config = configs[i];
+        config.device = w->dev, config.view = w->view;
+        CHECK_OK(searcher_open(&w->searcher, &config));
+        test_against_truth(w, false, true);
+        test_against_truth(w, true, true);
+        test_exclusion(w);
+        test_random(w);
+        test_reset(w);
+        searcher_close(w->searcher);
+        w->searcher = NULL;
+    }
+    list_index_free(lists);
+}
+
+static void build_lexical(struct world *w, const char *path) {
+    struct lexical_builder *b;
+    uint64_t bytes;
+    uint32_t crc;
+    CHECK_OK(lexical_builder_create(&b, path, &(struct lexical_build){.vocab_size = VOCAB}));
+    for (int64_t c = 0; c < w->chunks; c++) {
+        int n = 0;
+        while (n < CHUNK && w->ids[c * CHUNK + n] >= 0)
+            n++;
+        CHECK_OK(lexical_builder_add(b, w->ids + c * CHUNK, n));
+    }
+    CHECK_OK(lexical_builder_publish(b, &bytes, &crc));
+}
+
+/* A searcher by ids gets the text's last ones, however its chunks are cut into calls, and of this text alone. */
+static void test_tokens(struct world *w) {
+    enum { TEXT = 30 };
+    char path[600];
+    const char *paths = path;
+    struct lexical *x;
+    snprintf(path, sizeof path, "%s/lexical", test_folder());
+    build_lexical(w, path);
+    CHECK_OK(lexical_open(&x, &paths, 1));
+    CHECK_OK(searcher_open(&w->searcher, &(struct searcher_config){.kind = SEARCHER_LEXICAL,
+                                                                   .device = w->dev,
+                                                                   .view = w->view,
+                                                                   .lexical_paths = &paths,
+                                                                   .n_lexical_paths = 1}));
+    struct chunk_retriever_config config = config_of(w, false, true);
+    struct retriever *r = make(&config);
+    struct rng rng = rng_make(13, 0);
+    int32_t ids[TEXT * CHUNK];
+    float queries[6 * D];
+    for (int i = 0; i < 6 * D; i++)
+        queries[i] = rng_normal(&rng);
+    const struct lexical_search how = {.k = K, .pair_weight = LEXICAL_PAIR_WEIGHT};
+    for (int text = 0; text < 3; text++) {
+        for (int c = 0; c < TEXT; c++)
+            fill_ids(ids + c * CHUNK, CHUNK, &rng);
+        for (int64_t first = 0, n; first < TEXT; first += n) {
+            static const int64_t most[] = {1, 6, 20}; /* 20: more than the retriever keeps ids of */
+            struct neighbours found;
+            n = 1 + (int64_t)rng_below(&rng, (uint64_t)most[text]);
+            if (n > TEXT - first) n = TEXT - first;
+            int64_t asked = n < 6 ? n : 6, at = first + n - asked;
+            CHECK_OK(r->append(r, first, ids + first * CHUNK, (struct mat){0}, n));
+            CHECK_OK(r->retrieve(r, &found, 0, at, mat_f32(queries, asked, D), asked));
+            for (int64_t i = 0; i < asked; i++) {
+                int64_t end = (at + i + 1) * CHUNK, begin = end < SEARCHER_TOKENS ? 0 : end - SEARCHER_TOKENS;
+                struct store_hit hits[K];
+                const struct lexical_query query = {.ids = ids + begin, .n = (int)(end - begin)};
+                CHECK_OK(lexical_search(x, hits, &query, 1, &how));
+                for (int j = 0; j < K; j++) {
+                    bool there = false;
+                    for (int other = 0; other < K; other++)
+                        there = there || found.id[i * K + other] == hits[j].chunk;
+                    CHECK(there);
+                }
+            }
+        }
+        chunk_retriever_reset(r, -1, 0);
+    }
+    r->free(r);
+    lexical_close(x);
+    searcher_close(w->searcher);
+    w->searcher = NULL;
 }
 
 int main(int argc, char **argv) {
@@ -415,28 +504,8 @@ int main(int argc, char **argv) {
     test_choose();
     test_config(&w);
     test_against_truth(&w, true, false);
-    test_against_truth(&w, false, true);
-    test_against_truth(&w, true, true);
-    test_exclusion(&w);
-    test_random(&w);
-    test_reset(&w);
-    CHECK_OK(
-        flat_index_create(&w.flat, &(struct flat_index_config){.device = w.dev, .source = landmark_source_of(w.view)}));
-    test_against_truth(&w, false, true);
-    test_against_truth(&w, true, true);
-    test_exclusion(&w);
-    test_random(&w);
-    flat_index_free(w.flat);
-    w.flat = NULL;
-    const struct list_index_config by_lists = {
-        .device = w.dev, .source = landmark_source_of(w.view), .lists = 9, .nprobe = 9}; /* all of them: as exact */
-    CHECK_OK(list_index_create(&w.lists, &by_lists));
-    test_against_truth(&w, false, true);
-    test_against_truth(&w, true, true);
-    test_exclusion(&w);
-    test_random(&w);
-    list_index_free(w.lists);
-    w.lists = NULL;
+    test_searchers(&w);
+    test_tokens(&w);
     test_long_past(&w);
     store_view_close(w.view);
     store_close(w.store);

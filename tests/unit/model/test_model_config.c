@@ -60,7 +60,7 @@ static void accepted(void) {
     CHECK_EQ(model_config_layers(&c), 3);
 }
 
-/* Keys that nothing reads are kept by name, as many as there is room for. */
+/* Keys that nothing reads are kept by name, as many as fit. */
 static void unread(void) {
     static char text[8192];
     CHECK_STR(parse(good).unread, "torch_dtype, dead");

@@ -1,5 +1,5 @@
-/* test_catalog_map.c -- a catalog where address space is limited (ulimit -v): read, read on while another process adds,
- * written until there is no room, and one line that says what to do then. */
+/* test_catalog_map.c -- a catalog with limited address space (ulimit -v): reads, reads while another process adds,
+ * writes until the address space is used up, and the error line with its remedy. */
 #include "base/memory.h"
 #include "store/catalog/catalog_internal.h"
 #include "tests/test.h"
@@ -73,7 +73,7 @@ static void reader(const char *store, int from, int to) {
     CHECK_EQ(last_of(two), 42);
     catalog_pause(two);
     tell(to), hear(from);
-    /* The map may not move under a transaction that is on: that one goes on, another is told to come again. */
+    /* The map must not move during a transaction: that one continues, another one gets STATUS_BUSY. */
     CHECK_FAILS(catalog_renew(two), STATUS_BUSY, "open the store again");
     CHECK_EQ(last_of(one), 42);
     catalog_pause(one);
@@ -100,7 +100,7 @@ static void writer(const char *store) {
     }
     CHECK_EQ(s, STATUS_NO_SPACE);
     CHECK(strstr(status_message(), "raise ulimit -v"));
-    CHECK(next > 60); /* beyond the room it began with */
+    CHECK(next > 60); /* more than fit the first map */
     CHECK_OK(catalog_begin(&t, c, false));
     CHECK_EQ(last_of(t), next - 1);
     catalog_abort(t);

@@ -1,5 +1,5 @@
 /* test_commit_record.c -- catalog/commit and LMDB's meta pages: each flipped bit of these pages is found by open,
- * verify and add, nothing is deleted, and repair brings the generation back. A record one commit short is accepted.
+ * verify and add, nothing is deleted, and repair restores the generation. A record one commit short is accepted.
  *
  *   test_commit_record [all]     all: every bit of what LMDB reads of both meta pages instead of a sample */
 #include "base/crc32c.h"
@@ -243,7 +243,7 @@ static void flipped_branch_keys(void) {
     pristine_contents = pristine;
 }
 
-/* Each kind of field, and pages that are nothing but zeros: repair brings back what was published. */
+/* Each kind of field, and pages that are nothing but zeros: repair restores what was published. */
 static void repair_restores(void) {
     static const long bytes[] = {10,     17,        33, 40, 70, 81, 88, 120, 129, LAST_PAGE_AT, LAST_PAGE_AT + 2,
                                  TXN_AT, TXN_AT + 5};
@@ -417,7 +417,7 @@ static void compacted_catalog(void) {
     CHECK_OK(add_shard(DOCUMENTS, DOCUMENTS + 2));
 }
 
-/* A program of format 2, which keeps no record, went on where a newer one had been killed. */
+/* A program of format 2, which keeps no record, continued after a newer one had been killed. */
 static void record_many_commits_short(void) {
     char old[900];
     struct found f;

@@ -143,7 +143,7 @@ static void random_edits(void) {
 
 static char dir[700], segment[800];
 
-/* As whoever makes such a store would: the file, then its two checksums in the catalog. */
+/* Writes the file, then its two checksums into the catalog. */
 static void put_segment(const uint8_t *bytes, size_t size) {
     struct catalog *c;
     struct catalog_txn *t;

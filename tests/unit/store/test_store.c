@@ -165,7 +165,7 @@ static void exact_search(struct threads *threads, int dim) {
             }
         }
     }
-    /* More asked for than there is; everything excluded. */
+    /* k larger than the number of chunks; everything excluded. */
     struct store_hit *many = malloc((size_t)(info.chunks + 5) * sizeof *many);
     struct store_search all = {.k = (int)info.chunks + 5};
     CHECK_OK(store_view_search(v, many, queries, 1, &all));
@@ -316,7 +316,7 @@ static void refusals(void) {
     d.n_ids = 0;
     CHECK_FAILS(store_shard_document(w, &d, &duplicate), STATUS_INVALID, "without tokens");
     d.n_ids = 2;
-    CHECK_OK(store_shard_document(w, &d, &duplicate)); /* the refused one left nothing behind */
+    CHECK_OK(store_shard_document(w, &d, &duplicate)); /* the refused one left nothing */
     float row[8] = {0, 1, 2, 3, 4, 5, 6, NAN}, good[8] = {1};
     CHECK_FAILS(store_shard_landmarks(w, row, 1), STATUS_INVALID, "fp16");
     CHECK_FAILS(store_shard_seal(w, NULL, 0), STATUS_INVALID, "0 landmarks");
@@ -337,7 +337,7 @@ static void refusals(void) {
     other.fingerprint.encoder[3] = 0;
     CHECK_FAILS(store_writer_open(&w, dir, &other, false), STATUS_MISMATCH, "encoder weights e1e1e1e1");
     CHECK_OK(store_check_fingerprint("a", &c.fingerprint, "b", &c.fingerprint));
-    /* A folder with somebody's files is no place for a store. */
+    /* A folder with other files is refused. */
     char note[700];
     const char *home = new_dir();
     mkdir(home, 0777);

@@ -421,16 +421,16 @@ static void full_disk(void) {
     enum status s;
     while ((s = fixture_shard(w, &config, n, n + 200)) == STATUS_OK)
         n += 200;
-    CHECK_FAILS(s, STATUS_NO_SPACE, "make room");
+    CHECK_FAILS(s, STATUS_NO_SPACE, "free disk space");
     CHECK(n > 0);
     store_writer_close(w);
     CHECK_OK(store_writer_open(&w, dir, &config, true));
     struct store_journal j;
     CHECK_OK(store_writer_journal(w, &j));
     CHECK_EQ(j.documents, n);
-    /* The index does not fit either; nothing is published, nothing is lost, and with more room it goes on. */
+    /* The index does not fit either; nothing is published, nothing is lost, and the run continues with more space. */
     enum status published = store_writer_publish(w, &(struct store_publish){.index = "IVF16,Flat", .seed = 1});
-    CHECK_FAILS(published, STATUS_NO_SPACE, "make room");
+    CHECK_FAILS(published, STATUS_NO_SPACE, "free disk space");
     store_writer_close(w);
     CHECK(mount("tmpfs", mount_point, "tmpfs", MS_REMOUNT, "size=8m") == 0);
     CHECK_OK(store_writer_open(&w, dir, &config, true));

@@ -342,7 +342,7 @@ static void drop_is_refused(void) {
     close_view(&o);
 }
 
-/* Dropped documents are taken again, the others are duplicates; the index is filled behind the hole. */
+/* Dropped documents are taken again, the others are duplicates; the index is filled after the gap. */
 static void add_again(const char *pristine, const char *index) {
     struct found f;
     struct opened o;

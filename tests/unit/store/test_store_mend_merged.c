@@ -301,7 +301,7 @@ static void view_beside_a_drop(const char *index) {
     float row[DIM];
     CHECK_FAILS(store_view_landmark(o.v, row, hole.begin), STATUS_NOT_FOUND, "was dropped with its shard");
     CHECK_FAILS(store_view_chunk(o.v, &chunk, ids, hole.begin), STATUS_NOT_FOUND, "was dropped with shard 1");
-    CHECK_EQ(store_view_dropped(o.v).n, 0); /* whoever holds the list goes on with it */
+    CHECK_EQ(store_view_dropped(o.v).n, 0); /* a reader that holds the list keeps it */
     close_view(&o);
     read_store(&now);
     check_hole(&before, &now, hole.begin, hole.end);

@@ -281,7 +281,7 @@ static void older_small_shards(void) {
     CHECK_EQ(verify_deep(), 0);
 }
 
-/* A view that was opened before goes on with its own generation, whether it mapped a file or not. */
+/* A view that was opened before keeps its own generation, whether it mapped a file or not. */
 static void view_beside_a_merge(struct threads *threads) {
     int go[2];
     char byte = 0;

@@ -107,7 +107,7 @@ static void test_refusals(void) {
     CHECK_USAGE("unknown option --zzzzzz;", "--zzzzzz");
     CHECK_USAGE("unknown option -t", "-t");
     CHECK_USAGE("--text needs a value (TEXT)", "--text");
-    CHECK_USAGE("--text needs a value (TEXT), and --stop follows (if it is the value: --text=--stop)", "--text",
+    CHECK_USAGE("--text needs a value (TEXT), but --stop follows (if that is the value: --text=--stop)", "--text",
                 "--stop", "a");
     CHECK_USAGE("--corpus-retrieval takes no value (got 'yes')", "--corpus-retrieval=yes");
     const char *no_choice[] = {"", "cp", "cpux", "cpu|cuda", "auto|", "|", "CPU"};
@@ -135,17 +135,17 @@ static void test_refusals(void) {
     for (int i = 0; i < 65; i++)
         many[i] = "--stop=x";
     many[65] = NULL;
-    /* The test's own argv has room for 63 arguments only: the capacity of a repeated option is checked by hand. */
+    /* The test's own argv holds 63 arguments only, so the capacity of a repeated option is checked here. */
     struct arg_program copy = program;
     char *argv[67] = {(char *)"drt-test"};
     for (int i = 0; i < 65; i++)
         argv[i + 1] = (char *)many[i];
     got.many.count = 0;
     int count;
-    const char *room[67];
+    const char *texts[67];
     int saved = dup(2);
     CHECK(freopen("/dev/null", "w", stderr));
-    CHECK_EQ(args_parse(&copy, 66, argv, room, &count), 2);
+    CHECK_EQ(args_parse(&copy, 66, argv, texts, &count), 2);
     fflush(stderr);
     dup2(saved, 2);
 }

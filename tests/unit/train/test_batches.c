@@ -32,7 +32,7 @@ static const char *write_ids(const char *name, const uint32_t *ids, int64_t n) {
     return path;
 }
 
-/* Ids that tell their own place (never END) but for documents' ends every `period`. */
+/* Each id determines its position (and is never END), except for END every `period` ids. */
 static uint32_t *text(int64_t n, int64_t period) {
     uint32_t *ids = malloc((size_t)n * sizeof *ids);
     for (int64_t i = 0; i < n; i++)
@@ -53,7 +53,7 @@ static struct batches *open_with(struct batches_config how, const struct model_c
     return out;
 }
 
-/* The place of a window in `ids`, by looking for its first numbers. */
+/* The position of a window in `ids`, found by its first ids. */
 static int64_t find(const uint32_t *ids, int64_t n, const int32_t *window) {
     for (int64_t at = 0; at + CHUNK <= n; at++) {
         int64_t i = 0;
@@ -80,10 +80,10 @@ static void check_layout(const struct batch *b, const uint32_t *ids, int64_t n, 
             CHECK_EQ(row[CHUNK], LANDMARK);
             CHECK_EQ(target[CHUNK], -1);
             for (int64_t i = 0; i < CHUNK; i++) {
-                int64_t place = at + c * CHUNK + i;
+                int64_t position = at + c * CHUNK + i;
                 bool last = c + 1 == b->chunks && i + 1 == CHUNK;
-                CHECK_EQ(row[i], ids[place]);
-                CHECK_EQ(target[i], last ? -1 : (int64_t)ids[place + 1]);
+                CHECK_EQ(row[i], ids[position]);
+                CHECK_EQ(target[i], last ? -1 : (int64_t)ids[position + 1]);
                 scored += !last;
             }
             const int32_t *documents = b->documents[s * b->chunks + c];

@@ -1,5 +1,5 @@
 /* test_checkpoint.c -- checkpoints come back to the bit, the newest whole one is found, damage is named; the log is cut
- * where a run goes on. */
+ * where a run continues. */
 #include "model/params.h"
 #include "tests/test.h"
 #include "train/run/checkpoint.h"
@@ -137,7 +137,7 @@ static void check_file(const char *path, const char *want) {
     "{\"step\":" step ",\"tokens\":" tokens ",\"loss\":5.5,\"lr\":0.005,\"gradient_norm\":" norm                       \
     ",\"pool\":\"own\"," more "\"tokens_per_second\":0,\"seconds\":0,\"device_bytes\":0}\n"
 
-/* What was measured of each file stands behind what was measured of all. */
+/* The figures of each file follow those of all files. */
 static void log_names_files(void) {
     static const char *const names[] = {"a.u16", "b.u16"};
     static const struct validation_figure figures[] = {{3.0, 1.5}, {2.0, 1.25}};

@@ -1,5 +1,5 @@
 /* test_corpus_pool.c -- the corpus as a pool of candidates: landmarks are those of the encoder as it stands, the best
- * are found, barred documents never, noise stays among the best few, and empty places are nobody's to choose. */
+ * are found, barred documents never, noise stays among the best few, and no query can retrieve an empty result. */
 #include "base/rng.h"
 #include "kernels/ops.h"
 #include "tests/ref/ref.h"
@@ -30,7 +30,7 @@ static struct model_config make_config(const char *encoder_input) {
     return c;
 }
 
-/* Chunk c holds its own number, so that rows that come back can be told apart. */
+/* Chunk c holds its own number, so that a row identifies its chunk. */
 static struct corpus *make_corpus(void) {
     struct corpus *t = calloc(1, sizeof *t);
     for (int c = 0; c < CHUNKS; c++) {
@@ -79,17 +79,17 @@ static void check_found(const struct found *f, const struct corpus *t, const dou
                 CHECK(ids[0] == -1 && ids[CHUNK - 1] == -1 && documents[0] == 0 && documents[1] == INT32_MAX);
                 continue;
             }
-            int64_t c = number_of(ids), place = 0;
+            int64_t c = number_of(ids), rank = 0;
             seen[i] = c;
             CHECK(memcmp(ids, t->ids[c], sizeof t->ids[c]) == 0);
             CHECK(memcmp(documents, t->documents[c], sizeof t->documents[c]) == 0);
             for (int j = 0; j < i; j++)
                 CHECK(seen[j] != c);
-            while (place < live && order[place] != c)
-                place++;
-            CHECK(place < live); /* not barred */
+            while (rank < live && order[rank] != c)
+                rank++;
+            CHECK(rank < live); /* not barred */
             int64_t bound = gumbel ? 4 * CANDIDATES : i + 1;
-            if (place >= bound && bound <= live) /* float and double may order neighbours otherwise */
+            if (rank >= bound && bound <= live) /* float and double may order neighbours otherwise */
                 CHECK(fabs(scores[q * CHUNKS + c] - scores[q * CHUNKS + order[bound - 1]]) < 1e-4);
         }
     }

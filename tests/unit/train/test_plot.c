@@ -26,7 +26,7 @@ static void test_log(void) {
     CHECK(log.rows[0].values[PLOT_LOSS] == 2.5 && isnan(log.rows[0].values[PLOT_LEARNING_RATE]));
     CHECK(log.rows[1].values[PLOT_VALID_LOSS] == 1 && isnan(log.rows[1].values[PLOT_LOSS]));
     plot_log_free(&log);
-    /* A run that goes on: its last line is cut anywhere, or whole without its line break. */
+    /* A run in progress: its last line is cut anywhere, or complete without its line break. */
     const char *whole = "{\"step\":1,\"tokens\":1,\"loss\":3}\n{\"step\":2,\"tokens\":2,\"loss\":4}";
     size_t line = strcspn(whole, "\n") + 1;
     for (size_t n = line; n <= strlen(whole); n++) {
@@ -53,17 +53,17 @@ static void test_resumed(void) {
                 "\"valid_loss\":4}\n"
                 "{\"step\":3,\"tokens\":3,\"loss\":33}\n{\"step\":4,\"tokens\":5,\"loss\":44}\n");
     struct plot_series s;
-    CHECK_OK(plot_thin(&s, &log, PLOT_LOSS, PLOT_STEPS, 0, 4, 1000));
+    CHECK_OK(plot_subsample(&s, &log, PLOT_LOSS, PLOT_STEPS, 0, 4, 1000));
     CHECK_EQ(s.n_columns, 4);
     CHECK(s.columns[2].last == 33 && s.columns[3].last == 44);
     plot_series_free(&s);
-    CHECK_OK(plot_thin(&s, &log, PLOT_VALID_LOSS, PLOT_STEPS, 0, 4, 1000));
+    CHECK_OK(plot_subsample(&s, &log, PLOT_VALID_LOSS, PLOT_STEPS, 0, 4, 1000));
     CHECK_EQ(s.n_columns, 1);
     plot_series_free(&s);
     plot_log_free(&log);
 }
 
-/* A long log by hand: value(i) at step i, NaN where told. */
+/* A long log by hand: value(i) at step i, which may be NaN. */
 static void make_log(struct plot_log *log, size_t n, double (*value)(size_t i)) {
     *log = (struct plot_log){.n_rows = n, .rows = calloc(n, sizeof *log->rows)};
     CHECK(log->rows);
@@ -87,7 +87,7 @@ static void test_thin(void) {
     struct plot_log log;
     struct plot_series s;
     make_log(&log, 300000, spikes);
-    CHECK_OK(plot_thin(&s, &log, PLOT_LOSS, PLOT_TOKENS, 0, 300000 * 100, 1000));
+    CHECK_OK(plot_subsample(&s, &log, PLOT_LOSS, PLOT_TOKENS, 0, 300000 * 100, 1000));
     CHECK_EQ(s.n_columns, 1000);
     int64_t finite = 0, broken = 0;
     for (size_t i = 0; i < s.n_columns; i++) {
@@ -114,7 +114,7 @@ static void test_smooth(void) {
     struct plot_log log;
     struct plot_series s;
     make_log(&log, 3000, constant);
-    CHECK_OK(plot_thin(&s, &log, PLOT_LOSS, PLOT_STEPS, 0, 3000, 30000));
+    CHECK_OK(plot_subsample(&s, &log, PLOT_LOSS, PLOT_STEPS, 0, 3000, 30000));
     plot_smooth(&s, PLOT_STEPS, 20);
     for (size_t i = 0; i < s.n_columns; i++) {
         CHECK(s.columns[i].finite == 0 || fabs(s.columns[i].smooth - 2) < 1e-12);
@@ -123,7 +123,7 @@ static void test_smooth(void) {
     plot_series_free(&s);
     free(log.rows);
     make_log(&log, 800, slope);
-    CHECK_OK(plot_thin(&s, &log, PLOT_LOSS, PLOT_STEPS, 0, 800, 8000));
+    CHECK_OK(plot_subsample(&s, &log, PLOT_LOSS, PLOT_STEPS, 0, 800, 8000));
     plot_smooth(&s, PLOT_STEPS, 30);
     for (size_t i = 0; i < 700; i++) /* the begin of a slope is not flattened */
         CHECK(fabs(s.columns[i].smooth - slope(i)) < 1e-9);
@@ -298,7 +298,7 @@ static void test_files(void) {
     runs[0] = test_folder();
     CHECK_FAILS(plot_write(out, runs, 1, NULL), STATUS_NOT_FOUND, "has no log.jsonl");
     CHECK_FAILS(plot_write("x.png", runs, 1, NULL), STATUS_INVALID, ".html or .svg");
-    CHECK_FAILS(plot_write(out, runs, PLOT_RUNS_MAX + 1, NULL), STATUS_INVALID, "no more than 28");
+    CHECK_FAILS(plot_write(out, runs, PLOT_RUNS_MAX + 1, NULL), STATUS_INVALID, "line styles for 28");
 }
 
 /* The picture of a log a hundred times as long is not much larger. */

@@ -103,7 +103,7 @@ static void refusals(void) {
     REFUSED("{" MODEL REST ", \"mlm.rate\": 1}", STATUS_INVALID, "no key \"mlm.rate\"");
     REFUSED("{" MODEL REST ", \"lr\": 1, \"lr\": 1}", STATUS_INVALID, "lr is given twice");
     REFUSED("{" MODEL REST ", \"lr\": \"1\"}", STATUS_INVALID, "lr");
-    REFUSED("{" MODEL REST ", \"lr\": 1} x", STATUS_INVALID, "nothing behind");
+    REFUSED("{" MODEL REST ", \"lr\": 1} x", STATUS_INVALID, "nothing after");
     REFUSED("{" MODEL REST ", \"beta1\": 1}", STATUS_INVALID, "beta1 is 1: must be from 0 to");
     REFUSED("{" MODEL REST ", \"sequences\": 0}", STATUS_INVALID, "sequences is 0");
     REFUSED("{" MODEL REST ", \"length\": 100}", STATUS_INVALID, "as 126 is");
@@ -114,7 +114,7 @@ static void refusals(void) {
     REFUSED("{" MODEL REST ", \"pool\": \"corpus\", \"candidates\": 1}", STATUS_INVALID, "chunk_topk, 2");
     REFUSED("{" MODEL REST ", \"pool\": \"corpus\", \"candidates\": 4096}", STATUS_INVALID, "from 1 to 2048");
     REFUSED("{" MODEL REST ", \"end_id\": 99999}", STATUS_INVALID, "end_id is 99999: the model has ids up to");
-    REFUSED("{" MODEL REST ", \"pool\": \"none\", \"pool_start\": 5}", STATUS_INVALID, "shrinks");
+    REFUSED("{" MODEL REST ", \"pool\": \"none\", \"pool_start\": 5}", STATUS_INVALID, "or before it in the order");
     REFUSED("{" MODEL ", \"data\": [\"a.u16\"]}", STATUS_INVALID, "tokenizer is missing");
     REFUSED("{" MODEL ", \"tokenizer\": \"t\"}", STATUS_INVALID, "data is missing");
     REFUSED("{\"data\": [\"a.u16\"]}", STATUS_INVALID, "model is missing");

@@ -1,5 +1,5 @@
 /* test_train_run.c -- a run whose gradient is broken: steps are skipped and counted, the weights stay, and in the end
- * the run says so instead of going on. (What a run does when all is well: tests/cli/train/train_run.sh.) */
+ * the run fails with a message. (What a run does when all is well: tests/cli/train/train_run.sh.) */
 #include "model/params.h"
 #include "tests/test.h"
 #include "train/run/checkpoint.h"
@@ -79,7 +79,7 @@ int main(int argc, char **argv) {
     CHECK_OK(device_open(&dev, "cpu", 2));
     struct run_options options = {.config = &c, .folder = run, .device = dev, .type = DTYPE_F32};
     CHECK_FAILS(run_train(&report, &options), STATUS_INVALID,
-                "up to step 20; the weights are as before them, and the last checkpoint is of step 10: resume");
+                "up to step 20; the weights are as before them; the last checkpoint is of step 10: resume");
     CHECK_EQ(report.step, 20);
     CHECK_EQ(report.skipped, 20);
     CHECK(!report.finished);

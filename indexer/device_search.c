@@ -1,0 +1,65 @@
+/* device_search.c -- see device_search.h. */
+#include "indexer/device_search.h"
+#include "base/half.h"
+
+#define ROWS_MAX (INT64_C(1) << 30) /* ops count rows in 32 bits */
+
+static enum status landmark_source_read(void *context, struct device *dev, struct mat to, int64_t first) {
+    struct store_dropped dropped = store_view_dropped(context);
+    int64_t n;
+    for (int64_t at = 0; at < to.rows; at += n) {
+        const uint16_t *stored;
+        TRY(store_view_landmark_rows(context, &stored, &n, store_dropped_nth(dropped, first + at)));
+        if (n > to.rows - at) n = to.rows - at;
+        struct mat piece = mat_rows(to, at, n);
+        size_t count = (size_t)(n * to.cols);
+        if (to.type == DTYPE_F16)
+            device_upload(dev, piece.data, stored, count * sizeof *stored);
+        else
+            half_from_f16_row(piece.data, stored, count);
+    }
+    return STATUS_OK;
+}
+
+struct landmark_source landmark_source_of(struct store_view *view) {
+    struct store_info info;
+    store_view_info(view, &info);
+    return (struct landmark_source){.rows = info.chunks - info.dropped_chunks,
+                                    .dim = info.fingerprint.dim,
+                                    .read = landmark_source_read,
+                                    .context = view,
+                                    .dropped = store_view_dropped(view)};
+}
+
+enum status landmark_source_allocate(struct mat *out, const struct landmark_source *s, struct device *dev,
+                                     uint64_t reserve) {
+    void *rows, *spare = NULL;
+    if (s->rows > ROWS_MAX)
+        return fail(STATUS_NO_MEMORY, "%lld landmarks are more than a device searches at once", (long long)s->rows);
+    TRY(device_allocate(dev, &rows, landmark_source_bytes(s, dev)));
+    /* Allocated and released: a later failure would have no remedy. */
+    enum status status = reserve ? device_allocate(dev, &spare, reserve) : STATUS_OK;
+    device_release(dev, spare);
+    if (status != STATUS_OK) {
+        device_release(dev, rows);
+        return status;
+    }
+    *out = mat_dense(rows, landmark_source_type(dev), s->rows, s->dim);
+    return STATUS_OK;
+}
+
+enum status hit_buffer_reserve(struct hit_buffer *b, struct device *dev, int64_t count) {
+    if (count <= b->capacity) return STATUS_OK;
+    hit_buffer_release(b, dev);
+    TRY(device_allocate_host(dev, &b->host, hit_list_bytes(count)));
+    TRY(device_buffer(dev, &b->device, hit_list_bytes(count)));
+    b->mapped = device_reach(dev, b->host);
+    b->capacity = count;
+    return STATUS_OK;
+}
+
+void hit_buffer_release(struct hit_buffer *b, struct device *dev) {
+    device_release_host(dev, b->host);
+    device_release(dev, b->device);
+    *b = (struct hit_buffer){0};
+}

@@ -1,0 +1,83 @@
+/* searcher.h -- finds the chunks of a store for queries, one interface for all kinds of search.
+ *
+ * A query carries all that a kind may need: the vector, and the last ids of the text. Each kind takes its part. A
+ * caller opens a searcher and does not know its kind. A searcher is for one thread at a time, as its view. */
+#pragma once
+#include "base/formats/json.h"
+#include "indexer/flat_index.h"
+#include "indexer/list_index.h"
+#include "store/lexical/lexical.h"
+
+/* Corpora up to this size are scanned whole on a GPU unless nprobe asks for lists: at the speed of a GPU's memory
+ * a scan takes less than a millisecond then. */
+#define SEARCHER_FLAT_BYTES (UINT64_C(2) << 30)
+
+enum searcher_kind {
+    /* on a GPU FLAT, or LISTS where nprobe > 0 or there are more bytes; else STORE */
+    SEARCHER_AUTO,
+    SEARCHER_STORE,                      /* on the CPU: the store's FAISS index, or a scan of all landmarks */
+    SEARCHER_FLAT,                       /* all landmarks in memory of the device ("gpu-flat") */
+    SEARCHER_LISTS,                      /* the same by lists ("gpu-ivf") */
+    SEARCHER_LEXICAL,                    /* BM25 over the query's ids */
+    SEARCHER_HYBRID,                     /* LEXICAL and AUTO, merged */
+    SEARCHER_KINDS
+};
+enum { SEARCHER_TOKENS = 128 };          /* ids of a query that LEXICAL and HYBRID read */
+
+struct searcher_config {
+    enum searcher_kind kind;
+    struct device *device;               /* open until searcher_close, as `view` */
+    struct store_view *view;
+    bool exact;                          /* AUTO and STORE: all landmarks, no index */
+    bool exact_fallback;                 /* scan for a query whose hits are missing (store_view_missing) */
+    int nprobe;                          /* lists to visit, of STORE and LISTS; 0: their default */
+    /* of the index before exact scores, of each part of HYBRID; 0: at least 4 * k */
+    int candidates;
+    uint64_t reserve;                    /* bytes of device memory that FLAT and LISTS leave free */
+    struct flat_index *flat;             /* FLAT: searches this one, borrowed; NULL: makes one */
+    struct list_index *lists;            /* LISTS: the same */
+    const char *const *lexical_paths;    /* segments of LEXICAL and HYBRID; NULL: the view's (store_view_lexical) */
+    int64_t n_lexical_paths;
+    float landmark_weight;               /* HYBRID: ranks by BM25 + this * landmark score; 0: by reciprocal rank */
+};
+struct searcher;
+/* FLAT and LISTS become STORE where the landmarks do not fit into the device (searcher_fallback).
+ * STATUS_UNSUPPORTED where a lexical index is wanted and the store has none, STATUS_MISMATCH where it is of
+ * another vocabulary. */
+enum status searcher_open(struct searcher **out, const struct searcher_config *config);
+void searcher_close(struct searcher *s);                  /* before the device and the view; NULL is fine */
+/* Why it is STORE instead of FLAT or LISTS; NULL: it is what was requested. */
+const char *searcher_fallback(const struct searcher *s);
+/* How many of a text's last ids a query should have: 0 or SEARCHER_TOKENS. */
+int searcher_tokens(const struct searcher *s);
+
+struct searcher_query {
+    int64_t n;                           /* queries */
+    int k;                               /* hits of each */
+    int nprobe;                          /* 0: that of the config */
+    const float *vectors;                /* [n, dim] in memory of this process; NULL: only on the device */
+    struct mat device_vectors;           /* [n, dim] float32, dense, in memory of the device; data NULL: only above */
+    const struct lexical_query *tokens;  /* [n]; NULL where searcher_tokens is 0 */
+    const struct store_range *exclude;   /* [n] chunk ids never to be found; NULL: none */
+};
+/* hits[n * k]. The score of each is q.l / sqrt(dim) of its fp16 row, whatever the kind; on a GPU its last bits
+ * differ. The order is that of the kind, best first: by score (ties: smaller id), by BM25, or merged. Chunk -1
+ * fills the rest. */
+enum status searcher_search(struct searcher *s, struct store_hit *hits, const struct searcher_query *q);
+
+/* Of all searches so far. Missing: the index found fewer than the store has, before a scan found the rest. */
+struct searcher_counts { int64_t queries, missing, missing_hits; };
+struct searcher_counts searcher_counts(const struct searcher *s);
+
+/* What a search for `k` hits with `nprobe` (0: the config's) does. text, for people: "exact scan", "gpu-flat, exact",
+ * "gpu-ivf, 32 of 256 lists", "index IVF64,SQ8, 16 of 64 lists", "lexical, 3 segments". */
+struct searcher_description {
+    const char *kind;                    /* "exact", "index", "gpu-flat", "gpu-ivf", "lexical", "hybrid" */
+    char text[400];
+    bool exact;                          /* no neighbour can be lost */
+    int64_t visited, lists;              /* 0 of 0: no lists */
+    uint64_t device_bytes;               /* of landmarks on the device */
+};
+struct searcher_description searcher_describe(const struct searcher *s, int k, int nprobe);
+/* One object with these members. */
+void searcher_describe_json(struct json_writer *w, const struct searcher_description *d);

@@ -1,0 +1,30 @@
+/* searcher_internal.h -- what a kind of search implements. */
+#pragma once
+#include "indexer/searcher.h"
+
+struct searcher_ops {
+    /* As searcher_search, without the fallback. */
+    enum status (*search)(struct searcher *s, struct store_hit *hits, const struct searcher_query *q);
+    void (*describe)(const struct searcher *s, struct searcher_description *out, int k, int nprobe);
+    void (*close)(struct searcher *s);   /* frees what the kind has, and s */
+    bool index;                          /* can lose neighbours unless describe says `exact` */
+    int tokens;                          /* ids of a query that it reads */
+};
+/* The first member of each kind's struct. */
+struct searcher {
+    const struct searcher_ops *ops;
+    struct searcher_config config;
+    struct searcher_counts counts;
+    struct searcher *part;               /* of HYBRID: its own searcher by landmarks */
+    char *fallback;                      /* NULL: none */
+    float *vectors; size_t capacity;     /* queries copied from the device */
+};
+/* Each allocates *out zeroed and sets `ops`; the caller sets the rest. */
+enum status searcher_store_open(struct searcher **out, const struct searcher_config *config);
+enum status searcher_flat_open(struct searcher **out, const struct searcher_config *config);
+enum status searcher_lists_open(struct searcher **out, const struct searcher_config *config);
+enum status searcher_lexical_open(struct searcher **out, const struct searcher_config *config);
+enum status searcher_hybrid_open(struct searcher **out, const struct searcher_config *config);
+
+/* The query's vectors in memory of this process, valid until the next call. */
+enum status searcher_vectors(struct searcher *s, const float **out, const struct searcher_query *q);

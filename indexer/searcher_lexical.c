@@ -1,0 +1,215 @@
+/* searcher_lexical.c -- the kinds that read the query's ids: BM25 alone, and merged with a search by landmarks.
+ *
+ * Ids and tokens choose the hits and their order. The scores are those of the landmarks, since the model weights its
+ * neighbours by them. Ids of segments that the view does not have (a newer generation's, say) are left out. */
+#include "base/memory.h"
+#include "indexer/searcher_internal.h"
+#include "store/lexical/hybrid.h"
+#include <math.h>
+#include <stdio.h>
+
+enum { SEARCHER_CANDIDATES_MIN = 64, SEARCHER_CANDIDATES_MAX = 1024 };
+#define SEARCHER_RANK_CONSTANT 60.0f /* Cormack et al. 2009 */
+
+/* ---- the lexical index, of both kinds ---- */
+
+struct searcher_lexical {
+    struct searcher base;
+    struct lexical *own;         /* of config.lexical_paths; else NULL */
+    const struct lexical *index; /* searched */
+    struct lexical_info info;
+    int64_t *ids; /* chunks of one query, and their scores */
+    float *landmark_scores, *lexical_scores;
+    size_t id_capacity, landmark_capacity, lexical_capacity;
+    struct store_hit *lexical_hits, *landmark_hits; /* HYBRID: [n, candidates] */
+    size_t lexical_hit_capacity, landmark_hit_capacity;
+};
+
+static void searcher_lexical_close(struct searcher *s) {
+    struct searcher_lexical *x = (struct searcher_lexical *)s;
+    lexical_close(x->own);
+    memory_free(x->ids);
+    memory_free(x->landmark_scores);
+    memory_free(x->lexical_scores);
+    memory_free(x->lexical_hits);
+    memory_free(x->landmark_hits);
+    memory_free(x);
+}
+
+static enum status searcher_lexical_check(struct searcher_lexical *x, const struct searcher_config *config) {
+    struct store_info store;
+    store_view_info(config->view, &store);
+    if (!x->index) return fail(STATUS_UNSUPPORTED, "the store has no lexical index: search it by landmarks");
+    lexical_info(x->index, &x->info);
+    if (x->info.vocab_size != store.fingerprint.vocab_size)
+        return fail(STATUS_MISMATCH,
+                    "the lexical index is of a vocabulary of %d ids, the store of %d: build it from this store",
+                    x->info.vocab_size, store.fingerprint.vocab_size);
+    return STATUS_OK;
+}
+
+static enum status searcher_lexical_create(struct searcher_lexical **out, const struct searcher_config *config,
+                                           const struct searcher_ops *ops) {
+    struct searcher_lexical *x;
+    TRY(memory_allocate_zero(&x, 1));
+    x->base.ops = ops;
+    enum status status = STATUS_OK;
+    if (config->lexical_paths) status = lexical_open(&x->own, config->lexical_paths, config->n_lexical_paths);
+    x->index = config->lexical_paths ? x->own : store_view_lexical(config->view);
+    if (status == STATUS_OK) status = searcher_lexical_check(x, config);
+    if (status == STATUS_OK)
+        *out = x;
+    else
+        searcher_lexical_close(&x->base);
+    return status;
+}
+
+static struct lexical_search searcher_lexical_how(const struct searcher *s, int k, const struct store_range *exclude) {
+    return (struct lexical_search){
+        .k = k, .pair_weight = LEXICAL_PAIR_WEIGHT, .exclude = exclude, .threads = s->config.device->threads};
+}
+
+static enum status searcher_lexical_reserve(struct searcher_lexical *x, int64_t n) {
+    TRY(memory_grow(&x->ids, &x->id_capacity, (size_t)n));
+    TRY(memory_grow(&x->landmark_scores, &x->landmark_capacity, (size_t)n));
+    return memory_grow(&x->lexical_scores, &x->lexical_capacity, (size_t)n);
+}
+
+/* The hits of one query get the scores of their landmarks; chunks without one are removed. */
+static enum status searcher_lexical_rescore(struct searcher_lexical *x, struct store_hit *hits, int k,
+                                            const float *vector) {
+    int64_t n = 0, kept = 0;
+    TRY(searcher_lexical_reserve(x, k));
+    while (n < k && hits[n].chunk >= 0) {
+        x->ids[n] = hits[n].chunk;
+        n++;
+    }
+    TRY(store_view_scores(x->base.config.view, x->landmark_scores, vector, x->ids, n));
+    for (int64_t i = 0; i < n; i++)
+        if (x->landmark_scores[i] > -INFINITY)
+            hits[kept++] = (struct store_hit){.chunk = x->ids[i], .score = x->landmark_scores[i]};
+    for (; kept < k; kept++)
+        hits[kept] = (struct store_hit){.chunk = -1, .score = -INFINITY};
+    return STATUS_OK;
+}
+
+static enum status searcher_lexical_rescore_all(struct searcher_lexical *x, struct store_hit *hits,
+                                                const struct searcher_query *q) {
+    const float *vectors;
+    struct store_info info;
+    store_view_info(x->base.config.view, &info);
+    TRY(searcher_vectors(&x->base, &vectors, q));
+    for (int64_t i = 0; i < q->n; i++)
+        TRY(searcher_lexical_rescore(x, hits + i * q->k, q->k, vectors + i * info.fingerprint.dim));
+    return STATUS_OK;
+}
+
+/* ---- BM25 ---- */
+
+static enum status searcher_lexical_search(struct searcher *s, struct store_hit *hits, const struct searcher_query *q) {
+    struct searcher_lexical *x = (struct searcher_lexical *)s;
+    const struct lexical_search how = searcher_lexical_how(s, q->k, q->exclude);
+    TRY(lexical_search(x->index, hits, q->tokens, q->n, &how));
+    return searcher_lexical_rescore_all(x, hits, q);
+}
+
+static void searcher_lexical_describe(const struct searcher *s, struct searcher_description *out, int k, int nprobe) {
+    const struct searcher_lexical *x = (const struct searcher_lexical *)s;
+    (void)k, (void)nprobe;
+    out->kind = "lexical";
+    out->exact = true;
+    snprintf(out->text, sizeof out->text, "lexical, %lld segment%s", (long long)x->info.segments,
+             x->info.segments == 1 ? "" : "s");
+}
+
+enum status searcher_lexical_open(struct searcher **out, const struct searcher_config *config) {
+    static const struct searcher_ops ops = {.search = searcher_lexical_search,
+                                            .describe = searcher_lexical_describe,
+                                            .close = searcher_lexical_close,
+                                            .tokens = SEARCHER_TOKENS};
+    struct searcher_lexical *x;
+    TRY(searcher_lexical_create(&x, config, &ops));
+    *out = &x->base;
+    return STATUS_OK;
+}
+
+/* ---- merged with a search by landmarks ---- */
+
+static int searcher_hybrid_candidates(const struct searcher *s, int k) {
+    int64_t wanted = s->config.candidates > 0 ? s->config.candidates : 4 * (int64_t)k;
+    if (s->config.candidates <= 0 && wanted < SEARCHER_CANDIDATES_MIN) wanted = SEARCHER_CANDIDATES_MIN;
+    if (wanted > SEARCHER_CANDIDATES_MAX) wanted = SEARCHER_CANDIDATES_MAX;
+    return wanted < k ? k : (int)wanted;
+}
+
+/* Both scores of every candidate of one query, and the best k of their weighted sum. */
+static enum status searcher_hybrid_weighted(struct searcher_lexical *x, struct store_hit *hits,
+                                            const struct searcher_query *q, int64_t i, const float *vector) {
+    int depth = searcher_hybrid_candidates(&x->base, q->k);
+    const struct lexical_search how = searcher_lexical_how(&x->base, depth, NULL);
+    TRY(searcher_lexical_reserve(x, 2 * (int64_t)depth));
+    int64_t n = hybrid_candidates(x->ids, x->lexical_hits + i * depth, depth, x->landmark_hits + i * depth, depth);
+    TRY(lexical_score(x->index, x->lexical_scores, x->ids, n, q->tokens + i, &how));
+    TRY(store_view_scores(x->base.config.view, x->landmark_scores, vector, x->ids, n));
+    hybrid_weighted(hits, q->k, x->ids, x->lexical_scores, x->landmark_scores, n, x->base.config.landmark_weight);
+    return STATUS_OK;
+}
+
+static enum status searcher_hybrid_merge(struct searcher_lexical *x, struct store_hit *hits,
+                                         const struct searcher_query *q) {
+    int depth = searcher_hybrid_candidates(&x->base, q->k);
+    const float *vectors;
+    struct store_info info;
+    store_view_info(x->base.config.view, &info);
+    TRY(searcher_vectors(&x->base, &vectors, q));
+    for (int64_t i = 0; i < q->n; i++) {
+        struct store_hit *row = hits + i * q->k;
+        if (x->base.config.landmark_weight > 0)
+            TRY(searcher_hybrid_weighted(x, row, q, i, vectors + i * info.fingerprint.dim));
+        else
+            hybrid_reciprocal_rank(row, q->k, x->lexical_hits + i * depth, depth, x->landmark_hits + i * depth, depth,
+                                   1, SEARCHER_RANK_CONSTANT);
+    }
+    return searcher_lexical_rescore_all(x, hits, q);
+}
+
+static enum status searcher_hybrid_search(struct searcher *s, struct store_hit *hits, const struct searcher_query *q) {
+    struct searcher_lexical *x = (struct searcher_lexical *)s;
+    int depth = searcher_hybrid_candidates(s, q->k);
+    const struct lexical_search how = searcher_lexical_how(s, depth, q->exclude);
+    struct searcher_query wider = *q;
+    size_t count = (size_t)q->n * (size_t)depth;
+    wider.k = depth;
+    TRY(memory_grow(&x->lexical_hits, &x->lexical_hit_capacity, count));
+    TRY(memory_grow(&x->landmark_hits, &x->landmark_hit_capacity, count));
+    TRY(searcher_search(s->part, x->landmark_hits, &wider));
+    TRY(lexical_search(x->index, x->lexical_hits, q->tokens, q->n, &how));
+    return searcher_hybrid_merge(x, hits, q);
+}
+
+static void searcher_hybrid_describe(const struct searcher *s, struct searcher_description *out, int k, int nprobe) {
+    struct searcher_description lexical = {0};
+    searcher_lexical_describe(s, &lexical, k, nprobe);
+    *out = searcher_describe(s->part, searcher_hybrid_candidates(s, k), nprobe);
+    char landmarks[sizeof out->text];
+    snprintf(landmarks, sizeof landmarks, "%s", out->text);
+    out->kind = "hybrid";
+    snprintf(out->text, sizeof out->text, "hybrid of %.60s; %.300s", lexical.text, landmarks);
+}
+
+enum status searcher_hybrid_open(struct searcher **out, const struct searcher_config *config) {
+    static const struct searcher_ops ops = {.search = searcher_hybrid_search,
+                                            .describe = searcher_hybrid_describe,
+                                            .close = searcher_lexical_close,
+                                            .tokens = SEARCHER_TOKENS};
+    struct searcher_config landmarks = *config;
+    struct searcher_lexical *x;
+    landmarks.kind = SEARCHER_AUTO;
+    TRY(searcher_lexical_create(&x, config, &ops));
+    enum status status = searcher_open(&x->base.part, &landmarks);
+    if (status == STATUS_OK)
+        *out = &x->base;
+    else
+        searcher_close(&x->base);
+    return status;
+}

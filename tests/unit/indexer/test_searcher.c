@@ -1,0 +1,365 @@
+/* test_searcher.c -- every kind of searcher over one store: equal hits, the rules that all share, descriptions. */
+#include "base/half.h"
+#include "indexer/searcher.h"
+#include "kernels/device/device_internal.h"
+#include "kernels/ops.h"
+#include "kernels/search/topk.h"
+#include "store/lexical/hybrid.h"
+#include "store/lexical/lexical_build_internal.h"
+#include "tests/store_fixture.h"
+
+enum { DIM = 32, VOCAB = 300, DOCUMENTS = 60, N = 7, K = 9 };
+
+struct world {
+    struct device *dev;
+    struct store *store;
+    struct store_view *view;
+    struct store_info info;
+    struct list_index *lists; /* 6 of them, all visited */
+    char lexical[700];        /* a segment over all chunks */
+    float queries[N * DIM];
+    int32_t ids[N][FIXTURE_CHUNK];
+    struct lexical_query tokens[N];
+    struct store_range exclude[N];
+};
+
+static void build_lexical(struct world *w, const char *path, int vocab) {
+    struct lexical_builder *b;
+    int32_t ids[FIXTURE_CHUNK];
+    struct store_chunk chunk;
+    uint64_t bytes;
+    uint32_t crc;
+    CHECK_OK(lexical_builder_create(&b, path, &(struct lexical_build){.vocab_size = vocab}));
+    for (int64_t c = 0; c < w->info.chunks; c++) {
+        CHECK_OK(store_view_chunk(w->view, &chunk, ids, c));
+        CHECK_OK(lexical_builder_add(b, ids, chunk.n_tokens));
+    }
+    CHECK_OK(lexical_builder_publish(b, &bytes, &crc));
+}
+
+static void open_world(struct world *w, const char *name, const char *index) {
+    char dir[600];
+    struct store_writer_config config = fixture_config(DIM, VOCAB);
+    snprintf(dir, sizeof dir, "%s/%s", test_folder(), name);
+    snprintf(w->lexical, sizeof w->lexical, "%s/%s.lexical", test_folder(), name);
+    fixture_store(dir, &config, 0, DOCUMENTS, 20, index);
+    CHECK_OK(device_open(&w->dev, "cpu", 2));
+    CHECK_OK(store_open(&w->store, dir));
+    CHECK_OK(store_view_open(&w->view, w->store));
+    store_view_info(w->view, &w->info);
+    build_lexical(w, w->lexical, VOCAB);
+    const struct list_index_config six = {
+        .device = w->dev, .source = landmark_source_of(w->view), .lists = 6, .nprobe = 6, .seed = 1};
+    CHECK_OK(list_index_create(&w->lists, &six));
+    struct store_chunk chunk;
+    for (int64_t i = 0; i < N; i++) {
+        int64_t from = i * w->info.chunks / N;
+        fixture_vector(w->queries + i * DIM, DIM, (uint64_t)i, 1);
+        CHECK_OK(store_view_chunk(w->view, &chunk, w->ids[i], from));
+        w->tokens[i] = (struct lexical_query){.ids = w->ids[i], .n = chunk.n_tokens};
+        w->exclude[i] = (struct store_range){.begin = from, .end = from + i};
+    }
+}
+
+static void close_world(struct world *w) {
+    list_index_free(w->lists);
+    store_view_close(w->view);
+    store_close(w->store);
+    device_close(w->dev);
+}
+
+static struct searcher *open_kind(const struct world *w, struct searcher_config config) {
+    static const char *path;
+    struct searcher *s;
+    path = w->lexical;
+    config.device = w->dev, config.view = w->view;
+    if (config.kind == SEARCHER_LISTS) config.lists = w->lists;
+    if (config.kind == SEARCHER_LEXICAL || config.kind == SEARCHER_HYBRID)
+        config.lexical_paths = &path, config.n_lexical_paths = 1;
+    CHECK_OK(searcher_open(&s, &config));
+    return s;
+}
+
+static struct searcher_query query_of(const struct world *w, bool on_device) {
+    struct searcher_query q = {.n = N, .k = K, .tokens = w->tokens, .exclude = w->exclude};
+    if (on_device)
+        q.device_vectors = mat_f32((void *)(uintptr_t)w->queries, N, DIM);
+    else
+        q.vectors = w->queries;
+    return q;
+}
+
+static void check_score(const struct world *w, struct store_hit hit, const float *query) {
+    float row[DIM];
+    double dot = 0;
+    CHECK_OK(store_view_landmark(w->view, row, hit.chunk));
+    for (int i = 0; i < DIM; i++)
+        dot += (double)row[i] * (double)query[i];
+    CHECK(fabs((double)hit.score - dot / sqrt(DIM)) < 1e-5);
+}
+
+/* Whatever the kind and wherever the vectors lie: the k nearest, scored by their rows, without the excluded ones. */
+static void test_equal_hits(const struct world *w) {
+    static const struct searcher_config kinds[] = {{.kind = SEARCHER_AUTO, .exact = true},
+                                                   {.kind = SEARCHER_STORE, .nprobe = 1000, .candidates = 1000},
+                                                   {.kind = SEARCHER_FLAT},
+                                                   {.kind = SEARCHER_LISTS}};
+    struct store_hit expected[N * K], hits[N * K];
+    const struct store_search scan = {.k = K, .exact = true, .exclude = w->exclude};
+    CHECK_OK(store_view_search(w->view, expected, w->queries, N, &scan));
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+        for (int on_device = 0; on_device < 2; on_device++) {
+            struct searcher *s = open_kind(w, kinds[i]);
+            struct searcher_query q = query_of(w, on_device);
+            CHECK_EQ(searcher_tokens(s), 0);
+            CHECK_OK(searcher_search(s, hits, &q));
+            for (int j = 0; j < N * K; j++) {
+                CHECK_EQ(hits[j].chunk, expected[j].chunk);
+                CHECK(fabsf(hits[j].score - expected[j].score) < 1e-5f);
+            }
+            struct searcher_counts counts = searcher_counts(s);
+            CHECK(counts.queries == N && counts.missing == 0 && !searcher_fallback(s));
+            searcher_close(s);
+        }
+}
+
+/* The order is that of BM25, the scores are those of the landmarks. */
+static void test_lexical(const struct world *w) {
+    struct searcher *s = open_kind(w, (struct searcher_config){.kind = SEARCHER_LEXICAL});
+    const char *path = w->lexical;
+    struct lexical *x;
+    struct store_hit expected[N * K], hits[N * K];
+    struct searcher_query q = query_of(w, false);
+    const struct lexical_search how = {.k = K, .pair_weight = LEXICAL_PAIR_WEIGHT, .exclude = w->exclude};
+    CHECK_OK(lexical_open(&x, &path, 1));
+    CHECK_OK(lexical_search(x, expected, w->tokens, N, &how));
+    CHECK_EQ(searcher_tokens(s), SEARCHER_TOKENS);
+    CHECK_OK(searcher_search(s, hits, &q));
+    int found = 0;
+    for (int i = 0; i < N * K; i++) {
+        CHECK_EQ(hits[i].chunk, expected[i].chunk);
+        if (hits[i].chunk >= 0) check_score(w, hits[i], w->queries + i / K * DIM);
+        found += hits[i].chunk >= 0;
+    }
+    CHECK(found > N);
+    lexical_close(x);
+    searcher_close(s);
+}
+
+/* The parts' hits, merged by rank, or by the weighted sum of both scores. */
+static void test_hybrid(const struct world *w) {
+    enum { DEPTH = 64 };
+    const char *path = w->lexical;
+    struct lexical *x;
+    CHECK_OK(lexical_open(&x, &path, 1));
+    for (int weighted = 0; weighted < 2; weighted++) {
+        struct searcher *s = open_kind(
+            w, (struct searcher_config){.kind = SEARCHER_HYBRID, .exact = true, .landmark_weight = weighted ? 3 : 0});
+        struct searcher_query q = query_of(w, true);
+        struct store_hit hits[N * K];
+        CHECK_OK(searcher_search(s, hits, &q));
+        for (int i = 0; i < N; i++) {
+            struct store_hit by_ids[DEPTH], by_rows[DEPTH], merged[K];
+            int64_t ids[2 * DEPTH];
+            float a[2 * DEPTH], b[2 * DEPTH];
+            const float *vector = w->queries + i * DIM;
+            const struct lexical_search how = {
+                .k = DEPTH, .pair_weight = LEXICAL_PAIR_WEIGHT, .exclude = w->exclude + i};
+            const struct store_search scan = {.k = DEPTH, .exact = true, .exclude = w->exclude + i};
+            CHECK_OK(lexical_search(x, by_ids, w->tokens + i, 1, &how));
+            CHECK_OK(store_view_search(w->view, by_rows, vector, 1, &scan));
+            int64_t n = hybrid_candidates(ids, by_ids, DEPTH, by_rows, DEPTH);
+            CHECK_OK(lexical_score(x, a, ids, n, w->tokens + i, &how));
+            CHECK_OK(store_view_scores(w->view, b, vector, ids, n));
+            if (weighted)
+                hybrid_weighted(merged, K, ids, a, b, n, 3);
+            else
+                hybrid_reciprocal_rank(merged, K, by_ids, DEPTH, by_rows, DEPTH, 1, 60);
+            for (int j = 0; j < K; j++) {
+                CHECK_EQ(hits[i * K + j].chunk, merged[j].chunk);
+                check_score(w, hits[i * K + j], vector);
+            }
+        }
+        CHECK_EQ(searcher_counts(s).queries, N);
+        searcher_close(s);
+    }
+    lexical_close(x);
+}
+
+static void test_scores(const struct world *w) {
+    struct store_hit hits[K];
+    int64_t chunks[K + 2];
+    float scores[K + 2];
+    const struct store_search scan = {.k = K, .exact = true};
+    CHECK_OK(store_view_search(w->view, hits, w->queries, 1, &scan));
+    for (int i = 0; i < K; i++)
+        chunks[i] = hits[K - 1 - i].chunk;
+    chunks[K] = w->info.chunks, chunks[K + 1] = chunks[0];
+    CHECK_OK(store_view_scores(w->view, scores, w->queries, chunks, K + 2));
+    for (int i = 0; i < K; i++)
+        CHECK(memcmp(&scores[i], &hits[K - 1 - i].score, sizeof *scores) == 0);
+    CHECK(scores[K] == -INFINITY && scores[K + 1] == scores[0]);
+    CHECK(store_view_lexical(w->view) == NULL);
+}
+
+static void check_described(const struct world *w, struct searcher_config config, const char *text, const char *json) {
+    struct searcher *s = open_kind(w, config);
+    const struct searcher_description d = searcher_describe(s, K, 0);
+    CHECK_STR(d.text, text);
+    char *written = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&written, &bytes);
+    struct json_writer writer;
+    CHECK(file);
+    json_write_open(&writer, file, 0);
+    searcher_describe_json(&writer, &d);
+    fclose(file);
+    CHECK_STR(written, json);
+    free(written);
+    searcher_close(s);
+}
+
+static void test_describe(const struct world *w) {
+    char json[300];
+    check_described(w, (struct searcher_config){.exact = true}, "exact scan",
+                    "{\"kind\":\"exact\",\"text\":\"exact scan\",\"exact\":true,\"visited\":0,\"lists\":0,"
+                    "\"device_bytes\":0}");
+    check_described(w, (struct searcher_config){.nprobe = 2}, "index IVF4,Flat, 2 of 4 lists",
+                    "{\"kind\":\"index\",\"text\":\"index IVF4,Flat, 2 of 4 lists\",\"exact\":false,\"visited\":2,"
+                    "\"lists\":4,\"device_bytes\":0}");
+    snprintf(json, sizeof json,
+             "{\"kind\":\"gpu-flat\",\"text\":\"gpu-flat, exact\",\"exact\":true,\"visited\":0,\"lists\":0,"
+             "\"device_bytes\":%lld}",
+             (long long)w->info.chunks * DIM * 4);
+    check_described(w, (struct searcher_config){.kind = SEARCHER_FLAT}, "gpu-flat, exact", json);
+    struct searcher *s = open_kind(w, (struct searcher_config){.kind = SEARCHER_LISTS});
+    struct searcher_description d = searcher_describe(s, K, 4);
+    CHECK_STR(d.text, "gpu-ivf, 4 of 6 lists");
+    CHECK(!d.exact && d.visited == 4 && d.lists == 6 && searcher_describe(s, K, 0).exact);
+    searcher_close(s);
+    check_described(w, (struct searcher_config){.kind = SEARCHER_LEXICAL}, "lexical, 1 segment",
+                    "{\"kind\":\"lexical\",\"text\":\"lexical, 1 segment\",\"exact\":true,\"visited\":0,\"lists\":0,"
+                    "\"device_bytes\":0}");
+    check_described(w, (struct searcher_config){.kind = SEARCHER_HYBRID, .exact = true},
+                    "hybrid of lexical, 1 segment; exact scan",
+                    "{\"kind\":\"hybrid\",\"text\":\"hybrid of lexical, 1 segment; exact scan\",\"exact\":true,"
+                    "\"visited\":0,\"lists\":0,\"device_bytes\":0}");
+}
+
+static void test_refusals(struct world *w) {
+    struct searcher *s;
+    char other[700];
+    const char *path = other;
+    struct searcher_config config = {.kind = SEARCHER_HYBRID, .device = w->dev, .view = w->view};
+    CHECK_FAILS(searcher_open(&s, &config), STATUS_UNSUPPORTED, "no lexical index");
+    snprintf(other, sizeof other, "%s/other.lexical", test_folder());
+    config.kind = SEARCHER_LEXICAL, config.lexical_paths = &path, config.n_lexical_paths = 1;
+    CHECK_FAILS(searcher_open(&s, &config), STATUS_NOT_FOUND, "other.lexical");
+    build_lexical(w, other, VOCAB + 1);
+    CHECK_FAILS(searcher_open(&s, &config), STATUS_MISMATCH, "vocabulary");
+}
+
+/* The CPU's op takes float32 only. */
+static void topk_of_f16(struct device *dev, int64_t *index, float *score, struct mat queries, struct mat landmarks,
+                        const int64_t *visible, int k) {
+    size_t count = (size_t)(landmarks.rows * landmarks.cols);
+    float *wide = malloc(count * sizeof *wide);
+    CHECK(wide && landmarks.type == DTYPE_F16);
+    half_from_f16_row(wide, landmarks.data, count);
+    topk_cpu.forward(dev, index, score, queries, mat_f32(wide, landmarks.rows, landmarks.cols), visible, k);
+    free(wide);
+}
+
+static enum status no_memory(struct device *dev, void **out, size_t bytes) {
+    (void)dev, (void)out;
+    return fail(STATUS_NO_MEMORY, "no %zu bytes", bytes);
+}
+
+/* Where the device has memory of its own the landmarks are copied there, and vectors between both sides. Where they do
+ * not fit the store searches, and the reason is kept. */
+static void test_separate_memory(struct world *w) {
+    static const struct {
+        struct searcher_config config;
+        const char *kind, *without_memory;
+    } rows[] = {
+        {{.nprobe = 0}, "gpu-flat", "index"},
+        {{.nprobe = 1000}, "gpu-ivf", "index"},
+        {{.exact = true, .nprobe = 3}, "gpu-flat", "exact"},
+        {{.kind = SEARCHER_STORE, .nprobe = 1000, .candidates = 1000}, "index", "index"},
+    };
+    struct device apart = *w->dev, *shared = w->dev;
+    struct device_runtime runtime = *w->dev->runtime;
+    struct store_hit expected[N * K], hits[N * K];
+    const struct store_search scan = {.k = K, .exact = true, .exclude = w->exclude};
+    CHECK_OK(store_view_search(w->view, expected, w->queries, N, &scan));
+    struct topk_ops topk = topk_cpu;
+    struct ops ops = *w->dev->ops;
+    topk.forward = topk_of_f16;
+    ops.topk = &topk;
+    apart.ops = &ops;
+    apart.shares_memory = false;
+    apart.runtime = &runtime;
+    w->dev = &apart;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        for (int memory = 0; memory < 2; memory++) {
+            runtime.allocate = memory ? shared->runtime->allocate : no_memory;
+            struct searcher_config config = rows[i].config;
+            config.device = &apart, config.view = w->view;
+            config.lists = memory ? w->lists : NULL; /* made on the CPU, whose op takes float32 only */
+            struct searcher *s;
+            CHECK_OK(searcher_open(&s, &config));
+            CHECK_STR(searcher_describe(s, K, 0).kind, memory ? rows[i].kind : rows[i].without_memory);
+            CHECK((searcher_fallback(s) != NULL) == (!memory && config.kind == SEARCHER_AUTO));
+            if (searcher_fallback(s)) CHECK(strstr(searcher_fallback(s), "cannot be searched on the device: no "));
+            for (int on_device = 0; on_device < 2 && memory; on_device++) {
+                struct searcher_query q = query_of(w, on_device);
+                CHECK_OK(searcher_search(s, hits, &q));
+                for (int j = 0; j < N * K; j++)
+                    CHECK_EQ(hits[j].chunk, expected[j].chunk);
+            }
+            searcher_close(s);
+        }
+    w->dev = shared;
+}
+
+/* An index that loses neighbours: they are counted, and with the fallback found. */
+static void test_missing(void) {
+    enum { MANY = 120 };
+    struct world w = {0};
+    open_world(&w, "missing", "HNSW2,SQ8");
+    struct store_hit hits[MANY], expected[MANY];
+    const struct store_search scan = {.k = MANY, .exact = true};
+    CHECK(w.info.chunks > MANY);
+    for (int i = 0; i < N; i++) {
+        int64_t missing = 0;
+        for (int fallback = 0; fallback < 2; fallback++) {
+            struct searcher *s = open_kind(&w, (struct searcher_config){.exact_fallback = fallback});
+            const struct searcher_query q = {.n = 1, .k = MANY, .vectors = w.queries + i * DIM};
+            CHECK_OK(searcher_search(s, hits, &q));
+            struct searcher_counts counts = searcher_counts(s);
+            CHECK(counts.queries == 1 && counts.missing == 1 && counts.missing_hits > 0);
+            if (!fallback) missing = store_view_missing(w.view, hits, MANY, NULL);
+            CHECK_EQ(counts.missing_hits, missing);
+            searcher_close(s);
+        }
+        CHECK_OK(store_view_search(w.view, expected, w.queries + i * DIM, 1, &scan));
+        CHECK(fixture_same_hits(hits, expected, MANY));
+    }
+    close_world(&w);
+}
+
+int main(int argc, char **argv) {
+    test_start(argc, argv, 1);
+    struct world w = {0};
+    open_world(&w, "store", "IVF4,Flat");
+    test_equal_hits(&w);
+    test_scores(&w);
+    test_lexical(&w);
+    test_hybrid(&w);
+    test_describe(&w);
+    test_refusals(&w);
+    test_separate_memory(&w);
+    close_world(&w);
+    test_missing();
+    return test_done();
+}

@@ -1,0 +1,156 @@
+/* drt_index_search_run.c -- drt-index search: the query, its searcher and the hits. */
+#include "base/memory.h"
+#include "indexer/indexer.h"
+#include "tools/index/drt_index_search.h"
+#include "tools/shared/corpus_search.h"
+#include "tools/shared/exclude.h"
+#include "tools/shared/streams.h"
+#include <string.h>
+
+struct search {
+    const struct search_options *o;
+    struct model_folder model;
+    struct opened_store store;
+    struct device *device;
+    struct weights weights; /* on the device */
+    struct drt_index_model runner;
+    struct searcher *searcher;
+    struct searcher_description searched_by;
+    struct tokenizer_scratch *scratch;
+    float *query;
+    struct store_hit *hits;
+    struct lexical_query tokens; /* the last ids of the text */
+    int32_t *ids;                /* [DRT_INDEX_QUERY_CHUNKS * chunk]: of --from-chunk, then of each hit */
+};
+
+static enum status print_hit(struct search *s, int rank, const struct store_hit *hit) {
+    struct store_chunk c;
+    struct store_document d;
+    const char *text;
+    size_t bytes;
+    TRY(store_view_chunk(s->store.view, &c, s->ids, hit->chunk));
+    TRY(store_view_document(s->store.view, &d, c.document));
+    TRY(tokenizer_decode(s->model.tokenizer, s->scratch, s->ids, (size_t)c.n_tokens, false, &text, &bytes));
+    if (s->o->json)
+        drt_index_hit_json(rank, s->searched_by.text, hit, &c, &d, text, bytes);
+    else
+        drt_index_hit_text(rank, hit, &c, &d, text, bytes);
+    return STATUS_OK;
+}
+
+/* One query: landmarks are copied to a GPU only where all of them, or chosen lists, are to be searched. */
+static enum status open_searcher(struct search *s) {
+    const struct search_options *o = s->o;
+    bool copy = o->exact || s->store.info.segments == 0 || o->nprobe > 0;
+    const struct searcher_config config = {.kind = copy ? SEARCHER_AUTO : SEARCHER_STORE,
+                                           .device = s->device,
+                                           .view = s->store.view,
+                                           .exact = o->exact || s->store.info.segments == 0,
+                                           .exact_fallback = true,
+                                           .nprobe = (int)o->nprobe};
+    TRY(corpus_search_open(&s->searcher, &config));
+    s->searched_by = searcher_describe(s->searcher, (int)o->k, 0);
+    return STATUS_OK;
+}
+
+static enum status prepare(struct search *s) {
+    const struct search_options *o = s->o;
+    struct store_fingerprint fingerprint;
+    TRY(opened_store_open(&s->store, o->store));
+    TRY(model_folder_open(&s->model, o->model));
+    TRY(indexer_fingerprint(&fingerprint, &s->model.config, s->model.params, s->model.tokenizer));
+    TRY(store_check_fingerprint(o->store, &s->store.info.fingerprint, s->model.path, &fingerprint));
+    enum dtype type;
+    TRY(device_choose(&s->device, &type, &o->where, (int)o->threads));
+    TRY(weights_open(&s->weights, s->device, s->model.params, type));
+    s->runner = (struct drt_index_model){.device = s->device, .weights = &s->weights, .config = &s->model.config};
+    TRY(open_searcher(s));
+    streams_printf(
+        stderr,
+        "drt-index search: store %s (generation %llu, index %s), model %s, k %lld, searched by %s, threads %d\n",
+        o->store, (unsigned long long)s->store.info.generation, s->store.info.index, s->model.path, (long long)o->k,
+        s->searched_by.text, threads_count(s->device->threads));
+    TRY(tokenizer_scratch_create(&s->scratch, s->model.tokenizer));
+    TRY(memory_allocate(&s->query, (size_t)s->model.config.hidden));
+    TRY(memory_allocate(&s->hits, (size_t)o->k));
+    size_t ids = DRT_INDEX_QUERY_CHUNKS * (size_t)s->model.config.chunk;
+    return memory_allocate(&s->ids, ids);
+}
+
+static enum status query_of_ids(struct search *s, const int32_t *ids, int64_t n) {
+    int64_t tokens = n < searcher_tokens(s->searcher) ? n : searcher_tokens(s->searcher);
+    s->tokens = (struct lexical_query){.ids = ids + n - tokens, .n = (int)tokens};
+    return drt_index_query(s->query, &s->runner, ids, n);
+}
+
+static enum status query_of_text(struct search *s) {
+    const int32_t *ids;
+    size_t n;
+    TRY(tokenizer_encode(s->model.tokenizer, s->scratch, s->o->text, strlen(s->o->text), TOKENIZER_LITERAL, &ids, &n));
+    if (n == 0) return fail(STATUS_INVALID, "the query text is empty");
+    return query_of_ids(s, ids, (int64_t)n);
+}
+
+/* What its document says up to the end of the chunk. */
+static enum status query_of_chunk(struct search *s, int64_t chunk) {
+    struct store_chunk c;
+    int64_t first = chunk - DRT_INDEX_QUERY_CHUNKS + 1, n = 0;
+    TRY(store_view_chunk(s->store.view, &c, s->ids, chunk));
+    if (first < chunk - c.in_document) first = chunk - c.in_document;
+    for (int64_t i = first; i <= chunk; i++) {
+        TRY(store_view_chunk(s->store.view, &c, s->ids + n, i));
+        n += c.n_tokens;
+    }
+    return query_of_ids(s, s->ids, n);
+}
+
+static enum status find_excluded(struct search *s, struct store_range *out) {
+    const struct search_options *o = s->o;
+    struct store_chunk c = {.document = o->from_document};
+    struct store_document d;
+    *out = (struct store_range){0};
+    if (o->rule == EXCLUDE_NOTHING) return STATUS_OK;
+    if (o->from_chunk >= 0) TRY(store_view_chunk(s->store.view, &c, s->ids, o->from_chunk));
+    TRY(store_view_document(s->store.view, &d, c.document));
+    *out = exclude_range(o->rule, &d, c.in_document);
+    return STATUS_OK;
+}
+
+static enum status find_hits(struct search *s, const struct store_range *exclude) {
+    const struct searcher_query query = {
+        .n = 1, .k = (int)s->o->k, .vectors = s->query, .tokens = &s->tokens, .exclude = exclude};
+    TRY(searcher_search(s->searcher, s->hits, &query));
+    const struct searcher_counts counts = searcher_counts(s->searcher);
+    if (counts.missing == 0) return STATUS_OK;
+    snprintf(s->searched_by.text, sizeof s->searched_by.text, "exact scan");
+    fprintf(stderr, "corpus search by exact scan: the index found %lld of %lld chunks, though the store has more\n",
+            (long long)(s->o->k - counts.missing_hits), (long long)s->o->k);
+    return STATUS_OK;
+}
+
+static enum status search_all(struct search *s) {
+    const struct search_options *o = s->o;
+    struct store_range exclude;
+    TRY(prepare(s));
+    TRY(find_excluded(s, &exclude));
+    TRY(o->text ? query_of_text(s) : query_of_chunk(s, o->from_chunk));
+    TRY(find_hits(s, &exclude));
+    for (int i = 0; i < (int)o->k && s->hits[i].chunk >= 0; i++)
+        TRY(print_hit(s, i + 1, &s->hits[i]));
+    return STATUS_OK;
+}
+
+enum status drt_index_search_run(const struct search_options *o) {
+    struct search s = {.o = o};
+    enum status status = search_all(&s);
+    memory_free(s.ids);
+    memory_free(s.hits);
+    memory_free(s.query);
+    tokenizer_scratch_free(s.scratch);
+    searcher_close(s.searcher);
+    if (s.device) weights_release(&s.weights, s.device);
+    device_close(s.device);
+    model_folder_close(&s.model);
+    opened_store_close(&s.store);
+    return status;
+}
