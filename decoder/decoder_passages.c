@@ -1,8 +1,8 @@
-/* decoder_passages.c -- a batch of passages through the layers, as training takes whole sequences; the last MLP and the
- * head are left out. */
+/* decoder_passages.c -- key states: of a pass of the decoder, and of a batch of passages, which runs through the layers
+ * as whole sequences do in training; the last MLP and the head are left out. */
 #include "decoder/decoder_passages.h"
 #include "base/memory.h"
-#include "decoder/decoder_internal.h"
+#include "decoder/decoder_keys_internal.h"
 #include "kernels/device/carve.h"
 #include <assert.h>
 
@@ -118,5 +118,26 @@ void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int ke
     for (int64_t i = 0, part; i < n; i += part) {
         part = n - i < p->batch ? n - i : p->batch;
         passages_batch(p, mat_rows(keys, i * p->length, part * p->length), key_layer, ids + i * p->length, part);
+    }
+}
+
+/* ---- of a pass ---- */
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+void decoder_keys_keep(struct decoder *d, const struct decoder_pass *p, int layer, struct mat h, int64_t begin) {
+    if (!p->keys.data || layer + 1 != p->key_layer) return;
+    int64_t end = begin + h.rows;
+    /* Runs of ids without a landmark between them are neighbouring rows. */
+    for (int64_t j = 0, run; j < p->n; j += run) {
+        int64_t row = decoder_pass_row(d, p, j);
+        for (run = 1; j + run < p->n && decoder_pass_row(d, p, j + run) == row + run;)
+            run++;
+        int64_t from = row > begin ? row : begin, n = smaller(row + run, end) - from;
+        if (n <= 0) continue;
+        d->dev->ops->norm->forward(d->dev, mat_rows(p->keys, j + from - row, n), decoder_no_rstd(n),
+                                   mat_rows(h, from - begin, n), d->weights.layers[layer].post_norm, d->config.rms_eps);
     }
 }

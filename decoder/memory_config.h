@@ -1,5 +1,6 @@
-/* memory_config.h -- how a token memory is read and mixed in (docs/token-memory.md): which states, which chunks, and for each
- * kind of memory a temperature and a gate. In a model's folder it is memory.json; drt-eval fit-memory writes it.
+/* memory_config.h -- how a token memory is read and mixed in (docs/token-memory.md): which states, which chunks, and
+ * for each kind of memory a temperature and a gate. In a model's folder it is memory.json; drt-eval fit-memory writes
+ * it.
  *
  *   p = (1 - g) p_lm + g p_mem     g = sigmoid(w2 . tanh(w1 f + b1) + b2)     f: features, standardised */
 #pragma once
@@ -20,7 +21,7 @@ enum memory_feature {
     MEMORY_FEATURES
 };
 enum { MEMORY_GATE_HIDDEN = 16 };
-/* The first part of the parameters has the order of the members, so that they can be written and fitted as one array. */
+/* The first part of the parameters has the order of the members, so that they can be fitted as one array. */
 struct memory_gate {
     double mean[MEMORY_FEATURES], deviation[MEMORY_FEATURES];
     double w1[MEMORY_GATE_HIDDEN][MEMORY_FEATURES], b1[MEMORY_GATE_HIDDEN], w2[MEMORY_GATE_HIDDEN], b2;
@@ -36,7 +37,8 @@ double memory_mixed(double log_lm, double log_p, double g);
 struct memory_mixture { bool given; double tau; struct memory_gate gate; };
 struct memory_config {
     int key_layer;                       /* from 1 */
-    int k, every, before, after;         /* chunks; tokens between two searches; chunks of a passage around the one found */
+    /* chunks; tokens between two searches; chunks of a passage around the one found */
+    int k, every, before, after;
     struct memory_mixture mixture[MEMORY_KINDS];
 };
 /* Of a file. Missing or impossible values are named; unknown keys are refused. */

@@ -1,9 +1,10 @@
-/* memory_source.h -- chunks of a store as slots of a token memory (kernels/memory/token_memory.h; docs/token-memory.md).
+/* memory_source.h -- chunks of a store as slots of a token memory (kernels/memory/token_memory.h;
+ * docs/token-memory.md).
  *
- * A slot is a passage: a chunk with so many chunks before and after it as its document has, at most `before` and `after`,
- * in the order of the document. The decoder itself reads it, without anything before it. Entries are all ids of the passage
- * but the last, which nothing follows. Passages stay encoded until the pool is full; then all are dropped, and encoded
- * again when they are found again. One thread at a time. */
+ * A slot is a passage: a chunk with so many chunks before and after it as its document has, at most `before` and
+ * `after`, in the order of the document. The decoder itself reads it, without anything before it. Entries are all ids
+ * of the passage but the last, which nothing follows. Passages stay encoded until the pool is full; then all are
+ * dropped, and encoded again when they are found again. One thread at a time. */
 #pragma once
 #include "decoder/decoder.h"
 #include "kernels/memory/token_memory.h"
@@ -29,9 +30,10 @@ enum status memory_source_create(struct memory_source **out, const struct memory
 void memory_source_free(struct memory_source *m);         /* NULL is fine */
 int64_t memory_source_slots(const struct memory_source *m);
 
-/* chunks [n*k], best first, -1 where fewer share a token: row i for the text that ends before ids[at[i]]. `exclude`: chunks
- * never to be found; begin == end: none. */
-enum status memory_source_find(struct memory_source *m, int64_t *chunks, const int32_t *ids, const int64_t *at, int64_t n,
+/* chunks [n*k], best first, -1 where fewer share a token: row i for the text that ends before ids[at[i]]. `exclude`:
+ * chunks never to be found; begin == end: none. */
+enum status memory_source_find(struct memory_source *m, int64_t *chunks, const int32_t *ids, const int64_t *at,
+                               int64_t n,
                                struct store_range exclude);
 /* The same of random chunks, distinct in each row; row i depends on seed, at[i] and the store's size alone. */
 enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const int64_t *at, int64_t n,
@@ -39,8 +41,8 @@ enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const i
 /* The range of a document's chunks; document < 0: none. */
 enum status memory_source_document(struct memory_source *m, struct store_range *out, int64_t document);
 
-/* Slots of the chunks, encoded where they are not yet. Block b, rows row_begin[b] .. row_begin[b+1]-1, reads chunks [b*k ..]
- * (-1: none). blocks * k is at most memory_source_slots. *out is valid until the next call. */
+/* Slots of the chunks, encoded where they are not yet. Block b, rows row_begin[b] .. row_begin[b+1]-1, reads chunks
+ * [b*k ..] (-1: none). blocks * k is at most memory_source_slots. *out is valid until the next call. */
 enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
                                const int64_t *row_begin, int blocks);
 

@@ -29,7 +29,8 @@ struct eval_options {
 };
 
 /* One scored document: sums over its scored tokens. */
-struct eval_document { int file; int64_t number, tokens, bytes; double nll[EVAL_MODES]; };   /* number: in its file, from 0 */
+/* number: in its file, from 0 */
+struct eval_document { int file; int64_t number, tokens, bytes; double nll[EVAL_MODES]; };
 struct eval_file {
     const char *path;
     int64_t read_documents, documents, short_documents, skipped_lines, tokens, bytes;
@@ -45,7 +46,8 @@ struct eval_result {
 void eval_result_free(struct eval_result *r);
 
 /* ---- drt_eval.c, drt_eval_ppl.c, drt_eval_fit_memory.c: commands ---- */
-int eval_ppl(int argc, char **argv, const char **operands), eval_fit_memory(int argc, char **argv, const char **operands);
+int eval_ppl(int argc, char **argv, const char **operands), eval_fit_memory(int argc, char **argv,
+             const char **operands);
 int eval_usage(const char *command, const char *what);    /* exit code 2 */
 int eval_failed(void);                                    /* exit code 1, with the status' message */
 
@@ -55,14 +57,16 @@ int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL
 
 /* ---- drt_eval_machine.c ---- */
 struct eval_samples;                     /* drt_eval_samples.h */
-struct eval_engines { struct engine *model, *base; const struct lexical *lexical; struct memory_config memory; };   /* base NULL: none */
+/* base NULL: none */
+struct eval_engines { struct engine *model, *base; const struct lexical *lexical; struct memory_config memory; };
 struct eval_machine { struct engine model, base; struct lexical *lexical; struct eval_engines engines; };
-enum status eval_machine_open(struct eval_machine *out, const struct engine_config *config, const struct eval_options *o);
+enum status eval_machine_open(struct eval_machine *out, const struct engine_config *config,
+                              const struct eval_options *o);
 void eval_machine_close(struct eval_machine *m);
 
 /* ---- drt_eval_run.c ---- */
-/* Reads every file, scores its documents in every mode of result->mode at the same positions. With `samples`, memories are not
- * mixed: what they give at each temperature is collected there. */
+/* Reads every file, scores its documents in every mode of result->mode at the same positions. With `samples`,
+ * memories are not mixed: what they give at each temperature is collected there. */
 enum status eval_run(struct eval_result *result, const struct eval_engines *engines, const struct eval_options *o,
                      struct eval_samples *samples, const struct progress *progress);
 
@@ -81,10 +85,11 @@ extern const struct eval_pair eval_pairs[EVAL_PAIRS];
 bool eval_uses_store(const struct eval_result *r);         /* some mode retrieves from it */
 bool eval_has_pair(const struct eval_result *r, size_t i);
 bool eval_has_memory(const struct eval_result *r);         /* some mode mixes a token memory in */
-/* Gain of a mode: the mean over files of the change in nats a token against the Base LM (without one: against none), each
- * file counted once, with a bootstrap over documents. value NaN: there is nothing to compare with. */
+/* Gain of a mode: the mean over files of the change in nats a token against the Base LM (without one: against none),
+ * each file counted once, with a bootstrap over documents. value NaN: there is nothing to compare with. */
 enum status eval_gain(struct ratio *out, const struct eval_result *r, enum eval_mode mode);
-int eval_reference(const struct eval_result *r);           /* the mode that gains are against; -1: none of both was run */
+/* the mode that gains are against; -1: none of both was run */
+int eval_reference(const struct eval_result *r);
 
 /* ---- drt_eval_report.c, drt_eval_json.c: to standard output ---- */
 enum status eval_print_text(const struct eval_result *r, const struct engine *e, const struct eval_options *o);

@@ -32,7 +32,8 @@ int eval_modes(const char *command, bool mode[EVAL_MODES], const struct eval_opt
         return -1;
     }
     if (o->self || o->corpus || o->random)
-        return eval_usage(command, "--modes already lists the modes: leave out --self-, --corpus- and --random-retrieval");
+        return eval_usage(command,
+                          "--modes already lists the modes: leave out --self-, --corpus- and --random-retrieval");
     if (!modes_of_list(mode, o->modes, "", EVAL_NONE, EVAL_GCA_MODES))
         return eval_usage(command, "--modes: must be a list like none,self,corpus,both,random");
     return -1;

@@ -25,7 +25,8 @@ struct eval_run {
 
 /* drt_eval_memory.c: the memories that the modes need; one window in all modes that read a memory. */
 enum status eval_memory_prepare(struct eval_run *r);
-enum status eval_memory_score(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n, int64_t first);
+enum status eval_memory_score(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,
+                              int64_t first);
 
 /* Scores the document's windows in all modes, tokens_left > 0: up to so many tokens. A stop request ends it between two
  * windows, so what was scored was scored in every mode. */

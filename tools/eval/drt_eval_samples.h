@@ -1,4 +1,5 @@
-/* drt_eval_samples.h -- what drt-eval fit-memory collects: of each scored token, what the model and each memory gave to it. */
+/* drt_eval_samples.h -- what drt-eval fit-memory collects: of each scored token, what the model and each memory gave
+ * to it. */
 #pragma once
 #include "tools/eval/drt_eval.h"
 #include "tools/memory/memory_fit.h"

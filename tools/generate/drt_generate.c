@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-int generate_usage(const char *what) {
+static int usage(const char *what) {
     fprintf(stderr, "drt-generate: %s; see drt-generate --help\n", what);
     return 2;
 }
@@ -95,8 +95,31 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
     int code = args_parse(&program, argc, argv, operands, &n_operands);
     if (code >= 0) return code;
     if (n_operands && strcmp(operands[0], "-") != 0)
-        return generate_usage("the prompt is given with --prompt TEXT or --prompt-file FILE");
+        return usage("the prompt is given with --prompt TEXT or --prompt-file FILE");
     o->prompt_stdin = n_operands == 1;
+    return -1;
+}
+
+static int check(const struct generate_options *o) {
+    if ((o->prompt != NULL) + (o->prompt_file != NULL) + o->prompt_stdin > 1)
+        return usage("only one of --prompt, --prompt-file and - can be given");
+    if (o->corpus && !o->store) return usage("--corpus-retrieval needs --store DIR");
+    bool memory = strcmp(o->memory, "none") != 0, found = memory && strcmp(o->memory, "own") != 0;
+    if (memory && (o->corpus || o->self))
+        return usage("--memory is read without GCA: leave out --corpus-retrieval and --self-retrieval");
+    if (found && !(o->store && o->memory_options.lexical))
+        return usage("--memory corpus and both need --store DIR and --lexical DIR, made by drt-index lexical");
+    if (!found && o->memory_options.lexical) return usage("--lexical needs --memory corpus or both");
+    if (!memory && memory_options_given(&o->memory_options))
+        return usage("--memory-... options need --memory own, corpus or both");
+    if (o->store && !o->corpus && !found)
+        return usage("--store needs --corpus-retrieval (without it the store is not used)");
+    if ((o->exact || o->exact_fallback || o->nprobe) && !o->corpus)
+        return usage("--exact, --exact-fallback and --nprobe need --store DIR --corpus-retrieval");
+    if (o->exact && (o->nprobe || o->exact_fallback))
+        return usage("--exact scans every landmark: leave out --nprobe and --exact-fallback");
+    for (int i = 0; i < o->stops.count; i++)
+        if (!o->stops.items[i][0]) return usage("--stop '': the string is empty");
     return -1;
 }
 
@@ -154,7 +177,7 @@ static int generate(int argc, char **argv, const char **operands) {
                                  .repeat_penalty = 1,
                                  .repeat_last = 64};
     int code = parse(&o, argc, argv, operands);
-    if (code < 0) code = generate_check(&o);
+    if (code < 0) code = check(&o);
     if (code >= 0) return code;
     struct progress_line *line = NULL;
     enum generate_end end = GENERATE_LENGTH;

@@ -20,10 +20,6 @@ struct generate_options {
     struct arg_strings stops;
 };
 
-/* ---- drt_generate.c, drt_generate_check.c: usage errors, exit code 2; -1 to continue ---- */
-int generate_usage(const char *what);
-int generate_check(const struct generate_options *o);
-
 /* ---- drt_generate_print.c: text to a stream, never a part of a stop string ---- */
 struct printer;
 /* Stop strings are borrowed. */
@@ -45,7 +41,8 @@ struct generate_times {                  /* of one phase; seconds */
 struct generate_times generate_times_take(struct decoder_state *state, const struct retriever *retriever,
                                           struct chunk_retriever_times *last, double seconds, int64_t tokens);
 /* searched_by: what searched the corpus; empty: nothing did. */
-void generate_times_print(FILE *file, const char *searched_by, const struct generate_times *prompt, const struct generate_times *generated);
+void generate_times_print(FILE *file, const char *searched_by, const struct generate_times *prompt,
+                          const struct generate_times *generated);
 
 /* ---- drt_generate_run.c ---- */
 enum generate_end { GENERATE_LENGTH, GENERATE_EOS, GENERATE_STOP, GENERATE_INTERRUPTED };

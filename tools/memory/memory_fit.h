@@ -1,8 +1,9 @@
 /* memory_fit.h -- temperature and gate of a memory, from what the model and the memory gave to tokens of known text.
  *
- * First the temperature, by the best of some fixed weights; then the gate with that temperature: the mean over files of the
- * loss (each file counts the same), Adam over all tokens at once; a penalty on its weights' squares, which fades as tokens
- * grow in number, keeps a gate of few tokens from opening by chance. The same bits whatever the number of threads. */
+ * First the temperature, by the best of some fixed weights; then the gate with that temperature: the mean over files
+ * of the loss (each file counts the same), Adam over all tokens at once; a penalty on its weights' squares, which
+ * fades as tokens grow in number, keeps a gate of few tokens from opening by chance. The same bits whatever the
+ * number of threads. */
 #pragma once
 #include "base/system/threads.h"
 #include "decoder/memory_config.h"

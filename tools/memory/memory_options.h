@@ -6,7 +6,8 @@
 #include "tools/shared/engine.h"
 
 struct memory_options {
-    const char *config, *span, *lexical; /* --memory-config FILE, --memory-span BEFORE,AFTER, --lexical DIR; NULL: not given */
+    /* --memory-config FILE, --memory-span BEFORE,AFTER, --lexical DIR; NULL: not given */
+    const char *config, *span, *lexical;
     int64_t k, every, layer;             /* 0: not given */
     double tau, weight;                  /* of all kinds without a configuration; 0: not given */
 };
@@ -17,14 +18,16 @@ struct memory_options {
     {"memory-every", ARG_INT, &(o).every, "N", "tokens between two searches; 0: as configured, or 64", 0, 1024},       \
     {"memory-span", ARG_STRING, &(o).span, "BEFORE,AFTER",                                                             \
      "chunks of the document that are read with each chunk found (default: as configured, or 0,1)", 0, 0},             \
-    {"memory-layer", ARG_INT, &(o).layer, "N", "layer whose MLP's input is compared; 0: as configured, or the last", 0, 1024}
+    {"memory-layer", ARG_INT, &(o).layer, "N", "layer whose MLP's input is compared; 0: as configured, or the last", \
+     0, 1024}
 #define MEMORY_MIX_OPTIONS(o)                                                                                          \
     {"memory-config", ARG_PATH, &(o).config, "FILE", "configuration written by drt-eval fit-memory", 0, 0},            \
     {"memory-tau", ARG_DOUBLE, &(o).tau, "T", "without a configuration: temperature of distances; 0: 32", 0, 1e9},     \
     {"memory-weight", ARG_DOUBLE, &(o).weight, "G", "without a configuration: the memory's weight; 0: 0.1", 0, 0.999}
 
 /* The configuration that the options name or make. STATUS_INVALID: an option contradicts the file or the model. */
-enum status memory_options_config(struct memory_config *out, const struct memory_options *o, const struct model_config *model);
+enum status memory_options_config(struct memory_config *out, const struct memory_options *o,
+                                  const struct model_config *model);
 /* NULL without --lexical. */
 enum status memory_options_lexical(struct lexical **out, const struct memory_options *o);
 /* Whether an option of the memory was given. */

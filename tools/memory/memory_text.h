@@ -17,8 +17,9 @@ struct memory_text;
 enum status memory_text_create(struct memory_text **out, const struct memory_text_config *config);
 void memory_text_free(struct memory_text *t);             /* NULL is fine */
 
-/* decoder_forward of the text's next n ids (at most engine_pass) on its state. logits: NULL, or [vocab_size]: log-probabilities
- * of the id to come, mixed. */
-enum status memory_text_feed(struct memory_text *t, struct decoder_state *state, float *logits, const int32_t *ids, int64_t n);
+/* decoder_forward of the text's next n ids (at most engine_pass) on its state. logits: NULL, or [vocab_size]:
+ * log-probabilities of the id to come, mixed. */
+enum status memory_text_feed(struct memory_text *t, struct decoder_state *state, float *logits, const int32_t *ids,
+                             int64_t n);
 /* The part of the id's probability that came from the memory, in the mixture that was made last. */
 double memory_text_share(const struct memory_text *t, int32_t id);

@@ -26,11 +26,13 @@ enum status memory_window_create(struct memory_window **out, const struct memory
                                  struct memory_read *reads, int n_reads);
 void memory_window_free(struct memory_window *w);         /* also frees the arrays of the reads; NULL is fine */
 
-/* What the model gives to each scored token: log p of the token; entropy and log of the largest probability before it. */
+/* What the model gives to each scored token: log p of the token; entropy and log of the largest probability before
+ * it. */
 struct memory_lm { const float *log_p, *entropy, *largest; };
-/* Tokens first .. n-1 of ids [n], n <= context, are scored; results lie from index 0 on. document: of the store, whose chunks
- * are not to be found; -1: none. */
-enum status memory_window_run(struct memory_window *w, struct memory_lm *out, const int32_t *ids, int64_t n, int64_t first,
+/* Tokens first .. n-1 of ids [n], n <= context, are scored; results lie from index 0 on. document: of the store,
+ * whose chunks are not to be found; -1: none. */
+enum status memory_window_run(struct memory_window *w, struct memory_lm *out, const int32_t *ids, int64_t n,
+                              int64_t first,
                               int64_t document);
 /* Features of token i (from `first` on) for the gate of a read. */
 void memory_window_features(float features[MEMORY_FEATURES], const struct memory_lm *lm, const struct memory_read *read,
