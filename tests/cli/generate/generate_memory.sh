@@ -11,14 +11,14 @@ tiny_store "$TMP/s" "$TMP/m" "$TMP/train.jsonl"
 expect 0 "$BIN/drt-index" lexical --store "$TMP/s" --out "$TMP/lex"
 run() { expect 0 "$GENERATE" --model "$TMP/m" --greedy --max-tokens 24 "$@"; }
 
-# A random model with a memory that weighs nearly all copies what it has read: from its own past, and from the store.
+# A random model with a memory of weight 0.99 copies what it has read: from its own past, and from the store.
 half=${round:0:10}
 want=${round:10:12}
 run --prompt "$text$half" --memory own --memory-weight 0.99 --memory-tau 1 --stats
-case $(cat "$OUT") in "$want"*) ;; *) die "the own past goes on with \"$want\", the text with \"$(cat "$OUT")\"" ;; esac
+case $(cat "$OUT") in "$want"*) ;; *) die "the own past continues with \"$want\", the text with \"$(cat "$OUT")\"" ;; esac
 grep -Eq "^memory +(9[0-9]|100)" "$ERR" || die "no share of the memory: $(tail -n 1 "$ERR")"
 run --prompt "$half" --memory corpus --store "$TMP/s" --lexical "$TMP/lex" --memory-k 4 --memory-weight 0.99 --memory-tau 1
-case $(cat "$OUT") in "$want"*) ;; *) die "the store goes on with \"$want\", the text with \"$(cat "$OUT")\"" ;; esac
+case $(cat "$OUT") in "$want"*) ;; *) die "the store continues with \"$want\", the text with \"$(cat "$OUT")\"" ;; esac
 both() { run --prompt "$half" --memory both --store "$TMP/s" --lexical "$TMP/lex" --memory-k 2 --memory-every 8 "$@"; }
 both --threads 1
 cp "$OUT" "$TMP/one"
