@@ -5,7 +5,7 @@
  * t's query is computed from the group's input, so a pass retrieves for all its chunks at once. */
 #include "decoder/decoder.h"
 #include "base/memory.h"
-#include "decoder/decoder_internal.h"
+#include "decoder/decoder_keys_internal.h"
 #include <assert.h>
 #include <string.h>
 
@@ -87,6 +87,10 @@ void decoder_free(struct decoder *d) {
     memory_free(d->weights.layers);
     memory_free(d->weights.narrow);
     memory_free(d);
+}
+
+enum dtype decoder_type(const struct decoder *d) {
+    return d->type;
 }
 
 /* On a GPU a pass that another pass follows ends at a chunk's end (Base LM: at the end of an attention tile): the next
@@ -174,6 +178,7 @@ static void decoder_lower_layers(struct decoder_state *s, struct mat x, const st
     for (int i = 0; i < d->config.lower_layers; i++) {
         const struct block_weights *w = decoder_layer_weights(d, x.rows) + i;
         decoder_self_attention(d, w, &s->rings[i], x, p->first);
+        decoder_keys_keep(d, p, i, x, 0);
         block_mlp(d->dev, x, x, w, d->config.rms_eps, decoder_block_scratch(d));
     }
     decoder_watch_rows(s, "lower", 0, p->first, x);
@@ -188,6 +193,7 @@ static void decoder_upper_layers(struct decoder_state *s, int group, int layer, 
     for (int i = 0; i < d->config.group_layers[group]; i++) {
         const struct block_weights *w = decoder_layer_weights(d, x.rows) + layer + i;
         decoder_self_attention(d, w, &s->rings[layer + i], x, p->first);
+        if (plain.rows > 0) decoder_keys_keep(d, p, layer + i, plain, 0);
         /* The residual stays x: GCA's output reaches the stream through the MLP alone (model.md §5.1). */
         if (plain.rows > 0) block_mlp(d->dev, plain, plain, w, d->config.rms_eps, decoder_block_scratch(d));
         if (fused.rows == 0) continue;
@@ -196,8 +202,9 @@ static void decoder_upper_layers(struct decoder_state *s, int group, int layer, 
         double after = clock_seconds();
         s->times.fuse += after - before;
         start += after - before;
-        block_mlp(d->dev, fused, mat_rows(d->scratch.sum, begin, fused.rows), w, d->config.rms_eps,
-                  decoder_block_scratch(d));
+        struct mat sum = mat_rows(d->scratch.sum, begin, fused.rows);
+        decoder_keys_keep(d, p, layer + i, sum, begin);
+        block_mlp(d->dev, fused, sum, w, d->config.rms_eps, decoder_block_scratch(d));
     }
     s->times.layers += clock_seconds() - start;
 }
@@ -294,6 +301,8 @@ enum status decoder_forward(struct decoder_state *s, const struct decoder_output
     bool step = false;
     for (int64_t done = 0; done < n;) {
         struct decoder_pass p = decoder_make_pass(s, n - done);
+        if (out->keys.data) p.keys = mat_rows(out->keys, done, p.n);
+        p.key_layer = out->key_layer;
         enum status status = decoder_step(&step, s, out, &p, ids + done);
         if (status == STATUS_OK && !step) status = decoder_run_pass(s, out, &p, ids + done, done, n);
         if (status != STATUS_OK) {

@@ -23,6 +23,7 @@ struct decoder_state;
 enum status decoder_create(struct decoder **out, struct device *dev, const struct model_config *config,
                            const struct weights *weights, int max_tokens);
 void decoder_free(struct decoder *d);                     /* NULL is fine */
+enum dtype decoder_type(const struct decoder *d);         /* of weights, activations and key states */
 
 /* Whether each token reads this tensor, by name: the embedding and the layers, not what makes chunks and queries. */
 bool decoder_reads(const char *tensor);
@@ -45,6 +46,10 @@ void decoder_state_watch(struct decoder_state *s, const struct decoder_watch *wa
 struct decoder_output {
     float *logits; bool logits_all;      /* [n, V] of every id when logits_all, else [1, V] of the last; NULL: none */
     const int32_t *targets; float *nll;  /* [n]: nll[i] of targets[i] at ids[i] (< 0: 0); NULL: none */
+    /* [n, d] dense, memory of the device in the weights' type: row i is the key state of ids[i]
+     * (docs/token-memory.md), the input of layer key_layer's MLP after its norm. Layers count from 1. data NULL:
+     * none. */
+    struct mat keys; int key_layer;
 };
 /* Feeds n >= 1 ids (negative: pad_id). Fails only when the retriever fails; the state can then not be used again. */
 enum status decoder_forward(struct decoder_state *s, const struct decoder_output *out, const int32_t *ids, int64_t n);

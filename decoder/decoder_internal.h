@@ -81,6 +81,7 @@ struct decoder_pass {
     int64_t n, positions;                                 /* ids, and ids with landmarks */
     int64_t first, first_chunk, in_chunk;                 /* the first id's position, chunk, and index within it */
     int64_t completed;                                    /* chunks that end in this pass */
+    struct mat keys; int key_layer;                       /* as in struct decoder_output */
 };
 /* The row of the pass's id j: each chunk that ended before j added one landmark row. */
 static inline int64_t decoder_pass_row(const struct decoder *d, const struct decoder_pass *p, int64_t j) {

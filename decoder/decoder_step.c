@@ -2,8 +2,8 @@
  * where there is one.
  *
  * What a landmark retrieves is read by the next chunk only. So the chunk's last id and its landmark run first, each as
- * a position of its own, and retrieval follows. Losses, calls of several ids and a watch need a pass through the ops
- * (decoder.c).
+ * a position of its own, and retrieval follows. Losses, key states, calls of several ids and a
+ * watch need a pass through the ops (decoder.c).
  *
  * What overlaps at a chunk's end: the logits are copied during the landmark's step; the chunk's own encoding needs only
  * its ids, and is not searched before the next chunk ends (model.md §4.3), so it runs in the retriever's idle time.
@@ -72,7 +72,7 @@ enum status decoder_step_create(struct decoder_state *s) {
 
 static bool decoder_step_can_run(const struct decoder_state *s, const struct decoder_output *out,
                                  const struct decoder_pass *p) {
-    if (!s->step || p->n != 1 || out->nll || s->watch.rows) return false;
+    if (!s->step || p->n != 1 || out->nll || out->keys.data || s->watch.rows) return false;
     for (int g = 0; g < s->decoder->config.groups; g++)
         if (s->current[g].k > DECODE_STEP_SLOTS_MAX) return false;
     return true;

@@ -1,157 +1,19 @@
-/* drt_eval.c -- drt-eval: measures of a model. ppl: perplexity with and without retrieval, on the same positions. */
+/* drt_eval.c -- drt-eval: measures of a model. Subcommands are in drt_eval_<name>.c. */
 #include "tools/eval/drt_eval.h"
 #include "tools/shared/commands.h"
-#include "tools/shared/progress_line.h"
 
-#include <math.h>
-#include <string.h>
-
-static int usage(const char *what) {
-    fprintf(stderr, "drt-eval ppl: %s; see drt-eval ppl --help\n", what);
+int eval_usage(const char *command, const char *what) {
+    fprintf(stderr, "drt-eval %s: %s; see drt-eval %s --help\n", command, what, command);
     return 2;
 }
-static int failed(void) {
+int eval_failed(void) {
     fprintf(stderr, "drt-eval: %s\n", status_message());
     return 1;
 }
 
-static int parse(struct eval_options *o, int argc, char **argv, const char **operands) {
-    const struct arg_option options[] = {
-        {NULL, ARG_FLAG, NULL, NULL, "What to measure", 0, 0},
-        {"model", ARG_PATH, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
-        {"data", ARG_STRINGS, &o->data, "FILE", "texts to predict (required; may be given several times)", 0, 0},
-        {"store", ARG_PATH, &o->store, "DIR", "store to retrieve from (see --exclude)", 0, 0},
-        {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "measure retrieval from the store", 0, 0},
-        {"self-retrieval", ARG_FLAG, &o->self, NULL,
-         "measure retrieval from the window's own past; with --corpus-retrieval: also both together", 0, 0},
-        {"random-retrieval", ARG_FLAG, &o->random, NULL, "measure random chunks of the store, with their real scores",
-         0, 0},
-        {"modes", ARG_STRING, &o->modes, "LIST",
-         "instead of the three options above: any of none,self,corpus,both,random "
-         "(default: none, and the modes of those options)",
-         0, 0},
-        {"exclude", ARG_STRING, &o->exclude, "doc|window=N|none",
-         "chunks that a query must not find where its document is also in the store: the whole document, the chunks "
-         "at most N away from the query's own, or none",
-         0, 0},
-        {NULL, ARG_FLAG, NULL, NULL, "Which tokens", 0, 0},
-        {"context", ARG_INT, &o->context, "N", "tokens in a window; documents are cut into windows", 2, 1 << 28},
-        {"skip", ARG_INT, &o->skip, "N", "tokens at the start of each window that are read but not scored", 0, 1 << 28},
-        {"max-documents", ARG_INT, &o->max_documents, "N", "score at most N documents of each file; 0: all", 0,
-         INFINITY},
-        {"max-tokens", ARG_INT, &o->max_tokens, "N", "score at most N tokens of each file; 0: all", 0, INFINITY},
-        {"format", ARG_CHOICE, &o->format, "auto|jsonl|txt|u16|u32|megatron",
-         "format of --data; auto: by name, then by content", 0, 0},
-        {"text-field", ARG_STRING, &o->text_field, "NAME", "jsonl: the field that holds the text", 0, 0},
-        {"skip-bad-lines", ARG_FLAG, &o->skip_bad_lines, NULL,
-         "jsonl: skip and count lines that hold no document; default: stop at the first", 0, 0},
-        {"no-follow", ARG_FLAG, &o->no_follow, NULL, "skip symbolic links in folders; default: follow them", 0, 0},
-        {"eod-id", ARG_INT, &o->eod_id, "ID",
-         "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none", -2, 1ll << 32},
-        {NULL, ARG_FLAG, NULL, NULL, "Search and machine", 0, 0},
-        {"exact", ARG_FLAG, &o->exact, NULL, "scan all landmarks instead of using the store's index", 0, 0},
-        {"exact-fallback", ARG_FLAG, &o->exact_fallback, NULL,
-         "scan all landmarks for a query for which the index finds too few chunks", 0, 0},
-        {"nprobe", ARG_INT, &o->nprobe, "N",
-         "IVF lists to scan, of the store's index or of gpu-ivf on a GPU; 0: the index's default, and on a GPU exact "
-         "search where the landmarks take at most 2 GiB",
-         0, 1 << 20},
-        {"seed", ARG_INT, &o->seed, "N", "seed of random retrieval", 0, INFINITY},
-        {"device", ARG_CHOICE, &o->where.device, "auto|cpu|cuda", "where to compute; auto: a GPU if there is one", 0,
-         0},
-        {"dtype", ARG_CHOICE, &o->where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
-        {"threads", ARG_INT, &o->threads, "N",
-         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
-        {"json", ARG_FLAG, &o->json, NULL, "print one JSON object instead of tables", 0, 0},
-    };
-    const struct arg_program program = {
-        .name = "drt-eval ppl",
-        .synopsis = "--data FILE [--model DIR] [--store DIR --corpus-retrieval] [--self-retrieval] [options]",
-        .about = "Perplexity per token and bits per byte, with 95 % intervals over documents. Every mode scores "
-                 "exactly the same "
-                 "positions with the same text before them, so differences between modes are paired.",
-        .examples = "  drt-eval ppl --data valid.jsonl.xz\n"
-                    "  drt-eval ppl --data valid.jsonl.xz --store docs.store --modes none,corpus,random\n",
-        .options = options,
-        .n_options = ARRAY_LEN(options)};
-    int n_operands = 0;
-    return args_parse(&program, argc, argv, operands, &n_operands);
-}
-
-/* The modes to measure, from --modes or from the --...-retrieval options. */
-static int choose_modes(bool mode[EVAL_MODES], const struct eval_options *o) {
-    if (!o->modes) {
-        mode[EVAL_NONE] = true;
-        mode[EVAL_SELF] = o->self;
-        mode[EVAL_CORPUS] = o->corpus;
-        mode[EVAL_BOTH] = o->self && o->corpus;
-        mode[EVAL_RANDOM] = o->random;
-        return -1;
-    }
-    if (o->self || o->corpus || o->random)
-        return usage("--modes already lists the modes: leave out --self-, --corpus- and --random-retrieval");
-    for (const char *at = o->modes;;) {
-        size_t length = strcspn(at, ",");
-        int found = EVAL_MODES;
-        for (int i = 0; i < EVAL_MODES; i++)
-            if (strlen(eval_mode_names[i]) == length && memcmp(eval_mode_names[i], at, length) == 0) found = i;
-        if (found == EVAL_MODES) return usage("--modes: must be a list like none,self,corpus,both,random");
-        mode[found] = true;
-        if (!at[length]) return -1;
-        at += length + 1;
-    }
-}
-
-static int check(struct eval_options *o, const bool mode[EVAL_MODES]) {
-    bool corpus = mode[EVAL_CORPUS] || mode[EVAL_BOTH] || mode[EVAL_RANDOM];
-    if (o->data.count == 0) return usage("--data FILE is missing");
-    if (corpus && !o->store) return usage("retrieval from a corpus (corpus, both, random) needs --store DIR");
-    if (o->store && !corpus)
-        return usage("--store needs --corpus-retrieval, --random-retrieval or --modes (it would not be used)");
-    if ((o->exact || o->exact_fallback || o->nprobe) && !corpus)
-        return usage("--exact, --exact-fallback and --nprobe need a store and a mode that uses it");
-    if (o->exact && (o->nprobe || o->exact_fallback))
-        return usage("--exact scans every landmark: leave out --nprobe and --exact-fallback");
-    if (!exclude_parse(&o->rule, o->exclude)) return usage("--exclude is doc, window=N or none");
-    if (o->skip >= o->context) return usage("--skip must be smaller than --context");
-    return -1;
-}
-
-static int ppl(int argc, char **argv, const char **operands) {
-    struct eval_options o = {.where = DEVICE_CHOICE_DEFAULT,
-                             .format = "auto",
-                             .exclude = "doc",
-                             .text_field = "text",
-                             .context = 4032,
-                             .skip = 256,
-                             .eod_id = -1};
-    struct eval_result result = {0};
-    int code = parse(&o, argc, argv, operands);
-    if (code < 0) code = choose_modes(result.mode, &o);
-    if (code < 0) code = check(&o, result.mode);
-    if (code >= 0) return code;
-    bool retrieval = false;
-    for (int mode = EVAL_SELF; mode < EVAL_MODES; mode++)
-        retrieval = retrieval || result.mode[mode];
-    const struct engine_config config = {
-        .model = o.model, .store = o.store, .where = o.where, .threads = (int)o.threads, .retrieval = retrieval};
-    struct engine engine;
-    struct progress_line *line = NULL;
-    if (progress_line_start(&line, "drt-eval") != STATUS_OK) return failed();
-    enum status status = engine_open(&engine, &config);
-    if (status == STATUS_OK) status = eval_run(&result, &engine, &o, progress_line_progress(line));
-    progress_line_end(line);
-    if (status == STATUS_OK) status = (o.json ? eval_print_json : eval_print_text)(&result, &engine, &o);
-    engine_close(&engine);
-    eval_result_free(&result);
-    if (status != STATUS_OK) return failed();
-    if (result.partial)
-        fprintf(stderr, "drt-eval: stopped by a signal: the report covers the documents scored so far\n");
-    return result.partial ? 1 : 0;
-}
-
 static const struct command commands[] = {
-    {"ppl", "perplexity and bits per byte, with and without retrieval, on the same positions", ppl},
+    {"ppl", "perplexity and bits per byte, with and without retrieval, on the same positions", eval_ppl},
+    {"fit-memory", "fit temperature and gate of a token memory to held-out text", eval_fit_memory},
 };
 static const struct command_program program = {
     .name = "drt-eval", .about = "Measures models.\n", .commands = commands, .n_commands = ARRAY_LEN(commands)};

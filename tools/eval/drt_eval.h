@@ -4,26 +4,36 @@
 #include "tools/shared/args.h"
 #include "tools/shared/engine.h"
 #include "tools/shared/exclude.h"
+#include "tools/memory/memory_options.h"
 #include "tools/shared/ratio.h"
 #include <stdio.h>
 
-enum eval_mode { EVAL_NONE, EVAL_SELF, EVAL_CORPUS, EVAL_BOTH, EVAL_RANDOM, EVAL_MODES };
+/* EVAL_BASE: a Base LM beside the model. The last four: the model without GCA, mixed with a token memory. */
+enum eval_mode {
+    EVAL_NONE, EVAL_SELF, EVAL_CORPUS, EVAL_BOTH, EVAL_RANDOM,
+    EVAL_BASE, EVAL_MEMORY_OWN, EVAL_MEMORY_CORPUS, EVAL_MEMORY_BOTH, EVAL_MEMORY_RANDOM,
+    EVAL_MODES
+};
+enum { EVAL_GCA_MODES = EVAL_RANDOM + 1, EVAL_MEMORY_MODES = EVAL_MODES - EVAL_MEMORY_OWN };
 extern const char *const eval_mode_names[EVAL_MODES];
 
 struct eval_options {
     struct device_choice where;
     const char *model, *store, *modes, *text_field, *format, *exclude;
+    const char *base, *memory, *documents;   /* a Base LM's folder; --memory LIST; all, even or odd */
+    struct memory_options memory_options;
     int64_t rule;                        /* what `exclude` says */
     struct arg_strings data;
     bool corpus, self, random, exact, exact_fallback, json, skip_bad_lines, no_follow;
-    int64_t context, skip, max_documents, max_tokens, seed, nprobe, threads, eod_id;
+    int64_t context, skip, max_documents, max_tokens, document_tokens, seed, nprobe, threads, eod_id;
 };
 
 /* One scored document: sums over its scored tokens. */
-struct eval_document { int file; int64_t tokens, bytes; double nll[EVAL_MODES]; };
+/* number: in its file, from 0 */
+struct eval_document { int file; int64_t number, tokens, bytes; double nll[EVAL_MODES]; };
 struct eval_file {
     const char *path;
-    int64_t documents, short_documents, skipped_lines, tokens, bytes;
+    int64_t read_documents, documents, short_documents, skipped_lines, tokens, bytes;
     int64_t stored_documents;            /* that are also in the store */
 };
 struct eval_result {
@@ -35,10 +45,30 @@ struct eval_result {
 };
 void eval_result_free(struct eval_result *r);
 
+/* ---- drt_eval.c, drt_eval_ppl.c, drt_eval_fit_memory.c: commands ---- */
+int eval_ppl(int argc, char **argv, const char **operands), eval_fit_memory(int argc, char **argv,
+             const char **operands);
+int eval_usage(const char *command, const char *what);    /* exit code 2 */
+int eval_failed(void);                                    /* exit code 1, with the status' message */
+
+/* ---- drt_eval_modes.c: -1 to continue, else the exit code ---- */
+int eval_modes(const char *command, bool mode[EVAL_MODES], const struct eval_options *o);
+int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL_MODES]);
+
+/* ---- drt_eval_machine.c ---- */
+struct eval_samples;                     /* drt_eval_samples.h */
+/* base NULL: none */
+struct eval_engines { struct engine *model, *base; const struct lexical *lexical; struct memory_config memory; };
+struct eval_machine { struct engine model, base; struct lexical *lexical; struct eval_engines engines; };
+enum status eval_machine_open(struct eval_machine *out, const struct engine_config *config,
+                              const struct eval_options *o);
+void eval_machine_close(struct eval_machine *m);
+
 /* ---- drt_eval_run.c ---- */
-/* Reads every file, scores its documents in every mode of result->mode at the same positions. */
-enum status eval_run(struct eval_result *result, struct engine *e, const struct eval_options *o,
-                     const struct progress *progress);
+/* Reads every file, scores its documents in every mode of result->mode at the same positions. With `samples`,
+ * memories are not mixed: what they give at each temperature is collected there. */
+enum status eval_run(struct eval_result *result, const struct eval_engines *engines, const struct eval_options *o,
+                     struct eval_samples *samples, const struct progress *progress);
 
 /* ---- drt_eval_figures.c ---- */
 enum eval_per { EVAL_PER_TOKEN, EVAL_PER_BYTE };
@@ -49,11 +79,17 @@ double eval_to_perplexity(double nats);
 double eval_to_percent(double nats);
 double eval_to_bits(double nats);
 /* The differences that are shown, where both modes were run. */
-enum { EVAL_PAIRS = 7 };
+enum { EVAL_PAIRS = 18 };
 struct eval_pair { enum eval_mode a, b; };
 extern const struct eval_pair eval_pairs[EVAL_PAIRS];
 bool eval_uses_store(const struct eval_result *r);         /* some mode retrieves from it */
 bool eval_has_pair(const struct eval_result *r, size_t i);
+bool eval_has_memory(const struct eval_result *r);         /* some mode mixes a token memory in */
+/* Gain of a mode: the mean over files of the change in nats a token against the Base LM (without one: against none),
+ * each file counted once, with a bootstrap over documents. value NaN: there is nothing to compare with. */
+enum status eval_gain(struct ratio *out, const struct eval_result *r, enum eval_mode mode);
+/* the mode that gains are against; -1: none of both was run */
+int eval_reference(const struct eval_result *r);
 
 /* ---- drt_eval_report.c, drt_eval_json.c: to standard output ---- */
 enum status eval_print_text(const struct eval_result *r, const struct engine *e, const struct eval_options *o);

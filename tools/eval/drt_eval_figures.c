@@ -41,14 +41,55 @@ double eval_to_bits(double nats) {
 
 /* The pairs of modes whose difference is shown. */
 const struct eval_pair eval_pairs[EVAL_PAIRS] = {
-    {EVAL_SELF, EVAL_NONE},     {EVAL_CORPUS, EVAL_NONE}, {EVAL_BOTH, EVAL_NONE},   {EVAL_RANDOM, EVAL_NONE},
-    {EVAL_CORPUS, EVAL_RANDOM}, {EVAL_BOTH, EVAL_SELF},   {EVAL_BOTH, EVAL_CORPUS},
+    {EVAL_NONE, EVAL_BASE},
+    {EVAL_SELF, EVAL_BASE},
+    {EVAL_CORPUS, EVAL_BASE},
+    {EVAL_BOTH, EVAL_BASE},
+    {EVAL_MEMORY_OWN, EVAL_BASE},
+    {EVAL_MEMORY_CORPUS, EVAL_BASE},
+    {EVAL_MEMORY_BOTH, EVAL_BASE},
+    {EVAL_SELF, EVAL_NONE},
+    {EVAL_CORPUS, EVAL_NONE},
+    {EVAL_BOTH, EVAL_NONE},
+    {EVAL_RANDOM, EVAL_NONE},
+    {EVAL_CORPUS, EVAL_RANDOM},
+    {EVAL_BOTH, EVAL_SELF},
+    {EVAL_BOTH, EVAL_CORPUS},
+    {EVAL_MEMORY_RANDOM, EVAL_NONE},
+    {EVAL_MEMORY_CORPUS, EVAL_MEMORY_RANDOM},
+    {EVAL_MEMORY_BOTH, EVAL_MEMORY_OWN},
+    {EVAL_MEMORY_BOTH, EVAL_MEMORY_CORPUS},
 };
 
 bool eval_uses_store(const struct eval_result *r) {
-    return r->mode[EVAL_CORPUS] || r->mode[EVAL_BOTH] || r->mode[EVAL_RANDOM];
+    return r->mode[EVAL_CORPUS] || r->mode[EVAL_BOTH] || r->mode[EVAL_RANDOM] || r->mode[EVAL_MEMORY_CORPUS] ||
+           r->mode[EVAL_MEMORY_BOTH] || r->mode[EVAL_MEMORY_RANDOM];
+}
+
+bool eval_has_memory(const struct eval_result *r) {
+    return r->mode[EVAL_MEMORY_OWN] || r->mode[EVAL_MEMORY_CORPUS] || r->mode[EVAL_MEMORY_BOTH] ||
+           r->mode[EVAL_MEMORY_RANDOM];
+}
+
+int eval_reference(const struct eval_result *r) {
+    return r->mode[EVAL_BASE] ? EVAL_BASE : r->mode[EVAL_NONE] ? EVAL_NONE : -1;
 }
 
 bool eval_has_pair(const struct eval_result *r, size_t i) {
     return r->mode[eval_pairs[i].a] && r->mode[eval_pairs[i].b];
+}
+
+enum status eval_gain(struct ratio *out, const struct eval_result *r, enum eval_mode mode) {
+    struct group_sample *samples = NULL;
+    int reference = eval_reference(r);
+    *out = (struct ratio){NAN, 1, 0};
+    if (reference < 0) return STATUS_OK;
+    TRY(memory_allocate(&samples, r->n_documents));
+    for (size_t i = 0; i < r->n_documents; i++) {
+        const struct eval_document *d = &r->documents[i];
+        samples[i] = (struct group_sample){d->file, d->nll[mode] - d->nll[reference], (double)d->tokens};
+    }
+    enum status s = ratio_mean_of_groups(out, samples, r->n_documents, r->n_files);
+    memory_free(samples);
+    return s;
 }

@@ -60,12 +60,31 @@ static enum status write_pairs(struct json_writer *w, const struct eval_result *
     return STATUS_OK;
 }
 
+static enum status write_gains(struct json_writer *w, const struct eval_result *r) {
+    int reference = eval_reference(r);
+    json_write_key(w, "gains");
+    json_write_array(w);
+    for (int mode = 0; mode < EVAL_MODES; mode++) {
+        struct ratio gain;
+        if (!r->mode[mode] || reference < 0 || mode == reference) continue;
+        TRY(eval_gain(&gain, r, (enum eval_mode)mode));
+        json_write_object(w);
+        put_text(w, "mode", eval_mode_names[mode]);
+        put_text(w, "against", eval_mode_names[reference]);
+        put_ratio(w, "gain_percent", eval_map(gain, eval_to_percent));
+        json_write_object_end(w);
+    }
+    json_write_array_end(w);
+    return STATUS_OK;
+}
+
 enum status eval_print_json(const struct eval_result *r, const struct engine *e, const struct eval_options *o) {
     struct json_writer w;
     json_write_open(&w, stdout, 0);
     json_write_object(&w);
     put_text(&w, "model", e->model.path);
     put_text(&w, "store", o->store);
+    put_text(&w, "base", o->base);
     put_int(&w, "context", o->context);
     put_int(&w, "skip", o->skip);
     put_int(&w, "seed", o->seed);
@@ -96,6 +115,7 @@ enum status eval_print_json(const struct eval_result *r, const struct engine *e,
     json_write_array_end(&w);
     TRY(write_modes(&w, r, -1));
     TRY(write_pairs(&w, r));
+    TRY(write_gains(&w, r));
     json_write_object_end(&w);
     printf("\n");
     return STATUS_OK;

@@ -41,7 +41,7 @@ static enum status print_by_file(const struct eval_result *r) {
     if (r->n_files < 2) return STATUS_OK;
     printf("\nperplexity by file\n");
     for (int mode = 0; mode < EVAL_MODES; mode++)
-        if (r->mode[mode]) printf("%9s ", eval_mode_names[mode]);
+        if (r->mode[mode]) printf("%13s ", eval_mode_names[mode]);
     printf("%11s %10s  file\n", "tokens", "documents");
     for (int i = 0; i < r->n_files; i++) {
         for (int mode = 0; mode < EVAL_MODES; mode++) {
@@ -49,9 +49,9 @@ static enum status print_by_file(const struct eval_result *r) {
             if (!r->mode[mode]) continue;
             TRY(eval_figure(&ratio, r, i, mode, -1, EVAL_PER_TOKEN));
             if (r->files[i].tokens)
-                printf("%9.3f ", exp(ratio.value));
+                printf("%13.3f ", exp(ratio.value));
             else
-                printf("%9s ", "-");
+                printf("%13s ", "-");
         }
         streams_printf(stdout, "%11lld %10lld  %s\n", (long long)r->files[i].tokens, (long long)r->files[i].documents,
                        r->files[i].path);
@@ -60,7 +60,7 @@ static enum status print_by_file(const struct eval_result *r) {
 }
 
 static enum status print_modes(const struct eval_result *r) {
-    printf("\n%-8s %11s  %-21s %10s  %-21s %9s\n", "mode", "perplexity", "95 % interval", "bits/byte", "95 % interval",
+    printf("\n%-13s %11s  %-21s %10s  %-21s %9s\n", "mode", "perplexity", "95 % interval", "bits/byte", "95 % interval",
            "tokens/s");
     for (int mode = 0; mode < EVAL_MODES; mode++) {
         struct ratio nats = {0}, per_byte = {0};
@@ -70,7 +70,7 @@ static enum status print_modes(const struct eval_result *r) {
         TRY(eval_figure(&per_byte, r, -1, mode, -1, EVAL_PER_BYTE));
         for (int i = 0; i < r->n_files; i++)
             tokens += r->files[i].tokens;
-        printf("%-8s %11.4f", eval_mode_names[mode], exp(nats.value));
+        printf("%-13s %11.4f", eval_mode_names[mode], exp(nats.value));
         print_interval(eval_map(nats, eval_to_perplexity), "%.3f");
         printf(" %10.4f", eval_to_bits(per_byte.value));
         print_interval(eval_map(per_byte, eval_to_bits), "%.4f");
@@ -85,13 +85,41 @@ static enum status print_pairs(const struct eval_result *r) {
         struct ratio nats = {0};
         if (!eval_has_pair(r, i)) continue;
         if (!headed)
-            printf("\n%-24s %11s  95 %% interval (same positions, paired by document)\n", "difference", "perplexity");
+            printf("\n%-34s %11s  95 %% interval (same positions, paired by document)\n", "difference", "perplexity");
         headed = true;
         TRY(eval_figure(&nats, r, -1, eval_pairs[i].a, eval_pairs[i].b, EVAL_PER_TOKEN));
         struct ratio percent = eval_map(nats, eval_to_percent);
-        printf("%-7s against %-8s %+10.2f %%", eval_mode_names[eval_pairs[i].a], eval_mode_names[eval_pairs[i].b],
-               percent.value);
+        char pair[64];
+        snprintf(pair, sizeof pair, "%-7s against %s", eval_mode_names[eval_pairs[i].a],
+                 eval_mode_names[eval_pairs[i].b]);
+        printf("%-34s %+10.2f %%", pair, percent.value);
         print_interval(percent, "%+.2f %%");
+        printf("\n");
+    }
+    return STATUS_OK;
+}
+
+/* Each file counts the same here, whatever its length. */
+static enum status print_gains(const struct eval_result *r) {
+    int reference = eval_reference(r), modes = 0;
+    for (int mode = 0; mode < EVAL_MODES; mode++)
+        modes += r->mode[mode];
+    if (reference < 0 || modes < 2 || !(eval_has_memory(r) || r->mode[EVAL_BASE])) return STATUS_OK;
+    printf("\n%-13s %11s  %-21s mean over files, bootstrap over documents; by file\n", "mode",
+           reference == EVAL_BASE ? "to base" : "to none", "95 % interval");
+    for (int mode = 0; mode < EVAL_MODES; mode++) {
+        struct ratio gain;
+        if (!r->mode[mode] || mode == reference) continue;
+        TRY(eval_gain(&gain, r, (enum eval_mode)mode));
+        struct ratio percent = eval_map(gain, eval_to_percent);
+        printf("%-13s %+9.2f %%", eval_mode_names[mode], percent.value);
+        print_interval(percent, "%+.2f %%");
+        for (int i = 0; i < r->n_files; i++) {
+            struct ratio file = {0};
+            if (r->files[i].tokens == 0) continue;
+            TRY(eval_figure(&file, r, i, mode, reference, EVAL_PER_TOKEN));
+            printf(" %+.2f", eval_to_percent(file.value));
+        }
         printf("\n");
     }
     return STATUS_OK;
@@ -110,6 +138,7 @@ enum status eval_print_text(const struct eval_result *r, const struct engine *e,
     TRY(print_by_file(r));
     TRY(print_modes(r));
     TRY(print_pairs(r));
+    TRY(print_gains(r));
     printf("\nIntervals: ratio estimator over documents, Student's t.\n");
     return STATUS_OK;
 }

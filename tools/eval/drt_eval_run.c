@@ -9,7 +9,8 @@
 
 #include <string.h>
 
-const char *const eval_mode_names[EVAL_MODES] = {"none", "self", "corpus", "both", "random"};
+const char *const eval_mode_names[EVAL_MODES] = {"none", "self",       "corpus",        "both",        "random",
+                                                 "base", "memory-own", "memory-corpus", "memory-both", "memory-random"};
 
 static enum status document_ids(struct eval_run *r, const struct document *document, const int32_t **ids, size_t *n) {
     if (document->text)
@@ -43,10 +44,13 @@ static enum status next_document(struct eval_run *r, int file, const struct docu
     const struct eval_options *o = r->options;
     const int32_t *ids = NULL;
     size_t n = 0;
-    struct eval_document d = {.file = file};
+    struct eval_document d = {.file = file, .number = f->read_documents++};
+    if (d.number % 2 != (strcmp(o->documents, "odd") == 0) && strcmp(o->documents, "all") != 0) return STATUS_OK;
     TRY(document_ids(r, document, &ids, &n));
     TRY(look_up_stored(r, f, document));
-    TRY(eval_score_document(r, &d, ids, (int64_t)n, o->max_tokens ? o->max_tokens - f->tokens : 0));
+    int64_t left = o->max_tokens ? o->max_tokens - f->tokens : 0;
+    if (o->document_tokens && (!left || o->document_tokens < left)) left = o->document_tokens;
+    TRY(eval_score_document(r, &d, ids, (int64_t)n, left));
     if (d.tokens == 0 && progress_stop_requested(r->progress)) return STATUS_OK;
     if (d.tokens == 0) {
         f->short_documents++;
@@ -102,7 +106,7 @@ static int64_t exclude_window(const struct eval_run *r) {
 
 static enum status prepare(struct eval_run *r) {
     const struct eval_options *o = r->options;
-    for (int mode = 0; mode < EVAL_MODES; mode++) {
+    for (int mode = 0; mode < EVAL_GCA_MODES; mode++) {
         const struct engine_retrieval how = {.self = mode == EVAL_SELF || mode == EVAL_BOTH,
                                              .corpus = mode == EVAL_CORPUS || mode == EVAL_BOTH || mode == EVAL_RANDOM,
                                              .random = mode == EVAL_RANDOM,
@@ -113,15 +117,22 @@ static enum status prepare(struct eval_run *r) {
                                              .seed = (uint64_t)o->seed};
         if (r->result->mode[mode]) TRY(engine_retriever(&r->retriever[mode], r->engine, &how));
     }
+    TRY(eval_memory_prepare(r));
     TRY(tokenizer_scratch_create(&r->scratch, r->engine->model.tokenizer));
     TRY(tokenizer_scratch_create(&r->decoding, r->engine->model.tokenizer));
     TRY(memory_allocate(&r->targets, (size_t)o->context));
     return memory_allocate(&r->nll, (size_t)o->context);
 }
 
-enum status eval_run(struct eval_result *result, struct engine *e, const struct eval_options *o,
-                     const struct progress *progress) {
-    struct eval_run r = {.result = result, .engine = e, .options = o, .progress = progress};
+enum status eval_run(struct eval_result *result, const struct eval_engines *engines, const struct eval_options *o,
+                     struct eval_samples *samples, const struct progress *progress) {
+    struct eval_run r = {.result = result,
+                         .engine = engines->model,
+                         .base = engines->base,
+                         .engines = engines,
+                         .options = o,
+                         .samples = samples,
+                         .progress = progress};
     enum reader_format format = READER_AUTO;
     enum status status = reader_format_parse(&format, o->format);
     if (status == STATUS_OK) status = prepare(&r);
@@ -129,9 +140,10 @@ enum status eval_run(struct eval_result *result, struct engine *e, const struct 
         result->files[result->n_files++] = (struct eval_file){.path = o->data.items[i]};
         status = run_file(&r, i, format);
     }
-    engine_report_missing("drt-eval", e, o->exact_fallback);
+    engine_report_missing("drt-eval", engines->model, o->exact_fallback);
     for (int mode = 0; mode < EVAL_MODES; mode++)
         engine_retriever_free(r.retriever[mode]);
+    memory_window_free(r.memory);
     tokenizer_scratch_free(r.scratch);
     tokenizer_scratch_free(r.decoding);
     memory_free(r.targets);

@@ -13,12 +13,13 @@
 static enum status score_window(struct eval_run *r, enum eval_mode mode, const int32_t *ids, int64_t at, int64_t n,
                                 int64_t first, double *sum) {
     struct decoder_state *state = NULL;
-    const int64_t pass = engine_pass(r->engine);
+    struct engine *engine = mode == EVAL_BASE ? r->base : r->engine;
+    const int64_t pass = engine_pass(engine);
     double start = clock_seconds();
     for (int64_t i = 0; i + 1 < n; i++)
         r->targets[i] = i + 1 < first ? -1 : ids[i + 1];
     if (r->retriever[mode]) chunk_retriever_reset(r->retriever[mode], r->stored, at / r->engine->model.config.chunk);
-    TRY(decoder_state_create(&state, r->engine->decoder, r->retriever[mode]));
+    TRY(decoder_state_create(&state, engine->decoder, r->retriever[mode]));
     enum status status = STATUS_OK;
     for (int64_t i = 0; i < n - 1 && status == STATUS_OK; i += pass) {
         const struct decoder_output out = {.targets = r->targets + i, .nll = r->nll + i};
@@ -57,8 +58,9 @@ enum status eval_score_document(struct eval_run *r, struct eval_document *d, con
         int64_t length = n - at < o->context ? n - at : o->context;
         if (tokens_left > 0 && length - first > tokens_left - d->tokens) length = first + tokens_left - d->tokens;
         if (length <= first) continue;
-        for (int mode = 0; mode < EVAL_MODES; mode++)
+        for (int mode = 0; mode <= EVAL_BASE; mode++)
             if (r->result->mode[mode]) TRY(score_window(r, mode, ids + at, at, length, first, &d->nll[mode]));
+        if (r->memory) TRY(eval_memory_score(r, d, ids + at, length, first));
         TRY(window_bytes(r, ids + at, length, first, &d->bytes));
         d->tokens += length - first;
     }

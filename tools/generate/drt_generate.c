@@ -35,6 +35,12 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
          "IVF lists to scan, of the store's index or of gpu-ivf on a GPU; 0: the index's default, and on a GPU exact "
          "search where the landmarks take at most 2 GiB",
          0, 1 << 20},
+        {NULL, ARG_FLAG, NULL, NULL, "Token memory (docs/token-memory.md)", 0, 0},
+        {"memory", ARG_CHOICE, &o->memory, "none|own|corpus|both",
+         "mix in the tokens of the text's own past, of chunks of the store, or of both", 0, 0},
+        {"memory-past", ARG_INT, &o->memory_past, "N", "tokens of the own past that are kept", 1, 1 << 20},
+        MEMORY_SEARCH_OPTIONS(o->memory_options),
+        MEMORY_MIX_OPTIONS(o->memory_options),
         {NULL, ARG_FLAG, NULL, NULL, "Prompt (without one, a new document begins)", 0, 0},
         {"prompt", ARG_STRING, &o->prompt, "TEXT", "the text to continue; special tokens are recognised", 0, 0},
         {"prompt-file", ARG_PATH, &o->prompt_file, "FILE", "the same, from a file of any length", 0, 0},
@@ -98,7 +104,16 @@ static int check(const struct generate_options *o) {
     if ((o->prompt != NULL) + (o->prompt_file != NULL) + o->prompt_stdin > 1)
         return usage("only one of --prompt, --prompt-file and - can be given");
     if (o->corpus && !o->store) return usage("--corpus-retrieval needs --store DIR");
-    if (o->store && !o->corpus) return usage("--store needs --corpus-retrieval (without it the store is not used)");
+    bool memory = strcmp(o->memory, "none") != 0, found = memory && strcmp(o->memory, "own") != 0;
+    if (memory && (o->corpus || o->self))
+        return usage("--memory is read without GCA: leave out --corpus-retrieval and --self-retrieval");
+    if (found && !(o->store && o->memory_options.lexical))
+        return usage("--memory corpus and both need --store DIR and --lexical DIR, made by drt-index lexical");
+    if (!found && o->memory_options.lexical) return usage("--lexical needs --memory corpus or both");
+    if (!memory && memory_options_given(&o->memory_options))
+        return usage("--memory-... options need --memory own, corpus or both");
+    if (o->store && !o->corpus && !found)
+        return usage("--store needs --corpus-retrieval (without it the store is not used)");
     if ((o->exact || o->exact_fallback || o->nprobe) && !o->corpus)
         return usage("--exact, --exact-fallback and --nprobe need --store DIR --corpus-retrieval");
     if (o->exact && (o->nprobe || o->exact_fallback))
@@ -139,6 +154,7 @@ static enum status generate_open_and_run(const struct generate_options *o, const
                                          .where = o->where,
                                          .threads = (int)o->threads,
                                          .retrieval = o->corpus || o->self,
+                                         .memory = strcmp(o->memory, "none") != 0,
                                          .decoding = true};
     enum status status = engine_open(&engine, &config);
     if (status == STATUS_OK && o->prompt_file) status = read_file(&text, &bytes, o->prompt_file);
@@ -153,6 +169,8 @@ static enum status generate_open_and_run(const struct generate_options *o, const
 
 static int generate(int argc, char **argv, const char **operands) {
     struct generate_options o = {.where = DEVICE_CHOICE_DEFAULT,
+                                 .memory = "none",
+                                 .memory_past = 2048,
                                  .max_tokens = 256,
                                  .temperature = 0.8,
                                  .top_p = 0.95,

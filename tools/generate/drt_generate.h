@@ -3,6 +3,7 @@
 #include "base/progress.h"
 #include "decoder/sampler.h"
 #include "tools/shared/args.h"
+#include "tools/memory/memory_text.h"
 #include "tools/shared/engine.h"
 #include "tools/trace/trace.h"
 #include <stdio.h>
@@ -12,6 +13,9 @@ struct generate_options {
     const char *model, *store, *prompt, *prompt_file, *trace;
     bool prompt_stdin, corpus, self, greedy, ignore_eos, echo, exact, exact_fallback, stats;
     int64_t max_tokens, top_k, repeat_last, seed, nprobe, threads, show_retrieved;
+    const char *memory;                  /* own, corpus, both or none */
+    struct memory_options memory_options;
+    int64_t memory_past;
     double temperature, top_p, min_p, repeat_penalty;
     struct arg_strings stops;
 };

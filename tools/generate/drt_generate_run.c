@@ -11,7 +11,10 @@ enum { PROGRESS_FROM = 16 }; /* prompts of fewer passes are read without a progr
 
 static enum status feed(struct generate_state *r, const int32_t *ids, int64_t n, bool logits, bool prompt) {
     const struct decoder_output out = {.logits = logits ? r->logits : NULL};
-    TRY(decoder_forward(r->state, &out, ids, n));
+    if (r->memory)
+        TRY(memory_text_feed(r->memory, r->state, out.logits, ids, n));
+    else
+        TRY(decoder_forward(r->state, &out, ids, n));
     return r->trace ? trace_tokens(r->trace, ids, n, prompt) : STATUS_OK;
 }
 
@@ -35,6 +38,7 @@ static enum status pick(struct generate_state *r, int32_t *id, enum generate_end
     for (int i = 0; i < r->n_unspoken; i++)
         r->logits[r->unspoken[i]] = -INFINITY;
     *id = sampler_pick(r->sampler, r->logits);
+    if (r->memory) r->memory_share += memory_text_share(r->memory, *id);
     if (*id == config->eos_id && !r->options->ignore_eos) {
         *end = GENERATE_EOS;
         *done = true;
@@ -102,6 +106,9 @@ static enum status work(struct generate_state *r, enum generate_end *end, const 
     r->trace = NULL; /* the watcher is not called any more */
     TRY(trace_end(trace, true));
     if (r->options->stats) generate_times_print(stderr, r->engine->searched_by.text, &r->prompt, &r->generated);
+    if (r->options->stats && r->memory)
+        fprintf(stderr, "memory     %.1f %% of the generated tokens' probability\n",
+                tokens > 0 ? 100 * r->memory_share / (double)tokens : 0);
     return STATUS_OK;
 }
 

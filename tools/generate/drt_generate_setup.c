@@ -55,6 +55,25 @@ static enum status make_trace(struct generate_state *r) {
     return trace_create(&r->trace, &trace);
 }
 
+static enum status make_memory(struct generate_state *r) {
+    const struct generate_options *o = r->options;
+    int kind = 0;
+    while (kind < MEMORY_KINDS && strcmp(o->memory, memory_kind_names[kind]) != 0)
+        kind++;
+    if (kind == MEMORY_KINDS) return STATUS_OK;
+    TRY(memory_options_config(&r->memory_config, &o->memory_options, &r->engine->model.config));
+    if (!r->memory_config.mixture[kind].given)
+        return fail(STATUS_INVALID, "%s: has nothing fitted for \"%s\": take another --memory, or fit again",
+                    o->memory_options.config, o->memory);
+    TRY(memory_options_lexical(&r->lexical, &o->memory_options));
+    const struct memory_text_config config = {.engine = r->engine,
+                                              .memory = &r->memory_config,
+                                              .lexical = r->lexical,
+                                              .kind = (enum memory_kind)kind,
+                                              .past = o->memory_past};
+    return memory_text_create(&r->memory, &config);
+}
+
 enum status generate_prepare(struct generate_state *r) {
     const struct generate_options *o = r->options;
     const struct engine_retrieval how = {.self = o->self,
@@ -67,6 +86,7 @@ enum status generate_prepare(struct generate_state *r) {
     TRY(make_sampler(r));
     TRY(printer_create(&r->printer, stdout, &o->stops));
     TRY(device_allocate_host(r->engine->device, &r->logits, (size_t)r->engine->model.config.vocab_size));
+    TRY(make_memory(r));
     TRY(make_trace(r));
     TRY(engine_retriever(&r->retriever, r->engine, &how));
     TRY(decoder_state_create(&r->state, r->engine->decoder, r->retriever));
@@ -82,6 +102,8 @@ void generate_release(struct generate_state *r) {
     engine_report_missing("drt-generate", r->engine, r->options->exact_fallback);
     engine_retriever_free(r->retriever);
     (void)trace_end(r->trace, false);
+    memory_text_free(r->memory);
+    lexical_close(r->lexical);
     printer_free(r->printer);
     sampler_free(r->sampler);
     tokenizer_scratch_free(r->scratch);

@@ -16,6 +16,10 @@ struct generate_state {
     float *logits;
     int32_t *unspoken;
     int n_unspoken; /* ids of the model that the tokenizer has no text for */
+    struct memory_config memory_config;
+    struct lexical *lexical;
+    struct memory_text *memory; /* NULL: no token memory */
+    double memory_share;        /* of the tokens picked so far */
     struct chunk_retriever_times last;
     struct generate_times prompt, generated;
 };

@@ -15,6 +15,7 @@ static const struct command commands[] = {
     {"drop", "remove shards whose tokens are lost", drt_index_drop},
     {"recall", "measure the index against exact search", drt_index_recall},
     {"export", "print chunks, positions and landmarks as JSON lines", drt_index_export},
+    {"lexical", "write an index of a store's chunks by their tokens", drt_index_lexical},
     {"doctor", "show the linked libraries and the machine's limits, with advice", drt_index_doctor},
 };
 

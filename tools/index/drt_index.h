@@ -15,6 +15,7 @@ int drt_index_repair(int argc, char **argv, const char **operands);
 int drt_index_drop(int argc, char **argv, const char **operands);
 int drt_index_recall(int argc, char **argv, const char **operands);
 int drt_index_export(int argc, char **argv, const char **operands);
+int drt_index_lexical(int argc, char **argv, const char **operands);
 int drt_index_doctor(int argc, char **argv, const char **operands);
 
 /* Prints "drt-index: <this thread's last message>" and gives exit code 1 (0 for STATUS_OK). */

@@ -8,12 +8,20 @@
 /* A pass retrieves a few hundred chunks at most: memory for a larger batch would lie idle. */
 enum { PASS_CHUNKS = 16, GPU_CHUNKS = 256 };
 
-static enum status open_store(struct engine *e, const char *path) {
+/* With tokens_alone, landmarks may be another model's: the decoder encodes what it reads of the store itself. */
+static enum status open_store(struct engine *e, const char *path, bool tokens_alone) {
     struct store_fingerprint fingerprint;
     TRY(store_open(&e->store, path));
     TRY(store_view_open(&e->view, e->store));
     store_view_info(e->view, &e->info);
-    TRY(indexer_fingerprint(&fingerprint, &e->model.config, e->model.params, e->model.tokenizer));
+    if (tokens_alone) {
+        fingerprint = e->info.fingerprint;
+        tokenizer_fingerprint(e->model.tokenizer, fingerprint.tokenizer);
+        fingerprint.chunk_tokens = e->model.config.chunk;
+        fingerprint.vocab_size = e->model.config.vocab_size;
+    } else {
+        TRY(indexer_fingerprint(&fingerprint, &e->model.config, e->model.params, e->model.tokenizer));
+    }
     return store_check_fingerprint(path, &e->info.fingerprint, e->model.path, &fingerprint);
 }
 
@@ -25,12 +33,13 @@ static enum status open_parts(struct engine *e, const struct engine_config *conf
                     "%s: is a Base LM, which has no retrieval: leave the retrieval options out, or take "
                     "another model",
                     e->model.path);
-    if (config->store && model->encoder_input != ENCODER_INPUT_TOKENS)
+    bool tokens_alone = config->memory && !config->retrieval;
+    if (config->store && !tokens_alone && model->encoder_input != ENCODER_INPUT_TOKENS)
         return fail(STATUS_UNSUPPORTED,
                     "%s: is the decoder variant, whose chunks depend on the text around them: it can "
                     "retrieve from its own past only (--self-retrieval), not from a store",
                     e->model.path);
-    if (config->store) TRY(open_store(e, config->store));
+    if (config->store) TRY(open_store(e, config->store, tokens_alone));
     enum dtype type;
     TRY(device_choose(&e->device, &type, &config->where, config->threads));
     TRY(weights_open(&e->weights, e->device, e->model.params, type));

@@ -16,6 +16,8 @@ struct engine_config {
     struct device_choice where;
     int threads;                         /* 0: all processors */
     bool retrieval;                      /* some kind is wanted: refused for a Base LM */
+    /* a token memory reads the store: without `retrieval`, only its tokens matter */
+    bool memory;
     bool decoding;                       /* ids come one by one: weights are narrowed, but by --dtype f32 */
 };
 struct engine {

@@ -1,7 +1,10 @@
 /* ratio.c -- see ratio.h. */
 #include "tools/shared/ratio.h"
 
+#include "base/memory.h"
+#include "base/rng.h"
 #include <math.h>
+#include <stdlib.h>
 
 /* Student's 97.5 % quantile by Cornish and Fisher's expansion; exact to 1 % from 3 degrees of freedom on, and for the
  * first two the table's values. */
@@ -27,4 +30,65 @@ struct ratio ratio_of(const double *numerator, const double *denominator, size_t
     }
     double half = student(n - 1) * sqrt(squares * (double)n / (double)(n - 1)) / below;
     return (struct ratio){value, value - half, value + half};
+}
+
+/* ---- mean over groups ---- */
+
+enum { DRAWS = 2000 };
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Samples of group g are first[g] .. first[g+1]-1. rng NULL: each once; else as many draws from them. */
+static double mean_of_ratios(const struct group_sample *samples, const size_t *first, int groups, struct rng *rng) {
+    double sum = 0;
+    int counted = 0;
+    for (int g = 0; g < groups; g++) {
+        double above = 0, below = 0;
+        size_t n = first[g + 1] - first[g];
+        for (size_t i = 0; i < n; i++) {
+            const struct group_sample *s = &samples[first[g] + (rng ? (size_t)rng_below(rng, n) : i)];
+            above += s->numerator;
+            below += s->denominator;
+        }
+        if (below > 0) {
+            sum += above / below;
+            counted++;
+        }
+    }
+    return counted > 0 ? sum / counted : NAN;
+}
+
+enum status ratio_mean_of_groups(struct ratio *out, const struct group_sample *samples, size_t n, int groups) {
+    struct group_sample *sorted = NULL;
+    size_t *first = NULL, at = 0;
+    double *drawn = NULL;
+    bool several = false;
+    struct rng rng = rng_make(1, 0);
+    enum status s;
+    TRY_GOTO(s, memory_allocate(&sorted, n), out);
+    TRY_GOTO(s, memory_allocate(&first, (size_t)groups + 1), out);
+    TRY_GOTO(s, memory_allocate(&drawn, (size_t)DRAWS), out);
+    for (int g = 0; g < groups; g++) {
+        first[g] = at;
+        for (size_t i = 0; i < n; i++)
+            if (samples[i].group == g) sorted[at++] = samples[i];
+        several = several || at - first[g] > 1;
+    }
+    first[groups] = at;
+    *out = (struct ratio){mean_of_ratios(sorted, first, groups, NULL), 1, 0};
+    for (int i = 0; i < DRAWS && several; i++)
+        drawn[i] = mean_of_ratios(sorted, first, groups, &rng);
+    if (several) {
+        qsort(drawn, DRAWS, sizeof *drawn, by_value);
+        out->low = drawn[DRAWS / 40];
+        out->high = drawn[DRAWS - 1 - DRAWS / 40];
+    }
+out:
+    memory_free(sorted);
+    memory_free(first);
+    memory_free(drawn);
+    return s;
 }

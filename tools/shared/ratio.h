@@ -3,7 +3,14 @@
  * Documents are the sample: tokens of one document are not independent, so an interval over tokens would be far too
  * narrow. The variance is the ratio estimator's (linearised), the quantile Student's. */
 #pragma once
+#include "base/status.h"
 #include <stddef.h>
 
 struct ratio { double value, low, high; };                /* low > high: fewer than two documents, no interval */
 struct ratio ratio_of(const double *numerator, const double *denominator, size_t n);
+
+/* The mean over groups of the ratio of each group's sums, each group counted once (groups without a sample are left
+ * out), with a bootstrap of 2,000 draws over the samples of each group: the same each time. low > high: no group has
+ * two samples. */
+struct group_sample { int group; double numerator, denominator; };
+enum status ratio_mean_of_groups(struct ratio *out, const struct group_sample *samples, size_t n, int groups);

@@ -1,0 +1,320 @@
+/* memory_source.c -- a pool of encoded passages that fills from its first slot on, and a table from chunk ids to slots.
+ * What a call is missing so lies in one piece: one batch of the decoder, one upload. */
+#include "indexer/memory_source.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "decoder/decoder_passages.h"
+#include "kernels/ops.h"
+#include <assert.h>
+#include <string.h>
+
+enum { SLOTS = 1024, SLOTS_GPU = 16384, FREE = -1 };
+
+/* What a call hands to ops lies in one piece on both sides: row_begin, then slots. */
+struct memory_blocks {
+    void *memory, *buffer;
+    size_t capacity, buffer_bytes;
+};
+
+struct memory_source {
+    struct memory_source_config config;
+    struct decoder_passages *passages;
+    int64_t chunks, slots, used; /* of the store; of the pool; slots that are filled */
+    int64_t length;              /* ids of a passage */
+    struct mat keys;             /* [slots*length, d] */
+    int32_t *value;              /* [slots*length], memory of the device */
+    float *square;
+    int64_t *slot_chunk; /* [slots] */
+    int32_t *table;      /* [table_mask + 1] slot or FREE, linear */
+    uint64_t table_mask;
+    int32_t *ids, *values; /* of the passages being encoded: [slots*length] */
+    struct memory_blocks blocks;
+    struct store_hit *hits;
+    struct lexical_query *queries;
+    struct store_range *exclude;
+    size_t hits_capacity, queries_capacity, exclude_capacity;
+    struct memory_source_stats stats;
+};
+
+/* ---- start and end ---- */
+
+static enum status memory_source_pool(struct memory_source *m) {
+    const struct memory_source_config *c = &m->config;
+    struct device *dev = c->device;
+    uint64_t size = 4;
+    size_t rows = (size_t)(m->slots * m->length);
+    while (size < 2 * (uint64_t)m->slots)
+        size *= 2;
+    m->table_mask = size - 1;
+    m->keys = mat_dense(NULL, decoder_type(c->decoder), m->slots * m->length, c->model->hidden);
+    TRY(device_allocate(dev, &m->keys.data, mat_bytes(m->keys)));
+    TRY(device_allocate(dev, &m->value, rows));
+    TRY(device_allocate(dev, &m->square, rows));
+    TRY(memory_allocate(&m->slot_chunk, (size_t)m->slots));
+    TRY(memory_allocate(&m->table, size));
+    TRY(memory_allocate(&m->ids, rows));
+    TRY(memory_allocate(&m->values, rows));
+    memset(m->table, 0xff, size * sizeof *m->table);
+    return decoder_passages_create(&m->passages, c->decoder, m->length);
+}
+
+enum status memory_source_create(struct memory_source **out, const struct memory_source_config *config) {
+    struct memory_source *m = NULL;
+    struct store_info info;
+    assert(config->k >= 1 && config->k <= MEMORY_K_MAX && config->before >= 0 && config->after >= 0);
+    store_view_info(config->view, &info);
+    if (config->lexical) {
+        struct lexical_info lexical;
+        lexical_info(config->lexical, &lexical);
+        if (lexical.chunks != info.chunks || lexical.vocab_size != info.fingerprint.vocab_size ||
+            lexical.tokens != info.tokens)
+            return fail(STATUS_MISMATCH,
+                        "the lexical index has %lld chunks of %lld tokens, the store %lld of %lld: make the index of "
+                        "this store with drt-index lexical",
+                        (long long)lexical.chunks, (long long)lexical.tokens, (long long)info.chunks,
+                        (long long)info.tokens);
+    }
+    TRY(memory_allocate_zero(&m, 1));
+    m->config = *config;
+    if (m->config.look_back == 0) m->config.look_back = MEMORY_LOOK_BACK;
+    m->chunks = info.chunks;
+    m->length = (int64_t)config->model->chunk * (config->before + 1 + config->after);
+    m->slots = config->slots > 0 ? config->slots : config->device->shares_memory ? SLOTS : SLOTS_GPU;
+    if (m->slots < config->k) m->slots = config->k;
+    enum status s = memory_source_pool(m);
+    if (s != STATUS_OK) {
+        memory_source_free(m);
+        return s;
+    }
+    *out = m;
+    return STATUS_OK;
+}
+
+void memory_source_free(struct memory_source *m) {
+    if (!m) return;
+    struct device *dev = m->config.device;
+    decoder_passages_free(m->passages);
+    device_release(dev, m->keys.data);
+    device_release(dev, m->value);
+    device_release(dev, m->square);
+    device_release(dev, m->blocks.buffer);
+    memory_free(m->blocks.memory);
+    memory_free(m->slot_chunk);
+    memory_free(m->table);
+    memory_free(m->ids);
+    memory_free(m->values);
+    memory_free(m->hits);
+    memory_free(m->queries);
+    memory_free(m->exclude);
+    memory_free(m);
+}
+
+int64_t memory_source_slots(const struct memory_source *m) {
+    return m->slots;
+}
+struct memory_source_stats memory_source_stats(const struct memory_source *m) {
+    return m->stats;
+}
+
+/* ---- which chunks ---- */
+
+enum status memory_source_document(struct memory_source *m, struct store_range *out, int64_t document) {
+    *out = (struct store_range){0};
+    if (document < 0) return STATUS_OK;
+    struct store_document d;
+    TRY(store_view_document(m->config.view, &d, document));
+    *out = (struct store_range){.begin = d.first_chunk, .end = d.first_chunk + d.chunks};
+    return STATUS_OK;
+}
+
+enum status memory_source_find(struct memory_source *m, int64_t *chunks, const int32_t *ids, const int64_t *at,
+                               int64_t n, struct store_range exclude) {
+    assert(m->config.lexical);
+    double start = clock_seconds();
+    int k = m->config.k;
+    TRY(memory_grow(&m->hits, &m->hits_capacity, (size_t)(n * k)));
+    TRY(memory_grow(&m->queries, &m->queries_capacity, (size_t)n));
+    TRY(memory_grow(&m->exclude, &m->exclude_capacity, (size_t)n));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t length = at[i] < m->config.look_back ? at[i] : m->config.look_back;
+        m->queries[i] = (struct lexical_query){.ids = ids + at[i] - length, .n = (int)length};
+        m->exclude[i] = exclude;
+    }
+    const struct lexical_search how = {.k = k,
+                                       .pair_weight = LEXICAL_PAIR_WEIGHT,
+                                       .exclude = exclude.begin < exclude.end ? m->exclude : NULL,
+                                       .threads = m->config.device->threads};
+    TRY(lexical_search(m->config.lexical, m->hits, m->queries, n, &how));
+    for (int64_t i = 0; i < n * k; i++)
+        chunks[i] = m->hits[i].chunk;
+    m->stats.found += n;
+    m->stats.find_seconds += clock_seconds() - start;
+    return STATUS_OK;
+}
+
+enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const int64_t *at, int64_t n,
+                               struct store_range exclude, uint64_t seed) {
+    int64_t available = m->chunks - (exclude.end - exclude.begin), k = m->config.k;
+    int64_t drawn = available < k ? available : k;
+    for (int64_t i = 0; i < n; i++) {
+        struct rng rng = rng_make(seed, (uint64_t)at[i]);
+        int64_t *row = chunks + i * k;
+        /* Floyd's algorithm: distinct numbers with one draw each. */
+        for (int64_t j = 0; j < k; j++) {
+            int64_t limit = available - drawn + j;
+            row[j] = j < drawn ? (int64_t)rng_below(&rng, (uint64_t)limit + 1) : -1;
+            for (int64_t other = 0; other < j && j < drawn; other++)
+                if (row[other] == row[j]) row[j] = limit;
+        }
+        for (int64_t j = 0; j < drawn; j++)
+            if (row[j] >= exclude.begin) row[j] += exclude.end - exclude.begin;
+    }
+    return STATUS_OK;
+}
+
+/* ---- passages ---- */
+
+/* The chunks of the document around `chunk` that its passage takes. */
+static enum status passage_range(struct memory_source *m, struct store_range *out, int64_t chunk, int32_t *ids) {
+    struct store_chunk c, other;
+    TRY(store_view_chunk(m->config.view, &c, ids, chunk));
+    int64_t before = c.in_document < m->config.before ? c.in_document : m->config.before;
+    *out = (struct store_range){.begin = chunk - before, .end = chunk + 1};
+    for (int i = 0; i < m->config.after && out->end < m->chunks; i++) {
+        TRY(store_view_chunk(m->config.view, &other, ids, out->end));
+        if (other.document != c.document) break;
+        out->end++;
+    }
+    return STATUS_OK;
+}
+
+/* ids [length], -1 after the passage's end, and the id that follows each. */
+static enum status passage_read(struct memory_source *m, int32_t *ids, int32_t *values, int64_t chunk) {
+    struct store_range range;
+    struct store_chunk c;
+    int64_t size = m->config.model->chunk;
+    TRY(passage_range(m, &range, chunk, ids));
+    for (int64_t i = 0; i < m->length; i++)
+        ids[i] = -1;
+    for (int64_t i = range.begin; i < range.end; i++)
+        TRY(store_view_chunk(m->config.view, &c, ids + (i - range.begin) * size, i));
+    for (int64_t i = 0; i < m->length; i++)
+        values[i] = ids[i] >= 0 && i + 1 < m->length ? ids[i + 1] : -1;
+    return STATUS_OK;
+}
+
+enum status memory_source_origin(struct memory_source *m, struct memory_origin *out, int64_t chunk, int64_t at) {
+    struct store_range range;
+    struct store_chunk c;
+    int64_t size = m->config.model->chunk;
+    TRY(passage_range(m, &range, chunk, m->ids));
+    TRY(store_view_chunk(m->config.view, &c, m->ids, range.begin + (at + 1) / size));
+    *out =
+        (struct memory_origin){.chunk = c.id, .document = c.document, .token_offset = c.token_offset + (at + 1) % size};
+    return STATUS_OK;
+}
+
+/* ---- the pool ---- */
+
+static uint64_t table_begin(const struct memory_source *m, int64_t chunk) {
+    uint64_t x = (uint64_t)chunk * 0x9E3779B97F4A7C15u;
+    return (x ^ x >> 32) & m->table_mask;
+}
+
+/* The chunk's cell of the table: its slot there, or FREE. */
+static int32_t *table_cell(struct memory_source *m, int64_t chunk) {
+    uint64_t i = table_begin(m, chunk);
+    while (m->table[i] != FREE && m->slot_chunk[m->table[i]] != chunk)
+        i = (i + 1) & m->table_mask;
+    return &m->table[i];
+}
+
+static void pool_clear(struct memory_source *m) {
+    m->stats.dropped += m->used;
+    m->used = 0;
+    memset(m->table, 0xff, (size_t)(m->table_mask + 1) * sizeof *m->table);
+}
+
+/* Slots for all chunks, new ones from m->used on; false: the pool is too full. */
+static bool pool_assign(struct memory_source *m, int32_t *slot, const int64_t *chunks, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        slot[i] = -1;
+        if (chunks[i] < 0) continue;
+        int32_t *cell = table_cell(m, chunks[i]);
+        if (*cell == FREE) {
+            if (m->used == m->slots) return false;
+            m->slot_chunk[m->used] = chunks[i];
+            *cell = (int32_t)m->used++;
+        }
+        slot[i] = *cell;
+    }
+    return true;
+}
+
+static enum status pool_encode(struct memory_source *m, int64_t first) {
+    struct device *dev = m->config.device;
+    int64_t n = m->used - first;
+    if (n == 0) return STATUS_OK;
+    double start = clock_seconds();
+    for (int64_t i = 0; i < n; i++)
+        TRY(passage_read(m, m->ids + i * m->length, m->values + i * m->length, m->slot_chunk[first + i]));
+    struct mat keys = mat_rows(m->keys, first * m->length, n * m->length);
+    decoder_passages_encode(m->passages, keys, m->config.key_layer, m->ids, n);
+    dev->ops->token_memory->squares(dev, m->square + first * m->length, keys);
+    device_upload(dev, m->value + first * m->length, m->values, (size_t)(n * m->length) * sizeof *m->values);
+    m->stats.encoded += n;
+    m->stats.encode_seconds += clock_seconds() - start;
+    return STATUS_OK;
+}
+
+static enum status blocks_reserve(struct memory_blocks *b, struct device *dev, size_t bytes) {
+    unsigned char *memory = b->memory;
+    enum status s = memory_grow(&memory, &b->capacity, bytes);
+    b->memory = memory;
+    if (s != STATUS_OK || b->buffer_bytes >= bytes) return s;
+    device_release(dev, b->buffer);
+    b->buffer = NULL;
+    b->buffer_bytes = 0;
+    TRY(device_buffer(dev, &b->buffer, bytes));
+    b->buffer_bytes = bytes;
+    return STATUS_OK;
+}
+
+enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
+                               const int64_t *row_begin, int blocks) {
+    struct device *dev = m->config.device;
+    int k = m->config.k;
+    int64_t n = (int64_t)blocks * k, rows = 0;
+    assert(n <= m->slots);
+    size_t begins = (size_t)(blocks + 1) * sizeof *row_begin, bytes = begins + (size_t)n * sizeof(int32_t);
+    TRY(blocks_reserve(&m->blocks, dev, bytes));
+    unsigned char *here = m->blocks.memory, *there = device_side(dev, here, m->blocks.buffer);
+    int32_t *slot = (int32_t *)(void *)(here + begins);
+    int64_t first = m->used;
+    if (!pool_assign(m, slot, chunks, n)) {
+        pool_clear(m);
+        first = 0;
+        bool fits = pool_assign(m, slot, chunks, n);
+        assert(fits);
+    }
+    enum status s = pool_encode(m, first);
+    if (s != STATUS_OK) {
+        pool_clear(m);
+        return s;
+    }
+    memcpy(here, row_begin, begins);
+    device_upload(dev, there, here, bytes);
+    for (int b = 0; b < blocks; b++)
+        rows = row_begin[b + 1] - row_begin[b] > rows ? row_begin[b + 1] - row_begin[b] : rows;
+    *out = (struct memory_slots){.keys = m->keys,
+                                 .value = m->value,
+                                 .square = m->square,
+                                 .slot = (const int32_t *)(const void *)(there + begins),
+                                 .row_begin = (const int64_t *)(const void *)there,
+                                 .slot_rows = (int)m->length,
+                                 .blocks = blocks,
+                                 .k = k,
+                                 .block_rows = (int)rows};
+    return STATUS_OK;
+}

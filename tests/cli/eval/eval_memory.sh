@@ -1,0 +1,82 @@
+# drt-eval with token memories: fit-memory and ppl agree, threads change no bit, a Base LM beside, every refusal.
+. "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
+needs drt-eval drt-index
+tiny_model "$TMP/m"
+sed 's/"decoder_layers": \[/&2], "was": [/; s/"encoder_layers": 1/"encoder_layers": 0/' "$TINY/config.json" | tr -d '\n' | sed 's/, *"was": *\[[^]]*\]//' >"$TMP/base.json"
+"$MODEL" init --config "$TMP/base.json" --tokenizer "$TINY/tokenizer.json" --out "$TMP/base" --seed 4 >/dev/null 2>"$ERR" || die "no Base LM"
+corpus "$TMP/train.jsonl" 10 80
+corpus "$TMP/a.jsonl" 4 120 100
+corpus "$TMP/b.jsonl" 3 120 200
+tiny_store "$TMP/s" "$TMP/m" "$TMP/train.jsonl"
+expect 0 "$BIN/drt-index" lexical --store "$TMP/s" --out "$TMP/lex" --segment-chunks 16
+out_has "segments"
+memory=(--store "$TMP/s" --lexical "$TMP/lex" --memory-k 4)
+texts=(--data "$TMP/a.jsonl" --data "$TMP/b.jsonl" --context 252 --skip 64)
+# gain MODE: its mean over files in the JSON of the last run.
+gain() { sed -n 's/.*"mode":"'"$1"'","against":"[a-z]*","gain_percent":\([-0-9.e+]*\).*/\1/p' "$OUT"; }
+# figure MODE: its perplexity over all files.
+figure() { sed 's/.*"modes":{//; s/.*"'"$1"'":{"perplexity":\([0-9.e+]*\).*/\1/' "$OUT"; }
+
+# Without training: a random model is mixed with what the text repeats. The Base LM takes the store of another model.
+expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory own,corpus,both,random --memory-every 16 --out "$TMP/memory.json" --json --threads 1
+cp "$OUT" "$TMP/one"
+cp "$TMP/memory.json" "$TMP/memory1.json"
+for mode in memory-own memory-corpus memory-both; do
+    awk -v g="$(gain $mode)" 'BEGIN { exit !(g < -30) }' || die "$mode gives $(gain $mode) % to a model that knows nothing"
+done
+none=$(figure none)
+expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory own,corpus,both,random --memory-every 16 --out "$TMP/memory.json" --json --threads 3
+cmp -s "$OUT" "$TMP/one" || die "other figures with three threads"
+cmp -s "$TMP/memory.json" "$TMP/memory1.json" || die "another gate with three threads"
+
+# ppl with that configuration, the odd documents: what the fit has of them.
+expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory own,corpus,both,random --memory-config "$TMP/memory.json" --documents odd --json
+both=$(figure memory-both)
+awk -v b="$both" -v n="$(figure none)" 'BEGIN { exit !(b < 0.7 * n) }' || die "a fitted memory gives $both"
+expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-config "$TMP/memory.json" --documents all --json
+near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b * 1.000001 && b < a * 1.000001) }' || die "$3: $1 against $2"; }
+near "$(figure none)" "$none" "none of ppl and of fit-memory"
+# The same weight everywhere: p = (1 - g) p_lm + g p_mem is at least (1 - g) p_lm, so the perplexity grows by 1 / (1 - g) at most.
+expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-weight 0.001 --json
+awk -v m="$(figure memory-own)" -v n="$none" 'BEGIN { exit !(m < n / 0.999 && m > n * 0.5 && m != n) }' || die "weight 0.001: $(figure memory-own) against $none"
+
+# A Base LM beside a model: gains are against it.
+expect 0 "$EVAL" ppl --model "$TMP/m" --base "$TMP/base" "${texts[@]}" --memory own --json
+near "$(figure base)" "$none" "the Base LM beside another model"
+out_has '"mode":"memory-own","against":"base"'
+expect 0 "$EVAL" ppl --model "$TMP/m" --base "$TMP/base" "${texts[@]}" --memory own
+out_has "memory-own against base"
+out_has "to base"
+
+# A text that is in the store too does not find itself, unless that is wanted.
+"$BIN/drt-index" build "$TMP/train.jsonl" "$TMP/a.jsonl" --out "$TMP/leaky" --model "$TMP/m" >"$OUT" 2>"$ERR" || die "build"
+expect 0 "$BIN/drt-index" lexical --store "$TMP/leaky" --out "$TMP/leaky.lex"
+leak() { expect 0 "$EVAL" ppl --model "$TMP/base" --data "$TMP/a.jsonl" --context 252 --skip 64 --store "$TMP/leaky" --lexical "$TMP/leaky.lex" --memory corpus --memory-k 2 --memory-every 8 --memory-tau 4 --memory-weight 0.5 --json "$@"; }
+leak
+clean=$(figure memory-corpus)
+leak --exclude none
+awk -v a="$(figure memory-corpus)" -v b="$clean" 'BEGIN { exit !(a < 0.9 * b) }' || die "finding itself gives $(figure memory-corpus), not finding $clean"
+
+expect 0 "$EVAL" fit-memory --help
+help_is_smooth
+expect 0 "$BIN/drt-index" lexical --help
+help_is_smooth
+expect_usage "must be none, or a list" "$EVAL" ppl --data x --memory owm
+expect_usage "need --store DIR" "$EVAL" ppl --data x --memory corpus
+expect_usage "need --lexical DIR" "$EVAL" ppl --data x --memory both --store "$TMP/s"
+expect_usage "they would not be used" "$EVAL" ppl --data x --memory-k 3
+expect_usage "it would not be used" "$EVAL" ppl --data x --memory own --lexical "$TMP/lex"
+expect_usage "take doc or none" "$EVAL" ppl --data x --memory corpus --store y --lexical z --exclude window=3
+expect_usage "--out FILE is missing" "$EVAL" fit-memory --data x --memory own
+expect_usage "nothing to fit" "$EVAL" fit-memory --data x --memory none --out y
+expect_usage "name both" "$EVAL" fit-memory --data x --memory random --store y --out z
+expect_error "the model has 2 layers" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-layer 3
+expect_error "must be two numbers" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-span 1
+expect_error "was fitted with 2 of --memory-layer, not 1" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-config "$TMP/memory.json" --memory-layer 1
+expect_error "has both" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-config "$TMP/memory.json" --memory-tau 3
+expect_error "has no lexical index" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory corpus --store "$TMP/s" --lexical "$TMP/s"
+expect_error "the lexical index has" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory corpus --store "$TMP/leaky" --lexical "$TMP/lex"
+expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" --memory own --out "$TMP/own.json"
+expect_error 'nothing fitted for "corpus"' "$EVAL" ppl --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory corpus --memory-config "$TMP/own.json"
+expect_error "no token to fit" "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" --max-documents 1 --memory own --out "$TMP/none.json"
+expect_error "is a Base LM, which has no retrieval" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --self-retrieval --memory own

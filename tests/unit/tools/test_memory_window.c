@@ -1,0 +1,370 @@
+/* test_memory_window.c -- a window read with token memories against plain loops in double precision: the keys of single
+ * passages, the distances, the softmax, the mixed probabilities; the same bits with any number of threads. */
+#include "base/rng.h"
+#include "model/params.h"
+#include "store/lexical/lexical_folder.h"
+#include "tests/test.h"
+#include "tools/memory/memory_text.h"
+#include "tools/memory/memory_window.h"
+
+enum { VOCAB = 97, D = 64, CHUNK = 63, DOCUMENTS = 5, CHUNKS_MAX = 40, CONTEXT = 230, FIRST = 40, K = 3, EVERY = 17 };
+
+struct world {
+    struct engine engine;
+    struct params *params;
+    struct memory_config memory;
+    struct lexical *lexical;
+    int32_t ids[CHUNKS_MAX][CHUNK]; /* -1 after the end of a short chunk */
+    int document[CHUNKS_MAX];
+    int64_t first_chunk[DOCUMENTS + 1];
+    int32_t text[CONTEXT];
+};
+
+static void make_model(struct world *w, bool base_lm, int threads) {
+    char json[640];
+    struct engine *e = &w->engine;
+    int n = snprintf(json, sizeof json,
+                     "{\"vocab_size\":%d,\"hidden_size\":%d,\"intermediate_size\":96,\"num_attention_heads\":2,"
+                     "\"decoder_layers\":%s,\"encoder_layers\":%d,\"enc_chunk_size\":%d,\"chunk_topk\":3,"
+                     "\"slide_window\":100,\"chunk_id\":96,\"mask_id\":95,\"pad_id\":94,\"rms_norm_eps\":1e-5,"
+                     "\"encoder_input\":\"tokens\",\"tie_word_embeddings\":true}",
+                     VOCAB, D, base_lm ? "[3]" : "[1,2]", !base_lm, CHUNK);
+    CHECK_OK(model_config_parse(&e->model.config, "test", json, (size_t)n));
+    CHECK_OK(params_init(&w->params, &e->model.config, 5));
+    for (int i = 0; i < params_count(w->params); i++) {
+        const struct param *p = params_at(w->params, i);
+        for (int64_t j = 0; p->rows > 1 && j < p->rows * p->cols; j++)
+            ((float *)p->data)[j] *= p->rows == VOCAB ? 10 : 5;
+    }
+    CHECK_OK(device_open(&e->device, "cpu", threads));
+    e->weights = weights_of_params(w->params);
+    CHECK_OK(decoder_create(&e->decoder, e->device, &e->model.config, &e->weights, 0));
+}
+
+/* Documents of 1 to 9 chunks over few ids; those of a document lie in a range of its own, so that searches find some.
+ */
+static void make_store(struct world *w, const char *path) {
+    struct store_writer_config config = {.fingerprint = {.chunk_tokens = CHUNK, .dim = D, .vocab_size = VOCAB},
+                                         .max_catalog_bytes = 1 << 26};
+    struct store_writer *writer;
+    static const float landmarks[CHUNKS_MAX * D];
+    struct rng rng = rng_make(8, 0);
+    int64_t chunk = 0;
+    CHECK_OK(store_writer_open(&writer, path, &config, true));
+    CHECK_OK(store_shard_begin(writer));
+    for (int d = 0; d < DOCUMENTS; d++) {
+        int64_t chunks = 1 + 2 * d, tokens = chunks * CHUNK - (d % 2 ? 20 : 0);
+        w->first_chunk[d] = chunk;
+        for (int64_t i = 0; i < chunks * CHUNK; i++)
+            w->ids[chunk + i / CHUNK][i % CHUNK] = i < tokens ? (int32_t)(d * 12 + (int)rng_below(&rng, 30)) : -1;
+        struct store_new_document doc = {.ids = w->ids[chunk], .n_ids = (size_t)tokens, .source = "memory", .key = ""};
+        bool duplicate;
+        memcpy(doc.hash, &d, sizeof d);
+        CHECK_OK(store_shard_document(writer, &doc, &duplicate));
+        CHECK_OK(store_shard_landmarks(writer, landmarks, chunks));
+        for (int64_t i = 0; i < chunks; i++)
+            w->document[chunk++] = d;
+    }
+    w->first_chunk[DOCUMENTS] = chunk;
+    CHECK_OK(store_shard_seal(writer, NULL, 0));
+    CHECK_OK(store_writer_publish(writer, &(struct store_publish){.index = "exact", .seed = 1}));
+    store_writer_close(writer);
+}
+
+static void make_world(struct world *w, bool base_lm, int threads, const char *name) {
+    char store[600], lexical[620];
+    *w = (struct world){.memory = {.key_layer = 2, .k = K, .every = EVERY, .before = 1, .after = 1}};
+    snprintf(store, sizeof store, "%s/%s", test_folder(), name);
+    snprintf(lexical, sizeof lexical, "%s.lexical", store);
+    make_model(w, base_lm, threads);
+    make_store(w, store);
+    CHECK_OK(store_open(&w->engine.store, store));
+    CHECK_OK(store_view_open(&w->engine.view, w->engine.store));
+    CHECK_OK(lexical_folder_write(w->engine.view, lexical, 7, 0, NULL)); /* several segments */
+    CHECK_OK(lexical_folder_open(&w->lexical, lexical));
+    struct rng rng = rng_make(9, 0);
+    for (int i = 0; i < CONTEXT; i++)
+        w->text[i] = (int32_t)rng_below(&rng, 70);
+}
+
+static void free_world(struct world *w) {
+    lexical_close(w->lexical);
+    decoder_free(w->engine.decoder);
+    store_view_close(w->engine.view);
+    store_close(w->engine.store);
+    device_close(w->engine.device);
+    params_free(w->params);
+}
+
+/* ---- by plain loops ---- */
+
+/* Key states of a text by the decoder alone, in calls of `step` ids; logits too where they are wanted. */
+static void plain_keys(const struct world *w, float *keys, float *logits, const int32_t *ids, int64_t n, int64_t step) {
+    struct decoder_state *state;
+    CHECK_OK(decoder_state_create(&state, w->engine.decoder, NULL));
+    for (int64_t i = 0; i < n; i += step) {
+        int64_t part = n - i < step ? n - i : step;
+        const struct decoder_output out = {.logits = logits ? logits + i * VOCAB : NULL,
+                                           .logits_all = logits != NULL,
+                                           .keys = mat_f32(keys + i * D, part, D),
+                                           .key_layer = w->memory.key_layer};
+        CHECK_OK(decoder_forward(state, &out, ids + i, part));
+    }
+    decoder_state_free(state);
+}
+
+struct entries {
+    float key[CONTEXT + K * 3 * CHUNK][D];
+    int32_t value[CONTEXT + K * 3 * CHUNK];
+    int n;
+};
+
+static void add_entries(struct entries *e, const float *keys, const int32_t *ids, int64_t n) {
+    for (int64_t i = 0; i + 1 < n; i++) {
+        memcpy(e->key[e->n], keys + i * D, sizeof e->key[0]);
+        e->value[e->n++] = ids[i + 1];
+    }
+}
+
+/* The passage of a chunk, as its document has it. */
+static void add_passage(const struct world *w, struct entries *e, int64_t chunk) {
+    static float keys[3 * CHUNK * D];
+    int32_t ids[3 * CHUNK];
+    int64_t n = 0;
+    for (int64_t c = chunk - 1; c <= chunk + 1; c++) {
+        if (c < 0 || c >= w->first_chunk[DOCUMENTS] || w->document[c] != w->document[chunk]) continue;
+        for (int i = 0; i < CHUNK && w->ids[c][i] >= 0; i++)
+            ids[n++] = w->ids[c][i];
+    }
+    plain_keys(w, keys, NULL, ids, n, 1000);
+    add_entries(e, keys, ids, n);
+}
+
+static void check_row(const struct entries *e, const float *state, const struct memory_lm *lm,
+                      const struct memory_read *read, const float *logits, int64_t i, int32_t target) {
+    double nearest = INFINITY, sum = 0, squares = 0, hit = 0, largest = -INFINITY, all = 0, entropy = 0;
+    static double z[CONTEXT + K * 3 * CHUNK];
+    for (int j = 0; j < e->n; j++) {
+        double d2 = 0;
+        for (int c = 0; c < D; c++)
+            d2 += pow((double)state[c] - (double)e->key[j][c], 2);
+        nearest = fmin(nearest, d2);
+        z[j] = -d2 / (double)read->tau;
+        sum += exp(z[j]);
+    }
+    for (int j = 0; j < e->n; j++) {
+        squares += pow(exp(z[j]) / sum, 2);
+        if (e->value[j] == target) hit += exp(z[j]) / sum;
+    }
+    for (int v = 0; v < VOCAB; v++)
+        all += exp((double)logits[v]), largest = fmax(largest, (double)logits[v]);
+    for (int v = 0; v < VOCAB; v++)
+        entropy -= exp((double)logits[v]) / all * log(exp((double)logits[v]) / all);
+    double log_lm = (double)logits[target] - log(all);
+    CHECK(fabs((double)lm->log_p[i] - (log_lm)) <= 1e-4);
+    CHECK(fabs((double)lm->largest[i] - (largest - log(all))) <= 1e-4);
+    CHECK(fabs((double)lm->entropy[i] - (entropy)) <= 1e-4);
+    CHECK(fabs((double)read->nearest[i] - (nearest)) <= 1e-3 * (1 + nearest));
+    CHECK(fabs((double)read->lse[i] - (log(sum))) <= 2e-3);
+    CHECK(fabs((double)read->squares[i] - (squares)) <= 2e-3);
+    CHECK(fabs(exp((double)read->log_p[i]) - (hit)) <= 2e-3);
+    double mixed = exp(memory_mixed((double)lm->log_p[i], (double)read->log_p[i], 0.3));
+    CHECK(fabs(mixed - (0.7 * exp(log_lm) + 0.3 * hit)) <= 1e-3);
+}
+
+/* What a read must have of the window, entry by entry. */
+static void check_read(const struct world *w, const struct memory_lm *lm, const struct memory_read *read,
+                       struct store_range exclude) {
+    static float keys[CONTEXT * D], logits[CONTEXT * VOCAB];
+    static struct entries found, all;
+    plain_keys(w, keys, logits, w->text, CONTEXT, 50);
+    for (int64_t t = FIRST; t < CONTEXT; t++) {
+        int64_t at = FIRST + (t - FIRST) / EVERY * EVERY, length = at < MEMORY_LOOK_BACK ? at : MEMORY_LOOK_BACK;
+        struct store_hit hits[K];
+        const struct lexical_query query = {w->text + at - length, (int)length};
+        const struct lexical_search how = {.k = K, .pair_weight = LEXICAL_PAIR_WEIGHT, .exclude = &exclude};
+        CHECK_OK(lexical_search(w->lexical, hits, &query, 1, &how));
+        if (t == at) found.n = 0;
+        for (int i = 0; read->found && t == at && i < K && hits[i].chunk >= 0; i++)
+            add_passage(w, &found, hits[i].chunk);
+        all = found;
+        if (read->past) add_entries(&all, keys, w->text, t);
+        check_row(&all, keys + (t - 1) * D, lm, read, logits + (t - 1) * VOCAB, t - FIRST, w->text[t]);
+    }
+}
+
+static void run_window(struct world *w, struct memory_read reads[4], struct memory_lm *lm, int64_t document,
+                       struct memory_window **window) {
+    const struct memory_window_config config = {
+        .engine = &w->engine, .memory = &w->memory, .lexical = w->lexical, .context = CONTEXT, .seed = 3};
+    reads[0] = (struct memory_read){.past = true, .tau = 40};
+    reads[1] = (struct memory_read){.found = true, .tau = 30};
+    reads[2] = (struct memory_read){.past = true, .found = true, .tau = 20};
+    reads[3] = (struct memory_read){.drawn = true, .tau = 30};
+    CHECK_OK(memory_window_create(window, &config, reads, 4));
+    CHECK_OK(memory_window_run(*window, lm, w->text, CONTEXT, FIRST, document));
+}
+
+static void test_window(bool base_lm) {
+    static struct world w, threaded;
+    struct memory_window *window, *other;
+    struct memory_read reads[4], threaded_reads[4];
+    struct memory_lm lm, threaded_lm;
+    make_world(&w, base_lm, 1, base_lm ? "base" : "drt");
+    const struct store_range none = {0};
+    run_window(&w, reads, &lm, -1, &window);
+    for (int i = 0; i < 3; i++)
+        check_read(&w, &lm, &reads[i], none);
+
+    make_world(&threaded, base_lm, 3, base_lm ? "base3" : "drt3");
+    run_window(&threaded, threaded_reads, &threaded_lm, -1, &other);
+    size_t bytes = (CONTEXT - FIRST) * sizeof(float);
+    CHECK(memcmp(lm.log_p, threaded_lm.log_p, bytes) == 0);
+    for (int i = 0; i < 4; i++) {
+        CHECK(memcmp(reads[i].log_p, threaded_reads[i].log_p, bytes) == 0);
+        CHECK(memcmp(reads[i].lse, threaded_reads[i].lse, bytes) == 0);
+        CHECK(memcmp(reads[i].squares, threaded_reads[i].squares, bytes) == 0);
+    }
+    memory_window_free(other);
+    free_world(&threaded);
+
+    /* Without the document of the best chunk of the first search. */
+    struct store_hit best;
+    const struct lexical_query query = {w.text, FIRST};
+    CHECK_OK(lexical_search(w.lexical, &best, &query, 1,
+                            &(struct lexical_search){.k = 1, .pair_weight = LEXICAL_PAIR_WEIGHT}));
+    int document = w.document[best.chunk];
+    const struct store_range out = {w.first_chunk[document], w.first_chunk[document + 1]};
+    CHECK_OK(memory_window_run(window, &lm, w.text, CONTEXT, FIRST, document));
+    check_read(&w, &lm, &reads[1], out);
+    check_read(&w, &lm, &reads[2], out);
+    memory_window_free(window);
+    free_world(&w);
+}
+
+/* A pool too small for a window gives the same bits as a large one. */
+static void test_small_pool(void) {
+    static struct world w;
+    enum { BLOCKS = 4 };
+    int64_t chunks[BLOCKS * K] = {0, 5, 9, 5, -1, 20, 9, 11, 12, 0, 5, 24}, row_begin[] = {0, 5};
+    struct memory_source *large, *small;
+    make_world(&w, true, 1, "pool");
+    struct memory_source_config config = {.device = w.engine.device,
+                                          .model = &w.engine.model.config,
+                                          .decoder = w.engine.decoder,
+                                          .view = w.engine.view,
+                                          .lexical = w.lexical,
+                                          .k = K,
+                                          .after = 1,
+                                          .key_layer = 3};
+    CHECK_OK(memory_source_create(&large, &config));
+    config.slots = K + 1;
+    CHECK_OK(memory_source_create(&small, &config));
+    for (int b = 0; b < BLOCKS; b++) {
+        struct memory_slots x, y;
+        CHECK_OK(memory_source_load(large, &x, chunks + b * K, row_begin, 1));
+        CHECK_OK(memory_source_load(small, &y, chunks + b * K, row_begin, 1));
+        for (int i = 0; i < K; i++) {
+            int64_t from = (int64_t)x.slot[i] * x.slot_rows, to = (int64_t)y.slot[i] * y.slot_rows;
+            CHECK_EQ(x.slot[i] < 0, y.slot[i] < 0);
+            if (x.slot[i] < 0) continue;
+            CHECK(memcmp(mat_row(x.keys, from), mat_row(y.keys, to), (size_t)x.slot_rows * D * sizeof(float)) == 0);
+            CHECK(memcmp(x.value + from, y.value + to, (size_t)x.slot_rows * sizeof *x.value) == 0);
+        }
+    }
+    CHECK(memory_source_stats(small).dropped > 0 && memory_source_stats(large).dropped == 0);
+    CHECK_EQ(memory_source_stats(large).encoded, 7);
+    memory_source_free(large);
+    memory_source_free(small);
+    free_world(&w);
+}
+
+/* Random chunks are distinct, stay out of a document, and are all there is of a small store. */
+static void test_draw(void) {
+    static struct world w;
+    int64_t chunks[2 * 24], at[] = {64, 128};
+    struct memory_source *m;
+    make_world(&w, true, 1, "draw");
+    const struct memory_source_config config = {.device = w.engine.device,
+                                                .model = &w.engine.model.config,
+                                                .decoder = w.engine.decoder,
+                                                .view = w.engine.view,
+                                                .k = 24,
+                                                .key_layer = 1};
+    const struct store_range out = {w.first_chunk[2], w.first_chunk[3]}; /* 5 of 25 chunks */
+    CHECK_OK(memory_source_create(&m, &config));
+    CHECK_OK(memory_source_draw(m, chunks, at, 2, out, 7));
+    for (int row = 0; row < 2; row++)
+        for (int i = 0; i < 24; i++) {
+            int64_t chunk = chunks[row * 24 + i];
+            CHECK_EQ(chunk < 0, i >= 20);
+            CHECK(chunk < out.begin || chunk >= out.end);
+            for (int j = 0; j < i && chunk >= 0; j++)
+                CHECK(chunks[row * 24 + j] != chunk);
+        }
+    memory_source_free(m);
+    free_world(&w);
+}
+
+/* A running text: the mixture after each of its last ids, when the ring of the own past has come round. */
+static void test_text(void) {
+    enum { PAST = 60, LENGTH = 1300, PROMPT = 1200 };
+    static struct world w;
+    static int32_t text[LENGTH];
+    static float keys[LENGTH * D], logits[LENGTH * VOCAB], mixed[VOCAB];
+    static struct entries all, found;
+    struct decoder_state *state;
+    struct memory_text *t;
+    struct rng rng = rng_make(10, 0);
+    make_world(&w, false, 2, "text");
+    w.memory.mixture[MEMORY_BOTH] = (struct memory_mixture){true, 25, memory_gate_fixed(0.4)};
+    const struct memory_text_config config = {&w.engine, &w.memory, w.lexical, MEMORY_BOTH, PAST};
+    for (int i = 0; i < LENGTH; i++)
+        text[i] = (int32_t)rng_below(&rng, 70);
+    plain_keys(&w, keys, logits, text, LENGTH, 1000);
+    CHECK_OK(memory_text_create(&t, &config));
+    CHECK_OK(decoder_state_create(&state, w.engine.decoder, NULL));
+    CHECK_OK(memory_text_feed(t, state, NULL, text, 1000));
+    CHECK_OK(memory_text_feed(t, state, mixed, text + 1000, PROMPT - 1000));
+    for (int n = PROMPT; n < LENGTH; n++) {
+        if ((n - PROMPT) % EVERY == 0) {
+            struct store_hit hits[K];
+            const struct lexical_query query = {text + n - MEMORY_LOOK_BACK, MEMORY_LOOK_BACK};
+            CHECK_OK(lexical_search(w.lexical, hits, &query, 1,
+                                    &(struct lexical_search){.k = K, .pair_weight = LEXICAL_PAIR_WEIGHT}));
+            found.n = 0;
+            for (int i = 0; i < K; i++)
+                add_passage(&w, &found, hits[i].chunk);
+        }
+        all = found;
+        add_entries(&all, keys + (n - 1 - PAST) * D, text + n - 1 - PAST, PAST + 1);
+        double p[VOCAB] = {0}, sum = 0, lm = 0;
+        for (int j = 0; j < all.n; j++) {
+            double d2 = 0;
+            for (int c = 0; c < D; c++)
+                d2 += pow((double)keys[(n - 1) * D + c] - (double)all.key[j][c], 2);
+            sum += exp(-d2 / 25);
+            p[all.value[j]] += exp(-d2 / 25);
+        }
+        for (int v = 0; v < VOCAB; v++)
+            lm += exp((double)logits[(n - 1) * VOCAB + v]);
+        for (int v = 0; v < VOCAB; v++) {
+            double own = 0.6 * exp((double)logits[(n - 1) * VOCAB + v]) / lm, memory = 0.4 * p[v] / sum;
+            CHECK(fabs(exp((double)mixed[v]) - own - memory) <= 1e-3);
+            CHECK(fabs(memory_text_share(t, v) - memory / (own + memory)) <= 1e-2);
+        }
+        CHECK_OK(memory_text_feed(t, state, mixed, text + n, 1));
+    }
+    decoder_state_free(state);
+    memory_text_free(t);
+    free_world(&w);
+}
+
+int main(void) {
+    test_text();
+    test_window(true);
+    test_window(false);
+    test_small_pool();
+    test_draw();
+    return 0;
+}

@@ -1,0 +1,48 @@
+/* drt_eval_machine.c -- what the commands of drt-eval open: the model with its store, a Base LM beside it, what a token
+ * memory needs. */
+#include "tools/eval/drt_eval.h"
+#include <string.h>
+
+/* The same ids must mean the same text. */
+static enum status check_base(const struct engine *model, const struct engine *base) {
+    uint8_t a[16], b[16];
+    tokenizer_fingerprint(model->model.tokenizer, a);
+    tokenizer_fingerprint(base->model.tokenizer, b);
+    if (memcmp(a, b, sizeof a) == 0 && model->model.config.vocab_size == base->model.config.vocab_size)
+        return STATUS_OK;
+    return fail(STATUS_MISMATCH, "--base %s: its tokenizer is not that of %s: perplexities cannot be compared",
+                base->model.path, model->model.path);
+}
+
+static enum status open_parts(struct eval_machine *m, const struct engine_config *config,
+                              const struct eval_options *o) {
+    struct eval_engines *e = &m->engines;
+    TRY(engine_open(&m->model, config));
+    e->model = &m->model;
+    if (o->base) {
+        const struct engine_config base = {.model = o->base, .where = o->where, .threads = (int)o->threads};
+        TRY(engine_open(&m->base, &base));
+        e->base = &m->base;
+        TRY(check_base(&m->model, &m->base));
+    }
+    if (!config->memory) return STATUS_OK;
+    TRY(memory_options_config(&e->memory, &o->memory_options, &m->model.model.config));
+    TRY(memory_options_lexical(&m->lexical, &o->memory_options));
+    e->lexical = m->lexical;
+    return STATUS_OK;
+}
+
+enum status eval_machine_open(struct eval_machine *out, const struct engine_config *config,
+                              const struct eval_options *o) {
+    *out = (struct eval_machine){0};
+    enum status s = open_parts(out, config, o);
+    if (s != STATUS_OK) eval_machine_close(out);
+    return s;
+}
+
+void eval_machine_close(struct eval_machine *m) {
+    lexical_close(m->lexical);
+    engine_close(&m->base);
+    engine_close(&m->model);
+    *m = (struct eval_machine){0};
+}

@@ -1,0 +1,73 @@
+/* drt_eval_modes.c -- which modes the options of drt-eval ppl name, and which options do not fit together. */
+#include "tools/eval/drt_eval.h"
+#include <string.h>
+
+/* Adds the modes that a list names; their names begin with `prefix`. */
+static bool modes_of_list(bool mode[EVAL_MODES], const char *list, const char *prefix, int first, int end) {
+    for (const char *at = list;;) {
+        size_t length = strcspn(at, ","), skip = strlen(prefix);
+        int found = EVAL_MODES;
+        for (int i = first; i < end; i++)
+            if (strlen(eval_mode_names[i]) == skip + length && memcmp(eval_mode_names[i] + skip, at, length) == 0)
+                found = i;
+        if (found == EVAL_MODES) return false;
+        mode[found] = true;
+        if (!at[length]) return true;
+        at += length + 1;
+    }
+}
+
+/* The modes that are requested, by lists or by options. */
+int eval_modes(const char *command, bool mode[EVAL_MODES], const struct eval_options *o) {
+    mode[EVAL_BASE] = o->base != NULL;
+    if (o->memory && strcmp(o->memory, "none") != 0 &&
+        !modes_of_list(mode, o->memory, "memory-", EVAL_MEMORY_OWN, EVAL_MODES))
+        return eval_usage(command, "--memory: must be none, or a list like own,corpus,both,random");
+    if (!o->modes) {
+        mode[EVAL_NONE] = true;
+        mode[EVAL_SELF] = o->self;
+        mode[EVAL_CORPUS] = o->corpus;
+        mode[EVAL_BOTH] = o->self && o->corpus;
+        mode[EVAL_RANDOM] = o->random;
+        return -1;
+    }
+    if (o->self || o->corpus || o->random)
+        return eval_usage(command,
+                          "--modes already lists the modes: leave out --self-, --corpus- and --random-retrieval");
+    if (!modes_of_list(mode, o->modes, "", EVAL_NONE, EVAL_GCA_MODES))
+        return eval_usage(command, "--modes: must be a list like none,self,corpus,both,random");
+    return -1;
+}
+
+static int check_memory(const char *command, const struct eval_options *o, const bool mode[EVAL_MODES]) {
+    bool found = mode[EVAL_MEMORY_CORPUS] || mode[EVAL_MEMORY_BOTH], stored = found || mode[EVAL_MEMORY_RANDOM];
+    if (memory_options_given(&o->memory_options) && !stored && !mode[EVAL_MEMORY_OWN])
+        return eval_usage(command, "--lexical and --memory-... need --memory LIST (they would not be used)");
+    if (stored && !o->store) return eval_usage(command, "--memory corpus, both and random need --store DIR");
+    if (found && !o->memory_options.lexical)
+        return eval_usage(command, "--memory corpus and both need --lexical DIR, made by drt-index lexical");
+    if (!found && o->memory_options.lexical)
+        return eval_usage(command, "--lexical needs --memory corpus or both (it would not be used)");
+    if (stored && o->rule >= 0)
+        return eval_usage(command, "--exclude window=N: a token memory leaves out documents only: take doc or none");
+    return -1;
+}
+
+int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL_MODES]) {
+    bool corpus = mode[EVAL_CORPUS] || mode[EVAL_BOTH] || mode[EVAL_RANDOM];
+    bool memory = mode[EVAL_MEMORY_CORPUS] || mode[EVAL_MEMORY_BOTH] || mode[EVAL_MEMORY_RANDOM];
+    if (o->data.count == 0) return eval_usage(command, "--data FILE is missing");
+    if (corpus && !o->store)
+        return eval_usage(command, "retrieval from a corpus (corpus, both, random) needs --store DIR");
+    if (o->store && !corpus && !memory)
+        return eval_usage(command,
+                          "--store needs --corpus-retrieval, --random-retrieval, --modes or --memory (it would not "
+                          "be used)");
+    if ((o->exact || o->exact_fallback || o->nprobe) && !corpus)
+        return eval_usage(command, "--exact, --exact-fallback and --nprobe need a store and a mode that uses it");
+    if (o->exact && (o->nprobe || o->exact_fallback))
+        return eval_usage(command, "--exact scans every landmark: leave out --nprobe and --exact-fallback");
+    if (!exclude_parse(&o->rule, o->exclude)) return eval_usage(command, "--exclude is doc, window=N or none");
+    if (o->skip >= o->context) return eval_usage(command, "--skip must be smaller than --context");
+    return check_memory(command, o, mode);
+}

@@ -1,0 +1,116 @@
+/* drt_eval_ppl.c -- drt-eval ppl: perplexity with and without retrieval and token memory, on the same positions. */
+#include "tools/eval/drt_eval.h"
+#include "tools/shared/progress_line.h"
+#include <math.h>
+
+static int parse(struct eval_options *o, int argc, char **argv, const char **operands) {
+    const struct arg_option options[] = {
+        {NULL, ARG_FLAG, NULL, NULL, "What to measure", 0, 0},
+        {"model", ARG_PATH, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
+        {"data", ARG_STRINGS, &o->data, "FILE", "texts to predict (required; may be given several times)", 0, 0},
+        {"store", ARG_PATH, &o->store, "DIR", "store to retrieve from (see --exclude)", 0, 0},
+        {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "measure retrieval from the store", 0, 0},
+        {"self-retrieval", ARG_FLAG, &o->self, NULL,
+         "measure retrieval from the window's own past; with --corpus-retrieval: also both together", 0, 0},
+        {"random-retrieval", ARG_FLAG, &o->random, NULL, "measure random chunks of the store, with their real scores",
+         0, 0},
+        {"modes", ARG_STRING, &o->modes, "LIST",
+         "instead of the three options above: any of none,self,corpus,both,random "
+         "(default: none, and the modes of those options)",
+         0, 0},
+        {"base", ARG_PATH, &o->base, "DIR", "a Base LM of the same tokenizer, scored at the same positions (mode base)",
+         0, 0},
+        {"memory", ARG_STRING, &o->memory, "LIST",
+         "also mix token memories in: any of own,corpus,both,random (modes memory-own and so on; none: no memory)", 0,
+         0},
+        MEMORY_SEARCH_OPTIONS(o->memory_options),
+        MEMORY_MIX_OPTIONS(o->memory_options),
+        {"exclude", ARG_STRING, &o->exclude, "doc|window=N|none",
+         "chunks that a query must not find where its document is also in the store: the whole document, the chunks "
+         "at most N away from the query's own, or none",
+         0, 0},
+        {NULL, ARG_FLAG, NULL, NULL, "Which tokens", 0, 0},
+        {"context", ARG_INT, &o->context, "N", "tokens a window; documents are cut into windows", 2, 1 << 28},
+        {"skip", ARG_INT, &o->skip, "N", "first tokens of each window that are read but not scored", 0, 1 << 28},
+        {"documents", ARG_CHOICE, &o->documents, "all|even|odd",
+         "which documents of each file, counted from 0 (drt-eval fit-memory fits on even ones)", 0, 0},
+        {"max-documents", ARG_INT, &o->max_documents, "N", "scored documents of each file at most; 0: all", 0,
+         INFINITY},
+        {"max-tokens", ARG_INT, &o->max_tokens, "N", "score at most N tokens of each file; 0: all", 0, INFINITY},
+        {"document-tokens", ARG_INT, &o->document_tokens, "N", "scored tokens of each document at most; 0: all", 0,
+         INFINITY},
+        {"format", ARG_CHOICE, &o->format, "auto|jsonl|txt|u16|u32|megatron",
+         "format of --data; auto: by name, then by content", 0, 0},
+        {"text-field", ARG_STRING, &o->text_field, "NAME", "jsonl: the field that holds the text", 0, 0},
+        {"skip-bad-lines", ARG_FLAG, &o->skip_bad_lines, NULL,
+         "jsonl: skip and count lines that hold no document; default: stop at the first", 0, 0},
+        {"no-follow", ARG_FLAG, &o->no_follow, NULL, "skip symbolic links in folders; default: follow them", 0, 0},
+        {"eod-id", ARG_INT, &o->eod_id, "ID",
+         "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none", -2, 1ll << 32},
+        {NULL, ARG_FLAG, NULL, NULL, "Search and machine", 0, 0},
+        {"exact", ARG_FLAG, &o->exact, NULL, "scan all landmarks instead of using the store's index", 0, 0},
+        {"exact-fallback", ARG_FLAG, &o->exact_fallback, NULL,
+         "scan all landmarks for a query for which the index finds too few chunks", 0, 0},
+        {"nprobe", ARG_INT, &o->nprobe, "N",
+         "IVF lists to scan, of the store's index or of gpu-ivf on a GPU; 0: the index's default, and on a GPU exact "
+         "search where the landmarks take at most 2 GiB",
+         0, 1 << 20},
+        {"seed", ARG_INT, &o->seed, "N", "seed of random retrieval", 0, INFINITY},
+        {"device", ARG_CHOICE, &o->where.device, "auto|cpu|cuda", "where to compute; auto: a GPU if there is one", 0,
+         0},
+        {"dtype", ARG_CHOICE, &o->where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
+        {"threads", ARG_INT, &o->threads, "N",
+         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
+        {"json", ARG_FLAG, &o->json, NULL, "print one JSON object instead of tables", 0, 0},
+    };
+    const struct arg_program program = {
+        .name = "drt-eval ppl",
+        .synopsis = "--data FILE [--model DIR] [--store DIR --corpus-retrieval] [--self-retrieval] [options]",
+        .about = "Perplexity per token and bits per byte, with 95 % intervals over documents. Every mode scores "
+                 "exactly the same "
+                 "positions with the same text before them, so differences between modes are paired.",
+        .examples = "  drt-eval ppl --data valid.jsonl.xz\n"
+                    "  drt-eval ppl --data valid.jsonl.xz --store docs.store --modes none,corpus,random\n",
+        .options = options,
+        .n_options = ARRAY_LEN(options)};
+    int n_operands = 0;
+    return args_parse(&program, argc, argv, operands, &n_operands);
+}
+
+int eval_ppl(int argc, char **argv, const char **operands) {
+    struct eval_options o = {.where = DEVICE_CHOICE_DEFAULT,
+                             .format = "auto",
+                             .exclude = "doc",
+                             .documents = "all",
+                             .text_field = "text",
+                             .context = 4032,
+                             .skip = 256,
+                             .eod_id = -1};
+    struct eval_result result = {0};
+    int code = parse(&o, argc, argv, operands);
+    if (code < 0) code = eval_modes("ppl", result.mode, &o);
+    if (code < 0) code = eval_check("ppl", &o, result.mode);
+    if (code >= 0) return code;
+    bool retrieval = false;
+    for (int mode = EVAL_SELF; mode < EVAL_GCA_MODES; mode++)
+        retrieval = retrieval || result.mode[mode];
+    const struct engine_config config = {.model = o.model,
+                                         .store = o.store,
+                                         .where = o.where,
+                                         .threads = (int)o.threads,
+                                         .retrieval = retrieval,
+                                         .memory = eval_has_memory(&result)};
+    struct eval_machine machine;
+    struct progress_line *line = NULL;
+    if (progress_line_start(&line, "drt-eval") != STATUS_OK) return eval_failed();
+    enum status status = eval_machine_open(&machine, &config, &o);
+    if (status == STATUS_OK) status = eval_run(&result, &machine.engines, &o, NULL, progress_line_progress(line));
+    progress_line_end(line);
+    if (status == STATUS_OK) status = (o.json ? eval_print_json : eval_print_text)(&result, &machine.model, &o);
+    eval_machine_close(&machine);
+    eval_result_free(&result);
+    if (status != STATUS_OK) return eval_failed();
+    if (result.partial)
+        fprintf(stderr, "drt-eval: stopped by a signal: the report covers the documents scored so far\n");
+    return result.partial ? 1 : 0;
+}

@@ -1,0 +1,69 @@
+/* memory_options.c -- see memory_options.h. */
+#include "tools/memory/memory_options.h"
+#include "indexer/memory_source.h"
+#include "store/lexical/lexical_folder.h"
+#include <stdio.h>
+
+enum { K = 64, EVERY = 64, AFTER = 1 };
+static const double tau_default = 32, weight_default = 0.1;
+
+bool memory_options_given(const struct memory_options *o) {
+    return o->config || o->span || o->lexical || o->k || o->every || o->layer || o->tau > 0 || o->weight > 0;
+}
+
+static enum status parse_span(int *before, int *after, const char *text) {
+    char end;
+    if (sscanf(text, "%d,%d%c", before, after, &end) == 2 && *before >= 0 && *before <= MEMORY_SPAN_MAX &&
+        *after >= 0 && *after <= MEMORY_SPAN_MAX)
+        return STATUS_OK;
+    return fail(STATUS_INVALID, "--memory-span %s: must be two numbers of 0 to %d, such as 0,1", text, MEMORY_SPAN_MAX);
+}
+
+/* What a gate was fitted with cannot be changed afterwards. */
+static enum status agree(const struct memory_options *o, const struct memory_config *fitted,
+                         const struct memory_config *wanted) {
+    const struct {
+        const char *name;
+        int fitted, wanted;
+    } pairs[] = {
+        {"--memory-layer", fitted->key_layer, wanted->key_layer},
+        {"--memory-span (before)", fitted->before, wanted->before},
+        {"--memory-span (after)", fitted->after, wanted->after},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(pairs); i++)
+        if (pairs[i].fitted != pairs[i].wanted)
+            return fail(STATUS_INVALID, "%s: was fitted with %d of %s, not %d: leave the option out, or fit again",
+                        o->config, pairs[i].fitted, pairs[i].name, pairs[i].wanted);
+    return STATUS_OK;
+}
+
+enum status memory_options_config(struct memory_config *out, const struct memory_options *o,
+                                  const struct model_config *model) {
+    int layers = model_config_layers(model);
+    struct memory_config c = {.key_layer = layers, .k = K, .every = EVERY, .after = AFTER};
+    const struct memory_mixture mixture = {.given = true,
+                                           .tau = o->tau > 0 ? o->tau : tau_default,
+                                           .gate = memory_gate_fixed(o->weight > 0 ? o->weight : weight_default)};
+    for (int kind = 0; kind < MEMORY_KINDS; kind++)
+        c.mixture[kind] = mixture;
+    if (o->config) {
+        if (o->tau > 0 || o->weight > 0)
+            return fail(STATUS_INVALID, "--memory-tau and --memory-weight: %s has both: leave them out", o->config);
+        TRY(memory_config_load(&c, o->config));
+    }
+    *out = c;
+    if (o->k) out->k = (int)o->k;
+    if (o->every) out->every = (int)o->every;
+    if (o->layer) out->key_layer = (int)o->layer;
+    if (o->span) TRY(parse_span(&out->before, &out->after, o->span));
+    if (o->config) TRY(agree(o, &c, out));
+    if (out->key_layer > layers)
+        return fail(STATUS_INVALID, "%s %d: the model has %d layers", o->config ? o->config : "--memory-layer",
+                    out->key_layer, layers);
+    return STATUS_OK;
+}
+
+enum status memory_options_lexical(struct lexical **out, const struct memory_options *o) {
+    *out = NULL;
+    return o->lexical ? lexical_folder_open(out, o->lexical) : STATUS_OK;
+}

@@ -1,0 +1,25 @@
+/* memory_text.h -- a running text that is continued with a token memory: mixes before each id is picked.
+ *
+ * The own past is the last `past` tokens; chunks are searched for each `every` tokens, with the text so far. */
+#pragma once
+#include "indexer/memory_source.h"
+#include "tools/memory/memory_options.h"
+
+struct memory_text_config {
+    struct engine *engine;
+    const struct memory_config *memory;  /* its mixture of `kind` is given */
+    const struct lexical *lexical;       /* of corpus and both */
+    enum memory_kind kind;
+    int64_t past;
+};
+struct memory_text;
+/* Borrows what config names until memory_text_free. */
+enum status memory_text_create(struct memory_text **out, const struct memory_text_config *config);
+void memory_text_free(struct memory_text *t);             /* NULL is fine */
+
+/* decoder_forward of the text's next n ids (at most engine_pass) on its state. logits: NULL, or [vocab_size]:
+ * log-probabilities of the id to come, mixed. */
+enum status memory_text_feed(struct memory_text *t, struct decoder_state *state, float *logits, const int32_t *ids,
+                             int64_t n);
+/* The part of the id's probability that came from the memory, in the mixture that was made last. */
+double memory_text_share(const struct memory_text *t, int32_t id);
