@@ -139,10 +139,10 @@ static bool scans_all(const struct store_view *v, const struct store_search *how
     return how->exact || v->n_segments == 0 || how->k >= live_chunks(v, 0, v->generation.chunks);
 }
 
-struct store_search_way store_view_search_way(const struct store_view *v, const struct store_search *how) {
-    if (scans_all(v, how)) return (struct store_search_way){.exact = true};
+struct store_search_method store_view_search_method(const struct store_view *v, const struct store_search *how) {
+    if (scans_all(v, how)) return (struct store_search_method){.exact = true};
     const struct vectors *first = v->segments[0].vectors; /* all are made by one template */
-    return (struct store_search_way){.visited = vectors_visited(first, how->nprobe), .lists = vectors_lists(first)};
+    return (struct store_search_method){.visited = vectors_visited(first, how->nprobe), .lists = vectors_lists(first)};
 }
 
 static enum status search_view(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
