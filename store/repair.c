@@ -233,7 +233,7 @@ static enum status check_segments(const struct repair *r, struct catalog_txn *t)
     return s;
 }
 
-/* Records that cannot be read would stand in the way of their replacement. */
+/* Deletes records that cannot be read: they would make the later steps fail, which replace them. */
 static enum status drop_unreadable(const struct repair *r) {
     struct catalog *c = r->w->catalog;
     struct catalog_txn *t;

@@ -135,8 +135,7 @@ enum status store_view_scores(struct store_view *v, float *scores, const float *
 /* The view's index of tokens (store/lexical/lexical.h), borrowed; NULL: the store has none. */
 struct lexical;
 const struct lexical *store_view_lexical(const struct store_view *v);
-/* Whether such a search scans all rows, or how many lists of the index a query visits (0 of 0: an index without lists).
- * */
+/* Whether such a search scans all rows, or how many lists of the index a query visits (0 of 0: it has none). */
 struct store_search_method { bool exact; int64_t visited, lists; };
 struct store_search_method store_view_search_method(const struct store_view *v, const struct store_search *how);
 

@@ -55,7 +55,7 @@ static enum status make_folders(const char *dir) {
     return file_sync_directory(dir);
 }
 
-/* Duplicates that earlier generations counted behind their last shard are in no shard's record. */
+/* Duplicates that earlier generations counted after their last shard are in no shard's record. */
 static enum status count_loose(struct store_writer *w, struct catalog_txn *t) {
     struct shard_record *shards;
     int64_t counted = 0;
@@ -112,7 +112,7 @@ static enum status check_no_shards(const char *dir) {
         if (folder) closedir(folder);
         if (!empty)
             return fail(STATUS_CORRUPT,
-                        "%s: is not empty, but catalog/data.mdb is missing or empty: bring the catalog back, or choose "
+                        "%s: is not empty, but catalog/data.mdb is missing or empty: restore the catalog, or choose "
                         "another folder",
                         path);
     }

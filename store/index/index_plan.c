@@ -1,5 +1,5 @@
 /* index_plan.c -- see index_plan_internal.h. The rules of thumb are FAISS's own: lists about 4 times the root of the
- * vectors, at least 39 training vectors a list; "np" behind PQ, since polysemous training costs 26 times the time. */
+ * vectors, at least 39 training vectors a list; "np" after PQ, since polysemous training costs 26 times the time. */
 #include "store/index/index_plan_internal.h"
 #include "store/index/vectors_internal.h"
 #include <math.h>

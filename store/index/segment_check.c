@@ -151,7 +151,7 @@ struct graph {
     uint64_t n_cumulated, n_links;
 };
 
-/* A node has as many links as its levels have places, and a link of a level leads to a node that has this level. */
+/* A node has as many links as its levels have slots, and a link of a level leads to a node that has this level. */
 static enum status check_links(struct walk *w, const struct graph *g, int64_t nodes) {
     for (int64_t i = 0; i < nodes; i++) {
         uint64_t begin = u64_at(g->offsets, (uint64_t)i);
