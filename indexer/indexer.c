@@ -250,8 +250,8 @@ enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct param
     return STATUS_OK;
 }
 
-/* STATUS_NOT_FOUND is no failure here: there is no store yet, or nothing in it is published. With a request, what is
- * there must be what it would make. */
+/* STATUS_NOT_FOUND is no failure here: there is no store yet, or nothing in it is published. With a request, the
+ * published store must equal the one that the request would make. */
 static enum status published(int64_t *chunks, uint64_t *generation, const char *dir,
                              const struct built_request *request) {
     struct store *store = NULL;

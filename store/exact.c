@@ -1,7 +1,7 @@
 /* exact.c -- see exact_internal.h.
  *
- * Rows are converted to float32 in blocks that stay in the second-level cache (for few queries, which are through with
- * them soon, in the first-level cache), then multiplied with 4 queries x 2 rows at a time: 8 accumulators of 8 lanes,
+ * Rows are converted to float32 in blocks that stay in the second-level cache (for few queries, in the first-level
+ * cache), then multiplied with 4 queries x 2 rows at a time: 8 accumulators of 8 lanes,
  * which is what 16 registers hold. For one query each number is used once: 8 rows at a time, converted in registers. A
  * library product would be somewhat faster for hundreds of queries, but its order of summation changes with the shape,
  * and with it the last bits of scores. */
@@ -81,7 +81,7 @@ void exact_dots(float *out, const float *rows, int64_t n, const float *query, in
     if (n % 2) tile(out + n - 1, 1, query, rows + (size_t)(n - 1) * (size_t)dim, dim, 1, 1);
 }
 
-/* The hits of a list, best first; it takes no more offers. A NaN score never entered: a damaged row is not found. */
+/* The hits of a list, best first, after its last offer. A list has no NaN scores: no search finds a damaged row. */
 static void list_hits(struct store_hit *hits, struct top_list list) {
     top_list_sort(list);
     for (int i = 0; i < list.k; i++)

@@ -1,4 +1,4 @@
-/* verify.c -- looks at everything a store consists of and says what is wrong, without changing anything. */
+/* verify.c -- checks all parts of a store and reports what is wrong; changes nothing. */
 #include "base/memory.h"
 #include "store/catalog/commit_record_internal.h"
 #include "store/verify_internal.h"
@@ -356,7 +356,7 @@ static enum status verify_catalog(struct verify *v) {
     return orphan_files_each(v->dir, v->c, note_orphan_file, v);
 }
 
-/* Before LMDB opens the catalog: what this finds repair can mend, from the record or from the meta pages. */
+/* Runs before LMDB opens the catalog. Repair can correct what this finds, from the record or from the meta pages. */
 static enum status verify_commit(struct verify *v, const char *data) {
     char folder[FILE_PATH_MAX];
     bool found;

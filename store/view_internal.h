@@ -35,7 +35,7 @@ struct store_view {
 /* "index/00007.faiss" of a segment or template. */
 enum status index_path(char out[FILE_PATH_MAX], const char *store, int64_t number);
 
-/* Size, and the checksum of the part that FAISS follows blindly; then opens it mapped. */
+/* Size, and the checksum of the part that FAISS does not check itself; then opens it mapped. */
 enum status segment_open(struct vectors **out, const char *store, const struct segment_record *r, int dim);
 /* CRC32C of the first bytes of a file. */
 enum status file_head_checksum(uint32_t *out, const char *path, uint64_t bytes);

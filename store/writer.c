@@ -2,7 +2,7 @@
  *
  * Order of a seal: each data file written to a temporary name, synced, renamed, its folder synced; then one LMDB
  * transaction with the shard, its documents, runs and hashes. A writer killed anywhere leaves either the whole shard
- * recorded or files that nothing names, which the next writer removes. */
+ * recorded or orphan files, which the next writer removes. */
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/writer_internal.h"
@@ -67,7 +67,7 @@ static enum status count_loose(struct store_writer *w, struct catalog_txn *t) {
     return STATUS_OK;
 }
 
-/* What the catalog says; a catalog without contents gets the fingerprint, one of an older format this one. */
+/* Reads the catalog's state. A catalog without contents gets the fingerprint; one of an older format, this format. */
 static enum status read_state(struct store_writer *w, const struct store_writer_config *config) {
     struct catalog_txn *t;
     int format = STORE_FORMAT_VERSION;

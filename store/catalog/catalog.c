@@ -1,4 +1,4 @@
-/* catalog.c -- the only file that knows LMDB.
+/* catalog.c -- the only file that includes LMDB.
  *
  * Default durability: a commit returns after its fsync, so a record is never durable before the data files it names
  * (they are synced first) and never lost after. No WRITEMAP: a stray write could damage the map, and a full disk
@@ -78,7 +78,7 @@ static bool disk_is_full(const struct catalog *c) {
     return file_free_space(&left, c->path) == STATUS_OK && left < DISK_FULL_BYTES;
 }
 
-/* So does a file that reaches ulimit -f; of a new one LMDB says that the disk is full. */
+/* LMDB reports EIO for a file that reaches ulimit -f too; for a new file it reports a full disk. */
 static bool is_at_limit(const struct catalog *c) {
     struct rlimit limit;
     uint64_t size;
@@ -219,9 +219,9 @@ static enum status open_tables(struct catalog *c) {
     return translate(c, commit_txn(c, txn), "commit");
 }
 
-/* LMDB writes its table of readers through a map: on a full disk a page of that without a block would be a SIGBUS.
- * ENOSPC, or 0 where there are blocks, or LMDB itself will say what is wrong. Before it opens: closing the file drops
- * its locks. */
+/* LMDB writes its table of readers through a map: on a full disk, writing a page without a block raises SIGBUS. This
+ * allocates the blocks and returns ENOSPC, or 0: where they exist, or where LMDB itself will report the error. Call it
+ * before LMDB opens the file: closing a file drops its locks. */
 static int reserve_lock_file(const char *folder) {
     char path[FILE_PATH_MAX];
     if (file_join(path, folder, "lock.mdb") != STATUS_OK) return 0;

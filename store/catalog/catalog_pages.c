@@ -1,9 +1,9 @@
-/* catalog_pages.c -- reads LMDB's data file (format 1) without LMDB, to find damage before LMDB would follow it.
+/* catalog_pages.c -- reads LMDB's data file (format 1) without LMDB, to find damage before LMDB reads it.
  *
  * LMDB trusts its file: a flipped bit in a page header or a page number makes it read outside the map, and the
  * process dies. This walk visits every page that the newest trees reach, once, and checks every number in them that
  * LMDB follows: page numbers, offsets, sizes, order of keys within a table, counts, and that no page is both in use
- * and free. What it cannot see is a flipped bit in a key or value; verify reads those as records.
+ * and free. It does not find a flipped bit in a key or value; verify reads those as records.
  *
  * Layout: page = {u64 number, u16 pad, u16 flags, u16 lower, u16 upper | u32 pages}, then u16 offsets of nodes. Node =
  * {u16 lo, u16 hi, u16 flags, u16 key bytes, key, data}: of a branch, lo/hi/flags are the child's number; of a leaf,

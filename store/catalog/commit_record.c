@@ -1,9 +1,9 @@
 /* commit_record.c -- see commit_record_internal.h.
  *
- * The record is replaced as a whole (written, synced, renamed, the folder synced), so a damaged one was never a kill or
- * a power cut. LMDB writes transaction T into meta page T & 1 and leaves the other page alone: after T + 1 the page
- * of T is as the record of T has it, and the page of T + 1 has another root than that of T - 1 had, since LMDB reuses
- * no page of T - 1 before T + 2. That tells a commit from a flipped bit that makes T - 1 look like T + 1. */
+ * The record is replaced as a whole (written, synced, renamed, the folder synced), so a kill or a power cut
+ * cannot damage it. LMDB writes transaction T into meta page T & 1 and does not change the other page: after T + 1 the
+ * page of T equals that in the record of T, and the page of T + 1 has another root than that of T - 1 had, since LMDB
+ * reuses no page of T - 1 before T + 2. So a commit differs from a flipped bit that makes T - 1 look like T + 1. */
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "base/little_endian.h"
@@ -88,12 +88,13 @@ static enum status write_record(const struct record *r, const char *folder) {
     return s;
 }
 
-/* `like` says how long a page is, if it is not NULL: the file's own number may be what is damaged. */
+/* The page size in meta page 0; the least one where this number is damaged. */
 static uint64_t page_bytes(const struct metas *m) {
     uint64_t size = little_endian_get(m->page[0] + META_PAGE_SIZE, 4);
     return size >= PAGE_SIZE_MIN && size <= PAGE_SIZE_MAX ? size : PAGE_SIZE_MIN;
 }
 
+/* like: metas with the page size, since the number in the file may be damaged; NULL: the number in the file. */
 static enum status read_metas(struct metas *out, const struct metas *like, const char *folder) {
     char path[FILE_PATH_MAX];
     TRY(file_join(path, folder, "data.mdb"));
@@ -239,7 +240,7 @@ static int states(struct metas out[3], const struct record *r, const struct meta
     int newer = newer_page(&r->metas);
     /* The data file's own: a program that keeps no record may have committed. */
     out[0] = *m;
-    /* The next commit after the record's, whatever became of its number. */
+    /* The next commit after the record's, with the transaction number that it must have. */
     out[1] = *m;
     memcpy(out[1].page[newer], r->metas.page[newer], CATALOG_META_BYTES);
     little_endian_put(out[1].page[!newer] + META_TXN, txn_of(&r->metas, newer) + 1, 8);

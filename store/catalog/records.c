@@ -1,7 +1,7 @@
-/* records.c -- the catalog's records, byte by byte: the same on every machine, and never trusted when read.
+/* records.c -- the bytes of the catalog's records: the same on every machine, and checked when read.
  *
- * Every value ends with the CRC32C of its bytes. Stores of format 1 have none there, and "format" has one since format
- * 3: what an older program wrote is read without, until it is written anew. */
+ * Every value ends with the CRC32C of its bytes. Values of format 1 have none, and that of "format" has one
+ * since format 3: values of an older program are read without it until they are written again. */
 #include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "base/memory.h"

@@ -25,7 +25,7 @@ static inline bool shard_is_dropped(const struct shard_record *r) {
 }
 struct segment_record {
     int64_t number, first_chunk, chunks;
-    struct stored_file file, head;       /* head: what FAISS follows blindly, checked at every opening */
+    struct stored_file file, head;       /* head: the part that FAISS does not check; checked at every opening */
 };
 /* Which index there is, and the trained template that its segments share (number 0: none). */
 struct index_record {

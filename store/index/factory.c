@@ -1,5 +1,5 @@
-/* factory.c -- see factory_check in vectors_internal.h. FAISS refuses what it cannot read too, but with a line of its
- * own on stderr; so what it would certainly not read is found here. */
+/* factory.c -- see factory_check in vectors_internal.h. FAISS refuses what it cannot read too, but prints
+ * a line on stderr; so strings that it certainly cannot read are refused here. */
 #include "store/index/vectors_internal.h"
 #include <regex.h>
 #include <stdio.h>

@@ -107,7 +107,7 @@ struct index_costs index_costs_of(const struct index_rates *rates, int64_t chunk
         .index = 1e3 * (all * visited / lists / rates->codes + visited * LINKS * dim / rates->floats)};
 }
 
-/* Whether an index is worth its losses, and the line that says why. */
+/* Whether a scan is better than an index, which can lose neighbours; sets the reason. */
 static bool scan_is_better(struct index_plan *p, int64_t chunks, int dim, const struct index_rates *rates) {
     struct index_costs cost = index_costs_of(rates, chunks, dim);
     bool scan = chunks < INDEX_EXACT_BELOW || cost.index * INDEX_FASTER > cost.exact;

@@ -17,7 +17,7 @@ struct walk {
     int64_t first_id;
 };
 
-struct part { /* what the index in hand says of itself */
+struct part { /* the header of the index that is being checked */
     int32_t d;
     int64_t count;
     int32_t metric;
@@ -40,7 +40,7 @@ static enum status take_flag(struct walk *w, uint8_t *out) {
     return *out > 1 ? wrong(w, "a flag is neither 0 nor 1") : STATUS_OK;
 }
 
-/* A vector's elements where they lie (not aligned), passed over. */
+/* Advances past a vector; *elements: within the file, not aligned. */
 static enum status take_vector(struct walk *w, const uint8_t **elements, uint64_t *n, size_t element_bytes) {
     *elements = w->data;
     TRY(take(w, n, sizeof *n));

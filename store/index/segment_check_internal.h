@@ -1,4 +1,4 @@
-/* segment_check_internal.h -- what FAISS would follow blindly in an index file, checked before it does.
+/* segment_check_internal.h -- checks of an index file that FAISS does not make, before FAISS reads it.
  *
  * A checksum detects damage, not an attack: a program that can write a file can write its checksum too. FAISS does not
  * check a file: a wrong link of a graph, or a wrong length of a list or vector, makes it read outside its memory, or

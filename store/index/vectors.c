@@ -1,9 +1,9 @@
-/* vectors.c -- the only file that knows FAISS.
+/* vectors.c -- the only C file that includes FAISS.
  *
- * Traps that shaped it (FAISS 1.11): the C header's FAISS_IO_FLAG_MMAP is wrong (it reads everything into memory);
- * an error thrown inside an OpenMP region cannot be caught and aborts, so adding to a mapped index is refused here;
- * "x4fs" codes can be neither mapped nor filtered; error text is valid only until the next call, so it is copied at
- * once. The inverted-file types carry chunk ids; the others number vectors from 0, and an offset is added. */
+ * What FAISS 1.11 does that is handled here: the C header's FAISS_IO_FLAG_MMAP is wrong (it reads everything into
+ * memory); an error thrown inside an OpenMP region cannot be caught and aborts, so adding to a mapped index is refused
+ * here; "x4fs" codes can be neither mapped nor filtered; error text is valid only until the next call, so it is copied
+ * at once. The inverted-file types carry chunk ids; the others number vectors from 0, and an offset is added. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
