@@ -184,22 +184,22 @@ static void decoder_upper_layers(struct decoder_state *s, int group, int layer, 
     struct decoder *d = s->decoder;
     int64_t begin = f->blocks.blocks > 0 ? f->begin : x.rows;
     struct mat plain = mat_rows(x, 0, begin), fused = mat_rows(x, begin, x.rows - begin);
-    double start = decoder_clock();
+    double start = clock_seconds();
     for (int i = 0; i < d->config.group_layers[group]; i++) {
         const struct block_weights *w = decoder_layer_weights(d, x.rows) + layer + i;
         decoder_self_attention(d, w, &s->rings[layer + i], x, p->first);
         /* The residual stays x: GCA's output reaches the stream through the MLP alone (model.md §5.1). */
         if (plain.rows > 0) block_mlp(d->dev, plain, plain, w, d->config.rms_eps, decoder_block_scratch(d));
         if (fused.rows == 0) continue;
-        double before = decoder_clock();
+        double before = clock_seconds();
         decoder_gca(s, w, x, f, group == 0 && i == 0 ? "gca0" : NULL, p->first);
-        double after = decoder_clock();
+        double after = clock_seconds();
         s->times.fuse += after - before;
         start += after - before;
         block_mlp(d->dev, fused, mat_rows(d->scratch.sum, begin, fused.rows), w, d->config.rms_eps,
                   decoder_block_scratch(d));
     }
-    s->times.layers += decoder_clock() - start;
+    s->times.layers += clock_seconds() - start;
 }
 
 static void decoder_copy_rows(struct decoder *d, struct mat to, int64_t to_row, struct mat from, int64_t from_row,
@@ -221,9 +221,9 @@ static enum status decoder_append(struct decoder_state *s, const struct decoder_
         memcpy(all, s->chunk_ids, (size_t)p->in_chunk * sizeof *all);
         memcpy(all + p->in_chunk, ids, (size_t)p->n * sizeof *all);
         if (hidden) decoder_copy_rows(d, rows, 0, s->chunk_rows, 0, p->in_chunk);
-        double start = decoder_clock();
+        double start = clock_seconds();
         TRY(s->retriever->append(s->retriever, p->first_chunk, all, rows, p->completed));
-        s->times.retrieve += decoder_clock() - start;
+        s->times.retrieve += clock_seconds() - start;
     }
     memcpy(s->chunk_ids + kept - fresh, ids + p->n - fresh, (size_t)fresh * sizeof *ids);
     if (hidden) decoder_copy_rows(d, s->chunk_rows, kept - fresh, x, d->positions + p->positions - fresh, fresh);
@@ -234,19 +234,19 @@ static enum status decoder_append(struct decoder_state *s, const struct decoder_
 enum status decoder_retrieve(struct decoder_state *s, struct neighbours *found, int group, struct mat landmarks,
                              const struct decoder_pass *p) {
     struct decoder *d = s->decoder;
-    double start = decoder_clock();
+    double start = clock_seconds();
     struct mat query = mat_rows(d->scratch.query, 0, p->completed);
     struct mat norm = d->config.retrieval_proj ? mat_rows(d->scratch.query_norm, 0, p->completed) : query;
     d->dev->ops->norm->forward(d->dev, norm, decoder_no_rstd(norm.rows), landmarks, d->weights.query_norm[group],
                                QUERY_NORM_EPS);
     if (d->config.retrieval_proj)
         d->dev->ops->matmul->forward(d->dev, query, norm, d->weights.query_proj[group], false);
-    double queried = decoder_clock();
+    double queried = clock_seconds();
     s->times.query += queried - start;
     decoder_watch_rows(s, "query", group, p->first_chunk, query);
     TRY(s->retriever->retrieve(s->retriever, found, group, p->first_chunk, query, p->completed));
     assert(found->n == p->completed && found->k > 0);
-    s->times.retrieve += decoder_clock() - queried;
+    s->times.retrieve += clock_seconds() - queried;
     if (s->watch.retrieval) s->watch.retrieval(s->watch.context, group, p->first_chunk, found);
     return STATUS_OK;
 }
@@ -263,10 +263,10 @@ static enum status decoder_run_pass(struct decoder_state *s, const struct decode
                                     const struct decoder_pass *p, const int32_t *ids, int64_t offset, int64_t total) {
     struct decoder *d = s->decoder;
     struct mat x = mat_rows(d->scratch.x, d->positions, p->positions);
-    double start = decoder_clock();
+    double start = clock_seconds();
     decoder_embed(s, x, p, ids);
     decoder_lower_layers(s, x, p);
-    s->times.layers += decoder_clock() - start;
+    s->times.layers += clock_seconds() - start;
 
     if (s->retriever) TRY(decoder_append(s, p, ids));
     int layer = d->config.lower_layers;
@@ -281,9 +281,9 @@ static enum status decoder_run_pass(struct decoder_state *s, const struct decode
         if (p->completed > 0 && s->retriever) TRY(decoder_current_set(s, g, &found));
         layer += d->config.group_layers[g];
     }
-    start = decoder_clock();
+    start = clock_seconds();
     decoder_head(s, out, p, x, offset, total);
-    s->times.head += decoder_clock() - start;
+    s->times.head += clock_seconds() - start;
     s->tokens += p->n;
     return STATUS_OK;
 }

@@ -6,11 +6,11 @@
  *
  * *_device: the device's buffer for the host memory of the same name (device_buffer); NULL where they share memory. */
 #pragma once
+#include "base/clock.h"
 #include "decoder/decoder.h"
 #include "model/block.h"
 #include "kernels/ops.h"
 #include "kernels/decode_step/decode_step.h"
-#include <time.h>
 
 enum { DECODER_TILE = 64 };              /* keys of one tile of a GPU's attention: no tile crosses a ring's end */
 struct decoder_weights {
@@ -112,9 +112,3 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
                          const struct decoder_pass *p, const int32_t *ids);
 
 void decoder_watch_rows(struct decoder_state *s, const char *what, int group, int64_t first, struct mat rows);
-
-static inline double decoder_clock(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}

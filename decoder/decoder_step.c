@@ -88,14 +88,14 @@ static void decoder_step_keep_hidden(struct decoder_state *s, int64_t row) {
 static enum status decoder_step_end_chunk(struct decoder_state *s, const struct decoder_pass *p,
                                           const struct decode_step_fusion *fusions) {
     struct decoder *d = s->decoder;
-    double start = decoder_clock();
+    double start = clock_seconds();
     decode_step_run(s->step, NULL, s->inputs.data, d->config.landmark_id, p->first + 1, fusions);
-    s->times.layers += decoder_clock() - start;
+    s->times.layers += clock_seconds() - start;
     if (!s->retriever) return STATUS_OK;
     decoder_step_keep_hidden(s, d->config.chunk);
-    start = decoder_clock();
+    start = clock_seconds();
     TRY(s->retriever->append(s->retriever, p->first_chunk, s->chunk_ids, s->chunk_rows, 1));
-    s->times.retrieve += decoder_clock() - start;
+    s->times.retrieve += clock_seconds() - start;
     for (int g = 0; g < d->config.groups; g++) {
         struct neighbours found;
         TRY(decoder_retrieve(s, &found, g, mat_rows(s->inputs, g, 1), p));
@@ -109,7 +109,7 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
     struct decoder *d = s->decoder;
     *done = decoder_step_can_run(s, out, p);
     if (!*done) return STATUS_OK;
-    double start = decoder_clock();
+    double start = clock_seconds();
     struct decode_step_fusion fusions[MODEL_GROUPS_MAX] = {0};
     const struct neighbours none = {0};
     for (int g = 0; s->retriever && g < d->config.groups; g++) {
@@ -126,12 +126,12 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
     if (logits) device_fetch(d->dev, out->logits, logits, (size_t)d->config.vocab_size * sizeof *logits);
     if (s->retriever) s->chunk_ids[p->in_chunk] = ids[0];
     decoder_step_keep_hidden(s, p->in_chunk);
-    s->times.layers += decoder_clock() - start;
+    s->times.layers += clock_seconds() - start;
     if (p->completed > 0) TRY(decoder_step_end_chunk(s, p, fusions));
     if (s->retriever && s->retriever->idle) s->retriever->idle(s->retriever);
-    start = decoder_clock();
+    start = clock_seconds();
     if (logits) device_fetch_wait(d->dev);
-    s->times.head += decoder_clock() - start;
+    s->times.head += clock_seconds() - start;
     s->tokens += p->n;
     return STATUS_OK;
 }

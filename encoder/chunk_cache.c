@@ -4,10 +4,10 @@
  * is the last one that is not pinned. A get pins the chunks that it finds, and claims slots for the missing ones; if
  * reading or encoding fails, the claimed slots are freed, so that no slot names a chunk that was not encoded. */
 #include "encoder/chunk_cache.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include <assert.h>
 #include <string.h>
-#include <time.h>
 
 enum { SLOT_ROWS = 64, NONE = -1, PREFAULTED = 256 };
 
@@ -32,12 +32,6 @@ struct chunk_cache {
     size_t missing_capacity, slot_capacity, ids_capacity;
     struct chunk_cache_stats stats;
 };
-
-static double chunk_cache_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Writes the slots that are used first (from the last one down), so that their pages are mapped now: the first write to
  * a large page takes up to milliseconds, and would fall between two tokens. The other slots are mapped when they are
@@ -208,13 +202,13 @@ static enum status chunk_cache_reserve(struct chunk_cache *c, int64_t n) {
 /* Reads the tokens of the missing chunks and encodes them into their slots. */
 static enum status chunk_cache_fill(struct chunk_cache *c, int64_t n, chunk_tokens *tokens, void *context) {
     assert(tokens && c->encoder);
-    double start = chunk_cache_seconds();
+    double start = clock_seconds();
     TRY(tokens(context, c->ids, c->missing, n));
-    double read = chunk_cache_seconds();
+    double read = clock_seconds();
     struct encoder_output out = {.keys = c->keys, .values = c->values, .slot = c->missing_slot};
     encoder_encode(c->encoder, &out, c->ids, n);
     c->stats.read_seconds += read - start;
-    c->stats.encode_seconds += chunk_cache_seconds() - read;
+    c->stats.encode_seconds += clock_seconds() - read;
     return STATUS_OK;
 }
 

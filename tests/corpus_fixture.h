@@ -13,8 +13,9 @@ enum { CORPUS = 3, CANDIDATES = 2 };
     int32_t ids[CORPUS * 63];
     struct rng rng = rng_make(test_seed(), 21);
     for (int i = 0; i < CORPUS * 63; i++) ids[i] = i == CORPUS * 63 - 1 ? -1 : (int32_t)rng_below(&rng, 90);
-    CHECK_OK(corpus_pool_create(&p, dev, &m->config, DTYPE_F32, ids, documents, CORPUS, SEQUENCES * v->chunks,
-                                CANDIDATES));
+    const struct corpus_pool_config config = {.type = DTYPE_F32, .ids = ids, .documents = documents, .chunks = CORPUS,
+                                              .max_queries = SEQUENCES * v->chunks, .candidates = CANDIDATES};
+    CHECK_OK(corpus_pool_create(&p, dev, &m->config, &config));
     return p;
 }
 

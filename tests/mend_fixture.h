@@ -13,8 +13,9 @@ static enum status mend_encode(void *context, float *rows, const int32_t *ids, i
     return STATUS_OK;
 }
 
-/* Adds documents [begin, end) as one shard; those that are there are passed over. *taken: how many were not. */
-static enum status mend_shard(struct store_writer *w, const struct store_writer_config *c, int64_t begin, int64_t end, int *taken) {
+/* Adds documents [begin, end) as one shard; those that the store has are skipped. *taken: the number added. */
+static enum status mend_shard(struct store_writer *w, const struct store_writer_config *c, int64_t begin, int64_t end,
+                              int *taken) {
     float zero = 0, rows[FIXTURE_IDS_MAX * 64];
     int dim = c->fingerprint.dim;
     *taken = 0;
@@ -24,7 +25,8 @@ static enum status mend_shard(struct store_writer *w, const struct store_writer_
         int32_t ids[FIXTURE_IDS_MAX], chunks[FIXTURE_IDS_MAX * FIXTURE_CHUNK];
         char key[32];
         bool duplicate = false;
-        struct store_new_document d = {.ids = ids, .source = "corpus.jsonl", .key = key, .line = (uint64_t)i + 1, .bytes = 9};
+        struct store_new_document d = {
+            .ids = ids, .source = "corpus.jsonl", .key = key, .line = (uint64_t)i + 1, .bytes = 9};
         d.n_ids = fixture_ids(ids, i, c->fingerprint.vocab_size);
         snprintf(key, sizeof key, "doc-%lld", (long long)i);
         fixture_hash(d.hash, i);
@@ -44,13 +46,14 @@ static enum status mend_shard(struct store_writer *w, const struct store_writer_
 }
 
 /* Documents [begin, end) in shards of `each`, published, and merged up to files of merge_chunks (0: not). */
-static enum status mend_add(const char *dir, const struct store_writer_config *c, int64_t begin, int64_t end, int64_t each,
-                            const char *index, int64_t merge_chunks) {
+static enum status mend_add(const char *dir, const struct store_writer_config *c, int64_t begin, int64_t end,
+                            int64_t each, const char *index, int64_t merge_chunks) {
     struct store_writer *w;
     TRY(store_writer_open(&w, dir, c, true));
     enum status s = STATUS_OK;
     int taken;
-    for (int64_t i = begin; i < end && s == STATUS_OK; i += each) s = mend_shard(w, c, i, i + each < end ? i + each : end, &taken);
+    for (int64_t i = begin; i < end && s == STATUS_OK; i += each)
+        s = mend_shard(w, c, i, i + each < end ? i + each : end, &taken);
     const struct store_publish how = {.index = index, .seed = 1, .merge_chunks = merge_chunks};
     if (s == STATUS_OK) s = store_writer_publish(w, &how);
     store_writer_close(w);

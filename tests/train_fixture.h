@@ -113,8 +113,8 @@ struct text { struct batch batch; int32_t *ids, *targets, (*documents)[2]; int64
     memcpy(out, optimizer_gradients(step_optimizer(s))->data, bytes); /* the CPU's memory */
     return out;
 }
-[[maybe_unused]] static float *run(struct step *s, const struct model *m, const struct batch *batches, int n,
-                                   const struct step_now *now, struct step_report *report) {
+[[maybe_unused]] static float *train_fixture_run(struct step *s, const struct model *m, const struct batch *batches,
+                                                 int n, const struct step_now *now, struct step_report *report) {
     CHECK_OK(step_run(s, report, batches, n, now));
     return gradients_of(s, m);
 }

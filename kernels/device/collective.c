@@ -3,6 +3,7 @@
  * On the CPU the sums themselves run through the file. GPUs exchange NCCL's identity and their counts there, and sum by
  * NCCL. */
 #include "kernels/device/collective.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "kernels/device/device_internal.h"
 #include <assert.h>
@@ -37,12 +38,6 @@ struct collective {
     int rank, world, round;
     void *peers; /* the runtime's own; NULL: sums run through the file */
 };
-
-static double clock_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void pause_briefly(int turn) {
     struct timespec t = {.tv_nsec = turn < 200 ? 20000 : 1000000};

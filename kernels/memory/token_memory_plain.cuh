@@ -290,7 +290,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
     plain_words(rows<float> p, const unsigned long long *sum, int64_t words, rows<const float> w, int64_t first_row,
                 int64_t columns) {
     int64_t i = (int64_t)blockIdx.y * PLAIN_THREADS + threadIdx.x, row = first_row + blockIdx.x;
-    if (i < words) p[row][i] = columns > 0 && isnan(w[row][0]) ? NAN : (float)((double)sum[blockIdx.x * words + i] * 0x1p-62);
+    if (i < words)
+        p[row][i] = columns > 0 && isnan(w[row][0]) ? NAN : (float)((double)sum[blockIdx.x * words + i] * 0x1p-62);
 }
 
 /* A block a row: k times the best of those after the last found. */

@@ -12,13 +12,13 @@
  * process's memory.
  *
  * CSV, a row a case. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "decoder/decoder.h"
 #include "indexer/retriever.h"
 #include "tests/bench/result.h"
 #include "tests/test.h"
-#include <time.h>
 
 struct options {
     const char *device;
@@ -32,12 +32,6 @@ struct model {
     struct params *params;
     struct weights weights;
 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void make(struct model *m, struct device *dev, const struct options *o, const char *text) {
     *m = (struct model){.dev = dev};
@@ -60,11 +54,11 @@ static double copy_rate(struct device *dev) {
     CHECK_OK(device_allocate(dev, &to, bytes));
     for (int i = 0; i < 10; i++) {
         CHECK_OK(device_sync(dev));
-        double start = now();
+        double start = clock_seconds();
         for (int j = 0; j < 4; j++)
             device_copy(dev, to, from, bytes);
         CHECK_OK(device_sync(dev));
-        double took = (now() - start) / 4;
+        double took = (clock_seconds() - start) / 4;
         best = took < best ? took : best;
     }
     device_release(dev, from);
@@ -128,19 +122,19 @@ static void decode_run(const struct model *m, const struct options *o, struct de
         ids[i] = (int32_t)rng_below(&rng, (uint64_t)m->config.vocab_size - 8);
     CHECK_OK(decoder_state_create(&s, d, r));
     struct decoder_output out = {.logits = logits};
-    double start = now();
+    double start = clock_seconds();
     CHECK_OK(decoder_forward(s, &out, ids, prompt));
-    double prefill = now() - start;
+    double prefill = clock_seconds() - start;
     struct chunk_retriever_times filled = {0};
     if (r) filled = chunk_retriever_times(r);
     decoder_state_times(s, true);
-    start = now();
+    start = clock_seconds();
     for (int64_t i = 0; i < o->tokens; i++) {
-        double before = now();
+        double before = clock_seconds();
         CHECK_OK(decoder_forward(s, &out, ids + i, 1));
-        took[i] = now() - before;
+        took[i] = clock_seconds() - before;
     }
-    double mean = (now() - start) / (double)o->tokens;
+    double mean = (clock_seconds() - start) / (double)o->tokens;
     struct decoder_times times = decoder_state_times(s, false);
     if (r) report_ends(took, o->tokens, m->config.chunk, &times, &filled, r, what);
     qsort(took, (size_t)o->tokens, sizeof *took, compare);
@@ -182,9 +176,9 @@ static void prefill_run(const struct model *m, struct decoder *d, struct encoder
         if (e) CHECK_OK(chunk_retriever_create(&r, &how));
         CHECK_OK(decoder_state_create(&s, d, r));
         if (i % 2) CHECK_OK(decoder_forward(s, &out, ids, FRONT));
-        double start = now();
+        double start = clock_seconds();
         CHECK_OK(decoder_forward(s, &out, ids, TEXT));
-        double found = TEXT / (now() - start);
+        double found = TEXT / (clock_seconds() - start);
         if (i > 1 && found > rate[i % 2]) rate[i % 2] = found;
         if (i > 1) samples_add(&rates[i % 2], found);
         decoder_state_free(s);
@@ -278,13 +272,13 @@ static void encode(struct device *dev, const struct options *o, int hidden, int 
     double best = 1e30, best_alone = 1e30;
     struct samples times = {0};
     for (int i = 0; i < 8; i++) {
-        double start = now();
+        double start = clock_seconds();
         encoder_encode(e, &out, ids, n);
         CHECK_OK(device_sync(dev));
-        double encoded = now();
+        double encoded = clock_seconds();
         device_download(dev, landmarks, out.landmarks, (size_t)(n * d) * sizeof *landmarks);
         CHECK_OK(device_sync(dev));
-        double took = now() - start;
+        double took = clock_seconds() - start;
         best = took < best ? took : best;
         if (i > 0) samples_add(&times, took); /* the first warms up */
         best_alone = encoded - start < best_alone ? encoded - start : best_alone;

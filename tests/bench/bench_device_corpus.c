@@ -17,6 +17,7 @@
  * what such an end costs by the mean's distance from the median; and the time that this process spends on parts of it.
  *
  * CSV, a row a case. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "decoder/decoder.h"
@@ -24,7 +25,6 @@
 #include "tests/bench/corpus_rows.h"
 #include "tests/bench/result.h"
 #include "tests/test.h"
-#include <time.h>
 
 enum { CHUNK = 63, STORE_DIM = 8, DOCUMENT = 512, SHARD_DOCUMENTS = 2048, K = 8, VOCAB = 50265 };
 
@@ -45,12 +45,6 @@ struct bench {
     struct store_view *view;
 };
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static int compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -69,14 +63,14 @@ static struct landmark_source source(struct bench *b) {
 static void make_indexes(struct bench *b) {
     const struct list_index_config config = {
         .device = b->dev, .source = source(b), .lists = b->o.lists, .nprobe = (int)b->o.nprobe, .seed = 1};
-    double start = now();
+    double start = clock_seconds();
     CHECK_OK(list_index_create(&b->lists, &config));
     struct list_index_info info = list_index_info(b->lists);
     printf("# gpu-ivf: %lld chunks, d %lld, %lld lists, %d visited, the largest %.1f times the mean, %.2f GiB; made in "
            "%.2f s\n",
            (long long)info.rows, (long long)b->o.dim, (long long)info.lists, info.nprobe,
            (double)info.largest * (double)info.lists / (double)info.rows, (double)list_index_bytes(&config) / (1 << 30),
-           now() - start);
+           clock_seconds() - start);
     CHECK_OK(flat_index_create(&b->flat, &(struct flat_index_config){.device = b->dev, .source = source(b)}));
     fflush(stdout);
 }
@@ -106,7 +100,7 @@ static void open_store(struct bench *b) {
     struct store_writer_config config = {.fingerprint = {.chunk_tokens = CHUNK, .dim = STORE_DIM, .vocab_size = VOCAB}};
     struct store_writer *w;
     struct rng rng = rng_make(1, 5);
-    double start = now();
+    double start = clock_seconds();
     CHECK_OK(store_writer_open(&w, b->o.store, &config, true));
     for (int64_t at = 0; at < b->o.chunks; at += SHARD_DOCUMENTS * DOCUMENT) {
         int64_t left = b->o.chunks - at;
@@ -116,7 +110,7 @@ static void open_store(struct bench *b) {
     store_writer_close(w);
     CHECK_OK(store_open(&b->store, b->o.store));
     CHECK_OK(store_view_open(&b->view, b->store));
-    printf("# store of %lld chunks written in %.1f s\n", (long long)b->o.chunks, now() - start);
+    printf("# store of %lld chunks written in %.1f s\n", (long long)b->o.chunks, clock_seconds() - start);
 }
 
 /* ---- search ---- */
@@ -128,12 +122,12 @@ static double search_time(struct bench *b, struct mat queries, int nprobe) {
     double took[CALLS];
     int calls = (nprobe ? 16 * nprobe : b->o.chunks / 1000) * queries.rows > 100000 ? 3 : CALLS;
     for (int i = -1; i < calls; i++) {
-        double start = now();
+        double start = clock_seconds();
         if (nprobe)
             CHECK_OK(list_index_search(b->lists, hits, queries, K, nprobe, NULL));
         else
             CHECK_OK(flat_index_search(b->flat, hits, queries, K, NULL));
-        if (i >= 0) took[i] = now() - start;
+        if (i >= 0) took[i] = clock_seconds() - start;
     }
     qsort(took, (size_t)calls, sizeof *took, compare);
     struct figure f = {.unit = "ms", .values = took, .count = calls, .scale = 1e3};
@@ -241,11 +235,11 @@ static void encode(struct bench *b) {
         for (int i = -3; i < CALLS; i++) { /* recorded in the second call */
             for (int j = 0; j < n; j++)
                 slot[j] = (i + 3 + j) % K;
-            double start = now();
+            double start = clock_seconds();
             encoder_encode(m.encoder, &out, ids, n);
-            double issued = now();
+            double issued = clock_seconds();
             CHECK_OK(device_sync(b->dev));
-            if (i >= 0) took[i] = now() - start;
+            if (i >= 0) took[i] = clock_seconds() - start;
             if (i == CALLS - 1) printf("encode,%d chunks,issued in %.1f us", n, (issued - start) * 1e6);
         }
         qsort(took, CALLS, sizeof *took, compare);
@@ -278,13 +272,13 @@ static double decode_run(struct bench *b, struct model *m, const char *what, str
     CHECK_OK(decoder_forward(s, &out, ids, PROMPT));
     struct chunk_retriever_times before = {0}, after = {0};
     if (r) before = chunk_retriever_times(r);
-    double start = now();
+    double start = clock_seconds();
     for (int64_t i = 0; i < n; i++) {
-        double at = now();
+        double at = clock_seconds();
         CHECK_OK(decoder_forward(s, &out, ids + PROMPT + i, 1));
-        took[i] = now() - at;
+        took[i] = clock_seconds() - at;
     }
-    double mean = (now() - start) / (double)n;
+    double mean = (clock_seconds() - start) / (double)n;
     if (r) after = chunk_retriever_times(r);
     qsort(took, (size_t)n, sizeof *took, compare);
     printf("decode,%s,%.1f us mean,%.1f median,%.1f best,%.1f worst", what, mean * 1e6, took[n / 2] * 1e6,

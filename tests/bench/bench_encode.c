@@ -7,6 +7,7 @@
  * the best of each counts: a shared machine only ever adds time. Executed operations are counted (2 for a multiply-add,
  * attention included, norms and exponentials not). Landmarks alone need less work than all rows, so their chunks/s gain
  * more than their rate shows; "all rows" counts the operations of all rows for the same time. */
+#include "base/clock.h"
 #include "base/rng.h"
 #include "encoder/encoder.h"
 #include "kernels/ops.h"
@@ -15,13 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void must(enum status s) {
     if (s == STATUS_OK) return;
@@ -93,15 +87,15 @@ static void report(const struct bench *b, const char *what, int64_t chunks, doub
 
 static void measure(struct bench *b, const char *what, const struct encoder_output *out, const int32_t *ids,
                     int64_t chunks) {
-    double best_product = 1e30, best_encode = 1e30, d = b->c->hidden, stop = now() + b->seconds;
+    double best_product = 1e30, best_encode = 1e30, d = b->c->hidden, stop = clock_seconds() + b->seconds;
     int64_t piece = (PRODUCT_ROWS + b->threads - 1) / b->threads;
     struct samples products = {0}, encodes = {0};
-    for (int run = 0; run < 3 || now() < stop; run++) {
-        double start = now();
+    for (int run = 0; run < 3 || clock_seconds() < stop; run++) {
+        double start = clock_seconds();
         threads_for(b->dev->threads, PRODUCT_ROWS, piece, product_body, &b->product);
-        double middle = now();
+        double middle = clock_seconds();
         encoder_encode(b->e, out, ids, chunks);
-        double end = now();
+        double end = clock_seconds();
         if (middle - start < best_product) best_product = middle - start;
         if (end - middle < best_encode) best_encode = end - middle;
         samples_add(&products, middle - start);

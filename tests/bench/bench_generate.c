@@ -16,6 +16,7 @@
  * the clock on the wall, and one by processor time, which other programs disturb less (one thread: no waiting counts).
  * f32: every weight is read as float32; else as bf16 where the model holds no more (model/weights.h), as
  * drt-generate. */
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -33,12 +34,6 @@ struct model {
     struct encoder *encoder;
     struct decoder *decoder;
 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void load(struct model *m, const char *folder, int threads, bool narrow) {
     char path[FILE_PATH_MAX];
@@ -81,7 +76,7 @@ static double bound_seconds(const struct model *m, double *megabytes) {
     float *sums = calloc((size_t)threads_count(m->dev->threads) * 16, sizeof *sums);
     double best = 1e9;
     for (int pass = 0; pass < 10; pass++) {
-        double start = now(), bytes = 0;
+        double start = clock_seconds(), bytes = 0;
         for (int i = 0; i < params_count(m->params); i++) {
             const struct param *p = params_at(m->params, i);
             if (!decoder_reads(p->name) || p->rows == 1) continue;
@@ -90,7 +85,7 @@ static double bound_seconds(const struct model *m, double *megabytes) {
             threads_for(m->dev->threads, n, n / threads_count(m->dev->threads) + 1, sum_range, &s);
             bytes += (double)n * sizeof(float);
         }
-        double seconds = now() - start;
+        double seconds = clock_seconds() - start;
         best = seconds < best ? seconds : best;
         *megabytes = bytes / 1e6;
     }
@@ -118,17 +113,17 @@ static void run_mode(const struct model *m, const char *mode, struct retriever *
     for (int64_t i = 0; i < n; i++)
         ids[i] = (int32_t)rng_below(&rng, (uint64_t)m->config.vocab_size - 8);
     struct decoder_output out = {.logits = logits};
-    double start = now();
+    double start = clock_seconds();
     CHECK_OK(decoder_forward(s, &out, ids, prompt));
-    double prefill = now() - start;
+    double prefill = clock_seconds() - start;
     decoder_state_times(s, true);
-    start = now();
+    start = clock_seconds();
     for (int64_t i = 0; i < tokens; i++) {
-        double before = now();
+        double before = clock_seconds();
         CHECK_OK(decoder_forward(s, &out, ids + i, 1));
-        took[i] = (now() - before) * 1e3;
+        took[i] = (clock_seconds() - before) * 1e3;
     }
-    double each = 1e3 / (double)tokens, total = (now() - start) * each;
+    double each = 1e3 / (double)tokens, total = (clock_seconds() - start) * each;
     struct decoder_times t = decoder_state_times(s, true);
     qsort(took, (size_t)tokens, sizeof *took, compare);
     printf("%s,%lld,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.2f,%.1f\n", mode, (long long)tokens, total,
@@ -201,11 +196,11 @@ static double processor_now(void) {
 
 static void decode_chunk(const struct lane *lane, float *logits, const int32_t *ids, int64_t n, int64_t at) {
     struct decoder_output out = {.logits = logits};
-    double wall = now(), processor = processor_now();
+    double wall = clock_seconds(), processor = processor_now();
     for (int64_t i = 0; i < n; i++)
         CHECK_OK(decoder_forward(lane->state, &out, ids + i, 1));
     if (at < 0) return; /* warming up */
-    lane->took[CLOCK_WALL][at] = (now() - wall) * 1e3 / (double)n;
+    lane->took[CLOCK_WALL][at] = (clock_seconds() - wall) * 1e3 / (double)n;
     lane->took[CLOCK_PROCESSOR][at] = (processor_now() - processor) * 1e3 / (double)n;
 }
 

@@ -1,6 +1,7 @@
 /* bench_kernels.c -- every op beside what the machine can do: GFLOP/s against OpenBLAS's product for those bound by
  * arithmetic, GB/s against a plain reading loop's (few rows, topk) or memcpy's (the rest) for those bound by memory.
  * Usage: bench_kernels [threads [seconds a case]] [--json FILE]; CSV on stdout. The best of many short runs counts. */
+#include "base/clock.h"
 #include "base/rng.h"
 #include "kernels/ops.h"
 #include "tests/bench/result.h"
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { D = 384, F = 1024, HEADS = 6, ROWS = 512, VOCAB = 16384, LANDMARKS = 100000, SLOTS = 64, BIG = 1 << 24 };
 enum { SPAN = 127, SPANS = 64 }; /* of a token memory */
@@ -27,12 +27,6 @@ struct bench {
 };
 static_assert(8 * ROWS / 64 == SPANS);
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static struct mat random_mat(int64_t rows, int64_t cols) {
     float *a = aligned_alloc(64, (size_t)(rows * cols * 4 + 63) / 64 * 64);
     struct rng rng = rng_make((uint64_t)(rows + cols), 0);
@@ -45,11 +39,11 @@ typedef void job(struct bench *b);
 
 /* samples: all times, NULL: not kept. */
 static double best_time(struct bench *b, job *run, struct samples *samples) {
-    double best = 1e30, stop = now() + b->seconds;
-    for (int i = 0; i < 3 || now() < stop; i++) {
-        double start = now();
+    double best = 1e30, stop = clock_seconds() + b->seconds;
+    for (int i = 0; i < 3 || clock_seconds() < stop; i++) {
+        double start = clock_seconds();
         run(b);
-        double took = now() - start;
+        double took = clock_seconds() - start;
         if (took < best) best = took;
         if (samples) samples_add(samples, took);
     }

@@ -4,6 +4,7 @@
  * bench_lexical STORED.u16 QUERIES.u16 [threads (2)] [segments (1)] [max-ram MiB (1024)] [eod id (0)]
  * Files as drt-tokenizer encode writes them. Chunks of 64 ids that do not cross documents; a query is the 128 ids
  * before every 64th position of the other file. */
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/system/threads.h"
 #include "store/lexical/lexical_build_internal.h"
@@ -11,12 +12,6 @@
 #include <time.h>
 
 enum { CHUNK = 64, LOOK = 128, QUERIES_MAX = 200, VOCABULARY = 16384, SEGMENTS_MAX = 64, REPEATS = 3 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* Of all threads: what a search costs where other programs run, too. */
 static double processor_seconds(void) {
@@ -54,7 +49,7 @@ static void read_text(struct text *t, const char *path, int32_t eod) {
 }
 
 static void build(char paths[SEGMENTS_MAX][700], const struct text *t, int segments, uint64_t max_ram) {
-    double begin = now();
+    double begin = clock_seconds();
     uint64_t all = 0;
     for (int s = 0; s < segments; s++) {
         int64_t from = t->chunks * s / segments, to = t->chunks * (s + 1) / segments;
@@ -69,7 +64,7 @@ static void build(char paths[SEGMENTS_MAX][700], const struct text *t, int segme
         CHECK_OK(lexical_builder_publish(b, &bytes, &crc));
         all += bytes;
     }
-    double seconds = now() - begin;
+    double seconds = clock_seconds() - begin;
     printf("build,%lld chunks,%d segments,%.0f chunks/s,%.2f s,%.1f bytes a chunk\n", (long long)t->chunks, segments,
            (double)t->chunks / seconds, seconds, (double)all / (double)t->chunks);
 }
@@ -88,9 +83,9 @@ static void search(const struct lexical *x, const struct lexical_query *queries,
     for (int q = 0; q < n; q++) {
         seconds[q] = 1e30;
         for (int r = 0; r < REPEATS; r++) {
-            double begin = now(), cpu_begin = processor_seconds();
+            double begin = clock_seconds(), cpu_begin = processor_seconds();
             CHECK_OK(lexical_search(x, hits, &queries[q], 1, &how));
-            double took = now() - begin;
+            double took = clock_seconds() - begin;
             cpu += processor_seconds() - cpu_begin;
             if (took < seconds[q]) seconds[q] = took;
         }
@@ -111,9 +106,9 @@ static void score(const struct lexical *x, const struct lexical_query *queries, 
         CHECK_OK(lexical_search(x, hits, &queries[q], 1, &how));
         for (int i = 0; i < k; i++)
             chunks[i] = hits[i].chunk;
-        double begin = now();
+        double begin = clock_seconds();
         CHECK_OK(lexical_score(x, scores, chunks, k, &queries[q], &how));
-        seconds += now() - begin;
+        seconds += clock_seconds() - begin;
     }
     printf("score,%d chunks,%.2f ms a query\n", k, 1e3 * seconds / n);
     free(hits);
@@ -139,11 +134,11 @@ int main(int argc, char **argv) {
     const char *names[SEGMENTS_MAX];
     for (int s = 0; s < segments; s++)
         names[s] = paths[s];
-    double begin = now();
+    double begin = clock_seconds();
     struct lexical_range range;
     for (int s = 0; s < segments; s++)
         CHECK_OK(lexical_verify(&range, names[s], NULL));
-    printf("verify,%.2f s\n", now() - begin);
+    printf("verify,%.2f s\n", clock_seconds() - begin);
     struct lexical *x;
     CHECK_OK(lexical_open(&x, names, segments));
     struct lexical_info info;

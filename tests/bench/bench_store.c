@@ -3,17 +3,11 @@
  *   bench_store [chunks (50000)] [dim (384)] [threads (1)] [index (IVF256_HNSW32,SQ8)] [--json FILE]
  *
  * The landmarks are made here and lie in clusters; recall is given for several numbers of visited lists. */
+#include "base/clock.h"
 #include "tests/bench/result.h"
 #include "tests/store_fixture.h"
-#include <time.h>
 
 enum { PER_DOCUMENT = 25, SHARD = 16384, K = 8, QUERIES = 64 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void build(const char *dir, const struct store_writer_config *c, int64_t chunks, struct threads *threads,
                   const char *index) {
@@ -27,7 +21,7 @@ static void build(const char *dir, const struct store_writer_config *c, int64_t 
     for (int64_t at = 0; at < chunks; at += PER_DOCUMENT) {
         for (int i = 0; i < PER_DOCUMENT; i++)
             fixture_vector(rows + (size_t)i * (size_t)dim, dim, (uint64_t)at + (uint64_t)i, 0.7f);
-        double begin = now();
+        double begin = clock_seconds();
         if (!open) CHECK_OK(store_shard_begin(w));
         open = true;
         struct store_new_document d = {.ids = ids, .n_ids = ARRAY_LEN(ids), .source = "bench", .key = "k"};
@@ -39,13 +33,13 @@ static void build(const char *dir, const struct store_writer_config *c, int64_t 
             CHECK_OK(store_shard_seal(w, NULL, 0));
             open = false;
         }
-        seconds += now() - begin;
+        seconds += clock_seconds() - begin;
     }
     printf("seal,%lld chunks of %d,%.0f chunks/s\n", (long long)chunks, dim, (double)chunks / seconds);
     result_value("chunks/s", (double)chunks / seconds, "seal, d %d", dim);
-    double begin = now();
+    double begin = clock_seconds();
     CHECK_OK(store_writer_publish(w, &(struct store_publish){.index = index, .seed = 1, .threads = threads}));
-    double published = now() - begin;
+    double published = clock_seconds() - begin;
     printf("publish,%s,%.2f s\n", index, published);
     result_value("s", published, "publish with %s", index);
     store_writer_close(w);
@@ -59,9 +53,9 @@ static double best_search(double took[SEARCHES], struct store_view *v, struct st
                           int n, const struct store_search *how) {
     double best = 1e30;
     for (int i = -1; i < SEARCHES; i++) { /* the first warms up */
-        double begin = now();
+        double begin = clock_seconds();
         CHECK_OK(store_view_search(v, hits, queries, n, how));
-        double seconds = now() - begin;
+        double seconds = clock_seconds() - begin;
         if (i >= 0) took[i] = seconds;
         if (i >= 0 && seconds < best) best = seconds;
     }
@@ -99,13 +93,13 @@ static void measure(struct store_view *v, int64_t chunks, int dim, struct thread
     }
     enum { LOOKUPS = 100000 };
     struct rng r = rng_make(3, 3);
-    double begin = now();
+    double begin = clock_seconds();
     for (int i = 0; i < LOOKUPS; i++) {
         struct store_chunk chunk;
         int32_t ids[FIXTURE_CHUNK];
         CHECK_OK(store_view_chunk(v, &chunk, ids, (int64_t)rng_below(&r, (uint64_t)chunks)));
     }
-    double looked = now() - begin;
+    double looked = clock_seconds() - begin;
     printf("chunk lookup,random,%.0f a second\n", LOOKUPS / looked);
     result_value("us", looked / LOOKUPS * 1e6, "lookup of a random chunk");
     free(queries);
@@ -124,10 +118,10 @@ int main(int argc, char **argv) {
     build(dir, &c, chunks, threads, argc > 4 ? argv[4] : "IVF256_HNSW32,SQ8");
     struct store *s;
     struct store_view *v;
-    double begin = now();
+    double begin = clock_seconds();
     CHECK_OK(store_open(&s, dir));
     CHECK_OK(store_view_open(&v, s));
-    double opened = now() - begin;
+    double opened = clock_seconds() - begin;
     printf("open,%.2f ms\n", 1e3 * opened);
     result_value("ms", 1e3 * opened, "open of a store of %lld chunks", (long long)chunks);
     struct store_info info;

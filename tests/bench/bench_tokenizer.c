@@ -29,7 +29,7 @@ static size_t document_end(const struct file_map *map, size_t begin) {
     return line ? (size_t)(line - map->data) + 1 : map->size;
 }
 
-static enum status run(const char *tokenizer, const char *text, int rounds) {
+static enum status tokenizer_run(const char *tokenizer, const char *text, int rounds) {
     struct tokenizer *t;
     struct file_map map;
     double start = seconds();
@@ -75,7 +75,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     long rounds = argc == 4 ? strtol(argv[3], NULL, 10) : 3;
-    if (run(argv[1], argv[2], rounds > 0 && rounds < 1000 ? (int)rounds : 3) == STATUS_OK) return 0;
+    if (tokenizer_run(argv[1], argv[2], rounds > 0 && rounds < 1000 ? (int)rounds : 3) == STATUS_OK) return 0;
     fprintf(stderr, "%s\n", status_message());
     return 1;
 }

@@ -157,17 +157,22 @@ static struct corpus_pool *make_corpus(struct device *dev, const struct model_co
         ids[i] = (int32_t)rng_below(&rng, (uint64_t)c->vocab_size - 8);
     for (int64_t i = 0; i < options.corpus; i++)
         documents[i][0] = documents[i][1] = (int32_t)(i / 8);
-    CHECK_OK(corpus_pool_create(&p, dev, c, type, ids, (const int32_t(*)[2])documents, options.corpus, queries,
-                                (int)options.candidates));
+    const struct corpus_pool_config config = {.type = type,
+                                              .ids = ids,
+                                              .documents = (const int32_t(*)[2])documents,
+                                              .chunks = options.corpus,
+                                              .max_queries = queries,
+                                              .candidates = (int)options.candidates};
+    CHECK_OK(corpus_pool_create(&p, dev, c, &config));
     free(ids), free(documents);
     return p;
 }
 
 static void refresh(struct device *dev, struct step *s, const struct corpus_pool *p) {
-    double begun = clock_now();
+    double begun = clock_seconds();
     step_refresh_corpus(s);
     CHECK_OK(device_sync(dev));
-    printf("corpus: %lld chunks encoded in %.2f s, %.2f GiB\n", (long long)options.corpus, clock_now() - begun,
+    printf("corpus: %lld chunks encoded in %.2f s, %.2f GiB\n", (long long)options.corpus, clock_seconds() - begun,
            (double)corpus_pool_bytes(p) / (1 << 30));
 }
 
@@ -192,9 +197,9 @@ static void measure(struct device *dev, struct step *s, const struct batch *b, e
     CHECK(took);
     for (int64_t i = 1; i <= WARM + options.steps; i++) {
         struct step_now now = now_of(i, pool);
-        double begun = clock_now();
+        double begun = clock_seconds();
         CHECK_OK(step_run(s, &report, b, 1, &now));
-        if (i > WARM) took[i - WARM - 1] = clock_now() - begun;
+        if (i > WARM) took[i - WARM - 1] = clock_seconds() - begun;
         if (i == 1) first = report.loss;
     }
     qsort(took, (size_t)options.steps, sizeof *took, compare);

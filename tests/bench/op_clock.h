@@ -4,10 +4,10 @@
  * Waiting after each op costs some microseconds an op and hides that a GPU works while the next op is prepared: the
  * sum of the parts is a little above the undisturbed step. One device at a time. */
 #pragma once
+#include "base/clock.h"
 #include "kernels/device/device_internal.h"
 #include "kernels/ops.h"
 #include "tests/test.h"
-#include <time.h>
 
 enum { CLOCK_ROWS = 128 };
 struct clock_row {
@@ -23,15 +23,9 @@ static struct {
     double begun;
 } op_clock;
 
-static inline double clock_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static inline void clock_row(struct device *dev, const char *name, double flop) {
     CHECK_OK(op_clock.runtime->sync(dev));
-    double now = clock_now();
+    double now = clock_seconds();
     int i = 0;
     while (i < op_clock.count && strcmp(op_clock.rows[i].name, name) != 0)
         i++;
@@ -44,7 +38,7 @@ static inline void clock_row(struct device *dev, const char *name, double flop) 
 }
 #define CLOCKED(dev, name, flop, call)                                                                                 \
     do {                                                                                                               \
-        op_clock.begun = clock_now();                                                                                  \
+        op_clock.begun = clock_seconds();                                                                              \
         call;                                                                                                          \
         clock_row(dev, name, flop);                                                                                    \
     } while (0)

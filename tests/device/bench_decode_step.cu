@@ -67,7 +67,7 @@ struct text {
     struct samples each_together, each_alone;
 };
 
-static void run(const text &x, float *logits, void *inputs, int position) {
+static void text_step(const text &x, float *logits, void *inputs, int position) {
     decode_step_run(x.step, x.head ? logits : NULL, inputs, position % WORDS, position, x.fusions);
 }
 static double clock_now() {
@@ -76,7 +76,7 @@ static double clock_now() {
 static void check_sum(const text &x, float *logits, void *inputs) {
     uint64_t sum = 1469598103934665603u;
     for (int position : {0, 1, 2, 63, 600, 601}) {
-        run(x, logits, inputs, position);
+        text_step(x, logits, inputs, position);
         must(device_sync(dev));
         for (int i = 0; i < WORDS; i++) {
             uint32_t bits;
@@ -135,15 +135,15 @@ int main(int argc, char **argv) {
     for (int round = 0; round < ROUNDS; round++)
         for (text &x : texts) {
             for (int i = 0; i < 20; i++)
-                run(x, logits, inputs, 700 + i);
+                text_step(x, logits, inputs, 700 + i);
             must(device_sync(dev));
             double start = clock_now();
             for (int i = 0; i < runs; i++)
-                run(x, logits, inputs, 720 + i);
+                text_step(x, logits, inputs, 720 + i);
             must(device_sync(dev));
             double between = clock_now();
             for (int i = 0; i < runs; i++) {
-                run(x, logits, inputs, 720 + i);
+                text_step(x, logits, inputs, 720 + i);
                 must(device_sync(dev));
             }
             double end = clock_now();

@@ -196,9 +196,10 @@ static std::vector<float> random_vector(int64_t n, float scale) {
     return v;
 }
 
+struct slot_keys { int k, slot_rows, live; bool null_key; }; /* a query's k slots; the first `live` rows are keys */
 static problem chunk_problem(int64_t n, int64_t key_rows, int heads, int dim, const std::vector<int64_t> &row_begin,
-                             const std::vector<int32_t> &slot, const std::vector<float> &weight, int k, int slot_rows,
-                             int live, bool null_key) {
+                             const std::vector<int32_t> &slot, const std::vector<float> &weight, const slot_keys &of) {
+    const int k = of.k;
     problem p = {n, key_rows, (int64_t)slot.size(), heads, dim, {}};
     p.groups = [=](int64_t row, int) {
         std::vector<group> all;
@@ -206,9 +207,9 @@ static problem chunk_problem(int64_t n, int64_t key_rows, int heads, int dim, co
             for (int i = 0; i < k && row >= row_begin[b] && row < row_begin[b + 1]; i++) {
                 int32_t s = slot[b * k + i];
                 if (s < 0) continue;
-                group g = {{}, std::vector<double>(live, 0.0), weight[b * k + i], (int64_t)b * k + i, null_key};
-                for (int j = 0; j < live; j++)
-                    g.keys.push_back((int64_t)s * slot_rows + j);
+                group g = {{}, std::vector<double>(of.live, 0.0), weight[b * k + i], (int64_t)b * k + i, of.null_key};
+                for (int j = 0; j < of.live; j++)
+                    g.keys.push_back((int64_t)s * of.slot_rows + j);
                 all.push_back(g);
             }
         return all;
@@ -275,8 +276,8 @@ static void test_gca(const gca_shape &s) {
     for (int64_t r = 0; r < key_rows; r++) /* rows that are not live */
         for (int64_t c = 0; c < d && r % s.slot_rows >= s.live; c++)
             k[r * d + c] = v[r * d + c] = NAN;
-    problem p =
-        chunk_problem(n, key_rows, s.heads, s.dim, row_begin, slot, weight, s.k, s.slot_rows, s.live, s.null_key);
+    const slot_keys keys = {s.k, s.slot_rows, s.live, s.null_key};
+    problem p = chunk_problem(n, key_rows, s.heads, s.dim, row_begin, slot, weight, keys);
     answers<double> truth = solve<double, false>(p, q, k, v, dout, s.k);
     answers<float> naive =
         s.type == DTYPE_F32 ? solve<float, false>(p, q, k, v, dout, s.k) : solve<float, true>(p, q, k, v, dout, s.k);
@@ -477,8 +478,8 @@ static void test_chunks(const char *name, enum dtype type, int chunks, int posit
         row_begin.push_back((int64_t)c * positions);
     for (int c = 0; c < chunks; c++)
         slot.push_back(c);
-    problem p = chunk_problem(n, n, heads, dim, row_begin, slot, std::vector<float>(chunks, 1.0f), 1, positions,
-                              positions, false);
+    const slot_keys keys = {1, positions, positions, false};
+    problem p = chunk_problem(n, n, heads, dim, row_begin, slot, std::vector<float>(chunks, 1.0f), keys);
     answers<double> truth = solve<double, false>(p, q, k, v, dout, 1);
     answers<float> naive =
         type == DTYPE_F32 ? solve<float, false>(p, q, k, v, dout, 1) : solve<float, true>(p, q, k, v, dout, 1);

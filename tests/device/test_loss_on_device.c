@@ -6,16 +6,25 @@ struct results {
     float *nll, *dx, *dtable, *alone;
 };
 
-static struct results run(const float *x, const float *table, const float *base, const int32_t *targets, int64_t n,
-                          int64_t d, int64_t words, float scale, enum dtype type) {
+struct inputs {
+    const float *x, *table, *base;
+    const int32_t *targets;
+    int64_t n, d, words;
+    float scale;
+    enum dtype type;
+};
+
+static struct results loss_run(const struct inputs *in) {
     struct results r;
-    struct mat mx = put_plain(x, type, n, d), mt = put_plain(table, type, words, d),
+    int64_t n = in->n, d = in->d, words = in->words;
+    enum dtype type = in->type;
+    struct mat mx = put_plain(in->x, type, n, d), mt = put_plain(in->table, type, words, d),
                nll = put_plain(NULL, DTYPE_F32, 1, n);
-    struct mat dx = put_plain(NULL, type, n, d), dt = put_plain(base, DTYPE_F32, words, d);
+    struct mat dx = put_plain(NULL, type, n, d), dt = put_plain(in->base, DTYPE_F32, words, d);
     struct mat alone = put_plain(NULL, DTYPE_F32, 1, n);
-    int32_t *there = put_bytes(targets, (size_t)n * sizeof *targets);
+    int32_t *there = put_bytes(in->targets, (size_t)n * sizeof *in->targets);
     gpu->ops->loss->forward(gpu, alone.data, mx, mt, there);
-    gpu->ops->loss->forward_backward(gpu, nll.data, dx, dt, mx, mt, there, scale);
+    gpu->ops->loss->forward_backward(gpu, nll.data, dx, dt, mx, mt, there, in->scale);
     r = (struct results){take(nll), take(dx), take(dt), take(alone)};
     drop_all();
     return r;
@@ -45,8 +54,8 @@ static void compare(int64_t n, int64_t d, int64_t words, enum dtype type, int64_
     ref_loss_backward(ref_x, ref_t, x, table, targets, n, d, words, scale, NULL);
     naive_loss_backward(naive_x, naive_t, x, table, targets, n, d, words, scale,
                         type == DTYPE_BF16 ? store_bf16 : NULL);
-    struct results a = run(x, table, base, targets, n * copies, d, words, scale, type);
-    struct results b = run(x, table, base, targets, n * copies, d, words, scale, type);
+    const struct inputs in = {x, table, base, targets, n * copies, d, words, scale, type};
+    struct results a = loss_run(&in), b = loss_run(&in);
     for (int64_t i = 0; i < words * d; i++)
         a.dtable[i] /= (float)copies, b.dtable[i] /= (float)copies;
     for (int64_t c = 0; c<copies; c += copies> 1 ? copies - 1 : 1) { /* the first and the last */

@@ -6,14 +6,25 @@
 #include "tests/ref/ref_sample_case.h"
 #include "tests/ref/ref_topk.h"
 
-static void run(int64_t **index, float **score, const float *q, const float *l, const int64_t *visible, int64_t n,
-                int64_t e, int64_t d, int k, enum dtype query_type, enum dtype type, int pad) {
+/* The k best of the landmarks l [e, d] for each of the queries q [n, d], which sees the first `visible` of them. */
+struct search {
+    const float *q, *l;
+    const int64_t *visible;
+    int64_t n, e, d;
+    int k;
+    enum dtype query_type, type;
+    int pad;
+};
+
+static void topk_run(int64_t **index, float **score, const struct search *s) {
+    int64_t n = s->n, k = s->k;
     struct mat ms = put_plain(NULL, DTYPE_F32, 1, n * k);
     int64_t *poison = malloc((size_t)(n * k + 1) * sizeof *poison);
     memset(poison, 255, (size_t)(n * k) * sizeof *poison);
     int64_t *there = put_bytes(poison, (size_t)(n * k) * sizeof *poison);
-    gpu->ops->topk->forward(gpu, there, ms.data, put(q, query_type, n, d, pad, 0), put(l, type, e, d, pad, 0),
-                            put_bytes(visible, (size_t)n * sizeof *visible), k);
+    gpu->ops->topk->forward(gpu, there, ms.data, put(s->q, s->query_type, n, s->d, s->pad, 0),
+                            put(s->l, s->type, s->e, s->d, s->pad, 0),
+                            put_bytes(s->visible, (size_t)n * sizeof *s->visible), s->k);
     device_download(gpu, poison, there, (size_t)(n * k) * sizeof *poison);
     *index = poison;
     *score = take(ms);
@@ -56,7 +67,7 @@ static void compare(int64_t n, int64_t e, int64_t d, int k, bool ties, enum dtyp
      */
     if (query_type == DTYPE_F32 && type == DTYPE_BF16) worst += 0x1p-17 * 4.0;
     for (int i = 0; i < 2; i++) {
-        run(&index[i], &score[i], q, l, visible, n, e, d, k, query_type, type, pad);
+        topk_run(&index[i], &score[i], &(struct search){q, l, visible, n, e, d, k, query_type, type, pad});
         for (int64_t r = 0; r < n; r++)
             ref_check_topk(index[i] + r * k, score[i] + r * k, ref + r * e, visible[r], k, 2.0 * worst + 1e-6);
     }
@@ -82,7 +93,7 @@ static void magnitudes(int64_t n, int64_t e, int64_t d, int k, enum dtype query_
     }
     oracle(ref, naive, q, l, n, e, d);
     if (infinite) q[odd[0] * d + d / 2] = -INFINITY, q[odd[1] * d] = NAN;
-    run(&index, &score, q, l, visible, n, e, d, k, query_type, type, 0);
+    topk_run(&index, &score, &(struct search){q, l, visible, n, e, d, k, query_type, type, 0});
     for (int64_t r = 0; r < n; r++) {
         double worst = 0.0, square = 0.0;
         for (int64_t i = 0; i < e; i++)
@@ -112,7 +123,7 @@ static void all_magnitudes(void) {
         }
 }
 
-static void forward(void) {
+static void topk_forward(void) {
     static const enum dtype kinds[][2] = {{DTYPE_F32, DTYPE_F32},  {DTYPE_BF16, DTYPE_BF16}, {DTYPE_BF16, DTYPE_F16},
                                           {DTYPE_F32, DTYPE_BF16}, {DTYPE_F32, DTYPE_F16},   {DTYPE_BF16, DTYPE_F32}};
     static const int counts[] = {14, 15, 16, 31, 32, 33};
@@ -297,7 +308,7 @@ int main(int argc, char **argv) {
     CHECK_OK(threads_create(&pool, 0));
     bool search = argc > 2 && strcmp(argv[2], "search") == 0; /* that alone, all of it */
     if (search) on_short = false;
-    forward();
+    topk_forward();
     all_magnitudes();
     for (int t = 0; t < 2 && !search; t++) {
         choices(t ? DTYPE_BF16 : DTYPE_F32);

@@ -60,8 +60,8 @@ static void step_off(struct decoder_state *s) {
 
 /* All logits [LENGTH, VOCAB], in calls of up to `longest` ids after a first one of `prompt`. by_ops: without the
  * single kernel. */
-static float *run(struct machine *m, const struct model_config *c, const struct variant *v, const int32_t *ids,
-                  int prompt, int longest, bool by_ops) {
+static float *towers_run(struct machine *m, const struct model_config *c, const struct variant *v, const int32_t *ids,
+                         int prompt, int longest, bool by_ops) {
     struct retriever *r = NULL;
     struct decoder_state *s;
     float *logits = malloc(sizeof *logits * LENGTH * VOCAB);
@@ -120,10 +120,11 @@ static void check(const struct variant *v) {
     start(&cpu, &c, p, "cpu", DTYPE_F32, 0);
     start(&gpu, &c, p, "cuda", DTYPE_BF16, 0);
     start(&narrow, &c, p, "cuda", DTYPE_BF16, 130);
-    float *truth = run(&cpu, &c, v, ids, LENGTH, LENGTH, false), *whole = run(&gpu, &c, v, ids, LENGTH, LENGTH, false);
-    float *steps = run(&gpu, &c, v, ids, 70, 1, false), *again = run(&gpu, &c, v, ids, 70, 1, false),
-          *all = run(&gpu, &c, v, ids, 1, 1, false), *cut = run(&narrow, &c, v, ids, 10, LENGTH, false),
-          *ops = run(&gpu, &c, v, ids, 1, 1, true);
+    float *truth = towers_run(&cpu, &c, v, ids, LENGTH, LENGTH, false),
+          *whole = towers_run(&gpu, &c, v, ids, LENGTH, LENGTH, false);
+    float *steps = towers_run(&gpu, &c, v, ids, 70, 1, false), *again = towers_run(&gpu, &c, v, ids, 70, 1, false),
+          *all = towers_run(&gpu, &c, v, ids, 1, 1, false), *cut = towers_run(&narrow, &c, v, ids, 10, LENGTH, false),
+          *ops = towers_run(&gpu, &c, v, ids, 1, 1, true);
     double whole_error = relative(whole, truth), step_error = relative(steps, truth), all_error = relative(all, truth);
     double cut_error = relative(cut, truth), ops_error = relative(ops, truth);
     printf("%s: one call %.4f, passes from id 10 on %.4f, id by id %.4f, from the first id %.4f, op by op %.4f\n",

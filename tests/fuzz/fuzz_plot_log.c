@@ -45,7 +45,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     plot_picture_ends(&p);
     for (int v = 0; v < PLOT_VALUES; v++) {
         struct plot_series s;
-        if (plot_subsample(&s, log, (enum plot_value)v, PLOT_STEPS, p.ends[1][0], p.ends[1][1], 50) != STATUS_OK) abort();
+        if (plot_subsample(&s, log, (enum plot_value)v, PLOT_STEPS, p.ends[1][0], p.ends[1][1], 50) != STATUS_OK)
+            abort();
         plot_smooth(&s, PLOT_STEPS, (p.ends[1][1] - p.ends[1][0]) / 10);
         check_series(&s, 50);
         plot_series_free(&s);

@@ -8,6 +8,17 @@ exceptions="
 store/store.h             the store's whole public face, read as one page
 tests/test.h              every check in one header
 tests/bench/op_clock.h    a wrapper for each op of a training step
+kernels/attention/attend_wgmma_dq.cuh    nine parameters: fewer change the machine code of the kernel
+kernels/pointwise/norm_cuda.cu           norm_backward_rows has nine parameters for the same reason
+kernels/attention/attention.c            the one formula that the code of the CPU and of CUDA share
+kernels/decode_step/decode_step_nocuda.c in place of decode_step_cuda.cu in a build without CUDA
+kernels/device/device_nocuda.c           in place of device_cuda.cu
+kernels/device/collective_nonccl.c       in place of collective_cuda.cu in a build without NCCL
+kernels/linear/matmul_noamx.c            in place of matmul_amx.c where the compiler has no AMX
+kernels/ops_cpu.c                        the table of the CPU's ops, which no single op can hold
+train/step/pool.c                        names that readers of configs and logs need without a training step
+tools/shared/corpus_search.c             what three programs print about the search of a corpus
+tests/device/gca_library.cu              C functions that Python calls, which passes plain arguments
 base/system/fault.c       one symbol, so that the linker takes a test's definition instead
 base/system/processors.c  the processors alone; control groups and threads both stand apart from it
 tools/shared/ratio.c      the only statistics of the programs
@@ -15,6 +26,9 @@ cmake/cblas_plain/*       the interface of CBLAS
 cmake/faiss_compat.cpp    symbols that a newer system's FAISS needs
 indexer/                  one library without sub-folders
 tests/fuzz/corpus/*       inputs of the fuzz targets
+tests/bench/              a program or script for each measurement
+tests/bench/results/      a file for each table of BENCHMARKS.md
+tests/device/             a program for each op, and the scripts that build and run them on the GPU's machine
 data/models/*             model folders
 "
 files=$(git ls-files -co --exclude-standard 2>/dev/null) || { echo "skipped: not a git checkout"; exit 77; }
@@ -85,12 +99,14 @@ function read_declaration(    text) {
     text = $0
     if (text ~ /\/\*/) gsub(/\/\*.*\*\//, "", text)
     sub(/\/\/.*/, "", text)
+    gsub(/[<>]=/, "", text)                                # a comparison in __launch_bounds__ ends no declaration
     if (declaration == "") {
         if (/^[a-z_].*\(/ && !/^(typedef|return|case|else|enum [a-z_]* \{)/) begun = FNR
         else if (member && /^    [a-z_].*\(/) begun = FNR
         else begun = 0
         if (!begun && /^[a-z]/) begun = FNR
-        if (/^[a-z].*struct [a-z0-9_]+( :[^(]*)? \{/ || /^struct [a-z0-9_]+( :[^(]*)? \{/) member = 1
+        if (/^[a-z].*struct [a-z0-9_]+( :[^(]*)? \{/ || /^struct [a-z0-9_]+( :[^(]*)? \{/)
+            member = !/};$/                                # a struct of one line has ended
         if (/^}/) member = 0
         if (!begun) return
     }

@@ -126,7 +126,7 @@ static void check_tensor(const struct subject *of, const struct param *p, float 
 
 static void differences(struct subject *of) {
     struct step_report report;
-    float *gradient = run(of->s, of->m, of->batch, 1, &of->now, &report);
+    float *gradient = train_fixture_run(of->s, of->m, of->batch, 1, &of->now, &report);
     float *weights = optimizer_master(step_optimizer(of->s))->data;
     struct rng rng = rng_make(test_seed(), 9);
     if (of->s->encoder_ids) {

@@ -40,21 +40,22 @@ static void check_ways(const struct variant *v, const struct model *m) {
     make_text(&both, v, 0, SEQUENCES);
     struct device *dev = open_device(1), *two = open_device(2);
     struct step *s = make_step(dev, m, &config);
-    float *plain = run(s, m, &both.batch, 1, &now, &report), *again = run(s, m, &both.batch, 1, &now, &other);
+    float *plain = train_fixture_run(s, m, &both.batch, 1, &now, &report),
+          *again = train_fixture_run(s, m, &both.batch, 1, &now, &other);
     CHECK(memcmp(plain, again, (size_t)params_elements(m->params) * sizeof *plain) == 0);
     CHECK(memcmp(&report, &other, sizeof report) == 0);
     free(again);
 
     config.recompute = true;
     struct step *recomputing = make_step(dev, m, &config);
-    again = run(recomputing, m, &both.batch, 1, &now, &other);
+    again = train_fixture_run(recomputing, m, &both.batch, 1, &now, &other);
     CHECK(memcmp(plain, again, (size_t)params_elements(m->params) * sizeof *plain) == 0);
     CHECK(step_bytes(recomputing) < step_bytes(s));
     free(again), step_free(recomputing);
 
     config.recompute = false;
     struct step *threaded = make_step(two, m, &config);
-    again = run(threaded, m, &both.batch, 1, &now, &other);
+    again = train_fixture_run(threaded, m, &both.batch, 1, &now, &other);
     check_same(m, plain, again, 2e-5, "two threads");
     free(again), step_free(threaded);
 
@@ -67,7 +68,7 @@ static void check_ways(const struct variant *v, const struct model *m) {
             make_text(&one[i], v, i, 1);
             batches[i] = one[i].batch;
         }
-        again = run(small, m, batches, SEQUENCES, &now, &other);
+        again = train_fixture_run(small, m, batches, SEQUENCES, &now, &other);
         check_same(m, plain, again, 2e-5, "micro-batches");
         CHECK(fabs(report.loss - other.loss) < 1e-6 && report.scored == other.scored);
         CHECK(!v->mlm || fabs(report.mlm_loss - other.mlm_loss) < 1e-6);
@@ -128,7 +129,7 @@ static void check_inference(const struct variant *v, const struct model *m) {
     struct step_report report;
     struct step_now now = now_of(v);
     double sums[SEQUENCES], sum = 0, reference = 0;
-    float *before = run(s, m, &t.batch, 1, &now, &report);
+    float *before = train_fixture_run(s, m, &t.batch, 1, &now, &report);
     CHECK_OK(step_evaluate(s, sums, &t.batch, v->pool));
     float *after = gradients_of(s, m);
     CHECK(memcmp(before, after, (size_t)params_elements(m->params) * sizeof *before) == 0);
@@ -173,7 +174,8 @@ static void check_corpus(void) {
     struct corpus_pool *again = make_corpus(scene.dev, &v, m);
     struct step *s = scene.s, *other = corpus_step(scene.dev, &v, m, again, true);
     struct step_now now = now_of(&v);
-    float *a = run(s, m, batch, 1, &now, &report), *b = run(other, m, batch, 1, &now, &report);
+    float *a = train_fixture_run(s, m, batch, 1, &now, &report),
+          *b = train_fixture_run(other, m, batch, 1, &now, &report);
     check_corpus_choices(&v, s);
     CHECK(memcmp(a, b, (size_t)params_elements(m->params) * sizeof *a) == 0);
     CHECK_OK(step_evaluate(s, sums, batch, POOL_CORPUS));
@@ -194,7 +196,8 @@ static void check_cut(void) {
     struct step_report report;
     config.cut_query = true;
     struct step *s = make_step(dev, &m, &config);
-    float *with = run(s, &m, &t.batch, 1, &now, &report), *without = run(s, &m, &t.batch, 1, &off, &report);
+    float *with = train_fixture_run(s, &m, &t.batch, 1, &now, &report),
+          *without = train_fixture_run(s, &m, &t.batch, 1, &off, &report);
     CHECK(isnan(report.contrastive_loss));
     int64_t at = 0;
     for (int i = 0; i < params_count(m.params); i++) {

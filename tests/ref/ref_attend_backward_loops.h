@@ -22,10 +22,17 @@ static REAL log_sum(const REAL *scores, int64_t count, bool null) {
     return top + (REAL)log(sum);
 }
 
-/* One query's softmax over `count` keys, its result taken times `weight`: adds to dq, dk, dv. k, v, dk, dv have a
- * stride; scores is used up. Returns dout . (the result before the weight). */
-static REAL row_backward(REAL *dq, REAL *dk, REAL *dv, REAL *scores, const float *dout, const float *q, const float *k,
-                         const float *v, int64_t stride, int64_t count, int dim, bool null, REAL weight) {
+/* `count` rows of k and v, `stride` apart (those of dk and dv too), and the null key where the softmax has it. */
+struct key_rows { const float *k, *v; int64_t stride, count; int dim; bool null; };
+
+/* One query's softmax over the keys, its result times `weight`: adds to dq, dk, dv; overwrites scores. Returns dout .
+ * (the result before the weight). */
+static REAL row_backward(REAL *dq, REAL *dk, REAL *dv, REAL *scores, const float *dout, const float *q,
+                         struct key_rows keys, REAL weight) {
+    const float *k = keys.k, *v = keys.v;
+    int64_t stride = keys.stride, count = keys.count;
+    int dim = keys.dim;
+    bool null = keys.null;
     REAL lse = log_sum(scores, count, null), delta = 0, scale = 1 / (REAL)sqrt(dim);
     for (int64_t j = 0; j < count; j++) {
         scores[j] = (REAL)exp(scores[j] - lse);
@@ -69,8 +76,8 @@ void REF(attention_backward)(REAL *dq, REAL *dk, REAL *dv, const float *dout, co
     for (int64_t i = 0; i < s.n; i++)
         for (int h = 0; h < s.heads; h++) {
             int64_t low = window_scores(scores, q, k, i, h, s), at = i * d + h * s.dim, from = low * d + h * s.dim;
-            row_backward(dq + at, dk + from, dv + from, scores, dout + at, q + at, k + from, v + from, d, i - low + 1,
-                         s.dim, false, 1);
+            row_backward(dq + at, dk + from, dv + from, scores, dout + at, q + at,
+                         (struct key_rows){k + from, v + from, d, i - low + 1, s.dim, false}, 1);
         }
     free(scores);
 }
@@ -84,8 +91,8 @@ void REF(chunk_attention_backward)(REAL *dq, REAL *dk, REAL *dv, const float *do
         for (int h = 0; h < s.heads; h++) {
             int64_t at = r * d + h * s.dim, from = r / S * S * d + h * s.dim;
             for (int64_t j = 0; j < S; j++) scores[j] = dot(q + at, k + from + j * d, s.dim) / (REAL)sqrt(s.dim);
-            row_backward(dq + at, dk + from, dv + from, scores, dout + at, q + at, k + from, v + from, d, S, s.dim,
-                         false, 1);
+            row_backward(dq + at, dk + from, dv + from, scores, dout + at, q + at,
+                         (struct key_rows){k + from, v + from, d, S, s.dim, false}, 1);
         }
     free(scores);
 }
@@ -102,8 +109,9 @@ void REF(gca_backward)(REAL *dq, REAL *dk, REAL *dv, REAL *dweight, const float 
                 int64_t at = r * d + h * s.dim, from = (int64_t)s.slot[result] * s.slot_rows * d + h * s.dim;
                 for (int64_t j = 0; j < s.live_rows; j++)
                     scores[j] = dot(q + at, k + from + j * d, s.dim) / (REAL)sqrt(s.dim);
-                dweight[result] += row_backward(dq + at, dk + from, dv + from, scores, dout + at, q + at, k + from,
-                                               v + from, d, s.live_rows, s.dim, s.off_by_one, (REAL)s.weight[result]);
+                struct key_rows keys = {k + from, v + from, d, s.live_rows, s.dim, s.off_by_one};
+                dweight[result] += row_backward(dq + at, dk + from, dv + from, scores, dout + at, q + at, keys,
+                                                (REAL)s.weight[result]);
             }
     }
     free(scores);

@@ -37,7 +37,8 @@ struct generate_times {                  /* of one phase; seconds */
 struct generate_times generate_times_take(struct decoder_state *state, const struct retriever *retriever,
                                           struct chunk_retriever_times *last, double seconds, int64_t tokens);
 /* searched_by: what searched the corpus; empty: nothing did. */
-void generate_times_print(FILE *file, const char *searched_by, const struct generate_times *prompt, const struct generate_times *generated);
+void generate_times_print(FILE *file, const char *searched_by, const struct generate_times *prompt,
+                          const struct generate_times *generated);
 
 /* ---- drt_generate_run.c ---- */
 enum generate_end { GENERATE_LENGTH, GENERATE_EOS, GENERATE_STOP, GENERATE_INTERRUPTED };

@@ -1,5 +1,6 @@
 /* run.c -- see run.h: the loop over steps, checkpoints, validation. */
 #include "train/run/run.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "kernels/device/collective.h"
 #include "train/plot/plot.h"
@@ -7,15 +8,8 @@
 #include "train/run/run_internal.h"
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 enum { BROKEN_STEPS_MAX = 20 };
-
-static double run_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool run_due(int64_t step, int64_t every) {
     return every > 0 && step % every == 0;
@@ -114,7 +108,7 @@ static enum status run_validate(struct run *r, struct run_log_line *line) {
 static void run_report_step(struct run *r, const struct run_log_line *line) {
     enum { REPORT_SECONDS = 10 };
     char valid[64] = "";
-    double at = run_seconds();
+    double at = clock_seconds();
     bool end = line->step == r->report->first_step || line->step == r->config->schedule.steps;
     if (!line->validated && !end && at - r->reported < REPORT_SECONDS) return;
     r->reported = at;
@@ -130,7 +124,7 @@ static enum status run_one_step(struct run *r, int64_t step) {
     struct step_now how;
     struct run_log_line line = {.step = step, .tokens = r->state.tokens + r->step_tokens, .device_bytes = run_bytes(r)};
     schedule_at(&how, &c->schedule, step);
-    double start = run_seconds();
+    double start = clock_seconds();
     if (run_refresh_due(r, &how)) {
         progress_step(r->options->progress, "encode the corpus", "steps", step, c->schedule.steps);
         TRY(run_refresh_corpus(r));
@@ -138,7 +132,7 @@ static enum status run_one_step(struct run *r, int64_t step) {
     for (int64_t i = 0; i < c->accumulate; i++)
         batches_get(r->batches, &r->batch[i], (int)i, ((step - 1) * r->world + r->rank) * c->accumulate + i);
     TRY(step_run(r->step, &line.report, r->batch, (int)c->accumulate, &how));
-    line.seconds = run_seconds() - start;
+    line.seconds = clock_seconds() - start;
     line.tokens_per_second = (double)r->step_tokens / line.seconds;
     line.lr = (double)how.optimizer.lr;
     line.pool = pool_kind_name(how.pool);
@@ -171,7 +165,7 @@ static enum status run_agree_on_stop(struct collective *group, bool *stop, bool 
 static enum status run_loop(struct run *r) {
     const struct run_options *o = r->options;
     int64_t steps = r->config->schedule.steps, last = o->until > 0 && o->until < steps ? o->until : steps;
-    double start = run_seconds();
+    double start = clock_seconds();
     while (r->state.step < last) {
         TRY(run_one_step(r, r->state.step + 1));
         int64_t step = r->state.step;
@@ -179,7 +173,7 @@ static enum status run_loop(struct run *r) {
             TRY(run_write_sample(r)); /* before the checkpoint: a run that is killed here writes it again */
         if (run_due(step, r->config->save_every)) TRY(run_save_checkpoint(r));
         bool stop = progress_stop_requested(o->progress),
-             over = o->max_seconds > 0 && run_seconds() - start >= o->max_seconds;
+             over = o->max_seconds > 0 && clock_seconds() - start >= o->max_seconds;
         TRY(run_agree_on_stop(o->group, &stop, &over));
         if (stop) {
             TRY(run_save_checkpoint(r));

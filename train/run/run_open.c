@@ -213,9 +213,13 @@ static enum status run_open_corpus(struct run *r) {
     const struct train_config *c = r->config;
     struct batches_corpus corpus;
     TRY(batches_corpus_make(&corpus, r->batches));
-    enum status s = corpus_pool_create(&r->corpus, r->options->device, &c->model, r->options->type, corpus.ids,
-                                       (const int32_t(*)[2])corpus.documents, corpus.chunks,
-                                       c->sequences * config_chunks(c), (int)c->candidates);
+    const struct corpus_pool_config config = {.type = r->options->type,
+                                              .ids = corpus.ids,
+                                              .documents = (const int32_t(*)[2])corpus.documents,
+                                              .chunks = corpus.chunks,
+                                              .max_queries = c->sequences * config_chunks(c),
+                                              .candidates = (int)c->candidates};
+    enum status s = corpus_pool_create(&r->corpus, r->options->device, &c->model, &config);
     batches_corpus_free(&corpus);
     return s;
 }

@@ -73,12 +73,12 @@ static enum status corpus_pool_upload(struct corpus_pool *p, const int32_t *ids,
     return device_sync(p->dev);
 }
 
-enum status corpus_pool_create(struct corpus_pool **out, struct device *dev, const struct model_config *config,
-                               enum dtype type, const int32_t *ids, const int32_t (*documents)[2], int64_t chunks,
-                               int64_t max_queries, int candidates) {
+enum status corpus_pool_create(struct corpus_pool **out, struct device *dev, const struct model_config *model,
+                               const struct corpus_pool_config *config) {
     struct corpus_pool *p;
-    assert(max_queries > 0 && candidates > 0 && candidates <= CORPUS_POOL_CANDIDATES_MAX);
-    if (config->base_lm || config->encoder_input != ENCODER_INPUT_TOKENS)
+    int64_t chunks = config->chunks;
+    assert(config->max_queries > 0 && config->candidates > 0 && config->candidates <= CORPUS_POOL_CANDIDATES_MAX);
+    if (model->base_lm || model->encoder_input != ENCODER_INPUT_TOKENS)
         return fail(STATUS_INVALID, "training: pool corpus needs encoder_input \"tokens\" in the model's config");
     if (chunks < 1 || chunks > INT32_MAX / 2)
         return fail(STATUS_INVALID, "training: pool corpus: %lld chunks of text: must be 1 to %d", (long long)chunks,
@@ -86,13 +86,13 @@ enum status corpus_pool_create(struct corpus_pool **out, struct device *dev, con
     TRY(memory_allocate_zero(&p, 1));
     p->dev = dev;
     p->chunks = chunks;
-    p->max_queries = max_queries;
-    p->positions = model_config_positions(config);
-    p->candidates = candidates;
-    p->hidden = config->hidden;
-    p->type = type;
+    p->max_queries = config->max_queries;
+    p->positions = model_config_positions(model);
+    p->candidates = config->candidates;
+    p->hidden = model->hidden;
+    p->type = config->type;
     enum status s = carve_device(dev, &p->memory, &p->bytes, corpus_pool_layout, p);
-    if (s == STATUS_OK) s = corpus_pool_upload(p, ids, documents, config->landmark_id);
+    if (s == STATUS_OK) s = corpus_pool_upload(p, config->ids, config->documents, model->landmark_id);
     if (s == STATUS_OK)
         *out = p;
     else

@@ -12,11 +12,16 @@
 /* With noise, so many times more chunks are searched than returned; the maximum of `candidates`. */
 enum { CORPUS_POOL_NOISE = 4, CORPUS_POOL_CANDIDATES_MAX = TOPK_SAMPLE_MAX / CORPUS_POOL_NOISE };
 struct corpus_pool;
-/* ids [chunks, chunk] real ids (-1 after the end of a short chunk), documents [chunks][2]; both copied to the
- * device. */
-enum status corpus_pool_create(struct corpus_pool **out, struct device *dev, const struct model_config *config,
-                               enum dtype type, const int32_t *ids, const int32_t (*documents)[2], int64_t chunks,
-                               int64_t max_queries, int candidates);
+struct corpus_pool_config {
+    enum dtype type;                 /* of the landmarks */
+    const int32_t *ids;              /* [chunks, chunk] real ids, -1 after the end of a short chunk */
+    const int32_t (*documents)[2];   /* [chunks][2] */
+    int64_t chunks, max_queries;     /* max_queries: of one search, at least 1 */
+    int candidates;                  /* chunks returned for a query: 1 to CORPUS_POOL_CANDIDATES_MAX */
+};
+/* Copies ids and documents to the device: both may be freed afterwards. */
+enum status corpus_pool_create(struct corpus_pool **out, struct device *dev, const struct model_config *model,
+                               const struct corpus_pool_config *config);
 void corpus_pool_free(struct corpus_pool *p);             /* NULL is fine */
 size_t corpus_pool_bytes(const struct corpus_pool *p);    /* of device memory held */
 /* Encodes every chunk with `encoder`, whose activations it overwrites: between steps only. */

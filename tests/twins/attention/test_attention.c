@@ -10,8 +10,8 @@ struct text {
 
 /* Positions first .. first+n-1 through a ring of `ring` rows that holds what the header demands and garbage elsewhere.
  */
-static void run(float *out, int device, const struct text *t, int64_t first, int64_t n, int64_t ring, int window,
-                bool in_place) {
+static void attention_run(float *out, int device, const struct text *t, int64_t first, int64_t n, int64_t ring,
+                          int window, bool in_place) {
     struct device *dev = twin_device[device];
     int64_t d = (int64_t)t->heads * t->dim;
     float *garbage = random_array(ring * d, 100.0f);
@@ -40,7 +40,7 @@ static void compare(int64_t length, int heads, int dim, int window, int64_t step
     for (int64_t first = 0; first < length; first += step) {
         int64_t n = length - first < step ? length - first : step;
         for (int i = 0; i < DEVICES; i++)
-            run(twin[i] + first * d, i, &t, first, n, window + n + spare, window, first % 2);
+            attention_run(twin[i] + first * d, i, &t, first, n, window + n + spare, window, first % 2);
     }
     CHECK_ATTENTION(twin[0], naive, ref, all, scale);
     CHECK_BITS(twin[0], twin[1], all);

@@ -17,7 +17,8 @@ static struct results results_create(int64_t n, int64_t d, int heads) {
                             zero_array(n * d)};
 }
 
-static void run(struct results *out, int device, const struct shape *s, const float *qkv, const float *dout) {
+static void attention_backward_run(struct results *out, int device, const struct shape *s, const float *qkv,
+                                   const float *dout) {
     struct device *dev = twin_device[device];
     int64_t n = s->sequences * s->length, d = (int64_t)s->heads * s->dim;
     struct guarded all = guarded_make(n, 3 * d, qkv), dall = guarded_make(n, 3 * d, NULL),
@@ -87,7 +88,7 @@ static void compare(struct shape s) {
     struct results twin[DEVICES];
     for (int i = 0; i < DEVICES; i++) {
         twin[i] = results_create(n, d, s.heads);
-        run(&twin[i], i, &s, qkv, in[3]);
+        attention_backward_run(&twin[i], i, &s, qkv, in[3]);
     }
     for (int64_t i = 0; i < s.sequences; i++)
         check_sequence(&s, &twin[0], in, i * s.length);

@@ -45,7 +45,7 @@ struct outputs {
     float *o, *part, *lse, *fused, *cca;
 };
 
-static void run(struct outputs *out, int device, const struct shape *s, const struct inputs *in, bool in_place) {
+static void gca_run(struct outputs *out, int device, const struct shape *s, const struct inputs *in, bool in_place) {
     struct device *dev = twin_device[device];
     const struct gca_ops *gca = dev->ops->gca;
     int64_t n = in->n, d = in->d, parts = n * s->k;
@@ -80,7 +80,7 @@ static void compare(const struct shape *s) {
     double *ref = double_array(n * d), *ref_part = double_array(parts * d), *ref_lse = double_array(parts * s->heads);
     struct outputs twin[DEVICES];
     for (int i = 0; i < DEVICES; i++)
-        run(&twin[i], i, s, in, i);
+        gca_run(&twin[i], i, s, in, i);
     ref_gca(ref, ref_part, ref_lse, in->q, in->k, in->v, in->ref);
     naive_gca(o, part, lse, in->q, in->k, in->v, in->ref);
     CHECK_ATTENTION(twin[0].part, part, ref_part, parts * d, s->scale);

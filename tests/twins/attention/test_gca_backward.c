@@ -53,7 +53,7 @@ struct outputs {
     float *o, *lse, *dq, *dk, *dv, *dweight;
 };
 
-static void run(struct outputs *out, int device, const struct shape *s, const struct inputs *in) {
+static void gca_backward_run(struct outputs *out, int device, const struct shape *s, const struct inputs *in) {
     struct device *dev = twin_device[device];
     int64_t n = in->n, d = in->d, rows = (int64_t)SLOTS * s->slot_rows, entries = (int64_t)s->blocks * s->k;
     struct guarded q = guarded_make(n, d, in->q), k = guarded_make(rows, d, in->k), v = guarded_make(rows, d, in->v);
@@ -94,7 +94,7 @@ static void compare(const struct shape *s) {
     int64_t all = in->n * in->d, pool = (int64_t)SLOTS * s->slot_rows * in->d, entries = (int64_t)s->blocks * s->k;
     struct outputs twin[DEVICES];
     for (int i = 0; i < DEVICES; i++)
-        run(&twin[i], i, s, in);
+        gca_backward_run(&twin[i], i, s, in);
     compare_forward(s, in, &twin[0]);
     float *dq = zero_array(all), *dk = zero_array(pool), *dv = zero_array(pool), *dw = zero_array(entries);
     double *ref_dq = double_array(all), *ref_dk = double_array(pool), *ref_dv = double_array(pool);

@@ -5,20 +5,25 @@
 
 enum { FORWARD, PACKED, ADD }; /* ADD: to a base elsewhere */
 
-static void run(float *out, int device, int way, const float *x, const float *w, const float *old, int64_t n,
-                int64_t outs, int64_t in) {
+/* y [n, outs] of x [n, in] and w [outs, in], added to `old` unless it is NULL. */
+struct product {
+    const float *x, *w, *old;
+    int64_t n, outs, in;
+};
+
+static void matmul_run(float *out, int device, int op, struct product p) {
     struct device *dev = twin_device[device];
-    struct guarded y = guarded_make(n, outs, way == ADD ? NULL : old), base = guarded_make(n, outs, old),
-                   gx = guarded_make(n, in, x), gw = guarded_make(outs, in, w);
-    if (way == FORWARD) {
-        dev->ops->matmul->forward(dev, y.m, gx.m, gw.m, old != NULL);
-    } else if (way == ADD) {
+    struct guarded y = guarded_make(p.n, p.outs, op == ADD ? NULL : p.old), base = guarded_make(p.n, p.outs, p.old),
+                   gx = guarded_make(p.n, p.in, p.x), gw = guarded_make(p.outs, p.in, p.w);
+    if (op == FORWARD) {
+        dev->ops->matmul->forward(dev, y.m, gx.m, gw.m, p.old != NULL);
+    } else if (op == ADD) {
         dev->ops->matmul->forward_add(dev, y.m, base.m, gx.m, gw.m);
     } else {
-        int64_t elements = dev->ops->matmul->packed_elements(outs, in);
+        int64_t elements = dev->ops->matmul->packed_elements(p.outs, p.in);
         struct guarded packed = guarded_make(1, elements, NULL);
         dev->ops->matmul->pack(dev, packed.m.data, gw.m);
-        dev->ops->matmul->forward_packed(dev, y.m, gx.m, packed.m.data, old != NULL);
+        dev->ops->matmul->forward_packed(dev, y.m, gx.m, packed.m.data, p.old != NULL);
         guarded_drop(&packed);
     }
     guarded_take(out, &y);
@@ -32,12 +37,12 @@ static void compare(int64_t n, int64_t outs, int64_t in) {
     float *naive = zero_array(n * outs), *twin[DEVICES] = {zero_array(n * outs), zero_array(n * outs)};
     double *ref = double_array(n * outs);
     for (int accumulate = 0; accumulate < 2; accumulate++)
-        for (int way = FORWARD; way <= (accumulate ? ADD : PACKED); way++) {
+        for (int op = FORWARD; op <= (accumulate ? ADD : PACKED); op++) {
             const float *add = accumulate ? old : NULL;
             ref_matmul(ref, x, w, n, outs, in, add);
             naive_matmul(naive, x, w, n, outs, in, add);
             for (int d = 0; d < DEVICES; d++)
-                run(twin[d], d, way, x, w, add, n, outs, in);
+                matmul_run(twin[d], d, op, (struct product){x, w, add, n, outs, in});
             CHECK_TWIN(twin[0], naive, ref, n * outs);
             CHECK_BITS(twin[0], twin[1], n * outs);
         }
@@ -48,10 +53,10 @@ static void compare(int64_t n, int64_t outs, int64_t in) {
 static void company(int64_t n, int64_t outs, int64_t in) {
     float *x = random_array(n * in, 1.0f), *w = random_array(outs * in, 0.3f);
     float *all = zero_array(n * outs), *alone = zero_array(n * outs);
-    run(all, 1, PACKED, x, w, NULL, n, outs, in);
+    matmul_run(all, 1, PACKED, (struct product){x, w, NULL, n, outs, in});
     for (int64_t first = 0, m = 1; first < n; first += m, m = 1 + (m * 5 + 2) % 11) {
         if (m > n - first) m = n - first;
-        run(alone, 0, PACKED, x + first * in, w, NULL, m, outs, in);
+        matmul_run(alone, 0, PACKED, (struct product){x + first * in, w, NULL, m, outs, in});
         CHECK_BITS(alone, all + first * outs, m * outs);
     }
     free(x), free(w), free(all), free(alone);
@@ -73,7 +78,7 @@ static void narrow(int64_t outs, int64_t in) {
         for (int add = 0; add < 2; add++) {
             float *old = random_array(n * outs, 1.0f), *wide = zero_array(n * outs);
             struct guarded y = guarded_make(n, outs, old), gx = guarded_make(n, in, x);
-            run(wide, 0, FORWARD, x, w, add ? old : NULL, n, outs, in);
+            matmul_run(wide, 0, FORWARD, (struct product){x, w, add ? old : NULL, n, outs, in});
             twin_device[1]->ops->matmul->forward(twin_device[1], y.m, gx.m, mat_dense(halves, DTYPE_BF16, outs, in),
                                                  add);
             guarded_take(old, &y);

@@ -17,16 +17,22 @@ static void cut(float *a, int64_t n) {
     }
 }
 
-static void multiply(float *out, struct device *dev, int way, const float *x, const float *w, const float *old,
-                     int64_t n, int64_t outs, int64_t in) {
-    struct guarded y = guarded_make(n, outs, old), gx = guarded_make(n, in, x), gw = guarded_make(outs, in, w);
+/* y [n, outs] of x [n, in] and w [outs, in], added to `old` unless it is NULL. */
+struct product {
+    const float *x, *w, *old;
+    int64_t n, outs, in;
+};
+
+static void multiply(float *out, struct device *dev, int way, struct product p) {
+    struct guarded y = guarded_make(p.n, p.outs, p.old), gx = guarded_make(p.n, p.in, p.x),
+                   gw = guarded_make(p.outs, p.in, p.w);
     if (way == PACKED) {
-        struct guarded packed = guarded_make(1, dev->ops->matmul->packed_elements(outs, in), NULL);
+        struct guarded packed = guarded_make(1, dev->ops->matmul->packed_elements(p.outs, p.in), NULL);
         dev->ops->matmul->pack(dev, packed.m.data, gw.m);
-        dev->ops->matmul->forward_packed(dev, y.m, gx.m, packed.m.data, old != NULL);
+        dev->ops->matmul->forward_packed(dev, y.m, gx.m, packed.m.data, p.old != NULL);
         guarded_drop(&packed);
     } else {
-        dev->ops->matmul->forward(dev, y.m, gx.m, gw.m, old != NULL);
+        dev->ops->matmul->forward(dev, y.m, gx.m, gw.m, p.old != NULL);
     }
     guarded_take(out, &y);
     guarded_drop(&gx);
@@ -45,10 +51,10 @@ static void compare(struct device *plain, int64_t n, int64_t outs, int64_t in, b
             ref_matmul(ref, x, w, n, outs, in, add);
             naive_matmul(naive, x, w, n, outs, in, add);
             for (int d = 0; d < DEVICES; d++)
-                multiply(twin[d], twin_device[d], way, x, w, add, n, outs, in);
+                multiply(twin[d], twin_device[d], way, (struct product){x, w, add, n, outs, in});
             CHECK_TWIN(twin[0], naive, ref, n * outs);
             CHECK_BITS(twin[0], twin[1], n * outs);
-            multiply(twin[1], plain, way, x, w, add, n, outs, in);
+            multiply(twin[1], plain, way, (struct product){x, w, add, n, outs, in});
             CHECK_TWIN(twin[1], naive, ref, n * outs);
         }
     free(x), free(w), free(old), free(naive), free(twin[0]), free(twin[1]), free(ref);
@@ -64,7 +70,7 @@ static void last_bits(void) {
         x[2 * r + 1] = base;
     }
     for (int way = 0; way < WAYS; way++) {
-        multiply(y, twin_device[0], way, x, w, NULL, N, 1, IN);
+        multiply(y, twin_device[0], way, (struct product){x, w, NULL, N, 1, IN});
         for (int r = 0; r < N; r++)
             CHECK(y[r] == x[2 * r] - x[2 * r + 1]);
     }
@@ -80,7 +86,7 @@ static void small_numbers(bool exact) {
     if (exact) cut(w, OUTS * IN);
     ref_matmul(ref, x, w, N, OUTS, IN, NULL);
     for (int way = 0; way < WAYS; way++) {
-        multiply(y, twin_device[0], way, x, w, NULL, N, OUTS, IN);
+        multiply(y, twin_device[0], way, (struct product){x, w, NULL, N, OUTS, IN});
         for (int64_t r = 0; r < N; r++)
             for (int64_t o = 0; o < OUTS; o++) {
                 double sizes = 0.0, lost = 0.0;
@@ -101,7 +107,7 @@ static void large_numbers(void) {
     for (int r = 0; r < N; r++)
         x[r * IN + r % IN] = r % 2 ? -3.4028235e38f : 3.4028235e38f;
     for (int way = 0; way < WAYS; way++) {
-        multiply(y, twin_device[0], way, x, w, NULL, N, 1, IN);
+        multiply(y, twin_device[0], way, (struct product){x, w, NULL, N, 1, IN});
         for (int r = 0; r < N; r++)
             CHECK(y[r] == x[r * IN + r % IN] * w[r % IN]);
     }
@@ -115,9 +121,9 @@ static void no_numbers(float odd, bool in_w, bool exact) {
     if (exact) cut(w, OUTS * IN);
     for (int way = 0; way < WAYS; way++) {
         float *number = in_w ? w + ROW * IN + AT : x + ROW * IN + AT, kept = *number;
-        multiply(before, twin_device[0], way, x, w, NULL, N, OUTS, IN);
+        multiply(before, twin_device[0], way, (struct product){x, w, NULL, N, OUTS, IN});
         *number = odd;
-        multiply(y, twin_device[0], way, x, w, NULL, N, OUTS, IN);
+        multiply(y, twin_device[0], way, (struct product){x, w, NULL, N, OUTS, IN});
         *number = kept;
         for (int64_t r = 0; r < N; r++)
             for (int64_t o = 0; o < OUTS; o++) {
@@ -143,9 +149,9 @@ static void company(int64_t n, int64_t outs, int64_t in, bool exact) {
     float *all = zero_array(n * outs), *part = zero_array(n * outs);
     if (exact) cut(w, outs * in);
     for (int way = 0; way < WAYS; way++) {
-        multiply(all, twin_device[1], way, x, w, NULL, n, outs, in);
+        multiply(all, twin_device[1], way, (struct product){x, w, NULL, n, outs, in});
         for (int64_t first = 0, m = LEAST; first + m <= n; first += m, m = LEAST + (m * 5 + 2) % 31) {
-            multiply(part, twin_device[0], way, x + first * in, w, NULL, m, outs, in);
+            multiply(part, twin_device[0], way, (struct product){x + first * in, w, NULL, m, outs, in});
             CHECK_BITS(part, all + first * outs, m * outs);
         }
     }

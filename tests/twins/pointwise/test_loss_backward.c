@@ -8,13 +8,21 @@ struct results {
     float *nll, *dx, *dtable;
 };
 
-static struct results run(int device, const float *x, const float *table, const float *before, const int32_t *targets,
-                          int64_t n, int64_t d, int64_t words, float scale) {
-    struct guarded out = guarded_make(1, n, NULL), gx = guarded_make(n, d, x), t = guarded_make(words, d, table);
-    struct guarded dx = guarded_make(n, d, NULL), dtable = guarded_make(words, d, before);
+struct inputs {
+    const float *x, *table, *before;
+    const int32_t *targets;
+    int64_t n, d, words;
+    float scale;
+};
+
+static struct results loss_backward_run(int device, const struct inputs *in) {
+    int64_t n = in->n, d = in->d, words = in->words;
+    struct guarded out = guarded_make(1, n, NULL), gx = guarded_make(n, d, in->x),
+                   t = guarded_make(words, d, in->table);
+    struct guarded dx = guarded_make(n, d, NULL), dtable = guarded_make(words, d, in->before);
     struct results r = {zero_array(n), zero_array(n * d), zero_array(words * d)};
     twin_device[device]->ops->loss->forward_backward(twin_device[device], out.m.data, dx.m, dtable.m, gx.m, t.m,
-                                                     targets, scale);
+                                                     in->targets, in->scale);
     guarded_take(r.nll, &out);
     guarded_take(r.dx, &dx);
     guarded_take(r.dtable, &dtable);
@@ -42,8 +50,9 @@ static void compare(int64_t n, int64_t d, int64_t words, float width, float scal
     naive_loss(naive.nll, x, table, targets, n, d, words);
     ref_loss_backward(dx, dtable, x, table, targets, n, d, words, scale, NULL);
     naive_loss_backward(naive.dx, naive.dtable, x, table, targets, n, d, words, scale, NULL);
+    const struct inputs in = {x, table, before, targets, n, d, words, scale};
     for (int i = 0; i < DEVICES; i++)
-        twin[i] = run(i, x, table, before, targets, n, d, words, scale);
+        twin[i] = loss_backward_run(i, &in);
     CHECK_GRADIENT(twin[0].nll, naive.nll, nll, n); /* few rows: the worst naive one says little about the size */
     CHECK_GRADIENT(twin[0].dx, naive.dx, dx, n * d);
     CHECK_GRADIENT(twin[0].dtable, naive.dtable, dtable, words * d);

@@ -4,12 +4,22 @@
 #include "tests/ref/ref_topk.h"
 #include "tests/twins/twins.h"
 
-static void run(int64_t *index, float *score, int device, const float *q, const float *l, const int64_t *visible,
-                int64_t n, int64_t e, int64_t d, int k) {
-    struct guarded gq = guarded_make(n, d, q), gl = guarded_make(e, d, l), out = guarded_make(1, n * k, NULL);
+/* The k best of the landmarks l [e, d] for each of the queries q [n, d], which sees the first `visible` of them. */
+struct search {
+    const float *q, *l;
+    const int64_t *visible;
+    int64_t n, e, d;
+    int k;
+};
+
+static void topk_run(int64_t *index, float *score, int device, const struct search *s) {
+    int64_t n = s->n, k = s->k;
+    struct guarded gq = guarded_make(n, s->d, s->q), gl = guarded_make(s->e, s->d, s->l);
+    struct guarded out = guarded_make(1, n * k, NULL);
     int64_t *guarded_index = malloc((size_t)(n * k + 2) * sizeof *guarded_index);
     guarded_index[0] = guarded_index[n * k + 1] = 77;
-    twin_device[device]->ops->topk->forward(twin_device[device], guarded_index + 1, out.m.data, gq.m, gl.m, visible, k);
+    twin_device[device]->ops->topk->forward(twin_device[device], guarded_index + 1, out.m.data, gq.m, gl.m, s->visible,
+                                            s->k);
     CHECK_EQ(guarded_index[0], 77);
     CHECK_EQ(guarded_index[n * k + 1], 77);
     memcpy(index, guarded_index + 1, (size_t)(n * k) * sizeof *index);
@@ -34,7 +44,7 @@ static void compare(int64_t n, int64_t e, int64_t d, int k, bool ties) {
     for (int i = 0; i < DEVICES; i++) {
         index[i] = malloc((size_t)(n * k) * sizeof **index);
         score[i] = zero_array(n * k);
-        run(index[i], score[i], i, q, l, visible, n, e, d, k);
+        topk_run(index[i], score[i], i, &(struct search){q, l, visible, n, e, d, k});
         for (int64_t r = 0; r < n; r++)
             ref_check_topk(index[i] + r * k, score[i] + r * k, ref + r * e, visible[r], k, 2.0 * worst + 1e-6);
     }
@@ -55,7 +65,7 @@ static void not_finite(int64_t n, int64_t e, int64_t d, int k) {
         index[i] = malloc((size_t)(n * k) * sizeof **index);
         score[i] = zero_array(n * k);
         if (i) q[d / 2] = NAN, q[(n - 1) * d] = INFINITY, q[(n - 1) * d + d / 2] = -INFINITY;
-        run(index[i], score[i], 0, q, l, visible, n, e, d, k);
+        topk_run(index[i], score[i], 0, &(struct search){q, l, visible, n, e, d, k});
     }
     CHECK_BITS(index[0] + k, index[1] + k, (n - 2) * k);
     CHECK_BITS(score[0] + k, score[1] + k, (n - 2) * k);

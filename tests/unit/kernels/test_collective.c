@@ -45,7 +45,7 @@ static void rank_sums(struct device *dev, int rank, const char *path) {
     collective_close(c);
 }
 
-static void run(void (*body)(struct device *, int, const char *), const char *path, int ranks) {
+static void collective_run(void (*body)(struct device *, int, const char *), const char *path, int ranks) {
     pid_t children[WORLD];
     for (int r = 0; r < ranks; r++) {
         children[r] = fork();
@@ -81,9 +81,9 @@ int main(void) {
     char path[] = "/tmp/test_collective_XXXXXX", again[64];
     CHECK(mkdtemp(path));
     snprintf(again, sizeof again, "%s/meet", path);
-    run(rank_sums, again, WORLD);
+    collective_run(rank_sums, again, WORLD);
     CHECK(access(again, F_OK) != 0); /* gone once all have come */
-    run(rank_dies, again, WORLD);
+    collective_run(rank_dies, again, WORLD);
     struct device *dev;
     struct collective *c;
     CHECK_OK(device_open(&dev, "cpu", 1));

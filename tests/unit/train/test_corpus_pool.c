@@ -189,8 +189,13 @@ static void searched(struct device *dev) {
     struct found *f = malloc(3 * sizeof *f), *before = calloc(1, sizeof *before);
     float *landmarks = malloc(sizeof(float) * CHUNKS * D);
     double *scores = malloc(sizeof(double) * QUERIES * CHUNKS);
-    CHECK_OK(corpus_pool_create(&p, dev, &config, DTYPE_F32, t->ids[0], (const int32_t(*)[2])t->documents, CHUNKS,
-                                QUERIES, CANDIDATES));
+    const struct corpus_pool_config pool = {.type = DTYPE_F32,
+                                            .ids = t->ids[0],
+                                            .documents = (const int32_t(*)[2])t->documents,
+                                            .chunks = CHUNKS,
+                                            .max_queries = QUERIES,
+                                            .candidates = CANDIDATES};
+    CHECK_OK(corpus_pool_create(&p, dev, &config, &pool));
     CHECK(corpus_pool_bytes(p) > sizeof *t);
     for (uint64_t seed = 1; seed <= 2; seed++) {
         struct params *params;
@@ -227,12 +232,16 @@ static void searched(struct device *dev) {
 static void refused(struct device *dev) {
     struct model_config hidden = make_config("hidden"), tokens = make_config("tokens");
     struct corpus *t = make_corpus();
-    const int32_t(*documents)[2] = (const int32_t(*)[2])t->documents;
+    struct corpus_pool_config pool = {.type = DTYPE_F32,
+                                      .ids = t->ids[0],
+                                      .documents = (const int32_t(*)[2])t->documents,
+                                      .chunks = CHUNKS,
+                                      .max_queries = 1,
+                                      .candidates = 1};
     struct corpus_pool *p;
-    CHECK_FAILS(corpus_pool_create(&p, dev, &hidden, DTYPE_F32, t->ids[0], documents, CHUNKS, 1, 1), STATUS_INVALID,
-                "encoder_input");
-    CHECK_FAILS(corpus_pool_create(&p, dev, &tokens, DTYPE_F32, t->ids[0], documents, 0, 1, 1), STATUS_INVALID,
-                "0 chunks");
+    CHECK_FAILS(corpus_pool_create(&p, dev, &hidden, &pool), STATUS_INVALID, "encoder_input");
+    pool.chunks = 0;
+    CHECK_FAILS(corpus_pool_create(&p, dev, &tokens, &pool), STATUS_INVALID, "0 chunks");
     corpus_pool_free(NULL);
     free(t);
 }
