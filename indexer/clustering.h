@@ -4,6 +4,6 @@
 #include "kernels/device/device.h"
 #include "store/store.h"
 
-/* Spherical k-means as kernels/search/kmeans.h says, with as many rounds as FAISS has; on a GPU rows are rounded
+/* Spherical k-means (kernels/search/kmeans.h) with as many rounds as FAISS has; on a GPU rows are rounded
  * to fp16, which is what they are stored as. Valid as long as the device. */
 struct store_clustering clustering_on(struct device *dev);

@@ -118,14 +118,14 @@ static void flat_upload_visible(struct flat_index *f, bool limited, int64_t part
     f->unlimited = !limited;
 }
 
-/* Queries i .. i+n-1 of the batch over `count` rows from `first` on, into their slots of a part. */
+/* Queries i .. i+n-1 of the batch over a range of rows, into their slots of a part. */
 static void flat_search_part(struct flat_index *f, struct hit_list there, enum part part, struct mat queries, int64_t i,
-                             int64_t n, int64_t first, int64_t count, int k) {
+                             int64_t n, struct store_range rows, int k) {
     int64_t(*visible)[BATCH] = device_side(f->dev, f->visible, f->visible_device);
     int64_t at = ((int64_t)part * queries.rows + i) * k;
-    if (count > 0)
+    if (rows.begin < rows.end)
         f->dev->ops->topk->forward(f->dev, there.index + at, there.score + at, mat_rows(queries, i, n),
-                                   mat_rows(f->rows, first, count), visible[part] + i, k);
+                                   mat_rows(f->rows, rows.begin, rows.end - rows.begin), visible[part] + i, k);
 }
 
 /* Merges the parts of query i of n, of which those with nothing visible hold nothing. */
@@ -156,11 +156,12 @@ static enum status flat_search_batch(struct flat_index *f, struct store_hit *hit
     flat_upload_visible(f, exclude, r.parts, exclude ? n : BATCH);
     int64_t count = r.parts * n * k;
     struct hit_list here = hit_buffer_host(&f->found, count), there = hit_buffer_device(&f->found, f->dev, count);
-    flat_search_part(f, there, BELOW, queries, 0, n, 0, r.below, k);
+    flat_search_part(f, there, BELOW, queries, 0, n, (struct store_range){0, r.below}, k);
     for (int64_t i = 0; i < n; i++)
         if (f->visible[BETWEEN][i] > 0)
-            flat_search_part(f, there, BETWEEN, queries, i, 1, r.begin[i], r.above - r.begin[i], k);
-    if (r.above < f->rows.rows) flat_search_part(f, there, ABOVE, queries, 0, n, r.above, f->rows.rows - r.above, k);
+            flat_search_part(f, there, BETWEEN, queries, i, 1, (struct store_range){r.begin[i], r.above}, k);
+    if (r.above < f->rows.rows)
+        flat_search_part(f, there, ABOVE, queries, 0, n, (struct store_range){r.above, f->rows.rows}, k);
     device_download(f->dev, here.index, there.index, hit_list_bytes(count));
     TRY(device_sync(f->dev));
     for (int64_t i = 0; i < n; i++)

@@ -8,14 +8,14 @@
 struct flat_index;
 
 /* STATUS_NO_MEMORY, with the bytes, when the rows do not fit and leave `reserve` bytes for what the program does
- * next, or when they are more than max_bytes (0: no such limit). The store's own search serves then. */
+ * next, or when they are more than max_bytes (0: no such limit). The caller then uses the store's own search. */
 struct flat_index_config { struct device *device; struct landmark_source source; uint64_t max_bytes, reserve; };
 enum status flat_index_create(struct flat_index **out, const struct flat_index_config *config);
 void flat_index_free(struct flat_index *f);               /* before the device is closed; NULL is fine */
 
 /* hits [n, k] as store_view_search gives with `exact`, but for the last bits of scores. queries [n, dim] float32,
- * memory of the device; hits and exclude [n] (NULL: none) memory of this process. Memory for what is found is
- * taken when a call asks for more than those before it. One thread at a time. */
+ * memory of the device; hits and exclude [n] (NULL: none) memory of this process. The buffer of the
+ * hits grows when a call needs more than those before it. One thread at a time. */
 enum status flat_index_search(struct flat_index *f, struct store_hit *hits, struct mat queries, int k,
                               const struct store_range *exclude);
 /* The same for queries in memory of this process. */

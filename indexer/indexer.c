@@ -5,13 +5,13 @@
  * crosses a shard's end: shards are encoded alike whether or not the build was interrupted before them, so an
  * interrupted build is bit-equal to an undisturbed one. */
 #include "indexer/indexer.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "data/readers/ids_check.h"
 #include "indexer/clustering.h"
 #include "indexer/indexer_internal.h"
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     BATCH_CHUNKS = 256,
@@ -43,12 +43,6 @@ struct build {
     int64_t sealed_chunks;     /* unpublished, of this run and of resumed ones */
     int64_t read_before;       /* input bytes at the last document's end, for progress */
 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 enum status indexer_fingerprint(struct store_fingerprint *out, const struct model_config *model,
                                 const struct params *params, const struct tokenizer *tokenizer) {
@@ -85,14 +79,14 @@ struct ids_rules indexer_ids_rules(const struct model_config *model, const struc
 /* Landmarks of the batch that the device has in hand, in rows; *n chunks, 0 when there is none. */
 static enum status fetch(struct build *b, int64_t *n) {
     struct device *dev = b->config->device;
-    double start = now();
+    double start = clock_seconds();
     *n = b->encoding;
     b->encoding = 0;
     if (*n == 0) return STATUS_OK;
     float *there = device_side(dev, b->rows, b->device_rows);
     device_download(dev, b->rows, there, (size_t)(*n * b->config->model->hidden) * sizeof *there);
     enum status status = device_sync(dev);
-    b->report->encode_seconds += now() - start;
+    b->report->encode_seconds += clock_seconds() - start;
     return status;
 }
 
@@ -103,10 +97,10 @@ static enum status flush(struct build *b, bool all) {
     int64_t n;
     TRY(fetch(b, &n));
     if (b->pending > 0) {
-        double start = now();
+        double start = clock_seconds();
         const struct encoder_output out = {.landmarks = device_side(dev, b->rows, b->device_rows)};
         encoder_encode(b->config->encoder, &out, b->ids, b->pending);
-        b->report->encode_seconds += now() - start;
+        b->report->encode_seconds += clock_seconds() - start;
         b->encoding = b->pending;
         b->pending = 0;
     }
@@ -256,8 +250,8 @@ enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct param
     return STATUS_OK;
 }
 
-/* STATUS_NOT_FOUND is no failure here: there is no store yet, or nothing in it is published. With a request, what is
- * there must be what it would make. */
+/* STATUS_NOT_FOUND is no failure here: there is no store yet, or nothing in it is published. With a request, the
+ * published store must equal the one that the request would make. */
 static enum status published(int64_t *chunks, uint64_t *generation, const char *dir,
                              const struct built_request *request) {
     struct store *store = NULL;
@@ -371,7 +365,7 @@ static enum status publish(struct build *b) {
                     "nothing was built",
                     (long long)b->cursor.documents, (long long)b->cursor.empty, (long long)b->report->skipped_lines);
     if (b->sealed_chunks > 0) {
-        double start = now();
+        double start = clock_seconds();
         const struct store_publish how = {.index = c->index,
                                           .max_ram = b->free_ram,
                                           .merge_chunks =
@@ -381,7 +375,7 @@ static enum status publish(struct build *b) {
                                           .progress = c->progress,
                                           .clustering = clustering_on(c->device)};
         enum status status = store_writer_publish(b->writer, &how);
-        b->report->publish_seconds = now() - start;
+        b->report->publish_seconds = clock_seconds() - start;
         if (status == STATUS_INTERRUPTED) return interrupted(b);
         if (status != STATUS_OK) return status;
     }
@@ -389,7 +383,7 @@ static enum status publish(struct build *b) {
 }
 
 enum status indexer_run(struct indexer_report *report, const struct indexer_config *config) {
-    double start = now();
+    double start = clock_seconds();
     memset(report, 0, sizeof *report);
     struct build b = {.config = config, .report = report};
     int64_t chunks;
@@ -418,6 +412,6 @@ out:
     device_release(config->device, b.device_rows);
     device_release_host(config->device, b.rows);
     memory_free(b.ids);
-    report->seconds = now() - start;
+    report->seconds = clock_seconds() - start;
     return s;
 }

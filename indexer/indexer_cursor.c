@@ -1,5 +1,6 @@
 /* indexer_cursor.c -- see indexer_internal.h. Fields are packed as little-endian 64-bit numbers, so a store may move
  * to another machine in the middle of a build. */
+#include "base/little_endian.h"
 #include "indexer/indexer_internal.h"
 #include <string.h>
 #include <xxhash.h>
@@ -45,14 +46,11 @@ void cursor_advance(struct cursor *c, const struct reader_position *after) {
 }
 
 static uint8_t *put(uint8_t *at, uint64_t value) {
-    for (int i = 0; i < 8; i++)
-        at[i] = (uint8_t)(value >> (8 * i));
+    little_endian_put(at, value, 8);
     return at + 8;
 }
 static const uint8_t *get(uint64_t *value, const uint8_t *at) {
-    *value = 0;
-    for (int i = 0; i < 8; i++)
-        *value |= (uint64_t)at[i] << (8 * i);
+    *value = little_endian_get(at, 8);
     return at + 8;
 }
 

@@ -3,6 +3,7 @@
  * Workers take turns at the reader (one lock), each claims the next slot of a ring while it holds it, and tokenizes
  * outside of it: reading is serial, tokenizing parallel, and slot order is input order. What waits is bounded in
  * bytes, and one document may pass that bound, so a document larger than the lookahead still gets through. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/system/threads.h"
 #include "indexer/indexer.h"
@@ -10,7 +11,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <xxhash.h>
 
 enum { RING = 1024, MESSAGE_MAX = 1024 };
@@ -37,12 +37,6 @@ struct feed {
     pthread_t threads[64];
     int n_threads;
 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- workers -------------------------------------------------------------------------------------------- */
 
@@ -167,7 +161,7 @@ static void *work(void *context) {
             pthread_mutex_unlock(&f->reading);
             break;
         }
-        double start = now();
+        double start = clock_seconds();
         struct raw raw = {0};
         enum status status = scratch_status == STATUS_OK ? read_document(f, slot, &raw) : scratch_status;
         pthread_mutex_lock(&f->lock);
@@ -177,7 +171,7 @@ static void *work(void *context) {
         pthread_mutex_unlock(&f->lock);
         pthread_mutex_unlock(&f->reading);
         if (status == STATUS_OK && !slot->end) status = finish_document(f, scratch, &slot->item, &raw);
-        settle(f, slot, status, now() - start);
+        settle(f, slot, status, clock_seconds() - start);
     }
     tokenizer_scratch_free(scratch);
     return NULL;

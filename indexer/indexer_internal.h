@@ -1,4 +1,4 @@
-/* indexer_internal.h -- the parts that indexer.c is made of: the feed, the cursor, and a store that is there already.
+/* indexer_internal.h -- the parts that indexer.c is made of: the feed, the cursor, and an existing store.
  *
  * The feed reads and tokenizes documents on its own threads, ahead of the encoder, and gives them out in input order.
  * The cursor is what the journal keeps with each sealed shard: where reading continues, and hashes of what was read. */
@@ -36,15 +36,15 @@ void feed_release(struct feed *f, struct feed_item *item);
 double feed_seconds(struct feed *f); /* of all workers, reading and tokenizing */
 void feed_close(struct feed *f);     /* waits for its threads; NULL is fine */
 
-/* ---- a store that is there already ------------------------------------------------------------------------ */
+/* ---- an existing store ------------------------------------------------------------------------------------ */
 struct built_request {
     const char *store, *index;
     const struct store_fingerprint *fingerprint;
     const struct reader_config *reader;
     int64_t shard_chunks;
 };
-/* STATUS_OK when a build of this request would make the store that is there. Reads all inputs; else the message says
- * what differs. */
+/* STATUS_OK when a build of this request would make the published store. Reads all inputs. Else the message names the
+ * difference. */
 enum status built_check(struct store_view *view, const struct built_request *request);
 
 /* ---- cursor -------------------------------------------------------------------------------------------- */

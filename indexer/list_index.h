@@ -17,7 +17,7 @@ struct list_index_config {
     int nprobe;                          /* lists that a query visits; 0: twice the root of their number, at least 8 */
     uint64_t reserve;                    /* bytes of device memory to be left for others */
     uint64_t seed;                       /* of the centroids */
-    bool (*stop)(void *context);         /* asked now and then, STATUS_INTERRUPTED when true; NULL: never */
+    bool (*stop)(void *context);         /* called between steps; true: STATUS_INTERRUPTED; NULL: never */
     void *context;
 };
 /* Bytes of device memory that rows, ids and centroids take (creation: up to 200 MB more). */

@@ -3,6 +3,7 @@
  * Results of a call live until the second call after it (decoder/retriever.h), so each group has two sets of rows and
  * uses them in turn; the slots of a set stay pinned until it is used again. */
 #include "indexer/retriever.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "encoder/chunk_cache.h"
 #include "indexer/retriever_internal.h"
@@ -44,12 +45,6 @@ struct chunk_retriever {
     struct chunk_retriever_times times;
 };
 
-static double retriever_clock_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static struct chunk_retriever *retriever_of(const struct retriever *r) {
     return (struct chunk_retriever *)r;
 }
@@ -81,22 +76,22 @@ static enum status retriever_append(struct retriever *base, int64_t first, const
     struct chunk_retriever *r = retriever_of(base);
     if (r->config.corpus) corpus_side_append(&r->corpus, first, ids, n);
     if (!r->config.self) return STATUS_OK;
-    double start = retriever_clock_now();
+    double start = clock_seconds();
     retriever_finish(r);
     if (n == 1 && !r->config.device->shares_memory)
         TRY(retriever_begin(r, first, ids, hidden));
     else
         TRY(own_past_append(&r->own, first, ids, hidden, n));
-    r->times.encode += retriever_clock_now() - start;
+    r->times.encode += clock_seconds() - start;
     return STATUS_OK;
 }
 
 static void retriever_idle(struct retriever *base) {
     struct chunk_retriever *r = retriever_of(base);
-    double start = retriever_clock_now();
+    double start = clock_seconds();
     if (!r->encoding) return;
     if (!encoder_advance(r->config.encoder)) retriever_finish(r);
-    r->times.idle += retriever_clock_now() - start;
+    r->times.idle += clock_seconds() - start;
 }
 
 /* Ids of chunks that the cache does not hold. */
@@ -173,9 +168,9 @@ static enum status retriever_retrieve(struct retriever *base, struct neighbours 
     int which = results->next;
     struct found *f = &results->set[which];
     retriever_release(r, f);
-    double start = retriever_clock_now();
+    double start = clock_seconds();
     TRY(retriever_search(r, f, group, first, queries, n));
-    r->times.search += retriever_clock_now() - start;
+    r->times.search += clock_seconds() - start;
     r->times.queries += n;
     if (r->cache)
         TRY(retriever_slots_from_cache(r, f, n));

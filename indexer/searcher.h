@@ -8,7 +8,7 @@
 #include "indexer/list_index.h"
 #include "store/lexical/lexical.h"
 
-/* Corpora up to this size are scanned whole on a GPU unless nprobe asks for lists: at the speed of a GPU's memory
+/* Corpora up to this size are scanned whole on a GPU unless nprobe requests lists: at the speed of a GPU's memory
  * a scan takes less than a millisecond then. */
 #define SEARCHER_FLAT_BYTES (UINT64_C(2) << 30)
 

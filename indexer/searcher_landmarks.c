@@ -24,7 +24,7 @@ static enum status searcher_store_search(struct searcher *s, struct store_hit *h
 
 static void searcher_store_describe(const struct searcher *s, struct searcher_description *out, int k, int nprobe) {
     const struct store_search how = searcher_store_how(s, k, nprobe);
-    const struct store_search_way does = store_view_search_way(s->config.view, &how);
+    const struct store_search_method does = store_view_search_method(s->config.view, &how);
     struct store_info info;
     store_view_info(s->config.view, &info);
     out->kind = does.exact ? "exact" : "index";

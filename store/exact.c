@@ -1,7 +1,7 @@
 /* exact.c -- see exact_internal.h.
  *
- * Rows are converted to float32 in blocks that stay in the second-level cache (for few queries, which are through with
- * them soon, in the first-level cache), then multiplied with 4 queries x 2 rows at a time: 8 accumulators of 8 lanes,
+ * Rows are converted to float32 in blocks that stay in the second-level cache (for few queries, in the first-level
+ * cache), then multiplied with 4 queries x 2 rows at a time: 8 accumulators of 8 lanes,
  * which is what 16 registers hold. For one query each number is used once: 8 rows at a time, converted in registers. A
  * library product would be somewhat faster for hundreds of queries, but its order of summation changes with the shape,
  * and with it the last bits of scores. */
@@ -28,7 +28,7 @@ static inline float sum_lanes(v8 a) {
 }
 
 /* a * b + c, rounded once where the processor can. Left to the compiler, contraction depends on the loop around it: GCC
- * tuned for AMD's Zen splits some chains and not others, and a row's score would depend on its place in a tile. */
+ * tuned for AMD's Zen splits some chains and not others, and a row's score would depend on its position in a tile. */
 static inline v8 multiply_add(v8 a, v8 b, v8 c) {
 #ifdef __FMA__
     return __builtin_ia32_vfmaddps256(a, b, c);
@@ -38,7 +38,7 @@ static inline v8 multiply_add(v8 a, v8 b, v8 c) {
 }
 
 /* `padded` is a multiple of LANES: rows and queries are zero-filled up to it. Every accumulator sees the same
- * sequence of multiply-adds whatever its place in the tile. */
+ * sequence of multiply-adds at every position in the tile. */
 static inline void tile(float *scores, size_t score_stride, const float *queries, const float *rows, int padded, int nq,
                         int nr) {
     v8 acc[4][2] = {0};
@@ -81,7 +81,7 @@ void exact_dots(float *out, const float *rows, int64_t n, const float *query, in
     if (n % 2) tile(out + n - 1, 1, query, rows + (size_t)(n - 1) * (size_t)dim, dim, 1, 1);
 }
 
-/* The hits of a list, best first; it takes no more offers. A NaN score never entered: a damaged row is not found. */
+/* The hits of a list, best first, after its last offer. A list has no NaN scores: no search finds a damaged row. */
 static void list_hits(struct store_hit *hits, struct top_list list) {
     top_list_sort(list);
     for (int i = 0; i < list.k; i++)
@@ -129,8 +129,8 @@ static struct top_list worker_list(const struct scan *s, int worker, int query) 
     return (struct top_list){s->list_ids + at, s->list_scores + at, s->k};
 }
 
-/* As tile, from the rows as they are stored. They are read once, from far away, and asked for ahead
- * (into the second-level cache: more may be under way to it). */
+/* As tile, from the stored fp16 rows. They are read once, from main memory, so they are prefetched, into the
+ * second-level cache, which can wait for more lines at a time than the first. */
 static inline void stored_rows(float *out, const uint16_t *rows, const float *query, int dim, int n) {
     v8 acc[8] = {0};
     for (int i = 0; i < dim; i += LANES) {
@@ -250,8 +250,7 @@ struct rescore {
     const struct landmarks *l;
     struct store_hit *hits;
     const float *queries; /* padded */
-    const int64_t *candidates;
-    int64_t n_candidates;
+    struct exact_candidates candidates;
     int64_t begin, end; /* of all queries' candidates: those whose rows are mapped now */
     const struct store_range *exclude;
     int k, padded;
@@ -264,15 +263,15 @@ struct rescore {
 static void rescore_body(void *context, int64_t begin, int64_t end, int worker) {
     struct rescore *s = context;
     float *row = s->rows + (size_t)worker * (size_t)s->padded;
-    int64_t first = s->begin / s->n_candidates;
+    int64_t first = s->begin / s->candidates.n;
     for (int64_t q = first + begin; q < first + end; q++) {
         size_t list_at = (size_t)q * (size_t)s->k;
         struct top_list list = {s->list_ids + list_at, s->list_scores + list_at, s->k};
         const struct store_range *range = s->exclude ? &s->exclude[q] : NULL;
-        int64_t at = q * s->n_candidates, last = at + s->n_candidates;
+        int64_t at = q * s->candidates.n, last = at + s->candidates.n;
         if (at >= s->begin) top_list_clear(list);
         for (int64_t i = at < s->begin ? s->begin : at; i < last && i < s->end; i++) {
-            int64_t chunk = s->candidates[i];
+            int64_t chunk = s->candidates.ids[i];
             if (chunk < 0 || chunk >= s->l->chunks || excluded(range, chunk)) continue;
             if (!store_dropped_there(landmarks_dropped(s->l), chunk)) continue;
             convert_row(row, landmarks_row(s->l, chunk), s->l->dim, s->padded);
@@ -286,28 +285,27 @@ static void rescore_body(void *context, int64_t begin, int64_t end, int worker) 
 
 /* All candidates, as many at a time as their rows may be mapped together. */
 static enum status rescore_all(struct rescore *s, struct landmarks *l, int64_t n, struct threads *threads) {
-    for (int64_t all = n * s->n_candidates, some; s->begin < all; s->begin = s->end) {
-        TRY(landmarks_map_some(l, &some, s->candidates + s->begin, all - s->begin));
+    for (int64_t all = n * s->candidates.n, some; s->begin < all; s->begin = s->end) {
+        TRY(landmarks_map_some(l, &some, s->candidates.ids + s->begin, all - s->begin));
         s->end = s->begin + some;
-        int64_t first = s->begin / s->n_candidates, end = (s->end + s->n_candidates - 1) / s->n_candidates;
+        int64_t first = s->begin / s->candidates.n, end = (s->end + s->candidates.n - 1) / s->candidates.n;
         threads_for(threads, end - first, 1, rescore_body, s);
     }
     return STATUS_OK;
 }
 
 enum status exact_rescore(struct landmarks *l, struct store_hit *hits, const float *queries, int64_t n, int k,
-                          const int64_t *candidates, int64_t n_candidates, const struct store_range *exclude,
+                          struct exact_candidates candidates, const struct store_range *exclude,
                           struct threads *threads) {
     struct rescore s = {.l = l,
                         .hits = hits,
                         .candidates = candidates,
-                        .n_candidates = n_candidates,
                         .exclude = exclude,
                         .k = k,
                         .padded = padded_dim(l),
                         .scale = 1.0f / sqrtf((float)l->dim)};
     float *all = NULL;
-    assert(n_candidates > 0);
+    assert(candidates.n > 0);
     enum status status = pad_queries(&all, queries, n, l->dim, s.padded);
     s.queries = all;
     if (status == STATUS_OK) status = memory_allocate(&s.list_ids, (size_t)n * (size_t)k);

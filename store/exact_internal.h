@@ -10,9 +10,11 @@
 enum status exact_scan(struct landmarks *l, struct store_hit *hits, const float *queries, int64_t n, int k,
                        const struct store_range *exclude, struct threads *threads);
 
-/* Best k of each query's candidates[n_candidates] (-1 and ids outside, dropped or excluded are passed over). */
+/* ids[query][n]: the same number for each query; -1 and ids outside, dropped or excluded are passed over. */
+struct exact_candidates { const int64_t *ids; int64_t n; };
+/* Best k of each query's candidates. */
 enum status exact_rescore(struct landmarks *l, struct store_hit *hits, const float *queries, int64_t n, int k,
-                          const int64_t *candidates, int64_t n_candidates, const struct store_range *exclude,
+                          struct exact_candidates candidates, const struct store_range *exclude,
                           struct threads *threads);
 
 /* out[n]: the same dot products over float32 rows in memory, dim a multiple of 8 (to compare the linked FAISS with). */

@@ -1,5 +1,5 @@
-/* orphan_files.c -- files of a store that no record names. Only names that this program gives are examined, so
- * that a note somebody put into the folder stays. */
+/* orphan_files.c -- files of a store that no record names. Only names of the forms that this program
+ * writes count, so other files in the folders stay. */
 #include "base/memory.h"
 #include "store/writer_internal.h"
 #include <dirent.h>
@@ -12,7 +12,7 @@ struct kind {
 static const struct kind kinds[] = {{"tokens", ".tok"}, {"landmarks", ".f16"}, {"index", ".faiss"}};
 enum { KIND_INDEX = 2 };
 
-/* What a name says: "NNNNN", or "NNNNN-NNNNN" for shards that share a file. */
+/* The numbers in a name: "NNNNN", or "NNNNN-NNNNN" for shards that share a file. */
 struct file_numbers {
     int64_t first, last;
     bool temporary;

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ADD_BLOCK_FLOATS = 1 << 21, SAMPLE_STREAM = 0x5a17, LET_GO_ROWS = 1 << 15 };
+enum { ADD_BLOCK_FLOATS = 1 << 21, SAMPLE_STREAM = 0x5a17, RELEASE_ROWS = 1 << 15 };
 static const uint64_t max_ram_default = UINT64_C(1) << 30;
 
 struct build {
@@ -72,10 +72,10 @@ static enum status train(struct build *b, struct vectors *v) {
         int64_t low = (int64_t)((__int128)chunks * i / n), high = (int64_t)((__int128)chunks * (i + 1) / n);
         int64_t pick = low + (int64_t)rng_below(&rng, (uint64_t)(high - low));
         s = landmarks_to_float(rows + (size_t)i * dim, &b->landmarks, store_dropped_nth(dropped, pick), 1);
-        if (high - seen < LET_GO_ROWS && i + 1 < n) continue;
+        if (high - seen < RELEASE_ROWS && i + 1 < n) continue;
         int64_t first = store_dropped_nth(dropped, seen), end = store_dropped_nth(dropped, high - 1) + 1;
-        landmarks_let_go(&b->landmarks, first,
-                         end - first); /* mapped pages are resident too, and count under max_ram */
+        /* mapped pages are resident too, and count under max_ram */
+        landmarks_release_pages(&b->landmarks, first, end - first);
         seen = high;
     }
     /* FAISS warns on stderr, which is not a library's to write to, when it thinks the rows few: then they come again.
@@ -131,7 +131,7 @@ static enum status fill(struct build *b, struct vectors *v, int64_t begin, int64
     for (int64_t at = begin; at < end && s == STATUS_OK; at += block) {
         int64_t n = end - at < block ? end - at : block;
         s = landmarks_to_float(rows, &b->landmarks, at, n);
-        landmarks_let_go(&b->landmarks, at, n);
+        landmarks_release_pages(&b->landmarks, at, n);
         if (s == STATUS_OK) s = vectors_add(v, rows, n, at, threads_count(b->how->threads));
         if (s == STATUS_OK) s = stop_or_go(b);
         progress_step(b->how->progress, "fill index", "chunks", at + n, b->landmarks.chunks);
@@ -140,8 +140,8 @@ static enum status fill(struct build *b, struct vectors *v, int64_t begin, int64
     return s;
 }
 
-/* What FAISS follows blindly is all but the lists' ids and codes, which end the file: that part is checked at every
- * opening. Where the layout is not known, the whole file is. */
+/* FAISS reads all but the lists' ids and codes, which end the file, without checks of its own: that part's checksum is
+ * checked at every opening. Where the layout is not known, that of the whole file is. */
 static enum status record_files(const struct build *b, struct segment_record *r, const char *path) {
     TRY(stored_file_of(&r->file, path));
     r->head = r->file;

@@ -1,6 +1,6 @@
-/* repair.c -- makes anew what follows from something else: landmarks from tokens (with an encoder), index and template
+/* repair.c -- makes derived data again: landmarks from tokens (with an encoder), index and template
  * from landmarks, runs and hashes from documents. Shards that are not published are dropped when damaged (the next
- * build makes them again). Tokens and documents follow from nothing here: they are reported. */
+ * build makes them again). Tokens and documents cannot be derived: damage of them is reported. */
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/catalog/commit_record_internal.h"
@@ -233,7 +233,7 @@ static enum status check_segments(const struct repair *r, struct catalog_txn *t)
     return s;
 }
 
-/* Records that cannot be read would stand in the way of their replacement. */
+/* Deletes records that cannot be read: they would make the later steps fail, which replace them. */
 static enum status drop_unreadable(const struct repair *r) {
     struct catalog *c = r->w->catalog;
     struct catalog_txn *t;
@@ -257,7 +257,7 @@ static enum status drop_unreadable(const struct repair *r) {
     return catalog_commit(t);
 }
 
-/* Whoever names a kind of index gets it, though the one that is there be whole. */
+/* Whether the caller names another kind of index than the store's: then it is made even where the old one is whole. */
 static enum status wants_another(bool *yes, const struct repair *r, struct catalog_txn *t) {
     struct index_record index;
     TRY(record_get_index(t, r->w->catalog, &index));
@@ -302,8 +302,8 @@ static enum status repair_all(struct repair *r) {
     return repair_index(r);
 }
 
-/* Before the writer opens the catalog, which it refuses to do with meta pages that catalog/commit contradicts. Whether
- * the store may be written at all is the writer's to say. */
+/* Runs before the writer opens the catalog: the writer refuses meta pages that catalog/commit contradicts. Whether the
+ * store may be written at all is checked when the writer opens it. */
 static enum status repair_commit(const struct repair *r, const char *dir) {
     char lock_path[FILE_PATH_MAX], folder[FILE_PATH_MAX], data[FILE_PATH_MAX];
     const char *what = NULL;

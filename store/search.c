@@ -96,7 +96,9 @@ static enum status search_index(struct store_view *v, struct store_hit *hits, co
     int64_t each = v->n_segments * c.candidates;
     TRY(memory_allocate(&c.ids, (size_t)n * (size_t)each));
     enum status s = exclude ? search_filtered(&c, n, how->threads) : search_together(&c, n, how->threads);
-    if (s == STATUS_OK) s = exact_rescore(&v->landmarks, hits, queries, n, how->k, c.ids, each, exclude, how->threads);
+    if (s == STATUS_OK)
+        s = exact_rescore(&v->landmarks, hits, queries, n, how->k, (struct exact_candidates){c.ids, each}, exclude,
+                          how->threads);
     memory_free(c.ids);
     return s;
 }
@@ -139,10 +141,10 @@ static bool scans_all(const struct store_view *v, const struct store_search *how
     return how->exact || v->n_segments == 0 || how->k >= live_chunks(v, 0, v->generation.chunks);
 }
 
-struct store_search_way store_view_search_way(const struct store_view *v, const struct store_search *how) {
-    if (scans_all(v, how)) return (struct store_search_way){.exact = true};
+struct store_search_method store_view_search_method(const struct store_view *v, const struct store_search *how) {
+    if (scans_all(v, how)) return (struct store_search_method){.exact = true};
     const struct vectors *first = v->segments[0].vectors; /* all are made by one template */
-    return (struct store_search_way){.visited = vectors_visited(first, how->nprobe), .lists = vectors_lists(first)};
+    return (struct store_search_method){.visited = vectors_visited(first, how->nprobe), .lists = vectors_lists(first)};
 }
 
 static enum status search_view(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
@@ -186,7 +188,7 @@ enum status store_view_scores(struct store_view *v, float *scores, const float *
     TRY(memory_allocate(&hits, (size_t)n));
     enum status s;
     do
-        s = exact_rescore(&v->landmarks, hits, query, 1, (int)n, chunks, n, NULL, NULL);
+        s = exact_rescore(&v->landmarks, hits, query, 1, (int)n, (struct exact_candidates){chunks, n}, NULL, NULL);
     while (view_follow_shards(v, &s));
     if (s == STATUS_OK) scores_of_hits(scores, chunks, n, hits);
     memory_free(hits);

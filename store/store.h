@@ -1,4 +1,4 @@
-/* store.h -- chunks of a corpus on disk, found again by vector.
+/* store.h -- chunks of a corpus on disk, searched by vector.
  *
  * A store is one directory:
  *   catalog/             LMDB: the only commit point. What is not recorded there does not exist. catalog/commit: a
@@ -14,7 +14,7 @@
  * offset, chunks} finds any chunk's tokens with one lookup. The last chunk of a document may be short.
  *
  * A generation is what one publishing transaction made visible: {chunks, documents, shards, segments}. A view
- * sees exactly one. Shards sealed but not yet published are journal: a resumed writer goes on behind them.
+ * sees exactly one. Sealed shards that are not published yet are the journal: a resumed writer continues after them.
  *
  * One writer (an flock; a second gets STATUS_BUSY), any number of reading processes. A struct store_view is for
  * one thread at a time; several views of one store may be used by several threads. A process opens one store once at
@@ -29,7 +29,7 @@
 
 enum { STORE_FORMAT_VERSION = 3, STORE_NAME_MAX = 64 };
 
-/* What the vectors were made with; every field must agree between a model and a store (store_check_fingerprint). */
+/* What the vectors were computed with. Every field must be equal in a model and its store (store_check_fingerprint). */
 struct store_fingerprint {
     uint8_t encoder[16];                 /* XXH3-128 of the weights that make a landmark, in fixed order */
     uint8_t tokenizer[16];               /* XXH3-128 of tokenizer.json */
@@ -39,20 +39,22 @@ struct store_fingerprint {
     int32_t metric;                      /* 0: inner product, scores divided by sqrt(dim) */
 };
 /* STATUS_MISMATCH with both values of the first field that differs. */
-enum status store_check_fingerprint(const char *store, const struct store_fingerprint *a, const char *model, const struct store_fingerprint *b);
+enum status store_check_fingerprint(const char *store, const struct store_fingerprint *a, const char *model,
+                                    const struct store_fingerprint *b);
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 struct store;
 struct store_view;
 
 /* Opens for reading: works on read-only media and while a writer is at work. STATUS_VERSION for a newer format,
- * STATUS_NOT_FOUND when there is none, STATUS_CORRUPT when a recorded file is missing or of another size (looked at here
- * in stores of up to 4096 shards; in larger ones by the call that needs the file first, and by store_verify). */
+ * STATUS_NOT_FOUND when there is none, STATUS_CORRUPT when a recorded file is missing or has another size. In
+ * stores of up to 4096 shards this call checks the sizes; in larger ones the first call that needs the file, and
+ * store_verify. */
 enum status store_open(struct store **out, const char *dir);
 void store_close(struct store *s);                        /* after its views; NULL is fine */
 
-/* The newest generation, whole; nothing large is read. Shards are mapped by the calls that need them, at most 8192 of each
- * kind at a time: any number of shards can be read. */
+/* The newest generation. Reads nothing large: the calls that need a shard map it, at most 8192 files of each kind at
+ * a time, so a view can read any number of shards. */
 enum status store_view_open(struct store_view **out, struct store *s);
 void store_view_close(struct store_view *v);              /* NULL is fine */
 
@@ -60,7 +62,7 @@ struct store_info {
     struct store_fingerprint fingerprint;
     int format;                          /* at most STORE_FORMAT_VERSION */
     uint64_t generation;
-    int64_t chunks, documents, tokens;     /* ids lie below them: dropped ones are counted */
+    int64_t chunks, documents, tokens;   /* with dropped ones: all ids are below these counts */
     int64_t dropped_chunks, dropped_documents, dropped_tokens, dropped_shards;
     int64_t shards, segments;            /* shards: pairs of files */
     int64_t duplicates;                  /* documents skipped as exact copies by all runs that published something */
@@ -73,25 +75,25 @@ enum { STORE_CURSOR_MAX = 4096 };
 enum status store_view_cursor(struct store_view *v, uint8_t cursor[STORE_CURSOR_MAX], size_t *bytes);
 
 struct store_range { int64_t begin, end; };               /* chunk ids; begin == end: none */
-/* Chunk ids of dropped shards, ranges that rise and do not touch: borrowed from the view, and the same
- * as long as it is open. All other ids below info.chunks are there. The functions take a time in proportion to n, which is small. */
+/* Chunk ids of dropped shards: ranges that rise and do not touch. Borrowed from the view; they do not change while it
+ * is open. All other ids below info.chunks exist. The functions take time in proportion to n, which is small. */
 struct store_dropped { const struct store_range *ranges; int64_t n; };
 struct store_dropped store_view_dropped(const struct store_view *v);
-int64_t store_dropped_nth(struct store_dropped d, int64_t rank);         /* id of a chunk that is there, counted from 0 */
-int64_t store_dropped_rank(struct store_dropped d, int64_t chunk);       /* how many that are there have a smaller id */
-bool store_dropped_there(struct store_dropped d, int64_t chunk);         /* no range has it */
-/* The first ids of begin .. end-1 that are all there. */
+int64_t store_dropped_nth(struct store_dropped d, int64_t rank);         /* id of the chunk with this rank, from 0 */
+int64_t store_dropped_rank(struct store_dropped d, int64_t chunk);       /* existing chunks with a smaller id */
+bool store_dropped_there(struct store_dropped d, int64_t chunk);         /* exists: no range has it */
+/* The first run of existing ids in begin .. end-1. */
 struct store_range store_dropped_span(struct store_dropped d, int64_t begin, int64_t end);
 
 struct store_document {
     int64_t id, first_chunk, chunks, tokens;
-    uint64_t offset, line, bytes;        /* where in the source, and how long its text was (0 for token inputs) */
+    uint64_t offset, line, bytes;        /* position in the source, bytes of its text (0: input was tokens) */
     uint8_t hash[16];                    /* XXH3-128 of the text (or of the ids) */
     const char *source, *key;            /* borrowed from the view until its next store_view_document/_chunk call */
 };
 /* Documents and chunks of a dropped shard are STATUS_NOT_FOUND, here and in the calls below. */
 enum status store_view_document(struct store_view *v, struct store_document *out, int64_t document);
-/* The document with this content hash; -1: the view has none. */
+/* The document with this content hash; -1: there is none in the view. */
 enum status store_view_find_document(struct store_view *v, int64_t *document, const uint8_t hash[16]);
 
 struct store_chunk {
@@ -99,12 +101,12 @@ struct store_chunk {
     int64_t token_offset;                /* of its first token in the document */
     int n_tokens;                        /* <= chunk_tokens */
 };
-/* Position and ids of a chunk; `ids` has room for chunk_tokens, the tail of a short chunk is filled with -1. */
+/* Position and ids of a chunk: ids[chunk_tokens], where -1 fills the tail of a short chunk. */
 enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk);
 /* The chunk's landmark, exactly as stored. out[dim]. */
 enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk);
-/* fp16 rows [*n, dim] as stored: from chunk `first` to the end of its file or to the next dropped one. They are mapped until the next
- * call on this view, which may unmap them. */
+/* fp16 rows [*n, dim] as stored, from chunk `first` to the end of its file or to the next dropped chunk. They stay
+ * mapped until the next call on this view. */
 enum status store_view_landmark_rows(struct store_view *v, const uint16_t **rows, int64_t *n, int64_t first);
 
 /* ---- searching ----------------------------------------------------------------------------------------- */
@@ -113,7 +115,7 @@ struct store_search {
     int k;
     bool exact;                          /* scan all landmark rows instead of the index */
     int nprobe;                          /* IVF lists to visit; 0: the view's default */
-    int candidates;                      /* asked of the index before exact re-scoring; 0: a default >= 4*k */
+    int candidates;                      /* that the index gives for exact re-scoring; 0: a default >= 4*k */
     const struct store_range *exclude;   /* [n_queries] chunks never to be returned, or NULL */
     struct threads *threads;             /* NULL: this thread */
 };
@@ -121,18 +123,21 @@ struct store_search {
  * the index can lose a neighbour, never change a score. */
 enum status store_view_search(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
                               const struct store_search *how);
-/* How many of the k hits of one query are missing, although the view has as many chunks outside `exclude` (NULL: none). An index
- * that finds too few visits more lists, up to all of them, by itself; what is still missing only an exact search finds. */
-int store_view_missing(const struct store_view *v, const struct store_hit *hits, int k, const struct store_range *exclude);
-/* scores[n] of given chunks for one query, with the bits that store_view_search gives; -infinity for ids that the view does
+/* How many of the k hits of one query are missing although the view has k chunks outside `exclude` (NULL: none). A
+ * search of the index that finds too few visits more lists, up to all. Only an exact search finds what is missing after
+ * that. */
+int store_view_missing(const struct store_view *v, const struct store_hit *hits, int k,
+                       const struct store_range *exclude);
+/* scores[n] of given chunks for one query, bit for bit those of store_view_search; -infinity for ids that the view does
  * not have. */
-enum status store_view_scores(struct store_view *v, float *scores, const float *query, const int64_t *chunks, int64_t n);
+enum status store_view_scores(struct store_view *v, float *scores, const float *query, const int64_t *chunks,
+                              int64_t n);
 /* The view's index of tokens (store/lexical/lexical.h), borrowed; NULL: the store has none. */
 struct lexical;
 const struct lexical *store_view_lexical(const struct store_view *v);
-/* What such a search does: scan all rows, or ask the index, which visits some of its lists (0 of 0: an index without lists). */
-struct store_search_way { bool exact; int64_t visited, lists; };
-struct store_search_way store_view_search_way(const struct store_view *v, const struct store_search *how);
+/* Whether such a search scans all rows, or how many lists of the index a query visits (0 of 0: it has none). */
+struct store_search_method { bool exact; int64_t visited, lists; };
+struct store_search_method store_view_search_method(const struct store_view *v, const struct store_search *how);
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
 struct store_writer;
@@ -140,18 +145,23 @@ struct store_writer_config {
     struct store_fingerprint fingerprint;                 /* of a new store; of an old one it must match */
     uint64_t max_catalog_bytes;          /* LMDB map: address space, not disk; 0: 64 GiB, or what ulimit -v leaves */
 };
-/* Opens (creating dir when `create`) the one writer: takes the lock, removes orphan files. */
-enum status store_writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config, bool create);
+/* Opens the one writer (`create`: makes dir): takes the lock, removes orphan files. */
+enum status store_writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config,
+                              bool create);
 void store_writer_close(struct store_writer *w);          /* sealed shards stay in the journal; NULL is fine */
 
-/* The journal: where the last sealed shard ended. `cursor` is the caller's own bytes, stored with each shard. */
-struct store_journal { int64_t shards, documents, chunks, duplicates; uint8_t cursor[STORE_CURSOR_MAX]; size_t cursor_bytes; };
+/* The journal: totals of all sealed shards, and `cursor` of the last one, which are the caller's own bytes. */
+struct store_journal {
+    int64_t shards, documents, chunks, duplicates;
+    uint8_t cursor[STORE_CURSOR_MAX];
+    size_t cursor_bytes;
+};
 enum status store_writer_journal(struct store_writer *w, struct store_journal *out);
-/* Drops all sealed, unpublished shards (a build started over). */
+/* Drops all sealed, unpublished shards: for a build that starts again. */
 enum status store_writer_drop_journal(struct store_writer *w);
 
-/* A shard takes whole documents: shard_document with the ids, then any number of shard_landmarks with rows in
- * chunk order (they may lag behind), then seal: both files durable, then one LMDB transaction that journals them. */
+/* A shard has whole documents. Calls: begin; document, with the ids; landmarks, with rows in chunk order (later than
+ * the ids, in any number of calls); seal, which syncs both files, then journals them in one LMDB transaction. */
 struct store_new_document {
     const int32_t *ids; size_t n_ids;
     const char *source, *key;
@@ -159,19 +169,21 @@ struct store_new_document {
     uint8_t hash[16];
 };
 enum status store_shard_begin(struct store_writer *w);
-/* STATUS_OK with *duplicate true, and nothing added, when a document with this hash is there already. */
+/* STATUS_OK with *duplicate true, and nothing added, when the store has a document with this hash. */
 enum status store_shard_document(struct store_writer *w, const struct store_new_document *d, bool *duplicate);
 int64_t store_shard_chunks(const struct store_writer *w); /* of the open shard so far */
 enum status store_shard_landmarks(struct store_writer *w, const float *rows, int64_t n);
 enum status store_shard_seal(struct store_writer *w, const void *cursor, size_t cursor_bytes);
 void store_shard_discard(struct store_writer *w);
-/* Discards an open shard that took nothing but duplicates; they count in the next generation that is published. */
+/* Discards an open shard that has only duplicates; the next published generation counts them. */
 void store_shard_discard_duplicates(struct store_writer *w);
 
-/* Who computes the centroids of an inverted file's lists: fit gives centroids [lists, dim] at length 1 for the inner product with
- * rows [n, dim], n >= lists; the same for the same rows; it reports to `progress` and stops when asked. STATUS_NO_MEMORY: FAISS does it. fit NULL: FAISS always. */
+/* Computes the centroids of an inverted file's lists instead of FAISS (fit NULL: FAISS does). fit writes centroids
+ * [lists, dim] of length 1, for the inner product with rows [n, dim], n >= lists: equal rows give equal centroids. It
+ * reports to `progress` and stops when that requests it. Where it returns STATUS_NO_MEMORY, FAISS computes them. */
 struct store_clustering {
-    enum status (*fit)(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists, const struct progress *progress);
+    enum status (*fit)(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists,
+                       const struct progress *progress);
     void *context;
 };
 /* Makes the index over all sealed chunks that no segment covers, and publishes everything sealed in one LMDB
@@ -180,7 +192,8 @@ struct store_clustering {
 struct store_publish {
     const char *index;
     uint64_t max_ram;                    /* bytes for this call's own buffers; 0: 1 GiB */
-    int64_t merge_chunks;                /* then small neighbouring shards get common files of at most so many chunks; 0: none do */
+    /* afterwards merges files of small neighbouring shards up to so many chunks; 0: no */
+    int64_t merge_chunks;
     uint64_t seed;                       /* of the training sample */
     struct threads *threads;
     const struct progress *progress;
@@ -193,35 +206,38 @@ enum status store_writer_publish(struct store_writer *w, const struct store_publ
 typedef void store_problem(void *context, const char *file, const char *problem, const char *remedy);
 /* Names, sizes and record consistency; `deep`: every byte against its CRC32C, and every record against its
  * neighbours. *problems counts. STATUS_OK also when problems were found. */
-enum status store_verify(const char *dir, bool deep, const struct progress *p, store_problem *problem, void *context, int64_t *problems);
+enum status store_verify(const char *dir, bool deep, const struct progress *p, store_problem *problem, void *context,
+                         int64_t *problems);
 /* Makes landmarks from tokens: rows [n, dim] of ids [n, chunk_tokens], where -1 fills a short chunk. */
 struct store_encoder {
-    struct store_fingerprint fingerprint;                 /* must be the store's: STATUS_MISMATCH before anything is changed */
+    struct store_fingerprint fingerprint;                 /* else STATUS_MISMATCH, and nothing is changed */
     enum status (*encode)(void *context, float *rows, const int32_t *ids, int64_t n);
     void *context;
 };
-/* Rebuilds what is derived (index, template, document hashes), removes files that no record names, and reports what cannot
- * be rebuilt (tokens: store_drop). With an encoder (NULL: none) damaged and missing landmarks are made again from their
- * tokens; where the bytes differ from those recorded, a note says so, and one transaction records them with the index
- * that follows from them. *problems counts what is left. */
+/* Rebuilds what is derived (index, template, document hashes), removes orphan files, and reports what cannot be rebuilt
+ * (tokens: store_drop). With an encoder (NULL: none) it computes damaged and missing landmarks from their tokens again.
+ * Where the bytes differ from those recorded it writes a note, and one transaction records them with the index made
+ * from them. *problems counts what is left. */
 enum status store_repair(const char *dir, const struct store_publish *how, const struct store_encoder *encoder,
                          store_problem *problem, void *context, int64_t *problems);
 
-/* Takes published shards out of the store by one transaction: their documents are found no more, and may be added
- * again under new ids. Ids of all other chunks and documents stay. A shard that was dropped before is left as it is,
- * so that the call can be repeated. STATUS_NOT_FOUND: there is no such shard; STATUS_INVALID: it is not published.
+/* Removes published shards from the store in one transaction: no search finds their documents, which may be added again
+ * under new ids. Ids of all other chunks and documents stay. The call changes nothing in a shard that was dropped
+ * before, so it can be repeated. STATUS_NOT_FOUND: there is no such shard; STATUS_INVALID: it is not published.
  * A view that is open sees the shard as long as it has the shard's files mapped. Where it needs one that is gone, the
  * chunks of that shard are dropped for it too. */
 struct store_drop {
     const struct store_range *ranges; int64_t n_ranges;   /* of shard numbers */
     bool dry_run;                        /* reports, and changes nothing */
-    struct store_publish publish;        /* the index is filled anew from the first of the shards on */
-    void (*document)(void *context, int64_t shard, const struct store_document *d);    /* each one that went; NULL: none */
+    struct store_publish publish;        /* for the segments from the first of the shards on, which are filled again */
+    void (*document)(void *context, int64_t shard, const struct store_document *d);  /* for each dropped one, or NULL */
     void *context;
 };
-struct store_drop_report { int64_t shards, documents, chunks, tokens; uint64_t generation; };   /* of all shards named */
+/* Counts of all shards in the ranges. */
+struct store_drop_report { int64_t shards, documents, chunks, tokens; uint64_t generation; };
 enum status store_drop(struct store_drop_report *out, const char *dir, const struct store_drop *how);
 
 /* ---- the linked FAISS ---------------------------------------------------------------------------------- */
-struct store_faiss_info { char version[32], simd[64]; double scan_mb_s; };   /* simd: what its scan code was built for */
+/* simd: what its scan code was built for */
+struct store_faiss_info { char version[32], simd[64]; double scan_mb_s; };
 enum status store_faiss_info(struct store_faiss_info *out);

@@ -1,4 +1,4 @@
-/* verify.c -- looks at everything a store consists of and says what is wrong, without changing anything. */
+/* verify.c -- checks all parts of a store and reports what is wrong; changes nothing. */
 #include "base/memory.h"
 #include "store/catalog/commit_record_internal.h"
 #include "store/verify_internal.h"
@@ -15,7 +15,7 @@ enum status finding(struct findings *f, enum status s, const char *file, const c
     size_t n = strlen(file);
     if (strncmp(at, file, n) == 0 && strncmp(at + n, ": ", 2) == 0) at += n + 2;
     if (!advice) advice = strstr(text, ": run drt-index");
-    if (advice) *advice = 0; /* the remedy is said on its own */
+    if (advice) *advice = 0; /* the remedy is printed on its own */
     f->count++;
     if (f->problem) f->problem(f->context, file, at, remedy);
     return STATUS_OK;
@@ -61,7 +61,7 @@ struct document_walk {
     int64_t number, chunk, shard, token;
 };
 
-/* One document against what the ones before it leave room for. */
+/* One document against the counts of the documents before it and the ranges of its shard. */
 static enum status check_document(struct document_walk *w, const struct catalog *c, const struct document_record *d,
                                   const struct shard_record *shards, int64_t n_shards, int chunk_tokens) {
     while (w->shard < n_shards && w->number >= shards[w->shard].first_document + shards[w->shard].documents) {
@@ -71,7 +71,7 @@ static enum status check_document(struct document_walk *w, const struct catalog 
     if (w->shard >= n_shards) return wrong(c, TABLE_DOCUMENTS, w->number, "belongs to no shard");
     if (d->shard != w->shard || d->token_offset != w->token || d->first_chunk != w->chunk || d->tokens < 1 ||
         d->chunks != (d->tokens + chunk_tokens - 1) / chunk_tokens || w->token + d->tokens > shards[w->shard].tokens)
-        return wrong(c, TABLE_DOCUMENTS, w->number, "its place or size does not follow from its neighbours");
+        return wrong(c, TABLE_DOCUMENTS, w->number, "its position or size does not follow from its neighbours");
     w->token += d->tokens;
     w->chunk += d->chunks;
     w->number++;
@@ -245,11 +245,10 @@ static enum status verify_segment(struct verify *v, const struct segment_record 
     const struct segment_shape shape = {v->fingerprint.dim, r->chunks, r->first_chunk};
     TRY(segment_check_file(path, &shape, true, &known));
     if (!known)
-        progress_note(
-            v->progress,
-            "%s: an index of this type is not checked but for its checksum: search it only where whoever made "
-            "it is trusted, or make another (drt-index repair --index exact)",
-            path);
+        progress_note(v->progress,
+                      "%s: of an index of this type only the checksum is checked: search it only where you trust its "
+                      "source, or make another (drt-index repair --index exact)",
+                      path);
     return STATUS_OK;
 }
 
@@ -357,7 +356,7 @@ static enum status verify_catalog(struct verify *v) {
     return orphan_files_each(v->dir, v->c, note_orphan_file, v);
 }
 
-/* Before LMDB opens the catalog: what this finds repair can mend, from the record or from the meta pages. */
+/* Runs before LMDB opens the catalog. Repair can correct what this finds, from the record or from the meta pages. */
 static enum status verify_commit(struct verify *v, const char *data) {
     char folder[FILE_PATH_MAX];
     bool found;

@@ -4,7 +4,7 @@
 
 struct findings { store_problem *problem; void *context; int64_t count; };
 
-/* Reports the last failure (its message begins with `file` or not: the name is cut off) and goes on: STATUS_OK. Only
+/* Reports the last failure (its message begins with `file` or not: the name is cut off) and continues: STATUS_OK. Only
  * what is not damage (out of memory, stopped) is returned. STATUS_OK as `s` reports nothing. */
 enum status finding(struct findings *f, enum status s, const char *file, const char *remedy);
 
@@ -16,11 +16,13 @@ enum status shard_file_verify(const char *dir, enum shard_kind kind, const struc
 /* Documents and runs against each other and the shards: counts, or with `deep` every record. */
 enum status documents_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed,
                              const struct shard_record *shards, int chunk_tokens, bool deep);
-enum status runs_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed, bool deep);
+enum status runs_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed,
+                        bool deep);
 enum status hashes_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed,
                           const struct shard_record *shards, bool deep);
-/* Whether the segments are those that a generation needs: all chunks that were not dropped, or none without an index. */
-enum status published_covered(bool *out, const struct segment_record *list, int64_t n, const struct shard_record *shards,
+/* Whether the segments cover what a generation needs: all chunks that were not dropped, or none without an index. */
+enum status published_covered(bool *out, const struct segment_record *list, int64_t n,
+                              const struct shard_record *shards,
                               const struct generation_record *published, bool has_index);
 
 extern const char *const remedy_repair, *const remedy_build;

@@ -18,6 +18,39 @@
 enum { OPEN_RETRIES = 5 };
 enum { OPEN_CHECK_FILES = 4096 }; /* of more, sizes are checked when they are mapped: opening must stay quick */
 
+/* ---- fingerprints ---- */
+
+static void to_hex(char out[33], const uint8_t bytes[16]) {
+    for (int i = 0; i < 16; i++)
+        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static enum status check_same_hash(const char *field, const char *store, const uint8_t a[16], const char *model,
+                                   const uint8_t b[16]) {
+    if (memcmp(a, b, 16) == 0) return STATUS_OK;
+    char left[33], right[33];
+    to_hex(left, a);
+    to_hex(right, b);
+    return fail(STATUS_MISMATCH, "%s was built with %s %s, but %s has %s; use the model that built it", store, field,
+                left, model, right);
+}
+
+static enum status check_same(const char *field, const char *store, int32_t a, const char *model, int32_t b) {
+    if (a == b) return STATUS_OK;
+    return fail(STATUS_MISMATCH, "%s was built with %s %d, but %s has %d; use the model that built it", store, field, a,
+                model, b);
+}
+
+enum status store_check_fingerprint(const char *store, const struct store_fingerprint *a, const char *model,
+                                    const struct store_fingerprint *b) {
+    TRY(check_same("landmark dimensions", store, a->dim, model, b->dim));
+    TRY(check_same("tokens a chunk", store, a->chunk_tokens, model, b->chunk_tokens));
+    TRY(check_same("vocabulary size", store, a->vocab_size, model, b->vocab_size));
+    TRY(check_same("metric", store, a->metric, model, b->metric));
+    TRY(check_same_hash("tokenizer", store, a->tokenizer, model, b->tokenizer));
+    return check_same_hash("encoder weights", store, a->encoder, model, b->encoder);
+}
+
 /* ---- the store ---- */
 
 static enum status check_files(const struct store *s, struct catalog_txn *t) {

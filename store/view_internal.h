@@ -19,7 +19,8 @@ struct store_view {
     struct catalog_txn *txn;             /* paused between calls */
     struct generation_record generation;
     struct index_record index;
-    struct shard_record *shards;         /* after a merge or drop: the newest list, which may hold more than the generation */
+    /* after a merge or drop: the newest list, which may hold more than the generation */
+    struct shard_record *shards;
     struct store_range *dropped; int64_t n_dropped;       /* at the opening; those of `shards` are in landmarks */
     int64_t n_shards, map_budget;        /* map_budget 0: the default */
     struct shard_maps tokens;
@@ -34,13 +35,13 @@ struct store_view {
 /* "index/00007.faiss" of a segment or template. */
 enum status index_path(char out[FILE_PATH_MAX], const char *store, int64_t number);
 
-/* Size, and the checksum of the part that FAISS follows blindly; then opens it mapped. */
+/* Size, and the checksum of the part that FAISS does not check itself; then opens it mapped. */
 enum status segment_open(struct vectors **out, const char *store, const struct segment_record *r, int dim);
 /* CRC32C of the first bytes of a file. */
 enum status file_head_checksum(uint32_t *out, const char *path, uint64_t bytes);
 
-/* True: a file of a shard was missing (*s STATUS_CORRUPT) since a writer merged or dropped shards; the view has the newest
- * list of them now, and what failed is to be done again. */
+/* True: a file of a shard was missing (*s STATUS_CORRUPT) since a writer merged or dropped shards; the view has the
+ * newest list of shards now, and the caller repeats what failed. */
 bool view_follow_shards(struct store_view *v, enum status *s);
 /* Files of each kind that may be mapped together, for tests. */
 void view_limit_maps(struct store_view *v, int64_t files);

@@ -2,7 +2,7 @@
  *
  * Order of a seal: each data file written to a temporary name, synced, renamed, its folder synced; then one LMDB
  * transaction with the shard, its documents, runs and hashes. A writer killed anywhere leaves either the whole shard
- * recorded or files that nothing names, which the next writer removes. */
+ * recorded or orphan files, which the next writer removes. */
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/writer_internal.h"
@@ -55,7 +55,7 @@ static enum status make_folders(const char *dir) {
     return file_sync_directory(dir);
 }
 
-/* Duplicates that earlier generations counted behind their last shard are in no shard's record. */
+/* Duplicates that earlier generations counted after their last shard are in no shard's record. */
 static enum status count_loose(struct store_writer *w, struct catalog_txn *t) {
     struct shard_record *shards;
     int64_t counted = 0;
@@ -67,7 +67,7 @@ static enum status count_loose(struct store_writer *w, struct catalog_txn *t) {
     return STATUS_OK;
 }
 
-/* What the catalog says; a catalog without contents gets the fingerprint, one of an older format this one. */
+/* Reads the catalog's state. A catalog without contents gets the fingerprint; one of an older format, this format. */
 static enum status read_state(struct store_writer *w, const struct store_writer_config *config) {
     struct catalog_txn *t;
     int format = STORE_FORMAT_VERSION;
@@ -112,7 +112,7 @@ static enum status check_no_shards(const char *dir) {
         if (folder) closedir(folder);
         if (!empty)
             return fail(STATUS_CORRUPT,
-                        "%s: is not empty, but catalog/data.mdb is missing or empty: bring the catalog back, or choose "
+                        "%s: is not empty, but catalog/data.mdb is missing or empty: restore the catalog, or choose "
                         "another folder",
                         path);
     }

@@ -11,7 +11,8 @@ struct store_writer {
     struct catalog_txn *lookup;          /* reading, paused between calls */
     struct store_fingerprint fingerprint;
     struct generation_record published;  /* number 0: nothing yet */
-    struct generation_record sealed;     /* totals of all shards with a record; duplicates: also those published loose */
+    /* totals of all shards with a record; duplicates: also published ones that are in no shard's record */
+    struct generation_record sealed;
     int lock;
     char dir[FILE_PATH_MAX];
 
@@ -23,11 +24,12 @@ struct store_writer {
     int64_t *slots; size_t n_slots;      /* hashes of the open shard: open addressing, document index or -1 */
     int64_t chunks, duplicates;
 
-    int64_t loose_duplicates;            /* seen behind the last shard, counted by the next publishing */
+    int64_t loose_duplicates;            /* seen after the last shard, counted by the next publishing */
 };
 
 /* As store_writer_open; config NULL: take the store's own fingerprint (repair). */
-enum status writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config, bool create);
+enum status writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config,
+                        bool create);
 
 /* What a generation changes in what was published before: files of shards (dropped: zeroed), recorded with it. */
 struct publish_change {
@@ -42,7 +44,7 @@ enum status publish_generation(struct store_writer *w, const struct generation_r
 enum status publish_record_shards(struct store_writer *w, struct catalog_txn *t, const struct publish_change *change);
 
 /* Writes a landmark file again, from its tokens, over the one that is there; recording `out` in all shards that have it
- * is the caller's. `shards`: all, by number; `file`: record_of_shard_file. Documents and the token file must be sound. */
+ * is the caller's. `shards`: all, by number; `file`: record_of_shard_file. Documents and token file must be sound. */
 enum status shard_encode(struct stored_file *out, const struct store_writer *w, const struct shard_record *shards,
                          const struct shard_record *file, const struct store_encoder *encoder,
                          const struct progress *progress);

@@ -12,12 +12,12 @@ static inline void lexical_fixture_mend(uint8_t *bytes, size_t size) {
     if (size < LEXICAL_HEADER_BYTES + LEXICAL_FOOTER_BYTES) return;
     uint8_t *footer = bytes + size - LEXICAL_FOOTER_BYTES, *at = bytes + LEXICAL_HEADER_BYTES;
     for (int i = 0; i < LEXICAL_PARTS; i++) {
-        uint64_t n = lexical_get(footer + 40 + 8 * i, 8);
+        uint64_t n = little_endian_get(footer + 40 + 8 * i, 8);
         if (n > (uint64_t)(footer - at)) return;
-        lexical_put(footer + 64 + 4 * i, crc32c(0, at, n), 4);
+        little_endian_put(footer + 64 + 4 * i, crc32c(0, at, n), 4);
         at += n;
     }
-    lexical_put(footer + 92, crc32c(crc32c(0, bytes, LEXICAL_HEADER_BYTES), footer, 92), 4);
+    little_endian_put(footer + 92, crc32c(crc32c(0, bytes, LEXICAL_HEADER_BYTES), footer, 92), 4);
 }
 
 enum { LEXICAL_FIXTURE_CHUNK = 24 };

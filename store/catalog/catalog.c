@@ -1,12 +1,12 @@
-/* catalog.c -- the only file that knows LMDB.
+/* catalog.c -- the only file that includes LMDB.
  *
  * Default durability: a commit returns after its fsync, so a record is never durable before the data files it names
  * (they are synced first) and never lost after. No WRITEMAP: a stray write could damage the map, and a full disk
  * would be a SIGBUS instead of an error.
  *
  * The map is 64 GiB of address space, so that it need not grow. Where less is allowed (ulimit -v) it is as large as the
- * file and some room, and grows: a reader's when a writer went beyond it, a writer's before a transaction. LMDB moves
- * a map only while no transaction is on, so those are counted, and begun and ended under a lock. */
+ * file with some spare space, and grows: a reader's map when a writer made the file larger, a writer's before a
+ * transaction. LMDB moves a map only while no transaction is active, so active ones are counted under a lock. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/system/fault.h"
@@ -78,7 +78,7 @@ static bool disk_is_full(const struct catalog *c) {
     return file_free_space(&left, c->path) == STATUS_OK && left < DISK_FULL_BYTES;
 }
 
-/* So does a file that reaches ulimit -f; of a new one LMDB says that the disk is full. */
+/* LMDB reports EIO for a file that reaches ulimit -f too; for a new file it reports a full disk. */
 static bool is_at_limit(const struct catalog *c) {
     struct rlimit limit;
     uint64_t size;
@@ -136,19 +136,20 @@ static enum status translate(const struct catalog *c, int rc, const char *what) 
     }
 }
 
-/* Bytes of map for a file of this size. With little address space a reader leaves most of that to others; a writer
- * takes what it can get. Nothing fits: what is wanted, and LMDB says so. */
+/* Bytes of map for a file of this size. With little address space a reader adds little spare space, and a writer as
+ * much as it can get. Where nothing fits, the result is what is wanted, and LMDB reports the error. */
 static uint64_t map_bytes(struct catalog *c, uint64_t size) {
     uint64_t least = c->fixed ? size : 2 * size, wanted = c->wanted > least ? c->wanted : least;
     c->narrow = !memory_has_address_space(wanted);
-    for (uint64_t room = (c->write ? 1024 : 16) * mib; c->narrow && room >= mib; room /= 4) {
-        uint64_t bytes = (size / mib + 1) * mib * (c->write ? 2 : 1) + room;
+    for (uint64_t spare = (c->write ? 1024 : 16) * mib; c->narrow && spare >= mib; spare /= 4) {
+        uint64_t bytes = (size / mib + 1) * mib * (c->write ? 2 : 1) + spare;
         if (bytes < wanted && memory_has_address_space(bytes)) return bytes;
     }
     return wanted;
 }
 
-/* LMDB lets the old map go before it makes the new one: without room for both it would be left without any. */
+/* LMDB unmaps the old map before it makes the new one. Where both do not fit at once, the new one could fail and leave
+ * none, so this needs address space for both. */
 static bool enlarge_map(struct catalog *c, uint64_t size) {
     MDB_envinfo info;
     if (c->active > 0 || mdb_env_info(c->env, &info) != MDB_SUCCESS) return false;
@@ -164,7 +165,7 @@ uint64_t catalog_bytes(const struct catalog *c) {
     return ((uint64_t)info.me_last_pgno + 1) * stat.ms_psize;
 }
 
-static void make_room(struct catalog *c) {
+static void enlarge_narrow_map(struct catalog *c) {
     MDB_envinfo info;
     uint64_t used = catalog_bytes(c);
     if (c->narrow && mdb_env_info(c->env, &info) == MDB_SUCCESS && info.me_mapsize - used < used + 32 * mib)
@@ -174,7 +175,7 @@ static void make_room(struct catalog *c) {
 /* *txn NULL: a new one, else one that was reset. */
 static int begin(struct catalog *c, MDB_txn **txn, bool write) {
     pthread_mutex_lock(&c->lock);
-    if (write) make_room(c);
+    if (write) enlarge_narrow_map(c);
     int rc = MDB_MAP_RESIZED;
     for (int i = 0; rc == MDB_MAP_RESIZED && i < SNAPSHOT_TRIES; i++) {
         rc = *txn ? mdb_txn_renew(*txn) : mdb_txn_begin(c->env, NULL, write ? 0 : MDB_RDONLY, txn);
@@ -218,9 +219,9 @@ static enum status open_tables(struct catalog *c) {
     return translate(c, commit_txn(c, txn), "commit");
 }
 
-/* LMDB writes its table of readers through a map: on a full disk a page of that without a block would be a SIGBUS.
- * ENOSPC, or 0 where there are blocks, or LMDB itself will say what is wrong. Before it opens: closing the file drops
- * its locks. */
+/* LMDB writes its table of readers through a map: on a full disk, writing a page without a block raises SIGBUS. This
+ * allocates the blocks and returns ENOSPC, or 0: where they exist, or where LMDB itself will report the error. Call it
+ * before LMDB opens the file: closing a file drops its locks. */
 static int reserve_lock_file(const char *folder) {
     char path[FILE_PATH_MAX];
     if (file_join(path, folder, "lock.mdb") != STATUS_OK) return 0;
@@ -255,8 +256,8 @@ static enum status open_environment(struct catalog *c, const char *folder, uint6
     }
 }
 
-/* Holds a snapshot meanwhile, so that a writer does not reuse its pages. One that went on by two transactions since
- * has replaced the snapshot's meta page: take the next. */
+/* Holds a snapshot meanwhile, so that a writer does not reuse its pages. A writer that committed two transactions since
+ * has replaced the snapshot's meta page: then this takes the next snapshot. */
 static enum status check_structure(struct catalog *c, uint64_t pages_max) {
     enum status s = STATUS_OK;
     for (int i = 0; i < SNAPSHOT_TRIES; i++) {

@@ -25,10 +25,11 @@ struct catalog_txn;
 struct bytes { const uint8_t *data; size_t size; };
 
 /* `write`: makes catalog/ and the tables when missing. Reading: STATUS_NOT_FOUND when there is no catalog. Both check
- * the meta pages first, and the page structure as far as that is cheap (catalog_pages.c), since LMDB trusts its file. */
+ * the meta pages first, and the page structure as far as that is cheap (catalog_pages.c), since LMDB trusts it. */
 enum status catalog_open(struct catalog **out, const char *store, bool write, uint64_t max_bytes);
 enum status catalog_check(struct catalog *c);             /* every page, see below */
-/* STATUS_CORRUPT when a catalog of this store format must have its record catalog/commit and had none when it was opened. */
+/* STATUS_CORRUPT when a catalog of this store format must have its record catalog/commit and had none when it was
+ * opened. */
 enum status catalog_check_record(const struct catalog *c, int format);
 void catalog_close(struct catalog *c);                    /* NULL is fine; after its transactions */
 const char *catalog_path(const struct catalog *c);        /* of the data file, for messages */
@@ -36,31 +37,38 @@ uint64_t catalog_bytes(const struct catalog *c);          /* in use, of the data
 
 /* One write transaction at a time; any number of reading ones, each for one thread at a time. Writing keeps
  * catalog/commit (commit_record_internal.h): a commit is durable and recorded when OK. Where only the record failed the
- * commit is durable all the same; c then begins no further write transaction, for its user does not know. */
+ * commit is durable too, which the caller cannot know; c then begins no further write transaction. */
 enum status catalog_begin(struct catalog_txn **out, struct catalog *c, bool write);
 enum status catalog_commit(struct catalog_txn *t);        /* t is gone afterwards, also on failure */
-enum status catalog_check_writable(const struct catalog *c);   /* what catalog_begin would say; before files are written */
-enum status catalog_renew_record(struct catalog *c);      /* for the writer: one that a kill left a commit short */
+/* The error that catalog_begin would return, for a call before files are written. */
+enum status catalog_check_writable(const struct catalog *c);
+enum status catalog_renew_record(struct catalog *c);      /* for the writer: after a kill it can miss a commit */
 void catalog_abort(struct catalog_txn *t);                /* NULL is fine */
-/* A reading transaction between uses: pause lets the snapshot go, renew takes the newest. */
+/* A reading transaction between uses: pause releases the snapshot, renew takes the newest. */
 void catalog_pause(struct catalog_txn *t);
 enum status catalog_renew(struct catalog_txn *t);
 
 /* Values are borrowed until the transaction ends or writes. STATUS_NOT_FOUND without a message when there is none. */
-enum status catalog_get(struct catalog_txn *t, struct bytes *value, enum catalog_table table, const void *key, size_t key_bytes);
+enum status catalog_get(struct catalog_txn *t, struct bytes *value, enum catalog_table table, const void *key,
+                        size_t key_bytes);
 /* The record with the largest key <= key. */
-enum status catalog_get_floor(struct catalog_txn *t, uint64_t *found, struct bytes *value, enum catalog_table table, uint64_t key);
+enum status catalog_get_floor(struct catalog_txn *t, uint64_t *found, struct bytes *value, enum catalog_table table,
+                              uint64_t key);
 enum status catalog_get_last(struct catalog_txn *t, uint64_t *key, struct bytes *value, enum catalog_table table);
-enum status catalog_put(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes, const void *value, size_t bytes);
+enum status catalog_put(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes,
+                        const void *value, size_t bytes);
 /* Keys must rise: cheaper, and packs pages. */
-enum status catalog_append(struct catalog_txn *t, enum catalog_table table, uint64_t key, const void *value, size_t bytes);
-enum status catalog_delete(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes);   /* none: fine */
+enum status catalog_append(struct catalog_txn *t, enum catalog_table table, uint64_t key, const void *value,
+                           size_t bytes);
+/* OK also when there is no such record. */
+enum status catalog_delete(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes);
 enum status catalog_empty(struct catalog_txn *t, enum catalog_table table);
 uint64_t catalog_count(struct catalog_txn *t, enum catalog_table table);
 
 /* Walks a table in key order, from `begin` (numbers) on: STATUS_OK with *more false at the end. */
 struct catalog_walk;
-enum status catalog_walk_begin(struct catalog_walk **out, struct catalog_txn *t, enum catalog_table table, uint64_t begin);
+enum status catalog_walk_begin(struct catalog_walk **out, struct catalog_txn *t, enum catalog_table table,
+                               uint64_t begin);
 enum status catalog_walk_next(struct catalog_walk *w, bool *more, struct bytes *key, struct bytes *value);
 void catalog_walk_end(struct catalog_walk *w);            /* NULL is fine; before its transaction ends */
 

@@ -1,15 +1,16 @@
-/* catalog_pages.c -- reads LMDB's data file (format 1) without LMDB, to find damage before LMDB would follow it.
+/* catalog_pages.c -- reads LMDB's data file (format 1) without LMDB, to find damage before LMDB reads it.
  *
  * LMDB trusts its file: a flipped bit in a page header or a page number makes it read outside the map, and the
  * process dies. This walk visits every page that the newest trees reach, once, and checks every number in them that
  * LMDB follows: page numbers, offsets, sizes, order of keys within a table, counts, and that no page is both in use
- * and free. What it cannot see is a flipped bit in a key or value; verify reads those as records.
+ * and free. It does not find a flipped bit in a key or value; verify reads those as records.
  *
  * Layout: page = {u64 number, u16 pad, u16 flags, u16 lower, u16 upper | u32 pages}, then u16 offsets of nodes. Node =
  * {u16 lo, u16 hi, u16 flags, u16 key bytes, key, data}: of a branch, lo/hi/flags are the child's number; of a leaf,
  * lo/hi are the value's size. A table = {u32 pad, u16 flags, u16 depth, u64 branch, leaf, overflow pages, entries,
  * root}. */
 #include "base/file.h"
+#include "base/little_endian.h"
 #include "base/memory.h"
 #include "store/catalog/catalog_internal.h"
 #include <string.h>
@@ -51,13 +52,6 @@ struct check {
     uint64_t freed_by; /* highest key of the free table: the last transaction that gave pages up */
 };
 
-static uint64_t get(const uint8_t *at, int bytes) {
-    uint64_t value = 0;
-    for (int i = 0; i < bytes; i++)
-        value |= (uint64_t)at[i] << (8 * i);
-    return value;
-}
-
 static enum status damaged(const struct check *c, uint64_t page, const char *what) {
     return fail(
         STATUS_CORRUPT,
@@ -66,21 +60,24 @@ static enum status damaged(const struct check *c, uint64_t page, const char *wha
 }
 
 static struct table table_of(const uint8_t *at) {
-    return (struct table){(unsigned)get(at + 4, 2), (unsigned)get(at + 6, 2), get(at + 32, 8), get(at + 40, 8)};
+    return (struct table){(unsigned)little_endian_get(at + 4, 2), (unsigned)little_endian_get(at + 6, 2),
+                          little_endian_get(at + 32, 8), little_endian_get(at + 40, 8)};
 }
 
 static enum status read_meta(const struct check *c, uint64_t page, uint64_t offset, struct meta *out) {
     if (c->map.size < offset + CATALOG_META_BYTES) return damaged(c, page, "the file ends in it");
     const uint8_t *p = c->metas ? c->metas[page] : c->map.data + offset, *m = p + PAGE_HEADER;
-    if (!(get(p + 10, 2) & PAGE_META) || get(m, 4) != lmdb_magic) return damaged(c, page, "not a meta page");
-    if (get(m + 4, 4) != 1)
+    if (!(little_endian_get(p + 10, 2) & PAGE_META) || little_endian_get(m, 4) != lmdb_magic)
+        return damaged(c, page, "not a meta page");
+    if (little_endian_get(m + 4, 4) != 1)
         return fail(STATUS_VERSION, "%s: LMDB data format %llu, this program reads 1", c->path,
-                    (unsigned long long)get(m + 4, 4));
-    *out = (struct meta){.map_bytes = get(m + 16, 8), .page_bytes = (uint32_t)get(m + 24, 4)};
+                    (unsigned long long)little_endian_get(m + 4, 4));
+    *out =
+        (struct meta){.map_bytes = little_endian_get(m + 16, 8), .page_bytes = (uint32_t)little_endian_get(m + 24, 4)};
     out->free = table_of(m + 24);
     out->main = table_of(m + 24 + TABLE_BYTES);
-    out->last_page = get(m + 24 + 2 * TABLE_BYTES, 8);
-    out->txn = get(m + 32 + 2 * TABLE_BYTES, 8);
+    out->last_page = little_endian_get(m + 24 + 2 * TABLE_BYTES, 8);
+    out->txn = little_endian_get(m + 32 + 2 * TABLE_BYTES, 8);
     uint32_t size = out->page_bytes;
     if (size < 512 || size > 32768 || (size & (size - 1))) return damaged(c, page, "page size");
     if (out->free.flags != TABLE_INTEGER_KEY || out->main.flags != 0) return damaged(c, page, "table flags");
@@ -89,7 +86,7 @@ static enum status read_meta(const struct check *c, uint64_t page, uint64_t offs
     return STATUS_OK;
 }
 
-/* Both must be good, as for LMDB; takes the newer, or that of `txn` (NOT_FOUND: a writer went on meanwhile). */
+/* Both must be good, as for LMDB; takes the newer, or that of `txn` (NOT_FOUND: a writer committed meanwhile). */
 static enum status read_metas(struct check *c, uint64_t txn) {
     struct meta a, b;
     TRY(read_meta(c, 0, 0, &a));
@@ -122,8 +119,10 @@ static const uint8_t *page_at(const struct check *c, uint64_t page) {
 static enum status check_overflow(struct check *c, uint64_t page, uint64_t bytes) {
     TRY(visit(c, page));
     const uint8_t *p = page_at(c, page);
-    uint64_t count = get(p + 12, 4), needed = (bytes + PAGE_HEADER + c->meta.page_bytes - 1) / c->meta.page_bytes;
-    if (get(p, 8) != page || get(p + 10, 2) != PAGE_OVERFLOW || count < needed || count > c->pages - page)
+    uint64_t count = little_endian_get(p + 12, 4),
+             needed = (bytes + PAGE_HEADER + c->meta.page_bytes - 1) / c->meta.page_bytes;
+    if (little_endian_get(p, 8) != page || little_endian_get(p + 10, 2) != PAGE_OVERFLOW || count < needed ||
+        count > c->pages - page)
         return damaged(c, page, "overflow header");
     for (uint64_t i = 1; i < count; i++)
         TRY(visit(c, page + i));
@@ -132,10 +131,10 @@ static enum status check_overflow(struct check *c, uint64_t page, uint64_t bytes
 
 /* A record of the free table: a list of pages, its length first, falling. */
 static enum status check_free_list(struct check *c, uint64_t page, const uint8_t *list, uint64_t bytes) {
-    uint64_t count = bytes >= 8 ? get(list, 8) : no_page, before = no_page;
+    uint64_t count = bytes >= 8 ? little_endian_get(list, 8) : no_page, before = no_page;
     if (bytes < 8 || count > bytes / 8 - 1) return damaged(c, page, "length of a free list");
     for (uint64_t i = 1; i <= count; i++) {
-        uint64_t free_page = get(list + 8 * i, 8);
+        uint64_t free_page = little_endian_get(list + 8 * i, 8);
         if (free_page < 2 || free_page > c->meta.last_page || free_page >= before)
             return damaged(c, page, "a free list");
         before = free_page;
@@ -147,17 +146,20 @@ static enum status check_free_list(struct check *c, uint64_t page, const uint8_t
 
 static enum status check_tree(struct check *c, const struct table *t, enum role role);
 
-static enum status check_leaf_node(struct check *c, uint64_t page, const uint8_t *node, size_t room, enum role role) {
-    uint64_t key_bytes = get(node + 6, 2), bytes = get(node, 2) | get(node + 2, 2) << 16, flags = get(node + 4, 2);
+static enum status check_leaf_node(struct check *c, uint64_t page, const uint8_t *node, size_t limit, enum role role) {
+    uint64_t key_bytes = little_endian_get(node + 6, 2),
+             bytes = little_endian_get(node, 2) | little_endian_get(node + 2, 2) << 16,
+             flags = little_endian_get(node + 4, 2);
     bool big = flags & NODE_BIG;
-    if (NODE_HEADER + key_bytes + (big ? 8 : bytes) > room) return damaged(c, page, "size of a record");
+    if (NODE_HEADER + key_bytes + (big ? 8 : bytes) > limit) return damaged(c, page, "size of a record");
     const uint8_t *data = node + NODE_HEADER + key_bytes;
     if (flags & ~(uint64_t)(NODE_BIG | (role == ROLE_MAIN ? NODE_TABLE : 0)))
         return damaged(c, page, "flags of a record");
     if (key_bytes == 0 || key_bytes > KEY_MAX || (role == ROLE_FREE && key_bytes != 8))
         return damaged(c, page, "size of a key");
     c->entries++;
-    if (role == ROLE_FREE && get(node + NODE_HEADER, 8) > c->freed_by) c->freed_by = get(node + NODE_HEADER, 8);
+    if (role == ROLE_FREE && little_endian_get(node + NODE_HEADER, 8) > c->freed_by)
+        c->freed_by = little_endian_get(node + NODE_HEADER, 8);
     if (role == ROLE_MAIN) {
         if (flags != NODE_TABLE || bytes != TABLE_BYTES) return damaged(c, page, "the record of a table");
         struct table t = table_of(data);
@@ -170,7 +172,7 @@ static enum status check_leaf_node(struct check *c, uint64_t page, const uint8_t
         return STATUS_OK;
     }
     if (big) {
-        uint64_t first = get(data, 8);
+        uint64_t first = little_endian_get(data, 8);
         TRY(check_overflow(c, first, bytes));
         data = page_at(c, first) + PAGE_HEADER;
     }
@@ -179,8 +181,9 @@ static enum status check_leaf_node(struct check *c, uint64_t page, const uint8_t
 
 /* Keys of a page rise. The first key of a branch is not looked at by LMDB, and may be empty. */
 static bool keys_rise(const uint8_t *a, const uint8_t *b, enum role role) {
-    size_t na = get(a + 6, 2), nb = get(b + 6, 2);
-    if (role == ROLE_FREE) return na == 8 && nb == 8 && get(a + NODE_HEADER, 8) < get(b + NODE_HEADER, 8);
+    size_t na = little_endian_get(a + 6, 2), nb = little_endian_get(b + 6, 2);
+    if (role == ROLE_FREE)
+        return na == 8 && nb == 8 && little_endian_get(a + NODE_HEADER, 8) < little_endian_get(b + NODE_HEADER, 8);
     int order = memcmp(a + NODE_HEADER, b + NODE_HEADER, na < nb ? na : nb);
     return order < 0 || (order == 0 && na < nb);
 }
@@ -199,23 +202,27 @@ static bool follows(struct check *c, const uint8_t *node, bool leaf, enum role r
 static enum status check_page(struct check *c, uint64_t page, unsigned level, unsigned depth, enum role role) {
     TRY(visit(c, page));
     const uint8_t *p = page_at(c, page);
-    size_t size = c->meta.page_bytes, lower = get(p + 12, 2), upper = get(p + 14, 2);
-    uint64_t flags = get(p + 10, 2) & ~(uint64_t)PAGE_DIRTY;
+    size_t size = c->meta.page_bytes, lower = little_endian_get(p + 12, 2), upper = little_endian_get(p + 14, 2);
+    uint64_t flags = little_endian_get(p + 10, 2) & ~(uint64_t)PAGE_DIRTY;
     bool leaf = level == depth;
-    if (get(p, 8) != page || flags != (leaf ? PAGE_LEAF : PAGE_BRANCH)) return damaged(c, page, "page header");
+    if (little_endian_get(p, 8) != page || flags != (leaf ? PAGE_LEAF : PAGE_BRANCH))
+        return damaged(c, page, "page header");
     if (lower < PAGE_HEADER || lower % 2 || lower > upper || upper > size) return damaged(c, page, "bounds of a page");
     size_t count = (lower - PAGE_HEADER) / 2;
     if (count < (leaf ? 1u : 2u)) return damaged(c, page, "too few records in a page");
     for (size_t i = 0; i < count; i++) {
-        size_t at = get(p + PAGE_HEADER + 2 * i, 2);
+        size_t at = little_endian_get(p + PAGE_HEADER + 2 * i, 2);
         if (at < upper || at % 2 || at + NODE_HEADER > size) return damaged(c, page, "offset of a record");
         const uint8_t *node = p + at;
-        if (at + NODE_HEADER + get(node + 6, 2) > size) return damaged(c, page, "size of a key");
+        if (at + NODE_HEADER + little_endian_get(node + 6, 2) > size) return damaged(c, page, "size of a key");
         if ((leaf || i > 0) && !follows(c, node, leaf, role)) return damaged(c, page, "order of keys");
         if (leaf)
             TRY(check_leaf_node(c, page, node, size - at, role));
         else
-            TRY(check_page(c, get(node, 2) | get(node + 2, 2) << 16 | get(node + 4, 2) << 32, level + 1, depth, role));
+            TRY(check_page(c,
+                           little_endian_get(node, 2) | little_endian_get(node + 2, 2) << 16 |
+                               little_endian_get(node + 4, 2) << 32,
+                           level + 1, depth, role));
     }
     return STATUS_OK;
 }

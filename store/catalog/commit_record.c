@@ -1,11 +1,12 @@
 /* commit_record.c -- see commit_record_internal.h.
  *
- * The record is replaced as a whole (written, synced, renamed, the folder synced), so a damaged one was never a kill or
- * a power cut. LMDB writes transaction T into meta page T & 1 and leaves the other page alone: after T + 1 the page
- * of T is as the record of T has it, and the page of T + 1 has another root than that of T - 1 had, since LMDB reuses
- * no page of T - 1 before T + 2. That tells a commit from a flipped bit that makes T - 1 look like T + 1. */
+ * The record is replaced as a whole (written, synced, renamed, the folder synced), so a kill or a power cut
+ * cannot damage it. LMDB writes transaction T into meta page T & 1 and does not change the other page: after T + 1 the
+ * page of T equals that in the record of T, and the page of T + 1 has another root than that of T - 1 had, since LMDB
+ * reuses no page of T - 1 before T + 2. So a commit differs from a flipped bit that makes T - 1 look like T + 1. */
 #include "base/crc32c.h"
 #include "base/file.h"
+#include "base/little_endian.h"
 #include "base/memory.h"
 #include "store/catalog/commit_record_internal.h"
 #include <fcntl.h>
@@ -36,20 +37,8 @@ struct record {
 /* How the data file follows a record. */
 enum relation { RELATION_SAME, RELATION_NEXT, RELATION_DIFFERENT };
 
-static uint64_t get(const uint8_t *at, int bytes) {
-    uint64_t value = 0;
-    for (int i = 0; i < bytes; i++)
-        value |= (uint64_t)at[i] << (8 * i);
-    return value;
-}
-
-static void put(uint8_t *at, uint64_t value, int bytes) {
-    for (int i = 0; i < bytes; i++)
-        at[i] = (uint8_t)(value >> (8 * i));
-}
-
 static uint64_t txn_of(const struct metas *m, int page) {
-    return get(m->page[page] + META_TXN, 8);
+    return little_endian_get(m->page[page] + META_TXN, 8);
 }
 
 static int newer_page(const struct metas *m) {
@@ -66,15 +55,15 @@ static enum status read_record(struct record *out, const char *folder) {
     const uint8_t *p = map.data;
     enum status s = STATUS_OK;
     bool whole = map.size >= HEAD_BYTES && memcmp(p, magic, sizeof magic) == 0 &&
-                 get(p + map.size - 4, 4) == crc32c(0, p, map.size - 4);
-    if (whole && get(p + 8, 4) != VERSION)
+                 little_endian_get(p + map.size - 4, 4) == crc32c(0, p, map.size - 4);
+    if (whole && little_endian_get(p + 8, 4) != VERSION)
         s = fail(STATUS_VERSION, "%s: version %llu, this program reads %d: use a newer program", path,
-                 (unsigned long long)get(p + 8, 4), VERSION);
+                 (unsigned long long)little_endian_get(p + 8, 4), VERSION);
     else if (!whole || map.size != RECORD_BYTES)
         s = fail(STATUS_CORRUPT, "%s: the record of the last commit is damaged, run drt-index repair", path);
     if (s == STATUS_OK) {
-        out->generation = get(p + 12, 8);
-        out->roots = (uint32_t)get(p + 20, 4);
+        out->generation = little_endian_get(p + 12, 8);
+        out->roots = (uint32_t)little_endian_get(p + 20, 4);
         memcpy(&out->metas, p + HEAD_BYTES, sizeof out->metas);
     }
     file_unmap(&map);
@@ -85,11 +74,11 @@ static enum status write_record(const struct record *r, const char *folder) {
     char path[FILE_PATH_MAX];
     uint8_t bytes[RECORD_BYTES];
     memcpy(bytes, magic, sizeof magic);
-    put(bytes + 8, VERSION, 4);
-    put(bytes + 12, r->generation, 8);
-    put(bytes + 20, r->roots, 4);
+    little_endian_put(bytes + 8, VERSION, 4);
+    little_endian_put(bytes + 12, r->generation, 8);
+    little_endian_put(bytes + 20, r->roots, 4);
     memcpy(bytes + HEAD_BYTES, &r->metas, sizeof r->metas);
-    put(bytes + RECORD_BYTES - 4, crc32c(0, bytes, RECORD_BYTES - 4), 4);
+    little_endian_put(bytes + RECORD_BYTES - 4, crc32c(0, bytes, RECORD_BYTES - 4), 4);
     TRY(file_join(path, folder, "commit"));
     struct file_writer *w;
     TRY(file_create(&w, path));
@@ -99,12 +88,13 @@ static enum status write_record(const struct record *r, const char *folder) {
     return s;
 }
 
-/* `like` says how long a page is, if it is not NULL: the file's own number may be what is damaged. */
+/* The page size in meta page 0; the least one where this number is damaged. */
 static uint64_t page_bytes(const struct metas *m) {
-    uint64_t size = get(m->page[0] + META_PAGE_SIZE, 4);
+    uint64_t size = little_endian_get(m->page[0] + META_PAGE_SIZE, 4);
     return size >= PAGE_SIZE_MIN && size <= PAGE_SIZE_MAX ? size : PAGE_SIZE_MIN;
 }
 
+/* like: metas with the page size, since the number in the file may be damaged; NULL: the number in the file. */
 static enum status read_metas(struct metas *out, const struct metas *like, const char *folder) {
     char path[FILE_PATH_MAX];
     TRY(file_join(path, folder, "data.mdb"));
@@ -134,7 +124,7 @@ static enum status roots_checksum(uint32_t *out, const struct metas *m, const ch
     enum status s = memory_allocate(&page, size);
     if (s != STATUS_OK) page = NULL;
     for (int i = 0; i < 2 && s == STATUS_OK; i++) {
-        uint64_t root = get(m->page[newer_page(m)] + at[i], 8);
+        uint64_t root = little_endian_get(m->page[newer_page(m)] + at[i], 8);
         if (root == UINT64_MAX) continue;
         ssize_t n = root < INT64_MAX / PAGE_SIZE_MAX ? pread(fd, page, size, (off_t)(root * size)) : 0;
         if (n < 0)
@@ -248,12 +238,12 @@ static enum status check_state(const struct metas *m, const struct record *r, co
 /* The states that the record and the data file allow, the newest first; the number of the first that may be. */
 static int states(struct metas out[3], const struct record *r, const struct metas *m) {
     int newer = newer_page(&r->metas);
-    /* A program that keeps no record went on. */
+    /* The data file's own: a program that keeps no record may have committed. */
     out[0] = *m;
-    /* The next commit after the record's, whatever became of its number. */
+    /* The next commit after the record's, with the transaction number that it must have. */
     out[1] = *m;
     memcpy(out[1].page[newer], r->metas.page[newer], CATALOG_META_BYTES);
-    put(out[1].page[!newer] + META_TXN, txn_of(&r->metas, newer) + 1, 8);
+    little_endian_put(out[1].page[!newer] + META_TXN, txn_of(&r->metas, newer) + 1, 8);
     out[2] = r->metas;
     return is_pair(m) && txn_of(m, newer_page(m)) > txn_of(&r->metas, newer) ? 0 : 1;
 }

@@ -1,8 +1,9 @@
-/* records.c -- the catalog's records, byte by byte: the same on every machine, and never trusted when read.
+/* records.c -- the bytes of the catalog's records: the same on every machine, and checked when read.
  *
- * Every value ends with the CRC32C of its bytes. Stores of format 1 have none there, and "format" has one since format
- * 3: what an older program wrote is read without, until it is written anew. */
+ * Every value ends with the CRC32C of its bytes. Values of format 1 have none, and that of "format" has one
+ * since format 3: values of an older program are read without it until they are written again. */
 #include "base/crc32c.h"
+#include "base/little_endian.h"
 #include "base/memory.h"
 #include "store/catalog/records_internal.h"
 #include <stdio.h>
@@ -15,8 +16,8 @@ struct writer {
 };
 
 static void put(struct writer *w, uint64_t value, int bytes) {
-    for (int i = 0; i < bytes; i++)
-        *w->at++ = (uint8_t)(value >> (8 * i));
+    little_endian_put(w->at, value, bytes);
+    w->at += bytes;
 }
 static void put_i64(struct writer *w, int64_t value) {
     put(w, (uint64_t)value, 8);
@@ -43,9 +44,7 @@ static uint64_t get(struct reader *r, int bytes) {
         r->good = false;
         return 0;
     }
-    uint64_t value = 0;
-    for (int i = 0; i < bytes; i++)
-        value |= (uint64_t)r->at[i] << (8 * i);
+    uint64_t value = little_endian_get(r->at, bytes);
     r->at += bytes;
     return value;
 }

@@ -1,7 +1,7 @@
 /* records_internal.h -- what the catalog's records hold, and their bytes (little-endian, no padding).
  *
- * Every decode checks the length, the checksum and the plausibility of its fields; STATUS_CORRUPT names the catalog. A get
- * function that finds no record gives STATUS_CORRUPT too, for a record that is asked for must be there, except
+ * Every decode checks the length, the checksum and the plausibility of its fields; STATUS_CORRUPT names the catalog. A
+ * get function that finds no record gives STATUS_CORRUPT too, for a requested record must exist, except
  * where it says otherwise. */
 #pragma once
 #include "store/catalog/catalog_internal.h"
@@ -19,11 +19,13 @@ struct shard_record {
     struct stored_file token_file, landmark_file;         /* the same in all records of one file, but in dropped ones */
     const uint8_t *cursor; size_t cursor_bytes;           /* borrowed from the transaction */
 };
-/* A dropped shard keeps its record, for its ranges of ids, with both files zero. Others of its file have them still. */
-static inline bool shard_is_dropped(const struct shard_record *r) { return r->token_file.bytes == 0 && r->landmark_file.bytes == 0; }
+/* A dropped shard keeps its record, for its ranges of ids, with both files zero. Other shards of its file keep them. */
+static inline bool shard_is_dropped(const struct shard_record *r) {
+    return r->token_file.bytes == 0 && r->landmark_file.bytes == 0;
+}
 struct segment_record {
     int64_t number, first_chunk, chunks;
-    struct stored_file file, head;       /* head: what FAISS follows blindly, checked at every opening */
+    struct stored_file file, head;       /* head: the part that FAISS does not check; checked at every opening */
 };
 /* Which index there is, and the trained template that its segments share (number 0: none). */
 struct index_record {
@@ -42,49 +44,60 @@ struct document_record {
 };
 
 /* "format" (NULL: not wanted) and "fingerprint". NOT_FOUND: a catalog without contents; VERSION: a newer format. */
-enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *c, struct store_fingerprint *out, int *format);
+enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *c, struct store_fingerprint *out,
+                                   int *format);
 enum status record_put_format(struct catalog_txn *t);
 enum status record_put_fingerprint(struct catalog_txn *t, const struct store_fingerprint *f);
 
-enum status record_get_index(struct catalog_txn *t, const struct catalog *c, struct index_record *out);  /* none: zeroed, numbers from 1 */
+/* none: zeroed, numbers from 1 */
+enum status record_get_index(struct catalog_txn *t, const struct catalog *c, struct index_record *out);
 enum status record_put_index(struct catalog_txn *t, const struct index_record *r);
 
 /* The newest generation; number 0 when nothing was published. */
 enum status record_get_generation(struct catalog_txn *t, const struct catalog *c, struct generation_record *out);
 enum status record_put_generation(struct catalog_txn *t, const struct generation_record *r);
-enum status record_decode_generation(struct bytes key, struct bytes value, const struct catalog *c, struct generation_record *out);
+enum status record_decode_generation(struct bytes key, struct bytes value, const struct catalog *c,
+                                     struct generation_record *out);
 
 /* The totals of all sealed shards, published or not; number = how many shards. */
 enum status record_get_sealed(struct catalog_txn *t, const struct catalog *c, struct generation_record *out);
 
-enum status record_decode_shard(struct bytes key, struct bytes value, const struct catalog *c, struct shard_record *out);
+enum status record_decode_shard(struct bytes key, struct bytes value, const struct catalog *c,
+                                struct shard_record *out);
 /* STATUS_NOT_FOUND without a message when there is none. */
 enum status record_get_shard(struct catalog_txn *t, const struct catalog *c, struct shard_record *out, int64_t number);
 enum status record_put_shard(struct catalog_txn *t, const struct shard_record *r);
-enum status record_decode_segment(struct bytes key, struct bytes value, const struct catalog *c, struct segment_record *out);
+enum status record_decode_segment(struct bytes key, struct bytes value, const struct catalog *c,
+                                  struct segment_record *out);
 enum status record_put_segment(struct catalog_txn *t, const struct segment_record *r);
 
-/* What a file holds, as if it were one shard: `list` and its record `i`, number and ranges of the file's shards, dropped
- * ones too. All of them dropped: a dropped shard, for there is no file any more. */
+/* The contents of the file of list[i] as one shard: number and ranges of all its shards, dropped ones too. Where all
+ * are dropped the result is a dropped shard, for the file is removed. */
 struct shard_record record_of_shard_file(const struct shard_record *list, int64_t i);
 /* Whether a shard that is not dropped, or whose record cannot be read, has the file of shards first to last. */
-enum status record_names_shard_file(struct catalog_txn *t, const struct catalog *c, int64_t first, int64_t last, bool *yes);
+enum status record_names_shard_file(struct catalog_txn *t, const struct catalog *c, int64_t first, int64_t last,
+                                    bool *yes);
 /* Chunks of a whole list. */
 int64_t shard_records_chunks(const struct shard_record *list, int64_t count);
 /* All shards below `count`, all segments: allocated, free with memory_free. Cursors are not kept. */
-enum status record_list_shards(struct catalog_txn *t, const struct catalog *c, struct shard_record **out, int64_t count);
-enum status record_list_segments(struct catalog_txn *t, const struct catalog *c, struct segment_record **out, int64_t *count);
+enum status record_list_shards(struct catalog_txn *t, const struct catalog *c, struct shard_record **out,
+                               int64_t count);
+enum status record_list_segments(struct catalog_txn *t, const struct catalog *c, struct segment_record **out,
+                                 int64_t *count);
 /* Chunk ids of the dropped ones of `shards` (dropped.c): allocated, free with memory_free. */
-enum status record_list_dropped(struct store_range **out, int64_t *n, const struct shard_record *shards, int64_t n_shards);
+enum status record_list_dropped(struct store_range **out, int64_t *n, const struct shard_record *shards,
+                                int64_t n_shards);
 /* Whether the segments hold each of the first `chunks` ids that is not dropped once, and no other. */
 bool segments_cover(const struct segment_record *list, int64_t n, struct store_dropped d, int64_t chunks);
 
 /* The run that holds the chunk, and where it begins. */
-enum status record_find_run(struct catalog_txn *t, const struct catalog *c, int64_t *first_chunk, struct run_record *out, int64_t chunk);
+enum status record_find_run(struct catalog_txn *t, const struct catalog *c, int64_t *first_chunk,
+                            struct run_record *out, int64_t chunk);
 enum status record_decode_run(struct bytes value, const struct catalog *c, struct run_record *out);
 enum status record_append_run(struct catalog_txn *t, int64_t first_chunk, const struct run_record *r);
 
-enum status record_get_document(struct catalog_txn *t, const struct catalog *c, struct document_record *out, int64_t document);
+enum status record_get_document(struct catalog_txn *t, const struct catalog *c, struct document_record *out,
+                                int64_t document);
 enum status record_decode_document(struct bytes value, const struct catalog *c, struct document_record *out);
 enum status record_append_document(struct catalog_txn *t, int64_t document, const struct document_record *r);
 

@@ -1,5 +1,5 @@
-/* factory.c -- see factory_check in vectors_internal.h. FAISS refuses what it cannot read too, but with a line of its
- * own on stderr; so what it would certainly not read is found here. */
+/* factory.c -- see factory_check in vectors_internal.h. FAISS refuses what it cannot read too, but prints
+ * a line on stderr; so strings that it certainly cannot read are refused here. */
 #include "store/index/vectors_internal.h"
 #include <regex.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ static const char known[] =
 
 static const char digits[] = "0123456789";
 
-/* The first number that is 0, or 1 behind a graph's name: FAISS divides by such ones, or loops; NULL: there is none. */
+/* The first number that is 0, or 1 after a graph's name (FAISS divides by it, or does not return); NULL: none. */
 static const char *number_too_small(const char *factory) {
     for (const char *p = factory + strcspn(factory, digits); *p; p += strcspn(p, digits)) {
         const char *number = p;
@@ -29,7 +29,7 @@ static const char *number_too_small(const char *factory) {
 enum status factory_check(const char *factory) {
     const char *small = number_too_small(factory);
     if (small)
-        return fail(STATUS_INVALID, "index %.100s: the number at \"%.16s\" is too small (1, or 2 behind HNSW and NSG)",
+        return fail(STATUS_INVALID, "index %.100s: the number at \"%.16s\" is too small (1, or 2 after HNSW and NSG)",
                     factory, small);
     regex_t pattern;
     enum status s = STATUS_OK;

@@ -1,27 +1,21 @@
 /* faiss_info.c -- which FAISS is linked, and how fast its scan is: Debian's is built for SSE2, 7 to 10 times slower
  * than a build for this processor. What it was built for is not exported, so it is measured against our own loop. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "store/exact_internal.h"
 #include "store/index/vectors_internal.h"
 #include <stdio.h>
-#include <time.h>
 
 enum { ROWS = 4096, DIM = 256, REPEATS = 5 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* Values a second of our own product over the same number of rows, in float32. */
 static double own_rate(float *scores, const float *rows) {
     double best = 1e30;
     for (int i = 0; i < REPEATS; i++) {
-        double begin = now();
+        double begin = clock_seconds();
         exact_dots(scores, rows, ROWS, rows, DIM);
-        double seconds = now() - begin;
+        double seconds = clock_seconds() - begin;
         if (seconds < best) best = seconds;
     }
     return (double)ROWS * DIM / best;

@@ -1,5 +1,5 @@
 /* index_plan.c -- see index_plan_internal.h. The rules of thumb are FAISS's own: lists about 4 times the root of the
- * vectors, at least 39 training vectors a list; "np" behind PQ, since polysemous training costs 26 times the time. */
+ * vectors, at least 39 training vectors a list; "np" after PQ, since polysemous training costs 26 times the time. */
 #include "store/index/index_plan_internal.h"
 #include "store/index/vectors_internal.h"
 #include <math.h>
@@ -107,7 +107,7 @@ struct index_costs index_costs_of(const struct index_rates *rates, int64_t chunk
         .index = 1e3 * (all * visited / lists / rates->codes + visited * LINKS * dim / rates->floats)};
 }
 
-/* Whether an index is worth its losses, and the line that says why. */
+/* Whether a scan is better than an index, which can lose neighbours; sets the reason. */
 static bool scan_is_better(struct index_plan *p, int64_t chunks, int dim, const struct index_rates *rates) {
     struct index_costs cost = index_costs_of(rates, chunks, dim);
     bool scan = chunks < INDEX_EXACT_BELOW || cost.index * INDEX_FASTER > cost.exact;

@@ -7,22 +7,25 @@ struct index_plan {
     bool chosen;                         /* by the user */
     bool rebuild;                        /* nothing of the old index is of use */
     int64_t sample;                      /* rows to train on */
-    int64_t quiet_sample;                /* as many as FAISS asks for; fewer, and it prints a warning; >= sample */
+    int64_t quiet_sample;                /* with fewer rows FAISS prints a warning; >= sample */
     int64_t segment_rows;                /* as many as one segment may hold under the memory limit */
     int64_t code_bytes, lists;           /* see vectors_plan */
-    char reason[200];                    /* why "auto" took it; empty: it did not choose */
+    char reason[200];                    /* why "auto" selected it; empty: "auto" did not */
 };
 
-/* How fast the two kinds of search are, and so which one "auto" takes. A scan loses nothing and uses all threads; an inverted file
- * reads less, but one query on one thread, and Debian's FAISS (SSE2) reads codes ten times slower than one for AVX2. */
+/* Rates of the two kinds of search, from which "auto" selects one. A scan is exact and uses all threads; an
+ * inverted file reads less, but one query on one thread, and Debian's FAISS (SSE2) reads codes ten times slower than
+ * one for AVX2. */
 struct index_rates {
     double rows;                         /* bytes of fp16 rows that a scan reads a second, with all threads */
-    double codes, floats;                /* 8-bit codes, and numbers of centroids, that one thread of FAISS compares a second */
+    /* 8-bit codes, and numbers of centroids, that one thread of FAISS compares a second */
+    double codes, floats;
 };
-/* Measured once (BENCHMARKS.md), not here: the same choice each time on machines of one kind. */
+/* From measurements (BENCHMARKS.md), not measured here: machines of one kind always get the same choice. */
 struct index_rates index_rates_of(bool faiss_is_wide, int threads);
-/* No index below so many chunks, whatever the rates; then where a query is this many times faster with one. The model takes lists
- * as of one length, but queries fall where chunks are dense: measured, up to four times as many rows are read. */
+/* "auto" makes no index below INDEX_EXACT_BELOW chunks. Above, it makes one where a query is INDEX_FASTER times faster
+ * with it. The costs assume lists of equal length, but queries fall where chunks are dense: measured, they read up to
+ * four times as many rows. */
 enum { INDEX_EXACT_BELOW = 100000, INDEX_FASTER = 3 };
 /* Milliseconds of one query over so many chunks: by scanning them, and by the index that "auto" would make. */
 struct index_costs { double exact, index; };

@@ -17,7 +17,7 @@ struct walk {
     int64_t first_id;
 };
 
-struct part { /* what the index in hand says of itself */
+struct part { /* the header of the index that is being checked */
     int32_t d;
     int64_t count;
     int32_t metric;
@@ -40,7 +40,7 @@ static enum status take_flag(struct walk *w, uint8_t *out) {
     return *out > 1 ? wrong(w, "a flag is neither 0 nor 1") : STATUS_OK;
 }
 
-/* A vector's elements where they lie (not aligned), passed over. */
+/* Advances past a vector; *elements: within the file, not aligned. */
 static enum status take_vector(struct walk *w, const uint8_t **elements, uint64_t *n, size_t element_bytes) {
     *elements = w->data;
     TRY(take(w, n, sizeof *n));
@@ -151,7 +151,7 @@ struct graph {
     uint64_t n_cumulated, n_links;
 };
 
-/* A node has as many links as its levels have places, and a link of a level leads to a node that has this level. */
+/* A node has as many links as its levels have slots, and a link of a level leads to a node that has this level. */
 static enum status check_links(struct walk *w, const struct graph *g, int64_t nodes) {
     for (int64_t i = 0; i < nodes; i++) {
         uint64_t begin = u64_at(g->offsets, (uint64_t)i);

@@ -1,13 +1,15 @@
-/* vectors.c -- the only file that knows FAISS.
+/* vectors.c -- the only C file that includes FAISS.
  *
- * Traps that shaped it (FAISS 1.11): the C header's FAISS_IO_FLAG_MMAP is wrong (it reads everything into memory);
- * an error thrown inside an OpenMP region cannot be caught and aborts, so adding to a mapped index is refused here;
- * "x4fs" codes can be neither mapped nor filtered; error text is valid only until the next call, so it is copied at
- * once. The inverted-file types carry chunk ids; the others number vectors from 0, and an offset is added. */
+ * What FAISS 1.11 does that is handled here: the C header's FAISS_IO_FLAG_MMAP is wrong (it reads everything into
+ * memory); an error thrown inside an OpenMP region cannot be caught and aborts, so adding to a mapped index is refused
+ * here; "x4fs" codes can be neither mapped nor filtered; error text is valid only until the next call, so it is copied
+ * at once. The inverted-file types carry chunk ids; the others number vectors from 0, and an offset is added. */
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/index/vectors_internal.h"
+#include "store/index/vectors_prefetch_internal.h"
 #include <assert.h>
 #include <errno.h>
 #include <faiss/c_api/IndexIVF_c.h>
@@ -28,10 +30,6 @@ int omp_get_max_threads(void);
 void omp_set_num_threads(int count);
 /* Exported by the library, in no header of 1.11. */
 const char *faiss_get_version(void);
-/* vectors_prefetch.cpp */
-void vectors_no_prefetch(void *ivf);
-bool vectors_search_all_lists(const void *index, int64_t *ids, float *scores, const float *queries, int64_t n,
-                              int64_t k, const void *params, char *error, size_t error_bytes);
 
 enum { MAP_LISTS = 0x646f0008, MAP_CODES = 0x200 }; /* IO_FLAG_MMAP (lists of an IVF), IO_FLAG_MMAP_IFC */
 
@@ -50,14 +48,13 @@ static enum status fail_faiss_text(enum status code, const char *what, const cha
     }
     if (strstr(text, "No space left")) code = STATUS_NO_SPACE;
     if (strstr(text, "bad_alloc")) code = STATUS_NO_MEMORY;
-    /* "Error in <function> at <file>:<line>: Error: '<condition>' failed: <reason>": only the reason is for a person.
-     */
-    const char *reason = strstr(text, "failed: "), *place = strstr(text, ".cpp:");
-    const char *behind = place ? strstr(place, ": ") : NULL;
+    /* "Error in <function> at <file>:<line>: Error: '<condition>' failed: <reason>": only the reason is shown. */
+    const char *reason = strstr(text, "failed: "), *file = strstr(text, ".cpp:");
+    const char *after_file = file ? strstr(file, ": ") : NULL;
     if (reason)
         text = reason + 8;
-    else if (behind)
-        text = behind + 2;
+    else if (after_file)
+        text = after_file + 2;
     char line[400];
     snprintf(line, sizeof line, "%s", text);
     for (char *p = line; *p; p++)
@@ -196,7 +193,7 @@ enum status vectors_make(struct vectors **out, const char *factory, int dim) {
     if (strstr(factory, "fs") || strstr(factory, "IDMap") || strstr(factory, "RaBitQ"))
         return fail(STATUS_INVALID,
                     "index %s: fast-scan codes, IDMap and RaBitQ cannot be served from a mapped file with id filters; "
-                    "choose SQ8, SQfp16, Flat or PQ..np behind an IVF",
+                    "choose SQ8, SQfp16, Flat or PQ..np after an IVF",
                     factory);
     TRY(factory_check(factory));
     /* FAISS 1.11 leaks the coarse quantizer when it refuses this itself. */
@@ -254,8 +251,8 @@ static enum status give_centroids(struct vectors *v, const struct store_clusteri
 
 enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
                                    int64_t n, int64_t all, int threads, const struct progress *progress) {
-    bool behind = faiss_IndexPreTransform_cast(v->index) != NULL;
-    if (!v->ivf || (behind && !v->rotation) || n < vectors_lists(v))
+    bool transformed = faiss_IndexPreTransform_cast(v->index) != NULL;
+    if (!v->ivf || (transformed && !v->rotation) || n < vectors_lists(v))
         return fail(STATUS_UNSUPPORTED, "no lists that could be given centroids");
     FaissIndex *quantizer = faiss_IndexIVF_quantizer(v->ivf);
     if (faiss_Index_ntotal(quantizer) > 0 || !faiss_Index_is_trained(quantizer))
@@ -389,9 +386,9 @@ static enum status search_ivf(const struct vectors *v, int64_t *ids, float *scor
     int64_t visited = vectors_visited(v, nprobe);
     TRY(selection_make(&s, exclude, (size_t)visited));
     enum status status = STATUS_OK;
-    char error[400];
+    char error[VECTORS_ERROR_BYTES];
     if (visited == vectors_lists(v)) {
-        if (!vectors_search_all_lists(v->index, ids, scores, queries, n, k, s.params, error, sizeof error))
+        if (!vectors_search_all_lists(v->index, ids, scores, queries, n, k, s.params, error))
             status = fail_faiss_text(STATUS_UNSUPPORTED, "searching the index", error);
     } else if (faiss_Index_search_with_params(v->index, n, queries, k, (FaissSearchParameters *)s.params, scores,
                                               ids) != 0) {
@@ -401,7 +398,7 @@ static enum status search_ivf(const struct vectors *v, int64_t *ids, float *scor
     return status;
 }
 
-/* Types that take no filter: ask for as many more as the range can hold, then drop those. */
+/* Types without a filter: requests as many more hits as the range can hold, then drops those in the range. */
 static enum status search_plain(const struct vectors *v, int64_t *ids, const float *queries, int64_t n, int k,
                                 const struct store_range *exclude) {
     int64_t count = vectors_count(v), begin = exclude ? exclude->begin - v->first_id : 0;
@@ -453,12 +450,6 @@ enum status vectors_search(const struct vectors *v, int64_t *ids, const float *q
 
 /* ---- what the library can do ---- */
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 enum status vectors_scan_rate(double *mb_s, const float *rows, int64_t n, int dim) {
     struct vectors *v = NULL;
     int64_t ids[8];
@@ -467,9 +458,9 @@ enum status vectors_scan_rate(double *mb_s, const float *rows, int64_t n, int di
     if (s == STATUS_OK) s = vectors_add(v, rows, n, 0, 1);
     double best = 1e30;
     for (int i = 0; i < 5 && s == STATUS_OK; i++) {
-        double begin = now();
+        double begin = clock_seconds();
         s = vectors_search(v, ids, rows, 1, 8, 0, NULL, 1);
-        double seconds = now() - begin;
+        double seconds = clock_seconds() - begin;
         if (seconds < best) best = seconds;
     }
     vectors_free(v);

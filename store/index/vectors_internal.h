@@ -1,8 +1,8 @@
 /* vectors_internal.h -- FAISS indexes, through its C API: made, trained, filled, written, mapped, searched.
  *
  * Nothing here knows about shards or the catalog. Ids are chunk ids. FAISS is parallel by OpenMP; `threads` is how
- * many it may use for the call. It aborts the process on some misuses (adding to a mapped index), and follows whatever
- * its file says: callers check recorded sizes and checksums before vectors_open. */
+ * many it may use for the call. It aborts the process on some misuses (adding to a mapped index), and does not
+ * check its file: callers check recorded sizes and checksums before vectors_open. */
 #pragma once
 #include "store/store.h"
 
@@ -12,7 +12,8 @@ struct vectors;
 struct vectors_plan {
     int64_t lists;                       /* of the inverted file; 0: not one, or not understood */
     int64_t code_bytes;                  /* a vector, without its id; 0: not understood */
-    int64_t width, parts;                /* dimensions that reach the codes; of product codes: parts they are cut into */
+    /* dimensions that reach the codes; of product codes: parts they are cut into */
+    int64_t width, parts;
     bool rotated;                        /* by an OPQ, which trains product codes of its own */
 };
 struct vectors_plan vectors_plan(const char *factory, int dim);
@@ -24,13 +25,13 @@ enum status vectors_make(struct vectors **out, const char *factory, int dim);
 void vectors_free(struct vectors *v);                     /* NULL is fine */
 
 enum status vectors_train(struct vectors *v, const float *rows, int64_t n, int threads);
-/* To be called before vectors_train, which then trains the rest: gives the lists of an inverted file centroids of `fit`'s, from the
- * first n rows (behind an OPQ rotation, which is trained first, with all of them). STATUS_UNSUPPORTED where there is nothing to
- * give, or something else comes before the lists. */
-enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows, int64_t n,
-                                   int64_t all, int threads, const struct progress *progress);
+/* Sets the centroids of an inverted file's lists to those that clustering->fit computes from the first n of `all` rows.
+ * Call it before vectors_train, which trains the rest. Where an OPQ rotation comes before the lists, it is trained
+ * first, with all rows. STATUS_UNSUPPORTED: there are no such lists, or another transform comes before them. */
+enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
+                                   int64_t n, int64_t all, int threads, const struct progress *progress);
 bool vectors_trained(const struct vectors *v);
-/* Ids first_id, first_id + 1, ...; several calls must go on where the last one ended. */
+/* Ids first_id, first_id + 1, ...; each call continues where the last one ended. */
 enum status vectors_add(struct vectors *v, const float *rows, int64_t n, int64_t first_id, int threads);
 int64_t vectors_count(const struct vectors *v);
 int64_t vectors_lists(const struct vectors *v);           /* 0: not an inverted file */
@@ -42,13 +43,13 @@ enum status vectors_write(const struct vectors *v, const char *path);
 enum status vectors_open(struct vectors **out, const char *path, int dim, int64_t count, int64_t first_id, bool mapped);
 
 /* ids[n * k], -1 where there are fewer; never one in `exclude` (NULL: none), which counts for all n queries.
- * Safe from several threads at once. nprobe 0: twice the root of the number of lists, at least 8; as many as there are: each list,
- * also those that a graph over the centroids does not reach. */
+ * Safe from several threads at once. nprobe 0: twice the root of the number of lists, at least 8. nprobe = the number
+ * of lists visits all, also those that a graph over the centroids does not reach. */
 enum status vectors_search(const struct vectors *v, int64_t *ids, const float *queries, int64_t n, int k, int nprobe,
                            const struct store_range *exclude, int threads);
 
 /* Megabytes of 8-bit codes scanned a second, one thread. */
 enum status vectors_scan_rate(double *mb_s, const float *rows, int64_t n, int dim);
-/* Whether the linked FAISS scans as one for AVX2 or wider does: its rate beside that of our own loop (faiss_info.c). 10 ms. */
+/* Whether the linked FAISS scans as fast as a build for AVX2 (its rate against our own loop: faiss_info.c). 10 ms. */
 enum status faiss_is_wide(bool *out);
 const char *vectors_version(void);

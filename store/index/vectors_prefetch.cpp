@@ -1,10 +1,11 @@
-// vectors_prefetch.cpp -- the two things that FAISS's C API does not offer.
+// vectors_prefetch.cpp -- see vectors_prefetch_internal.h.
 //
-// Prefetching: a mapped inverted file starts 32 threads for every query, which read the lists ahead. Of use for one query on a cold
-// disk; for lists that are in memory they cost many times the search.
+// Prefetching: a mapped inverted file starts 32 threads for every query, which read the lists ahead. They help one
+// query on a cold disk. For lists in memory they take many times as long as the search.
 //
-// All lists: a graph over the centroids finds only those that can be reached in it, and where centroids are nearly equal that can
-// be a handful, however many lists a search asks for. A search of all lists therefore goes to the centroids themselves.
+// All lists: a graph over the centroids finds only those that its links reach. Where centroids are nearly equal these
+// can be few, whatever nprobe is. A search of all lists therefore compares with the centroids themselves.
+#include "store/index/vectors_prefetch_internal.h"
 #include <cstdio>
 #include <exception>
 #include <faiss/IndexHNSW.h>
@@ -15,8 +16,6 @@
 #include <memory>
 #include <vector>
 
-// `ivf`: what faiss_IndexIVF_cast gave, which is the C++ object itself.
-extern "C" void vectors_no_prefetch(void *ivf);
 extern "C" void vectors_no_prefetch(void *ivf) {
     auto *index = static_cast<faiss::IndexIVF *>(ivf);
     auto *mapped = dynamic_cast<faiss::OnDiskInvertedLists *>(index->invlists);
@@ -29,8 +28,8 @@ static const faiss::Index *centroids_of(const faiss::IndexIVF *ivf) {
     return ivf->quantizer;
 }
 
-static void search_all_lists(const faiss::Index *index, faiss::idx_t *ids, float *scores, const float *queries, faiss::idx_t n,
-                             faiss::idx_t k, const faiss::IVFSearchParameters *params) {
+static void search_all_lists(const faiss::Index *index, faiss::idx_t *ids, float *scores, const float *queries,
+                             faiss::idx_t n, faiss::idx_t k, const faiss::IVFSearchParameters *params) {
     std::unique_ptr<const float[]> transformed;
     if (auto *outer = dynamic_cast<const faiss::IndexPreTransform *>(index)) {
         const float *rows = outer->apply_chain(n, queries);
@@ -50,20 +49,16 @@ static void search_all_lists(const faiss::Index *index, faiss::idx_t *ids, float
     }
 }
 
-// `index`, `params`: the C++ objects, as the C API gives them; params->nprobe is the number of lists. Returns false, with FAISS's
-// text in error[0 .. error_bytes-1], when FAISS fails.
-extern "C" bool vectors_search_all_lists(const void *index, int64_t *ids, float *scores, const float *queries, int64_t n, int64_t k,
-                                         const void *params, char *error, size_t error_bytes);
-extern "C" bool vectors_search_all_lists(const void *index, int64_t *ids, float *scores, const float *queries, int64_t n, int64_t k,
-                                         const void *params, char *error, size_t error_bytes) {
+extern "C" bool vectors_search_all_lists(const void *index, int64_t *ids, float *scores, const float *queries,
+                                         int64_t n, int64_t k, const void *params, char error[VECTORS_ERROR_BYTES]) {
     try {
         search_all_lists(static_cast<const faiss::Index *>(index), ids, scores, queries, n, k,
                          static_cast<const faiss::IVFSearchParameters *>(params));
         return true;
     } catch (const std::exception &e) {
-        snprintf(error, error_bytes, "%s", e.what());
+        snprintf(error, VECTORS_ERROR_BYTES, "%s", e.what());
     } catch (...) {
-        snprintf(error, error_bytes, "unknown failure");
+        snprintf(error, VECTORS_ERROR_BYTES, "unknown failure");
     }
     return false;
 }

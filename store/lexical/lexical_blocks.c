@@ -10,25 +10,25 @@ static const char header_magic[8] = "DRTLEXIC", footer_magic[8] = "DRTLXEND";
 void lexical_header_make(uint8_t out[LEXICAL_HEADER_BYTES], const struct lexical_frame *f) {
     memset(out, 0, LEXICAL_HEADER_BYTES);
     memcpy(out, header_magic, 8);
-    lexical_put(out + 8, LEXICAL_VERSION, 4);
-    lexical_put(out + 12, (uint64_t)f->vocab_size, 4);
-    lexical_put(out + 16, (uint64_t)f->first_chunk, 8);
+    little_endian_put(out + 8, LEXICAL_VERSION, 4);
+    little_endian_put(out + 12, (uint64_t)f->vocab_size, 4);
+    little_endian_put(out + 16, (uint64_t)f->first_chunk, 8);
 }
 
 void lexical_footer_make(uint8_t out[LEXICAL_FOOTER_BYTES], const struct lexical_frame *f) {
     uint8_t header[LEXICAL_HEADER_BYTES];
     memset(out, 0, LEXICAL_FOOTER_BYTES);
     memcpy(out, footer_magic, 8);
-    lexical_put(out + 8, (uint64_t)f->chunks, 8);
-    lexical_put(out + 16, (uint64_t)f->tokens, 8);
-    lexical_put(out + 24, (uint64_t)f->keys, 8);
-    lexical_put(out + 32, (uint64_t)f->postings, 8);
+    little_endian_put(out + 8, (uint64_t)f->chunks, 8);
+    little_endian_put(out + 16, (uint64_t)f->tokens, 8);
+    little_endian_put(out + 24, (uint64_t)f->keys, 8);
+    little_endian_put(out + 32, (uint64_t)f->postings, 8);
     for (int i = 0; i < LEXICAL_PARTS; i++) {
-        lexical_put(out + 40 + 8 * i, f->bytes[i], 8);
-        lexical_put(out + 64 + 4 * i, f->crc[i], 4);
+        little_endian_put(out + 40 + 8 * i, f->bytes[i], 8);
+        little_endian_put(out + 64 + 4 * i, f->crc[i], 4);
     }
     lexical_header_make(header, f);
-    lexical_put(out + 92, crc32c(crc32c(0, header, sizeof header), out, 92), 4);
+    little_endian_put(out + 92, crc32c(crc32c(0, header, sizeof header), out, 92), 4);
 }
 
 static bool frame_fits(const struct lexical_frame *f, uint64_t size) {
@@ -49,21 +49,21 @@ enum status lexical_frame_read(struct lexical_frame *out, const uint8_t *file, u
     const uint8_t *end = file + size - LEXICAL_FOOTER_BYTES;
     if (memcmp(file, header_magic, 8) != 0 || memcmp(end, footer_magic, 8) != 0)
         return fail(STATUS_CORRUPT, "%s: is not a lexical segment, or is cut short: run drt-index repair", path);
-    uint32_t version = (uint32_t)lexical_get(file + 8, 4);
+    uint32_t version = (uint32_t)little_endian_get(file + 8, 4);
     if (version > LEXICAL_VERSION)
         return fail(STATUS_VERSION, "%s: lexical format %u, this program reads up to %d: use a newer one", path,
                     version, LEXICAL_VERSION);
     struct lexical_frame f = {
-        .vocab_size = (int64_t)lexical_get(file + 12, 4),
-        .first_chunk = (int64_t)lexical_get(file + 16, 8),
-        .chunks = (int64_t)lexical_get(end + 8, 8),
-        .tokens = (int64_t)lexical_get(end + 16, 8),
-        .keys = (int64_t)lexical_get(end + 24, 8),
-        .postings = (int64_t)lexical_get(end + 32, 8),
+        .vocab_size = (int64_t)little_endian_get(file + 12, 4),
+        .first_chunk = (int64_t)little_endian_get(file + 16, 8),
+        .chunks = (int64_t)little_endian_get(end + 8, 8),
+        .tokens = (int64_t)little_endian_get(end + 16, 8),
+        .keys = (int64_t)little_endian_get(end + 24, 8),
+        .postings = (int64_t)little_endian_get(end + 32, 8),
     };
     for (int i = 0; i < LEXICAL_PARTS; i++) {
-        f.bytes[i] = lexical_get(end + 40 + 8 * i, 8);
-        f.crc[i] = (uint32_t)lexical_get(end + 64 + 4 * i, 4);
+        f.bytes[i] = little_endian_get(end + 40 + 8 * i, 8);
+        f.crc[i] = (uint32_t)little_endian_get(end + 64 + 4 * i, 4);
     }
     uint8_t header[LEXICAL_HEADER_BYTES], footer[LEXICAL_FOOTER_BYTES];
     lexical_header_make(header, &f);
@@ -142,7 +142,7 @@ static void pack_whole(uint8_t *out, const uint32_t steps[LEXICAL_BLOCK], int wi
         if (shift + width > 32) words[word + LANES] |= steps[i] >> (32 - shift);
     }
     for (int i = 0; i < width * LANES; i++)
-        lexical_put(out + 4 * i, words[i], 4);
+        little_endian_put(out + 4 * i, words[i], 4);
 }
 
 static void pack_part(uint8_t *out, const uint32_t *steps, int n, int width) {

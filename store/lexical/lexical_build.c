@@ -162,8 +162,8 @@ static enum status write_blocks(struct lexical_builder *b, struct entry *e) {
         size_t bytes = lexical_block_encode(block, &form, chunks, codes, n, base);
         TRY(write_part(b, LEXICAL_POSTINGS, block, bytes));
         TRY(memory_grow(&b->skips, &b->skips_capacity, skips + LEXICAL_SKIP_BYTES));
-        lexical_put(b->skips + skips, chunks[n - 1] | form << RUNS_CHUNK_BITS, 4);
-        lexical_put(b->skips + skips + 4, b->frame.bytes[LEXICAL_POSTINGS] - begin, 4);
+        little_endian_put(b->skips + skips, chunks[n - 1] | form << RUNS_CHUNK_BITS, 4);
+        little_endian_put(b->skips + skips + 4, b->frame.bytes[LEXICAL_POSTINGS] - begin, 4);
         skips += LEXICAL_SKIP_BYTES;
         base = chunks[n - 1] + 1;
     }
@@ -176,9 +176,9 @@ static enum status write_list(struct lexical_builder *b, uint64_t key, int64_t n
     struct entry e = {.n = 0};
     if (b->frame.keys % LEXICAL_KEYS == 0) {
         uint8_t at[LEXICAL_INDEX_BYTES];
-        lexical_put(at, key, 8);
-        lexical_put(at + 8, b->frame.bytes[LEXICAL_DICTIONARY], 8);
-        lexical_put(at + 16, b->frame.bytes[LEXICAL_POSTINGS], 8);
+        little_endian_put(at, key, 8);
+        little_endian_put(at + 8, b->frame.bytes[LEXICAL_DICTIONARY], 8);
+        little_endian_put(at + 16, b->frame.bytes[LEXICAL_POSTINGS], 8);
         TRY(write_part(b, LEXICAL_INDEX, at, sizeof at));
         b->last_key = key;
     }

@@ -1,4 +1,4 @@
-/* lexical_format_internal.h -- the bytes of a lexical segment: postings of tokens and of token pairs over one range of chunks.
+/* lexical_format_internal.h -- the bytes of a lexical segment: postings of tokens and token pairs in a range of chunks.
  *
  *   header      64 bytes   magic, version, vocabulary, first chunk
  *   postings               the lists, one after the other, in the order of their keys
@@ -6,17 +6,20 @@
  *   index                  for every 64th key: the key, its offset in the dictionary, its list's offset in the postings
  *   footer      96 bytes   magic, counts, bytes and CRC32C of the three parts, CRC32C of header and footer
  *
- * Key: a token is its id; the pair (a, b) is vocabulary + a * vocabulary + b. Numbers are little-endian. A chunk is written as
- * its number in the segment. A term frequency is one of three codes: 0: once, 1: twice, 2: three times or more.
+ * Key: a token is its id; the pair (a, b) is vocabulary + a * vocabulary + b. Numbers are little-endian. A chunk is
+ * written as its number in the segment. A term frequency is one of three codes: 0: once, 1: twice, 2: three times or
+ * more.
  *
  * Three kinds of list, by document frequency n:
  *   n <= 128                   one block; its form is in the dictionary
  *   n * 8 >= chunks            dense: 2 bits a chunk, 0: absent, else code + 1. Any chunk is read without decoding.
- *   else                       blocks of 128, then for each block 8 bytes: last chunk and form << 24, end of the block in the list
- * Block: steps between chunks less one, `width` bits each; if any frequency is above one, a bit for each posting that is;
- * if any is above two, a bit for each of these. Form: width | greatest code << 5, so the greatest impact is known undecoded.
- * Steps of a whole block lie in four lanes of 32 bits (step i in lane i % 4), of a shorter one bit after bit. */
+ *   else                       blocks of 128, then 8 bytes a block: last chunk and form << 24, its end in the list
+ * Block: steps between chunks less one, `width` bits each; if any frequency is above one, a bit for each posting that
+ * is; if any is above two, a bit for each of these. Form: width | greatest code << 5, so a search knows the greatest
+ * impact of a block before it decodes it. Steps of a whole block lie in four lanes of 32 bits (step i in lane i % 4),
+ * of a shorter one bit after bit. */
 #pragma once
+#include "base/little_endian.h"
 #include "base/status.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,14 +44,6 @@ void lexical_footer_make(uint8_t out[LEXICAL_FOOTER_BYTES], const struct lexical
 /* STATUS_CORRUPT, STATUS_VERSION; `size` of the whole file, at least header and footer. Bounded time. */
 enum status lexical_frame_read(struct lexical_frame *out, const uint8_t *file, uint64_t size, const char *path);
 
-static inline void lexical_put(uint8_t *at, uint64_t value, int bytes) {
-    for (int i = 0; i < bytes; i++) at[i] = (uint8_t)(value >> (8 * i));
-}
-static inline uint64_t lexical_get(const uint8_t *at, int bytes) {
-    uint64_t value = 0;
-    for (int i = 0; i < bytes; i++) value |= (uint64_t)at[i] << (8 * i);
-    return value;
-}
 /* 7 bits a byte, low ones first, the top bit: more follows. */
 enum { LEXICAL_VARINT_BYTES = 10 };
 static inline int lexical_put_varint(uint8_t *at, uint64_t value) {
@@ -70,7 +65,9 @@ static inline uint64_t lexical_get_varint(struct lexical_bytes *r) {
     return 0;
 }
 
-static inline int lexical_code(int64_t frequency) { return frequency < LEXICAL_CODES ? (int)frequency - 1 : LEXICAL_CODES - 1; }
+static inline int lexical_code(int64_t frequency) {
+    return frequency < LEXICAL_CODES ? (int)frequency - 1 : LEXICAL_CODES - 1;
+}
 /* The frequency that a code stands for: the last one for all from three on, of which three and four are nearly all. */
 static inline double lexical_frequency(int code) { return code == LEXICAL_CODES - 1 ? 4.0 : code + 1.0; }
 static inline size_t lexical_packed_bytes(int n, int width) { return ((size_t)n * (size_t)width + 7) / 8; }
@@ -86,6 +83,8 @@ static inline int lexical_block_code(const struct lexical_block *b, int i) {
     return (int)(b->twice[i / 64] >> (i % 64) & 1) + (int)(b->thrice[i / 64] >> (i % 64) & 1);
 }
 /* Bytes written to out[LEXICAL_BLOCK_BYTES]. chunks[n] rising, the first at least `base`. */
-size_t lexical_block_encode(uint8_t *out, unsigned *form, const uint32_t *chunks, const uint8_t *codes, int n, uint32_t base);
+size_t lexical_block_encode(uint8_t *out, unsigned *form, const uint32_t *chunks, const uint8_t *codes, int n,
+                            uint32_t base);
 /* false: these are not exactly the bytes of such a block over chunks base .. limit - 1. */
-bool lexical_block_decode(struct lexical_block *out, const uint8_t *in, size_t bytes, int n, unsigned form, uint32_t base, uint32_t limit);
+bool lexical_block_decode(struct lexical_block *out, const uint8_t *in, size_t bytes, int n, unsigned form,
+                          uint32_t base, uint32_t limit);

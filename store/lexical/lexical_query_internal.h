@@ -1,4 +1,4 @@
-/* lexical_query_internal.h -- a query made ready: the lists of its keys in every segment, with their integer weights. */
+/* lexical_query_internal.h -- the plan of a query: the lists of its keys in every segment, with integer weights. */
 #pragma once
 #include "store/lexical/lexical_segment_internal.h"
 

@@ -1,7 +1,7 @@
 /* lexical_runs_internal.h -- occurrences (key, chunk) sorted by key in bounded memory.
  *
- * Occurrences are collected in memory, sorted and counted when it is full, and written as a run to a file without a name; then
- * all runs are merged. What comes out does not depend on the memory. A killed program leaves no file. */
+ * Occurrences are collected in memory, sorted and counted when it is full, and written as a run to a file without a
+ * name; then all runs are merged. What comes out does not depend on the memory. A killed program leaves no file. */
 #pragma once
 #include "base/file.h"
 #include <stdint.h>
@@ -25,8 +25,8 @@ void runs_free(struct runs *r);                           /* NULL is fine */
 enum status runs_add(struct runs *r, const uint64_t *keys, int n, uint32_t chunk);
 /* No more is added: the next call gives the first key. */
 enum status runs_finish(struct runs *r);
-/* Keys rise; *n: chunks that have it, at least 1. *more false: there is no further key. Postings of the key before that were
- * not read are passed over. */
+/* Keys rise; *n: chunks that have it, at least 1. *more false: there is no further key. Postings of the key before that
+ * were not read are passed over. */
 enum status runs_next_key(struct runs *r, bool *more, uint64_t *key, int64_t *n);
 /* Up to `capacity` postings of the key, chunks rising; *n 0 after the last. */
 enum status runs_next_postings(struct runs *r, uint32_t *chunks, uint8_t *codes, int capacity, int *n);

@@ -1,7 +1,7 @@
 /* lexical_search.c -- the best chunks by lexical score, exactly.
  *
  * Windows of chunks go to the threads. In a window the sparse lists are decoded once, term after term, into one sum a
- * chunk. Dense lists (tokens in an eighth of all chunks and more: low idf, most of all postings) are not walked at all:
+ * chunk. Dense lists (tokens in an eighth of all chunks and more: low idf, most of all postings) are not decoded:
  * they can add at most dense_most, so only chunks whose sum is within that of the k-th best score so far look their
  * codes up, greatest weights first, and stop as soon as what is left cannot reach it. */
 #include "base/memory.h"

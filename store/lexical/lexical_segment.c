@@ -43,9 +43,9 @@ static int64_t index_entries(const struct lexical_segment *s) {
 /* Points k at the index's entry; its offsets are checked where they are followed. */
 static void keys_seek(const struct lexical_segment *s, struct lexical_keys *k, int64_t entry) {
     const uint8_t *at = s->parts[LEXICAL_INDEX] + entry * LEXICAL_INDEX_BYTES;
-    uint64_t dictionary = lexical_get(at + 8, 8), bytes = s->frame.bytes[LEXICAL_DICTIONARY];
-    k->key = lexical_get(at, 8);
-    k->offset = lexical_get(at + 16, 8);
+    uint64_t dictionary = little_endian_get(at + 8, 8), bytes = s->frame.bytes[LEXICAL_DICTIONARY];
+    k->key = little_endian_get(at, 8);
+    k->offset = little_endian_get(at + 16, 8);
     k->done = entry * LEXICAL_KEYS;
     const uint8_t *begin = s->parts[LEXICAL_DICTIONARY];
     k->at =
@@ -108,7 +108,7 @@ enum status lexical_segment_find(const struct lexical_segment *s, struct lexical
     int64_t low = 0, high = index_entries(s); /* the last entry whose first key is not greater */
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        if (lexical_get(s->parts[LEXICAL_INDEX] + middle * LEXICAL_INDEX_BYTES, 8) <= key)
+        if (little_endian_get(s->parts[LEXICAL_INDEX] + middle * LEXICAL_INDEX_BYTES, 8) <= key)
             low = middle + 1;
         else
             high = middle;
@@ -131,7 +131,7 @@ enum status lexical_segment_find(const struct lexical_segment *s, struct lexical
 /* ---- lists ---- */
 
 static uint32_t skip_last(const struct lexical_list *list, uint32_t block) {
-    return (uint32_t)lexical_get(list->skips + (size_t)block * LEXICAL_SKIP_BYTES, 3);
+    return (uint32_t)little_endian_get(list->skips + (size_t)block * LEXICAL_SKIP_BYTES, 3);
 }
 
 uint32_t lexical_list_seek(const struct lexical_list *list, uint32_t from, uint32_t chunk) {
@@ -157,7 +157,7 @@ bool lexical_list_block(const struct lexical_list *list, struct lexical_block *o
     if (list->kind == LEXICAL_SHORT)
         return lexical_block_decode(out, list->data, list->bytes, (int)list->n, list->form, 0, list->limit);
     const uint8_t *skip = list->skips + (size_t)block * LEXICAL_SKIP_BYTES;
-    uint64_t begin = block ? lexical_get(skip - 4, 4) : 0, end = lexical_get(skip + 4, 4);
+    uint64_t begin = block ? little_endian_get(skip - 4, 4) : 0, end = little_endian_get(skip + 4, 4);
     uint32_t base = block ? skip_last(list, block - 1) + 1 : 0, last = skip_last(list, block);
     int64_t left = list->n - (int64_t)block * LEXICAL_BLOCK;
     bool ends = block + 1 == list->blocks;

@@ -1,6 +1,6 @@
 /* lexical_segment_internal.h -- one mapped lexical segment: lists found by key and read block by block.
  *
- * Whatever the file's bytes are, nothing outside the map is read and no chunk beyond the segment's is given: every function says
+ * No bytes of a file make a function read outside the map or return a chunk beyond the segment's: it returns
  * STATUS_CORRUPT, or false, instead. */
 #pragma once
 #include "base/file.h"
@@ -29,9 +29,11 @@ struct lexical_list {
 enum status lexical_segment_find(const struct lexical_segment *s, struct lexical_list *out, uint64_t key);
 
 /* Code + 1 of a chunk in a dense list, 0: absent. */
-static inline int lexical_dense_code(const uint8_t *data, int64_t chunk) { return data[chunk / 4] >> (chunk % 4 * 2) & 3; }
+static inline int lexical_dense_code(const uint8_t *data, int64_t chunk) {
+    return data[chunk / 4] >> (chunk % 4 * 2) & 3;
+}
 
-/* The first block whose last chunk is at least `chunk`; list->blocks: none. Never more than blocks, whatever the skips are. */
+/* The first block whose last chunk is at least `chunk`; list->blocks: none. At most list->blocks for any skips. */
 uint32_t lexical_list_seek(const struct lexical_list *list, uint32_t from, uint32_t chunk);
 /* Greatest code in a block, from its form alone. */
 int lexical_list_code(const struct lexical_list *list, uint32_t block);

@@ -1,9 +1,9 @@
-/* drop.c -- published shards taken out of the store, for what cannot be made again: lost tokens.
+/* drop.c -- removes published shards from the store: for lost tokens, which cannot be made again.
  *
  * One transaction zeroes the files in the shards' records, removes the hashes of their documents and publishes the
- * segments that remain. The records of the documents stay, so that views of older generations go on, and the drop can
- * be repeated; the files go with the next opening of the writer, as those of a replaced index do. A file that was
- * merged stays until all of its shards are dropped. */
+ * segments that remain. The records of the documents stay, so that views of older generations still work, and the
+ * drop can be repeated. The next opening of the writer removes the files, as it does those of a replaced index. A file
+ * that was merged stays until all of its shards are dropped. */
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/writer_internal.h"

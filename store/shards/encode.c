@@ -1,7 +1,7 @@
-/* encode.c -- a landmark file made again from its tokens: cut into chunks as they were, encoded block by block,
+/* encode.c -- computes a landmark file again from its tokens: cut into the same chunks, encoded block by block,
  * published under the same name. A kill leaves the old file or the new one, whole.
  *
- * The rows of dropped shards that share the file are made too: its bytes are then those that were recorded. */
+ * The rows of dropped shards that share the file are computed too, so its bytes are those that were recorded. */
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/writer_internal.h"

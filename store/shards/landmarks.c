@@ -94,7 +94,7 @@ enum status landmarks_to_float(float *out, struct landmarks *l, int64_t first, i
     return STATUS_OK;
 }
 
-void landmarks_let_go(const struct landmarks *l, int64_t first, int64_t n) {
+void landmarks_release_pages(const struct landmarks *l, int64_t first, int64_t n) {
     const struct shard_record *shards = l->maps.shards;
     for (int64_t i = shard_of(l, first); i < l->maps.n_shards && shards[i].first_chunk < first + n;
          i = shards[i].last_file_shard + 1) {

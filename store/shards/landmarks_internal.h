@@ -12,20 +12,24 @@ struct landmarks {
 enum status landmarks_open(struct landmarks *out, const char *store, const struct store_fingerprint *f,
                            const struct shard_record *shards, int64_t n_shards, int64_t chunks);
 void landmarks_close(struct landmarks *l);                /* a zeroed one is fine */
-static inline struct store_dropped landmarks_dropped(const struct landmarks *l) { return (struct store_dropped){l->dropped, l->n_dropped}; }
+static inline struct store_dropped landmarks_dropped(const struct landmarks *l) {
+    return (struct store_dropped){l->dropped, l->n_dropped};
+}
 
-/* Maps the files of chunks first, first + 1, ...: of the next *n, at least one and at most `wanted`, those that were not
+/* Maps the files of chunks first .. first + *n - 1 (*n: at least one, at most `wanted`), of which those that were not
  * dropped may be read. They stay mapped until the next call that maps something. */
 enum status landmarks_map(struct landmarks *l, int64_t *n, int64_t first, int64_t wanted);
-/* The same for chunks in any order (ids outside the store and dropped ones are passed over): the first *n of chunks[wanted]. */
+/* The same for chunks in any order (ids outside the store and dropped ones are passed over): the first *n of
+ * chunks[wanted]. */
 enum status landmarks_map_some(struct landmarks *l, int64_t *n, const int64_t *chunks, int64_t wanted);
 
 /* Of chunks that are mapped, which dropped ones never are. */
 const uint16_t *landmarks_row(const struct landmarks *l, int64_t chunk);
-const uint16_t *landmarks_rows(const struct landmarks *l, int64_t *n, int64_t first);      /* to the end of its file, dropped ones too */
+/* *n: to the end of its file, dropped ones too */
+const uint16_t *landmarks_rows(const struct landmarks *l, int64_t *n, int64_t first);
 
 /* Maps what is needed. None of the chunks was dropped. out[n, dim]. */
 enum status landmarks_to_float(float *out, struct landmarks *l, int64_t first, int64_t n);
-/* Pages of mapped files that hold rows first .. first+n-1 count no longer as this process's memory: for a pass over a
- * store larger than what may be resident. */
-void landmarks_let_go(const struct landmarks *l, int64_t first, int64_t n);
+/* Releases the pages of mapped files that hold rows first .. first+n-1, so that they do not count as this process's
+ * memory: for a pass over a store larger than what may be resident. */
+void landmarks_release_pages(const struct landmarks *l, int64_t first, int64_t n);

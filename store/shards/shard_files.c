@@ -1,6 +1,7 @@
 /* shard_files.c -- see shard_files_internal.h. */
 #include "base/crc32c.h"
 #include "base/half.h"
+#include "base/little_endian.h"
 #include "base/memory.h"
 #include "store/shards/shard_files_internal.h"
 #include <math.h>
@@ -36,19 +37,15 @@ enum status shard_path(char out[FILE_PATH_MAX], const char *store, enum shard_ki
     return file_join(out, store, name);
 }
 
-static void put(uint8_t *at, uint64_t value, int bytes) {
-    for (int i = 0; i < bytes; i++)
-        at[i] = (uint8_t)(value >> (8 * i));
-}
 static void make_header(uint8_t out[SHARD_HEADER_BYTES], enum shard_kind kind, int element_bytes, int row_elements,
                         int64_t number, int64_t first_row) {
     memset(out, 0, SHARD_HEADER_BYTES);
     memcpy(out, header_magic[kind], 8);
-    put(out + 8, FILE_VERSION, 4);
-    put(out + 12, (uint64_t)element_bytes, 4);
-    put(out + 16, (uint64_t)row_elements, 8);
-    put(out + 24, (uint64_t)number, 8);
-    put(out + 32, (uint64_t)first_row, 8);
+    little_endian_put(out + 8, FILE_VERSION, 4);
+    little_endian_put(out + 12, (uint64_t)element_bytes, 4);
+    little_endian_put(out + 16, (uint64_t)row_elements, 8);
+    little_endian_put(out + 24, (uint64_t)number, 8);
+    little_endian_put(out + 32, (uint64_t)first_row, 8);
 }
 
 static int64_t shard_first_row(enum shard_kind kind, const struct shard_record *r) {
@@ -58,8 +55,8 @@ static int64_t shard_first_row(enum shard_kind kind, const struct shard_record *
 static void make_footer(uint8_t out[SHARD_FOOTER_BYTES], uint32_t header_crc, int64_t rows) {
     memset(out, 0, SHARD_FOOTER_BYTES);
     memcpy(out, footer_magic, 8);
-    put(out + 8, (uint64_t)rows, 8);
-    put(out + 16, crc32c(header_crc, out, 16), 4);
+    little_endian_put(out + 8, (uint64_t)rows, 8);
+    little_endian_put(out + 16, crc32c(header_crc, out, 16), 4);
 }
 
 enum status shard_create(struct shard_writer **out, const char *store, enum shard_kind kind,
@@ -92,7 +89,7 @@ enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n
     for (size_t done = 0; done < n;) {
         size_t m = n - done < BLOCK ? n - done : BLOCK;
         for (size_t i = 0; i < m; i++)
-            put(w->block + i * (size_t)w->element_bytes, (uint64_t)ids[done + i], w->element_bytes);
+            little_endian_put(w->block + i * (size_t)w->element_bytes, (uint64_t)ids[done + i], w->element_bytes);
         TRY(file_write(w->file, w->block, m * (size_t)w->element_bytes));
         done += m;
     }

@@ -8,6 +8,7 @@
  * in order, hence the footer. */
 #pragma once
 #include "base/file.h"
+#include "base/little_endian.h"
 #include "store/catalog/records_internal.h"
 
 enum shard_kind { SHARD_TOKENS, SHARD_LANDMARKS };
@@ -19,8 +20,8 @@ int shard_token_bytes(const struct store_fingerprint *f); /* 2 or 4, by vocabula
 
 struct shard_writer;
 /* `r`: its numbers and where it begins; what it holds is not known yet. */
-enum status shard_create(struct shard_writer **out, const char *store, enum shard_kind kind, const struct shard_record *r,
-                         const struct store_fingerprint *f);
+enum status shard_create(struct shard_writer **out, const char *store, enum shard_kind kind,
+                         const struct shard_record *r, const struct store_fingerprint *f);
 /* Ids are checked against the vocabulary, row values against the range of fp16. */
 enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n);
 enum status shard_write_rows(struct shard_writer *w, const float *rows, int64_t n);
@@ -43,8 +44,7 @@ enum status shard_open(struct shard_map *out, const char *store, enum shard_kind
 /* Id `row` of a token shard, not checked against the vocabulary. */
 static inline uint32_t shard_id(const struct shard_map *m, int64_t row) {
     const uint8_t *p = m->rows + (size_t)row * (size_t)m->element_bytes;
-    uint32_t low = (uint32_t)p[0] | (uint32_t)p[1] << 8;
-    return m->element_bytes == 2 ? low : low | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+    return (uint32_t)(m->element_bytes == 2 ? little_endian_get(p, 2) : little_endian_get(p, 4));
 }
 void shard_close(struct shard_map *m);                    /* a zeroed one is fine */
 /* What helps when the file is damaged or missing: lost tokens come from the corpus alone, landmarks from the tokens. */

@@ -113,7 +113,7 @@ enum status shard_maps_touch(struct shard_maps *m, bool *full, int64_t shard) {
     enum status status = shard_open(&s->map, m->store, m->kind, &file, &m->fingerprint);
     while (status == STATUS_NO_MEMORY && shard_maps_shrink(m))
         status = shard_open(&s->map, m->store, m->kind, &file, &m->fingerprint);
-    if (status == STATUS_NO_MEMORY && m->mapped > 0) { /* what this round has is enough to go on with */
+    if (status == STATUS_NO_MEMORY && m->mapped > 0) { /* the files mapped in this round suffice */
         *full = true;
         return STATUS_OK;
     }

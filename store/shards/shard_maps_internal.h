@@ -1,7 +1,7 @@
 /* shard_maps_internal.h -- the data files of one kind of a store, mapped when they are needed.
  *
- * A file is mapped, and checked against its record, when it is touched and is not mapped yet. At most `budget` files are
- * mapped at a time; the least recently touched one is unmapped first. The operating system limits the mappings of a
+ * A file is mapped, and checked against its record, when it is touched and is not mapped yet. At most `budget` files
+ * are mapped at a time; the least recently touched one is unmapped first. The operating system limits the mappings of a
  * process (vm.max_map_count, 65,530) and its address space (ulimit -v): where it refuses one, the budget is halved.
  *
  * For one thread at a time. Worker threads may read what is mapped while their caller waits and touches nothing. */
@@ -36,8 +36,8 @@ void shard_maps_close(struct shard_maps *m);              /* a zeroed one is fin
 
 /* Begins a round: what is touched in it stays mapped until the next one begins. */
 void shard_maps_begin(struct shard_maps *m);
-/* Maps the file that holds the shard, which has one: not all of its shards were dropped. *full: not mapped, since the files of this round use up the budget; never for the
- * first file of a round. */
+/* Maps the file that holds the shard; not all shards of this file may be dropped. *full: not mapped, since the files of
+ * this round use up the budget; never for the first file of a round. */
 enum status shard_maps_touch(struct shard_maps *m, bool *full, int64_t shard);
 /* Every file is mapped, so that touching changes nothing. */
 bool shard_maps_complete(const struct shard_maps *m);

@@ -49,8 +49,9 @@ enum { DRT_INDEX_QUERY_CHUNKS = 8 };                      /* about the decoder's
 struct drt_index_model { struct device *device; const struct weights *weights; const struct model_config *config; };
 enum status drt_index_query(float *out, const struct drt_index_model *model, const int32_t *ids, int64_t n);
 
-/* One hit of a search, with its place and text: for people, or a JSON object a line, with what the search was (searcher_describe). */
+/* Prints one hit of a search with its position and text: as text, or as a line of JSON with the method of the search
+ * (searcher_describe). */
 void drt_index_hit_text(int rank, const struct store_hit *hit, const struct store_chunk *c, const struct store_document *d,
                         const char *text, size_t bytes);
-void drt_index_hit_json(int rank, const char *way, const struct store_hit *hit, const struct store_chunk *c,
+void drt_index_hit_json(int rank, const char *method, const struct store_hit *hit, const struct store_chunk *c,
                         const struct store_document *d, const char *text, size_t bytes);

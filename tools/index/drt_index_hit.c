@@ -5,14 +5,14 @@
 #include <limits.h>
 #include <string.h>
 
-void drt_index_hit_json(int rank, const char *way, const struct store_hit *hit, const struct store_chunk *c,
+void drt_index_hit_json(int rank, const char *method, const struct store_hit *hit, const struct store_chunk *c,
                         const struct store_document *d, const char *text, size_t bytes) {
     struct json_writer w;
     json_write_open(&w, stdout, 0);
     json_write_object(&w);
     json_write_key(&w, "rank"), json_write_int(&w, rank);
     json_write_key(&w, "score"), json_write_double(&w, (double)hit->score);
-    json_write_key(&w, "searched_by"), json_write_string(&w, way);
+    json_write_key(&w, "searched_by"), json_write_string(&w, method);
     json_write_key(&w, "chunk"), json_write_int(&w, c->id);
     json_write_key(&w, "document"), json_write_int(&w, c->document);
     json_write_key(&w, "source"), json_write_string(&w, d->source);
