@@ -10,9 +10,8 @@
  * Three paths; attend_cuda.cu selects one for each call:
  *
  *   attend_decode.cuh     few query rows, bf16: mma.sync, a cluster for each head; bound by latency
- *   attend_wgmma_*.cuh    tiles of 64 rows, bf16, heads of 64 or 128: wgmma and TMA (before Hopper mma.sync and
- * cp.async) attend_reference.cuh  any type, head size and length, without tensor cores; all others are tested against
- * it */
+ *   attend_wgmma_*.cuh    tiles of 64 rows, bf16, heads of 64 or 128: wgmma and TMA (before Hopper: mma.sync, cp.async)
+ *   attend_reference.cuh  any type, head size and length, without tensor cores; the others are tested against it */
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 

@@ -131,6 +131,15 @@ def number(value):
     return f"{value:.4g}"
 
 
+DECIMALS = {"perplexity": 2, "bits/byte": 3}  # units whose figures are compared: 13.80 beside 14.47
+
+
+def quantity(figure):
+    decimals = DECIMALS.get(figure["unit"])
+    value = number(figure["median"]) if decimals is None else f"{figure['median']:.{decimals}f}"
+    return f"{value} {figure['unit']}"
+
+
 def spread(figure):
     if "interval" in figure:
         return "95 %: {} .. {}".format(*map(number, figure["interval"]))
@@ -138,7 +147,10 @@ def spread(figure):
 
 
 def ratio(figure):
-    return f"{figure['ratio']:.2f}" if figure.get("ratio") is not None else ""
+    value = figure.get("ratio")
+    if value is None:
+        return ""
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
 
 def table(rows, where):
@@ -160,7 +172,7 @@ def table(rows, where):
 def section(stem, title, result):
     rows = [("figure", "median", "quartiles", "beside", "ratio")]
     for figure in result["figures"]:
-        rows.append((figure["name"], f"{number(figure['median'])} {figure['unit']}", spread(figure),
+        rows.append((figure["name"], quantity(figure), spread(figure),
                      figure.get("peer", ""), ratio(figure)))
     machine = result["machine"]
     where = ", ".join(filter(None, [machine.get("gpu"), f"{machine['cores']} cores of {machine['cpu']}"]))
@@ -203,7 +215,7 @@ def readme_table(name, results):
         if not found:
             raise Wrong(f"README.md, table {name}: no figure \"{wanted}\" in tests/bench/results/{stem}.json")
         figure = found[0]
-        rows.append((label, f"{number(figure['median'])} {figure['unit']}", figure.get("peer", ""), ratio(figure)))
+        rows.append((label, quantity(figure), figure.get("peer", ""), ratio(figure)))
     return "\n".join(table(rows, f"README.md, table {name}"))
 
 
