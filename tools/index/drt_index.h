@@ -51,7 +51,7 @@ enum status drt_index_query(float *out, const struct drt_index_model *model, con
 
 /* Prints one hit of a search with its position and text: as text, or as a line of JSON with the method of the search
  * (searcher_describe). */
-void drt_index_hit_text(int rank, const struct store_hit *hit, const struct store_chunk *c, const struct store_document *d,
-                        const char *text, size_t bytes);
+void drt_index_hit_text(int rank, const struct store_hit *hit, const struct store_chunk *c,
+                        const struct store_document *d, const char *text, size_t bytes);
 void drt_index_hit_json(int rank, const char *method, const struct store_hit *hit, const struct store_chunk *c,
                         const struct store_document *d, const char *text, size_t bytes);
