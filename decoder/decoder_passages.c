@@ -2,6 +2,7 @@
  * as whole sequences do in training; the last MLP and the head are left out. */
 #include "decoder/decoder_passages.h"
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "decoder/decoder_keys_internal.h"
 #include "kernels/device/carve.h"
 #include <assert.h>
@@ -123,10 +124,6 @@ void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int ke
 
 /* ---- of a pass ---- */
 
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 void decoder_keys_keep(struct decoder *d, const struct decoder_pass *p, int layer, struct mat h, int64_t begin) {
     if (!p->keys.data || layer + 1 != p->key_layer) return;
     int64_t end = begin + h.rows;
@@ -135,7 +132,7 @@ void decoder_keys_keep(struct decoder *d, const struct decoder_pass *p, int laye
         int64_t row = decoder_pass_row(d, p, j);
         for (run = 1; j + run < p->n && decoder_pass_row(d, p, j + run) == row + run;)
             run++;
-        int64_t from = row > begin ? row : begin, n = smaller(row + run, end) - from;
+        int64_t from = row > begin ? row : begin, n = min_i64(row + run, end) - from;
         if (n <= 0) continue;
         d->dev->ops->norm->forward(d->dev, mat_rows(p->keys, j + from - row, n), decoder_no_rstd(n),
                                    mat_rows(h, from - begin, n), d->weights.layers[layer].post_norm, d->config.rms_eps);

@@ -92,7 +92,7 @@ static void states_tiles(void *context, int64_t begin, int64_t end, int worker) 
     const struct memory_task *t = context;
     for (int64_t i = begin; i < end; i++) {
         struct row_sums sums = {.row = t->first_row + i * ROWS};
-        int64_t rows = smaller(ROWS, t->first_row + t->rows - sums.row);
+        int64_t rows = min_i64(ROWS, t->first_row + t->rows - sums.row);
         strips_visit(t, sums.row, rows, -1, worker, states_strip, &sums);
         for (int64_t r = 0; t->to->dstates.data && r < rows; r++)
             subtract(mat_row(t->to->dstates, sums.row + r), mat_row(t->states, sums.row + r), t->states.cols,
@@ -136,13 +136,13 @@ static void slot_tiles(void *context, int64_t begin, int64_t end, int worker) {
     int64_t tiles = (m->slot_rows + KEYS - 1) / KEYS;
     for (int64_t i = begin; i < end; i++) {
         int64_t slot = i / tiles, j = i % tiles * KEYS;
-        struct strip s = {.key_row = slot * m->slot_rows + j, .count = smaller(KEYS, m->slot_rows - j)};
+        struct strip s = {.key_row = slot * m->slot_rows + j, .count = min_i64(KEYS, m->slot_rows - j)};
         struct key_sums sums = {.dkeys = mat_rows(t->to->dkeys, s.key_row, s.count)};
         if (inverse->begin[slot] == inverse->begin[slot + 1]) continue;
         for (int32_t at = inverse->begin[slot]; at < inverse->begin[slot + 1]; at++) {
             int64_t block = inverse->entry[at] / m->k, last = m->row_begin[block + 1];
             for (s.row = m->row_begin[block]; s.row < last; s.row += s.rows) {
-                s.rows = smaller(ROWS, last - s.row);
+                s.rows = min_i64(ROWS, last - s.row);
                 keys_strip(t, &s, worker, &sums);
             }
         }
@@ -161,14 +161,14 @@ static void past_tiles(void *context, int64_t begin, int64_t end, int worker) {
     int64_t low = past_low(m), tiles = (m->first + m->length - low + KEYS - 1) / KEYS;
     for (int64_t i = begin; i < end; i++) {
         int64_t sequence = i / tiles, p = low + i % tiles * KEYS;
-        int64_t stop = smaller(p + KEYS, m->first + m->length), count;
+        int64_t stop = min_i64(p + KEYS, m->first + m->length), count;
         for (; p < stop; p += count) { /* two pieces where the ring ends inside */
-            count = smaller(stop - p, m->ring - p % m->ring);
+            count = min_i64(stop - p, m->ring - p % m->ring);
             struct strip s = {.key_row = sequence * m->ring + p % m->ring, .count = count, .position = p, .past = true};
             struct key_sums sums = {.dkeys = mat_rows(t->to->dpast, s.key_row, count)};
-            int64_t q = greater(m->first, p + 1), last = smaller(m->first + m->length, p + count + m->limit);
+            int64_t q = greater(m->first, p + 1), last = min_i64(m->first + m->length, p + count + m->limit);
             for (; q < last; q += s.rows) {
-                s.rows = smaller(ROWS, last - q);
+                s.rows = min_i64(ROWS, last - q);
                 s.row = sequence * m->length + q - m->first, s.row_position = q;
                 keys_strip(t, &s, worker, &sums);
             }
@@ -187,7 +187,7 @@ void token_memory_backward(struct device *dev, const struct token_memory_gradien
     double dtau = 0.0;
     for (int64_t most = (int64_t)(PARTS_BYTES / sizeof(double)) * ROWS; t.first_row < states.rows;
          t.first_row += most) {
-        t.rows = smaller(most, states.rows - t.first_row);
+        t.rows = min_i64(most, states.rows - t.first_row);
         int64_t tiles = (t.rows + ROWS - 1) / ROWS;
         threads_for(dev->threads, tiles, 1, states_tiles, &t);
         for (int64_t i = 0; i < tiles; i++)

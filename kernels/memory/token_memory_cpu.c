@@ -62,7 +62,7 @@ static void forward_strip(const struct memory_task *t, const struct strip *s, in
 static void forward_parts(void *context, int64_t begin, int64_t end, int worker) {
     const struct memory_task *t = context;
     for (int64_t i = begin; i < end; i++) {
-        int64_t row = i / t->parts * t->tile_rows, rows = smaller(t->tile_rows, t->rows - row);
+        int64_t row = i / t->parts * t->tile_rows, rows = min_i64(t->tile_rows, t->rows - row);
         int part = (int)(i % t->parts);
         for (int64_t r = row; r < row + rows; r++)
             t->part[r * t->parts + part] = (struct part){INFINITY, 0.0f, 0.0f, INFINITY, 0.0f};
@@ -116,7 +116,7 @@ static void token_memory_forward(struct device *dev, struct token_memory_stats o
     assert(tile_bytes <= PARTS_BYTES);
     int64_t most = tile_bytes ? (int64_t)(PARTS_BYTES / tile_bytes) * t.tile_rows : states.rows;
     for (; t.first_row < states.rows; t.first_row += most) {
-        t.rows = smaller(most, states.rows - t.first_row);
+        t.rows = min_i64(most, states.rows - t.first_row);
         threads_for(dev->threads, (t.rows + t.tile_rows - 1) / t.tile_rows * t.parts, 1, forward_parts, &t);
         threads_for(dev->threads, t.rows, ROWS, join_rows, &t);
     }
@@ -150,7 +150,7 @@ static void weights_clear(void *context, int64_t begin, int64_t end, int worker)
 static void weights_parts(void *context, int64_t begin, int64_t end, int worker) {
     const struct memory_task *t = context;
     for (int64_t i = begin; i < end; i++) {
-        int64_t row = i / t->parts * t->tile_rows, rows = smaller(t->tile_rows, t->rows - row);
+        int64_t row = i / t->parts * t->tile_rows, rows = min_i64(t->tile_rows, t->rows - row);
         strips_visit(t, row, rows, (int)(i % t->parts), worker, weights_strip, NULL);
     }
 }
@@ -269,7 +269,7 @@ static void squares_rows(void *context, int64_t begin, int64_t end, int worker) 
         }
         float row[LANES], sum = 0.0f;
         for (int64_t i = 0; i < t->keys.cols; i += LANES) {
-            int64_t n = smaller(LANES, t->keys.cols - i);
+            int64_t n = min_i64(LANES, t->keys.cols - i);
             if (t->keys.type == DTYPE_BF16)
                 half_from_bf16_row(row, half + i, (size_t)n);
             else

@@ -1,6 +1,7 @@
 /* token_memory_cuda.cu -- token memories on a GPU: bf16 of full tiles by tensor cores (token_memory_tiles.cuh,
  * token_memory_sums.cuh), anything else, and few rows, by ordinary arithmetic (token_memory_plain.cuh). What each is
  * bound by stands there. */
+#include "base/minmax.h"
 #include "kernels/memory/token_memory_plain.cuh"
 #include "kernels/memory/token_memory_sums.cuh"
 
@@ -114,14 +115,11 @@ static bool tiles_suit(struct device *dev, tiles_plan &p, const memory_view &v, 
            (!v.limit || tile_matrix_of(&p.past, m->past.keys, TILE, hopper));
 }
 
-static int smaller(int64_t a, int64_t b) {
-    return (int)(a < b ? a : b);
-}
 /* Items in so many parts that `groups` of them keep the GPU busy, of at least `least` items. */
 static int part_items(struct device *dev, int64_t groups, int64_t items, int64_t least) {
     int64_t wanted = blocks_for(4 * device_cuda_processors(dev), groups < 1 ? 1 : groups);
     int64_t each = blocks_for(items, wanted < 1 ? 1 : wanted);
-    return smaller(each > least ? each : least, MEMORY_SLOTS_MAX);
+    return (int)min_i64(max_i64(each, least), MEMORY_SLOTS_MAX);
 }
 
 /* Slots and own past as tasks of the tile kernels; `part` and `sums` are the caller's. */
@@ -214,7 +212,7 @@ template <bool PAST> static void backward_groups(sums_call c, memory_tiles_task 
                            : launch_sums<4, PAST>;
     assert(most >= 1);
     for (t.first = 0; t.first < groups; t.first += most) {
-        c.of_keys.groups = smaller(most, groups - t.first);
+        c.of_keys.groups = (int)min_i64(most, groups - t.first);
         launch_group(c.dev, "token_memory.backward", score_tiles<PAST, true>,
                      dim3((unsigned)c.of_keys.groups, (unsigned)t.parts), c.plan->score_bytes, c.plan->states,
                      PAST ? c.plan->past : c.plan->slots, t);
@@ -382,7 +380,7 @@ static void token_memory_distribution(struct device *dev, struct mat p, struct m
     assert(most >= 1);
     rows<const float> from = {(const float *)w.data, w.stride};
     for (int64_t first = 0; first < p.rows; first += most) {
-        int64_t n = smaller(most, p.rows - first);
+        int64_t n = min_i64(most, p.rows - first);
         unsigned long long *sum = (unsigned long long *)device_cuda_scratch(dev, (size_t)n * row_bytes);
         device_clear(dev, sum, (size_t)n * row_bytes);
         launch(dev, op, plain_scatter, dim3((unsigned)n, (unsigned)blocks_for(w.cols, PLAIN_THREADS)), PLAIN_THREADS, 0,

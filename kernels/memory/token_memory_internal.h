@@ -1,6 +1,7 @@
 /* token_memory_internal.h -- what the CPU twin's forward, backward and weights share: the walk over the entries that
  * rows read, KEYS of them at a time, and their squared distances. */
 #pragma once
+#include "base/minmax.h"
 #include "kernels/device/device_internal.h"
 #include "kernels/memory/token_memory.h"
 #include <assert.h>
@@ -40,7 +41,6 @@ struct strip {
 };
 typedef void strip_visitor(const struct memory_task *t, const struct strip *s, int worker, void *context);
 
-static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline const int32_t *strip_values(const struct memory_task *t, const struct strip *s) {
     return (s->past ? t->memory->past.value : t->memory->slots.value) + s->key_row;

@@ -37,8 +37,8 @@ static void finish_row(const struct memory_task *t, const struct strip *s, float
     int64_t from = 0, to = s->count;
     if (s->past) {
         int64_t q = s->row_position + r;
-        to = greater(0, smaller(to, q - s->position));
-        from = smaller(to, greater(0, q - t->memory->past.limit - s->position));
+        to = greater(0, min_i64(to, q - s->position));
+        from = min_i64(to, greater(0, q - t->memory->past.limit - s->position));
     }
     for (int64_t j = 0; j < s->count; j++) {
         float x = d2[j] + (own + square[j]);
@@ -82,12 +82,12 @@ static void visit_slots(const struct memory_task *t, int64_t row, int64_t rows, 
                         strip_visitor *visitor, void *context) {
     const struct memory_slots *m = &t->memory->slots;
     for (int64_t b = first_block(m, row); b < m->blocks && m->row_begin[b] < row + rows; b++) {
-        int64_t begin = greater(row, m->row_begin[b]), end = smaller(row + rows, m->row_begin[b + 1]);
-        for (int i = from; begin < end && i < smaller(to, m->k); i++) {
+        int64_t begin = greater(row, m->row_begin[b]), end = min_i64(row + rows, m->row_begin[b + 1]);
+        for (int i = from; begin < end && i < min_i64(to, m->k); i++) {
             int32_t slot = m->slot[b * m->k + i];
             for (int64_t j = 0; slot >= 0 && j < m->slot_rows; j += KEYS) {
                 struct strip s = {.row = begin, .rows = end - begin, .key_row = (int64_t)slot * m->slot_rows + j};
-                s.count = smaller(KEYS, m->slot_rows - j);
+                s.count = min_i64(KEYS, m->slot_rows - j);
                 s.column = (int64_t)i * m->slot_rows + j;
                 visitor(t, &s, worker, context);
             }
@@ -101,11 +101,11 @@ static void visit_past(const struct memory_task *t, int64_t row, int64_t rows, i
     const struct memory_past *m = &t->memory->past;
     for (int64_t begin = row, end; begin < row + rows; begin = end) {
         int64_t sequence = begin / m->length, q = m->first + begin % m->length;
-        end = smaller(row + rows, (sequence + 1) * m->length);
+        end = min_i64(row + rows, (sequence + 1) * m->length);
         int64_t low = greater(0, q - m->limit), high = q + (end - begin) - 1;
-        if (part >= 0) low += (int64_t)part * PART_ENTRIES, high = smaller(high, low + PART_ENTRIES);
+        if (part >= 0) low += (int64_t)part * PART_ENTRIES, high = min_i64(high, low + PART_ENTRIES);
         for (int64_t p = low, count; p < high; p += count) {
-            count = smaller(smaller(KEYS, high - p), m->ring - p % m->ring);
+            count = min_i64(min_i64(KEYS, high - p), m->ring - p % m->ring);
             struct strip s = {.row = begin, .rows = end - begin, .key_row = sequence * m->ring + p % m->ring};
             s.count = count, s.position = p, s.row_position = q, s.past = true;
             visitor(t, &s, worker, context);
@@ -132,14 +132,14 @@ static void check_memory(const struct token_memory *m, struct mat states) {
 struct memory_task memory_task_of(struct device *dev, struct mat states, const struct token_memory *m) {
     check_memory(m, states);
     struct memory_task t = {.dev = dev, .memory = m, .states = states, .rows = states.rows, .per_tau = 1.0f / *m->tau};
-    t.tile_rows = greater(1, smaller(ROWS, states.rows));
+    t.tile_rows = greater(1, min_i64(ROWS, states.rows));
     if (m->slots.k) {
         t.part_slots = (int)greater(1, PART_ENTRIES / m->slots.slot_rows);
         t.slot_parts = (m->slots.k + t.part_slots - 1) / t.part_slots;
     }
     t.parts = t.slot_parts;
     if (m->past.limit) { /* a tile's rows read this much together; limit may be far above what there is */
-        int64_t reach = smaller(m->past.limit, m->past.first + m->past.length) + t.tile_rows;
+        int64_t reach = min_i64(m->past.limit, m->past.first + m->past.length) + t.tile_rows;
         t.parts += (int)((reach + PART_ENTRIES - 1) / PART_ENTRIES);
     }
     return t;
