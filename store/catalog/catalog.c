@@ -18,12 +18,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 static const uint64_t map_bytes_default = UINT64_C(64) << 30, mib = 1 << 20;
 /* Opening walks the whole page structure of a catalog up to so many pages (64 MiB): some milliseconds. */
 enum { OPEN_CHECK_PAGES = 16384, READERS_MAX = 1024, LOCK_BYTES = 72 * READERS_MAX };
-enum { SNAPSHOT_TRIES = 8, DISK_FULL_BYTES = 1 << 16, FORMAT_WITH_RECORD = 3 };
+enum { SNAPSHOT_TRIES = 8, OPEN_TRIES = 20, DISK_FULL_BYTES = 1 << 16, FORMAT_WITH_RECORD = 3 };
 
 struct catalog {
     MDB_env *env;
@@ -232,9 +233,18 @@ static int reserve_lock_file(const char *folder) {
     return full ? ENOSPC : 0;
 }
 
+/* LMDB 0.9.3x destroys the mutexes of its lock file when the last process closes it. A process that opens the file at
+ * that moment takes them for usable, and its first transaction fails with EINVAL: it opens the environment again. */
+static bool mutexes_destroyed(MDB_env *env) {
+    MDB_txn *txn;
+    int rc = mdb_txn_begin(env, NULL, MDB_RDONLY, &txn);
+    if (rc == MDB_SUCCESS) mdb_txn_abort(txn);
+    return rc == EINVAL;
+}
+
 static enum status open_environment(struct catalog *c, const char *folder, uint64_t size) {
     unsigned flags = MDB_NOTLS | (c->write ? 0 : MDB_RDONLY);
-    for (;;) {
+    for (int tries = 1;; tries++) {
         TRY(translate(c, mdb_env_create(&c->env), "create"));
         mdb_env_set_maxdbs(c->env, TABLE_COUNT);
         mdb_env_set_maxreaders(c->env, READERS_MAX);
@@ -243,9 +253,14 @@ static enum status open_environment(struct catalog *c, const char *folder, uint6
             mdb_env_set_mapsize(c->env, (size_t)bytes); /* a reader's else: as the writer's was */
         int rc = flags & MDB_NOLOCK ? 0 : reserve_lock_file(folder);
         if (rc == 0) rc = mdb_env_open(c->env, folder, flags, 0644);
-        if (rc == MDB_SUCCESS) return STATUS_OK;
+        bool again = rc == MDB_SUCCESS && !(flags & MDB_NOLOCK) && tries < OPEN_TRIES && mutexes_destroyed(c->env);
+        if (rc == MDB_SUCCESS && !again) return STATUS_OK;
         mdb_env_close(c->env);
         c->env = NULL;
+        if (again) {
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+            continue;
+        }
         /* LMDB's lock file cannot be made or written here (a read-only or full disk, another user's store): read
          * without it. A writer does not see us then; a view holds its snapshot for one call, and two commits do not fit
          * into that. */
