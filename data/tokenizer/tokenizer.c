@@ -142,7 +142,7 @@ static enum status encode_raw(void *context, const char *text, size_t bytes, boo
 enum status tokenizer_encode(const struct tokenizer *t, struct tokenizer_scratch *s, const char *text, size_t bytes,
                              enum tokenizer_specials specials, const int32_t **ids, size_t *n_ids) {
     assert(s->tokenizer == t);
-    /* Places in a text are 32 bits wide in the merges; normalisation and marks can make it some times longer. */
+    /* Positions in a text are 32 bits wide in the merges; normalisation and marks can make it some times longer. */
     if (bytes > INT32_MAX / 4)
         return fail(STATUS_UNSUPPORTED, "a text of %zu bytes is too long to encode at once: at most %d", bytes,
                     INT32_MAX / 4);

@@ -38,7 +38,7 @@ template <bool PAST> struct reader_walk {
     }
 };
 
-/* Places of a slot that lie in the blocks first .. first+groups-1: they rise. */
+/* Entries of a slot in the blocks first .. first+groups-1, in rising order. */
 static __device__ __forceinline__ int32_t first_reader(const int32_t *reader, int32_t begin, int32_t end,
                                                        int64_t from) {
     while (begin < end) {

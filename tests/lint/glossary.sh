@@ -9,7 +9,7 @@ while IFS=$'\t' read -r not but pattern where; do
     rows=$((rows + 1))
     [ "$where" = '*' ] && where=.
     # shellcheck disable=SC2086
-    if files $where | xargs -d '\n' grep -HnP -- "$pattern" | cut -c1-160 | sed "s/\$/    <- \"$but\", not \"$not\"/" | grep .; then bad=1; fi
+    if files $where | xargs -d '\n' grep -HniP -- "$pattern" | cut -c1-160 | sed "s/\$/    <- \"$but\", not \"$not\"/" | grep .; then bad=1; fi
 done < <(sed -n '/^### Words that are not used/,/^## /p' CONTRIBUTING.md | grep -E '^\| .*\| `' |
          sed -E 's/\\\|/\x01/g; s/^\| //; s/ \|$//; s/ \| /\t/g; s/\x01/|/g; s/`//g')
 [ $rows -ge 20 ] || { echo "CONTRIBUTING.md: the table of words has $rows rows that can be read"; exit 1; }
