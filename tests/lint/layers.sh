@@ -3,7 +3,7 @@
 set -u
 cd "$DRT_SOURCE" || exit 1
 files=$(git ls-files -co --exclude-standard 2>/dev/null) || { echo "skipped: not a git checkout"; exit 77; }
-mapfile -t sources < <(grep -E '^(base|kernels|model|data|store|encoder|decoder|indexer|train|tools|tests)/.*\.(c|h|cu|cuh|cpp)$' <<<"$files" |
+mapfile -t sources < <(grep -E '^(base|kernels|model|data|store|encoder|decoder|indexer|train|session|tools|tests)/.*\.(c|h|cu|cuh|cpp)$' <<<"$files" |
                        while read -r f; do [ -f "$f" ] && echo "$f"; done)
 awk -v files="$files" '
 function complain(what) { print FILENAME ":" FNR ": " what; bad = 1 }
@@ -17,7 +17,8 @@ BEGIN {
     may["decoder"] = "base kernels model decoder"
     may["indexer"] = "base kernels model data store encoder decoder indexer"
     may["train"] = "base kernels model data encoder decoder train"
-    may["tools"] = "base kernels model data store encoder decoder indexer train tools"
+    may["session"] = "base kernels model data store encoder decoder indexer session"
+    may["tools"] = may["session"] " train tools"
     may["tests"] = may["tools"] " tests"
     # Libraries that one unit alone wraps.
     wraps["faiss/"] = "store/index/vectors"

@@ -17,10 +17,11 @@ kernels/device/collective_nonccl.c       in place of collective_cuda.cu in a bui
 kernels/linear/matmul_noamx.c            in place of matmul_amx.c where the compiler has no AMX
 kernels/ops_cpu.c                        the table of the CPU's ops, which no single op can hold
 train/step/pool.c                        names that readers of configs and logs need without a training step
-tools/shared/corpus_search.c             what three programs print about the search of a corpus
+session/corpus_search.c             what a user should know about the search of a corpus
 tests/device/gca_library.cu              C functions that Python calls, which passes plain arguments
 base/system/fault.c       one symbol, so that the linker takes a test's definition instead
 base/system/processors.c  the processors alone; control groups and threads both stand apart from it
+tools/shared/report.c     lines that several programs print
 tools/shared/ratio.c      the only statistics of the programs
 cmake/cblas_plain/*       the interface of CBLAS
 cmake/faiss_compat.cpp    symbols that a newer system's FAISS needs

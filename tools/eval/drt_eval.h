@@ -2,7 +2,7 @@
 #pragma once
 #include "base/progress.h"
 #include "tools/shared/args.h"
-#include "tools/shared/engine.h"
+#include "session/engine.h"
 #include "tools/shared/exclude.h"
 #include "tools/memory/memory_options.h"
 #include "tools/shared/ratio.h"

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "tools/eval/drt_eval_samples.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/report.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* drt_eval_ppl.c -- drt-eval ppl: perplexity with and without retrieval and token memory, on the same positions. */
 #include "tools/eval/drt_eval.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/report.h"
 #include <math.h>
 
 static int parse(struct eval_options *o, int argc, char **argv, const char **operands) {

@@ -6,6 +6,7 @@
 #include "data/readers/reader.h"
 #include "indexer/indexer.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/report.h"
 
 #include <string.h>
 
@@ -140,7 +141,7 @@ enum status eval_run(struct eval_result *result, const struct eval_engines *engi
         result->files[result->n_files++] = (struct eval_file){.path = o->data.items[i]};
         status = run_file(&r, i, format);
     }
-    engine_report_missing("drt-eval", engines->model, o->exact_fallback);
+    report_missing("drt-eval", engines->model, o->exact_fallback);
     for (int mode = 0; mode < EVAL_MODES; mode++)
         engine_retriever_free(r.retriever[mode]);
     memory_window_free(r.memory);

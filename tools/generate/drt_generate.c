@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "tools/shared/commands.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/report.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -3,8 +3,9 @@
 #include "base/progress.h"
 #include "decoder/sampler.h"
 #include "tools/shared/args.h"
-#include "tools/memory/memory_text.h"
-#include "tools/shared/engine.h"
+#include "session/memory_text.h"
+#include "tools/memory/memory_options.h"
+#include "session/engine.h"
 #include "tools/trace/trace.h"
 #include <stdio.h>
 

@@ -1,6 +1,7 @@
 /* drt_generate_setup.c -- everything that a run needs, made before the prompt is read. */
 #include "base/memory.h"
 #include "tools/generate/drt_generate_state.h"
+#include "tools/shared/report.h"
 
 #include <string.h>
 
@@ -99,7 +100,7 @@ enum status generate_prepare(struct generate_state *r) {
 
 void generate_release(struct generate_state *r) {
     decoder_state_free(r->state);
-    engine_report_missing("drt-generate", r->engine, r->options->exact_fallback);
+    report_missing("drt-generate", r->engine, r->options->exact_fallback);
     engine_retriever_free(r->retriever);
     (void)trace_end(r->trace, false);
     memory_text_free(r->memory);

@@ -2,7 +2,7 @@
 #pragma once
 #include "decoder/decoder.h"
 #include "store/store.h"
-#include "tools/shared/model_folder.h"
+#include "session/model_folder.h"
 #include <stdio.h>
 
 /* Each takes argv[0] = its own name and an array of argc operands to fill, and returns the exit code. */

@@ -2,10 +2,11 @@
 #include "base/formats/json.h"
 #include "base/system/processors.h"
 #include "indexer/indexer.h"
+#include "session/device_choice.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
-#include "tools/shared/device_choice.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/report.h"
 #include "tools/shared/streams.h"
 #include <math.h>
 #include <string.h>

@@ -1,9 +1,10 @@
 /* drt_index_recall.c -- drt-index recall: what the index loses against exact search, and what it costs. */
 #include "tools/index/drt_index_recall.h"
 #include "base/formats/json.h"
+#include "session/corpus_search.h"
+#include "session/device_choice.h"
 #include "tools/shared/args.h"
-#include "tools/shared/corpus_search.h"
-#include "tools/shared/device_choice.h"
+#include "tools/shared/report.h"
 #include "tools/shared/streams.h"
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +69,8 @@ static enum status sweep(struct recall *r, const struct options *o, struct searc
 static enum status search_exact(struct recall *r, double *ms) {
     struct searcher *searcher;
     TRY(corpus_search_open(&searcher,
-                           &(struct searcher_config){.device = r->device, .view = r->store.view, .exact = true}));
+                           &(struct searcher_config){.device = r->device, .view = r->store.view, .exact = true},
+                           report_stderr));
     enum status status = recall_search(r, r->exact, searcher, 0, ms);
     searcher_close(searcher);
     return status;
@@ -77,8 +79,8 @@ static enum status search_exact(struct recall *r, double *ms) {
 /* Of one kind. Where it cannot be had, which is reported, the store's own was measured before. */
 static enum status measure(struct recall *r, const struct options *o, enum searcher_kind kind, double exact_ms) {
     struct searcher *searcher;
-    TRY(corpus_search_open(&searcher,
-                           &(struct searcher_config){.kind = kind, .device = r->device, .view = r->store.view}));
+    TRY(corpus_search_open(
+        &searcher, &(struct searcher_config){.kind = kind, .device = r->device, .view = r->store.view}, report_stderr));
     enum status status = searcher_fallback(searcher) ? STATUS_OK : sweep(r, o, searcher, exact_ms);
     searcher_close(searcher);
     return status;
@@ -86,7 +88,7 @@ static enum status measure(struct recall *r, const struct options *o, enum searc
 
 static enum status recall_run(struct recall *r, const struct options *o) {
     TRY(opened_store_open(&r->store, o->store));
-    const struct device_choice where = {.device = o->device, .dtype = "f32"};
+    const struct device_choice where = {.device = o->device, .dtype = "f32", .report = report_stderr};
     enum dtype type;
     TRY(device_choose(&r->device, &type, &where, (int)o->threads));
     streams_printf(

@@ -3,10 +3,11 @@
 #include "indexer/clustering.h"
 #include "indexer/indexer.h"
 #include "indexer/reencode.h"
+#include "session/device_choice.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
-#include "tools/shared/device_choice.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/report.h"
 #include "tools/shared/streams.h"
 #include <math.h>
 

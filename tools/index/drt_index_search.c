@@ -4,6 +4,7 @@
 #include "kernels/search/topk.h"
 #include "tools/shared/args.h"
 #include "tools/shared/exclude.h"
+#include "tools/shared/report.h"
 
 /* The exit code of what cannot be meant; -1: all is well. */
 static int check(struct search_options *o) {
@@ -24,8 +25,10 @@ static int check(struct search_options *o) {
 }
 
 int drt_index_search(int argc, char **argv, const char **operands) {
-    struct search_options o = {
-        .where = {.device = "cpu", .dtype = "auto"}, .k = 8, .from_document = -1, .from_chunk = -1};
+    struct search_options o = {.where = {.device = "cpu", .dtype = "auto", .report = report_stderr},
+                               .k = 8,
+                               .from_document = -1,
+                               .from_chunk = -1};
     const struct arg_option options[] = {
         {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
         {"model", ARG_PATH, &o.model, "DIR",

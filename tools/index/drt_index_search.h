@@ -1,7 +1,7 @@
 /* drt_index_search.h -- the options of drt-index search, and the search that they describe. */
 #pragma once
 #include "tools/index/drt_index.h"
-#include "tools/shared/device_choice.h"
+#include "session/device_choice.h"
 
 struct search_options {
     struct device_choice where;

@@ -1,9 +1,10 @@
 /* drt_index_search_run.c -- drt-index search: the query, its searcher and the hits. */
 #include "base/memory.h"
 #include "indexer/indexer.h"
+#include "session/corpus_search.h"
 #include "tools/index/drt_index_search.h"
-#include "tools/shared/corpus_search.h"
 #include "tools/shared/exclude.h"
+#include "tools/shared/report.h"
 #include "tools/shared/streams.h"
 #include <string.h>
 
@@ -48,7 +49,7 @@ static enum status open_searcher(struct search *s) {
                                            .exact = o->exact || s->store.info.segments == 0,
                                            .exact_fallback = true,
                                            .nprobe = (int)o->nprobe};
-    TRY(corpus_search_open(&s->searcher, &config));
+    TRY(corpus_search_open(&s->searcher, &config, report_stderr));
     s->searched_by = searcher_describe(s->searcher, (int)o->k, 0);
     return STATUS_OK;
 }

@@ -3,7 +3,7 @@
 #include "decoder/memory_config.h"
 #include "store/lexical/lexical.h"
 #include "tools/shared/args.h"
-#include "tools/shared/engine.h"
+#include "session/engine.h"
 
 struct memory_options {
     /* --memory-config FILE, --memory-span BEFORE,AFTER, --lexical DIR; NULL: not given */

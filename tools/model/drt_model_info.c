@@ -1,7 +1,7 @@
 /* drt_model_info.c -- drt-model info: facts about a model folder, for people and as JSON. */
 #include "tools/model/drt_model_info.h"
 #include "tools/shared/args.h"
-#include "tools/shared/model_folder.h"
+#include "session/model_folder.h"
 #include "tools/shared/streams.h"
 
 #include <string.h>

@@ -2,9 +2,10 @@
 #include "base/file.h"
 #include "base/system/processors.h"
 #include "kernels/device/collective.h"
+#include "session/device_choice.h"
 #include "tools/shared/args.h"
-#include "tools/shared/device_choice.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/report.h"
 #include "tools/shared/streams.h"
 #include "tools/train/drt_train.h"
 #include "tools/train/drt_train_processes.h"
@@ -64,7 +65,7 @@ static enum status train(const struct options *o, const struct train_rank *rank,
     TRY(config_defaults(&config));
     enum status s;
     TRY_GOTO(s, read_config(&config, o), out);
-    const struct device_choice choice = {.device = o->device, .dtype = config.type};
+    const struct device_choice choice = {.device = o->device, .dtype = config.type, .report = report_stderr};
     TRY_GOTO(s, device_choose(&device, &type, &choice, threads_of(o, rank)), out);
     if (rank->world > 1) TRY_GOTO(s, collective_open(&group, device, rank->rank, rank->world, rank->rendezvous), out);
     const struct run_options options = {.config = &config,

@@ -4,7 +4,7 @@
 #include "indexer/indexer.h"
 #include "indexer/indexer_internal.h"
 #include "tests/test.h"
-#include "tools/shared/model_folder.h"
+#include "session/model_folder.h"
 
 enum { DOCUMENTS = 120, SHARD = 40 };
 

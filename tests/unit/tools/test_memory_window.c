@@ -4,7 +4,7 @@
 #include "model/params.h"
 #include "store/lexical/lexical_folder.h"
 #include "tests/test.h"
-#include "tools/memory/memory_text.h"
+#include "session/memory_text.h"
 #include "tools/memory/memory_window.h"
 
 enum { VOCAB = 97, D = 64, CHUNK = 63, DOCUMENTS = 5, CHUNKS_MAX = 40, CONTEXT = 230, FIRST = 40, K = 3, EVERY = 17 };

@@ -7,8 +7,8 @@
 #include "encoder/encoder.h"
 #include "indexer/retriever.h"
 #include "store/store.h"
-#include "tools/shared/device_choice.h"
-#include "tools/shared/model_folder.h"
+#include "session/device_choice.h"
+#include "session/model_folder.h"
 
 struct engine_config {
     const char *model;                   /* folder; NULL: the bundled one */
@@ -31,6 +31,7 @@ struct engine {
     struct store_info info;
     struct searcher *searcher;           /* of the store, once a retriever needs it; shared by all of them */
     struct searcher_description searched_by;              /* what it does; zeroed: there is none */
+    report_line *report;                 /* NULL: nobody reads */
 };
 enum status engine_open(struct engine *out, const struct engine_config *config);
 void engine_close(struct engine *e);                      /* a zeroed struct is fine */
@@ -46,8 +47,6 @@ struct engine_retrieval {
 };
 enum status engine_retriever(struct retriever **out, struct engine *e, const struct engine_retrieval *how);
 void engine_retriever_free(struct retriever *r);          /* NULL is fine */
-/* A line on stderr where searches found fewer chunks than the store has. */
-void engine_report_missing(const char *program, const struct engine *e, bool exact_fallback);
 
 /* Ids worked on in one decoder pass that a tool should feed at a time, a whole number of chunks. */
 int64_t engine_pass(const struct engine *e);

@@ -1,5 +1,5 @@
 /* model_folder.c -- see model_folder.h. */
-#include "tools/shared/model_folder.h"
+#include "session/model_folder.h"
 #include "base/formats/safetensors.h"
 #include <stdio.h>
 #include <string.h>

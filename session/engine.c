@@ -1,7 +1,7 @@
 /* engine.c -- see engine.h. */
-#include "tools/shared/engine.h"
+#include "session/engine.h"
 #include "indexer/indexer.h"
-#include "tools/shared/corpus_search.h"
+#include "session/corpus_search.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -52,6 +52,7 @@ static enum status open_parts(struct engine *e, const struct engine_config *conf
 
 enum status engine_open(struct engine *out, const struct engine_config *config) {
     memset(out, 0, sizeof *out);
+    out->report = config->where.report;
     enum status status = open_parts(out, config);
     if (status != STATUS_OK) engine_close(out);
     return status;
@@ -76,7 +77,7 @@ static enum status open_searcher(struct engine *e, const struct engine_retrieval
                                            .exact = how->exact,
                                            .exact_fallback = how->exact_fallback,
                                            .nprobe = how->nprobe};
-    TRY(corpus_search_open(&e->searcher, &config));
+    TRY(corpus_search_open(&e->searcher, &config, e->report));
     e->searched_by = searcher_describe(e->searcher, e->model.config.topk, 0);
     return STATUS_OK;
 }
@@ -102,17 +103,6 @@ enum status engine_retriever(struct retriever **out, struct engine *e, const str
 
 void engine_retriever_free(struct retriever *r) {
     if (r) r->free(r);
-}
-
-void engine_report_missing(const char *program, const struct engine *e, bool exact_fallback) {
-    if (!e->searcher) return;
-    const struct searcher_counts counts = searcher_counts(e->searcher);
-    if (counts.missing == 0) return;
-    fprintf(stderr, "%s: for %lld of %lld queries the store's index found too few chunks, %s\n", program,
-            (long long)counts.missing, (long long)counts.queries,
-            exact_fallback ? "and the whole store was scanned"
-                           : "though the store has more: the model read fewer (--exact-fallback scans the store then, "
-                             "--exact always)");
 }
 
 int64_t engine_pass(const struct engine *e) {

@@ -1,7 +1,18 @@
 /* device_choice.c -- see device_choice.h. */
-#include "tools/shared/device_choice.h"
+#include "session/device_choice.h"
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+static void PRINTF_LIKE(2, 3) report(const struct device_choice *choice, const char *format, ...) {
+    char line[REPORT_LINE_MAX];
+    va_list arguments;
+    if (!choice->report) return;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    choice->report(line);
+}
 
 static enum status choose_type(enum dtype *out, const struct device *dev, const char *dtype) {
     bool automatic = strcmp(dtype, "auto") == 0, bf16 = strcmp(dtype, "bf16") == 0;
@@ -16,7 +27,7 @@ enum status device_choose(struct device **out, enum dtype *type, const struct de
     struct device *dev = NULL;
     enum status status = device_open(&dev, automatic ? "cuda" : choice->device, threads);
     if (automatic && status == STATUS_UNSUPPORTED) {
-        if (device_built("cuda")) fprintf(stderr, "device cpu: %s\n", status_message());
+        if (device_built("cuda")) report(choice, "device cpu: %s", status_message());
         status = device_open(&dev, "cpu", threads);
     }
     if (status != STATUS_OK) return status;
@@ -26,8 +37,8 @@ enum status device_choose(struct device **out, enum dtype *type, const struct de
         return status;
     }
     if (automatic && !dev->shares_memory)
-        fprintf(stderr, "device %s, %s (choose with --device cpu|cuda%s)\n", dev->name,
-                *type == DTYPE_BF16 ? "bf16" : "f32", strcmp(choice->dtype, "auto") == 0 ? " and --dtype" : "");
+        report(choice, "device %s, %s (choose with --device cpu|cuda%s)", dev->name,
+               *type == DTYPE_BF16 ? "bf16" : "f32", strcmp(choice->dtype, "auto") == 0 ? " and --dtype" : "");
     *out = dev;
     return STATUS_OK;
 }

@@ -2,8 +2,10 @@
  *
  * The own past is the last `past` tokens; chunks are searched for each `every` tokens, with the text so far. */
 #pragma once
+#include "decoder/memory_config.h"
 #include "indexer/memory_source.h"
-#include "tools/memory/memory_options.h"
+#include "session/engine.h"
+#include "store/lexical/lexical.h"
 
 struct memory_text_config {
     struct engine *engine;

@@ -1,5 +1,5 @@
 /* memory_text.c -- see memory_text.h. Key states of the own past lie in a ring in memory of the device. */
-#include "tools/memory/memory_text.h"
+#include "session/memory_text.h"
 #include "base/memory.h"
 #include "kernels/ops.h"
 #include <assert.h>

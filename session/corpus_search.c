@@ -1,0 +1,24 @@
+/* corpus_search.c -- see corpus_search.h. */
+#include "session/corpus_search.h"
+#include <stdio.h>
+
+/* Left for what a program allocates after the landmarks: caches of chunks, states, logits. */
+#define RESERVE_BYTES (UINT64_C(1) << 30)
+
+enum status corpus_search_open(struct searcher **out, const struct searcher_config *config, report_line *report) {
+    char line[REPORT_LINE_MAX];
+    struct searcher_config used = *config;
+    used.reserve = RESERVE_BYTES;
+    TRY(searcher_open(out, &used));
+    const struct searcher_description d = searcher_describe(*out, 1, 0);
+    if (report && searcher_fallback(*out)) {
+        snprintf(line, sizeof line, "corpus search by the store, on the CPU: %s", searcher_fallback(*out));
+        report(line);
+    }
+    if (report && d.device_bytes > 0) {
+        snprintf(line, sizeof line, "corpus search %s, %.2f GiB of landmarks on the GPU", d.text,
+                 (double)d.device_bytes / (1 << 30));
+        report(line);
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,8 @@
+/* corpus_search.h -- opens a searcher, and reports what a user should know about it. */
+#pragma once
+#include "indexer/searcher.h"
+#include "session/device_choice.h"
+
+/* Reports a line where the landmarks were copied to a GPU, and where they do not fit there. Sets the reserve. */
+enum status corpus_search_open(struct searcher **out, const struct searcher_config *config,
+                               report_line *report);
