@@ -4,7 +4,8 @@
  *   bench_tokenizer TOKENIZER.json TEXT [ROUNDS] [--json FILE]
  *
  * One line a round; the first one starts with an empty cache. The text is cut into documents of about 8 KB at line
- * ends, as a corpus would be. tests/bench/tokenizer_peer.py runs this beside the Python package on the same text. */
+ * ends, as a corpus would be. tests/bench/peers/tokenizer_peer.py runs this
+ * beside the Python package on the same text. */
 #include "base/file.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include "tests/bench/result.h"

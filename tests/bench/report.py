@@ -3,7 +3,7 @@
 
   report.py [--check] [--root FOLDER]
 
-Reads tests/bench/results/*.json (tests/bench/result.h describes them). Writes BENCHMARKS.md, docs/figures/bench-*.svg and
+Reads tests/bench/results/**/*.json (tests/bench/result.h describes them). Writes BENCHMARKS.md, docs/figures/bench-*.svg and
 the lines of README.md between `<!-- table:NAME -->` and `<!-- /table -->`, for the names of README_TABLES below.
 
 --check writes nothing. It reports each file that differs, and each figure with a unit in a table of README.md outside
@@ -100,7 +100,7 @@ class Wrong(Exception):
 
 def load(folder):
     results = {}
-    for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
+    for path in sorted(glob.glob(os.path.join(folder, "**", "*.json"), recursive=True)):
         try:
             with open(path, encoding="utf8") as file:
                 result = json.load(file)
@@ -114,6 +114,7 @@ def load(folder):
             raise Wrong(f"{path}: {error}") from error
         except (KeyError, TypeError) as error:
             raise Wrong(f"{path}: no {error} in it: write it with a benchmark's --json") from error
+        result["file"] = "tests/bench/results/" + os.path.relpath(path, folder)
         results[os.path.basename(path)[:-len(".json")]] = result
     if not results:
         raise Wrong(f"{folder}: no result files: run tests/bench/run_cpu.sh {folder} CORPUS")
@@ -178,7 +179,7 @@ def section(stem, title, result):
     where = ", ".join(filter(None, [machine.get("gpu"), f"{machine['cores']} cores of {machine['cpu']}"]))
     if machine.get("load", 0) > machine["cores"]:
         where += f", other work running (load {machine['load']:.1f})"
-    lines = [f"### {title}", ""] + table(rows, f"tests/bench/results/{stem}.json") + [""]
+    lines = [f"### {title}", ""] + table(rows, result["file"]) + [""]
     if "note" in result:
         lines += [result["note"], ""]
     origin = f"from {result['from']}" if "from" in result else f"commit {result['commit']}"
@@ -187,10 +188,10 @@ def section(stem, title, result):
 
 def document(results, pictures):
     lines = ["# Benchmarks", "",
-             "Written by `tests/bench/report.py` from `tests/bench/results/*.json`: change those, not this file. A figure",
+             "Written by `tests/bench/report.py` from `tests/bench/results/`: change those, not this file. A figure",
              "is the median of its runs. The ratio compares it with the peer or limit in the column before: how many times",
              "as fast ours is, or the share of the limit that it reaches. `tests/bench/run_cpu.sh` and",
-             "`tests/device/run_bench.sh` measure again. Earlier results are in the history of this file.", ""]
+             "`tests/device/bench/run_bench.sh` measure again. Earlier results are in the history of this file.", ""]
     known = set()
     for chapter, tables in CHAPTERS:
         present = [(stem, title) for stem, title in tables if stem in results]

@@ -47,7 +47,7 @@ with open(sys.argv[1], "w", encoding="utf8") as out:
     if out.tell() == 0:
         out.write(open("docs/store-format.md").read() * 50)
 END
-step index python3 tests/bench/index_bench.py "$build/bin/drt-index" "$work/store" "$@"
+step index python3 tests/bench/peers/index_bench.py "$build/bin/drt-index" "$work/store" "$@"
 step encode "$build/bench/bench_encode" 0 3
 step token "$build/bench/bench_generate" $model 252 504,2016,8064,16128
 step retrieval "$build/bench/bench_generate" $model --ratio "$work/store" 40
@@ -55,7 +55,7 @@ step store "$build/bench/bench_store" 20000
 step kernels "$build/bench/bench_kernels" 0 0.3
 step tokenizer "$build/bench/bench_tokenizer" $model/tokenizer.json "$work/text" 5
 if python3 -c 'import tokenizers' 2>/dev/null; then
-    step peer-tokenizer python3 tests/bench/tokenizer_peer.py "$build/bench/bench_tokenizer" $model/tokenizer.json \
+    step peer-tokenizer python3 tests/bench/peers/tokenizer_peer.py "$build/bench/bench_tokenizer" $model/tokenizer.json \
         "$work/text"
 fi
 exit $failed

@@ -7,7 +7,7 @@ work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 root=$work/root report=$DRT_SOURCE/tests/bench/report.py
 die() { echo "FAILED: $*"; exit 1; }
 mkdir -p "$root/tests/bench/results" "$root/docs/figures"
-cp "$DRT_SOURCE"/tests/bench/results/*.json "$root/tests/bench/results/"
+cp -r "$DRT_SOURCE"/tests/bench/results/. "$root/tests/bench/results/"
 printf '# x\n\n<!-- table:speed -->\nold\n<!-- /table -->\n\n| program | does |\n|---|---|\n| `a --p 0.9` | 3 things |\n' >"$root/README.md"
 check() { python3 "$report" --check --root "$root"; }
 check >"$work/out" && die "--check passed without BENCHMARKS.md"
@@ -31,7 +31,7 @@ sees() { # pattern
 }
 cp -r "$root" "$work/good"
 again() { rm -rf "$root" && cp -r "$work/good" "$root"; }
-sed -i 's/"median": *0.293/"median": 0.393/' "$root/tests/bench/results/gpu-peer-gca.json"
+sed -i 's/"median": *0.293/"median": 0.393/' "$root/tests/bench/results/gpu/gpu-peer-gca.json"
 sees '^docs/figures/bench-gca.svg: differs' && sees '^README.md: differs'; again
 sed -i 's/# Benchmarks/# Figures/' "$root/BENCHMARKS.md" && sees '^BENCHMARKS.md: differs'; again
 touch "$root/docs/figures/bench-old.svg" && sees '^docs/figures/bench-old.svg: no benchmark'; again
@@ -51,7 +51,7 @@ refuses() { # pattern
 echo '{"name": "x", "figures": [' >"$root/tests/bench/results/quality.json"; refuses 'quality.json: '
 echo '{"name": "x", "figures": []}' >"$root/tests/bench/results/quality.json"; refuses "quality.json: no 'machine'"
 cp "$root/tests/bench/results/quality.json" "$root/tests/bench/results/other.json"; refuses 'other.json: no table'
-rm "$root/tests/bench/results/gpu-train-drt.json"; refuses 'no figure "training step, drt"'
+rm "$root/tests/bench/results/gpu/gpu-train-drt.json"; refuses 'no figure "training step, drt"'
 sed -i 's/"name": "no retrieval"/"name": "'"$(printf '%065d' 0)"'"/' "$root/tests/bench/results/quality.json"; refuses 'a cell of 65 characters'
 
 # compare.py on programs of known times: new takes 0.8 of the old time; a rate counts the other way round.
@@ -96,7 +96,7 @@ search,gpu-flat,1 queries,1.640 ms,3.74 TB/s
 search,gpu-ivf,1 queries,0.087 ms,128 lists
 search,gpu-ivf,1 queries,0.115 ms,256 lists
 END
-bash "$DRT_SOURCE/tests/device/compare.sh" "$work/gpu" "$work/gpu" --pairs 1 >"$work/out" || die "compare.sh: $(cat "$work/out")"
+bash "$DRT_SOURCE/tests/device/bench/compare.sh" "$work/gpu" "$work/gpu" --pairs 1 >"$work/out" || die "compare.sh: $(cat "$work/out")"
 cut -d';' -f1 "$work/out" >"$work/figures"
 cat >"$work/expected" <<'END'
 decode, drt own past: old 124.7, new 124.7 us

@@ -13,8 +13,8 @@ if [ ! -x "$out/bench_attention" ]; then
         nvcc $flags $here -gencode arch=compute_80,code=sm_80 -c kernels/attention/${twin}_cuda.cu -o "$out/$twin.o" &
         nvcc $flags $ampere -c kernels/attention/${twin}_cuda.cu -o "$out/$twin-80.o" &
     done
-    for source in test_attention_device bench_attention bench_ceiling; do
-        nvcc $flags -c tests/device/$source.cu -o "$out/$source.o" &
+    for source in test_attention_device bench/bench_attention bench/bench_ceiling; do
+        nvcc $flags -c tests/device/$source.cu -o "$out/$(basename $source).o" &
     done
     # The figures of --json are written by result.c, which needs files, JSON and memory of base/ alone.
     for source in tests/ref/ref_double tests/bench/result base/{crc32c,file,memory,printable,status} \

@@ -18,7 +18,7 @@ kernels/linear/matmul_noamx.c            in place of matmul_amx.c where the comp
 kernels/ops_cpu.c                        the table of the CPU's ops, which no single op can hold
 train/step/pool.c                        names that readers of configs and logs need without a training step
 session/corpus_search.c             what a user should know about the search of a corpus
-tests/device/gca_library.cu              C functions that Python calls, which passes plain arguments
+tests/device/bench/gca_library.cu              C functions that Python calls, which passes plain arguments
 base/system/fault.c       one symbol, so that the linker takes a test's definition instead
 base/system/processors.c  the processors alone; control groups and threads both stand apart from it
 tools/shared/report.c     lines that several programs print
@@ -27,9 +27,6 @@ cmake/cblas_plain/*       the interface of CBLAS
 cmake/faiss_compat.cpp    symbols that a newer system's FAISS needs
 indexer/                  one library without sub-folders
 tests/fuzz/corpus/*       inputs of the fuzz targets
-tests/bench/              a program or script for each measurement
-tests/bench/results/      a file for each table of BENCHMARKS.md
-tests/device/             a program for each op, and the scripts that build and run them on the GPU's machine
 data/models/*             model folders
 "
 files=$(git ls-files -co --exclude-standard 2>/dev/null) || { echo "skipped: not a git checkout"; exit 77; }

@@ -3,7 +3,7 @@
 
   gca_peer.py LIBRARY [HEADS...] [--json FILE]
 
-LIBRARY: what tests/device/gca_library.sh builds. HEADS: heads of 64 columns, 12 and 16 if none are given.
+LIBRARY: what tests/device/bench/gca_library.sh builds. HEADS: heads of 64 columns, 12 and 16 if none are given.
 
 Peers: K and V of the retrieved chunks gathered by index_select, then either scaled_dot_product_attention with each
 chunk's own softmax and a weighted sum ("sdpa"), or the same written out in products and a softmax and compiled
@@ -11,13 +11,15 @@ chunk's own softmax and a weighted sum ("sdpa"), or the same written out in prod
 time without it is also given. Errors are root mean squares relative to float64, on a smaller case.
 """
 import ctypes
+import os
 import statistics
 import sys
 
 import torch
 import torch.nn.functional as F
 
-from result import Result
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from result import Result  # noqa: E402
 
 S, DIM, K = 64, 64, 8
 BF16 = torch.bfloat16

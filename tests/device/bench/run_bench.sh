@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
 # run_bench.sh -- all benchmarks of the GPU, some four minutes on one H200, as JSON files in a folder.
 #
-#   tests/device/run_bench.sh FOLDER OUT [PEERS]
+#   tests/device/bench/run_bench.sh FOLDER OUT [PEERS]
 #
 # FOLDER: programs, made where the libraries are by
 #   tests/device/portable.sh --out FOLDER bench_device bench_device_corpus bench_train bench_ops bench_memory \
 #       bench_decode_step bench_attention
-# OUT: to be copied to tests/bench/results. PEERS: the PyTorch scripts of tests/bench/peers.py, where PyTorch and
-# FOLDER/libgca.so (tests/device/gca_library.sh) are. DRT_COMMIT: the commit of the programs, for the files.
+# OUT: to be copied to tests/bench/results/gpu. PEERS: the PyTorch scripts of tests/bench/peers/peers.py, where PyTorch and
+# FOLDER/libgca.so (tests/device/bench/gca_library.sh) are. DRT_COMMIT: the commit of the programs, for the files.
 # A benchmark that fails is reported; the exit status is then 1.
 set -u
-[ $# -ge 2 ] || { echo "usage: tests/device/run_bench.sh FOLDER OUT [PEERS]" >&2; exit 2; }
+[ $# -ge 2 ] || { echo "usage: tests/device/bench/run_bench.sh FOLDER OUT [PEERS]" >&2; exit 2; }
 folder=$(realpath "$1") peers=${3:-} failed=0
 mkdir -p "$2" || exit 1
 out=$(realpath "$2")
 [ -z "$peers" ] || peers=$(realpath "$peers")
-cd "$(dirname "$0")/../.." || exit 1
+cd "$(dirname "$0")/../../.." || exit 1
 log=$(mktemp -d) || exit 1
 trap 'rm -rf "$log"' EXIT
 export LD_LIBRARY_PATH=$folder:/usr/local/cuda/lib64 PYTHONDONTWRITEBYTECODE=1
@@ -43,7 +43,7 @@ step memory 40 "$folder/bench_memory" --short
 step search 40 "$folder/bench_device_corpus" --device cuda --queries 1 search
 step corpus 90 "$folder/bench_device_corpus" --device cuda decode
 if [ -n "$peers" ]; then
-    step peers 300 python3 tests/bench/peers.py "$peers" "$folder" search encode decode
-    step peer-gca 100 python3 tests/bench/gca_peer.py "$folder/libgca.so"
+    step peers 300 python3 tests/bench/peers/peers.py "$peers" "$folder" search encode decode
+    step peer-gca 100 python3 tests/bench/peers/gca_peer.py "$folder/libgca.so"
 fi
 exit $failed

@@ -13,6 +13,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAYON_NUM_THREADS"] = "1"
 import tokenizers  # noqa: E402  (reads the environment)
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from result import Result  # noqa: E402
 
 DOCUMENT_BYTES = 8 << 10

@@ -5,13 +5,15 @@
 
 STORE must not exist; it is left there for other benchmarks. One hundred queries are measured, each a stored chunk.
 """
+import os
 import json
 import resource
 import subprocess
 import sys
 import time
 
-from result import Result
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from result import Result  # noqa: E402
 
 NPROBE = (1, 2, 4, 8, 16, 32, 64)
 

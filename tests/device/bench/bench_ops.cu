@@ -6,7 +6,7 @@
  * N: millions of landmarks for search, 20; K: how many a query finds, 8; --search: nothing but search
  *
  * Columns: op, time, GB/s or TFLOP/s, share of the ceiling that bounds the op: memory or arithmetic. */
-#include "tests/device/bench_device.cuh"
+#include "tests/device/bench/bench_device.cuh"
 
 static void products(int64_t n, int64_t out, int64_t in, enum dtype residual) {
     char name[64];

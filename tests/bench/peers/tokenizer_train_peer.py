@@ -14,7 +14,8 @@ import sys
 import tempfile
 import time
 
-from result import Result
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from result import Result  # noqa: E402
 
 
 def ours(program, corpus, vocab, threads, path):

@@ -2,7 +2,7 @@
 # compare.sh -- decoding, GCA, a training step, encode and search of two builds on this GPU, in turns: the ratio and its
 # interval of 95 %.
 #
-#   tests/device/compare.sh OLD_FOLDER NEW_FOLDER [--pairs N] [--case decode|gca|train|encode|search] [--json FILE]
+#   tests/device/bench/compare.sh OLD_FOLDER NEW_FOLDER [--pairs N] [--case decode|gca|train|encode|search] [--json FILE]
 #
 # Each folder holds what one commit's tests/device/portable.sh makes:
 #   tests/device/portable.sh --out FOLDER bench_device bench_device_corpus bench_train bench_attention
@@ -12,4 +12,4 @@ set -eu
 [ $# -ge 2 ] || { sed -n '5s/^# *//p' "$0" >&2; exit 2; }
 DRT_GPU=${DRT_GPU:-$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)}
 export DRT_GPU PYTHONDONTWRITEBYTECODE=1
-exec python3 "$(dirname "$0")/../bench/compare.py" gpu "$@"
+exec python3 "$(dirname "$0")/../../bench/compare.py" gpu "$@"

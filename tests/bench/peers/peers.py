@@ -5,7 +5,7 @@
 
 PEERS: a folder with encode_torch.py, decode_torch.py and search_torch.py, which take --budget SECONDS and append rows
 of JSON to the file named by PEER_JSONL (bench encode: d, mtok_s; decode: model, us_per_token; search: dtype, n, q, ms).
-PROGRAMS: a folder with bench_device, bench_ops and libgca.so (tests/device/portable.sh, tests/device/gca_library.sh).
+PROGRAMS: a folder with bench_device, bench_ops and libgca.so (tests/device/portable.sh, tests/device/bench/gca_library.sh).
 Ours runs before and after the peer; both are printed, the slower counts. All cases if none is named; N (60) seconds for
 each peer. gca writes its figures to FILE.gca.json (FILE without its .json).
 """
@@ -17,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 
-from result import Result
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from result import Result  # noqa: E402
 
 LANDMARKS = 20_000_000
 
