@@ -56,6 +56,7 @@ struct reader {
     uint64_t max_bytes;
     bool skip_bad_lines, no_follow;
     const struct progress *progress;
+    struct reader_source source;             /* next NULL: files */
     struct reader_position position;         /* but for part_hash, which comes from `part` */
     struct XXH3_state_s *part;               /* of the open file's path and of what was read of it */
     bool open;
@@ -94,6 +95,9 @@ enum status reader_add_file(struct reader *r, const char *path, enum reader_form
 /* reader_folders.c: adds the files of a folder and of what lies in it, in no order of paths. */
 enum status reader_walk(struct reader *r, const char *path, enum reader_format format);
 
+/* reader_source.c */
+enum status source_next(struct reader *r, struct document *d, int *more);
+enum status source_pass(struct reader *r, uint64_t offset);
 /* The formats. *more = 0: the file has no further document. They move r->position within the file. */
 enum status jsonl_open(struct reader *r);
 /* Passes so many bytes without parsing them; *got < bytes: the end. */
