@@ -4,7 +4,8 @@
 #include "session/build_version.h"
 #include <string.h>
 
-#define SAME(name) _Static_assert((int)STATUS_##name == (int)DRT_##name, "drt.h numbers its codes as base/status.h does")
+#define SAME(name)                                                                                                     \
+    _Static_assert((int)STATUS_##name == (int)DRT_##name, "drt.h numbers its codes as base/status.h does")
 SAME(OK);
 SAME(IO);
 SAME(NO_SPACE);

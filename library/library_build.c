@@ -45,7 +45,9 @@ static enum status library_build(struct indexer_report *report, const char *path
                                     .append = c->append,
                                     .restart = c->restart,
                                     .progress = &progress};
-    if (c->next) config.reader.source = (struct reader_source){.next = library_next_document, .context = &documents};
+    if (c->next)
+        config.reader =
+            (struct reader_config){.source = {.next = library_next_document, .context = &documents}, .eod_id = -1};
     TRY(reader_format_parse(&config.reader.format, c->format ? c->format : "auto"));
     TRY(library_store_closed(path));
     return indexer_run(report, &config);

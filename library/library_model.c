@@ -48,8 +48,8 @@ static enum status library_model_create(struct drt_model **out, struct drt_model
     m->users = 1;
     m->of = library_model_use(of);
     pthread_mutex_init(&m->lock, NULL);
-    enum status status = of ? engine_share(&m->engine, &of->engine, &engine.where, c.threads)
-                            : engine_open(&m->engine, &engine);
+    enum status status =
+        of ? engine_share(&m->engine, &of->engine, &engine.where, c.threads) : engine_open(&m->engine, &engine);
     if (status == STATUS_OK) status = library_tokenizer_create(&m->tokenizer, m->engine.model.tokenizer, true);
     if (status != STATUS_OK) {
         library_model_release(m);
@@ -110,8 +110,7 @@ enum drt_status drt_model_info(struct drt_model *model, struct drt_model_info *o
 
 enum status library_model_encodes(const struct drt_model *m) {
     const struct model_config *c = &m->engine.model.config;
-    if (c->base_lm)
-        return fail(STATUS_UNSUPPORTED, "%s: is a Base LM, which has no encoder", m->engine.model.path);
+    if (c->base_lm) return fail(STATUS_UNSUPPORTED, "%s: is a Base LM, which has no encoder", m->engine.model.path);
     if (c->encoder_input != ENCODER_INPUT_TOKENS)
         return fail(STATUS_UNSUPPORTED,
                     "%s: is the decoder variant, whose chunks depend on the text before them: they are not encoded "

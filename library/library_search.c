@@ -155,12 +155,8 @@ static enum status library_queries_begin(struct library_queries *q, const struct
 }
 
 static enum status library_queries_run(struct library_queries *q, struct drt_searcher *s, struct drt_hit *hits) {
-    const struct searcher_query query = {.n = q->n,
-                                         .k = q->k,
-                                         .nprobe = q->nprobe,
-                                         .vectors = q->vectors,
-                                         .tokens = q->tokens,
-                                         .exclude = q->exclude};
+    const struct searcher_query query = {
+        .n = q->n, .k = q->k, .nprobe = q->nprobe, .vectors = q->vectors, .tokens = q->tokens, .exclude = q->exclude};
     library_searcher_lock(s);
     enum status status = searcher_search(s->searcher, q->hits, &query);
     library_searcher_unlock(s);

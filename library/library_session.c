@@ -10,13 +10,13 @@ enum { TOP_MAX = 64, REPEAT_LAST = 64, MEMORY_PAST = 2048, MEMORY_PAST_MAX = 1 <
 
 struct drt_session {
     struct drt_model *model;
-    struct drt_store *store;             /* NULL: none */
-    struct drt_searcher *searcher;       /* the caller's; NULL: none */
-    struct engine engine;                /* the model's, with the store */
+    struct drt_store *store;       /* NULL: none */
+    struct drt_searcher *searcher; /* the caller's; NULL: none */
+    struct engine engine;          /* the model's, with the store */
     struct generation *generation;
-    struct library_provenance *provenance;                /* NULL: no retrieval */
+    struct library_provenance *provenance; /* NULL: no retrieval */
     struct memory_config memory_config;
-    struct lexical *lexical;             /* opened for the token memory */
+    struct lexical *lexical; /* opened for the token memory */
     struct drt_progress caller;
     struct progress progress;
     bool memory;
@@ -72,8 +72,9 @@ static enum status library_session_memory(struct drt_session *s, const struct dr
     char path[FILE_PATH_MAX];
     TRY(file_join(path, s->model->engine.model.path, "memory.json"));
     if (!c->memory_config && !file_exists(path))
-        return fail(STATUS_NOT_FOUND, "%s: the model has no configuration of a token memory: name one (memory_config), "
-                                      "which drt-eval fit-memory writes",
+        return fail(STATUS_NOT_FOUND,
+                    "%s: the model has no configuration of a token memory: name one (memory_config), "
+                    "which drt-eval fit-memory writes",
                     path);
     TRY(memory_config_load(&s->memory_config, c->memory_config ? c->memory_config : path));
     if (!s->memory_config.mixture[kind].given || s->memory_config.key_layer > layers)
@@ -115,9 +116,7 @@ static enum status library_session_generation(struct drt_session *s, const struc
         watch = library_provenance_watch(s->provenance);
     }
     const struct generation_config config = {.engine = &s->engine,
-                                             .retrieval = {.self = c->self,
-                                                           .corpus = c->corpus,
-                                                           .exclude_window = -1},
+                                             .retrieval = {.self = c->self, .corpus = c->corpus, .exclude_window = -1},
                                              .exclude_document = c->exclude ? c->exclude_document : -1,
                                              .memory = s->memory ? &memory : NULL,
                                              .sampler = library_session_sampler(c),
@@ -366,8 +365,8 @@ enum drt_status drt_session_info(struct drt_session *session, struct drt_session
     LIBRARY_NEEDS(out);
     library_session_lock(session);
     const struct retriever *retriever = generation_retriever(session->generation);
-    const struct chunk_retriever_times times = retriever ? chunk_retriever_times(retriever)
-                                                         : (struct chunk_retriever_times){0};
+    const struct chunk_retriever_times times =
+        retriever ? chunk_retriever_times(retriever) : (struct chunk_retriever_times){0};
     const int64_t tokens = generation_tokens(session->generation), chunk = session->engine.model.config.chunk;
     struct drt_session_info info = {.tokens = tokens,
                                     .chunks = session->engine.model.config.base_lm ? 0 : tokens / chunk,

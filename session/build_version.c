@@ -1,5 +1,5 @@
-/* build_version.c -- see build_version.h. CMake defines the numbers; cmake/commit.cmake writes the commit when it changes,
- * so that nothing else is compiled again. */
+/* build_version.c -- see build_version.h. CMake defines the numbers; cmake/commit.cmake writes the commit when it
+ * changes, so that nothing else is compiled again. */
 #include "session/build_version.h"
 #include "store/store.h"
 #include <stdio.h>
