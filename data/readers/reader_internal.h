@@ -48,6 +48,9 @@ struct megatron {
     uint32_t *ids; size_t ids_capacity;
 };
 
+struct parquet;                              /* columnar/reader_parquet.c */
+struct arrow;                                /* columnar/reader_arrow.c */
+
 struct reader {
     struct input_file *files;
     size_t n_files, files_capacity;
@@ -66,12 +69,17 @@ struct reader {
     struct reader_buffer text, repaired;
     struct tokens tokens;
     struct megatron megatron;
+    struct parquet *parquet;
+    struct arrow *arrow;
+    struct reader_buffer columnar_key;
+    bool passing;                            /* what an earlier run has read is read again */
 };
 
 static inline const struct input_file *reader_file(const struct reader *r) { return &r->files[r->position.file]; }
 
 /* reader.c */
 enum status reader_open_file(struct reader *r);           /* the one at r->position, from its start */
+enum status reader_next_in_file(struct reader *r, struct document *d, int *more);   /* the open one */
 void reader_close_file(struct reader *r);
 void reader_end_file(struct reader *r);                   /* all of it was read: on to the next one */
 enum status left_out_add(struct left_out *l, const char *text);
