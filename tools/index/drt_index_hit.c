@@ -1,5 +1,6 @@
 /* drt_index_hit.c -- what drt-index search prints of a hit. */
 #include "base/formats/json.h"
+#include "data/readers/reader.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/streams.h"
 #include <limits.h>
@@ -37,8 +38,10 @@ void drt_index_hit_text(int rank, const struct store_hit *hit, const struct stor
         streams_print_line(stdout, d->key, strlen(d->key), INT_MAX);
         fputc(']', stdout);
     }
-    if (d->line) printf("  line %llu", (unsigned long long)d->line);
-    printf("  byte %llu\n   document %lld, chunk %lld of %lld (tokens %lld to %lld), chunk id %lld\n   ",
+    const char *unit = reader_offset_unit(d->source);
+    bool bytes_only = strcmp(unit, "byte") == 0;
+    if (d->line) printf("  %s %llu", bytes_only ? "line" : "row", (unsigned long long)d->line);
+    printf("  %s %llu\n   document %lld, chunk %lld of %lld (tokens %lld to %lld), chunk id %lld\n   ", unit,
            (unsigned long long)d->offset, (long long)c->document, (long long)c->in_document + 1, (long long)d->chunks,
            (long long)c->token_offset, (long long)(c->token_offset + c->n_tokens - 1), (long long)c->id);
     streams_print_line(stdout, text, bytes, INT_MAX);
