@@ -9,8 +9,8 @@
 
 /* Where a column's nodes and buffers stand in each record batch. Structs around it have validity buffers, too. */
 struct arrow_leaf {
-    bool present;
-    int width;                               /* bytes of an offset, or of a number */
+    bool present, view;                      /* view: texts stand in any of several buffers of data */
+    int width;                               /* bytes of an offset, of a view, or of a number */
     size_t node, buffer;                     /* the validity buffer, then offsets and data, or numbers */
     size_t parents[COLUMNAR_DEPTH_MAX]; int n_parents;       /* validity buffers of the structs */
     size_t views;                            /* columns before it with a number of buffers that differs by batch */
@@ -28,7 +28,8 @@ enum status arrow_schema_read(struct arrow_schema *out, struct flat *f, struct f
 struct arrow_buffer { uint64_t at, size; bool loaded; struct reader_buffer bytes; uint64_t window; };
 struct arrow_column {
     struct arrow_buffer valid[COLUMNAR_DEPTH_MAX + 1]; int n_valid;
-    struct arrow_buffer offsets, data;
+    struct arrow_buffer offsets, data;       /* offsets: or views */
+    const uint8_t *entries; uint64_t n_entries, entry;       /* of a view's data, in the metadata; the open one */
 };
 /* The body of a record batch and how its buffers are compressed. */
 struct arrow_body { const struct columnar_file *file; uint64_t at, bytes, batch, block_max; enum codec codec; };

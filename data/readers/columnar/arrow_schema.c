@@ -66,7 +66,7 @@ static const char *type_name(uint64_t type) {
                                              "a list",
                                              "run-end encoded values",
                                              "binary_view",
-                                             "string_view, which is not read (cast it to string)",
+                                             "text",
                                              "a list",
                                              "a list"};
     return type < TYPES ? names[type] : "an unknown type";
@@ -106,8 +106,9 @@ static void add_column(struct arrow_walk *w, struct flat_table field, struct arr
     const char *name = type_name(type);
     if (p.depth > 0) memcpy(leaf.parents, w->parents, (size_t)p.depth * sizeof *leaf.parents);
     uint64_t bits = type == TYPE_INT ? flat_number(w->flat, of, 0, 4) : 0;
-    if (type == TYPE_UTF8 || type == TYPE_LARGE_UTF8) {
-        leaf.width = type == TYPE_UTF8 ? 4 : 8;
+    if (type == TYPE_UTF8 || type == TYPE_LARGE_UTF8 || type == TYPE_UTF8_VIEW) {
+        leaf.view = type == TYPE_UTF8_VIEW;
+        leaf.width = leaf.view ? 16 : type == TYPE_UTF8 ? 4 : 8;
         kind = COLUMN_TEXT;
     } else if (bits == 8 || bits == 16 || bits == 32 || bits == 64) {
         leaf.width = (int)(bits / 8);

@@ -4,7 +4,7 @@
 #include "data/readers/columnar/arrow_internal.h"
 #include <string.h>
 
-enum { MAGIC = 6, FILE_HEAD = 8, FILE_TAIL = 10, NODE = 16, BUFFER = 16 };
+enum { MAGIC = 6, FILE_HEAD = 8, FILE_TAIL = 10, NODE = 16, BUFFER = 16, VIEW_INLINE = 12 };
 enum { MESSAGE_SCHEMA = 1, MESSAGE_DICTIONARY = 2, MESSAGE_BATCH = 3 };
 static const char magic[] = "ARROW1";
 
@@ -129,9 +129,12 @@ uint64_t arrow_done(const struct reader *r) {
 /* ---- record batches --------------------------------------------------------------------------------------------- */
 
 static enum status open_column(struct arrow *a, int column, struct flat_vector nodes, struct flat_vector buffers,
-                               uint64_t shift) {
+                               struct flat_vector views) {
     const struct arrow_leaf *leaf = &a->schema.leaves[column];
     struct arrow_column *c = &a->columns[column];
+    uint64_t shift = 0; /* by the buffers of views before it */
+    for (size_t i = 0; i < leaf->views; i++)
+        shift += little_endian_get(views.data + 8 * i, 8);
     if (little_endian_get(nodes.data + NODE * leaf->node, 8) != a->rows)
         return arrow_batch_fail(&a->body, "a column has another number of rows");
     c->n_valid = 0;
@@ -141,6 +144,12 @@ static enum status open_column(struct arrow *a, int column, struct flat_vector n
     TRY(arrow_buffer_open(&c->valid[c->n_valid++], &a->body, own));
     if (a->schema.kinds[column] != COLUMN_TEXT) return arrow_buffer_open(&c->data, &a->body, own + BUFFER);
     TRY(arrow_buffer_open(&c->offsets, &a->body, own + BUFFER));
+    if (leaf->view) {
+        c->entries = own + 2 * BUFFER;
+        c->n_entries = little_endian_get(views.data + 8 * leaf->views, 8);
+        c->entry = UINT64_MAX;
+        return STATUS_OK;
+    }
     return arrow_buffer_open(&c->data, &a->body, own + 2 * BUFFER);
 }
 
@@ -149,7 +158,7 @@ static enum status open_batch(struct arrow *a, struct arrow_message *m, uint64_t
     struct flat_vector nodes = flat_vector(f, m->head, 1, NODE), buffers = flat_vector(f, m->head, 2, BUFFER);
     struct flat_vector views = flat_vector(f, m->head, 4, 8);
     struct flat_table compression = flat_child(f, m->head, 3);
-    uint64_t n_buffers = a->schema.n_buffers, shift[COLUMNAR_COLUMNS] = {0};
+    uint64_t n_buffers = a->schema.n_buffers;
     a->body = (struct arrow_body){&a->file, m->body, m->body_bytes, a->batches++, block_max, CODEC_NONE};
     a->rows = flat_number(f, m->head, 0, 8);
     a->row = 0;
@@ -159,13 +168,11 @@ static enum status open_batch(struct arrow *a, struct arrow_message *m, uint64_t
     for (size_t i = 0; i < views.count; i++) {
         uint64_t more = little_endian_get(views.data + 8 * i, 8);
         if (more > buffers.count) return arrow_batch_fail(&a->body, "its description fits not the schema");
-        for (int k = 0; k < COLUMNAR_COLUMNS; k++)
-            if (i < a->schema.leaves[k].views) shift[k] += more;
         n_buffers += more;
     }
     if (buffers.count != n_buffers) return arrow_batch_fail(&a->body, "its description fits not the schema");
     for (int k = 0; k < COLUMNAR_COLUMNS; k++)
-        if (a->schema.leaves[k].present) TRY(open_column(a, k, nodes, buffers, shift[k]));
+        if (a->schema.leaves[k].present) TRY(open_column(a, k, nodes, buffers, views));
     return STATUS_OK;
 }
 
@@ -181,6 +188,23 @@ static enum status is_null(struct arrow *a, struct arrow_column *c, bool *null) 
     return STATUS_OK;
 }
 
+/* Views: a length, then the text, or four bytes of it, the number of its buffer, and where it stands there. */
+static enum status view_value(struct arrow *a, struct arrow_column *c, struct columnar_value *v, uint64_t most) {
+    const uint8_t *view;
+    TRY(arrow_buffer_get(&c->offsets, &view, &a->body, a->row * BUFFER, BUFFER));
+    v->size = (size_t)little_endian_get(view, 4);
+    if (v->size > INT32_MAX) return arrow_batch_fail(&a->body, "a text of negative length");
+    if (v->size <= VIEW_INLINE) {
+        v->data = view + 4;
+        return STATUS_OK;
+    }
+    uint64_t entry = little_endian_get(view + 8, 4), at = little_endian_get(view + 12, 4);
+    if (entry >= c->n_entries) return arrow_batch_fail(&a->body, "a text lies outside of its buffers");
+    if (entry != c->entry) TRY(arrow_buffer_open(&c->data, &a->body, c->entries + BUFFER * entry));
+    c->entry = entry;
+    return v->size > most ? STATUS_OK : arrow_buffer_get(&c->data, &v->data, &a->body, at, v->size);
+}
+
 /* A text that is longer than `most` is not read: data stays NULL. */
 static enum status row_value(struct arrow *a, int column, struct columnar_value *v, uint64_t most) {
     struct arrow_column *c = &a->columns[column];
@@ -193,6 +217,7 @@ static enum status row_value(struct arrow *a, int column, struct columnar_value 
         v->size = (size_t)width;
         return arrow_buffer_get(&c->data, &v->data, &a->body, a->row * width, width);
     }
+    if (a->schema.leaves[column].view) return view_value(a, c, v, most);
     TRY(arrow_buffer_get(&c->offsets, &offsets, &a->body, a->row * width, 2 * width));
     uint64_t begin = little_endian_get(offsets, (int)width), end = little_endian_get(offsets + width, (int)width);
     if (begin > end || end > c->data.size) return arrow_batch_fail(&a->body, "a text lies outside of its buffer");

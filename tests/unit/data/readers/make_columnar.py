@@ -116,6 +116,8 @@ def arrow_files(folder):
     write("file_zstd", stream=False, compression="zstd")
     write("large", table(text_type=pa.large_string()))
     write("view", table(text_type=pa.string_view()), chunk=12)
+    first = pa.array(["a view of more than twelve bytes"] * 12, pa.string_view())
+    write("view_lz4", table(text_type=pa.string_view()).add_column(0, "first", first), compression="lz4")
     write("nested", nested())
     nulls = pa.array([None if i % 3 == 1 else t for i, t in enumerate(TEXTS)])
     write("nulls", pa.table({"text": nulls, "id": pa.array(IDS)}))

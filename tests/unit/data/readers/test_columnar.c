@@ -105,6 +105,8 @@ static const struct {
     {"arrow/stream_lz4", "text", KEYS_DOC, 5},
     {"arrow/stream_zstd", "text", KEYS_DOC, 5},
     {"arrow/large", "text", KEYS_DOC, 5},
+    {"arrow/view", "text", KEYS_DOC, 12},
+    {"arrow/view_lz4", "text", KEYS_DOC, 5},
     {"arrow/nested", "text", KEYS_NUMBER, 5},
     {"arrow/nested", "meta.body", KEYS_NUMBER, 5},
     {"arrow/sliced", "text", KEYS_OFFSET, 5},
@@ -247,7 +249,6 @@ static void test_refused(void) {
     expect_refused(file_of("parquet/encrypted_column"), any, STATUS_UNSUPPORTED,
                    "row group 0: the column \"text\" is encrypted");
     expect_refused(file_of("arrow/categories"), any, STATUS_INVALID, "dictionary-encoded values, which are not read");
-    expect_refused(file_of("arrow/view"), any, STATUS_INVALID, "string_view, which is not read");
     expect_refused(file_of("parquet/row_groups"), small, STATUS_UNSUPPORTED,
                    "row group 0, row 2: the text of 38 bytes is longer than the limit of 20 bytes");
     expect_refused(file_of("arrow/file"), small, STATUS_UNSUPPORTED, "record batch 0, row 2: the text of 38 bytes");
