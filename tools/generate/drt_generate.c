@@ -6,7 +6,6 @@
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -137,27 +136,6 @@ static int check(const struct generate_options *o) {
     return -1;
 }
 
-/* All that a descriptor has to give; `name` is for the message. */
-static enum status read_all(char **text, size_t *bytes, int fd, const char *name) {
-    size_t capacity = 0;
-    for (;;) {
-        TRY(memory_grow(text, &capacity, *bytes + (1 << 16)));
-        ssize_t n = read(fd, *text + *bytes, capacity - *bytes);
-        if (n < 0) return fail_errno("%s", name);
-        if (n == 0) return STATUS_OK;
-        *bytes += (size_t)n;
-    }
-}
-
-/* Not mapped: a shell gives pipes as files, too. */
-static enum status read_file(char **text, size_t *bytes, const char *path) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return fail_errno("%s", path);
-    enum status status = read_all(text, bytes, fd, path);
-    close(fd);
-    return status;
-}
-
 static enum status generate_open_and_run(const struct generate_options *o, const struct progress *progress,
                                          bool *interrupted) {
     struct engine engine;
@@ -171,8 +149,8 @@ static enum status generate_open_and_run(const struct generate_options *o, const
                                          .memory = strcmp(o->memory, "none") != 0,
                                          .decoding = true};
     enum status status = engine_open(&engine, &config);
-    if (status == STATUS_OK && o->prompt_file) status = read_file(&text, &bytes, o->prompt_file);
-    if (status == STATUS_OK && o->prompt_stdin) status = read_all(&text, &bytes, STDIN_FILENO, "standard input");
+    if (status == STATUS_OK && o->prompt_file) status = streams_read_file(&text, &bytes, o->prompt_file);
+    if (status == STATUS_OK && o->prompt_stdin) status = streams_read(&text, &bytes, STDIN_FILENO, "standard input");
     const char *prompt = text ? text : o->prompt ? o->prompt : "";
     if (!text) bytes = strlen(prompt);
     if (status == STATUS_OK) status = generate_run(interrupted, &engine, o, prompt, bytes, progress);
