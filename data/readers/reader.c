@@ -24,6 +24,7 @@ enum status reader_open(struct reader **out, const struct reader_config *config)
     r->skip_bad_lines = config->skip_bad_lines;
     r->no_follow = config->no_follow;
     r->progress = config->progress;
+    r->source = config->source;
     enum status status = memory_copy_string(&r->text_field, config->text_field ? config->text_field : "text");
     if (status == STATUS_OK) status = reader_part_create(r);
     if (status == STATUS_OK) status = reader_list(r, config);
@@ -78,6 +79,7 @@ void reader_close(struct reader *r) {
 }
 
 static enum status open_format(struct reader *r) {
+    if (r->source.next) return STATUS_OK;
     switch (reader_file(r)->format) {
     case READER_JSONL:
         return jsonl_open(r);
@@ -116,6 +118,7 @@ void reader_end_file(struct reader *r) {
 }
 
 enum status reader_next_in_file(struct reader *r, struct document *d, int *more) {
+    if (r->source.next) return source_next(r, d, more);
     switch (reader_file(r)->format) {
     case READER_JSONL:
         return jsonl_next(r, d, more);

@@ -16,7 +16,17 @@
 enum reader_format { READER_AUTO, READER_JSONL, READER_TXT, READER_U16, READER_U32, READER_MEGATRON,
                      READER_PARQUET, READER_ARROW };
 
+/* Documents that the caller has in memory, borrowed until `next` is called again. key "": none; as `document`, source
+ * need not be given. */
+struct source_document { const char *text; size_t bytes; const char *source, *key; };
+/* *more false: there are no more. Called by one thread at a time, not always the same. */
+struct reader_source {
+    enum status (*next)(void *context, struct source_document *out, bool *more);   /* NULL: none, but inputs */
+    void *context;
+};
+
 struct reader_config {
+    struct reader_source source;         /* in place of inputs; format and what follows then do not matter */
     const char *const *inputs;           /* files, folders, or "-" for standard input */
     int n_inputs;
     enum reader_format format;

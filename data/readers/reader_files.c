@@ -169,6 +169,7 @@ static enum status add_input(struct reader *r, const char *input, enum reader_fo
 }
 
 enum status reader_list(struct reader *r, const struct reader_config *config) {
+    if (config->source.next) return reader_add_file(r, "memory", READER_TXT, false, -1);
     if (config->n_inputs <= 0) return fail(STATUS_INVALID, "no input: name files, folders, or - for standard input");
     int from_stdin = 0;
     for (int i = 0; i < config->n_inputs; i++) {

@@ -48,9 +48,6 @@ struct megatron {
     uint32_t *ids; size_t ids_capacity;
 };
 
-struct parquet;                              /* columnar/reader_parquet.c */
-struct arrow;                                /* columnar/reader_arrow.c */
-
 struct reader {
     struct input_file *files;
     size_t n_files, files_capacity;
@@ -59,6 +56,7 @@ struct reader {
     uint64_t max_bytes;
     bool skip_bad_lines, no_follow;
     const struct progress *progress;
+    struct reader_source source;             /* next NULL: files */
     struct reader_position position;         /* but for part_hash, which comes from `part` */
     struct XXH3_state_s *part;               /* of the open file's path and of what was read of it */
     bool open;
@@ -66,12 +64,11 @@ struct reader {
     struct left_out passed_over, bad_lines;
     int64_t links_out;                       /* links that lead out of their folder */
     struct jsonl jsonl;
-    struct reader_buffer text, repaired;
+    struct reader_buffer text, repaired, columnar_key;
     struct tokens tokens;
     struct megatron megatron;
-    struct parquet *parquet;
-    struct arrow *arrow;
-    struct reader_buffer columnar_key;
+    struct parquet *parquet;                 /* columnar/reader_parquet.c */
+    struct arrow *arrow;                     /* columnar/reader_arrow.c */
     bool passing;                            /* what an earlier run has read is read again */
 };
 
@@ -102,6 +99,9 @@ enum status reader_add_file(struct reader *r, const char *path, enum reader_form
 /* reader_folders.c: adds the files of a folder and of what lies in it, in no order of paths. */
 enum status reader_walk(struct reader *r, const char *path, enum reader_format format);
 
+/* reader_source.c */
+enum status source_next(struct reader *r, struct document *d, int *more);
+enum status source_pass(struct reader *r, uint64_t offset);
 /* The formats. *more = 0: the file has no further document. They move r->position within the file. */
 enum status jsonl_open(struct reader *r);
 /* Passes so many bytes without parsing them; *got < bytes: the end. */

@@ -78,6 +78,7 @@ static enum status pass_rows(struct reader *r, uint64_t offset) {
 static enum status pass(struct reader *r, uint64_t offset) {
     struct document d;
     int more = 1;
+    if (r->source.next) return source_pass(r, offset);
     switch (reader_file(r)->format) {
     case READER_JSONL:
         for (uint64_t got = BLOCK; got == BLOCK && r->position.offset < offset;) {
@@ -161,6 +162,9 @@ enum status reader_seek(struct reader *r, struct reader_position position, const
         bool touched = i < r->position.file || (i == r->position.file && (r->open || r->position.offset > 0));
         if (touched && reader_is_stdin(r->files[i].path))
             return fail(STATUS_UNSUPPORTED, "standard input cannot be read twice; use a file");
+        if (touched && r->source.next)
+            return fail(STATUS_UNSUPPORTED,
+                        "documents in memory cannot be read twice; give them from the first one on");
     }
     restart(r);
     enum status status = pass_all(r, &position, marks, n_marks);

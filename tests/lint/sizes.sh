@@ -6,6 +6,7 @@ cd "$DRT_SOURCE" || exit 1
 # file or folder/         reason
 exceptions="
 store/store.h             the store's whole public face, read as one page
+include/drt.h             the library's whole public face, one header without others
 tests/test.h              every check in one header
 tests/bench/op_clock.h    a wrapper for each op of a training step
 kernels/attention/attend_wgmma_dq.cuh    nine parameters: fewer change the machine code of the kernel

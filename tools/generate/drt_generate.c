@@ -146,7 +146,7 @@ static enum status read_file(char **text, size_t *bytes, const char *path) {
 }
 
 static enum status generate_open_and_run(const struct generate_options *o, const struct progress *progress,
-                                         enum generate_end *end) {
+                                         bool *interrupted) {
     struct engine engine;
     char *text = NULL;
     size_t bytes = 0;
@@ -162,7 +162,7 @@ static enum status generate_open_and_run(const struct generate_options *o, const
     if (status == STATUS_OK && o->prompt_stdin) status = read_all(&text, &bytes, STDIN_FILENO, "standard input");
     const char *prompt = text ? text : o->prompt ? o->prompt : "";
     if (!text) bytes = strlen(prompt);
-    if (status == STATUS_OK) status = generate_run(end, &engine, o, prompt, bytes, progress);
+    if (status == STATUS_OK) status = generate_run(interrupted, &engine, o, prompt, bytes, progress);
     engine_close(&engine);
     memory_free(text);
     return status;
@@ -181,12 +181,12 @@ static int generate(int argc, char **argv, const char **operands) {
     if (code < 0) code = check(&o);
     if (code >= 0) return code;
     struct progress_line *line = NULL;
-    enum generate_end end = GENERATE_LENGTH;
+    bool interrupted = false;
     if (progress_line_start(&line, "drt-generate") != STATUS_OK) return failed();
-    enum status status = generate_open_and_run(&o, progress_line_progress(line), &end);
+    enum status status = generate_open_and_run(&o, progress_line_progress(line), &interrupted);
     progress_line_end(line);
     if (status != STATUS_OK) return failed();
-    if (end != GENERATE_INTERRUPTED) return 0;
+    if (!interrupted) return 0;
     fprintf(stderr, "drt-generate: stopped by a signal\n");
     return 1;
 }

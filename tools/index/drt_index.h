@@ -43,12 +43,6 @@ struct opened_store { struct store *store; struct store_view *view; struct store
 enum status opened_store_open(struct opened_store *out, const char *dir);
 void opened_store_close(struct opened_store *s);          /* a zeroed struct is fine */
 
-/* The decoder's own query for n >= 1 ids: the normalised landmark state after their last chunk (see
- * drt_index_query.c; at most the last DRT_INDEX_QUERY_CHUNKS chunks count). out [hidden], memory of this process. */
-enum { DRT_INDEX_QUERY_CHUNKS = 8 };                      /* about the decoder's window: more context changes little */
-struct drt_index_model { struct device *device; const struct weights *weights; const struct model_config *config; };
-enum status drt_index_query(float *out, const struct drt_index_model *model, const int32_t *ids, int64_t n);
-
 /* Prints one hit of a search with its position and text: as text, or as a line of JSON with the method of the search
  * (searcher_describe). */
 void drt_index_hit_text(int rank, const struct store_hit *hit, const struct store_chunk *c,

@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "indexer/indexer.h"
 #include "session/corpus_search.h"
+#include "session/text_query.h"
 #include "tools/index/drt_index_search.h"
 #include "tools/shared/exclude.h"
 #include "tools/shared/report.h"
@@ -14,14 +15,14 @@ struct search {
     struct opened_store store;
     struct device *device;
     struct weights weights; /* on the device */
-    struct drt_index_model runner;
+    struct decoder *decoder;
     struct searcher *searcher;
     struct searcher_description searched_by;
     struct tokenizer_scratch *scratch;
     float *query;
     struct store_hit *hits;
     struct lexical_query tokens; /* the last ids of the text */
-    int32_t *ids;                /* [DRT_INDEX_QUERY_CHUNKS * chunk]: of --from-chunk, then of each hit */
+    int32_t *ids;                /* [TEXT_QUERY_CHUNKS * chunk]: of --from-chunk, then of each hit */
 };
 
 static enum status print_hit(struct search *s, int rank, const struct store_hit *hit) {
@@ -64,7 +65,7 @@ static enum status prepare(struct search *s) {
     enum dtype type;
     TRY(device_choose(&s->device, &type, &o->where, (int)o->threads));
     TRY(weights_open(&s->weights, s->device, s->model.params, type));
-    s->runner = (struct drt_index_model){.device = s->device, .weights = &s->weights, .config = &s->model.config};
+    TRY(decoder_create(&s->decoder, s->device, &s->model.config, &s->weights, 0));
     TRY(open_searcher(s));
     streams_printf(
         stderr,
@@ -74,14 +75,15 @@ static enum status prepare(struct search *s) {
     TRY(tokenizer_scratch_create(&s->scratch, s->model.tokenizer));
     TRY(memory_allocate(&s->query, (size_t)s->model.config.hidden));
     TRY(memory_allocate(&s->hits, (size_t)o->k));
-    size_t ids = DRT_INDEX_QUERY_CHUNKS * (size_t)s->model.config.chunk;
+    size_t ids = TEXT_QUERY_CHUNKS * (size_t)s->model.config.chunk;
     return memory_allocate(&s->ids, ids);
 }
 
 static enum status query_of_ids(struct search *s, const int32_t *ids, int64_t n) {
     int64_t tokens = n < searcher_tokens(s->searcher) ? n : searcher_tokens(s->searcher);
     s->tokens = (struct lexical_query){.ids = ids + n - tokens, .n = (int)tokens};
-    return drt_index_query(s->query, &s->runner, ids, n);
+    const struct text_query_model model = {.device = s->device, .decoder = s->decoder, .config = &s->model.config};
+    return text_query(s->query, &model, ids, n);
 }
 
 static enum status query_of_text(struct search *s) {
@@ -95,7 +97,7 @@ static enum status query_of_text(struct search *s) {
 /* What its document says up to the end of the chunk. */
 static enum status query_of_chunk(struct search *s, int64_t chunk) {
     struct store_chunk c;
-    int64_t first = chunk - DRT_INDEX_QUERY_CHUNKS + 1, n = 0;
+    int64_t first = chunk - TEXT_QUERY_CHUNKS + 1, n = 0;
     TRY(store_view_chunk(s->store.view, &c, s->ids, chunk));
     if (first < chunk - c.in_document) first = chunk - c.in_document;
     for (int64_t i = first; i <= chunk; i++) {
@@ -149,6 +151,7 @@ enum status drt_index_search_run(const struct search_options *o) {
     memory_free(s.query);
     tokenizer_scratch_free(s.scratch);
     searcher_close(s.searcher);
+    decoder_free(s.decoder);
     if (s.device) weights_release(&s.weights, s.device);
     device_close(s.device);
     model_folder_close(&s.model);
