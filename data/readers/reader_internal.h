@@ -99,10 +99,9 @@ enum status reader_add_file(struct reader *r, const char *path, enum reader_form
 /* reader_folders.c: adds the files of a folder and of what lies in it, in no order of paths. */
 enum status reader_walk(struct reader *r, const char *path, enum reader_format format);
 
-/* reader_source.c */
+/* The formats. *more = 0: the file has no further document. They move r->position within the file. */
 enum status source_next(struct reader *r, struct document *d, int *more);
 enum status source_pass(struct reader *r, uint64_t offset);
-/* The formats. *more = 0: the file has no further document. They move r->position within the file. */
 enum status jsonl_open(struct reader *r);
 /* Passes so many bytes without parsing them; *got < bytes: the end. */
 enum status jsonl_pass(struct reader *r, uint64_t bytes, uint64_t *got);

@@ -163,8 +163,7 @@ enum status reader_seek(struct reader *r, struct reader_position position, const
         if (touched && reader_is_stdin(r->files[i].path))
             return fail(STATUS_UNSUPPORTED, "standard input cannot be read twice; use a file");
         if (touched && r->source.next)
-            return fail(STATUS_UNSUPPORTED,
-                        "documents in memory cannot be read twice; give them from the first one on");
+            return fail(STATUS_UNSUPPORTED, "documents in memory cannot be read twice; give them from the first");
     }
     restart(r);
     enum status status = pass_all(r, &position, marks, n_marks);
