@@ -52,6 +52,7 @@ struct document {
     uint64_t replaced;                   /* invalid UTF-8 sequences replaced in it */
 };
 
+/* Lists the inputs' files; opens each parquet and arrow file once, to check that it has the column of text. */
 struct reader;
 enum status reader_open(struct reader **out, const struct reader_config *config);
 void reader_close(struct reader *r);                      /* NULL is fine */

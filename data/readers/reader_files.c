@@ -168,6 +168,22 @@ static enum status add_input(struct reader *r, const char *input, enum reader_fo
     return reader_add_file(r, input, format, false, plain ? info.st_size : -1);
 }
 
+/* The schema of each parquet and arrow file is read at once: that the last of many lacks the column is better known
+ * before hours of work than after them. */
+static enum status check_columns(struct reader *r) {
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < r->n_files && status == STATUS_OK; i++) {
+        if (r->files[i].format != READER_PARQUET && r->files[i].format != READER_ARROW) continue;
+        if (progress_stop_requested(r->progress))
+            return fail(STATUS_INTERRUPTED, "stopped while the inputs were opened");
+        r->position.file = i;
+        status = reader_open_file(r);
+        reader_close_file(r);
+    }
+    r->position.file = 0;
+    return status;
+}
+
 enum status reader_list(struct reader *r, const struct reader_config *config) {
     if (config->source.next) return reader_add_file(r, "memory", READER_TXT, false, -1);
     if (config->n_inputs <= 0) return fail(STATUS_INVALID, "no input: name files, folders, or - for standard input");
@@ -177,5 +193,5 @@ enum status reader_list(struct reader *r, const struct reader_config *config) {
         if (from_stdin > 1) return fail(STATUS_INVALID, "standard input (-) is named twice");
         TRY(add_input(r, config->inputs[i], config->format));
     }
-    return STATUS_OK;
+    return check_columns(r);
 }

@@ -48,7 +48,6 @@ struct megatron {
     uint32_t *ids; size_t ids_capacity;
 };
 
-struct parquet; struct arrow;                /* columnar/ */
 struct reader {
     struct input_file *files;
     size_t n_files, files_capacity;
@@ -65,11 +64,11 @@ struct reader {
     struct left_out passed_over, bad_lines;
     int64_t links_out;                       /* links that lead out of their folder */
     struct jsonl jsonl;
-    struct reader_buffer text, repaired;
+    struct reader_buffer text, repaired, columnar_key;
     struct tokens tokens;
     struct megatron megatron;
-    struct parquet *parquet; struct arrow *arrow;
-    struct reader_buffer columnar_key;
+    struct parquet *parquet;                 /* columnar/reader_parquet.c */
+    struct arrow *arrow;                     /* columnar/reader_arrow.c */
     bool passing;                            /* what an earlier run has read is read again */
 };
 

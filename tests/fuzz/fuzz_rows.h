@@ -23,7 +23,10 @@ static inline int fuzz_rows_read(const char *path, enum reader_format format, st
     int more = 1, count = 0;
     uint64_t line = from.line;
     *hash = 0;
-    if (reader_open(&r, &config) != STATUS_OK) abort();
+    if (reader_open(&r, &config) != STATUS_OK) {
+        if (!positions) abort(); /* it was opened before */
+        return 0;
+    }
     if (reader_seek(r, from, NULL, 0) != STATUS_OK) abort();
     while (count < ROWS_MAX) {
         if (positions) positions[count] = reader_position(r);

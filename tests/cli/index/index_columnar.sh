@@ -63,6 +63,8 @@ refused 'text_is_int.parquet: the column "text" holds no text but int64; the col
     "$corpus/fuzz_parquet/text_is_int.parquet" --out "$TMP/none"
 refused 'the column "boddy" is missing; the columns of text are "body": name one with --text-field' \
     "$corpus/fuzz_parquet/text_is_int.parquet" --text-field boddy --out "$TMP/none"
+refused 'text_is_int.parquet: the column "text" holds no text' "$TMP/a.jsonl" "$corpus/fuzz_parquet/text_is_int.parquet" --out "$TMP/early"
+[ ! -e "$TMP/early" ] || die "the last file's schema was read after documents were"
 head -c 1000 "$corpus/fuzz_parquet/row_groups.parquet" >"$TMP/cut.parquet"
 refused "cut.parquet: damaged parquet file: PAR1 is missing at its end" "$TMP/cut.parquet" --out "$TMP/none"
 refused "is encrypted" "$corpus/fuzz_parquet/encrypted_footer.parquet" --out "$TMP/none"

@@ -219,10 +219,12 @@ static void test_bad_utf8(const char *name) {
 }
 
 static void expect_refused(const char *path, struct reader_config config, enum status status, const char *message) {
-    struct reader *r = open_rows(path, config);
+    struct reader *r = NULL;
     struct document d;
     int more = 1;
-    enum status s = STATUS_OK;
+    config.inputs = &path;
+    config.n_inputs = 1;
+    enum status s = reader_open(&r, &config);
     while (s == STATUS_OK && more)
         s = reader_next(r, &d, &more);
     if (s != status || !strstr(status_message(), message)) {
