@@ -63,10 +63,13 @@ find_path(FAISS_INCLUDE faiss/c_api/Index_c.h HINTS ${faiss_folder}/../include $
 find_path(FAISS_INCLUDE faiss/c_api/Index_c.h)
 add_library(drt_faiss INTERFACE)
 target_include_directories(drt_faiss SYSTEM INTERFACE ${FAISS_INCLUDE})
-target_link_libraries(drt_faiss INTERFACE ${FAISS_C_LIBRARY} ${FAISS_LIBRARY} drt_openblas OpenMP::OpenMP_CXX stdc++)
+target_link_libraries(drt_faiss INTERFACE ${FAISS_C_LIBRARY} ${FAISS_LIBRARY} drt_openblas OpenMP::OpenMP_CXX $<$<LINK_LANGUAGE:C>:stdc++>)
 
-# Debian 13's archive wants three symbols that Debian 12's glibc and libstdc++ lack; one C++ object supplies them,
+# Debian 13's archive wants some symbols that Debian 12's glibc and libstdc++ lack; one C++ object supplies them,
 # and pulls in <iostream> (without which FAISS's own error output crashes there).
 add_library(drt_faiss_compat OBJECT ${PROJECT_SOURCE_DIR}/cmake/faiss_compat.cpp)
+if(FAISS_C_LIBRARY MATCHES "\\.a$")
+  target_sources(drt_faiss_compat PRIVATE ${PROJECT_SOURCE_DIR}/cmake/faiss_error.cpp)
+endif()
 target_link_libraries(drt_faiss INTERFACE $<TARGET_OBJECTS:drt_faiss_compat>)
 add_dependencies(drt_faiss drt_faiss_compat)

@@ -189,7 +189,6 @@ static enum status generation_feed_plain(struct generation *g, const int32_t *id
 enum status generation_feed(struct generation *g, const int32_t *ids, int64_t n,
                             const struct generation_scores *scores) {
     const struct tokenizer *tokenizer = g->config.engine->model.tokenizer;
-    assert(n >= 1);
     TRY(generation_check(g));
     for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= g->config.engine->model.config.vocab_size)
@@ -197,8 +196,8 @@ enum status generation_feed(struct generation *g, const int32_t *ids, int64_t n,
                         (long long)i, g->config.engine->model.config.vocab_size);
     TRY(generation_feed_pending(g));
     sampler_see(g->sampler, ids, n);
-    TRY(scores ? generation_feed_scored(g, ids, n, scores) : generation_feed_plain(g, ids, n));
-    g->has_logits = true;
+    if (n > 0) TRY(scores ? generation_feed_scored(g, ids, n, scores) : generation_feed_plain(g, ids, n));
+    g->has_logits = g->has_logits || n > 0;
     g->ended = false;
     g->generated = 0;
     for (int64_t i = 0; i < n && !g->speaking; i++)

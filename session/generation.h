@@ -39,7 +39,7 @@ struct generation_scores {
     struct generation_alternative *alternatives; int top;  /* [n, top], best first; id -1: none. top 0: not wanted */
     float *memory_share;                 /* [n]; NULL: not wanted */
 };
-/* Appends n >= 1 ids in passes of whole chunks, so that a long text shows progress and can be interrupted
+/* Appends n >= 0 ids in passes of whole chunks, so that a long text shows progress and can be interrupted
  * (STATUS_INTERRUPTED). Limits and stop strings begin again. scores NULL: not wanted. After a failure the generation
  * can only be reset or freed. */
 enum status generation_feed(struct generation *g, const int32_t *ids, int64_t n,

@@ -1,0 +1,18 @@
+# commit.cmake -- run with -P in each build: writes OUT, a source with the commit of SOURCE, if that has changed.
+execute_process(COMMAND git -C ${SOURCE} rev-parse --short=12 HEAD OUTPUT_VARIABLE commit RESULT_VARIABLE failed
+                OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+if(failed)
+  set(commit "")
+else()
+  execute_process(COMMAND git -C ${SOURCE} diff --quiet HEAD -- RESULT_VARIABLE changed ERROR_QUIET)
+  if(changed)
+    string(APPEND commit "-changed")
+  endif()
+endif()
+set(text "extern const char build_version_commit[];\nconst char build_version_commit[] = \"${commit}\";\n")
+if(EXISTS ${OUT})
+  file(READ ${OUT} old)
+endif()
+if(NOT text STREQUAL "${old}")
+  file(WRITE ${OUT} "${text}")
+endif()

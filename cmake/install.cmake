@@ -1,0 +1,1 @@
+# install.cmake -- what cmake --install and cpack put where
