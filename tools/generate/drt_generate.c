@@ -5,6 +5,7 @@
 #include "tools/shared/commands.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
+#include "tools/shared/streams.h"
 
 #include <math.h>
 #include <string.h>
