@@ -6,7 +6,18 @@
 #   PCRE2        split patterns of tokenizers need look-ahead and \p{...}; its JIT is faster than what we would write.
 #   utf8proc     Unicode normalisation (NFC, NFKC) of tokenizers.
 #   zlib zstd xz inputs come compressed.
+#   snappy lz4 brotli   with zlib and zstd the codecs of parquet pages and arrow buffers.
 #   xxHash       128-bit content hashes at memory speed (fingerprints, exact duplicates); not a security boundary.
+#
+# Parquet and arrow are read by data/readers/columnar/. Debian has no library for them. Of what PyPI has:
+#   pyarrow 26     160 MB of C++ libraries without a C interface; as a process of its own it would put Python, which
+#                  Debian manages itself, on the path of a C program.
+#   carquet 0.7.2  C11, MIT, 49,000 lines by one author, "beta", parquet only. Five minutes of fuzzing under ASan found
+#                  a use after free in its footer parser (parse_column_metadata in parquet_types.c), and corpora are
+#                  untrusted. Its batch reader holds a whole row group: 387 MB for one of 398 MB of text, and the
+#                  default of pyarrow is a million rows a group.
+# A text column needs a small part of both formats; page by page memory stays bounded, and fuzz_parquet and fuzz_arrow
+# reach all of it.
 #
 # CMAKE_PREFIX_PATH is searched first, so a user's own build (FAISS at x86-64-v3 scans 7 to 10 times faster than
 # Debian's) is picked up; then .deps/, where ./setup unpacks Debian 13's FAISS on Debian 12; then the system.
@@ -35,6 +46,9 @@ drt_dependency(drt_utf8proc utf8proc.h libutf8proc-dev utf8proc)
 drt_dependency(drt_zlib zlib.h zlib1g-dev z)
 drt_dependency(drt_zstd zstd.h libzstd-dev zstd)
 drt_dependency(drt_lzma lzma.h liblzma-dev lzma)
+drt_dependency(drt_snappy snappy-c.h libsnappy-dev snappy)
+drt_dependency(drt_lz4 lz4frame.h liblz4-dev lz4)
+drt_dependency(drt_brotli brotli/decode.h libbrotli-dev brotlidec)
 drt_dependency(drt_xxhash xxhash.h libxxhash-dev xxhash)
 
 # FAISS: the C library and the C++ library that it wraps. In .deps the headers are 1.11's, while Debian 12's own

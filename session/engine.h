@@ -37,8 +37,8 @@ struct engine {
 enum status engine_open(struct engine *out, const struct engine_config *config);
 void engine_close(struct engine *e);                      /* a zeroed struct is fine */
 
-/* The same model for another thread: device, towers and scratch memory of its own. Weights are shared where both compute
- * on the CPU. Without a store. `of` must outlive it. */
+/* The same model for another thread: device, towers and scratch memory of its own. Weights are shared where both
+ * compute on the CPU. Without a store. `of` must outlive it. */
 enum status engine_share(struct engine *out, const struct engine *of, const struct device_choice *where, int threads);
 
 /* The same engine for another text: all that `of` has but its store, in place of which come view and searcher (NULL is

@@ -64,15 +64,19 @@ struct reader {
     struct left_out passed_over, bad_lines;
     int64_t links_out;                       /* links that lead out of their folder */
     struct jsonl jsonl;
-    struct reader_buffer text, repaired;
+    struct reader_buffer text, repaired, columnar_key;
     struct tokens tokens;
     struct megatron megatron;
+    struct parquet *parquet;                 /* columnar/reader_parquet.c */
+    struct arrow *arrow;                     /* columnar/reader_arrow.c */
+    bool passing;                            /* what an earlier run has read is read again */
 };
 
 static inline const struct input_file *reader_file(const struct reader *r) { return &r->files[r->position.file]; }
 
 /* reader.c */
 enum status reader_open_file(struct reader *r);           /* the one at r->position, from its start */
+enum status reader_next_in_file(struct reader *r, struct document *d, int *more);   /* the open one */
 void reader_close_file(struct reader *r);
 void reader_end_file(struct reader *r);                   /* all of it was read: on to the next one */
 enum status left_out_add(struct left_out *l, const char *text);
@@ -95,10 +99,9 @@ enum status reader_add_file(struct reader *r, const char *path, enum reader_form
 /* reader_folders.c: adds the files of a folder and of what lies in it, in no order of paths. */
 enum status reader_walk(struct reader *r, const char *path, enum reader_format format);
 
-/* reader_source.c */
+/* The formats. *more = 0: the file has no further document. They move r->position within the file. */
 enum status source_next(struct reader *r, struct document *d, int *more);
 enum status source_pass(struct reader *r, uint64_t offset);
-/* The formats. *more = 0: the file has no further document. They move r->position within the file. */
 enum status jsonl_open(struct reader *r);
 /* Passes so many bytes without parsing them; *got < bytes: the end. */
 enum status jsonl_pass(struct reader *r, uint64_t bytes, uint64_t *got);

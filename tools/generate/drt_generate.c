@@ -5,8 +5,8 @@
 #include "tools/shared/commands.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
+#include "tools/shared/streams.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,6 +20,17 @@ static int failed(void) {
     fprintf(stderr, "drt-generate: %s\n", status_message());
     return 1;
 }
+
+static const struct arg_letter letters[] = {
+    {'p', "prompt"}, {'f', "prompt-file"}, {'n', "max-tokens"}, {'i', "interactive"}, {0, NULL}};
+
+static const char about[] =
+    "Generates text. At the end of each chunk the model retrieves chunks from the store or from the text's own past, "
+    "and "
+    "reads them while it generates the next chunk. The text is written to standard output as it is generated; - reads "
+    "the prompt from standard input.\n\n"
+    "With --interactive it reads lines from a terminal or a pipe and continues the text after each. Ctrl-C stops an "
+    "answer, Ctrl-D ends; /help lists the commands.";
 
 static int parse(struct generate_options *o, int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
@@ -45,6 +56,7 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
         {NULL, ARG_FLAG, NULL, NULL, "Prompt (without one, a new document begins)", 0, 0},
         {"prompt", ARG_STRING, &o->prompt, "TEXT", "the text to continue; special tokens are recognised", 0, 0},
         {"prompt-file", ARG_PATH, &o->prompt_file, "FILE", "the same, from a file of any length", 0, 0},
+        {"interactive", ARG_FLAG, &o->interactive, NULL, "then read lines, and continue the text after each", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Generation", 0, 0},
         {"max-tokens", ARG_INT, &o->max_tokens, "N", "generate at most N tokens", 0, INFINITY},
         {"temperature", ARG_DOUBLE, &o->temperature, "T",
@@ -81,17 +93,16 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
     const struct arg_program program = {
         .name = "drt-generate",
         .synopsis = "[--model DIR] [--store DIR --corpus-retrieval] [--prompt TEXT | --prompt-file FILE | -] [options]",
-        .about =
-            "Generates text. At the end of each chunk the model retrieves chunks from the store or from the text's own "
-            "past, and reads them while it generates the next chunk. The text is written to standard output as it is "
-            "generated; - reads the prompt from standard input.",
+        .about = about,
         .examples =
-            "  drt-generate --prompt 'The history of the lighthouse'\n"
+            "  drt-generate -p 'The history of the lighthouse' -n 100\n"
             "  drt-generate --store docs.store --corpus-retrieval --prompt-file question.txt --show-retrieved 3\n"
+            "  drt-generate --interactive --self-retrieval -n 80\n"
             "  drt-generate --store docs.store --corpus-retrieval --self-retrieval --trace t.html - < book.txt\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
-        .max_operands = 1};
+        .max_operands = 1,
+        .letters = letters};
     int n_operands = 0;
     int code = args_parse(&program, argc, argv, operands, &n_operands);
     if (code >= 0) return code;
@@ -104,6 +115,8 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
 static int check(const struct generate_options *o) {
     if ((o->prompt != NULL) + (o->prompt_file != NULL) + o->prompt_stdin > 1)
         return usage("only one of --prompt, --prompt-file and - can be given");
+    if (o->interactive && o->prompt_stdin) return usage("--interactive reads standard input: leave out -");
+    if (o->interactive && o->stats) return usage("--stats measures one text: leave out --interactive");
     if (o->corpus && !o->store) return usage("--corpus-retrieval needs --store DIR");
     bool memory = strcmp(o->memory, "none") != 0, found = memory && strcmp(o->memory, "own") != 0;
     if (memory && (o->corpus || o->self))
@@ -124,27 +137,6 @@ static int check(const struct generate_options *o) {
     return -1;
 }
 
-/* All that a descriptor has to give; `name` is for the message. */
-static enum status read_all(char **text, size_t *bytes, int fd, const char *name) {
-    size_t capacity = 0;
-    for (;;) {
-        TRY(memory_grow(text, &capacity, *bytes + (1 << 16)));
-        ssize_t n = read(fd, *text + *bytes, capacity - *bytes);
-        if (n < 0) return fail_errno("%s", name);
-        if (n == 0) return STATUS_OK;
-        *bytes += (size_t)n;
-    }
-}
-
-/* Not mapped: a shell gives pipes as files, too. */
-static enum status read_file(char **text, size_t *bytes, const char *path) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return fail_errno("%s", path);
-    enum status status = read_all(text, bytes, fd, path);
-    close(fd);
-    return status;
-}
-
 static enum status generate_open_and_run(const struct generate_options *o, const struct progress *progress,
                                          bool *interrupted) {
     struct engine engine;
@@ -158,8 +150,8 @@ static enum status generate_open_and_run(const struct generate_options *o, const
                                          .memory = strcmp(o->memory, "none") != 0,
                                          .decoding = true};
     enum status status = engine_open(&engine, &config);
-    if (status == STATUS_OK && o->prompt_file) status = read_file(&text, &bytes, o->prompt_file);
-    if (status == STATUS_OK && o->prompt_stdin) status = read_all(&text, &bytes, STDIN_FILENO, "standard input");
+    if (status == STATUS_OK && o->prompt_file) status = streams_read_file(&text, &bytes, o->prompt_file);
+    if (status == STATUS_OK && o->prompt_stdin) status = streams_read(&text, &bytes, STDIN_FILENO, "standard input");
     const char *prompt = text ? text : o->prompt ? o->prompt : "";
     if (!text) bytes = strlen(prompt);
     if (status == STATUS_OK) status = generate_run(interrupted, &engine, o, prompt, bytes, progress);
@@ -183,6 +175,7 @@ static int generate(int argc, char **argv, const char **operands) {
     struct progress_line *line = NULL;
     bool interrupted = false;
     if (progress_line_start(&line, "drt-generate") != STATUS_OK) return failed();
+    if (o.interactive) progress_line_converse(line);
     enum status status = generate_open_and_run(&o, progress_line_progress(line), &interrupted);
     progress_line_end(line);
     if (status != STATUS_OK) return failed();

@@ -30,6 +30,7 @@ static enum status work(struct generate_state *r, bool *interrupted, const char 
     const int32_t *ids = NULL;
     int64_t n = 0, tokens = 0;
     TRY(generate_prepare(r));
+    if (r->options->interactive) return generate_interactive(r, interrupted, prompt, prompt_bytes);
     double start = clock_seconds();
     TRY(generation_encode(r->generation, &ids, &n, prompt, prompt_bytes));
     TRY(generation_feed(r->generation, ids, n, NULL));

@@ -79,7 +79,7 @@ enum status generate_prepare(struct generate_state *r) {
                                                          .seed = (uint64_t)o->seed},
                                              .stops = o->stops.items,
                                              .n_stops = o->stops.count,
-                                             .max_tokens = o->max_tokens,
+                                             .max_tokens = o->interactive ? -1 : o->max_tokens,
                                              .ignore_eos = o->ignore_eos,
                                              .progress = r->progress,
                                              .watch = r->trace ? &watch : NULL,

@@ -19,3 +19,7 @@ struct generate_state {
 
 enum status generate_prepare(struct generate_state *r);   /* `r` holds engine, options and progress; else zero */
 void generate_release(struct generate_state *r);          /* also after a failure */
+
+/* drt_generate_interactive.c: continues the prompt, if there is one, then reads lines until they end. *interrupted: by
+ * SIGTERM or SIGHUP. */
+enum status generate_interactive(struct generate_state *r, bool *interrupted, const char *prompt, size_t bytes);

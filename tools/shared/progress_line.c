@@ -1,8 +1,8 @@
 /* progress_line.c -- see progress_line.h.
  *
  * Signals to stop are counted by a handler. Blocking them and waiting in a thread of our own would not do: OpenBLAS
- * starts threads before main, and a signal that one of those takes would end the process. The count is the one
- * mutable global of the programs: a handler has nothing else to write to. */
+ * starts threads before main, and a signal that one of those takes would end the process. The counts are the
+ * mutable globals of the programs: a handler has nothing else to write to. */
 #include "tools/shared/progress_line.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -132,7 +132,7 @@ static void report(void *context, const struct progress_event *e) {
     if (now - line->drawn >= (line->terminal ? 0.2 : 5.0)) draw(line, now);
 }
 
-static volatile sig_atomic_t signals_seen;
+static volatile sig_atomic_t signals_seen, interrupts_seen; /* to end; to stop what runs */
 
 static void count_signal(int signal) {
     if (signals_seen++ > 0) {
@@ -148,7 +148,27 @@ static void count_signal(int signal) {
 
 static bool stop_requested(void *context) {
     (void)context;
-    return signals_seen > 0;
+    return signals_seen > 0 || interrupts_seen > 0;
+}
+
+static void count_interrupt(int signal) {
+    (void)signal;
+    interrupts_seen = 1;
+}
+
+void progress_line_converse(struct progress_line *line) {
+    (void)line;
+    /* No SA_RESTART: the line being typed is given up, as in a shell. */
+    struct sigaction action = {.sa_handler = count_interrupt}, now;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, NULL, &now);
+    if (now.sa_handler != SIG_IGN) sigaction(SIGINT, &action, NULL);
+}
+
+bool progress_line_take_interrupt(void) {
+    bool came = interrupts_seen;
+    interrupts_seen = 0;
+    return came;
 }
 
 enum status progress_line_start(struct progress_line **out, const char *program) {

@@ -79,7 +79,7 @@ static void *thread_body(void *context) {
     return NULL;
 }
 
-static void run(struct task tasks[THREADS], const struct answer *alone) {
+static void threads_run(struct task tasks[THREADS], const struct answer *alone) {
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++)
         CHECK(threads_start(&threads[i], thread_body, &tasks[i]));
