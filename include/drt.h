@@ -31,6 +31,10 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow" /* functions that share a struct's name, which C++ allows */
+#endif
 #if defined(__GNUC__)
 #define DRT_API __attribute__((visibility("default")))
 #define DRT_CALL __attribute__((visibility("default"), warn_unused_result)) enum drt_status
@@ -406,6 +410,9 @@ DRT_CALL drt_score_text(struct drt_model *model, const struct drt_session_config
 DRT_CALL drt_score_ids(struct drt_model *model, const struct drt_session_config *config, const int32_t *ids, int64_t n,
                        int top, struct drt_scores **scores);
 
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
 #ifdef __cplusplus
 }
 #endif
