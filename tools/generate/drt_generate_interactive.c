@@ -77,6 +77,7 @@ static enum status answer(struct dialogue *d) {
     for (int64_t n = 0; n < r->options->max_tokens && !d->ended; n++) {
         if (progress_stop_requested(r->progress)) break;
         TRY(generation_next(r->generation, &token));
+        TRY(generate_trace_token(r, &token));
         TRY(printer_put(&r->printer, token.text, token.bytes));
         d->ended = token.end != GENERATION_RUNNING;
         d->last = token.end == GENERATION_EOS ? -1 : token.id;
