@@ -9,7 +9,6 @@ _drt_options() {
 --out file
 --memory value
 --store dir
---lexical dir
 --memory-k value
 --memory-every value
 --memory-span value
@@ -39,7 +38,6 @@ _drt_options() {
 --modes value
 --base dir
 --memory value
---lexical dir
 --memory-k value
 --memory-every value
 --memory-span value
@@ -78,7 +76,6 @@ _drt_options() {
 --nprobe value
 --memory none|own|corpus|both
 --memory-past value
---lexical dir
 --memory-k value
 --memory-every value
 --memory-span value
@@ -113,6 +110,7 @@ _drt_options() {
     'drt-index add') echo '--store dir
 --model dir
 --index value
+--lexical on|off
 --max-ram value
 --format auto|jsonl|txt|u16|u32|megatron|parquet|arrow
 --text-field value
@@ -130,6 +128,7 @@ _drt_options() {
     'drt-index build') echo '--out dir
 --model dir
 --index value
+--lexical on|off
 --max-ram value
 --format auto|jsonl|txt|u16|u32|megatron|parquet|arrow
 --text-field value
@@ -171,8 +170,7 @@ _drt_options() {
 --help,-h -
 --version,-V -' ;;
     'drt-index lexical') echo '--store dir
---out dir
---segment-chunks value
+--remove -
 --max-ram value
 --help,-h -
 --version,-V -' ;;
@@ -202,6 +200,7 @@ _drt_options() {
 --queries file
 --queries-format auto|txt|jsonl|npy|fbin
 --k value
+--searcher landmark|lexical|hybrid
 --exact -
 --nprobe value
 --from-document value
@@ -248,7 +247,6 @@ _drt_options() {
 --exact -
 --nprobe value
 --memory-config file
---lexical dir
 --address value
 --port value
 --port-file file

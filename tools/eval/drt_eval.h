@@ -59,7 +59,7 @@ int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL
 struct eval_samples;                     /* drt_eval_samples.h */
 /* base NULL: none */
 struct eval_engines { struct engine *model, *base; const struct lexical *lexical; struct memory_config memory; };
-struct eval_machine { struct engine model, base; struct lexical *lexical; struct eval_engines engines; };
+struct eval_machine { struct engine model, base; struct eval_engines engines; };
 enum status eval_machine_open(struct eval_machine *out, const struct engine_config *config,
                               const struct eval_options *o);
 void eval_machine_close(struct eval_machine *m);

@@ -40,14 +40,14 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
     };
     const struct arg_program program = {
         .name = "drt-eval fit-memory",
-        .synopsis = "--data FILE --out FILE [--model DIR] [--store DIR --lexical DIR] [options]",
+        .synopsis = "--data FILE --out FILE [--model DIR] [--store DIR] [options]",
         .about =
             "Fits how a model's distribution is mixed with those of token memories: a temperature and a small gate for "
             "each. No weight of the model changes, and a Base LM will do.\n\n"
             "The configuration is fitted on the even documents of each file (counted from 0). The figures are of "
             "the odd ones, and of the even ones with a fit to the odd ones: no text is scored with a gate that saw "
             "it.",
-        .examples = "  drt-eval fit-memory --data valid.jsonl.xz --store docs.store --lexical docs.lexical \\\n"
+        .examples = "  drt-eval fit-memory --data valid.jsonl.xz --store docs.store \\\n"
                     "    --model base-lm --out base-lm/memory.json\n",
         .options = options,
         .n_options = ARRAY_LEN(options)};

@@ -27,9 +27,8 @@ static enum status open_parts(struct eval_machine *m, const struct engine_config
     }
     if (!config->memory) return STATUS_OK;
     TRY(memory_options_config(&e->memory, &o->memory_options, &m->model.model.config));
-    TRY(memory_options_lexical(&m->lexical, &o->memory_options));
-    e->lexical = m->lexical;
-    return STATUS_OK;
+    bool found = strstr(o->memory, "corpus") || strstr(o->memory, "both");
+    return found ? store_view_lexical(&e->lexical, m->model.view) : STATUS_OK;
 }
 
 enum status eval_machine_open(struct eval_machine *out, const struct engine_config *config,
@@ -41,7 +40,6 @@ enum status eval_machine_open(struct eval_machine *out, const struct engine_conf
 }
 
 void eval_machine_close(struct eval_machine *m) {
-    lexical_close(m->lexical);
     engine_close(&m->base);
     engine_close(&m->model);
     *m = (struct eval_machine){0};

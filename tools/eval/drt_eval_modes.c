@@ -40,14 +40,10 @@ int eval_modes(const char *command, bool mode[EVAL_MODES], const struct eval_opt
 }
 
 static int check_memory(const char *command, const struct eval_options *o, const bool mode[EVAL_MODES]) {
-    bool found = mode[EVAL_MEMORY_CORPUS] || mode[EVAL_MEMORY_BOTH], stored = found || mode[EVAL_MEMORY_RANDOM];
+    bool stored = mode[EVAL_MEMORY_CORPUS] || mode[EVAL_MEMORY_BOTH] || mode[EVAL_MEMORY_RANDOM];
     if (memory_options_given(&o->memory_options) && !stored && !mode[EVAL_MEMORY_OWN])
-        return eval_usage(command, "--lexical and --memory-... need --memory LIST (they would not be used)");
+        return eval_usage(command, "--memory-... options need --memory LIST (they would not be used)");
     if (stored && !o->store) return eval_usage(command, "--memory corpus, both and random need --store DIR");
-    if (found && !o->memory_options.lexical)
-        return eval_usage(command, "--memory corpus and both need --lexical DIR, made by drt-index lexical");
-    if (!found && o->memory_options.lexical)
-        return eval_usage(command, "--lexical needs --memory corpus or both (it would not be used)");
     if (stored && o->rule >= 0)
         return eval_usage(command, "--exclude window=N: a token memory leaves out documents only: take doc or none");
     return -1;

@@ -43,7 +43,7 @@ static enum status make_memory(struct generate_state *r, struct memory_text_conf
     if (!r->memory_config.mixture[kind].given)
         return fail(STATUS_INVALID, "%s: has nothing fitted for \"%s\": take another --memory, or fit again",
                     o->memory_options.config, o->memory);
-    TRY(memory_options_lexical(&r->lexical, &o->memory_options));
+    if (kind != MEMORY_OWN) TRY(store_view_lexical(&r->lexical, r->engine->view));
     *out = (struct memory_text_config){.engine = r->engine,
                                        .memory = &r->memory_config,
                                        .lexical = r->lexical,
@@ -104,5 +104,4 @@ void generate_release(struct generate_state *r) {
     generation_free(r->generation);
     report_missing("drt-generate", r->engine, r->options->exact_fallback);
     (void)trace_end(r->trace, false);
-    lexical_close(r->lexical);
 }

@@ -1,14 +1,13 @@
 /* memory_options.c -- see memory_options.h. */
 #include "tools/memory/memory_options.h"
 #include "indexer/memory_source.h"
-#include "store/lexical/lexical_folder.h"
 #include <stdio.h>
 
 enum { K = 64, EVERY = 64, AFTER = 1 };
 static const double tau_default = 32, weight_default = 0.1;
 
 bool memory_options_given(const struct memory_options *o) {
-    return o->config || o->span || o->lexical || o->k || o->every || o->layer || o->tau > 0 || o->weight > 0;
+    return o->config || o->span || o->k || o->every || o->layer || o->tau > 0 || o->weight > 0;
 }
 
 static enum status parse_span(int *before, int *after, const char *text) {
@@ -61,9 +60,4 @@ enum status memory_options_config(struct memory_config *out, const struct memory
         return fail(STATUS_INVALID, "%s %d: the model has %d layers", o->config ? o->config : "--memory-layer",
                     out->key_layer, layers);
     return STATUS_OK;
-}
-
-enum status memory_options_lexical(struct lexical **out, const struct memory_options *o) {
-    *out = NULL;
-    return o->lexical ? lexical_folder_open(out, o->lexical) : STATUS_OK;
 }
