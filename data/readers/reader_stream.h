@@ -1,4 +1,4 @@
-/* reader_stream.h -- the bytes of a plain, gzip, zstd or xz file (known by its first bytes), or of standard input ("-").
+/* reader_stream.h -- the bytes of a plain, gzip, zstd or xz file (known by its first bytes), or of standard input: "-".
  * One thread at a time. */
 #pragma once
 #include "base/status.h"

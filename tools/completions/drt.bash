@@ -30,6 +30,30 @@ _drt_options() {
 --json -
 --help,-h -
 --version,-V -' ;;
+    'drt-eval niah') echo '--data file
+--format auto|jsonl|txt|u16|u32|megatron|parquet|arrow
+--text-field value
+--tasks value
+--context value
+--wording papers|ruler
+--trials value
+--seed value
+--write file
+--write-documents file
+--heat-map file
+--model dir
+--store dir
+--corpus-retrieval -
+--self-retrieval -
+--exact -
+--exact-fallback -
+--nprobe value
+--device auto|cpu|cuda
+--dtype auto|f32|bf16
+--threads value
+--json -
+--help,-h -
+--version,-V -' ;;
     'drt-eval ppl') echo '--model dir
 --data file
 --store dir
@@ -63,6 +87,24 @@ _drt_options() {
 --exact-fallback -
 --nprobe value
 --seed value
+--device auto|cpu|cuda
+--dtype auto|f32|bf16
+--threads value
+--json -
+--help,-h -
+--version,-V -' ;;
+    'drt-eval tasks') echo '--metric auto|ruler|rouge
+--answers file
+--max-samples value
+--max-tokens value
+--stop value
+--model dir
+--store dir
+--corpus-retrieval -
+--self-retrieval -
+--exact -
+--exact-fallback -
+--nprobe value
 --device auto|cpu|cuda
 --dtype auto|f32|bf16
 --threads value
@@ -330,7 +372,7 @@ _drt_options() {
 }
 _drt_commands() {
     case $1 in
-    drt-eval) echo 'ppl fit-memory' ;;
+    drt-eval) echo 'ppl fit-memory tasks niah' ;;
     drt-generate) echo '' ;;
     drt-index) echo 'build add search get stats verify repair drop recall export lexical doctor' ;;
     drt-model) echo 'info init convert' ;;

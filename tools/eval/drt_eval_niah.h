@@ -14,9 +14,10 @@ struct niah_options {
     int64_t context[NIAH_CONTEXTS]; int n_contexts;       /* what `contexts` says: ids, rising */
 };
 
-/* Of one task at one context. by_depth: whole answers of samples whose needle lies in that tenth of the text. */
+/* Of one task at one context. depth_whole: whole answers of samples whose needle lies in that tenth of the text. */
 struct niah_cell {
-    int64_t trials, whole, scored;       /* whole: each id of the answer was the likeliest; scored: the papers' one id */
+    int64_t trials;
+    int64_t whole, scored;               /* each id of the answer was the likeliest; the papers' one id was */
     int64_t depth_trials[NIAH_DEPTHS], depth_whole[NIAH_DEPTHS];
     double seconds;
     int64_t tokens;                      /* read in that time */
@@ -30,5 +31,6 @@ enum status niah_run(struct niah_result *out, const struct niah_options *o, cons
 /* drt_eval_niah_report.c */
 void niah_print(const struct niah_result *r, const struct niah_options *o);
 void niah_print_json(const struct niah_result *r, const struct niah_options *o);
-/* An SVG picture: a map for each task, contexts across, depths down, the share of whole answers as colour and number. */
+/* An SVG picture: a map for each task, contexts across, depths down, the share of whole answers as colour and as
+ * number. */
 enum status niah_draw(const struct niah_result *r, const struct niah_options *o);

@@ -1,32 +1,16 @@
 /* drt_eval_tasks.c -- drt-eval tasks: answers to the prompts of files, scored by what they contain or by ROUGE. */
+#include "tools/eval/drt_eval_tasks.h"
 #include "base/clock.h"
 #include "base/formats/json.h"
 #include "base/memory.h"
-#include "tools/eval/drt_eval.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
-#include "tools/shared/streams.h"
-#include "tools/tasks/rouge.h"
 #include "tools/tasks/task_file.h"
-#include "tools/tasks/task_run.h"
 
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
-struct tasks_options {
-    struct task_run_options run;
-    const char *metric, *answers;
-    struct arg_strings stops;
-    int64_t max_samples, max_tokens;
-};
-/* A figure a sample: RULER's score, or F of each kind of ROUGE. */
-struct tasks_file_result {
-    const char *path;
-    double *scores[ROUGE_KINDS];
-    size_t n, capacity[ROUGE_KINDS];
-    double seconds;
-};
 struct tasks_state {
     const struct tasks_options *options;
     struct task_run run;
@@ -158,65 +142,6 @@ static enum status tasks_run(struct tasks_state *s, struct tasks_file_result *re
     return STATUS_OK;
 }
 
-static struct ratio tasks_figure(const struct tasks_file_result *r, int k) {
-    double *ones;
-    struct ratio out = {.value = NAN, .low = 1, .high = 0};
-    if (r->n == 0 || memory_allocate(&ones, r->n) != STATUS_OK) return out;
-    for (size_t i = 0; i < r->n; i++)
-        ones[i] = 1;
-    out = ratio_of(r->scores[k], ones, r->n);
-    memory_free(ones);
-    return out;
-}
-
-static void tasks_print(const struct tasks_state *s, const struct tasks_file_result *results, int n) {
-    printf("%-8s %8s  %-15s %8s %10s  file\n", "metric", "score", "95 % interval", "samples", "s/sample");
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < (s->rouge ? ROUGE_KINDS : 1); k++) {
-            const struct ratio r = tasks_figure(&results[i], k);
-            char interval[40] = "(one sample)";
-            if (r.low <= r.high) snprintf(interval, sizeof interval, "%.4f .. %.4f", fmax(r.low, 0), fmin(r.high, 1));
-            printf("%-8s %8.4f  %-15s %8zu %10.3f  ", s->rouge ? rouge_names[k] : "ruler", r.value, interval,
-                   results[i].n, results[i].n ? results[i].seconds / (double)results[i].n : 0);
-            streams_print_line(stdout, results[i].path, strlen(results[i].path), 80);
-            putchar('\n');
-        }
-}
-
-static void tasks_print_json(const struct tasks_state *s, const struct tasks_file_result *results, int n) {
-    struct json_writer w;
-    json_write_open(&w, stdout, 2);
-    json_write_object(&w);
-    json_write_key(&w, "files");
-    json_write_array(&w);
-    for (int i = 0; i < n; i++) {
-        json_write_object(&w);
-        json_write_key(&w, "file");
-        json_write_string(&w, results[i].path);
-        json_write_key(&w, "samples");
-        json_write_int(&w, (int64_t)results[i].n);
-        json_write_key(&w, "seconds");
-        json_write_double(&w, results[i].seconds);
-        for (int k = 0; k < (s->rouge ? ROUGE_KINDS : 1); k++) {
-            const struct ratio r = tasks_figure(&results[i], k);
-            json_write_key(&w, s->rouge ? rouge_names[k] : "ruler");
-            json_write_object(&w);
-            json_write_key(&w, "score");
-            json_write_double(&w, r.value);
-            json_write_key(&w, "interval");
-            json_write_array(&w);
-            json_write_double(&w, r.low <= r.high ? r.low : NAN);
-            json_write_double(&w, r.low <= r.high ? r.high : NAN);
-            json_write_array_end(&w);
-            json_write_object_end(&w);
-        }
-        json_write_object_end(&w);
-    }
-    json_write_array_end(&w);
-    json_write_object_end(&w);
-    putchar('\n');
-}
-
 int eval_tasks(int argc, char **argv, const char **operands) {
     struct tasks_options o = {.run.where = DEVICE_CHOICE_DEFAULT, .metric = "auto", .max_tokens = 64};
     struct tasks_state s = {.options = &o};
@@ -234,7 +159,7 @@ int eval_tasks(int argc, char **argv, const char **operands) {
     if (s.answers && fclose(s.answers) != 0 && status == STATUS_OK) status = fail_errno("%s", o.answers);
     report_missing("drt-eval", &s.run.engine, o.run.exact_fallback);
     /* What was scored before a signal or a bad line is shown. */
-    if (status == STATUS_OK || results[0].n > 0) (o.run.json ? tasks_print_json : tasks_print)(&s, results, n);
+    if (status == STATUS_OK || results[0].n > 0) (o.run.json ? tasks_print_json : tasks_print)(results, n, s.rouge);
     task_run_close(&s.run);
     memory_free(s.answer);
     for (int i = 0; i < n; i++)

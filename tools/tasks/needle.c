@@ -218,12 +218,12 @@ static enum status needle_riddle(struct needle_maker *m, struct riddle *r) {
 /* ---- the text -------------------------------------------------------------------------------------------- */
 
 /* Statements go between ids of the haystack, in random order but for the values of one key. */
-struct place {
+struct spot {
     int64_t at;
     int statement;
 };
 
-static void needle_places(struct needle_maker *m, struct place place[NEEDLE_STATEMENTS], int n, int64_t hay) {
+static void needle_spots(struct needle_maker *m, struct spot spot[NEEDLE_STATEMENTS], int n, int64_t hay) {
     int order[NEEDLE_STATEMENTS];
     for (int i = 0; i < n; i++)
         order[i] = i;
@@ -233,14 +233,14 @@ static void needle_places(struct needle_maker *m, struct place place[NEEDLE_STAT
         order[j] = was;
     }
     for (int i = 0; i < n; i++) {
-        struct place p = {.at = (int64_t)rng_below(&m->rng, (uint64_t)hay + 1)};
+        struct spot p = {.at = (int64_t)rng_below(&m->rng, (uint64_t)hay + 1)};
         int j = i;
-        for (; j > 0 && place[j - 1].at > p.at; j--)
-            place[j] = place[j - 1];
-        place[j] = p;
+        for (; j > 0 && spot[j - 1].at > p.at; j--)
+            spot[j] = spot[j - 1];
+        spot[j] = p;
     }
     for (int i = 0; i < n; i++)
-        place[i].statement = order[i];
+        spot[i].statement = order[i];
 }
 
 static int64_t needle_hay(struct needle_maker *m, int32_t *out, int64_t *from, int64_t n) {
@@ -254,14 +254,14 @@ static int64_t needle_hay(struct needle_maker *m, int32_t *out, int64_t *from, i
  */
 static int64_t needle_fill(struct needle_maker *m, int32_t *out, const struct riddle *r, int64_t hay, int64_t tail,
                            int64_t from, double *depth) {
-    struct place place[NEEDLE_STATEMENTS];
+    struct spot spot[NEEDLE_STATEMENTS];
     int64_t n = 0, used = 0, first = -1;
-    needle_places(m, place, r->n, hay - tail);
+    needle_spots(m, spot, r->n, hay - tail);
     for (int i = 0; i < r->n; i++) {
-        const struct id_list *s = &r->statement[place[i].statement];
-        n += needle_hay(m, out + n, &from, place[i].at - used);
-        used = place[i].at;
-        const bool needed = m->config.task == NEEDLE_TWO_HOP ? place[i].statement < 2 : place[i].statement == r->first;
+        const struct id_list *s = &r->statement[spot[i].statement];
+        n += needle_hay(m, out + n, &from, spot[i].at - used);
+        used = spot[i].at;
+        const bool needed = m->config.task == NEEDLE_TWO_HOP ? spot[i].statement < 2 : spot[i].statement == r->first;
         if (first < 0 && needed) first = n;
         memcpy(out + n, s->id, (size_t)s->n * sizeof *s->id);
         n += s->n;

@@ -8,8 +8,8 @@
 #include "base/rng.h"
 #include "data/tokenizer/tokenizer.h"
 
-/* Single: one statement. Multi-key: six statements of different keys, one of them asked for. Multi-value: four of one
- * key; all are asked for, in the order of the text. Two-hop: two chains a -> b -> c; b and c are asked for. */
+/* Single: one statement. Multi-key: six statements of different keys, one of them requested. Multi-value: four of one
+ * key; all are requested, in the order of the text. Two-hop: two chains a -> b -> c; b and c are requested. */
 enum needle_task { NEEDLE_SINGLE, NEEDLE_MULTI_KEY, NEEDLE_MULTI_VALUE, NEEDLE_TWO_HOP, NEEDLE_TASKS };
 extern const char *const needle_task_names[NEEDLE_TASKS]; /* "single", "multi-key", ... */
 enum needle_wording { NEEDLE_PAPERS, NEEDLE_RULER };
@@ -34,7 +34,7 @@ struct needle_sample {
     /* RULER's wording: the strings of the answer */
     const char *outputs[NEEDLE_STATEMENTS]; int n_outputs;
     int scored;                          /* the one id of the answer that the papers' code scores */
-    double depth;                        /* place in the text of the first statement that the answer needs: 0 .. 1 */
+    double depth;                        /* position in the text of the first statement that the answer needs: 0 .. 1 */
 };
 
 struct needle_maker;

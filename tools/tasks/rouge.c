@@ -10,7 +10,7 @@ const char *const rouge_names[ROUGE_KINDS] = {"rouge1", "rouge2", "rougeL"};
 
 struct rouge_word {
     const char *text;
-    uint32_t bytes, place;
+    uint32_t bytes, number;
 };
 struct rouge_text {
     char *lower;
@@ -56,7 +56,7 @@ static enum status rouge_read(struct rouge_text *t, const char *text, size_t byt
         /* the dot that the lower case of U+0130 has is a mark of its own, and ends the word */
         if ((!c || used == 2) && n > start) {
             t->words[t->n] =
-                (struct rouge_word){.text = t->lower + start, .bytes = (uint32_t)(n - start), .place = (uint32_t)t->n};
+                (struct rouge_word){.text = t->lower + start, .bytes = (uint32_t)(n - start), .number = (uint32_t)t->n};
             t->n++;
         }
         if (!c || used == 2) start = n;
@@ -83,7 +83,7 @@ static enum status rouge_number(struct rouge_text *a, struct rouge_text *b) {
     for (size_t i = 0; i < n; i++) {
         if (i > 0 && rouge_compare_words(&all[i - 1], &all[i]) != 0) id++;
         const bool first = all[i] >= a->words && all[i] < a->words + a->n;
-        (first ? a : b)->ids[all[i]->place] = id;
+        (first ? a : b)->ids[all[i]->number] = id;
     }
     memory_free(all);
     return STATUS_OK;

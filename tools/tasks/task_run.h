@@ -35,6 +35,6 @@ enum status task_run_open(struct task_run *out, const struct task_run_options *o
                           const struct arg_strings *stops, const struct progress *progress);
 void task_run_close(struct task_run *r);                  /* a zeroed struct is fine */
 
-/* Continues the prompt in a text of its own. *answer grows as memory_grow has it; *bytes: its length, no NUL counted. */
+/* Continues the prompt in a text of its own. *answer grows as memory_grow has it; *bytes: its length, without a NUL. */
 enum status task_run_answer(struct task_run *r, const char *prompt, size_t prompt_bytes, char **answer,
                             size_t *capacity, size_t *bytes, const struct progress *progress);

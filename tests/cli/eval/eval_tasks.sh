@@ -37,7 +37,7 @@ expect_error "line 1 is no sample" "$EVAL" tasks "$TMP/text.jsonl" --model "$TMP
 expect_error "no-such.jsonl" "$EVAL" tasks "$TMP/no-such.jsonl" --model "$TMP/model"
 expect_usage "needs --store" "$EVAL" tasks "$TMP/ruler.jsonl" --corpus-retrieval
 
-# What cannot be asked is said before a model is read.
+# Wrong options are refused before a model is read.
 niah() { "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/model" "$@"; }
 expect_usage "--data FILE is missing" "$EVAL" niah
 expect_usage "--tasks takes" niah --tasks hay

@@ -1,4 +1,4 @@
-/* test_needle.c -- needle samples: what stands in the text is what is asked for, lengths and alignment, repeatability.
+/* test_needle.c -- needle samples: what stands in the text is what is requested, lengths and alignment, repeatability.
  */
 #include "base/memory.h"
 #include "tools/tasks/needle.h"
@@ -61,7 +61,7 @@ static void test_papers(enum needle_task task, bool elsewhere) {
         if (elsewhere) CHECK_EQ(occurs(s.prompt, s.n_prompt, s.answer, 5), 0);
         depths += s.depth;
     }
-    /* the mean place of one statement is the middle, of the first of several before it */
+    /* the mean position of one statement is the middle, of the first of several before it */
     CHECK(depths / 200 > 0.1 && depths / 200 < 0.6);
     needle_maker_free(m);
     needle_maker_free(again);
