@@ -1,6 +1,7 @@
 /* test_train_gradients.c -- a training step's gradients are those of differences of its own losses: every tensor of
  * every variant, every pool, with noise on the choice, with what a corpus adds. */
 #include "tests/corpus_fixture.h"
+#include "tests/memory_fixture.h"
 
 /* Sanitizers look for other faults, and take ten times as long: a part of the tensors will do. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -23,6 +24,7 @@ static double total(const struct step_report *r, const struct step_now *now) {
     double sum = r->loss;
     if (!isnan(r->mlm_loss)) sum += (double)now->mlm_weight * r->mlm_loss;
     if (!isnan(r->contrastive_loss)) sum += (double)now->contrastive_weight * r->contrastive_loss;
+    if (!isnan(r->memory_loss)) sum += (double)now->memory_weight * (r->memory_loss - r->loss);
     return sum;
 }
 
@@ -171,10 +173,24 @@ static void check_corpus(void) {
     free_scene(&scene);
 }
 
+static void check_memory(const struct memory_case *c, uint64_t seed) {
+    struct model m;
+    struct memory_text t;
+    make_memory_model(&m, c, seed);
+    make_memory_text(&t, c, 0, c->sequences);
+    struct device *dev = open_device(1);
+    struct subject of = {c->name, &m, make_memory_step(dev, &m, c, c->sequences), &t.t.batch, memory_now(c, 0.6F),
+                         NULL};
+    differences(&of);
+    step_free(of.s), free_memory_text(&t), params_free(m.params), device_close(dev);
+}
+
 int main(int argc, char **argv) {
     test_start(argc, argv, 11);
     for (size_t i = 0; i < ARRAY_LEN(variants); i++)
         check_variant(&variants[i], test_seed() + i);
+    for (size_t i = 0; i < ARRAY_LEN(memory_cases); i++)
+        check_memory(&memory_cases[i], test_seed() + i);
     check_corpus();
     return test_done();
 }

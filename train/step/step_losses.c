@@ -13,7 +13,8 @@ void step_mlm(struct step *s, const struct step_task *task) {
     struct mat embed = weights_tensor(optimizer_weights(s->optimizer), "model.embed_tokens.weight");
     struct mat dembed = weights_tensor(optimizer_gradients(s->optimizer), "model.embed_tokens.weight");
     ops->embed->forward(s->dev, x, encoder_train_states(s->encoder), m->rows, 0);
-    ops->loss->forward_backward(s->dev, m->nll, dx, dembed, x, embed, m->targets, task->mlm_scale);
+    struct loss_rows rows = {.targets = m->targets, .scale = task->mlm_scale};
+    ops->loss->forward_backward(s->dev, m->nll, dx, dembed, x, embed, rows);
     ops->embed->backward(s->dev, encoder_train_dstates(s->encoder), dx, m->rows, -1);
 }
 
