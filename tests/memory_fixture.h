@@ -2,6 +2,7 @@
 #pragma once
 #include "tests/train_fixture.h"
 #include "train/memory/memory_loss_internal.h"
+#include "train/step/step_teach_internal.h"
 
 enum { MEMORY_CHUNK = 63, MEMORY_SPAN = 2, MEMORY_NUMBERS = MEMORY_SPAN * MEMORY_CHUNK + 1 };
 
@@ -12,18 +13,19 @@ struct memory_case {
     int sequences, blocks, key_layer, size;
     struct memory_loss_config reads;
     bool recompute;
+    int teach;                          /* 0: no; else 1 + enum teach_gradient */
 };
 
 /* past, group, passages, read, span, gradient of `reads` */
 [[maybe_unused]] static const struct memory_case memory_cases[] = {
-    {"Base LM, past", "[2]", true, 2, 2, 2, 0, {.past = 80, .group = 1, .span = MEMORY_SPAN}, true},
+    {"Base LM, past", "[2]", true, 2, 2, 2, 0, {.past = 80, .group = 1, .span = MEMORY_SPAN}, true, 0},
     {"Base LM, all three", "[2]", true, 4, 2, 1, 16,
-     {.past = 200, .group = 2, .passages = 1, .read = 2, .span = MEMORY_SPAN}, false},
-    {"Base LM, passages", "[3]", true, 2, 3, 2, 16, {.passages = 2, .read = 3, .span = MEMORY_SPAN}, true},
+     {.past = 200, .group = 2, .passages = 1, .read = 2, .span = MEMORY_SPAN}, false, 0},
+    {"Base LM, passages", "[3]", true, 2, 3, 2, 16, {.passages = 2, .read = 3, .span = MEMORY_SPAN}, true, 0},
     {"DRT, all three", "[1,1]", false, 2, 3, 2, 16,
-     {.past = 100, .group = 2, .passages = 1, .read = 2, .span = MEMORY_SPAN}, true},
+     {.past = 100, .group = 2, .passages = 1, .read = 2, .span = MEMORY_SPAN}, true, 0},
     {"DRT, keys of a lower layer", "[2,1]", false, 2, 2, 1, 0,
-     {.past = 63, .group = 2, .passages = 1, .read = 1, .span = MEMORY_SPAN}, false},
+     {.past = 63, .group = 2, .passages = 1, .read = 1, .span = MEMORY_SPAN}, false, 0},
 };
 
 [[maybe_unused]] static float *memory_tensor(const struct params *p, const char *name) {
@@ -36,8 +38,9 @@ struct memory_case {
                  "{\"vocab_size\":%d,\"hidden_size\":32,\"intermediate_size\":40,\"num_attention_heads\":2,"
                  "\"decoder_layers\":%s,\"encoder_layers\":%d,\"enc_chunk_size\":%d,\"chunk_topk\":%d,"
                  "\"slide_window\":70,\"chunk_id\":96,\"mask_id\":95,\"pad_id\":94,\"rms_norm_eps\":1e-5,"
-                 "\"encoder_input\":\"tokens\",\"memory_layer\":%d,\"memory_size\":%d}",
-                 VOCAB, c->layers, c->base ? 0 : 1, MEMORY_CHUNK, TOPK, c->key_layer, c->size);
+                 "\"encoder_input\":\"tokens\",\"memory_layer\":%d,\"memory_size\":%d,\"retrieval_proj\":%s}",
+                 VOCAB, c->layers, c->base ? 0 : 1, MEMORY_CHUNK, TOPK, c->key_layer, c->size,
+                 c->teach == 1 + TEACH_PROJECTIONS ? "true" : "false");
     CHECK_OK(model_config_parse(&m->config, c->name, json, (size_t)n));
     CHECK_OK(params_init(&m->params, &m->config, seed));
     struct rng rng = rng_make(seed, 77);
@@ -67,12 +70,12 @@ struct memory_text { struct text t; int64_t *starts; int32_t *passages, *passage
         m->t.documents[b][0] = m->t.documents[b][1] = 10 * q + at / 2;
         if (q == 1 && at == 0) m->t.documents[b][0] = m->t.documents[b][1] = 0; /* as sequence 0 begins */
     }
-    int64_t passages = (int64_t)sequences * c->blocks * c->reads.passages;
+    int64_t each = c->reads.passages + c->reads.unread, passages = (int64_t)sequences * c->blocks * each;
     CHECK(m->passages = calloc((size_t)(passages * MEMORY_NUMBERS) + 1, sizeof *m->passages));
     CHECK(m->passage_documents = calloc((size_t)passages + 1, sizeof *m->passage_documents));
     CHECK(m->starts = calloc((size_t)sequences, sizeof *m->starts));
     for (int64_t p = 0; p < passages; p++) {
-        int64_t number = (int64_t)first * c->blocks * c->reads.passages + p;
+        int64_t number = (int64_t)first * c->blocks * each + p;
         struct rng rng = rng_make(test_seed(), 500 + (uint64_t)number);
         int32_t topic = (int32_t)rng_below(&rng, 70);
         int64_t real = number % 3 == 0 ? 70 : MEMORY_NUMBERS; /* some end early */
@@ -94,6 +97,7 @@ struct memory_text { struct text t; int64_t *starts; int32_t *passages, *passage
     struct step_config config = {
         .sequences = sequences, .chunks = c->base ? c->blocks * MEMORY_CHUNK : c->blocks, .type = DTYPE_F32,
         .recompute = c->recompute, .pool = c->base ? POOL_NONE : POOL_OWN, .memory = true, .reads = c->reads,
+        .teach = c->teach > 0, .teach_gradient = c->teach > 0 ? (enum teach_gradient)(c->teach - 1) : TEACH_PROJECTIONS,
         .optimizer = {.beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F, .clip = 1.0F, .trunk = 1.0F}};
     CHECK_OK(step_create(&s, dev, &m->config, &config, m->params, NULL));
     return s;

@@ -50,7 +50,7 @@ static void read_all(struct reading *r, const struct memory_case *c, const struc
     for (int q = 0; q < c->reads.read && c->reads.passages > 0; q++) {
         int64_t from = block - q / c->reads.passages;
         if (from < own * each) break;
-        int64_t p = from * c->reads.passages + q % c->reads.passages;
+        int64_t p = from * (c->reads.passages + c->reads.unread) + q % c->reads.passages;
         int32_t document = batch->passage_documents[p];
         if (document < 0 || (document >= barred[0] && document <= barred[1])) continue;
         for (int64_t i = 0; i < MEMORY_SPAN * S; i++)

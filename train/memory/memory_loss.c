@@ -68,7 +68,7 @@ static enum status memory_loss_create_passages(struct memory_loss *m) {
     const struct model_config lower = memory_lower_model(&m->model);
     int64_t chunks = m->model.base_lm ? (int64_t)m->config.span * m->model.chunk : m->config.span;
     TRY(decoder_train_create(&m->passages, m->dev, &lower, m->weights, m->gradients,
-                             (int)(m->blocks * m->config.passages), chunks,
+                             (int)(m->blocks * memory_passages(m)), chunks,
                              m->config.recompute || m->config.gradient != MEMORY_GRADIENT_ALL));
     decoder_train_keep_keys(m->passages, m->model.memory_layer);
     return STATUS_OK;
@@ -102,6 +102,7 @@ enum status memory_loss_create(struct memory_loss **out, struct device *dev, con
                                const struct weights *gradients, const struct weights *parameters) {
     struct memory_loss *m;
     assert(model->memory_layer > 0 && model->chunk > 0 && (config->passages == 0 || config->read >= config->passages));
+    assert(config->unread == 0 || config->passages > 0);
     TRY(memory_allocate_zero(&m, 1));
     m->dev = dev;
     m->model = *model;
@@ -113,7 +114,7 @@ enum status memory_loss_create(struct memory_loss **out, struct device *dev, con
     m->rows = config->sequences * m->sequence_rows;
     m->blocks_each = m->sequence_rows / m->block_rows;
     m->blocks = config->sequences * m->blocks_each;
-    m->all_rows = m->rows + m->blocks * config->passages * config->span * m->block_rows;
+    m->all_rows = m->rows + m->blocks * memory_passages(m) * config->span * m->block_rows;
     m->slots = m->all_rows / m->block_rows;
     int64_t others = config->group > 1 ? (config->group - 1) * m->blocks_each : 0;
     m->k = (int)(others + (config->passages ? config->read * config->span : 0));
@@ -163,13 +164,25 @@ static void memory_loss_project(struct memory_loss *m, struct mat keys, struct m
         device_copy_rows(m->dev, keys, states);
 }
 
-static struct token_memory_stats memory_loss_stats(const struct memory_loss *m) {
+struct token_memory_stats memory_loss_stats(const struct memory_loss *m) {
     int64_t n = m->rows;
     return (struct token_memory_stats){.log_p = m->stats,
                                        .lse = m->stats + n,
                                        .nearest = m->stats + 2 * n,
                                        .squares = m->stats + 3 * n,
                                        .largest = m->stats + 4 * n};
+}
+
+struct memory_slots memory_loss_slots(const struct memory_loss *m, int k) {
+    return (struct memory_slots){.keys = m->keys,
+                                 .value = m->value,
+                                 .slot = m->slot,
+                                 .square = m->square,
+                                 .row_begin = m->row_begin,
+                                 .slot_rows = m->block_rows,
+                                 .blocks = (int)m->blocks,
+                                 .k = k,
+                                 .block_rows = m->block_rows};
 }
 
 static void memory_loss_entries(struct memory_loss *m, struct memory_loss_now now) {
@@ -183,16 +196,7 @@ static void memory_loss_entries(struct memory_loss *m, struct memory_loss_now no
                                        .length = m->sequence_rows,
                                        .ring = m->sequence_rows,
                                        .limit = now.drop_past ? 0 : (int)past};
-    if (m->k > 0)
-        m->now.slots = (struct memory_slots){.keys = m->keys,
-                                             .value = m->value,
-                                             .slot = m->slot,
-                                             .square = m->square,
-                                             .row_begin = m->row_begin,
-                                             .slot_rows = m->block_rows,
-                                             .blocks = (int)m->blocks,
-                                             .k = m->k,
-                                             .block_rows = m->block_rows};
+    if (m->k > 0) m->now.slots = memory_loss_slots(m, m->k);
     m->reads = m->k > 0 || m->now.past.limit > 0;
 }
 

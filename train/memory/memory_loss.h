@@ -6,7 +6,8 @@
  *   other sequences: the micro-batch is cut into groups of `group` sequences, and a block reads the states of the
  *     group's others, except blocks that share a document with it;
  *   passages: chunks of a corpus, encoded again by the trunk. Each block has `passages` of its own and reads the `read`
- *     most recent ones of its sequence: those found for it and for blocks before it.
+ *     most recent ones of its sequence: those found for it and for blocks before it. `unread` more are encoded, for
+ *     memory_loss_gains alone.
  *
  * Key states come from layer memory_layer, through memory.key_proj where the model has one. The gate is linear in
  * MEMORY_FEATURES numbers; it, log_tau and the mixture are computed in double precision on the host. One thread at a
@@ -32,6 +33,7 @@ struct memory_loss_config {
     int64_t past;                        /* ids; 0: none */
     int group;                           /* 0 or 1: none */
     int passages, read, span;            /* of a block (0: none); at least `passages`; chunks of a passage */
+    int unread;                          /* more passages of a block, with `passages` above 0 */
     enum memory_gradient gradient;
     bool recompute;
 };
@@ -63,6 +65,10 @@ const float *memory_loss_row_weights(const struct memory_loss *m);
 /* Gradients of scale times the weighted sum of -log p: into the model's gradients, and dstates for
  * decoder_train_add_dkeys (data NULL: none). */
 struct mat memory_loss_backward(struct memory_loss *m, const int32_t *targets, float scale);
+/* What the reader gains from each passage: gain [blocks * (passages + unread)] on the host, the nats that the scored
+ * rows of its block save when they read it alone; 0 where there is none. After memory_loss_backward, whose input it
+ * overwrites. Nothing of this has a gradient. */
+void memory_loss_gains(struct memory_loss *m, float *gain, const struct batch *batch, const int32_t *targets);
 /* After the step's last micro-batch: writes the gradients of log_tau and the gate. */
 void memory_loss_finish(struct memory_loss *m, float scale);
 struct memory_loss_sums memory_loss_sums(const struct memory_loss *m);    /* since begin */

@@ -26,7 +26,7 @@ static int memory_list_passages(const struct memory_loss *m, const struct batch 
     int64_t first = block / m->blocks_each * m->blocks_each; /* of the sequence */
     int n = 0, each = m->config.passages;
     for (int q = 0; q < m->config.read; q++) {
-        int64_t from = block - q / each, passage = from * each + q % each;
+        int64_t from = block - q / each, passage = from * memory_passages(m) + q % each;
         if (from < first) break;
         int32_t document = batch->passage_documents[passage];
         const int32_t both[2] = {document, document};
@@ -53,7 +53,7 @@ static void memory_upload_slots(struct memory_loss *m, const struct batch *batch
 
 /* The passages as rows of the decoder, and the id that follows each row. */
 static void memory_upload_passages(struct memory_loss *m, const struct batch *batch) {
-    int64_t passages = m->blocks * m->config.passages, chunk = m->model.chunk, length = m->config.span * chunk;
+    int64_t passages = m->blocks * memory_passages(m), chunk = m->model.chunk, length = m->config.span * chunk;
     int64_t rows = m->all_rows - m->rows, at = 0;
     int32_t *ids = m->host_ids, *values = ids + rows;
     for (int64_t p = 0; p < passages; p++) {

@@ -1,5 +1,5 @@
 /* memory_loss_internal.h -- what the files of the loss through a token memory share: memory_loss.c has creation and the
- * two passes, memory_loss_batch.c what each block reads, memory_mixture.c the mixture. */
+ * two passes, memory_loss_batch.c what each block reads, memory_gains.c what it gains, memory_mixture.c the mixture. */
 #pragma once
 #include "kernels/device/carve.h"
 #include "kernels/ops.h"
@@ -38,6 +38,12 @@ struct memory_loss {
     float part;                          /* its weight */
     struct mat states;
 };
+
+/* Passages of a block, read or not. */
+static inline int memory_passages(const struct memory_loss *m) { return m->config.passages + m->config.unread; }
+struct token_memory_stats memory_loss_stats(const struct memory_loss *m);
+/* Slots [blocks * k], of which the first `blocks` block_rows are: what the blocks read. */
+struct memory_slots memory_loss_slots(const struct memory_loss *m, int k);
 
 /* Whether two ranges of documents, first and last, share one. */
 static inline bool memory_shares(const int32_t a[2], const int32_t b[2]) { return a[0] <= b[1] && b[0] <= a[1]; }

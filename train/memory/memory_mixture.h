@@ -15,6 +15,8 @@ struct memory_mixture_row { double log_lm, log_p, lse, nearest, squares, largest
 /* -log p; its derivatives by log p_LM (always share - 1), log_p and lse. */
 struct memory_mixture_result { double nll, share, dlog_p, dlse; };
 
+/* -log p alone. */
+double memory_mixture_nll(const struct memory_mixture *m, const struct memory_mixture_row *row);
 /* `weight`: of this row in dgate. A memory without entries (lse -infinity) has g = 0. */
 struct memory_mixture_result memory_mixture_row(struct memory_mixture *m, const struct memory_mixture_row *row,
                                                 double weight);

@@ -34,12 +34,13 @@ static enum status similar_collect(struct similar *n) {
 
 enum status similar_open(struct similar **out, const struct similar_config *config) {
     struct similar *n;
-    assert(config->passages > 0 && config->span > 0);
+    assert(config->passages > 0 && config->span > 0 && config->passages + config->coming <= SIMILAR_MAX);
     TRY(memory_allocate_zero(&n, 1));
     n->config = *config;
     n->model = *config->model;
     n->config.model = NULL;
     n->each = config->passages + SIMILAR_SPARE;
+    if (config->coming > 0) n->each_coming = config->coming + config->passages + SIMILAR_SPARE;
     n->text.batches = config->text;
     n->pool.batches = config->pool;
     n->valid.batches = config->valid;
@@ -62,6 +63,7 @@ void similar_free(struct similar *n) {
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         memory_free(texts[i]->document_first);
         memory_free(texts[i]->found);
+        memory_free(texts[i]->coming);
     }
     memory_free(n);
 }
@@ -100,43 +102,72 @@ static void similar_write_passage(const struct similar *n, int32_t *out, int64_t
 }
 
 size_t similar_ids(const struct similar *n, int64_t blocks) {
-    return (size_t)(blocks * n->config.passages * (n->config.span * n->model.chunk + 1));
+    return similar_documents(n, blocks) * (size_t)(n->config.span * n->model.chunk + 1);
 }
 
 size_t similar_documents(const struct similar *n, int64_t blocks) {
-    return (size_t)(blocks * n->config.passages);
+    return (size_t)(blocks * (n->config.passages + n->config.coming));
 }
 
-/* The passages of one block: what its documents and the next block's do not have. */
-static void similar_fill_block(const struct similar *n, int32_t *ids, int32_t *documents, int64_t asking,
-                               const struct similar_text *t, const int32_t barred[2]) {
+/* Where the passages of one block go, and what they must not be of: its documents and the next block's. */
+struct similar_block {
+    int32_t *ids, *documents;
+    int32_t barred[2];
+    const int32_t *taken; /* [n_taken] chunks that have a slot */
+    int n_taken;
+};
+
+static bool similar_usable(const struct similar *n, const struct similar_block *b, int32_t chunk) {
+    int32_t document = n->corpus.documents[chunk][0];
+    for (int i = 0; i < b->n_taken; i++)
+        if (b->taken[i] == chunk) return false;
+    return document < b->barred[0] || document > b->barred[1];
+}
+
+/* Fills slots first .. first + most - 1 from [each] chunks that were found; NULL: nothing was. taken: gets the chunks.
+ */
+static int similar_fill_slots(const struct similar *n, const struct similar_block *b, int first, int most,
+                              const int32_t *found, int each, int32_t *taken) {
     int64_t numbers = n->config.span * n->model.chunk + 1;
     int used = 0;
-    for (int i = 0; asking >= 0 && i < n->each && used < n->config.passages; i++) {
-        int32_t chunk = t->found[asking * n->each + i];
-        if (chunk < 0) break;
-        int32_t document = n->corpus.documents[chunk][0];
-        if (document >= barred[0] && document <= barred[1]) continue;
-        similar_write_passage(n, ids + used * numbers, chunk);
-        documents[used++] = document;
+    for (int i = 0; found && i < each && used < most && found[i] >= 0; i++) {
+        if (!similar_usable(n, b, found[i])) continue;
+        similar_write_passage(n, b->ids + (first + used) * numbers, found[i]);
+        b->documents[first + used] = n->corpus.documents[found[i]][0];
+        taken[used++] = found[i];
     }
-    for (; used < n->config.passages; used++) {
+    for (int slot = first + used; slot < first + most; slot++) {
         for (int64_t i = 0; i < numbers; i++)
-            ids[used * numbers + i] = -1;
-        documents[used] = -1;
+            b->ids[slot * numbers + i] = -1;
+        b->documents[slot] = -1;
     }
+    return used;
+}
+
+static void similar_fill_block(const struct similar *n, struct similar_block *b, const struct similar_text *t,
+                               int64_t asking) {
+    int32_t taken[SIMILAR_MAX];
+    int passages = n->config.passages, coming = n->config.coming;
+    bool known = asking >= 0;
+    b->taken = taken;
+    b->n_taken = 0;
+    b->n_taken = similar_fill_slots(n, b, 0, passages, known ? t->found + asking * n->each : NULL, n->each, taken);
+    if (coming == 0) return;
+    const int32_t *found = known ? t->coming + asking * n->each_coming : NULL;
+    similar_fill_slots(n, b, passages, coming, found, n->each_coming, taken + b->n_taken);
 }
 
 void similar_fill(const struct similar *n, struct batch *batch, int32_t *ids, int32_t *documents, bool valid) {
     const struct similar_text *t = valid ? &n->valid : &n->text;
     int64_t chunk = n->model.chunk, each = n->model.base_lm ? batch->chunks / chunk : batch->chunks;
-    int64_t numbers = n->config.passages * (n->config.span * chunk + 1);
+    int64_t slots = n->config.passages + n->config.coming, numbers = slots * (n->config.span * chunk + 1);
     for (int64_t b = 0; b < batch->sequences * each; b++) {
         int64_t position = batch->starts[b / each] + b % each * chunk;
         bool last = b % each == each - 1;
-        const int32_t barred[2] = {batch->documents[b][0], batch->documents[last ? b : b + 1][1]};
-        similar_fill_block(n, ids + b * numbers, documents + b * n->config.passages, similar_asking(n, t, position), t,
-                           barred);
+        struct similar_block to = {.ids = ids + b * numbers,
+                                   .documents = documents + b * slots,
+                                   .barred = {batch->documents[b][0], batch->documents[last ? b : b + 1][1]}};
+        similar_fill_block(n, &to, t, similar_asking(n, t, position));
     }
     batch->passages = ids;
     batch->passage_documents = documents;

@@ -3,7 +3,8 @@
  * The corpus is the training text and the text of pool_data, cut into chunks document by document. Chunk i of a
  * document asks with its own ids and those of the chunk before it for what follows, as the token memory does when it
  * generates (docs/token-memory.md); its own document is left out. Results are kept in a file, since they depend on the
- * text alone. A block of a sequence gets those of the last chunk that ended at or before its first id. */
+ * text alone. A block of a sequence gets those of the last chunk that ended at or before its first id. With `coming`
+ * the chunk that follows that one asks as well: what it finds pays best, but only a teacher may know it. */
 #pragma once
 #include "base/progress.h"
 #include "base/system/threads.h"
@@ -12,7 +13,7 @@
 struct similar_config {
     const struct batches *text, *pool, *valid;            /* borrowed; pool, valid: NULL if there are none */
     const struct model_config *model;    /* copied */
-    int passages, span;                  /* of a block; chunks of a passage */
+    int passages, coming, span;          /* of a block; more of a block, found with the chunk to come; chunks of each */
     const char *path;                    /* of the file */
     bool make;                           /* make the file if it is missing */
     const struct progress *progress;
@@ -24,7 +25,8 @@ struct similar;
 enum status similar_open(struct similar **out, const struct similar_config *config);
 void similar_free(struct similar *n);               /* NULL is fine */
 
-/* Numbers that a batch's passages take: ids, and documents. `blocks`: N*B. */
+/* Numbers that a batch's passages take: ids, and documents. `blocks`: N*B. Of each block first `passages`, best first,
+ * then `coming`, each in the first ones of its slots. No chunk is among both. */
 size_t similar_ids(const struct similar *n, int64_t blocks);
 size_t similar_documents(const struct similar *n, int64_t blocks);
 /* Sets batch->passages and batch->passage_documents, which lie in the caller's arrays of those sizes. `valid`: the

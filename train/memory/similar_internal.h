@@ -3,7 +3,8 @@
 #pragma once
 #include "train/memory/similar.h"
 
-enum { SIMILAR_SPARE = 4 };           /* more than are used: some belong to a block's own documents */
+enum { SIMILAR_SPARE = 4,                /* more than are used: some belong to a block's own documents */
+       SIMILAR_MAX = 128 };              /* passages of a block */
 
 /* The chunks of one text, and what each finds. */
 struct similar_text {
@@ -12,14 +13,15 @@ struct similar_text {
     int64_t *document_first;             /* [documents + 1]: the number of each document's first chunk, from 0 */
     int32_t first_document;
     int64_t documents;
-    int32_t *found;                      /* [chunks, each] chunks of the corpus, best first; -1: fewer; NULL: none */
+    /* [chunks, each], [chunks, each_coming] chunks of the corpus, best first; -1: fewer; NULL: none */
+    int32_t *found, *coming;
 };
 
 struct packing;
 struct similar {
     struct similar_config config;
     struct model_config model;
-    int each;                            /* found for a chunk */
+    int each, each_coming;               /* found for a chunk; with the one that follows it, 0: not searched */
     struct batches_corpus corpus;        /* the text's chunks, then the pool's */
     struct batches_corpus valid_corpus;
     struct similar_text text, pool, valid;

@@ -10,13 +10,15 @@
 #include <string.h>
 
 enum { QUERIES = 4096, LOOK_BACK = 2 }; /* queries at once; chunks of a query */
+static const char *const table_names[] = {"text", "valid"}, *const coming_names[] = {"text.coming", "valid.coming"};
 
 /* Equal text, chunk and number give equal results: one line says which they were. */
 static void similar_describe(char out[160], const struct similar *n) {
     uint64_t pool = n->pool.batches ? batches_fingerprint(n->pool.batches) : 0,
              valid = n->valid.batches ? batches_fingerprint(n->valid.batches) : 0;
-    snprintf(out, 160, "1 text %016" PRIx64 " pool %016" PRIx64 " valid %016" PRIx64 " chunk %d each %d",
-             batches_fingerprint(n->text.batches), pool, valid, n->model.chunk, n->each);
+    int length = snprintf(out, 160, "1 text %016" PRIx64 " pool %016" PRIx64 " valid %016" PRIx64 " chunk %d each %d",
+                          batches_fingerprint(n->text.batches), pool, valid, n->model.chunk, n->each);
+    if (n->each_coming > 0) snprintf(out + length, (size_t)(160 - length), " coming %d", n->each_coming);
 }
 
 /* ---- the index ----------------------------------------------------------------------------------------------------
@@ -58,30 +60,38 @@ struct similar_queries {
     struct store_range own[QUERIES];
 };
 
-/* Asks with a chunk and the one before it, where that is of the same document. */
+/* Asks with a chunk and the one before it, or with the one after it alone; each where it is of the same document. */
 static void similar_ask(const struct similar *n, struct similar_queries *q, int64_t i, const struct similar_text *t,
-                        int64_t chunk) {
+                        int64_t chunk, bool coming) {
     const struct batches_corpus *of = t == &n->valid ? &n->valid_corpus : &n->corpus;
-    int64_t size = n->model.chunk, from = chunk;
+    int64_t size = n->model.chunk, from = chunk, n_chunks = 1;
     int32_t document = of->documents[chunk][0];
-    while (chunk - from < LOOK_BACK - 1 && from > 0 && of->documents[from - 1][0] == document)
-        from--;
-    q->query[i] = (struct lexical_query){.ids = of->ids + from * size, .n = (int)((chunk - from + 1) * size)};
+    if (coming) {
+        from = chunk + 1;
+        n_chunks = from < t->chunks && of->documents[from][0] == document;
+    }
+    while (!coming && n_chunks < LOOK_BACK && from > 0 && of->documents[from - 1][0] == document)
+        from--, n_chunks++;
+    q->query[i] =
+        (struct lexical_query){.ids = of->ids + (n_chunks > 0 ? from : 0) * size, .n = (int)(n_chunks * size)};
     q->own[i] = (struct store_range){0};
     if (t != &n->text) return;
     const int64_t *first = t->document_first + (document - t->first_document);
     q->own[i] = (struct store_range){.begin = first[0], .end = first[1]};
 }
 
-static enum status similar_search(const struct similar *n, struct similar_text *t, const struct lexical *x) {
+/* [chunks, each] chunks that each chunk of the text finds. */
+static enum status similar_search_table(const struct similar *n, int32_t **table, const struct similar_text *t,
+                                        const struct lexical *x, bool coming) {
     struct similar_queries *q = NULL;
     struct store_hit *hits = NULL;
     enum status s;
-    TRY_GOTO(s, memory_allocate(&t->found, (size_t)(t->chunks * n->each)), out);
+    int each = coming ? n->each_coming : n->each;
+    TRY_GOTO(s, memory_allocate(table, (size_t)(t->chunks * each)), out);
     TRY_GOTO(s, memory_allocate(&q, 1), out);
-    TRY_GOTO(s, memory_allocate(&hits, (size_t)(QUERIES * n->each)), out);
+    TRY_GOTO(s, memory_allocate(&hits, (size_t)(QUERIES * each)), out);
     const struct lexical_search how = {
-        .k = n->each, .pair_weight = LEXICAL_PAIR_WEIGHT, .exclude = q->own, .threads = n->config.threads};
+        .k = each, .pair_weight = LEXICAL_PAIR_WEIGHT, .exclude = q->own, .threads = n->config.threads};
     for (int64_t first = 0; first < t->chunks; first += QUERIES) {
         int64_t count = t->chunks - first < QUERIES ? t->chunks - first : QUERIES;
         progress_step(n->config.progress, "find neighbours", "chunks", first, t->chunks);
@@ -90,10 +100,10 @@ static enum status similar_search(const struct similar *n, struct similar_text *
             goto out;
         }
         for (int64_t i = 0; i < count; i++)
-            similar_ask(n, q, i, t, first + i);
+            similar_ask(n, q, i, t, first + i, coming);
         TRY_GOTO(s, lexical_search(x, hits, q->query, count, &how), out);
-        for (int64_t i = 0; i < count * n->each; i++)
-            t->found[first * n->each + i] = (int32_t)hits[i].chunk;
+        for (int64_t i = 0; i < count * each; i++)
+            (*table)[first * each + i] = (int32_t)hits[i].chunk;
     }
     s = STATUS_OK;
 out:
@@ -102,15 +112,20 @@ out:
     return s;
 }
 
+static enum status similar_search(const struct similar *n, struct similar_text *t, const struct lexical *x) {
+    TRY(similar_search_table(n, &t->found, t, x, false));
+    return n->each_coming > 0 ? similar_search_table(n, &t->coming, t, x, true) : STATUS_OK;
+}
+
 /* ---- the file -----------------------------------------------------------------------------------------------------
  */
 
-static struct tensor_view similar_view(const char *name, const struct similar_text *t, int each) {
+static struct tensor_view similar_view(const char *name, const struct similar_text *t, const int32_t *table, int each) {
     return (struct tensor_view){.name = name,
                                 .dtype = SAFETENSORS_I32,
                                 .dims = 2,
                                 .shape = {t->chunks, each},
-                                .data = t->found,
+                                .data = table,
                                 .count = t->chunks * each};
 }
 
@@ -118,24 +133,29 @@ static enum status similar_write(const struct similar *n) {
     char of[160], metadata[200];
     similar_describe(of, n);
     snprintf(metadata, sizeof metadata, "{\"of\":\"%s\"}", of);
-    const struct tensor_view views[] = {similar_view("text", &n->text, n->each),
-                                        similar_view("valid", &n->valid, n->each)};
-    return safetensors_write(n->config.path, views, n->valid.batches ? 2 : 1, metadata);
+    struct tensor_view views[4];
+    int count = 0;
+    const struct similar_text *texts[] = {&n->text, &n->valid};
+    for (int i = 0; i < (n->valid.batches ? 2 : 1); i++) {
+        views[count++] = similar_view(table_names[i], texts[i], texts[i]->found, n->each);
+        if (n->each_coming > 0)
+            views[count++] = similar_view(coming_names[i], texts[i], texts[i]->coming, n->each_coming);
+    }
+    return safetensors_write(n->config.path, views, count, metadata);
 }
 
-static enum status similar_read_table(struct similar *n, struct similar_text *t, const struct safetensors *file,
+static enum status similar_read_table(struct similar *n, int32_t **table, int64_t count, const struct safetensors *file,
                                       const char *name) {
     const struct tensor_view *v = safetensors_find(file, name);
-    int64_t count = t->chunks * n->each;
     if (!v || v->count != count)
         return fail(STATUS_CORRUPT, "%s: lacks the table \"%s\" of %lld numbers: delete the file, it is made again",
                     n->config.path, name, (long long)count);
-    TRY(memory_allocate(&t->found, (size_t)count));
-    TRY(safetensors_to_i32(t->found, v));
+    TRY(memory_allocate(table, (size_t)count));
+    TRY(safetensors_to_i32(*table, v));
     for (int64_t i = 0; i < count; i++)
-        if (t->found[i] < -1 || t->found[i] >= n->corpus.chunks)
+        if ((*table)[i] < -1 || (*table)[i] >= n->corpus.chunks)
             return fail(STATUS_CORRUPT, "%s: %s: number %lld is chunk %d of %lld: delete the file, it is made again",
-                        n->config.path, name, (long long)i, t->found[i], (long long)n->corpus.chunks);
+                        n->config.path, name, (long long)i, (*table)[i], (long long)n->corpus.chunks);
     return STATUS_OK;
 }
 
@@ -151,8 +171,12 @@ static enum status similar_read(struct similar *n) {
                  "%s: was made of \"%.120s\", this run needs \"%s\": name another file (memory.neighbours), or delete "
                  "it",
                  n->config.path, found ? found : "(nothing)", of);
-    if (s == STATUS_OK) s = similar_read_table(n, &n->text, file, "text");
-    if (s == STATUS_OK && n->valid.batches) s = similar_read_table(n, &n->valid, file, "valid");
+    struct similar_text *texts[] = {&n->text, &n->valid};
+    for (int i = 0; s == STATUS_OK && i < (n->valid.batches ? 2 : 1); i++) {
+        s = similar_read_table(n, &texts[i]->found, texts[i]->chunks * n->each, file, table_names[i]);
+        if (s == STATUS_OK && n->each_coming > 0)
+            s = similar_read_table(n, &texts[i]->coming, texts[i]->chunks * n->each_coming, file, coming_names[i]);
+    }
     safetensors_close(file);
     return s;
 }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum config_kind { WHOLE, NUMBER, SWITCH, TEXT, TEXTS, MODEL, POOL, SAMPLING, GRADIENT };
+enum config_kind { WHOLE, NUMBER, SWITCH, TEXT, TEXTS, MODEL, POOL, SAMPLING, GRADIENT, TEACH };
 
 struct config_key {
     const char *group, *name; /* group "": at the top */
@@ -99,6 +99,15 @@ static const struct config_key keys[] = {
     {"memory", "span", WHOLE, AT(memory_span), 1, 8, "2", "chunks of a passage"},
     {"memory", "neighbours", TEXT, AT(memory_neighbours), 0, 0, NULL,
      "file that keeps what BM25 found, for other runs on the same text; default: neighbours.safetensors in the run"},
+    {"teach", "weight", NUMBER, AT(schedule.teach_weight), 0, 1000, "0",
+     "weight of the loss that teaches the retriever what the token memory's reader gains; 0: off"},
+    {"teach", "start", WHOLE, AT(schedule.teach_start), 0, 1e12, "0", "first step with this loss"},
+    {"teach", "coming", WHOLE, AT(teach_coming), 0, 64, "2",
+     "passages that BM25 finds with the chunk to come: candidates of the teacher, never read"},
+    {"teach", "temperature", NUMBER, AT(schedule.teach_temperature), 0.001, 1000, "2",
+     "of the teacher's softmax over gains, in nats of a chunk"},
+    {"teach", "gradient", TEACH, AT(teach_gradient), 0, 0, "projections",
+     "how far its gradient goes: projections (lmk_q_proj, lmk_k_proj), encoder, all"},
     {"", "save_every", WHOLE, AT(save_every), 1, 1e12, "1000", "steps between checkpoints"},
     {"", "keep", WHOLE, AT(keep), 1, 1e6, "3", "number of newest checkpoints to keep"},
     {"", "checkpoint_type", TEXT, AT(checkpoint_type), 0, 0, "f32", "number type of model.safetensors: f32 or bf16"},
@@ -183,11 +192,13 @@ static enum status config_set_string(struct train_config *c, const char *name, c
     }
     int found = k->kind == POOL       ? pool_kind_find(text)
                 : k->kind == SAMPLING ? sampling_find(text)
+                : k->kind == TEACH    ? teach_gradient_find(text)
                                       : memory_gradient_find(text);
     if (found < 0)
         return fail(STATUS_INVALID, "%s: %s is \"%.40s\": must be %s", name, full, text,
                     k->kind == POOL       ? "none, own, batch or corpus"
                     : k->kind == SAMPLING ? "epochs or random"
+                    : k->kind == TEACH    ? "projections, encoder or all"
                                           : "all, states or projection");
     *(int *)config_member(c, k) = found;
     return STATUS_OK;
@@ -467,6 +478,9 @@ static void config_write_value(struct json_writer *w, const struct train_config 
         break;
     case GRADIENT:
         json_write_string(w, memory_gradient_name(*(const enum memory_gradient *)at));
+        break;
+    case TEACH:
+        json_write_string(w, teach_gradient_name(*(const enum teach_gradient *)at));
         break;
     case TEXTS:
         json_write_array(w);

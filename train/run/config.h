@@ -31,6 +31,8 @@ struct train_config {
     int memory_gradient;
     bool memory_pack;
     char *memory_neighbours;
+    int64_t teach_coming;
+    int teach_gradient;                  /* enum teach_gradient */
     char *type;                          /* "auto", "f32", "bf16" */
     char *checkpoint_type;               /* "f32", "bf16" */
     int64_t save_every, keep, eval_every, eval_windows, sample_every, sample_tokens;

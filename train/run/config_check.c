@@ -144,6 +144,27 @@ static enum status config_check_memory(struct train_config *c) {
     return STATUS_OK;
 }
 
+static enum status config_check_teach(const struct train_config *c) {
+    const struct model_config *m = &c->model;
+    double weight = c->schedule.teach_weight;
+    if (weight <= 0) return STATUS_OK;
+    if (m->base_lm)
+        return fail(STATUS_INVALID, "teach.weight is %g, but the model is a Base LM, which has no retriever", weight);
+    if (m->encoder_input != ENCODER_INPUT_TOKENS)
+        return fail(STATUS_INVALID,
+                    "teach.weight is %g: only a model with encoder_input \"tokens\" can encode candidates", weight);
+    if (!config_reads_passages(c))
+        return fail(STATUS_INVALID,
+                    "teach.weight is %g, but nothing is read that could teach: set memory.weight and "
+                    "memory.passages",
+                    weight);
+    if (c->teach_gradient == TEACH_PROJECTIONS && !m->retrieval_proj)
+        return fail(STATUS_INVALID,
+                    "teach.gradient is projections, but the model has none: set retrieval_proj in model, or "
+                    "teach.gradient to encoder");
+    return STATUS_OK;
+}
+
 static bool config_one_of(const char *text, const char *a, const char *b, const char *c) {
     return strcmp(text, a) == 0 || strcmp(text, b) == 0 || strcmp(text, c) == 0;
 }
@@ -155,6 +176,7 @@ enum status config_check(struct train_config *c) {
     TRY(c->model.base_lm ? config_check_base_lm(c) : config_check_retrieval(c));
     TRY(config_check_schedule(c));
     TRY(config_check_memory(c));
+    TRY(config_check_teach(c));
     if (!config_one_of(c->type, "auto", "f32", "bf16"))
         return fail(STATUS_INVALID, "type is \"%s\": must be auto, f32 or bf16", c->type);
     if (!config_one_of(c->checkpoint_type, "f32", "bf16", "bf16"))

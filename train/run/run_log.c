@@ -148,6 +148,10 @@ enum status run_log_write(struct run_log *log, const struct run_log_line *line) 
     run_log_write_number_if(&w, "memory_loss", r->memory_loss);
     run_log_write_number_if(&w, "memory_gate", r->memory_gate);
     run_log_write_number_if(&w, "memory_share", r->memory_share);
+    run_log_write_number_if(&w, "teach_loss", r->teach_loss);
+    run_log_write_number_if(&w, "teach_accuracy", r->teach_accuracy);
+    run_log_write_number_if(&w, "teach_gain", r->teach_gain);
+    run_log_write_number_if(&w, "teach_best_gain", r->teach_best_gain);
     run_log_write_number(&w, "lr", run_log_rounded(line->lr));
     run_log_write_number(&w, "gradient_norm", r->gradient_norm);
     json_write_key(&w, "pool"), json_write_string(&w, line->pool);

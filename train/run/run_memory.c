@@ -21,6 +21,7 @@ static enum status run_memory_search(struct run_memory *m, const struct run_opti
                                        .valid = texts->valid,
                                        .model = &c->model,
                                        .passages = (int)c->memory_passages,
+                                       .coming = c->schedule.teach_weight > 0 ? (int)c->teach_coming : 0,
                                        .span = (int)c->memory_span,
                                        .path = path,
                                        .make = make,

@@ -304,7 +304,10 @@ static enum status run_open_step(struct run *r) {
                                         .passages = (int)c->memory_passages,
                                         .read = (int)c->memory_read,
                                         .span = (int)c->memory_span,
+                                        .unread = c->schedule.teach_weight > 0 ? (int)c->teach_coming : 0,
                                         .gradient = (enum memory_gradient)c->memory_gradient},
+                              .teach = c->schedule.teach_weight > 0,
+                              .teach_gradient = (enum teach_gradient)c->teach_gradient,
                               .group = r->options->group};
     enum status status = step_create(&r->step, r->options->device, &c->model, &how, r->state.params, r->corpus);
     if (status == STATUS_NO_MEMORY)

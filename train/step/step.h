@@ -17,6 +17,15 @@
 struct corpus_pool;                      /* train/step/corpus_pool.h */
 struct collective;                       /* kernels/device/collective.h */
 
+/* How far the gradient of a taught retriever goes. */
+enum teach_gradient {
+    TEACH_PROJECTIONS,                   /* lmk_q_proj and lmk_k_proj, which the model must have */
+    TEACH_ENCODER,                       /* the encoder; of the query as far as contrastive.cut_query */
+    TEACH_ALL,                           /* and the decoder's layers */
+};
+const char *teach_gradient_name(enum teach_gradient gradient);     /* "projections", "encoder", "all" */
+int teach_gradient_find(const char *name);                /* -1: no such name */
+
 struct step_config {
     int sequences;                       /* N of a micro-batch */
     int64_t chunks;                      /* C (Base LM: positions) */
@@ -33,6 +42,9 @@ struct step_config {
      * chunks and recompute are this config's. */
     bool memory;
     struct memory_loss_config reads;
+    /* The retriever is taught by what the memory's reader gains (step_teach.c); needs `memory` with passages. */
+    bool teach;
+    enum teach_gradient teach_gradient;
     /* Processes that train one model together, or NULL. Each runs its own micro-batches; counts, losses and
      * gradients are summed over all of them, so that W processes with n micro-batches take the step of one process
      * with W*n (rank r has micro-batches r*n ..), except for the order of float32 sums. The contrastive loss of
@@ -57,6 +69,7 @@ struct step_now {
     float copy_rate;
     /* The mixture's part of the loss, 0: off; fraction of the micro-batches without their own past. */
     float memory_weight, memory_drop_past;
+    float teach_weight, teach_temperature;                /* 0: off; nats of a chunk */
     enum pool_kind pool;                 /* a run with POOL_CORPUS may begin with POOL_OWN or POOL_BATCH */
 };
 
@@ -67,6 +80,9 @@ struct step_report {
     double corpus_weight;
     /* Of the mixture: its loss, its mean gate, the memory's mean part of the probability of the next id. */
     double memory_loss, memory_gate, memory_share;
+    /* Of the taught retriever: KL divergence; part of the queries whose first candidate is one that gains most; the
+     * first one's gain, and the most that a candidate gains, nats a chunk. */
+    double teach_loss, teach_accuracy, teach_gain, teach_best_gain;
     int64_t scored;
 };
 

@@ -27,8 +27,7 @@ struct step_neighbours {
 
 /* The chunks that each query may retrieve. Ranges are uploaded once, since all batches have the same shape. */
 struct step_visible {
-    int32_t *own_begin, *own_end, *sequence_end, *none;                        /* [Q] */
-    int32_t *batch_end;                                                        /* other ranges, by pool */
+    int32_t *own_begin, *own_end, *sequence_end, *none, *batch_end;            /* [Q]; the last two: by pool */
     int32_t *candidates_begin, *candidates_end;                                /* [groups * Q] */
     int32_t (*document_of)[2], (*barred)[2];                                   /* [chunks of the encoder], [Q] */
 };
@@ -40,9 +39,9 @@ struct step_gathered { struct mat f32, table, gradient; };
 struct step_masked { int64_t count; int32_t *rows, *targets; struct mat x, dx; float *nll; };
 
 /* Sums over a step's micro-batches. corpus_weight, weight: of retrieval, on corpus chunks and on all; contrast,
- * hits: over `pairs` queries that have a next chunk in their document. */
-struct step_sums { double nll, mlm, contrast, hits, corpus_weight, weight; struct memory_loss_sums memory;
-                   int64_t scored, masked, pairs; };
+ * hits: over `pairs` queries that have a next chunk in their document; teach: step_teach_sums, over `taught`. */
+struct step_sums { double nll, mlm, contrast, hits, corpus_weight, weight, teach[4]; struct memory_loss_sums memory;
+                   int64_t scored, masked, pairs, taught; };
 
 struct step {
     struct device *dev;
@@ -53,6 +52,7 @@ struct step {
     struct encoder_train *encoder;       /* NULL: not needed */
     struct corpus_pool *corpus;
     struct memory_loss *mixture;         /* NULL: no token memory */
+    struct step_teach *teach;            /* NULL: not taught */
     int64_t rows, queries, positions, max_chunks;         /* n, Q = N*C, S, the encoder's */
     void *memory;                        /* of all members below, on the device */
     size_t bytes;
@@ -76,8 +76,8 @@ struct step_task {
     enum pool_kind pool;
     uint64_t seed;                       /* of this micro-batch's noise */
     int64_t first_row;                   /* number of its first row among the rows of all micro-batches */
-    bool encode, retrieve, mlm, contrast, memory;
-    float scale, mlm_scale, contrast_scale;               /* of a row's loss */
+    bool encode, retrieve, mlm, contrast, memory, teach;
+    float scale, mlm_scale, contrast_scale, teach_scale;  /* of a row's loss */
 };
 
 /* Number of the first chunk that a group's queries found in the corpus; for group == groups: the end. */

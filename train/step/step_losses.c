@@ -56,7 +56,7 @@ enum status step_contrast(struct step *s, const struct step_task *task) {
                                     .scale = 1.0f / sqrtf((float)s->model.hidden),
                                     .weight = task->contrast_scale};
         s->dev->ops->loss->contrastive(s->dev, c->contrast_nll, c->contrast_hit,
-                                       c->dquery_cut.data ? c->dquery_cut : c->dquery, dlandmarks, c->query, landmarks,
+                                       s->config.cut_query ? c->dquery_cut : c->dquery, dlandmarks, c->query, landmarks,
                                        how);
     }
     return alone ? STATUS_OK : step_scatter_gradients(s, down);

@@ -171,6 +171,66 @@ static void check_pool(void) {
     batches_close(text), batches_close(pool), batches_close(valid);
 }
 
+/* What the chunk to come finds follows in slots of its own: the twin's next chunk, of no barred document, none twice;
+ * the slots before it are as without. */
+static void check_coming(bool base) {
+    const struct model_config m = {.vocab_size = VOCAB, .chunk = CHUNK, .landmark_id = LANDMARK, .base_lm = base};
+    enum { COMING = 2, ALL = PASSAGES + COMING, BLOCKS = 12 };
+    struct batches *text = open_text(write_documents("c.u16", 0, DOCUMENTS, LONG), &m, SAMPLING_EPOCHS, 0);
+    struct similar *plain, *n;
+    struct similar_config how = config_of(text, NULL, NULL, &m);
+    struct batch a, b;
+    int next = 0, asked = 0;
+    CHECK_OK(file_remove(how.path));
+    CHECK_OK(similar_open(&plain, &how));
+    how.coming = COMING;
+    CHECK_FAILS(similar_open(&n, &how), STATUS_MISMATCH, "coming");
+    CHECK_OK(file_remove(how.path));
+    CHECK_OK(similar_open(&n, &how));
+    similar_free(n), how.make = false;
+    CHECK_OK(similar_open(&n, &how)); /* from the file */
+    size_t size = sizeof(int32_t);
+    CHECK_EQ((int64_t)similar_documents(n, BLOCKS), BLOCKS * ALL);
+    int32_t *ids = malloc(similar_ids(n, BLOCKS) * size), *documents = malloc(similar_documents(n, BLOCKS) * size),
+            *plain_ids = malloc(similar_ids(plain, BLOCKS) * size),
+            *plain_documents = malloc(similar_documents(plain, BLOCKS) * size);
+    CHECK(ids && documents && plain_ids && plain_documents);
+    for (int64_t number = 0; number < 5; number++) {
+        batches_get(text, &a, 0, number);
+        b = a;
+        similar_fill(plain, &a, plain_ids, plain_documents, false);
+        similar_fill(n, &b, ids, documents, false);
+        for (int64_t block = 0; block < BLOCKS; block++) {
+            const int32_t *from = ids + block * ALL * NUMBERS, *of = documents + block * ALL, *first = of + PASSAGES;
+            CHECK(memcmp(from, plain_ids + block * PASSAGES * NUMBERS, PASSAGES * NUMBERS * size) == 0);
+            for (int p = 0; p < ALL; p++) {
+                CHECK(of[p] == -1 || of[p] < b.documents[block][0] || of[p] > b.documents[block][1]);
+                for (int q = 0; q < p && of[p] >= 0; q++)
+                    CHECK(memcmp(from + p * NUMBERS, from + q * NUMBERS, NUMBERS * size) != 0);
+            }
+            int document;
+            int64_t offset;
+            locate(b.starts[block / 3] + block % 3 * CHUNK, &document, &offset);
+            int64_t coming = offset / CHUNK * CHUNK;
+            int twin = document ^ 1;
+            bool readable = twin < b.documents[block][0] || twin > b.documents[block][1] + 1;
+            if (offset < CHUNK || offset >= LONG - CHUNK || !readable) continue;
+            asked++;
+            /* or the chunk was found by those before it, too */
+            for (int p = 0; p < PASSAGES + 1; p++)
+                if (of[p] == twin && from[p * NUMBERS] == id_at(twin, coming) &&
+                    from[p * NUMBERS + 1] == id_at(twin, coming + 1)) {
+                    next++;
+                    break;
+                }
+            CHECK(first[0] >= 0 || of[0] == twin);
+        }
+    }
+    CHECK(asked > 10 && next == asked);
+    free(ids), free(documents), free(plain_ids), free(plain_documents);
+    similar_free(plain), similar_free(n), batches_close(text);
+}
+
 /* ---- order */
 
 static void check_order(int group) {
@@ -221,6 +281,8 @@ int main(int argc, char **argv) {
     check_tables(false);
     check_tables(true);
     check_pool();
+    check_coming(false);
+    check_coming(true);
     check_order(2);
     check_order(4);
     return test_done();
