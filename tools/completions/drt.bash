@@ -241,6 +241,36 @@ _drt_options() {
 --force -
 --help,-h -
 --version,-V -' ;;
+    'drt-serve') echo '--model dir
+--model-name value
+--store dir
+--retrieval none|self|corpus|both
+--exact -
+--nprobe value
+--memory-config file
+--lexical dir
+--address value
+--port value
+--port-file file
+--allow-host value
+--cors-origin value
+--api-key-file file
+--sessions value
+--queue value
+--connections value
+--max-body value
+--max-tokens value
+--max-prompt-tokens value
+--max-prompts value
+--request-seconds value
+--receive-seconds value
+--prefill-chunks value
+--device auto|cpu|cuda
+--dtype auto|f32|bf16
+--threads value
+--log-json -
+--help,-h -
+--version,-V -' ;;
     'drt-tokenizer') echo '' ;;
     'drt-tokenizer count') echo '--tokenizer file
 --eod-id value
@@ -304,6 +334,7 @@ _drt_commands() {
     drt-generate) echo '' ;;
     drt-index) echo 'build add search get stats verify repair drop recall export lexical doctor' ;;
     drt-model) echo 'info init convert' ;;
+    drt-serve) echo '' ;;
     drt-tokenizer) echo 'train encode decode count' ;;
     drt-train) echo 'plot' ;;
     esac
@@ -344,4 +375,4 @@ _drt() {
         ;;
     esac
 }
-complete -o filenames -F _drt drt-eval drt-generate drt-index drt-model drt-tokenizer drt-train
+complete -o filenames -F _drt drt-eval drt-generate drt-index drt-model drt-serve drt-tokenizer drt-train
