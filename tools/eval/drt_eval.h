@@ -57,9 +57,10 @@ struct eval_result {
 };
 void eval_result_free(struct eval_result *r);
 
-/* ---- drt_eval.c, drt_eval_ppl.c, drt_eval_fit_memory.c: commands ---- */
+/* ---- drt_eval.c, drt_eval_ppl.c, drt_eval_fit_memory.c, drt_eval_tasks.c, drt_eval_niah.c: commands ---- */
 int eval_ppl(int argc, char **argv, const char **operands), eval_fit_memory(int argc, char **argv,
              const char **operands);
+int eval_tasks(int argc, char **argv, const char **operands), eval_niah(int argc, char **argv, const char **operands);
 int eval_usage(const char *command, const char *what);    /* exit code 2 */
 int eval_failed(void);                                    /* exit code 1, with the status' message */
 
