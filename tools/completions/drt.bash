@@ -8,6 +8,10 @@ _drt_options() {
 --data file
 --out file
 --memory value
+--oracle value
+--keep file
+--samples file
+--apply file
 --store dir
 --lexical dir
 --memory-k value
@@ -63,6 +67,7 @@ _drt_options() {
 --modes value
 --base dir
 --memory value
+--oracle value
 --lexical dir
 --memory-k value
 --memory-every value
