@@ -6,7 +6,7 @@
  * the logarithm of the number of additions, and a chunk is indexed a logarithmic number of times. */
 #include "base/memory.h"
 #include "base/system/fault.h"
-#include "store/lexical/lexical_build_internal.h"
+#include "store/lexical/lexical_build.h"
 #include "store/publish_lexical_internal.h"
 #include <stdlib.h>
 

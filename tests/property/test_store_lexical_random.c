@@ -1,6 +1,6 @@
 /* test_store_lexical_random.c -- random additions, drops, damage with repair, and removals of the lexical index: after
  * each, the hits are those of plain loops over the chunks that are there, and verify --deep finds nothing. */
-#include "tests/store_lexical_fixture.h"
+#include "tests/unit/store/store_lexical_fixture.h"
 
 enum { STORES = 6, OPERATIONS = 25, EACH = 4 };
 

@@ -1,4 +1,4 @@
-/* drt_eval_machine.c -- what the commands of drt-eval open: the model with its store, a Base LM beside it, what a token
+/* drt_eval_machine.c -- what the commands of drt-eval open: the model with its store, Base LMs beside it, what a token
  * memory needs. */
 #include "tools/eval/drt_eval.h"
 #include <string.h>
@@ -14,21 +14,29 @@ static enum status check_base(const struct engine *model, const struct engine *b
                 base->model.path, model->model.path);
 }
 
+/* Random chunks, too: their gate sees the scores that a search would give them. */
+static bool reads_lexical(const struct eval_options *o) {
+    static const char *const modes[] = {"corpus", "both", "random"};
+    bool reads = o->oracle && strcmp(o->oracle, "none") != 0;
+    for (size_t i = 0; i < ARRAY_LEN(modes); i++)
+        reads = reads || (o->memory && strstr(o->memory, modes[i]));
+    return reads;
+}
+
 static enum status open_parts(struct eval_machine *m, const struct engine_config *config,
                               const struct eval_options *o) {
     struct eval_engines *e = &m->engines;
     TRY(engine_open(&m->model, config));
     e->model = &m->model;
-    if (o->base) {
-        const struct engine_config base = {.model = o->base, .where = o->where, .threads = (int)o->threads};
-        TRY(engine_open(&m->base, &base));
-        e->base = &m->base;
-        TRY(check_base(&m->model, &m->base));
+    for (int i = 0; i < o->base.count; i++) {
+        const struct engine_config base = {.model = o->base.items[i], .where = o->where, .threads = (int)o->threads};
+        TRY(engine_open(&m->base[i], &base));
+        e->base[i] = &m->base[i];
+        TRY(check_base(&m->model, &m->base[i]));
     }
     if (!config->memory) return STATUS_OK;
-    TRY(memory_options_config(&e->memory, &o->memory_options, &m->model.model.config));
-    bool found = strstr(o->memory, "corpus") || strstr(o->memory, "both");
-    return found ? store_view_lexical(&e->lexical, m->model.view) : STATUS_OK;
+    TRY(memory_options_config(&e->memory, &o->memory_options, &m->model.model));
+    return reads_lexical(o) ? store_view_lexical(&e->lexical, m->model.view) : STATUS_OK;
 }
 
 enum status eval_machine_open(struct eval_machine *out, const struct engine_config *config,
@@ -40,7 +48,8 @@ enum status eval_machine_open(struct eval_machine *out, const struct engine_conf
 }
 
 void eval_machine_close(struct eval_machine *m) {
-    engine_close(&m->base);
+    for (int i = 0; i < EVAL_BASES; i++)
+        engine_close(&m->base[i]);
     engine_close(&m->model);
     *m = (struct eval_machine){0};
 }

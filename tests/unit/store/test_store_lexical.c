@@ -2,7 +2,7 @@
  * additions, dropped shards, damage and its repair, removal, refusals. */
 #include "store/catalog/record_lexical_internal.h"
 #include "store/view_internal.h"
-#include "tests/store_lexical_fixture.h"
+#include "tests/unit/store/store_lexical_fixture.h"
 #include <dirent.h>
 
 static char dir[600];
