@@ -428,18 +428,29 @@ int64_t params_elements(const struct params *p) {
     return p->elements;
 }
 
-void params_landmark_fingerprint(const struct params *p, uint8_t out[16]) {
+/* Of the tensors that `counts` names; NULL: of all. */
+static void fingerprint(const struct params *p, bool (*counts)(const char *name), uint8_t out[16]) {
     XXH3_state_t state;
     XXH3_128bits_reset(&state);
     for (int i = 0; i < p->count; i++) {
         const struct param *t = &p->table[i];
-        if (strcmp(t->name, "model.embed_tokens.weight") != 0 && strcmp(t->name, "model.enc_prenorm.weight") != 0 &&
-            strcmp(t->name, "model.lmk_k_proj.weight") != 0 && !starts_with(t->name, "model.encoder."))
-            continue;
+        if (counts && !counts(t->name)) continue;
         XXH3_128bits_update(&state, t->name, strlen(t->name) + 1);
         XXH3_128bits_update(&state, t->data, (size_t)(t->rows * t->cols) * sizeof(float));
     }
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state));
     memcpy(out, canonical.digest, 16);
+}
+
+static bool makes_landmarks(const char *name) {
+    return strcmp(name, "model.embed_tokens.weight") == 0 || strcmp(name, "model.enc_prenorm.weight") == 0 ||
+           strcmp(name, "model.lmk_k_proj.weight") == 0 || starts_with(name, "model.encoder.");
+}
+
+void params_landmark_fingerprint(const struct params *p, uint8_t out[16]) {
+    fingerprint(p, makes_landmarks, out);
+}
+void params_fingerprint(const struct params *p, uint8_t out[16]) {
+    fingerprint(p, NULL, out);
 }

@@ -43,3 +43,5 @@ int64_t params_elements(const struct params *p);
 /* XXH3-128 over all that makes a landmark, in table order: embedding, enc_prenorm, encoder.*, lmk_k_proj, and the
  * K/V projections are left out (they do not move the landmark). Equal for F32/BF16 files of equal values. */
 void params_landmark_fingerprint(const struct params *p, uint8_t out[16]);
+/* The same over every tensor: which weights a file was made for. */
+void params_fingerprint(const struct params *p, uint8_t out[16]);
