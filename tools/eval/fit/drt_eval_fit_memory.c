@@ -1,8 +1,8 @@
 /* drt_eval_fit_memory.c -- drt-eval fit-memory: temperatures and gates for a model and a store. */
 #include "base/memory.h"
 #include "session/memory_folder.h"
-#include "tools/eval/drt_eval_fit.h"
-#include "tools/eval/drt_eval_samples.h"
+#include "tools/eval/fit/drt_eval_fit.h"
+#include "tools/eval/fit/drt_eval_samples.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
 #include <math.h>
