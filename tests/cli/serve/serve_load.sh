@@ -7,7 +7,7 @@ tiny_model "$TMP/model"
 corpus "$TMP/corpus.jsonl" 40 150
 tiny_store "$TMP/store" "$TMP/model" "$TMP/corpus.jsonl"
 # Under a sanitizer freed memory is kept for a while, and resident memory says nothing.
-growth=8
+growth=12
 grep -qE '__(asan|tsan)_init' "$SERVE" && growth=0
 serve_start --model "$TMP/model" --store "$TMP/store"
 expect 0 timeout 200 python3 "$SOURCE/tests/cli/serve/load.py" "$URL" --requests "${1:-400}" --max-growth $growth
