@@ -42,6 +42,9 @@ function(drt_dependency target header package)           # names of the library 
   add_library(${target} INTERFACE)
   target_link_libraries(${target} INTERFACE ${${upper}_LIBRARY})
   target_include_directories(${target} SYSTEM INTERFACE ${${upper}_INCLUDE})
+  list(GET ARGN 0 name)                                  # what users of libdrt.a link and install
+  set_property(GLOBAL APPEND PROPERTY drt_static_needs ${name})
+  set_property(GLOBAL APPEND PROPERTY drt_static_packages ${package})
 endfunction()
 
 drt_dependency(drt_openblas cblas.h libopenblas-dev openblas)
