@@ -9,6 +9,7 @@ static const struct command commands[] = {
     {"build", "make a store from a corpus", drt_index_build},
     {"add", "add documents to a store", drt_index_add},
     {"search", "find the chunks that the model would retrieve after a text", drt_index_search},
+    {"get", "print a chunk or a document by its id", drt_index_get},
     {"stats", "show what a store holds", drt_index_stats},
     {"verify", "check for missing, truncated or damaged files", drt_index_verify},
     {"repair", "rebuild derived files: index, landmarks, hashes", drt_index_repair},
