@@ -5,15 +5,20 @@ A test compiles the header and compares the size and the offset of every member 
 
 from __future__ import annotations
 
+import collections
 import ctypes as c
 import os
 import pathlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 size_t, i32, i64, u64, f32, boolean, text = c.c_size_t, c.c_int32, c.c_int64, c.c_uint64, c.c_float, c.c_bool, c.c_char_p
 pointer, address = c.POINTER, c.c_void_p
 
 
-def _struct(name: str, *fields: tuple[str, object]) -> type[c.Structure]:
+def _struct(name: str, *fields: tuple[str, Any]) -> Any:
     return type(name, (c.Structure,), {"_fields_": list(fields)})
 
 
@@ -104,7 +109,7 @@ STRUCTS = [value for value in list(globals().values())
            if isinstance(value, type) and issubclass(value, c.Structure) and value is not c.Structure]
 
 # name: the arguments; all return enum drt_status.
-_CALLS = {
+_CALLS: dict[str, tuple[Any, ...]] = {
     "drt_version": (address,),
     "drt_model_open": (address, text, address),
     "drt_model_share": (address, address, address),
@@ -142,12 +147,13 @@ _CALLS = {
     "drt_session_feed_ids": (address, address, i64, address, c.c_int),
     "drt_session_logprobs": (address, address),
     "drt_session_next": (address, address),
+    "drt_session_stop": (address, address, address),
     "drt_session_info": (address, address),
     "drt_score_text": (address, address, text, size_t, c.c_int, address),
     "drt_score_ids": (address, address, address, i64, c.c_int, address),
 }
 # name: what it returns, the arguments.
-_OTHERS = {
+_OTHERS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "drt_message": (text, ()),
     "drt_free": (None, (address,)),
     "drt_model_close": (None, (address,)),
@@ -211,7 +217,7 @@ class InputOutput(DrtError, OSError):
     """Opening, reading or writing a file failed, or a disk is full."""
 
 
-_ERRORS = {-1: InputOutput, -2: InputOutput, -4: NotFound, -5: Invalid, -6: Corrupt, -7: Mismatch, -8: VersionError,
+_ERRORS: dict[int, type[DrtError]] = {-1: InputOutput, -2: InputOutput, -4: NotFound, -5: Invalid, -6: Corrupt, -7: Mismatch, -8: VersionError,
            -9: Busy, -10: Unsupported, -11: Interrupted, -12: ReadOnly}
 
 
@@ -255,77 +261,176 @@ def _check(status: int, _function: object, _arguments: object) -> int:
 library = _load()
 
 
-def new(struct: type[c.Structure], **members: object) -> c.Structure:
+def new(struct: Any, **members: Any) -> Any:
     """A struct with its `size` set."""
     made = struct(**members)
     made.size = c.sizeof(struct)
     return made
 
 
-def encoded(value: str | os.PathLike | None) -> bytes | None:
+def members(struct: Any) -> dict[str, Any]:
+    """A filled struct as a dict, without its `size`; strings are decoded."""
+    values = {name: getattr(struct, name) for name, *_ in struct._fields_ if name != "size"}
+    return {name: decoded(value) if isinstance(value, bytes) else value for name, value in values.items()}
+
+
+def encoded(value: str | os.PathLike[str] | None) -> bytes | None:
     """A path or a string for C. A NUL inside is refused, since C would cut the string there."""
     if value is None:
         return None
     data = os.fsencode(value) if isinstance(value, os.PathLike) else value.encode("utf8", "surrogateescape")
     if b"\0" in data:
-        raise ValueError("a string with a NUL byte")
+        raise ValueError(f"{data!r}: a string with a NUL byte")
     return data
+
+
+def utf8(value: str) -> bytes:
+    """A text for C. Lone surrogates, which UTF-8 cannot hold, become U+FFFD, as in jsonl."""
+    try:
+        return value.encode("utf8")
+    except UnicodeEncodeError:
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode("utf8")
 
 
 def decoded(value: bytes | None) -> str:
     return (value or b"").decode("utf8", "surrogateescape")
 
 
-class Handle:
-    """A handle of the library: closed once, by its owner's close() or by the garbage collector.
+# ---- handles
 
-    A process that was forked off must not use it (the library's threads are not there, and LMDB forbids it), so the
-    handle remembers its process. `close`: the function that closes it; None: it is borrowed.
+
+class _Callback(threading.local):
+    """What is at work in the call that made the callback which this thread runs now."""
+
+    busy: frozenset[Opened] = frozenset()
+
+
+_callback = _Callback()
+_long_calls = 0                                  # that run now
+_long_calls_lock = threading.Lock()
+_unclosed: collections.deque[tuple[Callable[[int], None], int, int]] = collections.deque()
+
+
+def _after_fork() -> None:
+    """In the child: the parent's calls do not run here."""
+    global _long_calls, _long_calls_lock
+    _long_calls, _long_calls_lock, _callback.busy = 0, threading.Lock(), frozenset()
+    _unclosed.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class Opened:
+    """What a handle of the library refers to. It is closed when nobody has it any more, neither an object nor a call.
+
+    So an object may be closed while another thread is inside a call: ctypes keeps the call's arguments.
     """
 
-    def __init__(self, value: int | None, close: str | None, *keeps: object) -> None:
-        self.value, self._close, self._process = value, close, os.getpid()
-        self.keeps = keeps                       # what must not be closed earlier by the garbage collector
-
-    def __call__(self) -> int:
-        if self.value is None:
-            raise ValueError("it was closed")
-        if self._process != os.getpid():
-            raise RuntimeError(f"it was opened by process {self._process}, and this is a process forked off from it: "
-                               "open it here, after the fork (worker_init_fn of a data loader), or use spawn")
-        return self.value
-
-    def close(self) -> None:
-        value, self.value = self.value, None
-        if value is not None and self._close and self._process == os.getpid():
-            getattr(library, self._close)(value)
+    def __init__(self, value: int | None, close: str | None, keeps: tuple[object, ...], turns: tuple[Opened, ...]) -> None:
+        self.value, self.process = value, os.getpid()
+        self._as_parameter_ = c.c_void_p(value)
+        self._close: Callable[[int], None] | None = getattr(library, close) if close else None
+        self.keeps = keeps                       # what must not be closed earlier
+        self.turns = frozenset(turns)            # whose turn a call waits for, besides its own
 
     def __del__(self) -> None:
-        self.close()
+        # A child of a fork must not close what its parent opened.
+        if self._close is None or self.value is None or self.process != os.getpid():
+            return
+        # A session waits for its model's turn: not in the callback of a build with that model, and better not in a
+        # thread that watches one, for it could be stopped no longer.
+        if _long_calls and self.turns:
+            _unclosed.append((self._close, self.value, self.process))
+        else:
+            self._close(self.value)
 
 
-def opened(call: str, close: str, *arguments: object, keeps: tuple = ()) -> Handle:
+class Handle:
+    """A handle of the library with an owner in Python, who can close it.
+
+    A process that was forked off must not use it (the library's threads are not there, and LMDB forbids it), so the
+    handle remembers its process.
+    """
+
+    def __init__(self, value: int | None, close: str | None, *keeps: object, turns: tuple[Opened, ...] = ()) -> None:
+        self._opened: Opened | None = Opened(value, close, keeps, turns)
+
+    def __call__(self) -> Opened:
+        opened = self._opened
+        if opened is None:
+            raise ValueError("it was closed")
+        if opened.process != os.getpid():
+            raise RuntimeError(f"it was opened by process {opened.process}, and this is a process forked off from it: "
+                               "open it here, after the fork (worker_init_fn of a data loader), or use spawn")
+        if _callback.busy and (opened in _callback.busy or not _callback.busy.isdisjoint(opened.turns)):
+            raise RuntimeError("it is at work in the call that made this callback: use another model there "
+                               "(model.share()), or do it after the call")
+        return opened
+
+    def close(self) -> None:
+        self._opened = None
+
+    @property
+    def closed(self) -> bool:
+        return self._opened is None
+
+    @property
+    def process(self) -> int:
+        return -1 if self._opened is None else self._opened.process
+
+
+def opened(call: str, close: str, *arguments: object, keeps: tuple[object, ...] = (), turns: tuple[Opened, ...] = ()) -> Handle:
     """The handle that a function makes through its first argument."""
     value = c.c_void_p()
     getattr(library, call)(c.byref(value), *arguments)
-    return Handle(value.value, close, *keeps)
+    return Handle(value.value, close, *keeps, turns=turns)
+
+
+@contextmanager
+def long_call() -> Iterator[None]:
+    """While it runs, what the garbage collector finds is closed later, at the end."""
+    global _long_calls
+    with _long_calls_lock:
+        _long_calls += 1
+    try:
+        yield
+    finally:
+        with _long_calls_lock:
+            _long_calls -= 1
+        while not _long_calls and _unclosed:
+            try:
+                close, value, process = _unclosed.popleft()
+            except IndexError:                   # another thread took it
+                break
+            if process == os.getpid():
+                close(value)
+
+
+@contextmanager
+def in_callback(busy: frozenset[Opened]) -> Iterator[None]:
+    before, _callback.busy = _callback.busy, busy
+    try:
+        yield
+    finally:
+        _callback.busy = before
 
 
 class Returned:
     """Memory that the library gave away: freed when the block ends."""
 
-    def __init__(self, type_: type = c.c_void_p) -> None:
-        self.pointer = type_()
+    def __init__(self, type_: Any = c.c_void_p) -> None:
+        self.pointer: Any = type_()
 
-    def __enter__(self) -> "Returned":
+    def __enter__(self) -> Returned:
         return self
 
     def __exit__(self, *_: object) -> None:
         library.drt_free(c.cast(self.pointer, c.c_void_p))
 
     @property
-    def reference(self) -> object:
+    def reference(self) -> Any:
         return c.byref(self.pointer)
 
     def data(self, size: int) -> bytes:
-        return c.string_at(c.cast(self.pointer, c.c_void_p), size)
+        return c.string_at(c.cast(self.pointer, c.c_void_p), size) if size else b""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
 from . import _library as lib
-from ._arrays import address, as_array, copied
+from ._arrays import Array, address, as_array, copied, cpu_out, cuda_out
+from ._calls import LongCall
 from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Model", "ModelInfo", "Neighbour", "Scores", "Session", "Token"]
 
 _ENDS = {0: None, 1: "length", 2: "eos", 3: "stop", 4: "callback"}
+_CHUNKS, _CHUNKS_GPU = 1024, 65536               # of one call into C
 _MEMORIES = {None: 0, "own": 1, "corpus": 2, "both": 3}
 
 
@@ -93,11 +95,11 @@ class Scores:
     None without a token memory; `first`: position of ids[0] in the text.
     """
 
-    ids: np.ndarray
-    logprobs: np.ndarray
-    top_ids: np.ndarray
-    top_logprobs: np.ndarray
-    memory_share: np.ndarray | None
+    ids: Array
+    logprobs: Array
+    top_ids: Array
+    top_logprobs: Array
+    memory_share: Array | None
     first: int
     total: float = field(default=0.0)
 
@@ -117,8 +119,12 @@ def _scores(found: lib.Returned) -> Scores:
                   np.ascontiguousarray(pairs["logprob"]), share, s.first, s.sum)
 
 
+def _text(data: int | None, size: int) -> str:
+    return c.string_at(data, size).decode("utf8", "replace") if data and size else ""
+
+
 def _session_config(*, store: "Store | None" = None, self_retrieval: bool = False, corpus_retrieval: bool | None = None,
-                    memory: str | None = None, memory_config: str | os.PathLike | None = None, memory_past: int = 0,
+                    memory: str | None = None, memory_config: str | os.PathLike[str] | None = None, memory_past: int = 0,
                     exclude_document: int | None = None, temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0,
                     min_p: float = 0.0, repeat_penalty: float = 0.0, repeat_last: int = 0, seed: int = 0,
                     max_tokens: int = 0, stop: str | Sequence[str] = (), ignore_eos: bool = False, top: int = 0) -> Any:
@@ -134,7 +140,7 @@ def _session_config(*, store: "Store | None" = None, self_retrieval: bool = Fals
         raise ValueError("a store is needed for corpus retrieval and for a memory of the corpus: store=...")
     stops = [lib.encoded(s) for s in ([stop] if isinstance(stop, str) else stop)]
     config = lib.new(
-        lib.session_config, corpus=corpus_retrieval, store=store._handle() if store is not None else None,
+        lib.session_config, corpus=corpus_retrieval, store=store._handle().value if store is not None else None,
         exclude=exclude_document is not None, exclude_document=exclude_document or 0, memory=_MEMORIES[memory],
         memory_config=lib.encoded(memory_config), memory_past=memory_past, temperature=temperature, top_p=top_p,
         min_p=min_p, top_k=top_k, repeat_penalty=repeat_penalty, repeat_last=repeat_last, seed=seed,
@@ -148,9 +154,12 @@ class Session:
 
     def __init__(self, model: "Model", **options: Any) -> None:
         config = _session_config(**options)
-        self._model = model
-        self._handle = lib.opened("drt_session_open", "drt_session_close", model._handle(), c.byref(config),
-                                  keeps=(model, options.get("store")))
+        store = options.get("store")
+        opened = (model._handle(), *(() if store is None else (store._handle(),)))
+        self._model, self._call = model, LongCall(None)
+        config.progress = self._call.progress
+        self._handle = lib.opened("drt_session_open", "drt_session_close", opened[0], c.byref(config),
+                                  keeps=(opened, self._call.progress), turns=opened)
 
     def __enter__(self) -> "Session":
         return self
@@ -163,25 +172,31 @@ class Session:
         self._handle.close()
 
     def __len__(self) -> int:
-        return lib.library.drt_session_tokens(self._handle())
+        """Ids of the text so far."""
+        return int(lib.library.drt_session_tokens(self._handle()))
 
     def reset(self, seed: int = 0) -> None:
         """Begins a new text; nothing of the old one is left."""
         lib.library.drt_session_reset(self._handle(), seed)
 
-    def feed(self, text: str | Sequence[int] | np.ndarray, *, scores: bool = False, top: int = 0) -> Scores | None:
-        """Appends a text, or ids, and begins a new generation. With `scores`: the log-probabilities of its ids."""
+    def feed(self, text: str | Sequence[int] | Array, *, scores: bool = False, top: int = 0) -> Scores | None:
+        """Appends a text, or ids int32 [n], and begins a new generation. With `scores`: the log-probabilities of its ids.
+
+        Special tokens that are written out in a text become their ids. An empty text at the start is the model's
+        end-of-document id, after which a document begins. After Ctrl-C the session can only be reset or closed.
+        """
+        session = self._handle()
         with lib.Returned(c.POINTER(lib.scores)) as found:
             wanted = found.reference if scores else None
             if isinstance(text, str):
-                data = text.encode("utf8", "surrogateescape")
-                lib.library.drt_session_feed(self._handle(), data, len(data), wanted, top)
+                data = lib.utf8(text)
+                self._call.run(lambda: lib.library.drt_session_feed(session, data, len(data), wanted, top))
             else:
                 ids = as_array(text, np.int32, (None,), "ids")
-                lib.library.drt_session_feed_ids(self._handle(), address(ids), len(ids), wanted, top)
+                self._call.run(lambda: lib.library.drt_session_feed_ids(session, address(ids), len(ids), wanted, top))
             return _scores(found) if scores else None
 
-    def logprobs(self) -> np.ndarray:
+    def logprobs(self) -> Array:
         """Log-probabilities of the next id: float32 [vocab_size], before sampling options apply."""
         out = np.empty(self._model.info.vocab_size, np.float32)
         lib.library.drt_session_logprobs(self._handle(), address(out))
@@ -190,11 +205,11 @@ class Session:
     def next(self) -> Token:
         """Samples one token and appends it to the text."""
         token = lib.new(lib.token)
-        lib.library.drt_session_next(self._handle(), c.byref(token))
+        session = self._handle()                 # what the token points at is the session's
+        lib.library.drt_session_next(session, c.byref(token))
         return Token(
-            token.id, c.string_at(token.text, token.bytes).decode("utf8", "replace") if token.bytes else "",
-            c.string_at(token.raw, token.raw_bytes) if token.raw_bytes else b"", token.position, token.logprob,
-            token.memory_share, _ENDS[token.end],
+            token.id, _text(token.text, token.bytes), c.string_at(token.raw, token.raw_bytes) if token.raw_bytes else b"",
+            token.position, token.logprob, token.memory_share, _ENDS[token.end],
             tuple(Neighbour("corpus" if n.source else "self", n.group, n.chunk, n.document, n.token_offset, n.weight,
                             n.score) for n in token.neighbours[:token.n_neighbours]),
             tuple((a.id, a.logprob) for a in token.alternatives[:token.n_alternatives]))
@@ -207,27 +222,32 @@ class Session:
             if token.end is not None:
                 return
 
+    def stop(self) -> str:
+        """Ends the generation early. Returns the text that its tokens so far held back, which is often empty."""
+        text, n = c.c_void_p(), c.c_size_t()
+        session = self._handle()
+        lib.library.drt_session_stop(session, c.byref(text), c.byref(n))
+        return _text(text.value, n.value)
+
     def statistics(self) -> dict[str, Any]:
         """Counts and seconds of this session: retrievals, cached chunks, search and encoding time."""
         info = lib.new(lib.session_info)
         lib.library.drt_session_info(self._handle(), c.byref(info))
-        values = {name: getattr(info, name) for name, _ in lib.session_info._fields_ if name != "size"}
-        return {**values, "searched_by": lib.decoded(values["searched_by"])}
+        return lib.members(info)
 
 
 class Model:
     """A model, ready to run. Calls that use one model take turns; `share` makes one for another thread."""
 
-    def __init__(self, handle: lib.Handle, arguments: tuple | None) -> None:
+    def __init__(self, handle: lib.Handle, arguments: tuple[Any, ...] | None) -> None:
         self._handle, self._arguments = handle, arguments
         info = lib.new(lib.model_info)
         lib.library.drt_model_info(handle(), c.byref(info))
-        values = {name: getattr(info, name) for name, _ in lib.model_info._fields_ if name != "size"}
-        self.info = ModelInfo(**{k: lib.decoded(v) if isinstance(v, bytes) else v for k, v in values.items()})
-        self.tokenizer = Tokenizer(lib.Handle(lib.library.drt_model_tokenizer(handle()), None, handle), None)
+        self.info = ModelInfo(**lib.members(info))
+        self.tokenizer = Tokenizer(lib.Handle(lib.library.drt_model_tokenizer(handle()), None, handle()), None)
 
     @classmethod
-    def load(cls, path: str | os.PathLike | None = None, *, device: str = "auto", dtype: str = "auto",
+    def load(cls, path: str | os.PathLike[str] | None = None, *, device: str = "auto", dtype: str = "auto",
              threads: int = 0) -> "Model":
         """Opens a model folder (config.json, model.safetensors, tokenizer.json); None: the bundled model.
 
@@ -243,10 +263,10 @@ class Model:
     def share(self, *, device: str = "auto", dtype: str = "auto", threads: int = 0) -> "Model":
         """The same weights with a device and threads of its own, so that two threads compute at the same time."""
         handle = lib.opened("drt_model_share", "drt_model_close", self._handle(), self._config(device, dtype, threads),
-                            keeps=(self,))
+                            keeps=(self._handle(),))
         return Model(handle, None)
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         if self._arguments is None:
             raise TypeError("a shared model cannot be pickled: pickle the model that it was made from")
         path, device, dtype, threads = self._arguments
@@ -265,41 +285,48 @@ class Model:
     def __repr__(self) -> str:
         return f"<drt.Model {self.info.path}: {self.info.parameters / 1e6:.1f}M parameters on {self.info.device}>"
 
-    def encode(self, chunks: str | Sequence[int] | np.ndarray | Any, *, out: Any = None) -> Any:
+    def encode(self, chunks: str | Sequence[Sequence[int]] | Array | Any, *, out: Any = None) -> Any:
         """Landmarks float32 [n, dim] of chunks.
 
-        `chunks`: a text, or ids int32 [n, chunk] (-1 fills short chunks) as numpy array or any CPU object with DLPack.
-        `out`: memory to write to, [n, dim] float32: a numpy array, or a CUDA array (such as a torch tensor on the model's
-        GPU), which the model then writes without a copy; it is returned.
+        `chunks`: a text, or ids int32 [n, chunk] (-1 fills short chunks): a numpy array, or any object on the CPU with
+        DLPack (torch, JAX). `out`: memory to write to, dense float32 [n, dim], which is returned: a numpy array, an
+        object on the CPU with DLPack, or one on the model's GPU with __cuda_array_interface__ (a torch tensor), which the
+        model writes without a copy. Without it: a new numpy array.
         """
         if isinstance(chunks, str):
             if out is not None:
                 raise ValueError("out: give ids, whose number of chunks is known")
-            return self._encode_text(chunks)
-        ids = as_array(chunks, np.int32, (None, self.info.chunk), "chunks")
+            ids = self._cut(self.tokenizer.encode(chunks))
+        else:
+            ids = as_array(chunks, np.int32, (None, self.info.chunk), "chunks")
         shape = (len(ids), self.info.dim)
-        device = getattr(out, "__cuda_array_interface__", None)
+        device = cuda_out(out, shape)
         if device is not None:
-            if tuple(device["shape"]) != shape or device["typestr"] != "<f4" or device.get("strides") or device["data"][1]:
-                raise ValueError(f"out: dense, writable float32 of shape {shape} is needed")
-            lib.library.drt_model_encode_device(self._handle(), c.c_void_p(device["data"][0]), address(ids), len(ids))
+            if self.info.device != "cuda":
+                raise ValueError("out: it is on a GPU, and this model is on the CPU: Model.load(..., device=\"cuda\")")
+            self._encode_parts("drt_model_encode_device", lambda row: c.c_void_p(device + row * shape[1] * 4), ids)
             return out
-        rows = np.empty(shape, np.float32) if out is None else out
-        if not isinstance(rows, np.ndarray) or rows.shape != shape or rows.dtype != np.float32 \
-                or not rows.flags.c_contiguous or not rows.flags.writeable:
-            raise ValueError(f"out: a dense, writable float32 array of shape {shape} is needed")
-        lib.library.drt_model_encode(self._handle(), address(rows), address(ids), len(ids))
-        return rows
+        rows = np.empty(shape, np.float32) if out is None else cpu_out(out, shape)
+        self._encode_parts("drt_model_encode", lambda row: address(rows, row), ids)
+        return rows if out is None else out
 
-    def _encode_text(self, text: str) -> np.ndarray:
-        data, n = text.encode("utf8", "surrogateescape"), c.c_int64()
-        with lib.Returned() as rows:
-            lib.library.drt_model_encode_text(self._handle(), rows.reference, None, c.byref(n), data, len(data))
-            return copied(rows.pointer, n.value * self.info.dim, np.float32, (n.value, self.info.dim))
+    def _cut(self, ids: Array) -> Array:
+        """A text's ids as chunks; -1 fills the last one."""
+        chunk = max(self.info.chunk, 1)          # 0: a Base LM, which the library refuses
+        chunks = np.full((-(-len(ids) // chunk), chunk), -1, np.int32)
+        chunks.reshape(-1)[:len(ids)] = ids
+        return chunks
 
-    def query(self, text: str | Sequence[int] | np.ndarray) -> np.ndarray:
-        """The vector float32 [dim] that the model searches with after a text (or ids)."""
-        ids = as_array(self.tokenizer.encode(text, special=True) if isinstance(text, str) else text, np.int32, (None,), "ids")
+    def _encode_parts(self, call: str, at: Callable[[int], c.c_void_p], ids: Array) -> None:
+        """In parts, between two of which Ctrl-C is seen. Landmarks do not depend on what is encoded beside them."""
+        part = _CHUNKS if self.info.device == "cpu" else _CHUNKS_GPU
+        for row in range(0, max(len(ids), 1), part):
+            n = min(part, len(ids) - row)
+            getattr(lib.library, call)(self._handle(), at(row), address(ids, row), n)
+
+    def query(self, text: str | Sequence[int] | Array) -> Array:
+        """The vector float32 [dim] that the model searches with after a text (or ids int32 [n])."""
+        ids = as_array(self.tokenizer.encode(text) if isinstance(text, str) else text, np.int32, (None,), "ids")
         vector = np.empty(self.info.dim, np.float32)
         lib.library.drt_model_query(self._handle(), address(vector), address(ids), len(ids))
         return vector
@@ -308,19 +335,14 @@ class Model:
         """A running text. Options: see `generate`."""
         return Session(self, **options)
 
-    def logprobs(self, text: str | Sequence[int] | np.ndarray, *, top: int = 0, **options: Any) -> Scores:
+    def logprobs(self, text: str | Sequence[int] | Array, *, top: int = 0, **options: Any) -> Scores:
         """Log-probabilities of a text (or ids), with the retrieval options of `generate`."""
-        config = _session_config(**options)
-        with lib.Returned(c.POINTER(lib.scores)) as found:
-            if isinstance(text, str):
-                data = text.encode("utf8", "surrogateescape")
-                lib.library.drt_score_text(self._handle(), c.byref(config), data, len(data), top, found.reference)
-            else:
-                ids = as_array(text, np.int32, (None,), "ids")
-                lib.library.drt_score_ids(self._handle(), c.byref(config), address(ids), len(ids), top, found.reference)
-            return _scores(found)
+        with Session(self, **options) as session:
+            found = session.feed(text, scores=True, top=top)
+        assert found is not None
+        return found
 
-    def generate(self, prompt: str | Sequence[int] | np.ndarray, *, max_tokens: int = 128, **options: Any) -> Iterator[Token]:
+    def generate(self, prompt: str | Sequence[int] | Array, *, max_tokens: int = 128, **options: Any) -> Iterator[Token]:
         """Generates a continuation, token by token.
 
         Retrieval: `store`; `corpus_retrieval` (default: on when a store is given without a memory), `self_retrieval`;
@@ -328,7 +350,11 @@ class Model:
         Sampling: `temperature` (0: greedy), `top_k`, `top_p`, `min_p`, `repeat_penalty`, `repeat_last`, `seed`, `stop`
         (a string or several), `ignore_eos`, `top` (alternatives of each token).
         """
-        with Session(self, max_tokens=max_tokens, **options) as session:
+        return self._tokens(Session(self, max_tokens=max_tokens, **options), prompt)
+
+    @staticmethod
+    def _tokens(session: Session, prompt: str | Sequence[int] | Array) -> Iterator[Token]:
+        with session:
             session.feed(prompt)
             yield from session.tokens()
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes as c
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from . import _library as lib
-from ._arrays import address, as_array, copied
+from ._arrays import Array, address, as_array, copied
 
 __all__ = ["Tokenizer"]
 
@@ -24,11 +25,11 @@ class Tokenizer:
         self._handle, self._path = handle, path
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> "Tokenizer":
+    def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
         """Opens `path`: a tokenizer.json, or a folder with one."""
         return cls(lib.opened("drt_tokenizer_open", "drt_tokenizer_close", lib.encoded(path)), os.fspath(path))
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         if self._path is None:
             raise TypeError("a model's tokenizer cannot be pickled: pickle the model, or load the tokenizer by its path")
         return Tokenizer.load, (self._path,)
@@ -39,21 +40,21 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         """The highest id + 1."""
-        return lib.library.drt_tokenizer_vocab_size(self._handle())
+        return int(lib.library.drt_tokenizer_vocab_size(self._handle()))
 
-    def encode(self, text: str, *, special: bool = False) -> np.ndarray:
+    def encode(self, text: str, *, special: bool = False) -> Array:
         """The ids of a text: int32 [n].
 
         `special`: special tokens that are written out become their ids (as prompts want); otherwise they are
         ordinary text (as corpora want). No begin or end token is added.
         """
-        data = text.encode("utf8", "surrogateescape")
+        data = lib.utf8(text)
         n = c.c_size_t()
         with lib.Returned() as ids:
             lib.library.drt_tokenizer_encode(self._handle(), ids.reference, c.byref(n), data, len(data), special)
             return copied(ids.pointer, n.value, np.int32)
 
-    def decode(self, ids: Sequence[int] | np.ndarray, *, skip_special: bool = True) -> str:
+    def decode(self, ids: Sequence[int] | Array, *, skip_special: bool = True) -> str:
         """The text of ids. Bytes that are no UTF-8, and ids without a token, become U+FFFD."""
         array = as_array(ids, np.int32, (None,), "ids")
         n = c.c_size_t()
@@ -71,13 +72,13 @@ class Tokenizer:
     def spelling(self, id: int) -> str | None:
         """An id's spelling in tokenizer.json; None: no token has this id."""
         found = lib.library.drt_tokenizer_spelling(self._handle(), id)
-        return None if found is None else found.decode("utf8", "replace")
+        return None if found is None else str(found, "utf8", "replace")
 
     def id_of(self, spelling: str) -> int | None:
         """The id with this spelling in tokenizer.json; None: there is none."""
-        found = lib.library.drt_tokenizer_id(self._handle(), lib.encoded(spelling))
+        found = int(lib.library.drt_tokenizer_id(self._handle(), lib.encoded(spelling)))
         return None if found < 0 else found
 
     def is_special(self, id: int) -> bool:
         """Whether an id is a special token."""
-        return lib.library.drt_tokenizer_is_special(self._handle(), id)
+        return bool(lib.library.drt_tokenizer_is_special(self._handle(), id))

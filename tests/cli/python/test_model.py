@@ -49,7 +49,7 @@ def test_encode_writes_into_out(model):
 
 
 def test_encode_takes_dlpack(model):
-    class Lent:
+    class Foreign:
         """A stranger's array: DLPack and nothing else."""
 
         def __init__(self, array):
@@ -62,7 +62,7 @@ def test_encode_takes_dlpack(model):
             return self.array.__dlpack_device__()
 
     ids = chunks_of(model, 3)
-    np.testing.assert_array_equal(model.encode(Lent(ids)), model.encode(ids))
+    np.testing.assert_array_equal(model.encode(Foreign(ids)), model.encode(ids))
 
 
 def test_encode_text(model):
@@ -138,11 +138,11 @@ def test_an_abandoned_iterator_frees_its_session(model):
 
 def test_wrong_options(model):
     with pytest.raises(ValueError, match="store"):
-        next(model.generate("x", memory="corpus"))
+        model.generate("x", memory="corpus")
     with pytest.raises(ValueError, match="memory"):
-        next(model.generate("x", memory="mine"))
+        model.generate("x", memory="mine")
     with pytest.raises(TypeError):
-        next(model.generate("x", temprature=1))
+        model.generate("x", temprature=1)
     with model.session() as session, pytest.raises(drt.Invalid):
         session.next()
     with pytest.raises(ValueError, match="closed"):

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-SOURCE = pathlib.Path(os.environ.get("DRT_SOURCE", pathlib.Path(__file__).parents[2]))
+SOURCE = pathlib.Path(os.environ.get("DRT_SOURCE", pathlib.Path(__file__).parents[3]))
 BIN = pathlib.Path(os.environ.get("DRT_BIN", SOURCE / "build/bin"))
 TINY = SOURCE / "tests/cli/tiny"
 WORDS = "the river and stone winding north other sand ring on table under seven lights of a harbour".split()

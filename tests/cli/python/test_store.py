@@ -95,10 +95,13 @@ def test_build_from_files(tmp_path, documents, model, store, store_path):
 
 def test_add_and_refresh(tmp_path, documents, model, store):
     made = drt.Store.build(documents[:25], tmp_path / "store", model=model)
-    with pytest.raises(drt.Busy):
-        drt.Store(tmp_path / "store").add(["x"], model=model)  # made has it open
+    second = drt.Store(tmp_path / "store", model=model)
+    with pytest.raises(drt.Busy, match="close it"):
+        second.add(["x"])                                # made has it open
+    assert len(second) == len(made)                      # and second shows it again
+    second.close()
     report = made.add(documents[20:], model=model)
-    assert report["documents"] == len(documents) - 25 and report["duplicates"] == 5
+    assert report["documents"] == 20 and report["duplicates"] == 5
     same(made, store)
     rows = made.landmarks()
     assert made.refresh() is made and len(made) == len(store)
@@ -170,12 +173,13 @@ except KeyboardInterrupt:
 
 def test_search_equals_the_program_and_numpy(store, store_path, model, model_folder):
     text = words(100, 12)
-    wanted = json.loads(program("drt-index", "search", text, "--store", store_path, "--model", model_folder, "--k", 5,
-                                "--device", "cpu", "--json"))
+    wanted = [json.loads(line) for line in program("drt-index", "search", text, "--store", store_path, "--model",
+                                                   model_folder, "--k", 5, "--device", "cpu", "--json").splitlines()]
     hits = store.search(text, k=5, model=model)
     chunks = [h.chunk.id for h in hits]
-    assert chunks == [h["chunk"] for h in wanted["hits"]]
-    np.testing.assert_allclose([h.score for h in hits], [h["score"] for h in wanted["hits"]], rtol=1e-5)
+    assert chunks == [h["chunk"] for h in wanted] and len(wanted) == 5
+    np.testing.assert_allclose([h.score for h in hits], [h["score"] for h in wanted], rtol=1e-5)
+    assert [(h.document.source, h.offset) for h in hits] == [(h["source"], h["token_offset"]) for h in wanted]
     assert hits[0].text == store.text(chunks[0], model) and hits[0].document == store.document(hits[0].chunk.document)
     rows = store.landmarks().astype(np.float32)
     query = model.query(text)
@@ -268,7 +272,7 @@ def test_long_calls_release_the_gil(tmp_path, documents, model):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_forked_child_is_told_and_can_open_its_own(store_path, model_folder):
+def test_a_forked_child_opens_its_own(store_path, model_folder):
     code = f"""
 import drt, os, pickle
 store = drt.Store({str(store_path)!r})

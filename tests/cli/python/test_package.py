@@ -7,7 +7,7 @@ import drt
 
 def test_version():
     wanted = re.search(r"project\(drt VERSION (\S+)", (SOURCE / "CMakeLists.txt").read_text())[1]
-    assert drt.__version__ == wanted and drt.build.startswith("drt " + wanted)
+    assert drt.__version__ == wanted and drt.build.startswith("libdrt " + wanted)
 
 
 def test_everything_public_is_documented():
