@@ -1,0 +1,152 @@
+/* drt_eval_fit_memory.c -- drt-eval fit-memory: temperatures and gates for a model and a store. */
+#include "base/memory.h"
+#include "session/memory_folder.h"
+#include "tools/eval/fit/drt_eval_fit.h"
+#include "tools/eval/fit/drt_eval_samples.h"
+#include "tools/shared/progress_line.h"
+#include "tools/shared/report.h"
+#include <math.h>
+#include <string.h>
+
+static int parse(struct eval_options *o, const char **out, int argc, char **argv, const char **operands) {
+    const struct arg_option options[] = {
+        {"model", ARG_PATH, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
+        {"data", ARG_STRINGS, &o->data, "FILE",
+         "held-out texts (required but with --samples; may be given several times)", 0, 0},
+        {"out", ARG_PATH, out, "FILE",
+         "configuration to write, memory.json of a model's folder, say (required but with --apply)", 0, 0},
+        {"memory", ARG_STRING, &o->memory, "LIST",
+         "memories to fit: any of own,corpus,both; random: teach the gates of corpus and both to close on random "
+         "chunks, and "
+         "report these with corpus' gate",
+         0, 0},
+        {"oracle", ARG_CHOICE, &o->oracle, "none|next-chunk",
+         "also report chunks that are found with the words of the chunk to come, with a gate of their own", 0, 0},
+        {"keep", ARG_PATH, &o->keep, "FILE", "also write what was collected of the texts, for --samples", 0, 0},
+        {"samples", ARG_STRINGS, &o->samples, "FILE",
+         "fit to what --keep wrote, instead of reading texts (may be given several times)", 0, 0},
+        {"apply", ARG_PATH, &o->apply, "FILE", "report this configuration on the texts instead of fitting one", 0, 0},
+        {"store", ARG_PATH, &o->store, "DIR", "store of a tokenizer and a chunk size like the model's", 0, 0},
+        MEMORY_SEARCH_OPTIONS(o->memory_options),
+        {"base", ARG_STRINGS, &o->base, "DIR",
+         "a Base LM of the same tokenizer, reported beside (mode base; several: base-2 and so on)", 0, 0},
+        {"exclude", ARG_STRING, &o->exclude, "doc|none", "whether a text that is in the store too may find itself", 0,
+         0},
+        {"context", ARG_INT, &o->context, "N", "tokens in a window; documents are cut into windows", 2, 1 << 28},
+        {"skip", ARG_INT, &o->skip, "N", "tokens at the start of each window that are read but not scored", 0, 1 << 28},
+        {"max-documents", ARG_INT, &o->max_documents, "N", "score at most N documents of each file; 0: all", 0,
+         INFINITY},
+        {"max-tokens", ARG_INT, &o->max_tokens, "N", "score at most N tokens of each file; 0: all", 0, INFINITY},
+        {"document-tokens", ARG_INT, &o->document_tokens, "N", "scored tokens of each document at most; 0: all", 0,
+         INFINITY},
+        {"format", ARG_CHOICE, &o->format, "auto|jsonl|txt|u16|u32|megatron|parquet|arrow",
+         "format of --data; auto: by name, then by content", 0, 0},
+        {"text-field", ARG_STRING, &o->text_field, "NAME",
+         "jsonl, parquet, arrow: the field or column that holds the text; in structs: a.b", 0, 0},
+        {"seed", ARG_INT, &o->seed, "N", "seed of random chunks", 0, INFINITY},
+        {"device", ARG_CHOICE, &o->where.device, "auto|cpu|cuda", "where to compute; auto: a GPU if there is one", 0,
+         0},
+        {"dtype", ARG_CHOICE, &o->where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
+        {"threads", ARG_INT, &o->threads, "N",
+         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
+        {"json", ARG_FLAG, &o->json, NULL, "print one JSON object instead of tables", 0, 0},
+    };
+    const struct arg_program program = {
+        .name = "drt-eval fit-memory",
+        .synopsis = "--data FILE --out FILE [--model DIR] [--store DIR --lexical DIR] [options]",
+        .about =
+            "Fits how a model's distribution is mixed with those of token memories: temperatures and a small gate for "
+            "each choice of memories. No weight of the model changes, and a Base LM will do.\n\n"
+            "The figures are of the odd documents of each file (counted from 0) with a fit to the even ones, and of "
+            "the "
+            "even ones with a fit to the odd ones: no text is scored with a gate that saw it. The configuration that "
+            "is "
+            "written is fitted on all.",
+        .examples = "  drt-eval fit-memory --data valid.jsonl.xz --store docs.store --lexical docs.lexical \\\n"
+                    "    --memory own,corpus,both,random --model base-lm --out base-lm/memory.json\n",
+        .options = options,
+        .n_options = ARRAY_LEN(options)};
+    int n_operands = 0;
+    return args_parse(&program, argc, argv, operands, &n_operands);
+}
+
+/* The samples, of texts or of files; *config is what they were made with. */
+static enum status collect(struct eval_result *result, struct memory_samples *samples, struct memory_config *config,
+                           struct eval_machine *m, const struct eval_options *o, const struct progress *progress) {
+    *config = m->engines.memory;
+    if (o->samples.count > 0) return eval_samples_load(result, samples, config, &m->model.model, &o->samples);
+    TRY(eval_run(result, &m->engines, o, samples, progress));
+    if (result->partial) return fail(STATUS_INTERRUPTED, "stopped by a signal: nothing was fitted");
+    return o->keep ? eval_samples_keep(result, samples, config, o->keep) : STATUS_OK;
+}
+
+static enum status fit_memory(struct eval_result *result, struct eval_machine *m, const struct eval_options *o,
+                              const char *out, const struct progress *progress) {
+    struct memory_samples samples = {0};
+    struct memory_config config;
+    struct threads *threads = m->model.device->threads;
+    enum status s = collect(result, &samples, &config, m, o, progress);
+    if (s == STATUS_OK && o->apply) {
+        struct memory_config setting = config;
+        s = memory_folder_load(&config, &m->model.model, o->apply);
+        if (s == STATUS_OK && (config.k != setting.k || config.every != setting.every))
+            fprintf(stderr, "drt-eval: note: %s: fitted with k %d every %d, applied with k %d every %d\n", o->apply,
+                    config.k, config.every, setting.k, setting.every);
+        if (s == STATUS_OK) s = eval_fit_apply(result, &config, &samples, o);
+    } else if (s == STATUS_OK) {
+        s = eval_fit_crossed(&config, result, &samples, threads);
+        if (s == STATUS_OK) s = memory_config_save(&config, out);
+    }
+    memory_samples_free(&samples);
+    return s;
+}
+
+static int check(struct eval_options *o, const struct eval_result *result, const char *out) {
+    const bool *mode = result->mode;
+    if (o->samples.count > 0 &&
+        (o->data.count > 0 || o->store || o->base.count > 0 || memory_options_given(&o->memory_options)))
+        return eval_usage("fit-memory", "--samples has texts, store and setting: leave out --data, --store, --base, "
+                                        "--lexical and --memory-...");
+    if (mode[EVAL_MEMORY_RANDOM] && !mode[EVAL_MEMORY_CORPUS])
+        return eval_usage("fit-memory", "--memory random takes the gate of corpus: name both");
+    if (o->samples.count > 0 && o->keep) return eval_usage("fit-memory", "--keep needs --data");
+    int code = o->samples.count > 0 ? -1 : eval_check("fit-memory", o, mode);
+    if (code >= 0) return code;
+    if (!out && !o->apply) return eval_usage("fit-memory", "--out FILE is missing");
+    if (out && o->apply) return eval_usage("fit-memory", "--apply fits nothing: leave out --out");
+    if (!eval_has_memory(result)) return eval_usage("fit-memory", "--memory none: there is nothing to fit");
+    return -1;
+}
+
+int eval_fit_memory(int argc, char **argv, const char **operands) {
+    struct eval_options o = {.where = DEVICE_CHOICE_DEFAULT,
+                             .format = "auto",
+                             .exclude = "doc",
+                             .documents = "all",
+                             .text_field = "text",
+                             .memory = "own,corpus,both",
+                             .oracle = "none",
+                             .context = 2048,
+                             .skip = 256,
+                             .eod_id = -1};
+    struct eval_result result = {0};
+    const char *out = NULL;
+    int code = parse(&o, &out, argc, argv, operands);
+    if (code < 0) code = eval_modes("fit-memory", result.mode, &o);
+    result.mode[EVAL_NONE] = false; /* its losses come with the samples */
+    if (code < 0) code = check(&o, &result, out);
+    o.memory_options.unfitted = true;
+    if (code >= 0) return code;
+    const struct engine_config config = {
+        .model = o.model, .store = o.store, .where = o.where, .threads = (int)o.threads, .memory = true};
+    struct eval_machine machine;
+    struct progress_line *line = NULL;
+    if (progress_line_start(&line, "drt-eval") != STATUS_OK) return eval_failed();
+    enum status status = eval_machine_open(&machine, &config, &o);
+    if (status == STATUS_OK) status = fit_memory(&result, &machine, &o, out, progress_line_progress(line));
+    progress_line_end(line);
+    if (status == STATUS_OK) status = (o.json ? eval_print_json : eval_print_text)(&result, &machine.model, &o);
+    eval_machine_close(&machine);
+    eval_result_free(&result);
+    return status == STATUS_OK ? 0 : eval_failed();
+}
