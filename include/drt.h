@@ -8,8 +8,8 @@
  * Structs that a caller fills begin with `size`, which is sizeof of the struct, so that members can be added at the
  * end. Zero in every other member is the default; where a function takes a pointer to such a struct, NULL is all
  * defaults. Structs that a caller gives to be filled (..._info, drt_report, drt_token) begin with `size`, too. A member
- * that this version of the library does not know and that is not zero is DRT_UNSUPPORTED. Structs without `size` that
- * come in arrays (drt_hit, drt_chunk, drt_neighbour, drt_alternative, drt_range) never grow.
+ * that this version of the library does not know and that is not zero is DRT_UNSUPPORTED. Structs without `size` never
+ * grow, but those that the library alone makes (drt_document, drt_scores, drt_progress_event).
  *
  * Ownership. Each handle has a function that closes it; all of these accept NULL. Handles may be closed in any order: a
  * handle keeps open what it was made from. What is returned through a pointer to a pointer and is no handle belongs to
