@@ -48,8 +48,11 @@ static enum status searcher_lexical_create(struct searcher_lexical **out, const 
 }
 
 static struct lexical_search searcher_lexical_how(const struct searcher *s, int k, const struct store_range *exclude) {
-    return (struct lexical_search){
-        .k = k, .pair_weight = LEXICAL_PAIR_WEIGHT, .exclude = exclude, .threads = s->config.device->threads};
+    return (struct lexical_search){.k = k,
+                                   .pair_weight = LEXICAL_PAIR_WEIGHT,
+                                   .exclude = exclude,
+                                   .absent = store_view_dropped(s->config.view),
+                                   .threads = s->config.device->threads};
 }
 
 static enum status searcher_lexical_reserve(struct searcher_lexical *x, int64_t n) {

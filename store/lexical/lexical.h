@@ -40,6 +40,7 @@ struct lexical_search {
     /* repeated tokens of a query count each time; false: once, which ranks better (measured) */
     bool counted;
     const struct store_range *exclude;   /* [n_queries], or NULL: chunk ids never to be returned */
+    struct store_dropped absent;         /* the same for all queries: what a view lost after its segments were made */
     struct threads *threads;             /* NULL: this thread */
 };
 #define LEXICAL_PAIR_WEIGHT 0.5f

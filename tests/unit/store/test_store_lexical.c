@@ -268,6 +268,62 @@ static void test_open_view(void) {
     check();
 }
 
+/* An index that still has chunks which the store lost: they are never hits, and others take their ranks. */
+static void test_absent(void) {
+    const struct store_publish how = store_lexical_publish(STORE_LEXICAL_ON);
+    struct store *whole, *left;
+    struct store_view *of_whole, *of_left;
+    const struct lexical *x;
+    struct lexical_corpus c;
+    int64_t *id;
+    char first[600];
+    fresh("whole");
+    CHECK_OK(store_lexical_add(dir, 0, 90, 15, &how));
+    snprintf(first, sizeof first, "%s", dir);
+    fresh("left");
+    CHECK_OK(store_lexical_add(dir, 0, 90, 15, &how));
+    CHECK_OK(store_lexical_drop(dir, 1));
+    CHECK_OK(store_lexical_drop(dir, 4));
+    CHECK_OK(store_open(&whole, first));
+    CHECK_OK(store_view_open(&of_whole, whole));
+    CHECK_OK(store_open(&left, dir));
+    CHECK_OK(store_view_open(&of_left, left));
+    CHECK_OK(store_view_lexical(&x, of_whole));
+    store_lexical_corpus(&c, &id, of_left);
+    CHECK_EQ(store_view_dropped(of_left).n, 2);
+    float *all_scores = malloc((size_t)c.n * sizeof *all_scores);
+    CHECK(all_scores);
+    struct store_hit hits[STORE_LEXICAL_K];
+    for (int64_t i = 0; i < c.n; i += 7) {
+        const struct lexical_query query = {c.ids[i], c.lengths[i]};
+        struct lexical_search search = {.k = STORE_LEXICAL_K, .pair_weight = LEXICAL_PAIR_WEIGHT};
+        search.absent = store_view_dropped(of_left);
+        CHECK_OK(lexical_search(x, hits, &query, 1, &search));
+        float scores[STORE_LEXICAL_K];
+        int64_t chunks[STORE_LEXICAL_K], n = 0, better = 0;
+        for (; n < STORE_LEXICAL_K && hits[n].chunk >= 0; n++) {
+            CHECK(store_dropped_there(search.absent, hits[n].chunk));
+            chunks[n] = hits[n].chunk;
+        }
+        CHECK(n > 0);
+        CHECK_OK(lexical_score(x, scores, chunks, n, &query, &search));
+        CHECK(memcmp(&scores[n - 1], &hits[n - 1].score, sizeof scores[0]) == 0);
+        /* Each of the others that are there has at most the score of the last hit, or shares nothing. */
+        float least = n == STORE_LEXICAL_K ? hits[n - 1].score : 0;
+        CHECK_OK(lexical_score(x, all_scores, id, c.n, &query, &search));
+        for (int64_t j = 0; j < c.n; j++)
+            better += all_scores[j] > least;
+        CHECK(n == STORE_LEXICAL_K ? better < n : better == n);
+    }
+    free(all_scores);
+    free(id);
+    lexical_corpus_free(&c);
+    store_view_close(of_left);
+    store_close(left);
+    store_view_close(of_whole);
+    store_close(whole);
+}
+
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     random_numbers = rng_make(test_seed(), 3);
@@ -278,5 +334,6 @@ int main(int argc, char **argv) {
     test_lost_tokens();
     test_refusals();
     test_open_view();
+    test_absent();
     return test_done();
 }
