@@ -21,6 +21,7 @@ struct eval_options {
     struct device_choice where;
     const char *model, *store, *modes, *text_field, *format, *exclude;
     const char *memory, *documents;      /* --memory LIST; all, even or odd */
+    const char *searcher;                /* landmark, lexical or hybrid */
     struct arg_strings base;             /* folders of Base LMs, EVAL_BASES at most */
     const char *oracle, *keep, *apply;   /* --oracle next-chunk; fit-memory's files; NULL: not given */
     struct arg_strings samples;
