@@ -124,11 +124,10 @@ evaluate() {
     # The store's tokens are all that a token memory reads: any model of this tokenizer makes one. BM25 searches it.
     model=$(newest runs/drt 2>/dev/null)
     [ -d models.store ] || quiet build ./drt-index build train-*.jsonl* --model "${model:-$here/data/models/drt-28m}" --out models.store --index exact
-    [ -d models.lexical ] || quiet lexical ./drt-index lexical --store models.store --out models.lexical
     for name in "${models[@]}"; do
         model=$(newest "runs/$name")
         layer=$(tr -d ' \n' <"$model/config.json" | sed -n 's/.*"memory_layer":\([1-9][0-9]*\).*/\1/p')
-        quiet "score-$name" ./drt-eval fit-memory --model "$model" --base "$base" "${data[@]}" --store models.store --lexical models.lexical \
+        quiet "score-$name" ./drt-eval fit-memory --model "$model" --base "$base" "${data[@]}" --store models.store \
             --memory own,corpus,both,random --memory-layer "${layer:-0}" --memory-every 16 --max-tokens "$tokens" --document-tokens $((tokens / 4)) \
             --device "$device" --out "memory-$name.json"
         echo "== $name"

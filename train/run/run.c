@@ -100,6 +100,7 @@ static enum status run_validate(struct run *r, struct run_log_line *line) {
     line->valid_bits_per_byte = all.bits_per_byte;
     line->valid_memory_loss = all.memory_loss;
     line->valid_memory_bits_per_byte = all.memory_bits_per_byte;
+    line->valid_memory_gain_95 = all.memory_gain_95;
     line->valid_files = (const char *const *)r->config->valid.items;
     line->n_valid_files = (int)r->config->valid.count;
     r->report->valid_loss = line->valid_loss;

@@ -161,6 +161,7 @@ enum status run_log_write(struct run_log *log, const struct run_log_line *line) 
         run_log_write_number(&w, "valid_bits_per_byte", line->valid_bits_per_byte);
         run_log_write_number_if(&w, "valid_memory_loss", line->valid_memory_loss);
         run_log_write_number_if(&w, "valid_memory_bits_per_byte", line->valid_memory_bits_per_byte);
+        run_log_write_number_if(&w, "valid_memory_gain_95", line->valid_memory_gain_95);
         if (line->n_valid_files > 1) run_log_write_files(&w, line);
     }
     run_log_write_number(&w, "tokens_per_second", line->tokens_per_second);

@@ -101,10 +101,29 @@ static struct validation_figure validation_figure(const struct validation_part *
                                       .memory_bits_per_byte = mixture / M_LN2 / bytes};
 }
 
+/* Of what each window's loss falls with a memory: the half width of a 95 % interval of the mean, windows drawn anew. */
+struct validation_spread {
+    int64_t n;
+    double sum, squares;
+};
+
+static void validation_spread_add(struct validation_spread *s, double fall) {
+    s->n++;
+    s->sum += fall;
+    s->squares += fall * fall;
+}
+
+static double validation_half_width(const struct validation_spread *s) {
+    if (s->n < 2) return (double)NAN;
+    double n = (double)s->n, variance = (s->squares - s->sum * s->sum / n) / (n - 1);
+    return 1.96 * sqrt(fmax(variance, 0.0) / n);
+}
+
 enum status validation_run(struct validation_figure *all, const struct validation_figure **files, struct validation *v,
                            struct step *step, const struct validation_reads *reads) {
     int64_t windows = batches_windows(v->batches);
     struct validation_part whole = {0};
+    struct validation_spread spread = {0};
     for (int i = 0; i < v->n_files; i++)
         v->parts[i].sum = v->parts[i].mixed = 0.0, v->parts[i].scored = 0;
     for (int64_t first = 0; first < windows; first += v->sequences) {
@@ -112,15 +131,19 @@ enum status validation_run(struct validation_figure *all, const struct validatio
         batches_get(v->batches, &batch, 0, first / v->sequences);
         run_memory_prepare_valid(reads->memory, &batch);
         TRY(step_evaluate(step, v->sums, reads->mixed ? v->mixed : NULL, &batch, reads->pool));
-        for (int64_t i = 0; i < v->sequences && first + i < windows; i++)
+        for (int64_t i = 0; i < v->sequences && first + i < windows; i++) {
+            double scored = (double)batches_length(v->batches) - 1;
+            if (reads->mixed) validation_spread_add(&spread, (v->sums[i] - v->mixed[i]) / scored);
             validation_add(&v->parts[batches_window_file(v->batches, first + i)],
                            &(struct validation_part){v->sums[i], v->mixed[i], batches_length(v->batches) - 1, 0});
+        }
     }
     for (int i = 0; i < v->n_files; i++) {
         v->figures[i] = validation_figure(&v->parts[i], reads->mixed);
         validation_add(&whole, &v->parts[i]);
     }
     *all = validation_figure(&whole, reads->mixed);
+    all->memory_gain_95 = validation_half_width(&spread);
     *files = v->figures;
     return STATUS_OK;
 }

@@ -8,8 +8,9 @@
 
 struct validation;
 /* loss: nats a token. bits_per_byte: of the text that the scored ids decode to. NaN where nothing was scored.
- * memory_*: the same of the mixture with a token memory; NaN without one. */
-struct validation_figure { double loss, bits_per_byte, memory_loss, memory_bits_per_byte; };
+ * memory_*: the same of the mixture with a token memory; NaN without one. memory_gain_95: of all files, the half width
+ * of the 95 % interval of loss - memory_loss, over windows. */
+struct validation_figure { double loss, bits_per_byte, memory_loss, memory_bits_per_byte, memory_gain_95; };
 /* *out NULL if the config names no files. `first_document`: a number after those of the training data. */
 enum status validation_open(struct validation **out, const struct train_config *config,
                             const struct tokenizer *tokenizer, int64_t first_document);

@@ -11,7 +11,7 @@ for name in base memory drt; do
     config=$DRT_SOURCE/tests/device/models/$name.json
     tr -d '\n' <"$config" | sed 's/"vocab_size": 16384/"vocab_size": 271/; s/"hidden_size": 384/"hidden_size": 32/; s/"intermediate_size": 1024/"intermediate_size": 64/
         s/"num_attention_heads": 6/"num_attention_heads": 2/; s/"chunk_id": 16383/"chunk_id": 270/; s/_id": 16382/_id": 269/g; s/"eos_id": 0/"eos_id": 268/
-        s/"memory_size": 128/"memory_size": 16/; s/"sequences": 24/"sequences": 4/; s/"length": 4032/"length": 126/; s/"steps": 2100/"steps": 16/
+        s/"memory_size": 128/"memory_size": 16/; s/\[12\]/[3]/; s/\[10, 1\]/[2, 1]/; s/"memory_layer": 1[12]/"memory_layer": 3/; s/"sequences": 24/"sequences": 4/; s/"length": 4032/"length": 126/; s/"steps": 2100/"steps": 16/
         s/"warmup": 200/"warmup": 2/; s/"start": [0-9]*/"start": 4/g; s/"eval_every": 350/"eval_every": 8/' >"$TMP/configs/$name.json"
     same "$(tr ',{}' '\n' <"$config" | sed -n 's/ *"\(sequences\|length\|steps\|lr\|min_lr\|warmup\)": *//p' | tr '\n' ' ')" "24 4032 2100 0.0015 0.00005 200 " "$name: sequences, length, steps, rates"
 done

@@ -128,6 +128,7 @@ static struct run_log_line line(int64_t step) {
                                  .pool = "own",
                                  .valid_memory_loss = NAN,
                                  .valid_memory_bits_per_byte = NAN,
+                                 .valid_memory_gain_95 = NAN,
                                  .skipped = step == 2};
 }
 
@@ -149,7 +150,7 @@ static void check_file(const char *path, const char *want) {
 /* The figures of each file follow those of all files. */
 static void log_names_files(void) {
     static const char *const names[] = {"a.u16", "b.u16"};
-    static const struct validation_figure figures[] = {{3.0, 1.5, NAN, NAN}, {2.0, 1.25, NAN, NAN}};
+    static const struct validation_figure figures[] = {{3.0, 1.5, NAN, NAN, NAN}, {2.0, 1.25, NAN, NAN, NAN}};
     const char *path = in_folder("files.jsonl");
     struct run_log_line l = line(1);
     struct run_log *log;
