@@ -1,6 +1,9 @@
 /* test_library_store.c -- drt.h: building, adding and resuming; documents, chunks, texts, samples, mapped landmarks. */
 #include "base/half.h"
 #include "tests/library_fixture.h"
+#include <sys/wait.h>
+#include <unistd.h>
+#include <xxhash.h>
 
 enum { DIM = 32, CHUNK = 63 };
 
@@ -29,6 +32,24 @@ static void infos(struct library_world *w) {
     drt_store_close(NULL);
 }
 
+/* A child opens the store that its parent has open, and the parent keeps its own. */
+static void forked(struct library_world *w) {
+    struct drt_store *own = NULL;
+    struct drt_store_info info = {.size = sizeof info};
+    int code = 0;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        bool right = drt_store_open(&own, w->store_path) == DRT_OK && drt_store_info(own, &info) == DRT_OK &&
+                     info.documents == LIBRARY_DOCUMENTS && drt_store_open(&own, w->store_path) == DRT_BUSY;
+        _exit(right ? 0 : 1);
+    }
+    CHECK(child > 0 && waitpid(child, &code, 0) == child && WIFEXITED(code));
+    CHECK_EQ(WEXITSTATUS(code), 0);
+    CALL_FAILS(drt_store_open(&own, w->store_path), DRT_BUSY, "open");
+    CALL_OK(drt_store_info(w->store, &info));
+}
+
 static void documents(struct library_world *w) {
     struct drt_tokenizer *t = drt_model_tokenizer(w->model);
     char text[4096], *stored = NULL, *part = NULL;
@@ -45,7 +66,10 @@ static void documents(struct library_world *w) {
         CHECK(d->id == i && d->line == (uint64_t)i + 1 && d->bytes == strlen(text));
         CHECK_STR(d->key, key);
         CHECK_STR(d->source, "memory");
-        CALL_OK(drt_store_find_document(w->store, &found, d->hash));
+        XXH128_canonical_t hash;
+        XXH128_canonicalFromHash(&hash, XXH3_128bits(text, strlen(text)));
+        CHECK(memcmp(hash.digest, d->hash, sizeof d->hash) == 0);
+        CALL_OK(drt_store_find_document(w->store, &found, hash.digest));
         CHECK_EQ(found, i);
         CALL_OK(drt_store_document_text(w->store, t, &stored, &bytes, i));
         CHECK_STR(stored, text);
@@ -257,6 +281,7 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     library_world_open(&w);
     infos(&w);
+    forked(&w);
     documents(&w);
     chunks(&w);
     chunk_failures(&w);
