@@ -1,5 +1,6 @@
 /* drt_eval_machine.c -- what the commands of drt-eval open: the model with its store, Base LMs beside it, what a token
  * memory needs. */
+#include "base/memory.h"
 #include "tools/eval/drt_eval.h"
 #include <string.h>
 
@@ -12,6 +13,15 @@ static enum status check_base(const struct engine *model, const struct engine *b
         return STATUS_OK;
     return fail(STATUS_MISMATCH, "--base %s: its tokenizer is not that of %s: perplexities cannot be compared",
                 base->model.path, model->model.path);
+}
+
+/* Random chunks, too: their gate sees the scores that a search would give them. */
+static bool reads_lexical(const struct eval_options *o) {
+    static const char *const modes[] = {"corpus", "both", "random"};
+    bool reads = o->oracle && strcmp(o->oracle, "none") != 0;
+    for (size_t i = 0; i < ARRAY_LEN(modes); i++)
+        reads = reads || (o->memory && strstr(o->memory, modes[i]));
+    return reads;
 }
 
 static enum status open_parts(struct eval_machine *m, const struct engine_config *config,
@@ -27,23 +37,26 @@ static enum status open_parts(struct eval_machine *m, const struct engine_config
     }
     if (!config->memory) return STATUS_OK;
     TRY(memory_options_config(&e->memory, &o->memory_options, &m->model.model));
-    TRY(memory_options_lexical(&m->lexical, &o->memory_options));
-    e->lexical = m->lexical;
+    return reads_lexical(o) ? store_view_lexical(&e->lexical, m->model.view) : STATUS_OK;
+}
+
+enum status eval_machine_open(struct eval_machine **out, const struct engine_config *config,
+                              const struct eval_options *o) {
+    struct eval_machine *m;
+    TRY(memory_allocate_zero(&m, 1));
+    enum status s = open_parts(m, config, o);
+    if (s != STATUS_OK) {
+        eval_machine_close(m);
+        return s;
+    }
+    *out = m;
     return STATUS_OK;
 }
 
-enum status eval_machine_open(struct eval_machine *out, const struct engine_config *config,
-                              const struct eval_options *o) {
-    *out = (struct eval_machine){0};
-    enum status s = open_parts(out, config, o);
-    if (s != STATUS_OK) eval_machine_close(out);
-    return s;
-}
-
 void eval_machine_close(struct eval_machine *m) {
-    lexical_close(m->lexical);
+    if (!m) return;
     for (int i = 0; i < EVAL_BASES; i++)
         engine_close(&m->base[i]);
     engine_close(&m->model);
-    *m = (struct eval_machine){0};
+    memory_free(m);
 }

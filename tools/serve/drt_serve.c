@@ -4,10 +4,13 @@
 #include "tools/serve/serve.h"
 #include "tools/shared/commands.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+
+enum { LARGE_BLOCK = 256 * 1024 };
 
 static int failed(void) {
     fprintf(stderr, "drt-serve: %s\n", status_message());
@@ -24,8 +27,6 @@ static int parse(struct serve_options *o, int argc, char **argv, const char **op
         {"exact", ARG_FLAG, &o->exact, NULL, "scan all landmarks instead of using the store's index", 0, 0},
         {"nprobe", ARG_INT, &o->nprobe, "N", "IVF lists to scan; 0: the index's default", 0, 1 << 20},
         {"memory-config", ARG_PATH, &o->memory_config, "FILE", "memory.json of token memories (default: the model's)",
-         0, 0},
-        {"lexical", ARG_PATH, &o->lexical, "DIR", "of token memories: made by drt-index lexical (default: the store's)",
          0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Network", 0, 0},
         {"address", ARG_STRING, &o->address, "IP", "where to listen; others than loopback need --api-key-file", 0, 0},
@@ -122,6 +123,8 @@ static int serve(int argc, char **argv, const char **operands) {
     }
     serve.limits = (struct request_limits){
         .max_tokens = o->max_tokens, .max_prompt_tokens = o->max_prompt_tokens, .max_prompts = (int)o->max_prompts};
+    /* A session's buffers go back to the system when it ends. glibc would raise this threshold with the first one. */
+    (void)mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK);
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);

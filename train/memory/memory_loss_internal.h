@@ -32,7 +32,7 @@ struct memory_loss {
     int32_t *host_ids;
     float *host;                         /* [STATS + 1][n]: stats, then nll of the decoder; later what goes back */
     float *nll, *host_weight;            /* [n] */
-    struct memory_mixture mixture;
+    struct memory_loss_mixture mixture;
     bool reads;                          /* the last forward's rows had something to read at all */
     struct token_memory now;             /* of the last forward */
     float part;                          /* its weight */
@@ -49,4 +49,4 @@ struct memory_slots memory_loss_slots(const struct memory_loss *m, int k);
 static inline bool memory_shares(const int32_t a[2], const int32_t b[2]) { return a[0] <= b[1] && b[0] <= a[1]; }
 
 /* Uploads what the blocks of a batch read: slots, the passages' ids, all values. */
-void memory_loss_upload(struct memory_loss *m, const struct batch *batch);
+void memory_loss_upload(struct memory_loss *m, const struct batch *batch, bool alone);

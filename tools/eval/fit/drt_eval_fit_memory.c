@@ -1,8 +1,8 @@
 /* drt_eval_fit_memory.c -- drt-eval fit-memory: temperatures and gates for a model and a store. */
 #include "base/memory.h"
 #include "session/memory_folder.h"
-#include "tools/eval/drt_eval_fit.h"
-#include "tools/eval/drt_eval_samples.h"
+#include "tools/eval/fit/drt_eval_fit.h"
+#include "tools/eval/fit/drt_eval_samples.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
 #include <math.h>
@@ -53,7 +53,7 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
     };
     const struct arg_program program = {
         .name = "drt-eval fit-memory",
-        .synopsis = "--data FILE --out FILE [--model DIR] [--store DIR --lexical DIR] [options]",
+        .synopsis = "--data FILE --out FILE [--model DIR] [--store DIR] [options]",
         .about =
             "Fits how a model's distribution is mixed with those of token memories: temperatures and a small gate for "
             "each choice of memories. No weight of the model changes, and a Base LM will do.\n\n"
@@ -62,7 +62,7 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
             "even ones with a fit to the odd ones: no text is scored with a gate that saw it. The configuration that "
             "is "
             "written is fitted on all.",
-        .examples = "  drt-eval fit-memory --data valid.jsonl.xz --store docs.store --lexical docs.lexical \\\n"
+        .examples = "  drt-eval fit-memory --data valid.jsonl.xz --store docs.store \\\n"
                     "    --memory own,corpus,both,random --model base-lm --out base-lm/memory.json\n",
         .options = options,
         .n_options = ARRAY_LEN(options)};
@@ -105,8 +105,8 @@ static int check(struct eval_options *o, const struct eval_result *result, const
     const bool *mode = result->mode;
     if (o->samples.count > 0 &&
         (o->data.count > 0 || o->store || o->base.count > 0 || memory_options_given(&o->memory_options)))
-        return eval_usage("fit-memory", "--samples has texts, store and setting: leave out --data, --store, --base, "
-                                        "--lexical and --memory-...");
+        return eval_usage("fit-memory", "--samples has texts, store and setting: leave out --data, --store, --base "
+                                        "and --memory-...");
     if (mode[EVAL_MEMORY_RANDOM] && !mode[EVAL_MEMORY_CORPUS])
         return eval_usage("fit-memory", "--memory random takes the gate of corpus: name both");
     if (o->samples.count > 0 && o->keep) return eval_usage("fit-memory", "--keep needs --data");
@@ -139,14 +139,14 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     const struct engine_config config = {
         .model = o.model, .store = o.store, .where = o.where, .threads = (int)o.threads, .memory = true};
-    struct eval_machine machine;
+    struct eval_machine *machine = NULL;
     struct progress_line *line = NULL;
     if (progress_line_start(&line, "drt-eval") != STATUS_OK) return eval_failed();
     enum status status = eval_machine_open(&machine, &config, &o);
-    if (status == STATUS_OK) status = fit_memory(&result, &machine, &o, out, progress_line_progress(line));
+    if (status == STATUS_OK) status = fit_memory(&result, machine, &o, out, progress_line_progress(line));
     progress_line_end(line);
-    if (status == STATUS_OK) status = (o.json ? eval_print_json : eval_print_text)(&result, &machine.model, &o);
-    eval_machine_close(&machine);
+    if (status == STATUS_OK) status = (o.json ? eval_print_json : eval_print_text)(&result, &machine->model, &o);
+    eval_machine_close(machine);
     eval_result_free(&result);
     return status == STATUS_OK ? 0 : eval_failed();
 }
