@@ -66,7 +66,7 @@ class LongCall:
     def __init__(self, report: Report | None, *at_work: lib.Opened) -> None:
         self.report, self.busy = report, frozenset(at_work)
         self._error: BaseException | None = None
-        #: Where the library does not know how far it is (documents of the caller): unit, done, total.
+        #: How far the encoding of a caller's documents is, whose number the library does not know: unit, done, total.
         self.position: Callable[[], tuple[str, int, int | None]] | None = None
         stop = self._stop = threading.Event()
         # Not bound methods: a cycle through C's callbacks would wait for the garbage collector.
@@ -84,11 +84,11 @@ class LongCall:
                 if step.note is not None:
                     _log.info("%s", lib.decoded(step.note))
                 elif self.report is not None:
-                    if self.position is None:
-                        unit, done, total = lib.decoded(step.unit), step.done, step.total if step.total >= 0 else None
-                    else:
+                    stage, unit = lib.decoded(step.stage), lib.decoded(step.unit)
+                    done, total = step.done, step.total if step.total >= 0 else None
+                    if self.position is not None and stage == "encode":
                         unit, done, total = self.position()
-                    self.report(lib.decoded(step.stage), unit, done, total)
+                    self.report(stage, unit, done, total)
         except BaseException as error:  # noqa: BLE001  (C must not see it; raised by run)
             self.fail(error)
 

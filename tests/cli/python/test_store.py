@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import program, words
+from conftest import SOURCE, program, words
 
 import drt
 
@@ -95,6 +95,19 @@ def test_build_from_files(tmp_path, documents, model, store, store_path):
         drt.Store.build(tmp_path / "no-such.jsonl", tmp_path / "three", model=model)
 
 
+def test_build_from_parquet_and_arrow(tmp_path, model):
+    """Files that pyarrow wrote, the same documents in both; and an iterable of what they hold."""
+    files = [SOURCE / "tests/fuzz/corpus/fuzz_parquet/delta_byte_array_v1.parquet", SOURCE / "tests/fuzz/corpus/fuzz_arrow/file.arrow"]
+    stores = [drt.Store.build(file, tmp_path / file.suffix, model=model) for file in files]
+    same(*stores)
+    count = stores[0].info.documents
+    rows = [{"body": stores[0].document_text(i), "id": stores[0].document(i).key} for i in range(count)]
+    assert count > 5 and all(row["id"] for row in rows)
+    same(drt.Store.build(rows, tmp_path / "rows", model=model, text_field="body"), stores[0])
+    with pytest.raises(drt.Invalid, match='"body" is missing'):
+        drt.Store.build(files[0], tmp_path / "none", model=model, text_field="body")
+
+
 def test_add_and_refresh(tmp_path, documents, model, store):
     made = drt.Store.build(documents[:25], tmp_path / "store", model=model)
     second = drt.Store(tmp_path / "store", model=model)
@@ -113,6 +126,12 @@ def test_add_and_refresh(tmp_path, documents, model, store):
 def test_wrong_documents(tmp_path, model):
     with pytest.raises(TypeError, match="document 1"):
         drt.Store.build(["a text", 7], tmp_path / "a", model=model)
+    with pytest.raises(TypeError, match="document 0.*NoneType"):
+        drt.Store.build(iter([None]), tmp_path / "none", model=model)
+    with pytest.raises(drt.Invalid, match="empty corpus"):
+        drt.Store.build([], tmp_path / "empty", model=model)
+    surrogate = drt.Store.build(["the river \ud800 stone"], tmp_path / "surrogate", model=model)
+    assert surrogate.document_text(0) == "the river \ufffd stone"
     with pytest.raises(KeyError, match="document 0.*'txt'"):
         drt.Store.build([{"txt": "x"}], tmp_path / "b", model=model)
 
@@ -129,11 +148,14 @@ def test_wrong_documents(tmp_path, model):
 def test_progress(tmp_path, documents, model, store_path):
     steps = []
     drt.Store.build(documents, tmp_path / "a", model=model, progress=lambda *step: steps.append(step))
-    assert steps and all(unit == "documents" and 0 < done <= total == len(documents) for _, unit, done, total in steps)
+    given = [(unit, done, total) for stage, unit, done, total in steps if stage == "encode"]
+    assert given[-1] == ("documents", len(documents), len(documents))
+    assert all(unit == "documents" and 0 < done <= total == len(documents) for unit, done, total in given)
     steps.clear()
     drt.Store.build(store_path.parent / "corpus.jsonl", tmp_path / "file", model=model, progress=lambda *s: steps.append(s))
     size = (store_path.parent / "corpus.jsonl").stat().st_size
-    assert steps and all(unit == "bytes" and 0 < done <= total == size for _, unit, done, total in steps)
+    read = [(done, total) for stage, unit, done, total in steps if (stage, unit) == ("encode", "bytes")]
+    assert read and all(0 <= done <= total == size for done, total in read) and read[-1][0] == size
 
     bars = []
 
@@ -200,6 +222,21 @@ def test_search_equals_the_program_and_numpy(store, store_path, model, model_fol
     query = model.query(text)
     scores = rows @ query / np.sqrt(len(query))
     np.testing.assert_array_equal(np.argsort(-scores, kind="stable")[:5], chunks)
+
+
+def test_search_by_words(store, model):
+    assert store.info.lexical
+    for id in (3, 20, 33):
+        chunk = store.document(id).first_chunk
+        text = store.text(chunk, model)
+        assert store.search(text, k=3, model=model, kind="lexical")[0].chunk.id == chunk
+        hybrid = store.search(text, k=3, model=model, kind="hybrid")
+        rows, query = store.landmarks().astype(np.float32), model.query(text)
+        assert len({h.chunk.id for h in hybrid}) == 3    # ranked by both, with the landmark's score
+        for hit in hybrid:
+            np.testing.assert_allclose(hit.score, rows[hit.chunk.id] @ query / np.sqrt(len(query)), rtol=1e-4)
+    with pytest.raises(drt.Invalid, match="texts"):
+        store.search(np.zeros(store.info.dim, np.float32), model=model, kind="lexical")
 
 
 def test_search_of_many(store, model):
