@@ -78,7 +78,7 @@ def test_memory_of_a_gpu_is_not_taken_for_the_cpus(model):
             self.__cuda_array_interface__ = {"shape": shape, "typestr": "<f4", "data": (at, False), "version": 2}
 
         def __dlpack__(self, **options):
-            raise AssertionError("its memory is not asked for")
+            raise AssertionError("nobody may read its memory")
 
         def __dlpack_device__(self):
             return (2, 0)
