@@ -329,7 +329,7 @@ struct drt_session_config {
     /* Token memory (docs/token-memory.md), without self and corpus. */
     enum drt_memory memory;
     const char *memory_config;           /* a memory.json; NULL: the model's */
-    const char *lexical;                 /* folder of drt-index lexical, of CORPUS and BOTH; NULL: the store's own */
+    const char *lexical;                 /* reserved, NULL: CORPUS and BOTH read the store's lexical index */
     int64_t memory_past;                 /* ids of the own past; 0: 2048 */
     /* Sampling; as in drt-generate. */
     float temperature;                   /* 0: greedy */
