@@ -311,3 +311,7 @@ struct decoder_state *generation_state(struct generation *g) {
 const struct retriever *generation_retriever(const struct generation *g) {
     return g->retriever;
 }
+
+struct memory_text *generation_memory(struct generation *g) {
+    return g->memory;
+}

@@ -68,3 +68,4 @@ enum status generation_logprobs(struct generation *g, float *out);
 int64_t generation_tokens(const struct generation *g);    /* ids of the text, with the last one generated */
 struct decoder_state *generation_state(struct generation *g);
 const struct retriever *generation_retriever(const struct generation *g);            /* NULL: no retrieval */
+struct memory_text *generation_memory(struct generation *g);                          /* NULL: no token memory */

@@ -27,8 +27,9 @@ enum { LIBRARY_DOCUMENTS = 40, LIBRARY_WORDS = 120 };
 /* Documents of random words; the same number gives the same text. */
 struct library_corpus { int next, documents; char text[4096], key[32]; };
 static inline void library_text(char out[4096], int number) {
-    static const char *const word[] = {"the ", "river ", "and ", "stone ", "winding ", "north ", "other ", "sand ", "ring ",
-                                       "on ",  "table ", "under ", "seven ", "lights ", "of ", "a ", "harbour "};
+    static const char *const word[] = {"the ",  "river ", "and ",   "stone ", "winding ", "north ",
+                                       "other ", "sand ", "ring ",  "on ",    "table ",   "under ",
+                                       "seven ", "lights ", "of ", "a ",     "harbour "};
     uint64_t state = (uint64_t)number * 0x9E3779B97F4A7C15u + 1;
     size_t n = (size_t)snprintf(out, 4096, "Document %d. ", number);
     for (int i = 0; i < LIBRARY_WORDS; i++) {

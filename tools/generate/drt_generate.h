@@ -19,6 +19,10 @@ struct generate_options {
     struct arg_strings stops;
 };
 
+/* ---- drt_generate_options.c ---- */
+/* -1: run with these; else the exit code. `o` holds the defaults. */
+int generate_options_parse(struct generate_options *o, int argc, char **argv, const char **operands);
+
 /* ---- drt_generate_stats.c: where the time went, and the text's output ---- */
 struct printer { FILE *file; bool ended; };               /* ended: the last line has; true at first */
 enum status printer_put(struct printer *p, const char *text, size_t bytes);

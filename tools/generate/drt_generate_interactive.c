@@ -1,12 +1,11 @@
 /* drt_generate_interactive.c -- one text that a person and the model write in turns.
  *
  * The limit of an answer is counted here, and the generation itself has none: an empty line then continues the same
- * answer, as if it had not been stopped. Lines come by read, not stdio, so that Ctrl-C gives up the line. */
+ * answer, as if it had not been stopped. Lines come by poll and read, not stdio, so that Ctrl-C gives up the line. */
 #include "base/memory.h"
 #include "tools/generate/drt_generate_state.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -41,12 +40,14 @@ static enum status read_line(struct dialogue *d, enum line *kind, size_t *bytes,
         from = d->held;
         if (d->held > LINE_MAX_BYTES) return fail(STATUS_INVALID, "standard input: a line of more than 16 MiB");
         TRY(memory_grow(&d->line, &d->capacity, d->held + READ_BYTES));
-        ssize_t n = read(STDIN_FILENO, d->line + d->held, READ_BYTES);
-        if (n < 0 && errno == EINTR) {
+        bool interrupted;
+        TRY(progress_line_wait_input(STDIN_FILENO, &interrupted));
+        if (interrupted) {
             *kind = LINE_INTERRUPTED;
             *used = d->held;
             return STATUS_OK;
         }
+        ssize_t n = read(STDIN_FILENO, d->line + d->held, READ_BYTES);
         if (n < 0) return fail_errno("standard input");
         d->held += (size_t)n;
         if (n > 0) continue;
@@ -77,6 +78,7 @@ static enum status answer(struct dialogue *d) {
     for (int64_t n = 0; n < r->options->max_tokens && !d->ended; n++) {
         if (progress_stop_requested(r->progress)) break;
         TRY(generation_next(r->generation, &token));
+        TRY(generate_trace_token(r, &token));
         TRY(printer_put(&r->printer, token.text, token.bytes));
         d->ended = token.end != GENERATION_RUNNING;
         d->last = token.end == GENERATION_EOS ? -1 : token.id;
@@ -151,8 +153,7 @@ static enum status converse(struct dialogue *d, bool *interrupted, const char *p
         if (kind == LINE_END) break;
         if (kind == LINE_TEXT) TRY(handle(d, take_line(d, d->line, line_bytes)));
         if (kind == LINE_INTERRUPTED) {
-            (void)progress_line_take_interrupt();
-            if (d->terminal) fputs("\n(Ctrl-D ends)\n", stderr);
+            if (progress_line_take_interrupt() && d->terminal) fputs("\n(Ctrl-D ends)\n", stderr);
         }
         memmove(d->line, d->line + used, d->held - used);
         d->held -= used;

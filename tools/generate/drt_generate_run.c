@@ -8,6 +8,7 @@ static enum status token_loop(struct generate_state *r, bool *interrupted, int64
         *interrupted = progress_stop_requested(r->progress);
         if (*interrupted) break;
         TRY(generation_next(r->generation, &token));
+        TRY(generate_trace_token(r, &token));
         r->memory_share += token.memory_share;
         TRY(printer_put(&r->printer, token.text, token.bytes));
         if (token.end == GENERATION_EOS) break; /* not counted: it is no text */

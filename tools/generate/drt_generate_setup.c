@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { CONTRIBUTORS = 6 }; /* of a token, in a trace */
+
 static enum status make_trace(struct generate_state *r) {
     const struct generate_options *o = r->options;
     const struct model_config *config = &r->engine->model.config;
@@ -48,6 +50,15 @@ static enum status make_memory(struct generate_state *r, struct memory_text_conf
                                        .kind = (enum memory_kind)kind,
                                        .past = o->memory_past};
     return STATUS_OK;
+}
+
+enum status generate_trace_token(struct generate_state *r, const struct generation_token *token) {
+    struct memory_text *memory = generation_memory(r->generation);
+    struct memory_contributor from[CONTRIBUTORS];
+    int n = 0;
+    if (!r->trace || !memory || token->end == GENERATION_EOS) return STATUS_OK;
+    TRY(memory_text_contributors(memory, from, &n, CONTRIBUTORS, token->id));
+    return trace_memory(r->trace, token->memory_share, from, n);
 }
 
 static enum status on_fed(void *context, const int32_t *ids, int64_t n, bool prompt) {

@@ -18,6 +18,8 @@ struct generate_state {
 };
 
 enum status generate_prepare(struct generate_state *r);   /* `r` holds engine, options and progress; else zero */
+/* Gives the trace what the token memory gave of a token that was just generated. */
+enum status generate_trace_token(struct generate_state *r, const struct generation_token *token);
 void generate_release(struct generate_state *r);          /* also after a failure */
 
 /* drt_generate_interactive.c: continues the prompt, if there is one, then reads lines until they end. *interrupted: by

@@ -1,11 +1,11 @@
 /* drt_index_doctor.c -- drt-index doctor: what this program is linked with, what the machine gives, what to change. */
 #include "base/memory.h"
 #include "base/system/processors.h"
+#include "session/build_version.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
-#include "tools/shared/version.h"
 #include <string.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -103,7 +103,7 @@ int drt_index_doctor(int argc, char **argv, const char **operands) {
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     char model[FILE_PATH_MAX];
-    version_print(stdout, "drt-index");
+    build_version_print(stdout, "drt-index");
     print_advice();
     print_machine();
     printf("model        %s\n", model_folder_default(model) == STATUS_OK ? model : status_message());

@@ -2,9 +2,9 @@
  *
  * Parsing walks argv twice: the first walk only looks for --help and --version, so that the help text shows defaults
  * and not what other options of the same command line just stored. */
+#include "session/build_version.h"
 #include "tools/shared/args.h"
 #include "tools/shared/streams.h"
-#include "tools/shared/version.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -284,7 +284,7 @@ static int walk(const struct arg_program *program, int argc, char **argv, const 
 int args_parse(const struct arg_program *program, int argc, char **argv, const char **operands, int *n_operands) {
     int code = walk(program, argc, argv, operands, n_operands, true);
     if (code == WALK_HELP) args_help(program, stdout);
-    if (code == WALK_VERSION) version_print(stdout, program->name);
+    if (code == WALK_VERSION) build_version_print(stdout, program->name);
     if (code != WALK_CONTINUE) return 0;
     code = walk(program, argc, argv, operands, n_operands, false);
     if (code >= 0) return code;

@@ -1,8 +1,8 @@
 /* commands.c -- see commands.h. */
+#include "session/build_version.h"
 #include "tools/shared/commands.h"
 #include "base/memory.h"
 #include "tools/shared/streams.h"
-#include "tools/shared/version.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -57,7 +57,7 @@ int commands_main(const struct command_program *p, int argc, char **argv) {
         return end(p->name, 0);
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
-        version_print(stdout, p->name);
+        build_version_print(stdout, p->name);
         return end(p->name, 0);
     }
     for (size_t i = 0; i < p->n_commands; i++)

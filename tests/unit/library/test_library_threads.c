@@ -99,7 +99,7 @@ int main(int argc, char **argv) {
     work(&one, &one.answer);
     for (int i = 0; i < THREADS; i++)
         tasks[i] = one; /* one of each for all */
-    run(tasks, &one.answer);
+    threads_run(tasks, &one.answer);
     for (int i = 0; i < THREADS; i++) { /* each its own, of shared weights and one directory */
         CALL_OK(drt_model_share(&tasks[i].model, w.model, &config));
         CALL_OK(drt_store_view(&tasks[i].store, w.store));
@@ -107,7 +107,7 @@ int main(int argc, char **argv) {
     }
     drt_searcher_close(one.searcher);
     library_world_close(&w);
-    run(tasks, &one.answer);
+    threads_run(tasks, &one.answer);
     for (int i = 0; i < THREADS; i++) {
         drt_model_close(tasks[i].model);
         drt_store_close(tasks[i].store);
