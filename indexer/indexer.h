@@ -15,6 +15,16 @@
 #include "encoder/encoder.h"
 #include "store/store.h"
 
+/* Landmarks that do not come from `encoder`: of an encoder of others, or made before. */
+struct indexer_landmarks {
+    struct store_encoder encoder;      /* its fingerprint is the store's */
+    int64_t batch;                     /* chunks of a call at most */
+    uint64_t bytes;                    /* that it holds, beside the model */
+    /* Before the first chunk: so many were encoded by the run that this one resumes. NULL: nothing to do. */
+    enum status (*skip)(void *context, int64_t chunks);
+    /* After the last chunk, before anything is published. NULL: nothing to do. */
+    enum status (*finish)(void *context);
+};
 struct indexer_config {
     struct reader_config reader;
     const struct tokenizer *tokenizer; /* NULL only for token formats */
@@ -22,6 +32,7 @@ struct indexer_config {
     const struct params *params;
     struct device *device;
     struct encoder *encoder;
+    const struct indexer_landmarks *landmarks; /* in place of `encoder`; NULL: none */
     const char *store;    /* directory */
     const char *index;    /* NULL: "auto" */
     uint64_t max_ram;     /* 0: 4 GiB */
@@ -42,10 +53,9 @@ struct indexer_report {
 /* STATUS_INTERRUPTED after a stop request: everything sealed is kept. */
 enum status indexer_run(struct indexer_report *report, const struct indexer_config *config);
 
-/* What is left of max_ram (0: 4 GiB) beside a model and its encoder. STATUS_INVALID, with the least, when that is
- * too little. */
-enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct params *params, const struct device *device,
-                             const struct encoder *e);
+/* What is left of max_ram (0: 4 GiB) beside a model and what an encoder holds. STATUS_INVALID, with the least, when
+ * that is too little. */
+enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct params *params, uint64_t encoder);
 
 /* The content hash that a store keeps of a document: XXH3-128 of its text, or of its ids. */
 void indexer_document_hash(uint8_t out[16], const struct document *document);

@@ -1,6 +1,6 @@
-/* bert_internal.h -- what bert.c (the layers) and bert_weights.c (their weights) share. */
+/* bert_internal.h -- what bert_encoder.c (the layers) and bert_weights.c (their weights) share. */
 #pragma once
-#include "encoder/bert/bert.h"
+#include "encoder/bert/bert_encoder.h"
 #include "kernels/ops.h"
 
 /* A matrix packed by dev->ops->matmul->pack, with the bias that follows its product. */

@@ -33,6 +33,7 @@ _drt_options() {
     'drt-eval ppl') echo '--model dir
 --data file
 --store dir
+--encoder dir
 --corpus-retrieval -
 --self-retrieval -
 --random-retrieval -
@@ -71,6 +72,7 @@ _drt_options() {
 --version,-V -' ;;
     'drt-generate') echo '--model dir
 --store dir
+--encoder dir
 --corpus-retrieval -
 --self-retrieval -
 --exact -
@@ -112,6 +114,10 @@ _drt_options() {
     'drt-index') echo '' ;;
     'drt-index add') echo '--store dir
 --model dir
+--encoder dir
+--encoder-kind auto|cosine|dot|e5
+--vectors file
+--vectors-name value
 --index value
 --max-ram value
 --format auto|jsonl|txt|u16|u32|megatron|parquet|arrow
@@ -129,6 +135,10 @@ _drt_options() {
 --version,-V -' ;;
     'drt-index build') echo '--out dir
 --model dir
+--encoder dir
+--encoder-kind auto|cosine|dot|e5
+--vectors file
+--vectors-name value
 --index value
 --max-ram value
 --format auto|jsonl|txt|u16|u32|megatron|parquet|arrow
@@ -199,6 +209,8 @@ _drt_options() {
 --version,-V -' ;;
     'drt-index search') echo '--store dir
 --model dir
+--encoder dir
+--encoder-kind auto|cosine|dot|e5
 --queries file
 --queries-format auto|txt|jsonl|npy|fbin
 --k value

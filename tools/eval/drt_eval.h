@@ -19,6 +19,7 @@ extern const char *const eval_mode_names[EVAL_MODES];
 
 struct eval_options {
     struct device_choice where;
+    const char *encoder;                 /* folder of an external encoder; NULL: none */
     const char *model, *store, *modes, *text_field, *format, *exclude;
     const char *base, *memory, *documents;   /* a Base LM's folder; --memory LIST; all, even or odd */
     struct memory_options memory_options;

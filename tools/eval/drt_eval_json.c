@@ -84,6 +84,7 @@ enum status eval_print_json(const struct eval_result *r, const struct engine *e,
     json_write_object(&w);
     put_text(&w, "model", e->model.path);
     put_text(&w, "store", o->store);
+    put_text(&w, "encoder", o->encoder);
     put_text(&w, "base", o->base);
     put_int(&w, "context", o->context);
     put_int(&w, "skip", o->skip);

@@ -63,6 +63,7 @@ int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL
         return eval_usage(command,
                           "--store needs --corpus-retrieval, --random-retrieval, --modes or --memory (it would not "
                           "be used)");
+    if (o->encoder && !corpus) return eval_usage(command, "--encoder needs a store and a mode that retrieves from it");
     if ((o->exact || o->exact_fallback || o->nprobe) && !corpus)
         return eval_usage(command, "--exact, --exact-fallback and --nprobe need a store and a mode that uses it");
     if (o->exact && (o->nprobe || o->exact_fallback))

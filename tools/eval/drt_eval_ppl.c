@@ -10,6 +10,7 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
         {"model", ARG_PATH, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
         {"data", ARG_STRINGS, &o->data, "FILE", "texts to predict (required; may be given several times)", 0, 0},
         {"store", ARG_PATH, &o->store, "DIR", "store to retrieve from (see --exclude)", 0, 0},
+        {"encoder", ARG_PATH, &o->encoder, "DIR", "external encoder that the store was built with", 0, 0},
         {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "measure retrieval from the store", 0, 0},
         {"self-retrieval", ARG_FLAG, &o->self, NULL,
          "measure retrieval from the window's own past; with --corpus-retrieval: also both together", 0, 0},
@@ -98,6 +99,7 @@ int eval_ppl(int argc, char **argv, const char **operands) {
         retrieval = retrieval || result.mode[mode];
     const struct engine_config config = {.model = o.model,
                                          .store = o.store,
+                                         .encoder = o.encoder,
                                          .where = o.where,
                                          .threads = (int)o.threads,
                                          .retrieval = retrieval,

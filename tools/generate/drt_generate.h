@@ -9,6 +9,7 @@
 
 struct generate_options {
     struct device_choice where;
+    const char *encoder;                 /* folder of an external encoder; NULL: none */
     const char *model, *store, *prompt, *prompt_file, *trace;
     bool prompt_stdin, corpus, self, greedy, ignore_eos, echo, exact, exact_fallback, stats, interactive;
     int64_t max_tokens, top_k, repeat_last, seed, nprobe, threads, show_retrieved;

@@ -47,7 +47,8 @@ static enum status open_encoder(struct repair *r, uint64_t *max_ram) {
     TRY(device_choose(&r->device, &type, &r->choice, (int)r->threads));
     TRY(weights_open(&r->weights, r->device, r->folder.params, type));
     TRY(encoder_create(&r->encoder, r->device, &r->folder.config, &r->weights, 0));
-    TRY(indexer_free_ram(max_ram, r->max_ram, r->folder.params, r->device, r->encoder));
+    TRY(indexer_free_ram(max_ram, r->max_ram, r->folder.params,
+                         r->device->shares_memory ? encoder_bytes(r->encoder) : 0));
     return reencode_create(&r->reencode, r->device, r->encoder, &fingerprint);
 }
 

@@ -1,7 +1,7 @@
 /* test_bert_encoder.c -- vectors of a small BERT against those of `transformers`, from both kinds of files; the same
  * bits in any batch and with any number of threads; folders that cannot be used. */
 #include "base/rng.h"
-#include "encoder/bert/bert.h"
+#include "encoder/bert/bert_encoder.h"
 #include "tests/bert_fixture.h"
 
 enum { MANY = 3000, DIM = ORACLE_DIM };

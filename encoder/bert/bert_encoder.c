@@ -1,9 +1,9 @@
-/* bert.c -- the layers, for batches of texts of any lengths.
+/* bert_encoder.c -- the layers, for batches of texts of any lengths.
  *
  * Texts are sorted by length and lie one after the other: attention runs once for each length of a batch, everything
  * else over all rows at once, and no position is padded. On the CPU each thread runs batches of its own through all
  * layers with serial ops, as our own encoder does; a single batch is computed by all threads together. */
-#include "encoder/bert/bert.h"
+#include "encoder/bert/bert_encoder.h"
 #include "base/memory.h"
 #include "encoder/bert/bert_internal.h"
 #include "kernels/device/carve.h"

@@ -1,4 +1,4 @@
-/* bert.h -- a BERT-type encoder of others, run as it is: ids of texts to one vector each (docs/external-encoders.md).
+/* bert_encoder.h -- a BERT-type encoder of others: ids of texts to one vector each (docs/external-encoders.md).
  *
  * The network is BERT's (Devlin et al. 2019): learned positions, LayerNorm after each sublayer, GELU; the vector is the
  * mean of the last layer's rows. Any device: it computes in `type`. Texts of a call lie one after the other without
