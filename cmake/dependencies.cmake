@@ -7,6 +7,11 @@
 #   utf8proc     Unicode normalisation (NFC, NFKC) of tokenizers.
 #   zlib zstd xz inputs come compressed.
 #   snappy lz4 brotli   with zlib and zstd the codecs of parquet pages and arrow buffers.
+#   libmicrohttpd drt-serve's HTTP. It is made to be embedded in C, has been maintained and fuzzed since 2007, and is in
+#                both Debian releases (0.9.75, 1.0.1). One epoll thread serves many connections, and a connection can be
+#                suspended while a model computes for it, which thread-per-request libraries (civetweb) cannot do. libevent's
+#                evhttp accepts more than RFC 9112 allows; h2o and nghttp2 ask for an event loop of their own. What it lacks
+#                (a limit on the time of a whole request, clients that leave) is in tools/serve/serve_connections.c.
 #   xxHash       128-bit content hashes at memory speed (fingerprints, exact duplicates); not a security boundary.
 #
 # Parquet and arrow are read by data/readers/columnar/. Debian has no library for them. Of what PyPI has:
@@ -37,6 +42,9 @@ function(drt_dependency target header package)           # names of the library 
   add_library(${target} INTERFACE)
   target_link_libraries(${target} INTERFACE ${${upper}_LIBRARY})
   target_include_directories(${target} SYSTEM INTERFACE ${${upper}_INCLUDE})
+  list(GET ARGN 0 name)                                  # what users of libdrt.a link and install
+  set_property(GLOBAL APPEND PROPERTY drt_static_needs ${name})
+  set_property(GLOBAL APPEND PROPERTY drt_static_packages ${package})
 endfunction()
 
 drt_dependency(drt_openblas cblas.h libopenblas-dev openblas)
@@ -50,6 +58,7 @@ drt_dependency(drt_snappy snappy-c.h libsnappy-dev snappy)
 drt_dependency(drt_lz4 lz4frame.h liblz4-dev lz4)
 drt_dependency(drt_brotli brotli/decode.h libbrotli-dev brotlidec)
 drt_dependency(drt_xxhash xxhash.h libxxhash-dev xxhash)
+drt_dependency(drt_microhttpd microhttpd.h libmicrohttpd-dev microhttpd)
 
 # FAISS: the C library and the C++ library that it wraps. In .deps the headers are 1.11's, while Debian 12's own
 # /usr/include/faiss would be 1.7's: the pair is looked up together.

@@ -7,7 +7,9 @@
  *
  * Structs that a caller fills begin with `size`, which is sizeof of the struct, so that members can be added at the
  * end. Zero in every other member is the default; where a function takes a pointer to such a struct, NULL is all
- * defaults. Structs that a caller gives to be filled (..._info, drt_report, drt_token) begin with `size`, too.
+ * defaults. Structs that a caller gives to be filled (..._info, drt_report, drt_token) begin with `size`, too. A member
+ * that this version of the library does not know and that is not zero is DRT_UNSUPPORTED. Structs without `size` that
+ * come in arrays (drt_hit, drt_chunk, drt_neighbour, drt_alternative, drt_range) never grow.
  *
  * Ownership. Each handle has a function that closes it; all of these accept NULL. Handles may be closed in any order: a
  * handle keeps open what it was made from. What is returned through a pointer to a pointer and is no handle belongs to
@@ -30,6 +32,10 @@
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow" /* functions that share a struct's name, which C++ allows */
 #endif
 #if defined(__GNUC__)
 #define DRT_API __attribute__((visibility("default")))
@@ -89,7 +95,9 @@ struct drt_model_config {
     const char *dtype;                   /* "auto" (NULL): float32 on a CPU, bf16 on a GPU; "f32", "bf16" */
     int threads;                         /* of the CPU; 0: one for each processor that this process may use */
 };
-/* folder: config.json, model.safetensors, tokenizer.json. NULL: the model that is installed with the library. */
+/* folder: config.json, model.safetensors, tokenizer.json. NULL: the model that is installed with the library, which is
+ * share/drt/models/drt-28m in a folder above the file that has this code (libdrt.so, or a program with libdrt.a).
+ * DRT_UNSUPPORTED: "cuda" without a GPU or in a build without CUDA. */
 DRT_CALL drt_model_open(struct drt_model **out, const char *folder, const struct drt_model_config *config);
 /* The same model for another thread: a device and threads of its own, so that calls on both run at the same time; the
  * weights are in memory once (on a GPU: once for each). */
@@ -220,9 +228,11 @@ struct drt_text { size_t size; const char *text; size_t bytes; const char *sourc
 typedef int drt_next_text(void *context, struct drt_text *out);
 struct drt_build_config {
     size_t size;
-    /* Either files, folders or "-", in a format of drt-index build (NULL: "auto") ... */
+    /* Either files, folders or "-" (docs/inputs.md), in the order given ... */
     const char *const *inputs; int n_inputs;
-    const char *format, *text_field;     /* text_field: of jsonl; NULL: "text" */
+    /* "auto" (NULL), "jsonl", "txt", "u16", "u32", "megatron", "parquet", "arrow" */
+    const char *format;
+    const char *text_field;              /* of jsonl, parquet and arrow; NULL: "text" */
     const int64_t *eod_id;               /* of token files: between documents; NULL: the model's eos_id; -1: none */
     bool skip_bad_lines, no_follow;      /* no_follow: symbolic links in folders are left out */
     /* ... or documents of a callback. A build that was stopped resumes when the callback gives the same documents from
@@ -238,7 +248,7 @@ struct drt_build_config {
 struct drt_report {
     size_t size;
     int64_t documents, duplicates, empty, chunks, tokens; /* of this call; duplicates and empty ones are left out */
-    int64_t skipped_lines, passed_over;  /* bad lines of jsonl; files of folders that are no text */
+    int64_t skipped_lines, passed_over;  /* bad lines of jsonl, rows without text; files of folders that are no text */
     int64_t resumed_documents, resumed_chunks;            /* that an earlier, stopped build had stored */
     uint64_t generation;
     bool already_built;                  /* the store held all of it: nothing was done */
@@ -253,7 +263,8 @@ DRT_CALL drt_store_build(const char *path, struct drt_model *model, const struct
 struct drt_searcher;
 enum drt_search_kind {
     DRT_SEARCH_AUTO = 0,                 /* by landmarks: the store's index, or on a GPU what suits it */
-    DRT_SEARCH_LEXICAL = 1,              /* BM25 over the last 128 ids of a text: where drt_store_info.lexical */
+    DRT_SEARCH_LEXICAL = 1,              /* BM25 over the last 128 ids of a text; DRT_UNSUPPORTED where the store has no
+                                            index of tokens (drt_store_info.lexical), which drt-index lexical makes */
     DRT_SEARCH_HYBRID = 2                /* both, merged */
 };
 struct drt_searcher_config {
@@ -305,8 +316,9 @@ struct drt_session;
 enum drt_memory { DRT_MEMORY_NONE = 0, DRT_MEMORY_OWN = 1, DRT_MEMORY_CORPUS = 2, DRT_MEMORY_BOTH = 3 };
 struct drt_session_config {
     size_t size;
-    /* What the text may retrieve: chunks of its own past, chunks of a store. searcher: of `store` and the same model;
-     * NULL: the session makes one. On a GPU sessions should share one, since a searcher may copy the landmarks. */
+    /* What the text may retrieve: chunks of its own past, chunks of a store. With corpus a store, a searcher of the
+     * same model, or both (of each other). searcher NULL: the session makes one. On a GPU sessions should share one,
+     * since a searcher may copy the landmarks. */
     bool self, corpus;
     struct drt_store *store;
     struct drt_searcher *searcher;
@@ -349,9 +361,11 @@ struct drt_scores {
     const float *memory_share;           /* [n] part of the probability that a token memory gave; NULL: without one */
     double sum;                          /* of logprob, without the NaN */
 };
-/* Appends to the text. Special tokens in text are recognised. scores NULL: not wanted; else *scores is to drt_free and
- * has `top` alternatives for each id. A new generation begins: max_tokens, stop strings. Without a prompt a text begins
- * with the model's eos_id: feed it. After a failure other than DRT_INVALID the session can only be reset or closed. */
+/* Appends to the text. Special tokens that are written out in text become their ids: where the text comes from others,
+ * feed the ids of drt_tokenizer_encode without them. An empty text at the start of a session is the model's eos_id,
+ * after which a document begins. scores NULL: not wanted; else *scores is to drt_free and has `top` (at most 64)
+ * alternatives for each id. A new generation begins: max_tokens, stop strings. After a failure other than DRT_INVALID
+ * the session can only be reset or closed. */
 DRT_CALL drt_session_feed(struct drt_session *session, const char *text, size_t bytes, struct drt_scores **scores,
                           int top);
 DRT_CALL drt_session_feed_ids(struct drt_session *session, const int32_t *ids, int64_t n, struct drt_scores **scores,
@@ -387,9 +401,15 @@ struct drt_token {
 /* Samples the next token and appends it to the text. Pointers are borrowed until the next call on this session.
  * DRT_INVALID: nothing was fed, or the generation has ended (feed more, or reset). */
 DRT_CALL drt_session_next(struct drt_session *session, struct drt_token *out);
-/* drt_session_next until the end. True from the callback stops: *end is DRT_END_CALLBACK. The token is borrowed. */
+/* drt_session_next until the end. True from the callback stops: *end is DRT_END_CALLBACK, and a further call continues
+ * (or drt_session_stop ends it). The token is borrowed. end may be NULL. */
 typedef bool drt_on_token(void *context, const struct drt_token *token);
 DRT_CALL drt_session_generate(struct drt_session *session, drt_on_token *on_token, void *context, enum drt_end *end);
+
+/* Ends the generation before its end. *text: what the tokens so far held back (the beginning of a character, or of what
+ * could have become a stop string), often empty; borrowed until the next call on this session; may be NULL, with bytes.
+ * Then feed more, or reset. */
+DRT_CALL drt_session_stop(struct drt_session *session, const char **text, size_t *bytes);
 
 struct drt_session_info {
     size_t size;
@@ -406,6 +426,9 @@ DRT_CALL drt_score_text(struct drt_model *model, const struct drt_session_config
 DRT_CALL drt_score_ids(struct drt_model *model, const struct drt_session_config *config, const int32_t *ids, int64_t n,
                        int top, struct drt_scores **scores);
 
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
 #ifdef __cplusplus
 }
 #endif

@@ -360,6 +360,20 @@ enum drt_status drt_session_generate(struct drt_session *session, drt_on_token *
     return DRT_OK;
 }
 
+enum drt_status drt_session_stop(struct drt_session *session, const char **text, size_t *bytes) {
+    const char *rest = NULL;
+    size_t n = 0;
+    LIBRARY_NEEDS(session);
+    LIBRARY_CHECK(!text == !bytes, "%s: give both text and bytes, or neither", __func__);
+    library_session_lock(session);
+    enum status status = generation_stop(session->generation, &rest, &n);
+    library_session_unlock(session);
+    LIBRARY_TRY(status);
+    if (text) *text = rest ? rest : "";
+    if (bytes) *bytes = n;
+    return DRT_OK;
+}
+
 enum drt_status drt_session_info(struct drt_session *session, struct drt_session_info *out) {
     LIBRARY_NEEDS(session);
     LIBRARY_NEEDS(out);

@@ -2,7 +2,9 @@
 #include "session/model_folder.h"
 #include "base/formats/safetensors.h"
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -32,10 +34,11 @@ static bool model_folder_near(char out[FILE_PATH_MAX], const char *file) {
 }
 
 enum status model_folder_default(char out[FILE_PATH_MAX]) {
-    char exe[FILE_PATH_MAX];
+    char exe[FILE_PATH_MAX], file[PATH_MAX];
     Dl_info here; /* the file that this code is in: a program, or the library that it uses */
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    if (dladdr((const void *)bundled, &here) && here.dli_fname[0] == '/' && model_folder_near(out, here.dli_fname))
+    /* The loader's name of it may have links in it: /lib is /usr/lib, and /share is nowhere. */
+    if (dladdr((const void *)bundled, &here) && realpath(here.dli_fname, file) && model_folder_near(out, file))
         return STATUS_OK;
     if (n > 0) {
         exe[n] = 0;

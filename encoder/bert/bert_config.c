@@ -65,9 +65,9 @@ static enum status read_member(struct json *j, struct bert_config *out) {
     if (!json_equals(j, "layer_norm_eps")) return json_skip(j);
     double eps = 0;
     TRY(json_next_double(j, &eps));
-    if (!(eps > 0 && eps < 1))
+    out->eps = (float)eps; /* which rounds the smallest numbers to 0 */
+    if (!(out->eps > 0 && eps < 1))
         return fail(STATUS_INVALID, "%s: layer_norm_eps is %g: must be between 0 and 1", j->name, eps);
-    out->eps = (float)eps;
     return STATUS_OK;
 }
 

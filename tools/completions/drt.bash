@@ -8,6 +8,10 @@ _drt_options() {
 --data file
 --out file
 --memory value
+--oracle value
+--keep file
+--samples file
+--apply file
 --store dir
 --lexical dir
 --memory-k value
@@ -30,6 +34,30 @@ _drt_options() {
 --json -
 --help,-h -
 --version,-V -' ;;
+    'drt-eval niah') echo '--data file
+--format auto|jsonl|txt|u16|u32|megatron|parquet|arrow
+--text-field value
+--tasks value
+--context value
+--wording papers|ruler
+--trials value
+--seed value
+--write file
+--write-documents file
+--heat-map file
+--model dir
+--store dir
+--corpus-retrieval -
+--self-retrieval -
+--exact -
+--exact-fallback -
+--nprobe value
+--device auto|cpu|cuda
+--dtype auto|f32|bf16
+--threads value
+--json -
+--help,-h -
+--version,-V -' ;;
     'drt-eval ppl') echo '--model dir
 --data file
 --store dir
@@ -40,6 +68,7 @@ _drt_options() {
 --modes value
 --base dir
 --memory value
+--oracle value
 --lexical dir
 --memory-k value
 --memory-every value
@@ -64,6 +93,24 @@ _drt_options() {
 --exact-fallback -
 --nprobe value
 --seed value
+--device auto|cpu|cuda
+--dtype auto|f32|bf16
+--threads value
+--json -
+--help,-h -
+--version,-V -' ;;
+    'drt-eval tasks') echo '--metric auto|ruler|rouge
+--answers file
+--max-samples value
+--max-tokens value
+--stop value
+--model dir
+--store dir
+--corpus-retrieval -
+--self-retrieval -
+--exact -
+--exact-fallback -
+--nprobe value
 --device auto|cpu|cuda
 --dtype auto|f32|bf16
 --threads value
@@ -253,6 +300,36 @@ _drt_options() {
 --force -
 --help,-h -
 --version,-V -' ;;
+    'drt-serve') echo '--model dir
+--model-name value
+--store dir
+--retrieval none|self|corpus|both
+--exact -
+--nprobe value
+--memory-config file
+--lexical dir
+--address value
+--port value
+--port-file file
+--allow-host value
+--cors-origin value
+--api-key-file file
+--sessions value
+--queue value
+--connections value
+--max-body value
+--max-tokens value
+--max-prompt-tokens value
+--max-prompts value
+--request-seconds value
+--receive-seconds value
+--prefill-chunks value
+--device auto|cpu|cuda
+--dtype auto|f32|bf16
+--threads value
+--log-json -
+--help,-h -
+--version,-V -' ;;
     'drt-tokenizer') echo '' ;;
     'drt-tokenizer count') echo '--tokenizer file
 --eod-id value
@@ -312,10 +389,11 @@ _drt_options() {
 }
 _drt_commands() {
     case $1 in
-    drt-eval) echo 'ppl fit-memory' ;;
+    drt-eval) echo 'ppl fit-memory tasks niah' ;;
     drt-generate) echo '' ;;
     drt-index) echo 'build add search get stats verify repair drop recall export lexical doctor' ;;
     drt-model) echo 'info init convert' ;;
+    drt-serve) echo '' ;;
     drt-tokenizer) echo 'train encode decode count' ;;
     drt-train) echo 'plot' ;;
     esac
@@ -356,4 +434,4 @@ _drt() {
         ;;
     esac
 }
-complete -o filenames -F _drt drt-eval drt-generate drt-index drt-model drt-tokenizer drt-train
+complete -o filenames -F _drt drt-eval drt-generate drt-index drt-model drt-serve drt-tokenizer drt-train

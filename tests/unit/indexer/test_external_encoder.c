@@ -77,7 +77,7 @@ static struct external_encoder *open_external(struct world *w, enum external_kin
 }
 
 static void make_world(struct world *w) {
-    char path[1024];
+    char path[600];
     struct rng rng = rng_make(test_seed(), 5);
     snprintf(path, sizeof path, "%s/model", test_folder());
     model_fixture(path, 4);

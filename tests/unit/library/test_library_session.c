@@ -160,7 +160,7 @@ static void ends(void) {
     char stop[4] = "";
     const char *const stops[] = {stop};
     struct drt_session_config config = {
-        .size = sizeof config, .temperature = 1, .seed = 3, .max_tokens = 100, .ignore_eos = true};
+        .size = sizeof config, .temperature = 1000, .seed = 3, .max_tokens = 100, .ignore_eos = true};
     enum drt_end end = DRT_END_NONE;
     struct drt_session *s = open_session(&config);
     CALL_OK(drt_session_feed(s, "", 0, NULL, 0)); /* the eos_id */
@@ -170,6 +170,7 @@ static void ends(void) {
     CHECK(kept.bytes > 20);
     snprintf(stop, sizeof stop, "%.3s", kept.text + kept.bytes / 2);
     const size_t where = (size_t)(strstr(kept.text, stop) - kept.text);
+    CHECK(where > 0);
     static struct kept stopped;
     config.stops = stops, config.n_stops = 1;
     s = open_session(&config);
@@ -193,6 +194,59 @@ static void ends(void) {
     for (int i = 0; i < 10 && status == DRT_OK; i++)
         status = drt_session_next(s, &t);
     CHECK(status == DRT_INTERRUPTED && strstr(drt_message(), "stopped"));
+    drt_session_close(s);
+}
+
+/* After n tokens, what was shown and what drt_session_stop gives are the beginning of the whole text; the last
+ * character may be cut, which is U+FFFD then. */
+static size_t check_stopped(struct drt_session *s, int n, const struct kept *whole) {
+    static struct kept part;
+    struct drt_token t = {.size = sizeof t};
+    const char *rest = NULL;
+    size_t bytes = 0;
+    memset(&part, 0, sizeof part);
+    CALL_OK(drt_session_reset(s, 3));
+    CALL_OK(drt_session_feed(s, "", 0, NULL, 0));
+    for (int i = 0; i < n; i++) {
+        CALL_OK(drt_session_next(s, &t));
+        keep(&part, &t);
+    }
+    CALL_OK(drt_session_stop(s, &rest, &bytes));
+    CHECK(part.bytes + bytes < sizeof part.text);
+    memcpy(part.text + part.bytes, rest, bytes);
+    part.bytes += bytes;
+    const bool cut = part.bytes >= 3 && memcmp(part.text + part.bytes - 3, "\xEF\xBF\xBD", 3) == 0;
+    CHECK(memcmp(part.text, whole->text, part.bytes - (cut ? 3 : 0)) == 0);
+    CALL_FAILS(drt_session_next(s, &t), DRT_INVALID, "ended");
+    return cut ? 0 : bytes;
+}
+
+static void stops_early(void) {
+    static struct kept whole;
+    struct drt_session_config config = {
+        .size = sizeof config, .temperature = 1000, .seed = 3, .max_tokens = 40, .ignore_eos = true};
+    struct drt_session *s = open_session(&config);
+    CALL_OK(drt_session_feed(s, "", 0, NULL, 0));
+    CALL_OK(drt_session_generate(s, keep, &whole, NULL));
+    drt_session_close(s);
+    /* Stop strings that never come, and hold back each character that they begin with. */
+    static char never[95][8];
+    const char *stops[95];
+    for (int i = 0; i < 95; i++) {
+        snprintf(never[i], sizeof never[i], "%c\001\002", ' ' + i);
+        stops[i] = never[i];
+    }
+    config.stops = stops, config.n_stops = 95;
+    s = open_session(&config);
+    size_t held = 0;
+    for (int n = 0; n < 40; n++)
+        held += check_stopped(s, n, &whole);
+    CHECK(held > 0);
+    CALL_OK(drt_session_feed(s, "more", 4, NULL, 0));
+    CALL_OK(drt_session_next(s, &(struct drt_token){.size = sizeof(struct drt_token)}));
+    CALL_OK(drt_session_stop(s, NULL, NULL));
+    CALL_FAILS(drt_session_stop(s, &(const char *){NULL}, NULL), DRT_INVALID, "both");
+    CALL_FAILS(drt_session_stop(NULL, NULL, NULL), DRT_INVALID, "NULL");
     drt_session_close(s);
 }
 
@@ -293,6 +347,7 @@ int main(int argc, char **argv) {
         generates(mode & 1, mode & 2);
     }
     ends();
+    stops_early();
     configurations();
     failures();
     lifetimes();
