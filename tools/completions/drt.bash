@@ -96,6 +96,7 @@ _drt_options() {
 --device auto|cpu|cuda
 --dtype auto|f32|bf16
 --threads value
+--no-overlap -
 --json -
 --help,-h -
 --version,-V -' ;;

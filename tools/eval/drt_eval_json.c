@@ -1,6 +1,6 @@
 /* drt_eval_json.c -- the same figures for programs: one JSON object. */
 #include "base/formats/json.h"
-#include "tools/eval/drt_eval.h"
+#include "tools/eval/drt_eval_tokens.h"
 
 #include <math.h>
 
@@ -123,6 +123,7 @@ enum status eval_print_json(const struct eval_result *r, const struct engine *e,
     TRY(write_pairs(&w, r));
     TRY(write_gains(&w, r));
     TRY(eval_write_memory(&w, r));
+    eval_write_overlap(&w, r);
     json_write_object_end(&w);
     printf("\n");
     return STATUS_OK;

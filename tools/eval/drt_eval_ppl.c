@@ -14,12 +14,9 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
         {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "measure retrieval from the store", 0, 0},
         {"self-retrieval", ARG_FLAG, &o->self, NULL,
          "measure retrieval from the window's own past; with --corpus-retrieval: also both together", 0, 0},
-        {"random-retrieval", ARG_FLAG, &o->random, NULL, "measure random chunks of the store, with their real scores",
-         0, 0},
+        {"random-retrieval", ARG_FLAG, &o->random, NULL, "measure random chunks, with their real scores", 0, 0},
         {"modes", ARG_STRING, &o->modes, "LIST",
-         "instead of the three options above: any of none,self,corpus,both,random "
-         "(default: none, and the modes of those options)",
-         0, 0},
+         "instead of the three options above: any of none,self,corpus,both,random (default: none, and theirs)", 0, 0},
         {"base", ARG_STRINGS, &o->base, "DIR",
          "a Base LM of the same tokenizer, scored at the same positions: gains are against it (mode base; up to four: "
          "base-2 and so on)",
@@ -58,8 +55,8 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
          "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none", -2, 1ll << 32},
         {NULL, ARG_FLAG, NULL, NULL, "Search and machine", 0, 0},
         {"exact", ARG_FLAG, &o->exact, NULL, "scan all landmarks instead of using the store's index", 0, 0},
-        {"exact-fallback", ARG_FLAG, &o->exact_fallback, NULL,
-         "scan all landmarks for a query for which the index finds too few chunks", 0, 0},
+        {"exact-fallback", ARG_FLAG, &o->exact_fallback, NULL, "scan all landmarks where the index finds too few", 0,
+         0},
         {"nprobe", ARG_INT, &o->nprobe, "N",
          "IVF lists to scan, of the store's index or of gpu-ivf on a GPU; 0: the index's default, and on a GPU exact "
          "search where the landmarks take at most 2 GiB",
@@ -70,6 +67,7 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
         {"dtype", ARG_CHOICE, &o->where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
         {"threads", ARG_INT, &o->threads, "N",
          "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
+        {"no-overlap", ARG_FLAG, &o->no_overlap, NULL, "leave out what the documents share with the store", 0, 0},
         {"json", ARG_FLAG, &o->json, NULL, "print one JSON object instead of tables", 0, 0},
     };
     const struct arg_program program = {

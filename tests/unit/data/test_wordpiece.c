@@ -1,6 +1,6 @@
 /* test_wordpiece.c -- the ids of BertTokenizer in three modes, the cut at the limit, bad vocabularies and options. */
 #include "data/wordpiece/wordpiece.h"
-#include "tests/bert_fixture.h"
+#include "tests/oracles/bert_fixture.h"
 
 static const char small[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n##b\nab\n##a\n";
 

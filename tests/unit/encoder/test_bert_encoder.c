@@ -2,7 +2,7 @@
  * bits in any batch and with any number of threads; folders that cannot be used. */
 #include "base/rng.h"
 #include "encoder/bert/bert_encoder.h"
-#include "tests/bert_fixture.h"
+#include "tests/oracles/bert_fixture.h"
 
 enum { MANY = 3000, DIM = ORACLE_DIM };
 
