@@ -47,14 +47,15 @@ struct build {
 enum status indexer_fingerprint(struct store_fingerprint *out, const struct model_config *model,
                                 const struct params *params, const struct tokenizer *tokenizer) {
     memset(out, 0, sizeof *out);
-    if (model->base_lm)
-        return fail(STATUS_UNSUPPORTED, "this model is a Base LM: it has no encoder, so it has no store");
-    if (model->encoder_input != ENCODER_INPUT_TOKENS)
+    if (!model->base_lm && model->encoder_input != ENCODER_INPUT_TOKENS)
         return fail(
             STATUS_UNSUPPORTED,
             "this model's encoder reads hidden states (encoder_input \"hidden\"): its chunks depend on the text "
             "before them, so a corpus cannot be stored; a model with encoder_input \"tokens\" can");
-    params_landmark_fingerprint(params, out->encoder);
+    if (model->base_lm)
+        params_fingerprint(params, out->encoder);
+    else
+        params_landmark_fingerprint(params, out->encoder);
     if (tokenizer) tokenizer_fingerprint(tokenizer, out->tokenizer);
     out->chunk_tokens = model->chunk;
     out->dim = model->hidden;
@@ -102,6 +103,21 @@ static enum status flush_landmarks(struct build *b) {
     return store_shard_landmarks(b->writer, b->rows, n);
 }
 
+/* The device has the pending chunks in hand. A Base LM's landmarks are made in this process, and copied back for fetch.
+ */
+static enum status issue(struct build *b) {
+    struct device *dev = b->config->device;
+    const struct encoder_output out = {.landmarks = device_side(dev, b->rows, b->device_rows)};
+    if (b->config->encoder) {
+        encoder_encode(b->config->encoder, &out, b->ids, b->pending);
+        return STATUS_OK;
+    }
+    TRY(state_landmarks_make(b->config->states, b->rows, b->ids, b->pending));
+    if (dev->shares_memory) return STATUS_OK;
+    device_upload(dev, out.landmarks, b->rows, (size_t)(b->pending * b->config->model->hidden) * sizeof *b->rows);
+    return device_sync(dev);
+}
+
 /* Hands the pending chunks to the device, which a GPU works on while the batch before is stored and the next is read;
  * with `all`, their landmarks are waited for too. */
 static enum status flush(struct build *b, bool all) {
@@ -111,8 +127,7 @@ static enum status flush(struct build *b, bool all) {
     TRY(fetch(b, &n));
     if (b->pending > 0) {
         double start = clock_seconds();
-        const struct encoder_output out = {.landmarks = device_side(dev, b->rows, b->device_rows)};
-        encoder_encode(b->config->encoder, &out, b->ids, b->pending);
+        TRY(issue(b));
         b->report->encode_seconds += clock_seconds() - start;
         b->encoding = b->pending;
         b->pending = 0;
@@ -250,9 +265,11 @@ static enum status take_all(struct build *b) {
 
 /* ---- start and end -------------------------------------------------------------------------------------- */
 
-enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct params *params, uint64_t encoder) {
+enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct params *params, const struct device *device,
+                             const struct encoder *e) {
     if (max_ram == 0) max_ram = 4096 * MIB;
-    uint64_t weights = (uint64_t)params_elements(params) * sizeof(float);
+    uint64_t weights = (uint64_t)params_elements(params) * sizeof(float),
+             encoder = device->shares_memory && e ? encoder_bytes(e) : 0;
     uint64_t held = weights + encoder + OVERHEAD_BYTES;
     if (max_ram < held + WORKING_BYTES)
         return fail(
@@ -365,7 +382,9 @@ static enum status open_input(struct build *b) {
 static enum status allocate_batch(struct build *b) {
     void *memory;
     const struct indexer_config *c = b->config;
-    b->batch = c->landmarks ? c->landmarks->batch : c->device->shares_memory ? BATCH_CHUNKS : encoder_batch(c->encoder);
+    b->batch = c->landmarks                              ? c->landmarks->batch
+               : c->device->shares_memory || !c->encoder ? BATCH_CHUNKS
+                                                         : encoder_batch(c->encoder);
     size_t floats = (size_t)b->batch * (size_t)b->fingerprint.dim;
     TRY(memory_allocate_bytes(&memory, (size_t)b->batch * (size_t)b->config->model->chunk, sizeof(int32_t)));
     b->ids = memory;
@@ -404,12 +423,16 @@ static enum status publish(struct build *b) {
 /* What the landmarks are made with, and the memory that it leaves. */
 static enum status describe(struct build *b) {
     const struct indexer_config *c = b->config;
-    uint64_t encoder = c->landmarks ? c->landmarks->bytes : c->device->shares_memory ? encoder_bytes(c->encoder) : 0;
-    if (c->landmarks)
-        b->fingerprint = c->landmarks->encoder.fingerprint;
-    else
-        TRY(indexer_fingerprint(&b->fingerprint, c->model, c->params, c->tokenizer));
-    return indexer_free_ram(&b->free_ram, c->max_ram, c->params, encoder);
+    const struct indexer_landmarks *l = c->landmarks;
+    if (!l) TRY(indexer_fingerprint(&b->fingerprint, c->model, c->params, c->tokenizer));
+    TRY(indexer_free_ram(&b->free_ram, c->max_ram, c->params, c->device, l ? NULL : c->encoder));
+    if (!l) return STATUS_OK;
+    b->fingerprint = l->encoder.fingerprint;
+    if (b->free_ram < l->bytes + WORKING_BYTES)
+        return fail(STATUS_INVALID, "--max-ram: cannot hold the external encoder: %llu MiB more are needed",
+                    (unsigned long long)((l->bytes + WORKING_BYTES - b->free_ram + MIB - 1) / MIB));
+    b->free_ram -= l->bytes;
+    return STATUS_OK;
 }
 
 enum status indexer_run(struct indexer_report *report, const struct indexer_config *config) {

@@ -13,6 +13,7 @@
 #include "data/readers/reader.h"
 #include "data/tokenizer/tokenizer.h"
 #include "encoder/encoder.h"
+#include "indexer/state_landmarks.h"
 #include "store/store.h"
 
 /* Landmarks that do not come from `encoder`: of an encoder of others, or made before. */
@@ -31,7 +32,8 @@ struct indexer_config {
     const struct model_config *model;
     const struct params *params;
     struct device *device;
-    struct encoder *encoder;
+    struct encoder *encoder;        /* NULL for a Base LM */
+    struct state_landmarks *states; /* of a Base LM, in the stead of the encoder */
     const struct indexer_landmarks *landmarks; /* in place of `encoder`; NULL: none */
     const char *store;    /* directory */
     const char *index;    /* NULL: "auto" */
@@ -53,9 +55,10 @@ struct indexer_report {
 /* STATUS_INTERRUPTED after a stop request: everything sealed is kept. */
 enum status indexer_run(struct indexer_report *report, const struct indexer_config *config);
 
-/* What is left of max_ram (0: 4 GiB) beside a model and what an encoder holds. STATUS_INVALID, with the least, when
- * that is too little. */
-enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct params *params, uint64_t encoder);
+/* What is left of max_ram (0: 4 GiB) beside a model and its encoder (NULL: a Base LM). STATUS_INVALID, with the least,
+ * when that is too little. */
+enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct params *params, const struct device *device,
+                             const struct encoder *e);
 
 /* The content hash that a store keeps of a document: XXH3-128 of its text, or of its ids. */
 void indexer_document_hash(uint8_t out[16], const struct document *document);

@@ -23,10 +23,9 @@ struct eval_options {
     const char *memory, *documents;      /* --memory LIST; all, even or odd */
     struct arg_strings base;             /* folders of Base LMs, EVAL_BASES at most */
     const char *oracle, *keep, *apply;   /* --oracle next-chunk; fit-memory's files; NULL: not given */
-    struct arg_strings samples;
+    struct arg_strings samples, data;
     struct memory_options memory_options;
     int64_t rule;                        /* what `exclude` says */
-    struct arg_strings data;
     bool corpus, self, random, exact, exact_fallback, json, skip_bad_lines, no_follow, no_overlap;
     int64_t context, skip, max_documents, max_tokens, document_tokens, seed, nprobe, threads, eod_id;
 };
@@ -76,9 +75,10 @@ struct eval_engines {
     struct engine *model, *base[EVAL_BASES]; const struct lexical *lexical; struct memory_config memory;
 };
 struct eval_machine { struct engine model, base[EVAL_BASES]; struct lexical *lexical; struct eval_engines engines; };
-enum status eval_machine_open(struct eval_machine *out, const struct engine_config *config,
+/* Allocated: several engines are too large for a small stack. */
+enum status eval_machine_open(struct eval_machine **out, const struct engine_config *config,
                               const struct eval_options *o);
-void eval_machine_close(struct eval_machine *m);
+void eval_machine_close(struct eval_machine *m);         /* NULL is fine */
 
 /* ---- drt_eval_run.c ---- */
 /* Reads every file, scores its documents in every mode of result->mode at the same positions. With `samples`,

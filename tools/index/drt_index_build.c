@@ -44,7 +44,7 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     struct device *device = NULL;
     struct weights weights = {0};
     enum dtype type;
-    struct encoder *encoder = NULL;
+    struct chunk_tower tower = {0};
     struct landmark_maker source = {0};
     struct store_fingerprint fingerprint;
     bool own = !o->landmarks.encoder && !o->landmarks.vectors;
@@ -73,19 +73,20 @@ static enum status build_run(const struct options *o, const char *const *inputs,
         .device = device, .type = type, .tokenizer = model.tokenizer, .model = &model.config};
     TRY_GOTO(s, landmark_maker_open(&source, &o->landmarks, &external, o->store, o->append), out);
     if (own) TRY_GOTO(s, weights_open(&weights, device, model.params, type), out);
-    if (own) TRY_GOTO(s, encoder_create(&encoder, device, &model.config, &weights, 0), out);
+    if (own) TRY_GOTO(s, chunk_tower_open(&tower, device, &model.config, &weights), out);
     config.landmarks = own ? NULL : &source.landmarks;
     config.reader.eod_id = o->eod_id == -1 ? model.config.eos_id : o->eod_id;
     config.tokenizer = model.tokenizer;
     config.model = &model.config;
     config.params = model.params;
     config.device = device;
-    config.encoder = encoder;
+    config.encoder = tower.encoder;
+    config.states = tower.states;
     s = indexer_run(&report, &config);
     if (s == STATUS_OK) drt_index_build_report(&report, o->store, o->json);
 out:
     landmark_maker_close(&source);
-    encoder_free(encoder);
+    chunk_tower_close(&tower);
     if (device) weights_release(&weights, device);
     device_close(device);
     model_folder_close(&model);
