@@ -221,6 +221,7 @@ static void close_files(struct store_view *v) {
     memory_free(v->dropped);
     v->dropped = NULL;
     v->n_dropped = 0;
+    view_close_lexical(v);
 }
 
 static enum status read_catalog(struct store_view *v, struct segment_record **segments, int64_t *n) {
@@ -233,6 +234,7 @@ static enum status read_catalog(struct store_view *v, struct segment_record **se
     TRY(record_list_shards(v->txn, c, &shards, v->generation.shards));
     TRY(open_shards(v, shards, v->generation.shards));
     TRY(record_list_dropped(&v->dropped, &v->n_dropped, v->shards, v->n_shards));
+    TRY(view_read_lexical(v));
     return record_list_segments(v->txn, c, segments, n);
 }
 
@@ -264,7 +266,9 @@ static enum status open_generation(struct store_view *v) {
         failed = v->generation.number;
         if (s == STATUS_OK) s = open_files(v, segments, n);
         memory_free(segments);
-        if (s != STATUS_CORRUPT || !again) return s;
+        if (s == STATUS_OK) view_open_lexical(v);
+        bool damaged = s == STATUS_CORRUPT || (s == STATUS_OK && v->lexical_status != STATUS_OK);
+        if (!damaged || !again) return s;
         close_files(v);
         TRY(catalog_renew(v->txn));
     }
@@ -287,14 +291,9 @@ enum status store_view_open(struct store_view **out, struct store *store) {
 void store_view_close(struct store_view *v) {
     if (!v) return;
     close_files(v);
-    lexical_close(v->lexical);
     catalog_abort(v->txn);
     memory_free(v->text);
     memory_free(v);
-}
-
-const struct lexical *store_view_lexical(const struct store_view *v) {
-    return v->lexical;
 }
 
 enum status store_view_cursor(struct store_view *v, uint8_t cursor[STORE_CURSOR_MAX], size_t *bytes) {
@@ -338,6 +337,9 @@ void store_view_info(const struct store_view *v, struct store_info *out) {
     for (int64_t i = 0; i < v->n_segments; i++)
         out->index_bytes += v->segments[i].record.file.bytes;
     if (v->index.template_number) out->index_bytes += v->index.template_file.bytes;
+    out->lexical = v->lexical_record.wanted || v->lexical_status != STATUS_OK;
+    out->lexical_segments = v->lexical_record.n;
+    out->lexical_bytes = lexical_record_bytes(&v->lexical_record);
     out->catalog_bytes = catalog_bytes(v->store->catalog);
     snprintf(out->index, sizeof out->index, "%s", v->index.factory);
 }

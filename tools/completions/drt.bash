@@ -13,7 +13,6 @@ _drt_options() {
 --samples file
 --apply file
 --store dir
---lexical dir
 --memory-k value
 --memory-every value
 --memory-span value
@@ -69,7 +68,6 @@ _drt_options() {
 --base dir
 --memory value
 --oracle value
---lexical dir
 --memory-k value
 --memory-every value
 --memory-span value
@@ -128,7 +126,6 @@ _drt_options() {
 --nprobe value
 --memory none|own|corpus|both
 --memory-past value
---lexical dir
 --memory-k value
 --memory-every value
 --memory-span value
@@ -167,6 +164,7 @@ _drt_options() {
 --vectors file
 --vectors-name value
 --index value
+--lexical on|off
 --max-ram value
 --format auto|jsonl|txt|u16|u32|megatron|parquet|arrow
 --text-field value
@@ -188,6 +186,7 @@ _drt_options() {
 --vectors file
 --vectors-name value
 --index value
+--lexical on|off
 --max-ram value
 --format auto|jsonl|txt|u16|u32|megatron|parquet|arrow
 --text-field value
@@ -229,8 +228,7 @@ _drt_options() {
 --help,-h -
 --version,-V -' ;;
     'drt-index lexical') echo '--store dir
---out dir
---segment-chunks value
+--remove -
 --max-ram value
 --help,-h -
 --version,-V -' ;;
@@ -262,6 +260,7 @@ _drt_options() {
 --queries file
 --queries-format auto|txt|jsonl|npy|fbin
 --k value
+--searcher landmark|lexical|hybrid
 --exact -
 --nprobe value
 --from-document value
@@ -308,7 +307,6 @@ _drt_options() {
 --exact -
 --nprobe value
 --memory-config file
---lexical dir
 --address value
 --port value
 --port-file file
