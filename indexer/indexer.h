@@ -16,7 +16,7 @@
 #include "store/store.h"
 
 struct indexer_config {
-    struct reader_config reader;
+    struct reader_config reader; /* with parts: the store becomes that part (store/parts/parts.h) */
     const struct tokenizer *tokenizer; /* NULL only for token formats */
     const struct model_config *model;
     const struct params *params;

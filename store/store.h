@@ -27,7 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STORE_FORMAT_VERSION = 3, STORE_NAME_MAX = 64 };
+enum { STORE_FORMAT_VERSION = 4, STORE_NAME_MAX = 64 };
 
 /* What the vectors were computed with. Every field must be equal in a model and its store (store_check_fingerprint). */
 struct store_fingerprint {
@@ -63,7 +63,8 @@ struct store_info {
     int format;                          /* at most STORE_FORMAT_VERSION */
     uint64_t generation;
     int64_t chunks, documents, tokens;   /* with dropped ones: all ids are below these counts */
-    int64_t dropped_chunks, dropped_documents, dropped_tokens, dropped_shards;
+    int64_t dropped_chunks, dropped_documents, dropped_tokens, dropped_shards;            /* with deleted ones */
+    int64_t deleted_chunks, deleted_documents, deleted_tokens;
     int64_t shards, segments;            /* shards: pairs of files */
     int64_t duplicates;                  /* documents skipped as exact copies by all runs that published something */
     uint64_t token_bytes, landmark_bytes, index_bytes, catalog_bytes;
@@ -75,9 +76,11 @@ enum { STORE_CURSOR_MAX = 4096 };
 enum status store_view_cursor(struct store_view *v, uint8_t cursor[STORE_CURSOR_MAX], size_t *bytes);
 
 struct store_range { int64_t begin, end; };               /* chunk ids; begin == end: none */
-/* Chunk ids of dropped shards: ranges that rise and do not touch. Borrowed from the view; they do not change while it
- * is open. All other ids below info.chunks exist. The functions take time in proportion to n, which is small. */
-struct store_dropped { const struct store_range *ranges; int64_t n; };
+/* Chunk ids of dropped shards and deleted documents: ranges that rise and do not touch; before: ids in the ranges before
+ * this one. Borrowed from the view; they do not change while it is open. All other ids below info.chunks exist. The
+ * functions search in halves. */
+struct store_hole { int64_t begin, end, before; };
+struct store_dropped { const struct store_hole *ranges; int64_t n; };
 struct store_dropped store_view_dropped(const struct store_view *v);
 int64_t store_dropped_nth(struct store_dropped d, int64_t rank);         /* id of the chunk with this rank, from 0 */
 int64_t store_dropped_rank(struct store_dropped d, int64_t chunk);       /* existing chunks with a smaller id */
@@ -91,7 +94,7 @@ struct store_document {
     uint8_t hash[16];                    /* XXH3-128 of the text (or of the ids) */
     const char *source, *key;            /* borrowed from the view until its next store_view_document/_chunk call */
 };
-/* Documents and chunks of a dropped shard are STATUS_NOT_FOUND, here and in the calls below. */
+/* Deleted documents, and those of a dropped shard, are STATUS_NOT_FOUND with their chunks, here and in the calls below. */
 enum status store_view_document(struct store_view *v, struct store_document *out, int64_t document);
 /* The document with this content hash; -1: there is none in the view. */
 enum status store_view_find_document(struct store_view *v, int64_t *document, const uint8_t hash[16]);

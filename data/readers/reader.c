@@ -26,6 +26,7 @@ enum status reader_open(struct reader **out, const struct reader_config *config)
     enum status status = memory_copy_string(&r->text_field, config->text_field ? config->text_field : "text");
     if (status == STATUS_OK) status = reader_part_create(r);
     if (status == STATUS_OK) status = reader_list(r, config);
+    if (status == STATUS_OK && config->parts > 0) status = reader_take_part(r, config->part, config->parts);
     if (status == STATUS_OK)
         *out = r;
     else
@@ -107,7 +108,7 @@ void reader_end_file(struct reader *r) {
                                            .files_hash = reader_part_chain(at.files_hash, at.part_hash)};
 }
 
-static enum status next_in_file(struct reader *r, struct document *d, int *more) {
+enum status reader_next_in_file(struct reader *r, struct document *d, int *more) {
     switch (reader_file(r)->format) {
     case READER_JSONL:
         return jsonl_next(r, d, more);
@@ -127,7 +128,7 @@ enum status reader_next(struct reader *r, struct document *document, int *more) 
     while (r->position.file < r->n_files) {
         struct document d = {.source = reader_file(r)->path, .key = ""};
         if (!r->open) TRY(reader_open_file(r));
-        TRY(next_in_file(r, &d, more));
+        TRY(reader_next_in_file(r, &d, more));
         if (*more) {
             r->position.documents++;
             *document = d;

@@ -7,6 +7,7 @@
 
 /* Each takes argv[0] = its own name and an array of argc operands to fill, and returns the exit code. */
 int drt_index_build(int argc, char **argv, const char **operands);
+int drt_index_join(int argc, char **argv, const char **operands);
 int drt_index_add(int argc, char **argv, const char **operands);
 int drt_index_search(int argc, char **argv, const char **operands);
 int drt_index_stats(int argc, char **argv, const char **operands);

@@ -1,4 +1,5 @@
 /* drt_index_build.c -- drt-index build and add: a corpus into a store. */
+#include "base/file.h"
 #include "base/formats/json.h"
 #include "base/system/processors.h"
 #include "indexer/indexer.h"
@@ -9,11 +10,16 @@
 #include "tools/shared/report.h"
 #include "tools/shared/streams.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+enum { PARTS_MAX = 1000000 };
 
 struct options {
     struct device_choice where;
-    const char *store, *model, *index, *format, *text_field;
+    const char *store, *model, *index, *format, *text_field, *part_text;
+    char part_store[FILE_PATH_MAX]; /* the store of a part, in the folder that is named */
+    int part, parts;
     int64_t eod_id, shard_chunks, threads;
     uint64_t max_ram;
     bool restart, json, append, skip_bad_lines, no_follow;
@@ -31,6 +37,7 @@ static void print_configuration(const struct options *o, const struct model_fold
         streams_printf(stderr, " %s", inputs[i]);
     streams_printf(stderr, "\n  store %s, model %s, index %s, format %s, text-field %s, eod-id %lld,\n", o->store,
                    m->path, or_auto(o->index), or_auto(o->format), o->text_field, (long long)o->eod_id);
+    if (o->parts) fprintf(stderr, "  part %d of %d,\n", o->part, o->parts);
     fprintf(stderr, "  max-ram %s, shard-chunks %lld, threads %lld%s\n", progress_bytes_text(ram, o->max_ram),
             (long long)o->shard_chunks, o->threads ? (long long)o->threads : (long long)processors_available(),
             o->restart ? ", restart" : "");
@@ -50,9 +57,11 @@ static enum status build_run(const struct options *o, const char *const *inputs,
                    .n_inputs = n_inputs,
                    .text_field = o->text_field,
                    .skip_bad_lines = o->skip_bad_lines,
-                   .no_follow = o->no_follow},
+                   .no_follow = o->no_follow,
+                   .part = o->part,
+                   .parts = o->parts},
         .store = o->store,
-        .index = or_auto(o->index),
+        .index = o->parts ? "exact" : or_auto(o->index), /* of the joined store there is one */
         .max_ram = o->max_ram,
         .shard_chunks = o->shard_chunks,
         .append = o->append,
@@ -81,6 +90,31 @@ out:
     device_close(device);
     model_folder_close(&model);
     return s;
+}
+
+/* "i/N", with i from 1 to N. */
+static bool parse_part(struct options *o) {
+    char rest;
+    return sscanf(o->part_text, "%d/%d%c", &o->part, &o->parts, &rest) == 2 && o->part >= 1 && o->part <= o->parts &&
+           o->parts <= PARTS_MAX;
+}
+
+/* The folder of a part's store is named by the part, so parts of one build can share a folder. */
+static enum status enter_part(struct options *o) {
+    char name[64];
+    TRY(file_make_directory(o->store));
+    snprintf(name, sizeof name, "part-%d-of-%d", o->part, o->parts);
+    TRY(file_join(o->part_store, o->store, name));
+    o->store = o->part_store;
+    return STATUS_OK;
+}
+
+static int check_part(struct options *o) {
+    if (!o->part_text) return -1;
+    if (!parse_part(o)) return drt_index_usage("build", "--part takes i/N, with i from 1 to N, N at most 1000000");
+    if (o->index && strcmp(o->index, "exact") != 0)
+        return drt_index_usage("build", "--index cannot be given with --part: drt-index join makes the index");
+    return -1;
 }
 
 static int build_or_add(bool append, int argc, char **argv, const char **operands) {
@@ -122,6 +156,10 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
          "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
         {"restart", ARG_FLAG, &o.restart, NULL, "discard an unfinished run instead of resuming it", 0, 0},
         {"json", ARG_FLAG, &o.json, NULL, "print the report as one line of JSON", 0, 0},
+        {"part", ARG_STRING, &o.part_text, "i/N",
+         "build part i of N alone, into STORE/part-i-of-N; drt-index join makes one store of all parts. A part has the "
+         "i-th share of the corpus in bytes; compressed and text files are not cut",
+         0, 0},
     };
     const struct arg_program program = {
         .name = append ? "drt-index add" : "drt-index build",
@@ -140,7 +178,7 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
                              "  drt-index build pile.jsonl.zst --out store --index IVF4096_HNSW32,SQ8 --max-ram 16G\n"
                              "  zcat x.gz | drt-index build - --format jsonl --out store\n",
         .options = options,
-        .n_options = ARRAY_LEN(options),
+        .n_options = ARRAY_LEN(options) - append, /* --part is the last, and build's alone */
         .min_operands = 1,
         .max_operands = -1,
     };
@@ -149,8 +187,10 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
         code =
             drt_index_usage(append ? "add" : "build", append ? "--store STORE is missing" : "--out STORE is missing");
     struct progress_line *line = NULL;
+    if (code < 0) code = check_part(&o);
     if (code < 0) {
-        enum status s = progress_line_start(&line, "drt-index");
+        enum status s = o.parts ? enter_part(&o) : STATUS_OK;
+        if (s == STATUS_OK) s = progress_line_start(&line, "drt-index");
         if (s == STATUS_OK) s = build_run(&o, operands, n_operands, progress_line_progress(line));
         progress_line_end(line);
         code = drt_index_exit(s);

@@ -200,7 +200,7 @@ done
 # A newer store format: the number after "format" is raised in every catalog page that holds it.
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 cp -r "$TMP/store" "$TMP/newer"
-offsets=$(grep -obUaP 'format\x03\x00\x00\x00' "$TMP/newer/catalog/data.mdb" | cut -d: -f1)
+offsets=$(grep -obUaP 'format\x04\x00\x00\x00' "$TMP/newer/catalog/data.mdb" | cut -d: -f1)
 [ -n "$offsets" ] || die "the format record was not found"
 for at in $offsets; do
     printf '\143' | dd of="$TMP/newer/catalog/data.mdb" bs=1 seek=$((at + 6)) conv=notrunc 2>/dev/null

@@ -213,7 +213,7 @@ static void records(void) {
     fresh_store("records");
     edit("meta", "format", 6, "\x09\0\0\0", 4);
     struct store_writer *w;
-    CHECK_FAILS(store_open(&s, dir), STATUS_VERSION, "format version 9, this program reads up to 3");
+    CHECK_FAILS(store_open(&s, dir), STATUS_VERSION, "format version 9, this program reads up to 4");
     CHECK_FAILS(store_writer_open(&w, dir, &config, false), STATUS_VERSION, "format version 9");
     CHECK_FAILS(store_verify(dir, true, NULL, remember, &f, &problems), STATUS_VERSION, "format version 9");
 }
