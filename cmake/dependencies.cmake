@@ -6,7 +6,23 @@
 #   PCRE2        split patterns of tokenizers need look-ahead and \p{...}; its JIT is faster than what we would write.
 #   utf8proc     Unicode normalisation (NFC, NFKC) of tokenizers.
 #   zlib zstd xz inputs come compressed.
+#   snappy lz4 brotli   with zlib and zstd the codecs of parquet pages and arrow buffers.
+#   libmicrohttpd drt-serve's HTTP. It is made to be embedded in C, has been maintained and fuzzed since 2007, and is in
+#                both Debian releases (0.9.75, 1.0.1). One epoll thread serves many connections, and a connection can be
+#                suspended while a model computes for it, which thread-per-request libraries (civetweb) cannot do. libevent's
+#                evhttp accepts more than RFC 9112 allows; h2o and nghttp2 ask for an event loop of their own. What it lacks
+#                (a limit on the time of a whole request, clients that leave) is in tools/serve/serve_connections.c.
 #   xxHash       128-bit content hashes at memory speed (fingerprints, exact duplicates); not a security boundary.
+#
+# Parquet and arrow are read by data/readers/columnar/. Debian has no library for them. Of what PyPI has:
+#   pyarrow 26     160 MB of C++ libraries without a C interface; as a process of its own it would put Python, which
+#                  Debian manages itself, on the path of a C program.
+#   carquet 0.7.2  C11, MIT, 49,000 lines by one author, "beta", parquet only. Five minutes of fuzzing under ASan found
+#                  a use after free in its footer parser (parse_column_metadata in parquet_types.c), and corpora are
+#                  untrusted. Its batch reader holds a whole row group: 387 MB for one of 398 MB of text, and the
+#                  default of pyarrow is a million rows a group.
+# A text column needs a small part of both formats; page by page memory stays bounded, and fuzz_parquet and fuzz_arrow
+# reach all of it.
 #
 # CMAKE_PREFIX_PATH is searched first, so a user's own build (FAISS at x86-64-v3 scans 7 to 10 times faster than
 # Debian's) is picked up; then .deps/, where ./setup unpacks Debian 13's FAISS on Debian 12; then the system.
@@ -26,6 +42,9 @@ function(drt_dependency target header package)           # names of the library 
   add_library(${target} INTERFACE)
   target_link_libraries(${target} INTERFACE ${${upper}_LIBRARY})
   target_include_directories(${target} SYSTEM INTERFACE ${${upper}_INCLUDE})
+  list(GET ARGN 0 name)                                  # what users of libdrt.a link and install
+  set_property(GLOBAL APPEND PROPERTY drt_static_needs ${name})
+  set_property(GLOBAL APPEND PROPERTY drt_static_packages ${package})
 endfunction()
 
 drt_dependency(drt_openblas cblas.h libopenblas-dev openblas)
@@ -35,7 +54,11 @@ drt_dependency(drt_utf8proc utf8proc.h libutf8proc-dev utf8proc)
 drt_dependency(drt_zlib zlib.h zlib1g-dev z)
 drt_dependency(drt_zstd zstd.h libzstd-dev zstd)
 drt_dependency(drt_lzma lzma.h liblzma-dev lzma)
+drt_dependency(drt_snappy snappy-c.h libsnappy-dev snappy)
+drt_dependency(drt_lz4 lz4frame.h liblz4-dev lz4)
+drt_dependency(drt_brotli brotli/decode.h libbrotli-dev brotlidec)
 drt_dependency(drt_xxhash xxhash.h libxxhash-dev xxhash)
+drt_dependency(drt_microhttpd microhttpd.h libmicrohttpd-dev microhttpd)
 
 # FAISS: the C library and the C++ library that it wraps. In .deps the headers are 1.11's, while Debian 12's own
 # /usr/include/faiss would be 1.7's: the pair is looked up together.
@@ -49,10 +72,13 @@ find_path(FAISS_INCLUDE faiss/c_api/Index_c.h HINTS ${faiss_folder}/../include $
 find_path(FAISS_INCLUDE faiss/c_api/Index_c.h)
 add_library(drt_faiss INTERFACE)
 target_include_directories(drt_faiss SYSTEM INTERFACE ${FAISS_INCLUDE})
-target_link_libraries(drt_faiss INTERFACE ${FAISS_C_LIBRARY} ${FAISS_LIBRARY} drt_openblas OpenMP::OpenMP_CXX stdc++)
+target_link_libraries(drt_faiss INTERFACE ${FAISS_C_LIBRARY} ${FAISS_LIBRARY} drt_openblas OpenMP::OpenMP_CXX $<$<LINK_LANGUAGE:C>:stdc++>)
 
-# Debian 13's archive wants three symbols that Debian 12's glibc and libstdc++ lack; one C++ object supplies them,
+# Debian 13's archive wants some symbols that Debian 12's glibc and libstdc++ lack; one C++ object supplies them,
 # and pulls in <iostream> (without which FAISS's own error output crashes there).
 add_library(drt_faiss_compat OBJECT ${PROJECT_SOURCE_DIR}/cmake/faiss_compat.cpp)
+if(FAISS_C_LIBRARY MATCHES "\\.a$")
+  target_sources(drt_faiss_compat PRIVATE ${PROJECT_SOURCE_DIR}/cmake/faiss_error.cpp)
+endif()
 target_link_libraries(drt_faiss INTERFACE $<TARGET_OBJECTS:drt_faiss_compat>)
 add_dependencies(drt_faiss drt_faiss_compat)

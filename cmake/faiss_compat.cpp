@@ -25,6 +25,12 @@ int drt_compat_sscanf(const char *text, const char *format, ...) {
 }
 #endif
 
+// Objects of GCC 13 and later name it, so that a libstdc++ that sets std::cout up itself is loaded; nothing calls it.
+#if _GLIBCXX_RELEASE < 13
+__attribute__((weak)) void drt_compat_ios_init() __asm__("_ZSt21ios_base_library_initv");
+void drt_compat_ios_init() {}
+#endif
+
 __attribute__((weak)) void __cxa_call_terminate(void *) noexcept;
 void __cxa_call_terminate(void *) noexcept { std::terminate(); }
 }

@@ -218,9 +218,14 @@ static enum status take_all(struct build *b) {
         }
         struct feed_item item;
         bool more;
-        TRY(feed_next(b->feed, &item, &more));
+        enum status status = feed_next(b->feed, &item, &more);
+        if (status == STATUS_INTERRUPTED) { /* by the caller's own documents */
+            TRY(close_shard(b, false));
+            return interrupted(b);
+        }
+        TRY(status);
         if (!more) break;
-        enum status status = take_document(b, &item);
+        status = take_document(b, &item);
         feed_release(b->feed, &item);
         if (status == STATUS_INTERRUPTED) { /* in the middle of a very long document */
             drop_shard(b);

@@ -8,46 +8,57 @@
 /* A pass retrieves a few hundred chunks at most: memory for a larger batch would lie idle. */
 enum { PASS_CHUNKS = 16, GPU_CHUNKS = 256 };
 
-/* With tokens_alone, landmarks may be another model's: the decoder encodes what it reads of the store itself. */
-static enum status open_store(struct engine *e, const char *path, bool tokens_alone) {
-    struct store_fingerprint fingerprint;
-    TRY(store_open(&e->store, path));
-    TRY(store_view_open(&e->view, e->store));
-    store_view_info(e->view, &e->info);
-    if (tokens_alone) {
-        fingerprint = e->info.fingerprint;
-        tokenizer_fingerprint(e->model.tokenizer, fingerprint.tokenizer);
-        fingerprint.chunk_tokens = e->model.config.chunk;
-        fingerprint.vocab_size = e->model.config.vocab_size;
-    } else {
-        TRY(indexer_fingerprint(&fingerprint, &e->model.config, e->model.params, e->model.tokenizer));
-    }
-    return store_check_fingerprint(path, &e->info.fingerprint, e->model.path, &fingerprint);
-}
-
-static enum status open_parts(struct engine *e, const struct engine_config *config) {
-    TRY(model_folder_open(&e->model, config->model));
+enum status engine_check_store(const struct engine *e, const char *path, const struct store_info *info,
+                               bool tokens_alone) {
     const struct model_config *model = &e->model.config;
-    if (config->retrieval && model->base_lm)
-        return fail(STATUS_UNSUPPORTED,
-                    "%s: is a Base LM, which has no retrieval: leave the retrieval options out, or take "
-                    "another model",
-                    e->model.path);
-    bool tokens_alone = config->memory && !config->retrieval;
-    if (config->store && !tokens_alone && model->encoder_input != ENCODER_INPUT_TOKENS)
+    struct store_fingerprint fingerprint = info->fingerprint;
+    if (!tokens_alone && model->encoder_input != ENCODER_INPUT_TOKENS)
         return fail(STATUS_UNSUPPORTED,
                     "%s: is the decoder variant, whose chunks depend on the text around them: it can "
                     "retrieve from its own past only (--self-retrieval), not from a store",
                     e->model.path);
-    if (config->store) TRY(open_store(e, config->store, tokens_alone));
-    enum dtype type;
-    TRY(device_choose(&e->device, &type, &config->where, config->threads));
-    TRY(weights_open(&e->weights, e->device, e->model.params, type));
-    if (config->decoding && e->device->shares_memory && strcmp(config->where.dtype, "f32") != 0)
-        TRY(weights_narrow(&e->weights, e->device, decoder_reads));
+    if (tokens_alone) {
+        tokenizer_fingerprint(e->model.tokenizer, fingerprint.tokenizer);
+        fingerprint.chunk_tokens = model->chunk;
+        fingerprint.vocab_size = model->vocab_size;
+    } else {
+        TRY(indexer_fingerprint(&fingerprint, model, e->model.params, e->model.tokenizer));
+    }
+    return store_check_fingerprint(path, &info->fingerprint, e->model.path, &fingerprint);
+}
+
+static enum status open_store(struct engine *e, const char *path, bool tokens_alone) {
+    TRY(store_open(&e->store, path));
+    TRY(store_view_open(&e->view, e->store));
+    store_view_info(e->view, &e->info);
+    return engine_check_store(e, path, &e->info, tokens_alone);
+}
+
+static enum status open_towers(struct engine *e) {
+    const struct model_config *model = &e->model.config;
     int chunks = e->device->shares_memory ? 0 : GPU_CHUNKS;
     if (!model->base_lm) TRY(encoder_create(&e->encoder, e->device, model, &e->weights, chunks));
     return decoder_create(&e->decoder, e->device, model, &e->weights, 0);
+}
+
+static enum status open_weights(struct engine *e, enum dtype type, const char *dtype, bool decoding) {
+    TRY(weights_open(&e->weights, e->device, e->model.params, type));
+    bool narrow = decoding && e->device->shares_memory && strcmp(dtype, "f32") != 0;
+    return narrow ? weights_narrow(&e->weights, e->device, decoder_reads) : STATUS_OK;
+}
+
+static enum status open_parts(struct engine *e, const struct engine_config *config) {
+    enum dtype type;
+    TRY(model_folder_open(&e->model, config->model));
+    if (config->retrieval && e->model.config.base_lm)
+        return fail(STATUS_UNSUPPORTED,
+                    "%s: is a Base LM, which has no retrieval: leave the retrieval options out, or take "
+                    "another model",
+                    e->model.path);
+    if (config->store) TRY(open_store(e, config->store, config->memory && !config->retrieval));
+    TRY(device_choose(&e->device, &type, &config->where, config->threads));
+    TRY(open_weights(e, type, config->where.dtype, config->decoding));
+    return open_towers(e);
 }
 
 enum status engine_open(struct engine *out, const struct engine_config *config) {
@@ -62,11 +73,47 @@ void engine_close(struct engine *e) {
     searcher_close(e->searcher);
     decoder_free(e->decoder);
     encoder_free(e->encoder);
-    if (e->device) weights_release(&e->weights, e->device);
+    bool shared = e->of && e->weights.data == e->of->weights.data;
+    if (e->device && !shared) weights_release(&e->weights, e->device);
     store_view_close(e->view);
     store_close(e->store);
-    model_folder_close(&e->model);
+    if (!e->of) model_folder_close(&e->model);
     device_close(e->device);
+    memset(e, 0, sizeof *e);
+}
+
+static enum status share_parts(struct engine *e, const struct device_choice *where, int threads) {
+    enum dtype type;
+    TRY(device_choose(&e->device, &type, where, threads));
+    bool shared = e->device->shares_memory && e->of->device->shares_memory && type == e->of->weights.type;
+    if (shared)
+        e->weights = e->of->weights;
+    else
+        TRY(open_weights(e, type, where->dtype, true));
+    return open_towers(e);
+}
+
+enum status engine_share(struct engine *out, const struct engine *of, const struct device_choice *where, int threads) {
+    *out = (struct engine){.model = of->model, .report = where->report, .of = of};
+    enum status status = share_parts(out, where, threads);
+    if (status != STATUS_OK) engine_close(out);
+    return status;
+}
+
+void engine_text_open(struct engine *out, const struct engine *of, struct store_view *view, struct searcher *searcher) {
+    *out = *of;
+    out->of = of;
+    out->store = NULL;
+    out->view = view;
+    out->searcher = searcher;
+    memset(&out->info, 0, sizeof out->info);
+    memset(&out->searched_by, 0, sizeof out->searched_by);
+    if (view) store_view_info(view, &out->info);
+    if (searcher) out->searched_by = searcher_describe(searcher, of->model.config.topk, 0);
+}
+
+void engine_text_close(struct engine *e, const struct searcher *searcher) {
+    if (e->searcher != searcher) searcher_close(e->searcher);
     memset(e, 0, sizeof *e);
 }
 

@@ -32,9 +32,25 @@ struct engine {
     struct searcher *searcher;           /* of the store, once a retriever needs it; shared by all of them */
     struct searcher_description searched_by;              /* what it does; zeroed: there is none */
     report_line *report;                 /* NULL: nobody reads */
+    const struct engine *of;             /* whose model and weights these are; NULL: its own */
 };
 enum status engine_open(struct engine *out, const struct engine_config *config);
 void engine_close(struct engine *e);                      /* a zeroed struct is fine */
+
+/* The same model for another thread: device, towers and scratch memory of its own. Weights are shared where both
+ * compute on the CPU. Without a store. `of` must outlive it. */
+enum status engine_share(struct engine *out, const struct engine *of, const struct device_choice *where, int threads);
+
+/* The same engine for another text: all that `of` has but its store, in place of which come view and searcher (NULL is
+ * fine), borrowed. `of` must outlive it, and both are used by one thread at a time. engine_text_close closes what the
+ * text's retriever opened. */
+void engine_text_open(struct engine *out, const struct engine *of, struct store_view *view, struct searcher *searcher);
+void engine_text_close(struct engine *e, const struct searcher *searcher);
+
+/* Whether model and store belong together: STATUS_MISMATCH, or STATUS_UNSUPPORTED where the model reads no stores.
+ * tokens_alone: landmarks may be another model's, since the decoder encodes what it reads of the store itself. */
+enum status engine_check_store(const struct engine *e, const char *path, const struct store_info *info,
+                               bool tokens_alone);
 
 /* What a retriever looks at. The first one with a corpus opens the searcher (SEARCHER_AUTO) for all of them.
  * Neither self nor corpus: *out is NULL, which the decoder takes as "no retrieval". */

@@ -23,6 +23,9 @@ struct memory_text {
     float stats_here[STATS];
     double *log_mixed;
     double g;
+    struct token_memory entries; /* of the mixture that was made last */
+    int32_t *column;             /* [1 + MEMORY_CONTRIBUTORS_MAX]: the id, then the columns found for it */
+    float *column_weight;
 };
 
 static bool memory_text_finds(const struct memory_text *t) {
@@ -71,6 +74,8 @@ static enum status memory_text_allocate(struct memory_text *t) {
     TRY(device_allocate(dev, &t->stats, (size_t)STATS));
     TRY(device_allocate(dev, &t->tau, 1));
     TRY(device_allocate(dev, &t->none, 1));
+    TRY(device_allocate(dev, &t->column, 1 + MEMORY_CONTRIBUTORS_MAX));
+    TRY(device_allocate(dev, &t->column_weight, MEMORY_CONTRIBUTORS_MAX));
     TRY(memory_allocate(&t->p_here, (size_t)vocab));
     TRY(memory_allocate(&t->log_mixed, (size_t)vocab));
     device_upload(dev, t->tau, &tau, sizeof tau);
@@ -94,8 +99,8 @@ enum status memory_text_create(struct memory_text **out, const struct memory_tex
 void memory_text_free(struct memory_text *t) {
     if (!t) return;
     struct device *dev = t->config.engine->device;
-    void *there[] = {t->fresh.data, t->keys.data, t->weights.data, t->p.data, t->value,
-                     t->none,       t->square,    t->stats,        t->tau};
+    void *there[] = {t->fresh.data, t->keys.data, t->weights.data, t->p.data, t->value,        t->none,
+                     t->square,     t->stats,     t->tau,          t->column, t->column_weight};
     memory_source_free(t->source);
     for (size_t i = 0; i < ARRAY_LEN(there); i++)
         device_release(dev, there[i]);
@@ -198,10 +203,50 @@ enum status memory_text_feed(struct memory_text *t, struct decoder_state *state,
     device_download(dev, t->p_here, t->p.data, mat_bytes(t->p));
     TRY(device_sync(dev));
     memory_text_mix(t, logits);
+    t->entries = memory;
     return STATUS_OK;
 }
 
 double memory_text_share(const struct memory_text *t, int32_t id) {
     double share = exp(log((double)t->p_here[id]) + log(t->g) - t->log_mixed[id]);
     return t->g > 0 && t->p_here[id] > 0 ? share : 0;
+}
+
+/* Columns are laid out as token_memory.h says: the passages' ids, then the own past from the newest on. */
+static enum status memory_text_origin(struct memory_text *t, struct memory_contributor *out, int64_t column) {
+    const struct memory_slots *slots = &t->entries.slots;
+    int64_t passages = (int64_t)slots->k * slots->slot_rows;
+    struct memory_origin origin;
+    if (column >= passages) {
+        *out = (struct memory_contributor){
+            .own = true, .chunk = -1, .document = -1, .offset = t->n - 1 - (column - passages)};
+        return STATUS_OK;
+    }
+    TRY(memory_source_origin(t->source, &origin, t->chunks[column / slots->slot_rows], column % slots->slot_rows));
+    *out =
+        (struct memory_contributor){.chunk = origin.chunk, .document = origin.document, .offset = origin.token_offset};
+    return STATUS_OK;
+}
+
+enum status memory_text_contributors(struct memory_text *t, struct memory_contributor *out, int *count, int n,
+                                     int32_t id) {
+    struct device *dev = t->config.engine->device;
+    int32_t column[MEMORY_CONTRIBUTORS_MAX];
+    float weight[MEMORY_CONTRIBUTORS_MAX];
+    const double share = memory_text_share(t, id);
+    assert(n >= 1 && n <= MEMORY_CONTRIBUTORS_MAX);
+    *count = 0;
+    if (share <= 0) return STATUS_OK;
+    device_upload(dev, t->column, &id, sizeof id);
+    dev->ops->token_memory->contributors(dev, t->column + 1, t->column_weight, t->weights, &t->entries, t->column, n,
+                                         0);
+    device_download(dev, column, t->column + 1, (size_t)n * sizeof *column);
+    device_download(dev, weight, t->column_weight, (size_t)n * sizeof *weight);
+    TRY(device_sync(dev));
+    while (*count < n && column[*count] >= 0 && weight[*count] > 0) {
+        TRY(memory_text_origin(t, &out[*count], column[*count]));
+        out[*count].share = share * (double)weight[*count] / (double)t->p_here[id];
+        ++*count;
+    }
+    return STATUS_OK;
 }

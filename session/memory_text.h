@@ -25,3 +25,16 @@ enum status memory_text_feed(struct memory_text *t, struct decoder_state *state,
                              int64_t n);
 /* The part of the id's probability that came from the memory, in the mixture that was made last. */
 double memory_text_share(const struct memory_text *t, int32_t id);
+
+/* An entry of the memory that gave a part of an id's probability: a token of the corpus or of the own past. */
+struct memory_contributor {
+    bool own;
+    int64_t chunk, document;             /* of the corpus; -1 for the own past */
+    int64_t offset;                      /* of the token in its document, or its position in this text */
+    double share;                        /* of the id's probability */
+};
+enum { MEMORY_CONTRIBUTORS_MAX = 8 };
+/* The at most n (to MEMORY_CONTRIBUTORS_MAX) entries that gave the id most, the largest first, of the mixture that was
+ * made last; *count is how many there are. Call it before the next feed. */
+enum status memory_text_contributors(struct memory_text *t, struct memory_contributor *out, int *count, int n,
+                                     int32_t id);

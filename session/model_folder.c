@@ -1,7 +1,10 @@
 /* model_folder.c -- see model_folder.h. */
 #include "session/model_folder.h"
 #include "base/formats/safetensors.h"
+#include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,35 +13,43 @@
 #define DRT_MODEL_DIR ""
 #endif
 
-static const char bundled[] = "data/models/drt-28m";
+/* In the sources, and where programs and library are installed (share/ beside bin/ and lib/). */
+static const char *const bundled[] = {"data/models/drt-28m", "share/drt/models/drt-28m"};
+enum {
+    LEVELS = 4
+}; /* folders above a file in which the model is looked for: <prefix>/lib/<machine>/libdrt.so is deepest */
 
-/* Cuts the last `levels` parts off a path. */
-static void parent_of(char *path, int levels) {
-    for (; levels > 0; levels--) {
-        char *slash = strrchr(path, '/');
-        if (!slash) return;
+/* Near a file: in its folder, or in one above it. */
+static bool model_folder_near(char out[FILE_PATH_MAX], const char *file) {
+    char folder[FILE_PATH_MAX];
+    if (snprintf(folder, sizeof folder, "%s", file) >= (int)sizeof folder) return false;
+    for (int level = 0; level < LEVELS; level++) {
+        char *slash = strrchr(folder, '/');
+        if (!slash) return false;
         *slash = 0;
+        for (size_t i = 0; i < ARRAY_LEN(bundled); i++)
+            if (file_join(out, folder, bundled[i]) == STATUS_OK && file_is_directory(out)) return true;
     }
+    return false;
 }
 
 enum status model_folder_default(char out[FILE_PATH_MAX]) {
-    char exe[FILE_PATH_MAX];
+    char exe[FILE_PATH_MAX], file[PATH_MAX];
+    Dl_info here; /* the file that this code is in: a program, or the library that it uses */
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    /* The loader's name of it may have links in it: /lib is /usr/lib, and /share is nowhere. */
+    if (dladdr((const void *)bundled, &here) && realpath(here.dli_fname, file) && model_folder_near(out, file))
+        return STATUS_OK;
     if (n > 0) {
         exe[n] = 0;
-        parent_of(exe, 2);                /* <build>/bin/drt-x: the build folder */
-        for (int up = 1; up <= 2; up++) { /* build folders lie in the root, or one deeper */
-            parent_of(exe, 1);
-            TRY(file_join(out, exe, bundled));
-            if (file_is_directory(out)) return STATUS_OK;
-        }
+        if (model_folder_near(out, exe)) return STATUS_OK;
     }
     if (DRT_MODEL_DIR[0] && file_is_directory(DRT_MODEL_DIR)) {
         snprintf(out, FILE_PATH_MAX, "%s", DRT_MODEL_DIR);
         return STATUS_OK;
     }
     return fail(STATUS_NOT_FOUND, "the bundled model (%s) is not near this program: name a model folder with --model",
-                bundled);
+                bundled[0]);
 }
 
 static enum status load_params(struct model_folder *m) {

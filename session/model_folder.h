@@ -19,6 +19,7 @@ struct model_folder {
 enum status model_folder_open(struct model_folder *out, const char *path);
 void model_folder_close(struct model_folder *m);          /* a zeroed struct is fine */
 
-/* The folder of the bundled model: data/models/drt-28m next to the sources, found relative to the running program
- * (<exe>/../../data/models/drt-28m), or the folder that the program was configured with. */
+/* The folder of the bundled model: data/models/drt-28m, or share/drt/models/drt-28m where it is installed, in a folder
+ * above the file that this code is in (a program or a library) or above the running program; or the folder that the
+ * program was configured with. */
 enum status model_folder_default(char out[FILE_PATH_MAX]);

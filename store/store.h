@@ -244,3 +244,4 @@ enum status store_drop(struct store_drop_report *out, const char *dir, const str
 /* simd: what its scan code was built for */
 struct store_faiss_info { char version[32], simd[64]; double scan_mb_s; };
 enum status store_faiss_info(struct store_faiss_info *out);
+const char *store_faiss_version(void);   /* measures nothing */

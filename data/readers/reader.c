@@ -1,18 +1,19 @@
 /* reader.c -- goes from file to file and keeps the reading position. */
 #include "base/memory.h"
-#include "data/readers/reader_internal.h"
+#include "data/readers/columnar/columnar.h"
 #include <string.h>
 
 static const uint64_t default_max_bytes = 1u << 30;
 
 enum status reader_format_parse(enum reader_format *out, const char *name) {
-    static const char *const names[] = {"auto", "jsonl", "txt", "u16", "u32", "megatron"};
+    static const char *const names[] = {"auto", "jsonl", "txt", "u16", "u32", "megatron", "parquet", "arrow"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (strcmp(names[i], name) == 0) {
             *out = (enum reader_format)i;
             return STATUS_OK;
         }
-    return fail(STATUS_INVALID, "unknown format \"%s\": one of auto, jsonl, txt, u16, u32, megatron", name);
+    return fail(STATUS_INVALID, "unknown format \"%s\": one of auto, jsonl, txt, u16, u32, megatron, parquet, arrow",
+                name);
 }
 
 enum status reader_open(struct reader **out, const struct reader_config *config) {
@@ -23,6 +24,7 @@ enum status reader_open(struct reader **out, const struct reader_config *config)
     r->skip_bad_lines = config->skip_bad_lines;
     r->no_follow = config->no_follow;
     r->progress = config->progress;
+    r->source = config->source;
     enum status status = memory_copy_string(&r->text_field, config->text_field ? config->text_field : "text");
     if (status == STATUS_OK) status = reader_part_create(r);
     if (status == STATUS_OK) status = reader_list(r, config);
@@ -38,6 +40,8 @@ void reader_close_file(struct reader *r) {
     jsonl_close(r);
     tokens_close(r);
     megatron_close(r);
+    parquet_close(r);
+    arrow_close(r);
     r->open = false;
 }
 
@@ -69,12 +73,14 @@ void reader_close(struct reader *r) {
     free_buffer(&r->jsonl.text);
     free_buffer(&r->jsonl.repaired);
     free_buffer(&r->jsonl.key);
+    free_buffer(&r->columnar_key);
     memory_free(r->tokens.ids);
     memory_free(r->megatron.ids);
     memory_free(r);
 }
 
 static enum status open_format(struct reader *r) {
+    if (r->source.next) return STATUS_OK;
     switch (reader_file(r)->format) {
     case READER_JSONL:
         return jsonl_open(r);
@@ -83,6 +89,10 @@ static enum status open_format(struct reader *r) {
         return tokens_open(r);
     case READER_MEGATRON:
         return megatron_open(r);
+    case READER_PARQUET:
+        return parquet_open(r);
+    case READER_ARROW:
+        return arrow_open(r);
     case READER_TXT:
     case READER_AUTO:
         break; /* opened and read at once by text_next; auto was settled by the list */
@@ -109,6 +119,7 @@ void reader_end_file(struct reader *r) {
 }
 
 enum status reader_next_in_file(struct reader *r, struct document *d, int *more) {
+    if (r->source.next) return source_next(r, d, more);
     switch (reader_file(r)->format) {
     case READER_JSONL:
         return jsonl_next(r, d, more);
@@ -117,6 +128,10 @@ enum status reader_next_in_file(struct reader *r, struct document *d, int *more)
         return tokens_next(r, d, more);
     case READER_MEGATRON:
         return megatron_next(r, d, more);
+    case READER_PARQUET:
+        return parquet_next(r, d, more);
+    case READER_ARROW:
+        return arrow_next(r, d, more);
     case READER_TXT:
     case READER_AUTO:
         break;
@@ -168,7 +183,7 @@ static void note_left_out(const struct left_out *l, const char *what, const stru
 
 void reader_note_left_out(const struct reader *r, const struct progress *progress) {
     note_left_out(&r->passed_over, "files that are not text were passed over", progress);
-    note_left_out(&r->bad_lines, "lines that are no documents were skipped", progress);
+    note_left_out(&r->bad_lines, "lines or rows that are no documents were skipped", progress);
 }
 
 void reader_progress(const struct reader *r, int64_t *done, int64_t *total) {
@@ -180,6 +195,8 @@ void reader_progress(const struct reader *r, int64_t *done, int64_t *total) {
     }
     if (r->position.file == r->n_files) return;
     if (r->jsonl.stream) *done += (int64_t)stream_consumed(r->jsonl.stream);
+    if (r->parquet) *done += (int64_t)parquet_done(r);
+    if (r->arrow) *done += (int64_t)arrow_done(r);
     if (r->tokens.map.data) *done += (int64_t)r->position.offset;
     if (r->megatron.data.data && r->megatron.n_documents > 0)
         *done += (int64_t)((double)r->megatron.data.size * (double)r->megatron.next / (double)r->megatron.n_documents);

@@ -7,6 +7,8 @@
 
 static const char *const text_suffixes[] = {".txt", ".md", ".rst", ".tex", ".text", ".markdown"};
 static const char *const jsonl_suffixes[] = {".jsonl", ".ndjson"};
+static const char *const parquet_suffixes[] = {".parquet", ".pq"};
+static const char *const arrow_suffixes[] = {".arrow", ".feather"};
 static const char *const packed_suffixes[] = {".gz", ".zst", ".xz"};
 
 bool reader_is_stdin(const char *path) {
@@ -31,10 +33,19 @@ enum reader_format reader_format_of_name(const char *name) {
     for (size_t i = 0; i < ARRAY_LEN(jsonl_suffixes); i++)
         if (ends_with(name, n, jsonl_suffixes[i])) return READER_JSONL;
     if (packed) return READER_AUTO;
+    for (size_t i = 0; i < ARRAY_LEN(parquet_suffixes); i++)
+        if (ends_with(name, n, parquet_suffixes[i])) return READER_PARQUET;
+    for (size_t i = 0; i < ARRAY_LEN(arrow_suffixes); i++)
+        if (ends_with(name, n, arrow_suffixes[i])) return READER_ARROW;
     if (ends_with(name, n, ".u16")) return READER_U16;
     if (ends_with(name, n, ".u32")) return READER_U32;
     if (ends_with(name, n, ".idx")) return READER_MEGATRON;
     return READER_AUTO;
+}
+
+const char *reader_offset_unit(const char *source) {
+    enum reader_format format = reader_format_of_name(source);
+    return format == READER_PARQUET ? "row group" : format == READER_ARROW ? "record batch" : "byte";
 }
 
 enum status reader_add_file(struct reader *r, const char *path, enum reader_format format, bool from_folder,
@@ -54,15 +65,17 @@ static int compare_paths(const void *a, const void *b) {
 }
 
 static enum status add_folder(struct reader *r, const char *path, enum reader_format format) {
-    if (format != READER_AUTO && format != READER_TXT && format != READER_JSONL)
+    if (format == READER_U16 || format == READER_U32 || format == READER_MEGATRON)
         return fail(STATUS_INVALID, "%s: is a folder; name the token files themselves", path);
     size_t before = r->n_files;
     TRY(reader_walk(r, path, format));
     if (r->n_files == before)
         return fail(STATUS_NOT_FOUND, "%s: the folder holds no %s files", path,
-                    format == READER_JSONL ? ".jsonl"
-                    : format == READER_TXT ? "text (.txt .md .rst .tex .text)"
-                                           : "text (.txt .md .rst .tex .text) or .jsonl");
+                    format == READER_JSONL     ? ".jsonl"
+                    : format == READER_PARQUET ? ".parquet"
+                    : format == READER_ARROW   ? ".arrow"
+                    : format == READER_TXT     ? "text (.txt .md .rst .tex .text)"
+                                               : "text (.txt .md .rst .tex .text), .jsonl, .parquet or .arrow");
     if (r->links_out > 0)
         progress_note(r->progress,
                       "%s: %lld links lead out of this folder and were followed (--no-follow leaves links out)", path,
@@ -108,10 +121,12 @@ static enum status format_of_bytes(enum reader_format *out, const char *path) {
     enum status status = stream_read(s, head, sizeof head, &got);
     stream_close(s);
     TRY(status);
+    if (got >= 4 && memcmp(head, "PAR1", 4) == 0) return *out = READER_PARQUET, STATUS_OK;
+    if (got >= 6 && memcmp(head, "ARROW1", 6) == 0) return *out = READER_ARROW, STATUS_OK;
     if (memchr(head, '\0', got))
         return fail(STATUS_UNSUPPORTED,
                     "%s: the format is not known from name or content; give it with --format "
-                    "(jsonl, txt, u16, u32 or megatron)",
+                    "(jsonl, txt, u16, u32, megatron, parquet or arrow)",
                     path);
     if (got >= 3 && memcmp(head, "\xEF\xBB\xBF", 3) == 0) at = 3;
     at = past_blanks(head, got, at);
@@ -153,7 +168,24 @@ static enum status add_input(struct reader *r, const char *input, enum reader_fo
     return reader_add_file(r, input, format, false, plain ? info.st_size : -1);
 }
 
+/* The schema of each parquet and arrow file is read at once: that the last of many lacks the column is better known
+ * before hours of work than after them. */
+static enum status check_columns(struct reader *r) {
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < r->n_files && status == STATUS_OK; i++) {
+        if (r->files[i].format != READER_PARQUET && r->files[i].format != READER_ARROW) continue;
+        if (progress_stop_requested(r->progress))
+            return fail(STATUS_INTERRUPTED, "stopped while the inputs were opened");
+        r->position.file = i;
+        status = reader_open_file(r);
+        reader_close_file(r);
+    }
+    r->position.file = 0;
+    return status;
+}
+
 enum status reader_list(struct reader *r, const struct reader_config *config) {
+    if (config->source.next) return reader_add_file(r, "memory", READER_TXT, false, -1);
     if (config->n_inputs <= 0) return fail(STATUS_INVALID, "no input: name files, folders, or - for standard input");
     int from_stdin = 0;
     for (int i = 0; i < config->n_inputs; i++) {
@@ -161,5 +193,5 @@ enum status reader_list(struct reader *r, const struct reader_config *config) {
         if (from_stdin > 1) return fail(STATUS_INVALID, "standard input (-) is named twice");
         TRY(add_input(r, config->inputs[i], config->format));
     }
-    return STATUS_OK;
+    return check_columns(r);
 }

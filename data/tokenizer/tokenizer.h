@@ -17,6 +17,9 @@ int tokenizer_vocab_size(const struct tokenizer *t);      /* highest id + 1, add
 int32_t tokenizer_id(const struct tokenizer *t, const char *token);   /* of a token's spelling; -1: none */
 const char *tokenizer_token(const struct tokenizer *t, int32_t id);   /* the spelling; NULL: no such id */
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
+/* The bytes that an id stands for inside a text, which may be a part of a character; borrowed, no NUL at the end. NULL:
+ * no such id. */
+const char *tokenizer_bytes(const struct tokenizer *t, int32_t id, size_t *bytes);
 /* XXH3-128 of the file's bytes, for fingerprints. */
 void tokenizer_fingerprint(const struct tokenizer *t, uint8_t out[16]);
 

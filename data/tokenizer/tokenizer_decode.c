@@ -196,6 +196,12 @@ static enum status push(const struct tokenizer *t, struct tokenizer_stream *st, 
     return feed(t, st, out, t->decoded.data + token->decoded_at, token->decoded_bytes);
 }
 
+const char *tokenizer_bytes(const struct tokenizer *t, int32_t id, size_t *bytes) {
+    if (id < 0 || (size_t)id >= t->n_tokens || !(t->tokens[id].flags & TOKEN_KNOWN)) return NULL;
+    *bytes = t->tokens[id].decoded_bytes;
+    return t->decoded.data + t->tokens[id].decoded_at;
+}
+
 void tokenizer_stream_start(struct tokenizer_stream *st, bool skip_special) {
     *st = (struct tokenizer_stream){.skip_special = skip_special};
 }

@@ -48,6 +48,10 @@ enum status faiss_is_wide(bool *out) {
     return STATUS_OK;
 }
 
+const char *store_faiss_version(void) {
+    return vectors_version();
+}
+
 enum status store_faiss_info(struct store_faiss_info *out) {
     double mb_s, share;
     TRY(measure(&mb_s, &share));

@@ -3,7 +3,7 @@
 set -u
 cd "$DRT_SOURCE" || exit 1
 files=$(git ls-files -co --exclude-standard 2>/dev/null) || { echo "skipped: not a git checkout"; exit 77; }
-mapfile -t sources < <(grep -E '^(base|kernels|model|data|store|encoder|decoder|indexer|train|session|tools|tests)/.*\.(c|h|cu|cuh|cpp)$' <<<"$files" |
+mapfile -t sources < <(grep -E '^(base|kernels|model|data|store|encoder|decoder|indexer|train|session|library|include|tools|tests)/.*\.(c|h|cu|cuh|cpp)$' <<<"$files" |
                        while read -r f; do [ -f "$f" ] && echo "$f"; done)
 awk -v files="$files" '
 function complain(what) { print FILENAME ":" FNR ": " what; bad = 1 }
@@ -18,8 +18,10 @@ BEGIN {
     may["indexer"] = "base kernels model data store encoder decoder indexer"
     may["train"] = "base kernels model data encoder decoder train"
     may["session"] = "base kernels model data store encoder decoder indexer session"
-    may["tools"] = may["session"] " train tools"
-    may["tests"] = may["tools"] " tests"
+    may["include"] = ""
+    may["library"] = may["session"] " library include"
+    may["tools"] = may["session"] " train tools include"
+    may["tests"] = may["tools"] " library tests"
     # Libraries that one unit alone wraps.
     wraps["faiss/"] = "store/index/vectors"
     wraps["lmdb.h"] = "store/catalog/catalog"

@@ -6,6 +6,7 @@ cd "$DRT_SOURCE" || exit 1
 # file or folder/         reason
 exceptions="
 store/store.h             the store's whole public face, read as one page
+include/drt.h             the library's whole public face, one header without others
 tests/test.h              every check in one header
 tests/bench/op_clock.h    a wrapper for each op of a training step
 kernels/attention/attend_wgmma_dq.cuh    nine parameters: fewer change the machine code of the kernel
@@ -25,6 +26,7 @@ tools/shared/report.c     lines that several programs print
 tools/shared/ratio.c      the only statistics of the programs
 cmake/cblas_plain/*       the interface of CBLAS
 cmake/faiss_compat.cpp    symbols that a newer system's FAISS needs
+cmake/faiss_error.cpp     in place of a member of FAISS's archive
 indexer/                  one library without sub-folders
 tests/fuzz/corpus/*       inputs of the fuzz targets
 data/models/*             model folders

@@ -8,7 +8,7 @@ forbid() { # pattern, reason, folders...
     if grep -rnE "$pattern" "$@" --include='*.c' --include='*.h' --include='*.cu' --include='*.cuh' --include='*.cpp' |
         grep -vE '^[^:]*:[0-9]+: *(/\*|\*|//)' | sed "s|\$|    <- $reason|" | grep .; then bad=1; fi
 }
-libraries="kernels model data store encoder decoder indexer train session"
+libraries="kernels model data store encoder decoder indexer train session library"
 forbid '\b(strcpy|strcat|sprintf|vsprintf|gets|atoi|atol|atof|rand|srand|strtok)\(' "unbounded or unchecked call" base $libraries tools
 forbid '\b(malloc|calloc|realloc|strdup)\(' "memory comes from base/memory.h" $libraries
 forbid '\b(printf|puts|perror|exit|abort|_exit|getenv)\(' "libraries neither print nor exit nor read the environment" base $libraries

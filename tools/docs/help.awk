@@ -27,8 +27,9 @@ function roff(text) {
     return text
 }
 function roff_heading(text) { gsub(/"/, "\\(dq", text); return toupper(roff(text)) }
-# "--out STORE": the option bold, its value in italics.
+# "--out STORE", "-n, --max-tokens N": the option bold, its value in italics.
 function roff_term(text,    at) {
+    if (text ~ /^-[a-zA-Z], /) return "\\fB" roff(substr(text, 1, 2)) "\\fR, " roff_term(substr(text, 5))
     at = index(text, " ")
     if (at == 0) return "\\fB" roff(text) "\\fR"
     return "\\fB" roff(substr(text, 1, at - 1)) "\\fR \\fI" roff(substr(text, at + 1)) "\\fR"
@@ -57,12 +58,12 @@ function section(text) {
     else print ".SH \"" roff_heading(text) "\""
 }
 function entry(term, text) {
-    if (term == "" || term == "--help, -h") return
+    if (term == "" || (format == "md" && term ~ /^-[hV], --(help|version)$/)) return
     if (format == "man") {
         print ".TP\n" roff_term(term) "\n" roff(text)
         return
     }
-    if (!table++) print "| " (term ~ /^--/ ? "option" : "name") " | meaning |\n|---|---|"
+    if (!table++) print "| " (term ~ /^-/ ? "option" : "name") " | meaning |\n|---|---|"
     print "| " md_code(term) " | " md_cell(text) " |"
 }
 function end_section() { if (format == "md" && table) print ""; table = 0 }

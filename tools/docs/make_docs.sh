@@ -59,8 +59,8 @@ done
 What each program prints for `--help`. This file is generated: change the option table of the program, then run
 `cmake --build build --target docs`. The same command writes man pages to `build/man/man1`.
 
-All options are long; `--name VALUE` and `--name=VALUE` are equal. Every program and command has `--help` and `-h`. Results go to
-standard output, progress and errors to standard error. Exit code: 0 done, 1 failed (or stopped, or problems found), 2 wrong usage.
+`--name VALUE` and `--name=VALUE` are equal; a letter such as `-n` takes its value as the next argument. Every program and command
+has `--help` (`-h`) and `--version` (`-V`: the program, its commit, FAISS, CUDA, compiler). Results go to standard output, progress and errors to standard error. Exit code: 0 done, 1 failed (or stopped, or problems found), 2 wrong usage.
 
 EOT
     cat "$work/contents.md"

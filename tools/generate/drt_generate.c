@@ -5,148 +5,18 @@
 #include "tools/shared/commands.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
+#include "tools/shared/streams.h"
 
-#include <fcntl.h>
-#include <math.h>
 #include <string.h>
 #include <unistd.h>
-
-static int usage(const char *what) {
-    fprintf(stderr, "drt-generate: %s; see drt-generate --help\n", what);
-    return 2;
-}
 
 static int failed(void) {
     fprintf(stderr, "drt-generate: %s\n", status_message());
     return 1;
 }
 
-static int parse(struct generate_options *o, int argc, char **argv, const char **operands) {
-    const struct arg_option options[] = {
-        {NULL, ARG_FLAG, NULL, NULL, "Model and store", 0, 0},
-        {"model", ARG_PATH, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
-        {"store", ARG_PATH, &o->store, "DIR", "store made by drt-index build with the same model", 0, 0},
-        {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "retrieve from the store", 0, 0},
-        {"self-retrieval", ARG_FLAG, &o->self, NULL,
-         "retrieve from the text's own past; with --corpus-retrieval: the best of both", 0, 0},
-        {"exact", ARG_FLAG, &o->exact, NULL, "scan all landmarks instead of using the store's index", 0, 0},
-        {"exact-fallback", ARG_FLAG, &o->exact_fallback, NULL,
-         "scan all landmarks for a query for which the index finds too few chunks", 0, 0},
-        {"nprobe", ARG_INT, &o->nprobe, "N",
-         "IVF lists to scan, of the store's index or of gpu-ivf on a GPU; 0: the index's default, and on a GPU exact "
-         "search where the landmarks take at most 2 GiB",
-         0, 1 << 20},
-        {NULL, ARG_FLAG, NULL, NULL, "Token memory (docs/token-memory.md)", 0, 0},
-        {"memory", ARG_CHOICE, &o->memory, "none|own|corpus|both",
-         "mix in the tokens of the text's own past, of chunks of the store, or of both", 0, 0},
-        {"memory-past", ARG_INT, &o->memory_past, "N", "tokens of the own past that are kept", 1, 1 << 20},
-        MEMORY_SEARCH_OPTIONS(o->memory_options),
-        MEMORY_MIX_OPTIONS(o->memory_options),
-        {NULL, ARG_FLAG, NULL, NULL, "Prompt (without one, a new document begins)", 0, 0},
-        {"prompt", ARG_STRING, &o->prompt, "TEXT", "the text to continue; special tokens are recognised", 0, 0},
-        {"prompt-file", ARG_PATH, &o->prompt_file, "FILE", "the same, from a file of any length", 0, 0},
-        {NULL, ARG_FLAG, NULL, NULL, "Generation", 0, 0},
-        {"max-tokens", ARG_INT, &o->max_tokens, "N", "generate at most N tokens", 0, INFINITY},
-        {"temperature", ARG_DOUBLE, &o->temperature, "T",
-         "logits are divided by T: below 1 less random, above 1 more; 0: greedy", 0, 1000},
-        {"top-k", ARG_INT, &o->top_k, "K", "sample from the K most probable tokens; 0: off", 0, 1 << 22},
-        {"top-p", ARG_DOUBLE, &o->top_p, "P", "sample from the fewest tokens whose probabilities sum to P; 1: off",
-         1e-6, 1},
-        {"min-p", ARG_DOUBLE, &o->min_p, "P", "drop tokens less probable than P times the most probable; 0: off", 0, 1},
-        {"repeat-penalty", ARG_DOUBLE, &o->repeat_penalty, "X",
-         "above 1: the last tokens of the text become less probable; 1: off", 0.01, 100},
-        {"repeat-last-n", ARG_INT, &o->repeat_last, "N", "number of tokens that --repeat-penalty applies to", 0,
-         1 << 22},
-        {"greedy", ARG_FLAG, &o->greedy, NULL, "always take the most probable token", 0, 0},
-        {"seed", ARG_INT, &o->seed, "N", "seed of sampling; the same seed on the same machine gives the same text", 0,
-         INFINITY},
-        {"stop", ARG_STRINGS, &o->stops, "STR", "end before this string; may be given several times", 0, 0},
-        {"ignore-eos", ARG_FLAG, &o->ignore_eos, NULL, "continue after an end-of-document token", 0, 0},
-        {"echo", ARG_FLAG, &o->echo, NULL, "print the prompt before the text", 0, 0},
-        {NULL, ARG_FLAG, NULL, NULL, "Inspection", 0, 0},
-        {"show-retrieved", ARG_INT, &o->show_retrieved, "N",
-         "print to standard error the N best neighbours of each chunk: document, weight, score, offset, text", 0, 64},
-        {"trace", ARG_PATH, &o->trace, "FILE", "write all neighbours to FILE, .jsonl or .html", 0, 0},
-        {"stats", ARG_FLAG, &o->stats, NULL, "print to standard error how long each part took", 0, 0},
-        {NULL, ARG_FLAG, NULL, NULL, "Machine", 0, 0},
-        {"device", ARG_CHOICE, &o->where.device, "auto|cpu|cuda", "where to compute; auto: a GPU if there is one", 0,
-         0},
-        {"dtype", ARG_CHOICE, &o->where.dtype, "auto|f32|bf16",
-         "a GPU computes in bf16 (auto) or float32; a CPU computes in float32 and, with auto, reads weights as bf16 if "
-         "they are the same",
-         0, 0},
-        {"threads", ARG_INT, &o->threads, "N",
-         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
-    };
-    const struct arg_program program = {
-        .name = "drt-generate",
-        .synopsis = "[--model DIR] [--store DIR --corpus-retrieval] [--prompt TEXT | --prompt-file FILE | -] [options]",
-        .about =
-            "Generates text. At the end of each chunk the model retrieves chunks from the store or from the text's own "
-            "past, and reads them while it generates the next chunk. The text is written to standard output as it is "
-            "generated; - reads the prompt from standard input.",
-        .examples =
-            "  drt-generate --prompt 'The history of the lighthouse'\n"
-            "  drt-generate --store docs.store --corpus-retrieval --prompt-file question.txt --show-retrieved 3\n"
-            "  drt-generate --store docs.store --corpus-retrieval --self-retrieval --trace t.html - < book.txt\n",
-        .options = options,
-        .n_options = ARRAY_LEN(options),
-        .max_operands = 1};
-    int n_operands = 0;
-    int code = args_parse(&program, argc, argv, operands, &n_operands);
-    if (code >= 0) return code;
-    if (n_operands && strcmp(operands[0], "-") != 0)
-        return usage("the prompt is given with --prompt TEXT or --prompt-file FILE");
-    o->prompt_stdin = n_operands == 1;
-    return -1;
-}
-
-static int check(const struct generate_options *o) {
-    if ((o->prompt != NULL) + (o->prompt_file != NULL) + o->prompt_stdin > 1)
-        return usage("only one of --prompt, --prompt-file and - can be given");
-    if (o->corpus && !o->store) return usage("--corpus-retrieval needs --store DIR");
-    bool memory = strcmp(o->memory, "none") != 0, found = memory && strcmp(o->memory, "own") != 0;
-    if (memory && (o->corpus || o->self))
-        return usage("--memory is read without GCA: leave out --corpus-retrieval and --self-retrieval");
-    if (found && !(o->store && o->memory_options.lexical))
-        return usage("--memory corpus and both need --store DIR and --lexical DIR, made by drt-index lexical");
-    if (!found && o->memory_options.lexical) return usage("--lexical needs --memory corpus or both");
-    if (!memory && memory_options_given(&o->memory_options))
-        return usage("--memory-... options need --memory own, corpus or both");
-    if (o->store && !o->corpus && !found)
-        return usage("--store needs --corpus-retrieval (without it the store is not used)");
-    if ((o->exact || o->exact_fallback || o->nprobe) && !o->corpus)
-        return usage("--exact, --exact-fallback and --nprobe need --store DIR --corpus-retrieval");
-    if (o->exact && (o->nprobe || o->exact_fallback))
-        return usage("--exact scans every landmark: leave out --nprobe and --exact-fallback");
-    for (int i = 0; i < o->stops.count; i++)
-        if (!o->stops.items[i][0]) return usage("--stop '': the string is empty");
-    return -1;
-}
-
-/* All that a descriptor has to give; `name` is for the message. */
-static enum status read_all(char **text, size_t *bytes, int fd, const char *name) {
-    size_t capacity = 0;
-    for (;;) {
-        TRY(memory_grow(text, &capacity, *bytes + (1 << 16)));
-        ssize_t n = read(fd, *text + *bytes, capacity - *bytes);
-        if (n < 0) return fail_errno("%s", name);
-        if (n == 0) return STATUS_OK;
-        *bytes += (size_t)n;
-    }
-}
-
-/* Not mapped: a shell gives pipes as files, too. */
-static enum status read_file(char **text, size_t *bytes, const char *path) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return fail_errno("%s", path);
-    enum status status = read_all(text, bytes, fd, path);
-    close(fd);
-    return status;
-}
-
 static enum status generate_open_and_run(const struct generate_options *o, const struct progress *progress,
-                                         enum generate_end *end) {
+                                         bool *interrupted) {
     struct engine engine;
     char *text = NULL;
     size_t bytes = 0;
@@ -158,11 +28,11 @@ static enum status generate_open_and_run(const struct generate_options *o, const
                                          .memory = strcmp(o->memory, "none") != 0,
                                          .decoding = true};
     enum status status = engine_open(&engine, &config);
-    if (status == STATUS_OK && o->prompt_file) status = read_file(&text, &bytes, o->prompt_file);
-    if (status == STATUS_OK && o->prompt_stdin) status = read_all(&text, &bytes, STDIN_FILENO, "standard input");
+    if (status == STATUS_OK && o->prompt_file) status = streams_read_file(&text, &bytes, o->prompt_file);
+    if (status == STATUS_OK && o->prompt_stdin) status = streams_read(&text, &bytes, STDIN_FILENO, "standard input");
     const char *prompt = text ? text : o->prompt ? o->prompt : "";
     if (!text) bytes = strlen(prompt);
-    if (status == STATUS_OK) status = generate_run(end, &engine, o, prompt, bytes, progress);
+    if (status == STATUS_OK) status = generate_run(interrupted, &engine, o, prompt, bytes, progress);
     engine_close(&engine);
     memory_free(text);
     return status;
@@ -177,16 +47,16 @@ static int generate(int argc, char **argv, const char **operands) {
                                  .top_p = 0.95,
                                  .repeat_penalty = 1,
                                  .repeat_last = 64};
-    int code = parse(&o, argc, argv, operands);
-    if (code < 0) code = check(&o);
+    int code = generate_options_parse(&o, argc, argv, operands);
     if (code >= 0) return code;
     struct progress_line *line = NULL;
-    enum generate_end end = GENERATE_LENGTH;
+    bool interrupted = false;
     if (progress_line_start(&line, "drt-generate") != STATUS_OK) return failed();
-    enum status status = generate_open_and_run(&o, progress_line_progress(line), &end);
+    enum status status = o.interactive ? progress_line_converse(line) : STATUS_OK;
+    if (status == STATUS_OK) status = generate_open_and_run(&o, progress_line_progress(line), &interrupted);
     progress_line_end(line);
     if (status != STATUS_OK) return failed();
-    if (end != GENERATE_INTERRUPTED) return 0;
+    if (!interrupted) return 0;
     fprintf(stderr, "drt-generate: stopped by a signal\n");
     return 1;
 }

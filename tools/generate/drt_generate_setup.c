@@ -1,34 +1,10 @@
 /* drt_generate_setup.c -- everything that a run needs, made before the prompt is read. */
-#include "base/memory.h"
 #include "tools/generate/drt_generate_state.h"
 #include "tools/shared/report.h"
 
 #include <string.h>
 
-static enum status find_unspoken(struct generate_state *r) {
-    const struct model_config *config = &r->engine->model.config;
-    TRY(memory_allocate(&r->unspoken, (size_t)config->vocab_size));
-    for (int32_t id = 0; id < config->vocab_size; id++)
-        if (id >= tokenizer_vocab_size(r->engine->model.tokenizer) || !tokenizer_token(r->engine->model.tokenizer, id))
-            r->unspoken[r->n_unspoken++] = id;
-    return STATUS_OK;
-}
-
-static enum status make_sampler(struct generate_state *r) {
-    const struct generate_options *o = r->options;
-    const struct model_config *config = &r->engine->model.config;
-    struct sampler_config sampler = {.temperature = o->greedy ? 0 : (float)o->temperature,
-                                     .top_k = (int)o->top_k,
-                                     .top_p = (float)o->top_p,
-                                     .min_p = (float)o->min_p,
-                                     .repeat_penalty = (float)o->repeat_penalty,
-                                     .repeat_last = (int)o->repeat_last,
-                                     .seed = (uint64_t)o->seed};
-    const int32_t banned[] = {config->landmark_id, config->pad_id, config->mask_id};
-    for (size_t i = 0; i < ARRAY_LEN(banned); i++)
-        if (banned[i] >= 0 && banned[i] != config->eos_id) sampler.banned[sampler.n_banned++] = banned[i];
-    return sampler_create(&r->sampler, &sampler, config->vocab_size);
-}
+enum { CONTRIBUTORS = 6 }; /* of a token, in a trace */
 
 static enum status make_trace(struct generate_state *r) {
     const struct generate_options *o = r->options;
@@ -56,58 +32,77 @@ static enum status make_trace(struct generate_state *r) {
     return trace_create(&r->trace, &trace);
 }
 
-static enum status make_memory(struct generate_state *r) {
+static enum status make_memory(struct generate_state *r, struct memory_text_config *out) {
     const struct generate_options *o = r->options;
     int kind = 0;
     while (kind < MEMORY_KINDS && strcmp(o->memory, memory_kind_names[kind]) != 0)
         kind++;
-    if (kind == MEMORY_KINDS) return STATUS_OK;
+    r->memory = kind < MEMORY_KINDS;
+    if (!r->memory) return STATUS_OK;
     TRY(memory_options_config(&r->memory_config, &o->memory_options, &r->engine->model.config));
     if (!r->memory_config.mixture[kind].given)
         return fail(STATUS_INVALID, "%s: has nothing fitted for \"%s\": take another --memory, or fit again",
                     o->memory_options.config, o->memory);
     TRY(memory_options_lexical(&r->lexical, &o->memory_options));
-    const struct memory_text_config config = {.engine = r->engine,
-                                              .memory = &r->memory_config,
-                                              .lexical = r->lexical,
-                                              .kind = (enum memory_kind)kind,
-                                              .past = o->memory_past};
-    return memory_text_create(&r->memory, &config);
+    *out = (struct memory_text_config){.engine = r->engine,
+                                       .memory = &r->memory_config,
+                                       .lexical = r->lexical,
+                                       .kind = (enum memory_kind)kind,
+                                       .past = o->memory_past};
+    return STATUS_OK;
+}
+
+enum status generate_trace_token(struct generate_state *r, const struct generation_token *token) {
+    struct memory_text *memory = generation_memory(r->generation);
+    struct memory_contributor from[CONTRIBUTORS];
+    int n = 0;
+    if (!r->trace || !memory || token->end == GENERATION_EOS) return STATUS_OK;
+    TRY(memory_text_contributors(memory, from, &n, CONTRIBUTORS, token->id));
+    return trace_memory(r->trace, token->memory_share, from, n);
+}
+
+static enum status on_fed(void *context, const int32_t *ids, int64_t n, bool prompt) {
+    struct generate_state *r = context;
+    return trace_tokens(r->trace, ids, n, prompt);
 }
 
 enum status generate_prepare(struct generate_state *r) {
     const struct generate_options *o = r->options;
-    const struct engine_retrieval how = {.self = o->self,
-                                         .corpus = o->corpus,
-                                         .exact = o->exact,
-                                         .exact_fallback = o->exact_fallback,
-                                         .nprobe = (int)o->nprobe};
-    TRY(tokenizer_scratch_create(&r->scratch, r->engine->model.tokenizer));
-    TRY(find_unspoken(r));
-    TRY(make_sampler(r));
-    TRY(printer_create(&r->printer, stdout, &o->stops));
-    TRY(device_allocate_host(r->engine->device, &r->logits, (size_t)r->engine->model.config.vocab_size));
-    TRY(make_memory(r));
+    struct memory_text_config memory;
+    struct decoder_watch watch;
+    TRY(make_memory(r, &memory));
     TRY(make_trace(r));
-    TRY(engine_retriever(&r->retriever, r->engine, &how));
-    TRY(decoder_state_create(&r->state, r->engine->decoder, r->retriever));
-    if (r->trace) {
-        struct decoder_watch watch = trace_watch(r->trace);
-        decoder_state_watch(r->state, &watch);
-    }
-    return STATUS_OK;
+    if (r->trace) watch = trace_watch(r->trace);
+    const struct generation_config config = {.engine = r->engine,
+                                             .retrieval = {.self = o->self,
+                                                           .corpus = o->corpus,
+                                                           .exact = o->exact,
+                                                           .exact_fallback = o->exact_fallback,
+                                                           .nprobe = (int)o->nprobe},
+                                             .exclude_document = -1,
+                                             .memory = r->memory ? &memory : NULL,
+                                             .sampler = {.temperature = o->greedy ? 0 : (float)o->temperature,
+                                                         .top_k = (int)o->top_k,
+                                                         .top_p = (float)o->top_p,
+                                                         .min_p = (float)o->min_p,
+                                                         .repeat_penalty = (float)o->repeat_penalty,
+                                                         .repeat_last = (int)o->repeat_last,
+                                                         .seed = (uint64_t)o->seed},
+                                             .stops = o->stops.items,
+                                             .n_stops = o->stops.count,
+                                             .max_tokens = o->interactive ? -1 : o->max_tokens,
+                                             .ignore_eos = o->ignore_eos,
+                                             .progress = r->progress,
+                                             .watch = r->trace ? &watch : NULL,
+                                             .fed = r->trace ? on_fed : NULL,
+                                             .context = r};
+    r->printer = (struct printer){.file = stdout, .ended = true};
+    return generation_create(&r->generation, &config);
 }
 
 void generate_release(struct generate_state *r) {
-    decoder_state_free(r->state);
+    generation_free(r->generation);
     report_missing("drt-generate", r->engine, r->options->exact_fallback);
-    engine_retriever_free(r->retriever);
     (void)trace_end(r->trace, false);
-    memory_text_free(r->memory);
     lexical_close(r->lexical);
-    printer_free(r->printer);
-    sampler_free(r->sampler);
-    tokenizer_scratch_free(r->scratch);
-    device_release_host(r->engine->device, r->logits);
-    memory_free(r->unspoken);
 }

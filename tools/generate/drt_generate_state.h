@@ -6,23 +6,22 @@ struct generate_state {
     struct engine *engine;
     const struct generate_options *options;
     const struct progress *progress;
-    struct tokenizer_scratch *scratch;
-    struct retriever *retriever;
-    struct decoder_state *state;
-    struct sampler *sampler;
-    struct printer *printer;
-    struct tokenizer_stream stream;
+    struct generation *generation;
+    struct printer printer;
     struct trace *trace; /* NULL: nobody looks */
-    float *logits;
-    int32_t *unspoken;
-    int n_unspoken; /* ids of the model that the tokenizer has no text for */
     struct memory_config memory_config;
     struct lexical *lexical;
-    struct memory_text *memory; /* NULL: no token memory */
+    bool memory;                /* a token memory is mixed in */
     double memory_share;        /* of the tokens picked so far */
     struct chunk_retriever_times last;
     struct generate_times prompt, generated;
 };
 
 enum status generate_prepare(struct generate_state *r);   /* `r` holds engine, options and progress; else zero */
+/* Gives the trace what the token memory gave of a token that was just generated. */
+enum status generate_trace_token(struct generate_state *r, const struct generation_token *token);
 void generate_release(struct generate_state *r);          /* also after a failure */
+
+/* drt_generate_interactive.c: continues the prompt, if there is one, then reads lines until they end. *interrupted: by
+ * SIGTERM or SIGHUP. */
+enum status generate_interactive(struct generate_state *r, bool *interrupted, const char *prompt, size_t bytes);

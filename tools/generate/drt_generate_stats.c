@@ -1,4 +1,4 @@
-/* drt_generate_stats.c -- the decoder's stages and the retriever's, as one table. */
+/* drt_generate_stats.c -- the decoder's stages and the retriever's, as one table; and the text, as it comes. */
 #include "base/memory.h"
 #include "tools/generate/drt_generate.h"
 #include "tools/shared/progress_line.h"
@@ -62,4 +62,18 @@ void generate_times_print(FILE *file, const char *searched_by, const struct gene
             (long long)(prompt->queries + generated->queries), (long long)(prompt->cache_hits + generated->cache_hits),
             (long long)(prompt->cache_misses + generated->cache_misses),
             progress_bytes_text(memory, memory_resident_peak()));
+}
+
+/* ---- the text ---- */
+
+enum status printer_put(struct printer *p, const char *text, size_t bytes) {
+    if (bytes == 0) return STATUS_OK;
+    if (fwrite(text, 1, bytes, p->file) != bytes || fflush(p->file) != 0) return fail_errno("standard output");
+    p->ended = text[bytes - 1] == '\n';
+    return STATUS_OK;
+}
+
+enum status printer_end(struct printer *p) {
+    if (!p->ended && (fputc('\n', p->file) == EOF || fflush(p->file) != 0)) return fail_errno("standard output");
+    return STATUS_OK;
 }

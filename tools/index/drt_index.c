@@ -10,6 +10,7 @@ static const struct command commands[] = {
     {"join", "make one store of parts that were built apart", drt_index_join},
     {"add", "add documents to a store", drt_index_add},
     {"search", "find the chunks that the model would retrieve after a text", drt_index_search},
+    {"get", "print a chunk or a document by its id", drt_index_get},
     {"stats", "show what a store holds", drt_index_stats},
     {"verify", "check for missing, truncated or damaged files", drt_index_verify},
     {"repair", "rebuild derived files: index, landmarks, hashes", drt_index_repair},

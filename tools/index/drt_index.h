@@ -10,6 +10,7 @@ int drt_index_build(int argc, char **argv, const char **operands);
 int drt_index_join(int argc, char **argv, const char **operands);
 int drt_index_add(int argc, char **argv, const char **operands);
 int drt_index_search(int argc, char **argv, const char **operands);
+int drt_index_get(int argc, char **argv, const char **operands);
 int drt_index_stats(int argc, char **argv, const char **operands);
 int drt_index_verify(int argc, char **argv, const char **operands);
 int drt_index_repair(int argc, char **argv, const char **operands);
@@ -44,15 +45,17 @@ struct opened_store { struct store *store; struct store_view *view; struct store
 enum status opened_store_open(struct opened_store *out, const char *dir);
 void opened_store_close(struct opened_store *s);          /* a zeroed struct is fine */
 
-/* The decoder's own query for n >= 1 ids: the normalised landmark state after their last chunk (see
- * drt_index_query.c; at most the last DRT_INDEX_QUERY_CHUNKS chunks count). out [hidden], memory of this process. */
-enum { DRT_INDEX_QUERY_CHUNKS = 8 };                      /* about the decoder's window: more context changes little */
-struct drt_index_model { struct device *device; const struct weights *weights; const struct model_config *config; };
-enum status drt_index_query(float *out, const struct drt_index_model *model, const int32_t *ids, int64_t n);
-
-/* Prints one hit of a search with its position and text: as text, or as a line of JSON with the method of the search
- * (searcher_describe). */
-void drt_index_hit_text(int rank, const struct store_hit *hit, const struct store_chunk *c,
-                        const struct store_document *d, const char *text, size_t bytes);
-void drt_index_hit_json(int rank, const char *method, const struct store_hit *hit, const struct store_chunk *c,
-                        const struct store_document *d, const char *text, size_t bytes);
+/* A chunk with its position and text, as search and get print it. rank 0: no hit of a search, no score. */
+struct hit_view {
+    int rank;
+    float score;
+    const struct store_chunk *chunk;
+    const struct store_document *document;
+    const char *text; size_t bytes;
+};
+/* On stdout, for people: position, then the text on one line. */
+void drt_index_hit_text(const struct hit_view *h);
+/* One object. method: of the search (searcher_describe); NULL: left out. */
+void drt_index_hit_json(struct json_writer *w, const struct hit_view *h, const char *method);
+/* The members "source", "key", "line", "offset" of a document. */
+void drt_index_document_json(struct json_writer *w, const struct store_document *d);

@@ -137,11 +137,15 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
          "memory that the run may use, model included (default: three quarters of what the machine or its container "
          "allows, at most 4 GiB)",
          1, INFINITY},
-        {"format", ARG_CHOICE, &o.format, "auto|jsonl|txt|u16|u32|megatron",
+        {"format", ARG_CHOICE, &o.format, "auto|jsonl|txt|u16|u32|megatron|parquet|arrow",
          "format of the corpus; auto: by name, then by content (default: auto)", 0, 0},
-        {"text-field", ARG_STRING, &o.text_field, "NAME", "jsonl: the field that holds the text", 0, 0},
+        {"text-field", ARG_STRING, &o.text_field, "NAME",
+         "jsonl, parquet, arrow: the field or column that holds the text; in structs: a.b", 0, 0},
         {"skip-bad-lines", ARG_FLAG, &o.skip_bad_lines, NULL,
-         "jsonl: skip and count lines that hold no document (not JSON, no text); default: stop at the first", 0, 0},
+         "skip and count jsonl lines that hold no document (not JSON, no text) and rows without text; default: stop at "
+         "the "
+         "first",
+         0, 0},
         {"no-follow", ARG_FLAG, &o.no_follow, NULL, "skip symbolic links in folders; default: follow them", 0, 0},
         {"eod-id", ARG_INT, &o.eod_id, "N",
          "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none", -2, 4294967295.0},
@@ -164,17 +168,19 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
     const struct arg_program program = {
         .name = append ? "drt-index add" : "drt-index build",
         .synopsis = append ? "CORPUS... --store STORE [options]" : "CORPUS... --out STORE [options]",
-        .about = "Reads documents, cuts them into chunks, encodes each chunk into a landmark vector, and publishes all "
-                 "of it at once.\n\n"
-                 "CORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz), folders of text "
-                 "files, raw u16 or "
-                 "u32 token files, Megatron .bin/.idx. Documents that were seen before, byte for byte, are skipped and "
-                 "counted.\n\n"
-                 "A run that was stopped (Ctrl-C, SIGTERM, SIGHUP) or killed continues when the same command is run "
-                 "again, if the documents read so far are unchanged. Readers see nothing of a run before it is "
-                 "complete.",
+        .about =
+            "Reads documents, cuts them into chunks, encodes each chunk into a landmark vector, and publishes all "
+            "of it at once.\n\n"
+            "CORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz), parquet, arrow, folders "
+            "of text files, raw u16 or u32 token files, Megatron .bin/.idx. docs/inputs.md describes them. Documents "
+            "that were seen before, byte for byte, are skipped and "
+            "counted.\n\n"
+            "A run that was stopped (Ctrl-C, SIGTERM, SIGHUP) or killed continues when the same command is run "
+            "again, if the documents read so far are unchanged. Readers see nothing of a run before it is "
+            "complete.",
         .examples = append ? "  drt-index add new.jsonl --store store\n"
                            : "  drt-index build corpus/ --out store\n"
+                             "  drt-index build data/train-*.parquet --text-field text --out store\n"
                              "  drt-index build pile.jsonl.zst --out store --index IVF4096_HNSW32,SQ8 --max-ram 16G\n"
                              "  zcat x.gz | drt-index build - --format jsonl --out store\n",
         .options = options,

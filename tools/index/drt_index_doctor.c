@@ -1,6 +1,7 @@
 /* drt_index_doctor.c -- drt-index doctor: what this program is linked with, what the machine gives, what to change. */
 #include "base/memory.h"
 #include "base/system/processors.h"
+#include "session/build_version.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
 #include "tools/shared/progress_line.h"
@@ -8,10 +9,6 @@
 #include <string.h>
 #include <sys/vfs.h>
 #include <unistd.h>
-
-/* Of OpenBLAS, whose header only kernels/ may include. These two functions report the version and compute nothing. */
-char *openblas_get_config(void);
-char *openblas_get_corename(void);
 
 static void print_machine(void) {
     char memory[32];
@@ -35,16 +32,9 @@ static bool cpu_has_avx2(void) {
 #endif
 }
 
-static void print_libraries(void) {
+static void print_advice(void) {
     struct store_faiss_info faiss;
-    printf("compiler     %s\n", __VERSION__);
-    printf("OpenBLAS     %s, kernels for %s\n", openblas_get_config(), openblas_get_corename());
-    if (store_faiss_info(&faiss) != STATUS_OK) {
-        printf("FAISS        %s\n", status_message());
-        return;
-    }
-    printf("FAISS        %s, scan code for %s, %.0f MB/s on one thread\n", faiss.version, faiss.simd, faiss.scan_mb_s);
-    if (cpu_has_avx2() && strcasestr(faiss.simd, "sse2 only"))
+    if (cpu_has_avx2() && store_faiss_info(&faiss) == STATUS_OK && strcasestr(faiss.simd, "sse2 only"))
         printf("advice       this processor has AVX2 and the linked FAISS does not use it: a FAISS built with "
                "-march=x86-64-v3\n"
                "             scans 7 to 10 times faster; name its folder in CMAKE_PREFIX_PATH for cmake\n");
@@ -113,8 +103,8 @@ int drt_index_doctor(int argc, char **argv, const char **operands) {
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     char model[FILE_PATH_MAX];
-    printf("store format %d\n", STORE_FORMAT_VERSION);
-    print_libraries();
+    build_version_print(stdout, "drt-index");
+    print_advice();
     print_machine();
     printf("model        %s\n", model_folder_default(model) == STATUS_OK ? model : status_message());
     return dir ? drt_index_exit(print_store(dir)) : 0;

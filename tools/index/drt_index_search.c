@@ -4,6 +4,7 @@
 #include "kernels/search/topk.h"
 #include "tools/shared/args.h"
 #include "tools/shared/exclude.h"
+#include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
 
 /* The exit code of what cannot be meant; -1: all is well. */
@@ -11,7 +12,11 @@ static int check(struct search_options *o) {
     bool own = o->from_document >= 0 || o->from_chunk >= 0;
     if (!o->store) return drt_index_usage("search", "--store STORE is missing");
     if (o->exact && o->nprobe) return drt_index_usage("search", "--exact scans every landmark: leave out --nprobe");
-    if (!o->text && o->from_chunk < 0) return drt_index_usage("search", "TEXT or --from-chunk ID is missing");
+    if (o->queries && (o->text || own || o->exclude))
+        return drt_index_usage("search", "--queries FILE has all queries: leave out TEXT, --from-... and --exclude");
+    if (o->queries_format && !o->queries) return drt_index_usage("search", "--queries-format needs --queries FILE");
+    if (!o->text && o->from_chunk < 0 && !o->queries)
+        return drt_index_usage("search", "TEXT, --from-chunk ID or --queries FILE is missing");
     if (o->from_document >= 0 && o->from_chunk >= 0)
         return drt_index_usage("search", "--from-chunk already names the document: leave out --from-document");
     if (!exclude_parse(&o->rule, o->exclude ? o->exclude : own ? "doc" : "none"))
@@ -33,6 +38,12 @@ int drt_index_search(int argc, char **argv, const char **operands) {
         {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
         {"model", ARG_PATH, &o.model, "DIR",
          "the model folder that the store was built with (default: the bundled drt-28m)", 0, 0},
+        {"queries", ARG_PATH, &o.queries, "FILE|-",
+         "many queries, searched in batches: a text a line, .jsonl (a string \"text\" or \"query\"), or vectors as the "
+         "model makes them: .npy (float32 or float16, [n, dim]), .fbin; -: standard input",
+         0, 0},
+        {"queries-format", ARG_CHOICE, &o.queries_format, "auto|txt|jsonl|npy|fbin",
+         "format of --queries; auto: by the name's ending (default: auto)", 0, 0},
         {"k", ARG_INT, &o.k, "N", "hits to print", 1, TOPK_MAX},
         {"exact", ARG_FLAG, &o.exact, NULL, "scan all landmarks instead of asking the index", 0, 0},
         {"nprobe", ARG_INT, &o.nprobe, "N", "IVF lists to visit; 0: the index's default", 0, 1e9},
@@ -49,11 +60,12 @@ int drt_index_search(int argc, char **argv, const char **operands) {
         {"dtype", ARG_CHOICE, &o.where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
         {"threads", ARG_INT, &o.threads, "N",
          "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
-        {"json", ARG_FLAG, &o.json, NULL, "one JSON object a line", 0, 0},
+        {"json", ARG_FLAG, &o.json, NULL,
+         "one JSON object a line: a hit; with --queries a query, as its number (from 0) and its hits", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-index search",
-        .synopsis = "TEXT|--from-chunk ID --store STORE [options]",
+        .synopsis = "TEXT|--from-chunk ID|--queries FILE --store STORE [options]",
         .about =
             "Prints the chunks that the model would retrieve after TEXT. The query is the one that generation "
             "uses: TEXT runs through the decoder, whose state at the landmark after the last chunk (normed) is the "
@@ -61,7 +73,8 @@ int drt_index_search(int argc, char **argv, const char **operands) {
             "front of itself until it fills one: a passage of a few chunks finds much better than a lone question "
             "does. Scores are query . landmark / sqrt(dimensions), computed exactly; they may be negative.",
         .examples = "  drt-index search \"The treaty was signed in\" --store store --k 3\n"
-                    "  drt-index search --from-chunk 1234 --exclude window=4 --store store\n",
+                    "  drt-index search --from-chunk 1234 --exclude window=4 --store store\n"
+                    "  drt-index search --queries questions.jsonl --store store --json > hits.jsonl\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
         .max_operands = 1};
@@ -70,5 +83,10 @@ int drt_index_search(int argc, char **argv, const char **operands) {
     o.text = n > 0 ? operands[0] : NULL;
     code = check(&o);
     if (code >= 0) return code;
-    return drt_index_exit(drt_index_search_run(&o));
+    if (!o.queries) return drt_index_exit(drt_index_search_run(&o));
+    struct progress_line *line = NULL;
+    enum status s = progress_line_start(&line, "drt-index");
+    if (s == STATUS_OK) s = drt_index_queries_run(&o, progress_line_progress(line));
+    progress_line_end(line);
+    return drt_index_exit(s);
 }

@@ -1,15 +1,42 @@
 /* drt_index_search.h -- the options of drt-index search, and the search that they describe. */
 #pragma once
 #include "tools/index/drt_index.h"
+#include "indexer/searcher.h"
 #include "session/device_choice.h"
+#include "tools/shared/query_file.h"
 
 struct search_options {
     struct device_choice where;
     const char *text, *store, *model, *exclude; /* text NULL: the query is from_chunk's own */
     int64_t k, nprobe, threads, from_document, from_chunk;
     int64_t rule; /* what `exclude` says */
+    const char *queries, *queries_format;       /* queries NULL: one query */
     bool exact, json;
 };
 
-/* Prints the hits. */
+/* What is open during a search. */
+struct search {
+    const struct search_options *o;
+    struct model_folder model;
+    struct opened_store store;
+    struct device *device;
+    struct weights weights;              /* on the device */
+    struct decoder *decoder;             /* NULL: queries are vectors */
+    struct searcher *searcher;
+    struct searcher_description searched_by;
+    struct tokenizer_scratch *scratch;
+    float *query;                        /* [hidden] */
+    struct store_hit *hits;              /* [k] */
+    struct lexical_query tokens;         /* the last ids of the text */
+    int32_t *ids;                        /* [TEXT_QUERY_CHUNKS * chunk]: of --from-chunk, then of each hit */
+};
+/* Opens store, model, device and searcher; `decoder`: and what turns texts into vectors. `many`: more than
+ * one query will come. */
+enum status drt_index_search_open(struct search *s, bool decoder, bool many);
+void drt_index_search_close(struct search *s);
+/* s->query and s->tokens of a text (*empty: it has no ids, and there is no query). */
+enum status drt_index_search_text(struct search *s, const char *text, size_t bytes, bool *empty);
+
+/* Prints the hits: of one query; of --queries. */
 enum status drt_index_search_run(const struct search_options *o);
+enum status drt_index_queries_run(const struct search_options *o, const struct progress *progress);

@@ -2,27 +2,12 @@
 #include "base/memory.h"
 #include "indexer/indexer.h"
 #include "session/corpus_search.h"
+#include "session/text_query.h"
 #include "tools/index/drt_index_search.h"
 #include "tools/shared/exclude.h"
 #include "tools/shared/report.h"
 #include "tools/shared/streams.h"
 #include <string.h>
-
-struct search {
-    const struct search_options *o;
-    struct model_folder model;
-    struct opened_store store;
-    struct device *device;
-    struct weights weights; /* on the device */
-    struct drt_index_model runner;
-    struct searcher *searcher;
-    struct searcher_description searched_by;
-    struct tokenizer_scratch *scratch;
-    float *query;
-    struct store_hit *hits;
-    struct lexical_query tokens; /* the last ids of the text */
-    int32_t *ids;                /* [DRT_INDEX_QUERY_CHUNKS * chunk]: of --from-chunk, then of each hit */
-};
 
 static enum status print_hit(struct search *s, int rank, const struct store_hit *hit) {
     struct store_chunk c;
@@ -32,17 +17,22 @@ static enum status print_hit(struct search *s, int rank, const struct store_hit 
     TRY(store_view_chunk(s->store.view, &c, s->ids, hit->chunk));
     TRY(store_view_document(s->store.view, &d, c.document));
     TRY(tokenizer_decode(s->model.tokenizer, s->scratch, s->ids, (size_t)c.n_tokens, false, &text, &bytes));
-    if (s->o->json)
-        drt_index_hit_json(rank, s->searched_by.text, hit, &c, &d, text, bytes);
-    else
-        drt_index_hit_text(rank, hit, &c, &d, text, bytes);
+    const struct hit_view view = {.rank = rank, .score = hit->score, .chunk = &c, .document = &d, text, bytes};
+    if (!s->o->json) {
+        drt_index_hit_text(&view);
+        return STATUS_OK;
+    }
+    struct json_writer w;
+    json_write_open(&w, stdout, 0);
+    drt_index_hit_json(&w, &view, s->searched_by.text);
+    fputc('\n', stdout);
     return STATUS_OK;
 }
 
-/* One query: landmarks are copied to a GPU only where all of them, or chosen lists, are to be searched. */
-static enum status open_searcher(struct search *s) {
+/* For one query landmarks are copied to a GPU only where all of them, or chosen lists, are to be searched. */
+static enum status open_searcher(struct search *s, bool many) {
     const struct search_options *o = s->o;
-    bool copy = o->exact || s->store.info.segments == 0 || o->nprobe > 0;
+    bool copy = many || o->exact || s->store.info.segments == 0 || o->nprobe > 0;
     const struct searcher_config config = {.kind = copy ? SEARCHER_AUTO : SEARCHER_STORE,
                                            .device = s->device,
                                            .view = s->store.view,
@@ -54,7 +44,7 @@ static enum status open_searcher(struct search *s) {
     return STATUS_OK;
 }
 
-static enum status prepare(struct search *s) {
+enum status drt_index_search_open(struct search *s, bool decoder, bool many) {
     const struct search_options *o = s->o;
     struct store_fingerprint fingerprint;
     TRY(opened_store_open(&s->store, o->store));
@@ -63,9 +53,11 @@ static enum status prepare(struct search *s) {
     TRY(store_check_fingerprint(o->store, &s->store.info.fingerprint, s->model.path, &fingerprint));
     enum dtype type;
     TRY(device_choose(&s->device, &type, &o->where, (int)o->threads));
-    TRY(weights_open(&s->weights, s->device, s->model.params, type));
-    s->runner = (struct drt_index_model){.device = s->device, .weights = &s->weights, .config = &s->model.config};
-    TRY(open_searcher(s));
+    if (decoder) {
+        TRY(weights_open(&s->weights, s->device, s->model.params, type));
+        TRY(decoder_create(&s->decoder, s->device, &s->model.config, &s->weights, 0));
+    }
+    TRY(open_searcher(s, many));
     streams_printf(
         stderr,
         "drt-index search: store %s (generation %llu, index %s), model %s, k %lld, searched by %s, threads %d\n",
@@ -74,28 +66,35 @@ static enum status prepare(struct search *s) {
     TRY(tokenizer_scratch_create(&s->scratch, s->model.tokenizer));
     TRY(memory_allocate(&s->query, (size_t)s->model.config.hidden));
     TRY(memory_allocate(&s->hits, (size_t)o->k));
-    size_t ids = DRT_INDEX_QUERY_CHUNKS * (size_t)s->model.config.chunk;
+    size_t ids = TEXT_QUERY_CHUNKS * (size_t)s->model.config.chunk;
     return memory_allocate(&s->ids, ids);
 }
 
 static enum status query_of_ids(struct search *s, const int32_t *ids, int64_t n) {
     int64_t tokens = n < searcher_tokens(s->searcher) ? n : searcher_tokens(s->searcher);
     s->tokens = (struct lexical_query){.ids = ids + n - tokens, .n = (int)tokens};
-    return drt_index_query(s->query, &s->runner, ids, n);
+    const struct text_query_model model = {.device = s->device, .decoder = s->decoder, .config = &s->model.config};
+    return text_query(s->query, &model, ids, n);
+}
+
+enum status drt_index_search_text(struct search *s, const char *text, size_t bytes, bool *empty) {
+    const int32_t *ids;
+    size_t n;
+    TRY(tokenizer_encode(s->model.tokenizer, s->scratch, text, bytes, TOKENIZER_LITERAL, &ids, &n));
+    *empty = n == 0;
+    return n == 0 ? STATUS_OK : query_of_ids(s, ids, (int64_t)n);
 }
 
 static enum status query_of_text(struct search *s) {
-    const int32_t *ids;
-    size_t n;
-    TRY(tokenizer_encode(s->model.tokenizer, s->scratch, s->o->text, strlen(s->o->text), TOKENIZER_LITERAL, &ids, &n));
-    if (n == 0) return fail(STATUS_INVALID, "the query text is empty");
-    return query_of_ids(s, ids, (int64_t)n);
+    bool empty;
+    TRY(drt_index_search_text(s, s->o->text, strlen(s->o->text), &empty));
+    return empty ? fail(STATUS_INVALID, "the query text is empty") : STATUS_OK;
 }
 
 /* What its document says up to the end of the chunk. */
 static enum status query_of_chunk(struct search *s, int64_t chunk) {
     struct store_chunk c;
-    int64_t first = chunk - DRT_INDEX_QUERY_CHUNKS + 1, n = 0;
+    int64_t first = chunk - TEXT_QUERY_CHUNKS + 1, n = 0;
     TRY(store_view_chunk(s->store.view, &c, s->ids, chunk));
     if (first < chunk - c.in_document) first = chunk - c.in_document;
     for (int64_t i = first; i <= chunk; i++) {
@@ -132,7 +131,7 @@ static enum status find_hits(struct search *s, const struct store_range *exclude
 static enum status search_all(struct search *s) {
     const struct search_options *o = s->o;
     struct store_range exclude;
-    TRY(prepare(s));
+    TRY(drt_index_search_open(s, true, false));
     TRY(find_excluded(s, &exclude));
     TRY(o->text ? query_of_text(s) : query_of_chunk(s, o->from_chunk));
     TRY(find_hits(s, &exclude));
@@ -141,17 +140,22 @@ static enum status search_all(struct search *s) {
     return STATUS_OK;
 }
 
+void drt_index_search_close(struct search *s) {
+    memory_free(s->ids);
+    memory_free(s->hits);
+    memory_free(s->query);
+    tokenizer_scratch_free(s->scratch);
+    searcher_close(s->searcher);
+    decoder_free(s->decoder);
+    if (s->device) weights_release(&s->weights, s->device);
+    device_close(s->device);
+    model_folder_close(&s->model);
+    opened_store_close(&s->store);
+}
+
 enum status drt_index_search_run(const struct search_options *o) {
     struct search s = {.o = o};
     enum status status = search_all(&s);
-    memory_free(s.ids);
-    memory_free(s.hits);
-    memory_free(s.query);
-    tokenizer_scratch_free(s.scratch);
-    searcher_close(s.searcher);
-    if (s.device) weights_release(&s.weights, s.device);
-    device_close(s.device);
-    model_folder_close(&s.model);
-    opened_store_close(&s.store);
+    drt_index_search_close(&s);
     return status;
 }

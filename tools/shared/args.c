@@ -1,7 +1,8 @@
 /* args.c -- parsing and help from one table.
  *
- * Parsing walks argv twice: the first walk only looks for --help, so that the help text shows defaults and not what
- * other options of the same command line just stored. */
+ * Parsing walks argv twice: the first walk only looks for --help and --version, so that the help text shows defaults
+ * and not what other options of the same command line just stored. */
+#include "session/build_version.h"
 #include "tools/shared/args.h"
 #include "tools/shared/streams.h"
 
@@ -34,6 +35,21 @@ static const struct arg_option *option_find(const struct arg_program *program, c
     return NULL;
 }
 
+static const struct arg_option *option_of_letter(const struct arg_program *program, char letter) {
+    for (const struct arg_letter *l = program->letters; l && l->letter; l++)
+        if (l->letter == letter) return option_find(program, l->name, strlen(l->name));
+    return NULL;
+}
+
+static char option_letter(const struct arg_program *program, const struct arg_option *o) {
+    for (const struct arg_letter *l = program->letters; l && l->letter; l++)
+        if (strcmp(l->name, o->name) == 0) return l->letter;
+    return 0;
+}
+
+/* What stands in every program. */
+static const char *const common[] = {"help", "version"};
+
 /* Edits (insert, delete, replace, swap of neighbours) that turn a into b: optimal string alignment distance. */
 static int edit_distance(const char *a, size_t n, const char *b, size_t m) {
     int row[3][NAME_MAX_COMPARED + 1];
@@ -59,8 +75,8 @@ static int edit_distance(const char *a, size_t n, const char *b, size_t m) {
 static const char *option_guess(const struct arg_program *program, const char *name, size_t length) {
     const char *guess = NULL;
     int best = (int)length / 3 + 1;
-    for (int i = 0; i <= program->n_options; i++) {
-        const char *candidate = i < program->n_options ? program->options[i].name : "help";
+    for (int i = 0; i < program->n_options + (int)ARRAY_LEN(common); i++) {
+        const char *candidate = i < program->n_options ? program->options[i].name : common[i - program->n_options];
         if (!candidate) continue;
         int distance = edit_distance(name, length, candidate, strlen(candidate));
         if (length >= 3 && strlen(candidate) > length && memmem(candidate, strlen(candidate), name, length))
@@ -174,8 +190,18 @@ static int store_value(const struct arg_program *program, const struct arg_optio
 /* ---- parsing ------------------------------------------------------------------------------------------- */
 
 static int unknown_option(const struct arg_program *program, const char *argument) {
-    if (argument[1] != '-')
-        return usage_error(program, "unknown option %s (options are written with two dashes)", argument);
+    if (argument[1] != '-') {
+        const char *name = argument + 1;
+        size_t length = strcspn(name, "=");
+        if (option_find(program, name, length))
+            return usage_error(program, "unknown option %s (did you mean --%.*s, with two dashes?)", argument,
+                               (int)length, name);
+        const struct arg_option *o = option_of_letter(program, argument[1]);
+        if (o && o->kind != ARG_FLAG)
+            return usage_error(program, "unknown option %s (the value is an argument of its own: -%c %s)", argument,
+                               argument[1], argument + 2 + (argument[2] == '='));
+        return usage_error(program, "unknown option %s (long options are written with two dashes)", argument);
+    }
     const char *name = argument + 2;
     size_t length = strcspn(name, "=");
     const char *guess = option_guess(program, name, length);
@@ -183,16 +209,46 @@ static int unknown_option(const struct arg_program *program, const char *argumen
     return usage_error(program, "unknown option --%.*s", (int)length, name);
 }
 
-/* One pass over argv. `help_only`: nothing is stored or refused; returns 0 if argv holds --help or -h, else -1. */
+/* The option that an argument names, and the value in it ("--name=value"; NULL: none). */
+static const struct arg_option *option_of(const struct arg_program *program, const char *argument, const char **value) {
+    *value = NULL;
+    if (argument[1] != '-') return argument[2] ? NULL : option_of_letter(program, argument[1]);
+    const char *name = argument + 2;
+    size_t length = strcspn(name, "=");
+    if (name[length] == '=') *value = name + length + 1;
+    return option_find(program, name, length);
+}
+
+/* A value that looks like an option is nearly always a forgotten value. */
+static bool looks_like_option(const struct arg_program *program, const char *text) {
+    if (strncmp(text, "--", 2) == 0) return true;
+    return text[0] == '-' && text[1] && !text[2] && option_of_letter(program, text[1]);
+}
+
+static int value_missing(const struct arg_program *program, const struct arg_option *o, const char *next) {
+    const char *what = o->placeholder ? o->placeholder : "VALUE";
+    if (next)
+        return usage_error(program, "--%s needs a value (%s), but %s follows (if that is the value: --%s=%s)", o->name,
+                           what, next, o->name, next);
+    return usage_error(program, "--%s needs a value (%s)", o->name, what);
+}
+
+static bool wants(const char *argument, const char *name, const char *letter) {
+    return strcmp(argument, name) == 0 || strcmp(argument, letter) == 0;
+}
+
+enum walk { WALK_CONTINUE = -1, WALK_HELP = -2, WALK_VERSION = -3 };
+
+/* One pass over argv: WALK_... or an exit code. `look_only`: nothing is stored or refused. */
 static int walk(const struct arg_program *program, int argc, char **argv, const char **operands, int *n_operands,
-                bool help_only) {
+                bool look_only) {
     bool only_operands = false;
     *n_operands = 0;
     for (int i = 1; i < argc; i++) {
-        const char *argument = argv[i];
+        const char *argument = argv[i], *value;
         if (only_operands || argument[0] != '-' || argument[1] == 0) {
             if (program->max_operands >= 0 && *n_operands == program->max_operands) {
-                if (help_only) continue;
+                if (look_only) continue;
                 return usage_error(program, "'%s' is one argument too many (quote text that has spaces)", argument);
             }
             operands[(*n_operands)++] = argument;
@@ -202,43 +258,35 @@ static int walk(const struct arg_program *program, int argc, char **argv, const 
             only_operands = true;
             continue;
         }
-        if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) return 0;
-        const char *name = argument[1] == '-' ? argument + 2 : "";
-        size_t length = strcspn(name, "=");
-        const struct arg_option *o = option_find(program, name, length);
+        if (wants(argument, "--help", "-h")) return WALK_HELP;
+        if (wants(argument, "--version", "-V")) return WALK_VERSION;
+        const struct arg_option *o = option_of(program, argument, &value);
         if (!o) {
-            if (help_only) continue;
+            if (look_only) continue;
             return unknown_option(program, argument);
         }
-        const char *value = name[length] == '=' ? name + length + 1 : NULL;
-        if (o->kind == ARG_FLAG && value && !help_only)
+        if (o->kind == ARG_FLAG && value && !look_only)
             return usage_error(program, "--%s takes no value (got '%s')", o->name, value);
         if (o->kind != ARG_FLAG && !value) {
-            /* A value that looks like an option is nearly always a forgotten value. */
-            if (i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0) {
+            if (i + 1 < argc && !looks_like_option(program, argv[i + 1])) {
                 value = argv[++i];
-            } else if (!help_only) {
-                const char *what = o->placeholder ? o->placeholder : "VALUE";
-                if (i + 1 < argc)
-                    return usage_error(program,
-                                       "--%s needs a value (%s), but %s follows (if that is the value: --%s=%s)",
-                                       o->name, what, argv[i + 1], o->name, argv[i + 1]);
-                return usage_error(program, "--%s needs a value (%s)", o->name, what);
+            } else if (!look_only) {
+                return value_missing(program, o, i + 1 < argc ? argv[i + 1] : NULL);
             }
         }
-        if (help_only) continue;
+        if (look_only) continue;
         int code = store_value(program, o, value);
         if (code >= 0) return code;
     }
-    return -1;
+    return WALK_CONTINUE;
 }
 
 int args_parse(const struct arg_program *program, int argc, char **argv, const char **operands, int *n_operands) {
-    if (walk(program, argc, argv, operands, n_operands, true) == 0) {
-        args_help(program, stdout);
-        return 0;
-    }
-    int code = walk(program, argc, argv, operands, n_operands, false);
+    int code = walk(program, argc, argv, operands, n_operands, true);
+    if (code == WALK_HELP) args_help(program, stdout);
+    if (code == WALK_VERSION) build_version_print(stdout, program->name);
+    if (code != WALK_CONTINUE) return 0;
+    code = walk(program, argc, argv, operands, n_operands, false);
     if (code >= 0) return code;
     if (*n_operands < program->min_operands)
         return usage_error(program, "an argument is missing; usage: %s %s", program->name, program->synopsis);
@@ -322,9 +370,9 @@ static void format_default(char *out, size_t size, const struct arg_option *o) {
     snprintf(out, size, " (default: %s)", value);
 }
 
-static void print_option(FILE *out, const struct arg_option *o) {
+static void print_option(FILE *out, const struct arg_option *o, char letter) {
     char text[2048], standard[300];
-    int at = fprintf(out, "  --%s", o->name);
+    int at = letter ? fprintf(out, "  -%c, --%s", letter, o->name) : fprintf(out, "  --%s", o->name);
     if (o->kind != ARG_FLAG) at += fprintf(out, " %s", o->placeholder ? o->placeholder : "VALUE");
     if (at + 2 > HELP_COLUMN) {
         fprintf(out, "\n");
@@ -349,11 +397,12 @@ void args_help(const struct arg_program *program, FILE *out) {
     for (int i = 0; i < program->n_options; i++) {
         const struct arg_option *o = &program->options[i];
         if (o->name)
-            print_option(out, o);
+            print_option(out, o, option_letter(program, o));
         else
             fprintf(out, "\n%s:\n", o->help);
     }
-    fprintf(out, "%s  %-*s%s\n", headed ? "\n" : "", HELP_COLUMN - 2, "--help, -h", "this text");
+    fprintf(out, "%s  %-*s%s\n", headed ? "\n" : "", HELP_COLUMN - 2, "-h, --help", "this text");
+    fprintf(out, "  %-*s%s\n", HELP_COLUMN - 2, "-V, --version", "the versions of the program and its libraries");
     if (program->examples)
         fprintf(out, "\nExamples:\n%s%s", program->examples,
                 program->examples[strlen(program->examples) - 1] == '\n' ? "" : "\n");

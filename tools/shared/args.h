@@ -1,7 +1,8 @@
 /* args.h -- one table per program gives parsing, help text and defaults.
  *
- * Long options only, plus -h. `--name value` or `--name=value`; flags take no value. Numbers are parsed whole or
- * refused. A usage error prints one line that names --help, and the program exits with 2. */
+ * `--name value` or `--name=value`; flags take no value. Numbers are parsed whole or refused. A few options have a
+ * letter too: `-n 5`, where the value is always an argument of its own, so that "-nice" is no number. Every program has
+ * --help (-h) and --version. A usage error prints one line that names --help, and the program exits with 2. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -21,6 +22,7 @@ struct arg_option {
     const char *help;                    /* the default is appended where there is one */
     double min, max;                     /* numbers; both 0: no limits */
 };
+struct arg_letter { char letter; const char *name; };     /* -n is --name */
 struct arg_program {
     const char *name;                    /* "drt-index build" */
     const char *synopsis;                /* "CORPUS... --out STORE [options]" */
@@ -28,8 +30,9 @@ struct arg_program {
     const char *examples;                /* shown at the end of --help; may be NULL */
     const struct arg_option *options; int n_options;
     int min_operands, max_operands;      /* max < 0: any number */
+    const struct arg_letter *letters;    /* ends with letter 0; NULL: only -h */
 };
 /* operands [max_operands], or [argc] if there is no maximum: set to pointers into argv. Returns -1 if the program
- * should continue, else its exit code (0 after --help). */
+ * should continue, else its exit code (0 after --help and --version). */
 int args_parse(const struct arg_program *program, int argc, char **argv, const char **operands, int *n_operands);
 void args_help(const struct arg_program *program, FILE *out);

@@ -1,4 +1,5 @@
 /* commands.c -- see commands.h. */
+#include "session/build_version.h"
 #include "tools/shared/commands.h"
 #include "base/memory.h"
 #include "tools/shared/streams.h"
@@ -13,8 +14,9 @@ static void print_help(FILE *out, const struct command_program *p) {
         fprintf(out, "  %-8s %s\n", p->commands[i].name, p->commands[i].what);
     fprintf(out,
             "\n%sResults go to standard output, progress and errors to standard error. Exit code: 0 done, 1 failed\n"
-            "(or stopped, or problems found), 2 wrong usage. %s COMMAND --help describes a command.\n",
-            p->examples ? p->examples : "", p->name);
+            "(or stopped, or problems found), 2 wrong usage. %s COMMAND --help describes a command,\n"
+            "%s --version prints the versions of the program and its libraries.\n",
+            p->examples ? p->examples : "", p->name, p->name);
 }
 
 /* A program whose output cannot be written fails. A command that failed has already printed why.
@@ -52,6 +54,10 @@ int commands_main(const struct command_program *p, int argc, char **argv) {
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         print_help(stdout, p);
+        return end(p->name, 0);
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+        build_version_print(stdout, p->name);
         return end(p->name, 0);
     }
     for (size_t i = 0; i < p->n_commands; i++)

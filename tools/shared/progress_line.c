@@ -1,16 +1,18 @@
 /* progress_line.c -- see progress_line.h.
  *
  * Signals to stop are counted by a handler. Blocking them and waiting in a thread of our own would not do: OpenBLAS
- * starts threads before main, and a signal that one of those takes would end the process. The count is the one
- * mutable global of the programs: a handler has nothing else to write to. */
+ * starts threads before main, and a signal that one of those takes would end the process. The counts are the
+ * mutable globals of the programs: a handler has nothing else to write to. */
 #include "tools/shared/progress_line.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "tools/shared/streams.h"
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 struct progress_line {
@@ -132,7 +134,19 @@ static void report(void *context, const struct progress_event *e) {
     if (now - line->drawn >= (line->terminal ? 0.2 : 5.0)) draw(line, now);
 }
 
-static volatile sig_atomic_t signals_seen;
+static volatile sig_atomic_t signals_seen, interrupts_seen; /* to end; to stop what runs */
+static volatile sig_atomic_t wake = -1;                     /* an eventfd: a signal ends progress_line_wait_input */
+
+/* A signal may come to any thread, and between a look at the counts and a read: only a descriptor tells the reader. */
+static void wake_reader(void) {
+    const uint64_t one = 1;
+    int error = errno;
+    if (wake >= 0) {
+        ssize_t ignored = write(wake, &one, sizeof one);
+        (void)ignored;
+    }
+    errno = error;
+}
 
 static void count_signal(int signal) {
     if (signals_seen++ > 0) {
@@ -144,11 +158,49 @@ static void count_signal(int signal) {
     ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
     (void)ignored;
     errno = error;
+    wake_reader();
 }
 
 static bool stop_requested(void *context) {
     (void)context;
-    return signals_seen > 0;
+    return signals_seen > 0 || interrupts_seen > 0;
+}
+
+static void count_interrupt(int signal) {
+    (void)signal;
+    interrupts_seen = 1;
+    wake_reader();
+}
+
+enum status progress_line_converse(struct progress_line *line) {
+    (void)line;
+    struct sigaction action = {.sa_handler = count_interrupt, .sa_flags = SA_RESTART}, now;
+    wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wake < 0) return fail_errno("eventfd");
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, NULL, &now);
+    if (now.sa_handler != SIG_IGN) sigaction(SIGINT, &action, NULL);
+    return STATUS_OK;
+}
+
+enum status progress_line_wait_input(int fd, bool *interrupted) {
+    struct pollfd files[2] = {{.fd = fd, .events = POLLIN}, {.fd = wake, .events = POLLIN}};
+    uint64_t signals;
+    while (poll(files, 2, -1) < 0)
+        if (errno != EINTR) return fail_errno("poll");
+    *interrupted = files[1].revents != 0 && read(wake, &signals, sizeof signals) > 0;
+    return STATUS_OK;
+}
+
+bool progress_line_take_interrupt(void) {
+    uint64_t signals; /* first: a signal from here on ends the next wait */
+    if (wake >= 0) {
+        ssize_t ignored = read(wake, &signals, sizeof signals);
+        (void)ignored;
+    }
+    bool came = interrupts_seen;
+    interrupts_seen = 0;
+    return came;
 }
 
 enum status progress_line_start(struct progress_line **out, const char *program) {
@@ -177,5 +229,7 @@ void progress_line_end(struct progress_line *line) {
     close_line(line);
     for (size_t i = 0; i < ARRAY_LEN(stop_signals); i++)
         sigaction(stop_signals[i], &line->before[i], NULL);
+    if (wake >= 0) close(wake);
+    wake = -1;
     memory_free(line);
 }

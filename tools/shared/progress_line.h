@@ -17,6 +17,13 @@ enum status progress_line_start(struct progress_line **out, const char *program)
 const struct progress *progress_line_progress(struct progress_line *line);
 void progress_line_end(struct progress_line *line);       /* closes the line in hand; NULL is fine */
 
+/* For a program that a person types to: from here on SIGINT stops what runs, not the program. It prints nothing, ends
+ * progress_line_wait_input, and counts as a request to stop until it is taken. */
+enum status progress_line_converse(struct progress_line *line);
+bool progress_line_take_interrupt(void);                  /* whether SIGINT came since the last call */
+/* Waits until `fd` can be read, or until a signal came to any thread since the last wait: *interrupted. */
+enum status progress_line_wait_input(int fd, bool *interrupted);
+
 /* "12.3 MB", "4.56 GB"; "1 h 02 min", "3 min 05 s", "12 s": for reports. */
 const char *progress_bytes_text(char out[32], uint64_t bytes);
 const char *progress_time_text(char out[32], double seconds);

@@ -53,3 +53,23 @@ void streams_print_line(FILE *file, const char *text, size_t bytes, int characte
     }
     if (i < bytes) fputs("...", file);
 }
+
+enum status streams_read(char **text, size_t *bytes, int fd, const char *name) {
+    size_t capacity = 0;
+    for (;;) {
+        TRY(memory_grow(text, &capacity, *bytes + (1 << 16)));
+        ssize_t n = read(fd, *text + *bytes, capacity - *bytes);
+        if (n < 0) return fail_errno("%s", name);
+        if (n == 0) return STATUS_OK;
+        *bytes += (size_t)n;
+    }
+}
+
+/* Not mapped: a shell gives pipes as files, too. */
+enum status streams_read_file(char **text, size_t *bytes, const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return fail_errno("%s", path);
+    enum status status = streams_read(text, bytes, fd, path);
+    close(fd);
+    return status;
+}

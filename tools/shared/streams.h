@@ -16,3 +16,8 @@ void streams_printf(FILE *file, const char *format, ...) PRINTF_LIKE(2, 3);
 /* At most so many characters of a text, or of a file's name, on one line: runs of white space become one space, the
  * rest as printable.h has it, "..." where something is left. */
 void streams_print_line(FILE *file, const char *text, size_t bytes, int characters);
+
+/* Appends all that a descriptor, or a file, has to give: *text [*bytes], to memory_free, also after a failure. `name`
+ * is for the message. */
+enum status streams_read(char **text, size_t *bytes, int fd, const char *name);
+enum status streams_read_file(char **text, size_t *bytes, const char *path);

@@ -168,10 +168,11 @@ int drt_tokenizer_encode(int argc, char **argv, const char **operands) {
         {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "tokenizer.json (required)", 0, 0},
         {"out", ARG_STRING, &o.out, "FILE.u16|FILE.u32", "the token file (required)", 0, 0},
         {"eod-id", ARG_INT, &o.eod_id, "N", "id after each document; -1: the tokenizer's <|endoftext|>", -1, INT32_MAX},
-        {"format", ARG_CHOICE, &o.corpus.format, "auto|jsonl|txt", "auto: by name, then by content", 0, 0},
-        {"text-field", ARG_STRING, &o.corpus.text_field, "NAME", "jsonl: the field that holds the text", 0, 0},
-        {"skip-bad-lines", ARG_FLAG, &o.corpus.skip_bad_lines, NULL, "jsonl: skip and count lines without a document",
-         0, 0},
+        {"format", ARG_CHOICE, &o.corpus.format, "auto|jsonl|txt|parquet|arrow", "auto: by name and content", 0, 0},
+        {"text-field", ARG_STRING, &o.corpus.text_field, "NAME",
+         "jsonl, parquet, arrow: the field or column that holds the text; in structs: a.b", 0, 0},
+        {"skip-bad-lines", ARG_FLAG, &o.corpus.skip_bad_lines, NULL, "skip and count lines and rows without text", 0,
+         0},
         {"no-follow", ARG_FLAG, &o.corpus.no_follow, NULL, "do not follow symbolic links in folders", 0, 0},
         {"threads", ARG_INT, &o.threads, "N", "0: one for each processor that the affinity mask and CPU quota allow", 0,
          THREADS_MAX},
@@ -179,10 +180,9 @@ int drt_tokenizer_encode(int argc, char **argv, const char **operands) {
     const struct arg_program program = {
         .name = "drt-tokenizer encode",
         .synopsis = "CORPUS... --tokenizer FILE --out FILE.u16 [options]",
-        .about =
-            "Writes the ids of all documents, in order, as little-endian numbers of 16 or 32 bits.\n"
-            "CORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz) or folders of text\n"
-            "files. The spelling of a special token in a text is ordinary text. The file appears when it is complete.",
+        .about = "Writes the ids of all documents, in order, as little-endian numbers of 16 or 32 bits.\n"
+                 "CORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz), parquet, arrow or\n"
+                 "folders of text. The spelling of a special token is ordinary text. The file appears when complete.",
         .examples = "  drt-tokenizer encode train.jsonl.xz --tokenizer tokenizer.json --out train.u16\n",
         .options = options,
         .n_options = ARRAY_LEN(options),

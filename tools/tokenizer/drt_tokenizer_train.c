@@ -129,10 +129,12 @@ int drt_tokenizer_train(int argc, char **argv, const char **operands) {
          "a special token; may be repeated; they get the ids 0, 1, ... in order (default\n<|endoftext|>)", 0, 0},
         {"no-special", ARG_FLAG, &o.no_special, NULL, "no special tokens", 0, 0},
         {"pattern", ARG_CHOICE, &o.pattern, "gpt2|llama3|qwen2", "how text is split into words before merging", 0, 0},
-        {"format", ARG_CHOICE, &o.corpus.format, "auto|jsonl|txt", "auto: by name, then by content", 0, 0},
-        {"text-field", ARG_STRING, &o.corpus.text_field, "NAME", "jsonl: the field that holds the text", 0, 0},
-        {"skip-bad-lines", ARG_FLAG, &o.corpus.skip_bad_lines, NULL, "jsonl: skip and count lines without a document",
-         0, 0},
+        {"format", ARG_CHOICE, &o.corpus.format, "auto|jsonl|txt|parquet|arrow", "auto: by name, then by content", 0,
+         0},
+        {"text-field", ARG_STRING, &o.corpus.text_field, "NAME",
+         "jsonl, parquet, arrow: the field or column that holds the text; in structs: a.b", 0, 0},
+        {"skip-bad-lines", ARG_FLAG, &o.corpus.skip_bad_lines, NULL,
+         "skip and count jsonl lines without a document and rows without text", 0, 0},
         {"no-follow", ARG_FLAG, &o.corpus.no_follow, NULL, "do not follow symbolic links in folders", 0, 0},
         {"threads", ARG_INT, &o.threads, "N", "0: one for each processor that the affinity mask and CPU quota allow", 0,
          THREADS_MAX},
@@ -143,8 +145,8 @@ int drt_tokenizer_train(int argc, char **argv, const char **operands) {
         .about =
             "Trains a byte-level BPE tokenizer. The result is the same file that BpeTrainer of the Python package\n"
             "`tokenizers` makes from the same documents (train_from_iterator), for any number of threads.\n"
-            "CORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz) or folders of text\n"
-            "files. Memory grows with the number of different words of the corpus, not with its size.",
+            "CORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz), parquet, arrow or\n"
+            "folders of text files. Memory grows with the number of different words of the corpus, not with its size.",
         .examples = "  drt-tokenizer train train.jsonl.xz --vocab-size 16384 --reserve 2 --out tokenizer.json\n",
         .options = options,
         .n_options = ARRAY_LEN(options),

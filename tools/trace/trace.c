@@ -3,6 +3,7 @@
 #include "tools/trace/trace.h"
 #include "base/arena.h"
 #include "base/memory.h"
+#include "session/memory_text.h"
 
 #include <string.h>
 
@@ -14,6 +15,13 @@ struct entry {
     float weight, score;
     int64_t id;
     int8_t source;
+};
+
+/* A token of the chunk to come, and what gave it: contributors[first..]. */
+struct given {
+    int64_t position, begin, end; /* in the text; characters of the chunk's text */
+    float share;
+    int first, count;
 };
 
 struct trace {
@@ -30,6 +38,11 @@ struct trace {
     size_t n_lists, lists_capacity;
     struct entry *entries;
     size_t n_entries, entries_capacity;
+    struct given *given; /* of the chunk to come, and of the next id */
+    size_t n_given, given_capacity;
+    struct memory_contributor *contributors;
+    size_t n_contributors, contributors_capacity;
+    bool awaited;        /* the last of `given` is of an id that has not come yet */
     struct arena *arena; /* one record */
     int32_t *chunk_ids;
     enum status failed; /* of the watcher, which cannot return it */
@@ -123,7 +136,86 @@ static enum status make_hit(struct trace *t, struct trace_hit *hit, const struct
                               .weight = entry->weight};
     if (entry->source == NEIGHBOUR_CORPUS) return corpus_hit(t, hit);
     hit->token_offset = entry->id * t->config.chunk;
-    return keep_decoded(t, hit, t->ids + hit->token_offset, t->config.chunk);
+    int64_t rest = (int64_t)t->n_ids - hit->token_offset;
+    return keep_decoded(t, hit, t->ids + hit->token_offset, rest < t->config.chunk ? (int)rest : t->config.chunk);
+}
+
+/* ---- token memory --------------------------------------------------------------------------------------- */
+
+static int64_t characters(const char *text, size_t bytes) {
+    int64_t count = 0;
+    for (size_t i = 0; i < bytes; i++)
+        count += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return count;
+}
+
+enum status trace_memory(struct trace *t, double share, const struct memory_contributor *from, int n) {
+    TRY(memory_grow(&t->given, &t->given_capacity, t->n_given + 1));
+    TRY(memory_grow(&t->contributors, &t->contributors_capacity, t->n_contributors + (size_t)n));
+    t->n_given -= t->awaited; /* an id that was never fed */
+    t->given[t->n_given++] = (struct given){
+        .position = (int64_t)t->n_ids, .share = (float)share, .first = (int)t->n_contributors, .count = n};
+    for (int i = 0; i < n; i++)
+        t->contributors[t->n_contributors++] = from[i];
+    t->awaited = true;
+    return STATUS_OK;
+}
+
+/* The passage of an entry among those of the record; new ones are looked up. */
+static enum status find_passage(struct trace *t, int *out, struct trace_hit *passages, int *n,
+                                const struct memory_contributor *from) {
+    struct entry entry = {.id = from->own ? from->offset / t->config.chunk : from->chunk,
+                          .source = from->own ? NEIGHBOUR_SELF : NEIGHBOUR_CORPUS};
+    for (*out = 0; *out < *n; ++*out)
+        if (passages[*out].chunk == entry.id && (int8_t)passages[*out].source == entry.source) return STATUS_OK;
+    TRY(make_hit(t, &passages[*out], &entry));
+    ++*n;
+    return STATUS_OK;
+}
+
+/* Characters of one token in its passage: what the ids before it have, and what they have with it. */
+static enum status find_token(struct trace *t, struct trace_part *part, const struct trace_hit *passage) {
+    const int32_t *ids = t->ids + passage->token_offset;
+    int64_t at = part->offset - passage->token_offset;
+    struct store_chunk chunk;
+    const char *text;
+    size_t bytes;
+    if (passage->source == NEIGHBOUR_CORPUS) {
+        TRY(store_view_chunk(t->config.view, &chunk, t->chunk_ids, passage->chunk));
+        ids = t->chunk_ids;
+    }
+    TRY(tokenizer_decode(t->config.tokenizer, t->scratch, ids, (size_t)at, false, &text, &bytes));
+    part->begin = characters(text, bytes);
+    TRY(tokenizer_decode(t->config.tokenizer, t->scratch, ids, (size_t)at + 1, false, &text, &bytes));
+    part->end = characters(text, bytes);
+    return STATUS_OK;
+}
+
+static enum status make_given(struct trace *t, struct trace_chunk *record) {
+    struct trace_given *given = NULL;
+    struct trace_hit *passages = NULL;
+    if (t->n_given == 0) return STATUS_OK;
+    TRY(arena_push(t->arena, &given, t->n_given));
+    TRY(arena_push(t->arena, &passages, t->n_contributors + 1));
+    for (size_t i = 0; i < t->n_given; i++) {
+        const struct given *g = &t->given[i];
+        struct trace_part *parts = NULL;
+        if (g->position >= record->first_token + record->n_ids) break;
+        TRY(arena_push(t->arena, &parts, (size_t)g->count + 1));
+        for (int k = 0; k < g->count; k++) {
+            const struct memory_contributor *from = &t->contributors[g->first + k];
+            parts[k] = (struct trace_part){.offset = from->offset, .share = (float)from->share};
+            TRY(find_passage(t, &parts[k].hit, passages, &record->n_passages, from));
+            TRY(find_token(t, &parts[k], &passages[parts[k].hit]));
+        }
+        given[record->n_given++] =
+            (struct trace_given){(int)(g->position - record->first_token), g->begin, g->end, g->share, parts, g->count};
+    }
+    record->given = given;
+    record->passages = passages;
+    t->n_given = t->n_contributors = 0;
+    t->awaited = false;
+    return STATUS_OK;
 }
 
 static enum status give_out(struct trace *t, int n_ids) {
@@ -154,6 +246,7 @@ static enum status give_out(struct trace *t, int n_ids) {
         groups[list->group] = (struct trace_group){hits, list->count};
         if (list->group >= record.n_groups) record.n_groups = list->group + 1;
     }
+    TRY(make_given(t, &record));
     for (int i = 0; i < t->config.n_sinks; i++)
         TRY(t->config.sinks[i]->chunk(t->config.sinks[i], &record));
     arena_reset(t->arena, mark);
@@ -193,7 +286,11 @@ enum status trace_tokens(struct trace *t, const int32_t *ids, int64_t n, bool pr
         const char *text = "";
         size_t bytes = 0;
         TRY(tokenizer_stream_push(t->config.tokenizer, &t->stream, t->scratch, ids[i], &text, &bytes));
+        struct given *given = t->awaited ? &t->given[t->n_given - 1] : NULL;
+        if (given) given->begin = characters(t->text, t->text_bytes);
         TRY(add_text(t, text, bytes));
+        if (given) given->end = characters(t->text, t->text_bytes);
+        t->awaited = false;
         if (prompt) t->prompt_text_bytes = t->text_bytes;
         t->n_ids++;
         if (t->n_ids % (size_t)t->config.chunk == 0) TRY(give_out(t, t->config.chunk));
@@ -211,6 +308,7 @@ enum status trace_end(struct trace *t, bool keep) {
         int rest = (int)(t->n_ids % (size_t)t->config.chunk);
         status = tokenizer_stream_flush(&t->stream, t->scratch, &text, &bytes);
         if (status == STATUS_OK && rest > 0) status = add_text(t, text, bytes);
+        t->n_given -= t->awaited; /* an id that was never fed */
         if (status == STATUS_OK && rest > 0) status = give_out(t, rest);
     }
     for (int i = 0; i < t->config.n_sinks; i++) {
@@ -224,6 +322,8 @@ enum status trace_end(struct trace *t, bool keep) {
     memory_free(t->text);
     memory_free(t->lists);
     memory_free(t->entries);
+    memory_free(t->given);
+    memory_free(t->contributors);
     memory_free(t);
     return status;
 }

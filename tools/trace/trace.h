@@ -21,12 +21,27 @@ struct trace_hit {
     const char *text; size_t text_bytes;
 };
 struct trace_group { const struct trace_hit *hits; int n_hits; };   /* best first */
+/* A token whose probability came in part from a token memory, and the passages that gave it. */
+struct trace_part {
+    int hit;                             /* of the record's passages */
+    int64_t offset;                      /* of the token in its document, or in the running text */
+    int64_t begin, end;                  /* characters of the token in the passage's text */
+    float share;                         /* of the probability */
+};
+struct trace_given {
+    int token;                           /* of the record's ids */
+    int64_t begin, end;                  /* characters of the record's text */
+    float share;
+    const struct trace_part *parts; int n_parts;          /* the largest first */
+};
 struct trace_chunk {
     int64_t number, first_token;
     const int32_t *ids; int n_ids;
     int n_prompt;                        /* of the ids, how many belong to the prompt */
     const char *text; size_t text_bytes, prompt_text_bytes;
     const struct trace_group *groups; int n_groups;
+    const struct trace_given *given; int n_given;         /* in the order of the text; 0: no token memory */
+    const struct trace_hit *passages; int n_passages;     /* score and weight are 0 */
 };
 
 /* Where records go. `end` is called once; keep: publish what was written, else drop it. Both free nothing else. */
@@ -57,5 +72,9 @@ enum status trace_create(struct trace **out, const struct trace_config *config);
 struct decoder_watch trace_watch(struct trace *t);
 /* Ids that have been fed (or, at the very end, picked); call it right after each decoder_forward. */
 enum status trace_tokens(struct trace *t, const int32_t *ids, int64_t n, bool prompt);
+/* What a token memory gave of the next id: its share, and the entries that gave most. Call it before the trace_tokens
+ * of that id. */
+struct memory_contributor;
+enum status trace_memory(struct trace *t, double share, const struct memory_contributor *from, int n);
 /* Gives out the last record when `keep`, ends the sinks and frees the trace. NULL is fine. */
 enum status trace_end(struct trace *t, bool keep);

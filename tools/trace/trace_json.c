@@ -27,10 +27,9 @@ static int64_t characters(const char *text, size_t bytes) {
     return count;
 }
 
-static void write_hit(struct json_writer *w, const struct trace_hit *hit, int rank) {
+/* Members of both kinds. */
+static void write_position(struct json_writer *w, const struct trace_hit *hit) {
     bool corpus = hit->source == NEIGHBOUR_CORPUS;
-    json_write_object(w);
-    put_int(w, "rank", rank);
     put_text(w, "source", corpus ? "corpus" : "self", corpus ? 6 : 4);
     put_int(w, "chunk", hit->chunk);
     if (corpus) {
@@ -41,10 +40,57 @@ static void write_hit(struct json_writer *w, const struct trace_hit *hit, int ra
         put_int(w, "line", (int64_t)hit->line);
     }
     put_int(w, "offset", hit->token_offset);
+}
+
+static void write_hit(struct json_writer *w, const struct trace_hit *hit, int rank) {
+    json_write_object(w);
+    put_int(w, "rank", rank);
+    write_position(w, hit);
     put_double(w, "score", (double)hit->score);
     put_double(w, "weight", (double)hit->weight);
     put_text(w, "text", hit->text, hit->text_bytes);
     json_write_object_end(w);
+}
+
+static void write_given(struct json_writer *w, const struct trace_given *g) {
+    json_write_object(w);
+    put_int(w, "token", g->token);
+    put_int(w, "begin", g->begin);
+    put_int(w, "end", g->end);
+    put_double(w, "share", (double)g->share);
+    json_write_key(w, "from");
+    json_write_array(w);
+    for (int i = 0; i < g->n_parts; i++) {
+        const struct trace_part *part = &g->parts[i];
+        json_write_object(w);
+        put_int(w, "passage", part->hit);
+        put_int(w, "offset", part->offset);
+        put_int(w, "begin", part->begin);
+        put_int(w, "end", part->end);
+        put_double(w, "share", (double)part->share);
+        json_write_object_end(w);
+    }
+    json_write_array_end(w);
+    json_write_object_end(w);
+}
+
+/* Passages once for a record: many tokens come from the same few. */
+static void write_memory(struct json_writer *w, const struct trace_chunk *chunk) {
+    json_write_key(w, "memory");
+    json_write_array(w);
+    for (int i = 0; i < chunk->n_given; i++)
+        write_given(w, &chunk->given[i]);
+    json_write_array_end(w);
+    json_write_key(w, "passages");
+    json_write_array(w);
+    for (int i = 0; i < chunk->n_passages; i++) {
+        const struct trace_hit *hit = &chunk->passages[i];
+        json_write_object(w);
+        write_position(w, hit);
+        put_text(w, "text", hit->text, hit->text_bytes);
+        json_write_object_end(w);
+    }
+    json_write_array_end(w);
 }
 
 void trace_write_json(struct json_writer *w, const struct trace_chunk *chunk) {
@@ -73,6 +119,7 @@ void trace_write_json(struct json_writer *w, const struct trace_chunk *chunk) {
         json_write_object_end(w);
     }
     json_write_array_end(w);
+    if (chunk->n_given > 0) write_memory(w, chunk);
     json_write_object_end(w);
 }
 

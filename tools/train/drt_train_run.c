@@ -129,7 +129,8 @@ int drt_train_run(int argc, char **argv, const char **operands) {
         .synopsis = "--config FILE --out RUN [--resume] [options]",
         .about =
             "Trains a model from token files (drt-tokenizer encode makes them). RUN gets config.json (every default\n"
-            "written out), log.jsonl (a line a step), checkpoints/step-N (model folders: drt-generate --model loads\n"
+            "written out), log.jsonl (a line a step; the same in\n"
+            "events.out.tfevents.drt, for TensorBoard), checkpoints/step-N (model folders: drt-generate --model loads\n"
             "them) and samples. A run that was stopped (Ctrl-C, SIGTERM, SIGHUP, --until, --max-minutes) or killed\n"
             "continues with --resume, and gives the same losses, bit for bit, as a run that was not stopped.\n"
             "drt-train plot RUN... draws what runs logged (drt-train plot --help).",

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/formats/json.h"
 #include "base/memory.h"
+#include "train/run/event_file.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 struct run_log {
     FILE *file;
     char *path;
+    struct event_file *events;
 };
 
 /* "step" of a complete line; false: not a line of this log. */
@@ -56,12 +58,23 @@ static enum status run_log_truncate(const char *path, int64_t keep) {
     return STATUS_OK;
 }
 
+/* Beside the log; TensorBoard looks for "tfevents" in a name. */
+static enum status run_log_open_events(struct run_log *log, int64_t keep) {
+    char path[FILE_PATH_MAX];
+    const char *slash = strrchr(log->path, '/');
+    int folder = slash ? (int)(slash - log->path) + 1 : 0;
+    int n = snprintf(path, sizeof path, "%.*sevents.out.tfevents.drt", folder, log->path);
+    if (n >= (int)sizeof path) return fail(STATUS_INVALID, "%s: the path is too long", log->path);
+    return event_file_open(&log->events, path, keep);
+}
+
 enum status run_log_open(struct run_log **out, const char *path, int64_t keep) {
     struct run_log *log;
     TRY(run_log_truncate(path, keep));
     TRY(memory_allocate_zero(&log, 1));
     enum status s = memory_copy_string(&log->path, path);
     if (s == STATUS_OK && !(log->file = fopen(path, "a"))) s = fail_errno("%s: cannot be written", path);
+    if (s == STATUS_OK) s = run_log_open_events(log, keep);
     if (s == STATUS_OK)
         *out = log;
     else
@@ -101,6 +114,25 @@ static void run_log_write_files(struct json_writer *w, const struct run_log_line
     json_write_object_end(w);
 }
 
+static enum status run_log_write_events(struct run_log *log, const struct run_log_line *line) {
+    const struct step_report *r = &line->report;
+    const struct event_value values[] = {
+        {"loss/train", r->loss},
+        {"loss/valid", line->validated ? line->valid_loss : NAN},
+        {"loss/mlm", r->mlm_loss},
+        {"loss/contrastive", r->contrastive_loss},
+        {"valid/bits_per_byte", line->validated ? line->valid_bits_per_byte : NAN},
+        {"retrieval/contrastive_accuracy", r->contrastive_accuracy},
+        {"retrieval/corpus_weight", r->corpus_weight},
+        {"step/lr", line->lr},
+        {"step/gradient_norm", r->gradient_norm},
+        {"step/tokens", (double)line->tokens},
+        {"step/tokens_per_second", line->tokens_per_second},
+        {"step/device_bytes", (double)line->device_bytes},
+    };
+    return event_file_write(log->events, line->step, values, ARRAY_LEN(values));
+}
+
 enum status run_log_write(struct run_log *log, const struct run_log_line *line) {
     const struct step_report *r = &line->report;
     struct json_writer w;
@@ -128,17 +160,18 @@ enum status run_log_write(struct run_log *log, const struct run_log_line *line) 
     json_write_object_end(&w);
     fputc('\n', log->file);
     if (fflush(log->file) != 0 || ferror(log->file)) return fail_errno("%s: cannot be written", log->path);
-    return STATUS_OK;
+    return run_log_write_events(log, line);
 }
 
 enum status run_log_sync(struct run_log *log) {
     if (fsync(fileno(log->file)) != 0) return fail_errno("%s: cannot be synced", log->path);
-    return STATUS_OK;
+    return event_file_sync(log->events);
 }
 
 void run_log_close(struct run_log *log) {
     if (!log) return;
     if (log->file) fclose(log->file); /* every line was flushed, and checked */
+    event_file_close(log->events);
     memory_free(log->path);
     memory_free(log);
 }

@@ -1,4 +1,5 @@
-/* run_log.h -- RUN/log.jsonl: one JSON object a step, for every step (train/plot/plot_log.h reads it). */
+/* run_log.h -- RUN/log.jsonl: one JSON object a step, for every step (train/plot/plot_log.h reads it).
+ * Beside it the same numbers for TensorBoard (event_file.h). */
 #pragma once
 #include "base/status.h"
 #include "train/step/step.h"

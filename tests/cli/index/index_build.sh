@@ -181,7 +181,7 @@ done
 expect_usage "which one?" "$INDEX" search x --store "$TMP/store" --exclude doc
 expect_usage "needs --from-chunk ID" "$INDEX" search x --store "$TMP/store" --from-document 1 --exclude window=1
 expect_usage "leave out --from-document" "$INDEX" search x --store "$TMP/store" --from-document 1 --from-chunk 1
-expect_usage "TEXT or --from-chunk ID is missing" "$INDEX" search --store "$TMP/store"
+expect_usage "TEXT, --from-chunk ID or --queries FILE is missing" "$INDEX" search --store "$TMP/store"
 expect_error "no document 100000" "$INDEX" search x --store "$TMP/store" --model "$TMP/model" --from-document 100000
 expect_error "no chunk 100000" "$INDEX" search --store "$TMP/store" --model "$TMP/model" --from-chunk 100000
 expect_error "no chunk 100000" "$INDEX" export --store "$TMP/store" --first 100000

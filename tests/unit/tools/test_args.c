@@ -23,14 +23,15 @@ static const struct arg_option options[] = {
     {"temperature", ARG_DOUBLE, &got.real, "T", "how hot", 0, INFINITY},
     {"max-ram", ARG_BYTES, &got.bytes, "SIZE", "how large", 0, 0},
 };
-static const struct arg_program program = {"drt-test go",
-                                           "FILE... [options]",
-                                           "Does\nthings.\n\nAnd others.",
-                                           "  drt-test go a b\n",
-                                           options,
-                                           ARRAY_LEN(options),
-                                           0,
-                                           2};
+static const struct arg_letter letters[] = {{'n', "max-tokens"}, {'c', "corpus-retrieval"}, {0, NULL}};
+static const struct arg_program program = {.name = "drt-test go",
+                                           .synopsis = "FILE... [options]",
+                                           .about = "Does\nthings.\n\nAnd others.",
+                                           .examples = "  drt-test go a b\n",
+                                           .options = options,
+                                           .n_options = ARRAY_LEN(options),
+                                           .max_operands = 2,
+                                           .letters = letters};
 
 static char captured[8192];
 static const char *operands[64];
@@ -150,6 +151,38 @@ static void test_refusals(void) {
     dup2(saved, 2);
 }
 
+static void test_letters(void) {
+    CHECK_EQ(PARSE("-n", "12", "-c", "a"), -1);
+    CHECK_EQ(got.whole, 12);
+    CHECK(got.flag);
+    CHECK_EQ(n_operands, 1);
+    CHECK_USAGE("unknown option -n12 (the value is an argument of its own: -n 12)", "-n12");
+    CHECK_USAGE("unknown option -n=12 (the value is an argument of its own: -n 12)", "-n=12");
+    CHECK_USAGE("unknown option -max-tokens (did you mean --max-tokens, with two dashes?)", "-max-tokens", "3");
+    CHECK_USAGE("--max-tokens needs a value (N), but -c follows", "-n", "-c");
+    CHECK_USAGE("--max-tokens -5: must be between 1 and 100", "-n", "-5");
+    CHECK_USAGE("--max-tokens needs a value (N)", "-n");
+    CHECK_EQ(PARSE("--", "-n"), -1);
+    CHECK_EQ(n_operands, 1);
+    CHECK_EQ(PARSE("-h"), 0);
+    CHECK(strstr(captured, "\n  -n, --max-tokens N "));
+    CHECK(strstr(captured, "\n  -h, --help  "));
+    CHECK(strstr(captured, "\n  -V, --version  "));
+}
+
+static void test_version(void) {
+    CHECK_EQ(PARSE("--nonsense", "--version"), 0);
+    CHECK(strncmp(captured, "drt-test ", 9) == 0);
+    CHECK(strstr(captured, " (commit "));
+    const char *const lines[] = {"\nstore format ", "\ncompiler ", "\nOpenBLAS ", "\nFAISS ", "\nCUDA "};
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++)
+        CHECK(strstr(captured, lines[i]));
+    CHECK_EQ(PARSE("-V"), 0);
+    CHECK_EQ(PARSE("--help", "--version"), 0);
+    CHECK(strstr(captured, "Usage: "));
+    CHECK_USAGE("unknown option --versoin (did you mean --version?)", "--versoin");
+}
+
 static void test_help(void) {
     CHECK_EQ(PARSE("--max-tokens", "50", "--help"), 0);
     CHECK(strstr(captured, "Usage: drt-test go FILE... [options]\n\nDoes things.\n\nAnd others.\n\nThings:\n"));
@@ -171,7 +204,9 @@ static void test_help(void) {
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     test_values();
-    test_refusals();
+    test_letters();
+    test_version();
+    test_refusals(); /* leaves stderr on another descriptor */
     test_help();
     return test_done();
 }

@@ -1,16 +1,16 @@
-/* drt_index_query.c -- a text's query vector: the query that the model itself makes after that text.
+/* text_query.c -- see text_query.h.
  *
  * Generation queries with the decoder's landmark state after a complete chunk. A query text therefore runs through the
  * decoder, and the query of its last landmark is used. The text must end at the end of a chunk: its last whole chunks
  * are used (at most QUERY_CHUNKS). A text shorter than one chunk is repeated until it fills one, because the model
  * saw repeated text in training, but no padding before a text. */
+#include "session/text_query.h"
 #include "base/memory.h"
-#include "tools/index/drt_index.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-enum { QUERY_CHUNKS = DRT_INDEX_QUERY_CHUNKS };
+enum { QUERY_CHUNKS = TEXT_QUERY_CHUNKS };
 
 /* A retriever that keeps the last query of group 0 and finds nothing. */
 struct catcher {
@@ -47,9 +47,9 @@ static enum status catch_query(struct retriever *r, struct neighbours *out, int 
 }
 
 /* The pool is one slot that nothing points to: ops want memory of the device and the model's type all the same. */
-static enum status catcher_init(struct catcher *c, const struct drt_index_model *m, float *query) {
+static enum status catcher_init(struct catcher *c, const struct text_query_model *m, float *query) {
     enum { SLOT_ROWS = 64 };
-    struct mat slot = mat_dense(NULL, m->weights->type, SLOT_ROWS, m->config->hidden);
+    struct mat slot = mat_dense(NULL, decoder_type(m->decoder), SLOT_ROWS, m->config->hidden);
     *c = (struct catcher){
         .retriever = {.append = catch_append, .retrieve = catch_query, .max_queries = QUERY_CHUNKS},
         .device = m->device,
@@ -76,21 +76,16 @@ static int64_t query_ids(int32_t *out, const int32_t *ids, int64_t n, int64_t ch
     return length;
 }
 
-static enum status run_decoder(struct catcher *c, const struct drt_index_model *m, const int32_t *ids, int64_t n) {
-    struct decoder *decoder = NULL;
+static enum status run_decoder(struct catcher *c, const struct text_query_model *m, const int32_t *ids, int64_t n) {
     struct decoder_state *state = NULL;
     const struct decoder_output none = {0};
-    enum status s;
-    TRY_GOTO(s, decoder_create(&decoder, m->device, m->config, m->weights, 0), out);
-    TRY_GOTO(s, decoder_state_create(&state, decoder, &c->retriever), out);
-    s = decoder_forward(state, &none, ids, n);
-out:
+    TRY(decoder_state_create(&state, m->decoder, &c->retriever));
+    enum status s = decoder_forward(state, &none, ids, n);
     decoder_state_free(state);
-    decoder_free(decoder);
     return s;
 }
 
-enum status drt_index_query(float *out, const struct drt_index_model *model, const int32_t *ids, int64_t n) {
+enum status text_query(float *out, const struct text_query_model *model, const int32_t *ids, int64_t n) {
     struct catcher catcher;
     int32_t *used;
     assert(n >= 1);

@@ -1,0 +1,20 @@
+# commit.cmake -- run with -P in each build: writes OUT, a source with the commit of SOURCE, if that has changed. The commit
+# is "" where git or the history is missing, also where the sources lie inside the checkout of another project.
+set(commit "")
+if(EXISTS ${SOURCE}/.git)
+  execute_process(COMMAND git -C ${SOURCE} rev-parse --short=12 HEAD OUTPUT_VARIABLE commit
+                  OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+endif()
+if(commit)
+  execute_process(COMMAND git -C ${SOURCE} diff --quiet HEAD -- RESULT_VARIABLE changed ERROR_QUIET)
+  if(changed)
+    string(APPEND commit "-changed")
+  endif()
+endif()
+set(text "extern const char build_version_commit[];\nconst char build_version_commit[] = \"${commit}\";\n")
+if(EXISTS ${OUT})
+  file(READ ${OUT} old)
+endif()
+if(NOT text STREQUAL "${old}")
+  file(WRITE ${OUT} "${text}")
+endif()

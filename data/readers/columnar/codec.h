@@ -1,0 +1,17 @@
+/* codec.h -- blocks that are compressed on their own, as the pages of parquet and the buffers of arrow are. */
+#pragma once
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Numbered as in parquet's CompressionCodec; LZ4_FRAME is arrow's. */
+enum codec {
+    CODEC_NONE, CODEC_SNAPPY, CODEC_GZIP, CODEC_LZO, CODEC_BROTLI, CODEC_LZ4_HADOOP, CODEC_ZSTD, CODEC_LZ4_RAW,
+    CODEC_LZ4_FRAME
+};
+const char *codec_name(enum codec codec);
+bool codec_known(int64_t codec);             /* and can be decompressed: not lzo, not the old framing of lz4 */
+
+/* Exactly out_bytes bytes; false when the block is damaged or holds more or fewer. Not for CODEC_NONE. */
+bool codec_decompress(enum codec codec, uint8_t *out, size_t out_bytes, const uint8_t *in, size_t in_bytes);

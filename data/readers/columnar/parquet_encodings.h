@@ -1,0 +1,35 @@
+/* parquet_encodings.h -- the number streams inside parquet's pages, decoded value by value, so that memory does not
+ * follow the counts that a file claims (github.com/apache/parquet-format, Data encodings).
+ *
+ * A `next` returns false when the bytes end or break a rule. Nothing is allocated. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Runs and bit-packed groups (RLE): definition levels and dictionary indices of `width` bits, 0 to 32. */
+struct parquet_runs {
+    const uint8_t *at, *end;
+    int width;
+    uint64_t left;                           /* values of the open run */
+    const uint8_t *packed; uint64_t bit;     /* NULL: a repeated value */
+    uint32_t value;
+};
+struct parquet_runs parquet_runs_begin(const uint8_t *at, const uint8_t *end, int width);
+bool parquet_runs_next(struct parquet_runs *r, uint32_t *value);
+
+/* DELTA_BINARY_PACKED: blocks of miniblocks of differences. */
+struct parquet_deltas {
+    const uint8_t *at, *end;                 /* at: after the open miniblock */
+    uint64_t left;                           /* values that are still to come */
+    uint64_t miniblocks, per_miniblock;
+    uint64_t value, min_delta;               /* sums wrap around, as the format wants */
+    bool first;                              /* the next value is the header's */
+    const uint8_t *widths; uint64_t miniblock, in_miniblock;
+    const uint8_t *packed;
+};
+/* False when the header is bad or announces more than `most` values. */
+bool parquet_deltas_begin(struct parquet_deltas *d, const uint8_t *at, const uint8_t *end, uint64_t most);
+bool parquet_deltas_next(struct parquet_deltas *d, int64_t *value);
+/* Where the stream ends, d being at its begin; NULL when it is cut short. */
+const uint8_t *parquet_deltas_end(const struct parquet_deltas *d);

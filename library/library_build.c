@@ -1,0 +1,95 @@
+/* library_build.c -- stores from files, or from documents that the caller gives. */
+#include "indexer/indexer.h"
+#include "library/library_internal.h"
+
+struct library_documents {
+    drt_next_text *next;
+    void *context;
+};
+
+static enum status library_next_document(void *context, struct source_document *out, bool *more) {
+    const struct library_documents *d = context;
+    struct drt_text text = {.size = sizeof text};
+    int answer = d->next(d->context, &text);
+    if (answer < 0) return fail(STATUS_INTERRUPTED, "stopped by the caller's documents");
+    *more = answer > 0;
+    if (answer == 0) return STATUS_OK;
+    if (!text.text && text.bytes > 0) return fail(STATUS_INVALID, "a document has %zu bytes and no text", text.bytes);
+    out->text = text.text ? text.text : "";
+    out->bytes = text.bytes;
+    if (text.source) out->source = text.source;
+    if (text.key) out->key = text.key;
+    return STATUS_OK;
+}
+
+static enum status library_build(struct indexer_report *report, const char *path, struct drt_model *m,
+                                 const struct drt_build_config *c) {
+    const struct engine *e = &m->engine;
+    struct library_documents documents = {.next = c->next, .context = c->next_context};
+    const struct progress progress = library_progress(&c->progress);
+    struct indexer_config config = {.reader = {.inputs = c->inputs,
+                                               .n_inputs = c->n_inputs,
+                                               .text_field = c->text_field,
+                                               .eod_id = c->eod_id ? *c->eod_id : e->model.config.eos_id,
+                                               .skip_bad_lines = c->skip_bad_lines,
+                                               .no_follow = c->no_follow},
+                                    .tokenizer = e->model.tokenizer,
+                                    .model = &e->model.config,
+                                    .params = e->model.params,
+                                    .device = e->device,
+                                    .encoder = e->encoder,
+                                    .store = path,
+                                    .index = c->index ? c->index : "auto",
+                                    .max_ram = c->max_ram,
+                                    .shard_chunks = c->shard_chunks,
+                                    .append = c->append,
+                                    .restart = c->restart,
+                                    .progress = &progress};
+    if (c->next)
+        config.reader =
+            (struct reader_config){.source = {.next = library_next_document, .context = &documents}, .eod_id = -1};
+    TRY(reader_format_parse(&config.reader.format, c->format ? c->format : "auto"));
+    TRY(library_store_closed(path));
+    return indexer_run(report, &config);
+}
+
+static struct drt_report library_build_report(const struct indexer_report *r) {
+    return (struct drt_report){.documents = r->documents,
+                               .duplicates = r->duplicates,
+                               .empty = r->empty,
+                               .chunks = r->chunks,
+                               .tokens = r->tokens,
+                               .skipped_lines = r->skipped_lines,
+                               .passed_over = r->passed_over,
+                               .resumed_documents = r->resumed_documents,
+                               .resumed_chunks = r->resumed_chunks,
+                               .generation = r->generation,
+                               .already_built = r->already_built,
+                               .seconds = r->seconds,
+                               .encode_seconds = r->encode_seconds,
+                               .tokenize_seconds = r->tokenize_seconds,
+                               .publish_seconds = r->publish_seconds};
+}
+
+enum drt_status drt_store_build(const char *path, struct drt_model *model, const struct drt_build_config *config,
+                                struct drt_report *report) {
+    struct drt_build_config c;
+    struct indexer_report built;
+    LIBRARY_NEEDS(path);
+    LIBRARY_NEEDS(model);
+    LIBRARY_NEEDS(config);
+    LIBRARY_TRY(library_take(&c, sizeof c, config, "struct drt_build_config"));
+    LIBRARY_CHECK(!c.next != !c.inputs, "%s: give either inputs or next", __func__);
+    LIBRARY_CHECK(!c.inputs || c.n_inputs > 0, "%s: n_inputs is %d", __func__, c.n_inputs);
+    for (int i = 0; c.inputs && i < c.n_inputs; i++)
+        LIBRARY_CHECK(c.inputs[i], "%s: inputs[%d] is NULL", __func__, i);
+    LIBRARY_CHECK(c.shard_chunks >= 0, "%s: shard_chunks is %lld", __func__, (long long)c.shard_chunks);
+    LIBRARY_TRY(library_model_encodes(model));
+    library_lock(&model->lock);
+    enum status status = library_build(&built, path, model, &c);
+    library_unlock(&model->lock);
+    LIBRARY_TRY(status);
+    if (!report) return DRT_OK;
+    const struct drt_report filled = library_build_report(&built);
+    return (enum drt_status)library_fill(report, &filled, sizeof filled, "struct drt_report");
+}

@@ -1,0 +1,109 @@
+/* library_internal.h -- what the handles of include/drt.h are made of, and how its functions check their arguments.
+ *
+ * Order of locks: a model's, then a store's. A callback is called with neither, but those of a build (its model's) and
+ * those for progress. Handles count their users, so that they can be closed in any order. */
+#pragma once
+#include "include/drt.h"
+#include "session/engine.h"
+#include "session/generation.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* ---- arguments and structs ------------------------------------------------------------------------------ */
+
+/* TRY for functions of drt.h. */
+#define LIBRARY_TRY(expr)                                                       \
+    do {                                                                        \
+        enum status library_status_ = (expr);                                   \
+        if (library_status_ != STATUS_OK) return (enum drt_status)library_status_; \
+    } while (0)
+#define LIBRARY_INVALID(...) return (enum drt_status)fail(STATUS_INVALID, __VA_ARGS__)
+#define LIBRARY_NEEDS(argument)                                                 \
+    do {                                                                        \
+        if (!(argument)) LIBRARY_INVALID("%s: %s is NULL", __func__, #argument); \
+    } while (0)
+#define LIBRARY_CHECK(condition, ...)                                           \
+    do {                                                                        \
+        if (!(condition)) LIBRARY_INVALID(__VA_ARGS__);                         \
+    } while (0)
+
+/* A caller's struct as this library knows it: what an older caller does not have is zero. given NULL: all zero. What a
+ * newer caller has besides must be zero (STATUS_UNSUPPORTED). `name` is for messages. */
+enum status library_take(void *out, size_t size, const void *given, const char *name);
+/* The same for a struct that the caller gives to be filled: *given keeps its size. */
+enum status library_fill(void *given, const void *filled, size_t size, const char *name);
+/* of -1 (where `pad`) .. vocab - 1 */
+enum status library_check_ids(const int32_t *ids, int64_t n, int vocab, bool pad);
+
+/* Bridges to the caller's callbacks. `progress` borrows `from`. */
+struct progress library_progress(const struct drt_progress *from);
+
+/* ---- handles ------------------------------------------------------------------------------------------------ */
+
+enum { LIBRARY_SCRATCHES = 16 };         /* that wait for the next thread */
+struct drt_tokenizer {
+    struct tokenizer *tokenizer;
+    bool borrowed;                       /* of a model */
+    pthread_mutex_t lock;                /* of the next two */
+    struct tokenizer_scratch *idle[LIBRARY_SCRATCHES];
+    int n_idle;
+};
+enum status library_tokenizer_create(struct drt_tokenizer **out, struct tokenizer *tokenizer, bool borrowed);
+void library_tokenizer_free(struct drt_tokenizer *t);     /* NULL is fine */
+/* A scratch for one call. */
+enum status library_scratch_take(struct drt_tokenizer *t, struct tokenizer_scratch **out);
+void library_scratch_give(struct drt_tokenizer *t, struct tokenizer_scratch *s);     /* NULL is fine */
+/* *text of drt_free. */
+enum status library_decode(struct drt_tokenizer *t, char **text, size_t *bytes, const int32_t *ids, size_t n,
+                           bool skip_special);
+
+struct drt_model {
+    atomic_int users;
+    struct drt_model *of;                /* NULL: its own weights */
+    pthread_mutex_t lock;
+    struct engine engine;                /* without a store */
+    struct drt_tokenizer *tokenizer;
+};
+struct drt_model *library_model_use(struct drt_model *m); /* one more user; NULL is fine */
+void library_model_release(struct drt_model *m);          /* one less; NULL is fine */
+/* STATUS_UNSUPPORTED: a Base LM, or a decoder variant, whose chunks are not encoded alone. */
+enum status library_model_encodes(const struct drt_model *m);
+enum status library_encode(struct drt_model *m, float *rows, const int32_t *ids, int64_t n);         /* locked */
+
+struct library_directory { atomic_int users; struct store *store; };
+struct drt_store {
+    atomic_int users;
+    struct library_directory *directory;
+    pthread_mutex_t lock;
+    struct store_view *view;
+    struct store_info info;
+    char path[FILE_PATH_MAX];
+};
+struct drt_store *library_store_use(struct drt_store *s); /* one more user; NULL is fine */
+void library_store_release(struct drt_store *s);
+/* STATUS_BUSY where this process has the catalog of the store open. */
+enum status library_store_closed(const char *path);
+
+struct drt_searcher {
+    atomic_int users;
+    struct drt_model *model;             /* NULL: vectors only */
+    struct drt_store *store;
+    struct device *device;               /* without a model */
+    pthread_mutex_t lock;                /* in place of a model's */
+    struct searcher *searcher;
+};
+struct drt_searcher *library_searcher_use(struct drt_searcher *s);         /* one more user; NULL is fine */
+void library_searcher_release(struct drt_searcher *s);
+
+/* library_provenance.c: which chunks a running text reads now. */
+struct library_provenance;
+enum status library_provenance_create(struct library_provenance **out, const struct model_config *model);
+void library_provenance_free(struct library_provenance *p);                /* NULL is fine */
+void library_provenance_reset(struct library_provenance *p);
+struct decoder_watch library_provenance_watch(struct library_provenance *p);
+/* The chunks that the position before `position` read. *list is borrowed until the next call. */
+enum status library_provenance_list(struct library_provenance *p, const struct drt_neighbour **list, int32_t *n,
+                                    int64_t position, struct store_view *view);
+
+static inline void library_lock(pthread_mutex_t *lock) { pthread_mutex_lock(lock); }
+static inline void library_unlock(pthread_mutex_t *lock) { pthread_mutex_unlock(lock); }

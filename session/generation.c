@@ -1,0 +1,317 @@
+/* generation.c -- see generation.h. An id that was generated joins the text when the next one is wanted, so that the
+ * last id of a text costs no pass. */
+#include "base/memory.h"
+#include "base/top_list.h"
+#include "session/generation_internal.h"
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+enum { PROGRESS_FROM = 16 }; /* texts of fewer passes are read without progress */
+
+/* ---- set-up ---------------------------------------------------------------------------------------------- */
+
+static enum status generation_find_unspoken(struct generation *g) {
+    const struct engine *e = g->config.engine;
+    TRY(memory_allocate(&g->unspoken, (size_t)e->model.config.vocab_size));
+    for (int32_t id = 0; id < e->model.config.vocab_size; id++)
+        if (!tokenizer_token(e->model.tokenizer, id)) g->unspoken[g->n_unspoken++] = id;
+    return STATUS_OK;
+}
+
+static enum status generation_sampler(struct generation *g, uint64_t seed) {
+    const struct model_config *model = &g->config.engine->model.config;
+    struct sampler_config sampler = g->config.sampler;
+    const int32_t banned[] = {model->landmark_id, model->pad_id, model->mask_id};
+    sampler.n_banned = 0;
+    sampler.seed = seed;
+    for (size_t i = 0; i < ARRAY_LEN(banned); i++)
+        if (banned[i] >= 0 && banned[i] != model->eos_id) sampler.banned[sampler.n_banned++] = banned[i];
+    return sampler_create(&g->sampler, &sampler, model->vocab_size);
+}
+
+/* What belongs to one text. */
+static enum status generation_begin(struct generation *g, uint64_t seed) {
+    TRY(generation_sampler(g, seed));
+    if (g->config.memory) TRY(memory_text_create(&g->memory, &g->memory_config));
+    TRY(decoder_state_create(&g->state, g->config.engine->decoder, g->retriever));
+    if (g->config.watch) decoder_state_watch(g->state, &g->watch);
+    stop_text_reset(g->stop);
+    g->has_logits = g->broken = g->ended = g->speaking = false;
+    g->pending = -1;
+    g->generated = 0;
+    return STATUS_OK;
+}
+
+static void generation_finish(struct generation *g) {
+    decoder_state_free(g->state);
+    memory_text_free(g->memory);
+    sampler_free(g->sampler);
+    g->state = NULL;
+    g->memory = NULL;
+    g->sampler = NULL;
+}
+
+static enum status generation_prepare(struct generation *g) {
+    struct engine *e = g->config.engine;
+    TRY(tokenizer_scratch_create(&g->scratch, e->model.tokenizer));
+    TRY(generation_find_unspoken(g));
+    TRY(stop_text_create(&g->stop, g->config.stops, g->config.n_stops));
+    TRY(device_allocate_host(e->device, &g->logits, (size_t)e->model.config.vocab_size));
+    TRY(engine_retriever(&g->retriever, e, &g->config.retrieval));
+    if (g->retriever) chunk_retriever_reset(g->retriever, g->config.exclude_document, 0);
+    return generation_begin(g, g->config.sampler.seed);
+}
+
+enum status generation_create(struct generation **out, const struct generation_config *config) {
+    struct generation *g = NULL;
+    assert(config->top >= 0 && config->top <= GENERATION_TOP_MAX);
+    TRY(memory_allocate_zero(&g, 1));
+    g->config = *config;
+    if (config->memory) g->memory_config = *config->memory;
+    if (config->watch) g->watch = *config->watch;
+    enum status status = generation_prepare(g);
+    if (status != STATUS_OK) {
+        generation_free(g);
+        return status;
+    }
+    *out = g;
+    return STATUS_OK;
+}
+
+void generation_free(struct generation *g) {
+    if (!g) return;
+    struct device *dev = g->config.engine->device;
+    generation_finish(g);
+    engine_retriever_free(g->retriever);
+    stop_text_free(g->stop);
+    tokenizer_scratch_free(g->scratch);
+    device_release_host(dev, g->logits);
+    device_release_host(dev, g->rows);
+    memory_free(g->targets);
+    memory_free(g->nll);
+    memory_free(g->unspoken);
+    memory_free(g->ids);
+    memory_free(g);
+}
+
+enum status generation_reset(struct generation *g, uint64_t seed) {
+    generation_finish(g);
+    if (g->retriever) chunk_retriever_reset(g->retriever, g->config.exclude_document, 0);
+    enum status status = generation_begin(g, seed);
+    if (status != STATUS_OK) g->broken = true;
+    return status;
+}
+
+/* ---- logits ---------------------------------------------------------------------------------------------- */
+
+double generation_normaliser(const float *logits, int64_t n, float *top) {
+    double sum = 0;
+    *top = logits[0];
+    for (int64_t v = 1; v < n; v++)
+        *top = logits[v] > *top ? logits[v] : *top;
+    for (int64_t v = 0; v < n; v++)
+        sum += (double)expf(logits[v] - *top);
+    return sum;
+}
+
+void generation_alternatives(struct generation_alternative *out, int n, const float *logits, int64_t vocab) {
+    int64_t id[GENERATION_TOP_MAX];
+    float score[GENERATION_TOP_MAX], top;
+    const double log_sum = log(generation_normaliser(logits, vocab, &top));
+    struct top_list list = {.id = id, .score = score, .k = n};
+    if (n == 0) return;
+    top_list_clear(list);
+    for (int64_t v = 0; v < vocab; v++)
+        top_list_offer(list, logits[v], v);
+    top_list_sort(list);
+    for (int i = 0; i < n; i++)
+        out[i] = (struct generation_alternative){
+            .id = (int32_t)id[i], .logprob = id[i] < 0 ? -INFINITY : (float)((double)(score[i] - top) - log_sum)};
+}
+
+enum status generation_logprobs(struct generation *g, float *out) {
+    const int64_t vocab = g->config.engine->model.config.vocab_size;
+    TRY(generation_ready(g));
+    float top;
+    const double log_sum = log(generation_normaliser(g->logits, vocab, &top));
+    for (int64_t v = 0; v < vocab; v++)
+        out[v] = (float)((double)(g->logits[v] - top) - log_sum);
+    return STATUS_OK;
+}
+
+/* ---- feeding --------------------------------------------------------------------------------------------- */
+
+enum status generation_pass(struct generation *g, const struct decoder_output *out, const int32_t *ids, int64_t n,
+                            bool prompt) {
+    enum status status =
+        g->memory ? memory_text_feed(g->memory, g->state, out->logits, ids, n) : decoder_forward(g->state, out, ids, n);
+    if (status == STATUS_OK && g->config.fed) status = g->config.fed(g->config.context, ids, n, prompt);
+    if (status != STATUS_OK) g->broken = true;
+    return status;
+}
+
+static enum status generation_check(const struct generation *g) {
+    if (!g->broken) return STATUS_OK;
+    return fail(STATUS_INVALID, "an earlier call on this text failed: reset it");
+}
+
+static enum status generation_feed_pending(struct generation *g) {
+    if (g->pending < 0) return STATUS_OK;
+    const struct decoder_output out = {.logits = g->logits};
+    TRY(generation_pass(g, &out, &g->pending, 1, false));
+    g->pending = -1;
+    g->has_logits = true;
+    return STATUS_OK;
+}
+
+enum status generation_ready(struct generation *g) {
+    TRY(generation_check(g));
+    TRY(generation_feed_pending(g));
+    return g->has_logits ? STATUS_OK : fail(STATUS_INVALID, "the text is empty: feed its beginning");
+}
+
+static enum status generation_feed_plain(struct generation *g, const int32_t *ids, int64_t n) {
+    const int64_t pass = engine_pass(g->config.engine);
+    for (int64_t at = 0; at < n; at += pass) {
+        int64_t now = n - at < pass ? n - at : pass;
+        if (progress_stop_requested(g->config.progress)) {
+            g->broken = true;
+            return fail(STATUS_INTERRUPTED, "stopped while reading the prompt");
+        }
+        const struct decoder_output out = {.logits = at + now == n ? g->logits : NULL};
+        TRY(generation_pass(g, &out, ids + at, now, true));
+        if (n >= PROGRESS_FROM * pass) progress_step(g->config.progress, "read the prompt", "tokens", at + now, n);
+    }
+    return STATUS_OK;
+}
+
+enum status generation_feed(struct generation *g, const int32_t *ids, int64_t n,
+                            const struct generation_scores *scores) {
+    const struct tokenizer *tokenizer = g->config.engine->model.tokenizer;
+    TRY(generation_check(g));
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= g->config.engine->model.config.vocab_size)
+            return fail(STATUS_INVALID, "id %d at position %lld is not below the model's vocab_size, %d", (int)ids[i],
+                        (long long)i, g->config.engine->model.config.vocab_size);
+    TRY(generation_feed_pending(g));
+    sampler_see(g->sampler, ids, n);
+    if (n > 0) TRY(scores ? generation_feed_scored(g, ids, n, scores) : generation_feed_plain(g, ids, n));
+    g->has_logits = g->has_logits || n > 0;
+    g->ended = false;
+    g->generated = 0;
+    for (int64_t i = 0; i < n && !g->speaking; i++)
+        g->speaking = !tokenizer_is_special(tokenizer, ids[i]);
+    /* The text continues: a decoder that drops the space before a text's first word has had that word. */
+    tokenizer_stream_start(&g->stream, true);
+    g->stream.started = g->speaking;
+    stop_text_reset(g->stop);
+    return STATUS_OK;
+}
+
+enum status generation_encode(struct generation *g, const int32_t **ids, int64_t *n, const char *text, size_t bytes) {
+    const struct engine *e = g->config.engine;
+    const int32_t *found = NULL;
+    size_t count = 0;
+    TRY(tokenizer_encode(e->model.tokenizer, g->scratch, text, bytes, TOKENIZER_RECOGNISE, &found, &count));
+    if (count == 0 && generation_tokens(g) == 0) {
+        if (e->model.config.eos_id < 0)
+            return fail(STATUS_INVALID,
+                        "the prompt is empty, and the model has no eos_id to begin a document with: give a prompt");
+        found = &e->model.config.eos_id;
+        count = 1;
+    }
+    /* The scratch is used again by the decoding of what is generated. */
+    TRY(memory_grow(&g->ids, &g->ids_capacity, count + 1));
+    if (count) memcpy(g->ids, found, count * sizeof *found);
+    *ids = g->ids;
+    *n = (int64_t)count;
+    return STATUS_OK;
+}
+
+/* ---- generating ------------------------------------------------------------------------------------------ */
+
+static enum status generation_flush(struct generation *g) {
+    const char *text = "";
+    size_t bytes = 0;
+    bool stopped = false;
+    TRY(tokenizer_stream_flush(&g->stream, g->scratch, &text, &bytes));
+    TRY(stop_text_put(g->stop, text, bytes, &stopped));
+    stop_text_end(g->stop);
+    return STATUS_OK;
+}
+
+static enum status generation_put(struct generation *g, struct generation_token *out) {
+    const struct tokenizer *tokenizer = g->config.engine->model.tokenizer;
+    const char *text = "";
+    size_t bytes = 0;
+    bool stopped = false;
+    if (out->end != GENERATION_EOS) {
+        g->speaking = true;
+        TRY(tokenizer_stream_push(tokenizer, &g->stream, g->scratch, out->id, &text, &bytes));
+        TRY(stop_text_put(g->stop, text, bytes, &stopped));
+    }
+    if (stopped) out->end = GENERATION_STOP;
+    if (out->end == GENERATION_LENGTH || out->end == GENERATION_EOS) TRY(generation_flush(g));
+    stop_text_take(g->stop, &out->text, &out->bytes);
+    return STATUS_OK;
+}
+
+/* Ids without text never come out. */
+static void generation_pick(struct generation *g, struct generation_token *out) {
+    const int64_t vocab = g->config.engine->model.config.vocab_size;
+    float top = 0;
+    double sum = 1;
+    *out = (struct generation_token){.position = decoder_state_tokens(g->state), .alternatives = g->alternatives};
+    if (g->config.logprobs) sum = generation_normaliser(g->logits, vocab, &top);
+    generation_alternatives(g->alternatives, g->config.top, g->logits, vocab);
+    while (out->n_alternatives < g->config.top && g->alternatives[out->n_alternatives].id >= 0)
+        out->n_alternatives++;
+    for (int i = 0; i < g->n_unspoken; i++)
+        g->logits[g->unspoken[i]] = -INFINITY;
+    out->id = sampler_pick(g->sampler, g->logits);
+    if (g->config.logprobs) out->logprob = (float)((double)(g->logits[out->id] - top) - log(sum));
+    if (g->memory) out->memory_share = memory_text_share(g->memory, out->id);
+}
+
+enum status generation_next(struct generation *g, struct generation_token *out) {
+    const struct model_config *model = &g->config.engine->model.config;
+    TRY(generation_check(g));
+    if (g->ended) return fail(STATUS_INVALID, "the generation has ended: feed more text, or reset it");
+    TRY(generation_ready(g));
+    generation_pick(g, out);
+    g->pending = out->id;
+    g->has_logits = false;
+    g->generated++;
+    if (out->id == model->eos_id && !g->config.ignore_eos)
+        out->end = GENERATION_EOS;
+    else if (g->generated == g->config.max_tokens)
+        out->end = GENERATION_LENGTH;
+    enum status status = generation_put(g, out);
+    g->broken = status != STATUS_OK;
+    g->ended = out->end != GENERATION_RUNNING;
+    return status;
+}
+
+enum status generation_stop(struct generation *g, const char **text, size_t *bytes) {
+    g->ended = true;
+    TRY(generation_flush(g));
+    stop_text_take(g->stop, text, bytes);
+    return STATUS_OK;
+}
+
+int64_t generation_tokens(const struct generation *g) {
+    return decoder_state_tokens(g->state) + (g->pending >= 0);
+}
+
+struct decoder_state *generation_state(struct generation *g) {
+    return g->state;
+}
+
+const struct retriever *generation_retriever(const struct generation *g) {
+    return g->retriever;
+}
+
+struct memory_text *generation_memory(struct generation *g) {
+    return g->memory;
+}

@@ -1,0 +1,105 @@
+/* generation_scores.c -- log-probabilities of ids as they are fed.
+ *
+ * An id's log-probability comes from the logits before it: of the first id of a call, those that the call before left.
+ * Without alternatives the decoder computes losses and no logits. A token memory mixes one position at a time. */
+#include "base/memory.h"
+#include "session/generation_internal.h"
+#include <math.h>
+#include <string.h>
+
+enum { ROWS_BYTES = 32 << 20 }; /* of logits that are held at a time */
+
+static int64_t generation_vocab(const struct generation *g) {
+    return g->config.engine->model.config.vocab_size;
+}
+
+/* Id i of a call by the logits before it. */
+static void generation_score(const struct generation_scores *scores, int64_t i, int32_t id, const float *logits,
+                             int64_t vocab) {
+    float top;
+    const double log_sum = log(generation_normaliser(logits, vocab, &top));
+    scores->logprob[i] = (float)((double)(logits[id] - top) - log_sum);
+    generation_alternatives(scores->alternatives + i * scores->top, scores->top, logits, vocab);
+}
+
+static void generation_score_first(struct generation *g, const struct generation_scores *scores, int32_t id) {
+    if (g->has_logits) {
+        generation_score(scores, 0, id, g->logits, generation_vocab(g));
+        if (scores->memory_share) scores->memory_share[0] = g->memory ? (float)memory_text_share(g->memory, id) : 0;
+        return;
+    }
+    scores->logprob[0] = NAN;
+    if (scores->memory_share) scores->memory_share[0] = 0;
+    for (int i = 0; i < scores->top; i++)
+        scores->alternatives[i] = (struct generation_alternative){.id = -1, .logprob = -INFINITY};
+}
+
+static enum status generation_losses(struct generation *g, const int32_t *ids, int64_t at, int64_t n, int64_t total,
+                                     const struct generation_scores *scores) {
+    if (!g->targets) {
+        TRY(memory_allocate(&g->targets, (size_t)engine_pass(g->config.engine)));
+        TRY(memory_allocate(&g->nll, (size_t)engine_pass(g->config.engine)));
+    }
+    for (int64_t i = 0; i < n; i++)
+        g->targets[i] = at + i + 1 < total ? ids[at + i + 1] : -1;
+    const struct decoder_output out = {
+        .logits = at + n == total ? g->logits : NULL, .targets = g->targets, .nll = g->nll};
+    TRY(generation_pass(g, &out, ids + at, n, true));
+    for (int64_t i = 0; i < n && at + i + 1 < total; i++)
+        scores->logprob[at + i + 1] = -g->nll[i];
+    return STATUS_OK;
+}
+
+static enum status generation_rows(struct generation *g, const int32_t *ids, int64_t at, int64_t n, int64_t total,
+                                   const struct generation_scores *scores) {
+    const int64_t vocab = generation_vocab(g);
+    const struct decoder_output out = {.logits = g->rows, .logits_all = true};
+    TRY(generation_pass(g, &out, ids + at, n, true));
+    for (int64_t i = 0; i < n && at + i + 1 < total; i++)
+        generation_score(scores, at + i + 1, ids[at + i + 1], g->rows + i * vocab, vocab);
+    if (at + n == total) memcpy(g->logits, g->rows + (n - 1) * vocab, (size_t)vocab * sizeof *g->logits);
+    return STATUS_OK;
+}
+
+static enum status generation_mixed(struct generation *g, const int32_t *ids, int64_t at, int64_t total,
+                                    const struct generation_scores *scores) {
+    const struct decoder_output out = {.logits = g->logits};
+    TRY(generation_pass(g, &out, ids + at, 1, true));
+    if (at + 1 == total) return STATUS_OK;
+    generation_score(scores, at + 1, ids[at + 1], g->logits, generation_vocab(g));
+    if (scores->memory_share) scores->memory_share[at + 1] = (float)memory_text_share(g->memory, ids[at + 1]);
+    return STATUS_OK;
+}
+
+/* How many ids a pass scores. */
+static enum status generation_score_pass(struct generation *g, const struct generation_scores *scores, int64_t *pass) {
+    const int64_t chunk = g->config.engine->model.config.chunk;
+    *pass = g->memory ? 1 : engine_pass(g->config.engine);
+    if (g->memory || scores->top == 0) return STATUS_OK;
+    int64_t rows = ROWS_BYTES / (generation_vocab(g) * (int64_t)sizeof *g->rows);
+    if (chunk > 0 && rows > chunk) rows -= rows % chunk;
+    if (rows < 1) rows = 1;
+    if (rows < *pass) *pass = rows;
+    if (g->rows) return STATUS_OK;
+    return device_allocate_host(g->config.engine->device, &g->rows, (size_t)(*pass * generation_vocab(g)));
+}
+
+enum status generation_feed_scored(struct generation *g, const int32_t *ids, int64_t n,
+                                   const struct generation_scores *scores) {
+    int64_t pass;
+    TRY(generation_score_pass(g, scores, &pass));
+    if (scores->memory_share) memset(scores->memory_share, 0, (size_t)n * sizeof *scores->memory_share);
+    generation_score_first(g, scores, ids[0]);
+    for (int64_t at = 0; at < n; at += pass) {
+        int64_t now = n - at < pass ? n - at : pass;
+        if (progress_stop_requested(g->config.progress)) {
+            g->broken = true;
+            return fail(STATUS_INTERRUPTED, "stopped while computing log-probabilities");
+        }
+        if (g->memory)
+            TRY(generation_mixed(g, ids, at, n, scores));
+        else
+            TRY((scores->top ? generation_rows : generation_losses)(g, ids, at, now, n, scores));
+    }
+    return STATUS_OK;
+}

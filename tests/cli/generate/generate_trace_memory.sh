@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# drt-generate --trace with a token memory: each token's share and the entries that gave it, from a corpus that tries to
+# become markup. Chromium, where there is one, shows the page.
+. "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
+needs drt-generate drt-index
+command -v python3 >/dev/null || skip "python3 is missing"
+tiny_model "$TMP/m"
+python3 - "$TMP/docs.jsonl" <<'P'
+import json, sys
+evil = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\"><!-- & \u2028 \u202e "
+with open(sys.argv[1], "w") as f:
+    for i in range(8):
+        f.write(json.dumps({"text": (evil + "abcdefghijklmnopqrstuvwxyz %d " % i) * 6, "meta": {"id": "<b onclick=x>%d</b>" % i}}) + "\n")
+P
+tiny_store "$TMP/s" "$TMP/m" "$TMP/docs.jsonl"
+expect 0 "$BIN/drt-index" lexical --store "$TMP/s" --out "$TMP/lex"
+prompt="</script><script>document.title='tak"
+run() {
+    expect 0 "$GENERATE" --model "$TMP/m" --greedy -n 90 -p "$prompt" --memory both --store "$TMP/s" --lexical "$TMP/lex" \
+        --memory-k 4 --memory-weight 0.9 --memory-tau 1 "$@"
+}
+run && cp "$OUT" "$TMP/plain"
+run --trace "$TMP/t.jsonl"
+cmp -s "$OUT" "$TMP/plain" || die "the trace changes the text"
+run --trace "$TMP/t.html"
+"$BIN/drt-index" export --store "$TMP/s" >"$TMP/export" 2>"$ERR" || die "export"
+python3 - "$TMP" <<'P' || die "the data of the trace"
+import json, re, sys
+tmp = sys.argv[1]
+rows = [json.loads(line) for line in open(tmp + "/t.jsonl", encoding="utf-8").read().split("\n") if line]
+page = open(tmp + "/t.html", encoding="utf-8").read()
+data = page[page.index('type="application/json">') + 24:]
+data = data[:data.index("</script>")]
+assert "<" not in data, "a text can become markup"
+assert json.loads(data) == rows, "page and lines differ"
+assert not re.search(r'(src|href)\s*=\s*["\']?(https?:|//)', page), "the page wants something from outside"
+ids = [i for row in rows for i in row["tokens"]]
+prompt = sum(row["prompt_tokens"] for row in rows)
+store = {}
+for line in open(tmp + "/export"):
+    c = json.loads(line)
+    tokens = next(c[k] for k in ("ids", "tokens") if isinstance(c.get(k), list))
+    key = next(k for k in ("chunk", "id") if k in c)
+    store[c[key]] = tokens
+seen = corpus = own = 0
+for row in rows:
+    for m in row.get("memory", []):
+        position = row["first_token"] + m["token"]
+        assert position == prompt + seen, "tokens of the memory are those that were generated, in order"
+        seen += 1
+        assert 0 <= m["share"] <= 1 and 0 <= m["begin"] <= m["end"] <= len(row["text"]), m
+        shares = [p["share"] for p in m["from"]]
+        assert shares == sorted(shares, reverse=True) and sum(shares) <= m["share"] * 1.001 + 1e-6, m
+        for part in m["from"]:
+            passage = row["passages"][part["passage"]]
+            assert 0 <= part["begin"] <= part["end"] <= len(passage["text"])
+            at = part["offset"] - passage["offset"]
+            if passage["source"] == "corpus":
+                # The id there is the id that was generated.
+                corpus += 1
+                assert store[passage["chunk"]][at] == ids[position], (passage["chunk"], at)
+                assert passage["key"].startswith("<b onclick=x>") and passage["document_id"] >= 0
+            else:
+                own += 1
+                assert part["offset"] < position and ids[part["offset"]] == ids[position], (part, position)
+            if row["text"][m["begin"]:m["end"]].strip() and m["end"] - m["begin"] == part["end"] - part["begin"]:
+                assert passage["text"][part["begin"]:part["end"]] == row["text"][m["begin"]:m["end"]], (m, part)
+assert seen == len(ids) - prompt and corpus > 20 and own > 0, (seen, corpus, own)
+P
+# Without a memory the page has no member of it, and no share to show.
+expect 0 "$GENERATE" --model "$TMP/m" --greedy -n 40 -p "$prompt" --trace "$TMP/none.jsonl"
+! grep -q '"memory"' "$TMP/none.jsonl" || die "a memory that was not there"
+chromium=$(command -v chromium || command -v chromium-browser) || skip "chromium is missing: the page was not shown"
+expect 0 timeout 100 "$chromium" --headless=new --no-sandbox --disable-gpu --user-data-dir="$TMP/profile" --virtual-time-budget=3000 \
+    --dump-dom "file://$TMP/t.html"
+out_lacks "<title>taken"
+out_has "of its probability came from the token memory"
+out_has 'class="tok'
+out_has "<mark>"
+[ "$(grep -o '<img' "$OUT" | wc -l)" = 0 ] || die "a text became an image"

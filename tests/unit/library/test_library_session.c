@@ -1,0 +1,355 @@
+/* test_library_session.c -- drt.h: running texts, their tokens, provenance, ends and log-probabilities. */
+#include "tests/library_fixture.h"
+
+enum { VOCAB = 271, CHUNK = 63, EOS = 268 };
+
+static struct library_world w;
+
+static struct drt_session *open_session(const struct drt_session_config *config) {
+    struct drt_session *s = NULL;
+    CALL_OK(drt_session_open(&s, w.model, config));
+    return s;
+}
+
+/* The text of a document, long enough for several chunks. */
+static const char *prompt(void) {
+    static char text[8192];
+    library_text(text, 100);
+    library_text(text + strlen(text), 101);
+    return text;
+}
+
+/* Log-probabilities by three routes: with alternatives, without, and id by id. */
+static void scores(bool self, bool corpus) {
+    const struct drt_session_config config = {.size = sizeof config, .self = self, .corpus = corpus, .store = w.store};
+    struct drt_scores *top = NULL, *plain = NULL, *part = NULL;
+    float next[VOCAB], sum = 0;
+    const char *text = prompt();
+    CALL_OK(drt_score_text(w.model, &config, text, strlen(text), 3, &top));
+    CALL_OK(drt_score_ids(w.model, &config, top->ids, top->n, 0, &plain));
+    CHECK(top->n > 3 * CHUNK && top->n == plain->n && top->first == 0 && top->top == 3 && !top->memory_share);
+    CHECK(isnan(top->logprob[0]) && isnan(plain->logprob[0]) && top->alternatives[0].id == -1);
+    CHECK_CLOSE(top->logprob + 1, plain->logprob + 1, top->n - 1, 2e-4);
+    struct drt_session *s = open_session(&config);
+    for (int64_t i = 0; i < top->n; i++) {
+        CALL_OK(drt_session_feed_ids(s, top->ids + i, 1, &part, 3));
+        CHECK(part->n == 1 && part->first == i && part->ids[0] == top->ids[i]);
+        if (i > 0) CHECK_CLOSE(part->logprob, top->logprob + i, 1, 2e-4);
+        if (i > 0) CHECK_CLOSE(&part->alternatives[2].logprob, &top->alternatives[3 * i + 2].logprob, 1, 2e-4);
+        if (i > 0) CHECK(top->alternatives[3 * i].logprob >= top->logprob[i]);
+        if (i > 0) sum += top->logprob[i];
+        drt_free(part);
+    }
+    CHECK(fabs((double)sum - top->sum) < 0.01);
+    CHECK_EQ(drt_session_tokens(s), top->n);
+    CALL_OK(drt_session_logprobs(s, next));
+    double whole = 0;
+    for (int v = 0; v < VOCAB; v++)
+        whole += exp((double)next[v]);
+    CHECK(fabs(whole - 1) < 1e-4);
+    drt_session_close(s);
+    drt_free(top);
+    drt_free(plain);
+}
+
+static void check_neighbours(const struct drt_token *t, bool self, bool corpus) {
+    double sum = 0;
+    bool read = (self || corpus) && t->position > CHUNK + (corpus ? 0 : CHUNK);
+    CHECK((t->n_neighbours > 0) == read);
+    for (int i = 0; i < t->n_neighbours; i++) {
+        const struct drt_neighbour *n = &t->neighbours[i];
+        CHECK(n->source == DRT_SOURCE_SELF ? self : corpus);
+        CHECK(n->group == 0 && n->weight >= 0 && n->weight <= 1);
+        sum += (double)n->weight;
+        if (n->source == DRT_SOURCE_SELF) {
+            CHECK(n->document == -1 && n->token_offset == n->chunk * CHUNK && n->token_offset + CHUNK < t->position);
+            continue;
+        }
+        struct drt_chunk c;
+        CALL_OK(drt_store_chunks(w.store, &c, NULL, NULL, &n->chunk, 1));
+        CHECK(c.document == n->document && c.token_offset == n->token_offset && c.document != 3);
+    }
+    CHECK(t->n_neighbours == 0 || fabs(sum - 1) < 1e-3);
+}
+
+struct kept {
+    char text[8192];
+    size_t bytes;
+    int n;
+    int32_t ids[256];
+    float logprob[256];
+    int stop_after;
+};
+static bool keep(void *context, const struct drt_token *t) {
+    struct kept *k = context;
+    CHECK(t->size == sizeof *t);
+    memcpy(k->text + k->bytes, t->text, t->bytes);
+    k->bytes += t->bytes;
+    k->logprob[k->n] = t->logprob;
+    k->ids[k->n++] = t->id;
+    return k->n == k->stop_after;
+}
+
+/* Token by token and by callback; the ids that came out, fed again, have the log-probabilities that came with them. */
+static void generates(bool self, bool corpus) {
+    struct drt_session_config config = {.size = sizeof config,
+                                        .self = self,
+                                        .corpus = corpus,
+                                        .store = w.store,
+                                        .exclude = true,
+                                        .exclude_document = 3,
+                                        .temperature = 1,
+                                        .seed = 11,
+                                        .max_tokens = 200,
+                                        .ignore_eos = true,
+                                        .top = 2};
+    static struct kept kept;
+    struct drt_token t = {.size = sizeof t};
+    struct drt_scores *again = NULL;
+    struct drt_session_info info = {.size = sizeof info};
+    enum drt_end end = DRT_END_NONE;
+    const char *text = "Document 3. the river and the stone";
+    struct drt_session *s = open_session(&config);
+    CALL_OK(drt_session_feed(s, text, strlen(text), NULL, 0));
+    const int64_t prompt_tokens = drt_session_tokens(s);
+    memset(&kept, 0, sizeof kept);
+    do {
+        CALL_OK(drt_session_next(s, &t));
+        CHECK(t.position == prompt_tokens + kept.n && t.n_alternatives == 2 && t.raw_bytes > 0);
+        CHECK(t.alternatives[0].logprob >= t.alternatives[1].logprob && t.alternatives[0].logprob >= t.logprob);
+        check_neighbours(&t, self, corpus);
+        keep(&kept,
+             &(struct drt_token){.size = sizeof t, .id = t.id, .text = t.text, .bytes = t.bytes, .logprob = t.logprob});
+    } while (t.end == DRT_END_NONE);
+    CHECK(kept.n == 200 && t.end == DRT_END_LENGTH);
+    CALL_FAILS(drt_session_next(s, &t), DRT_INVALID, "ended");
+    CALL_OK(drt_session_info(s, &info));
+    CHECK(info.tokens == prompt_tokens + 200 && info.seconds > 0 && (info.queries > 0) == (self || corpus));
+    CHECK((info.searched_by[0] != 0) == corpus);
+    static struct kept called;
+    memset(&called, 0, sizeof called);
+    CALL_OK(drt_session_reset(s, 11));
+    CHECK_EQ(drt_session_tokens(s), 0);
+    CALL_OK(drt_session_feed(s, text, strlen(text), NULL, 0));
+    CALL_OK(drt_session_generate(s, keep, &called, &end));
+    CHECK(end == DRT_END_LENGTH && called.n == 200 && memcmp(called.ids, kept.ids, sizeof kept.ids) == 0);
+    CHECK(called.bytes == kept.bytes && memcmp(called.text, kept.text, kept.bytes) == 0);
+    CALL_OK(drt_session_reset(s, 12));
+    CALL_OK(drt_session_feed(s, text, strlen(text), NULL, 0));
+    CALL_OK(drt_session_feed_ids(s, kept.ids, kept.n, &again, 0));
+    CHECK_CLOSE(again->logprob, kept.logprob, kept.n, 3e-4);
+    drt_free(again);
+    memset(&called, 0, sizeof called);
+    called.stop_after = 5;
+    CALL_OK(drt_session_generate(s, keep, &called, &end));
+    CHECK(end == DRT_END_CALLBACK && called.n == 5);
+    CALL_OK(drt_session_generate(s, keep, &called, NULL)); /* the rest */
+    CHECK_EQ(called.n, 200);
+    CALL_OK(drt_session_feed_ids(s, NULL, 0, NULL, 0)); /* nothing new: as many tokens again */
+    CALL_OK(drt_session_next(s, &t));
+    drt_session_close(s);
+}
+
+static bool refuse(void *context) {
+    return ++*(int *)context > 3;
+}
+
+static void ends(void) {
+    static struct kept kept;
+    int called = 0;
+    char stop[4] = "";
+    const char *const stops[] = {stop};
+    struct drt_session_config config = {
+        .size = sizeof config, .temperature = 1000, .seed = 3, .max_tokens = 100, .ignore_eos = true};
+    enum drt_end end = DRT_END_NONE;
+    struct drt_session *s = open_session(&config);
+    CALL_OK(drt_session_feed(s, "", 0, NULL, 0)); /* the eos_id */
+    CHECK_EQ(drt_session_tokens(s), 1);
+    CALL_OK(drt_session_generate(s, keep, &kept, &end));
+    drt_session_close(s);
+    CHECK(kept.bytes > 20);
+    snprintf(stop, sizeof stop, "%.3s", kept.text + kept.bytes / 2);
+    const size_t where = (size_t)(strstr(kept.text, stop) - kept.text);
+    CHECK(where > 0);
+    static struct kept stopped;
+    config.stops = stops, config.n_stops = 1;
+    s = open_session(&config);
+    CALL_OK(drt_session_feed(s, "", 0, NULL, 0));
+    CALL_OK(drt_session_generate(s, keep, &stopped, &end));
+    CHECK(end == DRT_END_STOP && stopped.bytes == where && memcmp(stopped.text, kept.text, where) == 0);
+    drt_session_close(s);
+    config = (struct drt_session_config){.size = sizeof config, .temperature = 1000, .seed = 1};
+    s = open_session(&config); /* a flat draw: each of 269 ids, eos among them */
+    struct drt_token t = {.size = sizeof t};
+    CALL_OK(drt_session_feed(s, "x", 1, NULL, 0));
+    do
+        CALL_OK(drt_session_next(s, &t));
+    while (t.end == DRT_END_NONE);
+    CHECK(t.end == DRT_END_EOS && t.id == EOS && drt_session_tokens(s) < 5000);
+    drt_session_close(s);
+    config.progress = (struct drt_progress){.stop = refuse, .context = &called};
+    s = open_session(&config);
+    CALL_OK(drt_session_feed(s, "x", 1, NULL, 0));
+    enum drt_status status = DRT_OK;
+    for (int i = 0; i < 10 && status == DRT_OK; i++)
+        status = drt_session_next(s, &t);
+    CHECK(status == DRT_INTERRUPTED && strstr(drt_message(), "stopped"));
+    drt_session_close(s);
+}
+
+/* After n tokens, what was shown and what drt_session_stop gives are the beginning of the whole text; the last
+ * character may be cut, which is U+FFFD then. */
+static size_t check_stopped(struct drt_session *s, int n, const struct kept *whole) {
+    static struct kept part;
+    struct drt_token t = {.size = sizeof t};
+    const char *rest = NULL;
+    size_t bytes = 0;
+    memset(&part, 0, sizeof part);
+    CALL_OK(drt_session_reset(s, 3));
+    CALL_OK(drt_session_feed(s, "", 0, NULL, 0));
+    for (int i = 0; i < n; i++) {
+        CALL_OK(drt_session_next(s, &t));
+        keep(&part, &t);
+    }
+    CALL_OK(drt_session_stop(s, &rest, &bytes));
+    CHECK(part.bytes + bytes < sizeof part.text);
+    memcpy(part.text + part.bytes, rest, bytes);
+    part.bytes += bytes;
+    const bool cut = part.bytes >= 3 && memcmp(part.text + part.bytes - 3, "\xEF\xBF\xBD", 3) == 0;
+    CHECK(memcmp(part.text, whole->text, part.bytes - (cut ? 3 : 0)) == 0);
+    CALL_FAILS(drt_session_next(s, &t), DRT_INVALID, "ended");
+    return cut ? 0 : bytes;
+}
+
+static void stops_early(void) {
+    static struct kept whole;
+    struct drt_session_config config = {
+        .size = sizeof config, .temperature = 1000, .seed = 3, .max_tokens = 40, .ignore_eos = true};
+    struct drt_session *s = open_session(&config);
+    CALL_OK(drt_session_feed(s, "", 0, NULL, 0));
+    CALL_OK(drt_session_generate(s, keep, &whole, NULL));
+    drt_session_close(s);
+    /* Stop strings that never come, and hold back each character that they begin with. */
+    static char never[95][8];
+    const char *stops[95];
+    for (int i = 0; i < 95; i++) {
+        snprintf(never[i], sizeof never[i], "%c\001\002", ' ' + i);
+        stops[i] = never[i];
+    }
+    config.stops = stops, config.n_stops = 95;
+    s = open_session(&config);
+    size_t held = 0;
+    for (int n = 0; n < 40; n++)
+        held += check_stopped(s, n, &whole);
+    CHECK(held > 0);
+    CALL_OK(drt_session_feed(s, "more", 4, NULL, 0));
+    CALL_OK(drt_session_next(s, &(struct drt_token){.size = sizeof(struct drt_token)}));
+    CALL_OK(drt_session_stop(s, NULL, NULL));
+    CALL_FAILS(drt_session_stop(s, &(const char *){NULL}, NULL), DRT_INVALID, "both");
+    CALL_FAILS(drt_session_stop(NULL, NULL, NULL), DRT_INVALID, "NULL");
+    drt_session_close(s);
+}
+
+static void configurations(void) {
+    struct drt_session *s = NULL;
+    struct drt_searcher *searcher = NULL;
+    const char *const stops[] = {""};
+    struct drt_session_config c = {.size = sizeof c, .corpus = true};
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "needs a store");
+    c.corpus = false, c.top = 65;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "top 65");
+    c.top = 0, c.max_tokens = -1;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "max_tokens");
+    c.max_tokens = 0, c.n_stops = 1;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "stops is NULL");
+    c.stops = stops;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "stops[0]");
+    c.n_stops = 0, c.temperature = -1;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "temperature");
+    c.temperature = 0, c.memory = DRT_MEMORY_OWN, c.self = true;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "without self");
+    c.self = false;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_NOT_FOUND, "memory.json");
+    c.memory_past = -1;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "memory_past");
+    c.memory = (enum drt_memory)7;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "memory 7");
+    c = (struct drt_session_config){.size = sizeof c};
+    CALL_FAILS(drt_session_open(NULL, w.model, &c), DRT_INVALID, "out is NULL");
+    CALL_FAILS(drt_session_open(&s, NULL, &c), DRT_INVALID, "model is NULL");
+    CALL_OK(drt_searcher_open(&searcher, w.store, NULL, NULL));
+    c.searcher = searcher, c.store = w.store;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "set corpus");
+    c.corpus = true;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "another store or model");
+    drt_searcher_close(searcher);
+}
+
+static void failures(void) {
+    const int32_t wrong[] = {VOCAB};
+    struct drt_scores *scores = NULL;
+    struct drt_token t = {.size = sizeof t};
+    float logprobs[VOCAB];
+    struct drt_session *s = open_session(NULL);
+    CALL_FAILS(drt_session_next(s, &t), DRT_INVALID, "empty");
+    CALL_FAILS(drt_session_logprobs(s, logprobs), DRT_INVALID, "empty");
+    CALL_FAILS(drt_session_feed_ids(s, wrong, 1, NULL, 0), DRT_INVALID, "271");
+    CALL_FAILS(drt_session_feed_ids(s, NULL, 1, NULL, 0), DRT_INVALID, "ids is NULL");
+    CALL_FAILS(drt_session_feed_ids(s, wrong, -1, NULL, 0), DRT_INVALID, "-1");
+    CALL_FAILS(drt_session_feed_ids(NULL, wrong, 1, NULL, 0), DRT_INVALID, "session is NULL");
+    CALL_FAILS(drt_session_feed(s, NULL, 1, NULL, 0), DRT_INVALID, "text is NULL");
+    CALL_FAILS(drt_session_feed(s, "x", 1, &scores, 65), DRT_INVALID, "top is 65");
+    CALL_FAILS(drt_session_feed(NULL, "x", 1, NULL, 0), DRT_INVALID, "session is NULL");
+    CALL_FAILS(drt_session_next(s, NULL), DRT_INVALID, "out is NULL");
+    CALL_FAILS(drt_session_next(s, &(struct drt_token){0}), DRT_INVALID, "size");
+    CALL_FAILS(drt_session_next(NULL, &t), DRT_INVALID, "session is NULL");
+    CALL_FAILS(drt_session_logprobs(s, NULL), DRT_INVALID, "logprobs is NULL");
+    CALL_FAILS(drt_session_generate(s, NULL, NULL, NULL), DRT_INVALID, "on_token is NULL");
+    CALL_FAILS(drt_session_reset(NULL, 0), DRT_INVALID, "session is NULL");
+    CALL_FAILS(drt_session_info(NULL, NULL), DRT_INVALID, "session is NULL");
+    CALL_FAILS(drt_session_info(s, NULL), DRT_INVALID, "out is NULL");
+    CALL_FAILS(drt_score_text(w.model, NULL, "x", 1, 0, NULL), DRT_INVALID, "scores is NULL");
+    CALL_FAILS(drt_score_ids(w.model, NULL, wrong, 1, 0, &scores), DRT_INVALID, "271");
+    CALL_OK(drt_session_feed(s, "x", 1, NULL, 0)); /* an invalid call leaves a session as it was */
+    CALL_OK(drt_session_next(s, &t));
+    CHECK_EQ(drt_session_tokens(NULL), 0);
+    drt_session_close(s);
+    drt_session_close(NULL);
+}
+
+/* Two sessions on one searcher; both keep what they were made from. */
+static void lifetimes(void) {
+    struct drt_searcher *searcher = NULL;
+    struct drt_session *s[2];
+    struct drt_token t = {.size = sizeof t};
+    CALL_OK(drt_searcher_open(&searcher, w.store, w.model, NULL));
+    const struct drt_session_config c = {.size = sizeof c, .corpus = true, .searcher = searcher};
+    for (int i = 0; i < 2; i++)
+        s[i] = open_session(&c);
+    drt_searcher_close(searcher);
+    library_world_close(&w);
+    for (int i = 0; i < 2; i++)
+        CALL_OK(drt_session_feed(s[i], prompt(), strlen(prompt()), NULL, 0));
+    int32_t first = -1;
+    for (int i = 0; i < 2; i++) {
+        CALL_OK(drt_session_next(s[i], &t));
+        CHECK(t.n_neighbours == 4 && (i == 0 || t.id == first));
+        first = t.id;
+        drt_session_close(s[i]);
+    }
+}
+
+int main(int argc, char **argv) {
+    test_start(argc, argv, 1);
+    library_world_open(&w);
+    for (int mode = 0; mode < 4; mode++) {
+        scores(mode & 1, mode & 2);
+        generates(mode & 1, mode & 2);
+    }
+    ends();
+    stops_early();
+    configurations();
+    failures();
+    lifetimes();
+    return test_done();
+}

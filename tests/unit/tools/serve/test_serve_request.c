@@ -1,0 +1,161 @@
+/* test_serve_request.c -- JSON bodies to requests: defaults, every type that is wrong, limits, and what is refused. */
+#include "tests/test.h"
+#include "tools/serve/wire/request.h"
+
+static const struct request_limits limits = {
+    .vocab_size = 100, .max_tokens = 1000, .max_prompt_tokens = 8, .max_prompts = 3};
+
+static void refused(const char *body, const char *param, const char *message) {
+    struct completion_request r;
+    CHECK_FAILS(completion_request_parse(&r, body, strlen(body), &limits), STATUS_INVALID, message);
+    CHECK_STR(r.param, param);
+    completion_request_free(&r);
+}
+
+static struct completion_request accepted(const char *body) {
+    struct completion_request r;
+    CHECK_OK(completion_request_parse(&r, body, strlen(body), &limits));
+    CHECK_STR(r.param, "");
+    return r;
+}
+
+static void test_defaults(void) {
+    struct completion_request r = accepted("{\"prompt\": \"a\\u00e9\\u0000b\"}");
+    CHECK_EQ(r.n_prompts, 1);
+    CHECK_EQ(r.prompts[0].bytes, 5);
+    CHECK(memcmp(r.prompts[0].data, "a\xc3\xa9\0b", 5) == 0);
+    CHECK_EQ(r.max_tokens, 16);
+    CHECK(r.temperature == 1 && r.top_p == 1 && r.min_p == 0 && r.top_k == 0);
+    CHECK(!r.seed_given && !r.stream && !r.echo && !r.source_given && r.logprobs == -1 && r.show == 0);
+    completion_request_free(&r);
+}
+
+static void test_prompts(void) {
+    struct completion_request r = accepted("{\"prompt\": [\"a\", \"\", \"bc\"]}");
+    CHECK_EQ(r.n_prompts, 3);
+    CHECK_STR(r.prompts[2].data, "bc");
+    completion_request_free(&r);
+    r = accepted("{\"prompt\": [1, 2, 99]}");
+    CHECK_EQ(r.n_prompts, 1);
+    CHECK_EQ(r.prompts[0].n_ids, 3);
+    CHECK_EQ(r.prompts[0].ids[2], 99);
+    completion_request_free(&r);
+    r = accepted("{\"prompt\": [[1], [2, 3], []]}");
+    CHECK_EQ(r.n_prompts, 3);
+    CHECK_EQ(r.prompts[1].ids[1], 3);
+    CHECK_EQ(r.prompts[2].n_ids, 0);
+    completion_request_free(&r);
+    refused("{\"prompt\": []}", "prompt", "empty array");
+    refused("{\"prompt\": [\"a\", 1]}", "prompt", "prompt must be");
+    refused("{\"prompt\": [1, \"a\"]}", "prompt", "token ids from 0 to 99");
+    refused("{\"prompt\": [100]}", "prompt", "token ids from 0 to 99");
+    refused("{\"prompt\": [[-1]]}", "prompt", "token ids from 0 to 99");
+    refused("{\"prompt\": [1.5]}", "prompt", "token ids from 0 to 99");
+    refused("{\"prompt\": [99999999999999999999]}", "prompt", "token ids");
+    refused("{\"prompt\": [1,1,1,1,1,1,1,1,1]}", "prompt", "more than 8");
+    refused("{\"prompt\": [\"\",\"\",\"\",\"\"]}", "prompt", "more than 3");
+    refused("{\"prompt\": 3}", "prompt", "prompt must be");
+    refused("{\"prompt\": {\"a\": 1}}", "prompt", "prompt must be");
+    refused("{\"max_tokens\": 3}", "prompt", "prompt is missing");
+    refused("{\"prompt\": null}", "prompt", "prompt is missing");
+}
+
+static void test_members(void) {
+    struct completion_request r =
+        accepted("{\"model\": \"m\", \"prompt\": \"a\", \"max_tokens\": 7, \"temperature\": 0, \"top_p\": 0.5, "
+                 "\"top_k\": 4, \"min_p\": 0.1, \"seed\": -3, \"stop\": [\"\\n\", \"END\"], \"n\": 1, \"echo\": true, "
+                 "\"logprobs\": 5, \"stream\": true, \"stream_options\": {\"include_usage\": true}, \"user\": \"u\", "
+                 "\"logit_bias\": {}, \"presence_penalty\": 0, \"suffix\": null, \"best_of\": 1, "
+                 "\"retrieval\": {\"source\": \"both\", \"k\": 2}}");
+    CHECK_STR(r.model, "m");
+    CHECK_EQ(r.max_tokens, 7);
+    CHECK_EQ(r.top_k, 4);
+    CHECK(r.seed_given && (int64_t)r.seed == -3);
+    CHECK_EQ(r.n_stops, 2);
+    CHECK_STR(r.stops[1], "END");
+    CHECK(r.echo && r.stream && r.include_usage && r.logprobs == 5);
+    CHECK(r.source_given && r.source == RETRIEVAL_BOTH && r.memory == RETRIEVAL_MEMORY_NONE && r.show == 2);
+    completion_request_free(&r);
+    r = accepted("{\"prompt\": \"a\", \"stop\": \"x\", \"logprobs\": false, \"seed\": null}");
+    CHECK(r.n_stops == 1 && r.logprobs == -1 && !r.seed_given);
+    completion_request_free(&r);
+}
+
+static void test_wrong(void) {
+    refused("{\"prompt\": \"a\", \"max_tokens\": \"7\"}", "max_tokens", "a whole number from 0 to 1000");
+    refused("{\"prompt\": \"a\", \"max_tokens\": 7.5}", "max_tokens", "a whole number");
+    refused("{\"prompt\": \"a\", \"max_tokens\": 1001}", "max_tokens", "from 0 to 1000");
+    refused("{\"prompt\": \"a\", \"max_tokens\": -1}", "max_tokens", "from 0 to 1000");
+    refused("{\"prompt\": \"a\", \"max_tokens\": 0}", "max_tokens", "needs echo");
+    refused("{\"prompt\": \"a\", \"temperature\": 1e999}", "temperature", "from 0 to 100");
+    refused("{\"prompt\": \"a\", \"top_p\": 0}", "top_p", "from 1e-06 to 1");
+    refused("{\"prompt\": \"a\", \"stream\": 1}", "stream", "true or false");
+    refused("{\"prompt\": \"a\", \"n\": 2}", "n", "must be 1");
+    refused("{\"prompt\": \"a\", \"suffix\": \"b\"}", "suffix", "does not support");
+    refused("{\"prompt\": \"a\", \"logit_bias\": {\"1\": 2}}", "logit_bias", "does not support");
+    refused("{\"prompt\": \"a\", \"stop\": [\"\"]}", "stop", "empty");
+    refused("{\"prompt\": \"a\", \"stop\": \"a\\u0000\"}", "stop", "U+0000");
+    refused("{\"prompt\": \"a\", \"stop\": [1]}", "stop", "stop must be");
+    refused("{\"prompt\": \"a\", \"logprobs\": 65}", "logprobs", "from 0 to 64");
+    refused("{\"prompt\": \"a\", \"model\": 1}", "model", "model must be");
+    refused("{\"prompt\": \"a\", \"tempersture\": 1}", "tempersture", "unknown member \"tempersture\"");
+    refused("{\"prompt\": \"a\", \"prompt\": \"b\"}", "prompt", "given once");
+    refused("{\"prompt\": \"a\", \"retrieval\": []}", "retrieval", "must be an object");
+    refused("{\"prompt\": \"a\", \"retrieval\": {\"source\": \"web\"}}", "retrieval.source", "\"corpus\"");
+    refused("{\"prompt\": \"a\", \"retrieval\": {\"sauce\": 1}}", "retrieval.sauce", "unknown member");
+    refused("{\"prompt\": \"a\", \"retrieval\": {\"source\": \"self\", \"memory\": \"own\"}}", "retrieval.memory",
+            "without GCA");
+    refused("", "", "a JSON object");
+    refused("[]", "", "a JSON object");
+    refused("{\"prompt\": \"a\"} x", "", "the end of the body");
+    refused("{\"prompt\": \"a\"", "", "the end of the object");
+    refused("{\"prompt\": \"a", "", "a value");
+}
+
+static void test_search(void) {
+    struct search_request s;
+    const char *good = "{\"ids\": [1, 2], \"k\": 3, \"searcher\": \"hybrid\"}";
+    CHECK_OK(search_request_parse(&s, good, strlen(good), &limits));
+    CHECK(s.query.n_ids == 2 && s.k == 3 && s.searcher == SEARCH_HYBRID);
+    search_request_free(&s);
+    const struct {
+        const char *body, *param, *message;
+    } bad[] = {{"{}", "text", "missing"},
+               {"{\"text\": \"\"}", "text", "empty"},
+               {"{\"text\": \"a\", \"ids\": [1]}", "ids", "not both"},
+               {"{\"text\": \"a\", \"k\": 0}", "k", "from 1 to 1000"},
+               {"{\"text\": \"a\", \"searcher\": \"x\"}", "searcher", "\"lexical\""},
+               {"{\"text\": 1}", "text", "must be a text"}};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        CHECK_FAILS(search_request_parse(&s, bad[i].body, strlen(bad[i].body), &limits), STATUS_INVALID,
+                    bad[i].message);
+        CHECK_STR(s.param, bad[i].param);
+        search_request_free(&s);
+    }
+}
+
+static void test_tokens(void) {
+    struct token_request t;
+    const char *tokenize = "{\"prompt\": \"x\", \"add_special_tokens\": false}", *detokenize = "{\"tokens\": []}";
+    CHECK_OK(tokenize_request_parse(&t, tokenize, strlen(tokenize)));
+    CHECK_STR(t.text.data, "x");
+    token_request_free(&t);
+    CHECK_OK(detokenize_request_parse(&t, detokenize, strlen(detokenize), &limits));
+    CHECK_EQ(t.text.n_ids, 0);
+    token_request_free(&t);
+    CHECK_FAILS(detokenize_request_parse(&t, "{}", 2, &limits), STATUS_INVALID, "tokens is missing");
+    token_request_free(&t);
+    CHECK_FAILS(tokenize_request_parse(&t, "{}", 2), STATUS_INVALID, "prompt is missing");
+    token_request_free(&t);
+}
+
+int main(int argc, char **argv) {
+    test_start(argc, argv, 1);
+    test_defaults();
+    test_prompts();
+    test_members();
+    test_wrong();
+    test_search();
+    test_tokens();
+    return test_done();
+}

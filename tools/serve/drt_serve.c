@@ -1,0 +1,135 @@
+/* drt_serve.c -- drt-serve: an HTTP server of a model and its store, with OpenAI's completions. */
+#include "base/clock.h"
+#include "base/system/threads.h"
+#include "tools/serve/serve.h"
+#include "tools/shared/commands.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int failed(void) {
+    fprintf(stderr, "drt-serve: %s\n", status_message());
+    return 1;
+}
+
+static int parse(struct serve_options *o, int argc, char **argv, const char **operands) {
+    const struct arg_option options[] = {
+        {NULL, ARG_FLAG, NULL, NULL, "Model and store", 0, 0},
+        {"model", ARG_PATH, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
+        {"model-name", ARG_STRING, &o->model_name, "NAME", "its name in /v1/models (default: the folder's)", 0, 0},
+        {"store", ARG_PATH, &o->store, "DIR", "store made by drt-index build with the same model", 0, 0},
+        {"retrieval", ARG_CHOICE, &o->retrieval, "none|self|corpus|both", "of requests that do not state it", 0, 0},
+        {"exact", ARG_FLAG, &o->exact, NULL, "scan all landmarks instead of using the store's index", 0, 0},
+        {"nprobe", ARG_INT, &o->nprobe, "N", "IVF lists to scan; 0: the index's default", 0, 1 << 20},
+        {"memory-config", ARG_PATH, &o->memory_config, "FILE", "memory.json of token memories (default: the model's)",
+         0, 0},
+        {"lexical", ARG_PATH, &o->lexical, "DIR", "of token memories: made by drt-index lexical (default: the store's)",
+         0, 0},
+        {NULL, ARG_FLAG, NULL, NULL, "Network", 0, 0},
+        {"address", ARG_STRING, &o->address, "IP", "where to listen; others than loopback need --api-key-file", 0, 0},
+        {"port", ARG_INT, &o->port, "N", "0: any free one", 0, 65535},
+        {"port-file", ARG_PATH, &o->port_file, "FILE", "the port is written there once requests are answered", 0, 0},
+        {"allow-host", ARG_STRINGS, &o->hosts, "NAME", "a Host header to accept besides loopback's; several times", 0,
+         0},
+        {"cors-origin", ARG_STRING, &o->cors_origin, "ORIGIN", "pages of this origin may send requests", 0, 0},
+        {"api-key-file", ARG_PATH, &o->key_file, "FILE", "its first line is the key that requests must have", 0, 0},
+        {NULL, ARG_FLAG, NULL, NULL, "Limits", 0, 0},
+        {"sessions", ARG_INT, &o->sessions, "N", "completions that take turns", 1, 1024},
+        {"queue", ARG_INT, &o->queue, "N", "requests that may wait; further ones get 503", 1, 100000},
+        {"connections", ARG_INT, &o->connections, "N", "open at the same time", 1, 100000},
+        {"max-body", ARG_BYTES, &o->max_body, "SIZE", "bytes of a request's body", 1024, ldexp(1, 30)},
+        {"max-tokens", ARG_INT, &o->max_tokens, "N", "tokens of an answer", 1, 1 << 20},
+        {"max-prompt-tokens", ARG_INT, &o->max_prompt_tokens, "N", "tokens of a prompt", 1, 1 << 24},
+        {"max-prompts", ARG_INT, &o->max_prompts, "N", "prompts of a request", 1, 4096},
+        {"request-seconds", ARG_INT, &o->request_seconds, "N", "time of a request, its wait included", 1, 86400},
+        {"receive-seconds", ARG_INT, &o->receive_seconds, "N", "time for a request to arrive, and of silence", 1, 3600},
+        {"prefill-chunks", ARG_INT, &o->prefill_chunks, "N", "chunks of a prompt that are read in one turn", 1, 256},
+        {NULL, ARG_FLAG, NULL, NULL, "Machine", 0, 0},
+        {"device", ARG_CHOICE, &o->device, "auto|cpu|cuda", "where to compute; auto: a GPU if there is one", 0, 0},
+        {"dtype", ARG_CHOICE, &o->dtype, "auto|f32|bf16", "auto: float32 on a CPU, bf16 on a GPU", 0, 0},
+        {"threads", ARG_INT, &o->threads, "N", "threads that compute; 0: one for each processor", 0, THREADS_MAX},
+        {"log-json", ARG_FLAG, &o->log_json, NULL, "a line of JSON on standard error for each request", 0, 0},
+    };
+    const struct arg_program program = {
+        .name = "drt-serve",
+        .synopsis = "[--model DIR] [--store DIR] [--port N] [options]",
+        .about = "Answers OpenAI's /v1/completions, and searches a store, over HTTP. A page at / shows what each token "
+                 "could read. docs/serve.md describes every endpoint. SIGTERM lets running requests finish; a second "
+                 "one ends them.",
+        .examples =
+            "  drt-serve --store docs.store --retrieval corpus\n"
+            "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"The river\", \"max_tokens\": 32}'\n",
+        .options = options,
+        .n_options = ARRAY_LEN(options),
+        .max_operands = 0};
+    int n_operands = 0;
+    return args_parse(&program, argc, argv, operands, &n_operands);
+}
+
+static bool loopback(const char *address) {
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
+static enum status read_key(char key[ROUTE_KEY_MAX], const char *path) {
+    struct stat facts;
+    FILE *file = fopen(path, "re");
+    if (!file) return fail_errno("%s", path);
+    bool good = fstat(fileno(file), &facts) == 0 && fgets(key, ROUTE_KEY_MAX, file);
+    fclose(file);
+    if (good) key[strcspn(key, "\r\n")] = 0;
+    if (!good || strlen(key) < 16 || strlen(key) == ROUTE_KEY_MAX - 1)
+        return fail(STATUS_INVALID, "%s: its first line must be a key of 16 to %d bytes", path, ROUTE_KEY_MAX - 2);
+    if (facts.st_mode & (S_IRWXG | S_IRWXO))
+        return fail(STATUS_INVALID, "%s: others can read this key: run chmod 600 on it", path);
+    return STATUS_OK;
+}
+
+static int serve(int argc, char **argv, const char **operands) {
+    struct serve serve = {.options = {.device = "auto",
+                                      .dtype = "auto",
+                                      .retrieval = "none",
+                                      .address = "127.0.0.1",
+                                      .port = 8080,
+                                      .sessions = 8,
+                                      .queue = 64,
+                                      .connections = 128,
+                                      .prefill_chunks = 4,
+                                      .max_tokens = 4096,
+                                      .max_prompt_tokens = 32768,
+                                      .max_prompts = 64,
+                                      .request_seconds = 600,
+                                      .receive_seconds = 30,
+                                      .max_body = 4 << 20},
+                          .started = clock_seconds()};
+    struct serve_options *o = &serve.options;
+    sigset_t set;
+    int code = parse(o, argc, argv, operands);
+    if (code >= 0) return code;
+    if (!loopback(o->address) && !o->key_file) {
+        fprintf(stderr,
+                "drt-serve: --address %s is open to other machines: give --api-key-file FILE; see drt-serve --help\n",
+                o->address);
+        return 2;
+    }
+    if (o->key_file && read_key(serve.key, o->key_file) != STATUS_OK) return failed();
+    while (strcmp(o->retrieval, retrieval_source_names[serve.source]) != 0)
+        serve.source++;
+    if (serve.source >= RETRIEVAL_CORPUS && !o->store) {
+        fprintf(stderr, "drt-serve: --retrieval %s needs --store DIR; see drt-serve --help\n", o->retrieval);
+        return 2;
+    }
+    serve.limits = (struct request_limits){
+        .max_tokens = o->max_tokens, .max_prompt_tokens = o->max_prompt_tokens, .max_prompts = (int)o->max_prompts};
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    return serve_run(&serve, &set) == STATUS_OK ? 0 : failed();
+}
+
+int main(int argc, char **argv) {
+    return commands_run("drt-serve", serve, argc, argv);
+}

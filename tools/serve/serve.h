@@ -1,0 +1,67 @@
+/* serve.h -- what all parts of drt-serve share: options, the model with its store, and one request at work (a job).
+ *
+ * Threads: the main thread waits for signals; one thread of the HTTP library reads requests and writes answers
+ * (serve_http.c); one thread computes (serve_queue.c); one watches connections (serve_connections.c). A job passes
+ * from the HTTP thread to the computing thread and back through its lock. */
+#pragma once
+#include "tools/serve/serve_metrics.h"
+#include "tools/serve/wire/reply.h"
+#include "tools/serve/wire/request.h"
+#include "tools/serve/wire/route.h"
+#include "tools/shared/args.h"
+
+#include "include/drt.h"
+#include <signal.h>
+#include <stdatomic.h>
+
+struct serve_options {
+    const char *model, *store, *device, *dtype, *model_name;
+    const char *memory_config, *lexical, *retrieval;      /* retrieval: of requests that name none */
+    bool exact, log_json;
+    int64_t nprobe, threads;
+    const char *address, *key_file, *cors_origin, *port_file;
+    struct arg_strings hosts;
+    int64_t port;
+    int64_t sessions, queue, connections, prefill_chunks;
+    int64_t max_tokens, max_prompt_tokens, max_prompts, request_seconds, receive_seconds;
+    uint64_t max_body;
+};
+
+/* ---- serve_model.c: the model and its store, opened once ---- */
+struct serve_model {
+    struct drt_model *model;
+    struct drt_store *store;             /* NULL: none */
+    struct drt_tokenizer *tokenizer;     /* borrowed from the model */
+    struct drt_searcher *searchers[SEARCH_KINDS];         /* LANDMARK at the start, others with their first use */
+    struct drt_model_info info;
+    struct drt_store_info store_info;
+    char name[REQUEST_NAME];
+    char eos_text[64];                   /* "": none */
+    int64_t opened;                      /* seconds since 1970 */
+};
+/* The messages of libdrt become those of base/status.h. */
+enum status serve_status(enum drt_status status);
+/* The HTTP status of a failure: 400 for what a client can change, 404, 503 for memory, else 500. */
+int serve_http_status(enum status status);
+enum status serve_model_open(struct serve_model *out, const struct serve_options *o);
+void serve_model_close(struct serve_model *m);            /* a zeroed struct is fine */
+/* The computing thread only. STATUS_NOT_FOUND: there is no store. */
+enum status serve_model_searcher(struct drt_searcher **out, struct serve_model *m, enum request_searcher kind);
+
+struct serve_queue;
+struct serve {
+    struct serve_options options;
+    struct serve_model model;
+    struct metrics *metrics;
+    struct serve_queue *queue;
+    struct request_limits limits;
+    char key[ROUTE_KEY_MAX];             /* "": none */
+    enum retrieval_source source;        /* of requests that name none */
+    double started;                      /* clock_seconds */
+    atomic_bool stopping;                /* new work is refused */
+    atomic_bool cancel;                  /* all jobs end at their next step */
+};
+
+/* ---- serve_run.c: opens all parts, waits for signals, closes them ---- */
+/* `set`: the signals that stop it, blocked. */
+enum status serve_run(struct serve *serve, const sigset_t *set);

@@ -1,0 +1,30 @@
+/* serve_choice.h -- what a completion has made since it was last written, as a "choice" of OpenAI's. On the computing
+ * thread. Offsets count characters of the answer's text; neighbours are those that a token could read. */
+#pragma once
+#include "tools/serve/serve.h"
+
+struct choice_token { int64_t offset; float logprob; int32_t id, first, n; };          /* alternatives first .. */
+struct choice_record { int64_t position; int32_t first, n; };                          /* neighbours first .. */
+struct choice {
+    int index;
+    bool logprobs, retrieval;            /* members that the request wants */
+    int show;                            /* neighbours of each group */
+    int64_t offset;                      /* characters of all tokens so far */
+    char *text; size_t bytes, text_capacity;
+    struct choice_token *tokens; size_t n_tokens, tokens_capacity;
+    struct drt_alternative *alternatives; size_t n_alternatives, alternatives_capacity;
+    struct choice_record *records; size_t n_records, records_capacity;
+    struct drt_neighbour *neighbours; size_t n_neighbours, neighbours_capacity;
+    int64_t read;                        /* tokens generated; their sum of memory_share */
+    double memory_share;
+    struct drt_neighbour *last; size_t n_last, last_capacity;   /* of the token before */
+};
+void choice_free(struct choice *c);
+void choice_begin(struct choice *c, int index);           /* another text */
+void choice_written(struct choice *c);                    /* forgets what was written */
+enum status choice_text(struct choice *c, const char *text, size_t bytes);
+enum status choice_scored(struct choice *c, struct serve_model *m, int32_t id, float logprob,
+                          const struct drt_alternative *alternatives, int n);
+enum status choice_generated(struct choice *c, struct serve_model *m, const struct drt_token *token);
+/* finish NULL: it continues. */
+void choice_write(struct choice *c, struct serve_model *m, struct reply *reply, const char *finish);

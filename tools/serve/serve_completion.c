@@ -1,0 +1,300 @@
+/* serve_completion.c -- a completion as steps: a pass of a prompt, or one token. The text of a request does not depend
+ * on what runs beside it: each prompt has a session of its own, and its passes are cut at the same ids. */
+#include "base/clock.h"
+#include "base/memory.h"
+#include "tools/serve/serve_choice.h"
+#include "tools/serve/serve_job.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+enum {
+    UNSENT_MAX = 256 * 1024,       /* bytes of a stream that wait for a slow client before its session pauses */
+    ANSWER_MAX = 64 * 1024 * 1024, /* bytes of an answer that is no stream, before its next choice */
+};
+
+struct completion {
+    struct drt_session *session;
+    struct choice choice;
+    struct reply reply;
+    int prompt; /* in hand */
+    bool begun; /* the prompt in hand has been begun */
+    size_t fed; /* of its ids */
+    double start, last_token, prompt_seconds, generate_seconds;
+    int64_t created;
+    char id[32];
+    bool first_token;
+};
+
+void completion_free(struct completion *c) {
+    if (!c) return;
+    drt_session_close(c->session);
+    choice_free(&c->choice);
+    reply_close(&c->reply);
+    memory_free(c);
+}
+
+static enum retrieval_source completion_source(const struct serve *serve, const struct completion_request *r) {
+    return r->source_given || r->memory != RETRIEVAL_MEMORY_NONE ? r->source : serve->source;
+}
+
+static enum status completion_session(struct serve *serve, struct job *job, struct completion *c) {
+    const struct completion_request *r = &job->completion;
+    struct serve_model *m = &serve->model;
+    const enum retrieval_source source = completion_source(serve, r);
+    const bool corpus = source == RETRIEVAL_CORPUS || source == RETRIEVAL_BOTH;
+    const struct drt_session_config config = {
+        .size = sizeof config,
+        .self = source == RETRIEVAL_SELF || source == RETRIEVAL_BOTH,
+        .corpus = corpus,
+        .store = corpus || r->memory >= RETRIEVAL_MEMORY_CORPUS ? m->store : NULL,
+        .searcher = corpus ? m->searchers[SEARCH_LANDMARK] : NULL,
+        .memory = (enum drt_memory)r->memory,
+        .memory_config = serve->options.memory_config,
+        .lexical = r->memory >= RETRIEVAL_MEMORY_CORPUS ? serve->options.lexical : NULL,
+        .temperature = (float)r->temperature,
+        .top_p = (float)r->top_p,
+        .min_p = (float)r->min_p,
+        .top_k = (int)r->top_k,
+        .repeat_penalty = (float)r->repeat_penalty,
+        .seed = r->seed,
+        .max_tokens = r->max_tokens,
+        .stops = (const char *const *)r->stops,
+        .n_stops = r->n_stops,
+        .ignore_eos = r->ignore_eos,
+        .top = r->logprobs > 0 ? r->logprobs : 0,
+    };
+    return serve_status(drt_session_open(&c->session, m->model, &config));
+}
+
+static enum status completion_begin(struct serve *serve, struct job *job) {
+    struct completion *c = NULL;
+    uint64_t id = 0;
+    TRY(memory_allocate_zero(&c, 1));
+    job->work = c;
+    TRY(reply_open(&c->reply));
+    if (getrandom(&id, sizeof id, 0) != (ssize_t)sizeof id) return fail_errno("a random number");
+    snprintf(c->id, sizeof c->id, "cmpl-%016" PRIx64, id);
+    c->created = (int64_t)time(NULL);
+    c->start = clock_seconds();
+    c->choice.logprobs = job->completion.logprobs >= 0;
+    c->choice.show = (int)job->completion.show;
+    c->choice.retrieval = c->choice.show > 0;
+    metrics_observe(serve->metrics, METRICS_QUEUE_SECONDS, c->start - job->submitted);
+    return completion_session(serve, job, c);
+}
+
+/* ---- what is written ---- */
+
+static void completion_head(struct completion *c, struct serve *serve) {
+    struct json_writer *w = &c->reply.json;
+    json_write_object(w);
+    json_write_key(w, "id");
+    json_write_string(w, c->id);
+    json_write_key(w, "object");
+    json_write_string(w, "text_completion");
+    json_write_key(w, "created");
+    json_write_int(w, c->created);
+    json_write_key(w, "model");
+    json_write_string(w, serve->model.name);
+    json_write_key(w, "choices");
+    json_write_array(w);
+}
+
+static void completion_usage(struct json_writer *w, const struct job *job) {
+    json_write_key(w, "usage");
+    json_write_object(w);
+    json_write_key(w, "prompt_tokens");
+    json_write_int(w, job->prompt_tokens);
+    json_write_key(w, "completion_tokens");
+    json_write_int(w, job->tokens);
+    json_write_key(w, "total_tokens");
+    json_write_int(w, job->prompt_tokens + job->tokens);
+    json_write_object_end(w);
+}
+
+static void completion_timings(struct completion *c, const struct job *job) {
+    struct json_writer *w = &c->reply.json;
+    struct drt_session_info info = {.size = sizeof info};
+    json_write_key(w, "timings");
+    json_write_object(w);
+    const struct {
+        const char *name;
+        double seconds;
+    } own[] = {{"queue_seconds", c->start - job->submitted},
+               {"prompt_seconds", c->prompt_seconds},
+               {"generate_seconds", c->generate_seconds}};
+    for (size_t i = 0; i < ARRAY_LEN(own); i++) {
+        json_write_key(w, own[i].name);
+        json_write_double(w, own[i].seconds);
+    }
+    if (drt_session_info(c->session, &info) == DRT_OK) {
+        json_write_key(w, "search_seconds");
+        json_write_double(w, info.search_seconds);
+        json_write_key(w, "read_seconds");
+        json_write_double(w, info.read_seconds);
+        json_write_key(w, "encode_seconds");
+        json_write_double(w, info.encode_seconds);
+        json_write_key(w, "searched_by");
+        json_write_string(w, info.searched_by);
+    }
+    json_write_object_end(w);
+}
+
+/* One event of a stream: what the choice has collected. */
+static enum status completion_event(struct serve *serve, struct job *job, struct completion *c, const char *finish) {
+    struct json_writer *w = &c->reply.json;
+    reply_event_begin(&c->reply);
+    completion_head(c, serve);
+    choice_write(&c->choice, &serve->model, &c->reply, finish);
+    json_write_array_end(w);
+    if (job->completion.include_usage) {
+        json_write_key(w, "usage");
+        json_write_null(w);
+    }
+    if (finish) completion_timings(c, job);
+    json_write_object_end(w);
+    choice_written(&c->choice);
+    TRY(reply_event_end(&c->reply));
+    return job_put(job, &c->reply);
+}
+
+static enum status completion_end(struct serve *serve, struct job *job, struct completion *c) {
+    struct json_writer *w = &c->reply.json;
+    if (job->completion.stream && job->completion.include_usage) {
+        reply_event_begin(&c->reply);
+        completion_head(c, serve);
+    }
+    if (!job->completion.stream || job->completion.include_usage) {
+        json_write_array_end(w);
+        completion_usage(w, job);
+        if (!job->completion.stream) completion_timings(c, job);
+        json_write_object_end(w);
+    }
+    if (job->completion.stream) {
+        if (job->completion.include_usage) TRY(reply_event_end(&c->reply));
+        TRY(reply_event_done(&c->reply));
+    }
+    TRY(reply_flush(&c->reply));
+    job_finish(job, 200, &c->reply);
+    return STATUS_OK;
+}
+
+/* ---- steps ---- */
+
+static enum status completion_finish_choice(struct serve *serve, struct job *job, struct completion *c,
+                                            const char *finish) {
+    if (job->completion.stream) {
+        TRY(completion_event(serve, job, c, finish));
+    } else {
+        choice_write(&c->choice, &serve->model, &c->reply, finish);
+        choice_written(&c->choice);
+        TRY(reply_flush(&c->reply));
+        if (c->reply.bytes > ANSWER_MAX && c->prompt + 1 < job->completion.n_prompts)
+            return fail(STATUS_INVALID, "the answer has more than %d bytes after %d of %d prompts: send fewer at once",
+                        ANSWER_MAX, c->prompt + 1, job->completion.n_prompts);
+    }
+    c->prompt++;
+    c->begun = false;
+    return STATUS_OK;
+}
+
+static enum status completion_echo(struct serve *serve, const struct job *job, struct completion *c) {
+    const struct request_text *prompt = &job->completion.prompts[c->prompt];
+    if (prompt->data) return choice_text(&c->choice, prompt->data, prompt->bytes);
+    for (size_t i = 0; i < job->n_prompt_ids[c->prompt]; i++) {
+        const char *data = "";
+        size_t bytes = 0;
+        if (drt_tokenizer_bytes(serve->model.tokenizer, &data, &bytes, job->prompt_ids[c->prompt][i]) == DRT_OK)
+            TRY(choice_text(&c->choice, data, bytes));
+    }
+    return STATUS_OK;
+}
+
+/* At most `prefill_chunks` chunks, so that the tokens of other sessions do not wait for a long prompt. */
+static enum status completion_feed(struct serve *serve, struct job *job, struct completion *c) {
+    const struct completion_request *r = &job->completion;
+    const int32_t *ids = job->prompt_ids[c->prompt] + c->fed;
+    const size_t all = job->n_prompt_ids[c->prompt];
+    const bool scored = r->echo && r->logprobs >= 0;
+    size_t n = (size_t)serve->options.prefill_chunks * (size_t)serve->model.info.chunk;
+    struct drt_scores *scores = NULL;
+    if (n > all - c->fed) n = all - c->fed;
+    TRY(serve_status(
+        drt_session_feed_ids(c->session, ids, (int64_t)n, scored ? &scores : NULL, scored ? r->logprobs : 0)));
+    enum status status = STATUS_OK;
+    for (size_t i = 0; scored && status == STATUS_OK && i < n; i++)
+        status = choice_scored(&c->choice, &serve->model, ids[i], scores->logprob[i],
+                               scores->top ? scores->alternatives + i * (size_t)scores->top : NULL, scores->top);
+    drt_free(scores);
+    TRY(status);
+    c->fed += n;
+    job->prompt_tokens += (int64_t)n;
+    metrics_add(serve->metrics, METRICS_PROMPT_TOKENS, (int64_t)n);
+    if (c->fed < all) return STATUS_OK;
+    if (r->echo) TRY(completion_echo(serve, job, c));
+    if (r->max_tokens == 0) return completion_finish_choice(serve, job, c, "length");
+    return r->echo && r->stream ? completion_event(serve, job, c, NULL) : STATUS_OK;
+}
+
+static enum status completion_next(struct serve *serve, struct job *job, struct completion *c) {
+    struct drt_token token = {.size = sizeof token};
+    TRY(serve_status(drt_session_next(c->session, &token)));
+    double now = clock_seconds();
+    if (!c->first_token)
+        metrics_observe(serve->metrics, METRICS_FIRST_TOKEN_SECONDS, now - job->submitted);
+    else
+        metrics_observe(serve->metrics, METRICS_TOKEN_SECONDS, now - c->last_token);
+    c->first_token = true;
+    c->last_token = now;
+    job->tokens++;
+    metrics_add(serve->metrics, METRICS_TOKENS, 1);
+    TRY(choice_generated(&c->choice, &serve->model, &token));
+    if (token.end != DRT_END_NONE)
+        return completion_finish_choice(serve, job, c, token.end == DRT_END_LENGTH ? "length" : "stop");
+    bool news = c->choice.bytes || c->choice.n_tokens || c->choice.n_records;
+    return job->completion.stream && news ? completion_event(serve, job, c, NULL) : STATUS_OK;
+}
+
+static enum status completion_work(struct serve *serve, struct job *job, bool *done) {
+    if (!job->work) {
+        TRY(completion_begin(serve, job));
+        if (!job->completion.stream) completion_head(job->work, serve);
+    }
+    struct completion *c = job->work;
+    double start = clock_seconds();
+    if (!c->begun) {
+        if (c->prompt > 0) TRY(serve_status(drt_session_reset(c->session, job->completion.seed)));
+        choice_begin(&c->choice, c->prompt);
+        c->begun = true;
+        c->fed = 0;
+    }
+    const bool feeding = c->fed < job->n_prompt_ids[c->prompt];
+    TRY(feeding ? completion_feed(serve, job, c) : completion_next(serve, job, c));
+    *(feeding ? &c->prompt_seconds : &c->generate_seconds) += clock_seconds() - start;
+    *done = c->prompt == job->completion.n_prompts;
+    return *done ? completion_end(serve, job, c) : STATUS_OK;
+}
+
+enum completion_step completion_step(struct serve *serve, struct job *job) {
+    bool done = false;
+    if (job_cancelled(serve, job)) {
+        metrics_add(serve->metrics, METRICS_CANCELLED, 1);
+        job_fail(job, 503, "the request was cancelled");
+        return COMPLETION_DONE;
+    }
+    if (clock_seconds() > job->deadline) {
+        job_fail(job, 504, "the request took longer than this server allows (--request-seconds)");
+        return COMPLETION_DONE;
+    }
+    if (job->completion.stream && job_unsent(job) > UNSENT_MAX) return COMPLETION_PAUSED;
+    enum status status = completion_work(serve, job, &done);
+    if (status != STATUS_OK) {
+        job_fail(job, serve_http_status(status), status_message());
+        return COMPLETION_DONE;
+    }
+    return done ? COMPLETION_DONE : COMPLETION_MORE;
+}

@@ -1,0 +1,52 @@
+/* serve_http.h -- the HTTP server: libmicrohttpd's daemon, limits, answers. One file knows that library. */
+#pragma once
+#include "tools/serve/serve.h"
+
+struct serve_http;
+/* Listens, and answers from a thread of its own. *port: the one that was taken where the options have 0. */
+enum status serve_http_open(struct serve_http **out, struct serve *serve, int *port);
+/* No new connections. */
+void serve_http_quiesce(struct serve_http *h);
+/* Requests whose answers have not been sent. */
+int64_t serve_http_pending(struct serve_http *h);
+/* All jobs must have ended. NULL is fine. */
+void serve_http_close(struct serve_http *h);
+
+/* ---- serve_exchange.c: one request and its answer, without the HTTP library ---- */
+struct exchange {
+    struct serve *serve;
+    char method[16], path[256];
+    struct route route;
+    int status;                          /* of the answer; 0: none yet */
+    const char *type;                    /* of the body */
+    const char *refusal;                 /* why it is refused; NULL: it is not */
+    bool retry, cors;
+    char *body; size_t bytes, capacity;  /* of the request */
+    int64_t first_chunk, chunks;         /* arguments of /documents/ID */
+    struct reply reply;                  /* the answer, where there is no job */
+    struct job *job;                     /* works on it; NULL: answered at once */
+    struct connections *connections;
+    double start;
+    uint64_t sent;
+};
+/* What a request's head has; strings may be NULL where it has none. */
+struct exchange_head {
+    const char *method, *path, *host, *origin, *authorization, *length, *first, *chunks;
+};
+enum status exchange_create(struct exchange **out, struct serve *serve, const struct exchange_head *head);
+/* Notes the log and the metrics. complete: the whole answer was sent. */
+void exchange_free(struct exchange *e, const char *peer, bool complete);
+void exchange_refuse(struct exchange *e, int status, const char *why);
+/* A part of the body; false: end the connection. */
+bool exchange_body(struct exchange *e, const char *data, size_t bytes);
+/* The request is complete: answers in reply, or makes a job. */
+void exchange_run(struct exchange *e);
+
+/* ---- serve_log.c: lines on standard error, as text or JSON ---- */
+void serve_log_request(const struct exchange *e, const char *peer, bool complete, double seconds);
+void serve_log(const struct serve *serve, const char *event, const char *format, ...) PRINTF_LIKE(3, 4);
+
+/* ---- generated from page/ ---- */
+struct page_file { const char *name, *type; const unsigned char *data; size_t bytes; };
+extern const struct page_file page_files[];
+extern const int n_page_files;

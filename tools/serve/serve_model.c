@@ -1,0 +1,63 @@
+/* serve_model.c -- the model and its store. */
+#include "base/memory.h"
+#include "tools/serve/serve.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum status serve_status(enum drt_status status) {
+    /* The numbers of enum drt_status are those of enum status. */
+    return status == DRT_OK ? STATUS_OK : fail((enum status)status, "%s", drt_message());
+}
+
+static enum status serve_model_name(struct serve_model *m, const char *name) {
+    if (!name) {
+        const char *slash = strrchr(m->info.path, '/');
+        name = slash && slash[1] ? slash + 1 : m->info.path;
+    }
+    if (snprintf(m->name, sizeof m->name, "%s", name) >= (int)sizeof m->name)
+        return fail(STATUS_INVALID, "--model-name takes at most %zu bytes", sizeof m->name - 1);
+    return STATUS_OK;
+}
+
+static enum status serve_model_store(struct serve_model *m, const struct serve_options *o) {
+    const struct drt_searcher_config config = {
+        .size = sizeof config, .exact = o->exact, .nprobe = (int)o->nprobe, .threads = (int)o->threads};
+    TRY(serve_status(drt_store_open(&m->store, o->store)));
+    m->store_info.size = sizeof m->store_info;
+    TRY(serve_status(drt_store_info(m->store, &m->store_info)));
+    return serve_status(drt_searcher_open(&m->searchers[SEARCH_LANDMARK], m->store, m->model, &config));
+}
+
+enum status serve_model_open(struct serve_model *out, const struct serve_options *o) {
+    struct serve_model *m = out;
+    const struct drt_model_config config = {
+        .size = sizeof config, .device = o->device, .dtype = o->dtype, .threads = (int)o->threads};
+    *m = (struct serve_model){.opened = (int64_t)time(NULL)};
+    TRY(serve_status(drt_model_open(&m->model, o->model, &config)));
+    m->info.size = sizeof m->info;
+    TRY(serve_status(drt_model_info(m->model, &m->info)));
+    m->tokenizer = drt_model_tokenizer(m->model);
+    TRY(serve_model_name(m, o->model_name));
+    const char *eos = m->info.eos_id < 0 ? NULL : drt_tokenizer_spelling(m->tokenizer, m->info.eos_id);
+    snprintf(m->eos_text, sizeof m->eos_text, "%s", eos ? eos : "");
+    return o->store ? serve_model_store(m, o) : STATUS_OK;
+}
+
+void serve_model_close(struct serve_model *m) {
+    for (int i = 0; i < SEARCH_KINDS; i++)
+        drt_searcher_close(m->searchers[i]);
+    drt_store_close(m->store);
+    drt_model_close(m->model);
+    *m = (struct serve_model){0};
+}
+
+enum status serve_model_searcher(struct drt_searcher **out, struct serve_model *m, enum request_searcher kind) {
+    static const enum drt_search_kind kinds[SEARCH_KINDS] = {DRT_SEARCH_AUTO, DRT_SEARCH_LEXICAL, DRT_SEARCH_HYBRID};
+    const struct drt_searcher_config config = {.size = sizeof config, .kind = kinds[kind]};
+    if (!m->store) return fail(STATUS_NOT_FOUND, "this server has no store: start it with --store DIR");
+    if (!m->searchers[kind]) TRY(serve_status(drt_searcher_open(&m->searchers[kind], m->store, m->model, &config)));
+    *out = m->searchers[kind];
+    return STATUS_OK;
+}

@@ -1,0 +1,184 @@
+/* serve_queue.c -- the computing thread: completions take turns, one step each; searches and documents come between two
+ * rounds. The model computes for one session at a time, so that turns cost nothing but the wait. */
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/system/threads.h"
+#include "tools/serve/serve_job.h"
+
+#include <errno.h>
+
+enum { LOOKUPS = 4 }; /* between two rounds */
+
+struct job_list {
+    struct job *first, **last;
+    int64_t n;
+};
+struct serve_queue {
+    struct serve *serve;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct job_list waiting, lookups; /* under the lock */
+    int64_t running;                  /* the same */
+    bool ending;
+    struct job **active; /* the thread's: [sessions] */
+    int64_t n_active;
+};
+
+static void job_list_add(struct job_list *list, struct job *job) {
+    if (!list->first) list->last = &list->first;
+    job->next = NULL;
+    *list->last = job;
+    list->last = &job->next;
+    list->n++;
+}
+
+static struct job *job_list_take(struct job_list *list) {
+    struct job *job = list->first;
+    if (!job) return NULL;
+    list->first = job->next;
+    list->n--;
+    return job;
+}
+
+/* Jobs whose clients left, or whose time is over, do not wait for a session. */
+static void queue_sweep(struct serve_queue *q, struct job_list *gone) {
+    struct job_list kept = {0};
+    const double now = clock_seconds();
+    for (struct job *job; (job = job_list_take(&q->waiting));)
+        job_list_add(job_cancelled(q->serve, job) || now > job->deadline ? gone : &kept, job);
+    q->waiting = kept;
+}
+
+static void queue_end_job(struct job *job) {
+    completion_free(job->work); /* its session's memory is free now, not when the client has read */
+    job->work = NULL;
+    job_release(job);
+}
+
+/* A round: one step for each session. True: at least one made progress. */
+static bool queue_round(struct serve_queue *q) {
+    bool progress = false;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < q->n_active; i++) {
+        struct job *job = q->active[i];
+        enum completion_step step = completion_step(q->serve, job);
+        progress = progress || step != COMPLETION_PAUSED;
+        if (step == COMPLETION_DONE)
+            queue_end_job(job);
+        else
+            q->active[kept++] = job;
+    }
+    q->n_active = kept;
+    return progress;
+}
+
+/* With the lock held: waits while there is nothing to do. paused: until a client has read, or a little while. */
+static void queue_wait(struct serve_queue *q, bool paused) {
+    if (q->lookups.first || (q->waiting.first && q->n_active < q->serve->options.sessions)) return;
+    if (q->n_active > 0 && !paused) return;
+    if (q->n_active == 0) {
+        if (!q->ending) pthread_cond_wait(&q->changed, &q->lock);
+        return;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 100 * 1000 * 1000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    (void)pthread_cond_timedwait(&q->changed, &q->lock, &until);
+}
+
+static void *queue_thread(void *context) {
+    struct serve_queue *q = context;
+    bool progress = true;
+    for (;;) {
+        struct job_list gone = {0}, lookups = {0};
+        pthread_mutex_lock(&q->lock);
+        q->running = q->n_active;
+        queue_wait(q, !progress);
+        if (q->ending && q->n_active == 0 && !q->waiting.first && !q->lookups.first) break;
+        queue_sweep(q, &gone);
+        while (q->n_active < q->serve->options.sessions && q->waiting.first)
+            q->active[q->n_active++] = job_list_take(&q->waiting);
+        while (lookups.n < LOOKUPS && q->lookups.first)
+            job_list_add(&lookups, job_list_take(&q->lookups));
+        q->running = q->n_active + lookups.n;
+        pthread_mutex_unlock(&q->lock);
+        for (struct job *job; (job = job_list_take(&gone));) {
+            (void)completion_step(q->serve, job); /* answers: it is cancelled or late */
+            queue_end_job(job);
+        }
+        for (struct job *job; (job = job_list_take(&lookups));) {
+            if (job_cancelled(q->serve, job))
+                job_fail(job, 503, "the request was cancelled");
+            else
+                lookup_run(q->serve, job);
+            queue_end_job(job);
+        }
+        progress = queue_round(q);
+    }
+    pthread_mutex_unlock(&q->lock);
+    return NULL;
+}
+
+enum status serve_queue_create(struct serve_queue **out, struct serve *serve) {
+    struct serve_queue *q = NULL;
+    TRY(memory_allocate_zero(&q, 1));
+    q->serve = serve;
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->changed, NULL);
+    enum status status = memory_allocate(&q->active, (size_t)serve->options.sessions);
+    if (status == STATUS_OK && !threads_start(&q->thread, queue_thread, q))
+        status = fail(STATUS_NO_MEMORY, "the computing thread cannot be started");
+    if (status != STATUS_OK) {
+        memory_free(q->active);
+        memory_free(q);
+        return status;
+    }
+    *out = q;
+    return STATUS_OK;
+}
+
+enum status serve_queue_submit(struct serve_queue *q, struct job *job) {
+    enum status status = STATUS_OK;
+    pthread_mutex_lock(&q->lock);
+    if (q->waiting.n + q->lookups.n >= q->serve->options.queue) {
+        status =
+            fail(STATUS_BUSY, "%lld requests wait already: try again later", (long long)(q->waiting.n + q->lookups.n));
+    } else {
+        atomic_fetch_add(&job->references, 1);
+        job_list_add(job->kind == ENDPOINT_COMPLETIONS ? &q->waiting : &q->lookups, job);
+        pthread_cond_signal(&q->changed);
+    }
+    pthread_mutex_unlock(&q->lock);
+    return status;
+}
+
+void serve_queue_wake(struct serve_queue *q) {
+    pthread_mutex_lock(&q->lock);
+    pthread_cond_signal(&q->changed);
+    pthread_mutex_unlock(&q->lock);
+}
+
+void serve_queue_counts(struct serve_queue *q, int64_t *waiting, int64_t *running) {
+    pthread_mutex_lock(&q->lock);
+    *waiting = q->waiting.n + q->lookups.n;
+    *running = q->running;
+    pthread_mutex_unlock(&q->lock);
+}
+
+void serve_queue_free(struct serve_queue *q) {
+    if (!q) return;
+    pthread_mutex_lock(&q->lock);
+    q->ending = true;
+    pthread_cond_signal(&q->changed);
+    pthread_mutex_unlock(&q->lock);
+    pthread_join(q->thread, NULL);
+    pthread_cond_destroy(&q->changed);
+    pthread_mutex_destroy(&q->lock);
+    memory_free(q->active);
+    memory_free(q);
+}

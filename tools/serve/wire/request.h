@@ -1,0 +1,66 @@
+/* request.h -- JSON bodies to requests: every member checked by name, type and range. Pure functions.
+ *
+ * A parse function fails with STATUS_INVALID and one line for the client; `param` of the request names the member at
+ * fault ("": the whole body). A request's memory is its own, to be freed also after a failure. Members that OpenAI's
+ * clients send and that cannot be served are accepted with their neutral value only; unknown members are refused, since
+ * a misspelt one would change the result without a word. */
+#pragma once
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { REQUEST_STOPS = 16, REQUEST_PARAM = 64, REQUEST_NAME = 256, REQUEST_TOP_MAX = 64, REQUEST_HITS_MAX = 1000 };
+
+struct request_limits {
+    int vocab_size;
+    int64_t max_tokens;                  /* of one answer */
+    int64_t max_prompt_tokens;           /* of one prompt; of texts it is checked when they are ids */
+    int max_prompts;                     /* of one request */
+};
+
+enum retrieval_source { RETRIEVAL_NONE, RETRIEVAL_SELF, RETRIEVAL_CORPUS, RETRIEVAL_BOTH, RETRIEVAL_SOURCES };
+extern const char *const retrieval_source_names[RETRIEVAL_SOURCES];
+enum retrieval_memory { RETRIEVAL_MEMORY_NONE, RETRIEVAL_MEMORY_OWN, RETRIEVAL_MEMORY_CORPUS, RETRIEVAL_MEMORY_BOTH,
+                        RETRIEVAL_MEMORIES };
+extern const char *const retrieval_memory_names[RETRIEVAL_MEMORIES];
+
+/* A text, or its ids: data NULL where it is ids. */
+struct request_text { char *data; size_t bytes; int32_t *ids; int64_t n_ids; };
+
+struct completion_request {
+    char param[REQUEST_PARAM], model[REQUEST_NAME];       /* model "": not given */
+    struct request_text *prompts; int n_prompts;
+    int64_t max_tokens, top_k;
+    double temperature, top_p, min_p, repeat_penalty;     /* min_p, repeat_penalty 0: off */
+    uint64_t seed; bool seed_given;
+    char *stops[REQUEST_STOPS]; int n_stops;
+    int logprobs;                        /* alternatives of each token; -1: no log-probabilities */
+    bool echo, stream, include_usage, ignore_eos;
+    bool source_given;
+    enum retrieval_source source;
+    enum retrieval_memory memory;
+    int64_t show;                        /* retrieval.k: neighbours of each group that the answer names */
+};
+enum status completion_request_parse(struct completion_request *out, const char *body, size_t bytes,
+                                     const struct request_limits *limits);
+void completion_request_free(struct completion_request *r);
+
+enum request_searcher { SEARCH_LANDMARK, SEARCH_LEXICAL, SEARCH_HYBRID, SEARCH_KINDS };
+extern const char *const request_searcher_names[SEARCH_KINDS];
+struct search_request {
+    char param[REQUEST_PARAM];
+    struct request_text query;
+    int64_t k;
+    enum request_searcher searcher;
+};
+enum status search_request_parse(struct search_request *out, const char *body, size_t bytes,
+                                 const struct request_limits *limits);
+void search_request_free(struct search_request *r);
+
+/* /tokenize {"prompt": text} (bare: special tokens are ordinary text) and /detokenize {"tokens": ids}. */
+struct token_request { char param[REQUEST_PARAM]; struct request_text text; bool literal; };
+enum status tokenize_request_parse(struct token_request *out, const char *body, size_t bytes);
+enum status detokenize_request_parse(struct token_request *out, const char *body, size_t bytes,
+                                     const struct request_limits *limits);
+void token_request_free(struct token_request *r);
