@@ -31,6 +31,11 @@ static enum status decoder_create_scratch(struct decoder *d) {
     TRY(decoder_create_mat(d, &s->gate_up, d->type, rows, 2 * (int64_t)d->config.ffn));
     TRY(decoder_create_mat(d, &s->query_norm, d->type, d->max_chunks + 1, cols));
     TRY(decoder_create_mat(d, &s->query, DTYPE_F32, d->max_chunks + 1, cols));
+    if (d->weights.key_proj.data) {
+        TRY(decoder_create_mat(d, &s->key, d->type, rows, cols));
+        TRY(decoder_create_mat(d, &s->key_proj, d->type, cols, cols));
+        device_copy(d->dev, s->key_proj.data, d->weights.key_proj.data, mat_bytes(d->weights.key_proj));
+    }
     TRY(memory_allocate(&s->ids, (size_t)rows));
     TRY(memory_allocate(&s->chunk_ids, (size_t)(d->max_tokens + d->positions)));
     TRY(memory_allocate(&s->selected, (size_t)rows));
@@ -73,7 +78,7 @@ out:
 void decoder_free(struct decoder *d) {
     if (!d) return;
     struct decoder_scratch *s = &d->scratch;
-    struct mat mats[] = {s->x, s->h, s->q, s->sum, s->gate_up, s->query_norm, s->query};
+    struct mat mats[] = {s->x, s->h, s->q, s->sum, s->gate_up, s->query_norm, s->query, s->key, s->key_proj};
     for (size_t i = 0; i < ARRAY_LEN(mats); i++)
         device_release(d->dev, mats[i].data);
     memory_free(s->ids);

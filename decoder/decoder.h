@@ -48,7 +48,8 @@ struct decoder_output {
     const int32_t *targets; float *nll;  /* [n]: nll[i] of targets[i] at ids[i] (< 0: 0); NULL: none */
     /* [n, d] dense, memory of the device in the weights' type: row i is the key state of ids[i]
      * (docs/token-memory.md), the input of layer key_layer's MLP after its norm. Layers count from 1. data NULL:
-     * none. */
+     * none. At the model's memory_layer with a memory_size it is that state's projection (docs/model.md §9.5), and
+     * columns from memory_size on are 0, which keeps distances: memory_size to hidden columns. */
     struct mat keys; int key_layer;
 };
 /* Feeds n >= 1 ids (negative: pad_id). Fails only when the retriever fails; the state can then not be used again. */

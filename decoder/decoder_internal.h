@@ -17,6 +17,7 @@ struct decoder_weights {
     struct mat embed, final_norm, narrow_embed;
     struct block_weights *layers, *narrow;                /* lower, then by group; narrow: bf16 copies or NULL */
     struct mat query_norm[MODEL_GROUPS_MAX], query_proj[MODEL_GROUPS_MAX];
+    struct mat key_proj;                                  /* [memory_size, d]; data NULL: none */
 };
 enum status decoder_weights_find(struct decoder_weights *out, const struct model_config *c, const struct weights *w);
 
@@ -24,6 +25,7 @@ enum status decoder_weights_find(struct decoder_weights *out, const struct model
 struct decoder_scratch {
     struct mat x, h, q, sum, gate_up;
     struct mat query_norm, query;                         /* query: float32 */
+    struct mat key, key_proj;                             /* key_proj: [d, d], zeros from memory_size on; NULL: none */
     int32_t *ids, *chunk_ids, *ids_device;
     int64_t *selected;                                    /* ids of the pass whose rows the head computes */
     float *nll, *nll_device, *logits_device;

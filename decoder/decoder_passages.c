@@ -107,8 +107,7 @@ static void passages_batch(struct decoder_passages *p, struct mat keys, int key_
     int64_t run = p->positions == p->length ? n * p->length : d->config.chunk; /* ids in neighbouring rows */
     for (int64_t id = 0; id < n * p->length; id += run) {
         int64_t row = id / p->length * p->positions + passages_row(p, id % p->length);
-        d->dev->ops->norm->forward(d->dev, mat_rows(keys, id, run), decoder_no_rstd(run), mat_rows(x, row, run),
-                                   last->post_norm, d->config.rms_eps);
+        decoder_keys_make(d, mat_rows(keys, id, run), mat_rows(x, row, run), p->norm, key_layer - 1);
     }
 }
 
@@ -120,6 +119,16 @@ void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int ke
         part = n - i < p->batch ? n - i : p->batch;
         passages_batch(p, mat_rows(keys, i * p->length, part * p->length), key_layer, ids + i * p->length, part);
     }
+}
+
+void decoder_keys_make(struct decoder *d, struct mat keys, struct mat x, struct mat scratch, int layer) {
+    const struct ops *ops = d->dev->ops;
+    bool projected = d->weights.key_proj.data && layer + 1 == d->config.memory_layer;
+    struct mat state = projected ? mat_rows(scratch, 0, x.rows) : keys;
+    ops->norm->forward(d->dev, state, decoder_no_rstd(x.rows), x, d->weights.layers[layer].post_norm,
+                       d->config.rms_eps);
+    assert(!projected || (keys.cols >= d->config.memory_size && keys.cols <= d->config.hidden));
+    if (projected) ops->matmul->forward(d->dev, keys, state, mat_rows(d->scratch.key_proj, 0, keys.cols), false);
 }
 
 /* ---- of a pass ---- */
@@ -134,7 +143,6 @@ void decoder_keys_keep(struct decoder *d, const struct decoder_pass *p, int laye
             run++;
         int64_t from = row > begin ? row : begin, n = min_i64(row + run, end) - from;
         if (n <= 0) continue;
-        d->dev->ops->norm->forward(d->dev, mat_rows(p->keys, j + from - row, n), decoder_no_rstd(n),
-                                   mat_rows(h, from - begin, n), d->weights.layers[layer].post_norm, d->config.rms_eps);
+        decoder_keys_make(d, mat_rows(p->keys, j + from - row, n), mat_rows(h, from - begin, n), d->scratch.key, layer);
     }
 }

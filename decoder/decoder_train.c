@@ -58,6 +58,7 @@ static void decoder_train_layout(void *of, struct carve *c) {
     t->final = carve_mat(c, t->type, n, d);
     t->final_rstd = carve_mat(c, DTYPE_F32, n, 1);
     t->grad = carve_mat(c, t->type, n, d);
+    if (t->recompute) t->keys = carve_mat(c, t->type, n, d);
     block_work_carve(&t->work, c, m, t->type, n);
     if (m->groups == 0) return;
     t->dsum = carve_mat(c, t->type, n, d);
@@ -137,6 +138,7 @@ void decoder_train_layer_forward(struct decoder_train *t, int layer, int group, 
     bool fused = group >= 0 && t->groups[group].blocks.blocks > 0;
     if (fused) decoder_train_gca(t, w, k, &l->gca, &t->groups[group]);
     block_keep_mlp(t->dev, y, k, fused ? l->gca.sum : k->h, w, m->rms_eps);
+    if (layer + 1 == t->key_layer && t->recompute) device_copy_rows(t->dev, t->keys, k->post_norm);
     t->ready = layer;
 }
 
@@ -152,10 +154,14 @@ static struct mat decoder_train_layer_input(const struct decoder_train *t, int l
     return layer < model_config_layers(&t->config) ? t->layers[layer].kept.x : t->out;
 }
 
-struct mat decoder_train_lower(struct decoder_train *t, const int32_t *ids) {
+static void decoder_train_embed(struct decoder_train *t) {
     int pad = t->config.base_lm ? 0 : t->config.pad_id; /* model.md §10 */
+    t->dev->ops->embed->forward(t->dev, decoder_train_layer_input(t, 0), t->w.embed, t->ids, pad);
+}
+
+struct mat decoder_train_lower(struct decoder_train *t, const int32_t *ids) {
     t->ids = ids;
-    t->dev->ops->embed->forward(t->dev, decoder_train_layer_input(t, 0), t->w.embed, ids, pad);
+    decoder_train_embed(t);
     decoder_train_layers_forward(t, 0, t->config.lower_layers, -1);
     return decoder_train_layer_input(t, t->config.lower_layers);
 }
@@ -169,6 +175,28 @@ struct mat decoder_train_query(struct decoder_train *t, int group) {
     if (t->config.retrieval_proj)
         t->dev->ops->matmul->forward(t->dev, g->query, g->norm, t->w.query_proj[group], false);
     return g->query;
+}
+
+void decoder_train_keep_keys(struct decoder_train *t, int key_layer) {
+    assert(key_layer >= 1 && key_layer <= model_config_layers(&t->config));
+    t->key_layer = key_layer;
+    if (!t->recompute) t->keys = t->layers[key_layer - 1].kept.post_norm;
+}
+
+struct mat decoder_train_keys(const struct decoder_train *t) {
+    assert(t->key_layer > 0);
+    return t->keys;
+}
+
+struct mat decoder_train_passages(struct decoder_train *t, const int32_t *ids) {
+    assert(t->key_layer > 0);
+    t->ids = ids;
+    for (int g = 0; g < t->config.groups; g++)
+        t->groups[g].blocks.blocks = 0;
+    decoder_train_embed(t);
+    decoder_train_layers_forward(t, 0, t->key_layer - 1, -1);
+    decoder_train_layer_forward(t, t->key_layer - 1, -1, (struct mat){0});
+    return t->keys;
 }
 
 void decoder_train_group(struct decoder_train *t, int group, struct gca_pool pool, struct gca_blocks blocks) {
@@ -188,10 +216,10 @@ void decoder_train_score(struct decoder_train *t, float *nll, const int32_t *tar
     t->dev->ops->loss->forward(t->dev, nll, t->final, t->w.embed, targets);
 }
 
-void decoder_train_loss(struct decoder_train *t, float *nll, const int32_t *targets, float scale) {
+void decoder_train_loss(struct decoder_train *t, float *nll, struct loss_rows rows) {
     struct mat dfinal = t->work.narrow;
     decoder_train_final_norm(t);
-    t->dev->ops->loss->forward_backward(t->dev, nll, dfinal, t->g.embed, t->final, t->w.embed, targets, scale);
+    t->dev->ops->loss->forward_backward(t->dev, nll, dfinal, t->g.embed, t->final, t->w.embed, rows);
     t->dev->ops->norm->backward(t->dev, t->grad, t->g.final_norm, dfinal, t->out, t->w.final_norm, t->final_rstd,
                                 false);
 }

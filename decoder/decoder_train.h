@@ -15,6 +15,7 @@
 #pragma once
 #include "kernels/device/device.h"
 #include "kernels/attention/gca.h"
+#include "kernels/pointwise/loss.h"
 #include "model/model_config.h"
 #include "model/weights.h"
 
@@ -39,8 +40,9 @@ struct mat decoder_train_query(struct decoder_train *t, int group);
  * sequence s, so N*C blocks of S rows; blocks.blocks 0: no retrieval (GCA gives zero). All borrowed until
  * group_backward. */
 void decoder_train_group(struct decoder_train *t, int group, struct gca_pool pool, struct gca_blocks blocks);
-/* Final norm and tied head: nll[r] of targets[r] (< 0: 0), and the backward pass starts from scale * sum of nll. */
-void decoder_train_loss(struct decoder_train *t, float *nll, const int32_t *targets, float scale);
+/* Final norm and tied head: nll[r] of rows.targets[r] (< 0: 0), and the backward pass starts from the sum of nll,
+ * weighted and scaled as in loss.h. */
+void decoder_train_loss(struct decoder_train *t, float *nll, struct loss_rows rows);
 /* The same losses without a gradient: for evaluation. */
 void decoder_train_score(struct decoder_train *t, float *nll, const int32_t *targets);
 
@@ -52,6 +54,17 @@ void decoder_train_group_backward(struct decoder_train *t, int group, struct mat
  * retrieval_proj) or at lmk_norms' input, so that this gradient does not reach the trunk (training-keys.md:
  * contrastive.cut_query). May be called several times: gradients are added up. */
 void decoder_train_query_backward(struct decoder_train *t, int group, struct mat dquery, bool cut);
+/* The key states of layer key_layer (from 1; docs/token-memory.md): the input of its MLP after its norm. After
+ * decoder_train_keep_keys the forward pass keeps them: decoder_train_keys [n, d], borrowed, until the next forward
+ * pass; and the backward pass adds dkeys [n, d] of the weights' type (data NULL: none; borrowed) to their gradient. */
+void decoder_train_keep_keys(struct decoder_train *t, int key_layer);
+struct mat decoder_train_keys(const struct decoder_train *t);
+void decoder_train_add_dkeys(struct decoder_train *t, struct mat dkeys);
+/* Passages: a decoder_train of its own, whose sequences are the passages, computes key states alone. The last layer is
+ * key_layer (others are not run, nor is the head); without a group's neighbours. forward returns decoder_train_keys;
+ * backward takes their gradient through all layers to the embedding. */
+struct mat decoder_train_passages(struct decoder_train *t, const int32_t *ids);
+void decoder_train_passages_backward(struct decoder_train *t, struct mat dkeys);
 /* Backward through the lower layers and the embedding. Where the encoder read the lower output,
  * encoder_train_backward must have added to decoder_train_dhidden before. */
 /* [n, d] of the weights' type: gradient of the lower output so far */

@@ -48,17 +48,28 @@ static void decoder_train_attention_backward(struct decoder_train *t, int layer)
     block_back_qkv(t->dev, t->grad, dqkv, k, w, g, &t->work);
 }
 
+/* From the gradient of key states through the norm that made them from x. */
+static void decoder_train_keys_backward(struct decoder_train *t, struct mat dx, struct mat dkeys,
+                                        const struct decoder_train_layer *l, struct mat x, bool accumulate) {
+    int layer = t->key_layer - 1;
+    t->dev->ops->norm->backward(t->dev, dx, t->g.layers[layer].post_norm, dkeys, x, t->w.layers[layer].post_norm,
+                                l->kept.post_rstd, accumulate);
+}
+
 /* outputs NULL: a layer without GCA. first: the first layer of its group in the backward pass. */
 static void decoder_train_layer_backward(struct decoder_train *t, int layer, int group,
                                          const struct decoder_train_outputs *outputs, bool first) {
     const struct decoder_train_layer *l = &t->layers[layer];
     const struct block_weights *w = &t->w.layers[layer], *g = &t->g.layers[layer];
+    struct mat dkeys = layer + 1 == t->key_layer ? t->dkeys : (struct mat){0};
     if (t->recompute && t->ready != layer) decoder_train_layer_forward(t, layer, group, (struct mat){0});
     if (outputs) {
         block_back_mlp(t->dev, (struct block_gradient){t->dsum, false}, t->grad, &l->kept, l->gca.sum, w, g, &t->work);
+        if (dkeys.data) decoder_train_keys_backward(t, t->dsum, dkeys, l, l->gca.sum, true);
         decoder_train_gca_backward(t, layer, &t->groups[group], outputs, first);
     } else {
         block_back_mlp(t->dev, (struct block_gradient){t->grad, true}, t->grad, &l->kept, l->kept.h, w, g, &t->work);
+        if (dkeys.data) decoder_train_keys_backward(t, t->grad, dkeys, l, l->kept.h, true);
     }
     decoder_train_attention_backward(t, layer);
 }
@@ -94,6 +105,28 @@ void decoder_train_query_backward(struct decoder_train *t, int group, struct mat
     ops->norm->backward(t->dev, dx, t->g.query_norm[group], dnorm, x, t->w.query_norm[group], g->rstd, !cut);
 }
 
+void decoder_train_add_dkeys(struct decoder_train *t, struct mat dkeys) {
+    assert(t->key_layer > 0);
+    t->dkeys = dkeys;
+}
+
+/* The embedding's, from t->grad. A Base LM embeds negative ids as id 0: rows of id 0 get gradients, rows of negative
+ * ids do not. */
+static void decoder_train_embed_backward(struct decoder_train *t) {
+    t->dev->ops->embed->backward(t->dev, t->g.embed, t->grad, t->ids, t->config.base_lm ? -1 : t->config.pad_id);
+}
+
+void decoder_train_passages_backward(struct decoder_train *t, struct mat dkeys) {
+    int last = t->key_layer - 1;
+    const struct decoder_train_layer *l = &t->layers[last];
+    if (t->recompute && t->ready != last) decoder_train_layer_forward(t, last, -1, (struct mat){0});
+    decoder_train_keys_backward(t, t->grad, dkeys, l, l->kept.h, false);
+    decoder_train_attention_backward(t, last);
+    for (int i = last - 1; i >= 0; i--)
+        decoder_train_layer_backward(t, i, -1, NULL, false);
+    decoder_train_embed_backward(t);
+}
+
 struct mat decoder_train_dhidden(struct decoder_train *t) {
     return t->grad;
 }
@@ -101,6 +134,5 @@ struct mat decoder_train_dhidden(struct decoder_train *t) {
 void decoder_train_lower_backward(struct decoder_train *t) {
     for (int i = t->config.lower_layers - 1; i >= 0; i--)
         decoder_train_layer_backward(t, i, -1, NULL, false);
-    /* A Base LM embeds negative ids as id 0. Rows of id 0 get gradients; rows of negative ids do not. */
-    t->dev->ops->embed->backward(t->dev, t->g.embed, t->grad, t->ids, t->config.base_lm ? -1 : t->config.pad_id);
+    decoder_train_embed_backward(t);
 }

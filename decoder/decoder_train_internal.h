@@ -32,6 +32,8 @@ struct decoder_train {
     struct decoder_train_layer *layers;
     struct decoder_train_group groups[MODEL_GROUPS_MAX];
     struct mat out, final, final_rstd;   /* the last layer's output and its norm */
+    int key_layer;                       /* from 1; 0: no key states are kept */
+    struct mat keys, dkeys;              /* keys: a copy [n, d] with `recompute`, else the layer's; dkeys borrowed */
     struct mat grad;                     /* of the residual stream */
     struct mat dsum, dquery;             /* [n, d]; [N*C, d] */
     struct block_work work;

@@ -19,7 +19,8 @@ static enum status decoder_weights_find_narrow(struct decoder_weights *out, cons
 }
 
 bool decoder_reads(const char *tensor) {
-    static const char *const others[] = {"model.encoder.", "model.enc_prenorm.", "model.chunk_", "model.lmk_"};
+    static const char *const others[] = {"model.encoder.", "model.enc_prenorm.", "model.chunk_", "model.lmk_",
+                                         "memory."};
     for (size_t i = 0; i < ARRAY_LEN(others); i++)
         if (strncmp(tensor, others[i], strlen(others[i])) == 0) return false;
     return true;
@@ -49,5 +50,6 @@ enum status decoder_weights_find(struct decoder_weights *out, const struct model
         snprintf(name, sizeof name, "model.lmk_q_proj.%d.weight", g);
         if (c->retrieval_proj) out->query_proj[g] = weights_tensor(weights, name);
     }
+    if (c->memory_size > 0) out->key_proj = weights_tensor(weights, "memory.key_proj.weight");
     return STATUS_OK;
 }

@@ -1,46 +1,14 @@
-/* memory_config.c -- the file of a token memory, and what its gate computes. */
+/* memory_config.c -- the file of a token memory: JSON, version 2. */
 #include "decoder/memory_config.h"
 #include "base/file.h"
 #include "base/formats/json.h"
 #include <math.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *const memory_kind_names[MEMORY_KINDS] = {"own", "corpus", "both"};
+#define FIT_AGAIN "fit it again with drt-eval fit-memory"
 
-/* ---- the gate ---- */
-
-struct memory_gate memory_gate_fixed(double weight) {
-    struct memory_gate gate = {.b2 = log(weight / (1 - weight))};
-    for (int i = 0; i < MEMORY_FEATURES; i++)
-        gate.deviation[i] = 1;
-    return gate;
-}
-
-double memory_gate_open(const struct memory_gate *gate, const float features[MEMORY_FEATURES]) {
-    if (features[MEMORY_LSE] == -INFINITY) return 0;
-    double x[MEMORY_FEATURES], sum = gate->b2;
-    for (int i = 0; i < MEMORY_FEATURES; i++)
-        x[i] = ((double)features[i] - gate->mean[i]) / gate->deviation[i];
-    for (int h = 0; h < MEMORY_GATE_HIDDEN; h++) {
-        double a = gate->b1[h];
-        for (int i = 0; i < MEMORY_FEATURES; i++)
-            a += gate->w1[h][i] * x[i];
-        sum += gate->w2[h] * tanh(a);
-    }
-    return 1 / (1 + exp(-sum));
-}
-
-double memory_mixed(double log_lm, double log_p, double g) {
-    double lm = log_lm + log1p(-g), memory = g > 0 ? log_p + log(g) : -INFINITY;
-    double top = lm > memory ? lm : memory;
-    return top == -INFINITY ? top : top + log1p(exp((lm > memory ? memory : lm) - top));
-}
-
-/* ---- writing ---- */
-
-/* The members that are numbers, and arrays of numbers. */
+/* The members that are numbers, that are fingerprints, and a mixture's arrays of numbers. */
 static const struct {
     const char *name;
     size_t offset;
@@ -55,23 +23,47 @@ static const struct {
 static const struct {
     const char *name;
     size_t offset;
+} prints[] = {
+    {"tokenizer", offsetof(struct memory_config, tokenizer)},
+    {"weights", offsetof(struct memory_config, weights)},
+};
+static const struct {
+    const char *name;
+    size_t offset;
     int n;
 } arrays[] = {
-    {"mean", offsetof(struct memory_gate, mean), MEMORY_FEATURES},
-    {"deviation", offsetof(struct memory_gate, deviation), MEMORY_FEATURES},
-    {"w1", offsetof(struct memory_gate, w1), MEMORY_GATE_HIDDEN *MEMORY_FEATURES},
-    {"b1", offsetof(struct memory_gate, b1), MEMORY_GATE_HIDDEN},
-    {"w2", offsetof(struct memory_gate, w2), MEMORY_GATE_HIDDEN},
-    {"b2", offsetof(struct memory_gate, b2), 1},
+    {"tau", offsetof(struct memory_mixture, tau), MEMORY_SIDES},
+    {"mean", offsetof(struct memory_mixture, gate.mean), MEMORY_FEATURES},
+    {"deviation", offsetof(struct memory_mixture, gate.deviation), MEMORY_FEATURES},
+    {"w1", offsetof(struct memory_mixture, gate.w1), MEMORY_GATE_HIDDEN *MEMORY_FEATURES},
+    {"b1", offsetof(struct memory_mixture, gate.b1), MEMORY_GATE_HIDDEN},
+    {"w2", offsetof(struct memory_mixture, gate.w2), MEMORY_SIDES *MEMORY_GATE_HIDDEN},
+    {"b2", offsetof(struct memory_mixture, gate.b2), MEMORY_SIDES},
 };
-enum { WHOLE = sizeof whole / sizeof whole[0], ARRAYS = sizeof arrays / sizeof arrays[0] };
+enum {
+    WHOLE = sizeof whole / sizeof whole[0],
+    PRINTS = sizeof prints / sizeof prints[0],
+    ARRAYS = sizeof arrays / sizeof arrays[0],
+    PRINT_BYTES = 16
+};
+
+static void *member(const void *of, size_t offset) {
+    return (char *)of + offset;
+}
+
+/* ---- writing ---- */
+
+static void print_write(struct json_writer *w, const uint8_t print[PRINT_BYTES]) {
+    char text[2 * PRINT_BYTES + 1];
+    for (int i = 0; i < PRINT_BYTES; i++)
+        snprintf(text + 2 * (size_t)i, 3, "%02x", print[i]);
+    json_write_string(w, text);
+}
 
 static void mixture_write(struct json_writer *w, const struct memory_mixture *m) {
     json_write_object(w);
-    json_write_key(w, "tau");
-    json_write_double(w, m->tau);
     for (int i = 0; i < ARRAYS; i++) {
-        const double *values = (const double *)(const void *)((const char *)&m->gate + arrays[i].offset);
+        const double *values = member(m, arrays[i].offset);
         json_write_key(w, arrays[i].name);
         json_write_array(w);
         for (int j = 0; j < arrays[i].n; j++)
@@ -89,9 +81,15 @@ enum status memory_config_save(const struct memory_config *c, const char *path) 
     struct json_writer w;
     json_write_open(&w, memory, 1);
     json_write_object(&w);
+    json_write_key(&w, "version");
+    json_write_int(&w, MEMORY_CONFIG_VERSION);
+    for (int i = 0; i < PRINTS; i++) {
+        json_write_key(&w, prints[i].name);
+        print_write(&w, member(c, prints[i].offset));
+    }
     for (int i = 0; i < WHOLE; i++) {
         json_write_key(&w, whole[i].name);
-        json_write_int(&w, *(const int *)(const void *)((const char *)c + whole[i].offset));
+        json_write_int(&w, *(const int *)member(c, whole[i].offset));
     }
     for (int kind = 0; kind < MEMORY_KINDS; kind++) {
         if (!c->mixture[kind].given) continue;
@@ -121,36 +119,70 @@ static enum status array_read(struct json *j, double *values, int n) {
     return json_expect(j, JSON_ARRAY_END, "the end of the array");
 }
 
-static enum status mixture_read(struct json *j, struct memory_mixture *m, const char *kind) {
+/* Products and sums of larger numbers overflow, and a gate of those gives no weights. */
+static const double largest_number = 1e100;
+
+static enum status mixture_check(const struct json *j, const struct memory_mixture *m, int kind) {
+    bool sound = true;
+    for (int i = 0; i < ARRAYS; i++)
+        for (int k = 0; k < arrays[i].n; k++)
+            sound = sound && fabs(((const double *)member(m, arrays[i].offset))[k]) <= largest_number;
+    for (int side = 0; side < MEMORY_SIDES; side++)
+        sound = sound && (m->tau[side] > 0 || !memory_kind_reads((enum memory_kind)kind, side));
+    for (int i = 0; i < MEMORY_FEATURES; i++)
+        sound = sound && m->gate.deviation[i] > 0;
+    return sound ? STATUS_OK
+                 : fail(STATUS_INVALID,
+                        "%s: \"%s\": tau and deviation must be above 0, and no number beyond 1e100: " FIT_AGAIN,
+                        j->name, memory_kind_names[kind]);
+}
+
+static enum status mixture_read(struct json *j, struct memory_mixture *m, int kind) {
     unsigned seen = 0;
-    if (m->given) return fail(STATUS_INVALID, "%s: \"%s\" is there twice", j->name, kind);
+    if (m->given) return fail(STATUS_INVALID, "%s: \"%s\" is there twice", j->name, memory_kind_names[kind]);
     TRY(json_expect(j, JSON_OBJECT, "an object"));
     enum json_event event;
     while ((event = json_next(j)) == JSON_KEY) {
         int found = -1;
         for (int i = 0; i < ARRAYS; i++)
             if (json_equals(j, arrays[i].name)) found = i;
-        if (found < 0 && !json_equals(j, "tau")) return json_fail(j, "tau or a part of the gate");
-        if (found < 0)
-            TRY(json_next_double(j, &m->tau));
-        else
-            TRY(array_read(j, (double *)(void *)((char *)&m->gate + arrays[found].offset), arrays[found].n));
-        seen |= 1u << (found + 1);
+        if (found < 0) return json_fail(j, "tau or a part of the gate");
+        if (seen & 1u << found) return json_fail(j, "each part of the gate once");
+        TRY(array_read(j, member(m, arrays[found].offset), arrays[found].n));
+        seen |= 1u << found;
     }
     if (event != JSON_OBJECT_END) return json_fail(j, "a member");
-    for (int i = -1; i < ARRAYS; i++)
-        if (!(seen & 1u << (i + 1)))
-            return fail(STATUS_INVALID, "%s: %s of \"%s\" is missing: fit it again with drt-eval fit-memory", j->name,
-                        i < 0 ? "tau" : arrays[i].name, kind);
-    bool sound = m->tau > 0 && isfinite(m->tau);
-    for (int i = 0; i < MEMORY_FEATURES; i++)
-        sound = sound && m->gate.deviation[i] > 0;
-    if (!sound) return fail(STATUS_INVALID, "%s: \"%s\": tau and deviation must be above 0", j->name, kind);
+    for (int i = 0; i < ARRAYS; i++)
+        if (!(seen & 1u << i))
+            return fail(STATUS_INVALID, "%s: %s of \"%s\" is missing: " FIT_AGAIN, j->name, arrays[i].name,
+                        memory_kind_names[kind]);
     m->given = true;
+    return mixture_check(j, m, kind);
+}
+
+static int digit(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static enum status print_read(struct json *j, uint8_t print[PRINT_BYTES]) {
+    TRY(json_expect(j, JSON_STRING, "a fingerprint"));
+    if (j->length != (size_t)2 * PRINT_BYTES) return json_fail(j, "a fingerprint of 32 hexadecimal digits");
+    for (int i = 0; i < PRINT_BYTES; i++) {
+        int high = digit(j->text[2 * i]), low = digit(j->text[2 * i + 1]);
+        if (high < 0 || low < 0) return json_fail(j, "a fingerprint of 32 hexadecimal digits");
+        print[i] = (uint8_t)(high * 16 + low);
+    }
     return STATUS_OK;
 }
 
+/* seen: a bit for each of whole, then of prints. */
 static enum status member_read(struct json *j, struct memory_config *c, unsigned *seen) {
+    if (json_equals(j, "version")) return json_skip(j); /* config_version has read it */
+    for (int i = 0; i < PRINTS; i++) {
+        if (!json_equals(j, prints[i].name)) continue;
+        *seen |= 1u << (WHOLE + i);
+        return print_read(j, member(c, prints[i].offset));
+    }
     for (int i = 0; i < WHOLE; i++) {
         if (!json_equals(j, whole[i].name)) continue;
         int64_t value;
@@ -158,36 +190,54 @@ static enum status member_read(struct json *j, struct memory_config *c, unsigned
         if (value < whole[i].low || value > whole[i].high)
             return fail(STATUS_INVALID, "%s: %s is %lld: must be %lld to %lld", j->name, whole[i].name,
                         (long long)value, (long long)whole[i].low, (long long)whole[i].high);
-        *(int *)(void *)((char *)c + whole[i].offset) = (int)value;
+        *(int *)member(c, whole[i].offset) = (int)value;
         *seen |= 1u << i;
         return STATUS_OK;
     }
     for (int kind = 0; kind < MEMORY_KINDS; kind++)
-        if (json_equals(j, memory_kind_names[kind])) return mixture_read(j, &c->mixture[kind], memory_kind_names[kind]);
+        if (json_equals(j, memory_kind_names[kind])) return mixture_read(j, &c->mixture[kind], kind);
     return json_fail(j, "a member of a memory's configuration (docs/token-memory.md)");
 }
 
-static enum status config_read(struct memory_config *c, struct json *j) {
+/* Before anything else is read: another version has other members. Version 1 did not name itself. */
+static enum status config_version(struct json j) {
+    int64_t version = 1;
+    TRY(json_expect(&j, JSON_OBJECT, "an object"));
+    enum json_event event;
+    while ((event = json_next(&j)) == JSON_KEY) {
+        if (json_equals(&j, "version"))
+            TRY(json_next_int(&j, &version));
+        else
+            TRY(json_skip(&j));
+    }
+    if (event != JSON_OBJECT_END) return json_fail(&j, "a member");
+    if (version == MEMORY_CONFIG_VERSION) return STATUS_OK;
+    return fail(STATUS_INVALID, "%s: has version %lld of a memory's configuration, not %d: " FIT_AGAIN, j.name,
+                (long long)version, MEMORY_CONFIG_VERSION);
+}
+
+enum status memory_config_parse(struct memory_config *c, const char *name, const void *text, size_t bytes) {
+    struct json json, *j = &json;
     unsigned seen = 0;
     *c = (struct memory_config){0};
+    json_open(j, name, text, bytes);
+    TRY(config_version(*j));
     TRY(json_expect(j, JSON_OBJECT, "an object"));
     enum json_event event;
     while ((event = json_next(j)) == JSON_KEY)
         TRY(member_read(j, c, &seen));
     if (event != JSON_OBJECT_END) return json_fail(j, "a member");
-    for (int i = 0; i < WHOLE; i++)
+    for (int i = 0; i < WHOLE + PRINTS; i++)
         if (!(seen & 1u << i))
-            return fail(STATUS_INVALID, "%s: %s is missing: fit it again with drt-eval fit-memory", j->name,
-                        whole[i].name);
+            return fail(STATUS_INVALID, "%s: %s is missing: " FIT_AGAIN, j->name,
+                        i < WHOLE ? whole[i].name : prints[i - WHOLE].name);
     return json_next(j) == JSON_END ? STATUS_OK : json_fail(j, "the end of the file");
 }
 
 enum status memory_config_load(struct memory_config *out, const char *path) {
     struct file_map map;
-    struct json json;
     TRY(file_map(&map, path));
-    json_open(&json, path, map.data, map.size);
-    enum status s = config_read(out, &json);
+    enum status s = memory_config_parse(out, path, map.data, map.size);
     file_unmap(&map);
     return s;
 }

@@ -22,12 +22,12 @@ struct encoder_train {
     struct encoder_tensors w, g;
     enum dtype type;
     int64_t max_chunks, positions;
-    int64_t first, chunks;          /* first .. chunks - 1 are current: those of one pass; between passes all */
-    int64_t ends[MODEL_GROUPS_MAX]; /* of each pass: forward, then appends */
+    int64_t first, chunks;              /* first .. chunks - 1 are current: those of one pass; between passes all */
+    int64_t ends[MODEL_GROUPS_MAX + 1]; /* of each pass: forward, then appends */
     int passes;
-    bool recompute;
-    const int32_t *ids; /* of the last forward, or NULL */
-    struct mat input;   /* embedded ids, or the borrowed hidden rows */
+    bool recompute, projection; /* encoder_train_keep_projection */
+    const int32_t *ids;         /* of the last forward, or NULL */
+    struct mat input;           /* embedded ids, or the borrowed hidden rows */
     void *memory;
     size_t bytes;
     /* For max_chunks; a step's are the first rows of them. */
@@ -176,6 +176,7 @@ static void encoder_train_begin(struct encoder_train *t, const int32_t *ids, str
     t->first = 0;
     t->chunks = n;
     t->passes = 0;
+    t->projection = false;
     t->ids = ids;
     t->input = ids ? t->embedded : hidden;
 }
@@ -251,10 +252,15 @@ void encoder_train_forward(struct encoder_train *t, const int32_t *ids, struct m
 }
 
 void encoder_train_append(struct encoder_train *t, int64_t n) {
-    assert(t->ids && t->passes > 0 && t->passes < MODEL_GROUPS_MAX && n > 0 && t->chunks + n <= t->max_chunks);
+    assert(t->ids && t->passes > 0 && t->passes < (int)ARRAY_LEN(t->ends) && n > 0 && t->chunks + n <= t->max_chunks);
     t->first = t->chunks;
     t->chunks += n;
     encoder_train_forward_current(t);
+}
+
+void encoder_train_keep_projection(struct encoder_train *t) {
+    assert(t->w.landmark.data && t->passes > 1);
+    t->projection = true;
 }
 
 struct mat encoder_train_states(const struct encoder_train *t) {
@@ -313,6 +319,18 @@ static struct mat encoder_train_states_backward(struct encoder_train *t) {
     return encoder_train_to_activation_type(t, dstates, t->work.narrow);
 }
 
+/* The gradient of lmk_k_proj from the last pass, whose chunks then no longer count. */
+static void encoder_train_projection_backward(struct encoder_train *t) {
+    t->first = t->ends[t->passes - 2];
+    struct mat dlandmarks = mat_rows(t->dlandmarks, t->first, encoder_train_current_chunks(t));
+    struct mat states = encoder_train_landmark_rows(t, encoder_train_current_rows(t, t->states));
+    t->dev->ops->matmul->backward_weight(t->dev, t->g.landmark,
+                                         encoder_train_to_activation_type(t, dlandmarks, t->work.wide), states);
+    t->chunks = t->first;
+    t->first = 0;
+    t->passes--;
+}
+
 /* Computes a layer's activations again, pass by pass as in the forward, for equal bits. */
 static void encoder_train_layer_recompute(struct encoder_train *t, int layer) {
     int64_t all = t->chunks;
@@ -347,6 +365,7 @@ static void encoder_train_layer_backward(struct encoder_train *t, int layer) {
 void encoder_train_backward(struct encoder_train *t, struct mat dhidden) {
     const struct ops *ops = t->dev->ops;
     assert(t->chunks > 0 && !dhidden.data == !!t->ids);
+    if (t->projection) encoder_train_projection_backward(t);
     struct mat grad = encoder_train_current_rows(t, t->grad);
     ops->norm->backward(t->dev, grad, t->g.norm, encoder_train_states_backward(t),
                         encoder_train_current_rows(t, t->out), t->w.norm, encoder_train_current_rows(t, t->norm_rstd),

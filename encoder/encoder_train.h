@@ -27,6 +27,9 @@ void encoder_train_forward(struct encoder_train *t, const int32_t *ids, struct m
  * `ids` (encoder_input tokens only). All chunks then count as one forward: call the functions below again for their
  * results. */
 void encoder_train_append(struct encoder_train *t, int64_t n);
+/* Chunks from the last append on learn nothing but lmk_k_proj (which the config must have): backward takes the gradient
+ * of their landmarks to it and leaves the chunks out, so that nothing else hangs on them. Until the next forward. */
+void encoder_train_keep_projection(struct encoder_train *t);
 /* Only the landmarks [n, d] of n chunks, of any type. No backward follows: activations are not kept, and those of
  * the last forward are overwritten. Equal to forward's landmarks up to rounding, at little more than half the work. */
 void encoder_train_encode(struct encoder_train *t, struct mat landmarks, const int32_t *ids, int64_t n);

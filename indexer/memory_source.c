@@ -3,6 +3,7 @@
 #include "indexer/memory_source.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "base/rng.h"
 #include "decoder/decoder_passages.h"
 #include "kernels/ops.h"
@@ -128,29 +129,83 @@ enum status memory_source_document(struct memory_source *m, struct store_range *
     return STATUS_OK;
 }
 
-enum status memory_source_find(struct memory_source *m, int64_t *chunks, const int32_t *ids, const int64_t *at,
-                               int64_t n, struct store_range exclude) {
-    assert(m->config.lexical);
-    double start = clock_seconds();
+int64_t memory_source_query(const struct memory_source *m, int64_t at) {
+    return min_i64(at, m->config.look_back);
+}
+
+/* m->queries [n] are set. */
+static enum status source_search(struct memory_source *m, int64_t *chunks, float *scores, int64_t n,
+                                 struct store_range exclude) {
     int k = m->config.k;
     TRY(memory_grow(&m->hits, &m->hits_capacity, (size_t)(n * k)));
-    TRY(memory_grow(&m->queries, &m->queries_capacity, (size_t)n));
     TRY(memory_grow(&m->exclude, &m->exclude_capacity, (size_t)n));
-    for (int64_t i = 0; i < n; i++) {
-        int64_t length = at[i] < m->config.look_back ? at[i] : m->config.look_back;
-        m->queries[i] = (struct lexical_query){.ids = ids + at[i] - length, .n = (int)length};
+    for (int64_t i = 0; i < n; i++)
         m->exclude[i] = exclude;
-    }
     const struct lexical_search how = {.k = k,
                                        .pair_weight = LEXICAL_PAIR_WEIGHT,
                                        .exclude = exclude.begin < exclude.end ? m->exclude : NULL,
                                        .threads = m->config.device->threads};
     TRY(lexical_search(m->config.lexical, m->hits, m->queries, n, &how));
-    for (int64_t i = 0; i < n * k; i++)
+    for (int64_t i = 0; i < n * k; i++) {
         chunks[i] = m->hits[i].chunk;
+        if (scores) scores[i] = m->hits[i].chunk < 0 ? 0 : m->hits[i].score;
+    }
     m->stats.found += n;
+    return STATUS_OK;
+}
+
+enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
+                               const int64_t *at, int64_t n, struct store_range exclude) {
+    assert(m->config.lexical);
+    double start = clock_seconds();
+    TRY(memory_grow(&m->queries, &m->queries_capacity, (size_t)n));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t length = memory_source_query(m, at[i]);
+        m->queries[i] = (struct lexical_query){.ids = ids + at[i] - length, .n = (int)length};
+    }
+    TRY(source_search(m, chunks, scores, n, exclude));
     m->stats.find_seconds += clock_seconds() - start;
     return STATUS_OK;
+}
+
+enum status memory_source_find_ahead(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
+                                     int64_t length, const int64_t *at, int64_t n, struct store_range exclude) {
+    assert(m->config.lexical);
+    TRY(memory_grow(&m->queries, &m->queries_capacity, (size_t)n));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t ahead = min_i64(length - at[i], m->config.model->chunk);
+        m->queries[i] = (struct lexical_query){.ids = ids + at[i], .n = (int)max_i64(ahead, 0)};
+    }
+    return source_search(m, chunks, scores, n, exclude);
+}
+
+enum status memory_source_score(struct memory_source *m, float *scores, const int64_t *chunks, const int32_t *ids,
+                                const int64_t *at, int64_t n) {
+    const struct lexical_search how = {.pair_weight = LEXICAL_PAIR_WEIGHT};
+    assert(m->config.lexical);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t length = memory_source_query(m, at[i]), k = m->config.k;
+        const struct lexical_query query = {.ids = ids + at[i] - length, .n = (int)length};
+        TRY(lexical_score(m->config.lexical, scores + i * k, chunks + i * k, k, &query, &how));
+    }
+    return STATUS_OK;
+}
+
+struct memory_marks memory_source_marks(const struct memory_source *m, const int64_t *chunks, const float *scores,
+                                        int64_t query_tokens) {
+    const float tokens = (float)max_i64(query_tokens, 1);
+    struct memory_marks out = {.best = scores[0], .kth = scores[0]};
+    double sum = 0;
+    for (int i = 0; i < m->config.k; i++) {
+        out.entries += chunks[i] >= 0;
+        out.best = scores[i] > out.best ? scores[i] : out.best;
+        out.kth = scores[i] < out.kth ? scores[i] : out.kth;
+        sum += (double)scores[i];
+    }
+    out.best /= tokens;
+    out.kth /= tokens;
+    out.mean = (float)(sum / m->config.k) / tokens;
+    return out;
 }
 
 enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const int64_t *at, int64_t n,

@@ -30,14 +30,26 @@ enum status memory_source_create(struct memory_source **out, const struct memory
 void memory_source_free(struct memory_source *m);         /* NULL is fine */
 int64_t memory_source_slots(const struct memory_source *m);
 
-/* chunks [n*k], best first, -1 where fewer share a token: row i for the text that ends before ids[at[i]]. `exclude`:
- * chunks never to be found; begin == end: none. */
-enum status memory_source_find(struct memory_source *m, int64_t *chunks, const int32_t *ids, const int64_t *at,
-                               int64_t n,
-                               struct store_range exclude);
-/* The same of random chunks, distinct in each row; row i depends on seed, at[i] and the store's size alone. */
+/* chunks [n*k], best first, -1 where fewer share a token, and their BM25 scores [n*k] (0 for -1; NULL: not wanted): row
+ * i for the text that ends before ids[at[i]]. `exclude`: chunks never to be found; begin == end: none. */
+enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
+                               const int64_t *at, int64_t n, struct store_range exclude);
+/* The oracle: the same with the tokens of the chunk to come, those from ids[at[i]] of ids [length] on, as the query. */
+enum status memory_source_find_ahead(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
+                                     int64_t length, const int64_t *at, int64_t n, struct store_range exclude);
+/* Random chunks, distinct in each row; row i depends on seed, at[i] and the store's size alone. */
 enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const int64_t *at, int64_t n,
                                struct store_range exclude, uint64_t seed);
+/* The scores [n*k] that a search would give to these chunks (-1: 0). */
+enum status memory_source_score(struct memory_source *m, float *scores, const int64_t *chunks, const int32_t *ids,
+                                const int64_t *at, int64_t n);
+/* What a gate sees of the chunks of one search: their number; the highest, the lowest and the mean score over all k
+ * (0 for -1), per token of the query. */
+struct memory_marks { float entries, best, kth, mean; };
+struct memory_marks memory_source_marks(const struct memory_source *m, const int64_t *chunks, const float *scores,
+                                        int64_t query_tokens);
+/* Tokens of the query of a search for the text that ends before ids[at]. */
+int64_t memory_source_query(const struct memory_source *m, int64_t at);
 /* The range of a document's chunks; document < 0: none. */
 enum status memory_source_document(struct memory_source *m, struct store_range *out, int64_t document);
 

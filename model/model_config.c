@@ -13,7 +13,7 @@ enum { UNSET = INT32_MIN, LAYERS_MAX = 1024 };
 
 /* What the file may say; UNSET where it says nothing. */
 struct raw {
-    int32_t vocab_size, hidden, ffn, heads, kv_heads, encoder_layers, chunk, topk, window;
+    int32_t vocab_size, hidden, ffn, heads, kv_heads, encoder_layers, chunk, topk, window, memory_layer, memory_size;
     int32_t landmark_id, mask_id, pad_id, eos_id;
     int32_t layers[MODEL_GROUPS_MAX + 1];
     int n_layers;
@@ -43,6 +43,8 @@ static const struct {
     {"mask_id", offsetof(struct raw, mask_id), -1, 1 << 22, false},
     {"pad_id", offsetof(struct raw, pad_id), -1, 1 << 22, false},
     {"eos_id", offsetof(struct raw, eos_id), -1, 1 << 22, false},
+    {"memory_layer", offsetof(struct raw, memory_layer), 0, LAYERS_MAX, false},
+    {"memory_size", offsetof(struct raw, memory_size), 0, 1 << 16, false},
 };
 
 static const struct {
@@ -184,6 +186,20 @@ static enum status check_retrieval(const char *name, const struct raw *r) {
     return STATUS_OK;
 }
 
+static enum status check_memory(const char *name, const struct model_config *c) {
+    int layers = model_config_layers(c);
+    if (c->memory_layer > layers)
+        return fail(STATUS_INVALID, "%s: memory_layer is %d: the model has %d layers", name, c->memory_layer, layers);
+    if (c->memory_size > 0 && c->memory_layer == 0)
+        return fail(STATUS_INVALID,
+                    "%s: memory_size is %d, but memory_layer is missing: the layer whose states are keys", name,
+                    c->memory_size);
+    if (c->memory_size == 1 || c->memory_size > c->hidden)
+        return fail(STATUS_UNSUPPORTED, "%s: memory_size is %d: must be 0 or from 2 to hidden_size, %d", name,
+                    c->memory_size, c->hidden);
+    return STATUS_OK;
+}
+
 static int32_t or_default(int32_t value, int32_t otherwise) {
     return value == UNSET ? otherwise : value;
 }
@@ -200,6 +216,8 @@ static void take(struct model_config *c, const struct raw *r) {
         .encoder_layers = or_default(r->encoder_layers, 0),
         .chunk = or_default(r->chunk, 63),
         .topk = or_default(r->topk, 0),
+        .memory_layer = or_default(r->memory_layer, 0),
+        .memory_size = or_default(r->memory_size, 0),
         .window = r->window,
         .landmark_id = or_default(r->landmark_id, -1),
         .mask_id = or_default(r->mask_id, -1),
@@ -241,7 +259,7 @@ enum status model_config_parse(struct model_config *out, const char *name, const
     TRY(check_id(name, "mask_id", r.mask_id, r.vocab_size, false));
     TRY(check_id(name, "eos_id", r.eos_id, r.vocab_size, false));
     take(out, &r);
-    return STATUS_OK;
+    return check_memory(name, out);
 }
 
 enum status model_config_load(struct model_config *out, const char *model_folder) {
@@ -259,6 +277,10 @@ int model_config_layers(const struct model_config *c) {
     for (int g = 0; g < c->groups; g++)
         layers += c->group_layers[g];
     return layers;
+}
+
+int model_config_key_size(const struct model_config *c, int key_layer) {
+    return c->memory_size > 0 && key_layer == c->memory_layer ? c->memory_size : c->hidden;
 }
 
 int model_config_positions(const struct model_config *c) {

@@ -20,6 +20,9 @@ struct model_config {
     enum encoder_input encoder_input;
     bool retrieval_proj;
     bool softmax_off_by_one;             /* default: chunk == 63 */
+    /* Token memory, trained (docs/model.md): key layer from 1, 0: none; numbers of a projected key, 0: the state is
+     * the key. */
+    int memory_layer, memory_size;
     bool base_lm;                        /* no landmarks, no encoder, no groups: a plain sliding-window model */
     char unread[MODEL_UNREAD_MAX];       /* the keys that nothing here reads, "a, b"; "..." where they were too many */
 };
@@ -31,5 +34,8 @@ enum status model_config_load(struct model_config *out, const char *model_folder
 
 /* All decoder layers: lower and upper. */
 int model_config_layers(const struct model_config *c);
+/* Numbers of a key of the token memory that reads layer key_layer (from 1): memory_size where the model has a
+ * projection for it, else hidden. */
+int model_config_key_size(const struct model_config *c, int key_layer);
 /* Positions of a chunk with its landmark: chunk + 1; for a Base LM the number is meaningless. */
 int model_config_positions(const struct model_config *c);

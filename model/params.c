@@ -22,6 +22,7 @@ struct params {
     int64_t elements;
     int32_t pad_id;
     float *block; /* NULL: described only */
+    int hidden;
 };
 
 __attribute__((format(printf, 4, 5))) static enum status append(struct params *p, int64_t rows, int64_t cols,
@@ -57,6 +58,14 @@ static enum status append_layer(struct params *p, const struct model_config *c, 
     return append(p, 1, c->hidden, "%s.post_attention_layernorm.weight", layer);
 }
 
+/* What the loss through a token memory learns beside the key states (docs/model.md). */
+static enum status append_memory(struct params *p, const struct model_config *c) {
+    if (c->memory_layer == 0) return STATUS_OK;
+    if (c->memory_size > 0) TRY(append(p, c->memory_size, c->hidden, "memory.key_proj.weight"));
+    TRY(append(p, 1, 1, "memory.log_tau"));
+    return append(p, 1, PARAMS_MEMORY_GATE, "memory.gate.weight");
+}
+
 static enum status describe_base_lm(struct params *p, const struct model_config *c) {
     char layer[96];
     TRY(append(p, c->vocab_size, c->hidden, "language_model.model.embed_tokens.weight"));
@@ -64,7 +73,8 @@ static enum status describe_base_lm(struct params *p, const struct model_config 
         snprintf(layer, sizeof layer, "language_model.model.layers.%d", i);
         TRY(append_layer(p, c, layer, false));
     }
-    return append(p, 1, c->hidden, "language_model.model.norm.weight");
+    TRY(append(p, 1, c->hidden, "language_model.model.norm.weight"));
+    return append_memory(p, c);
 }
 
 static enum status describe_drt(struct params *p, const struct model_config *c) {
@@ -92,13 +102,15 @@ static enum status describe_drt(struct params *p, const struct model_config *c) 
     TRY(append(p, 1, c->hidden, "model.norm.weight"));
     for (int g = 0; g < c->groups && c->retrieval_proj; g++)
         TRY(append(p, c->hidden, c->hidden, "model.lmk_q_proj.%d.weight", g));
-    return c->retrieval_proj ? append(p, c->hidden, c->hidden, "model.lmk_k_proj.weight") : STATUS_OK;
+    if (c->retrieval_proj) TRY(append(p, c->hidden, c->hidden, "model.lmk_k_proj.weight"));
+    return append_memory(p, c);
 }
 
 enum status params_describe(struct params **out, const struct model_config *config) {
     struct params *p;
     TRY(memory_allocate_zero(&p, 1));
     p->pad_id = config->pad_id;
+    p->hidden = config->hidden;
     enum status s = config->base_lm ? describe_base_lm(p, config) : describe_drt(p, config);
     if (s == STATUS_OK)
         *out = p;
@@ -176,29 +188,29 @@ static void shape_text(char *out, size_t size, const int64_t *shape, int dims) {
     if (used < size) snprintf(out + used, size - used, "]");
 }
 
-static enum status load_tensor(const struct param *t, const struct safetensors *file) {
+/* From the file's tensor of that name. */
+static enum status load_tensor(const struct param *t, const char *name, const struct safetensors *file) {
     const char *path = safetensors_path(file);
     int64_t wanted[2] = {t->rows, t->cols};
     int dims = t->rows == 1 ? 1 : 2; /* only norms have one row: a plain vector in the file */
     const int64_t *shape = dims == 1 ? wanted + 1 : wanted;
     char want[64], have[200];
     shape_text(want, sizeof want, shape, dims);
-    const struct tensor_view *v = safetensors_find(file, t->name);
+    const struct tensor_view *v = safetensors_find(file, name);
     if (!v)
-        return fail(STATUS_MISMATCH, "%s: tensor %s is missing: the config asks for it with shape %s", path, t->name,
+        return fail(STATUS_MISMATCH, "%s: tensor %s is missing: the config asks for it with shape %s", path, name,
                     want);
     if (v->dims != dims || memcmp(v->shape, shape, (size_t)dims * sizeof *shape) != 0) {
         shape_text(have, sizeof have, v->shape, v->dims);
-        return fail(STATUS_MISMATCH, "%s: tensor %s has shape %s: the config asks for %s", path, t->name, have, want);
+        return fail(STATUS_MISMATCH, "%s: tensor %s has shape %s: the config asks for %s", path, name, have, want);
     }
     if (v->dtype != SAFETENSORS_F32 && v->dtype != SAFETENSORS_F16 && v->dtype != SAFETENSORS_BF16)
-        return fail(STATUS_MISMATCH, "%s: tensor %s is %s: weights are F32, F16 or BF16", path, t->name,
+        return fail(STATUS_MISMATCH, "%s: tensor %s is %s: weights are F32, F16 or BF16", path, name,
                     safetensors_dtype_name(v->dtype));
     TRY(safetensors_to_f32((float *)t->data, v));
     for (int64_t i = 0; i < t->rows * t->cols; i++)
         if (!isfinite(t->data[i]))
-            return fail(STATUS_CORRUPT, "%s: tensor %s: element %lld is not a finite number", path, t->name,
-                        (long long)i);
+            return fail(STATUS_CORRUPT, "%s: tensor %s: element %lld is not a finite number", path, name, (long long)i);
     return STATUS_OK;
 }
 
@@ -207,7 +219,7 @@ enum status params_load(struct params **out, const struct model_config *config, 
     TRY(prepare(&p, config));
     enum status s = STATUS_OK;
     for (int i = 0; i < p->count && s == STATUS_OK; i++)
-        s = load_tensor(&p->table[i], file);
+        s = load_tensor(&p->table[i], p->table[i].name, file);
     if (s == STATUS_OK) s = check_unknown(p, file);
     if (s == STATUS_OK)
         *out = p;
@@ -230,6 +242,23 @@ static void draw(void *context, int64_t begin, int64_t end, int worker) {
         d.data[j] = d.ones ? 1.0f : 0.02f * rng_normal(&d.rng);
 }
 
+/* First values that are not N(0, 0.02^2) or 1. The memory's projection keeps squared distances on average; tau suits
+ * states of mean square 1 (docs/model.md); the gate begins nearly closed. */
+static void init_special(const struct params *p, const struct param *t, float *data) {
+    int64_t n = t->rows * t->cols;
+    if (starts_with(t->name, "model.lmk_q_proj.") || starts_with(t->name, "model.lmk_k_proj."))
+        for (int64_t j = 0; j < t->rows; j++)
+            data[j * t->cols + j] += 1.0f;
+    if (ends_with(t->name, "embed_tokens.weight") && p->pad_id >= 0)
+        memset(data + p->pad_id * t->cols, 0, (size_t)t->cols * sizeof(float));
+    if (strcmp(t->name, "memory.key_proj.weight") == 0)
+        for (int64_t j = 0; j < n; j++)
+            data[j] *= 50.0f / sqrtf((float)t->rows);
+    if (strcmp(t->name, "memory.log_tau") == 0) data[0] = logf((float)p->hidden / 24.0f);
+    for (int64_t j = 0; j < n && strcmp(t->name, "memory.gate.weight") == 0; j++)
+        data[j] = j == 0 ? -0.25f : 0.0f;
+}
+
 enum status params_init(struct params **out, const struct model_config *config, uint64_t seed) {
     struct params *p;
     struct threads *pool;
@@ -244,15 +273,98 @@ enum status params_init(struct params **out, const struct model_config *config, 
         float *data = (float *)t->data;
         struct drawing d = {data, rng_make(seed, (uint64_t)i), t->rows == 1};
         threads_for(pool, t->rows * t->cols, 1 << 14, draw, &d);
-        if (starts_with(t->name, "model.lmk_q_proj.") || starts_with(t->name, "model.lmk_k_proj."))
-            for (int64_t j = 0; j < t->rows; j++)
-                data[j * t->cols + j] += 1.0f;
-        if (ends_with(t->name, "embed_tokens.weight") && p->pad_id >= 0)
-            memset(data + p->pad_id * t->cols, 0, (size_t)t->cols * sizeof(float));
+        init_special(p, t, data);
     }
     threads_free(pool);
     *out = p;
     return STATUS_OK;
+}
+
+/* ---- from a model of another kind ---------------------------------------------------------------------------------
+ */
+
+/* The name of tensor t in a Base LM: its layers are counted through. */
+static void graft_base_name(char out[192], const struct model_config *c, const char *name) {
+    int group, layer, rest = 0;
+    const char *model = "language_model.model";
+    if (sscanf(name, "model.lower_layers.%d.%n", &layer, &rest) == 1 && rest > 0) {
+        snprintf(out, 192, "%s.layers.%d.%s", model, layer, name + rest);
+        return;
+    }
+    if (sscanf(name, "model.upper_layers.%d.%d.%n", &group, &layer, &rest) == 2 && rest > 0) {
+        layer += c->lower_layers;
+        for (int g = 0; g < group; g++)
+            layer += c->group_layers[g];
+        snprintf(out, 192, "%s.layers.%d.%s", model, layer, name + rest);
+        return;
+    }
+    snprintf(out, 192, "language_model.%s", name);
+}
+
+static bool graft_only_retrieval(const char *name) {
+    return starts_with(name, "model.encoder.") || starts_with(name, "model.enc_prenorm.") ||
+           starts_with(name, "model.chunk_") || starts_with(name, "model.lmk_") || strstr(name, ".gca.");
+}
+
+struct graft {
+    const struct model_config *config;
+    const struct safetensors *file;
+    bool *used; /* [tensors of the file] */
+    bool base;  /* the file is a Base LM's */
+    int taken, fresh;
+};
+
+static enum status graft_tensor(struct graft *g, const struct param *t) {
+    char name[192];
+    snprintf(name, sizeof name, "%s", t->name);
+    if (g->base && !g->config->base_lm) graft_base_name(name, g->config, t->name);
+    if (starts_with(t->name, "memory.")) snprintf(name, sizeof name, "%s", t->name);
+    bool may_lack = starts_with(t->name, "memory.") || (g->base && graft_only_retrieval(t->name));
+    if (!safetensors_find(g->file, name) && may_lack) {
+        g->fresh++;
+        /* GCA adds nothing at first: the model begins as the Base LM that it comes from. */
+        if (ends_with(t->name, ".gca.o_proj.weight"))
+            memset((void *)t->data, 0, (size_t)(t->rows * t->cols) * sizeof *t->data);
+        return STATUS_OK;
+    }
+    TRY(load_tensor(t, name, g->file));
+    g->taken++;
+    for (int i = 0; i < safetensors_count(g->file); i++)
+        if (strcmp(safetensors_at(g->file, i)->name, name) == 0) g->used[i] = true;
+    return STATUS_OK;
+}
+
+static enum status graft_check_unused(const struct graft *g) {
+    for (int i = 0; i < safetensors_count(g->file); i++) {
+        const char *name = safetensors_at(g->file, i)->name;
+        if (!g->used[i] && !ignored(name))
+            return fail(STATUS_MISMATCH,
+                        "%s: tensor %s has no counterpart in a model with this config: its layers must be those of the "
+                        "folder, whatever their split (decoder_layers)",
+                        safetensors_path(g->file), name);
+    }
+    return STATUS_OK;
+}
+
+enum status params_graft(struct params **out, const struct model_config *config, const struct safetensors *file,
+                         uint64_t seed, int *taken, int *fresh) {
+    struct params *p;
+    struct graft g = {.config = config, .file = file};
+    TRY(params_init(&p, config, seed));
+    for (int i = 0; i < safetensors_count(file); i++)
+        g.base = g.base || starts_with(safetensors_at(file, i)->name, "language_model.");
+    enum status s = memory_allocate_zero(&g.used, (size_t)safetensors_count(file) + 1);
+    for (int i = 0; i < p->count && s == STATUS_OK; i++)
+        s = graft_tensor(&g, &p->table[i]);
+    if (s == STATUS_OK) s = graft_check_unused(&g);
+    memory_free(g.used);
+    *taken = g.taken;
+    *fresh = g.fresh;
+    if (s == STATUS_OK)
+        *out = p;
+    else
+        params_free(p);
+    return s;
 }
 
 static enum status to_half(uint16_t *out, const struct param *t, enum safetensors_dtype dtype) {
@@ -316,18 +428,29 @@ int64_t params_elements(const struct params *p) {
     return p->elements;
 }
 
-void params_landmark_fingerprint(const struct params *p, uint8_t out[16]) {
+/* Of the tensors that `counts` names; NULL: of all. */
+static void fingerprint(const struct params *p, bool (*counts)(const char *name), uint8_t out[16]) {
     XXH3_state_t state;
     XXH3_128bits_reset(&state);
     for (int i = 0; i < p->count; i++) {
         const struct param *t = &p->table[i];
-        if (strcmp(t->name, "model.embed_tokens.weight") != 0 && strcmp(t->name, "model.enc_prenorm.weight") != 0 &&
-            strcmp(t->name, "model.lmk_k_proj.weight") != 0 && !starts_with(t->name, "model.encoder."))
-            continue;
+        if (counts && !counts(t->name)) continue;
         XXH3_128bits_update(&state, t->name, strlen(t->name) + 1);
         XXH3_128bits_update(&state, t->data, (size_t)(t->rows * t->cols) * sizeof(float));
     }
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state));
     memcpy(out, canonical.digest, 16);
+}
+
+static bool makes_landmarks(const char *name) {
+    return strcmp(name, "model.embed_tokens.weight") == 0 || strcmp(name, "model.enc_prenorm.weight") == 0 ||
+           strcmp(name, "model.lmk_k_proj.weight") == 0 || starts_with(name, "model.encoder.");
+}
+
+void params_landmark_fingerprint(const struct params *p, uint8_t out[16]) {
+    fingerprint(p, makes_landmarks, out);
+}
+void params_fingerprint(const struct params *p, uint8_t out[16]) {
+    fingerprint(p, NULL, out);
 }

@@ -22,6 +22,15 @@ enum status params_describe(struct params **out, const struct model_config *conf
 enum status params_load(struct params **out, const struct model_config *config, const struct safetensors *file);
 /* N(0, 0.02^2) for matrices and the embedding (row pad_id zero), 1 for norms; retrieval projections get I added. */
 enum status params_init(struct params **out, const struct model_config *config, uint64_t seed);
+/* params_init, then every tensor that the file has, so that training may start from a model of another kind: a Base
+ * LM's layers become the lower and then the upper ones of `config` in order. What only retrieval and the token memory
+ * read (encoder, GCA, landmarks, memory.*) keeps its first values where the file lacks it; any other tensor that is
+ * missing, or one that the config does not have, is an error that names it. *taken: the file's tensors, *fresh: others.
+ */
+enum status params_graft(struct params **out, const struct model_config *config, const struct safetensors *file,
+                         uint64_t seed, int *taken, int *fresh);
+/* How many numbers memory.gate.weight has (docs/model.md). */
+enum { PARAMS_MEMORY_GATE = 5 };
 enum status params_save(const struct params *p, const char *path, enum safetensors_dtype dtype,
                         const char *metadata_json);
 void params_free(struct params *p);
@@ -34,3 +43,5 @@ int64_t params_elements(const struct params *p);
 /* XXH3-128 over all that makes a landmark, in table order: embedding, enc_prenorm, encoder.*, lmk_k_proj, and the
  * K/V projections are left out (they do not move the landmark). Equal for F32/BF16 files of equal values. */
 void params_landmark_fingerprint(const struct params *p, uint8_t out[16]);
+/* The same over every tensor: which weights a file was made for. */
+void params_fingerprint(const struct params *p, uint8_t out[16]);

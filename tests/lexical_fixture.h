@@ -3,7 +3,7 @@
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "base/rng.h"
-#include "store/lexical/lexical_build_internal.h"
+#include "store/lexical/lexical_build.h"
 #include "store/lexical/lexical_format_internal.h"
 #include "tests/test.h"
 

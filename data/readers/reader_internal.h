@@ -4,15 +4,8 @@
 #pragma once
 #include "base/file.h"
 #include "data/readers/reader.h"
+#include "data/readers/reader_stream.h"
 #include <stdbool.h>
-
-/* reader_stream.c: bytes of a plain, gzip, zstd or xz file (known by its first bytes), or of standard input. */
-struct stream;
-enum status stream_open(struct stream **out, const char *path);
-void stream_close(struct stream *s);                      /* NULL is fine */
-enum status stream_read(struct stream *s, void *data, size_t bytes, size_t *got);   /* *got < bytes: the end */
-enum status stream_is_plain(bool *plain, const char *path);   /* not compressed */
-uint64_t stream_consumed(const struct stream *s);         /* bytes on disk */
 
 struct reader_span { uint64_t begin, end; };
 struct reader_buffer { char *data; size_t size, capacity; };

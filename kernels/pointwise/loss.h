@@ -9,6 +9,13 @@ struct loss_contrast {
     float scale, weight;
 };
 
+/* Which id each row predicts, and what its loss counts in the gradient: scale * weight[r]. */
+struct loss_rows {
+    const int32_t *targets;              /* [n]; < 0: none */
+    const float *weight;                 /* [n], memory of the device; NULL: 1 */
+    float scale;
+};
+
 struct loss_ops {
     void (*forward)(struct device *dev, float *nll, struct mat x, struct mat table, const int32_t *targets);
     /* Contrastive loss (InfoNCE; training.md): the table's rows are the candidates. logit = scale * x.table[v]; row
@@ -16,9 +23,9 @@ struct loss_ops {
      * 0. dx [n, d] and dtable [V, d] float32 get weight * d(sum nll) added. n and V up to a few thousand. */
     void (*contrastive)(struct device *dev, float *nll, float *hit, struct mat dx, struct mat dtable, struct mat x,
                         struct mat table, struct loss_contrast how);
-    /* Forward and backward in one pass over the vocabulary: nll as above; dx = scale * d(sum nll)/dx is overwritten,
-     * dtable += scale * d(sum nll)/dtable, float32. */
+    /* Forward and backward in one pass over the vocabulary: nll as above, without scale and weight;
+     * dx = scale * d(sum of weight * nll)/dx is overwritten, the same for dtable is added to it, float32. */
     void (*forward_backward)(struct device *dev, float *nll, struct mat dx, struct mat dtable, struct mat x,
-                             struct mat table, const int32_t *targets, float scale);
+                             struct mat table, struct loss_rows rows);
 };
 extern const struct loss_ops loss_cpu;

@@ -119,6 +119,7 @@ struct loss_backward_task {
     struct device *dev;
     struct mat dx, dtable, x, table;
     const int32_t *targets;
+    const float *weight;     /* [x.rows], or NULL */
     struct loss_part *parts; /* [x.rows] of the whole vocabulary: a float log sum exp of hundreds would cost digits */
     float *nll, scale;
 };
@@ -138,6 +139,11 @@ static float loss_exponents(float *logits, int64_t n, float base, float factor) 
         rest += logits[i];
     }
     return v_sum(sum) + rest;
+}
+
+/* What row r's loss counts in the gradient. */
+static float loss_row_scale(const struct loss_backward_task *t, int64_t r) {
+    return t->weight ? t->scale * t->weight[r] : t->scale;
 }
 
 static void loss_scale_row(float *x, int64_t n, float factor) {
@@ -190,12 +196,12 @@ static void loss_input_block(const struct loss_backward_task *t, float *logits, 
     }
     for (int64_t r = 0; r < n; r++) {
         int32_t target = t->targets[row + r];
-        float *dx = mat_row(t->dx, row + r), factor = (float)(1.0 / now.sum[r]);
+        float *dx = mat_row(t->dx, row + r), factor = (float)(1.0 / now.sum[r]), scale = loss_row_scale(t, row + r);
         double lse = (double)now.top[r] + log(now.sum[r]);
         t->parts[row + r] = (struct loss_part){now.top[r], (float)now.sum[r]};
         t->nll[row + r] = target < 0 ? 0.0f : (float)(lse - (double)now.target[r]);
         for (int64_t i = 0; i < t->dx.cols; i++)
-            dx[i] = target < 0 ? 0.0f : t->scale * (dx[i] * factor - mat_row(t->table, target)[i]);
+            dx[i] = target < 0 ? 0.0f : scale * (dx[i] * factor - mat_row(t->table, target)[i]);
     }
 }
 
@@ -223,8 +229,9 @@ static void loss_table_blocks(void *context, int64_t begin, int64_t end, int wor
                     continue;
                 }
                 struct loss_part p = t->parts[row + r];
-                loss_exponents(logits + r * WORDS, words, p.top, t->scale / p.sum);
-                if (target_column >= 0 && target_column < words) logits[r * WORDS + target_column] -= t->scale;
+                float scale = loss_row_scale(t, row + r);
+                loss_exponents(logits + r * WORDS, words, p.top, scale / p.sum);
+                if (target_column >= 0 && target_column < words) logits[r * WORDS + target_column] -= scale;
             }
             loss_backward_words(mat_rows(t->dtable, word, words), block, x);
         }
@@ -232,11 +239,11 @@ static void loss_table_blocks(void *context, int64_t begin, int64_t end, int wor
 }
 
 static void loss_forward_backward(struct device *dev, float *nll, struct mat dx, struct mat dtable, struct mat x,
-                                  struct mat table, const int32_t *targets, float scale) {
+                                  struct mat table, struct loss_rows rows) {
     assert(x.cols == table.cols && dx.rows == x.rows && dx.cols == x.cols && table.rows >= 1);
     assert(dtable.rows == table.rows && dtable.cols == table.cols);
     for (int64_t i = 0; i < x.rows; i++)
-        assert(targets[i] < table.rows);
+        assert(rows.targets[i] < table.rows);
     struct loss_part *parts = (struct loss_part *)(void *)((float *)device_scratch(dev, 0) + ROWS * WORDS);
     for (int64_t first = 0; first < x.rows; first += PART_ROWS) {
         int64_t n = x.rows - first < PART_ROWS ? x.rows - first : PART_ROWS;
@@ -245,10 +252,11 @@ static void loss_forward_backward(struct device *dev, float *nll, struct mat dx,
                                        .dtable = dtable,
                                        .x = mat_rows(x, first, n),
                                        .table = table,
-                                       .targets = targets + first,
+                                       .targets = rows.targets + first,
+                                       .weight = rows.weight ? rows.weight + first : NULL,
                                        .parts = parts,
                                        .nll = nll + first,
-                                       .scale = scale};
+                                       .scale = rows.scale};
         threads_for(dev->threads, (n + ROWS - 1) / ROWS, 1, loss_input_blocks, &t);
         threads_for(dev->threads, (table.rows + WORDS - 1) / WORDS, 1, loss_table_blocks, &t);
     }

@@ -66,6 +66,11 @@ static __device__ loss_running loss_row_sum(const float *logits, int words, loss
     return loss_join_block(mine, shared);
 }
 
+/* What the block's row counts in the gradient. */
+static __device__ float loss_row_scale(loss_rows rows) {
+    return rows.weight ? rows.scale * rows.weight[blockIdx.x] : rows.scale;
+}
+
 /* Writes in place: number i of type G lies at or before float i, so a tile is read completely before it is written, and
  * earlier tiles are not needed any more. */
 template <typename G>
@@ -92,15 +97,15 @@ static __device__ void loss_row_gradient(float *logits, int words, loss_running 
 
 template <typename G, bool GRADIENT>
 static __global__ void __launch_bounds__(THREADS)
-    loss_softmax(float *nll, float *logits, int64_t stride, const int32_t *targets, int words, float scale) {
+    loss_softmax(float *nll, float *logits, int64_t stride, loss_rows rows, int words) {
     __shared__ loss_running shared[THREADS / 32];
     float *row = logits + blockIdx.x * stride;
-    int target = targets[blockIdx.x];
+    int target = rows.targets[blockIdx.x];
     loss_running all = loss_row_sum(row, words, shared);
     if (threadIdx.x == 0)
         nll[blockIdx.x] = target < 0 ? 0.0f : target < words ? all.top - row[target] + logf(all.sum) : NAN;
     __syncthreads();
-    if (GRADIENT) loss_row_gradient<G>(row, words, all, target, scale);
+    if (GRADIENT) loss_row_gradient<G>(row, words, all, target, loss_row_scale(rows));
 }
 
 /* The same with the row in registers: V float4 a thread, all loads issued before the first is used. Writes in place:
@@ -109,10 +114,10 @@ enum { ROW_THREADS = 512 };
 
 template <typename G, int V>
 static __global__ void __launch_bounds__(ROW_THREADS, V > 13 ? 1 : 2)
-    loss_softmax_registers(float *nll, float *logits, int64_t stride, const int32_t *targets, int words, float scale) {
+    loss_softmax_registers(float *nll, float *logits, int64_t stride, loss_rows rows, int words) {
     __shared__ float shared[ROW_THREADS / 32];
-    float *row = logits + blockIdx.x * stride;
-    int target = targets[blockIdx.x];
+    float *row = logits + blockIdx.x * stride, scale = loss_row_scale(rows);
+    int target = rows.targets[blockIdx.x];
     float4 x[V];
     float top = -INFINITY, sum = 0.0f, own = 0.0f;
 #pragma unroll
@@ -200,7 +205,7 @@ static void loss_forward(struct device *dev, float *nll, struct mat x, struct ma
         int64_t n = x.rows - first < s.rows ? x.rows - first : s.rows;
         struct mat logits = loss_slice_logits(dev, op, s, mat_rows(x, first, n), table);
         launch(dev, op, loss_softmax<float, false>, (unsigned)n, THREADS, 0, nll + first, (float *)logits.data,
-               s.stride, targets + first, (int)table.rows, 0.0f);
+               s.stride, loss_rows{targets + first, nullptr, 0.0f}, (int)table.rows);
     }
 }
 
@@ -221,8 +226,7 @@ static void loss_backward_products(struct device *dev, const char *op, struct ma
 }
 
 template <typename G>
-static void loss_slice_softmax(struct device *dev, const char *op, float *nll, struct mat logits,
-                               const int32_t *targets, float scale) {
+static void loss_slice_softmax(struct device *dev, const char *op, float *nll, struct mat logits, loss_rows rows) {
     int64_t steps = blocks_for(logits.cols, 4 * ROW_THREADS);
     auto in_registers = steps <= 4    ? loss_softmax_registers<G, 4>
                         : steps <= 8  ? loss_softmax_registers<G, 8>
@@ -230,12 +234,12 @@ static void loss_slice_softmax(struct device *dev, const char *op, float *nll, s
                                       : loss_softmax_registers<G, 25>;
     bool holds = steps <= 25;
     launch(dev, op, holds ? in_registers : loss_softmax<G, true>, (unsigned)logits.rows,
-           holds ? (int)ROW_THREADS : (int)THREADS, 0, nll, (float *)logits.data, logits.stride, targets,
-           (int)logits.cols, scale);
+           holds ? (int)ROW_THREADS : (int)THREADS, 0, nll, (float *)logits.data, logits.stride, rows,
+           (int)logits.cols);
 }
 
 static void loss_forward_backward(struct device *dev, float *nll, struct mat dx, struct mat dtable, struct mat x,
-                                  struct mat table, const int32_t *targets, float scale) {
+                                  struct mat table, struct loss_rows rows) {
     const char *op = "loss.forward_backward";
     assert(x.cols == table.cols && dx.rows == x.rows && dx.cols == x.cols && dtable.rows == table.rows);
     assert(dtable.type == DTYPE_F32 && x.type == table.type && table.rows >= 1 && table.rows < 1 << 28);
@@ -245,8 +249,9 @@ static void loss_forward_backward(struct device *dev, float *nll, struct mat dx,
         int64_t n = x.rows - first < s.rows ? x.rows - first : s.rows;
         struct mat part = mat_rows(x, first, n);
         struct mat logits = loss_slice_logits(dev, op, s, part, table);
-        if (x.type == DTYPE_F32) loss_slice_softmax<float>(dev, op, nll + first, logits, targets + first, scale);
-        else loss_slice_softmax<bf16>(dev, op, nll + first, logits, targets + first, scale);
+        loss_rows here = {rows.targets + first, rows.weight ? rows.weight + first : nullptr, rows.scale};
+        if (x.type == DTYPE_F32) loss_slice_softmax<float>(dev, op, nll + first, logits, here);
+        else loss_slice_softmax<bf16>(dev, op, nll + first, logits, here);
         struct mat gradient = logits;
         gradient.type = x.type;
         if (x.type == DTYPE_BF16) gradient.stride = 2 * s.stride;

@@ -3,7 +3,7 @@
 #include "store/lexical/lexical_folder.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "store/lexical/lexical_build_internal.h"
+#include "store/lexical/lexical_build.h"
 #include <stdio.h>
 
 enum { SEGMENTS_MAX = 4096, STEP = 1 << 14 };

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/system/threads.h"
-#include "store/lexical/lexical_build_internal.h"
+#include "store/lexical/lexical_build.h"
 #include "tests/test.h"
 #include <time.h>
 

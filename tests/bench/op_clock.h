@@ -124,8 +124,8 @@ CLOCK(embed, backward, (struct device * dev, struct mat dtable, struct mat dx, c
       (dev, dtable, dx, ids, pad_id))
 CLOCK(loss, forward_backward,
       (struct device * dev, float *nll, struct mat dx, struct mat dtable, struct mat x, struct mat table,
-       const int32_t *targets, float scale),
-      (dev, nll, dx, dtable, x, table, targets, scale))
+       struct loss_rows rows),
+      (dev, nll, dx, dtable, x, table, rows))
 CLOCK(loss, contrastive,
       (struct device * dev, float *nll, float *hit, struct mat dx, struct mat dtable, struct mat x, struct mat table,
        struct loss_contrast how),

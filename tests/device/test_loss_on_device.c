@@ -9,6 +9,7 @@ struct results {
 struct inputs {
     const float *x, *table, *base;
     const int32_t *targets;
+    const float *weight;
     int64_t n, d, words;
     float scale;
     enum dtype type;
@@ -24,7 +25,9 @@ static struct results loss_run(const struct inputs *in) {
     struct mat alone = put_plain(NULL, DTYPE_F32, 1, n);
     int32_t *there = put_bytes(in->targets, (size_t)n * sizeof *in->targets);
     gpu->ops->loss->forward(gpu, alone.data, mx, mt, there);
-    gpu->ops->loss->forward_backward(gpu, nll.data, dx, dt, mx, mt, there, in->scale);
+    float *weight = in->weight ? put_bytes(in->weight, (size_t)n * sizeof *in->weight) : NULL;
+    struct loss_rows rows = {.targets = there, .weight = weight, .scale = in->scale};
+    gpu->ops->loss->forward_backward(gpu, nll.data, dx, dt, mx, mt, rows);
     r = (struct results){take(nll), take(dx), take(dt), take(alone)};
     drop_all();
     return r;
@@ -54,7 +57,13 @@ static void compare(int64_t n, int64_t d, int64_t words, enum dtype type, int64_
     ref_loss_backward(ref_x, ref_t, x, table, targets, n, d, words, scale, NULL);
     naive_loss_backward(naive_x, naive_t, x, table, targets, n, d, words, scale,
                         type == DTYPE_BF16 ? store_bf16 : NULL);
-    const struct inputs in = {x, table, base, targets, n * copies, d, words, scale, type};
+    /* Rows that count twice at half the scale are the same rows. */
+    float *weight = zeros(n * copies, sizeof *weight);
+    for (int64_t r = 0; r < n * copies; r++)
+        weight[r] = 2.0f;
+    const bool weighted = words % 2 == 0 || copies > 1;
+    const struct inputs in = {
+        x, table, base, targets, weighted ? weight : NULL, n * copies, d, words, weighted ? scale / 2 : scale, type};
     struct results a = loss_run(&in), b = loss_run(&in);
     for (int64_t i = 0; i < words * d; i++)
         a.dtable[i] /= (float)copies, b.dtable[i] /= (float)copies;
@@ -72,7 +81,7 @@ static void compare(int64_t n, int64_t d, int64_t words, enum dtype type, int64_
     CHECK_SAME(a.dtable, b.dtable, words * d);
     drop_results(a), drop_results(b);
     free(x), free(table), free(base), free(naive), free(naive_x), free(naive_t), free(ref), free(ref_x), free(ref_t),
-        free(targets);
+        free(targets), free(weight);
 }
 
 static void contrast(int64_t n, int64_t d, int64_t words, float scale, float weight, enum dtype type) {

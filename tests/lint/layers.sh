@@ -16,7 +16,7 @@ BEGIN {
     may["encoder"] = "base kernels model encoder"
     may["decoder"] = "base kernels model decoder"
     may["indexer"] = "base kernels model data store encoder decoder indexer"
-    may["train"] = "base kernels model data encoder decoder train"
+    may["train"] = "base kernels model data store encoder decoder train"
     may["session"] = "base kernels model data store encoder decoder indexer session"
     may["include"] = ""
     may["library"] = may["session"] " library include"

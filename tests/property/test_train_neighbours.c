@@ -113,7 +113,7 @@ static void check_corpus_alone(void) {
         }
     }
     CHECK(blind[0] == 0 && blind[1] > 4 && blind[1] < 28 && blind[2] == 32);
-    CHECK_OK(step_evaluate(s, sums, &scene.t.batch, POOL_CORPUS));
+    CHECK_OK(step_evaluate(s, sums, NULL, &scene.t.batch, POOL_CORPUS));
     CHECK_EQ(s->visible.own_end[1], 1);
     free_scene(&scene);
 }
@@ -169,7 +169,7 @@ static void check_copies(void) {
     }
     queries *= 8 * scene.m.config.groups;
     CHECK(copies[0] == 0 && copies[1] > queries / 4 && copies[1] < queries * 3 / 4 && copies[2] == queries);
-    CHECK_OK(step_evaluate(s, sums, &scene.t.batch, POOL_CORPUS));
+    CHECK_OK(step_evaluate(s, sums, NULL, &scene.t.batch, POOL_CORPUS));
     CHECK(s->visible.own_end[1] == 1 && s->visible.candidates_begin[0] == step_candidates_begin(s, 0));
     free_scene(&scene);
 }

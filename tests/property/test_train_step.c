@@ -130,7 +130,7 @@ static void check_inference(const struct variant *v, const struct model *m) {
     struct step_now now = now_of(v);
     double sums[SEQUENCES], sum = 0, reference = 0;
     float *before = train_fixture_run(s, m, &t.batch, 1, &now, &report);
-    CHECK_OK(step_evaluate(s, sums, &t.batch, v->pool));
+    CHECK_OK(step_evaluate(s, sums, NULL, &t.batch, v->pool));
     float *after = gradients_of(s, m);
     CHECK(memcmp(before, after, (size_t)params_elements(m->params) * sizeof *before) == 0);
     int64_t length = t.rows / SEQUENCES;
@@ -178,7 +178,7 @@ static void check_corpus(void) {
           *b = train_fixture_run(other, m, batch, 1, &now, &report);
     check_corpus_choices(&v, s);
     CHECK(memcmp(a, b, (size_t)params_elements(m->params) * sizeof *a) == 0);
-    CHECK_OK(step_evaluate(s, sums, batch, POOL_CORPUS));
+    CHECK_OK(step_evaluate(s, sums, NULL, batch, POOL_CORPUS));
     CHECK(isfinite(sums[0]) && isfinite(sums[1]));
     free(a), free(b), step_free(other), corpus_pool_free(again), free_scene(&scene);
 }

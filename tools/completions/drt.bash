@@ -8,6 +8,10 @@ _drt_options() {
 --data file
 --out file
 --memory value
+--oracle value
+--keep file
+--samples file
+--apply file
 --store dir
 --lexical dir
 --memory-k value
@@ -30,6 +34,30 @@ _drt_options() {
 --json -
 --help,-h -
 --version,-V -' ;;
+    'drt-eval niah') echo '--data file
+--format auto|jsonl|txt|u16|u32|megatron|parquet|arrow
+--text-field value
+--tasks value
+--context value
+--wording papers|ruler
+--trials value
+--seed value
+--write file
+--write-documents file
+--heat-map file
+--model dir
+--store dir
+--corpus-retrieval -
+--self-retrieval -
+--exact -
+--exact-fallback -
+--nprobe value
+--device auto|cpu|cuda
+--dtype auto|f32|bf16
+--threads value
+--json -
+--help,-h -
+--version,-V -' ;;
     'drt-eval ppl') echo '--model dir
 --data file
 --store dir
@@ -39,6 +67,7 @@ _drt_options() {
 --modes value
 --base dir
 --memory value
+--oracle value
 --lexical dir
 --memory-k value
 --memory-every value
@@ -63,6 +92,24 @@ _drt_options() {
 --exact-fallback -
 --nprobe value
 --seed value
+--device auto|cpu|cuda
+--dtype auto|f32|bf16
+--threads value
+--json -
+--help,-h -
+--version,-V -' ;;
+    'drt-eval tasks') echo '--metric auto|ruler|rouge
+--answers file
+--max-samples value
+--max-tokens value
+--stop value
+--model dir
+--store dir
+--corpus-retrieval -
+--self-retrieval -
+--exact -
+--exact-fallback -
+--nprobe value
 --device auto|cpu|cuda
 --dtype auto|f32|bf16
 --threads value
@@ -330,7 +377,7 @@ _drt_options() {
 }
 _drt_commands() {
     case $1 in
-    drt-eval) echo 'ppl fit-memory' ;;
+    drt-eval) echo 'ppl fit-memory tasks niah' ;;
     drt-generate) echo '' ;;
     drt-index) echo 'build add search get stats verify repair drop recall export lexical doctor' ;;
     drt-model) echo 'info init convert' ;;

@@ -14,6 +14,8 @@ int eval_failed(void) {
 static const struct command commands[] = {
     {"ppl", "perplexity and bits per byte, with and without retrieval, on the same positions", eval_ppl},
     {"fit-memory", "fit temperature and gate of a token memory to held-out text", eval_fit_memory},
+    {"tasks", "answers to the prompts of files: RULER's score, ROUGE", eval_tasks},
+    {"niah", "needles hidden in a text or in a store: found at which length and depth", eval_niah},
 };
 static const struct command_program program = {
     .name = "drt-eval", .about = "Measures models.\n", .commands = commands, .n_commands = ARRAY_LEN(commands)};

@@ -8,19 +8,22 @@
 #include "tools/shared/ratio.h"
 #include <stdio.h>
 
-/* EVAL_BASE: a Base LM beside the model. The last four: the model without GCA, mixed with a token memory. */
+/* EVAL_BASE to EVAL_BASE_4: Base LMs beside the model. From EVAL_MEMORY_OWN on: the model without GCA, mixed with token
+ * memories. */
 enum eval_mode {
-    EVAL_NONE, EVAL_SELF, EVAL_CORPUS, EVAL_BOTH, EVAL_RANDOM,
-    EVAL_BASE, EVAL_MEMORY_OWN, EVAL_MEMORY_CORPUS, EVAL_MEMORY_BOTH, EVAL_MEMORY_RANDOM,
-    EVAL_MODES
+    EVAL_NONE, EVAL_SELF, EVAL_CORPUS, EVAL_BOTH, EVAL_RANDOM, EVAL_BASE, EVAL_BASE_2, EVAL_BASE_3, EVAL_BASE_4,
+    EVAL_MEMORY_OWN, EVAL_MEMORY_CORPUS, EVAL_MEMORY_BOTH, EVAL_MEMORY_RANDOM, EVAL_MEMORY_ORACLE, EVAL_MODES
 };
-enum { EVAL_GCA_MODES = EVAL_RANDOM + 1, EVAL_MEMORY_MODES = EVAL_MODES - EVAL_MEMORY_OWN };
+enum { EVAL_GCA_MODES = EVAL_RANDOM + 1, EVAL_BASES = EVAL_MEMORY_OWN - EVAL_BASE };
 extern const char *const eval_mode_names[EVAL_MODES];
 
 struct eval_options {
     struct device_choice where;
     const char *model, *store, *modes, *text_field, *format, *exclude;
-    const char *base, *memory, *documents;   /* a Base LM's folder; --memory LIST; all, even or odd */
+    const char *memory, *documents;      /* --memory LIST; all, even or odd */
+    struct arg_strings base;             /* folders of Base LMs, EVAL_BASES at most */
+    const char *oracle, *keep, *apply;   /* --oracle next-chunk; fit-memory's files; NULL: not given */
+    struct arg_strings samples;
     struct memory_options memory_options;
     int64_t rule;                        /* what `exclude` says */
     struct arg_strings data;
@@ -28,26 +31,36 @@ struct eval_options {
     int64_t context, skip, max_documents, max_tokens, document_tokens, seed, nprobe, threads, eod_id;
 };
 
-/* One scored document: sums over its scored tokens. */
-/* number: in its file, from 0 */
+/* One scored document: sums over its scored tokens. number: in its file, from 0. */
 struct eval_document { int file; int64_t number, tokens, bytes; double nll[EVAL_MODES]; };
 struct eval_file {
     const char *path;
     int64_t read_documents, documents, short_documents, skipped_lines, tokens, bytes;
     int64_t stored_documents;            /* that are also in the store */
 };
+/* Each scored token, in order; arrays of modes that are not run are NULL (drt_eval_tokens.h). */
+struct eval_tokens {
+    int64_t n, capacity;
+    int32_t *document;
+    float *nll[EVAL_MODES];
+    uint8_t *run; int64_t *run_at;       /* class of tools/memory/shared_runs.h; number of the token there, -1: none */
+    bool runs_known;
+};
 struct eval_result {
     bool mode[EVAL_MODES];
+    struct eval_tokens tokens;
     struct eval_document *documents; size_t n_documents, capacity;
     struct eval_file files[64]; int n_files;
+    char *names[64];                     /* paths that belong to the result */
     double seconds[EVAL_MODES];
     bool partial;                        /* stopped by a signal: what was scored until then */
 };
 void eval_result_free(struct eval_result *r);
 
-/* ---- drt_eval.c, drt_eval_ppl.c, drt_eval_fit_memory.c: commands ---- */
+/* ---- drt_eval.c, drt_eval_ppl.c, drt_eval_fit_memory.c, drt_eval_tasks.c, drt_eval_niah.c: commands ---- */
 int eval_ppl(int argc, char **argv, const char **operands), eval_fit_memory(int argc, char **argv,
              const char **operands);
+int eval_tasks(int argc, char **argv, const char **operands), eval_niah(int argc, char **argv, const char **operands);
 int eval_usage(const char *command, const char *what);    /* exit code 2 */
 int eval_failed(void);                                    /* exit code 1, with the status' message */
 
@@ -56,10 +69,12 @@ int eval_modes(const char *command, bool mode[EVAL_MODES], const struct eval_opt
 int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL_MODES]);
 
 /* ---- drt_eval_machine.c ---- */
-struct eval_samples;                     /* drt_eval_samples.h */
-/* base NULL: none */
-struct eval_engines { struct engine *model, *base; const struct lexical *lexical; struct memory_config memory; };
-struct eval_machine { struct engine model, base; struct lexical *lexical; struct eval_engines engines; };
+struct memory_samples;                   /* tools/memory/memory_samples.h */
+/* base[i]: of mode EVAL_BASE + i; NULL: none */
+struct eval_engines {
+    struct engine *model, *base[EVAL_BASES]; const struct lexical *lexical; struct memory_config memory;
+};
+struct eval_machine { struct engine model, base[EVAL_BASES]; struct lexical *lexical; struct eval_engines engines; };
 enum status eval_machine_open(struct eval_machine *out, const struct engine_config *config,
                               const struct eval_options *o);
 void eval_machine_close(struct eval_machine *m);
@@ -68,7 +83,7 @@ void eval_machine_close(struct eval_machine *m);
 /* Reads every file, scores its documents in every mode of result->mode at the same positions. With `samples`,
  * memories are not mixed: what they give at each temperature is collected there. */
 enum status eval_run(struct eval_result *result, const struct eval_engines *engines, const struct eval_options *o,
-                     struct eval_samples *samples, const struct progress *progress);
+                     struct memory_samples *samples, const struct progress *progress);
 
 /* ---- drt_eval_figures.c ---- */
 enum eval_per { EVAL_PER_TOKEN, EVAL_PER_BYTE };
@@ -79,18 +94,26 @@ double eval_to_perplexity(double nats);
 double eval_to_percent(double nats);
 double eval_to_bits(double nats);
 /* The differences that are shown, where both modes were run. */
-enum { EVAL_PAIRS = 18 };
+enum { EVAL_PAIRS = 20 };
 struct eval_pair { enum eval_mode a, b; };
 extern const struct eval_pair eval_pairs[EVAL_PAIRS];
 bool eval_uses_store(const struct eval_result *r);         /* some mode retrieves from it */
 bool eval_has_pair(const struct eval_result *r, size_t i);
 bool eval_has_memory(const struct eval_result *r);         /* some mode mixes a token memory in */
-/* Gain of a mode: the mean over files of the change in nats a token against the Base LM (without one: against none),
- * each file counted once, with a bootstrap over documents. value NaN: there is nothing to compare with. */
-enum status eval_gain(struct ratio *out, const struct eval_result *r, enum eval_mode mode);
-/* the mode that gains are against; -1: none of both was run */
+bool eval_is_memory(const struct eval_result *r, int mode); /* the mode was run, and does */
+/* Mode a minus mode b: the mean over files of the change in nats a token, each file counted once, with a bootstrap over
+ * documents. b < 0, or there is no token: value NaN. */
+enum status eval_change(struct ratio *out, const struct eval_result *r, int a, int b);
+/* the mode that gains are against: the first Base LM, or none; -1: none of both was run */
 int eval_reference(const struct eval_result *r);
 
-/* ---- drt_eval_report.c, drt_eval_json.c: to standard output ---- */
+/* ---- drt_eval_report.c, drt_eval_memory_report.c, drt_eval_json.c, drt_eval_memory_json.c: to standard output ---- */
+void eval_print_interval(struct ratio r, const char *number);
+enum status eval_print_memory(const struct eval_result *r);   /* nothing without a memory or a Base LM */
+struct json_writer;
+enum status eval_write_memory(struct json_writer *w, const struct eval_result *r);
+/* Pairs of memory modes whose paired change is shown (mean over files). */
+enum { EVAL_MEMORY_PAIRS = 10 };
+extern const struct eval_pair eval_memory_pairs[EVAL_MEMORY_PAIRS];
 enum status eval_print_text(const struct eval_result *r, const struct engine *e, const struct eval_options *o);
 enum status eval_print_json(const struct eval_result *r, const struct engine *e, const struct eval_options *o);

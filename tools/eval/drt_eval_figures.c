@@ -59,16 +59,24 @@ const struct eval_pair eval_pairs[EVAL_PAIRS] = {
     {EVAL_MEMORY_CORPUS, EVAL_MEMORY_RANDOM},
     {EVAL_MEMORY_BOTH, EVAL_MEMORY_OWN},
     {EVAL_MEMORY_BOTH, EVAL_MEMORY_CORPUS},
+    {EVAL_MEMORY_OWN, EVAL_NONE},
+    {EVAL_MEMORY_BOTH, EVAL_NONE},
 };
 
 bool eval_uses_store(const struct eval_result *r) {
     return r->mode[EVAL_CORPUS] || r->mode[EVAL_BOTH] || r->mode[EVAL_RANDOM] || r->mode[EVAL_MEMORY_CORPUS] ||
-           r->mode[EVAL_MEMORY_BOTH] || r->mode[EVAL_MEMORY_RANDOM];
+           r->mode[EVAL_MEMORY_BOTH] || r->mode[EVAL_MEMORY_RANDOM] || r->mode[EVAL_MEMORY_ORACLE];
+}
+
+bool eval_is_memory(const struct eval_result *r, int mode) {
+    return r->mode[mode] && mode >= EVAL_MEMORY_OWN;
 }
 
 bool eval_has_memory(const struct eval_result *r) {
-    return r->mode[EVAL_MEMORY_OWN] || r->mode[EVAL_MEMORY_CORPUS] || r->mode[EVAL_MEMORY_BOTH] ||
-           r->mode[EVAL_MEMORY_RANDOM];
+    bool has = false;
+    for (int mode = 0; mode < EVAL_MODES; mode++)
+        has = has || eval_is_memory(r, mode);
+    return has;
 }
 
 int eval_reference(const struct eval_result *r) {
@@ -79,15 +87,14 @@ bool eval_has_pair(const struct eval_result *r, size_t i) {
     return r->mode[eval_pairs[i].a] && r->mode[eval_pairs[i].b];
 }
 
-enum status eval_gain(struct ratio *out, const struct eval_result *r, enum eval_mode mode) {
+enum status eval_change(struct ratio *out, const struct eval_result *r, int a, int b) {
     struct group_sample *samples = NULL;
-    int reference = eval_reference(r);
     *out = (struct ratio){NAN, 1, 0};
-    if (reference < 0) return STATUS_OK;
+    if (b < 0) return STATUS_OK;
     TRY(memory_allocate(&samples, r->n_documents));
     for (size_t i = 0; i < r->n_documents; i++) {
         const struct eval_document *d = &r->documents[i];
-        samples[i] = (struct group_sample){d->file, d->nll[mode] - d->nll[reference], (double)d->tokens};
+        samples[i] = (struct group_sample){d->file, d->nll[a] - d->nll[b], (double)d->tokens};
     }
     enum status s = ratio_mean_of_groups(out, samples, r->n_documents, r->n_files);
     memory_free(samples);

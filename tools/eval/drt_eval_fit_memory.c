@@ -1,6 +1,7 @@
-/* drt_eval_fit_memory.c -- drt-eval fit-memory: temperature and gate for a model and a store, fitted on one half of the
- * documents and reported on the other, both ways. */
+/* drt_eval_fit_memory.c -- drt-eval fit-memory: temperatures and gates for a model and a store. */
 #include "base/memory.h"
+#include "session/memory_folder.h"
+#include "tools/eval/drt_eval_fit.h"
 #include "tools/eval/drt_eval_samples.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
@@ -10,13 +11,25 @@
 static int parse(struct eval_options *o, const char **out, int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {"model", ARG_PATH, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
-        {"data", ARG_STRINGS, &o->data, "FILE", "held-out texts (required; may be given several times)", 0, 0},
-        {"out", ARG_PATH, out, "FILE", "configuration to write, memory.json of a model's folder, say (required)", 0, 0},
+        {"data", ARG_STRINGS, &o->data, "FILE",
+         "held-out texts (required but with --samples; may be given several times)", 0, 0},
+        {"out", ARG_PATH, out, "FILE",
+         "configuration to write, memory.json of a model's folder, say (required but with --apply)", 0, 0},
         {"memory", ARG_STRING, &o->memory, "LIST",
-         "memories to fit: any of own,corpus,both; random: report random chunks with corpus' gate", 0, 0},
+         "memories to fit: any of own,corpus,both; random: teach the gates of corpus and both to close on random "
+         "chunks, and "
+         "report these with corpus' gate",
+         0, 0},
+        {"oracle", ARG_CHOICE, &o->oracle, "none|next-chunk",
+         "also report chunks that are found with the words of the chunk to come, with a gate of their own", 0, 0},
+        {"keep", ARG_PATH, &o->keep, "FILE", "also write what was collected of the texts, for --samples", 0, 0},
+        {"samples", ARG_STRINGS, &o->samples, "FILE",
+         "fit to what --keep wrote, instead of reading texts (may be given several times)", 0, 0},
+        {"apply", ARG_PATH, &o->apply, "FILE", "report this configuration on the texts instead of fitting one", 0, 0},
         {"store", ARG_PATH, &o->store, "DIR", "store of a tokenizer and a chunk size like the model's", 0, 0},
         MEMORY_SEARCH_OPTIONS(o->memory_options),
-        {"base", ARG_PATH, &o->base, "DIR", "a Base LM of the same tokenizer, reported beside (mode base)", 0, 0},
+        {"base", ARG_STRINGS, &o->base, "DIR",
+         "a Base LM of the same tokenizer, reported beside (mode base; several: base-2 and so on)", 0, 0},
         {"exclude", ARG_STRING, &o->exclude, "doc|none", "whether a text that is in the store too may find itself", 0,
          0},
         {"context", ARG_INT, &o->context, "N", "tokens in a window; documents are cut into windows", 2, 1 << 28},
@@ -42,74 +55,67 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
         .name = "drt-eval fit-memory",
         .synopsis = "--data FILE --out FILE [--model DIR] [--store DIR --lexical DIR] [options]",
         .about =
-            "Fits how a model's distribution is mixed with those of token memories: a temperature and a small gate for "
-            "each. No weight of the model changes, and a Base LM will do.\n\n"
-            "The configuration is fitted on the even documents of each file (counted from 0). The figures are of "
-            "the odd ones, and of the even ones with a fit to the odd ones: no text is scored with a gate that saw "
-            "it.",
+            "Fits how a model's distribution is mixed with those of token memories: temperatures and a small gate for "
+            "each choice of memories. No weight of the model changes, and a Base LM will do.\n\n"
+            "The figures are of the odd documents of each file (counted from 0) with a fit to the even ones, and of "
+            "the "
+            "even ones with a fit to the odd ones: no text is scored with a gate that saw it. The configuration that "
+            "is "
+            "written is fitted on all.",
         .examples = "  drt-eval fit-memory --data valid.jsonl.xz --store docs.store --lexical docs.lexical \\\n"
-                    "    --model base-lm --out base-lm/memory.json\n",
+                    "    --memory own,corpus,both,random --model base-lm --out base-lm/memory.json\n",
         .options = options,
         .n_options = ARRAY_LEN(options)};
     int n_operands = 0;
     return args_parse(&program, argc, argv, operands, &n_operands);
 }
 
-/* Fits on the documents of one parity and scores the others with it. */
-static enum status fit_half(struct memory_mixture *out, struct eval_result *result, const struct eval_samples *samples,
-                            int mode, bool odd, struct threads *threads) {
-    bool *use = NULL;
-    int *file = NULL;
-    struct memory_samples s = eval_samples_of(samples, mode);
-    enum status status = memory_allocate(&use, result->n_documents);
-    if (status == STATUS_OK) status = memory_allocate(&file, result->n_documents);
-    for (size_t i = 0; i < result->n_documents && status == STATUS_OK; i++) {
-        use[i] = result->documents[i].number % 2 == odd;
-        file[i] = result->documents[i].file;
-    }
-    const struct memory_part part = {use, file, (int)result->n_documents, result->n_files};
-    if (status == STATUS_OK && mode != EVAL_MEMORY_RANDOM) status = memory_fit(out, &s, &part, threads);
-    for (int64_t i = 0; i < s.n && status == STATUS_OK; i++)
-        if (!use[s.document[i]]) result->documents[s.document[i]].nll[mode] -= memory_fit_mixed(out, &s, i);
-    memory_free(use);
-    memory_free(file);
-    return status;
-}
-
-/* Both halves of each mode; random chunks are mixed as found ones are, so corpus comes first. */
-static enum status fit_all(struct memory_config *config, struct eval_result *result, const struct eval_samples *samples,
-                           struct threads *threads) {
-    struct memory_mixture odd[MEMORY_KINDS] = {0}, *even = config->mixture;
-    for (int kind = 0; kind < MEMORY_KINDS; kind++) {
-        int mode = EVAL_MEMORY_OWN + kind;
-        even[kind] = (struct memory_mixture){0};
-        if (!result->mode[mode]) continue;
-        TRY(fit_half(&even[kind], result, samples, mode, false, threads));
-        TRY(fit_half(&odd[kind], result, samples, mode, true, threads));
-    }
-    if (result->mode[EVAL_MEMORY_RANDOM]) {
-        TRY(fit_half(&even[MEMORY_CORPUS], result, samples, EVAL_MEMORY_RANDOM, false, threads));
-        TRY(fit_half(&odd[MEMORY_CORPUS], result, samples, EVAL_MEMORY_RANDOM, true, threads));
-    }
-    for (int64_t i = 0; i < samples->n; i++)
-        result->documents[samples->document[i]].nll[EVAL_NONE] -= (double)samples->log_lm[i];
-    result->mode[EVAL_NONE] = true;
-    return STATUS_OK;
+/* The samples, of texts or of files; *config is what they were made with. */
+static enum status collect(struct eval_result *result, struct memory_samples *samples, struct memory_config *config,
+                           struct eval_machine *m, const struct eval_options *o, const struct progress *progress) {
+    *config = m->engines.memory;
+    if (o->samples.count > 0) return eval_samples_load(result, samples, config, &m->model.model, &o->samples);
+    TRY(eval_run(result, &m->engines, o, samples, progress));
+    if (result->partial) return fail(STATUS_INTERRUPTED, "stopped by a signal: nothing was fitted");
+    return o->keep ? eval_samples_keep(result, samples, config, o->keep) : STATUS_OK;
 }
 
 static enum status fit_memory(struct eval_result *result, struct eval_machine *m, const struct eval_options *o,
                               const char *out, const struct progress *progress) {
-    struct eval_samples samples = {0};
-    struct memory_config config = m->engines.memory;
-    enum status s = eval_run(result, &m->engines, o, &samples, progress);
-    if (s == STATUS_OK && result->partial) s = fail(STATUS_INTERRUPTED, "stopped by a signal: nothing was fitted");
-    if (s == STATUS_OK) s = fit_all(&config, result, &samples, m->model.device->threads);
-    if (s == STATUS_OK) s = memory_config_save(&config, out);
-    for (int kind = 0; kind < MEMORY_KINDS && s == STATUS_OK; kind++)
-        if (config.mixture[kind].given)
-            fprintf(stderr, "drt-eval: %s: tau %g\n", memory_kind_names[kind], config.mixture[kind].tau);
-    eval_samples_free(&samples);
+    struct memory_samples samples = {0};
+    struct memory_config config;
+    struct threads *threads = m->model.device->threads;
+    enum status s = collect(result, &samples, &config, m, o, progress);
+    if (s == STATUS_OK && o->apply) {
+        struct memory_config setting = config;
+        s = memory_folder_load(&config, &m->model.model, o->apply);
+        if (s == STATUS_OK && (config.k != setting.k || config.every != setting.every))
+            fprintf(stderr, "drt-eval: note: %s: fitted with k %d every %d, applied with k %d every %d\n", o->apply,
+                    config.k, config.every, setting.k, setting.every);
+        if (s == STATUS_OK) s = eval_fit_apply(result, &config, &samples, o);
+    } else if (s == STATUS_OK) {
+        s = eval_fit_crossed(&config, result, &samples, threads);
+        if (s == STATUS_OK) s = memory_config_save(&config, out);
+    }
+    memory_samples_free(&samples);
     return s;
+}
+
+static int check(struct eval_options *o, const struct eval_result *result, const char *out) {
+    const bool *mode = result->mode;
+    if (o->samples.count > 0 &&
+        (o->data.count > 0 || o->store || o->base.count > 0 || memory_options_given(&o->memory_options)))
+        return eval_usage("fit-memory", "--samples has texts, store and setting: leave out --data, --store, --base, "
+                                        "--lexical and --memory-...");
+    if (mode[EVAL_MEMORY_RANDOM] && !mode[EVAL_MEMORY_CORPUS])
+        return eval_usage("fit-memory", "--memory random takes the gate of corpus: name both");
+    if (o->samples.count > 0 && o->keep) return eval_usage("fit-memory", "--keep needs --data");
+    int code = o->samples.count > 0 ? -1 : eval_check("fit-memory", o, mode);
+    if (code >= 0) return code;
+    if (!out && !o->apply) return eval_usage("fit-memory", "--out FILE is missing");
+    if (out && o->apply) return eval_usage("fit-memory", "--apply fits nothing: leave out --out");
+    if (!eval_has_memory(result)) return eval_usage("fit-memory", "--memory none: there is nothing to fit");
+    return -1;
 }
 
 int eval_fit_memory(int argc, char **argv, const char **operands) {
@@ -119,6 +125,7 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
                              .documents = "all",
                              .text_field = "text",
                              .memory = "own,corpus,both",
+                             .oracle = "none",
                              .context = 2048,
                              .skip = 256,
                              .eod_id = -1};
@@ -127,12 +134,8 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
     int code = parse(&o, &out, argc, argv, operands);
     if (code < 0) code = eval_modes("fit-memory", result.mode, &o);
     result.mode[EVAL_NONE] = false; /* its losses come with the samples */
-    if (code < 0) code = eval_check("fit-memory", &o, result.mode);
-    if (code < 0 && !out) code = eval_usage("fit-memory", "--out FILE is missing");
-    if (code < 0 && !eval_has_memory(&result))
-        code = eval_usage("fit-memory", "--memory none: there is nothing to fit");
-    if (code < 0 && result.mode[EVAL_MEMORY_RANDOM] && !result.mode[EVAL_MEMORY_CORPUS])
-        code = eval_usage("fit-memory", "--memory random takes the gate of corpus: name both");
+    if (code < 0) code = check(&o, &result, out);
+    o.memory_options.unfitted = true;
     if (code >= 0) return code;
     const struct engine_config config = {
         .model = o.model, .store = o.store, .where = o.where, .threads = (int)o.threads, .memory = true};

@@ -67,7 +67,7 @@ static enum status write_gains(struct json_writer *w, const struct eval_result *
     for (int mode = 0; mode < EVAL_MODES; mode++) {
         struct ratio gain;
         if (!r->mode[mode] || reference < 0 || mode == reference) continue;
-        TRY(eval_gain(&gain, r, (enum eval_mode)mode));
+        TRY(eval_change(&gain, r, mode, reference));
         json_write_object(w);
         put_text(w, "mode", eval_mode_names[mode]);
         put_text(w, "against", eval_mode_names[reference]);
@@ -84,7 +84,12 @@ enum status eval_print_json(const struct eval_result *r, const struct engine *e,
     json_write_object(&w);
     put_text(&w, "model", e->model.path);
     put_text(&w, "store", o->store);
-    put_text(&w, "base", o->base);
+    put_text(&w, "base", o->base.count > 0 ? o->base.items[0] : NULL);
+    json_write_key(&w, "bases");
+    json_write_object(&w);
+    for (int i = 0; i < o->base.count; i++)
+        put_text(&w, eval_mode_names[EVAL_BASE + i], o->base.items[i]);
+    json_write_object_end(&w);
     put_int(&w, "context", o->context);
     put_int(&w, "skip", o->skip);
     put_int(&w, "seed", o->seed);
@@ -116,6 +121,7 @@ enum status eval_print_json(const struct eval_result *r, const struct engine *e,
     TRY(write_modes(&w, r, -1));
     TRY(write_pairs(&w, r));
     TRY(write_gains(&w, r));
+    TRY(eval_write_memory(&w, r));
     json_write_object_end(&w);
     printf("\n");
     return STATUS_OK;

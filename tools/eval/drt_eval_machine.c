@@ -1,4 +1,4 @@
-/* drt_eval_machine.c -- what the commands of drt-eval open: the model with its store, a Base LM beside it, what a token
+/* drt_eval_machine.c -- what the commands of drt-eval open: the model with its store, Base LMs beside it, what a token
  * memory needs. */
 #include "tools/eval/drt_eval.h"
 #include <string.h>
@@ -19,14 +19,14 @@ static enum status open_parts(struct eval_machine *m, const struct engine_config
     struct eval_engines *e = &m->engines;
     TRY(engine_open(&m->model, config));
     e->model = &m->model;
-    if (o->base) {
-        const struct engine_config base = {.model = o->base, .where = o->where, .threads = (int)o->threads};
-        TRY(engine_open(&m->base, &base));
-        e->base = &m->base;
-        TRY(check_base(&m->model, &m->base));
+    for (int i = 0; i < o->base.count; i++) {
+        const struct engine_config base = {.model = o->base.items[i], .where = o->where, .threads = (int)o->threads};
+        TRY(engine_open(&m->base[i], &base));
+        e->base[i] = &m->base[i];
+        TRY(check_base(&m->model, &m->base[i]));
     }
     if (!config->memory) return STATUS_OK;
-    TRY(memory_options_config(&e->memory, &o->memory_options, &m->model.model.config));
+    TRY(memory_options_config(&e->memory, &o->memory_options, &m->model.model));
     TRY(memory_options_lexical(&m->lexical, &o->memory_options));
     e->lexical = m->lexical;
     return STATUS_OK;
@@ -42,7 +42,8 @@ enum status eval_machine_open(struct eval_machine *out, const struct engine_conf
 
 void eval_machine_close(struct eval_machine *m) {
     lexical_close(m->lexical);
-    engine_close(&m->base);
+    for (int i = 0; i < EVAL_BASES; i++)
+        engine_close(&m->base[i]);
     engine_close(&m->model);
     *m = (struct eval_machine){0};
 }

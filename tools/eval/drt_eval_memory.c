@@ -1,29 +1,62 @@
-/* drt_eval_memory.c -- the modes of drt-eval ppl that mix a token memory into the model's probabilities. */
+/* drt_eval_memory.c -- the modes of drt-eval ppl that mix token memories into the model's probabilities. */
 #include "tools/eval/drt_eval_run.h"
 #include <math.h>
 
-/* Which configuration serves a mode: random chunks are mixed as found ones would be. */
-static enum memory_kind kind_of(int mode) {
+enum memory_kind eval_kind_of(int mode) {
     return mode == EVAL_MEMORY_OWN ? MEMORY_OWN : mode == EVAL_MEMORY_BOTH ? MEMORY_BOTH : MEMORY_CORPUS;
+}
+
+int eval_read_of(int mode, int side) {
+    if (!memory_kind_reads(eval_kind_of(mode), side)) return -1;
+    if (side == MEMORY_OWN) return MEMORY_READ_PAST;
+    return mode == EVAL_MEMORY_RANDOM   ? MEMORY_READ_RANDOM
+           : mode == EVAL_MEMORY_ORACLE ? MEMORY_READ_ORACLE
+                                        : MEMORY_READ_FOUND;
+}
+
+/* The read's temperature `tau` is number .. of its list, which rises; it joins the list where it is new. */
+static void read_wants(struct memory_read *read, float tau) {
+    int at = 0;
+    while (at < read->taus && read->tau[at] < tau)
+        at++;
+    if (at < read->taus && read->tau[at] == tau) return;
+    for (int t = read->taus++; t > at; t--)
+        read->tau[t] = read->tau[t - 1];
+    read->tau[at] = tau;
+}
+static int read_index(const struct memory_read *read, float tau) {
+    int at = 0;
+    while (read->tau[at] < tau)
+        at++;
+    return at;
+}
+
+static enum status memory_wants(struct eval_run *r, int mode) {
+    enum memory_kind kind = eval_kind_of(mode);
+    const struct memory_mixture *mixture = &r->engines->memory.mixture[kind];
+    if (!r->samples) TRY(memory_options_fitted(&r->engines->memory, &r->options->memory_options, kind));
+    for (int side = 0; side < MEMORY_SIDES; side++) {
+        int read = eval_read_of(mode, side);
+        if (read < 0) continue;
+        for (int t = 0; r->samples && t < MEMORY_TAUS; t++)
+            read_wants(&r->reads_of[read], (float)memory_taus[t]);
+        if (!r->samples) read_wants(&r->reads_of[read], (float)mixture->tau[side]);
+    }
+    return STATUS_OK;
 }
 
 enum status eval_memory_prepare(struct eval_run *r) {
     const struct memory_config *memory = &r->engines->memory;
     int n = 0;
     if (!eval_has_memory(r->result)) return STATUS_OK;
-    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES; mode++) {
-        const struct memory_mixture *mixture = &memory->mixture[kind_of(mode)];
-        if (!r->result->mode[mode]) continue;
-        if (!mixture->given)
-            return fail(STATUS_INVALID, "%s: has nothing fitted for \"%s\": leave it out of --memory, or fit again",
-                        r->options->memory_options.config, memory_kind_names[kind_of(mode)]);
-        r->read_of[mode] = n;
-        const int taus = r->samples ? MEMORY_TAUS : 1;
-        for (int t = 0; t < taus; t++)
-            r->reads[n++] = (struct memory_read){.past = mode == EVAL_MEMORY_OWN || mode == EVAL_MEMORY_BOTH,
-                                                 .found = mode == EVAL_MEMORY_CORPUS || mode == EVAL_MEMORY_BOTH,
-                                                 .drawn = mode == EVAL_MEMORY_RANDOM,
-                                                 .tau = (float)(r->samples ? memory_taus[t] : mixture->tau)};
+    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES; mode++)
+        if (r->result->mode[mode]) TRY(memory_wants(r, mode));
+    for (int what = 0; what < MEMORY_READS; what++) {
+        if (r->reads_of[what].taus == 0) continue;
+        r->read_at[what] = n;
+        r->reads_of[what].what = (enum memory_reads)what;
+        r->reads[n++] = r->reads_of[what];
+        if (r->samples) r->samples->has[what] = true;
     }
     const struct memory_window_config config = {.engine = r->engine,
                                                 .memory = memory,
@@ -33,25 +66,41 @@ enum status eval_memory_prepare(struct eval_run *r) {
     return memory_window_create(&r->memory, &config, r->reads, n);
 }
 
-enum status eval_memory_score(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,
-                              int64_t first) {
+/* Sum over n scored tokens in one mode. */
+static void mode_score(struct eval_run *r, struct eval_document *d, const struct memory_lm *lm, int mode, int64_t n,
+                       int64_t token) {
+    const struct memory_mixture *mixture = &r->engines->memory.mixture[eval_kind_of(mode)];
+    r->result->seconds[mode] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const struct memory_lm_evidence model = {lm->entropy[i], lm->largest[i]};
+        struct memory_evidence of[MEMORY_SIDES] = {0};
+        double g[1 + MEMORY_SIDES], log_p[MEMORY_SIDES] = {-INFINITY, -INFINITY};
+        for (int side = 0; side < MEMORY_SIDES; side++) {
+            int what = eval_read_of(mode, side);
+            if (what < 0) continue;
+            const struct memory_read *read = &r->reads[r->read_at[what]];
+            float *const *column = read->column[read_index(read, (float)mixture->tau[side])];
+            of[side] = memory_evidence_of(read->mark, column, i);
+            log_p[side] = (double)column[MEMORY_LOG_P][i];
+        }
+        memory_gate_weights(g, &mixture->gate, &model, of);
+        double nll = -memory_mixed(g, (double)lm->log_p[i], log_p);
+        d->nll[mode] += nll;
+        r->result->tokens.nll[mode][token + i] = (float)nll;
+    }
+    for (int side = 0; side < MEMORY_SIDES; side++)
+        if (eval_read_of(mode, side) >= 0)
+            r->result->seconds[mode] += r->reads[r->read_at[eval_read_of(mode, side)]].seconds;
+}
+
+enum status eval_memory_score(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n, int64_t first,
+                              int64_t token) {
     struct memory_lm lm;
     TRY(memory_window_run(r->memory, &lm, ids, n, first, r->stored));
-    if (r->samples) {
-        TRY(eval_samples_lm(r->samples, &lm, n - first, (int32_t)r->result->n_documents));
-        for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES; mode++)
-            if (r->result->mode[mode]) eval_samples_memory(r->samples, mode, &r->reads[r->read_of[mode]]);
-    }
-    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES && !r->samples; mode++) {
-        if (!r->result->mode[mode]) continue;
-        const struct memory_read *read = &r->reads[r->read_of[mode]];
-        const struct memory_gate *gate = &r->engines->memory.mixture[kind_of(mode)].gate;
-        for (int64_t i = 0; i < n - first; i++) {
-            float features[MEMORY_FEATURES];
-            memory_window_features(features, &lm, read, i);
-            d->nll[mode] -= memory_mixed((double)lm.log_p[i], (double)read->log_p[i], memory_gate_open(gate, features));
-        }
-        r->result->seconds[mode] = read->seconds;
-    }
+    if (r->samples) TRY(memory_samples_lm(r->samples, &lm, n - first, (int32_t)r->result->n_documents));
+    for (int what = 0; what < MEMORY_READS && r->samples; what++)
+        if (r->samples->has[what]) memory_samples_read(r->samples, &r->reads[r->read_at[what]]);
+    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES && !r->samples; mode++)
+        if (r->result->mode[mode]) mode_score(r, d, &lm, mode, n - first, token);
     return STATUS_OK;
 }

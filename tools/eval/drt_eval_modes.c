@@ -19,10 +19,13 @@ static bool modes_of_list(bool mode[EVAL_MODES], const char *list, const char *p
 
 /* The modes that are requested, by lists or by options. */
 int eval_modes(const char *command, bool mode[EVAL_MODES], const struct eval_options *o) {
-    mode[EVAL_BASE] = o->base != NULL;
+    if (o->base.count > EVAL_BASES) return eval_usage(command, "--base: at most four Base LMs fit into one report");
+    for (int i = 0; i < o->base.count; i++)
+        mode[EVAL_BASE + i] = true;
     if (o->memory && strcmp(o->memory, "none") != 0 &&
-        !modes_of_list(mode, o->memory, "memory-", EVAL_MEMORY_OWN, EVAL_MODES))
+        !modes_of_list(mode, o->memory, "memory-", EVAL_MEMORY_OWN, EVAL_MEMORY_ORACLE))
         return eval_usage(command, "--memory: must be none, or a list like own,corpus,both,random");
+    mode[EVAL_MEMORY_ORACLE] = o->oracle && strcmp(o->oracle, "none") != 0;
     if (!o->modes) {
         mode[EVAL_NONE] = true;
         mode[EVAL_SELF] = o->self;
@@ -40,14 +43,15 @@ int eval_modes(const char *command, bool mode[EVAL_MODES], const struct eval_opt
 }
 
 static int check_memory(const char *command, const struct eval_options *o, const bool mode[EVAL_MODES]) {
-    bool found = mode[EVAL_MEMORY_CORPUS] || mode[EVAL_MEMORY_BOTH], stored = found || mode[EVAL_MEMORY_RANDOM];
+    bool stored =
+        mode[EVAL_MEMORY_CORPUS] || mode[EVAL_MEMORY_BOTH] || mode[EVAL_MEMORY_RANDOM] || mode[EVAL_MEMORY_ORACLE];
     if (memory_options_given(&o->memory_options) && !stored && !mode[EVAL_MEMORY_OWN])
         return eval_usage(command, "--lexical and --memory-... need --memory LIST (they would not be used)");
     if (stored && !o->store) return eval_usage(command, "--memory corpus, both and random need --store DIR");
-    if (found && !o->memory_options.lexical)
-        return eval_usage(command, "--memory corpus and both need --lexical DIR, made by drt-index lexical");
-    if (!found && o->memory_options.lexical)
-        return eval_usage(command, "--lexical needs --memory corpus or both (it would not be used)");
+    if (stored && !o->memory_options.lexical)
+        return eval_usage(command, "--memory corpus, both and random need --lexical DIR, made by drt-index lexical");
+    if (!stored && o->memory_options.lexical)
+        return eval_usage(command, "--lexical needs --memory corpus, both or random (it would not be used)");
     if (stored && o->rule >= 0)
         return eval_usage(command, "--exclude window=N: a token memory leaves out documents only: take doc or none");
     return -1;
@@ -55,7 +59,8 @@ static int check_memory(const char *command, const struct eval_options *o, const
 
 int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL_MODES]) {
     bool corpus = mode[EVAL_CORPUS] || mode[EVAL_BOTH] || mode[EVAL_RANDOM];
-    bool memory = mode[EVAL_MEMORY_CORPUS] || mode[EVAL_MEMORY_BOTH] || mode[EVAL_MEMORY_RANDOM];
+    bool memory =
+        mode[EVAL_MEMORY_CORPUS] || mode[EVAL_MEMORY_BOTH] || mode[EVAL_MEMORY_RANDOM] || mode[EVAL_MEMORY_ORACLE];
     if (o->data.count == 0) return eval_usage(command, "--data FILE is missing");
     if (corpus && !o->store)
         return eval_usage(command, "retrieval from a corpus (corpus, both, random) needs --store DIR");

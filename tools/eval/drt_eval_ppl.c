@@ -19,11 +19,17 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
          "instead of the three options above: any of none,self,corpus,both,random "
          "(default: none, and the modes of those options)",
          0, 0},
-        {"base", ARG_PATH, &o->base, "DIR", "a Base LM of the same tokenizer, scored at the same positions (mode base)",
+        {"base", ARG_STRINGS, &o->base, "DIR",
+         "a Base LM of the same tokenizer, scored at the same positions: gains are against it (mode base; up to four: "
+         "base-2 and so on)",
          0, 0},
         {"memory", ARG_STRING, &o->memory, "LIST",
          "also mix token memories in: any of own,corpus,both,random (modes memory-own and so on; none: no memory)", 0,
          0},
+        {"oracle", ARG_CHOICE, &o->oracle, "none|next-chunk",
+         "also read chunks that are found with the words of the chunk to come, with the gate of corpus (mode "
+         "memory-oracle)",
+         0, 0},
         MEMORY_SEARCH_OPTIONS(o->memory_options),
         MEMORY_MIX_OPTIONS(o->memory_options),
         {"exclude", ARG_STRING, &o->exclude, "doc|window=N|none",
@@ -85,6 +91,7 @@ int eval_ppl(int argc, char **argv, const char **operands) {
                              .exclude = "doc",
                              .documents = "all",
                              .text_field = "text",
+                             .oracle = "none",
                              .context = 4032,
                              .skip = 256,
                              .eod_id = -1};

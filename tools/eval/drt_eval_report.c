@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-static void print_interval(struct ratio r, const char *number) {
+void eval_print_interval(struct ratio r, const char *number) {
     if (r.low > r.high) {
         printf("  %-21s", "(one document)");
         return;
@@ -71,9 +71,9 @@ static enum status print_modes(const struct eval_result *r) {
         for (int i = 0; i < r->n_files; i++)
             tokens += r->files[i].tokens;
         printf("%-13s %11.4f", eval_mode_names[mode], exp(nats.value));
-        print_interval(eval_map(nats, eval_to_perplexity), "%.3f");
+        eval_print_interval(eval_map(nats, eval_to_perplexity), "%.3f");
         printf(" %10.4f", eval_to_bits(per_byte.value));
-        print_interval(eval_map(per_byte, eval_to_bits), "%.4f");
+        eval_print_interval(eval_map(per_byte, eval_to_bits), "%.4f");
         printf(" %9.0f\n", r->seconds[mode] > 0 ? (double)tokens / r->seconds[mode] : 0);
     }
     return STATUS_OK;
@@ -93,33 +93,7 @@ static enum status print_pairs(const struct eval_result *r) {
         snprintf(pair, sizeof pair, "%-7s against %s", eval_mode_names[eval_pairs[i].a],
                  eval_mode_names[eval_pairs[i].b]);
         printf("%-34s %+10.2f %%", pair, percent.value);
-        print_interval(percent, "%+.2f %%");
-        printf("\n");
-    }
-    return STATUS_OK;
-}
-
-/* Each file counts the same here, whatever its length. */
-static enum status print_gains(const struct eval_result *r) {
-    int reference = eval_reference(r), modes = 0;
-    for (int mode = 0; mode < EVAL_MODES; mode++)
-        modes += r->mode[mode];
-    if (reference < 0 || modes < 2 || !(eval_has_memory(r) || r->mode[EVAL_BASE])) return STATUS_OK;
-    printf("\n%-13s %11s  %-21s mean over files, bootstrap over documents; by file\n", "mode",
-           reference == EVAL_BASE ? "to base" : "to none", "95 % interval");
-    for (int mode = 0; mode < EVAL_MODES; mode++) {
-        struct ratio gain;
-        if (!r->mode[mode] || mode == reference) continue;
-        TRY(eval_gain(&gain, r, (enum eval_mode)mode));
-        struct ratio percent = eval_map(gain, eval_to_percent);
-        printf("%-13s %+9.2f %%", eval_mode_names[mode], percent.value);
-        print_interval(percent, "%+.2f %%");
-        for (int i = 0; i < r->n_files; i++) {
-            struct ratio file = {0};
-            if (r->files[i].tokens == 0) continue;
-            TRY(eval_figure(&file, r, i, mode, reference, EVAL_PER_TOKEN));
-            printf(" %+.2f", eval_to_percent(file.value));
-        }
+        eval_print_interval(percent, "%+.2f %%");
         printf("\n");
     }
     return STATUS_OK;
@@ -132,13 +106,15 @@ enum status eval_print_text(const struct eval_result *r, const struct engine *e,
         streams_printf(stdout, "store      %s: %lld chunks%s%s\n", o->store,
                        (long long)(e->info.chunks - e->info.dropped_chunks), e->searcher ? ", searched by " : "",
                        e->searched_by.text);
+    for (int i = 0; i < o->base.count; i++)
+        streams_printf(stdout, "%-10s %s\n", eval_mode_names[EVAL_BASE + i], o->base.items[i]);
     printf("windows    %lld tokens within a document, the first %lld of each read only\n", (long long)o->context,
            (long long)o->skip);
     print_files(r, o);
     TRY(print_by_file(r));
     TRY(print_modes(r));
     TRY(print_pairs(r));
-    TRY(print_gains(r));
+    TRY(eval_print_memory(r));
     printf("\nIntervals: ratio estimator over documents, Student's t.\n");
     return STATUS_OK;
 }

@@ -10,8 +10,9 @@
 
 #include <string.h>
 
-const char *const eval_mode_names[EVAL_MODES] = {"none", "self",       "corpus",        "both",        "random",
-                                                 "base", "memory-own", "memory-corpus", "memory-both", "memory-random"};
+const char *const eval_mode_names[EVAL_MODES] = {
+    "none",   "self",   "corpus",     "both",          "random",      "base",          "base-2",
+    "base-3", "base-4", "memory-own", "memory-corpus", "memory-both", "memory-random", "memory-oracle"};
 
 static enum status document_ids(struct eval_run *r, const struct document *document, const int32_t **ids, size_t *n) {
     if (document->text)
@@ -119,17 +120,28 @@ static enum status prepare(struct eval_run *r) {
         if (r->result->mode[mode]) TRY(engine_retriever(&r->retriever[mode], r->engine, &how));
     }
     TRY(eval_memory_prepare(r));
+    if (eval_has_memory(r->result) && eval_uses_store(r->result)) TRY(shared_runs_create(&r->runs));
     TRY(tokenizer_scratch_create(&r->scratch, r->engine->model.tokenizer));
     TRY(tokenizer_scratch_create(&r->decoding, r->engine->model.tokenizer));
     TRY(memory_allocate(&r->targets, (size_t)o->context));
     return memory_allocate(&r->nll, (size_t)o->context);
 }
 
+static enum status find_runs(struct eval_run *r) {
+    struct eval_tokens *t = &r->result->tokens;
+    enum status s = shared_runs_find(r->runs, r->engine->view, r->progress);
+    if (s == STATUS_INTERRUPTED) return STATUS_OK; /* all is scored: the report does without */
+    TRY(s);
+    for (int64_t i = 0; i < t->n; i++)
+        t->run[i] = (uint8_t)shared_runs_class(r->runs, t->run_at[i]);
+    t->runs_known = true;
+    return STATUS_OK;
+}
+
 enum status eval_run(struct eval_result *result, const struct eval_engines *engines, const struct eval_options *o,
-                     struct eval_samples *samples, const struct progress *progress) {
+                     struct memory_samples *samples, const struct progress *progress) {
     struct eval_run r = {.result = result,
                          .engine = engines->model,
-                         .base = engines->base,
                          .engines = engines,
                          .options = o,
                          .samples = samples,
@@ -141,10 +153,12 @@ enum status eval_run(struct eval_result *result, const struct eval_engines *engi
         result->files[result->n_files++] = (struct eval_file){.path = o->data.items[i]};
         status = run_file(&r, i, format);
     }
+    if (status == STATUS_OK && r.runs && !result->partial) status = find_runs(&r);
     report_missing("drt-eval", engines->model, o->exact_fallback);
     for (int mode = 0; mode < EVAL_MODES; mode++)
         engine_retriever_free(r.retriever[mode]);
     memory_window_free(r.memory);
+    shared_runs_free(r.runs);
     tokenizer_scratch_free(r.scratch);
     tokenizer_scratch_free(r.decoding);
     memory_free(r.targets);
@@ -161,5 +175,8 @@ enum status eval_run(struct eval_result *result, const struct eval_engines *engi
 }
 
 void eval_result_free(struct eval_result *r) {
+    eval_tokens_free(&r->tokens);
+    for (int i = 0; i < r->n_files; i++)
+        memory_free(r->names[i]);
     memory_free(r->documents);
 }

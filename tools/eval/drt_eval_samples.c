@@ -1,93 +1,189 @@
-/* drt_eval_samples.c -- arrays that grow together. Memories that were not read keep none. */
+/* drt_eval_samples.c -- see drt_eval_samples.h. Tables are tensors of int32; the setting and the names of texts are
+ * metadata. */
 #include "tools/eval/drt_eval_samples.h"
+#include "base/formats/json.h"
 #include "base/memory.h"
+#include "session/memory_folder.h"
+#include <stdlib.h>
 #include <string.h>
 
-enum { ARRAYS = 4 + EVAL_MEMORY_MODES * (1 + 3 * MEMORY_TAUS) };
+enum { TABLES = 5, DOCUMENT_TABLES = 4, NAME = 32 };
+static const char *const table_names[TABLES] = {"doc.file", "doc.number", "doc.tokens", "doc.bytes", "run"};
 
-/* Every array of floats; the first three are the model's. */
-static int samples_arrays(struct eval_samples *s, float **all[ARRAYS]) {
-    int n = 0;
-    all[n++] = &s->log_lm;
-    all[n++] = &s->entropy;
-    all[n++] = &s->largest;
-    for (int m = 0; m < EVAL_MEMORY_MODES; m++) {
-        all[n++] = &s->memory[m].nearest;
-        for (int t = 0; t < MEMORY_TAUS; t++) {
-            all[n++] = &s->memory[m].log_p[t];
-            all[n++] = &s->memory[m].lse[t];
-            all[n++] = &s->memory[m].squares[t];
+/* What must be equal in all files, as one line of text. */
+static void setting_text(char *out, size_t size, const struct memory_config *c) {
+    char prints[65];
+    for (size_t i = 0; i < 32; i++)
+        snprintf(prints + 2 * i, 3, "%02x", i < 16 ? c->tokenizer[i] : c->weights[i - 16]);
+    snprintf(out, size, "%s %d %d %d %d %d", prints, c->key_layer, c->k, c->every, c->before, c->after);
+}
+
+static bool setting_parse(struct memory_config *c, const char *text) {
+    char end;
+    return strlen(text) > 64 &&
+           sscanf(text + 64, " %d %d %d %d %d%c", &c->key_layer, &c->k, &c->every, &c->before, &c->after, &end) == 5;
+}
+
+/* ---- writing ---- */
+
+static enum status metadata_text(char **text, const struct eval_result *r, const struct memory_config *config) {
+    size_t bytes = 0;
+    char setting[160], name[NAME];
+    FILE *f = open_memstream(text, &bytes);
+    if (!f) return fail(STATUS_NO_MEMORY, "no memory for the samples' metadata");
+    struct json_writer w;
+    setting_text(setting, sizeof setting, config);
+    json_write_open(&w, f, 0);
+    json_write_object(&w);
+    json_write_key(&w, "setting");
+    json_write_string(&w, setting);
+    for (int i = 0; i < r->n_files; i++) {
+        snprintf(name, sizeof name, "file%d", i);
+        json_write_key(&w, name);
+        json_write_string(&w, r->files[i].path);
+    }
+    json_write_object_end(&w);
+    return fclose(f) == 0 ? STATUS_OK : fail(STATUS_NO_MEMORY, "no memory for the samples' metadata");
+}
+
+enum status eval_samples_keep(const struct eval_result *r, const struct memory_samples *samples,
+                              const struct memory_config *config, const char *path) {
+    int32_t *table[TABLES] = {0};
+    struct tensor_view views[TABLES];
+    char *metadata = NULL;
+    enum status s = STATUS_OK;
+    for (int i = 0; i < TABLES && s == STATUS_OK; i++) {
+        int64_t n = i < DOCUMENT_TABLES ? (int64_t)r->n_documents : r->tokens.n;
+        s = memory_allocate(&table[i], (size_t)n);
+        views[i] = (struct tensor_view){table_names[i], SAFETENSORS_I32, 1, {n}, table[i], n};
+    }
+    for (size_t d = 0; d < r->n_documents && s == STATUS_OK; d++) {
+        const struct eval_document *from = &r->documents[d];
+        const int64_t values[DOCUMENT_TABLES] = {from->file, from->number, from->tokens, from->bytes};
+        for (int i = 0; i < DOCUMENT_TABLES; i++)
+            table[i][d] = (int32_t)values[i];
+    }
+    for (int64_t i = 0; i < r->tokens.n && s == STATUS_OK; i++)
+        table[DOCUMENT_TABLES][i] = r->tokens.run[i];
+    if (s == STATUS_OK) s = metadata_text(&metadata, r, config);
+    if (s == STATUS_OK)
+        s = memory_samples_save(samples, path, views, r->tokens.runs_known ? TABLES : DOCUMENT_TABLES, metadata);
+    for (int i = 0; i < TABLES; i++)
+        memory_free(table[i]);
+    free(metadata);
+    return s;
+}
+
+/* ---- reading ---- */
+
+static enum status bad_file(const struct safetensors *f, const char *what) {
+    return fail(STATUS_INVALID, "%s: %s: collect the samples again with drt-eval fit-memory --keep",
+                safetensors_path(f), what);
+}
+
+/* NULL where the file has no such table. */
+static enum status table_read(int32_t **out, int64_t *n, const struct safetensors *f, const char *name) {
+    const struct tensor_view *t = safetensors_find(f, name);
+    *out = NULL;
+    *n = t ? t->count : 0;
+    if (!t) return STATUS_OK;
+    TRY(memory_allocate(out, (size_t)t->count));
+    return safetensors_to_i32(*out, t);
+}
+
+static enum status check_tables(const struct safetensors *f, int32_t *const table[TABLES], const int64_t n[TABLES],
+                                const struct memory_samples *s) {
+    int64_t tokens = 0;
+    for (int i = 0; i < DOCUMENT_TABLES; i++)
+        if (!table[i] || n[i] != n[0]) return bad_file(f, "has no table of documents");
+    if (table[DOCUMENT_TABLES] && n[DOCUMENT_TABLES] != s->n) return bad_file(f, "has not one run a token");
+    for (int64_t d = 0, at = 0; d < n[0]; d++) {
+        if (table[2][d] < 1 || table[0][d] < 0 || table[0][d] >= 64) return bad_file(f, "has an impossible document");
+        for (tokens += table[2][d]; at < s->n && at < tokens; at++)
+            if (s->document[at] != d) return bad_file(f, "has tokens out of order");
+    }
+    for (int64_t i = 0; table[DOCUMENT_TABLES] && i < s->n; i++)
+        if (table[DOCUMENT_TABLES][i] < 0 || table[DOCUMENT_TABLES][i] >= RUN_CLASSES)
+            return bad_file(f, "has an impossible run");
+    return tokens == s->n && s->n > 0 ? STATUS_OK : bad_file(f, "has not the tokens of its documents");
+}
+
+/* Texts up to number `last` of the result join it. */
+static enum status files_add(struct eval_result *r, const struct safetensors *f, int first, int last) {
+    char name[NAME];
+    for (; r->n_files <= last; r->n_files++) {
+        snprintf(name, sizeof name, "file%d", r->n_files - first);
+        const char *path = safetensors_metadata(f, name);
+        r->files[r->n_files] = (struct eval_file){0};
+        TRY(memory_copy_string(&r->names[r->n_files], path ? path : safetensors_path(f)));
+        r->files[r->n_files].path = r->names[r->n_files];
+    }
+    return STATUS_OK;
+}
+
+/* Documents and files of one file join the result. */
+static enum status result_add(struct eval_result *r, const struct safetensors *f, int32_t *const table[TABLES],
+                              const int64_t n[TABLES]) {
+    const int first_file = r->n_files;
+    const size_t first = r->n_documents;
+    TRY(memory_grow(&r->documents, &r->capacity, first + (size_t)n[0]));
+    for (int64_t d = 0; d < n[0]; d++) {
+        int file = first_file + table[0][d];
+        if (file >= (int)ARRAY_LEN(r->files)) return bad_file(f, "has more texts than fit into one report");
+        TRY(files_add(r, f, first_file, file));
+        struct eval_document *to = &r->documents[r->n_documents];
+        *to = (struct eval_document){.file = file, .number = table[1][d], .tokens = table[2][d], .bytes = table[3][d]};
+        r->files[file].documents++;
+        r->files[file].tokens += to->tokens;
+        r->files[file].bytes += to->bytes;
+        int64_t token;
+        TRY(eval_tokens_add(&r->tokens, r->mode, to->tokens, (int32_t)r->n_documents, &token));
+        r->n_documents++;
+    }
+    int64_t runs = table[DOCUMENT_TABLES] ? n[DOCUMENT_TABLES] : 0;
+    for (int64_t i = 0; i < runs; i++)
+        r->tokens.run[r->tokens.n - runs + i] = (uint8_t)table[DOCUMENT_TABLES][i];
+    r->tokens.runs_known = runs > 0 && (first == 0 || r->tokens.runs_known);
+    return STATUS_OK;
+}
+
+static enum status file_load(struct eval_result *r, struct memory_samples *all, const struct safetensors *f) {
+    struct memory_samples s = {0};
+    int32_t *table[TABLES] = {0};
+    int64_t n[TABLES] = {0};
+    const int32_t first = (int32_t)r->n_documents;
+    enum status status = memory_samples_load(&s, f);
+    for (int i = 0; i < TABLES && status == STATUS_OK; i++)
+        status = table_read(&table[i], &n[i], f, table_names[i]);
+    if (status == STATUS_OK) status = check_tables(f, table, n, &s);
+    if (status == STATUS_OK && all->n > 0 && memcmp(all->has, s.has, sizeof s.has) != 0)
+        status = bad_file(f, "has other memories than the file before it");
+    if (status == STATUS_OK) status = result_add(r, f, table, n);
+    if (status == STATUS_OK) status = memory_samples_append(all, &s, first);
+    for (int i = 0; i < TABLES; i++)
+        memory_free(table[i]);
+    memory_samples_free(&s);
+    return status;
+}
+
+enum status eval_samples_load(struct eval_result *r, struct memory_samples *samples, struct memory_config *config,
+                              const struct model_folder *model, const struct arg_strings *paths) {
+    char wanted[160] = "";
+    enum status status = STATUS_OK;
+    for (int i = 0; i < paths->count && status == STATUS_OK; i++) {
+        struct safetensors *f = NULL;
+        TRY(safetensors_open(&f, paths->items[i]));
+        const char *setting = safetensors_metadata(f, "setting");
+        if (!setting || !setting_parse(config, setting)) status = bad_file(f, "does not name its setting");
+        if (status == STATUS_OK && i == 0) {
+            memory_folder_sign(config, model);
+            setting_text(wanted, sizeof wanted, config);
         }
+        if (status == STATUS_OK && strcmp(setting, wanted) != 0)
+            status = fail(STATUS_MISMATCH, "%s: was collected with another model than %s, or another setting than %s",
+                          paths->items[i], model->path, paths->items[0]);
+        if (status == STATUS_OK) status = file_load(r, samples, f);
+        safetensors_close(f);
     }
-    return n;
-}
-
-void eval_samples_free(struct eval_samples *s) {
-    float **all[ARRAYS];
-    int n = samples_arrays(s, all);
-    for (int i = 0; i < n; i++)
-        memory_free(*all[i]);
-    memory_free(s->document);
-    *s = (struct eval_samples){0};
-}
-
-/* The tokens that were added last. */
-static void put(float *to, const struct eval_samples *s, const float *from) {
-    memcpy(to + s->first, from, (size_t)(s->n - s->first) * sizeof *to);
-}
-
-/* All arrays, also of memories that are not read: half a kilobyte a token, so that they have one capacity. */
-static enum status samples_grow(struct eval_samples *s, int64_t n) {
-    float **all[ARRAYS];
-    int arrays = samples_arrays(s, all);
-    int64_t capacity = s->capacity > 0 ? s->capacity : 4096;
-    if (n <= s->capacity) return STATUS_OK;
-    while (capacity < n)
-        capacity *= 2;
-    for (int i = 0; i < arrays; i++) {
-        size_t have = (size_t)s->capacity;
-        TRY(memory_grow(all[i], &have, (size_t)capacity));
-    }
-    size_t have = (size_t)s->capacity;
-    TRY(memory_grow(&s->document, &have, (size_t)capacity));
-    s->capacity = capacity;
-    return STATUS_OK;
-}
-
-enum status eval_samples_lm(struct eval_samples *s, const struct memory_lm *lm, int64_t n, int32_t document) {
-    TRY(samples_grow(s, s->n + n));
-    s->first = s->n;
-    s->n += n;
-    for (int64_t i = s->first; i < s->n; i++)
-        s->document[i] = document;
-    put(s->log_lm, s, lm->log_p);
-    put(s->entropy, s, lm->entropy);
-    put(s->largest, s, lm->largest);
-    return STATUS_OK;
-}
-
-void eval_samples_memory(struct eval_samples *s, int mode, const struct memory_read reads[MEMORY_TAUS]) {
-    int m = mode - EVAL_MEMORY_OWN;
-    put(s->memory[m].nearest, s, reads[0].nearest);
-    for (int t = 0; t < MEMORY_TAUS; t++) {
-        put(s->memory[m].log_p[t], s, reads[t].log_p);
-        put(s->memory[m].lse[t], s, reads[t].lse);
-        put(s->memory[m].squares[t], s, reads[t].squares);
-    }
-}
-
-struct memory_samples eval_samples_of(const struct eval_samples *s, int mode) {
-    int m = mode - EVAL_MEMORY_OWN;
-    struct memory_samples out = {.n = s->n,
-                                 .document = s->document,
-                                 .log_lm = s->log_lm,
-                                 .entropy = s->entropy,
-                                 .largest = s->largest,
-                                 .nearest = s->memory[m].nearest};
-    for (int t = 0; t < MEMORY_TAUS; t++) {
-        out.log_p[t] = s->memory[m].log_p[t];
-        out.lse[t] = s->memory[m].lse[t];
-        out.squares[t] = s->memory[m].squares[t];
-    }
-    return out;
+    return status;
 }

@@ -11,9 +11,9 @@
 
 /* The window's n ids begin at the document's id number `at`. */
 static enum status score_window(struct eval_run *r, enum eval_mode mode, const int32_t *ids, int64_t at, int64_t n,
-                                int64_t first, double *sum) {
+                                int64_t first, double *sum, int64_t token) {
     struct decoder_state *state = NULL;
-    struct engine *engine = mode == EVAL_BASE ? r->base : r->engine;
+    struct engine *engine = mode >= EVAL_BASE ? r->engines->base[mode - EVAL_BASE] : r->engine;
     const int64_t pass = engine_pass(engine);
     double start = clock_seconds();
     for (int64_t i = 0; i + 1 < n; i++)
@@ -27,8 +27,10 @@ static enum status score_window(struct eval_run *r, enum eval_mode mode, const i
     }
     decoder_state_free(state);
     TRY(status);
-    for (int64_t i = first - 1; i < n - 1; i++)
+    for (int64_t i = first - 1; i < n - 1; i++) {
         *sum += (double)r->nll[i];
+        r->result->tokens.nll[mode][token + i - (first - 1)] = r->nll[i];
+    }
     r->result->seconds[mode] += clock_seconds() - start;
     return STATUS_OK;
 }
@@ -48,6 +50,17 @@ static enum status window_bytes(struct eval_run *r, const int32_t *ids, int64_t 
     return STATUS_OK;
 }
 
+/* The window joins the texts that are compared with the store. */
+static enum status window_runs(struct eval_run *r, const int32_t *ids, int64_t n, int64_t first, int64_t token) {
+    int64_t at;
+    if (!r->runs) return STATUS_OK;
+    TRY(shared_runs_add(r->runs, &at, ids, n));
+    if (r->stored >= 0) TRY(shared_runs_exclude(r->runs, r->stored));
+    for (int64_t i = 0; i < n - first; i++)
+        r->result->tokens.run_at[token + i] = at + first + i;
+    return STATUS_OK;
+}
+
 /* ---- one document ---------------------------------------------------------------------------------------- */
 
 enum status eval_score_document(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,
@@ -58,9 +71,13 @@ enum status eval_score_document(struct eval_run *r, struct eval_document *d, con
         int64_t length = n - at < o->context ? n - at : o->context;
         if (tokens_left > 0 && length - first > tokens_left - d->tokens) length = first + tokens_left - d->tokens;
         if (length <= first) continue;
-        for (int mode = 0; mode <= EVAL_BASE; mode++)
-            if (r->result->mode[mode]) TRY(score_window(r, mode, ids + at, at, length, first, &d->nll[mode]));
-        if (r->memory) TRY(eval_memory_score(r, d, ids + at, length, first));
+        int64_t token;
+        TRY(eval_tokens_add(&r->result->tokens, r->result->mode, length - first, (int32_t)r->result->n_documents,
+                            &token));
+        TRY(window_runs(r, ids + at, length, first, token));
+        for (int mode = 0; mode < EVAL_MEMORY_OWN; mode++)
+            if (r->result->mode[mode]) TRY(score_window(r, mode, ids + at, at, length, first, &d->nll[mode], token));
+        if (r->memory) TRY(eval_memory_score(r, d, ids + at, length, first, token));
         TRY(window_bytes(r, ids + at, length, first, &d->bytes));
         d->tokens += length - first;
     }

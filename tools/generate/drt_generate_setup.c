@@ -39,10 +39,8 @@ static enum status make_memory(struct generate_state *r, struct memory_text_conf
         kind++;
     r->memory = kind < MEMORY_KINDS;
     if (!r->memory) return STATUS_OK;
-    TRY(memory_options_config(&r->memory_config, &o->memory_options, &r->engine->model.config));
-    if (!r->memory_config.mixture[kind].given)
-        return fail(STATUS_INVALID, "%s: has nothing fitted for \"%s\": take another --memory, or fit again",
-                    o->memory_options.config, o->memory);
+    TRY(memory_options_config(&r->memory_config, &o->memory_options, &r->engine->model));
+    TRY(memory_options_fitted(&r->memory_config, &o->memory_options, (enum memory_kind)kind));
     TRY(memory_options_lexical(&r->lexical, &o->memory_options));
     *out = (struct memory_text_config){.engine = r->engine,
                                        .memory = &r->memory_config,

@@ -1,34 +1,27 @@
-/* memory_fit.c -- see memory_fit.h. Tokens are cut into blocks of one size; a block has one owner and one order, and
- * the sums of blocks are added in order. */
+/* memory_fit.c -- see memory_fit.h. */
 #include "tools/memory/memory_fit.h"
 #include "base/memory.h"
-#include "base/rng.h"
+#include "tools/memory/memory_gate_fit.h"
 #include <math.h>
-#include <stddef.h>
-#include <string.h>
 
-const double memory_taus[MEMORY_TAUS] = {4, 8, 16, 32, 64, 128};
 static const double weights_tried[] = {.02, .05, .1, .15, .2, .25, .3, .4};
-enum { WEIGHTS = sizeof weights_tried / sizeof weights_tried[0], BLOCK = 512, STEPS = 300 };
-static const double rate = 1e-2, beta1 = 0.9, beta2 = 0.999, tiny = 1e-8, bias_begin = -2, decay = 10;
+/* Each is divided by the number of tokens: the penalty fades as they grow in number. */
+static const double penalties_tried[] = {1, 4, 16, 64};
+enum { WEIGHTS = sizeof weights_tried / sizeof weights_tried[0] };
+enum { PENALTIES = sizeof penalties_tried / sizeof penalties_tried[0] };
+static const double negative_share = 0.5;
+/* A feature that does not vary tells nothing; where it does at last, a gate must not be driven by it. */
+static const double least_deviation = 1e-3, takes_no_part = 1e30;
 
-/* What is fitted: w1, b1, w2 and b2 of struct memory_gate, as one array. */
-enum { PARAMETERS = MEMORY_GATE_HIDDEN * (MEMORY_FEATURES + 2) + 1 };
-_Static_assert(sizeof(struct memory_gate) == (2 * MEMORY_FEATURES + PARAMETERS) * sizeof(double), "one array");
-
-struct sample {
-    double x[MEMORY_FEATURES];   /* standardised */
-    double log_lm, log_p, share; /* share: of the mean over files */
-    bool empty;
-};
 struct fit {
     const struct memory_samples *samples;
-    struct sample *sample; /* of the part */
-    int64_t *token;        /* of each sample */
-    int64_t n;
-    const double *parameters;
-    double (*sums)[PARAMETERS + WEIGHTS]; /* of each block */
-    int tau;
+    const struct memory_part *part;
+    const struct memory_fit_config *config;
+    int64_t *token;               /* of the part */
+    double *share;                /* of the mean over files */
+    int64_t n, rows_n;            /* tokens; rows: as many again with negatives */
+    int tau[MEMORY_SIDES];        /* index into memory_taus */
+    struct memory_gate_row *rows; /* of token i: row i, and row n + i with random chunks */
 };
 
 static int tau_index(double tau) {
@@ -38,25 +31,36 @@ static int tau_index(double tau) {
     return at;
 }
 
-static void token_features(float out[MEMORY_FEATURES], const struct memory_samples *s, int tau, int64_t i) {
-    out[MEMORY_ENTROPY] = s->entropy[i];
-    out[MEMORY_LARGEST] = s->largest[i];
-    out[MEMORY_NEAREST] = s->nearest[i];
-    out[MEMORY_LSE] = s->lse[tau][i];
-    out[MEMORY_SQUARES] = s->squares[tau][i];
+/* What the gate sees of token i, and the log-probabilities that it mixes. random: in place of the corpus. */
+static void token_evidence(const struct memory_samples *s, const struct memory_fit_config *config,
+                           const int tau[MEMORY_SIDES], bool random, int64_t i, struct memory_evidence of[MEMORY_SIDES],
+                           double log_p[MEMORY_SIDES]) {
+    for (int side = 0; side < MEMORY_SIDES; side++) {
+        of[side] = (struct memory_evidence){0};
+        log_p[side] = -INFINITY;
+        if (!memory_kind_reads(config->kind, side)) continue;
+        enum memory_reads what = random && side == MEMORY_CORPUS ? MEMORY_READ_RANDOM : config->reads[side];
+        of[side] = memory_samples_evidence(s, what, tau[side], i);
+        log_p[side] = (double)s->of[what].column[tau[side]][MEMORY_LOG_P][i];
+    }
 }
 
-double memory_fit_mixed(const struct memory_mixture *m, const struct memory_samples *s, int64_t i) {
-    float features[MEMORY_FEATURES];
-    int tau = tau_index(m->tau);
-    token_features(features, s, tau, i);
-    return memory_mixed((double)s->log_lm[i], (double)s->log_p[tau][i], memory_gate_open(&m->gate, features));
+double memory_fit_mixed(const struct memory_mixture *m, const struct memory_samples *s,
+                        const struct memory_fit_config *config, int64_t i) {
+    const struct memory_lm_evidence lm = {s->entropy[i], s->largest[i]};
+    const int tau[MEMORY_SIDES] = {tau_index(m->tau[0]), tau_index(m->tau[1])};
+    struct memory_evidence of[MEMORY_SIDES];
+    double g[1 + MEMORY_SIDES], log_p[MEMORY_SIDES];
+    token_evidence(s, config, tau, false, i, of, log_p);
+    memory_gate_weights(g, &m->gate, &lm, of);
+    return memory_mixed(g, (double)s->log_lm[i], log_p);
 }
 
 /* ---- the part's tokens ---- */
 
-static enum status fit_select(struct fit *f, const struct memory_part *part) {
+static enum status fit_select(struct fit *f) {
     const struct memory_samples *s = f->samples;
+    const struct memory_part *part = f->part;
     double *tokens = NULL;
     int files = 0;
     TRY(memory_allocate_zero(&tokens, (size_t)part->n_files));
@@ -64,161 +68,165 @@ static enum status fit_select(struct fit *f, const struct memory_part *part) {
         if (part->use[s->document[i]]) f->n++, tokens[part->file[s->document[i]]]++;
     for (int i = 0; i < part->n_files; i++)
         files += tokens[i] > 0;
+    f->rows_n = f->config->negatives ? 2 * f->n : f->n;
     enum status status = f->n > 0 ? STATUS_OK
                                   : fail(STATUS_INVALID, "there is no token to fit a gate on: give more documents, so "
                                                          "that both halves (even, odd) have some");
-    if (status == STATUS_OK) status = memory_allocate(&f->sample, (size_t)f->n);
     if (status == STATUS_OK) status = memory_allocate(&f->token, (size_t)f->n);
-    if (status == STATUS_OK) status = memory_allocate(&f->sums, (size_t)((f->n + BLOCK - 1) / BLOCK));
+    if (status == STATUS_OK) status = memory_allocate(&f->share, (size_t)f->n);
+    if (status == STATUS_OK) status = memory_allocate_zero(&f->rows, (size_t)f->rows_n);
     for (int64_t i = 0, at = 0; i < s->n && status == STATUS_OK; i++) {
         if (!part->use[s->document[i]]) continue;
         f->token[at] = i;
-        f->sample[at] =
-            (struct sample){.log_lm = (double)s->log_lm[i], .share = 1 / (tokens[part->file[s->document[i]]] * files)};
-        at++;
+        f->share[at++] = 1 / (tokens[part->file[s->document[i]]] * files);
     }
     memory_free(tokens);
     return status;
 }
 
-/* ---- the temperature ---- */
+/* ---- the temperatures ---- */
 
-static void tau_block(void *context, int64_t begin, int64_t end, int worker) {
-    struct fit *f = context;
-    (void)worker;
-    for (int64_t b = begin; b < end; b++) {
-        double *sum = f->sums[b];
-        memset(sum, 0, sizeof f->sums[b]);
-        for (int64_t i = b * BLOCK; i < f->n && i < (b + 1) * BLOCK; i++)
-            for (int w = 0; w < WEIGHTS; w++)
-                sum[w] -=
-                    f->sample[i].share *
-                    memory_mixed(f->sample[i].log_lm, (double)f->samples->log_p[f->tau][f->token[i]], weights_tried[w]);
-    }
-}
-
-static int fit_tau(struct fit *f, struct threads *threads) {
+/* The best of a side alone, mixed with the same weight everywhere. */
+static int fit_tau(const struct fit *f, int side) {
+    const struct memory_samples *s = f->samples;
     int best = 0;
     double least = INFINITY;
-    int64_t blocks = (f->n + BLOCK - 1) / BLOCK;
-    for (f->tau = 0; f->tau < MEMORY_TAUS; f->tau++) {
+    for (int t = 0; t < MEMORY_TAUS; t++) {
+        const float *log_p = s->of[f->config->reads[side]].column[t][MEMORY_LOG_P];
         double loss[WEIGHTS] = {0};
-        threads_for(threads, blocks, 1, tau_block, f);
-        for (int64_t b = 0; b < blocks; b++)
+        for (int64_t i = 0; i < f->n; i++) {
+            double lm = exp((double)s->log_lm[f->token[i]]), p = exp((double)log_p[f->token[i]]);
             for (int w = 0; w < WEIGHTS; w++)
-                loss[w] += f->sums[b][w];
+                loss[w] -= f->share[i] * log((1 - weights_tried[w]) * lm + weights_tried[w] * p);
+        }
         for (int w = 0; w < WEIGHTS; w++)
-            if (loss[w] < least) {
-                least = loss[w];
-                best = f->tau;
-            }
+            if (loss[w] < least) least = loss[w], best = t;
     }
     return best;
 }
 
 /* ---- the gate ---- */
 
+static void row_fill(const struct fit *f, struct memory_gate_row *row, int64_t token, double share, bool random) {
+    const struct memory_samples *s = f->samples;
+    const struct memory_lm_evidence lm = {s->entropy[token], s->largest[token]};
+    struct memory_evidence of[MEMORY_SIDES];
+    double log_p[MEMORY_SIDES], top = (double)s->log_lm[token];
+    token_evidence(s, f->config, f->tau, random, token, of, log_p);
+    memory_gate_features(row->x, &lm, of);
+    row->share = share;
+    for (int side = 0; side < MEMORY_SIDES; side++) {
+        row->there[side] = of[side].entries > 0;
+        top = row->there[side] ? fmax(top, log_p[side]) : top;
+    }
+    row->p[0] = exp((double)s->log_lm[token] - top);
+    for (int side = 0; side < MEMORY_SIDES; side++)
+        row->p[1 + side] = row->there[side] ? exp(log_p[side] - top) : 0;
+}
+
+/* Mean and deviation of each feature over the rows that have it; then all rows' features with them. */
 static void fit_standardise(struct fit *f, struct memory_gate *gate) {
-    double mean[MEMORY_FEATURES] = {0}, square[MEMORY_FEATURES] = {0}, total = 0;
+    for (int j = 0; j < MEMORY_FEATURES; j++) {
+        int side = memory_feature_side(j);
+        double total = 0, mean = 0, square = 0;
+        for (int64_t i = 0; i < f->rows_n; i++)
+            if (side < 0 || f->rows[i].there[side])
+                total += f->rows[i].share, mean += f->rows[i].share * f->rows[i].x[j];
+        mean = total > 0 ? mean / total : 0;
+        for (int64_t i = 0; i < f->rows_n; i++)
+            if (side < 0 || f->rows[i].there[side])
+                square += f->rows[i].share * (f->rows[i].x[j] - mean) * (f->rows[i].x[j] - mean);
+        gate->mean[j] = mean;
+        gate->deviation[j] = total > 0 ? sqrt(square / total) : 0;
+        if (!(gate->deviation[j] > least_deviation)) gate->deviation[j] = takes_no_part;
+        for (int64_t i = 0; i < f->rows_n; i++)
+            f->rows[i].x[j] = memory_gate_standard(gate, j, f->rows[i].x[j], side < 0 || f->rows[i].there[side]);
+    }
+}
+
+/* Number of a document among the part's documents of its file. */
+static enum status fit_ranks(const struct fit *f, int **out) {
+    int *seen = NULL;
+    TRY(memory_allocate_zero(&seen, (size_t)f->part->n_files));
+    enum status s = memory_allocate_zero(out, (size_t)f->part->n_documents);
+    for (int d = 0; d < f->part->n_documents && s == STATUS_OK; d++)
+        if (f->part->use[d]) (*out)[d] = seen[f->part->file[d]]++;
+    memory_free(seen);
+    return s;
+}
+
+/* Loss of documents of one parity with a gate fitted on the others, for each penalty: added to loss. */
+static enum status fit_fold(struct fit *f, double loss[PENALTIES], const int *rank, int parity, double *share,
+                            struct threads *threads) {
+    int64_t train = 0;
+    for (int64_t i = 0; i < f->rows_n; i++)
+        share[i] = f->rows[i].share;
+    for (int penalty = 0; penalty < PENALTIES; penalty++) {
+        struct memory_gate gate;
+        double held;
+        train = 0;
+        for (int64_t i = 0; i < f->rows_n; i++) {
+            bool held_out = rank[f->samples->document[f->token[i % f->n]]] % 2 == parity;
+            f->rows[i].share = held_out ? 0 : share[i];
+            train += !held_out && i < f->n;
+        }
+        enum status s =
+            train > 0 ? memory_gate_fit(&gate, f->rows, f->rows_n, penalties_tried[penalty] / (double)train, threads)
+                      : STATUS_OK;
+        for (int64_t i = 0; i < f->rows_n; i++)
+            f->rows[i].share = share[i] - f->rows[i].share;
+        if (s == STATUS_OK && train > 0) s = memory_gate_loss(&held, NULL, &gate.w1[0][0], f->rows, f->rows_n, threads);
+        for (int64_t i = 0; i < f->rows_n; i++)
+            f->rows[i].share = share[i];
+        TRY(s);
+        if (train > 0) loss[penalty] += held;
+    }
+    return STATUS_OK;
+}
+
+static enum status fit_penalty(struct fit *f, double *out, struct threads *threads) {
+    double loss[PENALTIES] = {0}, *share = NULL;
+    int *rank = NULL, best = 0;
+    enum status s = fit_ranks(f, &rank);
+    if (s == STATUS_OK) s = memory_allocate(&share, (size_t)f->rows_n);
+    for (int parity = 0; parity < 2 && s == STATUS_OK; parity++)
+        s = fit_fold(f, loss, rank, parity, share, threads);
+    for (int i = 1; i < PENALTIES; i++)
+        if (loss[i] < loss[best]) best = i;
+    *out = penalties_tried[best];
+    memory_free(rank);
+    memory_free(share);
+    return s;
+}
+
+static enum status fit_all(struct fit *f, struct memory_mixture *out, struct memory_fit_report *report,
+                           struct threads *threads) {
+    double penalty;
+    *out = (struct memory_mixture){.given = true};
+    TRY(fit_select(f));
+    for (int side = 0; side < MEMORY_SIDES; side++) {
+        if (!memory_kind_reads(f->config->kind, side)) continue;
+        f->tau[side] = fit_tau(f, side);
+        out->tau[side] = memory_taus[f->tau[side]];
+    }
+    const double found = f->config->negatives ? 1 - negative_share : 1;
     for (int64_t i = 0; i < f->n; i++) {
-        float features[MEMORY_FEATURES];
-        struct sample *s = &f->sample[i];
-        token_features(features, f->samples, f->tau, f->token[i]);
-        s->log_p = (double)f->samples->log_p[f->tau][f->token[i]];
-        s->empty = features[MEMORY_LSE] == -INFINITY;
-        for (int j = 0; j < MEMORY_FEATURES; j++)
-            s->x[j] = (double)features[j];
-        if (s->empty) continue;
-        total += s->share;
-        for (int j = 0; j < MEMORY_FEATURES; j++)
-            mean[j] += s->share * s->x[j];
+        row_fill(f, &f->rows[i], f->token[i], found * f->share[i], false);
+        if (f->config->negatives) row_fill(f, &f->rows[f->n + i], f->token[i], negative_share * f->share[i], true);
     }
-    for (int j = 0; j < MEMORY_FEATURES; j++)
-        gate->mean[j] = total > 0 ? mean[j] / total : 0;
-    for (int64_t i = 0; i < f->n; i++)
-        for (int j = 0; j < MEMORY_FEATURES && !f->sample[i].empty; j++)
-            square[j] += f->sample[i].share * (f->sample[i].x[j] - gate->mean[j]) * (f->sample[i].x[j] - gate->mean[j]);
-    for (int j = 0; j < MEMORY_FEATURES; j++)
-        gate->deviation[j] = (total > 0 ? sqrt(square[j] / total) : 0) + 1e-6;
-    for (int64_t i = 0; i < f->n; i++)
-        for (int j = 0; j < MEMORY_FEATURES; j++)
-            f->sample[i].x[j] = (f->sample[i].x[j] - gate->mean[j]) / gate->deviation[j];
+    fit_standardise(f, &out->gate);
+    TRY(fit_penalty(f, &penalty, threads));
+    if (report) *report = (struct memory_fit_report){.penalty = penalty, .tokens = f->n};
+    return memory_gate_fit(&out->gate, f->rows, f->rows_n, penalty / (double)f->n, threads);
 }
 
-/* Gradients of the part's loss by the parameters: of one block, into sums. */
-static void gate_block(const struct fit *f, int64_t block) {
-    const double *w1 = f->parameters, *b1 = w1 + MEMORY_GATE_HIDDEN * MEMORY_FEATURES, *w2 = b1 + MEMORY_GATE_HIDDEN;
-    double *d1 = f->sums[block], *db1 = d1 + MEMORY_GATE_HIDDEN * MEMORY_FEATURES, *d2 = db1 + MEMORY_GATE_HIDDEN;
-    memset(d1, 0, sizeof f->sums[block]);
-    for (int64_t i = block * BLOCK; i < f->n && i < (block + 1) * BLOCK; i++) {
-        const struct sample *s = &f->sample[i];
-        double hidden[MEMORY_GATE_HIDDEN], sum = w2[MEMORY_GATE_HIDDEN];
-        if (s->empty) continue;
-        for (int h = 0; h < MEMORY_GATE_HIDDEN; h++) {
-            double a = b1[h];
-            for (int j = 0; j < MEMORY_FEATURES; j++)
-                a += w1[h * MEMORY_FEATURES + j] * s->x[j];
-            hidden[h] = tanh(a);
-            sum += w2[h] * hidden[h];
-        }
-        double g = 1 / (1 + exp(-sum)), q = g / (g + (1 - g) * exp(s->log_lm - s->log_p));
-        double slope = s->share * (g - (s->log_p == -INFINITY ? 0 : q));
-        for (int h = 0; h < MEMORY_GATE_HIDDEN; h++) {
-            double back = slope * w2[h] * (1 - hidden[h] * hidden[h]);
-            d2[h] += slope * hidden[h];
-            db1[h] += back;
-            for (int j = 0; j < MEMORY_FEATURES; j++)
-                d1[h * MEMORY_FEATURES + j] += back * s->x[j];
-        }
-        d2[MEMORY_GATE_HIDDEN] += slope;
-    }
-}
-static void gate_blocks(void *context, int64_t begin, int64_t end, int worker) {
-    (void)worker;
-    for (int64_t b = begin; b < end; b++)
-        gate_block(context, b);
-}
-
-static void fit_gate(struct fit *f, struct memory_gate *gate, struct threads *threads) {
-    double p[PARAMETERS], first[PARAMETERS] = {0}, second[PARAMETERS] = {0};
-    int64_t blocks = (f->n + BLOCK - 1) / BLOCK;
-    struct rng rng = rng_make(1, 0);
-    const int hidden_end = MEMORY_GATE_HIDDEN * (MEMORY_FEATURES + 1);
-    for (int i = 0; i < PARAMETERS; i++)
-        p[i] = (2 * (double)rng_uniform(&rng) - 1) / sqrt(i < hidden_end ? MEMORY_FEATURES : MEMORY_GATE_HIDDEN);
-    p[PARAMETERS - 1] = bias_begin;
-    bool bias[PARAMETERS] = {[PARAMETERS - 1] = true};
-    for (int i = 0; i < MEMORY_GATE_HIDDEN; i++)
-        bias[MEMORY_GATE_HIDDEN * MEMORY_FEATURES + i] = true;
-    f->parameters = p;
-    for (int step = 1; step <= STEPS; step++) {
-        threads_for(threads, blocks, 1, gate_blocks, f);
-        for (int i = 0; i < PARAMETERS; i++) {
-            double d = 0;
-            for (int64_t b = 0; b < blocks; b++)
-                d += f->sums[b][i];
-            if (!bias[i]) d += decay * p[i] / (double)f->n;
-            first[i] += (1 - beta1) * (d - first[i]);
-            second[i] += (1 - beta2) * (d * d - second[i]);
-            p[i] -= rate * (first[i] / (1 - pow(beta1, step))) / (sqrt(second[i] / (1 - pow(beta2, step))) + tiny);
-        }
-    }
-    memcpy((char *)gate + offsetof(struct memory_gate, w1), p, sizeof p);
-}
-
-enum status memory_fit(struct memory_mixture *out, const struct memory_samples *s, const struct memory_part *part,
+enum status memory_fit(struct memory_mixture *out, struct memory_fit_report *report, const struct memory_samples *s,
+                       const struct memory_part *part, const struct memory_fit_config *config,
                        struct threads *threads) {
-    struct fit f = {.samples = s};
-    enum status status = fit_select(&f, part);
-    if (status == STATUS_OK) {
-        *out = (struct memory_mixture){.given = true};
-        f.tau = fit_tau(&f, threads);
-        out->tau = memory_taus[f.tau];
-        fit_standardise(&f, &out->gate);
-        fit_gate(&f, &out->gate, threads);
-    }
-    memory_free(f.sample);
+    struct fit f = {.samples = s, .part = part, .config = config};
+    enum status status = fit_all(&f, out, report, threads);
     memory_free(f.token);
-    memory_free(f.sums);
+    memory_free(f.share);
+    memory_free(f.rows);
     return status;
 }

@@ -1,28 +1,29 @@
-/* memory_fit.h -- temperature and gate of a memory, from what the model and the memory gave to tokens of known text.
+/* memory_fit.h -- temperatures and gate of a choice of memories, from what the model and the memories gave to tokens of
+ * known text.
  *
- * First the temperature, by the best of some fixed weights; then the gate with that temperature: the mean over files
- * of the loss (each file counts the same), Adam over all tokens at once; a penalty on its weights' squares, which
- * fades as tokens grow in number, keeps a gate of few tokens from opening by chance. The same bits whatever the
- * number of threads. */
+ * First a temperature for each memory, by the best of some fixed weights; then the gate: the mean over files of the
+ * loss (each file counts the same), Adam over all tokens at once. Where random chunks were read too, each token counts
+ * half with the chunks found and half with random ones in their stead, so that the gate learns to close. A penalty on
+ * the squares of its weights keeps a gate of few tokens from opening by chance; its strength is the best of some on
+ * held-out documents of the part itself. The same bits whatever the number of threads. */
 #pragma once
 #include "base/system/threads.h"
-#include "decoder/memory_config.h"
+#include "tools/memory/memory_samples.h"
 
-enum { MEMORY_TAUS = 6 };
-extern const double memory_taus[MEMORY_TAUS];
-
-/* n tokens; arrays may be longer. Entries of a temperature: index t of memory_taus. */
-struct memory_samples {
-    int64_t n;
-    const int32_t *document;             /* rises from token to token */
-    const float *log_lm, *entropy, *largest, *nearest;
-    const float *log_p[MEMORY_TAUS], *lse[MEMORY_TAUS], *squares[MEMORY_TAUS];
-};
 /* Which tokens: those of documents d with use[d]; file[d] is their file. */
 struct memory_part { const bool *use; const int *file; int n_documents, n_files; };
 
-/* STATUS_INVALID: no token is used. */
-enum status memory_fit(struct memory_mixture *out, const struct memory_samples *s, const struct memory_part *part,
+/* What is fitted: the memories of `kind`, those of side i being the samples' read reads[i]; negatives: random chunks
+ * stand in for the corpus in half of the loss (they were read). */
+struct memory_fit_config { enum memory_kind kind; enum memory_reads reads[MEMORY_SIDES]; bool negatives; };
+
+/* What a fit chose, beside the mixture. */
+struct memory_fit_report { double penalty; int64_t tokens; };
+
+/* STATUS_INVALID: no token is used. report NULL: not wanted. */
+enum status memory_fit(struct memory_mixture *out, struct memory_fit_report *report, const struct memory_samples *s,
+                       const struct memory_part *part, const struct memory_fit_config *config,
                        struct threads *threads);
 /* log of the mixed probability of token i. */
-double memory_fit_mixed(const struct memory_mixture *m, const struct memory_samples *s, int64_t i);
+double memory_fit_mixed(const struct memory_mixture *m, const struct memory_samples *s,
+                        const struct memory_fit_config *config, int64_t i);

@@ -1,10 +1,11 @@
 /* memory_options.c -- see memory_options.h. */
 #include "tools/memory/memory_options.h"
 #include "indexer/memory_source.h"
+#include "session/memory_folder.h"
 #include "store/lexical/lexical_folder.h"
 #include <stdio.h>
 
-enum { K = 64, EVERY = 64, AFTER = 1 };
+enum { K = 32, EVERY = 16, AFTER = 1 };
 static const double tau_default = 32, weight_default = 0.1;
 
 bool memory_options_given(const struct memory_options *o) {
@@ -33,34 +34,41 @@ static enum status agree(const struct memory_options *o, const struct memory_con
     for (size_t i = 0; i < ARRAY_LEN(pairs); i++)
         if (pairs[i].fitted != pairs[i].wanted)
             return fail(STATUS_INVALID, "%s: was fitted with %d of %s, not %d: leave the option out, or fit again",
-                        o->config, pairs[i].fitted, pairs[i].name, pairs[i].wanted);
+                        o->config ? o->config : "the model's memory.json", pairs[i].fitted, pairs[i].name,
+                        pairs[i].wanted);
     return STATUS_OK;
 }
 
 enum status memory_options_config(struct memory_config *out, const struct memory_options *o,
-                                  const struct model_config *model) {
-    int layers = model_config_layers(model);
+                                  const struct model_folder *model) {
+    int layers = model_config_layers(&model->config);
     struct memory_config c = {.key_layer = layers, .k = K, .every = EVERY, .after = AFTER};
-    const struct memory_mixture mixture = {.given = true,
-                                           .tau = o->tau > 0 ? o->tau : tau_default,
-                                           .gate = memory_gate_fixed(o->weight > 0 ? o->weight : weight_default)};
+    const bool mixed = o->tau > 0 || o->weight > 0;
+    const double tau = o->tau > 0 ? o->tau : tau_default, weight = o->weight > 0 ? o->weight : weight_default;
+    const bool fitted = o->config || (!o->unfitted && !mixed && memory_folder_has(model));
     for (int kind = 0; kind < MEMORY_KINDS; kind++)
-        c.mixture[kind] = mixture;
-    if (o->config) {
-        if (o->tau > 0 || o->weight > 0)
-            return fail(STATUS_INVALID, "--memory-tau and --memory-weight: %s has both: leave them out", o->config);
-        TRY(memory_config_load(&c, o->config));
-    }
+        c.mixture[kind] = (struct memory_mixture){
+            .given = true, .tau = {tau, tau}, .gate = memory_gate_fixed((enum memory_kind)kind, weight)};
+    if (o->config && mixed)
+        return fail(STATUS_INVALID, "--memory-tau and --memory-weight: %s has both: leave them out", o->config);
+    if (fitted) TRY(memory_folder_load(&c, model, o->config));
+    memory_folder_sign(&c, model);
     *out = c;
     if (o->k) out->k = (int)o->k;
     if (o->every) out->every = (int)o->every;
     if (o->layer) out->key_layer = (int)o->layer;
     if (o->span) TRY(parse_span(&out->before, &out->after, o->span));
-    if (o->config) TRY(agree(o, &c, out));
+    if (fitted) TRY(agree(o, &c, out));
     if (out->key_layer > layers)
-        return fail(STATUS_INVALID, "%s %d: the model has %d layers", o->config ? o->config : "--memory-layer",
-                    out->key_layer, layers);
+        return fail(STATUS_INVALID, "--memory-layer %d: the model has %d layers", out->key_layer, layers);
     return STATUS_OK;
+}
+
+enum status memory_options_fitted(const struct memory_config *c, const struct memory_options *o,
+                                  enum memory_kind kind) {
+    if (c->mixture[kind].given) return STATUS_OK;
+    return fail(STATUS_INVALID, "%s: has nothing fitted for \"%s\": take another --memory, or fit again",
+                o->config ? o->config : "the model's memory.json", memory_kind_names[kind]);
 }
 
 enum status memory_options_lexical(struct lexical **out, const struct memory_options *o) {

@@ -10,24 +10,30 @@ struct memory_options {
     const char *config, *span, *lexical;
     int64_t k, every, layer;             /* 0: not given */
     double tau, weight;                  /* of all kinds without a configuration; 0: not given */
+    bool unfitted;                       /* the model's memory.json is not read */
 };
 /* The rows of a program's table of options; `o` is a struct memory_options. */
 #define MEMORY_SEARCH_OPTIONS(o)                                                                                       \
     {"lexical", ARG_PATH, &(o).lexical, "DIR", "lexical index of the store, written by drt-index lexical", 0, 0},     \
-    {"memory-k", ARG_INT, &(o).k, "N", "chunks that a search finds; 0: as configured, or 64", 0, 1024},                \
-    {"memory-every", ARG_INT, &(o).every, "N", "tokens between two searches; 0: as configured, or 64", 0, 1024},       \
+    {"memory-k", ARG_INT, &(o).k, "N", "chunks that a search finds; 0: as configured, or 32", 0, 1024},                \
+    {"memory-every", ARG_INT, &(o).every, "N", "tokens between two searches; 0: as configured, or 16", 0, 1024},       \
     {"memory-span", ARG_STRING, &(o).span, "BEFORE,AFTER",                                                             \
      "chunks of the document that are read with each chunk found (default: as configured, or 0,1)", 0, 0},             \
     {"memory-layer", ARG_INT, &(o).layer, "N", "layer whose MLP's input is compared; 0: as configured, or the last", \
      0, 1024}
 #define MEMORY_MIX_OPTIONS(o)                                                                                          \
-    {"memory-config", ARG_PATH, &(o).config, "FILE", "configuration written by drt-eval fit-memory", 0, 0},            \
+    {"memory-config", ARG_PATH, &(o).config, "FILE",                                                                   \
+     "configuration written by drt-eval fit-memory (default: memory.json in the model's folder, where it has one)",    \
+     0, 0},                                                                                                            \
     {"memory-tau", ARG_DOUBLE, &(o).tau, "T", "without a configuration: temperature of distances; 0: 32", 0, 1e9},     \
     {"memory-weight", ARG_DOUBLE, &(o).weight, "G", "without a configuration: the memory's weight; 0: 0.1", 0, 0.999}
 
-/* The configuration that the options name or make. STATUS_INVALID: an option contradicts the file or the model. */
+/* The configuration that the options name or make, or the model's own memory.json. STATUS_INVALID: an option
+ * contradicts the file or the model. */
 enum status memory_options_config(struct memory_config *out, const struct memory_options *o,
-                                  const struct model_config *model);
+                                  const struct model_folder *model);
+/* STATUS_INVALID: nothing was fitted for the kind. */
+enum status memory_options_fitted(const struct memory_config *c, const struct memory_options *o, enum memory_kind kind);
 /* NULL without --lexical. */
 enum status memory_options_lexical(struct lexical **out, const struct memory_options *o);
 /* Whether an option of the memory was given. */

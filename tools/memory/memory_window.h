@@ -1,22 +1,37 @@
 /* memory_window.h -- one window of text read with token memories: what the model and each memory give to its tokens.
  *
  * The trunk reads the window once, without retrieval; its key states are the queries and the own past. A search is made
- * at the first scored token and each `every` tokens after it, with the text before that token alone. */
+ * at the first scored token and each `every` tokens after it, with the text before that token alone. Logits of the
+ * whole window are kept: context * vocabulary * 4 bytes. */
 #pragma once
 #include "indexer/memory_source.h"
 #include "tools/memory/memory_options.h"
 
-/* One memory with one temperature; results of each scored token. */
+enum memory_reads { MEMORY_READ_PAST, MEMORY_READ_FOUND, MEMORY_READ_RANDOM, MEMORY_READ_ORACLE, MEMORY_READS };
+enum { MEMORY_TAUS = 6 };
+/* What one temperature gives: log p_mem of the token to come, and what memory_evidence has of it. TOKEN: the id of the
+ * memory's largest probability, -1 without entries; ids are below 2^24. */
+enum memory_column { MEMORY_LOG_P, MEMORY_LSE, MEMORY_SQUARES, MEMORY_TOP, MEMORY_OF_TOP, MEMORY_LM_OF_TOP,
+                     MEMORY_TOKEN, MEMORY_COLUMNS };
+/* What no temperature changes: the rest of memory_evidence. */
+enum memory_mark { MEMORY_NEAREST, MEMORY_ENTRIES, MEMORY_BEST, MEMORY_KTH, MEMORY_MEAN, MEMORY_MARKS };
+
+/* One memory with some temperatures, largest last; results of each scored token [context]. */
 struct memory_read {
-    bool past, found, drawn;             /* own past; chunks that a search finds; random chunks */
-    float tau;
-    float *log_p, *lse, *nearest, *squares;   /* [context] */
+    enum memory_reads what;
+    int taus;
+    float tau[MEMORY_TAUS];
+    float *mark[MEMORY_MARKS], *column[MEMORY_TAUS][MEMORY_COLUMNS];
     double seconds;                      /* all that this read needs, the trunk included */
 };
+/* Of token i, from arrays of marks and those of one temperature. */
+struct memory_evidence memory_evidence_of(float *const mark[MEMORY_MARKS], float *const column[MEMORY_COLUMNS],
+                                          int64_t i);
+
 struct memory_window_config {
     struct engine *engine;
     const struct memory_config *memory;
-    const struct lexical *lexical;
+    const struct lexical *lexical;       /* NULL: own past alone */
     int64_t context;
     uint64_t seed;                       /* of random chunks */
 };
@@ -34,7 +49,4 @@ struct memory_lm { const float *log_p, *entropy, *largest; };
 enum status memory_window_run(struct memory_window *w, struct memory_lm *out, const int32_t *ids, int64_t n,
                               int64_t first,
                               int64_t document);
-/* Features of token i (from `first` on) for the gate of a read. */
-void memory_window_features(float features[MEMORY_FEATURES], const struct memory_lm *lm, const struct memory_read *read,
-                            int64_t i);
 struct memory_source_stats memory_window_stats(const struct memory_window *w);

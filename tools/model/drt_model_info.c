@@ -1,23 +1,25 @@
 /* drt_model_info.c -- drt-model info: facts about a model folder, for people and as JSON. */
 #include "tools/model/drt_model_info.h"
-#include "tools/shared/args.h"
 #include "session/model_folder.h"
+#include "tools/shared/args.h"
 #include "tools/shared/streams.h"
 
 #include <string.h>
 
-const char *const part_names[PARTS] = {"embedding", "lower", "upper", "encoder", "gca", "norm"};
+const char *const part_names[PARTS] = {"embedding", "lower", "upper", "encoder", "gca", "memory", "norm"};
 static const char *const PART_HELP[PARTS] = {"token embedding, also the head",
                                              "decoder layers below the first retrieval",
                                              "decoder layers above it",
                                              "chunk encoder",
                                              "cross-attention, its K and V projections, retrieval norms",
+                                             "projection, temperature and gate of the token memory",
                                              "final norm"};
 
 static enum part part_of(const char *name) {
     if (strstr(name, "embed_tokens")) return PART_EMBEDDING;
     if (strstr(name, ".gca.") || strstr(name, "chunk_k_proj") || strstr(name, "chunk_v_proj") || strstr(name, ".lmk_"))
         return PART_GCA;
+    if (strncmp(name, "memory.", 7) == 0) return PART_MEMORY;
     if (strstr(name, "encoder.") || strstr(name, "enc_prenorm")) return PART_ENCODER;
     if (strstr(name, "lower_layers.") || strstr(name, "language_model.model.layers.")) return PART_LOWER;
     if (strstr(name, "upper_layers.")) return PART_UPPER;
@@ -102,6 +104,9 @@ static void print_config(const struct facts *f) {
     if (c->groups)
         printf(" (%d retrieval group%s), encoder %d", c->groups, c->groups == 1 ? "" : "s", c->encoder_layers);
     printf(", window %d\n", c->window);
+    if (c->memory_layer)
+        printf("memory       keys of layer %d, %d numbers%s\n", c->memory_layer,
+               model_config_key_size(c, c->memory_layer), c->memory_size ? " by a projection" : "");
     if (!c->base_lm)
         printf("chunk        %d tokens and a landmark, top %d%s%s\n", c->chunk, c->topk,
                c->retrieval_proj ? ", retrieval projections" : "", c->softmax_off_by_one ? ", softmax off by one" : "");

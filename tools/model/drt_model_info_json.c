@@ -37,6 +37,8 @@ static void write_config(struct json_writer *w, const struct model_config *c) {
     put(w, "pad_id", c->pad_id);
     put(w, "mask_id", c->mask_id);
     put(w, "eos_id", c->eos_id);
+    put(w, "memory_layer", c->memory_layer);
+    put(w, "memory_size", c->memory_size);
     put_text(w, "encoder_input", c->encoder_input == ENCODER_INPUT_TOKENS ? "tokens" : "hidden");
     json_write_key(w, "retrieval_proj");
     json_write_bool(w, c->retrieval_proj);

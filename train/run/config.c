@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/formats/json.h"
 #include "base/memory.h"
+#include "train/memory/memory_loss.h"
 #include "train/run/config_internal.h"
 #include "train/step/corpus_pool.h"
 #include <assert.h>
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum config_kind { WHOLE, NUMBER, SWITCH, TEXT, TEXTS, MODEL, POOL, SAMPLING };
+enum config_kind { WHOLE, NUMBER, SWITCH, TEXT, TEXTS, MODEL, POOL, SAMPLING, GRADIENT, TEACH };
 
 struct config_key {
     const char *group, *name; /* group "": at the top */
@@ -30,6 +31,8 @@ static const struct config_key keys[] = {
     {"", "tokenizer", TEXT, AT(tokenizer), 0, 0, NULL, "tokenizer.json; default: the one of start_from"},
     {"", "data", TEXTS, AT(data), 0, 0, NULL, "token files (.u16, .u32) to train on"},
     {"", "valid", TEXTS, AT(valid), 0, 0, NULL, "token files for validation"},
+    {"", "pool_data", TEXTS, AT(pool_data), 0, 0, NULL,
+     "token files that are retrieved from, beside data, but never predicted"},
     {"", "end_id", WHOLE, AT(end_id), -1, 4294967295.0, "-1", "id that ends a document; -1: the model's eos_id"},
     {"", "sampling", SAMPLING, AT(sampling), 0, 0, "epochs",
      "epochs: each token once an epoch, windows in random order; random: windows start anywhere, as in the papers"},
@@ -76,6 +79,35 @@ static const struct config_key keys[] = {
      "a query's positive is one of the next so many chunks, drawn for each query"},
     {"contrastive", "cut_query", SWITCH, AT(cut_query), 0, 0, "true",
      "its gradient does not reach the decoder's layers"},
+    {"memory", "weight", NUMBER, AT(schedule.memory_weight), 0, 1, "0",
+     "the mixture's part of the loss through a token memory; the model's own loss counts the rest; 0: off"},
+    {"memory", "start", WHOLE, AT(schedule.memory_start), 0, 1e12, "0", "first step with this loss"},
+    {"memory", "gradient", GRADIENT, AT(memory_gradient), 0, 0, "all",
+     "how far the memory's gradient goes: all, states (not into keys), projection (not into the trunk)"},
+    {"memory", "past", WHOLE, AT(memory_past), 0, 1 << 26, "2048",
+     "ids of its own past that a position reads; 0: none"},
+    {"memory", "drop_past", NUMBER, AT(schedule.memory_drop_past), 0, 1, "0",
+     "fraction of the micro-batches in which no position reads its own past"},
+    {"memory", "group", WHOLE, AT(memory_group), 1, 1 << 20, "1",
+     "sequences of a micro-batch that read one another, but for shared documents; 1: none"},
+    {"memory", "pack", SWITCH, AT(memory_pack), 0, 0, "false",
+     "fill a group with windows that BM25 finds similar; needs sampling epochs and memory.passages"},
+    {"memory", "passages", WHOLE, AT(memory_passages), 0, 64, "0",
+     "passages that BM25 finds for each chunk in data and pool_data, encoded by the model; 0: none"},
+    {"memory", "read", WHOLE, AT(memory_read), 1, 512, "16",
+     "passages that a chunk reads: those of its own and of chunks before it"},
+    {"memory", "span", WHOLE, AT(memory_span), 1, 8, "2", "chunks of a passage"},
+    {"memory", "neighbours", TEXT, AT(memory_neighbours), 0, 0, NULL,
+     "file that keeps what BM25 found, for other runs on the same text; default: neighbours.safetensors in the run"},
+    {"teach", "weight", NUMBER, AT(schedule.teach_weight), 0, 1000, "0",
+     "weight of the loss that teaches the retriever what the token memory's reader gains; 0: off"},
+    {"teach", "start", WHOLE, AT(schedule.teach_start), 0, 1e12, "0", "first step with this loss"},
+    {"teach", "coming", WHOLE, AT(teach_coming), 0, 64, "2",
+     "passages that BM25 finds with the chunk to come: candidates of the teacher, never read"},
+    {"teach", "temperature", NUMBER, AT(schedule.teach_temperature), 0.001, 1000, "2",
+     "of the teacher's softmax over gains, in nats of a chunk"},
+    {"teach", "gradient", TEACH, AT(teach_gradient), 0, 0, "projections",
+     "how far its gradient goes: projections (lmk_q_proj, lmk_k_proj), encoder, all"},
     {"", "save_every", WHOLE, AT(save_every), 1, 1e12, "1000", "steps between checkpoints"},
     {"", "keep", WHOLE, AT(keep), 1, 1e6, "3", "number of newest checkpoints to keep"},
     {"", "checkpoint_type", TEXT, AT(checkpoint_type), 0, 0, "f32", "number type of model.safetensors: f32 or bf16"},
@@ -158,10 +190,16 @@ static enum status config_set_string(struct train_config *c, const char *name, c
         c->model_json = NULL;
         return config_set_text(&c->start_from, text);
     }
-    int found = k->kind == POOL ? pool_kind_find(text) : sampling_find(text);
+    int found = k->kind == POOL       ? pool_kind_find(text)
+                : k->kind == SAMPLING ? sampling_find(text)
+                : k->kind == TEACH    ? teach_gradient_find(text)
+                                      : memory_gradient_find(text);
     if (found < 0)
         return fail(STATUS_INVALID, "%s: %s is \"%.40s\": must be %s", name, full, text,
-                    k->kind == POOL ? "none, own, batch or corpus" : "epochs or random");
+                    k->kind == POOL       ? "none, own, batch or corpus"
+                    : k->kind == SAMPLING ? "epochs or random"
+                    : k->kind == TEACH    ? "projections, encoder or all"
+                                          : "all, states or projection");
     *(int *)config_member(c, k) = found;
     return STATUS_OK;
 }
@@ -329,7 +367,7 @@ static bool config_is_group(const struct json *j, const char **group) {
     return false;
 }
 
-static enum status config_read_members(struct train_config *c, struct json *j, const char *group, uint64_t *seen) {
+static enum status config_read_members(struct train_config *c, struct json *j, const char *group, bool seen[KEYS]) {
     for (enum json_event event; (event = json_next(j)) != JSON_OBJECT_END;) {
         if (event != JSON_KEY) return json_fail(j, "a key");
         int found = -1;
@@ -339,8 +377,8 @@ static enum status config_read_members(struct train_config *c, struct json *j, c
         if (found >= 0) {
             char full[64];
             config_full_name(full, &keys[found]);
-            if (*seen >> found & 1) return fail(STATUS_INVALID, "%s: %s is given twice", j->name, full);
-            *seen |= 1ull << found;
+            if (seen[found]) return fail(STATUS_INVALID, "%s: %s is given twice", j->name, full);
+            seen[found] = true;
             enum status s = config_read_value(c, j, &keys[found]);
             if (s != STATUS_OK) return fail_context(s, "%s", full);
         } else if (!group[0] && config_is_group(j, &inner)) {
@@ -354,12 +392,11 @@ static enum status config_read_members(struct train_config *c, struct json *j, c
 }
 
 enum status config_read(struct train_config *c, const char *name, const void *json, size_t bytes) {
-    static_assert(KEYS <= 64, "`seen` has a bit for each key");
     struct json j;
-    uint64_t seen = 0;
+    bool seen[KEYS] = {false};
     json_open(&j, name, json, bytes);
     TRY(json_expect(&j, JSON_OBJECT, "an object of configuration keys"));
-    TRY(config_read_members(c, &j, "", &seen));
+    TRY(config_read_members(c, &j, "", seen));
     return json_expect(&j, JSON_END, "nothing after the object");
 }
 
@@ -438,6 +475,12 @@ static void config_write_value(struct json_writer *w, const struct train_config 
         break;
     case SAMPLING:
         json_write_string(w, sampling_name(*(const enum sampling *)at));
+        break;
+    case GRADIENT:
+        json_write_string(w, memory_gradient_name(*(const enum memory_gradient *)at));
+        break;
+    case TEACH:
+        json_write_string(w, teach_gradient_name(*(const enum teach_gradient *)at));
         break;
     case TEXTS:
         json_write_array(w);

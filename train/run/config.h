@@ -16,7 +16,7 @@ struct train_config {
     char *start_from;
     struct model_config model;           /* parsed by config_check */
     char *tokenizer;
-    struct config_strings data, valid, prompts;
+    struct config_strings data, valid, pool_data, prompts;
     int64_t end_id;
     int sampling;                        /* enum sampling */
     int64_t sequences, length, accumulate;
@@ -26,6 +26,13 @@ struct train_config {
     int pool, pool_before, eval_pool;    /* enum pool_kind */
     int64_t candidates, refresh, seed;
     bool gumbel, cut_query, recompute;
+    /* Token memory (training-keys.md): sizes of what is read; gradient: enum memory_gradient */
+    int64_t memory_past, memory_group, memory_passages, memory_read, memory_span;
+    int memory_gradient;
+    bool memory_pack;
+    char *memory_neighbours;
+    int64_t teach_coming;
+    int teach_gradient;                  /* enum teach_gradient */
     char *type;                          /* "auto", "f32", "bf16" */
     char *checkpoint_type;               /* "f32", "bf16" */
     int64_t save_every, keep, eval_every, eval_windows, sample_every, sample_tokens;
@@ -47,6 +54,8 @@ enum status config_set_strings(struct config_strings *list, const char *const *i
 enum status config_check(struct train_config *c);
 /* Chunks of a sequence (Base LM: positions). After config_check. */
 int64_t config_chunks(const struct train_config *c);
+/* Whether the loss through a token memory reads passages of a corpus. */
+bool config_reads_passages(const struct train_config *c);
 /* As JSON that config_read takes; for the run's folder. */
 void config_write(const struct train_config *c, FILE *out);
 /* The table, a line for each key with its default, for --help. */

@@ -4,6 +4,12 @@
 #include "train/run/config_internal.h"
 #include <string.h>
 
+enum { MEMORY_SLOTS_MAX = 1024 }; /* that tensor cores take (kernels/memory/token_memory.h) */
+
+bool config_reads_passages(const struct train_config *c) {
+    return c->schedule.memory_weight > 0 && c->memory_passages > 0;
+}
+
 static enum status config_load_model_json(struct train_config *c) {
     char path[FILE_PATH_MAX];
     struct file_map map;
@@ -99,6 +105,66 @@ static enum status config_check_retrieval(const struct train_config *c) {
     return STATUS_OK;
 }
 
+/* What reads the own past only needs nothing of the data; sequences and passages need documents, so whole chunks. */
+static enum status config_check_memory(struct train_config *c) {
+    const struct model_config *m = &c->model;
+    if (c->pool_data.count > 0 && c->pool != POOL_CORPUS && !config_reads_passages(c))
+        return fail(STATUS_INVALID, "pool_data is given, but nothing retrieves from it: set pool to corpus, or "
+                                    "memory.weight and memory.passages");
+    if (c->schedule.memory_weight <= 0) return STATUS_OK;
+    if (m->memory_layer == 0)
+        return fail(STATUS_INVALID,
+                    "memory.weight is %g, but the model has no memory_layer: set it in model, with "
+                    "start_from for weights that begin without one",
+                    c->schedule.memory_weight);
+    if (m->chunk < 1 || c->length % m->chunk != 0)
+        return fail(STATUS_INVALID, "length is %lld: with memory.weight it must be a multiple of enc_chunk_size, %d",
+                    (long long)c->length, m->chunk);
+    if (c->memory_past == 0 && c->memory_group == 1 && c->memory_passages == 0)
+        return fail(STATUS_INVALID,
+                    "memory.weight is %g, but memory.past, memory.group and memory.passages leave "
+                    "nothing to read",
+                    c->schedule.memory_weight);
+    if (c->sequences % c->memory_group != 0)
+        return fail(STATUS_INVALID, "memory.group is %lld: sequences, %lld, must be a multiple of it",
+                    (long long)c->memory_group, (long long)c->sequences);
+    if (c->memory_passages > c->memory_read)
+        return fail(STATUS_INVALID, "memory.read is %lld: must be at least memory.passages, %lld",
+                    (long long)c->memory_read, (long long)c->memory_passages);
+    int64_t slots =
+        (c->memory_group - 1) * (c->length / m->chunk) + (c->memory_passages ? c->memory_read * c->memory_span : 0);
+    if (slots > MEMORY_SLOTS_MAX)
+        return fail(STATUS_INVALID,
+                    "memory: a chunk would read %lld chunks of other sequences and passages: at most %d; "
+                    "lower memory.group, memory.read or length",
+                    (long long)slots, MEMORY_SLOTS_MAX);
+    if (c->memory_pack && (c->memory_group < 2 || c->memory_passages == 0 || c->sampling != SAMPLING_EPOCHS))
+        return fail(STATUS_INVALID,
+                    "memory.pack needs memory.group above 1, memory.passages above 0 and sampling epochs");
+    return STATUS_OK;
+}
+
+static enum status config_check_teach(const struct train_config *c) {
+    const struct model_config *m = &c->model;
+    double weight = c->schedule.teach_weight;
+    if (weight <= 0) return STATUS_OK;
+    if (m->base_lm)
+        return fail(STATUS_INVALID, "teach.weight is %g, but the model is a Base LM, which has no retriever", weight);
+    if (m->encoder_input != ENCODER_INPUT_TOKENS)
+        return fail(STATUS_INVALID,
+                    "teach.weight is %g: only a model with encoder_input \"tokens\" can encode candidates", weight);
+    if (!config_reads_passages(c))
+        return fail(STATUS_INVALID,
+                    "teach.weight is %g, but nothing is read that could teach: set memory.weight and "
+                    "memory.passages",
+                    weight);
+    if (c->teach_gradient == TEACH_PROJECTIONS && !m->retrieval_proj)
+        return fail(STATUS_INVALID,
+                    "teach.gradient is projections, but the model has none: set retrieval_proj in model, or "
+                    "teach.gradient to encoder");
+    return STATUS_OK;
+}
+
 static bool config_one_of(const char *text, const char *a, const char *b, const char *c) {
     return strcmp(text, a) == 0 || strcmp(text, b) == 0 || strcmp(text, c) == 0;
 }
@@ -109,6 +175,8 @@ enum status config_check(struct train_config *c) {
     TRY(config_check_length(c));
     TRY(c->model.base_lm ? config_check_base_lm(c) : config_check_retrieval(c));
     TRY(config_check_schedule(c));
+    TRY(config_check_memory(c));
+    TRY(config_check_teach(c));
     if (!config_one_of(c->type, "auto", "f32", "bf16"))
         return fail(STATUS_INVALID, "type is \"%s\": must be auto, f32 or bf16", c->type);
     if (!config_one_of(c->checkpoint_type, "f32", "bf16", "bf16"))

@@ -93,10 +93,13 @@ static enum status run_validate(struct run *r, struct run_log_line *line) {
     enum pool_kind pool = (enum pool_kind)r->config->eval_pool;
     if (pool == POOL_CORPUS && !r->refreshed) pool = POOL_OWN; /* no index yet */
     struct validation_figure all;
-    TRY(validation_run(&all, &line->valid_figures, r->validation, r->step, pool));
+    const struct validation_reads reads = {pool, r->config->schedule.memory_weight > 0, r->memory};
+    TRY(validation_run(&all, &line->valid_figures, r->validation, r->step, &reads));
     line->validated = true;
     line->valid_loss = all.loss;
     line->valid_bits_per_byte = all.bits_per_byte;
+    line->valid_memory_loss = all.memory_loss;
+    line->valid_memory_bits_per_byte = all.memory_bits_per_byte;
     line->valid_files = (const char *const *)r->config->valid.items;
     line->n_valid_files = (int)r->config->valid.count;
     r->report->valid_loss = line->valid_loss;
@@ -107,13 +110,18 @@ static enum status run_validate(struct run *r, struct run_log_line *line) {
 /* A progress message: after a validation, at the first and last step, and every 10 seconds. */
 static void run_report_step(struct run *r, const struct run_log_line *line) {
     enum { REPORT_SECONDS = 10 };
-    char valid[64] = "";
+    char valid[128] = "";
     double at = clock_seconds();
     bool end = line->step == r->report->first_step || line->step == r->config->schedule.steps;
     if (!line->validated && !end && at - r->reported < REPORT_SECONDS) return;
     r->reported = at;
+    int used = 0;
     if (line->validated)
-        snprintf(valid, sizeof valid, ", valid %.4f, %.4f bits a byte", line->valid_loss, line->valid_bits_per_byte);
+        used = snprintf(valid, sizeof valid, ", valid %.4f, %.4f bits a byte", line->valid_loss,
+                        line->valid_bits_per_byte);
+    if (line->validated && !isnan(line->valid_memory_loss))
+        snprintf(valid + used, sizeof valid - (size_t)used, ", with memory %.4f, %.4f bits a byte",
+                 line->valid_memory_loss, line->valid_memory_bits_per_byte);
     progress_note(r->options->progress, "step %lld: loss %.4f%s, lr %.3g, gradient %.3g, %.0f tokens/s",
                   (long long)line->step, line->report.loss, valid, line->lr, line->report.gradient_norm,
                   line->tokens_per_second);
@@ -129,8 +137,10 @@ static enum status run_one_step(struct run *r, int64_t step) {
         progress_step(r->options->progress, "encode the corpus", "steps", step, c->schedule.steps);
         TRY(run_refresh_corpus(r));
     }
-    for (int64_t i = 0; i < c->accumulate; i++)
+    for (int64_t i = 0; i < c->accumulate; i++) {
         batches_get(r->batches, &r->batch[i], (int)i, ((step - 1) * r->world + r->rank) * c->accumulate + i);
+        run_memory_prepare(r->memory, &r->batch[i], (int)i);
+    }
     TRY(step_run(r->step, &line.report, r->batch, (int)c->accumulate, &how));
     line.seconds = clock_seconds() - start;
     line.tokens_per_second = (double)r->step_tokens / line.seconds;

@@ -4,6 +4,7 @@
 #include "train/step/corpus_pool.h"
 #include "train/run/run.h"
 #include "train/run/run_log.h"
+#include "train/run/run_memory.h"
 #include "train/step/sample.h"
 #include "train/step/step.h"
 #include "train/run/validation.h"
@@ -15,7 +16,8 @@ struct run {
     struct checkpoint_kind kind;
     char tokenizer_path[FILE_PATH_MAX];  /* the run's own copy */
     struct tokenizer *tokenizer;
-    struct batches *batches;
+    struct batches *batches, *pool;      /* pool: of pool_data, or NULL */
+    struct run_memory *memory;           /* NULL: a token memory reads no passages */
     struct batch *batch;                 /* [accumulate] */
     struct validation *validation;
     struct checkpoint state;             /* .params: host copy of the weights; its table is the step's */

@@ -145,6 +145,13 @@ enum status run_log_write(struct run_log *log, const struct run_log_line *line) 
     run_log_write_number_if(&w, "contrastive_loss", r->contrastive_loss);
     run_log_write_number_if(&w, "contrastive_accuracy", r->contrastive_accuracy);
     run_log_write_number_if(&w, "corpus_weight", r->corpus_weight);
+    run_log_write_number_if(&w, "memory_loss", r->memory_loss);
+    run_log_write_number_if(&w, "memory_gate", r->memory_gate);
+    run_log_write_number_if(&w, "memory_share", r->memory_share);
+    run_log_write_number_if(&w, "teach_loss", r->teach_loss);
+    run_log_write_number_if(&w, "teach_accuracy", r->teach_accuracy);
+    run_log_write_number_if(&w, "teach_gain", r->teach_gain);
+    run_log_write_number_if(&w, "teach_best_gain", r->teach_best_gain);
     run_log_write_number(&w, "lr", run_log_rounded(line->lr));
     run_log_write_number(&w, "gradient_norm", r->gradient_norm);
     json_write_key(&w, "pool"), json_write_string(&w, line->pool);
@@ -152,6 +159,8 @@ enum status run_log_write(struct run_log *log, const struct run_log_line *line) 
     if (line->validated) {
         run_log_write_number(&w, "valid_loss", line->valid_loss);
         run_log_write_number(&w, "valid_bits_per_byte", line->valid_bits_per_byte);
+        run_log_write_number_if(&w, "valid_memory_loss", line->valid_memory_loss);
+        run_log_write_number_if(&w, "valid_memory_bits_per_byte", line->valid_memory_bits_per_byte);
         if (line->n_valid_files > 1) run_log_write_files(&w, line);
     }
     run_log_write_number(&w, "tokens_per_second", line->tokens_per_second);

@@ -16,7 +16,7 @@ struct run_log_line {
     double tokens_per_second, seconds;   /* of this step alone */
     size_t device_bytes;
     bool validated;
-    double valid_loss, valid_bits_per_byte;
+    double valid_loss, valid_bits_per_byte, valid_memory_loss, valid_memory_bits_per_byte;    /* NaN: no memory */
     const char *const *valid_files;      /* [n_valid_files] names and figures; written if there are several */
     const struct validation_figure *valid_figures;
     int n_valid_files;

@@ -131,6 +131,16 @@ static enum status run_create_folder(struct run *r) {
 /* ---- weights ------------------------------------------------------------------------------------------------------
  */
 
+/* From a model of the same kind, or from a Base LM: what it lacks begins as in a model without start_from. */
+static enum status run_graft(struct run *r, const struct safetensors *file) {
+    const struct train_config *c = r->config;
+    int taken, fresh;
+    TRY(params_graft(&r->state.params, &c->model, file, (uint64_t)c->seed, &taken, &fresh));
+    if (fresh > 0)
+        progress_note(r->options->progress, "%s: %d tensors taken, %d others begin anew", c->start_from, taken, fresh);
+    return STATUS_OK;
+}
+
 static enum status run_initial_weights(struct run *r) {
     const struct train_config *c = r->config;
     if (!c->start_from) return params_init(&r->state.params, &c->model, (uint64_t)c->seed);
@@ -138,16 +148,22 @@ static enum status run_initial_weights(struct run *r) {
     struct safetensors *file;
     TRY(file_join(path, c->start_from, "model.safetensors"));
     TRY(safetensors_open(&file, path));
-    enum status s = params_load(&r->state.params, &c->model, file);
+    enum status s = run_graft(r, file);
     safetensors_close(file);
     return s;
+}
+
+/* Of all text that a run depends on. */
+static uint64_t run_fingerprint(const struct run *r) {
+    uint64_t text = batches_fingerprint(r->batches);
+    return r->pool ? text ^ (batches_fingerprint(r->pool) * 0x9e3779b97f4a7c15u) : text;
 }
 
 static enum status run_load_weights(struct run *r) {
     int64_t latest = -1;
     if (r->options->resume) TRY(checkpoint_latest(&latest, r->options->folder));
     if (latest < 0) {
-        r->state.data = batches_fingerprint(r->batches);
+        r->state.data = run_fingerprint(r);
         return run_initial_weights(r);
     }
     enum status s = checkpoint_load(&r->state, r->options->folder, latest, &r->config->model);
@@ -160,7 +176,7 @@ static enum status run_load_weights(struct run *r) {
         progress_note(r->options->progress,
                       "%s: the size of a step has changed: windows of the data may be used twice, or not at all",
                       r->options->folder);
-    if (r->state.data == batches_fingerprint(r->batches)) return STATUS_OK;
+    if (r->state.data == run_fingerprint(r)) return STATUS_OK;
     return fail(STATUS_MISMATCH,
                 "%s: the training data differs from that of the run up to step %lld: resume with the same files, or "
                 "begin another run with --set start_from=CHECKPOINT",
@@ -184,6 +200,25 @@ static void run_note_documents(struct run *r) {
                               c->data.items[i], pool_kind_name((enum pool_kind)c->pool));
 }
 
+/* Text that is only retrieved from: its windows do not matter. */
+static enum status run_open_pool(struct run *r) {
+    const struct train_config *c = r->config;
+    if (c->pool_data.count == 0) return STATUS_OK;
+    struct batches_config how = {.files = (const char *const *)c->pool_data.items,
+                                 .n_files = (int)c->pool_data.count,
+                                 .end_id = c->end_id,
+                                 .model = &c->model,
+                                 .sampling = SAMPLING_ONCE,
+                                 .sequences = 1,
+                                 .chunks = 1,
+                                 .held = 1,
+                                 .first_document = (int32_t)batches_documents(r->batches)};
+    TRY(batches_open(&r->pool, &how));
+    const struct reader_config files = {.inputs = how.files, .n_inputs = how.n_files, .eod_id = how.end_id};
+    ids_check(r->options->progress, &files, r->tokenizer);
+    return STATUS_OK;
+}
+
 static enum status run_open_batches(struct run *r) {
     const struct train_config *c = r->config;
     struct batches_config how = {.files = (const char *const *)c->data.items,
@@ -194,11 +229,13 @@ static enum status run_open_batches(struct run *r) {
                                  .sequences = (int)c->sequences,
                                  .chunks = config_chunks(c),
                                  .held = (int)c->accumulate,
+                                 .documents = c->schedule.memory_weight > 0,
                                  .seed = (uint64_t)c->seed};
     progress_step(r->options->progress, "read the data", "files", 0, how.n_files);
     TRY(batches_open(&r->batches, &how));
     run_note_documents(r);
-    if (c->pool >= POOL_BATCH && batches_documents(r->batches) == 1)
+    TRY(run_open_pool(r));
+    if (c->pool >= POOL_BATCH && batches_documents(r->batches) == 1 && !r->pool)
         return fail(
             STATUS_INVALID,
             "%s: the training data is one document (end_id is %lld): pool %s has no other document to retrieve from",
@@ -213,6 +250,7 @@ static enum status run_open_corpus(struct run *r) {
     const struct train_config *c = r->config;
     struct batches_corpus corpus;
     TRY(batches_corpus_make(&corpus, r->batches));
+    if (r->pool) TRY(batches_corpus_append(&corpus, r->pool));
     const struct corpus_pool_config config = {.type = r->options->type,
                                               .ids = corpus.ids,
                                               .documents = (const int32_t(*)[2])corpus.documents,
@@ -260,6 +298,16 @@ static enum status run_open_step(struct run *r) {
                               .cut_query = c->cut_query,
                               .contrastive = c->schedule.contrastive_weight > 0,
                               .mlm = c->schedule.mlm_rate > 0,
+                              .memory = c->schedule.memory_weight > 0,
+                              .reads = {.past = c->memory_past,
+                                        .group = (int)c->memory_group,
+                                        .passages = (int)c->memory_passages,
+                                        .read = (int)c->memory_read,
+                                        .span = (int)c->memory_span,
+                                        .unread = c->schedule.teach_weight > 0 ? (int)c->teach_coming : 0,
+                                        .gradient = (enum memory_gradient)c->memory_gradient},
+                              .teach = c->schedule.teach_weight > 0,
+                              .teach_gradient = (enum teach_gradient)c->teach_gradient,
                               .group = r->options->group};
     enum status status = step_create(&r->step, r->options->device, &c->model, &how, r->state.params, r->corpus);
     if (status == STATUS_NO_MEMORY)
@@ -288,12 +336,16 @@ enum status run_open(struct run *r) {
     TRY(run_check_folder(r));
     TRY(run_open_tokenizer(r));
     TRY(run_open_batches(r));
-    TRY(validation_open(&r->validation, c, r->tokenizer, batches_documents(r->batches)));
+    int64_t documents = batches_documents(r->batches) + (r->pool ? batches_documents(r->pool) : 0);
+    TRY(validation_open(&r->validation, c, r->tokenizer, documents));
     TRY(run_load_weights(r));
     if (r->config->pool == POOL_CORPUS) TRY(run_open_corpus(r));
     TRY(run_open_step(r));
     TRY(run_open_cpu(r));
     TRY(run_create_folder(r));
+    const struct run_memory_texts texts = {r->batches, r->pool,
+                                           r->validation ? validation_batches(r->validation) : NULL};
+    TRY(run_memory_open(&r->memory, r->options, &texts));
     r->kind =
         (struct checkpoint_kind){.run = r->options->folder,
                                  .model_json = c->model_json,
@@ -314,7 +366,9 @@ void run_close(struct run *r) {
     step_free(r->step);
     if (r->corpus) corpus_pool_free(r->corpus);
     validation_close(r->validation);
+    run_memory_close(r->memory);
     batches_close(r->batches);
+    batches_close(r->pool);
     memory_free(r->batch);
     checkpoint_free(&r->state);
     tokenizer_free(r->tokenizer);

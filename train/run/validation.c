@@ -4,7 +4,7 @@
 #include <math.h>
 
 struct validation_part {
-    double sum;
+    double sum, mixed;
     int64_t scored, bytes; /* bytes: of the scored ids' text */
 };
 
@@ -13,7 +13,7 @@ struct validation {
     int sequences, n_files;
     struct validation_part *parts; /* of each file; validation_run sets all but bytes */
     struct validation_figure *figures;
-    double *sums; /* [sequences] */
+    double *sums, *mixed; /* [sequences] */
 };
 
 /* The first id of a window is not predicted, so its bytes do not count. */
@@ -38,6 +38,7 @@ static enum status validation_count_bytes(struct validation *v, const struct tok
 static enum status validation_allocate(struct validation *v) {
     TRY(memory_allocate_zero(&v->parts, (size_t)v->n_files));
     TRY(memory_allocate_zero(&v->figures, (size_t)v->n_files));
+    TRY(memory_allocate_zero(&v->mixed, (size_t)v->sequences));
     return memory_allocate_zero(&v->sums, (size_t)v->sequences);
 }
 
@@ -57,6 +58,7 @@ enum status validation_open(struct validation **out, const struct train_config *
                                  .sequences = v->sequences,
                                  .chunks = config_chunks(config),
                                  .held = 1,
+                                 .documents = config->schedule.memory_weight > 0,
                                  .first_document = (int32_t)first_document,
                                  .max_windows = config->eval_windows};
     enum status s = batches_open(&v->batches, &how);
@@ -75,39 +77,50 @@ void validation_close(struct validation *v) {
     memory_free(v->parts);
     memory_free(v->figures);
     memory_free(v->sums);
+    memory_free(v->mixed);
     memory_free(v);
 }
 
-static void validation_add(struct validation_part *to, double sum, int64_t scored, int64_t bytes) {
-    to->sum += sum;
-    to->scored += scored;
-    to->bytes += bytes;
+const struct batches *validation_batches(const struct validation *v) {
+    return v->batches;
 }
 
-static struct validation_figure validation_figure(const struct validation_part *p) {
-    return (struct validation_figure){.loss = p->scored ? p->sum / (double)p->scored : (double)NAN,
-                                      .bits_per_byte = p->bytes ? p->sum / M_LN2 / (double)p->bytes : (double)NAN};
+static void validation_add(struct validation_part *to, const struct validation_part *more) {
+    to->sum += more->sum;
+    to->mixed += more->mixed;
+    to->scored += more->scored;
+    to->bytes += more->bytes;
+}
+
+static struct validation_figure validation_figure(const struct validation_part *p, bool mixed) {
+    double scored = p->scored ? (double)p->scored : (double)NAN, bytes = p->bytes ? (double)p->bytes : (double)NAN;
+    double mixture = mixed ? p->mixed : (double)NAN;
+    return (struct validation_figure){.loss = p->sum / scored,
+                                      .bits_per_byte = p->sum / M_LN2 / bytes,
+                                      .memory_loss = mixture / scored,
+                                      .memory_bits_per_byte = mixture / M_LN2 / bytes};
 }
 
 enum status validation_run(struct validation_figure *all, const struct validation_figure **files, struct validation *v,
-                           struct step *step, enum pool_kind pool) {
+                           struct step *step, const struct validation_reads *reads) {
     int64_t windows = batches_windows(v->batches);
     struct validation_part whole = {0};
     for (int i = 0; i < v->n_files; i++)
-        v->parts[i].sum = 0.0, v->parts[i].scored = 0;
+        v->parts[i].sum = v->parts[i].mixed = 0.0, v->parts[i].scored = 0;
     for (int64_t first = 0; first < windows; first += v->sequences) {
         struct batch batch;
         batches_get(v->batches, &batch, 0, first / v->sequences);
-        TRY(step_evaluate(step, v->sums, &batch, pool));
+        run_memory_prepare_valid(reads->memory, &batch);
+        TRY(step_evaluate(step, v->sums, reads->mixed ? v->mixed : NULL, &batch, reads->pool));
         for (int64_t i = 0; i < v->sequences && first + i < windows; i++)
-            validation_add(&v->parts[batches_window_file(v->batches, first + i)], v->sums[i],
-                           batches_length(v->batches) - 1, 0);
+            validation_add(&v->parts[batches_window_file(v->batches, first + i)],
+                           &(struct validation_part){v->sums[i], v->mixed[i], batches_length(v->batches) - 1, 0});
     }
     for (int i = 0; i < v->n_files; i++) {
-        v->figures[i] = validation_figure(&v->parts[i]);
-        validation_add(&whole, v->parts[i].sum, v->parts[i].scored, v->parts[i].bytes);
+        v->figures[i] = validation_figure(&v->parts[i], reads->mixed);
+        validation_add(&whole, &v->parts[i]);
     }
-    *all = validation_figure(&whole);
+    *all = validation_figure(&whole, reads->mixed);
     *files = v->figures;
     return STATUS_OK;
 }

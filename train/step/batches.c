@@ -16,7 +16,8 @@ struct token_file {
 
 struct batch_buffer {
     int32_t *ids, *targets;
-    int32_t (*documents)[2]; /* NULL for a Base LM, which retrieves nothing */
+    int32_t (*documents)[2]; /* NULL for a Base LM that retrieves nothing */
+    int64_t *starts;
 };
 
 struct batches {
@@ -30,6 +31,8 @@ struct batches {
     size_t capacity;
     int64_t n_documents;
     int64_t *order, epoch; /* SAMPLING_EPOCHS: the order of `epoch` */
+    batches_arrange *arrange;
+    void *arrange_context;
     struct batch_buffer *held;
 };
 
@@ -131,13 +134,20 @@ static enum status batches_count_windows(struct batches *b) {
     return memory_allocate(&b->order, (size_t)b->windows);
 }
 
+/* Ids of a chunk; 0: batches have no documents. */
+static int64_t batches_chunk(const struct batches *b) {
+    return b->model.base_lm && !b->config.documents ? 0 : b->model.chunk;
+}
+
 static enum status batches_allocate_held(struct batches *b) {
-    size_t n = (size_t)batches_rows(b), chunks = (size_t)b->config.sequences * (size_t)b->config.chunks;
+    size_t n = (size_t)batches_rows(b), sequences = (size_t)b->config.sequences;
+    int64_t chunk = batches_chunk(b);
     TRY(memory_allocate_zero(&b->held, (size_t)b->config.held));
     for (int i = 0; i < b->config.held; i++) {
         TRY(memory_allocate(&b->held[i].ids, n));
         TRY(memory_allocate(&b->held[i].targets, n));
-        if (!b->model.base_lm) TRY(memory_allocate(&b->held[i].documents, chunks));
+        TRY(memory_allocate(&b->held[i].starts, sequences));
+        if (chunk > 0) TRY(memory_allocate(&b->held[i].documents, sequences * (size_t)(b->length / chunk)));
     }
     return STATUS_OK;
 }
@@ -180,6 +190,7 @@ void batches_close(struct batches *b) {
         memory_free(b->held[i].ids);
         memory_free(b->held[i].targets);
         memory_free(b->held[i].documents);
+        memory_free(b->held[i].starts);
     }
     memory_free(b->held);
     memory_free(b->order);
@@ -210,6 +221,12 @@ uint64_t batches_fingerprint(const struct batches *b) {
 /* ---- windows ------------------------------------------------------------------------------------------------------
  */
 
+static int64_t batches_epoch_start(struct batches *b, int64_t epoch) {
+    struct rng rng = rng_make(b->config.seed, (uint64_t)STREAM_EPOCHS << 56 | (uint64_t)epoch);
+    /* 64 random bits modulo a length far below 2^64: always one draw, and a negligible bias. */
+    return (int64_t)(rng_u64(&rng) % (uint64_t)(b->tokens - b->windows * b->length + 1));
+}
+
 /* The order of an epoch's windows: Fisher and Yates, from the epoch's own stream. Its first number is the start. */
 static void batches_shuffle(struct batches *b, int64_t epoch) {
     struct rng rng = rng_make(b->config.seed, (uint64_t)STREAM_EPOCHS << 56 | (uint64_t)epoch);
@@ -222,12 +239,15 @@ static void batches_shuffle(struct batches *b, int64_t epoch) {
         b->order[j] = kept;
     }
     b->epoch = epoch;
+    if (b->arrange)
+        b->arrange(b->arrange_context, b->order, b->windows, batches_epoch_start(b, epoch),
+                   (epoch * b->windows) % b->config.sequences);
 }
 
-static int64_t batches_epoch_start(struct batches *b, int64_t epoch) {
-    struct rng rng = rng_make(b->config.seed, (uint64_t)STREAM_EPOCHS << 56 | (uint64_t)epoch);
-    /* 64 random bits modulo a length far below 2^64: always one draw, and a negligible bias. */
-    return (int64_t)(rng_u64(&rng) % (uint64_t)(b->tokens - b->windows * b->length + 1));
+void batches_set_order(struct batches *b, batches_arrange *arrange, void *context) {
+    b->arrange = arrange;
+    b->arrange_context = context;
+    b->epoch = -1;
 }
 
 /* Where sequence `number` of the run begins. */
@@ -255,7 +275,12 @@ static void batches_copy_ids(const struct batches *b, int32_t *out, int64_t at, 
     assert(n == 0);
 }
 
-static int32_t batches_document_at(const struct batches *b, int64_t at) {
+int64_t batches_document_start(const struct batches *b, int32_t document) {
+    assert(document >= b->config.first_document && document - b->config.first_document < b->n_documents);
+    return b->starts[document - b->config.first_document];
+}
+
+int32_t batches_document_of(const struct batches *b, int64_t at) {
     int64_t low = 0, high = b->n_documents; /* starts[low] <= at < starts[high] */
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
@@ -267,18 +292,22 @@ static int32_t batches_document_at(const struct batches *b, int64_t at) {
     return b->config.first_document + (int32_t)low;
 }
 
-/* One sequence: `ids`, `targets` [C*S], `documents` [C]. */
-static int64_t batches_fill(const struct batches *b, int32_t *ids, int32_t *targets, int32_t (*documents)[2],
-                            int64_t start, bool scored) {
+/* First and last document of each chunk of a sequence. */
+static void batches_fill_documents(const struct batches *b, int32_t (*documents)[2], int64_t start) {
+    int64_t chunk = batches_chunk(b);
+    for (int64_t c = 0; c < b->length / chunk; c++) {
+        documents[c][0] = batches_document_of(b, start + c * chunk);
+        documents[c][1] = batches_document_of(b, start + (c + 1) * chunk - 1);
+    }
+}
+
+/* One sequence: `ids`, `targets` [C*S]. */
+static int64_t batches_fill(const struct batches *b, int32_t *ids, int32_t *targets, int64_t start, bool scored) {
     int64_t chunk = b->model.base_lm ? b->length : b->model.chunk, chunks = b->length / chunk, count = 0;
     int64_t positions = b->model.base_lm ? chunk : chunk + 1;
     for (int64_t c = 0; c < chunks; c++) {
         int32_t *row = ids + c * positions, *target = targets + c * positions;
         batches_copy_ids(b, row, start + c * chunk, chunk);
-        if (documents) {
-            documents[c][0] = batches_document_at(b, start + c * chunk);
-            documents[c][1] = batches_document_at(b, start + (c + 1) * chunk - 1);
-        }
         if (!b->model.base_lm) row[chunk] = b->model.landmark_id, target[chunk] = -1;
         for (int64_t i = 0; i + 1 < chunk; i++)
             target[i] = row[i + 1];
@@ -300,13 +329,15 @@ void batches_get(struct batches *b, struct batch *out, int held, int64_t number)
                           .chunks = b->config.chunks,
                           .ids = h->ids,
                           .targets = h->targets,
-                          .documents = (const int32_t(*)[2])h->documents};
+                          .documents = (const int32_t(*)[2])h->documents,
+                          .starts = h->starts};
+    int64_t chunk = batches_chunk(b), documents = chunk > 0 ? b->length / chunk : 0;
     for (int64_t i = 0; i < b->config.sequences; i++) {
         int64_t window = number * b->config.sequences + i;
         bool beyond = b->config.sampling == SAMPLING_ONCE && window >= b->windows;
-        out->scored += batches_fill(b, h->ids + i * rows, h->targets + i * rows,
-                                    h->documents ? h->documents + i * b->config.chunks : NULL,
-                                    batches_window_start(b, beyond ? window % b->windows : window), !beyond);
+        h->starts[i] = batches_window_start(b, beyond ? window % b->windows : window);
+        out->scored += batches_fill(b, h->ids + i * rows, h->targets + i * rows, h->starts[i], !beyond);
+        if (chunk > 0) batches_fill_documents(b, h->documents + i * documents, h->starts[i]);
     }
 }
 
@@ -337,7 +368,6 @@ static int64_t batches_document_length(const struct batches *b, int64_t document
 }
 
 enum status batches_corpus_make(struct batches_corpus *out, const struct batches *b) {
-    assert(!b->model.base_lm);
     struct batches_corpus c = {0};
     int64_t chunk = b->model.chunk, at = 0;
     for (int64_t i = 0; i < b->n_documents; i++)
@@ -361,6 +391,29 @@ enum status batches_corpus_make(struct batches_corpus *out, const struct batches
     }
     *out = c;
     return STATUS_OK;
+}
+
+enum status batches_corpus_append(struct batches_corpus *c, const struct batches *b) {
+    struct batches_corpus more = {0}, both = {0};
+    size_t chunk = (size_t)b->model.chunk;
+    enum status s;
+    TRY_GOTO(s, batches_corpus_make(&more, b), out);
+    both.chunks = c->chunks + more.chunks;
+    TRY_GOTO(s, memory_allocate(&both.ids, (size_t)both.chunks * chunk), out);
+    TRY_GOTO(s, memory_allocate(&both.documents, (size_t)both.chunks), out);
+    size_t ids = (size_t)c->chunks * chunk;
+    memcpy(both.ids, c->ids, ids * sizeof *both.ids);
+    memcpy(both.ids + ids, more.ids, (size_t)more.chunks * chunk * sizeof *both.ids);
+    memcpy(both.documents, c->documents, (size_t)c->chunks * sizeof *both.documents);
+    memcpy(both.documents + c->chunks, more.documents, (size_t)more.chunks * sizeof *both.documents);
+out:
+    batches_corpus_free(&more);
+    batches_corpus_free(c);
+    if (s == STATUS_OK)
+        *c = both;
+    else
+        batches_corpus_free(&both);
+    return s;
 }
 
 void batches_corpus_free(struct batches_corpus *c) {

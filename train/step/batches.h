@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "model/model_config.h"
 #include "train/step/batch.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,8 @@ struct batches_config {
     int sequences;                       /* N */
     int64_t chunks;                      /* C; Base LM: positions */
     int held;                            /* batches that are valid at a time */
+    /* Whether a Base LM's batches have documents, of each enc_chunk_size ids (others always have). */
+    bool documents;
     uint64_t seed;
     /* number of the first document: data sets with disjoint numbers share no document */
     int32_t first_document;
@@ -51,6 +54,16 @@ int64_t batches_windows(const struct batches *b);
 /* A hash of all ids: it differs when a run is resumed with other data. */
 uint64_t batches_fingerprint(const struct batches *b);
 
+/* Documents are numbered from config.first_document; positions count ids of all files. */
+int32_t batches_document_of(const struct batches *b, int64_t position);
+int64_t batches_document_start(const struct batches *b, int32_t document);
+
+/* SAMPLING_EPOCHS: changes the random order of an epoch's windows, which begin at start + order[i] * length. Window i
+ * of the order is number phase + i of a batch's sequences, modulo `sequences`. Depends on its arguments alone; so a
+ * resumed run has the same order. Set before the first batches_get; context borrowed. */
+typedef void batches_arrange(void *context, int64_t *order, int64_t windows, int64_t start, int64_t phase);
+void batches_set_order(struct batches *b, batches_arrange *arrange, void *context);
+
 /* Batch `number` (from 0) in buffer `held`; valid until that buffer is used again. After the last window of
  * SAMPLING_ONCE windows are repeated with all targets -1, so that every batch has its full size. */
 void batches_get(struct batches *b, struct batch *out, int held, int64_t number);
@@ -63,4 +76,6 @@ int batches_window_file(const struct batches *b, int64_t window);
  * end of a short chunk. Document numbers are those of the batches. */
 struct batches_corpus { int32_t *ids; int32_t (*documents)[2]; int64_t chunks; };
 enum status batches_corpus_make(struct batches_corpus *out, const struct batches *b);
+/* Adds the chunks of another text. On failure *c is freed. */
+enum status batches_corpus_append(struct batches_corpus *c, const struct batches *b);
 void batches_corpus_free(struct batches_corpus *c);       /* a zeroed struct is fine */

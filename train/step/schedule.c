@@ -39,5 +39,9 @@ void schedule_at(struct step_now *out, const struct schedule *s, int64_t step) {
                              .copy_rate = (float)schedule_copies_rate(s, part),
                              .contrastive_reach = s->contrastive_reach,
                              .contrastive_weight = (float)schedule_contrastive_weight(s, step),
+                             .memory_weight = step >= s->memory_start ? (float)s->memory_weight : 0.0f,
+                             .teach_weight = step >= s->teach_start ? (float)s->teach_weight : 0.0f,
+                             .teach_temperature = (float)s->teach_temperature,
+                             .memory_drop_past = (float)s->memory_drop_past,
                              .pool = step >= s->pool_start ? s->pool : s->pool_before};
 }

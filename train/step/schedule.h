@@ -16,6 +16,10 @@ struct schedule {
     double contrastive_weight;
     /* weight 0 before start, then rising over `ramp` steps */
     int64_t contrastive_reach, contrastive_start, contrastive_ramp;
+    double memory_weight, memory_drop_past;
+    int64_t memory_start;                /* weight 0 before */
+    double teach_weight, teach_temperature;
+    int64_t teach_start;
     enum pool_kind pool, pool_before;
     int64_t pool_start;                  /* the first step with `pool`; `pool_before` until then */
     uint64_t seed;

@@ -8,6 +8,7 @@
 #include "kernels/device/device.h"
 #include "model/model_config.h"
 #include "model/params.h"
+#include "train/memory/memory_loss.h"
 #include "train/step/batch.h"
 #include "train/step/optimizer.h"
 #include "train/step/pool.h"
@@ -15,6 +16,15 @@
 
 struct corpus_pool;                      /* train/step/corpus_pool.h */
 struct collective;                       /* kernels/device/collective.h */
+
+/* How far the gradient of a taught retriever goes. */
+enum teach_gradient {
+    TEACH_PROJECTIONS,                   /* lmk_q_proj and lmk_k_proj, which the model must have */
+    TEACH_ENCODER,                       /* the encoder; of the query as far as contrastive.cut_query */
+    TEACH_ALL,                           /* and the decoder's layers */
+};
+const char *teach_gradient_name(enum teach_gradient gradient);     /* "projections", "encoder", "all" */
+int teach_gradient_find(const char *name);                /* -1: no such name */
 
 struct step_config {
     int sequences;                       /* N of a micro-batch */
@@ -28,6 +38,13 @@ struct step_config {
     bool cut_query;                      /* the contrastive loss's gradient does not reach the trunk */
     bool contrastive;                    /* whether buffers for it are allocated */
     bool mlm;
+    /* The loss through a token memory, where the model's config has memory_layer (docs/token-memory.md); its sequences,
+     * chunks and recompute are this config's. */
+    bool memory;
+    struct memory_loss_config reads;
+    /* The retriever is taught by what the memory's reader gains (step_teach.c); needs `memory` with passages. */
+    bool teach;
+    enum teach_gradient teach_gradient;
     /* Processes that train one model together, or NULL. Each runs its own micro-batches; counts, losses and
      * gradients are summed over all of them, so that W processes with n micro-batches take the step of one process
      * with W*n (rank r has micro-batches r*n ..), except for the order of float32 sums. The contrastive loss of
@@ -50,6 +67,9 @@ struct step_now {
     /* POOL_CORPUS: fraction of the queries with a single neighbour that contains ids of the next chunk. Real neighbours
      * repeat little of the next chunk: from them a model learns topics, but not to copy from a neighbour. */
     float copy_rate;
+    /* The mixture's part of the loss, 0: off; fraction of the micro-batches without their own past. */
+    float memory_weight, memory_drop_past;
+    float teach_weight, teach_temperature;                /* 0: off; nats of a chunk */
     enum pool_kind pool;                 /* a run with POOL_CORPUS may begin with POOL_OWN or POOL_BATCH */
 };
 
@@ -58,6 +78,11 @@ struct step_report {
     double loss, mlm_loss, contrastive_loss, contrastive_accuracy, gradient_norm;
     /* POOL_CORPUS: the fraction of the retrieval weights on chunks of the corpus */
     double corpus_weight;
+    /* Of the mixture: its loss, its mean gate, the memory's mean part of the probability of the next id. */
+    double memory_loss, memory_gate, memory_share;
+    /* Of the taught retriever: KL divergence; part of the queries whose first candidate is one that gains most; the
+     * first one's gain, and the most that a candidate gains, nats a chunk. */
+    double teach_loss, teach_accuracy, teach_gain, teach_best_gain;
     int64_t scored;
 };
 
@@ -76,8 +101,9 @@ void step_refresh_corpus(struct step *s);
 enum status step_run(struct step *s, struct step_report *out, const struct batch *batches, int count,
                      const struct step_now *now);
 /* sum_nll [sequences]: sum of the losses over the scored targets of each of a batch's sequences, without noise,
- * mask or update. */
-enum status step_evaluate(struct step *s, double *sum_nll, const struct batch *batch, enum pool_kind pool);
+ * mask or update; sum_mixed [sequences] (NULL: not wanted): the mixture's, with step_config.memory. */
+enum status step_evaluate(struct step *s, double *sum_nll, double *sum_mixed, const struct batch *batch,
+                          enum pool_kind pool);
 /* Downloads of all weights or gradients, float32 (checkpoints, tests). */
 enum status step_weights(struct step *s, struct params *out);
 enum status step_gradients(struct step *s, struct params *out);

@@ -1,8 +1,7 @@
 /* step_internal.h -- what the files of a training step share.
  *
- * step.c creates a step and runs its micro-batches. step_batch.c uploads a batch and draws the mask. step_neighbours.c
- * retrieves neighbours, forward and backward. step_copies.c writes neighbours that contain ids of the next chunk.
- * step_losses.c has the masked-token loss and the contrastive loss. */
+ * step.c: creation, micro-batches. step_batch.c: uploads, masks. step_neighbours.c: neighbours, forward and backward.
+ * step_copies.c: neighbours with ids of the next chunk. step_losses.c: masked-token and contrastive loss. */
 #pragma once
 #include "decoder/decoder_train.h"
 #include "encoder/encoder_train.h"
@@ -28,8 +27,7 @@ struct step_neighbours {
 
 /* The chunks that each query may retrieve. Ranges are uploaded once, since all batches have the same shape. */
 struct step_visible {
-    int32_t *own_begin, *own_end, *sequence_end, *none;                        /* [Q] */
-    int32_t *batch_end;                                                        /* other ranges, by pool */
+    int32_t *own_begin, *own_end, *sequence_end, *none, *batch_end;            /* [Q]; the last two: by pool */
     int32_t *candidates_begin, *candidates_end;                                /* [groups * Q] */
     int32_t (*document_of)[2], (*barred)[2];                                   /* [chunks of the encoder], [Q] */
 };
@@ -41,8 +39,9 @@ struct step_gathered { struct mat f32, table, gradient; };
 struct step_masked { int64_t count; int32_t *rows, *targets; struct mat x, dx; float *nll; };
 
 /* Sums over a step's micro-batches. corpus_weight, weight: of retrieval, on corpus chunks and on all; contrast,
- * hits: over `pairs` queries that have a next chunk in their document. */
-struct step_sums { double nll, mlm, contrast, hits, corpus_weight, weight; int64_t scored, masked, pairs; };
+ * hits: over `pairs` queries that have a next chunk in their document; teach: step_teach_sums, over `taught`. */
+struct step_sums { double nll, mlm, contrast, hits, corpus_weight, weight, teach[4]; struct memory_loss_sums memory;
+                   int64_t scored, masked, pairs, taught; };
 
 struct step {
     struct device *dev;
@@ -52,6 +51,8 @@ struct step {
     struct decoder_train *decoder;
     struct encoder_train *encoder;       /* NULL: not needed */
     struct corpus_pool *corpus;
+    struct memory_loss *mixture;         /* NULL: no token memory */
+    struct step_teach *teach;            /* NULL: not taught */
     int64_t rows, queries, positions, max_chunks;         /* n, Q = N*C, S, the encoder's */
     void *memory;                        /* of all members below, on the device */
     size_t bytes;
@@ -75,8 +76,8 @@ struct step_task {
     enum pool_kind pool;
     uint64_t seed;                       /* of this micro-batch's noise */
     int64_t first_row;                   /* number of its first row among the rows of all micro-batches */
-    bool encode, retrieve, mlm, contrast;
-    float scale, mlm_scale, contrast_scale;               /* of a row's loss */
+    bool encode, retrieve, mlm, contrast, memory, teach;
+    float scale, mlm_scale, contrast_scale, teach_scale;  /* of a row's loss */
 };
 
 /* Number of the first chunk that a group's queries found in the corpus; for group == groups: the end. */
@@ -93,10 +94,9 @@ static inline uint64_t step_mix(uint64_t x) {             /* SplitMix64's finali
 
 /* ---- step_batch.c */
 void step_constants_upload(struct step *s);
-/* How many rows of a batch step_batch_upload masks. */
-int64_t step_masked_count(const struct step *s, const struct batch *batch, const struct step_now *now,
-                          int64_t first_row);
 void step_batch_upload(struct step *s, const struct step_task *task);
+/* How many rows of a batch step_batch_upload masks. */
+int64_t step_masked_count(const struct step *s, const struct batch *, const struct step_now *now, int64_t first_row);
 double step_sum(struct step *s, const float *values, int64_t n);              /* values: on the device; waits for it */
 /* Whether chunk r + by of a batch begins within the document that chunk r ends in: a positive of the contrastive
  * loss. */

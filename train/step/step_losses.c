@@ -13,7 +13,8 @@ void step_mlm(struct step *s, const struct step_task *task) {
     struct mat embed = weights_tensor(optimizer_weights(s->optimizer), "model.embed_tokens.weight");
     struct mat dembed = weights_tensor(optimizer_gradients(s->optimizer), "model.embed_tokens.weight");
     ops->embed->forward(s->dev, x, encoder_train_states(s->encoder), m->rows, 0);
-    ops->loss->forward_backward(s->dev, m->nll, dx, dembed, x, embed, m->targets, task->mlm_scale);
+    struct loss_rows rows = {.targets = m->targets, .scale = task->mlm_scale};
+    ops->loss->forward_backward(s->dev, m->nll, dx, dembed, x, embed, rows);
     ops->embed->backward(s->dev, encoder_train_dstates(s->encoder), dx, m->rows, -1);
 }
 
@@ -55,7 +56,7 @@ enum status step_contrast(struct step *s, const struct step_task *task) {
                                     .scale = 1.0f / sqrtf((float)s->model.hidden),
                                     .weight = task->contrast_scale};
         s->dev->ops->loss->contrastive(s->dev, c->contrast_nll, c->contrast_hit,
-                                       c->dquery_cut.data ? c->dquery_cut : c->dquery, dlandmarks, c->query, landmarks,
+                                       s->config.cut_query ? c->dquery_cut : c->dquery, dlandmarks, c->query, landmarks,
                                        how);
     }
     return alone ? STATUS_OK : step_scatter_gradients(s, down);

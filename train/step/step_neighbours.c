@@ -58,7 +58,7 @@ void step_group_forward(struct step *s, const struct step_task *task, int group)
     const struct topk_ops *topk = s->dev->ops->topk;
     struct step_neighbours *c = &s->neighbours[group];
     int k = s->model.topk;
-    if (task->retrieve || task->contrast) c->query = decoder_train_query(s->decoder, group);
+    if (task->retrieve || task->contrast || task->teach) c->query = decoder_train_query(s->decoder, group);
     if (!task->retrieve) {
         decoder_train_group(s->decoder, group, (struct gca_pool){0}, (struct gca_blocks){0});
         return;
@@ -120,7 +120,9 @@ void step_group_backward(struct step *s, const struct step_task *task, int group
         decoder_train_group_backward(s->decoder, group, (struct mat){0}, (struct mat){0}, NULL,
                                      (struct gca_inverse){0});
     }
-    bool cut = task->contrast && c->dquery_cut.data;
-    if (task->retrieve || (task->contrast && !cut)) decoder_train_query_backward(s->decoder, group, c->dquery, false);
+    bool contrast_cut = task->contrast && s->config.cut_query, contrast_full = task->contrast && !s->config.cut_query;
+    bool teach_cut = task->teach && s->config.teach_gradient != TEACH_ALL, cut = contrast_cut || teach_cut;
+    if (task->retrieve || contrast_full || (task->teach && !teach_cut))
+        decoder_train_query_backward(s->decoder, group, c->dquery, false);
     if (cut) decoder_train_query_backward(s->decoder, group, c->dquery_cut, true);
 }

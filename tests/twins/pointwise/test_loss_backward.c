@@ -11,6 +11,7 @@ struct results {
 struct inputs {
     const float *x, *table, *before;
     const int32_t *targets;
+    const float *weight;
     int64_t n, d, words;
     float scale;
 };
@@ -21,8 +22,8 @@ static struct results loss_backward_run(int device, const struct inputs *in) {
                    t = guarded_make(words, d, in->table);
     struct guarded dx = guarded_make(n, d, NULL), dtable = guarded_make(words, d, in->before);
     struct results r = {zero_array(n), zero_array(n * d), zero_array(words * d)};
-    twin_device[device]->ops->loss->forward_backward(twin_device[device], out.m.data, dx.m, dtable.m, gx.m, t.m,
-                                                     in->targets, in->scale);
+    struct loss_rows rows = {.targets = in->targets, .weight = in->weight, .scale = in->scale};
+    twin_device[device]->ops->loss->forward_backward(twin_device[device], out.m.data, dx.m, dtable.m, gx.m, t.m, rows);
     guarded_take(r.nll, &out);
     guarded_take(r.dx, &dx);
     guarded_take(r.dtable, &dtable);
@@ -31,7 +32,19 @@ static struct results loss_backward_run(int device, const struct inputs *in) {
     return r;
 }
 
-static void compare(int64_t n, int64_t d, int64_t words, float width, float scale) {
+/* Row by row, each with a scale of its own; without weights all at once is the same. */
+static void loss_reference(struct results *naive, double *dx, double *dtable, const struct inputs *in) {
+    for (int64_t r = 0; r < in->n; r++) {
+        float scale = in->weight ? in->scale * in->weight[r] : in->scale;
+        const float *x = in->x + r * in->d;
+        const int32_t *target = in->targets + r;
+        ref_loss_backward(dx + r * in->d, dtable, x, in->table, target, 1, in->d, in->words, scale, NULL);
+        naive_loss_backward(naive->dx + r * in->d, naive->dtable, x, in->table, target, 1, in->d, in->words, scale,
+                            NULL);
+    }
+}
+
+static void compare(int64_t n, int64_t d, int64_t words, float width, float scale, bool weighted) {
     float *x = random_array(n * d, width), *table = random_array(words * d, 1.0f),
           *before = random_array(words * d, 1.0f);
     struct results naive = {zero_array(n), zero_array(n * d), zero_array(words * d)}, twin[DEVICES];
@@ -48,9 +61,9 @@ static void compare(int64_t n, int64_t d, int64_t words, float width, float scal
     }
     ref_loss(nll, x, table, targets, n, d, words);
     naive_loss(naive.nll, x, table, targets, n, d, words);
-    ref_loss_backward(dx, dtable, x, table, targets, n, d, words, scale, NULL);
-    naive_loss_backward(naive.dx, naive.dtable, x, table, targets, n, d, words, scale, NULL);
-    const struct inputs in = {x, table, before, targets, n, d, words, scale};
+    float *weight = random_array(n, 1.0f);
+    const struct inputs in = {x, table, before, targets, weighted ? weight : NULL, n, d, words, scale};
+    loss_reference(&naive, dx, dtable, &in);
     for (int i = 0; i < DEVICES; i++)
         twin[i] = loss_backward_run(i, &in);
     CHECK_GRADIENT(twin[0].nll, naive.nll, nll, n); /* few rows: the worst naive one says little about the size */
@@ -65,16 +78,16 @@ static void compare(int64_t n, int64_t d, int64_t words, float width, float scal
     for (int i = 0; i < DEVICES; i++)
         free(twin[i].nll), free(twin[i].dx), free(twin[i].dtable);
     free(naive.nll), free(naive.dx), free(naive.dtable), free(nll), free(dx), free(dtable);
-    free(x), free(table), free(before), free(targets);
+    free(x), free(table), free(before), free(targets), free(weight);
 }
 
 int main(int argc, char **argv) {
     twins_open(argc, argv);
-    compare(1, 16, 2, 1.0f, 1.0f);
-    compare(5, 33, 511, 1.0f, 0.25f);
-    compare(7, 64, 512, 1.0f, 1.0f);
-    compare(130, 48, 513, 1.0f, 1.0f / 130);
-    compare(300, 32, 1600, 1.0f, 0.01f);
-    compare(9, 64, 1300, 10.0f, 1.0f); /* logits in the hundreds */
+    compare(1, 16, 2, 1.0f, 1.0f, false);
+    compare(5, 33, 511, 1.0f, 0.25f, true);
+    compare(7, 64, 512, 1.0f, 1.0f, false);
+    compare(130, 48, 513, 1.0f, 1.0f / 130, true);
+    compare(300, 32, 1600, 1.0f, 0.01f, true);
+    compare(9, 64, 1300, 10.0f, 1.0f, false); /* logits in the hundreds */
     return twins_close();
 }

@@ -4,7 +4,7 @@
 #include "decoder/neighbours.h"
 #include "indexer/retriever.h"
 #include "model/params.h"
-#include "store/lexical/lexical_build_internal.h"
+#include "store/lexical/lexical_build.h"
 #include "tests/test.h"
 
 enum { D = 64, CHUNK = 63, K = 4, DOCUMENTS = 12, VOCAB = 500 };

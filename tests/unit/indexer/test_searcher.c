@@ -5,7 +5,7 @@
 #include "kernels/ops.h"
 #include "kernels/search/topk.h"
 #include "store/lexical/hybrid.h"
-#include "store/lexical/lexical_build_internal.h"
+#include "store/lexical/lexical_build.h"
 #include "tests/store_fixture.h"
 
 enum { DIM = 32, VOCAB = 300, DOCUMENTS = 60, N = 7, K = 9 };

@@ -1,147 +1,170 @@
-/* test_memory_fit.c -- a gate is fitted where the answer is known; files count the same; the file is read back as
- * written. */
-#include "base/file.h"
+/* test_memory_fit.c -- temperatures and gates are fitted where the answer is known: the gate opens where the memory
+ * knows, closes on random chunks, counts files the same; samples are read back as written. */
 #include "base/rng.h"
 #include "tests/test.h"
 #include "tools/memory/memory_fit.h"
-#include <unistd.h>
+#include <string.h>
 
-enum { N = 6000, FILES = 2, DOCUMENTS = 12 };
+enum { N = 2400, FILES = 2, DOCUMENTS = 12, BEST_TAU = 2 };
+static const struct memory_fit_config own = {.kind = MEMORY_OWN, .reads = {MEMORY_READ_PAST}};
+static const struct memory_fit_config corpus = {.kind = MEMORY_CORPUS, .reads = {[MEMORY_CORPUS] = MEMORY_READ_FOUND}};
+static const struct memory_fit_config closing = {
+    .kind = MEMORY_CORPUS, .reads = {[MEMORY_CORPUS] = MEMORY_READ_FOUND}, .negatives = true};
+static const struct memory_fit_config random_of = {.kind = MEMORY_CORPUS,
+                                                   .reads = {[MEMORY_CORPUS] = MEMORY_READ_RANDOM}};
+static bool use[DOCUMENTS];
+static int file[DOCUMENTS];
 
-struct data {
-    float log_lm[N], entropy[N], largest[N], nearest[N], log_p[MEMORY_TAUS][N], lse[N], squares[N];
-    int32_t document[N];
-    bool use[DOCUMENTS];
-    int file[DOCUMENTS];
-};
-
-/* The memory knows the token (0.9 against 0.1) where its nearest entry is near, and is wrong elsewhere. Temperature 16
- * is best by construction. Documents of odd number have noise. */
-static struct memory_samples make_data(struct data *d) {
-    struct rng rng = rng_make(4, 0);
-    struct memory_samples s = {.n = N,
-                               .document = d->document,
-                               .log_lm = d->log_lm,
-                               .entropy = d->entropy,
-                               .largest = d->largest,
-                               .nearest = d->nearest};
-    for (int i = 0; i < N; i++) {
-        bool near = rng_below(&rng, 2) == 0;
-        d->document[i] = i * DOCUMENTS / N;
-        d->log_lm[i] = logf(0.1F);
-        d->entropy[i] = rng_uniform(&rng);
-        d->largest[i] = -1 - rng_uniform(&rng);
-        d->nearest[i] = (near ? 1.0F : 5.0F) + rng_uniform(&rng);
-        d->lse[i] = -d->nearest[i] / 16;
-        d->squares[i] = rng_uniform(&rng);
-        for (int t = 0; t < MEMORY_TAUS; t++)
-            d->log_p[t][i] = near ? logf(0.9F - 0.1F * fabsf((float)t - 2)) : -INFINITY;
-    }
-    for (int i = 0; i < DOCUMENTS; i++) {
-        d->use[i] = i % 2 == 0;
-        d->file[i] = i < 2 ? 0 : 1;
-    }
+/* What a memory is in make_samples: whether it has the token, and how near it finds that. */
+static void fill(struct memory_sample_columns *of, int64_t i, bool knows, double nearest, double best) {
+    of->mark[MEMORY_ENTRIES][i] = 8;
+    of->mark[MEMORY_NEAREST][i] = (float)nearest;
+    of->mark[MEMORY_BEST][i] = (float)best;
+    of->mark[MEMORY_KTH][i] = of->mark[MEMORY_MEAN][i] = 0;
     for (int t = 0; t < MEMORY_TAUS; t++) {
-        s.log_p[t] = d->log_p[t];
-        s.lse[t] = d->lse;
-        s.squares[t] = d->squares;
+        float *const *column = of->column[t];
+        column[MEMORY_LOG_P][i] = knows ? logf(0.9F - 0.1F * fabsf((float)t - BEST_TAU)) : -INFINITY;
+        column[MEMORY_LSE][i] = (float)(-nearest / memory_taus[t]);
+        column[MEMORY_SQUARES][i] = 0.5F;
+        column[MEMORY_TOP][i] = -0.1F;
+        column[MEMORY_OF_TOP][i] = -3;
+        column[MEMORY_LM_OF_TOP][i] = -3;
+        column[MEMORY_TOKEN][i] = 7;
     }
-    return s;
 }
 
-static double loss_of_others(const struct memory_mixture *m, const struct memory_samples *s, const struct data *d) {
+/* The model gives 0.1 to every token. The memories know the token (0.9 at the best temperature) where they find
+ * something near, half of the time, and have not got it elsewhere. Random chunks look as near, never have it, and have
+ * low scores. */
+static void make_samples(struct memory_samples *s) {
+    struct rng rng = rng_make(4, 0);
+    *s = (struct memory_samples){
+        .has = {[MEMORY_READ_PAST] = true, [MEMORY_READ_FOUND] = true, [MEMORY_READ_RANDOM] = true}};
+    CHECK_OK(memory_samples_reserve(s, N));
+    s->n = N;
+    for (int64_t i = 0; i < N; i++) {
+        bool near = rng_below(&rng, 2) == 0;
+        double nearest = (near ? 1 : 5) + (double)rng_uniform(&rng);
+        s->document[i] = (int32_t)(i * DOCUMENTS / N);
+        s->log_lm[i] = logf(0.1F);
+        s->entropy[i] = rng_uniform(&rng);
+        s->largest[i] = -1 - rng_uniform(&rng);
+        fill(&s->of[MEMORY_READ_PAST], i, near, nearest, 0);
+        fill(&s->of[MEMORY_READ_FOUND], i, near, nearest, 3 + (double)rng_uniform(&rng));
+        fill(&s->of[MEMORY_READ_RANDOM], i, false, nearest, (double)rng_uniform(&rng));
+    }
+    for (int d = 0; d < DOCUMENTS; d++) {
+        use[d] = d % 2 == 0;
+        file[d] = d < 2 ? 0 : 1;
+    }
+}
+
+static const struct memory_part part = {use, file, DOCUMENTS, FILES};
+
+/* Mean loss of the documents that were not fitted. */
+static double loss_of_others(const struct memory_mixture *m, const struct memory_samples *s,
+                             const struct memory_fit_config *config) {
     double loss = 0;
     for (int64_t i = 0; i < N; i++)
-        if (!d->use[d->document[i]]) loss -= memory_fit_mixed(m, s, i);
-    return loss / (N / 2);
+        if (!use[s->document[i]]) loss -= memory_fit_mixed(m, s, config, i);
+    return loss / (N / 2.0);
 }
 
 static void test_fit(void) {
-    static struct data d;
-    struct memory_samples s = make_data(&d);
-    const struct memory_part part = {d.use, d.file, DOCUMENTS, FILES};
-    struct memory_mixture alone, threaded, fixed = {.tau = 16};
+    struct memory_samples s;
+    struct memory_mixture alone, threaded, fixed = {.tau = {memory_taus[BEST_TAU]}};
+    struct memory_fit_report report;
     struct threads *threads;
+    make_samples(&s);
     CHECK_OK(threads_create(&threads, 3));
-    CHECK_OK(memory_fit(&alone, &s, &part, NULL));
-    CHECK_OK(memory_fit(&threaded, &s, &part, threads));
-    CHECK(memcmp(&alone, &threaded, sizeof alone) == 0);
-    CHECK_EQ(alone.tau, 16);
-    double least = INFINITY, best = -0.5 * log(0.9) - 0.5 * log(0.1); /* the gate open where it helps, else shut */
-    for (double weight = 0.05; weight < 1; weight += 0.05) {
-        fixed.gate = memory_gate_fixed(weight);
-        least = fmin(least, loss_of_others(&fixed, &s, &d));
-    }
-    double fitted = loss_of_others(&alone, &s, &d);
-    CHECK(fitted < best + 0.03);
-    CHECK(least > best + 0.1);
+    CHECK_OK(memory_fit(&alone, &report, &s, &part, &own, NULL));
+    CHECK_OK(memory_fit(&threaded, NULL, &s, &part, &own, threads));
     threads_free(threads);
+    CHECK(memcmp(&alone, &threaded, sizeof alone) == 0);
+    CHECK(alone.given && alone.tau[MEMORY_OWN] == memory_taus[BEST_TAU]);
+    CHECK_EQ(report.tokens, N / 2);
+    CHECK(report.penalty > 0);
+    double least = INFINITY, best = -0.5 * log(0.9) - 0.5 * log(0.1); /* open where it helps, else closed */
+    for (double weight = 0.05; weight < 1; weight += 0.05) {
+        fixed.gate = memory_gate_fixed(MEMORY_OWN, weight);
+        least = fmin(least, loss_of_others(&fixed, &s, &own));
+    }
+    CHECK(loss_of_others(&alone, &s, &own) < best + 0.03);
+    CHECK(least > best + 0.1);
+    memory_samples_free(&s);
+}
+
+/* The gate of the corpus sees how well the chunks fit the text: taught with random ones, it is closed where chunks have
+ * their scores, and as open as before where they have those of a search. */
+static void test_closes_on_random(void) {
+    struct memory_samples s;
+    struct memory_mixture open, closed;
+    const double none = -log(0.1);
+    make_samples(&s);
+    CHECK_OK(memory_fit(&open, NULL, &s, &part, &corpus, NULL));
+    CHECK_OK(memory_fit(&closed, NULL, &s, &part, &closing, NULL));
+    CHECK(loss_of_others(&open, &s, &random_of) > none + 0.5);
+    CHECK(loss_of_others(&closed, &s, &random_of) < none + 0.02);
+    CHECK(loss_of_others(&closed, &s, &corpus) < loss_of_others(&open, &s, &corpus) + 0.02);
+    memory_samples_free(&s);
 }
 
 /* In file 0, one document of the part, the memory is always wrong; in file 1, five documents, it is always right. A fit
  * that counts tokens would open the gate five times as far as one that counts files. */
 static void test_files_count_the_same(void) {
-    static struct data d;
-    struct memory_samples s = make_data(&d);
-    const struct memory_part part = {d.use, d.file, DOCUMENTS, FILES};
+    struct memory_samples s;
     struct memory_mixture m;
-    for (int i = 0; i < N; i++) {
-        bool right = d.file[d.document[i]] == 1;
-        d.entropy[i] = d.largest[i] = d.nearest[i] = d.lse[i] = d.squares[i] = 1;
+    make_samples(&s);
+    for (int64_t i = 0; i < N; i++) {
+        s.entropy[i] = s.largest[i] = 1;
+        fill(&s.of[MEMORY_READ_PAST], i, false, 1, 0);
         for (int t = 0; t < MEMORY_TAUS; t++)
-            d.log_p[t][i] = right ? logf(0.3F) : -INFINITY;
+            if (file[s.document[i]] == 1) s.of[MEMORY_READ_PAST].column[t][MEMORY_LOG_P][i] = logf(0.3F);
     }
-    CHECK_OK(memory_fit(&m, &s, &part, NULL));
-    double mixed = exp(memory_fit_mixed(&m, &s, N - 1)), g = (mixed - 0.1) / 0.2;
-    CHECK(fabs(g - (0.25)) <= 0.02); /* the best of 0.5 log(1-g) + 0.5 log(0.1 + 0.2 g); by tokens: 0.75 */
+    CHECK_OK(memory_fit(&m, NULL, &s, &part, &own, NULL));
+    double mixed = exp(memory_fit_mixed(&m, &s, &own, N - 1)), g = (mixed - 0.1) / 0.2;
+    CHECK(fabs(g - 0.25) <= 0.02); /* the best of 0.5 log(1-g) + 0.5 log(0.1 + 0.2 g); by tokens: 0.75 */
+    memory_samples_free(&s);
 }
 
 static void test_empty(void) {
-    static struct data d;
-    struct memory_samples s = make_data(&d);
-    const struct memory_part part = {d.use, d.file, DOCUMENTS, FILES};
+    struct memory_samples s;
     struct memory_mixture m;
-    for (int i = 0; i < DOCUMENTS; i++)
-        d.use[i] = false;
-    CHECK_FAILS(memory_fit(&m, &s, &part, NULL), STATUS_INVALID, "no token to fit");
-    const float features[MEMORY_FEATURES] = {1, -1, INFINITY, -INFINITY, 0};
-    m.gate = memory_gate_fixed(0.4);
-    CHECK_EQ(memory_gate_open(&m.gate, features), 0);
-    CHECK(fabs(memory_gate_open(&m.gate, (float[]){1, -1, 2, -3, 0}) - (0.4)) <= 1e-12);
-    CHECK_EQ(memory_mixed(-2, -INFINITY, 0), -2);
-    CHECK(fabs(memory_mixed(-2, -INFINITY, 0.25) - (-2 + log(0.75))) <= 1e-12);
-}
-
-static void write_text(const char *path, const char *text) {
-    struct file_writer *f;
-    CHECK_OK(file_create(&f, path));
-    CHECK_OK(file_write(f, text, strlen(text)));
-    CHECK_OK(file_publish(f));
+    make_samples(&s);
+    memset(use, 0, sizeof use);
+    CHECK_FAILS(memory_fit(&m, NULL, &s, &part, &own, NULL), STATUS_INVALID, "no token to fit");
+    memory_samples_free(&s);
 }
 
 static void test_file(void) {
-    static struct data d;
     char path[600];
-    struct memory_samples s = make_data(&d);
-    const struct memory_part part = {d.use, d.file, DOCUMENTS, FILES};
-    struct memory_config c = {.key_layer = 3, .k = 8, .every = 16, .before = 1, .after = 2}, back;
-    CHECK_OK(memory_fit(&c.mixture[MEMORY_BOTH], &s, &part, NULL));
-    snprintf(path, sizeof path, "%s/memory.json", test_folder());
-    CHECK_OK(memory_config_save(&c, path));
-    CHECK_OK(memory_config_load(&back, path));
-    CHECK(memcmp(&c, &back, sizeof c) == 0);
-    write_text(path, "{\"key_layer\": 3, \"k\": 8, \"every\": 16, \"before\": 1}");
-    CHECK_FAILS(memory_config_load(&back, path), STATUS_INVALID, "after is missing");
-    write_text(path, "{\"key_layer\": 3, \"k\": 8000, \"every\": 16}");
-    CHECK_FAILS(memory_config_load(&back, path), STATUS_INVALID, "k is 8000");
-    write_text(path, "{\"key_layer\": 3, \"own\": {\"tau\": 4}}");
-    CHECK_FAILS(memory_config_load(&back, path), STATUS_INVALID, "mean of \"own\" is missing");
-    write_text(path, "{\"colour\": 3}");
-    CHECK_FAILS(memory_config_load(&back, path), STATUS_INVALID, "memory.json");
+    struct memory_samples s, back, both;
+    struct safetensors *f;
+    make_samples(&s);
+    snprintf(path, sizeof path, "%s/samples", test_folder());
+    CHECK_OK(memory_samples_save(&s, path, NULL, 0, "{\"setting\": \"x\"}"));
+    CHECK_OK(safetensors_open(&f, path));
+    CHECK_OK(memory_samples_load(&back, f));
+    safetensors_close(f);
+    CHECK(back.n == N && memcmp(back.has, s.has, sizeof s.has) == 0);
+    CHECK(memcmp(back.document, s.document, N * sizeof *s.document) == 0);
+    CHECK(memcmp(back.log_lm, s.log_lm, N * sizeof *s.log_lm) == 0);
+    for (int r = 0; r < MEMORY_READS; r++)
+        for (int t = 0; t < MEMORY_TAUS && s.has[r]; t++)
+            for (int c = 0; c < MEMORY_COLUMNS; c++)
+                CHECK(memcmp(back.of[r].column[t][c], s.of[r].column[t][c], N * sizeof(float)) == 0);
+    both = (struct memory_samples){0};
+    CHECK_OK(memory_samples_append(&both, &s, 0));
+    CHECK_OK(memory_samples_append(&both, &back, DOCUMENTS));
+    CHECK(both.n == 2 * N && both.document[N] == DOCUMENTS + s.document[0] && both.entropy[N + 5] == s.entropy[5]);
+    memory_samples_free(&s);
+    memory_samples_free(&back);
+    memory_samples_free(&both);
 }
 
 int main(void) {
     test_fit();
+    test_closes_on_random();
     test_files_count_the_same();
     test_empty();
     test_file();

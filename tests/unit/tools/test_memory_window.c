@@ -2,9 +2,9 @@
  * passages, the distances, the softmax, the mixed probabilities; the same bits with any number of threads. */
 #include "base/rng.h"
 #include "model/params.h"
+#include "session/memory_text.h"
 #include "store/lexical/lexical_folder.h"
 #include "tests/test.h"
-#include "session/memory_text.h"
 #include "tools/memory/memory_window.h"
 
 enum { VOCAB = 97, D = 64, CHUNK = 63, DOCUMENTS = 5, CHUNKS_MAX = 40, CONTEXT = 230, FIRST = 40, K = 3, EVERY = 17 };
@@ -140,36 +140,57 @@ static void add_passage(const struct world *w, struct entries *e, int64_t chunk)
     add_entries(e, keys, ids, n);
 }
 
+/* Every column of a read at one temperature, in double precision. */
 static void check_row(const struct entries *e, const float *state, const struct memory_lm *lm,
-                      const struct memory_read *read, const float *logits, int64_t i, int32_t target) {
-    double nearest = INFINITY, sum = 0, squares = 0, hit = 0, largest = -INFINITY, all = 0, entropy = 0;
+                      const struct memory_read *read, int t, const float *logits, int64_t i, int32_t target) {
+    double nearest = INFINITY, sum = 0, squares = 0, largest = -INFINITY, all = 0, entropy = 0, p[VOCAB] = {0};
     static double z[CONTEXT + K * 3 * CHUNK];
+    float *const *column = read->column[t];
+    int top = 0, lm_top = 0;
     for (int j = 0; j < e->n; j++) {
         double d2 = 0;
         for (int c = 0; c < D; c++)
             d2 += pow((double)state[c] - (double)e->key[j][c], 2);
         nearest = fmin(nearest, d2);
-        z[j] = -d2 / (double)read->tau;
+        z[j] = -d2 / (double)read->tau[t];
         sum += exp(z[j]);
     }
     for (int j = 0; j < e->n; j++) {
         squares += pow(exp(z[j]) / sum, 2);
-        if (e->value[j] == target) hit += exp(z[j]) / sum;
+        p[e->value[j]] += exp(z[j]) / sum;
     }
-    for (int v = 0; v < VOCAB; v++)
+    for (int v = 0; v < VOCAB; v++) {
         all += exp((double)logits[v]), largest = fmax(largest, (double)logits[v]);
+        top = p[v] > p[top] ? v : top;
+        lm_top = logits[v] > logits[lm_top] ? v : lm_top;
+    }
     for (int v = 0; v < VOCAB; v++)
         entropy -= exp((double)logits[v]) / all * log(exp((double)logits[v]) / all);
     double log_lm = (double)logits[target] - log(all);
     CHECK(fabs((double)lm->log_p[i] - (log_lm)) <= 1e-4);
     CHECK(fabs((double)lm->largest[i] - (largest - log(all))) <= 1e-4);
     CHECK(fabs((double)lm->entropy[i] - (entropy)) <= 1e-4);
-    CHECK(fabs((double)read->nearest[i] - (nearest)) <= 1e-3 * (1 + nearest));
-    CHECK(fabs((double)read->lse[i] - (log(sum))) <= 2e-3);
-    CHECK(fabs((double)read->squares[i] - (squares)) <= 2e-3);
-    CHECK(fabs(exp((double)read->log_p[i]) - (hit)) <= 2e-3);
-    double mixed = exp(memory_mixed((double)lm->log_p[i], (double)read->log_p[i], 0.3));
-    CHECK(fabs(mixed - (0.7 * exp(log_lm) + 0.3 * hit)) <= 1e-3);
+    CHECK(fabs((double)read->mark[MEMORY_NEAREST][i] - (nearest)) <= 1e-3 * (1 + nearest));
+    CHECK(fabs((double)column[MEMORY_LSE][i] - (log(sum))) <= 2e-3);
+    CHECK(fabs((double)column[MEMORY_SQUARES][i] - (squares)) <= 2e-3);
+    CHECK(fabs(exp((double)column[MEMORY_LOG_P][i]) - p[target]) <= 2e-3);
+    CHECK(fabs(exp((double)column[MEMORY_OF_TOP][i]) - p[lm_top]) <= 2e-3);
+    CHECK(fabs(exp((double)column[MEMORY_TOP][i]) - p[top]) <= 2e-3);
+    int token = (int)column[MEMORY_TOKEN][i];
+    CHECK(token >= 0 && token < VOCAB && p[token] >= p[top] - 2e-3);
+    CHECK(fabs((double)column[MEMORY_LM_OF_TOP][i] - ((double)logits[token] - log(all))) <= 1e-4);
+}
+
+/* BM25 of the chunks found, per token of the query. */
+static void check_marks(const struct memory_read *read, const struct store_hit hits[K], int64_t length, int64_t i) {
+    double mean = 0, kth = hits[K - 1].chunk < 0 ? 0 : (double)hits[K - 1].score;
+    int found = 0;
+    for (int j = 0; j < K; j++)
+        if (hits[j].chunk >= 0) found++, mean += (double)hits[j].score / K;
+    CHECK_EQ((int)read->mark[MEMORY_ENTRIES][i], found);
+    CHECK(fabs((double)read->mark[MEMORY_BEST][i] - (double)hits[0].score / (double)length) <= 1e-5);
+    CHECK(fabs((double)read->mark[MEMORY_KTH][i] - kth / (double)length) <= 1e-5);
+    CHECK(fabs((double)read->mark[MEMORY_MEAN][i] - mean / (double)length) <= 1e-5);
 }
 
 /* What a read must have of the window, entry by entry. */
@@ -184,47 +205,69 @@ static void check_read(const struct world *w, const struct memory_lm *lm, const 
         const struct lexical_query query = {w->text + at - length, (int)length};
         const struct lexical_search how = {.k = K, .pair_weight = LEXICAL_PAIR_WEIGHT, .exclude = &exclude};
         CHECK_OK(lexical_search(w->lexical, hits, &query, 1, &how));
+        bool finds = read->what == MEMORY_READ_FOUND;
         if (t == at) found.n = 0;
-        for (int i = 0; read->found && t == at && i < K && hits[i].chunk >= 0; i++)
+        for (int i = 0; finds && t == at && i < K && hits[i].chunk >= 0; i++)
             add_passage(w, &found, hits[i].chunk);
         all = found;
-        if (read->past) add_entries(&all, keys, w->text, t);
-        check_row(&all, keys + (t - 1) * D, lm, read, logits + (t - 1) * VOCAB, t - FIRST, w->text[t]);
+        if (finds) {
+            check_marks(read, hits, length, t - FIRST);
+        } else {
+            add_entries(&all, keys, w->text, t);
+            CHECK_EQ((int64_t)read->mark[MEMORY_ENTRIES][t - FIRST], t - 1);
+        }
+        for (int tau = 0; tau < read->taus; tau++)
+            check_row(&all, keys + (t - 1) * D, lm, read, tau, logits + (t - 1) * VOCAB, t - FIRST, w->text[t]);
     }
 }
 
-static void run_window(struct world *w, struct memory_read reads[4], struct memory_lm *lm, int64_t document,
+enum { READS = 4 };
+
+static void run_window(struct world *w, struct memory_read reads[READS], struct memory_lm *lm, int64_t document,
                        struct memory_window **window) {
     const struct memory_window_config config = {
         .engine = &w->engine, .memory = &w->memory, .lexical = w->lexical, .context = CONTEXT, .seed = 3};
-    reads[0] = (struct memory_read){.past = true, .tau = 40};
-    reads[1] = (struct memory_read){.found = true, .tau = 30};
-    reads[2] = (struct memory_read){.past = true, .found = true, .tau = 20};
-    reads[3] = (struct memory_read){.drawn = true, .tau = 30};
-    CHECK_OK(memory_window_create(window, &config, reads, 4));
+    reads[0] = (struct memory_read){.what = MEMORY_READ_PAST, .taus = 2, .tau = {15, 40}};
+    reads[1] = (struct memory_read){.what = MEMORY_READ_FOUND, .taus = 3, .tau = {8, 20, 30}};
+    reads[2] = (struct memory_read){.what = MEMORY_READ_RANDOM, .taus = 1, .tau = {30}};
+    reads[3] = (struct memory_read){.what = MEMORY_READ_ORACLE, .taus = 1, .tau = {30}};
+    CHECK_OK(memory_window_create(window, &config, reads, READS));
     CHECK_OK(memory_window_run(*window, lm, w->text, CONTEXT, FIRST, document));
+}
+
+/* Scores of random chunks are those of the search that they stand in for; the oracle searches with what comes. */
+static void check_others(const struct world *w, const struct memory_read reads[READS]) {
+    struct store_hit best;
+    const struct lexical_query ahead = {w->text + FIRST, CHUNK};
+    CHECK_OK(lexical_search(w->lexical, &best, &ahead, 1,
+                            &(struct lexical_search){.k = 1, .pair_weight = LEXICAL_PAIR_WEIGHT}));
+    CHECK(fabs((double)reads[3].mark[MEMORY_BEST][0] - (double)best.score / CHUNK) <= 1e-5);
+    for (int64_t i = 0; i < CONTEXT - FIRST; i++) {
+        CHECK(reads[2].mark[MEMORY_ENTRIES][i] == K);
+        CHECK(reads[2].mark[MEMORY_BEST][i] <= reads[1].mark[MEMORY_BEST][i]);
+        CHECK(reads[2].mark[MEMORY_MEAN][i] < reads[1].mark[MEMORY_MEAN][i]);
+    }
 }
 
 static void test_window(bool base_lm) {
     static struct world w, threaded;
     struct memory_window *window, *other;
-    struct memory_read reads[4], threaded_reads[4];
+    struct memory_read reads[READS], threaded_reads[READS];
     struct memory_lm lm, threaded_lm;
     make_world(&w, base_lm, 1, base_lm ? "base" : "drt");
     const struct store_range none = {0};
     run_window(&w, reads, &lm, -1, &window);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 2; i++)
         check_read(&w, &lm, &reads[i], none);
+    check_others(&w, reads);
 
     make_world(&threaded, base_lm, 3, base_lm ? "base3" : "drt3");
     run_window(&threaded, threaded_reads, &threaded_lm, -1, &other);
     size_t bytes = (CONTEXT - FIRST) * sizeof(float);
     CHECK(memcmp(lm.log_p, threaded_lm.log_p, bytes) == 0);
-    for (int i = 0; i < 4; i++) {
-        CHECK(memcmp(reads[i].log_p, threaded_reads[i].log_p, bytes) == 0);
-        CHECK(memcmp(reads[i].lse, threaded_reads[i].lse, bytes) == 0);
-        CHECK(memcmp(reads[i].squares, threaded_reads[i].squares, bytes) == 0);
-    }
+    for (int i = 0; i < READS; i++)
+        for (int c = 0; c < MEMORY_COLUMNS; c++)
+            CHECK(memcmp(reads[i].column[0][c], threaded_reads[i].column[0][c], bytes) == 0);
     memory_window_free(other);
     free_world(&threaded);
 
@@ -237,7 +280,6 @@ static void test_window(bool base_lm) {
     const struct store_range out = {w.first_chunk[document], w.first_chunk[document + 1]};
     CHECK_OK(memory_window_run(window, &lm, w.text, CONTEXT, FIRST, document));
     check_read(&w, &lm, &reads[1], out);
-    check_read(&w, &lm, &reads[2], out);
     memory_window_free(window);
     free_world(&w);
 }
@@ -306,18 +348,33 @@ static void test_draw(void) {
     free_world(&w);
 }
 
+/* Adds weight times the distribution of one memory. */
+static void spread(const struct entries *e, const float *state, double tau, double weight, double p[VOCAB]) {
+    static double z[CONTEXT + K * 3 * CHUNK];
+    double sum = 0;
+    for (int j = 0; j < e->n; j++) {
+        double d2 = 0;
+        for (int c = 0; c < D; c++)
+            d2 += pow((double)state[c] - (double)e->key[j][c], 2);
+        z[j] = exp(-d2 / tau);
+        sum += z[j];
+    }
+    for (int j = 0; j < e->n; j++)
+        p[e->value[j]] += weight * z[j] / sum;
+}
+
 /* A running text: the mixture after each of its last ids, when the ring of the own past has come round. */
 static void test_text(void) {
     enum { PAST = 60, LENGTH = 1300, PROMPT = 1200 };
     static struct world w;
     static int32_t text[LENGTH];
     static float keys[LENGTH * D], logits[LENGTH * VOCAB], mixed[VOCAB];
-    static struct entries all, found;
+    static struct entries past, found;
     struct decoder_state *state;
     struct memory_text *t;
     struct rng rng = rng_make(10, 0);
     make_world(&w, false, 2, "text");
-    w.memory.mixture[MEMORY_BOTH] = (struct memory_mixture){true, 25, memory_gate_fixed(0.4)};
+    w.memory.mixture[MEMORY_BOTH] = (struct memory_mixture){true, {25, 20}, memory_gate_fixed(MEMORY_BOTH, 0.4)};
     const struct memory_text_config config = {&w.engine, &w.memory, w.lexical, MEMORY_BOTH, PAST};
     for (int i = 0; i < LENGTH; i++)
         text[i] = (int32_t)rng_below(&rng, 70);
@@ -336,22 +393,17 @@ static void test_text(void) {
             for (int i = 0; i < K; i++)
                 add_passage(&w, &found, hits[i].chunk);
         }
-        all = found;
-        add_entries(&all, keys + (n - 1 - PAST) * D, text + n - 1 - PAST, PAST + 1);
-        double p[VOCAB] = {0}, sum = 0, lm = 0;
-        for (int j = 0; j < all.n; j++) {
-            double d2 = 0;
-            for (int c = 0; c < D; c++)
-                d2 += pow((double)keys[(n - 1) * D + c] - (double)all.key[j][c], 2);
-            sum += exp(-d2 / 25);
-            p[all.value[j]] += exp(-d2 / 25);
-        }
+        past.n = 0;
+        add_entries(&past, keys + (n - 1 - PAST) * D, text + n - 1 - PAST, PAST + 1);
+        double p[VOCAB] = {0}, lm = 0;
+        spread(&past, keys + (n - 1) * D, 25, 0.2, p); /* 0.4, shared by the two memories */
+        spread(&found, keys + (n - 1) * D, 20, 0.2, p);
         for (int v = 0; v < VOCAB; v++)
             lm += exp((double)logits[(n - 1) * VOCAB + v]);
         for (int v = 0; v < VOCAB; v++) {
-            double own = 0.6 * exp((double)logits[(n - 1) * VOCAB + v]) / lm, memory = 0.4 * p[v] / sum;
-            CHECK(fabs(exp((double)mixed[v]) - own - memory) <= 1e-3);
-            CHECK(fabs(memory_text_share(t, v) - memory / (own + memory)) <= 1e-2);
+            double own = 0.6 * exp((double)logits[(n - 1) * VOCAB + v]) / lm;
+            CHECK(fabs(exp((double)mixed[v]) - own - p[v]) <= 1e-3);
+            CHECK(fabs(memory_text_share(t, v) - p[v] / (own + p[v])) <= 1e-2);
         }
         CHECK_OK(memory_text_feed(t, state, mixed, text + n, 1));
     }

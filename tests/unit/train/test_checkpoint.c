@@ -116,9 +116,14 @@ static struct run_log_line line(int64_t step) {
                                             .contrastive_loss = NAN,
                                             .contrastive_accuracy = NAN,
                                             .corpus_weight = NAN,
+                                            .memory_loss = NAN,
+                                            .memory_gate = NAN,
+                                            .memory_share = NAN,
                                             .gradient_norm = step == 2 ? NAN : 1.0},
                                  .lr = (double)0.005f,
                                  .pool = "own",
+                                 .valid_memory_loss = NAN,
+                                 .valid_memory_bits_per_byte = NAN,
                                  .skipped = step == 2};
 }
 
@@ -140,7 +145,7 @@ static void check_file(const char *path, const char *want) {
 /* The figures of each file follow those of all files. */
 static void log_names_files(void) {
     static const char *const names[] = {"a.u16", "b.u16"};
-    static const struct validation_figure figures[] = {{3.0, 1.5}, {2.0, 1.25}};
+    static const struct validation_figure figures[] = {{3.0, 1.5, NAN, NAN}, {2.0, 1.25, NAN, NAN}};
     const char *path = in_folder("files.jsonl");
     struct run_log_line l = line(1);
     struct run_log *log;

@@ -1,4 +1,4 @@
-/* lexical_build_internal.h -- makes one lexical segment from chunks in order.
+/* lexical_build.h -- makes one lexical segment from chunks in order.
  *
  * The file is written under a temporary name and appears whole (base/file.h). Its bytes depend on the chunks alone, not
  * on max_ram. Temporary files without a name, about 3 bytes an occurrence, lie in the file's folder meanwhile. */

@@ -1,0 +1,44 @@
+/* memory_folder.c -- see memory_folder.h. */
+#include "session/memory_folder.h"
+#include <string.h>
+
+static enum status folder_path(char path[FILE_PATH_MAX], const struct model_folder *model) {
+    return file_join(path, model->path, "memory.json");
+}
+
+bool memory_folder_has(const struct model_folder *model) {
+    char path[FILE_PATH_MAX];
+    return folder_path(path, model) == STATUS_OK && file_exists(path);
+}
+
+void memory_folder_sign(struct memory_config *out, const struct model_folder *model) {
+    tokenizer_fingerprint(model->tokenizer, out->tokenizer);
+    params_fingerprint(model->params, out->weights);
+}
+
+static enum status folder_check(const struct memory_config *c, const struct model_folder *model, const char *path) {
+    struct memory_config own;
+    const char *other = NULL;
+    memory_folder_sign(&own, model);
+    if (memcmp(own.tokenizer, c->tokenizer, sizeof own.tokenizer) != 0) other = "another tokenizer";
+    if (!other && memcmp(own.weights, c->weights, sizeof own.weights) != 0) other = "other weights";
+    if (other)
+        return fail(STATUS_MISMATCH,
+                    "%s: was fitted for a model with %s than %s: fit it again with drt-eval "
+                    "fit-memory",
+                    path, other, model->path);
+    if (c->key_layer > model_config_layers(&model->config))
+        return fail(STATUS_MISMATCH, "%s: key_layer is %d, but the model has %d layers", path, c->key_layer,
+                    model_config_layers(&model->config));
+    return STATUS_OK;
+}
+
+enum status memory_folder_load(struct memory_config *out, const struct model_folder *model, const char *path) {
+    char own[FILE_PATH_MAX];
+    if (!path) {
+        TRY(folder_path(own, model));
+        path = own;
+    }
+    TRY(memory_config_load(out, path));
+    return folder_check(out, model, path);
+}

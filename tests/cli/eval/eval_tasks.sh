@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# drt-eval tasks and drt-eval niah: layouts, scores, samples written and read again, a model that has learnt an answer.
+. "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
+needs drt-eval drt-train
+tiny_model "$TMP/model"
+corpus "$TMP/text.jsonl" 8 200
+
+# An untrained model answers: one line a sample, figures in [0, 1], the same again.
+cat >"$TMP/ruler.jsonl" <<'END'
+{"input": "the river and", "outputs": ["stone", "e"], "answer_prefix": " the"}
+
+{"input": "seven", "outputs": ["no such text"]}
+END
+expect 0 "$EVAL" tasks "$TMP/ruler.jsonl" --model "$TMP/model" --max-tokens 9 --answers "$TMP/answers.jsonl"
+out_has "ruler "
+[ "$(wc -l <"$TMP/answers.jsonl")" = 2 ] || die "an answer a sample"
+grep -q '"line":3,' "$TMP/answers.jsonl" || die "lines of the file"
+cp "$TMP/answers.jsonl" "$TMP/first"
+expect 0 "$EVAL" tasks "$TMP/ruler.jsonl" --model "$TMP/model" --max-tokens 9 --answers "$TMP/answers.jsonl" --json
+cmp -s "$TMP/first" "$TMP/answers.jsonl" || die "another answer to the same prompt"
+out_has '"samples": 2'
+# The answer is that of drt-generate.
+expect 0 "$BIN/drt-generate" --model "$TMP/model" -p "the river and the" -n 9 --greedy
+answer=$(cat "$OUT")
+command -v python3 >/dev/null && { python3 - "$TMP/first" "$answer" <<'P' || die "another answer than drt-generate gives"; }
+import json, sys
+first = json.loads(open(sys.argv[1]).readline())["answer"]
+assert first.strip() == sys.argv[2].strip(), (first, sys.argv[2])
+P
+# Every output is in an answer that repeats it: a summary scored against itself is 1.
+printf '{"document": "the river", "summary": "%s"}\n' "$(tr -d '"\\\n' <"$OUT")" >"$TMP/sum.jsonl"
+expect 0 "$EVAL" tasks "$TMP/sum.jsonl" --model "$TMP/model" --max-tokens 4
+out_has "rougeL"
+expect 0 "$EVAL" tasks - --metric rouge --model "$TMP/model" --max-tokens 1
+expect_error "cannot be read twice" "$EVAL" tasks - --model "$TMP/model"
+expect_error "line 1 is no sample" "$EVAL" tasks "$TMP/text.jsonl" --model "$TMP/model"
+expect_error "no-such.jsonl" "$EVAL" tasks "$TMP/no-such.jsonl" --model "$TMP/model"
+expect_usage "needs --store" "$EVAL" tasks "$TMP/ruler.jsonl" --corpus-retrieval
+
+# Wrong options are refused before a model is read.
+niah() { "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/model" "$@"; }
+expect_usage "--data FILE is missing" "$EVAL" niah
+expect_usage "--tasks takes" niah --tasks hay
+expect_usage "--context takes" niah --context 4Q
+expect_usage "--context must rise" niah --context 4K,1K
+expect_usage "needs --wording ruler" niah --write "$TMP/x.jsonl"
+expect_usage "ask no model" niah --write "$TMP/x.u32" --self-retrieval
+expect_usage "one kind of retrieval" niah --self-retrieval --corpus-retrieval --store "$TMP/s"
+
+# Samples of every task, with the model's own past, drawn.
+expect 0 niah --self-retrieval --context 512,1K --trials 3 --tasks single,multi-key,multi-value,two-hop --heat-map "$TMP/map.svg"
+[ "$(grep -c '^\(single\|multi-key\|multi-value\|two-hop\) ' "$OUT")" = 8 ] || die "a row for each task and context"
+grep -q '</svg>' "$TMP/map.svg" || die "the map is not whole"
+! command -v xmllint >/dev/null || xmllint --noout "$TMP/map.svg" || die "the map is no XML"
+expect 0 niah --json --context 512 --trials 2
+out_has '"one_id": '
+
+# Written in RULER's layout, samples are samples of drt-eval tasks.
+expect 0 niah --wording ruler --context 1K --trials 2 --tasks multi-value,two-hop --write "$TMP/w.jsonl"
+expect 0 "$EVAL" tasks "$TMP/w.jsonl" --model "$TMP/model" --max-tokens 2 --json
+out_has '"samples": 4'
+
+# A model that was trained on one sample knows its answer, and not those of other seeds.
+expect 0 niah --context 256 --trials 1 --seed 5 --write "$TMP/one.u32"
+model=$(sed 's/"chunk_id"/"mask_id": 267, "chunk_id"/' "$TINY/config.json")
+cat >"$TMP/config.json" <<END
+{"model": $model, "tokenizer": "$TINY/tokenizer.json", "data": ["$TMP/one.u32"], "valid": ["$TMP/one.u32"],
+ "sequences": 4, "length": 126, "steps": 800, "warmup": 5, "lr": 0.01, "pool": "none", "save_every": 800, "eval_every": 800, "eval_windows": 1}
+END
+expect 0 "$BIN/drt-train" --device cpu --threads 2 --config "$TMP/config.json" --out "$TMP/run"
+expect 0 "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/run/checkpoints/step-800" --context 256 --trials 1 --seed 5 --json
+out_has '"found": 1'
+out_has '"one_id": 1'
+expect 0 "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/run/checkpoints/step-800" --context 256 --trials 4 --seed 6 --json
+out_has '"found": 0'
+
+# Needles in a store: their documents are added to a store of other text, and found there by the search.
+needs drt-index
+tiny_store "$TMP/store" "$TMP/model" "$TMP/text.jsonl"
+expect 0 niah --trials 3 --context 512 --write-documents "$TMP/needles.u32"
+expect 0 "$BIN/drt-index" add "$TMP/needles.u32" --store "$TMP/store" --model "$TMP/model"
+expect 0 niah --trials 3 --context 512 --store "$TMP/store" --corpus-retrieval
+out_has "single "

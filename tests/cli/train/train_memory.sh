@@ -1,0 +1,115 @@
+# drt-train with a token memory: on text that repeats, the loss with the memory falls below the loss without; a stopped and a
+# killed run continue bit for bit; two processes are one with twice the micro-batches; a Base LM becomes the trunk of a DRT
+# with GCA, a corpus that is only retrieved from, and the memory; programs read the folder; every refusal.
+. "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
+needs drt-train drt-tokenizer drt-generate
+TRAIN=$BIN/drt-train
+
+# Every document says its own phrase of 24 rare letters again and again; two documents share each phrase.
+phrases() { # FILE FIRST DOCUMENTS
+    awk -v first="$2" -v n="$3" 'BEGIN { for (d = first; d < first + n; d++) {
+        srand(int(d / 2) + 7); phrase = ""; for (i = 0; i < 24; i++) phrase = phrase sprintf("%c", 97 + int(rand() * 26))
+        text = ""; for (i = 0; i < 12; i++) text = text phrase " " substr("abcdefghijkl", i + 1, 1 + d % 3) " "
+        printf "{\"id\": \"%d\", \"text\": \"%s\"}\n", d, text } }' >"$1"
+}
+phrases "$TMP/train.jsonl" 0 40
+phrases "$TMP/pool.jsonl" 41 9
+phrases "$TMP/valid.jsonl" 60 6
+for part in train pool valid; do
+    expect 0 "$BIN/drt-tokenizer" encode "$TMP/$part.jsonl" --tokenizer "$TINY/tokenizer.json" --out "$TMP/$part.u16" --eod-id 268
+done
+base=$(tr -d '\n' <"$TINY/config.json" | sed 's/"decoder_layers": \[[^]]*\]/"decoder_layers": [2]/; s/"encoder_layers": 1/"encoder_layers": 0/')
+with=$(sed 's/"vocab_size"/"memory_layer": 2, "memory_size": 16, "vocab_size"/' <<<"$base")
+cat >"$TMP/config.json" <<END
+{"model": $with, "tokenizer": "$TINY/tokenizer.json", "data": ["$TMP/train.u16"], "valid": ["$TMP/valid.u16"], "pool": "none",
+ "sequences": 4, "length": 252, "steps": 50, "warmup": 4, "lr": 0.01, "min_lr": 0.001, "save_every": 20, "eval_every": 25,
+ "memory": {"weight": 0.5, "start": 3, "past": 200, "drop_past": 0.3, "group": 2, "pack": true, "passages": 1, "read": 4}}
+END
+train() { "$TRAIN" --device cpu --threads 2 --config "$TMP/config.json" "$@"; }
+number() { sed -n 's/.*"step":'"$2"',.*"'"$3"'":\([-0-9.e]*\)[,}].*/\1/p' "$TMP/$1/log.jsonl" | head -n 1; }
+facts() { sed 's/"tokens_per_second".*//' "$TMP/$1/log.jsonl"; }
+below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && b != "" && a < b) }' || die "$3: $1 is not below $2"; }
+
+expect 0 train --out "$TMP/whole"
+same "$(grep -c '"memory_loss"' "$TMP/whole/log.jsonl")" 48 "steps with a memory: from the third one on"
+below "$(number whole 50 memory_loss)" "$(awk -v a="$(number whole 50 loss)" 'BEGIN { print 0.9 * a }')" "memory_loss, loss"
+below "$(number whole 50 valid_memory_loss)" "$(awk -v a="$(number whole 50 valid_loss)" 'BEGIN { print 0.9 * a }')" "valid_memory_loss, valid_loss"
+below 0.3 "$(number whole 50 memory_share)" "0.3, memory_share"
+[ ! -e "$TMP/whole/neighbours.safetensors.lex" ] || die "the index is left"
+expect 0 "$MODEL" info "$TMP/whole/checkpoints/step-50"
+out_has "keys of layer 2, 16 numbers by a projection"
+out_has "memory.key_proj.weight"
+expect 0 "$MODEL" info "$TMP/whole/checkpoints/step-50" --json
+same "$(json_int "$OUT" memory_layer) $(json_int "$OUT" memory_size)" "2 16" "keys of info --json"
+expect 0 "$GENERATE" --model "$TMP/whole/checkpoints/step-50" --prompt "the river" --max-tokens 8 --greedy --device cpu
+
+# ---- the same run, disturbed
+same_run() {
+    [ "$(facts "$1")" = "$(facts whole)" ] || die "$2: the log differs: $(diff <(facts "$1") <(facts whole) | head -n 4)"
+    cmp -s "$TMP/$1/checkpoints/step-50/model.safetensors" "$TMP/whole/checkpoints/step-50/model.safetensors" || die "$2: weights differ"
+}
+expect 0 train --out "$TMP/parts" --until 17
+expect 0 "$TRAIN" --device cpu --threads 2 --out "$TMP/parts" --resume --until 18
+expect 0 "$TRAIN" --device cpu --threads 2 --out "$TMP/parts" --resume
+same_run parts "stopped after 17 and 18"
+"$TRAIN" --device cpu --threads 2 --config "$TMP/config.json" --out "$TMP/kill" >"$OUT" 2>"$ERR" &
+pid=$!
+for _ in $(seq 400); do [ "$(wc -l 2>/dev/null <"$TMP/kill/log.jsonl")" -gt 21 ] 2>/dev/null && break; sleep 0.02; done
+kill -KILL $pid 2>/dev/null
+wait $pid 2>/dev/null
+expect 0 "$TRAIN" --device cpu --threads 2 --out "$TMP/kill" --resume
+same_run kill "after kill -9"
+
+# ---- processes: groups lie within a micro-batch
+few="--steps 6 --set memory.start=1 --set save_every=6 --set valid=[]"
+# shellcheck disable=SC2086 # options
+expect 0 train --out "$TMP/one" $few --set accumulate=2 --set sequences=2
+# shellcheck disable=SC2086
+expect 0 train --out "$TMP/two" $few --processes 2 --set sequences=2
+paste <(for i in 1 2 3 4 5 6; do echo "$(number one $i memory_loss) $(number one $i gradient_norm)"; done) \
+    <(for i in 1 2 3 4 5 6; do echo "$(number two $i memory_loss) $(number two $i gradient_norm)"; done) | awk '
+    function far(a, b) { d = a - b; return !(a > 0) || (d < 0 ? -d : d) > 2e-4 * a }
+    far($1, $3) || far($2, $4) { print "step " NR ": " $0; bad = 1 } END { exit bad }' || die "two processes and two micro-batches differ"
+
+# ---- a Base LM without a memory as the trunk of a DRT that has one
+tr '\n' ' ' <"$TMP/config.json" | sed 's/"memory_layer": 2, "memory_size": 16, //; s/, *"memory": {[^}]*}//' >"$TMP/base.json"
+expect 0 "$TRAIN" --device cpu --config "$TMP/base.json" --out "$TMP/base" --set steps=20 --set eval_every=20
+drt=$(tr -d '\n' <"$TINY/config.json" | sed 's/"vocab_size"/"memory_layer": 1, "memory_size": 8, "vocab_size"/')
+cat >"$TMP/drt.json" <<END
+{"model": $drt, "start_from": "$TMP/base/checkpoints/step-20", "data": ["$TMP/train.u16"], "pool_data": ["$TMP/pool.u16"],
+ "valid": ["$TMP/valid.u16"], "sequences": 2, "length": 189, "steps": 8, "warmup": 1, "lr": 0.002, "min_lr": 0.001,
+ "pool": "corpus", "candidates": 4, "refresh": 4, "eval_every": 8, "save_every": 8, "trunk_lr": 0.1,
+ "memory": {"weight": 0.5, "past": 126, "passages": 1, "read": 2, "span": 1}}
+END
+expect 0 "$TRAIN" --device cpu --config "$TMP/drt.json" --out "$TMP/drt"
+err_has "others begin anew"
+same "$(sed -n 's/.*: \([0-9]*\) tensors taken.*/\1/p' "$ERR")" 20 "tensors of the Base LM"
+below "$(number drt 1 loss)" "$(awk -v a="$(number base 1 loss)" 'BEGIN { print 0.8 * a }')" "the loss begins where the Base LM was"
+grep -q '"corpus_weight"' "$TMP/drt/log.jsonl" || die "GCA retrieved nothing"
+expect 0 "$GENERATE" --model "$TMP/drt/checkpoints/step-8" --prompt "the river" --max-tokens 70 --greedy --device cpu
+
+# ---- "projection": the trunk is the one of the same run without a memory, to the bit
+expect 0 "$TRAIN" --device cpu --config "$TMP/config.json" --out "$TMP/projection" --steps 5 --set memory.gradient=projection --set memory.pack=false --set clip=0
+expect 0 "$TRAIN" --device cpu --config "$TMP/config.json" --out "$TMP/without" --steps 5 --set memory.weight=0 --set clip=0
+for i in 1 2 3 4 5; do same "$(number projection $i loss)" "$(number without $i loss)" "loss of step $i"; done
+
+# ---- refusals
+refused() { local what=$1; shift; expect_error "$what" "$TRAIN" --device cpu --out "$TMP/none" "$@"; }
+refused "has no memory_layer" --config "$TMP/base.json" --set memory.weight=0.5
+refused "nothing retrieves from it" --config "$TMP/base.json" --set "pool_data=[\"$TMP/pool.u16\"]"
+refused "must be all, states or projection" --config "$TMP/config.json" --set memory.gradient=some
+refused "must be a multiple of it" --config "$TMP/config.json" --set memory.group=3
+refused "at least memory.passages" --config "$TMP/config.json" --set memory.passages=5
+refused "nothing to read" --config "$TMP/config.json" --set memory.past=0 --set memory.group=1 --set memory.pack=false --set memory.passages=0
+refused "must be a multiple of enc_chunk_size" --config "$TMP/config.json" --set length=250
+refused "memory.pack needs" --config "$TMP/config.json" --set sampling=random
+refused "memory_layer is 9: the model has 2 layers" --config "$TMP/config.json" --set "model=$(sed 's/"memory_layer": 2/"memory_layer": 9/' <<<"$with")"
+refused "memory_layer is missing" --config "$TMP/config.json" --set "model=$(sed 's/"memory_layer": 2, //' <<<"$with")"
+refused "must be 0 or from 2 to hidden_size" --config "$TMP/config.json" --set "model=$(sed 's/"memory_size": 16/"memory_size": 64/' <<<"$with")"
+refused "has no counterpart" --config "$TMP/drt.json" --set "model=$(sed 's/"decoder_layers": \[[^]]*\]/"decoder_layers": [1]/; s/"encoder_layers": 1/"encoder_layers": 0/' <<<"$drt")" --set pool=none
+refused "is missing" --config "$TMP/drt.json" --set "model=$(sed 's/"decoder_layers": \[[^]]*\]/"decoder_layers": [2,1]/' <<<"$drt")"
+rm -rf "$TMP/none"
+refused "was made of" --config "$TMP/config.json" --set "memory.neighbours=$TMP/drt/neighbours.safetensors"
+rm -rf "$TMP/none"
+head -c 100 "$TMP/whole/neighbours.safetensors" >"$TMP/cut.safetensors"
+refused "cut.safetensors" --config "$TMP/config.json" --set "memory.neighbours=$TMP/cut.safetensors"

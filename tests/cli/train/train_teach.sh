@@ -1,0 +1,83 @@
+# drt-train with a retriever that the token memory's reader teaches: it learns to rank what gains; a stopped and a killed run
+# continue bit for bit; two processes are one with twice the micro-batches; with projections alone nothing else moves; programs
+# read the folder; every refusal.
+. "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
+needs drt-train drt-tokenizer drt-generate
+TRAIN=$BIN/drt-train
+
+# Each document is made of eight sentences of its topic, in an order of its own: what BM25 finds is of the topic, but only
+# some of it continues as the text does.
+awk 'BEGIN { srand(3)
+    for (t = 0; t < 10; t++) for (i = 0; i < 8; i++) { s[t, i] = ""
+        for (w = 0; w < 9; w++) { for (c = 0; c < 4; c++) s[t, i] = s[t, i] sprintf("%c", 97 + int(rand() * 26)); s[t, i] = s[t, i] " " } }
+    for (d = 0; d < 60; d++) { text = ""
+        for (j = 0; j < 24; j++) text = text s[d % 10, int(rand() * 8)]
+        printf "{\"text\": \"%s\"}\n", text } }' >"$TMP/train.jsonl"
+expect 0 "$BIN/drt-tokenizer" encode "$TMP/train.jsonl" --tokenizer "$TINY/tokenizer.json" --out "$TMP/train.u16" --eod-id 268
+model=$(tr -d '\n' <"$TINY/config.json" | sed 's/, *"retrieval_proj": false//; s/"vocab_size"/"retrieval_proj": true, "memory_layer": 1, "memory_size": 16, "vocab_size"/')
+cat >"$TMP/config.json" <<END
+{"model": $model, "tokenizer": "$TINY/tokenizer.json", "data": ["$TMP/train.u16"],
+ "sequences": 4, "length": 252, "steps": 40, "warmup": 4, "lr": 0.01, "min_lr": 0.001, "save_every": 15,
+ "memory": {"weight": 0.5, "past": 0, "passages": 3, "read": 3, "span": 1}, "teach": {"weight": 0.5, "start": 5, "coming": 3}}
+END
+train() { "$TRAIN" --device cpu --threads 2 --config "$TMP/config.json" "$@"; }
+mean() { # RUN KEY FROM TO
+    sed -n 's/.*"step":\([0-9]*\),.*"'"$2"'":\([-0-9.e]*\)[,}].*/\1 \2/p' "$TMP/$1/log.jsonl" |
+        awk -v from="$3" -v to="$4" '$1 >= from && $1 <= to { sum += $2; n++ } END { if (n) print sum / n }'
+}
+facts() { sed 's/"tokens_per_second".*//' "$TMP/$1/log.jsonl"; }
+below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && b != "" && a < b) }' || die "$3: $1 is not below $2"; }
+
+expect 0 train --out "$TMP/whole"
+same "$(grep -c '"teach_loss"' "$TMP/whole/log.jsonl")" 36 "steps with a teacher: from the fifth one on"
+below "$(mean whole teach_gain 31 40)" "$(mean whole teach_best_gain 31 40)" "a query cannot gain more than the best candidate gives"
+expect 0 "$GENERATE" --model "$TMP/whole/checkpoints/step-40" --prompt "the river" --max-tokens 8 --greedy --device cpu
+
+# ---- the same run, disturbed
+same_run() {
+    [ "$(facts "$1")" = "$(facts whole)" ] || die "$2: the log differs: $(diff <(facts "$1") <(facts whole) | head -n 4)"
+    cmp -s "$TMP/$1/checkpoints/step-40/model.safetensors" "$TMP/whole/checkpoints/step-40/model.safetensors" || die "$2: weights differ"
+}
+expect 0 train --out "$TMP/parts" --until 4
+expect 0 "$TRAIN" --device cpu --threads 2 --out "$TMP/parts" --resume --until 17
+expect 0 "$TRAIN" --device cpu --threads 2 --out "$TMP/parts" --resume
+same_run parts "stopped after 4 and 17"
+"$TRAIN" --device cpu --threads 2 --config "$TMP/config.json" --out "$TMP/kill" >"$OUT" 2>"$ERR" &
+pid=$!
+for _ in $(seq 400); do [ "$(wc -l 2>/dev/null <"$TMP/kill/log.jsonl")" -gt 16 ] 2>/dev/null && break; sleep 0.02; done
+kill -KILL $pid 2>/dev/null
+wait $pid 2>/dev/null
+expect 0 "$TRAIN" --device cpu --threads 2 --out "$TMP/kill" --resume
+same_run kill "after kill -9"
+
+# ---- processes
+few="--steps 6 --set teach.start=1 --set save_every=6"
+# shellcheck disable=SC2086 # options
+expect 0 train --out "$TMP/one" $few --set accumulate=2 --set sequences=2
+# shellcheck disable=SC2086
+expect 0 train --out "$TMP/two" $few --processes 2 --set sequences=2
+paste <(for i in 1 2 3 4 5 6; do echo "$(mean one teach_loss $i $i) $(mean one gradient_norm $i $i)"; done) \
+    <(for i in 1 2 3 4 5 6; do echo "$(mean two teach_loss $i $i) $(mean two gradient_norm $i $i)"; done) | awk '
+    function far(a, b) { d = a - b; return !(a > 0) || (d < 0 ? -d : d) > 5e-4 * a }
+    far($1, $3) || far($2, $4) { print "step " NR ": " $0; bad = 1 } END { exit bad }' || die "two processes and two micro-batches differ"
+
+# ---- only projections learn: without neighbours the losses are those of a run without a teacher, to the bit
+few="--steps 5 --set teach.start=1 --set pool=none --set clip=0"
+# shellcheck disable=SC2086
+expect 0 train --out "$TMP/taught" $few
+# shellcheck disable=SC2086
+expect 0 train --out "$TMP/untaught" $few --set teach.weight=0
+for key in loss memory_loss; do
+    for i in 1 2 3 4 5; do same "$(mean taught $key $i $i)" "$(mean untaught $key $i $i)" "$key of step $i"; done
+done
+
+# ---- refusals
+refused() { local what=$1; shift; expect_error "$what" "$TRAIN" --device cpu --out "$TMP/none" --config "$TMP/config.json" "$@"; }
+refused "nothing is read that could teach" --set memory.passages=0 --set memory.past=63
+refused "nothing is read that could teach" --set memory.weight=0
+refused "the model has none: set retrieval_proj" --set "model=$(sed 's/"retrieval_proj": true, //' <<<"$model")"
+refused 'only a model with encoder_input "tokens"' --set "model=$(sed 's/"encoder_input": "tokens"/"encoder_input": "hidden"/' <<<"$model")"
+refused "which has no retriever" --set "model=$(sed 's/"decoder_layers": \[[^]]*\]/"decoder_layers": [2]/; s/"encoder_layers": 1/"encoder_layers": 0/' <<<"$model")" --set pool=none
+refused "must be projections, encoder or all" --set teach.gradient=some
+rm -rf "$TMP/none"
+refused "was made of" --set teach.coming=2 --set "memory.neighbours=$TMP/whole/neighbours.safetensors"

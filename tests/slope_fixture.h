@@ -1,0 +1,82 @@
+/* slope_fixture.h -- the slope of a training step's loss along a direction of one tensor, by differences. */
+#pragma once
+#include "tests/teach_fixture.h"
+
+/* Sanitizers look for other faults, and take ten times as long: a part of the tensors will do. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { EVERY = 6 };
+#else
+enum { EVERY = 1 };
+#endif
+
+/* What a step is differenced with. */
+struct subject {
+    const char *name;
+    const struct model *m;
+    struct step *s;
+    const struct batch *batch;
+    struct step_now now;
+    int32_t *chosen; /* what the encoder was given, of the corpus too, with the weights as they are */
+    bool taught;     /* only the tensors that the teacher does not depend on, which has no gradient */
+    int every;       /* tensors: one of so many, beside the memory's own */
+};
+
+static double total(const struct step_report *r, const struct step_now *now) {
+    double sum = r->loss;
+    if (!isnan(r->mlm_loss)) sum += (double)now->mlm_weight * r->mlm_loss;
+    if (!isnan(r->contrastive_loss)) sum += (double)now->contrastive_weight * r->contrastive_loss;
+    if (!isnan(r->teach_loss)) sum += (double)now->teach_weight * r->teach_loss;
+    if (!isnan(r->memory_loss)) sum += (double)now->memory_weight * (r->memory_loss - r->loss);
+    return sum;
+}
+
+static size_t chosen_bytes(const struct step *s) {
+    return s->encoder_ids ? (size_t)(s->max_chunks * s->positions) * sizeof(int32_t) : 0;
+}
+
+/* The loss with one tensor's weights moved along `direction`, there and back: its slope. NaN where something else is
+ * found there in the corpus: that is no derivative. */
+static double slope_of(const struct subject *of, float *weights, const float *direction, int64_t n, double by) {
+    struct step_report report;
+    double values[2];
+    bool same = true;
+    float *old = malloc((size_t)n * sizeof *old);
+    CHECK(old);
+    memcpy(old, weights, (size_t)n * sizeof *old);
+    for (int side = 0; side < 2; side++) {
+        for (int64_t j = 0; j < n; j++)
+            weights[j] = (float)((double)old[j] + (side ? -by : by) * (double)direction[j]);
+        CHECK_OK(step_run(of->s, &report, of->batch, 1, &of->now));
+        values[side] = total(&report, &of->now);
+        same = same && (!of->chosen || memcmp(of->chosen, of->s->encoder_ids, chosen_bytes(of->s)) == 0);
+    }
+    memcpy(weights, old, (size_t)n * sizeof *old);
+    free(old);
+    return same ? (values[0] - values[1]) / (2 * by) : (double)NAN;
+}
+
+/* A slope, and what it may be wrong by.
+ *
+ * No one step serves all tensors. A difference over `by` is wrong by about c by^2 (several percent where a small model
+ * bends sharply) and by the loss' float32 noise over `by`. So the step is halved, two differences become one without
+ * the c by^2, and their distance says how much of it there was (so does a quarter of the distance before, in case the
+ * curve crosses itself); the best of them counts. */
+struct estimate {
+    double slope, error;
+};
+
+static struct estimate estimate_slope(const struct subject *of, float *weights, const float *direction, int64_t n,
+                                      double by, double enough) {
+    enum { HALVINGS = 10 };
+    const double noise = 2e-7; /* of a loss: measured, four times what is usual */
+    struct estimate best = {0, INFINITY};
+    double wide = slope_of(of, weights, direction, n, by), before = INFINITY;
+    for (int i = 0; i < HALVINGS && best.error > enough; i++) {
+        by /= 2;
+        double narrow = slope_of(of, weights, direction, n, by), distance = fabs(wide - narrow);
+        double error = fmax(distance, before / 4) / 3 + noise / by;
+        if (!isnan(distance) && error < best.error) best = (struct estimate){(4 * narrow - wide) / 3, error};
+        wide = narrow, before = isnan(distance) ? INFINITY : distance;
+    }
+    return best;
+}

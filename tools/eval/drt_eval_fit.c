@@ -1,0 +1,121 @@
+/* drt_eval_fit.c -- see drt_eval_fit.h. */
+#include "tools/eval/drt_eval_fit.h"
+#include "base/memory.h"
+#include "tools/memory/memory_fit.h"
+
+enum part { PART_EVEN, PART_ODD, PART_ALL };
+
+struct fit_modes {
+    struct memory_config *config;
+    struct eval_result *result;
+    const struct memory_samples *samples;
+    struct threads *threads;
+    bool *use; /* [documents], as the next */
+    int *file;
+};
+
+/* How a mode's mixture is fitted; chunks of the oracle have no random ones beside them. */
+static struct memory_fit_config fit_of(const struct memory_samples *s, int mode) {
+    struct memory_fit_config c = {.kind = eval_kind_of(mode)};
+    for (int side = 0; side < MEMORY_SIDES; side++)
+        if (eval_read_of(mode, side) >= 0) c.reads[side] = (enum memory_reads)eval_read_of(mode, side);
+    c.negatives = s->has[MEMORY_READ_RANDOM] && c.kind != MEMORY_OWN && mode != EVAL_MEMORY_ORACLE;
+    return c;
+}
+
+/* Losses of tokens of documents that are in use (or are not) with a mixture. */
+static void score(const struct fit_modes *f, const struct memory_mixture *m, int mode, bool in_use) {
+    const struct memory_fit_config c = fit_of(f->samples, mode);
+    for (int64_t i = 0; i < f->samples->n; i++) {
+        int32_t document = f->samples->document[i];
+        if (f->use[document] != in_use) continue;
+        double nll = -memory_fit_mixed(m, f->samples, &c, i);
+        f->result->documents[document].nll[mode] += nll;
+        f->result->tokens.nll[mode][i] = (float)nll;
+    }
+}
+
+static enum status score_none(const struct fit_modes *f) {
+    struct eval_tokens *t = &f->result->tokens;
+    TRY(memory_allocate(&t->nll[EVAL_NONE], (size_t)t->capacity));
+    f->result->mode[EVAL_NONE] = true;
+    for (int64_t i = 0; i < t->n; i++) {
+        t->nll[EVAL_NONE][i] = -f->samples->log_lm[i];
+        f->result->documents[t->document[i]].nll[EVAL_NONE] -= (double)f->samples->log_lm[i];
+    }
+    return STATUS_OK;
+}
+
+static enum status fit_part(struct fit_modes *f, struct memory_mixture *out, int mode, enum part which) {
+    static const char *const names[] = {"even documents", "odd documents", "all documents"};
+    const struct eval_result *r = f->result;
+    const struct memory_fit_config c = fit_of(f->samples, mode);
+    struct memory_fit_report report;
+    for (size_t i = 0; i < r->n_documents; i++) {
+        f->use[i] = which == PART_ALL || r->documents[i].number % 2 == (which == PART_ODD);
+        f->file[i] = r->documents[i].file;
+    }
+    const struct memory_part part = {f->use, f->file, (int)r->n_documents, r->n_files};
+    TRY(memory_fit(out, &report, f->samples, &part, &c, f->threads));
+    fprintf(stderr, "drt-eval: %s, %s (%lld tokens): tau %g %g, penalty %g\n", eval_mode_names[mode], names[which],
+            (long long)report.tokens, out->tau[0], out->tau[1], report.penalty);
+    return STATUS_OK;
+}
+
+/* Random chunks are scored with the fits of corpus. */
+static enum status fit_mode(struct fit_modes *f, int mode) {
+    struct memory_mixture m;
+    for (enum part which = PART_EVEN; which <= PART_ODD; which++) {
+        TRY(fit_part(f, &m, mode, which));
+        score(f, &m, mode, false);
+        if (mode == EVAL_MEMORY_CORPUS && f->result->mode[EVAL_MEMORY_RANDOM]) score(f, &m, EVAL_MEMORY_RANDOM, false);
+    }
+    return mode == EVAL_MEMORY_ORACLE ? STATUS_OK
+                                      : fit_part(f, &f->config->mixture[eval_kind_of(mode)], mode, PART_ALL);
+}
+
+static enum status check_reads(const struct memory_samples *s, const bool mode[EVAL_MODES]) {
+    for (int m = EVAL_MEMORY_OWN; m < EVAL_MODES; m++)
+        for (int side = 0; mode[m] && side < MEMORY_SIDES; side++)
+            if (eval_read_of(m, side) >= 0 && !s->has[eval_read_of(m, side)])
+                return fail(STATUS_INVALID, "the samples have nothing for %s: leave it out, or collect it too",
+                            eval_mode_names[m]);
+    return STATUS_OK;
+}
+
+static enum status modes_open(struct fit_modes *f) {
+    TRY(check_reads(f->samples, f->result->mode));
+    TRY(memory_allocate_zero(&f->use, f->result->n_documents));
+    TRY(memory_allocate_zero(&f->file, f->result->n_documents));
+    return score_none(f);
+}
+static void modes_close(struct fit_modes *f) {
+    memory_free(f->use);
+    memory_free(f->file);
+}
+
+enum status eval_fit_crossed(struct memory_config *config, struct eval_result *result,
+                             const struct memory_samples *samples, struct threads *threads) {
+    struct fit_modes f = {.config = config, .result = result, .samples = samples, .threads = threads};
+    for (int kind = 0; kind < MEMORY_KINDS; kind++)
+        config->mixture[kind] = (struct memory_mixture){0};
+    enum status s = modes_open(&f);
+    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES && s == STATUS_OK; mode++)
+        if (result->mode[mode] && mode != EVAL_MEMORY_RANDOM) s = fit_mode(&f, mode);
+    modes_close(&f);
+    return s;
+}
+
+enum status eval_fit_apply(struct eval_result *result, const struct memory_config *config,
+                           const struct memory_samples *samples, const struct eval_options *o) {
+    struct fit_modes f = {.result = result, .samples = samples};
+    enum status s = modes_open(&f);
+    const struct memory_options from = {.config = o->apply};
+    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES && s == STATUS_OK; mode++) {
+        if (!result->mode[mode]) continue;
+        s = memory_options_fitted(config, &from, eval_kind_of(mode));
+        if (s == STATUS_OK) score(&f, &config->mixture[eval_kind_of(mode)], mode, false);
+    }
+    modes_close(&f);
+    return s;
+}

@@ -1,0 +1,136 @@
+/* drt_eval_niah.c -- drt-eval niah: needles in a text's own past or in a store. Options; the rest is in
+ * drt_eval_niah_run.c and drt_eval_niah_report.c. */
+#include "tools/eval/drt_eval_niah.h"
+#include "tools/eval/drt_eval.h"
+#include "tools/shared/progress_line.h"
+#include "tools/shared/report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int parse(struct niah_options *o, int argc, char **argv, const char **operands) {
+    const struct arg_option options[] = {
+        {NULL, ARG_FLAG, NULL, NULL, "Samples", 0, 0},
+        {"data", ARG_STRINGS, &o->data, "FILE", "text to hide needles in (required; may be given several times)", 0, 0},
+        {"format", ARG_CHOICE, &o->format, "auto|jsonl|txt|u16|u32|megatron|parquet|arrow",
+         "format of --data; auto: by name, then by content", 0, 0},
+        {"text-field", ARG_STRING, &o->text_field, "NAME", "field or column of --data that holds the text", 0, 0},
+        {"tasks", ARG_STRING, &o->tasks, "LIST", "any of single,multi-key,multi-value,two-hop", 0, 0},
+        {"context", ARG_STRING, &o->contexts, "LIST", "tokens of a text: 4K,16K,1M (powers of 1024)", 0, 0},
+        {"wording", ARG_CHOICE, &o->wording, "papers|ruler",
+         "papers: keys and values are random ids; ruler: words and numbers, as RULER words them", 0, 0},
+        {"trials", ARG_INT, &o->trials, "N", "samples of each task and context", 1, 1 << 24},
+        {"seed", ARG_INT, &o->run.seed, "N", "seed of the samples", 0, INFINITY},
+        {"write", ARG_PATH, &o->write, "FILE",
+         "write the samples with their answers to FILE and ask no model: .u32 (token ids, for drt-train) or .jsonl "
+         "(text "
+         "in RULER's layout; with --wording ruler)",
+         0, 0},
+        {"write-documents", ARG_PATH, &o->write_documents, "FILE",
+         "write a document with the needles of each sample to FILE (.u32, for drt-index add) and ask no model; then "
+         "--corpus-retrieval looks for them in the store",
+         0, 0},
+        {"heat-map", ARG_PATH, &o->heat_map, "FILE", "draw the shares by context and depth (.svg)", 0, 0},
+        {NULL, ARG_FLAG, NULL, NULL, "Model and machine", 0, 0},
+        TASK_RUN_OPTIONS(o->run),
+    };
+    const struct arg_program program = {
+        .name = "drt-eval niah",
+        .synopsis = "--data FILE [--model DIR] --self-retrieval | --store DIR --corpus-retrieval [options]",
+        .about = "Hides statements in a long text and asks for one (needle in a haystack). An answer counts as found "
+                 "when each of its ids is the likeliest one, given the text and the answer before it. With "
+                 "--corpus-retrieval the statements are in documents of the store (see --write-documents), not in the "
+                 "text.",
+        .examples =
+            "  drt-eval niah --data books.jsonl.xz --self-retrieval --context 4K,16K,64K --trials 50 --heat-map n.svg\n"
+            "  drt-eval niah --data books.jsonl.xz --write-documents needles.u32 --trials 100\n"
+            "  drt-index add needles.u32 --store books.store\n"
+            "  drt-eval niah --data books.jsonl.xz --store books.store --corpus-retrieval --trials 100\n",
+        .options = options,
+        .n_options = ARRAY_LEN(options)};
+    int n_operands = 0;
+    return args_parse(&program, argc, argv, operands, &n_operands);
+}
+
+static const char *niah_tasks(struct niah_options *o) {
+    char list[128], *rest = NULL;
+    if ((size_t)snprintf(list, sizeof list, "%s", o->tasks) >= sizeof list) return "--tasks: too long";
+    for (const char *word = strtok_r(list, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
+        int task = 0, i = 0;
+        while (task < NEEDLE_TASKS && strcmp(word, needle_task_names[task]) != 0)
+            task++;
+        while (i < o->n_tasks && o->task[i] != (enum needle_task)task)
+            i++;
+        if (task == NEEDLE_TASKS) return "--tasks takes single, multi-key, multi-value and two-hop";
+        if (i < o->n_tasks) return "--tasks names one twice";
+        o->task[o->n_tasks++] = (enum needle_task)task;
+    }
+    return o->n_tasks ? NULL : "--tasks is empty";
+}
+
+static const char *niah_contexts(struct niah_options *o) {
+    for (const char *p = o->contexts; *p;) {
+        char *end;
+        double value = strtod(p, &end);
+        if (end == p) return "--context takes numbers of tokens: 4K,16K,1M";
+        if (*end == 'K' || *end == 'k')
+            value *= 1024, end++;
+        else if (*end == 'M' || *end == 'm')
+            value *= 1 << 20, end++;
+        if (*end && *end != ',') return "--context takes numbers of tokens: 4K,16K,1M";
+        if (!(value >= 256 && value <= 1 << 28)) return "--context: from 256 tokens to 256M";
+        if (o->n_contexts == NIAH_CONTEXTS) return "--context takes at most 16 numbers";
+        if (o->n_contexts && value <= (double)o->context[o->n_contexts - 1]) return "--context must rise";
+        o->context[o->n_contexts++] = (int64_t)value;
+        p = end + (*end == ',');
+    }
+    return o->n_contexts ? NULL : "--context is empty";
+}
+
+static bool niah_ends(const char *path, const char *with) {
+    const size_t n = strlen(path), m = strlen(with);
+    return n > m && strcmp(path + n - m, with) == 0;
+}
+
+static const char *niah_usage(struct niah_options *o) {
+    const char *wrong = niah_tasks(o);
+    if (!wrong) wrong = niah_contexts(o);
+    if (!wrong) wrong = task_run_usage(&o->run);
+    if (wrong) return wrong;
+    const bool writes = o->write || o->write_documents;
+    if (o->data.count == 0) return "--data FILE is missing";
+    if (o->write && o->write_documents) return "only one of --write and --write-documents can be given";
+    if (writes && (o->run.corpus || o->run.self || o->heat_map))
+        return "--write and --write-documents ask no model: leave out retrieval and --heat-map";
+    if (o->write && !niah_ends(o->write, ".u32") && !niah_ends(o->write, ".jsonl"))
+        return "--write FILE ends in .u32 or .jsonl";
+    if (o->write && niah_ends(o->write, ".jsonl") && strcmp(o->wording, "ruler") != 0)
+        return "--write FILE.jsonl needs --wording ruler: random ids are no text (FILE.u32 holds them)";
+    if (o->write_documents && !niah_ends(o->write_documents, ".u32")) return "--write-documents FILE ends in .u32";
+    if (o->run.corpus && o->run.self) return "needles are in the text or in the store: give one kind of retrieval";
+    if (o->heat_map && !niah_ends(o->heat_map, ".svg")) return "--heat-map FILE ends in .svg";
+    return NULL;
+}
+
+int eval_niah(int argc, char **argv, const char **operands) {
+    struct niah_options o = {.run.where = DEVICE_CHOICE_DEFAULT,
+                             .format = "auto",
+                             .text_field = "text",
+                             .tasks = "single",
+                             .contexts = "4K",
+                             .wording = "papers",
+                             .trials = 20};
+    struct niah_result result = {0};
+    struct progress_line *line = NULL;
+    int code = parse(&o, argc, argv, operands);
+    const char *wrong = code < 0 ? niah_usage(&o) : NULL;
+    if (wrong) return eval_usage("niah", wrong);
+    if (code >= 0) return code;
+    if (progress_line_start(&line, "drt-eval") != STATUS_OK) return eval_failed();
+    enum status status = niah_run(&result, &o, progress_line_progress(line));
+    progress_line_end(line);
+    if (result.cell[0][0].trials > 0) (o.run.json ? niah_print_json : niah_print)(&result, &o);
+    if (status == STATUS_OK && o.heat_map) status = niah_draw(&result, &o);
+    return status == STATUS_OK ? 0 : eval_failed();
+}

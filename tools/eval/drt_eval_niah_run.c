@@ -1,0 +1,200 @@
+/* drt_eval_niah_run.c -- the haystack's ids, then each sample: written, or read by the model with its answer. */
+#include "base/clock.h"
+#include "base/formats/json.h"
+#include "base/memory.h"
+#include "base/minmax.h"
+#include "data/readers/reader.h"
+#include "tools/eval/drt_eval_niah.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+enum { HAYSTACK_MORE = 1 << 20 }; /* ids beyond the longest text, so that texts differ */
+
+struct niah_state {
+    const struct niah_options *options;
+    struct task_run run;
+    struct model_folder folder; /* where no model is asked */
+    const struct tokenizer *tokenizer;
+    int chunk;
+    int32_t eos;
+    int32_t *haystack;
+    int64_t n_haystack;
+    size_t capacity;
+    FILE *file;
+    const char *path;
+    struct tokenizer_scratch *scratch;
+    const struct progress *progress;
+};
+
+/* ---- the haystack ---------------------------------------------------------------------------------------- */
+
+static enum status niah_add_document(struct niah_state *s, const struct document *d, int64_t most) {
+    const int32_t *ids = NULL;
+    size_t n = d->n_ids;
+    if (!d->ids) TRY(tokenizer_encode(s->tokenizer, s->scratch, d->text, d->bytes, TOKENIZER_LITERAL, &ids, &n));
+    n = (size_t)min_i64((int64_t)n, most - s->n_haystack);
+    TRY(memory_grow(&s->haystack, &s->capacity, (size_t)s->n_haystack + n + 1));
+    for (size_t i = 0; i < n; i++) {
+        const int64_t id = d->ids ? (int64_t)d->ids[i] : ids[i];
+        if (id >= tokenizer_vocab_size(s->tokenizer))
+            return fail(STATUS_INVALID, "%s: id %lld is not below the tokenizer's %d", d->source, (long long)id,
+                        tokenizer_vocab_size(s->tokenizer));
+        s->haystack[s->n_haystack++] = (int32_t)id;
+    }
+    return STATUS_OK;
+}
+
+static enum status niah_haystack(struct niah_state *s) {
+    const struct niah_options *o = s->options;
+    const int64_t most = o->context[o->n_contexts - 1] + HAYSTACK_MORE;
+    struct reader_config config = {.inputs = o->data.items,
+                                   .n_inputs = o->data.count,
+                                   .text_field = o->text_field,
+                                   .eod_id = s->eos,
+                                   .progress = s->progress};
+    struct reader *reader;
+    struct document d;
+    int more = 1;
+    TRY(reader_format_parse(&config.format, o->format));
+    TRY(reader_open(&reader, &config));
+    enum status status = STATUS_OK;
+    while (status == STATUS_OK && s->n_haystack < most) {
+        status = progress_stop_requested(s->progress) ? fail(STATUS_INTERRUPTED, "stopped while reading the haystack")
+                                                      : reader_next(reader, &d, &more);
+        if (status != STATUS_OK || !more) break;
+        status = niah_add_document(s, &d, most);
+        progress_step(s->progress, "read the haystack", "tokens", s->n_haystack, most);
+    }
+    reader_close(reader);
+    return status;
+}
+
+/* ---- samples that are written ---------------------------------------------------------------------------- */
+
+static enum status niah_write_ids(struct niah_state *s, const int32_t *ids, int64_t n) {
+    if (fwrite(ids, sizeof *ids, (size_t)n, s->file) != (size_t)n) return fail_errno("%s", s->path);
+    return STATUS_OK;
+}
+
+/* A text, its answer and an end of document (ids), or a line in RULER's layout. */
+static enum status niah_write(struct niah_state *s, const struct needle_sample *sample) {
+    struct json_writer w;
+    const char *text;
+    size_t bytes;
+    if (s->options->write_documents) {
+        TRY(niah_write_ids(s, sample->document, sample->n_document));
+        return niah_write_ids(s, &s->eos, 1);
+    }
+    if (strcmp(s->options->wording, "ruler") != 0 || strstr(s->options->write, ".u32")) {
+        TRY(niah_write_ids(s, sample->prompt, sample->n_prompt));
+        TRY(niah_write_ids(s, sample->answer, sample->n_answer));
+        return niah_write_ids(s, &s->eos, 1);
+    }
+    TRY(tokenizer_decode(s->tokenizer, s->scratch, sample->prompt, (size_t)sample->n_prompt, false, &text, &bytes));
+    json_write_open(&w, s->file, 0);
+    json_write_object(&w);
+    json_write_key(&w, "input");
+    json_write_bytes(&w, text, bytes);
+    json_write_key(&w, "outputs");
+    json_write_array(&w);
+    for (int i = 0; i < sample->n_outputs; i++)
+        json_write_string(&w, sample->outputs[i]);
+    json_write_array_end(&w);
+    json_write_object_end(&w);
+    fputc('\n', s->file);
+    return ferror(s->file) ? fail_errno("%s", s->path) : STATUS_OK;
+}
+
+/* ---- samples that a model answers ------------------------------------------------------------------------ */
+
+static enum status niah_ask(struct niah_state *s, struct niah_cell *cell, const struct needle_sample *sample) {
+    float logprob[NEEDLE_ANSWER_MAX];
+    struct generation_alternative best[NEEDLE_ANSWER_MAX];
+    const struct generation_scores scores = {.logprob = logprob, .alternatives = best, .top = 1};
+    const double start = clock_seconds();
+    TRY(generation_reset(s->run.generation, 0));
+    TRY(generation_feed(s->run.generation, sample->prompt, sample->n_prompt, NULL));
+    TRY(generation_feed(s->run.generation, sample->answer, sample->n_answer, &scores));
+    cell->seconds += clock_seconds() - start;
+    cell->tokens += sample->n_prompt + sample->n_answer;
+    bool whole = true;
+    for (int i = 0; i < sample->n_answer; i++)
+        whole = whole && best[i].id == sample->answer[i];
+    const int depth = (int)fmin(sample->depth * NIAH_DEPTHS, NIAH_DEPTHS - 1);
+    cell->trials++;
+    cell->whole += whole;
+    cell->scored += best[sample->scored].id == sample->answer[sample->scored];
+    cell->depth_trials[depth]++;
+    cell->depth_whole[depth] += whole;
+    cell->resident = memory_resident_peak();
+    return STATUS_OK;
+}
+
+static enum status niah_trials(struct niah_state *s, struct niah_cell *cell, enum needle_task task, int64_t context) {
+    const struct needle_config config = {.tokenizer = s->tokenizer,
+                                         .haystack = s->haystack,
+                                         .n_haystack = s->n_haystack,
+                                         .task = task,
+                                         .wording =
+                                             strcmp(s->options->wording, "ruler") == 0 ? NEEDLE_RULER : NEEDLE_PAPERS,
+                                         .context = context,
+                                         .chunk = s->chunk,
+                                         .elsewhere = s->options->run.corpus || s->options->write_documents,
+                                         .seed = (uint64_t)s->options->run.seed};
+    struct needle_maker *maker;
+    char stage[64];
+    TRY(needle_maker_create(&maker, &config));
+    snprintf(stage, sizeof stage, "%s at %lld tokens", needle_task_names[task], (long long)context);
+    enum status status = STATUS_OK;
+    for (int64_t i = 0; status == STATUS_OK && i < s->options->trials; i++) {
+        struct needle_sample sample;
+        status =
+            progress_stop_requested(s->progress) ? fail(STATUS_INTERRUPTED, "stopped") : needle_make(maker, i, &sample);
+        if (status == STATUS_OK) status = s->file ? niah_write(s, &sample) : niah_ask(s, cell, &sample);
+        progress_step(s->progress, stage, "samples", i + 1, s->options->trials);
+    }
+    needle_maker_free(maker);
+    return status;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------------- */
+
+static enum status niah_open(struct niah_state *s) {
+    const struct niah_options *o = s->options;
+    const struct model_folder *folder = &s->folder;
+    s->path = o->write ? o->write : o->write_documents;
+    if (s->path) {
+        TRY(model_folder_open(&s->folder, o->run.model));
+        s->file = fopen(s->path, "we");
+        if (!s->file) return fail_errno("%s", s->path);
+    } else {
+        TRY(task_run_open(&s->run, &o->run, -1, NULL, s->progress));
+        folder = &s->run.engine.model;
+    }
+    s->tokenizer = folder->tokenizer;
+    s->chunk = folder->config.base_lm ? 63 : folder->config.chunk;
+    s->eos = folder->config.eos_id;
+    if (s->path && s->eos < 0) return fail(STATUS_INVALID, "%s: has no eos_id to end documents with", folder->path);
+    return tokenizer_scratch_create(&s->scratch, s->tokenizer);
+}
+
+static void niah_close(struct niah_state *s) {
+    tokenizer_scratch_free(s->scratch);
+    memory_free(s->haystack);
+    task_run_close(&s->run);
+    model_folder_close(&s->folder);
+}
+
+enum status niah_run(struct niah_result *out, const struct niah_options *o, const struct progress *progress) {
+    struct niah_state s = {.options = o, .progress = progress};
+    enum status status = niah_open(&s);
+    if (status == STATUS_OK) status = niah_haystack(&s);
+    for (int t = 0; t < o->n_tasks && status == STATUS_OK; t++)
+        for (int c = 0; c < o->n_contexts && status == STATUS_OK; c++)
+            status = niah_trials(&s, &out->cell[t][c], o->task[t], o->context[c]);
+    if (s.file && fclose(s.file) != 0 && status == STATUS_OK) status = fail_errno("%s", s.path);
+    niah_close(&s);
+    return status;
+}

@@ -1,0 +1,23 @@
+/* drt_eval_tasks.h -- the parts of drt-eval tasks: options, figures, what is shown of them. */
+#pragma once
+#include "tools/eval/drt_eval.h"
+#include "tools/tasks/rouge.h"
+#include "tools/tasks/task_run.h"
+
+struct tasks_options {
+    struct task_run_options run;
+    const char *metric, *answers;
+    struct arg_strings stops;
+    int64_t max_samples, max_tokens;
+};
+/* A figure a sample: RULER's score, or F of each kind of ROUGE. */
+struct tasks_file_result {
+    const char *path;
+    double *scores[ROUGE_KINDS];
+    size_t n, capacity[ROUGE_KINDS];
+    double seconds;
+};
+
+/* drt_eval_tasks_report.c: to standard output; `rouge`: the figures are those of ROUGE, else RULER's alone. */
+void tasks_print(const struct tasks_file_result *results, int n, bool rouge);
+void tasks_print_json(const struct tasks_file_result *results, int n, bool rouge);

@@ -1,0 +1,24 @@
+/* drt_eval_tokens.h -- what each scored token lost in each mode, and what is reported by token: the longest run around
+ * it that the store has too, and how many tokens a mode helps and hurts. */
+#pragma once
+#include "tools/eval/drt_eval.h"
+#include "tools/memory/shared_runs.h"
+
+/* Adds n tokens of a document; *first is the number of the first. Losses are 0 at first, runs unknown. */
+enum status eval_tokens_add(struct eval_tokens *t, const bool mode[EVAL_MODES], int64_t n, int32_t document,
+                            int64_t *first);
+void eval_tokens_free(struct eval_tokens *t);
+
+/* The rows of the report: run classes first to last of tools/memory/shared_runs.h. */
+enum { EVAL_RUNS = 4 };
+struct eval_run_row { const char *name; int first, last; };
+extern const struct eval_run_row eval_run_rows[EVAL_RUNS];
+/* Change of a mode against the reference over the tokens of a row (all documents together), with a bootstrap over
+ * documents; *tokens of it. value NaN: none. */
+enum status eval_run_change(struct ratio *out, int64_t *tokens, const struct eval_result *r, int mode, int run);
+/* eval_change of documents none of whose scored tokens lies in a shared run of 13 or more; their number. */
+enum status eval_clean_change(struct ratio *out, int64_t *documents, const struct eval_result *r, int mode);
+/* Shares of all tokens whose loss falls, or rises, by more than 0.01 nats against the reference. */
+struct eval_helped { double helped, hurt; };
+struct eval_helped eval_helped(const struct eval_result *r, int mode);
+bool eval_has_runs(const struct eval_result *r);

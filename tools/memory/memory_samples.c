@@ -1,0 +1,100 @@
+/* memory_samples.c -- arrays that grow together. */
+#include "tools/memory/memory_samples.h"
+#include "base/memory.h"
+#include <assert.h>
+#include <string.h>
+
+const double memory_taus[MEMORY_TAUS] = {4, 8, 16, 32, 64, 128};
+const char *const memory_read_names[MEMORY_READS] = {"own", "corpus", "random", "oracle"};
+
+enum { ARRAYS = 3 + MEMORY_READS * (MEMORY_MARKS + MEMORY_TAUS * MEMORY_COLUMNS) };
+
+/* Every array of floats that is kept; the first three are the model's. */
+static int samples_arrays(struct memory_samples *s, float **all[ARRAYS]) {
+    int n = 0;
+    all[n++] = &s->log_lm;
+    all[n++] = &s->entropy;
+    all[n++] = &s->largest;
+    for (int r = 0; r < MEMORY_READS; r++) {
+        if (!s->has[r]) continue;
+        for (int i = 0; i < MEMORY_MARKS; i++)
+            all[n++] = &s->of[r].mark[i];
+        for (int t = 0; t < MEMORY_TAUS; t++)
+            for (int i = 0; i < MEMORY_COLUMNS; i++)
+                all[n++] = &s->of[r].column[t][i];
+    }
+    return n;
+}
+
+void memory_samples_free(struct memory_samples *s) {
+    float **all[ARRAYS];
+    int n = samples_arrays(s, all);
+    for (int i = 0; i < n; i++)
+        memory_free(*all[i]);
+    memory_free(s->document);
+    *s = (struct memory_samples){0};
+}
+
+enum status memory_samples_reserve(struct memory_samples *s, int64_t n) {
+    float **all[ARRAYS];
+    int arrays = samples_arrays(s, all);
+    int64_t capacity = s->capacity > 0 ? s->capacity : 4096;
+    if (n <= s->capacity) return STATUS_OK;
+    while (capacity < n)
+        capacity *= 2;
+    for (int i = 0; i < arrays; i++) {
+        size_t have = (size_t)s->capacity;
+        TRY(memory_grow(all[i], &have, (size_t)capacity));
+    }
+    size_t have = (size_t)s->capacity;
+    TRY(memory_grow(&s->document, &have, (size_t)capacity));
+    s->capacity = capacity;
+    return STATUS_OK;
+}
+
+/* The tokens that were added last. */
+static void put(float *to, const struct memory_samples *s, const float *from) {
+    memcpy(to + s->first, from, (size_t)(s->n - s->first) * sizeof *to);
+}
+
+enum status memory_samples_lm(struct memory_samples *s, const struct memory_lm *lm, int64_t n, int32_t document) {
+    TRY(memory_samples_reserve(s, s->n + n));
+    s->first = s->n;
+    s->n += n;
+    for (int64_t i = s->first; i < s->n; i++)
+        s->document[i] = document;
+    put(s->log_lm, s, lm->log_p);
+    put(s->entropy, s, lm->entropy);
+    put(s->largest, s, lm->largest);
+    return STATUS_OK;
+}
+
+void memory_samples_read(struct memory_samples *s, const struct memory_read *read) {
+    struct memory_sample_columns *of = &s->of[read->what];
+    for (int i = 0; i < MEMORY_MARKS; i++)
+        put(of->mark[i], s, read->mark[i]);
+    for (int t = 0; t < MEMORY_TAUS; t++)
+        for (int i = 0; i < MEMORY_COLUMNS; i++)
+            put(of->column[t][i], s, read->column[t][i]);
+}
+
+struct memory_evidence memory_samples_evidence(const struct memory_samples *s, enum memory_reads what, int t,
+                                               int64_t i) {
+    const struct memory_sample_columns *of = &s->of[what];
+    return memory_evidence_of(of->mark, of->column[t], i);
+}
+
+enum status memory_samples_append(struct memory_samples *to, struct memory_samples *from, int32_t first_document) {
+    float **out[ARRAYS], **in[ARRAYS];
+    if (to->n == 0) memcpy(to->has, from->has, sizeof to->has);
+    TRY(memory_samples_reserve(to, to->n + from->n));
+    int n = samples_arrays(to, out), same = samples_arrays(from, in);
+    assert(n == same);
+    to->first = to->n;
+    to->n += from->n;
+    for (int i = 0; i < n; i++)
+        put(*out[i], to, *in[i]);
+    for (int64_t i = 0; i < from->n; i++)
+        to->document[to->first + i] = from->document[i] + first_document;
+    return STATUS_OK;
+}

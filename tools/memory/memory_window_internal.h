@@ -1,0 +1,34 @@
+/* memory_window_internal.h -- what memory_window.c (the trunk, the searches) and memory_read.c (what a memory gives to
+ * rows) share. */
+#pragma once
+#include "tools/memory/memory_window.h"
+
+enum { MEMORY_STATS = 5 };               /* members of struct token_memory_stats */
+
+struct memory_window {
+    struct memory_window_config config;
+    struct memory_read *reads;
+    int n_reads;
+    struct memory_source *source;        /* NULL: own past alone */
+    struct mat keys;                     /* [context, d] */
+    int32_t *next, *next_there;          /* [context] the id after each */
+    float *square;                       /* [context] memory of the device, as the next two */
+    float *stats_there;                  /* [MEMORY_STATS * context] */
+    float *tau_there;                    /* [n_reads] the largest of each */
+    float *nearest;                      /* [context] this process's side */
+    float *logits;                       /* [context, vocabulary] */
+    float *log_p, *entropy, *largest;    /* of scored tokens, as the next two */
+    double *log_sum;                     /* log of the sum of exponentials */
+    int32_t *top;
+    int64_t *at, *drawn_at, *row_begin, *chunks;           /* of the searches of a window */
+    float *scores;
+    size_t chunks_capacity;              /* also of scores */
+    /* [rows, columns] and [rows, vocabulary] of the rows being read: both sides */
+    float *weights, *scaled, *spread, *weights_there, *spread_there;
+    size_t weights_capacity, spread_capacity;
+};
+
+/* Rows begin .. end-1 of the window through one memory (its tau is set here): columns of the scored tokens, and the
+ * nearest distance. */
+enum status memory_window_read(struct memory_window *w, struct memory_read *read, struct token_memory *memory,
+                               int64_t first, int64_t begin, int64_t end);
