@@ -32,7 +32,7 @@ find_package(OpenMP REQUIRED COMPONENTS C CXX)           # FAISS is built with i
 set(drt_local_prefix ${PROJECT_SOURCE_DIR}/.deps/usr)
 set(drt_multiarch ${CMAKE_LIBRARY_ARCHITECTURE})
 
-function(drt_dependency target header package)           # names of the library follow
+function(drt_program_dependency target header package)   # names of the library follow; libdrt does not use it
   string(TOUPPER ${target} upper)
   find_library(${upper}_LIBRARY NAMES ${ARGN} PATHS ${drt_local_prefix}/lib ${drt_local_prefix}/lib/${drt_multiarch})
   find_path(${upper}_INCLUDE ${header} PATHS ${drt_local_prefix}/include PATH_SUFFIXES ${drt_multiarch})
@@ -42,6 +42,9 @@ function(drt_dependency target header package)           # names of the library 
   add_library(${target} INTERFACE)
   target_link_libraries(${target} INTERFACE ${${upper}_LIBRARY})
   target_include_directories(${target} SYSTEM INTERFACE ${${upper}_INCLUDE})
+endfunction()
+function(drt_dependency target header package)
+  drt_program_dependency(${target} ${header} ${package} ${ARGN})
   list(GET ARGN 0 name)                                  # what users of libdrt.a link and install
   set_property(GLOBAL APPEND PROPERTY drt_static_needs ${name})
   set_property(GLOBAL APPEND PROPERTY drt_static_packages ${package})
@@ -58,7 +61,7 @@ drt_dependency(drt_snappy snappy-c.h libsnappy-dev snappy)
 drt_dependency(drt_lz4 lz4frame.h liblz4-dev lz4)
 drt_dependency(drt_brotli brotli/decode.h libbrotli-dev brotlidec)
 drt_dependency(drt_xxhash xxhash.h libxxhash-dev xxhash)
-drt_dependency(drt_microhttpd microhttpd.h libmicrohttpd-dev microhttpd)
+drt_program_dependency(drt_microhttpd microhttpd.h libmicrohttpd-dev microhttpd)
 
 # FAISS: the C library and the C++ library that it wraps. In .deps the headers are 1.11's, while Debian 12's own
 # /usr/include/faiss would be 1.7's: the pair is looked up together.

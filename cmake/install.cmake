@@ -53,4 +53,5 @@ install(FILES ${drt_generated}/drt.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgcon
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/c/ DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libdrt-dev/examples
   COMPONENT development)
 install(FILES ${PROJECT_SOURCE_DIR}/docs/library.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libdrt-dev COMPONENT development)
+include(python)
 include(packages)

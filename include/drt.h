@@ -8,8 +8,8 @@
  * Structs that a caller fills begin with `size`, which is sizeof of the struct, so that members can be added at the
  * end. Zero in every other member is the default; where a function takes a pointer to such a struct, NULL is all
  * defaults. Structs that a caller gives to be filled (..._info, drt_report, drt_token) begin with `size`, too. A member
- * that this version of the library does not know and that is not zero is DRT_UNSUPPORTED. Structs without `size` that
- * come in arrays (drt_hit, drt_chunk, drt_neighbour, drt_alternative, drt_range) never grow.
+ * that this version of the library does not know and that is not zero is DRT_UNSUPPORTED. Structs without `size` never
+ * grow, but those that the library alone makes (drt_document, drt_scores, drt_progress_event).
  *
  * Ownership. Each handle has a function that closes it; all of these accept NULL. Handles may be closed in any order: a
  * handle keeps open what it was made from. What is returned through a pointer to a pointer and is no handle belongs to
@@ -19,7 +19,7 @@
  * Threads. Every function may be called by any thread. Calls that use one model take turns, and so do calls that use
  * one store; calls with different models and stores run at the same time. Three rules are the caller's: a handle is
  * closed when no call uses it; what is borrowed from a session is read before its next call; callbacks do not call the
- * handle that is at work. A child of fork() must not use handles of its parent, nor close them.
+ * handle that is at work. A child of fork() must not use handles of its parent, nor close them; it opens its own.
  *
  * Text is UTF-8 with its length in bytes; it need not end with a NUL. Text in results does. Ids are int32_t token ids.
  * Chunk and document ids are numbers of the store, from 0. Vectors are rows of `dim` float32. */
@@ -247,7 +247,8 @@ struct drt_build_config {
 };
 struct drt_report {
     size_t size;
-    int64_t documents, duplicates, empty, chunks, tokens; /* of this call; duplicates and empty ones are left out */
+    /* Of this call. documents: all that were given; of these, duplicates and empty ones are not stored. */
+    int64_t documents, duplicates, empty, chunks, tokens;
     int64_t skipped_lines, passed_over;  /* bad lines of jsonl, rows without text; files of folders that are no text */
     int64_t resumed_documents, resumed_chunks;            /* that an earlier, stopped build had stored */
     uint64_t generation;

@@ -48,14 +48,15 @@ struct build {
 enum status indexer_fingerprint(struct store_fingerprint *out, const struct model_config *model,
                                 const struct params *params, const struct tokenizer *tokenizer) {
     memset(out, 0, sizeof *out);
-    if (model->base_lm)
-        return fail(STATUS_UNSUPPORTED, "this model is a Base LM: it has no encoder, so it has no store");
-    if (model->encoder_input != ENCODER_INPUT_TOKENS)
+    if (!model->base_lm && model->encoder_input != ENCODER_INPUT_TOKENS)
         return fail(
             STATUS_UNSUPPORTED,
             "this model's encoder reads hidden states (encoder_input \"hidden\"): its chunks depend on the text "
             "before them, so a corpus cannot be stored; a model with encoder_input \"tokens\" can");
-    params_landmark_fingerprint(params, out->encoder);
+    if (model->base_lm)
+        params_fingerprint(params, out->encoder);
+    else
+        params_landmark_fingerprint(params, out->encoder);
     if (tokenizer) tokenizer_fingerprint(tokenizer, out->tokenizer);
     out->chunk_tokens = model->chunk;
     out->dim = model->hidden;
@@ -91,6 +92,21 @@ static enum status fetch(struct build *b, int64_t *n) {
     return status;
 }
 
+/* The device has the pending chunks in hand. A Base LM's landmarks are made in this process, and copied back for fetch.
+ */
+static enum status issue(struct build *b) {
+    struct device *dev = b->config->device;
+    const struct encoder_output out = {.landmarks = device_side(dev, b->rows, b->device_rows)};
+    if (b->config->encoder) {
+        encoder_encode(b->config->encoder, &out, b->ids, b->pending);
+        return STATUS_OK;
+    }
+    TRY(state_landmarks_make(b->config->states, b->rows, b->ids, b->pending));
+    if (dev->shares_memory) return STATUS_OK;
+    device_upload(dev, out.landmarks, b->rows, (size_t)(b->pending * b->config->model->hidden) * sizeof *b->rows);
+    return device_sync(dev);
+}
+
 /* Hands the pending chunks to the device, which a GPU works on while the batch before is stored and the next is read;
  * with `all`, their landmarks are waited for too. */
 static enum status flush(struct build *b, bool all) {
@@ -99,8 +115,7 @@ static enum status flush(struct build *b, bool all) {
     TRY(fetch(b, &n));
     if (b->pending > 0) {
         double start = clock_seconds();
-        const struct encoder_output out = {.landmarks = device_side(dev, b->rows, b->device_rows)};
-        encoder_encode(b->config->encoder, &out, b->ids, b->pending);
+        TRY(issue(b));
         b->report->encode_seconds += clock_seconds() - start;
         b->encoding = b->pending;
         b->pending = 0;
@@ -242,7 +257,7 @@ enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct param
                              const struct encoder *e) {
     if (max_ram == 0) max_ram = 4096 * MIB;
     uint64_t weights = (uint64_t)params_elements(params) * sizeof(float),
-             encoder = device->shares_memory ? encoder_bytes(e) : 0;
+             encoder = device->shares_memory && e ? encoder_bytes(e) : 0;
     uint64_t held = weights + encoder + OVERHEAD_BYTES;
     if (max_ram < held + WORKING_BYTES)
         return fail(
@@ -367,7 +382,8 @@ static enum status open_input(struct build *b) {
 
 static enum status allocate_batch(struct build *b) {
     void *memory;
-    b->batch = b->config->device->shares_memory ? BATCH_CHUNKS : encoder_batch(b->config->encoder);
+    b->batch =
+        b->config->device->shares_memory || !b->config->encoder ? BATCH_CHUNKS : encoder_batch(b->config->encoder);
     size_t floats = (size_t)b->batch * (size_t)b->config->model->hidden;
     TRY(memory_allocate_bytes(&memory, (size_t)b->batch * (size_t)b->config->model->chunk, sizeof(int32_t)));
     b->ids = memory;

@@ -13,6 +13,7 @@
 #include "data/readers/reader.h"
 #include "data/tokenizer/tokenizer.h"
 #include "encoder/encoder.h"
+#include "indexer/state_landmarks.h"
 #include "store/store.h"
 
 struct indexer_config {
@@ -21,7 +22,8 @@ struct indexer_config {
     const struct model_config *model;
     const struct params *params;
     struct device *device;
-    struct encoder *encoder;
+    struct encoder *encoder;        /* NULL for a Base LM */
+    struct state_landmarks *states; /* of a Base LM, in the stead of the encoder */
     const char *store;    /* directory */
     const char *index;    /* NULL: "auto" */
     uint64_t max_ram;     /* 0: 4 GiB */
@@ -42,8 +44,8 @@ struct indexer_report {
 /* STATUS_INTERRUPTED after a stop request: everything sealed is kept. */
 enum status indexer_run(struct indexer_report *report, const struct indexer_config *config);
 
-/* What is left of max_ram (0: 4 GiB) beside a model and its encoder. STATUS_INVALID, with the least, when that is
- * too little. */
+/* What is left of max_ram (0: 4 GiB) beside a model and its encoder (NULL: a Base LM). STATUS_INVALID, with the least,
+ * when that is too little. */
 enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct params *params, const struct device *device,
                              const struct encoder *e);
 

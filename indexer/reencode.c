@@ -6,12 +6,14 @@
 struct reencode {
     struct device *device;
     struct encoder *encoder;
+    struct state_landmarks *states;
     struct store_fingerprint fingerprint;
     int64_t batch;
     float *rows, *there; /* [batch, dim]: memory of this process, and of the device (NULL where it is shared) */
 };
 
 static enum status reencode_batch(const struct reencode *r, float *rows, const int32_t *ids, int64_t n) {
+    if (r->states) return state_landmarks_make(r->states, rows, ids, n);
     float *there = device_side(r->device, r->rows, r->there);
     size_t floats = (size_t)n * (size_t)r->fingerprint.dim;
     const struct encoder_output out = {.landmarks = there};
@@ -31,11 +33,14 @@ static enum status reencode_chunks(void *context, float *rows, const int32_t *id
 }
 
 enum status reencode_create(struct reencode **out, struct device *device, struct encoder *encoder,
-                            const struct store_fingerprint *fingerprint) {
+                            struct state_landmarks *states, const struct store_fingerprint *fingerprint) {
     struct reencode *r;
     TRY(memory_allocate_zero(&r, 1));
-    *r = (struct reencode){
-        .device = device, .encoder = encoder, .fingerprint = *fingerprint, .batch = encoder_batch(encoder)};
+    *r = (struct reencode){.device = device,
+                           .encoder = encoder,
+                           .states = states,
+                           .fingerprint = *fingerprint,
+                           .batch = encoder ? encoder_batch(encoder) : state_landmarks_batch(states)};
     size_t bytes = (size_t)r->batch * (size_t)fingerprint->dim * sizeof(float);
     enum status s = device_allocate_host(device, (void **)&r->rows, bytes);
     if (s == STATUS_OK) s = device_buffer(device, (void **)&r->there, bytes);

@@ -3,11 +3,12 @@
  * The bytes are those that indexer_run made, on the same kind of device with the same dtype (docs/store-format.md). */
 #pragma once
 #include "encoder/encoder.h"
+#include "indexer/state_landmarks.h"
 #include "store/store.h"
 
 struct reencode;
-/* Device and encoder are borrowed until reencode_free. */
+/* encoder NULL: of a Base LM, by `states`. Device and both are borrowed until reencode_free. */
 enum status reencode_create(struct reencode **out, struct device *device, struct encoder *encoder,
-                            const struct store_fingerprint *fingerprint);
+                            struct state_landmarks *states, const struct store_fingerprint *fingerprint);
 void reencode_free(struct reencode *r);                   /* before the device is closed; NULL is fine */
 struct store_encoder reencode_encoder(struct reencode *r);    /* valid as long as r; one thread at a time */

@@ -4,25 +4,41 @@
 #include "library/library_internal.h"
 #include "store/landmark_file.h"
 #include <dirent.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 /* ---- handles ------------------------------------------------------------------------------------------------ */
 
-/* LMDB locks by process: closing one of two openings would drop the locks of the other. Its data file is open as long
- * as an environment is. */
+/* Whether a descriptor, which leads to a file of locks, has a lock of this process. A child of fork() has its parent's
+ * descriptors and none of its locks. */
+static bool library_descriptor_locks(const char *number) {
+    char path[64], line[256];
+    bool locks = false;
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%.32s", number);
+    FILE *info = fopen(path, "re");
+    while (info && !locks && fgets(line, sizeof line, info))
+        locks = strncmp(line, "lock:", 5) == 0;
+    if (info) fclose(info);
+    return locks;
+}
+
+/* LMDB locks by process: closing one of two openings would drop the locks of the other. The file of its locks is open
+ * and locked as long as an environment is (without such a file, on media that cannot be written, there is none to
+ * drop). */
 enum status library_store_closed(const char *path) {
-    char data[FILE_PATH_MAX], link[64];
+    char locks[FILE_PATH_MAX], link[64];
     struct stat wanted, found;
-    TRY(file_join(data, path, "catalog/data.mdb"));
-    if (stat(data, &wanted) != 0) return STATUS_OK; /* the opening reports what is wrong */
+    TRY(file_join(locks, path, "catalog/lock.mdb"));
+    if (stat(locks, &wanted) != 0) return STATUS_OK; /* the opening reports what is wrong */
     DIR *files = opendir("/proc/self/fd");
     if (!files) return STATUS_OK;
     bool open = false;
     for (struct dirent *d; !open && (d = readdir(files));) {
         if (d->d_name[0] == '.') continue;
         snprintf(link, sizeof link, "/proc/self/fd/%.32s", d->d_name);
-        open = stat(link, &found) == 0 && found.st_ino == wanted.st_ino && found.st_dev == wanted.st_dev;
+        open = stat(link, &found) == 0 && found.st_ino == wanted.st_ino && found.st_dev == wanted.st_dev &&
+               library_descriptor_locks(d->d_name);
     }
     closedir(files);
     if (!open) return STATUS_OK;

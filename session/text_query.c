@@ -6,6 +6,7 @@
  * saw repeated text in training, but no padding before a text. */
 #include "session/text_query.h"
 #include "base/memory.h"
+#include "indexer/state_landmarks.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -85,10 +86,26 @@ static enum status run_decoder(struct catcher *c, const struct text_query_model 
     return s;
 }
 
+/* A Base LM makes no queries: the landmark of the last chunk stands for one. */
+static enum status query_of_states(float *out, const struct text_query_model *model, const int32_t *ids, int64_t n) {
+    const int64_t chunk = model->config->chunk;
+    struct state_landmarks *states = NULL;
+    int32_t *used = NULL;
+    TRY(memory_allocate(&used, (size_t)chunk));
+    for (int64_t i = 0; i < chunk; i++)
+        used[i] = n >= chunk ? ids[n - chunk + i] : i < n ? ids[i] : -1;
+    enum status s = state_landmarks_create(&states, model->device, model->decoder, model->config);
+    if (s == STATUS_OK) s = state_landmarks_make(states, out, used, 1);
+    state_landmarks_free(states);
+    memory_free(used);
+    return s;
+}
+
 enum status text_query(float *out, const struct text_query_model *model, const int32_t *ids, int64_t n) {
     struct catcher catcher;
     int32_t *used;
     assert(n >= 1);
+    if (model->config->base_lm) return query_of_states(out, model, ids, n);
     TRY(memory_allocate(&used, (size_t)QUERY_CHUNKS * (size_t)model->config->chunk));
     enum status s = catcher_init(&catcher, model, out);
     if (s == STATUS_OK) s = run_decoder(&catcher, model, used, query_ids(used, ids, n, model->config->chunk));

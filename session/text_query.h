@@ -6,5 +6,6 @@ enum { TEXT_QUERY_CHUNKS = 8 };          /* about the decoder's window: more con
 struct text_query_model { struct device *device; struct decoder *decoder; const struct model_config *config; };
 
 /* out [hidden], memory of this process: the normalised landmark state after the last chunk of n >= 1 ids, of which at
- * most the last TEXT_QUERY_CHUNKS chunks count. One thread at a time per decoder. */
+ * most the last TEXT_QUERY_CHUNKS chunks count. Of a Base LM: the landmark of the last ids
+ * (indexer/state_landmarks.h). One thread at a time per decoder. */
 enum status text_query(float *out, const struct text_query_model *model, const int32_t *ids, int64_t n);

@@ -13,19 +13,19 @@ struct memory_case {
     int sequences, blocks, key_layer, size;
     struct memory_loss_config reads;
     bool recompute;
-    int teach;                          /* 0: no; else 1 + enum teach_gradient */
+    int teach, hidden;                  /* 0: no, else 1 + enum teach_gradient; 0: 32 */
 };
 
 /* past, group, passages, read, span, gradient of `reads` */
 [[maybe_unused]] static const struct memory_case memory_cases[] = {
-    {"Base LM, past", "[2]", true, 2, 2, 2, 0, {.past = 80, .group = 1, .span = MEMORY_SPAN}, true, 0},
+    {"Base LM, past", "[2]", true, 2, 2, 2, 0, {.past = 80, .group = 1, .span = MEMORY_SPAN}, true, 0, 0},
     {"Base LM, all three", "[2]", true, 4, 2, 1, 16,
-     {.past = 200, .group = 2, .passages = 1, .read = 2, .span = MEMORY_SPAN}, false, 0},
-    {"Base LM, passages", "[3]", true, 2, 3, 2, 16, {.passages = 2, .read = 3, .span = MEMORY_SPAN}, true, 0},
+     {.past = 200, .group = 2, .passages = 1, .read = 2, .span = MEMORY_SPAN}, false, 0, 0},
+    {"Base LM, passages", "[3]", true, 2, 3, 2, 16, {.passages = 2, .read = 3, .span = MEMORY_SPAN}, true, 0, 0},
     {"DRT, all three", "[1,1]", false, 2, 3, 2, 16,
-     {.past = 100, .group = 2, .passages = 1, .read = 2, .span = MEMORY_SPAN}, true, 0},
+     {.past = 100, .group = 2, .passages = 1, .read = 2, .span = MEMORY_SPAN}, true, 0, 0},
     {"DRT, keys of a lower layer", "[2,1]", false, 2, 2, 1, 0,
-     {.past = 63, .group = 2, .passages = 1, .read = 1, .span = MEMORY_SPAN}, false, 0},
+     {.past = 63, .group = 2, .passages = 1, .read = 1, .span = MEMORY_SPAN}, false, 0, 0},
 };
 
 [[maybe_unused]] static float *memory_tensor(const struct params *p, const char *name) {
@@ -35,12 +35,12 @@ struct memory_case {
 [[maybe_unused]] static void make_memory_model(struct model *m, const struct memory_case *c, uint64_t seed) {
     char json[640];
     int n = snprintf(json, sizeof json,
-                 "{\"vocab_size\":%d,\"hidden_size\":32,\"intermediate_size\":40,\"num_attention_heads\":2,"
+                 "{\"vocab_size\":%d,\"hidden_size\":%d,\"intermediate_size\":40,\"num_attention_heads\":2,"
                  "\"decoder_layers\":%s,\"encoder_layers\":%d,\"enc_chunk_size\":%d,\"chunk_topk\":%d,"
                  "\"slide_window\":70,\"chunk_id\":96,\"mask_id\":95,\"pad_id\":94,\"rms_norm_eps\":1e-5,"
                  "\"encoder_input\":\"tokens\",\"memory_layer\":%d,\"memory_size\":%d,\"retrieval_proj\":%s}",
-                 VOCAB, c->layers, c->base ? 0 : 1, MEMORY_CHUNK, TOPK, c->key_layer, c->size,
-                 c->teach == 1 + TEACH_PROJECTIONS ? "true" : "false");
+                 VOCAB, c->hidden ? c->hidden : 32, c->layers, c->base ? 0 : 1, MEMORY_CHUNK, TOPK, c->key_layer,
+                 c->size, c->teach == 1 + TEACH_PROJECTIONS ? "true" : "false");
     CHECK_OK(model_config_parse(&m->config, c->name, json, (size_t)n));
     CHECK_OK(params_init(&m->params, &m->config, seed));
     struct rng rng = rng_make(seed, 77);
@@ -91,16 +91,22 @@ struct memory_text { struct text t; int64_t *starts; int32_t *passages, *passage
     free_text(&m->t), free(m->passages), free(m->passage_documents), free(m->starts);
 }
 
-[[maybe_unused]] static struct step *make_memory_step(struct device *dev, const struct model *m,
-                                                      const struct memory_case *c, int sequences) {
+[[maybe_unused]] static struct step *make_memory_step_of(struct device *dev, const struct model *m,
+                                                         const struct memory_case *c, int sequences,
+                                                         enum dtype type) {
     struct step *s;
     struct step_config config = {
-        .sequences = sequences, .chunks = c->base ? c->blocks * MEMORY_CHUNK : c->blocks, .type = DTYPE_F32,
+        .sequences = sequences, .chunks = c->base ? c->blocks * MEMORY_CHUNK : c->blocks, .type = type,
         .recompute = c->recompute, .pool = c->base ? POOL_NONE : POOL_OWN, .memory = true, .reads = c->reads,
         .teach = c->teach > 0, .teach_gradient = c->teach > 0 ? (enum teach_gradient)(c->teach - 1) : TEACH_PROJECTIONS,
         .optimizer = {.beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F, .clip = 1.0F, .trunk = 1.0F}};
     CHECK_OK(step_create(&s, dev, &m->config, &config, m->params, NULL));
     return s;
+}
+
+[[maybe_unused]] static struct step *make_memory_step(struct device *dev, const struct model *m,
+                                                      const struct memory_case *c, int sequences) {
+    return make_memory_step_of(dev, m, c, sequences, DTYPE_F32);
 }
 
 [[maybe_unused]] static struct step_now memory_now(const struct memory_case *c, float weight) {

@@ -6,12 +6,12 @@
 [[maybe_unused]] static const struct memory_case teach_cases[] = {
     {"taught, projections", "[1,1,1]", false, 2, 3, 2, 16,
      {.past = 100, .group = 2, .passages = 2, .read = 2, .span = MEMORY_SPAN, .unread = 1}, true,
-     1 + TEACH_PROJECTIONS},
+     1 + TEACH_PROJECTIONS, 0},
     {"taught, encoder", "[1,1]", false, 2, 3, 1, 0,
      {.past = 63, .group = 1, .passages = 1, .read = 1, .span = MEMORY_SPAN, .unread = 2}, false,
-     1 + TEACH_ENCODER},
+     1 + TEACH_ENCODER, 0},
     {"taught, all", "[2,1]", false, 3, 2, 2, 16,
-     {.past = 0, .group = 1, .passages = 3, .read = 4, .span = MEMORY_SPAN}, true, 1 + TEACH_ALL},
+     {.past = 0, .group = 1, .passages = 3, .read = 4, .span = MEMORY_SPAN}, true, 1 + TEACH_ALL, 0},
 };
 
 /* Without neighbours, so that no weight of the retriever moves the losses of which the teacher is made. */

@@ -1,19 +1,24 @@
 /* attend.c -- one tile of queries against runs of keys; attend_internal.h has the layout and its reason.
  *
- * The two products run in blocks of 4 keys (or 4 output columns) by up to 4 vectors of queries: 16 accumulators in
- * registers. Each scalar of K or V is broadcast straight from memory. Bound by arithmetic. */
+ * The two products run in blocks of 4 keys (or 4 output columns) by up to AT_ONCE vectors of queries: 16 accumulators
+ * in registers, or 8 where there are 16 registers. Each scalar of K or V is broadcast straight from memory. Bound by
+ * arithmetic. */
 #include "kernels/attention/attend_internal.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>
 #include <math.h>
 
-enum { BLOCK = 4, PREFETCH_KEYS = 6 };
+enum { BLOCK = 4, PREFETCH_KEYS = 6, AT_ONCE = LANES == 16 ? 4 : 2, VECTORS_MAX = ATTEND_ROWS / LANES };
 
 void attend_begin(struct attend *a, void *scratch, const float *q, int64_t stride, int rows, int dim) {
     assert(rows >= 1 && rows <= ATTEND_ROWS && dim >= 1 && dim <= ATTEND_DIM_MAX);
     float *memory = scratch;
     int64_t plane = (int64_t)dim * ATTEND_ROWS;
-    int vectors = rows <= ATTEND_SINGLE_ROWS ? 0 : rows <= LANES ? 1 : rows <= 2 * LANES ? 2 : 4;
+    int vectors = rows <= ATTEND_SINGLE_ROWS ? 0
+                  : rows <= LANES            ? 1
+                  : rows <= 2 * LANES        ? 2
+                  : rows <= 4 * LANES        ? 4
+                                             : VECTORS_MAX;
     *a = (struct attend){.rows = rows,
                          .dim = dim,
                          .width = vectors * LANES,
@@ -44,44 +49,63 @@ void attend_softmax(struct attend *a, bool null_key) {
     }
 }
 
-/* scores[j] = scale * sum_t keys[j][t] * queries[t], for `block` keys. */
-SIMD void attend_score_block(struct attend *a, const float *keys, int64_t stride, int j, int block, int vectors) {
-    vf sum[BLOCK][4] = {0};
+/* scores[j] = scale * sum_t keys[j][t] * queries[t], for `block` keys and the vectors first .. first+some-1. */
+SIMD void attend_score_part(struct attend *a, const float *keys, int64_t stride, int block, int vectors, int first,
+                            int some, float *scores) {
+    vf sum[BLOCK][AT_ONCE] = {0};
     for (int t = 0; t < a->dim; t++) {
-        vf column[4];
-        for (int v = 0; v < vectors; v++)
-            column[v] = v_load(a->queries + ((int64_t)t * vectors + v) * LANES);
+        vf column[AT_ONCE];
+        for (int v = 0; v < some; v++)
+            column[v] = v_load(a->queries + ((int64_t)t * vectors + first + v) * LANES);
         for (int r = 0; r < block; r++)
-            for (int v = 0; v < vectors; v++)
-                sum[r][v] += keys[(j + r) * stride + t] * column[v];
+            for (int v = 0; v < some; v++)
+                sum[r][v] += keys[r * stride + t] * column[v];
     }
     for (int r = 0; r < block; r++)
-        for (int v = 0; v < vectors; v++)
-            v_store(a->scores + ((int64_t)(j + r) * vectors + v) * LANES, sum[r][v] * a->scale);
+        for (int v = 0; v < some; v++)
+            v_store(scores + ((int64_t)r * vectors + first + v) * LANES, sum[r][v] * a->scale);
 }
 
-/* out[t] += sum_j values[j][t] * scores[j], for `block` columns t. */
-SIMD void attend_value_block(struct attend *a, const float *values, int64_t stride, int n, int t, int block,
-                             int vectors) {
-    vf sum[BLOCK][4];
+SIMD void attend_score_block(struct attend *a, const float *keys, int64_t stride, int j, int block, int vectors) {
+    const int some = vectors < AT_ONCE ? vectors : AT_ONCE;
+    for (int first = 0; first < vectors; first += some)
+        attend_score_part(a, keys + j * stride, stride, block, vectors, first, some,
+                          a->scores + (int64_t)j * vectors * LANES);
+}
+
+/* out[t] += sum_j values[j][t] * scores[j], for `block` columns t of `out` and the vectors first .. first+some-1, which
+ * `weights` (scores) and `out` begin with. */
+SIMD void attend_value_part(float *out, const float *weights, const float *values, int64_t stride, int n, int block,
+                            int vectors, int some) {
+    vf sum[BLOCK][AT_ONCE];
     for (int r = 0; r < block; r++)
-        for (int v = 0; v < vectors; v++)
-            sum[r][v] = v_load(a->out + ((int64_t)(t + r) * vectors + v) * LANES);
+        for (int v = 0; v < some; v++)
+            sum[r][v] = v_load(out + ((int64_t)r * vectors + v) * LANES);
     for (int j = 0; j < n; j++) {
-        vf weight[4];
-        for (int v = 0; v < vectors; v++)
-            weight[v] = v_load(a->scores + ((int64_t)j * vectors + v) * LANES);
+        vf weight[AT_ONCE];
+        for (int v = 0; v < some; v++)
+            weight[v] = v_load(weights + ((int64_t)j * vectors + v) * LANES);
         for (int r = 0; r < block; r++)
-            for (int v = 0; v < vectors; v++)
-                sum[r][v] += values[j * stride + t + r] * weight[v];
+            for (int v = 0; v < some; v++)
+                sum[r][v] += values[j * stride + r] * weight[v];
     }
     for (int r = 0; r < block; r++)
-        for (int v = 0; v < vectors; v++)
-            v_store(a->out + ((int64_t)(t + r) * vectors + v) * LANES, sum[r][v]);
+        for (int v = 0; v < some; v++)
+            v_store(out + ((int64_t)r * vectors + v) * LANES, sum[r][v]);
+}
+
+SIMD void attend_value_block(struct attend *a, const float *values, int64_t stride, int n, int t, int block,
+                             int vectors) {
+    const int some = vectors < AT_ONCE ? vectors : AT_ONCE;
+    for (int first = 0; first < vectors; first += some)
+        attend_value_part(a->out + ((int64_t)t * vectors + first) * LANES, a->scores + first * LANES, values + t,
+                          stride, n, block, vectors, some);
 }
 
 SIMD void attend_bias_lanes(struct attend *a, int n, const struct attend_bias *bias, int vectors) {
-    const vf lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    vf lane;
+    for (int i = 0; i < LANES; i++)
+        lane[i] = (float)i;
     float window = (float)bias->window;
     bool edge = bias->distance - (n - 1) < 0 || bias->distance + a->width - 1 > bias->window;
     for (int j = 0; j < n; j++)
@@ -213,8 +237,11 @@ void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const 
     case 2:
         attend_keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 2);
         break;
-    default:
+    case 4:
         attend_keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 4);
+        break;
+    default:
+        attend_keys_lanes(a, keys, key_stride, values, value_stride, n, bias, VECTORS_MAX);
         break;
     }
 }

@@ -69,7 +69,7 @@ struct matmul_few_task {
     bool accumulate;
 };
 
-/* 16 weights (or the first n of them) of output `col`, float32 or bf16: the same numbers are the same bits. */
+/* LANES weights (or the first n of them) of output `col`, float32 or bf16: the same numbers are the same bits. */
 SIMD vf weights_at(const struct matmul_few_task *t, int64_t col, int64_t i, int64_t n, bool bf16) {
     int64_t at = col * t->w.stride + i;
     if (bf16) {
@@ -132,6 +132,8 @@ SIMD void few_block(const struct matmul_few_task *t, int64_t col, int block, int
         }
 }
 
+enum { MORE = LANES == 16 ? 4 : 2, LESS = MORE / 2 }; /* outputs at a time: 16 sums in registers, or 8 */
+
 SIMD void few_range(const struct matmul_few_task *t, int64_t begin, int64_t end, int block, int n, bool bf16) {
     for (; begin + block <= end; begin += block)
         few_block(t, begin, block, n, bf16);
@@ -145,25 +147,25 @@ SIMD void few_rows(const struct matmul_few_task *t, int64_t begin, int64_t end, 
         one_row(t, begin, end, bf16);
         break;
     case 2:
-        few_range(t, begin, end, 4, 2, bf16);
+        few_range(t, begin, end, MORE, 2, bf16);
         break;
     case 3:
-        few_range(t, begin, end, 4, 3, bf16);
+        few_range(t, begin, end, MORE, 3, bf16);
         break;
     case 4:
-        few_range(t, begin, end, 4, 4, bf16);
+        few_range(t, begin, end, MORE, 4, bf16);
         break;
     case 5:
-        few_range(t, begin, end, 2, 5, bf16);
+        few_range(t, begin, end, LESS, 5, bf16);
         break;
     case 6:
-        few_range(t, begin, end, 2, 6, bf16);
+        few_range(t, begin, end, LESS, 6, bf16);
         break;
     case 7:
-        few_range(t, begin, end, 2, 7, bf16);
+        few_range(t, begin, end, LESS, 7, bf16);
         break;
     default:
-        few_range(t, begin, end, 2, 8, bf16);
+        few_range(t, begin, end, LESS, 8, bf16);
         break;
     }
 }

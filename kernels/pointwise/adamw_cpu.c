@@ -17,18 +17,19 @@ struct adamw_norm_task {
 };
 
 static double adamw_squares(const float *g, int64_t n) {
-    typedef double vd __attribute__((vector_size(64)));
-    typedef float half __attribute__((vector_size(32), aligned(4), may_alias));
+    enum { DOUBLES = LANES / 2 };
+    typedef double vd __attribute__((vector_size(LANES * 4)));
+    typedef float half __attribute__((vector_size(LANES * 2), aligned(4), may_alias));
     vd sum = {0};
     double all = 0.0;
     int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
+    for (; i + DOUBLES <= n; i += DOUBLES) {
         vd x = __builtin_convertvector(*(const half *)(g + i), vd);
         sum += x * x;
     }
     for (; i < n; i++)
         all += (double)g[i] * (double)g[i];
-    for (int lane = 0; lane < 8; lane++)
+    for (int lane = 0; lane < DOUBLES; lane++)
         all += sum[lane];
     return all;
 }

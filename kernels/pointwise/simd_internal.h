@@ -1,27 +1,30 @@
-/* simd_internal.h -- 16 floats at a time in GCC's vector types, on any processor: the compiler cuts them to what the
- * machine has. Everything is inlined, so the ABI of 64-byte arguments never matters (hence the pragma). */
+/* simd_internal.h -- LANES floats at a time in GCC's vector types, as many as a register of the target holds. GCC 12
+ * keeps wider vectors in memory and cuts some of their operations into single floats: with 16 floats on AVX2 attention
+ * took 64 times as long. Everything is inlined, so the ABI of vector arguments never matters (hence the pragma). */
 #pragma once
 #include <stdint.h>
 #include <string.h>
 #pragma GCC diagnostic ignored "-Wpsabi"
 
-enum { LANES = 16 };
-typedef float vf __attribute__((vector_size(64)));
-typedef int32_t vi __attribute__((vector_size(64)));
-typedef float vf_unaligned __attribute__((vector_size(64), aligned(4), may_alias));
-/* Sums that fit in registers, for loops that keep a block of them: 32 registers of 16 floats, or 16 of 8 (or less). */
+/* SIMD_ROWS by SIMD_VECTORS sums fit in registers, for loops that keep a block of them: there are 32 registers of 16
+ * floats, or 16 of 8 (or less). */
 #if defined(__AVX512F__)
-enum { SIMD_VECTORS = 2, SIMD_ROWS = 8 };
+enum { LANES = 16, SIMD_ROWS = 8, SIMD_VECTORS = 2 };
+#elif defined(__AVX__)
+enum { LANES = 8, SIMD_ROWS = 6, SIMD_VECTORS = 2 };
 #else
-enum { SIMD_VECTORS = 1, SIMD_ROWS = 4 };
+enum { LANES = 4, SIMD_ROWS = 6, SIMD_VECTORS = 2 };
 #endif
+typedef float vf __attribute__((vector_size(LANES * 4)));
+typedef int32_t vi __attribute__((vector_size(LANES * 4)));
+typedef float vf_unaligned __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 #define SIMD static inline __attribute__((always_inline, unused))
 
 SIMD vf v_load(const float *p) { return *(const vf_unaligned *)p; }
 SIMD void v_store(float *p, vf x) { *(vf_unaligned *)p = x; }
-/* 16 bf16 numbers: the upper halves of floats. */
+/* LANES bf16 numbers: the upper halves of floats. */
 SIMD vf v_load_bf16(const uint16_t *p) {
-    typedef uint16_t half_lanes __attribute__((vector_size(32), aligned(2), may_alias));
+    typedef uint16_t half_lanes __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
     return (vf)(__builtin_convertvector(*(const half_lanes *)p, vi) << 16);
 }
 SIMD vf v_set(float x) { return x - (vf){0}; }              /* x - 0 is x for every x, -0 and NaN too */
@@ -44,13 +47,21 @@ SIMD vf v_select(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask
 SIMD vf v_max(vf a, vf b) { return v_select(a > b, a, b); }
 SIMD vf v_min(vf a, vf b) { return v_select(a < b, a, b); }
 
+typedef float v_four __attribute__((vector_size(16)));
+typedef float v_eight __attribute__((vector_size(32)));
+SIMD float v_sum_four(v_four x) { return (x[0] + x[2]) + (x[1] + x[3]); }
+SIMD float v_sum_eight(v_eight x) {
+    return v_sum_four(__builtin_shufflevector(x, x, 0, 1, 2, 3) + __builtin_shufflevector(x, x, 4, 5, 6, 7));
+}
 SIMD float v_sum(vf x) {
-    typedef float v8 __attribute__((vector_size(32)));
-    typedef float v4 __attribute__((vector_size(16)));
-    v8 a = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
-           __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
-    v4 b = __builtin_shufflevector(a, a, 0, 1, 2, 3) + __builtin_shufflevector(a, a, 4, 5, 6, 7);
-    return (b[0] + b[2]) + (b[1] + b[3]);
+#if defined(__AVX512F__)
+    return v_sum_eight(__builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
+                       __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15));
+#elif defined(__AVX__)
+    return v_sum_eight(x);
+#else
+    return v_sum_four(x);
+#endif
 }
 SIMD float v_largest(vf x) {
     float best = x[0];

@@ -75,9 +75,10 @@ struct eval_engines {
     struct engine *model, *base[EVAL_BASES]; const struct lexical *lexical; struct memory_config memory;
 };
 struct eval_machine { struct engine model, base[EVAL_BASES]; struct lexical *lexical; struct eval_engines engines; };
-enum status eval_machine_open(struct eval_machine *out, const struct engine_config *config,
+/* Allocated: several engines are too large for a small stack. */
+enum status eval_machine_open(struct eval_machine **out, const struct engine_config *config,
                               const struct eval_options *o);
-void eval_machine_close(struct eval_machine *m);
+void eval_machine_close(struct eval_machine *m);         /* NULL is fine */
 
 /* ---- drt_eval_run.c ---- */
 /* Reads every file, scores its documents in every mode of result->mode at the same positions. With `samples`,

@@ -1,5 +1,6 @@
 /* drt_eval_machine.c -- what the commands of drt-eval open: the model with its store, Base LMs beside it, what a token
  * memory needs. */
+#include "base/memory.h"
 #include "tools/eval/drt_eval.h"
 #include <string.h>
 
@@ -32,18 +33,24 @@ static enum status open_parts(struct eval_machine *m, const struct engine_config
     return STATUS_OK;
 }
 
-enum status eval_machine_open(struct eval_machine *out, const struct engine_config *config,
+enum status eval_machine_open(struct eval_machine **out, const struct engine_config *config,
                               const struct eval_options *o) {
-    *out = (struct eval_machine){0};
-    enum status s = open_parts(out, config, o);
-    if (s != STATUS_OK) eval_machine_close(out);
-    return s;
+    struct eval_machine *m;
+    TRY(memory_allocate_zero(&m, 1));
+    enum status s = open_parts(m, config, o);
+    if (s != STATUS_OK) {
+        eval_machine_close(m);
+        return s;
+    }
+    *out = m;
+    return STATUS_OK;
 }
 
 void eval_machine_close(struct eval_machine *m) {
+    if (!m) return;
     lexical_close(m->lexical);
     for (int i = 0; i < EVAL_BASES; i++)
         engine_close(&m->base[i]);
     engine_close(&m->model);
-    *m = (struct eval_machine){0};
+    memory_free(m);
 }

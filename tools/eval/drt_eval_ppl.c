@@ -109,14 +109,14 @@ int eval_ppl(int argc, char **argv, const char **operands) {
                                          .threads = (int)o.threads,
                                          .retrieval = retrieval,
                                          .memory = eval_has_memory(&result)};
-    struct eval_machine machine;
+    struct eval_machine *machine = NULL;
     struct progress_line *line = NULL;
     if (progress_line_start(&line, "drt-eval") != STATUS_OK) return eval_failed();
     enum status status = eval_machine_open(&machine, &config, &o);
-    if (status == STATUS_OK) status = eval_run(&result, &machine.engines, &o, NULL, progress_line_progress(line));
+    if (status == STATUS_OK) status = eval_run(&result, &machine->engines, &o, NULL, progress_line_progress(line));
     progress_line_end(line);
-    if (status == STATUS_OK) status = (o.json ? eval_print_json : eval_print_text)(&result, &machine.model, &o);
-    eval_machine_close(&machine);
+    if (status == STATUS_OK) status = (o.json ? eval_print_json : eval_print_text)(&result, &machine->model, &o);
+    eval_machine_close(machine);
     eval_result_free(&result);
     if (status != STATUS_OK) return eval_failed();
     if (result.partial)

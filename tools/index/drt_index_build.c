@@ -49,7 +49,7 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     struct device *device = NULL;
     struct weights weights = {0};
     enum dtype type;
-    struct encoder *encoder = NULL;
+    struct chunk_tower tower = {0};
     struct store_fingerprint fingerprint;
     struct indexer_report report;
     struct indexer_config config = {
@@ -75,17 +75,18 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     TRY_GOTO(s, indexer_fingerprint(&fingerprint, &model.config, model.params, model.tokenizer), out);
     TRY_GOTO(s, device_choose(&device, &type, &o->where, (int)o->threads), out);
     TRY_GOTO(s, weights_open(&weights, device, model.params, type), out);
-    TRY_GOTO(s, encoder_create(&encoder, device, &model.config, &weights, 0), out);
+    TRY_GOTO(s, chunk_tower_open(&tower, device, &model.config, &weights), out);
     config.reader.eod_id = o->eod_id == -1 ? model.config.eos_id : o->eod_id;
     config.tokenizer = model.tokenizer;
     config.model = &model.config;
     config.params = model.params;
     config.device = device;
-    config.encoder = encoder;
+    config.encoder = tower.encoder;
+    config.states = tower.states;
     s = indexer_run(&report, &config);
     if (s == STATUS_OK) drt_index_build_report(&report, o->store, o->json);
 out:
-    encoder_free(encoder);
+    chunk_tower_close(&tower);
     if (device) weights_release(&weights, device);
     device_close(device);
     model_folder_close(&model);

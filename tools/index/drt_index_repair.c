@@ -22,7 +22,7 @@ struct repair {
     struct device *device;
     struct model_folder folder;
     struct weights weights;
-    struct encoder *encoder;
+    struct chunk_tower tower;
     struct reencode *reencode;
 };
 
@@ -46,9 +46,9 @@ static enum status open_encoder(struct repair *r, uint64_t *max_ram) {
     TRY(indexer_fingerprint(&fingerprint, &r->folder.config, r->folder.params, r->folder.tokenizer));
     TRY(device_choose(&r->device, &type, &r->choice, (int)r->threads));
     TRY(weights_open(&r->weights, r->device, r->folder.params, type));
-    TRY(encoder_create(&r->encoder, r->device, &r->folder.config, &r->weights, 0));
-    TRY(indexer_free_ram(max_ram, r->max_ram, r->folder.params, r->device, r->encoder));
-    return reencode_create(&r->reencode, r->device, r->encoder, &fingerprint);
+    TRY(chunk_tower_open(&r->tower, r->device, &r->folder.config, &r->weights));
+    TRY(indexer_free_ram(max_ram, r->max_ram, r->folder.params, r->device, r->tower.encoder));
+    return reencode_create(&r->reencode, r->device, r->tower.encoder, r->tower.states, &fingerprint);
 }
 
 static enum status repair(struct repair *r, const struct progress *progress, int64_t *problems) {
@@ -72,7 +72,7 @@ static enum status repair(struct repair *r, const struct progress *progress, int
 
 static void close_all(struct repair *r) {
     reencode_free(r->reencode);
-    encoder_free(r->encoder);
+    chunk_tower_close(&r->tower);
     if (r->device) weights_release(&r->weights, r->device);
     device_close(r->device);
     model_folder_close(&r->folder);

@@ -4,10 +4,13 @@
 #include "tools/serve/serve.h"
 #include "tools/shared/commands.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+
+enum { LARGE_BLOCK = 256 * 1024 };
 
 static int failed(void) {
     fprintf(stderr, "drt-serve: %s\n", status_message());
@@ -122,6 +125,8 @@ static int serve(int argc, char **argv, const char **operands) {
     }
     serve.limits = (struct request_limits){
         .max_tokens = o->max_tokens, .max_prompt_tokens = o->max_prompt_tokens, .max_prompts = (int)o->max_prompts};
+    /* A session's buffers go back to the system when it ends. glibc would raise this threshold with the first one. */
+    (void)mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK);
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);

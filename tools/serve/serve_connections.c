@@ -8,13 +8,14 @@
 #include <arpa/inet.h>
 #include <poll.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 
 enum { LOOK_MS = 200 };
 
 struct connection {
     struct connection *next, **link;
     int fd;
-    bool answering;
+    bool answering, gone; /* gone: its client had left, with nothing more to read, when it was last looked at */
     double since;
     struct job *job;
     char peer[INET6_ADDRSTRLEN];
@@ -29,14 +30,24 @@ struct connections {
     bool ending;
 };
 
-/* With the lock held. A socket that is shut down gives the HTTP library an end of file, and it closes the connection.
- */
+/* Whether the client has closed its side. */
+static bool connection_left(const struct connection *c) {
+    struct pollfd state = {.fd = c->fd, .events = POLLRDHUP};
+    return poll(&state, 1, 0) > 0;
+}
+
+/* With the lock held. A socket that is shut down gives the HTTP library an end of file, and it closes it. */
 static void connection_look(struct connections *t, struct connection *c, double now) {
-    if (c->answering && c->job) {
-        struct pollfd state = {.fd = c->fd, .events = POLLRDHUP};
-        if (poll(&state, 1, 0) > 0) atomic_store(&c->job->cancelled, true);
+    const bool left = connection_left(c);
+    int unread = 0;
+    bool over = now - c->since > (c->answering ? t->answer : t->receive);
+    if (left && c->job) atomic_store(&c->job->cancelled, true);
+    /* The library waits for edges: an end of file that came together with the last bytes is none, and it would wait. */
+    if (left && !c->answering && ioctl(c->fd, FIONREAD, &unread) == 0 && unread == 0) {
+        over = over || c->gone;
+        c->gone = true;
     }
-    if (now - c->since <= (c->answering ? t->answer : t->receive)) return;
+    if (!over) return;
     if (c->job) atomic_store(&c->job->cancelled, true);
     (void)shutdown(c->fd, SHUT_RDWR);
 }
@@ -128,6 +139,7 @@ static void connection_turn(struct connections *t, struct connection *c, bool an
     pthread_mutex_lock(&t->lock);
     c->answering = answering;
     c->job = job;
+    c->gone = false;
     c->since = clock_seconds();
     pthread_mutex_unlock(&t->lock);
 }

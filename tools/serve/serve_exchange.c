@@ -75,7 +75,7 @@ bool exchange_body(struct exchange *e, const char *data, size_t bytes) {
         e->bytes += bytes; /* counted, not kept: the answer can only follow the body */
         return e->bytes <= 2 * limit;
     }
-    if (!e->route.posts) return true;
+    if (!e->route.posts || bytes == 0) return true;
     if (memory_grow(&e->body, &e->capacity, e->bytes + bytes) != STATUS_OK) return false;
     memcpy(e->body + e->bytes, data, bytes);
     e->bytes += bytes;

@@ -4,6 +4,7 @@
 #include "tools/serve/wire/reply.h"
 
 #include <inttypes.h>
+#include <malloc.h>
 #include <pthread.h>
 
 /* Statuses that this server gives; others (the HTTP library's own) count as the last. */
@@ -117,6 +118,8 @@ void metrics_write(struct metrics *m, struct reply *reply, const struct metrics_
     metrics_gauge(file, "drt_connections", "Open connections.", (double)gauges->connections);
     metrics_gauge(file, "drt_store_chunks", "Chunks of the store.", (double)gauges->store_chunks);
     metrics_gauge(file, "drt_uptime_seconds", "Time since the start.", gauges->seconds);
+    const struct mallinfo2 heap = mallinfo2();
+    metrics_gauge(file, "drt_heap_bytes", "Allocated memory.", (double)heap.uordblks + (double)heap.hblkhd);
     metrics_gauge(file, "process_resident_memory_bytes", "Resident memory.", (double)memory_resident());
     metrics_gauge(file, "drt_resident_memory_peak_bytes", "Most resident memory so far.",
                   (double)memory_resident_peak());

@@ -146,11 +146,11 @@ size_t memory_loss_bytes(const struct memory_loss *m) {
  */
 
 void memory_loss_begin(struct memory_loss *m) {
-    float log_tau, gate[MEMORY_FEATURES];
+    float log_tau, gate[MEMORY_LOSS_FEATURES];
     device_download(m->dev, &log_tau, weights_tensor(m->parameters, LOG_TAU).data, sizeof log_tau);
     device_download(m->dev, gate, weights_tensor(m->parameters, GATE).data, sizeof gate);
-    m->mixture = (struct memory_mixture){.tau = exp((double)log_tau)};
-    for (int i = 0; i < MEMORY_FEATURES; i++)
+    m->mixture = (struct memory_loss_mixture){.tau = exp((double)log_tau)};
+    for (int i = 0; i < MEMORY_LOSS_FEATURES; i++)
         m->mixture.gate[i] = (double)gate[i];
     float tau = (float)m->mixture.tau;
     device_upload(m->dev, m->tau, &tau, sizeof tau);
@@ -301,10 +301,10 @@ struct mat memory_loss_backward(struct memory_loss *m, const int32_t *targets, f
 }
 
 void memory_loss_finish(struct memory_loss *m, float scale) {
-    float dtau, dlog_tau, dgate[MEMORY_FEATURES];
+    float dtau, dlog_tau, dgate[MEMORY_LOSS_FEATURES];
     device_download(m->dev, &dtau, m->dtau, sizeof dtau);
     dlog_tau = (float)((double)dtau * m->mixture.tau);
-    for (int i = 0; i < MEMORY_FEATURES; i++)
+    for (int i = 0; i < MEMORY_LOSS_FEATURES; i++)
         dgate[i] = (float)((double)scale * m->mixture.dgate[i]);
     device_upload(m->dev, weights_tensor(m->gradients, LOG_TAU).data, &dlog_tau, sizeof dlog_tau);
     device_upload(m->dev, weights_tensor(m->gradients, GATE).data, dgate, sizeof dgate);

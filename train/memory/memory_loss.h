@@ -10,8 +10,8 @@
  *     memory_loss_gains alone.
  *
  * Key states come from layer memory_layer, through memory.key_proj where the model has one. The gate is linear in
- * MEMORY_FEATURES numbers; it, log_tau and the mixture are computed in double precision on the host. One thread at a
- * time; nothing is allocated after create. Equal inputs give equal bits. */
+ * MEMORY_LOSS_FEATURES numbers; it, log_tau and the mixture are computed in double precision on the host. One thread at
+ * a time; nothing is allocated after create. Equal inputs give equal bits. */
 #pragma once
 #include "decoder/decoder_train.h"
 #include "model/model_config.h"
@@ -40,7 +40,7 @@ struct memory_loss_config {
 
 /* w[0] counts always; then lse, nearest / tau, sum of squared weights, largest weight (token_memory.h), the first two
  * clamped and divided by 10. Only lse has a gradient. gate = 10 w.f, so that w and an embedding may share a rate. */
-enum { MEMORY_FEATURES = 5 };
+enum { MEMORY_LOSS_FEATURES = 5 };
 struct memory_loss_now { float weight; bool drop_past; /* weight 0 to 1: the mixture's part of the loss */ };
 /* Over scored rows: of -log p, of g, and of the memory's part of p(target). */
 struct memory_loss_sums { double nll, gate, share; };

@@ -32,7 +32,7 @@ struct memory_loss {
     int32_t *host_ids;
     float *host;                         /* [STATS + 1][n]: stats, then nll of the decoder; later what goes back */
     float *nll, *host_weight;            /* [n] */
-    struct memory_mixture mixture;
+    struct memory_loss_mixture mixture;
     bool reads;                          /* the last forward's rows had something to read at all */
     struct token_memory now;             /* of the last forward */
     float part;                          /* its weight */

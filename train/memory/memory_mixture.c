@@ -15,14 +15,14 @@ static double log_add(double a, double b) {
     return isinf(top) ? top : top + log(exp(a - top) + exp(b - top));
 }
 
-double memory_mixture_nll(const struct memory_mixture *m, const struct memory_mixture_row *row) {
-    struct memory_mixture of = {.tau = m->tau}; /* its sums are thrown away */
+double memory_mixture_nll(const struct memory_loss_mixture *m, const struct memory_mixture_row *row) {
+    struct memory_loss_mixture of = {.tau = m->tau}; /* its sums are thrown away */
     for (int i = 0; i < MEMORY_MIXTURE_FEATURES; i++)
         of.gate[i] = m->gate[i];
     return memory_mixture_row(&of, row, 0.0).nll;
 }
 
-struct memory_mixture_result memory_mixture_row(struct memory_mixture *m, const struct memory_mixture_row *row,
+struct memory_mixture_result memory_mixture_row(struct memory_loss_mixture *m, const struct memory_mixture_row *row,
                                                 double weight) {
     struct memory_mixture_result out = {.nll = -row->log_lm};
     if (isinf(row->lse)) {

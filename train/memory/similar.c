@@ -35,6 +35,7 @@ static enum status similar_collect(struct similar *n) {
 enum status similar_open(struct similar **out, const struct similar_config *config) {
     struct similar *n;
     assert(config->passages > 0 && config->span > 0 && config->passages + config->coming <= SIMILAR_MAX);
+    assert(config->model->chunk <= SIMILAR_CHUNK_MAX);
     TRY(memory_allocate_zero(&n, 1));
     n->config = *config;
     n->model = *config->model;

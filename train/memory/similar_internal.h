@@ -4,7 +4,8 @@
 #include "train/memory/similar.h"
 
 enum { SIMILAR_SPARE = 4,                /* more than are used: some belong to a block's own documents */
-       SIMILAR_MAX = 128 };              /* passages of a block */
+       SIMILAR_MAX = 128,                /* passages of a block */
+       SIMILAR_CHUNK_MAX = 64 };
 
 /* The chunks of one text, and what each finds. */
 struct similar_text {

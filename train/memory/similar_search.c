@@ -9,14 +9,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { QUERIES = 4096, LOOK_BACK = 2 }; /* queries at once; chunks of a query */
+/* Queries at once; chunks of a query; ids of it that are looked up. A list of postings costs as much as it is long, and
+ * frequent ids, whose lists are the long ones, decide little: the rarest of a query find nearly the same chunks. */
+enum { QUERIES = 4096, LOOK_BACK = 2, ASKED = 32 };
 static const char *const table_names[] = {"text", "valid"}, *const coming_names[] = {"text.coming", "valid.coming"};
 
 /* Equal text, chunk and number give equal results: one line says which they were. */
 static void similar_describe(char out[160], const struct similar *n) {
     uint64_t pool = n->pool.batches ? batches_fingerprint(n->pool.batches) : 0,
              valid = n->valid.batches ? batches_fingerprint(n->valid.batches) : 0;
-    int length = snprintf(out, 160, "1 text %016" PRIx64 " pool %016" PRIx64 " valid %016" PRIx64 " chunk %d each %d",
+    int length = snprintf(out, 160, "2 text %016" PRIx64 " pool %016" PRIx64 " valid %016" PRIx64 " chunk %d each %d",
                           batches_fingerprint(n->text.batches), pool, valid, n->model.chunk, n->each);
     if (n->each_coming > 0) snprintf(out + length, (size_t)(160 - length), " coming %d", n->each_coming);
 }
@@ -58,7 +60,42 @@ static enum status similar_build_index(const struct similar *n, const char *path
 struct similar_queries {
     struct lexical_query query[QUERIES];
     struct store_range own[QUERIES];
+    int32_t *ids;       /* [QUERIES, LOOK_BACK * chunk]: -1 for ids that are too frequent */
+    int64_t *frequency; /* [vocab_size] in the corpus */
 };
+
+static enum status similar_queries_create(struct similar_queries **out, const struct similar *n) {
+    struct similar_queries *q;
+    TRY(memory_allocate_zero(&q, 1));
+    *out = q;
+    TRY(memory_allocate_zero(&q->ids, (size_t)(QUERIES * LOOK_BACK * n->model.chunk)));
+    TRY(memory_allocate_zero(&q->frequency, (size_t)n->model.vocab_size));
+    for (int64_t i = 0; i < n->corpus.chunks * n->model.chunk; i++)
+        if (n->corpus.ids[i] >= 0) q->frequency[n->corpus.ids[i]]++;
+    return STATUS_OK;
+}
+
+static void similar_queries_free(struct similar_queries *q) {
+    if (!q) return;
+    memory_free(q->ids);
+    memory_free(q->frequency);
+    memory_free(q);
+}
+
+/* Leaves the ASKED rarest of n ids, earlier ones where two are as frequent, each in its position (pairs of neighbours
+ * count as well); -1 for the others. */
+static void similar_keep_rare(const struct similar_queries *q, int32_t *ids, int n) {
+    bool kept[LOOK_BACK * SIMILAR_CHUNK_MAX] = {0};
+    for (int round = 0; round < ASKED; round++) {
+        int best = -1;
+        for (int i = 0; i < n; i++)
+            if (!kept[i] && ids[i] >= 0 && (best < 0 || q->frequency[ids[i]] < q->frequency[ids[best]])) best = i;
+        if (best < 0) break;
+        kept[best] = true;
+    }
+    for (int i = 0; i < n; i++)
+        if (!kept[i]) ids[i] = -1;
+}
 
 /* Asks with a chunk and the one before it, or with the one after it alone; each where it is of the same document. */
 static void similar_ask(const struct similar *n, struct similar_queries *q, int64_t i, const struct similar_text *t,
@@ -72,8 +109,10 @@ static void similar_ask(const struct similar *n, struct similar_queries *q, int6
     }
     while (!coming && n_chunks < LOOK_BACK && from > 0 && of->documents[from - 1][0] == document)
         from--, n_chunks++;
-    q->query[i] =
-        (struct lexical_query){.ids = of->ids + (n_chunks > 0 ? from : 0) * size, .n = (int)(n_chunks * size)};
+    int32_t *ids = q->ids + i * LOOK_BACK * size;
+    memcpy(ids, of->ids + (n_chunks > 0 ? from : 0) * size, (size_t)(n_chunks * size) * sizeof *ids);
+    similar_keep_rare(q, ids, (int)(n_chunks * size));
+    q->query[i] = (struct lexical_query){.ids = ids, .n = (int)(n_chunks * size)};
     q->own[i] = (struct store_range){0};
     if (t != &n->text) return;
     const int64_t *first = t->document_first + (document - t->first_document);
@@ -88,7 +127,7 @@ static enum status similar_search_table(const struct similar *n, int32_t **table
     enum status s;
     int each = coming ? n->each_coming : n->each;
     TRY_GOTO(s, memory_allocate(table, (size_t)(t->chunks * each)), out);
-    TRY_GOTO(s, memory_allocate(&q, 1), out);
+    TRY_GOTO(s, similar_queries_create(&q, n), out);
     TRY_GOTO(s, memory_allocate(&hits, (size_t)(QUERIES * each)), out);
     const struct lexical_search how = {
         .k = each, .pair_weight = LEXICAL_PAIR_WEIGHT, .exclude = q->own, .threads = n->config.threads};
@@ -107,7 +146,7 @@ static enum status similar_search_table(const struct similar *n, int32_t **table
     }
     s = STATUS_OK;
 out:
-    memory_free(q);
+    similar_queries_free(q);
     memory_free(hits);
     return s;
 }

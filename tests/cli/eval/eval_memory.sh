@@ -5,8 +5,8 @@ tiny_model "$TMP/m"
 sed 's/"decoder_layers": \[/&2], "was": [/; s/"encoder_layers": 1/"encoder_layers": 0/' "$TINY/config.json" | tr -d '\n' | sed 's/, *"was": *\[[^]]*\]//' >"$TMP/base.json"
 "$MODEL" init --config "$TMP/base.json" --tokenizer "$TINY/tokenizer.json" --out "$TMP/base" --seed 4 >/dev/null 2>"$ERR" || die "no Base LM"
 corpus "$TMP/train.jsonl" 10 80
-corpus "$TMP/a.jsonl" 4 120 100
-corpus "$TMP/b.jsonl" 3 120 200
+corpus "$TMP/a.jsonl" 4 65 100
+corpus "$TMP/b.jsonl" 3 65 200
 tiny_store "$TMP/s" "$TMP/m" "$TMP/train.jsonl"
 expect 0 "$BIN/drt-index" lexical --store "$TMP/s" --out "$TMP/lex" --segment-chunks 16
 out_has "segments"

@@ -27,6 +27,11 @@ nm -D --defined-only "$lib/libdrt.so" | awk '$2 != "A" { print $3 }' | sort >"$T
 sed 's/$/@@DRT_1/' "$TMP/declared" | diff - "$TMP/exported" >"$OUT" || die "libdrt.so exports something else than drt.h declares"
 nm -g --defined-only "$lib/libdrt.a" | awk '$2 ~ /[TDBRW]/ { print $3 }' | sort | diff "$TMP/declared" - >"$OUT" ||
     die "libdrt.a defines something else than drt.h declares"
+# None goes and none comes unnoticed: cmake/symbols has each with the version that it came in. Each is called by a test.
+sed -n 's/^ \(drt_[a-z_]*\)@DRT_1 [0-9.]*$/\1/p' "$SOURCE/cmake/symbols" | diff - "$TMP/declared" >"$OUT" || die "cmake/symbols has other functions than drt.h"
+while read -r function; do
+    grep -rqw "$function" "$SOURCE/tests/unit/library" || die "no test in tests/unit/library calls $function"
+done <"$TMP/declared"
 readelf -d "$lib/libdrt.so" >"$OUT"
 out_has "Library soname: [libdrt.so.1]"
 out_lacks "RPATH"

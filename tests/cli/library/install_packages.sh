@@ -36,6 +36,8 @@ for package in drt libdrt1; do
 done
 dpkg-deb --ctrl-tarfile "$TMP/packages/libdrt1_${version}_$architecture.deb" | tar -xO ./shlibs >"$OUT" 2>/dev/null
 out_has "libdrt 1 libdrt1 (>= $version)"
+dpkg-deb --ctrl-tarfile "$TMP/packages/libdrt1_${version}_$architecture.deb" | tar -xO ./symbols | cmp -s - "$SOURCE/cmake/symbols" ||
+    die "libdrt1 has no list of symbols"
 find "$root/usr/bin" "$root/usr/lib" -type f \( -name 'drt-*' -o -name 'libdrt.so.*' \) ! -name '*.cmake' | while read -r file; do
     ldd "$file" 2>/dev/null | awk '/not found|\.deps|\/build/' | grep . >&2 && exit 1
     ! readelf -S "$file" | grep -q '\.debug_info' || { echo "$file is not stripped" >&2; exit 1; }

@@ -328,8 +328,11 @@ static void test_refusals(const char *const *input) {
     struct store_fingerprint f;
     hidden.encoder_input = ENCODER_INPUT_HIDDEN;
     CHECK_FAILS(indexer_fingerprint(&f, &hidden, params, tokenizer), STATUS_UNSUPPORTED, "encoder_input");
-    hidden.base_lm = true;
-    CHECK_FAILS(indexer_fingerprint(&f, &hidden, params, tokenizer), STATUS_UNSUPPORTED, "Base LM");
+    hidden.base_lm = true; /* no encoder: every weight counts */
+    CHECK_OK(indexer_fingerprint(&f, &hidden, params, tokenizer));
+    uint8_t all[16];
+    params_fingerprint(params, all);
+    CHECK(memcmp(f.encoder, all, sizeof all) == 0);
 }
 
 /* Several workers, a lookahead of a few documents: the order stays, nothing is lost, an early close does not hang. */

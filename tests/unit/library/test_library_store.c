@@ -1,6 +1,8 @@
 /* test_library_store.c -- drt.h: building, adding and resuming; documents, chunks, texts, samples, mapped landmarks. */
 #include "base/half.h"
 #include "tests/library_fixture.h"
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { DIM = 32, CHUNK = 63 };
 
@@ -27,6 +29,24 @@ static void infos(struct library_world *w) {
     CALL_OK(drt_store_open(&w->store, w->store_path));
     CALL_FAILS(drt_store_view(&view, NULL), DRT_INVALID, "store is NULL");
     drt_store_close(NULL);
+}
+
+/* A child opens the store that its parent has open, and the parent keeps its own. */
+static void forked(struct library_world *w) {
+    struct drt_store *own = NULL;
+    struct drt_store_info info = {.size = sizeof info};
+    int code = 0;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        bool right = drt_store_open(&own, w->store_path) == DRT_OK && drt_store_info(own, &info) == DRT_OK &&
+                     info.documents == LIBRARY_DOCUMENTS && drt_store_open(&own, w->store_path) == DRT_BUSY;
+        _exit(right ? 0 : 1);
+    }
+    CHECK(child > 0 && waitpid(child, &code, 0) == child && WIFEXITED(code));
+    CHECK_EQ(WEXITSTATUS(code), 0);
+    CALL_FAILS(drt_store_open(&own, w->store_path), DRT_BUSY, "open");
+    CALL_OK(drt_store_info(w->store, &info));
 }
 
 static void documents(struct library_world *w) {
@@ -257,6 +277,7 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     library_world_open(&w);
     infos(&w);
+    forked(&w);
     documents(&w);
     chunks(&w);
     chunk_failures(&w);

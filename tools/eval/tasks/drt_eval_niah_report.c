@@ -1,6 +1,6 @@
 /* drt_eval_niah_report.c -- the table, the JSON object and the heat map of drt-eval niah. */
 #include "base/formats/json.h"
-#include "tools/eval/drt_eval_niah.h"
+#include "tools/eval/tasks/drt_eval_niah.h"
 
 #include <errno.h>
 #include <math.h>

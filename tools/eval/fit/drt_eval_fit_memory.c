@@ -1,8 +1,8 @@
 /* drt_eval_fit_memory.c -- drt-eval fit-memory: temperatures and gates for a model and a store. */
 #include "base/memory.h"
 #include "session/memory_folder.h"
-#include "tools/eval/drt_eval_fit.h"
-#include "tools/eval/drt_eval_samples.h"
+#include "tools/eval/fit/drt_eval_fit.h"
+#include "tools/eval/fit/drt_eval_samples.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
 #include <math.h>
@@ -139,14 +139,14 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     const struct engine_config config = {
         .model = o.model, .store = o.store, .where = o.where, .threads = (int)o.threads, .memory = true};
-    struct eval_machine machine;
+    struct eval_machine *machine = NULL;
     struct progress_line *line = NULL;
     if (progress_line_start(&line, "drt-eval") != STATUS_OK) return eval_failed();
     enum status status = eval_machine_open(&machine, &config, &o);
-    if (status == STATUS_OK) status = fit_memory(&result, &machine, &o, out, progress_line_progress(line));
+    if (status == STATUS_OK) status = fit_memory(&result, machine, &o, out, progress_line_progress(line));
     progress_line_end(line);
-    if (status == STATUS_OK) status = (o.json ? eval_print_json : eval_print_text)(&result, &machine.model, &o);
-    eval_machine_close(&machine);
+    if (status == STATUS_OK) status = (o.json ? eval_print_json : eval_print_text)(&result, &machine->model, &o);
+    eval_machine_close(machine);
     eval_result_free(&result);
     return status == STATUS_OK ? 0 : eval_failed();
 }

@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "data/readers/reader.h"
-#include "tools/eval/drt_eval_niah.h"
+#include "tools/eval/tasks/drt_eval_niah.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* drt_eval_tasks_report.c -- the table and the JSON object of drt-eval tasks. */
 #include "base/formats/json.h"
 #include "base/memory.h"
-#include "tools/eval/drt_eval_tasks.h"
+#include "tools/eval/tasks/drt_eval_tasks.h"
 #include "tools/shared/streams.h"
 
 #include <math.h>

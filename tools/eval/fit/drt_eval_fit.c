@@ -1,5 +1,5 @@
 /* drt_eval_fit.c -- see drt_eval_fit.h. */
-#include "tools/eval/drt_eval_fit.h"
+#include "tools/eval/fit/drt_eval_fit.h"
 #include "base/memory.h"
 #include "tools/memory/memory_fit.h"
 

@@ -1,6 +1,6 @@
 /* drt_eval_samples.c -- see drt_eval_samples.h. Tables are tensors of int32; the setting and the names of texts are
  * metadata. */
-#include "tools/eval/drt_eval_samples.h"
+#include "tools/eval/fit/drt_eval_samples.h"
 #include "base/formats/json.h"
 #include "base/memory.h"
 #include "session/memory_folder.h"

@@ -1,6 +1,6 @@
 /* drt_eval_niah.c -- drt-eval niah: needles in a text's own past or in a store. Options; the rest is in
  * drt_eval_niah_run.c and drt_eval_niah_report.c. */
-#include "tools/eval/drt_eval_niah.h"
+#include "tools/eval/tasks/drt_eval_niah.h"
 #include "tools/eval/drt_eval.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"

@@ -1,5 +1,5 @@
 /* drt_eval_tasks.c -- drt-eval tasks: answers to the prompts of files, scored by what they contain or by ROUGE. */
-#include "tools/eval/drt_eval_tasks.h"
+#include "tools/eval/tasks/drt_eval_tasks.h"
 #include "base/clock.h"
 #include "base/formats/json.h"
 #include "base/memory.h"

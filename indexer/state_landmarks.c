@@ -1,0 +1,146 @@
+/* state_landmarks.c -- key states are copied to this process, which adds them up in float64. */
+#include "indexer/state_landmarks.h"
+#include "base/half.h"
+#include "base/memory.h"
+#include "decoder/decoder_passages.h"
+#include <math.h>
+
+enum { BATCH = 64, CENTRE_CHUNKS = 16 };
+
+struct state_landmarks {
+    struct device *device;
+    const struct model_config *config;
+    struct decoder_passages *passages;
+    struct mat keys; /* [BATCH * chunk, hidden] */
+    void *here;      /* the same, this process's side */
+    float *row;      /* [hidden] */
+    double *mean;    /* [hidden] */
+    double *centre;  /* [hidden] */
+};
+
+/* Key states of one position as float32. */
+static const float *states_row(const struct state_landmarks *s, int64_t position) {
+    const size_t cols = (size_t)s->keys.cols, at = (size_t)position * cols;
+    if (s->keys.type == DTYPE_F32) return (const float *)s->here + at;
+    half_from_bf16_row(s->row, (const uint16_t *)s->here + at, cols);
+    return s->row;
+}
+
+/* The mean state of a chunk's ids, into s->mean. A chunk without ids has mean 0. */
+static void states_mean(struct state_landmarks *s, const int32_t *ids, int64_t chunk) {
+    const int64_t cols = s->keys.cols, length = s->config->chunk;
+    int64_t n = 0;
+    for (int64_t j = 0; j < cols; j++)
+        s->mean[j] = 0;
+    for (int64_t i = 0; i < length; i++) {
+        if (ids[i] < 0) continue;
+        const float *row = states_row(s, chunk * length + i);
+        for (int64_t j = 0; j < cols; j++)
+            s->mean[j] += (double)row[j];
+        n++;
+    }
+    for (int64_t j = 0; j < cols && n > 0; j++)
+        s->mean[j] /= (double)n;
+}
+
+static enum status states_read(struct state_landmarks *s, const int32_t *ids, int64_t n) {
+    struct mat keys = mat_rows(s->keys, 0, n * s->config->chunk);
+    decoder_passages_encode(s->passages, keys, model_config_layers(s->config), ids, n);
+    device_download(s->device, s->here, keys.data, mat_bytes(keys));
+    return device_sync(s->device);
+}
+
+static enum status states_centre(struct state_landmarks *s) {
+    const int64_t chunk = s->config->chunk, all = CENTRE_CHUNKS * chunk, vocab = s->config->vocab_size;
+    int32_t *ids;
+    TRY(memory_allocate(&ids, (size_t)all));
+    for (int64_t i = 0; i < all; i++) /* neighbours in the vocabulary lie in different chunks */
+        ids[i % CENTRE_CHUNKS * chunk + i / CENTRE_CHUNKS] = (int32_t)(i * vocab / all);
+    enum status status = states_read(s, ids, CENTRE_CHUNKS);
+    for (int64_t i = 0; i < CENTRE_CHUNKS && status == STATUS_OK; i++) {
+        states_mean(s, ids + i * chunk, i);
+        for (int64_t j = 0; j < s->keys.cols; j++)
+            s->centre[j] += s->mean[j] / CENTRE_CHUNKS;
+    }
+    memory_free(ids);
+    return status;
+}
+
+static enum status states_allocate(struct state_landmarks *s, struct decoder *decoder) {
+    const size_t cols = (size_t)s->config->hidden;
+    s->keys = mat_dense(NULL, decoder_type(decoder), (int64_t)BATCH * s->config->chunk, s->config->hidden);
+    TRY(decoder_passages_create(&s->passages, decoder, s->config->chunk));
+    TRY(device_allocate(s->device, &s->keys.data, mat_bytes(s->keys)));
+    TRY(device_allocate_host(s->device, &s->here, mat_bytes(s->keys)));
+    TRY(memory_allocate(&s->row, cols));
+    TRY(memory_allocate(&s->mean, cols));
+    TRY(memory_allocate_zero(&s->centre, cols));
+    return states_centre(s);
+}
+
+enum status state_landmarks_create(struct state_landmarks **out, struct device *device, struct decoder *decoder,
+                                   const struct model_config *config) {
+    struct state_landmarks *s = NULL;
+    TRY(memory_allocate_zero(&s, 1));
+    s->device = device;
+    s->config = config;
+    enum status status = states_allocate(s, decoder);
+    if (status != STATUS_OK) {
+        state_landmarks_free(s);
+        return status;
+    }
+    *out = s;
+    return STATUS_OK;
+}
+
+void state_landmarks_free(struct state_landmarks *s) {
+    if (!s) return;
+    decoder_passages_free(s->passages);
+    device_release(s->device, s->keys.data);
+    device_release_host(s->device, s->here);
+    memory_free(s->row);
+    memory_free(s->mean);
+    memory_free(s->centre);
+    memory_free(s);
+}
+
+int64_t state_landmarks_batch(const struct state_landmarks *s) {
+    (void)s;
+    return BATCH;
+}
+
+enum status state_landmarks_make(struct state_landmarks *s, float *landmarks, const int32_t *ids, int64_t n) {
+    const int64_t chunk = s->config->chunk, cols = s->keys.cols;
+    for (int64_t at = 0, part; at < n; at += part) {
+        part = n - at < BATCH ? n - at : BATCH;
+        TRY(states_read(s, ids + at * chunk, part));
+        for (int64_t i = 0; i < part; i++) {
+            float *out = landmarks + (at + i) * cols;
+            double square = 0;
+            states_mean(s, ids + (at + i) * chunk, i);
+            for (int64_t j = 0; j < cols; j++) {
+                s->mean[j] -= s->centre[j];
+                square += s->mean[j] * s->mean[j];
+            }
+            for (int64_t j = 0; j < cols; j++)
+                out[j] = square > 0 ? (float)(s->mean[j] / sqrt(square)) : 0;
+        }
+    }
+    return STATUS_OK;
+}
+
+/* ---- whichever tower ---- */
+
+enum status chunk_tower_open(struct chunk_tower *t, struct device *device, const struct model_config *config,
+                             const struct weights *weights) {
+    if (!config->base_lm) return encoder_create(&t->encoder, device, config, weights, 0);
+    TRY(decoder_create(&t->decoder, device, config, weights, 0));
+    return state_landmarks_create(&t->states, device, t->decoder, config);
+}
+
+void chunk_tower_close(struct chunk_tower *t) {
+    state_landmarks_free(t->states);
+    decoder_free(t->decoder);
+    encoder_free(t->encoder);
+    *t = (struct chunk_tower){0};
+}

@@ -1,0 +1,363 @@
+"""Models: landmarks of chunks, log-probabilities of texts, and generated text."""
+
+from __future__ import annotations
+
+import ctypes as c
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TYPE_CHECKING
+
+import numpy as np
+
+from . import _library as lib
+from ._arrays import Array, address, as_array, copied, cpu_out, cuda_out
+from ._calls import LongCall
+from .tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from .store import Store
+
+__all__ = ["Model", "ModelInfo", "Neighbour", "Scores", "Session", "Token"]
+
+_ENDS = {0: None, 1: "length", 2: "eos", 3: "stop", 4: "callback"}
+_CHUNKS, _CHUNKS_GPU = 1024, 65536               # of one call into C
+_MEMORIES = {None: 0, "own": 1, "corpus": 2, "both": 3}
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a model is. `variant`: "encoder-decoder", "decoder" or "base" (no retrieval)."""
+
+    path: str
+    variant: str
+    device: str
+    dtype: str
+    dim: int
+    vocab_size: int
+    layers: int
+    encoder_layers: int
+    heads: int
+    groups: int
+    chunk: int
+    window: int
+    neighbours: int
+    eos_id: int
+    pad_id: int
+    landmark_id: int
+    parameters: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A chunk that the model read when it gave a token.
+
+    `source`: "self" (the text's own past) or "corpus". `group`: of upper layers; -1: the token memory. `chunk`: id in
+    the store, or the number of the chunk in this text. `document` -1: this text.
+    """
+
+    source: str
+    group: int
+    chunk: int
+    document: int
+    token_offset: int
+    weight: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Token:
+    """One generated token.
+
+    `text` is what can be shown now: whole characters only, so it may be empty, or hold text of tokens before.
+    `end` is None, or for the last token "length", "eos" or "stop". `logprob` is the token's before sampling options
+    apply; `memory_share` is the part of its probability that a token memory gave.
+    """
+
+    id: int
+    text: str
+    bytes: bytes
+    position: int
+    logprob: float
+    memory_share: float
+    end: str | None
+    neighbours: tuple[Neighbour, ...] = ()
+    alternatives: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Log-probabilities (natural) of the ids of a text.
+
+    `ids` int32 [n]; `logprobs` float32 [n], NaN for the first id of a text; `top_ids` int32 [n, top] and `top_logprobs`
+    float32 [n, top]: the most probable ids, best first (id -1 for the first id of a text); `memory_share` float32 [n], or
+    None without a token memory; `first`: position of ids[0] in the text.
+    """
+
+    ids: Array
+    logprobs: Array
+    top_ids: Array
+    top_logprobs: Array
+    memory_share: Array | None
+    first: int
+    total: float = field(default=0.0)
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean negative log-probability of the ids that have one."""
+        known = ~np.isnan(self.logprobs)
+        return float(np.exp(-np.mean(self.logprobs[known], dtype=np.float64))) if known.any() else float("nan")
+
+
+def _scores(found: lib.Returned) -> Scores:
+    s = found.pointer.contents
+    n, top = s.n, s.top
+    pairs = copied(s.alternatives, n * top, np.dtype([("id", np.int32), ("logprob", np.float32)]), (n, top))
+    share = copied(s.memory_share, n, np.float32) if s.memory_share else None
+    return Scores(copied(s.ids, n, np.int32), copied(s.logprob, n, np.float32), np.ascontiguousarray(pairs["id"]),
+                  np.ascontiguousarray(pairs["logprob"]), share, s.first, s.sum)
+
+
+def _text(data: int | None, size: int) -> str:
+    return c.string_at(data, size).decode("utf8", "replace") if data and size else ""
+
+
+def _session_config(*, store: "Store | None" = None, self_retrieval: bool = False, corpus_retrieval: bool | None = None,
+                    memory: str | None = None, memory_config: str | os.PathLike[str] | None = None, memory_past: int = 0,
+                    exclude_document: int | None = None, temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0,
+                    min_p: float = 0.0, repeat_penalty: float = 0.0, repeat_last: int = 0, seed: int = 0,
+                    max_tokens: int = 0, stop: str | Sequence[str] = (), ignore_eos: bool = False, top: int = 0) -> Any:
+    """The struct of a session, and what it borrows.
+
+    store: read by `corpus_retrieval` (default: where a store is given and no memory) and by memory "corpus" and "both".
+    """
+    if memory not in _MEMORIES:
+        raise ValueError(f'memory: "own", "corpus", "both" or None, not {memory!r}')
+    if corpus_retrieval is None:
+        corpus_retrieval = store is not None and memory is None
+    if store is None and (corpus_retrieval or memory in ("corpus", "both")):
+        raise ValueError("a store is needed for corpus retrieval and for a memory of the corpus: store=...")
+    stops = [lib.encoded(s) for s in ([stop] if isinstance(stop, str) else stop)]
+    config = lib.new(
+        lib.session_config, corpus=corpus_retrieval, store=store._handle().value if store is not None else None,
+        exclude=exclude_document is not None, exclude_document=exclude_document or 0, memory=_MEMORIES[memory],
+        memory_config=lib.encoded(memory_config), memory_past=memory_past, temperature=temperature, top_p=top_p,
+        min_p=min_p, top_k=top_k, repeat_penalty=repeat_penalty, repeat_last=repeat_last, seed=seed,
+        max_tokens=max_tokens, ignore_eos=ignore_eos, top=top, n_stops=len(stops), stops=(c.c_char_p * len(stops))(*stops))
+    setattr(config, "self", self_retrieval)
+    return config
+
+
+class Session:
+    """A running text: feed it, then take tokens. For one thread at a time; made by ``model.session(...)``."""
+
+    def __init__(self, model: "Model", **options: Any) -> None:
+        config = _session_config(**options)
+        store = options.get("store")
+        opened = (model._handle(), *(() if store is None else (store._handle(),)))
+        self._model, self._call = model, LongCall(None)
+        config.progress = self._call.progress
+        self._handle = lib.opened("drt_session_open", "drt_session_close", opened[0], c.byref(config),
+                                  keeps=(opened, self._call.progress), turns=opened)
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Frees the session now instead of when it is collected."""
+        self._handle.close()
+
+    def __len__(self) -> int:
+        """Ids of the text so far."""
+        return int(lib.library.drt_session_tokens(self._handle()))
+
+    def reset(self, seed: int = 0) -> None:
+        """Begins a new text; nothing of the old one is left."""
+        lib.library.drt_session_reset(self._handle(), seed)
+
+    def feed(self, text: str | Sequence[int] | Array, *, scores: bool = False, top: int = 0) -> Scores | None:
+        """Appends a text, or ids int32 [n], and begins a new generation. With `scores`: the log-probabilities of its ids.
+
+        Special tokens that are written out in a text become their ids. An empty text at the start is the model's
+        end-of-document id, after which a document begins. After Ctrl-C the session can only be reset or closed.
+        """
+        session = self._handle()
+        with lib.Returned(c.POINTER(lib.scores)) as found:
+            wanted = found.reference if scores else None
+            if isinstance(text, str):
+                data = lib.utf8(text)
+                self._call.run(lambda: lib.library.drt_session_feed(session, data, len(data), wanted, top))
+            else:
+                ids = as_array(text, np.int32, (None,), "ids")
+                self._call.run(lambda: lib.library.drt_session_feed_ids(session, address(ids), len(ids), wanted, top))
+            return _scores(found) if scores else None
+
+    def logprobs(self) -> Array:
+        """Log-probabilities of the next id: float32 [vocab_size], before sampling options apply."""
+        out = np.empty(self._model.info.vocab_size, np.float32)
+        lib.library.drt_session_logprobs(self._handle(), address(out))
+        return out
+
+    def next(self) -> Token:
+        """Samples one token and appends it to the text."""
+        token = lib.new(lib.token)
+        session = self._handle()                 # what the token points at is the session's
+        lib.library.drt_session_next(session, c.byref(token))
+        return Token(
+            token.id, _text(token.text, token.bytes), c.string_at(token.raw, token.raw_bytes) if token.raw_bytes else b"",
+            token.position, token.logprob, token.memory_share, _ENDS[token.end],
+            tuple(Neighbour("corpus" if n.source else "self", n.group, n.chunk, n.document, n.token_offset, n.weight,
+                            n.score) for n in token.neighbours[:token.n_neighbours]),
+            tuple((a.id, a.logprob) for a in token.alternatives[:token.n_alternatives]))
+
+    def tokens(self) -> Iterator[Token]:
+        """Tokens until the generation ends."""
+        while True:
+            token = self.next()
+            yield token
+            if token.end is not None:
+                return
+
+    def stop(self) -> str:
+        """Ends the generation early. Returns the text that its tokens so far held back, which is often empty."""
+        text, n = c.c_void_p(), c.c_size_t()
+        session = self._handle()
+        lib.library.drt_session_stop(session, c.byref(text), c.byref(n))
+        return _text(text.value, n.value)
+
+    def statistics(self) -> dict[str, Any]:
+        """Counts and seconds of this session: retrievals, cached chunks, search and encoding time."""
+        info = lib.new(lib.session_info)
+        lib.library.drt_session_info(self._handle(), c.byref(info))
+        return lib.members(info)
+
+
+class Model:
+    """A model, ready to run. Calls that use one model take turns; `share` makes one for another thread."""
+
+    def __init__(self, handle: lib.Handle, arguments: tuple[Any, ...] | None) -> None:
+        self._handle, self._arguments = handle, arguments
+        info = lib.new(lib.model_info)
+        lib.library.drt_model_info(handle(), c.byref(info))
+        self.info = ModelInfo(**lib.members(info))
+        self.tokenizer = Tokenizer(lib.Handle(lib.library.drt_model_tokenizer(handle()), None, handle()), None)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str] | None = None, *, device: str = "auto", dtype: str = "auto",
+             threads: int = 0) -> "Model":
+        """Opens a model folder (config.json, model.safetensors, tokenizer.json); None: the bundled model.
+
+        `device`: "auto" (a GPU if there is one), "cpu" or "cuda". `threads`: of the CPU; 0: one for each processor.
+        """
+        return cls(lib.opened("drt_model_open", "drt_model_close", lib.encoded(path), cls._config(device, dtype, threads)),
+                   (path, device, dtype, threads))
+
+    @staticmethod
+    def _config(device: str, dtype: str, threads: int) -> Any:
+        return c.byref(lib.new(lib.model_config, device=lib.encoded(device), dtype=lib.encoded(dtype), threads=threads))
+
+    def share(self, *, device: str = "auto", dtype: str = "auto", threads: int = 0) -> "Model":
+        """The same weights with a device and threads of its own, so that two threads compute at the same time."""
+        handle = lib.opened("drt_model_share", "drt_model_close", self._handle(), self._config(device, dtype, threads),
+                            keeps=(self._handle(),))
+        return Model(handle, None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._arguments is None:
+            raise TypeError("a shared model cannot be pickled: pickle the model that it was made from")
+        path, device, dtype, threads = self._arguments
+        return _load_model, (path, device, dtype, threads)
+
+    def __enter__(self) -> "Model":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Frees the model now instead of when it is collected."""
+        self._handle.close()
+
+    def __repr__(self) -> str:
+        return f"<drt.Model {self.info.path}: {self.info.parameters / 1e6:.1f}M parameters on {self.info.device}>"
+
+    def encode(self, chunks: str | Sequence[Sequence[int]] | Array | Any, *, out: Any = None) -> Any:
+        """Landmarks float32 [n, dim] of chunks.
+
+        `chunks`: a text, or ids int32 [n, chunk] (-1 fills short chunks): a numpy array, or any object on the CPU with
+        DLPack (torch, JAX). `out`: memory to write to, dense float32 [n, dim], which is returned: a numpy array, an
+        object on the CPU with DLPack, or one on the model's GPU with __cuda_array_interface__ (a torch tensor), which the
+        model writes without a copy. Without it: a new numpy array.
+        """
+        if isinstance(chunks, str):
+            if out is not None:
+                raise ValueError("out: give ids, whose number of chunks is known")
+            ids = self._cut(self.tokenizer.encode(chunks))
+        else:
+            ids = as_array(chunks, np.int32, (None, self.info.chunk), "chunks")
+        shape = (len(ids), self.info.dim)
+        device = cuda_out(out, shape)
+        if device is not None:
+            if self.info.device != "cuda":
+                raise ValueError("out: it is on a GPU, and this model is on the CPU: Model.load(..., device=\"cuda\")")
+            self._encode_parts("drt_model_encode_device", lambda row: c.c_void_p(device + row * shape[1] * 4), ids)
+            return out
+        rows = np.empty(shape, np.float32) if out is None else cpu_out(out, shape)
+        self._encode_parts("drt_model_encode", lambda row: address(rows, row), ids)
+        return rows if out is None else out
+
+    def _cut(self, ids: Array) -> Array:
+        """A text's ids as chunks; -1 fills the last one."""
+        chunk = max(self.info.chunk, 1)          # 0: a Base LM, which the library refuses
+        chunks = np.full((-(-len(ids) // chunk), chunk), -1, np.int32)
+        chunks.reshape(-1)[:len(ids)] = ids
+        return chunks
+
+    def _encode_parts(self, call: str, at: Callable[[int], c.c_void_p], ids: Array) -> None:
+        """In parts, between two of which Ctrl-C is seen. Landmarks do not depend on what is encoded beside them."""
+        part = _CHUNKS if self.info.device == "cpu" else _CHUNKS_GPU
+        for row in range(0, max(len(ids), 1), part):
+            n = min(part, len(ids) - row)
+            getattr(lib.library, call)(self._handle(), at(row), address(ids, row), n)
+
+    def query(self, text: str | Sequence[int] | Array) -> Array:
+        """The vector float32 [dim] that the model searches with after a text (or ids int32 [n])."""
+        ids = as_array(self.tokenizer.encode(text) if isinstance(text, str) else text, np.int32, (None,), "ids")
+        vector = np.empty(self.info.dim, np.float32)
+        lib.library.drt_model_query(self._handle(), address(vector), address(ids), len(ids))
+        return vector
+
+    def session(self, **options: Any) -> Session:
+        """A running text. Options: see `generate`."""
+        return Session(self, **options)
+
+    def logprobs(self, text: str | Sequence[int] | Array, *, top: int = 0, **options: Any) -> Scores:
+        """Log-probabilities of a text (or ids), with the retrieval options of `generate`."""
+        with Session(self, **options) as session:
+            found = session.feed(text, scores=True, top=top)
+        assert found is not None
+        return found
+
+    def generate(self, prompt: str | Sequence[int] | Array, *, max_tokens: int = 128, **options: Any) -> Iterator[Token]:
+        """Generates a continuation, token by token.
+
+        Retrieval: `store`; `corpus_retrieval` (default: on when a store is given without a memory), `self_retrieval`;
+        `memory` "own", "corpus" or "both" with `memory_config` and `memory_past`; `exclude_document`.
+        Sampling: `temperature` (0: greedy), `top_k`, `top_p`, `min_p`, `repeat_penalty`, `repeat_last`, `seed`, `stop`
+        (a string or several), `ignore_eos`, `top` (alternatives of each token).
+        """
+        return self._tokens(Session(self, max_tokens=max_tokens, **options), prompt)
+
+    @staticmethod
+    def _tokens(session: Session, prompt: str | Sequence[int] | Array) -> Iterator[Token]:
+        with session:
+            session.feed(prompt)
+            yield from session.tokens()
+
+
+def _load_model(path: Any, device: str, dtype: str, threads: int) -> Model:
+    return Model.load(path, device=device, dtype=dtype, threads=threads)

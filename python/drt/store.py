@@ -1,0 +1,514 @@
+"""Stores: chunks of a corpus on disk, searched by vector, with their texts and positions."""
+
+from __future__ import annotations
+
+import builtins
+import ctypes as c
+import gc
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import _library as lib
+from ._arrays import Array, address, as_array, copied, mapped
+from ._calls import LongCall, Report, reporter
+from .model import Model
+
+__all__ = ["Chunk", "Document", "Hit", "Store", "StoreInfo"]
+
+_KINDS = {"auto": 0, "lexical": 1, "hybrid": 2}
+_QUERIES, _TEXTS = 1024, 256                     # of one call into C, between two of which Ctrl-C is seen
+
+
+@dataclass(frozen=True)
+class StoreInfo:
+    """What a store holds. Counts include dropped documents: all ids are below them. `index`: "exact" or a FAISS string."""
+
+    path: str
+    generation: int
+    chunks: int
+    documents: int
+    tokens: int
+    dropped_chunks: int
+    dropped_documents: int
+    dropped_tokens: int
+    shards: int
+    segments: int
+    duplicates: int
+    token_bytes: int
+    landmark_bytes: int
+    index_bytes: int
+    catalog_bytes: int
+    dim: int
+    chunk: int
+    vocab_size: int
+    format: int
+    lexical: bool
+    index: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document: its chunks are first_chunk .. first_chunk + chunks - 1. `offset`, `line`, `bytes`: in its source."""
+
+    id: int
+    first_chunk: int
+    chunks: int
+    tokens: int
+    offset: int
+    line: int
+    bytes: int
+    hash: builtins.bytes
+    source: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A chunk: number `in_document` of `document`, its first token is number `token_offset` there."""
+
+    id: int
+    document: int
+    in_document: int
+    token_offset: int
+    n_tokens: int
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A chunk that a search found. `score`: q.l / sqrt(dim), for query q and landmark l."""
+
+    score: float
+    chunk: Chunk
+    document: Document
+    text: str
+
+    @property
+    def offset(self) -> int:
+        """Number of the chunk's first token in its document."""
+        return self.chunk.token_offset
+
+
+_END = object()
+
+
+class _Documents:
+    """The callback that gives an iterable's documents to C."""
+
+    def __init__(self, documents: Iterable[Any], text_field: str, key_field: str, call: LongCall) -> None:
+        self._iterator, self._call = iter(documents), call
+        self._text_field, self._key_field, self._count = text_field, key_field, 0
+        self._kept: tuple[Any, ...] = ()
+
+    def _parts(self, item: Any) -> tuple[bytes, bytes | None, bytes | None]:
+        text, key, source = item, None, None
+        if isinstance(item, Mapping):
+            if self._text_field not in item:
+                raise KeyError(f"document {self._count}: no {self._text_field!r} in it; it has {sorted(map(str, item))}: "
+                               "name its field with text_field")
+            text, key, source = item[self._text_field], item.get(self._key_field), item.get("source")
+        if not isinstance(text, str):
+            raise TypeError(f"document {self._count}: its text is {type(text).__name__}, not str")
+        return (lib.utf8(text), None if source is None else lib.encoded(str(source)),
+                None if key is None else lib.encoded(str(key)))
+
+    def next(self, _context: object, out: Any) -> int:
+        """drt_next_text. It has the GIL, and may be called by a thread of the library."""
+        try:
+            with lib.in_callback(self._call.busy):
+                item = next(self._iterator, _END)
+            if item is _END:
+                return 0
+            text, source, key = self._kept = self._parts(item)       # C borrows them until the next call
+            self._count += 1
+            given = out.contents
+            given.text, given.bytes = c.cast(c.c_char_p(text), c.c_void_p).value, len(text)
+            given.source, given.key = source, key
+            return 1
+        except BaseException as error:  # noqa: BLE001  (C must not see it; raised after the call)
+            self._call.fail(error)
+            return -1
+
+
+def _is_paths(documents: Any) -> bool:
+    """Whether files are named: one path, or a list of os.PathLike. (A list of str is a list of texts.)"""
+    if isinstance(documents, (str, os.PathLike)):
+        return True
+    return isinstance(documents, (list, tuple)) and len(documents) > 0 and all(isinstance(d, os.PathLike) for d in documents)
+
+
+def _build(path: str | os.PathLike[str], documents: Any, model: Model, *, progress: Report | bool | None,
+           text_field: str, key_field: str, format: str | None, index: str | None = None, **options: Any) -> dict[str, Any]:
+    """drt_store_build, and its report."""
+    at_work, where = model._handle(), lib.encoded(path)
+    call = LongCall(reporter(progress), at_work)
+    config = lib.new(lib.build_config, format=lib.encoded(format), text_field=lib.encoded(text_field),
+                     index=lib.encoded(index), **options)
+    source: Any = None
+    if _is_paths(documents):
+        paths = [documents] if isinstance(documents, (str, os.PathLike)) else documents
+        names = [lib.encoded(p) for p in paths]
+        config.inputs, config.n_inputs = (c.c_char_p * len(names))(*names), len(names)
+    else:
+        source = lib.next_function(_Documents(documents, text_field, key_field, call).next)
+        config.next = source
+    report = lib.new(lib.build_report)
+
+    def build(with_report: Any) -> None:
+        config.progress = with_report
+        lib.library.drt_store_build(where, at_work, c.byref(config), c.byref(report))
+
+    call.run_reported(build)
+    return lib.members(report)
+
+
+# A directory is open once in a process (LMDB's rule), so further objects get views of the first one's: by process, device and
+# inode of the directory.
+_directories: weakref.WeakValueDictionary[tuple[int, int, int], lib.Opened] = weakref.WeakValueDictionary()
+_directories_lock = threading.RLock()
+
+
+def _after_fork() -> None:
+    """In the child: another thread of the parent may have had the lock."""
+    global _directories_lock
+    _directories_lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _closed(call: Callable[[], Any]) -> Any:
+    """A call that needs a directory to be closed: by objects, too, that nobody has and that wait to be collected."""
+    try:
+        return call()
+    except lib.Busy:
+        gc.collect()
+        return call()
+
+
+def _open_directory(path: str | os.PathLike[str]) -> lib.Handle:
+    name = lib.encoded(path)
+    with _directories_lock:
+        try:
+            found = os.stat(path)
+        except OSError:
+            return lib.opened("drt_store_open", "drt_store_close", name)     # which reports what is wrong
+        key = (os.getpid(), found.st_dev, found.st_ino)
+        first = _directories.get(key)
+        if first is not None:
+            return lib.opened("drt_store_view", "drt_store_close", first, keeps=(first,))
+        handle: lib.Handle = _closed(lambda: lib.opened("drt_store_open", "drt_store_close", name))
+        _directories[key] = handle()
+        return handle
+
+
+class Store:
+    """A view of a store: always the generation that was the newest when it was opened (see `refresh`).
+
+    Several objects of one path share its open directory; each is a view of its own. Calls on one object take turns, so a
+    thread that searches beside others opens its own. After a fork, open the store in the child.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, model: Model | None = None) -> None:
+        """Opens the store at `path`. `model`: the one that made it, for texts and queries; None: the bundled one."""
+        self._path, self._model = os.fspath(path), model
+        self._searchers: dict[Any, lib.Handle] = {}
+        #: What `build` did: documents, chunks, tokens, duplicates, seconds, ...; empty where the store was only opened.
+        self.report: dict[str, Any] = {}
+        self._handle = _open_directory(path)
+        self._read_info()
+
+    @classmethod
+    def build(cls, documents: Any, path: str | os.PathLike[str], *, model: Model | None = None, text_field: str = "text",
+              key_field: str = "id", format: str | None = None, index: str | None = None, max_ram: int = 0,
+              shard_chunks: int = 0, restart: bool = False, skip_bad_lines: bool = False,
+              progress: Report | bool | None = None) -> "Store":
+        """Builds a store at `path` and opens it.
+
+        `documents`: a path of a file or folder (or a list of pathlib paths) in any `format` of drt-index build; or an
+        iterable of texts, or of dicts with `text_field` and optionally `key_field` and "source". A build that was stopped
+        continues when it is called again with the same documents. `progress`: True for a tqdm bar, or a function (stage,
+        unit, done, total). Ctrl-C stops at the next safe point. `index`: "auto" (None), "exact" or a FAISS factory string.
+        `max_ram`: bytes; 0: 4 GiB. `shard_chunks`: chunks of a file; 0: 16384. `model`: None: the bundled one.
+        """
+        model = _model_of(model)
+        report = _closed(lambda: _build(
+            path, documents, model, progress=progress, text_field=text_field, key_field=key_field, format=format,
+            index=index, max_ram=max_ram, shard_chunks=shard_chunks, restart=restart, skip_bad_lines=skip_bad_lines))
+        store = cls(path, model=model)
+        store.report = report
+        return store
+
+    def add(self, documents: Any, *, model: Model | None = None, text_field: str = "text", key_field: str = "id",
+            format: str | None = None, max_ram: int = 0, shard_chunks: int = 0, skip_bad_lines: bool = False,
+            progress: Report | bool | None = None) -> dict[str, Any]:
+        """Adds documents (as in `build`); documents that the store holds already are left out. Returns the report.
+
+        This object then shows the newest generation. Chunks and documents keep their ids. It is closed meanwhile; other
+        objects and sessions of the store must be closed before (drt.Busy).
+        """
+        model = _model_of(model or self._model)
+        self.close()
+        try:
+            report: dict[str, Any] = _closed(lambda: _build(
+                self._path, documents, model, progress=progress, text_field=text_field, key_field=key_field,
+                format=format, append=True, max_ram=max_ram, shard_chunks=shard_chunks, skip_bad_lines=skip_bad_lines))
+            return report
+        finally:
+            self._handle = _open_directory(self._path)
+            self._read_info()
+
+    def _read_info(self) -> None:
+        info = lib.new(lib.store_info)
+        lib.library.drt_store_info(self._handle(), c.byref(info))
+        self.info = StoreInfo(**lib.members(info))
+
+    def refresh(self) -> "Store":
+        """Shows the newest generation from now on. Arrays that were taken before stay valid."""
+        first = self._handle()
+        handle = lib.opened("drt_store_view", "drt_store_close", first, keeps=first.keeps or (first,))
+        self.close()
+        self._handle = handle
+        self._read_info()
+        return self
+
+    def close(self) -> None:
+        """Closes it now instead of when it is collected. Arrays of landmarks stay valid."""
+        self._searchers = {}
+        self._handle.close()
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Store, (self._path,)
+
+    def __len__(self) -> int:
+        return self.info.chunks - self.info.dropped_chunks
+
+    def __repr__(self) -> str:
+        return f"<drt.Store {self.info.path}: {len(self)} chunks of {self.info.documents - self.info.dropped_documents} documents>"
+
+    # ---- what it holds
+
+    def chunk(self, chunk: int) -> Chunk:
+        """Where a chunk lies."""
+        return self._chunk_list([chunk])[0]
+
+    def _chunk_list(self, chunks: Sequence[int] | Array) -> list[Chunk]:
+        wanted = as_array(chunks, np.int64, (None,), "chunks")
+        found = (lib.chunk * len(wanted))()
+        lib.library.drt_store_chunks(self._handle(), found, None, None, address(wanted), len(wanted))
+        return [Chunk(f.id, f.document, f.in_document, f.token_offset, f.n_tokens) for f in found]
+
+    def tokens(self, chunk: int | Sequence[int] | Array) -> Array:
+        """Ids of a chunk, int32 [n_tokens]; or of several chunks, int32 [n, chunk], where -1 fills short chunks."""
+        several = not isinstance(chunk, (int, np.integer))
+        wanted = as_array(chunk if several else [chunk], np.int64, (None,), "chunk")
+        ids = np.empty((len(wanted), self.info.chunk), np.int32)
+        lib.library.drt_store_chunks(self._handle(), None, address(ids), None, address(wanted), len(wanted))
+        return ids if several else ids[0][ids[0] >= 0]
+
+    def document(self, document: int) -> Document:
+        """A document by its id."""
+        with lib.Returned(c.POINTER(lib.document)) as found:
+            lib.library.drt_store_document(self._handle(), found.reference, document)
+            d = found.pointer.contents
+            return Document(d.id, d.first_chunk, d.chunks, d.tokens, d.offset, d.line, d.bytes, bytes(d.hash),
+                            lib.decoded(d.source), lib.decoded(d.key))
+
+    def find_document(self, hash: bytes) -> int | None:
+        """The id of the document with this content hash (Document.hash, 16 bytes: XXH3-128 of its text); None: none."""
+        if len(hash) != 16:
+            raise ValueError(f"hash: {len(hash)} bytes where 16 are needed")
+        found = c.c_int64()
+        try:
+            lib.library.drt_store_find_document(self._handle(), c.byref(found), c.c_char_p(hash))
+        except lib.NotFound:
+            return None
+        return found.value
+
+    def document_tokens(self, document: int) -> Array:
+        """All ids of a document: int32 [tokens]."""
+        n = c.c_int64()
+        with lib.Returned() as ids:
+            lib.library.drt_store_document_ids(self._handle(), ids.reference, c.byref(n), document)
+            return copied(ids.pointer, n.value, np.int32)
+
+    def text(self, chunk: int, model: Model | None = None) -> str:
+        """The text of a chunk, by the tokenizer of the model that made the store (None: this object's)."""
+        return self._text("drt_store_chunk_text", chunk, model)
+
+    def document_text(self, document: int, model: Model | None = None) -> str:
+        """The text of a document, decoded from its ids."""
+        return self._text("drt_store_document_text", document, model)
+
+    def _text(self, call: str, number: int, model: Model | None) -> str:
+        n = c.c_size_t()
+        tokenizer = _model_of(model or self._model).tokenizer._handle()
+        with lib.Returned() as text:
+            getattr(lib.library, call)(self._handle(), tokenizer, text.reference, c.byref(n), number)
+            return text.data(n.value).decode("utf8", "replace")
+
+    # ---- landmarks
+
+    def landmark_shards(self) -> Iterator[tuple[int, Array]]:
+        """Pairs (first chunk id, float16 [n, dim]): one for each file, in order; views of the map, without a copy.
+
+        They are read-only, and stay valid when the store is closed.
+        """
+        first = c.c_int64()
+        lib.library.drt_landmarks_next(self._handle(), c.byref(first), 0)
+        while first.value >= 0:
+            handle = lib.opened("drt_landmarks_open", "drt_landmarks_close", self._handle(), first.value)
+            rows = lib.landmark_rows()
+            lib.library.drt_landmarks_rows(handle(), c.byref(rows))
+            yield rows.first, mapped(handle, rows.rows, (rows.n, rows.dim), "<f2")
+            lib.library.drt_landmarks_next(self._handle(), c.byref(first), rows.first + rows.n)
+
+    def landmarks(self) -> Array:
+        """All landmarks, float16 [n, dim], in the order of chunk ids without dropped ones.
+
+        One file gives a read-only view; several files give a copy of all rows.
+        """
+        shards = [rows for _, rows in self.landmark_shards()]
+        if len(shards) == 1:
+            return shards[0]
+        return np.concatenate(shards) if shards else np.empty((0, self.info.dim), np.float16)
+
+    def sample_batch(self, n: int, seed: int, *, landmarks: bool = False) -> dict[str, Array]:
+        """n chunks drawn uniformly, for data loaders; the same seed gives the same.
+
+        "chunks" int64 [n], "ids" int32 [n, chunk] (-1 fills short chunks), "documents" int64 [n]; with `landmarks`
+        also "landmarks" float32 [n, dim].
+        """
+        chunks = np.empty(_positive(n, "n"), np.int64)
+        lib.library.drt_store_sample(self._handle(), address(chunks), n, seed)
+        ids = np.empty((n, self.info.chunk), np.int32)
+        rows = np.empty((n, self.info.dim), np.float32) if landmarks else None
+        found = np.empty(n, np.dtype(lib.chunk))
+        lib.library.drt_store_chunks(self._handle(), address(found), address(ids), None if rows is None else address(rows),
+                                     address(chunks), n)
+        batch: dict[str, Array] = {"chunks": chunks, "ids": ids, "documents": np.ascontiguousarray(found["document"])}
+        return batch if rows is None else {**batch, "landmarks": rows}
+
+    # ---- searching
+
+    def _searcher(self, model: Model | None, kind: str, exact: bool, nprobe: int, threads: int) -> lib.Opened:
+        """The searcher for these options, made at its first use and kept."""
+        if kind not in _KINDS:
+            raise ValueError(f"kind: one of {sorted(_KINDS)}, not {kind!r}")
+        store, at_work = self._handle(), model._handle() if model is not None else None
+        name = (at_work, kind, exact, nprobe, threads)
+        if name not in self._searchers:
+            config = lib.new(lib.searcher_config, kind=_KINDS[kind], exact=exact, exact_fallback=True, nprobe=nprobe,
+                             threads=threads)
+            turns = (store,) if at_work is None else (at_work, store)
+            self._searchers[name] = lib.opened("drt_searcher_open", "drt_searcher_close", store, at_work, c.byref(config),
+                                               keeps=turns, turns=turns)
+        return self._searchers[name]()
+
+    def searched_by(self, *, model: Model | None = None, kind: str = "auto", exact: bool = False, nprobe: int = 0) -> str:
+        """How a search with these options works, for people: "index IVF64,SQ8, 16 of 64 lists"."""
+        info = lib.new(lib.searcher_info)
+        lib.library.drt_searcher_info(self._searcher(_model_of(model or self._model), kind, exact, nprobe, 0), c.byref(info))
+        return lib.decoded(info.text)
+
+    def search_vectors(self, vectors: Any, k: int = 10, *, exact: bool = False, nprobe: int = 0,
+                       threads: int = 0) -> tuple[Array, Array]:
+        """Scores float32 [n, k] and chunk ids int64 [n, k] for vectors float32 [n, dim], best first, as FAISS returns them.
+
+        Id -1 where fewer than k chunks were found. `exact`: scan all landmarks. `nprobe`: lists of the index to visit;
+        0: its default. `threads`: 0: one for each processor.
+        """
+        queries = as_array(vectors, np.float32, (None, self.info.dim), "vectors")
+        searcher = self._searcher(None, "auto", exact, nprobe, threads)
+        hits = np.empty((len(queries), k), np.dtype(lib.hit))
+        how = lib.new(lib.search, k=_positive(k, "k"), nprobe=nprobe)
+        for at in range(0, len(queries), _QUERIES):
+            n = min(_QUERIES, len(queries) - at)
+            lib.library.drt_search_vectors(searcher, address(hits, at), address(queries, at), n, c.byref(how))
+        return np.ascontiguousarray(hits["score"]), np.ascontiguousarray(hits["chunk"])
+
+    def search(self, query: str | Sequence[str] | Any, k: int = 10, *, model: Model | None = None, kind: str = "auto",
+               exact: bool = False, nprobe: int = 0, exclude_document: int | None = None) -> list[Any]:
+        """Hits with text, document and position, best first: a list of Hit for one query, a list of lists for several.
+
+        `query`: a text, several texts, a vector [dim] or vectors float32 [n, dim]. `kind`: "auto" (by landmarks), "lexical"
+        (BM25; needs a store with an index of tokens) or "hybrid". `exclude_document`: a document that is not to be found,
+        such as the query's own. `model`: None: this object's.
+        """
+        model = _model_of(model or self._model)
+        text, several = isinstance(query, str), isinstance(query, (list, tuple)) and all(isinstance(q, str) for q in query)
+        searcher, single = self._searcher(model, kind, exact, nprobe, 0), False
+        how = lib.new(lib.search, k=_positive(k, "k"), nprobe=nprobe)
+        if text or several:
+            found = self._search_texts(searcher, [query] if isinstance(query, str) else query, how, exclude_document)
+        else:
+            single = len(np.shape(query)) == 1
+            vectors = as_array([query] if single else query, np.float32, (None, self.info.dim), "query")
+            found = self._search_rows(searcher, vectors, how, exclude_document)
+        hits = self._hits(found, model)
+        return hits[0] if text or single else hits
+
+    def _excluded(self, how: Any, n: int, document: int | None) -> None:
+        if document is not None:
+            d = self.document(document)
+            how.exclude = (lib.chunk_range * n)(*[(d.first_chunk, d.first_chunk + d.chunks)] * n)
+
+    def _search_texts(self, searcher: lib.Opened, texts: Sequence[str], how: Any, document: int | None) -> Array:
+        data = [lib.utf8(t) for t in texts]
+        hits = np.empty((len(data), how.k), np.dtype(lib.hit))
+        self._excluded(how, min(_TEXTS, len(data)), document)
+        for at in range(0, len(data), _TEXTS):
+            part = data[at:at + _TEXTS]
+            n = len(part)
+            lib.library.drt_search_texts(searcher, address(hits, at), (c.c_char_p * n)(*part),
+                                         (c.c_size_t * n)(*map(len, part)), n, c.byref(how))
+        return hits
+
+    def _search_rows(self, searcher: lib.Opened, vectors: Array, how: Any, document: int | None) -> Array:
+        hits = np.empty((len(vectors), how.k), np.dtype(lib.hit))
+        self._excluded(how, min(_QUERIES, len(vectors)), document)
+        for at in range(0, len(vectors), _QUERIES):
+            n = min(_QUERIES, len(vectors) - at)
+            lib.library.drt_search_vectors(searcher, address(hits, at), address(vectors, at), n, c.byref(how))
+        return hits
+
+    def _hits(self, found: Array, model: Model) -> list[list[Hit]]:
+        """What the library found, [n, k]; each chunk and document is read once."""
+        every = np.unique(found["chunk"])
+        every = every[every >= 0]
+        chunks = {chunk.id: chunk for chunk in self._chunk_list(every)}
+        documents = {id: self.document(id) for id in {chunk.document for chunk in chunks.values()}}
+        texts = {id: self.text(id, model) for id in chunks}
+        return [[Hit(score, chunks[id], documents[chunks[id].document], texts[id]) for id, score in row if id >= 0]
+                for row in found[["chunk", "score"]].tolist()]
+
+
+def _positive(number: int, name: str) -> int:
+    if number < 1:
+        raise ValueError(f"{name}: {number}, and must be at least 1")
+    return number
+
+
+_bundled: Model | None = None
+
+
+def _model_of(model: Model | None) -> Model:
+    """The given model, or the bundled one, which is loaded once."""
+    global _bundled
+    if model is not None:
+        return model
+    with _directories_lock:
+        if _bundled is None or _bundled._handle.closed or _bundled._handle.process != os.getpid():
+            _bundled = Model.load()
+        return _bundled

@@ -1,0 +1,47 @@
+# A Base LM and a store of its own, from the first command to the figures: build, lexical index, search, verify, repair,
+# fit-memory, ppl, generate.
+. "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
+needs drt-eval drt-index drt-generate
+INDEX=$BIN/drt-index
+sed 's/"decoder_layers": \[/&2], "was": [/; s/"encoder_layers": 1/"encoder_layers": 0/' "$TINY/config.json" | tr -d '\n' | sed 's/, *"was": *\[[^]]*\]//' >"$TMP/base.json"
+"$MODEL" init --config "$TMP/base.json" --tokenizer "$TINY/tokenizer.json" --out "$TMP/base" --seed 4 >/dev/null 2>"$ERR" || die "no Base LM"
+"$MODEL" init --config "$TMP/base.json" --tokenizer "$TINY/tokenizer.json" --out "$TMP/other" --seed 5 >/dev/null 2>"$ERR" || die "no other Base LM"
+corpus "$TMP/train.jsonl" 8 80
+text="seven stone lights on a winding harbour under the north ring"
+printf '{"text": "%s"}\n' "$text" >>"$TMP/train.jsonl"
+corpus "$TMP/a.jsonl" 4 60 100
+expect 0 "$INDEX" build "$TMP/train.jsonl" --model "$TMP/base" --out "$TMP/s"
+expect 0 "$INDEX" build "$TMP/train.jsonl" --model "$TMP/base" --out "$TMP/threaded" --threads 3
+cmp -s "$TMP/s/landmarks/00000.f16" "$TMP/threaded/landmarks/00000.f16" || die "other landmarks with three threads"
+expect 0 "$INDEX" build "$TMP/train.jsonl" --model "$TMP/base" --out "$TMP/s"
+expect 0 "$INDEX" verify --store "$TMP/s"
+expect 0 "$INDEX" lexical --store "$TMP/s" --out "$TMP/lex"
+
+# A text of the store finds its own chunk first: the query is the landmark of its last ids.
+expect 0 "$INDEX" search "$text" --store "$TMP/s" --model "$TMP/base" --k 2
+out_has "1. score 0.1768" # 1 / sqrt(hidden 32)
+out_has "document 8, chunk 1 of 1"
+expect_error "encoder" "$INDEX" search "$text" --store "$TMP/s" --model "$TMP/other"
+
+# Landmarks that are damaged are made again, bit for bit.
+cp "$TMP/s/landmarks/00000.f16" "$TMP/whole"
+printf 'damage' | dd of="$TMP/s/landmarks/00000.f16" bs=1 seek=200 conv=notrunc 2>/dev/null
+expect 1 "$INDEX" verify --store "$TMP/s" --deep
+expect 0 "$INDEX" repair --store "$TMP/s" --model "$TMP/base"
+cmp -s "$TMP/s/landmarks/00000.f16" "$TMP/whole" || die "repair makes other landmarks"
+
+memory=(--store "$TMP/s" --lexical "$TMP/lex" --memory own,corpus,both,random --memory-k 4 --memory-every 16)
+texts=(--data "$TMP/a.jsonl" --context 189 --skip 32)
+expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" "${memory[@]}" --out "$TMP/base/memory.json"
+expect 0 "$EVAL" ppl --model "$TMP/base" --base "$TMP/base" --base "$TMP/other" --oracle next-chunk "${texts[@]}" "${memory[@]}" --json
+for part in '"bases":{"base":"[^"]*/base","base-2":"[^"]*/other"}' '"mode":"memory-both","against":"base","gain_percent":-' \
+    '"mode":"memory-oracle","against":"memory-corpus"' '"mode":"memory-both","against":"base-2"' '"run":"9-16"' '"helped":'; do
+    grep -q "$part" "$OUT" || die "no $part in the report"
+done
+expect 0 "$EVAL" ppl --model "$TMP/base" --base "$TMP/base" --base "$TMP/other" "${texts[@]}" "${memory[@]}"
+out_has "base-2"
+out_has "33+"
+out_has "helped"
+expect 0 "$BIN/drt-generate" --model "$TMP/base" --store "$TMP/s" --lexical "$TMP/lex" --memory both --prompt "the river" --max-tokens 8
+four=(--base "$TMP/base" --base "$TMP/base" --base "$TMP/base" --base "$TMP/base")
+expect_usage "at most four" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" "${four[@]}" --base "$TMP/base"

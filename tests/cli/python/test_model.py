@@ -1,0 +1,184 @@
+import gc
+import json
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from conftest import program, words
+
+import drt
+
+
+def chunks_of(model, n, seed=0):
+    ids = np.random.default_rng(seed).integers(5, 200, (n, model.info.chunk), np.int32)
+    ids[n // 2, 10:] = -1
+    return ids
+
+
+def test_info(model, model_folder):
+    config = json.loads((model_folder / "config.json").read_text())
+    assert model.info.device == "cpu" and model.info.dtype == "f32"
+    assert model.info.vocab_size == config["vocab_size"]
+    assert model.info.path == str(model_folder)
+    assert str(model_folder) in repr(model)
+
+
+def test_encode_is_the_same_alone_and_together(model):
+    ids = chunks_of(model, 9)
+    rows = model.encode(ids)
+    assert rows.shape == (9, model.info.dim) and rows.dtype == np.float32
+    for i in range(9):
+        np.testing.assert_array_equal(model.encode(ids[i:i + 1])[0], rows[i])
+
+
+def test_encode_equals_the_store(model, store):
+    ids = store.tokens(np.arange(len(store)))
+    np.testing.assert_array_equal(model.encode(ids).astype(np.float16), store.landmarks())
+
+
+def test_encode_writes_into_out(model):
+    ids = chunks_of(model, 3)
+    out = np.zeros((3, model.info.dim), np.float32)
+    assert model.encode(ids, out=out) is out
+    np.testing.assert_array_equal(out, model.encode(ids))
+    for wrong in (np.zeros((2, model.info.dim), np.float32), np.zeros((3, model.info.dim), np.float64),
+                  np.zeros((3, 2 * model.info.dim), np.float32)[:, ::2]):
+        with pytest.raises(ValueError, match="out"):
+            model.encode(ids, out=wrong)
+
+
+def test_encode_takes_dlpack(model):
+    class Foreign:
+        """A stranger's array: DLPack and nothing else."""
+
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    ids = chunks_of(model, 3)
+    np.testing.assert_array_equal(model.encode(Foreign(ids)), model.encode(ids))
+
+
+def test_encode_text(model):
+    text = words(150, 3)
+    ids = model.tokenizer.encode(text)
+    n = -(-len(ids) // model.info.chunk)
+    padded = np.full((n, model.info.chunk), -1, np.int32)
+    padded.reshape(-1)[:len(ids)] = ids
+    np.testing.assert_array_equal(model.encode(text), model.encode(padded))
+    assert model.encode("").shape == (0, model.info.dim)
+
+
+def test_wrong_chunks(model):
+    with pytest.raises(ValueError, match="shape"):
+        model.encode(np.zeros((3, 7), np.int32))
+    with pytest.raises(TypeError):
+        model.encode(np.zeros((3, model.info.chunk)))
+    with pytest.raises(drt.Invalid):
+        model.encode(np.full((1, model.info.chunk), model.info.vocab_size + 3, np.int32))
+
+
+def test_scores_are_those_of_next_token_distributions(model):
+    text = words(90, 5)
+    scores = model.logprobs(text, top=3)
+    assert np.isnan(scores.logprobs[0]) and not np.isnan(scores.logprobs[1:]).any()
+    assert scores.top_ids.shape == (len(scores.ids), 3)
+    with model.session() as session:
+        for i, wanted in enumerate(scores.ids[:40]):
+            if i:
+                row = session.logprobs()
+                assert abs(np.logaddexp.reduce(row.astype(np.float64))) < 1e-4
+                np.testing.assert_allclose(row[wanted], scores.logprobs[i], atol=2e-5)
+                assert row.argmax() == scores.top_ids[i, 0]
+            session.feed([wanted])
+    assert scores.total == pytest.approx(float(np.nansum(scores.logprobs.astype(np.float64))), rel=1e-5)
+    assert scores.perplexity > 1
+
+
+def test_generation_equals_the_program(model, model_folder, store, store_path):
+    prompt = words(150, 8)
+    wanted = program("drt-generate", "--model", model_folder, "--store", store_path, "--corpus-retrieval", "--device", "cpu",
+                     "--temperature", 0, "--max-tokens", 30, "--no-echo", prompt) \
+        if "--no-echo" in program("drt-generate", "--help") else None
+    tokens = list(model.generate(prompt, max_tokens=30, store=store, temperature=0))
+    assert tokens[-1].end in ("length", "eos") and all(t.end is None for t in tokens[:-1])
+    if wanted is not None:
+        assert "".join(t.text for t in tokens).strip() == wanted.strip()
+    assert any(t.neighbours for t in tokens)
+    for n in (n for t in tokens for n in t.neighbours):
+        chunk = store.chunk(n.chunk)
+        assert n.source == "corpus" and chunk.document == n.document and chunk.token_offset == n.token_offset
+
+
+def test_sampling_is_repeatable_and_stops(model):
+    options = dict(max_tokens=25, temperature=0.9, top_k=40, top_p=0.95)
+    first = [t.id for t in model.generate("the river", seed=4, **options)]
+    assert first == [t.id for t in model.generate("the river", seed=4, **options)]
+    assert first != [t.id for t in model.generate("the river", seed=5, **options)]
+    text = "".join(t.text for t in model.generate("the river", seed=4, **options))
+    stop = text[len(text) // 2:len(text) // 2 + 3]
+    stopped = list(model.generate("the river", seed=4, stop=stop, **options))
+    assert stopped[-1].end == "stop"
+    assert "".join(t.text for t in stopped) == text[:text.index(stop)]
+
+
+def test_an_abandoned_iterator_frees_its_session(model):
+    tokens = model.generate("the river", max_tokens=1000, temperature=1.0)
+    next(tokens)
+    tokens.close()
+    del tokens
+    gc.collect()
+
+
+def test_wrong_options(model):
+    with pytest.raises(ValueError, match="store"):
+        model.generate("x", memory="corpus")
+    with pytest.raises(ValueError, match="memory"):
+        model.generate("x", memory="mine")
+    with pytest.raises(TypeError):
+        model.generate("x", temprature=1)
+    with model.session() as session, pytest.raises(drt.Invalid):
+        session.next()
+    with pytest.raises(ValueError, match="closed"):
+        session.feed("x")
+
+
+def test_missing_and_damaged_folders(tmp_path, model_folder):
+    with pytest.raises(drt.NotFound, match="nowhere"):
+        drt.Model.load(tmp_path / "nowhere")
+    with pytest.raises(LookupError):
+        drt.Model.load(tmp_path / "nowhere")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(drt.DrtError, match="config.json"):
+        drt.Model.load(tmp_path)
+
+
+def test_threads_with_shared_weights(model):
+    ids = chunks_of(model, 16, 2)
+    wanted = model.encode(ids)
+    others = [model.share(device="cpu", threads=1) for _ in range(3)]
+    found = [None] * 4
+
+    def work(i):
+        for _ in range(5):
+            found[i] = ([model] + others)[i].encode(ids)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for rows in found:
+        np.testing.assert_array_equal(rows, wanted)
+
+
+def test_pickle(model):
+    copy = pickle.loads(pickle.dumps(model))
+    ids = chunks_of(model, 2)
+    np.testing.assert_array_equal(copy.encode(ids), model.encode(ids))

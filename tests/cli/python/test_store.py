@@ -1,0 +1,302 @@
+import gc
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from conftest import program, words
+
+import drt
+
+
+def resident():
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def same(a, b):
+    """Chunks, documents and landmarks of two stores."""
+    assert (len(a), a.info.documents, a.info.tokens) == (len(b), b.info.documents, b.info.tokens)
+    np.testing.assert_array_equal(a.landmarks(), b.landmarks())
+    every = np.arange(len(a))
+    np.testing.assert_array_equal(a.tokens(every), b.tokens(every))
+    for i in range(a.info.documents):
+        assert a.document(i).hash == b.document(i).hash and a.document(i).first_chunk == b.document(i).first_chunk
+
+
+def test_what_it_holds(store, documents, model):
+    assert store.info.documents == len(documents)
+    for i in (0, 7, len(documents) - 1):
+        d = store.document(i)
+        assert d.key == documents[i]["id"] and d.line == i + 1
+        assert store.document_text(i, model) == documents[i]["text"]
+        ids = store.document_tokens(i)
+        assert len(ids) == d.tokens
+        chunks = [store.tokens(c) for c in range(d.first_chunk, d.first_chunk + d.chunks)]
+        np.testing.assert_array_equal(np.concatenate(chunks), ids)
+        assert model.tokenizer.decode(chunks[0]) == store.text(d.first_chunk, model)
+        assert store.chunk(d.first_chunk + d.chunks - 1).in_document == d.chunks - 1
+    for wrong in (-1, store.info.chunks, 2**40):
+        with pytest.raises(drt.NotFound):
+            store.chunk(wrong)
+        with pytest.raises(drt.NotFound):
+            store.document(wrong)
+
+
+def test_landmarks_are_views_of_the_map(store_path):
+    store = drt.Store(store_path)
+    pairs = list(store.landmark_shards())
+    assert [first for first, _ in pairs] == sorted(first for first, _ in pairs)
+    assert sum(len(rows) for _, rows in pairs) == len(store)
+    rows = pairs[0][1]
+    assert rows.dtype == np.float16 and not rows.flags.writeable and not rows.flags.owndata
+    copy = rows.copy()
+    store.close()
+    gc.collect()
+    np.testing.assert_array_equal(rows, copy)            # the map outlives the store
+    with pytest.raises(ValueError, match="closed"):
+        store.chunk(0)
+
+
+def test_many_landmarks_open_without_a_copy(tmp_path, model):
+    """A file of landmarks of 128 MB is not read by opening views of it."""
+    ids = np.random.default_rng(1).integers(5, 200, (4000, 6))
+    texts = (" ".join(map(str, row)) for row in ids)
+    store = drt.Store.build(texts, tmp_path / "store", model=model)
+    before, start = resident(), time.perf_counter()
+    views = list(store.landmark_shards())
+    assert time.perf_counter() - start < 5               # not a timing: opening reads no row, however slow the disk
+    assert resident() - before < 4 << 20
+    assert sum(len(rows) for _, rows in views) == len(store) >= 4000
+
+
+def test_build_from_python_equals_the_program(tmp_path, documents, model, store):
+    made = drt.Store.build(documents, tmp_path / "store", model=model)
+    same(made, store)
+    assert made.document(3).source == "made.txt" and made.document(3).key == "doc-3"
+    assert made.report["documents"] == len(documents)
+    generator = drt.Store.build((d for d in documents), tmp_path / "again", model=model)
+    same(generator, made)
+
+
+def test_build_from_files(tmp_path, documents, model, store, store_path):
+    file = store_path.parent / "corpus.jsonl"
+    same(drt.Store.build(file, tmp_path / "one", model=model), store)
+    same(drt.Store.build([file], tmp_path / "two", model=model), store)
+    with pytest.raises(drt.NotFound, match="no-such"):
+        drt.Store.build(tmp_path / "no-such.jsonl", tmp_path / "three", model=model)
+
+
+def test_add_and_refresh(tmp_path, documents, model, store):
+    made = drt.Store.build(documents[:25], tmp_path / "store", model=model)
+    second = drt.Store(tmp_path / "store", model=model)
+    with pytest.raises(drt.Busy, match="close it"):
+        second.add(["x"])                                # made has it open
+    assert len(second) == len(made)                      # and second shows it again
+    second.close()
+    report = made.add(documents[20:], model=model)
+    assert report["documents"] == 20 and report["duplicates"] == 5
+    same(made, store)
+    rows = made.landmarks()
+    assert made.refresh() is made and len(made) == len(store)
+    assert len(rows) == len(made)
+
+
+def test_wrong_documents(tmp_path, model):
+    with pytest.raises(TypeError, match="document 1"):
+        drt.Store.build(["a text", 7], tmp_path / "a", model=model)
+    with pytest.raises(KeyError, match="document 0.*'txt'"):
+        drt.Store.build([{"txt": "x"}], tmp_path / "b", model=model)
+
+    def breaks():
+        yield "a text"
+        raise RuntimeError("the source broke")
+
+    with pytest.raises(RuntimeError, match="the source broke"):
+        drt.Store.build(breaks(), tmp_path / "c", model=model)
+    # What was stopped is completed by the same call with the documents that it should have given.
+    assert drt.Store.build(["a text", "another"], tmp_path / "c", model=model).info.documents == 2
+
+
+def test_progress(tmp_path, documents, model):
+    steps = []
+    drt.Store.build(documents, tmp_path / "a", model=model, progress=lambda *step: steps.append(step))
+    assert steps and all(isinstance(stage, str) and done >= 0 for stage, _, done, _ in steps)
+
+    class Bar:
+        def __init__(self, desc, unit, total):
+            self.n = 0
+
+        def update(self, more):
+            self.n += more
+
+        def close(self):
+            pass
+
+    drt.Store.build(documents, tmp_path / "b", model=model, progress=drt.TqdmReport(Bar))
+
+    def fails(*_):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        drt.Store.build(documents, tmp_path / "c", model=model, progress=fails)
+
+
+def test_keyboard_interrupt_stops_a_build(tmp_path, model_folder):
+    """In a process of its own: Ctrl-C ends a build of endless documents, and the store can be continued."""
+    code = f"""
+import drt, itertools, sys
+def documents():
+    for i in itertools.count():
+        if i == 50: print("running", flush=True)
+        yield f"text number {{i}} of the river " * 20
+try:
+    drt.Store.build(documents(), {str(tmp_path / 'store')!r}, model=drt.Model.load({str(model_folder)!r}, device="cpu"))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "running\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.communicate(timeout=60)[0] == "interrupted\n"
+        finally:
+            process.kill()
+    assert process.returncode == 0
+
+
+def test_search_equals_the_program_and_numpy(store, store_path, model, model_folder):
+    text = words(100, 12)
+    wanted = [json.loads(line) for line in program("drt-index", "search", text, "--store", store_path, "--model",
+                                                   model_folder, "--k", 5, "--device", "cpu", "--json").splitlines()]
+    hits = store.search(text, k=5, model=model)
+    chunks = [h.chunk.id for h in hits]
+    assert chunks == [h["chunk"] for h in wanted] and len(wanted) == 5
+    np.testing.assert_allclose([h.score for h in hits], [h["score"] for h in wanted], rtol=1e-5)
+    assert [(h.document.source, h.offset) for h in hits] == [(h["source"], h["token_offset"]) for h in wanted]
+    assert hits[0].text == store.text(chunks[0], model) and hits[0].document == store.document(hits[0].chunk.document)
+    rows = store.landmarks().astype(np.float32)
+    query = model.query(text)
+    scores = rows @ query / np.sqrt(len(query))
+    np.testing.assert_array_equal(np.argsort(-scores, kind="stable")[:5], chunks)
+
+
+def test_search_of_many(store, model):
+    queries = np.random.default_rng(5).standard_normal((2100, store.info.dim)).astype(np.float32)
+    scores, chunks = store.search_vectors(queries, k=4, exact=True)
+    assert scores.shape == chunks.shape == (2100, 4)
+    wanted = queries @ store.landmarks().astype(np.float32).T / np.sqrt(store.info.dim)
+    best = np.sort(wanted, axis=1)[:, ::-1][:, :4]
+    np.testing.assert_allclose(scores, best, rtol=1e-4, atol=1e-4)
+    several = store.search(["the river", "seven lights"], k=3, model=model)
+    assert len(several) == 2 and [h.chunk for h in several[0]] == [h.chunk for h in store.search("the river", k=3, model=model)]
+    one = store.search(queries[0], k=4, model=model, exact=True)
+    assert [h.chunk.id for h in one] == chunks[0].tolist()
+
+
+def test_search_excludes_and_runs_out(store, model):
+    d = store.document(5)
+    text = store.document_text(5, model)
+    assert any(h.document.id == 5 for h in store.search(text, k=len(store), model=model))
+    left = store.search(text, k=store.info.chunks, model=model, exclude_document=5)
+    assert len(left) == len(store) - d.chunks and all(h.document.id != 5 for h in left)
+    with pytest.raises(ValueError):
+        store.search_vectors(np.zeros((1, store.info.dim + 1), np.float32))
+    with pytest.raises(ValueError, match="kind"):
+        store.search("x", kind="magic", model=model)
+
+
+def test_a_store_of_another_model_is_refused(store, tmp_path, model_folder):
+    other = tmp_path / "other"
+    from conftest import BIN, TINY
+    subprocess.run([BIN / "drt-model", "init", "--config", TINY / "config.json", "--tokenizer", TINY / "tokenizer.json",
+                    "--out", other, "--seed", "9"], check=True, capture_output=True)
+    with pytest.raises(drt.Mismatch):
+        store.search("x", model=drt.Model.load(other, device="cpu"))
+
+
+def test_sample_batch(store):
+    batch = store.sample_batch(200, seed=3, landmarks=True)
+    assert batch["ids"].shape == (200, store.info.chunk) and batch["chunks"].dtype == np.int64
+    again = store.sample_batch(200, seed=3, landmarks=True)
+    for name in batch:
+        np.testing.assert_array_equal(batch[name], again[name])
+    assert not np.array_equal(batch["chunks"], store.sample_batch(200, seed=4)["chunks"])
+    np.testing.assert_array_equal(batch["ids"], store.tokens(batch["chunks"]))
+    np.testing.assert_array_equal(batch["landmarks"].astype(np.float16), store.landmarks()[batch["chunks"]])
+    assert set(batch["chunks"]) == set(range(len(store))) or len(store) > 60
+
+
+def test_threads_search_one_store(store, model):
+    queries = np.random.default_rng(8).standard_normal((64, store.info.dim)).astype(np.float32)
+    wanted = store.search_vectors(queries, k=3)
+    wrong = []
+
+    def work():
+        for _ in range(10):
+            found = store.search_vectors(queries, k=3)
+            if not all(np.array_equal(a, b) for a, b in zip(found, wanted)):
+                wrong.append(found)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_long_calls_release_the_gil(tmp_path, documents, model):
+    ticks, done = 0, threading.Event()
+
+    def count():
+        nonlocal ticks
+        while not done.wait(0.001):
+            ticks += 1
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    try:
+        ids = np.full((2000, model.info.chunk), 7, np.int32)
+        model.encode(ids)
+    finally:
+        done.set()
+        counter.join()
+    assert ticks > 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_opens_its_own(store_path, model_folder):
+    code = f"""
+import drt, os, pickle
+store = drt.Store({str(store_path)!r})
+child = os.fork()
+if child == 0:
+    try:
+        store.chunk(0)
+    except RuntimeError as error:
+        assert "fork" in str(error), error
+    else:
+        os._exit(3)
+    mine = drt.Store({str(store_path)!r})
+    os._exit(0 if len(mine) > 0 else 4)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert store.chunk(0).id == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_paths(tmp_path, model):
+    with pytest.raises(drt.NotFound):
+        drt.Store(tmp_path / "none")
+    with pytest.raises(ValueError, match="NUL"):
+        drt.Store("a\0b")
+    folder = tmp_path / "gr\u00fc\u00dfe \udcff"
+    store = drt.Store.build(["a text"], pathlib.Path(folder), model=model)
+    assert store.info.path == str(folder)
