@@ -240,6 +240,21 @@ struct store_drop {
 struct store_drop_report { int64_t shards, documents, chunks, tokens; uint64_t generation; };
 enum status store_drop(struct store_drop_report *out, const char *dir, const struct store_drop *how);
 
+/* Takes published documents out of the store in one transaction: views opened from then on do not have them and their
+ * chunks, no search finds them, and their text may be added again under new ids. Views that are open keep them. Ids of
+ * all other chunks and documents stay, and files keep their sizes. Documents that were deleted before, and those of
+ * dropped shards, are passed over. STATUS_NOT_FOUND: there is no document of that number. */
+struct store_delete {
+    const int64_t *documents; int64_t n_documents;        /* ids; or, where n_sources > 0: */
+    const char *const *sources; int n_sources;            /* patterns of fnmatch(3), for a document's source */
+    bool dry_run;                        /* reports, and changes nothing */
+    void (*document)(void *context, int64_t shard, const struct store_document *d);  /* for each of them, or NULL */
+    void *context;
+    const struct progress *progress;     /* NULL is fine */
+};
+struct store_delete_report { int64_t documents, chunks, tokens; uint64_t generation; };
+enum status store_delete(struct store_delete_report *out, const char *dir, const struct store_delete *how);
+
 /* ---- the linked FAISS ---------------------------------------------------------------------------------- */
 /* simd: what its scan code was built for */
 struct store_faiss_info { char version[32], simd[64]; double scan_mb_s; };

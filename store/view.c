@@ -379,23 +379,7 @@ static enum status copy_document(struct store_view *v, struct store_document *ou
     TRY(check_not_dropped(v, d.shard, "document", document));
     if (!store_dropped_there(store_view_dropped(v), d.first_chunk))
         return fail(STATUS_NOT_FOUND, "%s: document %lld was deleted", v->store->dir, (long long)document);
-    TRY(memory_grow(&v->text, &v->text_capacity, d.source_bytes + d.key_bytes + 2));
-    char *source = v->text, *key = v->text + d.source_bytes + 1;
-    memcpy(source, d.source, d.source_bytes);
-    source[d.source_bytes] = 0;
-    memcpy(key, d.key, d.key_bytes);
-    key[d.key_bytes] = 0;
-    *out = (struct store_document){.id = document,
-                                   .first_chunk = d.first_chunk,
-                                   .chunks = d.chunks,
-                                   .tokens = d.tokens,
-                                   .offset = d.offset,
-                                   .line = d.line,
-                                   .bytes = d.bytes,
-                                   .source = source,
-                                   .key = key};
-    memcpy(out->hash, d.hash, sizeof out->hash);
-    return STATUS_OK;
+    return document_record_copy(out, &v->text, &v->text_capacity, document, &d);
 }
 
 enum status store_view_document(struct store_view *v, struct store_document *out, int64_t document) {

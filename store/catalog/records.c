@@ -561,3 +561,24 @@ enum status record_put_hash(struct catalog_txn *t, const uint8_t hash[16], int64
     put_i64(&w, document);
     return catalog_put(t, TABLE_HASHES, hash, 16, buffer, seal(&w, buffer));
 }
+
+enum status document_record_copy(struct store_document *out, char **text, size_t *capacity, int64_t number,
+                                 const struct document_record *r) {
+    TRY(memory_grow(text, capacity, r->source_bytes + r->key_bytes + 2));
+    char *source = *text, *key = *text + r->source_bytes + 1;
+    memcpy(source, r->source, r->source_bytes);
+    source[r->source_bytes] = 0;
+    memcpy(key, r->key, r->key_bytes);
+    key[r->key_bytes] = 0;
+    *out = (struct store_document){.id = number,
+                                   .first_chunk = r->first_chunk,
+                                   .chunks = r->chunks,
+                                   .tokens = r->tokens,
+                                   .offset = r->offset,
+                                   .line = r->line,
+                                   .bytes = r->bytes,
+                                   .source = source,
+                                   .key = key};
+    memcpy(out->hash, r->hash, sizeof out->hash);
+    return STATUS_OK;
+}

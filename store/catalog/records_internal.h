@@ -46,6 +46,10 @@ struct document_record {
     const char *source, *key; size_t source_bytes, key_bytes;   /* borrowed, without NUL */
 };
 
+/* `out` borrows from *text, which grows as memory_grow has it. */
+enum status document_record_copy(struct store_document *out, char **text, size_t *capacity, int64_t number,
+                                 const struct document_record *r);
+
 /* "format" (NULL: not wanted) and "fingerprint". NOT_FOUND: a catalog without contents; VERSION: a newer format. */
 enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *c, struct store_fingerprint *out,
                                    int *format);

@@ -14,6 +14,7 @@ static const struct command commands[] = {
     {"stats", "show what a store holds", drt_index_stats},
     {"verify", "check for missing, truncated or damaged files", drt_index_verify},
     {"repair", "rebuild derived files: index, landmarks, hashes", drt_index_repair},
+    {"delete", "take documents out by number or source", drt_index_delete},
     {"drop", "remove shards whose tokens are lost", drt_index_drop},
     {"recall", "measure the index against exact search", drt_index_recall},
     {"export", "print chunks, positions and landmarks as JSON lines", drt_index_export},

@@ -15,6 +15,7 @@ int drt_index_stats(int argc, char **argv, const char **operands);
 int drt_index_verify(int argc, char **argv, const char **operands);
 int drt_index_repair(int argc, char **argv, const char **operands);
 int drt_index_drop(int argc, char **argv, const char **operands);
+int drt_index_delete(int argc, char **argv, const char **operands);
 int drt_index_recall(int argc, char **argv, const char **operands);
 int drt_index_export(int argc, char **argv, const char **operands);
 int drt_index_lexical(int argc, char **argv, const char **operands);
@@ -39,6 +40,11 @@ const char *drt_index_hex(char out[33], const uint8_t bytes[16]);
 /* What a build or add did: for people, or one JSON object. */
 struct indexer_report;
 void drt_index_build_report(const struct indexer_report *r, const char *store, bool json);
+
+/* Documents that a command takes out: the first 10 of them, all, or JSON. _add: of store_drop and store_delete. */
+struct drt_index_listing { bool json, all; int64_t listed; };
+void drt_index_listing_add(void *context, int64_t shard, const struct store_document *d);
+void drt_index_listing_end(const struct drt_index_listing *l, int64_t documents);
 
 /* A store and its newest view, opened together. */
 struct opened_store { struct store *store; struct store_view *view; struct store_info info; };
