@@ -17,18 +17,21 @@ foreach(target ${targets})
   endif()
 endforeach()
 
-# Man pages come from --help of the programs, so they are made in the build and are no sources.
+# Man pages come from --help of the programs and from drt.h, so they are made in the build and are no sources.
 set(drt_man ${drt_generated}/man)
 add_custom_command(OUTPUT ${drt_man}/made VERBATIM
   COMMAND ${CMAKE_COMMAND} -E rm -rf ${drt_man}/man1
   COMMAND bash ${PROJECT_SOURCE_DIR}/tools/docs/make_docs.sh ${PROJECT_BINARY_DIR}/bin ${drt_man}/cli.md ${drt_man}/man1 ${PROJECT_VERSION}
+  COMMAND awk -v "version=drt ${PROJECT_VERSION}" -f ${PROJECT_SOURCE_DIR}/cmake/header_man.awk ${PROJECT_SOURCE_DIR}/include/drt.h > ${drt_man}/libdrt.3
   COMMAND ${CMAKE_COMMAND} -E touch ${drt_man}/made
-  DEPENDS ${drt_programs} ${PROJECT_SOURCE_DIR}/tools/docs/make_docs.sh ${PROJECT_SOURCE_DIR}/tools/docs/help.awk)
+  DEPENDS ${drt_programs} ${PROJECT_SOURCE_DIR}/tools/docs/make_docs.sh ${PROJECT_SOURCE_DIR}/tools/docs/help.awk
+          ${PROJECT_SOURCE_DIR}/cmake/header_man.awk ${PROJECT_SOURCE_DIR}/include/drt.h)
 add_custom_target(drt_man_pages ALL DEPENDS ${drt_man}/made)
 file(MAKE_DIRECTORY ${drt_man})
 
 install(TARGETS ${drt_programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
 install(DIRECTORY ${drt_man}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT programs)
+install(FILES ${drt_man}/libdrt.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3 COMPONENT development)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/data/models/drt-28m DESTINATION ${CMAKE_INSTALL_DATADIR}/drt/models
   COMPONENT programs PATTERN run EXCLUDE)
 

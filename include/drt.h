@@ -178,11 +178,12 @@ DRT_CALL drt_store_info(struct drt_store *store, struct drt_store_info *out);
 struct drt_document {
     int64_t id, first_chunk, chunks, tokens;
     uint64_t offset, line, bytes;        /* where it begins in the source (line: of jsonl, from 1); its length */
-    uint8_t hash[16];                    /* XXH3-128 of the text */
+    uint8_t hash[16];                    /* XXH3-128 of the text (of token files: of its ids as uint32), as `xxh128sum`
+                                            prints it: big-endian */
     const char *source, *key;            /* parts of this allocation; key "": none */
 };
 DRT_CALL drt_store_document(struct drt_store *store, struct drt_document **out, int64_t document);   /* to drt_free */
-/* The document with this content hash. DRT_NOT_FOUND: none. */
+/* The document with this content hash (drt_document.hash), to ask before an add. DRT_NOT_FOUND: none. */
 DRT_CALL drt_store_find_document(struct drt_store *store, int64_t *document, const uint8_t hash[16]);
 struct drt_chunk {
     int64_t id, document, in_document;   /* in_document: number of the chunk in its document */
@@ -328,7 +329,7 @@ struct drt_session_config {
     /* Token memory (docs/token-memory.md), without self and corpus. */
     enum drt_memory memory;
     const char *memory_config;           /* a memory.json; NULL: the model's */
-    const char *lexical;                 /* folder of drt-index lexical, of CORPUS and BOTH; NULL: the store's own */
+    const char *lexical;                 /* reserved, NULL: CORPUS and BOTH read the store's lexical index */
     int64_t memory_past;                 /* ids of the own past; 0: 2048 */
     /* Sampling; as in drt-generate. */
     float temperature;                   /* 0: greedy */

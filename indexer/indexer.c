@@ -306,8 +306,9 @@ static enum status open_store(struct build *b) {
     const struct indexer_config *c = b->config;
     struct reader_config reader = c->reader;
     reader.progress = c->progress;
-    const struct built_request request = {c->store,        c->index ? c->index : "auto",   &b->fingerprint, &reader,
-                                          b->shard_chunks, b->part.parts ? &b->part : NULL};
+    const struct built_request request = {
+        c->store,   c->index ? c->index : "auto",   &b->fingerprint, &reader, b->shard_chunks,
+        c->lexical, b->part.parts ? &b->part : NULL};
     int64_t chunks;
     uint64_t generation;
     enum status built = published(&chunks, &generation, c->store, c->append ? NULL : &request);
@@ -402,9 +403,11 @@ static enum status publish(struct build *b) {
                     "empty corpus: %lld documents were read, and none has text (%lld empty, %lld bad lines skipped): "
                     "nothing was built",
                     (long long)b->cursor.documents, (long long)b->cursor.empty, (long long)b->report->skipped_lines);
-    if (b->sealed_chunks > 0) {
+    bool fresh = !c->append && c->lexical == STORE_LEXICAL_KEEP; /* nothing is published yet */
+    if (b->sealed_chunks > 0 || (b->writer && c->lexical != STORE_LEXICAL_KEEP)) {
         double start = clock_seconds();
         const struct store_publish how = {.index = c->index,
+                                          .lexical = fresh ? STORE_LEXICAL_ON : c->lexical,
                                           .max_ram = b->free_ram,
                                           .merge_chunks =
                                               b->shard_chunks < SHARD_CHUNKS ? b->shard_chunks : SHARD_CHUNKS,

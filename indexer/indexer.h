@@ -26,6 +26,8 @@ struct indexer_config {
     struct state_landmarks *states; /* of a Base LM, in the stead of the encoder */
     const char *store;    /* directory */
     const char *index;    /* NULL: "auto" */
+    /* KEEP: a new store gets a lexical index where its vocabulary allows, a published one stays as it is */
+    enum store_lexical_choice lexical;
     uint64_t max_ram;     /* 0: 4 GiB */
     int64_t shard_chunks; /* 0: 16384 */
     bool append;          /* add: a published store gets more; false: build a new one (or resume it) */

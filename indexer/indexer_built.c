@@ -50,6 +50,9 @@ enum status built_check(struct store_view *view, const struct built_request *req
     if (strcmp(request->index, "auto") != 0 && strcmp(request->index, info.index) != 0)
         return fail(STATUS_MISMATCH, "its index is %s, not %s (drt-index repair --index %s makes it so)", info.index,
                     request->index, request->index);
+    if (request->lexical != STORE_LEXICAL_KEEP && info.lexical != (request->lexical == STORE_LEXICAL_ON))
+        return fail(STATUS_MISMATCH, "it has %s lexical index (drt-index lexical --store %s%s changes that)",
+                    info.lexical ? "a" : "no", request->store, info.lexical ? " --remove" : "");
     TRY(memory_allocate(&bytes, STORE_CURSOR_MAX));
     enum status status = store_view_cursor(view, bytes, &n);
     if (status == STATUS_OK) status = check_inputs(view, request, bytes, n);

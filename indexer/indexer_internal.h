@@ -42,6 +42,7 @@ struct built_request {
     const struct store_fingerprint *fingerprint;
     const struct reader_config *reader;
     int64_t shard_chunks;
+    enum store_lexical_choice lexical;
     const struct store_part *part;     /* that the store must be; NULL: any */
 };
 /* STATUS_OK when a build of this request would make the published store. Reads all inputs. Else the message names the

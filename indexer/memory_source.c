@@ -68,13 +68,12 @@ enum status memory_source_create(struct memory_source **out, const struct memory
     if (config->lexical) {
         struct lexical_info lexical;
         lexical_info(config->lexical, &lexical);
-        if (lexical.chunks != info.chunks || lexical.vocab_size != info.fingerprint.vocab_size ||
-            lexical.tokens != info.tokens)
+        int64_t chunks = info.chunks - info.dropped_chunks, tokens = info.tokens - info.dropped_tokens;
+        if (lexical.chunks < chunks || lexical.vocab_size != info.fingerprint.vocab_size || lexical.tokens < tokens)
             return fail(STATUS_MISMATCH,
-                        "the lexical index has %lld chunks of %lld tokens, the store %lld of %lld: make the index of "
-                        "this store with drt-index lexical",
-                        (long long)lexical.chunks, (long long)lexical.tokens, (long long)info.chunks,
-                        (long long)info.tokens);
+                        "the lexical index has %lld chunks of %lld tokens, the store %lld of %lld: run drt-index "
+                        "verify",
+                        (long long)lexical.chunks, (long long)lexical.tokens, (long long)chunks, (long long)tokens);
     }
     TRY(memory_allocate_zero(&m, 1));
     m->config = *config;
@@ -144,6 +143,7 @@ static enum status source_search(struct memory_source *m, int64_t *chunks, float
     const struct lexical_search how = {.k = k,
                                        .pair_weight = LEXICAL_PAIR_WEIGHT,
                                        .exclude = exclude.begin < exclude.end ? m->exclude : NULL,
+                                       .absent = store_view_dropped(m->config.view),
                                        .threads = m->config.device->threads};
     TRY(lexical_search(m->config.lexical, m->hits, m->queries, n, &how));
     for (int64_t i = 0; i < n * k; i++) {

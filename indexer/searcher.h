@@ -18,7 +18,7 @@ enum searcher_kind {
     SEARCHER_STORE,                      /* on the CPU: the store's FAISS index, or a scan of all landmarks */
     SEARCHER_FLAT,                       /* all landmarks in memory of the device ("gpu-flat") */
     SEARCHER_LISTS,                      /* the same by lists ("gpu-ivf") */
-    SEARCHER_LEXICAL,                    /* BM25 over the query's ids */
+    SEARCHER_LEXICAL,                    /* BM25 over the query's ids, by the store's lexical index */
     SEARCHER_HYBRID,                     /* LEXICAL and AUTO, merged */
     SEARCHER_KINDS
 };
@@ -36,14 +36,11 @@ struct searcher_config {
     uint64_t reserve;                    /* bytes of device memory that FLAT and LISTS leave free */
     struct flat_index *flat;             /* FLAT: searches this one, borrowed; NULL: makes one */
     struct list_index *lists;            /* LISTS: the same */
-    const char *const *lexical_paths;    /* segments of LEXICAL and HYBRID; NULL: the view's (store_view_lexical) */
-    int64_t n_lexical_paths;
     float landmark_weight;               /* HYBRID: ranks by BM25 + this * landmark score; 0: by reciprocal rank */
 };
 struct searcher;
 /* FLAT and LISTS become STORE where the landmarks do not fit into the device (searcher_fallback).
- * STATUS_UNSUPPORTED where a lexical index is wanted and the store has none, STATUS_MISMATCH where it is of
- * another vocabulary. */
+ * LEXICAL and HYBRID fail as store_view_lexical does where the store has no lexical index, or a damaged one. */
 enum status searcher_open(struct searcher **out, const struct searcher_config *config);
 void searcher_close(struct searcher *s);                  /* before the device and the view; NULL is fine */
 /* Why it is STORE instead of FLAT or LISTS; NULL: it is what was requested. */

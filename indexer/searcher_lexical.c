@@ -1,7 +1,7 @@
 /* searcher_lexical.c -- the kinds that read the query's ids: BM25 alone, and merged with a search by landmarks.
  *
  * Ids and tokens choose the hits and their order. The scores are those of the landmarks, since the model weights its
- * neighbours by them. Ids of segments that the view does not have (a newer generation's, say) are left out. */
+ * neighbours by them. Chunks that were dropped after the view was opened are left out. */
 #include "base/memory.h"
 #include "indexer/searcher_internal.h"
 #include "store/lexical/hybrid.h"
@@ -15,8 +15,7 @@ enum { SEARCHER_CANDIDATES_MIN = 64, SEARCHER_CANDIDATES_MAX = 1024 };
 
 struct searcher_lexical {
     struct searcher base;
-    struct lexical *own;         /* of config.lexical_paths; else NULL */
-    const struct lexical *index; /* searched */
+    const struct lexical *index; /* the view's */
     struct lexical_info info;
     int64_t *ids; /* chunks of one query, and their scores */
     float *landmark_scores, *lexical_scores;
@@ -27,7 +26,6 @@ struct searcher_lexical {
 
 static void searcher_lexical_close(struct searcher *s) {
     struct searcher_lexical *x = (struct searcher_lexical *)s;
-    lexical_close(x->own);
     memory_free(x->ids);
     memory_free(x->landmark_scores);
     memory_free(x->lexical_scores);
@@ -36,37 +34,25 @@ static void searcher_lexical_close(struct searcher *s) {
     memory_free(x);
 }
 
-static enum status searcher_lexical_check(struct searcher_lexical *x, const struct searcher_config *config) {
-    struct store_info store;
-    store_view_info(config->view, &store);
-    if (!x->index) return fail(STATUS_UNSUPPORTED, "the store has no lexical index: search it by landmarks");
-    lexical_info(x->index, &x->info);
-    if (x->info.vocab_size != store.fingerprint.vocab_size)
-        return fail(STATUS_MISMATCH,
-                    "the lexical index is of a vocabulary of %d ids, the store of %d: build it from this store",
-                    x->info.vocab_size, store.fingerprint.vocab_size);
+static enum status searcher_lexical_create(struct searcher_lexical **out, const struct searcher_config *config,
+                                           const struct searcher_ops *ops) {
+    const struct lexical *index;
+    struct searcher_lexical *x;
+    TRY(store_view_lexical(&index, config->view));
+    TRY(memory_allocate_zero(&x, 1));
+    x->base.ops = ops;
+    x->index = index;
+    lexical_info(index, &x->info);
+    *out = x;
     return STATUS_OK;
 }
 
-static enum status searcher_lexical_create(struct searcher_lexical **out, const struct searcher_config *config,
-                                           const struct searcher_ops *ops) {
-    struct searcher_lexical *x;
-    TRY(memory_allocate_zero(&x, 1));
-    x->base.ops = ops;
-    enum status status = STATUS_OK;
-    if (config->lexical_paths) status = lexical_open(&x->own, config->lexical_paths, config->n_lexical_paths);
-    x->index = config->lexical_paths ? x->own : store_view_lexical(config->view);
-    if (status == STATUS_OK) status = searcher_lexical_check(x, config);
-    if (status == STATUS_OK)
-        *out = x;
-    else
-        searcher_lexical_close(&x->base);
-    return status;
-}
-
 static struct lexical_search searcher_lexical_how(const struct searcher *s, int k, const struct store_range *exclude) {
-    return (struct lexical_search){
-        .k = k, .pair_weight = LEXICAL_PAIR_WEIGHT, .exclude = exclude, .threads = s->config.device->threads};
+    return (struct lexical_search){.k = k,
+                                   .pair_weight = LEXICAL_PAIR_WEIGHT,
+                                   .exclude = exclude,
+                                   .absent = store_view_dropped(s->config.view),
+                                   .threads = s->config.device->threads};
 }
 
 static enum status searcher_lexical_reserve(struct searcher_lexical *x, int64_t n) {

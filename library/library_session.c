@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "library/library_internal.h"
-#include "store/lexical/lexical_folder.h"
+#include "store/lexical/lexical.h"
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +16,6 @@ struct drt_session {
     struct generation *generation;
     struct library_provenance *provenance; /* NULL: no retrieval */
     struct memory_config memory_config;
-    struct lexical *lexical; /* opened for the token memory */
     struct drt_progress caller;
     struct progress progress;
     bool memory;
@@ -80,15 +79,14 @@ static enum status library_session_memory(struct drt_session *s, const struct dr
     if (!s->memory_config.mixture[kind].given || s->memory_config.key_layer > layers)
         return fail(STATUS_INVALID, "%s: has nothing fitted for \"%s\" of this model: fit again",
                     c->memory_config ? c->memory_config : path, memory_kind_names[kind]);
-    const struct lexical *lexical = s->store ? store_view_lexical(s->store->view) : NULL;
-    if (c->lexical) TRY(lexical_folder_open(&s->lexical, c->lexical));
-    if (s->lexical) lexical = s->lexical;
-    if (kind != MEMORY_OWN && !lexical)
-        return fail(STATUS_UNSUPPORTED, "%s: the store has no index of tokens: name a folder of drt-index lexical",
-                    s->store->path);
+    const struct lexical *lexical = NULL;
+    if (c->lexical)
+        return fail(STATUS_INVALID, "lexical %s: the lexical index is part of the store now: leave it NULL",
+                    c->lexical);
+    if (kind != MEMORY_OWN) TRY(store_view_lexical(&lexical, s->store->view));
     *out = (struct memory_text_config){.engine = &s->engine,
                                        .memory = &s->memory_config,
-                                       .lexical = kind == MEMORY_OWN ? NULL : lexical,
+                                       .lexical = lexical,
                                        .kind = kind,
                                        .past = c->memory_past ? c->memory_past : MEMORY_PAST};
     return STATUS_OK;
@@ -135,7 +133,6 @@ static void library_session_free(struct drt_session *s) {
     library_session_lock(s);
     generation_free(s->generation);
     engine_text_close(&s->engine, s->searcher ? s->searcher->searcher : NULL);
-    lexical_close(s->lexical);
     library_session_unlock(s);
     library_provenance_free(s->provenance);
     library_searcher_release(s->searcher);

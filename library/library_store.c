@@ -143,7 +143,7 @@ enum drt_status drt_store_info(struct drt_store *store, struct drt_store_info *o
                                         .chunk = i->fingerprint.chunk_tokens,
                                         .vocab_size = i->fingerprint.vocab_size,
                                         .format = i->format,
-                                        .lexical = store_view_lexical(store->view) != NULL,
+                                        .lexical = i->lexical,
                                         .path = store->path,
                                         .index = i->index};
     return (enum drt_status)library_fill(out, &info, sizeof info, "struct drt_store_info");

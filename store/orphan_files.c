@@ -1,6 +1,7 @@
 /* orphan_files.c -- files of a store that no record names. Only names of the forms that this program
  * writes count, so other files in the folders stay. */
 #include "base/memory.h"
+#include "store/catalog/record_lexical_internal.h"
 #include "store/writer_internal.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -9,8 +10,9 @@
 struct kind {
     const char *folder, *suffix;
 };
-static const struct kind kinds[] = {{"tokens", ".tok"}, {"landmarks", ".f16"}, {"index", ".faiss"}};
-enum { KIND_INDEX = 2 };
+static const struct kind kinds[] = {
+    {"tokens", ".tok"}, {"landmarks", ".f16"}, {"index", ".faiss"}, {"lexical", ".lex"}};
+enum { KIND_INDEX = 2, KIND_LEXICAL };
 
 /* The numbers in a name: "NNNNN", or "NNNNN-NNNNN" for shards that share a file. */
 struct file_numbers {
@@ -37,29 +39,32 @@ static bool parse_name(const char *name, const char *suffix, struct file_numbers
     return out->temporary || p[n] == 0;
 }
 
-static enum status is_recorded(struct catalog_txn *t, const struct catalog *c, const struct index_record *index,
-                               size_t kind, struct file_numbers f, bool *yes) {
-    *yes = kind == KIND_INDEX && f.first == index->template_number && !f.temporary;
-    if (*yes || f.temporary) return STATUS_OK;
-    enum status s;
-    if (kind == KIND_INDEX) {
-        struct catalog_key key = catalog_key((uint64_t)f.first);
-        struct bytes value;
-        s = catalog_get(t, &value, TABLE_SEGMENTS, key.bytes, sizeof key.bytes);
-        *yes = s == STATUS_OK;
-    } else
-        s = record_names_shard_file(t, c, f.first, f.last, yes);
-    return s == STATUS_NOT_FOUND ? STATUS_OK : s;
-}
-
 struct orphan_files {
     const char *dir;
     const struct catalog *c;
     struct catalog_txn *t;
     struct index_record index;
+    struct lexical_record lexical;
     orphan_files_found *found;
     void *context;
 };
+
+static enum status is_recorded(const struct orphan_files *r, size_t kind, struct file_numbers f, bool *yes) {
+    *yes = kind == KIND_INDEX && f.first == r->index.template_number && !f.temporary;
+    if (*yes || f.temporary) return STATUS_OK;
+    enum status s = STATUS_OK;
+    if (kind == KIND_INDEX) {
+        struct catalog_key key = catalog_key((uint64_t)f.first);
+        struct bytes value;
+        s = catalog_get(r->t, &value, TABLE_SEGMENTS, key.bytes, sizeof key.bytes);
+        *yes = s == STATUS_OK;
+    } else if (kind == KIND_LEXICAL) {
+        for (int64_t i = 0; i < r->lexical.n; i++)
+            *yes = *yes || r->lexical.list[i].number == f.first;
+    } else
+        s = record_names_shard_file(r->t, r->c, f.first, f.last, yes);
+    return s == STATUS_NOT_FOUND ? STATUS_OK : s;
+}
 
 static enum status each_in_folder(const struct orphan_files *r, size_t kind) {
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
@@ -70,8 +75,7 @@ static enum status each_in_folder(const struct orphan_files *r, size_t kind) {
     for (struct dirent *entry; s == STATUS_OK && (entry = readdir(open));) {
         struct file_numbers numbers;
         bool recorded = true;
-        if (parse_name(entry->d_name, kinds[kind].suffix, &numbers))
-            s = is_recorded(r->t, r->c, &r->index, kind, numbers, &recorded);
+        if (parse_name(entry->d_name, kinds[kind].suffix, &numbers)) s = is_recorded(r, kind, numbers, &recorded);
         if (s == STATUS_OK && !recorded) s = file_join(path, folder, entry->d_name);
         if (s == STATUS_OK && !recorded) s = r->found(r->context, path);
     }
@@ -83,10 +87,14 @@ enum status orphan_files_each(const char *dir, struct catalog *c, orphan_files_f
     struct orphan_files r = {.dir = dir, .c = c, .found = found, .context = context};
     TRY(catalog_begin(&r.t, c, false));
     enum status s = record_get_index(r.t, c, &r.index);
-    bool readable = s != STATUS_CORRUPT; /* else it may name any file of the index; repair writes it anew */
-    if (!readable) s = STATUS_OK;
+    /* One that cannot be read may name any file of its folder; repair writes it anew. */
+    bool readable[ARRAY_LEN(kinds)] = {true, true, s != STATUS_CORRUPT, true};
+    if (s == STATUS_OK || s == STATUS_CORRUPT) s = record_get_lexical(r.t, c, &r.lexical);
+    readable[KIND_LEXICAL] = s != STATUS_CORRUPT;
+    if (s == STATUS_CORRUPT) s = STATUS_OK;
     for (size_t k = 0; k < ARRAY_LEN(kinds) && s == STATUS_OK; k++)
-        if (k != KIND_INDEX || readable) s = each_in_folder(&r, k);
+        if (readable[k]) s = each_in_folder(&r, k);
+    lexical_record_free(&r.lexical);
     catalog_abort(r.t);
     return s;
 }

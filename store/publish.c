@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "base/system/fault.h"
 #include "store/index/index_plan_internal.h"
-#include "store/writer_internal.h"
+#include "store/publish_lexical_internal.h"
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,6 +27,8 @@ struct build {
     struct landmarks landmarks; /* all chunks of the target */
     const struct publish_change *change;
     int64_t begin; /* first chunk for a new segment */
+    struct lexical_record lexical;
+    bool lexical_changed;
 };
 
 static enum status stored_file_of(struct stored_file *out, const char *path) {
@@ -231,6 +233,17 @@ static enum status make_index(struct build *b, const struct generation_record *t
     return make_segments(b);
 }
 
+static enum status make_lexical(struct build *b, const struct generation_record *target) {
+    struct catalog_txn *t;
+    const struct lexical_request request = {
+        .shards = b->shards, .n_shards = target->shards, .changed = &b->lexical_changed};
+    TRY(catalog_begin(&t, b->w->catalog, false));
+    enum status s = record_get_lexical(t, b->w->catalog, &b->lexical);
+    catalog_abort(t);
+    if (s != STATUS_CORRUPT) TRY(s); /* else verify reports it, and repair makes it anew */
+    return s == STATUS_OK ? lexical_record_make(&b->lexical, b->w, b->how, &request) : STATUS_OK;
+}
+
 static enum status remove_hashes(struct store_writer *w, struct catalog_txn *t, const struct shard_record *r) {
     for (int64_t i = r->first_document; i < r->first_document + r->documents; i++) {
         struct document_record d;
@@ -273,6 +286,7 @@ static enum status record_generation(const struct build *b, struct catalog_txn *
         TRY(record_put_part(t, &part));
     }
     TRY(record_put_index(t, &b->index));
+    if (b->lexical_changed) TRY(record_put_lexical(t, &b->lexical));
     TRY(record_put_generation(t, g));
     return fault_point("store:publish:before-commit");
 }
@@ -314,15 +328,17 @@ enum status publish_generation(struct store_writer *w, const struct generation_r
     bool same = w->published.number > 0 && target->shards == w->published.shards && !b.change->rebuild &&
                 b.change->n_shards == 0 && !b.plan.rebuild && strcmp(b.plan.factory, b.index.factory) == 0 &&
                 b.plan.chosen == b.index.chosen;
-    if (same) return STATUS_OK;
+    if (same) return publish_lexical(w, how, NULL, false);
     struct generation_record g = *target;
     g.number = w->published.number + 1;
     enum status s = make_index(&b, target);
+    if (s == STATUS_OK) s = make_lexical(&b, target);
     if (s == STATUS_OK) s = commit_generation(&b, &g);
     landmarks_close(&b.landmarks);
     memory_free(b.shards);
     memory_free(b.old);
     memory_free(b.fresh);
+    lexical_record_free(&b.lexical);
     if (s == STATUS_NO_SPACE)
         return fail(s, "%s; sealed shards are kept: free disk space and run the command again", status_message());
     TRY(s);

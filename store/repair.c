@@ -1,9 +1,11 @@
 /* repair.c -- makes derived data again: landmarks from tokens (with an encoder), index and template
- * from landmarks, runs and hashes from documents. Shards that are not published are dropped when damaged (the next
- * build makes them again). Tokens and documents cannot be derived: damage of them is reported. */
+ * from landmarks, the lexical index from tokens, runs and hashes from documents. Shards that are not published are
+ * dropped when damaged (the next build makes them again). Tokens and documents cannot be derived: damage of them is
+ * reported. */
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/catalog/commit_record_internal.h"
+#include "store/publish_lexical_internal.h"
 #include "store/verify_internal.h"
 #include <string.h>
 #include <unistd.h>
@@ -27,7 +29,7 @@ static void note(const struct repair *r, const char *text) {
     progress_note(r->how->progress, "%s: %s", r->w->dir, text);
 }
 
-static enum status begin_reading(struct repair *r, struct catalog_txn **t) {
+static enum status begin_reading(const struct repair *r, struct catalog_txn **t) {
     return catalog_begin(t, r->w->catalog, false);
 }
 
@@ -295,13 +297,70 @@ static enum status repair_index(struct repair *r) {
     return STATUS_OK;
 }
 
+/* ---- lexical index ---- */
+
+/* Takes damaged segments out of the record. */
+static enum status lexical_check(const struct repair *r, struct lexical_record *record, bool *damaged) {
+    struct store_writer *w = r->w;
+    int64_t kept = 0;
+    char path[FILE_PATH_MAX];
+    for (int64_t i = 0; i < record->n; i++) {
+        TRY(lexical_path(path, w->dir, record->list[i].number));
+        enum status s = lexical_segment_verify(path, &record->list[i], w->fingerprint.vocab_size, true, NULL);
+        if (s == STATUS_NO_MEMORY || s == STATUS_INTERRUPTED) return s;
+        if (s == STATUS_OK) record->list[kept++] = record->list[i];
+    }
+    *damaged = *damaged || kept < record->n;
+    record->n = kept;
+    return STATUS_OK;
+}
+
+/* A record that cannot be read: nobody knows whether an index was wanted, or its files' names. It gets one, with
+ * numbers after all that the folder has. */
+static enum status lexical_read(const struct repair *r, struct lexical_record *record, bool *damaged) {
+    struct catalog_txn *t;
+    TRY(begin_reading(r, &t));
+    enum status s = record_get_lexical(t, r->w->catalog, record);
+    catalog_abort(t);
+    *damaged = s == STATUS_CORRUPT;
+    if (!*damaged) return s;
+    record->wanted = true;
+    for (bool taken = true; taken;) {
+        char path[FILE_PATH_MAX];
+        TRY(lexical_path(path, r->w->dir, record->next_number));
+        taken = file_exists(path);
+        record->next_number += taken;
+    }
+    return STATUS_OK;
+}
+
+static enum status repair_lexical(struct repair *r) {
+    struct store_writer *w = r->w;
+    struct lexical_record record = {0};
+    bool damaged = false;
+    char folder[FILE_PATH_MAX];
+    if (w->published.number == 0) return STATUS_OK;
+    TRY(file_join(folder, w->dir, "lexical"));
+    enum status s = lexical_read(r, &record, &damaged);
+    if (s == STATUS_OK) s = lexical_check(r, &record, &damaged);
+    int64_t before = w->published.number;
+    struct store_publish how = *r->how;
+    how.lexical = STORE_LEXICAL_KEEP;
+    if (s == STATUS_OK) s = publish_lexical(w, &how, &record, damaged);
+    lexical_record_free(&record);
+    if (s == STATUS_CORRUPT) return finding(r->f, s, folder, remedy_shards_first);
+    if (s == STATUS_OK && w->published.number > before) note(r, "the lexical index was rebuilt from the tokens");
+    return s;
+}
+
 static enum status repair_all(struct repair *r) {
     enum status s = catalog_check(r->w->catalog);
     if (s != STATUS_OK) return finding(r->f, s, catalog_path(r->w->catalog), remedy_build);
     TRY(repair_shards(r));
     TRY(repair_tables(r));
     TRY(repair_landmarks(r));
-    return repair_index(r);
+    TRY(repair_index(r));
+    return repair_lexical(r);
 }
 
 /* Runs before the writer opens the catalog: the writer refuses meta pages that catalog/commit contradicts. Whether the

@@ -7,6 +7,7 @@
  *   landmarks/NNNNN.f16  landmark shards: one fp16 row of `dim` per chunk, row = chunk id - the shard's first id
  *                        (NNNNN-NNNNN.tok and .f16: shards that were merged, from the first number to the last)
  *   index/NNNNN.faiss    FAISS segments and the trained template they share; derived, can be rebuilt
+ *   lexical/NNNNN.lex    segments of the lexical index (store/lexical/lexical.h), where the store has one; derived, too
  * Data files are immutable: written under a temporary name, synced, renamed, then recorded (name, bytes, CRC32C,
  * id range). Files without a record are orphan files; the next writer removes them.
  *
@@ -68,6 +69,9 @@ struct store_info {
     int64_t shards, segments;            /* shards: pairs of files */
     int64_t duplicates;                  /* documents skipped as exact copies by all runs that published something */
     uint64_t token_bytes, landmark_bytes, index_bytes, catalog_bytes;
+    bool lexical;                        /* it has a lexical index, damaged or not */
+    int64_t lexical_segments;
+    uint64_t lexical_bytes;
     char index[256];                     /* "exact", or the FAISS factory string */
 };
 void store_view_info(const struct store_view *v, struct store_info *out);
@@ -135,9 +139,11 @@ int store_view_missing(const struct store_view *v, const struct store_hit *hits,
  * not have. */
 enum status store_view_scores(struct store_view *v, float *scores, const float *query, const int64_t *chunks,
                               int64_t n);
-/* The view's index of tokens (store/lexical/lexical.h), borrowed; NULL: the store has none. */
+/* The view's lexical index (store/lexical/lexical.h), borrowed. STATUS_UNSUPPORTED: the store has none. STATUS_CORRUPT
+ * or another failure of its files: the view opened all the same, and its other calls work. The messages name the
+ * command that helps. */
 struct lexical;
-const struct lexical *store_view_lexical(const struct store_view *v);
+enum status store_view_lexical(const struct lexical **out, const struct store_view *v);
 /* Whether such a search scans all rows, or how many lists of the index a query visits (0 of 0: it has none). */
 struct store_search_method { bool exact; int64_t visited, lists; };
 struct store_search_method store_view_search_method(const struct store_view *v, const struct store_search *how);
@@ -189,11 +195,19 @@ struct store_clustering {
                        const struct progress *progress);
     void *context;
 };
-/* Makes the index over all sealed chunks that no segment covers, and publishes everything sealed in one LMDB
- * transaction. `index`: "auto", "exact", or a FAISS factory string; an old store's own string is kept when "auto".
- * Working memory stays within max_ram; STATUS_INVALID before any work when it cannot, with the nearest choice. */
+/* Makes the index over all sealed chunks that no segment covers, and the lexical index likewise. Publishes everything
+ * sealed in one LMDB transaction. `index`: "auto", "exact", or a FAISS factory string; an old store's own string is
+ * kept when "auto". Working memory stays within max_ram; STATUS_INVALID before any work when it cannot, with the
+ * nearest choice. */
+enum store_lexical_choice {
+    STORE_LEXICAL_KEEP,                  /* as the newest generation: a new store gets none */
+    STORE_LEXICAL_ON,                    /* where the vocabulary is small enough (LEXICAL_VOCAB_MAX); else a note */
+    STORE_LEXICAL_OFF,                   /* an index that is there is removed */
+};
 struct store_publish {
     const char *index;
+    enum store_lexical_choice lexical;   /* whether the generation has a lexical index of its chunks */
+    int64_t lexical_chunks;              /* of one of its segments at most; 0: 2^24 */
     uint64_t max_ram;                    /* bytes for this call's own buffers; 0: 1 GiB */
     /* afterwards merges files of small neighbouring shards up to so many chunks; 0: no */
     int64_t merge_chunks;
@@ -203,6 +217,10 @@ struct store_publish {
     struct store_clustering clustering;
 };
 enum status store_writer_publish(struct store_writer *w, const struct store_publish *how);
+/* Makes (how->lexical STORE_LEXICAL_ON) or removes (OFF) the lexical index of the published generation, in one
+ * transaction that makes a new one. Does nothing where it is so already. Memory as in store_writer_publish. After
+ * STATUS_INTERRUPTED the store is as before. STATUS_UNSUPPORTED: the vocabulary is too large. */
+enum status store_lexical(const char *dir, const struct store_publish *how);
 
 /* ---- checking ------------------------------------------------------------------------------------------ */
 /* Called for each thing found; `remedy` is a sentence such as "run drt-index repair" (never NULL). */
@@ -217,10 +235,10 @@ struct store_encoder {
     enum status (*encode)(void *context, float *rows, const int32_t *ids, int64_t n);
     void *context;
 };
-/* Rebuilds what is derived (index, template, document hashes), removes orphan files, and reports what cannot be rebuilt
- * (tokens: store_drop). With an encoder (NULL: none) it computes damaged and missing landmarks from their tokens again.
- * Where the bytes differ from those recorded it writes a note, and one transaction records them with the index made
- * from them. *problems counts what is left. */
+/* Rebuilds what is derived (index, template, lexical index, document hashes), removes orphan files, and reports what
+ * cannot be rebuilt (tokens: store_drop). With an encoder (NULL: none) it computes damaged and missing landmarks from
+ * their tokens again. Where the bytes differ from those recorded it writes a note, and one transaction records them
+ * with the index made from them. *problems counts what is left. */
 enum status store_repair(const char *dir, const struct store_publish *how, const struct store_encoder *encoder,
                          store_problem *problem, void *context, int64_t *problems);
 

@@ -179,6 +179,35 @@ enum status published_covered(bool *out, const struct segment_record *list, int6
     return has_index ? segments_cover(out, list, n, shards, published) : STATUS_OK;
 }
 
+enum status lexical_covered(bool *out, const struct lexical_record *record, const struct shard_record *shards,
+                            const struct generation_record *published) {
+    struct store_range *ranges;
+    struct store_dropped dropped = {0};
+    TRY(record_list_dropped(&ranges, &dropped.n, shards, published->shards));
+    dropped.ranges = ranges;
+    *out = lexical_record_covers(record, dropped, published->chunks);
+    memory_free(ranges);
+    return STATUS_OK;
+}
+
+enum status lexical_segment_verify(const char *path, const struct lexical_segment_record *r, int vocab_size, bool deep,
+                                   const struct progress *progress) {
+    struct lexical_range range;
+    struct lexical *x;
+    struct lexical_info info;
+    TRY(stored_file_verify(path, r->file, deep));
+    if (deep) TRY(lexical_verify(&range, path, progress));
+    TRY(lexical_open(&x, &path, 1));
+    range = lexical_segment_range(x, 0);
+    lexical_info(x, &info);
+    lexical_close(x);
+    if (range.first_chunk == r->first_chunk && range.chunks == r->chunks && info.vocab_size == vocab_size)
+        return STATUS_OK;
+    return fail(STATUS_CORRUPT, "%s: holds chunks %lld to %lld, recorded are %lld to %lld, or is of another vocabulary",
+                path, (long long)range.first_chunk, (long long)(range.first_chunk + range.chunks - 1),
+                (long long)r->first_chunk, (long long)(r->first_chunk + r->chunks - 1));
+}
+
 /* ---- the whole store ---- */
 
 struct verify {
@@ -299,6 +328,42 @@ static enum status verify_index(struct verify *v) {
     return s;
 }
 
+static bool lexical_still_named(struct verify *v, int64_t number) {
+    struct catalog_txn *t;
+    struct lexical_record record = {0};
+    if (catalog_begin(&t, v->c, false) != STATUS_OK) return true;
+    bool named = record_get_lexical(t, v->c, &record) != STATUS_OK;
+    for (int64_t i = 0; i < record.n; i++)
+        named = named || record.list[i].number == number;
+    lexical_record_free(&record);
+    catalog_abort(t);
+    return named;
+}
+
+static enum status verify_lexical(struct verify *v) {
+    const char *catalog = catalog_path(v->c);
+    struct lexical_record record;
+    char path[FILE_PATH_MAX];
+    enum status s = record_get_lexical(v->t, v->c, &record);
+    if (s != STATUS_OK) return finding(v->f, s, catalog, remedy_repair);
+    bool covered = true;
+    if (record.wanted && v->generation.shards <= v->sealed.shards)
+        s = lexical_covered(&covered, &record, v->shards, &v->generation);
+    if (s == STATUS_OK && !covered)
+        s = finding(v->f, fail(STATUS_CORRUPT, "%s: the lexical index does not cover the chunks", catalog), catalog,
+                    remedy_repair);
+    for (int64_t i = 0; i < record.n && s == STATUS_OK; i++) {
+        s = lexical_path(path, v->dir, record.list[i].number);
+        if (s != STATUS_OK) break;
+        s = lexical_segment_verify(path, &record.list[i], v->fingerprint.vocab_size, v->deep, v->progress);
+        if (s != STATUS_OK && s != STATUS_INTERRUPTED)
+            s = lexical_still_named(v, record.list[i].number) ? finding(v->f, s, path, remedy_repair) : STATUS_OK;
+        progress_step(v->progress, "verify lexical index", "segments", i + 1, record.n);
+    }
+    lexical_record_free(&record);
+    return s;
+}
+
 static enum status verify_generations(struct verify *v) {
     struct catalog_walk *walk;
     TRY(catalog_walk_begin(&walk, v->t, TABLE_GENERATIONS, 0));
@@ -351,6 +416,7 @@ static enum status verify_catalog(struct verify *v) {
     TRY(finding(v->f, hashes_verify(v->t, v->c, &v->sealed, v->shards, v->deep), catalog, remedy_repair));
     TRY(verify_shards(v));
     TRY(verify_index(v));
+    TRY(verify_lexical(v));
     return orphan_files_each(v->dir, v->c, note_orphan_file, v);
 }
 

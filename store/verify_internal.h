@@ -1,5 +1,6 @@
 /* verify_internal.h -- checks that verifying and repairing share. */
 #pragma once
+#include "store/catalog/record_lexical_internal.h"
 #include "store/writer_internal.h"
 
 struct findings { store_problem *problem; void *context; int64_t count; };
@@ -24,5 +25,12 @@ enum status hashes_verify(struct catalog_txn *t, const struct catalog *c, const 
 enum status published_covered(bool *out, const struct segment_record *list, int64_t n,
                               const struct shard_record *shards,
                               const struct generation_record *published, bool has_index);
+
+/* Whether the lexical segments hold all chunks that were not dropped. */
+enum status lexical_covered(bool *out, const struct lexical_record *record, const struct shard_record *shards,
+                            const struct generation_record *published);
+/* One file: as recorded, and with `deep` every byte and list. STATUS_CORRUPT. */
+enum status lexical_segment_verify(const char *path, const struct lexical_segment_record *r, int vocab_size, bool deep,
+                                   const struct progress *progress);
 
 extern const char *const remedy_repair, *const remedy_build;

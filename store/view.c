@@ -224,6 +224,7 @@ static void close_files(struct store_view *v) {
     v->n_dropped = 0;
     memory_free(v->deleted.ranges);
     v->deleted = (struct deleted_list){0};
+    view_close_lexical(v);
 }
 
 static enum status read_catalog(struct store_view *v, struct segment_record **segments, int64_t *n) {
@@ -244,6 +245,7 @@ static enum status read_catalog(struct store_view *v, struct segment_record **se
     TRY(memory_allocate(&v->dropped, (size_t)dropped.n));
     if (dropped.n) memcpy(v->dropped, dropped.ranges, (size_t)dropped.n * sizeof *v->dropped);
     v->n_dropped = dropped.n;
+    TRY(view_read_lexical(v));
     return record_list_segments(v->txn, c, segments, n);
 }
 
@@ -276,7 +278,9 @@ static enum status open_generation(struct store_view *v) {
         failed = v->generation.number;
         if (s == STATUS_OK) s = open_files(v, segments, n);
         memory_free(segments);
-        if (s != STATUS_CORRUPT || !again) return s;
+        if (s == STATUS_OK) view_open_lexical(v);
+        bool damaged = s == STATUS_CORRUPT || (s == STATUS_OK && v->lexical_status != STATUS_OK);
+        if (!damaged || !again) return s;
         close_files(v);
         TRY(catalog_renew(v->txn));
     }
@@ -299,14 +303,9 @@ enum status store_view_open(struct store_view **out, struct store *store) {
 void store_view_close(struct store_view *v) {
     if (!v) return;
     close_files(v);
-    lexical_close(v->lexical);
     catalog_abort(v->txn);
     memory_free(v->text);
     memory_free(v);
-}
-
-const struct lexical *store_view_lexical(const struct store_view *v) {
-    return v->lexical;
 }
 
 enum status store_view_cursor(struct store_view *v, uint8_t cursor[STORE_CURSOR_MAX], size_t *bytes) {
@@ -356,6 +355,9 @@ void store_view_info(const struct store_view *v, struct store_info *out) {
     for (int64_t i = 0; i < v->n_segments; i++)
         out->index_bytes += v->segments[i].record.file.bytes;
     if (v->index.template_number) out->index_bytes += v->index.template_file.bytes;
+    out->lexical = v->lexical_record.wanted || v->lexical_status != STATUS_OK;
+    out->lexical_segments = v->lexical_record.n;
+    out->lexical_bytes = lexical_record_bytes(&v->lexical_record);
     out->catalog_bytes = catalog_bytes(v->store->catalog);
     snprintf(out->index, sizeof out->index, "%s", v->index.factory);
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include "store/exact_internal.h"
 #include "store/catalog/deleted_records_internal.h"
+#include "store/catalog/record_lexical_internal.h"
 #include "store/index/segment_check_internal.h"
 #include "store/index/vectors_internal.h"
 #include "store/lexical/lexical.h"
@@ -28,13 +29,22 @@ struct store_view {
     struct landmarks landmarks;
     struct segment *segments;            /* none: "exact" */
     int64_t n_segments;
-    struct lexical *lexical;             /* NULL: the catalog records no lexical segments */
+    struct lexical *lexical;             /* NULL: none, or it could not be opened: */
+    enum status lexical_status;
+    char *lexical_problem;               /* the message of that */
+    struct lexical_record lexical_record;
     char *text;                          /* source and key of the last document */
     size_t text_capacity;
 };
 
 /* "index/00007.faiss" of a segment or template. */
 enum status index_path(char out[FILE_PATH_MAX], const char *store, int64_t number);
+
+/* The lexical index (view_lexical.c). Reading gives its record in the view's snapshot; opening maps the files. What is
+ * wrong with it is kept in the view, for store_view_lexical, and is no failure of either. */
+enum status view_read_lexical(struct store_view *v);
+void view_open_lexical(struct store_view *v);
+void view_close_lexical(struct store_view *v);
 
 /* Size, and the checksum of the part that FAISS does not check itself; then opens it mapped. */
 enum status segment_open(struct vectors **out, const char *store, const struct segment_record *r, int dim);

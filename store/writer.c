@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const folders[] = {"tokens", "landmarks", "index"};
+static const char *const folders[] = {"tokens", "landmarks", "index", "lexical"};
 
 /* ---- opening ---- */
 

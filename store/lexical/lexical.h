@@ -27,8 +27,9 @@ void lexical_close(struct lexical *x);                    /* NULL is fine */
 struct lexical_info { int64_t segments, chunks, tokens, keys, postings; uint64_t bytes; int vocab_size; };
 void lexical_info(const struct lexical *x, struct lexical_info *out);
 
-/* The chunks of one segment. */
+/* The chunks of one segment; segment: below lexical_info's. */
 struct lexical_range { int64_t first_chunk, chunks; };
+struct lexical_range lexical_segment_range(const struct lexical *x, int64_t segment);
 /* Checks one segment file: every byte against its checksums, every list against dictionary and counts. */
 enum status lexical_verify(struct lexical_range *out, const char *path, const struct progress *progress);
 
@@ -39,6 +40,7 @@ struct lexical_search {
     /* repeated tokens of a query count each time; false: once, which ranks better (measured) */
     bool counted;
     const struct store_range *exclude;   /* [n_queries], or NULL: chunk ids never to be returned */
+    struct store_dropped absent;         /* the same for all queries: what a view lost after its segments were made */
     struct threads *threads;             /* NULL: this thread */
 };
 #define LEXICAL_PAIR_WEIGHT 0.5f

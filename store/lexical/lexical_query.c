@@ -49,6 +49,11 @@ void lexical_info(const struct lexical *x, struct lexical_info *out) {
     }
 }
 
+struct lexical_range lexical_segment_range(const struct lexical *x, int64_t segment) {
+    assert(segment >= 0 && segment < x->n);
+    return (struct lexical_range){x->segments[segment].frame.first_chunk, x->segments[segment].frame.chunks};
+}
+
 /* ---- the keys of a query ---- */
 
 struct key {

@@ -40,6 +40,7 @@ struct search {
     const struct lexical *x;
     const struct lexical_plan *plan;
     const struct store_range *exclude;
+    struct store_dropped absent;
     int k;
     struct worker *workers;
     atomic_int reach;     /* a score that k chunks have at least: less is of no use */
@@ -173,6 +174,19 @@ static void score_selected(struct search *s, struct worker *w, int64_t segment, 
     raise_reach(s, w);
 }
 
+static void leave_out(struct worker *w, int64_t first, int n, int64_t begin, int64_t end) {
+    for (int64_t c = begin > first ? begin : first; c < end && c < first + n; c++)
+        w->sums[c - first] = EXCLUDED;
+}
+
+static void leave_out_absent(const struct search *s, struct worker *w, int64_t first, int n) {
+    for (int64_t at = first; s->absent.n > 0 && at < first + n;) {
+        struct store_range there = store_dropped_span(s->absent, at, first + n);
+        leave_out(w, first, n, at, there.begin);
+        at = there.end;
+    }
+}
+
 static void search_window(struct search *s, struct worker *w, int64_t segment, uint32_t begin, uint32_t end) {
     const struct lexical_lists *l = &s->plan->segments[segment];
     int n = (int)(end - begin);
@@ -183,10 +197,8 @@ static void search_window(struct search *s, struct worker *w, int64_t segment, u
             return;
         }
     int64_t first = s->x->segments[segment].frame.first_chunk + begin;
-    if (s->exclude)
-        for (int64_t c = s->exclude->begin > first ? s->exclude->begin : first; c < s->exclude->end && c < first + n;
-             c++)
-            w->sums[c - first] = EXCLUDED;
+    if (s->exclude) leave_out(w, first, n, s->exclude->begin, s->exclude->end);
+    leave_out_absent(s, w, first, n);
     for (int c = n; c % GROUP; c++)
         w->sums[c] = EXCLUDED;
     int32_t high = INT_MAX, reach = atomic_load_explicit(&s->reach, memory_order_relaxed);
@@ -281,7 +293,7 @@ static enum status search_one(const struct lexical *x, struct store_hit *hits, c
                               struct threads *threads) {
     struct lexical_plan plan;
     TRY(lexical_plan_make(&plan, x, query, how));
-    struct search s = {.x = x, .plan = &plan, .exclude = exclude, .k = how->k, .reach = 1};
+    struct search s = {.x = x, .plan = &plan, .exclude = exclude, .absent = how->absent, .k = how->k, .reach = 1};
     enum status status = search_planned(&s, hits, threads);
     lexical_plan_free(&plan);
     TRY(status);

@@ -25,8 +25,8 @@ corpus() {
     local i
     for i in $(seq "$2"); do printf '{"id": "doc-%d", "text": "%s"}\n' "$i" "$(words "$3" "$((i + ${4:-0}))")"; done >"$1"
 }
-# tiny_store STORE MODEL CORPUS
+# tiny_store STORE MODEL CORPUS [OPTIONS...]
 tiny_store() {
     needs drt-index
-    "$BIN/drt-index" build "$3" --model "$2" --out "$1" >"$OUT" 2>"$ERR" || die "drt-index build"
+    "$BIN/drt-index" build "$3" --model "$2" --out "$1" "${@:4}" >"$OUT" 2>"$ERR" || die "drt-index build"
 }

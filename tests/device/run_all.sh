@@ -5,7 +5,7 @@
 #
 #   tests/device/portable.sh --out FOLDER drt-train drt-tokenizer drt-index drt-generate test_golden \
 #       test_runtime_on_device test_ops_on_device test_topk_on_device test_loss_on_device test_ivf_scan_on_device \
-#       test_token_memory_on_device test_towers_on_gpu test_flat_index test_list_index test_clustering \
+#       test_token_memory_on_device test_towers_on_gpu test_memory_training_on_gpu test_flat_index test_list_index test_clustering \
 #       bench_train bench_device bench_device_corpus                              (where the libraries are)
 #   tests/device/run_all.sh FOLDER GOLDEN [ATTENTION]                             (where the GPU is)
 #
@@ -27,8 +27,9 @@ step() { # name, seconds at most, command...
     elif [ $result = 77 ]; then summary+=("skipped $name: $(tail -n 1 "$log/$name.txt")")
     else summary+=("FAILED  $name ($((SECONDS - begin)) s, exit $result): $(grep -E 'FAIL|rror' "$log/$name.txt" | tail -n 3 | tr '\n' ' ')"); failed=1; fi
 }
-# A tiny model on random ids: whole, repeated, and stopped after step 7 then resumed: the same weights and losses.
-resume() {
+# A tiny model on random ids: whole, repeated, and stopped after step 7 then resumed: the same weights and losses. Arguments: more keys
+# of its model and of the config.
+resume() { # MODEL CONFIG
     local work; work=$(mktemp -d)
     python3 - "$work" <<'END' || return 1
 import random, struct, sys
@@ -39,9 +40,9 @@ END
     cat >"$work/c.json" <<END
 {"model": {"vocab_size": 272, "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 2, "decoder_layers": [2, 2],
  "encoder_layers": 1, "enc_chunk_size": 63, "chunk_topk": 8, "slide_window": 512, "chunk_id": 270, "pad_id": 269, "mask_id": 268,
- "eos_id": 0, "rms_norm_eps": 1e-5, "encoder_input": "tokens"}, "tokenizer": "tests/cli/tiny/tokenizer.json",
+ "eos_id": 0, "rms_norm_eps": 1e-5, "encoder_input": "tokens"$1}, "tokenizer": "tests/cli/tiny/tokenizer.json",
  "data": ["$work/x.u16"], "sequences": 4, "length": 1008, "steps": 16, "warmup": 2, "lr": 0.003, "pool": "corpus",
- "refresh": 7, "candidates": 8, "copies": {"rate": 0.5}, "mlm": {"rate": 0.15}, "contrastive": {"weight": 0.05}, "save_every": 100}
+ "refresh": 7, "candidates": 8, "copies": {"rate": 0.5}, "mlm": {"rate": 0.15}, "contrastive": {"weight": 0.05}, "save_every": 100$2}
 END
     local run
     for run in whole again; do drt-train --device cuda --config "$work/c.json" --out "$work/$run" || return 1; done
@@ -77,9 +78,13 @@ corpus() {
 export -f resume corpus
 for test in runtime ops loss topk ivf_scan token_memory; do step "test_$test" 100 "$programs/test_${test}_on_device"; done
 step towers 100 "$programs/test_towers_on_gpu"
+step memory_training 100 "$programs/test_memory_training_on_gpu"
 step golden_f32 100 "$programs/test_golden" --device cuda --dtype f32 "${cases[@]}"
 step golden_bf16 100 "$programs/test_golden" --device cuda --dtype bf16 "${cases[@]}"
 step resume 100 bash -c resume
+# shellcheck disable=SC2016 # for the inner shell
+step resume_memory 100 bash -c 'resume "$@"' bash ', "retrieval_proj": true, "memory_layer": 3, "memory_size": 64' \
+    ', "memory": {"weight": 0.5, "past": 504, "drop_past": 0.5, "group": 2, "pack": true, "passages": 2, "read": 8}, "teach": {"weight": 0.1}'
 for test in flat_index list_index clustering; do step "test_$test" 60 "$programs/test_$test"; done
 step corpus 60 bash -c corpus
 if command -v compute-sanitizer >/dev/null; then

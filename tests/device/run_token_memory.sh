@@ -31,10 +31,10 @@ step() { # NAME COMMAND...: its errors in $out/NAME.log; the last lines where it
 }
 # A store of an earlier call on the same machine serves again: the build then does nothing.
 step build "$folder/drt-index" build "$folder"/train-*.jsonl.xz --model "$here/data/models/drt-28m" --out "$store" --index exact
-[ -f "$store.lexical/00000.lex" ] || step lexical "$folder/drt-index" lexical --store "$store" --out "$store.lexical"
+step lexical "$folder/drt-index" lexical --store "$store"
 data=()
 for file in "$folder"/valid-*.jsonl.xz; do data+=(--data "$file"); done
-step "fit-k$k-every$every" "$folder/drt-eval" fit-memory --model "$model" "${data[@]}" --store "$store" --lexical "$store.lexical" \
+step "fit-k$k-every$every" "$folder/drt-eval" fit-memory --model "$model" "${data[@]}" --store "$store" \
     --memory "$rows" --memory-k "$k" --memory-every "$every" --max-tokens "$tokens" --document-tokens $((tokens / 4)) \
     --out "$out/memory-k$k-every$every.json"
 cat "$out/fit-k$k-every$every.log"

@@ -102,7 +102,8 @@ static void check_value(const struct memory_case *c, uint64_t seed) {
     CHECK_OK(step_evaluate(s, sums, mixed, &t.t.batch, now.pool));
     for (int i = 0; i < c->sequences; i++)
         whole += mixed[i];
-    CHECK(fabs(whole / (double)scored - report.memory_loss) < 1e-6);
+    /* Held-out texts do not read one another. */
+    CHECK((fabs(whole / (double)scored - report.memory_loss) < 1e-6) == (c->reads.group < 2));
     step_free(s), free_memory_text(&t), params_free(m.params), device_close(dev);
 }
 

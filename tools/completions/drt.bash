@@ -13,7 +13,6 @@ _drt_options() {
 --samples file
 --apply file
 --store dir
---lexical dir
 --memory-k value
 --memory-every value
 --memory-span value
@@ -68,7 +67,6 @@ _drt_options() {
 --base dir
 --memory value
 --oracle value
---lexical dir
 --memory-k value
 --memory-every value
 --memory-span value
@@ -125,7 +123,6 @@ _drt_options() {
 --nprobe value
 --memory none|own|corpus|both
 --memory-past value
---lexical dir
 --memory-k value
 --memory-every value
 --memory-span value
@@ -160,6 +157,7 @@ _drt_options() {
     'drt-index add') echo '--store dir
 --model dir
 --index value
+--lexical on|off
 --max-ram value
 --format auto|jsonl|txt|u16|u32|megatron|parquet|arrow
 --text-field value
@@ -177,6 +175,7 @@ _drt_options() {
     'drt-index build') echo '--out dir
 --model dir
 --index value
+--lexical on|off
 --max-ram value
 --format auto|jsonl|txt|u16|u32|megatron|parquet|arrow
 --text-field value
@@ -235,8 +234,7 @@ _drt_options() {
 --help,-h -
 --version,-V -' ;;
     'drt-index lexical') echo '--store dir
---out dir
---segment-chunks value
+--remove -
 --max-ram value
 --help,-h -
 --version,-V -' ;;
@@ -266,6 +264,7 @@ _drt_options() {
 --queries file
 --queries-format auto|txt|jsonl|npy|fbin
 --k value
+--searcher landmark|lexical|hybrid
 --exact -
 --nprobe value
 --from-document value
@@ -312,7 +311,6 @@ _drt_options() {
 --exact -
 --nprobe value
 --memory-config file
---lexical dir
 --address value
 --port value
 --port-file file

@@ -74,7 +74,7 @@ struct memory_samples;                   /* tools/memory/memory_samples.h */
 struct eval_engines {
     struct engine *model, *base[EVAL_BASES]; const struct lexical *lexical; struct memory_config memory;
 };
-struct eval_machine { struct engine model, base[EVAL_BASES]; struct lexical *lexical; struct eval_engines engines; };
+struct eval_machine { struct engine model, base[EVAL_BASES]; struct eval_engines engines; };
 /* Allocated: several engines are too large for a small stack. */
 enum status eval_machine_open(struct eval_machine **out, const struct engine_config *config,
                               const struct eval_options *o);

@@ -15,6 +15,15 @@ static enum status check_base(const struct engine *model, const struct engine *b
                 base->model.path, model->model.path);
 }
 
+/* Random chunks, too: their gate sees the scores that a search would give them. */
+static bool reads_lexical(const struct eval_options *o) {
+    static const char *const modes[] = {"corpus", "both", "random"};
+    bool reads = o->oracle && strcmp(o->oracle, "none") != 0;
+    for (size_t i = 0; i < ARRAY_LEN(modes); i++)
+        reads = reads || (o->memory && strstr(o->memory, modes[i]));
+    return reads;
+}
+
 static enum status open_parts(struct eval_machine *m, const struct engine_config *config,
                               const struct eval_options *o) {
     struct eval_engines *e = &m->engines;
@@ -28,9 +37,7 @@ static enum status open_parts(struct eval_machine *m, const struct engine_config
     }
     if (!config->memory) return STATUS_OK;
     TRY(memory_options_config(&e->memory, &o->memory_options, &m->model.model));
-    TRY(memory_options_lexical(&m->lexical, &o->memory_options));
-    e->lexical = m->lexical;
-    return STATUS_OK;
+    return reads_lexical(o) ? store_view_lexical(&e->lexical, m->model.view) : STATUS_OK;
 }
 
 enum status eval_machine_open(struct eval_machine **out, const struct engine_config *config,
@@ -48,7 +55,6 @@ enum status eval_machine_open(struct eval_machine **out, const struct engine_con
 
 void eval_machine_close(struct eval_machine *m) {
     if (!m) return;
-    lexical_close(m->lexical);
     for (int i = 0; i < EVAL_BASES; i++)
         engine_close(&m->base[i]);
     engine_close(&m->model);

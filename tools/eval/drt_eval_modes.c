@@ -46,12 +46,8 @@ static int check_memory(const char *command, const struct eval_options *o, const
     bool stored =
         mode[EVAL_MEMORY_CORPUS] || mode[EVAL_MEMORY_BOTH] || mode[EVAL_MEMORY_RANDOM] || mode[EVAL_MEMORY_ORACLE];
     if (memory_options_given(&o->memory_options) && !stored && !mode[EVAL_MEMORY_OWN])
-        return eval_usage(command, "--lexical and --memory-... need --memory LIST (they would not be used)");
+        return eval_usage(command, "--memory-... options need --memory LIST (they would not be used)");
     if (stored && !o->store) return eval_usage(command, "--memory corpus, both and random need --store DIR");
-    if (stored && !o->memory_options.lexical)
-        return eval_usage(command, "--memory corpus, both and random need --lexical DIR, made by drt-index lexical");
-    if (!stored && o->memory_options.lexical)
-        return eval_usage(command, "--lexical needs --memory corpus, both or random (it would not be used)");
     if (stored && o->rule >= 0)
         return eval_usage(command, "--exclude window=N: a token memory leaves out documents only: take doc or none");
     return -1;

@@ -109,9 +109,7 @@ static int check(const struct generate_options *o) {
     bool memory = strcmp(o->memory, "none") != 0, found = memory && strcmp(o->memory, "own") != 0;
     if (memory && (o->corpus || o->self))
         return usage("--memory is read without GCA: leave out --corpus-retrieval and --self-retrieval");
-    if (found && !(o->store && o->memory_options.lexical))
-        return usage("--memory corpus and both need --store DIR and --lexical DIR, made by drt-index lexical");
-    if (!found && o->memory_options.lexical) return usage("--lexical needs --memory corpus or both");
+    if (found && !o->store) return usage("--memory corpus and both need --store DIR");
     if (!memory && memory_options_given(&o->memory_options))
         return usage("--memory-... options need --memory own, corpus or both");
     if (o->store && !o->corpus && !found)

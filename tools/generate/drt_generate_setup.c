@@ -41,7 +41,7 @@ static enum status make_memory(struct generate_state *r, struct memory_text_conf
     if (!r->memory) return STATUS_OK;
     TRY(memory_options_config(&r->memory_config, &o->memory_options, &r->engine->model));
     TRY(memory_options_fitted(&r->memory_config, &o->memory_options, (enum memory_kind)kind));
-    TRY(memory_options_lexical(&r->lexical, &o->memory_options));
+    if (kind != MEMORY_OWN) TRY(store_view_lexical(&r->lexical, r->engine->view));
     *out = (struct memory_text_config){.engine = r->engine,
                                        .memory = &r->memory_config,
                                        .lexical = r->lexical,
@@ -102,5 +102,4 @@ void generate_release(struct generate_state *r) {
     generation_free(r->generation);
     report_missing("drt-generate", r->engine, r->options->exact_fallback);
     (void)trace_end(r->trace, false);
-    lexical_close(r->lexical);
 }

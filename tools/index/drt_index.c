@@ -13,12 +13,12 @@ static const struct command commands[] = {
     {"get", "print a chunk or a document by its id", drt_index_get},
     {"stats", "show what a store holds", drt_index_stats},
     {"verify", "check for missing, truncated or damaged files", drt_index_verify},
-    {"repair", "rebuild derived files: index, landmarks, hashes", drt_index_repair},
+    {"repair", "rebuild derived files: indexes, landmarks, hashes", drt_index_repair},
     {"delete", "take documents out by number or source", drt_index_delete},
     {"drop", "remove shards whose tokens are lost", drt_index_drop},
     {"recall", "measure the index against exact search", drt_index_recall},
     {"export", "print chunks, positions and landmarks as JSON lines", drt_index_export},
-    {"lexical", "write an index of a store's chunks by their tokens", drt_index_lexical},
+    {"lexical", "make or remove the index of a store's chunks by their tokens", drt_index_lexical},
     {"doctor", "show the linked libraries and the machine's limits, with advice", drt_index_doctor},
 };
 

@@ -17,7 +17,7 @@ enum { PARTS_MAX = 1000000 };
 
 struct options {
     struct device_choice where;
-    const char *store, *model, *index, *format, *text_field, *part_text;
+    const char *store, *model, *index, *lexical, *format, *text_field, *part_text;
     char part_store[FILE_PATH_MAX]; /* the store of a part, in the folder that is named */
     int part, parts;
     int64_t eod_id, shard_chunks, threads;
@@ -29,14 +29,23 @@ static const char *or_auto(const char *text) {
     return text ? text : "auto";
 }
 
+static enum store_lexical_choice lexical_choice(const char *text) {
+    if (!text) return STORE_LEXICAL_KEEP;
+    return strcmp(text, "on") == 0 ? STORE_LEXICAL_ON : STORE_LEXICAL_OFF;
+}
+
 static void print_configuration(const struct options *o, const struct model_folder *m, const char *const *inputs,
                                 int n) {
     char ram[32];
     fprintf(stderr, "drt-index %s: corpus", o->append ? "add" : "build");
     for (int i = 0; i < n; i++)
         streams_printf(stderr, " %s", inputs[i]);
-    streams_printf(stderr, "\n  store %s, model %s, index %s, format %s, text-field %s, eod-id %lld,\n", o->store,
-                   m->path, or_auto(o->index), or_auto(o->format), o->text_field, (long long)o->eod_id);
+    streams_printf(stderr, "\n  store %s, model %s, index %s, lexical %s, format %s, text-field %s, eod-id %lld,\n",
+                   o->store, m->path, or_auto(o->index),
+                   o->lexical  ? o->lexical
+                   : o->append ? "as it is"
+                               : "on",
+                   or_auto(o->format), o->text_field, (long long)o->eod_id);
     if (o->parts) fprintf(stderr, "  part %d of %d,\n", o->part, o->parts);
     fprintf(stderr, "  max-ram %s, shard-chunks %lld, threads %lld%s\n", progress_bytes_text(ram, o->max_ram),
             (long long)o->shard_chunks, o->threads ? (long long)o->threads : (long long)processors_available(),
@@ -61,7 +70,8 @@ static enum status build_run(const struct options *o, const char *const *inputs,
                    .part = o->part,
                    .parts = o->parts},
         .store = o->store,
-        .index = o->parts ? "exact" : or_auto(o->index), /* of the joined store there is one */
+        .index = o->parts ? "exact" : or_auto(o->index), /* the joined store has indexes of its own */
+        .lexical = o->parts ? STORE_LEXICAL_OFF : lexical_choice(o->lexical),
         .max_ram = o->max_ram,
         .shard_chunks = o->shard_chunks,
         .append = o->append,
@@ -117,6 +127,9 @@ static int check_part(struct options *o) {
         return drt_index_usage("build", "--index cannot be given with --part: drt-index join makes the index");
     return -1;
 }
+#define MAX_RAM_HELP                                                                                                   \
+    "memory that the run may use, model included (default: three quarters of what the machine or its container "       \
+    "allows, at most 4 GiB)"
 
 static int build_or_add(bool append, int argc, char **argv, const char **operands) {
     struct options o = {.where = DEVICE_CHOICE_DEFAULT,
@@ -134,18 +147,18 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
                 : "exact: no index, searches scan all landmarks; FACTORY: a FAISS factory string such as IVF4096,SQ8; "
                   "auto: exact until an IVF index is estimated to be three times faster (default: auto)",
          0, 0},
-        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE",
-         "memory that the run may use, model included (default: three quarters of what the machine or its container "
-         "allows, at most 4 GiB)",
-         1, INFINITY},
+        {"lexical", ARG_CHOICE, &o.lexical, "on|off",
+         append ? "whether the store has an index of its chunks by their tokens, for all of them (default: as it is)"
+                : "make an index of the chunks by their tokens, too, about 200 bytes a chunk (default: on)",
+         0, 0},
+        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", MAX_RAM_HELP, 1, INFINITY},
         {"format", ARG_CHOICE, &o.format, "auto|jsonl|txt|u16|u32|megatron|parquet|arrow",
          "format of the corpus; auto: by name, then by content (default: auto)", 0, 0},
         {"text-field", ARG_STRING, &o.text_field, "NAME",
          "jsonl, parquet, arrow: the field or column that holds the text; in structs: a.b", 0, 0},
         {"skip-bad-lines", ARG_FLAG, &o.skip_bad_lines, NULL,
          "skip and count jsonl lines that hold no document (not JSON, no text) and rows without text; default: stop at "
-         "the "
-         "first",
+         "the first",
          0, 0},
         {"no-follow", ARG_FLAG, &o.no_follow, NULL, "skip symbolic links in folders; default: follow them", 0, 0},
         {"eod-id", ARG_INT, &o.eod_id, "N",
@@ -170,15 +183,12 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
         .name = append ? "drt-index add" : "drt-index build",
         .synopsis = append ? "CORPUS... --store STORE [options]" : "CORPUS... --out STORE [options]",
         .about =
-            "Reads documents, cuts them into chunks, encodes each chunk into a landmark vector, and publishes all "
-            "of it at once.\n\n"
-            "CORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz), parquet, arrow, folders "
-            "of text files, raw u16 or u32 token files, Megatron .bin/.idx. docs/inputs.md describes them. Documents "
-            "that were seen before, byte for byte, are skipped and "
-            "counted.\n\n"
-            "A run that was stopped (Ctrl-C, SIGTERM, SIGHUP) or killed continues when the same command is run "
-            "again, if the documents read so far are unchanged. Readers see nothing of a run before it is "
-            "complete.",
+            "Reads documents, cuts them into chunks, encodes each chunk into a landmark vector, and publishes all of "
+            "it at once.\n\nCORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz), parquet, "
+            "arrow, folders of text files, raw u16 or u32 token files, Megatron .bin/.idx. docs/inputs.md describes "
+            "them. Documents that were seen before, byte for byte, are skipped and counted.\n\n"
+            "A run that was stopped (Ctrl-C, SIGTERM, SIGHUP) or killed continues when the same command is run again, "
+            "if the documents read so far are unchanged. Readers see nothing of a run before it is complete.",
         .examples = append ? "  drt-index add new.jsonl --store store\n"
                            : "  drt-index build corpus/ --out store\n"
                              "  drt-index build data/train-*.parquet --text-field text --out store\n"

@@ -75,6 +75,12 @@ static enum status print_store(const char *dir) {
     streams_printf(stdout, "store        %s: %lld chunks, generation %llu, index %s\n", dir,
                    (long long)(s.info.chunks - s.info.dropped_chunks), (unsigned long long)s.info.generation,
                    s.info.index);
+    const struct lexical *index;
+    if (!s.info.lexical)
+        printf("advice       it has no lexical index: drt-index lexical makes it, for searches by words and token "
+               "memories\n");
+    else if (store_view_lexical(&index, s.view) != STATUS_OK)
+        streams_printf(stdout, "advice       %s\n", status_message());
     opened_store_close(&s);
     TRY(file_free_space(&space, dir));
     printf("free space   %s\n", progress_bytes_text(text, space));

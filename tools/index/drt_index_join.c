@@ -8,9 +8,10 @@
 #include "tools/shared/report.h"
 #include "tools/shared/streams.h"
 #include <math.h>
+#include <string.h>
 
 struct options {
-    const char *store, *index;
+    const char *store, *index, *lexical;
     bool copy, json;
     int64_t threads;
     uint64_t max_ram;
@@ -59,7 +60,12 @@ static enum status join(const struct options *o, const char *const *parts, int n
         .parts = parts,
         .n_parts = n,
         .copy = o->copy,
-        .publish = {.index = o->index, .max_ram = o->max_ram, .seed = 1, .threads = pool, .progress = progress}};
+        .publish = {.index = o->index,
+                    .lexical = strcmp(o->lexical, "on") == 0 ? STORE_LEXICAL_ON : STORE_LEXICAL_KEEP,
+                    .max_ram = o->max_ram,
+                    .seed = 1,
+                    .threads = pool,
+                    .progress = progress}};
     struct store_join_report report;
     enum status s = store_join(&report, o->store, &how);
     if (s == STATUS_OK) print_report(o, &report, n);
@@ -68,14 +74,16 @@ static enum status join(const struct options *o, const char *const *parts, int n
 }
 
 int drt_index_join(int argc, char **argv, const char **operands) {
-    struct options o = {.index = "exact", .max_ram = drt_index_max_ram()};
+    struct options o = {.index = "exact", .lexical = "off", .max_ram = drt_index_max_ram()};
     const struct arg_option options[] = {
         {"out", ARG_PATH, &o.store, "STORE", "the joined store's folder; made if it is missing", 0, 0},
         {"copy", ARG_FLAG, &o.copy, NULL,
          "copy the parts' files and check their bytes, instead of giving them a second name (a hard link)", 0, 0},
         {"index", ARG_STRING, &o.index, "auto|exact|FACTORY",
          "index to make over all chunks, as in build (default: exact, none)", 0, 0},
-        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory for making the index (default: as in build)", 1, INFINITY},
+        {"lexical", ARG_CHOICE, &o.lexical, "on|off",
+         "make a lexical index over all chunks, too; it reads all tokens (drt-index lexical makes one later)", 0, 0},
+        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory for making the indexes (default: as in build)", 1, INFINITY},
         {"threads", ARG_INT, &o.threads, "N",
          "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
         {"json", ARG_FLAG, &o.json, NULL, "print the report as one line of JSON", 0, 0},
@@ -85,7 +93,8 @@ int drt_index_join(int argc, char **argv, const char **operands) {
         .synopsis = "PART... --out STORE [options]",
         .about = "Makes one store of all parts of a corpus that drt-index build --part built, given in any order. Ids "
                  "follow the numbers of the parts; of documents that several parts have, the first one is in view.\n\n"
-                 "Landmarks and tokens are not read: the store's files are hard links to those of the parts, which may "
+                 "Without an index, landmarks and tokens are not read: the store's files are hard links to those of "
+                 "the parts, which may "
                  "be removed afterwards. On another file system they are copied. A join that was stopped or killed "
                  "continues when the same command is run again.",
         .examples = "  drt-index join parts/* --out store\n"
@@ -99,7 +108,7 @@ int drt_index_join(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     if (!o.store) return drt_index_usage("join", "--out STORE is missing");
     char ram[32];
-    streams_printf(stderr, "drt-index join: %d parts, store %s, index %s", n, o.store, o.index);
+    streams_printf(stderr, "drt-index join: %d parts, store %s, index %s, lexical %s", n, o.store, o.index, o.lexical);
     fprintf(stderr, ", max-ram %s, threads %lld%s\n", progress_bytes_text(ram, o.max_ram),
             o.threads ? (long long)o.threads : (long long)processors_available(), o.copy ? ", copy" : "");
     struct progress_line *line;

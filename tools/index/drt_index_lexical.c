@@ -1,63 +1,73 @@
-/* drt_index_lexical.c -- drt-index lexical: the chunks of a store into lexical segments, files of their own. */
-#include "store/lexical/lexical_folder.h"
+/* drt_index_lexical.c -- drt-index lexical: the lexical index of a store that was built without, or no more of it. */
+#include "store/lexical/lexical.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/streams.h"
 #include <math.h>
 
 struct options {
-    const char *store, *out;
-    int64_t segment_chunks;
+    const char *store;
     uint64_t max_ram;
+    bool remove;
 };
 
-static enum status lexical(const struct options *o, const struct progress *progress) {
-    struct store *store = NULL;
-    struct store_view *view = NULL;
-    struct lexical *index = NULL;
-    enum status s = store_open(&store, o->store);
-    if (s == STATUS_OK) s = store_view_open(&view, store);
-    if (s == STATUS_OK) s = lexical_folder_write(view, o->out, o->segment_chunks, o->max_ram, progress);
-    if (s == STATUS_OK) s = lexical_folder_open(&index, o->out);
-    if (s == STATUS_OK) {
+static enum status print_result(const char *dir) {
+    struct opened_store s;
+    const struct lexical *index;
+    TRY(opened_store_open(&s, dir));
+    enum status status = s.info.lexical ? store_view_lexical(&index, s.view) : STATUS_OK;
+    if (status == STATUS_OK && !s.info.lexical) {
+        streams_printf(stdout, "%s: generation %llu, no lexical index\n", dir, (unsigned long long)s.info.generation);
+    } else if (status == STATUS_OK) {
         struct lexical_info info;
         lexical_info(index, &info);
-        printf("%lld chunks, %lld tokens, %lld keys, %lld segments, %llu bytes\n", (long long)info.chunks,
-               (long long)info.tokens, (long long)info.keys, (long long)info.segments, (unsigned long long)info.bytes);
+        streams_printf(stdout,
+                       "%s: generation %llu, lexical index of %lld chunks: %lld tokens, %lld keys, %lld segments, %llu "
+                       "bytes (%.1f a chunk)\n",
+                       dir, (unsigned long long)s.info.generation, (long long)info.chunks, (long long)info.tokens,
+                       (long long)info.keys, (long long)info.segments, (unsigned long long)info.bytes,
+                       info.chunks > 0 ? (double)info.bytes / (double)info.chunks : 0);
     }
-    lexical_close(index);
-    store_view_close(view);
-    store_close(store);
-    return s;
+    opened_store_close(&s);
+    return status;
+}
+
+static enum status lexical(const struct options *o, const struct progress *progress) {
+    const struct store_publish how = {.lexical = o->remove ? STORE_LEXICAL_OFF : STORE_LEXICAL_ON,
+                                      .max_ram = o->max_ram,
+                                      .seed = 1,
+                                      .progress = progress};
+    return store_lexical(o->store, &how);
 }
 
 int drt_index_lexical(int argc, char **argv, const char **operands) {
-    struct options o = {.segment_chunks = LEXICAL_CHUNKS_MAX, .max_ram = drt_index_max_ram()};
+    struct options o = {.max_ram = drt_index_max_ram()};
     const struct arg_option options[] = {
-        {"store", ARG_PATH, &o.store, "STORE", "the store (required)", 0, 0},
-        {"out", ARG_PATH, &o.out, "DIR", "folder of the index, made when missing (required)", 0, 0},
-        {"segment-chunks", ARG_INT, &o.segment_chunks, "N", "chunks of a segment file at most", 1, LEXICAL_CHUNKS_MAX},
-        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE",
-         "memory for sorting (default: three quarters of what the machine or its container allows, at most 4 GiB)", 1,
-         INFINITY},
+        {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
+        {"remove", ARG_FLAG, &o.remove, NULL, "take the lexical index out of the store", 0, 0},
+        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory that the run may use (default: as in build)", 1, INFINITY},
+        {"out", ARG_REMOVED, NULL, NULL,
+         "the index is part of the store now: leave --out DIR out, and remove the folder of an earlier one", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-index lexical",
-        .synopsis = "--store STORE --out DIR [options]",
-        .about =
-            "Writes an index of a store's chunks by their tokens and pairs of tokens (BM25), for the token memory of "
-            "drt-eval and drt-generate (--lexical DIR). It belongs to the store as it is now: after drt-index add, "
-            "write it again.",
-        .examples = "  drt-index lexical --store docs.store --out docs.lexical\n",
+        .synopsis = "--store STORE [options]",
+        .about = "Makes the lexical index of a store that has none: chunks found by their tokens and pairs of tokens "
+                 "(BM25), for drt-index search --searcher lexical or hybrid and for token memories (--memory corpus). "
+                 "drt-index build makes it with a new store, unless --lexical off; drt-index add keeps it complete. "
+                 "It takes about 200 bytes a chunk.\n\n"
+                 "Readers see all of it or nothing. A run that was stopped or killed leaves the store as it was.",
+        .examples = "  drt-index lexical --store store\n",
         .options = options,
         .n_options = ARRAY_LEN(options)};
     int n_operands, code = args_parse(&program, argc, argv, operands, &n_operands);
     if (code < 0 && !o.store) code = drt_index_usage("lexical", "--store STORE is missing");
-    if (code < 0 && !o.out) code = drt_index_usage("lexical", "--out DIR is missing");
     if (code >= 0) return code;
     struct progress_line *line = NULL;
     enum status s = progress_line_start(&line, "drt-index");
     if (s == STATUS_OK) s = lexical(&o, progress_line_progress(line));
     progress_line_end(line);
+    if (s == STATUS_OK) s = print_result(o.store);
     return drt_index_exit(s);
 }

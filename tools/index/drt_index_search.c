@@ -6,11 +6,14 @@
 #include "tools/shared/exclude.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
+#include <string.h>
 
 /* The exit code of what cannot be meant; -1: all is well. */
 static int check(struct search_options *o) {
     bool own = o->from_document >= 0 || o->from_chunk >= 0;
     if (!o->store) return drt_index_usage("search", "--store STORE is missing");
+    if (strcmp(o->searcher, "lexical") == 0 && (o->exact || o->nprobe))
+        return drt_index_usage("search", "--searcher lexical scans no landmarks: leave out --exact and --nprobe");
     if (o->exact && o->nprobe) return drt_index_usage("search", "--exact scans every landmark: leave out --nprobe");
     if (o->queries && (o->text || own || o->exclude))
         return drt_index_usage("search", "--queries FILE has all queries: leave out TEXT, --from-... and --exclude");
@@ -31,6 +34,7 @@ static int check(struct search_options *o) {
 
 int drt_index_search(int argc, char **argv, const char **operands) {
     struct search_options o = {.where = {.device = "cpu", .dtype = "auto", .report = report_stderr},
+                               .searcher = "landmark",
                                .k = 8,
                                .from_document = -1,
                                .from_chunk = -1};
@@ -45,6 +49,11 @@ int drt_index_search(int argc, char **argv, const char **operands) {
         {"queries-format", ARG_CHOICE, &o.queries_format, "auto|txt|jsonl|npy|fbin",
          "format of --queries; auto: by the name's ending (default: auto)", 0, 0},
         {"k", ARG_INT, &o.k, "N", "hits to print", 1, TOPK_MAX},
+        {"searcher", ARG_CHOICE, &o.searcher, "landmark|lexical|hybrid",
+         "landmark: by landmarks; lexical: by BM25 over the query's last 128 tokens and their pairs; hybrid: both, "
+         "merged "
+         "by reciprocal rank",
+         0, 0},
         {"exact", ARG_FLAG, &o.exact, NULL, "scan all landmarks instead of asking the index", 0, 0},
         {"nprobe", ARG_INT, &o.nprobe, "N", "IVF lists to visit; 0: the index's default", 0, 1e9},
         {"from-document", ARG_INT, &o.from_document, "ID",
@@ -71,8 +80,10 @@ int drt_index_search(int argc, char **argv, const char **operands) {
             "uses: TEXT runs through the decoder, whose state at the landmark after the last chunk (normed) is the "
             "query vector. TEXT's last whole chunks count, at most 8; a TEXT shorter than one chunk is repeated in "
             "front of itself until it fills one: a passage of a few chunks finds much better than a lone question "
-            "does. Scores are query . landmark / sqrt(dimensions), computed exactly; they may be negative.",
+            "does. Scores are query . landmark / sqrt(dimensions), computed exactly; they may be negative. "
+            "With --searcher lexical or hybrid the order is that searcher's, the scores are still those.",
         .examples = "  drt-index search \"The treaty was signed in\" --store store --k 3\n"
+                    "  drt-index search \"RCU grace period\" --store store --searcher hybrid\n"
                     "  drt-index search --from-chunk 1234 --exclude window=4 --store store\n"
                     "  drt-index search --queries questions.jsonl --store store --json > hits.jsonl\n",
         .options = options,

@@ -8,6 +8,7 @@
 struct search_options {
     struct device_choice where;
     const char *text, *store, *model, *exclude; /* text NULL: the query is from_chunk's own */
+    const char *searcher;                       /* "landmark", "lexical" or "hybrid" */
     int64_t k, nprobe, threads, from_document, from_chunk;
     int64_t rule; /* what `exclude` says */
     const char *queries, *queries_format;       /* queries NULL: one query */

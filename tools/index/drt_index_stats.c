@@ -27,12 +27,15 @@ static void print_json(const struct store_info *i) {
         {"token_bytes", (int64_t)i->token_bytes},
         {"landmark_bytes", (int64_t)i->landmark_bytes},
         {"index_bytes", (int64_t)i->index_bytes},
+        {"lexical_segments", i->lexical_segments},
+        {"lexical_bytes", (int64_t)i->lexical_bytes},
         {"catalog_bytes", (int64_t)i->catalog_bytes},
         {"chunk_tokens", i->fingerprint.chunk_tokens},
         {"dim", i->fingerprint.dim},
         {"vocab_size", i->fingerprint.vocab_size},
     };
     drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
+    json_write_key(&w, "lexical"), json_write_bool(&w, i->lexical);
     json_write_key(&w, "index"), json_write_string(&w, i->index);
     json_write_key(&w, "encoder"), json_write_string(&w, drt_index_hex(hex, i->fingerprint.encoder));
     json_write_key(&w, "tokenizer"), json_write_string(&w, drt_index_hex(hex, i->fingerprint.tokenizer));
@@ -40,7 +43,21 @@ static void print_json(const struct store_info *i) {
     fputc('\n', stdout);
 }
 
-static void print_text(const char *dir, const struct store_info *i) {
+static void print_lexical(const struct opened_store *s, double each) {
+    const struct store_info *i = &s->info;
+    const struct lexical *index;
+    char bytes[32];
+    if (!i->lexical)
+        printf("lexical      none (drt-index lexical makes it)\n");
+    else if (store_view_lexical(&index, s->view) != STATUS_OK)
+        streams_printf(stdout, "lexical      damaged: %s\n", status_message());
+    else
+        printf("lexical      %lld segments, %s (%.1f bytes a chunk)\n", (long long)i->lexical_segments,
+               progress_bytes_text(bytes, i->lexical_bytes), (double)i->lexical_bytes / each);
+}
+
+static void print_text(const char *dir, const struct opened_store *s) {
+    const struct store_info *i = &s->info;
     char a[32], b[32], c[32], d[32], encoder[33], tokenizer[33];
     int64_t documents = i->documents - i->dropped_documents, tokens = i->tokens - i->dropped_tokens;
     int64_t chunks = i->chunks - i->dropped_chunks;
@@ -64,9 +81,10 @@ static void print_text(const char *dir, const struct store_info *i) {
     else
         streams_printf(stdout, "index        %s, %lld segments, %s\n", i->index, (long long)i->segments,
                        progress_bytes_text(c, i->index_bytes));
+    print_lexical(s, each);
     printf("catalog      %s\n", progress_bytes_text(d, i->catalog_bytes));
     printf("a chunk      %.0f bytes on disk, all counted\n",
-           (double)(i->token_bytes + i->landmark_bytes + i->index_bytes + i->catalog_bytes) / each);
+           (double)(i->token_bytes + i->landmark_bytes + i->index_bytes + i->lexical_bytes + i->catalog_bytes) / each);
     printf("encoder      %s\n", drt_index_hex(encoder, i->fingerprint.encoder));
     printf("tokenizer    %s (%d ids)\n", drt_index_hex(tokenizer, i->fingerprint.tokenizer), i->fingerprint.vocab_size);
 }
@@ -81,7 +99,7 @@ int drt_index_stats(int argc, char **argv, const char **operands) {
     const struct arg_program program = {
         .name = "drt-index stats",
         .synopsis = "--store STORE [--json]",
-        .about = "Shows the newest published generation: counts, sizes, the index, and the fingerprint of the model.",
+        .about = "Shows the newest published generation: counts, sizes, the indexes, and the fingerprint of the model.",
         .options = options,
         .n_options = ARRAY_LEN(options),
     };
@@ -94,7 +112,7 @@ int drt_index_stats(int argc, char **argv, const char **operands) {
     if (json)
         print_json(&s.info);
     else
-        print_text(dir, &s.info);
+        print_text(dir, &s);
     opened_store_close(&s);
     return 0;
 }

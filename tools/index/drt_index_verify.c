@@ -35,6 +35,7 @@ static void print_summary(const char *dir, int64_t problems, const char *sound) 
         const struct json_number numbers[] = {{"generation", (int64_t)s.info.generation},
                                               {"shards", s.info.shards},
                                               {"segments", s.info.segments},
+                                              {"lexical_segments", s.info.lexical_segments},
                                               {"documents", s.info.documents - s.info.dropped_documents},
                                               {"chunks", s.info.chunks - s.info.dropped_chunks},
                                               {"tokens", s.info.tokens - s.info.dropped_tokens}};

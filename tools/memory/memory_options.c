@@ -2,14 +2,13 @@
 #include "tools/memory/memory_options.h"
 #include "indexer/memory_source.h"
 #include "session/memory_folder.h"
-#include "store/lexical/lexical_folder.h"
 #include <stdio.h>
 
 enum { K = 32, EVERY = 16, AFTER = 1 };
 static const double tau_default = 32, weight_default = 0.1;
 
 bool memory_options_given(const struct memory_options *o) {
-    return o->config || o->span || o->lexical || o->k || o->every || o->layer || o->tau > 0 || o->weight > 0;
+    return o->config || o->span || o->k || o->every || o->layer || o->tau > 0 || o->weight > 0;
 }
 
 static enum status parse_span(int *before, int *after, const char *text) {
@@ -69,9 +68,4 @@ enum status memory_options_fitted(const struct memory_config *c, const struct me
     if (c->mixture[kind].given) return STATUS_OK;
     return fail(STATUS_INVALID, "%s: has nothing fitted for \"%s\": take another --memory, or fit again",
                 o->config ? o->config : "the model's memory.json", memory_kind_names[kind]);
-}
-
-enum status memory_options_lexical(struct lexical **out, const struct memory_options *o) {
-    *out = NULL;
-    return o->lexical ? lexical_folder_open(out, o->lexical) : STATUS_OK;
 }

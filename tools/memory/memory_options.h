@@ -1,20 +1,20 @@
-/* memory_options.h -- what programs share to read a token memory: its options, its configuration, its lexical index. */
+/* memory_options.h -- what programs share to read a token memory: its options and its configuration. */
 #pragma once
 #include "decoder/memory_config.h"
-#include "store/lexical/lexical.h"
 #include "tools/shared/args.h"
 #include "session/engine.h"
 
 struct memory_options {
-    /* --memory-config FILE, --memory-span BEFORE,AFTER, --lexical DIR; NULL: not given */
-    const char *config, *span, *lexical;
+    const char *config, *span;           /* --memory-config FILE, --memory-span BEFORE,AFTER; NULL: not given */
     int64_t k, every, layer;             /* 0: not given */
     double tau, weight;                  /* of all kinds without a configuration; 0: not given */
     bool unfitted;                       /* the model's memory.json is not read */
 };
 /* The rows of a program's table of options; `o` is a struct memory_options. */
 #define MEMORY_SEARCH_OPTIONS(o)                                                                                       \
-    {"lexical", ARG_PATH, &(o).lexical, "DIR", "lexical index of the store, written by drt-index lexical", 0, 0},     \
+    {"lexical", ARG_REMOVED, NULL, NULL,                                                                               \
+     "the lexical index is part of the store now: leave --lexical DIR out, and make it with drt-index lexical",        \
+     0, 0},                                                                                                            \
     {"memory-k", ARG_INT, &(o).k, "N", "chunks that a search finds; 0: as configured, or 32", 0, 1024},                \
     {"memory-every", ARG_INT, &(o).every, "N", "tokens between two searches; 0: as configured, or 16", 0, 1024},       \
     {"memory-span", ARG_STRING, &(o).span, "BEFORE,AFTER",                                                             \
@@ -34,7 +34,5 @@ enum status memory_options_config(struct memory_config *out, const struct memory
                                   const struct model_folder *model);
 /* STATUS_INVALID: nothing was fitted for the kind. */
 enum status memory_options_fitted(const struct memory_config *c, const struct memory_options *o, enum memory_kind kind);
-/* NULL without --lexical. */
-enum status memory_options_lexical(struct lexical **out, const struct memory_options *o);
 /* Whether an option of the memory was given. */
 bool memory_options_given(const struct memory_options *o);

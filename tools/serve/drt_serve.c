@@ -28,8 +28,6 @@ static int parse(struct serve_options *o, int argc, char **argv, const char **op
         {"nprobe", ARG_INT, &o->nprobe, "N", "IVF lists to scan; 0: the index's default", 0, 1 << 20},
         {"memory-config", ARG_PATH, &o->memory_config, "FILE", "memory.json of token memories (default: the model's)",
          0, 0},
-        {"lexical", ARG_PATH, &o->lexical, "DIR", "of token memories: made by drt-index lexical (default: the store's)",
-         0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Network", 0, 0},
         {"address", ARG_STRING, &o->address, "IP", "where to listen; others than loopback need --api-key-file", 0, 0},
         {"port", ARG_INT, &o->port, "N", "0: any free one", 0, 65535},

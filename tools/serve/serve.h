@@ -16,7 +16,7 @@
 
 struct serve_options {
     const char *model, *store, *device, *dtype, *model_name;
-    const char *memory_config, *lexical, *retrieval;      /* retrieval: of requests that name none */
+    const char *memory_config, *retrieval;                /* retrieval: of requests that name none */
     bool exact, log_json;
     int64_t nprobe, threads;
     const char *address, *key_file, *cors_origin, *port_file;

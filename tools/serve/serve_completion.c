@@ -54,7 +54,6 @@ static enum status completion_session(struct serve *serve, struct job *job, stru
         .searcher = corpus ? m->searchers[SEARCH_LANDMARK] : NULL,
         .memory = (enum drt_memory)r->memory,
         .memory_config = serve->options.memory_config,
-        .lexical = r->memory >= RETRIEVAL_MEMORY_CORPUS ? serve->options.lexical : NULL,
         .temperature = (float)r->temperature,
         .top_p = (float)r->top_p,
         .min_p = (float)r->min_p,

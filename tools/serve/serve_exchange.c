@@ -82,6 +82,11 @@ bool exchange_body(struct exchange *e, const char *data, size_t bytes) {
     return true;
 }
 
+/* The body; "" where there was none. */
+static const char *exchange_text(const struct exchange *e) {
+    return e->body ? e->body : "";
+}
+
 static void exchange_error(struct exchange *e, int status, const char *message, const char *param, const char *code) {
     e->status = status;
     e->retry = status == 503;
@@ -201,7 +206,7 @@ static enum status exchange_tokenize(struct exchange *e, struct token_request *r
     int32_t *ids = NULL;
     size_t n = 0;
     struct json_writer *w = &e->reply.json;
-    TRY(tokenize_request_parse(r, e->body, e->bytes));
+    TRY(tokenize_request_parse(r, exchange_text(e), e->bytes));
     TRY(serve_status(
         drt_tokenizer_encode(e->serve->model.tokenizer, &ids, &n, r->text.data, r->text.bytes, !r->literal)));
     json_write_object(w);
@@ -223,7 +228,7 @@ static enum status exchange_detokenize(struct exchange *e, struct token_request 
     struct json_writer *w = &e->reply.json;
     struct request_limits limits = e->serve->limits;
     limits.max_prompt_tokens = INT64_MAX; /* the body's limit is enough */
-    TRY(detokenize_request_parse(r, e->body, e->bytes, &limits));
+    TRY(detokenize_request_parse(r, exchange_text(e), e->bytes, &limits));
     TRY(serve_status(
         drt_tokenizer_decode(e->serve->model.tokenizer, &text, &bytes, r->text.ids, (size_t)r->text.n_ids, false)));
     json_write_object(w);
@@ -286,7 +291,7 @@ static enum status exchange_check_retrieval(const struct serve *serve, struct co
 
 static enum status exchange_completion(struct exchange *e, struct job *job, const char **code) {
     struct completion_request *r = &job->completion;
-    TRY(completion_request_parse(r, e->body, e->bytes, &e->serve->limits));
+    TRY(completion_request_parse(r, exchange_text(e), e->bytes, &e->serve->limits));
     if (r->model[0] && strcmp(r->model, e->serve->model.name) != 0) {
         snprintf(r->param, sizeof r->param, "model");
         *code = "model_not_found";
@@ -318,7 +323,7 @@ static void exchange_queue(struct exchange *e) {
             status = exchange_completion(e, job, &code);
             param = job->completion.param;
         } else if (job->kind == ENDPOINT_SEARCH) {
-            status = search_request_parse(&job->search, e->body, e->bytes, &e->serve->limits);
+            status = search_request_parse(&job->search, exchange_text(e), e->bytes, &e->serve->limits);
             param = job->search.param;
         }
         if (status == STATUS_OK && atomic_load(&e->serve->stopping))

@@ -158,6 +158,8 @@ static int store_choice(const struct arg_program *program, const struct arg_opti
 
 static int store_value(const struct arg_program *program, const struct arg_option *o, const char *text) {
     switch (o->kind) {
+    case ARG_REMOVED:
+        return 2;
     case ARG_FLAG:
         *(bool *)o->value = true;
         return -1;
@@ -265,6 +267,7 @@ static int walk(const struct arg_program *program, int argc, char **argv, const 
             if (look_only) continue;
             return unknown_option(program, argument);
         }
+        if (o->kind == ARG_REMOVED && !look_only) return usage_error(program, "--%s: %s", o->name, o->help);
         if (o->kind == ARG_FLAG && value && !look_only)
             return usage_error(program, "--%s takes no value (got '%s')", o->name, value);
         if (o->kind != ARG_FLAG && !value) {
@@ -347,6 +350,7 @@ static void format_default(char *out, size_t size, const struct arg_option *o) {
     out[0] = 0;
     if (strstr(o->help, "default")) return;
     switch (o->kind) {
+    case ARG_REMOVED:
     case ARG_FLAG:
     case ARG_STRINGS:
         return;
@@ -396,6 +400,7 @@ void args_help(const struct arg_program *program, FILE *out) {
     if (!headed) fprintf(out, "\nOptions:\n");
     for (int i = 0; i < program->n_options; i++) {
         const struct arg_option *o = &program->options[i];
+        if (o->kind == ARG_REMOVED) continue;
         if (o->name)
             print_option(out, o, option_letter(program, o));
         else

@@ -225,7 +225,7 @@ void memory_loss_forward(struct memory_loss *m, const struct batch *batch, struc
     size_t bytes = (size_t)m->rows * sizeof(float);
     m->part = now.weight;
     m->states = states;
-    memory_loss_upload(m, batch);
+    memory_loss_upload(m, batch, now.alone);
     memory_loss_entries(m, now);
     memory_loss_project(m, mat_rows(m->keys, 0, m->rows), states);
     if (m->passages)

@@ -41,7 +41,8 @@ struct memory_loss_config {
 /* w[0] counts always; then lse, nearest / tau, sum of squared weights, largest weight (token_memory.h), the first two
  * clamped and divided by 10. Only lse has a gradient. gate = 10 w.f, so that w and an embedding may share a rate. */
 enum { MEMORY_LOSS_FEATURES = 5 };
-struct memory_loss_now { float weight; bool drop_past; /* weight 0 to 1: the mixture's part of the loss */ };
+/* weight 0 to 1: the mixture's part of the loss. alone: other sequences are not read, as where a text is scored. */
+struct memory_loss_now { float weight; bool drop_past, alone; };
 /* Over scored rows: of -log p, of g, and of the memory's part of p(target). */
 struct memory_loss_sums { double nll, gate, share; };
 

@@ -37,13 +37,13 @@ static int memory_list_passages(const struct memory_loss *m, const struct batch 
     return n;
 }
 
-static void memory_upload_slots(struct memory_loss *m, const struct batch *batch) {
+static void memory_upload_slots(struct memory_loss *m, const struct batch *batch, bool alone) {
     int32_t *slot = m->host_ids;
     for (int64_t b = 0; b < m->blocks; b++) {
         int32_t barred[2];
         int n = 0;
         memory_barred(barred, m, batch, b);
-        if (m->config.group > 1) n = memory_list_others(m, batch, b, barred, slot + b * m->k);
+        if (m->config.group > 1 && !alone) n = memory_list_others(m, batch, b, barred, slot + b * m->k);
         if (m->passages) n += memory_list_passages(m, batch, b, barred, slot + b * m->k + n);
         while (n < m->k)
             slot[b * m->k + n++] = -1;
@@ -71,10 +71,10 @@ static void memory_upload_passages(struct memory_loss *m, const struct batch *ba
     device_upload(m->dev, m->value + m->rows, values, (size_t)rows * sizeof *values);
 }
 
-void memory_loss_upload(struct memory_loss *m, const struct batch *batch) {
+void memory_loss_upload(struct memory_loss *m, const struct batch *batch, bool alone) {
     device_upload(m->dev, m->value, batch->targets, (size_t)m->rows * sizeof *batch->targets);
     if (m->k == 0) return;
     assert(batch->documents && (!m->passages || (batch->passages && batch->passage_documents)));
-    memory_upload_slots(m, batch);
+    memory_upload_slots(m, batch, alone);
     if (m->passages) memory_upload_passages(m, batch);
 }

@@ -49,4 +49,4 @@ struct memory_slots memory_loss_slots(const struct memory_loss *m, int k);
 static inline bool memory_shares(const int32_t a[2], const int32_t b[2]) { return a[0] <= b[1] && b[0] <= a[1]; }
 
 /* Uploads what the blocks of a batch read: slots, the passages' ids, all values. */
-void memory_loss_upload(struct memory_loss *m, const struct batch *batch);
+void memory_loss_upload(struct memory_loss *m, const struct batch *batch, bool alone);

@@ -189,7 +189,8 @@ static void step_read_memory(struct step *s, const struct step_task *task) {
     float drop = task->now ? task->now->memory_drop_past : 0.0f;
     uint64_t hash = step_mix(task->seed ^ 0x6d656d6f7279u);
     const struct memory_loss_now now = {.weight = task->now ? task->now->memory_weight : 0.0f,
-                                        .drop_past = (float)(hash >> 40) < drop * 0x1p24f};
+                                        .drop_past = (float)(hash >> 40) < drop * 0x1p24f,
+                                        .alone = !task->now};
     decoder_train_score(s->decoder, s->nll, s->targets);
     memory_loss_forward(s->mixture, task->batch, decoder_train_keys(s->decoder), s->nll, s->targets, now);
 }

@@ -101,7 +101,8 @@ void step_refresh_corpus(struct step *s);
 enum status step_run(struct step *s, struct step_report *out, const struct batch *batches, int count,
                      const struct step_now *now);
 /* sum_nll [sequences]: sum of the losses over the scored targets of each of a batch's sequences, without noise,
- * mask or update; sum_mixed [sequences] (NULL: not wanted): the mixture's, with step_config.memory. */
+ * mask or update; sum_mixed [sequences] (NULL: not wanted): the mixture's, with step_config.memory, of the own past
+ * and passages alone. */
 enum status step_evaluate(struct step *s, double *sum_nll, double *sum_mixed, const struct batch *batch,
                           enum pool_kind pool);
 /* Downloads of all weights or gradients, float32 (checkpoints, tests). */

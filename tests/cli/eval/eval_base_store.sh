@@ -15,7 +15,6 @@ expect 0 "$INDEX" build "$TMP/train.jsonl" --model "$TMP/base" --out "$TMP/threa
 cmp -s "$TMP/s/landmarks/00000.f16" "$TMP/threaded/landmarks/00000.f16" || die "other landmarks with three threads"
 expect 0 "$INDEX" build "$TMP/train.jsonl" --model "$TMP/base" --out "$TMP/s"
 expect 0 "$INDEX" verify --store "$TMP/s"
-expect 0 "$INDEX" lexical --store "$TMP/s" --out "$TMP/lex"
 
 # A text of the store finds its own chunk first: the query is the landmark of its last ids.
 expect 0 "$INDEX" search "$text" --store "$TMP/s" --model "$TMP/base" --k 2
@@ -30,7 +29,7 @@ expect 1 "$INDEX" verify --store "$TMP/s" --deep
 expect 0 "$INDEX" repair --store "$TMP/s" --model "$TMP/base"
 cmp -s "$TMP/s/landmarks/00000.f16" "$TMP/whole" || die "repair makes other landmarks"
 
-memory=(--store "$TMP/s" --lexical "$TMP/lex" --memory own,corpus,both,random --memory-k 4 --memory-every 16)
+memory=(--store "$TMP/s" --memory own,corpus,both,random --memory-k 4 --memory-every 16)
 texts=(--data "$TMP/a.jsonl" --context 189 --skip 32)
 expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" "${memory[@]}" --out "$TMP/base/memory.json"
 expect 0 "$EVAL" ppl --model "$TMP/base" --base "$TMP/base" --base "$TMP/other" --oracle next-chunk "${texts[@]}" "${memory[@]}" --json
@@ -42,6 +41,6 @@ expect 0 "$EVAL" ppl --model "$TMP/base" --base "$TMP/base" --base "$TMP/other" 
 out_has "base-2"
 out_has "33+"
 out_has "helped"
-expect 0 "$BIN/drt-generate" --model "$TMP/base" --store "$TMP/s" --lexical "$TMP/lex" --memory both --prompt "the river" --max-tokens 8
+expect 0 "$BIN/drt-generate" --model "$TMP/base" --store "$TMP/s" --memory both --prompt "the river" --max-tokens 8
 four=(--base "$TMP/base" --base "$TMP/base" --base "$TMP/base" --base "$TMP/base")
 expect_usage "at most four" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" "${four[@]}" --base "$TMP/base"

@@ -8,9 +8,7 @@ corpus "$TMP/train.jsonl" 10 80
 corpus "$TMP/a.jsonl" 4 65 100
 corpus "$TMP/b.jsonl" 3 65 200
 tiny_store "$TMP/s" "$TMP/m" "$TMP/train.jsonl"
-expect 0 "$BIN/drt-index" lexical --store "$TMP/s" --out "$TMP/lex" --segment-chunks 16
-out_has "segments"
-memory=(--store "$TMP/s" --lexical "$TMP/lex" --memory-k 4)
+memory=(--store "$TMP/s" --memory-k 4)
 texts=(--data "$TMP/a.jsonl" --data "$TMP/b.jsonl" --context 252 --skip 64)
 # gain MODE: its mean over files in the JSON of the last run.
 gain() { sed -n 's/.*"mode":"'"$1"'","against":"[a-z]*","gain_percent":\([-0-9.e+]*\).*/\1/p' "$OUT"; }
@@ -50,8 +48,7 @@ out_has "to base"
 
 # A text that is in the store too does not find itself, unless that is wanted.
 "$BIN/drt-index" build "$TMP/train.jsonl" "$TMP/a.jsonl" --out "$TMP/leaky" --model "$TMP/m" >"$OUT" 2>"$ERR" || die "build"
-expect 0 "$BIN/drt-index" lexical --store "$TMP/leaky" --out "$TMP/leaky.lex"
-leak() { expect 0 "$EVAL" ppl --model "$TMP/base" --data "$TMP/a.jsonl" --context 252 --skip 64 --store "$TMP/leaky" --lexical "$TMP/leaky.lex" --memory corpus --memory-k 2 --memory-every 8 --memory-tau 4 --memory-weight 0.5 --json "$@"; }
+leak() { expect 0 "$EVAL" ppl --model "$TMP/base" --data "$TMP/a.jsonl" --context 252 --skip 64 --store "$TMP/leaky" --memory corpus --memory-k 2 --memory-every 8 --memory-tau 4 --memory-weight 0.5 --json "$@"; }
 leak
 clean=$(figure memory-corpus)
 leak --exclude none
@@ -63,10 +60,9 @@ expect 0 "$BIN/drt-index" lexical --help
 help_is_smooth
 expect_usage "must be none, or a list" "$EVAL" ppl --data x --memory owm
 expect_usage "need --store DIR" "$EVAL" ppl --data x --memory corpus
-expect_usage "need --lexical DIR" "$EVAL" ppl --data x --memory both --store "$TMP/s"
+expect_usage "leave --lexical DIR out" "$EVAL" ppl --data x --memory both --store "$TMP/s" --lexical "$TMP/lex"
 expect_usage "they would not be used" "$EVAL" ppl --data x --memory-k 3
-expect_usage "it would not be used" "$EVAL" ppl --data x --memory own --lexical "$TMP/lex"
-expect_usage "take doc or none" "$EVAL" ppl --data x --memory corpus --store y --lexical z --exclude window=3
+expect_usage "take doc or none" "$EVAL" ppl --data x --memory corpus --store y --exclude window=3
 expect_usage "--out FILE is missing" "$EVAL" fit-memory --data x --memory own
 expect_usage "nothing to fit" "$EVAL" fit-memory --data x --memory none --out y
 expect_usage "name both" "$EVAL" fit-memory --data x --memory random --store y --out z
@@ -74,8 +70,9 @@ expect_error "the model has 2 layers" "$EVAL" ppl --model "$TMP/base" "${texts[@
 expect_error "must be two numbers" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-span 1
 expect_error "was fitted with 2 of --memory-layer, not 1" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-config "$TMP/memory.json" --memory-layer 1
 expect_error "has both" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-config "$TMP/memory.json" --memory-tau 3
-expect_error "has no lexical index" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory corpus --store "$TMP/s" --lexical "$TMP/s"
-expect_error "the lexical index has" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory corpus --store "$TMP/leaky" --lexical "$TMP/lex"
+cp -r "$TMP/s" "$TMP/without"
+expect 0 "$BIN/drt-index" lexical --store "$TMP/without" --remove
+expect_error "has no lexical index: make it with drt-index lexical" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory corpus --store "$TMP/without"
 expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" --memory own --out "$TMP/own.json"
 expect_error 'nothing fitted for "corpus"' "$EVAL" ppl --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory corpus --memory-config "$TMP/own.json"
 expect_error "no token to fit" "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" --max-documents 1 --memory own --out "$TMP/none.json"

@@ -8,7 +8,6 @@ text=$round$round$round
 corpus "$TMP/train.jsonl" 6 80
 printf '{"text": "%s"}\n' "$text" >>"$TMP/train.jsonl"
 tiny_store "$TMP/s" "$TMP/m" "$TMP/train.jsonl"
-expect 0 "$BIN/drt-index" lexical --store "$TMP/s" --out "$TMP/lex"
 run() { expect 0 "$GENERATE" --model "$TMP/m" --greedy --max-tokens 24 "$@"; }
 
 # A random model with a memory of weight 0.99 copies what it has read: from its own past, and from the store.
@@ -17,9 +16,9 @@ want=${round:10:12}
 run --prompt "$text$half" --memory own --memory-weight 0.99 --memory-tau 1 --stats
 case $(cat "$OUT") in "$want"*) ;; *) die "the own past continues with \"$want\", the text with \"$(cat "$OUT")\"" ;; esac
 grep -Eq "^memory +(9[0-9]|100)" "$ERR" || die "no share of the memory: $(tail -n 1 "$ERR")"
-run --prompt "$half" --memory corpus --store "$TMP/s" --lexical "$TMP/lex" --memory-k 4 --memory-weight 0.99 --memory-tau 1
+run --prompt "$half" --memory corpus --store "$TMP/s" --memory-k 4 --memory-weight 0.99 --memory-tau 1
 case $(cat "$OUT") in "$want"*) ;; *) die "the store continues with \"$want\", the text with \"$(cat "$OUT")\"" ;; esac
-both() { run --prompt "$half" --memory both --store "$TMP/s" --lexical "$TMP/lex" --memory-k 2 --memory-every 8 "$@"; }
+both() { run --prompt "$half" --memory both --store "$TMP/s" --memory-k 2 --memory-every 8 "$@"; }
 both --threads 1
 cp "$OUT" "$TMP/one"
 both --threads 3
@@ -32,8 +31,8 @@ cmp -s "$OUT" "$TMP/plain" || die "--memory none changes the text"
 
 usage() { local wanted=$1; shift; expect_usage "$wanted" "$GENERATE" --model "$TMP/m" --prompt x "$@"; }
 usage "is read without GCA" --memory own --self-retrieval
-usage "need --store DIR and --lexical DIR" --memory corpus --store "$TMP/s"
-usage "--lexical needs" --memory own --lexical "$TMP/lex"
+usage "need --store DIR" --memory corpus
+usage "leave --lexical DIR out" --memory corpus --store "$TMP/s" --lexical "$TMP/lex"
 usage "need --memory own, corpus or both" --memory-k 3
 usage "--store needs" --memory own --store "$TMP/s"
 usage "must be one of" --memory all

@@ -13,10 +13,9 @@ with open(sys.argv[1], "w") as f:
         f.write(json.dumps({"text": (evil + "abcdefghijklmnopqrstuvwxyz %d " % i) * 6, "meta": {"id": "<b onclick=x>%d</b>" % i}}) + "\n")
 P
 tiny_store "$TMP/s" "$TMP/m" "$TMP/docs.jsonl"
-expect 0 "$BIN/drt-index" lexical --store "$TMP/s" --out "$TMP/lex"
 prompt="</script><script>document.title='tak"
 run() {
-    expect 0 "$GENERATE" --model "$TMP/m" --greedy -n 90 -p "$prompt" --memory both --store "$TMP/s" --lexical "$TMP/lex" \
+    expect 0 "$GENERATE" --model "$TMP/m" --greedy -n 90 -p "$prompt" --memory both --store "$TMP/s" \
         --memory-k 4 --memory-weight 0.9 --memory-tau 1 "$@"
 }
 run && cp "$OUT" "$TMP/plain"

@@ -32,6 +32,15 @@ sed -n 's/^ \(drt_[a-z_]*\)@DRT_1 [0-9.]*$/\1/p' "$SOURCE/cmake/symbols" | diff 
 while read -r function; do
     grep -rqw "$function" "$SOURCE/tests/unit/library" || die "no test in tests/unit/library calls $function"
 done <"$TMP/declared"
+# The man page of the header has each function, and is well-formed.
+page=$prefix/share/man/man3/libdrt.3
+while read -r function; do
+    grep -qE "[ *]$function\(" "$page" || die "libdrt.3 lacks $function"
+done <"$TMP/declared"
+if command -v groff >/dev/null; then
+    groff -man -ww -Tutf8 -z "$page" 2>"$ERR" || die "groff refuses $page"
+    [ ! -s "$ERR" ] || die "groff warns of $page"
+fi
 readelf -d "$lib/libdrt.so" >"$OUT"
 out_has "Library soname: [libdrt.so.1]"
 out_lacks "RPATH"

@@ -43,6 +43,10 @@ find "$root/usr/bin" "$root/usr/lib" -type f \( -name 'drt-*' -o -name 'libdrt.s
     ! readelf -S "$file" | grep -q '\.debug_info' || { echo "$file is not stripped" >&2; exit 1; }
 done || die "a program or the library needs what no package has"
 
+# What a component of no package installs would be lost: the packages hold what cmake --install does.
+expect 0 cmake --install "$BUILD" --prefix "$TMP/whole/usr"
+diff <(cd "$TMP/whole/usr" && find . ! -type d | sort) <(cd "$root/usr" && find . ! -type d | sort) >"$OUT" || die "files that are installed and in no package"
+
 # A program of somebody else, built against libdrt-dev.
 lib=$(dirname "$(find "$root/usr/lib" -name libdrt.so)")
 export PKG_CONFIG_PATH=$lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=

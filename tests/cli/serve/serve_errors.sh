@@ -3,7 +3,7 @@
 . "$DRT_SOURCE/tests/cli/serve/lib_serve.sh" || exit 1
 tiny_model "$TMP/model"
 corpus "$TMP/corpus.jsonl" 12 150
-tiny_store "$TMP/store" "$TMP/model" "$TMP/corpus.jsonl"
+tiny_store "$TMP/store" "$TMP/model" "$TMP/corpus.jsonl" --lexical off
 
 # refused STATUS TYPE PARAM TEXT PATH [BODY [CURL OPTIONS...]]; PARAM "": null
 refused() {

@@ -4,7 +4,7 @@
 #include "decoder/neighbours.h"
 #include "indexer/retriever.h"
 #include "model/params.h"
-#include "store/lexical/lexical_build.h"
+#include "store/lexical/lexical.h"
 #include "tests/test.h"
 
 enum { D = 64, CHUNK = 63, K = 4, DOCUMENTS = 12, VOCAB = 500 };
@@ -85,7 +85,7 @@ static void make_store(struct world *w) {
     for (int i = 0; i < DOCUMENTS; i++)
         write_document(w, writer, i, &rng);
     CHECK_OK(store_shard_seal(writer, "", 0));
-    CHECK_OK(store_writer_publish(writer, &(struct store_publish){.index = "exact"}));
+    CHECK_OK(store_writer_publish(writer, &(struct store_publish){.index = "exact", .lexical = STORE_LEXICAL_ON}));
     store_writer_close(writer);
     CHECK_OK(store_open(&w->store, path));
     CHECK_OK(store_view_open(&w->view, w->store));
@@ -427,34 +427,13 @@ static void test_searchers(struct world *w) {
     list_index_free(lists);
 }
 
-static void build_lexical(struct world *w, const char *path) {
-    struct lexical_builder *b;
-    uint64_t bytes;
-    uint32_t crc;
-    CHECK_OK(lexical_builder_create(&b, path, &(struct lexical_build){.vocab_size = VOCAB}));
-    for (int64_t c = 0; c < w->chunks; c++) {
-        int n = 0;
-        while (n < CHUNK && w->ids[c * CHUNK + n] >= 0)
-            n++;
-        CHECK_OK(lexical_builder_add(b, w->ids + c * CHUNK, n));
-    }
-    CHECK_OK(lexical_builder_publish(b, &bytes, &crc));
-}
-
 /* A searcher by ids gets the text's last ones, however its chunks are cut into calls, and of this text alone. */
 static void test_tokens(struct world *w) {
     enum { TEXT = 30 };
-    char path[600];
-    const char *paths = path;
-    struct lexical *x;
-    snprintf(path, sizeof path, "%s/lexical", test_folder());
-    build_lexical(w, path);
-    CHECK_OK(lexical_open(&x, &paths, 1));
-    CHECK_OK(searcher_open(&w->searcher, &(struct searcher_config){.kind = SEARCHER_LEXICAL,
-                                                                   .device = w->dev,
-                                                                   .view = w->view,
-                                                                   .lexical_paths = &paths,
-                                                                   .n_lexical_paths = 1}));
+    const struct lexical *x;
+    CHECK_OK(store_view_lexical(&x, w->view));
+    const struct searcher_config by_ids = {.kind = SEARCHER_LEXICAL, .device = w->dev, .view = w->view};
+    CHECK_OK(searcher_open(&w->searcher, &by_ids));
     struct chunk_retriever_config config = config_of(w, false, true);
     struct retriever *r = make(&config);
     struct rng rng = rng_make(13, 0);
@@ -490,7 +469,6 @@ static void test_tokens(struct world *w) {
         chunk_retriever_reset(r, -1, 0);
     }
     r->free(r);
-    lexical_close(x);
     searcher_close(w->searcher);
     w->searcher = NULL;
 }

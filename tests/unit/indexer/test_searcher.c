@@ -5,7 +5,7 @@
 #include "kernels/ops.h"
 #include "kernels/search/topk.h"
 #include "store/lexical/hybrid.h"
-#include "store/lexical/lexical_build.h"
+#include "store/lexical/lexical.h"
 #include "tests/store_fixture.h"
 
 enum { DIM = 32, VOCAB = 300, DOCUMENTS = 60, N = 7, K = 9 };
@@ -16,38 +16,24 @@ struct world {
     struct store_view *view;
     struct store_info info;
     struct list_index *lists; /* 6 of them, all visited */
-    char lexical[700];        /* a segment over all chunks */
+    const struct lexical *lexical;
     float queries[N * DIM];
     int32_t ids[N][FIXTURE_CHUNK];
     struct lexical_query tokens[N];
     struct store_range exclude[N];
 };
 
-static void build_lexical(struct world *w, const char *path, int vocab) {
-    struct lexical_builder *b;
-    int32_t ids[FIXTURE_CHUNK];
-    struct store_chunk chunk;
-    uint64_t bytes;
-    uint32_t crc;
-    CHECK_OK(lexical_builder_create(&b, path, &(struct lexical_build){.vocab_size = vocab}));
-    for (int64_t c = 0; c < w->info.chunks; c++) {
-        CHECK_OK(store_view_chunk(w->view, &chunk, ids, c));
-        CHECK_OK(lexical_builder_add(b, ids, chunk.n_tokens));
-    }
-    CHECK_OK(lexical_builder_publish(b, &bytes, &crc));
-}
-
 static void open_world(struct world *w, const char *name, const char *index) {
     char dir[600];
     struct store_writer_config config = fixture_config(DIM, VOCAB);
     snprintf(dir, sizeof dir, "%s/%s", test_folder(), name);
-    snprintf(w->lexical, sizeof w->lexical, "%s/%s.lexical", test_folder(), name);
     fixture_store(dir, &config, 0, DOCUMENTS, 20, index);
+    CHECK_OK(store_lexical(dir, &(struct store_publish){.lexical = STORE_LEXICAL_ON}));
     CHECK_OK(device_open(&w->dev, "cpu", 2));
     CHECK_OK(store_open(&w->store, dir));
     CHECK_OK(store_view_open(&w->view, w->store));
     store_view_info(w->view, &w->info);
-    build_lexical(w, w->lexical, VOCAB);
+    CHECK_OK(store_view_lexical(&w->lexical, w->view));
     const struct list_index_config six = {
         .device = w->dev, .source = landmark_source_of(w->view), .lists = 6, .nprobe = 6, .seed = 1};
     CHECK_OK(list_index_create(&w->lists, &six));
@@ -69,13 +55,9 @@ static void close_world(struct world *w) {
 }
 
 static struct searcher *open_kind(const struct world *w, struct searcher_config config) {
-    static const char *path;
     struct searcher *s;
-    path = w->lexical;
     config.device = w->dev, config.view = w->view;
     if (config.kind == SEARCHER_LISTS) config.lists = w->lists;
-    if (config.kind == SEARCHER_LEXICAL || config.kind == SEARCHER_HYBRID)
-        config.lexical_paths = &path, config.n_lexical_paths = 1;
     CHECK_OK(searcher_open(&s, &config));
     return s;
 }
@@ -126,12 +108,10 @@ static void test_equal_hits(const struct world *w) {
 /* The order is that of BM25, the scores are those of the landmarks. */
 static void test_lexical(const struct world *w) {
     struct searcher *s = open_kind(w, (struct searcher_config){.kind = SEARCHER_LEXICAL});
-    const char *path = w->lexical;
-    struct lexical *x;
+    const struct lexical *x = w->lexical;
     struct store_hit expected[N * K], hits[N * K];
     struct searcher_query q = query_of(w, false);
     const struct lexical_search how = {.k = K, .pair_weight = LEXICAL_PAIR_WEIGHT, .exclude = w->exclude};
-    CHECK_OK(lexical_open(&x, &path, 1));
     CHECK_OK(lexical_search(x, expected, w->tokens, N, &how));
     CHECK_EQ(searcher_tokens(s), SEARCHER_TOKENS);
     CHECK_OK(searcher_search(s, hits, &q));
@@ -142,16 +122,13 @@ static void test_lexical(const struct world *w) {
         found += hits[i].chunk >= 0;
     }
     CHECK(found > N);
-    lexical_close(x);
     searcher_close(s);
 }
 
 /* The parts' hits, merged by rank, or by the weighted sum of both scores. */
 static void test_hybrid(const struct world *w) {
     enum { DEPTH = 64 };
-    const char *path = w->lexical;
-    struct lexical *x;
-    CHECK_OK(lexical_open(&x, &path, 1));
+    const struct lexical *x = w->lexical;
     for (int weighted = 0; weighted < 2; weighted++) {
         struct searcher *s = open_kind(
             w, (struct searcher_config){.kind = SEARCHER_HYBRID, .exact = true, .landmark_weight = weighted ? 3 : 0});
@@ -183,7 +160,6 @@ static void test_hybrid(const struct world *w) {
         CHECK_EQ(searcher_counts(s).queries, N);
         searcher_close(s);
     }
-    lexical_close(x);
 }
 
 static void test_scores(const struct world *w) {
@@ -199,7 +175,6 @@ static void test_scores(const struct world *w) {
     for (int i = 0; i < K; i++)
         CHECK(memcmp(&scores[i], &hits[K - 1 - i].score, sizeof *scores) == 0);
     CHECK(scores[K] == -INFINITY && scores[K + 1] == scores[0]);
-    CHECK(store_view_lexical(w->view) == NULL);
 }
 
 static void check_described(const struct world *w, struct searcher_config config, const char *text, const char *json) {
@@ -246,17 +221,40 @@ static void test_describe(const struct world *w) {
                     "\"visited\":0,\"lists\":0,\"device_bytes\":0}");
 }
 
-static void test_refusals(struct world *w) {
-    struct searcher *s;
-    char other[700];
-    const char *path = other;
-    struct searcher_config config = {.kind = SEARCHER_HYBRID, .device = w->dev, .view = w->view};
-    CHECK_FAILS(searcher_open(&s, &config), STATUS_UNSUPPORTED, "no lexical index");
-    snprintf(other, sizeof other, "%s/other.lexical", test_folder());
-    config.kind = SEARCHER_LEXICAL, config.lexical_paths = &path, config.n_lexical_paths = 1;
-    CHECK_FAILS(searcher_open(&s, &config), STATUS_NOT_FOUND, "other.lexical");
-    build_lexical(w, other, VOCAB + 1);
-    CHECK_FAILS(searcher_open(&s, &config), STATUS_MISMATCH, "vocabulary");
+/* A store without a lexical index, and one whose segment lost a byte: searches that need it say what helps, others
+ * work. */
+static void test_refusals(void) {
+    static const char *const messages[] = {"drt-index lexical --store", "run drt-index repair"};
+    for (int damaged = 0; damaged < 2; damaged++) {
+        struct world w = {0};
+        char dir[600], path[700];
+        struct store_writer_config fixture = fixture_config(DIM, VOCAB);
+        snprintf(dir, sizeof dir, "%s/refused%d", test_folder(), damaged);
+        fixture_store(dir, &fixture, 0, DOCUMENTS, 20, "exact");
+        if (damaged) {
+            CHECK_OK(store_lexical(dir, &(struct store_publish){.lexical = STORE_LEXICAL_ON}));
+            snprintf(path, sizeof path, "%s/lexical/00001.lex", dir);
+            CHECK(truncate(path, 1000) == 0);
+        }
+        CHECK_OK(device_open(&w.dev, "cpu", 1));
+        CHECK_OK(store_open(&w.store, dir));
+        CHECK_OK(store_view_open(&w.view, w.store));
+        struct searcher *s;
+        struct searcher_config config = {.device = w.dev, .view = w.view};
+        enum status wanted = damaged ? STATUS_CORRUPT : STATUS_UNSUPPORTED;
+        config.kind = SEARCHER_HYBRID;
+        CHECK_FAILS(searcher_open(&s, &config), wanted, messages[damaged]);
+        config.kind = SEARCHER_LEXICAL;
+        CHECK_FAILS(searcher_open(&s, &config), wanted, messages[damaged]);
+        config.kind = SEARCHER_AUTO;
+        CHECK_OK(searcher_open(&s, &config));
+        struct store_hit hits[K];
+        fixture_vector(w.queries, DIM, 1, 1);
+        CHECK_OK(searcher_search(s, hits, &(struct searcher_query){.n = 1, .k = K, .vectors = w.queries}));
+        CHECK(hits[K - 1].chunk >= 0);
+        searcher_close(s);
+        close_world(&w);
+    }
 }
 
 /* The CPU's op takes float32 only. */
@@ -357,9 +355,9 @@ int main(int argc, char **argv) {
     test_lexical(&w);
     test_hybrid(&w);
     test_describe(&w);
-    test_refusals(&w);
     test_separate_memory(&w);
     close_world(&w);
     test_missing();
+    test_refusals();
     return test_done();
 }

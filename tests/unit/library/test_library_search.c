@@ -93,6 +93,26 @@ static void searches(struct drt_model *model) {
     drt_searcher_close(s);
 }
 
+/* The kinds that read words: the document that a text was taken from is found, in the same order each time. */
+static void words(enum drt_search_kind kind, const char *name) {
+    const struct drt_searcher_config config = {.size = sizeof config, .kind = kind};
+    const char *const texts[] = {"Document 7. the river and the stone"};
+    struct drt_searcher_info info = {.size = sizeof info};
+    struct drt_searcher *s = NULL;
+    struct drt_hit hits[K], again[K];
+    float query[DIM] = {0};
+    CALL_OK(drt_searcher_open(&s, w.store, w.model, &config));
+    CALL_OK(drt_searcher_info(s, &info));
+    CHECK(strstr(info.text, name));
+    const struct drt_search how = {.size = sizeof how, .k = K};
+    CALL_OK(drt_search_texts(s, hits, texts, NULL, 1, &how));
+    CALL_OK(drt_search_texts(s, again, texts, NULL, 1, &how));
+    for (int i = 0; i < K; i++)
+        CHECK(hits[i].chunk >= 0 && hits[i].chunk < chunks && hits[i].chunk == again[i].chunk);
+    CALL_FAILS(drt_search_vectors(s, hits, query, 1, &how), DRT_INVALID, "texts or ids");
+    drt_searcher_close(s);
+}
+
 static void failures(void) {
     struct drt_searcher *s = NULL, *vectors_only = NULL;
     struct drt_searcher_config config = {.size = sizeof config, .kind = DRT_SEARCH_LEXICAL};
@@ -103,7 +123,6 @@ static void failures(void) {
     const int32_t wrong[] = {9999}, *const ids[] = {wrong};
     char folder[700];
     struct drt_search how = {.size = sizeof how};
-    CALL_FAILS(drt_searcher_open(&s, w.store, w.model, &config), DRT_UNSUPPORTED, "lexical");
     CALL_FAILS(drt_searcher_open(&s, w.store, NULL, &config), DRT_INVALID, "needs a model");
     config.kind = (enum drt_search_kind)9;
     CALL_FAILS(drt_searcher_open(&s, w.store, w.model, &config), DRT_INVALID, "9");
@@ -158,6 +177,8 @@ int main(int argc, char **argv) {
     library_world_open(&w);
     read_all();
     searches(w.model);
+    words(DRT_SEARCH_LEXICAL, "lexical");
+    words(DRT_SEARCH_HYBRID, "hybrid");
     failures();
     lifetimes();
     free(all);

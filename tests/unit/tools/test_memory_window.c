@@ -3,7 +3,7 @@
 #include "base/rng.h"
 #include "model/params.h"
 #include "session/memory_text.h"
-#include "store/lexical/lexical_folder.h"
+#include "store/lexical/lexical.h"
 #include "tests/test.h"
 #include "tools/memory/memory_window.h"
 
@@ -13,7 +13,7 @@ struct world {
     struct engine engine;
     struct params *params;
     struct memory_config memory;
-    struct lexical *lexical;
+    const struct lexical *lexical;
     int32_t ids[CHUNKS_MAX][CHUNK]; /* -1 after the end of a short chunk */
     int document[CHUNKS_MAX];
     int64_t first_chunk[DOCUMENTS + 1];
@@ -67,28 +67,28 @@ static void make_store(struct world *w, const char *path) {
     }
     w->first_chunk[DOCUMENTS] = chunk;
     CHECK_OK(store_shard_seal(writer, NULL, 0));
-    CHECK_OK(store_writer_publish(writer, &(struct store_publish){.index = "exact", .seed = 1}));
+    CHECK_OK(store_writer_publish(writer, &(struct store_publish){.index = "exact",
+                                                                  .seed = 1,
+                                                                  .lexical = STORE_LEXICAL_ON,
+                                                                  .lexical_chunks = 7})); /* several segments */
     store_writer_close(writer);
 }
 
 static void make_world(struct world *w, bool base_lm, int threads, const char *name) {
-    char store[600], lexical[620];
+    char store[600];
     *w = (struct world){.memory = {.key_layer = 2, .k = K, .every = EVERY, .before = 1, .after = 1}};
     snprintf(store, sizeof store, "%s/%s", test_folder(), name);
-    snprintf(lexical, sizeof lexical, "%s.lexical", store);
     make_model(w, base_lm, threads);
     make_store(w, store);
     CHECK_OK(store_open(&w->engine.store, store));
     CHECK_OK(store_view_open(&w->engine.view, w->engine.store));
-    CHECK_OK(lexical_folder_write(w->engine.view, lexical, 7, 0, NULL)); /* several segments */
-    CHECK_OK(lexical_folder_open(&w->lexical, lexical));
+    CHECK_OK(store_view_lexical(&w->lexical, w->engine.view));
     struct rng rng = rng_make(9, 0);
     for (int i = 0; i < CONTEXT; i++)
         w->text[i] = (int32_t)rng_below(&rng, 70);
 }
 
 static void free_world(struct world *w) {
-    lexical_close(w->lexical);
     decoder_free(w->engine.decoder);
     store_view_close(w->engine.view);
     store_close(w->engine.store);

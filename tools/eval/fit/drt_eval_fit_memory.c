@@ -53,7 +53,7 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
     };
     const struct arg_program program = {
         .name = "drt-eval fit-memory",
-        .synopsis = "--data FILE --out FILE [--model DIR] [--store DIR --lexical DIR] [options]",
+        .synopsis = "--data FILE --out FILE [--model DIR] [--store DIR] [options]",
         .about =
             "Fits how a model's distribution is mixed with those of token memories: temperatures and a small gate for "
             "each choice of memories. No weight of the model changes, and a Base LM will do.\n\n"
@@ -62,7 +62,7 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
             "even ones with a fit to the odd ones: no text is scored with a gate that saw it. The configuration that "
             "is "
             "written is fitted on all.",
-        .examples = "  drt-eval fit-memory --data valid.jsonl.xz --store docs.store --lexical docs.lexical \\\n"
+        .examples = "  drt-eval fit-memory --data valid.jsonl.xz --store docs.store \\\n"
                     "    --memory own,corpus,both,random --model base-lm --out base-lm/memory.json\n",
         .options = options,
         .n_options = ARRAY_LEN(options)};
@@ -105,8 +105,8 @@ static int check(struct eval_options *o, const struct eval_result *result, const
     const bool *mode = result->mode;
     if (o->samples.count > 0 &&
         (o->data.count > 0 || o->store || o->base.count > 0 || memory_options_given(&o->memory_options)))
-        return eval_usage("fit-memory", "--samples has texts, store and setting: leave out --data, --store, --base, "
-                                        "--lexical and --memory-...");
+        return eval_usage("fit-memory", "--samples has texts, store and setting: leave out --data, --store, --base "
+                                        "and --memory-...");
     if (mode[EVAL_MEMORY_RANDOM] && !mode[EVAL_MEMORY_CORPUS])
         return eval_usage("fit-memory", "--memory random takes the gate of corpus: name both");
     if (o->samples.count > 0 && o->keep) return eval_usage("fit-memory", "--keep needs --data");

@@ -1,0 +1,27 @@
+/* record_lexical_internal.h -- the catalog's record of the lexical index: one value, so that it changes as a whole.
+ *
+ * Table meta, key "lexical", little-endian: wanted (1 byte), next file number (8), count (8); for each segment number
+ * (8), first chunk (8), chunks (8), bytes (8) and CRC32C (4) of its file; CRC32C of all that. A store without the
+ * record has no lexical index. */
+#pragma once
+#include "base/file.h"
+#include "store/catalog/records_internal.h"
+
+struct lexical_segment_record { int64_t number, first_chunk, chunks; struct stored_file file; };
+struct lexical_record {
+    bool wanted;                         /* what is published from here on is indexed too */
+    int64_t next_number;                 /* of the next file: names are never used twice */
+    struct lexical_segment_record *list; int64_t n;       /* rising ranges; allocated: lexical_record_free */
+};
+/* none: empty, numbers from 1. STATUS_CORRUPT names the catalog. */
+enum status record_get_lexical(struct catalog_txn *t, const struct catalog *c, struct lexical_record *out);
+enum status record_put_lexical(struct catalog_txn *t, const struct lexical_record *r);
+void lexical_record_free(struct lexical_record *r);       /* a zeroed one is fine */
+
+/* Whether the segments hold each of the first `chunks` ids that is not dropped once, and no other. */
+bool lexical_record_covers(const struct lexical_record *r, struct store_dropped d, int64_t chunks);
+uint64_t lexical_record_bytes(const struct lexical_record *r);
+int64_t lexical_record_chunks(const struct lexical_record *r);
+
+/* "lexical/00007.lex" of a store. */
+enum status lexical_path(char out[FILE_PATH_MAX], const char *store, int64_t number);

@@ -1,0 +1,329 @@
+/* publish_lexical.c -- makes what the lexical index of a generation lacks, from the tokens of its shards.
+ *
+ * Segments that hold only chunks that are there stay, whatever their position. What no segment covers gets new ones:
+ * the chunks of new shards, what a dropped shard leaves of a segment, and segments that repair found damaged. Older
+ * segments just before, that are not larger, are made anew together with them: so the number of segments grows with
+ * the logarithm of the number of additions, and a chunk is indexed a logarithmic number of times. */
+#include "base/memory.h"
+#include "base/system/fault.h"
+#include "store/lexical/lexical_build.h"
+#include "store/publish_lexical_internal.h"
+#include <stdlib.h>
+
+enum { STEP = 1 << 12, OCCURRENCE_BYTES = 64 };
+static const uint64_t max_ram_default = UINT64_C(1) << 30, max_ram_least = UINT64_C(1) << 20;
+
+struct lexical_make {
+    struct store_writer *w;
+    const struct store_publish *how;
+    const struct shard_record *shards; /* as they are published */
+    int64_t n_shards;
+    struct catalog_txn *t;
+    struct shard_map map; /* of the token file in hand, of shard `mapped` and others */
+    int64_t mapped;
+    struct lexical_record out;
+    size_t capacity;
+    int64_t chunks_max, done, total; /* done of total: chunks read */
+    int32_t *ids;                    /* of one chunk */
+};
+
+/* ---- reading tokens ---- */
+
+static enum status map_tokens(struct lexical_make *m, int64_t shard) {
+    const struct shard_record *r = &m->shards[shard];
+    if (m->mapped == r->first_file_shard) return STATUS_OK;
+    shard_close(&m->map);
+    m->map = (struct shard_map){0};
+    m->mapped = -1;
+    struct shard_record file = record_of_shard_file(m->shards, shard);
+    TRY(shard_open(&m->map, m->w->dir, SHARD_TOKENS, &file, &m->w->fingerprint));
+    m->mapped = r->first_file_shard;
+    return STATUS_OK;
+}
+
+static enum status bad_run(const struct lexical_make *m, const struct run_record *run) {
+    return fail(STATUS_CORRUPT, "%s: the run of document %lld points outside its token shard, run drt-index repair",
+                catalog_path(m->w->catalog), (long long)run->document);
+}
+
+/* Damage of tokens ends here, so that no list is made of it: a wrong id within the vocabulary is seen by the checksum
+ * alone, which verify --deep compares. */
+static enum status add_chunk(struct lexical_make *m, struct lexical_builder *b, const struct run_record *run,
+                             int64_t in_document) {
+    const struct store_fingerprint *f = &m->w->fingerprint;
+    const struct shard_record *shard = &m->shards[run->shard];
+    int64_t at = in_document * f->chunk_tokens, n = run->tokens - at;
+    if (n < 1 || run->token_offset + run->tokens > shard->tokens) return bad_run(m, run);
+    if (n > f->chunk_tokens) n = f->chunk_tokens;
+    int64_t first = shard->first_token - m->map.first_row + run->token_offset + at;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t id = shard_id(&m->map, first + i);
+        if (id >= (uint32_t)f->vocab_size) {
+            char path[FILE_PATH_MAX];
+            TRY(shard_path(path, m->w->dir, SHARD_TOKENS, shard->first_file_shard, shard->last_file_shard));
+            return fail(STATUS_CORRUPT, "%s: token %lld is outside the vocabulary, run drt-index verify --deep", path,
+                        (long long)(first + i));
+        }
+        m->ids[i] = (int32_t)id;
+    }
+    return lexical_builder_add(b, m->ids, (int)n);
+}
+
+static enum status step(struct lexical_make *m) {
+    if (m->done++ % STEP > 0) return STATUS_OK;
+    progress_step(m->how->progress, "read tokens for the lexical index", "chunks", m->done - 1, m->total);
+    if (!progress_stop_requested(m->how->progress)) return STATUS_OK;
+    return fail(STATUS_INTERRUPTED,
+                "%s: stopped while the lexical index was made; sealed shards are kept, run the command again",
+                m->w->dir);
+}
+
+static enum status add_chunks(struct lexical_make *m, struct lexical_builder *b, int64_t begin, int64_t end) {
+    while (begin < end) {
+        struct run_record run;
+        int64_t first;
+        TRY(record_find_run(m->t, m->w->catalog, &first, &run, begin));
+        if (run.shard >= m->n_shards || shard_is_dropped(&m->shards[run.shard])) return bad_run(m, &run);
+        TRY(map_tokens(m, run.shard));
+        for (; begin < end && begin < first + run.chunks; begin++) {
+            TRY(step(m));
+            TRY(add_chunk(m, b, &run, begin - first));
+        }
+    }
+    return STATUS_OK;
+}
+
+/* ---- segments ---- */
+
+/* No more than the chunks need: memory is allocated before it is known how many keys they have. */
+static uint64_t sorting_bytes(const struct lexical_make *m, int64_t chunks) {
+    uint64_t most = m->how->max_ram ? m->how->max_ram : max_ram_default;
+    uint64_t needed = (uint64_t)chunks * (uint64_t)m->w->fingerprint.chunk_tokens * OCCURRENCE_BYTES + max_ram_least;
+    return needed < most ? needed : most;
+}
+
+static enum status make_segment(struct lexical_make *m, int64_t begin, int64_t end) {
+    char path[FILE_PATH_MAX];
+    struct lexical_builder *b;
+    struct lexical_segment_record r = {m->out.next_number++, begin, end - begin, {0}};
+    const struct lexical_build how = {.vocab_size = m->w->fingerprint.vocab_size,
+                                      .first_chunk = begin,
+                                      .max_ram = sorting_bytes(m, end - begin),
+                                      .progress = m->how->progress};
+    TRY(memory_grow(&m->out.list, &m->capacity, (size_t)m->out.n + 1));
+    TRY(lexical_path(path, m->w->dir, r.number));
+    TRY(lexical_builder_create(&b, path, &how));
+    enum status s = add_chunks(m, b, begin, end);
+    if (s != STATUS_OK) {
+        lexical_builder_discard(b);
+        return s;
+    }
+    TRY(lexical_builder_publish(b, &r.file.bytes, &r.file.crc));
+    m->out.list[m->out.n++] = r;
+    return fault_point("store:lexical:segment-written");
+}
+
+/* Equal parts of at most chunks_max. */
+static enum status make_range(struct lexical_make *m, struct store_range range) {
+    int64_t all = range.end - range.begin, parts = (all + m->chunks_max - 1) / m->chunks_max;
+    for (int64_t i = 0; i < parts; i++)
+        TRY(make_segment(m, range.begin + (int64_t)((__int128)all * i / parts),
+                         range.begin + (int64_t)((__int128)all * (i + 1) / parts)));
+    return STATUS_OK;
+}
+
+/* The segment holds ids that are there, all of them. */
+static bool segment_lives(const struct lexical_segment_record *s, struct store_dropped d, int64_t chunks) {
+    struct store_range span = store_dropped_span(d, s->first_chunk, s->first_chunk + s->chunks);
+    return s->first_chunk + s->chunks <= chunks && span.begin == s->first_chunk && span.end - span.begin == s->chunks;
+}
+
+/* Ids at `at` and after that belong into new segments, up to the next segment that stays, or dropped ids. Takes
+ * segments that stay just before into them, where they are not larger. */
+static struct store_range missing_range(const struct lexical_make *m, struct lexical_record *kept, int64_t before,
+                                        struct store_range range) {
+    while (before > 0) {
+        struct lexical_segment_record *s = &kept->list[before - 1];
+        int64_t fresh = range.end - range.begin;
+        if (s->chunks > fresh || s->chunks + fresh > m->chunks_max || s->first_chunk + s->chunks != range.begin) break;
+        range.begin = s->first_chunk;
+        s->chunks = 0; /* made anew */
+        before--;
+    }
+    return range;
+}
+
+/* The ranges that no segment of `kept` covers, in order. */
+static enum status find_missing(const struct lexical_make *m, struct lexical_record *kept, struct store_dropped d,
+                                int64_t chunks, struct store_range **out, int64_t *n) {
+    size_t capacity = 0;
+    *out = NULL;
+    *n = 0;
+    for (int64_t at = 0, next = 0; at < chunks;) {
+        if (next < kept->n && kept->list[next].first_chunk == at) {
+            at += kept->list[next++].chunks;
+            continue;
+        }
+        struct store_range range = store_dropped_span(d, at, next < kept->n ? kept->list[next].first_chunk : chunks);
+        at = range.end;
+        if (range.begin == range.end) continue;
+        TRY(memory_grow(out, &capacity, (size_t)*n + 1));
+        (*out)[(*n)++] = missing_range(m, kept, next, range);
+    }
+    return STATUS_OK;
+}
+
+static int by_first_chunk(const void *a, const void *b) {
+    const struct lexical_segment_record *x = a, *y = b;
+    return (x->first_chunk > y->first_chunk) - (x->first_chunk < y->first_chunk);
+}
+
+/* A kept segment is empty where it is made anew. Where tokens cannot be read, what was made before stays, and `damaged`
+ * is set: the index has a gap then, which repair closes. */
+static enum status make_missing(struct lexical_make *m, const struct lexical_record *kept,
+                                const struct store_range *ranges, int64_t n, bool *damaged) {
+    for (int64_t i = 0; i < n; i++)
+        m->total += ranges[i].end - ranges[i].begin;
+    for (int64_t i = 0; i < kept->n; i++) {
+        if (kept->list[i].chunks == 0) continue;
+        TRY(memory_grow(&m->out.list, &m->capacity, (size_t)m->out.n + 1));
+        m->out.list[m->out.n++] = kept->list[i];
+    }
+    for (int64_t i = 0; i < n; i++) {
+        enum status s = make_range(m, ranges[i]);
+        if (s != STATUS_CORRUPT) TRY(s);
+        *damaged = *damaged || s == STATUS_CORRUPT;
+    }
+    if (m->out.n) qsort(m->out.list, (size_t)m->out.n, sizeof *m->out.list, by_first_chunk);
+    return STATUS_OK;
+}
+
+static enum status make_all(struct lexical_make *m, const struct lexical_record *old, bool *damaged) {
+    struct lexical_record kept = {0};
+    struct store_range *ranges = NULL, *missing = NULL;
+    struct store_dropped d = {0};
+    int64_t chunks = shard_records_chunks(m->shards, m->n_shards), n = 0;
+    enum status s;
+    TRY(record_list_dropped(&ranges, &d.n, m->shards, m->n_shards));
+    d.ranges = ranges;
+    TRY_GOTO(s, memory_allocate(&kept.list, (size_t)old->n + 1), out);
+    for (int64_t i = 0; i < old->n; i++)
+        if (segment_lives(&old->list[i], d, chunks)) kept.list[kept.n++] = old->list[i];
+    TRY_GOTO(s, find_missing(m, &kept, d, chunks, &missing, &n), out);
+    TRY_GOTO(s, memory_allocate(&m->ids, (size_t)m->w->fingerprint.chunk_tokens), out);
+    TRY_GOTO(s, catalog_begin(&m->t, m->w->catalog, false), out);
+    s = make_missing(m, &kept, missing, n, damaged);
+out:
+    catalog_abort(m->t);
+    shard_close(&m->map);
+    memory_free(m->ids);
+    memory_free(kept.list);
+    memory_free(missing);
+    memory_free(ranges);
+    return s;
+}
+
+static bool records_equal(const struct lexical_record *a, const struct lexical_record *b) {
+    bool same = a->wanted == b->wanted && a->n == b->n;
+    for (int64_t i = 0; i < a->n && same; i++)
+        same = a->list[i].number == b->list[i].number;
+    return same;
+}
+
+enum status lexical_record_make(struct lexical_record *record, struct store_writer *w, const struct store_publish *how,
+                                const struct lexical_request *request) {
+    struct lexical_make m = {
+        .w = w, .how = how, .shards = request->shards, .n_shards = request->n_shards, .mapped = -1};
+    bool damaged = false;
+    *request->changed = false;
+    m.out.next_number = record->next_number;
+    m.out.wanted = how->lexical == STORE_LEXICAL_KEEP ? record->wanted : how->lexical == STORE_LEXICAL_ON;
+    m.chunks_max = how->lexical_chunks > 0 ? how->lexical_chunks : LEXICAL_CHUNKS_MAX;
+    if (m.out.wanted && w->fingerprint.vocab_size > LEXICAL_VOCAB_MAX) {
+        progress_note(how->progress, "%s: no lexical index: its vocabulary has %d ids, and %d at most can be indexed",
+                      w->dir, w->fingerprint.vocab_size, LEXICAL_VOCAB_MAX);
+        m.out.wanted = false;
+    }
+    enum status s = m.out.wanted ? make_all(&m, record, &damaged) : STATUS_OK;
+    if (s == STATUS_OK && damaged && request->strict) s = fail(STATUS_CORRUPT, "%s", status_message());
+    if (s != STATUS_OK) {
+        lexical_record_free(&m.out);
+        return s;
+    }
+    if (damaged)
+        progress_note(how->progress,
+                      "%s: the lexical index does not cover all chunks, searches by words wait for drt-index repair: "
+                      "%s",
+                      w->dir, status_message());
+    *request->changed = request->damaged || !records_equal(record, &m.out);
+    lexical_record_free(record);
+    *record = m.out;
+    return STATUS_OK;
+}
+
+/* ---- a generation that changes nothing else ---- */
+
+static enum status record_lexical_generation(struct catalog_txn *t, const struct lexical_record *record,
+                                             const struct generation_record *g) {
+    TRY(record_put_lexical(t, record));
+    TRY(record_put_generation(t, g));
+    return fault_point("store:lexical:before-commit");
+}
+
+static enum status commit_lexical(struct store_writer *w, const struct lexical_record *record) {
+    struct generation_record g = w->published;
+    struct catalog_txn *t;
+    g.number++;
+    TRY(catalog_begin(&t, w->catalog, true));
+    enum status s = record_lexical_generation(t, record, &g);
+    if (s != STATUS_OK) {
+        catalog_abort(t);
+        return s;
+    }
+    TRY(catalog_commit(t));
+    w->published = g;
+    return fault_point("store:lexical:committed");
+}
+
+enum status publish_lexical(struct store_writer *w, const struct store_publish *how, const struct lexical_record *stays,
+                            bool damaged) {
+    struct lexical_record record = {0};
+    struct shard_record *shards = NULL;
+    struct catalog_txn *t;
+    bool changed = false;
+    TRY(catalog_begin(&t, w->catalog, false));
+    enum status s = record_list_shards(t, w->catalog, &shards, w->published.shards);
+    if (s == STATUS_OK && !stays) s = record_get_lexical(t, w->catalog, &record);
+    catalog_abort(t);
+    if (s == STATUS_OK && stays) {
+        record = *stays;
+        record.list = NULL;
+        s = memory_allocate(&record.list, (size_t)stays->n + 1);
+        for (int64_t i = 0; i < stays->n && s == STATUS_OK; i++)
+            record.list[i] = stays->list[i];
+    }
+    const struct lexical_request request = {.shards = shards,
+                                            .n_shards = w->published.shards,
+                                            .strict = stays || how->lexical == STORE_LEXICAL_ON,
+                                            .damaged = damaged,
+                                            .changed = &changed};
+    if (s == STATUS_OK) s = lexical_record_make(&record, w, how, &request);
+    if (s == STATUS_OK && changed) s = commit_lexical(w, &record);
+    lexical_record_free(&record);
+    memory_free(shards);
+    return s;
+}
+
+enum status store_lexical(const char *dir, const struct store_publish *how) {
+    struct store_writer *w;
+    TRY(writer_open(&w, dir, NULL, false));
+    enum status s = STATUS_OK;
+    if (w->published.number == 0)
+        s = fail(STATUS_NOT_FOUND, "%s: nothing is published yet, finish the build first", dir);
+    if (s == STATUS_OK && how->lexical == STORE_LEXICAL_ON && w->fingerprint.vocab_size > LEXICAL_VOCAB_MAX)
+        s = fail(STATUS_UNSUPPORTED, "%s: its vocabulary has %d ids, a lexical index has %d at most: search by vectors",
+                 dir, w->fingerprint.vocab_size, LEXICAL_VOCAB_MAX);
+    if (s == STATUS_OK) s = publish_lexical(w, how, NULL, false);
+    store_writer_close(w);
+    return s;
+}
