@@ -181,9 +181,9 @@ enum status published_covered(bool *out, const struct segment_record *list, int6
 
 enum status lexical_covered(bool *out, const struct lexical_record *record, const struct shard_record *shards,
                             const struct generation_record *published) {
-    struct store_range *ranges;
+    struct store_hole *ranges;
     struct store_dropped dropped = {0};
-    TRY(record_list_dropped(&ranges, &dropped.n, shards, published->shards));
+    TRY(record_dropped_holes(&ranges, &dropped.n, shards, published->shards));
     dropped.ranges = ranges;
     *out = lexical_record_covers(record, dropped, published->chunks);
     memory_free(ranges);

@@ -97,6 +97,9 @@ enum status record_list_dropped(struct store_range **out, int64_t *n, const stru
 /* Two lists of ranges that rise, as one whose ranges do not touch. */
 struct store_ranges { const struct store_range *list; int64_t n; };
 enum status record_list_holes(struct store_hole **out, int64_t *n, struct store_ranges a, struct store_ranges b);
+/* Those of dropped shards alone. */
+enum status record_dropped_holes(struct store_hole **out, int64_t *n, const struct shard_record *shards,
+                                 int64_t n_shards);
 /* Whether the segments hold each of a generation's chunks whose shard is not dropped once, and no other. */
 enum status segments_cover(bool *out, const struct segment_record *list, int64_t n, const struct shard_record *shards,
                            const struct generation_record *g);

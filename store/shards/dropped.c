@@ -104,16 +104,21 @@ static bool segments_cover_ids(const struct segment_record *list, int64_t n, str
     return left.begin == left.end;
 }
 
+enum status record_dropped_holes(struct store_hole **out, int64_t *n, const struct shard_record *shards,
+                                 int64_t n_shards) {
+    struct store_range *ranges;
+    int64_t n_ranges;
+    TRY(record_list_dropped(&ranges, &n_ranges, shards, n_shards));
+    enum status s = record_list_holes(out, n, (struct store_ranges){ranges, n_ranges}, (struct store_ranges){0});
+    memory_free(ranges);
+    return s;
+}
+
 enum status segments_cover(bool *out, const struct segment_record *list, int64_t n, const struct shard_record *shards,
                            const struct generation_record *g) {
-    struct store_range *ranges;
     struct store_hole *holes;
     struct store_dropped d = {0};
-    int64_t n_ranges;
-    TRY(record_list_dropped(&ranges, &n_ranges, shards, g->shards));
-    enum status s = record_list_holes(&holes, &d.n, (struct store_ranges){ranges, n_ranges}, (struct store_ranges){0});
-    memory_free(ranges);
-    TRY(s);
+    TRY(record_dropped_holes(&holes, &d.n, shards, g->shards));
     d.ranges = holes;
     *out = segments_cover_ids(list, n, d, g->chunks);
     memory_free(holes);

@@ -228,6 +228,7 @@ _drt_options() {
     'drt-index join') echo '--out dir
 --copy -
 --index value
+--lexical on|off
 --max-ram value
 --threads value
 --json -

@@ -31,6 +31,11 @@ for index in exact IVF4,SQ8; do
         search "$TMP/store" $k --nprobe 4 >"$TMP/after"
         ! grep -qE "${pattern%|}" "$TMP/after" || die "$index: a deleted document was found with k $k"
     done
+    for how in lexical hybrid; do
+        search "$TMP/store" 40 --searcher $how >"$TMP/words"
+        [ -s "$TMP/words" ] || die "$index: searcher $how finds nothing"
+        ! grep -qE "${pattern%|}" "$TMP/words" || die "$index: searcher $how found a deleted document"
+    done
     "$INDEX" export --store "$TMP/store" >"$TMP/left" 2>"$ERR" || die "export"
     grep -vE "${pattern%|}" "$TMP/before" | cmp -s - "$TMP/left" || die "$index: other chunks than those of the documents left"
     # all that is left is found, no more and no less

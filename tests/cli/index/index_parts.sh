@@ -92,3 +92,13 @@ for bad in 0/3 4/3 1 a/b 1/0 1/2/3 -1/2 ""; do
 done
 expect_usage "drt-index join makes the index" "$INDEX" build "$TMP/corpus" --part 1/3 --index IVF4,SQ8 --out "$TMP/out"
 expect_error "plain files" "$INDEX" build - --part 1/3 --format jsonl --out "$TMP/out" "${model[@]}"
+
+# The examples: on one machine twice; a task of an array without its number.
+PATH=$BIN:$PATH
+expect 0 "$SOURCE/examples/parts/build_local.sh" "$TMP/corpus" "$TMP/local" 4 2 "${model[@]}"
+contents "$TMP/local" "$TMP/local.contents"
+cmp "$TMP/whole.contents" "$TMP/local.contents" || die "examples/parts/build_local.sh makes another store"
+expect 0 "$SOURCE/examples/parts/build_local.sh" "$TMP/corpus" "$TMP/local" 4 2 "${model[@]}"
+out_has "joined here already"
+expect 1 env CORPUS=x STORE=y "$SOURCE/examples/parts/build_slurm.sh"
+err_has "SLURM_ARRAY_TASK_ID"
