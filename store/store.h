@@ -80,9 +80,9 @@ enum { STORE_CURSOR_MAX = 4096 };
 enum status store_view_cursor(struct store_view *v, uint8_t cursor[STORE_CURSOR_MAX], size_t *bytes);
 
 struct store_range { int64_t begin, end; };               /* chunk ids; begin == end: none */
-/* Chunk ids of dropped shards and deleted documents: ranges that rise and do not touch; before: ids in the ranges before
- * this one. Borrowed from the view; they do not change while it is open. All other ids below info.chunks exist. The
- * functions search in halves. */
+/* Chunk ids of dropped shards and deleted documents: ranges that rise and do not touch; before: ids in the ranges
+ * before this one. Borrowed from the view; they do not change while it is open. All other ids below info.chunks
+ * exist. The functions search in halves. */
 struct store_hole { int64_t begin, end, before; };
 struct store_dropped { const struct store_hole *ranges; int64_t n; };
 struct store_dropped store_view_dropped(const struct store_view *v);
@@ -98,7 +98,8 @@ struct store_document {
     uint8_t hash[16];                    /* XXH3-128 of the text (or of the ids) */
     const char *source, *key;            /* borrowed from the view until its next store_view_document/_chunk call */
 };
-/* Deleted documents, and those of a dropped shard, are STATUS_NOT_FOUND with their chunks, here and in the calls below. */
+/* Deleted documents, and those of a dropped shard, are STATUS_NOT_FOUND with their chunks, here and in the calls
+ * below. */
 enum status store_view_document(struct store_view *v, struct store_document *out, int64_t document);
 /* The document with this content hash; -1: there is none in the view. */
 enum status store_view_find_document(struct store_view *v, int64_t *document, const uint8_t hash[16]);

@@ -1,9 +1,9 @@
 /* deleted_records_internal.h -- documents that were deleted, or are copies of one in an earlier part of a joined store:
  * the table "deleted", by document id.
  *
- * Such a document keeps its records and its rows until the store is compacted, and has no hash, so its text can be added
- * again. A record of a document beyond the newest generation belongs to the journal, as that document does. Formats 1
- * to 3 have no such table. */
+ * Such a document keeps its records and its rows until the store is compacted, and has no hash, so its text can be
+ * added again. A record of a document beyond the newest generation belongs to the journal, as that document does.
+ * Formats 1 to 3 have no such table. */
 #pragma once
 #include "store/catalog/records_internal.h"
 

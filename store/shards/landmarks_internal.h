@@ -9,8 +9,8 @@ struct landmarks {
     struct store_hole *dropped; int64_t n_dropped;        /* and those that were deleted */
     int dim;
 };
-/* Maps nothing yet. `store` and `shards` must stay valid until landmarks_close. Deleted ids can be mapped; landmarks_dropped
- * has them. */
+/* Maps nothing yet. `store` and `shards` must stay valid until landmarks_close. Deleted ids can be mapped;
+ * landmarks_dropped has them. */
 enum status landmarks_open(struct landmarks *out, const char *store, const struct store_fingerprint *f,
                            const struct shard_record *shards, int64_t n_shards, int64_t chunks,
                            struct store_ranges deleted);

@@ -202,7 +202,8 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     /* A kill keeps the page cache, so a folder in memory shows the same and saves thousands of real syncs. */
     if (access("/dev/shm", W_OK) == 0) setenv("DRT_TEST_TMP", "/dev/shm", 1);
-    static struct trial trials[] = {{.job = "same"}, {.job = "other"}, {.job = "drop"}, {.job = "add"}, {.job = "delete"}};
+    static struct trial trials[] = {
+        {.job = "same"}, {.job = "other"}, {.job = "drop"}, {.job = "add"}, {.job = "delete"}};
     char pristine[600];
     snprintf(pristine, sizeof pristine, "%s/pristine", test_folder());
     CHECK_EQ(start("add", pristine, NULL), 0);

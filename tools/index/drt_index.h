@@ -41,6 +41,12 @@ const char *drt_index_hex(char out[33], const uint8_t bytes[16]);
 struct indexer_report;
 void drt_index_build_report(const struct indexer_report *r, const char *store, bool json);
 
+/* build --part: `text` is as given (NULL: the whole corpus); the rest is what drt_index_part_check makes of it: -1, or
+ * the exit code of a usage error. _enter makes the folder STORE/part-i-of-N and sets *store to it. */
+struct drt_index_part { const char *text; int part, parts; char store[FILE_PATH_MAX]; };
+int drt_index_part_check(struct drt_index_part *p, const char *index);
+enum status drt_index_part_enter(struct drt_index_part *p, const char **store);
+
 /* Documents that a command takes out: the first 10 of them, all, or JSON. _add: of store_drop and store_delete. */
 struct drt_index_listing { bool json, all; int64_t listed; };
 void drt_index_listing_add(void *context, int64_t shard, const struct store_document *d);

@@ -10,16 +10,12 @@
 #include "tools/shared/report.h"
 #include "tools/shared/streams.h"
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
-
-enum { PARTS_MAX = 1000000 };
 
 struct options {
     struct device_choice where;
-    const char *store, *model, *index, *lexical, *format, *text_field, *part_text;
-    char part_store[FILE_PATH_MAX]; /* the store of a part, in the folder that is named */
-    int part, parts;
+    const char *store, *model, *index, *lexical, *format, *text_field;
+    struct drt_index_part part;
     int64_t eod_id, shard_chunks, threads;
     uint64_t max_ram;
     bool restart, json, append, skip_bad_lines, no_follow;
@@ -46,7 +42,7 @@ static void print_configuration(const struct options *o, const struct model_fold
                    : o->append ? "as it is"
                                : "on",
                    or_auto(o->format), o->text_field, (long long)o->eod_id);
-    if (o->parts) fprintf(stderr, "  part %d of %d,\n", o->part, o->parts);
+    if (o->part.parts) fprintf(stderr, "  part %d of %d,\n", o->part.part, o->part.parts);
     fprintf(stderr, "  max-ram %s, shard-chunks %lld, threads %lld%s\n", progress_bytes_text(ram, o->max_ram),
             (long long)o->shard_chunks, o->threads ? (long long)o->threads : (long long)processors_available(),
             o->restart ? ", restart" : "");
@@ -67,11 +63,11 @@ static enum status build_run(const struct options *o, const char *const *inputs,
                    .text_field = o->text_field,
                    .skip_bad_lines = o->skip_bad_lines,
                    .no_follow = o->no_follow,
-                   .part = o->part,
-                   .parts = o->parts},
+                   .part = o->part.part,
+                   .parts = o->part.parts},
         .store = o->store,
-        .index = o->parts ? "exact" : or_auto(o->index), /* the joined store has indexes of its own */
-        .lexical = o->parts ? STORE_LEXICAL_OFF : lexical_choice(o->lexical),
+        .index = o->part.parts ? "exact" : or_auto(o->index), /* the joined store has indexes of its own */
+        .lexical = o->part.parts ? STORE_LEXICAL_OFF : lexical_choice(o->lexical),
         .max_ram = o->max_ram,
         .shard_chunks = o->shard_chunks,
         .append = o->append,
@@ -103,30 +99,15 @@ out:
     return s;
 }
 
-/* "i/N", with i from 1 to N. */
-static bool parse_part(struct options *o) {
-    char rest;
-    return sscanf(o->part_text, "%d/%d%c", &o->part, &o->parts, &rest) == 2 && o->part >= 1 && o->part <= o->parts &&
-           o->parts <= PARTS_MAX;
+static int build_with_progress(struct options *o, const char **operands, int n_operands) {
+    struct progress_line *line = NULL;
+    enum status s = drt_index_part_enter(&o->part, &o->store);
+    if (s == STATUS_OK) s = progress_line_start(&line, "drt-index");
+    if (s == STATUS_OK) s = build_run(o, operands, n_operands, progress_line_progress(line));
+    progress_line_end(line);
+    return drt_index_exit(s);
 }
 
-/* The folder of a part's store is named by the part, so parts of one build can share a folder. */
-static enum status enter_part(struct options *o) {
-    char name[64];
-    TRY(file_make_directory(o->store));
-    snprintf(name, sizeof name, "part-%d-of-%d", o->part, o->parts);
-    TRY(file_join(o->part_store, o->store, name));
-    o->store = o->part_store;
-    return STATUS_OK;
-}
-
-static int check_part(struct options *o) {
-    if (!o->part_text) return -1;
-    if (!parse_part(o)) return drt_index_usage("build", "--part takes i/N, with i from 1 to N, N at most 1000000");
-    if (o->index && strcmp(o->index, "exact") != 0)
-        return drt_index_usage("build", "--index cannot be given with --part: drt-index join makes the index");
-    return -1;
-}
 #define MAX_RAM_HELP                                                                                                   \
     "memory that the run may use, model included (default: three quarters of what the machine or its container "       \
     "allows, at most 4 GiB)"
@@ -174,7 +155,7 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
          "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
         {"restart", ARG_FLAG, &o.restart, NULL, "discard an unfinished run instead of resuming it", 0, 0},
         {"json", ARG_FLAG, &o.json, NULL, "print the report as one line of JSON", 0, 0},
-        {"part", ARG_STRING, &o.part_text, "i/N",
+        {"part", ARG_STRING, &o.part.text, "i/N",
          "build part i of N alone, into STORE/part-i-of-N; drt-index join makes one store of all parts. A part has the "
          "i-th share of the corpus in bytes; compressed and text files are not cut",
          0, 0},
@@ -203,16 +184,8 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
     if (code < 0 && !o.store)
         code =
             drt_index_usage(append ? "add" : "build", append ? "--store STORE is missing" : "--out STORE is missing");
-    struct progress_line *line = NULL;
-    if (code < 0) code = check_part(&o);
-    if (code < 0) {
-        enum status s = o.parts ? enter_part(&o) : STATUS_OK;
-        if (s == STATUS_OK) s = progress_line_start(&line, "drt-index");
-        if (s == STATUS_OK) s = build_run(&o, operands, n_operands, progress_line_progress(line));
-        progress_line_end(line);
-        code = drt_index_exit(s);
-    }
-    return code;
+    if (code < 0) code = drt_index_part_check(&o.part, o.index);
+    return code < 0 ? build_with_progress(&o, operands, n_operands) : code;
 }
 
 int drt_index_build(int argc, char **argv, const char **operands) {

@@ -1,4 +1,6 @@
-/* drt_index_join.c -- drt-index join: the parts of a corpus, built apart, as one store. */
+/* drt_index_join.c -- drt-index join: the parts of a corpus, built apart, as one store; and which part build --part
+ * makes.
+ */
 #include "base/formats/json.h"
 #include "base/system/processors.h"
 #include "store/parts/parts.h"
@@ -9,6 +11,34 @@
 #include "tools/shared/streams.h"
 #include <math.h>
 #include <string.h>
+
+enum { PARTS_MAX = 1000000 };
+
+/* "i/N", with i from 1 to N. */
+static bool part_parse(struct drt_index_part *p) {
+    char rest;
+    return sscanf(p->text, "%d/%d%c", &p->part, &p->parts, &rest) == 2 && p->part >= 1 && p->part <= p->parts &&
+           p->parts <= PARTS_MAX;
+}
+
+int drt_index_part_check(struct drt_index_part *p, const char *index) {
+    if (!p->text) return -1;
+    if (!part_parse(p)) return drt_index_usage("build", "--part takes i/N, with i from 1 to N, N at most 1000000");
+    if (index && strcmp(index, "exact") != 0)
+        return drt_index_usage("build", "--index cannot be given with --part: drt-index join makes the index");
+    return -1;
+}
+
+/* The folder of a part's store is named by the part, so parts of one build can share a folder. */
+enum status drt_index_part_enter(struct drt_index_part *p, const char **store) {
+    char name[64];
+    if (p->parts == 0) return STATUS_OK;
+    TRY(file_make_directory(*store));
+    snprintf(name, sizeof name, "part-%d-of-%d", p->part, p->parts);
+    TRY(file_join(p->store, *store, name));
+    *store = p->store;
+    return STATUS_OK;
+}
 
 struct options {
     const char *store, *index, *lexical;

@@ -59,7 +59,7 @@ for index in exact IVF4,SQ8; do
     grep -oE '"score":[-0-9.]+' "$TMP/found" | cmp -s - "$TMP/scores" || die "$index: the text that came again is not found"
     expect 0 "$INDEX" repair --store "$TMP/store" --threads 1
     expect 0 "$INDEX" verify --store "$TMP/store" --deep
-    ! search "$TMP/store" 5000 | grep -qE "${pattern%|}" || die "$index: repair brought a deleted document back"
+    ! search "$TMP/store" 5000 | grep -qE "${pattern%|}" || die "$index: repair made a deleted document visible"
 
     # By source, to the last one of it.
     expect 0 "$INDEX" delete --store "$TMP/store" --source "*/b.jsonl"

@@ -97,6 +97,8 @@ expect_error "plain files" "$INDEX" build - --part 1/3 --format jsonl --out "$TM
 PATH=$BIN:$PATH
 expect 0 "$SOURCE/examples/parts/build_local.sh" "$TMP/corpus" "$TMP/local" 4 2 "${model[@]}"
 contents "$TMP/local" "$TMP/local.contents"
+expect 0 "$INDEX" build "$TMP/corpus" --out "$TMP/whole-now" --index exact "${model[@]}"
+contents "$TMP/whole-now" "$TMP/whole.contents"
 cmp "$TMP/whole.contents" "$TMP/local.contents" || die "examples/parts/build_local.sh makes another store"
 expect 0 "$SOURCE/examples/parts/build_local.sh" "$TMP/corpus" "$TMP/local" 4 2 "${model[@]}"
 out_has "joined here already"
