@@ -23,8 +23,8 @@ enum part {
 
 struct flat_index {
     struct device *dev;
-    struct mat rows;            /* [chunks that are there, dim] */
-    struct store_range *ranges; /* ids that are not */
+    struct mat rows;           /* [chunks that are there, dim] */
+    struct store_hole *ranges; /* ids that are not */
     struct store_dropped dropped;
     /* This process's memory, and the device's (NULL where memory is shared). */
     struct hit_buffer found;       /* lists: [PARTS, n, k] of a batch of n queries */

@@ -34,6 +34,7 @@ struct build {
     uint64_t free_ram;           /* of max_ram, beside the model */
     int64_t shard_chunks;
     bool shard_open;
+    struct store_part part;    /* parts 0: the whole corpus */
     int64_t batch;             /* chunks encoded at once */
     int32_t *ids;              /* [batch, chunk] */
     float *rows, *device_rows; /* [batch, dim] of this process, and of the device */
@@ -306,12 +307,21 @@ static enum status published(int64_t *chunks, uint64_t *generation, const char *
     return status;
 }
 
+static enum status describe_part(struct build *b) {
+    const struct reader_config *r = &b->config->reader;
+    if (r->parts == 0) return STATUS_OK;
+    b->part.part = r->part;
+    b->part.parts = r->parts;
+    return cursor_corpus(b->part.corpus, r, b->shard_chunks);
+}
+
 static enum status open_store(struct build *b) {
     const struct indexer_config *c = b->config;
     struct reader_config reader = c->reader;
     reader.progress = c->progress;
     const struct built_request request = {
-        c->store, c->index ? c->index : "auto", &b->fingerprint, &reader, b->shard_chunks, c->lexical};
+        c->store,   c->index ? c->index : "auto",   &b->fingerprint, &reader, b->shard_chunks,
+        c->lexical, b->part.parts ? &b->part : NULL};
     int64_t chunks;
     uint64_t generation;
     enum status built = published(&chunks, &generation, c->store, c->append ? NULL : &request);
@@ -319,6 +329,11 @@ static enum status open_store(struct build *b) {
     if (chunks > 0 && !c->append && built != STATUS_OK) {
         char why[600];
         snprintf(why, sizeof why, "%s", status_message());
+        if (b->part.parts > 0)
+            return fail(STATUS_MISMATCH,
+                        "%s: a part is built here already, of another request: build into another folder, or remove "
+                        "this one; the difference: %s",
+                        c->store, why);
         return fail(STATUS_INVALID,
                     "%s: a store is built here already (%lld chunks, generation %llu), of another request: put more "
                     "into it with drt-index add, or build into another folder; the difference: %s",
@@ -331,7 +346,9 @@ static enum status open_store(struct build *b) {
     }
     if (chunks == 0 && c->append)
         return fail(STATUS_NOT_FOUND, "%s: there is no built store to add to: use drt-index build", c->store);
-    enum status status = open_writer(b, false);
+    enum status status = open_writer(b, b->part.parts > 0);
+    if (status == STATUS_OK && b->part.parts > 0)
+        status = store_writer_part(b->writer, &b->part, &b->report->already_built);
     if (status == STATUS_NOT_FOUND && !c->append) return STATUS_OK; /* made with its first chunk: none, no folder */
     TRY(status);
     return c->restart ? store_writer_drop_journal(b->writer) : STATUS_OK;
@@ -397,6 +414,7 @@ static enum status allocate_batch(struct build *b) {
 
 static enum status publish(struct build *b) {
     const struct indexer_config *c = b->config;
+    if (b->sealed_chunks == 0 && b->part.parts > 0) return store_writer_part_empty(b->writer);
     if (b->sealed_chunks == 0 && !c->append)
         return fail(STATUS_INVALID,
                     "empty corpus: %lld documents were read, and none has text (%lld empty, %lld bad lines skipped): "
@@ -446,6 +464,7 @@ enum status indexer_run(struct indexer_report *report, const struct indexer_conf
     enum status s;
     TRY_GOTO(s, describe(&b), out);
     TRY_GOTO(s, allocate_batch(&b), out);
+    TRY_GOTO(s, describe_part(&b), out);
     TRY_GOTO(s, open_store(&b), out);
     if (report->already_built) goto out;
     TRY_GOTO(s, open_input(&b), out);

@@ -27,7 +27,7 @@ struct indexer_landmarks {
     enum status (*finish)(void *context);
 };
 struct indexer_config {
-    struct reader_config reader;
+    struct reader_config reader; /* with parts: the store becomes that part (store/parts/parts.h) */
     const struct tokenizer *tokenizer; /* NULL only for token formats */
     const struct model_config *model;
     const struct params *params;

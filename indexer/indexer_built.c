@@ -40,6 +40,13 @@ enum status built_check(struct store_view *view, const struct built_request *req
     size_t n;
     store_view_info(view, &info);
     TRY(store_check_fingerprint(request->store, &info.fingerprint, "the model", request->fingerprint));
+    if (request->part) {
+        struct store_part part;
+        TRY(store_view_part(view, &part));
+        if (memcmp(&part, request->part, sizeof part) != 0)
+            return fail(STATUS_MISMATCH, "it is part %d of %d, or of another corpus or other options", part.part,
+                        part.parts);
+    }
     if (strcmp(request->index, "auto") != 0 && strcmp(request->index, info.index) != 0)
         return fail(STATUS_MISMATCH, "its index is %s, not %s (drt-index repair --index %s makes it so)", info.index,
                     request->index, request->index);

@@ -32,6 +32,18 @@ void cursor_describe(struct cursor *out, const struct reader_config *reader, int
     hash_int(out->options, shard_chunks);
 }
 
+enum status cursor_corpus(uint8_t out[16], const struct reader_config *reader, int64_t shard_chunks) {
+    struct cursor c;
+    struct reader *r;
+    cursor_describe(&c, reader, shard_chunks);
+    TRY(reader_open(&r, reader));
+    hash_int(c.options, (int64_t)reader_list_hash(r));
+    hash_int(c.options, reader->skip_bad_lines);
+    reader_close(r);
+    memcpy(out, c.options, sizeof c.options);
+    return STATUS_OK;
+}
+
 void cursor_advance(struct cursor *c, const struct reader_position *after) {
     uint64_t last = c->n_marks ? c->marks[c->n_marks - 1].file : 0;
     c->position = *after;

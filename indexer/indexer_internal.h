@@ -6,7 +6,7 @@
 #include "data/readers/ids_check.h"
 #include "data/readers/reader.h"
 #include "data/tokenizer/tokenizer.h"
-#include "store/store.h"
+#include "store/parts/parts.h"
 
 /* ---- feed ---------------------------------------------------------------------------------------------- */
 struct feed_config {
@@ -43,6 +43,7 @@ struct built_request {
     const struct reader_config *reader;
     int64_t shard_chunks;
     enum store_lexical_choice lexical;
+    const struct store_part *part;     /* that the store must be; NULL: any */
 };
 /* STATUS_OK when a build of this request would make the published store. Reads all inputs. Else the message names the
  * difference. */
@@ -59,6 +60,8 @@ struct cursor {
     uint64_t n_marks, files_a_mark;
 };
 void cursor_describe(struct cursor *out, const struct reader_config *reader, int64_t shard_chunks);
+/* What all parts of one build share: the list of the inputs, and the options of cursor_describe. */
+enum status cursor_corpus(uint8_t out[16], const struct reader_config *reader, int64_t shard_chunks);
 /* On to the position after a document. */
 void cursor_advance(struct cursor *c, const struct reader_position *after);
 size_t cursor_pack(uint8_t out[CURSOR_BYTES_MAX], const struct cursor *c); /* bytes used */

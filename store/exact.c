@@ -173,7 +173,7 @@ static void scan_body(void *context, int64_t begin, int64_t end, int worker) {
     int block = s->n_queries <= FEW_QUERIES ? BLOCK_FEW : BLOCK_ROWS;
     end += s->first;
     for (int64_t at = s->first + begin; at < end;) {
-        struct store_range there = store_dropped_span(landmarks_dropped(s->l), at, end);
+        struct store_range there = store_dropped_span(landmarks_missing(s->l), at, end);
         at = there.begin;
         int n = (int)(there.end - at < block ? there.end - at : block);
         if (s->n_queries == 1 && s->l->dim == s->padded)
@@ -185,7 +185,8 @@ static void scan_body(void *context, int64_t begin, int64_t end, int worker) {
             const struct store_range *range = s->exclude ? &s->exclude[q] : NULL;
             for (int r = 0; r < n; r++) {
                 float score = scores[(size_t)q * (size_t)n + (size_t)r] * s->scale;
-                if (top_list_admits(list, score, at + r) && !excluded(range, at + r))
+                if (top_list_admits(list, score, at + r) && !excluded(range, at + r) &&
+                    store_dropped_there(landmarks_dropped(s->l), at + r))
                     top_list_offer(list, score, at + r);
             }
         }

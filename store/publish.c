@@ -217,7 +217,8 @@ static enum status make_index(struct build *b, const struct generation_record *t
     if (chunks != target->chunks)
         return fail(STATUS_CORRUPT, "%s: shards hold %lld chunks, the generation has %lld, run drt-index verify",
                     catalog_path(w->catalog), (long long)chunks, (long long)target->chunks);
-    TRY(landmarks_open(&b->landmarks, w->dir, &w->fingerprint, b->shards, target->shards, chunks));
+    TRY(landmarks_open(&b->landmarks, w->dir, &w->fingerprint, b->shards, target->shards, chunks,
+                       (struct store_ranges){0}));
     memcpy(b->index.factory, b->plan.factory, sizeof b->index.factory);
     b->index.chosen = b->plan.chosen;
     if (strcmp(b->plan.factory, "exact") == 0) {
@@ -251,6 +252,8 @@ static enum status remove_hashes(struct store_writer *w, struct catalog_txn *t, 
         TRY(record_get_document(t, w->catalog, &d, i));
         TRY(record_find_hash(t, d.hash, &found, &document));
         if (found && document == i) TRY(catalog_delete(t, TABLE_HASHES, d.hash, sizeof d.hash));
+        struct catalog_key key = catalog_key((uint64_t)i);
+        TRY(catalog_delete(t, TABLE_DELETED, key.bytes, sizeof key.bytes));
     }
     return STATUS_OK;
 }
@@ -278,6 +281,10 @@ static enum status record_generation(const struct build *b, struct catalog_txn *
     for (int64_t i = 0; i < b->n_fresh; i++)
         TRY(record_put_segment(t, &b->fresh[i]));
     TRY(publish_record_shards(b->w, t, b->change));
+    if (b->w->part.parts > 0) {
+        const struct part_record part = {b->w->part, true, g->shards, g->documents, g->chunks};
+        TRY(record_put_part(t, &part));
+    }
     TRY(record_put_index(t, &b->index));
     if (b->lexical_changed) TRY(record_put_lexical(t, &b->lexical));
     TRY(record_put_generation(t, g));

@@ -200,11 +200,12 @@ static enum status make_missing(struct lexical_make *m, const struct lexical_rec
 
 static enum status make_all(struct lexical_make *m, const struct lexical_record *old, bool *damaged) {
     struct lexical_record kept = {0};
-    struct store_range *ranges = NULL, *missing = NULL;
+    struct store_range *missing = NULL;
+    struct store_hole *ranges = NULL;
     struct store_dropped d = {0};
     int64_t chunks = shard_records_chunks(m->shards, m->n_shards), n = 0;
     enum status s;
-    TRY(record_list_dropped(&ranges, &d.n, m->shards, m->n_shards));
+    TRY(record_dropped_holes(&ranges, &d.n, m->shards, m->n_shards));
     d.ranges = ranges;
     TRY_GOTO(s, memory_allocate(&kept.list, (size_t)old->n + 1), out);
     for (int64_t i = 0; i < old->n; i++)

@@ -100,7 +100,9 @@ static enum status refill(const struct repair *r, struct catalog_txn *t, enum ca
     for (int64_t i = 0; i < r->w->sealed.documents; i++) {
         struct document_record d;
         TRY(record_get_document(t, r->w->catalog, &d, i));
-        if (table == TABLE_HASHES && shard_is_dropped(&shards[d.shard])) continue;
+        bool deleted = false;
+        if (table == TABLE_HASHES) TRY(record_is_deleted(t, i, &deleted));
+        if (deleted || (table == TABLE_HASHES && shard_is_dropped(&shards[d.shard]))) continue;
         struct run_record run = {i, d.shard, d.token_offset, d.tokens, d.chunks};
         if (table == TABLE_RUNS)
             TRY(record_append_run(t, d.first_chunk, &run));

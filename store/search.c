@@ -86,13 +86,18 @@ static enum status search_together(struct candidate_search *c, int64_t n, struct
     return s;
 }
 
+/* Rows that a segment gives for a query. */
+static int candidates_of(const struct store_view *v, const struct store_search *how) {
+    int n = how->candidates > 0 ? how->candidates : how->k > INT32_MAX / 4 ? how->k : 4 * how->k;
+    if (how->candidates <= 0 && n < CANDIDATES_MIN) n = CANDIDATES_MIN;
+    if (n < how->k) n = how->k;
+    return n > v->generation.chunks ? (int)v->generation.chunks : n;
+}
+
 static enum status search_index(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n,
                                 const struct store_range *exclude, const struct store_search *how) {
     struct candidate_search c = {.v = v, .queries = queries, .exclude = exclude, .nprobe = how->nprobe};
-    c.candidates = how->candidates > 0 ? how->candidates : how->k > INT32_MAX / 4 ? how->k : 4 * how->k;
-    if (how->candidates <= 0 && c.candidates < CANDIDATES_MIN) c.candidates = CANDIDATES_MIN;
-    if (c.candidates < how->k) c.candidates = how->k;
-    if (c.candidates > v->generation.chunks) c.candidates = (int)v->generation.chunks;
+    c.candidates = candidates_of(v, how);
     int64_t each = v->n_segments * c.candidates;
     TRY(memory_allocate(&c.ids, (size_t)n * (size_t)each));
     enum status s = exclude ? search_filtered(&c, n, how->threads) : search_together(&c, n, how->threads);
@@ -131,6 +136,12 @@ static enum status search_wider(struct store_view *v, struct store_hit *hits, co
     while (visited < lists && store_view_missing(v, hits, how->k, exclude) > 0) {
         visited = visited > lists / WIDEN ? lists : visited * WIDEN;
         wider.nprobe = (int)visited;
+        TRY(search_index(v, hits, query, 1, exclude, &wider));
+    }
+    /* Rows of deleted documents are candidates until they are not hits: many of them can crowd out the others. */
+    while (v->deleted.n > 0 && candidates_of(v, &wider) < v->generation.chunks &&
+           store_view_missing(v, hits, how->k, exclude) > 0) {
+        wider.candidates = candidates_of(v, &wider) > INT32_MAX / WIDEN ? INT32_MAX : WIDEN * candidates_of(v, &wider);
         TRY(search_index(v, hits, query, 1, exclude, &wider));
     }
     return STATUS_OK;

@@ -64,7 +64,8 @@ struct store_info {
     int format;                          /* at most STORE_FORMAT_VERSION */
     uint64_t generation;
     int64_t chunks, documents, tokens;   /* with dropped ones: all ids are below these counts */
-    int64_t dropped_chunks, dropped_documents, dropped_tokens, dropped_shards;
+    int64_t dropped_chunks, dropped_documents, dropped_tokens, dropped_shards;            /* with deleted ones */
+    int64_t deleted_chunks, deleted_documents, deleted_tokens;
     int64_t shards, segments;            /* shards: pairs of files */
     int64_t duplicates;                  /* documents skipped as exact copies by all runs that published something */
     uint64_t token_bytes, landmark_bytes, index_bytes, catalog_bytes;
@@ -79,9 +80,11 @@ enum { STORE_CURSOR_MAX = 4096 };
 enum status store_view_cursor(struct store_view *v, uint8_t cursor[STORE_CURSOR_MAX], size_t *bytes);
 
 struct store_range { int64_t begin, end; };               /* chunk ids; begin == end: none */
-/* Chunk ids of dropped shards: ranges that rise and do not touch. Borrowed from the view; they do not change while it
- * is open. All other ids below info.chunks exist. The functions take time in proportion to n, which is small. */
-struct store_dropped { const struct store_range *ranges; int64_t n; };
+/* Chunk ids of dropped shards and deleted documents: ranges that rise and do not touch; before: ids in the ranges
+ * before this one. Borrowed from the view; they do not change while it is open. All other ids below info.chunks
+ * exist. The functions search in halves. */
+struct store_hole { int64_t begin, end, before; };
+struct store_dropped { const struct store_hole *ranges; int64_t n; };
 struct store_dropped store_view_dropped(const struct store_view *v);
 int64_t store_dropped_nth(struct store_dropped d, int64_t rank);         /* id of the chunk with this rank, from 0 */
 int64_t store_dropped_rank(struct store_dropped d, int64_t chunk);       /* existing chunks with a smaller id */
@@ -95,7 +98,8 @@ struct store_document {
     uint8_t hash[16];                    /* XXH3-128 of the text (or of the ids) */
     const char *source, *key;            /* borrowed from the view until its next store_view_document/_chunk call */
 };
-/* Documents and chunks of a dropped shard are STATUS_NOT_FOUND, here and in the calls below. */
+/* Deleted documents, and those of a dropped shard, are STATUS_NOT_FOUND with their chunks, here and in the calls
+ * below. */
 enum status store_view_document(struct store_view *v, struct store_document *out, int64_t document);
 /* The document with this content hash; -1: there is none in the view. */
 enum status store_view_find_document(struct store_view *v, int64_t *document, const uint8_t hash[16]);
@@ -254,6 +258,21 @@ struct store_drop {
 /* Counts of all shards in the ranges. */
 struct store_drop_report { int64_t shards, documents, chunks, tokens; uint64_t generation; };
 enum status store_drop(struct store_drop_report *out, const char *dir, const struct store_drop *how);
+
+/* Takes published documents out of the store in one transaction: views opened from then on do not have them and their
+ * chunks, no search finds them, and their text may be added again under new ids. Views that are open keep them. Ids of
+ * all other chunks and documents stay, and files keep their sizes. Documents that were deleted before, and those of
+ * dropped shards, are passed over. STATUS_NOT_FOUND: there is no document of that number. */
+struct store_delete {
+    const int64_t *documents; int64_t n_documents;        /* ids; or, where n_sources > 0: */
+    const char *const *sources; int n_sources;            /* patterns of fnmatch(3), for a document's source */
+    bool dry_run;                        /* reports, and changes nothing */
+    void (*document)(void *context, int64_t shard, const struct store_document *d);  /* for each of them, or NULL */
+    void *context;
+    const struct progress *progress;     /* NULL is fine */
+};
+struct store_delete_report { int64_t documents, chunks, tokens; uint64_t generation; };
+enum status store_delete(struct store_delete_report *out, const char *dir, const struct store_delete *how);
 
 /* ---- the linked FAISS ---------------------------------------------------------------------------------- */
 /* simd: what its scan code was built for */

@@ -149,9 +149,13 @@ enum status runs_verify(struct catalog_txn *t, const struct catalog *c, const st
 static enum status visit_hash(void *context, int64_t number, const struct document_record *d) {
     struct document_context *x = context;
     if (d->shard < x->n_shards && shard_is_dropped(&x->shards[d->shard])) return STATUS_OK;
-    bool found;
+    bool found, deleted;
     int64_t document = -1;
+    TRY(record_is_deleted(x->t, number, &deleted));
     TRY(record_find_hash(x->t, d->hash, &found, &document));
+    if (deleted && document == number)
+        return wrong(x->c, TABLE_HASHES, number, "the document was deleted, and has a hash");
+    if (deleted) return STATUS_OK;
     if (!found || document != number)
         return wrong(x->c, TABLE_HASHES, number, "the hash of this document is missing or leads elsewhere");
     return STATUS_OK;
@@ -162,6 +166,7 @@ enum status hashes_verify(struct catalog_txn *t, const struct catalog *c, const 
     int64_t documents = sealed->documents;
     for (int64_t i = 0; i < sealed->shards; i++)
         if (shard_is_dropped(&shards[i])) documents -= shards[i].documents;
+    documents -= (int64_t)catalog_count(t, TABLE_DELETED);
     TRY(check_count(t, c, TABLE_HASHES, documents));
     struct document_context x = {.t = t, .c = c, .shards = shards, .n_shards = sealed->shards};
     return deep ? each_document(t, c, visit_hash, &x) : STATUS_OK;
@@ -170,22 +175,15 @@ enum status hashes_verify(struct catalog_txn *t, const struct catalog *c, const 
 enum status published_covered(bool *out, const struct segment_record *list, int64_t n,
                               const struct shard_record *shards, const struct generation_record *published,
                               bool has_index) {
-    struct store_range *ranges;
-    struct store_dropped dropped = {0};
     *out = n == 0;
-    if (!has_index) return STATUS_OK;
-    TRY(record_list_dropped(&ranges, &dropped.n, shards, published->shards));
-    dropped.ranges = ranges;
-    *out = segments_cover(list, n, dropped, published->chunks);
-    memory_free(ranges);
-    return STATUS_OK;
+    return has_index ? segments_cover(out, list, n, shards, published) : STATUS_OK;
 }
 
 enum status lexical_covered(bool *out, const struct lexical_record *record, const struct shard_record *shards,
                             const struct generation_record *published) {
-    struct store_range *ranges;
+    struct store_hole *ranges;
     struct store_dropped dropped = {0};
-    TRY(record_list_dropped(&ranges, &dropped.n, shards, published->shards));
+    TRY(record_dropped_holes(&ranges, &dropped.n, shards, published->shards));
     dropped.ranges = ranges;
     *out = lexical_record_covers(record, dropped, published->chunks);
     memory_free(ranges);

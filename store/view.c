@@ -159,7 +159,8 @@ static enum status open_shards(struct store_view *v, struct shard_record *shards
     const struct store *store = v->store;
     struct landmarks landmarks = {0};
     struct shard_maps tokens;
-    enum status s = landmarks_open(&landmarks, store->dir, &store->fingerprint, shards, n, v->generation.chunks);
+    enum status s = landmarks_open(&landmarks, store->dir, &store->fingerprint, shards, n, v->generation.chunks,
+                                   (struct store_ranges){v->deleted.ranges, v->deleted.n});
     if (s == STATUS_OK) s = shard_maps_open(&tokens, store->dir, SHARD_TOKENS, &store->fingerprint, shards, n);
     if (s != STATUS_OK) {
         landmarks_close(&landmarks);
@@ -221,6 +222,8 @@ static void close_files(struct store_view *v) {
     memory_free(v->dropped);
     v->dropped = NULL;
     v->n_dropped = 0;
+    memory_free(v->deleted.ranges);
+    v->deleted = (struct deleted_list){0};
     view_close_lexical(v);
 }
 
@@ -232,16 +235,25 @@ static enum status read_catalog(struct store_view *v, struct segment_record **se
     TRY(record_get_index(v->txn, c, &v->index));
     struct shard_record *shards;
     TRY(record_list_shards(v->txn, c, &shards, v->generation.shards));
+    enum status s = record_list_deleted(v->txn, c, &v->deleted, v->generation.documents);
+    if (s != STATUS_OK) {
+        memory_free(shards);
+        return s;
+    }
     TRY(open_shards(v, shards, v->generation.shards));
-    TRY(record_list_dropped(&v->dropped, &v->n_dropped, v->shards, v->n_shards));
+    const struct store_dropped dropped = landmarks_dropped(&v->landmarks);
+    TRY(memory_allocate(&v->dropped, (size_t)dropped.n));
+    if (dropped.n) memcpy(v->dropped, dropped.ranges, (size_t)dropped.n * sizeof *v->dropped);
+    v->n_dropped = dropped.n;
     TRY(view_read_lexical(v));
     return record_list_segments(v->txn, c, segments, n);
 }
 
 static enum status open_files(struct store_view *v, const struct segment_record *segments, int64_t n) {
     const struct store *store = v->store;
-    if (shard_records_chunks(v->shards, v->n_shards) != v->generation.chunks ||
-        (n && !segments_cover(segments, n, store_view_dropped(v), v->generation.chunks)))
+    bool covered = true;
+    if (n) TRY(segments_cover(&covered, segments, n, v->shards, &v->generation));
+    if (shard_records_chunks(v->shards, v->n_shards) != v->generation.chunks || !covered)
         return fail(STATUS_CORRUPT,
                     "%s: shards, segments and generation disagree about the chunks, run drt-index repair",
                     catalog_path(store->catalog));
@@ -334,6 +346,12 @@ void store_view_info(const struct store_view *v, struct store_info *out) {
         out->dropped_documents += r->documents;
         out->dropped_tokens += r->tokens;
     }
+    out->deleted_chunks = v->deleted.chunks;
+    out->deleted_documents = v->deleted.documents;
+    out->deleted_tokens = v->deleted.tokens;
+    out->dropped_chunks += v->deleted.chunks;
+    out->dropped_documents += v->deleted.documents;
+    out->dropped_tokens += v->deleted.tokens;
     for (int64_t i = 0; i < v->n_segments; i++)
         out->index_bytes += v->segments[i].record.file.bytes;
     if (v->index.template_number) out->index_bytes += v->index.template_file.bytes;
@@ -361,23 +379,9 @@ static enum status copy_document(struct store_view *v, struct store_document *ou
     struct document_record d;
     TRY(record_get_document(v->txn, v->store->catalog, &d, document));
     TRY(check_not_dropped(v, d.shard, "document", document));
-    TRY(memory_grow(&v->text, &v->text_capacity, d.source_bytes + d.key_bytes + 2));
-    char *source = v->text, *key = v->text + d.source_bytes + 1;
-    memcpy(source, d.source, d.source_bytes);
-    source[d.source_bytes] = 0;
-    memcpy(key, d.key, d.key_bytes);
-    key[d.key_bytes] = 0;
-    *out = (struct store_document){.id = document,
-                                   .first_chunk = d.first_chunk,
-                                   .chunks = d.chunks,
-                                   .tokens = d.tokens,
-                                   .offset = d.offset,
-                                   .line = d.line,
-                                   .bytes = d.bytes,
-                                   .source = source,
-                                   .key = key};
-    memcpy(out->hash, d.hash, sizeof out->hash);
-    return STATUS_OK;
+    if (!store_dropped_there(store_view_dropped(v), d.first_chunk))
+        return fail(STATUS_NOT_FOUND, "%s: document %lld was deleted", v->store->dir, (long long)document);
+    return document_record_copy(out, &v->text, &v->text_capacity, document, &d);
 }
 
 enum status store_view_document(struct store_view *v, struct store_document *out, int64_t document) {
@@ -403,7 +407,9 @@ enum status store_view_find_document(struct store_view *v, int64_t *document, co
 
 static enum status no_chunk(const struct store_view *v, int64_t chunk) {
     if (chunk >= 0 && chunk < v->generation.chunks)
-        return fail(STATUS_NOT_FOUND, "%s: chunk %lld was dropped with its shard", v->store->dir, (long long)chunk);
+        return fail(STATUS_NOT_FOUND, "%s: chunk %lld was %s", v->store->dir, (long long)chunk,
+                    store_dropped_there(landmarks_missing(&v->landmarks), chunk) ? "deleted with its document"
+                                                                                 : "dropped with its shard");
     return fail(STATUS_NOT_FOUND, "%s: there is no chunk %lld, the store has %lld", v->store->dir, (long long)chunk,
                 (long long)v->generation.chunks);
 }
@@ -439,6 +445,8 @@ static enum status copy_ids(struct store_view *v, int32_t *ids, const struct run
 
 enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk) {
     if (chunk < 0 || chunk >= v->generation.chunks) return no_chunk(v, chunk);
+    if (!store_dropped_there((struct store_dropped){v->dropped, v->n_dropped}, chunk) && v->deleted.n > 0)
+        return no_chunk(v, chunk);
     struct run_record run;
     int64_t first;
     TRY(catalog_renew(v->txn));

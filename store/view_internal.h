@@ -1,6 +1,7 @@
 /* view_internal.h -- what an open store and a view are made of, for the files of this folder that also need it. */
 #pragma once
 #include "store/exact_internal.h"
+#include "store/catalog/deleted_records_internal.h"
 #include "store/catalog/record_lexical_internal.h"
 #include "store/index/segment_check_internal.h"
 #include "store/index/vectors_internal.h"
@@ -21,7 +22,8 @@ struct store_view {
     struct index_record index;
     /* after a merge or drop: the newest list, which may hold more than the generation */
     struct shard_record *shards;
-    struct store_range *dropped; int64_t n_dropped;       /* at the opening; those of `shards` are in landmarks */
+    struct deleted_list deleted;         /* these two are as at the opening; with those of `shards` in landmarks */
+    struct store_hole *dropped; int64_t n_dropped;
     int64_t n_shards, map_budget;        /* map_budget 0: the default */
     struct shard_maps tokens;
     struct landmarks landmarks;

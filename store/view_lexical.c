@@ -41,7 +41,7 @@ static enum status check_ranges(const struct store_view *v, const struct lexical
 
 static enum status open_segments(struct store_view *v, char **paths) {
     const struct lexical_record *r = &v->lexical_record;
-    const struct store_dropped dropped = store_view_dropped(v);
+    const struct store_dropped dropped = landmarks_missing(&v->landmarks); /* deleted chunks are in it */
     if (!lexical_record_covers(r, dropped, v->generation.chunks))
         return fail(STATUS_CORRUPT, "%s/lexical: the lexical index does not cover all chunks, run drt-index repair",
                     v->store->dir);

@@ -219,10 +219,14 @@ static enum status delete_journal(struct store_writer *w, struct catalog_txn *t)
     for (int64_t i = w->published.documents; i < w->sealed.documents; i++) {
         struct document_record d;
         TRY(record_get_document(t, w->catalog, &d, i));
-        TRY(catalog_delete(t, TABLE_HASHES, d.hash, sizeof d.hash));
+        bool found;
+        int64_t document = -1;
+        TRY(record_find_hash(t, d.hash, &found, &document));
+        if (found && document == i) TRY(catalog_delete(t, TABLE_HASHES, d.hash, sizeof d.hash));
         TRY(delete_numbers(t, TABLE_RUNS, d.first_chunk, d.first_chunk + 1));
     }
     TRY(delete_numbers(t, TABLE_DOCUMENTS, w->published.documents, w->sealed.documents));
+    TRY(delete_numbers(t, TABLE_DELETED, w->published.documents, w->sealed.documents));
     TRY(delete_numbers(t, TABLE_SHARDS, w->published.shards, w->sealed.shards));
     return fault_point("store:drop:before-commit");
 }

@@ -1,5 +1,6 @@
 /* writer_internal.h -- the one writer's state, shared by sealing, publishing and repairing. */
 #pragma once
+#include "store/parts/part_record_internal.h"
 #include "store/view_internal.h"
 
 struct pending_document {
@@ -25,6 +26,7 @@ struct store_writer {
     int64_t chunks, duplicates;
 
     int64_t loose_duplicates;            /* seen after the last shard, counted by the next publishing */
+    struct store_part part;              /* that the next publishing finishes; parts 0: none */
 };
 
 /* As store_writer_open; config NULL: take the store's own fingerprint (repair). */

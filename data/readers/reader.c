@@ -28,6 +28,7 @@ enum status reader_open(struct reader **out, const struct reader_config *config)
     enum status status = memory_copy_string(&r->text_field, config->text_field ? config->text_field : "text");
     if (status == STATUS_OK) status = reader_part_create(r);
     if (status == STATUS_OK) status = reader_list(r, config);
+    if (status == STATUS_OK && config->parts > 0) status = reader_take_part(r, config->part, config->parts);
     if (status == STATUS_OK)
         *out = r;
     else

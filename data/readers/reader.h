@@ -37,6 +37,7 @@ struct reader_config {
     bool skip_bad_lines;                 /* a jsonl line that is no document, or a row without text (null), is counted
                                             and left out, not an error */
     bool no_follow;                      /* links in folders are left out */
+    int part, parts;                     /* part 1 .. parts of the inputs (reader_part.c has the rule); parts 0: all */
     const struct progress *progress;     /* of reader_open and reader_seek; NULL is fine */
 };
 
@@ -85,6 +86,8 @@ enum status reader_seek(struct reader *r, struct reader_position position, const
  * unknown. */
 size_t reader_files(const struct reader *r);
 const char *reader_file_at(const struct reader *r, size_t i, int64_t *bytes);
+/* Of names, formats and sizes of all inputs: the same in every part. 0 without parts. */
+uint64_t reader_list_hash(const struct reader *r);
 
 /* Files of folders that were passed over so far, since they are not text (a NUL in the first KB). */
 int64_t reader_passed_over(const struct reader *r);

@@ -52,7 +52,7 @@ enum status reader_add_file(struct reader *r, const char *path, enum reader_form
                             int64_t bytes) {
     TRY(memory_grow(&r->files, &r->files_capacity, r->n_files + 1));
     struct input_file *f = &r->files[r->n_files];
-    *f = (struct input_file){.format = format, .from_folder = from_folder, .bytes = bytes};
+    *f = (struct input_file){.format = format, .from_folder = from_folder, .bytes = bytes, .end = UINT64_MAX};
     TRY(memory_copy_string(&f->path, path));
     r->n_files++;
     return STATUS_OK;

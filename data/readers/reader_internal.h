@@ -7,6 +7,7 @@
 #include "data/readers/reader_stream.h"
 #include <stdbool.h>
 
+struct reader_span { uint64_t begin, end; };
 struct reader_buffer { char *data; size_t size, capacity; };
 /* What was left out: all counted, the first ones named. */
 enum { READER_NAMED = 5 };
@@ -17,6 +18,7 @@ struct input_file {
     enum reader_format format;
     bool from_folder;                        /* then binary files are passed over */
     int64_t bytes;                           /* on disk; < 0: unknown */
+    uint64_t begin, end;                     /* records that begin in these bytes are read; end UINT64_MAX: all */
 };
 
 struct jsonl {
@@ -38,7 +40,7 @@ struct megatron {
     int width, code;
     uint64_t n_sequences, n_documents;
     const uint8_t *lengths, *pointers, *documents;       /* into index; unaligned */
-    uint64_t next;                           /* document */
+    uint64_t next, last;                     /* documents next .. last-1 are left */
     uint32_t *ids; size_t ids_capacity;
 };
 
@@ -56,6 +58,7 @@ struct reader {
     bool open;
     int64_t done_bytes;                      /* of the files before the open one */
     struct left_out passed_over, bad_lines;
+    uint64_t list_hash;                      /* see reader_list_hash */
     int64_t links_out;                       /* links that lead out of their folder */
     struct jsonl jsonl;
     struct reader_buffer text, repaired, columnar_key;
@@ -81,6 +84,9 @@ void reader_part_begin(struct reader *r);                 /* with the file's pat
 void reader_part_add(struct reader *r, const void *data, size_t bytes);
 uint64_t reader_part_hash(const struct reader *r);
 uint64_t reader_part_chain(uint64_t files_hash, uint64_t part_hash);   /* files_hash with one more file */
+
+/* reader_part.c: leaves the files and bytes of one part in r->files. */
+enum status reader_take_part(struct reader *r, int part, int parts);
 
 /* reader_files.c: inputs -> r->files. */
 enum status reader_list(struct reader *r, const struct reader_config *config);

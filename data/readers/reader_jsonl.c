@@ -10,17 +10,25 @@
 
 enum { BLOCK = 256 << 10 };
 
+static enum status jsonl_skip_to(struct reader *r, uint64_t begin);
+
 enum status jsonl_open(struct reader *r) {
     struct jsonl *j = &r->jsonl;
+    uint64_t begin = reader_file(r)->begin;
     j->buffer.size = j->at = 0;
     j->ended = false;
     TRY(memory_grow(&j->buffer.data, &j->buffer.capacity, BLOCK));
-    return stream_open(&j->stream, reader_file(r)->path);
+    TRY(stream_open(&j->stream, reader_file(r)->path));
+    return begin > 0 ? jsonl_skip_to(r, begin) : STATUS_OK;
 }
 
 enum status jsonl_pass(struct reader *r, uint64_t bytes, uint64_t *got) {
     struct jsonl *j = &r->jsonl;
-    *got = 0;
+    size_t have = j->buffer.size - j->at; /* read already, where the part began */
+    *got = have < bytes ? have : bytes;
+    reader_part_add(r, j->buffer.data + j->at, *got);
+    r->position.offset += *got;
+    j->at += *got;
     while (*got < bytes) {
         size_t want = bytes - *got < BLOCK ? (size_t)(bytes - *got) : BLOCK, n;
         TRY(stream_read(j->stream, j->buffer.data, want, &n));
@@ -72,6 +80,31 @@ static enum status next_line(struct reader *r, const char **line, size_t *bytes,
         j->buffer.size += got;
         j->ended = got < BLOCK;
     }
+}
+
+/* To the first line that begins at or after this byte. */
+static enum status jsonl_skip_to(struct reader *r, uint64_t begin) {
+    struct jsonl *j = &r->jsonl;
+    while (r->position.offset < begin - 1) { /* the byte before may be the newline that matters */
+        uint64_t left = begin - 1 - r->position.offset, got;
+        const char *data = j->buffer.data, *newline;
+        TRY(jsonl_pass(r, left < BLOCK ? left : BLOCK, &got));
+        for (const char *at = data; (newline = memchr(at, '\n', (size_t)(data + got - at))); at = newline + 1)
+            r->position.line++;
+        if (got == 0) return STATUS_OK;
+        if (progress_stop_requested(r->progress))
+            return fail(STATUS_INTERRUPTED, "stopped: run the same command again to resume");
+    }
+    const char *line;
+    size_t bytes, all;
+    int more;
+    TRY(next_line(r, &line, &bytes, &all, &more));
+    if (!more) return STATUS_OK;
+    reader_part_add(r, line, all);
+    r->position.offset += all;
+    r->position.line++;
+    j->at += all;
+    return STATUS_OK;
 }
 
 static bool is_blank(const char *text, size_t bytes) {
@@ -181,6 +214,8 @@ enum status jsonl_next(struct reader *r, struct document *d, int *more) {
     for (;;) {
         const char *line = NULL;
         size_t bytes = 0, all = 0;
+        *more = 0;
+        if (r->position.offset >= reader_file(r)->end) return STATUS_OK;
         TRY(next_line(r, &line, &bytes, &all, more));
         if (!*more) return STATUS_OK;
         uint64_t start = r->position.offset;

@@ -82,6 +82,10 @@ static enum status check_entries(const struct megatron *m, const char *path) {
     return STATUS_OK;
 }
 
+static uint64_t megatron_document_at(const struct megatron *m, uint64_t byte) {
+    return (uint64_t)(((unsigned __int128)byte * m->n_documents + m->data.size - 1) / m->data.size);
+}
+
 enum status megatron_open(struct reader *r) {
     struct megatron *m = &r->megatron;
     char bin[FILE_PATH_MAX], idx[FILE_PATH_MAX];
@@ -92,7 +96,11 @@ enum status megatron_open(struct reader *r) {
     TRY(file_map(&m->data, bin));
     TRY(check_header(m, idx));
     TRY(check_entries(m, idx));
-    m->next = 0;
+    /* Documents may lie anywhere in .bin, so a part's share of its bytes is taken as a share of the documents. */
+    const struct input_file *f = reader_file(r);
+    m->next = m->data.size ? megatron_document_at(m, f->begin) : 0;
+    m->last = f->end < m->data.size ? megatron_document_at(m, f->end) : m->n_documents;
+    r->position.offset = m->next;
     return STATUS_OK;
 }
 
@@ -116,7 +124,7 @@ static bool read_id(const struct megatron *m, const uint8_t *p, uint32_t *out) {
 
 enum status megatron_next(struct reader *r, struct document *d, int *more) {
     struct megatron *m = &r->megatron;
-    *more = m->next < m->n_documents;
+    *more = m->next < m->last;
     if (!*more) return STATUS_OK;
     uint64_t begin = (uint64_t)document_of(m, m->next), end = (uint64_t)document_of(m, m->next + 1);
     size_t n = 0;

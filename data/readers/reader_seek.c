@@ -79,6 +79,11 @@ static enum status pass(struct reader *r, uint64_t offset) {
     struct document d;
     int more = 1;
     if (r->source.next) return source_pass(r, offset);
+    if (reader_file(r)->end != UINT64_MAX && offset == UINT64_MAX) { /* where its part ends is known by reading it */
+        while (more)
+            TRY(reader_next_in_file(r, &d, &more));
+        return STATUS_OK;
+    }
     switch (reader_file(r)->format) {
     case READER_JSONL:
         for (uint64_t got = BLOCK; got == BLOCK && r->position.offset < offset;) {

@@ -246,6 +246,14 @@ enum status stream_read(struct stream *s, void *data, size_t bytes, size_t *got)
     return STATUS_OK;
 }
 
+enum status stream_is_plain(bool *plain, const char *path) {
+    struct stream *s;
+    TRY(stream_open(&s, path));
+    *plain = s->kind == STREAM_PLAIN;
+    stream_close(s);
+    return STATUS_OK;
+}
+
 uint64_t stream_consumed(const struct stream *s) {
     return s->consumed - (s->size - s->at);
 }

@@ -2,6 +2,7 @@
  * One thread at a time. */
 #pragma once
 #include "base/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -10,4 +11,6 @@ enum status stream_open(struct stream **out, const char *path);
 void stream_close(struct stream *s);                      /* NULL is fine */
 /* *got < bytes: the end. A damaged or cut file is STATUS_INVALID, named. */
 enum status stream_read(struct stream *s, void *data, size_t bytes, size_t *got);
+/* Whether it is not compressed. */
+enum status stream_is_plain(bool *plain, const char *path);
 uint64_t stream_consumed(const struct stream *s);         /* bytes on disk */

@@ -3,6 +3,22 @@
 #include "data/readers/reader_internal.h"
 #include <string.h>
 
+static uint32_t id_at(const struct tokens *t, size_t i) {
+    const uint8_t *p = t->map.data + i * (size_t)t->width;
+    uint32_t low = p[0] | (uint32_t)p[1] << 8;
+    return t->width == 2 ? low : low | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+/* To the first document that begins at or after this byte. */
+static enum status tokens_skip_to(struct reader *r, uint64_t begin) {
+    const struct tokens *t = &r->tokens;
+    size_t width = (size_t)t->width, count = t->map.size / width, at = (size_t)((begin + width - 1) / width);
+    while (at > 0 && at < count && (int64_t)id_at(t, at - 1) != r->eod_id)
+        at++;
+    r->position.offset = (at < count ? at : count) * width;
+    return STATUS_OK;
+}
+
 enum status tokens_open(struct reader *r) {
     struct tokens *t = &r->tokens;
     const struct input_file *f = reader_file(r);
@@ -14,13 +30,13 @@ enum status tokens_open(struct reader *r) {
     if (t->map.size % (size_t)t->width != 0)
         return fail(STATUS_INVALID, "%s: its size of %zu bytes is not a multiple of %d; is it really %s?", f->path,
                     t->map.size, t->width, t->width == 2 ? "u16" : "u32");
-    return STATUS_OK;
+    return tokens_skip_to(r, f->begin);
 }
 
 enum status tokens_pass(struct reader *r, uint64_t offset) {
     const struct file_map *map = &r->tokens.map;
-    size_t end = offset < map->size ? (size_t)offset : map->size;
-    reader_part_add(r, map->data, end);
+    size_t begin = (size_t)r->position.offset, end = offset < map->size ? (size_t)offset : map->size;
+    if (end > begin) reader_part_add(r, map->data + begin, end - begin);
     r->position.offset = end;
     return STATUS_OK;
 }
@@ -30,16 +46,10 @@ void tokens_close(struct reader *r) {
     r->tokens.map = (struct file_map){0};
 }
 
-static uint32_t id_at(const struct tokens *t, size_t i) {
-    const uint8_t *p = t->map.data + i * (size_t)t->width;
-    uint32_t low = p[0] | (uint32_t)p[1] << 8;
-    return t->width == 2 ? low : low | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
 enum status tokens_next(struct reader *r, struct document *d, int *more) {
     struct tokens *t = &r->tokens;
     size_t width = (size_t)t->width, begin = r->position.offset / width, count = t->map.size / width, end = begin;
-    *more = begin < count;
+    *more = begin < count && r->position.offset < reader_file(r)->end;
     if (!*more) return STATUS_OK;
     while (end < count && (int64_t)id_at(t, end) != r->eod_id) {
         if ((end - begin) * width >= r->max_bytes)

@@ -29,6 +29,7 @@ enum { SNAPSHOT_TRIES = 8, OPEN_TRIES = 20, DISK_FULL_BYTES = 1 << 16, FORMAT_WI
 struct catalog {
     MDB_env *env;
     MDB_dbi tables[TABLE_COUNT];
+    bool absent[TABLE_COUNT]; /* a table that older formats do not have: for a reader as if it were empty */
     bool write;
     uint64_t wanted; /* bytes of the map, if there is address space for them */
     bool fixed;      /* the caller gave them; else the map has twice the file's size where that is more */
@@ -53,8 +54,8 @@ struct catalog_walk {
 };
 
 const char *catalog_table_name(enum catalog_table table) {
-    static const char *const names[TABLE_COUNT] = {"meta",   "runs",     "documents",  "hashes",
-                                                   "shards", "segments", "generations"};
+    static const char *const names[TABLE_COUNT] = {"meta",   "runs",     "documents",   "hashes",
+                                                   "shards", "segments", "generations", "deleted"};
     return names[table];
 }
 
@@ -210,7 +211,8 @@ static enum status open_tables(struct catalog *c) {
     TRY(translate(c, begin(c, &txn, c->write), "begin"));
     for (int i = 0; i < TABLE_COUNT; i++) {
         int rc = mdb_dbi_open(txn, catalog_table_name((enum catalog_table)i), c->write ? MDB_CREATE : 0, &c->tables[i]);
-        if (rc != MDB_SUCCESS) {
+        c->absent[i] = rc == MDB_NOTFOUND && i >= TABLE_DELETED;
+        if (rc != MDB_SUCCESS && !c->absent[i]) {
             abort_txn(c, txn);
             if (rc == MDB_NOTFOUND)
                 return fail(STATUS_NOT_FOUND, "%s: the store has no contents yet, build it first", c->path);
@@ -418,6 +420,7 @@ static struct bytes to_bytes(MDB_val v) {
 
 enum status catalog_get(struct catalog_txn *t, struct bytes *value, enum catalog_table table, const void *key,
                         size_t key_bytes) {
+    if (t->c->absent[table]) return STATUS_NOT_FOUND;
     MDB_val k = {key_bytes, (void *)key}, v;
     int rc = mdb_get(t->txn, t->c->tables[table], &k, &v);
     if (rc == MDB_SUCCESS) *value = to_bytes(v);
@@ -427,6 +430,7 @@ enum status catalog_get(struct catalog_txn *t, struct bytes *value, enum catalog
 /* Positions a cursor by `op`; when `step_back`, a miss or a larger key goes to the record before. */
 static enum status seek(struct catalog_txn *t, uint64_t *found, struct bytes *value, enum catalog_table table,
                         const struct catalog_key *key, bool step_back) {
+    if (t->c->absent[table]) return STATUS_NOT_FOUND;
     MDB_cursor *cursor;
     TRY(translate(t->c, mdb_cursor_open(t->txn, t->c->tables[table], &cursor), catalog_table_name(table)));
     MDB_val k = {0, NULL}, v = {0, NULL};
@@ -488,6 +492,7 @@ enum status catalog_empty(struct catalog_txn *t, enum catalog_table table) {
 
 uint64_t catalog_count(struct catalog_txn *t, enum catalog_table table) {
     MDB_stat stat;
+    if (t->c->absent[table]) return 0;
     return mdb_stat(t->txn, t->c->tables[table], &stat) == MDB_SUCCESS ? stat.ms_entries : 0;
 }
 
@@ -499,17 +504,20 @@ enum status catalog_walk_begin(struct catalog_walk **out, struct catalog_txn *t,
     w->table = table;
     w->begin = catalog_key(begin);
     w->next = begin ? MDB_SET_RANGE : MDB_FIRST;
+    *out = w;
+    if (t->c->absent[table]) return STATUS_OK;
     enum status s =
         translate(t->c, mdb_cursor_open(t->txn, t->c->tables[table], &w->cursor), catalog_table_name(table));
     if (s != STATUS_OK) {
         memory_free(w);
         return s;
     }
-    *out = w;
     return STATUS_OK;
 }
 
 enum status catalog_walk_next(struct catalog_walk *w, bool *more, struct bytes *key, struct bytes *value) {
+    *more = false;
+    if (!w->cursor) return STATUS_OK;
     MDB_val k = {sizeof w->begin.bytes, w->begin.bytes}, v;
     int rc = mdb_cursor_get(w->cursor, &k, &v, w->next);
     w->next = MDB_NEXT;
@@ -523,6 +531,6 @@ enum status catalog_walk_next(struct catalog_walk *w, bool *more, struct bytes *
 
 void catalog_walk_end(struct catalog_walk *w) {
     if (!w) return;
-    mdb_cursor_close(w->cursor);
+    if (w->cursor) mdb_cursor_close(w->cursor);
     memory_free(w);
 }

@@ -16,6 +16,7 @@ enum catalog_table {
     TABLE_SHARDS,      /* shard number -> its two files, id ranges, the caller's cursor */
     TABLE_SEGMENTS,    /* segment number -> its file and id range; those of the newest generation */
     TABLE_GENERATIONS, /* generation number -> what it made visible */
+    TABLE_DELETED,     /* document id -> the chunks it had; not in formats 1 to 3 */
     TABLE_COUNT
 };
 const char *catalog_table_name(enum catalog_table table);

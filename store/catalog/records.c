@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FIXED_MAX = 256, CRC_BYTES = 4, FORMAT_WITH_CHECKSUM = 3, FILE_SHARDS_BYTES = 16 };
+enum { FIXED_MAX = 256, CRC_BYTES = 4, FORMAT_WITH_CHECKSUM = 3, FILE_SHARDS_BYTES = 40 };
 
 struct writer {
     uint8_t *at;
@@ -236,6 +236,12 @@ enum status record_decode_shard(struct bytes key, struct bytes value, const stru
         out->first_file_shard = get_count(&r);
         out->last_file_shard = get_count(&r);
     }
+    out->foreign = r.end - r.at > CRC_BYTES;
+    if (out->foreign) {
+        out->file_number = get_count(&r);
+        out->file_chunk = get_count(&r);
+        out->file_token = get_count(&r);
+    }
     if (!finished(&r) || out->cursor_bytes > STORE_CURSOR_MAX || number >= INT64_MAX ||
         out->first_file_shard > out->number || out->last_file_shard < out->number)
         return damaged(c, "shard", (int64_t)number);
@@ -280,9 +286,14 @@ enum status record_put_shard(struct catalog_txn *t, const struct shard_record *s
     put(&w, s->cursor_bytes, 4);
     if (s->cursor_bytes) memcpy(w.at, s->cursor, s->cursor_bytes);
     w.at += s->cursor_bytes;
-    if (s->first_file_shard != s->last_file_shard) { /* a shard with files of its own: as format 2 has it */
+    if (s->first_file_shard != s->last_file_shard || s->foreign) { /* else as format 2 has it */
         put_i64(&w, s->first_file_shard);
         put_i64(&w, s->last_file_shard);
+    }
+    if (s->foreign) {
+        put_i64(&w, s->file_number);
+        put_i64(&w, s->file_chunk);
+        put_i64(&w, s->file_token);
     }
     struct catalog_key key = catalog_key((uint64_t)s->number);
     return catalog_put(t, TABLE_SHARDS, key.bytes, sizeof key.bytes, buffer, seal(&w, buffer));
@@ -549,4 +560,25 @@ enum status record_put_hash(struct catalog_txn *t, const uint8_t hash[16], int64
     struct writer w = {buffer};
     put_i64(&w, document);
     return catalog_put(t, TABLE_HASHES, hash, 16, buffer, seal(&w, buffer));
+}
+
+enum status document_record_copy(struct store_document *out, char **text, size_t *capacity, int64_t number,
+                                 const struct document_record *r) {
+    TRY(memory_grow(text, capacity, r->source_bytes + r->key_bytes + 2));
+    char *source = *text, *key = *text + r->source_bytes + 1;
+    memcpy(source, r->source, r->source_bytes);
+    source[r->source_bytes] = 0;
+    memcpy(key, r->key, r->key_bytes);
+    key[r->key_bytes] = 0;
+    *out = (struct store_document){.id = number,
+                                   .first_chunk = r->first_chunk,
+                                   .chunks = r->chunks,
+                                   .tokens = r->tokens,
+                                   .offset = r->offset,
+                                   .line = r->line,
+                                   .bytes = r->bytes,
+                                   .source = source,
+                                   .key = key};
+    memcpy(out->hash, r->hash, sizeof out->hash);
+    return STATUS_OK;
 }

@@ -18,6 +18,9 @@ struct shard_record {
     int64_t duplicates;                  /* skipped while this shard was open */
     struct stored_file token_file, landmark_file;         /* the same in all records of one file, but in dropped ones */
     const uint8_t *cursor; size_t cursor_bytes;           /* borrowed from the transaction */
+    /* Files that another store made, as a part of this one: number and first rows in their headers are those there. */
+    bool foreign;
+    int64_t file_number, file_chunk, file_token;
 };
 /* A dropped shard keeps its record, for its ranges of ids, with both files zero. Other shards of its file keep them. */
 static inline bool shard_is_dropped(const struct shard_record *r) {
@@ -42,6 +45,10 @@ struct document_record {
     uint8_t hash[16];
     const char *source, *key; size_t source_bytes, key_bytes;   /* borrowed, without NUL */
 };
+
+/* `out` borrows from *text, which grows as memory_grow has it. */
+enum status document_record_copy(struct store_document *out, char **text, size_t *capacity, int64_t number,
+                                 const struct document_record *r);
 
 /* "format" (NULL: not wanted) and "fingerprint". NOT_FOUND: a catalog without contents; VERSION: a newer format. */
 enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *c, struct store_fingerprint *out,
@@ -84,11 +91,18 @@ enum status record_list_shards(struct catalog_txn *t, const struct catalog *c, s
                                int64_t count);
 enum status record_list_segments(struct catalog_txn *t, const struct catalog *c, struct segment_record **out,
                                  int64_t *count);
-/* Chunk ids of the dropped ones of `shards` (dropped.c): allocated, free with memory_free. */
+/* dropped.c; lists are allocated, free with memory_free. Chunk ids of the dropped ones of `shards`. */
 enum status record_list_dropped(struct store_range **out, int64_t *n, const struct shard_record *shards,
                                 int64_t n_shards);
-/* Whether the segments hold each of the first `chunks` ids that is not dropped once, and no other. */
-bool segments_cover(const struct segment_record *list, int64_t n, struct store_dropped d, int64_t chunks);
+/* Two lists of ranges that rise, as one whose ranges do not touch. */
+struct store_ranges { const struct store_range *list; int64_t n; };
+enum status record_list_holes(struct store_hole **out, int64_t *n, struct store_ranges a, struct store_ranges b);
+/* Those of dropped shards alone. */
+enum status record_dropped_holes(struct store_hole **out, int64_t *n, const struct shard_record *shards,
+                                 int64_t n_shards);
+/* Whether the segments hold each of a generation's chunks whose shard is not dropped once, and no other. */
+enum status segments_cover(bool *out, const struct segment_record *list, int64_t n, const struct shard_record *shards,
+                           const struct generation_record *g);
 
 /* The run that holds the chunk, and where it begins. */
 enum status record_find_run(struct catalog_txn *t, const struct catalog *c, int64_t *first_chunk,

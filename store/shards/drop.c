@@ -7,7 +7,6 @@
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/writer_internal.h"
-#include <string.h>
 
 struct drop {
     const char *dir;
@@ -78,23 +77,9 @@ static enum status publish_without(struct drop *d) {
 }
 
 static enum status report_document(struct drop *d, int64_t shard, int64_t number, const struct document_record *r) {
+    struct store_document out;
     if (!d->how->document) return STATUS_OK;
-    TRY(memory_grow(&d->text, &d->text_capacity, r->source_bytes + r->key_bytes + 2));
-    char *source = d->text, *key = d->text + r->source_bytes + 1;
-    memcpy(source, r->source, r->source_bytes);
-    source[r->source_bytes] = 0;
-    memcpy(key, r->key, r->key_bytes);
-    key[r->key_bytes] = 0;
-    struct store_document out = {.id = number,
-                                 .first_chunk = r->first_chunk,
-                                 .chunks = r->chunks,
-                                 .tokens = r->tokens,
-                                 .offset = r->offset,
-                                 .line = r->line,
-                                 .bytes = r->bytes,
-                                 .source = source,
-                                 .key = key};
-    memcpy(out.hash, r->hash, sizeof out.hash);
+    TRY(document_record_copy(&out, &d->text, &d->text_capacity, number, r));
     d->how->document(d->how->context, shard, &out);
     return STATUS_OK;
 }

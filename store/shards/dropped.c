@@ -1,5 +1,5 @@
-/* dropped.c -- chunk ids that nothing has any more: a dropped shard keeps its record without files, so that the ids of
- * all others stay. */
+/* dropped.c -- chunk ids that a view does not have: a dropped shard keeps its record without files, and a deleted
+ * document its records and its rows, so that the ids of all others stay. */
 #include "base/memory.h"
 #include "store/catalog/records_internal.h"
 
@@ -27,38 +27,73 @@ enum status record_list_dropped(struct store_range **out, int64_t *n, const stru
     return STATUS_OK;
 }
 
+/* Adds a range whose begin is not before that of the last one. */
+static int64_t holes_add(struct store_hole *list, int64_t n, struct store_range r) {
+    struct store_hole *last = n > 0 ? &list[n - 1] : NULL;
+    if (last && r.begin <= last->end) {
+        if (r.end > last->end) last->end = r.end;
+        return n;
+    }
+    list[n] = (struct store_hole){r.begin, r.end, last ? last->before + (last->end - last->begin) : 0};
+    return n + 1;
+}
+
+enum status record_list_holes(struct store_hole **out, int64_t *n, struct store_ranges a, struct store_ranges b) {
+    *n = 0;
+    TRY(memory_allocate(out, (size_t)(a.n + b.n)));
+    for (int64_t i = 0, j = 0; i < a.n || j < b.n;) {
+        bool from_a = j == b.n || (i < a.n && a.list[i].begin <= b.list[j].begin);
+        *n = holes_add(*out, *n, from_a ? a.list[i++] : b.list[j++]);
+    }
+    return STATUS_OK;
+}
+
+/* How many ranges begin at or before the chunk. */
+static int64_t holes_until(struct store_dropped d, int64_t chunk) {
+    int64_t low = 0, high = d.n;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (d.ranges[middle].begin <= chunk)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 int64_t store_dropped_nth(struct store_dropped d, int64_t rank) {
-    for (int64_t i = 0; i < d.n && rank >= d.ranges[i].begin; i++)
-        rank += d.ranges[i].end - d.ranges[i].begin;
-    return rank;
+    int64_t low = 0, high = d.n; /* ranges with at most `rank` existing ids before them */
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (d.ranges[middle].begin - d.ranges[middle].before <= rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const struct store_hole *last = low > 0 ? &d.ranges[low - 1] : NULL;
+    return last ? rank + last->before + (last->end - last->begin) : rank;
 }
 
 int64_t store_dropped_rank(struct store_dropped d, int64_t chunk) {
-    int64_t rank = chunk;
-    for (int64_t i = 0; i < d.n && chunk > d.ranges[i].begin; i++)
-        rank -= (chunk < d.ranges[i].end ? chunk : d.ranges[i].end) - d.ranges[i].begin;
-    return rank;
+    int64_t n = holes_until(d, chunk);
+    if (n == 0) return chunk;
+    const struct store_hole *last = &d.ranges[n - 1];
+    return chunk - last->before - ((chunk < last->end ? chunk : last->end) - last->begin);
 }
 
 struct store_range store_dropped_span(struct store_dropped d, int64_t begin, int64_t end) {
-    for (int64_t i = 0; i < d.n; i++) {
-        const struct store_range *r = &d.ranges[i];
-        if (r->end <= begin) continue;
-        if (r->begin <= begin) {
-            begin = r->end;
-        } else {
-            if (r->begin < end) end = r->begin;
-            break;
-        }
-    }
+    int64_t next = holes_until(d, begin);
+    if (next > 0 && d.ranges[next - 1].end > begin) begin = d.ranges[next - 1].end;
+    if (next < d.n && d.ranges[next].begin < end) end = d.ranges[next].begin;
     return begin < end ? (struct store_range){begin, end} : (struct store_range){end, end};
 }
 
 bool store_dropped_there(struct store_dropped d, int64_t chunk) {
-    return store_dropped_span(d, chunk, chunk + 1).begin == chunk;
+    int64_t n = holes_until(d, chunk);
+    return n == 0 || d.ranges[n - 1].end <= chunk;
 }
 
-bool segments_cover(const struct segment_record *list, int64_t n, struct store_dropped d, int64_t chunks) {
+static bool segments_cover_ids(const struct segment_record *list, int64_t n, struct store_dropped d, int64_t chunks) {
     int64_t at = 0;
     for (int64_t i = 0; i < n; i++) {
         struct store_range span = store_dropped_span(d, at, chunks);
@@ -67,4 +102,25 @@ bool segments_cover(const struct segment_record *list, int64_t n, struct store_d
     }
     struct store_range left = store_dropped_span(d, at, chunks);
     return left.begin == left.end;
+}
+
+enum status record_dropped_holes(struct store_hole **out, int64_t *n, const struct shard_record *shards,
+                                 int64_t n_shards) {
+    struct store_range *ranges;
+    int64_t n_ranges;
+    TRY(record_list_dropped(&ranges, &n_ranges, shards, n_shards));
+    enum status s = record_list_holes(out, n, (struct store_ranges){ranges, n_ranges}, (struct store_ranges){0});
+    memory_free(ranges);
+    return s;
+}
+
+enum status segments_cover(bool *out, const struct segment_record *list, int64_t n, const struct shard_record *shards,
+                           const struct generation_record *g) {
+    struct store_hole *holes;
+    struct store_dropped d = {0};
+    TRY(record_dropped_holes(&holes, &d.n, shards, g->shards));
+    d.ranges = holes;
+    *out = segments_cover_ids(list, n, d, g->chunks);
+    memory_free(holes);
+    return STATUS_OK;
 }

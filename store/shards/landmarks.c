@@ -5,11 +5,19 @@
 #include <assert.h>
 
 enum status landmarks_open(struct landmarks *out, const char *store, const struct store_fingerprint *f,
-                           const struct shard_record *shards, int64_t n_shards, int64_t chunks) {
+                           const struct shard_record *shards, int64_t n_shards, int64_t chunks,
+                           struct store_ranges deleted) {
     struct landmarks l = {.dim = f->dim, .chunks = chunks};
-    TRY(record_list_dropped(&l.dropped, &l.n_dropped, shards, n_shards));
-    enum status s = shard_maps_open(&l.maps, store, SHARD_LANDMARKS, f, shards, n_shards);
+    struct store_range *missing;
+    int64_t n_missing;
+    TRY(record_list_dropped(&missing, &n_missing, shards, n_shards));
+    const struct store_ranges gone = {missing, n_missing};
+    enum status s = record_list_holes(&l.missing, &l.n_missing, gone, (struct store_ranges){0});
+    if (s == STATUS_OK) s = record_list_holes(&l.dropped, &l.n_dropped, gone, deleted);
+    if (s == STATUS_OK) s = shard_maps_open(&l.maps, store, SHARD_LANDMARKS, f, shards, n_shards);
+    memory_free(missing);
     if (s != STATUS_OK) {
+        memory_free(l.missing);
         memory_free(l.dropped);
         return s;
     }
@@ -19,6 +27,7 @@ enum status landmarks_open(struct landmarks *out, const char *store, const struc
 
 void landmarks_close(struct landmarks *l) {
     shard_maps_close(&l->maps);
+    memory_free(l->missing);
     memory_free(l->dropped);
     *l = (struct landmarks){0};
 }

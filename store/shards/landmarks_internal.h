@@ -5,15 +5,21 @@
 struct landmarks {
     struct shard_maps maps;
     int64_t chunks;                      /* that the view has: the last file may hold more */
-    struct store_range *dropped; int64_t n_dropped;       /* ids that `shards` dropped */
+    struct store_hole *missing; int64_t n_missing;        /* ids that `shards` dropped: no file has them */
+    struct store_hole *dropped; int64_t n_dropped;        /* and those that were deleted */
     int dim;
 };
-/* Maps nothing yet. `store` and `shards` must stay valid until landmarks_close. */
+/* Maps nothing yet. `store` and `shards` must stay valid until landmarks_close. Deleted ids can be mapped;
+ * landmarks_dropped has them. */
 enum status landmarks_open(struct landmarks *out, const char *store, const struct store_fingerprint *f,
-                           const struct shard_record *shards, int64_t n_shards, int64_t chunks);
+                           const struct shard_record *shards, int64_t n_shards, int64_t chunks,
+                           struct store_ranges deleted);
 void landmarks_close(struct landmarks *l);                /* a zeroed one is fine */
 static inline struct store_dropped landmarks_dropped(const struct landmarks *l) {
     return (struct store_dropped){l->dropped, l->n_dropped};
+}
+static inline struct store_dropped landmarks_missing(const struct landmarks *l) {
+    return (struct store_dropped){l->missing, l->n_missing};
 }
 
 /* Maps the files of chunks first .. first + *n - 1 (*n: at least one, at most `wanted`), of which those that were not

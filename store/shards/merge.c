@@ -71,6 +71,7 @@ static enum status merge_files(const struct merge *m, enum shard_kind kind, stru
     struct shard_record r = m->shards[m->begin];
     r.first_file_shard = m->begin;
     r.last_file_shard = m->end - 1;
+    r.foreign = false;
     struct shard_writer *to;
     TRY(shard_create(&to, m->w->dir, kind, &r, &m->w->fingerprint));
     enum status s = STATUS_OK;
@@ -89,6 +90,7 @@ static enum status merge_record(const struct merge *m, struct catalog_txn *t) {
         TRY(record_get_shard(t, m->w->catalog, &r, i));
         r.first_file_shard = m->begin;
         r.last_file_shard = m->end - 1;
+        r.foreign = false;
         r.token_file = m->token_file;
         r.landmark_file = m->landmark_file;
         TRY(record_put_shard(t, &r));

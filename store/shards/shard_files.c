@@ -52,6 +52,15 @@ static int64_t shard_first_row(enum shard_kind kind, const struct shard_record *
     return kind == SHARD_TOKENS ? r->first_token : r->first_chunk;
 }
 
+/* What the header has: that of the store which made the file. */
+static int64_t header_number(const struct shard_record *r) {
+    return r->foreign ? r->file_number : r->number;
+}
+static int64_t header_first_row(enum shard_kind kind, const struct shard_record *r) {
+    if (!r->foreign) return shard_first_row(kind, r);
+    return kind == SHARD_TOKENS ? r->file_token : r->file_chunk;
+}
+
 static void make_footer(uint8_t out[SHARD_FOOTER_BYTES], uint32_t header_crc, int64_t rows) {
     memset(out, 0, SHARD_FOOTER_BYTES);
     memcpy(out, footer_magic, 8);
@@ -68,7 +77,7 @@ enum status shard_create(struct shard_writer **out, const char *store, enum shar
     w->vocab_size = f->vocab_size;
     w->element_bytes = kind == SHARD_TOKENS ? shard_token_bytes(f) : 2;
     uint8_t header[SHARD_HEADER_BYTES];
-    make_header(header, kind, w->element_bytes, w->dim, r->number, shard_first_row(kind, r));
+    make_header(header, kind, w->element_bytes, w->dim, header_number(r), header_first_row(kind, r));
     w->header_crc = crc32c(0, header, sizeof header);
     enum status s = shard_path(w->path, store, kind, r->first_file_shard, r->last_file_shard);
     if (s == STATUS_OK) s = file_create(&w->file, w->path);
@@ -173,7 +182,7 @@ static enum status check_map(const struct shard_map *m, const char *path, enum s
     int64_t rows = kind == SHARD_TOKENS ? r->tokens : r->chunks;
     int dim = kind == SHARD_TOKENS ? 1 : f->dim;
     uint8_t header[SHARD_HEADER_BYTES], footer[SHARD_FOOTER_BYTES];
-    make_header(header, kind, m->element_bytes, dim, r->number, shard_first_row(kind, r));
+    make_header(header, kind, m->element_bytes, dim, header_number(r), header_first_row(kind, r));
     make_footer(footer, crc32c(0, header, sizeof header), rows);
     char remedy[SHARD_REMEDY_MAX];
     shard_remedy(remedy, kind, r);

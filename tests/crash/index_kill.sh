@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# kill -9 at random times during build, add, repair --model (of damaged landmarks), drop, and add of what was dropped.
+# kill -9 at random times during build, add, repair --model (of damaged landmarks), drop, add of what was dropped, delete,
+# and join of parts.
 # After each kill readers see the store before the command or after it; then the same command ends, and the store equals
 # one that was never disturbed: verify --deep, export, hits.
 #
@@ -24,18 +25,24 @@ command_of() { # NAME STORE: sets `command`
     add) command=("$INDEX" add "$TMP/b.jsonl" --store "$2" "${model[@]}" "${merged[@]}") ;;
     repair) command=("$INDEX" repair --store "$2" "${model[@]}") ;;
     drop) command=("$INDEX" drop --store "$2" --shard 2 --shard 5 --threads 1) ;;
+    delete) command=("$INDEX" delete --store "$2" --source "*/a.jsonl") ;;
+    join) command=("$INDEX" join "$TMP"/parts/* --out "$2" --threads 1 --index IVF8,SQ8) ;;
     again) command=("$INDEX" add "$TMP/a.jsonl" --store "$2" "${model[@]}" "${merged[@]}") ;;
     esac
 }
-jobs=(build add repair drop again)
+jobs=(build add repair drop again delete join)
+makes() { [ "$1" = build ] || [ "$1" = join ]; } # the command makes the store
+for part in 1 2 3; do
+    expect 0 "$INDEX" build "$TMP/a.jsonl" "$TMP/b.jsonl" --part $part/3 --out "$TMP/parts" --shard-chunks 30 "${model[@]}"
+done
 
 # Undisturbed: the store before and after each command, and how long the command takes: the window for a kill.
 now_us() { echo $(($(date +%s%N) / 1000)); }
 before="" start=0
 declare -A took
 for job in "${jobs[@]}"; do
-    [ -z "$before" ] || cp -r "$before" "$TMP/$job-after"
-    [ -z "$before" ] || ln -s "$before" "$TMP/$job-before"
+    makes "$job" || cp -r "$before" "$TMP/$job-after"
+    makes "$job" || ln -s "$before" "$TMP/$job-before"
     command_of "$job" "$TMP/$job-after"
     start=$(now_us)
     "${command[@]}" >"$OUT" 2>"$ERR" || die "$job, undisturbed"
@@ -63,7 +70,7 @@ die_in() { cp -r "$s" "$TMP.failed"; die "$* (seed $seed, kill $killed of worker
 try() { # JOB
     local job=$1 code us pid again=1
     rm -rf "$s"
-    [ "$job" = build ] || cp -r "$TMP/$job-before/." "$s"
+    makes "$job" || cp -r "$TMP/$job-before/." "$s"
     [ "$job" = repair ] && damage "$s"
     command_of "$job" "$s"
     while [ $again = 1 ]; do
@@ -80,7 +87,7 @@ try() { # JOB
         between "$job"
         again=$((RANDOM % 4 == 0))
         # Killed after its commit, a build has nothing left to do, and would print that.
-        if [ "$job" = build ] && "$INDEX" stats --store "$s" >/dev/null 2>&1; then code=0 again=0; fi
+        if makes "$job" && "$INDEX" stats --store "$s" >/dev/null 2>&1; then code=0 again=0; fi
     done
     if [ $code != 0 ]; then
         "${command[@]}" >"$OUT" 2>"$ERR" || die_in "$job after a kill"
@@ -94,12 +101,12 @@ try() { # JOB
 between() { # JOB
     [ "$1" = repair ] && return
     if ! "$INDEX" stats --store "$s" >/dev/null 2>"$ERR"; then
-        [ "$1" = build ] && tail -n 1 "$ERR" | grep -qE "no contents yet|no store here|nothing is published" && return
+        makes "$1" && tail -n 1 "$ERR" | grep -qE "no contents yet|no store here|nothing is published" && return
         die_in "a reader after a kill during $1"
     fi
     export_store "$s" "$s.export"
     cmp -s "$s.export" "$TMP/$1.export" && return
-    [ "$1" != build ] && cmp -s "$s.export" "$(readlink "$TMP/$1-before" | sed 's/-after$/.export/')" && return
+    ! makes "$1" && cmp -s "$s.export" "$(readlink "$TMP/$1-before" | sed 's/-after$/.export/')" && return
     die_in "after a kill during $1: neither the store before nor after it"
 }
 

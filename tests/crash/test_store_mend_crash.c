@@ -1,4 +1,4 @@
-/* test_store_mend_crash.c -- repair with an encoder, and drop, killed or refused at every fault point there is.
+/* test_store_mend_crash.c -- repair with an encoder, drop and delete, killed or refused at every fault point there is.
  *
  * Each job runs once undisturbed; then once for each fault point N = 1, 2, 3 ... it is killed there (or made to fail
  * there). What is left must be the store as it was or the one that the job makes; the job is run again to its end, and
@@ -22,7 +22,7 @@ static enum status encode(void *context, float *rows, const int32_t *ids, int64_
     return mend_encode(context, rows, ids, n, DIM);
 }
 
-/* "same": landmarks get their old bytes; "other": new ones, and the index with them; "drop"; "add". */
+/* "same": landmarks get their old bytes; "other": new ones, and the index with them; "drop"; "add"; "delete". */
 static enum status mend(const char *job, const char *dir) {
     struct store_writer_config c = fixture_config(DIM, VOCAB);
     float shift = strcmp(job, "other") == 0 ? 2.0f : 0;
@@ -33,6 +33,12 @@ static enum status mend(const char *job, const char *dir) {
         const struct store_drop how = {.ranges = &shards, .n_ranges = 1, .publish = {.seed = 1}};
         struct store_drop_report report;
         return store_drop(&report, dir, &how);
+    }
+    if (strcmp(job, "delete") == 0) {
+        static const int64_t documents[] = {17, 2, 3, 9};
+        const struct store_delete how = {.documents = documents, .n_documents = ARRAY_LEN(documents)};
+        struct store_delete_report report;
+        return store_delete(&report, dir, &how);
     }
     const struct store_encoder encoder = {.fingerprint = c.fingerprint, .encode = encode, .context = &shift};
     TRY(store_repair(dir, NULL, &encoder, ignore, NULL, &problems));
@@ -196,7 +202,8 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     /* A kill keeps the page cache, so a folder in memory shows the same and saves thousands of real syncs. */
     if (access("/dev/shm", W_OK) == 0) setenv("DRT_TEST_TMP", "/dev/shm", 1);
-    static struct trial trials[] = {{.job = "same"}, {.job = "other"}, {.job = "drop"}, {.job = "add"}};
+    static struct trial trials[] = {
+        {.job = "same"}, {.job = "other"}, {.job = "drop"}, {.job = "add"}, {.job = "delete"}};
     char pristine[600];
     snprintf(pristine, sizeof pristine, "%s/pristine", test_folder());
     CHECK_EQ(start("add", pristine, NULL), 0);
@@ -211,7 +218,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < ARRAY_LEN(trials); i++) {
         long n = try_all(&trials[i], mode);
         printf("%s: %s at fault points 1 to %ld, step %d\n", trials[i].job, mode, n, stride);
-        CHECK(n > 15);
+        CHECK(n > (strcmp(trials[i].job, "delete") == 0 ? 5 : 15));
     }
     fflush(stdout);
     if (other == 0) _exit(0);

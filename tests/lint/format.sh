@@ -7,4 +7,4 @@ command -v clang-format >/dev/null || { echo "skipped: clang-format is not insta
 [ "$(clang-format --version | sed 's/.*version \([0-9]*\).*/\1/')" = 14 ] || { echo "skipped: the layout is clang-format 14's"; exit 77; }
 git ls-files '*.c' | while read -r f; do [ -f "$f" ] && echo "$f"; done |
     xargs -P "$(nproc)" -n 32 clang-format --dry-run -Werror 2>&1 | head -20
-[ "${PIPESTATUS[1]}" = 0 ]
+[ "${PIPESTATUS[2]}" = 0 ]

@@ -201,6 +201,15 @@ _drt_options() {
 --threads value
 --restart -
 --json -
+--part value
+--help,-h -
+--version,-V -' ;;
+    'drt-index delete') echo '--store dir
+--document value
+--source value
+--dry-run -
+--all -
+--json -
 --help,-h -
 --version,-V -' ;;
     'drt-index doctor') echo '--store dir
@@ -226,6 +235,15 @@ _drt_options() {
 --chunk value
 --document value
 --context value
+--json -
+--help,-h -
+--version,-V -' ;;
+    'drt-index join') echo '--out dir
+--copy -
+--index value
+--lexical on|off
+--max-ram value
+--threads value
 --json -
 --help,-h -
 --version,-V -' ;;
@@ -392,7 +410,7 @@ _drt_commands() {
     case $1 in
     drt-eval) echo 'ppl fit-memory tasks niah' ;;
     drt-generate) echo '' ;;
-    drt-index) echo 'build add search get stats verify repair drop recall export lexical doctor' ;;
+    drt-index) echo 'build join add search get stats verify repair delete drop recall export lexical doctor' ;;
     drt-model) echo 'info init convert' ;;
     drt-serve) echo '' ;;
     drt-tokenizer) echo 'train encode decode count' ;;

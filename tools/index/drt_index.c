@@ -7,12 +7,14 @@
 
 static const struct command commands[] = {
     {"build", "make a store from a corpus", drt_index_build},
+    {"join", "make one store of parts that were built apart", drt_index_join},
     {"add", "add documents to a store", drt_index_add},
     {"search", "find the chunks that the model would retrieve after a text", drt_index_search},
     {"get", "print a chunk or a document by its id", drt_index_get},
     {"stats", "show what a store holds", drt_index_stats},
     {"verify", "check for missing, truncated or damaged files", drt_index_verify},
     {"repair", "rebuild derived files: indexes, landmarks, hashes", drt_index_repair},
+    {"delete", "take documents out by number or source", drt_index_delete},
     {"drop", "remove shards whose tokens are lost", drt_index_drop},
     {"recall", "measure the index against exact search", drt_index_recall},
     {"export", "print chunks, positions and landmarks as JSON lines", drt_index_export},

@@ -7,6 +7,7 @@
 
 /* Each takes argv[0] = its own name and an array of argc operands to fill, and returns the exit code. */
 int drt_index_build(int argc, char **argv, const char **operands);
+int drt_index_join(int argc, char **argv, const char **operands);
 int drt_index_add(int argc, char **argv, const char **operands);
 int drt_index_search(int argc, char **argv, const char **operands);
 int drt_index_get(int argc, char **argv, const char **operands);
@@ -14,6 +15,7 @@ int drt_index_stats(int argc, char **argv, const char **operands);
 int drt_index_verify(int argc, char **argv, const char **operands);
 int drt_index_repair(int argc, char **argv, const char **operands);
 int drt_index_drop(int argc, char **argv, const char **operands);
+int drt_index_delete(int argc, char **argv, const char **operands);
 int drt_index_recall(int argc, char **argv, const char **operands);
 int drt_index_export(int argc, char **argv, const char **operands);
 int drt_index_lexical(int argc, char **argv, const char **operands);
@@ -38,6 +40,19 @@ const char *drt_index_hex(char out[33], const uint8_t bytes[16]);
 /* What a build or add did: for people, or one JSON object. */
 struct indexer_report;
 void drt_index_build_report(const struct indexer_report *r, const char *store, bool json);
+
+/* --lexical on|off; NULL: as the store is. */
+enum store_lexical_choice drt_index_lexical_choice(const char *text);
+/* build --part: `text` is as given (NULL: the whole corpus); the rest is what drt_index_part_check makes of it: -1, or
+ * the exit code of a usage error. _enter makes the folder STORE/part-i-of-N and sets *store to it. */
+struct drt_index_part { const char *text; int part, parts; char store[FILE_PATH_MAX]; };
+int drt_index_part_check(struct drt_index_part *p, const char *index, const char *vectors);
+enum status drt_index_part_enter(struct drt_index_part *p, const char **store);
+
+/* Documents that a command takes out: the first 10 of them, all, or JSON. _add: of store_drop and store_delete. */
+struct drt_index_listing { bool json, all; int64_t listed; };
+void drt_index_listing_add(void *context, int64_t shard, const struct store_document *d);
+void drt_index_listing_end(const struct drt_index_listing *l, int64_t documents);
 
 /* A store and its newest view, opened together. */
 struct opened_store { struct store *store; struct store_view *view; struct store_info info; };

@@ -1,4 +1,5 @@
 /* drt_index_build.c -- drt-index build and add: a corpus into a store. */
+#include "base/file.h"
 #include "base/formats/json.h"
 #include "base/system/processors.h"
 #include "session/device_choice.h"
@@ -14,6 +15,7 @@ struct options {
     struct device_choice where;
     struct landmark_options landmarks;
     const char *store, *model, *index, *lexical, *format, *text_field;
+    struct drt_index_part part;
     int64_t eod_id, shard_chunks, threads;
     uint64_t max_ram;
     bool restart, json, append, skip_bad_lines, no_follow;
@@ -23,23 +25,17 @@ static const char *or_auto(const char *text) {
     return text ? text : "auto";
 }
 
-static enum store_lexical_choice lexical_choice(const char *text) {
-    if (!text) return STORE_LEXICAL_KEEP;
-    return strcmp(text, "on") == 0 ? STORE_LEXICAL_ON : STORE_LEXICAL_OFF;
-}
-
 static void print_configuration(const struct options *o, const struct model_folder *m, const char *const *inputs,
                                 int n) {
     char ram[32];
     fprintf(stderr, "drt-index %s: corpus", o->append ? "add" : "build");
     for (int i = 0; i < n; i++)
         streams_printf(stderr, " %s", inputs[i]);
+    const char *lexical = o->lexical ? o->lexical : o->append ? "as it is" : "on";
     streams_printf(stderr, "\n  store %s, model %s, index %s, lexical %s, format %s, text-field %s, eod-id %lld,\n",
-                   o->store, m->path, or_auto(o->index),
-                   o->lexical  ? o->lexical
-                   : o->append ? "as it is"
-                               : "on",
-                   or_auto(o->format), o->text_field, (long long)o->eod_id);
+                   o->store, m->path, or_auto(o->index), lexical, or_auto(o->format), o->text_field,
+                   (long long)o->eod_id);
+    if (o->part.parts) fprintf(stderr, "  part %d of %d,\n", o->part.part, o->part.parts);
     fprintf(stderr, "  max-ram %s, shard-chunks %lld, threads %lld%s\n", progress_bytes_text(ram, o->max_ram),
             (long long)o->shard_chunks, o->threads ? (long long)o->threads : (long long)processors_available(),
             o->restart ? ", restart" : "");
@@ -56,17 +52,19 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     struct chunk_tower tower = {0};
     struct landmark_maker source = {0};
     struct store_fingerprint fingerprint;
-    bool own = !o->landmarks.encoder && !o->landmarks.vectors;
     struct indexer_report report;
+    const bool own = !o->landmarks.encoder && !o->landmarks.vectors;
     struct indexer_config config = {
         .reader = {.inputs = inputs,
                    .n_inputs = n_inputs,
                    .text_field = o->text_field,
                    .skip_bad_lines = o->skip_bad_lines,
-                   .no_follow = o->no_follow},
+                   .no_follow = o->no_follow,
+                   .part = o->part.part,
+                   .parts = o->part.parts},
         .store = o->store,
-        .index = or_auto(o->index),
-        .lexical = lexical_choice(o->lexical),
+        .index = o->part.parts ? "exact" : or_auto(o->index), /* the joined store has indexes of its own */
+        .lexical = o->part.parts ? STORE_LEXICAL_OFF : drt_index_lexical_choice(o->lexical),
         .max_ram = o->max_ram,
         .shard_chunks = o->shard_chunks,
         .append = o->append,
@@ -90,8 +88,7 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     config.model = &model.config;
     config.params = model.params;
     config.device = device;
-    config.encoder = tower.encoder;
-    config.states = tower.states;
+    config.encoder = tower.encoder, config.states = tower.states;
     s = indexer_run(&report, &config);
     if (s == STATUS_OK) drt_index_build_report(&report, o->store, o->json);
 out:
@@ -101,6 +98,15 @@ out:
     device_close(device);
     model_folder_close(&model);
     return s;
+}
+
+static int build_with_progress(struct options *o, const char **operands, int n_operands) {
+    struct progress_line *line = NULL;
+    enum status s = drt_index_part_enter(&o->part, &o->store);
+    if (s == STATUS_OK) s = progress_line_start(&line, "drt-index");
+    if (s == STATUS_OK) s = build_run(o, operands, n_operands, progress_line_progress(line));
+    progress_line_end(line);
+    return drt_index_exit(s);
 }
 
 #define MAX_RAM_HELP                                                                                                   \
@@ -152,6 +158,10 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
          "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
         {"restart", ARG_FLAG, &o.restart, NULL, "discard an unfinished run instead of resuming it", 0, 0},
         {"json", ARG_FLAG, &o.json, NULL, "print the report as one line of JSON", 0, 0},
+        {"part", ARG_STRING, &o.part.text, "i/N",
+         "build part i of N alone, into STORE/part-i-of-N; drt-index join makes one store of all parts. A part has the "
+         "i-th share of the corpus in bytes; compressed and text files are not cut",
+         0, 0},
     };
     const struct arg_program program = {
         .name = append ? "drt-index add" : "drt-index build",
@@ -169,7 +179,7 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
                              "  drt-index build pile.jsonl.zst --out store --index IVF4096_HNSW32,SQ8 --max-ram 16G\n"
                              "  zcat x.gz | drt-index build - --format jsonl --out store\n",
         .options = options,
-        .n_options = ARRAY_LEN(options),
+        .n_options = ARRAY_LEN(options) - append, /* --part is the last, and build's alone */
         .min_operands = 1,
         .max_operands = -1,
     };
@@ -178,12 +188,8 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
     if (code < 0 && !o.store)
         code = drt_index_usage(command, append ? "--store STORE is missing" : "--out STORE is missing");
     if (code < 0) code = landmark_options_check(command, &o.landmarks, append);
-    if (code >= 0) return code;
-    struct progress_line *line = NULL;
-    enum status s = progress_line_start(&line, "drt-index");
-    if (s == STATUS_OK) s = build_run(&o, operands, n_operands, progress_line_progress(line));
-    progress_line_end(line);
-    return drt_index_exit(s);
+    if (code < 0) code = drt_index_part_check(&o.part, o.index, o.landmarks.vectors);
+    return code < 0 ? build_with_progress(&o, operands, n_operands) : code;
 }
 
 int drt_index_build(int argc, char **argv, const char **operands) {

@@ -1,5 +1,4 @@
 /* drt_index_drop.c -- drt-index drop: shards whose tokens are lost, taken out of a store. */
-#include "base/formats/json.h"
 #include "base/memory.h"
 #include "base/system/processors.h"
 #include "tools/index/drt_index.h"
@@ -9,45 +8,19 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { LISTED = 10 }; /* documents named without --all */
-
 struct options {
     const char *store;
     struct arg_strings shards;
     struct store_range ranges[ARRAY_LEN(((struct arg_strings *)0)->items)];
     int64_t threads;
     uint64_t max_ram;
-    bool dry_run, all, json;
-    int64_t listed;
+    bool dry_run;
+    struct drt_index_listing listing;
 };
 
-static void print_document(void *context, int64_t shard, const struct store_document *d) {
-    struct options *o = context;
-    if (o->json) {
-        struct json_writer w;
-        json_write_open(&w, stdout, 0);
-        json_write_object(&w);
-        const struct json_number numbers[] = {
-            {"document", d->id},       {"shard", shard},      {"first_chunk", d->first_chunk},
-            {"chunks", d->chunks},     {"tokens", d->tokens}, {"offset", (int64_t)d->offset},
-            {"line", (int64_t)d->line}};
-        drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
-        json_write_key(&w, "source"), json_write_string(&w, d->source);
-        json_write_key(&w, "key"), json_write_string(&w, d->key);
-        json_write_object_end(&w);
-        fputc('\n', stdout);
-    } else if (o->all || o->listed < LISTED) {
-        streams_printf(stdout, "  document %lld: %s %s (shard %lld, chunks %lld to %lld)\n", (long long)d->id,
-                       d->source, d->key, (long long)shard, (long long)d->first_chunk,
-                       (long long)(d->first_chunk + d->chunks - 1));
-    }
-    o->listed++;
-}
-
 static void print_report(const struct options *o, const struct store_drop_report *r) {
-    if (!o->json && !o->all && r->documents > LISTED)
-        printf("  and %lld more (--all names them)\n", (long long)(r->documents - LISTED));
-    FILE *out = o->json ? stderr : stdout;
+    drt_index_listing_end(&o->listing, r->documents);
+    FILE *out = o->listing.json ? stderr : stdout;
     streams_printf(out, "%s: generation %llu: %s %lld documents, %lld chunks and %lld tokens of %lld shards\n",
                    o->store, (unsigned long long)r->generation, o->dry_run ? "would drop" : "dropped",
                    (long long)r->documents, (long long)r->chunks, (long long)r->tokens, (long long)r->shards);
@@ -61,8 +34,8 @@ static enum status drop(struct options *o, const struct progress *progress) {
         .n_ranges = o->shards.count,
         .dry_run = o->dry_run,
         .publish = {.max_ram = o->max_ram, .seed = 1, .threads = pool, .progress = progress},
-        .document = print_document,
-        .context = o,
+        .document = drt_index_listing_add,
+        .context = &o->listing,
     };
     struct store_drop_report report;
     enum status s = store_drop(&report, o->store, &how);
@@ -99,11 +72,11 @@ int drt_index_drop(int argc, char **argv, const char **operands) {
         {"shard", ARG_STRINGS, &o.shards, "N",
          "number of a shard, as in tokens/0000N.tok, or N-M of those in one file; may be repeated", 0, 0},
         {"dry-run", ARG_FLAG, &o.dry_run, NULL, "print what would go, and change nothing", 0, 0},
-        {"all", ARG_FLAG, &o.all, NULL, "name all documents, not the first 10", 0, 0},
+        {"all", ARG_FLAG, &o.listing.all, NULL, "name all documents, not the first 10", 0, 0},
         {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory for filling the index (default: as in build)", 1, INFINITY},
         {"threads", ARG_INT, &o.threads, "N",
          "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
-        {"json", ARG_FLAG, &o.json, NULL, "one JSON object for each document that goes", 0, 0},
+        {"json", ARG_FLAG, &o.listing.json, NULL, "one JSON object for each document that goes", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-index drop",

@@ -5,6 +5,7 @@
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
 #include <math.h>
+#include <string.h>
 
 struct options {
     const char *store;
@@ -39,6 +40,11 @@ static enum status lexical(const struct options *o, const struct progress *progr
                                       .seed = 1,
                                       .progress = progress};
     return store_lexical(o->store, &how);
+}
+
+enum store_lexical_choice drt_index_lexical_choice(const char *text) {
+    if (!text) return STORE_LEXICAL_KEEP;
+    return strcmp(text, "on") == 0 ? STORE_LEXICAL_ON : STORE_LEXICAL_OFF;
 }
 
 int drt_index_lexical(int argc, char **argv, const char **operands) {

@@ -18,8 +18,10 @@ static void print_json(const struct store_info *i) {
         {"tokens", i->tokens - i->dropped_tokens},
         {"shards", i->shards},
         {"dropped_shards", i->dropped_shards},
-        {"dropped_documents", i->dropped_documents},
-        {"dropped_chunks", i->dropped_chunks},
+        {"dropped_documents", i->dropped_documents - i->deleted_documents},
+        {"dropped_chunks", i->dropped_chunks - i->deleted_chunks},
+        {"deleted_documents", i->deleted_documents},
+        {"deleted_chunks", i->deleted_chunks},
         {"segments", i->segments},
         {"duplicates", i->duplicates},
         {"token_bytes", (int64_t)i->token_bytes},
@@ -66,8 +68,12 @@ static void print_text(const char *dir, const struct opened_store *s) {
     printf("chunks       %lld of %d tokens, %lld tokens in all (%.1f a chunk)\n", (long long)chunks,
            i->fingerprint.chunk_tokens, (long long)tokens, (double)tokens / each);
     if (i->dropped_shards)
-        printf("dropped      %lld documents and %lld chunks of %lld shards\n", (long long)i->dropped_documents,
-               (long long)i->dropped_chunks, (long long)i->dropped_shards);
+        printf("dropped      %lld documents and %lld chunks of %lld shards\n",
+               (long long)(i->dropped_documents - i->deleted_documents),
+               (long long)(i->dropped_chunks - i->deleted_chunks), (long long)i->dropped_shards);
+    if (i->deleted_documents)
+        printf("deleted      %lld documents and %lld chunks, whose bytes are still there\n",
+               (long long)i->deleted_documents, (long long)i->deleted_chunks);
     printf("shards       %lld: tokens %s, landmarks %s (%d dimensions, fp16)\n", (long long)i->shards,
            progress_bytes_text(a, i->token_bytes), progress_bytes_text(b, i->landmark_bytes), i->fingerprint.dim);
     if (i->segments == 0)

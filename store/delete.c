@@ -1,0 +1,170 @@
+/* delete.c -- documents taken out of the view, one by one.
+ *
+ * One transaction records them in the table "deleted", removes their hashes and publishes a generation of the same
+ * counts. Their records, tokens and landmarks stay, so ids stay and views of older generations read what they read. */
+#include "base/memory.h"
+#include "base/system/fault.h"
+#include "store/catalog/deleted_records_internal.h"
+#include "store/writer_internal.h"
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEP = 1 << 16 }; /* documents between two looks at the progress */
+
+struct delete {
+    const char *dir;
+    const struct store_delete *how;
+    struct store_delete_report *report;
+    struct store_writer *w;  /* NULL: a dry run, */
+    struct catalog *catalog; /* for which this was opened; else the writer's */
+    struct generation_record published;
+    struct shard_record *shards;
+    int64_t *list; /* documents that will go, rising */
+    size_t n, capacity;
+    char *text;
+    size_t text_capacity;
+};
+
+static enum status delete_report(struct delete *d, int64_t number, const struct document_record *r) {
+    d->report->documents++;
+    d->report->chunks += r->chunks;
+    d->report->tokens += r->tokens;
+    if (!d->how->document) return STATUS_OK;
+    struct store_document out;
+    TRY(document_record_copy(&out, &d->text, &d->text_capacity, number, r));
+    d->how->document(d->how->context, r->shard, &out);
+    return STATUS_OK;
+}
+
+static bool delete_matches(const struct delete *d, const char *source) {
+    for (int i = 0; i < d->how->n_sources; i++)
+        if (fnmatch(d->how->sources[i], source, 0) == 0) return true;
+    return false;
+}
+
+/* *gone: it is in no view of the published generation. */
+static enum status delete_look(struct delete *d, struct catalog_txn *t, int64_t number, struct document_record *r,
+                               bool *gone) {
+    TRY(record_get_document(t, d->catalog, r, number));
+    if (r->shard < 0 || r->shard >= d->published.shards)
+        return fail(STATUS_CORRUPT, "%s: document %lld is of shard %lld, which is not published, run drt-index repair",
+                    d->dir, (long long)number, (long long)r->shard);
+    *gone = shard_is_dropped(&d->shards[r->shard]);
+    return *gone ? STATUS_OK : record_is_deleted(t, number, gone);
+}
+
+static enum status delete_add(struct delete *d, int64_t number, const struct document_record *r) {
+    TRY(memory_grow(&d->list, &d->capacity, d->n + 1));
+    d->list[d->n++] = number;
+    return delete_report(d, number, r);
+}
+
+static int delete_order(const void *a, const void *b) {
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Those named by number, each once. */
+static enum status delete_find_named(struct delete *d, struct catalog_txn *t) {
+    int64_t *sorted;
+    const int64_t n = d->how->n_documents;
+    TRY(memory_allocate(&sorted, (size_t)n));
+    if (n > 0) memcpy(sorted, d->how->documents, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, delete_order);
+    enum status s = STATUS_OK;
+    for (int64_t i = 0; i < n && s == STATUS_OK; i++) {
+        struct document_record r;
+        bool gone;
+        if (i > 0 && sorted[i] == sorted[i - 1]) continue;
+        if (sorted[i] < 0 || sorted[i] >= d->published.documents) {
+            s = fail(STATUS_NOT_FOUND, "%s: there is no document %lld, the store has %lld", d->dir,
+                     (long long)sorted[i], (long long)d->published.documents);
+            break;
+        }
+        s = delete_look(d, t, sorted[i], &r, &gone);
+        if (s == STATUS_OK && gone)
+            progress_note(d->how->progress, "%s: document %lld was deleted before", d->dir, (long long)sorted[i]);
+        if (s == STATUS_OK && !gone) s = delete_add(d, sorted[i], &r);
+    }
+    memory_free(sorted);
+    return s;
+}
+
+static enum status delete_find_sources(struct delete *d, struct catalog_txn *t) {
+    for (int64_t i = 0; i < d->published.documents; i++) {
+        struct document_record r;
+        bool gone;
+        if (i % STEP == 0 && progress_stop_requested(d->how->progress))
+            return fail(STATUS_INTERRUPTED, "%s: stopped; nothing was deleted", d->dir);
+        if (i % STEP == 0)
+            progress_step(d->how->progress, "look for documents", "documents", i, d->published.documents);
+        TRY(delete_look(d, t, i, &r, &gone));
+        if (gone) continue;
+        TRY(memory_grow(&d->text, &d->text_capacity, r.source_bytes + 1));
+        if (r.source_bytes) memcpy(d->text, r.source, r.source_bytes);
+        d->text[r.source_bytes] = 0;
+        if (delete_matches(d, d->text)) TRY(delete_add(d, i, &r));
+    }
+    return STATUS_OK;
+}
+
+static enum status delete_find(struct delete *d) {
+    struct catalog_txn *t;
+    TRY(catalog_begin(&t, d->catalog, false));
+    enum status s = record_get_generation(t, d->catalog, &d->published);
+    if (s == STATUS_OK) s = record_list_shards(t, d->catalog, &d->shards, d->published.shards);
+    if (s == STATUS_OK) s = d->how->n_sources > 0 ? delete_find_sources(d, t) : delete_find_named(d, t);
+    catalog_abort(t);
+    d->report->generation = (uint64_t)d->published.number;
+    return s;
+}
+
+static enum status delete_one(struct delete *d, struct catalog_txn *t, int64_t number) {
+    struct document_record r;
+    bool found;
+    int64_t holder = -1;
+    TRY(record_get_document(t, d->catalog, &r, number));
+    const struct deleted_record gone = {number, r.first_chunk, r.chunks, r.tokens};
+    TRY(record_find_hash(t, r.hash, &found, &holder));
+    if (found && holder == number) TRY(catalog_delete(t, TABLE_HASHES, r.hash, sizeof r.hash));
+    return record_put_deleted(t, &gone);
+}
+
+static enum status delete_write(struct delete *d, struct catalog_txn *t, const struct generation_record *g) {
+    for (size_t i = 0; i < d->n; i++)
+        TRY(delete_one(d, t, d->list[i]));
+    TRY(record_put_generation(t, g));
+    return fault_point("store:delete:before-commit");
+}
+
+static enum status delete_commit(struct delete *d) {
+    struct catalog_txn *t;
+    struct generation_record g = d->w->published;
+    g.number++;
+    TRY(catalog_begin(&t, d->catalog, true));
+    enum status s = delete_write(d, t, &g);
+    if (s != STATUS_OK) {
+        catalog_abort(t);
+        return s;
+    }
+    TRY(catalog_commit(t));
+    d->w->published = g;
+    d->report->generation = (uint64_t)g.number;
+    return fault_point("store:delete:committed");
+}
+
+enum status store_delete(struct store_delete_report *out, const char *dir, const struct store_delete *how) {
+    *out = (struct store_delete_report){0};
+    struct delete d = {.dir = dir, .how = how, .report = out};
+    enum status s = how->dry_run ? catalog_open(&d.catalog, dir, false, 0) : writer_open(&d.w, dir, NULL, false);
+    if (d.w) d.catalog = d.w->catalog;
+    if (s == STATUS_OK) s = delete_find(&d);
+    if (s == STATUS_OK && d.w && d.n > 0) s = delete_commit(&d);
+    if (!d.w) catalog_close(d.catalog);
+    store_writer_close(d.w);
+    memory_free(d.shards);
+    memory_free(d.list);
+    memory_free(d.text);
+    return s;
+}

@@ -1,0 +1,410 @@
+/* join.c -- see parts.h.
+ *
+ * The joined store is written as any other: file by file of the parts, its two data files get names of their own
+ * (links, or copies), durable, and one LMDB transaction records their shards and documents under new numbers. Many
+ * files share a transaction. Nothing of it is published before all is there, so a kill leaves a journal; how many
+ * shards that has tells where the next call continues. Headers of linked files have the numbers of their part: the
+ * records of the shards say which (shard_record.foreign). */
+#include "base/crc32c.h"
+#include "base/memory.h"
+#include "base/system/fault.h"
+#include "store/catalog/deleted_records_internal.h"
+#include "store/parts/part_record_internal.h"
+#include "store/writer_internal.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BATCH_DOCUMENTS = 1 << 16, BATCH_FILES = 1024, COPY_BLOCK = 1 << 20 };
+
+struct joined_part {
+    const char *dir;
+    struct store_fingerprint fingerprint;
+    struct part_record record;
+    struct generation_record generation;
+    int64_t deleted; /* documents */
+};
+
+struct join {
+    const char *dir;
+    const struct store_join *how;
+    struct store_join_report *report;
+    struct joined_part *parts; /* by their numbers */
+    struct store_writer *w;
+    bool copy; /* also: links could not be made */
+
+    /* the part that is taken over now */
+    const struct joined_part *from;
+    struct catalog *catalog;
+    struct catalog_txn *read;
+    struct shard_record *shards;
+    struct generation_record base; /* counts of the parts before it */
+};
+
+/* ---- which parts there are ------------------------------------------------------------------------------- */
+
+static enum status read_records(struct joined_part *p, struct catalog_txn *t, const struct catalog *c) {
+    struct deleted_list deleted;
+    int format;
+    TRY(record_get_fingerprint(t, c, &p->fingerprint, &format));
+    TRY(catalog_check_record(c, format));
+    TRY(record_get_part(t, c, &p->record));
+    TRY(record_get_generation(t, c, &p->generation));
+    TRY(record_list_deleted(t, c, &deleted, p->generation.documents));
+    memory_free(deleted.ranges);
+    p->deleted = deleted.documents;
+    return STATUS_OK;
+}
+
+static enum status read_part(struct joined_part *p, const char *dir) {
+    struct catalog *c;
+    struct catalog_txn *t;
+    p->dir = dir;
+    TRY(catalog_open(&c, dir, false, 0));
+    enum status s = catalog_begin(&t, c, false);
+    if (s == STATUS_OK) {
+        s = read_records(p, t, c);
+        catalog_abort(t);
+    }
+    catalog_close(c);
+    return s;
+}
+
+static enum status check_part(const struct joined_part *p) {
+    const struct part_record *r = &p->record;
+    if (r->part.parts == 0)
+        return fail(STATUS_INVALID, "%s: is a store, and not a part of one (drt-index build --part i/N makes those)",
+                    p->dir);
+    if (!r->finished)
+        return fail(STATUS_INVALID, "%s: is not finished: run its drt-index build --part %d/%d again", p->dir,
+                    r->part.part, r->part.parts);
+    if (r->shards != p->generation.shards || r->documents != p->generation.documents ||
+        r->chunks != p->generation.chunks)
+        return fail(STATUS_MISMATCH,
+                    "%s: documents were added to it after it was built as part %d: build the part again, and add them "
+                    "to the joined store",
+                    p->dir, r->part.part);
+    return STATUS_OK;
+}
+
+static int by_number(const void *a, const void *b) {
+    const struct joined_part *x = a, *y = b;
+    return (x->record.part.part > y->record.part.part) - (x->record.part.part < y->record.part.part);
+}
+
+static enum status check_with_first(const struct joined_part *first, const struct joined_part *p) {
+    if (p->record.part.parts != first->record.part.parts)
+        return fail(STATUS_MISMATCH, "%s: is one of %d parts, and %s one of %d: join the parts of one build", p->dir,
+                    p->record.part.parts, first->dir, first->record.part.parts);
+    TRY(store_check_fingerprint(first->dir, &first->fingerprint, p->dir, &p->fingerprint));
+    if (memcmp(p->record.part.corpus, first->record.part.corpus, sizeof first->record.part.corpus) != 0)
+        return fail(STATUS_MISMATCH,
+                    "%s: was built from another corpus than %s (names, sizes), or with other options: build both with "
+                    "the same command but for --part",
+                    p->dir, first->dir);
+    return STATUS_OK;
+}
+
+static enum status check_numbers(const struct join *j) {
+    int n = j->how->n_parts, parts = j->parts[0].record.part.parts;
+    for (int i = 1; i < n; i++)
+        if (j->parts[i].record.part.part == j->parts[i - 1].record.part.part)
+            return fail(STATUS_MISMATCH, "%s and %s: are both part %d of %d", j->parts[i - 1].dir, j->parts[i].dir,
+                        j->parts[i].record.part.part, parts);
+    for (int i = 0; i < n; i++)
+        if (j->parts[i].record.part.part != i + 1)
+            return fail(STATUS_MISMATCH, "part %d of %d is missing (%d are given): build it, or name its folder", i + 1,
+                        parts, n);
+    if (n < parts)
+        return fail(STATUS_MISMATCH, "part %d of %d is missing (%d are given): build it, or name its folder", n + 1,
+                    parts, n);
+    return STATUS_OK;
+}
+
+static enum status read_parts(struct join *j) {
+    TRY(memory_allocate_zero(&j->parts, (size_t)j->how->n_parts));
+    for (int i = 0; i < j->how->n_parts; i++) {
+        TRY(read_part(&j->parts[i], j->how->parts[i]));
+        TRY(check_part(&j->parts[i]));
+        TRY(check_with_first(&j->parts[0], &j->parts[i]));
+    }
+    qsort(j->parts, (size_t)j->how->n_parts, sizeof *j->parts, by_number);
+    return check_numbers(j);
+}
+
+static struct joined_record describe(const struct join *j) {
+    struct joined_record r = {.parts = j->how->n_parts};
+    memcpy(r.corpus, j->parts[0].record.part.corpus, sizeof r.corpus);
+    for (int i = 0; i < j->how->n_parts; i++) {
+        const struct generation_record *g = &j->parts[i].generation;
+        uint8_t counts[6 * 8];
+        const int64_t v[6] = {g->number, g->chunks, g->documents, g->tokens, g->shards, g->duplicates};
+        for (int f = 0; f < 6; f++)
+            little_endian_put(counts + 8 * f, (uint64_t)v[f], 8);
+        r.contents = crc32c(r.contents, counts, sizeof counts);
+    }
+    return r;
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------ */
+
+/* Damage must not get a second name that looks sound: a copy is compared with the recorded checksum. */
+static enum status copy_file(const char *to, const char *from, struct stored_file recorded) {
+    struct file_map map;
+    struct file_writer *file;
+    TRY(file_map(&map, from));
+    enum status s = file_create(&file, to);
+    for (size_t at = 0; s == STATUS_OK && at < map.size; at += COPY_BLOCK) {
+        s = file_write(file, map.data + at, map.size - at < COPY_BLOCK ? map.size - at : COPY_BLOCK);
+        if (s != STATUS_OK) file_discard(file);
+        file_release_pages(&map);
+    }
+    if (s == STATUS_OK && file_crc32c(file) != recorded.crc) {
+        file_discard(file);
+        s = fail(STATUS_CORRUPT, "%s: its bytes changed, run drt-index verify --deep --store on its part", from);
+    } else if (s == STATUS_OK)
+        s = file_publish(file);
+    file_unmap(&map);
+    return s;
+}
+
+/* One that an earlier, killed call made and did not record was removed when the writer was opened. */
+static enum status take_file(struct join *j, enum shard_kind kind, const struct shard_record *file) {
+    char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
+    struct stored_file recorded = kind == SHARD_TOKENS ? file->token_file : file->landmark_file;
+    int64_t shift = j->base.shards;
+    TRY(shard_path(from, j->from->dir, kind, file->first_file_shard, file->last_file_shard));
+    TRY(shard_path(to, j->dir, kind, file->first_file_shard + shift, file->last_file_shard + shift));
+    TRY(stored_file_check(from, recorded, "build this part again in an empty folder"));
+    if (!j->copy && link(from, to) == 0) {
+        j->report->linked++;
+        return STATUS_OK;
+    }
+    if (!j->copy && errno != EXDEV && errno != EPERM && errno != EMLINK && errno != EOPNOTSUPP)
+        return fail_errno("%s: cannot be linked to %s", from, to);
+    if (!j->copy)
+        progress_note(j->how->publish.progress,
+                      "%s: files of %s are copied: they cannot be linked (%s), which takes their space twice", j->dir,
+                      j->from->dir, errno == EXDEV ? "another file system" : strerror(errno));
+    j->copy = true;
+    j->report->copied++;
+    return copy_file(to, from, recorded);
+}
+
+static enum status take_files(struct join *j, const struct shard_record *file) {
+    if (shard_is_dropped(file)) return STATUS_OK;
+    TRY(take_file(j, SHARD_TOKENS, file));
+    TRY(fault_point("store:join:tokens-taken"));
+    return take_file(j, SHARD_LANDMARKS, file);
+}
+
+static enum status sync_names(const struct join *j) {
+    char path[FILE_PATH_MAX];
+    TRY(file_join(path, j->dir, "tokens"));
+    TRY(file_sync_directory(path));
+    TRY(file_join(path, j->dir, "landmarks"));
+    return file_sync_directory(path);
+}
+
+/* ---- records ---------------------------------------------------------------------------------------------- */
+
+static enum status take_document(struct join *j, struct catalog_txn *t, int64_t number, struct document_record d) {
+    bool dropped = shard_is_dropped(&j->shards[d.shard]), deleted, found = false;
+    int64_t other;
+    TRY(record_is_deleted(j->read, number, &deleted));
+    number += j->base.documents;
+    d.first_chunk += j->base.chunks;
+    d.shard += j->base.shards;
+    const struct run_record run = {number, d.shard, d.token_offset, d.tokens, d.chunks};
+    TRY(record_append_document(t, number, &d));
+    TRY(record_append_run(t, d.first_chunk, &run));
+    if (dropped) return STATUS_OK;
+    if (!deleted) TRY(record_find_hash(t, d.hash, &found, &other));
+    const struct deleted_record gone = {number, d.first_chunk, d.chunks, d.tokens};
+    return deleted || found ? record_put_deleted(t, &gone) : record_put_hash(t, d.hash, number);
+}
+
+static enum status take_documents(struct join *j, struct catalog_txn *t, const struct shard_record *file) {
+    struct catalog_walk *walk;
+    TRY(catalog_walk_begin(&walk, j->read, TABLE_DOCUMENTS, (uint64_t)file->first_document));
+    enum status s = STATUS_OK;
+    for (int64_t i = 0; i < file->documents && s == STATUS_OK; i++) {
+        bool more = false;
+        struct bytes key, value;
+        struct document_record d;
+        s = catalog_walk_next(walk, &more, &key, &value);
+        if (s == STATUS_OK && (!more || catalog_key_number(key) != (uint64_t)(file->first_document + i)))
+            s = fail(STATUS_CORRUPT, "%s: document %lld is missing, run drt-index verify", catalog_path(j->catalog),
+                     (long long)(file->first_document + i));
+        if (s == STATUS_OK) s = record_decode_document(value, j->catalog, &d);
+        if (s == STATUS_OK && (d.shard < file->first_file_shard || d.shard > file->last_file_shard))
+            s = fail(STATUS_CORRUPT, "%s: document %lld is in no shard, run drt-index verify", catalog_path(j->catalog),
+                     (long long)(file->first_document + i));
+        if (s == STATUS_OK) s = take_document(j, t, file->first_document + i, d);
+    }
+    catalog_walk_end(walk);
+    return s;
+}
+
+static enum status take_shards(struct join *j, struct catalog_txn *t, const struct shard_record *file) {
+    for (int64_t i = file->first_file_shard; i <= file->last_file_shard; i++) {
+        struct shard_record r = j->shards[i];
+        if (!r.foreign) {
+            r.foreign = j->base.shards > 0;
+            r.file_number = file->number;
+            r.file_chunk = file->first_chunk;
+            r.file_token = file->first_token;
+        }
+        r.number += j->base.shards;
+        r.first_file_shard += j->base.shards;
+        r.last_file_shard += j->base.shards;
+        r.first_chunk += j->base.chunks;
+        r.first_document += j->base.documents;
+        r.first_token += j->base.tokens;
+        r.cursor_bytes = 0;
+        TRY(record_put_shard(t, &r));
+    }
+    return take_documents(j, t, file);
+}
+
+/* The files of shards begin .. *end-1, in one transaction. */
+static enum status take_batch(struct join *j, int64_t begin, int64_t *end) {
+    int64_t documents = 0, files = 0, at = begin;
+    while (at < j->from->generation.shards && documents < BATCH_DOCUMENTS && files < BATCH_FILES) {
+        struct shard_record file = record_of_shard_file(j->shards, at);
+        TRY(take_files(j, &file));
+        documents += file.documents;
+        files++;
+        at = file.last_file_shard + 1;
+    }
+    TRY(sync_names(j));
+    TRY(fault_point("store:join:files-taken"));
+    struct catalog_txn *t;
+    TRY(catalog_begin(&t, j->w->catalog, true));
+    enum status s = STATUS_OK;
+    for (int64_t i = begin; i < at && s == STATUS_OK; i = j->shards[i].last_file_shard + 1) {
+        struct shard_record file = record_of_shard_file(j->shards, i);
+        s = take_shards(j, t, &file);
+    }
+    if (s == STATUS_OK) s = fault_point("store:join:before-commit");
+    if (s != STATUS_OK) {
+        catalog_abort(t);
+        return s;
+    }
+    *end = at;
+    TRY(catalog_commit(t));
+    return fault_point("store:join:committed");
+}
+
+static enum status take_part(struct join *j, int64_t done) {
+    const struct progress *progress = j->how->publish.progress;
+    enum status s = STATUS_OK;
+    for (int64_t at = done; at < j->from->generation.shards && s == STATUS_OK;) {
+        s = take_batch(j, at, &at);
+        progress_step(progress, "join parts", "shards", j->base.shards + at, j->report->shards);
+        if (s == STATUS_OK && progress_stop_requested(progress))
+            s = fail(STATUS_INTERRUPTED, "%s: stopped: run the same command again to continue", j->dir);
+    }
+    return s;
+}
+
+/* *done: shards of the joined store that are recorded already, of this part and those before it. */
+static enum status open_and_take(struct join *j, const struct joined_part *p) {
+    int64_t done = j->w->sealed.shards - j->base.shards;
+    if (done >= p->generation.shards) return STATUS_OK;
+    j->from = p;
+    TRY(catalog_open(&j->catalog, p->dir, false, 0));
+    enum status s = catalog_begin(&j->read, j->catalog, false);
+    if (s == STATUS_OK) {
+        s = record_list_shards(j->read, j->catalog, &j->shards, p->generation.shards);
+        if (s == STATUS_OK) s = take_part(j, done > 0 ? done : 0);
+        catalog_abort(j->read);
+    }
+    memory_free(j->shards);
+    j->shards = NULL;
+    catalog_close(j->catalog);
+    return s;
+}
+
+static void add_counts(struct generation_record *sum, const struct generation_record *g) {
+    sum->shards += g->shards;
+    sum->documents += g->documents;
+    sum->chunks += g->chunks;
+    sum->tokens += g->tokens;
+    sum->duplicates += g->duplicates;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------- */
+
+static enum status count_copies(struct join *j) {
+    struct catalog_txn *t;
+    TRY(catalog_begin(&t, j->w->catalog, false));
+    j->report->copies = (int64_t)catalog_count(t, TABLE_DELETED);
+    catalog_abort(t);
+    for (int i = 0; i < j->how->n_parts; i++)
+        j->report->copies -= j->parts[i].deleted;
+    return STATUS_OK;
+}
+
+/* Makes the store, or finds what an earlier call left of it. */
+static enum status begin(struct join *j) {
+    const struct store_writer_config config = {.fingerprint = j->parts[0].fingerprint};
+    const struct joined_record now = describe(j);
+    struct joined_record before;
+    struct catalog_txn *t;
+    TRY(store_writer_open(&j->w, j->dir, &config, true));
+    TRY(catalog_begin(&t, j->w->catalog, true));
+    enum status s = record_get_joined(t, j->w->catalog, &before);
+    bool same = before.parts == now.parts && before.contents == now.contents &&
+                memcmp(before.corpus, now.corpus, sizeof now.corpus) == 0;
+    bool fresh = before.parts == 0 && j->w->sealed.shards == 0;
+    if (s == STATUS_OK && !same && !fresh)
+        s = fail(STATUS_INVALID, "%s: a store is here already, %s: choose another folder, or remove this one", j->dir,
+                 before.parts ? "joined of other parts" : "which was not joined");
+    if (s == STATUS_OK && fresh) s = record_put_joined(t, &now);
+    if (s != STATUS_OK || !fresh) {
+        catalog_abort(t);
+        j->report->already_joined = s == STATUS_OK && j->w->published.number > 0;
+        return s;
+    }
+    TRY(catalog_commit(t));
+    return fault_point("store:join:begun");
+}
+
+static enum status publish(struct join *j) {
+    struct store_publish how = j->how->publish;
+    TRY(count_copies(j));
+    j->w->sealed = j->base;
+    j->w->sealed.number = j->base.shards;
+    j->w->loose_duplicates = j->report->copies;
+    if (!how.index) how.index = "exact";
+    return store_writer_publish(j->w, &how);
+}
+
+static enum status join_all(struct join *j) {
+    struct generation_record all = {0};
+    for (int i = 0; i < j->how->n_parts; i++)
+        add_counts(&all, &j->parts[i].generation);
+    *j->report = (struct store_join_report){
+        .shards = all.shards, .documents = all.documents, .chunks = all.chunks, .tokens = all.tokens};
+    if (all.chunks == 0) return fail(STATUS_INVALID, "no part has a document: nothing was joined");
+    TRY(begin(j));
+    if (j->report->already_joined) return count_copies(j);
+    for (int i = 0; i < j->how->n_parts; i++) {
+        TRY(open_and_take(j, &j->parts[i]));
+        add_counts(&j->base, &j->parts[i].generation);
+    }
+    return publish(j);
+}
+
+enum status store_join(struct store_join_report *out, const char *dir, const struct store_join *how) {
+    struct join j = {.dir = dir, .how = how, .report = out, .copy = how->copy};
+    *out = (struct store_join_report){0};
+    enum status s = how->n_parts > 0 ? read_parts(&j) : fail(STATUS_INVALID, "no part is given");
+    if (s == STATUS_OK) s = join_all(&j);
+    if (s == STATUS_OK) out->generation = (uint64_t)j.w->published.number;
+    store_writer_close(j.w);
+    memory_free(j.parts);
+    return s;
+}

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# drt-index delete: what is deleted is in no result of any program, ids of the rest stay, the text may come again; exact
+# and with an index; verify, repair, join and later adds agree.
+. "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
+make_model "$TMP/model"
+make_corpus "$TMP/a.jsonl" 120 1
+make_corpus "$TMP/b.jsonl" 60 2
+model=(--model "$TMP/model" --threads 1)
+search() { "$INDEX" search "the river and the harbour" --store "$1" --model "$TMP/model" --k "$2" "${@:3}" --json 2>"$ERR" || die "search in $1"; }
+documents_of() { grep -oE '"document":[0-9]+' | cut -d: -f2; }
+
+for index in exact IVF4,SQ8; do
+    rm -rf "$TMP/store"
+    expect 0 "$INDEX" build "$TMP/a.jsonl" "$TMP/b.jsonl" --out "$TMP/store" --index $index --shard-chunks 40 "${model[@]}"
+    "$INDEX" export --store "$TMP/store" >"$TMP/before" 2>"$ERR" || die "export"
+    chunks=$(wc -l <"$TMP/before")
+    search "$TMP/store" 12 >"$TMP/found"
+    mapfile -t gone < <(documents_of <"$TMP/found" | sort -nu | head -n 3)
+    [ ${#gone[@]} = 3 ] || die "the search finds less than three documents"
+
+    # A dry run names them and changes nothing.
+    expect 0 "$INDEX" delete --store "$TMP/store" --document "${gone[0]}" --document "${gone[1]}" --document "${gone[2]}" --document "${gone[0]}" --dry-run --json
+    [ "$(wc -l <"$OUT")" = 3 ] || die "a dry run names each document once"
+    err_has "would delete 3 documents"
+    search "$TMP/store" 12 | cmp -s - "$TMP/found" || die "a dry run changed the store"
+
+    expect 0 "$INDEX" delete --store "$TMP/store" --document "${gone[0]}" --document "${gone[1]}" --document "${gone[2]}"
+    out_has "generation 2: deleted 3 documents"
+    pattern=$(printf '"document":%s,|' "${gone[@]}")
+    for k in 1 12 5000; do
+        search "$TMP/store" $k --nprobe 4 >"$TMP/after"
+        ! grep -qE "${pattern%|}" "$TMP/after" || die "$index: a deleted document was found with k $k"
+    done
+    for how in lexical hybrid; do
+        search "$TMP/store" 40 --searcher $how >"$TMP/words"
+        [ -s "$TMP/words" ] || die "$index: searcher $how finds nothing"
+        ! grep -qE "${pattern%|}" "$TMP/words" || die "$index: searcher $how found a deleted document"
+    done
+    "$INDEX" export --store "$TMP/store" >"$TMP/left" 2>"$ERR" || die "export"
+    grep -vE "${pattern%|}" "$TMP/before" | cmp -s - "$TMP/left" || die "$index: other chunks than those of the documents left"
+    # all that is left is found, no more and no less
+    [ "$(wc -l <"$TMP/after")" = "$(wc -l <"$TMP/left")" ] || die "$index: k 5000 found $(wc -l <"$TMP/after") of $(wc -l <"$TMP/left")"
+    chunk=$(grep -m1 -E "\"document\":${gone[1]}," "$TMP/before" | grep -oE '"chunk":[0-9]+' | cut -d: -f2)
+    expect_error "was deleted" "$INDEX" get --store "$TMP/store" --model "$TMP/model" --chunk "$chunk"
+    expect_error "was deleted" "$INDEX" get --store "$TMP/store" --model "$TMP/model" --document "${gone[1]}"
+    expect 0 "$INDEX" verify --store "$TMP/store" --deep
+    expect 0 "$INDEX" stats --store "$TMP/store" --json
+    out_has '"deleted_documents":3'
+
+    # Again: nothing to do, the same generation. Numbers that do not exist are named.
+    expect 0 "$INDEX" delete --store "$TMP/store" --document "${gone[2]}"
+    err_has "was deleted before"
+    out_has "generation 2: deleted 0 documents"
+    expect_error "there is no document 100000" "$INDEX" delete --store "$TMP/store" --document 100000
+
+    # The text comes again under new ids; another deletion in between; merged shards; an index made anew.
+    expect 0 "$INDEX" add "$TMP/a.jsonl" "$TMP/b.jsonl" --store "$TMP/store" "${model[@]}"
+    search "$TMP/store" 12 | grep -oE '"score":[-0-9.]+' >"$TMP/scores"
+    grep -oE '"score":[-0-9.]+' "$TMP/found" | cmp -s - "$TMP/scores" || die "$index: the text that came again is not found"
+    expect 0 "$INDEX" repair --store "$TMP/store" --threads 1
+    expect 0 "$INDEX" verify --store "$TMP/store" --deep
+    ! search "$TMP/store" 5000 | grep -qE "${pattern%|}" || die "$index: repair made a deleted document visible"
+
+    # By source, to the last one of it.
+    expect 0 "$INDEX" delete --store "$TMP/store" --source "*/b.jsonl"
+    ! search "$TMP/store" 5000 | grep -q "b.jsonl" || die "$index: a document of a deleted source was found"
+    "$INDEX" export --store "$TMP/store" 2>"$ERR" | grep -q "a.jsonl" || die "the other source is gone, too"
+    expect 0 "$INDEX" verify --store "$TMP/store" --deep
+done
+
+# A build that continues and the hash of a deleted document; a store with everything deleted is still a store.
+expect 0 "$INDEX" delete --store "$TMP/store" --source "*"
+expect 0 "$INDEX" verify --store "$TMP/store" --deep
+expect 0 "$INDEX" search "the river" --store "$TMP/store" --model "$TMP/model"
+[ ! -s "$OUT" ] || ! grep -q "score" "$OUT" || die "something is found in an empty store"
+expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/store" "${model[@]}"
+search "$TMP/store" 3 | grep -q "b.jsonl" || die "nothing is found of what was added"
+
+expect_usage "--store STORE is missing" "$INDEX" delete --document 1
+expect_usage "give --document ID or --source" "$INDEX" delete --store "$TMP/store"
+expect_usage "give --document ID or --source" "$INDEX" delete --store "$TMP/store" --document 1 --source x
+expect_usage "takes the number" "$INDEX" delete --store "$TMP/store" --document 1x

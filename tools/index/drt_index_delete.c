@@ -1,0 +1,116 @@
+/* drt_index_delete.c -- drt-index delete: documents taken out of a store by number or by source; and the listing of
+ * such documents, which drop prints, too. */
+#include "base/formats/json.h"
+#include "tools/index/drt_index.h"
+#include "tools/shared/args.h"
+#include "tools/shared/progress_line.h"
+#include "tools/shared/streams.h"
+#include <errno.h>
+#include <stdlib.h>
+
+enum { LISTED = 10 }; /* documents named without --all */
+
+void drt_index_listing_add(void *context, int64_t shard, const struct store_document *d) {
+    struct drt_index_listing *l = context;
+    if (l->json) {
+        struct json_writer w;
+        json_write_open(&w, stdout, 0);
+        json_write_object(&w);
+        const struct json_number numbers[] = {
+            {"document", d->id},       {"shard", shard},      {"first_chunk", d->first_chunk},
+            {"chunks", d->chunks},     {"tokens", d->tokens}, {"offset", (int64_t)d->offset},
+            {"line", (int64_t)d->line}};
+        drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
+        json_write_key(&w, "source"), json_write_string(&w, d->source);
+        json_write_key(&w, "key"), json_write_string(&w, d->key);
+        json_write_object_end(&w);
+        fputc('\n', stdout);
+    } else if (l->all || l->listed < LISTED) {
+        streams_printf(stdout, "  document %lld: %s %s (shard %lld, chunks %lld to %lld)\n", (long long)d->id,
+                       d->source, d->key, (long long)shard, (long long)d->first_chunk,
+                       (long long)(d->first_chunk + d->chunks - 1));
+    }
+    l->listed++;
+}
+
+void drt_index_listing_end(const struct drt_index_listing *l, int64_t documents) {
+    if (!l->json && !l->all && documents > LISTED)
+        printf("  and %lld more (--all names them)\n", (long long)(documents - LISTED));
+}
+
+struct options {
+    const char *store;
+    struct arg_strings documents, sources;
+    bool dry_run;
+    struct drt_index_listing listing;
+};
+
+static enum status delete_documents(struct options *o, const int64_t *ids, const struct progress *progress) {
+    const struct store_delete how = {.documents = ids,
+                                     .n_documents = o->documents.count,
+                                     .sources = o->sources.items,
+                                     .n_sources = o->sources.count,
+                                     .dry_run = o->dry_run,
+                                     .document = drt_index_listing_add,
+                                     .context = &o->listing,
+                                     .progress = progress};
+    struct store_delete_report r;
+    TRY(store_delete(&r, o->store, &how));
+    drt_index_listing_end(&o->listing, r.documents);
+    streams_printf(o->listing.json ? stderr : stdout,
+                   "%s: generation %llu: %s %lld documents, %lld chunks and %lld tokens\n", o->store,
+                   (unsigned long long)r.generation, o->dry_run ? "would delete" : "deleted", (long long)r.documents,
+                   (long long)r.chunks, (long long)r.tokens);
+    return STATUS_OK;
+}
+
+static bool parse_numbers(int64_t *out, const struct arg_strings *from) {
+    for (int i = 0; i < from->count; i++) {
+        const char *text = from->items[i];
+        char *end;
+        errno = 0;
+        out[i] = strtoll(text, &end, 10);
+        if (*text < '0' || *text > '9' || *end || errno) return false;
+    }
+    return true;
+}
+
+int drt_index_delete(int argc, char **argv, const char **operands) {
+    struct options o = {0};
+    int64_t ids[ARRAY_LEN(o.documents.items)];
+    const struct arg_option options[] = {
+        {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
+        {"document", ARG_STRINGS, &o.documents, "ID", "number of a document; may be repeated", 0, 0},
+        {"source", ARG_STRINGS, &o.sources, "PATTERN",
+         "all documents whose source (the input file's path as it was given) matches: * any characters, ? one, [...] "
+         "one of; may be repeated",
+         0, 0},
+        {"dry-run", ARG_FLAG, &o.dry_run, NULL, "print what would go, and change nothing", 0, 0},
+        {"all", ARG_FLAG, &o.listing.all, NULL, "name all documents, not the first 10", 0, 0},
+        {"json", ARG_FLAG, &o.listing.json, NULL, "one JSON object for each document that goes", 0, 0},
+    };
+    const struct arg_program program = {
+        .name = "drt-index delete",
+        .synopsis = "--store STORE --document ID [--document ID ...] | --source PATTERN [options]",
+        .about = "Deletes documents: no program that opens the store from then on finds them or their chunks. Programs "
+                 "that have it open keep what they see. Ids of all other chunks and documents stay, and the files keep "
+                 "their sizes. The same text may be added again, under new ids.",
+        .examples = "  drt-index delete --store store --source 'corpus/old/*' --dry-run\n"
+                    "  drt-index delete --store store --document 17 --document 18\n",
+        .options = options,
+        .n_options = ARRAY_LEN(options),
+    };
+    int n, code = args_parse(&program, argc, argv, operands, &n);
+    if (code >= 0) return code;
+    if (!o.store) return drt_index_usage("delete", "--store STORE is missing");
+    if ((o.documents.count > 0) == (o.sources.count > 0))
+        return drt_index_usage("delete", "give --document ID or --source PATTERN");
+    if (!parse_numbers(ids, &o.documents))
+        return drt_index_usage("delete", "--document takes the number of a document");
+    struct progress_line *line;
+    enum status status = progress_line_start(&line, "drt-index");
+    if (status != STATUS_OK) return drt_index_exit(status);
+    status = delete_documents(&o, ids, progress_line_progress(line));
+    progress_line_end(line);
+    return drt_index_exit(status);
+}

@@ -1,0 +1,152 @@
+/* drt_index_join.c -- drt-index join: the parts of a corpus, built apart, as one store; and which part build --part
+ * makes.
+ */
+#include "base/formats/json.h"
+#include "base/system/processors.h"
+#include "store/parts/parts.h"
+#include "tools/index/drt_index.h"
+#include "tools/shared/args.h"
+#include "tools/shared/progress_line.h"
+#include "tools/shared/report.h"
+#include "tools/shared/streams.h"
+#include <math.h>
+#include <string.h>
+
+enum { PARTS_MAX = 1000000 };
+
+/* "i/N", with i from 1 to N. */
+static bool part_parse(struct drt_index_part *p) {
+    char rest;
+    return sscanf(p->text, "%d/%d%c", &p->part, &p->parts, &rest) == 2 && p->part >= 1 && p->part <= p->parts &&
+           p->parts <= PARTS_MAX;
+}
+
+int drt_index_part_check(struct drt_index_part *p, const char *index, const char *vectors) {
+    if (!p->text) return -1;
+    if (!part_parse(p)) return drt_index_usage("build", "--part takes i/N, with i from 1 to N, N at most 1000000");
+    if (vectors)
+        return drt_index_usage("build", "--vectors has a row for each chunk of a whole corpus: leave out --part");
+    if (index && strcmp(index, "exact") != 0)
+        return drt_index_usage("build", "--index cannot be given with --part: drt-index join makes the index");
+    return -1;
+}
+
+/* The folder of a part's store is named by the part, so parts of one build can share a folder. */
+enum status drt_index_part_enter(struct drt_index_part *p, const char **store) {
+    char name[64];
+    if (p->parts == 0) return STATUS_OK;
+    TRY(file_make_directory(*store));
+    snprintf(name, sizeof name, "part-%d-of-%d", p->part, p->parts);
+    TRY(file_join(p->store, *store, name));
+    *store = p->store;
+    return STATUS_OK;
+}
+
+struct options {
+    const char *store, *index, *lexical;
+    bool copy, json;
+    int64_t threads;
+    uint64_t max_ram;
+};
+
+static void print_report(const struct options *o, const struct store_join_report *r, int parts) {
+    if (o->json) {
+        struct json_writer w;
+        const struct json_number numbers[] = {{"generation", (int64_t)r->generation},
+                                              {"parts", parts},
+                                              {"shards", r->shards},
+                                              {"documents", r->documents},
+                                              {"copies", r->copies},
+                                              {"chunks", r->chunks},
+                                              {"tokens", r->tokens},
+                                              {"linked", r->linked},
+                                              {"copied", r->copied},
+                                              {"already_joined", r->already_joined}};
+        json_write_open(&w, stdout, 0);
+        json_write_object(&w);
+        json_write_key(&w, "store");
+        json_write_string(&w, o->store);
+        drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
+        json_write_object_end(&w);
+        fputc('\n', stdout);
+        return;
+    }
+    if (r->already_joined) {
+        streams_printf(stdout, "%s: these %d parts are joined here already (generation %llu)\n", o->store, parts,
+                       (unsigned long long)r->generation);
+        return;
+    }
+    streams_printf(stdout, "%s: %d parts joined, generation %llu\n", o->store, parts,
+                   (unsigned long long)r->generation);
+    printf("  documents %lld, of which %lld are copies of one in an earlier part and not in view\n",
+           (long long)r->documents, (long long)r->copies);
+    printf("  chunks %lld, tokens %lld, shards %lld\n", (long long)r->chunks, (long long)r->tokens,
+           (long long)r->shards);
+    printf("  files linked %lld, copied %lld\n", (long long)r->linked, (long long)r->copied);
+}
+
+static enum status join(const struct options *o, const char *const *parts, int n, const struct progress *progress) {
+    struct threads *pool;
+    TRY(threads_create(&pool, (int)o->threads));
+    const struct store_join how = {
+        .parts = parts,
+        .n_parts = n,
+        .copy = o->copy,
+        .publish = {.index = o->index,
+                    .lexical = strcmp(o->lexical, "on") == 0 ? STORE_LEXICAL_ON : STORE_LEXICAL_KEEP,
+                    .max_ram = o->max_ram,
+                    .seed = 1,
+                    .threads = pool,
+                    .progress = progress}};
+    struct store_join_report report;
+    enum status s = store_join(&report, o->store, &how);
+    if (s == STATUS_OK) print_report(o, &report, n);
+    threads_free(pool);
+    return s;
+}
+
+int drt_index_join(int argc, char **argv, const char **operands) {
+    struct options o = {.index = "exact", .lexical = "off", .max_ram = drt_index_max_ram()};
+    const struct arg_option options[] = {
+        {"out", ARG_PATH, &o.store, "STORE", "the joined store's folder; made if it is missing", 0, 0},
+        {"copy", ARG_FLAG, &o.copy, NULL,
+         "copy the parts' files and check their bytes, instead of giving them a second name (a hard link)", 0, 0},
+        {"index", ARG_STRING, &o.index, "auto|exact|FACTORY",
+         "index to make over all chunks, as in build (default: exact, none)", 0, 0},
+        {"lexical", ARG_CHOICE, &o.lexical, "on|off",
+         "make a lexical index over all chunks, too; it reads all tokens (drt-index lexical makes one later)", 0, 0},
+        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory for making the indexes (default: as in build)", 1, INFINITY},
+        {"threads", ARG_INT, &o.threads, "N",
+         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
+        {"json", ARG_FLAG, &o.json, NULL, "print the report as one line of JSON", 0, 0},
+    };
+    const struct arg_program program = {
+        .name = "drt-index join",
+        .synopsis = "PART... --out STORE [options]",
+        .about = "Makes one store of all parts of a corpus that drt-index build --part built, given in any order. Ids "
+                 "follow the numbers of the parts; of documents that several parts have, the first one is in view.\n\n"
+                 "Without an index, landmarks and tokens are not read: the store's files are hard links to those of "
+                 "the parts, which may "
+                 "be removed afterwards. On another file system they are copied. A join that was stopped or killed "
+                 "continues when the same command is run again.",
+        .examples = "  drt-index join parts/* --out store\n"
+                    "  drt-index join parts/* --out /other/disk/store --copy --index IVF65536_HNSW32,SQ8\n",
+        .options = options,
+        .n_options = ARRAY_LEN(options),
+        .min_operands = 1,
+        .max_operands = -1,
+    };
+    int n, code = args_parse(&program, argc, argv, operands, &n);
+    if (code >= 0) return code;
+    if (!o.store) return drt_index_usage("join", "--out STORE is missing");
+    char ram[32];
+    streams_printf(stderr, "drt-index join: %d parts, store %s, index %s, lexical %s", n, o.store, o.index, o.lexical);
+    fprintf(stderr, ", max-ram %s, threads %lld%s\n", progress_bytes_text(ram, o.max_ram),
+            o.threads ? (long long)o.threads : (long long)processors_available(), o.copy ? ", copy" : "");
+    struct progress_line *line;
+    enum status status = progress_line_start(&line, "drt-index");
+    if (status != STATUS_OK) return drt_index_exit(status);
+    status = join(&o, operands, n, progress_line_progress(line));
+    progress_line_end(line);
+    return drt_index_exit(status);
+}
