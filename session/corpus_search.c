@@ -1,9 +1,15 @@
 /* corpus_search.c -- see corpus_search.h. */
 #include "session/corpus_search.h"
 #include <stdio.h>
+#include <string.h>
 
 /* Left for what a program allocates after the landmarks: caches of chunks, states, logits. */
 #define RESERVE_BYTES (UINT64_C(1) << 30)
+
+enum searcher_kind corpus_search_kind(const char *name) {
+    if (strcmp(name, "lexical") == 0) return SEARCHER_LEXICAL;
+    return strcmp(name, "hybrid") == 0 ? SEARCHER_HYBRID : SEARCHER_AUTO;
+}
 
 enum status corpus_search_open(struct searcher **out, const struct searcher_config *config, report_line *report) {
     char line[REPORT_LINE_MAX];

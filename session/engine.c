@@ -119,7 +119,8 @@ void engine_text_close(struct engine *e, const struct searcher *searcher) {
 
 static enum status open_searcher(struct engine *e, const struct engine_retrieval *how) {
     if (e->searcher) return STATUS_OK;
-    const struct searcher_config config = {.device = e->device,
+    const struct searcher_config config = {.kind = how->searcher,
+                                           .device = e->device,
                                            .view = e->view,
                                            .exact = how->exact,
                                            .exact_fallback = how->exact_fallback,

@@ -52,9 +52,10 @@ void engine_text_close(struct engine *e, const struct searcher *searcher);
 enum status engine_check_store(const struct engine *e, const char *path, const struct store_info *info,
                                bool tokens_alone);
 
-/* What a retriever looks at. The first one with a corpus opens the searcher (SEARCHER_AUTO) for all of them.
+/* What a retriever looks at. The first one with a corpus opens the searcher for all of them.
  * Neither self nor corpus: *out is NULL, which the decoder takes as "no retrieval". */
 struct engine_retrieval {
+    enum searcher_kind searcher;         /* LEXICAL and HYBRID need a lexical index; else AUTO (0) */
     bool self, corpus, random, exact;
     bool exact_fallback;                 /* as in indexer/searcher.h */
     int nprobe;                          /* 0: the index's default */

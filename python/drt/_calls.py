@@ -23,7 +23,11 @@ class TqdmReport:
 
     def __init__(self, bar: Callable[..., Any] | None = None) -> None:
         if bar is None:
-            from tqdm.auto import tqdm  # type: ignore[import-untyped,unused-ignore]
+            try:
+                from tqdm.auto import tqdm  # type: ignore[import-untyped,unused-ignore]
+            except ImportError as error:
+                raise ImportError("bars of progress need tqdm: pip install tqdm, or give a function (stage, unit, done, "
+                                  "total) as progress") from error
             bar = tqdm
         self._make, self._stage = bar, ""
         self._bar: Any = None
@@ -31,7 +35,9 @@ class TqdmReport:
     def __call__(self, stage: str, unit: str, done: int, total: int | None) -> None:
         if stage != self._stage:
             self.close()
-            self._bar, self._stage = self._make(desc=stage, unit=f" {unit}", total=total), stage
+            of_bytes = unit == "bytes"
+            self._bar = self._make(desc=stage, unit="B" if of_bytes else f" {unit}", unit_scale=of_bytes, total=total)
+            self._stage = stage
         self._bar.total = total
         self._bar.update(done - self._bar.n)
 
@@ -60,6 +66,8 @@ class LongCall:
     def __init__(self, report: Report | None, *at_work: lib.Opened) -> None:
         self.report, self.busy = report, frozenset(at_work)
         self._error: BaseException | None = None
+        #: How far the encoding of a caller's documents is, whose number the library does not know: unit, done, total.
+        self.position: Callable[[], tuple[str, int, int | None]] | None = None
         stop = self._stop = threading.Event()
         # Not bound methods: a cycle through C's callbacks would wait for the garbage collector.
         self.progress = lib.progress(stop=lib.stop_function(lambda _context: stop.is_set()))
@@ -76,8 +84,11 @@ class LongCall:
                 if step.note is not None:
                     _log.info("%s", lib.decoded(step.note))
                 elif self.report is not None:
-                    self.report(lib.decoded(step.stage), lib.decoded(step.unit), step.done,
-                                step.total if step.total >= 0 else None)
+                    stage, unit = lib.decoded(step.stage), lib.decoded(step.unit)
+                    done, total = step.done, step.total if step.total >= 0 else None
+                    if self.position is not None and stage == "encode":
+                        unit, done, total = self.position()
+                    self.report(stage, unit, done, total)
         except BaseException as error:  # noqa: BLE001  (C must not see it; raised by run)
             self.fail(error)
 

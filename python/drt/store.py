@@ -8,7 +8,7 @@ import gc
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +104,8 @@ class _Documents:
         self._iterator, self._call = iter(documents), call
         self._text_field, self._key_field, self._count = text_field, key_field, 0
         self._kept: tuple[Any, ...] = ()
+        self._total = len(documents) if isinstance(documents, Sized) else None
+        call.position = lambda: ("documents", self._count, self._total)
 
     def _parts(self, item: Any) -> tuple[bytes, bytes | None, bytes | None]:
         text, key, source = item, None, None

@@ -1,15 +1,17 @@
 /* fuzz_store.c -- a damaged store: open, verify, read and search must end with a status, never with a crash.
  *
  * A small store is made once and kept as bytes. Each input is a list of edits {which file, where, what} over a copy of
- * it: 1 byte file (the top bit: cut the file there instead), 3 bytes offset (taken modulo the size), 1 byte xor. */
+ * it: 1 byte file (the top bit: cut the file there instead; bits 4 to 6 all set: the lexical segment), 3 bytes offset
+ * (taken modulo the size), 1 byte xor. */
 #include "store/catalog/commit_record_internal.h"
+#include "store/lexical/lexical.h"
 #include "tests/store_fixture.h"
 #include <fcntl.h>
 
-enum { FILES = 8, DIM = 16, VOCAB = 300, EDIT_BYTES = 5 };
+enum { NUMBERED = 8, LEXICAL = NUMBERED, FILES, LEXICAL_BITS = 0x70, DIM = 16, VOCAB = 300, EDIT_BYTES = 5 };
 static const char *const names[FILES] = {"catalog/data.mdb",  "catalog/data.mdb",    "catalog/data.mdb",
                                          "tokens/00000.tok",  "landmarks/00000.f16", "landmarks/00001.f16",
-                                         "index/00001.faiss", "index/00002.faiss"};
+                                         "index/00001.faiss", "index/00002.faiss",   "lexical/00001.lex"};
 static uint8_t *good[FILES], *bad[FILES];
 static size_t sizes[FILES], lengths[FILES];
 static char dir[600];
@@ -32,6 +34,7 @@ static void make(void) {
     snprintf(dir, sizeof dir, "%s/store", test_folder());
     struct store_writer_config c = fixture_config(DIM, VOCAB);
     fixture_store(dir, &c, 0, 60, 30, "IVF4,SQ8");
+    CHECK_OK(store_lexical(dir, &(struct store_publish){.lexical = STORE_LEXICAL_ON, .seed = 1}));
     for (int i = 0; i < FILES; i++)
         slurp(i);
 }
@@ -55,7 +58,19 @@ static void renew_record(void) {
     (void)ignored;
 }
 
+static void search_words(struct store_view *v) {
+    static const int32_t ids[] = {1, 7, 30, 31, 299, 5, 5, 80};
+    const struct lexical_query query = {ids, ARRAY_LEN(ids)};
+    struct store_hit hits[8];
+    const struct lexical *x;
+    if (store_view_lexical(&x, v) != STATUS_OK) return;
+    enum status ignored = lexical_search(
+        x, hits, &query, 1, &(struct lexical_search){.k = ARRAY_LEN(hits), .pair_weight = LEXICAL_PAIR_WEIGHT});
+    (void)ignored;
+}
+
 static void read_all(struct store_view *v) {
+    search_words(v);
     struct store_info info;
     store_view_info(v, &info);
     float queries[2 * DIM];
@@ -90,7 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     bool changed[FILES] = {0};
     for (size_t at = 0; at + EDIT_BYTES <= size; at += EDIT_BYTES) {
-        int i = data[at] % FILES;
+        int i = (data[at] & LEXICAL_BITS) == LEXICAL_BITS ? LEXICAL : data[at] % NUMBERED;
         while (i > 0 && strcmp(names[i - 1], names[i]) == 0)
             i--; /* the catalog is named often, as it matters most */
         size_t where = ((size_t)data[at + 1] << 16 | (size_t)data[at + 2] << 8 | data[at + 3]) % sizes[i];

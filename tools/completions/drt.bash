@@ -86,6 +86,7 @@ _drt_options() {
 --skip-bad-lines -
 --no-follow -
 --eod-id value
+--searcher landmark|lexical|hybrid
 --exact -
 --exact-fallback -
 --nprobe value
@@ -118,6 +119,7 @@ _drt_options() {
 --store dir
 --corpus-retrieval -
 --self-retrieval -
+--searcher landmark|lexical|hybrid
 --exact -
 --exact-fallback -
 --nprobe value

@@ -20,7 +20,7 @@ extern const char *const eval_mode_names[EVAL_MODES];
 struct eval_options {
     struct device_choice where;
     const char *model, *store, *modes, *text_field, *format, *exclude;
-    const char *memory, *documents;      /* --memory LIST; all, even or odd */
+    const char *memory, *documents, *searcher;            /* --memory LIST; all, even or odd; as drt-index search's */
     struct arg_strings base;             /* folders of Base LMs, EVAL_BASES at most */
     const char *oracle, *keep, *apply;   /* --oracle next-chunk; fit-memory's files; NULL: not given */
     struct arg_strings samples;

@@ -37,7 +37,7 @@ static enum status open_parts(struct eval_machine *m, const struct engine_config
     }
     if (!config->memory) return STATUS_OK;
     TRY(memory_options_config(&e->memory, &o->memory_options, &m->model.model));
-    return reads_lexical(o) ? store_view_lexical(&e->lexical, m->model.view) : STATUS_OK;
+    return o->store && reads_lexical(o) ? store_view_lexical(&e->lexical, m->model.view) : STATUS_OK;
 }
 
 enum status eval_machine_open(struct eval_machine **out, const struct engine_config *config,

@@ -1,5 +1,6 @@
 /* drt_eval_modes.c -- which modes the options of drt-eval ppl name, and which options do not fit together. */
 #include "tools/eval/drt_eval.h"
+#include "tools/shared/search_options.h"
 #include <string.h>
 
 /* Adds the modes that a list names; their names begin with `prefix`. */
@@ -64,10 +65,10 @@ int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL
         return eval_usage(command,
                           "--store needs --corpus-retrieval, --random-retrieval, --modes or --memory (it would not "
                           "be used)");
-    if ((o->exact || o->exact_fallback || o->nprobe) && !corpus)
-        return eval_usage(command, "--exact, --exact-fallback and --nprobe need a store and a mode that uses it");
-    if (o->exact && (o->nprobe || o->exact_fallback))
-        return eval_usage(command, "--exact scans every landmark: leave out --nprobe and --exact-fallback");
+    if (SEARCH_OPTIONS_GIVEN(*o) && !corpus)
+        return eval_usage(command, "--searcher, --exact, --exact-fallback and --nprobe need a store and a mode that "
+                                   "uses it");
+    if (SEARCH_OPTIONS_WRONG(*o)) return eval_usage(command, SEARCH_OPTIONS_WRONG(*o));
     if (!exclude_parse(&o->rule, o->exclude)) return eval_usage(command, "--exclude is doc, window=N or none");
     if (o->skip >= o->context) return eval_usage(command, "--skip must be smaller than --context");
     return check_memory(command, o, mode);

@@ -2,6 +2,7 @@
 #include "tools/eval/drt_eval.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
+#include "tools/shared/search_options.h"
 #include <math.h>
 
 static int parse(struct eval_options *o, int argc, char **argv, const char **operands) {
@@ -56,13 +57,7 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
         {"eod-id", ARG_INT, &o->eod_id, "ID",
          "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none", -2, 1ll << 32},
         {NULL, ARG_FLAG, NULL, NULL, "Search and machine", 0, 0},
-        {"exact", ARG_FLAG, &o->exact, NULL, "scan all landmarks instead of using the store's index", 0, 0},
-        {"exact-fallback", ARG_FLAG, &o->exact_fallback, NULL,
-         "scan all landmarks for a query for which the index finds too few chunks", 0, 0},
-        {"nprobe", ARG_INT, &o->nprobe, "N",
-         "IVF lists to scan, of the store's index or of gpu-ivf on a GPU; 0: the index's default, and on a GPU exact "
-         "search where the landmarks take at most 2 GiB",
-         0, 1 << 20},
+        SEARCH_OPTIONS(*o),
         {"seed", ARG_INT, &o->seed, "N", "seed of random retrieval", 0, INFINITY},
         {"device", ARG_CHOICE, &o->where.device, "auto|cpu|cuda", "where to compute; auto: a GPU if there is one", 0,
          0},
@@ -87,6 +82,7 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
 
 int eval_ppl(int argc, char **argv, const char **operands) {
     struct eval_options o = {.where = DEVICE_CHOICE_DEFAULT,
+                             .searcher = "landmark",
                              .format = "auto",
                              .exclude = "doc",
                              .documents = "all",

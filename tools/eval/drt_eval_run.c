@@ -5,6 +5,7 @@
 #include "data/readers/ids_check.h"
 #include "data/readers/reader.h"
 #include "indexer/indexer.h"
+#include "session/corpus_search.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
 
@@ -109,7 +110,8 @@ static int64_t exclude_window(const struct eval_run *r) {
 static enum status prepare(struct eval_run *r) {
     const struct eval_options *o = r->options;
     for (int mode = 0; mode < EVAL_GCA_MODES; mode++) {
-        const struct engine_retrieval how = {.self = mode == EVAL_SELF || mode == EVAL_BOTH,
+        const struct engine_retrieval how = {.searcher = corpus_search_kind(o->searcher),
+                                             .self = mode == EVAL_SELF || mode == EVAL_BOTH,
                                              .corpus = mode == EVAL_CORPUS || mode == EVAL_BOTH || mode == EVAL_RANDOM,
                                              .random = mode == EVAL_RANDOM,
                                              .exact = o->exact && mode != EVAL_RANDOM,

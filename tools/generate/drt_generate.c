@@ -40,6 +40,7 @@ static enum status generate_open_and_run(const struct generate_options *o, const
 
 static int generate(int argc, char **argv, const char **operands) {
     struct generate_options o = {.where = DEVICE_CHOICE_DEFAULT,
+                                 .searcher = "landmark",
                                  .memory = "none",
                                  .memory_past = 2048,
                                  .max_tokens = 256,

@@ -1,5 +1,6 @@
 /* drt_generate_options.c -- the option table of drt-generate, and what cannot be given together. */
 #include "tools/generate/drt_generate.h"
+#include "tools/shared/search_options.h"
 
 #include <math.h>
 #include <string.h>
@@ -28,13 +29,7 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
         {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "retrieve from the store", 0, 0},
         {"self-retrieval", ARG_FLAG, &o->self, NULL,
          "retrieve from the text's own past; with --corpus-retrieval: the best of both", 0, 0},
-        {"exact", ARG_FLAG, &o->exact, NULL, "scan all landmarks instead of using the store's index", 0, 0},
-        {"exact-fallback", ARG_FLAG, &o->exact_fallback, NULL,
-         "scan all landmarks for a query for which the index finds too few chunks", 0, 0},
-        {"nprobe", ARG_INT, &o->nprobe, "N",
-         "IVF lists to scan, of the store's index or of gpu-ivf on a GPU; 0: the index's default, and on a GPU exact "
-         "search where the landmarks take at most 2 GiB",
-         0, 1 << 20},
+        SEARCH_OPTIONS(*o),
         {NULL, ARG_FLAG, NULL, NULL, "Token memory (docs/token-memory.md)", 0, 0},
         {"memory", ARG_CHOICE, &o->memory, "none|own|corpus|both",
          "mix in the tokens of the text's own past, of chunks of the store, or of both", 0, 0},
@@ -114,10 +109,9 @@ static int check(const struct generate_options *o) {
         return usage("--memory-... options need --memory own, corpus or both");
     if (o->store && !o->corpus && !found)
         return usage("--store needs --corpus-retrieval (without it the store is not used)");
-    if ((o->exact || o->exact_fallback || o->nprobe) && !o->corpus)
-        return usage("--exact, --exact-fallback and --nprobe need --store DIR --corpus-retrieval");
-    if (o->exact && (o->nprobe || o->exact_fallback))
-        return usage("--exact scans every landmark: leave out --nprobe and --exact-fallback");
+    if (SEARCH_OPTIONS_GIVEN(*o) && !o->corpus)
+        return usage("--searcher, --exact, --exact-fallback and --nprobe need --store DIR --corpus-retrieval");
+    if (SEARCH_OPTIONS_WRONG(*o)) return usage(SEARCH_OPTIONS_WRONG(*o));
     for (int i = 0; i < o->stops.count; i++)
         if (!o->stops.items[i][0]) return usage("--stop '': the string is empty");
     return -1;

@@ -1,5 +1,6 @@
 /* drt_generate_setup.c -- everything that a run needs, made before the prompt is read. */
 #include "tools/generate/drt_generate_state.h"
+#include "session/corpus_search.h"
 #include "tools/shared/report.h"
 
 #include <string.h>
@@ -72,7 +73,8 @@ enum status generate_prepare(struct generate_state *r) {
     TRY(make_trace(r));
     if (r->trace) watch = trace_watch(r->trace);
     const struct generation_config config = {.engine = r->engine,
-                                             .retrieval = {.self = o->self,
+                                             .retrieval = {.searcher = corpus_search_kind(o->searcher),
+                                                           .self = o->self,
                                                            .corpus = o->corpus,
                                                            .exact = o->exact,
                                                            .exact_fallback = o->exact_fallback,

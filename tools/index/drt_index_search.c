@@ -2,6 +2,7 @@
  * the store. */
 #include "tools/index/drt_index_search.h"
 #include "kernels/search/topk.h"
+#include "session/corpus_search.h"
 #include "tools/shared/args.h"
 #include "tools/shared/exclude.h"
 #include "tools/shared/progress_line.h"
@@ -49,7 +50,7 @@ int drt_index_search(int argc, char **argv, const char **operands) {
         {"queries-format", ARG_CHOICE, &o.queries_format, "auto|txt|jsonl|npy|fbin",
          "format of --queries; auto: by the name's ending (default: auto)", 0, 0},
         {"k", ARG_INT, &o.k, "N", "hits to print", 1, TOPK_MAX},
-        {"searcher", ARG_CHOICE, &o.searcher, "landmark|lexical|hybrid",
+        {"searcher", ARG_CHOICE, &o.searcher, CORPUS_SEARCH_KINDS,
          "landmark: by landmarks; lexical: by BM25 over the query's last 128 tokens and their pairs; hybrid: both, "
          "merged "
          "by reciprocal rank",

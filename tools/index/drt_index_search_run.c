@@ -33,11 +33,8 @@ static enum status print_hit(struct search *s, int rank, const struct store_hit 
 static enum status open_searcher(struct search *s, bool many) {
     const struct search_options *o = s->o;
     bool copy = many || o->exact || s->store.info.segments == 0 || o->nprobe > 0;
-    bool lexical = strcmp(o->searcher, "lexical") == 0, hybrid = strcmp(o->searcher, "hybrid") == 0;
-    const struct searcher_config config = {.kind = lexical  ? SEARCHER_LEXICAL
-                                                   : hybrid ? SEARCHER_HYBRID
-                                                   : copy   ? SEARCHER_AUTO
-                                                            : SEARCHER_STORE,
+    const enum searcher_kind kind = corpus_search_kind(o->searcher);
+    const struct searcher_config config = {.kind = kind == SEARCHER_AUTO && !copy ? SEARCHER_STORE : kind,
                                            .device = s->device,
                                            .view = s->store.view,
                                            .exact = o->exact || s->store.info.segments == 0,

@@ -3,6 +3,7 @@
 #include "base/formats/safetensors.h"
 #include "base/memory.h"
 #include "tools/memory/memory_samples.h"
+#include <math.h>
 #include <stdio.h>
 
 static const char *const mark_names[MEMORY_MARKS] = {"nearest", "entries", "best", "kth", "mean"};
@@ -78,6 +79,17 @@ static enum status tensor_of(const struct tensor_view **out, const struct safete
                 safetensors_path(file), name);
 }
 
+/* Infinities are what a memory without the token gives; a fit to NaN would be one of NaN. */
+static enum status check_numbers(const struct safetensors *file, const char *name, const float *values, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (isnan(values[i]))
+            return fail(STATUS_INVALID,
+                        "%s: number %lld of %s is NaN: collect the samples again with drt-eval "
+                        "fit-memory --keep",
+                        safetensors_path(file), (long long)i, name);
+    return STATUS_OK;
+}
+
 enum status memory_samples_load(struct memory_samples *s, const struct safetensors *file) {
     const struct tensor_view *t;
     struct sample_arrays *a = NULL;
@@ -95,6 +107,7 @@ enum status memory_samples_load(struct memory_samples *s, const struct safetenso
     for (int i = 0; status == STATUS_OK && i < a->n; i++) {
         status = tensor_of(&t, file, a->name[i], s->n);
         if (status == STATUS_OK) status = safetensors_to_f32(*a->data[i], t);
+        if (status == STATUS_OK) status = check_numbers(file, a->name[i], *a->data[i], s->n);
     }
     memory_free(a);
     return status;

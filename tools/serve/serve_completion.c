@@ -292,7 +292,8 @@ enum completion_step completion_step(struct serve *serve, struct job *job) {
     if (job->completion.stream && job_unsent(job) > UNSENT_MAX) return COMPLETION_PAUSED;
     enum status status = completion_work(serve, job, &done);
     if (status != STATUS_OK) {
-        job_fail(job, serve_http_status(status), status_message());
+        int code = serve_http_status(status); /* what is not found is none of the paths that a client names */
+        job_fail(job, code == 404 ? 400 : code, status_message());
         return COMPLETION_DONE;
     }
     return done ? COMPLETION_DONE : COMPLETION_MORE;

@@ -31,7 +31,24 @@ cmp -s "$TMP/s/landmarks/00000.f16" "$TMP/whole" || die "repair makes other land
 
 memory=(--store "$TMP/s" --memory own,corpus,both,random --memory-k 4 --memory-every 16)
 texts=(--data "$TMP/a.jsonl" --context 189 --skip 32)
-expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" "${memory[@]}" --out "$TMP/base/memory.json"
+expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" "${memory[@]}" --keep "$TMP/kept" --out "$TMP/base/memory.json"
+table() { sed -n '/mean over files, bootstrap/,/^$/p; /^change (%/,/^$/p' "$1"; }
+table "$OUT" >"$TMP/first"
+[ -s "$TMP/first" ] || die "no tables"
+
+# Kept samples give the same fit and the same tables; the same text twice is one text; a configuration is applied to them.
+modes=(--memory own,corpus,both,random)
+expect 0 "$EVAL" fit-memory --model "$TMP/base" --samples "$TMP/kept" "${modes[@]}" --out "$TMP/again.json"
+table "$OUT" | cmp -s - "$TMP/first" || die "samples give other tables"
+cmp -s "$TMP/again.json" "$TMP/base/memory.json" || die "samples give another configuration"
+expect 0 "$EVAL" fit-memory --model "$TMP/base" --samples "$TMP/kept" --samples "$TMP/kept" "${modes[@]}" --apply "$TMP/again.json" --json
+[ "$(grep -o '"file":' "$OUT" | wc -l)" = 1 ] || die "two texts of one name"
+runs=$(grep -o '"tokens":[0-9]*' "$OUT" | cut -d: -f2 | awk 'NR == 1 { all = $1 } NR > 1 { sum += $1 } END { print all, sum }')
+[ "${runs% *}" = "${runs#* }" ] || die "tokens of the file and of all runs: $runs"
+expect_error "was collected with another model" "$EVAL" fit-memory --model "$TMP/other" --samples "$TMP/kept" "${modes[@]}" --out "$TMP/none.json"
+expect_error "was fitted for a model with other weights" "$EVAL" ppl --model "$TMP/other" "${texts[@]}" --memory own --memory-config "$TMP/again.json"
+expect_usage "leave out --data" "$EVAL" fit-memory --samples "$TMP/kept" --data x --out y
+expect_usage "leave out --out" "$EVAL" fit-memory --samples "$TMP/kept" --apply x --out y
 expect 0 "$EVAL" ppl --model "$TMP/base" --base "$TMP/base" --base "$TMP/other" --oracle next-chunk "${texts[@]}" "${memory[@]}" --json
 for part in '"bases":{"base":"[^"]*/base","base-2":"[^"]*/other"}' '"mode":"memory-both","against":"base","gain_percent":-' \
     '"mode":"memory-oracle","against":"memory-corpus"' '"mode":"memory-both","against":"base-2"' '"run":"9-16"' '"helped":'; do

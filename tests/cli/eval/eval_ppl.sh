@@ -38,6 +38,14 @@ for mode in self corpus both random; do
     ppl $store --modes $mode --json --seed 5
     same "$(figure $mode)" "$want" "$mode alone"
 done
+
+# Other searchers: named in the report, figures of their own; those that read no store stay.
+for kind in lexical hybrid; do
+    ppl --store "$TMP/s" --modes none,corpus --searcher $kind --json
+    out_has "\"searched_by\":\"$kind"
+    same "$(figure none)" "$none" "none beside --searcher $kind"
+done
+expect_usage "need a store and a mode that uses it" "$EVAL" ppl --data x --searcher hybrid
 # Random chunks depend on the seed, the nearest do not; a small store is searched exactly either way.
 ppl --store "$TMP/s" --modes corpus,random --json --seed 6
 cp "$OUT" "$TMP/six" && cp "$TMP/all" "$OUT"

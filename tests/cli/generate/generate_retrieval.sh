@@ -16,6 +16,12 @@ err_has "weight 0."
 err_has "and 1 more"
 gen --store "$TMP/s" --corpus-retrieval --nprobe 3 --stats && err_has "corpus searched by exact scan"
 gen --store "$TMP/s" --corpus-retrieval --exact && cmp -s "$OUT" "$TMP/corpus" || die "exact search of a small store differs"
+for kind in lexical hybrid; do
+    gen --store "$TMP/s" --corpus-retrieval --searcher $kind --stats --trace "$TMP/$kind.jsonl"
+    err_has "corpus searched by $kind"
+    grep -q '"source":"corpus","chunk"' "$TMP/$kind.jsonl" || die "--searcher $kind found nothing"
+done
+cmp -s "$TMP/lexical.jsonl" "$TMP/t.jsonl" && die "words find what landmarks of a random model find"
 words 1500 8 >"$TMP/long"               # own chunks outnumber the corpus', so both sources are found
 expect 0 "$GENERATE" --model "$TMP/m" --prompt-file "$TMP/long" --max-tokens 5 --store "$TMP/s" --corpus-retrieval --self-retrieval --trace "$TMP/both.jsonl"
 expect 0 "$GENERATE" --model "$TMP/m" --prompt-file "$TMP/long" --max-tokens 5 --self-retrieval --trace "$TMP/self.jsonl"
@@ -51,7 +57,10 @@ grep -Eq '(https?:)?//[a-z]+\.[a-z]|@import|<link' "$TMP/t.html" && die "the pag
 expect_error "must end in .jsonl" "$GENERATE" --model "$TMP/m" --prompt x --trace "$TMP/t.txt"
 expect_error "nowhere" "$GENERATE" --model "$TMP/m" --prompt x --trace "$TMP/nowhere/t.html"
 
-# A store of another model, another folder, no store.
+# A store of another model, another folder, no store, no lexical index.
+tiny_store "$TMP/without" "$TMP/m" "$TMP/c.jsonl" --lexical off
+expect_error "has no lexical index" "$GENERATE" --model "$TMP/m" --store "$TMP/without" --corpus-retrieval --searcher hybrid --prompt x
+expect_usage "scans no landmarks" "$GENERATE" --store "$TMP/s" --corpus-retrieval --searcher lexical --exact
 tiny_model "$TMP/other" 77
 expect_error "$TMP/other" "$GENERATE" --model "$TMP/other" --store "$TMP/s" --corpus-retrieval --prompt x
 expect_error "$TMP/none" "$GENERATE" --model "$TMP/m" --store "$TMP/none" --corpus-retrieval --prompt x

@@ -17,6 +17,11 @@ same "$(cd "$TMP/site/drt" && find . -name 'lib*' -o -name '*.safetensors' | sor
     "./libdrt.so.1 ./share/drt/models/drt-28m/model.safetensors "
 ! readelf -S "$TMP/site/drt/libdrt.so.1" | grep -q '\.debug_info' || die "libdrt.so.1 is not stripped"
 
+# Type hints, where mypy is installed.
+if "$python" -c 'import mypy' >/dev/null 2>&1; then
+    (cd "$SOURCE" && "$python" -m mypy --cache-dir "$TMP/mypy") >"$OUT" 2>&1 || die "mypy --strict"
+fi
+
 export PYTHONPATH=$TMP/site PYTHONDONTWRITEBYTECODE=1 OPENBLAS_NUM_THREADS=2
 unset DRT_LIBRARY
 "$python" -m pytest -q --tb=short -p no:cacheprovider --basetemp "$TMP/pytest" "$SOURCE/tests/cli/python" >"$OUT" 2>&1 ||

@@ -63,6 +63,35 @@ def test_encode_takes_dlpack(model):
 
     ids = chunks_of(model, 3)
     np.testing.assert_array_equal(model.encode(Foreign(ids)), model.encode(ids))
+    out = np.zeros((3, model.info.dim), np.float32)
+    assert isinstance(model.encode(ids, out=Foreign(out)), Foreign)
+    np.testing.assert_array_equal(out, model.encode(ids))
+    with pytest.raises(ValueError, match="out"):
+        model.encode(ids, out=Foreign(out.astype(np.float64)))
+
+
+def test_memory_of_a_gpu_is_not_taken_for_the_cpus(model):
+    class OnGpu:
+        """What a torch tensor on a GPU says of itself."""
+
+        def __init__(self, shape, at=0x7F0000000000):
+            self.__cuda_array_interface__ = {"shape": shape, "typestr": "<f4", "data": (at, False), "version": 2}
+
+        def __dlpack__(self, **options):
+            raise AssertionError("nobody may read its memory")
+
+        def __dlpack_device__(self):
+            return (2, 0)
+
+    ids = chunks_of(model, 3)
+    with pytest.raises(ValueError, match="chunks.*CPU"):
+        model.encode(OnGpu(ids.shape))
+    with pytest.raises(ValueError, match="model is on the CPU"):
+        model.encode(ids, out=OnGpu((3, model.info.dim)))
+    with pytest.raises(ValueError, match="shape"):
+        model.encode(ids, out=OnGpu((4, model.info.dim)))
+    with pytest.raises(ValueError, match="256"):
+        model.encode(ids, out=OnGpu((3, model.info.dim), at=0x7F0000000010))
 
 
 def test_encode_text(model):
@@ -134,6 +163,30 @@ def test_an_abandoned_iterator_frees_its_session(model):
     tokens.close()
     del tokens
     gc.collect()
+
+
+def test_stop_gives_what_was_held_back(model):
+    with model.session(temperature=0.9, top_k=40, seed=4, max_tokens=12) as session:
+        session.feed("the river")
+        tokens = list(session.tokens())
+    text, n = "".join(t.text for t in tokens), 6
+    with model.session(temperature=0.9, top_k=40, seed=4, max_tokens=12) as session:
+        session.feed("the river")
+        shown = "".join(session.next().text for _ in range(n)) + session.stop()
+        assert shown == model.tokenizer.decode([t.id for t in tokens[:n]]) and text.startswith(shown.rstrip("\ufffd"))
+        with pytest.raises(drt.Invalid):
+            session.next()
+        session.feed(" and stone")
+        assert session.next().position == len(session) - 1
+
+
+def test_the_bundled_model():
+    """In a wheel and in a checkout: beside the library."""
+    model = drt.Model.load(device="cpu")
+    assert model.info.path.endswith("drt-28m") and model.info.parameters > 28e6
+    scores = model.logprobs("The catalog names every file of a store.", top=2)
+    assert len(scores.ids) > 5 and 1 < scores.perplexity < 1e4
+    assert model.encode("A store.").shape == (1, model.info.dim)
 
 
 def test_wrong_options(model):

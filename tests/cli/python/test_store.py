@@ -1,5 +1,6 @@
 import gc
 import json
+import multiprocessing
 import os
 import pathlib
 import signal
@@ -10,14 +11,15 @@ import time
 
 import numpy as np
 import pytest
-from conftest import program, words
+from conftest import SOURCE, program, words
 
 import drt
 
 
 def resident():
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    """Bytes of this process alone: pages that are mapped from files do not count."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("RssAnon"))
 
 
 def same(a, b):
@@ -93,6 +95,19 @@ def test_build_from_files(tmp_path, documents, model, store, store_path):
         drt.Store.build(tmp_path / "no-such.jsonl", tmp_path / "three", model=model)
 
 
+def test_build_from_parquet_and_arrow(tmp_path, model):
+    """Files that pyarrow wrote, the same documents in both; and an iterable of what they hold."""
+    files = [SOURCE / "tests/fuzz/corpus/fuzz_parquet/delta_byte_array_v1.parquet", SOURCE / "tests/fuzz/corpus/fuzz_arrow/file.arrow"]
+    stores = [drt.Store.build(file, tmp_path / file.suffix, model=model) for file in files]
+    same(*stores)
+    count = stores[0].info.documents
+    rows = [{"body": stores[0].document_text(i), "id": stores[0].document(i).key} for i in range(count)]
+    assert count > 5 and all(row["id"] for row in rows)
+    same(drt.Store.build(rows, tmp_path / "rows", model=model, text_field="body"), stores[0])
+    with pytest.raises(drt.Invalid, match='"body" is missing'):
+        drt.Store.build(files[0], tmp_path / "none", model=model, text_field="body")
+
+
 def test_add_and_refresh(tmp_path, documents, model, store):
     made = drt.Store.build(documents[:25], tmp_path / "store", model=model)
     second = drt.Store(tmp_path / "store", model=model)
@@ -111,6 +126,12 @@ def test_add_and_refresh(tmp_path, documents, model, store):
 def test_wrong_documents(tmp_path, model):
     with pytest.raises(TypeError, match="document 1"):
         drt.Store.build(["a text", 7], tmp_path / "a", model=model)
+    with pytest.raises(TypeError, match="document 0.*NoneType"):
+        drt.Store.build(iter([None]), tmp_path / "none", model=model)
+    with pytest.raises(drt.Invalid, match="empty corpus"):
+        drt.Store.build([], tmp_path / "empty", model=model)
+    surrogate = drt.Store.build(["the river \ud800 stone"], tmp_path / "surrogate", model=model)
+    assert surrogate.document_text(0) == "the river \ufffd stone"
     with pytest.raises(KeyError, match="document 0.*'txt'"):
         drt.Store.build([{"txt": "x"}], tmp_path / "b", model=model)
 
@@ -124,22 +145,38 @@ def test_wrong_documents(tmp_path, model):
     assert drt.Store.build(["a text", "another"], tmp_path / "c", model=model).info.documents == 2
 
 
-def test_progress(tmp_path, documents, model):
+def test_progress(tmp_path, documents, model, store_path):
     steps = []
     drt.Store.build(documents, tmp_path / "a", model=model, progress=lambda *step: steps.append(step))
-    assert steps and all(isinstance(stage, str) and done >= 0 for stage, _, done, _ in steps)
+    given = [(unit, done, total) for stage, unit, done, total in steps if stage == "encode"]
+    assert given[-1] == ("documents", len(documents), len(documents))
+    assert all(unit == "documents" and 0 < done <= total == len(documents) for unit, done, total in given)
+    steps.clear()
+    drt.Store.build(store_path.parent / "corpus.jsonl", tmp_path / "file", model=model, progress=lambda *s: steps.append(s))
+    size = (store_path.parent / "corpus.jsonl").stat().st_size
+    read = [(done, total) for stage, unit, done, total in steps if (stage, unit) == ("encode", "bytes")]
+    assert read and all(0 <= done <= total == size for done, total in read) and read[-1][0] == size
+
+    bars = []
 
     class Bar:
-        def __init__(self, desc, unit, total):
-            self.n = 0
+        def __init__(self, desc, unit, total, unit_scale):
+            self.n, self.closed = 0, False
+            bars.append(self)
 
         def update(self, more):
             self.n += more
 
         def close(self):
-            pass
+            self.closed = True
 
-    drt.Store.build(documents, tmp_path / "b", model=model, progress=drt.TqdmReport(Bar))
+    def slowly():
+        for document in documents:
+            time.sleep(0.02)
+            yield document
+
+    drt.Store.build(slowly(), tmp_path / "b", model=model, progress=drt.TqdmReport(Bar))
+    assert bars and all(bar.closed for bar in bars) and any(bar.n > 0 for bar in bars)
 
     def fails(*_):
         raise ZeroDivisionError
@@ -187,6 +224,21 @@ def test_search_equals_the_program_and_numpy(store, store_path, model, model_fol
     np.testing.assert_array_equal(np.argsort(-scores, kind="stable")[:5], chunks)
 
 
+def test_search_by_words(store, model):
+    assert store.info.lexical
+    for id in (3, 20, 33):
+        chunk = store.document(id).first_chunk
+        text = store.text(chunk, model)
+        assert store.search(text, k=3, model=model, kind="lexical")[0].chunk.id == chunk
+        hybrid = store.search(text, k=3, model=model, kind="hybrid")
+        rows, query = store.landmarks().astype(np.float32), model.query(text)
+        assert len({h.chunk.id for h in hybrid}) == 3    # ranked by both, with the landmark's score
+        for hit in hybrid:
+            np.testing.assert_allclose(hit.score, rows[hit.chunk.id] @ query / np.sqrt(len(query)), rtol=1e-4)
+    with pytest.raises(drt.Invalid, match="texts"):
+        store.search(np.zeros(store.info.dim, np.float32), model=model, kind="lexical")
+
+
 def test_search_of_many(store, model):
     queries = np.random.default_rng(5).standard_normal((2100, store.info.dim)).astype(np.float32)
     scores, chunks = store.search_vectors(queries, k=4, exact=True)
@@ -198,6 +250,96 @@ def test_search_of_many(store, model):
     assert len(several) == 2 and [h.chunk for h in several[0]] == [h.chunk for h in store.search("the river", k=3, model=model)]
     one = store.search(queries[0], k=4, model=model, exact=True)
     assert [h.chunk.id for h in one] == chunks[0].tolist()
+
+
+def test_ctrl_c_stops_scoring_and_encoding(model_folder):
+    """Calls that last much longer than the test: Ctrl-C ends them, and the model can be used afterwards."""
+    code = f"""
+import drt, sys, numpy as np
+model = drt.Model.load({str(model_folder)!r}, device="cpu")
+calls = {{"score": lambda: model.logprobs([7] * 3_000_000),
+         "encode": lambda: model.encode(np.full((3_000_000, model.info.chunk), 7, np.int32))}}
+print("running", flush=True)
+try:
+    calls[sys.argv[1]]()
+except KeyboardInterrupt:
+    print(len(model.logprobs("the river").ids) > 0, flush=True)
+"""
+    for call in ("score", "encode"):
+        with subprocess.Popen([sys.executable, "-c", code, call], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout.readline() == "running\n"
+            time.sleep(0.5)
+            assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            try:
+                assert process.communicate(timeout=30)[0] == "True\n", call
+            finally:
+                process.kill()
+
+
+def test_callbacks_do_not_wait_for_themselves(tmp_path, model, model_folder):
+    """A callback that uses the model at work is refused; one with a model of its own works; the collector closes nothing."""
+    def uses(used):
+        yield "the river"
+        sessions = [used.session() for _ in range(2)]
+        yield "".join(t.text for t in used.generate("stone", max_tokens=3)) + "north"
+        del sessions
+
+    with pytest.raises(RuntimeError, match="at work"):
+        drt.Store.build(uses(model), tmp_path / "a", model=model)
+    with model.share(device="cpu", threads=1) as other:
+        assert drt.Store.build(uses(other), tmp_path / "b", model=model).info.documents == 2
+
+    left = [model.session() for _ in range(3)]           # closing one waits for the model
+
+    def documents():
+        yield "seven lights"
+        left.clear()
+        gc.collect()
+        yield model.tokenizer.decode(model.tokenizer.encode("stone"))    # tokenizers take no turns
+
+    assert drt.Store.build(documents(), tmp_path / "c", model=model).info.documents == 2
+
+
+def test_closed_while_another_thread_is_inside(store_path):
+    """No call loses the memory that it works in; the others are refused."""
+    queries = np.random.default_rng(2).standard_normal((500, drt.Store(store_path).info.dim)).astype(np.float32)
+    for _ in range(20):
+        store, ended = drt.Store(store_path), []
+
+        def work():
+            try:
+                while True:
+                    store.search_vectors(queries, k=2)
+            except ValueError as error:
+                ended.append(str(error))
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for t in threads:
+            t.start()
+        time.sleep(0.01)
+        store.close()
+        for t in threads:
+            t.join()
+        assert ended == ["it was closed"] * 2
+
+
+def test_one_directory_many_objects(tmp_path, documents, model):
+    first = drt.Store.build(documents[:5], tmp_path / "store", model=model)
+    second = drt.Store(tmp_path / "store")
+    with model.session(store=second) as session:
+        first.close()
+        second.close()
+        third = drt.Store(str(tmp_path / "store") + "/")
+        assert third.info.documents == 5
+        with pytest.raises(drt.Busy):
+            third.add(documents[5:], model=model)        # the session reads it
+        session.feed("the river")
+    assert third.add(documents[5:], model=model)["documents"] == len(documents) - 5
+    cycle = {"store": drt.Store(tmp_path / "store")}
+    cycle["itself"] = cycle
+    del cycle                                            # waits for the collector, which add calls
+    assert third.add(["one more text"], model=model)["documents"] == 1
 
 
 def test_search_excludes_and_runs_out(store, model):
@@ -271,25 +413,52 @@ def test_long_calls_release_the_gil(tmp_path, documents, model):
     assert ticks > 0
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_opens_its_own(store_path, model_folder):
+    """As a data loader's: the parent has searched, so that all its threads exist; the child opens store and model itself."""
     code = f"""
-import drt, os, pickle
-store = drt.Store({str(store_path)!r})
-child = os.fork()
-if child == 0:
-    try:
-        store.chunk(0)
-    except RuntimeError as error:
-        assert "fork" in str(error), error
-    else:
-        os._exit(3)
-    mine = drt.Store({str(store_path)!r})
-    os._exit(0 if len(mine) > 0 else 4)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-assert store.chunk(0).id == 0
+import drt, os, numpy as np
+model = drt.Model.load({str(model_folder)!r}, device="cpu")
+store = drt.Store({str(store_path)!r}, model=model)
+view = store.landmarks()
+def everything(store, model):
+    rows = store.search_vectors(np.ones((300, store.info.dim), np.float32), k=3)[1]
+    return (store.sample_batch(8, seed=1)["ids"].tolist(), rows.tolist(), model.encode("the river").tolist(),
+            [h.chunk for h in store.search("the river", k=3, model=model)])
+wanted = everything(store, model)
+for i in range(3):
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            for use in (lambda: store.chunk(0), lambda: model.encode("x"), lambda: store.refresh()):
+                try:
+                    use()
+                except RuntimeError as error:
+                    assert "fork" in str(error), error
+                else:
+                    os._exit(3)
+            assert view.sum() == view.copy().sum()       # memory, not a handle
+            mine = drt.Model.load({str(model_folder)!r}, device="cpu")
+            assert everything(drt.Store({str(store_path)!r}, model=mine), mine) == wanted
+            del store, model                             # nothing of the parent is closed
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, i
+assert everything(store, model) == wanted
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+
+
+def load_in_child(store):
+    return store.sample_batch(4, seed=2)["ids"].tolist()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_data_loaders(store, method):
+    """A store travels to another process by its path."""
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        assert pool.map(load_in_child, [store] * 3) == [load_in_child(store)] * 3
 
 
 def test_paths(tmp_path, model):

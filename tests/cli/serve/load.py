@@ -226,11 +226,12 @@ def main():
     server = Server(o.url)
     bodies = variants(o.sources.split(","), o.tokens)
     connection = server.connect()
-    wanted, alone = [], []
+    wanted, alone, alone_tokens = [], [], 0
     for body in bodies:
         start = time.monotonic()
         status, answer = post(connection, "/v1/completions", body)
         alone.append(time.monotonic() - start)
+        alone_tokens += answer["usage"]["completion_tokens"] if status == 200 else 0
         wanted.append(texts_of(answer) if status == 200 else sys.exit(f"load.py: {body}: {status} {answer}"))
         post(connection, "/v1/completions", dict(body, max_tokens=LEAVING_TOKENS))  # the longest texts
     lookups = [("/tokenize", {"prompt": "the river"}), ("/detokenize", {"tokens": [1, 2, 3]})]
@@ -257,7 +258,7 @@ def main():
           f"alone p50 {percentile(alone, 0.5):.3f} s; first event: p50 {percentile(load.first, 0.5):.3f} s, "
           f"p99 {percentile(load.first, 0.99):.3f} s; lookup: p50 {percentile(load.lookup_seconds, 0.5):.3f} s, "
           f"p99 {percentile(load.lookup_seconds, 0.99):.3f} s")
-    print(f"{tokens / seconds:.0f} tokens/s generated, {0.75 * load.next / seconds:.1f} requests/s; "
+    print(f"{tokens / seconds:.0f} tokens/s generated (one client alone: {alone_tokens / sum(alone):.0f}), {0.75 * load.next / seconds:.1f} requests/s; "
           f"resident {after['process_resident_memory_bytes'] / 2**20:.1f} MiB, {growth:+.1f} MiB since the first quarter, "
           f"allocated {after['drt_heap_bytes'] / 2**20:.2f} MiB, {heap:+.2f} MiB in a quarter")
     if load.next < o.requests or len(load.seconds) < o.requests // 2:

@@ -11,6 +11,9 @@ expect_error "no such" "$SERVE" --model "$TMP/nowhere"
 tiny_model "$TMP/model"
 corpus "$TMP/corpus.jsonl" 12 150
 tiny_store "$TMP/store" "$TMP/model" "$TMP/corpus.jsonl"
+corpus "$TMP/fit.jsonl" 4 65 100
+expect 0 "$EVAL" fit-memory --model "$TMP/model" --data "$TMP/fit.jsonl" --context 252 --skip 64 --store "$TMP/store" --memory own,corpus,both --memory-k 4 \
+    --memory-every 16 --out "$TMP/model/memory.json"
 serve_start --model "$TMP/model" --store "$TMP/store" --max-body 64k --max-tokens 512 --max-prompt-tokens 2000 --model-name tiny
 expect_error "another program listens there" "$SERVE" --model "$TMP/model" --port "$PORT"
 
@@ -72,6 +75,14 @@ for source in self corpus both; do
     out_has '"neighbours":[{"group":0,"source":"'
     [ $source = self ] || out_has '"key":"doc-'
 done
+for memory in own corpus both; do
+    flags=(--memory $memory)
+    [ $memory = own ] || flags+=(--store "$TMP/store")
+    with=$(generate "${flags[@]}" | od -An -c)
+    ask 200 /v1/completions "$(body ", \"retrieval\": {\"source\": \"none\", \"memory\": \"$memory\", \"k\": 3}")"
+    answer_is "$with"
+    out_lacks '"memory_share":0,'
+done
 ask 200 /tokenize "{\"prompt\": \"$prompt\"}"
 ids=$(sed -n 's/.*"tokens":\(\[[0-9,]*\]\).*/\1/p' "$OUT")
 ask 200 /v1/completions "{\"prompt\": [$ids, [1, 2, 3], $ids], \"max_tokens\": 40, \"temperature\": 0, \"ignore_eos\": true}"
@@ -119,6 +130,12 @@ out_has '"key":"doc-'
 chunks=$(grep -o '"chunk":[0-9]*' "$OUT" | head -n 3)
 expect 0 "$BIN/drt-index" search "the river and the harbour" --store "$TMP/store" --model "$TMP/model" --k 3 --json
 same "$(grep -o '"chunk": *[0-9]*' "$OUT" | tr -d ' ' | head -n 3)" "$chunks" "hits of drt-index and drt-serve"
+for kind in lexical hybrid; do
+    ask 200 /search "{\"text\": \"the river and the harbour\", \"k\": 3, \"searcher\": \"$kind\"}"
+    chunks=$(grep -o '"chunk":[0-9]*' "$OUT" | head -n 3)
+    expect 0 "$BIN/drt-index" search "the river and the harbour" --store "$TMP/store" --model "$TMP/model" --k 3 --json --searcher $kind
+    same "$(grep -o '"chunk": *[0-9]*' "$OUT" | tr -d ' ' | head -n 3)" "$chunks" "hits of drt-index and drt-serve, $kind"
+done
 ask 200 /documents/3
 out_has '"key":"doc-4"'
 out_has "$(sed -n '4s/.*"text": "\(.*\)".*/\1/p' "$TMP/corpus.jsonl")"

@@ -120,6 +120,7 @@ static int check(struct eval_options *o, const struct eval_result *result, const
 
 int eval_fit_memory(int argc, char **argv, const char **operands) {
     struct eval_options o = {.where = DEVICE_CHOICE_DEFAULT,
+                             .searcher = "landmark",
                              .format = "auto",
                              .exclude = "doc",
                              .documents = "all",

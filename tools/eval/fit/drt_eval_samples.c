@@ -108,29 +108,30 @@ static enum status check_tables(const struct safetensors *f, int32_t *const tabl
     return tokens == s->n && s->n > 0 ? STATUS_OK : bad_file(f, "has not the tokens of its documents");
 }
 
-/* Texts up to number `last` of the result join it. */
-static enum status files_add(struct eval_result *r, const struct safetensors *f, int first, int last) {
-    char name[NAME];
-    for (; r->n_files <= last; r->n_files++) {
-        snprintf(name, sizeof name, "file%d", r->n_files - first);
-        const char *path = safetensors_metadata(f, name);
-        r->files[r->n_files] = (struct eval_file){0};
-        TRY(memory_copy_string(&r->names[r->n_files], path ? path : safetensors_path(f)));
-        r->files[r->n_files].path = r->names[r->n_files];
-    }
+/* The result's number of text `local` of the file: that of the same name, so that a text may be collected in parts. */
+static enum status text_number(int *out, struct eval_result *r, const struct safetensors *f, int local) {
+    char key[NAME];
+    snprintf(key, sizeof key, "file%d", local);
+    const char *path = safetensors_metadata(f, key);
+    if (!path) path = safetensors_path(f);
+    for (*out = 0; *out < r->n_files; ++*out)
+        if (strcmp(r->files[*out].path, path) == 0) return STATUS_OK;
+    if (r->n_files == (int)ARRAY_LEN(r->files)) return bad_file(f, "has more texts than fit into one report");
+    r->files[r->n_files] = (struct eval_file){0};
+    TRY(memory_copy_string(&r->names[r->n_files], path));
+    r->files[r->n_files].path = r->names[r->n_files];
+    r->n_files++;
     return STATUS_OK;
 }
 
 /* Documents and files of one file join the result. */
 static enum status result_add(struct eval_result *r, const struct safetensors *f, int32_t *const table[TABLES],
                               const int64_t n[TABLES]) {
-    const int first_file = r->n_files;
     const size_t first = r->n_documents;
     TRY(memory_grow(&r->documents, &r->capacity, first + (size_t)n[0]));
     for (int64_t d = 0; d < n[0]; d++) {
-        int file = first_file + table[0][d];
-        if (file >= (int)ARRAY_LEN(r->files)) return bad_file(f, "has more texts than fit into one report");
-        TRY(files_add(r, f, first_file, file));
+        int file;
+        TRY(text_number(&file, r, f, table[0][d]));
         struct eval_document *to = &r->documents[r->n_documents];
         *to = (struct eval_document){.file = file, .number = table[1][d], .tokens = table[2][d], .bytes = table[3][d]};
         r->files[file].documents++;

@@ -8,6 +8,6 @@
 enum status eval_samples_keep(const struct eval_result *result, const struct memory_samples *samples,
                               const struct memory_config *config, const char *path);
 /* Files one after another, as if they had been collected at once. Of *config the setting is replaced; all files must
- * have the same, and be of this model (STATUS_MISMATCH). Names of the texts lie in *result. */
+ * have the same, and be of this model (STATUS_MISMATCH). Names of texts lie in *result; a text may come in parts. */
 enum status eval_samples_load(struct eval_result *result, struct memory_samples *samples, struct memory_config *config,
                               const struct model_folder *model, const struct arg_strings *paths);

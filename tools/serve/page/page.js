@@ -166,9 +166,9 @@ async function* events(body) {
 }
 
 async function stream(response) {
-  let part = newPart(null), tokens = 0, summary = "";
+  let part = newPart(null), tokens = 0, summary = "", shares = 0, shared = 0;
   for await (const data of events(response.body)) {
-    if (data === "[DONE]") return summary;
+    if (data === "[DONE]") return summary + (shares > 0 ? "; the token memory gave " + (100 * shares / shared).toFixed(0) + " %" : "");
     const event = JSON.parse(data);
     if (event.error) throw new Error(event.error.message);
     if (event.usage) tokens = event.usage.completion_tokens;
@@ -180,7 +180,11 @@ async function stream(response) {
         next.timings = part.timings;
         part = next;
       }
-      if (choice.retrieval) part.addShare(choice.retrieval.memory_share);
+      if (choice.retrieval) {
+        part.addShare(choice.retrieval.memory_share);
+        shares += choice.retrieval.memory_share;
+        shared++;
+      }
       if (choice.text) showText(part, choice.text);
     }
   }

@@ -1,0 +1,29 @@
+/* search_options.h -- the options of programs that retrieve from a store with GCA, and their checks. */
+#pragma once
+#include "session/corpus_search.h"
+#include "tools/shared/args.h"
+
+/* The rows of a program's table of options; `o` has searcher (a string, not NULL), exact, exact_fallback, nprobe. */
+#define SEARCH_OPTIONS(o)                                                                                              \
+    {"searcher", ARG_CHOICE, &(o).searcher, CORPUS_SEARCH_KINDS,                                                       \
+     "find chunks by landmarks, by words (BM25 over the last 128 tokens), or by both, merged by reciprocal rank",      \
+     0, 0},                                                                                                            \
+    {"exact", ARG_FLAG, &(o).exact, NULL, "scan all landmarks instead of using the store's index", 0, 0},              \
+    {"exact-fallback", ARG_FLAG, &(o).exact_fallback, NULL,                                                            \
+     "scan all landmarks for a query for which the index finds too few chunks", 0, 0},                                 \
+    {"nprobe", ARG_INT, &(o).nprobe, "N",                                                                              \
+     "IVF lists to scan, of the store's index or of gpu-ivf on a GPU; 0: the index's default, and on a GPU exact "     \
+     "search where the landmarks take at most 2 GiB",                                                                  \
+     0, 1 << 20}
+
+/* Whether any of them differs from its default. */
+#define SEARCH_OPTIONS_GIVEN(o)                                                                                        \
+    ((o).exact || (o).exact_fallback || (o).nprobe || corpus_search_kind((o).searcher) != SEARCHER_AUTO)
+/* What is wrong with them together; NULL: nothing. */
+#define SEARCH_OPTIONS_WRONG(o) search_options_wrong((o).searcher, (o).exact, (o).exact_fallback || (o).nprobe)
+static inline const char *search_options_wrong(const char *searcher, bool exact, bool index) {
+    if (exact && index) return "--exact scans every landmark: leave out --nprobe and --exact-fallback";
+    if (corpus_search_kind(searcher) == SEARCHER_LEXICAL && (exact || index))
+        return "--searcher lexical scans no landmarks: leave out --exact, --nprobe and --exact-fallback";
+    return NULL;
+}
