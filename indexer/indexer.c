@@ -85,10 +85,22 @@ static enum status fetch(struct build *b, int64_t *n) {
     b->encoding = 0;
     if (*n == 0) return STATUS_OK;
     float *there = device_side(dev, b->rows, b->device_rows);
-    device_download(dev, b->rows, there, (size_t)(*n * b->config->model->hidden) * sizeof *there);
+    device_download(dev, b->rows, there, (size_t)(*n * b->fingerprint.dim) * sizeof *there);
     enum status status = device_sync(dev);
     b->report->encode_seconds += clock_seconds() - start;
     return status;
+}
+
+/* The pending chunks' landmarks, at once. */
+static enum status flush_landmarks(struct build *b) {
+    const struct store_encoder *e = &b->config->landmarks->encoder;
+    double start = clock_seconds();
+    int64_t n = b->pending;
+    b->pending = 0;
+    if (n == 0) return STATUS_OK;
+    TRY(e->encode(e->context, b->rows, b->ids, n));
+    b->report->encode_seconds += clock_seconds() - start;
+    return store_shard_landmarks(b->writer, b->rows, n);
 }
 
 /* The device has the pending chunks in hand. A Base LM's landmarks are made in this process, and copied back for fetch.
@@ -111,6 +123,7 @@ static enum status issue(struct build *b) {
 static enum status flush(struct build *b, bool all) {
     struct device *dev = b->config->device;
     int64_t n;
+    if (b->config->landmarks) return flush_landmarks(b);
     TRY(fetch(b, &n));
     if (b->pending > 0) {
         double start = clock_seconds();
@@ -336,6 +349,8 @@ static enum status resume(struct build *b) {
     b->report->resumed_documents = b->cursor.documents;
     b->report->resumed_chunks = journal.chunks;
     b->sealed_chunks = journal.chunks;
+    const struct indexer_landmarks *l = b->config->landmarks;
+    if (l && l->skip) TRY(l->skip(l->encoder.context, journal.chunks));
     int64_t total;
     reader_progress(b->reader, &b->read_before, &total);
     progress_note(b->config->progress, "resuming after %lld documents and %lld chunks that are done",
@@ -366,9 +381,11 @@ static enum status open_input(struct build *b) {
 
 static enum status allocate_batch(struct build *b) {
     void *memory;
-    b->batch =
-        b->config->device->shares_memory || !b->config->encoder ? BATCH_CHUNKS : encoder_batch(b->config->encoder);
-    size_t floats = (size_t)b->batch * (size_t)b->config->model->hidden;
+    const struct indexer_config *c = b->config;
+    b->batch = c->landmarks                              ? c->landmarks->batch
+               : c->device->shares_memory || !c->encoder ? BATCH_CHUNKS
+                                                         : encoder_batch(c->encoder);
+    size_t floats = (size_t)b->batch * (size_t)b->fingerprint.dim;
     TRY(memory_allocate_bytes(&memory, (size_t)b->batch * (size_t)b->config->model->chunk, sizeof(int32_t)));
     b->ids = memory;
     TRY(device_allocate_host(b->config->device, &memory, floats * sizeof(float)));
@@ -405,6 +422,21 @@ static enum status publish(struct build *b) {
     return STATUS_OK;
 }
 
+/* What the landmarks are made with, and the memory that it leaves. */
+static enum status describe(struct build *b) {
+    const struct indexer_config *c = b->config;
+    const struct indexer_landmarks *l = c->landmarks;
+    if (!l) TRY(indexer_fingerprint(&b->fingerprint, c->model, c->params, c->tokenizer));
+    TRY(indexer_free_ram(&b->free_ram, c->max_ram, c->params, c->device, l ? NULL : c->encoder));
+    if (!l) return STATUS_OK;
+    b->fingerprint = l->encoder.fingerprint;
+    if (b->free_ram < l->bytes + WORKING_BYTES)
+        return fail(STATUS_INVALID, "--max-ram: cannot hold the external encoder: %llu MiB more are needed",
+                    (unsigned long long)((l->bytes + WORKING_BYTES - b->free_ram + MIB - 1) / MIB));
+    b->free_ram -= l->bytes;
+    return STATUS_OK;
+}
+
 enum status indexer_run(struct indexer_report *report, const struct indexer_config *config) {
     double start = clock_seconds();
     memset(report, 0, sizeof *report);
@@ -412,8 +444,7 @@ enum status indexer_run(struct indexer_report *report, const struct indexer_conf
     int64_t chunks;
     b.shard_chunks = config->shard_chunks > 0 ? config->shard_chunks : SHARD_CHUNKS;
     enum status s;
-    TRY_GOTO(s, indexer_fingerprint(&b.fingerprint, config->model, config->params, config->tokenizer), out);
-    TRY_GOTO(s, indexer_free_ram(&b.free_ram, config->max_ram, config->params, config->device, config->encoder), out);
+    TRY_GOTO(s, describe(&b), out);
     TRY_GOTO(s, allocate_batch(&b), out);
     TRY_GOTO(s, open_store(&b), out);
     if (report->already_built) goto out;
@@ -425,6 +456,8 @@ enum status indexer_run(struct indexer_report *report, const struct indexer_conf
     report->passed_over = reader_passed_over(b.reader);
     report->skipped_lines = (int64_t)reader_position(b.reader).skipped;
     reader_note_left_out(b.reader, config->progress);
+    if (s == STATUS_OK && config->landmarks && config->landmarks->finish)
+        s = config->landmarks->finish(config->landmarks->encoder.context);
     if (s == STATUS_OK) s = publish(&b);
 out:
     feed_close(b.feed);

@@ -16,6 +16,16 @@
 #include "indexer/state_landmarks.h"
 #include "store/store.h"
 
+/* Landmarks that do not come from `encoder`: of an encoder of others, or made before. */
+struct indexer_landmarks {
+    struct store_encoder encoder;      /* its fingerprint is the store's */
+    int64_t batch;                     /* chunks of a call at most */
+    uint64_t bytes;                    /* that it holds, beside the model */
+    /* Before the first chunk: so many were encoded by the run that this one resumes. NULL: nothing to do. */
+    enum status (*skip)(void *context, int64_t chunks);
+    /* After the last chunk, before anything is published. NULL: nothing to do. */
+    enum status (*finish)(void *context);
+};
 struct indexer_config {
     struct reader_config reader;
     const struct tokenizer *tokenizer; /* NULL only for token formats */
@@ -24,6 +34,7 @@ struct indexer_config {
     struct device *device;
     struct encoder *encoder;        /* NULL for a Base LM */
     struct state_landmarks *states; /* of a Base LM, in the stead of the encoder */
+    const struct indexer_landmarks *landmarks; /* in place of `encoder`; NULL: none */
     const char *store;    /* directory */
     const char *index;    /* NULL: "auto" */
     /* KEEP: a new store gets a lexical index where its vocabulary allows, a published one stays as it is */

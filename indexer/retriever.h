@@ -7,6 +7,7 @@
 #pragma once
 #include "decoder/retriever.h"
 #include "encoder/encoder.h"
+#include "indexer/external_encoder.h"
 #include "indexer/searcher.h"
 
 struct chunk_retriever_config {
@@ -17,6 +18,9 @@ struct chunk_retriever_config {
     struct store_view *corpus;           /* NULL: none */
     /* of the corpus; borrowed, several retrievers may share it. NULL: random only */
     struct searcher *searcher;
+    /* Of the corpus' landmarks, where they are not this model's: it finds the chunks, and they are scored with
+     * landmarks that `encoder` makes of them. Borrowed; NULL: the landmarks are this model's. */
+    struct external_encoder *external;
     bool random;                         /* corpus: uniformly random chunks instead of the nearest (scores stay real) */
     uint64_t seed;                       /* of random */
     int topk;                            /* 0: the model's */

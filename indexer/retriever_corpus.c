@@ -17,10 +17,14 @@ static enum status corpus_allocate(struct corpus_side *c, int64_t max_queries, i
     TRY(memory_allocate(&c->landmark, dim));
     if (config->random && !config->device->shares_memory) TRY(memory_allocate(&c->queries, n * dim));
     int tokens = config->random ? 0 : searcher_tokens(config->searcher);
-    if (tokens == 0) return STATUS_OK;
+    if (config->external) {
+        TRY(memory_allocate(&c->before, n));
+        TRY(corpus_external_open(&c->external, config, max_queries, k));
+    }
+    if (tokens == 0 && !config->external) return STATUS_OK;
     c->tail_capacity = tokens + max_queries * config->model->chunk;
     TRY(memory_allocate(&c->tail, (size_t)c->tail_capacity));
-    return memory_allocate(&c->tokens, n);
+    return tokens > 0 ? memory_allocate(&c->tokens, n) : STATUS_OK;
 }
 
 enum status corpus_side_open(struct corpus_side *c, const struct chunk_retriever_config *config, int64_t max_queries,
@@ -39,13 +43,16 @@ void corpus_side_close(struct corpus_side *c) {
     memory_free(c->queries);
     memory_free(c->tail);
     memory_free(c->tokens);
+    memory_free(c->before);
+    if (c->config.external) corpus_external_close(&c->external, c->config.device);
     *c = (struct corpus_side){0};
 }
 
 /* Keeps the ids that the queries of one call need, whichever calls they came in. Chunk 0 begins another text. */
 void corpus_side_append(struct corpus_side *c, int64_t first, const int32_t *ids, int64_t n) {
     int64_t chunk = c->config.model->chunk, count = n * chunk;
-    if (!c->tokens) return;
+    if (!c->tail) return;
+    c->external.n = 0;
     if (c->tail_end != first * chunk) c->tail_count = 0;
     c->tail_end = (first + n) * chunk;
     if (count > c->tail_capacity) {
@@ -125,9 +132,9 @@ static enum status corpus_random_candidates(struct corpus_side *c, struct neighb
     int64_t n = corpus_draw_distinct(picks, &rng, c->chunks - length, k);
     for (int64_t i = 0; i < n; i++) {
         int64_t chunk = store_dropped_nth(dropped, picks[i] < before ? picks[i] : picks[i] + length);
-        TRY(store_view_landmark(c->view, c->landmark, chunk));
         double dot = 0;
-        for (int j = 0; j < dim; j++)
+        if (!c->config.external) TRY(store_view_landmark(c->view, c->landmark, chunk));
+        for (int j = 0; j < dim && !c->config.external; j++)
             dot += (double)query[j] * (double)c->landmark[j];
         list[(*used)++] =
             (struct neighbour_candidate){.score = (float)(dot / sqrt(dim)), .source = NEIGHBOUR_CORPUS, .id = chunk};
@@ -145,18 +152,17 @@ static enum status corpus_random(struct corpus_side *c, struct corpus_lists to, 
     return STATUS_OK;
 }
 
-enum status corpus_side_search(struct corpus_side *c, struct corpus_lists to, int group, int64_t first,
-                               struct mat queries, int64_t n, int k) {
-    assert(queries.type == DTYPE_F32 && queries.stride == queries.cols);
-    TRY(corpus_find_document(c));
-    if (c->config.random) return corpus_random(c, to, group, first, queries, n, k);
+static enum status corpus_nearest(struct corpus_side *c, struct corpus_lists to, int64_t first, struct mat queries,
+                                  int64_t n, int k) {
+    if (c->config.external) TRY(corpus_external_vectors(c, first, n));
     for (int64_t i = 0; i < n; i++) {
         c->exclude[i] = corpus_excluded(c, first + i);
         if (c->tokens) c->tokens[i] = corpus_tokens(c, first + i);
     }
     const struct searcher_query query = {.n = n,
                                          .k = k,
-                                         .device_vectors = queries,
+                                         .vectors = c->config.external ? c->external.vectors : NULL,
+                                         .device_vectors = c->config.external ? (struct mat){0} : queries,
                                          .tokens = c->tokens,
                                          .exclude = c->document.begin < c->document.end ? c->exclude : NULL};
     TRY(searcher_search(c->config.searcher, c->hits, &query));
@@ -165,4 +171,16 @@ enum status corpus_side_search(struct corpus_side *c, struct corpus_lists to, in
             to.lists[i * to.stride + to.used[i]++] = (struct neighbour_candidate){
                 .score = c->hits[j].score, .source = NEIGHBOUR_CORPUS, .id = c->hits[j].chunk};
     return STATUS_OK;
+}
+
+enum status corpus_side_search(struct corpus_side *c, struct corpus_lists to, int group, int64_t first,
+                               struct mat queries, int64_t n, int k) {
+    assert(queries.type == DTYPE_F32 && queries.stride == queries.cols);
+    TRY(corpus_find_document(c));
+    if (c->config.external) memcpy(c->before, to.used, (size_t)n * sizeof *c->before);
+    if (c->config.random)
+        TRY(corpus_random(c, to, group, first, queries, n, k));
+    else
+        TRY(corpus_nearest(c, to, first, queries, n, k));
+    return c->config.external ? corpus_external_score(c, to, c->before, queries, n) : STATUS_OK;
 }

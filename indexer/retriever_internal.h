@@ -47,6 +47,14 @@ void own_past_found(struct own_past *p, struct neighbour_candidate *lists, int64
                     int64_t n, int k);
 
 /* ---- corpus (retriever_corpus.c) ------------------------------------------------------------------------------- */
+/* retriever_external.c */
+struct corpus_external {
+    float *vectors;                      /* [max_queries, the other encoder's dim] */
+    int64_t first, n;                    /* the chunks that they are of; n 0: none */
+    int32_t *query_ids, *ids;            /* [max_queries, chunk], [max_queries * k, chunk] */
+    float *rows, *device_rows;           /* [max_queries * k, d] landmarks, of this process and of the device */
+    float *queries;                      /* as corpus_side.queries */
+};
 struct corpus_side {
     struct store_view *view;
     struct chunk_retriever_config config;
@@ -59,7 +67,14 @@ struct corpus_side {
     /* The text's last ids, for a searcher that reads them: ids [tail_end - tail_count, tail_end) of the text. */
     int32_t *tail; int64_t tail_capacity, tail_count, tail_end;
     struct lexical_query *tokens;        /* [max_queries], into the tail; NULL: the searcher reads none */
+    struct corpus_external external;     /* zeroed without config.external */
+    int64_t *before;                     /* [max_queries] entries of each list before a search */
 };
+enum status corpus_external_open(struct corpus_external *x, const struct chunk_retriever_config *config,
+                                 int64_t max_queries, int k);
+void corpus_external_close(struct corpus_external *x, struct device *dev);
+/* c->external.vectors of chunks first .. first+n-1, whose ids are in the tail. */
+enum status corpus_external_vectors(struct corpus_side *c, int64_t first, int64_t n);
 enum status corpus_side_open(struct corpus_side *c, const struct chunk_retriever_config *config, int64_t max_queries,
                              int k);
 void corpus_side_close(struct corpus_side *c);            /* a zeroed one is fine */
@@ -68,5 +83,8 @@ void corpus_side_exclude(struct corpus_side *c, int64_t document, int64_t from);
 void corpus_side_append(struct corpus_side *c, int64_t first, const int32_t *ids, int64_t n);   /* chunks of the text */
 /* Adds up to k candidates a query, as own_past_found does. */
 struct corpus_lists { struct neighbour_candidate *lists; int64_t *used, stride; };
+/* Scores, by our own encoder, of the candidates from entry before[i] of list i on. */
+enum status corpus_external_score(struct corpus_side *c, struct corpus_lists to, const int64_t *before,
+                                  struct mat queries, int64_t n);
 enum status corpus_side_search(struct corpus_side *c, struct corpus_lists to, int group, int64_t first,
                                struct mat queries, int64_t n, int k);

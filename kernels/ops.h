@@ -2,6 +2,7 @@
 #pragma once
 #include "kernels/pointwise/adamw.h"
 #include "kernels/attention/attention.h"
+#include "kernels/pointwise/bert.h"
 #include "kernels/attention/chunk_attention.h"
 #include "kernels/search/kmeans_assign.h"
 #include "kernels/pointwise/elementwise.h"
@@ -30,5 +31,6 @@ struct ops {
     const struct kmeans_assign_ops *kmeans_assign;
     const struct ivf_scan_ops *ivf_scan;
     const struct token_memory_ops *token_memory;
+    const struct bert_ops *bert;
 };
 extern const struct ops ops_cpu;

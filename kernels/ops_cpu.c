@@ -16,4 +16,5 @@ const struct ops ops_cpu = {
     .kmeans_assign = &kmeans_assign_cpu,
     .ivf_scan = &ivf_scan_cpu,
     .token_memory = &token_memory_cpu,
+    .bert = &bert_cpu,
 };

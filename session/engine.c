@@ -24,14 +24,30 @@ enum status engine_check_store(const struct engine *e, const char *path, const s
     } else {
         TRY(indexer_fingerprint(&fingerprint, model, e->model.params, e->model.tokenizer));
     }
-    return store_check_fingerprint(path, &info->fingerprint, e->model.path, &fingerprint);
+    enum status s = store_check_fingerprint(path, &info->fingerprint, e->model.path, &fingerprint);
+    bool same_text = memcmp(fingerprint.tokenizer, info->fingerprint.tokenizer, sizeof fingerprint.tokenizer) == 0;
+    if (s != STATUS_MISMATCH || !same_text || tokens_alone) return s;
+    char why[600];
+    snprintf(why, sizeof why, "%s", status_message());
+    return fail(s, "%s, or name the external encoder that made it (--encoder)", why);
 }
 
-static enum status open_store(struct engine *e, const char *path, bool tokens_alone) {
+/* Of a store that an external encoder made, engine_open checks the fingerprint when it has that encoder. */
+static enum status open_store(struct engine *e, const char *path, const struct engine_config *config) {
     TRY(store_open(&e->store, path));
     TRY(store_view_open(&e->view, e->store));
     store_view_info(e->view, &e->info);
-    return engine_check_store(e, path, &e->info, tokens_alone);
+    return config->encoder ? STATUS_OK : engine_check_store(e, path, &e->info, config->memory && !config->retrieval);
+}
+
+static enum status open_external(struct engine *e, const struct engine_config *config, enum dtype type) {
+    const struct external_encoder_config external = {.folder = config->encoder,
+                                                     .device = e->device,
+                                                     .type = type,
+                                                     .tokenizer = e->model.tokenizer,
+                                                     .model = &e->model.config};
+    TRY(external_encoder_open(&e->external, &external));
+    return external_encoder_check(e->external, config->store, &e->info.fingerprint);
 }
 
 static enum status open_towers(struct engine *e) {
@@ -55,8 +71,11 @@ static enum status open_parts(struct engine *e, const struct engine_config *conf
                     "%s: is a Base LM, which has no retrieval: leave the retrieval options out, or take "
                     "another model",
                     e->model.path);
-    if (config->store) TRY(open_store(e, config->store, config->memory && !config->retrieval));
+    if (config->encoder && !config->store)
+        return fail(STATUS_INVALID, "%s: an external encoder searches a store: name it with --store", config->encoder);
+    if (config->store) TRY(open_store(e, config->store, config));
     TRY(device_choose(&e->device, &type, &config->where, config->threads));
+    if (config->encoder) TRY(open_external(e, config, type));
     TRY(open_weights(e, type, config->where.dtype, config->decoding));
     return open_towers(e);
 }
@@ -71,6 +90,7 @@ enum status engine_open(struct engine *out, const struct engine_config *config) 
 
 void engine_close(struct engine *e) {
     searcher_close(e->searcher);
+    if (!e->of) external_encoder_close(e->external);
     decoder_free(e->decoder);
     encoder_free(e->encoder);
     bool shared = e->of && e->weights.data == e->of->weights.data;
@@ -141,6 +161,7 @@ enum status engine_retriever(struct retriever **out, struct engine *e, const str
                                                   .self = how->self,
                                                   .corpus = how->corpus ? e->view : NULL,
                                                   .searcher = search ? e->searcher : NULL,
+                                                  .external = how->corpus ? e->external : NULL,
                                                   .random = how->random,
                                                   .seed = how->seed,
                                                   .max_queries = PASS_CHUNKS,

@@ -13,6 +13,7 @@
 struct engine_config {
     const char *model;                   /* folder; NULL: the bundled one */
     const char *store;                   /* directory; NULL: none */
+    const char *encoder;                 /* folder of the external encoder that made the store; NULL: the model did */
     struct device_choice where;
     int threads;                         /* 0: all processors */
     bool retrieval;                      /* some kind is wanted: refused for a Base LM */
@@ -25,6 +26,7 @@ struct engine {
     struct device *device;
     struct weights weights;              /* on the device */
     struct encoder *encoder;             /* NULL for a Base LM */
+    struct external_encoder *external;   /* NULL: none */
     struct decoder *decoder;
     struct store *store;
     struct store_view *view;             /* NULL without a store */

@@ -187,7 +187,8 @@ static inline void clock_start(struct device *dev) {
                        &adamw,
                        dev->ops->kmeans_assign,
                        dev->ops->ivf_scan,
-                       dev->ops->token_memory};
+                       dev->ops->token_memory,
+                       dev->ops->bert};
     op_clock.ops = dev->ops;
     op_clock.runtime = dev->runtime;
     op_clock.count = 0;

@@ -458,6 +458,54 @@ static void convert_invert(void) {
     case_invert(66560, 20000);
 }
 
+/* The ops of BERT-type encoders: LayerNorm over its input and with what is added before it, GELU, bias, means. */
+static void case_bert(int64_t n, int64_t d, enum dtype type, int pad, int skew) {
+    enum { NORM, GELU, BIAS, MEAN, OPS };
+    const int64_t begin[4] = {0, 1, 1 + n / 2, n}, m = 3;
+    float *x = normals(n * d, 2.0f, type), *add = normals(n * d, 1.0f, type), *bias = normals(d, 1.0f, type);
+    float *w = normals(d, 1.0f, type), *b = normals(d, 1.0f, type), *naive[OPS], *got[2][OPS];
+    const struct ref_rows shape = {n, d, 1e-12f};
+    double *ref[OPS];
+    for (int i = 0; i < OPS; i++)
+        naive[i] = zeros(n * d, 4), ref[i] = zeros(n * d, 8);
+    ref_layer_norm(ref[NORM], x, add, bias, w, b, shape), naive_layer_norm(naive[NORM], x, add, bias, w, b, shape);
+    ref_gelu(ref[GELU], x, bias, n, d), naive_gelu(naive[GELU], x, bias, n, d);
+    ref_mean(ref[MEAN], x, begin, m, d, true), naive_mean(naive[MEAN], x, begin, m, d, true);
+    for (int64_t i = 0; i < n * d; i++)
+        ref[BIAS][i] = (double)x[i] + (double)bias[i % d], naive[BIAS][i] = x[i] + bias[i % d];
+    for (int pass = 0; pass < 2; pass++) {
+        struct mat mx = put(x, type, n, d, pad, skew), ma = put(add, type, n, d, pad, skew),
+                   mb = put(bias, type, 1, d, 0, skew), my[OPS];
+        const struct bert_norm norm = {put(w, type, 1, d, 0, skew), put(b, type, 1, d, 0, skew), 1e-12f};
+        my[GELU] = put(NULL, type, n, d, pad, skew), my[BIAS] = put(NULL, type, n, d, pad, skew);
+        my[MEAN] = put(NULL, DTYPE_F32, m, d, pad, skew), my[NORM] = ma;
+        gpu->ops->bert->gelu(gpu, my[GELU], mx, mb);
+        gpu->ops->bert->add_bias(gpu, my[BIAS], mx, mb);
+        gpu->ops->bert->mean(gpu, my[MEAN], mx, put_bytes(begin, sizeof begin), true);
+        gpu->ops->bert->layer_norm(gpu, ma, mx, ma, mb, norm); /* over the residual */
+        for (int i = 0; i < OPS; i++)
+            got[pass][i] = take(my[i]);
+        drop_all();
+    }
+    static const char *const names[OPS] = {"bert.layer_norm", "bert.gelu", "bert.add_bias", "bert.mean"};
+    for (int i = 0; i < OPS; i++) {
+        int64_t count = (i == MEAN ? m : n) * d;
+        CHECK_ON(names[i], got[0][i], naive[i], ref[i], count, i == MEAN ? DTYPE_F32 : type);
+        CHECK_SAME(got[0][i], got[1][i], count);
+        free(naive[i]), free(ref[i]), free(got[0][i]), free(got[1][i]);
+    }
+    free(x), free(add), free(bias), free(w), free(b);
+}
+
+static void bert(void) {
+    static const int64_t widths[] = {1, 33, 384, 768, 3072};
+    for (int t = 0; t < 2; t++)
+        for (size_t i = 0; i < ARRAY_LEN(widths); i++) {
+            case_bert(4, widths[i], types[t], 0, 0);
+            if (!on_short) case_bert(300, widths[i], types[t], 3, 1);
+        }
+}
+
 int main(int argc, char **argv) {
     on_device_open(argc, argv);
     runtime();
@@ -467,6 +515,7 @@ int main(int argc, char **argv) {
     rope();
     embed();
     adamw();
+    bert();
     matmul();
     return on_device_close();
 }

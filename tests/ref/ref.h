@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 struct ref_attention { int64_t n, first; int heads, dim, window; };
+struct ref_rows { int64_t n, d; float eps; };
 struct ref_chunk_attention { int64_t chunks; int heads, dim, positions; };
 struct ref_gca {
     int64_t n;
@@ -28,6 +29,10 @@ struct ref_gca {
                                   struct ref_chunk_attention s); \
     void prefix##_gca(real *o, real *part, real *lse, const float *q, const float *k, const float *v, \
                       struct ref_gca s); \
+    void prefix##_layer_norm(real *y, const float *x, const float *add, const float *bias, const float *w, \
+                             const float *b, struct ref_rows s); \
+    void prefix##_gelu(real *y, const float *x, const float *bias, int64_t n, int64_t d); \
+    void prefix##_mean(real *y, const float *x, const int64_t *begin, int64_t n, int64_t d, bool unit); \
     void prefix##_add(real *y, const float *a, const float *b, int64_t n); \
     void prefix##_swiglu(real *y, const float *gate, const float *up, int64_t n); \
     void prefix##_loss(real *nll, const float *x, const float *table, const int32_t *targets, int64_t n, int64_t d, \

@@ -11,7 +11,7 @@ static const struct {
 } families[] = {
     FAMILY(matmul), FAMILY(norm),          FAMILY(rope),     FAMILY(attention),    FAMILY(chunk_attention),
     FAMILY(gca),    FAMILY(elementwise),   FAMILY(embed),    FAMILY(loss),         FAMILY(topk),
-    FAMILY(adamw),  FAMILY(kmeans_assign), FAMILY(ivf_scan), FAMILY(token_memory),
+    FAMILY(adamw),  FAMILY(kmeans_assign), FAMILY(ivf_scan), FAMILY(token_memory), FAMILY(bert),
 };
 
 /* How many functions the family's own test programs (test_<name>.c, and test_<name>_*.c) call: raise it together
@@ -22,7 +22,7 @@ static const struct {
 } tested[] = {
     {"matmul", 7}, {"norm", 2},          {"rope", 2},     {"attention", 3},    {"chunk_attention", 3},
     {"gca", 6},    {"elementwise", 5},   {"embed", 2},    {"loss", 3},         {"topk", 6},
-    {"adamw", 2},  {"kmeans_assign", 4}, {"ivf_scan", 1}, {"token_memory", 7},
+    {"adamw", 2},  {"kmeans_assign", 4}, {"ivf_scan", 1}, {"token_memory", 7}, {"bert", 4},
 };
 
 /* Run by hand: from the repository's root. */

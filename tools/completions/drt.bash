@@ -60,6 +60,7 @@ _drt_options() {
     'drt-eval ppl') echo '--model dir
 --data file
 --store dir
+--encoder dir
 --corpus-retrieval -
 --self-retrieval -
 --random-retrieval -
@@ -94,6 +95,7 @@ _drt_options() {
 --device auto|cpu|cuda
 --dtype auto|f32|bf16
 --threads value
+--no-overlap -
 --json -
 --help,-h -
 --version,-V -' ;;
@@ -117,6 +119,7 @@ _drt_options() {
 --version,-V -' ;;
     'drt-generate') echo '--model dir
 --store dir
+--encoder dir
 --corpus-retrieval -
 --self-retrieval -
 --searcher landmark|lexical|hybrid
@@ -158,6 +161,10 @@ _drt_options() {
     'drt-index') echo '' ;;
     'drt-index add') echo '--store dir
 --model dir
+--encoder dir
+--encoder-kind auto|cosine|dot|e5
+--vectors file
+--vectors-name value
 --index value
 --lexical on|off
 --max-ram value
@@ -176,6 +183,10 @@ _drt_options() {
 --version,-V -' ;;
     'drt-index build') echo '--out dir
 --model dir
+--encoder dir
+--encoder-kind auto|cosine|dot|e5
+--vectors file
+--vectors-name value
 --index value
 --lexical on|off
 --max-ram value
@@ -246,6 +257,8 @@ _drt_options() {
 --version,-V -' ;;
     'drt-index search') echo '--store dir
 --model dir
+--encoder dir
+--encoder-kind auto|cosine|dot|e5
 --queries file
 --queries-format auto|txt|jsonl|npy|fbin
 --k value

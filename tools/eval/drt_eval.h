@@ -19,15 +19,14 @@ extern const char *const eval_mode_names[EVAL_MODES];
 
 struct eval_options {
     struct device_choice where;
-    const char *model, *store, *modes, *text_field, *format, *exclude;
+    const char *model, *store, *encoder, *modes, *text_field, *format, *exclude;     /* encoder: an external one's */
     const char *memory, *documents, *searcher;            /* --memory LIST; all, even or odd; as drt-index search's */
     struct arg_strings base;             /* folders of Base LMs, EVAL_BASES at most */
     const char *oracle, *keep, *apply;   /* --oracle next-chunk; fit-memory's files; NULL: not given */
-    struct arg_strings samples;
+    struct arg_strings samples, data;
     struct memory_options memory_options;
     int64_t rule;                        /* what `exclude` says */
-    struct arg_strings data;
-    bool corpus, self, random, exact, exact_fallback, json, skip_bad_lines, no_follow;
+    bool corpus, self, random, exact, exact_fallback, json, skip_bad_lines, no_follow, no_overlap;
     int64_t context, skip, max_documents, max_tokens, document_tokens, seed, nprobe, threads, eod_id;
 };
 
@@ -52,6 +51,7 @@ struct eval_result {
     struct eval_document *documents; size_t n_documents, capacity;
     struct eval_file files[64]; int n_files;
     char *names[64];                     /* paths that belong to the result */
+    struct overlap *overlap;             /* texts: `documents` (indexer/overlap.h); NULL: not computed */
     double seconds[EVAL_MODES];
     bool partial;                        /* stopped by a signal: what was scored until then */
 };

@@ -1,6 +1,6 @@
 /* drt_eval_json.c -- the same figures for programs: one JSON object. */
 #include "base/formats/json.h"
-#include "tools/eval/drt_eval.h"
+#include "tools/eval/drt_eval_tokens.h"
 
 #include <math.h>
 
@@ -84,6 +84,7 @@ enum status eval_print_json(const struct eval_result *r, const struct engine *e,
     json_write_object(&w);
     put_text(&w, "model", e->model.path);
     put_text(&w, "store", o->store);
+    put_text(&w, "encoder", o->encoder);
     put_text(&w, "base", o->base.count > 0 ? o->base.items[0] : NULL);
     json_write_key(&w, "bases");
     json_write_object(&w);
@@ -122,6 +123,7 @@ enum status eval_print_json(const struct eval_result *r, const struct engine *e,
     TRY(write_pairs(&w, r));
     TRY(write_gains(&w, r));
     TRY(eval_write_memory(&w, r));
+    eval_write_overlap(&w, r);
     json_write_object_end(&w);
     printf("\n");
     return STATUS_OK;

@@ -65,6 +65,7 @@ int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL
         return eval_usage(command,
                           "--store needs --corpus-retrieval, --random-retrieval, --modes or --memory (it would not "
                           "be used)");
+    if (o->encoder && !corpus) return eval_usage(command, "--encoder needs a store and a mode that retrieves from it");
     if (SEARCH_OPTIONS_GIVEN(*o) && !corpus)
         return eval_usage(command, "--searcher, --exact, --exact-fallback and --nprobe need a store and a mode that "
                                    "uses it");

@@ -11,15 +11,13 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
         {"model", ARG_PATH, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
         {"data", ARG_STRINGS, &o->data, "FILE", "texts to predict (required; may be given several times)", 0, 0},
         {"store", ARG_PATH, &o->store, "DIR", "store to retrieve from (see --exclude)", 0, 0},
+        {"encoder", ARG_PATH, &o->encoder, "DIR", "external encoder that the store was built with", 0, 0},
         {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "measure retrieval from the store", 0, 0},
         {"self-retrieval", ARG_FLAG, &o->self, NULL,
          "measure retrieval from the window's own past; with --corpus-retrieval: also both together", 0, 0},
-        {"random-retrieval", ARG_FLAG, &o->random, NULL, "measure random chunks of the store, with their real scores",
-         0, 0},
+        {"random-retrieval", ARG_FLAG, &o->random, NULL, "measure random chunks, with their real scores", 0, 0},
         {"modes", ARG_STRING, &o->modes, "LIST",
-         "instead of the three options above: any of none,self,corpus,both,random "
-         "(default: none, and the modes of those options)",
-         0, 0},
+         "instead of the three options above: any of none,self,corpus,both,random (default: none, and theirs)", 0, 0},
         {"base", ARG_STRINGS, &o->base, "DIR",
          "a Base LM of the same tokenizer, scored at the same positions: gains are against it (mode base; up to four: "
          "base-2 and so on)",
@@ -64,6 +62,7 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
         {"dtype", ARG_CHOICE, &o->where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
         {"threads", ARG_INT, &o->threads, "N",
          "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
+        {"no-overlap", ARG_FLAG, &o->no_overlap, NULL, "leave out what the documents share with the store", 0, 0},
         {"json", ARG_FLAG, &o->json, NULL, "print one JSON object instead of tables", 0, 0},
     };
     const struct arg_program program = {
@@ -101,6 +100,7 @@ int eval_ppl(int argc, char **argv, const char **operands) {
         retrieval = retrieval || result.mode[mode];
     const struct engine_config config = {.model = o.model,
                                          .store = o.store,
+                                         .encoder = o.encoder,
                                          .where = o.where,
                                          .threads = (int)o.threads,
                                          .retrieval = retrieval,

@@ -1,5 +1,5 @@
 /* drt_eval_report.c -- the tables for people. */
-#include "tools/eval/drt_eval.h"
+#include "tools/eval/drt_eval_tokens.h"
 #include "tools/shared/streams.h"
 
 #include <math.h>
@@ -103,14 +103,15 @@ enum status eval_print_text(const struct eval_result *r, const struct engine *e,
     if (r->partial) printf("PARTIAL    stopped by a signal: the figures are of what was scored until then\n");
     streams_printf(stdout, "model      %s\n", e->model.path);
     if (e->view)
-        streams_printf(stdout, "store      %s: %lld chunks%s%s\n", o->store,
+        streams_printf(stdout, "store      %s: %lld chunks%s%s%s%s\n", o->store,
                        (long long)(e->info.chunks - e->info.dropped_chunks), e->searcher ? ", searched by " : "",
-                       e->searched_by.text);
+                       e->searched_by.text, o->encoder ? ", landmarks of " : "", o->encoder ? o->encoder : "");
     for (int i = 0; i < o->base.count; i++)
         streams_printf(stdout, "%-10s %s\n", eval_mode_names[EVAL_BASE + i], o->base.items[i]);
     printf("windows    %lld tokens within a document, the first %lld of each read only\n", (long long)o->context,
            (long long)o->skip);
     print_files(r, o);
+    eval_print_overlap(r);
     TRY(print_by_file(r));
     TRY(print_modes(r));
     TRY(print_pairs(r));

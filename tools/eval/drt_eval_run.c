@@ -60,6 +60,7 @@ static enum status next_document(struct eval_run *r, int file, const struct docu
         return STATUS_OK;
     }
     TRY(memory_grow(&result->documents, &result->capacity, result->n_documents + 1));
+    TRY(eval_add_overlap(result, ids, r->read, r->stored));
     result->documents[result->n_documents++] = d;
     f->documents++;
     f->tokens += d.tokens;
@@ -123,6 +124,7 @@ static enum status prepare(struct eval_run *r) {
     }
     TRY(eval_memory_prepare(r));
     if (eval_has_memory(r->result) && eval_uses_store(r->result)) TRY(shared_runs_create(&r->runs));
+    if (eval_uses_store(r->result) && !o->no_overlap && !r->samples) TRY(overlap_create(&r->result->overlap));
     TRY(tokenizer_scratch_create(&r->scratch, r->engine->model.tokenizer));
     TRY(tokenizer_scratch_create(&r->decoding, r->engine->model.tokenizer));
     TRY(memory_allocate(&r->targets, (size_t)o->context));
@@ -156,6 +158,7 @@ enum status eval_run(struct eval_result *result, const struct eval_engines *engi
         status = run_file(&r, i, format);
     }
     if (status == STATUS_OK && r.runs && !result->partial) status = find_runs(&r);
+    if (status == STATUS_OK) status = eval_find_overlap(result, engines->model->view, progress);
     report_missing("drt-eval", engines->model, o->exact_fallback);
     for (int mode = 0; mode < EVAL_MODES; mode++)
         engine_retriever_free(r.retriever[mode]);
@@ -178,6 +181,7 @@ enum status eval_run(struct eval_result *result, const struct eval_engines *engi
 
 void eval_result_free(struct eval_result *r) {
     eval_tokens_free(&r->tokens);
+    overlap_free(r->overlap);
     for (int i = 0; i < r->n_files; i++)
         memory_free(r->names[i]);
     memory_free(r->documents);

@@ -21,6 +21,7 @@ struct eval_run {
     float *nll;
     int32_t *ids;
     size_t ids_capacity; /* of token inputs, which come unsigned */
+    int64_t read;        /* tokens of the document in hand up to its last scored one */
     int64_t stored;      /* the document in hand as the store has it, to be left out; -1: not there, or may be found */
 };
 

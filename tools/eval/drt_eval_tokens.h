@@ -1,6 +1,7 @@
 /* drt_eval_tokens.h -- what each scored token lost in each mode, and what is reported by token: the longest run around
  * it that the store has too, and how many tokens a mode helps and hurts. */
 #pragma once
+#include "indexer/overlap.h"
 #include "tools/eval/drt_eval.h"
 #include "tools/memory/shared_runs.h"
 
@@ -22,3 +23,12 @@ enum status eval_clean_change(struct ratio *out, int64_t *documents, const struc
 struct eval_helped { double helped, hurt; };
 struct eval_helped eval_helped(const struct eval_result *r, int mode);
 bool eval_has_runs(const struct eval_result *r);
+
+/* ---- drt_eval_overlap.c: nothing where r->overlap is NULL ---- */
+/* The document that was scored last, less what was not read; stored: its id in the store where it cannot find itself,
+ * else -1. Then the store is read; where a stop request ends that, r->overlap becomes NULL. */
+enum status eval_add_overlap(struct eval_result *r, const int32_t *ids, int64_t n, int64_t stored);
+enum status eval_find_overlap(struct eval_result *r, struct store_view *view, const struct progress *progress);
+void eval_print_overlap(const struct eval_result *r);
+struct json_writer;
+void eval_write_overlap(struct json_writer *w, const struct eval_result *r);   /* a member "overlap" */

@@ -80,6 +80,7 @@ enum status eval_score_document(struct eval_run *r, struct eval_document *d, con
         if (r->memory) TRY(eval_memory_score(r, d, ids + at, length, first, token));
         TRY(window_bytes(r, ids + at, length, first, &d->bytes));
         d->tokens += length - first;
+        r->read = at + length;
     }
     return STATUS_OK;
 }

@@ -22,6 +22,7 @@ static enum status generate_open_and_run(const struct generate_options *o, const
     size_t bytes = 0;
     const struct engine_config config = {.model = o->model,
                                          .store = o->store,
+                                         .encoder = o->encoder,
                                          .where = o->where,
                                          .threads = (int)o->threads,
                                          .retrieval = o->corpus || o->self,

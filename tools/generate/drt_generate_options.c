@@ -26,6 +26,7 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
         {NULL, ARG_FLAG, NULL, NULL, "Model and store", 0, 0},
         {"model", ARG_PATH, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
         {"store", ARG_PATH, &o->store, "DIR", "store made by drt-index build with the same model", 0, 0},
+        {"encoder", ARG_PATH, &o->encoder, "DIR", "external encoder that the store was built with", 0, 0},
         {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "retrieve from the store", 0, 0},
         {"self-retrieval", ARG_FLAG, &o->self, NULL,
          "retrieve from the text's own past; with --corpus-retrieval: the best of both", 0, 0},
@@ -101,6 +102,7 @@ static int check(const struct generate_options *o) {
     if (o->interactive && o->prompt_stdin) return usage("--interactive reads standard input: leave out -");
     if (o->interactive && o->stats) return usage("--stats measures one text: leave out --interactive");
     if (o->corpus && !o->store) return usage("--corpus-retrieval needs --store DIR");
+    if (o->encoder && !o->corpus) return usage("--encoder needs --corpus-retrieval");
     bool memory = strcmp(o->memory, "none") != 0, found = memory && strcmp(o->memory, "own") != 0;
     if (memory && (o->corpus || o->self))
         return usage("--memory is read without GCA: leave out --corpus-retrieval and --self-retrieval");

@@ -1,9 +1,8 @@
 /* drt_index_build.c -- drt-index build and add: a corpus into a store. */
 #include "base/formats/json.h"
 #include "base/system/processors.h"
-#include "indexer/indexer.h"
 #include "session/device_choice.h"
-#include "tools/index/drt_index.h"
+#include "tools/index/drt_index_landmarks.h"
 #include "tools/shared/args.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
@@ -13,6 +12,7 @@
 
 struct options {
     struct device_choice where;
+    struct landmark_options landmarks;
     const char *store, *model, *index, *lexical, *format, *text_field;
     int64_t eod_id, shard_chunks, threads;
     uint64_t max_ram;
@@ -43,6 +43,8 @@ static void print_configuration(const struct options *o, const struct model_fold
     fprintf(stderr, "  max-ram %s, shard-chunks %lld, threads %lld%s\n", progress_bytes_text(ram, o->max_ram),
             (long long)o->shard_chunks, o->threads ? (long long)o->threads : (long long)processors_available(),
             o->restart ? ", restart" : "");
+    if (o->landmarks.encoder) streams_printf(stderr, "  landmarks of the encoder %s\n", o->landmarks.encoder);
+    if (o->landmarks.vectors) streams_printf(stderr, "  landmarks from %s\n", o->landmarks.vectors);
 }
 
 static enum status build_run(const struct options *o, const char *const *inputs, int n_inputs,
@@ -52,7 +54,9 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     struct weights weights = {0};
     enum dtype type;
     struct chunk_tower tower = {0};
+    struct landmark_maker source = {0};
     struct store_fingerprint fingerprint;
+    bool own = !o->landmarks.encoder && !o->landmarks.vectors;
     struct indexer_report report;
     struct indexer_config config = {
         .reader = {.inputs = inputs,
@@ -75,8 +79,12 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     enum status s;
     TRY_GOTO(s, indexer_fingerprint(&fingerprint, &model.config, model.params, model.tokenizer), out);
     TRY_GOTO(s, device_choose(&device, &type, &o->where, (int)o->threads), out);
-    TRY_GOTO(s, weights_open(&weights, device, model.params, type), out);
-    TRY_GOTO(s, chunk_tower_open(&tower, device, &model.config, &weights), out);
+    const struct external_encoder_config external = {
+        .device = device, .type = type, .tokenizer = model.tokenizer, .model = &model.config};
+    TRY_GOTO(s, landmark_maker_open(&source, &o->landmarks, &external, o->store, o->append), out);
+    if (own) TRY_GOTO(s, weights_open(&weights, device, model.params, type), out);
+    if (own) TRY_GOTO(s, chunk_tower_open(&tower, device, &model.config, &weights), out);
+    config.landmarks = own ? NULL : &source.landmarks;
     config.reader.eod_id = o->eod_id == -1 ? model.config.eos_id : o->eod_id;
     config.tokenizer = model.tokenizer;
     config.model = &model.config;
@@ -87,6 +95,7 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     s = indexer_run(&report, &config);
     if (s == STATUS_OK) drt_index_build_report(&report, o->store, o->json);
 out:
+    landmark_maker_close(&source);
     chunk_tower_close(&tower);
     if (device) weights_release(&weights, device);
     device_close(device);
@@ -109,6 +118,8 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
         {append ? "store" : "out", ARG_PATH, &o.store, "STORE",
          append ? "the store to add to" : "the store's folder; made if it is missing", 0, 0},
         {"model", ARG_PATH, &o.model, "DIR", "model folder (default: the bundled drt-28m)", 0, 0},
+        LANDMARK_ENCODER_OPTIONS(o.landmarks),
+        LANDMARK_VECTOR_OPTIONS(o.landmarks),
         {"index", ARG_STRING, &o.index, "auto|exact|FACTORY",
          append ? "as in build; auto keeps the store's own (default: auto)"
                 : "exact: no index, searches scan all landmarks; FACTORY: a FAISS factory string such as IVF4096,SQ8; "
@@ -163,17 +174,16 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
         .max_operands = -1,
     };
     int n_operands, code = args_parse(&program, argc, argv, operands, &n_operands);
+    const char *command = append ? "add" : "build";
     if (code < 0 && !o.store)
-        code =
-            drt_index_usage(append ? "add" : "build", append ? "--store STORE is missing" : "--out STORE is missing");
+        code = drt_index_usage(command, append ? "--store STORE is missing" : "--out STORE is missing");
+    if (code < 0) code = landmark_options_check(command, &o.landmarks, append);
+    if (code >= 0) return code;
     struct progress_line *line = NULL;
-    if (code < 0) {
-        enum status s = progress_line_start(&line, "drt-index");
-        if (s == STATUS_OK) s = build_run(&o, operands, n_operands, progress_line_progress(line));
-        progress_line_end(line);
-        code = drt_index_exit(s);
-    }
-    return code;
+    enum status s = progress_line_start(&line, "drt-index");
+    if (s == STATUS_OK) s = build_run(&o, operands, n_operands, progress_line_progress(line));
+    progress_line_end(line);
+    return drt_index_exit(s);
 }
 
 int drt_index_build(int argc, char **argv, const char **operands) {

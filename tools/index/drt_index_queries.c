@@ -58,7 +58,7 @@ static enum status queries_open(struct queries *q) {
 /* Row `live` of the vectors and of the tokens from the text's. */
 static void keep_query(struct queries *q) {
     const struct search *s = &q->s;
-    const int dim = s->model.config.hidden;
+    const int dim = s->store.info.fingerprint.dim;
     int32_t *ids = q->ids + q->live * searcher_tokens(s->searcher);
     memcpy(q->vectors + q->live * dim, s->query, (size_t)dim * sizeof *s->query);
     if (s->tokens.n > 0) memcpy(ids, s->tokens.ids, (size_t)s->tokens.n * sizeof *ids);

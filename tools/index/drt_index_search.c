@@ -3,6 +3,7 @@
 #include "tools/index/drt_index_search.h"
 #include "kernels/search/topk.h"
 #include "session/corpus_search.h"
+#include "tools/index/drt_index_landmarks.h"
 #include "tools/shared/args.h"
 #include "tools/shared/exclude.h"
 #include "tools/shared/progress_line.h"
@@ -13,6 +14,7 @@
 static int check(struct search_options *o) {
     bool own = o->from_document >= 0 || o->from_chunk >= 0;
     if (!o->store) return drt_index_usage("search", "--store STORE is missing");
+    if (o->kind && !o->encoder) return drt_index_usage("search", "--encoder-kind needs --encoder DIR");
     if (strcmp(o->searcher, "lexical") == 0 && (o->exact || o->nprobe))
         return drt_index_usage("search", "--searcher lexical scans no landmarks: leave out --exact and --nprobe");
     if (o->exact && o->nprobe) return drt_index_usage("search", "--exact scans every landmark: leave out --nprobe");
@@ -43,6 +45,7 @@ int drt_index_search(int argc, char **argv, const char **operands) {
         {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
         {"model", ARG_PATH, &o.model, "DIR",
          "the model folder that the store was built with (default: the bundled drt-28m)", 0, 0},
+        LANDMARK_ENCODER_OPTIONS(o),
         {"queries", ARG_PATH, &o.queries, "FILE|-",
          "many queries, searched in batches: a text a line, .jsonl (a string \"text\" or \"query\"), or vectors as the "
          "model makes them: .npy (float32 or float16, [n, dim]), .fbin; -: standard input",

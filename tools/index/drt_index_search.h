@@ -1,12 +1,14 @@
 /* drt_index_search.h -- the options of drt-index search, and the search that they describe. */
 #pragma once
 #include "tools/index/drt_index.h"
+#include "indexer/external_encoder.h"
 #include "indexer/searcher.h"
 #include "session/device_choice.h"
 #include "tools/shared/query_file.h"
 
 struct search_options {
     struct device_choice where;
+    const char *encoder, *kind;          /* an external encoder's folder and how it is used; NULL: the model's own */
     const char *text, *store, *model, *exclude; /* text NULL: the query is from_chunk's own */
     const char *searcher;                       /* "landmark", "lexical" or "hybrid" */
     int64_t k, nprobe, threads, from_document, from_chunk;
@@ -22,18 +24,19 @@ struct search {
     struct opened_store store;
     struct device *device;
     struct weights weights;              /* on the device */
-    struct decoder *decoder;             /* NULL: queries are vectors */
+    struct decoder *decoder;             /* what makes queries of texts; NULL: `external` does, or they are vectors */
+    struct external_encoder *external;
     struct searcher *searcher;
     struct searcher_description searched_by;
     struct tokenizer_scratch *scratch;
-    float *query;                        /* [hidden] */
+    float *query;                        /* [dim of the store] */
     struct store_hit *hits;              /* [k] */
     struct lexical_query tokens;         /* the last ids of the text */
     int32_t *ids;                        /* [TEXT_QUERY_CHUNKS * chunk]: of --from-chunk, then of each hit */
 };
-/* Opens store, model, device and searcher; `decoder`: and what turns texts into vectors. `many`: more than
- * one query will come. */
-enum status drt_index_search_open(struct search *s, bool decoder, bool many);
+/* Opens store, model, device and searcher; `texts`: and what turns texts into vectors. `many`: more than one query will
+ * come. */
+enum status drt_index_search_open(struct search *s, bool texts, bool many);
 void drt_index_search_close(struct search *s);
 /* s->query and s->tokens of a text (*empty: it has no ids, and there is no query). */
 enum status drt_index_search_text(struct search *s, const char *text, size_t bytes, bool *empty);

@@ -3,6 +3,7 @@
 #include "indexer/indexer.h"
 #include "session/corpus_search.h"
 #include "session/text_query.h"
+#include "tools/index/drt_index_landmarks.h"
 #include "tools/index/drt_index_search.h"
 #include "tools/shared/exclude.h"
 #include "tools/shared/report.h"
@@ -45,19 +46,47 @@ static enum status open_searcher(struct search *s, bool many) {
     return STATUS_OK;
 }
 
-enum status drt_index_search_open(struct search *s, bool decoder, bool many) {
+/* Vectors that the user made are compared with any landmarks of their width: the tokenizer alone must fit then, as for
+ * an external encoder, whose own fingerprint is checked. */
+static enum status check_model(const struct search *s, bool texts) {
+    const struct store_fingerprint *of = &s->store.info.fingerprint;
+    struct store_fingerprint f;
+    TRY(indexer_fingerprint(&f, &s->model.config, s->model.params, s->model.tokenizer));
+    if (!texts || s->o->encoder) {
+        memcpy(f.encoder, of->encoder, sizeof f.encoder);
+        f.dim = of->dim;
+    }
+    enum status status = store_check_fingerprint(s->o->store, of, s->model.path, &f);
+    if (status != STATUS_MISMATCH || memcmp(f.tokenizer, of->tokenizer, sizeof f.tokenizer) != 0) return status;
+    char why[600];
+    snprintf(why, sizeof why, "%s", status_message());
+    return fail(status, "%s, or name the external encoder that made it (--encoder)", why);
+}
+
+static enum status open_query_maker(struct search *s, enum dtype type) {
     const struct search_options *o = s->o;
-    struct store_fingerprint fingerprint;
+    if (!o->encoder) {
+        TRY(weights_open(&s->weights, s->device, s->model.params, type));
+        return decoder_create(&s->decoder, s->device, &s->model.config, &s->weights, 0);
+    }
+    const struct external_encoder_config config = {.folder = o->encoder,
+                                                   .kind = landmark_kind(o->kind),
+                                                   .device = s->device,
+                                                   .type = type,
+                                                   .tokenizer = s->model.tokenizer,
+                                                   .model = &s->model.config};
+    TRY(external_encoder_open(&s->external, &config));
+    return external_encoder_check(s->external, o->store, &s->store.info.fingerprint);
+}
+
+enum status drt_index_search_open(struct search *s, bool texts, bool many) {
+    const struct search_options *o = s->o;
     TRY(opened_store_open(&s->store, o->store));
     TRY(model_folder_open(&s->model, o->model));
-    TRY(indexer_fingerprint(&fingerprint, &s->model.config, s->model.params, s->model.tokenizer));
-    TRY(store_check_fingerprint(o->store, &s->store.info.fingerprint, s->model.path, &fingerprint));
+    TRY(check_model(s, texts));
     enum dtype type;
     TRY(device_choose(&s->device, &type, &o->where, (int)o->threads));
-    if (decoder) {
-        TRY(weights_open(&s->weights, s->device, s->model.params, type));
-        TRY(decoder_create(&s->decoder, s->device, &s->model.config, &s->weights, 0));
-    }
+    if (texts) TRY(open_query_maker(s, type));
     TRY(open_searcher(s, many));
     streams_printf(
         stderr,
@@ -65,7 +94,7 @@ enum status drt_index_search_open(struct search *s, bool decoder, bool many) {
         o->store, (unsigned long long)s->store.info.generation, s->store.info.index, s->model.path, (long long)o->k,
         s->searched_by.text, threads_count(s->device->threads));
     TRY(tokenizer_scratch_create(&s->scratch, s->model.tokenizer));
-    TRY(memory_allocate(&s->query, (size_t)s->model.config.hidden));
+    TRY(memory_allocate(&s->query, (size_t)s->store.info.fingerprint.dim));
     TRY(memory_allocate(&s->hits, (size_t)o->k));
     size_t ids = TEXT_QUERY_CHUNKS * (size_t)s->model.config.chunk;
     return memory_allocate(&s->ids, ids);
@@ -74,6 +103,7 @@ enum status drt_index_search_open(struct search *s, bool decoder, bool many) {
 static enum status query_of_ids(struct search *s, const int32_t *ids, int64_t n) {
     int64_t tokens = n < searcher_tokens(s->searcher) ? n : searcher_tokens(s->searcher);
     s->tokens = (struct lexical_query){.ids = ids + n - tokens, .n = (int)tokens};
+    if (s->external) return STATUS_OK; /* which reads text */
     const struct text_query_model model = {.device = s->device, .decoder = s->decoder, .config = &s->model.config};
     return text_query(s->query, &model, ids, n);
 }
@@ -83,7 +113,9 @@ enum status drt_index_search_text(struct search *s, const char *text, size_t byt
     size_t n;
     TRY(tokenizer_encode(s->model.tokenizer, s->scratch, text, bytes, TOKENIZER_LITERAL, &ids, &n));
     *empty = n == 0;
-    return n == 0 ? STATUS_OK : query_of_ids(s, ids, (int64_t)n);
+    if (n == 0) return STATUS_OK;
+    if (s->external) TRY(external_encoder_text(s->external, s->query, text, bytes));
+    return query_of_ids(s, ids, (int64_t)n);
 }
 
 static enum status query_of_text(struct search *s) {
@@ -98,6 +130,7 @@ static enum status query_of_chunk(struct search *s, int64_t chunk) {
     int64_t first = chunk - TEXT_QUERY_CHUNKS + 1, n = 0;
     TRY(store_view_chunk(s->store.view, &c, s->ids, chunk));
     if (first < chunk - c.in_document) first = chunk - c.in_document;
+    if (s->external) TRY(external_encoder_queries(s->external, s->query, s->ids, 1));
     for (int64_t i = first; i <= chunk; i++) {
         TRY(store_view_chunk(s->store.view, &c, s->ids + n, i));
         n += c.n_tokens;
@@ -147,6 +180,7 @@ void drt_index_search_close(struct search *s) {
     memory_free(s->query);
     tokenizer_scratch_free(s->scratch);
     searcher_close(s->searcher);
+    external_encoder_close(s->external);
     decoder_free(s->decoder);
     if (s->device) weights_release(&s->weights, s->device);
     device_close(s->device);

@@ -44,6 +44,10 @@ static enum status take(struct query_file *q, void *out, size_t bytes, const cha
 }
 
 static enum status check_shape(struct query_file *q, int64_t rows, int64_t dim) {
+    if (q->dim == 0 && dim >= 1 && dim <= QUERY_DIM_MAX) q->dim = (int)dim;
+    if (q->dim == 0)
+        return fail(STATUS_INVALID, "%s: its vectors have %lld dimensions: must be 1 to %d", q->name, (long long)dim,
+                    QUERY_DIM_MAX);
     if (dim != q->dim)
         return fail(STATUS_MISMATCH, "%s: its vectors have %lld dimensions, the store's landmarks %d", q->name,
                     (long long)dim, q->dim);
@@ -129,8 +133,8 @@ static enum status prepare(struct query_file *q, const char *path) {
     q->file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rbe");
     if (!q->file) return fail_errno("%s", path);
     if (!query_file_has_vectors(q)) return STATUS_OK;
-    TRY(memory_allocate(&q->raw, (size_t)ROWS_AT_ONCE * (size_t)q->dim * sizeof(float)));
-    return q->format == QUERY_NPY ? open_npy(q) : open_fbin(q);
+    TRY(q->format == QUERY_NPY ? open_npy(q) : open_fbin(q));
+    return memory_allocate(&q->raw, (size_t)ROWS_AT_ONCE * (size_t)q->dim * sizeof(float));
 }
 
 enum status query_file_open(struct query_file **out, const char *path, enum query_format format, int dim) {
@@ -159,6 +163,9 @@ void query_file_close(struct query_file *q) {
 
 bool query_file_has_vectors(const struct query_file *q) {
     return q->format == QUERY_NPY || q->format == QUERY_FBIN;
+}
+int query_file_dim(const struct query_file *q) {
+    return q->dim;
 }
 int64_t query_file_total(const struct query_file *q) {
     return q->rows;

@@ -11,12 +11,15 @@
  * float16, C order, [n, dim] or [dim]. FBIN: int32 n, int32 dim, float32 [n, dim]. All little-endian. */
 enum query_format { QUERY_AUTO, QUERY_TXT, QUERY_JSONL, QUERY_NPY, QUERY_FBIN };
 enum { QUERY_LINE_MAX = 4 << 20 };       /* bytes */
+enum { QUERY_DIM_MAX = 1 << 16 };
 
 struct query_file;
 /* path "-": standard input. QUERY_AUTO: by the name's ending (.jsonl, .npy, .fbin), else TXT. `dim`: what vectors must
- * have. STATUS_INVALID names the file and the position of what cannot be read, here and below. */
+ * have; 0: any, from 1 to QUERY_DIM_MAX. STATUS_INVALID names the file and the position of what cannot be read, here
+ * and below. */
 enum status query_file_open(struct query_file **out, const char *path, enum query_format format, int dim);
 void query_file_close(struct query_file *q);              /* NULL is fine */
+int query_file_dim(const struct query_file *q);           /* of its vectors */
 bool query_file_has_vectors(const struct query_file *q);
 int64_t query_file_total(const struct query_file *q);     /* queries in the file; 0: not known */
 

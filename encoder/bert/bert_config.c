@@ -1,0 +1,183 @@
+/* bert_config.c -- see bert_config.h. Keys that change the network and whose value we do not compute are refused; all
+ * others are skipped. */
+#include "encoder/bert/bert_config.h"
+#include "base/file.h"
+#include "base/formats/json.h"
+#include <stddef.h>
+#include <string.h>
+
+enum { UNSET = INT32_MIN, HEAD_DIM_MAX = 512 };
+
+static const struct {
+    const char *key;
+    size_t offset;
+    int32_t lowest, highest, absent; /* absent UNSET: needed */
+} whole_numbers[] = {
+    {"vocab_size", offsetof(struct bert_config, vocab_size), 3, 1 << 22, UNSET},
+    {"hidden_size", offsetof(struct bert_config, hidden), 1, 1 << 14, UNSET},
+    {"intermediate_size", offsetof(struct bert_config, ffn), 1, 1 << 16, UNSET},
+    {"num_attention_heads", offsetof(struct bert_config, heads), 1, 1 << 10, UNSET},
+    {"num_hidden_layers", offsetof(struct bert_config, layers), 1, 256, UNSET},
+    {"max_position_embeddings", offsetof(struct bert_config, positions), 3, 1 << 16, UNSET},
+    {"type_vocab_size", offsetof(struct bert_config, types), 1, 1 << 10, 2},
+};
+
+static const struct {
+    const char *key, *accepted, *why;
+} texts[] = {
+    {"model_type", "bert", "only encoders of model_type \"bert\" are computed (Contriever, MiniLM, E5, BGE's kind)"},
+    {"hidden_act", "gelu", "the exact GELU alone is computed"},
+    {"position_embedding_type", "absolute", "learned absolute positions alone are computed"},
+};
+
+static enum status read_number(struct json *j, struct bert_config *out, size_t i) {
+    int64_t value = 0;
+    TRY(json_next_int(j, &value));
+    if (value < whole_numbers[i].lowest || value > whole_numbers[i].highest)
+        return fail(STATUS_INVALID, "%s: %s is %lld: must be from %d to %d", j->name, whole_numbers[i].key,
+                    (long long)value, whole_numbers[i].lowest, whole_numbers[i].highest);
+    int32_t number = (int32_t)value;
+    memcpy((char *)out + whole_numbers[i].offset, &number, sizeof number);
+    return STATUS_OK;
+}
+
+static enum status read_text(struct json *j, size_t i) {
+    enum json_event event = json_next(j);
+    if (event == JSON_NULL) return STATUS_OK;
+    if (event != JSON_STRING) return json_fail(j, "a string");
+    if (json_equals(j, texts[i].accepted)) return STATUS_OK;
+    return fail(STATUS_UNSUPPORTED, "%s: %s is \"%.*s\": %s", j->name, texts[i].key,
+                (int)(j->length < 60 ? j->length : 60), j->text, texts[i].why);
+}
+
+static enum status read_decoder(struct json *j) {
+    bool decoder = false;
+    TRY(json_next_bool(j, &decoder));
+    return decoder ? fail(STATUS_UNSUPPORTED, "%s: is_decoder is true: this is no encoder", j->name) : STATUS_OK;
+}
+
+static enum status read_member(struct json *j, struct bert_config *out) {
+    for (size_t i = 0; i < ARRAY_LEN(whole_numbers); i++)
+        if (json_equals(j, whole_numbers[i].key)) return read_number(j, out, i);
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        if (json_equals(j, texts[i].key)) return read_text(j, i);
+    if (json_equals(j, "is_decoder")) return read_decoder(j);
+    if (!json_equals(j, "layer_norm_eps")) return json_skip(j);
+    double eps = 0;
+    TRY(json_next_double(j, &eps));
+    out->eps = (float)eps; /* which rounds the smallest numbers to 0 */
+    if (!(out->eps > 0 && eps < 1))
+        return fail(STATUS_INVALID, "%s: layer_norm_eps is %g: must be between 0 and 1", j->name, eps);
+    return STATUS_OK;
+}
+
+static enum status check_config(const char *name, struct bert_config *c) {
+    for (size_t i = 0; i < ARRAY_LEN(whole_numbers); i++) {
+        int32_t value;
+        memcpy(&value, (const char *)c + whole_numbers[i].offset, sizeof value);
+        if (value != UNSET) continue;
+        if (whole_numbers[i].absent == UNSET)
+            return fail(STATUS_INVALID, "%s: %s is missing: this is no config of a BERT-type encoder", name,
+                        whole_numbers[i].key);
+        memcpy((char *)c + whole_numbers[i].offset, &whole_numbers[i].absent, sizeof value);
+    }
+    if (c->hidden % c->heads != 0)
+        return fail(STATUS_INVALID, "%s: hidden_size %d is not a multiple of num_attention_heads %d", name, c->hidden,
+                    c->heads);
+    if (c->hidden / c->heads > HEAD_DIM_MAX)
+        return fail(STATUS_UNSUPPORTED, "%s: heads of %d numbers: at most %d are computed", name, c->hidden / c->heads,
+                    HEAD_DIM_MAX);
+    c->max_tokens = c->positions;
+    return STATUS_OK;
+}
+
+enum status bert_config_parse(struct bert_config *out, const char *name, const void *data, size_t bytes) {
+    struct json j;
+    *out = (struct bert_config){UNSET, UNSET, UNSET, UNSET, UNSET, UNSET, UNSET, 1e-12f, 0};
+    json_open(&j, name, data, bytes);
+    TRY(json_expect(&j, JSON_OBJECT, "an object"));
+    for (enum json_event e = json_next(&j); e != JSON_OBJECT_END; e = json_next(&j)) {
+        if (e != JSON_KEY) return json_fail(&j, "a member");
+        TRY(read_member(&j, out));
+    }
+    TRY(json_expect(&j, JSON_END, "the end of the file"));
+    return check_config(name, out);
+}
+
+/* Every pooling_mode_* but the mean's must be false. */
+enum status bert_pooling_parse(const char *name, const void *data, size_t bytes) {
+    static const char prefix[] = "pooling_mode_";
+    struct json j;
+    json_open(&j, name, data, bytes);
+    TRY(json_expect(&j, JSON_OBJECT, "an object"));
+    for (enum json_event e = json_next(&j); e != JSON_OBJECT_END; e = json_next(&j)) {
+        if (e != JSON_KEY) return json_fail(&j, "a member");
+        if (j.length < sizeof prefix || memcmp(j.text, prefix, sizeof prefix - 1) != 0) {
+            TRY(json_skip(&j));
+            continue;
+        }
+        struct json key = j;
+        bool value = false;
+        TRY(json_next_bool(&j, &value));
+        if (value != json_equals(&key, "pooling_mode_mean_tokens"))
+            return fail(STATUS_UNSUPPORTED, "%s: %.*s is %s: the mean over the tokens alone is computed", name,
+                        (int)(key.length < 60 ? key.length : 60), key.text, value ? "true" : "false");
+    }
+    return json_expect(&j, JSON_END, "the end of the file");
+}
+
+enum status bert_length_parse(struct bert_config *out, const char *name, const void *data, size_t bytes) {
+    struct json j;
+    json_open(&j, name, data, bytes);
+    TRY(json_expect(&j, JSON_OBJECT, "an object"));
+    for (enum json_event e = json_next(&j); e != JSON_OBJECT_END; e = json_next(&j)) {
+        if (e != JSON_KEY) return json_fail(&j, "a member");
+        if (!json_equals(&j, "max_seq_length")) {
+            TRY(json_skip(&j));
+            continue;
+        }
+        e = json_next(&j);
+        if (e == JSON_NULL) continue;
+        int64_t value = 0;
+        if (e != JSON_NUMBER) return json_fail(&j, "max_seq_length: a number or null");
+        TRY(json_int(&j, &value));
+        if (value < 3 || value > out->positions)
+            return fail(STATUS_INVALID, "%s: max_seq_length is %lld: must be from 3 to the model's %d positions", name,
+                        (long long)value, out->positions);
+        out->max_tokens = (int32_t)value;
+    }
+    return json_expect(&j, JSON_END, "the end of the file");
+}
+
+/* *there false: there is no such file. */
+static enum status map_file(struct file_map *out, char path[FILE_PATH_MAX], const char *folder, const char *name,
+                            bool *there) {
+    TRY(file_join(path, folder, name));
+    *there = file_exists(path);
+    *out = (struct file_map){0};
+    return *there ? file_map(out, path) : STATUS_OK;
+}
+
+enum status bert_config_load(struct bert_config *out, const char *folder) {
+    char path[FILE_PATH_MAX];
+    struct file_map map;
+    bool there;
+    if (!file_is_directory(folder))
+        return fail(STATUS_NOT_FOUND,
+                    "%s: no such folder; the folder of a BERT-type encoder has config.json, vocab.txt and "
+                    "model.safetensors (or pytorch_model.bin)",
+                    folder);
+    TRY(map_file(&map, path, folder, "config.json", &there));
+    if (!there) return fail(STATUS_NOT_FOUND, "%s: no such file; the folder of an encoder has its sizes there", path);
+    enum status s = bert_config_parse(out, path, map.data, map.size);
+    file_unmap(&map);
+    TRY(s);
+    TRY(map_file(&map, path, folder, "1_Pooling/config.json", &there));
+    if (there) s = bert_pooling_parse(path, map.data, map.size);
+    file_unmap(&map);
+    TRY(s);
+    TRY(map_file(&map, path, folder, "sentence_bert_config.json", &there));
+    if (there) s = bert_length_parse(out, path, map.data, map.size);
+    file_unmap(&map);
+    return s;
+}

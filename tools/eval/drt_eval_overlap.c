@@ -1,0 +1,102 @@
+/* drt_eval_overlap.c -- what the evaluated documents share with the store: contamination (indexer/overlap.h). */
+#include "base/formats/json.h"
+#include "tools/eval/drt_eval_tokens.h"
+#include "tools/shared/streams.h"
+
+/* Of all documents, or of one file's. */
+struct overlap_sum {
+    int64_t documents, touched;             /* touched: have a 13-gram that the store has, too */
+    int64_t tokens, grams, shared, covered; /* as in struct overlap_text */
+    int64_t longest, longest_document;      /* index into r->documents; -1: no document */
+};
+
+static struct overlap_sum overlap_sum(const struct eval_result *r, int file) {
+    struct overlap_sum sum = {.longest_document = -1};
+    for (size_t i = 0; i < r->n_documents; i++) {
+        if (file >= 0 && r->documents[i].file != file) continue;
+        const struct overlap_text t = overlap_text(r->overlap, (int64_t)i);
+        sum.documents++;
+        sum.touched += t.shared > 0;
+        sum.tokens += t.tokens;
+        sum.grams += t.grams;
+        sum.shared += t.shared;
+        sum.covered += t.covered;
+        if (sum.longest_document < 0 || t.longest > sum.longest) {
+            sum.longest = t.longest;
+            sum.longest_document = (int64_t)i;
+        }
+    }
+    return sum;
+}
+
+static double share(int64_t part, int64_t all) {
+    return all > 0 ? (double)part / (double)all : 0.0;
+}
+
+void eval_print_overlap(const struct eval_result *r) {
+    if (!r->overlap) return;
+    const struct overlap_sum all = overlap_sum(r, -1);
+    printf("overlap    %lld of %lld documents share %d tokens in a row with the store; of all %d-grams %.2f %%\n",
+           (long long)all.touched, (long long)all.documents, OVERLAP_GRAM, OVERLAP_GRAM,
+           100 * share(all.shared, all.grams));
+    for (int i = 0; i < r->n_files; i++) {
+        const struct overlap_sum f = overlap_sum(r, i);
+        if (f.longest_document < 0) continue;
+        printf("           ");
+        streams_printf(stdout, "%s: %.2f %%, longest shared run %lld tokens (document %lld)\n", r->files[i].path,
+                       100 * share(f.shared, f.grams), (long long)f.longest,
+                       (long long)r->documents[f.longest_document].number);
+    }
+}
+
+static void put_int(struct json_writer *w, const char *key, int64_t value) {
+    json_write_key(w, key);
+    json_write_int(w, value);
+}
+
+static void write_shares(struct json_writer *w, int64_t shared, int64_t grams, int64_t covered, int64_t tokens) {
+    json_write_key(w, "shared_13_grams"), json_write_double(w, share(shared, grams));
+    json_write_key(w, "covered_tokens"), json_write_double(w, share(covered, tokens));
+}
+
+void eval_write_overlap(struct json_writer *w, const struct eval_result *r) {
+    json_write_key(w, "overlap");
+    if (!r->overlap) {
+        json_write_null(w);
+        return;
+    }
+    const struct overlap_sum all = overlap_sum(r, -1);
+    json_write_object(w);
+    put_int(w, "documents_with_13_gram", all.touched);
+    write_shares(w, all.shared, all.grams, all.covered, all.tokens);
+    put_int(w, "longest_run", all.longest);
+    json_write_key(w, "documents");
+    json_write_array(w);
+    for (size_t i = 0; i < r->n_documents; i++) {
+        const struct overlap_text t = overlap_text(r->overlap, (int64_t)i);
+        json_write_object(w);
+        put_int(w, "file", r->documents[i].file);
+        put_int(w, "number", r->documents[i].number);
+        put_int(w, "tokens", t.tokens);
+        write_shares(w, t.shared, t.grams, t.covered, t.tokens);
+        put_int(w, "longest_run", t.longest);
+        json_write_object_end(w);
+    }
+    json_write_array_end(w);
+    json_write_object_end(w);
+}
+
+enum status eval_add_overlap(struct eval_result *r, const int32_t *ids, int64_t n, int64_t stored) {
+    if (!r->overlap) return STATUS_OK;
+    TRY(overlap_add(r->overlap, NULL, ids, n));
+    return stored >= 0 ? overlap_exclude(r->overlap, stored) : STATUS_OK;
+}
+
+enum status eval_find_overlap(struct eval_result *r, struct store_view *view, const struct progress *progress) {
+    if (!r->overlap) return STATUS_OK;
+    enum status s = r->partial ? STATUS_INTERRUPTED : overlap_find(r->overlap, view, progress);
+    if (s == STATUS_OK) return STATUS_OK;
+    overlap_free(r->overlap);
+    r->overlap = NULL;
+    return s == STATUS_INTERRUPTED ? STATUS_OK : s; /* all is scored: the report does without */
+}

@@ -1,0 +1,45 @@
+/* drt_index_landmarks.h -- landmarks of a build that the model does not make: of an external encoder, or of a file. */
+#pragma once
+#include "indexer/external_encoder.h"
+#include "indexer/indexer.h"
+#include "tools/index/drt_index.h"
+#include "tools/shared/query_file.h"
+
+struct landmark_options {
+    const char *encoder, *kind;          /* folder; auto, cosine, dot or e5 */
+    const char *vectors, *name;          /* file; what made its rows */
+};
+struct landmark_maker {
+    struct indexer_landmarks landmarks;  /* for indexer_config */
+    struct external_encoder *external;   /* of --encoder */
+    struct query_file *file;             /* of --vectors */
+    const char *path;
+    int64_t used;                        /* rows of the file so far */
+    float *skipped;
+};
+/* Where the options that end in these names are: an entry of a table of struct arg_option each. */
+#define LANDMARK_ENCODER_OPTIONS(o)                                                                                  \
+    {"encoder", ARG_PATH, &(o).encoder, "DIR",                                                                       \
+     "external encoder in place of the model's: the Hugging Face folder of a BERT-type encoder "                     \
+     "(docs/external-encoders.md)",                                                                                  \
+     0, 0},                                                                                                          \
+    {"encoder-kind", ARG_CHOICE, &(o).kind, "auto|cosine|dot|e5",                                                    \
+     "how its vectors are compared: cosine; dot: inner products; e5: cosine, with \"query: \" and \"passage: \" "    \
+     "before the texts; auto: as the store has it, cosine for a new store (default: auto)",                          \
+     0, 0}
+
+#define LANDMARK_VECTOR_OPTIONS(o)                                                                                   \
+    {"vectors", ARG_PATH, &(o).vectors, "FILE",                                                                      \
+     "landmarks that were made elsewhere: a row for each chunk of the corpus, in the order of drt-index export; "    \
+     ".npy (float32 or float16) or .fbin",                                                                           \
+     0, 0},                                                                                                          \
+    {"vectors-name", ARG_STRING, &(o).name, "NAME",                                                                  \
+     "what made the vectors; a store takes more vectors of the same name only (default: of this file alone)", 0, 0}
+
+enum external_kind landmark_kind(const char *name);       /* NULL: AUTO */
+/* Without options (both NULL) *out is zeroed, and the model makes the landmarks. `append`: `store` exists. */
+enum status landmark_maker_open(struct landmark_maker *out, const struct landmark_options *o,
+                                 const struct external_encoder_config *config, const char *store, bool append);
+void landmark_maker_close(struct landmark_maker *s);    /* before the device is closed; a zeroed one is fine */
+/* -1, or the exit code for options that do not fit together. */
+int landmark_options_check(const char *command, const struct landmark_options *o, bool append);
