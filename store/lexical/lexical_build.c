@@ -1,8 +1,8 @@
 /* lexical_build.c -- see lexical_build.h. Occurrences go through sorted runs; the merge writes each list as it
  * comes, the dictionary and its index wait in spools until the postings are complete. */
+#include "store/lexical/lexical_build.h"
 #include "base/crc32c.h"
 #include "base/memory.h"
-#include "store/lexical/lexical_build.h"
 #include "store/lexical/lexical_format_internal.h"
 #include "store/lexical/lexical_runs_internal.h"
 #include <assert.h>

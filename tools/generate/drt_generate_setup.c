@@ -1,6 +1,6 @@
 /* drt_generate_setup.c -- everything that a run needs, made before the prompt is read. */
-#include "tools/generate/drt_generate_state.h"
 #include "session/corpus_search.h"
+#include "tools/generate/drt_generate_state.h"
 #include "tools/shared/report.h"
 
 #include <string.h>

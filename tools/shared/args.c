@@ -2,8 +2,8 @@
  *
  * Parsing walks argv twice: the first walk only looks for --help and --version, so that the help text shows defaults
  * and not what other options of the same command line just stored. */
-#include "session/build_version.h"
 #include "tools/shared/args.h"
+#include "session/build_version.h"
 #include "tools/shared/streams.h"
 
 #include <ctype.h>

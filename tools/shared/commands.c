@@ -1,7 +1,7 @@
 /* commands.c -- see commands.h. */
-#include "session/build_version.h"
 #include "tools/shared/commands.h"
 #include "base/memory.h"
+#include "session/build_version.h"
 #include "tools/shared/streams.h"
 #include <stdio.h>
 #include <string.h>

@@ -5,8 +5,8 @@
 #include "indexer/indexer.h"
 #include "indexer/retriever.h"
 #include "session/model_folder.h"
-#include "tests/oracles/bert_fixture.h"
 #include "tests/model_fixture.h"
+#include "tests/oracles/bert_fixture.h"
 
 enum { CHUNKS = 40, QUERIES = 9, CHUNK = 63, D = 32, DIM = ORACLE_DIM, K = 4, TEXT = 400 };
 

@@ -3,8 +3,8 @@
 #include "base/rng.h"
 #include "indexer/indexer.h"
 #include "indexer/indexer_internal.h"
-#include "tests/test.h"
 #include "session/model_folder.h"
+#include "tests/test.h"
 
 enum { DOCUMENTS = 120, SHARD = 40 };
 
