@@ -73,6 +73,7 @@ def main():
         import safetensors, tokenizers, torch, transformers  # noqa: F401
     except ImportError as missing:
         skip(f"{missing.name} is not installed")
+    torch.set_num_threads(1)             # more wait for each other on a loaded machine
     folder = model_folder(args.folder)
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     if digest != DIGEST:
@@ -86,7 +87,9 @@ def main():
         ids, rows = [], []
         with torch.no_grad():
             for text in texts:
-                encoded = tokenizer(text, truncation=True, max_length=most)["input_ids"]
+                # The spelling of a special token is ordinary text in a chunk; BertTokenizer would recognise it.
+                spelled = text.replace("[", "[ ").replace("]", " ]")
+                encoded = tokenizer(spelled, truncation=True, max_length=most)["input_ids"]
                 mean = model(torch.tensor([encoded])).last_hidden_state[0].mean(0)
                 ids.append(encoded)
                 rows.append((mean / mean.norm()).numpy())
