@@ -91,6 +91,7 @@ for bad in 0/3 4/3 1 a/b 1/0 1/2/3 -1/2 ""; do
     expect_usage "--part takes i/N" "$INDEX" build "$TMP/corpus" --part "$bad" --out "$TMP/out" "${model[@]}"
 done
 expect_usage "drt-index join makes the index" "$INDEX" build "$TMP/corpus" --part 1/3 --index IVF4,SQ8 --out "$TMP/out"
+expect_usage "leave out --part" "$INDEX" build "$TMP/corpus" --part 1/3 --vectors x.npy --out "$TMP/out" "${model[@]}"
 expect_error "plain files" "$INDEX" build - --part 1/3 --format jsonl --out "$TMP/out" "${model[@]}"
 
 # The examples: on one machine twice; a task of an array without its number.

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Dies at every pass of every fault point of files and of the catalog in join (by links and by copies) and delete; then
+# the same with a call that fails. Readers see the store before the command or after it, the same command run again ends
+# with the store that was never disturbed, and the parts stay what they were.
+. "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
+needs drt-index-fault
+FAULT=$BIN/drt-index-fault
+make_model "$TMP/model"
+make_corpus "$TMP/a.jsonl" 12 1
+make_corpus "$TMP/b.jsonl" 6 2
+for part in 1 2; do
+    expect 0 "$INDEX" build "$TMP/a.jsonl" "$TMP/b.jsonl" --part $part/2 --out "$TMP/parts" --model "$TMP/model" --shard-chunks 40 --threads 1
+    export_store "$TMP/parts/part-$part-of-2" "$TMP/part$part.export"
+done
+
+command_of() { # NAME STORE: sets `command`
+    case $1 in
+    join) command=(join "$TMP"/parts/* --out "$2" --threads 1) ;;
+    copy) command=(join "$TMP"/parts/* --out "$2" --threads 1 --copy) ;;
+    delete) command=(delete --store "$2" --source "*/b.jsonl") ;;
+    esac
+}
+for job in join copy delete; do
+    [ $job != delete ] || cp -r "$TMP/join" "$TMP/delete"
+    command_of $job "$TMP/$job"
+    expect 0 "$INDEX" "${command[@]}"
+    export_store "$TMP/$job" "$TMP/$job.export"
+done
+cmp -s "$TMP/join.export" "$TMP/copy.export" || die "copies make another store than links"
+cmp -s "$TMP/join.export" "$TMP/delete.export" && die "delete changed nothing"
+
+equals() { export_store "$1" "$TMP/.now"; cmp -s "$TMP/.now" "$2"; }
+
+# One pass of one point. Sets `passed` to 1 when the command has no such pass.
+try() { # MODE PASS POINT JOB
+    local what="$4 at pass $2 of $3 ($1)" code=0
+    rm -rf "$TMP/s"
+    [ "$4" != delete ] || cp -r "$TMP/join" "$TMP/s"
+    command_of "$4" "$TMP/s"
+    { DRT_FAULT=$1:$2:$3 "$FAULT" "${command[@]}" >"$OUT" 2>"$ERR" || code=$?; } 2>/dev/null
+    passed=$((code == 0))
+    [ $passed = 0 ] || return 0
+    tried=$((tried + 1))
+    case $1:$code in
+    kill:137) ;;
+    fail:1) grep -q "^drt-index: " "$ERR" || die "$what: says nothing" ;;
+    *) die "$what: exit code $code" ;;
+    esac
+    if "$INDEX" stats --store "$TMP/s" >/dev/null 2>"$ERR"; then
+        equals "$TMP/s" "$TMP/$4.export" || { [ "$4" = delete ] && equals "$TMP/s" "$TMP/join.export"; } ||
+            die "$what: neither the store before nor after it"
+    else
+        [ "$4" != delete ] || die "$what: the store does not open"
+        tail -n 1 "$ERR" | grep -qE "no contents yet|no store here|nothing is published" || die "$what: a reader sees something else"
+    fi
+    expect 0 "$INDEX" "${command[@]}"
+    equals "$TMP/s" "$TMP/$4.export" || die "$what: the store of the second call differs"
+    expect 0 "$INDEX" verify --store "$TMP/s" --deep
+}
+
+names=$(cd "$SOURCE" && grep -rhoE 'fault_point\("[^"]+"' base store | sed 's/.*"\(.*\)"/\1/' | sort -u | grep -v memory)
+tried=0
+for job in join copy delete; do
+    before=$tried
+    for name in $names; do
+        for mode in kill fail; do
+            passed=0
+            for ((n = 1; n <= 3 && !passed; n++)); do try $mode $n "$name" $job; done
+        done
+    done
+    [ $((tried - before)) -ge 6 ] || die "$job: only $((tried - before)) fault points fired"
+done
+for name in store:join:begun store:join:tokens-taken store:join:files-taken store:join:before-commit store:join:committed; do
+    grep -qx "$name" <<<"$names" || die "no fault point $name"
+    code=0
+    { DRT_FAULT=kill:1:$name "$FAULT" join "$TMP"/parts/* --out "$TMP/s-$name" --threads 1 >"$OUT" 2>"$ERR" || code=$?; } 2>/dev/null
+    [ $code = 137 ] || die "$name did not fire: exit code $code"
+done
+for part in 1 2; do
+    equals "$TMP/parts/part-$part-of-2" "$TMP/part$part.export" || die "part $part was changed"
+    expect 0 "$INDEX" verify --store "$TMP/parts/part-$part-of-2" --deep
+done
+echo "ok; $tried faults"
