@@ -1,8 +1,8 @@
 /* retriever.h -- the interface by which the decoder retrieves neighbours for its queries.
  *
  * The decoder calls append for each chunk that is complete, in order, then retrieve for each group. A retriever
- * belongs to one running text. indexer/retriever.c makes one from a store, an encoder and the running text's own
- * past.
+ * belongs to one running text. indexer/retrieve/retriever.c makes one from a store, an encoder and the running text's
+ * own past.
  *
  * Large matrices stay on the device: hidden, queries and the pool are its memory, hidden and pool in the weights'
  * type, queries in float32 (a store's search downloads them). ids and the rows of struct neighbours are memory of

@@ -1,5 +1,5 @@
 /* library_build.c -- stores from files, or from documents that the caller gives. */
-#include "indexer/indexer.h"
+#include "indexer/build/indexer.h"
 #include "library/library_internal.h"
 
 struct library_documents {

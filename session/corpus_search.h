@@ -1,6 +1,6 @@
 /* corpus_search.h -- opens a searcher, and reports what a user should know about it. */
 #pragma once
-#include "indexer/searcher.h"
+#include "indexer/search/searcher.h"
 #include "session/device_choice.h"
 
 /* The kinds that a user can name: "landmark" is SEARCHER_AUTO. `name` is one of them. */

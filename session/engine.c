@@ -1,6 +1,6 @@
 /* engine.c -- see engine.h. */
 #include "session/engine.h"
-#include "indexer/indexer.h"
+#include "indexer/build/indexer.h"
 #include "session/corpus_search.h"
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #pragma once
 #include "decoder/decoder.h"
 #include "encoder/encoder.h"
-#include "indexer/retriever.h"
+#include "indexer/retrieve/retriever.h"
 #include "store/store.h"
 #include "session/device_choice.h"
 #include "session/model_folder.h"
@@ -59,9 +59,9 @@ enum status engine_check_store(const struct engine *e, const char *path, const s
 struct engine_retrieval {
     enum searcher_kind searcher;         /* LEXICAL and HYBRID need a lexical index; else AUTO (0) */
     bool self, corpus, random, exact;
-    bool exact_fallback;                 /* as in indexer/searcher.h */
+    bool exact_fallback;                 /* as in indexer/search/searcher.h */
     int nprobe;                          /* 0: the index's default */
-    int64_t exclude_window;              /* as in indexer/retriever.h; which document: chunk_retriever_reset */
+    int64_t exclude_window;              /* as in indexer/retrieve/retriever.h; which document: chunk_retriever_reset */
     uint64_t seed;                       /* of random */
 };
 enum status engine_retriever(struct retriever **out, struct engine *e, const struct engine_retrieval *how);

@@ -3,7 +3,7 @@
  * The own past is the last `past` tokens; chunks are searched for each `every` tokens, with the text so far. */
 #pragma once
 #include "decoder/memory_config.h"
-#include "indexer/memory_source.h"
+#include "indexer/retrieve/memory_source.h"
 #include "session/engine.h"
 #include "store/lexical/lexical.h"
 

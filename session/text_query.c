@@ -6,7 +6,7 @@
  * saw repeated text in training, but no padding before a text. */
 #include "session/text_query.h"
 #include "base/memory.h"
-#include "indexer/state_landmarks.h"
+#include "indexer/build/state_landmarks.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>

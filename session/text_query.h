@@ -7,5 +7,5 @@ struct text_query_model { struct device *device; struct decoder *decoder; const 
 
 /* out [hidden], memory of this process: the normalised landmark state after the last chunk of n >= 1 ids, of which at
  * most the last TEXT_QUERY_CHUNKS chunks count. Of a Base LM: the landmark of the last ids
- * (indexer/state_landmarks.h). One thread at a time per decoder. */
+ * (indexer/build/state_landmarks.h). One thread at a time per decoder. */
 enum status text_query(float *out, const struct text_query_model *model, const int32_t *ids, int64_t n);

@@ -16,7 +16,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "decoder/decoder.h"
-#include "indexer/retriever.h"
+#include "indexer/retrieve/retriever.h"
 #include "tests/bench/result.h"
 #include "tests/test.h"
 

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/rng.h"
-#include "indexer/searcher.h"
+#include "indexer/search/searcher.h"
 #include "tests/bench/result.h"
 #include "tests/test.h"
 #include <time.h>

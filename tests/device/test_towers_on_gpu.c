@@ -4,7 +4,7 @@
  * among many, few at a time (recorded), part by part. */
 #include "base/rng.h"
 #include "decoder/decoder_internal.h"
-#include "indexer/retriever.h"
+#include "indexer/retrieve/retriever.h"
 #include "tests/test.h"
 
 enum { LENGTH = 300, VOCAB = 200 };

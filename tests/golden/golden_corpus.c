@@ -3,7 +3,7 @@
  * The corpus is searched twice: from memory with float32 landmarks, which must meet the file's numbers, and by a real
  * store. A store keeps landmarks in fp16 (2^-11 of each element), so scores and all that follows from them move a
  * little; which chunks are chosen must not. */
-#include "indexer/retriever.h"
+#include "indexer/retrieve/retriever.h"
 #include "store/store.h"
 #include "tests/golden/golden.h"
 

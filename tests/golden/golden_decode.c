@@ -1,5 +1,5 @@
 /* golden_decode.c -- drt_decode*: a prompt in one call, then one id at a time. */
-#include "indexer/retriever.h"
+#include "indexer/retrieve/retriever.h"
 #include "tests/golden/golden.h"
 
 void golden_decode(struct golden *g) {

@@ -1,5 +1,5 @@
 /* golden_forward.c -- whole texts in one pass: drt_* (also the forward half of the gradient cases) and lm_base. */
-#include "indexer/retriever.h"
+#include "indexer/retrieve/retriever.h"
 #include "tests/golden/golden.h"
 
 /* What the encoder gives for each chunk of the text, by calling it directly. */

@@ -27,7 +27,6 @@ tools/shared/ratio.c      the only statistics of the programs
 cmake/cblas_plain/*       the interface of CBLAS
 cmake/faiss_compat.cpp    symbols that a newer system's FAISS needs
 cmake/faiss_error.cpp     in place of a member of FAISS's archive
-indexer/                  one library without sub-folders
 tests/fuzz/corpus/*       inputs of the fuzz targets
 data/models/*             model folders
 "

@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "decoder/decoder.h"
 #include "encoder/encoder.h"
-#include "indexer/retriever.h"
+#include "indexer/retrieve/retriever.h"
 #include "model/params.h"
 #include "tests/test.h"
 

@@ -3,7 +3,7 @@
  * test_train_gradients.c). */
 #include "decoder/decoder.h"
 #include "encoder/encoder.h"
-#include "indexer/retriever.h"
+#include "indexer/retrieve/retriever.h"
 #include "tests/corpus_fixture.h"
 
 /* Largest difference of a tensor's gradients, in parts of its largest element; names the worst tensor. */

@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "data/readers/ids_check.h"
 #include "data/readers/reader.h"
-#include "indexer/indexer.h"
+#include "indexer/build/indexer.h"
 #include "session/corpus_search.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"

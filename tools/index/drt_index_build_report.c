@@ -1,6 +1,6 @@
 /* drt_index_build_report.c -- what drt-index build and add print when they are done. */
 #include "base/formats/json.h"
-#include "indexer/indexer.h"
+#include "indexer/build/indexer.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"

@@ -1,7 +1,7 @@
 /* drt_index_get.c -- drt-index get: the text of a chunk or of a document, with where it comes from. */
 #include "base/formats/json.h"
 #include "base/memory.h"
-#include "indexer/indexer.h"
+#include "indexer/build/indexer.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
 #include "tools/shared/streams.h"

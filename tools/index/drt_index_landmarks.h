@@ -1,7 +1,7 @@
 /* drt_index_landmarks.h -- landmarks of a build that the model does not make: of an external encoder, or of a file. */
 #pragma once
-#include "indexer/external_encoder.h"
-#include "indexer/indexer.h"
+#include "indexer/build/external_encoder.h"
+#include "indexer/build/indexer.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/query_file.h"
 

@@ -1,6 +1,6 @@
 /* drt_index_recall.h -- what drt-index recall measures: queries from the store itself, exact and indexed hits. */
 #pragma once
-#include "indexer/searcher.h"
+#include "indexer/search/searcher.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/exclude.h"
 

@@ -1,8 +1,8 @@
 /* drt_index_repair.c -- drt-index repair: what follows from the rest is made again. */
 #include "base/system/processors.h"
-#include "indexer/clustering.h"
-#include "indexer/indexer.h"
-#include "indexer/reencode.h"
+#include "indexer/build/indexer.h"
+#include "indexer/retrieve/reencode.h"
+#include "indexer/search/clustering.h"
 #include "session/device_choice.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"

@@ -1,8 +1,8 @@
 /* drt_index_search.h -- the options of drt-index search, and the search that they describe. */
 #pragma once
 #include "tools/index/drt_index.h"
-#include "indexer/external_encoder.h"
-#include "indexer/searcher.h"
+#include "indexer/build/external_encoder.h"
+#include "indexer/search/searcher.h"
 #include "session/device_choice.h"
 #include "tools/shared/query_file.h"
 

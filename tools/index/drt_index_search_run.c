@@ -1,6 +1,6 @@
 /* drt_index_search_run.c -- drt-index search: the query, its searcher and the hits. */
 #include "base/memory.h"
-#include "indexer/indexer.h"
+#include "indexer/build/indexer.h"
 #include "session/corpus_search.h"
 #include "session/text_query.h"
 #include "tools/index/drt_index_landmarks.h"

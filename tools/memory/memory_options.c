@@ -1,6 +1,6 @@
 /* memory_options.c -- see memory_options.h. */
 #include "tools/memory/memory_options.h"
-#include "indexer/memory_source.h"
+#include "indexer/retrieve/memory_source.h"
 #include "session/memory_folder.h"
 #include <stdio.h>
 

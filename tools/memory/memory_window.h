@@ -4,7 +4,7 @@
  * at the first scored token and each `every` tokens after it, with the text before that token alone. Logits of the
  * whole window are kept: context * vocabulary * 4 bytes. */
 #pragma once
-#include "indexer/memory_source.h"
+#include "indexer/retrieve/memory_source.h"
 #include "tools/memory/memory_options.h"
 
 enum memory_reads { MEMORY_READ_PAST, MEMORY_READ_FOUND, MEMORY_READ_RANDOM, MEMORY_READ_ORACLE, MEMORY_READS };

@@ -1,6 +1,6 @@
 /* test_clustering.c -- centroids of a store's index from k-means on a device instead of FAISS's: requested once and
  * with the right rows, of use for searching, the same each time; and what happens when they cannot be had. */
-#include "indexer/clustering.h"
+#include "indexer/search/clustering.h"
 #include "tests/store_fixture.h"
 #include <time.h>
 

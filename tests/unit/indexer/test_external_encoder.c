@@ -2,8 +2,8 @@
  * over its vectors), the model's own landmarks how much each counts; kinds, fingerprints, calls cut anywhere,
  * exclusions, random chunks. */
 #include "base/rng.h"
-#include "indexer/indexer.h"
-#include "indexer/retriever.h"
+#include "indexer/build/indexer.h"
+#include "indexer/retrieve/retriever.h"
 #include "session/model_folder.h"
 #include "tests/model_fixture.h"
 #include "tests/oracles/bert_fixture.h"

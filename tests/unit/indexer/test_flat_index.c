@@ -2,7 +2,7 @@
  * and on one that shows without a GPU which side's memory is given to whom. */
 #include "base/half.h"
 #include "base/rng.h"
-#include "indexer/flat_index.h"
+#include "indexer/search/flat_index.h"
 #include "kernels/device/device_internal.h"
 #include "kernels/ops.h"
 #include "tests/store_fixture.h"

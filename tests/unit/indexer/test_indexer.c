@@ -1,8 +1,8 @@
 /* test_indexer.c -- text to store: what is in it, resuming, refusing. A tiny random model, real tokenizer file. */
 #include "base/half.h"
 #include "base/rng.h"
-#include "indexer/indexer.h"
-#include "indexer/indexer_internal.h"
+#include "indexer/build/indexer.h"
+#include "indexer/build/indexer_internal.h"
 #include "session/model_folder.h"
 #include "tests/test.h"
 

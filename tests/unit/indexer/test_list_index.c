@@ -1,7 +1,7 @@
 /* test_list_index.c -- lists of landmarks in device memory, on every device there is: all lists visited, it is exact
  * search; fewer, it finds nearly all of it and never a wrong score. Rows come from a store, or from anywhere. */
 #include "base/half.h"
-#include "indexer/list_index.h"
+#include "indexer/search/list_index.h"
 #include "tests/store_fixture.h"
 
 enum { DOCUMENTS = 300, PER_SHARD = 70, QUERIES = 70, VOCAB = 1000 };

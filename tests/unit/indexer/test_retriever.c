@@ -2,7 +2,7 @@
  */
 #include "base/rng.h"
 #include "decoder/neighbours.h"
-#include "indexer/retriever.h"
+#include "indexer/retrieve/retriever.h"
 #include "model/params.h"
 #include "store/lexical/lexical.h"
 #include "tests/test.h"

@@ -1,6 +1,6 @@
 /* test_searcher.c -- every kind of searcher over one store: equal hits, the rules that all share, descriptions. */
 #include "base/half.h"
-#include "indexer/searcher.h"
+#include "indexer/search/searcher.h"
 #include "kernels/device/device_internal.h"
 #include "kernels/ops.h"
 #include "kernels/search/topk.h"

@@ -1,7 +1,7 @@
 /* test_state_landmarks.c -- landmarks of a Base LM against plain means over decoder_forward's key states; the same bits
  * in any batch and with any number of threads; a chunk is nearest to itself. */
 #include "base/rng.h"
-#include "indexer/state_landmarks.h"
+#include "indexer/build/state_landmarks.h"
 #include "model/params.h"
 #include "tests/test.h"
 #include <math.h>

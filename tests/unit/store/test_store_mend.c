@@ -1,6 +1,6 @@
 /* test_store_mend.c -- landmarks encoded again from their tokens, and shards dropped whose tokens are lost. */
-#include "indexer/flat_index.h"
-#include "indexer/list_index.h"
+#include "indexer/search/flat_index.h"
+#include "indexer/search/list_index.h"
 #include "tests/mend_fixture.h"
 #include <fcntl.h>
 

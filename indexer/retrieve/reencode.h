@@ -3,7 +3,7 @@
  * The bytes are those that indexer_run made, on the same kind of device with the same dtype (docs/store-format.md). */
 #pragma once
 #include "encoder/encoder.h"
-#include "indexer/state_landmarks.h"
+#include "indexer/build/state_landmarks.h"
 #include "store/store.h"
 
 struct reencode;

@@ -7,8 +7,8 @@
 #pragma once
 #include "decoder/retriever.h"
 #include "encoder/encoder.h"
-#include "indexer/external_encoder.h"
-#include "indexer/searcher.h"
+#include "indexer/build/external_encoder.h"
+#include "indexer/search/searcher.h"
 
 struct chunk_retriever_config {
     struct device *device;

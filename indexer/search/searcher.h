@@ -4,8 +4,8 @@
  * caller opens a searcher and does not know its kind. A searcher is for one thread at a time, as its view. */
 #pragma once
 #include "base/formats/json.h"
-#include "indexer/flat_index.h"
-#include "indexer/list_index.h"
+#include "indexer/search/flat_index.h"
+#include "indexer/search/list_index.h"
 #include "store/lexical/lexical.h"
 
 /* Corpora up to this size are scanned whole on a GPU unless nprobe requests lists: at the speed of a GPU's memory

@@ -1,6 +1,6 @@
 /* memory_source.c -- a pool of encoded passages that fills from its first slot on, and a table from chunk ids to slots.
  * What a call is missing so lies in one piece: one batch of the decoder, one upload. */
-#include "indexer/memory_source.h"
+#include "indexer/retrieve/memory_source.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/minmax.h"

@@ -1,5 +1,5 @@
 /* external_encoder.c -- see external_encoder.h. */
-#include "indexer/external_encoder.h"
+#include "indexer/build/external_encoder.h"
 #include "base/memory.h"
 #include "data/wordpiece/wordpiece.h"
 #include "encoder/bert/bert_encoder.h"

@@ -4,12 +4,12 @@
  * batches of chunks across documents, encodes them on the device, and appends the landmarks. A batch never
  * crosses a shard's end: shards are encoded alike whether or not the build was interrupted before them, so an
  * interrupted build is bit-equal to an undisturbed one. */
-#include "indexer/indexer.h"
+#include "indexer/build/indexer.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "data/readers/ids_check.h"
-#include "indexer/clustering.h"
-#include "indexer/indexer_internal.h"
+#include "indexer/build/indexer_internal.h"
+#include "indexer/search/clustering.h"
 #include <stdio.h>
 #include <string.h>
 

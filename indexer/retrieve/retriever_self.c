@@ -4,7 +4,7 @@
  * when a chunk is retrieved (the cache in front). Decoder variant: K and V depend on the chunk's context, so they are
  * made once, from the lower layers' output, and kept. All but the ids lies in memory of the device. */
 #include "base/memory.h"
-#include "indexer/retriever_internal.h"
+#include "indexer/retrieve/retriever_internal.h"
 #include "kernels/ops.h"
 #include <assert.h>
 #include <string.h>

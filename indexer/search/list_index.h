@@ -6,7 +6,7 @@
  * are made when the index is, on the device. Rows are read twice: first in their order, then into the slots of
  * their lists. Of one view, as a flat_index. */
 #pragma once
-#include "indexer/device_search.h"
+#include "indexer/search/device_search.h"
 
 struct list_index;
 

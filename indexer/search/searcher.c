@@ -1,7 +1,7 @@
 /* searcher.c -- opening by kind, the scan for missing hits, and descriptions. */
-#include "indexer/searcher.h"
+#include "indexer/search/searcher.h"
 #include "base/memory.h"
-#include "indexer/searcher_internal.h"
+#include "indexer/search/searcher_internal.h"
 #include <assert.h>
 #include <stdio.h>
 

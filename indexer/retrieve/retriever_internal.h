@@ -1,8 +1,8 @@
-/* retriever_internal.h -- the two sources of candidates of indexer/retriever.c, which alone includes it. */
+/* retriever_internal.h -- the two sources of candidates of indexer/retrieve/retriever.c, which alone includes it. */
 #pragma once
 #include "decoder/neighbours.h"
-#include "indexer/device_search.h"
-#include "indexer/retriever.h"
+#include "indexer/search/device_search.h"
+#include "indexer/retrieve/retriever.h"
 
 /* ---- own past (retriever_self.c) -------------------------------------------------------------------------------
  * Landmarks, ids and (decoder variant) K and V of the running text's chunks. All of them lie in blocks that never

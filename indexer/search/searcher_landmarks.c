@@ -1,6 +1,6 @@
 /* searcher_landmarks.c -- the kinds that search by vector: the store's own, and two in memory of a device. */
 #include "base/memory.h"
-#include "indexer/searcher_internal.h"
+#include "indexer/search/searcher_internal.h"
 #include <stdio.h>
 
 /* ---- the store's FAISS index, or an exact scan, on the CPU ---- */

@@ -3,7 +3,7 @@
  * The rows of one view, all shards, are copied to the device once. What a view sees never changes, so the index is
  * never stale: a newer generation needs a newer view and another index. The view is needed during creation only. */
 #pragma once
-#include "indexer/device_search.h"
+#include "indexer/search/device_search.h"
 
 struct flat_index;
 

@@ -4,9 +4,9 @@
  * queries of a batch BELOW their own ranges, of all of them ABOVE the end of the last range, and of each one BETWEEN
  * the end of its own range and that of the last. The last part is empty when the ranges are one document. All rows but
  * the excluded ones are read about once. The three lists of a query are merged here. */
-#include "indexer/flat_index.h"
+#include "indexer/search/flat_index.h"
 #include "base/memory.h"
-#include "indexer/device_search.h"
+#include "indexer/search/device_search.h"
 #include "kernels/ops.h"
 #include "kernels/search/topk.h"
 #include <assert.h>

@@ -4,7 +4,7 @@
  * trained with the scores of its own retriever as weights: candidates are encoded by our encoder, and scored with the
  * decoder's query as landmarks of our own store would be. */
 #include "base/memory.h"
-#include "indexer/retriever_internal.h"
+#include "indexer/retrieve/retriever_internal.h"
 #include <math.h>
 #include <string.h>
 

@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/system/threads.h"
-#include "indexer/indexer.h"
-#include "indexer/indexer_internal.h"
+#include "indexer/build/indexer.h"
+#include "indexer/build/indexer_internal.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* searcher_internal.h -- what a kind of search implements. */
 #pragma once
-#include "indexer/searcher.h"
+#include "indexer/search/searcher.h"
 
 struct searcher_ops {
     /* As searcher_search, without the fallback. */

@@ -1,5 +1,5 @@
 /* device_search.c -- see device_search.h. */
-#include "indexer/device_search.h"
+#include "indexer/search/device_search.h"
 #include "base/half.h"
 
 #define ROWS_MAX (INT64_C(1) << 30) /* ops count rows in 32 bits */

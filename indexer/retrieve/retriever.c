@@ -2,11 +2,11 @@
  *
  * Results of a call live until the second call after it (decoder/retriever.h), so each group has two sets of rows and
  * uses them in turn; the slots of a set stay pinned until it is used again. */
-#include "indexer/retriever.h"
+#include "indexer/retrieve/retriever.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "encoder/chunk_cache.h"
-#include "indexer/retriever_internal.h"
+#include "indexer/retrieve/retriever_internal.h"
 #include <assert.h>
 #include <string.h>
 #include <time.h>

@@ -1,5 +1,5 @@
 /* clustering.c -- see clustering.h. */
-#include "indexer/clustering.h"
+#include "indexer/search/clustering.h"
 #include "base/half.h"
 #include "base/memory.h"
 #include "kernels/search/kmeans.h"

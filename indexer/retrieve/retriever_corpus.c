@@ -4,7 +4,7 @@
  */
 #include "base/memory.h"
 #include "base/rng.h"
-#include "indexer/retriever_internal.h"
+#include "indexer/retrieve/retriever_internal.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>

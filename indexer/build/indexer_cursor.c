@@ -1,7 +1,7 @@
 /* indexer_cursor.c -- see indexer_internal.h. Fields are packed as little-endian 64-bit numbers, so a store may move
  * to another machine in the middle of a build. */
 #include "base/little_endian.h"
-#include "indexer/indexer_internal.h"
+#include "indexer/build/indexer_internal.h"
 #include <string.h>
 #include <xxhash.h>
 

@@ -3,9 +3,9 @@
  * While the index is made, the rows lie in the order of chunks first. k-means takes its sample from them (every so
  * many-th row, in place), and every row gets its list. Then the rows are read again, block by block, and each is
  * written to its slot in its list. So the device holds all rows once, and one block of them twice. */
-#include "indexer/list_index.h"
+#include "indexer/search/list_index.h"
 #include "base/memory.h"
-#include "indexer/device_search.h"
+#include "indexer/search/device_search.h"
 #include "kernels/ops.h"
 #include "kernels/search/kmeans.h"
 #include <assert.h>

@@ -3,7 +3,7 @@
  * Ids and tokens choose the hits and their order. The scores are those of the landmarks, since the model weights its
  * neighbours by them. Chunks that were dropped after the view was opened are left out. */
 #include "base/memory.h"
-#include "indexer/searcher_internal.h"
+#include "indexer/search/searcher_internal.h"
 #include "store/lexical/hybrid.h"
 #include <math.h>
 #include <stdio.h>

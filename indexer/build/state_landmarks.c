@@ -1,5 +1,5 @@
 /* state_landmarks.c -- key states are copied to this process, which adds them up in float64. */
-#include "indexer/state_landmarks.h"
+#include "indexer/build/state_landmarks.h"
 #include "base/half.h"
 #include "base/memory.h"
 #include "decoder/decoder_passages.h"

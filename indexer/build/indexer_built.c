@@ -1,7 +1,7 @@
 /* indexer_built.c -- whether a published store holds what a build would put into it. */
 #include "base/memory.h"
-#include "indexer/indexer.h"
-#include "indexer/indexer_internal.h"
+#include "indexer/build/indexer.h"
+#include "indexer/build/indexer_internal.h"
 #include <string.h>
 
 /* What comes after the last sealed shard may only be duplicates, and documents without text. */

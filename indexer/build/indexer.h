@@ -13,7 +13,7 @@
 #include "data/readers/reader.h"
 #include "data/tokenizer/tokenizer.h"
 #include "encoder/encoder.h"
-#include "indexer/state_landmarks.h"
+#include "indexer/build/state_landmarks.h"
 #include "store/store.h"
 
 /* Landmarks that do not come from `encoder`: of an encoder of others, or made before. */

@@ -1,5 +1,5 @@
 /* reencode.c -- see reencode.h. */
-#include "indexer/reencode.h"
+#include "indexer/retrieve/reencode.h"
 #include "base/memory.h"
 #include <string.h>
 
