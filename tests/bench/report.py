@@ -26,6 +26,7 @@ CELL_MAX = 64
 CHAPTERS = [
     ("Quality", [
         ("quality", "Perplexity on held-out text, by what is retrieved"),
+        ("quality-memory", "Change in perplexity by a token memory"),
         ("quality-copy", "Perplexity on text that the store holds"),
     ]),
     ("Building a store", [
@@ -86,7 +87,6 @@ README_TABLES = {
         ("encoder, d 768", "gpu-peers", "encoder of 2 layers, d 768, ours"),
         ("GCA forward, d 768", "gpu-peer-gca", "d 768, forward, ours"),
         ("GCA backward, d 768", "gpu-peer-gca", "d 768, backward, ours"),
-        ("training step, DRT", "gpu-train-drt", "training step, drt"),
         ("tokenizing", "cpu-peer-tokenizer", "ours"),
     ],
 }
@@ -269,7 +269,7 @@ def differing(root, texts):
 
 
 def main():
-    options = argparse.ArgumentParser(usage=__doc__)
+    options = argparse.ArgumentParser(usage=__doc__.replace("%", "%%"))
     options.add_argument("--check", action="store_true")
     options.add_argument("--root", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
     o = options.parse_args()
