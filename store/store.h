@@ -274,6 +274,18 @@ struct store_delete {
 struct store_delete_report { int64_t documents, chunks, tokens; uint64_t generation; };
 enum status store_delete(struct store_delete_report *out, const char *dir, const struct store_delete *how);
 
+/* Makes a new store in folder `to` of the documents that the newest view of `from` has: without deleted documents and
+ * dropped shards, under new ids in the same order, with the landmarks as stored. `from` is only read. A call that was
+ * killed or stopped is repeated. STATUS_MISMATCH: `to` holds something else; STATUS_INVALID: no document is left. */
+enum { STORE_COMPACT_SHARD = 16384 };
+struct store_compact {
+    int64_t shard_chunks;                /* chunks of a shard; 0: STORE_COMPACT_SHARD */
+    struct store_publish publish;        /* index NULL: that of `from`; lexical KEEP: as `from` */
+};
+struct store_compact_report { int64_t documents, chunks, tokens; };   /* tokens: those of this call */
+enum status store_compact(struct store_compact_report *out, const char *from, const char *to,
+                          const struct store_compact *how);
+
 /* ---- the linked FAISS ---------------------------------------------------------------------------------- */
 /* simd: what its scan code was built for */
 struct store_faiss_info { char version[32], simd[64]; double scan_mb_s; };

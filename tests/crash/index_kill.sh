@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # kill -9 at random times during build, add, repair --model (of damaged landmarks), drop, add of what was dropped, delete,
-# join of parts, and build of a part.
+# join of parts, build of a part, and compact.
 # After each kill readers see the store before the command or after it; then the same command ends, and the store equals
 # one that was never disturbed: verify --deep, export, hits.
 #
@@ -26,6 +26,7 @@ command_of() { # NAME STORE: sets `command`
     repair) command=("$INDEX" repair --store "$2" "${model[@]}") ;;
     drop) command=("$INDEX" drop --store "$2" --shard 2 --shard 5 --threads 1) ;;
     delete) command=("$INDEX" delete --store "$2" --source "*/a.jsonl") ;;
+    compact) command=("$INDEX" compact --store "$TMP/drop-after" --out "$2" --threads 1 --shard-chunks 30) ;;
     join) command=("$INDEX" join "$TMP"/parts/* --out "$2" --threads 1 --index IVF8,SQ8) ;;
     part)
         rm -rf "$2.parts"
@@ -34,8 +35,8 @@ command_of() { # NAME STORE: sets `command`
     again) command=("$INDEX" add "$TMP/a.jsonl" --store "$2" "${model[@]}" "${merged[@]}") ;;
     esac
 }
-jobs=(build add repair drop again delete join part)
-makes() { [ "$1" = build ] || [ "$1" = join ] || [ "$1" = part ]; } # the command makes the store
+jobs=(build add repair drop again delete join part compact)
+makes() { [ "$1" = build ] || [ "$1" = join ] || [ "$1" = part ] || [ "$1" = compact ]; } # the command makes the store
 for part in 1 2 3; do
     expect 0 "$INDEX" build "$TMP/a.jsonl" "$TMP/b.jsonl" --part $part/3 --out "$TMP/parts" --shard-chunks 30 "${model[@]}"
 done

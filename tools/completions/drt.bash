@@ -204,6 +204,14 @@ _drt_options() {
 --part value
 --help,-h -
 --version,-V -' ;;
+    'drt-index compact') echo '--store dir
+--out value
+--index value
+--shard-chunks value
+--max-ram value
+--threads value
+--help,-h -
+--version,-V -' ;;
     'drt-index delete') echo '--store dir
 --document value
 --source value
@@ -410,7 +418,7 @@ _drt_commands() {
     case $1 in
     drt-eval) echo 'ppl fit-memory tasks niah' ;;
     drt-generate) echo '' ;;
-    drt-index) echo 'build join add search get stats verify repair delete drop recall export lexical doctor' ;;
+    drt-index) echo 'build join add search get stats verify repair delete compact drop recall export lexical doctor' ;;
     drt-model) echo 'info init convert' ;;
     drt-serve) echo '' ;;
     drt-tokenizer) echo 'train encode decode count' ;;

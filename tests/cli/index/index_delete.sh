@@ -47,6 +47,22 @@ for index in exact IVF4,SQ8; do
     expect 0 "$INDEX" stats --store "$TMP/store" --json
     out_has '"deleted_documents":3'
 
+    # Compacted: the same documents, landmarks and hits under new ids, and no holes; it takes more documents.
+    contents() { "$INDEX" export --store "$1" 2>"$ERR" | sed -E 's/"(chunk|document)":[0-9]+,//g'; search "$1" 9 | sed -E 's/"(chunk|document)":[0-9]+,//g'; }
+    rm -rf "$TMP/new"
+    expect 0 "$INDEX" compact --store "$TMP/store" --out "$TMP/new" --shard-chunks 50 --threads 1
+    contents "$TMP/store" >"$TMP/c1"
+    contents "$TMP/new" >"$TMP/c2"
+    cmp -s "$TMP/c1" "$TMP/c2" || die "$index: compact changes documents, landmarks or hits"
+    expect 0 "$INDEX" verify --store "$TMP/new" --deep
+    expect 0 "$INDEX" stats --store "$TMP/new" --json
+    out_has '"deleted_documents":0'
+    expect 0 "$INDEX" compact --store "$TMP/store" --out "$TMP/new" --shard-chunks 50 --threads 1
+    contents "$TMP/new" | cmp -s - "$TMP/c1" || die "$index: a second compact changes the store"
+    expect 0 "$INDEX" add "$TMP/a.jsonl" --store "$TMP/new" "${model[@]}"
+    expect 0 "$INDEX" verify --store "$TMP/new" --deep
+    expect_error "holds another store" "$INDEX" compact --store "$TMP/store" --out "$TMP/new"
+
     # Again: nothing to do, the same generation. Numbers that do not exist are named.
     expect 0 "$INDEX" delete --store "$TMP/store" --document "${gone[2]}"
     err_has "was deleted before"
@@ -71,6 +87,7 @@ done
 # A build that continues and the hash of a deleted document; a store with everything deleted is still a store.
 expect 0 "$INDEX" delete --store "$TMP/store" --source "*"
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
+expect_error "no document left" "$INDEX" compact --store "$TMP/store" --out "$TMP/none"
 expect 0 "$INDEX" search "the river" --store "$TMP/store" --model "$TMP/model"
 [ ! -s "$OUT" ] || ! grep -q "score" "$OUT" || die "something is found in an empty store"
 expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/store" "${model[@]}"

@@ -1,0 +1,61 @@
+/* drt_index_compact.c -- drt-index compact: a new store of the documents that deletions have left. */
+#include "base/system/processors.h"
+#include "tools/index/drt_index.h"
+#include "tools/shared/args.h"
+#include "tools/shared/progress_line.h"
+#include "tools/shared/streams.h"
+#include <math.h>
+
+struct options {
+    const char *store, *out, *index;
+    int64_t threads, shard_chunks;
+    uint64_t max_ram;
+};
+
+static enum status compact(const struct options *o, const struct progress *progress) {
+    struct threads *pool;
+    struct store_compact_report r;
+    TRY(threads_create(&pool, (int)o->threads));
+    const struct store_compact how = {
+        .shard_chunks = o->shard_chunks,
+        .publish = {.index = o->index, .max_ram = o->max_ram, .seed = 1, .threads = pool, .progress = progress}};
+    enum status s = store_compact(&r, o->store, o->out, &how);
+    if (s == STATUS_OK)
+        streams_printf(stdout, "%s: %lld documents and %lld chunks of %s\n", o->out, (long long)r.documents,
+                       (long long)r.chunks, o->store);
+    threads_free(pool);
+    return s;
+}
+
+int drt_index_compact(int argc, char **argv, const char **operands) {
+    struct options o = {.max_ram = drt_index_max_ram()};
+    const struct arg_option options[] = {
+        {"store", ARG_PATH, &o.store, "STORE", "the store's folder; it is only read", 0, 0},
+        {"out", ARG_PATH, &o.out, "NEW", "folder of the new store", 0, 0},
+        {"index", ARG_STRING, &o.index, "auto|exact|FACTORY", "index of the new store (default: that of STORE)", 0, 0},
+        {"shard-chunks", ARG_INT, &o.shard_chunks, "N", "chunks of a shard; 0: 16384", 0, 1e9},
+        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory for making the index (default: as in build)", 1, INFINITY},
+        {"threads", ARG_INT, &o.threads, "N",
+         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
+    };
+    const struct arg_program program = {
+        .name = "drt-index compact",
+        .synopsis = "--store STORE --out NEW [options]",
+        .about = "Makes a new store of the documents that are left after delete and drop. Nothing is encoded again: "
+                 "tokens and landmarks are copied as they are. Chunks and documents get new ids, in the same order. "
+                 "A run that was stopped or killed continues when the same command is run again.",
+        .examples = "  drt-index compact --store store --out store.new\n",
+        .options = options,
+        .n_options = ARRAY_LEN(options),
+    };
+    int n, code = args_parse(&program, argc, argv, operands, &n);
+    if (code >= 0) return code;
+    if (!o.store) return drt_index_usage("compact", "--store STORE is missing");
+    if (!o.out) return drt_index_usage("compact", "--out NEW is missing");
+    struct progress_line *line;
+    enum status status = progress_line_start(&line, "drt-index");
+    if (status != STATUS_OK) return drt_index_exit(status);
+    status = compact(&o, progress_line_progress(line));
+    progress_line_end(line);
+    return drt_index_exit(status);
+}
