@@ -380,10 +380,11 @@ enum drt_source { DRT_SOURCE_SELF = 0, DRT_SOURCE_CORPUS = 1 };
 /* A chunk that the model read when it gave a token. */
 struct drt_neighbour {
     enum drt_source source;
-    int32_t group;                       /* of upper layers, which retrieve apart; -1: the token memory */
+    int32_t group;                       /* of upper layers, which retrieve apart; -1: an entry of the token memory */
     int64_t chunk;                       /* id in the store; SELF: number of the chunk in this text */
-    int64_t document, token_offset;      /* of the chunk's first token in its document; document -1: this text */
-    float weight, score;                 /* weights of a group sum to 1 */
+    /* Of the chunk's first token in its document (group -1: of the entry's token); document -1: this text. */
+    int64_t document, token_offset;
+    float weight, score;                 /* weights of a group sum to 1; group -1: part of the token's probability, 0 */
 };
 struct drt_token {
     size_t size;
@@ -398,7 +399,7 @@ struct drt_token {
     float memory_share;                  /* part of the probability that the token memory gave; else 0 */
     const struct drt_alternative *alternatives; int32_t n_alternatives;      /* best first */
     int32_t n_neighbours;
-    const struct drt_neighbour *neighbours;               /* by group, best first; none before the second chunk */
+    const struct drt_neighbour *neighbours;               /* by group, best first; GCA: none before the second chunk */
 };
 /* Samples the next token and appends it to the text. Pointers are borrowed until the next call on this session.
  * DRT_INVALID: nothing was fed, or the generation has ended (feed more, or reset). */

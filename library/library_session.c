@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "library/library_internal.h"
+#include "session/memory_folder.h"
 #include "store/lexical/lexical.h"
 #include <math.h>
 #include <string.h>
@@ -21,6 +22,7 @@ struct drt_session {
     bool memory;
     double seconds;
     struct drt_alternative alternatives[TOP_MAX];
+    struct drt_neighbour contributors[MEMORY_CONTRIBUTORS_MAX]; /* of the last token, in the token memory */
 };
 
 static void library_session_lock(struct drt_session *s) {
@@ -67,18 +69,18 @@ static enum status library_session_numbers(const struct drt_session_config *c) {
 static enum status library_session_memory(struct drt_session *s, const struct drt_session_config *c,
                                           struct memory_text_config *out) {
     const enum memory_kind kind = (enum memory_kind)(c->memory - DRT_MEMORY_OWN);
-    const int layers = model_config_layers(&s->model->engine.model.config);
-    char path[FILE_PATH_MAX];
-    TRY(file_join(path, s->model->engine.model.path, "memory.json"));
-    if (!c->memory_config && !file_exists(path))
+    const struct model_folder *model = &s->model->engine.model;
+    enum status found = memory_folder_load(&s->memory_config, model, c->memory_config);
+    if (found == STATUS_NOT_FOUND && !c->memory_config)
         return fail(STATUS_NOT_FOUND,
-                    "%s: the model has no configuration of a token memory: name one (memory_config), "
+                    "%s/memory.json: the model has no configuration of a token memory: name one (memory_config), "
                     "which drt-eval fit-memory writes",
-                    path);
-    TRY(memory_config_load(&s->memory_config, c->memory_config ? c->memory_config : path));
-    if (!s->memory_config.mixture[kind].given || s->memory_config.key_layer > layers)
-        return fail(STATUS_INVALID, "%s: has nothing fitted for \"%s\" of this model: fit again",
-                    c->memory_config ? c->memory_config : path, memory_kind_names[kind]);
+                    model->path);
+    TRY(found);
+    if (!s->memory_config.mixture[kind].given)
+        return fail(STATUS_INVALID, "%s%s: has nothing fitted for \"%s\": fit again",
+                    c->memory_config ? c->memory_config : model->path, c->memory_config ? "" : "/memory.json",
+                    memory_kind_names[kind]);
     const struct lexical *lexical = NULL;
     if (c->lexical)
         return fail(STATUS_INVALID, "lexical %s: the lexical index is part of the store now: leave it NULL",
@@ -302,6 +304,25 @@ static enum drt_end library_end(enum generation_end end) {
     return ends[end];
 }
 
+/* The entries of the token memory that gave a token most. */
+static enum status library_contributors(struct drt_session *s, struct drt_token *out) {
+    struct memory_contributor from[MEMORY_CONTRIBUTORS_MAX];
+    const struct model_config *model = &s->engine.model.config;
+    const int64_t chunk = model->base_lm ? 64 : model->chunk;
+    int n = 0;
+    TRY(memory_text_contributors(generation_memory(s->generation), from, &n, MEMORY_CONTRIBUTORS_MAX, out->id));
+    for (int i = 0; i < n; i++)
+        s->contributors[i] = (struct drt_neighbour){.source = from[i].own ? DRT_SOURCE_SELF : DRT_SOURCE_CORPUS,
+                                                    .group = -1,
+                                                    .chunk = from[i].own ? from[i].offset / chunk : from[i].chunk,
+                                                    .document = from[i].document,
+                                                    .token_offset = from[i].offset,
+                                                    .weight = (float)from[i].share};
+    out->neighbours = s->contributors;
+    out->n_neighbours = n;
+    return STATUS_OK;
+}
+
 static enum status library_next(struct drt_session *s, struct drt_token *out) {
     struct generation_token token;
     if (progress_stop_requested(&s->progress)) return fail(STATUS_INTERRUPTED, "stopped while generating");
@@ -319,6 +340,7 @@ static enum status library_next(struct drt_session *s, struct drt_token *out) {
                               .alternatives = s->alternatives,
                               .n_alternatives = token.n_alternatives};
     out->raw = tokenizer_bytes(s->engine.model.tokenizer, token.id, &out->raw_bytes);
+    if (s->memory && token.end != GENERATION_EOS) TRY(library_contributors(s, out));
     if (!s->provenance) return STATUS_OK;
     return library_provenance_list(s->provenance, &out->neighbours, &out->n_neighbours, token.position, s->engine.view);
 }

@@ -1,4 +1,5 @@
 /* test_library_session.c -- drt.h: running texts, their tokens, provenance, ends and log-probabilities. */
+#include "session/memory_folder.h"
 #include "tests/library_fixture.h"
 
 enum { VOCAB = 271, CHUNK = 63, EOS = 268 };
@@ -317,6 +318,73 @@ static void failures(void) {
     drt_session_close(NULL);
 }
 
+/* memory.json for the model in the world, of one weight everywhere. */
+static const char *memory_file(void) {
+    static char path[700];
+    struct memory_config c = {.key_layer = 2, .k = 4, .every = 16, .before = 0, .after = 1};
+    struct model_folder model;
+    CHECK_OK(model_folder_open(&model, w.folder));
+    for (int kind = 0; kind < MEMORY_KINDS; kind++)
+        c.mixture[kind] = (struct memory_mixture){
+            .given = true, .tau = {4, 4}, .gate = memory_gate_fixed((enum memory_kind)kind, 0.4)};
+    memory_folder_sign(&c, &model);
+    model_folder_close(&model);
+    snprintf(path, sizeof path, "%s/memory-of-the-world.json", test_folder());
+    CHECK_OK(memory_config_save(&c, path));
+    return path;
+}
+
+static void check_contributors(const struct drt_token *t, const int32_t *ids) {
+    double sum = 0;
+    for (int i = 0; i < t->n_neighbours; i++) {
+        const struct drt_neighbour *n = &t->neighbours[i];
+        CHECK(n->group == -1 && n->weight > 0 && (i == 0 || n->weight <= n[-1].weight));
+        sum += (double)n->weight;
+        if (n->source == DRT_SOURCE_SELF) {
+            CHECK(n->document == -1 && n->token_offset < t->position && n->chunk == n->token_offset / CHUNK);
+            CHECK_EQ(ids[n->token_offset], t->id);
+        } else {
+            CHECK(n->document >= 0 && n->document < LIBRARY_DOCUMENTS && n->chunk >= 0 && n->token_offset >= 0);
+        }
+    }
+    CHECK(sum <= (double)t->memory_share + 1e-5);
+    CHECK(t->memory_share == 0 || t->n_neighbours > 0);
+}
+
+/* Each token names the entries of the token memory that gave it. */
+static void contributors(enum drt_memory memory) {
+    const struct drt_session_config c = {.size = sizeof c,
+                                         .memory = memory,
+                                         .memory_config = memory_file(),
+                                         .store = memory == DRT_MEMORY_OWN ? NULL : w.store,
+                                         .temperature = 1,
+                                         .seed = 5,
+                                         .ignore_eos = true};
+    struct drt_scores *scores = NULL;
+    struct drt_session *s = open_session(&c);
+    int32_t ids[4096];
+    int given = 0, corpus = 0;
+    CALL_OK(drt_score_text(w.model, NULL, prompt(), strlen(prompt()), 0, &scores));
+    int64_t n = scores->n;
+    CHECK(n + 200 < 4096);
+    memcpy(ids, scores->ids, (size_t)n * sizeof *ids);
+    drt_free(scores);
+    CALL_OK(drt_session_feed_ids(s, ids, n, NULL, 0));
+    for (int i = 0; i < 150; i++) {
+        struct drt_token t = {.size = sizeof t};
+        CALL_OK(drt_session_next(s, &t));
+        CHECK_EQ(t.position, n);
+        check_contributors(&t, ids);
+        given += t.n_neighbours > 0;
+        for (int j = 0; j < t.n_neighbours; j++)
+            corpus += t.neighbours[j].source == DRT_SOURCE_CORPUS;
+        ids[n++] = t.id;
+    }
+    CHECK(given > 50);
+    CHECK((corpus > 0) == (memory != DRT_MEMORY_OWN));
+    drt_session_close(s);
+}
+
 /* Two sessions on one searcher; both keep what they were made from. */
 static void lifetimes(void) {
     struct drt_searcher *searcher = NULL;
@@ -349,6 +417,8 @@ int main(int argc, char **argv) {
     ends();
     stops_early();
     configurations();
+    for (int memory = DRT_MEMORY_OWN; memory <= DRT_MEMORY_BOTH; memory++)
+        contributors((enum drt_memory)memory);
     failures();
     lifetimes();
     return test_done();
