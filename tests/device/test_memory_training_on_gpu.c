@@ -103,6 +103,7 @@ static void check_reports(const char *name, const struct step_report *a, const s
     check_number(name, "teach_gain", a->teach_gain, b->teach_gain, 5 * within);
     check_number(name, "teach_best_gain", a->teach_best_gain, b->teach_best_gain, 5 * within);
     check_number(name, "gradient_norm", a->gradient_norm, b->gradient_norm, 5 * within);
+    check_number(name, "memory_gradient_norm", a->memory_gradient_norm, b->memory_gradient_norm, 5 * within);
 }
 
 /* Each tensor's: |a - b| by |b|; of bf16 the cosine, without the retriever's. Not of tensors that are next to nothing.

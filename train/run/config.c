@@ -50,7 +50,7 @@ static const struct config_key keys[] = {
     {"", "eps", NUMBER, AT(eps), 1e-30, 1, "1e-08", "AdamW: added to the root of the second moment"},
     {"", "weight_decay", NUMBER, AT(weight_decay), 0, 10, "0.1", "AdamW weight decay of matrices; norms never decay"},
     {"", "decay_embedding", SWITCH, AT(decay_embedding), 0, 0, "false", "weight decay for the embedding as well"},
-    {"", "clip", NUMBER, AT(clip), 0, 1e9, "1", "largest norm of the whole gradient; 0: no clipping"},
+    {"", "clip", NUMBER, AT(clip), 0, 1e9, "1", "largest norm of each part of the gradient; 0: no clipping"},
     {"", "pool", POOL, AT(pool), 0, 0, "own", "chunks that queries retrieve from: none, own (past), batch, corpus"},
     {"", "pool_start", WHOLE, AT(schedule.pool_start), 0, 1e12, "0", "the step from which `pool` is used"},
     {"", "pool_before", POOL, AT(pool_before), 0, 0, "own", "the pool before pool_start"},

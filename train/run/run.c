@@ -71,6 +71,14 @@ static enum status run_refresh_corpus(struct run *r) {
     return device_sync(dev);
 }
 
+/* Of all parts together, which is not finite where one of them is not. */
+static double run_gradient_norm(const struct step_report *r) {
+    double sum = r->gradient_norm * r->gradient_norm;
+    if (!(r->memory_gradient_norm < 0)) sum += r->memory_gradient_norm * r->memory_gradient_norm;
+    if (!(r->retriever_gradient_norm < 0)) sum += r->retriever_gradient_norm * r->retriever_gradient_norm;
+    return fabs(sqrt(sum));
+}
+
 static enum status run_count_skipped(struct run *r, const struct run_log_line *line) {
     if (!line->skipped) {
         r->broken = 0;
@@ -78,14 +86,15 @@ static enum status run_count_skipped(struct run *r, const struct run_log_line *l
     }
     r->state.skipped++;
     progress_note(r->options->progress, "step %lld: the loss is %g and the gradient's norm %g: skipped",
-                  (long long)line->step, fabs(line->report.loss), fabs(line->report.gradient_norm)); /* no "-nan" */
+                  (long long)line->step, fabs(line->report.loss), run_gradient_norm(&line->report)); /* no "-nan" */
     if (++r->broken < BROKEN_STEPS_MAX) return STATUS_OK;
     char last[80] = "there is no checkpoint yet: begin again";
     if (r->saved >= 0) snprintf(last, sizeof last, "the last checkpoint is of step %lld: resume", (long long)r->saved);
-    return fail(STATUS_INVALID,
-                "%s: loss or gradient was not a number for %d steps up to step %lld; the weights are as before them; "
-                "%s with a lower lr or a longer warmup",
-                r->options->folder, BROKEN_STEPS_MAX, (long long)line->step, last);
+    return fail(
+        STATUS_INVALID,
+        "%s: loss or gradient was not a number for %d steps up to step %lld; no such gradient reached the weights; "
+        "%s with a lower lr or a longer warmup",
+        r->options->folder, BROKEN_STEPS_MAX, (long long)line->step, last);
 }
 
 static enum status run_validate(struct run *r, struct run_log_line *line) {
@@ -147,7 +156,7 @@ static enum status run_one_step(struct run *r, int64_t step) {
     line.tokens_per_second = (double)r->step_tokens / line.seconds;
     line.lr = (double)how.optimizer.lr;
     line.pool = pool_kind_name(how.pool);
-    line.skipped = !isfinite(line.report.loss) || !isfinite(line.report.gradient_norm);
+    line.skipped = !isfinite(line.report.loss) || !isfinite(run_gradient_norm(&line.report));
     r->state.step = step;
     r->state.tokens = line.tokens;
     if (!line.skipped) r->report->loss = line.report.loss;

@@ -91,6 +91,11 @@ static void run_log_write_number_if(struct json_writer *w, const char *key, doub
     if (!isnan(value)) run_log_write_number(w, key, value);
 }
 
+/* -1: the part is not clipped apart. */
+static void run_log_write_norm(struct json_writer *w, const char *key, double norm) {
+    if (!(norm < 0)) run_log_write_number(w, key, norm);
+}
+
 /* A float32 in its shortest form: 0.005, not 0.004999999888241291. */
 static double run_log_rounded(double value) {
     char text[32];
@@ -98,10 +103,14 @@ static double run_log_rounded(double value) {
     return strtod(text, NULL);
 }
 
-/* JSON has no infinity or NaN: the reason is text. */
+/* JSON has no infinity or NaN: the reason is text. fabs: no "-nan". */
 static void run_log_write_reason(struct json_writer *w, const struct step_report *r) {
-    char text[80];
-    snprintf(text, sizeof text, "loss %g, gradient norm %g", fabs(r->loss), fabs(r->gradient_norm)); /* no "-nan" */
+    char text[160];
+    int used = snprintf(text, sizeof text, "loss %g, gradient norm %g", fabs(r->loss), fabs(r->gradient_norm));
+    if (!(r->memory_gradient_norm < 0))
+        used += snprintf(text + used, sizeof text - (size_t)used, ", memory's %g", fabs(r->memory_gradient_norm));
+    if (!(r->retriever_gradient_norm < 0))
+        snprintf(text + used, sizeof text - (size_t)used, ", retriever's %g", fabs(r->retriever_gradient_norm));
     json_write_key(w, "skipped"), json_write_bool(w, true);
     json_write_key(w, "skipped_for"), json_write_string(w, text);
 }
@@ -126,6 +135,8 @@ static enum status run_log_write_events(struct run_log *log, const struct run_lo
         {"retrieval/corpus_weight", r->corpus_weight},
         {"step/lr", line->lr},
         {"step/gradient_norm", r->gradient_norm},
+        {"step/memory_gradient_norm", r->memory_gradient_norm < 0 ? NAN : r->memory_gradient_norm},
+        {"step/retriever_gradient_norm", r->retriever_gradient_norm < 0 ? NAN : r->retriever_gradient_norm},
         {"step/tokens", (double)line->tokens},
         {"step/tokens_per_second", line->tokens_per_second},
         {"step/device_bytes", (double)line->device_bytes},
@@ -154,6 +165,8 @@ enum status run_log_write(struct run_log *log, const struct run_log_line *line) 
     run_log_write_number_if(&w, "teach_best_gain", r->teach_best_gain);
     run_log_write_number(&w, "lr", run_log_rounded(line->lr));
     run_log_write_number(&w, "gradient_norm", r->gradient_norm);
+    run_log_write_norm(&w, "memory_gradient_norm", r->memory_gradient_norm);
+    run_log_write_norm(&w, "retriever_gradient_norm", r->retriever_gradient_norm);
     json_write_key(&w, "pool"), json_write_string(&w, line->pool);
     if (line->skipped) run_log_write_reason(&w, r);
     if (line->validated) {

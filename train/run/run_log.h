@@ -9,7 +9,7 @@
 struct run_log;
 struct run_log_line {
     int64_t step, tokens;                /* of the whole run so far */
-    struct step_report report;           /* NaN values are left out; loss and gradient_norm become null */
+    struct step_report report;           /* NaN is left out, but null for loss and norms; a norm of -1 is left out */
     double lr;
     const char *pool;
     bool skipped;                        /* adds the reason */

@@ -289,6 +289,7 @@ static enum status run_open_step(struct run *r) {
                                             .decay = (float)c->weight_decay,
                                             .clip = (float)c->clip,
                                             .trunk = (float)c->trunk_lr,
+                                            .retriever_apart = c->pool == POOL_NONE,
                                             .decay_embedding = c->decay_embedding},
                               .type = r->options->type,
                               .recompute = c->recompute,

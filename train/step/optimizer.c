@@ -11,7 +11,8 @@
 
 struct range {
     int64_t first, count;
-    bool decays, trunk;
+    bool decays;
+    enum optimizer_part part;
 };
 
 struct optimizer {
@@ -20,7 +21,8 @@ struct optimizer {
     struct weights master, copy, gradients, moments[2]; /* copy: of no memory of its own when it is float32 */
     struct range *ranges;
     int n_ranges;
-    float *sum_of_squares; /* on the device */
+    /* On the device, [OPTIMIZER_PARTS + 1]: of each part, and of one piece of a part that does not lie in one piece. */
+    float *sum_of_squares;
 };
 
 static bool optimizer_decays(const struct param *t, const struct optimizer_config *config) {
@@ -34,13 +36,17 @@ static bool optimizer_starts_with(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Whether the tensor affects the logits without retrieval and memory. */
-static bool optimizer_is_trunk(const struct param *t) {
-    static const char *const retrieval[] = {"model.encoder.", "model.enc_prenorm.", "model.chunk_", "model.lmk_",
-                                            "memory."};
-    for (size_t i = 0; i < ARRAY_LEN(retrieval); i++)
-        if (optimizer_starts_with(t->name, retrieval[i])) return false;
-    return !strstr(t->name, ".gca.");
+static enum optimizer_part optimizer_part_of(const struct param *t) {
+    static const char *const retriever[] = {"model.encoder.", "model.enc_prenorm.", "model.chunk_", "model.lmk_"};
+    if (optimizer_starts_with(t->name, "memory.")) return OPTIMIZER_MEMORY;
+    for (size_t i = 0; i < ARRAY_LEN(retriever); i++)
+        if (optimizer_starts_with(t->name, retriever[i])) return OPTIMIZER_RETRIEVER;
+    return strstr(t->name, ".gca.") ? OPTIMIZER_RETRIEVER : OPTIMIZER_TRUNK;
+}
+
+/* The part whose norm the range counts in. */
+static enum optimizer_part optimizer_norm_of(const struct optimizer *o, const struct range *r) {
+    return r->part == OPTIMIZER_RETRIEVER && !o->config.retriever_apart ? OPTIMIZER_TRUNK : r->part;
 }
 
 static enum status optimizer_find_ranges(struct optimizer *o, const struct params *table) {
@@ -49,9 +55,9 @@ static enum status optimizer_find_ranges(struct optimizer *o, const struct param
     for (int i = 0; i < params_count(table); i++) {
         const struct param *t = params_at(table, i);
         int64_t n = t->rows * t->cols;
-        struct range range = {.first = at, .decays = optimizer_decays(t, &o->config), .trunk = optimizer_is_trunk(t)};
+        struct range range = {.first = at, .decays = optimizer_decays(t, &o->config), .part = optimizer_part_of(t)};
         struct range *before = o->n_ranges > 0 ? &o->ranges[o->n_ranges - 1] : NULL;
-        if (!before || before->decays != range.decays || before->trunk != range.trunk) o->ranges[o->n_ranges++] = range;
+        if (!before || before->decays != range.decays || before->part != range.part) o->ranges[o->n_ranges++] = range;
         o->ranges[o->n_ranges - 1].count += n;
         at += n;
     }
@@ -72,7 +78,7 @@ enum status optimizer_create(struct optimizer **out, struct device *dev, const s
     TRY_GOTO(s, weights_create(&o->gradients, dev, initial, DTYPE_F32), out);
     for (int i = 0; i < 2; i++)
         TRY_GOTO(s, weights_create(&o->moments[i], dev, initial, DTYPE_F32), out);
-    TRY_GOTO(s, device_allocate(dev, &o->sum_of_squares, 1), out);
+    TRY_GOTO(s, device_allocate(dev, &o->sum_of_squares, OPTIMIZER_PARTS + 1), out);
     *out = o;
 out:
     if (s != STATUS_OK) optimizer_free(o);
@@ -125,27 +131,51 @@ static struct mat optimizer_copy_range(const struct optimizer *o, const struct r
     return mat_dense(data ? data + r->first * dtype_bytes(o->copy.type) : NULL, o->copy.type, 1, r->count);
 }
 
+/* Neighbouring ranges of one norm are summed in one piece: without parts of their own, the whole gradient is one. */
+static void optimizer_sum_squares(struct optimizer *o) {
+    const float *g = o->gradients.data;
+    float *piece = o->sum_of_squares + OPTIMIZER_PARTS;
+    bool begun[OPTIMIZER_PARTS] = {false};
+    for (int i = 0; i < o->n_ranges;) {
+        enum optimizer_part part = optimizer_norm_of(o, &o->ranges[i]);
+        float *sum = o->sum_of_squares + part;
+        int64_t first = o->ranges[i].first, n = 0;
+        for (; i < o->n_ranges && optimizer_norm_of(o, &o->ranges[i]) == part; i++)
+            n += o->ranges[i].count;
+        o->dev->ops->adamw->norm(o->dev, begun[part] ? piece : sum, g + first, n);
+        struct mat all = mat_dense(sum, DTYPE_F32, 1, 1);
+        if (begun[part]) o->dev->ops->elementwise->add(o->dev, all, all, mat_dense(piece, DTYPE_F32, 1, 1));
+        begun[part] = true;
+    }
+}
+
 void optimizer_step(struct optimizer *o, const struct optimizer_now *now) {
     const struct adamw_ops *adamw = o->dev->ops->adamw;
     float *p = o->master.data, *m = o->moments[0].data, *v = o->moments[1].data, *g = o->gradients.data;
-    adamw->norm(o->dev, o->sum_of_squares, g, optimizer_elements(o));
+    optimizer_sum_squares(o);
     for (int i = 0; i < o->n_ranges; i++) {
         const struct range *r = &o->ranges[i];
-        struct adamw_step how = {.lr = r->trunk ? now->lr * o->config.trunk : now->lr,
+        struct adamw_step how = {.lr = r->part == OPTIMIZER_TRUNK ? now->lr * o->config.trunk : now->lr,
                                  .beta1 = o->config.beta1,
                                  .beta2 = o->config.beta2,
                                  .eps = o->config.eps,
                                  .decay = r->decays ? o->config.decay : 0.0f,
                                  .step = now->step};
         struct adamw_state state = {p + r->first, m + r->first, v + r->first, optimizer_copy_range(o, r)};
-        adamw->update(o->dev, state, g + r->first, r->count, o->sum_of_squares, o->config.clip, how);
+        const float *sum_of_squares = o->sum_of_squares + optimizer_norm_of(o, r);
+        adamw->update(o->dev, state, g + r->first, r->count, sum_of_squares, o->config.clip, how);
     }
 }
 
-enum status optimizer_gradient_norm(struct optimizer *o, double *out) {
-    float sum;
-    device_download(o->dev, &sum, o->sum_of_squares, sizeof sum);
+enum status optimizer_gradient_norms(struct optimizer *o, double out[OPTIMIZER_PARTS]) {
+    float sum[OPTIMIZER_PARTS];
+    device_download(o->dev, sum, o->sum_of_squares, sizeof sum);
     TRY(device_sync(o->dev));
-    *out = sqrt((double)sum);
+    for (int part = 0; part < OPTIMIZER_PARTS; part++)
+        out[part] = -1.0;
+    for (int i = 0; i < o->n_ranges; i++) {
+        enum optimizer_part part = optimizer_norm_of(o, &o->ranges[i]);
+        out[part] = sqrt((double)sum[part]);
+    }
     return STATUS_OK;
 }

@@ -1,5 +1,7 @@
-/* optimizer.h -- AdamW over all of a model's tensors, after clipping the norm of the whole gradient
- * (kernels/pointwise/adamw.h).
+/* optimizer.h -- AdamW over all of a model's tensors, after clipping the gradient's norm (kernels/pointwise/adamw.h).
+ *
+ * Each part has a norm of its own, so that what trains one part does not scale down the step of another: the token
+ * memory's tensors always, the retriever's with retriever_apart.
  *
  * Owns the float32 weights, both moments, the gradient, and the copy that the towers compute with. Matrices decay;
  * norms do not; the embedding decays only with decay_embedding. One thread at a time. */
@@ -9,8 +11,13 @@
 #include "model/model_config.h"
 #include "model/weights.h"
 
-/* trunk: factor of the learning rate for the tensors that a Base LM has as well; 0: they are not updated. */
-struct optimizer_config { float beta1, beta2, eps, decay, clip; bool decay_embedding; float trunk; };
+/* TRUNK: the tensors that a Base LM has as well; RETRIEVER: encoder, landmarks, GCA; MEMORY: memory.*. */
+enum optimizer_part { OPTIMIZER_TRUNK, OPTIMIZER_RETRIEVER, OPTIMIZER_MEMORY, OPTIMIZER_PARTS };
+
+/* trunk: factor of the trunk's learning rate; 0: it is not updated. clip: the largest norm of each part; 0: any.
+ * retriever_apart: the language model's loss does not reach the retriever; otherwise both parts have one norm. */
+struct optimizer_config { float beta1, beta2, eps, decay, clip; bool decay_embedding; float trunk;
+                          bool retriever_apart; };
 struct optimizer_now { float lr; int64_t step; /* from 1 */ };
 
 struct optimizer;
@@ -26,8 +33,9 @@ const struct weights *optimizer_moment(const struct optimizer *o, int which);   
 /* Call after weights were uploaded from a checkpoint: updates the copy. */
 void optimizer_refresh(struct optimizer *o);
 void optimizer_clear_gradients(struct optimizer *o);
-/* Computes the gradient's norm (squared, float32, on the device), then updates weights and moments; not if the
- * norm is not finite. */
+/* Computes the gradient's norms (squared, float32, on the device), then updates weights and moments; a part whose norm
+ * is not finite stays as it is. */
 void optimizer_step(struct optimizer *o, const struct optimizer_now *now);
-/* Waits for the device. */
-enum status optimizer_gradient_norm(struct optimizer *o, double *out);
+/* out[part]: the norm before clipping; -1: the model has no such tensors, or they count in the trunk's. Waits for the
+ * device. */
+enum status optimizer_gradient_norms(struct optimizer *o, double out[OPTIMIZER_PARTS]);

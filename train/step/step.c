@@ -346,10 +346,17 @@ enum status step_run(struct step *s, struct step_report *out, const struct batch
                                 .teach_gain = step_mean(sums.teach[2], sums.taught),
                                 .teach_best_gain = step_mean(sums.teach[3], sums.taught),
                                 .gradient_norm = (double)NAN,
+                                .memory_gradient_norm = -1.0,
+                                .retriever_gradient_norm = -1.0,
                                 .scored = sums.scored};
     if (now->optimizer.lr < 0.0f) return device_sync(s->dev);
+    double norms[OPTIMIZER_PARTS];
     optimizer_step(s->optimizer, &now->optimizer);
-    return optimizer_gradient_norm(s->optimizer, &out->gradient_norm);
+    TRY(optimizer_gradient_norms(s->optimizer, norms));
+    out->gradient_norm = norms[OPTIMIZER_TRUNK];
+    out->memory_gradient_norm = norms[OPTIMIZER_MEMORY];
+    out->retriever_gradient_norm = norms[OPTIMIZER_RETRIEVER];
+    return STATUS_OK;
 }
 
 enum status step_evaluate(struct step *s, double *sum_nll, double *sum_mixed, const struct batch *batch,

@@ -75,7 +75,10 @@ struct step_now {
 
 /* Means over the scored items; NaN where there were none. */
 struct step_report {
-    double loss, mlm_loss, contrastive_loss, contrastive_accuracy, gradient_norm;
+    double loss, mlm_loss, contrastive_loss, contrastive_accuracy;
+    /* Before clipping, of the trunk and what is clipped with it; of the parts that are clipped apart (optimizer.h), -1:
+     * there is none. */
+    double gradient_norm, memory_gradient_norm, retriever_gradient_norm;
     /* POOL_CORPUS: the fraction of the retrieval weights on chunks of the corpus */
     double corpus_weight;
     /* Of the mixture: its loss, its mean gate, the memory's mean part of the probability of the next id. */

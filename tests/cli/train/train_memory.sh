@@ -99,10 +99,43 @@ below "$(number drt 1 loss)" "$(awk -v a="$(number base 1 loss)" 'BEGIN { print 
 grep -q '"corpus_weight"' "$TMP/drt/log.jsonl" || die "GCA retrieved nothing"
 expect 0 "$GENERATE" --model "$TMP/drt/checkpoints/step-8" --prompt "the river" --max-tokens 70 --greedy --device cpu
 
-# ---- "projection": the trunk is the one of the same run without a memory, to the bit
-expect 0 "$TRAIN" --device cpu --config "$TMP/config.json" --out "$TMP/projection" --steps 5 --set memory.gradient=projection --set memory.pack=false --set clip=0
-expect 0 "$TRAIN" --device cpu --config "$TMP/config.json" --out "$TMP/without" --steps 5 --set memory.weight=0 --set clip=0
-for i in 1 2 3 4 5; do same "$(number projection $i loss)" "$(number without $i loss)" "loss of step $i"; done
+# ---- "projection": the trunk is the one of a Base LM, to the bit, also where every gradient is clipped
+cat >"$TMP/compare.py" <<'P'
+import json, sys
+def tensors(path):
+    data = open(path, "rb").read()
+    n = 8 + int.from_bytes(data[:8], "little")
+    head = json.loads(data[8:n])
+    return {k: data[n + v["data_offsets"][0]:n + v["data_offsets"][1]] for k, v in head.items() if k != "__metadata__"}
+base, memory = (tensors(f"{run}/checkpoints/step-5/model.safetensors") for run in sys.argv[1:3])
+assert set(memory) - set(base) == {"memory.key_proj.weight", "memory.log_tau", "memory.gate.weight"}, set(memory) ^ set(base)
+differ = [name for name in base if base[name] != memory[name]]
+assert not differ, differ
+P
+for clip in 0 1; do
+    short="--steps 5 --set save_every=5 --set clip=$clip"
+    # shellcheck disable=SC2086 # options
+    expect 0 "$TRAIN" --device cpu --config "$TMP/base.json" --out "$TMP/lm-$clip" $short
+    for n in none projection states; do
+        what="--set memory.gradient=$n --set memory.pack=false"
+        [ $n = none ] && what="--set memory.weight=0"
+        # shellcheck disable=SC2086
+        expect 0 "$TRAIN" --device cpu --config "$TMP/config.json" --out "$TMP/$n-$clip" $short $what
+    done
+    for n in none projection; do
+        for i in 1 2 3 4 5; do
+            same "$(number $n-$clip $i loss)" "$(number lm-$clip $i loss)" "$n, clip $clip: loss of step $i"
+            same "$(number $n-$clip $i gradient_norm)" "$(number lm-$clip $i gradient_norm)" "$n, clip $clip: norm of step $i"
+        done
+        python3 "$TMP/compare.py" "$TMP/lm-$clip" "$TMP/$n-$clip" || die "$n, clip $clip: the trunk is another one"
+    done
+    python3 "$TMP/compare.py" "$TMP/lm-$clip" "$TMP/states-$clip" 2>/dev/null && die "\"states\" left the trunk as it was"
+    cmp -s "$TMP/none-$clip/checkpoints/step-5/model.safetensors" "$TMP/projection-$clip/checkpoints/step-5/model.safetensors" && die "the memory learned nothing"
+done
+# The clip acted on both parts, so that one norm for both would have moved the trunk.
+below 1 "$(number projection-1 4 gradient_norm)" "1, norm of the trunk's gradient"
+below 0 "$(number projection-1 4 memory_gradient_norm)" "0, norm of the memory's gradient"
+cmp -s "$TMP/lm-0/checkpoints/step-5/model.safetensors" "$TMP/lm-1/checkpoints/step-5/model.safetensors" && die "nothing was clipped"
 
 # ---- refusals
 refused() { local what=$1; shift; expect_error "$what" "$TRAIN" --device cpu --out "$TMP/none" "$@"; }

@@ -123,7 +123,9 @@ static struct run_log_line line(int64_t step) {
                                             .teach_accuracy = NAN,
                                             .teach_gain = NAN,
                                             .teach_best_gain = NAN,
-                                            .gradient_norm = step == 2 ? NAN : 1.0},
+                                            .gradient_norm = step == 2 ? NAN : 1.0,
+                                            .memory_gradient_norm = step == 2 ? NAN : -1.0,
+                                            .retriever_gradient_norm = -1.0},
                                  .lr = (double)0.005f,
                                  .pool = "own",
                                  .valid_memory_loss = NAN,
@@ -178,7 +180,8 @@ static void log_is_cut(void) {
     }
     run_log_close(log);
     static const char two[] = LINE("1", "10", "1", "")
-        LINE("2", "20", "null", "\"skipped\":true,\"skipped_for\":\"loss 5.5, gradient norm nan\",");
+        LINE("2", "20", "null,\"memory_gradient_norm\":null",
+             "\"skipped\":true,\"skipped_for\":\"loss 5.5, gradient norm nan, memory's nan\",");
     FILE *f = fopen(path, "a");
     CHECK(f && fputs("{\"step\":4,\"tok", f) >= 0 && fclose(f) == 0); /* killed while writing */
     CHECK_OK(run_log_open(&log, path, 2));

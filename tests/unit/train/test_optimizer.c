@@ -1,16 +1,25 @@
 /* test_optimizer.c -- every tensor is moved as its own AdamW would move it, with the right decay, whatever ranges they
- * were joined to; the norm is over all; a broken gradient moves nothing. */
+ * were joined to; each part is clipped by its own norm, and the token memory's is never the trunk's; a broken gradient
+ * moves nothing of its part. */
 #include "kernels/ops.h"
 #include "tests/ref/ref_backward.h"
 #include "tests/test.h"
 #include "train/step/optimizer.h"
 
-static struct model_config model(void) {
-    static const char text[] =
+enum { RETRIEVER_APART = 1, WITH_MEMORY = 2 };
+
+static struct model_config model(int kind) {
+    static const char with[] =
+        "{\"memory_layer\": 2, \"memory_size\": 4, \"vocab_size\": 20, \"hidden_size\": 8, \"intermediate_size\": 12,"
+        "\"num_attention_heads\": 2,"
+        "\"slide_window\": 4, \"rms_norm_eps\": 1e-5, \"chunk_id\": 19, \"pad_id\": 18, \"enc_chunk_size\": 63,"
+        "\"chunk_topk\": 2, \"encoder_input\": \"tokens\", \"decoder_layers\": [2, 1], \"encoder_layers\": 1}";
+    static const char without[] =
         "{\"vocab_size\": 20, \"hidden_size\": 8, \"intermediate_size\": 12, \"num_attention_heads\": 2,"
         "\"slide_window\": 4, \"rms_norm_eps\": 1e-5, \"chunk_id\": 19, \"pad_id\": 18, \"enc_chunk_size\": 63,"
         "\"chunk_topk\": 2, \"encoder_input\": \"tokens\", \"decoder_layers\": [2, 1], \"encoder_layers\": 1}";
     struct model_config c;
+    const char *text = kind & WITH_MEMORY ? with : without;
     CHECK_OK(model_config_parse(&c, "config", text, strlen(text)));
     return c;
 }
@@ -22,10 +31,40 @@ static void fill_gradient(const struct optimizer *o, int step) {
         data[i] = sinf((float)(i * 7 + step * 13)) * 0.1f;
 }
 
+static enum optimizer_part part_of(const char *name) {
+    bool retriever = strstr(name, ".gca.") || strstr(name, "lmk_") || strstr(name, "chunk_") ||
+                     strstr(name, "enc_prenorm") || strstr(name, "encoder.");
+    if (strstr(name, "memory.")) return OPTIMIZER_MEMORY;
+    return retriever ? OPTIMIZER_RETRIEVER : OPTIMIZER_TRUNK;
+}
+
+/* The part whose norm a tensor counts in. */
+static enum optimizer_part norm_of(const char *name, int kind) {
+    enum optimizer_part part = part_of(name);
+    return part == OPTIMIZER_RETRIEVER && !(kind & RETRIEVER_APART) ? OPTIMIZER_TRUNK : part;
+}
+
+static void check_norms(struct optimizer *o, double norm[OPTIMIZER_PARTS], const struct params *table,
+                        const float *gradient, int kind) {
+    double squares[OPTIMIZER_PARTS] = {0};
+    int64_t at = 0;
+    for (int i = 0; i < params_count(table); i++) {
+        const struct param *t = params_at(table, i);
+        squares[norm_of(t->name, kind)] += ref_squares(gradient + at, t->rows * t->cols);
+        at += t->rows * t->cols;
+    }
+    CHECK_OK(optimizer_gradient_norms(o, norm));
+    CHECK((norm[OPTIMIZER_RETRIEVER] < 0) == !(kind & RETRIEVER_APART));
+    CHECK((norm[OPTIMIZER_MEMORY] < 0) == !(kind & WITH_MEMORY));
+    for (int part = 0; part < OPTIMIZER_PARTS; part++)
+        if (norm[part] >= 0) CHECK(fabs(norm[part] - sqrt(squares[part])) < 1e-6 * norm[part]);
+    CHECK(norm[OPTIMIZER_TRUNK] > 0.5); /* the clip bites */
+}
+
 /* Three steps, each tensor followed in double on its own. */
-static void moves_each_tensor(struct device *dev, bool decay_embedding, float trunk) {
-    struct model_config c = model();
-    struct optimizer_config how = {0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, decay_embedding, trunk};
+static void moves_each_tensor(struct device *dev, bool decay_embedding, float trunk, int kind) {
+    struct model_config c = model(kind);
+    struct optimizer_config how = {0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, decay_embedding, trunk, kind & RETRIEVER_APART};
     struct params *initial;
     struct optimizer *o;
     CHECK_OK(params_init(&initial, &c, 3));
@@ -39,21 +78,19 @@ static void moves_each_tensor(struct device *dev, bool decay_embedding, float tr
     for (int step = 1; step <= 3; step++) {
         fill_gradient(o, step);
         optimizer_step(o, &(struct optimizer_now){.lr = 0.01f, .step = step});
-        double norm, squares = ref_squares(gradient, n);
-        CHECK_OK(optimizer_gradient_norm(o, &norm));
-        CHECK(fabs(norm - sqrt(squares)) < 1e-6 * norm);
-        CHECK(norm > 0.5); /* the clip bites: tensors share one scale */
+        double norms[OPTIMIZER_PARTS];
+        check_norms(o, norms, initial, gradient, kind);
         float *scaled = malloc((size_t)n * sizeof *scaled);
-        for (int64_t i = 0; i < n; i++)
-            scaled[i] = (float)((double)gradient[i] * 0.5 / norm);
         int64_t at = 0;
         for (int i = 0; i < params_count(initial); i++) {
             const struct param *t = params_at(initial, i);
             bool decays = strstr(t->name, "embed_tokens") ? decay_embedding : !strstr(t->name, "norm");
-            bool retrieval = strstr(t->name, ".gca.") || strstr(t->name, "lmk_") || strstr(t->name, "chunk_") ||
-                             strstr(t->name, "enc_prenorm") || strstr(t->name, "encoder.");
-            struct ref_adamw shape = {
-                retrieval ? 0.01f : 0.01f * trunk, 0.9f, 0.95f, 1e-8f, decays ? 0.1f : 0.0f, 0.0f, step};
+            decays = decays && strcmp(t->name, "memory.log_tau") != 0 && strcmp(t->name, "memory.gate.weight") != 0;
+            float lr = part_of(t->name) == OPTIMIZER_TRUNK ? 0.01f * trunk : 0.01f;
+            double norm = norms[norm_of(t->name, kind)];
+            for (int64_t j = at; j < at + t->rows * t->cols; j++)
+                scaled[j] = (float)((double)gradient[j] * (norm > 0.5 ? 0.5 / norm : 1.0));
+            struct ref_adamw shape = {lr, 0.9f, 0.95f, 1e-8f, decays ? 0.1f : 0.0f, 0.0f, step};
             ref_adamw(p + at, m + at, v + at, scaled + at, t->rows * t->cols, shape);
             at += t->rows * t->cols;
         }
@@ -72,20 +109,24 @@ static void moves_each_tensor(struct device *dev, bool decay_embedding, float tr
 }
 
 static void broken_gradient(struct device *dev, float what) {
-    struct model_config c = model();
-    struct optimizer_config how = {0.9f, 0.95f, 1e-8f, 0.1f, 1.0f, false, 1.0f};
+    struct model_config c = model(WITH_MEMORY);
+    struct optimizer_config how = {0.9f, 0.95f, 1e-8f, 0.1f, 1.0f, false, 1.0f, false};
     struct params *initial;
     struct optimizer *o;
-    double norm;
+    double norm[OPTIMIZER_PARTS];
     CHECK_OK(params_init(&initial, &c, 3));
     CHECK_OK(optimizer_create(&o, dev, &how, initial, DTYPE_F32));
-    size_t bytes = (size_t)params_elements(initial) * sizeof(float);
+    size_t bytes = 0, all = (size_t)params_elements(initial) * sizeof(float); /* bytes: before the memory's tensors */
+    for (int i = 0; part_of(params_at(initial, i)->name) != OPTIMIZER_MEMORY; i++)
+        bytes += (size_t)(params_at(initial, i)->rows * params_at(initial, i)->cols) * sizeof(float);
     fill_gradient(o, 1);
     ((float *)optimizer_gradients(o)->data)[5] = what;
     optimizer_step(o, &(struct optimizer_now){.lr = 0.01f, .step = 1});
-    CHECK_OK(optimizer_gradient_norm(o, &norm));
-    CHECK(!isfinite(norm));
-    CHECK(memcmp(optimizer_weights(o)->data, params_at(initial, 0)->data, bytes) == 0);
+    CHECK_OK(optimizer_gradient_norms(o, norm));
+    CHECK(!isfinite(norm[OPTIMIZER_TRUNK]) && isfinite(norm[OPTIMIZER_MEMORY]));
+    const char *now = optimizer_weights(o)->data, *before = (const char *)params_at(initial, 0)->data;
+    CHECK(bytes < all && memcmp(now, before, bytes) == 0);
+    CHECK(memcmp(now + bytes, before + bytes, all - bytes) != 0);
     CHECK(((const float *)optimizer_moment(o, 0)->data)[5] == 0.0f);
     CHECK(((const float *)optimizer_moment(o, 1)->data)[6] == 0.0f);
     optimizer_free(o);
@@ -96,10 +137,12 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     struct device *dev;
     CHECK_OK(device_open(&dev, "cpu", 2));
-    moves_each_tensor(dev, false, 1.0f);
-    moves_each_tensor(dev, true, 1.0f);
-    moves_each_tensor(dev, true, 0.25f);
-    moves_each_tensor(dev, false, 0.0f);
+    for (int kind = 0; kind < 4; kind++) {
+        moves_each_tensor(dev, false, 1.0f, kind);
+        moves_each_tensor(dev, true, 1.0f, kind);
+        moves_each_tensor(dev, true, 0.25f, kind);
+        moves_each_tensor(dev, false, 0.0f, kind);
+    }
     broken_gradient(dev, NAN);
     broken_gradient(dev, INFINITY);
     device_close(dev);

@@ -79,7 +79,7 @@ int main(int argc, char **argv) {
     CHECK_OK(device_open(&dev, "cpu", 2));
     struct run_options options = {.config = &c, .folder = run, .device = dev, .type = DTYPE_F32};
     CHECK_FAILS(run_train(&report, &options), STATUS_INVALID,
-                "up to step 20; the weights are as before them; the last checkpoint is of step 10: resume");
+                "up to step 20; no such gradient reached the weights; the last checkpoint is of step 10: resume");
     CHECK_EQ(report.step, 20);
     CHECK_EQ(report.skipped, 20);
     CHECK(!report.finished);
