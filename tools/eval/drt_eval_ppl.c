@@ -1,5 +1,6 @@
 /* drt_eval_ppl.c -- drt-eval ppl: perplexity with and without retrieval and token memory, on the same positions. */
 #include "tools/eval/drt_eval.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
 #include "tools/shared/search_options.h"
@@ -8,10 +9,10 @@
 static int parse(struct eval_options *o, int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {NULL, ARG_FLAG, NULL, NULL, "What to measure", 0, 0},
-        {"model", ARG_PATH, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
+        OPTION_MODEL(o->model),
         {"data", ARG_STRINGS, &o->data, "FILE", "texts to predict (required; may be given several times)", 0, 0},
         {"store", ARG_PATH, &o->store, "DIR", "store to retrieve from (see --exclude)", 0, 0},
-        {"encoder", ARG_PATH, &o->encoder, "DIR", "external encoder that the store was built with", 0, 0},
+        OPTION_ENCODER(o->encoder),
         {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "measure retrieval from the store", 0, 0},
         {"self-retrieval", ARG_FLAG, &o->self, NULL,
          "measure retrieval from the window's own past; with --corpus-retrieval: also both together", 0, 0},
@@ -29,8 +30,8 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
          "also read chunks that are found with the words of the chunk to come, with the gate of corpus (mode "
          "memory-oracle)",
          0, 0},
-        MEMORY_SEARCH_OPTIONS(o->memory_options),
-        MEMORY_MIX_OPTIONS(o->memory_options),
+        OPTIONS_OF_MEMORY_SEARCH(o->memory_options),
+        OPTIONS_OF_MEMORY_MIX(o->memory_options),
         {"exclude", ARG_STRING, &o->exclude, "doc|window=N|none",
          "chunks that a query must not find where its document is also in the store: the whole document, the chunks "
          "at most N away from the query's own, or none",
@@ -45,25 +46,15 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
         {"max-tokens", ARG_INT, &o->max_tokens, "N", "score at most N tokens of each file; 0: all", 0, INFINITY},
         {"document-tokens", ARG_INT, &o->document_tokens, "N", "scored tokens of each document at most; 0: all", 0,
          INFINITY},
-        {"format", ARG_CHOICE, &o->format, "auto|jsonl|txt|u16|u32|megatron|parquet|arrow",
-         "format of --data; auto: by name, then by content", 0, 0},
-        {"text-field", ARG_STRING, &o->text_field, "NAME",
-         "jsonl, parquet, arrow: the field or column that holds the text; in structs: a.b", 0, 0},
-        {"skip-bad-lines", ARG_FLAG, &o->skip_bad_lines, NULL,
-         "skip and count jsonl lines that hold no document and rows without text; default: stop at the first", 0, 0},
-        {"no-follow", ARG_FLAG, &o->no_follow, NULL, "skip symbolic links in folders; default: follow them", 0, 0},
-        {"eod-id", ARG_INT, &o->eod_id, "ID",
-         "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none", -2, 1ll << 32},
+        OPTION_FORMAT(o->format, "--data"),
+        OPTIONS_OF_TEXTS(*o),
+        OPTION_EOD_ID(o->eod_id),
         {NULL, ARG_FLAG, NULL, NULL, "Search and machine", 0, 0},
-        SEARCH_OPTIONS(*o),
+        OPTIONS_OF_SEARCH(*o),
         {"seed", ARG_INT, &o->seed, "N", "seed of random retrieval", 0, INFINITY},
-        {"device", ARG_CHOICE, &o->where.device, "auto|cpu|cuda", "where to compute; auto: a GPU if there is one", 0,
-         0},
-        {"dtype", ARG_CHOICE, &o->where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
-        {"threads", ARG_INT, &o->threads, "N",
-         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
+        OPTIONS_OF_MACHINE(o->where, o->threads),
         {"no-overlap", ARG_FLAG, &o->no_overlap, NULL, "leave out what the documents share with the store", 0, 0},
-        {"json", ARG_FLAG, &o->json, NULL, "print one JSON object instead of tables", 0, 0},
+        OPTION_JSON_TABLES(o->json),
     };
     const struct arg_program program = {
         .name = "drt-eval ppl",

@@ -1,5 +1,6 @@
 /* drt_generate_options.c -- the option table of drt-generate, and what cannot be given together. */
 #include "tools/generate/drt_generate.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/search_options.h"
 
 #include <math.h>
@@ -24,19 +25,19 @@ static const char about[] =
 static int parse(struct generate_options *o, int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {NULL, ARG_FLAG, NULL, NULL, "Model and store", 0, 0},
-        {"model", ARG_PATH, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
-        {"store", ARG_PATH, &o->store, "DIR", "store made by drt-index build with the same model", 0, 0},
-        {"encoder", ARG_PATH, &o->encoder, "DIR", "external encoder that the store was built with", 0, 0},
+        OPTION_MODEL(o->model),
+        OPTION_STORE_OF_MODEL(o->store),
+        OPTION_ENCODER(o->encoder),
         {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "retrieve from the store", 0, 0},
         {"self-retrieval", ARG_FLAG, &o->self, NULL,
          "retrieve from the text's own past; with --corpus-retrieval: the best of both", 0, 0},
-        SEARCH_OPTIONS(*o),
+        OPTIONS_OF_SEARCH(*o),
         {NULL, ARG_FLAG, NULL, NULL, "Token memory (docs/token-memory.md)", 0, 0},
         {"memory", ARG_CHOICE, &o->memory, "none|own|corpus|both",
          "mix in the tokens of the text's own past, of chunks of the store, or of both", 0, 0},
         {"memory-past", ARG_INT, &o->memory_past, "N", "tokens of the own past that are kept", 1, 1 << 20},
-        MEMORY_SEARCH_OPTIONS(o->memory_options),
-        MEMORY_MIX_OPTIONS(o->memory_options),
+        OPTIONS_OF_MEMORY_SEARCH(o->memory_options),
+        OPTIONS_OF_MEMORY_MIX(o->memory_options),
         {NULL, ARG_FLAG, NULL, NULL, "Prompt (without one, a new document begins)", 0, 0},
         {"prompt", ARG_STRING, &o->prompt, "TEXT", "the text to continue; special tokens are recognised", 0, 0},
         {"prompt-file", ARG_PATH, &o->prompt_file, "FILE", "the same, from a file of any length", 0, 0},
@@ -65,14 +66,12 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
         {"trace", ARG_PATH, &o->trace, "FILE", "write all neighbours to FILE, .jsonl or .html", 0, 0},
         {"stats", ARG_FLAG, &o->stats, NULL, "print to standard error how long each part took", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Machine", 0, 0},
-        {"device", ARG_CHOICE, &o->where.device, "auto|cpu|cuda", "where to compute; auto: a GPU if there is one", 0,
-         0},
+        OPTION_DEVICE(o->where.device, "where to compute"),
         {"dtype", ARG_CHOICE, &o->where.dtype, "auto|f32|bf16",
          "a GPU computes in bf16 (auto) or float32; a CPU computes in float32 and, with auto, reads weights as bf16 if "
          "they are the same",
          0, 0},
-        {"threads", ARG_INT, &o->threads, "N",
-         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
+        OPTION_THREADS(o->threads),
     };
     const struct arg_program program = {
         .name = "drt-generate",

@@ -5,6 +5,7 @@
 #include "session/device_choice.h"
 #include "tools/index/drt_index_landmarks.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
 #include "tools/shared/streams.h"
@@ -33,8 +34,7 @@ static void print_configuration(const struct options *o, const struct model_fold
         streams_printf(stderr, " %s", inputs[i]);
     const char *lexical = o->lexical ? o->lexical : o->append ? "as it is" : "on";
     streams_printf(stderr, "\n  store %s, model %s, index %s, lexical %s, format %s, text-field %s, eod-id %lld,\n",
-                   o->store, m->path, or_auto(o->index), lexical, or_auto(o->format), o->text_field,
-                   (long long)o->eod_id);
+                   o->store, m->path, or_auto(o->index), lexical, o->format, o->text_field, (long long)o->eod_id);
     if (o->part.parts) fprintf(stderr, "  part %d of %d,\n", o->part.part, o->part.parts);
     fprintf(stderr, "  max-ram %s, shard-chunks %lld, threads %lld%s\n", progress_bytes_text(ram, o->max_ram),
             (long long)o->shard_chunks, o->threads ? (long long)o->threads : (long long)processors_available(),
@@ -71,7 +71,7 @@ static enum status build_run(const struct options *o, const char *const *inputs,
         .restart = o->restart,
         .progress = progress,
     };
-    TRY(reader_format_parse(&config.reader.format, or_auto(o->format)));
+    TRY(reader_format_parse(&config.reader.format, o->format));
     TRY(model_folder_open(&model, o->model));
     print_configuration(o, &model, inputs, n_inputs);
     enum status s;
@@ -115,6 +115,7 @@ static int build_with_progress(struct options *o, const char **operands, int n_o
 
 static int build_or_add(bool append, int argc, char **argv, const char **operands) {
     struct options o = {.where = DEVICE_CHOICE_DEFAULT,
+                        .format = "auto",
                         .text_field = "text",
                         .eod_id = -1,
                         .shard_chunks = 16384,
@@ -123,9 +124,9 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
     const struct arg_option options[] = {
         {append ? "store" : "out", ARG_PATH, &o.store, "STORE",
          append ? "the store to add to" : "the store's folder; made if it is missing", 0, 0},
-        {"model", ARG_PATH, &o.model, "DIR", "model folder (default: the bundled drt-28m)", 0, 0},
-        LANDMARK_ENCODER_OPTIONS(o.landmarks),
-        LANDMARK_VECTOR_OPTIONS(o.landmarks),
+        OPTION_MODEL(o.model),
+        OPTIONS_OF_ENCODER(o.landmarks),
+        OPTIONS_OF_VECTORS(o.landmarks),
         {"index", ARG_STRING, &o.index, "auto|exact|FACTORY",
          append ? "as in build; auto keeps the store's own (default: auto)"
                 : "exact: no index, searches scan all landmarks; FACTORY: a FAISS factory string such as IVF4096,SQ8; "
@@ -135,29 +136,19 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
          append ? "whether the store has an index of its chunks by their tokens, for all of them (default: as it is)"
                 : "make an index of the chunks by their tokens, too, about 200 bytes a chunk (default: on)",
          0, 0},
-        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", MAX_RAM_HELP, 1, INFINITY},
-        {"format", ARG_CHOICE, &o.format, "auto|jsonl|txt|u16|u32|megatron|parquet|arrow",
-         "format of the corpus; auto: by name, then by content (default: auto)", 0, 0},
-        {"text-field", ARG_STRING, &o.text_field, "NAME",
-         "jsonl, parquet, arrow: the field or column that holds the text; in structs: a.b", 0, 0},
-        {"skip-bad-lines", ARG_FLAG, &o.skip_bad_lines, NULL,
-         "skip and count jsonl lines that hold no document (not JSON, no text) and rows without text; default: stop at "
-         "the first",
-         0, 0},
-        {"no-follow", ARG_FLAG, &o.no_follow, NULL, "skip symbolic links in folders; default: follow them", 0, 0},
-        {"eod-id", ARG_INT, &o.eod_id, "N",
-         "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none", -2, 4294967295.0},
+        OPTION_MAX_RAM(o.max_ram, MAX_RAM_HELP),
+        OPTION_FORMAT(o.format, "the corpus"),
+        OPTIONS_OF_TEXTS(o),
+        OPTION_EOD_ID(o.eod_id),
         {"shard-chunks", ARG_INT, &o.shard_chunks, "N",
          "a shard is sealed at the first end of a document after N chunks; small shards of earlier additions are "
          "merged up to N chunks, or 16384",
          1, 1e9},
-        {"device", ARG_CHOICE, &o.where.device, "auto|cpu|cuda",
-         "where chunks are encoded and the index's centroids computed; auto: a GPU if there is one", 0, 0},
-        {"dtype", ARG_CHOICE, &o.where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
-        {"threads", ARG_INT, &o.threads, "N",
-         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
+        OPTION_DEVICE(o.where.device, "where chunks are encoded and the index's centroids computed"),
+        OPTION_DTYPE(o.where.dtype),
+        OPTION_THREADS(o.threads),
         {"restart", ARG_FLAG, &o.restart, NULL, "discard an unfinished run instead of resuming it", 0, 0},
-        {"json", ARG_FLAG, &o.json, NULL, "print the report as one line of JSON", 0, 0},
+        OPTION_JSON_REPORT(o.json),
         {"part", ARG_STRING, &o.part.text, "i/N",
          "build part i of N alone, into STORE/part-i-of-N; drt-index join makes one store of all parts. A part has the "
          "i-th share of the corpus in bytes; compressed and text files are not cut",

@@ -2,6 +2,7 @@
 #include "base/system/processors.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
 #include <math.h>
@@ -34,9 +35,8 @@ int drt_index_compact(int argc, char **argv, const char **operands) {
         {"out", ARG_PATH, &o.out, "NEW", "folder of the new store", 0, 0},
         {"index", ARG_STRING, &o.index, "auto|exact|FACTORY", "index of the new store (default: that of STORE)", 0, 0},
         {"shard-chunks", ARG_INT, &o.shard_chunks, "N", "chunks of a shard; 0: 16384", 0, 1e9},
-        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory for making the index (default: as in build)", 1, INFINITY},
-        {"threads", ARG_INT, &o.threads, "N",
-         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
+        OPTION_MAX_RAM(o.max_ram, "memory for making the index (default: as in build)"),
+        OPTION_THREADS(o.threads),
     };
     const struct arg_program program = {
         .name = "drt-index compact",

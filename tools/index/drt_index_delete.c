@@ -3,6 +3,7 @@
 #include "base/formats/json.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
 #include <errno.h>
@@ -79,7 +80,7 @@ int drt_index_delete(int argc, char **argv, const char **operands) {
     struct options o = {0};
     int64_t ids[ARRAY_LEN(o.documents.items)];
     const struct arg_option options[] = {
-        {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
+        OPTION_STORE(o.store),
         {"document", ARG_STRINGS, &o.documents, "ID", "number of a document; may be repeated", 0, 0},
         {"source", ARG_STRINGS, &o.sources, "PATTERN",
          "all documents whose source (the input file's path as it was given) matches: * any characters, ? one, [...] "
@@ -87,7 +88,7 @@ int drt_index_delete(int argc, char **argv, const char **operands) {
          0, 0},
         {"dry-run", ARG_FLAG, &o.dry_run, NULL, "print what would go, and change nothing", 0, 0},
         {"all", ARG_FLAG, &o.listing.all, NULL, "name all documents, not the first 10", 0, 0},
-        {"json", ARG_FLAG, &o.listing.json, NULL, "one JSON object for each document that goes", 0, 0},
+        OPTION_JSON(o.listing.json, "one JSON object for each document that goes"),
     };
     const struct arg_program program = {
         .name = "drt-index delete",

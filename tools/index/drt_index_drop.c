@@ -3,6 +3,7 @@
 #include "base/system/processors.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
 #include <math.h>
@@ -68,15 +69,14 @@ static bool parse_shards(struct options *o) {
 int drt_index_drop(int argc, char **argv, const char **operands) {
     struct options o = {.max_ram = drt_index_max_ram()};
     const struct arg_option options[] = {
-        {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
+        OPTION_STORE(o.store),
         {"shard", ARG_STRINGS, &o.shards, "N",
          "number of a shard, as in tokens/0000N.tok, or N-M of those in one file; may be repeated", 0, 0},
         {"dry-run", ARG_FLAG, &o.dry_run, NULL, "print what would go, and change nothing", 0, 0},
         {"all", ARG_FLAG, &o.listing.all, NULL, "name all documents, not the first 10", 0, 0},
-        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory for filling the index (default: as in build)", 1, INFINITY},
-        {"threads", ARG_INT, &o.threads, "N",
-         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
-        {"json", ARG_FLAG, &o.listing.json, NULL, "one JSON object for each document that goes", 0, 0},
+        OPTION_MAX_RAM(o.max_ram, "memory for filling the index (default: as in build)"),
+        OPTION_THREADS(o.threads),
+        OPTION_JSON(o.listing.json, "one JSON object for each document that goes"),
     };
     const struct arg_program program = {
         .name = "drt-index drop",

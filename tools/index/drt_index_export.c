@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include <string.h>
 #include <xxhash.h>
 
@@ -80,7 +81,7 @@ int drt_index_export(int argc, char **argv, const char **operands) {
     const char *dir = NULL, *landmarks = "hash";
     int64_t first = 0, count = -1;
     const struct arg_option options[] = {
-        {"store", ARG_PATH, &dir, "STORE", "the store's folder", 0, 0},
+        OPTION_STORE(dir),
         {"landmarks", ARG_CHOICE, &landmarks, "hash|values|none",
          "what to print of landmarks; hash: XXH3-64 of the stored row as float32", 0, 0},
         {"first", ARG_INT, &first, "ID", "the first chunk", 0, 1e18},

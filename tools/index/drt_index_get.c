@@ -4,6 +4,7 @@
 #include "indexer/build/indexer.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/streams.h"
 #include <stdlib.h>
 #include <string.h>
@@ -149,14 +150,14 @@ static enum status get_run(const struct options *o) {
 int drt_index_get(int argc, char **argv, const char **operands) {
     struct options o = {.chunk = -1, .document = -1};
     const struct arg_option options[] = {
-        {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
+        OPTION_STORE(o.store),
         {"model", ARG_PATH, &o.model, "DIR", "a model folder with the store's tokenizer (default: the bundled drt-28m)",
          0, 0},
         {"chunk", ARG_INT, &o.chunk, "ID", "the chunk with this id", 0, 1e18},
         {"document", ARG_INT, &o.document, "ID", "the document with this id, whole", 0, 1e18},
         {"context", ARG_INT, &o.context, "N", "with --chunk: also N chunks before and after it in its document", 0,
          1e9},
-        {"json", ARG_FLAG, &o.json, NULL, "one JSON object a line: a chunk, or the document", 0, 0},
+        OPTION_JSON(o.json, "one JSON object a line: a chunk, or the document"),
     };
     const struct arg_program program = {
         .name = "drt-index get",

@@ -6,6 +6,7 @@
 #include "store/parts/parts.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
 #include "tools/shared/streams.h"
@@ -115,10 +116,9 @@ int drt_index_join(int argc, char **argv, const char **operands) {
          "index to make over all chunks, as in build (default: exact, none)", 0, 0},
         {"lexical", ARG_CHOICE, &o.lexical, "on|off",
          "make a lexical index over all chunks, too; it reads all tokens (drt-index lexical makes one later)", 0, 0},
-        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory for making the indexes (default: as in build)", 1, INFINITY},
-        {"threads", ARG_INT, &o.threads, "N",
-         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
-        {"json", ARG_FLAG, &o.json, NULL, "print the report as one line of JSON", 0, 0},
+        OPTION_MAX_RAM(o.max_ram, "memory for making the indexes (default: as in build)"),
+        OPTION_THREADS(o.threads),
+        OPTION_JSON_REPORT(o.json),
     };
     const struct arg_program program = {
         .name = "drt-index join",

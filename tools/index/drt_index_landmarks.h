@@ -18,22 +18,22 @@ struct landmark_maker {
     float *skipped;
 };
 /* Where the options that end in these names are: an entry of a table of struct arg_option each. */
-#define LANDMARK_ENCODER_OPTIONS(o)                                                                                  \
-    {"encoder", ARG_PATH, &(o).encoder, "DIR",                                                                       \
-     "external encoder in place of the model's: the Hugging Face folder of a BERT-type encoder "                     \
-     "(docs/external-encoders.md)",                                                                                  \
-     0, 0},                                                                                                          \
-    {"encoder-kind", ARG_CHOICE, &(o).kind, "auto|cosine|dot|e5",                                                    \
-     "how its vectors are compared: cosine; dot: inner products; e5: cosine, with \"query: \" and \"passage: \" "    \
-     "before the texts; auto: as the store has it, cosine for a new store (default: auto)",                          \
+#define OPTIONS_OF_ENCODER(o)                                                                                          \
+    {"encoder", ARG_PATH, &(o).encoder, "DIR",                                                                         \
+     "external encoder in place of the model's: the Hugging Face folder of a BERT-type encoder "                       \
+     "(docs/external-encoders.md)",                                                                                    \
+     0, 0},                                                                                                            \
+    {"encoder-kind", ARG_CHOICE, &(o).kind, "auto|cosine|dot|e5",                                                      \
+     "how its vectors are compared: cosine; dot: inner products; e5: cosine, with \"query: \" and \"passage: \" "      \
+     "before the texts; auto: as the store has it, cosine for a new store (default: auto)",                            \
      0, 0}
 
-#define LANDMARK_VECTOR_OPTIONS(o)                                                                                   \
-    {"vectors", ARG_PATH, &(o).vectors, "FILE",                                                                      \
-     "landmarks that were made elsewhere: a row for each chunk of the corpus, in the order of drt-index export; "    \
-     ".npy (float32 or float16) or .fbin",                                                                           \
-     0, 0},                                                                                                          \
-    {"vectors-name", ARG_STRING, &(o).name, "NAME",                                                                  \
+#define OPTIONS_OF_VECTORS(o)                                                                                          \
+    {"vectors", ARG_PATH, &(o).vectors, "FILE",                                                                        \
+     "landmarks that were made elsewhere: a row for each chunk of the corpus, in the order of drt-index export; "      \
+     ".npy (float32 or float16) or .fbin",                                                                             \
+     0, 0},                                                                                                            \
+    {"vectors-name", ARG_STRING, &(o).name, "NAME",                                                                    \
      "what made the vectors; a store takes more vectors of the same name only (default: of this file alone)", 0, 0}
 
 enum external_kind landmark_kind(const char *name);       /* NULL: AUTO */

@@ -2,6 +2,7 @@
 #include "store/lexical/lexical.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
 #include <math.h>
@@ -50,9 +51,9 @@ enum store_lexical_choice drt_index_lexical_choice(const char *text) {
 int drt_index_lexical(int argc, char **argv, const char **operands) {
     struct options o = {.max_ram = drt_index_max_ram()};
     const struct arg_option options[] = {
-        {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
+        OPTION_STORE(o.store),
         {"remove", ARG_FLAG, &o.remove, NULL, "take the lexical index out of the store", 0, 0},
-        {"max-ram", ARG_BYTES, &o.max_ram, "SIZE", "memory that the run may use (default: as in build)", 1, INFINITY},
+        OPTION_MAX_RAM(o.max_ram, "memory that the run may use (default: as in build)"),
         {"out", ARG_REMOVED, NULL, NULL,
          "the index is part of the store now: leave --out DIR out, and remove the folder of an earlier one", 0, 0},
     };

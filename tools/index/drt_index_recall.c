@@ -4,6 +4,7 @@
 #include "session/corpus_search.h"
 #include "session/device_choice.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/report.h"
 #include "tools/shared/streams.h"
 #include <stdlib.h>
@@ -120,7 +121,7 @@ static bool parse_sweep(struct options *o) {
 int drt_index_recall(int argc, char **argv, const char **operands) {
     struct options o = {.k = 8, .queries = 200, .exclude = "doc", .nprobe = "0", .device = "auto", .seed = 1};
     const struct arg_option options[] = {
-        {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
+        OPTION_STORE(o.store),
         {"k", ARG_INT, &o.k, "N", "hits of each query to compare", 1, 10000},
         {"queries", ARG_INT, &o.queries, "N", "number of queries", 1, 1e6},
         {"nprobe", ARG_STRING, &o.nprobe, "N,N,...",
@@ -132,9 +133,8 @@ int drt_index_recall(int argc, char **argv, const char **operands) {
          "where exact search runs; on a GPU its IVF index, gpu-ivf, is measured after the store's; auto: a GPU if "
          "there is one",
          0, 0},
-        {"threads", ARG_INT, &o.threads, "N",
-         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
-        {"json", ARG_FLAG, &o.json, NULL, "one JSON object a line", 0, 0},
+        OPTION_THREADS(o.threads),
+        OPTION_JSON(o.json, "one JSON object a line"),
     };
     const struct arg_program program = {
         .name = "drt-index recall",

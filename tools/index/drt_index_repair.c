@@ -6,6 +6,7 @@
 #include "session/device_choice.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
 #include "tools/shared/streams.h"
@@ -81,22 +82,20 @@ static void close_all(struct repair *r) {
 int drt_index_repair(int argc, char **argv, const char **operands) {
     struct repair r = {.index = "auto", .choice = DEVICE_CHOICE_DEFAULT, .max_ram = drt_index_max_ram()};
     const struct arg_option options[] = {
-        {"store", ARG_PATH, &r.dir, "STORE", "the store's folder", 0, 0},
+        OPTION_STORE(r.dir),
         {"model", ARG_PATH, &r.model, "DIR",
          "the model that made the store: landmarks that are damaged or missing are encoded again from their tokens", 0,
          0},
         {"index", ARG_STRING, &r.index, "auto|exact|FACTORY",
          "kind of a rebuilt index; auto keeps the store's own; another kind than that has it made anew", 0, 0},
-        {"max-ram", ARG_BYTES, &r.max_ram, "SIZE", "memory that the run may use (default: as in build)", 1, INFINITY},
+        OPTION_MAX_RAM(r.max_ram, "memory that the run may use (default: as in build)"),
         {"device", ARG_CHOICE, &r.choice.device, "auto|cpu|cuda",
          "where chunks are encoded and the centroids of a rebuilt index computed; auto: a GPU if there is one; "
          "landmarks get their old bytes on the kind of device that made them",
          0, 0},
-        {"dtype", ARG_CHOICE, &r.choice.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
-        {"threads", ARG_INT, &r.threads, "N",
-         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
-        {"json", ARG_FLAG, &r.json, NULL,
-         "one JSON object for each problem that is left, then one with what was checked", 0, 0},
+        OPTION_DTYPE(r.choice.dtype),
+        OPTION_THREADS(r.threads),
+        OPTION_JSON(r.json, "one JSON object for each problem that is left, then one with what was checked"),
     };
     const struct arg_program program = {
         .name = "drt-index repair",

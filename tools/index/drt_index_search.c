@@ -6,8 +6,10 @@
 #include "tools/index/drt_index_landmarks.h"
 #include "tools/shared/args.h"
 #include "tools/shared/exclude.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
+#include "tools/shared/search_options.h"
 #include <string.h>
 
 /* The exit code of what cannot be meant; -1: all is well. */
@@ -42,10 +44,10 @@ int drt_index_search(int argc, char **argv, const char **operands) {
                                .from_document = -1,
                                .from_chunk = -1};
     const struct arg_option options[] = {
-        {"store", ARG_PATH, &o.store, "STORE", "the store's folder", 0, 0},
+        OPTION_STORE(o.store),
         {"model", ARG_PATH, &o.model, "DIR",
          "the model folder that the store was built with (default: the bundled drt-28m)", 0, 0},
-        LANDMARK_ENCODER_OPTIONS(o),
+        OPTIONS_OF_ENCODER(o),
         {"queries", ARG_PATH, &o.queries, "FILE|-",
          "many queries, searched in batches: a text a line, .jsonl (a string \"text\" or \"query\"), or vectors as the "
          "model makes them: .npy (float32 or float16, [n, dim]), .fbin; -: standard input",
@@ -58,8 +60,8 @@ int drt_index_search(int argc, char **argv, const char **operands) {
          "merged "
          "by reciprocal rank",
          0, 0},
-        {"exact", ARG_FLAG, &o.exact, NULL, "scan all landmarks instead of asking the index", 0, 0},
-        {"nprobe", ARG_INT, &o.nprobe, "N", "IVF lists to visit; 0: the index's default", 0, 1e9},
+        OPTION_EXACT(o.exact),
+        {"nprobe", ARG_INT, &o.nprobe, "N", "IVF lists to scan; 0: the index's default", 0, 1e9},
         {"from-document", ARG_INT, &o.from_document, "ID",
          "TEXT was taken from this document of the store (see --exclude)", 0, 1e18},
         {"from-chunk", ARG_INT, &o.from_chunk, "ID",
@@ -70,11 +72,10 @@ int drt_index_search(int argc, char **argv, const char **operands) {
          0, 0},
         {"device", ARG_CHOICE, &o.where.device, "auto|cpu|cuda",
          "where the query is computed and --exact or --nprobe search; a GPU copies all landmarks first", 0, 0},
-        {"dtype", ARG_CHOICE, &o.where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
-        {"threads", ARG_INT, &o.threads, "N",
-         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
-        {"json", ARG_FLAG, &o.json, NULL,
-         "one JSON object a line: a hit; with --queries a query, as its number (from 0) and its hits", 0, 0},
+        OPTION_DTYPE(o.where.dtype),
+        OPTION_THREADS(o.threads),
+        OPTION_JSON(o.json,
+                    "one JSON object a line: a hit; with --queries a query, as its number (from 0) and its hits"),
     };
     const struct arg_program program = {
         .name = "drt-index search",

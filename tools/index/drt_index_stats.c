@@ -2,6 +2,7 @@
 #include "base/formats/json.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
 
@@ -93,8 +94,8 @@ int drt_index_stats(int argc, char **argv, const char **operands) {
     const char *dir = NULL;
     bool json = false;
     const struct arg_option options[] = {
-        {"store", ARG_PATH, &dir, "STORE", "the store's folder", 0, 0},
-        {"json", ARG_FLAG, &json, NULL, "one line of JSON: the whole catalog", 0, 0},
+        OPTION_STORE(dir),
+        OPTION_JSON(json, "one line of JSON: the whole catalog"),
     };
     const struct arg_program program = {
         .name = "drt-index stats",

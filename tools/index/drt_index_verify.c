@@ -2,6 +2,7 @@
 #include "base/formats/json.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
 
@@ -62,9 +63,9 @@ int drt_index_verify(int argc, char **argv, const char **operands) {
     const char *dir = NULL;
     bool deep = false, json = false;
     const struct arg_option options[] = {
-        {"store", ARG_PATH, &dir, "STORE", "the store's folder", 0, 0},
+        OPTION_STORE(dir),
         {"deep", ARG_FLAG, &deep, NULL, "read every byte and compare it with its checksum", 0, 0},
-        {"json", ARG_FLAG, &json, NULL, "one JSON object for each problem, then one with what was checked", 0, 0},
+        OPTION_JSON(json, "one JSON object for each problem, then one with what was checked"),
     };
     const struct arg_program program = {
         .name = "drt-index verify",

@@ -5,6 +5,7 @@
 #include "model/params.h"
 #include "tools/model/drt_model.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/streams.h"
 
 #include <stdlib.h>
@@ -119,7 +120,7 @@ int model_convert(int argc, char **argv, const char **operands) {
         {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "a tokenizer.json to put into the folder", 0, 0},
         {"dtype", ARG_CHOICE, &o.dtype, "keep|f32|bf16|f16",
          "type of the stored weights; keep: the checkpoint's own, or f32 if it has several", 0, 0},
-        {"force", ARG_FLAG, &o.force, NULL, "replace an existing model folder", 0, 0},
+        OPTION_FORCE(o.force),
     };
     const struct arg_program program = {
         .name = "drt-model convert",

@@ -2,6 +2,7 @@
 #include "tools/model/drt_model_info.h"
 #include "session/model_folder.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/streams.h"
 
 #include <string.h>
@@ -148,7 +149,7 @@ static void print_text(const struct facts *f) {
 int model_info(int argc, char **argv, const char **operands) {
     bool json = false;
     const struct arg_option options[] = {
-        {"json", ARG_FLAG, &json, NULL, "print one JSON object instead of text", 0, 0},
+        OPTION_JSON(json, "print one JSON object instead of text"),
     };
     const struct arg_program program = {.name = "drt-model info",
                                         .synopsis = "[MODEL] [--json]",

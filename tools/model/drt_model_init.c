@@ -2,6 +2,7 @@
 #include "model/params.h"
 #include "tools/model/drt_model.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/streams.h"
 
 #include <math.h>
@@ -47,7 +48,7 @@ int model_init(int argc, char **argv, const char **operands) {
         {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "a tokenizer.json to put into the folder", 0, 0},
         {"dtype", ARG_CHOICE, &o.dtype, "f32|bf16|f16", "type of the stored weights", 0, 0},
         {"seed", ARG_INT, &o.seed, "N", "of the random weights; the same seed gives the same model", 0, INFINITY},
-        {"force", ARG_FLAG, &o.force, NULL, "replace an existing model folder", 0, 0},
+        OPTION_FORCE(o.force),
     };
     const struct arg_program program = {
         .name = "drt-model init",

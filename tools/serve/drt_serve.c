@@ -3,6 +3,8 @@
 #include "base/system/threads.h"
 #include "tools/serve/serve.h"
 #include "tools/shared/commands.h"
+#include "tools/shared/option_rows.h"
+#include "tools/shared/search_options.h"
 
 #include <malloc.h>
 #include <math.h>
@@ -20,12 +22,12 @@ static int failed(void) {
 static int parse(struct serve_options *o, int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {NULL, ARG_FLAG, NULL, NULL, "Model and store", 0, 0},
-        {"model", ARG_PATH, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
+        OPTION_MODEL(o->model),
         {"model-name", ARG_STRING, &o->model_name, "NAME", "its name in /v1/models (default: the folder's)", 0, 0},
-        {"store", ARG_PATH, &o->store, "DIR", "store made by drt-index build with the same model", 0, 0},
+        OPTION_STORE_OF_MODEL(o->store),
         {"retrieval", ARG_CHOICE, &o->retrieval, "none|self|corpus|both", "of requests that do not state it", 0, 0},
-        {"exact", ARG_FLAG, &o->exact, NULL, "scan all landmarks instead of using the store's index", 0, 0},
-        {"nprobe", ARG_INT, &o->nprobe, "N", "IVF lists to scan; 0: the index's default", 0, 1 << 20},
+        OPTION_EXACT(o->exact),
+        OPTION_NPROBE(o->nprobe),
         {"memory-config", ARG_PATH, &o->memory_config, "FILE", "memory.json of token memories (default: the model's)",
          0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Network", 0, 0},
@@ -48,9 +50,7 @@ static int parse(struct serve_options *o, int argc, char **argv, const char **op
         {"receive-seconds", ARG_INT, &o->receive_seconds, "N", "time for a request to arrive, and of silence", 1, 3600},
         {"prefill-chunks", ARG_INT, &o->prefill_chunks, "N", "chunks of a prompt that are read in one turn", 1, 256},
         {NULL, ARG_FLAG, NULL, NULL, "Machine", 0, 0},
-        {"device", ARG_CHOICE, &o->device, "auto|cpu|cuda", "where to compute; auto: a GPU if there is one", 0, 0},
-        {"dtype", ARG_CHOICE, &o->dtype, "auto|f32|bf16", "auto: float32 on a CPU, bf16 on a GPU", 0, 0},
-        {"threads", ARG_INT, &o->threads, "N", "threads that compute; 0: one for each processor", 0, THREADS_MAX},
+        OPTIONS_OF_MACHINE(*o, o->threads),
         {"log-json", ARG_FLAG, &o->log_json, NULL, "a line of JSON on standard error for each request", 0, 0},
     };
     const struct arg_program program = {

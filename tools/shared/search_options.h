@@ -3,18 +3,23 @@
 #include "session/corpus_search.h"
 #include "tools/shared/args.h"
 
-/* The rows of a program's table of options; `o` has searcher (a string, not NULL), exact, exact_fallback, nprobe. */
-#define SEARCH_OPTIONS(o)                                                                                              \
-    {"searcher", ARG_CHOICE, &(o).searcher, CORPUS_SEARCH_KINDS,                                                       \
-     "find chunks by landmarks, by words (BM25 over the last 128 tokens), or by both, merged by reciprocal rank",      \
-     0, 0},                                                                                                            \
-    {"exact", ARG_FLAG, &(o).exact, NULL, "scan all landmarks instead of using the store's index", 0, 0},              \
-    {"exact-fallback", ARG_FLAG, &(o).exact_fallback, NULL,                                                            \
-     "scan all landmarks for a query for which the index finds too few chunks", 0, 0},                                 \
-    {"nprobe", ARG_INT, &(o).nprobe, "N",                                                                              \
+/* Rows of a program's table of options, as in option_rows.h; OPTIONS_OF_SEARCH: `o` has searcher (a string, not NULL),
+ * exact, exact_fallback, nprobe. */
+#define OPTION_EXACT(flag)                                                                                             \
+    {"exact", ARG_FLAG, &(flag), NULL, "scan all landmarks instead of using the store's index", 0, 0}
+#define OPTION_EXACT_FALLBACK(flag)                                                                                    \
+    {"exact-fallback", ARG_FLAG, &(flag), NULL,                                                                        \
+     "scan all landmarks for a query for which the index finds too few chunks", 0, 0}
+#define OPTION_NPROBE(count)                                                                                           \
+    {"nprobe", ARG_INT, &(count), "N",                                                                                 \
      "IVF lists to scan, of the store's index or of gpu-ivf on a GPU; 0: the index's default, and on a GPU exact "     \
      "search where the landmarks take at most 2 GiB",                                                                  \
      0, 1 << 20}
+#define OPTIONS_OF_SEARCH(o)                                                                                           \
+    {"searcher", ARG_CHOICE, &(o).searcher, CORPUS_SEARCH_KINDS,                                                       \
+     "find chunks by landmarks, by words (BM25 over the last 128 tokens), or by both, merged by reciprocal rank",      \
+     0, 0},                                                                                                            \
+    OPTION_EXACT((o).exact), OPTION_EXACT_FALLBACK((o).exact_fallback), OPTION_NPROBE((o).nprobe)
 
 /* Whether any of them differs from its default. */
 #define SEARCH_OPTIONS_GIVEN(o)                                                                                        \

@@ -2,6 +2,7 @@
 #include "base/formats/json.h"
 #include "data/readers/reader.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/tokenizer/drt_tokenizer.h"
 
 struct options {
@@ -86,7 +87,7 @@ static int decode_or_count(bool print, int argc, char **argv, const char **opera
         {"eod-id", ARG_INT, &o.eod_id, "N",
          "id after each document; -1: the tokenizer's <|endoftext|>, </s> or similar", -1, 2147483647.0},
         {"documents", ARG_INT, &o.documents, "N", "only the first N; 0: all", 0, 1e15},
-        {"json", ARG_FLAG, &o.json, NULL, "count: one line of JSON", 0, 0},
+        OPTION_JSON(o.json, "count: one line of JSON"),
     };
     const struct arg_program program = {.name = print ? "drt-tokenizer decode" : "drt-tokenizer count",
                                         .synopsis = "FILE.u16|FILE.u32... --tokenizer FILE [options]",

@@ -5,6 +5,7 @@
 #include "base/system/threads.h"
 #include "data/readers/reader.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
 #include "tools/tokenizer/drt_tokenizer.h"
@@ -168,14 +169,9 @@ int drt_tokenizer_encode(int argc, char **argv, const char **operands) {
         {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "tokenizer.json (required)", 0, 0},
         {"out", ARG_STRING, &o.out, "FILE.u16|FILE.u32", "the token file (required)", 0, 0},
         {"eod-id", ARG_INT, &o.eod_id, "N", "id after each document; -1: the tokenizer's <|endoftext|>", -1, INT32_MAX},
-        {"format", ARG_CHOICE, &o.corpus.format, "auto|jsonl|txt|parquet|arrow", "auto: by name and content", 0, 0},
-        {"text-field", ARG_STRING, &o.corpus.text_field, "NAME",
-         "jsonl, parquet, arrow: the field or column that holds the text; in structs: a.b", 0, 0},
-        {"skip-bad-lines", ARG_FLAG, &o.corpus.skip_bad_lines, NULL, "skip and count lines and rows without text", 0,
-         0},
-        {"no-follow", ARG_FLAG, &o.corpus.no_follow, NULL, "do not follow symbolic links in folders", 0, 0},
-        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor that the affinity mask and CPU quota allow", 0,
-         THREADS_MAX},
+        OPTION_TEXT_FORMAT(o.corpus.format),
+        OPTIONS_OF_TEXTS(o.corpus),
+        OPTION_THREADS(o.threads),
     };
     const struct arg_program program = {
         .name = "drt-tokenizer encode",

@@ -5,6 +5,7 @@
 #include "data/readers/reader.h"
 #include "data/tokenizer/tokenizer_train.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
 #include "tools/tokenizer/drt_tokenizer.h"
@@ -129,15 +130,9 @@ int drt_tokenizer_train(int argc, char **argv, const char **operands) {
          "a special token; may be repeated; they get the ids 0, 1, ... in order (default\n<|endoftext|>)", 0, 0},
         {"no-special", ARG_FLAG, &o.no_special, NULL, "no special tokens", 0, 0},
         {"pattern", ARG_CHOICE, &o.pattern, "gpt2|llama3|qwen2", "how text is split into words before merging", 0, 0},
-        {"format", ARG_CHOICE, &o.corpus.format, "auto|jsonl|txt|parquet|arrow", "auto: by name, then by content", 0,
-         0},
-        {"text-field", ARG_STRING, &o.corpus.text_field, "NAME",
-         "jsonl, parquet, arrow: the field or column that holds the text; in structs: a.b", 0, 0},
-        {"skip-bad-lines", ARG_FLAG, &o.corpus.skip_bad_lines, NULL,
-         "skip and count jsonl lines without a document and rows without text", 0, 0},
-        {"no-follow", ARG_FLAG, &o.corpus.no_follow, NULL, "do not follow symbolic links in folders", 0, 0},
-        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor that the affinity mask and CPU quota allow", 0,
-         THREADS_MAX},
+        OPTION_TEXT_FORMAT(o.corpus.format),
+        OPTIONS_OF_TEXTS(o.corpus),
+        OPTION_THREADS(o.threads),
     };
     const struct arg_program program = {
         .name = "drt-tokenizer train",

@@ -4,6 +4,7 @@
 #include "kernels/device/collective.h"
 #include "session/device_choice.h"
 #include "tools/shared/args.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
 #include "tools/shared/streams.h"
@@ -118,11 +119,10 @@ int drt_train_run(int argc, char **argv, const char **operands) {
         {"steps", ARG_INT, &o.steps, "N", "steps of the whole run, also of the schedule; 0: the config's", 0, 1e12},
         {"until", ARG_INT, &o.until, "N", "stop after step N, with a checkpoint; 0: no", 0, 1e12},
         {"max-minutes", ARG_DOUBLE, &o.max_minutes, "T", "stop after T minutes, with a checkpoint; 0: no", 0, 1e7},
-        {"device", ARG_CHOICE, &o.device, "auto|cpu|cuda", "where to compute", 0, 0},
+        OPTION_DEVICE(o.device, "where to compute"),
         {"processes", ARG_INT, &o.processes, "N",
          "start N processes that train one model, each on a GPU of its own (or on the CPU)", 1, 64},
-        {"threads", ARG_INT, &o.threads, "N", "0: one for each processor that the affinity mask and CPU quota allow", 0,
-         THREADS_MAX},
+        OPTION_THREADS(o.threads),
     };
     const struct arg_program program = {
         .name = "drt-train",

@@ -3,6 +3,7 @@
 #include "session/memory_folder.h"
 #include "tools/eval/fit/drt_eval_fit.h"
 #include "tools/eval/fit/drt_eval_samples.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
 #include <math.h>
@@ -10,7 +11,7 @@
 
 static int parse(struct eval_options *o, const char **out, int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
-        {"model", ARG_PATH, &o->model, "DIR", "model folder (default: the bundled model)", 0, 0},
+        OPTION_MODEL(o->model),
         {"data", ARG_STRINGS, &o->data, "FILE",
          "held-out texts (required but with --samples; may be given several times)", 0, 0},
         {"out", ARG_PATH, out, "FILE",
@@ -27,7 +28,7 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
          "fit to what --keep wrote, instead of reading texts (may be given several times)", 0, 0},
         {"apply", ARG_PATH, &o->apply, "FILE", "report this configuration on the texts instead of fitting one", 0, 0},
         {"store", ARG_PATH, &o->store, "DIR", "store of a tokenizer and a chunk size like the model's", 0, 0},
-        MEMORY_SEARCH_OPTIONS(o->memory_options),
+        OPTIONS_OF_MEMORY_SEARCH(o->memory_options),
         {"base", ARG_STRINGS, &o->base, "DIR",
          "a Base LM of the same tokenizer, reported beside (mode base; several: base-2 and so on)", 0, 0},
         {"exclude", ARG_STRING, &o->exclude, "doc|none", "whether a text that is in the store too may find itself", 0,
@@ -39,17 +40,11 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
         {"max-tokens", ARG_INT, &o->max_tokens, "N", "score at most N tokens of each file; 0: all", 0, INFINITY},
         {"document-tokens", ARG_INT, &o->document_tokens, "N", "scored tokens of each document at most; 0: all", 0,
          INFINITY},
-        {"format", ARG_CHOICE, &o->format, "auto|jsonl|txt|u16|u32|megatron|parquet|arrow",
-         "format of --data; auto: by name, then by content", 0, 0},
-        {"text-field", ARG_STRING, &o->text_field, "NAME",
-         "jsonl, parquet, arrow: the field or column that holds the text; in structs: a.b", 0, 0},
+        OPTION_FORMAT(o->format, "--data"),
+        OPTION_TEXT_FIELD(o->text_field),
         {"seed", ARG_INT, &o->seed, "N", "seed of random chunks", 0, INFINITY},
-        {"device", ARG_CHOICE, &o->where.device, "auto|cpu|cuda", "where to compute; auto: a GPU if there is one", 0,
-         0},
-        {"dtype", ARG_CHOICE, &o->where.dtype, "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0},
-        {"threads", ARG_INT, &o->threads, "N",
-         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
-        {"json", ARG_FLAG, &o->json, NULL, "print one JSON object instead of tables", 0, 0},
+        OPTIONS_OF_MACHINE(o->where, o->threads),
+        OPTION_JSON_TABLES(o->json),
     };
     const struct arg_program program = {
         .name = "drt-eval fit-memory",

@@ -2,6 +2,7 @@
  * drt_eval_niah_run.c and drt_eval_niah_report.c. */
 #include "tools/eval/tasks/drt_eval_niah.h"
 #include "tools/eval/drt_eval.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
 
@@ -13,9 +14,8 @@ static int parse(struct niah_options *o, int argc, char **argv, const char **ope
     const struct arg_option options[] = {
         {NULL, ARG_FLAG, NULL, NULL, "Samples", 0, 0},
         {"data", ARG_STRINGS, &o->data, "FILE", "text to hide needles in (required; may be given several times)", 0, 0},
-        {"format", ARG_CHOICE, &o->format, "auto|jsonl|txt|u16|u32|megatron|parquet|arrow",
-         "format of --data; auto: by name, then by content", 0, 0},
-        {"text-field", ARG_STRING, &o->text_field, "NAME", "field or column of --data that holds the text", 0, 0},
+        OPTION_FORMAT(o->format, "--data"),
+        OPTION_TEXT_FIELD(o->text_field),
         {"tasks", ARG_STRING, &o->tasks, "LIST", "any of single,multi-key,multi-value,two-hop", 0, 0},
         {"context", ARG_STRING, &o->contexts, "LIST", "tokens of a text: 4K,16K,1M (powers of 1024)", 0, 0},
         {"wording", ARG_CHOICE, &o->wording, "papers|ruler",
@@ -33,7 +33,7 @@ static int parse(struct niah_options *o, int argc, char **argv, const char **ope
          0, 0},
         {"heat-map", ARG_PATH, &o->heat_map, "FILE", "draw the shares by context and depth (.svg)", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Model and machine", 0, 0},
-        TASK_RUN_OPTIONS(o->run),
+        OPTIONS_OF_TASK_RUN(o->run),
     };
     const struct arg_program program = {
         .name = "drt-eval niah",

@@ -33,7 +33,7 @@ static int parse(struct tasks_options *o, int argc, char **argv, const char **op
         {"max-tokens", ARG_INT, &o->max_tokens, "N", "tokens of an answer at most", 1, 1 << 20},
         {"stop", ARG_STRINGS, &o->stops, "STR", "an answer ends before this string; may be given several times", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Model and machine", 0, 0},
-        TASK_RUN_OPTIONS(o->run),
+        OPTIONS_OF_TASK_RUN(o->run),
     };
     const struct arg_program program = {
         .name = "drt-eval tasks",

@@ -1,0 +1,57 @@
+/* option_rows.h -- rows that several programs have in their tables of options: one name, one range, one text each.
+ *
+ * A macro is one or more initialisers of struct arg_option. Its arguments are the variables that take the values. Rows
+ * of search are in search_options.h, of token memories in tools/memory/memory_options.h, of external encoders in
+ * tools/index/drt_index_landmarks.h. */
+#pragma once
+#include "base/system/threads.h"
+#include "tools/shared/args.h"
+#include <math.h>
+
+/* ---- models and stores */
+#define OPTION_MODEL(path) {"model", ARG_PATH, &(path), "DIR", "model folder (default: the bundled drt-28m)", 0, 0}
+#define OPTION_STORE(path) {"store", ARG_PATH, &(path), "STORE", "the store's folder", 0, 0}
+#define OPTION_STORE_OF_MODEL(path)                                                                                    \
+    {"store", ARG_PATH, &(path), "DIR", "store made by drt-index build with the same model", 0, 0}
+#define OPTION_ENCODER(path)                                                                                           \
+    {"encoder", ARG_PATH, &(path), "DIR", "external encoder that the store was built with", 0, 0}
+#define OPTION_FORCE(flag) {"force", ARG_FLAG, &(flag), NULL, "replace an existing model folder", 0, 0}
+
+/* ---- texts; `o` has text_field (a string, not NULL), skip_bad_lines, no_follow */
+#define OPTION_FORMAT(name, of)                                                                                        \
+    {"format", ARG_CHOICE, &(name), "auto|jsonl|txt|u16|u32|megatron|parquet|arrow",                                   \
+     "format of " of "; auto: by name, then by content", 0, 0}
+#define OPTION_TEXT_FORMAT(name)                                                                                       \
+    {"format", ARG_CHOICE, &(name), "auto|jsonl|txt|parquet|arrow", "auto: by name, then by content", 0, 0}
+#define OPTION_TEXT_FIELD(name)                                                                                        \
+    {"text-field", ARG_STRING, &(name), "NAME",                                                                        \
+     "jsonl, parquet, arrow: the field or column that holds the text; in structs: a.b", 0, 0}
+#define OPTIONS_OF_TEXTS(o)                                                                                            \
+    OPTION_TEXT_FIELD((o).text_field),                                                                                 \
+    {"skip-bad-lines", ARG_FLAG, &(o).skip_bad_lines, NULL,                                                            \
+     "skip and count jsonl lines that hold no document (not JSON, no text) and rows without text; default: stop at "   \
+     "the first",                                                                                                      \
+     0, 0},                                                                                                            \
+    {"no-follow", ARG_FLAG, &(o).no_follow, NULL, "skip symbolic links in folders; default: follow them", 0, 0}
+/* Of token files that are read. */
+#define OPTION_EOD_ID(id)                                                                                              \
+    {"eod-id", ARG_INT, &(id), "N", "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none",  \
+     -2, 4294967295.0}
+
+/* ---- the machine */
+#define OPTION_DEVICE(name, what)                                                                                      \
+    {"device", ARG_CHOICE, &(name), "auto|cpu|cuda", what "; auto: a GPU if there is one", 0, 0}
+#define OPTION_DTYPE(name)                                                                                             \
+    {"dtype", ARG_CHOICE, &(name), "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0}
+#define OPTION_THREADS(count)                                                                                          \
+    {"threads", ARG_INT, &(count), "N",                                                                                \
+     "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX}
+/* `where` has device and dtype. */
+#define OPTIONS_OF_MACHINE(where, threads)                                                                             \
+    OPTION_DEVICE((where).device, "where to compute"), OPTION_DTYPE((where).dtype), OPTION_THREADS(threads)
+#define OPTION_MAX_RAM(bytes, help) {"max-ram", ARG_BYTES, &(bytes), "SIZE", help, 1, INFINITY}
+
+/* ---- output */
+#define OPTION_JSON(flag, help) {"json", ARG_FLAG, &(flag), NULL, help, 0, 0}
+#define OPTION_JSON_TABLES(flag) OPTION_JSON(flag, "print one JSON object instead of tables")
+#define OPTION_JSON_REPORT(flag) OPTION_JSON(flag, "print the report as one line of JSON")
