@@ -275,8 +275,25 @@ int64_t overlap_texts(const struct overlap *o) {
     return o->texts;
 }
 
+int64_t overlap_tokens(const struct overlap *o) {
+    return o->n;
+}
+
 int32_t overlap_ending(const struct overlap *o, int64_t token) {
     return o->states[o->at[token]].reached;
+}
+
+/* A token lies in a run of L tokens or more if, and only if, it is one of L tokens in a row that are shared. */
+void overlap_reach(const struct overlap *o, uint8_t *reach, int64_t first, int64_t n, const int *lengths, int levels) {
+    memset(reach, 0, (size_t)n);
+    for (int level = 0; level < levels; level++)
+        for (int64_t i = lengths[level] - 1, marked = 0; i < n; i++) { /* what is before `marked` is done */
+            if (overlap_ending(o, first + i) < lengths[level]) continue;
+            int64_t at = i + 1 - lengths[level];
+            for (at = at > marked ? at : marked; at <= i; at++)
+                reach[at] = (uint8_t)(level + 1);
+            marked = i + 1;
+        }
 }
 
 struct overlap_text overlap_text(const struct overlap *o, int64_t text) {

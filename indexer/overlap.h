@@ -22,10 +22,14 @@ enum status overlap_exclude(struct overlap *o, int64_t document);
 enum status overlap_find(struct overlap *o, struct store_view *view, const struct progress *progress);
 
 int64_t overlap_texts(const struct overlap *o);
+int64_t overlap_tokens(const struct overlap *o);          /* of all texts so far: the number of the next one's first */
 int32_t overlap_ending(const struct overlap *o, int64_t token);           /* the longest shared run that ends here */
 struct overlap_text {
     int64_t tokens, longest;             /* longest shared run */
     int64_t grams, shared;               /* runs of 13 tokens at all its positions; those that the store has */
     int64_t covered;                     /* tokens inside of shared runs of 13 and more */
 };
+/* reach[i]: how many of `lengths` [levels], the shortest first, a shared run has that contains token first + i and lies
+ * within the n tokens from `first` on, which are of one text. */
+void overlap_reach(const struct overlap *o, uint8_t *reach, int64_t first, int64_t n, const int *lengths, int levels);
 struct overlap_text overlap_text(const struct overlap *o, int64_t text);

@@ -42,7 +42,7 @@ struct eval_tokens {
     int64_t n, capacity;
     int32_t *document;
     float *nll[EVAL_MODES];
-    uint8_t *run; int64_t *run_at;       /* class of tools/memory/shared_runs.h; number of the token there, -1: none */
+    uint8_t *run; int64_t *run_at;       /* class (drt_eval_tokens.h); number of the token in the overlap, -1: none */
     bool runs_known;
 };
 struct eval_result {

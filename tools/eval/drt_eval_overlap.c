@@ -1,7 +1,9 @@
 /* drt_eval_overlap.c -- what the evaluated documents share with the store: contamination (indexer/overlap.h). */
 #include "base/formats/json.h"
+#include "base/memory.h"
 #include "tools/eval/drt_eval_tokens.h"
 #include "tools/shared/streams.h"
+#include <string.h>
 
 /* Of all documents, or of one file's. */
 struct overlap_sum {
@@ -99,4 +101,23 @@ enum status eval_find_overlap(struct eval_result *r, struct store_view *view, co
     overlap_free(r->overlap);
     r->overlap = NULL;
     return s == STATUS_INTERRUPTED ? STATUS_OK : s; /* all is scored: the report does without */
+}
+
+/* Between the scored tokens of two windows there is at least one that was not scored. */
+enum status eval_find_runs(struct eval_result *r, int64_t first) {
+    struct eval_tokens *t = &r->tokens;
+    uint8_t *reach = NULL;
+    size_t capacity = 0;
+    enum status s = STATUS_OK;
+    for (int64_t i = 0, n; i < t->n; i += n) {
+        for (n = 1; i + n < t->n && t->run_at[i + n] == t->run_at[i] + n;)
+            n++;
+        TRY_GOTO(s, memory_grow(&reach, &capacity, (size_t)(first + n)), out);
+        overlap_reach(r->overlap, reach, t->run_at[i] - first, first + n, eval_run_lengths, EVAL_RUN_CLASSES - 1);
+        memcpy(t->run + i, reach + first, (size_t)n);
+    }
+    t->runs_known = true;
+out:
+    memory_free(reach);
+    return s;
 }

@@ -30,8 +30,8 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
          "also read chunks that are found with the words of the chunk to come, with the gate of corpus (mode "
          "memory-oracle)",
          0, 0},
-        OPTIONS_OF_MEMORY_SEARCH(o->memory_options),
-        OPTIONS_OF_MEMORY_MIX(o->memory_options),
+        MEMORY_SEARCH_OPTIONS(o->memory_options),
+        MEMORY_MIX_OPTIONS(o->memory_options),
         {"exclude", ARG_STRING, &o->exclude, "doc|window=N|none",
          "chunks that a query must not find where its document is also in the store: the whole document, the chunks "
          "at most N away from the query's own, or none",

@@ -108,6 +108,10 @@ static int64_t exclude_window(const struct eval_run *r) {
     return o->rule + (o->context % r->engine->model.config.chunk != 0);
 }
 
+static bool reports_overlap(const struct eval_run *r) {
+    return !r->options->no_overlap && !r->samples;
+}
+
 static enum status prepare(struct eval_run *r) {
     const struct eval_options *o = r->options;
     for (int mode = 0; mode < EVAL_GCA_MODES; mode++) {
@@ -123,22 +127,21 @@ static enum status prepare(struct eval_run *r) {
         if (r->result->mode[mode]) TRY(engine_retriever(&r->retriever[mode], r->engine, &how));
     }
     TRY(eval_memory_prepare(r));
-    if (eval_has_memory(r->result) && eval_uses_store(r->result)) TRY(shared_runs_create(&r->runs));
-    if (eval_uses_store(r->result) && !o->no_overlap && !r->samples) TRY(overlap_create(&r->result->overlap));
+    r->runs = eval_has_memory(r->result) && eval_uses_store(r->result);
+    if (r->runs || (eval_uses_store(r->result) && reports_overlap(r))) TRY(overlap_create(&r->result->overlap));
     TRY(tokenizer_scratch_create(&r->scratch, r->engine->model.tokenizer));
     TRY(tokenizer_scratch_create(&r->decoding, r->engine->model.tokenizer));
     TRY(memory_allocate(&r->targets, (size_t)o->context));
     return memory_allocate(&r->nll, (size_t)o->context);
 }
 
-static enum status find_runs(struct eval_run *r) {
-    struct eval_tokens *t = &r->result->tokens;
-    enum status s = shared_runs_find(r->runs, r->engine->view, r->progress);
-    if (s == STATUS_INTERRUPTED) return STATUS_OK; /* all is scored: the report does without */
-    TRY(s);
-    for (int64_t i = 0; i < t->n; i++)
-        t->run[i] = (uint8_t)shared_runs_class(r->runs, t->run_at[i]);
-    t->runs_known = true;
+static enum status find_overlap(struct eval_run *r) {
+    struct eval_result *result = r->result;
+    TRY(eval_find_overlap(result, r->engine->view, r->progress));
+    if (r->runs && result->overlap) TRY(eval_find_runs(result, r->options->skip > 1 ? r->options->skip : 1));
+    if (reports_overlap(r)) return STATUS_OK;
+    overlap_free(result->overlap);
+    result->overlap = NULL;
     return STATUS_OK;
 }
 
@@ -157,13 +160,11 @@ enum status eval_run(struct eval_result *result, const struct eval_engines *engi
         result->files[result->n_files++] = (struct eval_file){.path = o->data.items[i]};
         status = run_file(&r, i, format);
     }
-    if (status == STATUS_OK && r.runs && !result->partial) status = find_runs(&r);
-    if (status == STATUS_OK) status = eval_find_overlap(result, engines->model->view, progress);
+    if (status == STATUS_OK) status = find_overlap(&r);
     report_missing("drt-eval", engines->model, o->exact_fallback);
     for (int mode = 0; mode < EVAL_MODES; mode++)
         engine_retriever_free(r.retriever[mode]);
     memory_window_free(r.memory);
-    shared_runs_free(r.runs);
     tokenizer_scratch_free(r.scratch);
     tokenizer_scratch_free(r.decoding);
     memory_free(r.targets);

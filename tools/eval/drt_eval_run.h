@@ -12,7 +12,7 @@ struct eval_run {
     struct memory_read reads_of[MEMORY_READS], reads[MEMORY_READS]; /* what is wanted of each; those that are read */
     int read_at[MEMORY_READS];                                      /* index into reads */
     struct memory_samples *samples;                                 /* NULL: mix */
-    struct shared_runs *runs; /* NULL: not wanted */
+    bool runs;                                                      /* classes of tokens are wanted */
     const struct eval_options *options;
     const struct progress *progress;
     struct retriever *retriever[EVAL_MODES];

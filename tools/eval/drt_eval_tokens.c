@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include <math.h>
 
+const int eval_run_lengths[EVAL_RUN_CLASSES - 1] = {9, 13, 17, 33};
 const struct eval_run_row eval_run_rows[EVAL_RUNS] = {{"0-8", 0, 0}, {"9-16", 1, 2}, {"17-32", 3, 3}, {"33+", 4, 4}};
 static const double noticed = 0.01;
 enum { RUN_13 = 2 }; /* class of runs of 13 tokens and more */

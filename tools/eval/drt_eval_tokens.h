@@ -3,14 +3,16 @@
 #pragma once
 #include "indexer/overlap.h"
 #include "tools/eval/drt_eval.h"
-#include "tools/memory/shared_runs.h"
 
 /* Adds n tokens of a document; *first is the number of the first. Losses are 0 at first, runs unknown. */
 enum status eval_tokens_add(struct eval_tokens *t, const bool mode[EVAL_MODES], int64_t n, int32_t document,
                             int64_t *first);
 void eval_tokens_free(struct eval_tokens *t);
 
-/* The rows of the report: run classes first to last of tools/memory/shared_runs.h. */
+/* A token's class: how many of these lengths the longest run around it reaches that its window and the store share. */
+enum { EVAL_RUN_CLASSES = 5 };
+extern const int eval_run_lengths[EVAL_RUN_CLASSES - 1];  /* 9, 13, 17, 33 */
+/* The rows of the report: classes first to last. */
 enum { EVAL_RUNS = 4 };
 struct eval_run_row { const char *name; int first, last; };
 extern const struct eval_run_row eval_run_rows[EVAL_RUNS];
@@ -29,6 +31,8 @@ bool eval_has_runs(const struct eval_result *r);
  * else -1. Then the store is read; where a stop request ends that, r->overlap becomes NULL. */
 enum status eval_add_overlap(struct eval_result *r, const int32_t *ids, int64_t n, int64_t stored);
 enum status eval_find_overlap(struct eval_result *r, struct store_view *view, const struct progress *progress);
+/* The class of each token. Windows begin `first` tokens before the first one that was scored. */
+enum status eval_find_runs(struct eval_result *r, int64_t first);
 void eval_print_overlap(const struct eval_result *r);
 struct json_writer;
 void eval_write_overlap(struct json_writer *w, const struct eval_result *r);   /* a member "overlap" */

@@ -50,15 +50,12 @@ static enum status window_bytes(struct eval_run *r, const int32_t *ids, int64_t 
     return STATUS_OK;
 }
 
-/* The window joins the texts that are compared with the store. */
-static enum status window_runs(struct eval_run *r, const int32_t *ids, int64_t n, int64_t first, int64_t token) {
-    int64_t at;
-    if (!r->runs) return STATUS_OK;
-    TRY(shared_runs_add(r->runs, &at, ids, n));
-    if (r->stored >= 0) TRY(shared_runs_exclude(r->runs, r->stored));
-    for (int64_t i = 0; i < n - first; i++)
-        r->result->tokens.run_at[token + i] = at + first + i;
-    return STATUS_OK;
+/* Where the n scored tokens from `token` on will be in the overlap: the document is its next text, `at` a token of it.
+ */
+static void note_tokens(struct eval_run *r, int64_t at, int64_t n, int64_t token) {
+    int64_t begin = r->runs ? overlap_tokens(r->result->overlap) : 0;
+    for (int64_t i = 0; r->runs && i < n; i++)
+        r->result->tokens.run_at[token + i] = begin + at + i;
 }
 
 /* ---- one document ---------------------------------------------------------------------------------------- */
@@ -74,7 +71,7 @@ enum status eval_score_document(struct eval_run *r, struct eval_document *d, con
         int64_t token;
         TRY(eval_tokens_add(&r->result->tokens, r->result->mode, length - first, (int32_t)r->result->n_documents,
                             &token));
-        TRY(window_runs(r, ids + at, length, first, token));
+        note_tokens(r, at + first, length - first, token);
         for (int mode = 0; mode < EVAL_MEMORY_OWN; mode++)
             if (r->result->mode[mode]) TRY(score_window(r, mode, ids + at, at, length, first, &d->nll[mode], token));
         if (r->memory) TRY(eval_memory_score(r, d, ids + at, length, first, token));

@@ -11,7 +11,7 @@ struct memory_options {
     bool unfitted;                       /* the model's memory.json is not read */
 };
 /* The rows of a program's table of options; `o` is a struct memory_options. */
-#define OPTIONS_OF_MEMORY_SEARCH(o)                                                                                    \
+#define MEMORY_SEARCH_OPTIONS(o)                                                                                    \
     {"lexical", ARG_REMOVED, NULL, NULL,                                                                               \
      "the lexical index is part of the store now: leave --lexical DIR out, and make it with drt-index lexical",        \
      0, 0},                                                                                                            \
@@ -21,7 +21,7 @@ struct memory_options {
      "chunks of the document that are read with each chunk found (default: as configured, or 0,1)", 0, 0},             \
     {"memory-layer", ARG_INT, &(o).layer, "N", "layer whose MLP's input is compared; 0: as configured, or the last",   \
      0, 1024}
-#define OPTIONS_OF_MEMORY_MIX(o)                                                                                       \
+#define MEMORY_MIX_OPTIONS(o)                                                                                       \
     {"memory-config", ARG_PATH, &(o).config, "FILE",                                                                   \
      "configuration written by drt-eval fit-memory (default: memory.json in the model's folder, where it has one)",    \
      0, 0},                                                                                                            \

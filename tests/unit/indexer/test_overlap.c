@@ -1,5 +1,6 @@
-/* test_overlap.c -- longest shared runs, 13-grams and covered tokens against comparing every position of the texts with
- * every position of the store: random pieces, a tiny vocabulary, endless repetition, excluded documents, negative ids.
+/* test_overlap.c -- longest shared runs, what they reach, 13-grams and covered tokens against comparing every position
+ * of the texts with every position of the store: random pieces, a tiny vocabulary, endless repetition, excluded
+ * documents, negative ids.
  */
 #include "base/rng.h"
 #include "indexer/overlap.h"
@@ -64,6 +65,46 @@ static int longest_ending(const struct world *w, int text, int i, int but) {
     return longest;
 }
 
+/* The longest run around token i, within begin .. end - 1 of a text, that a document other than `but` has. */
+static int longest_around(const struct world *w, int text, int i, int begin, int end, int but) {
+    const int32_t *of = w->text[text];
+    int longest = 0;
+    for (int d = 0; d < DOCUMENTS; d++)
+        for (int j = 0; j < LENGTH && d != but; j++) {
+            const int32_t *in = w->document[d];
+            int before = 0, after = 0;
+            if (of[i] != in[j]) continue;
+            while (i - before > begin && j - before > 0 && of[i - before - 1] == in[j - before - 1])
+                before++;
+            while (i + after + 1 < end && j + after + 1 < LENGTH && of[i + after + 1] == in[j + after + 1])
+                after++;
+            longest = before + 1 + after > longest ? before + 1 + after : longest;
+        }
+    return longest;
+}
+
+/* Texts are cut into windows, which cut runs. */
+static void compare_reach(const struct world *w, const struct overlap *o, int but) {
+    static const int lengths[] = {1, 9, 13, 33}, windows[] = {TEXT, 70, 12};
+    int seen[ARRAY_LEN(lengths) + 1] = {0};
+    for (size_t k = 0; k < ARRAY_LEN(windows); k++)
+        for (int t = 0; t < TEXTS; t++)
+            for (int begin = 0, n; begin < TEXT; begin += n) {
+                uint8_t reach[TEXT];
+                n = TEXT - begin < windows[k] ? TEXT - begin : windows[k];
+                overlap_reach(o, reach, t * TEXT + begin, n, lengths, ARRAY_LEN(lengths));
+                for (int i = 0; i < n; i++) {
+                    int run = longest_around(w, t, begin + i, begin, begin + n, but), want = 0;
+                    for (size_t l = 0; l < ARRAY_LEN(lengths); l++)
+                        want += run >= lengths[l];
+                    CHECK_EQ(reach[i], want);
+                    seen[want]++;
+                }
+            }
+    for (size_t l = 0; l <= ARRAY_LEN(lengths); l++)
+        CHECK(seen[l] > 0);
+}
+
 static void compare(const struct world *w, int but) {
     struct overlap *o;
     CHECK_OK(overlap_create(&o));
@@ -76,6 +117,8 @@ static void compare(const struct world *w, int but) {
     if (but >= 0) CHECK_OK(overlap_exclude(o, but));
     CHECK_OK(overlap_find(o, w->view, NULL));
     CHECK_EQ(overlap_texts(o), TEXTS + 1);
+    CHECK_EQ(overlap_tokens(o), TEXTS * TEXT);
+    compare_reach(w, o, but);
     for (int t = 0; t < TEXTS; t++) {
         struct overlap_text want = {.tokens = TEXT}, got = overlap_text(o, t);
         bool covered[TEXT] = {false};

@@ -28,7 +28,7 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
          "fit to what --keep wrote, instead of reading texts (may be given several times)", 0, 0},
         {"apply", ARG_PATH, &o->apply, "FILE", "report this configuration on the texts instead of fitting one", 0, 0},
         {"store", ARG_PATH, &o->store, "DIR", "store of a tokenizer and a chunk size like the model's", 0, 0},
-        OPTIONS_OF_MEMORY_SEARCH(o->memory_options),
+        MEMORY_SEARCH_OPTIONS(o->memory_options),
         {"base", ARG_STRINGS, &o->base, "DIR",
          "a Base LM of the same tokenizer, reported beside (mode base; several: base-2 and so on)", 0, 0},
         {"exclude", ARG_STRING, &o->exclude, "doc|none", "whether a text that is in the store too may find itself", 0,

@@ -103,7 +103,7 @@ static enum status check_tables(const struct safetensors *f, int32_t *const tabl
             if (s->document[at] != d) return bad_file(f, "has tokens out of order");
     }
     for (int64_t i = 0; table[DOCUMENT_TABLES] && i < s->n; i++)
-        if (table[DOCUMENT_TABLES][i] < 0 || table[DOCUMENT_TABLES][i] >= RUN_CLASSES)
+        if (table[DOCUMENT_TABLES][i] < 0 || table[DOCUMENT_TABLES][i] >= EVAL_RUN_CLASSES)
             return bad_file(f, "has an impossible run");
     return tokens == s->n && s->n > 0 ? STATUS_OK : bad_file(f, "has not the tokens of its documents");
 }
