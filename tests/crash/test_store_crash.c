@@ -5,7 +5,7 @@
  * the last byte, and the job is run again to its end. What comes out must equal the undisturbed store: chunks,
  * documents, landmarks and search results. The job runs in a process of its own (this program with another first
  * argument), since a kill ends it, and fault points are counted per process. */
-#include "tests/store_fixture.h"
+#include "tests/unit/store/damage_fixture.h"
 #include <signal.h>
 
 enum { DIM = 8, VOCAB = 100, DOCUMENTS = 16, PER_SHARD = 8, QUERIES = 6, K = 5 };
@@ -44,7 +44,7 @@ static enum status advance(struct store_writer *w, const struct store_writer_con
     return store_writer_publish(w, &how);
 }
 
-static int run_job(const char *dir) {
+static int run_job(const char *folder) {
     struct store_writer_config c = fixture_config(DIM, VOCAB);
     static const struct {
         int64_t until;
@@ -52,7 +52,7 @@ static int run_job(const char *dir) {
     } steps[] = {{8, "IVF2,SQ8"}, {16, "IVF2,SQ8"}, {16, "IVF4,SQfp16"}};
     for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
         struct store_writer *w;
-        enum status s = store_writer_open(&w, dir, &c, true);
+        enum status s = store_writer_open(&w, folder, &c, true);
         if (s == STATUS_OK) {
             s = advance(w, &c, steps[i].until, steps[i].index);
             store_writer_close(w);
@@ -65,23 +65,8 @@ static int run_job(const char *dir) {
     return 0;
 }
 
-/* Runs the job as a child with DRT_FAULT set; the wait status. */
-static int job(const char *dir, const char *fault) {
-    fflush(NULL);
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        if (fault)
-            setenv("DRT_FAULT", fault, 1);
-        else
-            unsetenv("DRT_FAULT");
-        if (!freopen("/dev/null", "w", stdout)) _exit(98);
-        execl("/proc/self/exe", "test_store_crash", "job", dir, (char *)NULL);
-        _exit(99);
-    }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    return status;
+static int job(const char *folder, const char *fault) {
+    return run_child((const char *const[]){"test_store_crash", "job", folder, NULL}, fault);
 }
 
 struct result {
@@ -91,10 +76,10 @@ struct result {
     struct store_hit hits[QUERIES * K];
 };
 
-static struct result read_store(const char *dir) {
+static struct result read_store(const char *folder) {
     struct store *s;
     struct store_view *v;
-    CHECK_OK(store_open(&s, dir));
+    CHECK_OK(store_open(&s, folder));
     CHECK_OK(store_view_open(&v, s));
     struct store_info info;
     store_view_info(v, &info);
@@ -123,8 +108,8 @@ static struct result read_store(const char *dir) {
     return r;
 }
 
-static void check_equal(const struct result *a, const char *dir) {
-    struct result b = read_store(dir);
+static void check_equal(const struct result *a, const char *folder) {
+    struct result b = read_store(folder);
     CHECK_EQ(a->chunks, b.chunks);
     CHECK_EQ(a->documents, b.documents);
     CHECK(memcmp(a->landmarks, b.landmarks, (size_t)a->chunks * DIM * sizeof(float)) == 0);
@@ -135,9 +120,9 @@ static void check_equal(const struct result *a, const char *dir) {
 }
 
 /* After the disturbance the store is either not there yet or whole. */
-static void check_whole(const char *dir, const char *what) {
+static void check_whole(const char *folder, const char *what) {
     int64_t problems = 0;
-    enum status s = store_verify(dir, true, NULL, fixture_print_problem, NULL, &problems);
+    enum status s = store_verify(folder, true, NULL, fixture_print_problem, NULL, &problems);
     if (s == STATUS_NOT_FOUND) return;
     if (s != STATUS_OK || problems != 0)
         fprintf(stderr, "after %s: %s: %lld problems\n", what, status_message(), (long long)problems);
@@ -146,19 +131,19 @@ static void check_whole(const char *dir, const char *what) {
 
 static long try_all(const char *mode, const struct result *wanted) {
     for (long n = 1;; n += STRIDE) {
-        char dir[600], fault[64], command[700];
-        snprintf(dir, sizeof dir, "%s/%s-%ld", test_folder(), mode, n);
+        char folder[600], fault[64], command[700];
+        snprintf(folder, sizeof folder, "%s/%s-%ld", test_folder(), mode, n);
         snprintf(fault, sizeof fault, "%s:%ld", mode, n);
-        int status = job(dir, fault);
+        int status = job(folder, fault);
         bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL,
              failed = WIFEXITED(status) && WEXITSTATUS(status) == 3;
         if (!(killed || failed || status == 0)) fprintf(stderr, "%s: wait status %#x\n", fault, (unsigned)status);
         CHECK(killed || failed || status == 0);
-        check_whole(dir, fault);
-        CHECK_EQ(job(dir, NULL), 0);
-        check_whole(dir, "the second run");
-        check_equal(wanted, dir);
-        snprintf(command, sizeof command, "rm -rf '%s'", dir);
+        check_whole(folder, fault);
+        CHECK_EQ(job(folder, NULL), 0);
+        check_whole(folder, "the second run");
+        check_equal(wanted, folder);
+        snprintf(command, sizeof command, "rm -rf '%s'", folder);
         CHECK_EQ(system(command), 0);
         if (status == 0) return n - 1; /* the fault point was never reached: all have been tried */
     }
@@ -169,10 +154,10 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     /* A kill keeps the page cache, so a folder in memory shows the same and saves thousands of real syncs. */
     if (access("/dev/shm", W_OK) == 0) setenv("DRT_TEST_TMP", "/dev/shm", 1);
-    char dir[600];
-    snprintf(dir, sizeof dir, "%s/undisturbed", test_folder());
-    CHECK_EQ(job(dir, NULL), 0);
-    struct result wanted = read_store(dir);
+    char folder[600];
+    snprintf(folder, sizeof folder, "%s/undisturbed", test_folder());
+    CHECK_EQ(job(folder, NULL), 0);
+    struct result wanted = read_store(folder);
     CHECK_EQ(wanted.documents, DOCUMENTS);
     /* Both ways at once, to use two processors; neither process holds the other's stores open. */
     fflush(NULL);

@@ -4,7 +4,6 @@
  * there). What is left must be the store as it was or the one that the job makes; the job is run again to its end, and
  * the store must equal the undisturbed one. A job runs in a process of its own (this program with other arguments). */
 #include "tests/mend_fixture.h"
-#include <fcntl.h>
 #include <signal.h>
 
 enum { DIM = 8, VOCAB = 100, DOCUMENTS = 24, EACH = 6, QUERIES = 6, K = 5 };
@@ -18,62 +17,39 @@ static int stride = 7;
 static void ignore(void *context, const char *file, const char *problem, const char *remedy) {
     (void)context, (void)file, (void)problem, (void)remedy;
 }
-static enum status encode(void *context, float *rows, const int32_t *ids, int64_t n) {
-    return mend_encode(context, rows, ids, n, DIM);
-}
-
 /* "same": landmarks get their old bytes; "other": new ones, and the index with them; "drop"; "add"; "delete". */
-static enum status mend(const char *job, const char *dir) {
+static enum status mend(const char *job, const char *folder) {
     struct store_writer_config c = fixture_config(DIM, VOCAB);
-    float shift = strcmp(job, "other") == 0 ? 2.0f : 0;
+    struct mend_encoding encoding = {DIM, strcmp(job, "other") == 0 ? 2.0f : 0};
     int64_t problems = 0;
-    if (strcmp(job, "add") == 0) return mend_add(dir, &c, 0, DOCUMENTS, EACH, "IVF2,SQ8", 0);
+    if (strcmp(job, "add") == 0) return mend_add(folder, &c, 0, DOCUMENTS, EACH, "IVF2,SQ8", 0);
     if (strcmp(job, "drop") == 0) {
         const struct store_range shards = {1, 3};
         const struct store_drop how = {.ranges = &shards, .n_ranges = 1, .publish = {.seed = 1}};
         struct store_drop_report report;
-        return store_drop(&report, dir, &how);
+        return store_drop(&report, folder, &how);
     }
     if (strcmp(job, "delete") == 0) {
         static const int64_t documents[] = {17, 2, 3, 9};
         const struct store_delete how = {.documents = documents, .n_documents = ARRAY_LEN(documents)};
         struct store_delete_report report;
-        return store_delete(&report, dir, &how);
+        return store_delete(&report, folder, &how);
     }
-    const struct store_encoder encoder = {.fingerprint = c.fingerprint, .encode = encode, .context = &shift};
-    TRY(store_repair(dir, NULL, &encoder, ignore, NULL, &problems));
+    const struct store_encoder encoder = {.fingerprint = c.fingerprint, .encode = mend_encode, .context = &encoding};
+    TRY(store_repair(folder, NULL, &encoder, ignore, NULL, &problems));
     return problems == 0 ? STATUS_OK : fail(STATUS_CORRUPT, "%lld problems are left", (long long)problems);
 }
 
 /* 0: done, 3: failed as it should when a fault is injected. */
-static int run_job(const char *job, const char *dir) {
-    enum status s = mend(job, dir);
+static int run_job(const char *job, const char *folder) {
+    enum status s = mend(job, folder);
     if (s == STATUS_OK) return 0;
     if (s != STATUS_FAULT && s != STATUS_IO) fprintf(stderr, "%s: %s: %s\n", job, status_text(s), status_message());
     return s == STATUS_FAULT || s == STATUS_IO ? 3 : 1;
 }
 
-static int start(const char *job, const char *dir, const char *fault) {
-    fflush(NULL);
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        if (fault)
-            setenv("DRT_FAULT", fault, 1);
-        else
-            unsetenv("DRT_FAULT");
-        execl("/proc/self/exe", "test_store_mend_crash", "job", job, dir, (char *)NULL);
-        _exit(99);
-    }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    return status;
-}
-
-static void copy_store(const char *to, const char *from) {
-    char command[2000];
-    snprintf(command, sizeof command, "rm -rf '%s' && cp -r '%s' '%s'", to, from, to);
-    CHECK_EQ(system(command), 0);
+static int start(const char *job, const char *folder, const char *fault) {
+    return run_child((const char *const[]){"test_store_mend_crash", "job", job, folder, NULL}, fault);
 }
 
 /* What a reader sees: ids, landmarks and hits; -1 and zeros where chunks were dropped. */
@@ -84,12 +60,12 @@ struct seen {
     struct store_hit hits[QUERIES * K];
 };
 
-static void look(struct seen *out, const char *dir) {
+static void look(struct seen *out, const char *folder) {
     struct store *s;
     struct store_view *v;
     struct store_info info;
     memset(out, 0, sizeof *out);
-    CHECK_OK(store_open(&s, dir));
+    CHECK_OK(store_open(&s, folder));
     CHECK_OK(store_view_open(&v, s));
     store_view_info(v, &info);
     out->chunks = info.chunks;
@@ -120,9 +96,9 @@ static bool same_seen(const struct seen *a, const struct seen *b) {
            memcmp(a->rows, b->rows, sizeof a->rows) == 0 && same_hits(a->hits, b->hits);
 }
 
-static int64_t problems_of(const char *dir, bool deep) {
+static int64_t problems_of(const char *folder, bool deep) {
     int64_t problems = 0;
-    CHECK_OK(store_verify(dir, deep, NULL, ignore, NULL, &problems));
+    CHECK_OK(store_verify(folder, deep, NULL, ignore, NULL, &problems));
     return problems;
 }
 
@@ -134,66 +110,61 @@ struct trial {
 };
 
 /* The store as it was (with its damage), or as the job makes it; for "other" the new landmarks may be there already. */
-static void check_between(const struct trial *t, const char *dir) {
+static void check_between(const struct trial *t, const char *folder) {
     static struct seen now;
-    int64_t problems = problems_of(dir, true);
+    int64_t problems = problems_of(folder, true);
     if (t->problems > 0) {
         CHECK(problems <= t->problems);
         return;
     }
     CHECK_EQ(problems, 0);
-    look(&now, dir);
+    look(&now, folder);
     CHECK(same_seen(&now, &t->old) || same_seen(&now, &t->wanted));
 }
 
 static long try_all(const struct trial *t, const char *mode) {
     for (long n = strcmp(mode, "kill") == 0 ? 1 : 1 + stride / 2;; n += stride) {
         static struct seen now;
-        char dir[700], fault[64];
-        snprintf(dir, sizeof dir, "%s/%s-%s", test_folder(), t->job, mode);
+        char folder[700], fault[64];
+        snprintf(folder, sizeof folder, "%s/%s-%s", test_folder(), t->job, mode);
         snprintf(fault, sizeof fault, "%s:%ld", mode, n);
-        copy_store(dir, t->before);
-        int status = start(t->job, dir, fault);
+        copy_store(folder, t->before);
+        int status = start(t->job, folder, fault);
         bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL,
              failed = WIFEXITED(status) && WEXITSTATUS(status) == 3;
         if (!(killed || failed || status == 0))
             fprintf(stderr, "%s %s: wait status %#x\n", t->job, fault, (unsigned)status);
         CHECK(killed || failed || status == 0);
-        check_between(t, dir);
-        CHECK_EQ(start(t->job, dir, NULL), 0);
-        CHECK_EQ(problems_of(dir, true), 0);
-        look(&now, dir);
+        check_between(t, folder);
+        CHECK_EQ(start(t->job, folder, NULL), 0);
+        CHECK_EQ(problems_of(folder, true), 0);
+        look(&now, folder);
         CHECK(same_seen(&now, &t->wanted));
         if (status == 0) return n - 1;
     }
 }
 
-static void flip(const char *dir, const char *name) {
+static void damage(const char *folder, const char *name) {
     char path[800];
-    uint8_t byte;
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    int fd = open(path, O_RDWR);
-    CHECK(fd >= 0 && pread(fd, &byte, 1, 90) == 1);
-    byte ^= 1;
-    CHECK(pwrite(fd, &byte, 1, 90) == 1);
-    close(fd);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    flip(path, 90, 0);
 }
 
 static void prepare(struct trial *t, const char *pristine) {
-    char dir[700];
+    char folder[700];
     snprintf(t->before, sizeof t->before, "%s/%s-before", test_folder(), t->job);
-    snprintf(dir, sizeof dir, "%s/%s-whole", test_folder(), t->job);
+    snprintf(folder, sizeof folder, "%s/%s-whole", test_folder(), t->job);
     copy_store(t->before, pristine);
     if (strcmp(t->job, "add") == 0) CHECK_EQ(start("drop", t->before, NULL), 0);
     if (strcmp(t->job, "same") == 0 || strcmp(t->job, "other") == 0) {
-        flip(t->before, "landmarks/00001.f16");
-        flip(t->before, "landmarks/00003.f16");
+        damage(t->before, "landmarks/00001.f16");
+        damage(t->before, "landmarks/00003.f16");
     }
     t->problems = problems_of(t->before, true);
     if (t->problems == 0) look(&t->old, t->before);
-    copy_store(dir, t->before);
-    CHECK_EQ(start(t->job, dir, NULL), 0);
-    look(&t->wanted, dir);
+    copy_store(folder, t->before);
+    CHECK_EQ(start(t->job, folder, NULL), 0);
+    look(&t->wanted, folder);
 }
 
 int main(int argc, char **argv) {

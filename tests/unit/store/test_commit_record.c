@@ -5,9 +5,8 @@
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "store/catalog/catalog_internal.h"
-#include "tests/store_fixture.h"
+#include "tests/unit/store/damage_fixture.h"
 #include <dirent.h>
-#include <fcntl.h>
 #include <lmdb.h>
 
 enum { DIM = 16, VOCAB = 200, DOCUMENTS = 60, PAGE = 4096, META_BYTES = 152, TXN_AT = 144, LAST_PAGE_AT = 136 };
@@ -18,28 +17,10 @@ enum { SAMPLE = 101, SAMPLE_OF_THE_REST = 20011, BRANCH_BITS = 1 };
 enum { SAMPLE = 13, SAMPLE_OF_THE_REST = 4003, BRANCH_BITS = 3 };
 #endif
 static struct store_writer_config config;
-static char dir[800];
 static uint32_t pristine_contents;
 
-static const char *in_store(const char *name) {
-    static char path[2][900];
-    static int turn;
-    turn = !turn;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
-    return path[turn];
-}
-
-static void copy(const char *to, const char *from) {
-    char command[2600];
-    snprintf(command, sizeof command, "rm -rf '%s' && cp -r '%s' '%s'", to, from, to);
-    CHECK_EQ(system(command), 0);
-}
-
 static void fresh_store(const char *name) {
-    char from[700];
-    snprintf(dir, sizeof dir, "%s/%s", test_folder(), name);
-    snprintf(from, sizeof from, "%s/pristine", test_folder());
-    copy(dir, from);
+    fresh_copy(name, "pristine");
 }
 
 static size_t slurp(uint8_t *out, size_t max, const char *path) {
@@ -48,14 +29,6 @@ static size_t slurp(uint8_t *out, size_t max, const char *path) {
     size_t n = fread(out, 1, max, file);
     CHECK(n < max && fclose(file) == 0);
     return n;
-}
-
-static void flip(const char *path, long byte, int bit) {
-    uint8_t c;
-    int fd = open(path, O_RDWR);
-    CHECK(fd >= 0 && pread(fd, &c, 1, byte) == 1);
-    c ^= (uint8_t)(1 << bit);
-    CHECK(pwrite(fd, &c, 1, byte) == 1 && close(fd) == 0);
 }
 
 /* Names, sizes and bytes of all files but LMDB's table of readers. */
@@ -77,30 +50,6 @@ static uint32_t files_checksum(void) {
         closedir(open);
     }
     return sum;
-}
-
-struct found {
-    int n;
-    char file[1000], problem[1200], remedy[200];
-};
-static void remember(void *context, const char *file, const char *problem, const char *remedy) {
-    struct found *f = context;
-    f->n++;
-    snprintf(f->file, sizeof f->file, "%s", file);
-    snprintf(f->problem, sizeof f->problem, "%s", problem);
-    snprintf(f->remedy, sizeof f->remedy, "%s", remedy);
-}
-static int64_t verify(bool deep, struct found *f) {
-    int64_t problems = -1;
-    *f = (struct found){0};
-    CHECK_OK(store_verify(dir, deep, NULL, remember, f, &problems));
-    return problems;
-}
-static int64_t repair(struct found *f) {
-    int64_t problems = -1;
-    *f = (struct found){0};
-    CHECK_OK(store_repair(dir, NULL, NULL, remember, f, &problems));
-    return problems;
 }
 
 /* Generation, tokens, landmarks and documents of the store at dir. */
@@ -255,7 +204,7 @@ static void repair_restores(void) {
         size_t at = i / 4;
         long byte = (long)(i % 2) * PAGE + bytes[at];
         flip(in_store("catalog/data.mdb"), byte, (int)(i / 2 % 2));
-        CHECK_EQ(repair(&f), 0);
+        CHECK_EQ(repair_derived(&f), 0);
         CHECK_OK(contents(&now));
         CHECK_EQ(now, pristine_contents);
     }
@@ -266,7 +215,7 @@ static void repair_restores(void) {
         if (pages & 2) CHECK_EQ(pwrite(fd, zeros, META_BYTES, PAGE), META_BYTES);
         close(fd);
         CHECK_EQ(verify(false, &f), 1);
-        CHECK_EQ(repair(&f), 0);
+        CHECK_EQ(repair_derived(&f), 0);
         CHECK_EQ(verify(true, &f), 0);
     }
     CHECK_OK(contents(&now));
@@ -289,7 +238,7 @@ static void damaged_record(void) {
         CHECK_EQ(verify(false, &f), 1);
         CHECK_STR(f.file, in_store("catalog/commit"));
         CHECK_STR(f.remedy, "run drt-index repair");
-        CHECK_EQ(repair(&f), 0);
+        CHECK_EQ(repair_derived(&f), 0);
         CHECK_EQ(slurp(after, sizeof after, in_store("catalog/commit")), size);
         CHECK(memcmp(before, after, size) == 0);
     }
@@ -300,7 +249,7 @@ static void damaged_record(void) {
         CHECK_EQ(verify(false, &f), 1);
         CHECK_STR(f.file, in_store("catalog/commit"));
         CHECK_STR(f.remedy, "run drt-index repair");
-        CHECK_EQ(repair(&f), 0);
+        CHECK_EQ(repair_derived(&f), 0);
         CHECK_EQ(verify(true, &f), 0);
     }
     CHECK_OK(contents(&now));
@@ -315,28 +264,28 @@ static void record_one_commit_short(void) {
     uint32_t now, wanted;
     fresh_store("short");
     snprintf(old, sizeof old, "%s/old-commit", test_folder());
-    copy(old, in_store("catalog/commit"));
+    copy_store(old, in_store("catalog/commit"));
     struct store_writer *w;
     CHECK_OK(store_writer_open(&w, dir, &config, false));
     CHECK_OK(store_writer_publish(w, &(struct store_publish){.index = "exact", .seed = 1}));
     store_writer_close(w);
     CHECK_OK(contents(&wanted));
     size_t size = slurp(whole, sizeof whole, in_store("catalog/commit"));
-    copy(in_store("catalog/commit"), old);
+    copy_store(in_store("catalog/commit"), old);
     CHECK_OK(contents(&now));
     CHECK_EQ(now, wanted);
     CHECK_EQ(verify(true, &f), 0);
     /* The transaction numbers are guarded then, too, and repair does not go back to what the record knows. */
     for (int i = 0; i < 2 * 64; i += 5) {
         long byte = i / 64 * PAGE + TXN_AT + i % 64 / 8;
-        copy(in_store("catalog/commit"), old);
+        copy_store(in_store("catalog/commit"), old);
         flip(in_store("catalog/data.mdb"), byte, i % 8);
         CHECK_FAILS(contents(&now), STATUS_CORRUPT, "run drt-index repair");
-        CHECK_EQ(repair(&f), 0);
+        CHECK_EQ(repair_derived(&f), 0);
         CHECK_OK(contents(&now));
         CHECK_EQ(now, wanted);
     }
-    copy(in_store("catalog/commit"), old);
+    copy_store(in_store("catalog/commit"), old);
     CHECK_OK(store_writer_open(&w, dir, &config, false));
     store_writer_close(w);
     CHECK_EQ(slurp(after, sizeof after, in_store("catalog/commit")), size);
@@ -373,21 +322,21 @@ static void older_catalog(void) {
     snprintf(old, sizeof old, "%s/old-data", test_folder());
     for (int commits = 1; commits <= 4; commits++) {
         fresh_store("older");
-        copy(old, in_store("catalog/data.mdb"));
+        copy_store(old, in_store("catalog/data.mdb"));
         for (int i = 0; i < commits; i++)
             CHECK_OK(add_shard(DOCUMENTS + i, DOCUMENTS + i + 1));
-        copy(in_store("catalog/data.mdb"), old);
+        copy_store(in_store("catalog/data.mdb"), old);
         uint32_t files = files_checksum();
         CHECK_FAILS(contents(&now), STATUS_CORRUPT, "catalog/data.mdb: page");
         CHECK_FAILS(add_shard(DOCUMENTS, DOCUMENTS + 1), STATUS_CORRUPT, "run drt-index repair");
         CHECK_EQ(verify(true, &f), 1);
-        CHECK_EQ(repair(&f), 1);
+        CHECK_EQ(repair_derived(&f), 1);
         CHECK_STR(f.remedy, "build the store again in a new folder");
         CHECK_EQ(files_checksum(), files);
     }
     /* Who wants it all the same says so by removing the record. */
     CHECK_EQ(unlink(in_store("catalog/commit")), 0);
-    CHECK_EQ(repair(&f), 0);
+    CHECK_EQ(repair_derived(&f), 0);
     CHECK_EQ(verify(true, &f), 0);
     CHECK_OK(contents(&now));
     CHECK_EQ(now, pristine_contents);
@@ -407,10 +356,10 @@ static void compacted_catalog(void) {
     CHECK_EQ(mdb_env_copy2(env, other, MDB_CP_COMPACT), 0);
     mdb_env_close(env);
     strcat(other, "/data.mdb");
-    copy(in_store("catalog/data.mdb"), other);
+    copy_store(in_store("catalog/data.mdb"), other);
     CHECK_EQ(verify(true, &f), 1);
     CHECK_EQ(unlink(in_store("catalog/commit")), 0);
-    CHECK_EQ(repair(&f), 0);
+    CHECK_EQ(repair_derived(&f), 0);
     CHECK_EQ(verify(true, &f), 0);
     CHECK_OK(contents(&now));
     CHECK_EQ(now, pristine_contents);
@@ -424,13 +373,13 @@ static void record_many_commits_short(void) {
     uint32_t now, wanted;
     fresh_store("many");
     snprintf(old, sizeof old, "%s/old-commit", test_folder());
-    copy(old, in_store("catalog/commit"));
+    copy_store(old, in_store("catalog/commit"));
     for (int i = 0; i < 3; i++)
         CHECK_OK(add_shard(DOCUMENTS + i, DOCUMENTS + i + 1));
     CHECK_OK(contents(&wanted));
-    copy(in_store("catalog/commit"), old);
+    copy_store(in_store("catalog/commit"), old);
     CHECK_FAILS(contents(&now), STATUS_CORRUPT, "run drt-index repair");
-    CHECK_EQ(repair(&f), 0);
+    CHECK_EQ(repair_derived(&f), 0);
     CHECK_OK(contents(&now));
     CHECK_EQ(now, wanted);
     CHECK_EQ(verify(true, &f), 0);

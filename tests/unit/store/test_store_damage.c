@@ -1,60 +1,14 @@
 /* test_store_damage.c -- damaged, foreign, full and read-only stores: found, named, refused or repaired. */
-#include "tests/store_fixture.h"
+#include "tests/unit/store/damage_fixture.h"
 #include <dirent.h>
-#include <fcntl.h>
 #include <lmdb.h>
 #include <sys/mount.h>
-#include <sys/wait.h>
 
 enum { DIM = 16, VOCAB = 200 };
 static struct store_writer_config config;
-static char dir[800];
-
-static const char *in_store(const char *name) {
-    static char path[900];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return path;
-}
 
 static void fresh_store(const char *name) {
-    snprintf(dir, sizeof dir, "%s/%s", test_folder(), name);
-    char command[2600];
-    snprintf(command, sizeof command, "rm -rf '%s' && cp -r '%s/pristine' '%s'", dir, test_folder(), dir);
-    CHECK_EQ(system(command), 0);
-}
-
-struct found {
-    int n;
-    char file[1000], problem[1200], remedy[200];
-};
-static void remember(void *context, const char *file, const char *problem, const char *remedy) {
-    struct found *f = context;
-    f->n++;
-    snprintf(f->file, sizeof f->file, "%s", file);
-    snprintf(f->problem, sizeof f->problem, "%s", problem);
-    snprintf(f->remedy, sizeof f->remedy, "%s", remedy);
-}
-
-static int64_t verify(bool deep, struct found *f) {
-    int64_t problems = -1;
-    *f = (struct found){0};
-    CHECK_OK(store_verify(dir, deep, NULL, remember, f, &problems));
-    CHECK_EQ(problems, f->n);
-    return problems;
-}
-
-static void flip(const char *path, long offset) {
-    FILE *file = fopen(path, "r+b");
-    CHECK(file);
-    if (offset < 0)
-        fseek(file, offset, SEEK_END);
-    else
-        fseek(file, offset, SEEK_SET);
-    int c = fgetc(file);
-    CHECK(c != EOF);
-    fseek(file, -1, SEEK_CUR);
-    fputc(c ^ 0x10, file);
-    fclose(file);
+    fresh_copy(name, "pristine");
 }
 
 static void search_all(struct store_hit *hits, int n) {
@@ -97,7 +51,7 @@ static void data_files(void) {
             if (damage == 0) CHECK(unlink(path) == 0);
             if (damage == 1) CHECK(truncate(path, st.st_size - 7) == 0);
             if (damage == 2) CHECK(truncate(path, st.st_size + 7) == 0);
-            if (damage == 3) flip(path, st.st_size / 2);
+            if (damage == 3) flip(path, st.st_size / 2, 4);
             CHECK_EQ(verify(false, &f), damage < 3 ? 1 : 0); /* sizes without reading, bytes only when asked */
             CHECK_EQ(verify(true, &f), 1);
             CHECK_STR(f.file, path);
@@ -250,7 +204,7 @@ static void flipped_record(void) {
     for (char *at = data; (at = memmem(at, size - (size_t)(at - data), source, strlen(source))); at++) {
         if (flips++ % 5) continue;
         fresh_store("flipped");
-        flip(in_store("catalog/data.mdb"), at - data + 3);
+        flip(in_store("catalog/data.mdb"), at - data + 3, 4);
         if (verify(true, &f) > 0) {
             CHECK_STR(f.file, in_store("catalog/data.mdb"));
             found++;

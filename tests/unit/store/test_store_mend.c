@@ -2,50 +2,11 @@
 #include "indexer/search/flat_index.h"
 #include "indexer/search/list_index.h"
 #include "tests/mend_fixture.h"
-#include <fcntl.h>
 
 enum { DIM = 16, VOCAB = 200, DOCUMENTS = 120, EACH = 30, QUERIES = 20, K = 10 };
 static struct store_writer_config config;
-static char dir[800];
-
-static const char *in_store(const char *name) {
-    static char path[900];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return path;
-}
-
 static void fresh_store(const char *pristine) {
-    char command[2600];
-    snprintf(dir, sizeof dir, "%s/store", test_folder());
-    snprintf(command, sizeof command, "rm -rf '%s' && cp -r '%s/%s' '%s'", dir, test_folder(), pristine, dir);
-    CHECK_EQ(system(command), 0);
-}
-
-struct found {
-    int n;
-    char file[1000], remedy[200];
-};
-static void remember(void *context, const char *file, const char *problem, const char *remedy) {
-    struct found *f = context;
-    (void)problem;
-    f->n++;
-    snprintf(f->file, sizeof f->file, "%s", file);
-    snprintf(f->remedy, sizeof f->remedy, "%s", remedy);
-}
-static int verify(struct found *f) {
-    int64_t problems = -1;
-    *f = (struct found){0};
-    CHECK_OK(store_verify(dir, true, NULL, remember, f, &problems));
-    return (int)problems;
-}
-
-static void damage(const char *name, long offset) {
-    uint8_t byte;
-    int fd = open(in_store(name), O_RDWR);
-    CHECK(fd >= 0 && pread(fd, &byte, 1, offset) == 1);
-    byte ^= 0x20;
-    CHECK(pwrite(fd, &byte, 1, offset) == 1);
-    close(fd);
+    fresh_copy("store", pristine);
 }
 
 static size_t read_file(uint8_t **out, const char *name) {
@@ -55,34 +16,6 @@ static size_t read_file(uint8_t **out, const char *name) {
     size_t n = fread(*out, 1, 1 << 20, f);
     fclose(f);
     return n;
-}
-
-static enum status encode_fixture(void *context, float *rows, const int32_t *ids, int64_t n) {
-    return mend_encode(context, rows, ids, n, DIM);
-}
-
-static int repair(float shift, struct found *left) {
-    int64_t problems = -1;
-    struct found f = {0};
-    const struct store_encoder encoder = {
-        .fingerprint = config.fingerprint, .encode = encode_fixture, .context = &shift};
-    CHECK_OK(store_repair(dir, NULL, &encoder, remember, left ? left : &f, &problems));
-    return (int)problems;
-}
-
-struct opened {
-    struct store *s;
-    struct store_view *v;
-    struct store_info info;
-};
-static void open_view(struct opened *o) {
-    CHECK_OK(store_open(&o->s, dir));
-    CHECK_OK(store_view_open(&o->v, o->s));
-    store_view_info(o->v, &o->info);
-}
-static void close_view(struct opened *o) {
-    store_view_close(o->v);
-    store_close(o->s);
 }
 
 static void queries_of(float *queries) {
@@ -113,14 +46,14 @@ static void landmarks_again(const char *pristine) {
     for (int i = 0; i < 2; i++)
         bytes[i] = read_file(&before[i], names[i]);
     for (int kind = 0; kind < 4; kind++) { /* header, row, length, whole file */
-        if (kind < 2) damage(names[0], kind ? 100 : 3);
+        if (kind < 2) flip(in_store(names[0]), kind ? 100 : 3, 5);
         if (kind == 2) CHECK(truncate(in_store(names[0]), (off_t)bytes[0] - 5) == 0);
         if (kind == 3) CHECK(unlink(in_store(names[0])) == 0);
-        damage(names[1], 70);
-        CHECK_EQ(verify(&f), 2);
+        flip(in_store(names[1]), 70, 5);
+        CHECK_EQ(verify(true, &f), 2);
         CHECK_STR(f.remedy, "run drt-index repair --model with the model that made the store");
-        CHECK_EQ(repair(0, NULL), 0);
-        CHECK_EQ(verify(&f), 0);
+        CHECK_EQ(mend_repair(&config, 0, NULL), 0);
+        CHECK_EQ(verify(true, &f), 0);
         for (int i = 0; i < 2; i++) {
             uint8_t *after;
             CHECK_EQ(read_file(&after, names[i]), bytes[i]);
@@ -148,10 +81,10 @@ static void landmarks_of_another_device(const char *pristine) {
     int64_t chunk = o.info.chunks / 2 - 5;
     CHECK_OK(store_view_landmark(o.v, before, chunk));
     close_view(&o);
-    damage("landmarks/00001.f16", 75);
-    damage("landmarks/00002.f16", 75);
-    CHECK_EQ(repair(3.0f, NULL), 0);
-    CHECK_EQ(verify(&f), 0);
+    flip(in_store("landmarks/00001.f16"), 75, 5);
+    flip(in_store("landmarks/00002.f16"), 75, 5);
+    CHECK_EQ(mend_repair(&config, 3.0f, NULL), 0);
+    CHECK_EQ(verify(true, &f), 0);
     open_view(&o);
     CHECK_EQ(o.info.generation, 2);
     CHECK_OK(store_view_landmark(o.v, row, chunk));
@@ -170,21 +103,21 @@ static void landmarks_of_another_device(const char *pristine) {
 static void repair_is_refused(void) {
     struct found f = {0};
     int64_t problems;
-    float shift = 0;
-    struct store_encoder encoder = {.fingerprint = config.fingerprint, .encode = encode_fixture, .context = &shift};
+    struct mend_encoding how = {.dim = DIM};
+    struct store_encoder encoder = {.fingerprint = config.fingerprint, .encode = mend_encode, .context = &how};
     encoder.fingerprint.encoder[3] ^= 1;
     fresh_store("ivf");
-    damage("landmarks/00001.f16", 100);
+    flip(in_store("landmarks/00001.f16"), 100, 5);
     CHECK_FAILS(store_repair(dir, NULL, &encoder, remember, &f, &problems), STATUS_MISMATCH, "encoder weights");
-    CHECK_EQ(verify(&f), 1);
+    CHECK_EQ(verify(true, &f), 1);
     /* With tokens and landmarks of one shard lost, another shard's landmarks are mended all the same. */
-    damage("tokens/00002.tok", 80);
+    flip(in_store("tokens/00002.tok"), 80, 5);
     CHECK(unlink(in_store("landmarks/00002.f16")) == 0);
     f = (struct found){0};
-    CHECK_EQ(repair(3.0f, &f), 2);
+    CHECK_EQ(mend_repair(&config, 3.0f, &f), 2);
     CHECK_STR(f.file, in_store("landmarks/00002.f16"));
     CHECK_STR(f.remedy, "run drt-index drop --shard 2, then add its documents again");
-    CHECK_EQ(verify(&f), 2);
+    CHECK_EQ(verify(true, &f), 2);
 }
 
 /* ---- dropping ---- */
@@ -296,19 +229,19 @@ static void drop_one(const char *pristine) {
     CHECK_EQ(named.n, EACH);
     CHECK_EQ(named.first, EACH);
     CHECK_EQ(named.last, 2 * EACH - 1);
-    CHECK_EQ(verify(&f), 1); /* a dry run changes nothing */
+    CHECK_EQ(verify(true, &f), 1); /* a dry run changes nothing */
     CHECK_OK(drop(shards, 1, false, &named));
     CHECK_EQ(named.n, 2 * EACH);
-    CHECK_EQ(verify(&f), 0);
+    CHECK_EQ(verify(true, &f), 0);
     check_view(&before, false);
     CHECK_OK(drop(shards, 1, false, NULL)); /* again: nothing to do */
     check_view(&before, false);
     CHECK_OK(drop(shards, 3, false, &named));
     CHECK_EQ(named.n, 4 * EACH);
-    CHECK_EQ(verify(&f), 0);
+    CHECK_EQ(verify(true, &f), 0);
     check_view(&before, true);
     CHECK(access(in_store("landmarks/00003.f16"), F_OK) == 0);
-    CHECK_EQ(repair(0, NULL), 0); /* sound; removes the files */
+    CHECK_EQ(mend_repair(&config, 0, NULL), 0); /* sound; removes the files */
     CHECK(access(in_store("landmarks/00003.f16"), F_OK) != 0);
     check_view(&before, true);
 }
@@ -332,7 +265,7 @@ static void drop_is_refused(void) {
     CHECK_OK(store_writer_drop_journal(w));
     store_writer_close(w);
     CHECK_OK(drop(all, 4, false, NULL)); /* nothing is left */
-    CHECK_EQ(verify(&f), 0);
+    CHECK_EQ(verify(true, &f), 0);
     struct opened o;
     struct store_hit hits[QUERIES * K];
     open_view(&o);
@@ -352,7 +285,7 @@ static void add_again(const char *pristine, const char *index) {
     CHECK_OK(drop(&shard, 1, false, NULL));
     for (int times = 0; times < 2; times++) {
         CHECK_OK(mend_add(dir, &config, 0, DOCUMENTS, EACH, index, 0));
-        CHECK_EQ(verify(&f), 0);
+        CHECK_EQ(verify(true, &f), 0);
         open_view(&o);
         CHECK_EQ(o.info.documents - o.info.dropped_documents, DOCUMENTS);
         uint8_t hash[16];
@@ -370,7 +303,7 @@ static void add_again(const char *pristine, const char *index) {
     CHECK_OK(
         store_repair(dir, &(struct store_publish){.index = "IVF5,Flat", .seed = 1}, NULL, remember, &f, &problems));
     CHECK_EQ(problems, 0);
-    CHECK_EQ(verify(&f), 0);
+    CHECK_EQ(verify(true, &f), 0);
 }
 
 /* A view that is open sees the shard until it is closed. */
@@ -408,7 +341,7 @@ static void few_are_left(void) {
     CHECK_FAILS(store_repair(dir, NULL, NULL, remember, &f, &problems), STATUS_INVALID, "use exact or IVF");
     CHECK_OK(store_repair(dir, &(struct store_publish){.index = "exact"}, NULL, remember, &f, &problems));
     CHECK_EQ(problems, 0);
-    CHECK_EQ(verify(&f), 0);
+    CHECK_EQ(verify(true, &f), 0);
 }
 
 int main(int argc, char **argv) {

@@ -5,15 +5,9 @@
 
 enum { DIM = 16, VOCAB = 200, EACH = 25, SHARDS = 4, DOCUMENTS = SHARDS * EACH, QUERIES = 12, K = 8 };
 enum { MERGE = 100000, CHUNKS_MAX = 2000 };
+static struct found verified; /* of verify */
 static const char tokens_file[] = "tokens/00000-00003.tok", landmarks_file[] = "landmarks/00000-00003.f16";
 static struct store_writer_config config;
-static char dir[800];
-
-static const char *in_store(const char *name) {
-    static char path[900];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return path;
-}
 
 static bool exists(const char *name) {
     return access(in_store(name), F_OK) == 0;
@@ -22,44 +16,12 @@ static bool exists(const char *name) {
 /* SHARDS shards of EACH documents, in one pair of files when merge_chunks > 0. Made once for each kind, then copied. */
 static void new_store(const char *index, int64_t merge_chunks) {
     static int number;
-    char made[700], command[2600];
+    char made[700];
     snprintf(made, sizeof made, "%s/made-%.4s-%d", test_folder(), index, merge_chunks > 0);
     snprintf(dir, sizeof dir, "%s/store-%d", test_folder(), number++);
     if (access(made, F_OK) != 0) CHECK_OK(mend_add(made, &config, 0, DOCUMENTS, EACH, index, merge_chunks));
-    snprintf(command, sizeof command, "cp -r '%s' '%s'", made, dir);
-    CHECK_EQ(system(command), 0);
+    copy_store(dir, made);
     CHECK_EQ(exists(tokens_file), merge_chunks > 0);
-}
-
-static void damage(const char *name, long offset) {
-    uint8_t byte;
-    int fd = open(in_store(name), O_RDWR);
-    CHECK(fd >= 0 && pread(fd, &byte, 1, offset) == 1);
-    byte ^= 0x20;
-    CHECK(pwrite(fd, &byte, 1, offset) == 1);
-    close(fd);
-}
-
-static char remedy_found[200];
-static void remember(void *context, const char *file, const char *problem, const char *remedy) {
-    (void)context, (void)file, (void)problem;
-    snprintf(remedy_found, sizeof remedy_found, "%s", remedy);
-}
-static int verify(void) {
-    int64_t problems = -1;
-    CHECK_OK(store_verify(dir, true, NULL, remember, NULL, &problems));
-    return (int)problems;
-}
-
-static enum status encode_fixture(void *context, float *rows, const int32_t *ids, int64_t n) {
-    return mend_encode(context, rows, ids, n, DIM);
-}
-static int repair(float shift) {
-    int64_t problems = -1;
-    const struct store_encoder encoder = {
-        .fingerprint = config.fingerprint, .encode = encode_fixture, .context = &shift};
-    CHECK_OK(store_repair(dir, NULL, &encoder, remember, NULL, &problems));
-    return (int)problems;
 }
 
 static enum status drop(int64_t begin, int64_t end) {
@@ -68,20 +30,10 @@ static enum status drop(int64_t begin, int64_t end) {
     return store_drop(&report, dir, &(struct store_drop){.ranges = &range, .n_ranges = 1, .publish = {.seed = 1}});
 }
 
-struct opened {
-    struct store *s;
-    struct store_view *v;
-    struct store_info info;
-};
-static void open_view(struct opened *o) {
-    CHECK_OK(store_open(&o->s, dir));
-    CHECK_OK(store_view_open(&o->v, o->s));
-    store_view_info(o->v, &o->info);
+/* Whose chunks all fit into struct contents. */
+static void open_small(struct opened *o) {
+    open_view(o);
     CHECK(o->info.chunks <= CHUNKS_MAX);
-}
-static void close_view(struct opened *o) {
-    store_view_close(o->v);
-    store_close(o->s);
 }
 
 /* Tokens and landmarks by chunk id, of what is there. */
@@ -146,8 +98,8 @@ static void read_contents(struct contents *c, struct store_view *v) {
 
 static void read_store(struct contents *c) {
     struct opened o;
-    CHECK_EQ(verify(), 0);
-    open_view(&o);
+    CHECK_EQ(verify(true, &verified), 0);
+    open_small(&o);
     read_contents(c, o.v);
     close_view(&o);
 }
@@ -165,7 +117,7 @@ static void check_hole(const struct contents *before, const struct contents *now
 static struct store_range chunks_of(int64_t shard) {
     struct opened o;
     struct store_document first, last;
-    open_view(&o);
+    open_small(&o);
     CHECK_OK(store_view_document(o.v, &first, shard * EACH));
     CHECK_OK(store_view_document(o.v, &last, (shard + 1) * EACH - 1));
     close_view(&o);
@@ -182,18 +134,18 @@ static void drop_from_a_merged_file(const char *index) {
         new_store(index, MERGE);
         struct store_range hole = chunks_of(shard);
         CHECK_OK(drop(shard, shard + 1));
-        CHECK_EQ(repair(0), 0); /* a writer, which removes files that nothing names */
+        CHECK_EQ(mend_repair(&config, 0, NULL), 0); /* a writer, which removes files that nothing names */
         CHECK(exists(tokens_file) && exists(landmarks_file));
         read_store(&now);
         check_hole(&before, &now, hole.begin, hole.end);
     }
     CHECK_OK(drop(0, SHARDS)); /* the last of them was dropped before */
     CHECK(exists(tokens_file));
-    CHECK_EQ(verify(), 0);
-    CHECK_EQ(repair(0), 0);
+    CHECK_EQ(verify(true, &verified), 0);
+    CHECK_EQ(mend_repair(&config, 0, NULL), 0);
     CHECK(!exists(tokens_file) && !exists(landmarks_file));
     struct opened o;
-    open_view(&o);
+    open_small(&o);
     CHECK_EQ(o.info.shards, 0);
     CHECK_EQ(o.info.dropped_shards, SHARDS);
     CHECK_EQ(o.info.dropped_chunks, o.info.chunks);
@@ -208,16 +160,16 @@ static void drop_from_a_merged_file(const char *index) {
 static void lost_tokens_of_a_merged_file(void) {
     struct opened o;
     new_store("IVF4,Flat", MERGE);
-    damage(tokens_file, 80);
-    CHECK_EQ(verify(), 1);
-    CHECK_STR(remedy_found, "run drt-index drop --shard 0-3, then add their documents again");
+    flip(in_store(tokens_file), 80, 5);
+    CHECK_EQ(verify(true, &verified), 1);
+    CHECK_STR(verified.remedy, "run drt-index drop --shard 0-3, then add their documents again");
     CHECK_OK(drop(1, 2)); /* one is not enough */
-    CHECK_EQ(verify(), 1);
-    CHECK_STR(remedy_found, "run drt-index drop --shard 0-3, then add their documents again");
+    CHECK_EQ(verify(true, &verified), 1);
+    CHECK_STR(verified.remedy, "run drt-index drop --shard 0-3, then add their documents again");
     CHECK(unlink(in_store(tokens_file)) == 0);
     CHECK_FAILS(store_open(&o.s, dir), STATUS_CORRUPT, "run drt-index drop --shard 0-3");
     CHECK_OK(drop(0, SHARDS));
-    CHECK_EQ(verify(), 0);
+    CHECK_EQ(verify(true, &verified), 0);
     CHECK_OK(mend_add(dir, &config, 0, DOCUMENTS, EACH, "IVF4,Flat", MERGE));
     read_store(&now);
     CHECK_FAILS(drop(3, 9), STATUS_NOT_FOUND, "there is no shard 8, the store has 8");
@@ -231,26 +183,26 @@ static void landmarks_of_a_merged_file(const char *index, bool dropped) {
     if (dropped) CHECK_OK(drop(1, 2));
     read_store(&before);
     for (int kind = 0; kind < 2; kind++) {
-        if (kind == 0) damage(landmarks_file, 2000);
+        if (kind == 0) flip(in_store(landmarks_file), 2000, 5);
         if (kind == 1) CHECK(unlink(in_store(landmarks_file)) == 0);
-        CHECK_EQ(verify(), 1);
-        CHECK_STR(remedy_found, "run drt-index repair --model with the model that made the store");
-        CHECK_EQ(repair(0), 0);
+        CHECK_EQ(verify(true, &verified), 1);
+        CHECK_STR(verified.remedy, "run drt-index repair --model with the model that made the store");
+        CHECK_EQ(mend_repair(&config, 0, NULL), 0);
         read_store(&now);
         if (dropped) check_hole(&before, &now, hole.begin, hole.end);
         if (!dropped) check_hole(&before, &now, 0, 0);
-        open_view(&o);
+        open_small(&o);
         CHECK_EQ(o.info.generation, dropped ? 2 : 1); /* equal bytes: nothing was recorded */
         close_view(&o);
     }
-    damage(landmarks_file, 2000);
-    CHECK_EQ(repair(3.0f), 0);
+    flip(in_store(landmarks_file), 2000, 5);
+    CHECK_EQ(mend_repair(&config, 3.0f, NULL), 0);
     read_store(&now);
     for (int64_t i = 0; i < now.chunks; i++) {
         CHECK_EQ(now.there[i], before.there[i]);
         if (now.there[i]) CHECK(fabsf(now.rows[i][0] - before.rows[i][0] - 3.0f) < 0.1f);
     }
-    open_view(&o);
+    open_small(&o);
     CHECK_EQ(o.info.generation, dropped ? 3 : 2);
     close_view(&o);
 }
@@ -270,7 +222,7 @@ static void merge_beside_a_hole(const char *index) {
     CHECK_OK(drop(3, 4));                                                          /* of a merged file */
     CHECK_OK(mend_add(dir, &config, 0, DOCUMENTS + 2 * EACH, EACH, index, MERGE)); /* shards 5, 6, 7 */
     CHECK(exists("tokens/00002-00004.tok") && exists("tokens/00005-00007.tok"));
-    open_view(&o);
+    open_small(&o);
     CHECK_EQ(o.info.shards, 3);
     CHECK_EQ(o.info.dropped_shards, 2);
     CHECK_EQ(o.info.documents - o.info.dropped_documents, DOCUMENTS + 2 * EACH);
@@ -292,9 +244,10 @@ static void view_beside_a_drop(const char *index) {
     new_store(index, 0);
     struct store_range hole = chunks_of(1);
     read_store(&before);
-    open_view(&o);
+    open_small(&o);
     pid_t child = fork();
-    if (child == 0) _exit(drop(1, 2) == STATUS_OK && repair(0) == 0 ? 0 : 1); /* and removes the files */
+    if (child == 0)
+        _exit(drop(1, 2) == STATUS_OK && mend_repair(&config, 0, NULL) == 0 ? 0 : 1); /* and removes the files */
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0 && !exists("landmarks/00001.f16"));
     CHECK_OK(store_view_document(o.v, &d, EACH)); /* needs no file */
@@ -313,9 +266,9 @@ static void search_beside_a_drop(const char *index) {
     new_store(index, 0);
     struct store_range hole = chunks_of(2);
     read_store(&before);
-    open_view(&o);
+    open_small(&o);
     pid_t child = fork();
-    if (child == 0) _exit(drop(2, 3) == STATUS_OK && repair(0) == 0 ? 0 : 1);
+    if (child == 0) _exit(drop(2, 3) == STATUS_OK && mend_repair(&config, 0, NULL) == 0 ? 0 : 1);
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     for (int64_t i = hole.begin; i < hole.end; i++)
