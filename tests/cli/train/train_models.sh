@@ -7,13 +7,13 @@ folder=$TMP/models; mkdir "$folder" "$TMP/configs"
 for program in drt-train drt-tokenizer drt-index drt-eval; do ln -s "$BIN/$program" "$folder/$program"; done
 
 # ---- sizes: a model of the shipped shape, and what its config says
-for name in base full memory drt; do
+for name in base full memory joint drt; do
     config=$DRT_SOURCE/tests/device/models/$name.json
     tr -d '\n' <"$config" | sed 's/"vocab_size": 16384/"vocab_size": 271/; s/"hidden_size": 384/"hidden_size": 32/; s/"intermediate_size": 1024/"intermediate_size": 64/
         s/"num_attention_heads": 6/"num_attention_heads": 2/; s/"chunk_id": 16383/"chunk_id": 270/; s/_id": 16382/_id": 269/g; s/"eos_id": 0/"eos_id": 268/
-        s/"memory_size": 128/"memory_size": 16/; s/\[12\]/[3]/; s/\[10, 1\]/[2, 1]/; s/"memory_layer": 1[12]/"memory_layer": 3/; s/"sequences": [0-9]*/"sequences": 4/; s/"length": 4032/"length": 126/; s/"steps": [0-9]*/"steps": 16/; s/step-2100/step-16/
+        s/"memory_size": [0-9]*/"memory_size": 16/; s/\[12\]/[3]/; s/\[10, 1\]/[2, 1]/; s/"memory_layer": 1[12]/"memory_layer": 3/; s/"sequences": [0-9]*/"sequences": 4/; s/"length": 4032/"length": 126/; s/"steps": [0-9]*/"steps": 16/; s/step-4200/step-16/
         s/"warmup": [0-9]*/"warmup": 2/; s/"start": [0-9]*/"start": 4/g; s/"eval_every": [0-9]*/"eval_every": 8/' >"$TMP/configs/$name.json"
-    [ $name = memory ] || same "$(tr ',{}' '\n' <"$config" | sed -n 's/ *"\(sequences\|length\|steps\|lr\|min_lr\|warmup\)": *//p' | tr '\n' ' ')" "24 4032 2100 0.0015 0.00005 200 " "$name: sequences, length, steps, rates"
+    [ $name = memory ] || same "$(tr ',{}' '\n' <"$config" | sed -n 's/ *"\(sequences\|length\|steps\|lr\|min_lr\|warmup\)": *//p' | tr '\n' ' ')" "24 4032 4200 0.0015 0.00005 200 " "$name: sequences, length, steps, rates"
 done
 parameters() { # NAME LAYERS OTHERS: embedding, layers of 4 d^2 + 3 d ffn, the rest, d 384
     awk -v layers="$2" -v others="$3" 'BEGIN { d = 384; print 16384 * d + layers * (4 * d * d + 3 * d * 1024) + others * d * d }'
@@ -34,12 +34,12 @@ expect 0 run prepare --models memory,drt
 [ -s "$folder/neighbours-2.safetensors" ] && [ -s "$folder/neighbours-taught.safetensors" ] || die "no neighbours"
 before=$(stat -c %Y%i "$folder/neighbours-2.safetensors")
 expect 0 run train --models base
-expect 0 run estimate --models base,full,memory,drt
-for name in base full memory drt; do out_has "$name: about"; done
+expect 0 run estimate --models base,full,memory,joint,drt
+for name in base full memory joint drt; do out_has "$name: about"; done
 expect 3 run estimate --limit 1 --models memory
 out_has "more than the limit of 1 s"
-expect 0 run train --models full,memory,drt
-for name in base full memory drt; do
+expect 0 run train --models full,memory,joint,drt
+for name in base full memory joint drt; do
     pieces=$folder/pieces/$name
     [ -s "$folder/runs/$name/checkpoints/step-16/model.safetensors" ] || die "$name: not trained to the end"
     (cd "$pieces" && sh join.sh >/dev/null) || die "$name: its pieces do not join"
