@@ -13,6 +13,7 @@ _drt_options() {
 --samples file
 --apply file
 --store dir
+--gca none|self|corpus|both
 --memory-k value
 --memory-every value
 --memory-span value
@@ -68,6 +69,7 @@ _drt_options() {
 --base dir
 --memory value
 --oracle value
+--gca none|self|corpus|both
 --memory-k value
 --memory-every value
 --memory-span value
