@@ -9,6 +9,8 @@
 #include <string.h>
 
 enum { LAYERS_MAX = 512 };
+/* While the size of a step is not known: the most that drt-train takes, so that no other key looks too large. */
+static const int64_t STEPS_UNKNOWN = 1000000000000;
 
 /* ---- sizes ----------------------------------------------------------------------------------------------- */
 
@@ -144,7 +146,7 @@ static enum status training_read(struct train_config *out, const struct ablation
 /* Steps, and how often a run that may be killed writes a checkpoint: ten times, where the config leaves it open. */
 static enum status training_steps(struct ablation_model *m, struct object *t, const struct ablation_config *c) {
     struct train_config read = {0};
-    TRY(object_set_int(t, "steps", c->steps > 0 ? c->steps : INT64_C(1) << 40));
+    TRY(object_set_int(t, "steps", c->steps > 0 ? c->steps : STEPS_UNKNOWN));
     TRY(object_text(&m->training, t));
     enum status s = training_read(&read, m, c);
     if (s == STATUS_OK) {
