@@ -55,6 +55,12 @@ static void list_rows(void) {
     }
 }
 
+static const char *time_text(char out[32], double seconds) {
+    if (seconds < 2 * 86400) return progress_time_text(out, seconds);
+    snprintf(out, 32, "%.0f days", seconds / 86400);
+    return out;
+}
+
 /* Says what is left, and refuses a budget of seconds that cannot be met while nothing is trained yet. */
 static enum status estimate(const struct ablation_plan *plan, bool only) {
     const struct ablation_config *c = plan->config;
@@ -70,11 +76,11 @@ static enum status estimate(const struct ablation_plan *plan, bool only) {
     if (done == plan->n_parts) return STATUS_OK;
     TRY(ablation_measure(&rate, c));
     const double left = ablation_seconds_left(plan, rate, by_kind);
-    streams_printf(
-        only ? stdout : stderr, "%s%zu of %zu parts are left: about %s (%s of training, %s of stores, %s of scoring)\n",
-        only ? "" : "drt-eval: ", plan->n_parts - done, plan->n_parts, progress_time_text(all, left),
-        progress_time_text(train, by_kind[ABLATION_TRAIN]), progress_time_text(build, by_kind[ABLATION_BUILD]),
-        progress_time_text(score, by_kind[ABLATION_SCORE] + by_kind[ABLATION_MEMORY]));
+    streams_printf(only ? stdout : stderr,
+                   "%s%zu of %zu parts are left: about %s (%s of training, %s of stores, %s of scoring)\n",
+                   only ? "" : "drt-eval: ", plan->n_parts - done, plan->n_parts, time_text(all, left),
+                   time_text(train, by_kind[ABLATION_TRAIN]), time_text(build, by_kind[ABLATION_BUILD]),
+                   time_text(score, by_kind[ABLATION_SCORE] + by_kind[ABLATION_MEMORY]));
     if (c->seconds == 0 || begun || left + spent <= (double)c->seconds) return STATUS_OK;
     return fail(STATUS_INVALID,
                 "%s: budget.seconds is %lld, and all parts take about %.0f s here: raise it, or lower "

@@ -11,7 +11,7 @@ pieces() { # FOLDER FILE...
 cd "$SOURCE/docs" || exit 1
 pieces train architecture.md cli.md external-encoders.md inputs.md library.md model.md store-format.md
 pieces valid-a tasks.md token-memory.md
-pieces valid-b training.md research.md
+pieces 'valid-<b>&' training.md research.md
 pieces other serve.md
 cd "$TMP" || exit 1
 
@@ -19,7 +19,7 @@ cd "$TMP" || exit 1
 config() {
     local rows=$1 text key
     shift
-    text='"train": ["train"], "valid": ["valid-a", "valid-b"], "other": ["other"],
+    text='"train": ["train"], "valid": ["valid-a", "valid-<b>&"], "other": ["other"],
  "tokenizer": {"vocab_size": 600}, "device": "cpu", "threads": 1,
  "model": {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "decoder_layers": [1, 2], "encoder_layers": 1,
            "enc_chunk_size": 63, "chunk_topk": 2, "slide_window": 64, "rms_norm_eps": 1e-5, "encoder_input": "tokens"},
@@ -56,7 +56,7 @@ row() { awk -v row="\"$1\"," -v key="\"$2\":" '$1 == "\"row\":" { on = $2 == row
 ends() { awk -v row="\"$1\"," '$1 == "\"row\":" { on = $2 == row } on && $1 == "\"interval\":" { getline a; getline b; gsub(/[ ,]/, "", a); gsub(/[ ,]/, "", b); print a "," b; exit }' run/table.json; }
 figure() { sed 's/.*"modes":{//; s/.*"'"$1"'":{"perplexity":\([0-9.e+]*\).*/\1/' "$OUT"; }
 gain() { sed -n 's/.*"mode":"'"$1"'","against":"base","gain_percent":\([-0-9.e+]*\),"interval":\[\([^]]*\)\].*/\1 \2/p' "$OUT"; }
-scope=(--data "$TMP/valid-a" --data "$TMP/valid-b" --context 252 --skip 64 --document-tokens 30 --max-documents 3 --device cpu --threads 1)
+scope=(--data "$TMP/valid-a" --data "$TMP/valid-<b>&" --context 252 --skip 64 --document-tokens 30 --max-documents 3 --device cpu --threads 1)
 drt=run/models/drt/checkpoints/step-12 base=run/models/base/checkpoints/step-12
 expect 0 "$EVAL" ppl --model $drt --base $base --store run/stores/drt --modes none,self,corpus,both,random "${scope[@]}" --json
 same "$(row base perplexity)" "$(figure base)" "perplexity of the Base LM"
@@ -83,11 +83,18 @@ for seconds in 0.1 0.3 0.5 0.2 0.7 0.4 0.6 0.3; do
     kill -KILL $pid 2>/dev/null
     wait $pid 2>/dev/null
 done
+sleep 0.1
+for p in /proc/[0-9]*; do [ "$(readlink "$p/cwd" 2>/dev/null)" != "$TMP/killed" ] || die "a part outlives its killed parent: $(tr '\0' ' ' <"$p/cmdline")"; done
 expect 1 "$EVAL" ablation config.json --out killed --max-minutes 0.005
 err_has "not finished: the same command continues"
 expect 0 "$EVAL" ablation config.json --out killed
 cmp -s killed/table.json first.json || die "a killed run gives another table"
 cmp -s killed/table.html run/table.html || die "a killed run gives another page"
+
+# Two parts at once: the same bytes. No GPU has the number -1, so both compute on the CPU.
+sed 's/"device": "cpu"/"device": "auto", "gpus": ["-1", "-1"]/' config.json >two.json
+expect 0 "$EVAL" ablation two.json --out two
+cmp -s two/table.json first.json || die "two parts at once give another table"
 
 # ---- more rows of the same run: what is there stays, and all rows are in the table
 config '"all"'
@@ -103,6 +110,8 @@ same "$(row every-16 perplexity)" "$(row memory perplexity)" "a search every 16"
 same "$(row groups-1 perplexity)" "$(row drt-both perplexity)" "one group"
 [ "$(row gca-memory perplexity)" != "$(row drt-memory perplexity)" ] || die "GCA changes nothing under a memory"
 awk -v a="$(row base-deep parameters)" -v b="$(row drt-both parameters)" 'BEGIN { exit !(a >= b && a < 1.4 * b) }' || die "parameters of base-deep"
+grep -qF '&lt;b&gt;&amp;' run/table.html || die "the name of a text is not in the page"
+! grep -qF '<b>&' run/table.html || die "the name of a text is not escaped"
 ! grep -qE 'https?://[^w]|src=|href=' run/table.html || die "the page needs other files"
 
 # ---- refused, before anything is made
@@ -129,6 +138,11 @@ refused 'a step takes' "$some" sequences 100000
 refused 'models.drtt: there is no such model' "$some" models '{"drtt": "run"}'
 refused 'is no Base LM' "$some" models "{\"base\": \"$drt\"}"
 refused 'budget.tokens is 0: must be from 1' "$some" budget '{"tokens": 0}'
+mkdir tiny
+for i in $(seq 100); do echo "text number $i is too short to be scored" >tiny/$i.txt; done
+config "$some" valid '["tiny"]'
+expect_error "score-base: drt-eval: no document has more than 64 tokens" "$EVAL" ablation config.json --out failed
+[ -z "$(find failed/scores failed/parts -name 'score*.json')" ] || die "a failed part has a result"
 echo '{"train": [' >config.json
 expect_error "config.json" "$EVAL" ablation config.json --out none
 config "$some" budget '{"steps": 500000, "seconds": 20}'
