@@ -103,7 +103,8 @@ static void draw_axis(FILE *f, const struct chart *c, double step, double height
         fprintf(f, "<line class=\"%s\" x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%.1f\"/>", i == 0 ? "zero" : "tick", x,
                 AXIS_HEIGHT - 6, x, height);
         if (i == 0)
-            fprintf(f, "<text class=\"part\" x=\"%.1f\" y=\"16\" text-anchor=\"middle\">Base LM</text>\n", x);
+            fprintf(f, "<text class=\"part\" x=\"%.1f\" y=\"16\" text-anchor=\"middle\">%s</text>\n", x,
+                    c->small ? "0" : "Base LM");
         else
             fprintf(f, "<text class=\"soft num\" x=\"%.1f\" y=\"16\" text-anchor=\"middle\">%+.*f %%</text>\n", x,
                     decimals, (double)i * step);
@@ -124,7 +125,7 @@ static void draw_bar(FILE *f, const struct chart *c, const struct ablation_figur
 }
 
 static void draw_numbers(FILE *f, const struct chart *c, const struct ablation_figure *of, bool base, double y) {
-    const double x = c->left + c->width + 14;
+    const double x = c->left + c->width + 26;
     fprintf(f, "<text class=\"num\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.2f</text>", x + 46, y,
             of->perplexity.value);
     if (base) return;
@@ -135,7 +136,8 @@ static void draw_numbers(FILE *f, const struct chart *c, const struct ablation_f
             of->change.high);
 }
 
-static void draw_rows(FILE *f, const struct chart *c, double total) {
+/* bands: only what lies below the axis' lines. */
+static void draw_rows(FILE *f, const struct chart *c, double total, bool bands) {
     const char *part = "";
     double y = AXIS_HEIGHT;
     int shown = 0;
@@ -144,20 +146,21 @@ static void draw_rows(FILE *f, const struct chart *c, double total) {
         const struct ablation_figure *of = chart_figure(c, row);
         if (!of) continue;
         if (!c->small && strcmp(part, r->part) != 0) {
-            fprintf(f, "<text class=\"part\" x=\"4\" y=\"%.1f\">%s</text>\n", y + PART_HEIGHT - 9, r->part);
+            if (!bands) fprintf(f, "<text class=\"part\" x=\"4\" y=\"%.1f\">%s</text>\n", y + PART_HEIGHT - 9, r->part);
             y += PART_HEIGHT;
             shown = 0;
         }
         part = r->part;
-        if (shown++ % 2 == 0)
-            fprintf(f,
-                    "<rect class=\"band\" x=\"0\" y=\"%.1f\" width=\"%.0f\" height=\"%d\" style=\"mix-blend-mode:"
-                    "multiply\" opacity=\".6\"/>",
-                    y, total, ROW_HEIGHT);
-        fprintf(f, "<text x=\"%d\" y=\"%.1f\">%s</text>", c->small ? 4 : 14, y + 16.5, c->small ? r->name : r->title);
-        if (row > 0) draw_bar(f, c, of, y);
-        draw_numbers(f, c, of, row == 0, y + 16.5);
-        fputc('\n', f);
+        if (bands && shown++ % 2 == 0)
+            fprintf(f, "<rect class=\"band\" x=\"0\" y=\"%.1f\" width=\"%.0f\" height=\"%d\"/>\n", y, total,
+                    ROW_HEIGHT);
+        if (!bands) {
+            fprintf(f, "<text x=\"%d\" y=\"%.1f\">%s</text>", c->small ? 4 : 14, y + 16.5,
+                    c->small ? r->name : r->title);
+            if (row > 0) draw_bar(f, c, of, y);
+            draw_numbers(f, c, of, row == 0, y + 16.5);
+            fputc('\n', f);
+        }
         y += ROW_HEIGHT;
     }
 }
@@ -166,8 +169,8 @@ static void draw_chart(FILE *f, struct chart c) {
     double height = AXIS_HEIGHT + 6;
     const char *part = "";
     c.left = c.small ? 122 : 282;
-    c.width = c.small ? 220 : 500;
-    c.right = c.small ? 140 : 290;
+    c.width = c.small ? 214 : 490;
+    c.right = c.small ? 152 : 302;
     const double total = c.left + c.width + c.right, step = chart_scale(&c);
     for (int row = 0; row < ABLATION_ROWS; row++) {
         if (!chart_figure(&c, row)) continue;
@@ -175,13 +178,14 @@ static void draw_chart(FILE *f, struct chart c) {
         part = ablation_rows[row].part;
     }
     fprintf(f, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" role=\"img\">\n", total, height);
+    draw_rows(f, &c, total, true);
     draw_axis(f, &c, step, height);
     fprintf(f,
             "<text class=\"soft\" x=\"%.0f\" y=\"16\" text-anchor=\"end\">ppl</text>"
             "<text class=\"soft\" x=\"%.0f\" y=\"16\" text-anchor=\"end\">change</text>",
-            c.left + c.width + 60, c.left + c.width + 136);
-    if (!c.small) fprintf(f, "<text class=\"soft\" x=\"%.0f\" y=\"16\">95 %% interval</text>", c.left + c.width + 150);
-    draw_rows(f, &c, total);
+            c.left + c.width + 72, c.left + c.width + 148);
+    if (!c.small) fprintf(f, "<text class=\"soft\" x=\"%.0f\" y=\"16\">95 %% interval</text>", c.left + c.width + 162);
+    draw_rows(f, &c, total, false);
     fputs("</svg>\n", f);
 }
 
