@@ -4,6 +4,13 @@
 _drt_options() {
     case $1 in
     'drt-eval') echo '' ;;
+    'drt-eval ablation') echo '--out dir
+--corpus dir
+--estimate -
+--max-minutes value
+--list-rows -
+--help,-h -
+--version,-V -' ;;
     'drt-eval fit-memory') echo '--model dir
 --data file
 --out file
@@ -13,6 +20,7 @@ _drt_options() {
 --samples file
 --apply file
 --store dir
+--gca none|self|corpus|both
 --memory-k value
 --memory-every value
 --memory-span value
@@ -68,6 +76,7 @@ _drt_options() {
 --base dir
 --memory value
 --oracle value
+--gca none|self|corpus|both
 --memory-k value
 --memory-every value
 --memory-span value
@@ -416,7 +425,7 @@ _drt_options() {
 }
 _drt_commands() {
     case $1 in
-    drt-eval) echo 'ppl fit-memory tasks niah' ;;
+    drt-eval) echo 'ppl fit-memory tasks ablation niah' ;;
     drt-generate) echo '' ;;
     drt-index) echo 'build join add search get stats verify repair delete compact drop recall export lexical doctor' ;;
     drt-model) echo 'info init convert' ;;

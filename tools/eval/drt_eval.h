@@ -22,7 +22,7 @@ struct eval_options {
     const char *model, *store, *encoder, *modes, *text_field, *format, *exclude;     /* encoder: an external one's */
     const char *memory, *documents, *searcher;            /* --memory LIST; all, even or odd; as drt-index search's */
     struct arg_strings base;             /* folders of Base LMs, EVAL_BASES at most */
-    const char *oracle, *keep, *apply;   /* --oracle next-chunk; fit-memory's files; NULL: not given */
+    const char *gca, *oracle, *keep, *apply;   /* --gca; --oracle; fit-memory's files; NULL: not given */
     struct arg_strings samples, data;
     struct memory_options memory_options;
     int64_t rule;                        /* what `exclude` says */
@@ -57,14 +57,16 @@ struct eval_result {
 };
 void eval_result_free(struct eval_result *r);
 
-/* ---- drt_eval.c, drt_eval_ppl.c, drt_eval_fit_memory.c, drt_eval_tasks.c, drt_eval_niah.c: commands ---- */
-int eval_ppl(int argc, char **argv, const char **operands), eval_fit_memory(int argc, char **argv,
-             const char **operands);
-int eval_tasks(int argc, char **argv, const char **operands), eval_niah(int argc, char **argv, const char **operands);
+/* ---- drt_eval.c, and a drt_eval_<name>.c for each command ---- */
+int eval_ppl(int argc, char **argv, const char **operands), eval_niah(int argc, char **argv, const char **operands);
+int eval_fit_memory(int argc, char **argv, const char **operands);
+int eval_tasks(int argc, char **argv, const char **operands), eval_ablation(int argc, char **argv,
+               const char **operands);
 int eval_usage(const char *command, const char *what);    /* exit code 2 */
 int eval_failed(void);                                    /* exit code 1, with the status' message */
 
 /* ---- drt_eval_modes.c: -1 to continue, else the exit code ---- */
+enum eval_mode eval_gca_mode(const struct eval_options *o);   /* what --gca names: none, self, corpus or both */
 int eval_modes(const char *command, bool mode[EVAL_MODES], const struct eval_options *o);
 int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL_MODES]);
 
@@ -76,8 +78,7 @@ struct eval_engines {
 };
 struct eval_machine { struct engine model, base[EVAL_BASES]; struct eval_engines engines; };
 /* Allocated: several engines are too large for a small stack. */
-enum status eval_machine_open(struct eval_machine **out, const struct engine_config *config,
-                              const struct eval_options *o);
+enum status eval_machine_open(struct eval_machine **out, const struct engine_config *c, const struct eval_options *o);
 void eval_machine_close(struct eval_machine *m);         /* NULL is fine */
 
 /* ---- drt_eval_run.c ---- */
@@ -95,8 +96,7 @@ double eval_to_perplexity(double nats);
 double eval_to_percent(double nats);
 double eval_to_bits(double nats);
 /* The differences that are shown, where both modes were run. */
-enum { EVAL_PAIRS = 20 };
-struct eval_pair { enum eval_mode a, b; };
+enum { EVAL_PAIRS = 20 }; struct eval_pair { enum eval_mode a, b; };
 extern const struct eval_pair eval_pairs[EVAL_PAIRS];
 bool eval_uses_store(const struct eval_result *r);         /* some mode retrieves from it */
 bool eval_has_pair(const struct eval_result *r, size_t i);

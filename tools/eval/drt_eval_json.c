@@ -78,6 +78,27 @@ static enum status write_gains(struct json_writer *w, const struct eval_result *
     return STATUS_OK;
 }
 
+/* Sums over the scored tokens of each document: what figures of several runs over the same texts are paired by. */
+static void write_documents(struct json_writer *w, const struct eval_result *r) {
+    json_write_key(w, "scored");
+    json_write_array(w);
+    for (size_t i = 0; i < r->n_documents; i++) {
+        const struct eval_document *d = &r->documents[i];
+        json_write_object(w);
+        put_int(w, "in_file", d->file);
+        put_int(w, "number", d->number);
+        put_int(w, "scored_tokens", d->tokens);
+        put_int(w, "scored_bytes", d->bytes);
+        json_write_key(w, "nll");
+        json_write_object(w);
+        for (int mode = 0; mode < EVAL_MODES; mode++)
+            if (r->mode[mode]) json_write_key(w, eval_mode_names[mode]), json_write_double(w, d->nll[mode]);
+        json_write_object_end(w);
+        json_write_object_end(w);
+    }
+    json_write_array_end(w);
+}
+
 enum status eval_print_json(const struct eval_result *r, const struct engine *e, const struct eval_options *o) {
     struct json_writer w;
     json_write_open(&w, stdout, 0);
@@ -104,6 +125,7 @@ enum status eval_print_json(const struct eval_result *r, const struct engine *e,
     json_write_bool(&w, r->partial);
     put_text(&w, "exclude", o->exclude);
     put_text(&w, "interval_method", "95 %, ratio estimator over documents, Student's t");
+    write_documents(&w, r);
     json_write_key(&w, "files");
     json_write_array(&w);
     for (int i = 0; i < r->n_files; i++) {

@@ -62,7 +62,8 @@ enum status eval_memory_prepare(struct eval_run *r) {
                                                 .memory = memory,
                                                 .lexical = r->engines->lexical,
                                                 .context = r->options->context,
-                                                .seed = (uint64_t)r->options->seed};
+                                                .seed = (uint64_t)r->options->seed,
+                                                .gca = r->memory_gca};
     return memory_window_create(&r->memory, &config, r->reads, n);
 }
 

@@ -18,6 +18,13 @@ static bool modes_of_list(bool mode[EVAL_MODES], const char *list, const char *p
     }
 }
 
+enum eval_mode eval_gca_mode(const struct eval_options *o) {
+    int mode = EVAL_BOTH;
+    while (mode > EVAL_NONE && (!o->gca || strcmp(o->gca, eval_mode_names[mode]) != 0))
+        mode--;
+    return (enum eval_mode)mode;
+}
+
 /* The modes that are requested, by lists or by options. */
 int eval_modes(const char *command, bool mode[EVAL_MODES], const struct eval_options *o) {
     if (o->base.count > EVAL_BASES) return eval_usage(command, "--base: at most four Base LMs fit into one report");
@@ -55,9 +62,12 @@ static int check_memory(const char *command, const struct eval_options *o, const
 }
 
 int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL_MODES]) {
-    bool corpus = mode[EVAL_CORPUS] || mode[EVAL_BOTH] || mode[EVAL_RANDOM];
+    bool corpus = mode[EVAL_CORPUS] || mode[EVAL_BOTH] || mode[EVAL_RANDOM] || eval_gca_mode(o) > EVAL_SELF;
     bool memory =
         mode[EVAL_MEMORY_CORPUS] || mode[EVAL_MEMORY_BOTH] || mode[EVAL_MEMORY_RANDOM] || mode[EVAL_MEMORY_ORACLE];
+    if (eval_gca_mode(o) != EVAL_NONE && !memory && !mode[EVAL_MEMORY_OWN])
+        return eval_usage(command, "--gca is what GCA reads under a token memory: it needs --memory LIST");
+    if (eval_gca_mode(o) > EVAL_SELF && !o->store) return eval_usage(command, "--gca corpus and both need --store DIR");
     if (o->data.count == 0) return eval_usage(command, "--data FILE is missing");
     if (corpus && !o->store)
         return eval_usage(command, "retrieval from a corpus (corpus, both, random) needs --store DIR");

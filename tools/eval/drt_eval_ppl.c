@@ -30,6 +30,7 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
          "also read chunks that are found with the words of the chunk to come, with the gate of corpus (mode "
          "memory-oracle)",
          0, 0},
+        {"gca", ARG_CHOICE, &o->gca, "none|self|corpus|both", "what GCA reads under the token memory", 0, 0},
         MEMORY_SEARCH_OPTIONS(o->memory_options),
         MEMORY_MIX_OPTIONS(o->memory_options),
         {"exclude", ARG_STRING, &o->exclude, "doc|window=N|none",
@@ -78,6 +79,7 @@ int eval_ppl(int argc, char **argv, const char **operands) {
                              .documents = "all",
                              .text_field = "text",
                              .oracle = "none",
+                             .gca = "none",
                              .context = 4032,
                              .skip = 256,
                              .eod_id = -1};
@@ -94,7 +96,7 @@ int eval_ppl(int argc, char **argv, const char **operands) {
                                          .encoder = o.encoder,
                                          .where = o.where,
                                          .threads = (int)o.threads,
-                                         .retrieval = retrieval,
+                                         .retrieval = retrieval || eval_gca_mode(&o) != EVAL_NONE,
                                          .memory = eval_has_memory(&result)};
     struct eval_machine *machine = NULL;
     struct progress_line *line = NULL;

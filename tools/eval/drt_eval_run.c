@@ -33,7 +33,7 @@ static enum status look_up_stored(struct eval_run *r, struct eval_file *f, const
     uint8_t hash[16];
     int64_t stored = -1;
     r->stored = -1;
-    if (!eval_uses_store(r->result)) return STATUS_OK;
+    if (!eval_uses_store(r->result) && eval_gca_mode(r->options) <= EVAL_SELF) return STATUS_OK;
     indexer_document_hash(hash, document);
     TRY(store_view_find_document(r->engine->view, &stored, hash));
     f->stored_documents += stored >= 0;
@@ -112,20 +112,26 @@ static bool reports_overlap(const struct eval_run *r) {
     return !r->options->no_overlap && !r->samples;
 }
 
+static enum status prepare_retriever(struct retriever **out, const struct eval_run *r, int mode) {
+    const struct eval_options *o = r->options;
+    const struct engine_retrieval how = {.searcher = corpus_search_kind(o->searcher),
+                                         .self = mode == EVAL_SELF || mode == EVAL_BOTH,
+                                         .corpus = mode == EVAL_CORPUS || mode == EVAL_BOTH || mode == EVAL_RANDOM,
+                                         .random = mode == EVAL_RANDOM,
+                                         .exact = o->exact && mode != EVAL_RANDOM,
+                                         .exact_fallback = o->exact_fallback,
+                                         .nprobe = (int)o->nprobe,
+                                         .exclude_window = exclude_window(r),
+                                         .seed = (uint64_t)o->seed};
+    return engine_retriever(out, r->engine, &how);
+}
+
 static enum status prepare(struct eval_run *r) {
     const struct eval_options *o = r->options;
-    for (int mode = 0; mode < EVAL_GCA_MODES; mode++) {
-        const struct engine_retrieval how = {.searcher = corpus_search_kind(o->searcher),
-                                             .self = mode == EVAL_SELF || mode == EVAL_BOTH,
-                                             .corpus = mode == EVAL_CORPUS || mode == EVAL_BOTH || mode == EVAL_RANDOM,
-                                             .random = mode == EVAL_RANDOM,
-                                             .exact = o->exact && mode != EVAL_RANDOM,
-                                             .exact_fallback = o->exact_fallback,
-                                             .nprobe = (int)o->nprobe,
-                                             .exclude_window = exclude_window(r),
-                                             .seed = (uint64_t)o->seed};
-        if (r->result->mode[mode]) TRY(engine_retriever(&r->retriever[mode], r->engine, &how));
-    }
+    for (int mode = 0; mode < EVAL_GCA_MODES; mode++)
+        if (r->result->mode[mode]) TRY(prepare_retriever(&r->retriever[mode], r, mode));
+    if (eval_has_memory(r->result) && eval_gca_mode(o) != EVAL_NONE)
+        TRY(prepare_retriever(&r->memory_gca, r, eval_gca_mode(o)));
     TRY(eval_memory_prepare(r));
     r->runs = eval_has_memory(r->result) && eval_uses_store(r->result);
     if (r->runs || (eval_uses_store(r->result) && reports_overlap(r))) TRY(overlap_create(&r->result->overlap));
@@ -165,6 +171,7 @@ enum status eval_run(struct eval_result *result, const struct eval_engines *engi
     for (int mode = 0; mode < EVAL_MODES; mode++)
         engine_retriever_free(r.retriever[mode]);
     memory_window_free(r.memory);
+    engine_retriever_free(r.memory_gca);
     tokenizer_scratch_free(r.scratch);
     tokenizer_scratch_free(r.decoding);
     memory_free(r.targets);

@@ -11,6 +11,7 @@ struct eval_run {
     struct memory_window *memory; /* NULL: no mode reads one */
     struct memory_read reads_of[MEMORY_READS], reads[MEMORY_READS]; /* what is wanted of each; those that are read */
     int read_at[MEMORY_READS];                                      /* index into reads */
+    struct retriever *memory_gca;                                   /* what GCA reads under it; NULL: nothing */
     struct memory_samples *samples;                                 /* NULL: mix */
     bool runs;                                                      /* classes of tokens are wanted */
     const struct eval_options *options;

@@ -149,7 +149,7 @@ static enum status window_trunk(struct memory_window *w, const int32_t *ids, int
     struct engine *e = w->config.engine;
     const int64_t pass = engine_pass(e);
     struct decoder_state *state = NULL;
-    enum status s = decoder_state_create(&state, e->decoder, NULL);
+    enum status s = decoder_state_create(&state, e->decoder, w->config.gca);
     for (int64_t i = 0; i < n - 1 && s == STATUS_OK; i += pass) {
         int64_t part = min_i64(n - 1 - i, pass);
         const struct decoder_output out = {.logits = w->logits + i * e->model.config.vocab_size,

@@ -1,8 +1,8 @@
 /* memory_window.h -- one window of text read with token memories: what the model and each memory give to its tokens.
  *
- * The trunk reads the window once, without retrieval; its key states are the queries and the own past. A search is made
- * at the first scored token and each `every` tokens after it, with the text before that token alone. Logits of the
- * whole window are kept: context * vocabulary * 4 bytes. */
+ * The trunk reads the window once, without retrieval or with that of `gca`; its key states are the queries and the own
+ * past. A search is made at the first scored token and each `every` tokens after it, with the text before that token
+ * alone. Logits of the whole window are kept: context * vocabulary * 4 bytes. */
 #pragma once
 #include "indexer/retrieve/memory_source.h"
 #include "tools/memory/memory_options.h"
@@ -34,6 +34,7 @@ struct memory_window_config {
     const struct lexical *lexical;       /* NULL: own past alone */
     int64_t context;
     uint64_t seed;                       /* of random chunks */
+    struct retriever *gca;               /* NULL: the trunk reads without GCA. Reset by the caller before each window */
 };
 struct memory_window;
 /* Borrows what config names until memory_window_free. reads [n_reads] get their arrays here, and are borrowed. */

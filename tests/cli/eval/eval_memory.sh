@@ -46,6 +46,20 @@ expect 0 "$EVAL" ppl --model "$TMP/m" --base "$TMP/base" "${texts[@]}" --memory 
 out_has "memory-own against base"
 out_has "to base"
 
+# GCA under the memory: the model alone is then what ppl has with that retrieval, and the mixture is another one.
+expect 0 "$EVAL" ppl --model "$TMP/m" "${texts[@]}" --store "$TMP/s" --modes none,self,both --json
+for mode in none self both; do declare "ppl_$mode=$(figure $mode)"; done
+sed 's/.*"scored":\[{"in_file":0,"number":0,//' "$OUT" | grep -q '^"scored_tokens":[0-9]*,"scored_bytes":[0-9]*,"nll":{"none":[0-9.]*,"self":[0-9.]*,"both":[0-9.]*}}' || die "scored documents"
+for mode in none self both; do
+    expect 0 "$EVAL" fit-memory --model "$TMP/m" "${texts[@]}" "${memory[@]}" --memory both --gca $mode --out "$TMP/gca.json" --json
+    name=ppl_$mode
+    near "$(figure none)" "${!name}" "the model with --gca $mode"
+    declare "memory_$mode=$(figure memory-both)"
+done
+[ "$memory_none" != "$memory_self" ] && [ "$memory_self" != "$memory_both" ] || die "--gca changes nothing: $memory_none $memory_self $memory_both"
+expect_usage "it needs --memory LIST" "$EVAL" ppl --data x --gca self
+expect_usage "need --store DIR" "$EVAL" ppl --data x --gca both --memory own
+
 # A text that is in the store too does not find itself, unless that is wanted.
 "$BIN/drt-index" build "$TMP/train.jsonl" "$TMP/a.jsonl" --out "$TMP/leaky" --model "$TMP/m" >"$OUT" 2>"$ERR" || die "build"
 leak() { expect 0 "$EVAL" ppl --model "$TMP/base" --data "$TMP/a.jsonl" --context 252 --skip 64 --store "$TMP/leaky" --memory corpus --memory-k 2 --memory-every 8 --memory-tau 4 --memory-weight 0.5 --json "$@"; }

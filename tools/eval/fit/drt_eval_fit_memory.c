@@ -28,6 +28,10 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
          "fit to what --keep wrote, instead of reading texts (may be given several times)", 0, 0},
         {"apply", ARG_PATH, &o->apply, "FILE", "report this configuration on the texts instead of fitting one", 0, 0},
         {"store", ARG_PATH, &o->store, "DIR", "store of a tokenizer and a chunk size like the model's", 0, 0},
+        {"gca", ARG_CHOICE, &o->gca, "none|self|corpus|both",
+         "what GCA reads under the token memory while it is fitted and reported: mode none is then the model with that "
+         "retrieval",
+         0, 0},
         MEMORY_SEARCH_OPTIONS(o->memory_options),
         {"base", ARG_STRINGS, &o->base, "DIR",
          "a Base LM of the same tokenizer, reported beside (mode base; several: base-2 and so on)", 0, 0},
@@ -122,6 +126,7 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
                              .text_field = "text",
                              .memory = "own,corpus,both",
                              .oracle = "none",
+                             .gca = "none",
                              .context = 2048,
                              .skip = 256,
                              .eod_id = -1};
@@ -133,8 +138,12 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
     if (code < 0) code = check(&o, &result, out);
     o.memory_options.unfitted = true;
     if (code >= 0) return code;
-    const struct engine_config config = {
-        .model = o.model, .store = o.store, .where = o.where, .threads = (int)o.threads, .memory = true};
+    const struct engine_config config = {.model = o.model,
+                                         .store = o.store,
+                                         .where = o.where,
+                                         .threads = (int)o.threads,
+                                         .memory = true,
+                                         .retrieval = eval_gca_mode(&o) != EVAL_NONE};
     struct eval_machine *machine = NULL;
     struct progress_line *line = NULL;
     if (progress_line_start(&line, "drt-eval") != STATUS_OK) return eval_failed();

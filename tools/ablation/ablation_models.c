@@ -1,0 +1,272 @@
+/* ablation_models.c -- the models of a plan: configs that differ from DRT's in what a row varies, and nothing else. */
+#include "base/formats/json.h"
+#include "base/memory.h"
+#include "model/params.h"
+#include "tools/ablation/ablation_plan.h"
+#include "train/run/config.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LAYERS_MAX = 512 };
+/* While the size of a step is not known: the most that drt-train takes, so that no other key looks too large. */
+static const int64_t STEPS_UNKNOWN = 1000000000000;
+
+/* ---- sizes ----------------------------------------------------------------------------------------------- */
+
+static enum status model_count(struct ablation_model *m) {
+    struct params *p = NULL;
+    TRY(params_describe(&p, &m->config));
+    m->parameters = params_elements(p);
+    m->encoder_parameters = 0;
+    for (int i = 0; i < params_count(p); i++) {
+        const struct param *one = params_at(p, i);
+        if (strstr(one->name, "encoder.")) m->encoder_parameters += one->rows * one->cols;
+    }
+    params_free(p);
+    return STATUS_OK;
+}
+
+static enum status model_parse(struct ablation_model *m, const struct ablation_config *c) {
+    char name[FILE_PATH_MAX];
+    snprintf(name, sizeof name, "%s: model (of %s)", c->path, m->name);
+    TRY(model_config_parse(&m->config, name, m->json, strlen(m->json)));
+    return model_count(m);
+}
+
+/* ---- config.json ----------------------------------------------------------------------------------------- */
+
+static enum status model_layers(struct object *m, const int *layers, int n) {
+    char text[256];
+    int at = snprintf(text, sizeof text, "[");
+    for (int i = 0; i < n; i++)
+        at += snprintf(text + at, sizeof text - (size_t)at, "%s%d", i ? ", " : "", layers[i]);
+    snprintf(text + at, sizeof text - (size_t)at, "]");
+    return object_set(m, "decoder_layers", text);
+}
+
+/* A trained tokenizer leaves the last three ids to the model, and ends documents with its first token. */
+static enum status model_ids(struct object *m, const struct ablation_config *c) {
+    if (c->vocab_size == 0) return STATUS_OK;
+    TRY(object_set_int(m, "vocab_size", c->vocab_size));
+    TRY(object_set_int(m, "chunk_id", c->vocab_size - 1));
+    TRY(object_set_int(m, "pad_id", c->vocab_size - 2));
+    TRY(object_set_int(m, "mask_id", c->vocab_size - 3));
+    return object_set_int(m, "eos_id", 0);
+}
+
+static enum status model_base(struct object *m, int layers) {
+    static const char *const without[] = {"encoder_input", "retrieval_proj", "memory_layer", "memory_size"};
+    for (size_t i = 0; i < ARRAY_LEN(without); i++)
+        object_remove(m, without[i]);
+    TRY(model_layers(m, &layers, 1));
+    return object_set_int(m, "encoder_layers", 0);
+}
+
+/* As many layers as it takes to have as many parameters as DRT. */
+static enum status model_deep(struct ablation_model *m, struct object *json, const struct ablation_plan *plan,
+                              const struct ablation_model *drt) {
+    for (int layers = model_config_layers(&drt->config); layers <= LAYERS_MAX; layers++) {
+        TRY(model_base(json, layers));
+        memory_free(m->json);
+        m->json = NULL;
+        TRY(object_text(&m->json, json));
+        TRY(model_parse(m, plan->config));
+        if (m->parameters >= drt->parameters) return STATUS_OK;
+    }
+    return fail(STATUS_INVALID, "%s: row base-deep: no Base LM of up to %d layers has DRT's %lld parameters",
+                plan->config->path, LAYERS_MAX, (long long)drt->parameters);
+}
+
+static enum status model_groups(struct object *json, const struct ablation_plan *plan, const struct model_config *drt,
+                                int groups) {
+    int layers[MODEL_GROUPS_MAX + 1] = {drt->lower_layers}, upper = model_config_layers(drt) - drt->lower_layers;
+    if (upper < groups)
+        return fail(STATUS_INVALID, "%s: row groups-%d: model.decoder_layers has %d upper layers, fewer than groups",
+                    plan->config->path, groups, upper);
+    for (int g = 0; g < groups; g++)
+        layers[1 + g] = upper / groups + (g < upper % groups);
+    return model_layers(json, layers, 1 + groups);
+}
+
+static enum status model_json(struct ablation_model *m, struct object *json, const struct ablation_plan *plan,
+                              int value) {
+    const struct ablation_model *drt = &plan->models[0];
+    const struct ablation_config *c = plan->config;
+    if (m->kind == ABLATION_BASE_DEEP) return model_deep(m, json, plan, drt);
+    if (m->kind == ABLATION_BASE || m->kind == ABLATION_BASE_FULL)
+        TRY(model_base(json, model_config_layers(&drt->config)));
+    if (m->kind == ABLATION_BASE_FULL) TRY(object_set_int(json, "slide_window", c->context));
+    if (m->kind == ABLATION_K) TRY(object_set_int(json, "chunk_topk", value));
+    if (m->kind == ABLATION_GROUPS) TRY(model_groups(json, plan, &drt->config, value));
+    TRY(object_text(&m->json, json));
+    return model_parse(m, c);
+}
+
+/* ---- the config of drt-train ----------------------------------------------------------------------------- */
+
+static bool model_is_base(enum ablation_model_kind kind) {
+    return kind <= ABLATION_BASE_FULL;
+}
+
+static enum status training_base(struct object *t) {
+    static const char *const without[] = {"mlm",         "contrastive", "copies",       "teach",
+                                          "memory",      "gumbel",      "gumbel_until", "pool_start",
+                                          "pool_before", "candidates",  "refresh",      "corpus_alone"};
+    for (size_t i = 0; i < ARRAY_LEN(without); i++)
+        object_remove(t, without[i]);
+    TRY(object_set_string(t, "pool", "none"));
+    return object_set_string(t, "eval_pool", "none");
+}
+
+/* What every run of the plan has in common. */
+static enum status training_common(struct object *t, const struct ablation_model *m, const struct ablation_config *c) {
+    char suffix[8], list[64];
+    snprintf(suffix, sizeof suffix, m->config.vocab_size > 65536 ? "u32" : "u16");
+    TRY(object_set(t, "model", m->json));
+    TRY(object_set_string(t, "tokenizer", c->tokenizer ? c->tokenizer : "tokenizer.json"));
+    snprintf(list, sizeof list, "[\"tokens/train.%s\"]", suffix);
+    TRY(object_set(t, "data", list));
+    snprintf(list, sizeof list, "[\"tokens/valid.%s\"]", suffix);
+    TRY(object_set(t, "valid", list));
+    if (!object_get(t, "keep")) TRY(object_set_int(t, "keep", 1));
+    return STATUS_OK;
+}
+
+static enum status training_read(struct train_config *out, const struct ablation_model *m,
+                                 const struct ablation_config *c) {
+    char name[FILE_PATH_MAX];
+    snprintf(name, sizeof name, "%s: training (of %s)", c->path, m->name);
+    TRY(config_defaults(out));
+    TRY(config_read(out, name, m->training, strlen(m->training)));
+    enum status s = config_check(out);
+    return s == STATUS_OK ? s : fail_context(s, "%s", name);
+}
+
+/* Steps, and how often a run that may be killed writes a checkpoint: ten times, where the config leaves it open. */
+static enum status training_steps(struct ablation_model *m, struct object *t, const struct ablation_config *c) {
+    struct train_config read = {0};
+    TRY(object_set_int(t, "steps", c->steps > 0 ? c->steps : STEPS_UNKNOWN));
+    TRY(object_text(&m->training, t));
+    enum status s = training_read(&read, m, c);
+    if (s == STATUS_OK) {
+        m->step_tokens = read.sequences * read.length * read.accumulate;
+        m->steps = c->steps > 0 ? c->steps : (c->tokens + m->step_tokens - 1) / m->step_tokens;
+        s = object_set_int(t, "steps", m->steps);
+    }
+    if (s == STATUS_OK && !object_get(t, "save_every"))
+        s = object_set_int(t, "save_every", m->steps < 10 ? 1 : m->steps / 10);
+    config_free(&read);
+    TRY(s);
+    memory_free(m->training);
+    m->training = NULL;
+    TRY(object_text(&m->training, t));
+    s = training_read(&read, m, c);
+    config_free(&read);
+    return s;
+}
+
+/* What a row takes out must be in the config, or the row would be DRT again. */
+static enum status training_without(struct object *t, const struct ablation_model *m,
+                                    const struct ablation_plan *plan) {
+    struct train_config drt = {0};
+    const struct ablation_config *c = plan->config;
+    if (plan->models[0].taken)
+        return fail(STATUS_INVALID,
+                    "%s: row %s: models.drt is taken, so how it was trained is unknown: leave the row "
+                    "out, or name models.%s",
+                    c->path, m->name, m->name);
+    enum status s = training_read(&drt, &plan->models[0], c);
+    const bool has = m->kind == ABLATION_NO_GUMBEL ? drt.gumbel
+                     : m->kind == ABLATION_NO_MLM  ? drt.schedule.mlm_rate > 0
+                                                   : drt.schedule.contrastive_weight > 0;
+    config_free(&drt);
+    TRY(s);
+    if (!has)
+        return fail(STATUS_INVALID, "%s: row %s: DRT trains without it already: set training.%s, or leave the row out",
+                    c->path, m->name,
+                    m->kind == ABLATION_NO_GUMBEL ? "gumbel"
+                    : m->kind == ABLATION_NO_MLM  ? "mlm.rate"
+                                                  : "contrastive.weight");
+    if (m->kind == ABLATION_NO_GUMBEL) return object_set(t, "gumbel", "false");
+    object_remove(t, m->kind == ABLATION_NO_MLM ? "mlm" : "contrastive");
+    return STATUS_OK;
+}
+
+static enum status training_json(struct ablation_model *m, const struct ablation_plan *plan, int value) {
+    struct object t = {0};
+    const struct ablation_config *c = plan->config;
+    enum status s;
+    TRY_GOTO(s, object_copy(&t, &c->training), out);
+    if (model_is_base(m->kind)) TRY_GOTO(s, training_base(&t), out);
+    if (m->kind >= ABLATION_NO_GUMBEL && m->kind <= ABLATION_NO_CONTRASTIVE)
+        TRY_GOTO(s, training_without(&t, m, plan), out);
+    const char *candidates = object_get(&t, "candidates");
+    if (m->kind == ABLATION_K && candidates && strtoll(candidates, NULL, 10) < value)
+        TRY_GOTO(s, object_set_int(&t, "candidates", value), out);
+    TRY_GOTO(s, training_common(&t, m, c), out);
+    s = training_steps(m, &t, c);
+out:
+    object_free(&t);
+    return s;
+}
+
+/* ---- models that are there already ----------------------------------------------------------------------- */
+
+static enum status model_take(struct ablation_model *m, const struct ablation_plan *plan, const char *folder) {
+    const struct ablation_config *c = plan->config;
+    snprintf(m->folder, sizeof m->folder, "%s", folder);
+    m->taken = true;
+    enum status s = model_config_load(&m->config, folder);
+    if (s != STATUS_OK) return fail_context(s, "%s: models.%s", c->path, m->name);
+    if (m->config.base_lm != model_is_base(m->kind))
+        return fail(STATUS_INVALID, "%s: models.%s: %s is %s", c->path, m->name, folder,
+                    m->config.base_lm ? "a Base LM, which has no retrieval" : "no Base LM");
+    if (m->kind == ABLATION_DRT && (m->config.topk != c->chunk_topk || m->config.groups != c->groups))
+        return fail(STATUS_INVALID, "%s: models.drt: %s has chunk_topk %d and %d groups, which model must have, too",
+                    c->path, folder, m->config.topk, m->config.groups);
+    return model_count(m);
+}
+
+/* ---- the model of a row ---------------------------------------------------------------------------------- */
+
+static enum status model_make(struct ablation_model *m, const struct ablation_plan *plan, int value) {
+    struct object json = {0};
+    char name[ABLATION_NAME];
+    const struct ablation_config *c = plan->config;
+    memcpy(name, m->name, sizeof name);
+    const char *taken = m->kind < ABLATION_K ? object_get(&c->taken, m->name) : NULL;
+    if (taken) return model_take(m, plan, taken);
+    enum status s = object_copy(&json, &c->model);
+    if (s == STATUS_OK) s = model_ids(&json, c);
+    if (s == STATUS_OK) s = model_json(m, &json, plan, value);
+    object_free(&json);
+    TRY(s);
+    if (m->kind == ABLATION_DRT && (m->config.base_lm || m->config.encoder_input != ENCODER_INPUT_TOKENS))
+        return fail(STATUS_INVALID, "%s: model.encoder_input must be \"tokens\": only such a model reads a store",
+                    c->path);
+    if (m->kind == ABLATION_K && strcmp(c->vary_k, "evaluated") == 0) {
+        m->view_of = 0;
+        snprintf(m->folder, sizeof m->folder, "models/%s", name);
+        return STATUS_OK;
+    }
+    TRY(training_json(m, plan, value));
+    snprintf(m->folder, sizeof m->folder, "models/%s/checkpoints/step-%lld", name, (long long)m->steps);
+    return STATUS_OK;
+}
+
+enum status ablation_model_of(int *out, struct ablation_plan *plan, enum ablation_model_kind kind, int value) {
+    const struct ablation_config *c = plan->config;
+    char name[ABLATION_NAME];
+    if ((kind == ABLATION_K && value == c->chunk_topk) || (kind == ABLATION_GROUPS && value == c->groups))
+        kind = ABLATION_DRT;
+    snprintf(name, sizeof name, kind == ABLATION_K ? "k-%d" : "groups-%d", value);
+    if (kind < ABLATION_K) snprintf(name, sizeof name, "%s", ablation_model_names[kind]);
+    for (*out = 0; *out < plan->n_models; (*out)++)
+        if (strcmp(plan->models[*out].name, name) == 0) return STATUS_OK;
+    if (plan->n_models == ABLATION_MODELS) return fail(STATUS_INVALID, "%s: too many models", c->path);
+    struct ablation_model *m = &plan->models[plan->n_models++];
+    *m = (struct ablation_model){.kind = kind, .view_of = -1};
+    snprintf(m->name, sizeof m->name, "%s", name);
+    return model_make(m, plan, value);
+}

@@ -1,0 +1,95 @@
+/* ablation_rows.c -- see ablation_rows.h. */
+#include "tools/ablation/ablation_rows.h"
+#include <string.h>
+
+#define BASES "Base LMs"
+#define RETRIEVAL "Retrieval by GCA"
+#define FIXED "Fixed retrievers"
+#define SOURCES "GCA and token memory"
+#define LOSSES "Training without"
+#define CHUNKS "Chunks that are read"
+#define SEARCHES "Tokens between searches"
+#define GROUPS "Retrievals a token"
+
+#define K_ROW(k)                                                                                                       \
+    { "k-" #k, "DRT, K " #k, CHUNKS, .model = ABLATION_K, .value = k, .store = ABLATION_STORE }
+#define EVERY_ROW(n)                                                                                                   \
+    {                                                                                                                  \
+        "every-" #n, "Base LM + memory, a search every " #n, SEARCHES, .how = ABLATION_FIT, .store = ABLATION_STORE,   \
+                                                                       .mode = "memory-both", .every = n               \
+    }
+#define GROUPS_ROW(n, text)                                                                                            \
+    { "groups-" #n, "DRT, " text, GROUPS, .model = ABLATION_GROUPS, .value = n, .store = ABLATION_STORE }
+
+const struct ablation_row ablation_rows[ABLATION_ROWS] = {
+    {"base", "Base LM", BASES, .mode = "none", .always = true},
+    {"base-deep", "Base LM, more layers", BASES, .model = ABLATION_BASE_DEEP, .mode = "none"},
+    {"base-full", "Base LM, full attention", BASES, .model = ABLATION_BASE_FULL, .mode = "none"},
+
+    {"drt-none", "DRT without retrieval", RETRIEVAL, .model = ABLATION_DRT, .mode = "none"},
+    {"random", "DRT w/ random retrieval", RETRIEVAL, .model = ABLATION_DRT, .store = ABLATION_STORE, .mode = "random",
+     .always = true},
+    {"drt-other", "DRT, store of other text", RETRIEVAL, .model = ABLATION_DRT, .store = ABLATION_STORE_OTHER,
+     .mode = "corpus", .always = true},
+    {"drt-corpus", "DRT, corpus", RETRIEVAL, .model = ABLATION_DRT, .store = ABLATION_STORE, .mode = "corpus"},
+    {"drt-self", "DRT, self", RETRIEVAL, .model = ABLATION_DRT, .mode = "self"},
+    {"drt-both", "DRT, corpus and self", RETRIEVAL, .model = ABLATION_DRT, .store = ABLATION_STORE, .mode = "both"},
+
+    {"external-corpus", "DRT w/ external encoder, corpus", FIXED, .model = ABLATION_DRT,
+     .store = ABLATION_STORE_EXTERNAL, .mode = "corpus"},
+    {"external-both", "DRT w/ external encoder, corpus and self", FIXED, .model = ABLATION_DRT,
+     .store = ABLATION_STORE_EXTERNAL, .mode = "both"},
+    {"bm25-corpus", "DRT w/ BM25, corpus", FIXED, .model = ABLATION_DRT, .store = ABLATION_STORE,
+     .how = ABLATION_LEXICAL, .mode = "corpus"},
+    {"bm25-both", "DRT w/ BM25, corpus and self", FIXED, .model = ABLATION_DRT, .store = ABLATION_STORE,
+     .how = ABLATION_LEXICAL, .mode = "both"},
+
+    {"gca", "GCA alone", SOURCES, .model = ABLATION_DRT, .store = ABLATION_STORE, .mode = "both"},
+    {"memory", "memory alone (Base LM)", SOURCES, .store = ABLATION_STORE, .how = ABLATION_FIT, .mode = "memory-both"},
+    {"memory-self", "memory alone, self", SOURCES, .store = ABLATION_STORE, .how = ABLATION_FIT, .mode = "memory-own"},
+    {"memory-corpus", "memory alone, corpus", SOURCES, .store = ABLATION_STORE, .how = ABLATION_FIT,
+     .mode = "memory-corpus"},
+    {"memory-random", "memory alone, random chunks", SOURCES, .store = ABLATION_STORE, .how = ABLATION_FIT,
+     .mode = "memory-random"},
+    {"memory-other", "memory alone, store of other text", SOURCES, .store = ABLATION_STORE_OTHER, .how = ABLATION_FIT,
+     .mode = "memory-corpus"},
+    {"drt-memory", "memory alone (DRT without GCA)", SOURCES, .model = ABLATION_DRT, .store = ABLATION_STORE,
+     .how = ABLATION_FIT, .mode = "memory-both"},
+    {"gca-memory", "GCA + memory", SOURCES, .model = ABLATION_DRT, .store = ABLATION_STORE, .how = ABLATION_FIT_GCA,
+     .mode = "memory-both"},
+
+    {"no-gumbel", "DRT w/o Gumbel noise", LOSSES, .model = ABLATION_NO_GUMBEL, .store = ABLATION_STORE},
+    {"no-mlm", "DRT w/o masked-token loss", LOSSES, .model = ABLATION_NO_MLM, .store = ABLATION_STORE},
+    {"no-contrastive", "DRT w/o contrastive loss", LOSSES, .model = ABLATION_NO_CONTRASTIVE, .store = ABLATION_STORE},
+
+    K_ROW(1),
+    K_ROW(2),
+    K_ROW(4),
+    K_ROW(8),
+    K_ROW(16),
+    K_ROW(32),
+    K_ROW(64),
+
+    EVERY_ROW(16),
+    EVERY_ROW(32),
+    EVERY_ROW(64),
+
+    GROUPS_ROW(1, "one group"),
+    GROUPS_ROW(2, "two groups"),
+};
+
+const char *const ablation_model_names[ABLATION_K] = {"base",      "base-deep", "base-full",     "drt",
+                                                      "no-gumbel", "no-mlm",    "no-contrastive"};
+
+int ablation_row_find(const char *name) {
+    for (int i = 0; i < ABLATION_ROWS; i++)
+        if (strcmp(ablation_rows[i].name, name) == 0) return i;
+    return -1;
+}
+
+bool ablation_mode_reads_store(const char *mode) {
+    static const char *const without[] = {"none", "self", "memory-own"};
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++)
+        if (strcmp(mode, without[i]) == 0) return false;
+    return true;
+}

@@ -1,0 +1,37 @@
+/* ablation_rows.h -- the rows that a table of drt-eval ablation may have, named as in the papers' ablation.
+ *
+ * A row is one figure: a model, a store and a mode of an evaluation. Rows that need the same model, store or evaluation
+ * share it (ablation_plan.h). */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Which model a row scores; `value` is K or the number of groups. */
+enum ablation_model_kind {
+    ABLATION_BASE,                       /* all layers of DRT's decoder, nothing else */
+    ABLATION_BASE_DEEP,                  /* as many layers as it takes to have DRT's number of parameters */
+    ABLATION_BASE_FULL,                  /* attention over the whole evaluated context */
+    ABLATION_DRT, ABLATION_NO_GUMBEL, ABLATION_NO_MLM, ABLATION_NO_CONTRASTIVE, ABLATION_K, ABLATION_GROUPS,
+};
+enum ablation_store { ABLATION_NO_STORE, ABLATION_STORE, ABLATION_STORE_OTHER, ABLATION_STORE_EXTERNAL };
+enum ablation_how {
+    ABLATION_PPL,                        /* drt-eval ppl */
+    ABLATION_LEXICAL,                    /* drt-eval ppl, the store searched by BM25 */
+    ABLATION_FIT, ABLATION_FIT_GCA,      /* drt-eval fit-memory, without and with GCA */
+};
+struct ablation_row {
+    const char *name, *title, *part;     /* part of the table */
+    enum ablation_model_kind model; int value;
+    enum ablation_store store;           /* ABLATION_STORE: only where the mode reads one */
+    enum ablation_how how;
+    const char *mode;                    /* as drt-eval names it; NULL: the config's variant_mode */
+    int every;                           /* tokens between two searches of a token memory; 0: the config's */
+    bool always;                         /* in every table */
+};
+enum { ABLATION_ROWS = 36 };
+extern const struct ablation_row ablation_rows[ABLATION_ROWS];
+extern const char *const ablation_model_names[ABLATION_K];   /* of the kinds before it */
+
+int ablation_row_find(const char *name);                  /* -1: there is none */
+/* Whether a mode retrieves from a store. */
+bool ablation_mode_reads_store(const char *mode);

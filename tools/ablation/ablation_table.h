@@ -1,0 +1,46 @@
+/* ablation_table.h -- the figures of a run: every row on the same positions, beside the Base LM.
+ *
+ * A change is (perplexity of the row / perplexity of the Base LM - 1) in per cent, made of mean losses: the mean over
+ * texts, each counted once, with a bootstrap over documents, paired (tools/shared/ratio.h: what drt-eval ppl --base
+ * prints). Perplexities are those of all tokens. Nothing in a table depends on time, paths of the run, or order of
+ * parts. */
+#pragma once
+#include "tools/ablation/ablation_plan.h"
+#include "tools/shared/ratio.h"
+#include <stdio.h>
+
+enum { ABLATION_CLASSES = 3 };           /* of documents, by what the store has of them */
+extern const char *const ablation_class_names[ABLATION_CLASSES];
+
+struct ablation_document { int file; int64_t number, tokens, bytes; };
+struct ablation_overlap { double shared, covered; int64_t longest; };   /* as in docs/contamination.md */
+struct ablation_figure { struct ratio perplexity, change; bool there; };
+struct ablation_table_row {
+    double *nll;                         /* of each document; NULL: not there yet */
+    struct ablation_figure all, domain[ABLATION_FILES_MAX], overlap[ABLATION_CLASSES];
+    struct ratio bits_per_byte;
+};
+struct ablation_table {
+    const struct ablation_plan *plan;
+    struct ablation_document *documents; size_t n_documents;
+    struct ablation_overlap *overlap, *other;             /* with the store, with that of other text; NULL: none */
+    struct ablation_table_row rows[ABLATION_ROWS];
+    int n_rows, n_selected;              /* rows that are there; rows that the config selects */
+    int64_t class_documents[ABLATION_CLASSES], class_tokens[ABLATION_CLASSES];
+};
+/* From the results of `folder` that are there. STATUS_MISMATCH: two results have not the same positions. n_rows 0: the
+ * Base LM was not scored yet, and there is no table. Free with ablation_table_free, also after a failure. */
+enum status ablation_table_make(struct ablation_table *out, const struct ablation_plan *plan, const char *folder);
+void ablation_table_free(struct ablation_table *t);       /* a zeroed table is fine */
+/* table.txt, table.json and table.html, each whole or not at all. */
+enum status ablation_table_write(const struct ablation_table *t, const char *folder);
+
+/* ---- ablation_text.c, ablation_page.c ---- */
+void ablation_text_write(FILE *f, const struct ablation_table *t);
+void ablation_json_write(FILE *f, const struct ablation_table *t);
+void ablation_page_write(FILE *f, const struct ablation_table *t);
+/* Class of a document, and sums of overlap over documents of a file (-1: all). */
+int ablation_class(const struct ablation_overlap *o);
+struct ablation_overlap_sum { double covered; int64_t documents, touched, longest; };
+struct ablation_overlap_sum ablation_overlap_sum(const struct ablation_table *t, const struct ablation_overlap *o,
+                                                 int file);
