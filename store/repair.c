@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/catalog/commit_record_internal.h"
+#include "store/catalog/frozen_internal.h"
 #include "store/publish_lexical_internal.h"
 #include "store/verify_internal.h"
 #include <string.h>
@@ -384,9 +385,10 @@ static enum status repair_commit(const struct repair *r, const char *dir) {
 enum status store_repair(const char *dir, const struct store_publish *how, const struct store_encoder *encoder,
                          store_problem *problem, void *context, int64_t *problems) {
     static const struct store_publish defaults = {.seed = 1};
-    struct findings f = {problem, context, 0};
+    struct findings f = {.problem = problem, .context = context};
     struct repair r = {.how = how ? how : &defaults, .encoder = encoder, .f = &f};
     char path[FILE_PATH_MAX];
+    TRY(frozen_refuse(dir));
     TRY(file_join(path, dir, "catalog/data.mdb"));
     enum status s = repair_commit(&r, dir);
     if (s == STATUS_OK) s = writer_open(&r.w, dir, NULL, false);

@@ -69,6 +69,7 @@ struct store_info {
     int64_t shards, segments;            /* shards: pairs of files */
     int64_t duplicates;                  /* documents skipped as exact copies by all runs that published something */
     uint64_t token_bytes, landmark_bytes, index_bytes, catalog_bytes;
+    bool frozen;                         /* a snapshot that nothing changes (store/change/freeze.h) */
     bool lexical;                        /* it has a lexical index, damaged or not */
     int64_t lexical_segments;
     uint64_t lexical_bytes;

@@ -1,6 +1,7 @@
 /* verify.c -- checks all parts of a store and reports what is wrong; changes nothing. */
 #include "base/memory.h"
 #include "store/catalog/commit_record_internal.h"
+#include "store/catalog/frozen_internal.h"
 #include "store/verify_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -15,9 +16,10 @@ enum status finding(struct findings *f, enum status s, const char *file, const c
     size_t n = strlen(file);
     if (strncmp(at, file, n) == 0 && strncmp(at + n, ": ", 2) == 0) at += n + 2;
     if (!advice) advice = strstr(text, ": run drt-index");
+    if (!advice && (advice = strstr(text, remedy_freeze))) advice -= 2;
     if (advice) *advice = 0; /* the remedy is printed on its own */
     f->count++;
-    if (f->problem) f->problem(f->context, file, at, remedy);
+    if (f->problem) f->problem(f->context, file, at, f->frozen ? remedy_freeze : remedy);
     return STATUS_OK;
 }
 
@@ -433,14 +435,27 @@ static enum status verify_commit(struct verify *v, const char *data) {
     return finding(v->f, s, in_record ? v->record : data, remedy_repair);
 }
 
+/* A snapshot's catalog has a checksum of all its bytes. */
+static enum status verify_frozen(struct verify *v, const char *data) {
+    char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
+    struct frozen_record frozen;
+    TRY(file_join(folder, v->dir, "catalog"));
+    TRY(file_join(path, folder, "frozen"));
+    enum status s = frozen_read(&frozen, &v->f->frozen, folder);
+    if (s == STATUS_VERSION) return s;
+    if (s != STATUS_OK) return finding(v->f, s, strstr(status_message(), data) ? data : path, remedy_freeze);
+    return v->f->frozen && v->deep ? finding(v->f, frozen_check(&frozen, folder), data, remedy_freeze) : STATUS_OK;
+}
+
 enum status store_verify(const char *dir, bool deep, const struct progress *p, store_problem *problem, void *context,
                          int64_t *problems) {
-    struct findings f = {problem, context, 0};
+    struct findings f = {.problem = problem, .context = context};
     struct verify v = {.dir = dir, .deep = deep, .progress = p, .f = &f};
     char path[FILE_PATH_MAX];
     TRY(file_join(path, dir, "catalog/data.mdb"));
     TRY(file_join(v.record, dir, "catalog/commit"));
-    enum status s = verify_commit(&v, path);
+    enum status s = verify_frozen(&v, path);
+    if (s == STATUS_OK && f.count == 0) s = verify_commit(&v, path);
     if (s != STATUS_OK || f.count > 0) {
         *problems = f.count;
         return s;

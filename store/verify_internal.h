@@ -3,7 +3,8 @@
 #include "store/catalog/record_lexical_internal.h"
 #include "store/writer_internal.h"
 
-struct findings { store_problem *problem; void *context; int64_t count; };
+/* frozen: a snapshot, where one remedy alone helps */
+struct findings { store_problem *problem; void *context; int64_t count; bool frozen; };
 
 /* Reports the last failure (its message begins with `file` or not: the name is cut off) and continues: STATUS_OK. Only
  * what is not damage (out of memory, stopped) is returned. STATUS_OK as `s` reports nothing. */

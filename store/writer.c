@@ -5,6 +5,7 @@
  * recorded or orphan files, which the next writer removes. */
 #include "base/memory.h"
 #include "base/system/fault.h"
+#include "store/catalog/frozen_internal.h"
 #include "store/writer_internal.h"
 #include <assert.h>
 #include <dirent.h>
@@ -127,6 +128,7 @@ static enum status remove_orphan_file(void *context, const char *path) {
 
 static enum status open_writer(struct store_writer *w, const struct store_writer_config *config, bool create) {
     char path[FILE_PATH_MAX];
+    TRY(frozen_refuse(w->dir)); /* before a lock file appears there */
     TRY(file_join(path, w->dir, "catalog/data.mdb"));
     uint64_t size = 0;
     bool exists = file_exists(path);

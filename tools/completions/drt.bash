@@ -238,6 +238,12 @@ _drt_options() {
 --count value
 --help,-h -
 --version,-V -' ;;
+    'drt-index freeze') echo '--store dir
+--out dir
+--copy -
+--json -
+--help,-h -
+--version,-V -' ;;
     'drt-index get') echo '--store dir
 --model dir
 --chunk value
@@ -418,7 +424,7 @@ _drt_commands() {
     case $1 in
     drt-eval) echo 'ppl fit-memory tasks niah' ;;
     drt-generate) echo '' ;;
-    drt-index) echo 'build join add search get stats verify repair delete compact drop recall export lexical doctor' ;;
+    drt-index) echo 'build join add search get stats verify repair delete compact freeze drop recall export lexical doctor' ;;
     drt-model) echo 'info init convert' ;;
     drt-serve) echo '' ;;
     drt-tokenizer) echo 'train encode decode count' ;;

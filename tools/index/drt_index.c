@@ -16,6 +16,7 @@ static const struct command commands[] = {
     {"repair", "rebuild derived files: indexes, landmarks, hashes", drt_index_repair},
     {"delete", "take documents out by number or source", drt_index_delete},
     {"compact", "make a new store of the documents that are left", drt_index_compact},
+    {"freeze", "make a snapshot for readers on many hosts", drt_index_freeze},
     {"drop", "remove shards whose tokens are lost", drt_index_drop},
     {"recall", "measure the index against exact search", drt_index_recall},
     {"export", "print chunks, positions and landmarks as JSON lines", drt_index_export},

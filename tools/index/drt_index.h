@@ -17,6 +17,7 @@ int drt_index_repair(int argc, char **argv, const char **operands);
 int drt_index_drop(int argc, char **argv, const char **operands);
 int drt_index_delete(int argc, char **argv, const char **operands);
 int drt_index_compact(int argc, char **argv, const char **operands);
+int drt_index_freeze(int argc, char **argv, const char **operands);
 int drt_index_recall(int argc, char **argv, const char **operands);
 int drt_index_export(int argc, char **argv, const char **operands);
 int drt_index_lexical(int argc, char **argv, const char **operands);
