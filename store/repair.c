@@ -108,7 +108,7 @@ static enum status refill(const struct repair *r, struct catalog_txn *t, enum ca
         if (table == TABLE_RUNS)
             TRY(record_append_run(t, d.first_chunk, &run));
         else
-            TRY(record_put_hash(t, d.hash, i));
+            TRY(record_add_hash(t, d.hash, i)); /* of an unfinished update: the published document has it */
     }
     return fault_point("store:repair:before-commit");
 }
@@ -135,7 +135,7 @@ static enum status repair_tables(struct repair *r) {
     enum status s = record_list_shards(t, w->catalog, &shards, w->sealed.shards), runs = STATUS_OK, hashes = STATUS_OK;
     if (s == STATUS_OK) s = documents_verify(t, w->catalog, &w->sealed, shards, w->fingerprint.chunk_tokens, true);
     if (s == STATUS_OK) runs = runs_verify(t, w->catalog, &w->sealed, true);
-    if (s == STATUS_OK) hashes = hashes_verify(t, w->catalog, &w->sealed, shards, true);
+    if (s == STATUS_OK) hashes = hashes_verify(t, w->catalog, &w->sealed, &w->published, shards, true);
     catalog_abort(t);
     r->documents_good = s == STATUS_OK;
     if (s != STATUS_OK) {

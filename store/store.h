@@ -163,6 +163,7 @@ void store_writer_close(struct store_writer *w);          /* sealed shards stay 
 
 /* The journal: totals of all sealed shards, and `cursor` of the last one, which are the caller's own bytes. */
 struct store_journal {
+    uint64_t generation;                 /* the published one; 0: none */
     int64_t shards, documents, chunks, duplicates;
     uint8_t cursor[STORE_CURSOR_MAX];
     size_t cursor_bytes;
@@ -178,6 +179,7 @@ struct store_new_document {
     const char *source, *key;
     uint64_t offset, line, bytes;
     uint8_t hash[16];
+    bool unchecked;                      /* no duplicate: only documents that store_publish.replaced names have it */
 };
 enum status store_shard_begin(struct store_writer *w);
 /* STATUS_OK with *duplicate true, and nothing added, when the store has a document with this hash. */
@@ -217,6 +219,8 @@ struct store_publish {
     struct threads *threads;
     const struct progress *progress;
     struct store_clustering clustering;
+    /* store_writer_publish: published documents that the same transaction deletes, rising, as store_delete does */
+    const int64_t *replaced; int64_t n_replaced;
 };
 enum status store_writer_publish(struct store_writer *w, const struct store_publish *how);
 /* Makes (how->lexical STORE_LEXICAL_ON) or removes (OFF) the lexical index of the published generation, in one

@@ -20,8 +20,9 @@ enum status documents_verify(struct catalog_txn *t, const struct catalog *c, con
                              const struct shard_record *shards, int chunk_tokens, bool deep);
 enum status runs_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed,
                         bool deep);
+/* A document that is not published may leave its hash to the published one that it will replace. */
 enum status hashes_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed,
-                          const struct shard_record *shards, bool deep);
+                          const struct generation_record *published, const struct shard_record *shards, bool deep);
 /* Whether the segments cover what a generation needs: all chunks that were not dropped, or none without an index. */
 enum status published_covered(bool *out, const struct segment_record *list, int64_t n,
                               const struct shard_record *shards,

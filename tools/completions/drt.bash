@@ -163,8 +163,6 @@ _drt_options() {
 --model dir
 --encoder dir
 --encoder-kind auto|cosine|dot|e5
---vectors file
---vectors-name value
 --index value
 --lexical on|off
 --max-ram value
@@ -179,14 +177,14 @@ _drt_options() {
 --threads value
 --restart -
 --json -
+--vectors file
+--vectors-name value
 --help,-h -
 --version,-V -' ;;
     'drt-index build') echo '--out dir
 --model dir
 --encoder dir
 --encoder-kind auto|cosine|dot|e5
---vectors file
---vectors-name value
 --index value
 --lexical on|off
 --max-ram value
@@ -201,6 +199,8 @@ _drt_options() {
 --threads value
 --restart -
 --json -
+--vectors file
+--vectors-name value
 --part value
 --help,-h -
 --version,-V -' ;;
@@ -307,6 +307,28 @@ _drt_options() {
 --help,-h -
 --version,-V -' ;;
     'drt-index stats') echo '--store dir
+--json -
+--help,-h -
+--version,-V -' ;;
+    'drt-index update') echo '--source value
+--dry-run -
+--store dir
+--model dir
+--encoder dir
+--encoder-kind auto|cosine|dot|e5
+--index value
+--lexical on|off
+--max-ram value
+--format auto|jsonl|txt|u16|u32|megatron|parquet|arrow
+--text-field value
+--skip-bad-lines -
+--no-follow -
+--eod-id value
+--shard-chunks value
+--device auto|cpu|cuda
+--dtype auto|f32|bf16
+--threads value
+--restart -
 --json -
 --help,-h -
 --version,-V -' ;;
@@ -424,7 +446,7 @@ _drt_commands() {
     case $1 in
     drt-eval) echo 'ppl fit-memory tasks niah' ;;
     drt-generate) echo '' ;;
-    drt-index) echo 'build join add search get stats verify repair delete compact freeze drop recall export lexical doctor' ;;
+    drt-index) echo 'build join add update search get stats verify repair delete compact freeze drop recall export lexical doctor' ;;
     drt-model) echo 'info init convert' ;;
     drt-serve) echo '' ;;
     drt-tokenizer) echo 'train encode decode count' ;;
