@@ -63,7 +63,8 @@ static enum status train_rest(const struct build *b, struct vectors *v, const fl
 /* One row from each of `sample` equal stretches: spread over the whole store, ids rising, the same for a seed. */
 static enum status train(struct build *b, struct vectors *v) {
     int64_t chunks = live_chunks(b), n = b->plan.sample < chunks ? b->plan.sample : chunks;
-    int64_t all = n < b->plan.sample ? n : b->plan.quiet_sample;
+    int64_t all = n < b->plan.quiet_sample ? b->plan.quiet_least : b->plan.quiet_sample;
+    if (all < n) all = n; /* dropped shards count in the plan, and leave fewer rows */
     size_t dim = (size_t)b->landmarks.dim;
     struct store_dropped dropped = landmarks_dropped(&b->landmarks);
     float *rows;

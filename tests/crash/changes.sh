@@ -114,21 +114,25 @@ for store in "$s" "$TMP/fresh"; do
 done
 cmp -s "$TMP/hits.store" "$TMP/hits.fresh" && [ -s "$TMP/hits.fresh" ] || die "other exact hits than in a fresh store"
 
-figures() { # NAME STORE
-    local files start
-    expect 0 "$INDEX" recall --store "$2" --queries 2000 --k 8 --nprobe 4 --threads 1 --json
-    files=$(find "$2/tokens" "$2/index" "$2/lexical" -type f | wc -l)
-    local line=$OUT
-    number() { grep -oE "\"$1\":[0-9.e-]+" "$line" | cut -d: -f2; }
-    printf '%-8s %s files; index p50 %.3f ms, p99 %.3f ms, recall %.4f; exact p50 %.3f ms, p99 %.3f ms; ' "$1" "$files" \
-        "$(number p50_ms)" "$(number p99_ms)" "$(number recall)" "$(number exact_p50_ms)" "$(number exact_p99_ms)"
-    start=$(now_us)
-    for _ in 1 2 3 4 5 6 7 8 9 10; do "$INDEX" stats --store "$2" >/dev/null 2>&1; done
-    echo "opened in $((($(now_us) - start) / 10000)) ms, process and all"
-}
-echo "$added additions and $deleted deletions in $seconds s, $killed kills; $(wc -l <"$TMP/c1") chunks are left"
-figures changed "$s"
-figures fresh "$TMP/fresh"
 expect 0 "$INDEX" compact --store "$s" --out "$TMP/compacted" --threads 1
 contents "$TMP/compacted" | cmp -s - "$TMP/c2" || die "compact changes the content"
-figures compact "$TMP/compacted"
+# Medians of five rounds over the three stores in turn, since other work on the machine disturbs single ones.
+names=(p50_ms p99_ms recall exact_p50_ms exact_p99_ms open_ms)
+for round in 1 2 3 4 5; do
+    for store in "$s" "$TMP/fresh" "$TMP/compacted"; do
+        expect 0 "$INDEX" recall --store "$store" --queries 1000 --k 8 --nprobe 4 --threads 1 --json
+        for name in "${names[@]:0:5}"; do
+            echo "$(basename "$store") $name $(grep -oE "\"$name\":[0-9.e-]+" "$OUT" | cut -d: -f2)"
+        done
+        start=$(now_us)
+        for _ in 1 2 3 4 5; do "$INDEX" stats --store "$store" >/dev/null 2>&1; done
+        echo "$(basename "$store") open_ms $(awk -v us=$(($(now_us) - start)) 'BEGIN { printf "%.1f", us / 5000 }')"
+    done
+done >"$TMP/figures"
+median() { awk -v s="$1" -v n="$2" '$1 == s && $2 == n { print $3 }' "$TMP/figures" | sort -g | sed -n 3p; }
+echo "$added additions and $deleted deletions in $seconds s, $killed kills; $(wc -l <"$TMP/c1") chunks are left"
+for store in "$s" "$TMP/fresh" "$TMP/compacted"; do
+    printf '%-9s %3d files' "$(basename "$store")" "$(find "$store/tokens" "$store/index" "$store/lexical" -type f | wc -l)"
+    for name in "${names[@]}"; do printf ', %s %s' "$name" "$(median "$(basename "$store")" "$name")"; done
+    echo
+done
