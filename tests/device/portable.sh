@@ -40,12 +40,10 @@ for program in "${programs[@]}"; do
     made=$(find "$build" -type f -name "$program" -perm -u+x | head -n 1)
     strip -o "$out/$program" "$made"
 done
-for library in libopenblas.so.0 libgfortran.so.5 libquadmath.so.0 libgomp.so.1 libgcc_s.so.1 libstdc++.so.6; do
-    from=$(ldd "$out/${programs[0]}" | sed -n "s#^.*$library => \(.*\) (.*#\1#p")
-    [ -z "$from" ] || cp -uL "$from" "$out/"
-done
+# Every shared library that a program needs, but for the C library's and CUDA's, which are there.
 for program in "${programs[@]}"; do
-    LD_LIBRARY_PATH=$out ldd "$out/$program" | grep -vE "linux-vdso|ld-linux|$out/|lib(c|m|dl|pthread|rt|cudart|cublas|cublasLt)\.so" | sed "s#^#$program also needs#" || true
+    ldd "$out/$program" | sed -n 's#.* => \(/.*\) (.*#\1#p' |
+        grep -vE "/lib(c|m|dl|pthread|rt|cudart|cublas|cublasLt|nccl)\.so" | xargs -r cp -uLt "$out"
 done
 du -sh "$out" | cut -f 1
 [ -z "$pack" ] || { mkdir -p "$(dirname "$pack")" && tar czf "$pack" -C "$out" . && ls -l "$pack"; }

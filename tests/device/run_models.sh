@@ -1,29 +1,30 @@
 #!/usr/bin/env bash
-# run_models.sh -- trains the default models and scores them: a Base LM (base), the same with a trained token memory (memory) and a
-# DRT model with the memory, GCA and a taught retriever (drt), of equal text, steps, tokens and learning rate. Their configs are in
-# tests/device/models.
+# run_models.sh -- trains the default models and scores them: a Base LM (base), a Base LM that attends to the whole evaluated context
+# (full), and a token memory learned on the finished Base LM, whose weights stay as they are (memory). drt: a DRT model with GCA and a
+# taught retriever beside the memory. Equal text, steps, tokens and learning rate; the configs are in tests/device/models.
 #
-#   tests/device/run_models.sh prepare|estimate|train|evaluate FOLDER [--models base,memory,drt] [--limit SECONDS] [--device cuda|cpu]
-#       [--configs FOLDER] [--tokenizer FILE] [--set KEY=VALUE]... [--eval-tokens N]
+#   tests/device/run_models.sh prepare|estimate|train|evaluate FOLDER [--models base,full,memory] [--limit SECONDS] [--device cuda|cpu]
+#       [--configs FOLDER] [--tokenizer FILE] [--set KEY=VALUE]... [--eval-tokens N] [--k N] [--every N]
 #
 # FOLDER has programs (tests/device/portable.sh --out FOLDER drt-train drt-tokenizer drt-index drt-eval), train-*.jsonl.xz and
 # valid-*.jsonl.xz of the domains that the configs name. All else is written into it:
 #   prepare   token files; what BM25 finds for each chunk (CPU alone: do it where time is cheap, and carry the files)
 #   estimate  a few steps of each model, with and without its memory: seconds of each whole run, printed; exit 3 above the limit (600)
-#   train     estimates, then trains each model into FOLDER/runs/NAME and cuts its weights into pieces of 16 MiB with checksums in
+#   train     trains each model into FOLDER/runs/NAME and cuts its weights into pieces of 16 MiB with checksums in
 #             $OUT/NAME (default FOLDER/pieces/NAME); `sh join.sh` there puts them together. A run stops at the limit and can be resumed.
-#   evaluate  a store of the train texts; each model with its memories beside the Base LM, a gate fitted on half of the documents
+#   evaluate  a store of the train texts, one of other-*.jsonl.xz if there are any; each model but `full` with its memories beside the
+#             Base LMs, a gate fitted on half of the documents; what was collected is kept in memory-NAME.samples
 set -u
 here=$(cd "$(dirname "$0")/../.." && pwd)
 usage() { sed -n 's/^#   tests/usage: tests/p; s/^#       \[--c/    [--c/p' "$0" >&2; exit 2; }
 if [ $# -lt 2 ] || [ ! -d "$2" ]; then usage; fi
 action=$1 folder=$(cd "$2" && pwd)
 shift 2
-models=base,memory,drt limit=600 device=cuda configs=$here/tests/device/models tokenizer=$here/data/models/drt-28m/tokenizer.json tokens=16384 set=()
+models=base,full,memory limit=600 device=cuda configs=$here/tests/device/models tokenizer=$here/data/models/drt-28m/tokenizer.json tokens=16384 k=64 every=16 set=()
 while [ $# -gt 1 ]; do
     case $1 in
     --models) models=$2 ;; --limit) limit=$2 ;; --device) device=$2 ;; --configs) configs=$(cd "$2" && pwd) ;;
-    --tokenizer) tokenizer=$(realpath "$2") ;; --set) set+=(--set "$2") ;; --eval-tokens) tokens=$2 ;;
+    --tokenizer) tokenizer=$(realpath "$2") ;; --set) set+=(--set "$2") ;; --eval-tokens) tokens=$2 ;; --k) k=$2 ;; --every) every=$2 ;;
     *) usage ;;
     esac
     shift 2
@@ -49,7 +50,8 @@ prepare() {
     for name in "${models[@]}"; do
         grep -q '"passages"' "$configs/$name.json" || continue
         rm -rf "runs/search-$name"
-        quiet "search-$name" ./drt-train --device cpu --set "tokenizer=$tokenizer" ${set[@]+"${set[@]}"} --config "$configs/$name.json" \
+        sed 's/"start_from": *"[^"]*", *//' "$configs/$name.json" >"search-$name.json" # the folder is not there yet
+        quiet "search-$name" ./drt-train --device cpu --set "tokenizer=$tokenizer" ${set[@]+"${set[@]}"} --config "search-$name.json" \
             --out "runs/search-$name" --set sequences=4 --set length=63 --set accumulate=1 --set warmup=0 --steps 1
         rm -rf "runs/search-$name"
         echo "$name: neighbours are searched"
@@ -102,7 +104,6 @@ pieces() { # NAME MODEL
 newest() { find "$1/checkpoints" -maxdepth 1 -name 'step-*' | sort -V | tail -n 1; }
 train_all() {
     local name begin
-    estimate
     for name in "${models[@]}"; do
         begin=$SECONDS
         if [ -d "runs/$name/checkpoints" ]; then
@@ -117,21 +118,30 @@ train_all() {
 }
 
 evaluate() {
-    local name model base data=() layer
+    local name model data=() base=() other=()
     for name in valid-*.jsonl*; do data+=(--data "$name"); done
-    base=$(newest runs/base 2>/dev/null)
-    [ -n "$base" ] || { echo "run_models.sh: no Base LM in $folder/runs/base: train it first" >&2; exit 1; }
+    for name in base full; do
+        model=$(newest "runs/$name" 2>/dev/null)
+        [ -z "$model" ] || base+=(--base "$model")
+    done
+    [ ${#base[@]} -gt 0 ] || { echo "run_models.sh: no Base LM in $folder/runs/base: train it first" >&2; exit 1; }
     # The store's tokens are all that a token memory reads: any model of this tokenizer makes one. BM25 searches it.
-    model=$(newest runs/drt 2>/dev/null)
-    [ -d models.store ] || quiet build ./drt-index build train-*.jsonl* --model "${model:-$here/data/models/drt-28m}" --out models.store --index exact
+    [ -d models.store ] || quiet build ./drt-index build train-*.jsonl* --model "${base[1]}" --out models.store --index exact
+    compgen -G 'other-*.jsonl*' >/dev/null && other=(other-*.jsonl*)
+    [ ${#other[@]} = 0 ] || [ -d other.store ] || quiet build-other ./drt-index build "${other[@]}" --model "${base[1]}" --out other.store --index exact
     for name in "${models[@]}"; do
+        [ "$name" != full ] || continue
         model=$(newest "runs/$name")
-        layer=$(tr -d ' \n' <"$model/config.json" | sed -n 's/.*"memory_layer":\([1-9][0-9]*\).*/\1/p')
-        quiet "score-$name" ./drt-eval fit-memory --model "$model" --base "$base" "${data[@]}" --store models.store \
-            --memory own,corpus,both,random --memory-layer "${layer:-0}" --memory-every 16 --max-tokens "$tokens" --document-tokens $((tokens / 4)) \
-            --device "$device" --out "memory-$name.json"
+        quiet "score-$name" ./drt-eval fit-memory --model "$model" "${base[@]}" "${data[@]}" --store models.store --memory own,corpus,both,random \
+            --memory-k "$k" --memory-every "$every" --max-tokens "$tokens" --document-tokens $((tokens / 4)) --device "$device" \
+            --keep "memory-$name.samples" --out "memory-$name.json"
         echo "== $name"
         cat "score-$name.log"
+        [ ${#other[@]} -gt 0 ] || continue
+        quiet "other-$name" ./drt-eval fit-memory --model "$model" "${base[@]}" "${data[@]}" --store other.store --memory own,corpus,both,random \
+            --apply "memory-$name.json" --max-tokens $((tokens / 4)) --document-tokens $((tokens / 16)) --device "$device"
+        echo "== $name, a store of other text (the gate of all documents)"
+        cat "other-$name.log"
     done
 }
 

@@ -34,9 +34,10 @@ static bool optimizer_starts_with(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Whether the tensor affects the logits without retrieval. */
+/* Whether the tensor affects the logits without retrieval and memory. */
 static bool optimizer_is_trunk(const struct param *t) {
-    static const char *const retrieval[] = {"model.encoder.", "model.enc_prenorm.", "model.chunk_", "model.lmk_"};
+    static const char *const retrieval[] = {"model.encoder.", "model.enc_prenorm.", "model.chunk_", "model.lmk_",
+                                            "memory."};
     for (size_t i = 0; i < ARRAY_LEN(retrieval); i++)
         if (optimizer_starts_with(t->name, retrieval[i])) return false;
     return !strstr(t->name, ".gca.");

@@ -202,7 +202,15 @@ static void step_teach_add(struct step *s, struct step_sums *sums, const struct 
         sums->teach[i] += values[i];
 }
 
+/* True if nothing uses what a backward pass through the trunk would give: it is not updated, and the memory's
+ * projection, temperature and gate learn without it. */
+static bool step_trunk_rests(const struct step *s, const struct step_task *task) {
+    return s->model.base_lm && s->config.optimizer.trunk == 0.0f && task->memory &&
+           s->config.reads.gradient == MEMORY_GRADIENT_PROJECTION;
+}
+
 static enum status step_micro_batch(struct step *s, struct step_sums *sums, const struct step_task *task) {
+    bool rests = step_trunk_rests(s, task);
     step_forward(s, task);
     step_clear_dqueries(s);
     struct loss_rows rows = {.targets = s->targets, .scale = task->scale};
@@ -217,13 +225,13 @@ static enum status step_micro_batch(struct step *s, struct step_sums *sums, cons
     if (task->teach) step_teach_add(s, sums, task);
     if (task->mlm) step_mlm(s, task);
     if (task->contrast) TRY(step_contrast(s, task));
-    for (int g = s->model.groups - 1; g >= 0; g--)
+    for (int g = s->model.groups - 1; g >= 0 && !rests; g--)
         step_group_backward(s, task, g);
     if (task->encode) {
         bool hidden = s->model.encoder_input == ENCODER_INPUT_HIDDEN;
         encoder_train_backward(s->encoder, hidden ? decoder_train_dhidden(s->decoder) : (struct mat){0});
     }
-    decoder_train_lower_backward(s->decoder);
+    if (!rests) decoder_train_lower_backward(s->decoder);
 
     /* All work is queued now, so waiting for the losses leaves no gap on the device. */
     sums->nll += step_sum(s, s->nll, s->rows);

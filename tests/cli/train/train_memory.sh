@@ -75,6 +75,16 @@ paste <(for i in 1 2 3 4 5 6; do echo "$(number one $i memory_loss) $(number one
 # ---- a Base LM without a memory as the trunk of a DRT that has one
 tr '\n' ' ' <"$TMP/config.json" | sed 's/"memory_layer": 2, "memory_size": 16, //; s/, *"memory": {[^}]*}//' >"$TMP/base.json"
 expect 0 "$TRAIN" --device cpu --config "$TMP/base.json" --out "$TMP/base" --set steps=20 --set eval_every=20
+# ---- a trunk that is not updated: the memory learns the same whether or not the trunk's gradients are computed, and they are not
+frozen="--set start_from=$TMP/base/checkpoints/step-20 --set memory.gradient=projection --set memory.start=1 --set memory.weight=1 --set clip=0 --steps 6 --set save_every=6"
+# shellcheck disable=SC2086 # options
+expect 0 train --out "$TMP/frozen" $frozen --set trunk_lr=0
+# shellcheck disable=SC2086
+expect 0 train --out "$TMP/nearly" $frozen --set trunk_lr=1e-30
+cmp -s "$TMP/frozen/checkpoints/step-6/model.safetensors" "$TMP/nearly/checkpoints/step-6/model.safetensors" || die "trunk_lr 0 and 1e-30 differ"
+cmp -s "$TMP/frozen/checkpoints/step-6/model.safetensors" "$TMP/base/checkpoints/step-20/model.safetensors" && die "nothing was learned with trunk_lr 0"
+below "$(number frozen 1 gradient_norm)" "$(awk -v a="$(number nearly 1 gradient_norm)" 'BEGIN { print 1.0000001 * a }')" "norm without the trunk"
+
 drt=$(tr -d '\n' <"$TINY/config.json" | sed 's/"vocab_size"/"memory_layer": 1, "memory_size": 8, "vocab_size"/')
 cat >"$TMP/drt.json" <<END
 {"model": $drt, "start_from": "$TMP/base/checkpoints/step-20", "data": ["$TMP/train.u16"], "pool_data": ["$TMP/pool.u16"],
