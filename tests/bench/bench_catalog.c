@@ -3,11 +3,11 @@
  *   bench_catalog FOLDER [shards (1000000)] [chunks of each (16000)] [lookups (100000)] [--json FILE]
  *
  * FOLDER must be empty, hold two names a shard (join: four), and allow sparse files; a few files of no content have
- * these names (tests/catalog_fixture.h). Each document is a shard. Each step runs in a process of its own, whose
- * resident memory at its peak is its figure; the catalog is in the page cache, as after its making. */
+ * these names (tests/unit/store/catalog_fixture.h). Each document is a shard. Each step runs in a process of its own,
+ * whose resident memory at its peak is its figure; the catalog is in the page cache, as after its making. */
 #include "base/clock.h"
 #include "tests/bench/result.h"
-#include "tests/catalog_fixture.h"
+#include "tests/unit/store/catalog_fixture.h"
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -31,7 +31,7 @@ static void report(const char *what, double value, const char *unit) {
 }
 
 /* In a process of its own; its outcome comes back in shared memory. */
-static struct outcome run(const struct scene *s, const char *what, step *body) {
+static struct outcome run_apart(const struct scene *s, const char *what, step *body) {
     struct outcome *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int status;
     char name[120];
@@ -179,17 +179,17 @@ int main(int argc, char **argv) {
     CHECK_OK(file_join(s.parts[1], argv[1], "part2"));
     CHECK_OK(file_join(s.joined, argv[1], "joined"));
     printf("store,%lld chunks,%lld documents and shards\n", (long long)(s.shards * s.chunks), (long long)s.shards);
-    (void)run(&s, "make the catalog", make);
-    (void)run(&s, "open store and view", open_step);
-    struct outcome o = run(&s, "lookups", lookup_step);
+    (void)run_apart(&s, "make the catalog", make);
+    (void)run_apart(&s, "open store and view", open_step);
+    struct outcome o = run_apart(&s, "lookups", lookup_step);
     report("documents by id", o.rates[0], "1/s");
     report("documents by hash", o.rates[1], "1/s");
     report("chunks with their tokens", o.rates[2], "1/s");
     report("landmarks", o.rates[3], "1/s");
-    (void)run(&s, "verify", verify_step);
-    (void)run(&s, "make two parts", parts_step);
-    (void)run(&s, "join them", join_step);
-    (void)run(&s, "open what was joined", joined_step);
+    (void)run_apart(&s, "verify", verify_step);
+    (void)run_apart(&s, "make two parts", parts_step);
+    (void)run_apart(&s, "join them", join_step);
+    (void)run_apart(&s, "open what was joined", joined_step);
     result_end();
     return 0;
 }

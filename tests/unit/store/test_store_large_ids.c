@@ -1,8 +1,8 @@
 /* Ids beyond 2^32: chunks, tokens and positions, in lookups, every search, additions, deletions, join, compact, freeze,
  * repair and verify. A dropped shard of 4.4 * 10^9 chunks comes first, so that the rest is small. */
 #include "store/change/freeze.h"
-#include "tests/catalog_fixture.h"
 #include "tests/lexical_fixture.h"
+#include "tests/unit/store/catalog_fixture.h"
 
 enum { DIM = 8, VOCAB = 60, K = 5 };
 static const int64_t HOLE = INT64_C(4400000000);

@@ -1,8 +1,8 @@
 /* catalog_fixture.h -- stores whose catalog is as large as wanted, written record by record beside the writer.
  *
  * Shards have one document each. Their files are a few bytes on disk: one file of each kind under many names, whose
- * header has the numbers of a shard 0 (records of joined stores name such files), or a sparse one, or none at all: a
- * dropped shard. */
+ * header has the numbers of a shard 0 (records of joined stores name such files), a sparse one each, or none at all:
+ * dropped shards. */
 #pragma once
 #include "base/crc32c.h"
 #include "base/memory.h"
@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum catalog_files { CATALOG_DROPPED, CATALOG_SPARSE, CATALOG_LINKED, CATALOG_NO_FILES };
+enum catalog_files { CATALOG_DROPPED, CATALOG_SPARSE, CATALOG_LINKED };
 struct catalog_shards {
     const char *dir;
     struct store_fingerprint fingerprint;
@@ -91,11 +91,11 @@ static inline void catalog_document(struct catalog_txn *t, const struct shard_re
     struct catalog_txn *t = NULL;
     for (int64_t i = 0; i < c->shards; i++) {
         for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS && c->files != CATALOG_DROPPED; kind++)
-            if (c->files != CATALOG_NO_FILES || i == 0) catalog_file(&files[kind], c, (enum shard_kind)kind, i);
-        const struct shard_record r = {.number = i, .first_file_shard = i, .last_file_shard = i, .first_chunk = i * c->chunks,
-                                       .chunks = c->chunks, .first_document = i, .documents = 1, .first_token = i * tokens,
-                                       .tokens = tokens, .token_file = files[0], .landmark_file = files[1],
-                                       .foreign = c->files != CATALOG_DROPPED};
+            catalog_file(&files[kind], c, (enum shard_kind)kind, i);
+        const struct shard_record r = {
+            .number = i, .first_file_shard = i, .last_file_shard = i, .first_chunk = i * c->chunks, .chunks = c->chunks,
+            .first_document = i, .documents = 1, .first_token = i * tokens, .tokens = tokens, .token_file = files[0],
+            .landmark_file = files[1], .foreign = c->files != CATALOG_DROPPED};
         if (!t) CHECK_OK(catalog_begin(&t, w->catalog, true));
         CHECK_OK(record_put_shard(t, &r));
         catalog_document(t, &r, "corpus/of/some/length/documents.jsonl");
@@ -104,7 +104,8 @@ static inline void catalog_document(struct catalog_txn *t, const struct shard_re
         const struct part_record part = {c->part, true, g.shards, g.documents, g.chunks};
         if (i + 1 == c->shards) CHECK_OK(record_put_generation(t, &g));
         if (i + 1 == c->shards && c->part.parts) CHECK_OK(record_put_part(t, &part));
-        if (i + 1 == c->shards) CHECK_OK(record_put_index(t, &(struct index_record){.factory = "exact", .next_number = 1}));
+        const struct index_record index = {.factory = "exact", .next_number = 1};
+        if (i + 1 == c->shards) CHECK_OK(record_put_index(t, &index));
         CHECK_OK(catalog_commit(t));
         t = NULL;
     }
