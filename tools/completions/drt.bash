@@ -300,6 +300,9 @@ _drt_options() {
 --from-document value
 --from-chunk value
 --exclude value
+--workers value
+--worker value
+--worker-timeout value
 --device auto|cpu|cuda
 --dtype auto|f32|bf16
 --threads value
@@ -335,6 +338,11 @@ _drt_options() {
     'drt-index verify') echo '--store dir
 --deep -
 --json -
+--help,-h -
+--version,-V -' ;;
+    'drt-index worker') echo '--store dir
+--slice value
+--threads value
 --help,-h -
 --version,-V -' ;;
     'drt-model') echo '' ;;
@@ -446,7 +454,7 @@ _drt_commands() {
     case $1 in
     drt-eval) echo 'ppl fit-memory tasks niah' ;;
     drt-generate) echo '' ;;
-    drt-index) echo 'build join add update search get stats verify repair delete compact freeze drop recall export lexical doctor' ;;
+    drt-index) echo 'build join add update search get stats verify repair delete compact freeze drop recall export lexical worker doctor' ;;
     drt-model) echo 'info init convert' ;;
     drt-serve) echo '' ;;
     drt-tokenizer) echo 'train encode decode count' ;;

@@ -9,6 +9,7 @@
 int drt_index_build(int argc, char **argv, const char **operands);
 int drt_index_join(int argc, char **argv, const char **operands);
 int drt_index_add(int argc, char **argv, const char **operands);
+int drt_index_worker(int argc, char **argv, const char **operands);
 int drt_index_update(int argc, char **argv, const char **operands);
 int drt_index_search(int argc, char **argv, const char **operands);
 int drt_index_get(int argc, char **argv, const char **operands);
