@@ -221,12 +221,20 @@ enum status file_lock(int *fd, const char *path) {
     return s;
 }
 
-enum status file_sync_directory(const char *path) {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+static enum status sync_opened(const char *path, int flags) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | flags);
     if (fd < 0) return fail_errno("%s", path);
     enum status s = fsync(fd) == 0 ? STATUS_OK : fail_errno("%s: cannot sync", path);
     close(fd);
     return s;
+}
+
+enum status file_sync(const char *path) {
+    return sync_opened(path, 0);
+}
+
+enum status file_sync_directory(const char *path) {
+    return sync_opened(path, O_DIRECTORY);
 }
 
 enum status file_make_directory(const char *path) {

@@ -29,6 +29,7 @@ void file_discard(struct file_writer *w);                 /* NULL is fine */
 /* Locks a file, made when missing, until *fd is closed or the process ends. STATUS_BUSY: another one has it. */
 enum status file_lock(int *fd, const char *path);
 
+enum status file_sync(const char *path);                  /* makes the bytes of a file durable that others wrote */
 enum status file_sync_directory(const char *path);        /* makes names in it durable */
 enum status file_make_directory(const char *path);        /* parents must exist; an existing directory is fine */
 enum status file_remove(const char *path);                /* a missing file is fine */

@@ -207,16 +207,17 @@ static void merge_workers(struct store_hit *hits, const struct scan *s, int work
 }
 
 /* All rows, as many at a time as may be mapped together. */
-static enum status scan_all(struct scan *s, struct landmarks *l, struct threads *threads) {
-    for (int64_t n; s->first < l->chunks; s->first += n) {
-        TRY(landmarks_map(l, &n, s->first, l->chunks - s->first));
+static enum status scan_all(struct scan *s, struct landmarks *l, struct store_range rows, struct threads *threads) {
+    s->first = rows.begin;
+    for (int64_t n; s->first < rows.end; s->first += n) {
+        TRY(landmarks_map(l, &n, s->first, rows.end - s->first));
         threads_for(threads, n, GRAIN, scan_body, s);
     }
     return STATUS_OK;
 }
 
 enum status exact_scan(struct landmarks *l, struct store_hit *hits, const float *queries, int64_t n, int k,
-                       const struct store_range *exclude, struct threads *threads) {
+                       const struct store_range *exclude, struct store_range rows, struct threads *threads) {
     int workers = threads_count(threads), padded = padded_dim(l);
     struct scan s = {.l = l, .k = k, .padded = padded, .scale = 1.0f / sqrtf((float)l->dim)};
     float *all = NULL;
@@ -233,8 +234,7 @@ enum status exact_scan(struct landmarks *l, struct store_hit *hits, const float 
         for (int w = 0; w < workers; w++)
             for (int i = 0; i < s.n_queries; i++)
                 top_list_clear(worker_list(&s, w, i));
-        s.first = 0;
-        status = scan_all(&s, l, threads);
+        status = scan_all(&s, l, rows, threads);
         if (status == STATUS_OK) merge_workers(hits + (size_t)q * (size_t)k, &s, workers);
     }
     memory_free(all);

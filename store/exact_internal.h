@@ -6,9 +6,9 @@
 #include "base/system/threads.h"
 #include "store/shards/landmarks_internal.h"
 
-/* Best k of all rows (queries [n, dim]); exclude [n] or NULL. hits as store_view_search. */
+/* Best k of the rows of these chunks (queries [n, dim]); exclude [n] or NULL. hits as store_view_search. */
 enum status exact_scan(struct landmarks *l, struct store_hit *hits, const float *queries, int64_t n, int k,
-                       const struct store_range *exclude, struct threads *threads);
+                       const struct store_range *exclude, struct store_range rows, struct threads *threads);
 
 /* ids[query][n]: the same number for each query; -1 and ids outside, dropped or excluded are passed over. */
 struct exact_candidates { const int64_t *ids; int64_t n; };

@@ -63,7 +63,8 @@ static enum status train_rest(const struct build *b, struct vectors *v, const fl
 /* One row from each of `sample` equal stretches: spread over the whole store, ids rising, the same for a seed. */
 static enum status train(struct build *b, struct vectors *v) {
     int64_t chunks = live_chunks(b), n = b->plan.sample < chunks ? b->plan.sample : chunks;
-    int64_t all = n < b->plan.sample ? n : b->plan.quiet_sample;
+    int64_t all = n < b->plan.quiet_sample ? b->plan.quiet_least : b->plan.quiet_sample;
+    if (all < n) all = n; /* dropped shards count in the plan, and leave fewer rows */
     size_t dim = (size_t)b->landmarks.dim;
     struct store_dropped dropped = landmarks_dropped(&b->landmarks);
     float *rows;
@@ -273,6 +274,21 @@ enum status publish_record_shards(struct store_writer *w, struct catalog_txn *t,
     return STATUS_OK;
 }
 
+/* Documents that are replaced go, and those that were sealed since get the hashes that they left to them. */
+static enum status record_replaced(const struct build *b, struct catalog_txn *t, const struct generation_record *g) {
+    const struct catalog *c = b->w->catalog;
+    if (b->how->n_replaced == 0) return STATUS_OK;
+    TRY(publish_delete(c, t, b->how->replaced, b->how->n_replaced));
+    for (int64_t i = b->w->published.documents; i < g->documents; i++) {
+        struct document_record d;
+        bool deleted;
+        TRY(record_is_deleted(t, i, &deleted));
+        TRY(record_get_document(t, c, &d, i));
+        if (!deleted) TRY(record_add_hash(t, d.hash, i));
+    }
+    return fault_point("store:update:replaced");
+}
+
 static enum status record_generation(const struct build *b, struct catalog_txn *t, const struct generation_record *g) {
     for (int64_t i = b->n_kept; i < b->n_old; i++) {
         struct catalog_key key = catalog_key((uint64_t)b->old[i].number);
@@ -281,6 +297,7 @@ static enum status record_generation(const struct build *b, struct catalog_txn *
     for (int64_t i = 0; i < b->n_fresh; i++)
         TRY(record_put_segment(t, &b->fresh[i]));
     TRY(publish_record_shards(b->w, t, b->change));
+    TRY(record_replaced(b, t, g));
     if (b->w->part.parts > 0) {
         const struct part_record part = {b->w->part, true, g->shards, g->documents, g->chunks};
         TRY(record_put_part(t, &part));
@@ -326,8 +343,8 @@ enum status publish_generation(struct store_writer *w, const struct generation_r
     struct build b = {.w = w, .how = how, .change = change ? change : &none};
     TRY(plan(&b, target));
     bool same = w->published.number > 0 && target->shards == w->published.shards && !b.change->rebuild &&
-                b.change->n_shards == 0 && !b.plan.rebuild && strcmp(b.plan.factory, b.index.factory) == 0 &&
-                b.plan.chosen == b.index.chosen;
+                b.change->n_shards == 0 && how->n_replaced == 0 && !b.plan.rebuild &&
+                strcmp(b.plan.factory, b.index.factory) == 0 && b.plan.chosen == b.index.chosen;
     if (same) return publish_lexical(w, how, NULL, false);
     struct generation_record g = *target;
     g.number = w->published.number + 1;

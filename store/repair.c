@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/catalog/commit_record_internal.h"
+#include "store/catalog/frozen_internal.h"
 #include "store/publish_lexical_internal.h"
 #include "store/verify_internal.h"
 #include <string.h>
@@ -107,7 +108,7 @@ static enum status refill(const struct repair *r, struct catalog_txn *t, enum ca
         if (table == TABLE_RUNS)
             TRY(record_append_run(t, d.first_chunk, &run));
         else
-            TRY(record_put_hash(t, d.hash, i));
+            TRY(record_add_hash(t, d.hash, i)); /* of an unfinished update: the published document has it */
     }
     return fault_point("store:repair:before-commit");
 }
@@ -134,7 +135,7 @@ static enum status repair_tables(struct repair *r) {
     enum status s = record_list_shards(t, w->catalog, &shards, w->sealed.shards), runs = STATUS_OK, hashes = STATUS_OK;
     if (s == STATUS_OK) s = documents_verify(t, w->catalog, &w->sealed, shards, w->fingerprint.chunk_tokens, true);
     if (s == STATUS_OK) runs = runs_verify(t, w->catalog, &w->sealed, true);
-    if (s == STATUS_OK) hashes = hashes_verify(t, w->catalog, &w->sealed, shards, true);
+    if (s == STATUS_OK) hashes = hashes_verify(t, w->catalog, &w->sealed, &w->published, shards, true);
     catalog_abort(t);
     r->documents_good = s == STATUS_OK;
     if (s != STATUS_OK) {
@@ -384,9 +385,10 @@ static enum status repair_commit(const struct repair *r, const char *dir) {
 enum status store_repair(const char *dir, const struct store_publish *how, const struct store_encoder *encoder,
                          store_problem *problem, void *context, int64_t *problems) {
     static const struct store_publish defaults = {.seed = 1};
-    struct findings f = {problem, context, 0};
+    struct findings f = {.problem = problem, .context = context};
     struct repair r = {.how = how ? how : &defaults, .encoder = encoder, .f = &f};
     char path[FILE_PATH_MAX];
+    TRY(frozen_refuse(dir));
     TRY(file_join(path, dir, "catalog/data.mdb"));
     enum status s = repair_commit(&r, dir);
     if (s == STATUS_OK) s = writer_open(&r.w, dir, NULL, false);

@@ -14,8 +14,33 @@ struct candidate_search {
     const float *queries;
     const struct store_range *exclude; /* [query] */
     int candidates, nprobe;
-    enum status *statuses; /* [query] */
+    struct store_range rows; /* segments whose middle is in it */
+    enum status *statuses;   /* [query] */
 };
+
+/* Chunks of a slice: as many that are there as the others have. */
+static struct store_range slice_rows(const struct store_view *v, struct store_slice slice) {
+    const struct store_range all = {0, v->generation.chunks};
+    const struct store_dropped dropped = landmarks_dropped(&v->landmarks);
+    const int64_t live = store_dropped_rank(dropped, all.end);
+    if (slice.of <= 1 || live == 0) return slice.number == 0 ? all : (struct store_range){0};
+    const int64_t begin = (int64_t)((__int128)live * slice.number / slice.of),
+                  end = (int64_t)((__int128)live * (slice.number + 1) / slice.of);
+    return (struct store_range){slice.number == 0 ? 0
+                                : begin < live    ? store_dropped_nth(dropped, begin)
+                                                  : all.end,
+                                end < live ? store_dropped_nth(dropped, end) : all.end};
+}
+
+static bool searches_segment(const struct candidate_search *c, const struct segment_record *r) {
+    const int64_t middle = r->first_chunk + r->chunks / 2;
+    return middle >= c->rows.begin && middle < c->rows.end;
+}
+
+static void no_candidates(int64_t *ids, int n) {
+    for (int i = 0; i < n; i++)
+        ids[i] = -1;
+}
 
 static int by_id(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -40,6 +65,10 @@ static enum status search_one(const struct candidate_search *c, int64_t q) {
     for (int64_t i = 0; i < c->v->n_segments; i++) {
         const struct segment *segment = &c->v->segments[i];
         int64_t *out = c->ids + (q * c->v->n_segments + i) * c->candidates;
+        if (!searches_segment(c, &segment->record)) {
+            no_candidates(out, c->candidates);
+            continue;
+        }
         TRY(vectors_search(segment->vectors, out, c->queries + (size_t)q * (size_t)dim, 1, c->candidates, c->nprobe,
                            range, 1));
         keep_valid(out, c->candidates, &segment->record);
@@ -73,6 +102,11 @@ static enum status search_together(struct candidate_search *c, int64_t n, struct
     enum status s = STATUS_OK;
     for (int64_t i = 0; i < c->v->n_segments && s == STATUS_OK; i++) {
         const struct segment *segment = &c->v->segments[i];
+        if (!searches_segment(c, &segment->record)) {
+            for (int64_t q = 0; q < n; q++)
+                no_candidates(c->ids + (q * c->v->n_segments + i) * c->candidates, c->candidates);
+            continue;
+        }
         s = vectors_search(segment->vectors, found, c->queries, n, c->candidates, c->nprobe, NULL,
                            threads_count(threads));
         if (s != STATUS_OK) break;
@@ -96,7 +130,8 @@ static int candidates_of(const struct store_view *v, const struct store_search *
 
 static enum status search_index(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n,
                                 const struct store_range *exclude, const struct store_search *how) {
-    struct candidate_search c = {.v = v, .queries = queries, .exclude = exclude, .nprobe = how->nprobe};
+    struct candidate_search c = {
+        .v = v, .queries = queries, .exclude = exclude, .nprobe = how->nprobe, .rows = slice_rows(v, how->slice)};
     c.candidates = candidates_of(v, how);
     int64_t each = v->n_segments * c.candidates;
     TRY(memory_allocate(&c.ids, (size_t)n * (size_t)each));
@@ -126,23 +161,34 @@ int store_view_missing(const struct store_view *v, const struct store_hit *hits,
     return wanted - found;
 }
 
+/* One look at the index: here, or by passes over all slices. */
+static enum status search_pass(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n,
+                               const struct store_range *exclude, const struct store_search *how,
+                               const struct store_passes *passes) {
+    struct store_search pass = *how;
+    pass.exclude = exclude;
+    return passes ? passes->search(passes->context, hits, queries, n, &pass)
+                  : search_index(v, hits, queries, n, exclude, &pass);
+}
+
 /* Where many landmarks are nearly equal, the lists nearest to a query can be empty. Visiting more of them costs little
  * then, for their few rows are all there is to read. */
 static enum status search_wider(struct store_view *v, struct store_hit *hits, const float *query,
-                                const struct store_range *exclude, const struct store_search *how) {
+                                const struct store_range *exclude, const struct store_search *how,
+                                const struct store_passes *passes) {
     const struct vectors *first = v->segments[0].vectors;
     struct store_search wider = *how;
     int64_t lists = vectors_lists(first), visited = vectors_visited(first, how->nprobe);
     while (visited < lists && store_view_missing(v, hits, how->k, exclude) > 0) {
         visited = visited > lists / WIDEN ? lists : visited * WIDEN;
         wider.nprobe = (int)visited;
-        TRY(search_index(v, hits, query, 1, exclude, &wider));
+        TRY(search_pass(v, hits, query, 1, exclude, &wider, passes));
     }
     /* Rows of deleted documents are candidates until they are not hits: many of them can crowd out the others. */
     while (v->deleted.n > 0 && candidates_of(v, &wider) < v->generation.chunks &&
            store_view_missing(v, hits, how->k, exclude) > 0) {
         wider.candidates = candidates_of(v, &wider) > INT32_MAX / WIDEN ? INT32_MAX : WIDEN * candidates_of(v, &wider);
-        TRY(search_index(v, hits, query, 1, exclude, &wider));
+        TRY(search_pass(v, hits, query, 1, exclude, &wider, passes));
     }
     return STATUS_OK;
 }
@@ -158,29 +204,44 @@ struct store_search_method store_view_search_method(const struct store_view *v, 
     return (struct store_search_method){.visited = vectors_visited(first, how->nprobe), .lists = vectors_lists(first)};
 }
 
+static enum status search_all(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
+                              const struct store_search *how, const struct store_passes *passes) {
+    struct store_search exact = *how;
+    exact.exact = true;
+    return passes ? passes->search(passes->context, hits, queries, n_queries, &exact)
+                  : exact_scan(&v->landmarks, hits, queries, n_queries, how->k, how->exclude, slice_rows(v, how->slice),
+                               how->threads);
+}
+
 static enum status search_view(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
-                               const struct store_search *how) {
-    if (scans_all(v, how))
-        return exact_scan(&v->landmarks, hits, queries, n_queries, how->k, how->exclude, how->threads);
+                               const struct store_search *how, const struct store_passes *passes) {
+    const size_t k = (size_t)how->k, dim = (size_t)v->store->fingerprint.dim;
+    if (scans_all(v, how)) return search_all(v, hits, queries, n_queries, how, passes);
     for (int64_t q = 0; q < n_queries; q += QUERY_BATCH) {
         int64_t n = n_queries - q < QUERY_BATCH ? n_queries - q : QUERY_BATCH;
-        TRY(search_index(v, hits + (size_t)q * (size_t)how->k, queries + (size_t)q * (size_t)v->store->fingerprint.dim,
-                         n, how->exclude ? how->exclude + q : NULL, how));
+        TRY(search_pass(v, hits + (size_t)q * k, queries + (size_t)q * dim, n, how->exclude ? how->exclude + q : NULL,
+                        how, passes));
     }
-    for (int64_t q = 0; q < n_queries; q++)
-        TRY(search_wider(v, hits + (size_t)q * (size_t)how->k, queries + (size_t)q * (size_t)v->store->fingerprint.dim,
-                         how->exclude ? how->exclude + q : NULL, how));
+    for (int64_t q = 0; q < n_queries && how->slice.of == 0; q++)
+        TRY(search_wider(v, hits + (size_t)q * k, queries + (size_t)q * dim, how->exclude ? how->exclude + q : NULL,
+                         how, passes));
     return STATUS_OK;
+}
+
+enum status store_view_search_passes(struct store_view *v, struct store_hit *hits, const float *queries,
+                                     int64_t n_queries, const struct store_search *how,
+                                     const struct store_passes *passes) {
+    assert(how->k > 0 && n_queries >= 0 && how->slice.number >= 0 && how->slice.number <= how->slice.of);
+    enum status s;
+    do
+        s = search_view(v, hits, queries, n_queries, how, passes);
+    while (view_follow_shards(v, &s));
+    return s;
 }
 
 enum status store_view_search(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
                               const struct store_search *how) {
-    assert(how->k > 0 && n_queries >= 0);
-    enum status s;
-    do
-        s = search_view(v, hits, queries, n_queries, how);
-    while (view_follow_shards(v, &s));
-    return s;
+    return store_view_search_passes(v, hits, queries, n_queries, how, NULL);
 }
 
 /* Candidates are some hundreds, so a loop finds the score of each. */

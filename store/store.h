@@ -69,6 +69,7 @@ struct store_info {
     int64_t shards, segments;            /* shards: pairs of files */
     int64_t duplicates;                  /* documents skipped as exact copies by all runs that published something */
     uint64_t token_bytes, landmark_bytes, index_bytes, catalog_bytes;
+    bool frozen;                         /* a snapshot that nothing changes (store/change/freeze.h) */
     bool lexical;                        /* it has a lexical index, damaged or not */
     int64_t lexical_segments;
     uint64_t lexical_bytes;
@@ -119,6 +120,9 @@ enum status store_view_landmark_rows(struct store_view *v, const uint16_t **rows
 
 /* ---- searching ----------------------------------------------------------------------------------------- */
 struct store_hit { int64_t chunk; float score; };         /* chunk -1: fewer than k were found; score = q.l/sqrt(dim) */
+/* What one of several processes that search together searches: each chunk and each segment of the index is in one of
+ * the slices 0 .. of-1 of a generation. of 0: all is searched. */
+struct store_slice { int number, of; };
 struct store_search {
     int k;
     bool exact;                          /* scan all landmark rows instead of the index */
@@ -126,11 +130,23 @@ struct store_search {
     int candidates;                      /* that the index gives for exact re-scoring; 0: a default >= 4*k */
     const struct store_range *exclude;   /* [n_queries] chunks never to be returned, or NULL */
     struct threads *threads;             /* NULL: this thread */
+    struct store_slice slice;            /* of its index the lists that `nprobe` says are visited, and no more */
 };
 /* hits[n_queries * k], best first; ties by smaller id. Scores are always computed from the fp16 rows in float32:
  * the index can lose a neighbour, never change a score. */
 enum status store_view_search(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
                               const struct store_search *how);
+/* The same hits, where other processes search: a pass gives the k best of all slices (store_search.slice), which the
+ * caller merges by score, then by smaller id. Further passes follow for queries with too few hits. Every slice must be
+ * of this view's generation. */
+struct store_passes {
+    enum status (*search)(void *context, struct store_hit *hits, const float *queries, int64_t n_queries,
+                          const struct store_search *how);
+    void *context;
+};
+enum status store_view_search_passes(struct store_view *v, struct store_hit *hits, const float *queries,
+                                     int64_t n_queries, const struct store_search *how,
+                                     const struct store_passes *passes);
 /* How many of the k hits of one query are missing although the view has k chunks outside `exclude` (NULL: none). A
  * search of the index that finds too few visits more lists, up to all. Only an exact search finds what is missing after
  * that. */
@@ -162,6 +178,7 @@ void store_writer_close(struct store_writer *w);          /* sealed shards stay 
 
 /* The journal: totals of all sealed shards, and `cursor` of the last one, which are the caller's own bytes. */
 struct store_journal {
+    uint64_t generation;                 /* the published one; 0: none */
     int64_t shards, documents, chunks, duplicates;
     uint8_t cursor[STORE_CURSOR_MAX];
     size_t cursor_bytes;
@@ -177,6 +194,7 @@ struct store_new_document {
     const char *source, *key;
     uint64_t offset, line, bytes;
     uint8_t hash[16];
+    bool unchecked;                      /* no duplicate: only documents of store_publish.replaced have this hash */
 };
 enum status store_shard_begin(struct store_writer *w);
 /* STATUS_OK with *duplicate true, and nothing added, when the store has a document with this hash. */
@@ -216,6 +234,8 @@ struct store_publish {
     struct threads *threads;
     const struct progress *progress;
     struct store_clustering clustering;
+    /* store_writer_publish: published documents that the same transaction deletes, rising, as store_delete does */
+    const int64_t *replaced; int64_t n_replaced;
 };
 enum status store_writer_publish(struct store_writer *w, const struct store_publish *how);
 /* Makes (how->lexical STORE_LEXICAL_ON) or removes (OFF) the lexical index of the published generation, in one

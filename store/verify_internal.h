@@ -3,7 +3,8 @@
 #include "store/catalog/record_lexical_internal.h"
 #include "store/writer_internal.h"
 
-struct findings { store_problem *problem; void *context; int64_t count; };
+/* frozen: a snapshot, where one remedy alone helps */
+struct findings { store_problem *problem; void *context; int64_t count; bool frozen; };
 
 /* Reports the last failure (its message begins with `file` or not: the name is cut off) and continues: STATUS_OK. Only
  * what is not damage (out of memory, stopped) is returned. STATUS_OK as `s` reports nothing. */
@@ -19,8 +20,9 @@ enum status documents_verify(struct catalog_txn *t, const struct catalog *c, con
                              const struct shard_record *shards, int chunk_tokens, bool deep);
 enum status runs_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed,
                         bool deep);
+/* A document that is not published may leave its hash to the published one that it will replace. */
 enum status hashes_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed,
-                          const struct shard_record *shards, bool deep);
+                          const struct generation_record *published, const struct shard_record *shards, bool deep);
 /* Whether the segments cover what a generation needs: all chunks that were not dropped, or none without an index. */
 enum status published_covered(bool *out, const struct segment_record *list, int64_t n,
                               const struct shard_record *shards,

@@ -359,6 +359,7 @@ void store_view_info(const struct store_view *v, struct store_info *out) {
     out->lexical_segments = v->lexical_record.n;
     out->lexical_bytes = lexical_record_bytes(&v->lexical_record);
     out->catalog_bytes = catalog_bytes(v->store->catalog);
+    out->frozen = catalog_is_frozen(v->store->catalog);
     snprintf(out->index, sizeof out->index, "%s", v->index.factory);
 }
 

@@ -5,6 +5,7 @@
  * recorded or orphan files, which the next writer removes. */
 #include "base/memory.h"
 #include "base/system/fault.h"
+#include "store/catalog/frozen_internal.h"
 #include "store/writer_internal.h"
 #include <assert.h>
 #include <dirent.h>
@@ -127,6 +128,7 @@ static enum status remove_orphan_file(void *context, const char *path) {
 
 static enum status open_writer(struct store_writer *w, const struct store_writer_config *config, bool create) {
     char path[FILE_PATH_MAX];
+    TRY(frozen_refuse(w->dir)); /* before a lock file appears there */
     TRY(file_join(path, w->dir, "catalog/data.mdb"));
     uint64_t size = 0;
     bool exists = file_exists(path);
@@ -188,6 +190,7 @@ void store_writer_close(struct store_writer *w) {
 
 enum status store_writer_journal(struct store_writer *w, struct store_journal *out) {
     *out = (struct store_journal){
+        .generation = (uint64_t)w->published.number,
         .shards = w->sealed.shards - w->published.shards,
         .documents = w->sealed.documents - w->published.documents,
         .chunks = w->sealed.chunks - w->published.chunks,
@@ -352,9 +355,13 @@ static enum status reserve(struct store_writer *w, const struct store_new_docume
 
 enum status store_shard_document(struct store_writer *w, const struct store_new_document *d, bool *duplicate) {
     assert(w->open);
+    *duplicate = false;
     if (d->n_ids == 0)
         return fail(STATUS_INVALID, "%s: %s: a document without tokens cannot be stored, skip it", d->source, d->key);
-    TRY(known(w, d->hash, duplicate));
+    if (d->unchecked)
+        TRY(grow_slots(w));
+    else
+        TRY(known(w, d->hash, duplicate));
     if (*duplicate) {
         w->duplicates++;
         return STATUS_OK;
@@ -403,7 +410,7 @@ static enum status record_shard(struct store_writer *w, struct catalog_txn *t, c
         TRY(record_append_document(t, number, d));
         struct run_record run = {number, d->shard, d->token_offset, d->tokens, d->chunks};
         TRY(record_append_run(t, d->first_chunk, &run));
-        TRY(record_put_hash(t, d->hash, number));
+        TRY(record_add_hash(t, d->hash, number)); /* a document that will be replaced keeps it until then */
     }
     TRY(record_put_shard(t, r));
     return fault_point("store:seal:before-commit");

@@ -45,6 +45,9 @@ enum status publish_generation(struct store_writer *w, const struct generation_r
 /* Records the files of shards in this transaction; the documents of dropped ones lose their hashes. */
 enum status publish_record_shards(struct store_writer *w, struct catalog_txn *t, const struct publish_change *change);
 
+/* Records in this transaction that published documents are deleted (change/delete.c). */
+enum status publish_delete(const struct catalog *c, struct catalog_txn *t, const int64_t *documents, int64_t n);
+
 /* Writes a landmark file again, from its tokens, over the one that is there; recording `out` in all shards that have it
  * is the caller's. `shards`: all, by number; `file`: record_of_shard_file. Documents and token file must be sound. */
 enum status shard_encode(struct stored_file *out, const struct store_writer *w, const struct shard_record *shards,

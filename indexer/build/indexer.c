@@ -35,6 +35,7 @@ struct build {
     int64_t shard_chunks;
     bool shard_open;
     struct store_part part;    /* parts 0: the whole corpus */
+    struct update_plan *plan;  /* NULL: no update */
     int64_t batch;             /* chunks encoded at once */
     int32_t *ids;              /* [batch, chunk] */
     float *rows, *device_rows; /* [batch, dim] of this process, and of the device */
@@ -204,10 +205,22 @@ static enum status open_writer(struct build *b, bool create) {
     return store_writer_open(&b->writer, b->config->store, &config, create);
 }
 
-static enum status take_document(struct build *b, const struct feed_item *item) {
+/* Of an update, *taken false: nothing is to be done about the document. */
+static enum status take_planned(const struct build *b, struct store_new_document *d, const struct feed_item *item,
+                                bool *taken) {
+    const int64_t index = (int64_t)item->after.documents - 1;
+    *taken = !b->plan || update_plan_takes(b->plan, index) || d->n_ids > 0;
+    d->unchecked = b->plan != NULL;
+    return b->plan ? update_plan_check(b->plan, index, d) : STATUS_OK;
+}
+
+static enum status take_document(struct build *b, struct feed_item *item) {
     struct indexer_report *r = b->report;
-    bool duplicate = false;
-    if (item->document.n_ids == 0) {
+    bool duplicate = false, taken;
+    TRY(take_planned(b, &item->document, item, &taken));
+    if (!taken) {
+        /* unchanged, a duplicate, or empty: the plan has counted it */
+    } else if (item->document.n_ids == 0) {
         r->empty++;
         b->cursor.empty++;
     } else {
@@ -315,6 +328,16 @@ static enum status describe_part(struct build *b) {
     return cursor_corpus(b->part.corpus, r, b->shard_chunks);
 }
 
+/* A store that changed between the plan and its writer's lock has other documents to replace. */
+static enum status check_plan(const struct build *b) {
+    struct store_journal journal;
+    if (!b->plan) return STATUS_OK;
+    TRY(store_writer_journal(b->writer, &journal));
+    if (journal.generation == update_plan_generation(b->plan)) return STATUS_OK;
+    return fail(STATUS_BUSY, "%s: another program changed the store meanwhile: run the same command again",
+                b->config->store);
+}
+
 static enum status open_store(struct build *b) {
     const struct indexer_config *c = b->config;
     struct reader_config reader = c->reader;
@@ -351,7 +374,8 @@ static enum status open_store(struct build *b) {
         status = store_writer_part(b->writer, &b->part, &b->report->already_built);
     if (status == STATUS_NOT_FOUND && !c->append) return STATUS_OK; /* made with its first chunk: none, no folder */
     TRY(status);
-    return c->restart ? store_writer_drop_journal(b->writer) : STATUS_OK;
+    if (c->restart) TRY(store_writer_drop_journal(b->writer));
+    return check_plan(b);
 }
 
 /* Resumes after the last sealed shard, when there is one that was not published. */
@@ -383,6 +407,7 @@ static enum status open_input(struct build *b) {
     reader.progress = c->progress;
     TRY(reader_open(&b->reader, &reader));
     cursor_describe(&b->cursor, &c->reader, b->shard_chunks);
+    if (b->plan) cursor_describe_update(&b->cursor, update_plan_generation(b->plan), c->source);
     TRY(resume(b));
     if (c->tokenizer) ids_check(c->progress, &c->reader, c->tokenizer);
     int threads = threads_count(c->device->threads);
@@ -390,6 +415,8 @@ static enum status open_input(struct build *b) {
         .reader = b->reader,
         .tokenizer = c->tokenizer,
         .ids = indexer_ids_rules(c->model, c->tokenizer),
+        .plan = b->plan,
+        .source = b->plan ? c->source : NULL,
         .workers = 1 + threads / 16, /* one feeds many encoder threads */
         .lookahead_bytes = b->free_ram / 4 < LOOKAHEAD_BYTES ? b->free_ram / 4 : LOOKAHEAD_BYTES,
     };
@@ -421,7 +448,9 @@ static enum status publish(struct build *b) {
                     "nothing was built",
                     (long long)b->cursor.documents, (long long)b->cursor.empty, (long long)b->report->skipped_lines);
     bool fresh = !c->append && c->lexical == STORE_LEXICAL_KEEP; /* nothing is published yet */
-    if (b->sealed_chunks > 0 || (b->writer && c->lexical != STORE_LEXICAL_KEEP)) {
+    int64_t n_replaced = 0;
+    const int64_t *replaced = b->plan ? update_plan_replaced(b->plan, &n_replaced) : NULL;
+    if (b->sealed_chunks > 0 || n_replaced > 0 || (b->writer && c->lexical != STORE_LEXICAL_KEEP)) {
         double start = clock_seconds();
         const struct store_publish how = {.index = c->index,
                                           .lexical = fresh ? STORE_LEXICAL_ON : c->lexical,
@@ -431,12 +460,28 @@ static enum status publish(struct build *b) {
                                           .seed = 1,
                                           .threads = c->device->threads,
                                           .progress = c->progress,
-                                          .clustering = clustering_on(c->device)};
+                                          .clustering = clustering_on(c->device),
+                                          .replaced = replaced,
+                                          .n_replaced = n_replaced};
         enum status status = store_writer_publish(b->writer, &how);
         b->report->publish_seconds = clock_seconds() - start;
         if (status == STATUS_INTERRUPTED) return interrupted(b);
         if (status != STATUS_OK) return status;
     }
+    return STATUS_OK;
+}
+
+static enum status make_plan(struct build *b) {
+    const struct indexer_config *c = b->config;
+    const struct update_request request = {.store = c->store,
+                                           .fingerprint = &b->fingerprint,
+                                           .reader = &c->reader,
+                                           .source = c->source,
+                                           .progress = c->progress};
+    if (!c->update) return STATUS_OK;
+    TRY(update_plan_make(&b->plan, &request));
+    b->report->update = update_plan_counts(b->plan);
+    b->report->generation = update_plan_generation(b->plan);
     return STATUS_OK;
 }
 
@@ -465,6 +510,8 @@ enum status indexer_run(struct indexer_report *report, const struct indexer_conf
     TRY_GOTO(s, describe(&b), out);
     TRY_GOTO(s, allocate_batch(&b), out);
     TRY_GOTO(s, describe_part(&b), out);
+    TRY_GOTO(s, make_plan(&b), out);
+    if (config->update && config->dry_run) goto out;
     TRY_GOTO(s, open_store(&b), out);
     if (report->already_built) goto out;
     TRY_GOTO(s, open_input(&b), out);
@@ -484,6 +531,7 @@ out:
     reader_close(b.reader);
     store_writer_close(b.writer); /* before reading: LMDB wants one environment a process */
     if (s == STATUS_OK) s = published(&chunks, &report->generation, config->store, NULL);
+    update_plan_free(b.plan);
     device_release(config->device, b.device_rows);
     device_release_host(config->device, b.rows);
     memory_free(b.ids);

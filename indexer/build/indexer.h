@@ -14,6 +14,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "encoder/encoder.h"
 #include "indexer/build/state_landmarks.h"
+#include "indexer/build/update.h"
 #include "store/store.h"
 
 /* Landmarks that do not come from `encoder`: of an encoder of others, or made before. */
@@ -43,6 +44,9 @@ struct indexer_config {
     int64_t shard_chunks; /* 0: 16384 */
     bool append;          /* add: a published store gets more; false: build a new one (or resume it) */
     bool restart;         /* drop the journal instead of resuming */
+    bool update;          /* with append: only what changed, in place of what the store has (update.h) */
+    bool dry_run;         /* with update: counts, and changes nothing */
+    const char *source;   /* with update: of all documents; NULL: the reader's */
     const struct progress *progress;
 };
 struct indexer_report {
@@ -51,6 +55,7 @@ struct indexer_report {
     int64_t skipped_lines;                                          /* bad lines, of the whole build */
     int64_t resumed_documents, resumed_chunks;                      /* found in the journal */
     uint64_t generation;
+    struct update_counts update; /* of an update */
     bool already_built; /* nothing was done: a published store holds these inputs, options and model */
     double seconds, encode_seconds, tokenize_seconds, publish_seconds;
 };

@@ -32,6 +32,12 @@ void cursor_describe(struct cursor *out, const struct reader_config *reader, int
     hash_int(out->options, shard_chunks);
 }
 
+void cursor_describe_update(struct cursor *c, uint64_t generation, const char *source) {
+    hash_bytes(c->options, "update", 6);
+    hash_int(c->options, (int64_t)generation);
+    hash_bytes(c->options, source ? source : "", source ? strlen(source) : 0);
+}
+
 enum status cursor_corpus(uint8_t out[16], const struct reader_config *reader, int64_t shard_chunks) {
     struct cursor c;
     struct reader *r;
@@ -100,8 +106,8 @@ enum status cursor_unpack(struct cursor *out, const uint8_t *bytes, size_t n, co
     memcpy(out->options, bytes + 8, 16);
     if (memcmp(out->options, now->options, 16) != 0)
         return fail(STATUS_MISMATCH,
-                    "%s: it was begun with other options (one of --format, --text-field, --eod-id, "
-                    "--shard-chunks): run the same command again, or drop what was done with --restart",
+                    "%s: it was begun with other options (one of --format, --text-field, --eod-id, --shard-chunks), or "
+                    "one of add and update was: run the same command again, or drop what was done with --restart",
                     store);
     uint64_t v[11];
     const uint8_t *at = bytes + 24;

@@ -76,7 +76,9 @@ static enum status finish_document(const struct feed *f, struct tokenizer_scratc
                                    const struct raw *raw) {
     const int32_t *ids = (const int32_t *)raw->ids;
     size_t n_ids = raw->n_ids;
-    if (raw->ids)
+    if (f->config.plan && !update_plan_takes(f->config.plan, (int64_t)item->after.documents - 1))
+        n_ids = 0;
+    else if (raw->ids)
         TRY(ids_check_document(&f->config.ids, raw->source, item->document.offset, raw->ids, raw->n_ids));
     else if (raw->bytes == 0)
         n_ids = 0;
@@ -87,14 +89,15 @@ static enum status finish_document(const struct feed *f, struct tokenizer_scratc
     const struct document content = {.text = raw->text, .bytes = raw->bytes, .ids = raw->ids, .n_ids = raw->n_ids};
     indexer_document_hash(item->document.hash, &content);
 
-    size_t source = strlen(raw->source) + 1, key = strlen(raw->key) + 1, body = n_ids * sizeof(int32_t);
+    const char *name = f->config.source ? f->config.source : raw->source;
+    size_t source = strlen(name) + 1, key = strlen(raw->key) + 1, body = n_ids * sizeof(int32_t);
     char *at;
     TRY(memory_allocate(&at, body + source + key)); /* the ids first: malloc aligns them */
     void *memory = at;
     if (body) memcpy(at, ids, body);
     item->document.ids = memory;
     item->document.n_ids = n_ids;
-    item->document.source = memcpy(at + body, raw->source, source);
+    item->document.source = memcpy(at + body, name, source);
     item->document.key = memcpy(at + body + source, raw->key, key);
     memory_free(item->memory);
     item->memory = memory;

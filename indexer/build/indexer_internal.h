@@ -6,6 +6,7 @@
 #include "data/readers/ids_check.h"
 #include "data/readers/reader.h"
 #include "data/tokenizer/tokenizer.h"
+#include "indexer/build/update.h"
 #include "store/parts/parts.h"
 
 /* ---- feed ---------------------------------------------------------------------------------------------- */
@@ -13,6 +14,8 @@ struct feed_config {
     struct reader *reader;             /* the feed's alone until feed_close */
     const struct tokenizer *tokenizer; /* NULL: the reader gives ids */
     struct ids_rules ids;              /* of token files */
+    const struct update_plan *plan;    /* documents that it does not take come without ids; NULL: all are taken */
+    const char *source;                /* of all documents; NULL: the reader's */
     int workers;
     uint64_t lookahead_bytes; /* no further document is read while this much waits to be encoded */
 };
@@ -60,6 +63,8 @@ struct cursor {
     uint64_t n_marks, files_a_mark;
 };
 void cursor_describe(struct cursor *out, const struct reader_config *reader, int64_t shard_chunks);
+/* Of an update: the generation whose documents it replaces, and the source (NULL: the reader's), become options. */
+void cursor_describe_update(struct cursor *c, uint64_t generation, const char *source);
 /* What all parts of one build share: the list of the inputs, and the options of cursor_describe. */
 enum status cursor_corpus(uint8_t out[16], const struct reader_config *reader, int64_t shard_chunks);
 /* On to the position after a document. */

@@ -7,7 +7,7 @@
 
 static enum searcher_kind searcher_auto_kind(const struct searcher_config *c) {
     const struct landmark_source source = landmark_source_of(c->view);
-    if (c->device->shares_memory || source.rows == 0) return SEARCHER_STORE;
+    if (c->device->shares_memory || source.rows == 0 || c->slices) return SEARCHER_STORE;
     bool lists = c->nprobe > 0 || landmark_source_bytes(&source, c->device) > SEARCHER_FLAT_BYTES;
     return lists && !c->exact ? SEARCHER_LISTS : SEARCHER_FLAT;
 }
@@ -83,6 +83,14 @@ enum status searcher_vectors(struct searcher *s, const float **out, const struct
     return STATUS_OK;
 }
 
+enum status searcher_in_store(const struct searcher *s, struct store_hit *hits, const float *vectors, int64_t n,
+                              const struct store_search *how) {
+    const struct searcher_config *c = &s->config;
+    if (!c->slices) return store_view_search(c->view, hits, vectors, n, how);
+    const struct store_passes passes = slices_passes(c->slices);
+    return store_view_search_passes(c->view, hits, vectors, n, how, &passes);
+}
+
 /* An index that finds too few visits more lists by itself. What is still missing only a scan finds. */
 static enum status searcher_scan_missing(struct searcher *s, struct store_hit *hits, const struct searcher_query *q) {
     struct store_search how = {.k = q->k, .exact = true, .threads = s->config.device->threads};
@@ -98,7 +106,7 @@ static enum status searcher_scan_missing(struct searcher *s, struct store_hit *h
         s->counts.missing_hits += missing;
         if (!s->config.exact_fallback) continue;
         TRY(searcher_vectors(s, &vectors, q));
-        TRY(store_view_search(s->config.view, row, vectors + i * info.fingerprint.dim, 1, &how));
+        TRY(searcher_in_store(s, row, vectors + i * info.fingerprint.dim, 1, &how));
     }
     return STATUS_OK;
 }

@@ -6,6 +6,7 @@
 #include "base/formats/json.h"
 #include "indexer/search/flat_index.h"
 #include "indexer/search/list_index.h"
+#include "indexer/search/slices.h"
 #include "store/lexical/lexical.h"
 
 /* Corpora up to this size are scanned whole on a GPU unless nprobe requests lists: at the speed of a GPU's memory
@@ -34,6 +35,7 @@ struct searcher_config {
     /* of the index before exact scores, of each part of HYBRID; 0: at least 4 * k */
     int candidates;
     uint64_t reserve;                    /* bytes of device memory that FLAT and LISTS leave free */
+    struct slices *slices;               /* STORE (which AUTO is then): searched by these, borrowed; NULL: here */
     struct flat_index *flat;             /* FLAT: searches this one, borrowed; NULL: makes one */
     struct list_index *lists;            /* LISTS: the same */
     float landmark_weight;               /* HYBRID: ranks by BM25 + this * landmark score; 0: by reciprocal rank */

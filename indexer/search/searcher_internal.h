@@ -26,5 +26,9 @@ enum status searcher_lists_open(struct searcher **out, const struct searcher_con
 enum status searcher_lexical_open(struct searcher **out, const struct searcher_config *config);
 enum status searcher_hybrid_open(struct searcher **out, const struct searcher_config *config);
 
+/* store_view_search of the config's view, by its slices where it has some. */
+enum status searcher_in_store(const struct searcher *s, struct store_hit *hits, const float *vectors, int64_t n,
+                              const struct store_search *how);
+
 /* The query's vectors in memory of this process, valid until the next call. */
 enum status searcher_vectors(struct searcher *s, const float **out, const struct searcher_query *q);

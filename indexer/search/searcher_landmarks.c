@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "indexer/search/searcher_internal.h"
 #include <stdio.h>
+#include <string.h>
 
 /* ---- the store's FAISS index, or an exact scan, on the CPU ---- */
 
@@ -19,7 +20,7 @@ static enum status searcher_store_search(struct searcher *s, struct store_hit *h
     const float *vectors;
     TRY(searcher_vectors(s, &vectors, q));
     how.exclude = q->exclude;
-    return store_view_search(s->config.view, hits, vectors, q->n, &how);
+    return searcher_in_store(s, hits, vectors, q->n, &how);
 }
 
 static void searcher_store_describe(const struct searcher *s, struct searcher_description *out, int k, int nprobe) {
@@ -38,6 +39,9 @@ static void searcher_store_describe(const struct searcher *s, struct searcher_de
                  (long long)does.lists);
     else
         snprintf(out->text, sizeof out->text, "index %s", info.index);
+    size_t used = strlen(out->text);
+    if (s->config.slices)
+        snprintf(out->text + used, sizeof out->text - used, ", %d workers", slices_count(s->config.slices));
 }
 
 static void searcher_store_close(struct searcher *s) {

@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/catalog/commit_record_internal.h"
+#include "store/catalog/frozen_internal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <lmdb.h>
@@ -37,6 +38,7 @@ struct catalog {
     pthread_mutex_t lock;
     int active;        /* transactions that are on; under lock */
     bool record_found; /* catalog/commit was there when this was opened */
+    bool frozen;       /* a snapshot: no lock file, nothing is written */
     bool unrecorded;   /* a commit went well, its record did not */
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
 };
@@ -245,7 +247,7 @@ static bool mutexes_destroyed(MDB_env *env) {
 }
 
 static enum status open_environment(struct catalog *c, const char *folder, uint64_t size) {
-    unsigned flags = MDB_NOTLS | (c->write ? 0 : MDB_RDONLY);
+    unsigned flags = MDB_NOTLS | (c->write ? 0 : MDB_RDONLY) | (c->frozen ? MDB_NOLOCK : 0);
     for (int tries = 1;; tries++) {
         TRY(translate(c, mdb_env_create(&c->env), "create"));
         mdb_env_set_maxdbs(c->env, TABLE_COUNT);
@@ -297,6 +299,9 @@ static enum status open_catalog(struct catalog *c, const char *store) {
     TRY(file_join(c->folder, store, "catalog"));
     TRY(file_join(c->path, folder, "data.mdb"));
     bool exists = file_exists(c->path);
+    struct frozen_record frozen;
+    TRY(frozen_read(&frozen, &c->frozen, folder));
+    if (c->write) TRY(frozen_refuse(store));
     if (!exists && !c->write) return fail(STATUS_NOT_FOUND, "%s: no store here (no catalog/data.mdb)", store);
     if (c->write) TRY(file_make_directory(folder));
     if (exists) {
@@ -339,6 +344,20 @@ void catalog_close(struct catalog *c) {
 
 const char *catalog_path(const struct catalog *c) {
     return c->path;
+}
+
+bool catalog_is_frozen(const struct catalog *c) {
+    return c->frozen;
+}
+
+enum status catalog_copy(struct catalog *c, const char *folder) {
+    char path[FILE_PATH_MAX];
+    const char *what;
+    TRY(file_join(path, folder, "data.mdb"));
+    TRY(translate(c, mdb_env_copy2(c->env, folder, MDB_CP_COMPACT), "copy"));
+    TRY(file_sync(path));
+    TRY(file_sync_directory(folder));
+    return commit_record_restore(&what, folder);
 }
 
 static enum status newest_generation(uint64_t *number, struct catalog *c) {

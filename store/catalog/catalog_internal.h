@@ -35,6 +35,9 @@ enum status catalog_check_record(const struct catalog *c, int format);
 void catalog_close(struct catalog *c);                    /* NULL is fine; after its transactions */
 const char *catalog_path(const struct catalog *c);        /* of the data file, for messages */
 uint64_t catalog_bytes(const struct catalog *c);          /* in use, of the data file */
+bool catalog_is_frozen(const struct catalog *c);          /* a snapshot (frozen_internal.h) */
+/* A copy of the newest snapshot without unused pages, with its commit record, durable. `folder` is empty. */
+enum status catalog_copy(struct catalog *c, const char *folder);
 
 /* One write transaction at a time; any number of reading ones, each for one thread at a time. Writing keeps
  * catalog/commit (commit_record_internal.h): a commit is durable and recorded when OK. Where only the record failed the

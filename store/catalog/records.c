@@ -562,6 +562,13 @@ enum status record_put_hash(struct catalog_txn *t, const uint8_t hash[16], int64
     return catalog_put(t, TABLE_HASHES, hash, 16, buffer, seal(&w, buffer));
 }
 
+enum status record_add_hash(struct catalog_txn *t, const uint8_t hash[16], int64_t document) {
+    bool found;
+    int64_t other;
+    TRY(record_find_hash(t, hash, &found, &other));
+    return found ? STATUS_OK : record_put_hash(t, hash, document);
+}
+
 enum status document_record_copy(struct store_document *out, char **text, size_t *capacity, int64_t number,
                                  const struct document_record *r) {
     TRY(memory_grow(text, capacity, r->source_bytes + r->key_bytes + 2));

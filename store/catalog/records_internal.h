@@ -115,6 +115,6 @@ enum status record_get_document(struct catalog_txn *t, const struct catalog *c, 
 enum status record_decode_document(struct bytes value, const struct catalog *c, struct document_record *out);
 enum status record_append_document(struct catalog_txn *t, int64_t document, const struct document_record *r);
 
-/* *found false: no such hash. */
 enum status record_find_hash(struct catalog_txn *t, const uint8_t hash[16], bool *found, int64_t *document);
 enum status record_put_hash(struct catalog_txn *t, const uint8_t hash[16], int64_t document);
+enum status record_add_hash(struct catalog_txn *t, const uint8_t hash[16], int64_t document); /* where is none */

@@ -85,9 +85,10 @@ static enum status size_sample(struct index_plan *p, int64_t chunks, int dim, ui
     int64_t centroids = p->lists;
     struct vectors_plan v = vectors_plan(p->factory, dim);
     if ((v.parts > 0 || v.rotated) && centroids < CODE_CENTROIDS) centroids = CODE_CENTROIDS;
-    p->quiet_sample = centroids * TRAIN_PER_LIST_MIN;
+    p->quiet_sample = p->quiet_least = centroids * TRAIN_PER_LIST_MIN;
     if (p->quiet_sample < p->sample || train_bytes(p->quiet_sample, p->lists, dim) > max_ram)
         p->quiet_sample = p->sample;
+    if (p->quiet_least > p->quiet_sample) p->quiet_least = p->quiet_sample;
     return STATUS_OK;
 }
 

@@ -8,6 +8,7 @@ struct index_plan {
     bool rebuild;                        /* nothing of the old index is of use */
     int64_t sample;                      /* rows to train on */
     int64_t quiet_sample;                /* with fewer rows FAISS prints a warning; >= sample */
+    int64_t quiet_least;                 /* the same, where there are fewer rows than sample; <= quiet_sample */
     int64_t segment_rows;                /* as many as one segment may hold under the memory limit */
     int64_t code_bytes, lists;           /* see vectors_plan */
     char reason[200];                    /* why "auto" selected it; empty: "auto" did not */

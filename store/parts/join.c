@@ -10,13 +10,12 @@
 #include "base/system/fault.h"
 #include "store/catalog/deleted_records_internal.h"
 #include "store/parts/part_record_internal.h"
+#include "store/parts/take_file_internal.h"
 #include "store/writer_internal.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { BATCH_DOCUMENTS = 1 << 16, BATCH_FILES = 1024, COPY_BLOCK = 1 << 20 };
+enum { BATCH_DOCUMENTS = 1 << 16, BATCH_FILES = 1024 };
 
 struct joined_part {
     const char *dir;
@@ -149,26 +148,6 @@ static struct joined_record describe(const struct join *j) {
 
 /* ---- files ------------------------------------------------------------------------------------------------ */
 
-/* Damage must not get a second name that looks sound: a copy is compared with the recorded checksum. */
-static enum status copy_file(const char *to, const char *from, struct stored_file recorded) {
-    struct file_map map;
-    struct file_writer *file;
-    TRY(file_map(&map, from));
-    enum status s = file_create(&file, to);
-    for (size_t at = 0; s == STATUS_OK && at < map.size; at += COPY_BLOCK) {
-        s = file_write(file, map.data + at, map.size - at < COPY_BLOCK ? map.size - at : COPY_BLOCK);
-        if (s != STATUS_OK) file_discard(file);
-        file_release_pages(&map);
-    }
-    if (s == STATUS_OK && file_crc32c(file) != recorded.crc) {
-        file_discard(file);
-        s = fail(STATUS_CORRUPT, "%s: its bytes changed, run drt-index verify --deep --store on its part", from);
-    } else if (s == STATUS_OK)
-        s = file_publish(file);
-    file_unmap(&map);
-    return s;
-}
-
 /* One that an earlier, killed call made and did not record was removed when the writer was opened. */
 static enum status take_file(struct join *j, enum shard_kind kind, const struct shard_record *file) {
     char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
@@ -177,19 +156,8 @@ static enum status take_file(struct join *j, enum shard_kind kind, const struct 
     TRY(shard_path(from, j->from->dir, kind, file->first_file_shard, file->last_file_shard));
     TRY(shard_path(to, j->dir, kind, file->first_file_shard + shift, file->last_file_shard + shift));
     TRY(stored_file_check(from, recorded, "build this part again in an empty folder"));
-    if (!j->copy && link(from, to) == 0) {
-        j->report->linked++;
-        return STATUS_OK;
-    }
-    if (!j->copy && errno != EXDEV && errno != EPERM && errno != EMLINK && errno != EOPNOTSUPP)
-        return fail_errno("%s: cannot be linked to %s", from, to);
-    if (!j->copy)
-        progress_note(j->how->publish.progress,
-                      "%s: files of %s are copied: they cannot be linked (%s), which takes their space twice", j->dir,
-                      j->from->dir, errno == EXDEV ? "another file system" : strerror(errno));
-    j->copy = true;
-    j->report->copied++;
-    return copy_file(to, from, recorded);
+    struct file_taking taking = {&j->copy, &j->report->linked, &j->report->copied, j->how->publish.progress};
+    return file_take(to, from, recorded, &taking);
 }
 
 static enum status take_files(struct join *j, const struct shard_record *file) {

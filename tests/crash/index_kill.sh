@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# kill -9 at random times during build, add, repair --model (of damaged landmarks), drop, add of what was dropped, delete,
+# kill -9 at random times during build, add, update, repair --model (of damaged landmarks), drop, add of what was dropped, delete,
 # join of parts, build of a part, and compact.
 # After each kill readers see the store before the command or after it; then the same command ends, and the store equals
 # one that was never disturbed: verify --deep, export, hits.
@@ -15,6 +15,7 @@ RANDOM=$seed
 make_model "$TMP/model"
 make_corpus "$TMP/a.jsonl" 120 1
 make_corpus "$TMP/b.jsonl" 80 2
+make_corpus "$TMP/c.jsonl" 80 3
 model=(--model "$TMP/model" --threads 1)
 shards=(--shard-chunks 30 --index IVF8,SQ8)
 merged=(--shard-chunks 120 --index IVF8,SQ8) # what is added merges small shards up to this size
@@ -23,6 +24,7 @@ command_of() { # NAME STORE: sets `command`
     case $1 in
     build) command=("$INDEX" build "$TMP/a.jsonl" --out "$2" "${model[@]}" "${shards[@]}") ;;
     add) command=("$INDEX" add "$TMP/b.jsonl" --store "$2" "${model[@]}" "${merged[@]}") ;;
+    update) command=("$INDEX" update "$TMP/c.jsonl" --source "$TMP/b.jsonl" --store "$2" "${model[@]}" "${shards[@]}") ;;
     repair) command=("$INDEX" repair --store "$2" "${model[@]}") ;;
     drop) command=("$INDEX" drop --store "$2" --shard 2 --shard 5 --threads 1) ;;
     delete) command=("$INDEX" delete --store "$2" --source "*/a.jsonl") ;;
@@ -35,7 +37,7 @@ command_of() { # NAME STORE: sets `command`
     again) command=("$INDEX" add "$TMP/a.jsonl" --store "$2" "${model[@]}" "${merged[@]}") ;;
     esac
 }
-jobs=(build add repair drop again delete join part compact)
+jobs=(build add update repair drop again delete join part compact)
 makes() { [ "$1" = build ] || [ "$1" = join ] || [ "$1" = part ] || [ "$1" = compact ]; } # the command makes the store
 for part in 1 2 3; do
     expect 0 "$INDEX" build "$TMP/a.jsonl" "$TMP/b.jsonl" --part $part/3 --out "$TMP/parts" --shard-chunks 30 "${model[@]}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Dies at every pass of every fault point of files and of the catalog in join (by links and by copies) and delete; then
-# the same with a call that fails. Readers see the store before the command or after it, the same command run again ends
+# Dies at every pass of every fault point of files and of the catalog in join (by links and by copies), delete and
+# freeze; then the same with a call that fails. Readers see the store before the command or after it, the same command run again ends
 # with the store that was never disturbed, and the parts stay what they were.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 needs drt-index-fault
@@ -17,10 +17,11 @@ command_of() { # NAME STORE: sets `command`
     case $1 in
     join) command=(join "$TMP"/parts/* --out "$2" --threads 1) ;;
     copy) command=(join "$TMP"/parts/* --out "$2" --threads 1 --copy) ;;
+    freeze) command=(freeze --store "$TMP/delete" --out "$2") ;;
     delete) command=(delete --store "$2" --source "*/b.jsonl") ;;
     esac
 }
-for job in join copy delete; do
+for job in join copy delete freeze; do
     [ $job != delete ] || cp -r "$TMP/join" "$TMP/delete"
     command_of $job "$TMP/$job"
     expect 0 "$INDEX" "${command[@]}"
@@ -28,13 +29,14 @@ for job in join copy delete; do
 done
 cmp -s "$TMP/join.export" "$TMP/copy.export" || die "copies make another store than links"
 cmp -s "$TMP/join.export" "$TMP/delete.export" && die "delete changed nothing"
+cmp -s "$TMP/freeze.export" "$TMP/delete.export" || die "a snapshot differs from its store"
 
 equals() { export_store "$1" "$TMP/.now"; cmp -s "$TMP/.now" "$2"; }
 
 # One pass of one point. Sets `passed` to 1 when the command has no such pass.
 try() { # MODE PASS POINT JOB
     local what="$4 at pass $2 of $3 ($1)" code=0
-    rm -rf "$TMP/s"
+    rm -rf "$TMP/s" "$TMP/s.partial"
     [ "$4" != delete ] || cp -r "$TMP/join" "$TMP/s"
     command_of "$4" "$TMP/s"
     { DRT_FAULT=$1:$2:$3 "$FAULT" "${command[@]}" >"$OUT" 2>"$ERR" || code=$?; } 2>/dev/null
@@ -55,12 +57,13 @@ try() { # MODE PASS POINT JOB
     fi
     expect 0 "$INDEX" "${command[@]}"
     equals "$TMP/s" "$TMP/$4.export" || die "$what: the store of the second call differs"
+    [ ! -e "$TMP/s.partial" ] || die "$what: s.partial is left"
     expect 0 "$INDEX" verify --store "$TMP/s" --deep
 }
 
 names=$(cd "$SOURCE" && grep -rhoE 'fault_point\("[^"]+"' base store | sed 's/.*"\(.*\)"/\1/' | sort -u | grep -v memory)
 tried=0
-for job in join copy delete; do
+for job in join copy delete freeze; do
     before=$tried
     for name in $names; do
         for mode in kill fail; do
@@ -75,6 +78,12 @@ for name in store:join:begun store:join:tokens-taken store:join:files-taken stor
     code=0
     { DRT_FAULT=kill:1:$name "$FAULT" join "$TMP"/parts/* --out "$TMP/s-$name" --threads 1 >"$OUT" 2>"$ERR" || code=$?; } 2>/dev/null
     [ $code = 137 ] || die "$name did not fire: exit code $code"
+done
+for name in store:freeze:begun store:freeze:shards-taken store:freeze:catalog-copied store:freeze:before-rename; do
+    code=0
+    { DRT_FAULT=kill:1:$name "$FAULT" freeze --store "$TMP/join" --out "$TMP/s-$name" >"$OUT" 2>"$ERR" || code=$?; } 2>/dev/null
+    [ $code = 137 ] || die "$name did not fire: exit code $code"
+    [ ! -e "$TMP/s-$name" ] || die "$name: a snapshot is there before its end"
 done
 for part in 1 2; do
     equals "$TMP/parts/part-$part-of-2" "$TMP/part$part.export" || die "part $part was changed"

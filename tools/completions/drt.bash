@@ -172,8 +172,6 @@ _drt_options() {
 --model dir
 --encoder dir
 --encoder-kind auto|cosine|dot|e5
---vectors file
---vectors-name value
 --index value
 --lexical on|off
 --max-ram value
@@ -188,14 +186,14 @@ _drt_options() {
 --threads value
 --restart -
 --json -
+--vectors file
+--vectors-name value
 --help,-h -
 --version,-V -' ;;
     'drt-index build') echo '--out dir
 --model dir
 --encoder dir
 --encoder-kind auto|cosine|dot|e5
---vectors file
---vectors-name value
 --index value
 --lexical on|off
 --max-ram value
@@ -210,6 +208,8 @@ _drt_options() {
 --threads value
 --restart -
 --json -
+--vectors file
+--vectors-name value
 --part value
 --help,-h -
 --version,-V -' ;;
@@ -245,6 +245,12 @@ _drt_options() {
 --landmarks hash|values|none
 --first value
 --count value
+--help,-h -
+--version,-V -' ;;
+    'drt-index freeze') echo '--store dir
+--out dir
+--copy -
+--json -
 --help,-h -
 --version,-V -' ;;
     'drt-index get') echo '--store dir
@@ -303,6 +309,9 @@ _drt_options() {
 --from-document value
 --from-chunk value
 --exclude value
+--workers value
+--worker value
+--worker-timeout value
 --device auto|cpu|cuda
 --dtype auto|f32|bf16
 --threads value
@@ -313,9 +322,36 @@ _drt_options() {
 --json -
 --help,-h -
 --version,-V -' ;;
+    'drt-index update') echo '--source value
+--dry-run -
+--store dir
+--model dir
+--encoder dir
+--encoder-kind auto|cosine|dot|e5
+--index value
+--lexical on|off
+--max-ram value
+--format auto|jsonl|txt|u16|u32|megatron|parquet|arrow
+--text-field value
+--skip-bad-lines -
+--no-follow -
+--eod-id value
+--shard-chunks value
+--device auto|cpu|cuda
+--dtype auto|f32|bf16
+--threads value
+--restart -
+--json -
+--help,-h -
+--version,-V -' ;;
     'drt-index verify') echo '--store dir
 --deep -
 --json -
+--help,-h -
+--version,-V -' ;;
+    'drt-index worker') echo '--store dir
+--slice value
+--threads value
 --help,-h -
 --version,-V -' ;;
     'drt-model') echo '' ;;
@@ -427,7 +463,7 @@ _drt_commands() {
     case $1 in
     drt-eval) echo 'ppl fit-memory tasks ablation niah' ;;
     drt-generate) echo '' ;;
-    drt-index) echo 'build join add search get stats verify repair delete compact drop recall export lexical doctor' ;;
+    drt-index) echo 'build join add update search get stats verify repair delete compact freeze drop recall export lexical worker doctor' ;;
     drt-model) echo 'info init convert' ;;
     drt-serve) echo '' ;;
     drt-tokenizer) echo 'train encode decode count' ;;

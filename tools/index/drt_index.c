@@ -9,6 +9,7 @@ static const struct command commands[] = {
     {"build", "make a store from a corpus", drt_index_build},
     {"join", "make one store of parts that were built apart", drt_index_join},
     {"add", "add documents to a store", drt_index_add},
+    {"update", "put changed documents in the stead of those that a store has", drt_index_update},
     {"search", "find the chunks that the model would retrieve after a text", drt_index_search},
     {"get", "print a chunk or a document by its id", drt_index_get},
     {"stats", "show what a store holds", drt_index_stats},
@@ -16,10 +17,12 @@ static const struct command commands[] = {
     {"repair", "rebuild derived files: indexes, landmarks, hashes", drt_index_repair},
     {"delete", "take documents out by number or source", drt_index_delete},
     {"compact", "make a new store of the documents that are left", drt_index_compact},
+    {"freeze", "make a snapshot for readers on many hosts", drt_index_freeze},
     {"drop", "remove shards whose tokens are lost", drt_index_drop},
     {"recall", "measure the index against exact search", drt_index_recall},
     {"export", "print chunks, positions and landmarks as JSON lines", drt_index_export},
     {"lexical", "make or remove the index of a store's chunks by their tokens", drt_index_lexical},
+    {"worker", "search a slice of a store for drt-index search --workers", drt_index_worker},
     {"doctor", "show the linked libraries and the machine's limits, with advice", drt_index_doctor},
 };
 

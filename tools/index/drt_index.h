@@ -9,6 +9,8 @@
 int drt_index_build(int argc, char **argv, const char **operands);
 int drt_index_join(int argc, char **argv, const char **operands);
 int drt_index_add(int argc, char **argv, const char **operands);
+int drt_index_worker(int argc, char **argv, const char **operands);
+int drt_index_update(int argc, char **argv, const char **operands);
 int drt_index_search(int argc, char **argv, const char **operands);
 int drt_index_get(int argc, char **argv, const char **operands);
 int drt_index_stats(int argc, char **argv, const char **operands);
@@ -17,6 +19,7 @@ int drt_index_repair(int argc, char **argv, const char **operands);
 int drt_index_drop(int argc, char **argv, const char **operands);
 int drt_index_delete(int argc, char **argv, const char **operands);
 int drt_index_compact(int argc, char **argv, const char **operands);
+int drt_index_freeze(int argc, char **argv, const char **operands);
 int drt_index_recall(int argc, char **argv, const char **operands);
 int drt_index_export(int argc, char **argv, const char **operands);
 int drt_index_lexical(int argc, char **argv, const char **operands);
@@ -41,6 +44,7 @@ const char *drt_index_hex(char out[33], const uint8_t bytes[16]);
 /* What a build or add did: for people, or one JSON object. */
 struct indexer_report;
 void drt_index_build_report(const struct indexer_report *r, const char *store, bool json);
+void drt_index_update_report(const struct indexer_report *r, const char *store, bool dry_run, bool json);
 
 /* --lexical on|off; NULL: as the store is. */
 enum store_lexical_choice drt_index_lexical_choice(const char *text);

@@ -20,12 +20,12 @@ struct options {
     int sweep[SWEEP_MAX], n_sweep;
 };
 
-static void print_row(const struct recall *r, bool json, const struct searcher *searcher, int nprobe, double ms,
-                      double exact_ms) {
+static void print_row(const struct recall *r, bool json, const struct searcher *searcher, int nprobe,
+                      struct recall_times ms, struct recall_times exact_ms) {
     const struct searcher_description d = searcher_describe(searcher, (int)r->k, nprobe);
     const struct recall_figures f = recall_compare(r);
     if (!json) {
-        printf("%10.4f %18.4f %12.6f %12.3f %12.3f  %s\n", f.recall, f.mass, f.gap, ms, exact_ms, d.text);
+        printf("%10.4f %18.4f %12.6f %12.3f %12.3f  %s\n", f.recall, f.mass, f.gap, ms.mean, exact_ms.mean, d.text);
         return;
     }
     struct json_writer w;
@@ -40,14 +40,19 @@ static void print_row(const struct recall *r, bool json, const struct searcher *
     json_write_key(&w, "recall"), json_write_double(&w, f.recall);
     json_write_key(&w, "softmax_mass_recall"), json_write_double(&w, f.mass);
     json_write_key(&w, "score_gap"), json_write_double(&w, f.gap);
-    json_write_key(&w, "ms"), json_write_double(&w, ms);
-    json_write_key(&w, "exact_ms"), json_write_double(&w, exact_ms);
+    json_write_key(&w, "ms"), json_write_double(&w, ms.mean);
+    json_write_key(&w, "p50_ms"), json_write_double(&w, ms.p50);
+    json_write_key(&w, "p99_ms"), json_write_double(&w, ms.p99);
+    json_write_key(&w, "exact_ms"), json_write_double(&w, exact_ms.mean);
+    json_write_key(&w, "exact_p50_ms"), json_write_double(&w, exact_ms.p50);
+    json_write_key(&w, "exact_p99_ms"), json_write_double(&w, exact_ms.p99);
     json_write_object_end(&w);
     fputc('\n', stdout);
 }
 
 /* A line of figures for each number of lists. */
-static enum status sweep(struct recall *r, const struct options *o, struct searcher *searcher, double exact_ms) {
+static enum status sweep(struct recall *r, const struct options *o, struct searcher *searcher,
+                         struct recall_times exact_ms) {
     if (!o->json)
         printf("recall@%-3lld %18s %12s %12s %12s  %s\n", (long long)o->k, "softmax-mass", "score gap", "ms/query",
                "exact ms", "searched by");
@@ -59,7 +64,7 @@ static enum status sweep(struct recall *r, const struct options *o, struct searc
                 usual.exact ? "searches scan all landmarks" : "the index has no lists");
     }
     for (int i = 0; i < rows; i++) {
-        double ms;
+        struct recall_times ms;
         TRY(recall_search(r, r->found, searcher, o->sweep[i], &ms));
         print_row(r, o->json, searcher, o->sweep[i], ms, exact_ms);
     }
@@ -67,7 +72,7 @@ static enum status sweep(struct recall *r, const struct options *o, struct searc
 }
 
 /* All landmarks, where they can be searched fastest: the hits that the others are compared with. */
-static enum status search_exact(struct recall *r, double *ms) {
+static enum status search_exact(struct recall *r, struct recall_times *ms) {
     struct searcher *searcher;
     TRY(corpus_search_open(&searcher,
                            &(struct searcher_config){.device = r->device, .view = r->store.view, .exact = true},
@@ -78,7 +83,8 @@ static enum status search_exact(struct recall *r, double *ms) {
 }
 
 /* Of one kind. Where it cannot be had, which is reported, the store's own was measured before. */
-static enum status measure(struct recall *r, const struct options *o, enum searcher_kind kind, double exact_ms) {
+static enum status measure(struct recall *r, const struct options *o, enum searcher_kind kind,
+                           struct recall_times exact_ms) {
     struct searcher *searcher;
     TRY(corpus_search_open(
         &searcher, &(struct searcher_config){.kind = kind, .device = r->device, .view = r->store.view}, report_stderr));
@@ -100,7 +106,7 @@ static enum status recall_run(struct recall *r, const struct options *o) {
         (long long)(r->store.info.chunks - r->store.info.dropped_chunks), r->store.info.index, (long long)o->k,
         (long long)o->queries, o->exclude, (long long)o->seed, r->device->name, threads_count(r->device->threads));
     TRY(recall_prepare(r, (uint64_t)o->seed, o->rule));
-    double exact_ms;
+    struct recall_times exact_ms;
     TRY(search_exact(r, &exact_ms));
     TRY(measure(r, o, SEARCHER_STORE, exact_ms));
     return r->device->shares_memory ? STATUS_OK : measure(r, o, SEARCHER_LISTS, exact_ms);

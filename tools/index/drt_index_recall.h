@@ -12,6 +12,7 @@ struct recall {
     struct store_range *exclude;         /* [n] */
     struct store_hit *exact, *found;     /* [n, k] */
     int32_t *ids;                        /* scratch */
+    double *took;                        /* [n] */
 };
 struct recall_figures { double recall, gap, mass; };
 
@@ -19,8 +20,11 @@ struct recall_figures { double recall, gap, mass; };
 enum status recall_prepare(struct recall *r, uint64_t seed, int64_t exclude);
 void recall_free(struct recall *r);                       /* what recall_prepare allocated */
 
-/* One query a call, as generation does it; *ms is the mean of a call. */
-enum status recall_search(struct recall *r, struct store_hit *hits, struct searcher *searcher, int nprobe, double *ms);
+/* Milliseconds of a call: the mean, and what half and 99 % of the calls do not exceed. */
+struct recall_times { double mean, p50, p99; };
+/* One query a call, as generation does it. */
+enum status recall_search(struct recall *r, struct store_hit *hits, struct searcher *searcher, int nprobe,
+                          struct recall_times *ms);
 /* Means over the queries: share of the exact hits found again, share of their softmax weight, mean score lost at a
  * rank. */
 struct recall_figures recall_compare(const struct recall *r);

@@ -5,6 +5,7 @@
 #include "tools/index/drt_index_recall.h"
 #include "tools/shared/progress_line.h"
 #include <math.h>
+#include <stdlib.h>
 
 static enum status pick_queries(struct recall *r, uint64_t seed, int64_t exclude) {
     struct rng rng = rng_make(seed, 0);
@@ -29,29 +30,42 @@ enum status recall_prepare(struct recall *r, uint64_t seed, int64_t exclude) {
     TRY(memory_allocate(&r->exclude, n));
     TRY(memory_allocate(&r->exact, n * k));
     TRY(memory_allocate(&r->found, n * k));
+    TRY(memory_allocate(&r->took, n));
     TRY(memory_allocate(&r->ids, (size_t)r->store.info.fingerprint.chunk_tokens));
     return pick_queries(r, seed, exclude);
 }
 
 void recall_free(struct recall *r) {
     memory_free(r->ids);
+    memory_free(r->took);
     memory_free(r->found);
     memory_free(r->exact);
     memory_free(r->exclude);
     memory_free(r->queries);
 }
 
-enum status recall_search(struct recall *r, struct store_hit *hits, struct searcher *searcher, int nprobe, double *ms) {
+static int recall_order(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+enum status recall_search(struct recall *r, struct store_hit *hits, struct searcher *searcher, int nprobe,
+                          struct recall_times *ms) {
     double start = clock_seconds();
     for (int64_t i = 0; i < r->n; i++) {
+        double begin = clock_seconds();
         const struct searcher_query query = {.n = 1,
                                              .k = (int)r->k,
                                              .nprobe = nprobe,
                                              .vectors = r->queries + i * r->store.info.fingerprint.dim,
                                              .exclude = r->exclude + i};
         TRY(searcher_search(searcher, hits + i * r->k, &query));
+        r->took[i] = (clock_seconds() - begin) * 1000;
     }
-    *ms = (clock_seconds() - start) * 1000 / (double)r->n;
+    ms->mean = (clock_seconds() - start) * 1000 / (double)r->n;
+    qsort(r->took, (size_t)r->n, sizeof *r->took, recall_order);
+    ms->p50 = r->took[(r->n - 1) / 2];
+    ms->p99 = r->took[(r->n - 1) * 99 / 100];
     return STATUS_OK;
 }
 

@@ -34,13 +34,18 @@ static int check(struct search_options *o) {
     if (o->rule >= 0 && o->from_chunk < 0)
         return drt_index_usage("search",
                                "--exclude window=N needs --from-chunk ID, the chunk that the window is around");
-    return -1;
+    if ((o->workers.local || o->workers.commands.count) && strcmp(o->searcher, "lexical") == 0)
+        return drt_index_usage("search", "--searcher lexical searches in this process: leave out the workers");
+    if ((o->workers.local || o->workers.commands.count) && strcmp(o->where.device, "cpu") != 0)
+        return drt_index_usage("search", "workers search on CPUs: leave out --device");
+    return workers_options_check(&o->workers);
 }
 
 int drt_index_search(int argc, char **argv, const char **operands) {
     struct search_options o = {.where = {.device = "cpu", .dtype = "auto", .report = report_stderr},
                                .searcher = "landmark",
                                .k = 8,
+                               .workers.timeout = 300,
                                .from_document = -1,
                                .from_chunk = -1};
     const struct arg_option options[] = {
@@ -70,6 +75,14 @@ int drt_index_search(int argc, char **argv, const char **operands) {
          "chunks of the query's own document that must not be found: all of them, those at most N away from "
          "--from-chunk, or none (default: doc, if --from-document or --from-chunk names the document)",
          0, 0},
+        {"workers", ARG_INT, &o.workers.local, "N",
+         "search by N processes of this host, each a slice of the store; the hits are the same", 0, SLICES_MAX},
+        {"worker", ARG_STRINGS, &o.workers.commands, "COMMAND",
+         "search by the processes that these commands start, as of other hosts (drt-index worker); repeat it for each "
+         "slice, in order",
+         0, 0},
+        {"worker-timeout", ARG_INT, &o.workers.timeout, "SECONDS", "a worker that does not answer for so long is lost",
+         1, 1e6},
         {"device", ARG_CHOICE, &o.where.device, "auto|cpu|cuda",
          "where the query is computed and --exact or --nprobe search; a GPU copies all landmarks first", 0, 0},
         OPTION_DTYPE(o.where.dtype),

@@ -4,6 +4,7 @@
 #include "indexer/build/external_encoder.h"
 #include "indexer/search/searcher.h"
 #include "session/device_choice.h"
+#include "tools/index/drt_index_workers.h"
 #include "tools/shared/query_file.h"
 
 struct search_options {
@@ -14,6 +15,7 @@ struct search_options {
     int64_t k, nprobe, threads, from_document, from_chunk;
     int64_t rule; /* what `exclude` says */
     const char *queries, *queries_format;       /* queries NULL: one query */
+    struct workers_options workers;
     bool exact, json;
 };
 
@@ -26,6 +28,7 @@ struct search {
     struct weights weights;              /* on the device */
     struct decoder *decoder;             /* what makes queries of texts; NULL: `external` does, or they are vectors */
     struct external_encoder *external;
+    struct workers workers;
     struct searcher *searcher;
     struct searcher_description searched_by;
     struct tokenizer_scratch *scratch;

@@ -35,12 +35,14 @@ static enum status open_searcher(struct search *s, bool many) {
     const struct search_options *o = s->o;
     bool copy = many || o->exact || s->store.info.segments == 0 || o->nprobe > 0;
     const enum searcher_kind kind = corpus_search_kind(o->searcher);
-    const struct searcher_config config = {.kind = kind == SEARCHER_AUTO && !copy ? SEARCHER_STORE : kind,
-                                           .device = s->device,
-                                           .view = s->store.view,
-                                           .exact = o->exact || s->store.info.segments == 0,
-                                           .exact_fallback = true,
-                                           .nprobe = (int)o->nprobe};
+    struct searcher_config config = {.kind = kind == SEARCHER_AUTO && !copy ? SEARCHER_STORE : kind,
+                                     .device = s->device,
+                                     .view = s->store.view,
+                                     .exact = o->exact || s->store.info.segments == 0,
+                                     .exact_fallback = true,
+                                     .nprobe = (int)o->nprobe};
+    TRY(workers_open(&s->workers, &o->workers, o->store, s->store.view, o->threads));
+    config.slices = s->workers.slices;
     TRY(corpus_search_open(&s->searcher, &config, report_stderr));
     s->searched_by = searcher_describe(s->searcher, (int)o->k, 0);
     return STATUS_OK;
@@ -180,6 +182,7 @@ void drt_index_search_close(struct search *s) {
     memory_free(s->query);
     tokenizer_scratch_free(s->scratch);
     searcher_close(s->searcher);
+    workers_close(&s->workers);
     external_encoder_close(s->external);
     decoder_free(s->decoder);
     if (s->device) weights_release(&s->weights, s->device);

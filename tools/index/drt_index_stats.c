@@ -36,6 +36,7 @@ static void print_json(const struct store_info *i) {
         {"vocab_size", i->fingerprint.vocab_size},
     };
     drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
+    json_write_key(&w, "frozen"), json_write_bool(&w, i->frozen);
     json_write_key(&w, "lexical"), json_write_bool(&w, i->lexical);
     json_write_key(&w, "index"), json_write_string(&w, i->index);
     json_write_key(&w, "encoder"), json_write_string(&w, drt_index_hex(hex, i->fingerprint.encoder));
@@ -63,8 +64,8 @@ static void print_text(const char *dir, const struct opened_store *s) {
     int64_t documents = i->documents - i->dropped_documents, tokens = i->tokens - i->dropped_tokens;
     int64_t chunks = i->chunks - i->dropped_chunks;
     double each = chunks > 0 ? (double)chunks : 1;
-    streams_printf(stdout, "store        %s (format %d, generation %llu)\n", dir, i->format,
-                   (unsigned long long)i->generation);
+    streams_printf(stdout, "store        %s (format %d, generation %llu%s)\n", dir, i->format,
+                   (unsigned long long)i->generation, i->frozen ? ", a frozen snapshot" : "");
     printf("documents    %lld (%lld exact duplicates were skipped)\n", (long long)documents, (long long)i->duplicates);
     printf("chunks       %lld of %d tokens, %lld tokens in all (%.1f a chunk)\n", (long long)chunks,
            i->fingerprint.chunk_tokens, (long long)tokens, (double)tokens / each);

@@ -1,4 +1,4 @@
-/* drt_index_build_report.c -- what drt-index build and add print when they are done. */
+/* drt_index_build_report.c -- what drt-index build, add and update print when they are done. */
 #include "base/formats/json.h"
 #include "indexer/build/indexer.h"
 #include "tools/index/drt_index.h"
@@ -50,4 +50,39 @@ void drt_index_build_report(const struct indexer_report *r, const char *store, b
     printf("%s in all; encoding %.1f s (%.0f chunks/s), tokenizing %.1f s beside it, index %.1f s\n",
            progress_time_text(time, r->seconds), r->encode_seconds,
            r->encode_seconds > 0 ? (double)r->chunks / r->encode_seconds : 0, r->tokenize_seconds, r->publish_seconds);
+}
+
+void drt_index_update_report(const struct indexer_report *r, const char *store, bool dry_run, bool json) {
+    const struct update_counts *u = &r->update;
+    if (json) {
+        struct json_writer w;
+        const struct json_number numbers[] = {{"unchanged", u->unchanged},
+                                              {"changed", u->changed},
+                                              {"added", u->added},
+                                              {"duplicates", u->duplicates},
+                                              {"empty", u->empty},
+                                              {"replaced_documents", u->replaced},
+                                              {"chunks", r->chunks},
+                                              {"tokens", r->tokens},
+                                              {"resumed_chunks", r->resumed_chunks},
+                                              {"generation", (int64_t)r->generation}};
+        json_write_open(&w, stdout, 0);
+        json_write_object(&w);
+        drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
+        json_write_key(&w, "dry_run"), json_write_bool(&w, dry_run);
+        json_write_key(&w, "seconds"), json_write_double(&w, r->seconds);
+        json_write_object_end(&w);
+        fputc('\n', stdout);
+        return;
+    }
+    char time[32];
+    streams_printf(stdout, "%s: generation %llu%s: %lld documents changed, %lld are new, %lld are as they were\n",
+                   store, (unsigned long long)r->generation, dry_run ? ", would change" : "", (long long)u->changed,
+                   (long long)u->added, (long long)u->unchanged);
+    printf("%s %lld documents of the store; skipped: %lld exact duplicates, %lld empty\n",
+           dry_run ? "would replace" : "replaced", (long long)u->replaced, (long long)u->duplicates,
+           (long long)u->empty);
+    if (dry_run) return;
+    printf("%lld chunks, %lld tokens; %s in all\n", (long long)r->chunks, (long long)r->tokens,
+           progress_time_text(time, r->seconds));
 }

@@ -1,4 +1,4 @@
-/* drt_index_build.c -- drt-index build and add: a corpus into a store. */
+/* drt_index_build.c -- drt-index build, add and update: a corpus into a store. */
 #include "base/file.h"
 #include "base/formats/json.h"
 #include "base/system/processors.h"
@@ -12,14 +12,18 @@
 #include <math.h>
 #include <string.h>
 
+enum command { COMMAND_BUILD, COMMAND_ADD, COMMAND_UPDATE };
+static const char *const names[] = {"build", "add", "update"};
+
 struct options {
+    enum command command;
     struct device_choice where;
     struct landmark_options landmarks;
-    const char *store, *model, *index, *lexical, *format, *text_field;
+    const char *store, *model, *index, *lexical, *format, *text_field, *source;
     struct drt_index_part part;
     int64_t eod_id, shard_chunks, threads;
     uint64_t max_ram;
-    bool restart, json, append, skip_bad_lines, no_follow;
+    bool restart, json, append, skip_bad_lines, no_follow, dry_run;
 };
 
 static const char *or_auto(const char *text) {
@@ -29,7 +33,7 @@ static const char *or_auto(const char *text) {
 static void print_configuration(const struct options *o, const struct model_folder *m, const char *const *inputs,
                                 int n) {
     char ram[32];
-    fprintf(stderr, "drt-index %s: corpus", o->append ? "add" : "build");
+    fprintf(stderr, "drt-index %s: corpus", names[o->command]);
     for (int i = 0; i < n; i++)
         streams_printf(stderr, " %s", inputs[i]);
     const char *lexical = o->lexical ? o->lexical : o->append ? "as it is" : "on";
@@ -69,6 +73,9 @@ static enum status build_run(const struct options *o, const char *const *inputs,
         .shard_chunks = o->shard_chunks,
         .append = o->append,
         .restart = o->restart,
+        .update = o->command == COMMAND_UPDATE,
+        .dry_run = o->dry_run,
+        .source = o->source,
         .progress = progress,
     };
     TRY(reader_format_parse(&config.reader.format, o->format));
@@ -90,7 +97,10 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     config.device = device;
     config.encoder = tower.encoder, config.states = tower.states;
     s = indexer_run(&report, &config);
-    if (s == STATUS_OK) drt_index_build_report(&report, o->store, o->json);
+    if (s == STATUS_OK && o->command == COMMAND_UPDATE)
+        drt_index_update_report(&report, o->store, o->dry_run, o->json);
+    else if (s == STATUS_OK)
+        drt_index_build_report(&report, o->store, o->json);
 out:
     landmark_maker_close(&source);
     chunk_tower_close(&tower);
@@ -113,20 +123,68 @@ static int build_with_progress(struct options *o, const char **operands, int n_o
     "memory that the run may use, model included (default: three quarters of what the machine or its container "       \
     "allows, at most 4 GiB)"
 
-static int build_or_add(bool append, int argc, char **argv, const char **operands) {
+#define PART_HELP                                                                                                      \
+    "build part i of N alone, into STORE/part-i-of-N; drt-index join makes one store of all parts. A part has the "    \
+    "i-th share of the corpus in bytes; compressed and text files are not cut"
+#define UPDATE_SOURCE_HELP                                                                                             \
+    "the source of all these documents, in place of the path of their file: as the store has it (drt-index get)"
+#define BUILD_ABOUT                                                                                                    \
+    "Reads documents, cuts them into chunks, encodes each chunk into a landmark vector, and publishes all of it at "   \
+    "once.\n\nCORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz), parquet, arrow, "        \
+    "folders "                                                                                                         \
+    "of text files, raw u16 or u32 token files, Megatron .bin/.idx. docs/inputs.md describes them. "
+#define UPDATE_ABOUT                                                                                                   \
+    "Puts a corpus into a store that has an older state of it. A document is found in the store by its source (the "   \
+    "path of its file as it was given) and its id. Where the text is the same, it stays; where it changed, the new "   \
+    "document takes the old one's stead under new ids; what the store does not have is added. All of it is one "       \
+    "transaction: a program sees the old documents or the new ones. Documents of the store that the corpus does not "  \
+    "have stay (drt-index delete).\n\nCORPUS is as in drt-index build, but for standard input: it is read twice. "     \
+    "Documents of one source need ids that differ. A text that another document has, byte for byte, is skipped and "   \
+    "counted.\n\n"
+#define RESUME_ABOUT                                                                                                   \
+    "A run that was stopped (Ctrl-C, SIGTERM, SIGHUP) or killed continues when the same command is run again, if the " \
+    "documents read so far are unchanged. Readers see nothing of a run before it is complete."
+
+static const struct {
+    const char *name, *synopsis, *store_missing, *about, *examples;
+    int first_option, last_options; /* so many of the table it does not have at its begin and end */
+} programs[] = {
+    [COMMAND_BUILD] = {"drt-index build", "CORPUS... --out STORE [options]", "--out STORE is missing",
+                       BUILD_ABOUT
+                       "Documents that were seen before, byte for byte, are skipped and counted.\n\n" RESUME_ABOUT,
+                       "  drt-index build corpus/ --out store\n"
+                       "  drt-index build data/train-*.parquet --text-field text --out store\n"
+                       "  drt-index build pile.jsonl.zst --out store --index IVF4096_HNSW32,SQ8 --max-ram 16G\n"
+                       "  zcat x.gz | drt-index build - --format jsonl --out store\n",
+                       2, 0},
+    [COMMAND_ADD] = {"drt-index add", "CORPUS... --store STORE [options]", "--store STORE is missing",
+                     BUILD_ABOUT
+                     "Documents that were seen before, byte for byte, are skipped and counted.\n\n" RESUME_ABOUT,
+                     "  drt-index add new.jsonl --store store\n", 2, 1},
+    [COMMAND_UPDATE] = {"drt-index update", "CORPUS... --store STORE [options]", "--store STORE is missing",
+                        UPDATE_ABOUT RESUME_ABOUT,
+                        "  drt-index update corpus/ --store store --dry-run\n"
+                        "  drt-index update /new/wiki.jsonl --store store --source /old/wiki.jsonl\n",
+                        0, 3},
+};
+
+static int build_or_add(enum command command, int argc, char **argv, const char **operands) {
+    const bool append = command != COMMAND_BUILD;
     struct options o = {.where = DEVICE_CHOICE_DEFAULT,
                         .format = "auto",
                         .text_field = "text",
                         .eod_id = -1,
                         .shard_chunks = 16384,
                         .max_ram = drt_index_max_ram(),
+                        .command = command,
                         .append = append};
     const struct arg_option options[] = {
+        {"source", ARG_STRING, &o.source, "NAME", UPDATE_SOURCE_HELP, 0, 0},
+        {"dry-run", ARG_FLAG, &o.dry_run, NULL, "count what would change, and change nothing", 0, 0},
         {append ? "store" : "out", ARG_PATH, &o.store, "STORE",
-         append ? "the store to add to" : "the store's folder; made if it is missing", 0, 0},
+         append ? "the store to change" : "the store's folder; made if it is missing", 0, 0},
         OPTION_MODEL(o.model),
         OPTIONS_OF_ENCODER(o.landmarks),
-        OPTIONS_OF_VECTORS(o.landmarks),
         {"index", ARG_STRING, &o.index, "auto|exact|FACTORY",
          append ? "as in build; auto keeps the store's own (default: auto)"
                 : "exact: no index, searches scan all landmarks; FACTORY: a FAISS factory string such as IVF4096,SQ8; "
@@ -149,43 +207,32 @@ static int build_or_add(bool append, int argc, char **argv, const char **operand
         OPTION_THREADS(o.threads),
         {"restart", ARG_FLAG, &o.restart, NULL, "discard an unfinished run instead of resuming it", 0, 0},
         OPTION_JSON_REPORT(o.json),
-        {"part", ARG_STRING, &o.part.text, "i/N",
-         "build part i of N alone, into STORE/part-i-of-N; drt-index join makes one store of all parts. A part has the "
-         "i-th share of the corpus in bytes; compressed and text files are not cut",
-         0, 0},
+        OPTIONS_OF_VECTORS(o.landmarks),
+        {"part", ARG_STRING, &o.part.text, "i/N", PART_HELP, 0, 0},
     };
     const struct arg_program program = {
-        .name = append ? "drt-index add" : "drt-index build",
-        .synopsis = append ? "CORPUS... --store STORE [options]" : "CORPUS... --out STORE [options]",
-        .about =
-            "Reads documents, cuts them into chunks, encodes each chunk into a landmark vector, and publishes all of "
-            "it at once.\n\nCORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz), parquet, "
-            "arrow, folders of text files, raw u16 or u32 token files, Megatron .bin/.idx. docs/inputs.md describes "
-            "them. Documents that were seen before, byte for byte, are skipped and counted.\n\n"
-            "A run that was stopped (Ctrl-C, SIGTERM, SIGHUP) or killed continues when the same command is run again, "
-            "if the documents read so far are unchanged. Readers see nothing of a run before it is complete.",
-        .examples = append ? "  drt-index add new.jsonl --store store\n"
-                           : "  drt-index build corpus/ --out store\n"
-                             "  drt-index build data/train-*.parquet --text-field text --out store\n"
-                             "  drt-index build pile.jsonl.zst --out store --index IVF4096_HNSW32,SQ8 --max-ram 16G\n"
-                             "  zcat x.gz | drt-index build - --format jsonl --out store\n",
-        .options = options,
-        .n_options = ARRAY_LEN(options) - append, /* --part is the last, and build's alone */
+        .name = programs[command].name,
+        .synopsis = programs[command].synopsis,
+        .about = programs[command].about,
+        .examples = programs[command].examples,
+        .options = options + programs[command].first_option,
+        .n_options = (int)ARRAY_LEN(options) - programs[command].first_option - programs[command].last_options,
         .min_operands = 1,
         .max_operands = -1,
     };
     int n_operands, code = args_parse(&program, argc, argv, operands, &n_operands);
-    const char *command = append ? "add" : "build";
-    if (code < 0 && !o.store)
-        code = drt_index_usage(command, append ? "--store STORE is missing" : "--out STORE is missing");
-    if (code < 0) code = landmark_options_check(command, &o.landmarks, append);
+    if (code < 0 && !o.store) code = drt_index_usage(names[command], programs[command].store_missing);
+    if (code < 0) code = landmark_options_check(names[command], &o.landmarks, append);
     if (code < 0) code = drt_index_part_check(&o.part, o.index, o.landmarks.vectors);
     return code < 0 ? build_with_progress(&o, operands, n_operands) : code;
 }
 
 int drt_index_build(int argc, char **argv, const char **operands) {
-    return build_or_add(false, argc, argv, operands);
+    return build_or_add(COMMAND_BUILD, argc, argv, operands);
 }
 int drt_index_add(int argc, char **argv, const char **operands) {
-    return build_or_add(true, argc, argv, operands);
+    return build_or_add(COMMAND_ADD, argc, argv, operands);
+}
+int drt_index_update(int argc, char **argv, const char **operands) {
+    return build_or_add(COMMAND_UPDATE, argc, argv, operands);
 }

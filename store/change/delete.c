@@ -120,20 +120,25 @@ static enum status delete_find(struct delete *d) {
     return s;
 }
 
-static enum status delete_one(struct delete *d, struct catalog_txn *t, int64_t number) {
+static enum status delete_one(const struct catalog *c, struct catalog_txn *t, int64_t number) {
     struct document_record r;
     bool found;
     int64_t holder = -1;
-    TRY(record_get_document(t, d->catalog, &r, number));
+    TRY(record_get_document(t, c, &r, number));
     const struct deleted_record gone = {number, r.first_chunk, r.chunks, r.tokens};
     TRY(record_find_hash(t, r.hash, &found, &holder));
     if (found && holder == number) TRY(catalog_delete(t, TABLE_HASHES, r.hash, sizeof r.hash));
     return record_put_deleted(t, &gone);
 }
 
+enum status publish_delete(const struct catalog *c, struct catalog_txn *t, const int64_t *documents, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        TRY(delete_one(c, t, documents[i]));
+    return STATUS_OK;
+}
+
 static enum status delete_write(struct delete *d, struct catalog_txn *t, const struct generation_record *g) {
-    for (size_t i = 0; i < d->n; i++)
-        TRY(delete_one(d, t, d->list[i]));
+    TRY(publish_delete(d->catalog, t, d->list, (int64_t)d->n));
     TRY(record_put_generation(t, g));
     return fault_point("store:delete:before-commit");
 }

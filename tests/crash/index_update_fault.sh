@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Dies at the first passes of every fault point of an update; then the same with a call that fails. Readers see all old
+# documents or all new ones, verify --deep finds nothing, and the same command run again ends with the store that was
+# never disturbed. An unfinished update can be dropped, and no add takes it over.
+. "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
+needs drt-index-fault
+FAULT=$BIN/drt-index-fault
+make_model "$TMP/model"
+make_corpus "$TMP/a.jsonl" 24 1
+make_corpus "$TMP/b.jsonl" 30 2
+# Of the new corpus every fourth document is as it was; doc-1 and doc-2 exchange their texts, and six are new.
+awk -v old="$TMP/a.jsonl" 'BEGIN { while ((getline line < old) > 0) was[++n] = line }
+    FNR == 2 || FNR == 3 { line = was[5 - FNR]; sub(/doc-[0-9]+/, "doc-" (FNR - 1), line); print line; next }
+    FNR <= n && FNR % 4 == 0 { print was[FNR]; next } { print }' "$TMP/b.jsonl" >"$TMP/c.jsonl"
+options=(--model "$TMP/model" --shard-chunks 20 --threads 1)
+expect 0 "$INDEX" build "$TMP/a.jsonl" --out "$TMP/before" --index IVF2,SQ8 "${options[@]}"
+update=(update "$TMP/c.jsonl" --source "$TMP/a.jsonl" "${options[@]}")
+cp -r "$TMP/before" "$TMP/after"
+expect 0 "$INDEX" "${update[@]}" --store "$TMP/after" --json
+[ "$(json_int "$OUT" replaced_documents)" -ge 10 ] && [ "$(json_int "$OUT" unchanged)" -ge 3 ] || die "the update changes little"
+export_store "$TMP/before" "$TMP/before.export"
+export_store "$TMP/after" "$TMP/after.export"
+expect 0 "$INDEX" verify --store "$TMP/after" --deep
+
+equals() { export_store "$1" "$TMP/.now"; cmp -s "$TMP/.now" "$2"; }
+
+# One pass of one point. Sets `passed` to 1 when the command has no such pass.
+try() { # MODE PASS POINT
+    local what="update at pass $2 of $3 ($1)" code=0
+    rm -rf "$TMP/s"
+    cp -r "$TMP/before" "$TMP/s"
+    { DRT_FAULT=$1:$2:$3 "$FAULT" "${update[@]}" --store "$TMP/s" >"$OUT" 2>"$ERR" || code=$?; } 2>/dev/null
+    passed=$((code == 0))
+    [ $passed = 0 ] || return 0
+    tried=$((tried + 1))
+    case $1:$code in
+    kill:137) ;;
+    fail:1) grep -q "^drt-index: " "$ERR" || die "$what: says nothing" ;;
+    *) die "$what: exit code $code" ;;
+    esac
+    expect 0 "$INDEX" verify --store "$TMP/s" --deep
+    if equals "$TMP/s" "$TMP/after.export"; then return 0; fi
+    equals "$TMP/s" "$TMP/before.export" || die "$what: neither the old documents nor the new ones"
+    if [ $((tried % 4)) = 0 ]; then
+        # Dropped instead of continued: hashes of the old documents are as before, so nothing of them is added again.
+        expect 0 "$INDEX" add "$TMP/a.jsonl" --store "$TMP/s" "${options[@]}" --restart --json
+        same 0 "$(json_int "$OUT" chunks)" "$what: chunks that an add finds new"
+        expect 0 "$INDEX" verify --store "$TMP/s" --deep
+        equals "$TMP/s" "$TMP/before.export" || die "$what: dropping it changed the store"
+    fi
+    expect 0 "$INDEX" "${update[@]}" --store "$TMP/s"
+    equals "$TMP/s" "$TMP/after.export" || die "$what: the store of the second call differs"
+    expect 0 "$INDEX" verify --store "$TMP/s" --deep
+}
+
+names=$(cd "$SOURCE" && grep -rhoE 'fault_point\("[^"]+"' base store data indexer | sed 's/.*"\(.*\)"/\1/' | sort -u | grep -v memory)
+tried=0
+for name in $names; do
+    for mode in kill fail; do
+        passed=0
+        for ((n = 1; n <= 3 && !passed; n++)); do try $mode $n "$name"; done
+    done
+done
+[ $tried -ge 40 ] || die "only $tried fault points fired"
+
+# Killed after two shards: what may and may not continue it.
+rm -rf "$TMP/s"
+cp -r "$TMP/before" "$TMP/s"
+code=0
+{ DRT_FAULT=kill:2:store:seal:committed "$FAULT" "${update[@]}" --store "$TMP/s" >"$OUT" 2>"$ERR" || code=$?; } 2>/dev/null
+same 137 $code "killed after two shards"
+expect_error "one of add and update was" "$INDEX" add "$TMP/c.jsonl" --store "$TMP/s" "${options[@]}"
+expect_error "one of add and update was" "$INDEX" update "$TMP/c.jsonl" --store "$TMP/s" "${options[@]}"
+cp -r "$TMP/s" "$TMP/t"
+expect 0 "$INDEX" repair --store "$TMP/t" --threads 1
+expect 0 "$INDEX" verify --store "$TMP/t" --deep
+expect 0 "$INDEX" delete --store "$TMP/t" --document 4
+expect 0 "$INDEX" verify --store "$TMP/t" --deep
+expect_error "one of add and update was" "$INDEX" "${update[@]}" --store "$TMP/t"
+expect 0 "$INDEX" "${update[@]}" --store "$TMP/t" --restart
+expect 0 "$INDEX" verify --store "$TMP/t" --deep
+expect 0 "$INDEX" "${update[@]}" --store "$TMP/s" --json
+[ "$(json_int "$OUT" resumed_chunks)" -ge 40 ] || die "the update began anew"
+equals "$TMP/s" "$TMP/after.export" || die "the continued store differs"
+echo "ok; $tried faults"

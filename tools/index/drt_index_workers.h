@@ -1,0 +1,24 @@
+/* drt_index_workers.h -- the worker processes of drt-index search --workers and --worker. */
+#pragma once
+#include "indexer/search/slices.h"
+#include "tools/shared/args.h"
+#include <sys/types.h>
+
+struct workers_options {
+    int64_t local;                       /* --workers N: processes of this host */
+    struct arg_strings commands;         /* --worker COMMAND, one a worker */
+    int64_t timeout;                     /* seconds */
+};
+struct workers {
+    struct slices *slices;               /* NULL: none were requested */
+    struct slice_worker *peers;
+    char (*names)[96];
+    pid_t *pids;
+    int n;
+};
+/* Starts the workers and waits for their greetings. `threads`: of all local ones together; 0: all processors. */
+enum status workers_open(struct workers *out, const struct workers_options *o, const char *store,
+                         struct store_view *view, int64_t threads);
+void workers_close(struct workers *w);   /* ends the processes; a zeroed one is fine */
+/* -1, or the exit code for options that do not fit together. */
+int workers_options_check(const struct workers_options *o);
