@@ -208,6 +208,15 @@ void file_discard(struct file_writer *w) {
     memory_free(w);
 }
 
+enum status file_save(const char *path, const void *data, size_t bytes) {
+    struct file_writer *w;
+    TRY(file_create(&w, path));
+    enum status s = file_write(w, data, bytes);
+    if (s == STATUS_OK) return file_publish(w);
+    file_discard(w);
+    return s;
+}
+
 enum status file_lock(int *fd, const char *path) {
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (file < 0) return fail_errno("%s: cannot open the lock", path);

@@ -25,6 +25,7 @@ uint32_t file_crc32c(const struct file_writer *w);        /* of the bytes given 
 int file_descriptor(struct file_writer *w);               /* flushed first; -1 when the flush fails */
 enum status file_publish(struct file_writer *w);          /* w is gone afterwards, also on failure */
 void file_discard(struct file_writer *w);                 /* NULL is fine */
+enum status file_save(const char *path, const void *data, size_t bytes);      /* create, write, publish */
 
 /* Locks a file, made when missing, until *fd is closed or the process ends. STATUS_BUSY: another one has it. */
 enum status file_lock(int *fd, const char *path);

@@ -96,13 +96,13 @@ enum status encoder_create(struct encoder **out, struct device *dev, const struc
     e->positions = model_config_positions(config);
     e->threads = dev->shares_memory ? threads_count(dev->threads) : 1;
     e->batch = encoder_batch_size(e, max_chunks);
-    enum status s = encoder_weights_create(&e->weights, dev, config, weights);
-    if (s == STATUS_OK) s = encoder_create_workspaces(e);
-    if (s == STATUS_OK) s = encoder_create_blocks(e);
-    if (s == STATUS_OK)
-        *out = e;
-    else
-        encoder_free(e);
+    enum status s;
+    TRY_GOTO(s, encoder_weights_create(&e->weights, dev, config, weights), out);
+    TRY_GOTO(s, encoder_create_workspaces(e), out);
+    TRY_GOTO(s, encoder_create_blocks(e), out);
+    *out = e;
+out:
+    if (s != STATUS_OK) encoder_free(e);
     return s;
 }
 

@@ -95,13 +95,13 @@ enum status encoder_train_create(struct encoder_train **out, struct device *dev,
     t->max_chunks = max_chunks;
     t->positions = model_config_positions(config);
     t->recompute = recompute;
-    enum status s = encoder_train_find_tensors(&t->w, config, weights);
-    if (s == STATUS_OK) s = encoder_train_find_tensors(&t->g, config, gradients);
-    if (s == STATUS_OK) s = encoder_train_allocate(t);
-    if (s == STATUS_OK)
-        *out = t;
-    else
-        encoder_train_free(t);
+    enum status s;
+    TRY_GOTO(s, encoder_train_find_tensors(&t->w, config, weights), out);
+    TRY_GOTO(s, encoder_train_find_tensors(&t->g, config, gradients), out);
+    TRY_GOTO(s, encoder_train_allocate(t), out);
+    *out = t;
+out:
+    if (s != STATUS_OK) encoder_train_free(t);
     return s;
 }
 

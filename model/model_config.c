@@ -102,12 +102,8 @@ static enum status skip_unread(struct json *j, struct raw *raw) {
 static enum status read_member(struct json *j, struct raw *raw) {
     for (size_t i = 0; i < ARRAY_LEN(whole_numbers); i++) {
         if (!json_equals(j, whole_numbers[i].key)) continue;
-        int64_t value = 0;
-        TRY(json_next_int(j, &value));
-        if (value < whole_numbers[i].lowest || value > whole_numbers[i].highest)
-            return fail(STATUS_INVALID, "%s: %s is %lld: must be from %d to %d", j->name, whole_numbers[i].key,
-                        (long long)value, whole_numbers[i].lowest, whole_numbers[i].highest);
-        int32_t number = (int32_t)value;
+        int32_t number;
+        TRY(json_next_int_in(j, whole_numbers[i].key, whole_numbers[i].lowest, whole_numbers[i].highest, &number));
         memcpy((char *)raw + whole_numbers[i].offset, &number, sizeof number);
         return STATUS_OK;
     }

@@ -218,13 +218,12 @@ enum status params_load(struct params **out, const struct model_config *config, 
     struct params *p;
     TRY(prepare(&p, config));
     enum status s = STATUS_OK;
-    for (int i = 0; i < p->count && s == STATUS_OK; i++)
-        s = load_tensor(&p->table[i], p->table[i].name, file);
-    if (s == STATUS_OK) s = check_unknown(p, file);
-    if (s == STATUS_OK)
-        *out = p;
-    else
-        params_free(p);
+    for (int i = 0; i < p->count; i++)
+        TRY_GOTO(s, load_tensor(&p->table[i], p->table[i].name, file), out);
+    TRY_GOTO(s, check_unknown(p, file), out);
+    *out = p;
+out:
+    if (s != STATUS_OK) params_free(p);
     return s;
 }
 
@@ -353,10 +352,12 @@ enum status params_graft(struct params **out, const struct model_config *config,
     TRY(params_init(&p, config, seed));
     for (int i = 0; i < safetensors_count(file); i++)
         g.base = g.base || starts_with(safetensors_at(file, i)->name, "language_model.");
-    enum status s = memory_allocate_zero(&g.used, (size_t)safetensors_count(file) + 1);
-    for (int i = 0; i < p->count && s == STATUS_OK; i++)
-        s = graft_tensor(&g, &p->table[i]);
-    if (s == STATUS_OK) s = graft_check_unused(&g);
+    enum status s;
+    TRY_GOTO(s, memory_allocate_zero(&g.used, (size_t)safetensors_count(file) + 1), out);
+    for (int i = 0; i < p->count; i++)
+        TRY_GOTO(s, graft_tensor(&g, &p->table[i]), out);
+    s = graft_check_unused(&g);
+out:
     memory_free(g.used);
     *taken = g.taken;
     *fresh = g.fresh;

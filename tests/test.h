@@ -102,3 +102,11 @@ static inline const char *test_folder(void) {
     atexit(test_folder_remove);
     return test_folder_path;
 }
+/* A path in that folder; 32 results are valid at a time. */
+static inline const char *test_path(const char *name) {
+    static char path[32][700];
+    static int turn;
+    char *out = path[turn++ % 32];
+    snprintf(out, sizeof path[0], "%s/%s", test_folder(), name);
+    return out;
+}

@@ -369,6 +369,16 @@ enum status json_next_int(struct json *j, int64_t *out) {
     return json_int(j, out);
 }
 
+enum status json_next_int_in(struct json *j, const char *key, int32_t lowest, int32_t highest, int32_t *out) {
+    int64_t value;
+    TRY(json_next_int(j, &value));
+    if (value < lowest || value > highest)
+        return fail(STATUS_INVALID, "%s: %s is %lld: must be from %d to %d", j->name, key, (long long)value, lowest,
+                    highest);
+    *out = (int32_t)value;
+    return STATUS_OK;
+}
+
 enum status json_next_double(struct json *j, double *out) {
     TRY(json_expect(j, JSON_NUMBER, "a number"));
     return json_double(j, out);

@@ -51,6 +51,8 @@ enum status json_double(const struct json *j, double *out);
 /* Expect-style helpers: the next event must be of that kind. */
 enum status json_expect(struct json *j, enum json_event event, const char *expected);
 enum status json_next_int(struct json *j, int64_t *out);
+/* From lowest to highest; the message names `key`. */
+enum status json_next_int_in(struct json *j, const char *key, int32_t lowest, int32_t highest, int32_t *out);
 enum status json_next_double(struct json *j, double *out);
 enum status json_next_bool(struct json *j, bool *out);
 

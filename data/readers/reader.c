@@ -25,14 +25,14 @@ enum status reader_open(struct reader **out, const struct reader_config *config)
     r->no_follow = config->no_follow;
     r->progress = config->progress;
     r->source = config->source;
-    enum status status = memory_copy_string(&r->text_field, config->text_field ? config->text_field : "text");
-    if (status == STATUS_OK) status = reader_part_create(r);
-    if (status == STATUS_OK) status = reader_list(r, config);
-    if (status == STATUS_OK && config->parts > 0) status = reader_take_part(r, config->part, config->parts);
-    if (status == STATUS_OK)
-        *out = r;
-    else
-        reader_close(r);
+    enum status status;
+    TRY_GOTO(status, memory_copy_string(&r->text_field, config->text_field ? config->text_field : "text"), out);
+    TRY_GOTO(status, reader_part_create(r), out);
+    TRY_GOTO(status, reader_list(r, config), out);
+    if (config->parts > 0) TRY_GOTO(status, reader_take_part(r, config->part, config->parts), out);
+    *out = r;
+out:
+    if (status != STATUS_OK) reader_close(r);
     return status;
 }
 

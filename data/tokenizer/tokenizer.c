@@ -24,20 +24,18 @@ enum status tokenizer_open(struct tokenizer **out, const char *path) {
     struct file_map map;
     TRY(file_map(&map, path));
     struct tokenizer *t = NULL;
-    enum status status = memory_allocate_zero(&t, 1);
-    if (status == STATUS_OK) {
-        t->unk_id = -1;
-        XXH128_canonical_t canonical;
-        XXH128_canonicalFromHash(&canonical, XXH3_128bits(map.data, map.size));
-        memcpy(t->fingerprint, canonical.digest, sizeof t->fingerprint);
-        status = memory_copy_string(&t->path, path);
-    }
-    if (status == STATUS_OK) status = tokenizer_load(t, (const char *)map.data, map.size);
+    XXH128_canonical_t canonical;
+    enum status status;
+    TRY_GOTO(status, memory_allocate_zero(&t, 1), out);
+    t->unk_id = -1;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits(map.data, map.size));
+    memcpy(t->fingerprint, canonical.digest, sizeof t->fingerprint);
+    TRY_GOTO(status, memory_copy_string(&t->path, path), out);
+    TRY_GOTO(status, tokenizer_load(t, (const char *)map.data, map.size), out);
+    *out = t;
+out:
     file_unmap(&map);
-    if (status == STATUS_OK)
-        *out = t;
-    else
-        tokenizer_free(t);
+    if (status != STATUS_OK) tokenizer_free(t);
     return status;
 }
 
@@ -93,12 +91,12 @@ enum status tokenizer_scratch_create(struct tokenizer_scratch **out, const struc
     struct tokenizer_scratch *s;
     TRY(memory_allocate_zero(&s, 1));
     s->tokenizer = t;
-    enum status status = bpe_words_create(s);
-    if (status == STATUS_OK) status = regex_scratch_create(&s->regex);
-    if (status == STATUS_OK)
-        *out = s;
-    else
-        tokenizer_scratch_free(s);
+    enum status status;
+    TRY_GOTO(status, bpe_words_create(s), out);
+    TRY_GOTO(status, regex_scratch_create(&s->regex), out);
+    *out = s;
+out:
+    if (status != STATUS_OK) tokenizer_scratch_free(s);
     return status;
 }
 

@@ -220,13 +220,7 @@ enum status tokenizer_trainer_save(const struct tokenizer_trainer *t, const char
     enum status status = write_all(&w, t);
     bool failed = ferror(memory) != 0;
     if (fclose(memory) != 0 || failed) status = fail(STATUS_NO_MEMORY, "%s: no memory for the file's text", path);
-    struct file_writer *file = NULL;
-    if (status == STATUS_OK) status = file_create(&file, path);
-    if (status == STATUS_OK) status = file_write(file, text, bytes - 1);
-    if (status == STATUS_OK)
-        status = file_publish(file);
-    else
-        file_discard(file);
+    if (status == STATUS_OK) status = file_save(path, text, bytes - 1);
     free(text);
     return status;
 }

@@ -237,11 +237,13 @@ static enum status merge_all(struct merging *m, const struct progress *progress)
 
 enum status train_merges(struct tokenizer_trainer *t, const struct progress *progress) {
     struct merging m = {.t = t};
-    enum status status = make_records(&m);
-    for (int i = 0; i < SIDES && status == STATUS_OK; i++)
-        status = memory_allocate_zero(&m.near[i], t->limit);
-    if (status == STATUS_OK) status = count_first_pairs(&m);
-    if (status == STATUS_OK) status = merge_all(&m, progress);
+    enum status status;
+    TRY_GOTO(status, make_records(&m), out);
+    for (int i = 0; i < SIDES; i++)
+        TRY_GOTO(status, memory_allocate_zero(&m.near[i], t->limit), out);
+    TRY_GOTO(status, count_first_pairs(&m), out);
+    status = merge_all(&m, progress);
+out:
     for (int i = 0; i < SIDES; i++)
         memory_free(m.near[i]);
     pair_table_free(&m.pairs);

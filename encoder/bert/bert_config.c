@@ -31,12 +31,8 @@ static const struct {
 };
 
 static enum status read_number(struct json *j, struct bert_config *out, size_t i) {
-    int64_t value = 0;
-    TRY(json_next_int(j, &value));
-    if (value < whole_numbers[i].lowest || value > whole_numbers[i].highest)
-        return fail(STATUS_INVALID, "%s: %s is %lld: must be from %d to %d", j->name, whole_numbers[i].key,
-                    (long long)value, whole_numbers[i].lowest, whole_numbers[i].highest);
-    int32_t number = (int32_t)value;
+    int32_t number;
+    TRY(json_next_int_in(j, whole_numbers[i].key, whole_numbers[i].lowest, whole_numbers[i].highest, &number));
     memcpy((char *)out + whole_numbers[i].offset, &number, sizeof number);
     return STATUS_OK;
 }
@@ -160,24 +156,24 @@ static enum status map_file(struct file_map *out, char path[FILE_PATH_MAX], cons
 
 enum status bert_config_load(struct bert_config *out, const char *folder) {
     char path[FILE_PATH_MAX];
-    struct file_map map;
+    struct file_map sizes = {0}, pooling = {0}, length = {0};
     bool there;
+    enum status s;
     if (!file_is_directory(folder))
         return fail(STATUS_NOT_FOUND,
                     "%s: no such folder; the folder of a BERT-type encoder has config.json, vocab.txt and "
                     "model.safetensors (or pytorch_model.bin)",
                     folder);
-    TRY(map_file(&map, path, folder, "config.json", &there));
+    TRY(map_file(&sizes, path, folder, "config.json", &there));
     if (!there) return fail(STATUS_NOT_FOUND, "%s: no such file; the folder of an encoder has its sizes there", path);
-    enum status s = bert_config_parse(out, path, map.data, map.size);
-    file_unmap(&map);
-    TRY(s);
-    TRY(map_file(&map, path, folder, "1_Pooling/config.json", &there));
-    if (there) s = bert_pooling_parse(path, map.data, map.size);
-    file_unmap(&map);
-    TRY(s);
-    TRY(map_file(&map, path, folder, "sentence_bert_config.json", &there));
-    if (there) s = bert_length_parse(out, path, map.data, map.size);
-    file_unmap(&map);
+    TRY_GOTO(s, bert_config_parse(out, path, sizes.data, sizes.size), out);
+    TRY_GOTO(s, map_file(&pooling, path, folder, "1_Pooling/config.json", &there), out);
+    if (there) TRY_GOTO(s, bert_pooling_parse(path, pooling.data, pooling.size), out);
+    TRY_GOTO(s, map_file(&length, path, folder, "sentence_bert_config.json", &there), out);
+    if (there) s = bert_length_parse(out, path, length.data, length.size);
+out:
+    file_unmap(&length);
+    file_unmap(&pooling);
+    file_unmap(&sizes);
     return s;
 }

@@ -4,6 +4,10 @@
  * forward_add may be bf16 beside float32 x and y of up to MATMUL_FEW_ROWS rows, whose product is bound by reading w:
  * the same bits as from float32 weights of the same numbers.
  *
+ * forward_each is for rows of different texts that one step computes together: a row of y has the same bits whatever
+ * rows are computed with it. On the CPU they are those that forward gives the row alone, and w, which may be bf16 for
+ * any number of rows, is read once for all of them.
+ *
  * Weights that meet many rows may be packed once, into packed_elements(out, in) numbers of w's type. A packed product
  * gives a row of y the same bits whatever rows are computed with it: landmarks, which are stored, are computed so.
  * Packed weights are valid on this device and its workers only. Very small numbers, infinities and NaN on AMX tiles:
@@ -16,6 +20,7 @@ enum { MATMUL_FEW_ROWS = 8 };
 
 struct matmul_ops {
     void (*forward)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);
+    void (*forward_each)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);
     /* y = base + x w^T, base of y's type and shape; y may be base. */
     void (*forward_add)(struct device *dev, struct mat y, struct mat base, struct mat x, struct mat w);
     /* dx = dy w (+ dx). */

@@ -2,6 +2,7 @@
  *
  *   more than 8 rows        a task is a tile of y (256 x 1024 or less), by OpenBLAS, or AMX (matmul_amx.c)
  *   1 to 8 rows (decoding)  a task is a range of w's rows; every weight is read once, in order, and used n times
+ *   each (1 to many rows)   a task is a range of w's rows, which stay in the first-level cache for groups of rows of x
  *   packed                  a task is 128 rows and 8 panels of outputs
  *
  * Bound by arithmetic for many rows, by reading w for few. Tiles depend on the shapes alone, and each output of few
@@ -200,6 +201,66 @@ static void matmul_forward(struct device *dev, struct mat y, struct mat x, struc
     }
 }
 
+/* ---- forward_each: the sums of one_output, for several rows of x ---- */
+
+enum { EACH_ROWS = LANES == 16 ? 4 : 2, EACH_BYTES = 1 << 14 }; /* 16 or 8 sums in registers; of weights in the cache */
+
+/* y[row .. row+n)[col] for constant n: each sum as in one_output, in the same order. */
+SIMD void each_output(const struct matmul_few_task *t, int64_t row, int64_t col, int n, bool bf16) {
+    vf sum[EACH_ROWS][4] = {0};
+    const int64_t in = t->x.cols;
+    const float *x = mat_row(t->x, row);
+    int64_t i = 0;
+    for (; i + 4 * LANES <= in; i += 4 * LANES)
+        for (int v = 0; v < 4; v++) {
+            vf weight = weights_at(t, col, i + v * LANES, LANES, bf16);
+            for (int r = 0; r < n; r++)
+                sum[r][v] += weight * v_load(x + r * t->x.stride + i + v * LANES);
+        }
+    for (int64_t part; i < in; i += part) {
+        part = in - i < LANES ? in - i : LANES;
+        vf weight = weights_at(t, col, i, part, bf16);
+        for (int r = 0; r < n; r++)
+            sum[r][0] += weight * v_load_part(x + r * t->x.stride + i, part);
+    }
+    for (int r = 0; r < n; r++) {
+        float *y = mat_row(t->y, row + r) + col;
+        *y = v_sum((sum[r][0] + sum[r][1]) + (sum[r][2] + sum[r][3])) + (t->accumulate ? *y : 0.0f);
+    }
+}
+
+SIMD void each_range(const struct matmul_few_task *t, int64_t begin, int64_t end, bool bf16) {
+    const int64_t bytes = t->x.cols * (bf16 ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float));
+    const int64_t most = EACH_BYTES / bytes < 1 ? 1 : EACH_BYTES / bytes;
+    for (int64_t first = begin, last; first < end; first = last) {
+        last = end - first < most ? end : first + most;
+        int64_t row = 0;
+        for (; row + EACH_ROWS <= t->x.rows; row += EACH_ROWS)
+            for (int64_t col = first; col < last; col++)
+                each_output(t, row, col, EACH_ROWS, bf16);
+        for (; row < t->x.rows; row++)
+            for (int64_t col = first; col < last; col++)
+                each_output(t, row, col, 1, bf16);
+    }
+}
+
+static void matmul_each_columns(void *context, int64_t begin, int64_t end, int worker) {
+    const struct matmul_few_task *t = context;
+    (void)worker;
+    if (t->w.type == DTYPE_BF16)
+        each_range(t, begin, end, true);
+    else
+        each_range(t, begin, end, false);
+}
+
+static void matmul_forward_each(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
+    assert(y.rows == x.rows && y.cols == w.rows && x.cols == w.cols && x.cols > 0);
+    if (y.rows == 0 || y.cols == 0) return;
+    struct matmul_few_task t = {y, x, w, accumulate};
+    threads_for(dev->threads, y.cols, outputs_at_once(dev, w), x.rows == 1 ? matmul_few_columns : matmul_each_columns,
+                &t);
+}
+
 static void matmul_backward_input(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate) {
     assert(dx.rows == dy.rows && dx.cols == w.cols && dy.cols == w.rows && dy.cols > 0);
     matmul_product(dev, (struct blas_product){.y = dx, .a = dy, .b = w}, accumulate);
@@ -321,6 +382,7 @@ static void matmul_forward_add(struct device *dev, struct mat y, struct mat base
 
 const struct matmul_ops matmul_cpu = {
     .forward = matmul_forward,
+    .forward_each = matmul_forward_each,
     .forward_add = matmul_forward_add,
     .backward_input = matmul_backward_input,
     .backward_weight = matmul_backward_weight,

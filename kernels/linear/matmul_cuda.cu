@@ -3,9 +3,10 @@
  * Bound by arithmetic from some 300 rows on, by reading w below. Best measured (H100, 65536 rows, bf16): 75 to 99 % of
  * the rate of a product of 8192^3 (docs/kernels/linear.md).
  *
- * Packed is a dense copy of w whose products use no workspace, so that no sum over `in` is split over blocks: a row of
- * y has the same bits whatever rows are computed with it. With bf16 on Hopper this holds whatever tile cuBLASLt takes,
- * so few rows take the tile that suits them. Elsewhere one kernel serves all numbers of rows. */
+ * Packed is a dense copy of w. Its products, and those of forward_each, use no workspace, so that no sum over `in` is
+ * split over blocks: a row of y has the same bits whatever rows are computed with it. With bf16 on Hopper this holds
+ * whatever tile cuBLASLt takes, so few rows take the tile that suits them. Elsewhere one kernel serves all numbers of
+ * rows. */
 #include "kernels/cuda/cuda.cuh"
 extern "C" {
 #include "kernels/linear/blas_cuda_internal.h"
@@ -59,10 +60,9 @@ static int64_t rows_as(struct device *dev, enum dtype type, int64_t rows) {
     return as;
 }
 
-static void matmul_forward_packed(struct device *dev, struct mat y, struct mat x, const float *packed,
-                                  bool accumulate) {
-    struct mat w = mat_dense((void *)packed, x.type, y.cols, x.cols);
-    blas_cuda_product(dev, "matmul.forward_packed",
+static void matmul_whatever_rows(struct device *dev, const char *op, struct mat y, struct mat x, struct mat w,
+                                 bool accumulate) {
+    blas_cuda_product(dev, op,
                       {.y = y,
                        .a = x,
                        .b = w,
@@ -72,8 +72,19 @@ static void matmul_forward_packed(struct device *dev, struct mat y, struct mat x
                        .rows_as = rows_as(dev, x.type, y.rows)});
 }
 
+static void matmul_forward_packed(struct device *dev, struct mat y, struct mat x, const float *packed,
+                                  bool accumulate) {
+    matmul_whatever_rows(dev, "matmul.forward_packed", y, x, mat_dense((void *)packed, x.type, y.cols, x.cols),
+                         accumulate);
+}
+
+static void matmul_forward_each(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
+    matmul_whatever_rows(dev, "matmul.forward_each", y, x, w, accumulate);
+}
+
 extern "C" const struct matmul_ops matmul_cuda = {
     .forward = matmul_forward,
+    .forward_each = matmul_forward_each,
     .forward_add = matmul_forward_add,
     .backward_input = matmul_backward_input,
     .backward_weight = matmul_backward_weight,

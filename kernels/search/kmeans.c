@@ -151,9 +151,11 @@ enum status kmeans_fit(struct device *dev, struct mat centroids, struct mat poin
     points.rows /= step;
     points.stride *= step;
     struct kmeans f = {.dev = dev, .centroids = centroids, .points = points, .seed = config->seed};
-    enum status s = kmeans_allocate(&f);
-    if (s == STATUS_OK) s = kmeans_begin(&f);
-    if (s == STATUS_OK) s = kmeans_iterate(&f, config);
+    enum status s;
+    TRY_GOTO(s, kmeans_allocate(&f), out);
+    TRY_GOTO(s, kmeans_begin(&f), out);
+    s = kmeans_iterate(&f, config);
+out:
     kmeans_release(&f);
     return s;
 }

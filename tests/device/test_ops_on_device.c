@@ -66,8 +66,8 @@ static void case_matmul_backward(int64_t n, int64_t out, int64_t in, enum dtype 
         free(ref_w);
 }
 
-/* A packed product gives a row the same bits whatever rows are computed with it. */
-static void case_packed(int64_t out, int64_t in, enum dtype type) {
+/* A packed product, and forward_each, give a row the same bits whatever rows are computed with it. */
+static void case_rows_apart(int64_t out, int64_t in, enum dtype type, bool packed) {
     enum { ROWS = 1100 };
     static const int64_t counts[] = {1, 3, 64, 130, 257, 700, ROWS};
     float *x = normals(ROWS * in, 1.0f, type), *w = normals(out * in, 0.1f, type), *whole = NULL;
@@ -77,18 +77,23 @@ static void case_packed(int64_t out, int64_t in, enum dtype type) {
     naive_matmul(naive, x, w, ROWS, out, in, NULL);
     for (int i = (int)ARRAY_LEN(counts) - 1; i >= 0; i--) {
         struct mat my = put(NULL, type, ROWS, out, 0, 0), mx = put(x, type, ROWS, in, 0, 0);
-        float *packed;
-        CHECK_OK(device_allocate(gpu, &packed, (size_t)gpu->ops->matmul->packed_elements(out, in)));
-        gpu->ops->matmul->pack(gpu, packed, put(w, type, out, in, 8, 0));
+        struct mat mw = put(w, type, out, in, 8, 0);
+        float *copy;
+        CHECK_OK(device_allocate(gpu, &copy, (size_t)gpu->ops->matmul->packed_elements(out, in)));
+        gpu->ops->matmul->pack(gpu, copy, mw);
         for (int64_t first = 0; first < ROWS; first += counts[i]) {
             int64_t n = ROWS - first < counts[i] ? ROWS - first : counts[i];
-            gpu->ops->matmul->forward_packed(gpu, mat_rows(my, first, n), mat_rows(mx, first, n), packed, false);
+            struct mat part = mat_rows(my, first, n), from = mat_rows(mx, first, n);
+            if (packed)
+                gpu->ops->matmul->forward_packed(gpu, part, from, copy, false);
+            else
+                gpu->ops->matmul->forward_each(gpu, part, from, mw, false);
         }
         float *y = take(my);
         drop_all();
-        device_release(gpu, packed);
+        device_release(gpu, copy);
         if (!whole) {
-            CHECK_ON("matmul.forward_packed", y, naive, ref, ROWS * out, type);
+            CHECK_ON(packed ? "matmul.forward_packed" : "matmul.forward_each", y, naive, ref, ROWS * out, type);
             whole = y;
         } else {
             CHECK_SAME(y, whole, ROWS * out);
@@ -108,8 +113,10 @@ static void matmul(void) {
         case_matmul_backward(1, 40, 24, types[t], 0);
         case_matmul_backward(77, 33, 17, types[t], 3);
         case_matmul_backward(515, 256, 192, types[t], 8);
-        case_packed(768, 256, types[t]);
-        case_packed(2304, 768, types[t]);
+        for (int packed = 0; packed < 2; packed++)
+            case_rows_apart(768, 256, types[t], packed);
+        for (int packed = 0; packed < 2; packed++)
+            case_rows_apart(2304, 768, types[t], packed);
     }
 }
 

@@ -20,7 +20,7 @@ static const struct {
     const char *name;
     size_t functions;
 } tested[] = {
-    {"matmul", 7}, {"norm", 2},          {"rope", 2},     {"attention", 3},    {"chunk_attention", 3},
+    {"matmul", 8}, {"norm", 2},          {"rope", 2},     {"attention", 3},    {"chunk_attention", 3},
     {"gca", 6},    {"elementwise", 5},   {"embed", 2},    {"loss", 3},         {"topk", 6},
     {"adamw", 2},  {"kmeans_assign", 4}, {"ivf_scan", 1}, {"token_memory", 7}, {"bert", 4},
 };

@@ -3,7 +3,7 @@
 #include "kernels/device/device_internal.h"
 #include "tests/twins/twins.h"
 
-enum { FORWARD, PACKED, ADD }; /* ADD: to a base elsewhere */
+enum { FORWARD, PACKED, EACH, ADD }; /* ADD: to a base elsewhere */
 
 /* y [n, outs] of x [n, in] and w [outs, in], added to `old` unless it is NULL. */
 struct product {
@@ -17,6 +17,8 @@ static void matmul_run(float *out, int device, int op, struct product p) {
                    gx = guarded_make(p.n, p.in, p.x), gw = guarded_make(p.outs, p.in, p.w);
     if (op == FORWARD) {
         dev->ops->matmul->forward(dev, y.m, gx.m, gw.m, p.old != NULL);
+    } else if (op == EACH) {
+        dev->ops->matmul->forward_each(dev, y.m, gx.m, gw.m, p.old != NULL);
     } else if (op == ADD) {
         dev->ops->matmul->forward_add(dev, y.m, base.m, gx.m, gw.m);
     } else {
@@ -37,7 +39,7 @@ static void compare(int64_t n, int64_t outs, int64_t in) {
     float *naive = zero_array(n * outs), *twin[DEVICES] = {zero_array(n * outs), zero_array(n * outs)};
     double *ref = double_array(n * outs);
     for (int accumulate = 0; accumulate < 2; accumulate++)
-        for (int op = FORWARD; op <= (accumulate ? ADD : PACKED); op++) {
+        for (int op = FORWARD; op <= (accumulate ? ADD : EACH); op++) {
             const float *add = accumulate ? old : NULL;
             ref_matmul(ref, x, w, n, outs, in, add);
             naive_matmul(naive, x, w, n, outs, in, add);
@@ -89,7 +91,44 @@ static void narrow(int64_t outs, int64_t in) {
     free(x), free(w), free(halves);
 }
 
+/* A row of forward_each has the bits of forward with that row alone, among any number of others, from float32 and bf16
+ * weights. */
+static void each_alone(int64_t n, int64_t outs, int64_t in) {
+    float *x = random_array(n * in, 1.0f), *w = random_array(outs * in, 0.3f), *old = random_array(n * outs, 1.0f);
+    float *all = zero_array(n * outs), *narrow_all = zero_array(n * outs), *alone = zero_array(outs);
+    uint16_t *halves = calloc((size_t)(outs * in), sizeof *halves);
+    CHECK(halves);
+    for (int64_t i = 0; i < outs * in; i++) {
+        uint32_t bits;
+        memcpy(&bits, w + i, sizeof bits);
+        halves[i] = (uint16_t)(bits >> 16);
+        bits &= 0xffff0000u;
+        memcpy(w + i, &bits, sizeof bits);
+    }
+    for (int add = 0; add < 2; add++) {
+        struct guarded y = guarded_make(n, outs, add ? old : NULL), gx = guarded_make(n, in, x);
+        matmul_run(all, 1, EACH, (struct product){x, w, add ? old : NULL, n, outs, in});
+        twin_device[0]->ops->matmul->forward_each(twin_device[0], y.m, gx.m, mat_dense(halves, DTYPE_BF16, outs, in),
+                                                  add);
+        guarded_take(narrow_all, &y);
+        guarded_drop(&gx);
+        CHECK_BITS(narrow_all, all, n * outs);
+        for (int64_t row = 0; row < n; row++) {
+            matmul_run(alone, 0, FORWARD,
+                       (struct product){x + row * in, w, add ? old + row * outs : NULL, 1, outs, in});
+            CHECK_BITS(alone, all + row * outs, outs);
+        }
+    }
+    free(x), free(w), free(old), free(all), free(narrow_all), free(alone), free(halves);
+}
+
 static void all_shapes(void) {
+    for (int64_t n = 1; n <= 33; n += n < 10 ? 1 : 11) {
+        each_alone(n, 70, 17);
+        each_alone(n, 33, 130);
+        each_alone(n, 300, 64);
+        each_alone(n, 9, 3000);
+    }
     for (int64_t n = 1; n <= 10; n++) {
         compare(n, 33, 17);
         compare(n, 64, 64);

@@ -18,14 +18,6 @@ static void keep_note(void *context, const struct progress_event *event) {
     if (event->note) snprintf(notes + strlen(notes), sizeof notes - strlen(notes), "%s\n", event->note);
 }
 
-static const char *in_folder(const char *name) {
-    static char paths[8][FILE_PATH_MAX];
-    static int turn;
-    char *path = paths[turn++ % 8];
-    CHECK_OK(file_join(path, test_folder(), name));
-    return path;
-}
-
 /* Two documents of the text's first `bytes` bytes, the end id after each. */
 static void put_ids(const char *path, const struct tokenizer *t, size_t bytes, int32_t eod) {
     struct tokenizer_scratch *s;
@@ -60,7 +52,7 @@ int main(int argc, char **argv) {
         CHECK_OK(file_join(path, source ? source : ".", files[i]));
         CHECK_OK(tokenizer_open(&tokenizers[i], path));
     }
-    const char *ids = in_folder("ids.u32"), *named = in_folder("ids"), *pipe = in_folder("pipe.jsonl");
+    const char *ids = test_path("ids.u32"), *named = test_path("ids"), *pipe = test_path("pipe.jsonl");
     for (size_t made = 0; made < ARRAY_LEN(files); made++) {
         put_ids(ids, tokenizers[made], sizeof text - 1, 0);
         put_ids(named, tokenizers[made], sizeof text - 1, 0);
@@ -77,7 +69,7 @@ int main(int argc, char **argv) {
     /* Text, a pipe, which must not be opened, and a file that is not there. */
     CHECK_EQ(mkfifo(pipe, 0600), 0);
     CHECK_STR(notes_on(pipe, READER_AUTO, tokenizers[0]), "");
-    CHECK_STR(notes_on(in_folder("nothing.u16"), READER_AUTO, tokenizers[0]), "");
+    CHECK_STR(notes_on(test_path("nothing.u16"), READER_AUTO, tokenizers[0]), "");
     CHECK_STR(notes_on(named, READER_TXT, tokenizers[0]), "");
     for (size_t i = 0; i < ARRAY_LEN(files); i++)
         tokenizer_free(tokenizers[i]);
