@@ -2,7 +2,7 @@
  *
  * decoder_weights.c finds the weights. decoder_state.c holds what one text carries from call to call. decoder_fuse.c
  * builds the GCA blocks: which rows read which retrieved chunks. decoder_head.c computes logits and losses.
- * decoder_step.c decodes id by id in one kernel. decoder.c is the loop over passes and layers.
+ * decoder_step.c decodes id by id in one kernel, decoder_batch.c an id of each of many texts. decoder.c has the loops.
  *
  * *_device: the device's buffer for the host memory of the same name (device_buffer); NULL where they share memory. */
 #pragma once
@@ -37,6 +37,7 @@ struct decoder {
     struct decoder_weights weights;
     struct decoder_scratch scratch;
     struct decode_step_weights *step_weights;             /* of the kernel for a single id; NULL: the device has none */
+    struct decoder_batch_scratch *batch;                  /* of decoder_batch.c; NULL: none was computed yet */
     enum dtype type;                                      /* of weights and activations */
     int64_t max_tokens, max_positions, max_chunks;        /* of one pass */
     int64_t logit_rows;                                   /* rows of one head product */
@@ -113,5 +114,7 @@ void decoder_head(struct decoder_state *s, const struct decoder_output *out, con
 enum status decoder_step_weights(struct decoder *d), decoder_step_create(struct decoder_state *s);
 enum status decoder_step(bool *done, struct decoder_state *s, const struct decoder_output *out,
                          const struct decoder_pass *p, const int32_t *ids);
+
+void decoder_batch_free(struct decoder *d);               /* what decoder_batch.c allocated */
 
 void decoder_watch_rows(struct decoder_state *s, const char *what, int group, int64_t first, struct mat rows);

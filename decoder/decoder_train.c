@@ -85,13 +85,13 @@ enum status decoder_train_create(struct decoder_train **out, struct device *dev,
     t->length = chunks * t->positions;
     t->rows = sequences * t->length;
     t->recompute = recompute;
-    enum status s = decoder_weights_find(&t->w, config, weights);
-    if (s == STATUS_OK) s = decoder_weights_find(&t->g, config, gradients);
-    if (s == STATUS_OK) s = decoder_train_allocate(t);
-    if (s == STATUS_OK)
-        *out = t;
-    else
-        decoder_train_free(t);
+    enum status s;
+    TRY_GOTO(s, decoder_weights_find(&t->w, config, weights), out);
+    TRY_GOTO(s, decoder_weights_find(&t->g, config, gradients), out);
+    TRY_GOTO(s, decoder_train_allocate(t), out);
+    *out = t;
+out:
+    if (s != STATUS_OK) decoder_train_free(t);
     return s;
 }
 

@@ -47,6 +47,14 @@ enum {
     PRINT_BYTES = 16
 };
 
+const char *const memory_searcher_names[MEMORY_SEARCHERS] = {"lexical", "landmark", "hybrid"};
+
+enum status memory_searcher_agrees(const char *file, enum memory_searcher fitted, enum memory_searcher wanted) {
+    if ((fitted == MEMORY_LANDMARK) == (wanted == MEMORY_LANDMARK)) return STATUS_OK;
+    return fail(STATUS_INVALID, "%s: was fitted with the scores of a %s search, not %s: take that kind, or fit again",
+                file, memory_searcher_names[fitted], memory_searcher_names[wanted]);
+}
+
 static void *member(const void *of, size_t offset) {
     return (char *)of + offset;
 }
@@ -91,6 +99,8 @@ enum status memory_config_save(const struct memory_config *c, const char *path) 
         json_write_key(&w, whole[i].name);
         json_write_int(&w, *(const int *)member(c, whole[i].offset));
     }
+    json_write_key(&w, "searcher");
+    json_write_string(&w, memory_searcher_names[c->searcher]);
     for (int kind = 0; kind < MEMORY_KINDS; kind++) {
         if (!c->mixture[kind].given) continue;
         json_write_key(&w, memory_kind_names[kind]);
@@ -98,14 +108,8 @@ enum status memory_config_save(const struct memory_config *c, const char *path) 
     }
     json_write_object_end(&w);
     fputc('\n', memory);
-    struct file_writer *file = NULL;
     enum status s = fclose(memory) == 0 ? STATUS_OK : fail(STATUS_NO_MEMORY, "%s: no memory to write it", path);
-    if (s == STATUS_OK) s = file_create(&file, path);
-    if (s == STATUS_OK) s = file_write(file, text, bytes);
-    if (s == STATUS_OK)
-        s = file_publish(file);
-    else
-        file_discard(file);
+    if (s == STATUS_OK) s = file_save(path, text, bytes);
     free(text);
     return s;
 }
@@ -175,6 +179,16 @@ static enum status print_read(struct json *j, uint8_t print[PRINT_BYTES]) {
     return STATUS_OK;
 }
 
+static enum status searcher_read(struct json *j, enum memory_searcher *out) {
+    TRY(json_expect(j, JSON_STRING, "landmark, lexical or hybrid"));
+    for (int i = 0; i < MEMORY_SEARCHERS; i++)
+        if (json_equals(j, memory_searcher_names[i])) {
+            *out = (enum memory_searcher)i;
+            return STATUS_OK;
+        }
+    return json_fail(j, "landmark, lexical or hybrid");
+}
+
 /* seen: a bit for each of whole, then of prints. */
 static enum status member_read(struct json *j, struct memory_config *c, unsigned *seen) {
     if (json_equals(j, "version")) return json_skip(j); /* config_version has read it */
@@ -194,6 +208,7 @@ static enum status member_read(struct json *j, struct memory_config *c, unsigned
         *seen |= 1u << i;
         return STATUS_OK;
     }
+    if (json_equals(j, "searcher")) return searcher_read(j, &c->searcher);
     for (int kind = 0; kind < MEMORY_KINDS; kind++)
         if (json_equals(j, memory_kind_names[kind])) return mixture_read(j, &c->mixture[kind], kind);
     return json_fail(j, "a member of a memory's configuration (docs/token-memory.md)");

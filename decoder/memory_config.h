@@ -50,11 +50,19 @@ struct memory_gate memory_gate_fixed(enum memory_kind kind, double weight);
 /* log of the mixed probability of a token, from its log-probabilities (those of sides may be -infinity). */
 double memory_mixed(const double g[1 + MEMORY_SIDES], double log_lm, const double log_p[MEMORY_SIDES]);
 
+/* How chunks are found: by words (BM25), by landmarks, or by both. What a gate sees of the chunks are BM25 scores, or
+ * the scores of landmarks with LANDMARK. */
+enum memory_searcher { MEMORY_LEXICAL, MEMORY_LANDMARK, MEMORY_HYBRID, MEMORY_SEARCHERS };
+extern const char *const memory_searcher_names[MEMORY_SEARCHERS];
+/* STATUS_INVALID: a gate of `file` that was fitted with one kind does not know the scores of the other. */
+enum status memory_searcher_agrees(const char *file, enum memory_searcher fitted, enum memory_searcher wanted);
+
 struct memory_mixture { bool given; double tau[MEMORY_SIDES]; struct memory_gate gate; };   /* tau of a side read */
 struct memory_config {
     int key_layer;                       /* from 1 */
     /* chunks; tokens between two searches; chunks of a passage around the one found */
     int k, every, before, after;
+    enum memory_searcher searcher;       /* in a file that does not name it: LEXICAL */
     uint8_t tokenizer[16], weights[16];  /* fingerprints of the model that it was fitted for */
     struct memory_mixture mixture[MEMORY_KINDS];
 };

@@ -118,9 +118,9 @@ double generation_normaliser(const float *logits, int64_t n, float *top) {
 void generation_alternatives(struct generation_alternative *out, int n, const float *logits, int64_t vocab) {
     int64_t id[GENERATION_TOP_MAX];
     float score[GENERATION_TOP_MAX], top;
+    if (n == 0) return;
     const double log_sum = log(generation_normaliser(logits, vocab, &top));
     struct top_list list = {.id = id, .score = score, .k = n};
-    if (n == 0) return;
     top_list_clear(list);
     for (int64_t v = 0; v < vocab; v++)
         top_list_offer(list, logits[v], v);

@@ -60,6 +60,11 @@ struct generation_token {
 };
 /* The next id. It joins the text in the next call. STATUS_INVALID: nothing was fed, or the end was reached. */
 enum status generation_next(struct generation *g, struct generation_token *out);
+/* Feeds what the last generation_next of each of n generations gave, all in one pass over the weights, so that the next
+ * generation_next of each finds its logits computed; the tokens have the same bits with and without it. All of one
+ * decoder, each there once. Those that cannot be batched (decoder/decoder_batch.h), have a token memory, or have ended
+ * are left to generation_next. *computed: how many were not. */
+enum status generation_batch(struct generation *const *gs, int n, int *computed);
 /* Ends a generation before its end: *text is what was held back. Borrowed until the next call. */
 enum status generation_stop(struct generation *g, const char **text, size_t *bytes);
 /* log-probabilities [vocab_size] of the next id; the id of the last generation_next joins the text first. */

@@ -43,7 +43,7 @@ static enum status memory_text_source(struct memory_text *t) {
                                                 .model = &e->model.config,
                                                 .decoder = e->decoder,
                                                 .view = e->view,
-                                                .lexical = t->config.lexical,
+                                                .finder = t->config.finder,
                                                 .k = c->k,
                                                 .before = c->before,
                                                 .after = c->after,
@@ -153,7 +153,7 @@ static void memory_text_remember(struct memory_text *t, int64_t n) {
 
 static enum status text_search(struct memory_text *t) {
     if (t->searched >= 0 && t->n - t->searched < t->config.memory->every) return STATUS_OK;
-    TRY(memory_source_find(t->source, t->chunks, t->scores, t->ids, &t->n, 1, (struct store_range){0}));
+    TRY(memory_source_find(t->source, t->chunks, t->scores, t->ids, &t->n, 1, (struct memory_scope){0}));
     t->marks = memory_source_marks(t->source, t->chunks, t->scores, memory_source_query(t->source, t->n));
     t->searched = t->n;
     return STATUS_OK;

@@ -5,12 +5,11 @@
 #include "decoder/memory_config.h"
 #include "indexer/retrieve/memory_source.h"
 #include "session/engine.h"
-#include "store/lexical/lexical.h"
 
 struct memory_text_config {
     struct engine *engine;
     const struct memory_config *memory;  /* its mixture of `kind` is given */
-    const struct lexical *lexical;       /* of corpus and both */
+    struct memory_finder finder;         /* of corpus and both (session/memory_search.h) */
     enum memory_kind kind;
     int64_t past;
 };

@@ -107,9 +107,11 @@ enum status text_query(float *out, const struct text_query_model *model, const i
     assert(n >= 1);
     if (model->config->base_lm) return query_of_states(out, model, ids, n);
     TRY(memory_allocate(&used, (size_t)QUERY_CHUNKS * (size_t)model->config->chunk));
-    enum status s = catcher_init(&catcher, model, out);
-    if (s == STATUS_OK) s = run_decoder(&catcher, model, used, query_ids(used, ids, n, model->config->chunk));
-    if (s == STATUS_OK) s = device_sync(model->device);
+    enum status s;
+    TRY_GOTO(s, catcher_init(&catcher, model, out), out);
+    TRY_GOTO(s, run_decoder(&catcher, model, used, query_ids(used, ids, n, model->config->chunk)), out);
+    s = device_sync(model->device);
+out:
     device_release(model->device, catcher.pool.keys.data);
     memory_free(used);
     return s;

@@ -42,15 +42,7 @@ struct memory_case {
                  VOCAB, c->hidden ? c->hidden : 32, c->layers, c->base ? 0 : 1, MEMORY_CHUNK, TOPK, c->key_layer,
                  c->size, c->teach == 1 + TEACH_PROJECTIONS ? "true" : "false");
     CHECK_OK(model_config_parse(&m->config, c->name, json, (size_t)n));
-    CHECK_OK(params_init(&m->params, &m->config, seed));
-    struct rng rng = rng_make(seed, 77);
-    for (int i = 0; i < params_count(m->params); i++) {
-        const struct param *p = params_at(m->params, i);
-        float *data = (float *)p->data; /* the test's own model: nobody else reads it yet */
-        bool memory = strncmp(p->name, "memory.", 7) == 0;
-        for (int64_t j = 0; j < p->rows * p->cols && !memory; j++)
-            data[j] = p->rows == 1 ? 0.5F + rng_uniform(&rng) : data[j] * (p->rows == VOCAB ? 12.0F : 5.0F);
-    }
+    model_fixture_params(&m->params, &m->config, seed, 12.0F, 5.0F);
     memory_tensor(m->params, "memory.log_tau")[0] = logf(15.0F);
     float *gate = memory_tensor(m->params, "memory.gate.weight");
     gate[0] = -0.05F, gate[1] = 0.07F; /* the other features have no gradient: not in differences */

@@ -1,8 +1,25 @@
-/* model_fixture.h -- a tiny random model as a folder, for tests that open one: tests/cli/tiny with weights. */
+/* model_fixture.h -- random weights of a small model; and tests/cli/tiny with weights, for tests that open a folder. */
 #pragma once
+#include "base/rng.h"
 #include "model/model_config.h"
 #include "model/params.h"
 #include "tests/test.h"
+
+/* Weights of a small model that do something: norms from 0.5 to 1.5, matrices larger than at the start of a training,
+ * tensors of the token memory as they are. */
+static inline void model_fixture_params(struct params **out, const struct model_config *config, uint64_t seed,
+                                        float embedding, float others) {
+    CHECK_OK(params_init(out, config, seed));
+    struct rng rng = rng_make(seed, 77);
+    for (int i = 0; i < params_count(*out); i++) {
+        const struct param *p = params_at(*out, i);
+        float *data = (float *)p->data; /* the test's own model: nobody else reads it yet */
+        for (int64_t j = 0; j < p->rows * p->cols && strncmp(p->name, "memory.", 7) != 0; j++)
+            data[j] = p->rows == 1                    ? 0.5F + rng_uniform(&rng)
+                      : p->rows == config->vocab_size ? data[j] * embedding
+                                                      : data[j] * others;
+    }
+}
 
 static inline void model_fixture_copy(const char *folder, const char *name) {
     char command[2048];
@@ -11,14 +28,11 @@ static inline void model_fixture_copy(const char *folder, const char *name) {
     CHECK_EQ(system(command), 0);
 }
 
-/* Matrices are enlarged, so that the distributions of tokens are not flat. */
-static inline void model_fixture(const char *folder, uint64_t seed) {
+/* Of the folder's config.json. Matrices are enlarged, so that the distributions of tokens are not flat. */
+static inline void model_fixture_weights(const char *folder, uint64_t seed) {
     struct model_config config;
     struct params *params;
     char path[1024];
-    CHECK(mkdir(folder, 0777) == 0);
-    model_fixture_copy(folder, "config.json");
-    model_fixture_copy(folder, "tokenizer.json");
     CHECK_OK(model_config_load(&config, folder));
     CHECK_OK(params_init(&params, &config, seed));
     for (int i = 0; i < params_count(params); i++) {
@@ -29,4 +43,11 @@ static inline void model_fixture(const char *folder, uint64_t seed) {
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     CHECK_OK(params_save(params, path, SAFETENSORS_F32, "{\"format\":\"pt\"}"));
     params_free(params);
+}
+
+static inline void model_fixture(const char *folder, uint64_t seed) {
+    CHECK(mkdir(folder, 0777) == 0);
+    model_fixture_copy(folder, "config.json");
+    model_fixture_copy(folder, "tokenizer.json");
+    model_fixture_weights(folder, seed);
 }

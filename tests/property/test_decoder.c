@@ -4,11 +4,10 @@
  * weights off 1 (model.md §6.6): a wrong window, a lost landmark or a late retrieval then moves logits by more than
  * 0.1, and the tolerance is 1e-4 of their spread. */
 #include "base/rng.h"
-#include "decoder/decoder.h"
+#include "decoder/decoder_batch.h"
 #include "encoder/encoder.h"
 #include "indexer/retrieve/retriever.h"
-#include "model/params.h"
-#include "tests/test.h"
+#include "tests/model_fixture.h"
 
 enum { VOCAB = 97, LENGTH = 550 };
 
@@ -43,14 +42,7 @@ static void make_model(struct model *m, const struct variant *v, uint64_t seed) 
                      "\"retrieval_proj\":%s}",
                      VOCAB, v->layers, v->encoder_layers, v->chunk, v->window, v->input, v->proj ? "true" : "false");
     CHECK_OK(model_config_parse(&m->config, v->name, json, (size_t)n));
-    CHECK_OK(params_init(&m->params, &m->config, seed));
-    struct rng rng = rng_make(seed, 77);
-    for (int i = 0; i < params_count(m->params); i++) {
-        const struct param *p = params_at(m->params, i);
-        float *data = (float *)p->data; /* the test's own model: nobody else reads it yet */
-        for (int64_t j = 0; j < p->rows * p->cols; j++)
-            data[j] = p->rows == 1 ? 0.5F + rng_uniform(&rng) : data[j] * (p->rows == VOCAB ? 20.0F : 6.0F);
-    }
+    model_fixture_params(&m->params, &m->config, seed, 20.0F, 6.0F);
 }
 
 static struct device *open_device(int threads) {
@@ -322,6 +314,100 @@ static void check_narrow(struct model *m, const struct variant *v, struct device
     free_result(&results[0]), free_result(&results[1]);
 }
 
+/* Texts that begin at different lengths and take ids in random company, in batches where they may: each has the bits of
+ * its own id-by-id run. `narrow`: with bf16 weights. */
+enum { TEXTS = 11, STEPS = 150 };
+struct company {
+    struct retriever *retriever[TEXTS];
+    struct decoder_state *state[TEXTS];
+    int32_t ids[TEXTS][LENGTH];
+    int begin[TEXTS], steps[TEXTS];
+    float *logits[TEXTS]; /* [STEPS + 1, VOCAB]: after the beginning and after each step */
+};
+
+static void company_open(struct company *c, struct machine *a, const struct model *m, const struct variant *v,
+                         int first, int n) {
+    for (int t = first; t < first + n; t++) {
+        c->logits[t] = floats((STEPS + 1) * VOCAB);
+        c->steps[t] = 0;
+        struct chunk_retriever_config how = {
+            .device = a->dev, .model = &m->config, .encoder = a->encoder, .self = true, .exclude_document = -1};
+        if (v->retrieval) CHECK_OK(chunk_retriever_create(&c->retriever[t], &how));
+        CHECK_OK(decoder_state_create(&c->state[t], a->decoder, c->retriever[t]));
+        CHECK_OK(
+            decoder_forward(c->state[t], &(struct decoder_output){.logits = c->logits[t]}, c->ids[t], c->begin[t]));
+    }
+}
+
+static void company_close(struct company *c, int first, int n) {
+    for (int t = first; t < first + n; t++) {
+        decoder_state_free(c->state[t]);
+        if (c->retriever[t]) c->retriever[t]->free(c->retriever[t]);
+        c->retriever[t] = NULL;
+    }
+}
+
+/* One id for each of these texts; how many of them went together. */
+static int company_step(struct company *c, const int *texts, int n, bool batch) {
+    struct decoder_state *states[TEXTS];
+    float *logits[TEXTS];
+    int32_t ids[TEXTS];
+    int together = 0;
+    for (int i = 0; i < n; i++) {
+        const int t = texts[i];
+        float *to = c->logits[t] + (int64_t)(c->steps[t] + 1) * VOCAB;
+        const int32_t *id = &c->ids[t][c->begin[t] + c->steps[t]++];
+        if (batch && decoder_batch_takes(c->state[t])) {
+            states[together] = c->state[t], logits[together] = to, ids[together++] = *id;
+            continue;
+        }
+        CHECK_OK(decoder_forward(c->state[t], &(struct decoder_output){.logits = to}, id, 1));
+    }
+    if (together > 0) CHECK_OK(decoder_batch_forward(states, logits, ids, together));
+    return together;
+}
+
+static void check_company(const struct model *m, const struct variant *v, struct device *dev, bool narrow) {
+    struct company c = {0}, alone = {0};
+    struct rng rng = rng_make(test_seed(), 21);
+    struct machine a;
+    int32_t targets[LENGTH];
+    int64_t together = 0;
+    for (int t = 0; t < TEXTS; t++) {
+        make_ids(c.ids[t], targets, test_seed() + 50 + (uint64_t)t);
+        c.begin[t] = 1 + (int)rng_below(&rng, t < 3 ? 30 : 300);
+    }
+    memcpy(alone.ids, c.ids, sizeof c.ids), memcpy(alone.begin, c.begin, sizeof c.begin);
+    struct weights weights = weights_of_params(m->params);
+    if (narrow) CHECK_OK(weights_narrow(&weights, dev, decoder_reads));
+    CHECK(!narrow || weights.narrow);
+    start_with(&a, m, v, dev, weights, narrow ? 5 : 150, 2); /* passes of 5: a batch has several parts */
+    for (int t = 0; t < TEXTS; t++) {
+        company_open(&alone, &a, m, v, t, 1);
+        for (int i = 0; i < STEPS; i++)
+            company_step(&alone, &t, 1, false);
+        company_close(&alone, t, 1);
+    }
+    company_open(&c, &a, m, v, 0, TEXTS);
+    for (int left = TEXTS; left > 0;) {
+        int texts[TEXTS], n = 0;
+        for (int t = 0; t < TEXTS; t++)
+            if (c.steps[t] < STEPS && rng_below(&rng, 8) > 0) texts[n++] = t;
+        together += company_step(&c, texts, n, true);
+        left = 0;
+        for (int t = 0; t < TEXTS; t++)
+            left += c.steps[t] < STEPS;
+    }
+    CHECK(together > TEXTS * STEPS * 9 / 10);
+    for (int t = 0; t < TEXTS; t++) {
+        CHECK(memcmp(c.logits[t], alone.logits[t], (STEPS + 1) * VOCAB * sizeof(float)) == 0);
+        CHECK_EQ(decoder_state_tokens(c.state[t]), c.begin[t] + STEPS);
+        free(c.logits[t]), free(alone.logits[t]);
+    }
+    company_close(&c, 0, TEXTS);
+    stop(&a);
+}
+
 int main(int argc, char **argv) {
     test_start(argc, argv, 7);
     struct device *dev = open_device(2);
@@ -334,7 +420,9 @@ int main(int argc, char **argv) {
         check_threads(&m, v);
         check_turns(&m, v, dev);
         if (v->retrieval) check_retrieval_matters(&m, v, dev);
+        check_company(&m, v, dev, false);
         check_narrow(&m, v, dev);
+        check_company(&m, v, dev, true);
         params_free(m.params);
     }
     device_close(dev);

@@ -48,6 +48,25 @@ static void write_text(const char *path, const char *text) {
 }
 
 #define HEAD "{\"version\": 2, "
+/* A file that does not name its search is of one by words; the rest of it is read as before. */
+static void test_files_of_before(const char *path) {
+    struct memory_config back;
+    struct file_map map;
+    char text[20000];
+    CHECK_OK(file_map(&map, path));
+    CHECK(map.size < sizeof text);
+    memcpy(text, map.data, map.size);
+    text[map.size] = 0;
+    file_unmap(&map);
+    char *at = strstr(text, "\"searcher\""), *end = at ? strchr(at, ',') + 1 : NULL;
+    CHECK(at && end);
+    memmove(at, end, strlen(end) + 1);
+    write_text(path, text);
+    CHECK_OK(memory_config_load(&back, path));
+    CHECK_EQ(back.searcher, MEMORY_LEXICAL);
+    CHECK(back.mixture[MEMORY_BOTH].given && back.key_layer == 3);
+}
+
 static void test_file(void) {
     char path[600];
     struct rng rng = rng_make(2, 0);
@@ -62,6 +81,19 @@ static void test_file(void) {
     CHECK_OK(memory_config_save(&c, path));
     CHECK_OK(memory_config_load(&back, path));
     CHECK(memcmp(&c, &back, sizeof c) == 0);
+    for (int kind = 0; kind < MEMORY_SEARCHERS; kind++) {
+        c.searcher = (enum memory_searcher)kind;
+        CHECK_OK(memory_config_save(&c, path));
+        CHECK_OK(memory_config_load(&back, path));
+        CHECK(back.searcher == c.searcher && memcmp(&c, &back, sizeof c) == 0);
+    }
+    CHECK_OK(memory_searcher_agrees("x", MEMORY_LEXICAL, MEMORY_HYBRID));
+    CHECK_OK(memory_searcher_agrees("x", MEMORY_LANDMARK, MEMORY_LANDMARK));
+    CHECK_FAILS(memory_searcher_agrees("x.json", MEMORY_LANDMARK, MEMORY_HYBRID), STATUS_INVALID,
+                "x.json: was fitted with the scores of a landmark search, not hybrid");
+    test_files_of_before(path);
+    write_text(path, HEAD "\"searcher\": \"words\"}");
+    CHECK_FAILS(memory_config_load(&back, path), STATUS_INVALID, "landmark, lexical or hybrid");
     write_text(path, "{\"key_layer\": 3, \"k\": 8, \"every\": 16, \"before\": 0, \"after\": 1, \"own\": {\"tau\": 4}}");
     CHECK_FAILS(memory_config_load(&back, path), STATUS_INVALID, "has version 1");
     CHECK_FAILS(memory_config_load(&back, path), STATUS_INVALID, "drt-eval fit-memory");

@@ -1,0 +1,110 @@
+/* memory_search.c -- see memory_search.h. */
+#include "session/memory_search.h"
+#include "base/memory.h"
+#include "indexer/build/indexer.h"
+#include "indexer/build/state_landmarks.h"
+#include "session/corpus_search.h"
+#include "session/text_query.h"
+#include <stdio.h>
+#include <string.h>
+
+struct memory_search {
+    struct engine *engine;
+    struct searcher *searcher, *own; /* own: opened here */
+    struct state_landmarks *states;  /* of a Base LM whose landmarks rank */
+    int32_t *ids;                    /* [n, chunk] of its queries */
+    size_t ids_capacity;
+};
+
+/* ---- vectors ---- */
+
+/* The last chunk of ids of each text; a shorter text ends early, as the last chunk of a document does. */
+static enum status search_states(struct memory_search *s, float *out, const struct lexical_query *texts, int64_t n) {
+    const int64_t chunk = s->engine->model.config.chunk;
+    TRY(memory_grow(&s->ids, &s->ids_capacity, (size_t)(n * chunk)));
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t used = texts[i].n < chunk ? texts[i].n : chunk;
+        for (int64_t j = 0; j < chunk; j++)
+            s->ids[i * chunk + j] = j < used ? texts[i].ids[texts[i].n - used + j] : -1;
+    }
+    return state_landmarks_make(s->states, out, s->ids, n);
+}
+
+static enum status search_vectors(void *context, float *out, const struct lexical_query *texts, int64_t n) {
+    struct memory_search *s = context;
+    struct engine *e = s->engine;
+    if (s->states) return search_states(s, out, texts, n);
+    const struct text_query_model model = {e->device, e->decoder, &e->model.config};
+    for (int64_t i = 0; i < n; i++)
+        TRY(text_query(out + i * e->model.config.hidden, &model, texts[i].ids, texts[i].n));
+    return STATUS_OK;
+}
+
+/* ---- start and end ---- */
+
+static enum status search_check_landmarks(const struct engine *e, const char *store) {
+    const struct model_folder *model = &e->model;
+    struct store_fingerprint wanted;
+    char why[600];
+    if (!model->config.base_lm && model->config.encoder_input != ENCODER_INPUT_TOKENS)
+        return fail(STATUS_UNSUPPORTED,
+                    "%s: is the decoder variant, which makes no landmarks of a store's chunks: let its token memory "
+                    "search by words (lexical)",
+                    model->path);
+    TRY(indexer_fingerprint(&wanted, &model->config, model->params, model->tokenizer));
+    enum status s = store_check_fingerprint(store, &e->info.fingerprint, model->path, &wanted);
+    if (s != STATUS_MISMATCH) return s;
+    snprintf(why, sizeof why, "%s", status_message());
+    return fail(s,
+                "%s: a token memory that searches by landmarks needs those of its own model: build the store with "
+                "drt-index build --model %s, or search by words (lexical)",
+                why, model->path);
+}
+
+static enum status search_open_parts(struct memory_search *s, const struct memory_search_config *c) {
+    static const enum searcher_kind kinds[MEMORY_SEARCHERS] = {
+        [MEMORY_LEXICAL] = SEARCHER_LEXICAL, [MEMORY_LANDMARK] = SEARCHER_AUTO, [MEMORY_HYBRID] = SEARCHER_HYBRID};
+    struct engine *e = c->engine;
+    const struct searcher_config config = {.kind = kinds[c->kind], .device = e->device, .view = e->view};
+    if (c->kind != MEMORY_LEXICAL) TRY(search_check_landmarks(e, c->store));
+    if (!s->searcher) TRY(corpus_search_open(&s->own, &config, e->report));
+    if (!s->searcher) s->searcher = s->own;
+    return c->kind != MEMORY_LEXICAL && e->model.config.base_lm
+               ? state_landmarks_create(&s->states, e->device, e->decoder, &e->model.config)
+               : STATUS_OK;
+}
+
+enum status memory_search_open(struct memory_search **out, const struct memory_search_config *config) {
+    struct memory_search *s = NULL;
+    TRY(memory_allocate_zero(&s, 1));
+    s->engine = config->engine;
+    s->searcher = config->searcher;
+    enum status status = search_open_parts(s, config);
+    if (status != STATUS_OK) {
+        memory_search_close(s);
+        return status;
+    }
+    *out = s;
+    return STATUS_OK;
+}
+
+void memory_search_close(struct memory_search *s) {
+    if (!s) return;
+    searcher_close(s->own);
+    state_landmarks_free(s->states);
+    memory_free(s->ids);
+    memory_free(s);
+}
+
+struct memory_finder memory_search_finder(struct memory_search *s) {
+    return s ? (struct memory_finder){s->searcher, search_vectors, s} : (struct memory_finder){0};
+}
+
+struct searcher_description memory_search_describe(const struct memory_search *s, int k) {
+    return s ? searcher_describe(s->searcher, k, 0) : (struct searcher_description){0};
+}
+
+enum memory_searcher memory_search_kind(const struct searcher *s) {
+    if (searcher_tokens(s) == 0) return MEMORY_LANDMARK;
+    return searcher_ranks_vectors(s) ? MEMORY_HYBRID : MEMORY_LEXICAL;
+}

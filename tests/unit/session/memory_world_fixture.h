@@ -1,0 +1,119 @@
+/* memory_world_fixture.h -- a tiny model (a Base LM, or one with an encoder) with a store of its own, whose landmarks
+ * are made by plain loops, and a text to find chunks for. */
+#pragma once
+#include "base/rng.h"
+#include "indexer/build/indexer.h"
+#include "session/engine.h"
+#include "tests/model_fixture.h"
+
+enum { D = 32, CHUNK = 63, DOCUMENTS = 6, CHUNKS = 21, N = 3, LENGTH = 400, CENTRE = 16, VOCAB = 271 };
+
+struct world {
+    struct engine engine;
+    char model[600], store[600];
+    int32_t ids[CHUNKS][CHUNK];
+    int64_t first_chunk[DOCUMENTS + 1];
+    int32_t text[LENGTH];
+    int64_t at[N];
+};
+
+/* tests/cli/tiny, or a Base LM of its size. */
+[[maybe_unused]] static void make_model(const char *folder, bool base_lm, uint64_t seed) {
+    char command[2400];
+    model_fixture(folder, seed);
+    if (!base_lm) return;
+    snprintf(command, sizeof command,
+             "sed -i 's/\"encoder_layers\": 1/\"encoder_layers\": 0/; s/^  1,$/  2/; /^  1$/d' '%s/config.json'",
+             folder);
+    CHECK_EQ(system(command), 0);
+    model_fixture_weights(folder, seed);
+}
+
+/* ---- landmarks by plain loops ---- */
+
+[[maybe_unused]] static void mean_state(double mean[D], struct engine *e, const int32_t *ids, int n) {
+    static float keys[CHUNK * D];
+    struct decoder_state *state;
+    while (n > 0 && ids[n - 1] < 0)
+        n--;
+    const struct decoder_output out = {.keys = mat_f32(keys, n, D), .key_layer = 2};
+    CHECK_OK(decoder_state_create(&state, e->decoder, NULL));
+    CHECK_OK(decoder_forward(state, &out, ids, n));
+    decoder_state_free(state);
+    for (int j = 0; j < D; j++) {
+        mean[j] = 0;
+        for (int i = 0; i < n; i++)
+            mean[j] += (double)keys[i * D + j] / n;
+    }
+}
+
+[[maybe_unused]] static void plain_landmark(float out[D], struct engine *e, const int32_t *ids, int n) {
+    double centre[D] = {0}, mean[D], square = 0;
+    int32_t spread[CENTRE][CHUNK];
+    for (int i = 0; i < CENTRE * CHUNK; i++)
+        spread[i % CENTRE][i / CENTRE] = i * VOCAB / (CENTRE * CHUNK);
+    for (int i = 0; i < CENTRE; i++) {
+        mean_state(mean, e, spread[i], CHUNK);
+        for (int j = 0; j < D; j++)
+            centre[j] += mean[j] / CENTRE;
+    }
+    mean_state(mean, e, ids, n);
+    for (int j = 0; j < D; j++)
+        square += (mean[j] - centre[j]) * (mean[j] - centre[j]);
+    for (int j = 0; j < D; j++)
+        out[j] = (float)((mean[j] - centre[j]) / sqrt(square));
+}
+
+/* ---- the world ---- */
+
+[[maybe_unused]] static void make_store(struct world *w, enum store_lexical_choice lexical) {
+    struct engine *e = &w->engine;
+    struct store_writer_config config = {.max_catalog_bytes = 1 << 26};
+    struct store_writer *writer;
+    float landmarks[CHUNKS * D];
+    int64_t chunk = 0;
+    struct rng rng = rng_make(8, 0);
+    CHECK_OK(indexer_fingerprint(&config.fingerprint, &e->model.config, e->model.params, e->model.tokenizer));
+    CHECK_OK(store_writer_open(&writer, w->store, &config, true));
+    CHECK_OK(store_shard_begin(writer));
+    for (int d = 0; d < DOCUMENTS; d++) {
+        const int64_t chunks = d + 1, tokens = chunks * CHUNK - (d % 2 ? 20 : 0);
+        bool duplicate;
+        w->first_chunk[d] = chunk;
+        for (int64_t i = 0; i < chunks * CHUNK; i++)
+            w->ids[chunk + i / CHUNK][i % CHUNK] = i < tokens ? (int32_t)(d * 12 + (int)rng_below(&rng, 30)) : -1;
+        struct store_new_document doc = {.ids = w->ids[chunk], .n_ids = (size_t)tokens, .source = "memory", .key = ""};
+        memcpy(doc.hash, &d, sizeof d);
+        CHECK_OK(store_shard_document(writer, &doc, &duplicate));
+        for (int64_t i = 0; i < chunks; i++)
+            plain_landmark(landmarks + i * D, e, w->ids[chunk + i], CHUNK);
+        CHECK_OK(store_shard_landmarks(writer, landmarks, chunks));
+        chunk += chunks;
+    }
+    w->first_chunk[DOCUMENTS] = chunk;
+    CHECK_EQ(chunk, CHUNKS);
+    CHECK_OK(store_shard_seal(writer, NULL, 0));
+    CHECK_OK(store_writer_publish(writer, &(struct store_publish){.index = "exact", .seed = 1, .lexical = lexical}));
+    store_writer_close(writer);
+}
+
+[[maybe_unused]] static void open_engine(struct world *w, const char *store) {
+    const struct engine_config config = {
+        .model = w->model, .store = store, .where = {.device = "cpu", .dtype = "f32"}, .threads = 2, .memory = true};
+    CHECK_OK(engine_open(&w->engine, &config));
+}
+
+[[maybe_unused]] static void open_world(struct world *w, const char *name, bool base_lm,
+                                        enum store_lexical_choice lexical) {
+    *w = (struct world){.at = {LENGTH, 40, 217}}; /* the second is shorter than a chunk */
+    snprintf(w->model, sizeof w->model, "%s/%s-model", test_folder(), name);
+    snprintf(w->store, sizeof w->store, "%s/%s-store", test_folder(), name);
+    make_model(w->model, base_lm, 3);
+    open_engine(w, NULL);
+    make_store(w, lexical);
+    engine_close(&w->engine);
+    open_engine(w, w->store);
+    struct rng rng = rng_make(9, 0);
+    for (int i = 0; i < LENGTH; i++)
+        w->text[i] = (int32_t)rng_below(&rng, 70);
+}

@@ -1,0 +1,208 @@
+/* test_memory_search.c -- how a token memory finds chunks: each kind against plain loops over the store's landmarks and
+ * the lexical index, with query vectors made of the decoder's states; random chunks' scores; every refusal. */
+#include "session/memory_search.h"
+#include "session/text_query.h"
+#include "store/lexical/hybrid.h"
+#include "tests/unit/session/memory_world_fixture.h"
+
+enum { K = 5 };
+
+static struct memory_search_config search_config(struct world *w, enum memory_searcher kind) {
+    return (struct memory_search_config){.engine = &w->engine, .kind = kind, .store = w->store};
+}
+
+static struct memory_source *open_source(struct world *w, struct memory_search *search) {
+    struct memory_source *source;
+    const struct memory_source_config config = {.device = w->engine.device,
+                                                .model = &w->engine.model.config,
+                                                .decoder = w->engine.decoder,
+                                                .view = w->engine.view,
+                                                .finder = memory_search_finder(search),
+                                                .k = K,
+                                                .key_layer = 2};
+    CHECK_OK(memory_source_create(&source, &config));
+    return source;
+}
+
+/* ---- what a search must find ---- */
+
+/* Scores of all chunks by the landmark of the text before `at`. */
+static void plain_scores(struct world *w, double scores[CHUNKS], int64_t at) {
+    const int n = (int)(at < CHUNK ? at : CHUNK);
+    float query[D], row[D];
+    plain_landmark(query, &w->engine, w->text + at - n, n);
+    for (int c = 0; c < CHUNKS; c++) {
+        CHECK_OK(store_view_landmark(w->engine.view, row, c));
+        scores[c] = 0;
+        for (int j = 0; j < D; j++)
+            scores[c] += (double)row[j] * (double)query[j] / sqrt(D);
+    }
+}
+
+static bool outside(int64_t chunk, struct memory_scope scope) {
+    return (chunk >= scope.exclude.begin && chunk < scope.exclude.end) || (scope.end && chunk >= scope.end);
+}
+
+/* The chunks of a scope by falling score. */
+static void ranked(struct store_hit hits[CHUNKS], const double scores[CHUNKS], struct memory_scope scope) {
+    int n = 0;
+    for (int c = 0; c < CHUNKS; c++) {
+        if (outside(c, scope)) continue;
+        int i = n++;
+        for (; i > 0 && (double)hits[i - 1].score < scores[c]; i--)
+            hits[i] = hits[i - 1];
+        hits[i] = (struct store_hit){.chunk = c, .score = (float)scores[c]};
+    }
+    for (; n < CHUNKS; n++)
+        hits[n] = (struct store_hit){.chunk = -1, .score = -INFINITY};
+}
+
+/* Of all chunks by words those of the scope. */
+static void ranked_by_words(struct store_hit hits[CHUNKS], const struct lexical *x, const struct lexical_query *query,
+                            struct memory_scope scope) {
+    int n = 0;
+    const struct lexical_search how = {.k = CHUNKS, .pair_weight = LEXICAL_PAIR_WEIGHT};
+    CHECK_OK(lexical_search(x, hits, query, 1, &how));
+    for (int i = 0; i < CHUNKS; i++)
+        if (hits[i].chunk >= 0 && !outside(hits[i].chunk, scope)) hits[n++] = hits[i];
+    for (; n < CHUNKS; n++)
+        hits[n] = (struct store_hit){.chunk = -1, .score = -INFINITY};
+}
+
+static void check_search(struct world *w, enum memory_searcher kind, struct memory_scope scope) {
+    const struct memory_search_config config = search_config(w, kind);
+    struct memory_search *search;
+    const struct lexical *lexical;
+    int64_t chunks[N * K], random[N * K];
+    float scores[N * K], random_scores[N * K];
+    CHECK_OK(store_view_lexical(&lexical, w->engine.view));
+    CHECK_OK(memory_search_open(&search, &config));
+    struct memory_source *source = open_source(w, search);
+    CHECK_OK(memory_source_find(source, chunks, scores, w->text, w->at, N, scope));
+    CHECK_OK(memory_source_draw(source, random, w->at, N, scope.exclude, 5));
+    CHECK_OK(memory_source_score(source, random_scores, random, w->text, w->at, N));
+    for (int i = 0; i < N; i++) {
+        struct store_hit by_rows[CHUNKS], by_words[CHUNKS], merged[K];
+        double landmark[CHUNKS], best = -1e9;
+        float words[CHUNKS];
+        const int64_t n = w->at[i] < SEARCHER_TOKENS ? w->at[i] : SEARCHER_TOKENS;
+        const struct lexical_query query = {w->text + w->at[i] - n, (int)n};
+        const struct lexical_search how = {.k = CHUNKS, .pair_weight = LEXICAL_PAIR_WEIGHT};
+        plain_scores(w, landmark, w->at[i]);
+        ranked(by_rows, landmark, scope);
+        ranked_by_words(by_words, lexical, &query, scope);
+        for (int64_t c = 0; c < CHUNKS; c++)
+            CHECK_OK(lexical_score(lexical, words + c, &c, 1, &query, &how));
+        if (kind == MEMORY_LANDMARK) memcpy(merged, by_rows, sizeof merged);
+        if (kind == MEMORY_LEXICAL) memcpy(merged, by_words, sizeof merged);
+        if (kind == MEMORY_HYBRID) hybrid_reciprocal_rank(merged, K, by_words, CHUNKS, by_rows, CHUNKS, 1, 60);
+        for (int j = 0; j < K; j++) {
+            const int64_t c = chunks[i * K + j], r = random[i * K + j];
+            CHECK_EQ(c, merged[j].chunk);
+            CHECK(c < 0 || !outside(c, scope));
+            CHECK(fabs((double)scores[i * K + j] - (c < 0                     ? 0
+                                                    : kind == MEMORY_LANDMARK ? landmark[c]
+                                                                              : (double)words[c])) < 1e-4);
+            CHECK(fabs((double)random_scores[i * K + j] - (kind == MEMORY_LANDMARK ? landmark[r] : (double)words[r])) <
+                  1e-4);
+        }
+        const struct memory_marks marks = memory_source_marks(source, chunks + i * K, scores + i * K, n);
+        for (int j = 0; j < K; j++)
+            best = fmax(best, (double)scores[i * K + j]);
+        CHECK(fabs((double)marks.best - (kind == MEMORY_LANDMARK ? best : best / (double)n)) < 1e-6);
+    }
+    CHECK_EQ(memory_search_kind(memory_search_finder(search).searcher), kind);
+    memory_source_free(source);
+    memory_search_close(search);
+}
+
+/* The oracle's text is the chunk to come: a chunk of the store finds itself, with the score of a vector with itself. */
+static void test_ahead(struct world *w) {
+    const struct memory_search_config config = search_config(w, MEMORY_LANDMARK);
+    struct memory_search *search;
+    int64_t chunks[K];
+    const int64_t at = 0;
+    float scores[K];
+    CHECK_OK(memory_search_open(&search, &config));
+    struct memory_source *source = open_source(w, search);
+    for (int c = 0; c < CHUNKS; c += 4) {
+        int length = CHUNK;
+        while (w->ids[c][length - 1] < 0)
+            length--;
+        CHECK_OK(memory_source_find_ahead(source, chunks, scores, w->ids[c], length, &at, 1, (struct memory_scope){0}));
+        CHECK_EQ(chunks[0], c);
+        CHECK(fabs((double)scores[0] - 1 / sqrt(D)) < 1e-3);
+    }
+    memory_source_free(source);
+    memory_search_close(search);
+}
+
+static void test_kinds(void) {
+    static struct world w;
+    open_world(&w, "base", true, STORE_LEXICAL_ON);
+    for (int kind = 0; kind < MEMORY_SEARCHERS; kind++) {
+        const struct store_range document = {w.first_chunk[4], w.first_chunk[5]};
+        check_search(&w, (enum memory_searcher)kind, (struct memory_scope){0});
+        check_search(&w, (enum memory_searcher)kind, (struct memory_scope){document, 0});
+        check_search(&w, (enum memory_searcher)kind, (struct memory_scope){{0}, 9});
+        /* After the end, across it, and two ranges apart. */
+        check_search(&w, (enum memory_searcher)kind, (struct memory_scope){document, 8});
+        check_search(&w, (enum memory_searcher)kind, (struct memory_scope){document, 12});
+        if (kind != MEMORY_HYBRID) check_search(&w, (enum memory_searcher)kind, (struct memory_scope){document, 18});
+    }
+    test_ahead(&w);
+    engine_close(&w.engine);
+}
+
+/* A model with an encoder queries with what it queries for itself. */
+static void test_queries_of_model(void) {
+    static struct world w;
+    struct memory_search *search;
+    struct store_hit hits[K];
+    float vector[D], scores[K];
+    int64_t chunks[K];
+    open_world(&w, "drt", false, STORE_LEXICAL_OFF);
+    const struct memory_search_config config = search_config(&w, MEMORY_LANDMARK);
+    CHECK_OK(memory_search_open(&search, &config));
+    CHECK_STR(memory_search_describe(search, K).kind, "exact");
+    struct memory_source *source = open_source(&w, search);
+    const struct text_query_model model = {w.engine.device, w.engine.decoder, &w.engine.model.config};
+    CHECK_OK(memory_source_find(source, chunks, scores, w.text, w.at, 1, (struct memory_scope){0}));
+    CHECK_OK(text_query(vector, &model, w.text + LENGTH - MEMORY_LOOK_BACK, MEMORY_LOOK_BACK));
+    CHECK_OK(store_view_search(w.engine.view, hits, vector, 1, &(struct store_search){.k = K, .exact = true}));
+    for (int i = 0; i < K; i++)
+        CHECK(hits[i].chunk == chunks[i] && hits[i].score == scores[i]);
+    memory_source_free(source);
+    memory_search_close(search);
+    /* It has no lexical index. */
+    for (int kind = 0; kind < MEMORY_SEARCHERS; kind++) {
+        const struct memory_search_config other = search_config(&w, (enum memory_searcher)kind);
+        if (kind == MEMORY_LANDMARK) continue;
+        CHECK_FAILS(memory_search_open(&search, &other), STATUS_UNSUPPORTED, "has no lexical index");
+    }
+    engine_close(&w.engine);
+}
+
+/* Landmarks of other weights: words alone will do. */
+static void test_other_model(void) {
+    static struct world w;
+    struct memory_search *search;
+    open_world(&w, "first", true, STORE_LEXICAL_ON);
+    engine_close(&w.engine);
+    snprintf(w.model, sizeof w.model, "%s/other-model", test_folder());
+    make_model(w.model, true, 4);
+    open_engine(&w, w.store);
+    check_search(&w, MEMORY_LEXICAL, (struct memory_scope){0});
+    for (int kind = MEMORY_LANDMARK; kind < MEMORY_SEARCHERS; kind++) {
+        const struct memory_search_config config = search_config(&w, (enum memory_searcher)kind);
+        CHECK_FAILS(memory_search_open(&search, &config), STATUS_MISMATCH, "needs those of its own model");
+    }
+    engine_close(&w.engine);
+}
+
+int main(void) {
+    test_kinds();
+    test_queries_of_model();
+    test_other_model();
+    return 0;
+}
