@@ -125,16 +125,15 @@ enum status overlap_create(struct overlap **out) {
     struct overlap *o;
     int32_t root;
     TRY(memory_allocate_zero(&o, 1));
-    enum status s = table_grow(o);
-    if (s == STATUS_OK) s = state_add(o, &root, 0, NONE);
-    if (s == STATUS_OK) s = memory_grow(&o->begin, &o->begin_capacity, 1);
-    if (s != STATUS_OK) {
-        overlap_free(o);
-        return s;
-    }
+    enum status s;
+    TRY_GOTO(s, table_grow(o), out);
+    TRY_GOTO(s, state_add(o, &root, 0, NONE), out);
+    TRY_GOTO(s, memory_grow(&o->begin, &o->begin_capacity, 1), out);
     o->begin[0] = 0;
     *out = o;
-    return STATUS_OK;
+out:
+    if (s != STATUS_OK) overlap_free(o);
+    return s;
 }
 
 void overlap_free(struct overlap *o) {

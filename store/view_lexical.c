@@ -58,8 +58,10 @@ static enum status open_segments(struct store_view *v, char **paths) {
 void view_open_lexical(struct store_view *v) {
     char **paths = NULL;
     if (!v->lexical_record.wanted || v->lexical_status != STATUS_OK) return;
-    enum status s = memory_allocate_zero(&paths, (size_t)v->lexical_record.n + 1);
-    if (s == STATUS_OK) s = open_segments(v, paths);
+    enum status s;
+    TRY_GOTO(s, memory_allocate_zero(&paths, (size_t)v->lexical_record.n + 1), out);
+    s = open_segments(v, paths);
+out:
     for (int64_t i = 0; paths && i < v->lexical_record.n; i++)
         memory_free(paths[i]);
     memory_free(paths);

@@ -8,6 +8,7 @@
 #include "decoder/decoder_passages.h"
 #include "kernels/ops.h"
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 enum { SLOTS = 1024, SLOTS_GPU = 16384, FREE = -1 };
@@ -29,12 +30,17 @@ struct memory_source {
     int64_t *slot_chunk; /* [slots] */
     int32_t *table;      /* [table_mask + 1] slot or FREE, linear */
     uint64_t table_mask;
-    int32_t *ids, *values; /* of the passages being encoded: [slots*length] */
+    int32_t *ids;    /* of the passages being encoded: [slots*length] */
+    int32_t *values; /* [slots*length] as `value`, this process's side */
     struct memory_blocks blocks;
+    const int32_t *slot_here; /* of the last load */
     struct store_hit *hits;
     struct lexical_query *queries;
+    float *vectors; /* of queries */
     struct store_range *exclude;
-    size_t hits_capacity, queries_capacity, exclude_capacity;
+    size_t hits_capacity, queries_capacity, vectors_capacity, exclude_capacity;
+    const struct lexical *lexical; /* NULL: landmarks alone rank */
+    int dim;                       /* of the store */
     struct memory_source_stats stats;
 };
 
@@ -60,23 +66,31 @@ static enum status memory_source_pool(struct memory_source *m) {
     return decoder_passages_create(&m->passages, c->decoder, m->length);
 }
 
+static enum status source_check_lexical(const struct lexical *lexical, const struct store_info *store) {
+    struct lexical_info info;
+    lexical_info(lexical, &info);
+    int64_t chunks = store->chunks - store->dropped_chunks, tokens = store->tokens - store->dropped_tokens;
+    if (info.chunks >= chunks && info.vocab_size == store->fingerprint.vocab_size && info.tokens >= tokens)
+        return STATUS_OK;
+    return fail(STATUS_MISMATCH,
+                "the lexical index has %lld chunks of %lld tokens, the store %lld of %lld: run drt-index verify",
+                (long long)info.chunks, (long long)info.tokens, (long long)chunks, (long long)tokens);
+}
+
 enum status memory_source_create(struct memory_source **out, const struct memory_source_config *config) {
     struct memory_source *m = NULL;
     struct store_info info;
     assert(config->k >= 1 && config->k <= MEMORY_K_MAX && config->before >= 0 && config->after >= 0);
     store_view_info(config->view, &info);
-    if (config->lexical) {
-        struct lexical_info lexical;
-        lexical_info(config->lexical, &lexical);
-        int64_t chunks = info.chunks - info.dropped_chunks, tokens = info.tokens - info.dropped_tokens;
-        if (lexical.chunks < chunks || lexical.vocab_size != info.fingerprint.vocab_size || lexical.tokens < tokens)
-            return fail(STATUS_MISMATCH,
-                        "the lexical index has %lld chunks of %lld tokens, the store %lld of %lld: run drt-index "
-                        "verify",
-                        (long long)lexical.chunks, (long long)lexical.tokens, (long long)chunks, (long long)tokens);
+    const struct lexical *lexical = NULL;
+    if (config->finder.searcher && searcher_tokens(config->finder.searcher) > 0) {
+        TRY(store_view_lexical(&lexical, config->view));
+        TRY(source_check_lexical(lexical, &info));
     }
     TRY(memory_allocate_zero(&m, 1));
     m->config = *config;
+    m->lexical = lexical;
+    m->dim = info.fingerprint.dim;
     if (m->config.look_back == 0) m->config.look_back = MEMORY_LOOK_BACK;
     m->chunks = info.chunks;
     m->length = (int64_t)config->model->chunk * (config->before + 1 + config->after);
@@ -106,12 +120,16 @@ void memory_source_free(struct memory_source *m) {
     memory_free(m->values);
     memory_free(m->hits);
     memory_free(m->queries);
+    memory_free(m->vectors);
     memory_free(m->exclude);
     memory_free(m);
 }
 
 int64_t memory_source_slots(const struct memory_source *m) {
     return m->slots;
+}
+int64_t memory_source_chunks(const struct memory_source *m) {
+    return m->chunks;
 }
 struct memory_source_stats memory_source_stats(const struct memory_source *m) {
     return m->stats;
@@ -132,68 +150,117 @@ int64_t memory_source_query(const struct memory_source *m, int64_t at) {
     return min_i64(at, m->config.look_back);
 }
 
+/* Vectors of m->queries [n]; *out is NULL where words alone rank. */
+static enum status source_vectors(struct memory_source *m, const float **out, int64_t n) {
+    const struct memory_finder *f = &m->config.finder;
+    *out = NULL;
+    if (!searcher_ranks_vectors(f->searcher)) return STATUS_OK;
+    TRY(memory_grow(&m->vectors, &m->vectors_capacity, (size_t)(n * m->dim)));
+    *out = m->vectors;
+    return f->vectors(f->context, m->vectors, m->queries, n);
+}
+
+/* A searcher leaves out one range. Of two apart it gets the last, and more hits are searched for, of which those in the
+ * first are dropped. */
+struct source_scope {
+    struct store_range out, drop;
+    int k; /* hits to search for */
+};
+static struct source_scope source_scope(const struct memory_source *m, struct memory_scope scope) {
+    struct store_range out = scope.exclude;
+    if (out.begin >= out.end) out = (struct store_range){m->chunks, m->chunks};
+    if (scope.end <= 0 || scope.end >= m->chunks) return (struct source_scope){out, {0}, m->config.k};
+    const struct store_range rest = {scope.end, m->chunks};
+    if (out.end < rest.begin) return (struct source_scope){rest, out, m->config.k + (int)(out.end - out.begin)};
+    return (struct source_scope){{min_i64(out.begin, rest.begin), rest.end}, {0}, m->config.k};
+}
+
 /* m->queries [n] are set. */
 static enum status source_search(struct memory_source *m, int64_t *chunks, float *scores, int64_t n,
-                                 struct store_range exclude) {
-    int k = m->config.k;
-    TRY(memory_grow(&m->hits, &m->hits_capacity, (size_t)(n * k)));
+                                 struct memory_scope wanted) {
+    const int k = m->config.k;
+    const struct source_scope scope = source_scope(m, wanted);
+    TRY(memory_grow(&m->hits, &m->hits_capacity, (size_t)(n * scope.k)));
     TRY(memory_grow(&m->exclude, &m->exclude_capacity, (size_t)n));
     for (int64_t i = 0; i < n; i++)
-        m->exclude[i] = exclude;
-    const struct lexical_search how = {.k = k,
-                                       .pair_weight = LEXICAL_PAIR_WEIGHT,
-                                       .exclude = exclude.begin < exclude.end ? m->exclude : NULL,
-                                       .absent = store_view_dropped(m->config.view),
-                                       .threads = m->config.device->threads};
-    TRY(lexical_search(m->config.lexical, m->hits, m->queries, n, &how));
-    for (int64_t i = 0; i < n * k; i++) {
-        chunks[i] = m->hits[i].chunk;
-        if (scores) scores[i] = m->hits[i].chunk < 0 ? 0 : m->hits[i].score;
+        m->exclude[i] = scope.out;
+    struct searcher_query q = {.n = n,
+                               .k = scope.k,
+                               .tokens = m->queries,
+                               .exclude = scope.out.begin < scope.out.end ? m->exclude : NULL,
+                               .bm25 = m->lexical};
+    TRY(source_vectors(m, &q.vectors, n));
+    TRY(searcher_search(m->config.finder.searcher, m->hits, &q));
+    for (int64_t i = 0; i < n; i++) {
+        int kept = 0;
+        for (int j = 0; j < scope.k && kept < k; j++) {
+            const struct store_hit hit = m->hits[i * scope.k + j];
+            if (hit.chunk < 0 || (hit.chunk >= scope.drop.begin && hit.chunk < scope.drop.end)) continue;
+            if (scores) scores[i * k + kept] = hit.score;
+            chunks[i * k + kept++] = hit.chunk;
+        }
+        for (; kept < k; kept++) {
+            if (scores) scores[i * k + kept] = 0;
+            chunks[i * k + kept] = -1;
+        }
     }
     m->stats.found += n;
     return STATUS_OK;
 }
 
-enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
-                               const int64_t *at, int64_t n, struct store_range exclude) {
-    assert(m->config.lexical);
-    double start = clock_seconds();
+/* The texts that end before ids[at[i]] as m->queries [n]. */
+static enum status source_texts(struct memory_source *m, const int32_t *ids, const int64_t *at, int64_t n) {
+    assert(m->config.finder.searcher);
     TRY(memory_grow(&m->queries, &m->queries_capacity, (size_t)n));
     for (int64_t i = 0; i < n; i++) {
         int64_t length = memory_source_query(m, at[i]);
         m->queries[i] = (struct lexical_query){.ids = ids + at[i] - length, .n = (int)length};
     }
-    TRY(source_search(m, chunks, scores, n, exclude));
+    return STATUS_OK;
+}
+
+enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
+                               const int64_t *at, int64_t n, struct memory_scope scope) {
+    double start = clock_seconds();
+    TRY(source_texts(m, ids, at, n));
+    TRY(source_search(m, chunks, scores, n, scope));
     m->stats.find_seconds += clock_seconds() - start;
     return STATUS_OK;
 }
 
 enum status memory_source_find_ahead(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
-                                     int64_t length, const int64_t *at, int64_t n, struct store_range exclude) {
-    assert(m->config.lexical);
+                                     int64_t length, const int64_t *at, int64_t n, struct memory_scope scope) {
+    assert(m->config.finder.searcher);
     TRY(memory_grow(&m->queries, &m->queries_capacity, (size_t)n));
     for (int64_t i = 0; i < n; i++) {
         int64_t ahead = min_i64(length - at[i], m->config.model->chunk);
         m->queries[i] = (struct lexical_query){.ids = ids + at[i], .n = (int)max_i64(ahead, 0)};
     }
-    return source_search(m, chunks, scores, n, exclude);
+    return source_search(m, chunks, scores, n, scope);
 }
 
 enum status memory_source_score(struct memory_source *m, float *scores, const int64_t *chunks, const int32_t *ids,
                                 const int64_t *at, int64_t n) {
     const struct lexical_search how = {.pair_weight = LEXICAL_PAIR_WEIGHT};
-    assert(m->config.lexical);
+    const int64_t k = m->config.k;
+    const float *vectors = NULL;
+    TRY(source_texts(m, ids, at, n));
+    if (!m->lexical) TRY(source_vectors(m, &vectors, n));
     for (int64_t i = 0; i < n; i++) {
-        int64_t length = memory_source_query(m, at[i]), k = m->config.k;
-        const struct lexical_query query = {.ids = ids + at[i] - length, .n = (int)length};
-        TRY(lexical_score(m->config.lexical, scores + i * k, chunks + i * k, k, &query, &how));
+        float *row = scores + i * k;
+        if (m->lexical)
+            TRY(lexical_score(m->lexical, row, chunks + i * k, k, m->queries + i, &how));
+        else
+            TRY(store_view_scores(m->config.view, row, vectors + i * m->dim, chunks + i * k, k));
+        for (int64_t j = 0; j < k; j++)
+            if (!isfinite(row[j])) row[j] = 0;
     }
     return STATUS_OK;
 }
 
 struct memory_marks memory_source_marks(const struct memory_source *m, const int64_t *chunks, const float *scores,
                                         int64_t query_tokens) {
-    const float tokens = (float)max_i64(query_tokens, 1);
+    const float tokens = m->lexical ? (float)max_i64(query_tokens, 1) : 1;
     struct memory_marks out = {.best = scores[0], .kth = scores[0]};
     double sum = 0;
     for (int i = 0; i < m->config.k; i++) {
@@ -313,11 +380,12 @@ static enum status pool_encode(struct memory_source *m, int64_t first) {
     if (n == 0) return STATUS_OK;
     double start = clock_seconds();
     for (int64_t i = 0; i < n; i++)
-        TRY(passage_read(m, m->ids + i * m->length, m->values + i * m->length, m->slot_chunk[first + i]));
+        TRY(passage_read(m, m->ids + i * m->length, m->values + (first + i) * m->length, m->slot_chunk[first + i]));
     struct mat keys = mat_rows(m->keys, first * m->length, n * m->length);
     decoder_passages_encode(m->passages, keys, m->config.key_layer, m->ids, n);
     dev->ops->token_memory->squares(dev, m->square + first * m->length, keys);
-    device_upload(dev, m->value + first * m->length, m->values, (size_t)(n * m->length) * sizeof *m->values);
+    device_upload(dev, m->value + first * m->length, m->values + first * m->length,
+                  (size_t)(n * m->length) * sizeof *m->values);
     m->stats.encoded += n;
     m->stats.encode_seconds += clock_seconds() - start;
     return STATUS_OK;
@@ -336,6 +404,10 @@ static enum status blocks_reserve(struct memory_blocks *b, struct device *dev, s
     return STATUS_OK;
 }
 
+struct memory_slots_here memory_source_here(const struct memory_source *m) {
+    return (struct memory_slots_here){m->slot_here, m->values};
+}
+
 enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
                                const int64_t *row_begin, int blocks) {
     struct device *dev = m->config.device;
@@ -346,6 +418,7 @@ enum status memory_source_load(struct memory_source *m, struct memory_slots *out
     TRY(blocks_reserve(&m->blocks, dev, bytes));
     unsigned char *here = m->blocks.memory, *there = device_side(dev, here, m->blocks.buffer);
     int32_t *slot = (int32_t *)(void *)(here + begins);
+    m->slot_here = slot;
     int64_t first = m->used;
     if (!pool_assign(m, slot, chunks, n)) {
         pool_clear(m);

@@ -7,36 +7,48 @@
  * dropped, and encoded again when they are found again. One thread at a time. */
 #pragma once
 #include "decoder/decoder.h"
+#include "indexer/search/searcher.h"
 #include "kernels/memory/token_memory.h"
 #include "store/lexical/lexical.h"
 #include "store/store.h"
 
 enum { MEMORY_LOOK_BACK = 128, MEMORY_SPAN_MAX = 8, MEMORY_K_MAX = 1024 };
 
+/* How chunks are found: session/memory_search.h makes one. The searcher is of the view; NULL: nothing can be found,
+ * only drawn. vectors: out [n, dim] of the searches for what follows these texts; not called where none ranks. */
+struct memory_finder {
+    struct searcher *searcher;
+    enum status (*vectors)(void *context, float *out, const struct lexical_query *texts, int64_t n);
+    void *context;
+};
 /* All borrowed until memory_source_free. */
 struct memory_source_config {
     struct device *device;
     const struct model_config *model;
     struct decoder *decoder;
     struct store_view *view;
-    const struct lexical *lexical;       /* NULL: only random chunks can be found */
+    struct memory_finder finder;
     int k, before, after, key_layer;     /* key_layer: as in struct decoder_output */
     int look_back;                       /* tokens of a query; 0: MEMORY_LOOK_BACK */
     int64_t slots;                       /* of the pool; 0: a default that suits the device; at least k */
 };
 struct memory_source;
-/* STATUS_MISMATCH: the lexical index is not of this store. */
+/* STATUS_MISMATCH: the searcher's lexical index is not of this store. */
 enum status memory_source_create(struct memory_source **out, const struct memory_source_config *config);
 void memory_source_free(struct memory_source *m);         /* NULL is fine */
 int64_t memory_source_slots(const struct memory_source *m);
+int64_t memory_source_chunks(const struct memory_source *m);        /* of the store */
 
-/* chunks [n*k], best first, -1 where fewer share a token, and their BM25 scores [n*k] (0 for -1; NULL: not wanted): row
- * i for the text that ends before ids[at[i]]. `exclude`: chunks never to be found; begin == end: none. */
+/* What a search must not find: chunks of `exclude` (begin == end: none) and, as if the store were smaller, those from
+ * `end` on (0: none of them). Scores by words count the whole store's chunks all the same. */
+struct memory_scope { struct store_range exclude; int64_t end; };
+/* chunks [n*k], best first, -1 where fewer are found, and their scores [n*k] (0 for -1; NULL: not wanted): BM25's, or
+ * where landmarks alone rank, theirs. Row i is for the text that ends before ids[at[i]]. */
 enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
-                               const int64_t *at, int64_t n, struct store_range exclude);
+                               const int64_t *at, int64_t n, struct memory_scope scope);
 /* The oracle: the same with the tokens of the chunk to come, those from ids[at[i]] of ids [length] on, as the query. */
 enum status memory_source_find_ahead(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
-                                     int64_t length, const int64_t *at, int64_t n, struct store_range exclude);
+                                     int64_t length, const int64_t *at, int64_t n, struct memory_scope scope);
 /* Random chunks, distinct in each row; row i depends on seed, at[i] and the store's size alone. */
 enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const int64_t *at, int64_t n,
                                struct store_range exclude, uint64_t seed);
@@ -44,7 +56,7 @@ enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const i
 enum status memory_source_score(struct memory_source *m, float *scores, const int64_t *chunks, const int32_t *ids,
                                 const int64_t *at, int64_t n);
 /* What a gate sees of the chunks of one search: their number; the highest, the lowest and the mean score over all k
- * (0 for -1), per token of the query. */
+ * (0 for -1); BM25 scores per token of the query. */
 struct memory_marks { float entries, best, kth, mean; };
 struct memory_marks memory_source_marks(const struct memory_source *m, const int64_t *chunks, const float *scores,
                                         int64_t query_tokens);
@@ -57,6 +69,10 @@ enum status memory_source_document(struct memory_source *m, struct store_range *
  * [b*k ..] (-1: none). blocks * k is at most memory_source_slots. *out is valid until the next call. */
 enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
                                const int64_t *row_begin, int blocks);
+
+/* slot and value of what the last memory_source_load gave, in memory of this process; valid as that is. */
+struct memory_slots_here { const int32_t *slot, *value; };
+struct memory_slots_here memory_source_here(const struct memory_source *m);
 
 /* Where the value of row `at` of a chunk's slot comes from: its chunk, its document, its offset there in tokens. */
 struct memory_origin { int64_t chunk, document, token_offset; };

@@ -52,9 +52,11 @@ static enum status fit(void *context, float *centroids, const float *rows, int64
     const struct kmeans_config how = {.seed = SEED, .stop = watch_stop, .report = watch_report, .context = &watch};
     if (dev->shares_memory) return kmeans_fit(dev, mat_f32(centroids, lists, dim), mat_f32(rows, n, dim), &how);
     struct mat there = mat_dense(NULL, DTYPE_F32, lists, dim), points = mat_dense(NULL, DTYPE_F16, n, dim);
-    enum status s = device_allocate(dev, &there.data, mat_bytes(there));
-    if (s == STATUS_OK) s = device_allocate(dev, &points.data, (size_t)(n * dim) * sizeof(uint16_t));
-    if (s == STATUS_OK) s = fit_apart(dev, centroids, there, points, rows, &how);
+    enum status s;
+    TRY_GOTO(s, device_allocate(dev, &there.data, mat_bytes(there)), out);
+    TRY_GOTO(s, device_allocate(dev, &points.data, (size_t)(n * dim) * sizeof(uint16_t)), out);
+    s = fit_apart(dev, centroids, there, points, rows, &how);
+out:
     device_release(dev, points.data);
     device_release(dev, there.data);
     return s;

@@ -50,19 +50,17 @@ enum status flat_index_create(struct flat_index **out, const struct flat_index_c
                     (double)config->max_bytes / (1 << 30));
     TRY(memory_allocate_zero(&f, 1));
     f->dev = config->device;
-    enum status s = landmark_source_allocate(&f->rows, &config->source, f->dev, config->reserve);
-    if (s == STATUS_OK) s = flat_copy_dropped(f, config->source.dropped);
-    if (s == STATUS_OK) s = config->source.read(config->source.context, f->dev, f->rows, 0);
-    if (s == STATUS_OK) s = device_sync(f->dev);
-    if (s == STATUS_OK) s = device_buffer(f->dev, &f->visible_device, sizeof f->visible);
-    if (s == STATUS_OK)
-        s = device_buffer(f->dev, &f->queries_device, BATCH * (size_t)config->source.dim * sizeof(float));
-    if (s != STATUS_OK) {
-        flat_index_free(f);
-        return s;
-    }
+    enum status s;
+    TRY_GOTO(s, landmark_source_allocate(&f->rows, &config->source, f->dev, config->reserve), out);
+    TRY_GOTO(s, flat_copy_dropped(f, config->source.dropped), out);
+    TRY_GOTO(s, config->source.read(config->source.context, f->dev, f->rows, 0), out);
+    TRY_GOTO(s, device_sync(f->dev), out);
+    TRY_GOTO(s, device_buffer(f->dev, &f->visible_device, sizeof f->visible), out);
+    TRY_GOTO(s, device_buffer(f->dev, &f->queries_device, BATCH * (size_t)config->source.dim * sizeof(float)), out);
     *out = f;
-    return STATUS_OK;
+out:
+    if (s != STATUS_OK) flat_index_free(f);
+    return s;
 }
 
 void flat_index_free(struct flat_index *f) {

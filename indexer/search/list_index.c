@@ -175,10 +175,12 @@ static enum status list_write_rows(struct making *m) {
 
 static enum status list_make(struct list_index *f, const struct list_index_config *config) {
     struct making m = {.f = f, .config = config};
-    enum status s = list_making_allocate(&m);
-    if (s == STATUS_OK) s = list_find_centroids(&m);
-    if (s == STATUS_OK) s = list_assign_rows(&m);
-    if (s == STATUS_OK) s = list_write_rows(&m);
+    enum status s;
+    TRY_GOTO(s, list_making_allocate(&m), out);
+    TRY_GOTO(s, list_find_centroids(&m), out);
+    TRY_GOTO(s, list_assign_rows(&m), out);
+    s = list_write_rows(&m);
+out:
     list_making_release(&m);
     return s;
 }
@@ -197,15 +199,14 @@ enum status list_index_create(struct list_index **out, const struct list_index_c
     f->nprobe = config->nprobe > 0 ? config->nprobe : (int)(2 * sqrt((double)lists));
     if (config->nprobe <= 0 && f->nprobe < 8) f->nprobe = 8;
     if (f->nprobe > lists) f->nprobe = (int)lists;
-    enum status s = list_make(f, config);
-    if (s == STATUS_OK) s = device_buffer(f->dev, &f->skip_device, sizeof f->skip);
-    if (s == STATUS_OK) s = device_buffer(f->dev, &f->queries_device, BATCH * (size_t)dim * sizeof(float));
-    if (s != STATUS_OK) {
-        list_index_free(f);
-        return s;
-    }
+    enum status s;
+    TRY_GOTO(s, list_make(f, config), out);
+    TRY_GOTO(s, device_buffer(f->dev, &f->skip_device, sizeof f->skip), out);
+    TRY_GOTO(s, device_buffer(f->dev, &f->queries_device, BATCH * (size_t)dim * sizeof(float)), out);
     *out = f;
-    return STATUS_OK;
+out:
+    if (s != STATUS_OK) list_index_free(f);
+    return s;
 }
 
 void list_index_free(struct list_index *f) {

@@ -66,6 +66,10 @@ int searcher_tokens(const struct searcher *s) {
     return s->ops->tokens;
 }
 
+bool searcher_ranks_vectors(const struct searcher *s) {
+    return !s->ops->words_alone;
+}
+
 struct searcher_counts searcher_counts(const struct searcher *s) {
     return s->part ? searcher_counts(s->part) : s->counts;
 }

@@ -49,6 +49,8 @@ void searcher_close(struct searcher *s);                  /* before the device a
 const char *searcher_fallback(const struct searcher *s);
 /* How many of a text's last ids a query should have: 0 or SEARCHER_TOKENS. */
 int searcher_tokens(const struct searcher *s);
+/* Whether a query with `bm25` needs a vector: of every kind but LEXICAL. */
+bool searcher_ranks_vectors(const struct searcher *s);
 
 struct searcher_query {
     int64_t n;                           /* queries */
@@ -58,10 +60,11 @@ struct searcher_query {
     struct mat device_vectors;           /* [n, dim] float32, dense, in memory of the device; data NULL: only above */
     const struct lexical_query *tokens;  /* [n]; NULL where searcher_tokens is 0 */
     const struct store_range *exclude;   /* [n] chunk ids never to be found; NULL: none */
+    bool bm25;                           /* LEXICAL and HYBRID: hits have BM25 scores; LEXICAL then takes no vectors */
 };
-/* hits[n * k]. The score of each is q.l / sqrt(dim) of its fp16 row, whatever the kind; on a GPU its last bits
- * differ. The order is that of the kind, best first: by score (ties: smaller id), by BM25, or merged. Chunk -1
- * fills the rest. */
+/* hits[n * k]. The score of each is q.l / sqrt(dim) of its fp16 row, whatever the kind (but see bm25); on a GPU its
+ * last bits differ. The order is that of the kind, best first: by score (ties: smaller id), by BM25, or merged. Chunk
+ * -1 fills the rest. */
 enum status searcher_search(struct searcher *s, struct store_hit *hits, const struct searcher_query *q);
 
 /* Of all searches so far. Missing: the index found fewer than the store has, before a scan found the rest. */

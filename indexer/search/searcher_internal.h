@@ -9,6 +9,7 @@ struct searcher_ops {
     void (*close)(struct searcher *s);   /* frees what the kind has, and s */
     bool index;                          /* can lose neighbours unless describe says `exact` */
     int tokens;                          /* ids of a query that it reads */
+    bool words_alone;                    /* vectors rank nothing */
 };
 /* The first member of each kind's struct. */
 struct searcher {

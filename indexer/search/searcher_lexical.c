@@ -1,7 +1,8 @@
 /* searcher_lexical.c -- the kinds that read the query's ids: BM25 alone, and merged with a search by landmarks.
  *
  * Ids and tokens choose the hits and their order. The scores are those of the landmarks, since the model weights its
- * neighbours by them. Chunks that were dropped after the view was opened are left out. */
+ * neighbours by them, or BM25's where a query wants these. Chunks that were dropped after the view was opened are left
+ * out. */
 #include "base/memory.h"
 #include "indexer/search/searcher_internal.h"
 #include "store/lexical/hybrid.h"
@@ -96,7 +97,7 @@ static enum status searcher_lexical_search(struct searcher *s, struct store_hit 
     struct searcher_lexical *x = (struct searcher_lexical *)s;
     const struct lexical_search how = searcher_lexical_how(s, q->k, q->exclude);
     TRY(lexical_search(x->index, hits, q->tokens, q->n, &how));
-    return searcher_lexical_rescore_all(x, hits, q);
+    return q->bm25 ? STATUS_OK : searcher_lexical_rescore_all(x, hits, q);
 }
 
 static void searcher_lexical_describe(const struct searcher *s, struct searcher_description *out, int k, int nprobe) {
@@ -112,7 +113,8 @@ enum status searcher_lexical_open(struct searcher **out, const struct searcher_c
     static const struct searcher_ops ops = {.search = searcher_lexical_search,
                                             .describe = searcher_lexical_describe,
                                             .close = searcher_lexical_close,
-                                            .tokens = SEARCHER_TOKENS};
+                                            .tokens = SEARCHER_TOKENS,
+                                            .words_alone = true};
     struct searcher_lexical *x;
     TRY(searcher_lexical_create(&x, config, &ops));
     *out = &x->base;
@@ -141,6 +143,20 @@ static enum status searcher_hybrid_weighted(struct searcher_lexical *x, struct s
     return STATUS_OK;
 }
 
+/* The hits of one query get their BM25 scores: 0 where only the landmark was found. */
+static enum status searcher_hybrid_bm25(struct searcher_lexical *x, struct store_hit *hits, int k,
+                                        const struct lexical_query *tokens) {
+    const struct lexical_search how = searcher_lexical_how(&x->base, k, NULL);
+    int64_t n = 0;
+    TRY(searcher_lexical_reserve(x, k));
+    for (; n < k && hits[n].chunk >= 0; n++)
+        x->ids[n] = hits[n].chunk;
+    TRY(lexical_score(x->index, x->lexical_scores, x->ids, n, tokens, &how));
+    for (int64_t i = 0; i < n; i++)
+        hits[i].score = x->lexical_scores[i];
+    return STATUS_OK;
+}
+
 static enum status searcher_hybrid_merge(struct searcher_lexical *x, struct store_hit *hits,
                                          const struct searcher_query *q) {
     int depth = searcher_hybrid_candidates(&x->base, q->k);
@@ -156,7 +172,10 @@ static enum status searcher_hybrid_merge(struct searcher_lexical *x, struct stor
             hybrid_reciprocal_rank(row, q->k, x->lexical_hits + i * depth, depth, x->landmark_hits + i * depth, depth,
                                    1, SEARCHER_RANK_CONSTANT);
     }
-    return searcher_lexical_rescore_all(x, hits, q);
+    if (!q->bm25) return searcher_lexical_rescore_all(x, hits, q);
+    for (int64_t i = 0; i < q->n; i++)
+        TRY(searcher_hybrid_bm25(x, hits + i * q->k, q->k, q->tokens + i));
+    return STATUS_OK;
 }
 
 static enum status searcher_hybrid_search(struct searcher *s, struct store_hit *hits, const struct searcher_query *q) {

@@ -80,12 +80,7 @@ static enum status write_record(const struct record *r, const char *folder) {
     memcpy(bytes + HEAD_BYTES, &r->metas, sizeof r->metas);
     little_endian_put(bytes + RECORD_BYTES - 4, crc32c(0, bytes, RECORD_BYTES - 4), 4);
     TRY(file_join(path, folder, "commit"));
-    struct file_writer *w;
-    TRY(file_create(&w, path));
-    enum status s = file_write(w, bytes, sizeof bytes);
-    if (s == STATUS_OK) return file_publish(w);
-    file_discard(w);
-    return s;
+    return file_save(path, bytes, sizeof bytes);
 }
 
 /* The page size in meta page 0; the least one where this number is damaged. */

@@ -326,11 +326,9 @@ enum status vectors_write(const struct vectors *v, const char *path) {
     int fd = file_descriptor(file);
     enum status s = fd < 0 ? STATUS_IO : write_stream(v, fd, path);
     if (s == STATUS_OK) s = fault_point("store:segment:written");
-    if (s != STATUS_OK) {
-        file_discard(file);
-        return s;
-    }
-    return file_publish(file);
+    if (s == STATUS_OK) return file_publish(file);
+    file_discard(file);
+    return s;
 }
 
 enum status vectors_open(struct vectors **out, const char *path, int dim, int64_t count, int64_t first_id,

@@ -47,22 +47,19 @@ enum status lexical_builder_create(struct lexical_builder **out, const char *pat
     char folder[FILE_PATH_MAX];
     b->frame = (struct lexical_frame){.vocab_size = how->vocab_size, .first_chunk = how->first_chunk};
     b->progress = how->progress;
-    enum status s = file_create(&b->file, path); /* first: it refuses a path that is too long */
-    if (s == STATUS_OK) {
-        snprintf(b->path, sizeof b->path, "%s", path);
-        folder_of(folder, path);
-        s = runs_create(&b->runs, folder, max_ram < RAM_MIN ? RAM_MIN : max_ram);
-    }
-    if (s == STATUS_OK) s = spool_create(&b->dictionary, folder);
-    if (s == STATUS_OK) s = spool_create(&b->index, folder);
+    enum status s;
+    TRY_GOTO(s, file_create(&b->file, path), out); /* first: it refuses a path that is too long */
+    snprintf(b->path, sizeof b->path, "%s", path);
+    folder_of(folder, path);
+    TRY_GOTO(s, runs_create(&b->runs, folder, max_ram < RAM_MIN ? RAM_MIN : max_ram), out);
+    TRY_GOTO(s, spool_create(&b->dictionary, folder), out);
+    TRY_GOTO(s, spool_create(&b->index, folder), out);
     lexical_header_make(header, &b->frame);
-    if (s == STATUS_OK) s = file_write(b->file, header, sizeof header);
-    if (s != STATUS_OK) {
-        lexical_builder_discard(b);
-        return s;
-    }
+    TRY_GOTO(s, file_write(b->file, header, sizeof header), out);
     *out = b;
-    return STATUS_OK;
+out:
+    if (s != STATUS_OK) lexical_builder_discard(b);
+    return s;
 }
 
 void lexical_builder_discard(struct lexical_builder *b) {

@@ -162,12 +162,9 @@ void runs_free(struct runs *r) {
 static enum status sort_records(struct runs *r) {
     uint64_t *from = r->records, *to = NULL;
     size_t *counts = NULL;
-    TRY(memory_allocate(&to, r->capacity));
-    enum status s = memory_allocate(&counts, DIGITS);
-    if (s != STATUS_OK) {
-        memory_free(to);
-        return s;
-    }
+    enum status s;
+    TRY_GOTO(s, memory_allocate(&to, r->capacity), out);
+    TRY_GOTO(s, memory_allocate(&counts, DIGITS), out);
     for (int shift = RUNS_CHUNK_BITS; shift < 64 && r->keys_or >> (shift - RUNS_CHUNK_BITS); shift += DIGIT_BITS) {
         memset(counts, 0, DIGITS * sizeof *counts);
         for (size_t i = 0; i < r->n_records; i++)
@@ -184,9 +181,10 @@ static enum status sort_records(struct runs *r) {
         to = swap;
     }
     r->records = from;
+out:
     memory_free(to);
     memory_free(counts);
-    return STATUS_OK;
+    return s;
 }
 
 static enum status write_number(struct runs *r, uint64_t value) {

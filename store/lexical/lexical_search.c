@@ -265,20 +265,20 @@ static enum status search_planned(struct search *s, struct store_hit *hits, stru
     uint32_t *selected = NULL;
     struct cursor *cursors = NULL;
     struct found *heaps = NULL;
-    enum status status = memory_allocate(&s->workers, count);
-    if (status == STATUS_OK) status = memory_allocate(&sums, count * WINDOW);
-    if (status == STATUS_OK) status = memory_allocate(&selected, count * WINDOW);
-    if (status == STATUS_OK) status = memory_allocate(&cursors, count * lists);
-    if (status == STATUS_OK) status = memory_allocate(&heaps, count * k);
-    if (status == STATUS_OK) status = memory_allocate(&sample, count * k);
-    if (status == STATUS_OK) {
-        for (size_t i = 0; i < count; i++)
-            s->workers[i] = (struct worker){sums + i * WINDOW, selected + i * WINDOW, cursors + i * lists,
-                                            heaps + i * k,     sample + i * k,        0};
-        int64_t grain = windows / ((int64_t)workers * RANGES_A_WORKER) + 1;
-        threads_for(workers > 1 ? threads : NULL, windows, grain, search_body, s);
-        collect(hits, s, workers);
-    }
+    enum status status;
+    TRY_GOTO(status, memory_allocate(&s->workers, count), out);
+    TRY_GOTO(status, memory_allocate(&sums, count * WINDOW), out);
+    TRY_GOTO(status, memory_allocate(&selected, count * WINDOW), out);
+    TRY_GOTO(status, memory_allocate(&cursors, count * lists), out);
+    TRY_GOTO(status, memory_allocate(&heaps, count * k), out);
+    TRY_GOTO(status, memory_allocate(&sample, count * k), out);
+    for (size_t i = 0; i < count; i++)
+        s->workers[i] = (struct worker){sums + i * WINDOW, selected + i * WINDOW, cursors + i * lists,
+                                        heaps + i * k,     sample + i * k,        0};
+    int64_t grain = windows / ((int64_t)workers * RANGES_A_WORKER) + 1;
+    threads_for(workers > 1 ? threads : NULL, windows, grain, search_body, s);
+    collect(hits, s, workers);
+out:
     memory_free(s->workers);
     memory_free(sums);
     memory_free(selected);

@@ -84,14 +84,14 @@ enum status shard_encode(struct stored_file *out, const struct store_writer *w, 
                          const struct shard_record *file, const struct store_encoder *encoder,
                          const struct progress *progress) {
     struct encode e = {.w = w, .shards = shards, .file = file, .encoder = encoder, .progress = progress};
-    enum status s = encode_open(&e);
-    if (s == STATUS_OK) s = encode_documents(&e);
-    if (s == STATUS_OK) s = fault_point("store:encode:before-publish");
-    if (s == STATUS_OK) {
-        s = shard_publish(e.landmarks, out);
-        e.landmarks = NULL;
-    }
+    enum status s;
+    TRY_GOTO(s, encode_open(&e), out);
+    TRY_GOTO(s, encode_documents(&e), out);
+    TRY_GOTO(s, fault_point("store:encode:before-publish"), out);
+    s = shard_publish(e.landmarks, out);
+    e.landmarks = NULL;
     if (s == STATUS_OK) s = fault_point("store:encode:published");
+out:
     shard_discard(e.landmarks);
     catalog_abort(e.t);
     shard_close(&e.tokens);

@@ -12,17 +12,16 @@ enum status landmarks_open(struct landmarks *out, const char *store, const struc
     int64_t n_missing;
     TRY(record_list_dropped(&missing, &n_missing, shards, n_shards));
     const struct store_ranges gone = {missing, n_missing};
-    enum status s = record_list_holes(&l.missing, &l.n_missing, gone, (struct store_ranges){0});
-    if (s == STATUS_OK) s = record_list_holes(&l.dropped, &l.n_dropped, gone, deleted);
-    if (s == STATUS_OK) s = shard_maps_open(&l.maps, store, SHARD_LANDMARKS, f, shards, n_shards);
-    memory_free(missing);
-    if (s != STATUS_OK) {
-        memory_free(l.missing);
-        memory_free(l.dropped);
-        return s;
-    }
+    enum status s;
+    TRY_GOTO(s, record_list_holes(&l.missing, &l.n_missing, gone, (struct store_ranges){0}), out);
+    TRY_GOTO(s, record_list_holes(&l.dropped, &l.n_dropped, gone, deleted), out);
+    TRY_GOTO(s, shard_maps_open(&l.maps, store, SHARD_LANDMARKS, f, shards, n_shards), out);
     *out = l;
-    return STATUS_OK;
+out:
+    memory_free(missing);
+    if (s != STATUS_OK) memory_free(l.missing);
+    if (s != STATUS_OK) memory_free(l.dropped);
+    return s;
 }
 
 void landmarks_close(struct landmarks *l) {

@@ -79,15 +79,14 @@ enum status shard_create(struct shard_writer **out, const char *store, enum shar
     uint8_t header[SHARD_HEADER_BYTES];
     make_header(header, kind, w->element_bytes, w->dim, header_number(r), header_first_row(kind, r));
     w->header_crc = crc32c(0, header, sizeof header);
-    enum status s = shard_path(w->path, store, kind, r->first_file_shard, r->last_file_shard);
-    if (s == STATUS_OK) s = file_create(&w->file, w->path);
-    if (s == STATUS_OK) s = file_write(w->file, header, sizeof header);
-    if (s != STATUS_OK) {
-        shard_discard(w);
-        return s;
-    }
+    enum status s;
+    TRY_GOTO(s, shard_path(w->path, store, kind, r->first_file_shard, r->last_file_shard), out);
+    TRY_GOTO(s, file_create(&w->file, w->path), out);
+    TRY_GOTO(s, file_write(w->file, header, sizeof header), out);
     *out = w;
-    return STATUS_OK;
+out:
+    if (s != STATUS_OK) shard_discard(w);
+    return s;
 }
 
 enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n) {

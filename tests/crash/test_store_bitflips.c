@@ -6,9 +6,8 @@
  * The store has three generations and three segments beside their template. Each flip is looked at by a process of its
  * own (this one, forked), which a damaged store may end; then the bit is flipped back. */
 #include "base/crc32c.h"
-#include "tests/store_fixture.h"
+#include "tests/unit/store/damage_fixture.h"
 #include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
 
 enum { DIM = 16, VOCAB = 300, GENERATIONS = 3, QUERIES = 6, K = 5, FILES_MAX = 64, SECONDS = 20, EXIT_BASE = 64 };
@@ -19,14 +18,13 @@ static const char *const kind_names[KIND_COUNT] = {"catalog/data.mdb", "catalog/
 static const char *const outcome_names[OUTCOME_COUNT] = {"found",   "harmless", "changed", "generation lost",
                                                          "refused", "crashed",  "hung"};
 struct file {
-    char path[800];
+    char path[1200];
     uint64_t bytes;
 };
 static struct {
     struct file files[FILES_MAX];
     size_t n;
 } kinds[KIND_COUNT];
-static char dir[600];
 
 static void add_file(enum kind kind, const char *folder, const char *name) {
     CHECK(kinds[kind].n < FILES_MAX);
@@ -38,7 +36,7 @@ static void add_file(enum kind kind, const char *folder, const char *name) {
 }
 
 static void add_folder(enum kind kind, const char *folder) {
-    char path[700];
+    char path[900];
     struct dirent **list;
     snprintf(path, sizeof path, "%s/%s", dir, folder);
     int n = scandir(path, &list, NULL, alphasort); /* the same order in each run */
@@ -130,14 +128,6 @@ static enum status read_store(uint32_t *crc, uint64_t *generation) {
 
 /* ---- one flip ---- */
 
-static void flip(const struct file *f, uint64_t byte, int bit) {
-    uint8_t c;
-    int fd = open(f->path, O_RDWR);
-    CHECK(fd >= 0 && pread(fd, &c, 1, (off_t)byte) == 1);
-    c ^= (uint8_t)(1 << bit);
-    CHECK(pwrite(fd, &c, 1, (off_t)byte) == 1 && close(fd) == 0);
-}
-
 static enum outcome look(uint32_t wanted) {
     int64_t problems = 0;
     uint32_t crc = 0;
@@ -179,9 +169,9 @@ int main(int argc, char **argv) {
         const struct file *f = &kinds[kind].files[rng_below(&r, kinds[kind].n)];
         uint64_t byte = rng_below(&r, f->bytes);
         int bit = (int)rng_below(&r, 8);
-        flip(f, byte, bit);
+        flip(f->path, (long)byte, bit);
         enum outcome outcome = look_in_a_child(wanted);
-        flip(f, byte, bit);
+        flip(f->path, (long)byte, bit);
         table[kind][outcome]++;
         if (outcome == FOUND || outcome == HARMLESS) continue;
         if (bad++ < 40)

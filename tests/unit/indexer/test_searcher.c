@@ -125,6 +125,37 @@ static void test_lexical(const struct world *w) {
     searcher_close(s);
 }
 
+/* BM25 scores on request: the search's own bits, no vector read by LEXICAL; the order is as without them. */
+static void test_bm25(const struct world *w) {
+    const struct lexical_search how = {.k = K, .pair_weight = LEXICAL_PAIR_WEIGHT, .exclude = w->exclude};
+    struct store_hit expected[N * K], hits[N * K], ranked[N * K];
+    struct searcher *words = open_kind(w, (struct searcher_config){.kind = SEARCHER_LEXICAL}),
+                    *hybrid = open_kind(w, (struct searcher_config){.kind = SEARCHER_HYBRID, .exact = true}),
+                    *rows = open_kind(w, (struct searcher_config){.kind = SEARCHER_STORE});
+    struct searcher_query q = {.n = N, .k = K, .tokens = w->tokens, .exclude = w->exclude, .bm25 = true};
+    CHECK(!searcher_ranks_vectors(words) && searcher_ranks_vectors(hybrid) && searcher_ranks_vectors(rows));
+    CHECK_OK(lexical_search(w->lexical, expected, w->tokens, N, &how));
+    CHECK_OK(searcher_search(words, hits, &q));
+    for (int i = 0; i < N * K; i++) {
+        CHECK_EQ(hits[i].chunk, expected[i].chunk);
+        if (hits[i].chunk >= 0) CHECK(hits[i].score == expected[i].score);
+    }
+    q = query_of(w, true);
+    CHECK_OK(searcher_search(hybrid, ranked, &q));
+    q.bm25 = true;
+    CHECK_OK(searcher_search(hybrid, hits, &q));
+    for (int i = 0; i < N * K; i++) {
+        float score;
+        CHECK_EQ(hits[i].chunk, ranked[i].chunk);
+        if (hits[i].chunk < 0) continue;
+        CHECK_OK(lexical_score(w->lexical, &score, &hits[i].chunk, 1, w->tokens + i / K, &how));
+        CHECK(hits[i].score == score);
+    }
+    searcher_close(words);
+    searcher_close(hybrid);
+    searcher_close(rows);
+}
+
 /* The parts' hits, merged by rank, or by the weighted sum of both scores. */
 static void test_hybrid(const struct world *w) {
     enum { DEPTH = 64 };
@@ -353,6 +384,7 @@ int main(int argc, char **argv) {
     test_equal_hits(&w);
     test_scores(&w);
     test_lexical(&w);
+    test_bm25(&w);
     test_hybrid(&w);
     test_describe(&w);
     test_separate_memory(&w);
