@@ -9,7 +9,7 @@
  * end. Zero in every other member is the default; where a function takes a pointer to such a struct, NULL is all
  * defaults. Structs that a caller gives to be filled (..._info, drt_report, drt_token) begin with `size`, too. A member
  * that this version of the library does not know and that is not zero is DRT_UNSUPPORTED. Structs without `size` never
- * grow, but those that the library alone makes (drt_document, drt_scores, drt_progress_event).
+ * grow, but those that the library alone makes (drt_document, drt_scores, drt_progress_event, drt_finding).
  *
  * Ownership. Each handle has a function that closes it; all of these accept NULL. Handles may be closed in any order: a
  * handle keeps open what it was made from. What is returned through a pointer to a pointer and is no handle belongs to
@@ -245,6 +245,9 @@ struct drt_build_config {
     uint64_t max_ram;                    /* bytes, model included; 0: 4 GiB */
     int64_t shard_chunks;                /* 0: 16384 */
     struct drt_progress progress;
+    /* Of `parts` parts, equal in bytes of the inputs, number `part` (from 1) alone, for drt_store_join: without an
+     * index. Each has a folder of its own. 0 of 0: the whole. Not with documents of a callback. */
+    int part, parts;
 };
 struct drt_report {
     size_t size;
@@ -260,6 +263,91 @@ struct drt_report {
  * is kept, and the same call continues. DRT_BUSY: another writer, or this process has the store open: close it. */
 DRT_CALL drt_store_build(const char *path, struct drt_model *model, const struct drt_build_config *config,
                          struct drt_report *report);
+
+/* ---- looking after a store ------------------------------------------------------------------------------------- */
+/* These functions take folders, as drt_store_build does. DRT_BUSY: this process has a store of theirs open (close it),
+ * or another writer is at work. config and report may be NULL, but for config of a deletion. Changes are one
+ * transaction each: a reader sees the store before it or after it, also where the process is killed. */
+struct drt_finding { const char *file, *problem, *remedy; };  /* borrowed for the call; remedy: a sentence */
+struct drt_verify_config {
+    size_t size;
+    bool deep;                           /* every byte against its checksum; else names, sizes and records */
+    void (*on_finding)(void *context, const struct drt_finding *finding);                  /* for each; may be NULL */
+    void *context;
+    struct drt_progress progress;
+};
+/* *problems: how many things are damaged or missing. DRT_OK also when it is not 0; a failure where the store cannot
+ * even be looked at. */
+DRT_CALL drt_store_verify(const char *path, const struct drt_verify_config *config, int64_t *problems);
+
+struct drt_delete_config {
+    size_t size;
+    /* Either documents[n_documents], ids, or sources[n_sources]: patterns of fnmatch(3) for drt_document.source. */
+    const int64_t *documents; int64_t n_documents;
+    const char *const *sources; int n_sources;
+    bool dry_run;                        /* count, and change nothing */
+    void (*on_document)(void *context, const struct drt_document *document);               /* for each; may be NULL */
+    void *context;
+    struct drt_progress progress;
+};
+struct drt_change_report {
+    size_t size;
+    int64_t documents, chunks, tokens;   /* tokens of a compaction: copied by this call */
+    uint64_t generation;                 /* of the store at `path` now */
+};
+/* Views that are opened from then on have neither the documents nor their chunks; open ones in other processes keep
+ * them. All other ids stay, and files keep their sizes (drt_store_compact). What was deleted before is passed over. The
+ * report counts what was deleted. DRT_NOT_FOUND: there is no document of that number. */
+DRT_CALL drt_store_delete(const char *path, const struct drt_delete_config *config, struct drt_change_report *report);
+
+struct drt_compact_config {
+    size_t size;
+    const char *index;                   /* as in drt_build_config; NULL: that of `from` */
+    uint64_t max_ram;                    /* bytes for making the index; 0: 1 GiB */
+    int64_t shard_chunks;                /* 0: 16384 */
+    int threads;                         /* 0: all processors */
+    struct drt_progress progress;
+};
+/* A new store at `path` of the documents that `from` has left, in their order under new ids; nothing is encoded again.
+ * `from` is only read. A call that was stopped or killed is repeated. DRT_INVALID: no document is left; DRT_MISMATCH:
+ * `path` is something else. */
+DRT_CALL drt_store_compact(const char *path, const char *from, const struct drt_compact_config *config,
+                           struct drt_change_report *report);
+
+struct drt_join_config {
+    size_t size;
+    bool copy;                           /* copy and check the parts' files; else they get second names (hard links) */
+    bool lexical;                        /* make an index of tokens over all chunks, too */
+    const char *index;                   /* as in drt_build_config; NULL: "exact" */
+    uint64_t max_ram;                    /* bytes for making the indexes; 0: 1 GiB */
+    int threads;                         /* 0: all processors */
+    struct drt_progress progress;
+};
+struct drt_join_report {
+    size_t size;
+    int64_t shards, documents, chunks, tokens;            /* of the joined store, with copies */
+    int64_t copies;                      /* documents that an earlier part has, too: they are not in view */
+    int64_t linked, copied;              /* files, by this call */
+    uint64_t generation;
+    bool already_joined;                 /* nothing was done */
+};
+/* One store at `path` of parts[n_parts] that drt_store_build made (drt_build_config.part), in any order. A call that
+ * was stopped or killed is repeated. DRT_MISMATCH: parts of other corpora, models or counts, one missing or twice. */
+DRT_CALL drt_store_join(const char *path, const char *const *parts, int n_parts, const struct drt_join_config *config,
+                        struct drt_join_report *report);
+
+struct drt_freeze_config { size_t size; bool copy; struct drt_progress progress; };           /* copy: as in a join */
+struct drt_freeze_report {
+    size_t size;
+    int64_t documents, chunks;           /* of the generation, with dropped ones */
+    int64_t linked, copied;              /* files, by this call */
+    uint64_t generation;
+    bool already_frozen;                 /* nothing was done */
+};
+/* A snapshot of the newest generation of `from` at `path`: a store that nothing changes (DRT_READ_ONLY) and that is
+ * read without locks, also on network file systems and read-only media. `path` appears whole or not at all. */
+DRT_CALL drt_store_freeze(const char *path, const char *from, const struct drt_freeze_config *config,
+                          struct drt_freeze_report *report);
 
 /* ---- searching ----------------------------------------------------------------------------------------------- */
 struct drt_searcher;
@@ -318,9 +406,10 @@ struct drt_session;
 enum drt_memory { DRT_MEMORY_NONE = 0, DRT_MEMORY_OWN = 1, DRT_MEMORY_CORPUS = 2, DRT_MEMORY_BOTH = 3 };
 struct drt_session_config {
     size_t size;
-    /* What the text may retrieve: chunks of its own past, chunks of a store. With corpus a store, a searcher of the
-     * same model, or both (of each other). searcher NULL: the session makes one. On a GPU sessions should share one,
-     * since a searcher may copy the landmarks. */
+    /* What the text may retrieve: chunks of its own past, chunks of a store. With corpus, or a memory of the corpus, a
+     * store, a searcher of the same model, or both (of each other). searcher NULL: the session makes one; of a memory
+     * that of the kind that memory.json names. On a GPU sessions should share one, since a searcher may copy the
+     * landmarks. */
     bool self, corpus;
     struct drt_store *store;
     struct drt_searcher *searcher;
@@ -404,6 +493,12 @@ struct drt_token {
 /* Samples the next token and appends it to the text. Pointers are borrowed until the next call on this session.
  * DRT_INVALID: nothing was fed, or the generation has ended (feed more, or reset). */
 DRT_CALL drt_session_next(struct drt_session *session, struct drt_token *out);
+/* Computes for n <= 256 sessions of one model, each there once, what the next drt_session_next of each needs, in one
+ * pass over the weights; that call then samples alone. On a CPU, where a token costs reading the weights, several texts
+ * so cost little more than one. Tokens and log-probabilities are the same, bit for bit, with this call and without it,
+ * in whatever company. A session for which it can do nothing is left to drt_session_next: at the last id of a chunk
+ * (where it retrieves), with a token memory, at its end, on a GPU. *computed: for how many it did; may be NULL. */
+DRT_CALL drt_session_prepare(struct drt_session *const *sessions, int n, int *computed);
 /* drt_session_next until the end. True from the callback stops: *end is DRT_END_CALLBACK, and a further call continues
  * (or drt_session_stop ends it). The token is borrowed. end may be NULL. */
 typedef bool drt_on_token(void *context, const struct drt_token *token);

@@ -1,6 +1,7 @@
 /* library_build.c -- stores from files, or from documents that the caller gives. */
 #include "indexer/build/indexer.h"
 #include "library/library_internal.h"
+#include <string.h>
 
 struct library_documents {
     drt_next_text *next;
@@ -32,7 +33,9 @@ static enum status library_build(struct indexer_report *report, const char *path
                                                .text_field = c->text_field,
                                                .eod_id = c->eod_id ? *c->eod_id : e->model.config.eos_id,
                                                .skip_bad_lines = c->skip_bad_lines,
-                                               .no_follow = c->no_follow},
+                                               .no_follow = c->no_follow,
+                                               .part = c->part,
+                                               .parts = c->parts},
                                     .tokenizer = e->model.tokenizer,
                                     .model = &e->model.config,
                                     .params = e->model.params,
@@ -45,6 +48,7 @@ static enum status library_build(struct indexer_report *report, const char *path
                                     .append = c->append,
                                     .restart = c->restart,
                                     .progress = &progress};
+    if (c->parts) config.index = "exact", config.lexical = STORE_LEXICAL_OFF; /* the joined store has its own */
     if (c->next)
         config.reader =
             (struct reader_config){.source = {.next = library_next_document, .context = &documents}, .eod_id = -1};
@@ -83,6 +87,12 @@ enum drt_status drt_store_build(const char *path, struct drt_model *model, const
     LIBRARY_CHECK(!c.inputs || c.n_inputs > 0, "%s: n_inputs is %d", __func__, c.n_inputs);
     for (int i = 0; c.inputs && i < c.n_inputs; i++)
         LIBRARY_CHECK(c.inputs[i], "%s: inputs[%d] is NULL", __func__, i);
+    LIBRARY_CHECK(c.parts == 0 ? c.part == 0 : c.part >= 1 && c.part <= c.parts, "%s: part is %d of %d", __func__,
+                  c.part, c.parts);
+    LIBRARY_CHECK(!c.parts || !c.next, "%s: documents of a callback have no parts: give inputs", __func__);
+    LIBRARY_CHECK(!c.parts || !c.append, "%s: a part is built, not appended to", __func__);
+    LIBRARY_CHECK(!c.parts || !c.index || strcmp(c.index, "exact") == 0, "%s: a part has no index: index is %s",
+                  __func__, c.index);
     LIBRARY_CHECK(c.shard_chunks >= 0, "%s: shard_chunks is %lld", __func__, (long long)c.shard_chunks);
     LIBRARY_TRY(library_model_encodes(model));
     library_lock(&model->lock);

@@ -3,11 +3,11 @@
 #include "base/memory.h"
 #include "library/library_internal.h"
 #include "session/memory_folder.h"
-#include "store/lexical/lexical.h"
+#include "session/memory_search.h"
 #include <math.h>
 #include <string.h>
 
-enum { TOP_MAX = 64, REPEAT_LAST = 64, MEMORY_PAST = 2048, MEMORY_PAST_MAX = 1 << 20 };
+enum { TOP_MAX = 64, REPEAT_LAST = 64, MEMORY_PAST = 2048, MEMORY_PAST_MAX = 1 << 20, PREPARE_MAX = 256 };
 
 struct drt_session {
     struct drt_model *model;
@@ -17,6 +17,7 @@ struct drt_session {
     struct generation *generation;
     struct library_provenance *provenance; /* NULL: no retrieval */
     struct memory_config memory_config;
+    struct memory_search *memory_search; /* NULL: no token memory of the corpus */
     struct drt_progress caller;
     struct progress progress;
     bool memory;
@@ -48,7 +49,9 @@ static enum status library_session_sources(const struct drt_session *s, const st
         return fail(STATUS_INVALID, "memory_past %lld: must be 0 to %d", (long long)c->memory_past, MEMORY_PAST_MAX);
     bool found = c->memory == DRT_MEMORY_CORPUS || c->memory == DRT_MEMORY_BOTH;
     if ((c->corpus || found) && !s->store) return fail(STATUS_INVALID, "retrieval from a corpus needs a store");
-    if (c->searcher && !c->corpus) return fail(STATUS_INVALID, "a searcher is of corpus retrieval: set corpus");
+    if (c->searcher && !c->corpus && !found)
+        return fail(STATUS_INVALID,
+                    "a searcher is of corpus retrieval or a memory of the corpus: set corpus or memory");
     if (c->searcher && (c->searcher->store != s->store || c->searcher->model != s->model))
         return fail(STATUS_INVALID, "the searcher is of another store or model than the session");
     if (!c->corpus && !found) return STATUS_OK;
@@ -81,14 +84,24 @@ static enum status library_session_memory(struct drt_session *s, const struct dr
         return fail(STATUS_INVALID, "%s%s: has nothing fitted for \"%s\": fit again",
                     c->memory_config ? c->memory_config : model->path, c->memory_config ? "" : "/memory.json",
                     memory_kind_names[kind]);
-    const struct lexical *lexical = NULL;
     if (c->lexical)
         return fail(STATUS_INVALID, "lexical %s: the lexical index is part of the store now: leave it NULL",
                     c->lexical);
-    if (kind != MEMORY_OWN) TRY(store_view_lexical(&lexical, s->store->view));
+    if (s->searcher) {
+        const enum memory_searcher wanted = memory_search_kind(s->searcher->searcher);
+        TRY(memory_searcher_agrees(c->memory_config ? c->memory_config : model->path, s->memory_config.searcher,
+                                   wanted));
+        s->memory_config.searcher = wanted;
+    }
+    const struct memory_search_config search = {.engine = &s->engine,
+                                                .searcher = s->searcher ? s->searcher->searcher : NULL,
+                                                .kind = s->memory_config.searcher,
+                                                .store = s->store ? s->store->path : ""};
+    if (kind != MEMORY_OWN) TRY(memory_search_open(&s->memory_search, &search));
+    s->engine.searched_by = memory_search_describe(s->memory_search, s->memory_config.k);
     *out = (struct memory_text_config){.engine = &s->engine,
                                        .memory = &s->memory_config,
-                                       .lexical = lexical,
+                                       .finder = memory_search_finder(s->memory_search),
                                        .kind = kind,
                                        .past = c->memory_past ? c->memory_past : MEMORY_PAST};
     return STATUS_OK;
@@ -134,6 +147,7 @@ static enum status library_session_generation(struct drt_session *s, const struc
 static void library_session_free(struct drt_session *s) {
     library_session_lock(s);
     generation_free(s->generation);
+    memory_search_close(s->memory_search);
     engine_text_close(&s->engine, s->searcher ? s->searcher->searcher : NULL);
     library_session_unlock(s);
     library_provenance_free(s->provenance);
@@ -361,6 +375,37 @@ enum drt_status drt_session_next(struct drt_session *session, struct drt_token *
     LIBRARY_TRY(library_fill(out, &(struct drt_token){0}, sizeof token, "struct drt_token"));
     LIBRARY_TRY(library_next_locked(session, &token));
     return (enum drt_status)library_fill(out, &token, sizeof token, "struct drt_token");
+}
+
+/* Without the stores' locks: nothing is retrieved within a chunk. */
+static enum status library_prepare(struct drt_session *const *sessions, int n, int *computed) {
+    struct generation *generations[PREPARE_MAX];
+    for (int i = 0; i < n; i++)
+        generations[i] = sessions[i]->generation;
+    library_lock(&sessions[0]->model->lock);
+    const double start = clock_seconds();
+    enum status status = generation_batch(generations, n, computed);
+    const double each = (clock_seconds() - start) / n;
+    for (int i = 0; i < n; i++)
+        sessions[i]->seconds += each;
+    library_unlock(&sessions[0]->model->lock);
+    return status;
+}
+
+enum drt_status drt_session_prepare(struct drt_session *const *sessions, int n, int *computed) {
+    int done = 0;
+    LIBRARY_CHECK(n >= 0 && n <= PREPARE_MAX, "%s: n is %d, and must be 0 to %d", __func__, n, (int)PREPARE_MAX);
+    LIBRARY_CHECK(sessions || n == 0, "%s: sessions is NULL", __func__);
+    for (int i = 0; i < n; i++) {
+        LIBRARY_CHECK(sessions[i], "%s: sessions[%d] is NULL", __func__, i);
+        LIBRARY_CHECK(sessions[i]->model == sessions[0]->model, "%s: sessions[%d] has another model than sessions[0]",
+                      __func__, i);
+        for (int j = 0; j < i; j++)
+            LIBRARY_CHECK(sessions[i] != sessions[j], "%s: sessions[%d] is there twice", __func__, i);
+    }
+    if (n > 0) LIBRARY_TRY(library_prepare(sessions, n, &done));
+    if (computed) *computed = done;
+    return DRT_OK;
 }
 
 enum drt_status drt_session_generate(struct drt_session *session, drt_on_token *on_token, void *context,

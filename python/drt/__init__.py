@@ -17,7 +17,7 @@ from ._calls import Report, TqdmReport
 from ._library import (Busy, Corrupt, DrtError, InputOutput, Interrupted, Invalid, Mismatch, NotFound, ReadOnly,
                        Unsupported, VersionError)
 from .model import Model, ModelInfo, Neighbour, Scores, Session, Token
-from .store import Chunk, Document, Hit, Store, StoreInfo
+from .store import Chunk, Document, Finding, Hit, Store, StoreInfo
 from .tokenizer import Tokenizer
 
 _version = _library.new(_library.version_info)
@@ -27,6 +27,6 @@ __version__ = f"{_version.major}.{_version.minor}.{_version.patch}"
 #: Version, commit, FAISS and CUDA of the library in one line.
 build = _library.decoded(_version.text)
 
-__all__ = ["Busy", "Chunk", "Corrupt", "Document", "DrtError", "Hit", "InputOutput", "Interrupted", "Invalid",
+__all__ = ["Busy", "Chunk", "Corrupt", "Document", "DrtError", "Finding", "Hit", "InputOutput", "Interrupted", "Invalid",
            "Mismatch", "Model", "ModelInfo", "Neighbour", "NotFound", "ReadOnly", "Report", "Scores", "Session", "Store",
            "StoreInfo", "Token", "Tokenizer", "TqdmReport", "Unsupported", "VersionError", "build", "__version__"]

@@ -62,13 +62,40 @@ build_config = _struct(
     "drt_build_config", ("size", size_t), ("inputs", pointer(text)), ("n_inputs", c.c_int), ("format", text),
     ("text_field", text), ("eod_id", pointer(i64)), ("skip_bad_lines", boolean), ("no_follow", boolean),
     ("next", next_function), ("next_context", address), ("append", boolean), ("restart", boolean), ("index", text),
-    ("max_ram", u64), ("shard_chunks", i64), ("progress", progress))
+    ("max_ram", u64), ("shard_chunks", i64), ("progress", progress), ("part", c.c_int), ("parts", c.c_int))
 build_report = _struct(
     "drt_report", ("size", size_t),
     *((name, i64) for name in ("documents", "duplicates", "empty", "chunks", "tokens", "skipped_lines", "passed_over",
                                "resumed_documents", "resumed_chunks")),
     ("generation", u64), ("already_built", boolean),
     *((name, c.c_double) for name in ("seconds", "encode_seconds", "tokenize_seconds", "publish_seconds")))
+
+finding = _struct("drt_finding", ("file", text), ("problem", text), ("remedy", text))
+finding_function = c.CFUNCTYPE(None, address, pointer(finding))
+verify_config = _struct(
+    "drt_verify_config", ("size", size_t), ("deep", boolean), ("on_finding", finding_function), ("context", address),
+    ("progress", progress))
+document_function = c.CFUNCTYPE(None, address, pointer(document))
+delete_config = _struct(
+    "drt_delete_config", ("size", size_t), ("documents", pointer(i64)), ("n_documents", i64), ("sources", pointer(text)),
+    ("n_sources", c.c_int), ("dry_run", boolean), ("on_document", document_function), ("context", address),
+    ("progress", progress))
+change_report = _struct(
+    "drt_change_report", ("size", size_t), *((name, i64) for name in ("documents", "chunks", "tokens")), ("generation", u64))
+compact_config = _struct(
+    "drt_compact_config", ("size", size_t), ("index", text), ("max_ram", u64), ("shard_chunks", i64), ("threads", c.c_int),
+    ("progress", progress))
+join_config = _struct(
+    "drt_join_config", ("size", size_t), ("copy", boolean), ("lexical", boolean), ("index", text), ("max_ram", u64),
+    ("threads", c.c_int), ("progress", progress))
+join_report = _struct(
+    "drt_join_report", ("size", size_t),
+    *((name, i64) for name in ("shards", "documents", "chunks", "tokens", "copies", "linked", "copied")),
+    ("generation", u64), ("already_joined", boolean))
+freeze_config = _struct("drt_freeze_config", ("size", size_t), ("copy", boolean), ("progress", progress))
+freeze_report = _struct(
+    "drt_freeze_report", ("size", size_t), *((name, i64) for name in ("documents", "chunks", "linked", "copied")),
+    ("generation", u64), ("already_frozen", boolean))
 
 searcher_config = _struct(
     "drt_searcher_config", ("size", size_t), ("kind", c.c_int), ("exact", boolean), ("exact_fallback", boolean),
@@ -136,6 +163,11 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "drt_landmarks_rows": (address, address),
     "drt_landmarks_next": (address, address, i64),
     "drt_store_build": (text, address, address, address),
+    "drt_store_verify": (text, address, address),
+    "drt_store_delete": (text, address, address),
+    "drt_store_compact": (text, text, address, address),
+    "drt_store_join": (text, address, c.c_int, address, address),
+    "drt_store_freeze": (text, text, address, address),
     "drt_searcher_open": (address, address, address, address),
     "drt_searcher_info": (address, address),
     "drt_search_vectors": (address, address, address, i64, address),
@@ -147,6 +179,7 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "drt_session_feed_ids": (address, address, i64, address, c.c_int),
     "drt_session_logprobs": (address, address),
     "drt_session_next": (address, address),
+    "drt_session_prepare": (address, c.c_int, address),
     "drt_session_stop": (address, address, address),
     "drt_session_info": (address, address),
     "drt_score_text": (address, address, text, size_t, c.c_int, address),

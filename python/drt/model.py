@@ -214,6 +214,19 @@ class Session:
                             n.score) for n in token.neighbours[:token.n_neighbours]),
             tuple((a.id, a.logprob) for a in token.alternatives[:token.n_alternatives]))
 
+    @staticmethod
+    def prepare(sessions: "Sequence[Session]") -> int:
+        """Computes what the next `next` of each of several sessions of one model needs, in one pass over its weights.
+
+        Call it before each round of `next`: on a CPU several texts then cost little more than one. Tokens are the same, bit
+        for bit, with and without it. Returns for how many sessions it did; the others (at the end of a chunk, with a token
+        memory, on a GPU, ended) are left to `next`.
+        """
+        handles, done = [s._handle() for s in sessions], c.c_int()
+        array = (c.c_void_p * len(handles))(*(h.value for h in handles))
+        lib.library.drt_session_prepare(array, len(handles), c.byref(done))
+        return done.value
+
     def tokens(self) -> Iterator[Token]:
         """Tokens until the generation ends."""
         while True:

@@ -19,7 +19,7 @@ from ._arrays import Array, address, as_array, copied, mapped
 from ._calls import LongCall, Report, reporter
 from .model import Model
 
-__all__ = ["Chunk", "Document", "Hit", "Store", "StoreInfo"]
+__all__ = ["Chunk", "Document", "Finding", "Hit", "Store", "StoreInfo"]
 
 _KINDS = {"auto": 0, "lexical": 1, "hybrid": 2}
 _QUERIES, _TEXTS = 1024, 256                     # of one call into C, between two of which Ctrl-C is seen
@@ -92,6 +92,15 @@ class Hit:
     def offset(self) -> int:
         """Number of the chunk's first token in its document."""
         return self.chunk.token_offset
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What `Store.verify` found: a file, what is wrong with it, and what helps."""
+
+    file: str
+    problem: str
+    remedy: str
 
 
 _END = object()
@@ -229,7 +238,7 @@ class Store:
     def build(cls, documents: Any, path: str | os.PathLike[str], *, model: Model | None = None, text_field: str = "text",
               key_field: str = "id", format: str | None = None, index: str | None = None, max_ram: int = 0,
               shard_chunks: int = 0, restart: bool = False, skip_bad_lines: bool = False,
-              progress: Report | bool | None = None) -> "Store":
+              part: tuple[int, int] | None = None, progress: Report | bool | None = None) -> "Store":
         """Builds a store at `path` and opens it.
 
         `documents`: a path of a file or folder (or a list of pathlib paths) in any `format` of drt-index build; or an
@@ -237,11 +246,14 @@ class Store:
         continues when it is called again with the same documents. `progress`: True for a tqdm bar, or a function (stage,
         unit, done, total). Ctrl-C stops at the next safe point. `index`: "auto" (None), "exact" or a FAISS factory string.
         `max_ram`: bytes; 0: 4 GiB. `shard_chunks`: chunks of a file; 0: 16384. `model`: None: the bundled one.
+        `part`: (i, n): of files the i-th of n parts alone, i from 1, which `join` makes one store of.
         """
         model = _model_of(model)
+        number, parts = part if part is not None else (0, 0)
         report = _closed(lambda: _build(
             path, documents, model, progress=progress, text_field=text_field, key_field=key_field, format=format,
-            index=index, max_ram=max_ram, shard_chunks=shard_chunks, restart=restart, skip_bad_lines=skip_bad_lines))
+            index=index, max_ram=max_ram, shard_chunks=shard_chunks, restart=restart, skip_bad_lines=skip_bad_lines,
+            part=number, parts=parts))
         store = cls(path, model=model)
         store.report = report
         return store
@@ -261,6 +273,126 @@ class Store:
                 self._path, documents, model, progress=progress, text_field=text_field, key_field=key_field,
                 format=format, append=True, max_ram=max_ram, shard_chunks=shard_chunks, skip_bad_lines=skip_bad_lines))
             return report
+        finally:
+            self._handle = _open_directory(self._path)
+            self._read_info()
+
+    # ---- whole stores
+
+    @staticmethod
+    def verify(path: str | os.PathLike[str], *, deep: bool = False, progress: Report | bool | None = None) -> list[Finding]:
+        """What is damaged or missing in the store at `path`; an empty list: nothing. Changes nothing.
+
+        `deep`: every byte against its checksum; else names, sizes and records. It takes a path since a damaged store may
+        not open. The store must not be open in this process (drt.Busy).
+        """
+        found: list[Finding] = []
+        call, where, problems = LongCall(reporter(progress)), lib.encoded(path), c.c_int64()
+
+        def on_finding(_context: object, given: Any) -> None:
+            f = given.contents
+            found.append(Finding(lib.decoded(f.file), lib.decoded(f.problem), lib.decoded(f.remedy)))
+
+        config = lib.new(lib.verify_config, deep=deep, on_finding=lib.finding_function(on_finding))
+
+        def run(with_report: Any) -> None:
+            found.clear()
+            config.progress = with_report
+            lib.library.drt_store_verify(where, c.byref(config), c.byref(problems))
+
+        _closed(lambda: call.run_reported(run))
+        return found
+
+    def delete(self, documents: Iterable[int] = (), *, sources: Iterable[str] = (), dry_run: bool = False,
+               progress: Report | bool | None = None) -> dict[str, Any]:
+        """Deletes documents by id, or all whose source matches one of the patterns `sources` (* ? [...], as a shell's).
+
+        Returns the report: documents, chunks, tokens that were deleted (`dry_run`: would be), generation, and "ids" of the
+        documents. All other ids stay. This object then shows the newest generation; it is closed meanwhile, and others of
+        the store must be closed before (drt.Busy). Files keep their sizes: see `compact`.
+        """
+        if isinstance(sources, (str, bytes)):
+            raise TypeError("sources: a list of patterns, not one string")
+        numbers, patterns = list(documents), [lib.encoded(s) for s in sources]
+        ids: list[int] = []
+        config = lib.new(
+            lib.delete_config, documents=(c.c_int64 * len(numbers))(*numbers), n_documents=len(numbers),
+            sources=(c.c_char_p * len(patterns))(*patterns), n_sources=len(patterns), dry_run=dry_run,
+            on_document=lib.document_function(lambda _context, document: ids.append(document.contents.id)))
+
+        def run(where: bytes | None, with_report: Any, report: Any) -> None:
+            ids.clear()
+            config.progress = with_report
+            lib.library.drt_store_delete(where, c.byref(config), c.byref(report))
+
+        return {**self._meanwhile_closed(run, lib.change_report, progress), "ids": ids}
+
+    def compact(self, path: str | os.PathLike[str], *, index: str | None = None, max_ram: int = 0, shard_chunks: int = 0,
+                threads: int = 0, progress: Report | bool | None = None) -> "Store":
+        """A new store at `path` of the documents that deletions have left, under new ids in the same order.
+
+        Nothing is encoded again. `index`: None: that of this store. This object is closed meanwhile. A call that was
+        stopped continues when it is repeated. `report` of the result: documents, chunks, tokens.
+        """
+        config = lib.new(lib.compact_config, index=lib.encoded(index), max_ram=max_ram, shard_chunks=shard_chunks,
+                         threads=threads)
+        return self._copy(path, "drt_store_compact", config, lib.change_report, progress)
+
+    def freeze(self, path: str | os.PathLike[str], *, copy: bool = False, progress: Report | bool | None = None) -> "Store":
+        """A snapshot of the newest generation at `path`, which nothing changes and many hosts may read.
+
+        Its files are hard links to those of this store, or copies (`copy`, or another file system). This object is closed
+        meanwhile.
+        """
+        return self._copy(path, "drt_store_freeze", lib.new(lib.freeze_config, copy=copy), lib.freeze_report, progress)
+
+    def _copy(self, path: str | os.PathLike[str], call: str, config: Any, report: Any,
+              progress: Report | bool | None) -> "Store":
+        to = lib.encoded(path)
+
+        def run(where: bytes | None, with_report: Any, filled: Any) -> None:
+            config.progress = with_report
+            getattr(lib.library, call)(to, where, c.byref(config), c.byref(filled))
+
+        done = self._meanwhile_closed(run, report, progress)
+        store = Store(path, model=self._model)
+        store.report = done
+        return store
+
+    @classmethod
+    def join(cls, parts: Iterable[str | os.PathLike[str]], path: str | os.PathLike[str], *, model: Model | None = None,
+             index: str | None = None, lexical: bool = False, copy: bool = False, max_ram: int = 0, threads: int = 0,
+             progress: Report | bool | None = None) -> "Store":
+        """One store at `path` of the parts that `build(part=(i, n))` or drt-index build --part made, in any order.
+
+        Its files are hard links to those of the parts, or copies (`copy`). `index`: as in `build` (None: "exact");
+        `lexical`: with an index of tokens. `report` of the result counts documents, copies, files.
+        """
+        if isinstance(parts, (str, bytes)):
+            raise TypeError("parts: a list of paths, not one string")
+        names = [lib.encoded(p) for p in parts]
+        listed, where = (c.c_char_p * len(names))(*names), lib.encoded(path)
+        config = lib.new(lib.join_config, copy=copy, lexical=lexical, index=lib.encoded(index), max_ram=max_ram,
+                         threads=threads)
+        report, call = lib.new(lib.join_report), LongCall(reporter(progress))
+
+        def run(with_report: Any) -> None:
+            config.progress = with_report
+            lib.library.drt_store_join(where, listed, len(names), c.byref(config), c.byref(report))
+
+        _closed(lambda: call.run_reported(run))
+        store = cls(path, model=model)
+        store.report = lib.members(report)
+        return store
+
+    def _meanwhile_closed(self, run: Callable[[bytes | None, Any, Any], None], report: Any,
+                          progress: Report | bool | None) -> dict[str, Any]:
+        """A call for the folder of this object, which is closed for the call and then shows the newest generation."""
+        filled, call, where = lib.new(report), LongCall(reporter(progress)), lib.encoded(self._path)
+        self.close()
+        try:
+            _closed(lambda: call.run_reported(lambda with_report: run(where, with_report, filled)))
+            return lib.members(filled)
         finally:
             self._handle = _open_directory(self._path)
             self._read_info()

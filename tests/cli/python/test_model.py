@@ -235,3 +235,29 @@ def test_pickle(model):
     copy = pickle.loads(pickle.dumps(model))
     ids = chunks_of(model, 2)
     np.testing.assert_array_equal(copy.encode(ids), model.encode(ids))
+
+
+def test_sessions_together_are_sessions_alone(model, store):
+    """Several texts whose tokens are computed in one pass: each is what it is alone."""
+    options = [{"seed": i, "temperature": i % 2, "max_tokens": 20 + 15 * i} for i in range(5)]
+    prompts = [words(20 + 9 * i, i) for i in range(5)]
+
+    def begun(i):
+        session = model.session(store=store if i % 2 else None, **options[i])
+        session.feed(prompts[i])
+        return session
+
+    alone = [[(t.id, t.logprob, t.text, t.end) for t in begun(i).tokens()] for i in range(5)]
+    sessions, made, computed = [begun(i) for i in range(5)], [[] for _ in range(5)], 0
+    left = list(range(5))
+    while left:
+        computed += drt.Session.prepare([sessions[i] for i in left])
+        for i in list(left):
+            t = sessions[i].next()
+            made[i].append((t.id, t.logprob, t.text, t.end))
+            if t.end is not None:
+                left.remove(i)
+    assert made == alone and computed > sum(map(len, made)) // 2
+    assert drt.Session.prepare([]) == 0
+    with pytest.raises(drt.Invalid, match="twice"):
+        drt.Session.prepare([sessions[0], sessions[0]])

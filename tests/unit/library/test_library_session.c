@@ -283,6 +283,8 @@ static void configurations(void) {
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "set corpus");
     c.corpus = true;
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "another store or model");
+    c.corpus = false, c.memory = DRT_MEMORY_OWN;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "set corpus or memory");
     drt_searcher_close(searcher);
 }
 
@@ -385,6 +387,43 @@ static void contributors(enum drt_memory memory) {
     drt_session_close(s);
 }
 
+/* A memory of the corpus by the caller's searcher: by words as without one, merged with landmarks, and refused where
+ * the gate does not know its scores. */
+static void memory_searchers(void) {
+    static const enum drt_search_kind kinds[] = {DRT_SEARCH_LEXICAL, DRT_SEARCH_HYBRID, DRT_SEARCH_AUTO};
+    struct drt_session_config c = {.size = sizeof c,
+                                   .memory = DRT_MEMORY_CORPUS,
+                                   .memory_config = memory_file(),
+                                   .store = w.store,
+                                   .ignore_eos = true};
+    struct drt_session_info info = {.size = sizeof info};
+    float without[VOCAB], with[VOCAB];
+    struct drt_session *s = open_session(&c);
+    CALL_OK(drt_session_feed(s, prompt(), strlen(prompt()), NULL, 0));
+    CALL_OK(drt_session_logprobs(s, without));
+    CALL_OK(drt_session_info(s, &info));
+    CHECK(strstr(info.searched_by, "lexical") == info.searched_by);
+    drt_session_close(s);
+    for (int kind = 0; kind < 3; kind++) {
+        const struct drt_searcher_config how = {.size = sizeof how, .kind = kinds[kind]};
+        struct drt_searcher *searcher = NULL;
+        CALL_OK(drt_searcher_open(&searcher, w.store, w.model, &how));
+        c.searcher = searcher;
+        if (kinds[kind] == DRT_SEARCH_AUTO) {
+            CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "the scores of a lexical search");
+        } else {
+            s = open_session(&c);
+            CALL_OK(drt_session_feed(s, prompt(), strlen(prompt()), NULL, 0));
+            CALL_OK(drt_session_logprobs(s, with));
+            CALL_OK(drt_session_info(s, &info));
+            CHECK((strstr(info.searched_by, "hybrid") != NULL) == (kinds[kind] == DRT_SEARCH_HYBRID));
+            if (kinds[kind] == DRT_SEARCH_LEXICAL) CHECK(memcmp(with, without, sizeof with) == 0);
+            drt_session_close(s);
+        }
+        drt_searcher_close(searcher);
+    }
+}
+
 /* Two sessions on one searcher; both keep what they were made from. */
 static void lifetimes(void) {
     struct drt_searcher *searcher = NULL;
@@ -417,6 +456,7 @@ int main(int argc, char **argv) {
     ends();
     stops_early();
     configurations();
+    memory_searchers();
     for (int memory = DRT_MEMORY_OWN; memory <= DRT_MEMORY_BOTH; memory++)
         contributors((enum drt_memory)memory);
     failures();

@@ -1,0 +1,184 @@
+/* library_change.c -- checking and changing whole stores: verify, delete, compact, join, freeze. */
+#include "base/system/threads.h"
+#include "library/library_internal.h"
+#include "store/change/freeze.h"
+#include "store/parts/parts.h"
+#include <string.h>
+
+/* ---- verify ------------------------------------------------------------------------------------------------- */
+
+static void library_finding(void *context, const char *file, const char *problem, const char *remedy) {
+    const struct drt_verify_config *c = context;
+    const struct drt_finding finding = {.file = file, .problem = problem, .remedy = remedy};
+    if (c->on_finding) c->on_finding(c->context, &finding);
+}
+
+enum drt_status drt_store_verify(const char *path, const struct drt_verify_config *config, int64_t *problems) {
+    struct drt_verify_config c;
+    LIBRARY_NEEDS(path);
+    LIBRARY_NEEDS(problems);
+    LIBRARY_TRY(library_take(&c, sizeof c, config, "struct drt_verify_config"));
+    const struct progress progress = library_progress(&c.progress);
+    int64_t found = 0;
+    LIBRARY_TRY(library_store_closed(path));
+    LIBRARY_TRY(store_verify(path, c.deep, &progress, library_finding, &c, &found));
+    *problems = found;
+    return DRT_OK;
+}
+
+/* ---- delete ------------------------------------------------------------------------------------------------- */
+
+static void library_deleted(void *context, int64_t shard, const struct store_document *d) {
+    const struct drt_delete_config *c = context;
+    struct drt_document document = {.id = d->id,
+                                    .first_chunk = d->first_chunk,
+                                    .chunks = d->chunks,
+                                    .tokens = d->tokens,
+                                    .offset = d->offset,
+                                    .line = d->line,
+                                    .bytes = d->bytes,
+                                    .source = d->source,
+                                    .key = d->key};
+    (void)shard;
+    memcpy(document.hash, d->hash, sizeof document.hash);
+    c->on_document(c->context, &document);
+}
+
+enum drt_status drt_store_delete(const char *path, const struct drt_delete_config *config,
+                                 struct drt_change_report *report) {
+    struct drt_delete_config c;
+    struct store_delete_report done;
+    LIBRARY_NEEDS(path);
+    LIBRARY_NEEDS(config);
+    LIBRARY_TRY(library_take(&c, sizeof c, config, "struct drt_delete_config"));
+    LIBRARY_CHECK((c.n_documents > 0) != (c.n_sources > 0), "%s: give either documents or sources", __func__);
+    LIBRARY_CHECK(c.n_documents == 0 || c.documents, "%s: documents is NULL", __func__);
+    for (int i = 0; i < c.n_sources; i++)
+        LIBRARY_CHECK(c.sources && c.sources[i], "%s: sources[%d] is NULL", __func__, i);
+    const struct progress progress = library_progress(&c.progress);
+    const struct store_delete how = {.documents = c.documents,
+                                     .n_documents = c.n_documents,
+                                     .sources = c.sources,
+                                     .n_sources = c.n_sources,
+                                     .dry_run = c.dry_run,
+                                     .document = c.on_document ? library_deleted : NULL,
+                                     .context = &c,
+                                     .progress = &progress};
+    LIBRARY_TRY(library_store_closed(path));
+    LIBRARY_TRY(store_delete(&done, path, &how));
+    if (!report) return DRT_OK;
+    const struct drt_change_report filled = {
+        .documents = done.documents, .chunks = done.chunks, .tokens = done.tokens, .generation = done.generation};
+    return (enum drt_status)library_fill(report, &filled, sizeof filled, "struct drt_change_report");
+}
+
+/* ---- compact ------------------------------------------------------------------------------------------------ */
+
+/* What makes an index: the caller frees publish->threads. */
+static enum status library_publish(struct store_publish *out, const char *index, uint64_t max_ram, int n_threads,
+                                   const struct progress *progress) {
+    struct threads *threads = NULL;
+    if (n_threads < 0 || n_threads > THREADS_MAX)
+        return fail(STATUS_INVALID, "threads is %d, and must be 0 to %d", n_threads, (int)THREADS_MAX);
+    TRY(threads_create(&threads, n_threads));
+    *out =
+        (struct store_publish){.index = index, .max_ram = max_ram, .seed = 1, .threads = threads, .progress = progress};
+    return STATUS_OK;
+}
+
+static enum status library_generation(uint64_t *out, const char *path) {
+    struct store *store = NULL;
+    struct store_view *view = NULL;
+    struct store_info info;
+    TRY(store_open(&store, path));
+    enum status status = store_view_open(&view, store);
+    if (status == STATUS_OK) {
+        store_view_info(view, &info);
+        *out = info.generation;
+    }
+    store_view_close(view);
+    store_close(store);
+    return status;
+}
+
+enum drt_status drt_store_compact(const char *path, const char *from, const struct drt_compact_config *config,
+                                  struct drt_change_report *report) {
+    struct drt_compact_config c;
+    struct store_compact_report done;
+    struct store_compact how = {0};
+    LIBRARY_NEEDS(path);
+    LIBRARY_NEEDS(from);
+    LIBRARY_TRY(library_take(&c, sizeof c, config, "struct drt_compact_config"));
+    LIBRARY_CHECK(c.shard_chunks >= 0, "%s: shard_chunks is %lld", __func__, (long long)c.shard_chunks);
+    const struct progress progress = library_progress(&c.progress);
+    how.shard_chunks = c.shard_chunks;
+    LIBRARY_TRY(library_store_closed(from));
+    LIBRARY_TRY(library_store_closed(path));
+    LIBRARY_TRY(library_publish(&how.publish, c.index, c.max_ram, c.threads, &progress));
+    enum status status = store_compact(&done, from, path, &how);
+    threads_free(how.publish.threads);
+    LIBRARY_TRY(status);
+    if (!report) return DRT_OK;
+    struct drt_change_report filled = {.documents = done.documents, .chunks = done.chunks, .tokens = done.tokens};
+    LIBRARY_TRY(library_generation(&filled.generation, path));
+    return (enum drt_status)library_fill(report, &filled, sizeof filled, "struct drt_change_report");
+}
+
+/* ---- join --------------------------------------------------------------------------------------------------- */
+
+enum drt_status drt_store_join(const char *path, const char *const *parts, int n_parts,
+                               const struct drt_join_config *config, struct drt_join_report *report) {
+    struct drt_join_config c;
+    struct store_join_report done;
+    LIBRARY_NEEDS(path);
+    LIBRARY_NEEDS(parts);
+    LIBRARY_CHECK(n_parts > 0, "%s: n_parts is %d", __func__, n_parts);
+    LIBRARY_TRY(library_take(&c, sizeof c, config, "struct drt_join_config"));
+    const struct progress progress = library_progress(&c.progress);
+    struct store_join how = {.parts = parts, .n_parts = n_parts, .copy = c.copy};
+    for (int i = 0; i < n_parts; i++) {
+        LIBRARY_CHECK(parts[i], "%s: parts[%d] is NULL", __func__, i);
+        LIBRARY_TRY(library_store_closed(parts[i]));
+    }
+    LIBRARY_TRY(library_store_closed(path));
+    LIBRARY_TRY(library_publish(&how.publish, c.index, c.max_ram, c.threads, &progress));
+    how.publish.lexical = c.lexical ? STORE_LEXICAL_ON : STORE_LEXICAL_KEEP;
+    enum status status = store_join(&done, path, &how);
+    threads_free(how.publish.threads);
+    LIBRARY_TRY(status);
+    if (!report) return DRT_OK;
+    const struct drt_join_report filled = {.shards = done.shards,
+                                           .documents = done.documents,
+                                           .chunks = done.chunks,
+                                           .tokens = done.tokens,
+                                           .copies = done.copies,
+                                           .linked = done.linked,
+                                           .copied = done.copied,
+                                           .generation = done.generation,
+                                           .already_joined = done.already_joined};
+    return (enum drt_status)library_fill(report, &filled, sizeof filled, "struct drt_join_report");
+}
+
+/* ---- freeze ------------------------------------------------------------------------------------------------- */
+
+enum drt_status drt_store_freeze(const char *path, const char *from, const struct drt_freeze_config *config,
+                                 struct drt_freeze_report *report) {
+    struct drt_freeze_config c;
+    struct store_freeze_report done;
+    LIBRARY_NEEDS(path);
+    LIBRARY_NEEDS(from);
+    LIBRARY_TRY(library_take(&c, sizeof c, config, "struct drt_freeze_config"));
+    const struct progress progress = library_progress(&c.progress);
+    const struct store_freeze how = {.copy = c.copy, .progress = &progress};
+    LIBRARY_TRY(library_store_closed(from));
+    LIBRARY_TRY(library_store_closed(path));
+    LIBRARY_TRY(store_freeze(&done, from, path, &how));
+    if (!report) return DRT_OK;
+    const struct drt_freeze_report filled = {.documents = done.documents,
+                                             .chunks = done.chunks,
+                                             .linked = done.linked,
+                                             .copied = done.copied,
+                                             .generation = done.generation,
+                                             .already_frozen = done.already_frozen};
+    return (enum drt_status)library_fill(report, &filled, sizeof filled, "struct drt_freeze_report");
+}

@@ -1,0 +1,138 @@
+/* test_library_batch.c -- drt.h: sessions whose tokens are computed together give, bit for bit, what each gives alone:
+ * ids, log-probabilities, texts, neighbours and ends, with and without retrieval, greedy and sampled, of any lengths.
+ */
+#include "tests/library_fixture.h"
+
+enum { SESSIONS = 12, TOKENS = 150 };
+
+static struct library_world w;
+
+struct record {
+    int n;
+    int32_t id[TOKENS], neighbours[TOKENS];
+    float logprob[TOKENS], weight[TOKENS];
+    enum drt_end end;
+    char text[8 * TOKENS];
+    size_t bytes;
+};
+
+/* Session i: its sources, its sampling, its prompt, its length. */
+static struct drt_session *begin(int i) {
+    const struct drt_session_config config = {.size = sizeof config,
+                                              .self = i & 1,
+                                              .corpus = i & 2,
+                                              .store = w.store,
+                                              .temperature = i % 3 == 0 ? 0 : 1,
+                                              .top_k = i % 3 == 1 ? 20 : 0,
+                                              .repeat_penalty = i % 4 == 3 ? 1.2F : 0,
+                                              .seed = (uint64_t)i + 5,
+                                              .max_tokens = i == 0 ? 1 : 10 + 12 * i,
+                                              .stops = (const char *const[]){"q"},
+                                              .n_stops = i % 5 == 4,
+                                              .ignore_eos = i % 2 == 0,
+                                              .top = i % 4};
+    char text[4096];
+    struct drt_session *s = NULL;
+    library_text(text, 60 + i);
+    CALL_OK(drt_session_open(&s, w.model, &config));
+    CALL_OK(drt_session_feed(s, text, 20 + 40 * (size_t)i, NULL, 0));
+    return s;
+}
+
+/* One token; false: it was the last one. */
+static bool next(struct drt_session *s, struct record *r) {
+    struct drt_token t = {.size = sizeof t};
+    CALL_OK(drt_session_next(s, &t));
+    CHECK(r->n < TOKENS && r->bytes + t.bytes < sizeof r->text);
+    r->id[r->n] = t.id;
+    r->logprob[r->n] = t.logprob;
+    r->neighbours[r->n] = t.n_neighbours;
+    for (int k = 0; k < t.n_neighbours; k++)
+        r->weight[r->n] += t.neighbours[k].weight * (float)(t.neighbours[k].chunk + 1);
+    r->n++;
+    if (t.bytes) memcpy(r->text + r->bytes, t.text, t.bytes);
+    r->bytes += t.bytes;
+    r->end = t.end;
+    return t.end == DRT_END_NONE;
+}
+
+static struct record alone[SESSIONS], together[SESSIONS];
+
+/* In each round the sessions that are left; session i joins in round 3 * i. */
+static void rounds(void) {
+    struct drt_session *all[SESSIONS] = {0}, *now[SESSIONS];
+    int done[SESSIONS] = {0}, ended = 0;
+    int64_t computed = 0, tokens = 0;
+    for (int round = 0; ended < SESSIONS; round++) {
+        int n = 0, c = -1;
+        if (round % 3 == 0 && round / 3 < SESSIONS) all[round / 3] = begin(round / 3);
+        for (int i = 0; i < SESSIONS; i++)
+            if (all[i] && !done[i]) now[n++] = all[i];
+        CALL_OK(drt_session_prepare(now, n, &c));
+        CHECK(c >= 0 && c <= n);
+        computed += c;
+        if (round % 7 == 0) { /* again: nothing is left to compute */
+            CALL_OK(drt_session_prepare(now, n, &c));
+            CHECK_EQ(c, 0);
+        }
+        for (int i = SESSIONS - 1; i >= 0; i--) {
+            if (!all[i] || done[i]) continue;
+            done[i] = !next(all[i], &together[i]);
+            ended += done[i];
+            tokens++;
+            if (!done[i]) continue;
+            CALL_OK(drt_session_prepare(&all[i], 1, &c)); /* ended: passed over */
+            CHECK_EQ(c, 0);
+            drt_session_close(all[i]);
+        }
+    }
+    CHECK(computed > tokens * 8 / 10);
+}
+
+static void misused(void) {
+    struct drt_session *s[2] = {begin(1), begin(2)}, *other = NULL;
+    struct drt_model *shared = NULL;
+    struct drt_token t = {.size = sizeof t};
+    int c = -1;
+    CALL_OK(drt_session_prepare(NULL, 0, &c));
+    CHECK_EQ(c, 0);
+    CALL_OK(drt_session_prepare(s, 2, NULL)); /* nothing was generated yet */
+    CALL_FAILS(drt_session_prepare(NULL, 2, &c), DRT_INVALID, "sessions is NULL");
+    CALL_FAILS(drt_session_prepare(s, -1, &c), DRT_INVALID, "n is -1");
+    CALL_FAILS(drt_session_prepare(s, 1000, &c), DRT_INVALID, "n is 1000");
+    CALL_FAILS(drt_session_prepare((struct drt_session *[]){s[0], NULL}, 2, &c), DRT_INVALID, "sessions[1] is NULL");
+    CALL_FAILS(drt_session_prepare((struct drt_session *[]){s[0], s[1], s[0]}, 3, &c), DRT_INVALID, "twice");
+    CALL_OK(drt_model_share(&shared, w.model, NULL));
+    CALL_OK(drt_session_open(&other, shared, NULL));
+    CALL_FAILS(drt_session_prepare((struct drt_session *[]){s[0], other}, 2, &c), DRT_INVALID, "another model");
+    /* Prepared, then fed or reset instead: the pending id is in the text, as it would be without. */
+    CALL_OK(drt_session_next(s[0], &t));
+    CALL_OK(drt_session_prepare(s, 1, &c));
+    CHECK_EQ(c, 1);
+    const int64_t tokens = drt_session_tokens(s[0]);
+    CALL_OK(drt_session_feed_ids(s[0], (const int32_t[]){5}, 1, NULL, 0));
+    CHECK_EQ(drt_session_tokens(s[0]), tokens + 1);
+    CALL_OK(drt_session_reset(s[0], 1));
+    CALL_OK(drt_session_prepare(s, 2, &c));
+    drt_session_close(other);
+    drt_session_close(s[0]);
+    drt_session_close(s[1]);
+    drt_model_close(shared);
+}
+
+int main(int argc, char **argv) {
+    test_start(argc, argv, 1);
+    library_world_open(&w);
+    for (int i = 0; i < SESSIONS; i++) {
+        struct drt_session *s = begin(i);
+        while (next(s, &alone[i]))
+            continue;
+        drt_session_close(s);
+    }
+    rounds();
+    for (int i = 0; i < SESSIONS; i++)
+        CHECK(memcmp(&alone[i], &together[i], sizeof alone[i]) == 0);
+    misused();
+    library_world_close(&w);
+    return test_done();
+}
