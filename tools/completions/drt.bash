@@ -16,11 +16,17 @@ _drt_options() {
 --out file
 --memory value
 --oracle value
+--knn-lm -
+--knn-entries value
 --keep file
 --samples file
+--other file
 --apply file
 --store dir
 --gca none|self|corpus|both
+--store-parts value
+--plot file
+--memory-searcher landmark|lexical|hybrid
 --memory-k value
 --memory-every value
 --memory-span value
@@ -77,6 +83,9 @@ _drt_options() {
 --memory value
 --oracle value
 --gca none|self|corpus|both
+--store-parts value
+--plot file
+--memory-searcher landmark|lexical|hybrid
 --memory-k value
 --memory-every value
 --memory-span value
@@ -85,9 +94,9 @@ _drt_options() {
 --memory-tau value
 --memory-weight value
 --exclude value
+--documents all|even|odd
 --context value
 --skip value
---documents all|even|odd
 --max-documents value
 --max-tokens value
 --document-tokens value
@@ -137,6 +146,7 @@ _drt_options() {
 --nprobe value
 --memory none|own|corpus|both
 --memory-past value
+--memory-searcher landmark|lexical|hybrid
 --memory-k value
 --memory-every value
 --memory-span value
@@ -186,6 +196,7 @@ _drt_options() {
 --threads value
 --restart -
 --json -
+--log-json -
 --vectors file
 --vectors-name value
 --help,-h -
@@ -208,6 +219,7 @@ _drt_options() {
 --threads value
 --restart -
 --json -
+--log-json -
 --vectors file
 --vectors-name value
 --part value
@@ -219,6 +231,7 @@ _drt_options() {
 --shard-chunks value
 --max-ram value
 --threads value
+--log-json -
 --help,-h -
 --version,-V -' ;;
     'drt-index delete') echo '--store dir
@@ -227,6 +240,7 @@ _drt_options() {
 --dry-run -
 --all -
 --json -
+--log-json -
 --help,-h -
 --version,-V -' ;;
     'drt-index doctor') echo '--store dir
@@ -239,6 +253,7 @@ _drt_options() {
 --max-ram value
 --threads value
 --json -
+--log-json -
 --help,-h -
 --version,-V -' ;;
     'drt-index export') echo '--store dir
@@ -251,6 +266,7 @@ _drt_options() {
 --out dir
 --copy -
 --json -
+--log-json -
 --help,-h -
 --version,-V -' ;;
     'drt-index get') echo '--store dir
@@ -268,11 +284,13 @@ _drt_options() {
 --max-ram value
 --threads value
 --json -
+--log-json -
 --help,-h -
 --version,-V -' ;;
     'drt-index lexical') echo '--store dir
 --remove -
 --max-ram value
+--log-json -
 --help,-h -
 --version,-V -' ;;
     'drt-index recall') echo '--store dir
@@ -284,6 +302,7 @@ _drt_options() {
 --device auto|cpu|cuda
 --threads value
 --json -
+--log-json -
 --help,-h -
 --version,-V -' ;;
     'drt-index repair') echo '--store dir
@@ -294,6 +313,7 @@ _drt_options() {
 --dtype auto|f32|bf16
 --threads value
 --json -
+--log-json -
 --help,-h -
 --version,-V -' ;;
     'drt-index search') echo '--store dir
@@ -316,6 +336,7 @@ _drt_options() {
 --dtype auto|f32|bf16
 --threads value
 --json -
+--log-json -
 --help,-h -
 --version,-V -' ;;
     'drt-index stats') echo '--store dir
@@ -342,11 +363,13 @@ _drt_options() {
 --threads value
 --restart -
 --json -
+--log-json -
 --help,-h -
 --version,-V -' ;;
     'drt-index verify') echo '--store dir
 --deep -
 --json -
+--log-json -
 --help,-h -
 --version,-V -' ;;
     'drt-index worker') echo '--store dir
@@ -380,6 +403,7 @@ _drt_options() {
 --exact -
 --nprobe value
 --memory-config file
+--memory-searcher landmark|lexical|hybrid
 --address value
 --port value
 --port-file file
@@ -387,6 +411,7 @@ _drt_options() {
 --cors-origin value
 --api-key-file file
 --sessions value
+--batch value
 --queue value
 --connections value
 --max-body value
@@ -422,6 +447,12 @@ _drt_options() {
 --skip-bad-lines -
 --no-follow -
 --threads value
+--help,-h -
+--version,-V -' ;;
+    'drt-tokenizer samples') echo '--tokenizer file
+--out file
+--eod-id value
+--max-tokens value
 --help,-h -
 --version,-V -' ;;
     'drt-tokenizer train') echo '--out file
@@ -466,7 +497,7 @@ _drt_commands() {
     drt-index) echo 'build join add update search get stats verify repair delete compact freeze drop recall export lexical worker doctor' ;;
     drt-model) echo 'info init convert' ;;
     drt-serve) echo '' ;;
-    drt-tokenizer) echo 'train encode decode count' ;;
+    drt-tokenizer) echo 'train encode samples decode count' ;;
     drt-train) echo 'plot' ;;
     esac
 }

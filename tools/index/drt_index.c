@@ -3,6 +3,7 @@
 #include "base/formats/json.h"
 #include "base/memory.h"
 #include "tools/shared/commands.h"
+#include "tools/shared/log.h"
 #include <string.h>
 
 static const struct command commands[] = {
@@ -39,14 +40,20 @@ static const struct command_program program = {
     .n_commands = ARRAY_LEN(commands)};
 
 int drt_index_exit(enum status status) {
+    if (status == STATUS_OK && *log_json()) {
+        log_begin(LOG_INFO, "done");
+        log_end();
+    }
     if (status == STATUS_OK) return 0;
     fflush(stdout);
-    fprintf(stderr, "drt-index: %s\n", status_message());
+    log_failure("drt-index", status);
     return 1;
 }
 
 int drt_index_usage(const char *command, const char *what) {
-    fprintf(stderr, "drt-index %s: %s (see drt-index %s --help)\n", command, what, command);
+    char from[64];
+    snprintf(from, sizeof from, "drt-index %s", command);
+    log_line(LOG_ERROR, "usage", from, "%s (see drt-index %s --help)", what, command);
     return 2;
 }
 

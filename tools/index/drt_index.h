@@ -58,6 +58,8 @@ enum status drt_index_part_enter(struct drt_index_part *p, const char **store);
 struct drt_index_listing { bool json, all; int64_t listed; };
 void drt_index_listing_add(void *context, int64_t shard, const struct store_document *d);
 void drt_index_listing_end(const struct drt_index_listing *l, int64_t documents);
+/* The last line: on standard output, or on standard error after JSON. */
+void drt_index_listing_report(const struct drt_index_listing *l, const char *text);
 
 /* A store and its newest view, opened together. */
 struct opened_store { struct store *store; struct store_view *view; struct store_info info; };

@@ -2,6 +2,7 @@
 #include "store/lexical/lexical.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/log.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
@@ -54,6 +55,7 @@ int drt_index_lexical(int argc, char **argv, const char **operands) {
         OPTION_STORE(o.store),
         {"remove", ARG_FLAG, &o.remove, NULL, "take the lexical index out of the store", 0, 0},
         OPTION_MAX_RAM(o.max_ram, "memory that the run may use (default: as in build)"),
+        OPTION_LOG_JSON,
         {"out", ARG_REMOVED, NULL, NULL,
          "the index is part of the store now: leave --out DIR out, and remove the folder of an earlier one", 0, 0},
     };

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "tools/index/drt_index_search.h"
+#include "tools/shared/log.h"
 #include "tools/shared/streams.h"
 #include <string.h>
 
@@ -176,11 +177,12 @@ static enum status queries_run(struct queries *q) {
             return fail(STATUS_INTERRUPTED, "stopped after %lld queries", (long long)q->done);
     }
     const struct searcher_counts counts = searcher_counts(q->s.searcher);
-    fprintf(stderr, "drt-index search: %lld queries in %.2f s (opening %.2f s, query vectors %.2f s, search %.2f s)\n",
-            (long long)q->done, clock_seconds() - begin, opened - begin, q->encode, q->search);
+    log_line(LOG_INFO, "searched", "drt-index search",
+             "%lld queries in %.2f s (opening %.2f s, query vectors %.2f s, search %.2f s)", (long long)q->done,
+             clock_seconds() - begin, opened - begin, q->encode, q->search);
     if (counts.missing > 0)
-        fprintf(stderr, "drt-index search: the index found too few chunks for %lld queries, and all were scanned\n",
-                (long long)counts.missing);
+        log_line(LOG_WARNING, "missing", "drt-index search",
+                 "the index found too few chunks for %lld queries, and all were scanned", (long long)counts.missing);
     return STATUS_OK;
 }
 

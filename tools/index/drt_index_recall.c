@@ -4,6 +4,7 @@
 #include "session/corpus_search.h"
 #include "session/device_choice.h"
 #include "tools/shared/args.h"
+#include "tools/shared/log.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/report.h"
 #include "tools/shared/streams.h"
@@ -60,8 +61,8 @@ static enum status sweep(struct recall *r, const struct options *o, struct searc
     int rows = o->n_sweep;
     if (usual.lists == 0 && rows > 1) {
         rows = 1;
-        fprintf(stderr, "drt-index recall: %s: %s, so --nprobe changes nothing: one row\n", o->store,
-                usual.exact ? "searches scan all landmarks" : "the index has no lists");
+        log_line(LOG_WARNING, "message", "drt-index recall", "%s: %s, so --nprobe changes nothing: one row", o->store,
+                 usual.exact ? "searches scan all landmarks" : "the index has no lists");
     }
     for (int i = 0; i < rows; i++) {
         struct recall_times ms;
@@ -98,10 +99,10 @@ static enum status recall_run(struct recall *r, const struct options *o) {
     const struct device_choice where = {.device = o->device, .dtype = "f32", .report = report_stderr};
     enum dtype type;
     TRY(device_choose(&r->device, &type, &where, (int)o->threads));
-    streams_printf(
-        stderr,
-        "drt-index recall: store %s (generation %llu, %lld chunks, index %s), k %lld, queries %lld, exclude %s, "
-        "seed %lld, device %s, threads %d\n",
+    log_line(
+        LOG_INFO, "start", "drt-index recall",
+        "store %s (generation %llu, %lld chunks, index %s), k %lld, queries %lld, exclude %s, seed %lld, device %s, "
+        "threads %d",
         o->store, (unsigned long long)r->store.info.generation,
         (long long)(r->store.info.chunks - r->store.info.dropped_chunks), r->store.info.index, (long long)o->k,
         (long long)o->queries, o->exclude, (long long)o->seed, r->device->name, threads_count(r->device->threads));
@@ -141,6 +142,7 @@ int drt_index_recall(int argc, char **argv, const char **operands) {
          0, 0},
         OPTION_THREADS(o.threads),
         OPTION_JSON(o.json, "one JSON object a line"),
+        OPTION_LOG_JSON,
     };
     const struct arg_program program = {
         .name = "drt-index recall",

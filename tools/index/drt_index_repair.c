@@ -6,6 +6,7 @@
 #include "session/device_choice.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/log.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
@@ -96,6 +97,7 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
         OPTION_DTYPE(r.choice.dtype),
         OPTION_THREADS(r.threads),
         OPTION_JSON(r.json, "one JSON object for each problem that is left, then one with what was checked"),
+        OPTION_LOG_JSON,
     };
     const struct arg_program program = {
         .name = "drt-index repair",
@@ -115,9 +117,9 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     if (!r.dir) return drt_index_usage("repair", "--store STORE is missing");
     char ram[32];
-    streams_printf(stderr, "drt-index repair: store %s, model %s, index %s, max-ram %s, device %s, threads %lld\n",
-                   r.dir, r.model ? r.model : "none", r.index, progress_bytes_text(ram, r.max_ram), r.choice.device,
-                   r.threads ? (long long)r.threads : (long long)processors_available());
+    log_line(LOG_INFO, "start", "drt-index repair", "store %s, model %s, index %s, max-ram %s, device %s, threads %lld",
+             r.dir, r.model ? r.model : "none", r.index, progress_bytes_text(ram, r.max_ram), r.choice.device,
+             r.threads ? (long long)r.threads : (long long)processors_available());
     struct progress_line *line;
     enum status status = progress_line_start(&line, "drt-index");
     if (status != STATUS_OK) return drt_index_exit(status);

@@ -6,6 +6,7 @@
 #include "tools/index/drt_index_landmarks.h"
 #include "tools/shared/args.h"
 #include "tools/shared/exclude.h"
+#include "tools/shared/log.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
@@ -89,6 +90,7 @@ int drt_index_search(int argc, char **argv, const char **operands) {
         OPTION_THREADS(o.threads),
         OPTION_JSON(o.json,
                     "one JSON object a line: a hit; with --queries a query, as its number (from 0) and its hits"),
+        OPTION_LOG_JSON,
     };
     const struct arg_program program = {
         .name = "drt-index search",

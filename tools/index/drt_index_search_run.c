@@ -6,6 +6,7 @@
 #include "tools/index/drt_index_landmarks.h"
 #include "tools/index/drt_index_search.h"
 #include "tools/shared/exclude.h"
+#include "tools/shared/log.h"
 #include "tools/shared/report.h"
 #include "tools/shared/streams.h"
 #include <string.h>
@@ -90,11 +91,10 @@ enum status drt_index_search_open(struct search *s, bool texts, bool many) {
     TRY(device_choose(&s->device, &type, &o->where, (int)o->threads));
     if (texts) TRY(open_query_maker(s, type));
     TRY(open_searcher(s, many));
-    streams_printf(
-        stderr,
-        "drt-index search: store %s (generation %llu, index %s), model %s, k %lld, searched by %s, threads %d\n",
-        o->store, (unsigned long long)s->store.info.generation, s->store.info.index, s->model.path, (long long)o->k,
-        s->searched_by.text, threads_count(s->device->threads));
+    log_line(LOG_INFO, "start", "drt-index search",
+             "store %s (generation %llu, index %s), model %s, k %lld, searched by %s, threads %d", o->store,
+             (unsigned long long)s->store.info.generation, s->store.info.index, s->model.path, (long long)o->k,
+             s->searched_by.text, threads_count(s->device->threads));
     TRY(tokenizer_scratch_create(&s->scratch, s->model.tokenizer));
     TRY(memory_allocate(&s->query, (size_t)s->store.info.fingerprint.dim));
     TRY(memory_allocate(&s->hits, (size_t)o->k));
@@ -159,8 +159,9 @@ static enum status find_hits(struct search *s, const struct store_range *exclude
     const struct searcher_counts counts = searcher_counts(s->searcher);
     if (counts.missing == 0) return STATUS_OK;
     snprintf(s->searched_by.text, sizeof s->searched_by.text, "exact scan");
-    fprintf(stderr, "corpus search by exact scan: the index found %lld of %lld chunks, though the store has more\n",
-            (long long)(s->o->k - counts.missing_hits), (long long)s->o->k);
+    log_line(LOG_WARNING, "missing", NULL,
+             "corpus search by exact scan: the index found %lld of %lld chunks, though the store has more",
+             (long long)(s->o->k - counts.missing_hits), (long long)s->o->k);
     return STATUS_OK;
 }
 

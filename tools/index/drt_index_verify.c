@@ -2,12 +2,20 @@
 #include "base/formats/json.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/log.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
 
 void drt_index_problem(void *context, const char *file, const char *problem, const char *remedy) {
     const bool *json = context;
+    if (*log_json()) {
+        struct json_writer *w = log_begin(LOG_ERROR, "problem");
+        log_string(w, "file", file);
+        log_string(w, "message", problem);
+        log_string(w, "remedy", remedy);
+        log_end();
+    }
     if (!*json) {
         streams_printf(stdout, "%s: %s: %s\n", file, problem, remedy);
         return;
@@ -52,10 +60,10 @@ int drt_index_conclude(enum status status, const char *dir, int64_t problems, co
     if (json) print_summary(dir, problems, sound);
     if (problems == 0) {
         if (!json) streams_printf(stdout, "%s: %s\n", dir, sound);
-        return 0;
+        return drt_index_exit(STATUS_OK);
     }
     fflush(stdout);
-    streams_printf(stderr, "drt-index: %s: %lld problems\n", dir, (long long)problems);
+    log_line(LOG_ERROR, "problems", "drt-index", "%s: %lld problems", dir, (long long)problems);
     return 1;
 }
 
@@ -66,6 +74,7 @@ int drt_index_verify(int argc, char **argv, const char **operands) {
         OPTION_STORE(dir),
         {"deep", ARG_FLAG, &deep, NULL, "read every byte and compare it with its checksum", 0, 0},
         OPTION_JSON(json, "one JSON object for each problem, then one with what was checked"),
+        OPTION_LOG_JSON,
     };
     const struct arg_program program = {
         .name = "drt-index verify",
@@ -79,7 +88,7 @@ int drt_index_verify(int argc, char **argv, const char **operands) {
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     if (!dir) return drt_index_usage("verify", "--store STORE is missing");
-    streams_printf(stderr, "drt-index verify: store %s%s\n", dir, deep ? ", deep" : "");
+    log_line(LOG_INFO, "start", "drt-index verify", "store %s%s", dir, deep ? ", deep" : "");
     struct progress_line *line;
     enum status status = progress_line_start(&line, "drt-index");
     if (status != STATUS_OK) return drt_index_exit(status);

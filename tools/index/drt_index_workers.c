@@ -72,8 +72,9 @@ int drt_index_worker(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     if (!o.store) return drt_index_usage("worker", "--store STORE is missing");
     if (!worker_parse(&o)) return drt_index_usage("worker", "--slice takes i/N, with i from 1 to N, N at most 1024");
-    if (isatty(STDOUT_FILENO))
-        return drt_index_usage("worker", "standard output is a terminal: drt-index search --workers starts workers");
+    /* Output alone may be one: srun --unbuffered gives its tasks a pseudo terminal that changes no byte. */
+    if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
+        return drt_index_usage("worker", "this is a terminal: drt-index search --workers starts workers");
     return worker_run(&o) == STATUS_OK ? 0 : 1;
 }
 

@@ -18,19 +18,21 @@ struct options {
 
 static enum status read_config(struct model_config *config, const struct new_folder *folder, const struct options *o,
                                const struct model_source *s) {
-    if (o->config) {
-        struct file_map map = {0};
-        TRY(file_map(&map, o->config));
-        enum status status = model_config_parse(config, o->config, map.data, map.size);
-        if (status == STATUS_OK) status = new_folder_write(folder, "config.json", map.data, map.size);
-        file_unmap(&map);
-        return status;
-    }
+    struct file_map map = {0};
     char *json = NULL;
     size_t bytes = 0;
-    TRY(model_guess_config(&json, &bytes, s->tensors, s->count, o->input, stderr));
-    enum status status = model_config_parse(config, "the inferred config.json", json, bytes);
-    if (status == STATUS_OK) status = new_folder_write(folder, "config.json", json, bytes);
+    enum status status;
+    if (o->config) {
+        TRY_GOTO(status, file_map(&map, o->config), out);
+    } else {
+        TRY_GOTO(status, model_guess_config(&json, &bytes, s->tensors, s->count, o->input, stderr), out);
+    }
+    const char *text = o->config ? (const char *)map.data : json;
+    size_t n = o->config ? map.size : bytes;
+    TRY_GOTO(status, model_config_parse(config, o->config ? o->config : "the inferred config.json", text, n), out);
+    status = new_folder_write(folder, "config.json", text, n);
+out:
+    file_unmap(&map);
     free(json);
     return status;
 }

@@ -75,14 +75,7 @@ enum status new_folder_begin(struct new_folder *f, const char *path, bool force)
 enum status new_folder_write(const struct new_folder *f, const char *name, const void *data, size_t bytes) {
     char path[FILE_PATH_MAX];
     TRY(file_join(path, f->temporary, name));
-    struct file_writer *writer = NULL;
-    TRY(file_create(&writer, path));
-    enum status status = file_write(writer, data, bytes);
-    if (status != STATUS_OK) {
-        file_discard(writer);
-        return status;
-    }
-    return file_publish(writer);
+    return file_save(path, data, bytes);
 }
 
 enum status new_folder_tokenizer(const struct new_folder *f, const char *path, const struct model_config *config) {

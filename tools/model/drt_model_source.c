@@ -115,9 +115,11 @@ static enum status drop_head(struct model_source *s, const char *path) {
 }
 
 enum status model_source_open(struct model_source *s, const char *path) {
-    enum status status = open_input(s, path);
-    if (status == STATUS_OK) status = clean(s, path);
-    if (status == STATUS_OK) status = drop_head(s, path);
+    enum status status;
+    TRY_GOTO(status, open_input(s, path), out);
+    TRY_GOTO(status, clean(s, path), out);
+    status = drop_head(s, path);
+out:
     if (status != STATUS_OK) model_source_close(s);
     return status;
 }

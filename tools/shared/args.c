@@ -4,6 +4,7 @@
  * and not what other options of the same command line just stored. */
 #include "tools/shared/args.h"
 #include "session/build_version.h"
+#include "tools/shared/log.h"
 #include "tools/shared/streams.h"
 
 #include <ctype.h>
@@ -21,7 +22,7 @@ PRINTF_LIKE(2, 3) static int usage_error(const struct arg_program *program, cons
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    streams_printf(stderr, "%s: %s; see %s --help\n", program->name, text, program->name);
+    log_line(LOG_ERROR, "usage", program->name, "%s; see %s --help", text, program->name);
     return 2;
 }
 
@@ -284,11 +285,19 @@ static int walk(const struct arg_program *program, int argc, char **argv, const 
     return WALK_CONTINUE;
 }
 
+/* Before anything is refused: the refusal is a line of the log, too. */
+static void look_for_log(const struct arg_program *program, int argc, char **argv) {
+    const struct arg_option *o = option_find(program, "log-json", strlen("log-json"));
+    for (int i = 1; o && i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--log-json") == 0) *(bool *)o->value = true;
+}
+
 int args_parse(const struct arg_program *program, int argc, char **argv, const char **operands, int *n_operands) {
     int code = walk(program, argc, argv, operands, n_operands, true);
     if (code == WALK_HELP) args_help(program, stdout);
     if (code == WALK_VERSION) build_version_print(stdout, program->name);
     if (code != WALK_CONTINUE) return 0;
+    look_for_log(program, argc, argv);
     code = walk(program, argc, argv, operands, n_operands, false);
     if (code >= 0) return code;
     if (*n_operands < program->min_operands)

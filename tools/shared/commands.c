@@ -2,6 +2,7 @@
 #include "tools/shared/commands.h"
 #include "base/memory.h"
 #include "session/build_version.h"
+#include "tools/shared/log.h"
 #include "tools/shared/streams.h"
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +27,8 @@ static void print_help(FILE *out, const struct command_program *p) {
 static int end(const char *program, int code) {
     struct rlimit space;
     if (code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
-        fprintf(stderr, "%s: standard output cannot be written (is the disk full, or ulimit -f reached?)\n", program);
+        log_line(LOG_ERROR, "error", program,
+                 "standard output cannot be written (is the disk full, or ulimit -f reached?)");
         code = 1;
     }
     if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur == RLIM_INFINITY) return code;

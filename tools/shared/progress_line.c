@@ -6,10 +6,12 @@
 #include "tools/shared/progress_line.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "tools/shared/log.h"
 #include "tools/shared/streams.h"
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -75,9 +77,31 @@ static void quantity(char out[64], const char *unit, double value) {
         snprintf(out, 64, "%.0f %s", value, unit);
 }
 
+static void draw_json(const struct progress_line *line, double seconds) {
+    struct json_writer *w = log_begin(LOG_INFO, "progress");
+    log_string(w, "stage", line->stage);
+    log_string(w, "detail", line->detail[0] ? line->detail : NULL);
+    log_int(w, "done", line->last);
+    json_write_key(w, "total");
+    if (line->total >= 0)
+        json_write_int(w, line->total);
+    else
+        json_write_null(w);
+    log_string(w, "unit", line->unit);
+    log_double(w, "seconds", seconds);
+    log_double(w, "per_second", seconds > 0.2 ? (double)(line->last - line->first) / seconds : 0);
+    log_end();
+}
+
 static void draw(struct progress_line *line, double now) {
     char done[64], total[64], rate[64], left[32], text[400];
     double seconds = now - line->stage_start;
+    line->drawn = now;
+    line->dirty = false;
+    if (*log_json()) {
+        draw_json(line, seconds);
+        return;
+    }
     double per_second = seconds > 0.2 ? (double)(line->last - line->first) / seconds : 0;
     quantity(done, line->unit, (double)line->last);
     int n = snprintf(text, sizeof text, "%s%s%s: %s", line->stage, line->detail[0] ? ", " : "", line->detail, done);
@@ -97,12 +121,11 @@ static void draw(struct progress_line *line, double now) {
     streams_printf(stderr, line->terminal ? "%s" : "%s\n", text);
     fflush(stderr);
     line->open_line = line->terminal;
-    line->drawn = now;
-    line->dirty = false;
 }
 
 static void close_line(struct progress_line *line) {
-    if (line->dirty && line->drawn > line->stage_start) draw(line, clock_seconds());
+    /* A log has the last count of every stage; for people a stage of a moment is none. */
+    if (line->dirty && (*log_json() || line->drawn > line->stage_start)) draw(line, clock_seconds());
     if (line->open_line) fputc('\n', stderr);
     line->open_line = false;
 }
@@ -122,7 +145,7 @@ static void report(void *context, const struct progress_event *e) {
     if (e->note) {
         if (line->open_line) fputs("\r\033[K", stderr);
         line->open_line = false;
-        fprintf(stderr, "%s: %s\n", line->program, e->note);
+        log_line(LOG_INFO, "note", line->program, "%s", e->note);
         return;
     }
     if (!e->stage) return;
@@ -135,7 +158,8 @@ static void report(void *context, const struct progress_event *e) {
 }
 
 static volatile sig_atomic_t signals_seen, interrupts_seen; /* to end; to stop what runs */
-static volatile sig_atomic_t wake = -1;                     /* an eventfd: a signal ends progress_line_wait_input */
+static atomic_bool stop_logged;
+static volatile sig_atomic_t wake = -1; /* an eventfd: a signal ends progress_line_wait_input */
 
 /* A signal may come to any thread, and between a look at the counts and a read: only a descriptor tells the reader. */
 static void wake_reader(void) {
@@ -155,14 +179,18 @@ static void count_signal(int signal) {
     }
     static const char text[] = "\nstopping at the next safe point; a second signal exits at once\n";
     int error = errno;
-    ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
-    (void)ignored;
+    if (!*log_json()) { /* else stop_requested writes it: an object has the time, which a handler cannot format */
+        ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+        (void)ignored;
+    }
     errno = error;
     wake_reader();
 }
 
 static bool stop_requested(void *context) {
     (void)context;
+    if (signals_seen > 0 && *log_json() && !atomic_exchange(&stop_logged, true))
+        log_line(LOG_WARNING, "stopping", NULL, "stopping at the next safe point; a second signal exits at once");
     return signals_seen > 0 || interrupts_seen > 0;
 }
 
@@ -207,7 +235,7 @@ enum status progress_line_start(struct progress_line **out, const char *program)
     struct progress_line *line;
     TRY(memory_allocate_zero(&line, 1));
     line->program = program;
-    line->terminal = isatty(STDERR_FILENO) == 1;
+    line->terminal = isatty(STDERR_FILENO) == 1 && !*log_json();
     line->progress = (struct progress){.report = report, .stop_requested = stop_requested, .context = line};
     /* SA_RESTART: interrupted reads continue, because the work looks for a stop request at safe points only. */
     struct sigaction action = {.sa_handler = count_signal, .sa_flags = SA_RESTART};

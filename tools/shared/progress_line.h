@@ -1,6 +1,7 @@
 /* progress_line.h -- draws a library's progress on stderr, and turns SIGINT, SIGTERM and SIGHUP into a request to stop.
  *
- * On a terminal one line is rewritten; elsewhere a plain line comes every few seconds, so that logs stay readable.
+ * On a terminal one line is rewritten; elsewhere a plain line comes every few seconds, so that logs stay readable; with
+ * --log-json an object does (tools/shared/log.h).
  * The rate is measured from the first step of a stage, and the time left follows from it: a resumed build does not
  * count what was done before. The first signal asks the work to stop at its next safe point; the second ends the
  * program at once, which is safe too: nothing half-written is ever published. A terminal that goes sends SIGHUP more

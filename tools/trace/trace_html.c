@@ -44,9 +44,12 @@ static enum status page_chunk(struct trace_sink *sink, const struct trace_chunk 
     struct json_writer w;
     json_write_open(&w, memory, 0);
     trace_write_json(&w, chunk);
-    enum status status = fclose(memory) == 0 ? STATUS_OK : fail(STATUS_NO_MEMORY, "no memory for a chunk of the trace");
-    if (status == STATUS_OK) status = write_text(p, p->chunks++ ? ",\n" : "\n");
-    if (status == STATUS_OK) status = write_escaped(p, text, bytes, "\\u003c");
+    enum status status;
+    TRY_GOTO(status, fclose(memory) == 0 ? STATUS_OK : fail(STATUS_NO_MEMORY, "no memory for a chunk of the trace"),
+             out);
+    TRY_GOTO(status, write_text(p, p->chunks++ ? ",\n" : "\n"), out);
+    status = write_escaped(p, text, bytes, "\\u003c");
+out:
     free(text);
     return status;
 }

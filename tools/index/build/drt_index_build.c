@@ -5,6 +5,7 @@
 #include "session/device_choice.h"
 #include "tools/index/drt_index_landmarks.h"
 #include "tools/shared/args.h"
+#include "tools/shared/log.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
@@ -30,9 +31,39 @@ static const char *or_auto(const char *text) {
     return text ? text : "auto";
 }
 
+static void log_configuration(const struct options *o, const struct model_folder *m, const char *const *inputs, int n) {
+    struct json_writer *w = log_begin(LOG_INFO, "start");
+    log_string(w, "command", names[o->command]);
+    json_write_key(w, "corpus");
+    json_write_array(w);
+    for (int i = 0; i < n; i++)
+        json_write_string(w, inputs[i]);
+    json_write_array_end(w);
+    log_string(w, "store", o->store);
+    log_string(w, "model", m->path);
+    log_string(w, "index", or_auto(o->index));
+    log_string(w, "lexical", o->lexical ? o->lexical : o->append ? NULL : "on");
+    log_string(w, "format", o->format);
+    log_string(w, "text_field", o->text_field);
+    log_int(w, "eod_id", o->eod_id);
+    log_int(w, "part", o->part.part);
+    log_int(w, "parts", o->part.parts);
+    log_int(w, "max_ram", (int64_t)o->max_ram);
+    log_int(w, "shard_chunks", o->shard_chunks);
+    log_int(w, "threads", o->threads ? o->threads : processors_available());
+    log_bool(w, "restart", o->restart);
+    log_string(w, "encoder", o->landmarks.encoder);
+    log_string(w, "vectors", o->landmarks.vectors);
+    log_end();
+}
+
 static void print_configuration(const struct options *o, const struct model_folder *m, const char *const *inputs,
                                 int n) {
     char ram[32];
+    if (*log_json()) {
+        log_configuration(o, m, inputs, n);
+        return;
+    }
     fprintf(stderr, "drt-index %s: corpus", names[o->command]);
     for (int i = 0; i < n; i++)
         streams_printf(stderr, " %s", inputs[i]);
@@ -207,6 +238,7 @@ static int build_or_add(enum command command, int argc, char **argv, const char 
         OPTION_THREADS(o.threads),
         {"restart", ARG_FLAG, &o.restart, NULL, "discard an unfinished run instead of resuming it", 0, 0},
         OPTION_JSON_REPORT(o.json),
+        OPTION_LOG_JSON,
         OPTIONS_OF_VECTORS(o.landmarks),
         {"part", ARG_STRING, &o.part.text, "i/N", PART_HELP, 0, 0},
     };

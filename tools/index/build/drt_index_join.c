@@ -6,6 +6,7 @@
 #include "store/parts/parts.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/log.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
@@ -119,6 +120,7 @@ int drt_index_join(int argc, char **argv, const char **operands) {
         OPTION_MAX_RAM(o.max_ram, "memory for making the indexes (default: as in build)"),
         OPTION_THREADS(o.threads),
         OPTION_JSON_REPORT(o.json),
+        OPTION_LOG_JSON,
     };
     const struct arg_program program = {
         .name = "drt-index join",
@@ -140,9 +142,10 @@ int drt_index_join(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     if (!o.store) return drt_index_usage("join", "--out STORE is missing");
     char ram[32];
-    streams_printf(stderr, "drt-index join: %d parts, store %s, index %s, lexical %s", n, o.store, o.index, o.lexical);
-    fprintf(stderr, ", max-ram %s, threads %lld%s\n", progress_bytes_text(ram, o.max_ram),
-            o.threads ? (long long)o.threads : (long long)processors_available(), o.copy ? ", copy" : "");
+    log_line(LOG_INFO, "start", "drt-index join",
+             "%d parts, store %s, index %s, lexical %s, max-ram %s, threads %lld%s", n, o.store, o.index, o.lexical,
+             progress_bytes_text(ram, o.max_ram), o.threads ? (long long)o.threads : (long long)processors_available(),
+             o.copy ? ", copy" : "");
     struct progress_line *line;
     enum status status = progress_line_start(&line, "drt-index");
     if (status != STATUS_OK) return drt_index_exit(status);

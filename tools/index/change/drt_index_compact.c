@@ -2,6 +2,7 @@
 #include "base/system/processors.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/log.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
@@ -37,6 +38,7 @@ int drt_index_compact(int argc, char **argv, const char **operands) {
         {"shard-chunks", ARG_INT, &o.shard_chunks, "N", "chunks of a shard; 0: 16384", 0, 1e9},
         OPTION_MAX_RAM(o.max_ram, "memory for making the index (default: as in build)"),
         OPTION_THREADS(o.threads),
+        OPTION_LOG_JSON,
     };
     const struct arg_program program = {
         .name = "drt-index compact",

@@ -3,6 +3,7 @@
 #include "base/formats/json.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/log.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
@@ -39,6 +40,13 @@ void drt_index_listing_end(const struct drt_index_listing *l, int64_t documents)
         printf("  and %lld more (--all names them)\n", (long long)(documents - LISTED));
 }
 
+void drt_index_listing_report(const struct drt_index_listing *l, const char *text) {
+    if (l->json)
+        log_line(LOG_INFO, "report", NULL, "%s", text);
+    else
+        streams_printf(stdout, "%s\n", text);
+}
+
 struct options {
     const char *store;
     struct arg_strings documents, sources;
@@ -58,10 +66,11 @@ static enum status delete_documents(struct options *o, const int64_t *ids, const
     struct store_delete_report r;
     TRY(store_delete(&r, o->store, &how));
     drt_index_listing_end(&o->listing, r.documents);
-    streams_printf(o->listing.json ? stderr : stdout,
-                   "%s: generation %llu: %s %lld documents, %lld chunks and %lld tokens\n", o->store,
-                   (unsigned long long)r.generation, o->dry_run ? "would delete" : "deleted", (long long)r.documents,
-                   (long long)r.chunks, (long long)r.tokens);
+    char text[FILE_PATH_MAX + 200];
+    snprintf(text, sizeof text, "%s: generation %llu: %s %lld documents, %lld chunks and %lld tokens", o->store,
+             (unsigned long long)r.generation, o->dry_run ? "would delete" : "deleted", (long long)r.documents,
+             (long long)r.chunks, (long long)r.tokens);
+    drt_index_listing_report(&o->listing, text);
     return STATUS_OK;
 }
 
@@ -89,6 +98,7 @@ int drt_index_delete(int argc, char **argv, const char **operands) {
         {"dry-run", ARG_FLAG, &o.dry_run, NULL, "print what would go, and change nothing", 0, 0},
         {"all", ARG_FLAG, &o.listing.all, NULL, "name all documents, not the first 10", 0, 0},
         OPTION_JSON(o.listing.json, "one JSON object for each document that goes"),
+        OPTION_LOG_JSON,
     };
     const struct arg_program program = {
         .name = "drt-index delete",

@@ -3,6 +3,7 @@
 #include "base/system/processors.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/log.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
@@ -21,10 +22,11 @@ struct options {
 
 static void print_report(const struct options *o, const struct store_drop_report *r) {
     drt_index_listing_end(&o->listing, r->documents);
-    FILE *out = o->listing.json ? stderr : stdout;
-    streams_printf(out, "%s: generation %llu: %s %lld documents, %lld chunks and %lld tokens of %lld shards\n",
-                   o->store, (unsigned long long)r->generation, o->dry_run ? "would drop" : "dropped",
-                   (long long)r->documents, (long long)r->chunks, (long long)r->tokens, (long long)r->shards);
+    char text[FILE_PATH_MAX + 200];
+    snprintf(text, sizeof text, "%s: generation %llu: %s %lld documents, %lld chunks and %lld tokens of %lld shards",
+             o->store, (unsigned long long)r->generation, o->dry_run ? "would drop" : "dropped",
+             (long long)r->documents, (long long)r->chunks, (long long)r->tokens, (long long)r->shards);
+    drt_index_listing_report(&o->listing, text);
 }
 
 static enum status drop(struct options *o, const struct progress *progress) {
@@ -66,6 +68,15 @@ static bool parse_shards(struct options *o) {
     return true;
 }
 
+static void print_start(const struct options *o) {
+    char ram[32], shards[1024] = "";
+    for (int i = 0, n = 0; i < o->shards.count && n < (int)sizeof shards; i++)
+        n += snprintf(shards + n, sizeof shards - (size_t)n, " %s", o->shards.items[i]);
+    log_line(LOG_INFO, "start", "drt-index drop", "store %s, shards%s, max-ram %s, threads %lld%s", o->store, shards,
+             progress_bytes_text(ram, o->max_ram),
+             o->threads ? (long long)o->threads : (long long)processors_available(), o->dry_run ? ", dry run" : "");
+}
+
 int drt_index_drop(int argc, char **argv, const char **operands) {
     struct options o = {.max_ram = drt_index_max_ram()};
     const struct arg_option options[] = {
@@ -77,6 +88,7 @@ int drt_index_drop(int argc, char **argv, const char **operands) {
         OPTION_MAX_RAM(o.max_ram, "memory for filling the index (default: as in build)"),
         OPTION_THREADS(o.threads),
         OPTION_JSON(o.listing.json, "one JSON object for each document that goes"),
+        OPTION_LOG_JSON,
     };
     const struct arg_program program = {
         .name = "drt-index drop",
@@ -96,12 +108,7 @@ int drt_index_drop(int argc, char **argv, const char **operands) {
     if (!o.store) return drt_index_usage("drop", "--store STORE is missing");
     if (o.shards.count == 0) return drt_index_usage("drop", "--shard N is missing");
     if (!parse_shards(&o)) return drt_index_usage("drop", "--shard takes the number of a shard, or N-M");
-    streams_printf(stderr, "drt-index drop: store %s, shards", o.store);
-    for (int i = 0; i < o.shards.count; i++)
-        streams_printf(stderr, " %s", o.shards.items[i]);
-    char ram[32];
-    fprintf(stderr, ", max-ram %s, threads %lld%s\n", progress_bytes_text(ram, o.max_ram),
-            o.threads ? (long long)o.threads : (long long)processors_available(), o.dry_run ? ", dry run" : "");
+    print_start(&o);
     struct progress_line *line;
     enum status status = progress_line_start(&line, "drt-index");
     if (status != STATUS_OK) return drt_index_exit(status);

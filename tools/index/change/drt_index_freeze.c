@@ -3,6 +3,7 @@
 #include "store/change/freeze.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
+#include "tools/shared/log.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
 
@@ -45,6 +46,7 @@ int drt_index_freeze(int argc, char **argv, const char **operands) {
         {"copy", ARG_FLAG, &o.copy, NULL,
          "copy the data files and check their bytes, instead of giving them a second name (a hard link)", 0, 0},
         {"json", ARG_FLAG, &o.json, NULL, "print the report as one line of JSON", 0, 0},
+        OPTION_LOG_JSON,
     };
     const struct arg_program program = {
         .name = "drt-index freeze",

@@ -1,0 +1,31 @@
+/* log.h -- lines on standard error: text for people or, with --log-json, one JSON object a line (docs/logs.md).
+ *
+ * Every object has time (ISO 8601, UTC, milliseconds), level, program and event; the other members depend on the event.
+ * Any thread may write: a line goes out in one piece. The switch is a mutable global of the programs, like the counts
+ * of signals: what prints a failure has nothing else to ask. It is set while options are parsed, before threads. */
+#pragma once
+#include "base/formats/json.h"
+
+enum log_level { LOG_INFO, LOG_WARNING, LOG_ERROR };
+
+/* Where --log-json is stored. */
+bool *log_json(void);
+#define OPTION_LOG_JSON                                                                                                \
+    {"log-json", ARG_FLAG, log_json(), NULL,                                                                           \
+     "standard error gets one JSON object a line (docs/logs.md), and no line that is rewritten", 0, 0}
+
+/* A line: "from: text", or with --log-json an object whose member "message" is the text. from NULL: the text alone.
+ * Control characters are escaped in both. */
+void log_line(enum log_level level, const char *event, const char *from, const char *format, ...) PRINTF_LIKE(4, 5);
+/* This thread's last message: "from: message", or an object with "status" and, where the message has them, "file",
+ * "line", "column", "byte" and "remedy". */
+void log_failure(const char *from, enum status status);
+
+/* With --log-json alone: an object with members of the caller's, who holds the log until log_end and calls nothing else
+ * of this header in between but the functions below. */
+struct json_writer *log_begin(enum log_level level, const char *event);
+void log_end(void);
+void log_string(struct json_writer *w, const char *key, const char *value);         /* NULL: null */
+void log_int(struct json_writer *w, const char *key, int64_t value);
+void log_double(struct json_writer *w, const char *key, double value);              /* rounded to microunits */
+void log_bool(struct json_writer *w, const char *key, bool value);
