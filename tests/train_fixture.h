@@ -1,7 +1,7 @@
 /* train_fixture.h -- small random models and texts for the tests of a training step. */
 #pragma once
 #include "base/rng.h"
-#include "tests/test.h"
+#include "tests/model_fixture.h"
 #include "train/step/step_internal.h"
 
 enum { VOCAB = 97, TOPK = 4, SEQUENCES = 2 };
@@ -33,14 +33,7 @@ struct model { struct model_config config; struct params *params; };
                  "\"encoder_input\":\"%s\",\"tie_word_embeddings\":true,\"retrieval_proj\":%s}",
                  VOCAB, v->layers, v->encoder_layers, v->chunk, TOPK, v->window, v->input, v->proj ? "true" : "false");
     CHECK_OK(model_config_parse(&m->config, v->name, json, (size_t)n));
-    CHECK_OK(params_init(&m->params, &m->config, seed));
-    struct rng rng = rng_make(seed, 77);
-    for (int i = 0; i < params_count(m->params); i++) {
-        const struct param *p = params_at(m->params, i);
-        float *data = (float *)p->data; /* the test's own model: nobody else reads it yet */
-        for (int64_t j = 0; j < p->rows * p->cols; j++)
-            data[j] = p->rows == 1 ? 0.5F + rng_uniform(&rng) : data[j] * (p->rows == VOCAB ? 12.0F : 5.0F);
-    }
+    model_fixture_params(&m->params, &m->config, seed, 12.0F, 5.0F);
 }
 
 /* Batches of random sequences: sequence q of any batch is the same wherever it stands. */

@@ -7,6 +7,8 @@
 static const struct command commands[] = {
     {"train", "make a byte-level BPE tokenizer.json from a corpus", drt_tokenizer_train},
     {"encode", "turn a corpus into a token file, for drt-train", drt_tokenizer_encode},
+    {"samples", "turn samples of tasks (prompts and answers) into a token file, for fine-tuning",
+     drt_tokenizer_samples},
     {"decode", "print the text of a token file", drt_tokenizer_decode},
     {"count", "count the documents and tokens of a token file", drt_tokenizer_count},
 };

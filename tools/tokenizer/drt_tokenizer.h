@@ -8,6 +8,7 @@
 /* Each takes argv[0] = its own name and an array of argc operands to fill, and returns the exit code. */
 int drt_tokenizer_train(int argc, char **argv, const char **operands);
 int drt_tokenizer_encode(int argc, char **argv, const char **operands);
+int drt_tokenizer_samples(int argc, char **argv, const char **operands);
 int drt_tokenizer_decode(int argc, char **argv, const char **operands);
 int drt_tokenizer_count(int argc, char **argv, const char **operands);
 

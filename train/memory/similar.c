@@ -45,8 +45,10 @@ enum status similar_open(struct similar **out, const struct similar_config *conf
     n->text.batches = config->text;
     n->pool.batches = config->pool;
     n->valid.batches = config->valid;
-    enum status s = similar_collect(n);
-    if (s == STATUS_OK) s = similar_find(n);
+    enum status s;
+    TRY_GOTO(s, similar_collect(n), out);
+    s = similar_find(n);
+out:
     n->config.path = NULL, n->config.progress = NULL, n->config.threads = NULL; /* borrowed for the call */
     if (s == STATUS_OK)
         *out = n;

@@ -102,15 +102,6 @@ static enum status plot_draw(char **text, size_t *bytes, bool page, const struct
     return status;
 }
 
-static enum status plot_write_file(const char *path, const char *text, size_t bytes) {
-    struct file_writer *file;
-    TRY(file_create(&file, path));
-    enum status status = file_write(file, text, bytes);
-    if (status == STATUS_OK) return file_publish(file);
-    file_discard(file);
-    return status;
-}
-
 enum status plot_write(const char *path, const char *const *runs, int n_runs, const struct plot_config *config) {
     assert(n_runs > 0);
     if (!plot_is_page(path) && !plot_is_picture(path))
@@ -121,21 +112,20 @@ enum status plot_write(const char *path, const char *const *runs, int n_runs, co
     char *text = NULL;
     size_t bytes = 0;
     TRY(memory_allocate_zero(&p.runs, (size_t)n_runs));
-    enum status status = STATUS_OK;
-    for (int i = 0; i < n_runs && status == STATUS_OK; i++) {
+    enum status status;
+    char title[FILE_PATH_MAX];
+    struct plot_config named = config ? *config : (struct plot_config){0};
+    for (int i = 0; i < n_runs; i++) {
         p.runs[i].path = runs[i];
-        status = plot_log_read(&p.runs[i].log, runs[i]);
+        TRY_GOTO(status, plot_log_read(&p.runs[i].log, runs[i]), out);
     }
-    if (status == STATUS_OK) status = plot_name_runs(&p);
-    if (status == STATUS_OK) {
-        plot_picture_ends(&p);
-        char title[FILE_PATH_MAX];
-        struct plot_config named = config ? *config : (struct plot_config){0};
-        if (!named.title && n_runs > 1) snprintf(title, sizeof title, "%d runs", n_runs);
-        if (!named.title) named.title = n_runs > 1 ? title : p.runs[0].name;
-        status = plot_draw(&text, &bytes, plot_is_page(path), &p, &named);
-    }
-    if (status == STATUS_OK) status = plot_write_file(path, text, bytes);
+    TRY_GOTO(status, plot_name_runs(&p), out);
+    plot_picture_ends(&p);
+    if (!named.title && n_runs > 1) snprintf(title, sizeof title, "%d runs", n_runs);
+    if (!named.title) named.title = n_runs > 1 ? title : p.runs[0].name;
+    TRY_GOTO(status, plot_draw(&text, &bytes, plot_is_page(path), &p, &named), out);
+    status = file_save(path, text, bytes);
+out:
     for (int i = 0; i < n_runs; i++) {
         plot_log_free(&p.runs[i].log);
         memory_free(p.runs[i].name);

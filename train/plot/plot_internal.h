@@ -1,6 +1,7 @@
-/* plot_internal.h -- the parts of plot.h: columns of pixels, axes, panels, and the page around them. */
+/* plot_internal.h -- the parts of plot.h: columns of pixels, panels, and the page around them. */
 #pragma once
 #include "train/plot/plot.h"
+#include "train/plot/plot_axis.h"
 #include "train/plot/plot_log.h"
 #include <stdbool.h>
 #include <stdio.h>
@@ -26,22 +27,6 @@ enum status plot_subsample(struct plot_series *out, const struct plot_log *log, 
 void plot_smooth(struct plot_series *series, enum plot_along along, double width);
 void plot_series_free(struct plot_series *series);
 
-enum { PLOT_TICKS_MAX = 16, PLOT_LABEL_MAX = 24 };
-struct plot_axis {
-    double low, high;                           /* values at the ends */
-    bool log;
-    int n_ticks;
-    double ticks[PLOT_TICKS_MAX];
-    char labels[PLOT_TICKS_MAX][PLOT_LABEL_MAX];
-};
-/* Round numbers (1, 2, 5 times a power of ten) between low and high, `most` of them or less. The log axis wants
- * low > 0. */
-void plot_axis_linear(struct plot_axis *axis, double low, double high, int most);
-void plot_axis_log(struct plot_axis *axis, double low, double high, int most);
-double plot_axis_at(const struct plot_axis *axis, double value);     /* 0 at low, 1 at high */
-/* 1234567 as "1.23 M", 0.000312 as "3.12e-4": `digits` significant ones. */
-const char *plot_number(char out[PLOT_LABEL_MAX], double value, int digits);
-
 /* One run as it is drawn. */
 struct plot_run { const char *path; char *name; struct plot_log log; };
 
@@ -63,9 +48,6 @@ enum status plot_panel_draw(FILE *svg, FILE *data, const struct plot_picture *pi
                             enum plot_along along, struct plot_size size);
 /* A short piece of line as the legend shows it. */
 void plot_swatch(FILE *svg, int run, double x, double y, double width);
-
-/* Text for markup: <>&" escaped, what is no UTF-8 or no XML replaced. */
-void plot_text(FILE *out, const char *text);
 
 extern const char plot_style[];                 /* colours and lines, for page and picture */
 extern const char plot_page_head[], plot_page_style[], plot_page_body[], plot_page_data[], plot_page_tail[];

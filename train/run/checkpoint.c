@@ -142,13 +142,8 @@ out:
 
 static enum status checkpoint_write_file(const char *folder, const char *name, const void *data, size_t bytes) {
     char path[FILE_PATH_MAX];
-    struct file_writer *w;
     TRY(file_join(path, folder, name));
-    TRY(file_create(&w, path));
-    enum status s = file_write(w, data, bytes);
-    if (s == STATUS_OK) return file_publish(w);
-    file_discard(w);
-    return s;
+    return file_save(path, data, bytes);
 }
 
 static enum status checkpoint_copy_file(const char *folder, const char *name, const char *from) {
@@ -267,16 +262,17 @@ static enum status checkpoint_load_state(struct checkpoint *c, const struct safe
 
 static enum status checkpoint_load_folder(struct checkpoint *c, const char *folder, const struct model_config *model) {
     char path[FILE_PATH_MAX];
-    struct safetensors *file;
-    TRY(file_join(path, folder, "model.safetensors"));
-    TRY(safetensors_open(&file, path));
-    enum status s = params_load(&c->params, model, file);
-    safetensors_close(file);
-    TRY(s);
-    TRY(file_join(path, folder, "state.safetensors"));
-    TRY(safetensors_open(&file, path));
-    s = checkpoint_load_state(c, file);
-    safetensors_close(file);
+    struct safetensors *weights = NULL, *state = NULL;
+    enum status s;
+    TRY_GOTO(s, file_join(path, folder, "model.safetensors"), out);
+    TRY_GOTO(s, safetensors_open(&weights, path), out);
+    TRY_GOTO(s, params_load(&c->params, model, weights), out);
+    TRY_GOTO(s, file_join(path, folder, "state.safetensors"), out);
+    TRY_GOTO(s, safetensors_open(&state, path), out);
+    s = checkpoint_load_state(c, state);
+out:
+    safetensors_close(state);
+    safetensors_close(weights);
     return s;
 }
 

@@ -165,6 +165,19 @@ static enum status config_check_teach(const struct train_config *c) {
     return STATUS_OK;
 }
 
+/* A sample is one sequence, padded; what reads other sequences or cuts text anew has no use for that. */
+static enum status config_check_samples(const struct train_config *c) {
+    if (!c->samples) return STATUS_OK;
+    if (c->sampling != SAMPLING_EPOCHS) return fail(STATUS_INVALID, "samples needs sampling epochs");
+    if (c->pool == POOL_BATCH || (c->schedule.pool_start > 1 && c->pool_before == POOL_BATCH))
+        return fail(STATUS_INVALID, "samples: pool must be none, own or corpus: sequences of samples end with padding, "
+                                    "which others must not retrieve");
+    if (c->schedule.memory_weight > 0)
+        return fail(STATUS_INVALID, "samples: memory.weight is %g: the loss through a token memory needs running text",
+                    c->schedule.memory_weight);
+    return STATUS_OK;
+}
+
 static bool config_one_of(const char *text, const char *a, const char *b, const char *c) {
     return strcmp(text, a) == 0 || strcmp(text, b) == 0 || strcmp(text, c) == 0;
 }
@@ -177,6 +190,7 @@ enum status config_check(struct train_config *c) {
     TRY(config_check_schedule(c));
     TRY(config_check_memory(c));
     TRY(config_check_teach(c));
+    TRY(config_check_samples(c));
     if (!config_one_of(c->type, "auto", "f32", "bf16"))
         return fail(STATUS_INVALID, "type is \"%s\": must be auto, f32 or bf16", c->type);
     if (!config_one_of(c->checkpoint_type, "f32", "bf16", "bf16"))

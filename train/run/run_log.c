@@ -72,13 +72,14 @@ enum status run_log_open(struct run_log **out, const char *path, int64_t keep) {
     struct run_log *log;
     TRY(run_log_truncate(path, keep));
     TRY(memory_allocate_zero(&log, 1));
-    enum status s = memory_copy_string(&log->path, path);
-    if (s == STATUS_OK && !(log->file = fopen(path, "a"))) s = fail_errno("%s: cannot be written", path);
-    if (s == STATUS_OK) s = run_log_open_events(log, keep);
-    if (s == STATUS_OK)
-        *out = log;
-    else
-        run_log_close(log);
+    enum status s;
+    TRY_GOTO(s, memory_copy_string(&log->path, path), out);
+    log->file = fopen(path, "a");
+    TRY_GOTO(s, log->file ? STATUS_OK : fail_errno("%s: cannot be written", path), out);
+    TRY_GOTO(s, run_log_open_events(log, keep), out);
+    *out = log;
+out:
+    if (s != STATUS_OK) run_log_close(log);
     return s;
 }
 

@@ -13,23 +13,18 @@
 static enum status run_write_config(const struct run *r) {
     char path[FILE_PATH_MAX], *text = NULL;
     size_t bytes = 0;
-    struct file_writer *w = NULL;
     enum status s;
     FILE *memory = open_memstream(&text, &bytes);
     if (!memory) return fail_errno("%s: config.json", r->options->folder);
     config_write(r->config, memory);
     bool broken = ferror(memory) != 0;
     if (fclose(memory) != 0 || broken) {
-        free(text);
-        return fail(STATUS_NO_MEMORY, "%s: config.json does not fit into memory", r->options->folder);
+        s = fail(STATUS_NO_MEMORY, "%s: config.json does not fit into memory", r->options->folder);
+        goto out;
     }
     TRY_GOTO(s, file_join(path, r->options->folder, "config.json"), out);
-    TRY_GOTO(s, file_create(&w, path), out);
-    TRY_GOTO(s, file_write(w, text, bytes), out);
-    s = file_publish(w);
-    w = NULL;
+    s = file_save(path, text, bytes);
 out:
-    file_discard(w);
     free(text);
     return s;
 }
@@ -37,17 +32,9 @@ out:
 /* The run copies the tokenizer, since every checkpoint needs it. */
 static enum status run_copy_tokenizer(const struct run *r) {
     struct file_map map;
-    struct file_writer *w;
     if (file_exists(r->tokenizer_path)) return STATUS_OK;
     TRY(file_map(&map, r->config->tokenizer));
-    enum status s = file_create(&w, r->tokenizer_path);
-    if (s == STATUS_OK) {
-        s = file_write(w, map.data, map.size);
-        if (s == STATUS_OK)
-            s = file_publish(w);
-        else
-            file_discard(w);
-    }
+    enum status s = file_save(r->tokenizer_path, map.data, map.size);
     file_unmap(&map);
     return s;
 }
@@ -226,6 +213,7 @@ static enum status run_open_batches(struct run *r) {
                                  .end_id = c->end_id,
                                  .model = &c->model,
                                  .sampling = (enum sampling)c->sampling,
+                                 .samples = c->samples,
                                  .sequences = (int)c->sequences,
                                  .chunks = config_chunks(c),
                                  .held = (int)c->accumulate,

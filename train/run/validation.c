@@ -16,20 +16,20 @@ struct validation {
     double *sums, *mixed; /* [sequences] */
 };
 
-/* The first id of a window is not predicted, so its bytes do not count. */
+/* Bytes of ids that are not predicted do not count. */
 static enum status validation_count_bytes(struct validation *v, const struct tokenizer *tokenizer) {
     struct tokenizer_scratch *scratch = NULL;
-    int64_t length = batches_length(v->batches);
     int32_t *ids = NULL;
-    enum status s = tokenizer_scratch_create(&scratch, tokenizer);
-    if (s == STATUS_OK) s = memory_allocate(&ids, (size_t)length);
-    for (int64_t i = 0; i < batches_windows(v->batches) && s == STATUS_OK; i++) {
+    enum status s;
+    TRY_GOTO(s, tokenizer_scratch_create(&scratch, tokenizer), out);
+    TRY_GOTO(s, memory_allocate(&ids, (size_t)batches_length(v->batches)), out);
+    for (int64_t i = 0; i < batches_windows(v->batches); i++) {
         const char *text;
-        size_t bytes;
-        batches_window(v->batches, ids, i);
-        s = tokenizer_decode(tokenizer, scratch, ids + 1, (size_t)length - 1, true, &text, &bytes);
-        if (s == STATUS_OK) v->parts[batches_window_file(v->batches, i)].bytes += (int64_t)bytes;
+        size_t bytes, n = (size_t)batches_predicted(v->batches, ids, i);
+        TRY_GOTO(s, tokenizer_decode(tokenizer, scratch, ids, n, true, &text, &bytes), out);
+        v->parts[batches_window_file(v->batches, i)].bytes += (int64_t)bytes;
     }
+out:
     memory_free(ids);
     tokenizer_scratch_free(scratch);
     return s;
@@ -55,19 +55,20 @@ enum status validation_open(struct validation **out, const struct train_config *
                                  .end_id = config->end_id,
                                  .model = &config->model,
                                  .sampling = SAMPLING_ONCE,
+                                 .samples = config->samples,
                                  .sequences = v->sequences,
                                  .chunks = config_chunks(config),
                                  .held = 1,
                                  .documents = config->schedule.memory_weight > 0,
                                  .first_document = (int32_t)first_document,
                                  .max_windows = config->eval_windows};
-    enum status s = batches_open(&v->batches, &how);
-    if (s == STATUS_OK) s = validation_allocate(v);
-    if (s == STATUS_OK) s = validation_count_bytes(v, tokenizer);
-    if (s == STATUS_OK)
-        *out = v;
-    else
-        validation_close(v);
+    enum status s;
+    TRY_GOTO(s, batches_open(&v->batches, &how), out);
+    TRY_GOTO(s, validation_allocate(v), out);
+    TRY_GOTO(s, validation_count_bytes(v, tokenizer), out);
+    *out = v;
+out:
+    if (s != STATUS_OK) validation_close(v);
     return s;
 }
 
@@ -132,10 +133,10 @@ enum status validation_run(struct validation_figure *all, const struct validatio
         run_memory_prepare_valid(reads->memory, &batch);
         TRY(step_evaluate(step, v->sums, reads->mixed ? v->mixed : NULL, &batch, reads->pool));
         for (int64_t i = 0; i < v->sequences && first + i < windows; i++) {
-            double scored = (double)batches_length(v->batches) - 1;
-            if (reads->mixed) validation_spread_add(&spread, (v->sums[i] - v->mixed[i]) / scored);
+            int64_t scored = batches_predicted(v->batches, NULL, first + i);
+            if (reads->mixed) validation_spread_add(&spread, (v->sums[i] - v->mixed[i]) / (double)scored);
             validation_add(&v->parts[batches_window_file(v->batches, first + i)],
-                           &(struct validation_part){v->sums[i], v->mixed[i], batches_length(v->batches) - 1, 0});
+                           &(struct validation_part){v->sums[i], v->mixed[i], scored, 0});
         }
     }
     for (int i = 0; i < v->n_files; i++) {

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
+#include "train/step/answers.h"
 #include <assert.h>
 #include <string.h>
 
@@ -30,6 +31,8 @@ struct batches {
     int64_t *starts; /* of documents, ascending; starts[n_documents] = tokens */
     size_t capacity;
     int64_t n_documents;
+    int64_t *prompts; /* [n_documents]: ids of each sample's prompt; NULL: no samples */
+    size_t prompts_capacity;
     int64_t *order, epoch; /* SAMPLING_EPOCHS: the order of `epoch` */
     batches_arrange *arrange;
     void *arrange_context;
@@ -119,14 +122,19 @@ static int64_t batches_rows(const struct batches *b) {
     return (int64_t)b->config.sequences * b->config.chunks * positions;
 }
 
+/* How many windows the text has, without a random start. */
+static int64_t batches_fit(const struct batches *b) {
+    return b->prompts ? b->n_documents : b->tokens / b->length;
+}
+
 static enum status batches_count_windows(struct batches *b) {
-    int64_t fit = b->tokens / b->length;
+    int64_t fit = batches_fit(b);
     if (fit < 1)
         return fail(STATUS_INVALID, "%s: %lld tokens in all files are fewer than one sequence of %lld (length)",
                     b->config.files[0], (long long)b->tokens, (long long)b->length);
     b->windows = fit;
     /* With one window less the first one can begin anywhere within a window's length. */
-    if (b->config.sampling == SAMPLING_EPOCHS && fit > 1) b->windows = fit - 1;
+    if (b->config.sampling == SAMPLING_EPOCHS && fit > 1 && !b->prompts) b->windows = fit - 1;
     if (b->config.sampling == SAMPLING_ONCE && b->config.max_windows > 0 && b->config.max_windows < fit)
         b->windows = b->config.max_windows;
     if (b->config.sampling != SAMPLING_EPOCHS) return STATUS_OK;
@@ -152,6 +160,53 @@ static enum status batches_allocate_held(struct batches *b) {
     return STATUS_OK;
 }
 
+/* ---- samples ------------------------------------------------------------------------------------------------------
+ */
+
+/* Samples of a file, which are the documents from `first` on. */
+static enum status batches_check_answers(struct batches *b, const struct answers *a, const char *path, int64_t first,
+                                         int64_t tokens) {
+    if (a->samples != b->n_documents - first || a->tokens != tokens)
+        return fail(STATUS_MISMATCH,
+                    "%s.answers: is of %lld samples and %lld tokens, but the token file has %lld and %lld: it belongs "
+                    "to another file, or end_id is wrong",
+                    path, (long long)a->samples, (long long)a->tokens, (long long)(b->n_documents - first),
+                    (long long)tokens);
+    for (int64_t i = 0; i < a->samples; i++) {
+        int64_t n = b->starts[first + i + 1] - b->starts[first + i], prompt = answers_prompt(a, i);
+        if (prompt < 1 || prompt >= n)
+            return fail(STATUS_INVALID, "%s.answers: sample %lld of %lld tokens has a prompt of %lld: make it again",
+                        path, (long long)i, (long long)n, (long long)prompt);
+        if (n > b->length)
+            return fail(STATUS_INVALID,
+                        "%s: sample %lld has %lld tokens, more than length, %lld: raise length, or make the samples "
+                        "with --max-tokens %lld",
+                        path, (long long)i, (long long)n, (long long)b->length, (long long)b->length);
+        b->prompts[first + i] = prompt;
+        b->fingerprint = (b->fingerprint ^ (uint64_t)prompt) * 0x100000001b3u;
+    }
+    return STATUS_OK;
+}
+
+static enum status batches_open_samples(struct batches *b, const struct token_file *f, const char *path) {
+    struct answers a;
+    int64_t first = 0;
+    while (b->starts[first] < f->first)
+        first++;
+    TRY(memory_grow(&b->prompts, &b->prompts_capacity, (size_t)b->n_documents));
+    TRY(answers_open(&a, path));
+    enum status s = batches_check_answers(b, &a, path, first, f->count);
+    answers_close(&a);
+    return s;
+}
+
+static enum status batches_scan_one(struct batches *b, int file) {
+    const struct token_file *f = &b->files[file];
+    TRY(batches_scan_file(b, f, b->config.files[file]));
+    b->starts[b->n_documents] = f->first + f->count; /* the end of the last document, until the next file's first */
+    return b->config.samples ? batches_open_samples(b, f, b->config.files[file]) : STATUS_OK;
+}
+
 static enum status batches_open_files(struct batches *b) {
     int n = b->config.n_files;
     TRY(memory_allocate_zero(&b->files, (size_t)n));
@@ -159,8 +214,7 @@ static enum status batches_open_files(struct batches *b) {
         TRY(batches_open_file(b, b->config.files[i]));
     b->fingerprint = 0xcbf29ce484222325u;
     for (int i = 0; i < n; i++)
-        TRY(batches_scan_file(b, &b->files[i], b->config.files[i]));
-    b->starts[b->n_documents] = b->tokens;
+        TRY(batches_scan_one(b, i));
     TRY(batches_count_windows(b));
     return batches_allocate_held(b);
 }
@@ -195,6 +249,7 @@ void batches_close(struct batches *b) {
     memory_free(b->held);
     memory_free(b->order);
     memory_free(b->starts);
+    memory_free(b->prompts);
     memory_free(b->files);
     memory_free(b);
 }
@@ -224,7 +279,7 @@ uint64_t batches_fingerprint(const struct batches *b) {
 static int64_t batches_epoch_start(struct batches *b, int64_t epoch) {
     struct rng rng = rng_make(b->config.seed, (uint64_t)STREAM_EPOCHS << 56 | (uint64_t)epoch);
     /* 64 random bits modulo a length far below 2^64: always one draw, and a negligible bias. */
-    return (int64_t)(rng_u64(&rng) % (uint64_t)(b->tokens - b->windows * b->length + 1));
+    return b->prompts ? 0 : (int64_t)(rng_u64(&rng) % (uint64_t)(b->tokens - b->windows * b->length + 1));
 }
 
 /* The order of an epoch's windows: Fisher and Yates, from the epoch's own stream. Its first number is the start. */
@@ -250,18 +305,22 @@ void batches_set_order(struct batches *b, batches_arrange *arrange, void *contex
     b->epoch = -1;
 }
 
+/* Where window `number` of SAMPLING_ONCE begins. */
+static int64_t batches_once_start(const struct batches *b, int64_t number) {
+    int64_t window = (int64_t)((__int128)number * batches_fit(b) / b->windows);
+    return b->prompts ? b->starts[window] : window * b->length;
+}
+
 /* Where sequence `number` of the run begins. */
 static int64_t batches_window_start(struct batches *b, int64_t number) {
-    if (b->config.sampling == SAMPLING_ONCE) {
-        int64_t fit = b->tokens / b->length;
-        return (int64_t)((__int128)number * fit / b->windows) * b->length;
-    }
+    if (b->config.sampling == SAMPLING_ONCE) return batches_once_start(b, number);
     if (b->config.sampling == SAMPLING_RANDOM) {
         struct rng rng = rng_make(b->config.seed, (uint64_t)STREAM_STARTS << 56 | (uint64_t)number);
         return (int64_t)rng_below(&rng, (uint64_t)(b->tokens - b->length) + 1);
     }
     int64_t epoch = number / b->windows;
     if (b->epoch != epoch) batches_shuffle(b, epoch);
+    if (b->prompts) return b->starts[b->order[number % b->windows]];
     return batches_epoch_start(b, epoch) + b->order[number % b->windows] * b->length;
 }
 
@@ -292,18 +351,56 @@ int32_t batches_document_of(const struct batches *b, int64_t at) {
     return b->config.first_document + (int32_t)low;
 }
 
-/* First and last document of each chunk of a sequence. */
+/* Ids of the window that begins at `start`. */
+static int64_t batches_window_length(const struct batches *b, int64_t start) {
+    if (!b->prompts) return b->length;
+    int64_t document = batches_document_of(b, start) - b->config.first_document;
+    return b->starts[document + 1] - b->starts[document];
+}
+
+/* First and last document of each chunk of a sequence. After a sample there are none: numbers that no other chunk has,
+ * not even the next. */
 static void batches_fill_documents(const struct batches *b, int32_t (*documents)[2], int64_t start) {
-    int64_t chunk = batches_chunk(b);
+    int64_t chunk = batches_chunk(b), n = batches_window_length(b, start);
     for (int64_t c = 0; c < b->length / chunk; c++) {
+        documents[c][0] = -2;
+        documents[c][1] = -1;
+        if (c * chunk >= n) continue;
+        if (b->prompts) {
+            documents[c][0] = documents[c][1] = batches_document_of(b, start);
+            continue;
+        }
         documents[c][0] = batches_document_of(b, start + c * chunk);
         documents[c][1] = batches_document_of(b, start + (c + 1) * chunk - 1);
     }
 }
 
+/* First position of a window whose id is predicted. */
+static int64_t batches_first_predicted(const struct batches *b, int64_t start) {
+    return b->prompts ? b->prompts[batches_document_of(b, start) - b->config.first_document] : 1;
+}
+
+/* The sequence of a sample: `ids`, `targets` [C*S], L positions and the landmarks. */
+static void batches_fill_sample(const struct batches *b, int32_t *ids, int32_t *targets, int64_t start) {
+    int64_t chunk = b->model.base_lm ? b->length : b->model.chunk, n = batches_window_length(b, start);
+    int64_t positions = b->model.base_lm ? chunk : chunk + 1, first = batches_first_predicted(b, start);
+    for (int64_t c = 0; c < b->length / chunk; c++) {
+        int32_t *row = ids + c * positions, *target = targets + c * positions;
+        int64_t real = n - c * chunk < chunk ? n - c * chunk : chunk;
+        if (real > 0) batches_copy_ids(b, row, start + c * chunk, real);
+        if (!b->model.base_lm) row[chunk] = b->model.landmark_id, target[chunk] = -1;
+        for (int64_t i = 0; i < chunk; i++) {
+            int64_t next = c * chunk + i + 1;
+            if (i >= real) row[i] = -1;
+            target[i] = -1;
+            if (next >= first && next < n) batches_copy_ids(b, &target[i], start + next, 1);
+        }
+    }
+}
+
 /* One sequence: `ids`, `targets` [C*S]. */
-static int64_t batches_fill(const struct batches *b, int32_t *ids, int32_t *targets, int64_t start, bool scored) {
-    int64_t chunk = b->model.base_lm ? b->length : b->model.chunk, chunks = b->length / chunk, count = 0;
+static void batches_fill_text(const struct batches *b, int32_t *ids, int32_t *targets, int64_t start) {
+    int64_t chunk = b->model.base_lm ? b->length : b->model.chunk, chunks = b->length / chunk;
     int64_t positions = b->model.base_lm ? chunk : chunk + 1;
     for (int64_t c = 0; c < chunks; c++) {
         int32_t *row = ids + c * positions, *target = targets + c * positions;
@@ -314,7 +411,13 @@ static int64_t batches_fill(const struct batches *b, int32_t *ids, int32_t *targ
         target[chunk - 1] = -1;
         if (c + 1 < chunks) batches_copy_ids(b, &target[chunk - 1], start + (c + 1) * chunk, 1);
     }
-    for (int64_t i = 0; i < chunks * positions; i++) {
+}
+
+/* Returns how many targets are scored. */
+static int64_t batches_fill(const struct batches *b, int32_t *ids, int32_t *targets, int64_t start, bool scored) {
+    int64_t rows = batches_rows(b) / b->config.sequences, count = 0;
+    (b->prompts ? batches_fill_sample : batches_fill_text)(b, ids, targets, start);
+    for (int64_t i = 0; i < rows; i++) {
         if (!scored) targets[i] = -1;
         count += targets[i] >= 0;
     }
@@ -341,15 +444,17 @@ void batches_get(struct batches *b, struct batch *out, int held, int64_t number)
     }
 }
 
-void batches_window(const struct batches *b, int32_t *out, int64_t window) {
+int64_t batches_predicted(const struct batches *b, int32_t *out, int64_t window) {
     assert(b->config.sampling == SAMPLING_ONCE && window >= 0 && window < b->windows);
-    batches_copy_ids(b, out, batches_window_start((struct batches *)b, window),
-                     b->length); /* SAMPLING_ONCE does not modify b */
+    int64_t start = batches_once_start(b, window), first = batches_first_predicted(b, start);
+    int64_t n = batches_window_length(b, start) - first;
+    if (out) batches_copy_ids(b, out, start + first, n);
+    return n;
 }
 
 int batches_window_file(const struct batches *b, int64_t window) {
     assert(b->config.sampling == SAMPLING_ONCE && window >= 0 && window < b->windows);
-    int64_t at = batches_window_start((struct batches *)b, window);
+    int64_t at = batches_once_start(b, window);
     int file = 0;
     while (at >= b->files[file].first + b->files[file].count)
         file++;

@@ -2,7 +2,10 @@
  *
  * The files are mapped, and concatenated to one text. Documents end at the end-of-document id, and at a file's end.
  * Sequences are windows of L ids (C chunks of real ids), not aligned to documents. A batch depends only on its
- * number, so a resumed run sees the same batches. One thread at a time. */
+ * number, so a resumed run sees the same batches. One thread at a time.
+ *
+ * With `samples` each window is one document, a sample of a task (answers.h): it begins with the sequence, only its
+ * answer is predicted, and ids of -1 follow it. */
 #pragma once
 #include "base/status.h"
 #include "model/model_config.h"
@@ -27,6 +30,7 @@ struct batches_config {
     int64_t end_id;                      /* of a document; < 0: only files end documents */
     const struct model_config *model;    /* copied */
     enum sampling sampling;
+    bool samples;                        /* not with SAMPLING_RANDOM; each file needs its file of answers */
     int sequences;                       /* N */
     int64_t chunks;                      /* C; Base LM: positions */
     int held;                            /* batches that are valid at a time */
@@ -51,7 +55,7 @@ int batches_unended(const struct batches *b);
 int64_t batches_length(const struct batches *b);          /* L: real ids of a sequence */
 /* Windows of an epoch, or of SAMPLING_ONCE in all; SAMPLING_RANDOM: how many fit. */
 int64_t batches_windows(const struct batches *b);
-/* A hash of all ids: it differs when a run is resumed with other data. */
+/* A hash of all ids, and of where answers begin: it differs when a run is resumed with other data. */
 uint64_t batches_fingerprint(const struct batches *b);
 
 /* Documents are numbered from config.first_document; positions count ids of all files. */
@@ -67,8 +71,8 @@ void batches_set_order(struct batches *b, batches_arrange *arrange, void *contex
 /* Batch `number` (from 0) in buffer `held`; valid until that buffer is used again. After the last window of
  * SAMPLING_ONCE windows are repeated with all targets -1, so that every batch has its full size. */
 void batches_get(struct batches *b, struct batch *out, int held, int64_t number);
-/* The real ids of a window of SAMPLING_ONCE: out [L]. */
-void batches_window(const struct batches *b, int32_t *out, int64_t window);
+/* The ids of a window of SAMPLING_ONCE that are predicted, in order: out [L], or NULL. Returns their number. */
+int64_t batches_predicted(const struct batches *b, int32_t *out, int64_t window);
 /* Number of the file (from 0) in which a window of SAMPLING_ONCE begins. */
 int batches_window_file(const struct batches *b, int64_t window);
 

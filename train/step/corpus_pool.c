@@ -91,12 +91,12 @@ enum status corpus_pool_create(struct corpus_pool **out, struct device *dev, con
     p->candidates = config->candidates;
     p->hidden = model->hidden;
     p->type = config->type;
-    enum status s = carve_device(dev, &p->memory, &p->bytes, corpus_pool_layout, p);
-    if (s == STATUS_OK) s = corpus_pool_upload(p, config->ids, config->documents, model->landmark_id);
-    if (s == STATUS_OK)
-        *out = p;
-    else
-        corpus_pool_free(p);
+    enum status s;
+    TRY_GOTO(s, carve_device(dev, &p->memory, &p->bytes, corpus_pool_layout, p), out);
+    TRY_GOTO(s, corpus_pool_upload(p, config->ids, config->documents, model->landmark_id), out);
+    *out = p;
+out:
+    if (s != STATUS_OK) corpus_pool_free(p);
     return s;
 }
 

@@ -11,17 +11,9 @@ static struct model_config model(bool base) {
         .vocab_size = VOCAB, .chunk = CHUNK, .landmark_id = base ? -1 : LANDMARK, .base_lm = base};
 }
 
-static const char *path_of(const char *name) {
-    static char path[8][700];
-    static int turn;
-    char *out = path[turn++ % 8];
-    snprintf(out, 700, "%s/%s", test_folder(), name);
-    return out;
-}
-
 /* `width` 2 or 4, by the name. */
 static const char *write_ids(const char *name, const uint32_t *ids, int64_t n) {
-    const char *path = path_of(name);
+    const char *path = test_path(name);
     int width = strstr(name, ".u16") ? 2 : 4;
     FILE *f = fopen(path, "wb");
     CHECK(f);
@@ -188,8 +180,9 @@ static void once_and_base(void) {
     b = open_with(how, &m, a, NULL);
     int32_t window[L];
     for (int64_t i = 0; i < 5; i++) {
-        batches_window(b, window, i);
-        CHECK_EQ(window[0], ids[2 * i * L]);
+        CHECK_EQ(batches_predicted(b, window, i), L - 1);
+        CHECK_EQ(window[0], ids[2 * i * L + 1]);
+        CHECK_EQ(window[L - 2], ids[2 * i * L + L - 1]);
     }
     batches_close(b);
     free(ids);
@@ -243,7 +236,7 @@ static enum status try_file(const char *path) {
 static void refused(void) {
     uint32_t *ids = text(300, 50);
     CHECK_OK(try_file(write_ids("good.u16", ids, 300)));
-    CHECK_FAILS(try_file(path_of("none.u16")), STATUS_NOT_FOUND, "none.u16");
+    CHECK_FAILS(try_file(test_path("none.u16")), STATUS_NOT_FOUND, "none.u16");
     CHECK_FAILS(try_file(write_ids("x.bin", ids, 300)), STATUS_INVALID, "ends in .u16 or .u32");
     CHECK_FAILS(try_file(write_ids("few.u16", ids, 100)), STATUS_INVALID, "fewer than one sequence of 126");
     CHECK_FAILS(try_file(write_ids("empty.u16", ids, 0)), STATUS_INVALID, "is empty");

@@ -16,14 +16,6 @@ static struct model_config model(void) {
     return c;
 }
 
-static const char *in_folder(const char *name) {
-    static char path[32][FILE_PATH_MAX];
-    static int turn;
-    char *out = path[turn++ % 32];
-    CHECK_OK(file_join(out, test_folder(), name));
-    return out;
-}
-
 static void put_file(const char *path, const char *text) {
     FILE *f = fopen(path, "w");
     CHECK(f && fputs(text, f) >= 0 && fclose(f) == 0);
@@ -55,8 +47,8 @@ static void check_same(const struct checkpoint *a, const struct checkpoint *b) {
 
 static void round_trip(enum safetensors_dtype type, const char *name) {
     struct model_config m = model();
-    const char *run = in_folder(name);
-    struct checkpoint_kind kind = {.run = run, .model_json = json, .tokenizer = in_folder("t.json"), .type = type};
+    const char *run = test_path(name);
+    struct checkpoint_kind kind = {.run = run, .model_json = json, .tokenizer = test_path("t.json"), .type = type};
     struct checkpoint loaded, c;
     int64_t latest;
     put_file(kind.tokenizer, "{}");
@@ -72,15 +64,15 @@ static void round_trip(enum safetensors_dtype type, const char *name) {
         checkpoint_free(&loaded), checkpoint_free(&c);
     }
     /* What is not a whole checkpoint is none: a killed writer's, other names. 12 is the newest, not "8". */
-    CHECK(mkdir(in_folder(type == SAFETENSORS_F32 ? "a/checkpoints/step-99.tmp" : "b/checkpoints/step-99.tmp"), 0777) ==
+    CHECK(mkdir(test_path(type == SAFETENSORS_F32 ? "a/checkpoints/step-99.tmp" : "b/checkpoints/step-99.tmp"), 0777) ==
           0);
-    CHECK(mkdir(in_folder(type == SAFETENSORS_F32 ? "a/checkpoints/step-98x" : "b/checkpoints/step-98x"), 0777) == 0);
+    CHECK(mkdir(test_path(type == SAFETENSORS_F32 ? "a/checkpoints/step-98x" : "b/checkpoints/step-98x"), 0777) == 0);
     CHECK_OK(checkpoint_latest(&latest, run));
     CHECK_EQ(latest, 12);
     CHECK_OK(checkpoint_prepare(run));
-    CHECK(!file_exists(in_folder(type == SAFETENSORS_F32 ? "a/checkpoints/step-99.tmp" : "b/checkpoints/step-99.tmp")));
+    CHECK(!file_exists(test_path(type == SAFETENSORS_F32 ? "a/checkpoints/step-99.tmp" : "b/checkpoints/step-99.tmp")));
     CHECK_OK(checkpoint_trim(run, 2));
-    CHECK(!file_is_directory(in_folder(type == SAFETENSORS_F32 ? "a/checkpoints/step-8" : "b/checkpoints/step-8")));
+    CHECK(!file_is_directory(test_path(type == SAFETENSORS_F32 ? "a/checkpoints/step-8" : "b/checkpoints/step-8")));
     CHECK_OK(checkpoint_load(&loaded, run, 10, &m));
     checkpoint_free(&loaded);
     CHECK_OK(checkpoint_trim(run, 1));
@@ -93,19 +85,19 @@ static void round_trip(enum safetensors_dtype type, const char *name) {
 static void damage(void) {
     struct model_config m = model(), other = model();
     struct checkpoint loaded;
-    const char *state = in_folder("a/checkpoints/step-12/state.safetensors");
+    const char *state = test_path("a/checkpoints/step-12/state.safetensors");
     uint64_t size;
     other.ffn = 16;
-    CHECK_FAILS(checkpoint_load(&loaded, in_folder("a"), 12, &other), STATUS_MISMATCH, "gate_proj");
-    CHECK(rename(in_folder("a/checkpoints/step-12"), in_folder("a/checkpoints/step-13")) == 0);
-    CHECK_FAILS(checkpoint_load(&loaded, in_folder("a"), 13, &m), STATUS_CORRUPT, "is the state of step 12");
-    CHECK(rename(in_folder("a/checkpoints/step-13"), in_folder("a/checkpoints/step-12")) == 0);
+    CHECK_FAILS(checkpoint_load(&loaded, test_path("a"), 12, &other), STATUS_MISMATCH, "gate_proj");
+    CHECK(rename(test_path("a/checkpoints/step-12"), test_path("a/checkpoints/step-13")) == 0);
+    CHECK_FAILS(checkpoint_load(&loaded, test_path("a"), 13, &m), STATUS_CORRUPT, "is the state of step 12");
+    CHECK(rename(test_path("a/checkpoints/step-13"), test_path("a/checkpoints/step-12")) == 0);
     CHECK_OK(file_size(&size, state));
     CHECK(truncate(state, (off_t)size - 4) == 0);
-    CHECK(checkpoint_load(&loaded, in_folder("a"), 12, &m) != STATUS_OK);
+    CHECK(checkpoint_load(&loaded, test_path("a"), 12, &m) != STATUS_OK);
     CHECK(strstr(status_message(), "state.safetensors"));
     CHECK_OK(file_remove(state));
-    CHECK_FAILS(checkpoint_load(&loaded, in_folder("a"), 12, &m), STATUS_NOT_FOUND, "state.safetensors");
+    CHECK_FAILS(checkpoint_load(&loaded, test_path("a"), 12, &m), STATUS_NOT_FOUND, "state.safetensors");
 }
 
 static struct run_log_line line(int64_t step) {
@@ -153,7 +145,7 @@ static void check_file(const char *path, const char *want) {
 static void log_names_files(void) {
     static const char *const names[] = {"a.u16", "b.u16"};
     static const struct validation_figure figures[] = {{3.0, 1.5, NAN, NAN, NAN}, {2.0, 1.25, NAN, NAN, NAN}};
-    const char *path = in_folder("files.jsonl");
+    const char *path = test_path("files.jsonl");
     struct run_log_line l = line(1);
     struct run_log *log;
     l.validated = true;
@@ -171,7 +163,7 @@ static void log_names_files(void) {
 }
 
 static void log_is_cut(void) {
-    const char *path = in_folder("log.jsonl");
+    const char *path = test_path("log.jsonl");
     struct run_log *log;
     CHECK_OK(run_log_open(&log, path, 0));
     for (int64_t step = 1; step <= 3; step++) {

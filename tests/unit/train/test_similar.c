@@ -7,14 +7,6 @@
 enum { CHUNK = 63, VOCAB = 4000, END = 0, LANDMARK = 3999, LONG = 6 * CHUNK, DOCUMENTS = 12, PASSAGES = 2, SPAN = 2 };
 enum { NUMBERS = SPAN * CHUNK + 1 };
 
-static const char *path_of(const char *name) {
-    static char path[8][700];
-    static int turn;
-    char *out = path[turn++ % 8];
-    snprintf(out, 700, "%s/%s", test_folder(), name);
-    return out;
-}
-
 /* Documents 2i and 2i+1 are of the same ids but for each ninth one, which is the document's own. */
 static int32_t id_at(int document, int64_t i) {
     int32_t topic = document / 2;
@@ -22,7 +14,7 @@ static int32_t id_at(int document, int64_t i) {
 }
 
 static const char *write_documents(const char *name, int first, int n, int64_t length) {
-    const char *path = path_of(name);
+    const char *path = test_path(name);
     FILE *f = fopen(path, "wb");
     CHECK(f);
     for (int d = first; d < first + n; d++)
@@ -60,7 +52,7 @@ static struct similar_config config_of(const struct batches *text, const struct 
                                    .model = m,
                                    .passages = PASSAGES,
                                    .span = SPAN,
-                                   .path = path_of("n.safetensors"),
+                                   .path = test_path("n.safetensors"),
                                    .make = true};
 }
 
@@ -126,7 +118,7 @@ static void check_tables(bool base) {
     CHECK_FAILS(similar_open(&n, &how), STATUS_NOT_FOUND, "n.safetensors");
     how.make = true;
     CHECK_OK(similar_open(&n, &how));
-    CHECK(!file_exists(path_of("n.safetensors.lex")));
+    CHECK(!file_exists(test_path("n.safetensors.lex")));
     check_fill(n, text, &m);
     how.make = false; /* what was kept */
     CHECK_OK(similar_open(&again, &how));

@@ -1,0 +1,24 @@
+/* plot_axis.h -- what every picture with axes needs, also those of other programs: round numbers along an axis, numbers
+ * and names as text. */
+#pragma once
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { PLOT_TICKS_MAX = 16, PLOT_LABEL_MAX = 24 };
+struct plot_axis {
+    double low, high;                           /* values at the ends */
+    bool log;
+    int n_ticks;
+    double ticks[PLOT_TICKS_MAX];
+    char labels[PLOT_TICKS_MAX][PLOT_LABEL_MAX];
+};
+/* Round numbers (1, 2, 5 times a power of ten) between low and high, `most` of them or less. The log axis wants
+ * low > 0. */
+void plot_axis_linear(struct plot_axis *axis, double low, double high, int most);
+void plot_axis_log(struct plot_axis *axis, double low, double high, int most);
+double plot_axis_at(const struct plot_axis *axis, double value);     /* 0 at low, 1 at high */
+/* 1234567 as "1.23 M", 0.000312 as "3.12e-4": `digits` significant ones. */
+const char *plot_number(char out[PLOT_LABEL_MAX], double value, int digits);
+
+/* Text for markup: <>&" escaped, what is no UTF-8 or no XML replaced. */
+void plot_text(FILE *out, const char *text);
