@@ -11,6 +11,12 @@ tiny_model() {
     "$MODEL" init --config "$TINY/config.json" --tokenizer "$TINY/tokenizer.json" --out "$1" --seed "${2:-3}" >/dev/null 2>"$ERR" ||
         die "drt-model init"
 }
+# tiny_base FOLDER [SEED]: a Base LM of the same size.
+tiny_base() {
+    sed 's/"decoder_layers": \[/&2], "was": [/; s/"encoder_layers": 1/"encoder_layers": 0/' "$TINY/config.json" | tr -d '\n' |
+        sed 's/, *"was": *\[[^]]*\]//' >"$TMP/base.json"
+    "$MODEL" init --config "$TMP/base.json" --tokenizer "$TINY/tokenizer.json" --out "$1" --seed "${2:-4}" >/dev/null 2>"$ERR" || die "no Base LM"
+}
 # words N [SEED]: a line of N words.
 words() {
     awk -v n="$1" -v seed="${2:-1}" 'BEGIN {

@@ -27,6 +27,7 @@ static void make(void) {
                                             .cors_origin = "https://other",
                                             .threads = 1,
                                             .sessions = 2,
+                                            .batch = 2,
                                             .queue = 4,
                                             .prefill_chunks = 1,
                                             .request_seconds = 60,

@@ -3,59 +3,26 @@
 #include "base/progress.h"
 #include "tools/shared/args.h"
 #include "session/engine.h"
+#include "session/memory_search.h"
 #include "tools/shared/exclude.h"
+#include "tools/eval/drt_eval_result.h"
 #include "tools/memory/memory_options.h"
 #include "tools/shared/ratio.h"
 #include <stdio.h>
-
-/* EVAL_BASE to EVAL_BASE_4: Base LMs beside the model. From EVAL_MEMORY_OWN on: the model without GCA, mixed with token
- * memories. */
-enum eval_mode {
-    EVAL_NONE, EVAL_SELF, EVAL_CORPUS, EVAL_BOTH, EVAL_RANDOM, EVAL_BASE, EVAL_BASE_2, EVAL_BASE_3, EVAL_BASE_4,
-    EVAL_MEMORY_OWN, EVAL_MEMORY_CORPUS, EVAL_MEMORY_BOTH, EVAL_MEMORY_RANDOM, EVAL_MEMORY_ORACLE, EVAL_MODES
-};
-enum { EVAL_GCA_MODES = EVAL_RANDOM + 1, EVAL_BASES = EVAL_MEMORY_OWN - EVAL_BASE };
-extern const char *const eval_mode_names[EVAL_MODES];
 
 struct eval_options {
     struct device_choice where;
     const char *model, *store, *encoder, *modes, *text_field, *format, *exclude;     /* encoder: an external one's */
     const char *memory, *documents, *searcher;            /* --memory LIST; all, even or odd; as drt-index search's */
     struct arg_strings base;             /* folders of Base LMs, EVAL_BASES at most */
-    const char *gca, *oracle, *keep, *apply;   /* --gca; --oracle; fit-memory's files; NULL: not given */
+    const char *gca, *oracle, *keep, *other, *apply;   /* --gca; --oracle; fit-memory's files; NULL: not given */
+    const char *store_parts, *plot;      /* --store-parts LIST; --plot FILE; NULL: not given */
     struct arg_strings samples, data;
     struct memory_options memory_options;
     int64_t rule;                        /* what `exclude` says */
-    bool corpus, self, random, exact, exact_fallback, json, skip_bad_lines, no_follow, no_overlap;
-    int64_t context, skip, max_documents, max_tokens, document_tokens, seed, nprobe, threads, eod_id;
+    bool knn_lm, corpus, self, random, exact, exact_fallback, json, skip_bad_lines, no_follow, no_overlap;
+    int64_t context, skip, max_documents, max_tokens, document_tokens, seed, nprobe, threads, eod_id, knn_entries;
 };
-
-/* One scored document: sums over its scored tokens. number: in its file, from 0. */
-struct eval_document { int file; int64_t number, tokens, bytes; double nll[EVAL_MODES]; };
-struct eval_file {
-    const char *path;
-    int64_t read_documents, documents, short_documents, skipped_lines, tokens, bytes;
-    int64_t stored_documents;            /* that are also in the store */
-};
-/* Each scored token, in order; arrays of modes that are not run are NULL (drt_eval_tokens.h). */
-struct eval_tokens {
-    int64_t n, capacity;
-    int32_t *document;
-    float *nll[EVAL_MODES];
-    uint8_t *run; int64_t *run_at;       /* class (drt_eval_tokens.h); number of the token in the overlap, -1: none */
-    bool runs_known;
-};
-struct eval_result {
-    bool mode[EVAL_MODES];
-    struct eval_tokens tokens;
-    struct eval_document *documents; size_t n_documents, capacity;
-    struct eval_file files[64]; int n_files;
-    char *names[64];                     /* paths that belong to the result */
-    struct overlap *overlap;             /* texts: `documents` (indexer/overlap.h); NULL: not computed */
-    double seconds[EVAL_MODES];
-    bool partial;                        /* stopped by a signal: what was scored until then */
-};
-void eval_result_free(struct eval_result *r);
 
 /* ---- drt_eval.c, and a drt_eval_<name>.c for each command ---- */
 int eval_ppl(int argc, char **argv, const char **operands), eval_niah(int argc, char **argv, const char **operands);
@@ -74,7 +41,8 @@ int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL
 struct memory_samples;                   /* tools/memory/memory_samples.h */
 /* base[i]: of mode EVAL_BASE + i; NULL: none */
 struct eval_engines {
-    struct engine *model, *base[EVAL_BASES]; const struct lexical *lexical; struct memory_config memory;
+    struct engine *model, *base[EVAL_BASES]; struct memory_search *search; struct memory_config memory;
+    struct memory_knn *knn;              /* of mode memory-knn-lm (tools/memory/memory_knn.h) */
 };
 struct eval_machine { struct engine model, base[EVAL_BASES]; struct eval_engines engines; };
 /* Allocated: several engines are too large for a small stack. */
@@ -114,7 +82,7 @@ enum status eval_print_memory(const struct eval_result *r);   /* nothing without
 struct json_writer;
 enum status eval_write_memory(struct json_writer *w, const struct eval_result *r);
 /* Pairs of memory modes whose paired change is shown (mean over files). */
-enum { EVAL_MEMORY_PAIRS = 10 };
+enum { EVAL_MEMORY_PAIRS = 12 };
 extern const struct eval_pair eval_memory_pairs[EVAL_MEMORY_PAIRS];
 enum status eval_print_text(const struct eval_result *r, const struct engine *e, const struct eval_options *o);
 enum status eval_print_json(const struct eval_result *r, const struct engine *e, const struct eval_options *o);

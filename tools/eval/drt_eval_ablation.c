@@ -61,10 +61,26 @@ static const char *time_text(char out[32], double seconds) {
     return out;
 }
 
+/* An evaluation begins again after a stop: pieces that are shorter than it never end it. */
+static void note_long_parts(const struct ablation_plan *plan, double rate, double max_minutes) {
+    double longest = 0;
+    const char *name = NULL;
+    char time[32];
+    for (size_t i = 0; i < plan->n_parts; i++) {
+        const struct ablation_part *p = &plan->parts[i];
+        double seconds = p->done || p->kind < ABLATION_SCORE ? 0 : ablation_part_seconds(plan, p, rate);
+        if (seconds > longest) name = p->name, longest = seconds;
+    }
+    if (max_minutes > 0 && longest > max_minutes * 60)
+        fprintf(stderr,
+                "drt-eval: note: %s takes about %s and begins again after a stop: give more --max-minutes for it\n",
+                name, time_text(time, longest));
+}
+
 /* Says what is left, and refuses a budget of seconds that cannot be met while nothing is trained yet. */
-static enum status estimate(const struct ablation_plan *plan, bool only) {
+static enum status estimate(double *rate, const struct ablation_plan *plan, const struct ablation_options *o) {
     const struct ablation_config *c = plan->config;
-    double rate = 0, by_kind[ABLATION_KINDS], spent = 0;
+    double by_kind[ABLATION_KINDS], spent = 0;
     char all[32], train[32], build[32], score[32];
     bool begun = false;
     size_t done = 0;
@@ -74,13 +90,14 @@ static enum status estimate(const struct ablation_plan *plan, bool only) {
         begun = begun || (plan->parts[i].done && plan->parts[i].kind == ABLATION_TRAIN);
     }
     if (done == plan->n_parts) return STATUS_OK;
-    TRY(ablation_measure(&rate, c));
-    const double left = ablation_seconds_left(plan, rate, by_kind);
-    streams_printf(only ? stdout : stderr,
+    TRY(ablation_measure(rate, c));
+    const double left = ablation_seconds_left(plan, *rate, by_kind);
+    streams_printf(o->estimate ? stdout : stderr,
                    "%s%zu of %zu parts are left: about %s (%s of training, %s of stores, %s of scoring)\n",
-                   only ? "" : "drt-eval: ", plan->n_parts - done, plan->n_parts, time_text(all, left),
+                   o->estimate ? "" : "drt-eval: ", plan->n_parts - done, plan->n_parts, time_text(all, left),
                    time_text(train, by_kind[ABLATION_TRAIN]), time_text(build, by_kind[ABLATION_BUILD]),
                    time_text(score, by_kind[ABLATION_SCORE] + by_kind[ABLATION_MEMORY]));
+    note_long_parts(plan, *rate, o->max_minutes);
     if (c->seconds == 0 || begun || left + spent <= (double)c->seconds) return STATUS_OK;
     return fail(STATUS_INVALID,
                 "%s: budget.seconds is %lld, and all parts take about %.0f s here: raise it, or lower "
@@ -108,12 +125,11 @@ static enum status make_table(const struct ablation_plan *plan, const char *fold
 
 static enum status make_run(bool *finished, struct ablation_plan *plan, const struct ablation_options *o) {
     char programs[FILE_PATH_MAX];
-    const struct ablation_run_options run = {
-        .folder = o->out, .programs = programs, .max_seconds = o->max_minutes * 60};
+    struct ablation_run_options run = {.folder = o->out, .programs = programs, .max_seconds = o->max_minutes * 60};
     int lock;
     TRY(programs_folder(programs));
     TRY(ablation_run_open(&lock, plan, o->out));
-    enum status s = estimate(plan, o->estimate);
+    enum status s = estimate(&run.rate, plan, o);
     if (s == STATUS_OK && !o->estimate) s = ablation_run_parts(finished, plan, &run);
     if (s == STATUS_OK && !o->estimate) s = make_table(plan, o->out);
     close(lock);

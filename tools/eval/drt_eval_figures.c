@@ -64,8 +64,10 @@ const struct eval_pair eval_pairs[EVAL_PAIRS] = {
 };
 
 bool eval_uses_store(const struct eval_result *r) {
-    return r->mode[EVAL_CORPUS] || r->mode[EVAL_BOTH] || r->mode[EVAL_RANDOM] || r->mode[EVAL_MEMORY_CORPUS] ||
-           r->mode[EVAL_MEMORY_BOTH] || r->mode[EVAL_MEMORY_RANDOM] || r->mode[EVAL_MEMORY_ORACLE];
+    bool uses = r->mode[EVAL_CORPUS] || r->mode[EVAL_BOTH] || r->mode[EVAL_RANDOM];
+    for (int mode = EVAL_MEMORY_CORPUS; mode < EVAL_MODES; mode++)
+        uses = uses || r->mode[mode];
+    return uses;
 }
 
 bool eval_is_memory(const struct eval_result *r, int mode) {

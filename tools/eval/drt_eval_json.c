@@ -119,6 +119,7 @@ enum status eval_print_json(const struct eval_result *r, const struct engine *e,
         put_text(&w, "searched_by", e->searched_by.text);
         json_write_key(&w, "searcher"), searcher_describe_json(&w, &e->searched_by);
     }
+    if (r->memory_search.text[0]) json_write_key(&w, "memory_searcher"), searcher_describe_json(&w, &r->memory_search);
     json_write_key(&w, "exact");
     json_write_bool(&w, o->exact);
     json_write_key(&w, "partial");

@@ -2,6 +2,7 @@
  * memory needs. */
 #include "base/memory.h"
 #include "tools/eval/drt_eval.h"
+#include "tools/memory/memory_knn.h"
 #include <string.h>
 
 /* The same ids must mean the same text. */
@@ -16,7 +17,7 @@ static enum status check_base(const struct engine *model, const struct engine *b
 }
 
 /* Random chunks, too: their gate sees the scores that a search would give them. */
-static bool reads_lexical(const struct eval_options *o) {
+static bool searches(const struct eval_options *o) {
     static const char *const modes[] = {"corpus", "both", "random"};
     bool reads = o->oracle && strcmp(o->oracle, "none") != 0;
     for (size_t i = 0; i < ARRAY_LEN(modes); i++)
@@ -37,7 +38,8 @@ static enum status open_parts(struct eval_machine *m, const struct engine_config
     }
     if (!config->memory) return STATUS_OK;
     TRY(memory_options_config(&e->memory, &o->memory_options, &m->model.model));
-    return o->store && reads_lexical(o) ? store_view_lexical(&e->lexical, m->model.view) : STATUS_OK;
+    const struct memory_search_config search = {.engine = &m->model, .kind = e->memory.searcher, .store = o->store};
+    return o->store && searches(o) ? memory_search_open(&e->search, &search) : STATUS_OK;
 }
 
 enum status eval_machine_open(struct eval_machine **out, const struct engine_config *config,
@@ -55,6 +57,8 @@ enum status eval_machine_open(struct eval_machine **out, const struct engine_con
 
 void eval_machine_close(struct eval_machine *m) {
     if (!m) return;
+    memory_search_close(m->engines.search);
+    memory_knn_free(m->engines.knn);
     for (int i = 0; i < EVAL_BASES; i++)
         engine_close(&m->base[i]);
     engine_close(&m->model);

@@ -3,15 +3,19 @@
 #include <math.h>
 
 enum memory_kind eval_kind_of(int mode) {
-    return mode == EVAL_MEMORY_OWN ? MEMORY_OWN : mode == EVAL_MEMORY_BOTH ? MEMORY_BOTH : MEMORY_CORPUS;
+    if (mode == EVAL_MEMORY_BOTH || mode == EVAL_MEMORY_OTHER_BOTH || mode >= EVAL_PART_BOTH) return MEMORY_BOTH;
+    return mode == EVAL_MEMORY_OWN ? MEMORY_OWN : MEMORY_CORPUS;
 }
 
 int eval_read_of(int mode, int side) {
     if (!memory_kind_reads(eval_kind_of(mode), side)) return -1;
     if (side == MEMORY_OWN) return MEMORY_READ_PAST;
-    return mode == EVAL_MEMORY_RANDOM   ? MEMORY_READ_RANDOM
-           : mode == EVAL_MEMORY_ORACLE ? MEMORY_READ_ORACLE
-                                        : MEMORY_READ_FOUND;
+    if (mode >= EVAL_PART_CORPUS) return MEMORY_READ_PART + (mode - EVAL_PART_CORPUS) % EVAL_PARTS;
+    if (mode == EVAL_MEMORY_KNN) return MEMORY_READ_KNN;
+    return mode == EVAL_MEMORY_RANDOM                                    ? MEMORY_READ_RANDOM
+           : mode == EVAL_MEMORY_ORACLE                                  ? MEMORY_READ_ORACLE
+           : mode == EVAL_MEMORY_OTHER || mode == EVAL_MEMORY_OTHER_BOTH ? MEMORY_READ_OTHER
+                                                                         : MEMORY_READ_FOUND;
 }
 
 /* The read's temperature `tau` is number .. of its list, which rises; it joins the list where it is new. */
@@ -31,16 +35,22 @@ static int read_index(const struct memory_read *read, float tau) {
     return at;
 }
 
+/* Queries of kNN-LM are added, nothing is scored. */
+static bool collects(const struct eval_run *r) {
+    return r->engines->knn && !memory_knn_searched(r->engines->knn);
+}
+
 static enum status memory_wants(struct eval_run *r, int mode) {
     enum memory_kind kind = eval_kind_of(mode);
     const struct memory_mixture *mixture = &r->engines->memory.mixture[kind];
-    if (!r->samples) TRY(memory_options_fitted(&r->engines->memory, &r->options->memory_options, kind));
+    const bool all = r->samples || collects(r);
+    if (!all) TRY(memory_options_fitted(&r->engines->memory, &r->options->memory_options, kind));
     for (int side = 0; side < MEMORY_SIDES; side++) {
         int read = eval_read_of(mode, side);
-        if (read < 0) continue;
-        for (int t = 0; r->samples && t < MEMORY_TAUS; t++)
+        if (read < 0 || read == MEMORY_READ_OTHER) continue; /* comes from a file */
+        for (int t = 0; all && t < MEMORY_TAUS; t++)
             read_wants(&r->reads_of[read], (float)memory_taus[t]);
-        if (!r->samples) read_wants(&r->reads_of[read], (float)mixture->tau[side]);
+        if (!all) read_wants(&r->reads_of[read], (float)mixture->tau[side]);
     }
     return STATUS_OK;
 }
@@ -60,10 +70,13 @@ enum status eval_memory_prepare(struct eval_run *r) {
     }
     const struct memory_window_config config = {.engine = r->engine,
                                                 .memory = memory,
-                                                .lexical = r->engines->lexical,
+                                                .finder = memory_search_finder(r->engines->search),
+                                                .knn = r->engines->knn,
                                                 .context = r->options->context,
                                                 .seed = (uint64_t)r->options->seed,
                                                 .gca = r->memory_gca};
+    r->result->store_chunks = r->engine->info.chunks;
+    r->result->memory_search = memory_search_describe(r->engines->search, memory->k);
     return memory_window_create(&r->memory, &config, r->reads, n);
 }
 
@@ -101,7 +114,7 @@ enum status eval_memory_score(struct eval_run *r, struct eval_document *d, const
     if (r->samples) TRY(memory_samples_lm(r->samples, &lm, n - first, (int32_t)r->result->n_documents));
     for (int what = 0; what < MEMORY_READS && r->samples; what++)
         if (r->samples->has[what]) memory_samples_read(r->samples, &r->reads[r->read_at[what]]);
-    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES && !r->samples; mode++)
+    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES && !r->samples && !collects(r); mode++)
         if (r->result->mode[mode]) mode_score(r, d, &lm, mode, n - first, token);
     return STATUS_OK;
 }

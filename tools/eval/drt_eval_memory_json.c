@@ -1,5 +1,6 @@
 /* drt_eval_memory_json.c -- what drt_eval_memory_report.c prints for people, for programs. */
 #include "base/formats/json.h"
+#include "tools/eval/drt_eval_parts.h"
 #include "tools/eval/drt_eval_tokens.h"
 #include <math.h>
 
@@ -59,6 +60,7 @@ static enum status write_run(struct json_writer *w, const struct eval_result *r,
 enum status eval_write_memory(struct json_writer *w, const struct eval_result *r) {
     if (!eval_has_memory(r) || eval_reference(r) < 0) return STATUS_OK;
     TRY(write_pairs(w, r));
+    TRY(eval_write_parts(w, r));
     if (eval_has_runs(r)) {
         json_write_key(w, "runs");
         json_write_array(w);

@@ -1,13 +1,15 @@
 /* drt_eval_memory_report.c -- the tables of token memories: gains, pairs, by shared run, tokens helped and hurt. */
+#include "tools/eval/drt_eval_parts.h"
 #include "tools/eval/drt_eval_tokens.h"
 #include <math.h>
 
 const struct eval_pair eval_memory_pairs[EVAL_MEMORY_PAIRS] = {
     {EVAL_MEMORY_BOTH, EVAL_MEMORY_OWN},      {EVAL_MEMORY_BOTH, EVAL_MEMORY_CORPUS},
     {EVAL_MEMORY_CORPUS, EVAL_MEMORY_RANDOM}, {EVAL_MEMORY_ORACLE, EVAL_MEMORY_CORPUS},
-    {EVAL_MEMORY_OWN, EVAL_BASE_2},           {EVAL_MEMORY_BOTH, EVAL_BASE_2},
-    {EVAL_MEMORY_OWN, EVAL_BASE_3},           {EVAL_MEMORY_BOTH, EVAL_BASE_3},
-    {EVAL_MEMORY_OWN, EVAL_BASE_4},           {EVAL_MEMORY_BOTH, EVAL_BASE_4},
+    {EVAL_MEMORY_KNN, EVAL_MEMORY_CORPUS},    {EVAL_MEMORY_OWN, EVAL_BASE_2},
+    {EVAL_MEMORY_BOTH, EVAL_BASE_2},          {EVAL_MEMORY_OWN, EVAL_BASE_3},
+    {EVAL_MEMORY_BOTH, EVAL_BASE_3},          {EVAL_MEMORY_OWN, EVAL_BASE_4},
+    {EVAL_MEMORY_BOTH, EVAL_BASE_4},          {EVAL_MEMORY_OTHER_BOTH, EVAL_MEMORY_OWN},
 };
 
 static bool is_shown(const struct eval_result *r, int mode) {
@@ -33,11 +35,11 @@ static enum status print_change(const struct eval_result *r, int a, int b) {
 }
 
 static enum status print_gains(const struct eval_result *r, int reference) {
-    printf("\n%-13s %11s  %-21s mean over files, bootstrap over documents; by file\n", "mode",
+    printf("\n%-18s %11s  %-21s mean over files, bootstrap over documents; by file\n", "mode",
            reference == EVAL_BASE ? "to base" : "to none", "95 % interval");
-    for (int mode = 0; mode < EVAL_MODES; mode++) {
+    for (int mode = 0; mode < EVAL_PART_CORPUS; mode++) { /* eval_print_parts has the others */
         if (!is_shown(r, mode)) continue;
-        printf("%-13s", eval_mode_names[mode]);
+        printf("%-18s", eval_mode_names[mode]);
         TRY(print_change(r, mode, reference));
     }
     return STATUS_OK;
@@ -64,7 +66,7 @@ static enum status print_run_row(const struct eval_result *r, const char *name, 
     int64_t n = 0;
     bool counted = false;
     printf("%-22s", name);
-    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES; mode++) {
+    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_PART_CORPUS; mode++) {
         struct ratio change;
         if (!eval_is_memory(r, mode)) continue;
         TRY(run < 0 ? eval_clean_change(&change, &n, r, mode) : eval_run_change(&change, &n, r, mode, run));
@@ -86,7 +88,7 @@ static enum status print_runs(const struct eval_result *r) {
     if (!eval_has_runs(r)) return STATUS_OK;
     printf("\nchange (%%, 95 %% interval) by the longest run around a token that the store has too\n%-22s %8s", "run",
            "tokens");
-    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES; mode++)
+    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_PART_CORPUS; mode++)
         if (eval_is_memory(r, mode)) printf("  %23s", eval_mode_names[mode]);
     printf("\n");
     for (int run = 0; run < EVAL_RUNS; run++)
@@ -96,14 +98,14 @@ static enum status print_runs(const struct eval_result *r) {
 
 static void print_helped(const struct eval_result *r) {
     bool headed = false;
-    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES; mode++) {
+    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_PART_CORPUS; mode++) {
         if (!eval_is_memory(r, mode)) continue;
         struct eval_helped h = eval_helped(r, mode);
         if (!headed)
-            printf("\n%-13s %9s %9s  tokens whose loss falls or rises by more than 0.01 nats\n", "mode", "helped",
+            printf("\n%-18s %9s %9s  tokens whose loss falls or rises by more than 0.01 nats\n", "mode", "helped",
                    "hurt");
         headed = true;
-        printf("%-13s %7.1f %% %7.1f %%\n", eval_mode_names[mode], 100 * h.helped, 100 * h.hurt);
+        printf("%-18s %7.1f %% %7.1f %%\n", eval_mode_names[mode], 100 * h.helped, 100 * h.hurt);
     }
 }
 
@@ -114,6 +116,7 @@ enum status eval_print_memory(const struct eval_result *r) {
     if (reference < 0 || modes < 2 || !(eval_has_memory(r) || r->mode[EVAL_BASE])) return STATUS_OK;
     TRY(print_gains(r, reference));
     TRY(print_pairs(r));
+    TRY(eval_print_parts(r));
     TRY(print_runs(r));
     print_helped(r);
     return STATUS_OK;

@@ -3,6 +3,37 @@
 #include "tools/shared/search_options.h"
 #include <string.h>
 
+const char *const eval_mode_names[EVAL_MODES] = {"none",
+                                                 "self",
+                                                 "corpus",
+                                                 "both",
+                                                 "random",
+                                                 "base",
+                                                 "base-2",
+                                                 "base-3",
+                                                 "base-4",
+                                                 "memory-own",
+                                                 "memory-corpus",
+                                                 "memory-both",
+                                                 "memory-random",
+                                                 "memory-oracle",
+                                                 "memory-other",
+                                                 "memory-other-both",
+                                                 "memory-knn-lm",
+                                                 "memory-corpus-1/2",
+                                                 "memory-corpus-1/4",
+                                                 "memory-corpus-1/8",
+                                                 "memory-corpus-1/16",
+                                                 "memory-corpus-1/32",
+                                                 "memory-corpus-1/64",
+                                                 "memory-both-1/2",
+                                                 "memory-both-1/4",
+                                                 "memory-both-1/8",
+                                                 "memory-both-1/16",
+                                                 "memory-both-1/32",
+                                                 "memory-both-1/64"};
+const char *const eval_part_names[EVAL_PARTS] = {"1/2", "1/4", "1/8", "1/16", "1/32", "1/64"};
+
 /* Adds the modes that a list names; their names begin with `prefix`. */
 static bool modes_of_list(bool mode[EVAL_MODES], const char *list, const char *prefix, int first, int end) {
     for (const char *at = list;;) {
@@ -13,6 +44,30 @@ static bool modes_of_list(bool mode[EVAL_MODES], const char *list, const char *p
                 found = i;
         if (found == EVAL_MODES) return false;
         mode[found] = true;
+        if (!at[length]) return true;
+        at += length + 1;
+    }
+}
+
+static bool ends_in(const char *text, const char *end) {
+    const size_t n = strlen(text), of_end = strlen(end);
+    return n > of_end && strcmp(text + n - of_end, end) == 0;
+}
+
+/* The parts of the store that a list names, of those memories of the whole that are in `mode`. The last part is the
+ * whole, which has its rows already. */
+static bool modes_of_parts(bool mode[EVAL_MODES], const char *list) {
+    if (!mode[EVAL_MEMORY_CORPUS] && !mode[EVAL_MEMORY_BOTH]) return false;
+    for (const char *at = list;;) {
+        size_t length = strcspn(at, ",");
+        int found = length == 1 && *at == '1' ? EVAL_PARTS : -1;
+        for (int i = 0; i < EVAL_PARTS; i++)
+            if (strlen(eval_part_names[i]) == length && memcmp(eval_part_names[i], at, length) == 0) found = i;
+        if (found < 0) return false;
+        if (found < EVAL_PARTS) {
+            mode[EVAL_PART_CORPUS + found] = mode[EVAL_MEMORY_CORPUS];
+            mode[EVAL_PART_BOTH + found] = mode[EVAL_MEMORY_BOTH];
+        }
         if (!at[length]) return true;
         at += length + 1;
     }
@@ -33,7 +88,14 @@ int eval_modes(const char *command, bool mode[EVAL_MODES], const struct eval_opt
     if (o->memory && strcmp(o->memory, "none") != 0 &&
         !modes_of_list(mode, o->memory, "memory-", EVAL_MEMORY_OWN, EVAL_MEMORY_ORACLE))
         return eval_usage(command, "--memory: must be none, or a list like own,corpus,both,random");
+    mode[EVAL_MEMORY_KNN] = o->knn_lm;
     mode[EVAL_MEMORY_ORACLE] = o->oracle && strcmp(o->oracle, "none") != 0;
+    if (o->plot && !o->store_parts) return eval_usage(command, "--plot draws the rows of --store-parts");
+    if (o->plot && !ends_in(o->plot, ".svg")) return eval_usage(command, "--plot FILE ends in .svg");
+    if (o->store_parts && !modes_of_parts(mode, o->store_parts))
+        return eval_usage(command,
+                          "--store-parts: must be a list of 1/64, 1/32, 1/16, 1/8, 1/4, 1/2 and 1, with corpus or "
+                          "both in --memory");
     if (!o->modes) {
         mode[EVAL_NONE] = true;
         mode[EVAL_SELF] = o->self;
@@ -50,12 +112,19 @@ int eval_modes(const char *command, bool mode[EVAL_MODES], const struct eval_opt
     return -1;
 }
 
+static bool stored_memory(const bool mode[EVAL_MODES]) {
+    bool stored = false;
+    for (int i = EVAL_MEMORY_CORPUS; i < EVAL_MODES; i++)
+        stored = stored || mode[i];
+    return stored;
+}
+
 static int check_memory(const char *command, const struct eval_options *o, const bool mode[EVAL_MODES]) {
-    bool stored =
-        mode[EVAL_MEMORY_CORPUS] || mode[EVAL_MEMORY_BOTH] || mode[EVAL_MEMORY_RANDOM] || mode[EVAL_MEMORY_ORACLE];
+    const bool stored = stored_memory(mode);
     if (memory_options_given(&o->memory_options) && !stored && !mode[EVAL_MEMORY_OWN])
         return eval_usage(command, "--memory-... options need --memory LIST (they would not be used)");
-    if (stored && !o->store) return eval_usage(command, "--memory corpus, both and random need --store DIR");
+    if (stored && !o->store)
+        return eval_usage(command, "--memory corpus, both and random, --oracle and --knn-lm need --store DIR");
     if (stored && o->rule >= 0)
         return eval_usage(command, "--exclude window=N: a token memory leaves out documents only: take doc or none");
     return -1;
@@ -63,8 +132,7 @@ static int check_memory(const char *command, const struct eval_options *o, const
 
 int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL_MODES]) {
     bool corpus = mode[EVAL_CORPUS] || mode[EVAL_BOTH] || mode[EVAL_RANDOM] || eval_gca_mode(o) > EVAL_SELF;
-    bool memory =
-        mode[EVAL_MEMORY_CORPUS] || mode[EVAL_MEMORY_BOTH] || mode[EVAL_MEMORY_RANDOM] || mode[EVAL_MEMORY_ORACLE];
+    const bool memory = stored_memory(mode);
     if (eval_gca_mode(o) != EVAL_NONE && !memory && !mode[EVAL_MEMORY_OWN])
         return eval_usage(command, "--gca is what GCA reads under a token memory: it needs --memory LIST");
     if (eval_gca_mode(o) > EVAL_SELF && !o->store) return eval_usage(command, "--gca corpus and both need --store DIR");

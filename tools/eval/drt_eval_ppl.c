@@ -1,5 +1,6 @@
 /* drt_eval_ppl.c -- drt-eval ppl: perplexity with and without retrieval and token memory, on the same positions. */
-#include "tools/eval/drt_eval.h"
+#include "tools/eval/drt_eval_parts.h"
+#include "tools/eval/drt_eval_tokens.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
@@ -31,6 +32,11 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
          "memory-oracle)",
          0, 0},
         {"gca", ARG_CHOICE, &o->gca, "none|self|corpus|both", "what GCA reads under the token memory", 0, 0},
+        {"store-parts", ARG_STRING, &o->store_parts, "LIST",
+         "also read the first parts of the store alone: any of 1/64,1/32,1/16,1/8,1/4,1/2,1 (mixed with the gates of "
+         "the whole)",
+         0, 0},
+        {"plot", ARG_PATH, &o->plot, "FILE", "draw the gain by part of the store, with intervals (.svg)", 0, 0},
         MEMORY_SEARCH_OPTIONS(o->memory_options),
         MEMORY_MIX_OPTIONS(o->memory_options),
         {"exclude", ARG_STRING, &o->exclude, "doc|window=N|none",
@@ -38,15 +44,9 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
          "at most N away from the query's own, or none",
          0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Which tokens", 0, 0},
-        {"context", ARG_INT, &o->context, "N", "tokens a window; documents are cut into windows", 2, 1 << 28},
-        {"skip", ARG_INT, &o->skip, "N", "first tokens of each window that are read but not scored", 0, 1 << 28},
         {"documents", ARG_CHOICE, &o->documents, "all|even|odd",
          "which documents of each file, counted from 0 (drt-eval fit-memory fits on even ones)", 0, 0},
-        {"max-documents", ARG_INT, &o->max_documents, "N", "scored documents of each file at most; 0: all", 0,
-         INFINITY},
-        {"max-tokens", ARG_INT, &o->max_tokens, "N", "score at most N tokens of each file; 0: all", 0, INFINITY},
-        {"document-tokens", ARG_INT, &o->document_tokens, "N", "scored tokens of each document at most; 0: all", 0,
-         INFINITY},
+        OPTIONS_OF_WINDOWS(*o),
         OPTION_FORMAT(o->format, "--data"),
         OPTIONS_OF_TEXTS(*o),
         OPTION_EOD_ID(o->eod_id),
@@ -105,6 +105,7 @@ int eval_ppl(int argc, char **argv, const char **operands) {
     if (status == STATUS_OK) status = eval_run(&result, &machine->engines, &o, NULL, progress_line_progress(line));
     progress_line_end(line);
     if (status == STATUS_OK) status = (o.json ? eval_print_json : eval_print_text)(&result, &machine->model, &o);
+    if (status == STATUS_OK && o.plot) status = eval_plot_parts(&result, o.plot);
     eval_machine_close(machine);
     eval_result_free(&result);
     if (status != STATUS_OK) return eval_failed();

@@ -40,11 +40,11 @@ static void print_files(const struct eval_result *r, const struct eval_options *
 static enum status print_by_file(const struct eval_result *r) {
     if (r->n_files < 2) return STATUS_OK;
     printf("\nperplexity by file\n");
-    for (int mode = 0; mode < EVAL_MODES; mode++)
+    for (int mode = 0; mode < EVAL_PART_CORPUS; mode++)
         if (r->mode[mode]) printf("%13s ", eval_mode_names[mode]);
     printf("%11s %10s  file\n", "tokens", "documents");
     for (int i = 0; i < r->n_files; i++) {
-        for (int mode = 0; mode < EVAL_MODES; mode++) {
+        for (int mode = 0; mode < EVAL_PART_CORPUS; mode++) {
             struct ratio ratio = {0};
             if (!r->mode[mode]) continue;
             TRY(eval_figure(&ratio, r, i, mode, -1, EVAL_PER_TOKEN));
@@ -60,7 +60,7 @@ static enum status print_by_file(const struct eval_result *r) {
 }
 
 static enum status print_modes(const struct eval_result *r) {
-    printf("\n%-13s %11s  %-21s %10s  %-21s %9s\n", "mode", "perplexity", "95 % interval", "bits/byte", "95 % interval",
+    printf("\n%-18s %11s  %-21s %10s  %-21s %9s\n", "mode", "perplexity", "95 % interval", "bits/byte", "95 % interval",
            "tokens/s");
     for (int mode = 0; mode < EVAL_MODES; mode++) {
         struct ratio nats = {0}, per_byte = {0};
@@ -70,7 +70,7 @@ static enum status print_modes(const struct eval_result *r) {
         TRY(eval_figure(&per_byte, r, -1, mode, -1, EVAL_PER_BYTE));
         for (int i = 0; i < r->n_files; i++)
             tokens += r->files[i].tokens;
-        printf("%-13s %11.4f", eval_mode_names[mode], exp(nats.value));
+        printf("%-18s %11.4f", eval_mode_names[mode], exp(nats.value));
         eval_print_interval(eval_map(nats, eval_to_perplexity), "%.3f");
         printf(" %10.4f", eval_to_bits(per_byte.value));
         eval_print_interval(eval_map(per_byte, eval_to_bits), "%.4f");
@@ -106,6 +106,7 @@ enum status eval_print_text(const struct eval_result *r, const struct engine *e,
         streams_printf(stdout, "store      %s: %lld chunks%s%s%s%s\n", o->store,
                        (long long)(e->info.chunks - e->info.dropped_chunks), e->searcher ? ", searched by " : "",
                        e->searched_by.text, o->encoder ? ", landmarks of " : "", o->encoder ? o->encoder : "");
+    if (r->memory_search.text[0]) printf("memory     chunks by %s\n", r->memory_search.text);
     for (int i = 0; i < o->base.count; i++)
         streams_printf(stdout, "%-10s %s\n", eval_mode_names[EVAL_BASE + i], o->base.items[i]);
     printf("windows    %lld tokens within a document, the first %lld of each read only\n", (long long)o->context,

@@ -11,10 +11,6 @@
 
 #include <string.h>
 
-const char *const eval_mode_names[EVAL_MODES] = {
-    "none",   "self",   "corpus",     "both",          "random",      "base",          "base-2",
-    "base-3", "base-4", "memory-own", "memory-corpus", "memory-both", "memory-random", "memory-oracle"};
-
 static enum status document_ids(struct eval_run *r, const struct document *document, const int32_t **ids, size_t *n) {
     if (document->text)
         return tokenizer_encode(r->engine->model.tokenizer, r->scratch, document->text, document->bytes,
@@ -133,8 +129,10 @@ static enum status prepare(struct eval_run *r) {
     if (eval_has_memory(r->result) && eval_gca_mode(o) != EVAL_NONE)
         TRY(prepare_retriever(&r->memory_gca, r, eval_gca_mode(o)));
     TRY(eval_memory_prepare(r));
-    r->runs = eval_has_memory(r->result) && eval_uses_store(r->result);
-    if (r->runs || (eval_uses_store(r->result) && reports_overlap(r))) TRY(overlap_create(&r->result->overlap));
+    const bool scores = !r->engines->knn || memory_knn_searched(r->engines->knn); /* else: queries alone are wanted */
+    r->runs = scores && eval_has_memory(r->result) && eval_uses_store(r->result);
+    if (r->runs || (scores && eval_uses_store(r->result) && reports_overlap(r)))
+        TRY(overlap_create(&r->result->overlap));
     TRY(tokenizer_scratch_create(&r->scratch, r->engine->model.tokenizer));
     TRY(tokenizer_scratch_create(&r->decoding, r->engine->model.tokenizer));
     TRY(memory_allocate(&r->targets, (size_t)o->context));

@@ -3,6 +3,17 @@
 #pragma once
 #include "indexer/overlap.h"
 #include "tools/eval/drt_eval.h"
+#include <math.h>
+
+/* The rows of a table of options that say which tokens are scored, as in tools/shared/option_rows.h; o: struct
+ * eval_options. */
+#define OPTIONS_OF_WINDOWS(o)                                                                                          \
+    {"context", ARG_INT, &(o).context, "N", "tokens of a window; documents are cut into windows", 2, 1 << 28},         \
+    {"skip", ARG_INT, &(o).skip, "N", "first tokens of each window that are read but not scored", 0, 1 << 28},         \
+    {"max-documents", ARG_INT, &(o).max_documents, "N", "scored documents of each file at most; 0: all", 0, INFINITY}, \
+    {"max-tokens", ARG_INT, &(o).max_tokens, "N", "scored tokens of each file at most; 0: all", 0, INFINITY},          \
+    {"document-tokens", ARG_INT, &(o).document_tokens, "N", "scored tokens of each document at most; 0: all", 0,       \
+     INFINITY}
 
 /* Adds n tokens of a document; *first is the number of the first. Losses are 0 at first, runs unknown. */
 enum status eval_tokens_add(struct eval_tokens *t, const bool mode[EVAL_MODES], int64_t n, int32_t document,

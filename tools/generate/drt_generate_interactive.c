@@ -98,8 +98,10 @@ static enum status add_text(struct dialogue *d, const char *text, size_t bytes) 
     TRY(memory_allocate(&joined, bytes + 1));
     joined[0] = '\n';
     if (bytes) memcpy(joined + !first, text, bytes);
-    enum status s = generation_encode(d->r->generation, &ids, &n, joined, bytes + !first);
-    if (s == STATUS_OK) s = generation_feed(d->r->generation, ids, n, NULL);
+    enum status s;
+    TRY_GOTO(s, generation_encode(d->r->generation, &ids, &n, joined, bytes + !first), out);
+    s = generation_feed(d->r->generation, ids, n, NULL);
+out:
     memory_free(joined);
     d->last = -1;
     if (s == STATUS_OK) s = answer(d);

@@ -1,5 +1,6 @@
 /* drt_generate_setup.c -- everything that a run needs, made before the prompt is read. */
 #include "session/corpus_search.h"
+#include "session/memory_search.h"
 #include "tools/generate/drt_generate_state.h"
 #include "tools/shared/report.h"
 
@@ -42,10 +43,12 @@ static enum status make_memory(struct generate_state *r, struct memory_text_conf
     if (!r->memory) return STATUS_OK;
     TRY(memory_options_config(&r->memory_config, &o->memory_options, &r->engine->model));
     TRY(memory_options_fitted(&r->memory_config, &o->memory_options, (enum memory_kind)kind));
-    if (kind != MEMORY_OWN) TRY(store_view_lexical(&r->lexical, r->engine->view));
+    const struct memory_search_config search = {
+        .engine = r->engine, .kind = r->memory_config.searcher, .store = o->store};
+    if (kind != MEMORY_OWN) TRY(memory_search_open(&r->memory_search, &search));
     *out = (struct memory_text_config){.engine = r->engine,
                                        .memory = &r->memory_config,
-                                       .lexical = r->lexical,
+                                       .finder = memory_search_finder(r->memory_search),
                                        .kind = (enum memory_kind)kind,
                                        .past = o->memory_past};
     return STATUS_OK;
@@ -102,6 +105,7 @@ enum status generate_prepare(struct generate_state *r) {
 
 void generate_release(struct generate_state *r) {
     generation_free(r->generation);
+    memory_search_close(r->memory_search);
     report_missing("drt-generate", r->engine, r->options->exact_fallback);
     (void)trace_end(r->trace, false);
 }

@@ -10,7 +10,7 @@ struct generate_state {
     struct printer printer;
     struct trace *trace; /* NULL: nobody looks */
     struct memory_config memory_config;
-    const struct lexical *lexical; /* the store's; NULL: not read */
+    struct memory_search *memory_search; /* NULL: no chunks are read */
     bool memory;                /* a token memory is mixed in */
     double memory_share;        /* of the tokens picked so far */
     struct chunk_retriever_times last;

@@ -19,9 +19,9 @@ struct fit {
     const struct memory_fit_config *config;
     int64_t *token;               /* of the part */
     double *share;                /* of the mean over files */
-    int64_t n, rows_n;            /* tokens; rows: as many again with negatives */
+    int64_t n, rows_n;            /* tokens; rows: as many again for each negative */
     int tau[MEMORY_SIDES];        /* index into memory_taus */
-    struct memory_gate_row *rows; /* of token i: row i, and row n + i with random chunks */
+    struct memory_gate_row *rows; /* of token i: row i, and row (1 + j) * n + i with negative j */
 };
 
 static int tau_index(double tau) {
@@ -31,15 +31,15 @@ static int tau_index(double tau) {
     return at;
 }
 
-/* What the gate sees of token i, and the log-probabilities that it mixes. random: in place of the corpus. */
+/* What the gate sees of token i, and the log-probabilities that it mixes. corpus: the read of that side. */
 static void token_evidence(const struct memory_samples *s, const struct memory_fit_config *config,
-                           const int tau[MEMORY_SIDES], bool random, int64_t i, struct memory_evidence of[MEMORY_SIDES],
-                           double log_p[MEMORY_SIDES]) {
+                           const int tau[MEMORY_SIDES], enum memory_reads corpus, int64_t i,
+                           struct memory_evidence of[MEMORY_SIDES], double log_p[MEMORY_SIDES]) {
     for (int side = 0; side < MEMORY_SIDES; side++) {
         of[side] = (struct memory_evidence){0};
         log_p[side] = -INFINITY;
         if (!memory_kind_reads(config->kind, side)) continue;
-        enum memory_reads what = random && side == MEMORY_CORPUS ? MEMORY_READ_RANDOM : config->reads[side];
+        enum memory_reads what = side == MEMORY_CORPUS ? corpus : config->reads[side];
         of[side] = memory_samples_evidence(s, what, tau[side], i);
         log_p[side] = (double)s->of[what].column[tau[side]][MEMORY_LOG_P][i];
     }
@@ -51,7 +51,7 @@ double memory_fit_mixed(const struct memory_mixture *m, const struct memory_samp
     const int tau[MEMORY_SIDES] = {tau_index(m->tau[0]), tau_index(m->tau[1])};
     struct memory_evidence of[MEMORY_SIDES];
     double g[1 + MEMORY_SIDES], log_p[MEMORY_SIDES];
-    token_evidence(s, config, tau, false, i, of, log_p);
+    token_evidence(s, config, tau, config->reads[MEMORY_CORPUS], i, of, log_p);
     memory_gate_weights(g, &m->gate, &lm, of);
     return memory_mixed(g, (double)s->log_lm[i], log_p);
 }
@@ -68,7 +68,7 @@ static enum status fit_select(struct fit *f) {
         if (part->use[s->document[i]]) f->n++, tokens[part->file[s->document[i]]]++;
     for (int i = 0; i < part->n_files; i++)
         files += tokens[i] > 0;
-    f->rows_n = f->config->negatives ? 2 * f->n : f->n;
+    f->rows_n = (1 + f->config->negatives) * f->n;
     enum status status = f->n > 0 ? STATUS_OK
                                   : fail(STATUS_INVALID, "there is no token to fit a gate on: give more documents, so "
                                                          "that both halves (even, odd) have some");
@@ -107,12 +107,13 @@ static int fit_tau(const struct fit *f, int side) {
 
 /* ---- the gate ---- */
 
-static void row_fill(const struct fit *f, struct memory_gate_row *row, int64_t token, double share, bool random) {
+static void row_fill(const struct fit *f, struct memory_gate_row *row, int64_t token, double share,
+                     enum memory_reads corpus) {
     const struct memory_samples *s = f->samples;
     const struct memory_lm_evidence lm = {s->entropy[token], s->largest[token]};
     struct memory_evidence of[MEMORY_SIDES];
     double log_p[MEMORY_SIDES], top = (double)s->log_lm[token];
-    token_evidence(s, f->config, f->tau, random, token, of, log_p);
+    token_evidence(s, f->config, f->tau, corpus, token, of, log_p);
     memory_gate_features(row->x, &lm, of);
     row->share = share;
     for (int side = 0; side < MEMORY_SIDES; side++) {
@@ -209,10 +210,13 @@ static enum status fit_all(struct fit *f, struct memory_mixture *out, struct mem
         f->tau[side] = fit_tau(f, side);
         out->tau[side] = memory_taus[f->tau[side]];
     }
-    const double found = f->config->negatives ? 1 - negative_share : 1;
+    const struct memory_fit_config *c = f->config;
+    const double found = c->negatives > 0 ? 1 - negative_share : 1;
     for (int64_t i = 0; i < f->n; i++) {
-        row_fill(f, &f->rows[i], f->token[i], found * f->share[i], false);
-        if (f->config->negatives) row_fill(f, &f->rows[f->n + i], f->token[i], negative_share * f->share[i], true);
+        row_fill(f, &f->rows[i], f->token[i], found * f->share[i], c->reads[MEMORY_CORPUS]);
+        for (int j = 0; j < c->negatives; j++)
+            row_fill(f, &f->rows[(1 + j) * f->n + i], f->token[i], negative_share / c->negatives * f->share[i],
+                     c->negative[j]);
     }
     fit_standardise(f, &out->gate);
     TRY(fit_penalty(f, &penalty, threads));

@@ -3,12 +3,13 @@
 #include "indexer/retrieve/memory_source.h"
 #include "session/memory_folder.h"
 #include <stdio.h>
+#include <string.h>
 
 enum { K = 32, EVERY = 16, AFTER = 1 };
 static const double tau_default = 32, weight_default = 0.1;
 
 bool memory_options_given(const struct memory_options *o) {
-    return o->config || o->span || o->k || o->every || o->layer || o->tau > 0 || o->weight > 0;
+    return o->config || o->span || o->searcher || o->k || o->every || o->layer || o->tau > 0 || o->weight > 0;
 }
 
 static enum status parse_span(int *before, int *after, const char *text) {
@@ -17,6 +18,13 @@ static enum status parse_span(int *before, int *after, const char *text) {
         *after >= 0 && *after <= MEMORY_SPAN_MAX)
         return STATUS_OK;
     return fail(STATUS_INVALID, "--memory-span %s: must be two numbers of 0 to %d, such as 0,1", text, MEMORY_SPAN_MAX);
+}
+
+static enum memory_searcher parse_searcher(const char *name) {
+    int at = 0;
+    while (at + 1 < MEMORY_SEARCHERS && strcmp(name, memory_searcher_names[at]) != 0)
+        at++;
+    return (enum memory_searcher)at;
 }
 
 /* What a gate was fitted with cannot be changed afterwards. */
@@ -35,7 +43,8 @@ static enum status agree(const struct memory_options *o, const struct memory_con
             return fail(STATUS_INVALID, "%s: was fitted with %d of %s, not %d: leave the option out, or fit again",
                         o->config ? o->config : "the model's memory.json", pairs[i].fitted, pairs[i].name,
                         pairs[i].wanted);
-    return STATUS_OK;
+    const char *file = o->config ? o->config : "the model's memory.json";
+    return memory_searcher_agrees(file, fitted->searcher, wanted->searcher);
 }
 
 enum status memory_options_config(struct memory_config *out, const struct memory_options *o,
@@ -56,6 +65,7 @@ enum status memory_options_config(struct memory_config *out, const struct memory
     if (o->k) out->k = (int)o->k;
     if (o->every) out->every = (int)o->every;
     if (o->layer) out->key_layer = (int)o->layer;
+    if (o->searcher) out->searcher = parse_searcher(o->searcher);
     if (o->span) TRY(parse_span(&out->before, &out->after, o->span));
     if (fitted) TRY(agree(o, &c, out));
     if (out->key_layer > layers)

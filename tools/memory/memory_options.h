@@ -2,10 +2,12 @@
 #pragma once
 #include "decoder/memory_config.h"
 #include "tools/shared/args.h"
+#include "session/corpus_search.h"
 #include "session/engine.h"
 
 struct memory_options {
-    const char *config, *span;           /* --memory-config FILE, --memory-span BEFORE,AFTER; NULL: not given */
+    /* --memory-config FILE, --memory-span BEFORE,AFTER, --memory-searcher KIND; NULL: not given */
+    const char *config, *span, *searcher;
     int64_t k, every, layer;             /* 0: not given */
     double tau, weight;                  /* of all kinds without a configuration; 0: not given */
     bool unfitted;                       /* the model's memory.json is not read */
@@ -14,6 +16,10 @@ struct memory_options {
 #define MEMORY_SEARCH_OPTIONS(o)                                                                                    \
     {"lexical", ARG_REMOVED, NULL, NULL,                                                                               \
      "the lexical index is part of the store now: leave --lexical DIR out, and make it with drt-index lexical",        \
+     0, 0},                                                                                                            \
+    {"memory-searcher", ARG_CHOICE, &(o).searcher, CORPUS_SEARCH_KINDS,                                                \
+     "find chunks by landmarks, which must be the model's own, by words, or by both (default: as configured, or "      \
+     "lexical)",                                                                                                       \
      0, 0},                                                                                                            \
     {"memory-k", ARG_INT, &(o).k, "N", "chunks that a search finds; 0: as configured, or 32", 0, 1024},                \
     {"memory-every", ARG_INT, &(o).every, "N", "tokens between two searches; 0: as configured, or 16", 0, 1024},       \

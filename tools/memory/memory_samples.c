@@ -5,7 +5,9 @@
 #include <string.h>
 
 const double memory_taus[MEMORY_TAUS] = {4, 8, 16, 32, 64, 128};
-const char *const memory_read_names[MEMORY_READS] = {"own", "corpus", "random", "oracle"};
+const char *const memory_read_names[MEMORY_READS] = {"own",        "corpus",      "random",      "oracle",
+                                                     "other",      "knn-lm",      "corpus-1/2",  "corpus-1/4",
+                                                     "corpus-1/8", "corpus-1/16", "corpus-1/32", "corpus-1/64"};
 
 enum { ARRAYS = 3 + MEMORY_READS * (MEMORY_MARKS + MEMORY_TAUS * MEMORY_COLUMNS) };
 
@@ -82,6 +84,19 @@ struct memory_evidence memory_samples_evidence(const struct memory_samples *s, e
                                                int64_t i) {
     const struct memory_sample_columns *of = &s->of[what];
     return memory_evidence_of(of->mark, of->column[t], i);
+}
+
+enum status memory_samples_other(struct memory_samples *to, struct memory_samples *from) {
+    bool same = to->n == from->n;
+    for (int64_t i = 0; same && i < to->n; i++)
+        same = to->document[i] == from->document[i] && to->log_lm[i] == from->log_lm[i];
+    if (!same) return fail(STATUS_MISMATCH, "is of other texts, other positions or another model");
+    if (!from->has[MEMORY_READ_FOUND]) return fail(STATUS_INVALID, "has nothing for memory-corpus");
+    assert(!to->has[MEMORY_READ_OTHER]);
+    to->of[MEMORY_READ_OTHER] = from->of[MEMORY_READ_FOUND];
+    to->has[MEMORY_READ_OTHER] = true;
+    from->has[MEMORY_READ_FOUND] = false; /* its arrays have another owner now */
+    return STATUS_OK;
 }
 
 enum status memory_samples_append(struct memory_samples *to, struct memory_samples *from, int32_t first_document) {

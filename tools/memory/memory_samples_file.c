@@ -52,17 +52,17 @@ enum status memory_samples_save(const struct memory_samples *s, const char *path
     struct sample_arrays *a = NULL;
     struct tensor_view *views = NULL;
     int n = 0;
-    enum status status = memory_allocate(&a, 1);
-    if (status == STATUS_OK) status = memory_allocate_zero(&views, (size_t)(FLOATS + 1 + n_more));
-    if (status == STATUS_OK) {
-        arrays_list(a, &copy);
-        views[n++] = (struct tensor_view){"document", SAFETENSORS_I32, 1, {s->n}, s->document, s->n};
-        for (int i = 0; i < a->n; i++)
-            views[n++] = (struct tensor_view){a->name[i], SAFETENSORS_F32, 1, {s->n}, *a->data[i], s->n};
-        for (int i = 0; i < n_more; i++)
-            views[n++] = more[i];
-        status = safetensors_write(path, views, n, metadata_json);
-    }
+    enum status status;
+    TRY_GOTO(status, memory_allocate(&a, 1), out);
+    TRY_GOTO(status, memory_allocate_zero(&views, (size_t)(FLOATS + 1 + n_more)), out);
+    arrays_list(a, &copy);
+    views[n++] = (struct tensor_view){"document", SAFETENSORS_I32, 1, {s->n}, s->document, s->n};
+    for (int i = 0; i < a->n; i++)
+        views[n++] = (struct tensor_view){a->name[i], SAFETENSORS_F32, 1, {s->n}, *a->data[i], s->n};
+    for (int i = 0; i < n_more; i++)
+        views[n++] = more[i];
+    status = safetensors_write(path, views, n, metadata_json);
+out:
     memory_free(views);
     memory_free(a);
     return status;

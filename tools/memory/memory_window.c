@@ -17,13 +17,13 @@ static enum status window_source(struct memory_window *w) {
     const struct memory_config *c = w->config.memory;
     bool wanted = false;
     for (int i = 0; i < w->n_reads; i++)
-        wanted = wanted || w->reads[i].what != MEMORY_READ_PAST;
+        wanted = wanted || (w->reads[i].what != MEMORY_READ_PAST && w->reads[i].what != MEMORY_READ_KNN);
     if (!wanted) return STATUS_OK;
     const struct memory_source_config config = {.device = e->device,
                                                 .model = &e->model.config,
                                                 .decoder = e->decoder,
                                                 .view = e->view,
-                                                .lexical = w->config.lexical,
+                                                .finder = w->config.finder,
                                                 .k = c->k,
                                                 .before = c->before,
                                                 .after = c->after,
@@ -89,15 +89,15 @@ void memory_window_free(struct memory_window *w) {
     if (!w) return;
     struct device *dev = w->config.engine->device;
     memory_source_free(w->source);
-    void *there[] = {w->keys.data, w->next_there,    w->square,      w->stats_there,
-                     w->tau_there, w->weights_there, w->spread_there};
-    void *here[] = {w->next,     w->nearest,   w->log_p,  w->entropy, w->largest, w->log_sum, w->top,   w->at,
-                    w->drawn_at, w->row_begin, w->chunks, w->scores,  w->weights, w->scaled,  w->spread};
+    void *there[] = {w->keys.data, w->next_there, w->square, w->stats_there, w->tau_there, w->weights_there};
+    void *here[] = {w->next, w->nearest,  w->log_p,     w->entropy, w->largest, w->log_sum, w->top,
+                    w->at,   w->drawn_at, w->row_begin, w->chunks,  w->scores,  w->scaled,  w->spread};
     for (size_t i = 0; i < ARRAY_LEN(there); i++)
         device_release(dev, there[i]);
     for (size_t i = 0; i < ARRAY_LEN(here); i++)
         memory_free(here[i]);
     device_release_host(dev, w->logits);
+    device_release_host(dev, w->weights);
     for (int r = 0; r < w->n_reads; r++) {
         for (int i = 0; i < MEMORY_MARKS; i++)
             memory_free(w->reads[r].mark[i]);
@@ -174,19 +174,25 @@ static uint64_t text_number(const int32_t *ids, int64_t n) {
     return h;
 }
 
+/* Chunks of the part of the store that a read is of; 0: all. */
+static int64_t window_part(const struct memory_window *w, enum memory_reads what) {
+    return what < MEMORY_READ_PART ? 0 : max_i64(memory_source_chunks(w->source) >> memory_part_shift(what), 1);
+}
+
 /* chunks and scores of the window's searches. Random chunks are drawn once for some hundred tokens: encoding costs
  * most. Their scores are those of the search that they stand in for. */
 static enum status window_search(struct memory_window *w, enum memory_reads what, const int32_t *ids, int64_t n,
                                  int64_t searches, int64_t document) {
-    struct store_range exclude;
-    TRY(memory_source_document(w->source, &exclude, document));
-    if (what == MEMORY_READ_FOUND)
-        return memory_source_find(w->source, w->chunks, w->scores, ids, w->at, searches, exclude);
+    struct memory_scope scope = {.end = window_part(w, what)};
+    TRY(memory_source_document(w->source, &scope.exclude, document));
+    if (what == MEMORY_READ_FOUND || what >= MEMORY_READ_PART)
+        return memory_source_find(w->source, w->chunks, w->scores, ids, w->at, searches, scope);
     if (what == MEMORY_READ_ORACLE)
-        return memory_source_find_ahead(w->source, w->chunks, w->scores, ids, n, w->at, searches, exclude);
+        return memory_source_find_ahead(w->source, w->chunks, w->scores, ids, n, w->at, searches, scope);
     for (int64_t i = 0; i < searches; i++)
         w->drawn_at[i] = w->at[i] / DRAWN_ROWS;
-    TRY(memory_source_draw(w->source, w->chunks, w->drawn_at, searches, exclude, w->config.seed ^ text_number(ids, n)));
+    TRY(memory_source_draw(w->source, w->chunks, w->drawn_at, searches, scope.exclude,
+                           w->config.seed ^ text_number(ids, n)));
     return memory_source_score(w->source, w->scores, w->chunks, ids, w->at, searches);
 }
 
@@ -255,6 +261,25 @@ static enum status window_past(struct memory_window *w, struct memory_read *read
     return STATUS_OK;
 }
 
+/* The nearest of all entries of the store. */
+static enum status window_knn(struct memory_window *w, struct memory_read *read, int64_t n, int64_t first,
+                              int64_t document) {
+    struct memory_knn *knn = w->config.knn;
+    if (!memory_knn_searched(knn)) return memory_knn_add(knn, mat_rows(w->keys, first - 1, n - first), document);
+    for (int64_t begin = first - 1, end; begin < n - 1; begin = end) {
+        end = min_i64(begin + PAST_ROWS, n - 1);
+        TRY(memory_window_nearest(w, read, memory_knn_next(knn, end - begin), first, begin, end));
+    }
+    return STATUS_OK;
+}
+
+static enum status window_read(struct memory_window *w, struct memory_read *read, const int32_t *ids, int64_t n,
+                               int64_t first, int64_t document) {
+    if (read->what == MEMORY_READ_PAST) return window_past(w, read, n, first);
+    if (read->what == MEMORY_READ_KNN) return window_knn(w, read, n, first, document);
+    return window_slots(w, read, ids, n, first, document);
+}
+
 enum status memory_window_run(struct memory_window *w, struct memory_lm *out, const int32_t *ids, int64_t n,
                               int64_t first, int64_t document) {
     struct device *dev = w->config.engine->device;
@@ -268,8 +293,7 @@ enum status memory_window_run(struct memory_window *w, struct memory_lm *out, co
     for (int i = 0; i < w->n_reads; i++) {
         struct memory_read *read = &w->reads[i];
         start = clock_seconds();
-        TRY(read->what == MEMORY_READ_PAST ? window_past(w, read, n, first)
-                                           : window_slots(w, read, ids, n, first, document));
+        TRY(window_read(w, read, ids, n, first, document));
         read->seconds += trunk + clock_seconds() - start;
     }
     *out = (struct memory_lm){w->log_p, w->entropy, w->largest};

@@ -5,9 +5,18 @@
  * alone. Logits of the whole window are kept: context * vocabulary * 4 bytes. */
 #pragma once
 #include "indexer/retrieve/memory_source.h"
+#include "tools/memory/memory_knn.h"
 #include "tools/memory/memory_options.h"
 
-enum memory_reads { MEMORY_READ_PAST, MEMORY_READ_FOUND, MEMORY_READ_RANDOM, MEMORY_READ_ORACLE, MEMORY_READS };
+/* OTHER: chunks found in a store of other text; never read here, but taken from another collection
+ * (memory_samples.h). From PART on: FOUND in the first 1/2, 1/4, .. 1/64 of the store's chunks. */
+enum { MEMORY_PARTS = 6 };
+enum memory_reads {
+    MEMORY_READ_PAST, MEMORY_READ_FOUND, MEMORY_READ_RANDOM, MEMORY_READ_ORACLE, MEMORY_READ_OTHER, MEMORY_READ_KNN,
+    MEMORY_READ_PART, MEMORY_READS = MEMORY_READ_PART + MEMORY_PARTS
+};
+/* The part has chunks >> this. */
+static inline int memory_part_shift(enum memory_reads what) { return 1 + (int)what - MEMORY_READ_PART; }
 enum { MEMORY_TAUS = 6 };
 /* What one temperature gives: log p_mem of the token to come, and what memory_evidence has of it. TOKEN: the id of the
  * memory's largest probability, -1 without entries; ids are below 2^24. */
@@ -31,7 +40,10 @@ struct memory_evidence memory_evidence_of(float *const mark[MEMORY_MARKS], float
 struct memory_window_config {
     struct engine *engine;
     const struct memory_config *memory;
-    const struct lexical *lexical;       /* NULL: own past alone */
+    struct memory_finder finder;         /* zeroed: own past alone */
+    /* of MEMORY_READ_KNN. Before its search a run adds the window's states to it and leaves that read's results alone;
+     * afterwards runs of the same windows in the same order read it. */
+    struct memory_knn *knn;
     int64_t context;
     uint64_t seed;                       /* of random chunks */
     struct retriever *gca;               /* NULL: the trunk reads without GCA. Reset by the caller before each window */

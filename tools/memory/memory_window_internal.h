@@ -23,12 +23,15 @@ struct memory_window {
     int64_t *at, *drawn_at, *row_begin, *chunks;           /* of the searches of a window */
     float *scores;
     size_t chunks_capacity;              /* also of scores */
-    /* [rows, columns] and [rows, vocabulary] of the rows being read: both sides */
-    float *weights, *scaled, *spread, *weights_there, *spread_there;
-    size_t weights_capacity, spread_capacity;
+    float *weights, *weights_there;      /* [rows, columns] of the rows being read: both sides */
+    float *scaled, *spread;              /* a row of weights and a distribution of each thread */
+    size_t weights_capacity, scaled_capacity, spread_capacity;
 };
 
 /* Rows begin .. end-1 of the window through one memory (its tau is set here): columns of the scored tokens, and the
  * nearest distance. */
 enum status memory_window_read(struct memory_window *w, struct memory_read *read, struct token_memory *memory,
                                int64_t first, int64_t begin, int64_t end);
+/* The same from entries that were found, [end - begin, of.m]. */
+enum status memory_window_nearest(struct memory_window *w, struct memory_read *read, struct memory_nearest of,
+                                  int64_t first, int64_t begin, int64_t end);

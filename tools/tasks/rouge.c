@@ -158,9 +158,11 @@ static enum status rouge_score_texts(struct rouge_score out[ROUGE_KINDS], struct
 enum status rouge(struct rouge_score out[ROUGE_KINDS], const char *target, size_t target_bytes, const char *answer,
                   size_t answer_bytes) {
     struct rouge_text a = {0}, b = {0};
-    enum status status = rouge_read(&a, target, target_bytes);
-    if (status == STATUS_OK) status = rouge_read(&b, answer, answer_bytes);
-    if (status == STATUS_OK) status = rouge_score_texts(out, &a, &b);
+    enum status status;
+    TRY_GOTO(status, rouge_read(&a, target, target_bytes), out);
+    TRY_GOTO(status, rouge_read(&b, answer, answer_bytes), out);
+    status = rouge_score_texts(out, &a, &b);
+out:
     rouge_text_free(&a);
     rouge_text_free(&b);
     return status;

@@ -139,7 +139,7 @@ static enum status task_join(struct task_file *f, struct task_sample *out, enum 
 }
 
 static enum status task_make(struct task_file *f, struct task_sample *out) {
-    static const char summary[] = "|Summary:";
+    static const char summary[] = TASK_SUMMARY;
     const bool input = f->member_bytes[MEMBER_INPUT] != SIZE_MAX,
                document = f->member_bytes[MEMBER_DOCUMENT] != SIZE_MAX;
     const bool prefix = f->member_bytes[MEMBER_PREFIX] != SIZE_MAX;

@@ -10,8 +10,9 @@
 #include <stdint.h>
 
 enum { TASK_LINE_MAX = 1 << 30 };        /* bytes */
+#define TASK_SUMMARY "|Summary:"         /* what stands between a document and its summary */
 
-/* prompt: what the answer continues: RULER's input and prefix; of a document, the document and "|Summary:", the words
+/* prompt: what the answer continues: RULER's input and prefix; of a document, the document and TASK_SUMMARY, the words
  * of the papers' code (docs/tasks.md). Borrowed until the next call. */
 struct task_sample {
     const char *prompt; size_t prompt_bytes;

@@ -97,17 +97,20 @@ expect 0 "$EVAL" ablation two.json --out two
 cmp -s two/table.json first.json || die "two parts at once give another table"
 
 # ---- more rows of the same run: what is there stays, and all rows are in the table
-config '"all"'
+config '"all"' external "\"$SOURCE/tests/oracles/bert\""
 expect 0 "$EVAL" ablation config.json --out run
 err_lacks "train-base: done"
 for name in $("$EVAL" ablation --list-rows | sed -n 's/^  \([a-z0-9-]*\) .*/\1/p'); do
-    case $name in external-*) continue ;; esac
     [ -n "$(row "$name" perplexity)" ] || die "no row $name"
     grep -q "<td>$name</td>" run/table.html || die "no row $name in the page"
 done
+[ "$(row external-corpus perplexity)" != "$(row drt-corpus perplexity)" ] || die "an external encoder finds the same chunks"
 same "$(row gca perplexity)" "$(row drt-both perplexity)" "GCA alone"
 same "$(row every-16 perplexity)" "$(row memory perplexity)" "a search every 16"
 same "$(row groups-1 perplexity)" "$(row drt-both perplexity)" "one group"
+same "$(row own perplexity)" "$(row drt-self perplexity)" "DRT that is trained on its own past"
+[ "$(row own-taught perplexity)" != "$(row own perplexity)" ] || die "a reader teaches nothing"
+grep -q '"teach_loss"' run/models/own-taught/log.jsonl || die "no teacher in the training"
 [ "$(row gca-memory perplexity)" != "$(row drt-memory perplexity)" ] || die "GCA changes nothing under a memory"
 awk -v a="$(row base-deep parameters)" -v b="$(row drt-both parameters)" 'BEGIN { exit !(a >= b && a < 1.4 * b) }' || die "parameters of base-deep"
 grep -qF '&lt;b&gt;&amp;' run/table.html || die "the name of a text is not in the page"
@@ -150,6 +153,9 @@ expect_error "budget.seconds is 20, and all parts take about" "$EVAL" ablation c
 [ -z "$(find short -type f ! -name lock)" ] || die "something was made in spite of the budget"
 config "$some" budget '{"steps": 13}'
 expect_error "was made with other settings" "$EVAL" ablation config.json --out run
+echo "one more line" >>train/000.txt
+config "$some"
+expect_error "tokenizer.json: was made with other settings or texts" "$EVAL" ablation config.json --out killed
 config "$some" text_field '"body"'
 expect_error "tokenizer.json: was made with other settings" "$EVAL" ablation config.json --out killed
 rm killed/parts/train-no-mlm.json

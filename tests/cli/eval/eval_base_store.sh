@@ -3,9 +3,8 @@
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-eval drt-index drt-generate
 INDEX=$BIN/drt-index
-sed 's/"decoder_layers": \[/&2], "was": [/; s/"encoder_layers": 1/"encoder_layers": 0/' "$TINY/config.json" | tr -d '\n' | sed 's/, *"was": *\[[^]]*\]//' >"$TMP/base.json"
-"$MODEL" init --config "$TMP/base.json" --tokenizer "$TINY/tokenizer.json" --out "$TMP/base" --seed 4 >/dev/null 2>"$ERR" || die "no Base LM"
-"$MODEL" init --config "$TMP/base.json" --tokenizer "$TINY/tokenizer.json" --out "$TMP/other" --seed 5 >/dev/null 2>"$ERR" || die "no other Base LM"
+tiny_base "$TMP/base"
+tiny_base "$TMP/other" 5
 corpus "$TMP/train.jsonl" 8 80
 text="seven stone lights on a winding harbour under the north ring"
 printf '{"text": "%s"}\n' "$text" >>"$TMP/train.jsonl"

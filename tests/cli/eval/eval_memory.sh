@@ -2,8 +2,7 @@
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-eval drt-index
 tiny_model "$TMP/m"
-sed 's/"decoder_layers": \[/&2], "was": [/; s/"encoder_layers": 1/"encoder_layers": 0/' "$TINY/config.json" | tr -d '\n' | sed 's/, *"was": *\[[^]]*\]//' >"$TMP/base.json"
-"$MODEL" init --config "$TMP/base.json" --tokenizer "$TINY/tokenizer.json" --out "$TMP/base" --seed 4 >/dev/null 2>"$ERR" || die "no Base LM"
+tiny_base "$TMP/base"
 corpus "$TMP/train.jsonl" 10 80
 corpus "$TMP/a.jsonl" 4 65 100
 corpus "$TMP/b.jsonl" 3 65 200

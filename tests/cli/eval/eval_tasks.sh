@@ -74,6 +74,12 @@ out_has '"one_id": 1'
 expect 0 "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/run/checkpoints/step-800" --context 256 --trials 4 --seed 6 --json
 out_has '"found": 0'
 
+# The same from answers alone, in a quarter of the steps: the text around a needle is not learnt.
+sed 's/"length": 126, "steps": 800/"samples": true, "length": 315, "steps": 200/; s/800/200/g' "$TMP/config.json" >"$TMP/answers.json"
+expect 0 "$BIN/drt-train" --device cpu --threads 2 --config "$TMP/answers.json" --out "$TMP/answered"
+expect 0 "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/answered/checkpoints/step-200" --context 256 --trials 1 --seed 5 --json
+out_has '"found": 1'
+
 # Needles in a store: their documents are added to a store of other text, and found there by the search.
 needs drt-index
 tiny_store "$TMP/store" "$TMP/model" "$TMP/text.jsonl"

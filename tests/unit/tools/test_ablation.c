@@ -5,10 +5,11 @@
 #include "base/rng.h"
 #include "tests/test.h"
 #include "tools/ablation/ablation_plan.h"
+#include "tools/ablation/ablation_run.h"
 #include "tools/ablation/ablation_scored.h"
 #include "train/run/config.h"
 
-static const char *const shipped[] = {"minipile", "small", "small-cpu"};
+static const char *const shipped[] = {"minipile", "small", "small-cpu", "first"};
 
 static void test_object(void) {
     static const char text[] = " {\"a\" : 1 , \"b\":{\"c\": [1, \"}\"]},\"d\": \"x\\\"y\" } ";
@@ -46,17 +47,21 @@ static void shipped_map(struct file_map *map, const char *name) {
     CHECK_OK(file_map(map, path));
 }
 
-/* Plans look at the sizes of texts: a text that stands in for all of them. */
-static void name_texts(struct ablation_config *c) {
+/* Plans look at the sizes of texts: a text of so many bytes that stands in for each of them. */
+static void name_texts_of(struct ablation_config *c, int64_t bytes) {
     struct object_list *lists[] = {&c->train, &c->valid, &c->other};
     FILE *f = fopen("text.jsonl", "w");
-    CHECK(f && ftruncate(fileno(f), 8000000) == 0);
+    CHECK(f && ftruncate(fileno(f), bytes) == 0);
     fclose(f);
     for (size_t l = 0; l < ARRAY_LEN(lists); l++)
         for (size_t i = 0; i < lists[l]->count; i++) {
             memory_free(lists[l]->items[i]);
             CHECK_OK(memory_copy_string(&lists[l]->items[i], "text.jsonl"));
         }
+}
+
+static void name_texts(struct ablation_config *c) {
+    name_texts_of(c, 8000000);
 }
 
 static int count_parts(const struct ablation_plan *p, enum ablation_kind kind) {
@@ -89,6 +94,12 @@ static void check_plan(const struct ablation_plan *p) {
     }
 }
 
+static void check_variants(const struct ablation_plan *p, const struct ablation_model *drt) {
+    const struct ablation_model *deep = model_named(p, "base-deep");
+    CHECK(deep->parameters >= drt->parameters && (double)deep->parameters < 1.1 * (double)drt->parameters);
+    CHECK(model_named(p, "k-16")->view_of == 0 && model_named(p, "k-16")->config.topk == 16);
+}
+
 static void test_shipped(struct ablation_plan *p) {
     for (size_t i = 0; i < ARRAY_LEN(shipped); i++) {
         struct ablation_config c;
@@ -99,20 +110,64 @@ static void test_shipped(struct ablation_plan *p) {
         name_texts(&c);
         CHECK_OK(ablation_plan_make(p, &c));
         check_plan(p);
-        const struct ablation_model *drt = model_named(p, "drt"), *deep = model_named(p, "base-deep");
-        CHECK(deep->parameters >= drt->parameters && (double)deep->parameters < 1.1 * (double)drt->parameters);
+        const struct ablation_model *drt = model_named(p, "drt");
+        static const int trainings[] = {9, 10, 7, 3}; /* minipile trains DRT on its own past */
+        CHECK_EQ(count_parts(p, ABLATION_TRAIN), trainings[i]);
         CHECK_EQ(model_named(p, "base")->config.lower_layers, model_config_layers(&drt->config));
         CHECK_EQ(model_named(p, "base-full")->config.window, c.context);
-        CHECK(model_named(p, "k-16")->view_of == 0 && model_named(p, "k-16")->config.topk == 16);
-        CHECK_EQ(count_parts(p, ABLATION_TRAIN), i == 2 ? 7 : 8); /* small-cpu has no second group */
-        if (i == 0) {
-            CHECK_EQ(drt->step_tokens, 393120);
-            CHECK_EQ(drt->steps, 76313); /* 3e10 / 393120, rounded up */
-        }
-        if (i > 0) CHECK_EQ(drt->steps, 250);
+        if (i < 3) check_variants(p, drt);
+        static const int64_t steps[] = {76313, 250, 250, 250}; /* 3e10 / 393120, rounded up */
+        CHECK_EQ(drt->steps, steps[i]);
+        if (i == 0) CHECK_EQ(drt->step_tokens, 393120);
+        if (i == 1 || i == 3) CHECK_EQ(drt->step_tokens, 96768);
         ablation_plan_free(p);
         ablation_config_free(&c);
     }
+}
+
+static double part_seconds(const struct ablation_plan *p, const char *name, double rate) {
+    for (size_t i = 0; i < p->n_parts; i++)
+        if (strcmp(p->parts[i].name, name) == 0) return ablation_part_seconds(p, &p->parts[i], rate);
+    test_fail(__FILE__, __LINE__, name);
+}
+
+static void make_plan(struct ablation_plan *p, struct ablation_config *c, const char *name, int64_t bytes) {
+    struct file_map map;
+    shipped_map(&map, name);
+    CHECK_OK(ablation_config_parse(c, name, (const char *)map.data, map.size));
+    file_unmap(&map);
+    c->threads = 16; /* of the machine whose times are given here */
+    name_texts_of(c, bytes);
+    CHECK_OK(ablation_plan_make(p, c));
+}
+
+/* Estimates, with the rate of an H200 and texts of the size of the real ones, beside what it took for trainings of this
+ * size, for a store of 987,509 chunks, and for a memory's evaluation and fit with a larger K. */
+static void test_estimate(struct ablation_plan *p) {
+    const double rate = 6.5e14, base = 250 * 0.055, full = 250 * 0.073, store = 17, memory = 110;
+    const int64_t bytes = 49000000;
+    struct ablation_config c;
+    double by_kind[ABLATION_KINDS];
+    make_plan(p, &c, "small", bytes);
+    const double seconds = part_seconds(p, "train-base", rate), drt = part_seconds(p, "train-drt", rate);
+    CHECK(seconds > base && seconds < 1.5 * base + 3);
+    const double more = part_seconds(p, "train-base-full", rate) - seconds;
+    CHECK(more > 0.5 * (full - base) && more < 3 * (full - base));
+    CHECK(drt > 1.5 * seconds && drt < 4 * seconds);
+    CHECK(part_seconds(p, "store-drt", rate) > 0.7 * store && part_seconds(p, "store-drt", rate) < 1.6 * store);
+    CHECK(part_seconds(p, "memory-base-every-16", rate) > 0.4 * memory);
+    CHECK(part_seconds(p, "memory-base-every-16", rate) < memory);
+    CHECK(ablation_seconds_left(p, rate, by_kind) < 22 * 60); /* docs/ablation.md */
+    CHECK(by_kind[ABLATION_TRAIN] > 0 && by_kind[ABLATION_BUILD] > 0 && by_kind[ABLATION_MEMORY] > 0);
+    for (size_t i = 0; i < p->n_parts; i++) /* parts that are done correct those of their kind */
+        if (strcmp(p->parts[i].name, "train-base") == 0) p->parts[i].done = true, p->parts[i].seconds = 3 * seconds;
+    CHECK(fabs(part_seconds(p, "train-drt", rate) - 3 * drt) < 1e-9 * drt);
+    ablation_plan_free(p);
+    ablation_config_free(&c);
+    make_plan(p, &c, "first", bytes);
+    CHECK(ablation_seconds_left(p, rate, by_kind) < 8 * 60);
+    ablation_plan_free(p);
+    ablation_config_free(&c);
 }
 
 /* What rows take out of the training is out, and nothing else. */
@@ -125,7 +180,8 @@ static void test_trainings(struct ablation_plan *p) {
     file_unmap(&map);
     name_texts(&c);
     CHECK_OK(ablation_plan_make(p, &c));
-    static const char *const names[] = {"drt", "no-gumbel", "no-mlm", "no-contrastive", "groups-2", "base"};
+    static const char *const names[] = {"drt",      "no-gumbel", "no-mlm", "no-contrastive",
+                                        "groups-2", "base",      "own",    "own-taught"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         const struct ablation_model *m = model_named(p, names[i]);
         struct train_config *t = i == 0 ? &drt : &other;
@@ -134,7 +190,9 @@ static void test_trainings(struct ablation_plan *p) {
         CHECK_OK(config_check(t));
         CHECK_EQ(t->gumbel, strcmp(names[i], "no-gumbel") != 0);
         CHECK_EQ(t->schedule.mlm_rate > 0, i != 2 && i != 5);
-        CHECK_EQ(t->schedule.contrastive_weight > 0, i != 3 && i != 5);
+        CHECK_EQ(t->schedule.contrastive_weight > 0, i != 3 && i != 5 && i != 7);
+        CHECK_EQ(t->schedule.teach_weight > 0, i == 7);
+        CHECK_EQ(t->pool, i == 5 ? POOL_NONE : i > 5 ? POOL_OWN : POOL_CORPUS);
         CHECK_EQ(t->model.groups, i == 4 ? 2 : i == 5 ? 0 : 1);
         CHECK_EQ(t->model.base_lm, i == 5);
         CHECK_EQ(model_config_layers(&t->model), model_config_layers(&drt.model));
@@ -235,6 +293,7 @@ int main(int argc, char **argv) {
     test_object();
     test_shipped(plan);
     test_trainings(plan);
+    test_estimate(plan);
     test_scored();
     test_damaged(plan);
     memory_free(plan);

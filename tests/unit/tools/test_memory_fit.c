@@ -8,8 +8,16 @@
 enum { N = 2400, FILES = 2, DOCUMENTS = 12, BEST_TAU = 2 };
 static const struct memory_fit_config own = {.kind = MEMORY_OWN, .reads = {MEMORY_READ_PAST}};
 static const struct memory_fit_config corpus = {.kind = MEMORY_CORPUS, .reads = {[MEMORY_CORPUS] = MEMORY_READ_FOUND}};
-static const struct memory_fit_config closing = {
-    .kind = MEMORY_CORPUS, .reads = {[MEMORY_CORPUS] = MEMORY_READ_FOUND}, .negatives = true};
+static const struct memory_fit_config closing = {.kind = MEMORY_CORPUS,
+                                                 .reads = {[MEMORY_CORPUS] = MEMORY_READ_FOUND},
+                                                 .negative = {MEMORY_READ_RANDOM},
+                                                 .negatives = 1};
+static const struct memory_fit_config closing_on_both = {.kind = MEMORY_CORPUS,
+                                                         .reads = {[MEMORY_CORPUS] = MEMORY_READ_FOUND},
+                                                         .negative = {MEMORY_READ_RANDOM, MEMORY_READ_OTHER},
+                                                         .negatives = 2};
+static const struct memory_fit_config other_of = {.kind = MEMORY_CORPUS,
+                                                  .reads = {[MEMORY_CORPUS] = MEMORY_READ_OTHER}};
 static const struct memory_fit_config random_of = {.kind = MEMORY_CORPUS,
                                                    .reads = {[MEMORY_CORPUS] = MEMORY_READ_RANDOM}};
 static bool use[DOCUMENTS];
@@ -109,6 +117,49 @@ static void test_closes_on_random(void) {
     memory_samples_free(&s);
 }
 
+/* What a search finds in a store of other text: high scores, but nothing near, and the wrong token. */
+static void make_other(struct memory_samples *other, const struct memory_samples *s) {
+    *other = (struct memory_samples){.has = {[MEMORY_READ_FOUND] = true}};
+    CHECK_OK(memory_samples_reserve(other, N));
+    other->n = N;
+    for (int64_t i = 0; i < N; i++) {
+        other->document[i] = s->document[i];
+        other->log_lm[i] = s->log_lm[i];
+        fill(&other->of[MEMORY_READ_FOUND], i, false, 4 + (double)s->entropy[i], 3.5);
+    }
+}
+
+/* Random chunks have low scores: a gate that they alone taught to close opens for the high scores of a store of other
+ * text. Taught with both, it is closed on both, and as open as before where a search finds something. */
+static void test_closes_on_other_text(void) {
+    struct memory_samples s, other;
+    struct memory_mixture open, closed;
+    const double none = -log(0.1);
+    make_samples(&s);
+    for (int64_t i = 0; i < N; i++) /* what is near has the token no more often than what is not: scores decide */
+        fill(&s.of[MEMORY_READ_FOUND], i, i % 4 != 0, 1 + 4 * (double)s.entropy[i], i % 4 != 0 ? 3 : 2.5);
+    make_other(&other, &s);
+    CHECK_OK(memory_samples_other(&s, &other));
+    CHECK(s.has[MEMORY_READ_OTHER] && !other.has[MEMORY_READ_FOUND]);
+    CHECK_OK(memory_fit(&open, NULL, &s, &part, &closing, NULL));
+    CHECK_OK(memory_fit(&closed, NULL, &s, &part, &closing_on_both, NULL));
+    CHECK(loss_of_others(&open, &s, &other_of) > none + 0.2);
+    CHECK(loss_of_others(&closed, &s, &other_of) < none + 0.03);
+    CHECK(loss_of_others(&closed, &s, &random_of) < none + 0.03);
+    CHECK(loss_of_others(&closed, &s, &corpus) < loss_of_others(&open, &s, &corpus) + 0.1);
+    memory_samples_free(&other);
+    memory_samples_free(&s);
+    make_samples(&s);
+    make_other(&other, &s);
+    other.log_lm[N - 1] -= 1;
+    CHECK_FAILS(memory_samples_other(&s, &other), STATUS_MISMATCH, "other texts");
+    other.log_lm[N - 1] += 1;
+    other.n--;
+    CHECK_FAILS(memory_samples_other(&s, &other), STATUS_MISMATCH, "other texts");
+    memory_samples_free(&other);
+    memory_samples_free(&s);
+}
+
 /* In file 0, one document of the part, the memory is always wrong; in file 1, five documents, it is always right. A fit
  * that counts tokens would open the gate five times as far as one that counts files. */
 static void test_files_count_the_same(void) {
@@ -171,6 +222,7 @@ static void test_file(void) {
 int main(void) {
     test_fit();
     test_closes_on_random();
+    test_closes_on_other_text();
     test_files_count_the_same();
     test_empty();
     test_file();

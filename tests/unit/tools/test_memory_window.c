@@ -14,6 +14,7 @@ struct world {
     struct params *params;
     struct memory_config memory;
     const struct lexical *lexical;
+    struct memory_finder finder;    /* by words */
     int32_t ids[CHUNKS_MAX][CHUNK]; /* -1 after the end of a short chunk */
     int document[CHUNKS_MAX];
     int64_t first_chunk[DOCUMENTS + 1];
@@ -83,12 +84,15 @@ static void make_world(struct world *w, bool base_lm, int threads, const char *n
     CHECK_OK(store_open(&w->engine.store, store));
     CHECK_OK(store_view_open(&w->engine.view, w->engine.store));
     CHECK_OK(store_view_lexical(&w->lexical, w->engine.view));
+    const struct searcher_config words = {.kind = SEARCHER_LEXICAL, .device = w->engine.device, .view = w->engine.view};
+    CHECK_OK(searcher_open(&w->finder.searcher, &words));
     struct rng rng = rng_make(9, 0);
     for (int i = 0; i < CONTEXT; i++)
         w->text[i] = (int32_t)rng_below(&rng, 70);
 }
 
 static void free_world(struct world *w) {
+    searcher_close(w->finder.searcher);
     decoder_free(w->engine.decoder);
     store_view_close(w->engine.view);
     store_close(w->engine.store);
@@ -205,7 +209,7 @@ static void check_read(const struct world *w, const struct memory_lm *lm, const 
         const struct lexical_query query = {w->text + at - length, (int)length};
         const struct lexical_search how = {.k = K, .pair_weight = LEXICAL_PAIR_WEIGHT, .exclude = &exclude};
         CHECK_OK(lexical_search(w->lexical, hits, &query, 1, &how));
-        bool finds = read->what == MEMORY_READ_FOUND;
+        bool finds = read->what != MEMORY_READ_PAST;
         if (t == at) found.n = 0;
         for (int i = 0; finds && t == at && i < K && hits[i].chunk >= 0; i++)
             add_passage(w, &found, hits[i].chunk);
@@ -221,16 +225,18 @@ static void check_read(const struct world *w, const struct memory_lm *lm, const 
     }
 }
 
-enum { READS = 4 };
+enum { READS = 5 };
 
 static void run_window(struct world *w, struct memory_read reads[READS], struct memory_lm *lm, int64_t document,
                        struct memory_window **window) {
     const struct memory_window_config config = {
-        .engine = &w->engine, .memory = &w->memory, .lexical = w->lexical, .context = CONTEXT, .seed = 3};
+        .engine = &w->engine, .memory = &w->memory, .finder = w->finder, .context = CONTEXT, .seed = 3};
     reads[0] = (struct memory_read){.what = MEMORY_READ_PAST, .taus = 2, .tau = {15, 40}};
     reads[1] = (struct memory_read){.what = MEMORY_READ_FOUND, .taus = 3, .tau = {8, 20, 30}};
     reads[2] = (struct memory_read){.what = MEMORY_READ_RANDOM, .taus = 1, .tau = {30}};
     reads[3] = (struct memory_read){.what = MEMORY_READ_ORACLE, .taus = 1, .tau = {30}};
+    reads[4] =
+        (struct memory_read){.what = MEMORY_READ_PART + 1, .taus = 3, .tau = {8, 16, 32}}; /* a quarter of the store */
     CHECK_OK(memory_window_create(window, &config, reads, READS));
     CHECK_OK(memory_window_run(*window, lm, w->text, CONTEXT, FIRST, document));
 }
@@ -259,6 +265,7 @@ static void test_window(bool base_lm) {
     run_window(&w, reads, &lm, -1, &window);
     for (int i = 0; i < 2; i++)
         check_read(&w, &lm, &reads[i], none);
+    check_read(&w, &lm, &reads[4], (struct store_range){w.first_chunk[DOCUMENTS] / 4, w.first_chunk[DOCUMENTS]});
     check_others(&w, reads);
 
     make_world(&threaded, base_lm, 3, base_lm ? "base3" : "drt3");
@@ -295,7 +302,7 @@ static void test_small_pool(void) {
                                           .model = &w.engine.model.config,
                                           .decoder = w.engine.decoder,
                                           .view = w.engine.view,
-                                          .lexical = w.lexical,
+                                          .finder = w.finder,
                                           .k = K,
                                           .after = 1,
                                           .key_layer = 3};
@@ -375,7 +382,7 @@ static void test_text(void) {
     struct rng rng = rng_make(10, 0);
     make_world(&w, false, 2, "text");
     w.memory.mixture[MEMORY_BOTH] = (struct memory_mixture){true, {25, 20}, memory_gate_fixed(MEMORY_BOTH, 0.4)};
-    const struct memory_text_config config = {&w.engine, &w.memory, w.lexical, MEMORY_BOTH, PAST};
+    const struct memory_text_config config = {&w.engine, &w.memory, w.finder, MEMORY_BOTH, PAST};
     for (int i = 0; i < LENGTH; i++)
         text[i] = (int32_t)rng_below(&rng, 70);
     plain_keys(&w, keys, logits, text, LENGTH, 1000);

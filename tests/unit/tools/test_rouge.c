@@ -1,5 +1,7 @@
 /* test_rouge.c -- ROUGE against the figures of the Python package rouge-score 0.1.2 (RougeScorer(["rouge1", "rouge2",
- * "rougeL"]), no stemmer), and its properties on random texts. */
+ * "rougeL"]), no stemmer), and its properties on random texts.
+ *
+ * `test_rouge pairs` prints the figures of standard input, a line "target TAB answer" each: tests/oracles/rouge.py. */
 #include "base/memory.h"
 #include "base/rng.h"
 #include "tools/tasks/rouge.h"
@@ -109,7 +111,23 @@ static void test_properties(void) {
     }
 }
 
+static int print_pairs(void) {
+    char *line = NULL;
+    size_t capacity = 0;
+    for (ssize_t n; (n = getline(&line, &capacity, stdin)) > 0;) {
+        struct rouge_score s[ROUGE_KINDS];
+        char *tab = strchr(line, '\t');
+        CHECK(tab && line[n - 1] == '\n');
+        CHECK_OK(rouge(s, line, (size_t)(tab - line), tab + 1, (size_t)(line + n - 1 - (tab + 1))));
+        for (int k = 0; k < ROUGE_KINDS; k++)
+            printf("%.17g %.17g %.17g%c", s[k].precision, s[k].recall, s[k].f, k + 1 < ROUGE_KINDS ? ' ' : '\n');
+    }
+    free(line);
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "pairs") == 0) return print_pairs();
     test_start(argc, argv, 1);
     test_cases();
     test_properties();

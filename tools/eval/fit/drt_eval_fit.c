@@ -14,12 +14,15 @@ struct fit_modes {
     int *file;
 };
 
-/* How a mode's mixture is fitted; chunks of the oracle have no random ones beside them. */
+/* How a mode's mixture is fitted; what the oracle and kNN-LM find has no negatives beside it. */
 static struct memory_fit_config fit_of(const struct memory_samples *s, int mode) {
     struct memory_fit_config c = {.kind = eval_kind_of(mode)};
     for (int side = 0; side < MEMORY_SIDES; side++)
         if (eval_read_of(mode, side) >= 0) c.reads[side] = (enum memory_reads)eval_read_of(mode, side);
-    c.negatives = s->has[MEMORY_READ_RANDOM] && c.kind != MEMORY_OWN && mode != EVAL_MEMORY_ORACLE;
+    static const enum memory_reads negatives[MEMORY_NEGATIVES_MAX] = {MEMORY_READ_RANDOM, MEMORY_READ_OTHER};
+    const bool closes = c.kind != MEMORY_OWN && mode != EVAL_MEMORY_ORACLE && mode != EVAL_MEMORY_KNN;
+    for (int i = 0; i < MEMORY_NEGATIVES_MAX && closes; i++)
+        if (s->has[negatives[i]]) c.negative[c.negatives++] = negatives[i];
     return c;
 }
 
@@ -62,16 +65,22 @@ static enum status fit_part(struct fit_modes *f, struct memory_mixture *out, int
     return STATUS_OK;
 }
 
-/* Random chunks are scored with the fits of corpus. */
+/* Whether the mode reads chunks that are not found in the store: it is scored with the fits of `fitted`. */
+static bool stands_in(int mode, int fitted) {
+    return fitted == EVAL_MEMORY_CORPUS ? mode == EVAL_MEMORY_RANDOM || mode == EVAL_MEMORY_OTHER
+                                        : fitted == EVAL_MEMORY_BOTH && mode == EVAL_MEMORY_OTHER_BOTH;
+}
+
 static enum status fit_mode(struct fit_modes *f, int mode) {
     struct memory_mixture m;
     for (enum part which = PART_EVEN; which <= PART_ODD; which++) {
         TRY(fit_part(f, &m, mode, which));
         score(f, &m, mode, false);
-        if (mode == EVAL_MEMORY_CORPUS && f->result->mode[EVAL_MEMORY_RANDOM]) score(f, &m, EVAL_MEMORY_RANDOM, false);
+        for (int other = 0; other < EVAL_MODES; other++)
+            if (f->result->mode[other] && stands_in(other, mode)) score(f, &m, other, false);
     }
-    return mode == EVAL_MEMORY_ORACLE ? STATUS_OK
-                                      : fit_part(f, &f->config->mixture[eval_kind_of(mode)], mode, PART_ALL);
+    if (mode >= EVAL_MEMORY_ORACLE) return STATUS_OK; /* no program reads it: reported only */
+    return fit_part(f, &f->config->mixture[eval_kind_of(mode)], mode, PART_ALL);
 }
 
 static enum status check_reads(const struct memory_samples *s, const bool mode[EVAL_MODES]) {
@@ -101,7 +110,8 @@ enum status eval_fit_crossed(struct memory_config *config, struct eval_result *r
         config->mixture[kind] = (struct memory_mixture){0};
     enum status s = modes_open(&f);
     for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES && s == STATUS_OK; mode++)
-        if (result->mode[mode] && mode != EVAL_MEMORY_RANDOM) s = fit_mode(&f, mode);
+        if (result->mode[mode] && !stands_in(mode, EVAL_MEMORY_CORPUS) && !stands_in(mode, EVAL_MEMORY_BOTH))
+            s = fit_mode(&f, mode);
     modes_close(&f);
     return s;
 }

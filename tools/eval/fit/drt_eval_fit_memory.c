@@ -1,6 +1,8 @@
 /* drt_eval_fit_memory.c -- drt-eval fit-memory: temperatures and gates for a model and a store. */
 #include "base/memory.h"
+#include "kernels/search/topk.h"
 #include "session/memory_folder.h"
+#include "tools/eval/drt_eval_parts.h"
 #include "tools/eval/fit/drt_eval_fit.h"
 #include "tools/eval/fit/drt_eval_samples.h"
 #include "tools/shared/option_rows.h"
@@ -23,27 +25,35 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
          0, 0},
         {"oracle", ARG_CHOICE, &o->oracle, "none|next-chunk",
          "also report chunks that are found with the words of the chunk to come, with a gate of their own", 0, 0},
+        {"knn-lm", ARG_FLAG, &o->knn_lm, NULL,
+         "also report kNN-LM over every token of the store, exactly, with a gate of its own: texts are read twice, the "
+         "store is encoded once",
+         0, 0},
+        {"knn-entries", ARG_INT, &o->knn_entries, "N", "entries that kNN-LM mixes of a token", 1, TOPK_SAMPLE_MAX},
         {"keep", ARG_PATH, &o->keep, "FILE", "also write what was collected of the texts, for --samples", 0, 0},
         {"samples", ARG_STRINGS, &o->samples, "FILE",
          "fit to what --keep wrote, instead of reading texts (may be given several times)", 0, 0},
+        {"other", ARG_PATH, &o->other, "FILE",
+         "what --keep wrote of the same texts with a store of other text: teach the gates of corpus and both to close "
+         "on its chunks too, and report these (modes memory-other, memory-other-both)",
+         0, 0},
         {"apply", ARG_PATH, &o->apply, "FILE", "report this configuration on the texts instead of fitting one", 0, 0},
         {"store", ARG_PATH, &o->store, "DIR", "store of a tokenizer and a chunk size like the model's", 0, 0},
         {"gca", ARG_CHOICE, &o->gca, "none|self|corpus|both",
          "what GCA reads under the token memory while it is fitted and reported: mode none is then the model with that "
          "retrieval",
          0, 0},
+        {"store-parts", ARG_STRING, &o->store_parts, "LIST",
+         "also read the first parts of the store alone: any of 1/64,1/32,1/16,1/8,1/4,1/2,1 (each with a fit of its "
+         "own)",
+         0, 0},
+        {"plot", ARG_PATH, &o->plot, "FILE", "draw the gain by part of the store, with intervals (.svg)", 0, 0},
         MEMORY_SEARCH_OPTIONS(o->memory_options),
         {"base", ARG_STRINGS, &o->base, "DIR",
          "a Base LM of the same tokenizer, reported beside (mode base; several: base-2 and so on)", 0, 0},
         {"exclude", ARG_STRING, &o->exclude, "doc|none", "whether a text that is in the store too may find itself", 0,
          0},
-        {"context", ARG_INT, &o->context, "N", "tokens in a window; documents are cut into windows", 2, 1 << 28},
-        {"skip", ARG_INT, &o->skip, "N", "tokens at the start of each window that are read but not scored", 0, 1 << 28},
-        {"max-documents", ARG_INT, &o->max_documents, "N", "score at most N documents of each file; 0: all", 0,
-         INFINITY},
-        {"max-tokens", ARG_INT, &o->max_tokens, "N", "score at most N tokens of each file; 0: all", 0, INFINITY},
-        {"document-tokens", ARG_INT, &o->document_tokens, "N", "scored tokens of each document at most; 0: all", 0,
-         INFINITY},
+        OPTIONS_OF_WINDOWS(*o),
         OPTION_FORMAT(o->format, "--data"),
         OPTION_TEXT_FIELD(o->text_field),
         {"seed", ARG_INT, &o->seed, "N", "seed of random chunks", 0, INFINITY},
@@ -69,11 +79,27 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
     return args_parse(&program, argc, argv, operands, &n_operands);
 }
 
+/* The texts' states, then the nearest entries of the store to each: eval_run reads the texts again with these. */
+static enum status search_knn(struct eval_machine *m, const struct eval_options *o, const struct progress *progress) {
+    const struct memory_knn_config config = {
+        .engine = &m->model, .key_layer = m->engines.memory.key_layer, .m = (int)o->knn_entries};
+    struct eval_result *queries = NULL;
+    TRY(memory_knn_create(&m->engines.knn, &config));
+    TRY(memory_allocate_zero(&queries, 1));
+    queries->mode[EVAL_MEMORY_KNN] = true;
+    enum status s = eval_run(queries, &m->engines, o, NULL, progress);
+    if (s == STATUS_OK && queries->partial) s = fail(STATUS_INTERRUPTED, "stopped by a signal: nothing was fitted");
+    eval_result_free(queries);
+    memory_free(queries);
+    return s == STATUS_OK ? memory_knn_search(m->engines.knn, progress) : s;
+}
+
 /* The samples, of texts or of files; *config is what they were made with. */
 static enum status collect(struct eval_result *result, struct memory_samples *samples, struct memory_config *config,
                            struct eval_machine *m, const struct eval_options *o, const struct progress *progress) {
     *config = m->engines.memory;
     if (o->samples.count > 0) return eval_samples_load(result, samples, config, &m->model.model, &o->samples);
+    if (result->mode[EVAL_MEMORY_KNN]) TRY(search_knn(m, o, progress));
     TRY(eval_run(result, &m->engines, o, samples, progress));
     if (result->partial) return fail(STATUS_INTERRUPTED, "stopped by a signal: nothing was fitted");
     return o->keep ? eval_samples_keep(result, samples, config, o->keep) : STATUS_OK;
@@ -85,9 +111,11 @@ static enum status fit_memory(struct eval_result *result, struct eval_machine *m
     struct memory_config config;
     struct threads *threads = m->model.device->threads;
     enum status s = collect(result, &samples, &config, m, o, progress);
+    if (s == STATUS_OK && o->other) s = eval_samples_other(&samples, &config, o->other);
     if (s == STATUS_OK && o->apply) {
         struct memory_config setting = config;
         s = memory_folder_load(&config, &m->model.model, o->apply);
+        if (s == STATUS_OK) s = memory_searcher_agrees(o->apply, config.searcher, setting.searcher);
         if (s == STATUS_OK && (config.k != setting.k || config.every != setting.every))
             fprintf(stderr, "drt-eval: note: %s: fitted with k %d every %d, applied with k %d every %d\n", o->apply,
                     config.k, config.every, setting.k, setting.every);
@@ -108,10 +136,15 @@ static int check(struct eval_options *o, const struct eval_result *result, const
                                         "and --memory-...");
     if (mode[EVAL_MEMORY_RANDOM] && !mode[EVAL_MEMORY_CORPUS])
         return eval_usage("fit-memory", "--memory random takes the gate of corpus: name both");
+    if (o->other && !mode[EVAL_MEMORY_CORPUS] && !mode[EVAL_MEMORY_BOTH])
+        return eval_usage("fit-memory",
+                          "the chunks of --other are read with the gates of corpus and both: name one in --memory");
     if (o->samples.count > 0 && o->keep) return eval_usage("fit-memory", "--keep needs --data");
     int code = o->samples.count > 0 ? -1 : eval_check("fit-memory", o, mode);
     if (code >= 0) return code;
     if (!out && !o->apply) return eval_usage("fit-memory", "--out FILE is missing");
+    if (o->apply && mode[EVAL_MEMORY_KNN])
+        return eval_usage("fit-memory", "--knn-lm needs a gate of its own, which --apply does not fit: leave one out");
     if (out && o->apply) return eval_usage("fit-memory", "--apply fits nothing: leave out --out");
     if (!eval_has_memory(result)) return eval_usage("fit-memory", "--memory none: there is nothing to fit");
     return -1;
@@ -127,6 +160,7 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
                              .memory = "own,corpus,both",
                              .oracle = "none",
                              .gca = "none",
+                             .knn_entries = MEMORY_KNN_ENTRIES,
                              .context = 2048,
                              .skip = 256,
                              .eod_id = -1};
@@ -135,6 +169,8 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
     int code = parse(&o, &out, argc, argv, operands);
     if (code < 0) code = eval_modes("fit-memory", result.mode, &o);
     result.mode[EVAL_NONE] = false; /* its losses come with the samples */
+    result.mode[EVAL_MEMORY_OTHER] = o.other && result.mode[EVAL_MEMORY_CORPUS];
+    result.mode[EVAL_MEMORY_OTHER_BOTH] = o.other && result.mode[EVAL_MEMORY_BOTH];
     if (code < 0) code = check(&o, &result, out);
     o.memory_options.unfitted = true;
     if (code >= 0) return code;
@@ -151,6 +187,7 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
     if (status == STATUS_OK) status = fit_memory(&result, machine, &o, out, progress_line_progress(line));
     progress_line_end(line);
     if (status == STATUS_OK) status = (o.json ? eval_print_json : eval_print_text)(&result, &machine->model, &o);
+    if (status == STATUS_OK && o.plot) status = eval_plot_parts(&result, o.plot);
     eval_machine_close(machine);
     eval_result_free(&result);
     return status == STATUS_OK ? 0 : eval_failed();

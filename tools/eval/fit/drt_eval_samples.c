@@ -15,13 +15,22 @@ static void setting_text(char *out, size_t size, const struct memory_config *c) 
     char prints[65];
     for (size_t i = 0; i < 32; i++)
         snprintf(prints + 2 * i, 3, "%02x", i < 16 ? c->tokenizer[i] : c->weights[i - 16]);
-    snprintf(out, size, "%s %d %d %d %d %d", prints, c->key_layer, c->k, c->every, c->before, c->after);
+    int n = snprintf(out, size, "%s %d %d %d %d %d", prints, c->key_layer, c->k, c->every, c->before, c->after);
+    if (c->searcher != MEMORY_LEXICAL) /* not named in files of before there were others */
+        snprintf(out + n, size - (size_t)n, " %s", memory_searcher_names[c->searcher]);
 }
 
 static bool setting_parse(struct memory_config *c, const char *text) {
-    char end;
-    return strlen(text) > 64 &&
-           sscanf(text + 64, " %d %d %d %d %d%c", &c->key_layer, &c->k, &c->every, &c->before, &c->after, &end) == 5;
+    char searcher[16] = "lexical", end;
+    if (strlen(text) <= 64) return false;
+    int n = sscanf(text + 64, " %d %d %d %d %d %15s%c", &c->key_layer, &c->k, &c->every, &c->before, &c->after,
+                   searcher, &end);
+    for (int i = 0; i < MEMORY_SEARCHERS; i++)
+        if (strcmp(searcher, memory_searcher_names[i]) == 0) {
+            c->searcher = (enum memory_searcher)i;
+            return n == 5 || n == 6;
+        }
+    return false;
 }
 
 /* ---- writing ---- */
@@ -186,5 +195,30 @@ enum status eval_samples_load(struct eval_result *r, struct memory_samples *samp
         if (status == STATUS_OK) status = file_load(r, samples, f);
         safetensors_close(f);
     }
+    return status;
+}
+
+enum status eval_samples_other(struct memory_samples *samples, const struct memory_config *config, const char *path) {
+    char wanted[160];
+    struct memory_samples other = {0};
+    struct safetensors *f = NULL;
+    TRY(safetensors_open(&f, path));
+    setting_text(wanted, sizeof wanted, config);
+    const char *setting = safetensors_metadata(f, "setting");
+    enum status status = STATUS_OK;
+    if (!setting || strcmp(setting, wanted) != 0)
+        status = fail(STATUS_MISMATCH,
+                      "%s: was collected with another model or another setting: collect it again with "
+                      "drt-eval fit-memory --keep, with the options of the other samples",
+                      path);
+    if (status == STATUS_OK) status = memory_samples_load(&other, f);
+    if (status == STATUS_OK) status = memory_samples_other(samples, &other);
+    if (status != STATUS_OK && status != STATUS_NO_MEMORY && other.n > 0) {
+        char why[160];
+        snprintf(why, sizeof why, "%s", status_message());
+        status = fail(status, "%s: %s", path, why);
+    }
+    memory_samples_free(&other);
+    safetensors_close(f);
     return status;
 }

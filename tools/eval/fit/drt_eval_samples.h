@@ -11,3 +11,6 @@ enum status eval_samples_keep(const struct eval_result *result, const struct mem
  * have the same, and be of this model (STATUS_MISMATCH). Names of texts lie in *result; a text may come in parts. */
 enum status eval_samples_load(struct eval_result *result, struct memory_samples *samples, struct memory_config *config,
                               const struct model_folder *model, const struct arg_strings *paths);
+/* The chunks that the file's collection found are the read OTHER of the samples (memory_samples_other). The file must
+ * be of the setting *config. */
+enum status eval_samples_other(struct memory_samples *samples, const struct memory_config *config, const char *path);

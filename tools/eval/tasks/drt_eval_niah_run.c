@@ -5,6 +5,7 @@
 #include "base/minmax.h"
 #include "data/readers/reader.h"
 #include "tools/eval/tasks/drt_eval_niah.h"
+#include "train/step/answers.h"
 
 #include <errno.h>
 #include <math.h>
@@ -24,6 +25,9 @@ struct niah_state {
     size_t capacity;
     FILE *file;
     const char *path;
+    uint32_t *prompts; /* of the samples that were written as ids: where their answers begin */
+    size_t prompts_capacity;
+    int64_t written, tokens;
     struct tokenizer_scratch *scratch;
     const struct progress *progress;
 };
@@ -88,6 +92,9 @@ static enum status niah_write(struct niah_state *s, const struct needle_sample *
         return niah_write_ids(s, &s->eos, 1);
     }
     if (strcmp(s->options->wording, "ruler") != 0 || strstr(s->options->write, ".u32")) {
+        TRY(memory_grow(&s->prompts, &s->prompts_capacity, (size_t)s->written + 1));
+        s->prompts[s->written++] = (uint32_t)sample->n_prompt;
+        s->tokens += sample->n_prompt + sample->n_answer + 1;
         TRY(niah_write_ids(s, sample->prompt, sample->n_prompt));
         TRY(niah_write_ids(s, sample->answer, sample->n_answer));
         return niah_write_ids(s, &s->eos, 1);
@@ -183,6 +190,7 @@ static enum status niah_open(struct niah_state *s) {
 static void niah_close(struct niah_state *s) {
     tokenizer_scratch_free(s->scratch);
     memory_free(s->haystack);
+    memory_free(s->prompts);
     task_run_close(&s->run);
     model_folder_close(&s->folder);
 }
@@ -195,6 +203,7 @@ enum status niah_run(struct niah_result *out, const struct niah_options *o, cons
         for (int c = 0; c < o->n_contexts && status == STATUS_OK; c++)
             status = niah_trials(&s, &out->cell[t][c], o->task[t], o->context[c]);
     if (s.file && fclose(s.file) != 0 && status == STATUS_OK) status = fail_errno("%s", s.path);
+    if (status == STATUS_OK && s.written > 0) status = answers_write(s.path, s.prompts, s.written, s.tokens);
     niah_close(&s);
     return status;
 }

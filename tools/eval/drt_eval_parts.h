@@ -1,0 +1,25 @@
+/* drt_eval_parts.h -- the gain of token memories by part of the store (--store-parts): each part against the reference,
+ * and paired against the part before. Tables have no row where no part was read. */
+#pragma once
+#include "tools/eval/drt_eval.h"
+
+/* A row: a part of one memory of the store. */
+struct eval_part_row {
+    const char *part;          /* "1/8", "1" */
+    int mode, shift;           /* the part has chunks >> shift */
+    struct ratio change, step; /* in percent: to the reference; to the next smaller part, NaN of the smallest */
+};
+enum { EVAL_PART_SERIES = 2, EVAL_PART_ROWS = EVAL_PARTS + 1 };
+struct eval_part_series {
+    int whole; /* mode */
+    int n;
+    struct eval_part_row rows[EVAL_PART_ROWS]; /* the smallest part first */
+};
+/* Of corpus (which 0) or both (1), where eval_reference is a mode. n is 0 where no part of it was read. */
+enum status eval_part_series(struct eval_part_series *out, const struct eval_result *r, int which);
+
+/* drt_eval_parts.c: a table; a member "store_parts". drt_eval_parts_plot.c: an SVG picture. */
+struct json_writer;
+enum status eval_print_parts(const struct eval_result *r);
+enum status eval_write_parts(struct json_writer *w, const struct eval_result *r);
+enum status eval_plot_parts(const struct eval_result *r, const char *path);

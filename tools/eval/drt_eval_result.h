@@ -1,0 +1,50 @@
+/* drt_eval_result.h -- what a run of drt-eval ppl or fit-memory gives: modes, texts, documents and tokens with their
+ * losses. Filled by drt_eval_run.c or drt_eval_samples.c, printed by the reports. */
+#pragma once
+#include "indexer/search/searcher.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* EVAL_BASE to EVAL_BASE_4: Base LMs beside the model. From EVAL_MEMORY_OWN on: the model without GCA, mixed with token
+ * memories. OTHER: chunks of a store of other text (fit-memory alone), read alone and beside the own past. PART: CORPUS
+ * and BOTH with the first 1/2, 1/4, .. of the store's chunks. */
+enum { EVAL_PARTS = 6 };
+enum eval_mode {
+    EVAL_NONE, EVAL_SELF, EVAL_CORPUS, EVAL_BOTH, EVAL_RANDOM, EVAL_BASE, EVAL_BASE_2, EVAL_BASE_3, EVAL_BASE_4,
+    EVAL_MEMORY_OWN, EVAL_MEMORY_CORPUS, EVAL_MEMORY_BOTH, EVAL_MEMORY_RANDOM, EVAL_MEMORY_ORACLE,
+    EVAL_MEMORY_OTHER, EVAL_MEMORY_OTHER_BOTH, EVAL_MEMORY_KNN,
+    EVAL_PART_CORPUS, EVAL_PART_BOTH = EVAL_PART_CORPUS + EVAL_PARTS, EVAL_MODES = EVAL_PART_BOTH + EVAL_PARTS
+};
+enum { EVAL_GCA_MODES = EVAL_RANDOM + 1, EVAL_BASES = EVAL_MEMORY_OWN - EVAL_BASE };
+extern const char *const eval_mode_names[EVAL_MODES];
+extern const char *const eval_part_names[EVAL_PARTS];     /* "1/2", .. */
+
+/* One scored document: sums over its scored tokens. number: in its file, from 0. */
+struct eval_document { int file; int64_t number, tokens, bytes; double nll[EVAL_MODES]; };
+struct eval_file {
+    const char *path;
+    int64_t read_documents, documents, short_documents, skipped_lines, tokens, bytes;
+    int64_t stored_documents;            /* that are also in the store */
+};
+/* Each scored token, in order; arrays of modes that are not run are NULL (drt_eval_tokens.h). */
+struct eval_tokens {
+    int64_t n, capacity;
+    int32_t *document;
+    float *nll[EVAL_MODES];
+    uint8_t *run; int64_t *run_at;       /* class (drt_eval_tokens.h); number of the token in the overlap, -1: none */
+    bool runs_known;
+};
+struct eval_result {
+    bool mode[EVAL_MODES];
+    struct eval_tokens tokens;
+    struct eval_document *documents; size_t n_documents, capacity;
+    struct eval_file files[64]; int n_files;
+    char *names[64];                     /* paths that belong to the result */
+    struct overlap *overlap;             /* texts: `documents` (indexer/overlap.h); NULL: not computed */
+    double seconds[EVAL_MODES];
+    struct searcher_description memory_search;            /* of chunks of token memories; zeroed: none */
+    int64_t store_chunks;                /* that they are found in; 0: unknown */
+    bool partial;                        /* stopped by a signal: what was scored until then */
+};
+void eval_result_free(struct eval_result *r);
