@@ -89,6 +89,13 @@ static enum status model_groups(struct object *json, const struct ablation_plan 
     return model_layers(json, layers, 1 + groups);
 }
 
+/* The reader that teaches is a token memory over the last layer. */
+static enum status model_reader(struct object *json, const struct model_config *drt) {
+    if (object_get(json, "memory_layer")) return STATUS_OK;
+    TRY(object_set_int(json, "memory_layer", model_config_layers(drt)));
+    return object_set_int(json, "memory_size", drt->hidden);
+}
+
 static enum status model_json(struct ablation_model *m, struct object *json, const struct ablation_plan *plan,
                               int value) {
     const struct ablation_model *drt = &plan->models[0];
@@ -98,6 +105,7 @@ static enum status model_json(struct ablation_model *m, struct object *json, con
         TRY(model_base(json, model_config_layers(&drt->config)));
     if (m->kind == ABLATION_BASE_FULL) TRY(object_set_int(json, "slide_window", c->context));
     if (m->kind == ABLATION_K) TRY(object_set_int(json, "chunk_topk", value));
+    if (m->kind == ABLATION_OWN_TAUGHT) TRY(model_reader(json, &drt->config));
     if (m->kind == ABLATION_GROUPS) TRY(model_groups(json, plan, &drt->config, value));
     TRY(object_text(&m->json, json));
     return model_parse(m, c);
@@ -151,6 +159,7 @@ static enum status training_steps(struct ablation_model *m, struct object *t, co
     enum status s = training_read(&read, m, c);
     if (s == STATUS_OK) {
         m->step_tokens = read.sequences * read.length * read.accumulate;
+        m->length = read.length;
         m->steps = c->steps > 0 ? c->steps : (c->tokens + m->step_tokens - 1) / m->step_tokens;
         s = object_set_int(t, "steps", m->steps);
     }
@@ -162,6 +171,16 @@ static enum status training_steps(struct ablation_model *m, struct object *t, co
     m->training = NULL;
     TRY(object_text(&m->training, t));
     s = training_read(&read, m, c);
+    m->own_past = read.pool == POOL_OWN;
+    if (s == STATUS_OK && read.pool == POOL_CORPUS) {
+        m->corpus_steps = m->steps > read.schedule.pool_start ? m->steps - read.schedule.pool_start : 0;
+        m->candidates = read.candidates;
+        m->refreshes = (m->corpus_steps + read.refresh - 1) / read.refresh;
+    }
+    if (s == STATUS_OK && config_reads_passages(&read)) {
+        m->passages = read.memory_passages + (read.schedule.teach_weight > 0 ? read.teach_coming : 0);
+        m->passage_chunks = read.memory_span;
+    }
     config_free(&read);
     return s;
 }
@@ -193,6 +212,25 @@ static enum status training_without(struct object *t, const struct ablation_mode
     return STATUS_OK;
 }
 
+static enum status training_own(struct object *t) {
+    static const char *const without[] = {"pool_start", "pool_before",  "candidates", "refresh",
+                                          "copies",     "corpus_alone", "pool_data",  "eval_pool"};
+    for (size_t i = 0; i < ARRAY_LEN(without); i++)
+        object_remove(t, without[i]);
+    return object_set_string(t, "pool", "own");
+}
+
+/* The reader learns its own projection and nothing of the trunk, and teaches when it has learnt something. */
+static enum status training_taught(struct object *t, const struct ablation_model *drt) {
+    char teach[128];
+    object_remove(t, "contrastive");
+    TRY(object_set(t, "memory",
+                   "{\"weight\": 0.1, \"gradient\": \"projection\", \"past\": 0, \"passages\": 2, \"read\": 2}"));
+    snprintf(teach, sizeof teach, "{\"weight\": 0.1, \"gradient\": \"encoder\", \"start\": %lld}",
+             (long long)(drt->steps / 4));
+    return object_set(t, "teach", teach);
+}
+
 static enum status training_json(struct ablation_model *m, const struct ablation_plan *plan, int value) {
     struct object t = {0};
     const struct ablation_config *c = plan->config;
@@ -201,6 +239,8 @@ static enum status training_json(struct ablation_model *m, const struct ablation
     if (model_is_base(m->kind)) TRY_GOTO(s, training_base(&t), out);
     if (m->kind >= ABLATION_NO_GUMBEL && m->kind <= ABLATION_NO_CONTRASTIVE)
         TRY_GOTO(s, training_without(&t, m, plan), out);
+    if (m->kind == ABLATION_OWN || m->kind == ABLATION_OWN_TAUGHT) TRY_GOTO(s, training_own(&t), out);
+    if (m->kind == ABLATION_OWN_TAUGHT) TRY_GOTO(s, training_taught(&t, &plan->models[0]), out);
     const char *candidates = object_get(&t, "candidates");
     if (m->kind == ABLATION_K && candidates && strtoll(candidates, NULL, 10) < value)
         TRY_GOTO(s, object_set_int(&t, "candidates", value), out);
@@ -258,7 +298,8 @@ static enum status model_make(struct ablation_model *m, const struct ablation_pl
 enum status ablation_model_of(int *out, struct ablation_plan *plan, enum ablation_model_kind kind, int value) {
     const struct ablation_config *c = plan->config;
     char name[ABLATION_NAME];
-    if ((kind == ABLATION_K && value == c->chunk_topk) || (kind == ABLATION_GROUPS && value == c->groups))
+    if ((kind == ABLATION_K && value == c->chunk_topk) || (kind == ABLATION_GROUPS && value == c->groups) ||
+        (kind == ABLATION_OWN && plan->models[0].own_past))
         kind = ABLATION_DRT;
     snprintf(name, sizeof name, kind == ABLATION_K ? "k-%d" : "groups-%d", value);
     if (kind < ABLATION_K) snprintf(name, sizeof name, "%s", ablation_model_names[kind]);

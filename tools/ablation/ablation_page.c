@@ -25,7 +25,7 @@ static const char page_head[] =
     ".zero{stroke:var(--zero);stroke-width:1.5}"
     ".whisker{stroke:var(--text);stroke-width:1.4;fill:none}.less{fill:var(--less)}.more{fill:var(--more)}"
     ".even{fill:var(--even)}.band{fill:var(--band)}.num{font-variant-numeric:tabular-nums}\n"
-    ".scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px;margin-top:10px}"
+    ".scroll{overflow-x:auto}.scroll svg{min-width:860px}table{border-collapse:collapse;font-size:13px;margin-top:10px}"
     "th,td{padding:3px 12px 3px 0;text-align:right;white-space:nowrap;border-bottom:1px solid var(--line);"
     "font-variant-numeric:tabular-nums}th:first-child,td:first-child,th:nth-child(2),td:nth-child(2){text-align:left}"
     "tr.part td{font-weight:600;padding-top:10px}\n"
@@ -34,9 +34,9 @@ static const char page_head[] =
     "</style>\n";
 
 /* Text for markup; control characters become spaces. */
-static void page_text(FILE *f, const char *text) {
-    for (; *text; text++) {
-        const unsigned char c = (unsigned char)*text;
+static void page_text(FILE *f, const char *text, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) {
+        const unsigned char c = (unsigned char)text[i];
         if (c == '<')
             fputs("&lt;", f);
         else if (c == '>')
@@ -205,7 +205,11 @@ static void page_intro(FILE *f, const struct ablation_table *t) {
     for (size_t i = 0; i < t->n_documents; i++)
         tokens += t->documents[i].tokens;
     fputs(page_head, f);
-    fputs("<h1>Ablation: perplexity beside the Base LM</h1>\n", f);
+    const char *path = t->plan->config->path, *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const size_t length = strlen(name);
+    fputs("<h1>Ablation ", f);
+    page_text(f, name, length > 5 && strcmp(name + length - 5, ".json") == 0 ? length - 5 : length);
+    fputs(": perplexity beside the Base LM</h1>\n", f);
     if (t->n_rows < t->n_selected)
         fprintf(f, "<p class=\"note\">Not finished: %d of %d rows. The same command continues.</p>\n", t->n_rows,
                 t->n_selected);
@@ -236,7 +240,7 @@ static void page_domains(FILE *f, const struct ablation_table *t) {
         for (size_t d = 0; d < t->n_documents; d++)
             documents += t->documents[d].file == (int)i;
         fputs("<figure><figcaption>", f);
-        page_text(f, c->domains.items[i]);
+        page_text(f, c->domains.items[i], strlen(c->domains.items[i]));
         fprintf(f, " <span class=\"soft\">%zu documents</span></figcaption>\n", documents);
         draw_chart(f, (struct chart){.table = t, .file = (int)i, .class = -1, .small = true});
         fputs("</figure>\n", f);
@@ -288,7 +292,9 @@ static void page_numbers(FILE *f, const struct ablation_table *t) {
 
 void ablation_page_write(FILE *f, const struct ablation_table *t) {
     page_intro(f, t);
+    fputs("<div class=\"scroll\">\n", f);
     draw_chart(f, (struct chart){.table = t, .file = -1, .class = -1});
+    fputs("</div>\n", f);
     page_domains(f, t);
     page_classes(f, t);
     page_numbers(f, t);

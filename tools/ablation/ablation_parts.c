@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 struct parts_made {
     int tokenizer, train_tokens, valid_tokens, model[ABLATION_MODELS], store[ABLATION_STORES];
@@ -58,7 +57,7 @@ static void part_after(struct ablation_part *p, int other) {
     if (other >= 0) p->after[p->n_after++] = other;
 }
 
-/* All that the result depends on, as text: the command, a training's config, sizes of the files that are named, and a
+/* All that the result depends on, as text: the command, a training's config, sizes of the texts that are named, and a
  * checksum of what the parts before it depend on. */
 static enum status part_spec(struct ablation_plan *plan, int part, const char *config) {
     struct ablation_part *p = &plan->parts[part];
@@ -67,10 +66,9 @@ static enum status part_spec(struct ablation_plan *plan, int part, const char *c
     FILE *f = open_memstream(&text, &bytes);
     if (!f) return fail(STATUS_NO_MEMORY, "no memory for part %s", p->name);
     for (size_t i = 0; i < p->command.count; i++) {
-        struct stat info;
-        fprintf(f, "%s%s", i ? " " : "", p->command.items[i]);
-        if (p->command.items[i][0] == '/' && stat(p->command.items[i], &info) == 0 && S_ISREG(info.st_mode))
-            fprintf(f, " (%lld bytes)", (long long)info.st_size);
+        const char *word = p->command.items[i];
+        fprintf(f, "%s%s", i ? " " : "", word);
+        if (word[0] == '/') fprintf(f, " (%lld bytes)", (long long)ablation_text_bytes(word));
     }
     if (config) fprintf(f, "%s%s", p->command.count ? " " : "", config);
     for (int i = 0; i < p->n_after; i++) {
@@ -96,6 +94,7 @@ static enum status parts_tokenizer(struct ablation_plan *plan, struct parts_made
     TRY(command_add_int(p, "--vocab-size", c->vocab_size));
     TRY(command_add(p, "--reserve", "3", "--text-field", c->text_field, "--out", "tokenizer.json", NULL));
     TRY(command_add_machine(p, c, false));
+    ablation_prepare_work(p, plan->train_bytes, true);
     return part_spec(plan, made->tokenizer, NULL);
 }
 
@@ -113,16 +112,12 @@ static enum status parts_encode(int *out, struct ablation_plan *plan, const stru
                     "--out", file, NULL));
     TRY(command_add_int(p, "--eod-id", plan->models[0].config.eos_id));
     TRY(command_add_machine(p, c, false));
+    ablation_prepare_work(p, texts == &c->train ? plan->train_bytes : plan->valid_bytes, false);
     part_after(p, made->tokenizer);
     return part_spec(plan, *out, NULL);
 }
 
 /* ---- models ---------------------------------------------------------------------------------------------- */
-
-/* The encoder reads each token as often as the decoder; a backward pass costs two forward passes. */
-static double train_work(const struct ablation_model *m) {
-    return 6.0 * (double)m->parameters * (double)m->steps * (double)m->step_tokens;
-}
 
 static enum status parts_model(struct ablation_plan *plan, struct parts_made *made, int model) {
     const struct ablation_config *c = plan->config;
@@ -147,7 +142,7 @@ static enum status parts_model(struct ablation_plan *plan, struct parts_made *ma
     struct ablation_part *p = &plan->parts[made->model[model]];
     TRY(command_add(p, "drt-train", "--config", config, "--out", folder, NULL));
     TRY(command_add_machine(p, c, true));
-    p->work = train_work(m);
+    ablation_train_work(p, plan, m);
     part_after(p, made->train_tokens);
     part_after(p, made->valid_tokens);
     return part_spec(plan, made->model[model], m->training);
@@ -170,41 +165,15 @@ static enum status parts_store(struct ablation_plan *plan, struct parts_made *ma
     TRY(command_add_texts(p, NULL, s->what == ABLATION_STORE_OTHER ? &c->other : &c->train));
     TRY(command_add(p, "--out", folder, "--model", m->folder, "--text-field", c->text_field, NULL));
     if (s->what == ABLATION_STORE_EXTERNAL) TRY(command_add(p, "--encoder", c->external, NULL));
-    if (s->model != 0 || s->what == ABLATION_STORE_EXTERNAL) TRY(command_add(p, "--lexical", "off", NULL));
+    const bool lexical = s->model == 0 && s->what != ABLATION_STORE_EXTERNAL;
+    if (!lexical) TRY(command_add(p, "--lexical", "off", NULL));
     TRY(command_add_machine(p, c, true));
-    double tokens = (double)(s->what == ABLATION_STORE_OTHER ? plan->other_bytes : plan->train_bytes) / 4;
-    double parameters = (double)m->encoder_parameters;
-    if (s->what == ABLATION_STORE_EXTERNAL) parameters = 22e6; /* all-MiniLM-L6-v2: most are of this order or larger */
-    p->work = 2 * parameters * tokens;
+    ablation_build_work(p, plan, s, lexical);
     part_after(p, made->model[s->model]);
     return part_spec(plan, made->store[store], NULL);
 }
 
 /* ---- evaluations ----------------------------------------------------------------------------------------- */
-
-/* Scored tokens, roughly: 4 bytes each. */
-static double scored_tokens(const struct ablation_plan *plan) {
-    const struct ablation_config *c = plan->config;
-    double all = (double)plan->valid_bytes / 4;
-    if (c->max_tokens > 0 && all > (double)c->max_tokens * (double)c->valid.count)
-        all = (double)c->max_tokens * (double)c->valid.count;
-    return all;
-}
-
-static double score_work(const struct ablation_plan *plan, const struct ablation_score *s) {
-    const struct ablation_model *m = &plan->models[s->model];
-    const double pass = 2 * (double)m->parameters * scored_tokens(plan);
-    double work = 0;
-    if (s->how >= ABLATION_FIT) {
-        const double chunk = 2 * 63; /* of a passage; every second one was read before */
-        return pass * (2 + (double)plan->config->memory_k * chunk / s->every / 2);
-    }
-    for (int i = 0; i < s->n_modes; i++)
-        work += pass + (strcmp(s->modes[i], "none") == 0
-                            ? 0
-                            : 2 * (double)m->encoder_parameters * (double)m->config.topk * scored_tokens(plan));
-    return work;
-}
 
 static enum status command_add_scope(struct ablation_part *p, const struct ablation_plan *plan) {
     const struct ablation_config *c = plan->config;
@@ -238,6 +207,11 @@ static enum status command_add_fit(struct ablation_part *p, const struct ablatio
     return s->how == ABLATION_FIT_GCA ? command_add(p, "--gca", "both", NULL) : STATUS_OK;
 }
 
+/* Overlap is a matter of texts alone: the stores of DRT give it for all rows. */
+static bool reports_overlap(const struct ablation_score *s) {
+    return s->store >= 0 && s->model == 0 && s->how == ABLATION_PPL && s->what != ABLATION_STORE_EXTERNAL;
+}
+
 static enum status command_add_modes(struct ablation_part *p, const struct ablation_plan *plan,
                                      const struct ablation_score *s) {
     static const char *const names[] = {"none", "self", "corpus", "both", "random"};
@@ -251,9 +225,7 @@ static enum status command_add_modes(struct ablation_part *p, const struct ablat
     TRY(command_add(p, "--modes", modes, NULL));
     if (s->how == ABLATION_LEXICAL) TRY(command_add(p, "--searcher", "lexical", NULL));
     if (s->what == ABLATION_STORE_EXTERNAL) TRY(command_add(p, "--encoder", plan->config->external, NULL));
-    /* Overlap is a matter of texts alone: the stores of DRT give it for all rows. */
-    bool first = s->model == 0 && s->how == ABLATION_PPL && s->what != ABLATION_STORE_EXTERNAL;
-    return s->store >= 0 && !first ? command_add(p, "--no-overlap", NULL) : STATUS_OK;
+    return s->store >= 0 && !reports_overlap(s) ? command_add(p, "--no-overlap", NULL) : STATUS_OK;
 }
 
 static enum status parts_score(struct ablation_plan *plan, struct parts_made *made, int score) {
@@ -273,7 +245,7 @@ static enum status parts_score(struct ablation_plan *plan, struct parts_made *ma
     TRY(fit ? command_add_fit(p, plan, s) : command_add_modes(p, plan, s));
     TRY(command_add_scope(p, plan));
     TRY(command_add(p, "--json", NULL));
-    p->work = score_work(plan, s);
+    ablation_score_work(p, plan, s, reports_overlap(s));
     part_after(p, made->model[s->model]);
     if (s->store >= 0) part_after(p, made->store[s->store]);
     return part_spec(plan, at, NULL);

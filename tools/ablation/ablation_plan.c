@@ -34,10 +34,14 @@ static int64_t text_bytes(const char *path, int depth) {
     return sum;
 }
 
+int64_t ablation_text_bytes(const char *path) {
+    return text_bytes(path, 0);
+}
+
 static int64_t list_bytes(const struct object_list *list) {
     int64_t sum = 0;
     for (size_t i = 0; i < list->count; i++)
-        sum += text_bytes(list->items[i], 0);
+        sum += ablation_text_bytes(list->items[i]);
     return sum;
 }
 

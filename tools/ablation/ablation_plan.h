@@ -18,8 +18,10 @@ struct ablation_model {
     char *json, *training;               /* config.json; the config of drt-train. NULL: taken */
     int view_of;                         /* model whose weights these are, with another chunk_topk; -1: none */
     struct model_config config;
-    int64_t parameters, encoder_parameters, steps, step_tokens;
-    bool taken;
+    int64_t parameters, encoder_parameters, steps, step_tokens, length;
+    int64_t corpus_steps, candidates, refreshes;          /* of its training, with pool corpus; else 0 */
+    int64_t passages, passage_chunks;                     /* that its training reads for each chunk; else 0 */
+    bool taken, own_past;                /* own_past: its training retrieves from the own past alone */
 };
 struct ablation_store_use { char name[ABLATION_NAME]; int model; enum ablation_store what; };
 /* One run of drt-eval: modes that rows use. */
@@ -42,7 +44,7 @@ struct ablation_part {
     char *spec;                          /* all that its result depends on */
     int after[ABLATION_AFTER], n_after;  /* parts that must be done */
     int of;                              /* model, store or score; -1: none */
-    double work;                         /* floating-point operations, roughly; 0: seconds do not matter */
+    double work, host;                   /* floating-point operations; seconds beside them, whatever the device */
     bool done;
     double seconds;                      /* that it took; for estimates alone */
 };
@@ -60,7 +62,19 @@ struct ablation_plan {
 enum status ablation_plan_make(struct ablation_plan *out, const struct ablation_config *config);
 void ablation_plan_free(struct ablation_plan *plan);      /* a zeroed plan is fine */
 
+/* Bytes of text in a file or a folder, roughly: compressed files count for more than they take; 0: not there. */
+int64_t ablation_text_bytes(const char *path);
+
 /* ---- ablation_models.c, ablation_parts.c: steps of ablation_plan_make ---- */
 /* The model that a row scores; made where there is none. */
 enum status ablation_model_of(int *out, struct ablation_plan *plan, enum ablation_model_kind kind, int value);
 enum status ablation_parts_make(struct ablation_plan *plan);
+
+/* ---- ablation_work.c: sets a part's work and host, roughly; a token of text counts 4 bytes ---- */
+void ablation_prepare_work(struct ablation_part *p, int64_t bytes, bool tokenizer);
+void ablation_train_work(struct ablation_part *p, const struct ablation_plan *plan, const struct ablation_model *m);
+void ablation_build_work(struct ablation_part *p, const struct ablation_plan *plan, const struct ablation_store_use *s,
+                         bool lexical);
+void ablation_score_work(struct ablation_part *p, const struct ablation_plan *plan, const struct ablation_score *s,
+                         bool overlap);
+double ablation_scored_tokens(const struct ablation_plan *plan);

@@ -7,6 +7,7 @@
 #define FIXED "Fixed retrievers"
 #define SOURCES "GCA and token memory"
 #define LOSSES "Training without"
+#define OWN "Training on the own past"
 #define CHUNKS "Chunks that are read"
 #define SEARCHES "Tokens between searches"
 #define GROUPS "Retrievals a token"
@@ -62,6 +63,9 @@ const struct ablation_row ablation_rows[ABLATION_ROWS] = {
     {"no-mlm", "DRT w/o masked-token loss", LOSSES, .model = ABLATION_NO_MLM, .store = ABLATION_STORE},
     {"no-contrastive", "DRT w/o contrastive loss", LOSSES, .model = ABLATION_NO_CONTRASTIVE, .store = ABLATION_STORE},
 
+    {"own", "DRT, trained on its own past", OWN, .model = ABLATION_OWN, .mode = "self"},
+    {"own-taught", "the same, taught by a reader", OWN, .model = ABLATION_OWN_TAUGHT, .mode = "self"},
+
     K_ROW(1),
     K_ROW(2),
     K_ROW(4),
@@ -78,8 +82,8 @@ const struct ablation_row ablation_rows[ABLATION_ROWS] = {
     GROUPS_ROW(2, "two groups"),
 };
 
-const char *const ablation_model_names[ABLATION_K] = {"base",      "base-deep", "base-full",     "drt",
-                                                      "no-gumbel", "no-mlm",    "no-contrastive"};
+const char *const ablation_model_names[ABLATION_K] = {"base",   "base-deep",      "base-full", "drt",       "no-gumbel",
+                                                      "no-mlm", "no-contrastive", "own",       "own-taught"};
 
 int ablation_row_find(const char *name) {
     for (int i = 0; i < ABLATION_ROWS; i++)

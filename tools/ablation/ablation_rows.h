@@ -11,7 +11,10 @@ enum ablation_model_kind {
     ABLATION_BASE,                       /* all layers of DRT's decoder, nothing else */
     ABLATION_BASE_DEEP,                  /* as many layers as it takes to have DRT's number of parameters */
     ABLATION_BASE_FULL,                  /* attention over the whole evaluated context */
-    ABLATION_DRT, ABLATION_NO_GUMBEL, ABLATION_NO_MLM, ABLATION_NO_CONTRASTIVE, ABLATION_K, ABLATION_GROUPS,
+    ABLATION_DRT, ABLATION_NO_GUMBEL, ABLATION_NO_MLM, ABLATION_NO_CONTRASTIVE,
+    ABLATION_OWN,                        /* trained with its own past alone */
+    ABLATION_OWN_TAUGHT,                 /* so, and a reader's gains teach the retriever, in the stead of InfoNCE */
+    ABLATION_K, ABLATION_GROUPS,
 };
 enum ablation_store { ABLATION_NO_STORE, ABLATION_STORE, ABLATION_STORE_OTHER, ABLATION_STORE_EXTERNAL };
 enum ablation_how {
@@ -28,7 +31,7 @@ struct ablation_row {
     int every;                           /* tokens between two searches of a token memory; 0: the config's */
     bool always;                         /* in every table */
 };
-enum { ABLATION_ROWS = 36 };
+enum { ABLATION_ROWS = 38 };
 extern const struct ablation_row ablation_rows[ABLATION_ROWS];
 extern const char *const ablation_model_names[ABLATION_K];   /* of the kinds before it */
 

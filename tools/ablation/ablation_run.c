@@ -333,13 +333,9 @@ static void no_action(int signal) {
 }
 
 enum status ablation_run_parts(bool *finished, struct ablation_plan *plan, const struct ablation_run_options *o) {
-    struct ablation_work w = {.plan = plan, .options = o, .begin = clock_seconds()};
-    bool all = true;
+    struct ablation_work w = {.plan = plan, .options = o, .begin = clock_seconds(), .rate = o->rate};
     w.n_slots = ablation_slots(plan->config);
-    for (size_t i = 0; i < plan->n_parts; i++)
-        all = all && plan->parts[i].done;
     TRY(write_commands(plan, o->folder));
-    if (!all) TRY(ablation_measure(&w.rate, plan->config));
     progress_line_signals(&w.signals);
     sigaddset(&w.signals, SIGCHLD);
     signal(SIGCHLD, no_action); /* one that is ignored by default is never waited for */

@@ -16,6 +16,7 @@
 struct ablation_run_options {
     const char *folder, *programs;       /* the run; the folder of drt-train and the others */
     double max_seconds;                  /* stop cleanly after so many; 0: no limit */
+    double rate;                         /* as ablation_measure has it */
 };
 /* Opens and locks the run (made where it is missing) and marks the parts that are done. STATUS_BUSY: another process
  * works on it; STATUS_MISMATCH: a model or store was made with other settings (an evaluation is repeated). *lock: to

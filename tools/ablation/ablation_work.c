@@ -1,0 +1,121 @@
+/* ablation_work.c -- what the parts of a plan cost: operations, which a device has a rate for, and seconds on the
+ * processor, which no device shortens. The latter were measured on 16 cores beside an H200 (docs/ablation.md). */
+#include "base/system/processors.h"
+#include "tools/ablation/ablation_plan.h"
+#include <string.h>
+
+static const double start_seconds = 2.5;      /* program, device, model */
+static const double tokenizer_seconds = 6e-8; /* a byte of text, to train a tokenizer */
+static const double encode_seconds = 1e-8;    /* a byte of text to ids */
+static const double build_seconds = 1.7e-7;   /* a token: read, tokenized, stored */
+static const double lexical_seconds = 1.6e-7; /* a token: the lexical index */
+static const double neighbour_seconds = 1e-3; /* a chunk of the text on one core: BM25 before a training; a guess */
+static const double open_seconds = 2e-8;      /* a token of the store: landmarks to the device */
+static const double overlap_seconds = 1e-7;   /* a token of the store: its runs of 13 ids */
+static const double score_seconds = 1.2e-5;   /* a scored token of a mode */
+static const double retrieve_seconds = 5e-5;  /* the same, where chunks are retrieved */
+/* A scored token with a memory: passages are searched, read and sampled; on one core, the gates of two halves and of
+ * all documents are fitted. Each is a fixed part, and one for each chunk of a search. */
+static const double memory_seconds[2] = {1e-4, 1e-5};
+static const double fit_seconds[2] = {2e-3, 1e-4};
+
+static double cores_of(const struct ablation_config *c) {
+    return c->threads > 0 ? (double)c->threads : (double)processors_available();
+}
+
+double ablation_scored_tokens(const struct ablation_plan *plan) {
+    const struct ablation_config *c = plan->config;
+    double all = (double)plan->valid_bytes / 4;
+    if (c->max_tokens > 0 && all > (double)c->max_tokens * (double)c->valid.count)
+        all = (double)c->max_tokens * (double)c->valid.count;
+    return all;
+}
+
+static double store_tokens(const struct ablation_plan *plan, enum ablation_store what) {
+    return (double)(what == ABLATION_STORE_OTHER ? plan->other_bytes : plan->train_bytes) / 4;
+}
+
+/* Operations of a token forward: products, and attention over a window's positions of a text of `length`. */
+static double forward_work(const struct ablation_model *m, double length) {
+    double window = (double)m->config.window < length / 2 ? (double)m->config.window : length / 2;
+    return 2 * (double)m->parameters + 4 * window * m->config.hidden * model_config_layers(&m->config);
+}
+
+/* A backward pass costs two forward passes. With pool corpus each chunk's candidates are encoded with gradients, all
+ * landmarks are computed every `refresh` steps, and searched exactly. Passages are encoded without gradients. */
+void ablation_train_work(struct ablation_part *p, const struct ablation_plan *plan, const struct ablation_model *m) {
+    const double tokens = (double)m->step_tokens, encoder = (double)m->encoder_parameters;
+    const double text = (double)plan->train_bytes / 4, chunk = m->config.chunk > 0 ? m->config.chunk : 63;
+    const double length = (double)m->length;
+    p->work = 3 * forward_work(m, length) * (double)m->steps * tokens;
+    p->work += 6 * encoder * (double)(m->corpus_steps * m->candidates * m->config.groups) * tokens;
+    p->work += 2 * encoder * text * (double)m->refreshes;
+    p->work +=
+        2 * (double)m->config.hidden * (text / chunk) * (tokens / chunk) * (double)(m->corpus_steps * m->config.groups);
+    p->host = start_seconds + 1e-9 * text;
+    if (m->passages == 0) return;
+    p->work += forward_work(m, length) * (double)(m->steps * m->passages * m->passage_chunks) * tokens;
+    p->work += 6 * encoder * (double)(2 * m->steps * m->passages) * tokens; /* as many of another sequence */
+    p->host += 2 * text / chunk * neighbour_seconds / cores_of(plan->config);
+}
+
+void ablation_prepare_work(struct ablation_part *p, int64_t bytes, bool tokenizer) {
+    p->host = 0.1 + (double)bytes * (tokenizer ? tokenizer_seconds : encode_seconds);
+}
+
+void ablation_build_work(struct ablation_part *p, const struct ablation_plan *plan, const struct ablation_store_use *s,
+                         bool lexical) {
+    const struct ablation_model *m = &plan->models[s->model];
+    const double tokens = store_tokens(plan, s->what);
+    double parameters = (double)m->encoder_parameters;
+    if (s->what == ABLATION_STORE_EXTERNAL) parameters = (double)ablation_text_bytes(plan->config->external) / 4;
+    p->work = 2 * parameters * tokens;
+    p->host = start_seconds + tokens * (build_seconds + (lexical ? lexical_seconds : 0));
+}
+
+/* Every window reads `skip` tokens that it does not score. */
+static double read_again(const struct ablation_config *c) {
+    const double scored = (double)(c->context - c->skip);
+    const double piece =
+        c->document_tokens > 0 && (double)c->document_tokens < scored ? (double)c->document_tokens : scored;
+    return 1 + (double)c->skip / piece;
+}
+
+static double search_work(const struct ablation_plan *plan, const struct ablation_score *s) {
+    const struct ablation_model *m = &plan->models[s->model];
+    return 2 * (double)m->config.hidden * store_tokens(plan, s->what) / 63;
+}
+
+/* A chunk of a passage that is read has its states computed; every second one was read before. */
+static void fit_work(struct ablation_part *p, const struct ablation_plan *plan, const struct ablation_score *s) {
+    const double tokens = ablation_scored_tokens(plan), memories = s->n_modes + 1;
+    const double pass = forward_work(&plan->models[s->model], (double)plan->config->context) * read_again(plan->config);
+    p->work = tokens * pass * (2 + (double)plan->config->memory_k * (2 * 63) / s->every / 2);
+    p->work += tokens * search_work(plan, s) / s->every;
+    const double cores = cores_of(plan->config);
+    const double k = (double)plan->config->memory_k;
+    p->host += tokens * memories / 4 *
+               (memory_seconds[0] + k * memory_seconds[1] + (fit_seconds[0] + k * fit_seconds[1]) / cores);
+}
+
+void ablation_score_work(struct ablation_part *p, const struct ablation_plan *plan, const struct ablation_score *s,
+                         bool overlap) {
+    const struct ablation_model *m = &plan->models[s->model];
+    const double tokens = ablation_scored_tokens(plan), again = read_again(plan->config);
+    const double held = s->store >= 0 ? store_tokens(plan, s->what) : 0;
+    p->work = 0;
+    p->host = start_seconds + held * (open_seconds + (overlap ? overlap_seconds : 0));
+    if (s->how >= ABLATION_FIT) {
+        fit_work(p, plan, s);
+        return;
+    }
+    for (int i = 0; i < s->n_modes; i++) {
+        const bool reads = strcmp(s->modes[i], "none") != 0;
+        const bool searches = reads && s->store >= 0 && strcmp(s->modes[i], "self") != 0;
+        double each = forward_work(m, (double)plan->config->context);
+        if (reads) each += 2 * (double)m->encoder_parameters * (double)m->config.topk;
+        if (searches) each += search_work(plan, s) / 63;
+        p->work += tokens * again * each;
+        p->host += tokens * again * (reads ? retrieve_seconds : score_seconds);
+    }
+}
