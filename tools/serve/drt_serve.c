@@ -3,6 +3,7 @@
 #include "base/system/threads.h"
 #include "tools/serve/serve.h"
 #include "tools/shared/commands.h"
+#include "tools/shared/log.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/search_options.h"
 
@@ -14,8 +15,8 @@
 
 enum { LARGE_BLOCK = 256 * 1024 };
 
-static int failed(void) {
-    fprintf(stderr, "drt-serve: %s\n", status_message());
+static int failed(enum status status) {
+    log_failure("drt-serve", status);
     return 1;
 }
 
@@ -30,6 +31,8 @@ static int parse(struct serve_options *o, int argc, char **argv, const char **op
         OPTION_NPROBE(o->nprobe),
         {"memory-config", ARG_PATH, &o->memory_config, "FILE", "memory.json of token memories (default: the model's)",
          0, 0},
+        {"memory-searcher", ARG_CHOICE, &o->memory_searcher, "landmark|lexical|hybrid",
+         "how token memories find chunks; all requests then share one searcher (default: as memory.json says)", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Network", 0, 0},
         {"address", ARG_STRING, &o->address, "IP", "where to listen; others than loopback need --api-key-file", 0, 0},
         {"port", ARG_INT, &o->port, "N", "0: any free one", 0, 65535},
@@ -39,7 +42,8 @@ static int parse(struct serve_options *o, int argc, char **argv, const char **op
         {"cors-origin", ARG_STRING, &o->cors_origin, "ORIGIN", "pages of this origin may send requests", 0, 0},
         {"api-key-file", ARG_PATH, &o->key_file, "FILE", "its first line is the key that requests must have", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Limits", 0, 0},
-        {"sessions", ARG_INT, &o->sessions, "N", "completions that take turns", 1, 1024},
+        {"sessions", ARG_INT, &o->sessions, "N", "completions at work at the same time", 1, 1024},
+        {"batch", ARG_INT, &o->batch, "N", "of these, those whose tokens are computed in one pass (CPU)", 1, 64},
         {"queue", ARG_INT, &o->queue, "N", "requests that may wait; further ones get 503", 1, 100000},
         {"connections", ARG_INT, &o->connections, "N", "open at the same time", 1, 100000},
         {"max-body", ARG_BYTES, &o->max_body, "SIZE", "bytes of a request's body", 1024, ldexp(1, 30)},
@@ -51,7 +55,7 @@ static int parse(struct serve_options *o, int argc, char **argv, const char **op
         {"prefill-chunks", ARG_INT, &o->prefill_chunks, "N", "chunks of a prompt that are read in one turn", 1, 256},
         {NULL, ARG_FLAG, NULL, NULL, "Machine", 0, 0},
         OPTIONS_OF_MACHINE(*o, o->threads),
-        {"log-json", ARG_FLAG, &o->log_json, NULL, "a line of JSON on standard error for each request", 0, 0},
+        OPTION_LOG_JSON,
     };
     const struct arg_program program = {
         .name = "drt-serve",
@@ -94,6 +98,7 @@ static int serve(int argc, char **argv, const char **operands) {
                                       .address = "127.0.0.1",
                                       .port = 8080,
                                       .sessions = 8,
+                                      .batch = 32,
                                       .queue = 64,
                                       .connections = 128,
                                       .prefill_chunks = 4,
@@ -109,16 +114,17 @@ static int serve(int argc, char **argv, const char **operands) {
     int code = parse(o, argc, argv, operands);
     if (code >= 0) return code;
     if (!loopback(o->address) && !o->key_file) {
-        fprintf(stderr,
-                "drt-serve: --address %s is open to other machines: give --api-key-file FILE; see drt-serve --help\n",
-                o->address);
+        log_line(LOG_ERROR, "usage", "drt-serve",
+                 "--address %s is open to other machines: give --api-key-file FILE; see drt-serve --help", o->address);
         return 2;
     }
-    if (o->key_file && read_key(serve.key, o->key_file) != STATUS_OK) return failed();
+    enum status status = o->key_file ? read_key(serve.key, o->key_file) : STATUS_OK;
+    if (status != STATUS_OK) return failed(status);
     while (strcmp(o->retrieval, retrieval_source_names[serve.source]) != 0)
         serve.source++;
     if (serve.source >= RETRIEVAL_CORPUS && !o->store) {
-        fprintf(stderr, "drt-serve: --retrieval %s needs --store DIR; see drt-serve --help\n", o->retrieval);
+        log_line(LOG_ERROR, "usage", "drt-serve", "--retrieval %s needs --store DIR; see drt-serve --help",
+                 o->retrieval);
         return 2;
     }
     serve.limits = (struct request_limits){
@@ -130,7 +136,8 @@ static int serve(int argc, char **argv, const char **operands) {
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    return serve_run(&serve, &set) == STATUS_OK ? 0 : failed();
+    status = serve_run(&serve, &set);
+    return status == STATUS_OK ? 0 : failed(status);
 }
 
 int main(int argc, char **argv) {

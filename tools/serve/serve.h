@@ -17,12 +17,13 @@
 struct serve_options {
     const char *model, *store, *device, *dtype, *model_name;
     const char *memory_config, *retrieval;                /* retrieval: of requests that name none */
-    bool exact, log_json;
+    const char *memory_searcher;         /* NULL: as memory.json says */
+    bool exact;
     int64_t nprobe, threads;
     const char *address, *key_file, *cors_origin, *port_file;
     struct arg_strings hosts;
     int64_t port;
-    int64_t sessions, queue, connections, prefill_chunks;
+    int64_t sessions, batch, queue, connections, prefill_chunks;
     int64_t max_tokens, max_prompt_tokens, max_prompts, request_seconds, receive_seconds;
     uint64_t max_body;
 };

@@ -41,17 +41,29 @@ static enum retrieval_source completion_source(const struct serve *serve, const 
     return r->source_given || r->memory != RETRIEVAL_MEMORY_NONE ? r->source : serve->source;
 }
 
-static enum status completion_session(struct serve *serve, struct job *job, struct completion *c) {
+/* The searcher of a token memory; NULL: the session makes what memory.json names. */
+static enum status completion_memory_searcher(struct drt_searcher **out, struct serve *serve, bool searches) {
+    const char *name = serve->options.memory_searcher;
+    int kind = 0;
+    if (!searches || !name) return STATUS_OK;
+    while (kind + 1 < SEARCH_KINDS && strcmp(name, request_searcher_names[kind]) != 0)
+        kind++;
+    return serve_model_searcher(out, &serve->model, (enum request_searcher)kind);
+}
+
+static enum status completion_open(struct serve *serve, struct job *job, struct completion *c) {
     const struct completion_request *r = &job->completion;
     struct serve_model *m = &serve->model;
     const enum retrieval_source source = completion_source(serve, r);
     const bool corpus = source == RETRIEVAL_CORPUS || source == RETRIEVAL_BOTH;
+    struct drt_searcher *searcher = corpus ? m->searchers[SEARCH_LANDMARK] : NULL;
+    TRY(completion_memory_searcher(&searcher, serve, !corpus && r->memory >= RETRIEVAL_MEMORY_CORPUS));
     const struct drt_session_config config = {
         .size = sizeof config,
         .self = source == RETRIEVAL_SELF || source == RETRIEVAL_BOTH,
         .corpus = corpus,
         .store = corpus || r->memory >= RETRIEVAL_MEMORY_CORPUS ? m->store : NULL,
-        .searcher = corpus ? m->searchers[SEARCH_LANDMARK] : NULL,
+        .searcher = searcher,
         .memory = (enum drt_memory)r->memory,
         .memory_config = serve->options.memory_config,
         .temperature = (float)r->temperature,
@@ -82,8 +94,9 @@ static enum status completion_begin(struct serve *serve, struct job *job) {
     c->choice.logprobs = job->completion.logprobs >= 0;
     c->choice.show = (int)job->completion.show;
     c->choice.retrieval = c->choice.show > 0;
-    metrics_observe(serve->metrics, METRICS_QUEUE_SECONDS, c->start - job->submitted);
-    return completion_session(serve, job, c);
+    job->queued = c->start - job->submitted;
+    metrics_observe(serve->metrics, METRICS_QUEUE_SECONDS, job->queued);
+    return completion_open(serve, job, c);
 }
 
 /* ---- what is written ---- */
@@ -278,6 +291,21 @@ static enum status completion_work(struct serve *serve, struct job *job, bool *d
     return *done ? completion_end(serve, job, c) : STATUS_OK;
 }
 
+static bool completion_waits(struct job *job) {
+    return job->completion.stream && job_unsent(job) > UNSENT_MAX;
+}
+
+struct drt_session *completion_session(const struct serve *serve, struct job *job) {
+    const struct completion *c = job->work;
+    if (!c || !c->begun || c->fed < job->n_prompt_ids[c->prompt]) return NULL;
+    if (job_cancelled(serve, job) || clock_seconds() > job->deadline || completion_waits(job)) return NULL;
+    return c->session;
+}
+
+void completion_spent(struct job *job, double seconds) {
+    job->work->generate_seconds += seconds;
+}
+
 enum completion_step completion_step(struct serve *serve, struct job *job) {
     bool done = false;
     if (job_cancelled(serve, job)) {
@@ -289,7 +317,7 @@ enum completion_step completion_step(struct serve *serve, struct job *job) {
         job_fail(job, 504, "the request took longer than this server allows (--request-seconds)");
         return COMPLETION_DONE;
     }
-    if (job->completion.stream && job_unsent(job) > UNSENT_MAX) return COMPLETION_PAUSED;
+    if (completion_waits(job)) return COMPLETION_PAUSED;
     enum status status = completion_work(serve, job, &done);
     if (status != STATUS_OK) {
         int code = serve_http_status(status); /* what is not found is none of the paths that a client names */

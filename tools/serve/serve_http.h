@@ -42,9 +42,9 @@ bool exchange_body(struct exchange *e, const char *data, size_t bytes);
 /* The request is complete: answers in reply, or makes a job. */
 void exchange_run(struct exchange *e);
 
-/* ---- serve_log.c: lines on standard error, as text or JSON ---- */
+/* ---- serve_log.c: lines on standard error, as text or JSON; requests as JSON alone ---- */
 void serve_log_request(const struct exchange *e, const char *peer, bool complete, double seconds);
-void serve_log(const struct serve *serve, const char *event, const char *format, ...) PRINTF_LIKE(3, 4);
+void serve_log(const char *event, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* ---- generated from page/ ---- */
 struct page_file { const char *name, *type; const unsigned char *data; size_t bytes; };

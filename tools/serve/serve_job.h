@@ -25,6 +25,7 @@ struct job {
     void *connection;                    /* NULL: gone */
 
     int64_t prompt_tokens, tokens;       /* read by the HTTP thread after finished */
+    double queued;                       /* seconds before it was begun; the same */
     struct completion *work;             /* the computing thread's */
     struct job *next;
     atomic_int references;
@@ -53,6 +54,10 @@ void serve_queue_free(struct serve_queue *q);             /* waits for all jobs 
 enum completion_step { COMPLETION_MORE, COMPLETION_PAUSED, COMPLETION_DONE };
 /* One pass of a prompt or one token. PAUSED: the client reads more slowly than tokens come. */
 enum completion_step completion_step(struct serve *serve, struct job *job);
+/* The session whose next step is a token; NULL: the next step is something else. */
+struct drt_session *completion_session(const struct serve *serve, struct job *job);
+/* Time that a batch took with this completion in it. */
+void completion_spent(struct job *job, double seconds);
 void completion_free(struct completion *c);               /* NULL is fine */
 
 /* ---- serve_lookup.c: search and documents, on the computing thread ---- */

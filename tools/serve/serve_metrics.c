@@ -9,11 +9,13 @@
 
 /* Statuses that this server gives; others (the HTTP library's own) count as the last. */
 static const int codes[] = {200, 204, 400, 401, 403, 404, 405, 413, 500, 503, 504, 0};
-static const double bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300};
-enum { CODES = ARRAY_LEN(codes), BOUNDS = ARRAY_LEN(bounds) };
+static const double seconds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300};
+static const double sessions[] = {1, 2, 4, 8, 16, 32, 64};
+enum { CODES = ARRAY_LEN(codes), BOUNDS_MAX = ARRAY_LEN(seconds) };
+_Static_assert(ARRAY_LEN(sessions) <= BOUNDS_MAX, "a histogram holds both");
 
 struct histogram {
-    uint64_t counts[BOUNDS + 1];
+    uint64_t counts[BOUNDS_MAX + 1];
     double sum;
 };
 struct metrics {
@@ -24,18 +26,22 @@ struct metrics {
 };
 static const struct {
     const char *name, *help;
-} histogram_names[METRICS_HISTOGRAMS] =
-    {
-        {"drt_request_seconds", "Time from the head of a request to the end of its answer."},
-        {"drt_queue_seconds", "Time that completions waited for their first step."},
-        {"drt_first_token_seconds", "Time from a completion's submission to its first token."},
-        {"drt_token_seconds", "Time between two tokens of one answer."},
-},
-  counter_names[METRICS_COUNTERS] = {
-      {"drt_prompt_tokens_total", "Token ids of prompts that were read."},
-      {"drt_generated_tokens_total", "Token ids that were generated."},
-      {"drt_cancelled_total", "Completions that ended because their client left."},
-      {"drt_refused_total", "Requests that were refused because the queue was full or the server was stopping."},
+    const double *bounds;
+    int n;
+} histogram_names[METRICS_HISTOGRAMS] = {
+    {"drt_request_seconds", "Time from the head of a request to the end of its answer.", seconds, ARRAY_LEN(seconds)},
+    {"drt_queue_seconds", "Time that completions waited for their first step.", seconds, ARRAY_LEN(seconds)},
+    {"drt_first_token_seconds", "Time from a completion's submission to its first token.", seconds, ARRAY_LEN(seconds)},
+    {"drt_token_seconds", "Time between two tokens of one answer.", seconds, ARRAY_LEN(seconds)},
+    {"drt_batch_sessions", "Sessions that shared a pass over the weights.", sessions, ARRAY_LEN(sessions)},
+};
+static const struct {
+    const char *name, *help;
+} counter_names[METRICS_COUNTERS] = {
+    {"drt_prompt_tokens_total", "Token ids of prompts that were read."},
+    {"drt_generated_tokens_total", "Token ids that were generated."},
+    {"drt_cancelled_total", "Completions that ended because their client left."},
+    {"drt_refused_total", "Requests that were refused because the queue was full or the server was stopping."},
 };
 
 enum status metrics_create(struct metrics **out) {
@@ -66,13 +72,13 @@ void metrics_add(struct metrics *m, enum metrics_counter counter, int64_t n) {
     pthread_mutex_unlock(&m->lock);
 }
 
-void metrics_observe(struct metrics *m, enum metrics_histogram histogram, double seconds) {
+void metrics_observe(struct metrics *m, enum metrics_histogram histogram, double value) {
     int bucket = 0;
-    while (bucket < BOUNDS && seconds > bounds[bucket])
+    while (bucket < histogram_names[histogram].n && value > histogram_names[histogram].bounds[bucket])
         bucket++;
     pthread_mutex_lock(&m->lock);
     m->histograms[histogram].counts[bucket]++;
-    m->histograms[histogram].sum += seconds;
+    m->histograms[histogram].sum += value;
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -80,14 +86,17 @@ static void metrics_head(FILE *file, const char *name, const char *help, const c
     fprintf(file, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-static void metrics_histogram_write(FILE *file, const struct histogram *h, const char *name, const char *help) {
+static void metrics_histogram_write(FILE *file, const struct histogram *h, enum metrics_histogram which) {
+    const char *name = histogram_names[which].name;
+    const double *bounds = histogram_names[which].bounds;
+    const int n = histogram_names[which].n;
     uint64_t sum = 0;
-    metrics_head(file, name, help, "histogram");
-    for (int i = 0; i < BOUNDS; i++) {
+    metrics_head(file, name, histogram_names[which].help, "histogram");
+    for (int i = 0; i < n; i++) {
         sum += h->counts[i];
         fprintf(file, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, bounds[i], sum);
     }
-    sum += h->counts[BOUNDS];
+    sum += h->counts[n];
     fprintf(file, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.6f\n%s_count %" PRIu64 "\n", name, sum, name, h->sum,
             name, sum);
 }
@@ -111,7 +120,7 @@ void metrics_write(struct metrics *m, struct reply *reply, const struct metrics_
         fprintf(file, "%s %" PRId64 "\n", counter_names[i].name, m->counters[i]);
     }
     for (int i = 0; i < METRICS_HISTOGRAMS; i++)
-        metrics_histogram_write(file, &m->histograms[i], histogram_names[i].name, histogram_names[i].help);
+        metrics_histogram_write(file, &m->histograms[i], (enum metrics_histogram)i);
     pthread_mutex_unlock(&m->lock);
     metrics_gauge(file, "drt_queue_waiting", "Requests that wait.", (double)gauges->waiting);
     metrics_gauge(file, "drt_queue_running", "Completions that are at work.", (double)gauges->running);

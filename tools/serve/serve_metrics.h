@@ -10,6 +10,7 @@ enum metrics_histogram {
     METRICS_QUEUE_SECONDS,               /* of completions: until their first step */
     METRICS_FIRST_TOKEN_SECONDS,         /* from submission */
     METRICS_TOKEN_SECONDS,               /* between two tokens of one answer */
+    METRICS_BATCH_SESSIONS,              /* that shared a pass over the weights */
     METRICS_HISTOGRAMS
 };
 enum metrics_counter {
@@ -29,6 +30,6 @@ enum status metrics_create(struct metrics **out);
 void metrics_free(struct metrics *m);                     /* NULL is fine */
 void metrics_request(struct metrics *m, enum endpoint endpoint, int status);
 void metrics_add(struct metrics *m, enum metrics_counter counter, int64_t n);
-void metrics_observe(struct metrics *m, enum metrics_histogram histogram, double seconds);
+void metrics_observe(struct metrics *m, enum metrics_histogram histogram, double value);
 /* The whole text, to reply->file. */
 void metrics_write(struct metrics *m, struct reply *reply, const struct metrics_gauges *gauges);

@@ -1,5 +1,6 @@
-/* serve_queue.c -- the computing thread: completions take turns, one step each; searches and documents come between two
- * rounds. The model computes for one session at a time, so that turns cost nothing but the wait. */
+/* serve_queue.c -- the computing thread: in each round every completion takes one step, a part of its prompt or a
+ * token; searches and documents come between two rounds. The tokens of a round are computed in batches, which read the
+ * weights once for all of their sessions. Completions join with any round and leave with any. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/system/threads.h"
@@ -23,6 +24,8 @@ struct serve_queue {
     bool ending;
     struct job **active; /* the thread's: [sessions] */
     int64_t n_active;
+    struct drt_session **batch; /* the thread's: [sessions], of the jobs in `batched` */
+    struct job **batched;
 };
 
 static void job_list_add(struct job_list *list, struct job *job) {
@@ -56,12 +59,34 @@ static void queue_end_job(struct job *job) {
     job_release(job);
 }
 
+/* What the tokens of active[from ..] have in common, for at most --batch of them. Gives the end of their range. */
+static int64_t queue_batch(struct serve_queue *q, int64_t from) {
+    const int64_t most = q->serve->options.batch;
+    const double start = clock_seconds();
+    int64_t end = from;
+    int n = 0, together = 0;
+    for (; end < q->n_active && n < most; end++) {
+        struct drt_session *session = completion_session(q->serve, q->active[end]);
+        if (!session) continue;
+        q->batched[n] = q->active[end];
+        q->batch[n++] = session;
+    }
+    /* For lack of memory each session computes its token alone, and says what it lacks. */
+    if (n < 2 || drt_session_prepare(q->batch, n, &together) != DRT_OK || together == 0) return end;
+    metrics_observe(q->serve->metrics, METRICS_BATCH_SESSIONS, together);
+    const double seconds = clock_seconds() - start;
+    for (int i = 0; i < n; i++)
+        completion_spent(q->batched[i], seconds);
+    return end;
+}
+
 /* A round: one step for each session. True: at least one made progress. */
 static bool queue_round(struct serve_queue *q) {
     bool progress = false;
-    int64_t kept = 0;
+    int64_t kept = 0, batched = 0;
     for (int64_t i = 0; i < q->n_active; i++) {
         struct job *job = q->active[i];
+        if (i == batched) batched = queue_batch(q, i);
         enum completion_step step = completion_step(q->serve, job);
         progress = progress || step != COMPLETION_PAUSED;
         if (step == COMPLETION_DONE)
@@ -131,10 +156,14 @@ enum status serve_queue_create(struct serve_queue **out, struct serve *serve) {
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->changed, NULL);
     enum status status = memory_allocate(&q->active, (size_t)serve->options.sessions);
+    if (status == STATUS_OK) status = memory_allocate(&q->batch, (size_t)serve->options.sessions);
+    if (status == STATUS_OK) status = memory_allocate(&q->batched, (size_t)serve->options.sessions);
     if (status == STATUS_OK && !threads_start(&q->thread, queue_thread, q))
         status = fail(STATUS_NO_MEMORY, "the computing thread cannot be started");
     if (status != STATUS_OK) {
         memory_free(q->active);
+        memory_free(q->batch);
+        memory_free(q->batched);
         memory_free(q);
         return status;
     }
@@ -180,5 +209,7 @@ void serve_queue_free(struct serve_queue *q) {
     pthread_cond_destroy(&q->changed);
     pthread_mutex_destroy(&q->lock);
     memory_free(q->active);
+    memory_free(q->batch);
+    memory_free(q->batched);
     memory_free(q);
 }

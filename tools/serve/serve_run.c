@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PENDING_LOOK_MS = 50 };
+enum { PENDING_LOOK_MS = 50, CANCELLED_LOOKS = 40 /* a client that does not read its error is given 2 s */ };
 
 /* Waits for a signal; false: none came in time. */
 static bool wait_signal(const sigset_t *set, int ms) {
@@ -16,28 +16,25 @@ static bool wait_signal(const sigset_t *set, int ms) {
 
 static void serve_stop(struct serve *serve, struct serve_http *http, const sigset_t *set) {
     int64_t waiting = 0, running = 0;
+    int looks = 0;
     atomic_store(&serve->stopping, true);
     serve_http_quiesce(http);
     serve_queue_counts(serve->queue, &waiting, &running);
-    serve_log(serve, "stopping", "stopping: %lld requests are finished first; a second signal ends them",
+    serve_log("stopping", "stopping: %lld requests are finished first; a second signal ends them",
               (long long)(waiting + running));
     while (waiting + running + serve_http_pending(http) > 0) {
         if (wait_signal(set, PENDING_LOOK_MS)) atomic_store(&serve->cancel, true);
-        if (atomic_load(&serve->cancel) && waiting + running == 0) break;
+        /* Cancelled requests have their error; it is still to be sent. */
+        if (atomic_load(&serve->cancel) && waiting + running == 0 && ++looks > CANCELLED_LOOKS) break;
         serve_queue_wake(serve->queue);
         serve_queue_counts(serve->queue, &waiting, &running);
     }
 }
 
 static enum status write_port(const char *path, int port) {
-    struct file_writer *file = NULL;
     char text[16];
     int n = snprintf(text, sizeof text, "%d\n", port);
-    TRY(file_create(&file, path));
-    enum status status = file_write(file, text, (size_t)n);
-    if (status == STATUS_OK) return file_publish(file);
-    file_discard(file);
-    return status;
+    return file_save(path, text, (size_t)n);
 }
 
 enum status serve_run(struct serve *serve, const sigset_t *set) {
@@ -52,7 +49,7 @@ enum status serve_run(struct serve *serve, const sigset_t *set) {
     TRY_GOTO(status, serve_http_open(&http, serve, &port), out);
     if (o->port_file) TRY_GOTO(status, write_port(o->port_file, port), out);
     const bool v6 = strchr(o->address, ':') != NULL;
-    serve_log(serve, "started", "%s%s%s on http://%s%s%s:%d", serve->model.name, o->store ? " with the store " : "",
+    serve_log("started", "%s%s%s on http://%s%s%s:%d", serve->model.name, o->store ? " with the store " : "",
               o->store ? o->store : "", v6 ? "[" : "", o->address, v6 ? "]" : "", port);
     while (!wait_signal(set, -1))
         continue;
@@ -61,7 +58,7 @@ out:
     atomic_store(&serve->cancel, true); /* nothing is left to do, but after a failure */
     serve_queue_free(serve->queue);
     serve_http_close(http);
-    if (status == STATUS_OK) serve_log(serve, "stopped", "stopped");
+    if (status == STATUS_OK) serve_log("stopped", "stopped");
     serve_model_close(&serve->model);
     metrics_free(serve->metrics);
     return status;

@@ -19,6 +19,23 @@ serve_start() {
     PORT=$(cat "$TMP/port") || die "drt-serve did not start in a minute"
     URL=http://127.0.0.1:$PORT
 }
+# log_whole: each line of the log is an object of docs/logs.md; a request has its figures.
+log_whole() {
+    command -v python3 >/dev/null || return 0
+    python3 - "$TMP/log" <<'P' || die "the log is wrong"
+import json, sys
+for line in open(sys.argv[1], encoding="utf-8"):
+    o = json.loads(line)
+    assert o["time"].endswith("Z") and o["level"] in ("info", "warning", "error") and o["program"] == "drt-serve", line
+    if o["event"] == "request":
+        assert 0 <= o["status"] < 600 and o["ms"] >= 0 and o["bytes"] >= 0 and "?" not in o["path"], line
+        assert o["complete"] in (True, False) and (o["level"] == "error") == (o["status"] >= 500), line
+        if o["path"] == "/v1/completions" and o["status"] == 200 and o["complete"]:
+            assert o["queue_ms"] <= o["ms"] and o["prompt_tokens"] >= 1 and o["tokens"] >= 0, line
+    else:
+        assert o["event"] in ("started", "stopping", "stopped", "message") and o["message"], line
+P
+}
 # serve_stop [CODE]: SIGTERM, and its exit code.
 serve_stop() {
     local code=0
@@ -26,6 +43,7 @@ serve_stop() {
     wait "$SERVE_PID" || code=$?
     SERVE_PID=
     [ "$code" = "${1:-0}" ] || { tail -n 30 "$TMP/log" >&2; die "drt-serve left with $code"; }
+    log_whole
 }
 serve_end() {
     [ -z "$SERVE_PID" ] || { kill -KILL "$SERVE_PID"; wait "$SERVE_PID"; } 2>/dev/null

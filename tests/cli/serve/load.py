@@ -221,6 +221,7 @@ def main():
     arguments.add_argument("--tokens", type=int, default=24)
     arguments.add_argument("--sources", default="none,self,corpus,both")
     arguments.add_argument("--max-growth", type=float, default=0, help="MiB resident in all, a 16th of it allocated in each quarter; 0: not checked")
+    arguments.add_argument("--min-batch", type=float, default=0, help="sessions that shared a pass, on average; 0: not checked")
     arguments.add_argument("--seed", type=int, default=1)
     o = arguments.parse_args()
     server = Server(o.url)
@@ -253,6 +254,10 @@ def main():
     # The model's scratch memory grows once, when many chunks that are not cached are encoded together; a leak grows always.
     heap = min(b["drt_heap_bytes"] - a["drt_heap_bytes"] for a, b in zip(seen, seen[1:])) / 2**20
     tokens = after["drt_generated_tokens_total"] - before["drt_generated_tokens_total"]
+    batches = after["drt_batch_sessions_count"] - before["drt_batch_sessions_count"]
+    shared = after["drt_batch_sessions_sum"] - before["drt_batch_sessions_sum"]
+    waits = after["drt_queue_seconds_count"] - before["drt_queue_seconds_count"]
+    waited = (after["drt_queue_seconds_sum"] - before["drt_queue_seconds_sum"]) / max(waits, 1)
     print(f"{load.next} requests by {o.clients} clients, {load.bad} of them cut off or malformed; {len(load.seconds)} completions")
     print(f"completion: p50 {percentile(load.seconds, 0.5):.3f} s, p99 {percentile(load.seconds, 0.99):.3f} s; "
           f"alone p50 {percentile(alone, 0.5):.3f} s; first event: p50 {percentile(load.first, 0.5):.3f} s, "
@@ -261,6 +266,12 @@ def main():
     print(f"{tokens / seconds:.0f} tokens/s generated (one client alone: {alone_tokens / sum(alone):.0f}), {0.75 * load.next / seconds:.1f} requests/s; "
           f"resident {after['process_resident_memory_bytes'] / 2**20:.1f} MiB, {growth:+.1f} MiB since the first quarter, "
           f"allocated {after['drt_heap_bytes'] / 2**20:.2f} MiB, {heap:+.2f} MiB in a quarter")
+    print("resident after each quarter: " + ", ".join(f"{s['process_resident_memory_bytes'] / 2**20:.1f}" for s in seen) + " MiB; allocated: "
+          + ", ".join(f"{s['drt_heap_bytes'] / 2**20:.2f}" for s in seen) + " MiB")
+    print(f"{batches:.0f} batches of {shared / max(batches, 1):.1f} sessions gave {100 * shared / max(tokens, 1):.0f} % of the tokens; "
+          f"mean wait {waited:.3f} s")
+    if o.min_batch and shared < o.min_batch * batches + (batches == 0):
+        fail(f"{batches:.0f} batches of {shared / max(batches, 1):.1f} sessions, wanted {o.min_batch}")
     if load.next < o.requests or len(load.seconds) < o.requests // 2:
         fail(f"only {load.next} requests were sent")
     if o.max_growth and (growth > o.max_growth or heap > o.max_growth / 16):

@@ -14,7 +14,7 @@ tiny_store "$TMP/store" "$TMP/model" "$TMP/corpus.jsonl"
 corpus "$TMP/fit.jsonl" 4 65 100
 expect 0 "$EVAL" fit-memory --model "$TMP/model" --data "$TMP/fit.jsonl" --context 252 --skip 64 --store "$TMP/store" --memory own,corpus,both --memory-k 4 \
     --memory-every 16 --out "$TMP/model/memory.json"
-serve_start --model "$TMP/model" --store "$TMP/store" --max-body 64k --max-tokens 512 --max-prompt-tokens 2000 --model-name tiny
+serve_start --model "$TMP/model" --store "$TMP/store" --memory-searcher hybrid --max-body 64k --max-tokens 512 --max-prompt-tokens 2000 --model-name tiny
 expect_error "another program listens there" "$SERVE" --model "$TMP/model" --port "$PORT"
 
 # ---- what is there
@@ -77,7 +77,7 @@ for source in self corpus both; do
 done
 for memory in own corpus both; do
     flags=(--memory $memory)
-    [ $memory = own ] || flags+=(--store "$TMP/store")
+    [ $memory = own ] || flags+=(--store "$TMP/store" --memory-searcher hybrid)
     with=$(generate "${flags[@]}" | od -An -c)
     ask 200 /v1/completions "$(body ", \"retrieval\": {\"source\": \"none\", \"memory\": \"$memory\", \"k\": 3}")"
     answer_is "$with"
@@ -156,6 +156,6 @@ if command -v promtool >/dev/null; then promtool check metrics <"$OUT" >"$ERR" 2
 
 # ---- the log names the requests, and no prompt
 serve_stop
-grep -q '"event":"request","peer":"127.0.0.1","method":"POST","path":"/v1/completions","status":200' "$TMP/log" || die "the log lacks a request"
+grep -q '"level":"info","program":"drt-serve","event":"request","peer":"127.0.0.1","method":"POST","path":"/v1/completions","status":200' "$TMP/log" || die "the log lacks a request"
 ! grep -qF "winding" "$TMP/log" || die "the log has a prompt's text"
 exit 0

@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
 # 32 clients at once, one request in ten cut off or malformed: every answer equals the one without load, and the memory stays flat.
-# serve_load.sh [REQUESTS]: 400, or as many as a measurement wants.
+# serve_load.sh [REQUESTS [MODEL STORE [OPTIONS OF load.py...]]]: 400, or as many as a measurement wants. Fewer sessions than clients, and
+# two batches in a round: some wait, and the company of each changes. Environment: SESSIONS, BATCH, SECONDS_MAX (of the load).
 . "$DRT_SOURCE/tests/cli/serve/lib_serve.sh" || exit 1
 command -v python3 >/dev/null || skip "python3 is not installed"
-tiny_model "$TMP/model"
-corpus "$TMP/corpus.jsonl" 40 150
-tiny_store "$TMP/store" "$TMP/model" "$TMP/corpus.jsonl"
+model=${2:-$TMP/model} store=${3:-$TMP/store}
+if [ $# -lt 3 ]; then
+    tiny_model "$model"
+    corpus "$TMP/corpus.jsonl" 40 150
+    tiny_store "$store" "$model" "$TMP/corpus.jsonl"
+fi
 # Under a sanitizer freed memory is kept for a while, and resident memory says nothing.
 growth=12
 grep -qE '__(asan|tsan)_init' "$SERVE" && growth=0
-serve_start --model "$TMP/model" --store "$TMP/store"
-expect 0 timeout 200 python3 "$SOURCE/tests/cli/serve/load.py" "$URL" --requests "${1:-400}" --max-growth $growth
+serve_start --model "$model" --store "$store" --sessions "${SESSIONS:-24}" --batch "${BATCH:-16}"
+expect 0 timeout "${SECONDS_MAX:-200}" python3 "$SOURCE/tests/cli/serve/load.py" "$URL" --requests "${1:-400}" --max-growth $growth --min-batch 3 "${@:4}"
 cat "$OUT"
 ask 200 /health
 serve_stop

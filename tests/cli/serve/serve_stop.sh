@@ -2,19 +2,21 @@
 # SIGTERM lets running and waiting requests finish, and a second one ends them; both leave with 0, and the port is free at once.
 . "$DRT_SOURCE/tests/cli/serve/lib_serve.sh" || exit 1
 tiny_model "$TMP/model"
-# long STREAM-FILE TOKENS: a stream in the background; waits for its first event.
+# long STREAM-FILE TOKENS: a stream in the background.
 long() {
     curl -sS -N -m 100 -o "$1" -d "{\"prompt\": \"the river\", \"max_tokens\": $2, \"temperature\": 0, \"ignore_eos\": true, \"stream\": true}" "$URL/v1/completions" 2>"$ERR" &
     STREAMS+=($!)
 }
-running() { for _ in $(seq 200); do [ "$(metric drt_queue_running)" = "$1" ] && return; sleep 0.05; done; die "$1 sessions never run"; }
+# begun STREAM-FILE: its session runs, and its first event has come. waits N: so many requests wait for a session.
+begun() { for _ in $(seq 600); do grep -q '^data: ' "$1" 2>/dev/null && return; sleep 0.05; done; die "$1 never begins"; }
+waits() { for _ in $(seq 200); do [ "$(metric drt_queue_waiting)" = "$1" ] && return; sleep 0.05; done; die "$1 requests never wait"; }
 
 STREAMS=()
 serve_start --model "$TMP/model" --sessions 1 --max-tokens 1000000
 long "$TMP/one" 3000
-running 1
+begun "$TMP/one"
 long "$TMP/two" 20                                        # waits for the first one's session
-for _ in $(seq 200); do [ "$(metric drt_queue_waiting)" = 1 ] && break; sleep 0.05; done
+for _ in $(seq 200); do [ "$(metric drt_queue_waiting)" = 1 ] && break; sleep 0.05; done # or the first one has ended
 kill -TERM "$SERVE_PID"
 for _ in $(seq 100); do grep -q '"event":"stopping"' "$TMP/log" && break; sleep 0.05; done
 ! curl -s -m 5 "$URL/health" >/dev/null || die "the port is open while the server stops"
@@ -27,18 +29,18 @@ grep -q '"event":"stopped"' "$TMP/log" || die "the log lacks the end"
 
 STREAMS=()
 serve_start --model "$TMP/model" --sessions 1 --max-tokens 1000000
-long "$TMP/one" 1000000
-running 1
-long "$TMP/two" 1000000
-for _ in $(seq 200); do [ "$(metric drt_queue_waiting)" = 1 ] && break; sleep 0.05; done
+long "$TMP/three" 1000000
+begun "$TMP/three"
+long "$TMP/four" 1000000
+waits 1
 kill -TERM "$SERVE_PID"
 for _ in $(seq 100); do grep -q '"event":"stopping"' "$TMP/log" && break; sleep 0.05; done
 kill -TERM "$SERVE_PID"
 wait "$SERVE_PID" || die "drt-serve left with $? after two signals"
 SERVE_PID=
 wait "${STREAMS[@]}"
-tail -n 2 "$TMP/one" | grep -q '^data: {"error":{"message":"the request was cancelled","type":"overloaded_error"' || die "the stream lacks its error"
-grep -q '^{"error":{"message":"the request was cancelled"' "$TMP/two" || die "the request that waited lacks its error"
+tail -n 2 "$TMP/three" | grep -q '^data: {"error":{"message":"the request was cancelled","type":"overloaded_error"' || die "the stream lacks its error"
+grep -q '^{"error":{"message":"the request was cancelled"' "$TMP/four" || die "the request that waited lacks its error"
 
 # A port that is taken, and a key's file that is not there, are found before the model is used.
 expect_error "is not a numeric address" "$SERVE" --model "$TMP/model" --address 127.0.0.x --port 0

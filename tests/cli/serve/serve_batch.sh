@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Sessions in one batch: answers with log-probabilities and provenance are those of each alone, also of what joins later and beside a
+# client that leaves; --batch bounds the batches, and 1 turns them off.
+. "$DRT_SOURCE/tests/cli/serve/lib_serve.sh" || exit 1
+command -v python3 >/dev/null || skip "python3 is not installed"
+expect_usage "--batch 0: must be between 1 and 64" "$SERVE" --batch 0
+tiny_model "$TMP/model"
+corpus "$TMP/corpus.jsonl" 40 150
+tiny_store "$TMP/store" "$TMP/model" "$TMP/corpus.jsonl"
+for batch in 1 3 64; do
+    serve_start --model "$TMP/model" --store "$TMP/store" --sessions 6 --batch $batch
+    expect 0 timeout 100 python3 "$SOURCE/tests/cli/serve/batch.py" "$URL" "$batch" "$TMP/answers"
+    cat "$OUT"
+    serve_stop
+done
+exit 0
