@@ -15,12 +15,18 @@
  * excluded. CSV: medians of ms a token over the chunks, their ratio, and the quartiles of the ratios of pairs; a row by
  * the clock on the wall, and one by processor time, which other programs disturb less (one thread: no waiting counts).
  * f32: every weight is read as float32; else as bf16 where the model holds no more (model/weights.h), as
- * drt-generate. */
+ * drt-generate.
+ *
+ *   bench_generate MODEL --batch [CHUNKS [THREADS [PROMPT]]] [--json FILE]
+ *
+ * Several texts together against the same texts one by one: in each round the texts of one set take an id each by
+ * decoder_forward, those of the other set by decoder_batch_forward, in turns. CSV: a row for each number of texts, with
+ * medians and bests of a round's ms, ends of chunks included in the mean, and their ratios. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
-#include "decoder/decoder.h"
+#include "decoder/decoder_batch.h"
 #include "indexer/retrieve/retriever.h"
 #include "tests/bench/result.h"
 #include "tests/test.h"
@@ -285,6 +291,72 @@ static void run_ratio(const struct model *m, struct store_view *view, int64_t ch
     free(ids), free(logits);
 }
 
+/* ---- several texts together ---- */
+
+enum { BATCH_SETS = 2 }; /* one by one, together */
+
+struct batch_lane {
+    struct decoder_state *state[DECODER_BATCH_MAX];
+    float *logits[DECODER_BATCH_MAX];
+    double *took, sum; /* [rounds] */
+};
+
+static void batch_round(struct batch_lane *lane, const int32_t *ids, int n, bool together, int64_t round) {
+    int32_t next[DECODER_BATCH_MAX];
+    struct decoder_state *states[DECODER_BATCH_MAX];
+    float *logits[DECODER_BATCH_MAX];
+    int in = 0;
+    const double start = clock_seconds();
+    for (int i = 0; i < n; i++)
+        if (together && decoder_batch_takes(lane->state[i]))
+            states[in] = lane->state[i], logits[in] = lane->logits[i], next[in++] = ids[i];
+        else
+            CHECK_OK(decoder_forward(lane->state[i], &(struct decoder_output){.logits = lane->logits[i]}, ids + i, 1));
+    if (in > 0) CHECK_OK(decoder_batch_forward(states, logits, next, in));
+    lane->took[round] = (clock_seconds() - start) * 1e3;
+    lane->sum += lane->took[round];
+}
+
+static void run_batch(const struct model *m, int n, int64_t rounds, int64_t prompt) {
+    struct batch_lane lane[BATCH_SETS] = {0};
+    struct rng rng = rng_make(1, (uint64_t)n);
+    const int64_t vocab = m->config.vocab_size;
+    int32_t *ids = malloc((size_t)(prompt + DECODER_BATCH_MAX) * sizeof *ids);
+    CHECK(ids);
+    for (int64_t i = 0; i < prompt + DECODER_BATCH_MAX; i++)
+        ids[i] = (int32_t)rng_below(&rng, (uint64_t)vocab - 8);
+    for (int set = 0; set < BATCH_SETS; set++) {
+        CHECK(lane[set].took = malloc((size_t)rounds * sizeof(double)));
+        for (int i = 0; i < n; i++) { /* at positions of their own, so that chunks do not end together */
+            CHECK(lane[set].logits[i] = malloc((size_t)vocab * sizeof(float)));
+            CHECK_OK(decoder_state_create(&lane[set].state[i], m->decoder, NULL));
+            CHECK_OK(decoder_forward(lane[set].state[i], &(struct decoder_output){0}, ids, prompt + i * 2));
+        }
+    }
+    for (int64_t round = 0; round < rounds; round++)
+        for (int turn = 0; turn < BATCH_SETS; turn++) {
+            const int set = (int)((round + turn) % BATCH_SETS);
+            batch_round(&lane[set], ids, n, set == 1, round);
+        }
+    for (int i = 0; i < n; i++)
+        CHECK(memcmp(lane[0].logits[i], lane[1].logits[i], (size_t)vocab * sizeof(float)) == 0);
+    for (int set = 0; set < BATCH_SETS; set++)
+        qsort(lane[set].took, (size_t)rounds, sizeof(double), compare);
+    const double alone = lane[0].sum / (double)rounds, together = lane[1].sum / (double)rounds;
+    printf("%d,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.2f,%.2f,%.0f,%.0f\n", n, alone, lane[0].took[rounds / 2],
+           lane[0].took[0], together, lane[1].took[rounds / 2], lane[1].took[0], alone / together,
+           lane[0].took[0] / lane[1].took[0], 1e3 * n / alone, 1e3 * n / together);
+    result_value("times", alone / together, "%d texts one by one over together", n);
+    for (int set = 0; set < BATCH_SETS; set++) {
+        for (int i = 0; i < n; i++) {
+            decoder_state_free(lane[set].state[i]);
+            free(lane[set].logits[i]);
+        }
+        free(lane[set].took);
+    }
+    free(ids);
+}
+
 static void unload(struct model *m) {
     decoder_free(m->decoder);
     encoder_free(m->encoder);
@@ -304,6 +376,19 @@ static int main_ratio(const char *model, const char *dir, int64_t chunks, int th
     run_ratio(&m, view, chunks);
     store_view_close(view);
     store_close(store);
+    unload(&m);
+    result_end();
+    return 0;
+}
+
+static int main_batch(const char *model, int64_t chunks, int threads, int64_t prompt) {
+    struct model m = {0};
+    CHECK(chunks > 0 && prompt > 0);
+    load(&m, model, threads, true);
+    printf("texts,alone_ms_mean,alone_median,alone_best,batch_ms_mean,batch_median,batch_best,ratio_mean,ratio_best,"
+           "alone_tokens_per_s,batch_tokens_per_s\n");
+    for (int n = 1; n <= 32; n *= 2)
+        run_batch(&m, n, chunks * (m.config.base_lm ? 64 : m.config.chunk), prompt);
     unload(&m);
     result_end();
     return 0;
@@ -329,10 +414,14 @@ int main(int argc, char **argv) {
     if (argc >= 4 && argc <= 7 && strcmp(argv[2], "--ratio") == 0)
         return main_ratio(argv[1], argv[3], argc > 4 ? strtoll(argv[4], NULL, 10) : 40,
                           argc > 5 ? (int)strtol(argv[5], NULL, 10) : 0, argc < 7 || strcmp(argv[6], "f32") != 0);
+    if (argc >= 3 && argc <= 6 && strcmp(argv[2], "--batch") == 0)
+        return main_batch(argv[1], argc > 3 ? strtoll(argv[3], NULL, 10) : 2,
+                          argc > 4 ? (int)strtol(argv[4], NULL, 10) : 0, argc > 5 ? strtoll(argv[5], NULL, 10) : 300);
     if (argc < 2 || argc > 5) {
         fprintf(
             stderr,
-            "usage: bench_generate MODEL [TOKENS [PROMPT [STORE]]] or MODEL --ratio STORE [CHUNKS [THREADS [f32]]]\n");
+            "usage: bench_generate MODEL [TOKENS [PROMPT [STORE]]] or MODEL --ratio STORE [CHUNKS [THREADS [f32]]] or "
+            "MODEL --batch [CHUNKS [THREADS [PROMPT]]]\n");
         return 2;
     }
     struct model m = {0};

@@ -75,11 +75,12 @@ CHAPTERS = [
 # Tables of README.md: a label, the result file and the name of the figure.
 README_TABLES = {
     "quality": [
-        ("Base LM of equal training", "quality", "Base LM of equal training"),
-        ("DRT without retrieval", "quality", "no retrieval"),
-        ("DRT with its own past", "quality", "own past"),
-        ("DRT with the store", "quality", "corpus"),
-        ("DRT with random chunks", "quality", "random chunks"),
+        ("own past", "quality-memory", "own past as token memory"),
+        ("store", "quality-memory", "store as token memory"),
+        ("own past and store", "quality-memory", "both as token memory"),
+        ("random chunks of the store", "quality-memory", "random chunks as token memory"),
+        ("a store of source code", "quality-memory", "store of other text as token memory"),
+        ("no memory, attention to all 2,048 tokens", "quality-memory", "Base LM with full attention"),
     ],
     "speed": [
         ("token of a 124M Base LM", "gpu-peers", "a token, batch 1, base, ours"),
@@ -210,13 +211,14 @@ def document(results, pictures):
 
 
 def readme_table(name, results):
-    rows = [("what", "figure", "beside", "ratio")]
+    rows = [("what", "figure", "95 % interval", "beside", "ratio")]
     for label, stem, wanted in README_TABLES[name]:
         found = [f for f in results.get(stem, {"figures": []})["figures"] if f["name"] == wanted]
         if not found:
             raise Wrong(f"README.md, table {name}: no figure \"{wanted}\" in tests/bench/results/{stem}.json")
         figure = found[0]
-        rows.append((label, quantity(figure), figure.get("peer", ""), ratio(figure)))
+        interval = spread(figure).removeprefix("95 %: ") if "interval" in figure else ""
+        rows.append((label, quantity(figure), interval, figure.get("peer", ""), ratio(figure)))
     return "\n".join(table(rows, f"README.md, table {name}"))
 
 
