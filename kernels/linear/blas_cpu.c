@@ -2,7 +2,7 @@
  *
  * Our own product goes over the depth in slices of DEPTH. Of a slice, PANEL columns of b stand side by side in the
  * first-level cache, and rows of a pass over them, SIMD_ROWS at a time with their sums in registers. a is read as it
- * lies; where it is given transposed, a block of ROWS rows of the slice is turned first.
+ * lies; where it is given transposed, a block of ROWS rows of the slice is transposed first.
  *
  * Bound by arithmetic. Measured: docs/kernels/linear.md. */
 #include "kernels/linear/blas_cpu.h"
@@ -121,11 +121,11 @@ static void blas_pack(float *panel, const struct blas_product *p, int64_t first,
 }
 
 /* Too much for a frame. */
-static _Thread_local struct { _Alignas(64) float panel[DEPTH * PANEL], turned[ROWS * DEPTH]; } blas_scratch;
+static _Thread_local struct { _Alignas(64) float panel[DEPTH * PANEL], transposed[ROWS * DEPTH]; } blas_scratch;
 
 /* ROWS rows of y or less. */
 static void blas_block(const struct blas_product *p, int64_t row, int64_t rows, int64_t depth) {
-    float *const panel = blas_scratch.panel, *const turned = blas_scratch.turned;
+    float *const panel = blas_scratch.panel, *const transposed = blas_scratch.transposed;
     for (int64_t first = 0; first == 0 || first < depth; first += DEPTH) {
         struct blas_slice s = {.a = (const float *)p->a.data + row * p->a.stride + first,
                                .a_stride = p->a.stride,
@@ -135,8 +135,9 @@ static void blas_block(const struct blas_product *p, int64_t row, int64_t rows, 
                                .scale = p->scale,
                                .keep = first == 0 ? p->keep : 1.0f};
         if (p->a_transposed) {
-            transpose(turned, DEPTH, (const float *)p->a.data + first * p->a.stride + row, p->a.stride, s.depth, rows);
-            s.a = turned;
+            transpose(transposed, DEPTH, (const float *)p->a.data + first * p->a.stride + row, p->a.stride, s.depth,
+                      rows);
+            s.a = transposed;
             s.a_stride = DEPTH;
         }
         for (int64_t col = 0; col < p->y.cols; col += PANEL) {

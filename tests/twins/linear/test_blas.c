@@ -18,7 +18,7 @@
 PLAIN(naive_product, float)
 PLAIN(ref_product, double)
 
-static float *turned(const float *from, int64_t rows, int64_t cols) {
+static float *transposed(const float *from, int64_t rows, int64_t cols) {
     float *to = zero_array(rows * cols);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++)
@@ -30,7 +30,7 @@ static float *turned(const float *from, int64_t rows, int64_t cols) {
 static void compare(const int64_t size[3], float scale, float keep) {
     const int64_t n = size[0], m = size[1], k = size[2];
     float *a = random_array(n * k, 1.0f), *b = random_array(k * m, 0.3f), *old = random_array(n * m, 1.0f);
-    float *at = turned(a, n, k), *bt = turned(b, k, m), *naive = zero_array(n * m), *twin = zero_array(n * m);
+    float *at = transposed(a, n, k), *bt = transposed(b, k, m), *naive = zero_array(n * m), *twin = zero_array(n * m);
     double *ref = double_array(n * m);
     if (keep == 0) /* then it is not read */
         for (int64_t i = 0; i < n * m; i++)
