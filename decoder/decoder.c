@@ -109,7 +109,7 @@ static int64_t decoder_pass_ids(const struct decoder_state *s, int64_t left) {
     return n < left && over < n && !d->dev->shares_memory ? n - over : n;
 }
 
-static struct decoder_pass decoder_make_pass(const struct decoder_state *s, int64_t left) {
+struct decoder_pass decoder_make_pass(const struct decoder_state *s, int64_t left) {
     const struct decoder *d = s->decoder;
     int64_t n = decoder_pass_ids(s, left);
     if (d->config.base_lm) return (struct decoder_pass){.n = n, .positions = n, .first = s->tokens};

@@ -86,13 +86,13 @@ struct decoder_pass {
     int64_t completed;                                    /* chunks that end in this pass */
     struct mat keys; int key_layer;                       /* as in struct decoder_output */
 };
+/* The next pass over a text of which `left` ids are still to come: at most so many. */
+struct decoder_pass decoder_make_pass(const struct decoder_state *s, int64_t left);
 /* The row of the pass's id j: each chunk that ended before j added one landmark row. */
 static inline int64_t decoder_pass_row(const struct decoder *d, const struct decoder_pass *p, int64_t j) {
     return d->config.base_lm ? j : j + (p->in_chunk + j) / d->config.chunk;
 }
-
-/* For norms whose 1/rms nothing reads. */
-static inline struct mat decoder_no_rstd(int64_t rows) { return mat_f32(NULL, rows, 1); }
+static inline struct mat decoder_no_rstd(int64_t rows) { return mat_f32(NULL, rows, 1); } /* 1/rms that nobody reads */
 
 /* Keeps the last row of `found` (n > 0) as the current neighbours, after the blocks of this pass were built. */
 enum status decoder_current_set(struct decoder_state *s, int group, const struct neighbours *found);
