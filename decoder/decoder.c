@@ -90,6 +90,7 @@ void decoder_free(struct decoder *d) {
     device_release(d->dev, s->logits_device);
     decode_step_weights_free(d->step_weights);
     decoder_batch_free(d);
+    decoder_packed_free(d);
     memory_free(d->weights.layers);
     memory_free(d->weights.narrow);
     memory_free(d);

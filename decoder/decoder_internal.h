@@ -37,6 +37,7 @@ struct decoder {
     struct decoder_weights weights;
     struct decoder_scratch scratch;
     struct decode_step_weights *step_weights;             /* of the kernel for a single id; NULL: the device has none */
+    struct decoder_packed *packed;                        /* of decoder_passages.c; NULL: none was needed yet */
     struct decoder_batch_scratch *batch;                  /* of decoder_batch.c; NULL: none was computed yet */
     enum dtype type;                                      /* of weights and activations */
     int64_t max_tokens, max_positions, max_chunks;        /* of one pass */
@@ -57,8 +58,7 @@ struct decoder_current {
 
 /* row_begin, slot and weight of a group's blocks, contiguous in this order. */
 struct decoder_blocks {
-    void *memory, *device;
-    size_t capacity, device_bytes;
+    void *memory, *device; size_t capacity, device_bytes;
     int64_t built_for;                                    /* positions of the pass it was built for; 0: none */
 };
 
