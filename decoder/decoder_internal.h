@@ -8,7 +8,7 @@
 #pragma once
 #include "base/clock.h"
 #include "decoder/decoder.h"
-#include "model/block.h"
+#include "model/recurrent.h"
 #include "kernels/ops.h"
 #include "kernels/decode_step/decode_step.h"
 
@@ -17,7 +17,7 @@ struct decoder_weights {
     struct mat embed, final_norm, narrow_embed;
     struct block_weights *layers, *narrow;                /* lower, then by group; narrow: bf16 copies or NULL */
     struct mat query_norm[MODEL_GROUPS_MAX], query_proj[MODEL_GROUPS_MAX];
-    struct mat key_proj;                                  /* [memory_size, d]; data NULL: none */
+    struct recurrent_weights recurrent; struct mat key_proj; /* [memory_size, d]; data NULL: none */
 };
 enum status decoder_weights_find(struct decoder_weights *out, const struct model_config *c, const struct weights *w);
 
@@ -75,7 +75,7 @@ struct decoder_state {
     struct decoder_current current[MODEL_GROUPS_MAX];
     struct decoder_blocks blocks[MODEL_GROUPS_MAX];
     struct decode_step *step;                             /* NULL: its decoder has no step_weights */
-    struct mat inputs;                                    /* [groups, d] of the groups' first layers */
+    struct recurrent_state recurrent; struct mat inputs;  /* [groups, d] of the groups' first layers */
     float *watched;                                       /* rows downloaded for the watch; NULL with shared memory */
 };
 

@@ -104,6 +104,11 @@ static void passages_lay(void *of, struct carve *c) {
 enum status decoder_passages_create(struct decoder_passages **out, struct decoder *d, int64_t length) {
     struct decoder_passages *p = NULL;
     assert(length >= 1 && length % d->config.chunk == 0);
+    if (d->config.recurrent_layer > 0)
+        return fail(
+            STATUS_UNSUPPORTED,
+            "recurrent_layer is %d: a token memory computes its chunks without a state: use a model without one",
+            d->config.recurrent_layer);
     TRY(memory_allocate_zero(&p, 1));
     p->decoder = d;
     p->length = length;
