@@ -188,7 +188,8 @@ static inline void clock_start(struct device *dev) {
                        dev->ops->kmeans_assign,
                        dev->ops->ivf_scan,
                        dev->ops->token_memory,
-                       dev->ops->bert};
+                       dev->ops->bert,
+                       dev->ops->state_gate};
     op_clock.ops = dev->ops;
     op_clock.runtime = dev->runtime;
     op_clock.count = 0;
