@@ -203,7 +203,8 @@ static void matmul_forward(struct device *dev, struct mat y, struct mat x, struc
 
 /* ---- forward_each: the sums of one_output, for several rows of x ---- */
 
-enum { EACH_ROWS = SIMD_SUMS == 16 ? 4 : 2, EACH_BYTES = 1 << 14 }; /* 16 or 8 sums in registers; of weights in the cache */
+/* 16 or 8 sums in registers; bytes of weights in the cache */
+enum { EACH_ROWS = SIMD_SUMS == 16 ? 4 : 2, EACH_BYTES = 1 << 14 };
 
 /* y[row .. row+n)[col] for constant n: each sum as in one_output, in the same order. */
 SIMD void each_output(const struct matmul_few_task *t, int64_t row, int64_t col, int n, bool bf16) {

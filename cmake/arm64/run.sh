@@ -11,7 +11,7 @@ for program in aarch64-linux-gnu-gcc:g++-aarch64-linux-gnu aarch64-linux-gnu-g++
     command -v "${program%%:*}" >/dev/null ||
         { echo "run.sh: ${program%%:*} is missing: install the package ${program##*:}" >&2; exit 1; }
 done
-tests/arm/sysroot.sh
+cmake/arm64/sysroot.sh
 cmake --preset arm64
 cmake --build build-arm64 -j "$(nproc)"
 ctest --test-dir build-arm64 -j "$(nproc)" --output-on-failure --no-tests=error -L "$labels"
