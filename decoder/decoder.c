@@ -53,6 +53,7 @@ static enum status decoder_create_scratch(struct decoder *d) {
 enum status decoder_create(struct decoder **out, struct device *dev, const struct model_config *config,
                            const struct weights *weights, int max_tokens) {
     struct decoder *d;
+    TRY(recurrent_check_device(dev, config));
     TRY(memory_allocate_zero(&d, 1));
     d->dev = dev;
     d->config = *config;
@@ -90,6 +91,7 @@ void decoder_free(struct decoder *d) {
     device_release(d->dev, s->logits_device);
     decode_step_weights_free(d->step_weights);
     decoder_batch_free(d);
+    decoder_packed_free(d);
     memory_free(d->weights.layers);
     memory_free(d->weights.narrow);
     memory_free(d);
@@ -108,7 +110,7 @@ static int64_t decoder_pass_ids(const struct decoder_state *s, int64_t left) {
     return n < left && over < n && !d->dev->shares_memory ? n - over : n;
 }
 
-static struct decoder_pass decoder_make_pass(const struct decoder_state *s, int64_t left) {
+struct decoder_pass decoder_make_pass(const struct decoder_state *s, int64_t left) {
     const struct decoder *d = s->decoder;
     int64_t n = decoder_pass_ids(s, left);
     if (d->config.base_lm) return (struct decoder_pass){.n = n, .positions = n, .first = s->tokens};
@@ -158,6 +160,35 @@ static void decoder_self_attention(struct decoder *d, const struct block_weights
     block_output(d->dev, x, q, w);
 }
 
+/* Keys and values of the block that ends before position `end`, out of the ring: in two pieces where it wraps. */
+static void decoder_copy_block(struct device *dev, struct mat to, const struct decoder_ring *ring, int64_t end) {
+    for (int64_t row = 0, n; row < to.rows; row += n) {
+        int64_t at = (end - to.rows + row) % ring->both.rows, to_end = ring->both.rows - at;
+        n = to.rows - row < to_end ? to.rows - row : to_end;
+        device_copy_rows(dev, mat_rows(to, row, n), mat_rows(ring->both, at, n));
+    }
+}
+
+/* After decoder_self_attention, which left the layer's normed input in scratch.h: x += what the rows read from the
+ * state of their block (model.md §10.1). A block's end renews the state. */
+static void decoder_recurrent(struct decoder_state *s, const struct decoder_ring *ring, struct mat x, int64_t first) {
+    struct decoder *d = s->decoder;
+    const struct ops *ops = d->dev->ops;
+    const struct recurrent_weights *w = &d->weights.recurrent;
+    struct mat q = mat_rows(d->scratch.q, 0, x.rows);
+    int64_t block = d->config.recurrent_block;
+    ops->matmul->forward(d->dev, q, mat_rows(d->scratch.h, 0, x.rows), w->q, false);
+    for (int64_t row = 0, n; row < x.rows; row += n) {
+        int64_t left = block - (first + row) % block;
+        n = x.rows - row < left ? x.rows - row : left;
+        recurrent_state_read(&s->recurrent, d->dev, mat_rows(q, row, n));
+        if (n < left) break;
+        decoder_copy_block(d->dev, s->recurrent.both, ring, first + row + n);
+        recurrent_state_update(&s->recurrent, d->dev, w);
+    }
+    ops->matmul->forward(d->dev, x, q, w->o, true);
+}
+
 /* sum = x + GCA(x) for the rows from `begin` on, which the blocks cover (model.md §5.2). */
 static void decoder_gca(struct decoder_state *s, const struct block_weights *w, struct mat x,
                         const struct decoder_fusion *f, const char *watch, int64_t first) {
@@ -184,6 +215,7 @@ static void decoder_lower_layers(struct decoder_state *s, struct mat x, const st
     for (int i = 0; i < d->config.lower_layers; i++) {
         const struct block_weights *w = decoder_layer_weights(d, x.rows) + i;
         decoder_self_attention(d, w, &s->rings[i], x, p->first);
+        if (i + 1 == d->config.recurrent_layer) decoder_recurrent(s, &s->rings[i], x, p->first);
         decoder_keys_keep(d, p, i, x, 0);
         block_mlp(d->dev, x, x, w, d->config.rms_eps, decoder_block_scratch(d));
     }

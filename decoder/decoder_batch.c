@@ -28,22 +28,11 @@ struct decoder_batch {
 
 bool decoder_batch_takes(const struct decoder_state *s) {
     const struct decoder *d = s->decoder;
-    if (!d->dev->shares_memory || s->spent || s->watch.rows) return false;
+    if (!d->dev->shares_memory || s->spent || s->watch.rows || d->config.recurrent_layer > 0) return false;
     if (d->config.base_lm) return true;
     for (int g = 1; g < d->config.groups; g++)
         if ((s->current[g].k > 0) != (s->current[0].k > 0)) return false;
     return s->tokens % d->config.chunk + 1 < d->config.chunk;
-}
-
-static struct decoder_pass decoder_batch_pass(const struct decoder_state *s) {
-    const struct decoder *d = s->decoder;
-    if (d->config.base_lm) return (struct decoder_pass){.n = 1, .positions = 1, .first = s->tokens};
-    const int64_t chunk = d->config.chunk, in_chunk = s->tokens % chunk, first_chunk = s->tokens / chunk;
-    return (struct decoder_pass){.n = 1,
-                                 .positions = 1,
-                                 .first = first_chunk * d->positions + in_chunk,
-                                 .first_chunk = first_chunk,
-                                 .in_chunk = in_chunk};
 }
 
 static struct decoder_state *decoder_batch_state(const struct decoder_batch *b, int64_t row) {
@@ -58,7 +47,7 @@ static void decoder_batch_arrange(struct decoder_batch *b) {
         if (with) b->fused = at;
     }
     for (int row = 0; row < b->n; row++)
-        b->first[row] = decoder_batch_pass(decoder_batch_state(b, row)).first;
+        b->first[row] = decoder_make_pass(decoder_batch_state(b, row), 1).first;
 }
 
 /* A product of rows of different texts. */
@@ -105,14 +94,9 @@ static void decoder_batch_attention(struct decoder_batch *b, const struct block_
     decoder_batch_product(d, x, b->q, w->o, true);
 }
 
-/* x += MLP(RMS(h)) */
 static void decoder_batch_mlp(const struct decoder *d, const struct block_weights *w, struct mat x, struct mat h) {
-    struct mat norm = mat_rows(d->scratch.h, 0, x.rows), gate_up = mat_rows(d->scratch.gate_up, 0, x.rows);
-    struct mat gate = mat_cols(gate_up, 0, w->gate.rows), up = mat_cols(gate_up, w->gate.rows, w->up.rows);
-    d->dev->ops->norm->forward(d->dev, norm, decoder_no_rstd(h.rows), h, w->post_norm, d->config.rms_eps);
-    decoder_batch_product(d, gate_up, norm, w->gate_up, false);
-    d->dev->ops->elementwise->swiglu(d->dev, gate, gate, up);
-    decoder_batch_product(d, x, gate, w->down, true);
+    const struct block_scratch scratch = {.norm = d->scratch.h, .gate_up = d->scratch.gate_up, .each = true};
+    block_mlp(d->dev, x, h, w, d->config.rms_eps, scratch);
 }
 
 static void decoder_batch_gca(struct decoder_batch *b, const struct block_weights *w, struct mat x) {
@@ -188,7 +172,7 @@ void decoder_batch_free(struct decoder *d) {
 
 static enum status decoder_batch_block(struct decoder_fusion *out, struct decoder_state *s, int group) {
     const struct neighbours none = {0};
-    const struct decoder_pass pass = decoder_batch_pass(s);
+    const struct decoder_pass pass = decoder_make_pass(s, 1);
     return decoder_blocks_build(out, s, group, &pass, &none);
 }
 

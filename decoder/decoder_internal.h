@@ -8,7 +8,7 @@
 #pragma once
 #include "base/clock.h"
 #include "decoder/decoder.h"
-#include "model/block.h"
+#include "model/recurrent.h"
 #include "kernels/ops.h"
 #include "kernels/decode_step/decode_step.h"
 
@@ -17,7 +17,7 @@ struct decoder_weights {
     struct mat embed, final_norm, narrow_embed;
     struct block_weights *layers, *narrow;                /* lower, then by group; narrow: bf16 copies or NULL */
     struct mat query_norm[MODEL_GROUPS_MAX], query_proj[MODEL_GROUPS_MAX];
-    struct mat key_proj;                                  /* [memory_size, d]; data NULL: none */
+    struct recurrent_weights recurrent; struct mat key_proj; /* [memory_size, d]; data NULL: none */
 };
 enum status decoder_weights_find(struct decoder_weights *out, const struct model_config *c, const struct weights *w);
 
@@ -37,6 +37,7 @@ struct decoder {
     struct decoder_weights weights;
     struct decoder_scratch scratch;
     struct decode_step_weights *step_weights;             /* of the kernel for a single id; NULL: the device has none */
+    struct decoder_packed *packed;                        /* of decoder_passages.c; NULL: none was needed yet */
     struct decoder_batch_scratch *batch;                  /* of decoder_batch.c; NULL: none was computed yet */
     enum dtype type;                                      /* of weights and activations */
     int64_t max_tokens, max_positions, max_chunks;        /* of one pass */
@@ -57,8 +58,7 @@ struct decoder_current {
 
 /* row_begin, slot and weight of a group's blocks, contiguous in this order. */
 struct decoder_blocks {
-    void *memory, *device;
-    size_t capacity, device_bytes;
+    void *memory, *device; size_t capacity, device_bytes;
     int64_t built_for;                                    /* positions of the pass it was built for; 0: none */
 };
 
@@ -75,7 +75,7 @@ struct decoder_state {
     struct decoder_current current[MODEL_GROUPS_MAX];
     struct decoder_blocks blocks[MODEL_GROUPS_MAX];
     struct decode_step *step;                             /* NULL: its decoder has no step_weights */
-    struct mat inputs;                                    /* [groups, d] of the groups' first layers */
+    struct recurrent_state recurrent; struct mat inputs;  /* [groups, d] of the groups' first layers */
     float *watched;                                       /* rows downloaded for the watch; NULL with shared memory */
 };
 
@@ -86,13 +86,13 @@ struct decoder_pass {
     int64_t completed;                                    /* chunks that end in this pass */
     struct mat keys; int key_layer;                       /* as in struct decoder_output */
 };
+/* The next pass over a text of which `left` ids are still to come: at most so many. */
+struct decoder_pass decoder_make_pass(const struct decoder_state *s, int64_t left);
 /* The row of the pass's id j: each chunk that ended before j added one landmark row. */
 static inline int64_t decoder_pass_row(const struct decoder *d, const struct decoder_pass *p, int64_t j) {
     return d->config.base_lm ? j : j + (p->in_chunk + j) / d->config.chunk;
 }
-
-/* For norms whose 1/rms nothing reads. */
-static inline struct mat decoder_no_rstd(int64_t rows) { return mat_f32(NULL, rows, 1); }
+static inline struct mat decoder_no_rstd(int64_t rows) { return mat_f32(NULL, rows, 1); } /* 1/rms that nobody reads */
 
 /* Keeps the last row of `found` (n > 0) as the current neighbours, after the blocks of this pass were built. */
 enum status decoder_current_set(struct decoder_state *s, int group, const struct neighbours *found);

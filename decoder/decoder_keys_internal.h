@@ -7,3 +7,5 @@
 void decoder_keys_make(struct decoder *d, struct mat keys, struct mat x, struct mat scratch, int layer);
 /* Those of the pass' ids whose rows lie in h: rows begin .. of the pass, what the MLP of `layer` (from 0) reads. */
 void decoder_keys_keep(struct decoder *d, const struct decoder_pass *p, int layer, struct mat h, int64_t begin);
+/* What decoder_passages.c packed. */
+void decoder_packed_free(struct decoder *d);

@@ -1,5 +1,6 @@
 /* decoder_passages.c -- key states: of a pass of the decoder, and of a batch of passages, which runs through the layers
- * as whole sequences do in training; the last MLP and the head are left out. */
+ * as whole sequences do in training; the last MLP and the head are left out. On a CPU each thread has batches of its
+ * own, and the weights are packed once for a decoder. */
 #include "decoder/decoder_passages.h"
 #include "base/memory.h"
 #include "base/minmax.h"
@@ -7,42 +8,125 @@
 #include "kernels/device/carve.h"
 #include <assert.h>
 
-/* Rows that go through a layer at once. */
-enum { BATCH_ROWS = 1024, BATCH_ROWS_GPU = 16384 };
+/* Rows that go through a layer at once: of one thread's batch on a CPU, and on a GPU. */
+enum { BATCH_ROWS = 512, BATCH_ROWS_GPU = 16384 };
+
+/* ---- packed weights ---- */
+
+/* Weights as matmul->pack laid them out, of a CPU; NULL: not packed, products read the weights themselves. */
+struct packed_layer {
+    float *qkv, *o, *gate_up, *down;
+};
+struct decoder_packed {
+    float *memory, *key_proj;
+    struct packed_layer layers[];
+};
+
+/* The next matrix in `memory` (NULL: nothing is packed), on cache lines of its own. */
+static float *packed_next(struct device *dev, float *memory, size_t *used, struct mat w) {
+    float *to = memory ? memory + *used : NULL;
+    if (to) dev->ops->matmul->pack(dev, to, w);
+    *used += ((size_t)dev->ops->matmul->packed_elements(w.rows, w.cols) + 15) / 16 * 16;
+    return to;
+}
+
+/* Returns the numbers that are needed. */
+static size_t packed_fill(struct decoder_packed *p, struct decoder *d) {
+    size_t used = 0;
+    for (int i = 0; i < model_config_layers(&d->config); i++) {
+        const struct block_weights *w = &d->weights.layers[i];
+        p->layers[i] = (struct packed_layer){.qkv = packed_next(d->dev, p->memory, &used, w->qkv),
+                                             .o = packed_next(d->dev, p->memory, &used, w->o),
+                                             .gate_up = packed_next(d->dev, p->memory, &used, w->gate_up),
+                                             .down = packed_next(d->dev, p->memory, &used, w->down)};
+    }
+    if (d->weights.key_proj.data) p->key_proj = packed_next(d->dev, p->memory, &used, d->scratch.key_proj);
+    return used;
+}
+
+/* Once for all passages of a decoder: its weights do not change while passages are read. */
+static enum status decoder_pack(struct decoder *d) {
+    unsigned char *memory;
+    const size_t layers = (size_t)model_config_layers(&d->config);
+    if (d->packed || !d->dev->shares_memory) return STATUS_OK;
+    assert(d->type == DTYPE_F32);
+    TRY(memory_allocate_zero(&memory, sizeof *d->packed + layers * sizeof d->packed->layers[0]));
+    struct decoder_packed *p = (struct decoder_packed *)(void *)memory;
+    enum status s = device_allocate(d->dev, &p->memory, packed_fill(p, d));
+    if (s != STATUS_OK) {
+        memory_free(memory);
+        return s;
+    }
+    packed_fill(p, d);
+    d->packed = p;
+    return STATUS_OK;
+}
+
+void decoder_packed_free(struct decoder *d) {
+    if (!d->packed) return;
+    device_release(d->dev, d->packed->memory);
+    memory_free(d->packed);
+    d->packed = NULL;
+}
+
+/* ---- start and end ---- */
+
+/* What one thread computes a batch in; a GPU has one. */
+struct passages_workspace {
+    struct mat x, norm, qkv, gate_up, lse;
+    int32_t *ids, *ids_there;
+};
 
 struct decoder_passages {
     struct decoder *decoder;
     int64_t length, positions, batch; /* positions of a passage with its landmarks; passages at once */
+    int threads;
     void *memory;
-    struct mat x, norm, qkv, gate_up, lse;
-    int32_t *ids, *ids_there;
+    int32_t *ids, *ids_there; /* [threads][batch*positions] */
+    struct passages_workspace *workspaces;
 };
 
 static void passages_lay(void *of, struct carve *c) {
     struct decoder_passages *p = of;
     const struct model_config *config = &p->decoder->config;
+    const enum dtype type = p->decoder->type;
     int64_t rows = p->batch * p->positions;
-    p->x = carve_mat(c, p->decoder->type, rows, config->hidden);
-    p->norm = carve_mat(c, p->decoder->type, rows, config->hidden);
-    p->qkv = carve_mat(c, p->decoder->type, rows, 3 * (int64_t)config->hidden);
-    p->gate_up = carve_mat(c, p->decoder->type, rows, 2 * (int64_t)config->ffn);
-    p->lse = carve_mat(c, DTYPE_F32, rows, config->heads);
+    for (int i = 0; i < p->threads; i++)
+        p->workspaces[i] = (struct passages_workspace){
+            .x = carve_mat(c, type, rows, config->hidden),
+            .norm = carve_mat(c, type, rows, config->hidden),
+            .qkv = carve_mat(c, type, rows, 3 * (int64_t)config->hidden),
+            .gate_up = carve_mat(c, type, rows, 2 * (int64_t)config->ffn),
+            .lse = carve_mat(c, DTYPE_F32, rows, config->heads),
+        };
 }
 
 enum status decoder_passages_create(struct decoder_passages **out, struct decoder *d, int64_t length) {
     struct decoder_passages *p = NULL;
     assert(length >= 1 && length % d->config.chunk == 0);
+    if (d->config.recurrent_layer > 0)
+        return fail(
+            STATUS_UNSUPPORTED,
+            "recurrent_layer is %d: a token memory computes its chunks without a state: use a model without one",
+            d->config.recurrent_layer);
     TRY(memory_allocate_zero(&p, 1));
     p->decoder = d;
     p->length = length;
     p->positions = d->config.base_lm ? length : length + length / d->config.chunk;
+    p->threads = d->dev->shares_memory ? threads_count(d->dev->threads) : 1;
     int64_t rows = d->dev->shares_memory ? BATCH_ROWS : BATCH_ROWS_GPU;
     p->batch = rows > p->positions ? rows / p->positions : 1;
-    size_t bytes;
+    size_t bytes, numbers = (size_t)(p->batch * p->positions);
     enum status s;
+    TRY_GOTO(s, decoder_pack(d), failed);
+    TRY_GOTO(s, memory_allocate_zero(&p->workspaces, (size_t)p->threads), failed);
     TRY_GOTO(s, carve_device(d->dev, &p->memory, &bytes, passages_lay, p), failed);
-    TRY_GOTO(s, memory_allocate(&p->ids, (size_t)(p->batch * p->positions)), failed);
-    TRY_GOTO(s, device_allocate(d->dev, &p->ids_there, (size_t)(p->batch * p->positions)), failed);
+    TRY_GOTO(s, memory_allocate(&p->ids, (size_t)p->threads * numbers), failed);
+    TRY_GOTO(s, device_allocate(d->dev, &p->ids_there, (size_t)p->threads * numbers), failed);
+    for (int i = 0; i < p->threads; i++) {
+        p->workspaces[i].ids = p->ids + (size_t)i * numbers;
+        p->workspaces[i].ids_there = p->ids_there + (size_t)i * numbers;
+    }
     *out = p;
     return STATUS_OK;
 failed:
@@ -55,71 +139,153 @@ void decoder_passages_free(struct decoder_passages *p) {
     device_release(p->decoder->dev, p->memory);
     device_release(p->decoder->dev, p->ids_there);
     memory_free(p->ids);
+    memory_free(p->workspaces);
     memory_free(p);
 }
+
+/* ---- a batch ---- */
+
+/* One batch in hand: on a CPU, of one thread with a device of its own. */
+struct passages_job {
+    struct decoder_passages *p;
+    struct device *dev;
+    const struct passages_workspace *w;
+};
 
 /* The row of a passage's id: each chunk that ended before it put one landmark in between. */
 static int64_t passages_row(const struct decoder_passages *p, int64_t id) {
     return p->decoder->config.base_lm ? id : id + id / p->decoder->config.chunk;
 }
 
-static void passages_embed(struct decoder_passages *p, struct mat x, const int32_t *ids, int64_t n) {
-    struct decoder *d = p->decoder;
+static void passages_embed(const struct passages_job *b, struct mat x, const int32_t *ids, int64_t n) {
+    const struct decoder_passages *p = b->p;
+    const struct decoder *d = p->decoder;
     int32_t pad = d->config.base_lm ? 0 : d->config.pad_id;
     for (int64_t i = 0; i < n * p->positions; i++)
-        p->ids[i] = d->config.landmark_id;
+        b->w->ids[i] = d->config.landmark_id;
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < p->length; j++) {
             assert(ids[i * p->length + j] < d->config.vocab_size);
-            p->ids[i * p->positions + passages_row(p, j)] = ids[i * p->length + j];
+            b->w->ids[i * p->positions + passages_row(p, j)] = ids[i * p->length + j];
         }
-    device_upload(d->dev, p->ids_there, p->ids, (size_t)(n * p->positions) * sizeof *p->ids);
-    d->dev->ops->embed->forward(d->dev, x, d->weights.embed, p->ids_there, pad);
+    device_upload(b->dev, b->w->ids_there, b->w->ids, (size_t)(n * p->positions) * sizeof *b->w->ids);
+    b->dev->ops->embed->forward(b->dev, x, d->weights.embed, b->w->ids_there, pad);
 }
 
-static void passages_attend(struct decoder_passages *p, struct mat x, const struct block_weights *w,
-                            struct block_scratch scratch) {
-    struct decoder *d = p->decoder;
+static void passages_product(struct device *dev, struct mat y, struct mat x, struct mat w, const float *packed,
+                             bool accumulate) {
+    if (packed)
+        dev->ops->matmul->forward_packed(dev, y, x, packed, accumulate);
+    else
+        dev->ops->matmul->forward(dev, y, x, w, accumulate);
+}
+
+static struct packed_layer passages_packed(const struct decoder *d, int layer) {
+    return d->packed ? d->packed->layers[layer] : (struct packed_layer){0};
+}
+
+static void passages_norm(struct device *dev, struct mat y, struct mat x, struct mat w, float eps) {
+    dev->ops->norm->forward(dev, y, decoder_no_rstd(x.rows), x, w, eps);
+}
+
+static void passages_attend(const struct passages_job *b, struct mat x, int layer) {
+    const struct decoder *d = b->p->decoder;
+    const struct block_weights *w = &d->weights.layers[layer];
+    const struct packed_layer packed = passages_packed(d, layer);
     int64_t cols = d->config.hidden;
-    struct mat qkv = mat_rows(p->qkv, 0, x.rows), q = mat_cols(qkv, 0, cols);
-    block_qkv(d->dev, qkv, x, w, d->config.rms_eps, scratch);
+    struct mat qkv = mat_rows(b->w->qkv, 0, x.rows), q = mat_cols(qkv, 0, cols), norm = mat_rows(b->w->norm, 0, x.rows);
+    passages_norm(b->dev, norm, x, w->input_norm, d->config.rms_eps);
+    passages_product(b->dev, qkv, norm, w->qkv, packed.qkv, false);
     const struct attention_sequences in = {.q = q,
                                            .k = mat_cols(qkv, cols, cols),
                                            .v = mat_cols(qkv, 2 * cols, cols),
-                                           .length = p->positions,
+                                           .length = b->p->positions,
                                            .heads = d->config.heads,
                                            .window = d->config.window};
-    d->dev->ops->attention->forward_sequences(d->dev, mat_rows(p->norm, 0, x.rows), mat_rows(p->lse, 0, x.rows), &in);
-    block_output(d->dev, x, mat_rows(p->norm, 0, x.rows), w);
+    b->dev->ops->attention->forward_sequences(b->dev, norm, mat_rows(b->w->lse, 0, x.rows), &in);
+    passages_product(b->dev, x, norm, w->o, packed.o, true);
 }
 
-static void passages_batch(struct decoder_passages *p, struct mat keys, int key_layer, const int32_t *ids, int64_t n) {
-    struct decoder *d = p->decoder;
-    struct mat x = mat_rows(p->x, 0, n * p->positions);
-    const struct block_scratch scratch = {.norm = p->norm, .gate_up = p->gate_up};
-    passages_embed(p, x, ids, n);
+static void passages_mlp(const struct passages_job *b, struct mat x, int layer) {
+    const struct decoder *d = b->p->decoder;
+    const struct block_weights *w = &d->weights.layers[layer];
+    const struct packed_layer packed = passages_packed(d, layer);
+    struct mat norm = mat_rows(b->w->norm, 0, x.rows), gate_up = mat_rows(b->w->gate_up, 0, x.rows);
+    struct mat gate = mat_cols(gate_up, 0, w->gate.rows), up = mat_cols(gate_up, w->gate.rows, w->up.rows);
+    passages_norm(b->dev, norm, x, w->post_norm, d->config.rms_eps);
+    passages_product(b->dev, gate_up, norm, w->gate_up, packed.gate_up, false);
+    b->dev->ops->elementwise->swiglu(b->dev, gate, gate, up);
+    passages_product(b->dev, x, gate, w->down, packed.down, true);
+}
+
+/* As decoder_keys_make, with this batch's device. */
+static void passages_keys(const struct passages_job *b, struct mat keys, struct mat x, int key_layer) {
+    const struct decoder *d = b->p->decoder;
+    const bool projected = d->weights.key_proj.data && key_layer == d->config.memory_layer;
+    struct mat state = projected ? mat_rows(b->w->norm, 0, x.rows) : keys;
+    passages_norm(b->dev, state, x, d->weights.layers[key_layer - 1].post_norm, d->config.rms_eps);
+    assert(!projected || keys.cols == d->config.hidden);
+    if (projected)
+        passages_product(b->dev, keys, state, d->scratch.key_proj, d->packed ? d->packed->key_proj : NULL, false);
+}
+
+static void passages_batch(const struct passages_job *b, struct mat keys, int key_layer, const int32_t *ids,
+                           int64_t n) {
+    const struct decoder_passages *p = b->p;
+    struct mat x = mat_rows(b->w->x, 0, n * p->positions);
+    passages_embed(b, x, ids, n);
     for (int i = 0; i + 1 < key_layer; i++) {
-        passages_attend(p, x, &d->weights.layers[i], scratch);
-        block_mlp(d->dev, x, x, &d->weights.layers[i], d->config.rms_eps, scratch);
+        passages_attend(b, x, i);
+        passages_mlp(b, x, i);
     }
-    const struct block_weights *last = &d->weights.layers[key_layer - 1];
-    passages_attend(p, x, last, scratch);
-    int64_t run = p->positions == p->length ? n * p->length : d->config.chunk; /* ids in neighbouring rows */
+    passages_attend(b, x, key_layer - 1);
+    int64_t run = p->positions == p->length ? n * p->length : p->decoder->config.chunk; /* ids in neighbouring rows */
     for (int64_t id = 0; id < n * p->length; id += run) {
         int64_t row = id / p->length * p->positions + passages_row(p, id % p->length);
-        decoder_keys_make(d, mat_rows(keys, id, run), mat_rows(x, row, run), p->norm, key_layer - 1);
+        passages_keys(b, mat_rows(keys, id, run), mat_rows(x, row, run), key_layer);
     }
 }
 
-void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int key_layer, const int32_t *ids,
-                             int64_t n) {
-    assert(key_layer >= 1 && key_layer <= model_config_layers(&p->decoder->config));
-    assert(keys.rows == n * p->length && keys.type == p->decoder->type);
-    for (int64_t i = 0, part; i < n; i += part) {
-        part = n - i < p->batch ? n - i : p->batch;
-        passages_batch(p, mat_rows(keys, i * p->length, part * p->length), key_layer, ids + i * p->length, part);
+/* ---- all passages of a call ---- */
+
+struct passages_task {
+    struct decoder_passages *p;
+    struct mat keys;
+    const int32_t *ids;
+    int key_layer;
+};
+
+static void passages_some(const struct passages_task *t, const struct passages_job *b, int64_t begin, int64_t end) {
+    const int64_t length = t->p->length;
+    for (int64_t i = begin, part; i < end; i += part) {
+        part = end - i < t->p->batch ? end - i : t->p->batch;
+        passages_batch(b, mat_rows(t->keys, i * length, part * length), t->key_layer, t->ids + i * length, part);
     }
 }
+
+static void passages_range(void *context, int64_t begin, int64_t end, int worker) {
+    const struct passages_task *t = context;
+    const struct passages_job b = {t->p, device_worker(t->p->decoder->dev, worker), &t->p->workspaces[worker]};
+    passages_some(t, &b, begin, end);
+}
+
+/* Threads of a CPU take passages of their own: they meet at the end, not in each op. A rest of at most half a passage a
+ * thread is computed by all threads together. */
+void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int key_layer, const int32_t *ids,
+                             int64_t n) {
+    struct device *dev = p->decoder->dev;
+    struct passages_task t = {p, keys, ids, key_layer};
+    assert(key_layer >= 1 && key_layer <= model_config_layers(&p->decoder->config));
+    assert(keys.rows == n * p->length && keys.type == p->decoder->type);
+    int64_t rest = n % p->threads, even = 2 * rest <= p->threads ? n - rest : n;
+    if (!dev->shares_memory) even = 0;
+    int64_t grain = (even + p->threads - 1) / p->threads;
+    if (grain > p->batch) grain = p->batch;
+    if (even > 0) threads_for(dev->threads, even, grain, passages_range, &t);
+    passages_some(&t, &(struct passages_job){p, dev, &p->workspaces[0]}, even, n);
+}
+
+/* ---- of a pass ---- */
 
 void decoder_keys_make(struct decoder *d, struct mat keys, struct mat x, struct mat scratch, int layer) {
     const struct ops *ops = d->dev->ops;
@@ -130,8 +296,6 @@ void decoder_keys_make(struct decoder *d, struct mat keys, struct mat x, struct 
     assert(!projected || (keys.cols >= d->config.memory_size && keys.cols <= d->config.hidden));
     if (projected) ops->matmul->forward(d->dev, keys, state, mat_rows(d->scratch.key_proj, 0, keys.cols), false);
 }
-
-/* ---- of a pass ---- */
 
 void decoder_keys_keep(struct decoder *d, const struct decoder_pass *p, int layer, struct mat h, int64_t begin) {
     if (!p->keys.data || layer + 1 != p->key_layer) return;

@@ -38,6 +38,8 @@ static enum status decoder_state_create_parts(struct decoder_state *s) {
     if (!d->dev->shares_memory) {
         TRY(memory_allocate(&s->watched, (size_t)(d->max_positions * d->config.hidden)));
     }
+    if (d->config.recurrent_layer > 0)
+        TRY(recurrent_state_create(&s->recurrent, d->dev, &d->config, &d->weights.recurrent));
     if (d->config.base_lm) return STATUS_OK;
     TRY(memory_allocate(&s->chunk_ids, (size_t)d->config.chunk));
     if (d->config.encoder_input == ENCODER_INPUT_HIDDEN)
@@ -64,6 +66,7 @@ void decoder_state_free(struct decoder_state *s) {
     if (!s) return;
     struct device *dev = s->decoder->dev;
     decode_step_free(s->step);
+    recurrent_state_free(&s->recurrent, dev);
     device_release(dev, s->inputs.data);
     device_release(dev, s->ring_memory);
     memory_free(s->rings);

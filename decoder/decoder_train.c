@@ -60,6 +60,7 @@ static void decoder_train_layout(void *of, struct carve *c) {
     t->grad = carve_mat(c, t->type, n, d);
     if (t->recompute) t->keys = carve_mat(c, t->type, n, d);
     block_work_carve(&t->work, c, m, t->type, n);
+    if (m->recurrent_layer > 0) recurrent_train_carve(&t->recurrent, c, m, (int)(t->rows / t->length), t->length);
     if (m->groups == 0) return;
     t->dsum = carve_mat(c, t->type, n, d);
     t->dquery = carve_mat(c, t->type, t->queries, d);
@@ -68,7 +69,9 @@ static void decoder_train_layout(void *of, struct carve *c) {
 
 static enum status decoder_train_allocate(struct decoder_train *t) {
     TRY(memory_allocate_zero(&t->layers, (size_t)model_config_layers(&t->config)));
-    return carve_device(t->dev, &t->memory, &t->bytes, decoder_train_layout, t);
+    TRY(carve_device(t->dev, &t->memory, &t->bytes, decoder_train_layout, t));
+    if (t->config.recurrent_layer > 0) recurrent_train_begin(&t->recurrent);
+    return STATUS_OK;
 }
 
 enum status decoder_train_create(struct decoder_train **out, struct device *dev, const struct model_config *config,
@@ -76,6 +79,7 @@ enum status decoder_train_create(struct decoder_train **out, struct device *dev,
                                  int64_t chunks, bool recompute) {
     struct decoder_train *t;
     assert(sequences > 0 && chunks > 0 && gradients->type == DTYPE_F32);
+    TRY(recurrent_check_device(dev, config));
     TRY(memory_allocate_zero(&t, 1));
     t->dev = dev;
     t->config = *config;
@@ -135,6 +139,10 @@ void decoder_train_layer_forward(struct decoder_train *t, int layer, int group, 
         block_part(k->qkv, 0), block_part(k->qkv, 1), block_part(k->qkv, 2), t->length, m->heads, m->window};
     t->dev->ops->attention->forward_sequences(t->dev, k->o, k->lse, &in);
     block_keep_output(t->dev, k, w);
+    if (layer + 1 == m->recurrent_layer) {
+        recurrent_train_forward(&t->recurrent, t->dev, &t->w.recurrent, k->input_norm, in.k, in.v);
+        t->dev->ops->matmul->forward(t->dev, k->h, t->recurrent.o, t->w.recurrent.o, true);
+    }
     bool fused = group >= 0 && t->groups[group].blocks.blocks > 0;
     if (fused) decoder_train_gca(t, w, k, &l->gca, &t->groups[group]);
     block_keep_mlp(t->dev, y, k, fused ? l->gca.sum : k->h, w, m->rms_eps);

@@ -36,6 +36,15 @@ static void decoder_train_gca_backward(struct decoder_train *t, int layer, const
     ops->norm->backward(t->dev, t->grad, g->gca_norm, dnorm, t->layers[layer].kept.h, w->gca_norm, f->rstd, true);
 }
 
+/* The tokens' queries of the state came from the layer's normed input, too. */
+static void decoder_train_query_of_state_backward(struct decoder_train *t, const struct block_kept *k,
+                                                  const struct block_weights *w, const struct block_weights *g) {
+    struct mat dnorm = t->work.narrow;
+    t->dev->ops->matmul->backward_weight(t->dev, t->g.recurrent.q, t->recurrent.dq, k->input_norm);
+    t->dev->ops->matmul->backward_input(t->dev, dnorm, t->recurrent.dq, t->w.recurrent.q, false);
+    t->dev->ops->norm->backward(t->dev, t->grad, g->input_norm, dnorm, k->x, w->input_norm, k->input_rstd, true);
+}
+
 static void decoder_train_attention_backward(struct decoder_train *t, int layer) {
     const struct block_kept *k = &t->layers[layer].kept;
     const struct block_weights *w = &t->w.layers[layer], *g = &t->g.layers[layer];
@@ -45,7 +54,14 @@ static void decoder_train_attention_backward(struct decoder_train *t, int layer)
                                      t->config.heads,       t->config.window};
     t->dev->ops->attention->backward_sequences(t->dev, block_part(dqkv, 0), block_part(dqkv, 1), block_part(dqkv, 2),
                                                dout, k->o, k->lse, &in);
+    const bool recurrent = layer + 1 == t->config.recurrent_layer;
+    if (recurrent) {
+        struct gca_pool tokens = {.keys = in.k, .values = in.v};
+        recurrent_train_backward(&t->recurrent, t->dev, &t->w.recurrent, &t->g.recurrent, t->grad, &tokens,
+                                 block_part(dqkv, 1), block_part(dqkv, 2));
+    }
     block_back_qkv(t->dev, t->grad, dqkv, k, w, g, &t->work);
+    if (recurrent) decoder_train_query_of_state_backward(t, k, w, g);
 }
 
 /* From the gradient of key states through the norm that made them from x. */

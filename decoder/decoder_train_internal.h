@@ -37,6 +37,7 @@ struct decoder_train {
     struct mat grad;                     /* of the residual stream */
     struct mat dsum, dquery;             /* [n, d]; [N*C, d] */
     struct block_work work;
+    struct recurrent_train recurrent;    /* of the recurrent layer, where there is one */
     float *dweight;                      /* [N*C*topk]: one layer's part */
 };
 

@@ -50,6 +50,7 @@ enum status decoder_weights_find(struct decoder_weights *out, const struct model
         snprintf(name, sizeof name, "model.lmk_q_proj.%d.weight", g);
         if (c->retrieval_proj) out->query_proj[g] = weights_tensor(weights, name);
     }
+    if (c->recurrent_layer > 0) recurrent_weights_find(&out->recurrent, c, weights);
     if (c->memory_size > 0) out->key_proj = weights_tensor(weights, "memory.key_proj.weight");
     return STATUS_OK;
 }

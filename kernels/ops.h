@@ -13,6 +13,7 @@
 #include "kernels/pointwise/norm.h"
 #include "kernels/search/ivf_scan.h"
 #include "kernels/pointwise/rope.h"
+#include "kernels/pointwise/state_gate.h"
 #include "kernels/search/topk.h"
 #include "kernels/memory/token_memory.h"
 
@@ -32,5 +33,6 @@ struct ops {
     const struct ivf_scan_ops *ivf_scan;
     const struct token_memory_ops *token_memory;
     const struct bert_ops *bert;
+    const struct state_gate_ops *state_gate;              /* NULL: the device has none (a GPU) */
 };
 extern const struct ops ops_cpu;

@@ -17,4 +17,5 @@ const struct ops ops_cpu = {
     .ivf_scan = &ivf_scan_cpu,
     .token_memory = &token_memory_cpu,
     .bert = &bert_cpu,
+    .state_gate = &state_gate_cpu,
 };

@@ -30,17 +30,8 @@ enum drt_status drt_store_verify(const char *path, const struct drt_verify_confi
 
 static void library_deleted(void *context, int64_t shard, const struct store_document *d) {
     const struct drt_delete_config *c = context;
-    struct drt_document document = {.id = d->id,
-                                    .first_chunk = d->first_chunk,
-                                    .chunks = d->chunks,
-                                    .tokens = d->tokens,
-                                    .offset = d->offset,
-                                    .line = d->line,
-                                    .bytes = d->bytes,
-                                    .source = d->source,
-                                    .key = d->key};
+    const struct drt_document document = library_document_of(d);
     (void)shard;
-    memcpy(document.hash, d->hash, sizeof document.hash);
     c->on_document(c->context, &document);
 }
 

@@ -70,6 +70,9 @@ void library_model_release(struct drt_model *m);          /* one less; NULL is f
 enum status library_model_encodes(const struct drt_model *m);
 enum status library_encode(struct drt_model *m, float *rows, const int32_t *ids, int64_t n);         /* locked */
 
+/* The same document as drt.h knows it; its texts are borrowed. */
+struct drt_document library_document_of(const struct store_document *d);
+
 struct library_directory { atomic_int users; struct store *store; };
 struct drt_store {
     atomic_int users;

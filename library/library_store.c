@@ -152,6 +152,20 @@ enum drt_status drt_store_info(struct drt_store *store, struct drt_store_info *o
 /* ---- documents ---------------------------------------------------------------------------------------------- */
 
 /* One allocation: the struct, then both strings. */
+struct drt_document library_document_of(const struct store_document *d) {
+    struct drt_document document = {.id = d->id,
+                                    .first_chunk = d->first_chunk,
+                                    .chunks = d->chunks,
+                                    .tokens = d->tokens,
+                                    .offset = d->offset,
+                                    .line = d->line,
+                                    .bytes = d->bytes,
+                                    .source = d->source,
+                                    .key = d->key};
+    memcpy(document.hash, d->hash, sizeof document.hash);
+    return document;
+}
+
 static enum status library_document(struct drt_document **out, struct store_view *view, int64_t document) {
     struct store_document d;
     void *memory = NULL;
@@ -160,16 +174,9 @@ static enum status library_document(struct drt_document **out, struct store_view
     TRY(memory_allocate_bytes(&memory, sizeof **out + source + key, 1));
     struct drt_document *copy = memory;
     char *text = (char *)(copy + 1);
-    *copy = (struct drt_document){.id = d.id,
-                                  .first_chunk = d.first_chunk,
-                                  .chunks = d.chunks,
-                                  .tokens = d.tokens,
-                                  .offset = d.offset,
-                                  .line = d.line,
-                                  .bytes = d.bytes,
-                                  .source = memcpy(text, d.source, source),
-                                  .key = memcpy(text + source, d.key, key)};
-    memcpy(copy->hash, d.hash, sizeof copy->hash);
+    *copy = library_document_of(&d);
+    copy->source = memcpy(text, d.source, source);
+    copy->key = memcpy(text + source, d.key, key);
     *out = copy;
     return STATUS_OK;
 }

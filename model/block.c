@@ -84,12 +84,16 @@ void block_output(struct device *dev, struct mat x, struct mat o, const struct b
     dev->ops->matmul->forward(dev, x, o, w->o, true);
 }
 
+static void block_product(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate, bool each) {
+    (each ? dev->ops->matmul->forward_each : dev->ops->matmul->forward)(dev, y, x, w, accumulate);
+}
+
 void block_mlp(struct device *dev, struct mat x, struct mat h, const struct block_weights *w, float eps,
                struct block_scratch s) {
     struct mat norm = mat_rows(s.norm, 0, x.rows), gate_up = mat_rows(s.gate_up, 0, x.rows);
     struct mat gate = mat_cols(gate_up, 0, w->gate.rows), up = mat_cols(gate_up, w->gate.rows, w->up.rows);
     dev->ops->norm->forward(dev, norm, no_rstd(h.rows), h, w->post_norm, eps);
-    dev->ops->matmul->forward(dev, gate_up, norm, w->gate_up, false);
+    block_product(dev, gate_up, norm, w->gate_up, false, s.each);
     dev->ops->elementwise->swiglu(dev, gate, gate, up);
-    dev->ops->matmul->forward(dev, x, gate, w->down, true);
+    block_product(dev, x, gate, w->down, true, s.each);
 }

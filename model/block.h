@@ -27,8 +27,9 @@ void block_weights_encoder(struct block_weights *out, const struct model_config 
 /* [first; second]: one matrix over two that are adjacent in memory, as tensors of one layer are in params. */
 struct mat block_concatenated(struct mat first, struct mat second);
 
-/* Rows that block functions use for themselves: norm [n, d], gate_up [n, 2f], both with at least n rows. */
-struct block_scratch { struct mat norm, gate_up; };
+/* Rows that block functions use for themselves: norm [n, d], gate_up [n, 2f], both with at least n rows. each: a row's
+ * results have the bits that it has alone (matmul.forward_each); for rows of different texts. */
+struct block_scratch { struct mat norm, gate_up; bool each; };
 
 /* qkv [n, 3d] from x [n, d]. */
 void block_qkv(struct device *dev, struct mat qkv, struct mat x, const struct block_weights *w, float eps,

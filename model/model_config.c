@@ -14,6 +14,7 @@ enum { UNSET = INT32_MIN, LAYERS_MAX = 1024 };
 /* What the file may say; UNSET where it says nothing. */
 struct raw {
     int32_t vocab_size, hidden, ffn, heads, kv_heads, encoder_layers, chunk, topk, window, memory_layer, memory_size;
+    int32_t recurrent_layer, recurrent_states, recurrent_block;
     int32_t landmark_id, mask_id, pad_id, eos_id;
     int32_t layers[MODEL_GROUPS_MAX + 1];
     int n_layers;
@@ -45,6 +46,9 @@ static const struct {
     {"eos_id", offsetof(struct raw, eos_id), -1, 1 << 22, false},
     {"memory_layer", offsetof(struct raw, memory_layer), 0, LAYERS_MAX, false},
     {"memory_size", offsetof(struct raw, memory_size), 0, 1 << 16, false},
+    {"recurrent_layer", offsetof(struct raw, recurrent_layer), 0, LAYERS_MAX, false},
+    {"recurrent_states", offsetof(struct raw, recurrent_states), 2, 1 << 16, false},
+    {"recurrent_block", offsetof(struct raw, recurrent_block), 1, 1 << 24, false},
 };
 
 static const struct {
@@ -196,6 +200,35 @@ static enum status check_memory(const char *name, const struct model_config *c) 
     return STATUS_OK;
 }
 
+/* The block's keys are read where the window keeps them, so a block is no longer than the window. */
+static enum status check_recurrent(const char *name, const struct model_config *c) {
+    if (c->recurrent_layer == 0)
+        return c->recurrent_states == 0 && c->recurrent_block == 0
+                   ? STATUS_OK
+                   : fail(STATUS_INVALID, "%s: %s is %d, but recurrent_layer is missing: the layer with the state",
+                          name, c->recurrent_states ? "recurrent_states" : "recurrent_block",
+                          c->recurrent_states ? c->recurrent_states : c->recurrent_block);
+    if (!c->base_lm)
+        return fail(STATUS_UNSUPPORTED,
+                    "%s: recurrent_layer is %d: the model must be a Base LM (encoder_layers 0, one entry in "
+                    "decoder_layers)",
+                    name, c->recurrent_layer);
+    if (c->recurrent_layer > c->lower_layers)
+        return fail(STATUS_INVALID, "%s: recurrent_layer is %d: the model has %d layers", name, c->recurrent_layer,
+                    c->lower_layers);
+    if (c->recurrent_states == 0 || c->recurrent_block == 0)
+        return fail(STATUS_INVALID, "%s: %s is missing: recurrent_layer needs it", name,
+                    c->recurrent_states ? "recurrent_block" : "recurrent_states");
+    if (c->recurrent_block > c->window)
+        return fail(STATUS_INVALID, "%s: recurrent_block is %d: must be at most slide_window, %d", name,
+                    c->recurrent_block, c->window);
+    if (c->memory_layer > 0)
+        return fail(STATUS_UNSUPPORTED,
+                    "%s: memory_layer is %d, with recurrent_layer: a trained token memory does not carry the state",
+                    name, c->memory_layer);
+    return STATUS_OK;
+}
+
 static int32_t or_default(int32_t value, int32_t otherwise) {
     return value == UNSET ? otherwise : value;
 }
@@ -215,6 +248,9 @@ static void take(struct model_config *c, const struct raw *r) {
         .memory_layer = or_default(r->memory_layer, 0),
         .memory_size = or_default(r->memory_size, 0),
         .window = r->window,
+        .recurrent_layer = or_default(r->recurrent_layer, 0),
+        .recurrent_states = or_default(r->recurrent_states, 0),
+        .recurrent_block = or_default(r->recurrent_block, 0),
         .landmark_id = or_default(r->landmark_id, -1),
         .mask_id = or_default(r->mask_id, -1),
         .pad_id = or_default(r->pad_id, -1),
@@ -255,6 +291,7 @@ enum status model_config_parse(struct model_config *out, const char *name, const
     TRY(check_id(name, "mask_id", r.mask_id, r.vocab_size, false));
     TRY(check_id(name, "eos_id", r.eos_id, r.vocab_size, false));
     take(out, &r);
+    TRY(check_recurrent(name, out));
     return check_memory(name, out);
 }
 

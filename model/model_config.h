@@ -23,6 +23,9 @@ struct model_config {
     /* Token memory, trained (docs/model.md): key layer from 1, 0: none; numbers of a projected key, 0: the state is
      * the key. */
     int memory_layer, memory_size;
+    /* A Block-Recurrent Transformer (docs/model.md §10.1), which is a Base LM otherwise: its recurrent layer from 1, 0:
+     * none; state vectors; positions from one update of the state to the next. */
+    int recurrent_layer, recurrent_states, recurrent_block;
     bool base_lm;                        /* no landmarks, no encoder, no groups: a plain sliding-window model */
     char unread[MODEL_UNREAD_MAX];       /* the keys that nothing here reads, "a, b"; "..." where they were too many */
 };

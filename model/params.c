@@ -66,12 +66,29 @@ static enum status append_memory(struct params *p, const struct model_config *c)
     return append(p, 1, PARAMS_MEMORY_GATE, "memory.gate.weight");
 }
 
+/* The recurrent layer's own, after what every layer has (docs/model.md §10.1). The four projections of the state are
+ * one matrix. */
+static enum status append_recurrent(struct params *p, const struct model_config *c, const char *layer) {
+    static const char *const projections[] = {"state_q_self_proj", "state_q_token_proj", "state_k_proj",
+                                              "state_v_proj"};
+    TRY(append(p, c->hidden, c->hidden, "%s.recurrent.q_proj.weight", layer));
+    TRY(append(p, c->hidden, c->hidden, "%s.recurrent.o_proj.weight", layer));
+    TRY(append(p, c->recurrent_states, c->hidden, "%s.recurrent.initial_state.weight", layer));
+    TRY(append(p, c->recurrent_states, c->hidden, "%s.recurrent.state_ids.weight", layer));
+    for (size_t i = 0; i < ARRAY_LEN(projections); i++)
+        TRY(append(p, c->hidden, c->hidden, "%s.recurrent.%s.weight", layer, projections[i]));
+    TRY(append(p, c->hidden, 2 * (int64_t)c->hidden, "%s.recurrent.state_o_proj.weight", layer));
+    TRY(append(p, 1, c->hidden, "%s.recurrent.state_norm.weight", layer));
+    return append(p, 1, c->hidden, "%s.recurrent.gate.weight", layer);
+}
+
 static enum status describe_base_lm(struct params *p, const struct model_config *c) {
     char layer[96];
     TRY(append(p, c->vocab_size, c->hidden, "language_model.model.embed_tokens.weight"));
     for (int i = 0; i < c->lower_layers; i++) {
         snprintf(layer, sizeof layer, "language_model.model.layers.%d", i);
         TRY(append_layer(p, c, layer, false));
+        if (i + 1 == c->recurrent_layer) TRY(append_recurrent(p, c, layer));
     }
     TRY(append(p, 1, c->hidden, "language_model.model.norm.weight"));
     return append_memory(p, c);
@@ -318,11 +335,12 @@ static enum status graft_tensor(struct graft *g, const struct param *t) {
     snprintf(name, sizeof name, "%s", t->name);
     if (g->base && !g->config->base_lm) graft_base_name(name, g->config, t->name);
     if (starts_with(t->name, "memory.")) snprintf(name, sizeof name, "%s", t->name);
-    bool may_lack = starts_with(t->name, "memory.") || (g->base && graft_only_retrieval(t->name));
+    bool may_lack =
+        starts_with(t->name, "memory.") || (g->base && graft_only_retrieval(t->name)) || strstr(t->name, ".recurrent.");
     if (!safetensors_find(g->file, name) && may_lack) {
         g->fresh++;
-        /* GCA adds nothing at first: the model begins as the Base LM that it comes from. */
-        if (ends_with(t->name, ".gca.o_proj.weight"))
+        /* GCA and a recurrent state add nothing at first: the model begins as the Base LM that it comes from. */
+        if (ends_with(t->name, ".gca.o_proj.weight") || ends_with(t->name, ".recurrent.o_proj.weight"))
             memset((void *)t->data, 0, (size_t)(t->rows * t->cols) * sizeof *t->data);
         return STATUS_OK;
     }

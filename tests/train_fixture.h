@@ -21,6 +21,8 @@ struct variant {
     {"scores alone", "[1,1]", "tokens", 1, 63, 90, 4, true, false, false, POOL_OWN},
     {"no retrieval", "[1,1]", "tokens", 1, 63, 80, 3, false, true, false, POOL_NONE},
     {"Base LM", "[2]", "hidden", 0, 63, 60, 150, false, false, false, POOL_NONE},
+    {"Block-Recurrent Transformer", "[2],\"recurrent_layer\":1,\"recurrent_states\":5,\"recurrent_block\":50",
+     "hidden", 0, 63, 60, 150, false, false, false, POOL_NONE},
 };
 struct model { struct model_config config; struct params *params; };
 

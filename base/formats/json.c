@@ -9,7 +9,12 @@
 enum { WANT_VALUE, WANT_FIRST_KEY, WANT_KEY, WANT_FIRST_ITEM, WANT_COMMA, WANT_NOTHING, FAILED };
 
 void json_open(struct json *j, const char *name, const void *data, size_t bytes) {
-    *j = (struct json){.name = name, .begin = data, .at = data, .end = (const char *)data + bytes, .state = WANT_VALUE};
+    json_open_line(j, name, data, bytes, 1);
+}
+
+void json_open_line(struct json *j, const char *name, const void *data, size_t bytes, int64_t line) {
+    *j = (struct json){
+        .name = name, .begin = data, .at = data, .end = (const char *)data + bytes, .line = line, .state = WANT_VALUE};
 }
 
 static void skip_space(struct json *j) {
@@ -185,7 +190,7 @@ enum json_event json_next(struct json *j) {
 }
 
 enum status json_fail(const struct json *j, const char *expected) {
-    long line = 1, column = 1;
+    long line = (long)j->line, column = 1;
     for (const char *p = j->begin; p < j->at && p < j->end; p++) {
         column++;
         if (*p == '\n') {

@@ -21,12 +21,15 @@ struct json {
     const char *name;                    /* for messages: the file */
     const char *at, *begin, *end;
     const char *text; size_t length;     /* KEY, STRING: between the quotes, still escaped; NUMBER: its characters */
+    int64_t line;                        /* of the file: that of `begin` */
     int depth;
     uint8_t state;
     uint8_t stack[JSON_DEPTH_MAX];
 };
 
 void json_open(struct json *j, const char *name, const void *data, size_t bytes);
+/* The same for one line of a file, from 1, so that messages have its number. */
+void json_open_line(struct json *j, const char *name, const void *data, size_t bytes, int64_t line);
 enum json_event json_next(struct json *j);
 
 /* Fails with the file, line and column, and what was expected there: call it on JSON_ERROR, or when an event is

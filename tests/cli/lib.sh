@@ -37,6 +37,19 @@ expect_in() {
     "$@" >"$OUT" 2>"$ERR" <"$file" || code=$?
     [ "$code" = "$want" ] || die "exit code $code, wanted $want: $* < $file"
 }
+# faulty kill|fail POINT COMMAND...: COMMAND with this fault point (N, or N:NAME) live. It is killed, or it fails and says why in a
+# line of its own; or the point is not reached and it succeeds: passed=1.
+faulty() {
+    local mode=$1 point=$2 code=0
+    shift 2
+    { DRT_FAULT=$mode:$point "$@" >"$OUT" 2>"$ERR" </dev/null || code=$?; } 2>/dev/null
+    passed=$((code == 0))
+    case $mode:$code in
+    *:0 | kill:137) ;;
+    fail:1) grep -q '^drt-[a-z]*: ' "$ERR" || die "a failure at fault point $point says nothing: $*" ;;
+    *) die "fault point $point ($mode): exit code $code: $*" ;;
+    esac
+}
 # expect_error TEXT COMMAND...: exit code 1, and the last line of stderr is "<program>: ...TEXT...".
 expect_error() {
     local text=$1 program last

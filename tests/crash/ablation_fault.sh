@@ -20,16 +20,11 @@ expect 0 "$EVAL" ablation config.json --out whole
 
 # Every pass of one point, in one run: n counts within a command, so the last of them finish the run.
 each() { # kill|fail POINT PASSES
-    local n code
+    local n
     rm -rf run
     for n in $(seq "$3"); do
-        code=0
-        { DRT_FAULT=$1:$n:$2 "$EVAL-fault" ablation config.json --out run >"$OUT" 2>"$ERR" || code=$?; } 2>/dev/null
-        case $1:$code in
-        kill:137 | fail:1 | *:0) ;;
-        *) die "$1 at pass $n of $2: exit code $code" ;;
-        esac
-        [ "$1:$code" != fail:1 ] || tail -n 1 "$ERR" | grep -q "^drt-eval: .*injected fault" || die "$2 fails without a line"
+        faulty "$1" "$n:$2" "$EVAL-fault" ablation config.json --out run
+        [ $1:$passed != fail:0 ] || tail -n 1 "$ERR" | grep -q "^drt-eval: .*injected fault" || die "$2 fails without a line"
         [ ! -e run/table.json ] || grep -q '"row": "base"' run/table.json || die "$1 at pass $n of $2: a table without a Base LM"
     done
     expect 0 "$EVAL" ablation config.json --out run

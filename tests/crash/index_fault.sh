@@ -29,7 +29,7 @@ sound() { # STORE WHAT: verify --deep finds nothing, or there is no store yet
 # One point of one command. $1 kill or fail, $2 which pass, $3 its name, $4 build or add. Sets `passed` when the command
 # has no such pass.
 try() {
-    local mode=$1 n="$2 of $3" command=$4 code=0 where="--out" from="" want=$TMP/a.export corpus=$TMP/a.jsonl
+    local mode=$1 n="$2 of $3" command=$4 where="--out" from="" want=$TMP/a.export corpus=$TMP/a.jsonl
     local options=("${options[@]}")
     rm -rf "$TMP/s"
     if [ "$command" = add ]; then
@@ -37,15 +37,7 @@ try() {
         where="--store" want=$TMP/b.export corpus=$TMP/b.jsonl from=$TMP/a.export
         cp -r "$TMP/whole-a" "$TMP/s"
     fi
-    { DRT_FAULT=$mode:$2:$3 "$FAULT" "$command" "$corpus" "$where" "$TMP/s" "${options[@]}" >"$OUT" 2>"$ERR" || code=$?; } 2>/dev/null
-    if [ $code = 0 ]; then passed=1; else passed=0; fi
-    case $mode:$code in
-    *:0 | kill:137 | fail:1) ;;
-    *) die "$command at fault point $n ($mode): exit code $code" ;;
-    esac
-    if [ $mode:$code = fail:1 ]; then
-        grep -q "injected fault\|^drt-index: " "$ERR" || die "$command: a failure at fault point $n says nothing"
-    fi
+    faulty $mode $2:$3 "$FAULT" "$command" "$corpus" "$where" "$TMP/s" "${options[@]}"
     sound "$TMP/s" "$mode $n of $command"
     if [ -n "$from" ] && ! equals "$TMP/s" "$from" && ! equals "$TMP/s" "$want"; then
         die "$command at fault point $n ($mode): neither the old generation nor the new one"

@@ -83,14 +83,8 @@ for job in make drop remove; do
             for ((i = 1; ; i += step)); do
                 fresh $job
                 command_of "$BIN/drt-index-fault" $job "$TMP/s"
-                code=0
-                { DRT_FAULT=$mode:$i:$point "${command[@]}" >"$OUT" 2>"$ERR" || code=$?; } 2>/dev/null
-                case $mode:$code in
-                *:0) break ;;
-                kill:137) ;;
-                fail:1) grep -q "^drt-index: " "$ERR" || die "$job: a failure at $point says nothing" ;;
-                *) die "$job at $i of $point ($mode): exit code $code" ;;
-                esac
+                faulty $mode $i:$point "${command[@]}"
+                [ $passed = 0 ] || break
                 check $job "$mode at $i of $point"
                 tried=$((tried + 1))
             done

@@ -35,19 +35,13 @@ equals() { export_store "$1" "$TMP/.now"; cmp -s "$TMP/.now" "$2"; }
 
 # One pass of one point. Sets `passed` to 1 when the command has no such pass.
 try() { # MODE PASS POINT JOB
-    local what="$4 at pass $2 of $3 ($1)" code=0
+    local what="$4 at pass $2 of $3 ($1)"
     rm -rf "$TMP/s" "$TMP/s.partial"
     [ "$4" != delete ] || cp -r "$TMP/join" "$TMP/s"
     command_of "$4" "$TMP/s"
-    { DRT_FAULT=$1:$2:$3 "$FAULT" "${command[@]}" >"$OUT" 2>"$ERR" || code=$?; } 2>/dev/null
-    passed=$((code == 0))
+    faulty $1 $2:$3 "$FAULT" "${command[@]}"
     [ $passed = 0 ] || return 0
     tried=$((tried + 1))
-    case $1:$code in
-    kill:137) ;;
-    fail:1) grep -q "^drt-index: " "$ERR" || die "$what: says nothing" ;;
-    *) die "$what: exit code $code" ;;
-    esac
     if "$INDEX" stats --store "$TMP/s" >/dev/null 2>"$ERR"; then
         equals "$TMP/s" "$TMP/$4.export" || { [ "$4" = delete ] && equals "$TMP/s" "$TMP/join.export"; } ||
             die "$what: neither the store before nor after it"

@@ -14,13 +14,9 @@ outcomes=""
 for mode in kill fail; do
     for ((n = 1; n <= points; n++)); do
         cp "$TMP/old.json" "$TMP/t.json"
-        code=0
-        { DRT_FAULT=$mode:$n "${TRAIN[@]}" >"$OUT" 2>"$ERR" </dev/null || code=$?; } 2>/dev/null
-        case $mode:$code in
-        kill:137) ;;
-        fail:1) [ "$(grep -c '^drt-tokenizer: ' "$ERR")" = 1 ] || die "fault point $n: not one line" ;;
-        *) die "fault point $n ($mode): exit code $code" ;;
-        esac
+        faulty $mode $n "${TRAIN[@]}"
+        [ $passed = 0 ] || die "fault point $n ($mode) is not reached"
+        [ $mode = kill ] || [ "$(grep -c '^drt-tokenizer: ' "$ERR")" = 1 ] || die "fault point $n: not one line"
         if cmp -s "$TMP/t.json" "$TMP/old.json"; then
             outcomes+="o"
         elif cmp -s "$TMP/t.json" "$new"; then

@@ -19,15 +19,10 @@ expect 0 "$BIN/drt-train" --config "$TMP/config.json" --out "$TMP/whole" "${opti
 
 # $1 kill or fail, $2 which pass, $3 its name. Sets `passed` when there is no such pass.
 try() {
-    local code=0 file
+    local file
     rm -rf "$TMP/s"
-    { DRT_FAULT=$1:$2:$3 "$FAULT" --config "$TMP/config.json" --out "$TMP/s" "${options[@]}" >"$OUT" 2>"$ERR" || code=$?; } 2>/dev/null
-    if [ $code = 0 ]; then passed=1; else passed=0; fi
-    case $1:$code in
-    *:0 | kill:137) ;;
-    fail:1) grep -q "^drt-train: .*injected fault" "$ERR" || die "a failure at $2 of $3 says nothing" ;;
-    *) die "fault point $2 of $3 ($1): exit code $code" ;;
-    esac
+    faulty $1 $2:$3 "$FAULT" --config "$TMP/config.json" --out "$TMP/s" "${options[@]}"
+    [ $1:$passed != fail:0 ] || grep -q "^drt-train: .*injected fault" "$ERR" || die "a failure at $2 of $3 says nothing"
     if [ -e "$TMP/s/config.json" ]; then
         expect 0 "$BIN/drt-train" --out "$TMP/s" --resume "${options[@]}"
     else

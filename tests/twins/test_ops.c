@@ -9,9 +9,10 @@ static const struct {
     const char *name;
     size_t offset, bytes;
 } families[] = {
-    FAMILY(matmul), FAMILY(norm),          FAMILY(rope),     FAMILY(attention),    FAMILY(chunk_attention),
-    FAMILY(gca),    FAMILY(elementwise),   FAMILY(embed),    FAMILY(loss),         FAMILY(topk),
-    FAMILY(adamw),  FAMILY(kmeans_assign), FAMILY(ivf_scan), FAMILY(token_memory), FAMILY(bert),
+    FAMILY(matmul),     FAMILY(norm),          FAMILY(rope),     FAMILY(attention),    FAMILY(chunk_attention),
+    FAMILY(gca),        FAMILY(elementwise),   FAMILY(embed),    FAMILY(loss),         FAMILY(topk),
+    FAMILY(adamw),      FAMILY(kmeans_assign), FAMILY(ivf_scan), FAMILY(token_memory), FAMILY(bert),
+    FAMILY(state_gate),
 };
 
 /* How many functions the family's own test programs (test_<name>.c, and test_<name>_*.c) call: raise it together
@@ -20,9 +21,10 @@ static const struct {
     const char *name;
     size_t functions;
 } tested[] = {
-    {"matmul", 8}, {"norm", 2},          {"rope", 2},     {"attention", 3},    {"chunk_attention", 3},
-    {"gca", 6},    {"elementwise", 5},   {"embed", 2},    {"loss", 3},         {"topk", 6},
-    {"adamw", 2},  {"kmeans_assign", 4}, {"ivf_scan", 1}, {"token_memory", 7}, {"bert", 4},
+    {"matmul", 8},     {"norm", 2},          {"rope", 2},     {"attention", 3},    {"chunk_attention", 3},
+    {"gca", 6},        {"elementwise", 5},   {"embed", 2},    {"loss", 3},         {"topk", 6},
+    {"adamw", 2},      {"kmeans_assign", 4}, {"ivf_scan", 1}, {"token_memory", 7}, {"bert", 4},
+    {"state_gate", 2},
 };
 
 /* Run by hand: from the repository's root. */

@@ -34,6 +34,19 @@ static inline float *random_array(int64_t n, float scale) {
 static inline float *zero_array(int64_t n) { return calloc((size_t)n + 1, sizeof(float)); }
 static inline double *double_array(int64_t n) { return calloc((size_t)n + 1, sizeof(double)); }
 
+/* Rounds towards zero to what bf16 holds, and gives the same numbers as bf16. */
+static inline uint16_t *truncate_to_bf16(float *a, int64_t n) {
+    uint16_t *halves = calloc((size_t)n + 1, sizeof *halves);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, a + i, sizeof bits);
+        halves[i] = (uint16_t)(bits >> 16);
+        bits &= 0xffff0000u;
+        memcpy(a + i, &bits, sizeof bits);
+    }
+    return halves;
+}
+
 /* A matrix inside a larger one that is filled with guard_value. */
 struct guarded {
     float *memory;

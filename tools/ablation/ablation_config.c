@@ -130,10 +130,15 @@ static enum status config_select(struct ablation_config *c) {
                         c->path, c->rows.items[i]);
         if (row >= 0) c->selected[row] = true;
         for (int r = 0; all && r < ABLATION_ROWS; r++)
-            c->selected[r] = ablation_rows[r].store != ABLATION_STORE_EXTERNAL || c->external;
+            c->selected[r] = (ablation_rows[r].store != ABLATION_STORE_EXTERNAL || c->external) &&
+                             (ablation_rows[r].model != ABLATION_BLOCK_RECURRENT || strcmp(c->device, "cpu") == 0);
     }
     for (int r = 0; r < ABLATION_ROWS; r++)
         if (ablation_rows[r].always) c->selected[r] = true;
+    for (int r = 0; r < ABLATION_ROWS; r++)
+        if (c->selected[r] && ablation_rows[r].model == ABLATION_BLOCK_RECURRENT && strcmp(c->device, "cpu") != 0)
+            return fail(STATUS_INVALID, "%s: row %s is computed on a CPU only: set device to \"cpu\", or leave it out",
+                        c->path, ablation_rows[r].name);
     for (int r = 0; r < ABLATION_ROWS; r++)
         if (c->selected[r] && ablation_rows[r].store == ABLATION_STORE_EXTERNAL && !c->external)
             return fail(STATUS_INVALID, "%s: row %s needs an encoder: set external to the folder of a BERT-type one",
@@ -181,7 +186,8 @@ static enum status config_check_passed(const struct ablation_config *c) {
             known = known || strcmp(ablation_model_names[k], c->taken.items[i].key) == 0;
         if (!known)
             return fail(STATUS_INVALID,
-                        "%s: models.%s: there is no such model (base, base-deep, base-full, drt, no-gumbel, no-mlm, "
+                        "%s: models.%s: there is no such model (base, base-deep, base-full, block-recurrent, drt, "
+                        "no-gumbel, no-mlm, "
                         "no-contrastive)",
                         c->path, c->taken.items[i].key);
     }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAYERS_MAX = 512 };
+enum { LAYERS_MAX = 512, TRAINING_LENGTH = 1008 }; /* the default of the key length */
 /* While the size of a step is not known: the most that drt-train takes, so that no other key looks too large. */
 static const int64_t STEPS_UNKNOWN = 1000000000000;
 
@@ -78,6 +78,26 @@ static enum status model_deep(struct ablation_model *m, struct object *json, con
                 plan->config->path, LAYERS_MAX, (long long)drt->parameters);
 }
 
+/* The recurrent layer lies at ten twelfths of the depth, as in the paper; as many states as positions of a block: the
+ * largest block of which the training's sequences are a multiple, up to the window. */
+static enum status model_recurrent(struct object *json, const struct ablation_config *c,
+                                   const struct model_config *drt) {
+    const char *text = object_get(&c->training, "length");
+    int64_t length = text ? strtoll(text, NULL, 10) : TRAINING_LENGTH, block = drt->window;
+    int layers = model_config_layers(drt);
+    while (block > 1 && length % block != 0)
+        block--;
+    if (block < 2)
+        return fail(STATUS_INVALID,
+                    "%s: row block-recurrent: training.length is %lld: no block of 2 to slide_window, %d, positions "
+                    "divides it",
+                    c->path, (long long)length, drt->window);
+    TRY(model_base(json, layers));
+    TRY(object_set_int(json, "recurrent_layer", (10 * layers + 11) / 12));
+    TRY(object_set_int(json, "recurrent_states", block));
+    return object_set_int(json, "recurrent_block", block);
+}
+
 static enum status model_groups(struct object *json, const struct ablation_plan *plan, const struct model_config *drt,
                                 int groups) {
     int layers[MODEL_GROUPS_MAX + 1] = {drt->lower_layers}, upper = model_config_layers(drt) - drt->lower_layers;
@@ -104,6 +124,7 @@ static enum status model_json(struct ablation_model *m, struct object *json, con
     if (m->kind == ABLATION_BASE || m->kind == ABLATION_BASE_FULL)
         TRY(model_base(json, model_config_layers(&drt->config)));
     if (m->kind == ABLATION_BASE_FULL) TRY(object_set_int(json, "slide_window", c->context));
+    if (m->kind == ABLATION_BLOCK_RECURRENT) TRY(model_recurrent(json, c, &drt->config));
     if (m->kind == ABLATION_K) TRY(object_set_int(json, "chunk_topk", value));
     if (m->kind == ABLATION_OWN_TAUGHT) TRY(model_reader(json, &drt->config));
     if (m->kind == ABLATION_GROUPS) TRY(model_groups(json, plan, &drt->config, value));
@@ -114,7 +135,7 @@ static enum status model_json(struct ablation_model *m, struct object *json, con
 /* ---- the config of drt-train ----------------------------------------------------------------------------- */
 
 static bool model_is_base(enum ablation_model_kind kind) {
-    return kind <= ABLATION_BASE_FULL;
+    return kind <= ABLATION_BLOCK_RECURRENT;
 }
 
 static enum status training_base(struct object *t) {
@@ -262,6 +283,9 @@ static enum status model_take(struct ablation_model *m, const struct ablation_pl
     if (m->config.base_lm != model_is_base(m->kind))
         return fail(STATUS_INVALID, "%s: models.%s: %s is %s", c->path, m->name, folder,
                     m->config.base_lm ? "a Base LM, which has no retrieval" : "no Base LM");
+    if ((m->config.recurrent_layer > 0) != (m->kind == ABLATION_BLOCK_RECURRENT))
+        return fail(STATUS_INVALID, "%s: models.%s: %s is %s Block-Recurrent Transformer", c->path, m->name, folder,
+                    m->config.recurrent_layer > 0 ? "a" : "no");
     if (m->kind == ABLATION_DRT && (m->config.topk != c->chunk_topk || m->config.groups != c->groups))
         return fail(STATUS_INVALID, "%s: models.drt: %s has chunk_topk %d and %d groups, which model must have, too",
                     c->path, folder, m->config.topk, m->config.groups);

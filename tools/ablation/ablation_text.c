@@ -102,15 +102,6 @@ void ablation_text_write(FILE *f, const struct ablation_table *t) {
 
 /* ---- JSON ------------------------------------------------------------------------------------------------ */
 
-static void put_ratio(struct json_writer *w, const char *key, const char *interval, struct ratio r) {
-    json_write_key(w, key);
-    json_write_double(w, r.value);
-    json_write_key(w, interval);
-    json_write_array(w);
-    json_write_double(w, r.low > r.high ? NAN : r.low);
-    json_write_double(w, r.low > r.high ? NAN : r.high);
-    json_write_array_end(w);
-}
 static void put_int(struct json_writer *w, const char *key, int64_t value) {
     json_write_key(w, key);
     json_write_int(w, value);
@@ -121,8 +112,8 @@ static void put_text(struct json_writer *w, const char *key, const char *value) 
 }
 
 static void put_figure(struct json_writer *w, const struct ablation_figure *f) {
-    put_ratio(w, "perplexity", "perplexity_interval", f->perplexity);
-    put_ratio(w, "change_percent", "interval", f->change);
+    ratio_write(w, "perplexity", "perplexity_interval", f->perplexity);
+    ratio_write(w, "change_percent", "interval", f->change);
 }
 
 static void put_overlap(struct json_writer *w, const char *key, const struct ablation_table *t,
@@ -158,7 +149,7 @@ static void put_row(struct json_writer *w, const struct ablation_table *t, int r
             m->view_of >= 0 ? t->plan->models[m->view_of].steps * t->plan->models[m->view_of].step_tokens
                             : m->steps * m->step_tokens);
     put_figure(w, &r->all);
-    put_ratio(w, "bits_per_byte", "bits_per_byte_interval", r->bits_per_byte);
+    ratio_write(w, "bits_per_byte", "bits_per_byte_interval", r->bits_per_byte);
     json_write_key(w, "by_text");
     json_write_array(w);
     for (size_t i = 0; i < c->valid.count; i++) {

@@ -15,15 +15,6 @@ static void put_text(struct json_writer *w, const char *key, const char *value) 
     else
         json_write_null(w);
 }
-static void put_ratio(struct json_writer *w, const char *key, struct ratio r) {
-    json_write_key(w, key);
-    json_write_double(w, r.value);
-    json_write_key(w, key[0] == 'p' ? "perplexity_interval" : key[0] == 'b' ? "bits_per_byte_interval" : "interval");
-    json_write_array(w);
-    json_write_double(w, r.low > r.high ? NAN : r.low);
-    json_write_double(w, r.low > r.high ? NAN : r.high);
-    json_write_array_end(w);
-}
 
 static enum status write_modes(struct json_writer *w, const struct eval_result *r, int file) {
     json_write_key(w, "modes");
@@ -35,8 +26,8 @@ static enum status write_modes(struct json_writer *w, const struct eval_result *
         TRY(eval_figure(&per_byte, r, file, mode, -1, EVAL_PER_BYTE));
         json_write_key(w, eval_mode_names[mode]);
         json_write_object(w);
-        put_ratio(w, "perplexity", eval_map(nats, eval_to_perplexity));
-        put_ratio(w, "bits_per_byte", eval_map(per_byte, eval_to_bits));
+        ratio_write(w, "perplexity", "perplexity_interval", eval_map(nats, eval_to_perplexity));
+        ratio_write(w, "bits_per_byte", "bits_per_byte_interval", eval_map(per_byte, eval_to_bits));
         json_write_object_end(w);
     }
     json_write_object_end(w);
@@ -53,7 +44,7 @@ static enum status write_pairs(struct json_writer *w, const struct eval_result *
         json_write_object(w);
         put_text(w, "mode", eval_mode_names[eval_pairs[i].a]);
         put_text(w, "against", eval_mode_names[eval_pairs[i].b]);
-        put_ratio(w, "difference_percent", eval_map(nats, eval_to_percent));
+        ratio_write(w, "difference_percent", "interval", eval_map(nats, eval_to_percent));
         json_write_object_end(w);
     }
     json_write_array_end(w);
@@ -71,7 +62,7 @@ static enum status write_gains(struct json_writer *w, const struct eval_result *
         json_write_object(w);
         put_text(w, "mode", eval_mode_names[mode]);
         put_text(w, "against", eval_mode_names[reference]);
-        put_ratio(w, "gain_percent", eval_map(gain, eval_to_percent));
+        ratio_write(w, "gain_percent", "interval", eval_map(gain, eval_to_percent));
         json_write_object_end(w);
     }
     json_write_array_end(w);

@@ -2,18 +2,9 @@
 #include "base/formats/json.h"
 #include "tools/eval/drt_eval_parts.h"
 #include "tools/eval/drt_eval_tokens.h"
-#include <math.h>
 
 static void write_change(struct json_writer *w, struct ratio change) {
-    struct ratio p = eval_map(change, eval_to_percent);
-    bool interval = p.low <= p.high;
-    json_write_key(w, "change_percent");
-    json_write_double(w, p.value);
-    json_write_key(w, "interval");
-    json_write_array(w);
-    json_write_double(w, interval ? p.low : NAN);
-    json_write_double(w, interval ? p.high : NAN);
-    json_write_array_end(w);
+    ratio_write(w, "change_percent", "interval", eval_map(change, eval_to_percent));
 }
 
 static enum status write_pairs(struct json_writer *w, const struct eval_result *r) {

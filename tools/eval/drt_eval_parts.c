@@ -66,26 +66,13 @@ enum status eval_print_parts(const struct eval_result *r) {
 
 /* ---- for programs ---- */
 
-static void write_ratio(struct json_writer *w, const char *name, struct ratio p) {
-    const bool interval = p.low <= p.high;
-    json_write_key(w, name);
-    json_write_double(w, p.value);
-    char key[64];
-    snprintf(key, sizeof key, "%s_interval", name);
-    json_write_key(w, key);
-    json_write_array(w);
-    json_write_double(w, interval ? p.low : NAN);
-    json_write_double(w, interval ? p.high : NAN);
-    json_write_array_end(w);
-}
-
 static void write_row(struct json_writer *w, const struct eval_part_row *row, int64_t chunks) {
     json_write_object(w);
     json_write_key(w, "mode"), json_write_string(w, eval_mode_names[row->mode]);
     json_write_key(w, "part"), json_write_double(w, ldexp(1, -row->shift));
     if (chunks > 0) json_write_key(w, "chunks"), json_write_int(w, chunks >> row->shift);
-    write_ratio(w, "change_percent", row->change);
-    write_ratio(w, "step_percent", row->step);
+    ratio_write(w, "change_percent", "change_percent_interval", row->change);
+    ratio_write(w, "step_percent", "step_percent_interval", row->step);
     json_write_object_end(w);
 }
 

@@ -328,43 +328,47 @@ static enum status knn_group(struct memory_knn *k, struct knn_merge *merge, int6
     return STATUS_OK;
 }
 
-static enum status knn_blocks(struct memory_knn *k, struct knn_merge *merge, const struct progress *progress) {
+static enum status knn_block(struct memory_knn *k, struct knn_merge *merge, int64_t first, int64_t n) {
     struct device *dev = k->config.engine->device;
+    int32_t end[GROUP];
+    TRY(knn_read_block(k, first, n));
+    TRY(knn_encode_block(k, n));
+    for (int i = 0; i < GROUP; i++)
+        end[i] = (int32_t)(n * k->length);
+    device_upload(dev, k->end, end, sizeof end);
+    for (merge->first = 0; merge->first < k->n; merge->first += GROUP) {
+        merge->hits = (int)min_i64(first == 0 ? k->config.m : HITS, k->config.m);
+        TRY(knn_group(k, merge, n * k->length));
+    }
+    return STATUS_OK;
+}
+
+static enum status knn_blocks(struct memory_knn *k, struct knn_merge *merge, const struct progress *progress) {
     const int64_t chunks = k->config.engine->info.chunks;
-    int32_t *end = NULL;
-    enum status s = memory_allocate(&end, GROUP);
-    for (int64_t first = 0, n; first < chunks && s == STATUS_OK; first += n) {
+    for (int64_t first = 0, n; first < chunks; first += n) {
         n = min_i64(chunks - first, k->block);
-        if (progress_stop_requested(progress)) s = fail(STATUS_INTERRUPTED, "stopped while the store was read");
-        if (s == STATUS_OK) s = knn_read_block(k, first, n);
-        if (s == STATUS_OK) s = knn_encode_block(k, n);
-        for (int i = 0; i < GROUP; i++)
-            end[i] = (int32_t)(n * k->length);
-        device_upload(dev, k->end, end, GROUP * sizeof *end);
-        for (merge->first = 0; merge->first < k->n && s == STATUS_OK; merge->first += GROUP) {
-            merge->hits = (int)min_i64(first == 0 ? k->config.m : HITS, k->config.m);
-            s = knn_group(k, merge, n * k->length);
-        }
+        if (progress_stop_requested(progress)) return fail(STATUS_INTERRUPTED, "stopped while the store was read");
+        TRY(knn_block(k, merge, first, n));
         progress_step(progress, "kNN-LM", "chunks of the store", first + n, chunks);
     }
-    memory_free(end);
-    return s;
+    return STATUS_OK;
 }
 
 enum status memory_knn_search(struct memory_knn *k, const struct progress *progress) {
     struct knn_merge merge = {.k = k};
     const size_t scratch = (size_t)threads_count(k->config.engine->device->threads) * (size_t)k->config.m;
+    enum status s;
     assert(!k->searched && k->n > 0);
-    enum status s = knn_allocate(k);
-    if (s == STATUS_OK) s = memory_allocate(&merge.distance, scratch);
-    if (s == STATUS_OK) s = memory_allocate(&merge.value, scratch);
-    if (s == STATUS_OK) s = knn_blocks(k, &merge, progress);
-    memory_free(merge.distance);
-    memory_free(merge.value);
-    if (s != STATUS_OK) return s;
+    TRY_GOTO(s, knn_allocate(k), out);
+    TRY_GOTO(s, memory_allocate(&merge.distance, scratch), out);
+    TRY_GOTO(s, memory_allocate(&merge.value, scratch), out);
+    TRY_GOTO(s, knn_blocks(k, &merge, progress), out);
     knn_release_search(k);
     k->searched = true;
-    return STATUS_OK;
+out:
+    memory_free(merge.distance);
+    memory_free(merge.value);
+    return s;
 }
 
 struct memory_nearest memory_knn_next(struct memory_knn *k, int64_t n) {

@@ -86,12 +86,12 @@ struct memory_evidence memory_samples_evidence(const struct memory_samples *s, e
     return memory_evidence_of(of->mark, of->column[t], i);
 }
 
-enum status memory_samples_other(struct memory_samples *to, struct memory_samples *from) {
+enum status memory_samples_other(struct memory_samples *to, struct memory_samples *from, const char *path) {
     bool same = to->n == from->n;
     for (int64_t i = 0; same && i < to->n; i++)
         same = to->document[i] == from->document[i] && to->log_lm[i] == from->log_lm[i];
-    if (!same) return fail(STATUS_MISMATCH, "is of other texts, other positions or another model");
-    if (!from->has[MEMORY_READ_FOUND]) return fail(STATUS_INVALID, "has nothing for memory-corpus");
+    if (!same) return fail(STATUS_MISMATCH, "%s: is of other texts, other positions or another model", path);
+    if (!from->has[MEMORY_READ_FOUND]) return fail(STATUS_INVALID, "%s: has nothing for memory-corpus", path);
     assert(!to->has[MEMORY_READ_OTHER]);
     to->of[MEMORY_READ_OTHER] = from->of[MEMORY_READ_FOUND];
     to->has[MEMORY_READ_OTHER] = true;

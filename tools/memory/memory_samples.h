@@ -29,8 +29,9 @@ struct memory_evidence memory_samples_evidence(const struct memory_samples *s, e
 enum status memory_samples_append(struct memory_samples *to, struct memory_samples *from, int32_t first_document);
 
 /* The chunks that another collection found for the same tokens, in a store of other text, become the read OTHER of
- * `to`: its arrays move. STATUS_MISMATCH: other tokens. Arrays of `to` do not grow any more. */
-enum status memory_samples_other(struct memory_samples *to, struct memory_samples *from);
+ * `to`: its arrays move. STATUS_MISMATCH: other tokens. Arrays of `to` do not grow any more. path: of the other
+ * collection, for messages. */
+enum status memory_samples_other(struct memory_samples *to, struct memory_samples *from, const char *path);
 
 /* As a file: a tensor for each array ("corpus.32.log_p", say), then `more`. */
 enum status memory_samples_save(const struct memory_samples *s, const char *path, const struct tensor_view *more,

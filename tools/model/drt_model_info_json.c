@@ -3,6 +3,7 @@
 #include "tools/model/drt_model_info.h"
 
 static const char *variant_key(const struct model_config *c) {
+    if (c->recurrent_layer) return "block-recurrent";
     if (c->base_lm) return "base-lm";
     return c->encoder_input == ENCODER_INPUT_TOKENS ? "encoder-decoder" : "decoder";
 }

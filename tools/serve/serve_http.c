@@ -24,6 +24,7 @@ struct serve_http {
     struct serve *serve;
     struct MHD_Daemon *daemon;
     struct connections *connections;
+    int listener; /* after quiesce: the socket that listened; else -1 */
 };
 
 static void http_resume(void *connection) {
@@ -266,6 +267,7 @@ enum status serve_http_open(struct serve_http **out, struct serve *serve, int *p
     struct serve_http *h = NULL;
     TRY(memory_allocate_zero(&h, 1));
     h->serve = serve;
+    h->listener = -1;
     enum status status = http_start(h, port);
     if (status != STATUS_OK) {
         serve_http_close(h);
@@ -276,8 +278,9 @@ enum status serve_http_open(struct serve_http **out, struct serve *serve, int *p
 }
 
 void serve_http_quiesce(struct serve_http *h) {
-    int fd = MHD_quiesce_daemon(h->daemon);
-    if (fd >= 0) close(fd);
+    /* The port is free at once. The descriptor stays: the library's thread may still take it out of its epoll set. */
+    h->listener = MHD_quiesce_daemon(h->daemon);
+    if (h->listener >= 0) (void)shutdown(h->listener, SHUT_RDWR);
 }
 
 int64_t serve_http_pending(struct serve_http *h) {
@@ -289,6 +292,7 @@ int64_t serve_http_pending(struct serve_http *h) {
 void serve_http_close(struct serve_http *h) {
     if (!h) return;
     if (h->daemon) MHD_stop_daemon(h->daemon);
+    if (h->listener >= 0) close(h->listener);
     connections_free(h->connections);
     memory_free(h);
 }

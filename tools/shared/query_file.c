@@ -208,7 +208,9 @@ static enum status read_object(struct query_file *q, struct json *j, size_t *byt
         found = true;
     }
     TRY(json_expect(j, JSON_END, "the end of the line"));
-    return found ? STATUS_OK : fail(STATUS_INVALID, "has neither \"text\" nor \"query\"");
+    return found
+               ? STATUS_OK
+               : fail(STATUS_INVALID, "%s: line %lld: has neither \"text\" nor \"query\"", q->name, (long long)q->read);
 }
 
 enum status query_file_text(struct query_file *q, const char **text, size_t *bytes) {
@@ -221,9 +223,8 @@ enum status query_file_text(struct query_file *q, const char **text, size_t *byt
     *bytes = (size_t)n;
     if (q->format != QUERY_JSONL || n == 0) return STATUS_OK;
     struct json j;
-    json_open(&j, "the object", q->line, (size_t)n);
-    enum status s = read_object(q, &j, bytes);
-    if (s != STATUS_OK) return fail_context(s, "%s, line %lld", q->name, (long long)q->read);
+    json_open_line(&j, q->name, q->line, (size_t)n, q->read);
+    TRY(read_object(q, &j, bytes));
     *text = q->field;
     return STATUS_OK;
 }

@@ -92,3 +92,14 @@ out:
     memory_free(drawn);
     return s;
 }
+
+void ratio_write(struct json_writer *w, const char *key, const char *interval, struct ratio r) {
+    const bool there = r.low <= r.high;
+    json_write_key(w, key);
+    json_write_double(w, r.value);
+    json_write_key(w, interval);
+    json_write_array(w);
+    json_write_double(w, there ? r.low : NAN);
+    json_write_double(w, there ? r.high : NAN);
+    json_write_array_end(w);
+}

@@ -3,6 +3,7 @@
  * Documents are the sample: tokens of one document are not independent, so an interval over tokens would be far too
  * narrow. The variance is the ratio estimator's (linearised), the quantile Student's. */
 #pragma once
+#include "base/formats/json.h"
 #include "base/status.h"
 #include <stddef.h>
 
@@ -14,3 +15,6 @@ struct ratio ratio_of(const double *numerator, const double *denominator, size_t
  * two samples. */
 struct group_sample { int group; double numerator, denominator; };
 enum status ratio_mean_of_groups(struct ratio *out, const struct group_sample *samples, size_t n, int groups);
+
+/* Two members of an object: `key` with the value, `interval` with [low, high], both null where there is no interval. */
+void ratio_write(struct json_writer *w, const char *key, const char *interval, struct ratio r);

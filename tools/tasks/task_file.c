@@ -16,8 +16,7 @@ struct task_file {
     size_t at, held, capacity;
     bool ended;
     int64_t line;
-    char name[FILE_PATH_MAX + 64]; /* of the line, for messages */
-    char *text;                    /* the unescaped strings of the line, each with its NUL */
+    char *text; /* the unescaped strings of the line, each with its NUL */
     size_t text_used, text_capacity;
     size_t member[MEMBERS], member_bytes[MEMBERS]; /* in text; member_bytes SIZE_MAX: absent */
     size_t *output_at;
@@ -97,6 +96,9 @@ static enum status task_outputs(struct task_file *f, struct json *j) {
         if (event != JSON_STRING) return json_fail(j, "a string");
         TRY(memory_grow(&f->output_at, &f->at_capacity, (size_t)f->n_outputs + 1));
         TRY(task_string(f, j, &f->output_at[f->n_outputs], &bytes));
+        if (strlen(f->text + f->output_at[f->n_outputs]) != bytes || bytes == 0)
+            return fail(STATUS_INVALID, "%s: line %lld: an output is empty or has a NUL byte", f->path,
+                        (long long)f->line);
         f->n_outputs++;
     }
 }
@@ -163,12 +165,11 @@ static enum status task_make(struct task_file *f, struct task_sample *out) {
 
 static enum status task_parse(struct task_file *f, struct task_sample *out, const char *line, size_t bytes) {
     struct json j;
-    snprintf(f->name, sizeof f->name, "%s, object of line %lld", f->path, (long long)f->line);
     f->text_used = 0;
     f->n_outputs = 0;
     for (int m = 0; m < MEMBERS; m++)
         f->member_bytes[m] = SIZE_MAX;
-    json_open(&j, f->name, line, bytes);
+    json_open_line(&j, f->path, line, bytes, f->line);
     TRY(task_members(f, &j));
     return task_make(f, out);
 }

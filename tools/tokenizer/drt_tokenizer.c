@@ -61,6 +61,16 @@ enum status drt_tokenizer_width(int *out, const char *path) {
     return *out ? STATUS_OK : fail(STATUS_INVALID, "%s: a token file's name ends in .u16 or .u32", path);
 }
 
+enum status drt_tokenizer_output(struct token_output *t, const char *path, const char *out, int64_t end) {
+    TRY(drt_tokenizer_width(&t->width, out));
+    TRY(tokenizer_open(&t->tokenizer, path));
+    TRY(drt_tokenizer_end(&t->end, t->tokenizer, path, end));
+    if (t->width == 2 && tokenizer_vocab_size(t->tokenizer) > 1 << 16)
+        return fail(STATUS_INVALID, "%s: has %d ids, too many for 16 bits: write a .u32 file", path,
+                    tokenizer_vocab_size(t->tokenizer));
+    return STATUS_OK;
+}
+
 int main(int argc, char **argv) {
     return commands_main(&program, argc, argv);
 }

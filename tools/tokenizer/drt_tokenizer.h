@@ -29,3 +29,11 @@ enum status drt_tokenizer_corpus(struct reader **out, const struct corpus_option
 enum status drt_tokenizer_end(int32_t *out, const struct tokenizer *t, const char *path, int64_t wanted);
 /* 2 or 4, by the suffix .u16 or .u32. */
 enum status drt_tokenizer_width(int *out, const char *path);
+
+/* The tokenizer of the file `path`, and how its ids are written to the file `out`. */
+struct token_output {
+    struct tokenizer *tokenizer;                          /* the caller frees it, also after a failure */
+    int32_t end;                                          /* as drt_tokenizer_end gives it */
+    int width;                                            /* bytes of an id, as drt_tokenizer_width gives it */
+};
+enum status drt_tokenizer_output(struct token_output *t, const char *path, const char *out, int64_t end);

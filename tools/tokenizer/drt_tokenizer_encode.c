@@ -26,11 +26,9 @@ struct item {
 };
 
 struct work {
-    struct tokenizer *tokenizer;
+    struct token_output output;
     struct threads *threads;
     struct tokenizer_scratch **scratch; /* per worker */
-    int width;
-    int32_t end;
     struct item *items;
     int n_items;
     char *text;
@@ -47,14 +45,14 @@ static void put_id(uint8_t *at, int32_t id, int width) {
 
 static enum status encode_one(struct work *w, struct item *d, int worker) {
     const int32_t *ids = NULL;
-    size_t n = 0, width = (size_t)w->width;
+    size_t n = 0, width = (size_t)w->output.width;
     if (d->bytes)
-        TRY(tokenizer_encode(w->tokenizer, w->scratch[worker], w->text + d->begin, d->bytes, TOKENIZER_LITERAL, &ids,
-                             &n));
+        TRY(tokenizer_encode(w->output.tokenizer, w->scratch[worker], w->text + d->begin, d->bytes, TOKENIZER_LITERAL,
+                             &ids, &n));
     TRY(memory_grow(&d->ids, &d->capacity, (n + 1) * width));
     for (size_t i = 0; i < n; i++)
-        put_id(d->ids + i * width, ids[i], w->width);
-    put_id(d->ids + n * width, w->end, w->width);
+        put_id(d->ids + i * width, ids[i], w->output.width);
+    put_id(d->ids + n * width, w->output.end, w->output.width);
     d->n_ids = n + 1;
     return STATUS_OK;
 }
@@ -74,7 +72,7 @@ static enum status flush_batch(struct work *w, struct file_writer *out) {
     threads_for(w->threads, w->n_items, 1, encode_body, w);
     if (w->failed != STATUS_OK) return fail(w->failed, "%s", w->message);
     for (int i = 0; i < w->n_items; i++) {
-        TRY(file_write(out, w->items[i].ids, w->items[i].n_ids * (size_t)w->width));
+        TRY(file_write(out, w->items[i].ids, w->items[i].n_ids * (size_t)w->output.width));
         w->tokens += (int64_t)w->items[i].n_ids;
     }
     w->n_items = 0, w->bytes = 0;
@@ -112,17 +110,12 @@ static enum status encode_all(struct work *w, struct reader *reader, struct file
 }
 
 static enum status open_work(struct work *w, const struct options *o) {
-    TRY(drt_tokenizer_width(&w->width, o->out));
-    TRY(tokenizer_open(&w->tokenizer, o->tokenizer));
-    TRY(drt_tokenizer_end(&w->end, w->tokenizer, o->tokenizer, o->eod_id));
-    if (w->width == 2 && tokenizer_vocab_size(w->tokenizer) > 1 << 16)
-        return fail(STATUS_INVALID, "%s: has %d ids, too many for 16 bits: write a .u32 file", o->tokenizer,
-                    tokenizer_vocab_size(w->tokenizer));
+    TRY(drt_tokenizer_output(&w->output, o->tokenizer, o->out, o->eod_id));
     TRY(threads_create(&w->threads, (int)o->threads));
     TRY(memory_allocate_zero(&w->items, BATCH_DOCUMENTS));
     TRY(memory_allocate_zero(&w->scratch, (size_t)threads_count(w->threads)));
     for (int i = 0; i < threads_count(w->threads); i++)
-        TRY(tokenizer_scratch_create(&w->scratch[i], w->tokenizer));
+        TRY(tokenizer_scratch_create(&w->scratch[i], w->output.tokenizer));
     return STATUS_OK;
 }
 
@@ -135,12 +128,12 @@ static void close_work(struct work *w) {
     memory_free(w->items);
     memory_free(w->text);
     threads_free(w->threads);
-    tokenizer_free(w->tokenizer);
+    tokenizer_free(w->output.tokenizer);
 }
 
 static void print_report(const struct work *w, const char *out, long long skipped) {
     streams_printf(stdout, "%s: %lld documents, %lld tokens (%d bytes each, end of document %d), ", out,
-                   (long long)w->documents, (long long)w->tokens, w->width, w->end);
+                   (long long)w->documents, (long long)w->tokens, w->output.width, w->output.end);
     printf("%lld bytes of text, %.3f bytes a token; invalid UTF-8 replaced %lld times, %lld bad lines skipped\n",
            (long long)w->text_bytes, (double)w->text_bytes / (double)w->tokens, (long long)w->replaced, skipped);
 }

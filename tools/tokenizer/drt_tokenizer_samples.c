@@ -19,13 +19,11 @@ struct samples_options {
 
 struct samples_work {
     const struct samples_options *options;
-    struct tokenizer *tokenizer;
+    struct token_output output;
     struct tokenizer_scratch *scratch;
     struct file_writer *file;
     const char *path; /* of the samples */
-    int width;
-    int32_t end;
-    int32_t *suffix; /* of TASK_SUMMARY */
+    int32_t *suffix;  /* of TASK_SUMMARY */
     int64_t n_suffix;
     int32_t *ids; /* of the prompt, then of the answer */
     char *answer;
@@ -38,7 +36,7 @@ struct samples_work {
 static enum status samples_encode(struct samples_work *w, int64_t *n, const char *text, size_t bytes) {
     const int32_t *ids = NULL;
     size_t count = 0;
-    if (bytes) TRY(tokenizer_encode(w->tokenizer, w->scratch, text, bytes, TOKENIZER_LITERAL, &ids, &count));
+    if (bytes) TRY(tokenizer_encode(w->output.tokenizer, w->scratch, text, bytes, TOKENIZER_LITERAL, &ids, &count));
     TRY(memory_grow(&w->ids, &w->ids_capacity, (size_t)*n + count + 1));
     if (count) memcpy(w->ids + *n, ids, count * sizeof *ids);
     *n += (int64_t)count;
@@ -76,8 +74,8 @@ static enum status samples_write(struct samples_work *w, int64_t n) {
     uint8_t bytes[1024];
     for (int64_t at = 0; at < n;) {
         size_t used = 0;
-        for (; at < n && used < sizeof bytes; at++, used += (size_t)w->width)
-            little_endian_put(bytes + used, (uint64_t)w->ids[at], w->width);
+        for (; at < n && used < sizeof bytes; at++, used += (size_t)w->output.width)
+            little_endian_put(bytes + used, (uint64_t)w->ids[at], w->output.width);
         TRY(file_write(w->file, bytes, used));
     }
     return STATUS_OK;
@@ -91,7 +89,7 @@ static enum status samples_one(struct samples_work *w, const struct task_sample 
     if (prompt == 0) return fail(STATUS_INVALID, "%s: line %lld has an empty prompt", w->path, (long long)s->line);
     all = prompt;
     TRY(samples_encode(w, &all, w->answer, bytes));
-    w->ids[all++] = w->end;
+    w->ids[all++] = w->output.end;
     const int64_t answer = all - prompt;
     TRY(samples_cut(w, &prompt, s, answer));
     TRY(samples_write(w, prompt + answer));
@@ -122,13 +120,8 @@ static enum status samples_file(struct samples_work *w, const char *path, const 
 
 static enum status samples_open(struct samples_work *w) {
     const struct samples_options *o = w->options;
-    TRY(drt_tokenizer_width(&w->width, o->out));
-    TRY(tokenizer_open(&w->tokenizer, o->tokenizer));
-    TRY(drt_tokenizer_end(&w->end, w->tokenizer, o->tokenizer, o->eod_id));
-    if (w->width == 2 && tokenizer_vocab_size(w->tokenizer) > 1 << 16)
-        return fail(STATUS_INVALID, "%s: has %d ids, too many for 16 bits: write a .u32 file", o->tokenizer,
-                    tokenizer_vocab_size(w->tokenizer));
-    TRY(tokenizer_scratch_create(&w->scratch, w->tokenizer));
+    TRY(drt_tokenizer_output(&w->output, o->tokenizer, o->out, o->eod_id));
+    TRY(tokenizer_scratch_create(&w->scratch, w->output.tokenizer));
     TRY(samples_encode(w, &w->n_suffix, TASK_SUMMARY, strlen(TASK_SUMMARY)));
     TRY(memory_allocate(&w->suffix, (size_t)w->n_suffix));
     memcpy(w->suffix, w->ids, (size_t)w->n_suffix * sizeof *w->suffix);
@@ -149,15 +142,15 @@ static enum status samples_run(const struct samples_options *o, const char *cons
         streams_printf(stdout,
                        "%s: %lld samples, %lld tokens (%d bytes each, end of document %d), %lld of them answers; the "
                        "longest sample has %lld tokens, %lld were cut\n",
-                       o->out, (long long)w.samples, (long long)w.tokens, w.width, w.end, (long long)w.answer_tokens,
-                       (long long)w.longest, (long long)w.cut);
+                       o->out, (long long)w.samples, (long long)w.tokens, w.output.width, w.output.end,
+                       (long long)w.answer_tokens, (long long)w.longest, (long long)w.cut);
     file_discard(w.file);
     memory_free(w.suffix);
     memory_free(w.ids);
     memory_free(w.answer);
     memory_free(w.prompts);
     tokenizer_scratch_free(w.scratch);
-    tokenizer_free(w.tokenizer);
+    tokenizer_free(w.output.tokenizer);
     return s;
 }
 

@@ -54,6 +54,9 @@ static enum status config_check_length(const struct train_config *c) {
     if (c->length % chunk != 0)
         return fail(STATUS_INVALID, "length is %lld: must be a multiple of the model's enc_chunk_size, as %lld is",
                     (long long)c->length, (long long)((c->length / chunk + 1) * chunk));
+    if (c->model.recurrent_layer > 0 && c->length % c->model.recurrent_block != 0)
+        return fail(STATUS_INVALID, "length is %lld: must be a multiple of the model's recurrent_block, %d",
+                    (long long)c->length, c->model.recurrent_block);
     if (rows > 1 << 30)
         return fail(STATUS_INVALID,
                     "sequences * length is too large for one micro-batch: lower sequences and raise accumulate");

@@ -133,6 +133,6 @@ bad "No such file" nowhere.jsonl
 printf '{"text": "a b"}\n{"title": "c"}\n' >"$TMP/field.jsonl"
 bad 'line 2: has neither "text" nor "query"' field.jsonl
 printf '{"text": 5}\n' >"$TMP/number.jsonl"
-bad "line 1: " number.jsonl
+bad "number.jsonl: line 1, column 11: expected a string" number.jsonl
 expect_usage "leave out TEXT" "$INDEX" search --store "$TMP/store" --queries "$TMP/q.txt" "a text"
 expect_usage "--queries-format needs" "$INDEX" search --store "$TMP/store" --queries-format npy "a text"

@@ -67,15 +67,7 @@ static void company(int64_t n, int64_t outs, int64_t in) {
 /* Weights that bf16 holds, given as bf16 to products of few rows: the same bits. */
 static void narrow(int64_t outs, int64_t in) {
     float *x = random_array(MATMUL_FEW_ROWS * in, 1.0f), *w = random_array(outs * in, 0.3f);
-    uint16_t *halves = calloc((size_t)(outs * in), sizeof *halves);
-    CHECK(halves);
-    for (int64_t i = 0; i < outs * in; i++) {
-        uint32_t bits;
-        memcpy(&bits, w + i, sizeof bits);
-        halves[i] = (uint16_t)(bits >> 16);
-        bits &= 0xffff0000u;
-        memcpy(w + i, &bits, sizeof bits);
-    }
+    uint16_t *halves = truncate_to_bf16(w, outs * in);
     for (int64_t n = 1; n <= MATMUL_FEW_ROWS; n++)
         for (int add = 0; add < 2; add++) {
             float *old = random_array(n * outs, 1.0f), *wide = zero_array(n * outs);
@@ -96,15 +88,7 @@ static void narrow(int64_t outs, int64_t in) {
 static void each_alone(int64_t n, int64_t outs, int64_t in) {
     float *x = random_array(n * in, 1.0f), *w = random_array(outs * in, 0.3f), *old = random_array(n * outs, 1.0f);
     float *all = zero_array(n * outs), *narrow_all = zero_array(n * outs), *alone = zero_array(outs);
-    uint16_t *halves = calloc((size_t)(outs * in), sizeof *halves);
-    CHECK(halves);
-    for (int64_t i = 0; i < outs * in; i++) {
-        uint32_t bits;
-        memcpy(&bits, w + i, sizeof bits);
-        halves[i] = (uint16_t)(bits >> 16);
-        bits &= 0xffff0000u;
-        memcpy(w + i, &bits, sizeof bits);
-    }
+    uint16_t *halves = truncate_to_bf16(w, outs * in);
     for (int add = 0; add < 2; add++) {
         struct guarded y = guarded_make(n, outs, add ? old : NULL), gx = guarded_make(n, in, x);
         matmul_run(all, 1, EACH, (struct product){x, w, add ? old : NULL, n, outs, in});

@@ -7,16 +7,6 @@
 
 enum { FORWARD, PACKED, WAYS };
 
-/* To a bf16 number: then three products are exact, else six stand for nine. */
-static void cut(float *a, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, a + i, sizeof bits);
-        bits &= 0xffff0000u;
-        memcpy(a + i, &bits, sizeof bits);
-    }
-}
-
 /* y [n, outs] of x [n, in] and w [outs, in], added to `old` unless it is NULL. */
 struct product {
     const float *x, *w, *old;
@@ -44,7 +34,7 @@ static void compare(struct device *plain, int64_t n, int64_t outs, int64_t in, b
     float *x = random_array(n * in, 1.0f), *w = random_array(outs * in, 0.3f), *old = random_array(n * outs, 1.0f);
     float *naive = zero_array(n * outs), *twin[DEVICES] = {zero_array(n * outs), zero_array(n * outs)};
     double *ref = double_array(n * outs);
-    if (exact) cut(w, outs * in);
+    if (exact) free(truncate_to_bf16(w, outs * in));
     for (int accumulate = 0; accumulate < 2; accumulate++)
         for (int way = 0; way < WAYS; way++) {
             const float *add = accumulate ? old : NULL;
@@ -83,7 +73,7 @@ static void small_numbers(bool exact) {
     double *ref = double_array(N * OUTS);
     for (int64_t i = 0; i < N * IN; i++)
         x[i] = ldexpf(x[i], -100 - (int)(i % 50)); /* most of them with parts that are lost, or lost whole */
-    if (exact) cut(w, OUTS * IN);
+    if (exact) free(truncate_to_bf16(w, OUTS * IN));
     ref_matmul(ref, x, w, N, OUTS, IN, NULL);
     for (int way = 0; way < WAYS; way++) {
         multiply(y, twin_device[0], way, (struct product){x, w, NULL, N, OUTS, IN});
@@ -118,7 +108,7 @@ static void no_numbers(float odd, bool in_w, bool exact) {
     enum { N = 35, OUTS = 40, IN = 70, ROW = 19, AT = 33 };
     float *x = random_array(N * IN, 1.0f), *w = random_array(OUTS * IN, 1.0f);
     float *before = zero_array(N * OUTS), *y = zero_array(N * OUTS);
-    if (exact) cut(w, OUTS * IN);
+    if (exact) free(truncate_to_bf16(w, OUTS * IN));
     for (int way = 0; way < WAYS; way++) {
         float *number = in_w ? w + ROW * IN + AT : x + ROW * IN + AT, kept = *number;
         multiply(before, twin_device[0], way, (struct product){x, w, NULL, N, OUTS, IN});
@@ -147,7 +137,7 @@ static void company(int64_t n, int64_t outs, int64_t in, bool exact) {
     enum { LEAST = 9 };
     float *x = random_array(n * in, 1.0f), *w = random_array(outs * in, 0.3f);
     float *all = zero_array(n * outs), *part = zero_array(n * outs);
-    if (exact) cut(w, outs * in);
+    if (exact) free(truncate_to_bf16(w, outs * in));
     for (int way = 0; way < WAYS; way++) {
         multiply(all, twin_device[1], way, (struct product){x, w, NULL, n, outs, in});
         for (int64_t first = 0, m = LEAST; first + m <= n; first += m, m = LEAST + (m * 5 + 2) % 31) {
@@ -167,7 +157,8 @@ int main(int argc, char **argv) {
     struct device *plain;
     CHECK_OK(device_open(&plain, "cpu", 1));
     device_cpu_without_amx(plain);
-    for (int exact = 0; exact < 2; exact++) {
+    for (int exact = 0; exact < 2;
+         exact++) { /* weights that bf16 holds: three products are exact; else six stand for nine */
         for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
             compare(plain, shapes[i][0], shapes[i][1], shapes[i][2], exact);
         for (int in_w = 0; in_w < 2; in_w++) {

@@ -100,6 +100,14 @@ static void check_variants(const struct ablation_plan *p, const struct ablation_
     CHECK(model_named(p, "k-16")->view_of == 0 && model_named(p, "k-16")->config.topk == 16);
 }
 
+/* small-cpu: four layers, a window of 256, sequences of 504. */
+static void check_recurrent(const struct model_config *c) {
+    CHECK(c->base_lm && c->lower_layers == 4);
+    CHECK_EQ(c->recurrent_layer, 4);
+    CHECK_EQ(c->recurrent_block, 252);
+    CHECK_EQ(c->recurrent_states, 252);
+}
+
 static void test_shipped(struct ablation_plan *p) {
     for (size_t i = 0; i < ARRAY_LEN(shipped); i++) {
         struct ablation_config c;
@@ -111,11 +119,12 @@ static void test_shipped(struct ablation_plan *p) {
         CHECK_OK(ablation_plan_make(p, &c));
         check_plan(p);
         const struct ablation_model *drt = model_named(p, "drt");
-        static const int trainings[] = {9, 10, 7, 3}; /* minipile trains DRT on its own past */
+        static const int trainings[] = {9, 10, 8, 3}; /* minipile trains DRT on its own past */
         CHECK_EQ(count_parts(p, ABLATION_TRAIN), trainings[i]);
         CHECK_EQ(model_named(p, "base")->config.lower_layers, model_config_layers(&drt->config));
         CHECK_EQ(model_named(p, "base-full")->config.window, c.context);
         if (i < 3) check_variants(p, drt);
+        if (i == 2) check_recurrent(&model_named(p, "block-recurrent")->config);
         static const int64_t steps[] = {76313, 250, 250, 250}; /* 3e10 / 393120, rounded up */
         CHECK_EQ(drt->steps, steps[i]);
         if (i == 0) CHECK_EQ(drt->step_tokens, 393120);

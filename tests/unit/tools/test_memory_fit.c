@@ -139,7 +139,7 @@ static void test_closes_on_other_text(void) {
     for (int64_t i = 0; i < N; i++) /* what is near has the token no more often than what is not: scores decide */
         fill(&s.of[MEMORY_READ_FOUND], i, i % 4 != 0, 1 + 4 * (double)s.entropy[i], i % 4 != 0 ? 3 : 2.5);
     make_other(&other, &s);
-    CHECK_OK(memory_samples_other(&s, &other));
+    CHECK_OK(memory_samples_other(&s, &other, "kept"));
     CHECK(s.has[MEMORY_READ_OTHER] && !other.has[MEMORY_READ_FOUND]);
     CHECK_OK(memory_fit(&open, NULL, &s, &part, &closing, NULL));
     CHECK_OK(memory_fit(&closed, NULL, &s, &part, &closing_on_both, NULL));
@@ -152,10 +152,10 @@ static void test_closes_on_other_text(void) {
     make_samples(&s);
     make_other(&other, &s);
     other.log_lm[N - 1] -= 1;
-    CHECK_FAILS(memory_samples_other(&s, &other), STATUS_MISMATCH, "other texts");
+    CHECK_FAILS(memory_samples_other(&s, &other, "kept"), STATUS_MISMATCH, "kept: is of other texts");
     other.log_lm[N - 1] += 1;
     other.n--;
-    CHECK_FAILS(memory_samples_other(&s, &other), STATUS_MISMATCH, "other texts");
+    CHECK_FAILS(memory_samples_other(&s, &other, "kept"), STATUS_MISMATCH, "kept: is of other texts");
     memory_samples_free(&other);
     memory_samples_free(&s);
 }

@@ -86,6 +86,9 @@ static void test_refused(void) {
     refuse("{\"input\": \"x\", \"outputs\": [1]}", "a string");
     refuse("{\"input\": \"x\", \"outputs\": [\"y\"]} {", "the end of the line");
     refuse("{\"input\": \"x\", \"outp", "line 1");
+    refuse("\n{\"input\": 3}", "samples.jsonl: line 2, column 12: expected a string");
+    refuse("{\"input\": \"x\", \"outputs\": [\"y\", \"\"]}", "line 1: an output is empty");
+    refuse("{\"input\": \"x\", \"outputs\": [\"y\\u0000z\"]}", "a NUL byte");
     struct task_file *f;
     CHECK(task_file_open(&f, "no-such-file.jsonl") == STATUS_NOT_FOUND);
 }

@@ -65,19 +65,25 @@ static enum status fit_part(struct fit_modes *f, struct memory_mixture *out, int
     return STATUS_OK;
 }
 
-/* Whether the mode reads chunks that are not found in the store: it is scored with the fits of `fitted`. */
-static bool stands_in(int mode, int fitted) {
-    return fitted == EVAL_MEMORY_CORPUS ? mode == EVAL_MEMORY_RANDOM || mode == EVAL_MEMORY_OTHER
-                                        : fitted == EVAL_MEMORY_BOTH && mode == EVAL_MEMORY_OTHER_BOTH;
+/* The mode whose fits a mode is scored with: its own, but for modes whose chunks are not found in the store. */
+static int fitted_as(int mode) {
+    switch (mode) {
+    case EVAL_MEMORY_RANDOM:
+    case EVAL_MEMORY_OTHER:
+        return EVAL_MEMORY_CORPUS;
+    case EVAL_MEMORY_OTHER_BOTH:
+        return EVAL_MEMORY_BOTH;
+    default:
+        return mode;
+    }
 }
 
 static enum status fit_mode(struct fit_modes *f, int mode) {
     struct memory_mixture m;
     for (enum part which = PART_EVEN; which <= PART_ODD; which++) {
         TRY(fit_part(f, &m, mode, which));
-        score(f, &m, mode, false);
-        for (int other = 0; other < EVAL_MODES; other++)
-            if (f->result->mode[other] && stands_in(other, mode)) score(f, &m, other, false);
+        for (int scored = 0; scored < EVAL_MODES; scored++)
+            if (f->result->mode[scored] && fitted_as(scored) == mode) score(f, &m, scored, false);
     }
     if (mode >= EVAL_MEMORY_ORACLE) return STATUS_OK; /* no program reads it: reported only */
     return fit_part(f, &f->config->mixture[eval_kind_of(mode)], mode, PART_ALL);
@@ -110,8 +116,7 @@ enum status eval_fit_crossed(struct memory_config *config, struct eval_result *r
         config->mixture[kind] = (struct memory_mixture){0};
     enum status s = modes_open(&f);
     for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES && s == STATUS_OK; mode++)
-        if (result->mode[mode] && !stands_in(mode, EVAL_MEMORY_CORPUS) && !stands_in(mode, EVAL_MEMORY_BOTH))
-            s = fit_mode(&f, mode);
+        if (result->mode[mode] && fitted_as(mode) == mode) s = fit_mode(&f, mode);
     modes_close(&f);
     return s;
 }

@@ -202,22 +202,20 @@ enum status eval_samples_other(struct memory_samples *samples, const struct memo
     char wanted[160];
     struct memory_samples other = {0};
     struct safetensors *f = NULL;
+    enum status status;
     TRY(safetensors_open(&f, path));
     setting_text(wanted, sizeof wanted, config);
     const char *setting = safetensors_metadata(f, "setting");
-    enum status status = STATUS_OK;
-    if (!setting || strcmp(setting, wanted) != 0)
+    if (!setting || strcmp(setting, wanted) != 0) {
         status = fail(STATUS_MISMATCH,
                       "%s: was collected with another model or another setting: collect it again with "
                       "drt-eval fit-memory --keep, with the options of the other samples",
                       path);
-    if (status == STATUS_OK) status = memory_samples_load(&other, f);
-    if (status == STATUS_OK) status = memory_samples_other(samples, &other);
-    if (status != STATUS_OK && status != STATUS_NO_MEMORY && other.n > 0) {
-        char why[160];
-        snprintf(why, sizeof why, "%s", status_message());
-        status = fail(status, "%s: %s", path, why);
+        goto out;
     }
+    TRY_GOTO(status, memory_samples_load(&other, f), out);
+    status = memory_samples_other(samples, &other, path);
+out:
     memory_samples_free(&other);
     safetensors_close(f);
     return status;
