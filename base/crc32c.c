@@ -1,6 +1,29 @@
-/* crc32c.c -- the processor's instruction where the build has one (x86-64 from SSE 4.2), else a 16-entry table. */
+/* crc32c.c -- the processor's instruction where there is one, else a 16-entry table. x86-64: where the build has
+ * SSE 4.2. 64-bit ARM: the instruction is optional in the first version of the architecture, so it is looked for at run
+ * time. */
 #include "base/crc32c.h"
 #include <string.h>
+
+/* One byte's remainder, bit by bit, as a constant expression. */
+#define POLY 0x82F63B78u
+#define B1(c) (((c) >> 1) ^ (POLY & (0u - ((c)&1u))))
+#define B2(c) B1(B1(c))
+#define NIBBLE(c) B2(B2(c))
+static const uint32_t nibble_table[16] = {
+    NIBBLE(0u), NIBBLE(1u), NIBBLE(2u),  NIBBLE(3u),  NIBBLE(4u),  NIBBLE(5u),  NIBBLE(6u),  NIBBLE(7u),
+    NIBBLE(8u), NIBBLE(9u), NIBBLE(10u), NIBBLE(11u), NIBBLE(12u), NIBBLE(13u), NIBBLE(14u), NIBBLE(15u),
+};
+
+uint32_t crc32c_table(uint32_t crc, const void *data, size_t bytes) {
+    const uint8_t *p = data;
+    uint32_t c = ~crc;
+    for (; bytes > 0; bytes--, p++) {
+        c ^= *p;
+        c = (c >> 4) ^ nibble_table[c & 15];
+        c = (c >> 4) ^ nibble_table[c & 15];
+    }
+    return ~c;
+}
 
 #if defined(__SSE4_2__)
 #include <nmmintrin.h>
@@ -18,27 +41,32 @@ uint32_t crc32c(uint32_t crc, const void *data, size_t bytes) {
     return ~(uint32_t)c;
 }
 
-#else
+#elif defined(__aarch64__)
+#include <arm_acle.h>
+#include <sys/auxv.h>
 
-/* One byte's remainder, bit by bit, as a constant expression. */
-#define POLY 0x82F63B78u
-#define B1(c) (((c) >> 1) ^ (POLY & (0u - ((c)&1u))))
-#define B2(c) B1(B1(c))
-#define NIBBLE(c) B2(B2(c))
-static const uint32_t nibble_table[16] = {
-    NIBBLE(0u), NIBBLE(1u), NIBBLE(2u),  NIBBLE(3u),  NIBBLE(4u),  NIBBLE(5u),  NIBBLE(6u),  NIBBLE(7u),
-    NIBBLE(8u), NIBBLE(9u), NIBBLE(10u), NIBBLE(11u), NIBBLE(12u), NIBBLE(13u), NIBBLE(14u), NIBBLE(15u),
-};
-
-uint32_t crc32c(uint32_t crc, const void *data, size_t bytes) {
+__attribute__((target("+crc"))) static uint32_t crc32c_instruction(uint32_t crc, const void *data, size_t bytes) {
     const uint8_t *p = data;
     uint32_t c = ~crc;
-    for (; bytes > 0; bytes--, p++) {
-        c ^= *p;
-        c = (c >> 4) ^ nibble_table[c & 15];
-        c = (c >> 4) ^ nibble_table[c & 15];
+    for (; bytes >= 8; bytes -= 8, p += 8) {
+        uint64_t word;
+        memcpy(&word, p, 8);
+        c = __crc32cd(c, word);
     }
+    for (; bytes > 0; bytes--, p++)
+        c = __crc32cb(c, *p);
     return ~c;
+}
+
+uint32_t crc32c(uint32_t crc, const void *data, size_t bytes) {
+    enum { HAS_CRC32 = 1 << 7 }; /* HWCAP_CRC32 of the kernel's interface */
+    return getauxval(AT_HWCAP) & HAS_CRC32 ? crc32c_instruction(crc, data, bytes) : crc32c_table(crc, data, bytes);
+}
+
+#else
+
+uint32_t crc32c(uint32_t crc, const void *data, size_t bytes) {
+    return crc32c_table(crc, data, bytes);
 }
 
 #endif

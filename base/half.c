@@ -1,4 +1,4 @@
-/* half.c -- bit work for one value; rows go through the compiler's own conversions where the build has F16C. */
+/* half.c -- bit work for one value; rows go through the compiler's own conversions where the build has F16C or NEON. */
 #include "base/half_lanes.h"
 #include <string.h>
 
@@ -61,6 +61,24 @@ void half_to_f16_row(uint16_t *out, const float *in, size_t n) {
     for (; i + 8 <= n; i += 8)
         _mm_storeu_si128((__m128i *)(void *)(out + i),
                          _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    for (; i < n; i++)
+        out[i] = half_to_f16(in[i]);
+}
+
+#elif defined(__aarch64__)
+
+void half_from_f16_row(float *out, const uint16_t *in, size_t n) {
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        vst1q_f32(out + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(in + i))));
+    for (; i < n; i++)
+        out[i] = half_from_f16(in[i]);
+}
+
+void half_to_f16_row(uint16_t *out, const float *in, size_t n) {
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        vst1_u16(out + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(in + i))));
     for (; i < n; i++)
         out[i] = half_to_f16(in[i]);
 }

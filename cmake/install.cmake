@@ -21,7 +21,7 @@ endforeach()
 set(drt_man ${drt_generated}/man)
 add_custom_command(OUTPUT ${drt_man}/made VERBATIM
   COMMAND ${CMAKE_COMMAND} -E rm -rf ${drt_man}/man1
-  COMMAND bash ${PROJECT_SOURCE_DIR}/tools/docs/make_docs.sh ${PROJECT_BINARY_DIR}/bin ${drt_man}/cli.md ${drt_man}/man1 ${PROJECT_VERSION}
+  COMMAND bash ${PROJECT_SOURCE_DIR}/tools/docs/make_docs.sh ${DRT_RUN_FOLDER} ${drt_man}/cli.md ${drt_man}/man1 ${PROJECT_VERSION}
   COMMAND awk -v "version=drt ${PROJECT_VERSION}" -f ${PROJECT_SOURCE_DIR}/cmake/header_man.awk ${PROJECT_SOURCE_DIR}/include/drt.h > ${drt_man}/libdrt.3
   COMMAND ${CMAKE_COMMAND} -E touch ${drt_man}/made
   DEPENDS ${drt_programs} ${PROJECT_SOURCE_DIR}/tools/docs/make_docs.sh ${PROJECT_SOURCE_DIR}/tools/docs/help.awk

@@ -32,6 +32,13 @@ static inline float sum_lanes(v8 a) {
 static inline v8 multiply_add(v8 a, v8 b, v8 c) {
 #ifdef __FMA__
     return __builtin_ia32_vfmaddps256(a, b, c);
+#elif defined(__aarch64__)
+    float32x4_t x[2], y[2], z[2];
+    memcpy(x, &a, sizeof a), memcpy(y, &b, sizeof b), memcpy(z, &c, sizeof c);
+    for (int i = 0; i < 2; i++)
+        z[i] = vfmaq_f32(z[i], x[i], y[i]);
+    memcpy(&c, z, sizeof c);
+    return c;
 #else
     return a * b + c;
 #endif

@@ -133,7 +133,7 @@ SIMD void few_block(const struct matmul_few_task *t, int64_t col, int block, int
         }
 }
 
-enum { MORE = LANES == 16 ? 4 : 2, LESS = MORE / 2 }; /* outputs at a time: 16 sums in registers, or 8 */
+enum { MORE = SIMD_SUMS == 16 ? 4 : 2, LESS = MORE / 2 }; /* outputs at a time: 16 sums in registers, or 8 */
 
 SIMD void few_range(const struct matmul_few_task *t, int64_t begin, int64_t end, int block, int n, bool bf16) {
     for (; begin + block <= end; begin += block)
@@ -203,7 +203,8 @@ static void matmul_forward(struct device *dev, struct mat y, struct mat x, struc
 
 /* ---- forward_each: the sums of one_output, for several rows of x ---- */
 
-enum { EACH_ROWS = LANES == 16 ? 4 : 2, EACH_BYTES = 1 << 14 }; /* 16 or 8 sums in registers; of weights in the cache */
+/* 16 or 8 sums in registers; bytes of weights in the cache */
+enum { EACH_ROWS = SIMD_SUMS == 16 ? 4 : 2, EACH_BYTES = 1 << 14 };
 
 /* y[row .. row+n)[col] for constant n: each sum as in one_output, in the same order. */
 SIMD void each_output(const struct matmul_few_task *t, int64_t row, int64_t col, int n, bool bf16) {

@@ -7,13 +7,15 @@
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 /* SIMD_ROWS by SIMD_VECTORS sums fit in registers, for loops that keep a block of them: there are 32 registers of 16
- * floats, or 16 of 8 (or less). */
+ * floats (AVX-512) or 4 (NEON), or 16 of 8 (or less). SIMD_SUMS: 16 sums fit beside what they are made of, or 8. */
 #if defined(__AVX512F__)
-enum { LANES = 16, SIMD_ROWS = 8, SIMD_VECTORS = 2 };
+enum { LANES = 16, SIMD_ROWS = 8, SIMD_VECTORS = 2, SIMD_SUMS = 16 };
 #elif defined(__AVX__)
-enum { LANES = 8, SIMD_ROWS = 6, SIMD_VECTORS = 2 };
+enum { LANES = 8, SIMD_ROWS = 6, SIMD_VECTORS = 2, SIMD_SUMS = 8 };
+#elif defined(__aarch64__)
+enum { LANES = 4, SIMD_ROWS = 8, SIMD_VECTORS = 2, SIMD_SUMS = 16 };
 #else
-enum { LANES = 4, SIMD_ROWS = 6, SIMD_VECTORS = 2 };
+enum { LANES = 4, SIMD_ROWS = 6, SIMD_VECTORS = 2, SIMD_SUMS = 8 };
 #endif
 typedef float vf __attribute__((vector_size(LANES * 4)));
 typedef int32_t vi __attribute__((vector_size(LANES * 4)));

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs test_golden over all files of $DRT_SHARED/golden that belong to it; 77 when there is no such folder.
 set -u
-program=$1
+program=("$@") # with the emulator before it where there is one
 folder="${DRT_SHARED:-}/golden"
 if [ ! -d "$folder" ]; then
     echo "skipped: no folder $folder; the cases of tests/golden/data ran on their own"
@@ -19,4 +19,4 @@ if [ ${#files[@]} -eq 0 ]; then
     echo "skipped: no cases in $folder"
     exit 77
 fi
-exec "$program" "${files[@]}"
+exec "${program[@]}" "${files[@]}"
