@@ -51,6 +51,7 @@ function(drt_dependency target header package)
 endfunction()
 
 drt_dependency(drt_openblas cblas.h libopenblas-dev openblas)
+target_compile_definitions(drt_openblas INTERFACE DRT_OPENBLAS)
 drt_dependency(drt_lmdb lmdb.h liblmdb-dev lmdb)
 drt_dependency(drt_pcre2 pcre2.h libpcre2-dev pcre2-8)
 drt_dependency(drt_utf8proc utf8proc.h libutf8proc-dev utf8proc)

@@ -1,6 +1,6 @@
 # kernels_only.cmake -- base, kernels and tests/device, with no library but libc (and CUDA): for GPU machines that have
-# neither FAISS nor LMDB nor the rest. OpenBLAS and xxHash are used where they are found; else plain loops stand in for
-# the CPU's products (slow, right), and what needs xxHash (params, block, both towers) is left out.
+# neither FAISS nor LMDB nor the rest. OpenBLAS and xxHash are used where they are found; else the CPU's products are our
+# own (kernels/linear/blas_cpu.c), and what needs xxHash (params, block, both towers) is left out.
 find_package(Threads REQUIRED)
 find_path(DRT_CBLAS_INCLUDE cblas.h PATH_SUFFIXES ${CMAKE_LIBRARY_ARCHITECTURE} openblas)
 find_library(DRT_OPENBLAS openblas)
@@ -10,11 +10,7 @@ add_library(drt_openblas INTERFACE)
 if(DRT_CBLAS_INCLUDE AND DRT_OPENBLAS)
   target_include_directories(drt_openblas SYSTEM INTERFACE ${DRT_CBLAS_INCLUDE})
   target_link_libraries(drt_openblas INTERFACE ${DRT_OPENBLAS})
-else()
-  message(STATUS "OpenBLAS was not found: plain loops instead")
-  add_library(drt_cblas_plain STATIC ${PROJECT_SOURCE_DIR}/cmake/cblas_plain/cblas_plain.c)
-  target_include_directories(drt_cblas_plain PUBLIC ${PROJECT_SOURCE_DIR}/cmake/cblas_plain)
-  target_link_libraries(drt_openblas INTERFACE drt_cblas_plain)
+  target_compile_definitions(drt_openblas INTERFACE DRT_OPENBLAS)
 endif()
 
 drt_library(base Threads::Threads m)

@@ -1,6 +1,7 @@
 /* build_version.c -- see build_version.h. CMake defines the numbers; cmake/commit.cmake writes the commit when it
  * changes, so that nothing else is compiled again. */
 #include "session/build_version.h"
+#include "kernels/linear/blas_cpu.h"
 #include "store/store.h"
 #include <string.h>
 
@@ -40,6 +41,7 @@ void build_version_print(FILE *out, const char *program) {
     fprintf(out, "store format %d\n", STORE_FORMAT_VERSION);
     fprintf(out, "compiler     %s, -march=%s\n", COMPILER, DRT_MARCH[0] ? DRT_MARCH : "(its default)");
     fprintf(out, "OpenBLAS     %s, kernels for %s\n", openblas_get_config(), openblas_get_corename());
+    fprintf(out, "products     %s\n", blas_cpu_name());
     if (store_faiss_info(&faiss) == STATUS_OK)
         fprintf(out, "FAISS        %s, scan code for %s, %.0f MB/s on one thread\n", faiss.version, faiss.simd,
                 faiss.scan_mb_s);

@@ -1,5 +1,6 @@
 /* memory_text.c -- see memory_text.h. Key states of the own past lie in a ring in memory of the device. */
 #include "session/memory_text.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "kernels/ops.h"
@@ -32,6 +33,7 @@ struct memory_text {
     float *scores; /* of the chunks */
     struct memory_marks marks;
     double *log_mixed, g[1 + MEMORY_SIDES];
+    double seconds;  /* from the forward pass to the mixture */
     int32_t *column; /* [1 + MEMORY_CONTRIBUTORS_MAX]: an id, then the columns found for it; memory of the device */
     float *column_weight;
 };
@@ -246,10 +248,21 @@ enum status memory_text_feed(struct memory_text *t, struct decoder_state *state,
     t->n += n;
     if (t->side[MEMORY_OWN].read) memory_text_remember(t, n);
     if (!logits) return STATUS_OK;
+    const double start = clock_seconds();
     for (int side = 0; side < MEMORY_SIDES; side++)
         if (t->side[side].read) TRY(side_read(t, side, mat_rows(t->fresh, n - 1, 1)));
     memory_text_mix(t, logits);
+    t->seconds += clock_seconds() - start;
     return STATUS_OK;
+}
+
+struct memory_text_times memory_text_times(const struct memory_text *t) {
+    const struct memory_source_stats s = t->source ? memory_source_stats(t->source) : (struct memory_source_stats){0};
+    return (struct memory_text_times){.find = s.find_seconds,
+                                      .encode = s.encode_seconds,
+                                      .mix = t->seconds - s.find_seconds - s.encode_seconds,
+                                      .queries = s.found,
+                                      .encoded = s.encoded};
 }
 
 /* The part of the id's probability that one memory gave. */

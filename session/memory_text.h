@@ -22,6 +22,11 @@ void memory_text_free(struct memory_text *t);             /* NULL is fine */
  * log-probabilities of the id to come, mixed. */
 enum status memory_text_feed(struct memory_text *t, struct decoder_state *state, float *logits, const int32_t *ids,
                              int64_t n);
+/* Sums since memory_text_create, in seconds: finding chunks, encoding those that were not encoded yet (on a GPU: until
+ * the kernels are queued), reading entries and mixing. */
+struct memory_text_times { double find, encode, mix; int64_t queries, encoded; };
+struct memory_text_times memory_text_times(const struct memory_text *t);
+
 /* The part of the id's probability that came from the memory, in the mixture that was made last. */
 double memory_text_share(const struct memory_text *t, int32_t id);
 

@@ -5,7 +5,7 @@
 #include "kernels/attention/attend_backward_internal.h"
 #include "kernels/attention/attention.h"
 #include "kernels/device/device_internal.h"
-#include "kernels/linear/blas_cpu_internal.h"
+#include "kernels/linear/blas_cpu.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <math.h>
 

@@ -5,10 +5,10 @@
 #include "base/memory.h"
 #include "kernels/device/device.h"
 #include "kernels/device/device_internal.h"
+#include "kernels/linear/blas_cpu.h"
 #include "kernels/linear/matmul_amx.h"
 #include "kernels/ops.h"
 #include <assert.h>
-#include <cblas.h>
 #include <string.h>
 
 /* A device and its states, and those of the serial devices, in one piece. */
@@ -40,7 +40,7 @@ enum status device_open_cpu(struct device **out, int threads) {
     TRY_GOTO(s, memory_allocate_zero(&serial, workers), out);
     TRY_GOTO(s, memory_allocate_aligned(&scratch, workers * DEVICE_SCRATCH_BYTES + (workers + 1) * table_bytes), out);
 
-    openblas_set_num_threads(1);
+    blas_cpu_open();
     unsigned char *tables = scratch + workers * DEVICE_SCRATCH_BYTES;
     bool amx = matmul_amx.open();
     m->state = (struct device_cpu){.workers = (int)workers, .amx = amx, .scratch = scratch, .serial = serial};

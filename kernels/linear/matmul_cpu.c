@@ -9,7 +9,7 @@
  * rows is summed in one order whatever range it is in, so the bits of y do not depend on the number of threads.
  * Measured: docs/kernels/linear.md. */
 #include "kernels/device/device_internal.h"
-#include "kernels/linear/blas_cpu_internal.h"
+#include "kernels/linear/blas_cpu.h"
 #include "kernels/linear/matmul.h"
 #include "kernels/linear/matmul_amx.h"
 #include "kernels/pointwise/simd_internal.h"

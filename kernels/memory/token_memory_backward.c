@@ -5,7 +5,7 @@
  *
  * Twice over all pairs: a task is a tile of rows (dstates, dtau), then a tile of keys (dkeys, dpast), so that every sum
  * has one owner and one order. */
-#include "kernels/linear/blas_cpu_internal.h"
+#include "kernels/linear/blas_cpu.h"
 #include "kernels/memory/token_memory_internal.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>

@@ -3,7 +3,7 @@
  * run in float32: bf16 tiles (AMX) would round the states, and a squared distance is a small difference of large norms.
  */
 #include "base/half.h"
-#include "kernels/linear/blas_cpu_internal.h"
+#include "kernels/linear/blas_cpu.h"
 #include "kernels/memory/token_memory_internal.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>

@@ -4,7 +4,7 @@
  * of each row. The blocks are then joined in order, so the result does not depend on the number of threads. Bound by
  * arithmetic: one product of 2 n V d (gradients: four). */
 #include "kernels/device/device_internal.h"
-#include "kernels/linear/blas_cpu_internal.h"
+#include "kernels/linear/blas_cpu.h"
 #include "kernels/pointwise/loss.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>

@@ -12,7 +12,7 @@
  * docs/kernels/search.md. */
 #include "base/top_list.h"
 #include "kernels/device/device_internal.h"
-#include "kernels/linear/blas_cpu_internal.h"
+#include "kernels/linear/blas_cpu.h"
 #include "kernels/pointwise/simd_internal.h"
 #include "kernels/search/noise_internal.h"
 #include "kernels/search/topk.h"

@@ -24,7 +24,6 @@ base/system/fault.c       one symbol, so that the linker takes a test's definiti
 base/system/processors.c  the processors alone; control groups and threads both stand apart from it
 tools/shared/report.c     lines that several programs print
 tools/shared/ratio.c      the only statistics of the programs
-cmake/cblas_plain/*       the interface of CBLAS
 cmake/faiss_compat.cpp    symbols that a newer system's FAISS needs
 cmake/faiss_error.cpp     in place of a member of FAISS's archive
 tests/fuzz/corpus/*       inputs of the fuzz targets

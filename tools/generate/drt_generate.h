@@ -31,12 +31,14 @@ enum status printer_put(struct printer *p, const char *text, size_t bytes);
 enum status printer_end(struct printer *p);               /* ends the last line */
 
 struct generate_times {                  /* of one phase; seconds */
-    double total, layers, query, search, read, encode, fuse, head;
+    double total, layers, query, search, read, encode, fuse, head, mix;
     int64_t tokens, queries, cache_hits, cache_misses;
 };
-/* What was spent since the last call, with the retriever's own split; `last` keeps its running sums. */
-struct generate_times generate_times_take(struct decoder_state *state, const struct retriever *retriever,
-                                          struct chunk_retriever_times *last, double seconds, int64_t tokens);
+/* Running sums of what looks for chunks. */
+struct generate_sums { struct chunk_retriever_times retriever; struct memory_text_times memory; };
+/* What was spent since the last call. GCA's retriever and the token memory share the rows of search and encoding. */
+struct generate_times generate_times_take(struct generation *g, struct generate_sums *last, double seconds,
+                                          int64_t tokens);
 /* searched_by: what searched the corpus; empty: nothing did. */
 void generate_times_print(FILE *file, const char *searched_by, const struct generate_times *prompt,
                           const struct generate_times *generated);

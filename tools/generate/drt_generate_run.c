@@ -23,8 +23,7 @@ static enum status token_loop(struct generate_state *r, bool *interrupted, int64
 }
 
 static struct generate_times take_times(struct generate_state *r, double start, int64_t tokens) {
-    return generate_times_take(generation_state(r->generation), generation_retriever(r->generation), &r->last,
-                               clock_seconds() - start, tokens);
+    return generate_times_take(r->generation, &r->last, clock_seconds() - start, tokens);
 }
 
 static enum status work(struct generate_state *r, bool *interrupted, const char *prompt, size_t prompt_bytes) {

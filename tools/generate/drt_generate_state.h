@@ -13,7 +13,7 @@ struct generate_state {
     struct memory_search *memory_search; /* NULL: no chunks are read */
     bool memory;                /* a token memory is mixed in */
     double memory_share;        /* of the tokens picked so far */
-    struct chunk_retriever_times last;
+    struct generate_sums last;
     struct generate_times prompt, generated;
 };
 

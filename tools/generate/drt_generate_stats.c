@@ -3,23 +3,30 @@
 #include "tools/generate/drt_generate.h"
 #include "tools/shared/progress_line.h"
 
-struct generate_times generate_times_take(struct decoder_state *state, const struct retriever *retriever,
-                                          struct chunk_retriever_times *last, double seconds, int64_t tokens) {
-    struct decoder_times decoder = decoder_state_times(state, true);
-    struct chunk_retriever_times now = {0};
-    if (retriever) now = chunk_retriever_times(retriever);
-    struct generate_times t = {.total = seconds,
-                               .layers = decoder.layers,
-                               .query = decoder.query,
-                               .fuse = decoder.fuse,
-                               .head = decoder.head,
-                               .search = now.search - last->search,
-                               .read = now.read - last->read,
-                               .encode = now.encode - last->encode,
-                               .tokens = tokens,
-                               .queries = now.queries - last->queries,
-                               .cache_hits = now.cache_hits - last->cache_hits,
-                               .cache_misses = now.cache_misses - last->cache_misses};
+struct generate_times generate_times_take(struct generation *g, struct generate_sums *last, double seconds,
+                                          int64_t tokens) {
+    const struct decoder_times decoder = decoder_state_times(generation_state(g), true);
+    const struct retriever *retriever = generation_retriever(g);
+    const struct memory_text *memory = generation_memory(g);
+    struct generate_sums now = {0};
+    if (retriever) now.retriever = chunk_retriever_times(retriever);
+    if (memory) now.memory = memory_text_times(memory);
+    const struct chunk_retriever_times *r = &now.retriever, *old = &last->retriever;
+    const struct memory_text_times *m = &now.memory, *before = &last->memory;
+    const struct generate_times t = {.total = seconds,
+                                     .layers = decoder.layers,
+                                     .query = decoder.query,
+                                     .fuse = decoder.fuse,
+                                     .head = decoder.head,
+                                     .search = r->search - old->search + m->find - before->find,
+                                     .read = r->read - old->read,
+                                     .encode = r->encode - old->encode + m->encode - before->encode,
+                                     .mix = m->mix - before->mix,
+                                     .tokens = tokens,
+                                     .queries = r->queries - old->queries + m->queries - before->queries,
+                                     .cache_hits = r->cache_hits - old->cache_hits,
+                                     .cache_misses =
+                                         r->cache_misses - old->cache_misses + m->encoded - before->encoded};
     *last = now;
     return t;
 }
@@ -42,7 +49,7 @@ void generate_times_print(FILE *file, const char *searched_by, const struct gene
     double other[2];
     for (int i = 0; i < 2; i++) {
         const struct generate_times *t = both[i];
-        other[i] = t->total - t->layers - t->query - t->search - t->read - t->encode - t->fuse - t->head;
+        other[i] = t->total - t->layers - t->query - t->search - t->read - t->encode - t->fuse - t->head - t->mix;
     }
     fprintf(file, "\n  %-26s %11s %12s   %11s %12s\n", "time", "prompt", "a token", "generated", "a token");
     row(file, "decode (layers)", prompt->layers, generated->layers, n, m);
@@ -52,6 +59,7 @@ void generate_times_print(FILE *file, const char *searched_by, const struct gene
     row(file, "re-encode chunks", prompt->encode, generated->encode, n, m);
     row(file, "fuse (cross-attention)", prompt->fuse, generated->fuse, n, m);
     row(file, "head", prompt->head, generated->head, n, m);
+    row(file, "read and mix token memory", prompt->mix, generated->mix, n, m);
     row(file, "sample, print, the rest", other[0], other[1], n, m);
     row(file, "total", prompt->total, generated->total, n, m);
     char memory[32];

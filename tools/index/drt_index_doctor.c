@@ -1,6 +1,7 @@
 /* drt_index_doctor.c -- drt-index doctor: what this program is linked with, what the machine gives, what to change. */
 #include "base/memory.h"
 #include "base/system/processors.h"
+#include "kernels/linear/blas_cpu.h"
 #include "session/build_version.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
@@ -38,6 +39,11 @@ static void print_advice(void) {
         printf("advice       this processor has AVX2 and the linked FAISS does not use it: a FAISS built with "
                "-march=x86-64-v3\n"
                "             scans 7 to 10 times faster; name its folder in CMAKE_PREFIX_PATH for cmake\n");
+    if (blas_cpu_wanted())
+        printf("advice       OpenBLAS does not know this processor and takes kernels for an older one. FAISS uses them "
+               "to\n"
+               "             train and to search many queries: export OPENBLAS_CORETYPE=%s\n",
+               blas_cpu_wanted());
 }
 
 static const char *network_name(long type) {

@@ -16,7 +16,9 @@ want=${round:10:12}
 run --prompt "$text$half" --memory own --memory-weight 0.99 --memory-tau 1 --stats
 case $(cat "$OUT") in "$want"*) ;; *) die "the own past continues with \"$want\", the text with \"$(cat "$OUT")\"" ;; esac
 grep -Eq "^memory +(9[0-9]|100)" "$ERR" || die "no share of the memory: $(tail -n 1 "$ERR")"
-run --prompt "$half" --memory corpus --store "$TMP/s" --memory-k 4 --memory-weight 0.99 --memory-tau 1
+run --prompt "$half" --memory corpus --store "$TMP/s" --memory-k 4 --memory-weight 0.99 --memory-tau 1 --stats
+grep -Eq "^  queries [1-9][0-9]*, .* encoded anew [1-9]" "$ERR" || die "the memory's chunks are not counted: $(grep queries "$ERR")"
+err_has "read and mix token memory"
 case $(cat "$OUT") in "$want"*) ;; *) die "the store continues with \"$want\", the text with \"$(cat "$OUT")\"" ;; esac
 both() { run --prompt "$half" --memory both --store "$TMP/s" --memory-k 2 --memory-every 8 "$@"; }
 both --threads 1

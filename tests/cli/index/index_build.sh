@@ -101,6 +101,7 @@ expect 0 "$INDEX" verify --store "$TMP/kinds" --deep
 expect 0 "$INDEX" doctor --store "$TMP/store"
 out_has "FAISS"
 out_has "OpenBLAS"
+out_has "products "
 
 # The same corpus from standard input, and cut at other shards, is the same store (but for its name).
 expect_in 0 "$TMP/a.jsonl" "$INDEX" build - --format jsonl --out "$TMP/stdin" --model "$TMP/model" --shard-chunks 7
