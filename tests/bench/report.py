@@ -53,7 +53,6 @@ CHAPTERS = [
     ]),
     ("Search on the CPU", [
         ("cpu-lists", "Lists of an index, beside FAISS and the memory's rate"),
-        ("cpu-search", "One query by landmarks, by words, and by both"),
     ]),
     ("Search on a GPU", [
         ("gpu-search", "One query over 20 million landmarks"),
