@@ -80,7 +80,7 @@ AVX2 static void sums_avx2(int32_t *out, const uint8_t *codes, int64_t n, const 
 
 /* ---- AVX-512 VNNI ---- */
 
-/* 128 * high + low: lanes may wrap on the way, the sum of all cannot. */
+/* 128 * high + low: a lane may wrap, the sum of all cannot. */
 VNNI_INLINE __m256i lanes_of(__m512i high, __m512i low) {
     __m512i both = _mm512_add_epi32(_mm512_slli_epi32(high, 7), low);
     return _mm256_add_epi32(_mm512_castsi512_si256(both), _mm512_extracti64x4_epi64(both, 1));
