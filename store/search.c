@@ -95,7 +95,12 @@ static enum status search_filtered(struct candidate_search *c, int64_t n, struct
     return s;
 }
 
-/* All queries at once, segment by segment; FAISS spreads them over its threads. */
+/* All segments of a store are of one type. */
+static bool scans_lists(const struct store_view *v) {
+    return vectors_scans(v->segments[0].vectors);
+}
+
+/* All queries at once, segment by segment. FAISS spreads them over its threads; our own scan knows their ranges. */
 static enum status search_together(struct candidate_search *c, int64_t n, struct threads *threads) {
     int64_t *found;
     TRY(memory_allocate(&found, (size_t)n * (size_t)c->candidates));
@@ -107,8 +112,10 @@ static enum status search_together(struct candidate_search *c, int64_t n, struct
                 no_candidates(c->ids + (q * c->v->n_segments + i) * c->candidates, c->candidates);
             continue;
         }
-        s = vectors_search(segment->vectors, found, c->queries, n, c->candidates, c->nprobe, NULL,
-                           threads_count(threads));
+        s = vectors_scans(segment->vectors)
+                ? vectors_scan(segment->vectors, found, c->queries, n, c->candidates, c->nprobe, c->exclude, threads)
+                : vectors_search(segment->vectors, found, c->queries, n, c->candidates, c->nprobe, NULL,
+                                 threads_count(threads));
         if (s != STATUS_OK) break;
         for (int64_t q = 0; q < n; q++) {
             int64_t *mine = found + q * c->candidates;
@@ -135,7 +142,8 @@ static enum status search_index(struct store_view *v, struct store_hit *hits, co
     c.candidates = candidates_of(v, how);
     int64_t each = v->n_segments * c.candidates;
     TRY(memory_allocate(&c.ids, (size_t)n * (size_t)each));
-    enum status s = exclude ? search_filtered(&c, n, how->threads) : search_together(&c, n, how->threads);
+    enum status s =
+        exclude && !scans_lists(v) ? search_filtered(&c, n, how->threads) : search_together(&c, n, how->threads);
     if (s == STATUS_OK)
         s = exact_rescore(&v->landmarks, hits, queries, n, how->k, (struct exact_candidates){c.ids, each}, exclude,
                           how->threads);

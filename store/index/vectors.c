@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/system/fault.h"
+#include "store/index/list_scan_internal.h"
 #include "store/index/vectors_internal.h"
 #include "store/index/vectors_prefetch_internal.h"
 #include <assert.h>
@@ -39,6 +40,7 @@ struct vectors {
     FaissVectorTransform *rotation; /* what comes before it, where we made that ourselves; borrowed */
     int64_t first_id;               /* of vector 0, when not an inverted file */
     bool mapped;
+    struct list_scan *scan; /* of a mapped inverted file of 8-bit codes; NULL: FAISS searches */
 };
 
 static enum status fail_faiss_text(enum status code, const char *what, const char *text) {
@@ -219,6 +221,7 @@ enum status vectors_make(struct vectors **out, const char *factory, int dim) {
 
 void vectors_free(struct vectors *v) {
     if (!v) return;
+    list_scan_free(v->scan);
     faiss_Index_free(v->index);
     memory_free(v);
 }
@@ -331,6 +334,35 @@ enum status vectors_write(const struct vectors *v, const char *path) {
     return s;
 }
 
+/* Our own scan of the lists that FAISS mapped, where it knows their codes. */
+static enum status scan_open(struct vectors *v) {
+    struct vectors_lists from;
+    struct list_scan_list *list = NULL;
+    float *ranges = NULL;
+    if (!vectors_lists_of(v->index, &from)) return STATUS_OK;
+    size_t dim = (size_t)from.dim;
+    enum status s = memory_allocate(&list, (size_t)from.lists);
+    if (s == STATUS_OK) s = memory_allocate(&ranges, 2 * dim);
+    if (s == STATUS_OK) {
+        for (int64_t l = 0; l < from.lists; l++)
+            vectors_list_at(v->index, l, &list[l].codes, &list[l].ids, &list[l].n);
+        for (size_t i = 0; i < dim; i++) {
+            ranges[dim + i] = from.range[i] / 255;
+            ranges[i] = from.least[i] + 0.5f * ranges[dim + i];
+        }
+        s = list_scan_make(&v->scan, &(struct list_scan_source){.dim = from.dim,
+                                                                .lists = from.lists,
+                                                                .centroids = from.centroids,
+                                                                .list = list,
+                                                                .low = ranges,
+                                                                .step = ranges + dim,
+                                                                .residual = from.residual});
+    }
+    memory_free(list);
+    memory_free(ranges);
+    return s;
+}
+
 enum status vectors_open(struct vectors **out, const char *path, int dim, int64_t count, int64_t first_id,
                          bool mapped) {
     FaissIndex *index = NULL;
@@ -342,8 +374,15 @@ enum status vectors_open(struct vectors **out, const char *path, int dim, int64_
         faiss_Index_free(index);
         return fail(STATUS_CORRUPT, "%s: not the index that is recorded, run drt-index repair", path);
     }
-    TRY(wrap(out, index, first_id, mapped));
-    if ((*out)->ivf && mapped) vectors_no_prefetch((*out)->ivf);
+    struct vectors *v;
+    TRY(wrap(&v, index, first_id, mapped));
+    if (v->ivf && mapped) vectors_no_prefetch(v->ivf);
+    enum status s = mapped ? scan_open(v) : STATUS_OK;
+    if (s != STATUS_OK) {
+        vectors_free(v);
+        return s;
+    }
+    *out = v;
     return STATUS_OK;
 }
 
@@ -444,6 +483,21 @@ enum status vectors_search(const struct vectors *v, int64_t *ids, const float *q
     }
     omp_set_num_threads(before);
     return s;
+}
+
+bool vectors_scans(const struct vectors *v) {
+    return v->scan != NULL;
+}
+
+enum status vectors_scan(const struct vectors *v, int64_t *ids, const float *queries, int64_t n, int k, int nprobe,
+                         const struct store_range *exclude, struct threads *threads) {
+    const struct list_scan_search how = {.n = n,
+                                         .queries = queries,
+                                         .k = k,
+                                         .nprobe = (int)vectors_visited(v, nprobe),
+                                         .exclude = exclude,
+                                         .threads = threads};
+    return list_scan_find(v->scan, ids, NULL, &how);
 }
 
 /* ---- what the library can do ---- */

@@ -48,6 +48,12 @@ enum status vectors_open(struct vectors **out, const char *path, int dim, int64_
 enum status vectors_search(const struct vectors *v, int64_t *ids, const float *queries, int64_t n, int k, int nprobe,
                            const struct store_range *exclude, int threads);
 
+/* Whether our own loops can search: a mapped inverted file of 8-bit scalar codes (IVF.., SQ8). */
+bool vectors_scans(const struct vectors *v);
+/* As vectors_search by them, with a range for each query: exclude [n], NULL: none. `threads` share the work. */
+enum status vectors_scan(const struct vectors *v, int64_t *ids, const float *queries, int64_t n, int k, int nprobe,
+                         const struct store_range *exclude, struct threads *threads);
+
 /* Megabytes of 8-bit codes scanned a second, one thread. */
 enum status vectors_scan_rate(double *mb_s, const float *rows, int64_t n, int dim);
 /* Whether the linked FAISS scans as fast as a build for AVX2 (its rate against our own loop: faiss_info.c). 10 ms. */

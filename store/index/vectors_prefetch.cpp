@@ -5,6 +5,8 @@
 //
 // All lists: a graph over the centroids finds only those that its links reach. Where centroids are nearly equal these
 // can be few, whatever nprobe is. A search of all lists therefore compares with the centroids themselves.
+//
+// Lists: the C API gives no pointers to codes, and none to what they mean.
 #include "store/index/vectors_prefetch_internal.h"
 #include <cstdio>
 #include <exception>
@@ -12,6 +14,7 @@
 #include <faiss/IndexIVF.h>
 #include <faiss/IndexNSG.h>
 #include <faiss/IndexPreTransform.h>
+#include <faiss/IndexScalarQuantizer.h>
 #include <faiss/invlists/OnDiskInvertedLists.h>
 #include <memory>
 #include <vector>
@@ -61,4 +64,31 @@ extern "C" bool vectors_search_all_lists(const void *index, int64_t *ids, float 
         snprintf(error, VECTORS_ERROR_BYTES, "unknown failure");
     }
     return false;
+}
+
+static const faiss::IndexIVFScalarQuantizer *scalar_lists(const void *index) {
+    return dynamic_cast<const faiss::IndexIVFScalarQuantizer *>(static_cast<const faiss::Index *>(index));
+}
+
+extern "C" bool vectors_lists_of(const void *index, struct vectors_lists *out) {
+    auto *ivf = scalar_lists(index);
+    if (!ivf || ivf->metric_type != faiss::METRIC_INNER_PRODUCT || !ivf->invlists) return false;
+    auto *centroids = dynamic_cast<const faiss::IndexFlat *>(centroids_of(ivf));
+    auto dim = static_cast<size_t>(ivf->d);
+    if (!centroids || centroids->ntotal != static_cast<faiss::idx_t>(ivf->nlist) || centroids->d != ivf->d)
+        return false;
+    if (ivf->sq.qtype != faiss::ScalarQuantizer::QT_8bit || ivf->sq.trained.size() != 2 * dim || ivf->code_size != dim)
+        return false;
+    const float *trained = ivf->sq.trained.data();
+    *out = {ivf->d,  static_cast<int64_t>(ivf->nlist), centroids->get_xb(), trained, trained + dim,
+            ivf->by_residual};
+    return true;
+}
+
+extern "C" void vectors_list_at(const void *index, int64_t l, const uint8_t **codes, const void **ids, int64_t *n) {
+    auto *lists = scalar_lists(index)->invlists;
+    auto list = static_cast<size_t>(l);
+    *codes = lists->get_codes(list);
+    *ids = lists->get_ids(list);
+    *n = static_cast<int64_t>(lists->list_size(list));
 }

@@ -1,6 +1,7 @@
 /* vectors_prefetch_internal.h -- what FAISS's C API does not offer: for vectors.c, in C++. */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -14,6 +15,20 @@ enum { VECTORS_ERROR_BYTES = 400 };
  * them; params->nprobe is the number of lists. Returns false, with FAISS's text in `error`, when FAISS fails. */
 bool vectors_search_all_lists(const void *index, int64_t *ids, float *scores, const float *queries, int64_t n,
                               int64_t k, const void *params, char error[VECTORS_ERROR_BYTES]);
+
+/* What a scan of our own reads of an inverted file of 8-bit scalar codes; the index owns all of it. */
+struct vectors_lists {
+    int dim;
+    int64_t lists;
+    const float *centroids;              /* [lists, dim] */
+    /* [dim]: a decoded number is least + range * (code + 0.5) / 255 */
+    const float *least, *range;
+    bool residual;                       /* codes are of a row less its list's centroid */
+};
+/* false: `index` is not an inverted file of such codes, ranked by inner products, whose centroids are float32. */
+bool vectors_lists_of(const void *index, struct vectors_lists *out);
+/* List l of such an index: *n codes of dim bytes, and ids as int64_t, which may not be aligned. */
+void vectors_list_at(const void *index, int64_t l, const uint8_t **codes, const void **ids, int64_t *n);
 #ifdef __cplusplus
 }
 #endif

@@ -163,6 +163,28 @@ static void unpack_part(uint32_t *out, const uint8_t *in, int n, int width) {
     }
 }
 
+/* ---- sums of steps ---- */
+
+/* Steps (each less one) become chunks, from `base`: sums within four lanes, then with the last one before them, so that
+ * one addition waits for another once in four numbers. */
+static void sum_steps(uint32_t *steps, int n, uint32_t base) {
+    const lanes zero = {0};
+    lanes before = zero + (base - 1);
+    int i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes x;
+        memcpy(&x, steps + i, sizeof x);
+        x += 1;
+        x += __builtin_shufflevector(zero, x, 0, 4, 5, 6);
+        x += __builtin_shufflevector(zero, x, 0, 1, 4, 5);
+        x += before;
+        before = __builtin_shufflevector(x, x, 3, 3, 3, 3);
+        memcpy(steps + i, &x, sizeof x);
+    }
+    for (uint32_t at = before[0]; i < n; i++)
+        at = steps[i] += at + 1;
+}
+
 /* ---- blocks ---- */
 
 /* Bits of those codes that are at least `least`, among those that are at least least - 1. */
@@ -235,11 +257,7 @@ bool lexical_block_decode(struct lexical_block *out, const uint8_t *in, size_t b
     else
         unpack_part(out->chunks, in, n, width);
     /* 128 steps below 2^24 after a base below 2^24: the sum cannot wrap, so the last is the greatest. */
-    uint32_t at = base;
-    for (int i = 0; i < n; i++) {
-        at += out->chunks[i];
-        out->chunks[i] = at++;
-    }
+    sum_steps(out->chunks, n, base);
     memset(out->twice, 0, sizeof out->twice);
     memset(out->thrice, 0, sizeof out->thrice);
     out->n = n;

@@ -51,6 +51,9 @@ CHAPTERS = [
         ("gpu-corpus", "Token with a corpus in GPU memory"),
         ("gpu-prefill", "Prefill on a GPU"),
     ]),
+    ("Search on the CPU", [
+        ("cpu-lists", "Lists of an index, beside FAISS and the memory's rate"),
+    ]),
     ("Search on a GPU", [
         ("gpu-search", "One query over 20 million landmarks"),
         ("gpu-search-batch", "Several queries"),

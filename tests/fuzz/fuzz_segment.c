@@ -65,6 +65,7 @@ static void search(const uint8_t *bytes, size_t size) {
     for (int nprobe = 1; nprobe < 10; nprobe += 8) {
         enum status ignored = vectors_search(v, ids, query, 1, 20, nprobe, &(struct store_range){3, 9}, 1);
         (void)ignored;
+        if (vectors_scans(v)) CHECK_OK(vectors_scan(v, ids, query, 1, 20, nprobe, &(struct store_range){3, 9}, NULL));
     }
     vectors_free(v);
 }

@@ -130,6 +130,8 @@ static void random_edits(void) {
             if (vectors_open(&v, path, DIM, ROWS, FIRST, true) != STATUS_OK) continue;
             for (int nprobe = 1; nprobe < 100; nprobe += 98)
                 CHECK_OK(vectors_search(v, ids, query, 1, 50, nprobe, &(struct store_range){600, 700}, 1));
+            for (int nprobe = 1; nprobe < 100 && vectors_scans(v); nprobe += 98)
+                CHECK_OK(vectors_scan(v, ids, query, 1, 50, nprobe, &(struct store_range){600, 700}, NULL));
             vectors_free(v);
             searched++;
         }
