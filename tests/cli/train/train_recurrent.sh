@@ -1,8 +1,8 @@
 # A Block-Recurrent Transformer from end to end: training beside a Base LM of the same text and steps, stopped and resumed with equal bits,
 # perplexity and generation over contexts longer than its window, and every refusal.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
-needs drt-train drt-tokenizer drt-eval drt-generate
-TRAIN=$BIN/drt-train
+needs drt-train drt-tokenizer drt-eval drt-generate drt-index
+TRAIN=$BIN/drt-train INDEX=$BIN/drt-index
 corpus "$TMP/text.jsonl" 12 400
 corpus "$TMP/valid.jsonl" 3 200 90
 for part in text valid; do "$BIN/drt-tokenizer" encode "$TMP/$part.jsonl" --tokenizer "$TINY/tokenizer.json" --out "$TMP/$part.u16" >/dev/null 2>"$ERR" || die "encode"; done
@@ -67,3 +67,9 @@ refuse "$keys, \"memory_layer\": 1" '' "memory_layer is 1, with recurrent_layer"
 sed 's/"slide_window"/"recurrent_layer": 1, "slide_window"/' "$TINY/config.json" >"$TMP/drt.json"
 expect 1 "$MODEL" init --config "$TMP/drt.json" --tokenizer "$TINY/tokenizer.json" --out "$TMP/drt"
 err_has "must be a Base LM"
+
+# Chunks that are read alone have no state before them: neither a store of this model nor a memory of a store.
+tiny_model "$TMP/tiny"
+expect 0 "$INDEX" build "$TMP/valid.jsonl" --model "$TMP/tiny" --out "$TMP/store" --device cpu
+expect_error "recurrent_layer is 1" "$INDEX" build "$TMP/valid.jsonl" --model "$model" --out "$TMP/own" --device cpu
+expect_error "recurrent_layer is 1" "$GENERATE" --model "$model" --memory corpus --store "$TMP/store" --prompt x --max-tokens 2 --device cpu
