@@ -2,7 +2,7 @@
  *
  * Our own product goes over the depth in slices of DEPTH. Of a slice, PANEL columns of b stand side by side in the
  * first-level cache, and rows of a pass over them, SIMD_ROWS at a time with their sums in registers. a is read as it
- * lies; where it is given transposed, a block of ROWS rows of the slice is transposed first.
+ * lies, by rows or by columns.
  *
  * Bound by arithmetic. Measured: docs/kernels/linear.md. */
 #include "kernels/linear/blas_cpu.h"
@@ -60,8 +60,8 @@ static void transpose(float *to, int64_t to_stride, const float *from, int64_t f
 /* Rows of a times one panel, over a slice of the depth. */
 struct blas_slice {
     const float *a;
-    int64_t a_stride;
-    const float *panel; /* [depth][PANEL]; beyond the last column of b zero */
+    int64_t a_row, a_next; /* from a number of a to that of the next row, and to the next of its row */
+    const float *panel;    /* [depth][PANEL]; beyond the last column of b zero */
     int64_t depth;
     float *y;
     int64_t y_stride, cols;
@@ -81,14 +81,14 @@ SIMD void blas_put(float *y, vf sum, int64_t cols, float scale, float keep) {
 /* n rows from `row` on, n constant. */
 SIMD void blas_rows(const struct blas_slice *s, int64_t row, int n) {
     vf sum[SIMD_ROWS][SIMD_VECTORS] = {0};
-    const float *a = s->a + row * s->a_stride;
+    const float *a = s->a + row * s->a_row;
     for (int64_t i = 0; i < s->depth; i++) {
         vf b[SIMD_VECTORS];
         for (int v = 0; v < SIMD_VECTORS; v++)
             b[v] = v_load(s->panel + i * PANEL + v * LANES);
         for (int r = 0; r < n; r++)
             for (int v = 0; v < SIMD_VECTORS; v++)
-                sum[r][v] += a[r * s->a_stride + i] * b[v];
+                sum[r][v] += a[r * s->a_row + i * s->a_next] * b[v];
     }
     for (int r = 0; r < n; r++)
         for (int v = 0; v < SIMD_VECTORS; v++)
@@ -120,26 +120,19 @@ static void blas_pack(float *panel, const struct blas_product *p, int64_t first,
     }
 }
 
-/* Too much for a frame. */
-static _Thread_local struct { _Alignas(64) float panel[DEPTH * PANEL], transposed[ROWS * DEPTH]; } blas_scratch;
-
 /* ROWS rows of y or less. */
 static void blas_block(const struct blas_product *p, int64_t row, int64_t rows, int64_t depth) {
-    float *const panel = blas_scratch.panel, *const transposed = blas_scratch.transposed;
+    _Alignas(64) float panel[DEPTH * PANEL];
+    const int64_t a_row = p->a_transposed ? 1 : p->a.stride, a_next = p->a_transposed ? p->a.stride : 1;
     for (int64_t first = 0; first == 0 || first < depth; first += DEPTH) {
-        struct blas_slice s = {.a = (const float *)p->a.data + row * p->a.stride + first,
-                               .a_stride = p->a.stride,
+        struct blas_slice s = {.a = (const float *)p->a.data + row * a_row + first * a_next,
+                               .a_row = a_row,
+                               .a_next = a_next,
                                .panel = panel,
                                .depth = depth - first < DEPTH ? depth - first : DEPTH,
                                .y_stride = p->y.stride,
                                .scale = p->scale,
                                .keep = first == 0 ? p->keep : 1.0f};
-        if (p->a_transposed) {
-            transpose(transposed, DEPTH, (const float *)p->a.data + first * p->a.stride + row, p->a.stride, s.depth,
-                      rows);
-            s.a = transposed;
-            s.a_stride = DEPTH;
-        }
         for (int64_t col = 0; col < p->y.cols; col += PANEL) {
             blas_pack(panel, p, first, s.depth, col);
             s.y = (float *)p->y.data + row * p->y.stride + col;
