@@ -45,6 +45,7 @@ void decoder_state_watch(struct decoder_state *s, const struct decoder_watch *wa
 
 struct decoder_output {
     float *logits; bool logits_all;      /* [n, V] of every id when logits_all, else [1, V] of the last; NULL: none */
+    float *logits_there;                 /* [1, V] of the last id, memory of the device; not beside logits */
     const int32_t *targets; float *nll;  /* [n]: nll[i] of targets[i] at ids[i] (< 0: 0); NULL: none */
     /* [n, d] dense, memory of the device in the weights' type: row i is the key state of ids[i]
      * (docs/token-memory.md), the input of layer key_layer's MLP after its norm. Layers count from 1. data NULL:

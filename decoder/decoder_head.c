@@ -3,6 +3,7 @@
  * Vocabulary x hidden is the largest matrix of a small model: a prefill that needs one row of logits must not
  * compute a thousand. Landmark rows never reach the head (model.md §6.4). */
 #include "decoder/decoder_internal.h"
+#include <assert.h>
 #include <string.h>
 
 /* Norms the selected ids' rows of x into the first rows of h; consecutive rows in one call. */
@@ -35,15 +36,20 @@ static void decoder_head_losses(struct decoder *d, const struct decoder_output *
         out->nll[offset + selected[i]] = s->nll[i];
 }
 
+/* Of n rows of h, into memory of the device. */
+static void decoder_head_product(struct decoder *d, float *there, int64_t first, int64_t n) {
+    bool narrow = d->weights.narrow && n <= MATMUL_FEW_ROWS;
+    d->dev->ops->matmul->forward(d->dev, mat_f32(there, n, d->config.vocab_size), mat_rows(d->scratch.h, first, n),
+                                 narrow ? d->weights.narrow_embed : d->weights.embed, false);
+}
+
 /* Of the first n rows of h, logit_rows at a time. */
 static void decoder_head_logits(struct decoder *d, float *out, int64_t n) {
     int64_t vocab = d->config.vocab_size;
     for (int64_t done = 0, part; done < n; done += part) {
         part = n - done < d->logit_rows ? n - done : d->logit_rows;
-        bool narrow = d->weights.narrow && part <= MATMUL_FEW_ROWS;
         float *part_out = out + done * vocab, *device_out = device_side(d->dev, part_out, d->scratch.logits_device);
-        d->dev->ops->matmul->forward(d->dev, mat_f32(device_out, part, vocab), mat_rows(d->scratch.h, done, part),
-                                     narrow ? d->weights.narrow_embed : d->weights.embed, false);
+        decoder_head_product(d, device_out, done, part);
         device_download(d->dev, part_out, device_out, (size_t)(part * vocab) * sizeof *part_out);
     }
 }
@@ -57,7 +63,8 @@ void decoder_head(struct decoder_state *s, const struct decoder_output *out, con
         d->dev->ops->norm->forward(d->dev, all, decoder_no_rstd(all.rows), x, d->weights.final_norm, d->config.rms_eps);
         decoder_watch_rows(s, "final", 0, p->first, all);
     }
-    bool last = out->logits && !out->logits_all && offset + p->n == total;
+    bool last = (out->logits || out->logits_there) && !out->logits_all && offset + p->n == total;
+    assert(!out->logits || !out->logits_there);
     if (out->nll) {
         for (int64_t j = 0; j < p->n; j++)
             if (out->targets[offset + j] >= 0) selected[n++] = j;
@@ -69,5 +76,8 @@ void decoder_head(struct decoder_state *s, const struct decoder_output *out, con
     for (int64_t j = last ? p->n - 1 : 0; j < p->n; j++)
         selected[n++] = j;
     decoder_head_norm_rows(d, p, x, selected, n);
-    decoder_head_logits(d, out->logits + (last ? 0 : offset * d->config.vocab_size), n);
+    if (out->logits_there)
+        decoder_head_product(d, out->logits_there, 0, n);
+    else
+        decoder_head_logits(d, out->logits + (last ? 0 : offset * d->config.vocab_size), n);
 }

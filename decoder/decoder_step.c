@@ -2,8 +2,8 @@
  * where there is one.
  *
  * What a landmark retrieves is read by the next chunk only. So the chunk's last id and its landmark run first, each as
- * a position of its own, and retrieval follows. Losses, key states, calls of several ids and a
- * watch need a pass through the ops (decoder.c).
+ * a position of its own, and retrieval follows. Losses, projected key states, calls of several ids and a watch need a
+ * pass through the ops (decoder.c).
  *
  * What overlaps at a chunk's end: the logits are copied during the landmark's step; the chunk's own encoding needs only
  * its ids, and is not searched before the next chunk ends (model.md §4.3), so it runs in the retriever's idle time.
@@ -12,6 +12,7 @@
  * layers. */
 #include "base/memory.h"
 #include "decoder/decoder_internal.h"
+#include <assert.h>
 #include <string.h>
 
 _Static_assert((int)DECODE_STEP_GROUPS_MAX == MODEL_GROUPS_MAX, "the kernel takes every legal model");
@@ -72,7 +73,8 @@ enum status decoder_step_create(struct decoder_state *s) {
 
 static bool decoder_step_can_run(const struct decoder_state *s, const struct decoder_output *out,
                                  const struct decoder_pass *p) {
-    if (!s->step || p->n != 1 || out->nll || out->keys.data || s->watch.rows) return false;
+    const bool projected = s->decoder->weights.key_proj.data && out->key_layer == s->decoder->config.memory_layer;
+    if (!s->step || p->n != 1 || out->nll || (out->keys.data && projected) || s->watch.rows) return false;
     for (int g = 0; g < s->decoder->config.groups; g++)
         if (s->current[g].k > DECODE_STEP_SLOTS_MAX) return false;
     return true;
@@ -89,7 +91,8 @@ static enum status decoder_step_end_chunk(struct decoder_state *s, const struct 
                                           const struct decode_step_fusion *fusions) {
     struct decoder *d = s->decoder;
     double start = clock_seconds();
-    decode_step_run(s->step, NULL, s->inputs.data, d->config.landmark_id, p->first + 1, fusions);
+    const struct decode_step_output out = {.inputs = s->inputs.data};
+    decode_step_run(s->step, &out, d->config.landmark_id, p->first + 1, fusions);
     s->times.layers += clock_seconds() - start;
     if (!s->retriever) return STATUS_OK;
     decoder_step_keep_hidden(s, d->config.chunk);
@@ -121,7 +124,12 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
     /* Where the kernel can write to the caller's memory there is nothing to copy. */
     float *direct = out->logits ? device_reach(d->dev, out->logits) : NULL;
     float *logits = direct || !out->logits ? direct : d->scratch.logits_device;
-    decode_step_run(s->step, logits, s->inputs.data, ids[0] < 0 ? pad : ids[0], p->first, fusions);
+    const struct decode_step_output made = {.logits = logits ? logits : out->logits_there,
+                                            .inputs = s->inputs.data,
+                                            .keys = p->keys.data,
+                                            .key_layer = p->key_layer};
+    assert(!logits || !out->logits_there);
+    decode_step_run(s->step, &made, ids[0] < 0 ? pad : ids[0], p->first, fusions);
     /* The copy of the logits overlaps with the landmark's step and with the retriever's idle work. */
     if (logits) device_fetch(d->dev, out->logits, logits, (size_t)d->config.vocab_size * sizeof *logits);
     if (s->retriever) s->chunk_ids[p->in_chunk] = ids[0];

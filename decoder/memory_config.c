@@ -1,4 +1,4 @@
-/* memory_config.c -- the file of a token memory: JSON, version 2. */
+/* memory_config.c -- the file of a token memory: JSON, version 2; gates without a fit. */
 #include "decoder/memory_config.h"
 #include "base/file.h"
 #include "base/formats/json.h"
@@ -7,6 +7,22 @@
 #include <string.h>
 
 #define FIT_AGAIN "fit it again with drt-eval fit-memory"
+
+const char *const memory_kind_names[MEMORY_KINDS] = {"own", "corpus", "both"};
+
+bool memory_kind_reads(enum memory_kind kind, int side) {
+    return kind == MEMORY_BOTH || (int)kind == side;
+}
+
+struct memory_gate memory_gate_fixed(enum memory_kind kind, double weight) {
+    struct memory_gate gate = {0};
+    int sides = kind == MEMORY_BOTH ? MEMORY_SIDES : 1;
+    for (int i = 0; i < MEMORY_FEATURES; i++)
+        gate.deviation[i] = 1;
+    for (int side = 0; side < MEMORY_SIDES; side++)
+        gate.b2[side] = log(weight / (sides * (1 - weight)));
+    return gate;
+}
 
 /* The members that are numbers, that are fingerprints, and a mixture's arrays of numbers. */
 static const struct {

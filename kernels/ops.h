@@ -11,6 +11,7 @@
 #include "kernels/pointwise/loss.h"
 #include "kernels/linear/matmul.h"
 #include "kernels/pointwise/norm.h"
+#include "kernels/memory/next_token.h"
 #include "kernels/search/ivf_scan.h"
 #include "kernels/pointwise/rope.h"
 #include "kernels/pointwise/state_gate.h"
@@ -32,6 +33,7 @@ struct ops {
     const struct kmeans_assign_ops *kmeans_assign;
     const struct ivf_scan_ops *ivf_scan;
     const struct token_memory_ops *token_memory;
+    const struct next_token_ops *next_token;
     const struct bert_ops *bert;
     const struct state_gate_ops *state_gate;              /* NULL: the device has none (a GPU) */
 };

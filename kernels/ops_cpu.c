@@ -16,6 +16,7 @@ const struct ops ops_cpu = {
     .kmeans_assign = &kmeans_assign_cpu,
     .ivf_scan = &ivf_scan_cpu,
     .token_memory = &token_memory_cpu,
+    .next_token = &next_token_cpu,
     .bert = &bert_cpu,
     .state_gate = &state_gate_cpu,
 };

@@ -350,7 +350,7 @@ static enum status library_next(struct drt_session *s, struct drt_token *out) {
                               .text = token.text,
                               .bytes = token.bytes,
                               .logprob = token.logprob,
-                              .memory_share = (float)token.memory_share,
+                              .memory_share = (float)generation_memory_share(s->generation, token.id),
                               .alternatives = s->alternatives,
                               .n_alternatives = token.n_alternatives};
     out->raw = tokenizer_bytes(s->engine.model.tokenizer, token.id, &out->raw_bytes);

@@ -271,7 +271,6 @@ static void generation_pick(struct generation *g, struct generation_token *out) 
         g->logits[g->unspoken[i]] = -INFINITY;
     out->id = sampler_pick(g->sampler, g->logits);
     if (g->config.logprobs) out->logprob = (float)((double)(g->logits[out->id] - top) - log(sum));
-    if (g->memory) out->memory_share = memory_text_share(g->memory, out->id);
 }
 
 enum status generation_next(struct generation *g, struct generation_token *out) {
@@ -314,4 +313,8 @@ const struct retriever *generation_retriever(const struct generation *g) {
 
 struct memory_text *generation_memory(struct generation *g) {
     return g->memory;
+}
+
+double generation_memory_share(const struct generation *g, int32_t id) {
+    return g->memory ? memory_text_share(g->memory, id) : 0;
 }

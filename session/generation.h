@@ -55,7 +55,6 @@ struct generation_token {
     int64_t position;                    /* in the text */
     const char *text; size_t bytes;      /* that can be shown now; borrowed until the next call */
     float logprob;                       /* before sampling options apply */
-    double memory_share;                 /* of the id's probability */
     const struct generation_alternative *alternatives; int n_alternatives;
 };
 /* The next id. It joins the text in the next call. STATUS_INVALID: nothing was fed, or the end was reached. */
@@ -74,3 +73,5 @@ int64_t generation_tokens(const struct generation *g);    /* ids of the text, wi
 struct decoder_state *generation_state(struct generation *g);
 const struct retriever *generation_retriever(const struct generation *g);            /* NULL: no retrieval */
 struct memory_text *generation_memory(struct generation *g);                          /* NULL: no token memory */
+/* The part of the last generated id's probability that a token memory gave: before the next call. On a GPU it waits. */
+double generation_memory_share(const struct generation *g, int32_t id);

@@ -25,7 +25,7 @@ static void generation_score(const struct generation_scores *scores, int64_t i, 
 static void generation_score_first(struct generation *g, const struct generation_scores *scores, int32_t id) {
     if (g->has_logits) {
         generation_score(scores, 0, id, g->logits, generation_vocab(g));
-        if (scores->memory_share) scores->memory_share[0] = g->memory ? (float)memory_text_share(g->memory, id) : 0;
+        if (scores->memory_share) scores->memory_share[0] = (float)generation_memory_share(g, id);
         return;
     }
     scores->logprob[0] = NAN;

@@ -7,15 +7,12 @@
 #include <assert.h>
 #include <math.h>
 
-enum { STATS = 5 };
-
-/* One of the memories that are read. */
+/* One of the memories that are read. Pointers and matrices: memory of the device. */
 struct text_side {
     bool read;
-    struct mat weights, p; /* [1, columns], [1, vocab_size], memory of the device as the next two */
-    float *stats, *tau;
-    float *p_here, stats_here[STATS]; /* this process's side */
-    struct token_memory entries;      /* of the mixture that was made last */
+    struct mat weights;         /* [1, columns] */
+    float *p, *tau;             /* [vocab_size]; [1] */
+    struct token_memory memory; /* of the mixture that was made last */
 };
 
 struct memory_text {
@@ -25,15 +22,18 @@ struct memory_text {
     int32_t *ids;
     size_t ids_capacity;
     struct mat fresh, keys; /* [pass, d] of the call in hand; [ring, d] */
-    int32_t *value, *none;  /* [ring]; a target that is none */
+    int32_t *value;         /* [ring] */
     float *square;
     struct text_side side[MEMORY_SIDES];
     int64_t searched; /* ids that the last search knew; -1: none was made */
     int64_t *chunks;
     float *scores; /* of the chunks */
     struct memory_marks marks;
-    double *log_mixed, g[1 + MEMORY_SIDES];
-    double seconds;  /* from the forward pass to the mixture */
+    struct memory_gate *gate; /* the next three: memory of the device */
+    float *logits, *log_p;    /* [vocab_size]: the model's; the mixture's, for callers that it cannot reach */
+    double *g;                /* [1 + MEMORY_SIDES], of device_allocate_host */
+    const float *mixed;       /* the caller's: log p of the last mixture */
+    double seconds;           /* from the forward pass to the mixture */
     int32_t *column; /* [1 + MEMORY_CONTRIBUTORS_MAX]: an id, then the columns found for it; memory of the device */
     float *column_weight;
 };
@@ -64,13 +64,11 @@ static enum status side_allocate(struct memory_text *t, int side) {
     int64_t columns = side == MEMORY_OWN ? t->config.past : (int64_t)c->k * (c->before + 1 + c->after) * model->chunk;
     s->read = true;
     s->weights = mat_f32(NULL, 1, columns);
-    s->p = mat_f32(NULL, 1, model->vocab_size);
     TRY(device_allocate(dev, &s->weights.data, mat_bytes(s->weights)));
-    TRY(device_allocate(dev, &s->p.data, mat_bytes(s->p)));
-    TRY(device_allocate(dev, &s->stats, (size_t)STATS));
+    TRY(device_allocate(dev, &s->p, (size_t)model->vocab_size));
     TRY(device_allocate(dev, &s->tau, 1));
-    TRY(memory_allocate(&s->p_here, (size_t)model->vocab_size));
     device_upload(dev, s->tau, &tau, sizeof tau);
+    s->memory.tau = s->tau;
     return STATUS_OK;
 }
 
@@ -78,7 +76,7 @@ static enum status memory_text_allocate(struct memory_text *t) {
     struct engine *e = t->config.engine;
     struct device *dev = e->device;
     int64_t cols = e->model.config.hidden, pass = engine_pass(e);
-    const int32_t none = -1;
+    size_t vocab = (size_t)e->model.config.vocab_size;
     t->searched = -1;
     t->ring = t->config.past + pass;
     t->fresh = mat_dense(NULL, decoder_type(e->decoder), pass, cols);
@@ -87,11 +85,13 @@ static enum status memory_text_allocate(struct memory_text *t) {
     TRY(device_allocate(dev, &t->keys.data, mat_bytes(t->keys)));
     TRY(device_allocate(dev, &t->value, (size_t)t->ring));
     TRY(device_allocate(dev, &t->square, (size_t)t->ring));
-    TRY(device_allocate(dev, &t->none, 1));
+    TRY(device_allocate(dev, &t->gate, 1));
+    TRY(device_allocate(dev, &t->logits, vocab));
+    TRY(device_allocate(dev, &t->log_p, vocab));
+    TRY(device_allocate_host(dev, &t->g, 1 + MEMORY_SIDES));
     TRY(device_allocate(dev, &t->column, 1 + MEMORY_CONTRIBUTORS_MAX));
     TRY(device_allocate(dev, &t->column_weight, MEMORY_CONTRIBUTORS_MAX));
-    TRY(memory_allocate(&t->log_mixed, (size_t)e->model.config.vocab_size));
-    device_upload(dev, t->none, &none, sizeof none);
+    device_upload(dev, t->gate, &t->config.memory->mixture[t->config.kind].gate, sizeof *t->gate);
     for (int side = 0; side < MEMORY_SIDES; side++)
         if (memory_kind_reads(t->config.kind, side)) TRY(side_allocate(t, side));
     return t->side[MEMORY_CORPUS].read ? memory_text_source(t) : STATUS_OK;
@@ -113,36 +113,36 @@ enum status memory_text_create(struct memory_text **out, const struct memory_tex
 void memory_text_free(struct memory_text *t) {
     if (!t) return;
     struct device *dev = t->config.engine->device;
-    void *there[] = {t->fresh.data, t->keys.data, t->value, t->none, t->square, t->column, t->column_weight};
+    void *there[] = {t->fresh.data, t->keys.data, t->value,  t->square,       t->gate,
+                     t->logits,     t->log_p,     t->column, t->column_weight};
     memory_source_free(t->source);
     for (size_t i = 0; i < ARRAY_LEN(there); i++)
         device_release(dev, there[i]);
     for (int side = 0; side < MEMORY_SIDES; side++) {
         struct text_side *s = &t->side[side];
-        void *of_side[] = {s->weights.data, s->p.data, s->stats, s->tau};
+        void *of_side[] = {s->weights.data, s->p, s->tau};
         for (size_t i = 0; i < ARRAY_LEN(of_side); i++)
             device_release(dev, of_side[i]);
-        memory_free(s->p_here);
     }
+    device_release_host(dev, t->g);
     memory_free(t->ids);
     memory_free(t->chunks);
     memory_free(t->scores);
-    memory_free(t->log_mixed);
     memory_free(t);
 }
 
 /* ---- the own past ---- */
 
 /* The last n ids join the ring: their key states, and the id that follows each position before the last. */
-static void memory_text_remember(struct memory_text *t, int64_t n) {
+static void memory_text_remember(struct memory_text *t, struct mat keys, int64_t n) {
     struct device *dev = t->config.engine->device;
     int64_t first = t->n - n;
     for (int64_t i = 0, part; i < n; i += part) {
         int64_t at = (first + i) % t->ring;
         part = n - i < t->ring - at ? n - i : t->ring - at;
-        struct mat keys = mat_rows(t->keys, at, part);
-        device_copy_rows(dev, keys, mat_rows(t->fresh, i, part));
-        dev->ops->token_memory->squares(dev, t->square + at, keys);
+        struct mat to = mat_rows(t->keys, at, part), from = mat_rows(keys, i, part);
+        if (to.data != from.data) device_copy_rows(dev, to, from);
+        dev->ops->token_memory->squares(dev, t->square + at, to);
     }
     for (int64_t p = first > 0 ? first - 1 : 0, part; p < t->n - 1; p += part) {
         int64_t at = p % t->ring;
@@ -151,109 +151,84 @@ static void memory_text_remember(struct memory_text *t, int64_t n) {
     }
 }
 
+/* What memory_text_remember does for one id whose key state is in the ring already, as a part of the next mixture. */
+static struct next_token_append memory_text_append(const struct memory_text *t) {
+    const int64_t newest = t->n - 1;
+    return (struct next_token_append){.square = t->square + newest % t->ring,
+                                      .value = newest > 0 ? t->value + (newest - 1) % t->ring : NULL,
+                                      .id = t->ids[newest]};
+}
+
 /* ---- the mixture ---- */
 
+/* Searches where it is time to; the corpus side then reads what was found. */
 static enum status text_search(struct memory_text *t) {
+    static const int64_t row_begin[2] = {0, 1};
     if (t->searched >= 0 && t->n - t->searched < t->config.memory->every) return STATUS_OK;
     TRY(memory_source_find(t->source, t->chunks, t->scores, t->ids, &t->n, 1, (struct memory_scope){0}));
     t->marks = memory_source_marks(t->source, t->chunks, t->scores, memory_source_query(t->source, t->n));
+    TRY(memory_source_load(t->source, &t->side[MEMORY_CORPUS].memory.slots, t->chunks, row_begin, 1));
     t->searched = t->n;
     return STATUS_OK;
 }
 
-/* The distribution of one memory for the id after the last: p_here and stats_here. */
-static enum status side_read(struct memory_text *t, int side, struct mat state) {
-    struct device *dev = t->config.engine->device;
-    const struct token_memory_ops *ops = dev->ops->token_memory;
+static struct next_token_side text_side_of(struct memory_text *t, int side) {
     struct text_side *s = &t->side[side];
-    struct token_memory memory = {.tau = s->tau};
-    const int64_t row_begin[2] = {0, 1};
-    float *x = s->stats;
-    if (side == MEMORY_CORPUS) {
-        TRY(text_search(t));
-        TRY(memory_source_load(t->source, &memory.slots, t->chunks, row_begin, 1));
-    } else {
-        memory.past = (struct memory_past){.keys = t->keys,
-                                           .value = t->value,
-                                           .square = t->square,
-                                           .length = 1,
-                                           .first = t->n - 1,
-                                           .ring = t->ring,
-                                           .limit = (int)t->config.past};
-    }
-    ops->forward(dev, (struct token_memory_stats){x, x + 1, x + 2, x + 3, x + 4}, state, &memory, t->none);
-    ops->weights(dev, s->weights, state, &memory);
-    ops->distribution(dev, s->p, s->weights, &memory);
-    device_download(dev, s->stats_here, s->stats, sizeof s->stats_here);
-    device_download(dev, s->p_here, s->p.data, mat_bytes(s->p));
-    s->entries = memory;
-    return device_sync(dev);
+    if (!s->read) return (struct next_token_side){0};
+    if (side == MEMORY_OWN)
+        s->memory.past = (struct memory_past){.keys = t->keys,
+                                              .value = t->value,
+                                              .square = t->square,
+                                              .length = 1,
+                                              .first = t->n - 1,
+                                              .ring = t->ring,
+                                              .limit = (int)t->config.past};
+    const float past = (float)min_i64(t->n - 1, t->config.past);
+    return (struct next_token_side){.memory = s->memory,
+                                    .marks = side == MEMORY_OWN ? (struct memory_marks){.entries = past} : t->marks,
+                                    .weights = s->weights,
+                                    .p = s->p};
 }
 
-/* top: the model's top token; log_sum: of its logits' exponentials. */
-static struct memory_evidence side_evidence(const struct memory_text *t, int side, const float *logits, int64_t top,
-                                            double log_sum) {
-    const struct text_side *s = &t->side[side];
-    int64_t vocab = t->config.engine->model.config.vocab_size, best = 0, past = min_i64(t->n - 1, t->config.past);
-    if (!s->read) return (struct memory_evidence){0};
-    for (int64_t v = 1; v < vocab; v++)
-        best = s->p_here[v] > s->p_here[best] ? v : best;
-    return (struct memory_evidence){.entries = side == MEMORY_OWN ? (float)past : t->marks.entries,
-                                    .lse = s->stats_here[1],
-                                    .nearest = s->stats_here[2],
-                                    .squares = s->stats_here[3],
-                                    .top = logf(s->p_here[best]),
-                                    .of_top = logf(s->p_here[top]),
-                                    .lm_of_top = (float)((double)logits[best] - log_sum),
-                                    .token = (float)best,
-                                    .best = side == MEMORY_OWN ? 0 : t->marks.best,
-                                    .kth = side == MEMORY_OWN ? 0 : t->marks.kth,
-                                    .mean = side == MEMORY_OWN ? 0 : t->marks.mean};
-}
-
-static void memory_text_mix(struct memory_text *t, float *logits) {
-    int64_t vocab = t->config.engine->model.config.vocab_size, top = 0;
-    struct memory_evidence of[MEMORY_SIDES];
-    double sum = 0, moment = 0, log_p[MEMORY_SIDES];
-    for (int64_t v = 1; v < vocab; v++)
-        top = logits[v] > logits[top] ? v : top;
-    const double largest = (double)logits[top];
-    for (int64_t v = 0; v < vocab; v++) {
-        double below = (double)logits[v] - largest, e = exp(below);
-        sum += e;
-        moment += e > 0 ? e * below : 0;
-    }
-    const struct memory_lm_evidence lm = {(float)(log(sum) - moment / sum), (float)-log(sum)};
+/* log p of the next id into `logits`. */
+static enum status memory_text_mix(struct memory_text *t, float *logits, struct mat state,
+                                   struct next_token_append append) {
+    struct device *dev = t->config.engine->device;
+    const int64_t vocab = t->config.engine->model.config.vocab_size;
+    float *direct = device_reach(dev, logits), *there = direct ? direct : t->log_p;
+    struct next_token_task task = {
+        .gate = t->gate, .logits = t->logits, .vocab = vocab, .state = state, .append = append};
+    if (t->side[MEMORY_CORPUS].read) TRY(text_search(t));
     for (int side = 0; side < MEMORY_SIDES; side++)
-        of[side] = side_evidence(t, side, logits, top, largest + log(sum));
-    memory_gate_weights(t->g, &t->config.memory->mixture[t->config.kind].gate, &lm, of);
-    for (int64_t v = 0; v < vocab; v++) {
-        double log_lm = (double)logits[v] - largest - log(sum);
-        for (int side = 0; side < MEMORY_SIDES; side++)
-            log_p[side] = t->side[side].read ? log((double)t->side[side].p_here[v]) : -INFINITY;
-        t->log_mixed[v] = memory_mixed(t->g, log_lm, log_p);
-        logits[v] = (float)t->log_mixed[v];
-    }
+        task.side[side] = text_side_of(t, side);
+    dev->ops->next_token->mix(dev, there, device_reach(dev, t->g), &task);
+    device_fetch(dev, logits, there, (size_t)vocab * sizeof *logits);
+    device_fetch_wait(dev);
+    t->mixed = logits;
+    return device_fault(dev);
 }
 
 enum status memory_text_feed(struct memory_text *t, struct decoder_state *state, float *logits, const int32_t *ids,
                              int64_t n) {
+    /* One id's key state goes into the ring at once. */
+    const bool one = n == 1;
+    const struct mat keys = one ? mat_rows(t->keys, t->n % t->ring, 1) : mat_rows(t->fresh, 0, n);
     const struct decoder_output out = {
-        .logits = logits, .keys = mat_rows(t->fresh, 0, n), .key_layer = t->config.memory->key_layer};
+        .logits_there = logits ? t->logits : NULL, .keys = keys, .key_layer = t->config.memory->key_layer};
+    const bool own = t->side[MEMORY_OWN].read;
     assert(n <= t->fresh.rows);
     TRY(memory_grow(&t->ids, &t->ids_capacity, (size_t)(t->n + n)));
     for (int64_t i = 0; i < n; i++)
         t->ids[t->n + i] = ids[i];
     TRY(decoder_forward(state, &out, ids, n));
     t->n += n;
-    if (t->side[MEMORY_OWN].read) memory_text_remember(t, n);
+    if (own && !(one && logits)) memory_text_remember(t, keys, n);
     if (!logits) return STATUS_OK;
     const double start = clock_seconds();
-    for (int side = 0; side < MEMORY_SIDES; side++)
-        if (t->side[side].read) TRY(side_read(t, side, mat_rows(t->fresh, n - 1, 1)));
-    memory_text_mix(t, logits);
+    const struct next_token_append append = own && one ? memory_text_append(t) : (struct next_token_append){0};
+    enum status s = memory_text_mix(t, logits, mat_rows(keys, n - 1, 1), append);
     t->seconds += clock_seconds() - start;
-    return STATUS_OK;
+    return s;
 }
 
 struct memory_text_times memory_text_times(const struct memory_text *t) {
@@ -265,17 +240,23 @@ struct memory_text_times memory_text_times(const struct memory_text *t) {
                                       .encoded = s.encoded};
 }
 
+/* The id's probability in one memory. */
+static float side_p(const struct memory_text *t, int side, int32_t id) {
+    float p = 0;
+    if (t->side[side].read) device_download(t->config.engine->device, &p, t->side[side].p + id, sizeof p);
+    return p;
+}
+
 /* The part of the id's probability that one memory gave. */
-static double side_share(const struct memory_text *t, int side, int32_t id) {
-    const struct text_side *s = &t->side[side];
-    if (!s->read || !(t->g[1 + side] > 0) || !(s->p_here[id] > 0)) return 0;
-    return exp(log((double)s->p_here[id]) + log(t->g[1 + side]) - t->log_mixed[id]);
+static double side_share(const struct memory_text *t, int side, int32_t id, float p) {
+    if (!(t->g[1 + side] > 0) || !(p > 0)) return 0;
+    return exp(log((double)p) + log(t->g[1 + side]) - (double)t->mixed[id]);
 }
 
 double memory_text_share(const struct memory_text *t, int32_t id) {
     double share = 0;
     for (int side = 0; side < MEMORY_SIDES; side++)
-        share += side_share(t, side, id);
+        share += side_share(t, side, id, side_p(t, side, id));
     return share;
 }
 
@@ -283,7 +264,7 @@ double memory_text_share(const struct memory_text *t, int32_t id) {
 
 /* Columns are laid out as token_memory.h says: the passages' ids, or the own past from the newest on. */
 static enum status side_origin(struct memory_text *t, int side, struct memory_contributor *out, int64_t column) {
-    const struct memory_slots *slots = &t->side[side].entries.slots;
+    const struct memory_slots *slots = &t->side[side].memory.slots;
     struct memory_origin origin;
     if (side == MEMORY_OWN) {
         *out = (struct memory_contributor){.own = true, .chunk = -1, .document = -1, .offset = t->n - 1 - column};
@@ -302,18 +283,18 @@ static enum status side_contributors(struct memory_text *t, int side, struct mem
     const struct text_side *s = &t->side[side];
     int32_t column[MEMORY_CONTRIBUTORS_MAX];
     float weight[MEMORY_CONTRIBUTORS_MAX];
-    const double share = side_share(t, side, id);
+    const float p = side_p(t, side, id);
+    const double share = side_share(t, side, id, p);
     *count = 0;
     if (share <= 0) return STATUS_OK;
     device_upload(dev, t->column, &id, sizeof id);
-    dev->ops->token_memory->contributors(dev, t->column + 1, t->column_weight, s->weights, &s->entries, t->column, n,
-                                         0);
+    dev->ops->token_memory->contributors(dev, t->column + 1, t->column_weight, s->weights, &s->memory, t->column, n, 0);
     device_download(dev, column, t->column + 1, (size_t)n * sizeof *column);
     device_download(dev, weight, t->column_weight, (size_t)n * sizeof *weight);
     TRY(device_sync(dev));
     while (*count < n && column[*count] >= 0 && weight[*count] > 0) {
         TRY(side_origin(t, side, &out[*count], column[*count]));
-        out[*count].share = share * (double)weight[*count] / (double)s->p_here[id];
+        out[*count].share = share * (double)weight[*count] / (double)p;
         ++*count;
     }
     return STATUS_OK;

@@ -23,11 +23,12 @@ void memory_text_free(struct memory_text *t);             /* NULL is fine */
 enum status memory_text_feed(struct memory_text *t, struct decoder_state *state, float *logits, const int32_t *ids,
                              int64_t n);
 /* Sums since memory_text_create, in seconds: finding chunks, encoding those that were not encoded yet (on a GPU: until
- * the kernels are queued), reading entries and mixing. */
+ * the kernels are queued), reading entries and mixing (on a GPU: until the result has arrived, the layers included). */
 struct memory_text_times { double find, encode, mix; int64_t queries, encoded; };
 struct memory_text_times memory_text_times(const struct memory_text *t);
 
-/* The part of the id's probability that came from the memory, in the mixture that was made last. */
+/* The part of the id's probability that came from the memory, in the mixture that was made last, whose logits are where
+ * memory_text_feed wrote them. On a GPU it waits for two small copies. */
 double memory_text_share(const struct memory_text *t, int32_t id);
 
 /* An entry of the memory that gave a part of an id's probability: a token of the corpus or of the own past. */

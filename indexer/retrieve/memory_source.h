@@ -8,6 +8,7 @@
 #pragma once
 #include "decoder/decoder.h"
 #include "indexer/search/searcher.h"
+#include "kernels/memory/memory_gate.h"
 #include "kernels/memory/token_memory.h"
 #include "store/lexical/lexical.h"
 #include "store/store.h"
@@ -55,9 +56,7 @@ enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const i
 /* The scores [n*k] that a search would give to these chunks (-1: 0). */
 enum status memory_source_score(struct memory_source *m, float *scores, const int64_t *chunks, const int32_t *ids,
                                 const int64_t *at, int64_t n);
-/* What a gate sees of the chunks of one search: their number; the highest, the lowest and the mean score over all k
- * (0 for -1); BM25 scores per token of the query. */
-struct memory_marks { float entries, best, kth, mean; };
+/* What a gate sees of the chunks of one search. */
 struct memory_marks memory_source_marks(const struct memory_source *m, const int64_t *chunks, const float *scores,
                                         int64_t query_tokens);
 /* Tokens of the query of a search for the text that ends before ids[at]. */

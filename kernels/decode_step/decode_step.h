@@ -39,8 +39,13 @@ void decode_step_free(struct decode_step *t);               /* NULL is fine */
 enum { DECODE_STEP_SLOTS_MAX = 64 };
 /* blocks.blocks 0: the group reads nothing; else one block with k <= DECODE_STEP_SLOTS_MAX. */
 struct decode_step_fusion { struct gca_pool pool; struct gca_blocks blocks; };
-/* Computes id `id` at `position`; the rings hold the positions of its window. logits [V] float32, memory of the device
- * or within its reach (device_reach). inputs [groups, d], memory of the device: the input of the first layer of each
- * group, in the weights' type. NULL: that output is not computed. */
-void decode_step_run(struct decode_step *t, float *logits, void *inputs, int32_t id, int64_t position,
+/* What a step computes, each NULL where it is not wanted. */
+struct decode_step_output {
+    float *logits;                              /* [V], memory of the device or within its reach (device_reach) */
+    /* The rest is memory of the device, in the weights' type. inputs [groups, d]: the input of each group's first
+     * layer. keys [d]: the input of layer key_layer's MLP after its norm (layers count from 1). */
+    void *inputs, *keys; int key_layer;
+};
+/* Computes id `id` at `position`; the rings hold the positions of its window. */
+void decode_step_run(struct decode_step *t, const struct decode_step_output *out, int32_t id, int64_t position,
                      const struct decode_step_fusion *fusions);

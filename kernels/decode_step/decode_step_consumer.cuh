@@ -109,7 +109,8 @@ template <int DIM, int STRIPS, int UNITS> struct step_consumer {
         }
         send_part(sum);
     }
-    __device__ __forceinline__ void run() {
+    /* KEYS: a layer's key state is wanted (decode_step.h). */
+    template <bool KEYS> __device__ __forceinline__ void run() {
         const step_task &t = block.t;
         start_window(t.layers[0], cluster);
         block.begin();
@@ -144,11 +145,11 @@ template <int DIM, int STRIPS, int UNITS> struct step_consumer {
                 block.end_exchange(true);
             }
             if constexpr (UNITS == 0)
-                block.template mlp<0>();
+                block.template mlp<0, KEYS>(n);
             else if (block.units == UNITS)
-                block.template mlp<UNITS>();
+                block.template mlp<UNITS, KEYS>(n);
             else
-                block.template mlp<UNITS - 8>();
+                block.template mlp<UNITS - 8, KEYS>(n);
         }
         if (t.logits) block.head();
     }

@@ -26,7 +26,8 @@ template <int DIM, int STRIPS, int UNITS> struct step_memory {
     enum { RING = (sizeof(shared) + 127) / 128 * 128 };
 };
 
-template <int DIM, int STRIPS, int UNITS>
+/* KEYS: a kernel of its own for steps that give a key state, whose registers the others do not have to spare. */
+template <int DIM, int STRIPS, int UNITS, bool KEYS>
 static __global__ void __launch_bounds__(STEP_THREADS, 1) decode_step_kernel(const __grid_constant__ step_task t) {
 /* Older cards have no clusters; decode_step_decode_step_fits refuses them. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -77,7 +78,7 @@ static __global__ void __launch_bounds__(STEP_THREADS, 1) decode_step_kernel(con
             0,
             0.0f,
             0};
-        consumer.run();
+        consumer.template run<KEYS>();
     }
     __syncwarp();
     step_cluster_barrier(); /* no block ends while others may still write to its shared memory */
@@ -88,7 +89,7 @@ static __global__ void __launch_bounds__(STEP_THREADS, 1) decode_step_kernel(con
 
 struct step_kernel {
     int dim, strips, units; /* units: of a block, or eight less; 0: any number up to UNITS_MAX */
-    const void *kernel;
+    const void *kernel[2]; /* the second also gives a key state */
     size_t shared;             /* bytes before the ring */
     int (*largest)(int units); /* bytes of a stage */
     int64_t (*layer)(int heads, int f, bool fuses);
@@ -103,7 +104,8 @@ template <int DIM, int STRIPS, int UNITS> static constexpr step_kernel decode_st
     return {DIM,
             STRIPS,
             UNITS,
-            (const void *)decode_step_kernel<DIM, STRIPS, UNITS>,
+            {(const void *)decode_step_kernel<DIM, STRIPS, UNITS, false>,
+             (const void *)decode_step_kernel<DIM, STRIPS, UNITS, true>},
             (size_t)step_memory<DIM, STRIPS, UNITS>::RING,
             largest_stage<DIM, STRIPS, UNITS>,
             step_sizes<DIM, STRIPS, UNITS>::layer};
@@ -175,11 +177,14 @@ static bool decode_step_select_kernel(struct decode_step_weights *w, int d, int 
         if (k.dim != dim || k.strips < strips) continue;
         w->blocks = STEP_CLUSTER;
         cudaLaunchConfig_t launch = decode_step_launch(w, attributes);
-        if (cudaFuncSetAttribute(k.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared) != cudaSuccess ||
-            cudaOccupancyMaxActiveClusters(&clusters, k.kernel, &launch) != cudaSuccess || clusters < 1) {
-            (void)cudaGetLastError();
-            continue;
+        for (const void *kernel : k.kernel) {
+            int fit = 0;
+            if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared) != cudaSuccess ||
+                cudaOccupancyMaxActiveClusters(&fit, kernel, &launch) != cudaSuccess)
+                fit = 0, (void)cudaGetLastError();
+            clusters = kernel == k.kernel[0] || fit < clusters ? fit : clusters;
         }
+        if (clusters < 1) continue;
         w->blocks = clusters * STEP_CLUSTER;
         int units = step_units(f, w->blocks - 1, w->blocks), capacity = (shared - (int)k.shared) / 128 * 128;
         bool even = f / 8 % w->blocks == 0;
@@ -304,12 +309,13 @@ void decode_step_free(struct decode_step *t) {
     memory_free(t);
 }
 
-void decode_step_run(struct decode_step *t, float *logits, void *inputs, int32_t id, int64_t position,
+void decode_step_run(struct decode_step *t, const struct decode_step_output *out, int32_t id, int64_t position,
                      const struct decode_step_fusion *fusions) {
     const struct decode_step_weights *w = t->weights;
     struct step_task task = t->task;
     int64_t begin = position > w->window ? position - w->window : 0;
-    task.logits = logits, task.inputs = (bf16 *)inputs, task.id = id;
+    task.logits = out->logits, task.inputs = (bf16 *)out->inputs, task.key_state = (bf16 *)out->keys, task.id = id;
+    task.key_layer = out->keys ? out->key_layer - 1 : -1;
     task.row = (int)(position % task.ring), task.first = (int)(begin % task.ring),
     task.keys = (int)(position - begin) + 1;
     size_t size = (size_t)task.exchanges * w->p; /* accumulators of a buffer */
@@ -333,7 +339,7 @@ void decode_step_run(struct decode_step *t, float *logits, void *inputs, int32_t
     void *arguments[] = {&task};
     cudaLaunchAttribute attributes[2];
     cudaLaunchConfig_t launch = decode_step_launch(w, attributes);
-    cudaError_t error = cudaLaunchKernelExC(&launch, w->kernel->kernel, arguments);
+    cudaError_t error = cudaLaunchKernelExC(&launch, w->kernel->kernel[out->keys != NULL], arguments);
     if (error != cudaSuccess) device_cuda_fault(w->dev, "decode_step", cudaGetErrorString(error));
     device_cuda_check(w->dev, "decode_step");
 }

@@ -24,8 +24,8 @@ void decode_step_free(struct decode_step *t) {
     assert(!t);
 }
 
-void decode_step_run(struct decode_step *t, float *logits, void *inputs, int32_t id, int64_t position,
+void decode_step_run(struct decode_step *t, const struct decode_step_output *out, int32_t id, int64_t position,
                      const struct decode_step_fusion *fusions) {
-    (void)t, (void)logits, (void)inputs, (void)id, (void)position, (void)fusions;
+    (void)t, (void)out, (void)id, (void)position, (void)fusions;
     assert(!"decode_step_weights_create gave none");
 }

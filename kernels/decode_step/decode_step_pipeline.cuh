@@ -26,7 +26,7 @@ extern "C" {
 
 /* The producer copies COPY_BYTES at a time and then pauses for COPY_PAUSE. When all blocks request whole stages at
  * once, the accumulators of decode_step_exchange.cuh queue after them in the memory system. */
-enum { COPY_BYTES = 4096 /* bytes */, COPY_PAUSE = 200 /* cycles */ };
+enum { COPY_BYTES = 4096 /* bytes */, COPY_PAUSE = 80 /* cycles */ };
 enum { RING_STAGES = 16, STEP_LAYERS_MAX = 96, UNITS_MAX = 80 /* of a block */, STREAM_BUFFERS = 4 };
 
 struct step_layer {
@@ -56,6 +56,8 @@ struct step_task {
     float eps, slope; /* slope: log2 of the ALiBi slope of head h is (h + 1) * slope */
     step_fusion fusion[DECODE_STEP_GROUPS_MAX];
     step_layer layers[STEP_LAYERS_MAX];
+    bf16 *key_state;
+    int key_layer; /* whose MLP's input goes to key_state, from 0 */
 };
 static __device__ __forceinline__ bool step_fused(const step_task &t, const step_layer &l) {
     return l.group >= 0 && t.fusion[l.group].k > 0;

@@ -212,12 +212,28 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         }
     }
 
+    /* Whether this block writes the layer's key state. The last block has units, however few there are. */
+    __device__ __forceinline__ bool makes_keys(int layer) const {
+        return layer == t.key_layer && blockIdx.x + 1 == gridDim.x;
+    }
+    /* keys has the residual stream, written by this thread: it becomes its norm. */
+    __device__ __forceinline__ void norm_keys(bf16 *keys, const bf16 *norm, float by) const {
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) {
+            int column = warp * COLUMNS + 2 * lane + 64 * i;
+            if (!has(i, t.d)) continue;
+            unsigned x = *(const unsigned *)(keys + column), w = *(const unsigned *)(norm + column);
+            *(unsigned *)(keys + column) = pack2(step_low(x) * by * step_low(w), step_high(x) * by * step_high(w));
+        }
+    }
+
     /* The MLP: gate and up of this block's units, SwiGLU, and their columns of Wdown. Each block of the cluster sends
      * its contribution to the owner of each row; the owner adds them and makes one summand of the exchange. */
-    template <int KNOWN> __device__ __forceinline__ void mlp() { /* KNOWN: units of this block; 0: any number */
-        constexpr int STEPS = KNOWN ? KNOWN / 8 : 1;             /* of 8 units */
+    template <int KNOWN, bool KEYS> /* KNOWN: units of this block; 0: any number */
+    __device__ __forceinline__ void mlp(int layer) {
+        constexpr int STEPS = KNOWN ? KNOWN / 8 : 1; /* of 8 units */
         int units = KNOWN ? KNOWN : this->units;
-        product<KNOWN ? KNOWN / 4 : sizes::GATE_STAGE>(units / 4, NULL);
+        product<KNOWN ? KNOWN / 4 : sizes::GATE_STAGE>(units / 4, KEYS && makes_keys(layer) ? t.key_state : NULL);
         expect(DOWN, STEP_CLUSTER * sizes::SHARE * 4);
         int tile = sizes::down(units), bytes = sizes::DOWN_STAGE * tile;
         unsigned stage = wait_stage(bytes) + warp * tile / STEP_WARPS + lane * 8;
@@ -233,6 +249,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         step_barrier();
         unsigned b[STEPS], *activations = s.scratch[warp];
         float by = scale();
+        if (KEYS && makes_keys(layer)) norm_keys(t.key_state, t.norms + ((int64_t)layer * 3 + 2) * sizes::P, by);
 #pragma unroll
         for (int pass = 0; pass * 16 < units; pass++) { /* of four tiles: gate, up, gate, up */
             int row = pass * 32 + lane, k = lane % 4;

@@ -19,26 +19,9 @@ static void squares_of(struct device *dev, const char *op, float *square, struct
     else run(plain_squares<__half>, rows<const __half>{(const __half *)keys.data, keys.stride});
 }
 
-static memory_view view_of(struct mat states, const struct token_memory *m, const int32_t *target) {
-    const struct memory_slots &slots = m->slots;
-    const struct memory_past &past = m->past;
-    assert(slots.k >= 0 && past.limit >= 0 && states.rows < INT32_MAX);
-    assert(slots.k == 0 || (slots.keys.cols == states.cols && slots.keys.type == states.type && slots.slot_rows >= 1));
-    assert(past.limit == 0 || (past.keys.cols == states.cols && past.keys.type == states.type && past.length >= 1));
-    assert(past.limit == 0 || (states.rows % past.length == 0 && (past.first + past.length <= past.ring ||
-                                                                  past.limit + past.length <= past.ring)));
-    memory_view v = {};
-    v.slot_value = slots.value, v.slot = slots.slot, v.slot_square = slots.square, v.row_begin = slots.row_begin;
-    v.slot_rows = slots.slot_rows, v.blocks = slots.blocks, v.k = slots.k, v.block_rows = slots.block_rows;
-    v.past_value = past.value, v.past_square = past.square;
-    v.length = past.length, v.first = past.first, v.ring = past.ring, v.limit = past.limit;
-    v.tau = m->tau, v.target = target, v.n = states.rows, v.d = (int)states.cols;
-    return v;
-}
-
 /* For forward and backward: a limit far above what there is costs nothing. */
 static memory_view reach_of(struct mat states, const struct token_memory *m, const int32_t *target) {
-    memory_view v = view_of(states, m, target);
+    memory_view v = memory_view_of(states, m, target);
     if (v.limit > v.first + v.length) v.limit = (int)(v.first + v.length);
     return v;
 }
@@ -66,13 +49,6 @@ static void state_squares(struct device *dev, const char *op, scratch_cursor &sc
     v.state_square = square;
 }
 
-template <typename T> static plain_sources<T> sources_of(struct mat states, const struct token_memory *m) {
-    bool slots = m->slots.k == 0 || vectors_fit(m->slots.keys), past = m->past.limit == 0 || vectors_fit(m->past.keys);
-    return {{(const T *)states.data, states.stride},
-            {(const T *)m->slots.keys.data, m->slots.keys.stride},
-            {(const T *)m->past.keys.data, m->past.keys.stride},
-            slots && past && vectors_fit(states)};
-}
 template <typename... Parameters, typename... Arguments>
 static void launch_plain(struct device *dev, const char *op, void (*kernel)(Parameters...), dim3 grid, size_t shared,
                          Arguments... arguments) {
@@ -278,7 +254,7 @@ static void forward_plain(struct device *dev, struct token_memory_stats out, str
     int parts = (int)blocks_for(columns, each);
     memory_part *part = (memory_part *)scratch.take((size_t)v.n * (size_t)parts * sizeof(memory_part));
     launch_plain(dev, op, plain_parts<T>, dim3((unsigned)v.n, (unsigned)parts), (size_t)v.d * sizeof(float), part, v,
-                 sources_of<T>(states, m), each);
+                 memory_sources_of<T>(states, m), each);
     launch(dev, op, plain_join, (unsigned)blocks_for(v.n, PLAIN_THREADS), PLAIN_THREADS, 0, out,
            (const memory_part *)part, parts, v);
 }
@@ -291,7 +267,7 @@ static void backward_plain(struct device *dev, const struct token_memory_gradien
     state_squares(dev, op, scratch, v, states);
     float *moment = (float *)scratch.take((size_t)v.n * sizeof(float));
     plain_task t = {stats, to->dlog_p, to->dlse, moment, to->inverse.begin, to->inverse.entry};
-    plain_sources<T> in = sources_of<T>(states, m);
+    memory_sources<T> in = memory_sources_of<T>(states, m);
     size_t shared = 2 * (size_t)v.d * sizeof(float);
     launch_plain(dev, op, plain_states<T>, (unsigned)v.n, shared,
                  rows<float>{(float *)to->dstates.data, to->dstates.stride}, v, in, t);
@@ -309,12 +285,12 @@ static void backward_plain(struct device *dev, const struct token_memory_gradien
 template <typename T>
 static void weights_plain(struct device *dev, struct mat w, struct mat states, const struct token_memory *m) {
     const char *op = "token_memory.weights";
-    memory_view v = view_of(states, m, NULL);
+    memory_view v = memory_view_of(states, m, NULL);
     scratch_cursor scratch = scratch_of(dev);
     state_squares(dev, op, scratch, v, states);
     int64_t each = PART_COLUMNS / 2;
     launch_plain(dev, op, plain_distances<T>, dim3((unsigned)v.n, (unsigned)blocks_for(w.cols, each)),
-                 (size_t)v.d * sizeof(float), rows_of<float>(w), v, sources_of<T>(states, m), each);
+                 (size_t)v.d * sizeof(float), rows_of<float>(w), v, memory_sources_of<T>(states, m), each);
     launch(dev, op, plain_softmax, (unsigned)v.n, 1024, 0, rows_of<float>(w), w.cols, v.tau);
 }
 
@@ -367,7 +343,7 @@ static memory_view places_view(struct mat w, const struct token_memory *m) {
     struct mat rows_only = {};
     rows_only.rows = w.rows, rows_only.cols = m->slots.k ? m->slots.keys.cols : m->past.keys.cols;
     rows_only.type = m->slots.k ? m->slots.keys.type : m->past.keys.type;
-    return view_of(rows_only, m, NULL);
+    return memory_view_of(rows_only, m, NULL);
 }
 
 static void token_memory_distribution(struct device *dev, struct mat p, struct mat w,

@@ -121,3 +121,40 @@ static __device__ __forceinline__ memory_entry memory_entry_at(const memory_view
     if (e.value < 0) e.key = -1;
     return e;
 }
+
+/* States and keys, of one type. */
+template <typename T> struct memory_sources {
+    rows<const T> states, slots, past;
+    bool vectors; /* keys are read eight numbers at a time */
+    __device__ const T *key(const memory_entry &e) const { return e.past ? past[e.key] : slots[e.key]; }
+};
+static __device__ __forceinline__ float memory_square(const memory_view &v, const memory_entry &e) {
+    return e.past ? v.past_square[e.key] : v.slot_square[e.key];
+}
+
+/* ---- from what an op is given ---- */
+
+static inline memory_view memory_view_of(struct mat states, const struct token_memory *m, const int32_t *target) {
+    const struct memory_slots &slots = m->slots;
+    const struct memory_past &past = m->past;
+    assert(slots.k >= 0 && past.limit >= 0 && states.rows < INT32_MAX);
+    assert(slots.k == 0 || (slots.keys.cols == states.cols && slots.keys.type == states.type && slots.slot_rows >= 1));
+    assert(past.limit == 0 || (past.keys.cols == states.cols && past.keys.type == states.type && past.length >= 1));
+    assert(past.limit == 0 || (states.rows % past.length == 0 && (past.first + past.length <= past.ring ||
+                                                                  past.limit + past.length <= past.ring)));
+    memory_view v = {};
+    v.slot_value = slots.value, v.slot = slots.slot, v.slot_square = slots.square, v.row_begin = slots.row_begin;
+    v.slot_rows = slots.slot_rows, v.blocks = slots.blocks, v.k = slots.k, v.block_rows = slots.block_rows;
+    v.past_value = past.value, v.past_square = past.square;
+    v.length = past.length, v.first = past.first, v.ring = past.ring, v.limit = past.limit;
+    v.tau = m->tau, v.target = target, v.n = states.rows, v.d = (int)states.cols;
+    return v;
+}
+
+template <typename T> static memory_sources<T> memory_sources_of(struct mat states, const struct token_memory *m) {
+    bool slots = m->slots.k == 0 || vectors_fit(m->slots.keys), past = m->past.limit == 0 || vectors_fit(m->past.keys);
+    return {{(const T *)states.data, states.stride},
+            {(const T *)m->slots.keys.data, m->slots.keys.stride},
+            {(const T *)m->past.keys.data, m->past.keys.stride},
+            slots && past && vectors_fit(states)};
+}

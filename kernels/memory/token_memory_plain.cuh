@@ -42,15 +42,6 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
     if (threadIdx.x % 32 == 0) square[row] = sum;
 }
 
-/* Matrices of one type. */
-template <typename T> struct plain_sources {
-    rows<const T> states, slots, past;
-    bool vectors; /* keys are read eight numbers at a time */
-    __device__ const T *key(const memory_entry &e) const { return e.past ? past[e.key] : slots[e.key]; }
-};
-static __device__ __forceinline__ float plain_square(const memory_view &v, const memory_entry &e) {
-    return e.past ? v.past_square[e.key] : v.slot_square[e.key];
-}
 /* A row of numbers as floats in shared memory. */
 template <typename T> static __device__ __forceinline__ void plain_stage(float *to, const T *from, int d) {
     for (int i = threadIdx.x; i < d; i += PLAIN_THREADS)
@@ -61,7 +52,7 @@ template <typename T> static __device__ __forceinline__ void plain_stage(float *
 /* grid: part, row. A warp's entries are every PLAIN_WARPS-th of the part. */
 template <typename T>
 static __global__ void __launch_bounds__(PLAIN_THREADS)
-    plain_parts(memory_part *parts, memory_view v, plain_sources<T> in, int64_t part_columns) {
+    plain_parts(memory_part *parts, memory_view v, memory_sources<T> in, int64_t part_columns) {
     extern __shared__ float own[];
     __shared__ memory_part found[PLAIN_WARPS];
     int64_t row = blockIdx.x, end = (blockIdx.y + 1) * part_columns, columns = memory_columns(v);
@@ -73,7 +64,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
         memory_entry e = memory_entry_at(v, row, block, i);
         if (e.key < 0) continue;
         float dot = plain_dot(own, in.key(e), v.d, in.vectors);
-        memory_absorb(p, memory_distance(v.state_square[row], plain_square(v, e), dot), e.value == v.target[row],
+        memory_absorb(p, memory_distance(v.state_square[row], memory_square(v, e), dot), e.value == v.target[row],
                       to_log2);
     }
     if (threadIdx.x % 32 == 0) found[warp] = p;
@@ -148,7 +139,7 @@ template <typename T> struct plain_gather {
 /* A block a row: dstates, and the row's share of dtau. */
 template <typename T>
 static __global__ void __launch_bounds__(PLAIN_THREADS)
-    plain_states(rows<float> dstates, memory_view v, plain_sources<T> in, plain_task t) {
+    plain_states(rows<float> dstates, memory_view v, memory_sources<T> in, plain_task t) {
     PLAIN_GATHER(T, g, v.d);
     __shared__ float distances[PLAIN_THREADS];
     int64_t row = blockIdx.x, columns = memory_columns(v);
@@ -165,7 +156,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
             if (e.key >= 0) {
                 key = in.key(e);
                 distance =
-                    memory_distance(v.state_square[row], plain_square(v, e), plain_dot(g.own, key, v.d, in.vectors));
+                    memory_distance(v.state_square[row], memory_square(v, e), plain_dot(g.own, key, v.d, in.vectors));
                 u = memory_gradient_of(r, distance, e.value);
             }
             if (threadIdx.x % 32 == 0) g.u[i] = u, g.partner[i] = key, distances[i] = u == 0.0f ? 0.0f : u * distance;
@@ -182,9 +173,9 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
 /* Rows row .. row+count-1 that read a key. */
 template <typename T>
 static __device__ __forceinline__ void plain_readers(plain_gather<T> &g, const memory_view &v,
-                                                     const plain_sources<T> &in, const plain_task &t,
+                                                     const memory_sources<T> &in, const plain_task &t,
                                                      const memory_entry &e, int64_t row, int64_t count) {
-    float square = plain_square(v, e);
+    float square = memory_square(v, e);
     for (int64_t first = 0; first < count; first += PLAIN_THREADS) {
         int now = count - first < PLAIN_THREADS ? (int)(count - first) : PLAIN_THREADS;
         for (int i = threadIdx.x / 32; i < now; i += PLAIN_WARPS) {
@@ -202,7 +193,7 @@ static __device__ __forceinline__ void plain_readers(plain_gather<T> &g, const m
 /* A block an entry of the slots. */
 template <typename T>
 static __global__ void __launch_bounds__(PLAIN_THREADS)
-    plain_slot_keys(rows<float> dkeys, memory_view v, plain_sources<T> in, plain_task t) {
+    plain_slot_keys(rows<float> dkeys, memory_view v, memory_sources<T> in, plain_task t) {
     PLAIN_GATHER(T, g, v.d);
     memory_entry e = {(int64_t)blockIdx.x, v.slot_value[blockIdx.x], false};
     int64_t slot = e.key / v.slot_rows;
@@ -217,7 +208,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
 /* A block a position of a sequence, from `low` on. */
 template <typename T>
 static __global__ void __launch_bounds__(PLAIN_THREADS)
-    plain_past_keys(rows<float> dpast, memory_view v, plain_sources<T> in, plain_task t, int64_t low) {
+    plain_past_keys(rows<float> dpast, memory_view v, memory_sources<T> in, plain_task t, int64_t low) {
     PLAIN_GATHER(T, g, v.d);
     int64_t each = v.first + v.length - low, sequence = blockIdx.x / each, p = low + blockIdx.x % each;
     memory_entry e = {sequence * v.ring + p % v.ring, 0, true};
@@ -246,7 +237,7 @@ static __global__ void __launch_bounds__(1024)
 /* grid: row, tile of columns. Distances; +infinity where there is no entry. */
 template <typename T>
 static __global__ void __launch_bounds__(PLAIN_THREADS)
-    plain_distances(rows<float> w, memory_view v, plain_sources<T> in, int64_t part_columns) {
+    plain_distances(rows<float> w, memory_view v, memory_sources<T> in, int64_t part_columns) {
     extern __shared__ float own[];
     int64_t row = blockIdx.x, end = (blockIdx.y + 1) * part_columns, columns = memory_columns(v);
     int block = memory_block_of(v, row);
@@ -256,7 +247,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
         float distance = INFINITY;
         if (e.key >= 0)
             distance =
-                memory_distance(v.state_square[row], plain_square(v, e), plain_dot(own, in.key(e), v.d, in.vectors));
+                memory_distance(v.state_square[row], memory_square(v, e), plain_dot(own, in.key(e), v.d, in.vectors));
         if (threadIdx.x % 32 == 0) w[row][i] = distance;
     }
 }

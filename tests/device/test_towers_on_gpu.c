@@ -2,6 +2,7 @@
  * against the same text in one call and against the CPU, over variants, head sizes, windows and K; and that it is
  * deterministic. The same with one op after the other, as cards before Hopper decode. A chunk's K and V by all ways:
  * among many, few at a time (recorded), part by part. */
+#include "base/half.h"
 #include "base/rng.h"
 #include "decoder/decoder_internal.h"
 #include "indexer/retrieve/retriever.h"
@@ -84,13 +85,63 @@ static float *towers_run(struct machine *m, const struct model_config *c, const 
     return logits;
 }
 
-static double relative(const float *a, const float *b) {
+static double relative_of(const float *a, const float *b, int64_t n) {
     double squares = 0, size = 0;
-    for (int64_t i = 0; i < (int64_t)LENGTH * VOCAB; i++) {
+    for (int64_t i = 0; i < n; i++) {
         squares += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
         size += (double)b[i] * (double)b[i];
     }
     return sqrt(squares / size);
+}
+static double relative(const float *a, const float *b) {
+    return relative_of(a, b, (int64_t)LENGTH * VOCAB);
+}
+
+/* Key states [LENGTH, hidden] of a layer, in calls of up to `longest` ids after a first one of 70; the last id's logits
+ * stay on the device until the end. */
+static float *keys_run(struct machine *m, const struct model_config *c, const int32_t *ids, int layer, int longest,
+                       float last[VOCAB]) {
+    const size_t row = (size_t)c->hidden * (size_t)dtype_bytes(m->decoder->type);
+    struct mat keys = mat_dense(NULL, m->decoder->type, LENGTH, c->hidden);
+    float *logits, *out = malloc(sizeof *out * LENGTH * (size_t)c->hidden);
+    struct decoder_state *s;
+    CHECK(out);
+    CHECK_OK(device_allocate_bytes(m->dev, &keys.data, LENGTH * row));
+    CHECK_OK(device_allocate(m->dev, &logits, VOCAB));
+    CHECK_OK(decoder_state_create(&s, m->decoder, NULL));
+    for (int done = 0, n; done < LENGTH; done += n) {
+        n = done == 0 ? 70 : longest;
+        if (n > LENGTH - done) n = LENGTH - done;
+        const struct decoder_output o = {.logits_there = logits, .keys = mat_rows(keys, done, n), .key_layer = layer};
+        CHECK_OK(decoder_forward(s, &o, ids + done, n));
+    }
+    device_download(m->dev, last, logits, VOCAB * sizeof *last);
+    uint16_t *half = malloc(LENGTH * row);
+    device_download(m->dev, half, keys.data, LENGTH * row);
+    CHECK_OK(device_sync(m->dev));
+    for (int64_t i = 0; i < LENGTH * (int64_t)c->hidden; i++)
+        out[i] = m->decoder->type == DTYPE_BF16 ? half_from_bf16(half[i]) : ((float *)(void *)half)[i];
+    free(half);
+    decoder_state_free(s);
+    device_release(m->dev, keys.data);
+    device_release(m->dev, logits);
+    return out;
+}
+
+/* The key states of each layer, id by id by the single kernel, beside one call's. */
+static void check_keys(struct machine *cpu, struct machine *gpu, const struct model_config *c, const int32_t *ids) {
+    const int64_t n = LENGTH * (int64_t)c->hidden;
+    for (int layer = 1; layer <= model_config_layers(c); layer++) {
+        float logits[3][VOCAB];
+        float *truth = keys_run(cpu, c, ids, layer, LENGTH, logits[0]),
+              *whole = keys_run(gpu, c, ids, layer, LENGTH, logits[1]),
+              *steps = keys_run(gpu, c, ids, layer, 1, logits[2]);
+        const double error = relative_of(steps, truth, n), bound = 1.5 * relative_of(whole, truth, n) + 0.01;
+        const double last = relative_of(logits[2], logits[0], VOCAB);
+        printf("  key states of layer %d: %.4f, logits %.4f\n", layer, error, last);
+        CHECK(error < bound && last < 1.5 * relative_of(logits[1], logits[0], VOCAB) + 0.01);
+        free(truth), free(whole), free(steps);
+    }
 }
 
 static void check(const struct variant *v) {
@@ -134,6 +185,7 @@ static void check(const struct variant *v) {
     CHECK(cut_error < 1.5 * whole_error + 0.01 && ops_error < 1.5 * whole_error + 0.01);
     CHECK(whole_error < 0.05 && step_error < 1.5 * whole_error + 0.01 && all_error < 1.5 * whole_error + 0.01);
     free(truth), free(whole), free(steps), free(again), free(all), free(cut), free(ops);
+    if (!v->retrieval) check_keys(&cpu, &gpu, &c, ids);
     stop(&cpu);
     stop(&gpu);
     stop(&narrow);

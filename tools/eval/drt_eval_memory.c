@@ -1,4 +1,5 @@
 /* drt_eval_memory.c -- the modes of drt-eval ppl that mix token memories into the model's probabilities. */
+#include "kernels/memory/next_token.h"
 #include "tools/eval/drt_eval_run.h"
 #include <math.h>
 

@@ -9,7 +9,7 @@ static enum status token_loop(struct generate_state *r, bool *interrupted, int64
         if (*interrupted) break;
         TRY(generation_next(r->generation, &token));
         TRY(generate_trace_token(r, &token));
-        r->memory_share += token.memory_share;
+        if (r->options->stats) r->memory_share += generation_memory_share(r->generation, token.id);
         TRY(printer_put(&r->printer, token.text, token.bytes));
         if (token.end == GENERATION_EOS) break; /* not counted: it is no text */
     }

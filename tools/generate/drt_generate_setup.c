@@ -60,7 +60,7 @@ enum status generate_trace_token(struct generate_state *r, const struct generati
     int n = 0;
     if (!r->trace || !memory || token->end == GENERATION_EOS) return STATUS_OK;
     TRY(memory_text_contributors(memory, from, &n, CONTRIBUTORS, token->id));
-    return trace_memory(r->trace, token->memory_share, from, n);
+    return trace_memory(r->trace, generation_memory_share(r->generation, token->id), from, n);
 }
 
 static enum status on_fed(void *context, const int32_t *ids, int64_t n, bool prompt) {

@@ -1,6 +1,7 @@
 /* memory_fit.c -- see memory_fit.h. */
 #include "tools/memory/memory_fit.h"
 #include "base/memory.h"
+#include "kernels/memory/next_token.h"
 #include "tools/memory/memory_gate_fit.h"
 #include <math.h>
 

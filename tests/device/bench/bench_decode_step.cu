@@ -68,7 +68,9 @@ struct text {
 };
 
 static void text_step(const text &x, float *logits, void *inputs, int position) {
-    decode_step_run(x.step, x.head ? logits : NULL, inputs, position % WORDS, position, x.fusions);
+    struct decode_step_output out = {};
+    out.logits = x.head ? logits : NULL, out.inputs = inputs;
+    decode_step_run(x.step, &out, position % WORDS, position, x.fusions);
 }
 static double clock_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

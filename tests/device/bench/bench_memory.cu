@@ -119,6 +119,33 @@ static void decode(memory_shape s) {
     drop();
 }
 
+/* The mixture of one id: k slots and an own past, of a vocabulary. */
+static void next_token(int64_t d, int64_t vocab, int k, int limit) {
+    char name[96];
+    memory_bench b = make({1, d, 1, k, 2048, limit + 1, limit});
+    struct next_token_task t = {};
+    struct memory_gate gate = {};
+    for (int i = 0; i < MEMORY_FEATURES; i++)
+        gate.deviation[i] = 1;
+    void *gate_there = take(sizeof gate);
+    device_upload(dev, gate_there, &gate, sizeof gate);
+    t.gate = (const struct memory_gate *)gate_there, t.logits = floats(vocab, 1.0f), t.vocab = vocab;
+    t.state = b.states;
+    t.side[0].memory.past = b.memory.past, t.side[1].memory.slots = b.memory.slots;
+    t.side[0].marks = {(float)limit, 0, 0, 0}, t.side[1].marks = {(float)k, 3, 1, 2};
+    for (int i = 0; i < MEMORY_SIDES; i++) {
+        t.side[i].memory.tau = b.memory.tau;
+        t.side[i].weights = matrix(DTYPE_F32, 1, token_memory_columns(&t.side[i].memory), 0.0f);
+        t.side[i].p = (float *)take((size_t)vocab * sizeof(float));
+    }
+    float *log_p = (float *)take((size_t)vocab * sizeof(float));
+    double *g = (double *)take((1 + MEMORY_SIDES) * sizeof(double));
+    snprintf(name, sizeof name, "next_token.mix %d slots of %d, own past of %d, d %lld, %lld ids", k, SPAN, limit,
+             (long long)d, (long long)vocab);
+    report(name, b.bytes + 40.0 * (double)vocab, 0, [&] { dev->ops->next_token->mix(dev, log_p, g, &t); });
+    drop();
+}
+
 int main(int argc, char **argv) {
     result_begin("bench_memory", &argc, argv);
     bool short_run = argc > 1 && strcmp(argv[1], "--short") == 0;
@@ -136,6 +163,11 @@ int main(int argc, char **argv) {
         train("16384 rows by 64, 8 slots of 127", {16384, d, 64, 8, 2048, 0, 0});
         train("4 x 2048 rows by 64, 64 slots, own past", {8192, d, 64, 64, 2048, 2048, 2048});
         decode({1, d, 1, 64, 2048, 2049, 2048});
+    }
+    for (int k : {8, 64, 256}) {
+        next_token(384, 16384, k, 2048);
+        next_token(768, 50265, k, 2048);
+        if (short_run) break;
     }
     must(device_sync(dev));
     device_close(dev);

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "decoder/memory_config.h"
+#include "kernels/memory/next_token.h"
 #include "tests/test.h"
 
 static const struct memory_lm_evidence lm = {2, -1};

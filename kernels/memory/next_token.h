@@ -1,0 +1,51 @@
+/* next_token.h -- the distribution of the next token of one text: the model's, mixed with those of up to two token
+ * memories by a gate (docs/token-memory.md, "Temperature and gate"). One op does what generation needs for an id.
+ *
+ *   p = g_0 p_lm + sum over sides of g_(1+side) p_side     p_lm = softmax(logits), p_side as in token_memory.h,
+ *                                                           g: memory_gate.h, of what model and memories say
+ *
+ * The same bits each time. Bound (GPU): keys are read once, 2 d bytes of bf16 an entry, and the vocabulary some ten
+ * times; with few entries three barriers of the whole grid. */
+#pragma once
+#include "kernels/memory/memory_gate.h"
+#include "kernels/memory/token_memory.h"
+
+/* All pointers: memory of the device. */
+struct next_token_side {
+    struct token_memory memory;          /* of one row; tau NULL: this side is not read */
+    struct memory_marks marks;           /* entries 0: there is nothing to read yet */
+    struct mat weights;                  /* out [1, token_memory_columns], float32: as token_memory_ops.weights */
+    float *p;                            /* out [V]: p_side */
+};
+/* The newest position joins its own past before anything is read: *square = |state|^2, *value = id. The value is that
+ * of the position before, which the newest id follows. Either may be NULL. */
+struct next_token_append { float *square; int32_t *value; int32_t id; };
+struct next_token_task {
+    const struct memory_gate *gate;
+    const float *logits;                 /* [V] */
+    int64_t vocab;
+    struct mat state;                    /* [1, d] */
+    struct next_token_append append;
+    struct next_token_side side[MEMORY_SIDES];
+};
+
+struct next_token_ops {
+    /* log_p [V]: log p, -infinity where it is 0; g [1 + MEMORY_SIDES]. Both memory of the device, or within its reach
+     * (device_reach). NaN in logits, state or a key that is read reaches log_p of every id. */
+    void (*mix)(struct device *dev, float *log_p, double *g, const struct next_token_task *task);
+};
+extern const struct next_token_ops next_token_cpu;
+
+/* log of the mixed probability of a token, from its log-probabilities (those of sides may be -infinity). */
+MEMORY_GATE_FUNCTION double memory_mixed(const double g[1 + MEMORY_SIDES], double log_lm,
+                                         const double log_p[MEMORY_SIDES]) {
+    double part[1 + MEMORY_SIDES], top = -INFINITY, sum = 0;
+    for (int i = 0; i <= MEMORY_SIDES; i++) {
+        part[i] = g[i] > 0 ? log(g[i]) + (i == 0 ? log_lm : log_p[i - 1]) : -INFINITY;
+        if (part[i] > top) top = part[i];
+    }
+    if (top == -INFINITY) return top;
+    for (int i = 0; i <= MEMORY_SIDES; i++)
+        sum += exp(part[i] - top);
+    return top + log(sum);
+}

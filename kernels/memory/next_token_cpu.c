@@ -1,0 +1,123 @@
+/* next_token_cpu.c -- the CPU twin: ops of token_memory.h for each side, then one pass over the vocabulary.
+ *
+ * Exponentials and probabilities are float32, LANES at a time; only their sums and the gate are double. */
+#include "kernels/device/device_internal.h"
+#include "kernels/memory/next_token.h"
+#include "kernels/pointwise/simd_internal.h"
+#include <assert.h>
+
+enum { SHARE = 2048 /* ids that a thread takes at a time */ };
+
+struct next_stats {
+    float log_p, lse, nearest, squares, largest;
+};
+
+static void next_token_append(const struct next_token_task *t, struct device *dev) {
+    const struct next_token_append *a = &t->append;
+    if (a->square) token_memory_cpu.squares(dev, a->square, t->state);
+    if (a->value) *a->value = a->id;
+}
+
+static void next_token_read(struct device *dev, struct next_stats *stats, const struct next_token_side *side,
+                            const struct next_token_task *t) {
+    const int32_t none = -1;
+    const struct token_memory_stats out = {&stats->log_p, &stats->lse, &stats->nearest, &stats->squares,
+                                           &stats->largest};
+    token_memory_cpu.forward(dev, out, t->state, &side->memory, &none);
+    token_memory_cpu.weights(dev, side->weights, t->state, &side->memory);
+    token_memory_cpu.distribution(dev, mat_f32(side->p, 1, t->vocab), side->weights, &side->memory);
+}
+
+/* The greatest, the first of equal ones. */
+static int64_t largest_of(const float *x, int64_t n) {
+    int64_t best = 0;
+    for (int64_t v = 1; v < n; v++)
+        best = x[v] > x[best] ? v : best;
+    return best;
+}
+
+/* Sum of e^(logit - largest), and of that times the exponent. */
+static double next_token_sum(const struct next_token_task *t, float largest, double *moment) {
+    double sum = 0;
+    *moment = 0;
+    for (int64_t v = 0; v < t->vocab; v += LANES) {
+        const int64_t n = t->vocab - v < LANES ? t->vocab - v : LANES;
+        vf below = (n == LANES ? v_load(t->logits + v) : v_load_part(t->logits + v, n)) - largest;
+        const vf e = v_exp(below);
+        for (int64_t i = 0; i < n; i++) {
+            sum += (double)e[i];
+            *moment += e[i] > 0 ? (double)(e[i] * below[i]) : 0;
+        }
+    }
+    return sum;
+}
+
+static struct memory_evidence next_token_evidence(const struct next_token_task *t, const struct next_token_side *side,
+                                                  const struct next_stats *stats, int64_t top, double log_sum) {
+    if (!side->memory.tau || !(side->marks.entries > 0)) return (struct memory_evidence){0};
+    const int64_t best = largest_of(side->p, t->vocab);
+    return (struct memory_evidence){.entries = side->marks.entries,
+                                    .lse = stats->lse,
+                                    .nearest = stats->nearest,
+                                    .squares = stats->squares,
+                                    .top = logf(side->p[best]),
+                                    .of_top = logf(side->p[top]),
+                                    .lm_of_top = (float)((double)t->logits[best] - log_sum),
+                                    .token = (float)best,
+                                    .best = side->marks.best,
+                                    .kth = side->marks.kth,
+                                    .mean = side->marks.mean};
+}
+
+struct mix_call {
+    const struct next_token_task *task;
+    float *log_p;
+    const double *g;
+    double log_sum; /* of the exponentials of all logits */
+};
+
+/* A sum that float32 cannot hold is one of logarithms. */
+static float next_token_small(const struct mix_call *c, int64_t v) {
+    double log_p[MEMORY_SIDES];
+    for (int side = 0; side < MEMORY_SIDES; side++)
+        log_p[side] = c->g[1 + side] > 0 ? log((double)c->task->side[side].p[v]) : -INFINITY;
+    return (float)memory_mixed(c->g, (double)c->task->logits[v] - c->log_sum, log_p);
+}
+
+static void next_token_mix_range(void *context, int64_t begin, int64_t end, int worker) {
+    const struct mix_call *c = context;
+    const struct next_token_task *t = c->task;
+    const float log_sum = (float)c->log_sum, least = 1e-30F;
+    float g[1 + MEMORY_SIDES];
+    (void)worker;
+    for (int i = 0; i <= MEMORY_SIDES; i++)
+        g[i] = (float)c->g[i];
+    for (int64_t v = begin; v < end; v += LANES) {
+        const int64_t n = end - v < LANES ? end - v : LANES;
+        vf p = g[0] * v_exp((n == LANES ? v_load(t->logits + v) : v_load_part(t->logits + v, n)) - log_sum);
+        for (int side = 0; side < MEMORY_SIDES; side++)
+            if (g[1 + side] > 0)
+                p += g[1 + side] * (n == LANES ? v_load(t->side[side].p + v) : v_load_part(t->side[side].p + v, n));
+        for (int64_t i = 0; i < n; i++)
+            c->log_p[v + i] = p[i] >= least || isnan(p[i]) ? logf(p[i]) : next_token_small(c, v + i);
+    }
+}
+
+static void next_token_mix(struct device *dev, float *log_p, double *g, const struct next_token_task *task) {
+    struct next_stats stats[MEMORY_SIDES];
+    struct memory_evidence of[MEMORY_SIDES];
+    double moment;
+    next_token_append(task, dev);
+    for (int side = 0; side < MEMORY_SIDES; side++)
+        if (task->side[side].memory.tau) next_token_read(dev, &stats[side], &task->side[side], task);
+    const int64_t top = largest_of(task->logits, task->vocab);
+    const double largest = (double)task->logits[top], sum = next_token_sum(task, task->logits[top], &moment);
+    const struct memory_lm_evidence lm = {(float)(log(sum) - moment / sum), (float)-log(sum)};
+    for (int side = 0; side < MEMORY_SIDES; side++)
+        of[side] = next_token_evidence(task, &task->side[side], &stats[side], top, largest + log(sum));
+    memory_gate_weights(g, task->gate, &lm, of);
+    struct mix_call call = {task, log_p, g, largest + log(sum)};
+    threads_for(dev->threads, task->vocab, SHARE, next_token_mix_range, &call);
+}
+
+const struct next_token_ops next_token_cpu = {.mix = next_token_mix};

@@ -1,0 +1,217 @@
+/* test_next_token_on_device.c -- the distribution of the next token on a GPU against the CPU twin, which has an oracle
+ * of its own: states and keys of each type, one memory, both, none, thousands of entries; every case twice, with the
+ * same bits. */
+#include "tests/device/on_device.h"
+#include "tests/ref/ref_token_memory_case.h"
+
+struct shape {
+    int64_t d;
+    int vocab, k, slot_rows;
+    int64_t past, limit;
+    float tau;
+    enum dtype type;
+};
+
+static float round_f16(float x) {
+    return as_type(x, DTYPE_F16);
+}
+static float round_f32(float x) {
+    return x;
+}
+
+/* What both twins are given: arrays of this process. */
+struct inputs {
+    struct memory_case c[MEMORY_SIDES];
+    struct memory_gate gate;
+    float *logits, tau;
+    struct shape shape;
+    struct memory_marks marks[MEMORY_SIDES];
+};
+
+static void inputs_make(struct inputs *x, struct shape s) {
+    float (*round)(float) = s.type == DTYPE_F32 ? round_f32 : s.type == DTYPE_F16 ? round_f16 : store_bf16;
+    const struct memory_shape of[MEMORY_SIDES] = {
+        {.n = 1, .d = s.d, .length = 1, .first = s.past, .ring = s.limit + 5, .limit = (int)s.limit, .tau = s.tau},
+        {.n = 1, .d = s.d, .slots = s.k + 3, .slot_rows = s.slot_rows, .blocks = 1, .k = s.k, .tau = s.tau}};
+    *x = (struct inputs){.shape = s, .tau = s.tau};
+    for (int side = 0; side < MEMORY_SIDES; side++) {
+        struct memory_case *c = &x->c[side];
+        *c = memory_case_make(&on_rng, of[side], round);
+        for (int64_t i = 0; i < c->slot_keys; i++)
+            c->slot_value[i] = (int32_t)rng_below(&on_rng, (uint64_t)s.vocab + 1) - 1;
+        for (int64_t i = 0; i < c->past_keys; i++)
+            c->past_value[i] = (int32_t)rng_below(&on_rng, (uint64_t)s.vocab);
+    }
+    x->logits = normals(s.vocab, 3, DTYPE_F32);
+    double *gate = x->gate.mean;
+    for (size_t i = 0; i < sizeof x->gate / sizeof *gate; i++)
+        gate[i] = 0.2 * (double)rng_normal(&on_rng);
+    for (int i = 0; i < MEMORY_FEATURES; i++)
+        x->gate.deviation[i] = 1 + fabs(x->gate.deviation[i]);
+    x->marks[0] = (struct memory_marks){.entries = (float)(s.past < s.limit ? s.past : s.limit)};
+    x->marks[1] = (struct memory_marks){(float)s.k, 3.5f, 1.25f, 2};
+}
+static void inputs_drop(struct inputs *x) {
+    memory_case_free(&x->c[0]), memory_case_free(&x->c[1]);
+    free(x->logits);
+}
+
+struct result {
+    float *log_p, *w[MEMORY_SIDES], *p[MEMORY_SIDES], square;
+    int32_t value;
+    double g[1 + MEMORY_SIDES];
+};
+static void result_drop(struct result *r) {
+    free(r->log_p);
+    for (int side = 0; side < MEMORY_SIDES; side++)
+        free(r->w[side]), free(r->p[side]);
+}
+
+/* Memory of the device with these numbers. */
+static void *there(struct device *dev, const void *from, size_t bytes) {
+    void *to = NULL;
+    if (dev == gpu) return put_bytes(from, bytes);
+    to = malloc(bytes + 1);
+    memcpy(to, from, bytes);
+    return to;
+}
+static struct mat matrix_there(struct device *dev, const float *from, enum dtype type, int64_t rows, int64_t cols) {
+    if (dev == gpu) return put_plain(from, type, rows, cols);
+    return mat_f32(there(dev, from, (size_t)(rows * cols) * sizeof *from), rows, cols);
+}
+static float *back(struct device *dev, float *from, int64_t n) {
+    return dev == gpu ? take_floats(from, n) : from;
+}
+
+static struct result compute(struct device *dev, const struct inputs *x, bool own, bool corpus) {
+    const struct shape *s = &x->shape;
+    const int64_t newest = s->past % (s->limit + 5), before = (newest + s->limit + 4) % (s->limit + 5);
+    struct result r = {0};
+    float *log_p = there(dev, x->logits, (size_t)s->vocab * sizeof(float)), *square[MEMORY_SIDES] = {0};
+    double *g = there(dev, r.g, sizeof r.g);
+    struct next_token_task t = {.gate = there(dev, &x->gate, sizeof x->gate),
+                                .logits = there(dev, x->logits, (size_t)s->vocab * sizeof(float)),
+                                .vocab = s->vocab,
+                                .state = matrix_there(dev, x->c[0].states, s->type, 1, s->d)};
+    int32_t *value = NULL;
+    for (int side = 0; side < MEMORY_SIDES; side++) {
+        const struct memory_case *c = &x->c[side];
+        struct token_memory *m = &t.side[side].memory;
+        if (!(side ? corpus : own)) continue;
+        const int64_t rows = side ? c->slot_keys : c->past_keys;
+        struct mat keys = matrix_there(dev, side ? c->slot_key : c->past_key, s->type, rows, s->d);
+        float *none = zeros(rows > s->vocab ? rows : s->vocab, 4);
+        square[side] = there(dev, none, (size_t)rows * 4);
+        dev->ops->token_memory->squares(dev, square[side], keys);
+        m->tau = there(dev, &x->tau, sizeof x->tau);
+        if (side) {
+            m->slots = (struct memory_slots){.keys = keys,
+                                             .value = there(dev, c->slot_value, (size_t)rows * 4),
+                                             .slot = there(dev, c->slot, (size_t)s->k * 4),
+                                             .square = square[side],
+                                             .row_begin = there(dev, c->row_begin, 2 * sizeof *c->row_begin),
+                                             .slot_rows = s->slot_rows,
+                                             .blocks = 1,
+                                             .k = s->k,
+                                             .block_rows = 1};
+        } else {
+            value = there(dev, c->past_value, (size_t)rows * 4);
+            m->past = (struct memory_past){.keys = keys,
+                                           .value = value,
+                                           .square = square[side],
+                                           .length = 1,
+                                           .first = s->past,
+                                           .ring = s->limit + 5,
+                                           .limit = (int)s->limit};
+            t.append = (struct next_token_append){square[side] + newest, s->past ? value + before : NULL, 3};
+        }
+        const int64_t columns = token_memory_columns(m);
+        float *w = zeros(columns, 4);
+        t.side[side].weights = mat_f32(there(dev, w, (size_t)columns * 4), 1, columns);
+        t.side[side].p = there(dev, none, (size_t)s->vocab * 4);
+        t.side[side].marks = x->marks[side];
+        free(w), free(none);
+    }
+    dev->ops->next_token->mix(dev, log_p, g, &t);
+    device_download(dev, r.g, g, sizeof r.g);
+    r.log_p = back(dev, log_p, s->vocab);
+    for (int side = 0; side < MEMORY_SIDES; side++) {
+        if (!t.side[side].memory.tau) continue;
+        r.w[side] = back(dev, t.side[side].weights.data, t.side[side].weights.cols);
+        r.p[side] = back(dev, t.side[side].p, s->vocab);
+    }
+    if (own) {
+        device_download(dev, &r.square, square[0] + newest, 4);
+        device_download(dev, &r.value, value + before, 4);
+    }
+    CHECK_OK(device_sync(dev));
+    if (dev == gpu) drop_all();
+    return r;
+}
+
+static void check_near(const char *what, const float *a, const float *b, int64_t n, double within) {
+    for (int64_t i = 0; i < n; i++) {
+        if (a[i] == b[i] || fabs((double)a[i] - (double)b[i]) <= within * (1 + fabs((double)b[i]))) continue;
+        fprintf(stderr, "%s %lld of %lld: %.9g, CPU %.9g\n", what, (long long)i, (long long)n, (double)a[i],
+                (double)b[i]);
+        test_fail(__FILE__, __LINE__, "next_token.mix differs from the CPU twin");
+    }
+}
+
+static void compare(struct device *cpu, struct shape s) {
+    struct inputs x;
+    inputs_make(&x, s);
+    for (int reads = 0; reads < 4; reads++) {
+        const bool own = reads & 1, corpus = reads & 2;
+        struct result want = compute(cpu, &x, own, corpus), got = compute(gpu, &x, own, corpus),
+                      again = compute(gpu, &x, own, corpus);
+        CHECK(memcmp(got.log_p, again.log_p, (size_t)s.vocab * 4) == 0 && memcmp(got.g, again.g, sizeof got.g) == 0);
+        for (int i = 0; i <= MEMORY_SIDES; i++)
+            CHECK(fabs(got.g[i] - want.g[i]) <= 2e-4);
+        check_near("log p", got.log_p, want.log_p, s.vocab, 5e-4);
+        for (int side = 0; side < MEMORY_SIDES; side++) {
+            if (!want.w[side]) continue;
+            const int64_t columns = side ? (int64_t)s.k * s.slot_rows : s.limit;
+            check_near("weight", got.w[side], want.w[side], columns, 2e-5);
+            check_near("p", got.p[side], want.p[side], s.vocab, 2e-5);
+        }
+        CHECK(!own || (fabsf(got.square - want.square) <= 1e-4f * want.square && got.value == want.value));
+        result_drop(&want), result_drop(&got), result_drop(&again);
+    }
+    inputs_drop(&x);
+}
+
+static void nan_reaches_all(void) {
+    for (int where = 0; where < 3; where++) {
+        struct inputs x;
+        inputs_make(&x, (struct shape){64, 500, 3, 20, 30, 40, 16, DTYPE_BF16});
+        if (where == 0) x.logits[77] = NAN;
+        if (where == 1) x.c[0].states[5] = NAN;
+        if (where == 2)
+            for (int64_t i = 0; i < x.c[1].slot_keys; i++)
+                x.c[1].slot_value[i] = 9, x.c[1].slot_key[i * 64 + 3] = NAN;
+        struct result r = compute(gpu, &x, true, true);
+        for (int v = 0; v < 500; v++)
+            CHECK(isnan(r.log_p[v]));
+        result_drop(&r);
+        inputs_drop(&x);
+    }
+}
+
+int main(int argc, char **argv) {
+    struct device *cpu;
+    on_device_open(argc, argv);
+    CHECK_OK(device_open(&cpu, "cpu", 0));
+    /*                           d   vocab  k  rows past limit tau */
+    compare(cpu, (struct shape){16, 50, 2, 7, 12, 9, 4, DTYPE_F32});
+    compare(cpu, (struct shape){384, 16384, 8, 126, 700, 512, 96, DTYPE_BF16});
+    nan_reaches_all();
+    if (on_short) return on_device_close();
+    compare(cpu, (struct shape){33, 301, 5, 20, 3, 40, 8, DTYPE_F16});
+    compare(cpu, (struct shape){50, 1001, 3, 10, 0, 20, 8, DTYPE_BF16}); /* an own past of nothing */
+    compare(cpu, (struct shape){64, 7, 1, 1, 1, 1, 16, DTYPE_BF16});     /* fewer ids than blocks */
+    compare(cpu, (struct shape){768, 50265, 64, 126, 5000, 2048, 192, DTYPE_BF16});
+    compare(cpu, (struct shape){384, 16384, 256, 189, 2500, 2048, 96, DTYPE_BF16});
+    device_close(cpu);
+    return on_device_close();
+}

@@ -1,0 +1,264 @@
+/* test_next_token.c -- the mixture of a model and two memories against plain loops in double precision: one side, both,
+ * none, a side that is still empty; a newest position that joins its own past; logits of any size, NaN. */
+#include "kernels/memory/next_token.h"
+#include "tests/ref/ref_token_memory_case.h"
+#include "tests/twins/twins.h"
+
+enum { WORDS = 203 };
+
+static float as_is(float x) {
+    return x;
+}
+
+struct world {
+    struct memory_case c[MEMORY_SIDES]; /* of slots alone, of the past alone */
+    struct memory_gate gate;
+    float logits[WORDS], *state, *square[MEMORY_SIDES], *p[MEMORY_SIDES], *w[MEMORY_SIDES];
+    float tau[MEMORY_SIDES];
+    struct memory_marks marks[MEMORY_SIDES];
+    int64_t d;
+};
+
+static void world_make(struct world *x, struct rng *rng, int64_t d, int k, int64_t past, float spread) {
+    const struct memory_shape shape[MEMORY_SIDES] = {
+        {.n = 1,
+         .d = d,
+         .length = 1,
+         .first = past,
+         .ring = past + 3,
+         .limit = past > 4 ? (int)past - 2 : 4,
+         .tau = 20},
+        {.n = 1, .d = d, .slots = k + 2, .slot_rows = 9, .blocks = 1, .k = k, .tau = 15}};
+    *x = (struct world){.d = d};
+    for (int side = 0; side < MEMORY_SIDES; side++) {
+        x->c[side] = memory_case_make(rng, shape[side], as_is);
+        x->tau[side] = shape[side].tau;
+    }
+    for (int i = 0; i < d; i++)
+        x->c[1].states[i] = x->c[0].states[i];
+    x->state = x->c[0].states;
+    for (int v = 0; v < WORDS; v++)
+        x->logits[v] = spread * rng_normal(rng);
+    double *gate = x->gate.mean;
+    for (size_t i = 0; i < sizeof x->gate / sizeof *gate; i++)
+        gate[i] = 0.3 * (double)rng_normal(rng);
+    for (int i = 0; i < MEMORY_FEATURES; i++)
+        x->gate.deviation[i] = 0.5 + fabs(x->gate.deviation[i]);
+    x->marks[0] = (struct memory_marks){.entries = (float)past};
+    x->marks[1] = (struct memory_marks){(float)k, 3.5F, 1.25F, 2};
+}
+
+static struct next_token_task task_of(struct world *x, int device, bool own, bool corpus) {
+    struct device *dev = twin_device[device];
+    struct next_token_task t = {
+        .gate = &x->gate, .logits = x->logits, .vocab = WORDS, .state = mat_f32(x->state, 1, x->d)};
+    for (int side = 0; side < MEMORY_SIDES; side++) {
+        const struct memory_case *c = &x->c[side];
+        const struct memory_shape *s = &c->shape;
+        struct token_memory *m = &t.side[side].memory;
+        if (!(side ? corpus : own)) continue;
+        m->tau = &x->tau[side];
+        x->square[side] = zero_array(c->slot_keys + c->past_keys);
+        if (side) {
+            m->slots = (struct memory_slots){.keys = mat_f32(c->slot_key, c->slot_keys, s->d),
+                                             .value = c->slot_value,
+                                             .slot = c->slot,
+                                             .square = x->square[side],
+                                             .row_begin = c->row_begin,
+                                             .slot_rows = s->slot_rows,
+                                             .blocks = 1,
+                                             .k = s->k,
+                                             .block_rows = 1};
+            dev->ops->token_memory->squares(dev, x->square[side], m->slots.keys);
+        } else {
+            m->past = (struct memory_past){.keys = mat_f32(c->past_key, c->past_keys, s->d),
+                                           .value = c->past_value,
+                                           .square = x->square[side],
+                                           .length = 1,
+                                           .first = s->first,
+                                           .ring = s->ring,
+                                           .limit = s->limit};
+            dev->ops->token_memory->squares(dev, x->square[side], m->past.keys);
+        }
+        const int64_t columns = token_memory_columns(m);
+        x->w[side] = zero_array(columns), x->p[side] = zero_array(WORDS);
+        t.side[side].marks = x->marks[side];
+        t.side[side].weights = mat_f32(x->w[side], 1, columns);
+        t.side[side].p = x->p[side];
+    }
+    return t;
+}
+static void task_drop(struct world *x) {
+    for (int side = 0; side < MEMORY_SIDES; side++) {
+        free(x->square[side]), free(x->w[side]), free(x->p[side]);
+        x->square[side] = x->w[side] = x->p[side] = NULL;
+    }
+}
+
+/* The oracle: p of each side and its features, from the oracle of token memories. */
+static struct memory_evidence plain_side(const struct world *x, int side, double p[WORDS], const double lm[WORDS],
+                                         int64_t top) {
+    const struct memory_case *c = &x->c[side];
+    const int64_t columns = ref_token_memory_columns(&c->m);
+    int64_t best = 0;
+    memset(p, 0, WORDS * sizeof *p);
+    for (int64_t i = 0; i < columns; i++) {
+        int past;
+        const int64_t at = ref_token_memory_key(&c->m, 0, i, &past);
+        if (at >= 0) p[(past ? c->past_value : c->slot_value)[at]] += c->w[i];
+    }
+    if (!(x->marks[side].entries > 0)) return (struct memory_evidence){0};
+    for (int v = 1; v < WORDS; v++)
+        best = p[v] > p[best] * (1 + 1e-9) ? v : best;
+    return (struct memory_evidence){.entries = x->marks[side].entries,
+                                    .nearest = (float)c->stats[2],
+                                    .lse = (float)c->stats[1],
+                                    .squares = (float)c->stats[3],
+                                    .top = (float)log(p[best]),
+                                    .of_top = (float)log(p[top]),
+                                    .lm_of_top = (float)log(lm[best]),
+                                    .token = (float)best,
+                                    .best = x->marks[side].best,
+                                    .kth = x->marks[side].kth,
+                                    .mean = x->marks[side].mean};
+}
+
+static void plain_mix(double log_p[WORDS], double g[1 + MEMORY_SIDES], const struct world *x, bool own, bool corpus) {
+    double lm[WORDS], p[MEMORY_SIDES][WORDS] = {0}, sum = 0, entropy = 0;
+    struct memory_evidence of[MEMORY_SIDES] = {0};
+    int64_t top = 0;
+    for (int v = 0; v < WORDS; v++)
+        top = x->logits[v] > x->logits[top] ? v : top;
+    for (int v = 0; v < WORDS; v++)
+        sum += lm[v] = exp((double)x->logits[v] - (double)x->logits[top]);
+    for (int v = 0; v < WORDS; v++) {
+        lm[v] /= sum;
+        entropy -= lm[v] > 0 ? lm[v] * log(lm[v]) : 0;
+    }
+    if (own) of[0] = plain_side(x, 0, p[0], lm, top);
+    if (corpus) of[1] = plain_side(x, 1, p[1], lm, top);
+    const struct memory_lm_evidence evidence = {(float)entropy, (float)log(lm[top])};
+    memory_gate_weights(g, &x->gate, &evidence, of);
+    for (int v = 0; v < WORDS; v++)
+        log_p[v] = log(g[0] * lm[v] + g[1] * p[0][v] + g[2] * p[1][v]);
+}
+
+static void check_mix(int device, struct world *x, bool own, bool corpus) {
+    struct device *dev = twin_device[device];
+    double want[WORDS], want_g[1 + MEMORY_SIDES], g[1 + MEMORY_SIDES], again_g[1 + MEMORY_SIDES];
+    float got[WORDS], again[WORDS];
+    const struct next_token_task t = task_of(x, device, own, corpus);
+    for (int side = 0; side < MEMORY_SIDES; side++)
+        memory_case_solve(&x->c[side]);
+    plain_mix(want, want_g, x, own, corpus);
+    dev->ops->next_token->mix(dev, got, g, &t);
+    dev->ops->next_token->mix(dev, again, again_g, &t);
+    CHECK(memcmp(got, again, sizeof got) == 0 && memcmp(g, again_g, sizeof g) == 0);
+    double all = 0;
+    for (int i = 0; i <= MEMORY_SIDES; i++)
+        CHECK(fabs(g[i] - want_g[i]) <= 2e-5);
+    for (int v = 0; v < WORDS; v++) {
+        if (!(fabs((double)got[v] - want[v]) <= 1e-4 * (1 + fabs(want[v])))) {
+            fprintf(stderr, "id %d: %.9g, want %.9g\n", v, (double)got[v], want[v]);
+            CHECK(!"log p differs from the oracle");
+        }
+        all += exp((double)got[v]);
+    }
+    CHECK(fabs(all - 1) <= 1e-5);
+    for (int side = 0; side < MEMORY_SIDES; side++) {
+        if (!(side ? corpus : own)) continue;
+        for (int64_t i = 0; i < token_memory_columns(&t.side[side].memory); i++)
+            CHECK(fabs((double)x->w[side][i] - x->c[side].w[i]) <= 1e-5);
+    }
+    task_drop(x);
+}
+
+static void world_drop(struct world *x) {
+    for (int side = 0; side < MEMORY_SIDES; side++)
+        memory_case_free(&x->c[side]);
+}
+
+static void test_shapes(int device) {
+    struct rng rng = rng_make(3, 0);
+    static const struct {
+        int64_t d;
+        int k;
+        int64_t past;
+        float spread;
+    } shapes[] = {{16, 3, 12, 1}, {64, 1, 1, 3}, {40, 8, 50, 6}, {7, 2, 5, 30}, {384, 5, 31, 2}};
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
+        for (int reads = 0; reads < 4; reads++) {
+            struct world x;
+            world_make(&x, &rng, shapes[i].d, shapes[i].k, shapes[i].past, shapes[i].spread);
+            check_mix(device, &x, reads & 1, reads & 2);
+            world_drop(&x);
+        }
+}
+
+/* A past without positions: the gate has nothing to weigh, and the distribution is the model's. */
+static void test_empty(int device) {
+    struct rng rng = rng_make(4, 0);
+    struct world x;
+    world_make(&x, &rng, 16, 2, 0, 2);
+    check_mix(device, &x, true, false);
+    check_mix(device, &x, true, true);
+    world_drop(&x);
+}
+
+/* The same with the newest position's square and the value before it given to the mixture. */
+static void test_append(int device) {
+    struct rng rng = rng_make(5, 0);
+    struct device *dev = twin_device[device];
+    struct world x;
+    float want[WORDS], got[WORDS];
+    double g[1 + MEMORY_SIDES];
+    world_make(&x, &rng, 24, 2, 9, 2);
+    struct memory_case *c = &x.c[0];
+    const int64_t newest = c->shape.first % c->shape.ring, before = newest - 1;
+    c->past_value[before] = 4;
+    struct next_token_task t = task_of(&x, device, true, true);
+    dev->ops->next_token->mix(dev, want, g, &t);
+    c->past_value[before] = 1;
+    float square = x.square[0][newest] = -1, sum = 0;
+    t.append = (struct next_token_append){&x.square[0][newest], &c->past_value[before], 4};
+    dev->ops->next_token->mix(dev, got, g, &t);
+    CHECK(memcmp(want, got, sizeof got) == 0 && c->past_value[before] == 4);
+    for (int i = 0; i < x.d; i++)
+        sum += x.state[i] * x.state[i];
+    square = x.square[0][newest];
+    CHECK(fabsf(square - sum) <= 1e-4F * sum);
+    task_drop(&x);
+    world_drop(&x);
+}
+
+static void test_nan(int device) {
+    struct rng rng = rng_make(6, 0);
+    struct device *dev = twin_device[device];
+    float got[WORDS];
+    double g[1 + MEMORY_SIDES];
+    for (int where = 0; where < 3; where++) {
+        struct world x;
+        world_make(&x, &rng, 16, 3, 8, 1);
+        struct memory_case *c = &x.c[0];
+        if (where == 0) x.logits[WORDS / 2] = NAN;
+        if (where == 1) x.c[1].states[3] = x.c[0].states[3] = NAN;
+        if (where == 2) c->past_value[6] = 2, c->past_key[6 * x.d + 1] = NAN;
+        const struct next_token_task t = task_of(&x, device, true, true);
+        dev->ops->next_token->mix(dev, got, g, &t);
+        for (int v = 0; v < WORDS; v++)
+            CHECK(isnan(got[v]));
+        task_drop(&x);
+        world_drop(&x);
+    }
+}
+
+int main(int argc, char **argv) {
+    twins_open(argc, argv);
+    for (int device = 0; device < DEVICES; device++) {
+        test_shapes(device);
+        test_empty(device);
+        test_append(device);
+        test_nan(device);
+    }
+    return twins_close();
+}
