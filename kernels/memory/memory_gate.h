@@ -50,9 +50,7 @@ MEMORY_GATE_FUNCTION double memory_gate_log(float log_p) {
 MEMORY_GATE_FUNCTION void memory_side_features(double f[MEMORY_SIDE_FEATURES], const struct memory_evidence *m) {
     int n = 0;
     f[n++] = log((double)m->entries);
-    f[n++] = (double)m->nearest;
-    f[n++] = (double)m->lse;
-    f[n++] = (double)m->squares;
+    f[n++] = (double)m->nearest, f[n++] = (double)m->lse, f[n++] = (double)m->squares;
     f[n++] = memory_gate_log(m->top);
     f[n++] = memory_gate_log(m->of_top);
     f[n++] = memory_gate_log(m->lm_of_top);
@@ -64,10 +62,9 @@ MEMORY_GATE_FUNCTION void memory_side_features(double f[MEMORY_SIDE_FEATURES], c
 /* Inputs of the gate before they are standardised. */
 MEMORY_GATE_FUNCTION void memory_gate_features(double f[MEMORY_FEATURES], const struct memory_lm_evidence *lm,
                                                const struct memory_evidence of[MEMORY_SIDES]) {
-    for (int i = 0; i < MEMORY_FEATURES; i++)
+    for (int i = 2; i < MEMORY_FEATURES; i++)
         f[i] = 0;
-    f[0] = (double)lm->entropy;
-    f[1] = (double)lm->largest;
+    f[0] = (double)lm->entropy, f[1] = (double)lm->largest;
     f[2] = of[0].entries > 0 && of[1].entries > 0 && of[0].token == of[1].token;
     for (int side = 0; side < MEMORY_SIDES; side++)
         if (of[side].entries > 0) memory_side_features(f + 3 + side * MEMORY_SIDE_FEATURES, &of[side]);
@@ -80,24 +77,25 @@ MEMORY_GATE_FUNCTION double memory_gate_standard(const struct memory_gate *gate,
     return !there ? 0 : x > 5 ? 5 : x < -5 ? -5 : x;
 }
 /* A hidden unit, of standardised features. */
-MEMORY_GATE_FUNCTION double memory_gate_unit(const struct memory_gate *gate, int unit,
-                                             const double f[MEMORY_FEATURES]) {
+MEMORY_GATE_FUNCTION double memory_gate_unit(const struct memory_gate *gate, int unit, const double *f) {
     double x = gate->b1[unit];
     for (int i = 0; i < MEMORY_FEATURES; i++)
         x += gate->w1[unit][i] * f[i];
     return tanh(x);
 }
-/* From the hidden units: weights of the model and of each side. They sum to 1; that of a side without entries is 0. */
-MEMORY_GATE_FUNCTION void memory_gate_softmax(double g[1 + MEMORY_SIDES], const struct memory_gate *gate,
-                                              const double hidden[MEMORY_GATE_HIDDEN],
+/* From the hidden units: a of a side. */
+MEMORY_GATE_FUNCTION double memory_gate_side(const struct memory_gate *gate, int side, const double *hidden) {
+    double a = gate->b2[side];
+    for (int h = 0; h < MEMORY_GATE_HIDDEN; h++)
+        a += gate->w2[side][h] * hidden[h];
+    return a;
+}
+/* Weights of the model and of each side: they sum to 1, and that of a side without entries is 0. */
+MEMORY_GATE_FUNCTION void memory_gate_softmax(double g[1 + MEMORY_SIDES], const double a[MEMORY_SIDES],
                                               const struct memory_evidence of[MEMORY_SIDES]) {
-    double a[MEMORY_SIDES], top = 0, sum = 0;
-    for (int side = 0; side < MEMORY_SIDES; side++) {
-        a[side] = gate->b2[side];
-        for (int h = 0; h < MEMORY_GATE_HIDDEN; h++)
-            a[side] += gate->w2[side][h] * hidden[h];
+    double top = 0, sum = 0;
+    for (int side = 0; side < MEMORY_SIDES; side++)
         if (of[side].entries > 0 && a[side] > top) top = a[side];
-    }
     for (int i = 0; i <= MEMORY_SIDES; i++) {
         g[i] = i == 0 ? exp(-top) : of[i - 1].entries > 0 ? exp(a[i - 1] - top) : 0;
         sum += g[i];
@@ -108,7 +106,7 @@ MEMORY_GATE_FUNCTION void memory_gate_softmax(double g[1 + MEMORY_SIDES], const 
 MEMORY_GATE_FUNCTION void memory_gate_weights(double g[1 + MEMORY_SIDES], const struct memory_gate *gate,
                                               const struct memory_lm_evidence *lm,
                                               const struct memory_evidence of[MEMORY_SIDES]) {
-    double f[MEMORY_FEATURES], hidden[MEMORY_GATE_HIDDEN];
+    double f[MEMORY_FEATURES], hidden[MEMORY_GATE_HIDDEN], a[MEMORY_SIDES];
     memory_gate_features(f, lm, of);
     for (int i = 0; i < MEMORY_FEATURES; i++) {
         int side = memory_feature_side(i);
@@ -116,5 +114,7 @@ MEMORY_GATE_FUNCTION void memory_gate_weights(double g[1 + MEMORY_SIDES], const 
     }
     for (int h = 0; h < MEMORY_GATE_HIDDEN; h++)
         hidden[h] = memory_gate_unit(gate, h, f);
-    memory_gate_softmax(g, gate, hidden, of);
+    for (int side = 0; side < MEMORY_SIDES; side++)
+        a[side] = memory_gate_side(gate, side, hidden);
+    memory_gate_softmax(g, a, of);
 }

@@ -12,7 +12,7 @@
 
 /* All pointers: memory of the device. */
 struct next_token_side {
-    struct token_memory memory;          /* of one row; tau NULL: this side is not read */
+    struct token_memory memory;          /* of one row, the first of its block; tau NULL: this side is not read */
     struct memory_marks marks;           /* entries 0: there is nothing to read yet */
     struct mat weights;                  /* out [1, token_memory_columns], float32: as token_memory_ops.weights */
     float *p;                            /* out [V]: p_side */

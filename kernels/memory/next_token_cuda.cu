@@ -1,15 +1,16 @@
 /* next_token_cuda.cu -- the distribution of the next token on a GPU: one cooperative launch, a block on each
  * multiprocessor, three barriers of the grid.
  *
- *   pass 1   |s - k|^2 of all entries of both sides, four entries a warp; greatest logit, sums of a share of the logits
+ *   pass 1   |s - k|^2 of all entries, four a warp; greatest logit and sums of this block's share of the logits
  *   pass 2   exponentials, relative to the nearest entry, added to sums by token; every block joins the logits' shares
- *   pass 3   p of each side, and its greatest, of a share of the vocabulary; weights of the entries
+ *   pass 3   p of each side, and its greatest, of this block's share of the vocabulary; weights of the entries
  *   pass 4   every block computes the gate, a warp a hidden unit; log p of its share of the vocabulary
  *
- * Exponentials are added as integers, in units of 2^-45, so that the order does not matter: they are at most 1, and the
- * sum of 2^18 fits into 63 bits. One below 2^-46 of the nearest entry's adds nothing.
+ * Columns of both sides are one range. With few entries the time is that of chains of loads, barriers and logarithms;
+ * with many, that of reading the keys once.
  *
- * Bound by reading the keys once where there are many entries, by latency (three barriers, chains of loads) else. */
+ * Exponentials are added as integers, in units of 2^-45, so that the order does not matter: they are at most 1, and the
+ * sum of 2^18 fits into 63 bits. One below 2^-46 of the nearest entry's adds nothing. */
 #include "kernels/memory/token_memory_cuda.cuh"
 #include <cooperative_groups.h>
 extern "C" {
@@ -29,20 +30,25 @@ struct next_top { /* of some logits: the greatest, the first of equal ones */
 struct next_moments {
     double sum, moment; /* of e^(logit - the greatest), and of it times the exponent */
 };
-struct next_best { /* of some tokens of a side: the greatest sum, the first of equal ones */
-    unsigned long long sum;
-    int token;
+/* Of a block, after pass 1. */
+struct next_part {
+    float near[MEMORY_SIDES]; /* the least distance */
+    next_top top;
 };
-struct next_sums {
+/* Of some tokens: a side's greatest sum, the first of equal ones. */
+struct next_best {
+    unsigned long long sum[MEMORY_SIDES];
+    int token[MEMORY_SIDES];
+};
+struct next_sums { /* of the exponentials of a side, and of their squares */
     unsigned long long all, squares;
     unsigned lost; /* some exponential is NaN */
 };
 /* What blocks tell each other, in the device's scratch. */
 struct next_exchange {
-    float near[MEMORY_SIDES][NEXT_BLOCKS_MAX];
-    next_top top[NEXT_BLOCKS_MAX];
+    next_part parts[NEXT_BLOCKS_MAX];
     next_moments moments[NEXT_BLOCKS_MAX];
-    next_best best[MEMORY_SIDES][NEXT_BLOCKS_MAX];
+    next_best best[NEXT_BLOCKS_MAX];
     next_sums sums[MEMORY_SIDES];
 };
 template <typename T> struct next_side {
@@ -50,8 +56,8 @@ template <typename T> struct next_side {
     memory_sources<T> in;
     memory_marks marks;
     float *w, *p;
-    int64_t columns; /* 0: not read */
-    bool read;       /* its gate may open */
+    int columns; /* 0: not read */
+    bool read;   /* its gate may open */
 };
 template <typename T> struct next_call {
     const memory_gate *gate;
@@ -62,17 +68,28 @@ template <typename T> struct next_call {
     next_token_append append;
     next_exchange *exchange;
     unsigned long long *sums[MEMORY_SIDES]; /* [V] */
+    int32_t *token;                         /* [columns of both sides]: -1: no entry */
     next_side<T> side[MEMORY_SIDES];
-    int vocab, d;
+    int vocab, d, columns;
 };
 
 /* ---- reductions over a block, in a fixed order; every thread gets the result ---- */
 
-static __device__ __forceinline__ next_top next_join(const next_top &a, const next_top &b) {
-    return b.logit > a.logit || (b.logit == a.logit && b.token < a.token) || isnan(a.logit) ? b : a;
+static __device__ __forceinline__ next_part next_join(const next_part &a, const next_part &b) {
+    next_part c;
+    for (int i = 0; i < MEMORY_SIDES; i++)
+        c.near[i] = fminf(a.near[i], b.near[i]);
+    const bool second = b.top.logit > a.top.logit || (b.top.logit == a.top.logit && b.top.token < a.top.token);
+    c.top = second || isnan(a.top.logit) ? b.top : a.top;
+    return c;
 }
 static __device__ __forceinline__ next_best next_join(const next_best &a, const next_best &b) {
-    return b.sum > a.sum || (b.sum == a.sum && b.token < a.token) ? b : a;
+    next_best c;
+    for (int i = 0; i < MEMORY_SIDES; i++) {
+        const bool second = b.sum[i] > a.sum[i] || (b.sum[i] == a.sum[i] && b.token[i] < a.token[i]);
+        c.sum[i] = second ? b.sum[i] : a.sum[i], c.token[i] = second ? b.token[i] : a.token[i];
+    }
+    return c;
 }
 static __device__ __forceinline__ next_moments next_join(const next_moments &a, const next_moments &b) {
     return {a.sum + b.sum, a.moment + b.moment};
@@ -105,6 +122,12 @@ template <typename X> static __device__ __forceinline__ X next_reduce(X x, const
         x = next_join(x, next_shuffle(x, offset));
     return x;
 }
+static __device__ __forceinline__ next_part next_no_part() {
+    return {{INFINITY, INFINITY}, {-INFINITY, INT_MAX}};
+}
+static __device__ __forceinline__ next_best next_no_best() {
+    return {{0, 0}, {INT_MAX, INT_MAX}};
+}
 
 /* This block's share of the vocabulary. */
 static __device__ __forceinline__ int next_begin(int vocab, unsigned block) {
@@ -114,10 +137,11 @@ static __device__ __forceinline__ int next_begin(int vocab, unsigned block) {
 /* ---- the passes ---- */
 
 /* An entry, as memory_entry_at; the newest value may not have arrived yet. */
-static __device__ __forceinline__ memory_entry next_entry(const memory_view &v, int block, int64_t column,
+static __device__ __forceinline__ memory_entry next_entry(const memory_view &v, int column,
                                                           const next_token_append &append) {
-    if (column < memory_slot_columns(v)) return memory_entry_at(v, 0, block, column);
-    int64_t p = v.first - 1 - (column - memory_slot_columns(v));
+    const int slots = (int)memory_slot_columns(v);
+    if (column < slots) return memory_entry_at(v, 0, 0, column);
+    int64_t p = v.first - 1 - (column - slots);
     memory_entry e = {-1, -1, true};
     if (p < 0) return e;
     const int64_t key = p % v.ring;
@@ -126,169 +150,163 @@ static __device__ __forceinline__ memory_entry next_entry(const memory_view &v, 
     return e;
 }
 
-/* Squared distances of a side, and the least of them. */
+/* Squared distances and tokens of all columns; the least distance of each side. */
 template <typename T>
-static __device__ void next_distances(const next_call<T> &call, int which, const float *own, float square,
-                                      float *shared) {
-    const next_side<T> &s = call.side[which];
-    const memory_view &v = s.v;
-    int lane = threadIdx.x % 32, block = memory_block_of(v, 0);
-    int64_t warp = (int64_t)threadIdx.x / 32 * gridDim.x + blockIdx.x, warps = (int64_t)gridDim.x * NEXT_WARPS;
-    float near = INFINITY;
-    for (int64_t first = warp * NEXT_GROUP; first < s.columns; first += warps * NEXT_GROUP) {
+static __device__ __forceinline__ void next_distances(const next_call<T> &c, const float *own, float square,
+                                                      float (&near)[MEMORY_SIDES]) {
+    const int lane = threadIdx.x % 32, warps = (int)gridDim.x * NEXT_WARPS;
+    const int warp = (int)(threadIdx.x / 32 * gridDim.x + blockIdx.x);
+    for (int first = warp * NEXT_GROUP; first < c.columns; first += warps * NEXT_GROUP) {
         /* Lanes below NEXT_GROUP look one entry up each: chains of loads. */
-        memory_entry e = {-1, -1, false};
-        float of_key = 0.0f;
-        if (lane < NEXT_GROUP && first + lane < s.columns) {
-            e = next_entry(v, block, first + lane, call.append);
-            if (e.key >= 0) of_key = memory_square(v, e);
+        const int column = first + lane, which = column >= c.side[0].columns;
+        const int here = which ? column - c.side[0].columns : column;
+        const bool mine = lane < NEXT_GROUP && column < c.columns;
+        const T *key = NULL;
+        float of_key = 0.0f, sum_of_mine = 0.0f;
+        if (mine) {
+            const next_side<T> &s = which ? c.side[1] : c.side[0];
+            const memory_entry e = next_entry(s.v, here, c.append);
+            if (e.key >= 0) key = s.in.key(e), of_key = memory_square(s.v, e);
+            c.token[column] = e.value;
         }
-        float dot[NEXT_GROUP], mine = 0.0f;
-        int64_t key[NEXT_GROUP];
+        const bool vectors = (c.side[0].columns == 0 || c.side[0].in.vectors) &&
+                             (c.side[1].columns == 0 || c.side[1].in.vectors);
+        float dot[NEXT_GROUP];
 #pragma unroll
         for (int j = 0; j < NEXT_GROUP; j++) {
-            key[j] = __shfl_sync(~0u, e.key, j);
-            bool past = __shfl_sync(~0u, (int)e.past, j);
+            const T *k = (const T *)__shfl_sync(~0u, (unsigned long long)key, j);
             dot[j] = 0.0f;
-            if (key[j] < 0) continue;
-            const T *k = past ? s.in.past[key[j]] : s.in.slots[key[j]];
-            if (s.in.vectors) {
-                for (int i = lane * 8; i < v.d; i += 256) {
+            if (!k) continue;
+            if (vectors) {
+                for (int i = lane * 8; i < c.d; i += 256) {
                     vec8 x = load8(k + i);
 #pragma unroll
-                    for (int c = 0; c < 8; c++)
-                        dot[j] += own[i + c] * x.v[c];
+                    for (int n = 0; n < 8; n++)
+                        dot[j] += own[i + n] * x.v[n];
                 }
             } else {
-                for (int i = lane; i < v.d; i += 32)
+                for (int i = lane; i < c.d; i += 32)
                     dot[j] += own[i] * to_float(k[i]);
             }
         }
 #pragma unroll
         for (int j = 0; j < NEXT_GROUP; j++) {
             float sum = warp_sum(dot[j]);
-            if (lane == j) mine = sum;
+            if (lane == j) sum_of_mine = sum;
         }
-        if (lane < NEXT_GROUP && first + lane < s.columns) {
-            float distance = e.key < 0 ? INFINITY : memory_distance(square, of_key, mine);
-            s.w[first + lane] = distance;
-            near = fminf(near, distance);
+        if (mine) {
+            const float distance = key ? memory_distance(square, of_key, sum_of_mine) : INFINITY;
+            (which ? c.side[1] : c.side[0]).w[here] = distance;
+            near[0] = which ? near[0] : fminf(near[0], distance);
+            near[1] = which ? fminf(near[1], distance) : near[1];
         }
     }
-    near = -block_max(-near, shared);
-    if (threadIdx.x == 0) call.exchange->near[which][blockIdx.x] = near;
 }
 
-/* The greatest of this block's logits, and its sums. */
-template <typename T> static __device__ void next_logits(const next_call<T> &c, int begin, int end, void *shared) {
-    const next_top none = {-INFINITY, INT_MAX};
-    next_top top = none;
-    for (int v = begin + (int)threadIdx.x; v < end; v += NEXT_THREADS)
-        top = next_join(top, next_top{c.logits[v], v});
-    top = next_reduce(top, none, shared);
+/* Sums of this block's logits, relative to the greatest of them. */
+static __device__ __forceinline__ next_moments next_block_moments(const float *logits, int begin, int end,
+                                                                  float greatest) {
     next_moments x = {};
     for (int v = begin + (int)threadIdx.x; v < end; v += NEXT_THREADS) {
-        const double below = (double)c.logits[v] - (double)top.logit, e = exp(below);
+        const double below = (double)logits[v] - (double)greatest, e = exp(below);
         x.sum += e;
         if (e > 0) x.moment += e * below;
     }
-    x = next_reduce(x, next_moments{}, shared);
-    if (threadIdx.x == 0) c.exchange->top[blockIdx.x] = top, c.exchange->moments[blockIdx.x] = x;
-}
-/* Of all logits. */
-template <typename T>
-static __device__ next_moments next_all_logits(const next_call<T> &c, next_top &top, void *shared) {
-    const next_top none = {-INFINITY, INT_MAX};
-    const bool one = threadIdx.x < gridDim.x;
-    const next_top mine = one ? c.exchange->top[threadIdx.x] : none;
-    next_moments x = one ? c.exchange->moments[threadIdx.x] : next_moments{};
-    top = next_reduce(mine, none, shared);
-    top.token = min(top.token, c.vocab - 1); /* all logits are NaN */
-    if (x.sum != 0) { /* a share of no logits has none; NaN stays */
-        const double below = (double)mine.logit - (double)top.logit, by = exp(below);
-        x.moment = by > 0 ? by * (x.moment + x.sum * below) : 0, x.sum *= by;
-    }
-    return next_reduce(x, next_moments{}, shared);
+    return x;
 }
 
-/* Exponentials of a side's entries into w, and into the sums of their tokens. */
-template <typename T> static __device__ void next_scatter(const next_call<T> &c, int which, float near) {
-    const next_side<T> &s = c.side[which];
-    const memory_view &v = s.v;
-    next_sums *sums = &c.exchange->sums[which];
-    const float to_log2 = MEMORY_LOG2E / *v.tau;
-    const int block = memory_block_of(v, 0);
-    unsigned long long all = 0, squares = 0;
-    for (int64_t i = (int64_t)blockIdx.x * NEXT_THREADS + threadIdx.x; i < s.columns;
-         i += (int64_t)gridDim.x * NEXT_THREADS) {
-        float distance = s.w[i];
-        float e = distance == INFINITY ? 0.0f : power2((near - distance) * to_log2);
-        if (isnan(distance)) e = distance, sums->lost = 1;
-        s.w[i] = e;
-        if (!(e > 0.0f)) continue;
-        const unsigned long long units = __float2ull_rn(e * NEXT_UNIT);
-        const int32_t token = next_entry(v, block, i, c.append).value;
-        if (token >= 0 && token < c.vocab) atomicAdd(c.sums[which] + token, units), all += units;
-        squares += __float2ull_rn(e * e * NEXT_UNIT);
+/* Exponentials of the entries into w, and into the sums of their tokens. */
+template <typename T>
+static __device__ __forceinline__ void next_scatter(const next_call<T> &c, const float (&near)[MEMORY_SIDES]) {
+    unsigned long long all[MEMORY_SIDES] = {}, squares[MEMORY_SIDES] = {};
+    for (int column = (int)(blockIdx.x * NEXT_THREADS + threadIdx.x); column < c.columns;
+         column += (int)gridDim.x * NEXT_THREADS) {
+        const int which = column >= c.side[0].columns, here = which ? column - c.side[0].columns : column;
+        const next_side<T> &s = which ? c.side[1] : c.side[0];
+        const float distance = s.w[here], to_log2 = MEMORY_LOG2E / *s.v.tau;
+        const int token = c.token[column];
+        float e = distance == INFINITY ? 0.0f : power2(((which ? near[1] : near[0]) - distance) * to_log2);
+        if (isnan(distance)) e = distance, c.exchange->sums[which].lost = 1;
+        s.w[here] = e;
+        if (!(e > 0.0f) || token >= c.vocab) continue;
+        const unsigned long long units = __float2ull_rn(e * NEXT_UNIT), square = __float2ull_rn(e * e * NEXT_UNIT);
+        atomicAdd((which ? c.sums[1] : c.sums[0]) + token, units);
+        if (which) all[1] += units, squares[1] += square;
+        else all[0] += units, squares[0] += square;
     }
 #pragma unroll
-    for (int offset = 16; offset; offset /= 2)
-        all += __shfl_xor_sync(~0u, all, offset), squares += __shfl_xor_sync(~0u, squares, offset);
-    if (threadIdx.x % 32 == 0 && (all | squares)) atomicAdd(&sums->all, all), atomicAdd(&sums->squares, squares);
+    for (int i = 0; i < MEMORY_SIDES; i++) {
+#pragma unroll
+        for (int offset = 16; offset; offset /= 2) {
+            all[i] += __shfl_xor_sync(~0u, all[i], offset);
+            squares[i] += __shfl_xor_sync(~0u, squares[i], offset);
+        }
+        if (threadIdx.x % 32 == 0 && (all[i] | squares[i])) {
+            atomicAdd(&c.exchange->sums[i].all, all[i]);
+            atomicAdd(&c.exchange->sums[i].squares, squares[i]);
+        }
+    }
 }
 
-/* p of a side for this block's tokens, and weights from exponentials. */
+/* p of both sides for this block's tokens, the greatest of each, and weights from exponentials. */
 template <typename T>
-static __device__ void next_normalise(const next_call<T> &c, int which, int begin, int end, void *shared) {
-    const next_side<T> &s = c.side[which];
-    const next_sums &sums = c.exchange->sums[which];
-    const double by = sums.lost ? (double)NAN : sums.all ? 1.0 / (double)sums.all : 0.0;
-    const float by_units = (float)(by * (double)NEXT_UNIT);
-    const next_best none = {0, INT_MAX};
-    next_best x = none;
+static __device__ __forceinline__ next_best next_normalise(const next_call<T> &c, const next_sums (&sums)[MEMORY_SIDES],
+                                                           int begin, int end) {
+    double by[MEMORY_SIDES];
+    for (int i = 0; i < MEMORY_SIDES; i++)
+        by[i] = sums[i].lost ? (double)NAN : sums[i].all ? 1.0 / (double)sums[i].all : 0.0;
+    next_best best = next_no_best();
     for (int v = begin + (int)threadIdx.x; v < end; v += NEXT_THREADS) {
-        const unsigned long long sum = c.sums[which][v];
-        s.p[v] = (float)((double)sum * by);
-        x = next_join(x, next_best{sum, v});
+        next_best one = {{0, 0}, {v, v}};
+        for (int i = 0; i < MEMORY_SIDES; i++) {
+            if (!c.side[i].columns) continue;
+            one.sum[i] = c.sums[i][v];
+            c.side[i].p[v] = (float)((double)one.sum[i] * by[i]);
+        }
+        best = next_join(best, one);
     }
-    for (int64_t i = (int64_t)blockIdx.x * NEXT_THREADS + threadIdx.x; i < s.columns;
-         i += (int64_t)gridDim.x * NEXT_THREADS)
-        s.w[i] *= by_units;
-    x = next_reduce(x, none, shared);
-    if (threadIdx.x == 0) c.exchange->best[which][blockIdx.x] = x;
+    for (int column = (int)(blockIdx.x * NEXT_THREADS + threadIdx.x); column < c.columns;
+         column += (int)gridDim.x * NEXT_THREADS) {
+        const int which = column >= c.side[0].columns, here = which ? column - c.side[0].columns : column;
+        (which ? c.side[1] : c.side[0]).w[here] *= (float)((which ? by[1] : by[0]) * (double)NEXT_UNIT);
+    }
+    return best;
 }
 
 /* What all blocks know before the gate. */
 struct next_found {
-    float near[MEMORY_SIDES];
-    next_best best[MEMORY_SIDES];
-    next_top top;
+    next_part part; /* of all */
+    next_best best;
     next_moments moments; /* of all logits */
-    double log_sum;       /* of the exponentials of all logits */
+    next_sums sums[MEMORY_SIDES];
+    double log_all; /* of the sum of moments */
 };
 
 template <typename T>
 static __device__ memory_evidence next_evidence(const next_call<T> &c, int which, const next_found &found) {
-    const next_side<T> &s = c.side[which];
-    const next_sums &sums = c.exchange->sums[which];
-    const next_best &best = found.best[which];
+    const next_side<T> &s = which ? c.side[1] : c.side[0];
+    const next_sums &sums = found.sums[which];
+    const int best = found.best.token[which], top = found.part.top.token;
     memory_evidence e = {};
     if (!s.read) return e;
+    const float p_best = s.p[best], p_top = s.p[top], logit = c.logits[best];
     const double all = (double)sums.all / (double)NEXT_UNIT, lost = sums.lost ? (double)NAN : 0.0;
+    const double near = (double)found.part.near[which];
     e.entries = s.marks.entries;
-    e.lse = (float)((sums.all ? log(all) - (double)found.near[which] / (double)*s.v.tau : -INFINITY) + lost);
-    e.nearest = (float)((double)found.near[which] + lost);
+    e.lse = (float)((sums.all ? log(all) - near / (double)*s.v.tau : -INFINITY) + lost);
+    e.nearest = (float)(near + lost);
     e.squares = sums.all ? (float)((double)sums.squares / (double)NEXT_UNIT / (all * all) + lost) : (float)lost;
-    e.top = logf(s.p[best.token]), e.of_top = logf(s.p[found.top.token]);
-    e.lm_of_top = (float)((double)c.logits[best.token] - found.log_sum), e.token = (float)best.token;
+    e.top = logf(p_best), e.of_top = logf(p_top);
+    e.lm_of_top = (float)((double)logit - (double)found.part.top.logit - found.log_all), e.token = (float)best;
     e.best = s.marks.best, e.kth = s.marks.kth, e.mean = s.marks.mean;
     return e;
 }
 
-/* The gate, by all warps of the block, into g (shared memory). */
+/* The gate, by all warps of the block; `gate` is in shared memory. */
 template <typename T>
-static __device__ void next_gate(const next_call<T> &c, const next_found &found, double (&g)[1 + MEMORY_SIDES]) {
-    __shared__ double f[MEMORY_FEATURES], hidden[MEMORY_GATE_HIDDEN];
+static __device__ void next_gate(const next_call<T> &c, const memory_gate *gate, const next_found &found,
+                                 double (&g)[1 + MEMORY_SIDES]) {
+    __shared__ double f[MEMORY_FEATURES], hidden[MEMORY_GATE_HIDDEN], a[MEMORY_SIDES];
     __shared__ memory_evidence of[MEMORY_SIDES];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     if (lane == 0 && warp < MEMORY_SIDES) { /* side by side: chains of logarithms */
@@ -302,29 +320,35 @@ static __device__ void next_gate(const next_call<T> &c, const next_found &found,
         const int side = memory_feature_side(lane);
         const bool there = side < 0 || of[side].entries > 0;
         double value = there ? f[lane] : 0.0;
-        if (lane == 0) value = (double)(float)(log(found.moments.sum) - found.moments.moment / found.moments.sum);
-        if (lane == 1) value = (double)(float)-log(found.moments.sum);
+        if (lane == 0) value = (double)(float)(found.log_all - found.moments.moment / found.moments.sum);
+        if (lane == 1) value = (double)(float)-found.log_all;
         if (lane == 2) value = of[0].entries > 0 && of[1].entries > 0 && of[0].token == of[1].token;
-        x = c.gate->w1[warp][lane] * memory_gate_standard(c.gate, lane, value, there);
+        x = gate->w1[warp][lane] * memory_gate_standard(gate, lane, value, there);
     }
 #pragma unroll
     for (int offset = 16; offset; offset /= 2)
         x += __shfl_xor_sync(~0u, x, offset);
-    if (lane == 0) hidden[warp] = tanh(x + c.gate->b1[warp]);
+    if (lane == 0) hidden[warp] = tanh(x + gate->b1[warp]);
     __syncthreads();
-    if (threadIdx.x == 0) memory_gate_softmax(g, c.gate, hidden, of);
+    if (warp < MEMORY_SIDES) {
+        x = lane < MEMORY_GATE_HIDDEN ? gate->w2[warp][lane] * hidden[lane] : 0.0;
+#pragma unroll
+        for (int offset = 16; offset; offset /= 2)
+            x += __shfl_xor_sync(~0u, x, offset);
+        if (lane == 0) a[warp] = x + gate->b2[warp];
+    }
     __syncthreads();
+    memory_gate_softmax(g, a, of);
 }
 
+/* log p of a token; e: p of the model. */
 template <typename T>
-static __device__ float next_log_p(const next_call<T> &c, int v, const double (&g)[1 + MEMORY_SIDES],
-                                   double log_sum) {
-    const double log_lm = (double)c.logits[v] - log_sum;
-    double p = g[0] * exp(log_lm);
+static __device__ __forceinline__ float next_log_p(const next_call<T> &c, int v, const double (&g)[1 + MEMORY_SIDES],
+                                                   double log_lm, double e) {
+    double p = g[0] * e, log_p[MEMORY_SIDES];
     for (int i = 0; i < MEMORY_SIDES; i++)
         if (c.side[i].read) p += g[1 + i] * (double)c.side[i].p[v];
     if (p >= 1e-290 || isnan(p)) return (float)log(p);
-    double log_p[MEMORY_SIDES];
     for (int i = 0; i < MEMORY_SIDES; i++)
         log_p[i] = c.side[i].read ? log((double)c.side[i].p[v]) : -INFINITY;
     return (float)memory_mixed(g, log_lm, log_p);
@@ -333,13 +357,20 @@ static __device__ float next_log_p(const next_call<T> &c, int v, const double (&
 template <typename T>
 static __global__ void __launch_bounds__(NEXT_THREADS, 1) next_token_kernel(const __grid_constant__ next_call<T> c) {
     extern __shared__ float own[]; /* [d]: the state */
-    __shared__ double shared[NEXT_WARPS * 2];
-    __shared__ double g[1 + MEMORY_SIDES];
+    __shared__ double shared[NEXT_WARPS * sizeof(next_best) / sizeof(double)];
+    __shared__ memory_gate gate;
     cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     const int begin = next_begin(c.vocab, blockIdx.x), end = next_begin(c.vocab, blockIdx.x + 1);
+    const int mine = begin + (int)threadIdx.x; /* of this thread: the first token, most often the only one */
+    const float logit = mine < end ? c.logits[mine] : -INFINITY;
     float square = 0.0f;
     for (int i = threadIdx.x; i < c.d; i += NEXT_THREADS)
         own[i] = to_float(c.state[i]), square += own[i] * own[i];
+    for (int i = threadIdx.x; i < (int)(sizeof gate / sizeof(double)); i += NEXT_THREADS)
+        ((double *)&gate)[i] = ((const double *)c.gate)[i];
+    for (int i = 0; i < MEMORY_SIDES; i++)
+        for (int v = mine; c.side[i].columns && v < end; v += NEXT_THREADS)
+            c.sums[i][v] = 0;
     square = block_sum(square, (float *)shared); /* and a barrier: own is complete */
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         if (c.append.square) *c.append.square = square;
@@ -347,39 +378,54 @@ static __global__ void __launch_bounds__(NEXT_THREADS, 1) next_token_kernel(cons
         for (int i = 0; i < MEMORY_SIDES; i++)
             c.exchange->sums[i] = {};
     }
-    for (int i = 0; i < MEMORY_SIDES; i++) {
-        if (!c.side[i].columns) continue;
-        for (int v = begin + (int)threadIdx.x; v < end; v += NEXT_THREADS)
-            c.sums[i][v] = 0;
-        next_distances(c, i, own, square, (float *)shared);
+    next_part part = next_no_part();
+    next_distances(c, own, square, part.near);
+    if (mine < end) part.top = {logit, mine};
+    for (int v = mine + NEXT_THREADS; v < end; v += NEXT_THREADS) {
+        next_part one = next_no_part();
+        one.top = {c.logits[v], v};
+        part = next_join(part, one);
     }
-    next_logits(c, begin, end, shared);
+    part = next_reduce(part, next_no_part(), shared);
+    const next_moments of_block =
+        next_reduce(next_block_moments(c.logits, begin, end, part.top.logit), next_moments{}, shared);
+    if (threadIdx.x == 0) c.exchange->parts[blockIdx.x] = part, c.exchange->moments[blockIdx.x] = of_block;
 
     grid.sync();
     next_found found = {};
-    for (int i = 0; i < MEMORY_SIDES; i++) {
-        if (!c.side[i].columns) continue;
-        const float least = threadIdx.x < gridDim.x ? c.exchange->near[i][threadIdx.x] : INFINITY;
-        found.near[i] = -block_max(-least, (float *)shared);
-        next_scatter(c, i, found.near[i]);
+    const bool one = threadIdx.x < gridDim.x;
+    part = one ? c.exchange->parts[threadIdx.x] : next_no_part();
+    next_moments moments = one ? c.exchange->moments[threadIdx.x] : next_moments{};
+    found.part = next_reduce(part, next_no_part(), shared);
+    found.part.top.token = min(found.part.top.token, c.vocab - 1); /* all logits are NaN */
+    next_scatter(c, found.part.near);
+    if (moments.sum != 0) { /* a share of no logits has none; NaN stays */
+        const double below = (double)part.top.logit - (double)found.part.top.logit, by = exp(below);
+        moments.moment = by > 0 ? by * (moments.moment + moments.sum * below) : 0, moments.sum *= by;
     }
-    found.moments = next_all_logits(c, found.top, shared);
-    found.log_sum = (double)found.top.logit + log(found.moments.sum);
+    found.moments = next_reduce(moments, next_moments{}, shared);
+    found.log_all = log(found.moments.sum);
+    const double log_sum = (double)found.part.top.logit + found.log_all, log_lm = (double)logit - log_sum;
+    const double e = exp(log_lm);
 
     grid.sync();
     for (int i = 0; i < MEMORY_SIDES; i++)
-        if (c.side[i].columns) next_normalise(c, i, begin, end, shared);
+        found.sums[i] = c.exchange->sums[i];
+    const next_best best = next_reduce(next_normalise(c, found.sums, begin, end), next_no_best(), shared);
+    if (threadIdx.x == 0) c.exchange->best[blockIdx.x] = best;
 
     grid.sync();
-    const next_best none = {0, INT_MAX};
-    for (int i = 0; i < MEMORY_SIDES; i++) {
-        if (!c.side[i].columns) continue;
-        found.best[i] = next_reduce(threadIdx.x < gridDim.x ? c.exchange->best[i][threadIdx.x] : none, none, shared);
+    found.best = next_reduce(one ? c.exchange->best[threadIdx.x] : next_no_best(), next_no_best(), shared);
+    double g[1 + MEMORY_SIDES];
+    next_gate(c, &gate, found, g);
+    if (mine < end) c.log_p[mine] = next_log_p(c, mine, g, log_lm, e);
+    for (int v = mine + NEXT_THREADS; v < end; v += NEXT_THREADS) {
+        const double of_lm = (double)c.logits[v] - log_sum;
+        c.log_p[v] = next_log_p(c, v, g, of_lm, exp(of_lm));
     }
-    next_gate(c, found, g);
-    for (int v = begin + (int)threadIdx.x; v < end; v += NEXT_THREADS)
-        c.log_p[v] = next_log_p(c, v, g, found.log_sum);
-    if (blockIdx.x == 0 && threadIdx.x <= MEMORY_SIDES) c.g[threadIdx.x] = g[threadIdx.x];
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        for (int i = 0; i <= MEMORY_SIDES; i++)
+            c.g[i] = g[i];
 }
 
 /* ---- the op ---- */
@@ -390,8 +436,9 @@ template <typename T> static next_side<T> next_side_of(const next_token_side &fr
     if (!m.tau) return s;
     s.v = memory_view_of(state, &m, NULL), s.in = memory_sources_of<T>(state, &m);
     s.marks = from.marks, s.w = (float *)from.weights.data, s.p = from.p;
-    s.columns = memory_columns(s.v), s.read = from.marks.entries > 0;
-    assert(s.columns <= NEXT_COLUMNS_MAX && from.weights.cols == s.columns && from.weights.type == DTYPE_F32);
+    s.columns = (int)memory_columns(s.v), s.read = from.marks.entries > 0;
+    assert(memory_columns(s.v) <= NEXT_COLUMNS_MAX && from.weights.cols == s.columns);
+    assert(from.weights.type == DTYPE_F32 && m.slots.blocks <= 1 && m.past.length <= 1);
     return s;
 }
 
@@ -401,15 +448,19 @@ static void next_token_launch(struct device *dev, float *log_p, double *g, const
     const int blocks = device_cuda_processors(dev) < NEXT_BLOCKS_MAX ? device_cuda_processors(dev) : NEXT_BLOCKS_MAX;
     const size_t row = ((size_t)task->vocab * sizeof(unsigned long long) + 255) / 256 * 256;
     const size_t head = (sizeof(next_exchange) + 255) / 256 * 256;
-    unsigned char *scratch = (unsigned char *)device_cuda_scratch(dev, head + MEMORY_SIDES * row);
     next_call<T> c = {};
+    for (int i = 0; i < MEMORY_SIDES; i++) {
+        c.side[i] = next_side_of<T>(task->side[i], task->state);
+        c.columns += c.side[i].columns;
+    }
+    const size_t tokens = (size_t)c.columns * sizeof(int32_t);
+    unsigned char *scratch = (unsigned char *)device_cuda_scratch(dev, head + MEMORY_SIDES * row + tokens);
     c.gate = task->gate, c.logits = task->logits, c.state = (const T *)task->state.data;
     c.log_p = log_p, c.g = g, c.append = task->append;
     c.exchange = (next_exchange *)(void *)scratch;
-    for (int i = 0; i < MEMORY_SIDES; i++) {
+    for (int i = 0; i < MEMORY_SIDES; i++)
         c.sums[i] = (unsigned long long *)(void *)(scratch + head + (size_t)i * row);
-        c.side[i] = next_side_of<T>(task->side[i], task->state);
-    }
+    c.token = (int32_t *)(void *)(scratch + head + MEMORY_SIDES * row);
     c.vocab = (int)task->vocab, c.d = (int)task->state.cols;
     void *arguments[] = {&c};
     const cudaError_t error =

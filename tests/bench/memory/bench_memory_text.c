@@ -7,7 +7,7 @@
  *
  * FILE is plain text. Its first --prompt ids are read at once, the others one by one, as drt-generate does it: layers,
  * search, reading and encoding of passages, mixture, log-probabilities in this process's memory; all but the sampler.
- * So a search has a query of real text. The gate weighs each memory alike: its numbers do not change the time.
+ * So a search has a query of real text. The gate gives each memory the same weight: its numbers do not change the time.
  *
  * CSV, a row a case: mean of all ids; median and quartiles of the means of intervals of 64 ids; of the mean, what
  * finding chunks takes, and encoding them (on a GPU: queueing it). A model with random weights serves: times do not

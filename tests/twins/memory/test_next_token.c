@@ -195,7 +195,7 @@ static void test_shapes(int device) {
         }
 }
 
-/* A past without positions: the gate has nothing to weigh, and the distribution is the model's. */
+/* A past without positions: there is nothing to mix in, and the distribution is the model's. */
 static void test_empty(int device) {
     struct rng rng = rng_make(4, 0);
     struct world x;
