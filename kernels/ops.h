@@ -12,6 +12,7 @@
 #include "kernels/linear/matmul.h"
 #include "kernels/pointwise/norm.h"
 #include "kernels/search/ivf_scan.h"
+#include "kernels/lexical/lexical_scan.h"
 #include "kernels/pointwise/rope.h"
 #include "kernels/pointwise/state_gate.h"
 #include "kernels/search/topk.h"
@@ -31,6 +32,7 @@ struct ops {
     const struct adamw_ops *adamw;
     const struct kmeans_assign_ops *kmeans_assign;
     const struct ivf_scan_ops *ivf_scan;
+    const struct lexical_scan_ops *lexical_scan;
     const struct token_memory_ops *token_memory;
     const struct bert_ops *bert;
     const struct state_gate_ops *state_gate;              /* NULL: the device has none (a GPU) */
