@@ -377,7 +377,7 @@ struct drt_searcher_info {
     char kind[32], text[512];            /* "index"; for people: "index IVF64,SQ8, 16 of 64 lists" */
     bool exact;
     int64_t visited, lists;              /* 0 of 0: no lists */
-    uint64_t device_bytes;               /* of landmarks copied to a GPU */
+    uint64_t device_bytes;               /* of landmarks and lists of words copied to a GPU */
     int64_t queries, missing;            /* so far; of these, those for which the index found too few */
 };
 DRT_CALL drt_searcher_info(struct drt_searcher *searcher, struct drt_searcher_info *out);

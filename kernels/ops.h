@@ -13,6 +13,7 @@
 #include "kernels/pointwise/norm.h"
 #include "kernels/memory/next_token.h"
 #include "kernels/search/ivf_scan.h"
+#include "kernels/lexical/lexical_scan.h"
 #include "kernels/pointwise/rope.h"
 #include "kernels/pointwise/state_gate.h"
 #include "kernels/search/topk.h"
@@ -32,6 +33,7 @@ struct ops {
     const struct adamw_ops *adamw;
     const struct kmeans_assign_ops *kmeans_assign;
     const struct ivf_scan_ops *ivf_scan;
+    const struct lexical_scan_ops *lexical_scan;
     const struct token_memory_ops *token_memory;
     const struct next_token_ops *next_token;
     const struct bert_ops *bert;

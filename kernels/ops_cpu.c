@@ -15,6 +15,7 @@ const struct ops ops_cpu = {
     .adamw = &adamw_cpu,
     .kmeans_assign = &kmeans_assign_cpu,
     .ivf_scan = &ivf_scan_cpu,
+    .lexical_scan = &lexical_scan_cpu,
     .token_memory = &token_memory_cpu,
     .next_token = &next_token_cpu,
     .bert = &bert_cpu,

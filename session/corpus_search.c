@@ -18,11 +18,11 @@ enum status corpus_search_open(struct searcher **out, const struct searcher_conf
     TRY(searcher_open(out, &used));
     const struct searcher_description d = searcher_describe(*out, 1, 0);
     if (report && searcher_fallback(*out)) {
-        snprintf(line, sizeof line, "corpus search by the store, on the CPU: %s", searcher_fallback(*out));
+        snprintf(line, sizeof line, "corpus search on the CPU: %s", searcher_fallback(*out));
         report(line);
     }
     if (report && d.device_bytes > 0) {
-        snprintf(line, sizeof line, "corpus search %s, %.2f GiB of landmarks on the GPU", d.text,
+        snprintf(line, sizeof line, "corpus search %s, %.2f GiB on the GPU", d.text,
                  (double)d.device_bytes / (1 << 30));
         report(line);
     }

@@ -23,6 +23,10 @@ static enum status searcher_open_kind(struct searcher **out, const struct search
     return STATUS_OK;
 }
 
+bool searcher_may_fall_back(enum status status) {
+    return status == STATUS_NO_MEMORY || status == STATUS_UNSUPPORTED;
+}
+
 /* After FLAT or LISTS failed with this thread's message. */
 static enum status searcher_open_fallback(struct searcher **out, struct searcher_config config) {
     const struct landmark_source source = landmark_source_of(config.view);
@@ -46,7 +50,7 @@ enum status searcher_open(struct searcher **out, const struct searcher_config *c
     if (used.kind == SEARCHER_AUTO) used.kind = searcher_auto_kind(&used);
     enum status status = searcher_open_kind(out, &used);
     bool on_device = used.kind == SEARCHER_FLAT || used.kind == SEARCHER_LISTS;
-    if (!on_device || (status != STATUS_NO_MEMORY && status != STATUS_UNSUPPORTED)) return status;
+    if (!on_device || !searcher_may_fall_back(status)) return status;
     return searcher_open_fallback(out, used);
 }
 
@@ -59,7 +63,7 @@ void searcher_close(struct searcher *s) {
 }
 
 const char *searcher_fallback(const struct searcher *s) {
-    return s->fallback;
+    return s->fallback || !s->part ? s->fallback : searcher_fallback(s->part);
 }
 
 int searcher_tokens(const struct searcher *s) {

@@ -4,6 +4,7 @@
  * caller opens a searcher and does not know its kind. A searcher is for one thread at a time, as its view. */
 #pragma once
 #include "base/formats/json.h"
+#include "indexer/search/device_lexical.h"
 #include "indexer/search/flat_index.h"
 #include "indexer/search/list_index.h"
 #include "indexer/search/slices.h"
@@ -19,7 +20,7 @@ enum searcher_kind {
     SEARCHER_STORE,                      /* on the CPU: the store's FAISS index, or a scan of all landmarks */
     SEARCHER_FLAT,                       /* all landmarks in memory of the device ("gpu-flat") */
     SEARCHER_LISTS,                      /* the same by lists ("gpu-ivf") */
-    SEARCHER_LEXICAL,                    /* BM25 over the query's ids, by the store's lexical index */
+    SEARCHER_LEXICAL,                    /* BM25 over the query's ids, by the store's lexical index; on a GPU a copy */
     SEARCHER_HYBRID,                     /* LEXICAL and AUTO, merged */
     SEARCHER_KINDS
 };
@@ -34,18 +35,21 @@ struct searcher_config {
     int nprobe;                          /* lists to visit, of STORE and LISTS; 0: their default */
     /* of the index before exact scores, of each part of HYBRID; 0: at least 4 * k */
     int candidates;
-    uint64_t reserve;                    /* bytes of device memory that FLAT and LISTS leave free */
+    uint64_t reserve;                    /* bytes of device memory that copies of the store leave free */
     struct slices *slices;               /* STORE (which AUTO is then): searched by these, borrowed; NULL: here */
     struct flat_index *flat;             /* FLAT: searches this one, borrowed; NULL: makes one */
     struct list_index *lists;            /* LISTS: the same */
+    /* LEXICAL and HYBRID: the words are searched by this one, borrowed; NULL: on a GPU makes one, else the CPU's */
+    struct device_lexical *lexical;
     float landmark_weight;               /* HYBRID: ranks by BM25 + this * landmark score; 0: by reciprocal rank */
 };
 struct searcher;
-/* FLAT and LISTS become STORE where the landmarks do not fit into the device (searcher_fallback).
+/* FLAT and LISTS become STORE where the landmarks do not fit into the device; LEXICAL and HYBRID search words on the
+ * CPU where the lexical index does not fit there (searcher_fallback).
  * LEXICAL and HYBRID fail as store_view_lexical does where the store has no lexical index, or a damaged one. */
 enum status searcher_open(struct searcher **out, const struct searcher_config *config);
 void searcher_close(struct searcher *s);                  /* before the device and the view; NULL is fine */
-/* Why it is STORE instead of FLAT or LISTS; NULL: it is what was requested. */
+/* Why landmarks, or words, are searched on the CPU instead of the GPU; NULL: it is what was requested. */
 const char *searcher_fallback(const struct searcher *s);
 /* How many of a text's last ids a query should have: 0 or SEARCHER_TOKENS. */
 int searcher_tokens(const struct searcher *s);
@@ -72,13 +76,14 @@ struct searcher_counts { int64_t queries, missing, missing_hits; };
 struct searcher_counts searcher_counts(const struct searcher *s);
 
 /* What a search for `k` hits with `nprobe` (0: the config's) does. text, for people: "exact scan", "gpu-flat, exact",
- * "gpu-ivf, 32 of 256 lists", "index IVF64,SQ8, 16 of 64 lists", "lexical, 3 segments". */
+ * "gpu-ivf, 32 of 256 lists", "index IVF64,SQ8, 16 of 64 lists", "lexical, 3 segments", "lexical, 3 segments, BM25 on
+ * the GPU". */
 struct searcher_description {
     const char *kind;                    /* "exact", "index", "gpu-flat", "gpu-ivf", "lexical", "hybrid" */
     char text[400];
     bool exact;                          /* no neighbour can be lost */
     int64_t visited, lists;              /* 0 of 0: no lists */
-    uint64_t device_bytes;               /* of landmarks on the device */
+    uint64_t device_bytes;               /* of landmarks and lists of words on the device */
 };
 struct searcher_description searcher_describe(const struct searcher *s, int k, int nprobe);
 /* One object with these members. */

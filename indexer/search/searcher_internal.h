@@ -27,6 +27,9 @@ enum status searcher_lists_open(struct searcher **out, const struct searcher_con
 enum status searcher_lexical_open(struct searcher **out, const struct searcher_config *config);
 enum status searcher_hybrid_open(struct searcher **out, const struct searcher_config *config);
 
+/* Whether the CPU can search after the device failed with this status. */
+bool searcher_may_fall_back(enum status status);
+
 /* store_view_search of the config's view, by its slices where it has some. */
 enum status searcher_in_store(const struct searcher *s, struct store_hit *hits, const float *vectors, int64_t n,
                               const struct store_search *how);

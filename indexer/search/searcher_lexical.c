@@ -2,7 +2,7 @@
  *
  * Ids and tokens choose the hits and their order. The scores are those of the landmarks, since the model weights its
  * neighbours by them, or BM25's where a query wants these. Chunks that were dropped after the view was opened are left
- * out. */
+ * out. On a GPU the words are searched in a copy of the postings (device_lexical.h). */
 #include "base/memory.h"
 #include "indexer/search/searcher_internal.h"
 #include "store/lexical/hybrid.h"
@@ -17,6 +17,8 @@ enum { SEARCHER_CANDIDATES_MIN = 64, SEARCHER_CANDIDATES_MAX = 1024 };
 struct searcher_lexical {
     struct searcher base;
     const struct lexical *index; /* the view's */
+    struct device_lexical *own;  /* its copy on the device; NULL: config.lexical, or none */
+    uint64_t device_bytes;
     struct lexical_info info;
     int64_t *ids; /* chunks of one query, and their scores */
     float *landmark_scores, *lexical_scores;
@@ -27,6 +29,7 @@ struct searcher_lexical {
 
 static void searcher_lexical_close(struct searcher *s) {
     struct searcher_lexical *x = (struct searcher_lexical *)s;
+    device_lexical_free(x->own);
     memory_free(x->ids);
     memory_free(x->landmark_scores);
     memory_free(x->lexical_scores);
@@ -35,17 +38,45 @@ static void searcher_lexical_close(struct searcher *s) {
     memory_free(x);
 }
 
+/* Copies the index to the device. Where it does not fit, x->base.fallback says why. */
+static enum status searcher_lexical_copy(struct searcher_lexical *x, const struct searcher_config *config) {
+    const struct device_lexical_config how = {.device = config->device,
+                                              .index = x->index,
+                                              .absent = store_view_dropped(config->view),
+                                              .reserve = config->reserve};
+    const uint64_t bytes = device_lexical_bytes(&how);
+    char reason[1200];
+    enum status status = config->lexical ? STATUS_OK : device_lexical_create(&x->own, &how);
+    if (status == STATUS_OK) x->device_bytes = bytes;
+    if (!searcher_may_fall_back(status)) return status;
+    snprintf(reason, sizeof reason, "the lexical index of %.2f GiB cannot be searched on the device: %s",
+             (double)bytes / (1 << 30), status_message());
+    return memory_copy_string(&x->base.fallback, reason);
+}
+
 static enum status searcher_lexical_create(struct searcher_lexical **out, const struct searcher_config *config,
                                            const struct searcher_ops *ops) {
     const struct lexical *index;
     struct searcher_lexical *x;
+    enum status status = STATUS_OK;
     TRY(store_view_lexical(&index, config->view));
     TRY(memory_allocate_zero(&x, 1));
     x->base.ops = ops;
     x->index = index;
     lexical_info(index, &x->info);
-    *out = x;
-    return STATUS_OK;
+    if (config->lexical || !config->device->shares_memory) status = searcher_lexical_copy(x, config);
+    if (status == STATUS_OK)
+        *out = x;
+    else
+        searcher_close(&x->base);
+    return status;
+}
+
+static enum status searcher_lexical_find(struct searcher_lexical *x, struct store_hit *hits,
+                                         const struct searcher_query *q, const struct lexical_search *how) {
+    struct device_lexical *copy = x->own ? x->own : x->base.config.lexical;
+    if (copy) return device_lexical_search(copy, hits, q->tokens, q->n, how);
+    return lexical_search(x->index, hits, q->tokens, q->n, how);
 }
 
 static struct lexical_search searcher_lexical_how(const struct searcher *s, int k, const struct store_range *exclude) {
@@ -96,7 +127,7 @@ static enum status searcher_lexical_rescore_all(struct searcher_lexical *x, stru
 static enum status searcher_lexical_search(struct searcher *s, struct store_hit *hits, const struct searcher_query *q) {
     struct searcher_lexical *x = (struct searcher_lexical *)s;
     const struct lexical_search how = searcher_lexical_how(s, q->k, q->exclude);
-    TRY(lexical_search(x->index, hits, q->tokens, q->n, &how));
+    TRY(searcher_lexical_find(x, hits, q, &how));
     return q->bm25 ? STATUS_OK : searcher_lexical_rescore_all(x, hits, q);
 }
 
@@ -105,8 +136,9 @@ static void searcher_lexical_describe(const struct searcher *s, struct searcher_
     (void)k, (void)nprobe;
     out->kind = "lexical";
     out->exact = true;
-    snprintf(out->text, sizeof out->text, "lexical, %lld segment%s", (long long)x->info.segments,
-             x->info.segments == 1 ? "" : "s");
+    out->device_bytes = x->device_bytes;
+    snprintf(out->text, sizeof out->text, "lexical, %lld segment%s%s", (long long)x->info.segments,
+             x->info.segments == 1 ? "" : "s", x->device_bytes > 0 ? ", BM25 on the GPU" : "");
 }
 
 enum status searcher_lexical_open(struct searcher **out, const struct searcher_config *config) {
@@ -188,7 +220,7 @@ static enum status searcher_hybrid_search(struct searcher *s, struct store_hit *
     TRY(memory_grow(&x->lexical_hits, &x->lexical_hit_capacity, count));
     TRY(memory_grow(&x->landmark_hits, &x->landmark_hit_capacity, count));
     TRY(searcher_search(s->part, x->landmark_hits, &wider));
-    TRY(lexical_search(x->index, x->lexical_hits, q->tokens, q->n, &how));
+    TRY(searcher_lexical_find(x, x->lexical_hits, q, &how));
     return searcher_hybrid_merge(x, hits, q);
 }
 
@@ -199,6 +231,7 @@ static void searcher_hybrid_describe(const struct searcher *s, struct searcher_d
     char landmarks[sizeof out->text];
     snprintf(landmarks, sizeof landmarks, "%s", out->text);
     out->kind = "hybrid";
+    out->device_bytes += lexical.device_bytes;
     snprintf(out->text, sizeof out->text, "hybrid of %.60s; %.300s", lexical.text, landmarks);
 }
 

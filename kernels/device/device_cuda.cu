@@ -24,6 +24,7 @@ static const struct ops ops_cuda = {
     .adamw = &adamw_cuda,
     .kmeans_assign = &kmeans_assign_cuda,
     .ivf_scan = &ivf_scan_cuda,
+    .lexical_scan = &lexical_scan_cuda,
     .token_memory = &token_memory_cuda,
     .next_token = &next_token_cuda,
     .bert = &bert_cuda,

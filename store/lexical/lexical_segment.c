@@ -36,7 +36,7 @@ void lexical_segment_close(struct lexical_segment *s) {
 
 /* ---- dictionary ---- */
 
-static int64_t index_entries(const struct lexical_segment *s) {
+int64_t lexical_segment_entries(const struct lexical_segment *s) {
     return (int64_t)(s->frame.bytes[LEXICAL_INDEX] / LEXICAL_INDEX_BYTES);
 }
 
@@ -85,9 +85,13 @@ static bool read_entry(const struct lexical_segment *s, struct lexical_keys *k, 
     return true;
 }
 
-void lexical_keys_begin(const struct lexical_segment *s, struct lexical_keys *k) {
-    *k = (struct lexical_keys){.done = 0};
-    if (s->frame.keys > 0) keys_seek(s, k, 0);
+void lexical_keys_begin(const struct lexical_segment *s, struct lexical_keys *k, int64_t entry) {
+    keys_seek(s, k, entry);
+    if (entry > 0) k->key--; /* stands for the key before, which is smaller */
+}
+
+static bool keys_at_one_entry(const struct lexical_keys *a, const struct lexical_keys *b) {
+    return a->at.at == b->at.at && a->offset == b->offset;
 }
 
 enum status lexical_keys_next(const struct lexical_segment *s, struct lexical_keys *k, struct lexical_list *out) {
@@ -95,7 +99,7 @@ enum status lexical_keys_next(const struct lexical_segment *s, struct lexical_ke
     uint64_t before = k->key;
     bool first = k->done % LEXICAL_KEYS == 0;
     if (first) keys_seek(s, &named, k->done / LEXICAL_KEYS);
-    if (named.at.at != k->at.at || named.offset != k->offset || (first && k->done > 0 && named.key <= before))
+    if (!keys_at_one_entry(&named, k) || (first && k->done > 0 && named.key <= before))
         return damaged(s, "the index of the dictionary does not fit it");
     k->key = named.key;
     if (!read_entry(s, k, out) || (first ? k->key != named.key : k->key <= before))
@@ -105,7 +109,7 @@ enum status lexical_keys_next(const struct lexical_segment *s, struct lexical_ke
 
 enum status lexical_segment_find(const struct lexical_segment *s, struct lexical_list *out, uint64_t key) {
     *out = (struct lexical_list){.kind = LEXICAL_ABSENT};
-    int64_t low = 0, high = index_entries(s); /* the last entry whose first key is not greater */
+    int64_t low = 0, high = lexical_segment_entries(s); /* the last entry whose first key is not greater */
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
         if (little_endian_get(s->parts[LEXICAL_INDEX] + middle * LEXICAL_INDEX_BYTES, 8) <= key)
@@ -187,23 +191,41 @@ static bool blocks_fit(const struct lexical_list *list) {
     return true;
 }
 
-static enum status verify_lists(const struct lexical_segment *s, const struct progress *progress) {
-    struct lexical_keys k;
+enum status lexical_segment_check(const struct lexical_segment *s, int64_t *postings, int64_t from, int64_t end,
+                                  const struct progress *progress) {
+    struct lexical_keys k, next;
     struct lexical_list list;
-    int64_t postings = 0;
-    lexical_keys_begin(s, &k);
-    while (k.done < s->frame.keys) {
+    int64_t last = end * LEXICAL_KEYS < s->frame.keys ? end * LEXICAL_KEYS : s->frame.keys;
+    lexical_keys_begin(s, &k, from);
+    while (k.done < last) {
         TRY(lexical_keys_next(s, &k, &list));
         if (!(list.kind == LEXICAL_DENSE ? dense_fits(&list) : blocks_fit(&list)))
             return damaged(s, "a list of postings is damaged");
-        postings += list.n;
+        *postings += list.n;
         if (k.done % CHECK_STEP == 0 && progress_stop_requested(progress))
             return fail(STATUS_INTERRUPTED, "%s: verify was stopped", s->path);
     }
-    bool whole = s->frame.keys == 0 ? s->frame.bytes[LEXICAL_DICTIONARY] == 0 && s->frame.bytes[LEXICAL_POSTINGS] == 0
-                                    : k.at.at == k.at.end && k.offset == s->frame.bytes[LEXICAL_POSTINGS];
-    if (postings != s->frame.postings || !whole) return damaged(s, "the lists are not those that the footer counts");
-    return STATUS_OK;
+    if (end < lexical_segment_entries(s)) {
+        keys_seek(s, &next, end);
+        return keys_at_one_entry(&k, &next) && next.key > k.key
+                   ? STATUS_OK
+                   : damaged(s, "the index of the dictionary does not fit it");
+    }
+    return k.at.at == k.at.end && k.offset == s->frame.bytes[LEXICAL_POSTINGS]
+               ? STATUS_OK
+               : damaged(s, "the lists are not those that the footer counts");
+}
+
+enum status lexical_segment_check_count(const struct lexical_segment *s, int64_t postings) {
+    bool fits = s->frame.keys > 0 || (s->frame.bytes[LEXICAL_DICTIONARY] == 0 && s->frame.bytes[LEXICAL_POSTINGS] == 0);
+    return fits && postings == s->frame.postings ? STATUS_OK
+                                                 : damaged(s, "the lists are not those that the footer counts");
+}
+
+static enum status verify_lists(const struct lexical_segment *s, const struct progress *progress) {
+    int64_t postings = 0, entries = lexical_segment_entries(s);
+    if (entries > 0) TRY(lexical_segment_check(s, &postings, 0, entries, progress));
+    return lexical_segment_check_count(s, postings);
 }
 
 enum status lexical_verify(struct lexical_range *out, const char *path, const struct progress *progress) {

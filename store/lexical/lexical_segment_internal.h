@@ -40,7 +40,14 @@ int lexical_list_code(const struct lexical_list *list, uint32_t block);
 /* false: damaged. Chunks of a block rise and lie between those of its neighbours. */
 bool lexical_list_block(const struct lexical_list *list, struct lexical_block *out, uint32_t block);
 
-/* Walks over all keys in order. */
+/* Entries of the dictionary's index, each of LEXICAL_KEYS keys but for the last. */
+int64_t lexical_segment_entries(const struct lexical_segment *s);
+/* Every list of the keys of index entries from .. end-1, at least one: adds their postings. Then the sum of all. */
+enum status lexical_segment_check(const struct lexical_segment *s, int64_t *postings, int64_t from, int64_t end,
+                                  const struct progress *progress);
+enum status lexical_segment_check_count(const struct lexical_segment *s, int64_t postings);
+
+/* Walks over all keys in order, from the first of an index entry. */
 struct lexical_keys { struct lexical_bytes at; uint64_t key, offset; int64_t done; };
-void lexical_keys_begin(const struct lexical_segment *s, struct lexical_keys *k);
+void lexical_keys_begin(const struct lexical_segment *s, struct lexical_keys *k, int64_t entry);
 enum status lexical_keys_next(const struct lexical_segment *s, struct lexical_keys *k, struct lexical_list *out);

@@ -187,6 +187,7 @@ static inline void clock_start(struct device *dev) {
                        &adamw,
                        dev->ops->kmeans_assign,
                        dev->ops->ivf_scan,
+                       dev->ops->lexical_scan,
                        dev->ops->token_memory,
                        dev->ops->bert,
                        dev->ops->state_gate};

@@ -304,6 +304,22 @@ static enum status no_memory(struct device *dev, void **out, size_t bytes) {
     return fail(STATUS_NO_MEMORY, "no %zu bytes", bytes);
 }
 
+/* A device with memory of its own, as far as searchers can tell. */
+struct apart {
+    struct device device;
+    struct device_runtime runtime;
+    struct ops ops;
+    struct topk_ops topk;
+};
+static void apart_make(struct apart *a, const struct device *shared) {
+    *a = (struct apart){*shared, *shared->runtime, *shared->ops, topk_cpu};
+    a->topk.forward = topk_of_f16;
+    a->ops.topk = &a->topk;
+    a->device.ops = &a->ops;
+    a->device.runtime = &a->runtime;
+    a->device.shares_memory = false;
+}
+
 /* Where the device has memory of its own the landmarks are copied there, and vectors between both sides. Where they do
  * not fit the store searches, and the reason is kept. */
 static void test_separate_memory(struct world *w) {
@@ -316,24 +332,18 @@ static void test_separate_memory(struct world *w) {
         {{.exact = true, .nprobe = 3}, "gpu-flat", "exact"},
         {{.kind = SEARCHER_STORE, .nprobe = 1000, .candidates = 1000}, "index", "index"},
     };
-    struct device apart = *w->dev, *shared = w->dev;
-    struct device_runtime runtime = *w->dev->runtime;
+    struct apart apart;
+    struct device *shared = w->dev;
     struct store_hit expected[N * K], hits[N * K];
     const struct store_search scan = {.k = K, .exact = true, .exclude = w->exclude};
     CHECK_OK(store_view_search(w->view, expected, w->queries, N, &scan));
-    struct topk_ops topk = topk_cpu;
-    struct ops ops = *w->dev->ops;
-    topk.forward = topk_of_f16;
-    ops.topk = &topk;
-    apart.ops = &ops;
-    apart.shares_memory = false;
-    apart.runtime = &runtime;
-    w->dev = &apart;
+    apart_make(&apart, shared);
+    w->dev = &apart.device;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         for (int memory = 0; memory < 2; memory++) {
-            runtime.allocate = memory ? shared->runtime->allocate : no_memory;
+            apart.runtime.allocate = memory ? shared->runtime->allocate : no_memory;
             struct searcher_config config = rows[i].config;
-            config.device = &apart, config.view = w->view;
+            config.device = &apart.device, config.view = w->view;
             config.lists = memory ? w->lists : NULL; /* made on the CPU, whose op takes float32 only */
             struct searcher *s;
             CHECK_OK(searcher_open(&s, &config));
@@ -349,6 +359,45 @@ static void test_separate_memory(struct world *w) {
             searcher_close(s);
         }
     w->dev = shared;
+}
+
+/* Words are searched in a copy on the device, or by the one that was passed: the hits are those of the CPU. Without
+ * memory for it the CPU searches, and the reason is kept. */
+static void test_words_on_device(struct world *w) {
+    static const enum searcher_kind kinds[] = {SEARCHER_LEXICAL, SEARCHER_HYBRID};
+    enum { COPIED, BORROWED, NO_MEMORY, MODES };
+    struct device *shared = w->dev;
+    struct device_lexical *copy;
+    struct apart apart;
+    const struct device_lexical_config config = {
+        .device = shared, .index = w->lexical, .absent = store_view_dropped(w->view)};
+    CHECK_OK(device_lexical_create(&copy, &config));
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+        for (int mode = 0; mode < MODES; mode++) {
+            struct store_hit expected[N * K], hits[N * K];
+            struct searcher *s;
+            struct searcher_query q = query_of(w, false);
+            q.bm25 = true; /* scores of landmarks differ in their last bits */
+            w->dev = shared;
+            s = open_kind(w, (struct searcher_config){.kind = kinds[i], .exact = true});
+            CHECK_OK(searcher_search(s, expected, &q));
+            searcher_close(s);
+            apart_make(&apart, shared);
+            if (mode == NO_MEMORY) apart.runtime.allocate = no_memory;
+            if (mode != BORROWED) w->dev = &apart.device;
+            s = open_kind(w, (struct searcher_config){
+                                 .kind = kinds[i], .exact = true, .lexical = mode == BORROWED ? copy : NULL});
+            CHECK_OK(searcher_search(s, hits, &q));
+            CHECK(fixture_same_hits(hits, expected, N * K));
+            const struct searcher_description d = searcher_describe(s, K, 0);
+            CHECK((strstr(d.text, "lexical, 1 segment, BM25 on the GPU") != NULL) == (mode != NO_MEMORY));
+            CHECK(mode == NO_MEMORY ? d.device_bytes == 0 : d.device_bytes >= device_lexical_bytes(&config));
+            const char *why = searcher_fallback(s);
+            CHECK(mode == NO_MEMORY ? why && strstr(why, "the lexical index of 0.00 GiB cannot be searched") : !why);
+            searcher_close(s);
+        }
+    w->dev = shared;
+    device_lexical_free(copy);
 }
 
 /* An index that loses neighbours: they are counted, and with the fallback found. */
@@ -388,6 +437,7 @@ int main(int argc, char **argv) {
     test_hybrid(&w);
     test_describe(&w);
     test_separate_memory(&w);
+    test_words_on_device(&w);
     close_world(&w);
     test_missing();
     test_refusals();

@@ -1,0 +1,292 @@
+/* device_lexical.c -- see device_lexical.h.
+ *
+ * A batch's plan is one block of memory (queries, parts, lists), so that one copy uploads it. Threads make the plans of
+ * several queries, each with slots for as many lists as it can have; then the lists are moved together. */
+#include "indexer/search/device_lexical.h"
+#include "base/memory.h"
+#include "indexer/search/device_search.h"
+#include "kernels/device/carve.h"
+#include "kernels/ops.h"
+#include "store/lexical/lexical_lists.h"
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { BATCH = 64, WINDOW = LEXICAL_SCAN_WINDOW, WINDOW_BYTES = WINDOW / 8 };
+static_assert((int)LEXICAL_SCAN_CODES == (int)LEXICAL_LIST_CODES);
+
+struct device_lexical {
+    struct device *dev;
+    const struct lexical *index;
+    struct store_dropped absent; /* of the searches by the CPU */
+    struct store_hole *holes;
+    int64_t segments, windows;
+    uint64_t *begin; /* [segments] where their postings begin */
+    /* memory of the device */
+    uint8_t *postings, *absent_bits;
+    struct lexical_scan_segment *ranges;
+    struct hit_buffer found;
+    /* of a batch: this process's memory, and the device's (NULL where memory is shared) */
+    unsigned char *plan;
+    size_t plan_capacity, plan_device_capacity;
+    void *plan_device;
+};
+
+static int64_t device_lexical_windows(const struct lexical *x) {
+    struct lexical_info info;
+    int64_t windows = 0;
+    lexical_info(x, &info);
+    for (int64_t s = 0; s < info.segments; s++)
+        windows += (lexical_segment_range(x, s).chunks + WINDOW - 1) / WINDOW;
+    return windows;
+}
+
+static uint64_t device_lexical_postings_bytes(const struct lexical *x) {
+    struct lexical_info info;
+    uint64_t bytes = LEXICAL_SCAN_PAD;
+    lexical_info(x, &info);
+    for (int64_t s = 0; s < info.segments; s++)
+        bytes += lexical_segment_postings(x, s).size;
+    return bytes;
+}
+
+uint64_t device_lexical_bytes(const struct device_lexical_config *config) {
+    uint64_t bits = config->absent.n > 0 ? (uint64_t)device_lexical_windows(config->index) * WINDOW_BYTES : 0;
+    return device_lexical_postings_bytes(config->index) + bits;
+}
+
+/* ---- creation ---- */
+
+/* Bits of the dropped chunks of a segment, which begins with bits[0]. */
+static void lexical_mark_absent(uint8_t *bits, struct lexical_range in, struct store_dropped absent) {
+    for (int64_t i = 0; i < absent.n; i++) {
+        int64_t begin = absent.ranges[i].begin - in.first_chunk, end = absent.ranges[i].end - in.first_chunk;
+        if (begin < 0) begin = 0;
+        if (end > in.chunks) end = in.chunks;
+        for (int64_t c = begin; c < end; c++)
+            bits[c / 8] = (uint8_t)(bits[c / 8] | 1u << (c % 8));
+    }
+}
+
+static enum status lexical_copy_absent(struct device_lexical *d, struct store_dropped absent) {
+    uint8_t *bits = NULL;
+    size_t bytes = (size_t)d->windows * WINDOW_BYTES;
+    if (absent.n == 0 || bytes == 0) return STATUS_OK;
+    enum status s;
+    TRY_GOTO(s, memory_allocate(&d->holes, (size_t)absent.n), out);
+    memcpy(d->holes, absent.ranges, (size_t)absent.n * sizeof *d->holes);
+    d->absent = (struct store_dropped){d->holes, absent.n};
+    TRY_GOTO(s, memory_allocate_zero(&bits, bytes), out);
+    for (int64_t i = 0, window = 0; i < d->segments; i++) {
+        struct lexical_range in = lexical_segment_range(d->index, i);
+        lexical_mark_absent(bits + window * WINDOW_BYTES, in, absent);
+        window += (in.chunks + WINDOW - 1) / WINDOW;
+    }
+    TRY_GOTO(s, device_allocate(d->dev, &d->absent_bits, bytes), out);
+    device_upload(d->dev, d->absent_bits, bits, bytes);
+out:
+    memory_free(bits);
+    return s;
+}
+
+static enum status lexical_copy_postings(struct device_lexical *d, uint64_t reserve) {
+    void *spare = NULL;
+    struct lexical_scan_segment *ranges = NULL;
+    size_t count = (size_t)d->segments;
+    enum status s;
+    TRY_GOTO(s, memory_allocate(&ranges, count), out);
+    TRY_GOTO(s, memory_allocate(&d->begin, count), out);
+    TRY_GOTO(s, device_allocate(d->dev, &d->postings, device_lexical_postings_bytes(d->index)), out);
+    TRY_GOTO(s, device_allocate(d->dev, &d->ranges, count), out);
+    /* Allocated and released: a later failure would have no remedy. */
+    if (reserve) TRY_GOTO(s, device_allocate(d->dev, &spare, reserve), out);
+    uint64_t at = 0;
+    for (int64_t i = 0, window = 0; i < d->segments; i++) {
+        struct lexical_range in = lexical_segment_range(d->index, i);
+        struct lexical_postings from = lexical_segment_postings(d->index, i);
+        ranges[i] = (struct lexical_scan_segment){in.first_chunk, (int32_t)in.chunks, (int32_t)window};
+        d->begin[i] = at;
+        device_upload(d->dev, d->postings + at, from.bytes, from.size);
+        at += from.size;
+        window += (in.chunks + WINDOW - 1) / WINDOW;
+    }
+    device_upload(d->dev, d->ranges, ranges, count * sizeof *ranges);
+    s = device_sync(d->dev);
+out:
+    device_release(d->dev, spare);
+    memory_free(ranges);
+    return s;
+}
+
+enum status device_lexical_create(struct device_lexical **out, const struct device_lexical_config *config) {
+    struct device_lexical *d;
+    struct lexical_info info;
+    lexical_info(config->index, &info);
+    int64_t windows = device_lexical_windows(config->index);
+    if (windows > LEXICAL_SCAN_WINDOWS_MAX)
+        return fail(STATUS_NO_MEMORY, "%lld chunks are more than a device searches at once", (long long)info.chunks);
+    TRY(memory_allocate_zero(&d, 1));
+    d->dev = config->device;
+    d->index = config->index;
+    d->segments = info.segments;
+    d->windows = windows;
+    enum status s;
+    TRY_GOTO(s, lexical_check(config->index, config->device->threads), out);
+    TRY_GOTO(s, lexical_copy_absent(d, config->absent), out);
+    TRY_GOTO(s, lexical_copy_postings(d, config->reserve), out);
+    *out = d;
+out:
+    if (s != STATUS_OK) device_lexical_free(d);
+    return s;
+}
+
+void device_lexical_free(struct device_lexical *d) {
+    if (!d) return;
+    hit_buffer_release(&d->found, d->dev);
+    device_release(d->dev, d->postings);
+    device_release(d->dev, d->absent_bits);
+    device_release(d->dev, d->ranges);
+    device_release(d->dev, d->plan_device);
+    memory_free(d->plan);
+    memory_free(d->begin);
+    memory_free(d->holes);
+    memory_free(d);
+}
+
+/* ---- the plan of a batch ---- */
+
+struct lexical_batch {
+    const struct device_lexical *d;
+    const struct lexical_query *queries;
+    const struct lexical_search *how;
+    int64_t n;
+    struct lexical_scan_query *weights; /* in the plan, as the next two */
+    struct lexical_scan_part *parts;
+    struct lexical_scan_list *lists;
+    int64_t first[BATCH + 1]; /* slots of each query's lists */
+    atomic_int status;        /* of the first query that failed */
+    char message[1024];       /* of its thread */
+};
+
+/* Of one query, being planned. */
+struct lexical_planned {
+    const struct device_lexical *d;
+    struct lexical_scan_part *parts; /* [segments] */
+    struct lexical_scan_list *lists;
+    int32_t n;
+};
+
+static void lexical_batch_divide(struct lexical_batch *b, struct carve *c) {
+    b->weights = carve_bytes(c, b->n, sizeof *b->weights);
+    b->parts = carve_bytes(c, b->n * b->d->segments, sizeof *b->parts);
+    b->lists = carve_bytes(c, b->first[b->n], sizeof *b->lists);
+}
+
+static void lexical_take(void *context, const struct lexical_query_list *list) {
+    struct lexical_planned *p = context;
+    struct lexical_scan_part *part = &p->parts[list->segment];
+    if (part->sparse + part->dense == 0) part->first = p->n;
+    *(list->dense ? &part->dense : &part->sparse) += 1;
+    p->lists[p->n++] = (struct lexical_scan_list){
+        .begin = p->d->begin[list->segment] + list->begin,
+        .bytes = list->bytes,
+        .n = list->n,
+        .form = list->form,
+        .weight = {list->weight[0], list->weight[1], list->weight[2]},
+    };
+}
+
+static void lexical_plan_body(void *context, int64_t begin, int64_t end, int worker) {
+    struct lexical_batch *b = context;
+    (void)worker;
+    for (int64_t q = begin; q < end; q++) {
+        const struct store_range *exclude = b->how->exclude ? b->how->exclude + q : NULL;
+        struct lexical_planned p = {b->d, b->parts + q * b->d->segments, b->lists + b->first[q], 0};
+        struct lexical_scan_query *w = &b->weights[q];
+        int none = STATUS_OK;
+        memset(p.parts, 0, (size_t)b->d->segments * sizeof *p.parts);
+        *w = (struct lexical_scan_query){.hole = {exclude ? exclude->begin : 0, exclude ? exclude->end : 0}};
+        enum status s = lexical_query_lists(b->d->index, &b->queries[q], b->how, &w->unit, lexical_take, &p);
+        if (s != STATUS_OK && atomic_compare_exchange_strong(&b->status, &none, s))
+            snprintf(b->message, sizeof b->message, "%s", status_message());
+    }
+}
+
+/* Lists of all queries, without the free slots between them. Returns how many. */
+static int64_t lexical_move_together(struct lexical_batch *b) {
+    int64_t at = 0;
+    for (int64_t q = 0; q < b->n; q++) {
+        int64_t n = 0;
+        for (int64_t s = 0; s < b->d->segments; s++) {
+            struct lexical_scan_part *part = &b->parts[q * b->d->segments + s];
+            n += part->sparse + part->dense;
+            part->first += (int32_t)at;
+        }
+        memmove(b->lists + at, b->lists + b->first[q], (size_t)n * sizeof *b->lists);
+        at += n;
+    }
+    return at;
+}
+
+/* Makes the plan and uploads it; pointers of *out are the device's. */
+static enum status lexical_batch_plan(struct device_lexical *d, struct lexical_scan *out, struct lexical_batch *b) {
+    struct carve size = {0}, there = {0};
+    for (int64_t q = 0; q < b->n; q++)
+        b->first[q + 1] = b->first[q] + 2 * (int64_t)b->queries[q].n * d->segments;
+    lexical_batch_divide(b, &size);
+    TRY(memory_grow(&d->plan, &d->plan_capacity, size.used));
+    if (!d->dev->shares_memory && d->plan_device_capacity < d->plan_capacity) {
+        device_release(d->dev, d->plan_device);
+        d->plan_device = NULL, d->plan_device_capacity = 0;
+        TRY(device_buffer(d->dev, &d->plan_device, d->plan_capacity));
+        d->plan_device_capacity = d->plan_capacity;
+    }
+    struct carve here = {.base = d->plan};
+    lexical_batch_divide(b, &here);
+    threads_for(d->dev->threads, b->n, 1, lexical_plan_body, b);
+    if (b->status != STATUS_OK) return fail((enum status)b->status, "%s", b->message);
+    b->first[b->n] = lexical_move_together(b);
+    there.base = device_side(d->dev, d->plan, d->plan_device);
+    lexical_batch_divide(b, &there);
+    device_upload(d->dev, there.base, d->plan, there.used);
+    *out = (struct lexical_scan){d->postings,    d->ranges,   b->lists, b->parts,  b->weights,
+                                 d->absent_bits, d->segments, b->n,     d->windows};
+    return STATUS_OK;
+}
+
+/* ---- searching ---- */
+
+static enum status lexical_search_batch(struct device_lexical *d, struct store_hit *hits,
+                                        const struct lexical_query *queries, int64_t n,
+                                        const struct lexical_search *how) {
+    struct lexical_batch b = {.d = d, .queries = queries, .how = how, .n = n, .status = STATUS_OK};
+    struct lexical_scan scan;
+    int64_t count = n * how->k;
+    TRY(lexical_batch_plan(d, &scan, &b));
+    TRY(hit_buffer_reserve(&d->found, d->dev, count));
+    struct hit_list here = hit_buffer_host(&d->found, count), there = hit_buffer_mapped(&d->found, d->dev, count);
+    d->dev->ops->lexical_scan->forward(d->dev, there.index, there.score, &scan, how->k);
+    device_fetch(d->dev, here.index, there.index, hit_list_bytes(count));
+    device_fetch_wait(d->dev);
+    TRY(device_fault(d->dev));
+    for (int64_t i = 0; i < count; i++)
+        hits[i] = (struct store_hit){.chunk = here.index[i], .score = here.score[i]};
+    return STATUS_OK;
+}
+
+enum status device_lexical_search(struct device_lexical *d, struct store_hit *hits, const struct lexical_query *queries,
+                                  int64_t n_queries, const struct lexical_search *how) {
+    struct lexical_search batch = *how;
+    assert(how->k > 0);
+    if (how->k > LEXICAL_SCAN_K_MAX || d->windows == 0) {
+        batch.absent = d->absent;
+        return lexical_search(d->index, hits, queries, n_queries, &batch);
+    }
+    for (int64_t q = 0; q < n_queries; q += BATCH) {
+        int64_t n = n_queries - q < BATCH ? n_queries - q : BATCH;
+        batch.exclude = how->exclude ? how->exclude + q : NULL;
+        TRY(lexical_search_batch(d, hits + q * how->k, queries + q, n, &batch));
+    }
+    return STATUS_OK;
+}
