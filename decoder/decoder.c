@@ -53,7 +53,6 @@ static enum status decoder_create_scratch(struct decoder *d) {
 enum status decoder_create(struct decoder **out, struct device *dev, const struct model_config *config,
                            const struct weights *weights, int max_tokens) {
     struct decoder *d;
-    TRY(recurrent_check_device(dev, config));
     TRY(memory_allocate_zero(&d, 1));
     d->dev = dev;
     d->config = *config;

@@ -60,7 +60,8 @@ static void decoder_train_layout(void *of, struct carve *c) {
     t->grad = carve_mat(c, t->type, n, d);
     if (t->recompute) t->keys = carve_mat(c, t->type, n, d);
     block_work_carve(&t->work, c, m, t->type, n);
-    if (m->recurrent_layer > 0) recurrent_train_carve(&t->recurrent, c, m, (int)(t->rows / t->length), t->length);
+    if (m->recurrent_layer > 0)
+        recurrent_train_carve(&t->recurrent, c, m, t->type, (int)(t->rows / t->length), t->length);
     if (m->groups == 0) return;
     t->dsum = carve_mat(c, t->type, n, d);
     t->dquery = carve_mat(c, t->type, t->queries, d);
@@ -70,8 +71,7 @@ static void decoder_train_layout(void *of, struct carve *c) {
 static enum status decoder_train_allocate(struct decoder_train *t) {
     TRY(memory_allocate_zero(&t->layers, (size_t)model_config_layers(&t->config)));
     TRY(carve_device(t->dev, &t->memory, &t->bytes, decoder_train_layout, t));
-    if (t->config.recurrent_layer > 0) recurrent_train_begin(&t->recurrent);
-    return STATUS_OK;
+    return t->config.recurrent_layer > 0 ? recurrent_train_begin(&t->recurrent, t->dev) : STATUS_OK;
 }
 
 enum status decoder_train_create(struct decoder_train **out, struct device *dev, const struct model_config *config,
@@ -79,7 +79,6 @@ enum status decoder_train_create(struct decoder_train **out, struct device *dev,
                                  int64_t chunks, bool recompute) {
     struct decoder_train *t;
     assert(sequences > 0 && chunks > 0 && gradients->type == DTYPE_F32);
-    TRY(recurrent_check_device(dev, config));
     TRY(memory_allocate_zero(&t, 1));
     t->dev = dev;
     t->config = *config;

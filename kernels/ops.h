@@ -33,6 +33,6 @@ struct ops {
     const struct ivf_scan_ops *ivf_scan;
     const struct token_memory_ops *token_memory;
     const struct bert_ops *bert;
-    const struct state_gate_ops *state_gate;              /* NULL: the device has none (a GPU) */
+    const struct state_gate_ops *state_gate;
 };
 extern const struct ops ops_cpu;

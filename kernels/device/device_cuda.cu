@@ -26,7 +26,7 @@ static const struct ops ops_cuda = {
     .ivf_scan = &ivf_scan_cuda,
     .token_memory = &token_memory_cuda,
     .bert = &bert_cuda,
-    .state_gate = nullptr, /* no twin yet: state_gate.h */
+    .state_gate = &state_gate_cuda,
 };
 }
 
