@@ -18,4 +18,5 @@ const struct ops ops_cpu = {
     .token_memory = &token_memory_cpu,
     .bert = &bert_cpu,
     .state_gate = &state_gate_cpu,
+    .landmark_attention = &landmark_attention_cpu,
 };

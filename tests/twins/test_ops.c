@@ -9,10 +9,23 @@ static const struct {
     const char *name;
     size_t offset, bytes;
 } families[] = {
-    FAMILY(matmul),     FAMILY(norm),          FAMILY(rope),     FAMILY(attention),    FAMILY(chunk_attention),
-    FAMILY(gca),        FAMILY(elementwise),   FAMILY(embed),    FAMILY(loss),         FAMILY(topk),
-    FAMILY(adamw),      FAMILY(kmeans_assign), FAMILY(ivf_scan), FAMILY(token_memory), FAMILY(bert),
+    FAMILY(matmul),
+    FAMILY(norm),
+    FAMILY(rope),
+    FAMILY(attention),
+    FAMILY(chunk_attention),
+    FAMILY(gca),
+    FAMILY(elementwise),
+    FAMILY(embed),
+    FAMILY(loss),
+    FAMILY(topk),
+    FAMILY(adamw),
+    FAMILY(kmeans_assign),
+    FAMILY(ivf_scan),
+    FAMILY(token_memory),
+    FAMILY(bert),
     FAMILY(state_gate),
+    FAMILY(landmark_attention),
 };
 
 /* How many functions the family's own test programs (test_<name>.c, and test_<name>_*.c) call: raise it together
@@ -21,15 +34,29 @@ static const struct {
     const char *name;
     size_t functions;
 } tested[] = {
-    {"matmul", 8},     {"norm", 2},          {"rope", 2},     {"attention", 3},    {"chunk_attention", 3},
-    {"gca", 6},        {"elementwise", 5},   {"embed", 2},    {"loss", 3},         {"topk", 6},
-    {"adamw", 2},      {"kmeans_assign", 4}, {"ivf_scan", 1}, {"token_memory", 7}, {"bert", 4},
+    {"matmul", 8},
+    {"norm", 2},
+    {"rope", 2},
+    {"attention", 3},
+    {"chunk_attention", 3},
+    {"gca", 6},
+    {"elementwise", 5},
+    {"embed", 2},
+    {"loss", 3},
+    {"topk", 6},
+    {"adamw", 2},
+    {"kmeans_assign", 4},
+    {"ivf_scan", 1},
+    {"token_memory", 7},
+    {"bert", 4},
     {"state_gate", 2},
+    {"landmark_attention", 3},
 };
 
 /* Run by hand: from the repository's root. */
 static bool has_program(const char *name) {
-    static const char *const folders[] = {"attention", "linear", "memory", "pointwise", "search"}; /* as in kernels/ */
+    static const char *const folders[] = {"attention", "landmark",  "linear",
+                                          "memory",    "pointwise", "search"}; /* as in kernels/ */
     const char *source = getenv("DRT_SOURCE");
     for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
         char path[1024];
