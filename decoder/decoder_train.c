@@ -7,7 +7,6 @@
 #include "decoder/decoder_train_internal.h"
 #include <assert.h>
 
-enum { ALL_POSITIONS = 1 };                /* a Base LM has no chunks: each row is one position */
 static const float query_norm_eps = 1e-5f; /* of lmk_norms; the config's eps does not apply (model.md §4.1) */
 
 int decoder_train_first(const struct decoder_train *t, int group) {
@@ -83,7 +82,7 @@ enum status decoder_train_create(struct decoder_train **out, struct device *dev,
     t->dev = dev;
     t->config = *config;
     t->type = weights->type;
-    t->positions = config->base_lm ? ALL_POSITIONS : model_config_positions(config);
+    t->positions = model_config_positions(config);
     t->queries = sequences * chunks;
     t->length = chunks * t->positions;
     t->rows = sequences * t->length;
@@ -128,18 +127,40 @@ static void decoder_train_gca(struct decoder_train *t, const struct block_weight
     ops->matmul->forward_add(t->dev, f->sum, k->h, f->o, w->gca_o);
 }
 
+struct attention_sequences decoder_train_attention(const struct decoder_train *t, const struct block_kept *k) {
+    return (struct attention_sequences){block_part(k->qkv, 0), block_part(k->qkv, 1), block_part(k->qkv, 2), t->length,
+                                        t->config.heads,       t->config.window};
+}
+
+struct landmark_sequences decoder_train_landmarks(const struct decoder_train *t, const struct block_kept *k) {
+    const struct model_config *m = &t->config;
+    return (struct landmark_sequences){block_part(k->qkv, 0),
+                                       block_part(k->qkv, 1),
+                                       block_part(k->qkv, 2),
+                                       t->length,
+                                       {m->heads, m->landmark_block, m->window}};
+}
+
+static void decoder_train_attend(struct decoder_train *t, const struct block_kept *k) {
+    const struct attention_sequences window = decoder_train_attention(t, k);
+    const struct landmark_sequences blocks = decoder_train_landmarks(t, k);
+    if (t->config.landmark_block > 0)
+        t->dev->ops->landmark_attention->forward_sequences(t->dev, k->o, k->lse, &blocks);
+    else
+        t->dev->ops->attention->forward_sequences(t->dev, k->o, k->lse, &window);
+}
+
 void decoder_train_layer_forward(struct decoder_train *t, int layer, int group, struct mat y) {
     const struct model_config *m = &t->config;
     const struct block_weights *w = &t->w.layers[layer];
     const struct decoder_train_layer *l = &t->layers[layer];
     const struct block_kept *k = &l->kept;
     block_keep_qkv(t->dev, k, w, m->rms_eps);
-    struct attention_sequences in = {
-        block_part(k->qkv, 0), block_part(k->qkv, 1), block_part(k->qkv, 2), t->length, m->heads, m->window};
-    t->dev->ops->attention->forward_sequences(t->dev, k->o, k->lse, &in);
+    decoder_train_attend(t, k);
     block_keep_output(t->dev, k, w);
     if (layer + 1 == m->recurrent_layer) {
-        recurrent_train_forward(&t->recurrent, t->dev, &t->w.recurrent, k->input_norm, in.k, in.v);
+        recurrent_train_forward(&t->recurrent, t->dev, &t->w.recurrent, k->input_norm, block_part(k->qkv, 1),
+                                block_part(k->qkv, 2));
         t->dev->ops->matmul->forward(t->dev, k->h, t->recurrent.o, t->w.recurrent.o, true);
     }
     bool fused = group >= 0 && t->groups[group].blocks.blocks > 0;
