@@ -27,6 +27,7 @@ static const struct ops ops_cuda = {
     .token_memory = &token_memory_cuda,
     .bert = &bert_cuda,
     .state_gate = &state_gate_cuda,
+    .landmark_attention = &landmark_attention_cuda,
 };
 }
 

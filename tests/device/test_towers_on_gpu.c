@@ -24,6 +24,8 @@ static const struct variant variants[] = {
     {"Block-Recurrent Transformer, more states than a tile",
      "[2], \"recurrent_layer\": 1, \"recurrent_states\": 140, \"recurrent_block\": 90", "hidden", 128, 256, 2, 0, 63, 0,
      100, false, false},
+    {"Landmark Attention", "[3], \"landmark_block\": 30, \"landmark_topk\": 64", "hidden", 256, 640, 4, 0, 63, 0, 100,
+     false, false},
     {"own past", "[1, 2]", "tokens", 256, 640, 4, 2, 63, 3, 64, true, true},
     {"own past, two groups, wide heads", "[1, 1, 1]", "tokens", 512, 512, 4, 1, 64, 8, 500, false, true},
     {"own past, 768, more neighbours than blocks", "[1, 2]", "tokens", 768, 2048, 12, 1, 63, 20, 100, false, true},
@@ -56,9 +58,9 @@ static void stop(struct machine *m) {
     device_close(m->dev);
 }
 
-/* The single kernel has no state: such a model is decoded by ops alone. */
+/* The single kernel has neither a state nor landmarks of the own past: such models are decoded by ops alone. */
 static bool has_step(const struct model_config *c) {
-    return c->recurrent_layer == 0;
+    return c->recurrent_layer == 0 && c->landmark_block == 0;
 }
 
 /* What a card without the single kernel has. */
