@@ -53,7 +53,6 @@ static enum status decoder_create_scratch(struct decoder *d) {
 enum status decoder_create(struct decoder **out, struct device *dev, const struct model_config *config,
                            const struct weights *weights, int max_tokens) {
     struct decoder *d;
-    TRY(recurrent_check_device(dev, config));
     TRY(memory_allocate_zero(&d, 1));
     d->dev = dev;
     d->config = *config;
@@ -61,8 +60,8 @@ enum status decoder_create(struct decoder **out, struct device *dev, const struc
     d->max_tokens = max_tokens > 0    ? max_tokens
                     : config->base_lm ? DEFAULT_TOKENS
                                       : (int64_t)DEFAULT_CHUNKS * config->chunk;
-    d->positions = config->base_lm ? 1 : model_config_positions(config);
-    d->max_chunks = config->base_lm ? 0 : d->max_tokens / config->chunk + 1;
+    d->positions = model_config_positions(config);
+    d->max_chunks = model_config_landmarks(config) ? d->max_tokens / config->chunk + 1 : 0;
     d->max_positions = d->max_tokens + d->max_chunks;
     d->logit_rows = dev->shares_memory || d->max_tokens < LOGIT_ROWS ? d->max_tokens : LOGIT_ROWS;
     enum status status;
@@ -106,14 +105,14 @@ enum dtype decoder_type(const struct decoder *d) {
 static int64_t decoder_pass_ids(const struct decoder_state *s, int64_t left) {
     const struct decoder *d = s->decoder;
     int64_t n = left < d->max_tokens ? left : d->max_tokens;
-    int64_t over = s->tokens % (d->config.base_lm ? DECODER_TILE : d->config.chunk);
+    int64_t over = s->tokens % (model_config_landmarks(&d->config) ? d->config.chunk : (int)DECODER_TILE);
     return n < left && over < n && !d->dev->shares_memory ? n - over : n;
 }
 
 struct decoder_pass decoder_make_pass(const struct decoder_state *s, int64_t left) {
     const struct decoder *d = s->decoder;
     int64_t n = decoder_pass_ids(s, left);
-    if (d->config.base_lm) return (struct decoder_pass){.n = n, .positions = n, .first = s->tokens};
+    if (!model_config_landmarks(&d->config)) return (struct decoder_pass){.n = n, .positions = n, .first = s->tokens};
     int64_t chunk = d->config.chunk, in_chunk = s->tokens % chunk, first_chunk = s->tokens / chunk;
     if (s->retriever && n > s->retriever->max_queries * chunk - in_chunk)
         n = s->retriever->max_queries * chunk - in_chunk;
@@ -144,7 +143,20 @@ static struct block_scratch decoder_block_scratch(struct decoder *d) {
     return (struct block_scratch){.norm = d->scratch.h, .gate_up = d->scratch.gate_up};
 }
 
-/* x + attention over the window. The product writes keys and values into the ring: in two pieces where it wraps. */
+/* o may be q. */
+static void decoder_attend(struct decoder *d, struct mat o, struct mat q, const struct decoder_ring *ring,
+                           int64_t first) {
+    const struct model_config *c = &d->config;
+    const struct landmark_shape shape = {c->heads, c->landmark_block, c->window};
+    if (c->landmark_block > 0)
+        d->dev->ops->landmark_attention->forward(d->dev, o, q, ring->keys, ring->values, first, shape,
+                                                 c->landmark_topk);
+    else
+        d->dev->ops->attention->forward(d->dev, o, q, ring->keys, ring->values, first, c->heads, c->window);
+}
+
+/* x + attention over the window, or over the blocks of Landmark Attention. The product writes keys and values into the
+ * ring: in two pieces where it wraps. */
 static void decoder_self_attention(struct decoder *d, const struct block_weights *w, const struct decoder_ring *ring,
                                    struct mat x, int64_t first) {
     const struct ops *ops = d->dev->ops;
@@ -156,7 +168,7 @@ static void decoder_self_attention(struct decoder *d, const struct block_weights
         n = x.rows - row < to_end ? x.rows - row : to_end;
         ops->matmul->forward(d->dev, mat_rows(ring->both, at, n), mat_rows(h, row, n), w->kv, false);
     }
-    ops->attention->forward(d->dev, q, q, ring->keys, ring->values, first, d->config.heads, d->config.window);
+    decoder_attend(d, q, q, ring, first);
     block_output(d->dev, x, q, w);
 }
 
@@ -309,6 +321,7 @@ static enum status decoder_run_pass(struct decoder_state *s, const struct decode
     struct decoder *d = s->decoder;
     struct mat x = mat_rows(d->scratch.x, d->positions, p->positions);
     double start = clock_seconds();
+    TRY(decoder_state_reserve(s, p->first + p->positions));
     decoder_embed(s, x, p, ids);
     decoder_lower_layers(s, x, p);
     s->times.layers += clock_seconds() - start;

@@ -4,8 +4,8 @@
  * the current chunk, and the neighbours that the current chunk reads. A text may be cut into calls anywhere (one
  * prefill, segments, or id by id): the results are equal up to rounding. The decoder inserts the landmark after the
  * id that completes a chunk, and retrieves for the next chunk before that call returns. The memory of a state does
- * not grow with the text (the retriever's may). One thread at a time per decoder; the states of one decoder share
- * its scratch memory.
+ * not grow with the text (the retriever's may; with Landmark Attention it has keys and values of the whole text). One
+ * thread at a time per decoder; the states of one decoder share its scratch memory.
  *
  * Any device: it computes in the weights' type (bf16 on a GPU, or float32 for parity). Rings and activations are
  * memory of the device; ids, targets, logits, nll and the rows that a watch gets are memory of this process. */
@@ -53,7 +53,8 @@ struct decoder_output {
      * columns from memory_size on are 0, which keeps distances: memory_size to hidden columns. */
     struct mat keys; int key_layer;
 };
-/* Feeds n >= 1 ids (negative: pad_id). Fails only when the retriever fails; the state can then not be used again. */
+/* Feeds n >= 1 ids (negative: pad_id). Fails only when the retriever fails, or when a state that grows finds no memory;
+ * the state can then not be used again. */
 enum status decoder_forward(struct decoder_state *s, const struct decoder_output *out, const int32_t *ids, int64_t n);
 
 /* Seconds by stage since the last reset. retrieve: all of the retriever's work, which has times of its own. */

@@ -28,7 +28,8 @@ struct decoder_batch {
 
 bool decoder_batch_takes(const struct decoder_state *s) {
     const struct decoder *d = s->decoder;
-    if (!d->dev->shares_memory || s->spent || s->watch.rows || d->config.recurrent_layer > 0) return false;
+    if (!d->dev->shares_memory || s->spent || s->watch.rows) return false;
+    if (d->config.recurrent_layer > 0 || d->config.landmark_block > 0) return false;
     if (d->config.base_lm) return true;
     for (int g = 1; g < d->config.groups; g++)
         if ((s->current[g].k > 0) != (s->current[0].k > 0)) return false;

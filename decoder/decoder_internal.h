@@ -69,7 +69,8 @@ struct decoder_state {
     struct decoder_times times;
     int64_t tokens;
     bool spent;                                           /* a retriever failed inside a call */
-    struct decoder_ring *rings; void *ring_memory;        /* [layers] */
+    /* [layers]; with Landmark Attention they never wrap, and grow with the text */
+    struct decoder_ring *rings; void *ring_memory; int64_t ring_rows;
     int32_t *chunk_ids;                                   /* of the current chunk */
     struct mat chunk_rows;                                /* its lower outputs; data NULL if the encoder reads ids */
     struct decoder_current current[MODEL_GROUPS_MAX];
@@ -90,7 +91,7 @@ struct decoder_pass {
 struct decoder_pass decoder_make_pass(const struct decoder_state *s, int64_t left);
 /* The row of the pass's id j: each chunk that ended before j added one landmark row. */
 static inline int64_t decoder_pass_row(const struct decoder *d, const struct decoder_pass *p, int64_t j) {
-    return d->config.base_lm ? j : j + (p->in_chunk + j) / d->config.chunk;
+    return model_config_landmarks(&d->config) ? j + (p->in_chunk + j) / d->config.chunk : j;
 }
 static inline struct mat decoder_no_rstd(int64_t rows) { return mat_f32(NULL, rows, 1); } /* 1/rms that nobody reads */
 
@@ -102,6 +103,8 @@ struct decoder_fusion { struct gca_pool pool; struct gca_blocks blocks; int64_t 
 enum status decoder_blocks_build(struct decoder_fusion *out, struct decoder_state *s, int group,
                                  const struct decoder_pass *p, const struct neighbours *found);
 void decoder_blocks_free(struct decoder_blocks *b, struct device *dev);
+/* Positions 0 .. positions - 1 fit into rings that keep the whole text; other rings stay as they are. */
+enum status decoder_state_reserve(struct decoder_state *s, int64_t positions);
 
 enum status decoder_retrieve(struct decoder_state *s, struct neighbours *found, int group, struct mat landmarks,
                              const struct decoder_pass *p);

@@ -109,6 +109,11 @@ enum status decoder_passages_create(struct decoder_passages **out, struct decode
             STATUS_UNSUPPORTED,
             "recurrent_layer is %d: a token memory computes its chunks without a state: use a model without one",
             d->config.recurrent_layer);
+    if (d->config.landmark_block > 0)
+        return fail(STATUS_UNSUPPORTED,
+                    "landmark_block is %d: a token memory computes its chunks without landmarks: use a model without "
+                    "Landmark Attention",
+                    d->config.landmark_block);
     TRY(memory_allocate_zero(&p, 1));
     p->decoder = d;
     p->length = length;

@@ -1,7 +1,8 @@
 /* decoder_state.c -- what one running text carries from call to call.
  *
- * Memory is allocated at creation: rings of the window and one pass, and the unfinished chunk. Only the current
- * neighbours are allocated at the first retrieval, since only the retriever knows k. */
+ * Memory is allocated at creation: rings of the window and one pass, and the unfinished chunk. The current neighbours
+ * are allocated at the first retrieval, since only the retriever knows k; rings that keep the whole text (Landmark
+ * Attention) grow by doubling. */
 #include "base/half.h"
 #include "base/memory.h"
 #include "decoder/decoder_internal.h"
@@ -12,15 +13,14 @@
 static void decoder_state_layout_rings(void *of, struct carve *c) {
     struct decoder_state *s = of;
     const struct decoder *d = s->decoder;
-    int64_t rows = d->config.window + d->max_positions;
-    if (!d->dev->shares_memory) rows = (rows + DECODER_TILE - 1) / DECODER_TILE * DECODER_TILE;
     for (int i = 0; i < model_config_layers(&d->config); i++)
-        s->rings[i].both = carve_mat(c, d->type, rows, 2 * (int64_t)d->config.hidden);
+        s->rings[i].both = carve_mat(c, d->type, s->ring_rows, 2 * (int64_t)d->config.hidden);
 }
 
-static enum status decoder_state_create_rings(struct decoder_state *s) {
+static enum status decoder_state_create_rings(struct decoder_state *s, int64_t rows) {
     const struct decoder *d = s->decoder;
     size_t bytes;
+    s->ring_rows = d->dev->shares_memory ? rows : (rows + DECODER_TILE - 1) / DECODER_TILE * DECODER_TILE;
     TRY(memory_allocate_zero(&s->rings, (size_t)model_config_layers(&d->config)));
     TRY(carve_device(d->dev, &s->ring_memory, &bytes, decoder_state_layout_rings, s));
     for (int i = 0; i < model_config_layers(&d->config); i++) {
@@ -31,9 +31,24 @@ static enum status decoder_state_create_rings(struct decoder_state *s) {
     return STATUS_OK;
 }
 
+enum status decoder_state_reserve(struct decoder_state *s, int64_t positions) {
+    const struct decoder *d = s->decoder;
+    if (d->config.landmark_block == 0 || positions <= s->ring_rows) return STATUS_OK;
+    struct decoder_ring *rings = s->rings;
+    void *memory = s->ring_memory;
+    int64_t rows = s->ring_rows;
+    s->rings = NULL, s->ring_memory = NULL;
+    enum status status = decoder_state_create_rings(s, positions > 2 * rows ? positions : 2 * rows);
+    for (int i = 0; i < model_config_layers(&d->config) && status == STATUS_OK; i++)
+        device_copy_rows(d->dev, mat_rows(s->rings[i].both, 0, rows), rings[i].both);
+    memory_free(rings); /* the state cannot be used any more where this failed */
+    device_release(d->dev, memory);
+    return status;
+}
+
 static enum status decoder_state_create_parts(struct decoder_state *s) {
     const struct decoder *d = s->decoder;
-    TRY(decoder_state_create_rings(s));
+    TRY(decoder_state_create_rings(s, d->max_positions + (d->config.landmark_block > 0 ? 0 : d->config.window)));
     TRY(decoder_step_create(s));
     if (!d->dev->shares_memory) {
         TRY(memory_allocate(&s->watched, (size_t)(d->max_positions * d->config.hidden)));

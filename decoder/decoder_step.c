@@ -42,6 +42,7 @@ static void decoder_step_layers(struct decode_step_layer *out, const struct deco
 enum status decoder_step_weights(struct decoder *d) {
     struct decode_step_layer *layers;
     int n = model_config_layers(&d->config);
+    if (d->config.recurrent_layer > 0 || d->config.landmark_block > 0) return STATUS_OK; /* the kernel has neither */
     TRY(memory_allocate(&layers, (size_t)n));
     decoder_step_layers(layers, d);
     const struct decode_step_config config = {.layers = layers,

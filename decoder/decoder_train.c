@@ -7,7 +7,6 @@
 #include "decoder/decoder_train_internal.h"
 #include <assert.h>
 
-enum { ALL_POSITIONS = 1 };                /* a Base LM has no chunks: each row is one position */
 static const float query_norm_eps = 1e-5f; /* of lmk_norms; the config's eps does not apply (model.md §4.1) */
 
 int decoder_train_first(const struct decoder_train *t, int group) {
@@ -60,7 +59,8 @@ static void decoder_train_layout(void *of, struct carve *c) {
     t->grad = carve_mat(c, t->type, n, d);
     if (t->recompute) t->keys = carve_mat(c, t->type, n, d);
     block_work_carve(&t->work, c, m, t->type, n);
-    if (m->recurrent_layer > 0) recurrent_train_carve(&t->recurrent, c, m, (int)(t->rows / t->length), t->length);
+    if (m->recurrent_layer > 0)
+        recurrent_train_carve(&t->recurrent, c, m, t->type, (int)(t->rows / t->length), t->length);
     if (m->groups == 0) return;
     t->dsum = carve_mat(c, t->type, n, d);
     t->dquery = carve_mat(c, t->type, t->queries, d);
@@ -70,8 +70,7 @@ static void decoder_train_layout(void *of, struct carve *c) {
 static enum status decoder_train_allocate(struct decoder_train *t) {
     TRY(memory_allocate_zero(&t->layers, (size_t)model_config_layers(&t->config)));
     TRY(carve_device(t->dev, &t->memory, &t->bytes, decoder_train_layout, t));
-    if (t->config.recurrent_layer > 0) recurrent_train_begin(&t->recurrent);
-    return STATUS_OK;
+    return t->config.recurrent_layer > 0 ? recurrent_train_begin(&t->recurrent, t->dev) : STATUS_OK;
 }
 
 enum status decoder_train_create(struct decoder_train **out, struct device *dev, const struct model_config *config,
@@ -79,12 +78,11 @@ enum status decoder_train_create(struct decoder_train **out, struct device *dev,
                                  int64_t chunks, bool recompute) {
     struct decoder_train *t;
     assert(sequences > 0 && chunks > 0 && gradients->type == DTYPE_F32);
-    TRY(recurrent_check_device(dev, config));
     TRY(memory_allocate_zero(&t, 1));
     t->dev = dev;
     t->config = *config;
     t->type = weights->type;
-    t->positions = config->base_lm ? ALL_POSITIONS : model_config_positions(config);
+    t->positions = model_config_positions(config);
     t->queries = sequences * chunks;
     t->length = chunks * t->positions;
     t->rows = sequences * t->length;
@@ -129,18 +127,40 @@ static void decoder_train_gca(struct decoder_train *t, const struct block_weight
     ops->matmul->forward_add(t->dev, f->sum, k->h, f->o, w->gca_o);
 }
 
+struct attention_sequences decoder_train_attention(const struct decoder_train *t, const struct block_kept *k) {
+    return (struct attention_sequences){block_part(k->qkv, 0), block_part(k->qkv, 1), block_part(k->qkv, 2), t->length,
+                                        t->config.heads,       t->config.window};
+}
+
+struct landmark_sequences decoder_train_landmarks(const struct decoder_train *t, const struct block_kept *k) {
+    const struct model_config *m = &t->config;
+    return (struct landmark_sequences){block_part(k->qkv, 0),
+                                       block_part(k->qkv, 1),
+                                       block_part(k->qkv, 2),
+                                       t->length,
+                                       {m->heads, m->landmark_block, m->window}};
+}
+
+static void decoder_train_attend(struct decoder_train *t, const struct block_kept *k) {
+    const struct attention_sequences window = decoder_train_attention(t, k);
+    const struct landmark_sequences blocks = decoder_train_landmarks(t, k);
+    if (t->config.landmark_block > 0)
+        t->dev->ops->landmark_attention->forward_sequences(t->dev, k->o, k->lse, &blocks);
+    else
+        t->dev->ops->attention->forward_sequences(t->dev, k->o, k->lse, &window);
+}
+
 void decoder_train_layer_forward(struct decoder_train *t, int layer, int group, struct mat y) {
     const struct model_config *m = &t->config;
     const struct block_weights *w = &t->w.layers[layer];
     const struct decoder_train_layer *l = &t->layers[layer];
     const struct block_kept *k = &l->kept;
     block_keep_qkv(t->dev, k, w, m->rms_eps);
-    struct attention_sequences in = {
-        block_part(k->qkv, 0), block_part(k->qkv, 1), block_part(k->qkv, 2), t->length, m->heads, m->window};
-    t->dev->ops->attention->forward_sequences(t->dev, k->o, k->lse, &in);
+    decoder_train_attend(t, k);
     block_keep_output(t->dev, k, w);
     if (layer + 1 == m->recurrent_layer) {
-        recurrent_train_forward(&t->recurrent, t->dev, &t->w.recurrent, k->input_norm, in.k, in.v);
+        recurrent_train_forward(&t->recurrent, t->dev, &t->w.recurrent, k->input_norm, block_part(k->qkv, 1),
+                                block_part(k->qkv, 2));
         t->dev->ops->matmul->forward(t->dev, k->h, t->recurrent.o, t->w.recurrent.o, true);
     }
     bool fused = group >= 0 && t->groups[group].blocks.blocks > 0;

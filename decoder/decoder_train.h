@@ -1,7 +1,7 @@
 /* decoder_train.h -- the decoder over whole sequences, forward and backward (model.md §6.4, §6.5), for training.
  *
- * N sequences of C chunks, landmarks in place: n = N*C*S rows; row (s*C + c)*S + i is position i of chunk c (Base
- * LM: n = N*L rows, no landmarks). Any device; activations are of the weights' type; nothing is allocated after
+ * N sequences of C chunks, landmarks in place: n = N*C*S rows; row (s*C + c)*S + i is position i of chunk c (a Base LM
+ * without landmarks: n = N*L rows). Any device; activations are of the weights' type; nothing is allocated after
  * create. A training step calls, in this order:
  *
  *   decoder_train_lower

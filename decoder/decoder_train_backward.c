@@ -45,18 +45,26 @@ static void decoder_train_query_of_state_backward(struct decoder_train *t, const
     t->dev->ops->norm->backward(t->dev, t->grad, g->input_norm, dnorm, k->x, w->input_norm, k->input_rstd, true);
 }
 
+static void decoder_train_attend_backward(struct decoder_train *t, const struct block_kept *k, struct mat dqkv,
+                                          struct mat dout) {
+    const struct attention_sequences window = decoder_train_attention(t, k);
+    const struct landmark_sequences blocks = decoder_train_landmarks(t, k);
+    struct mat dq = block_part(dqkv, 0), dk = block_part(dqkv, 1), dv = block_part(dqkv, 2);
+    if (t->config.landmark_block > 0)
+        t->dev->ops->landmark_attention->backward_sequences(t->dev, dq, dk, dv, dout, k->o, k->lse, &blocks);
+    else
+        t->dev->ops->attention->backward_sequences(t->dev, dq, dk, dv, dout, k->o, k->lse, &window);
+}
+
 static void decoder_train_attention_backward(struct decoder_train *t, int layer) {
     const struct block_kept *k = &t->layers[layer].kept;
     const struct block_weights *w = &t->w.layers[layer], *g = &t->g.layers[layer];
     struct mat dout = t->work.narrow, dqkv = block_wide(&t->work, t->rows, 3 * (int64_t)t->config.hidden);
     block_back_output(t->dev, dout, t->grad, k, w, g);
-    struct attention_sequences in = {block_part(k->qkv, 0), block_part(k->qkv, 1), block_part(k->qkv, 2), t->length,
-                                     t->config.heads,       t->config.window};
-    t->dev->ops->attention->backward_sequences(t->dev, block_part(dqkv, 0), block_part(dqkv, 1), block_part(dqkv, 2),
-                                               dout, k->o, k->lse, &in);
+    decoder_train_attend_backward(t, k, dqkv, dout);
     const bool recurrent = layer + 1 == t->config.recurrent_layer;
     if (recurrent) {
-        struct gca_pool tokens = {.keys = in.k, .values = in.v};
+        struct gca_pool tokens = {.keys = block_part(k->qkv, 1), .values = block_part(k->qkv, 2)};
         recurrent_train_backward(&t->recurrent, t->dev, &t->w.recurrent, &t->g.recurrent, t->grad, &tokens,
                                  block_part(dqkv, 1), block_part(dqkv, 2));
     }

@@ -45,5 +45,8 @@ struct decoder_train {
 int decoder_train_first(const struct decoder_train *t, int group);
 /* y data NULL: computes only the layer's activations. group -1: a lower layer. */
 void decoder_train_layer_forward(struct decoder_train *t, int layer, int group, struct mat y);
+/* A layer's attention; with Landmark Attention its blocks. */
+struct attention_sequences decoder_train_attention(const struct decoder_train *t, const struct block_kept *k);
+struct landmark_sequences decoder_train_landmarks(const struct decoder_train *t, const struct block_kept *k);
 /* The rows of x at the chunks' landmarks. */
 struct mat decoder_train_landmark_rows(const struct decoder_train *t, struct mat x);

@@ -10,6 +10,7 @@
 #include "kernels/attention/gca.h"
 #include "kernels/pointwise/loss.h"
 #include "kernels/linear/matmul.h"
+#include "kernels/landmark/landmark_attention.h"
 #include "kernels/pointwise/norm.h"
 #include "kernels/memory/next_token.h"
 #include "kernels/search/ivf_scan.h"
@@ -37,6 +38,7 @@ struct ops {
     const struct token_memory_ops *token_memory;
     const struct next_token_ops *next_token;
     const struct bert_ops *bert;
-    const struct state_gate_ops *state_gate;              /* NULL: the device has none (a GPU) */
+    const struct state_gate_ops *state_gate;
+    const struct landmark_attention_ops *landmark_attention;
 };
 extern const struct ops ops_cpu;

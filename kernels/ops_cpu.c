@@ -20,4 +20,5 @@ const struct ops ops_cpu = {
     .next_token = &next_token_cpu,
     .bert = &bert_cpu,
     .state_gate = &state_gate_cpu,
+    .landmark_attention = &landmark_attention_cpu,
 };

@@ -5,6 +5,7 @@
 #include "model/model_config.h"
 #include "base/file.h"
 #include "base/formats/json.h"
+#include "kernels/landmark/landmark_attention.h"
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +15,7 @@ enum { UNSET = INT32_MIN, LAYERS_MAX = 1024 };
 /* What the file may say; UNSET where it says nothing. */
 struct raw {
     int32_t vocab_size, hidden, ffn, heads, kv_heads, encoder_layers, chunk, topk, window, memory_layer, memory_size;
-    int32_t recurrent_layer, recurrent_states, recurrent_block;
+    int32_t recurrent_layer, recurrent_states, recurrent_block, landmark_block, landmark_topk;
     int32_t landmark_id, mask_id, pad_id, eos_id;
     int32_t layers[MODEL_GROUPS_MAX + 1];
     int n_layers;
@@ -49,6 +50,8 @@ static const struct {
     {"recurrent_layer", offsetof(struct raw, recurrent_layer), 0, LAYERS_MAX, false},
     {"recurrent_states", offsetof(struct raw, recurrent_states), 2, 1 << 16, false},
     {"recurrent_block", offsetof(struct raw, recurrent_block), 1, 1 << 24, false},
+    {"landmark_block", offsetof(struct raw, landmark_block), 0, LANDMARK_BLOCK_MAX, false},
+    {"landmark_topk", offsetof(struct raw, landmark_topk), 1, LANDMARK_TOPK_MAX, false},
 };
 
 static const struct {
@@ -229,6 +232,31 @@ static enum status check_recurrent(const char *name, const struct model_config *
     return STATUS_OK;
 }
 
+/* A token memory computes its passages apart, where blocks would begin elsewhere. */
+static enum status check_landmarks(const char *name, const struct model_config *c) {
+    if (c->landmark_block == 0)
+        return c->landmark_topk == 0
+                   ? STATUS_OK
+                   : fail(STATUS_INVALID, "%s: landmark_topk is %d, but landmark_block is missing: the ids of a block",
+                          name, c->landmark_topk);
+    if (!c->base_lm)
+        return fail(STATUS_UNSUPPORTED,
+                    "%s: landmark_block is %d: the model must be a Base LM (encoder_layers 0, one entry in "
+                    "decoder_layers)",
+                    name, c->landmark_block);
+    if (c->landmark_topk == 0)
+        return fail(STATUS_INVALID, "%s: landmark_topk is missing: how many blocks a position reads beside its own",
+                    name);
+    if (c->recurrent_layer > 0)
+        return fail(STATUS_UNSUPPORTED, "%s: recurrent_layer is %d, with landmark_block: a model has one of the two",
+                    name, c->recurrent_layer);
+    if (c->memory_layer > 0)
+        return fail(STATUS_UNSUPPORTED,
+                    "%s: memory_layer is %d, with landmark_block: a trained token memory does not know landmarks", name,
+                    c->memory_layer);
+    return STATUS_OK;
+}
+
 static int32_t or_default(int32_t value, int32_t otherwise) {
     return value == UNSET ? otherwise : value;
 }
@@ -251,6 +279,8 @@ static void take(struct model_config *c, const struct raw *r) {
         .recurrent_layer = or_default(r->recurrent_layer, 0),
         .recurrent_states = or_default(r->recurrent_states, 0),
         .recurrent_block = or_default(r->recurrent_block, 0),
+        .landmark_block = or_default(r->landmark_block, 0),
+        .landmark_topk = or_default(r->landmark_topk, 0),
         .landmark_id = or_default(r->landmark_id, -1),
         .mask_id = or_default(r->mask_id, -1),
         .pad_id = or_default(r->pad_id, -1),
@@ -264,6 +294,7 @@ static void take(struct model_config *c, const struct raw *r) {
     };
     c->softmax_off_by_one = r->off_by_one < 0 ? c->chunk == 63 : r->off_by_one == 1;
     c->base_lm = c->encoder_layers == 0 && c->groups == 0;
+    if (c->landmark_block > 0) c->chunk = c->landmark_block;
     memcpy(c->group_layers, r->layers + 1, (size_t)c->groups * sizeof *c->group_layers);
     memcpy(c->unread, r->unread, sizeof c->unread);
 }
@@ -286,12 +317,14 @@ enum status model_config_parse(struct model_config *out, const char *name, const
     TRY(check_kind(name, &r));
     bool retrieval = r.n_layers > 1 || or_default(r.encoder_layers, 0) > 0;
     if (retrieval) TRY(check_retrieval(name, &r));
-    TRY(check_id(name, "chunk_id", r.landmark_id, r.vocab_size, retrieval));
+    bool landmarks = retrieval || or_default(r.landmark_block, 0) > 0;
+    TRY(check_id(name, "chunk_id", r.landmark_id, r.vocab_size, landmarks));
     TRY(check_id(name, "pad_id", r.pad_id, r.vocab_size, retrieval));
     TRY(check_id(name, "mask_id", r.mask_id, r.vocab_size, false));
     TRY(check_id(name, "eos_id", r.eos_id, r.vocab_size, false));
     take(out, &r);
     TRY(check_recurrent(name, out));
+    TRY(check_landmarks(name, out));
     return check_memory(name, out);
 }
 
@@ -316,6 +349,10 @@ int model_config_key_size(const struct model_config *c, int key_layer) {
     return c->memory_size > 0 && key_layer == c->memory_layer ? c->memory_size : c->hidden;
 }
 
+int model_config_ids(const struct model_config *c) {
+    return model_config_landmarks(c) ? c->chunk : 1;
+}
+
 int model_config_positions(const struct model_config *c) {
-    return c->chunk + 1;
+    return model_config_landmarks(c) ? c->chunk + 1 : 1;
 }

@@ -26,7 +26,10 @@ struct model_config {
     /* A Block-Recurrent Transformer (docs/model.md §10.1), which is a Base LM otherwise: its recurrent layer from 1, 0:
      * none; state vectors; positions from one update of the state to the next. */
     int recurrent_layer, recurrent_states, recurrent_block;
-    bool base_lm;                        /* no landmarks, no encoder, no groups: a plain sliding-window model */
+    /* Landmark Attention (docs/model.md §10.2), a Base LM otherwise: ids of a block, which is then `chunk`, too, 0: none;
+     * earlier blocks that a position of a running text reads. */
+    int landmark_block, landmark_topk;
+    bool base_lm;                        /* no encoder, no groups; landmarks with landmark_block alone */
     char unread[MODEL_UNREAD_MAX];       /* the keys that nothing here reads, "a, b"; "..." where they were too many */
 };
 
@@ -40,5 +43,9 @@ int model_config_layers(const struct model_config *c);
 /* Numbers of a key of the token memory that reads layer key_layer (from 1): memory_size where the model has a
  * projection for it, else hidden. */
 int model_config_key_size(const struct model_config *c, int key_layer);
-/* Positions of a chunk with its landmark: chunk + 1; for a Base LM the number is meaningless. */
+/* Whether a landmark follows each `chunk` ids. */
+static inline bool model_config_landmarks(const struct model_config *c) { return !c->base_lm || c->landmark_block > 0; }
+/* What a text is divided into: chunks of `chunk` ids, or without landmarks single ids. Ids of one, and its positions:
+ * with its landmark. */
+int model_config_ids(const struct model_config *c);
 int model_config_positions(const struct model_config *c);

@@ -2,8 +2,8 @@
  *
  * The layer's tokens attend to the state of their block beside their window; at a block's end the state attends to
  * itself and to the block's keys and values, and a gate mixes the result into it. Every attention here is GCA with one
- * chunk and weight 1 (kernels/attention/gca.h), so only the gate is an op of its own, which a GPU lacks: the state runs
- * on a device that shares memory, in float32. */
+ * chunk and weight 1 (kernels/attention/gca.h), so only the gate is an op of its own. The state itself is float32, what
+ * is computed from it is of the weights' type. */
 #pragma once
 #include "kernels/attention/gca.h"
 #include "kernels/device/carve.h"
@@ -20,17 +20,19 @@ struct recurrent_weights {
 };
 /* Of a config with a recurrent_layer. */
 void recurrent_weights_find(struct recurrent_weights *out, const struct model_config *c, const struct weights *w);
-/* STATUS_UNSUPPORTED where the config has a recurrent layer and the device lacks its gate. */
-enum status recurrent_check_device(const struct device *dev, const struct model_config *c);
 
 /* A running text's state. */
 struct recurrent_state {
     int heads, block;
     float eps;
     void *memory;
-    struct mat state, input, projected, attended, update;   /* [states, ...] */
+    struct mat state, input, projected, attended, update;   /* [states, ...]; state: float32 */
     struct mat both;                                        /* [block, 2d]: keys and values, for the caller to fill */
     struct mat keys, values;                                /* its halves */
+    /* Of the device: GCA's one block of n rows is row_begin[2n], row_begin[2n + 1]; it reads slot 0 with weight 1. */
+    int64_t *row_begin;
+    int32_t *slot;
+    float *weight;
 };
 enum status recurrent_state_create(struct recurrent_state *out, struct device *dev, const struct model_config *c,
                                    const struct recurrent_weights *w);
@@ -46,7 +48,7 @@ struct recurrent_train {
     int heads, sequences, states, block;
     int64_t blocks;                      /* of a sequence */
     float eps;
-    struct mat state, rstd, input, projected, attended, update, lse;   /* kept by forward */
+    struct mat state, rstd, input, projected, attended, update, lse;   /* kept by forward; state: float32 */
     struct mat q, o, token_lse;                                        /* [n, ...]: the tokens' side */
     struct mat dprojected, dattended, dstate, dupdate, dq, dout;       /* of backward */
     /* Blocks of GCA: tokens to states; states to states; states to the tokens of block b (a row of each for b). */
@@ -54,10 +56,11 @@ struct recurrent_train {
     int32_t *token_slot, *state_slot, *block_slot, *token_inverse, *state_inverse, *block_inverse;
     float *weight, *dweight;
 };
+/* type: of weights and activations. */
 void recurrent_train_carve(struct recurrent_train *t, struct carve *c, const struct model_config *config,
-                           int sequences, int64_t length);
+                           enum dtype type, int sequences, int64_t length);
 /* Fills the lists, once after carve. */
-void recurrent_train_begin(struct recurrent_train *t);
+enum status recurrent_train_begin(struct recurrent_train *t, struct device *dev);
 /* t->o [n, d]: what the tokens read. norm [n, d]: the layer's normed input; keys, values [n, d] of its attention. */
 void recurrent_train_forward(struct recurrent_train *t, struct device *dev, const struct recurrent_weights *w,
                              struct mat norm, struct mat keys, struct mat values);

@@ -1,13 +1,14 @@
 /* recurrent_train.c -- the recurrent layer over whole sequences. The states depend on the layer's keys and values and
  * on one another, not on what tokens read: all states come first, block after block, then one GCA over all tokens. */
+#include "base/memory.h"
 #include "kernels/ops.h"
 #include "model/recurrent.h"
 #include <assert.h>
 
 enum { PROJECTIONS = 4 };
 
-void recurrent_train_carve(struct recurrent_train *t, struct carve *c, const struct model_config *config, int sequences,
-                           int64_t length) {
+void recurrent_train_carve(struct recurrent_train *t, struct carve *c, const struct model_config *config,
+                           enum dtype type, int sequences, int64_t length) {
     int64_t d = config->hidden, n = sequences * length, each = (int64_t)sequences * config->recurrent_states;
     t->heads = config->heads, t->sequences = sequences, t->states = config->recurrent_states;
     t->block = config->recurrent_block, t->blocks = length / t->block, t->eps = config->rms_eps;
@@ -15,20 +16,20 @@ void recurrent_train_carve(struct recurrent_train *t, struct carve *c, const str
     int64_t all = each * t->blocks, chunks = sequences * t->blocks;
     t->state = carve_mat(c, DTYPE_F32, all, d);
     t->rstd = carve_mat(c, DTYPE_F32, all, 1);
-    t->input = carve_mat(c, DTYPE_F32, all, d);
-    t->projected = carve_mat(c, DTYPE_F32, all, PROJECTIONS * d);
-    t->attended = carve_mat(c, DTYPE_F32, all, 2 * d);
-    t->update = carve_mat(c, DTYPE_F32, all, d);
+    t->input = carve_mat(c, type, all, d);
+    t->projected = carve_mat(c, type, all, PROJECTIONS * d);
+    t->attended = carve_mat(c, type, all, 2 * d);
+    t->update = carve_mat(c, type, all, d);
     t->lse = carve_mat(c, DTYPE_F32, 2 * all, t->heads);
-    t->q = carve_mat(c, DTYPE_F32, n, d);
-    t->o = carve_mat(c, DTYPE_F32, n, d);
+    t->q = carve_mat(c, type, n, d);
+    t->o = carve_mat(c, type, n, d);
     t->token_lse = carve_mat(c, DTYPE_F32, n, t->heads);
-    t->dprojected = carve_mat(c, DTYPE_F32, all, PROJECTIONS * d);
-    t->dattended = carve_mat(c, DTYPE_F32, each, 2 * d);
+    t->dprojected = carve_mat(c, type, all, PROJECTIONS * d);
+    t->dattended = carve_mat(c, type, each, 2 * d);
     t->dstate = carve_mat(c, DTYPE_F32, each, d);
-    t->dupdate = carve_mat(c, DTYPE_F32, each, d);
-    t->dq = carve_mat(c, DTYPE_F32, n, d);
-    t->dout = carve_mat(c, DTYPE_F32, n, d);
+    t->dupdate = carve_mat(c, type, each, d);
+    t->dq = carve_mat(c, type, n, d);
+    t->dout = carve_mat(c, type, n, d);
     t->token_rows = carve_bytes(c, chunks + 1, sizeof *t->token_rows);
     t->state_rows = carve_bytes(c, sequences + 1, sizeof *t->state_rows);
     t->token_slot = carve_bytes(c, chunks, sizeof *t->token_slot);
@@ -41,20 +42,60 @@ void recurrent_train_carve(struct recurrent_train *t, struct carve *c, const str
     t->dweight = carve_bytes(c, chunks, sizeof *t->dweight);
 }
 
-void recurrent_train_begin(struct recurrent_train *t) {
+/* The lists in memory of this process. */
+struct recurrent_lists {
+    int64_t *token_rows, *state_rows;
+    int32_t *token_slot, *state_slot, *block_slot;
+    float *weight;
+};
+
+static void recurrent_lists_fill(const struct recurrent_lists *l, const struct recurrent_train *t) {
     int64_t chunks = t->sequences * t->blocks;
     for (int64_t i = 0; i <= chunks; i++)
-        t->token_rows[i] = i * t->block;
+        l->token_rows[i] = i * t->block;
     for (int64_t i = 0; i < chunks; i++) {
         int64_t s = i / t->blocks, b = i % t->blocks;
-        t->token_slot[i] = (int32_t)(b * t->sequences + s);
-        t->block_slot[b * t->sequences + s] = (int32_t)i;
-        t->weight[i] = 1.0f;
+        l->token_slot[i] = (int32_t)(b * t->sequences + s);
+        l->block_slot[b * t->sequences + s] = (int32_t)i;
+        l->weight[i] = 1.0f;
     }
     for (int s = 0; s <= t->sequences; s++) {
-        t->state_rows[s] = (int64_t)s * t->states;
-        if (s < t->sequences) t->state_slot[s] = s;
+        l->state_rows[s] = (int64_t)s * t->states;
+        if (s < t->sequences) l->state_slot[s] = s;
     }
+}
+
+static void recurrent_lists_upload(const struct recurrent_train *t, struct device *dev,
+                                   const struct recurrent_lists *l) {
+    size_t chunks = (size_t)(t->sequences * t->blocks), sequences = (size_t)t->sequences;
+    device_upload(dev, t->token_rows, l->token_rows, (chunks + 1) * sizeof *l->token_rows);
+    device_upload(dev, t->state_rows, l->state_rows, (sequences + 1) * sizeof *l->state_rows);
+    device_upload(dev, t->token_slot, l->token_slot, chunks * sizeof *l->token_slot);
+    device_upload(dev, t->state_slot, l->state_slot, sequences * sizeof *l->state_slot);
+    device_upload(dev, t->block_slot, l->block_slot, chunks * sizeof *l->block_slot);
+    device_upload(dev, t->weight, l->weight, chunks * sizeof *l->weight);
+}
+
+enum status recurrent_train_begin(struct recurrent_train *t, struct device *dev) {
+    struct recurrent_lists l = {0};
+    size_t chunks = (size_t)(t->sequences * t->blocks), sequences = (size_t)t->sequences;
+    enum status s;
+    TRY_GOTO(s, memory_allocate(&l.token_rows, chunks + 1), out);
+    TRY_GOTO(s, memory_allocate(&l.state_rows, sequences + 1), out);
+    TRY_GOTO(s, memory_allocate(&l.token_slot, chunks), out);
+    TRY_GOTO(s, memory_allocate(&l.state_slot, sequences), out);
+    TRY_GOTO(s, memory_allocate(&l.block_slot, chunks), out);
+    TRY_GOTO(s, memory_allocate(&l.weight, chunks), out);
+    recurrent_lists_fill(&l, t);
+    recurrent_lists_upload(t, dev, &l);
+out:
+    memory_free(l.token_rows);
+    memory_free(l.state_rows);
+    memory_free(l.token_slot);
+    memory_free(l.state_slot);
+    memory_free(l.block_slot);
+    memory_free(l.weight);
+    return s;
 }
 
 static struct gca_blocks recurrent_blocks(const struct recurrent_train *t, const int64_t *rows, const int32_t *slot,
@@ -116,7 +157,7 @@ void recurrent_train_forward(struct recurrent_train *t, struct device *dev, cons
     struct gca_pool tokens = recurrent_tokens(t, keys, values);
     int64_t chunks = t->sequences * t->blocks;
     for (int s = 0; s < t->sequences; s++)
-        device_copy_rows(dev, mat_rows(t->state, (int64_t)s * t->states, t->states), w->initial);
+        ops->elementwise->convert(dev, mat_rows(t->state, (int64_t)s * t->states, t->states), w->initial);
     for (int64_t b = 0; b < t->blocks; b++) {
         struct mat input = recurrent_rows(t, t->input, b);
         ops->norm->forward(dev, input, recurrent_rows(t, t->rstd, b), recurrent_rows(t, t->state, b), w->norm, t->eps);

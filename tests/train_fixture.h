@@ -23,6 +23,8 @@ struct variant {
     {"Base LM", "[2]", "hidden", 0, 63, 60, 150, false, false, false, POOL_NONE},
     {"Block-Recurrent Transformer", "[2],\"recurrent_layer\":1,\"recurrent_states\":5,\"recurrent_block\":50",
      "hidden", 0, 63, 60, 150, false, false, false, POOL_NONE},
+    {"Landmark Attention", "[2],\"landmark_block\":20,\"landmark_topk\":7", "hidden", 0, 20, 45, 7, false, false, false,
+     POOL_NONE},
 };
 struct model { struct model_config config; struct params *params; };
 
@@ -42,8 +44,8 @@ struct model { struct model_config config; struct params *params; };
 struct text { struct batch batch; int32_t *ids, *targets, (*documents)[2]; int64_t rows, positions; };
 
 [[maybe_unused]] static void make_text(struct text *t, const struct variant *v, int first, int sequences) {
-    bool base = v->encoder_layers == 0;
-    *t = (struct text){.positions = base ? 1 : v->chunk + 1};
+    bool landmarks = v->encoder_layers > 0 || strstr(v->layers, "landmark_block");
+    *t = (struct text){.positions = landmarks ? v->chunk + 1 : 1};
     int64_t length = v->chunks * t->positions;
     t->rows = sequences * length;
     CHECK(t->ids = calloc((size_t)t->rows, sizeof *t->ids));
@@ -53,7 +55,7 @@ struct text { struct batch batch; int32_t *ids, *targets, (*documents)[2]; int64
         struct rng rng = rng_make(test_seed() + (uint64_t)(first + q), 5);
         int32_t topic = 0, *ids = t->ids + q * length, *targets = t->targets + q * length;
         for (int64_t i = 0, last = -1; i < length; i++) {
-            bool landmark = !base && i % t->positions == t->positions - 1;
+            bool landmark = landmarks && i % t->positions == t->positions - 1;
             targets[i] = -1;
             ids[i] = 96;
             if (landmark) continue;

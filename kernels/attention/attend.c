@@ -263,6 +263,20 @@ void attend_add(struct attend *a, float weight) {
         }
 }
 
+void attend_mix(struct attend *a, const float *keep, const float *weight) {
+    float factor[ATTEND_ROWS];
+    for (int r = 0; r < ATTEND_ROWS; r++)
+        factor[r] = a->sum[r] == 0.0f ? 0.0f : weight[r] / a->sum[r];
+    for (int r = 0; r < a->rows && !a->width; r++)
+        for (int64_t t = (int64_t)r * a->dim; t < (int64_t)(r + 1) * a->dim; t++)
+            a->total[t] = keep[r] * a->total[t] + factor[r] * a->out[t];
+    for (int64_t t = 0; t < a->dim; t++)
+        for (int r = 0; r < a->width; r += LANES) {
+            int64_t at = t * a->width + r;
+            v_store(a->total + at, v_load(keep + r) * v_load(a->total + at) + v_load(factor + r) * v_load(a->out + at));
+        }
+}
+
 void attend_keep(const struct attend *a, struct mat lse, int64_t row, int64_t head) {
     for (int r = 0; r < a->rows && lse.data; r++)
         mat_row(lse, row + r)[head] = a->sum[r] == 0.0f ? -INFINITY : a->top[r] + logf(a->sum[r]);

@@ -28,7 +28,8 @@ static const struct ops ops_cuda = {
     .token_memory = &token_memory_cuda,
     .next_token = &next_token_cuda,
     .bert = &bert_cuda,
-    .state_gate = nullptr, /* no twin yet: state_gate.h */
+    .state_gate = &state_gate_cuda,
+    .landmark_attention = &landmark_attention_cuda,
 };
 }
 

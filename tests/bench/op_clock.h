@@ -190,7 +190,8 @@ static inline void clock_start(struct device *dev) {
                        dev->ops->lexical_scan,
                        dev->ops->token_memory,
                        dev->ops->bert,
-                       dev->ops->state_gate};
+                       dev->ops->state_gate,
+                       dev->ops->landmark_attention};
     op_clock.ops = dev->ops;
     op_clock.runtime = dev->runtime;
     op_clock.count = 0;

@@ -4,7 +4,7 @@
 # run_all.tgz in $OUT (or /tmp).
 #
 #   tests/device/portable.sh --out FOLDER drt-train drt-tokenizer drt-index drt-generate test_golden \
-#       test_runtime_on_device test_ops_on_device test_topk_on_device test_loss_on_device test_ivf_scan_on_device test_lexical_scan_on_device \
+#       test_runtime_on_device test_ops_on_device test_landmark_on_device test_topk_on_device test_loss_on_device test_ivf_scan_on_device test_lexical_scan_on_device \
 #       test_token_memory_on_device test_next_token_on_device test_towers_on_gpu test_memory_training_on_gpu test_flat_index test_list_index test_clustering \
 #       bench_train bench_device bench_device_corpus                              (where the libraries are)
 #   tests/device/run_all.sh FOLDER GOLDEN [ATTENTION]                             (where the GPU is)
@@ -76,7 +76,7 @@ corpus() {
     echo "GPU and CPU find the same chunks and write the same text"
 }
 export -f resume corpus
-for test in runtime ops loss topk ivf_scan lexical_scan token_memory next_token; do step "test_$test" 100 "$programs/test_${test}_on_device"; done
+for test in runtime ops landmark loss topk ivf_scan lexical_scan token_memory next_token; do step "test_$test" 100 "$programs/test_${test}_on_device"; done
 step towers 100 "$programs/test_towers_on_gpu"
 step memory_training 100 "$programs/test_memory_training_on_gpu"
 step golden_f32 100 "$programs/test_golden" --device cuda --dtype f32 "${cases[@]}"
@@ -88,7 +88,7 @@ step resume_memory 100 bash -c 'resume "$@"' bash ', "retrieval_proj": true, "me
 for test in flat_index list_index clustering; do step "test_$test" 60 "$programs/test_$test"; done
 step corpus 60 bash -c corpus
 if command -v compute-sanitizer >/dev/null; then
-    for test in runtime ops loss topk ivf_scan lexical_scan token_memory next_token; do # test_ops makes calls fail on purpose: errors of kernels alone count
+    for test in runtime ops landmark loss topk ivf_scan lexical_scan token_memory next_token; do # test_ops makes calls fail on purpose: errors of kernels alone count
         step "memcheck_$test" 100 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 \
             "$programs/test_${test}_on_device" 5 short
     done

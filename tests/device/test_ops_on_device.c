@@ -513,6 +513,61 @@ static void bert(void) {
         }
 }
 
+/* The loops of state_gate.h; ref: y, dc, dz, db. */
+static void gate_loops(double *ref[4], float *naive[4], const float *const in[5], int64_t n, int64_t d) {
+    const float *c = in[0], *z = in[1], *b = in[2], *dy = in[3], *db = in[4];
+    for (int64_t i = 0; i < n * d; i++) {
+        double g = 1.0 / (1.0 + exp(-(double)b[i % d]));
+        float f = 1.0f / (1.0f + expf(-b[i % d]));
+        ref[0][i] = g * (double)c[i] + (1.0 - g) * (double)z[i], naive[0][i] = f * c[i] + (1.0f - f) * z[i];
+        ref[1][i] = g * (double)dy[i], naive[1][i] = f * dy[i];
+        ref[2][i] = (1.0 - g) * (double)dy[i], naive[2][i] = (1.0f - f) * dy[i];
+        if (i < d) ref[3][i] = (double)db[i], naive[3][i] = db[i];
+        ref[3][i % d] += (double)dy[i] * ((double)c[i] - (double)z[i]) * g * (1.0 - g);
+        naive[3][i % d] += dy[i] * (c[i] - z[i]) * f * (1.0f - f);
+    }
+}
+
+/* The state is float32; type: of z and b. y is written over c, dc over dy. */
+static void case_gate(int64_t n, int64_t d, enum dtype type, int pad, int skew) {
+    static const char *const names[4] = {"state_gate.forward", "state_gate.backward dc", "state_gate.backward dz",
+                                         "state_gate.backward db"};
+    const float *in[5] = {normals(n * d, 1.0f, DTYPE_F32), normals(n * d, 1.0f, type), normals(d, 2.0f, type),
+                          normals(n * d, 1.0f, DTYPE_F32), normals(d, 1.0f, DTYPE_F32)};
+    float *naive[4], *got[2][4];
+    double *ref[4];
+    for (int i = 0; i < 4; i++)
+        naive[i] = zeros(n * d, 4), ref[i] = zeros(n * d, 8);
+    gate_loops(ref, naive, in, n, d);
+    for (int pass = 0; pass < 2; pass++) {
+        struct mat c = put(in[0], DTYPE_F32, n, d, pad, skew), z = put(in[1], type, n, d, pad, skew);
+        struct mat b = put(in[2], type, 1, d, 0, skew), dy = put(in[3], DTYPE_F32, n, d, pad, 0);
+        struct state_gate_gradients to = {dy, put(NULL, type, n, d, pad, skew), put(in[4], DTYPE_F32, 1, d, 0, skew)};
+        gpu->ops->state_gate->backward(gpu, &to, dy, c, z, b);
+        gpu->ops->state_gate->forward(gpu, c, c, z, b);
+        const struct mat out[4] = {c, to.dc, to.dz, to.db};
+        for (int i = 0; i < 4; i++)
+            got[pass][i] = take(out[i]);
+        drop_all();
+    }
+    for (int i = 0; i < 4; i++) {
+        int64_t count = i == 3 ? d : n * d;
+        CHECK_ON(names[i], got[0][i], naive[i], ref[i], count, i == 2 ? type : DTYPE_F32);
+        CHECK_SAME(got[0][i], got[1][i], count);
+        free(naive[i]), free(ref[i]), free(got[0][i]), free(got[1][i]);
+    }
+    for (int i = 0; i < 5; i++)
+        free((void *)in[i]);
+}
+
+static void gate(void) {
+    for (int t = 0; t < 2; t++) {
+        case_gate(1, 1, types[t], 0, 0);
+        case_gate(300, 33, types[t], 3, 1);
+        if (!on_short) case_gate(4100, 768, types[t], 0, 0);
+    }
+}
+
 int main(int argc, char **argv) {
     on_device_open(argc, argv);
     runtime();
@@ -523,6 +578,7 @@ int main(int argc, char **argv) {
     embed();
     adamw();
     bert();
+    gate();
     matmul();
     return on_device_close();
 }

@@ -4,8 +4,8 @@
 void golden_run_create(struct golden_run *r, const struct golden *g, int64_t length) {
     const struct model_config *c = &g->config;
     *r = (struct golden_run){.length = length, .k = c->topk, .d = c->hidden, .groups = c->groups};
-    r->chunk_positions = c->base_lm ? 1 : model_config_positions(c);
-    r->chunks = c->base_lm ? 0 : length / c->chunk;
+    r->chunk_positions = model_config_positions(c);
+    r->chunks = model_config_landmarks(c) ? length / c->chunk : 0;
     r->positions = length + r->chunks;
     r->lower = golden_zeroed(r->positions * r->d, sizeof *r->lower);
     r->gca0 = golden_zeroed(r->positions * r->d, sizeof *r->gca0);

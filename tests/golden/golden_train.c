@@ -21,7 +21,7 @@ static void make_batch(struct whole_batch *b, struct golden *g) {
     int32_t *ids = golden_ints(g, "in.ids"), *mask = golden_has(g, "in.mask") ? golden_ints(g, "in.mask") : NULL;
     int32_t *labels = golden_ints(g, golden_has(g, "in.labels") ? "in.labels" : "in.ids");
     *b = (struct whole_batch){.length = shape->shape[1], .chunk = 1, .positions = 1};
-    if (!g->config.base_lm) b->chunk = g->config.chunk, b->positions = b->chunk + 1;
+    if (model_config_landmarks(&g->config)) b->chunk = g->config.chunk, b->positions = b->chunk + 1;
     b->batch.sequences = (int)shape->shape[0];
     b->batch.chunks = b->length / b->chunk;
     b->rows = b->batch.sequences * b->batch.chunks * b->positions;

@@ -9,10 +9,25 @@ static const struct {
     const char *name;
     size_t offset, bytes;
 } families[] = {
-    FAMILY(matmul),     FAMILY(norm),          FAMILY(rope),     FAMILY(attention),    FAMILY(chunk_attention),
-    FAMILY(gca),        FAMILY(elementwise),   FAMILY(embed),    FAMILY(loss),         FAMILY(topk),
-    FAMILY(adamw),      FAMILY(kmeans_assign), FAMILY(ivf_scan), FAMILY(token_memory), FAMILY(bert),
-    FAMILY(state_gate), FAMILY(lexical_scan),
+    FAMILY(matmul),
+    FAMILY(norm),
+    FAMILY(rope),
+    FAMILY(attention),
+    FAMILY(chunk_attention),
+    FAMILY(gca),
+    FAMILY(elementwise),
+    FAMILY(embed),
+    FAMILY(loss),
+    FAMILY(topk),
+    FAMILY(adamw),
+    FAMILY(kmeans_assign),
+    FAMILY(ivf_scan),
+    FAMILY(token_memory),
+    FAMILY(bert),
+    FAMILY(state_gate),
+    FAMILY(landmark_attention),
+    FAMILY(lexical_scan),
+    FAMILY(next_token),
 };
 
 /* How many functions the family's own test programs (test_<name>.c, and test_<name>_*.c) call: raise it together
@@ -21,15 +36,30 @@ static const struct {
     const char *name;
     size_t functions;
 } tested[] = {
-    {"matmul", 8},     {"norm", 2},          {"rope", 2},     {"attention", 3},    {"chunk_attention", 3},
-    {"gca", 6},        {"elementwise", 5},   {"embed", 2},    {"loss", 3},         {"topk", 6},
-    {"adamw", 2},      {"kmeans_assign", 4}, {"ivf_scan", 1}, {"token_memory", 7}, {"bert", 4},
-    {"state_gate", 2}, {"lexical_scan", 1},
+    {"matmul", 8},
+    {"norm", 2},
+    {"rope", 2},
+    {"attention", 3},
+    {"chunk_attention", 3},
+    {"gca", 6},
+    {"elementwise", 5},
+    {"embed", 2},
+    {"loss", 3},
+    {"topk", 6},
+    {"adamw", 2},
+    {"kmeans_assign", 4},
+    {"ivf_scan", 1},
+    {"token_memory", 7},
+    {"bert", 4},
+    {"state_gate", 2},
+    {"landmark_attention", 3},
+    {"lexical_scan", 1},
+    {"next_token", 1},
 };
 
 /* Run by hand: from the repository's root. */
 static bool has_program(const char *name) {
-    static const char *const folders[] = {"attention", "lexical",   "linear",
+    static const char *const folders[] = {"attention", "landmark",  "lexical", "linear",
                                           "memory",    "pointwise", "search"}; /* as in kernels/ */
     const char *source = getenv("DRT_SOURCE");
     for (size_t i = 0; i < ARRAY_LEN(folders); i++) {

@@ -130,15 +130,10 @@ static enum status config_select(struct ablation_config *c) {
                         c->path, c->rows.items[i]);
         if (row >= 0) c->selected[row] = true;
         for (int r = 0; all && r < ABLATION_ROWS; r++)
-            c->selected[r] = (ablation_rows[r].store != ABLATION_STORE_EXTERNAL || c->external) &&
-                             (ablation_rows[r].model != ABLATION_BLOCK_RECURRENT || strcmp(c->device, "cpu") == 0);
+            c->selected[r] = ablation_rows[r].store != ABLATION_STORE_EXTERNAL || c->external;
     }
     for (int r = 0; r < ABLATION_ROWS; r++)
         if (ablation_rows[r].always) c->selected[r] = true;
-    for (int r = 0; r < ABLATION_ROWS; r++)
-        if (c->selected[r] && ablation_rows[r].model == ABLATION_BLOCK_RECURRENT && strcmp(c->device, "cpu") != 0)
-            return fail(STATUS_INVALID, "%s: row %s is computed on a CPU only: set device to \"cpu\", or leave it out",
-                        c->path, ablation_rows[r].name);
     for (int r = 0; r < ABLATION_ROWS; r++)
         if (c->selected[r] && ablation_rows[r].store == ABLATION_STORE_EXTERNAL && !c->external)
             return fail(STATUS_INVALID, "%s: row %s needs an encoder: set external to the folder of a BERT-type one",

@@ -64,6 +64,7 @@ static void facts_close(struct facts *f) {
 
 static const char *variant(const struct model_config *c) {
     if (c->recurrent_layer) return "Block-Recurrent Transformer: sliding window and a recurrent state, no retrieval";
+    if (c->landmark_block) return "Landmark Attention: blocks read by their landmarks' scores, no retrieval";
     if (c->base_lm) return "Base LM: sliding window only, no retrieval";
     return c->encoder_input == ENCODER_INPUT_TOKENS
                ? "encoder-decoder DRT: the encoder reads tokens, a store can serve it"

@@ -4,6 +4,7 @@
 
 static const char *variant_key(const struct model_config *c) {
     if (c->recurrent_layer) return "block-recurrent";
+    if (c->landmark_block) return "landmark-attention";
     if (c->base_lm) return "base-lm";
     return c->encoder_input == ENCODER_INPUT_TOKENS ? "encoder-decoder" : "decoder";
 }

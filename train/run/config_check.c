@@ -50,10 +50,11 @@ static enum status config_check_model(struct train_config *c) {
 }
 
 static enum status config_check_length(const struct train_config *c) {
-    int64_t chunk = c->model.base_lm ? 1 : c->model.chunk, rows = c->length / chunk * (chunk + 1) * c->sequences;
+    int64_t chunk = model_config_ids(&c->model), rows = c->length / chunk * (chunk + 1) * c->sequences;
     if (c->length % chunk != 0)
-        return fail(STATUS_INVALID, "length is %lld: must be a multiple of the model's enc_chunk_size, as %lld is",
-                    (long long)c->length, (long long)((c->length / chunk + 1) * chunk));
+        return fail(STATUS_INVALID, "length is %lld: must be a multiple of the model's %s, as %lld is",
+                    (long long)c->length, c->model.landmark_block > 0 ? "landmark_block" : "enc_chunk_size",
+                    (long long)((c->length / chunk + 1) * chunk));
     if (c->model.recurrent_layer > 0 && c->length % c->model.recurrent_block != 0)
         return fail(STATUS_INVALID, "length is %lld: must be a multiple of the model's recurrent_block, %d",
                     (long long)c->length, c->model.recurrent_block);
@@ -202,5 +203,5 @@ enum status config_check(struct train_config *c) {
 }
 
 int64_t config_chunks(const struct train_config *c) {
-    return c->model.base_lm ? c->length : c->length / c->model.chunk;
+    return c->length / model_config_ids(&c->model);
 }

@@ -2,8 +2,8 @@
 #pragma once
 #include <stdint.h>
 
-/* N sequences of C chunks of S = chunk + 1 positions; n = N*C*S rows (Base LM: chunks = L positions of one row
- * each). */
+/* N sequences of C chunks of S = chunk + 1 positions; n = N*C*S rows (a Base LM without landmarks: chunks = L positions
+ * of one row each). */
 struct batch {
     int sequences;
     int64_t chunks;

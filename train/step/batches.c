@@ -102,7 +102,7 @@ static enum status batches_scan_file(struct batches *b, const struct token_file 
                         "%s: byte %lld: id %u, but the model's vocabulary has %d ids: these tokens are another "
                         "tokenizer's",
                         path, (long long)(i * f->width), id, b->model.vocab_size);
-        if (!b->model.base_lm && (int32_t)id == b->model.landmark_id)
+        if (model_config_landmarks(&b->model) && (int32_t)id == b->model.landmark_id)
             return fail(STATUS_MISMATCH, "%s: byte %lld: id %u is the model's landmark, which no text may hold", path,
                         (long long)(i * f->width), id);
         if (begins) TRY(batches_add_document(b, f->first + i));
@@ -118,7 +118,7 @@ static enum status batches_scan_file(struct batches *b, const struct token_file 
  */
 
 static int64_t batches_rows(const struct batches *b) {
-    int64_t positions = b->model.base_lm ? 1 : b->model.chunk + 1;
+    int64_t positions = model_config_positions(&b->model);
     return (int64_t)b->config.sequences * b->config.chunks * positions;
 }
 
@@ -226,7 +226,7 @@ enum status batches_open(struct batches **out, const struct batches_config *conf
     b->config = *config;
     b->model = *config->model;
     b->config.model = NULL;
-    b->length = config->chunks * (b->model.base_lm ? 1 : b->model.chunk);
+    b->length = config->chunks * model_config_ids(&b->model);
     enum status s = batches_open_files(b);
     b->config.files = NULL; /* borrowed for the call */
     if (s == STATUS_OK)
@@ -382,13 +382,14 @@ static int64_t batches_first_predicted(const struct batches *b, int64_t start) {
 
 /* The sequence of a sample: `ids`, `targets` [C*S], L positions and the landmarks. */
 static void batches_fill_sample(const struct batches *b, int32_t *ids, int32_t *targets, int64_t start) {
-    int64_t chunk = b->model.base_lm ? b->length : b->model.chunk, n = batches_window_length(b, start);
-    int64_t positions = b->model.base_lm ? chunk : chunk + 1, first = batches_first_predicted(b, start);
+    const bool landmarks = model_config_landmarks(&b->model);
+    int64_t chunk = landmarks ? b->model.chunk : b->length, n = batches_window_length(b, start);
+    int64_t positions = chunk + landmarks, first = batches_first_predicted(b, start);
     for (int64_t c = 0; c < b->length / chunk; c++) {
         int32_t *row = ids + c * positions, *target = targets + c * positions;
         int64_t real = n - c * chunk < chunk ? n - c * chunk : chunk;
         if (real > 0) batches_copy_ids(b, row, start + c * chunk, real);
-        if (!b->model.base_lm) row[chunk] = b->model.landmark_id, target[chunk] = -1;
+        if (landmarks) row[chunk] = b->model.landmark_id, target[chunk] = -1;
         for (int64_t i = 0; i < chunk; i++) {
             int64_t next = c * chunk + i + 1;
             if (i >= real) row[i] = -1;
@@ -400,12 +401,13 @@ static void batches_fill_sample(const struct batches *b, int32_t *ids, int32_t *
 
 /* One sequence: `ids`, `targets` [C*S]. */
 static void batches_fill_text(const struct batches *b, int32_t *ids, int32_t *targets, int64_t start) {
-    int64_t chunk = b->model.base_lm ? b->length : b->model.chunk, chunks = b->length / chunk;
-    int64_t positions = b->model.base_lm ? chunk : chunk + 1;
+    const bool landmarks = model_config_landmarks(&b->model);
+    int64_t chunk = landmarks ? b->model.chunk : b->length, chunks = b->length / chunk;
+    int64_t positions = chunk + landmarks;
     for (int64_t c = 0; c < chunks; c++) {
         int32_t *row = ids + c * positions, *target = targets + c * positions;
         batches_copy_ids(b, row, start + c * chunk, chunk);
-        if (!b->model.base_lm) row[chunk] = b->model.landmark_id, target[chunk] = -1;
+        if (landmarks) row[chunk] = b->model.landmark_id, target[chunk] = -1;
         for (int64_t i = 0; i + 1 < chunk; i++)
             target[i] = row[i + 1];
         target[chunk - 1] = -1;

@@ -124,7 +124,7 @@ enum status step_create(struct step **out, struct device *dev, const struct mode
     s->config = *config;
     s->corpus = corpus;
     if (config->pool != POOL_CORPUS) s->config.candidates = 0;
-    s->positions = model->base_lm ? 1 : model_config_positions(model);
+    s->positions = model_config_positions(model);
     s->queries = config->sequences * config->chunks;
     s->rows = s->queries * s->positions;
     s->max_chunks = step_candidates_begin(s, model->groups) + step_teach_chunks(config, s->queries);
