@@ -85,7 +85,7 @@ int drt_index_search(int argc, char **argv, const char **operands) {
         {"worker-timeout", ARG_INT, &o.workers.timeout, "SECONDS", "a worker that does not answer for so long is lost",
          1, 1e6},
         {"device", ARG_CHOICE, &o.where.device, "auto|cpu|cuda",
-         "where the query is computed and --exact or --nprobe search; a GPU copies all landmarks first", 0, 0},
+         "where the query is computed and --exact, --nprobe or words search; a GPU copies what it searches", 0, 0},
         OPTION_DTYPE(o.where.dtype),
         OPTION_THREADS(o.threads),
         OPTION_JSON(o.json,

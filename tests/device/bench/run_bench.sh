@@ -4,7 +4,7 @@
 #   tests/device/bench/run_bench.sh FOLDER OUT [PEERS]
 #
 # FOLDER: programs, made where the libraries are by
-#   tests/device/portable.sh --out FOLDER bench_device bench_device_corpus bench_train bench_ops bench_memory \
+#   tests/device/portable.sh --out FOLDER bench_device bench_device_corpus bench_train bench_ops bench_memory bench_lexical_scan \
 #       bench_decode_step bench_attention
 # OUT: to be copied to tests/bench/results/gpu. PEERS: the PyTorch scripts of tests/bench/peers/peers.py, where PyTorch and
 # FOLDER/libgca.so (tests/device/bench/gca_library.sh) are. DRT_COMMIT: the commit of the programs, for the files.
@@ -39,6 +39,7 @@ step token-kernel 30 "$folder/bench_decode_step"
 step attention 40 "$folder/bench_attention" 780
 for model in base drt; do step "train-$model" 40 "$folder/bench_train" --device cuda --type bf16 --model $model; done
 step topk 40 "$folder/bench_ops" --search
+step lexical 60 "$folder/bench_lexical_scan"
 step memory 40 "$folder/bench_memory" --short
 step search 40 "$folder/bench_device_corpus" --device cuda --queries 1 search
 step corpus 90 "$folder/bench_device_corpus" --device cuda decode

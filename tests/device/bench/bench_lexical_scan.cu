@@ -1,0 +1,246 @@
+/* bench_lexical_scan.cu -- BM25 sums over lists of postings, timed by events, beside the bytes of the lists read once
+ * at the rate of a device copy measured in the same run.
+ *
+ *   bench_lexical_scan [--chunks M,M,...] [--best K,K,...] [--json FILE]
+ *
+ * M: millions of chunks, 1,20; K: how many a query finds, 64,256
+ *
+ * Chunks have 63 tokens of 50,000 whose frequencies fall off with their rank (Zipf). A query has 128 tokens, drawn by
+ * the same frequencies, and lists of 128 pairs; a list that several queries of a batch read counts once. */
+#include "tests/device/bench/bench_device.cuh"
+#include <math.h>
+#include <random>
+
+enum { VOCABULARY = 50000, CHUNK = 63, QUERY = 128, BLOCK = LEXICAL_SCAN_BLOCK, DENSE_SHARE = 8, PAIRS = 400 };
+
+/* ---- lists ---- */
+
+struct lists {
+    int64_t chunks;
+    std::mt19937_64 random;
+    std::vector<uint8_t> bytes;
+    std::vector<lexical_scan_list> all; /* by token, then pairs; n 0: not made */
+    std::vector<bool> dense;
+};
+
+static void put(std::vector<uint8_t> &to, uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; i++)
+        to.push_back((uint8_t)(value >> 8 * i));
+}
+
+/* Bits one after the other. */
+struct bit_writer {
+    std::vector<uint8_t> *to;
+    uint64_t held;
+    int bits;
+    void add(uint32_t value, int width) {
+        held |= (uint64_t)value << bits;
+        for (bits += width; bits >= 8; bits -= 8, held >>= 8)
+            to->push_back((uint8_t)held);
+    }
+    void end() {
+        if (bits > 0) to->push_back((uint8_t)held);
+        held = 0, bits = 0;
+    }
+};
+
+/* Appends a block; returns its form. */
+static uint32_t encode(std::vector<uint8_t> &to, const uint32_t *steps, const uint8_t *codes, int n) {
+    uint32_t any = 0;
+    int width = 0, greatest = 0;
+    for (int i = 0; i < n; i++) {
+        any |= steps[i];
+        greatest = std::max(greatest, (int)codes[i]);
+    }
+    while (any >> width)
+        width++;
+    bit_writer w = {&to, 0, 0};
+    if (n == BLOCK) { /* four lanes, whose words take turns */
+        uint32_t words[32 * 4] = {};
+        for (int i = 0; i < n; i++) {
+            int bit = i / 4 * width, word = bit / 32 * 4 + i % 4, shift = bit % 32;
+            words[word] |= steps[i] << shift;
+            if (shift + width > 32) words[word + 4] |= steps[i] >> (32 - shift);
+        }
+        for (int i = 0; i < 4 * width; i++)
+            w.add(words[i], 32);
+    } else {
+        for (int i = 0; i < n; i++)
+            w.add(steps[i], width);
+        w.end();
+    }
+    for (int least = 1; least <= greatest; least++) {
+        for (int i = 0; i < n; i++)
+            if (codes[i] >= least - 1) w.add(codes[i] >= least, 1);
+        w.end();
+    }
+    return (uint32_t)width | (uint32_t)greatest << 5;
+}
+
+/* A list of a token or pair that a chunk has with this probability. */
+static void make_list(lists *l, size_t at, double share) {
+    std::vector<uint32_t> chunks;
+    std::vector<uint8_t> codes;
+    std::uniform_real_distribution<double> uniform(1e-12, 1.0);
+    double scale = 1 / log1p(-std::min(share, 0.999));
+    for (double next = -1; (next += 1 + floor(log(uniform(l->random)) * scale)) < (double)l->chunks;) {
+        double u = uniform(l->random);
+        chunks.push_back((uint32_t)next);
+        codes.push_back(u < 0.05 ? 2 : u < 0.2);
+    }
+    if (chunks.empty()) chunks.push_back((uint32_t)(l->random() % (uint64_t)l->chunks)), codes.push_back(0);
+    size_t n = chunks.size();
+    lexical_scan_list out = {};
+    out.begin = l->bytes.size(), out.n = (uint32_t)n;
+    double idf = log(1 + ((double)l->chunks - (double)n + 0.5) / ((double)n + 0.5));
+    for (int code = 0; code < 3; code++) {
+        double f = code < 2 ? code + 1.0 : 4.0;
+        out.weight[code] = (int32_t)(idf * f * 2.2 / (f + 1.2) * (1 << 17));
+    }
+    l->dense[at] = n > BLOCK && (int64_t)n * DENSE_SHARE >= l->chunks;
+    if (l->dense[at]) {
+        l->bytes.resize(out.begin + (size_t)(l->chunks + 3) / 4);
+        for (size_t i = 0; i < n; i++)
+            l->bytes[out.begin + chunks[i] / 4] |= (uint8_t)((codes[i] + 1) << chunks[i] % 4 * 2);
+        out.bytes = (uint32_t)(l->bytes.size() - out.begin);
+        l->all[at] = out;
+        return;
+    }
+    std::vector<uint8_t> table;
+    for (size_t first = 0; first < n; first += BLOCK) {
+        uint32_t steps[BLOCK];
+        int count = (int)std::min(n - first, (size_t)BLOCK);
+        for (int i = 0; i < count; i++)
+            steps[i] = chunks[first + i] - (first + i ? chunks[first + i - 1] + 1 : 0);
+        out.form = encode(l->bytes, steps, &codes[first], count);
+        put(table, chunks[first + count - 1] | out.form << 24, 4);
+        put(table, l->bytes.size() - out.begin, 4);
+    }
+    out.bytes = (uint32_t)(l->bytes.size() - out.begin);
+    if (n > BLOCK) l->bytes.insert(l->bytes.end(), table.begin(), table.end());
+    l->all[at] = out;
+}
+
+/* ---- queries ---- */
+
+/* Ranks have probabilities 1 / (rank * log V): the rank at u is V^u. */
+static size_t draw_token(lists *l) {
+    std::uniform_real_distribution<double> uniform(0.0, 1.0);
+    return std::min((size_t)VOCABULARY - 1, (size_t)pow((double)VOCABULARY, uniform(l->random)) - 1);
+}
+static double token_share(size_t rank) {
+    return 1 - pow(1 - std::min(0.06, 1 / ((double)(rank + 1) * log((double)VOCABULARY))), CHUNK);
+}
+
+/* The lists of one query, sparse ones first; those that no query before had are made. */
+static std::vector<size_t> draw_query(lists *l) {
+    std::vector<size_t> query;
+    for (int i = 0; i < QUERY; i++) {
+        size_t token = draw_token(l), pair = VOCABULARY + l->random() % PAIRS;
+        if (l->all[token].n == 0) make_list(l, token, token_share(token));
+        if (l->all[pair].n == 0) /* from one chunk in a million to one in a hundred */
+            make_list(l, pair, pow(10.0, -6 + 4 * (double)(pair - VOCABULARY) / (double)PAIRS));
+        query.push_back(token);
+        query.push_back(pair);
+    }
+    std::sort(query.begin(), query.end(), [&](size_t a, size_t b) {
+        return l->dense[a] != l->dense[b] ? (bool)l->dense[b] : a < b;
+    });
+    query.erase(std::unique(query.begin(), query.end()), query.end());
+    return query;
+}
+
+/* ---- the bench ---- */
+
+template <typename T> static T *copy_of(const std::vector<T> &from) {
+    T *to = (T *)take(from.size() * sizeof(T));
+    device_upload(dev, to, from.data(), from.size() * sizeof(T));
+    return to;
+}
+
+static void scan(lists *l, const std::vector<std::vector<size_t>> &queries, const uint8_t *postings, int k) {
+    std::vector<lexical_scan_list> all;
+    std::vector<lexical_scan_part> parts;
+    std::vector<bool> counted(l->all.size());
+    double bytes = 0;
+    int64_t sparse_postings = 0;
+    for (const auto &query : queries) {
+        lexical_scan_part part = {(int32_t)all.size(), 0, 0};
+        for (size_t at : query) {
+            const lexical_scan_list &list = l->all[at];
+            all.push_back(list);
+            (l->dense[at] ? part.dense : part.sparse) += 1;
+            if (!l->dense[at]) sparse_postings += list.n;
+            if (counted[at]) continue;
+            counted[at] = true;
+            bytes += list.bytes + (l->dense[at] || list.n <= BLOCK ? 0 : (list.n + BLOCK - 1) / BLOCK * 8.0);
+        }
+        parts.push_back(part);
+    }
+    lexical_scan s = {};
+    size_t n = queries.size();
+    s.postings = postings;
+    s.segments = copy_of(std::vector<lexical_scan_segment>{{0, (int32_t)l->chunks, 0}});
+    s.lists = copy_of(all), s.parts = copy_of(parts);
+    s.queries = copy_of(std::vector<lexical_scan_query>(n, {{0, 0}, 0x1p-17f}));
+    s.n_segments = 1, s.n_queries = (int64_t)n;
+    s.windows = blocks_for(l->chunks, LEXICAL_SCAN_WINDOW);
+    int64_t *index = (int64_t *)take(n * (size_t)k * 8);
+    float *score = (float *)take(n * (size_t)k * 4);
+    char name[80];
+    snprintf(name, sizeof name, "lexical_scan %lldM, best %d, %zu quer%s", (long long)l->chunks / 1000000, k, n,
+             n == 1 ? "y" : "ies");
+    report(
+        name, bytes, 0, [&] { dev->ops->lexical_scan->forward(dev, index, score, &s, k); }, 21);
+    printf("  a query: %.1f sparse lists, %.1f dense, %.2f M sparse postings; %.1f MB of lists in all\n",
+           (double)(all.size()) / (double)n - (double)parts[0].dense, (double)parts[0].dense,
+           (double)sparse_postings / (double)n * 1e-6, bytes * 1e-6);
+}
+
+static void chunks_of(int64_t millions, const std::vector<int> &best) {
+    lists l = {};
+    l.chunks = millions * 1000000;
+    l.all.resize(VOCABULARY + PAIRS), l.dense.resize(VOCABULARY + PAIRS);
+    std::vector<std::vector<size_t>> queries;
+    for (int q = 0; q < 32; q++)
+        queries.push_back(draw_query(&l));
+    l.bytes.resize(l.bytes.size() + LEXICAL_SCAN_PAD);
+    const uint8_t *postings = copy_of(l.bytes);
+    for (int k : best) {
+        scan(&l, {queries[0]}, postings, k);
+        scan(&l, queries, postings, k);
+    }
+    drop();
+}
+
+static std::vector<int> numbers(const char *text) {
+    std::vector<int> out;
+    for (char *next = (char *)text; *next; next += *next == ',') {
+        char *end;
+        out.push_back((int)strtol(next, &end, 10));
+        if (end == next) break;
+        next = end;
+    }
+    return out;
+}
+
+int main(int argc, char **argv) {
+    const char *chunks = "1,20", *best = "64,256";
+    result_begin("bench_lexical_scan", &argc, argv);
+    for (int i = 1; i + 1 < argc; i += 2)
+        if (strcmp(argv[i], "--chunks") == 0)
+            chunks = argv[i + 1];
+        else if (strcmp(argv[i], "--best") == 0)
+            best = argv[i + 1];
+    must(device_open(&dev, "cuda", 1));
+    cudaDeviceProp card;
+    cudaGetDeviceProperties(&card, 0);
+    result_gpu(card.name);
+    printf("%s, %d multiprocessors\n", card.name, card.multiProcessorCount);
+    ceilings();
+    for (int millions : numbers(chunks))
+        chunks_of(millions, numbers(best));
+    device_close(dev);
+    result_end();
+    return 0;
+}
