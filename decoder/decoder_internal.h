@@ -69,8 +69,7 @@ struct decoder_state {
     struct decoder_times times;
     int64_t tokens;
     bool spent;                                           /* a retriever failed inside a call */
-    /* [layers]; with Landmark Attention they never wrap, and grow with the text */
-    struct decoder_ring *rings; void *ring_memory; int64_t ring_rows;
+    struct decoder_ring *rings; void *ring_memory; int64_t ring_rows;     /* [layers] */
     int32_t *chunk_ids;                                   /* of the current chunk */
     struct mat chunk_rows;                                /* its lower outputs; data NULL if the encoder reads ids */
     struct decoder_current current[MODEL_GROUPS_MAX];
@@ -103,9 +102,8 @@ struct decoder_fusion { struct gca_pool pool; struct gca_blocks blocks; int64_t 
 enum status decoder_blocks_build(struct decoder_fusion *out, struct decoder_state *s, int group,
                                  const struct decoder_pass *p, const struct neighbours *found);
 void decoder_blocks_free(struct decoder_blocks *b, struct device *dev);
-/* Positions 0 .. positions - 1 fit into rings that keep the whole text; other rings stay as they are. */
+/* With Landmark Attention rings never wrap: they grow until positions 0 .. positions - 1 fit. Others stay. */
 enum status decoder_state_reserve(struct decoder_state *s, int64_t positions);
-
 enum status decoder_retrieve(struct decoder_state *s, struct neighbours *found, int group, struct mat landmarks,
                              const struct decoder_pass *p);
 
@@ -119,5 +117,4 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
                          const struct decoder_pass *p, const int32_t *ids);
 
 void decoder_batch_free(struct decoder *d);               /* what decoder_batch.c allocated */
-
 void decoder_watch_rows(struct decoder_state *s, const char *what, int group, int64_t first, struct mat rows);

@@ -26,8 +26,8 @@ struct model_config {
     /* A Block-Recurrent Transformer (docs/model.md §10.1), which is a Base LM otherwise: its recurrent layer from 1, 0:
      * none; state vectors; positions from one update of the state to the next. */
     int recurrent_layer, recurrent_states, recurrent_block;
-    /* Landmark Attention (docs/model.md §10.2), a Base LM otherwise: ids of a block, which is then `chunk`, too, 0: none;
-     * earlier blocks that a position of a running text reads. */
+    /* Landmark Attention (docs/model.md §10.2), a Base LM otherwise: ids of a block, which `chunk` is then, too, 0:
+     * none; earlier blocks that a position of a running text reads. */
     int landmark_block, landmark_topk;
     bool base_lm;                        /* no encoder, no groups; landmarks with landmark_block alone */
     char unread[MODEL_UNREAD_MAX];       /* the keys that nothing here reads, "a, b"; "..." where they were too many */

@@ -301,7 +301,7 @@ static __global__ void __launch_bounds__(REFERENCE_THREADS)
     if (key >= t.n) return;
     landmark_row r = landmark_row_of(t, key);
     int64_t next = r.key + r.begin + t.block + 1, end = r.key + t.length; /* the next block, the sequence's end */
-    int back = (int)(r.begin + t.block - r.position);                     /* before the landmark; 0: it is the landmark */
+    int back = (int)(r.begin + t.block - r.position); /* before the landmark; 0: it is the landmark */
     float slope = landmark_slope(t, head);
     landmark_key<T, ACC> a = {};
     a.read(a.k, m.k[key] + column, t.dim);

@@ -181,9 +181,8 @@ static enum status config_check_passed(const struct ablation_config *c) {
             known = known || strcmp(ablation_model_names[k], c->taken.items[i].key) == 0;
         if (!known)
             return fail(STATUS_INVALID,
-                        "%s: models.%s: there is no such model (base, base-deep, base-full, block-recurrent, drt, "
-                        "no-gumbel, no-mlm, "
-                        "no-contrastive)",
+                        "%s: models.%s: there is no such model (base, base-deep, base-full, block-recurrent, "
+                        "landmark-attention, drt, no-gumbel, no-mlm, no-contrastive, own, own-taught)",
                         c->path, c->taken.items[i].key);
     }
     return STATUS_OK;

@@ -1,6 +1,7 @@
 /* ablation_models.c -- the models of a plan: configs that differ from DRT's in what a row varies, and nothing else. */
 #include "base/formats/json.h"
 #include "base/memory.h"
+#include "kernels/landmark/landmark_attention.h"
 #include "model/params.h"
 #include "tools/ablation/ablation_plan.h"
 #include "train/run/config.h"
@@ -8,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAYERS_MAX = 512, TRAINING_LENGTH = 1008 }; /* the default of the key length */
+enum { LAYERS_MAX = 512, TRAINING_LENGTH = 1008, TRAINING_SEQUENCES = 8 }; /* defaults of length and sequences */
+/* Sequences of Landmark Attention have at most so many ids: in training it reads all blocks before a position. */
+enum { LANDMARK_LENGTH = 1008 };
 /* While the size of a step is not known: the most that drt-train takes, so that no other key looks too large. */
 static const int64_t STEPS_UNKNOWN = 1000000000000;
 
@@ -78,12 +81,16 @@ static enum status model_deep(struct ablation_model *m, struct object *json, con
                 plan->config->path, LAYERS_MAX, (long long)drt->parameters);
 }
 
+static int64_t training_whole(const struct object *t, const char *key, int64_t otherwise) {
+    const char *text = object_get(t, key);
+    return text ? strtoll(text, NULL, 10) : otherwise;
+}
+
 /* The recurrent layer lies at ten twelfths of the depth, as in the paper; as many states as positions of a block: the
  * largest block of which the training's sequences are a multiple, up to the window. */
 static enum status model_recurrent(struct object *json, const struct ablation_config *c,
                                    const struct model_config *drt) {
-    const char *text = object_get(&c->training, "length");
-    int64_t length = text ? strtoll(text, NULL, 10) : TRAINING_LENGTH, block = drt->window;
+    int64_t length = training_whole(&c->training, "length", TRAINING_LENGTH), block = drt->window;
     int layers = model_config_layers(drt);
     while (block > 1 && length % block != 0)
         block--;
@@ -96,6 +103,13 @@ static enum status model_recurrent(struct object *json, const struct ablation_co
     TRY(object_set_int(json, "recurrent_layer", (10 * layers + 11) / 12));
     TRY(object_set_int(json, "recurrent_states", block));
     return object_set_int(json, "recurrent_block", block);
+}
+
+/* Blocks of the size of DRT's chunks, and as many of them as DRT reads. */
+static enum status model_landmark(struct object *json, const struct model_config *drt) {
+    TRY(model_base(json, model_config_layers(drt)));
+    TRY(object_set_int(json, "landmark_block", drt->chunk));
+    return object_set_int(json, "landmark_topk", drt->topk < LANDMARK_TOPK_MAX ? drt->topk : (int)LANDMARK_TOPK_MAX);
 }
 
 static enum status model_groups(struct object *json, const struct ablation_plan *plan, const struct model_config *drt,
@@ -125,6 +139,7 @@ static enum status model_json(struct ablation_model *m, struct object *json, con
         TRY(model_base(json, model_config_layers(&drt->config)));
     if (m->kind == ABLATION_BASE_FULL) TRY(object_set_int(json, "slide_window", c->context));
     if (m->kind == ABLATION_BLOCK_RECURRENT) TRY(model_recurrent(json, c, &drt->config));
+    if (m->kind == ABLATION_LANDMARK) TRY(model_landmark(json, &drt->config));
     if (m->kind == ABLATION_K) TRY(object_set_int(json, "chunk_topk", value));
     if (m->kind == ABLATION_OWN_TAUGHT) TRY(model_reader(json, &drt->config));
     if (m->kind == ABLATION_GROUPS) TRY(model_groups(json, plan, &drt->config, value));
@@ -135,7 +150,7 @@ static enum status model_json(struct ablation_model *m, struct object *json, con
 /* ---- the config of drt-train ----------------------------------------------------------------------------- */
 
 static bool model_is_base(enum ablation_model_kind kind) {
-    return kind <= ABLATION_BLOCK_RECURRENT;
+    return kind <= ABLATION_LANDMARK;
 }
 
 static enum status training_base(struct object *t) {
@@ -146,6 +161,17 @@ static enum status training_base(struct object *t) {
         object_remove(t, without[i]);
     TRY(object_set_string(t, "pool", "none"));
     return object_set_string(t, "eval_pool", "none");
+}
+
+/* The same tokens a step in shorter sequences, of whole blocks. A length that DRT's training refuses stays. */
+static enum status training_landmark(struct object *t, int64_t block) {
+    const int64_t length = training_whole(t, "length", TRAINING_LENGTH), blocks = length / block;
+    int64_t parts = 1;
+    while (parts < blocks && (blocks % parts != 0 || length / parts > LANDMARK_LENGTH))
+        parts++;
+    if (parts == 1 || length % block != 0) return STATUS_OK;
+    TRY(object_set_int(t, "length", length / parts));
+    return object_set_int(t, "sequences", parts * training_whole(t, "sequences", TRAINING_SEQUENCES));
 }
 
 /* What every run of the plan has in common. */
@@ -258,6 +284,7 @@ static enum status training_json(struct ablation_model *m, const struct ablation
     enum status s;
     TRY_GOTO(s, object_copy(&t, &c->training), out);
     if (model_is_base(m->kind)) TRY_GOTO(s, training_base(&t), out);
+    if (m->kind == ABLATION_LANDMARK) TRY_GOTO(s, training_landmark(&t, m->config.landmark_block), out);
     if (m->kind >= ABLATION_NO_GUMBEL && m->kind <= ABLATION_NO_CONTRASTIVE)
         TRY_GOTO(s, training_without(&t, m, plan), out);
     if (m->kind == ABLATION_OWN || m->kind == ABLATION_OWN_TAUGHT) TRY_GOTO(s, training_own(&t), out);
@@ -286,6 +313,9 @@ static enum status model_take(struct ablation_model *m, const struct ablation_pl
     if ((m->config.recurrent_layer > 0) != (m->kind == ABLATION_BLOCK_RECURRENT))
         return fail(STATUS_INVALID, "%s: models.%s: %s is %s Block-Recurrent Transformer", c->path, m->name, folder,
                     m->config.recurrent_layer > 0 ? "a" : "no");
+    if ((m->config.landmark_block > 0) != (m->kind == ABLATION_LANDMARK))
+        return fail(STATUS_INVALID, "%s: models.%s: %s has %s", c->path, m->name, folder,
+                    m->config.landmark_block > 0 ? "Landmark Attention" : "no Landmark Attention");
     if (m->kind == ABLATION_DRT && (m->config.topk != c->chunk_topk || m->config.groups != c->groups))
         return fail(STATUS_INVALID, "%s: models.drt: %s has chunk_topk %d and %d groups, which model must have, too",
                     c->path, folder, m->config.topk, m->config.groups);

@@ -27,6 +27,7 @@ const struct ablation_row ablation_rows[ABLATION_ROWS] = {
     {"base-deep", "Base LM, more layers", BASES, .model = ABLATION_BASE_DEEP, .mode = "none"},
     {"base-full", "Base LM, full attention", BASES, .model = ABLATION_BASE_FULL, .mode = "none"},
     {"block-recurrent", "Block-Recurrent Transformer", BASES, .model = ABLATION_BLOCK_RECURRENT, .mode = "none"},
+    {"landmark-attention", "Landmark Attention", BASES, .model = ABLATION_LANDMARK, .mode = "none"},
 
     {"drt-none", "DRT without retrieval", RETRIEVAL, .model = ABLATION_DRT, .mode = "none"},
     {"random", "DRT w/ random retrieval", RETRIEVAL, .model = ABLATION_DRT, .store = ABLATION_STORE, .mode = "random",
@@ -83,9 +84,9 @@ const struct ablation_row ablation_rows[ABLATION_ROWS] = {
     GROUPS_ROW(2, "two groups"),
 };
 
-const char *const ablation_model_names[ABLATION_K] = {"base", "base-deep", "base-full", "block-recurrent",
-                                                      "drt",  "no-gumbel", "no-mlm",    "no-contrastive",
-                                                      "own",  "own-taught"};
+const char *const ablation_model_names[ABLATION_K] = {
+    "base",   "base-deep",      "base-full", "block-recurrent", "landmark-attention", "drt", "no-gumbel",
+    "no-mlm", "no-contrastive", "own",       "own-taught"};
 
 int ablation_row_find(const char *name) {
     for (int i = 0; i < ABLATION_ROWS; i++)

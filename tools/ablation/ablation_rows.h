@@ -12,6 +12,7 @@ enum ablation_model_kind {
     ABLATION_BASE_DEEP,                  /* as many layers as it takes to have DRT's number of parameters */
     ABLATION_BASE_FULL,                  /* attention over the whole evaluated context */
     ABLATION_BLOCK_RECURRENT,            /* the Base LM with a recurrent layer (model.md §10.1) */
+    ABLATION_LANDMARK,                   /* the Base LM with Landmark Attention (model.md §10.2) */
     ABLATION_DRT, ABLATION_NO_GUMBEL, ABLATION_NO_MLM, ABLATION_NO_CONTRASTIVE,
     ABLATION_OWN,                        /* trained with its own past alone */
     ABLATION_OWN_TAUGHT,                 /* so, and a reader's gains teach the retriever, in the stead of InfoNCE */
@@ -32,7 +33,7 @@ struct ablation_row {
     int every;                           /* tokens between two searches of a token memory; 0: the config's */
     bool always;                         /* in every table */
 };
-enum { ABLATION_ROWS = 39 };
+enum { ABLATION_ROWS = 40 };
 extern const struct ablation_row ablation_rows[ABLATION_ROWS];
 extern const char *const ablation_model_names[ABLATION_K];   /* of the kinds before it */
 

@@ -51,14 +51,14 @@ static void text_overlap(FILE *f, const struct ablation_table *t) {
 
 static void text_rows(FILE *f, const struct ablation_table *t) {
     const char *part = "";
-    fprintf(f, "\n%-16s %-40s %10s  %-28s %9s %12s\n", "row", "what", "perplexity", "change to the Base LM, %",
+    fprintf(f, "\n%-18s %-40s %10s  %-28s %9s %12s\n", "row", "what", "perplexity", "change to the Base LM, %",
             "bits/byte", "parameters");
     for (int row = 0; row < ABLATION_ROWS; row++) {
         const struct ablation_table_row *r = &t->rows[row];
         char change[64];
         if (!r->nll) continue;
         if (strcmp(part, ablation_rows[row].part) != 0) fprintf(f, "%s\n", part = ablation_rows[row].part);
-        fprintf(f, "%-16s %-40s %10.4f  %-28s %9.4f %12lld\n", ablation_rows[row].name, ablation_rows[row].title,
+        fprintf(f, "%-18s %-40s %10.4f  %-28s %9.4f %12lld\n", ablation_rows[row].name, ablation_rows[row].title,
                 r->all.perplexity.value, change_text(change, &r->all, row == 0), r->bits_per_byte.value,
                 (long long)t->plan->models[t->plan->scores[t->plan->rows[row].score].model].parameters);
     }
@@ -69,7 +69,7 @@ static void text_subsets(FILE *f, const struct ablation_table *t, bool domains) 
     const struct ablation_config *c = t->plan->config;
     const int n = domains ? (int)c->valid.count : ABLATION_CLASSES;
     if (domains ? n < 2 : !t->overlap) return;
-    fprintf(f, "\n%s\n%-16s",
+    fprintf(f, "\n%s\n%-18s",
             domains ? "Change to the Base LM, %, by text"
                     : "Change to the Base LM, %, by what the store has of the document",
             "row");
@@ -78,7 +78,7 @@ static void text_subsets(FILE *f, const struct ablation_table *t, bool domains) 
     fprintf(f, "\n");
     for (int row = 0; row < ABLATION_ROWS; row++) {
         if (!t->rows[row].nll) continue;
-        fprintf(f, "%-16s", ablation_rows[row].name);
+        fprintf(f, "%-18s", ablation_rows[row].name);
         for (int i = 0; i < n; i++) {
             char change[64];
             const struct ablation_figure *of = domains ? &t->rows[row].domain[i] : &t->rows[row].overlap[i];

@@ -19,6 +19,10 @@ static const double retrieve_seconds = 5e-5;  /* the same, where chunks are retr
 static const double memory_seconds[2] = {1e-4, 1e-5};
 static const double fit_seconds[2] = {2e-3, 1e-4};
 
+/* Operations of a product in the time of one of attention without tensor cores on a GPU: of Landmark Attention, and of
+ * a recurrent state. From the instructions of the kernels; not measured. */
+static const double plain_attention = 80;
+
 static double cores_of(const struct ablation_config *c) {
     return c->threads > 0 ? (double)c->threads : (double)processors_available();
 }
@@ -35,10 +39,18 @@ static double store_tokens(const struct ablation_plan *plan, enum ablation_store
     return (double)(what == ABLATION_STORE_OTHER ? plan->other_bytes : plan->train_bytes) / 4;
 }
 
-/* Operations of a token forward: products, and attention over a window's positions of a text of `length`. */
-static double forward_work(const struct ablation_model *m, double length) {
-    double window = (double)m->config.window < length / 2 ? (double)m->config.window : length / 2;
-    return 2 * (double)m->parameters + 4 * window * m->config.hidden * model_config_layers(&m->config);
+/* Operations of a token forward: products, and attention over a window's positions of a text of `length`. Landmark
+ * Attention has one more position a block, and reads all blocks before a position. In a recurrent layer tokens read the
+ * states, and states at the end of each block one another and its tokens. */
+static double forward_work(const struct ablation_plan *plan, const struct ablation_model *m, double length) {
+    const struct model_config *c = &m->config;
+    const double hidden = c->hidden, plain = strcmp(plan->config->device, "cpu") == 0 ? 1 : plain_attention;
+    const double window = (double)c->window < length / 2 ? (double)c->window : length / 2;
+    const double products = 2 * (double)m->parameters, layers = model_config_layers(c);
+    if (c->landmark_block > 0)
+        return (products + plain * 4 * (length / 2) * hidden * layers) * (1 + 1.0 / c->landmark_block);
+    const double states = c->recurrent_states, block = c->recurrent_layer > 0 ? c->recurrent_block : 1;
+    return products + 4 * window * hidden * layers + plain * 4 * states * hidden * (2 + states / block);
 }
 
 /* A backward pass costs two forward passes. With pool corpus each chunk's candidates are encoded with gradients, all
@@ -47,14 +59,14 @@ void ablation_train_work(struct ablation_part *p, const struct ablation_plan *pl
     const double tokens = (double)m->step_tokens, encoder = (double)m->encoder_parameters;
     const double text = (double)plan->train_bytes / 4, chunk = m->config.chunk > 0 ? m->config.chunk : 63;
     const double length = (double)m->length;
-    p->work = 3 * forward_work(m, length) * (double)m->steps * tokens;
+    p->work = 3 * forward_work(plan, m, length) * (double)m->steps * tokens;
     p->work += 6 * encoder * (double)(m->corpus_steps * m->candidates * m->config.groups) * tokens;
     p->work += 2 * encoder * text * (double)m->refreshes;
     p->work +=
         2 * (double)m->config.hidden * (text / chunk) * (tokens / chunk) * (double)(m->corpus_steps * m->config.groups);
     p->host = start_seconds + 1e-9 * text;
     if (m->passages == 0) return;
-    p->work += forward_work(m, length) * (double)(m->steps * m->passages * m->passage_chunks) * tokens;
+    p->work += forward_work(plan, m, length) * (double)(m->steps * m->passages * m->passage_chunks) * tokens;
     p->work += 6 * encoder * (double)(2 * m->steps * m->passages) * tokens; /* as many of another sequence */
     p->host += 2 * text / chunk * neighbour_seconds / cores_of(plan->config);
 }
@@ -89,7 +101,8 @@ static double search_work(const struct ablation_plan *plan, const struct ablatio
 /* A chunk of a passage that is read has its states computed; every second one was read before. */
 static void fit_work(struct ablation_part *p, const struct ablation_plan *plan, const struct ablation_score *s) {
     const double tokens = ablation_scored_tokens(plan), memories = s->n_modes + 1;
-    const double pass = forward_work(&plan->models[s->model], (double)plan->config->context) * read_again(plan->config);
+    const double pass =
+        forward_work(plan, &plan->models[s->model], (double)plan->config->context) * read_again(plan->config);
     p->work = tokens * pass * (2 + (double)plan->config->memory_k * (2 * 63) / s->every / 2);
     p->work += tokens * search_work(plan, s) / s->every;
     const double cores = cores_of(plan->config);
@@ -112,7 +125,7 @@ void ablation_score_work(struct ablation_part *p, const struct ablation_plan *pl
     for (int i = 0; i < s->n_modes; i++) {
         const bool reads = strcmp(s->modes[i], "none") != 0;
         const bool searches = reads && s->store >= 0 && strcmp(s->modes[i], "self") != 0;
-        double each = forward_work(m, (double)plan->config->context);
+        double each = forward_work(plan, m, (double)plan->config->context);
         if (reads) each += 2 * (double)m->encoder_parameters * (double)m->config.topk;
         if (searches) each += search_work(plan, s) / 63;
         p->work += tokens * again * each;

@@ -50,7 +50,7 @@ static void list_rows(void) {
     const char *part = "";
     for (int row = 0; row < ABLATION_ROWS; row++) {
         if (strcmp(part, ablation_rows[row].part) != 0) printf("%s\n", part = ablation_rows[row].part);
-        printf("  %-16s %s%s\n", ablation_rows[row].name, ablation_rows[row].title,
+        printf("  %-18s %s%s\n", ablation_rows[row].name, ablation_rows[row].title,
                ablation_rows[row].always ? " (in every table)" : "");
     }
 }

@@ -8,7 +8,7 @@ static struct landmark_shape shape_of(const struct ref_landmark *s) {
 }
 
 /* s.n rows from position s.first on. in_place: o is q. */
-static void forward(struct ref_landmark s, bool in_place) {
+static void landmark_forward(struct ref_landmark s, bool in_place) {
     int64_t d = (int64_t)s.heads * s.dim, keys = s.first + s.n, all = s.n * d;
     float *q = random_array(all, 1.0f), *k = random_array(keys * d, 1.0f), *v = random_array(keys * d, 1.0f);
     float *naive = zero_array(all), *naive_lse = zero_array(s.n * s.heads), *bits = NULL;
@@ -148,12 +148,12 @@ int main(int argc, char **argv) {
     twins_open(argc, argv);
     /* n, first, heads, dim, block, window, topk */
     for (int in_place = 0; in_place < 2; in_place++) {
-        forward((struct ref_landmark){1, 0, 1, 2, 1, 0, 1}, in_place);
-        forward((struct ref_landmark){1, 700, 3, 64, 63, 100, 2}, in_place);
-        forward((struct ref_landmark){1, 99, 2, 32, 4, 1000, 64}, in_place); /* fewer blocks than topk */
-        forward((struct ref_landmark){7, 93, 2, 34, 9, 30, 3}, in_place);    /* over a block's end, from its middle */
-        forward((struct ref_landmark){300, 0, 4, 16, 63, 128, 1}, in_place);
-        forward((struct ref_landmark){150, 140, 1, 128, 64, 90, 2}, in_place); /* blocks of 65 rows: two tiles */
+        landmark_forward((struct ref_landmark){1, 0, 1, 2, 1, 0, 1}, in_place);
+        landmark_forward((struct ref_landmark){1, 700, 3, 64, 63, 100, 2}, in_place);
+        landmark_forward((struct ref_landmark){1, 99, 2, 32, 4, 1000, 64}, in_place); /* fewer blocks than topk */
+        landmark_forward((struct ref_landmark){7, 93, 2, 34, 9, 30, 3}, in_place);    /* from the middle of a block */
+        landmark_forward((struct ref_landmark){300, 0, 4, 16, 63, 128, 1}, in_place);
+        landmark_forward((struct ref_landmark){150, 140, 1, 128, 64, 90, 2}, in_place); /* two tiles a block */
     }
     training((struct ref_landmark){2, 0, 1, 2, 1, 5, 0}, 1);
     training((struct ref_landmark){30, 0, 2, 33, 5, 12, 0}, 3);

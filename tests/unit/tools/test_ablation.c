@@ -108,6 +108,15 @@ static void check_recurrent(const struct model_config *c) {
     CHECK_EQ(c->recurrent_states, 252);
 }
 
+/* Blocks are DRT's chunks; the tokens of a step are DRT's in shorter sequences, where those were long. */
+static void check_landmark(const struct ablation_model *m, const struct ablation_model *drt, int i) {
+    static const int64_t lengths[] = {945, 1008, 504};
+    CHECK(m->config.base_lm && m->config.landmark_block == 63 && m->config.landmark_topk == drt->config.topk);
+    CHECK_EQ(m->length, lengths[i]);
+    CHECK_EQ(m->step_tokens, drt->step_tokens);
+    CHECK(m->parameters == 0 || m->parameters < drt->parameters);
+}
+
 static void test_shipped(struct ablation_plan *p) {
     for (size_t i = 0; i < ARRAY_LEN(shipped); i++) {
         struct ablation_config c;
@@ -119,11 +128,12 @@ static void test_shipped(struct ablation_plan *p) {
         CHECK_OK(ablation_plan_make(p, &c));
         check_plan(p);
         const struct ablation_model *drt = model_named(p, "drt");
-        static const int trainings[] = {10, 11, 8, 3}; /* minipile trains DRT on its own past */
+        static const int trainings[] = {11, 12, 9, 3}; /* minipile trains DRT on its own past */
         CHECK_EQ(count_parts(p, ABLATION_TRAIN), trainings[i]);
         CHECK_EQ(model_named(p, "base")->config.lower_layers, model_config_layers(&drt->config));
         CHECK_EQ(model_named(p, "base-full")->config.window, c.context);
         if (i < 3) check_variants(p, drt);
+        if (i < 3) check_landmark(model_named(p, "landmark-attention"), drt, (int)i);
         if (i == 2) check_recurrent(&model_named(p, "block-recurrent")->config);
         static const int64_t steps[] = {76313, 250, 250, 250}; /* 3e10 / 393120, rounded up */
         CHECK_EQ(drt->steps, steps[i]);
@@ -166,7 +176,10 @@ static void test_estimate(struct ablation_plan *p) {
     CHECK(part_seconds(p, "store-drt", rate) > 0.7 * store && part_seconds(p, "store-drt", rate) < 1.6 * store);
     CHECK(part_seconds(p, "memory-base-every-16", rate) > 0.4 * memory);
     CHECK(part_seconds(p, "memory-base-every-16", rate) < memory);
-    CHECK(ablation_seconds_left(p, rate, by_kind) < 22 * 60); /* docs/ablation.md */
+    const double recurrent = part_seconds(p, "train-block-recurrent", rate), /* each costs more than a Base LM */
+        landmark = part_seconds(p, "train-landmark-attention", rate);
+    CHECK(recurrent > 1.5 * seconds && landmark > recurrent && landmark < 20 * seconds);
+    CHECK(ablation_seconds_left(p, rate, by_kind) < 25 * 60); /* docs/ablation.md */
     CHECK(by_kind[ABLATION_TRAIN] > 0 && by_kind[ABLATION_BUILD] > 0 && by_kind[ABLATION_MEMORY] > 0);
     for (size_t i = 0; i < p->n_parts; i++) /* parts that are done correct those of their kind */
         if (strcmp(p->parts[i].name, "train-base") == 0) p->parts[i].done = true, p->parts[i].seconds = 3 * seconds;
