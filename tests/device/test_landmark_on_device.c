@@ -2,7 +2,7 @@
  * position with all or the best blocks of each row, whole sequences, gradients; both storage types, heads of several
  * sizes, rows apart, o over q. Tolerance: a part of the largest number of the result, for its storage type. */
 #include "tests/device/on_device.h"
-#include "tests/ref/ref_landmark.h"
+#include "tests/ref/landmark/ref_landmark.h"
 
 static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
 
