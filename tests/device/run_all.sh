@@ -28,8 +28,8 @@ step() { # name, seconds at most, command...
     else summary+=("FAILED  $name ($((SECONDS - begin)) s, exit $result): $(grep -E 'FAIL|rror' "$log/$name.txt" | tail -n 3 | tr '\n' ' ')"); failed=1; fi
 }
 # A tiny model on random ids: whole, repeated, and stopped after step 7 then resumed: the same weights and losses. Arguments: more keys
-# of its model and of the config.
-resume() { # MODEL CONFIG
+# of its model and of the config; base: a Base LM.
+resume() { # MODEL CONFIG [base]
     local work; work=$(mktemp -d)
     python3 - "$work" <<'END' || return 1
 import random, struct, sys
@@ -44,6 +44,8 @@ END
  "data": ["$work/x.u16"], "sequences": 4, "length": 1008, "steps": 16, "warmup": 2, "lr": 0.003, "pool": "corpus",
  "refresh": 7, "candidates": 8, "copies": {"rate": 0.5}, "mlm": {"rate": 0.15}, "contrastive": {"weight": 0.05}, "save_every": 100$2}
 END
+    [ "${3:-}" != base ] || sed -i 's/"decoder_layers": \[2, 2\]/"decoder_layers": [3]/; s/"encoder_layers": 1/"encoder_layers": 0/
+        s/, "encoder_input": "tokens"//; s/"pool": "corpus"/"pool": "none"/; s/"refresh".*"save_every"/"save_every"/' "$work/c.json"
     local run
     for run in whole again; do drt-train --device cuda --config "$work/c.json" --out "$work/$run" || return 1; done
     drt-train --device cuda --config "$work/c.json" --out "$work/parts" --until 7 || return 1
@@ -85,6 +87,8 @@ step resume 100 bash -c resume
 # shellcheck disable=SC2016 # for the inner shell
 step resume_memory 100 bash -c 'resume "$@"' bash ', "retrieval_proj": true, "memory_layer": 3, "memory_size": 64' \
     ', "memory": {"weight": 0.5, "past": 504, "drop_past": 0.5, "group": 2, "pack": true, "passages": 2, "read": 8}, "teach": {"weight": 0.1}'
+step resume_recurrent 100 bash -c 'resume "$@"' bash ', "recurrent_layer": 2, "recurrent_states": 100, "recurrent_block": 252' "" base
+step resume_landmark 100 bash -c 'resume "$@"' bash ', "landmark_block": 63, "landmark_topk": 4' "" base
 for test in flat_index list_index clustering; do step "test_$test" 60 "$programs/test_$test"; done
 step corpus 60 bash -c corpus
 if command -v compute-sanitizer >/dev/null; then
