@@ -2,7 +2,7 @@
  * k-means, and that k-means gives the same bits again. */
 #include "kernels/search/kmeans.h"
 #include "tests/device/on_device.h"
-#include "tests/ref/ref_ivf_scan.h"
+#include "tests/ref/search/ref_ivf_scan.h"
 
 static void scan(int64_t lists, int64_t rows, int64_t d, int64_t n, int nprobe, int k, int pad) {
     struct ivf_scan_case c = ivf_scan_case_make(&on_rng, lists, rows, d, n);

@@ -1,7 +1,7 @@
 /* test_lexical_scan_on_device.c -- sums over lists of postings on a GPU: the hits of the oracle and of the CPU twin,
  * equal to the last bit, from run to run too. */
 #include "tests/device/on_device.h"
-#include "tests/ref/ref_lexical_scan.h"
+#include "tests/ref/search/ref_lexical_scan.h"
 
 static struct lexical_scan put_scan(const struct lexical_scan_case *c, bool absent) {
     struct lexical_scan s = c->scan;

@@ -4,7 +4,7 @@
 #include "tests/device/on_device.h"
 #include "tests/ref/ref_sample.h"
 #include "tests/ref/ref_sample_case.h"
-#include "tests/ref/ref_topk.h"
+#include "tests/ref/search/ref_topk.h"
 
 /* The k best of the landmarks l [e, d] for each of the queries q [n, d], which sees the first `visible` of them. */
 struct search {

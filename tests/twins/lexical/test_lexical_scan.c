@@ -1,6 +1,6 @@
 /* test_lexical_scan.c -- lists of every kind and length in segments of any size, ties everywhere, ranges left out,
  * and fewer chunks than hits. */
-#include "tests/ref/ref_lexical_scan.h"
+#include "tests/ref/search/ref_lexical_scan.h"
 #include "tests/twins/twins.h"
 
 static void compare(const int32_t *chunks, int64_t segments, int64_t lists, int64_t queries, int k) {

@@ -1,6 +1,6 @@
 /* test_ivf_scan.c -- lists of any size, empty ones, ties everywhere, holes, nprobe and k beyond what there is, and more
  * lists than one round of the selection holds. */
-#include "tests/ref/ref_ivf_scan.h"
+#include "tests/ref/search/ref_ivf_scan.h"
 #include "tests/twins/twins.h"
 
 static void compare(int64_t lists, int64_t rows, int64_t d, int64_t n, int nprobe, int k) {

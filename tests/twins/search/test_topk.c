@@ -1,7 +1,7 @@
 /* test_topk.c -- few and many queries, visibility cut anywhere, fewer landmarks than k, equal scores, numbers that
  * are not finite. Scores are compared with the tolerance; which landmark is in a slot must be right wherever the
  * reference's gap decides it. */
-#include "tests/ref/ref_topk.h"
+#include "tests/ref/search/ref_topk.h"
 #include "tests/twins/twins.h"
 
 /* The k best of the landmarks l [e, d] for each of the queries q [n, d], which sees the first `visible` of them. */

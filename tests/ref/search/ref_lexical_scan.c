@@ -1,5 +1,5 @@
 /* ref_lexical_scan.c -- see ref_lexical_scan.h: random lists, and their bytes. */
-#include "tests/ref/ref_lexical_scan.h"
+#include "tests/ref/search/ref_lexical_scan.h"
 
 static void lexical_scan_set(uint8_t *to, int64_t bit, bool value) {
     to[bit / 8] = (uint8_t)(to[bit / 8] | value << (bit % 8));
