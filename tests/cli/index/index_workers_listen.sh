@@ -175,13 +175,24 @@ curl -s -m 5 "http://$one/" >/dev/null && die "a worker speaks HTTP"
 for ((i = 0; i < 50; i++)); do grep -q "speaks another protocol" "$TMP/log.a" && break; sleep 0.1; done
 grep -q "connection from 127.0.0.1:[0-9]*: a connection that speaks another protocol" "$TMP/log.a" || die "no line about a strange connection"
 # Killed and stopped between two searches of one program.
-slow() { head -n 300 "$TMP/q.txt"; sleep 2; cat "$TMP/q.txt"; }
+slow() {
+    head -n 300 "$TMP/q.txt"
+    for ((i = 0; i < 400; i++)); do [ -e "$TMP/hit" ] && break; sleep 0.1; done
+    cat "$TMP/q.txt"
+}
+hit() { # SIGNAL, once a hundred lines of hits are there
+    for ((i = 0; i < 300; i++)); do [ "$(wc -l <"$OUT")" -gt 100 ] && break; sleep 0.1; done
+    kill -$1 $two_pid
+    touch "$TMP/hit"
+}
 for signal in KILL STOP; do
     code=0
+    rm -f "$TMP/hit"
+    : >"$OUT"
     mkfifo "$TMP/pipe.$signal"
     slow >"$TMP/pipe.$signal" &
-    (sleep 1; kill -$signal $two_pid) &
-    timeout 60 "$INDEX" search --queries - --store "$s" "${model[@]}" --worker-timeout 3 "${by[@]}" <"$TMP/pipe.$signal" >"$OUT" 2>"$ERR" || code=$?
+    hit $signal &
+    timeout 100 "$INDEX" search --queries - --store "$s" "${model[@]}" --worker-timeout 3 "${by[@]}" <"$TMP/pipe.$signal" >"$OUT" 2>"$ERR" || code=$?
     same 1 $code "exit code after SIG$signal of a worker"
     tail -n 1 "$ERR" | grep -qE "^drt-index: worker 2 of 3 \($two\)( was lost: no answer|: Connection refused)" || die "SIG$signal of a worker: another message"
     [ "$(wc -l <"$OUT")" -gt 100 ] || die "SIG$signal: no query was answered before it"
