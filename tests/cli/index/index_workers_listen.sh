@@ -75,6 +75,9 @@ agrees "$BIN/drt-eval" fit-memory --data "$TMP/valid.jsonl" --context 504 --skip
 agrees "$BIN/drt-generate" --prompt "$(head -n 1 "$TMP/q.txt")" --max-tokens 130 --greedy --ignore-eos --store "$s" --corpus-retrieval "${model[@]}"
 agrees "$BIN/drt-generate" --prompt "$(head -n 1 "$TMP/q.txt")" --max-tokens 40 --greedy --ignore-eos --store "$s" --memory corpus --memory-searcher landmark "${model[@]}"
 
+expect 0 "${ppl[@]}" --modes none --memory corpus --memory-k 4 --memory-every 16 "${by[@]}"
+err_has "by words, which this process does without the workers"
+
 # ---- a server, whose worker is killed and started again
 serve() { # NAME [OPTIONS...]: sets URL and PID
     rm -f "$TMP/port.$1"
