@@ -366,6 +366,12 @@ struct drt_searcher_config {
     int candidates;                      /* that the index gives for exact scores; 0: at least 4 * k */
     float landmark_weight;               /* HYBRID: ranks by BM25 + this * score; 0: by reciprocal rank */
     int threads;                         /* without a model: of the search; 0: all processors */
+    /* Landmarks are searched by drt-index worker --listen processes at these addresses, "HOST:PORT,HOST:PORT", one for
+     * each slice of the store, in order: the same hits. NULL: by this process. DRT_IO names one that was lost; the next
+     * search connects again. DRT_MISMATCH: one has another store or slice. */
+    const char *workers;
+    const char *worker_key;              /* that they want; NULL: none */
+    int worker_timeout;                  /* seconds that an answer may take; 0: 60 */
 };
 /* model: what texts become queries with, and its device searches; DRT_MISMATCH when the store is of another model.
  * NULL: vectors only, on the CPU. A search takes its turn at the store and at the model. */

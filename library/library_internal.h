@@ -93,6 +93,7 @@ struct drt_searcher {
     struct drt_store *store;
     struct device *device;               /* without a model */
     pthread_mutex_t lock;                /* in place of a model's */
+    struct slices *slices;               /* the config's workers; NULL: none */
     struct searcher *searcher;
 };
 struct drt_searcher *library_searcher_use(struct drt_searcher *s);         /* one more user; NULL is fine */

@@ -16,6 +16,7 @@ struct drt_searcher *library_searcher_use(struct drt_searcher *s) {
 void library_searcher_release(struct drt_searcher *s) {
     if (!s || atomic_fetch_sub(&s->users, 1) > 1) return;
     searcher_close(s->searcher);
+    slices_close(s->slices);
     device_close(s->device);
     library_store_release(s->store);
     library_model_release(s->model);
@@ -38,16 +39,19 @@ static enum status library_searcher_prepare(struct drt_searcher *s, const struct
     static const enum searcher_kind kinds[] = {SEARCHER_AUTO, SEARCHER_LEXICAL, SEARCHER_HYBRID};
     if (s->model) TRY(engine_check_store(&s->model->engine, s->store->path, &s->store->info, false));
     if (!s->model) TRY(device_open(&s->device, "cpu", c->threads));
-    const struct searcher_config config = {.kind = kinds[c->kind],
-                                           .device = s->model ? s->model->engine.device : s->device,
-                                           .view = s->store->view,
-                                           .exact = c->exact || s->store->info.segments == 0,
-                                           .exact_fallback = c->exact_fallback,
-                                           .nprobe = c->nprobe,
-                                           .candidates = c->candidates,
-                                           .landmark_weight = c->landmark_weight};
+    const struct slices_remote workers = {c->workers, c->worker_key, c->worker_timeout};
+    struct searcher_config config = {.kind = kinds[c->kind],
+                                     .device = s->model ? s->model->engine.device : s->device,
+                                     .view = s->store->view,
+                                     .exact = c->exact || s->store->info.segments == 0,
+                                     .exact_fallback = c->exact_fallback,
+                                     .nprobe = c->nprobe,
+                                     .candidates = c->candidates,
+                                     .landmark_weight = c->landmark_weight};
     library_searcher_lock(s);
-    enum status status = corpus_search_open(&s->searcher, &config, NULL);
+    enum status status = c->workers ? slices_connect(&s->slices, s->store->view, &workers) : STATUS_OK;
+    config.slices = s->slices;
+    if (status == STATUS_OK) status = corpus_search_open(&s->searcher, &config, NULL);
     library_searcher_unlock(s);
     return status;
 }
@@ -61,6 +65,10 @@ static enum status library_searcher_check(const struct drt_searcher_config *c, c
         return fail(STATUS_INVALID, "threads %d: must be 0 to %d", c->threads, THREADS_MAX);
     if (!(c->landmark_weight >= 0) || !isfinite(c->landmark_weight))
         return fail(STATUS_INVALID, "landmark_weight %g: must not be negative", (double)c->landmark_weight);
+    if (c->worker_timeout < 0)
+        return fail(STATUS_INVALID, "worker_timeout %d: must not be negative", c->worker_timeout);
+    if (c->workers && c->kind == DRT_SEARCH_LEXICAL)
+        return fail(STATUS_INVALID, "a lexical search is made by this process: leave workers NULL");
     if (c->kind != DRT_SEARCH_AUTO && !model)
         return fail(STATUS_INVALID, "a lexical or hybrid search needs a model, for the ids of its texts");
     return STATUS_OK;

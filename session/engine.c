@@ -37,6 +37,7 @@ static enum status open_store(struct engine *e, const char *path, const struct e
     TRY(store_open(&e->store, path));
     TRY(store_view_open(&e->view, e->store));
     store_view_info(e->view, &e->info);
+    if (config->workers.addresses) TRY(slices_connect(&e->slices, e->view, &config->workers));
     return config->encoder ? STATUS_OK : engine_check_store(e, path, &e->info, config->memory && !config->retrieval);
 }
 
@@ -90,6 +91,7 @@ enum status engine_open(struct engine *out, const struct engine_config *config) 
 
 void engine_close(struct engine *e) {
     searcher_close(e->searcher);
+    slices_close(e->slices);
     if (!e->of) external_encoder_close(e->external);
     decoder_free(e->decoder);
     encoder_free(e->encoder);
@@ -126,6 +128,7 @@ void engine_text_open(struct engine *out, const struct engine *of, struct store_
     out->store = NULL;
     out->view = view;
     out->searcher = searcher;
+    out->slices = NULL; /* which are of the other view */
     memset(&out->info, 0, sizeof out->info);
     memset(&out->searched_by, 0, sizeof out->searched_by);
     if (view) store_view_info(view, &out->info);
@@ -144,7 +147,8 @@ static enum status open_searcher(struct engine *e, const struct engine_retrieval
                                            .view = e->view,
                                            .exact = how->exact,
                                            .exact_fallback = how->exact_fallback,
-                                           .nprobe = how->nprobe};
+                                           .nprobe = how->nprobe,
+                                           .slices = e->slices};
     TRY(corpus_search_open(&e->searcher, &config, e->report));
     e->searched_by = searcher_describe(e->searcher, e->model.config.topk, 0);
     return STATUS_OK;

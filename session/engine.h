@@ -20,6 +20,7 @@ struct engine_config {
     /* a token memory reads the store: without `retrieval`, only its tokens matter */
     bool memory;
     bool decoding;                       /* ids come one by one: weights are narrowed, but by --dtype f32 */
+    struct slices_remote workers;        /* that search the store's landmarks; addresses NULL: this process does */
 };
 struct engine {
     struct model_folder model;
@@ -31,6 +32,7 @@ struct engine {
     struct store *store;
     struct store_view *view;             /* NULL without a store */
     struct store_info info;
+    struct slices *slices;               /* the workers; NULL: none */
     struct searcher *searcher;           /* of the store, once a retriever needs it; shared by all of them */
     struct searcher_description searched_by;              /* what it does; zeroed: there is none */
     report_line *report;                 /* NULL: nobody reads */

@@ -65,8 +65,11 @@ static enum status search_open_parts(struct memory_search *s, const struct memor
     static const enum searcher_kind kinds[MEMORY_SEARCHERS] = {
         [MEMORY_LEXICAL] = SEARCHER_LEXICAL, [MEMORY_LANDMARK] = SEARCHER_AUTO, [MEMORY_HYBRID] = SEARCHER_HYBRID};
     struct engine *e = c->engine;
-    const struct searcher_config config = {.kind = kinds[c->kind], .device = e->device, .view = e->view};
+    const struct searcher_config config = {
+        .kind = kinds[c->kind], .device = e->device, .view = e->view, .slices = e->slices};
     if (c->kind != MEMORY_LEXICAL) TRY(search_check_landmarks(e, c->store));
+    if (e->slices && c->kind == MEMORY_LEXICAL && e->report)
+        e->report("the token memory finds chunks by words, which this process does without the workers");
     if (!s->searcher) TRY(corpus_search_open(&s->own, &config, e->report));
     if (!s->searcher) s->searcher = s->own;
     return c->kind != MEMORY_LEXICAL && e->model.config.base_lm

@@ -76,6 +76,10 @@ struct store_info {
     char index[256];                     /* "exact", or the FAISS factory string */
 };
 void store_view_info(const struct store_view *v, struct store_info *out);
+/* A number that views share when they are of the same generation of one store or of copies of it: of the fingerprint,
+ * the counts, deleted chunks, the index's files and a sample of the documents' hashes. Other stores share it by chance
+ * alone. Not for comparing across hosts of other byte orders. */
+enum status store_view_identity(struct store_view *v, uint64_t *out);
 /* The caller's bytes that were sealed with the last published shard (see store_shard_seal). */
 enum { STORE_CURSOR_MAX = 4096 };
 enum status store_view_cursor(struct store_view *v, uint8_t cursor[STORE_CURSOR_MAX], size_t *bytes);

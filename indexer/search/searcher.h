@@ -7,7 +7,7 @@
 #include "indexer/search/device_lexical.h"
 #include "indexer/search/flat_index.h"
 #include "indexer/search/list_index.h"
-#include "indexer/search/slices.h"
+#include "indexer/search/slices/slices.h"
 #include "store/lexical/lexical.h"
 
 /* Corpora up to this size are scanned whole on a GPU unless nprobe requests lists: at the speed of a GPU's memory

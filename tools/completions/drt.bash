@@ -31,6 +31,9 @@ _drt_options() {
 --memory-every value
 --memory-span value
 --memory-layer value
+--workers value
+--worker-key-file file
+--worker-timeout value
 --base dir
 --exclude doc|none
 --context value
@@ -109,6 +112,9 @@ _drt_options() {
 --exact -
 --exact-fallback -
 --nprobe value
+--workers value
+--worker-key-file file
+--worker-timeout value
 --seed value
 --device auto|cpu|cuda
 --dtype auto|f32|bf16
@@ -144,6 +150,9 @@ _drt_options() {
 --exact -
 --exact-fallback -
 --nprobe value
+--workers value
+--worker-key-file file
+--worker-timeout value
 --memory none|own|corpus|both
 --memory-past value
 --memory-searcher landmark|lexical|hybrid
@@ -331,6 +340,7 @@ _drt_options() {
 --exclude value
 --workers value
 --worker value
+--worker-key-file file
 --worker-timeout value
 --device auto|cpu|cuda
 --dtype auto|f32|bf16
@@ -374,7 +384,11 @@ _drt_options() {
 --version,-V -' ;;
     'drt-index worker') echo '--store dir
 --slice value
+--listen value
+--port-file file
+--api-key-file file
 --threads value
+--log-json -
 --help,-h -
 --version,-V -' ;;
     'drt-model') echo '' ;;
@@ -402,6 +416,9 @@ _drt_options() {
 --retrieval none|self|corpus|both
 --exact -
 --nprobe value
+--workers value
+--worker-key-file file
+--worker-timeout value
 --memory-config file
 --memory-searcher landmark|lexical|hybrid
 --address value

@@ -7,6 +7,7 @@
 #include "tools/shared/exclude.h"
 #include "tools/eval/drt_eval_result.h"
 #include "tools/memory/memory_options.h"
+#include "tools/shared/network.h"
 #include "tools/shared/ratio.h"
 #include <stdio.h>
 
@@ -19,6 +20,7 @@ struct eval_options {
     const char *store_parts, *plot;      /* --store-parts LIST; --plot FILE; NULL: not given */
     struct arg_strings samples, data;
     struct memory_options memory_options;
+    struct worker_options workers;
     int64_t rule;                        /* what `exclude` says */
     bool knn_lm, corpus, self, random, exact, exact_fallback, json, skip_bad_lines, no_follow, no_overlap;
     int64_t context, skip, max_documents, max_tokens, document_tokens, seed, nprobe, threads, eod_id, knn_entries;

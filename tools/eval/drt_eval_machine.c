@@ -28,7 +28,10 @@ static bool searches(const struct eval_options *o) {
 static enum status open_parts(struct eval_machine *m, const struct engine_config *config,
                               const struct eval_options *o) {
     struct eval_engines *e = &m->engines;
-    TRY(engine_open(&m->model, config));
+    struct engine_config with = *config;
+    char key[NETWORK_KEY_MAX];
+    TRY(worker_options_remote(&with.workers, key, &o->workers));
+    TRY(engine_open(&m->model, &with));
     e->model = &m->model;
     for (int i = 0; i < o->base.count; i++) {
         const struct engine_config base = {.model = o->base.items[i], .where = o->where, .threads = (int)o->threads};

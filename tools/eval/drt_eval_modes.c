@@ -148,6 +148,11 @@ int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL
         return eval_usage(command, "--searcher, --exact, --exact-fallback and --nprobe need a store and a mode that "
                                    "uses it");
     if (SEARCH_OPTIONS_WRONG(*o)) return eval_usage(command, SEARCH_OPTIONS_WRONG(*o));
+    if (o->workers.addresses && !corpus && !memory)
+        return eval_usage(command, "--workers search a store: give --store and a mode that reads it");
+    if (o->workers.addresses && corpus_search_kind(o->searcher) == SEARCHER_LEXICAL)
+        return eval_usage(command, "--searcher lexical searches in this process: leave out the workers");
+    if (worker_options_wrong(&o->workers)) return eval_usage(command, worker_options_wrong(&o->workers));
     if (!exclude_parse(&o->rule, o->exclude)) return eval_usage(command, "--exclude is doc, window=N or none");
     if (o->skip >= o->context) return eval_usage(command, "--skip must be smaller than --context");
     return check_memory(command, o, mode);

@@ -52,6 +52,7 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
         OPTION_EOD_ID(o->eod_id),
         {NULL, ARG_FLAG, NULL, NULL, "Search and machine", 0, 0},
         OPTIONS_OF_SEARCH(*o),
+        OPTIONS_OF_WORKERS(o->workers),
         {"seed", ARG_INT, &o->seed, "N", "seed of random retrieval", 0, INFINITY},
         OPTIONS_OF_MACHINE(o->where, o->threads),
         {"no-overlap", ARG_FLAG, &o->no_overlap, NULL, "leave out what the documents share with the store", 0, 0},

@@ -20,14 +20,16 @@ static enum status generate_open_and_run(const struct generate_options *o, const
     struct engine engine;
     char *text = NULL;
     size_t bytes = 0;
-    const struct engine_config config = {.model = o->model,
-                                         .store = o->store,
-                                         .encoder = o->encoder,
-                                         .where = o->where,
-                                         .threads = (int)o->threads,
-                                         .retrieval = o->corpus || o->self,
-                                         .memory = strcmp(o->memory, "none") != 0,
-                                         .decoding = true};
+    struct engine_config config = {.model = o->model,
+                                   .store = o->store,
+                                   .encoder = o->encoder,
+                                   .where = o->where,
+                                   .threads = (int)o->threads,
+                                   .retrieval = o->corpus || o->self,
+                                   .memory = strcmp(o->memory, "none") != 0,
+                                   .decoding = true};
+    char key[NETWORK_KEY_MAX];
+    TRY(worker_options_remote(&config.workers, key, &o->workers));
     enum status status = engine_open(&engine, &config);
     if (status == STATUS_OK && o->prompt_file) status = streams_read_file(&text, &bytes, o->prompt_file);
     if (status == STATUS_OK && o->prompt_stdin) status = streams_read(&text, &bytes, STDIN_FILENO, "standard input");

@@ -1,7 +1,7 @@
 /* drt_generate.h -- the parts of drt-generate: options, the running text, printing, statistics. */
 #pragma once
 #include "base/progress.h"
-#include "tools/shared/args.h"
+#include "tools/shared/network.h"
 #include "session/generation.h"
 #include "tools/memory/memory_options.h"
 #include "tools/trace/trace.h"
@@ -16,6 +16,7 @@ struct generate_options {
     int64_t max_tokens, top_k, repeat_last, seed, nprobe, threads, show_retrieved;
     const char *memory;                  /* own, corpus, both or none */
     struct memory_options memory_options;
+    struct worker_options workers;
     int64_t memory_past;
     double temperature, top_p, min_p, repeat_penalty;
     struct arg_strings stops;

@@ -32,6 +32,7 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
         {"self-retrieval", ARG_FLAG, &o->self, NULL,
          "retrieve from the text's own past; with --corpus-retrieval: the best of both", 0, 0},
         OPTIONS_OF_SEARCH(*o),
+        OPTIONS_OF_WORKERS(o->workers),
         {NULL, ARG_FLAG, NULL, NULL, "Token memory (docs/token-memory.md)", 0, 0},
         {"memory", ARG_CHOICE, &o->memory, "none|own|corpus|both",
          "mix in the tokens of the text's own past, of chunks of the store, or of both", 0, 0},
@@ -113,6 +114,10 @@ static int check(const struct generate_options *o) {
     if (SEARCH_OPTIONS_GIVEN(*o) && !o->corpus)
         return usage("--searcher, --exact, --exact-fallback and --nprobe need --store DIR --corpus-retrieval");
     if (SEARCH_OPTIONS_WRONG(*o)) return usage(SEARCH_OPTIONS_WRONG(*o));
+    if (o->workers.addresses && !o->store) return usage("--workers search a store: give --store DIR");
+    if (o->workers.addresses && corpus_search_kind(o->searcher) == SEARCHER_LEXICAL)
+        return usage("--searcher lexical searches in this process: leave out the workers");
+    if (worker_options_wrong(&o->workers)) return usage(worker_options_wrong(&o->workers));
     for (int i = 0; i < o->stops.count; i++)
         if (!o->stops.items[i][0]) return usage("--stop '': the string is empty");
     return -1;

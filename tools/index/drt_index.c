@@ -23,7 +23,7 @@ static const struct command commands[] = {
     {"recall", "measure the index against exact search", drt_index_recall},
     {"export", "print chunks, positions and landmarks as JSON lines", drt_index_export},
     {"lexical", "make or remove the index of a store's chunks by their tokens", drt_index_lexical},
-    {"worker", "search a slice of a store for drt-index search --workers", drt_index_worker},
+    {"worker", "search a slice of a store for other processes", drt_index_worker},
     {"doctor", "show the linked libraries and the machine's limits, with advice", drt_index_doctor},
 };
 

@@ -35,9 +35,9 @@ static int check(struct search_options *o) {
     if (o->rule >= 0 && o->from_chunk < 0)
         return drt_index_usage("search",
                                "--exclude window=N needs --from-chunk ID, the chunk that the window is around");
-    if ((o->workers.local || o->workers.commands.count) && strcmp(o->searcher, "lexical") == 0)
+    if (workers_wanted(&o->workers) && strcmp(o->searcher, "lexical") == 0)
         return drt_index_usage("search", "--searcher lexical searches in this process: leave out the workers");
-    if ((o->workers.local || o->workers.commands.count) && strcmp(o->where.device, "cpu") != 0)
+    if (workers_wanted(&o->workers) && strcmp(o->where.device, "cpu") != 0)
         return drt_index_usage("search", "workers search on CPUs: leave out --device");
     return workers_options_check(&o->workers);
 }
@@ -46,7 +46,6 @@ int drt_index_search(int argc, char **argv, const char **operands) {
     struct search_options o = {.where = {.device = "cpu", .dtype = "auto", .report = report_stderr},
                                .searcher = "landmark",
                                .k = 8,
-                               .workers.timeout = 300,
                                .from_document = -1,
                                .from_chunk = -1};
     const struct arg_option options[] = {
@@ -76,14 +75,15 @@ int drt_index_search(int argc, char **argv, const char **operands) {
          "chunks of the query's own document that must not be found: all of them, those at most N away from "
          "--from-chunk, or none (default: doc, if --from-document or --from-chunk names the document)",
          0, 0},
-        {"workers", ARG_INT, &o.workers.local, "N",
-         "search by N processes of this host, each a slice of the store; the hits are the same", 0, SLICES_MAX},
+        {"workers", ARG_STRING, &o.workers.link.addresses, "N|HOST:PORT,...",
+         "search by N processes of this host, each a slice of the store; or by drt-index worker --listen processes, "
+         "one for each slice, in order; the hits are the same",
+         0, 0},
         {"worker", ARG_STRINGS, &o.workers.commands, "COMMAND",
          "search by the processes that these commands start, as of other hosts (drt-index worker); repeat it for each "
          "slice, in order",
          0, 0},
-        {"worker-timeout", ARG_INT, &o.workers.timeout, "SECONDS", "a worker that does not answer for so long is lost",
-         1, 1e6},
+        OPTIONS_OF_WORKER_LINK(o.workers.link),
         {"device", ARG_CHOICE, &o.where.device, "auto|cpu|cuda",
          "where the query is computed and --exact, --nprobe or words search; a GPU copies what it searches", 0, 0},
         OPTION_DTYPE(o.where.dtype),

@@ -1,9 +1,8 @@
-/* drt_index_workers.c -- drt-index worker: searches a slice for another process; and how drt-index search starts such
- * processes. A worker's standard input and output are one socket. */
+/* drt_index_workers.c -- the worker processes that drt-index search starts, or connects to. The standard input and
+ * output of one that it starts are one socket. */
 #include "tools/index/drt_index_workers.h"
 #include "base/memory.h"
 #include "base/system/processors.h"
-#include "base/system/threads.h"
 #include "tools/index/drt_index.h"
 #include <errno.h>
 #include <signal.h>
@@ -16,74 +15,27 @@
 
 extern char **environ;
 
-/* ---- the worker ---------------------------------------------------------------------------------------------------
- */
-
-struct options {
-    const char *store, *slice;
-    int64_t threads;
-    struct store_slice parsed;
-};
-
-static bool worker_parse(struct options *o) {
-    char rest;
-    int i, n;
-    if (!o->slice || sscanf(o->slice, "%d/%d%c", &i, &n, &rest) != 2 || i < 1 || i > n || n > SLICES_MAX) return false;
-    o->parsed = (struct store_slice){i - 1, n};
-    return true;
-}
-
-static enum status worker_run(const struct options *o) {
-    struct opened_store store = {0};
-    struct threads *threads = NULL;
-    enum status s = opened_store_open(&store, o->store);
-    if (s == STATUS_OK) s = threads_create(&threads, (int)o->threads);
-    if (s == STATUS_OK)
-        s = slice_serve(STDIN_FILENO, STDOUT_FILENO, store.view, o->parsed, threads);
-    else
-        slice_refuse(STDOUT_FILENO, s); /* the searching process prints it */
-    threads_free(threads);
-    opened_store_close(&store);
-    return s;
-}
-
-int drt_index_worker(int argc, char **argv, const char **operands) {
-    struct options o = {0};
-    const struct arg_option options[] = {
-        {"store", ARG_PATH, &o.store, "STORE", "the store's folder: the same generation as the searching process", 0,
-         0},
-        {"slice", ARG_STRING, &o.slice, "i/N", "which of N slices this worker searches, from 1 to N", 0, 0},
-        {"threads", ARG_INT, &o.threads, "N",
-         "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX},
-    };
-    const struct arg_program program = {
-        .name = "drt-index worker",
-        .synopsis = "--store STORE --slice i/N [--threads N]",
-        .about = "Searches a slice of a store for drt-index search, which starts it: requests come on standard input, "
-                 "hits go to standard output, in a binary form. A slice has 1/N of the chunks, and the segments of the "
-                 "index that lie in it. It ends when its standard input does.",
-        .examples = "  drt-index search --queries q.npy --store /nfs/store \\\n"
-                    "      --worker 'ssh a drt-index worker --store /nfs/store --slice 1/2' \\\n"
-                    "      --worker 'ssh b drt-index worker --store /nfs/store --slice 2/2'\n",
-        .options = options,
-        .n_options = ARRAY_LEN(options),
-    };
-    int n, code = args_parse(&program, argc, argv, operands, &n);
-    if (code >= 0) return code;
-    if (!o.store) return drt_index_usage("worker", "--store STORE is missing");
-    if (!worker_parse(&o)) return drt_index_usage("worker", "--slice takes i/N, with i from 1 to N, N at most 1024");
-    /* Output alone may be one: srun --unbuffered gives its tasks a pseudo terminal that changes no byte. */
-    if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
-        return drt_index_usage("worker", "this is a terminal: drt-index search --workers starts workers");
-    return worker_run(&o) == STATUS_OK ? 0 : 1;
-}
-
 /* ---- the processes of a search ------------------------------------------------------------------------------------
  */
 
-int workers_options_check(const struct workers_options *o) {
-    if (o->local > 0 && o->commands.count > 0)
+bool workers_wanted(const struct workers_options *o) {
+    return o->link.addresses || o->commands.count > 0;
+}
+
+int workers_options_check(struct workers_options *o) {
+    const char *text = o->link.addresses;
+    if (text && o->commands.count > 0)
         return drt_index_usage("search", "--workers N starts workers on this host, --worker COMMAND others: give one");
+    if (o->link.key_file && (!text || !strchr(text, ':')))
+        return drt_index_usage("search", "--worker-key-file needs --workers HOST:PORT");
+    if (o->link.timeout && !workers_wanted(o))
+        return drt_index_usage("search", "--worker-timeout needs --workers or --worker");
+    if (!text || strchr(text, ':')) return -1;
+    char rest;
+    long long n;
+    if (sscanf(text, "%lld%c", &n, &rest) != 1 || n < 1 || n > SLICES_MAX)
+        return drt_index_usage("search", "--workers takes a number from 1 to 1024, or HOST:PORT,HOST:PORT");
+    o->local = n;
     return -1;
 }
 
@@ -152,11 +104,16 @@ static enum status workers_start_all(struct workers *w, const struct workers_opt
 
 enum status workers_open(struct workers *out, const struct workers_options *o, const char *store,
                          struct store_view *view, int64_t threads) {
-    const int n = o->local > 0 ? (int)o->local : o->commands.count;
+    const int n = o->local > 0 ? (int)o->local : o->commands.count,
+              timeout = o->link.timeout > 0 ? (int)o->link.timeout : SLICES_TIMEOUT;
+    struct slices_remote remote;
+    char key[NETWORK_KEY_MAX];
     *out = (struct workers){0};
+    TRY(worker_options_remote(&remote, key, &o->link));
+    if (remote.addresses && o->local == 0) return slices_connect(&out->slices, view, &remote);
     if (n == 0) return STATUS_OK;
     enum status s = workers_start_all(out, o, n, store, threads);
-    if (s == STATUS_OK) s = slices_open(&out->slices, view, out->peers, n, (int)o->timeout);
+    if (s == STATUS_OK) s = slices_open(&out->slices, view, out->peers, n, timeout);
     if (s != STATUS_OK) workers_close(out);
     return s;
 }

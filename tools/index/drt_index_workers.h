@@ -1,13 +1,14 @@
 /* drt_index_workers.h -- the worker processes of drt-index search --workers and --worker. */
 #pragma once
-#include "indexer/search/slices.h"
-#include "tools/shared/args.h"
+#include "indexer/search/slices/slices.h"
+#include "tools/shared/network.h"
 #include <sys/types.h>
 
 struct workers_options {
-    int64_t local;                       /* --workers N: processes of this host */
+    /* --workers N: processes of this host; or of addresses, which run already */
+    struct worker_options link;
+    int64_t local;                       /* that N, of workers_options_check */
     struct arg_strings commands;         /* --worker COMMAND, one a worker */
-    int64_t timeout;                     /* seconds */
 };
 struct workers {
     struct slices *slices;               /* NULL: none were requested */
@@ -16,9 +17,12 @@ struct workers {
     pid_t *pids;
     int n;
 };
-/* Starts the workers and waits for their greetings. `threads`: of all local ones together; 0: all processors. */
+/* Starts the workers, or connects to them, and waits for their greetings. `threads`: of all local ones together; 0: all
+ * processors. */
 enum status workers_open(struct workers *out, const struct workers_options *o, const char *store,
                          struct store_view *view, int64_t threads);
 void workers_close(struct workers *w);   /* ends the processes; a zeroed one is fine */
+/* Whether there are to be any. */
+bool workers_wanted(const struct workers_options *o);
 /* -1, or the exit code for options that do not fit together. */
-int workers_options_check(const struct workers_options *o);
+int workers_options_check(struct workers_options *o);

@@ -11,7 +11,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { LARGE_BLOCK = 256 * 1024 };
 
@@ -29,6 +28,7 @@ static int parse(struct serve_options *o, int argc, char **argv, const char **op
         {"retrieval", ARG_CHOICE, &o->retrieval, "none|self|corpus|both", "of requests that do not state it", 0, 0},
         OPTION_EXACT(o->exact),
         OPTION_NPROBE(o->nprobe),
+        OPTIONS_OF_WORKERS(o->workers),
         {"memory-config", ARG_PATH, &o->memory_config, "FILE", "memory.json of token memories (default: the model's)",
          0, 0},
         {"memory-searcher", ARG_CHOICE, &o->memory_searcher, "landmark|lexical|hybrid",
@@ -77,20 +77,6 @@ static bool loopback(const char *address) {
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-static enum status read_key(char key[ROUTE_KEY_MAX], const char *path) {
-    struct stat facts;
-    FILE *file = fopen(path, "re");
-    if (!file) return fail_errno("%s", path);
-    bool good = fstat(fileno(file), &facts) == 0 && fgets(key, ROUTE_KEY_MAX, file);
-    fclose(file);
-    if (good) key[strcspn(key, "\r\n")] = 0;
-    if (!good || strlen(key) < 16 || strlen(key) == ROUTE_KEY_MAX - 1)
-        return fail(STATUS_INVALID, "%s: its first line must be a key of 16 to %d bytes", path, ROUTE_KEY_MAX - 2);
-    if (facts.st_mode & (S_IRWXG | S_IRWXO))
-        return fail(STATUS_INVALID, "%s: others can read this key: run chmod 600 on it", path);
-    return STATUS_OK;
-}
-
 static int serve(int argc, char **argv, const char **operands) {
     struct serve serve = {.options = {.device = "auto",
                                       .dtype = "auto",
@@ -118,13 +104,21 @@ static int serve(int argc, char **argv, const char **operands) {
                  "--address %s is open to other machines: give --api-key-file FILE; see drt-serve --help", o->address);
         return 2;
     }
-    enum status status = o->key_file ? read_key(serve.key, o->key_file) : STATUS_OK;
+    enum status status = o->key_file ? network_key_read(serve.key, o->key_file) : STATUS_OK;
     if (status != STATUS_OK) return failed(status);
     while (strcmp(o->retrieval, retrieval_source_names[serve.source]) != 0)
         serve.source++;
     if (serve.source >= RETRIEVAL_CORPUS && !o->store) {
         log_line(LOG_ERROR, "usage", "drt-serve", "--retrieval %s needs --store DIR; see drt-serve --help",
                  o->retrieval);
+        return 2;
+    }
+    if (o->workers.addresses && !o->store) {
+        log_line(LOG_ERROR, "usage", "drt-serve", "--workers search a store: give --store DIR; see drt-serve --help");
+        return 2;
+    }
+    if (worker_options_wrong(&o->workers)) {
+        log_line(LOG_ERROR, "usage", "drt-serve", "%s; see drt-serve --help", worker_options_wrong(&o->workers));
         return 2;
     }
     serve.limits = (struct request_limits){

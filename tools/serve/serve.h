@@ -8,7 +8,7 @@
 #include "tools/serve/wire/reply.h"
 #include "tools/serve/wire/request.h"
 #include "tools/serve/wire/route.h"
-#include "tools/shared/args.h"
+#include "tools/shared/network.h"
 
 #include "include/drt.h"
 #include <signal.h>
@@ -18,6 +18,7 @@ struct serve_options {
     const char *model, *store, *device, *dtype, *model_name;
     const char *memory_config, *retrieval;                /* retrieval: of requests that name none */
     const char *memory_searcher;         /* NULL: as memory.json says */
+    struct worker_options workers;
     bool exact;
     int64_t nprobe, threads;
     const char *address, *key_file, *cors_origin, *port_file;
@@ -33,7 +34,10 @@ struct serve_model {
     struct drt_model *model;
     struct drt_store *store;             /* NULL: none */
     struct drt_tokenizer *tokenizer;     /* borrowed from the model */
-    struct drt_searcher *searchers[SEARCH_KINDS];         /* LANDMARK at the start, others with their first use */
+    /* LANDMARK at the start, LEXICAL with its first use, HYBRID at either: see serve_model_open */
+    struct drt_searcher *searchers[SEARCH_KINDS];
+    const struct serve_options *options;
+    char worker_key[NETWORK_KEY_MAX];
     struct drt_model_info info;
     struct drt_store_info store_info;
     char name[REQUEST_NAME];
@@ -56,7 +60,7 @@ struct serve {
     struct metrics *metrics;
     struct serve_queue *queue;
     struct request_limits limits;
-    char key[ROUTE_KEY_MAX];             /* "": none */
+    char key[NETWORK_KEY_MAX];             /* "": none */
     enum retrieval_source source;        /* of requests that name none */
     double started;                      /* clock_seconds */
     atomic_bool stopping;                /* new work is refused */

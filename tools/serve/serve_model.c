@@ -21,20 +21,37 @@ static enum status serve_model_name(struct serve_model *m, const char *name) {
     return STATUS_OK;
 }
 
+static enum status serve_model_open_searcher(struct serve_model *m, enum request_searcher kind) {
+    static const enum drt_search_kind kinds[SEARCH_KINDS] = {DRT_SEARCH_AUTO, DRT_SEARCH_LEXICAL, DRT_SEARCH_HYBRID};
+    const struct serve_options *o = m->options;
+    const bool landmark = kind == SEARCH_LANDMARK;
+    struct slices_remote workers = {0};
+    if (kind != SEARCH_LEXICAL) TRY(worker_options_remote(&workers, m->worker_key, &o->workers));
+    const struct drt_searcher_config config = {.size = sizeof config,
+                                               .kind = kinds[kind],
+                                               .exact = landmark && o->exact,
+                                               .nprobe = landmark ? (int)o->nprobe : 0,
+                                               .threads = landmark ? (int)o->threads : 0,
+                                               .workers = workers.addresses,
+                                               .worker_key = workers.key,
+                                               .worker_timeout = workers.timeout};
+    return serve_status(drt_searcher_open(&m->searchers[kind], m->store, m->model, &config));
+}
+
+/* Workers connect to the newest generation. A store that changes has another one later than this one's. */
 static enum status serve_model_store(struct serve_model *m, const struct serve_options *o) {
-    const struct drt_searcher_config config = {
-        .size = sizeof config, .exact = o->exact, .nprobe = (int)o->nprobe, .threads = (int)o->threads};
     TRY(serve_status(drt_store_open(&m->store, o->store)));
     m->store_info.size = sizeof m->store_info;
     TRY(serve_status(drt_store_info(m->store, &m->store_info)));
-    return serve_status(drt_searcher_open(&m->searchers[SEARCH_LANDMARK], m->store, m->model, &config));
+    TRY(serve_model_open_searcher(m, SEARCH_LANDMARK));
+    return o->workers.addresses && m->store_info.lexical ? serve_model_open_searcher(m, SEARCH_HYBRID) : STATUS_OK;
 }
 
 enum status serve_model_open(struct serve_model *out, const struct serve_options *o) {
     struct serve_model *m = out;
     const struct drt_model_config config = {
         .size = sizeof config, .device = o->device, .dtype = o->dtype, .threads = (int)o->threads};
-    *m = (struct serve_model){.opened = (int64_t)time(NULL)};
+    *m = (struct serve_model){.options = o, .opened = (int64_t)time(NULL)};
     TRY(serve_status(drt_model_open(&m->model, o->model, &config)));
     m->info.size = sizeof m->info;
     TRY(serve_status(drt_model_info(m->model, &m->info)));
@@ -54,10 +71,8 @@ void serve_model_close(struct serve_model *m) {
 }
 
 enum status serve_model_searcher(struct drt_searcher **out, struct serve_model *m, enum request_searcher kind) {
-    static const enum drt_search_kind kinds[SEARCH_KINDS] = {DRT_SEARCH_AUTO, DRT_SEARCH_LEXICAL, DRT_SEARCH_HYBRID};
-    const struct drt_searcher_config config = {.size = sizeof config, .kind = kinds[kind]};
     if (!m->store) return fail(STATUS_NOT_FOUND, "this server has no store: start it with --store DIR");
-    if (!m->searchers[kind]) TRY(serve_status(drt_searcher_open(&m->searchers[kind], m->store, m->model, &config)));
+    if (!m->searchers[kind]) TRY(serve_model_open_searcher(m, kind));
     *out = m->searchers[kind];
     return STATUS_OK;
 }

@@ -1,5 +1,4 @@
 /* serve_run.c -- opens all parts, waits for signals, and closes them in the opposite order. */
-#include "base/file.h"
 #include "tools/serve/serve_http.h"
 #include "tools/serve/serve_job.h"
 
@@ -31,12 +30,6 @@ static void serve_stop(struct serve *serve, struct serve_http *http, const sigse
     }
 }
 
-static enum status write_port(const char *path, int port) {
-    char text[16];
-    int n = snprintf(text, sizeof text, "%d\n", port);
-    return file_save(path, text, (size_t)n);
-}
-
 enum status serve_run(struct serve *serve, const sigset_t *set) {
     const struct serve_options *o = &serve->options;
     struct serve_http *http = NULL;
@@ -47,7 +40,7 @@ enum status serve_run(struct serve *serve, const sigset_t *set) {
     serve->limits.vocab_size = serve->model.info.vocab_size;
     TRY_GOTO(status, serve_queue_create(&serve->queue, serve), out);
     TRY_GOTO(status, serve_http_open(&http, serve, &port), out);
-    if (o->port_file) TRY_GOTO(status, write_port(o->port_file, port), out);
+    if (o->port_file) TRY_GOTO(status, network_port_write(o->port_file, port), out);
     const bool v6 = strchr(o->address, ':') != NULL;
     serve_log("started", "%s%s%s on http://%s%s%s:%d", serve->model.name, o->store ? " with the store " : "",
               o->store ? o->store : "", v6 ? "[" : "", o->address, v6 ? "]" : "", port);

@@ -49,6 +49,7 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
          0, 0},
         {"plot", ARG_PATH, &o->plot, "FILE", "draw the gain by part of the store, with intervals (.svg)", 0, 0},
         MEMORY_SEARCH_OPTIONS(o->memory_options),
+        OPTIONS_OF_WORKERS(o->workers),
         {"base", ARG_STRINGS, &o->base, "DIR",
          "a Base LM of the same tokenizer, reported beside (mode base; several: base-2 and so on)", 0, 0},
         {"exclude", ARG_STRING, &o->exclude, "doc|none", "whether a text that is in the store too may find itself", 0,
@@ -130,10 +131,10 @@ static enum status fit_memory(struct eval_result *result, struct eval_machine *m
 
 static int check(struct eval_options *o, const struct eval_result *result, const char *out) {
     const bool *mode = result->mode;
-    if (o->samples.count > 0 &&
-        (o->data.count > 0 || o->store || o->base.count > 0 || memory_options_given(&o->memory_options)))
-        return eval_usage("fit-memory", "--samples has texts, store and setting: leave out --data, --store, --base "
-                                        "and --memory-...");
+    if (o->samples.count > 0 && (o->data.count > 0 || o->store || o->base.count > 0 || o->workers.addresses ||
+                                 memory_options_given(&o->memory_options)))
+        return eval_usage("fit-memory", "--samples has texts, store and setting: leave out --data, --store, --base, "
+                                        "--workers and --memory-...");
     if (mode[EVAL_MEMORY_RANDOM] && !mode[EVAL_MEMORY_CORPUS])
         return eval_usage("fit-memory", "--memory random takes the gate of corpus: name both");
     if (o->other && !mode[EVAL_MEMORY_CORPUS] && !mode[EVAL_MEMORY_BOTH])

@@ -1,0 +1,39 @@
+/* network.c -- see network.h. */
+#include "tools/shared/network.h"
+#include "base/file.h"
+#include <string.h>
+#include <sys/stat.h>
+
+enum status network_key_read(char key[NETWORK_KEY_MAX], const char *path) {
+    struct stat facts;
+    FILE *file = fopen(path, "re");
+    if (!file) return fail_errno("%s", path);
+    bool good = fstat(fileno(file), &facts) == 0 && fgets(key, NETWORK_KEY_MAX, file);
+    fclose(file);
+    if (good) key[strcspn(key, "\r\n")] = 0;
+    if (!good || strlen(key) < 16 || strlen(key) == NETWORK_KEY_MAX - 1)
+        return fail(STATUS_INVALID, "%s: its first line must be a key of 16 to %d bytes", path, NETWORK_KEY_MAX - 2);
+    if (facts.st_mode & (S_IRWXG | S_IRWXO))
+        return fail(STATUS_INVALID, "%s: others can read this key: run chmod 600 on it", path);
+    return STATUS_OK;
+}
+
+enum status network_port_write(const char *path, int port) {
+    char text[16];
+    const int n = snprintf(text, sizeof text, "%d\n", port);
+    return file_save(path, text, (size_t)n);
+}
+
+const char *worker_options_wrong(const struct worker_options *o) {
+    return !o->addresses && (o->key_file || o->timeout) ? "--worker-key-file and --worker-timeout need --workers"
+                                                        : NULL;
+}
+
+enum status worker_options_remote(struct slices_remote *out, char key[NETWORK_KEY_MAX],
+                                  const struct worker_options *o) {
+    *out = (struct slices_remote){.addresses = o->addresses, .timeout = (int)o->timeout};
+    if (!o->key_file) return STATUS_OK;
+    TRY(network_key_read(key, o->key_file));
+    out->key = key;
+    return STATUS_OK;
+}

@@ -1,0 +1,33 @@
+/* network.h -- what programs that listen or connect share: keys in files, the file that names a port, and the options
+ * of searches by workers. */
+#pragma once
+#include "base/status.h"
+#include "indexer/search/slices/slices.h"
+#include "tools/shared/args.h"
+
+enum { NETWORK_KEY_MAX = SLICES_KEY_MAX };
+/* The file's first line, 16 bytes at least. STATUS_INVALID: it is too short or too long, or others can read it. */
+enum status network_key_read(char key[NETWORK_KEY_MAX], const char *path);
+/* The number and a newline, in a file that appears whole. */
+enum status network_port_write(const char *path, int port);
+
+/* ---- --workers and what belongs to it */
+struct worker_options {
+    const char *addresses, *key_file;    /* NULL: not given */
+    int64_t timeout;                     /* seconds; 0: SLICES_TIMEOUT */
+};
+#define OPTION_WORKER_ADDRESSES(o)                                                                                     \
+    {"workers", ARG_STRING, &(o).addresses, "HOST:PORT,...",                                                           \
+     "search landmarks by drt-index worker --listen processes, one for each slice of the store, in order; the hits "   \
+     "are the same",                                                                                                   \
+     0, 0}
+#define OPTIONS_OF_WORKER_LINK(o)                                                                                      \
+    {"worker-key-file", ARG_PATH, &(o).key_file, "FILE", "its first line is the key that the workers want", 0, 0},     \
+    {"worker-timeout", ARG_INT, &(o).timeout, "SECONDS", "a worker that does not answer for so long is lost; 0: 60",   \
+     0, 1e6}
+#define OPTIONS_OF_WORKERS(o) OPTION_WORKER_ADDRESSES(o), OPTIONS_OF_WORKER_LINK(o)
+
+/* What is wrong with them together; NULL: nothing. */
+const char *worker_options_wrong(const struct worker_options *o);
+/* Reads the key's file into `key`. *out borrows both; addresses NULL: there are no workers. */
+enum status worker_options_remote(struct slices_remote *out, char key[NETWORK_KEY_MAX], const struct worker_options *o);
