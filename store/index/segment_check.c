@@ -1,5 +1,6 @@
 /* segment_check.c -- see segment_check_internal.h. The layout is that of FAISS's index_write.cpp (1.7 to 1.11): numbers
- * as they are in memory, a vector as its length (8 bytes) and its elements, a type as four letters in front. */
+ * have the machine's byte order, a vector is its length (8 bytes) and its elements, and four letters name the type of
+ * what follows. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "store/index/segment_check_internal.h"
@@ -17,7 +18,7 @@ struct walk {
     int64_t first_id;
 };
 
-struct part { /* the header of the index that is being checked */
+struct part { /* the header of the current index */
     int32_t d;
     int64_t count;
     int32_t metric;
@@ -40,7 +41,7 @@ static enum status take_flag(struct walk *w, uint8_t *out) {
     return *out > 1 ? wrong(w, "a flag is neither 0 nor 1") : STATUS_OK;
 }
 
-/* Advances past a vector; *elements: within the file, not aligned. */
+/* Advances past a vector; *elements lies within the file, not aligned. */
 static enum status take_vector(struct walk *w, const uint8_t **elements, uint64_t *n, size_t element_bytes) {
     *elements = w->data;
     TRY(take(w, n, sizeof *n));
@@ -151,7 +152,8 @@ struct graph {
     uint64_t n_cumulated, n_links;
 };
 
-/* A node has as many links as its levels have slots, and a link of a level leads to a node that has this level. */
+/* Checks the graph's links: a node must have as many links as its levels have slots, and a link of a level must lead to
+ * a node that has this level. */
 static enum status check_links(struct walk *w, const struct graph *g, int64_t nodes) {
     for (int64_t i = 0; i < nodes; i++) {
         uint64_t begin = u64_at(g->offsets, (uint64_t)i);
@@ -191,7 +193,7 @@ static enum status take_graph(struct walk *w, int64_t nodes) {
     struct graph g;
     const uint8_t *chances;
     uint64_t n;
-    int32_t tail[5]; /* entry point, its level, efConstruction, efSearch, one that is not used any more */
+    int32_t tail[5]; /* entry point, its level, efConstruction, efSearch, and one that FAISS no longer uses */
     TRY(take_vector(w, &chances, &n, sizeof(double)));
     TRY(take_vector(w, &g.cumulated, &g.n_cumulated, sizeof(int32_t)));
     TRY(take_vector_of(w, &g.levels, (uint64_t)nodes, sizeof(int32_t)));
@@ -207,7 +209,7 @@ static enum status take_graph(struct walk *w, int64_t nodes) {
 
 /* ---- inverted lists ---- */
 
-/* Each id within the segment's range, and once: a bit for each. */
+/* Each id must be in the segment's range, and occur once: a bitmap records the ids. */
 static enum status check_ids(struct walk *w, const uint8_t *sizes, uint64_t n_sizes, size_t stride, int64_t count,
                              uint64_t code_bytes) {
     uint8_t *seen;
@@ -295,7 +297,7 @@ static enum status take_inverted_file(struct walk *w, struct part *p, const char
     return take_lists(w, lists, code_bytes, p->count);
 }
 
-/* FAISS compares the sizes of a linear one itself. */
+/* FAISS itself compares the sizes of a linear transform. */
 static enum status take_transform(struct walk *w, int32_t *d) {
     char type[4];
     int32_t sides[2];
@@ -374,7 +376,7 @@ static enum status take_index(struct walk *w, struct part *p, int depth) {
     TRY(take_rows(w, p, code_bytes));
     uint8_t settings[9], flag;
     if (scalar) return STATUS_OK;
-    TRY(take(w, settings, 4)); /* how it is searched, signs, a threshold */
+    TRY(take(w, settings, 4)); /* search settings: two signs and a threshold */
     TRY(take_flag(w, &flag));
     return take(w, settings, 4);
 }
