@@ -275,7 +275,7 @@ enum status publish_record_shards(struct store_writer *w, struct catalog_txn *t,
     return STATUS_OK;
 }
 
-/* Deletes the documents that are replaced. Their hashes are given to the documents that were sealed in their place. */
+/* Deletes the documents that are replaced. Their hashes are given to the documents that were sealed instead. */
 static enum status record_replaced(const struct build *b, struct catalog_txn *t, const struct generation_record *g) {
     const struct catalog *c = b->w->catalog;
     if (b->how->n_replaced == 0) return STATUS_OK;
