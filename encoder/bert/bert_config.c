@@ -1,5 +1,5 @@
-/* bert_config.c -- see bert_config.h. Keys that change the network and whose value we do not compute are refused; all
- * others are skipped. */
+/* bert_config.c -- see bert_config.h. A key that changes the network is refused if its value is not supported; other
+ * keys are ignored. */
 #include "encoder/bert/bert_config.h"
 #include "base/file.h"
 #include "base/formats/json.h"
@@ -11,7 +11,7 @@ enum { UNSET = INT32_MIN, HEAD_DIM_MAX = 512 };
 static const struct {
     const char *key;
     size_t offset;
-    int32_t lowest, highest, absent; /* absent UNSET: needed */
+    int32_t lowest, highest, absent; /* absent: the default; UNSET: the key is required */
 } whole_numbers[] = {
     {"vocab_size", offsetof(struct bert_config, vocab_size), 3, 1 << 22, UNSET},
     {"hidden_size", offsetof(struct bert_config, hidden), 1, 1 << 14, UNSET},
@@ -61,7 +61,7 @@ static enum status read_member(struct json *j, struct bert_config *out) {
     if (!json_equals(j, "layer_norm_eps")) return json_skip(j);
     double eps = 0;
     TRY(json_next_double(j, &eps));
-    out->eps = (float)eps; /* which rounds the smallest numbers to 0 */
+    out->eps = (float)eps; /* rounding to float makes the smallest numbers 0 */
     if (!(out->eps > 0 && eps < 1))
         return fail(STATUS_INVALID, "%s: layer_norm_eps is %g: must be between 0 and 1", j->name, eps);
     return STATUS_OK;
@@ -100,7 +100,7 @@ enum status bert_config_parse(struct bert_config *out, const char *name, const v
     return check_config(name, out);
 }
 
-/* Every pooling_mode_* but the mean's must be false. */
+/* All keys pooling_mode_* except the mean's must be false. */
 enum status bert_pooling_parse(const char *name, const void *data, size_t bytes) {
     static const char prefix[] = "pooling_mode_";
     struct json j;
@@ -145,7 +145,7 @@ enum status bert_length_parse(struct bert_config *out, const char *name, const v
     return json_expect(&j, JSON_END, "the end of the file");
 }
 
-/* *there false: there is no such file. */
+/* *there is false if there is no such file. */
 static enum status map_file(struct file_map *out, char path[FILE_PATH_MAX], const char *folder, const char *name,
                             bool *there) {
     TRY(file_join(path, folder, name));
