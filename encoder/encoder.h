@@ -1,5 +1,5 @@
-/* encoder.h -- the chunk encoder: a chunk's tokens (or hidden rows) give its landmark vector and its K and V (model.md
- * §3).
+/* encoder.h -- the chunk encoder: a chunk's tokens (or hidden rows) give its landmark vector and its K and V
+ * (model.md §3).
  *
  * A chunk is `chunk` real ids followed by the landmark (S = chunk + 1 positions). A short chunk is padded with -1,
  * which reads pad_id. The bits of the results depend neither on which chunks are encoded together nor on the number of

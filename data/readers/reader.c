@@ -95,7 +95,7 @@ static enum status open_format(struct reader *r) {
         return arrow_open(r);
     case READER_TXT:
     case READER_AUTO:
-        break; /* opened and read at once by text_next; auto was settled by the list */
+        break; /* reader_list resolved auto; text files are opened and read by text_next */
     }
     return STATUS_OK;
 }

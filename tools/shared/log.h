@@ -1,9 +1,9 @@
 /* log.h -- lines on standard error: text for people or, with --log-json, one JSON object a line (docs/logs.md).
  *
  * Every object has time (ISO 8601, UTC, milliseconds), level, program and event; the other members depend on the event.
- * Any thread may write: each line is written at once. The switch is a mutable global of the programs, like the counts of
- * signals, because the code that prints a failure cannot reach the options. It is set while options are parsed, before
- * threads start. */
+ * Any thread may write: each line is written at once. The switch is a mutable global of the programs, like the counts
+ * of signals, because the code that prints a failure cannot reach the options. It is set while options are parsed,
+ * before threads start. */
 #pragma once
 #include "base/formats/json.h"
 

@@ -1,5 +1,4 @@
-/* drt_tokenizer.c -- drt-tokenizer: tokenizers, and token files made with them. Subcommands are in
- * drt_tokenizer_<name>.c. */
+/* drt_tokenizer.c -- drt-tokenizer: makes tokenizers and token files. The subcommands are in drt_tokenizer_<name>.c. */
 #include "tools/tokenizer/drt_tokenizer.h"
 #include "tools/shared/commands.h"
 #include <string.h>

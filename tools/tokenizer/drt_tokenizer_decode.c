@@ -1,4 +1,4 @@
-/* drt_tokenizer_decode.c -- drt-tokenizer decode and count: what a token file holds. */
+/* drt_tokenizer_decode.c -- drt-tokenizer decode and count: the text and the counts of a token file. */
 #include "base/formats/json.h"
 #include "data/readers/reader.h"
 #include "tools/shared/args.h"

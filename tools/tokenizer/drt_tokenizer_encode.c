@@ -1,5 +1,5 @@
-/* drt_tokenizer_encode.c -- drt-tokenizer encode: a corpus into one file of ids, the end-of-document id after each
- * document. Documents are read in batches, encoded by all threads, and written in the order they were read. */
+/* drt_tokenizer_encode.c -- drt-tokenizer encode: writes a corpus as one file of ids, with the end-of-document id after
+ * each document. Documents are read in batches, encoded by all threads, and written in the order of the input. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/system/threads.h"
@@ -20,7 +20,7 @@ struct options {
 };
 
 struct item {
-    size_t begin, bytes; /* into batch.text */
+    size_t begin, bytes; /* range of batch.text */
     uint8_t *ids;        /* as written, end-of-document id included */
     size_t n_ids, capacity;
 };
@@ -33,7 +33,7 @@ struct work {
     int n_items;
     char *text;
     size_t bytes, capacity;
-    enum status failed; /* of a thread, with its message */
+    enum status failed; /* status of a failed thread, with its message */
     char message[512];
     int64_t documents, tokens, text_bytes, replaced;
 };
@@ -62,7 +62,7 @@ static void encode_body(void *context, int64_t begin, int64_t end, int worker) {
     for (int64_t i = begin; i < end; i++) {
         enum status s = encode_one(w, &w->items[i], worker), none = STATUS_OK;
         if (s == STATUS_OK) continue;
-        /* Messages belong to threads: the first one to fail hands its over. */
+        /* A message belongs to its thread, so the first thread to fail copies its own. */
         if (__atomic_compare_exchange_n(&w->failed, &none, s, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             snprintf(w->message, sizeof w->message, "%s", status_message());
     }

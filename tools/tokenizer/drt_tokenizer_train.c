@@ -71,7 +71,7 @@ static void print_report(const struct options *o, const struct tokenizer_train_r
             progress_bytes_text(memory, memory_resident_peak()));
 }
 
-/* Fails before the work if the output cannot be written. */
+/* Fails before the work begins if the output cannot be written. */
 static enum status try_output(const char *path) {
     struct file_writer *file;
     TRY(file_create(&file, path));

@@ -1,4 +1,5 @@
-/* parquet_column.c -- the pages of one column of a row group: header, checksum, decompression, definition levels. */
+/* parquet_column.c -- reads the pages of one column of a row group: header, checksum, decompression, definition
+ * levels. */
 #include "base/little_endian.h"
 #include "base/memory.h"
 #include "data/readers/columnar/parquet_internal.h"
@@ -38,7 +39,7 @@ void parquet_column_free(struct parquet_column *c) {
 
 /* ---- headers ---------------------------------------------------------------------------------------------------- */
 
-/* DataPageHeader, DictionaryPageHeader and DataPageHeaderV2, whose fields differ. */
+/* Reads a DataPageHeader, DictionaryPageHeader or DataPageHeaderV2, whose fields differ. */
 static void read_page_body(struct thrift *t, struct thrift_field in, struct parquet_page *p) {
     struct thrift_field f = {0};
     bool v2 = in.id == 8;
@@ -84,7 +85,8 @@ static void read_page(struct thrift *t, struct parquet_page *p) {
     }
 }
 
-/* The header at c->at, of unknown length: statistics may make it long. c->at is then where its data begins. */
+/* Reads the header at c->at, whose length is unknown: statistics may make it long. Afterwards c->at is the start of its
+ * data. */
 static enum status next_header(struct parquet_column *c, struct parquet_page *p) {
     c->page_at = c->at;
     for (uint64_t most = HEADER_FIRST;; most *= 8) {
@@ -118,7 +120,7 @@ static enum status next_header(struct parquet_column *c, struct parquet_page *p)
 
 /* ---- data ------------------------------------------------------------------------------------------------------- */
 
-/* The page's bytes, of which the first `apart` are not compressed, into `to`. */
+/* Reads the page's bytes into `to`. The first `apart` bytes are not compressed. */
 static enum status page_data(struct parquet_column *c, const struct parquet_page *p, size_t apart,
                              struct reader_buffer *to) {
     size_t bytes = (size_t)p->bytes, plain = (size_t)p->plain_bytes;
@@ -159,7 +161,7 @@ static enum status read_dictionary(struct parquet_column *c, const struct parque
     return STATUS_OK;
 }
 
-/* Definition levels and values; every value is a row. */
+/* Opens a page's definition levels and values; every value is a row. */
 static enum status read_data(struct parquet_column *c, const struct parquet_page *p) {
     bool v2 = p->type == PAGE_DATA_V2;
     size_t apart = 0, levels = 0;
@@ -201,7 +203,7 @@ static enum status next_page(struct parquet_column *c) {
     TRY(next_header(c, &p));
     if (p.type == PAGE_DICTIONARY) return read_dictionary(c, &p);
     if (p.type == PAGE_DATA || p.type == PAGE_DATA_V2) return read_data(c, &p);
-    c->at += (uint64_t)p.bytes; /* an index, or a kind of page that is newer than this program and holds no rows */
+    c->at += (uint64_t)p.bytes; /* an index, or a kind of page that is newer than this program and has no rows */
     return STATUS_OK;
 }
 
