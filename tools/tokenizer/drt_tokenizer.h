@@ -3,7 +3,12 @@
 #include "base/status.h"
 #include "data/readers/reader.h"
 #include "data/tokenizer/tokenizer.h"
+#include "tools/shared/args.h"
 #include <stdio.h>
+
+/* Rows of a program's table of options, as in option_rows.h. */
+#define OPTION_TOKENIZER(path) {"tokenizer", ARG_PATH, &(path), "FILE", "tokenizer.json (required)", 0, 0}
+#define OPTION_TOKEN_FILE(path) {"out", ARG_STRING, &(path), "FILE.u16|FILE.u32", "the token file (required)", 0, 0}
 
 /* Each gets argv with its own name first, and an array of argc operands to fill. It returns the exit code. */
 int drt_tokenizer_train(int argc, char **argv, const char **operands);
@@ -16,6 +21,11 @@ int drt_tokenizer_count(int argc, char **argv, const char **operands);
 int drt_tokenizer_exit(enum status status);
 /* Prints a usage error and returns exit code 2. */
 int drt_tokenizer_usage(const char *command, const char *what);
+
+/* Runs a command with progress on standard error, and prints its failure. Returns the exit code. */
+typedef enum status drt_tokenizer_work(const void *options, const char *const *inputs, int n,
+                                       const struct progress *progress);
+int drt_tokenizer_run(drt_tokenizer_work *work, const void *options, const char *const *inputs, int n);
 
 /* How the text of a corpus is read: options that encode and train share. */
 struct corpus_options {

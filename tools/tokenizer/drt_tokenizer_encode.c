@@ -138,7 +138,8 @@ static void print_report(const struct work *w, const char *out, long long skippe
            (long long)w->text_bytes, (double)w->text_bytes / (double)w->tokens, (long long)w->replaced, skipped);
 }
 
-static enum status encode_run(const struct options *o, const char *const *inputs, int n, const struct progress *p) {
+static enum status encode_run(const void *options, const char *const *inputs, int n, const struct progress *p) {
+    const struct options *o = options;
     struct work w = {0};
     struct reader *reader = NULL;
     struct file_writer *out = NULL;
@@ -159,8 +160,8 @@ out:
 int drt_tokenizer_encode(int argc, char **argv, const char **operands) {
     struct options o = {.corpus = {.format = "auto", .text_field = "text"}, .eod_id = -1};
     const struct arg_option options[] = {
-        {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "tokenizer.json (required)", 0, 0},
-        {"out", ARG_STRING, &o.out, "FILE.u16|FILE.u32", "the token file (required)", 0, 0},
+        OPTION_TOKENIZER(o.tokenizer),
+        OPTION_TOKEN_FILE(o.out),
         {"eod-id", ARG_INT, &o.eod_id, "N", "id after each document; -1: the tokenizer's <|endoftext|>", -1, INT32_MAX},
         OPTION_TEXT_FORMAT(o.corpus.format),
         OPTIONS_OF_TEXTS(o.corpus),
@@ -181,9 +182,5 @@ int drt_tokenizer_encode(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     if (!o.tokenizer || !o.out)
         return drt_tokenizer_usage("encode", o.tokenizer ? "--out is missing" : "--tokenizer is missing");
-    struct progress_line *line = NULL;
-    enum status s = progress_line_start(&line, "drt-tokenizer");
-    if (s == STATUS_OK) s = encode_run(&o, operands, n, progress_line_progress(line));
-    progress_line_end(line);
-    return drt_tokenizer_exit(s);
+    return drt_tokenizer_run(encode_run, &o, operands, n);
 }

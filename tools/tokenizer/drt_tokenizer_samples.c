@@ -129,8 +129,8 @@ static enum status samples_open(struct samples_work *w) {
     return file_create(&w->file, o->out);
 }
 
-static enum status samples_run(const struct samples_options *o, const char *const *inputs, int n,
-                               const struct progress *progress) {
+static enum status samples_run(const void *options, const char *const *inputs, int n, const struct progress *progress) {
+    const struct samples_options *o = options;
     struct samples_work w = {.options = o};
     enum status s = samples_open(&w);
     for (int i = 0; i < n && s == STATUS_OK; i++)
@@ -158,8 +158,8 @@ static enum status samples_run(const struct samples_options *o, const char *cons
 int drt_tokenizer_samples(int argc, char **argv, const char **operands) {
     struct samples_options o = {.eod_id = -1};
     const struct arg_option options[] = {
-        {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "tokenizer.json (required)", 0, 0},
-        {"out", ARG_STRING, &o.out, "FILE.u16|FILE.u32", "the token file (required)", 0, 0},
+        OPTION_TOKENIZER(o.tokenizer),
+        OPTION_TOKEN_FILE(o.out),
         {"eod-id", ARG_INT, &o.eod_id, "N", "id after each answer; -1: the tokenizer's <|endoftext|>", -1, INT32_MAX},
         {"max-tokens", ARG_INT, &o.max_tokens, "N",
          "tokens of a sample at most: a document that is too long loses its end; 0: no limit", 0, INT32_MAX},
@@ -182,9 +182,5 @@ int drt_tokenizer_samples(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     if (!o.tokenizer || !o.out)
         return drt_tokenizer_usage("samples", o.tokenizer ? "--out is missing" : "--tokenizer is missing");
-    struct progress_line *line = NULL;
-    enum status s = progress_line_start(&line, "drt-tokenizer");
-    if (s == STATUS_OK) s = samples_run(&o, operands, n, progress_line_progress(line));
-    progress_line_end(line);
-    return drt_tokenizer_exit(s);
+    return drt_tokenizer_run(samples_run, &o, operands, n);
 }
