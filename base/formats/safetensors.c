@@ -163,7 +163,7 @@ static enum status check_layout(struct safetensors *f) {
     qsort_r(f->by_name, (size_t)f->count, sizeof *f->by_name, compare_names, f->tensors);
     for (int i = 1; i < f->count; i++)
         if (strcmp(f->tensors[f->by_name[i - 1]].name, f->tensors[f->by_name[i]].name) == 0)
-            return fail(STATUS_INVALID, "%s: tensor %s stands twice", f->path, f->tensors[f->by_name[i]].name);
+            return fail(STATUS_INVALID, "%s: tensor %s occurs twice", f->path, f->tensors[f->by_name[i]].name);
     return STATUS_OK;
 }
 

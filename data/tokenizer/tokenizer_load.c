@@ -84,7 +84,7 @@ static enum status rebuild_spellings(struct tokenizer *t, size_t items) {
         const struct token *token = &t->tokens[id];
         if (!(token->flags & TOKEN_KNOWN)) continue;
         if (tokenizer_find(t, t->spellings.data + token->at, token->bytes) >= 0)
-            return fail(STATUS_INVALID, "%s: the token \"%.60s\" stands twice in the vocabulary", t->path,
+            return fail(STATUS_INVALID, "%s: the token \"%.60s\" occurs twice in the vocabulary", t->path,
                         t->spellings.data + token->at);
         insert_spelling(t, (int32_t)id);
     }

@@ -85,7 +85,8 @@ static enum status make_records(struct merging *m) {
     return STATUS_OK;
 }
 
-/* ---- fresh pairs: made in the step in hand, queued at its end ---------------------------------------------------- */
+/* ---- fresh pairs: made in the current step, queued at its end -----------------------------------------------------
+ */
 
 static enum status note_occurrence(struct merging *m, uint32_t number, uint32_t record) {
     struct pair *p = &m->pairs.items[number];
