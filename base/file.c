@@ -124,7 +124,7 @@ enum status file_create(struct file_writer **out, const char *path) {
     if (lstat(path, &there) == 0 &&
         !S_ISREG(there.st_mode)) { /* "--out /dev/stdout" would replace the link for all programs */
         memory_free(w);
-        return fail(STATUS_INVALID, "%s: is there and not a plain file: give another name", path);
+        return fail(STATUS_INVALID, "%s: exists and is not a plain file: give another name", path);
     }
     enum status s = open_temporary(w);
     if (s == STATUS_OK)
@@ -253,8 +253,7 @@ enum status file_make_directory(const char *path) {
     if (mkdir(path, 0777) == 0) return STATUS_OK;
     int error = errno;
     if (error == EEXIST && file_is_directory(path)) return STATUS_OK;
-    if (error == ENOENT)
-        return fail(STATUS_NOT_FOUND, "%s: cannot make this folder: the one that it is to be in does not exist", path);
+    if (error == ENOENT) return fail(STATUS_NOT_FOUND, "%s: cannot make this folder: its parent does not exist", path);
     errno = error;
     return fail_errno("%s: cannot make this folder", path);
 }

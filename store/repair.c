@@ -138,13 +138,15 @@ static enum status repair_tables(struct repair *r) {
     catalog_abort(t);
     r->documents_good = s == STATUS_OK;
     if (s != STATUS_OK) {
-        memory_free(shards);
-        return finding(r->f, s, catalog_path(w->catalog), remedy_build);
+        s = finding(r->f, s, catalog_path(w->catalog), remedy_build);
+        goto out;
     }
     if (runs == STATUS_CORRUPT) runs = rebuild_table(r, TABLE_RUNS, shards);
     if (runs == STATUS_OK && hashes == STATUS_CORRUPT) hashes = rebuild_table(r, TABLE_HASHES, shards);
+    s = runs == STATUS_OK ? hashes : runs;
+out:
     memory_free(shards);
-    return runs == STATUS_OK ? hashes : runs;
+    return s;
 }
 
 /* ---- landmarks ---- */

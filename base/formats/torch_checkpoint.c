@@ -182,7 +182,7 @@ static enum status join_name(struct torch_checkpoint *c, char **out, const char 
                              const struct pickle_object *key) {
     size_t before = strlen(prefix);
     if (key->kind != PICKLE_TEXT)
-        return fail(STATUS_UNSUPPORTED, "%s: a tensor under a key that is no text, in '%s'", c->name, prefix);
+        return fail(STATUS_UNSUPPORTED, "%s: a tensor under a key that is not text, in '%s'", c->name, prefix);
     if (before + key->text.length > NAME_BYTES_MAX)
         return fail(STATUS_UNSUPPORTED, "%s: a tensor name of more than %d bytes", c->name, NAME_BYTES_MAX);
     TRY(arena_push(c->arena, out, before + key->text.length + 2));

@@ -203,7 +203,7 @@ static enum status set_items(struct machine *m, size_t first) {
     if (first <= depth_at_mark(m) || (m->depth - first) % 2)
         return broken(m, "dictionary entries without a dictionary");
     int32_t target = m->stack[first - 1];
-    if (p->objects[target].kind != PICKLE_DICT) return broken(m, "dictionary entries for what is not a dictionary");
+    if (p->objects[target].kind != PICKLE_DICT) return broken(m, "dictionary entries for something else");
     for (size_t i = first; i < m->depth; i += 2) {
         PICKLE_GROW(m, &p->pairs, &p->pairs_capacity, p->n_pairs);
         int32_t pair = (int32_t)p->n_pairs++, last = p->objects[target].dict.last;
@@ -287,7 +287,7 @@ static enum status push_storage(struct machine *m) {
                                *key = item(m, id, 2, PICKLE_TEXT), *elements = item(m, id, 4, PICKLE_INT);
     if (!tag || !text_is(tag->text, "storage") || !type || KNOWN[type->index].kind != GLOBAL_STORAGE || !key ||
         !elements || elements->integer < 0)
-        return broken(m, "a persistent id that is no storage");
+        return broken(m, "a persistent id that is not a storage");
     PICKLE_GROW(m, &p->storages, &p->storages_capacity, p->n_storages);
     p->storages[p->n_storages] = (struct pickle_storage){key->text, KNOWN[type->index].dtype, elements->integer};
     return push_new(m, (struct pickle_object){.kind = PICKLE_STORAGE, .index = (int32_t)p->n_storages++});
@@ -324,7 +324,8 @@ static enum status reduce(struct machine *m) {
     TRY(pop(m, &arguments));
     TRY(pop(m, &function));
     const struct pickle_object *f = &m->p->objects[function], *a = &m->p->objects[arguments];
-    if (f->kind != PICKLE_GLOBAL || a->kind != PICKLE_TUPLE) return broken(m, "a call of what is no function");
+    if (f->kind != PICKLE_GLOBAL || a->kind != PICKLE_TUPLE)
+        return broken(m, "a call of something that is not a function");
     switch (KNOWN[f->index].kind) {
     case GLOBAL_ORDERED_DICT:
         if (a->tuple.count) return broken(m, "an OrderedDict with arguments");

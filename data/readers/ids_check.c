@@ -81,10 +81,11 @@ static enum status refuse(const struct ids_rules *rules, const char *source, uin
     const char *name = "";
     for (int k = 0; k < IDS_RESERVED; k++)
         if (rules->reserved[k] == (int64_t)id) name = rules->names[k];
-    return fail(STATUS_INVALID,
-                "%s: document at byte %llu: its token %zu is id %u, the model's %s, which is no text: leave it out of "
-                "token files, or name it with --eod-id where it ends documents",
-                source, (unsigned long long)offset, i, id, name);
+    return fail(
+        STATUS_INVALID,
+        "%s: document at byte %llu: its token %zu is id %u, the model's %s, which must not be in text: leave it out of "
+        "token files, or name it with --eod-id where it ends documents",
+        source, (unsigned long long)offset, i, id, name);
 }
 
 enum status ids_check_document(const struct ids_rules *rules, const char *source, uint64_t offset, const uint32_t *ids,

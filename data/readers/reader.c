@@ -183,7 +183,7 @@ static void note_left_out(const struct left_out *l, const char *what, const stru
 
 void reader_note_left_out(const struct reader *r, const struct progress *progress) {
     note_left_out(&r->passed_over, "files that are not text were passed over", progress);
-    note_left_out(&r->bad_lines, "lines or rows that are no documents were skipped", progress);
+    note_left_out(&r->bad_lines, "lines or rows without a document were skipped", progress);
 }
 
 void reader_progress(const struct reader *r, int64_t *done, int64_t *total) {

@@ -117,7 +117,7 @@ static enum status walk_entry(struct walk *w, size_t length, const char *name) {
     struct stat info, itself;
     if (stat(w->path, &info) != 0) { /* a dangling link, or removed meanwhile */
         if (errno == ENOENT || errno == ELOOP) return STATUS_OK;
-        return fail_errno("%s: cannot look at it", w->path);
+        return fail_errno("%s: cannot be examined", w->path);
     }
     bool link = lstat(w->path, &itself) == 0 && S_ISLNK(itself.st_mode);
     bool folder = S_ISDIR(info.st_mode);

@@ -92,8 +92,8 @@ static enum status detect(struct stream *s) {
     s->kind = kind_of(s->input, s->size);
     enum stream_kind promised = kind_promised(s->path);
     if (promised != STREAM_PLAIN && s->kind != promised)
-        return fail(STATUS_INVALID, "%s: is not %s data, as its name says (%s)", s->path, kind_names[promised],
-                    s->size == 0 ? "the file is empty" : "its first bytes differ");
+        return fail(STATUS_INVALID, "%s: is not %s data, although its name states it (%s)", s->path,
+                    kind_names[promised], s->size == 0 ? "the file is empty" : "its first bytes differ");
     return start_decoder(s);
 }
 

@@ -80,14 +80,15 @@ static enum status fill_table(struct wordpiece *w) {
 static enum status find_special(const struct wordpiece *w, int32_t *out, const char *name, const char *token) {
     *out = *find_cell(w, token, strlen(token));
     if (*out >= 0) return STATUS_OK;
-    return fail(STATUS_UNSUPPORTED, "%s: has no token %s: this is no vocabulary of a BERT-type encoder", name, token);
+    return fail(STATUS_UNSUPPORTED, "%s: has no token %s: this is not the vocabulary of a BERT-type encoder", name,
+                token);
 }
 
 enum status wordpiece_parse(struct wordpiece **out, const char *name, const void *data, size_t bytes,
                             struct wordpiece_options options) {
     struct wordpiece *w;
     enum status s;
-    if (bytes >= UINT32_MAX) return fail(STATUS_INVALID, "%s: %zu bytes are no vocabulary", name, bytes);
+    if (bytes >= UINT32_MAX) return fail(STATUS_INVALID, "%s: %zu bytes are not a vocabulary", name, bytes);
     TRY(memory_allocate_zero(&w, 1));
     w->options = options;
     if (options.strip_accents < 0) w->options.strip_accents = options.lower;

@@ -25,9 +25,9 @@ static const struct {
 static const struct {
     const char *key, *accepted, *why;
 } texts[] = {
-    {"model_type", "bert", "only encoders of model_type \"bert\" are computed (Contriever, MiniLM, E5, BGE's kind)"},
-    {"hidden_act", "gelu", "the exact GELU alone is computed"},
-    {"position_embedding_type", "absolute", "learned absolute positions alone are computed"},
+    {"model_type", "bert", "only encoders of model_type \"bert\" are supported (such as Contriever, MiniLM, E5, BGE)"},
+    {"hidden_act", "gelu", "only the exact GELU is supported"},
+    {"position_embedding_type", "absolute", "only learned absolute positions are supported"},
 };
 
 static enum status read_number(struct json *j, struct bert_config *out, size_t i) {
@@ -49,7 +49,7 @@ static enum status read_text(struct json *j, size_t i) {
 static enum status read_decoder(struct json *j) {
     bool decoder = false;
     TRY(json_next_bool(j, &decoder));
-    return decoder ? fail(STATUS_UNSUPPORTED, "%s: is_decoder is true: this is no encoder", j->name) : STATUS_OK;
+    return decoder ? fail(STATUS_UNSUPPORTED, "%s: is_decoder is true: this is not an encoder", j->name) : STATUS_OK;
 }
 
 static enum status read_member(struct json *j, struct bert_config *out) {
@@ -73,7 +73,7 @@ static enum status check_config(const char *name, struct bert_config *c) {
         memcpy(&value, (const char *)c + whole_numbers[i].offset, sizeof value);
         if (value != UNSET) continue;
         if (whole_numbers[i].absent == UNSET)
-            return fail(STATUS_INVALID, "%s: %s is missing: this is no config of a BERT-type encoder", name,
+            return fail(STATUS_INVALID, "%s: %s is missing: this is not the config of a BERT-type encoder", name,
                         whole_numbers[i].key);
         memcpy((char *)c + whole_numbers[i].offset, &whole_numbers[i].absent, sizeof value);
     }
@@ -116,7 +116,7 @@ enum status bert_pooling_parse(const char *name, const void *data, size_t bytes)
         bool value = false;
         TRY(json_next_bool(&j, &value));
         if (value != json_equals(&key, "pooling_mode_mean_tokens"))
-            return fail(STATUS_UNSUPPORTED, "%s: %.*s is %s: the mean over the tokens alone is computed", name,
+            return fail(STATUS_UNSUPPORTED, "%s: %.*s is %s: only the mean over the tokens is supported", name,
                         (int)(key.length < 60 ? key.length : 60), key.text, value ? "true" : "false");
     }
     return json_expect(&j, JSON_END, "the end of the file");

@@ -96,11 +96,11 @@ static enum status check_tensor(const struct bert_loader *l, const char *name, c
     bool vector = v && v->dims == 1 && rows == 1 && v->shape[0] == cols;
     bool matrix = v && v->dims == 2 && v->shape[0] >= rows && v->shape[1] == cols;
     if (!v)
-        return fail(STATUS_MISMATCH, "%s: tensor %s is missing: config.json asks for it (%lld x %lld)", l->path, name,
+        return fail(STATUS_MISMATCH, "%s: tensor %s is missing: config.json requires it (%lld x %lld)", l->path, name,
                     (long long)rows, (long long)cols);
     if (!vector && !(matrix && (v->shape[0] == rows || strstr(name, "token_type"))))
         return fail(STATUS_MISMATCH,
-                    "%s: tensor %s has %lld numbers in %d dimensions: config.json asks for %lld x %lld", l->path, name,
+                    "%s: tensor %s has %lld numbers in %d dimensions: config.json requires %lld x %lld", l->path, name,
                     (long long)v->count, v->dims, (long long)rows, (long long)cols);
     if (v->dtype != SAFETENSORS_F32 && v->dtype != SAFETENSORS_F16 && v->dtype != SAFETENSORS_BF16)
         return fail(STATUS_MISMATCH, "%s: tensor %s is %s: weights are F32, F16 or BF16", l->path, name,

@@ -90,7 +90,7 @@ static enum status slice_greet(const struct slice_side *s) {
 }
 
 static enum status slice_bad_request(void) {
-    return fail(STATUS_INVALID, "a request that is no search came: start workers by drt-index search --workers");
+    return fail(STATUS_INVALID, "received a request that is not a search: start workers by drt-index search --workers");
 }
 
 static enum status slice_receive(struct slice_side *s, struct slice_request *r, uint64_t bytes) {

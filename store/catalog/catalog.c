@@ -132,7 +132,7 @@ static enum status translate(const struct catalog *c, int rc, const char *what) 
                     "%s: another process enlarged the catalog beyond this one's map: open the store again%s", c->path,
                     c->narrow ? ", or raise ulimit -v" : "");
     case MDB_KEYEXIST:
-        return fail(STATUS_CORRUPT, "%s: %s: the key is there already", c->path, what);
+        return fail(STATUS_CORRUPT, "%s: %s: the key exists already", c->path, what);
     case EROFS:
     case EACCES:
         return fail(STATUS_READ_ONLY, "%s: %s: %s", c->path, what, strerror(rc));

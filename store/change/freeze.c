@@ -60,8 +60,8 @@ static enum status freeze_clean(const struct freeze *f) {
     TRY(file_join(path, f->work, marker));
     TRY(file_join(frozen, f->work, "catalog/frozen")); /* only the final name was missing */
     if (!file_exists(path) && !file_exists(frozen))
-        return fail(STATUS_INVALID,
-                    "%s: is there already and is no unfinished snapshot: move it, or choose another --out", f->work);
+        return fail(STATUS_INVALID, "%s: exists and is not an unfinished snapshot: move it, or choose another --out",
+                    f->work);
     for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
         TRY(file_join(path, f->work, folders[i]));
         TRY(freeze_remove_folder(path));
@@ -196,7 +196,7 @@ static enum status freeze_existing(struct freeze *f) {
     if (!file_exists(f->to) || rmdir(f->to) == 0) return STATUS_OK; /* an empty folder is replaced */
     TRY(file_join(folder, f->to, "catalog"));
     TRY(frozen_read(&found, &frozen, folder));
-    if (!frozen) return fail(STATUS_MISMATCH, "%s: is there already and is no snapshot: choose another folder", f->to);
+    if (!frozen) return fail(STATUS_MISMATCH, "%s: exists and is not a snapshot: choose another folder", f->to);
     TRY(record_get_fingerprint(f->t, f->catalog, &mine, NULL));
     TRY(store_open(&store, f->to));
     enum status s = store_view_open(&view, store);

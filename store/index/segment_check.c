@@ -133,14 +133,14 @@ static enum status take_product_codes(struct walk *w, int32_t d, uint64_t *code_
 
 static enum status take_rows(struct walk *w, const struct part *p, uint64_t code_bytes) {
     const uint8_t *rows;
-    if ((uint64_t)p->count > (w->size - w->at) / code_bytes) return wrong(w, "there are fewer rows than it says");
+    if ((uint64_t)p->count > (w->size - w->at) / code_bytes) return wrong(w, "there are fewer rows than it states");
     return take_vector_of(w, &rows, (uint64_t)p->count * code_bytes, 1);
 }
 
 static enum status take_flat(struct walk *w, const struct part *p) {
     const uint8_t *rows;
     uint64_t width = (uint64_t)p->d;
-    if ((uint64_t)p->count > (w->size - w->at) / (4 * width)) return wrong(w, "there are fewer rows than it says");
+    if ((uint64_t)p->count > (w->size - w->at) / (4 * width)) return wrong(w, "there are fewer rows than it states");
     TRY(take_vector_of(w, &rows, (uint64_t)p->count * width, sizeof(float)));
     return check_values(w, rows, (uint64_t)p->count * width);
 }
@@ -173,10 +173,10 @@ static enum status check_links(struct walk *w, const struct graph *g, int64_t no
 
 static enum status check_nodes(struct walk *w, const struct graph *g, int64_t nodes) {
     if (g->n_cumulated < 2 || g->n_cumulated > LEVELS_MAX || i32_at(g->cumulated, 0) != 0)
-        return wrong(w, "the graph's table of levels is not one");
+        return wrong(w, "the graph's table of levels is malformed");
     for (uint64_t i = 1; i < g->n_cumulated; i++)
         if (i32_at(g->cumulated, i) < i32_at(g->cumulated, i - 1))
-            return wrong(w, "the graph's table of levels is not one");
+            return wrong(w, "the graph's table of levels is malformed");
     uint64_t next = 0;
     for (int64_t i = 0; i < nodes; i++) {
         int32_t levels = i32_at(g->levels, (uint64_t)i);
@@ -251,7 +251,7 @@ static enum status take_lists(struct walk *w, uint64_t lists, uint64_t code_byte
     for (uint64_t l = 0, before = 0; l < n; l += stride) {
         uint64_t size = u64_at(sizes, l + stride - 1);
         if (sparse && (u64_at(sizes, l) >= lists || (l > 0 && u64_at(sizes, l) <= before)))
-            return wrong(w, "a list's number is not one, or out of order");
+            return wrong(w, "a list's number is invalid or out of order");
         before = sparse ? u64_at(sizes, l) : 0;
         if (size > (uint64_t)count - total) return wrong(w, "its lists hold more rows than it has");
         total += size;
@@ -281,7 +281,7 @@ static enum status take_inverted_file(struct walk *w, struct part *p, const char
         return wrong(w, "its lists and their centroids do not fit");
     TRY(take(w, &map, sizeof map));
     TRY(take_vector(w, &mapped, &n, sizeof(uint64_t)));
-    if (map != 0 || n != 0) return wrong(w, "it has a map of ids, which none of ours has");
+    if (map != 0 || n != 0) return wrong(w, "it has a map of ids, which this program does not write");
     if (is(type, "IwFl")) {
         code_bytes = again = 4 * (uint64_t)p->d;
     } else if (is(type, "IwSq")) {
@@ -336,7 +336,7 @@ static enum status take_transformed(struct walk *w, struct part *p, int depth) {
     int32_t n, d;
     TRY(take_header(w, p));
     TRY(take(w, &n, sizeof n));
-    if (n < 0 || n > TRANSFORMS_MAX) return wrong(w, "it has more transforms than any of ours");
+    if (n < 0 || n > TRANSFORMS_MAX) return wrong(w, "it has more transforms than this program writes");
     d = p->d;
     for (int32_t i = 0; i < n && w->known; i++)
         TRY(take_transform(w, &d));

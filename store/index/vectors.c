@@ -257,10 +257,10 @@ enum status vectors_give_centroids(struct vectors *v, const struct store_cluster
                                    int64_t n, int64_t all, int threads, const struct progress *progress) {
     bool transformed = faiss_IndexPreTransform_cast(v->index) != NULL;
     if (!v->ivf || (transformed && !v->rotation) || n < vectors_lists(v))
-        return fail(STATUS_UNSUPPORTED, "no lists that could be given centroids");
+        return fail(STATUS_UNSUPPORTED, "no lists whose centroids can be set");
     FaissIndex *quantizer = faiss_IndexIVF_quantizer(v->ivf);
     if (faiss_Index_ntotal(quantizer) > 0 || !faiss_Index_is_trained(quantizer))
-        return fail(STATUS_UNSUPPORTED, "lists whose centroids are coded cannot be given any");
+        return fail(STATUS_UNSUPPORTED, "centroids that are coded cannot be set");
     int before = use_threads(threads);
     enum status s = give_centroids(v, clustering, rows, n, all, progress);
     omp_set_num_threads(before);

@@ -31,8 +31,9 @@ static enum status sweep(const char *path, bool removing) {
     for (struct dirent *entry; status == STATUS_OK && (entry = readdir(folder));) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
         if (!is_model_file(entry->d_name))
-            status = fail(STATUS_INVALID, "%s: holds '%s', which is no model file: --force replaces model folders only",
-                          path, entry->d_name);
+            status = fail(STATUS_INVALID,
+                          "%s: holds '%s', which is not a file of a model: --force replaces model folders only", path,
+                          entry->d_name);
         else if (removing && unlinkat(dirfd(folder), entry->d_name, 0) != 0)
             status = fail_errno("%s/%s: cannot be removed", path, entry->d_name);
     }

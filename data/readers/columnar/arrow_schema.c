@@ -116,7 +116,7 @@ static void add_column(struct arrow_walk *w, struct flat_table field, struct arr
     }
     if (flat_child(w->flat, field, 4).fields_size) {
         kind = COLUMN_OTHER;
-        name = "dictionary-encoded values, which are not read (cast them to string)";
+        name = "dictionary-encoded values, which are not supported (cast them to string)";
     }
     if (!p.structs_only) kind = COLUMN_OTHER;
     columnar_choice_add(w->choice, w->path, kind, name, w->n_leaves);
@@ -155,7 +155,7 @@ enum status arrow_schema_read(struct arrow_schema *out, struct flat *f, struct f
     struct flat_vector fields = flat_vector(f, schema, 1, 4);
     bool good = !f->bad;
     if (flat_number(f, schema, 0, 2) != 0)
-        return fail(STATUS_UNSUPPORTED, "%s: its numbers are big-endian, which is not read", path);
+        return fail(STATUS_UNSUPPORTED, "%s: its numbers are big-endian, which is not supported", path);
     for (size_t i = 0; i < fields.count && good; i++) {
         struct flat_table field = flat_element(f, fields, i);
         good = walk_field(&w, field, (struct arrow_position){.structs_only = true});

@@ -171,10 +171,11 @@ static enum status read_data(struct parquet_column *c, const struct parquet_page
     if ((uint64_t)p->values > c->rows_left || (v2 && p->rows != p->values))
         return page_fail(c, "it holds more values than the row group has rows");
     if (!parquet_encoding_known(c, p->encoding))
-        return fail(STATUS_UNSUPPORTED,
-                    "%s: row group %llu, column \"%s\", page at byte %llu: encoding %lld is not read for this type",
-                    c->file->path, (unsigned long long)c->group, c->name, (unsigned long long)c->page_at,
-                    (long long)p->encoding);
+        return fail(
+            STATUS_UNSUPPORTED,
+            "%s: row group %llu, column \"%s\", page at byte %llu: encoding %lld is not supported for this type",
+            c->file->path, (unsigned long long)c->group, c->name, (unsigned long long)c->page_at,
+            (long long)p->encoding);
     if (v2) {
         if (p->level_bytes < 0 || p->level_bytes > p->bytes || p->repetition_bytes != 0)
             return page_fail(c, "its levels are longer than it");
@@ -183,7 +184,7 @@ static enum status read_data(struct parquet_column *c, const struct parquet_page
     TRY(page_data(c, p, apart, &c->plain));
     const uint8_t *at = (const uint8_t *)c->plain.data, *end = at + c->plain.size;
     if (!v2 && width > 0) {
-        if (p->level_encoding != PARQUET_RLE) return page_fail(c, "its levels have an encoding that is not read");
+        if (p->level_encoding != PARQUET_RLE) return page_fail(c, "its levels have an encoding that is not supported");
         if (end - at < 4) return page_fail(c, "it ends within its levels");
         levels = (size_t)little_endian_get(at, 4);
         at += 4;

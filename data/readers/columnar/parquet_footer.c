@@ -206,8 +206,8 @@ static enum status check_chunk(struct footer_read *r, const struct chunk_read *c
         return fail(STATUS_UNSUPPORTED, "%s: row group %zu: the column \"%s\" is encrypted: decrypt the file first",
                     path, group, name);
     if (c->elsewhere)
-        return fail(STATUS_UNSUPPORTED, "%s: row group %zu: the column \"%s\" lies in another file: name that one",
-                    path, group, name);
+        return fail(STATUS_UNSUPPORTED, "%s: row group %zu: the column \"%s\" is in another file: name that one", path,
+                    group, name);
     bool in_file = c->has_meta && at >= MAGIC && c->bytes >= 0 && (uint64_t)at <= r->data_end &&
                    (uint64_t)c->bytes <= r->data_end - (uint64_t)at;
     if (!in_file || c->type != (int64_t)r->out->leaves[column].type || c->values < 0 || (uint64_t)c->values != g->rows)
@@ -218,7 +218,7 @@ static enum status check_chunk(struct footer_read *r, const struct chunk_read *c
     if (!codec_known(c->codec) || c->codec == CODEC_LZ4_FRAME)
         return fail(
             STATUS_UNSUPPORTED,
-            "%s: row group %zu: the column \"%s\" is compressed by method %lld%s%s, which is not read: write it "
+            "%s: row group %zu: the column \"%s\" is compressed by method %lld%s%s, which is not supported: write it "
             "again with zstd",
             path, group, name, (long long)c->codec, c->codec == CODEC_LZO ? ", lzo" : "",
             c->codec == CODEC_LZ4_HADOOP ? ", the old framing of lz4" : "");

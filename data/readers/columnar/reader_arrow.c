@@ -101,7 +101,7 @@ enum status arrow_open(struct reader *r) {
     TRY(columnar_file_open(&a->file, reader_file(r)->path));
     TRY(find_messages(a));
     TRY(next_message(a, &m, columnar_block_max(r), &more));
-    if (!more || m.kind != MESSAGE_SCHEMA) return damaged(a, "no schema stands at its start; is it arrow IPC?");
+    if (!more || m.kind != MESSAGE_SCHEMA) return damaged(a, "there is no schema at its start; is it arrow IPC?");
     return arrow_schema_read(&a->schema, &m.flat, m.head, m.version, a->file.path, r->text_field);
 }
 
@@ -165,13 +165,13 @@ static enum status open_batch(struct arrow *a, struct arrow_message *m, uint64_t
     a->row = 0;
     if (compression.fields_size) a->body.codec = flat_number(f, compression, 0, 1) == 0 ? CODEC_LZ4_FRAME : CODEC_ZSTD;
     if (f->bad || a->rows > INT64_MAX || nodes.count != a->schema.n_nodes || views.count != a->schema.n_views)
-        return arrow_batch_fail(&a->body, "its description fits not the schema");
+        return arrow_batch_fail(&a->body, "its description does not fit the schema");
     for (size_t i = 0; i < views.count; i++) {
         uint64_t more = little_endian_get(views.data + 8 * i, 8);
-        if (more > buffers.count) return arrow_batch_fail(&a->body, "its description fits not the schema");
+        if (more > buffers.count) return arrow_batch_fail(&a->body, "its description does not fit the schema");
         n_buffers += more;
     }
-    if (buffers.count != n_buffers) return arrow_batch_fail(&a->body, "its description fits not the schema");
+    if (buffers.count != n_buffers) return arrow_batch_fail(&a->body, "its description does not fit the schema");
     for (int k = 0; k < COLUMNAR_COLUMNS; k++)
         if (a->schema.leaves[k].present) TRY(open_column(a, k, nodes, buffers, views));
     return STATUS_OK;
