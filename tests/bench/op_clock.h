@@ -174,24 +174,10 @@ static inline void clock_start(struct device *dev) {
     static struct topk_ops topk;
     static struct adamw_ops adamw;
     static struct ops ops;
-    ops = (struct ops){&matmul,
-                       &norm,
-                       &rope,
-                       &attention,
-                       &chunk_attention,
-                       &gca,
-                       &elementwise,
-                       &embed,
-                       &loss,
-                       &topk,
-                       &adamw,
-                       dev->ops->kmeans_assign,
-                       dev->ops->ivf_scan,
-                       dev->ops->lexical_scan,
-                       dev->ops->token_memory,
-                       dev->ops->bert,
-                       dev->ops->state_gate,
-                       dev->ops->landmark_attention};
+    ops = *dev->ops;
+    ops.matmul = &matmul, ops.norm = &norm, ops.rope = &rope, ops.attention = &attention;
+    ops.chunk_attention = &chunk_attention, ops.gca = &gca, ops.elementwise = &elementwise, ops.embed = &embed;
+    ops.loss = &loss, ops.topk = &topk, ops.adamw = &adamw;
     op_clock.ops = dev->ops;
     op_clock.runtime = dev->runtime;
     op_clock.count = 0;
